@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -90,20 +89,16 @@ func recordOf(c *cobra.Command, s serverFlags, folder, name string) (*runs.Run, 
 	return runs.Open("", p.Dir)
 }
 
-// writeBundle writes beside the place first, so that a half bundle is never taken for a whole one.
+// writeBundle writes a run as one file and prints what it contains.
 func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
-	temp, err := os.CreateTemp(filepath.Dir(file), ".bundle-*")
-	if err != nil {
-		return fmt.Errorf("write bundle: %w; give another place with -o", err)
-	}
 	sum := sha256.New()
-	m, err := bundle.Write(io.MultiWriter(temp, sum), run, version(), created(run.Plan()))
-	err = errors.Join(err, temp.Chmod(0o644), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), file)
-	}
+	var m bundle.Manifest
+	err := writeOutput("bundle", file, "-o", func(w io.Writer) (err error) {
+		m, err = bundle.Write(io.MultiWriter(w, sum), run, version(), created(run.Plan()))
+		return err
+	})
 	if err != nil {
-		return errors.Join(err, os.Remove(temp.Name()))
+		return err
 	}
 	for _, r := range m.Read {
 		if r.Missing != "" {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -175,12 +174,8 @@ func (o *compareOptions) write(stdout io.Writer, c compare.Comparison) error {
 	if o.out == "" {
 		return o.render(stdout, c, width(stdout))
 	}
-	file, err := os.Create(o.out)
-	if err != nil {
-		return fmt.Errorf("write comparison: %w; give another place with --out", err)
-	}
-	if err := errors.Join(o.render(file, c, 0), file.Close()); err != nil {
-		return fmt.Errorf("write comparison to %s: %w", o.out, err)
+	if err := writeOutput("comparison", o.out, "--out", func(w io.Writer) error { return o.render(w, c, 0) }); err != nil {
+		return err
 	}
 	fmt.Fprintln(stdout, o.out)
 	return nil

@@ -127,18 +127,7 @@ func (o exportOptions) write(stdout io.Writer, f func(io.Writer) error) error {
 	if o.out == "" {
 		return f(stdout)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(o.out), ".export-*")
-	if err != nil {
-		return fmt.Errorf("write export: %w; give another place with -o", err)
-	}
-	err = errors.Join(f(temp), temp.Chmod(0o644), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), o.out)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("export to %s: %w", o.out, err), os.Remove(temp.Name()))
-	}
-	return nil
+	return writeOutput("export", o.out, "-o", f)
 }
 
 // omb writes one file a repetition, named as the benchmark names its own: workload, driver, and here the task.

@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,15 +25,11 @@ func own(flag, dir string) (release func(), err error) {
 		return fail(err)
 	}
 	lock := filepath.Join(dir, "lock")
-	file, err := os.OpenFile(lock, os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return fail(err)
+	file, err := files.OpenLocked(lock, os.O_RDWR|os.O_CREATE, 0o644)
+	if errors.Is(err, files.ErrLocked) {
+		return nil, exit{ExitBadMatrix, fmt.Errorf("%s %s is in use by %s on this host; give another %s", flag, dir, holder(lock), flag)}
 	}
-	if err := files.TryLock(file); err != nil {
-		defer file.Close()
-		if errors.Is(err, files.ErrLocked) {
-			return nil, exit{ExitBadMatrix, fmt.Errorf("%s %s is in use by %s on this host; give another %s", flag, dir, holder(file), flag)}
-		}
+	if err != nil {
 		return fail(err)
 	}
 	if opened, err := file.Stat(); err != nil {
@@ -49,21 +44,20 @@ func own(flag, dir string) (release func(), err error) {
 		}
 		_ = file.Close() // the lock goes with it
 	}
-	if err := errors.Join(file.Truncate(0), write(file, strconv.Itoa(os.Getpid())+"\n")); err != nil {
+	err = file.Truncate(0)
+	if err == nil {
+		_, err = file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	}
+	if err != nil {
 		release()
 		return fail(err)
 	}
 	return release, nil
 }
 
-func write(file *os.File, text string) error {
-	_, err := file.WriteAt([]byte(text), 0)
-	return err
-}
-
-// holder says which process wrote its number into a lock.
-func holder(file *os.File) string {
-	text, err := io.ReadAll(io.NewSectionReader(file, 0, 32))
+// holder names the process that wrote its number into a lock file.
+func holder(lock string) string {
+	text, err := os.ReadFile(lock)
 	pid, bad := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || bad != nil {
 		return "another process"

@@ -3,13 +3,13 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
+	"io"
 	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"lockstep/internal/files"
 	"lockstep/internal/report/page"
 	"lockstep/internal/runs"
 )
@@ -64,23 +64,19 @@ Exit codes: 0 it is written; 1 it is not.`,
 	return c
 }
 
-// writeReport writes the file beside its place first, so that a page that is there stays whole until the new one is.
+// writeReport writes the page of runs.
 func writeReport(path string, folder []*runs.Run, o page.Options) error {
-	dir := filepath.Dir(path)
-	temp, err := os.CreateTemp(dir, ".report-*")
-	if err != nil {
-		var why *fs.PathError
-		if errors.As(err, &why) { // its path is of a file that nobody asked for
-			err = why.Err
-		}
-		return fmt.Errorf("write report to %s: write into folder %s: %w; give another place with --out", path, dir, err)
-	}
-	err = errors.Join(page.Write(temp, folder, o), temp.Chmod(0o644), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write report to %s: %w", path, err), os.Remove(temp.Name()))
+	return writeOutput("report", path, "--out", func(w io.Writer) error { return page.Write(w, folder, o) })
+}
+
+// writeOutput writes a file whole or not at all. flag is the one that names another place.
+func writeOutput(what, path, flag string, write func(io.Writer) error) error {
+	err := files.WriteOutput(path, 0o644, write)
+	switch {
+	case errors.Is(err, files.ErrFolder):
+		return fmt.Errorf("write %s: %w; give another place with %s", what, err, flag)
+	case err != nil:
+		return fmt.Errorf("write %s: %w", what, err)
 	}
 	return nil
 }

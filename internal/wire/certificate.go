@@ -8,12 +8,12 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
+
+	"lockstep/internal/files"
 )
 
 // How long certificates hold, and how far a host's calendar may be behind.
@@ -66,26 +66,8 @@ func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate,
 	if err != nil {
 		return fmt.Errorf("make certificate %s: %w", name, err)
 	}
-	if err := replace(filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})); err != nil {
+	if err := files.WriteRecord(filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600); err != nil {
 		return err
 	}
-	return replace(filepath.Join(dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-}
-
-// replace writes a file that only its owner may read, whole or not at all.
-func replace(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the first error is the one to tell
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	return files.WriteRecord(filepath.Join(dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
 }

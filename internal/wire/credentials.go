@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"lockstep/internal/files"
+
 	"github.com/nats-io/nkeys"
 )
 
@@ -239,7 +241,7 @@ func (c *Credentials) add(role Role, name string, slots int) error {
 	if err != nil {
 		return fmt.Errorf("make a key for %s: %w", name, err)
 	}
-	if err := replace(filepath.Join(c.dir, u.File()), fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u.words(), seed)); err != nil {
+	if err := files.WriteRecord(filepath.Join(c.dir, u.File()), fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u.words(), seed), 0o600); err != nil {
 		return err
 	}
 	c.Users = append(c.Users, u)
@@ -264,9 +266,9 @@ func (c *Credentials) write() error {
 		return fmt.Errorf("write credentials: %w", err)
 	}
 	for name, config := range configs {
-		if err := replace(filepath.Join(c.dir, name), []byte(config)); err != nil {
+		if err := files.WriteRecord(filepath.Join(c.dir, name), []byte(config), 0o600); err != nil {
 			return err
 		}
 	}
-	return replace(filepath.Join(c.dir, credentialsFile), append(text, '\n'))
+	return files.WriteRecord(filepath.Join(c.dir, credentialsFile), append(text, '\n'), 0o600)
 }

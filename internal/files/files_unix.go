@@ -21,6 +21,15 @@ func TryLock(f *os.File) error {
 // Unlock releases the lock of a file that stays open.
 func Unlock(f *os.File) error { return flock(f, syscall.LOCK_UN) }
 
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
 func flock(f *os.File, how int) error {
 	for {
 		if err := syscall.Flock(int(f.Fd()), how); !errors.Is(err, syscall.EINTR) {

@@ -27,6 +27,9 @@ func Unlock(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &at)
 }
 
+// SyncDir does nothing: Windows cannot sync directories.
+func SyncDir(string) error { return nil }
+
 func lockFile(f *os.File, flags uint32) error {
 	at := offset
 	return windows.LockFileEx(windows.Handle(f.Fd()), flags, 0, 1, 0, &at)

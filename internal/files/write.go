@@ -1,0 +1,112 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// tempSuffix ends the names of files that are not complete. They begin with a dot.
+const tempSuffix = ".tmp"
+
+// WriteRecord writes a file of a record: after it returns nil, path has data after any crash. Otherwise path is as it was. An error of the
+// directory sync is an error.
+func WriteRecord(path string, data []byte, mode fs.FileMode) error {
+	return replace(path, mode, func(w io.Writer) error { _, err := w.Write(data); return err }, func(err error) error { return err })
+}
+
+// WriteOutput writes a file that can be made again: a reader sees the old file or the whole new one. It ignores that a file system cannot
+// sync directories. It writes to a device or a pipe directly.
+func WriteOutput(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // a device or a pipe
+		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return err
+		}
+		return errors.Join(write(file), file.Close())
+	}
+	return replace(path, mode, write, unlessUnsupported)
+}
+
+func unlessUnsupported(err error) error {
+	for _, ignored := range []error{syscall.EINVAL, errors.ErrUnsupported, fs.ErrPermission} {
+		if errors.Is(err, ignored) {
+			return nil
+		}
+	}
+	return err
+}
+
+// folderError is a cause that is ErrFolder, too.
+type folderError struct{ error }
+
+func (e folderError) Unwrap() []error { return []error{e.error, ErrFolder} }
+
+// replace writes a temporary file beside path and renames it.
+func replace(path string, mode fs.FileMode, write func(io.Writer) error, ofSync func(error) error) error {
+	dir := filepath.Dir(path)
+	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*"+tempSuffix)
+	if err != nil {
+		var why *fs.PathError
+		if errors.As(err, &why) { // its path is of a file that nobody asked for
+			err = why.Err
+		}
+		return fmt.Errorf("write %s: write into folder %s: %w", path, dir, folderError{err})
+	}
+	err = write(temp)
+	if err == nil {
+		err = errors.Join(temp.Chmod(mode), temp.Sync())
+	}
+	err = errors.Join(err, temp.Close())
+	if err == nil {
+		err = os.Rename(temp.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(temp.Name()))
+	}
+	if err := ofSync(SyncDir(dir)); err != nil {
+		return fmt.Errorf("write %s: sync folder %s: %w", path, dir, err)
+	}
+	return nil
+}
+
+// RemoveIncomplete removes the files that a killed process left incomplete in the directories that match pattern below root.
+func RemoveIncomplete(root, pattern string) error {
+	left, err := fs.Glob(os.DirFS(root), pattern+"/.*"+tempSuffix)
+	if err != nil {
+		return err
+	}
+	for _, file := range left {
+		if err := os.Remove(filepath.Join(root, file)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// AppendLine appends a line, which ends with a line feed, in one write. An incomplete last line of a killed writer remains a line of its own.
+func AppendLine(path string, line []byte, mode fs.FileMode) (err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, mode)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	end, err := file.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if last := []byte{'\n'}; end > 0 {
+		if _, err := file.ReadAt(last, end-1); err != nil {
+			return err
+		}
+		if last[0] != '\n' {
+			line = append([]byte{'\n'}, line...)
+		}
+	}
+	_, err = file.Write(line)
+	return err
+}
