@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
+	"lockstep/internal/sampling"
 	"lockstep/internal/wire"
 )
 
@@ -100,7 +101,8 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	o.complete = !slices.ContainsFunc(old.Tasks(), func(t plan.Task) bool { return !record.Done(t.ID) && rounds.Needed(t) })
 	run.ID, run.Version, run.Started, run.Source, run.Bases = old.ID, old.Version, old.Started, old.Source, old.Bases
 	s := wire.Submission{Run: run, Done: record.DoneTasks()}
-	s.Numbers, err = record.Numbers()
+	outcomes, err := record.Outcomes()
+	s.Numbers = sampling.Numbers(old, outcomes)
 	return s, err
 }
 

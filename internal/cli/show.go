@@ -51,8 +51,8 @@ func showCommand() *cobra.Command {
 				if _, err = present(c.OutOrStdout(), record); err != nil {
 					return err
 				}
-				end, ended, err := record.Ended()
-				if ended && end.Text != string(wire.EndDone) {
+				marks, err := record.Marks()
+				if end, ended := runs.EndOf(marks); ended && end.Text != string(wire.EndDone) {
 					fmt.Fprintln(c.OutOrStdout(), display.Clean("the run has ended: "+end.Text+because(end.Detail)))
 				}
 				return err

@@ -251,13 +251,13 @@ func (f *follower) begin(e wire.RunEvent) error {
 	if !known {
 		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
 	}
-	if f.skip = f.dir.Done(e.Task) || f.dir.Kept(e.Task, e.Try); f.skip {
+	if f.skip = f.dir.Done(e.Task) || f.dir.HasAttempt(e.Task, e.Try); f.skip {
 		return nil
 	}
-	if err := f.dir.BeginTry(e.Task, e.Try); err != nil {
+	if err := f.dir.BeginAttempt(e.Task, e.Try); err != nil {
 		return err
 	}
-	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Try, Agents: e.Agents, Try: f.dir.Try(e.Task)}
+	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Try, Agents: e.Agents, Try: f.dir.Attempt(e.Task)}
 	if e.Load != nil {
 		m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
 	}
@@ -293,7 +293,7 @@ func (f *follower) endTry(e wire.RunEvent) error {
 	if err := f.giveUp(e); err != nil {
 		return err
 	}
-	return f.dir.EndTry(e.Try, *e.Outcome)
+	return f.dir.EndAttempt(e.Try, *e.Outcome)
 }
 
 // snapshot keeps a snapshot of the attempt in flight. What comes of an earlier one, or of agents that have no part in it,
@@ -328,7 +328,7 @@ func (f *follower) outcome(e wire.Entry) (p Progress, err error) {
 		if err != nil {
 			return p, err
 		}
-		f.points.Outcome(kept, sink.Start{Task: task, Try: f.dir.Try(o.Task)})
+		f.points.Outcome(kept, sink.Start{Task: task, Try: f.dir.Attempt(o.Task)})
 	}
 	p = Progress{Kind: TaskEnded, At: o.Ended, Of: f.state.Of, AtMost: f.rounds.Open(), Task: task, Outcome: o}
 	f.rounds.Add(o)

@@ -51,7 +51,7 @@ func TestACopyThatWasBrokenOffIsNoTry(t *testing.T) {
 	begin := func(try string, at int64) *Run {
 		t.Helper()
 		r := create(t, root, "run-1")
-		if err := r.BeginTry(task.ID, try); err != nil {
+		if err := r.BeginAttempt(task.ID, try); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: uint64(at), At: at}); err != nil {
@@ -60,22 +60,22 @@ func TestACopyThatWasBrokenOffIsNoTry(t *testing.T) {
 		return r
 	}
 	begin("first", 7).Close()
-	if r := begin("first", 8); r.Try(task.ID) != 1 {
-		t.Errorf("the same try again is number %d", r.Try(task.ID))
+	if r := begin("first", 8); r.Attempt(task.ID) != 1 {
+		t.Errorf("the same try again is number %d", r.Attempt(task.ID))
 	}
 	last := begin("second", 9)
-	if last.Try(task.ID) != 2 {
-		t.Errorf("another try is number %d", last.Try(task.ID))
+	if last.Attempt(task.ID) != 2 {
+		t.Errorf("another try is number %d", last.Attempt(task.ID))
 	}
 	kept, err := os.ReadFile(filepath.Join(last.Dir(), "tasks", task.ID+".try1", snapshotFile))
 	if err != nil || strings.Count(string(kept), `"at":7`) != 1 || strings.Count(string(kept), `"at":8`) != 1 {
 		t.Errorf("of the first try %q is kept, %v; want what both copies had", kept, err)
 	}
 	finish(t, last, task)
-	if err := last.BeginTry(task.ID, "second"); err == nil {
+	if err := last.BeginAttempt(task.ID, "second"); err == nil {
 		t.Error("a task with an outcome was begun again")
 	}
-	if last.Try(task.ID) != 2 {
-		t.Errorf("the outcome is of try %d", last.Try(task.ID))
+	if last.Attempt(task.ID) != 2 {
+		t.Errorf("the outcome is of try %d", last.Attempt(task.ID))
 	}
 }

@@ -9,37 +9,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"lockstep/internal/plan"
 )
-
-// appendLine adds v to a file of JSON lines in one write. What a writer that was killed left of a line stays a damaged
-// line by itself.
-func (r *Run) appendLine(name string, v any) error {
-	file, err := os.OpenFile(filepath.Join(r.dir, name), os.O_CREATE|os.O_RDWR|os.O_APPEND, fileMode)
-	if err != nil {
-		return err
-	}
-	defer file.Close() //nolint:errcheck // what was written is checked
-	line, err := encode(v, "")
-	if err != nil {
-		return err
-	}
-	end, err := file.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	if last := []byte{'\n'}; end > 0 {
-		if _, err := file.ReadAt(last, end-1); err != nil {
-			return err
-		}
-		if last[0] != '\n' {
-			line = append([]byte{'\n'}, line...)
-		}
-	}
-	_, err = file.Write(line)
-	return err
-}
 
 // Bounds of a file of JSON lines.
 const (
@@ -47,14 +20,15 @@ const (
 	maxDamage = 100 // descriptions of lines that are left out
 )
 
-// linesOf reads a file of JSON lines of the run; what is damaged is left out, with a warning. The caller holds mu.
-func linesOf[T any](r *Run, name string) (all []T, err error) {
-	file, err := os.Open(filepath.Join(r.dir, name))
+// linesOf reads a file of JSON lines. It returns what is damaged, and left out, as warnings. A file that is not there has none.
+func linesOf[T any](path string) (all []T, warnings []string, err error) {
+	name := filepath.Base(path)
+	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer file.Close()
 	_, damage, err := readLines(file, func(v T) error {
@@ -65,9 +39,9 @@ func linesOf[T any](r *Run, name string) (all []T, err error) {
 		return nil
 	})
 	for _, d := range damage {
-		r.warn(name + ": " + d)
+		warnings = append(warnings, name+": "+d)
 	}
-	return all, err
+	return all, warnings, err
 }
 
 // readLines calls each for the values of JSON lines, in order, until it fails. It returns where the last whole line
@@ -99,4 +73,16 @@ func readLines[T any](from io.Reader, each func(T) error) (end int64, damage []s
 			return end, damage, err
 		}
 	}
+}
+
+// encode writes JSON, with a line's end, without the secrets of texts. HTML escapes would hide URLs from redaction.
+func encode(v any, indent string) ([]byte, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", indent)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return []byte(plan.Redact(b.String())), nil
 }

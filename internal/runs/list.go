@@ -43,7 +43,7 @@ func List(root string) ([]Summary, error) {
 		if err != nil {
 			continue
 		}
-		all = append(all, r.summary())
+		all = append(all, summaryOf(r))
 	}
 	slices.SortFunc(all, func(a, b Summary) int {
 		return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID))
@@ -51,12 +51,12 @@ func List(root string) ([]Summary, error) {
 	return all, nil
 }
 
-// summary counts outcomes by their files only: they are written at once.
-func (r *Run) summary() Summary {
+// summaryOf counts outcomes by their files only: they are written at once.
+func summaryOf(r *Run) Summary {
 	rounds := r.Rounds()
 	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: rounds.Tasks(), AtMost: rounds.Open(), Dir: r.dir}
 	for _, t := range r.plan.Tasks() {
-		if _, err := os.Stat(filepath.Join(r.taskDir(t.ID), outcomeFile)); err == nil {
+		if _, err := os.Stat(r.tasks(t.ID).file(outcomeFile)); err == nil {
 			s.Done++
 		}
 	}

@@ -23,7 +23,7 @@ func TestResume(t *testing.T) {
 	first.Close() // killed here
 
 	second := create(t, root, "run-1") // the same plan: resumed
-	if err := second.BeginTry(tasks[0].ID, ""); !errors.Is(err, ErrDone) {
+	if err := second.BeginAttempt(tasks[0].ID, ""); !errors.Is(err, ErrDone) {
 		t.Errorf("a task that is done can be begun again: %v", err)
 	}
 	finish(t, second, tasks[1])

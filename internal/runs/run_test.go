@@ -134,7 +134,7 @@ func TestRejudgingGivesTheStoredOutcome(t *testing.T) {
 	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil { // an interrupted try
 		t.Fatal(err)
 	}
-	if err := r.BeginTry(task.ID, ""); err != nil {
+	if err := r.BeginAttempt(task.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	finish(t, r, task)
@@ -280,7 +280,7 @@ func TestATemporaryFileIsNoOutcome(t *testing.T) {
 	if r.Done(task.ID) {
 		t.Fatal("a temporary file counts as an outcome")
 	}
-	if err := r.BeginTry(task.ID, ""); err != nil {
+	if err := r.BeginAttempt(task.ID, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Finish(o); err != nil || !r.Done(task.ID) {

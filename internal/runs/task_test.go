@@ -23,8 +23,8 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	copied := func(snapshots int, second bool) *Run {
 		t.Helper()
 		r := create(t, root, "run-1")
-		if !r.Kept(task.ID, "first") {
-			if err := r.BeginTry(task.ID, "first"); err != nil {
+		if !r.HasAttempt(task.ID, "first") {
+			if err := r.BeginAttempt(task.ID, "first"); err != nil {
 				t.Fatal(err)
 			}
 			for i := range snapshots {
@@ -36,13 +36,13 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 		if !second {
 			return r
 		}
-		if err := r.EndTry("first", lost); err != nil {
+		if err := r.EndAttempt("first", lost); err != nil {
 			t.Fatal(err)
 		}
 		if r.Done(task.ID) {
 			t.Fatal("a try that does not count makes the task done")
 		}
-		if err := r.BeginTry(task.ID, "second"); err != nil {
+		if err := r.BeginAttempt(task.ID, "second"); err != nil {
 			t.Fatal(err)
 		}
 		return r
@@ -67,7 +67,7 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(last.Dir(), "tasks", task.ID+".try2")); err == nil {
 		t.Error("copying again made a try of its own")
 	}
-	if err := last.BeginTry(task.ID, "first"); !errors.Is(err, ErrDone) {
+	if err := last.BeginAttempt(task.ID, "first"); !errors.Is(err, ErrDone) {
 		t.Errorf("a try that is kept was begun again: %v", err)
 	}
 	o := judge.Judge(task, record.NewMerged(), judge.Facts{})
@@ -103,7 +103,7 @@ func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	task := r.Plan().Tasks()[0]
 	begin := func(try string) {
-		if err := r.BeginTry(task.ID, try); err != nil {
+		if err := r.BeginAttempt(task.ID, try); err != nil {
 			t.Fatal(err)
 		}
 	}

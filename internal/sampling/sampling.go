@@ -187,3 +187,17 @@ func (r *Rounds) Missed(id string) string {
 	}
 	return text + ", wanted: " + r.run.Until.Rule
 }
+
+// Numbers returns what the repetitions measured of the value that decides how many there are (plan.Run.Until), by task.
+func Numbers(run plan.Run, outcomes []plan.Outcome) map[string]float64 {
+	if run.Until == nil {
+		return nil
+	}
+	rounds, numbers := New(run), map[string]float64{}
+	for _, o := range outcomes {
+		if n, has := rounds.Number(o); has {
+			numbers[o.Task] = n
+		}
+	}
+	return numbers
+}

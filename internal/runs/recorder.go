@@ -1,0 +1,123 @@
+package runs
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"lockstep/internal/files"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// recorder writes the record of an attempt that has no outcome yet.
+type recorder struct {
+	dir   taskDir
+	file  *os.File
+	merge *record.Merged
+}
+
+// openRecorder starts the record of an attempt or, if resume is true, continues one after its last complete line.
+func openRecorder(dir taskDir, resume bool) (*recorder, error) {
+	flag := os.O_CREATE | os.O_RDWR
+	if !resume {
+		flag |= os.O_TRUNC
+	}
+	file, err := os.OpenFile(dir.file(snapshotFile), flag, fileMode)
+	if err != nil {
+		return nil, err
+	}
+	w := &recorder{dir: dir, file: file, merge: record.NewMerged()}
+	whole, _, err := readLines(file, addTo(w.merge))
+	if err == nil {
+		err = file.Truncate(whole)
+	}
+	if err == nil {
+		_, err = file.Seek(whole, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return w, nil
+}
+
+// append adds a snapshot, without secrets, in one write. It leaves out one that is there already (same agent and number).
+func (w *recorder) append(s record.Snapshot) error {
+	clean := s
+	clean.Events = slices.Clone(s.Events)
+	for i := range clean.Events {
+		clean.Events[i].Detail = plan.Redact(clean.Events[i].Detail)
+	}
+	line, err := json.Marshal(clean)
+	if err != nil || !w.merge.Add(s) {
+		return err
+	}
+	_, err = w.file.Write(append(line, '\n'))
+	return err
+}
+
+// close syncs the snapshots and writes the histograms.
+func (w *recorder) close() error {
+	if err := errors.Join(w.file.Sync(), w.file.Close()); err != nil {
+		return err
+	}
+	all, err := histograms(w.merge)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if err := files.WriteRecord(w.dir.file(name), all[name], fileMode); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func addTo(m *record.Merged) func(record.Snapshot) error {
+	return func(s record.Snapshot) error {
+		m.Add(s)
+		return nil
+	}
+}
+
+// hlogs are the histograms of a task that are written for other tools, by file name without its end.
+var hlogs = []struct {
+	name   string
+	series record.Series
+}{
+	{"send", record.Send},
+	{"send-due", record.SendDue},
+	{"processing", record.Processing},
+	{"unsent", record.UnsentAge},
+	{"unanswered", record.Unanswered},
+}
+
+// histograms are the files of a task's histograms, by name, of the whole and of its groups.
+func histograms(m *record.Merged) (map[string][]byte, error) {
+	files := map[string][]byte{}
+	err := addHlogs(files, "", m)
+	for _, group := range m.Groups() {
+		err = errors.Join(err, addHlogs(files, "."+group, m.Group(group)))
+	}
+	return files, err
+}
+
+// addHlogs adds the histograms of a task, or of one of its groups, whose files are told apart by what follows their name.
+func addHlogs(files map[string][]byte, of string, m *record.Merged) error {
+	for _, h := range hlogs {
+		if m.Hist(h.series).Count() == 0 {
+			continue
+		}
+		var text bytes.Buffer
+		if err := m.WriteHlog(&text, h.series); err != nil {
+			return fmt.Errorf("write %s%s.hlog: %w", h.name, of, err)
+		}
+		files[h.name+of+".hlog"] = text.Bytes()
+	}
+	return nil
+}

@@ -1,0 +1,569 @@
+// Package runs keeps the record of a run in a directory. An outcome is there whole or not at all, a task without one is not done, and no secret of a URL
+// is written.
+//
+// The directory of a run:
+//
+//	run.json                        the plan, without secrets
+//	matrix.cue                      the matrix as it was, without secrets
+//	tasks/<task>/snapshots.jsonl    what the agents reported, one snapshot a line, as it came
+//	tasks/<task>/*.hlog             histograms in HdrHistogram's log format; *.<group>.hlog those of one group of the cell
+//	tasks/<task>/try                the name of the try that it is of
+//	tasks/<task>/outcome.json       last, at once
+//	tasks/<task>.try1               what an earlier try of the task had recorded; outcome.json only if it was not interrupted
+//	tables.{txt,md,csv,json}        the summary tables
+//	report.html                     tables, drawings and details as one page
+//	marks.jsonl                     when tries began and were given up, and how the run ended
+//	sink.jsonl                      how many points InfluxDB was given, if there is one
+//
+// Its parent holds one directory a run and the symbolic link "latest".
+package runs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"lockstep/internal/files"
+	"lockstep/internal/judge"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/sampling"
+)
+
+const (
+	dirMode  = 0o755
+	fileMode = 0o644
+
+	runFile      = "run.json"
+	matrixFile   = "matrix.cue"
+	tasksDir     = "tasks"
+	snapshotFile = "snapshots.jsonl"
+	outcomeFile  = "outcome.json"
+	latestLink   = "latest"
+)
+
+// ErrHeld is returned, wrapped, by Hold where another process has the run.
+var ErrHeld = errors.New("another process is running it at the moment")
+
+// ErrDone is returned, wrapped, for writing to the record of a task that has an outcome.
+var ErrDone = errors.New("the task has an outcome already")
+
+// deliveryFile has the results of writing the run's points to InfluxDB: a line for the run, and one for each time that it was resumed,
+// copied again or replayed.
+const deliveryFile = "sink.jsonl"
+
+// Run is the directory of one run. It is safe for concurrent use within one process; only one process may write.
+//
+// It has 29 methods, of which five are private: one for each step of recording a task, for each view of its record, and for each file beside
+// the tasks. All work on files of one directory under one lock.
+type Run struct {
+	dir  string
+	plan plan.Run
+
+	mu       sync.Mutex
+	writing  map[string]*recorder // by task
+	warnings []string
+	marked   map[markKey]bool // marks in the file; nil before the first look
+	lock     *os.File         // see Hold
+}
+
+func newRun(dir string, p plan.Run) *Run {
+	return &Run{dir: dir, plan: p, writing: map[string]*recorder{}}
+}
+
+// Create makes the directory of a run below root, writes its plan without secrets, and points "latest" to it. The directory of the
+// same run is opened if it is there already, so that a copy can be made again and a run be resumed; that of another run is an error.
+func Create(root string, p plan.Run) (*Run, error) {
+	if p.ID == "" || p.ID == latestLink || p.ID != filepath.Base(p.ID) || strings.HasPrefix(p.ID, ".") {
+		return nil, fmt.Errorf("create run: %q cannot be a run's id: it names a directory", p.ID)
+	}
+	p = p.Redacted()
+	p.Version = plan.RecordFormat
+	text, err := encode(p, "  ")
+	if err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	dir := filepath.Join(root, p.ID)
+	if err := errors.Join(files.RemoveIncomplete(dir, "."), files.RemoveIncomplete(dir, tasksDir+"/*")); err != nil {
+		return nil, fmt.Errorf("create run %s: remove what was left half written: %w", p.ID, err)
+	}
+	if isRun(dir) {
+		return reopen(root, dir, p)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, tasksDir), dirMode); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	if err := files.WriteRecord(filepath.Join(dir, matrixFile), []byte(plan.Redact(p.Source.Text)), fileMode); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	if err := files.WriteRecord(filepath.Join(dir, runFile), text, fileMode); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	if err := pointLatest(root, p.ID); err != nil {
+		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
+	}
+	return newRun(dir, p), nil
+}
+
+// reopen opens the directory of a run that is copied again or resumed. Its plan stays as it was written first.
+func reopen(root, dir string, p plan.Run) (*Run, error) {
+	r, err := openDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	sameTask := func(a, b plan.Task) bool { return a.ID == b.ID }
+	if !r.plan.Started.Equal(p.Started) || r.plan.Source.SHA256 != p.Source.SHA256 || !slices.EqualFunc(r.plan.Tasks(), p.Tasks(), sameTask) {
+		return nil, fmt.Errorf("create run %s: %s holds another run of that id: give another directory for results", p.ID, dir)
+	}
+	if err := pointLatest(root, p.ID); err != nil {
+		return nil, fmt.Errorf("open run %s: %w", p.ID, err)
+	}
+	return r, nil
+}
+
+// pointLatest makes "latest" a link to a run, in one step.
+func pointLatest(root, id string) error {
+	temp := filepath.Join(root, "."+latestLink+"-"+id)
+	if err := os.Remove(temp); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	if err := os.Symlink(id, temp); err != nil {
+		return err
+	}
+	return os.Rename(temp, filepath.Join(root, latestLink))
+}
+
+// Plan is what was decided before the run began, without secrets.
+func (r *Run) Plan() plan.Run { return r.plan }
+
+// Dir is the run's directory.
+func (r *Run) Dir() string { return r.dir }
+
+func (r *Run) tasks(id string) taskDir {
+	return taskDir{tasks: filepath.Join(r.dir, tasksDir), task: id}
+}
+
+// Warnings lists, in the order found, what was damaged or cut off in the record and was left out.
+func (r *Run) Warnings() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.warnings)
+}
+
+// warn stores warnings, each once. The caller holds mu.
+func (r *Run) warn(texts ...string) {
+	for _, text := range texts {
+		if !slices.Contains(r.warnings, text) {
+			r.warnings = append(r.warnings, text)
+		}
+	}
+}
+
+// Hold keeps other processes from running the run into this directory until Close, or until this process ends: snapshots of one and
+// outcomes of the other would be mixed. Others may read meanwhile, and copy what a fleet runs.
+func (r *Run) Hold() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lock != nil {
+		return nil
+	}
+	file, err := files.OpenLocked(filepath.Join(r.dir, runFile), os.O_RDWR, 0) // written once, and never renamed over
+	if errors.Is(err, files.ErrLocked) {
+		err = ErrHeld
+	}
+	if err != nil {
+		return fmt.Errorf("hold run %s: %w", r.plan.ID, err)
+	}
+	r.lock = file
+	return nil
+}
+
+// Close closes the files of tasks that are still being recorded, which stay without an outcome, and ends Hold.
+func (r *Run) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var errs []error
+	for task, w := range r.writing {
+		if err := w.file.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close record of task %s: %w", task, err))
+		}
+	}
+	clear(r.writing)
+	if r.lock != nil {
+		_ = r.lock.Close() // nothing was written to it
+		r.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// WriteFile puts a file beside the plan, at once, without secrets of URLs. The name has no directory.
+func (r *Run) WriteFile(name string, data []byte) error {
+	if name != filepath.Base(name) {
+		return fmt.Errorf("write %q into run %s: the name has a directory", name, r.plan.ID)
+	}
+	if err := files.WriteRecord(filepath.Join(r.dir, name), []byte(plan.Redact(string(data))), fileMode); err != nil {
+		return fmt.Errorf("write %s of run %s: %w", name, r.plan.ID, err)
+	}
+	return nil
+}
+
+// BeginAttempt starts the record of an attempt of a task. It continues a record of the same attempt, from a copy that was interrupted, so
+// that copying again never leaves less than there was. It fails with ErrDone, wrapped, for an earlier attempt (see HasAttempt).
+func (r *Run) BeginAttempt(task, attempt string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dir := r.tasks(task)
+	if _, is := dir.stored(attempt); is {
+		return fmt.Errorf("record task %s: its attempt %s is stored already: %w", task, attempt, ErrDone)
+	}
+	if attempt != "" && dir.attempt() == attempt && r.writing[task] == nil {
+		if _, err := dir.outcome(r.plan.ID); err != nil {
+			w, err := openRecorder(dir, true)
+			if err != nil {
+				return fmt.Errorf("record task %s: continue an interrupted copy: %w", task, err)
+			}
+			r.writing[task] = w
+			return nil
+		}
+	}
+	if _, err := r.begin(task); err != nil {
+		return err
+	}
+	if err := os.WriteFile(dir.file(attemptFile), []byte(attempt+"\n"), fileMode); err != nil {
+		return fmt.Errorf("record task %s: %w", task, err)
+	}
+	return nil
+}
+
+// begin starts the record of a task anew. What an interrupted attempt left is stored as tasks/<task>.try<n>. The caller holds mu.
+func (r *Run) begin(task string) (*recorder, error) {
+	if task == "" || strings.HasPrefix(task, ".") || task != filepath.Base(task) {
+		return nil, fmt.Errorf("record task %q: not a task's id", task)
+	}
+	if w := r.writing[task]; w != nil {
+		delete(r.writing, task)
+		if err := w.file.Close(); err != nil {
+			return nil, fmt.Errorf("record task %s: %w", task, err)
+		}
+	}
+	dir := r.tasks(task)
+	if _, err := dir.outcome(r.plan.ID); err == nil {
+		return nil, fmt.Errorf("record task %s: %w", task, ErrDone)
+	}
+	if err := dir.moveAside(); err != nil {
+		return nil, fmt.Errorf("record task %s: move its earlier attempt aside: %w", task, err)
+	}
+	if err := os.MkdirAll(dir.file(""), dirMode); err != nil {
+		return nil, fmt.Errorf("record task %s: %w", task, err)
+	}
+	w, err := openRecorder(dir, false)
+	if err != nil {
+		return nil, fmt.Errorf("record task %s: %w", task, err)
+	}
+	r.writing[task] = w
+	return w, nil
+}
+
+// Append adds a snapshot to the record of a task, in one write. It leaves out one that is there already (same agent and number).
+func (r *Run) Append(task string, s record.Snapshot) (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.writing[task]
+	if w == nil {
+		if w, err = r.begin(task); err != nil {
+			return err
+		}
+	}
+	if err := w.append(s); err != nil {
+		return fmt.Errorf("append snapshot %d of %s to task %s: %w", s.Seq, s.Agent, task, err)
+	}
+	return nil
+}
+
+// Finish writes the histograms of a task and then, last and at once, its outcome. From then on the task is done.
+func (r *Run) Finish(o plan.Outcome) (err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.writing[o.Task]
+	if w == nil { // it failed before it measured anything
+		if w, err = r.begin(o.Task); err != nil {
+			return err
+		}
+	}
+	delete(r.writing, o.Task)
+	err = w.close()
+	o.Warnings = w.dir.warnings(o)
+	if err == nil {
+		err = writeOutcome(w.dir, o)
+	}
+	if err == nil {
+		err = files.SyncDir(filepath.Join(r.dir, tasksDir))
+	}
+	if err != nil {
+		return fmt.Errorf("finish task %s: %w", o.Task, err)
+	}
+	return nil
+}
+
+func writeOutcome(dir taskDir, o plan.Outcome) error {
+	text, err := encode(o, "  ")
+	if err != nil {
+		return err
+	}
+	return files.WriteRecord(dir.file(outcomeFile), text, fileMode)
+}
+
+// EndAttempt stores an attempt that does not count, with its outcome, beside the task's directory: tasks/<task>.try<n>. The task is not done
+// by it.
+func (r *Run) EndAttempt(attempt string, o plan.Outcome) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fail := func(err error) error { return fmt.Errorf("store attempt %s of task %s: %w", attempt, o.Task, err) }
+	dir := r.tasks(o.Task)
+	earlier, is := dir.stored(attempt)
+	if !is {
+		if dir.attempt() != attempt || attempt == "" {
+			return fail(errors.New("it was not recorded"))
+		}
+		if w := r.writing[o.Task]; w != nil {
+			delete(r.writing, o.Task)
+			if err := w.close(); err != nil {
+				return fail(err)
+			}
+		}
+		if err := dir.moveAside(); err != nil {
+			return fail(err)
+		}
+		earlier = taskDir{dir.tasks, dir.task, dir.attempts()}
+	}
+	if _, err := os.Stat(earlier.file(outcomeFile)); err == nil {
+		return nil
+	}
+	if err := writeOutcome(earlier, o); err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+// HasAttempt reports whether an attempt that does not count is stored already.
+func (r *Run) HasAttempt(task, attempt string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, is := r.tasks(task).stored(attempt)
+	return is
+}
+
+// Attempt returns the number, from 1, of the attempt that is recorded now or has the outcome.
+func (r *Run) Attempt(task string) int { return r.tasks(task).attempts() + 1 }
+
+// Done reports whether a task has an outcome.
+func (r *Run) Done(task string) bool {
+	_, err := r.tasks(task).outcome(r.plan.ID)
+	return err == nil
+}
+
+// DoneTasks lists the ids of tasks that have an outcome, in the order of the run: those that a resumed run leaves alone.
+func (r *Run) DoneTasks() []string {
+	var done []string
+	for _, t := range r.plan.Tasks() {
+		if r.Done(t.ID) {
+			done = append(done, t.ID)
+		}
+	}
+	return done
+}
+
+// Rounds is how often cells are measured, by the outcomes that there are: tasks that are not needed are no part of the run.
+func (r *Run) Rounds() *sampling.Rounds {
+	rounds := sampling.New(r.plan)
+	if r.plan.Until == nil {
+		return rounds
+	}
+	for _, t := range r.plan.Tasks() {
+		if o, err := r.tasks(t.ID).outcome(r.plan.ID); err == nil {
+			rounds.Add(o)
+		}
+	}
+	return rounds
+}
+
+// Outcome reads the outcome of a task as it is stored. It fails with fs.ErrNotExist, wrapped, if the task is not done.
+func (r *Run) Outcome(task string) (plan.Outcome, error) { return r.tasks(task).outcome(r.plan.ID) }
+
+// Outcomes reads the outcomes that there are, in the order of the run's tasks. One that is damaged is none, with a warning.
+func (r *Run) Outcomes() ([]plan.Outcome, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []plan.Outcome
+	for _, t := range r.plan.Tasks() {
+		o, err := r.tasks(t.ID).outcome(r.plan.ID)
+		var damage *damaged
+		switch {
+		case err == nil:
+			all = append(all, o)
+		case errors.As(err, &damage):
+			r.warn(damage.Error())
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("read outcomes of run %s: %w", r.plan.ID, err)
+		}
+	}
+	return all, nil
+}
+
+// Record reads the merged record of a task; its times count from the measurement. What is cut off or damaged is left out, and is in
+// Warnings. A task without a record has an empty one.
+func (r *Run) Record(task string) (*record.Merged, error) {
+	m, err := r.read(task)
+	if err == nil {
+		t, _ := taskOf(r.plan, task)
+		m.Rebase(judge.Cut(t.Cell.Workload, m))
+	}
+	return m, err
+}
+
+// read merges the record of a task; its times count from T0.
+func (r *Run) read(task string) (*record.Merged, error) {
+	m := record.NewMerged()
+	damage, err := r.tasks(task).snapshots(addTo(m))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, d := range damage {
+		r.warn(filepath.Join(tasksDir, task, snapshotFile) + ": " + d)
+	}
+	return m, err
+}
+
+// Histograms makes the files of a task's histograms again from its snapshots, by name; nothing is written.
+func (r *Run) Histograms(task string) (map[string][]byte, error) {
+	m, err := r.read(task)
+	if err != nil {
+		return nil, err
+	}
+	return histograms(m)
+}
+
+// taskOf finds a task of a plan.
+func taskOf(p plan.Run, id string) (plan.Task, bool) {
+	all := p.Tasks()
+	i := slices.IndexFunc(all, func(t plan.Task) bool { return t.ID == id })
+	if i < 0 {
+		return plan.Task{}, false
+	}
+	return all[i], true
+}
+
+// Snapshots calls each for what was recorded of an attempt of a task, in order; without a name, of the last attempt. What is damaged is left
+// out. An error of each ends it.
+func (r *Run) Snapshots(task, attempt string, each func(record.Snapshot) error) error {
+	dir := r.tasks(task)
+	if attempt != "" && dir.attempt() != attempt {
+		var is bool
+		if dir, is = dir.stored(attempt); !is {
+			return nil // nothing was recorded of it
+		}
+	}
+	_, err := dir.snapshots(each)
+	return err
+}
+
+// Rejudge judges a task again from its record and the facts in its outcome; nothing is written. For an undamaged record the result is
+// the stored outcome.
+func (r *Run) Rejudge(task string) (plan.Outcome, error) {
+	fail := func(err error) (plan.Outcome, error) {
+		return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
+	}
+	o, err := r.Outcome(task)
+	if err != nil {
+		return fail(fmt.Errorf("read its outcome: %w", err))
+	}
+	t, is := taskOf(r.plan, task)
+	if !is {
+		return fail(fmt.Errorf("run %s has no such task", r.plan.ID))
+	}
+	m, err := r.Record(task)
+	if err != nil {
+		return fail(err)
+	}
+	again := judge.Again(t, m, o)
+	again.Warnings = r.tasks(task).warnings(again)
+	text, err := encode(again, "")
+	if err == nil {
+		again = plan.Outcome{}
+		err = json.Unmarshal(text, &again) // as it is stored, without secrets
+	}
+	return again, err
+}
+
+// Mark stores a moment once, although the controller reports the moments of a run again to each copy of it.
+func (r *Run) Mark(m Mark) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	path := filepath.Join(r.dir, marksFile)
+	if r.marked == nil {
+		known, warnings, err := linesOf[Mark](path)
+		if r.warn(warnings...); err != nil {
+			return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
+		}
+		r.marked = map[markKey]bool{}
+		for _, k := range known {
+			r.marked[k.key()] = true
+		}
+	}
+	if r.marked[m.key()] {
+		return nil
+	}
+	line, err := encode(m, "")
+	if err == nil {
+		err = files.AppendLine(path, line, fileMode)
+	}
+	if err != nil {
+		return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
+	}
+	r.marked[m.key()] = true
+	return nil
+}
+
+// Marks reads the moments of a run in their order. A run that has not begun has none.
+func (r *Run) Marks() ([]Mark, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, warnings, err := linesOf[Mark](filepath.Join(r.dir, marksFile))
+	if r.warn(warnings...); err != nil {
+		return nil, fmt.Errorf("read the marks of run %s: %w", r.plan.ID, err)
+	}
+	return all, nil
+}
+
+// AddDelivery stores the result of writing the points of the run to InfluxDB. Unlike the others, it may be called while another process
+// writes: points may be written again while the run continues.
+func (r *Run) AddDelivery(d plan.Delivery) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	line, err := encode(d, "")
+	if err == nil {
+		err = files.AppendLine(filepath.Join(r.dir, deliveryFile), line, fileMode)
+	}
+	if err != nil {
+		return fmt.Errorf("keep what was written to InfluxDB of run %s: %w", r.plan.ID, err)
+	}
+	return nil
+}
+
+// Deliveries returns the results of writing the points of the run to InfluxDB, in order of time. What is damaged is left out, with a
+// warning.
+func (r *Run) Deliveries() []plan.Delivery {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all, warnings, err := linesOf[plan.Delivery](filepath.Join(r.dir, deliveryFile))
+	r.warn(warnings...)
+	if err != nil {
+		r.warn(fmt.Sprintf("%s left out: %v", deliveryFile, err))
+	}
+	return all
+}

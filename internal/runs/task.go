@@ -1,0 +1,147 @@
+package runs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// attemptFile has the name of the attempt that a task's directory is of, as the control plane names it.
+const attemptFile = "try"
+
+// taskDir is the directory of a task: of its last attempt or, where earlier is not 0, of the earlier attempt of that number. It has no
+// state but the files.
+type taskDir struct {
+	tasks   string // directory of all tasks
+	task    string
+	earlier int
+}
+
+func (d taskDir) name() string {
+	if d.earlier > 0 {
+		return fmt.Sprintf("%s.try%d", d.task, d.earlier)
+	}
+	return d.task
+}
+
+func (d taskDir) file(name string) string { return filepath.Join(d.tasks, d.name(), name) }
+
+// attempt returns the name of the attempt; "" if it has none.
+func (d taskDir) attempt() string {
+	text, err := os.ReadFile(d.file(attemptFile))
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
+
+// attempts returns the number of earlier attempts.
+func (d taskDir) attempts() int {
+	for n := 0; ; n++ {
+		if _, err := os.Stat((taskDir{d.tasks, d.task, n + 1}).file("")); err != nil {
+			return n
+		}
+	}
+}
+
+// stored returns the directory of the earlier attempt of a name. It is false if there is none.
+func (d taskDir) stored(attempt string) (taskDir, bool) {
+	if attempt == "" || d.task != filepath.Base(d.task) {
+		return taskDir{}, false // of a controller that does not name attempts, or refused
+	}
+	for n := range d.attempts() {
+		if earlier := (taskDir{d.tasks, d.task, n + 1}); earlier.attempt() == attempt {
+			return earlier, true
+		}
+	}
+	return taskDir{}, false
+}
+
+// moveAside makes the last attempt an earlier one if its directory contains anything.
+func (d taskDir) moveAside() error {
+	old, err := os.ReadDir(d.file(""))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(d.file(""), (taskDir{d.tasks, d.task, d.attempts() + 1}).file(""))
+}
+
+// damaged is a file whose contents are not what they must be.
+type damaged struct{ path, why string }
+
+func (d *damaged) Error() string { return fmt.Sprintf("%s left out: %s", d.path, d.why) }
+
+// outcome reads the outcome of the task of a run. It fails with fs.ErrNotExist or *damaged if the task is not done.
+func (d taskDir) outcome(run string) (plan.Outcome, error) {
+	path := filepath.Join(tasksDir, d.task, outcomeFile)
+	text, err := os.ReadFile(d.file(outcomeFile))
+	if err != nil {
+		return plan.Outcome{}, err
+	}
+	var o plan.Outcome
+	if err := plan.Decode(bytes.NewReader(text), plan.MaxFile, &o); err != nil {
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("not a whole outcome (%v); the task counts as not done", err)}
+	}
+	if err := plan.CheckFormat(o.Version); err != nil {
+		return plan.Outcome{}, &damaged{path, err.Error()}
+	}
+	if o.Task != d.task || o.Run != run {
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("it is of task %s of run %s", o.Task, o.Run)}
+	}
+	return o, nil
+}
+
+// snapshots calls each for the snapshots of the attempt, in order. A record that is not there has none.
+func (d taskDir) snapshots(each func(record.Snapshot) error) (damage []string, err error) {
+	file, err := os.Open(d.file(snapshotFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		defer file.Close()
+		_, damage, err = readLines(file, each)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record of task %s: %w", d.task, err)
+	}
+	return damage, nil
+}
+
+// warnings returns those of an outcome and one for each earlier attempt of its task. Trials of a search are attempts, too; those that count
+// have no warning.
+func (d taskDir) warnings(o plan.Outcome) []string {
+	counted := map[string]bool{}
+	if o.Search != nil {
+		for _, s := range o.Search.Steps {
+			counted[s.Try] = true
+		}
+	}
+	failed := map[string]plan.Tried{}
+	for _, t := range o.Tries {
+		failed[t.Name] = t
+	}
+	warnings := o.Warnings
+	for n := range d.attempts() {
+		earlier := taskDir{d.tasks, d.task, n + 1}
+		name := earlier.attempt()
+		if counted[name] {
+			continue
+		}
+		text := fmt.Sprintf("try %d of this task was interrupted and is not counted", n+1)
+		if t, ok := failed[name]; ok && t.Kind != plan.FailedInterrupted {
+			text = fmt.Sprintf("try %d of this task is not counted: %s", n+1, t)
+		}
+		warnings = append(warnings, fmt.Sprintf("%s; what it recorded is kept in %s/%s", text, tasksDir, earlier.name()))
+	}
+	return warnings
+}
