@@ -242,7 +242,7 @@ func TestAnAlteredRecordIsNotJudgedAgain(t *testing.T) {
 
 // A repetition that a cell known well enough did not need is nothing that cannot be recomputed.
 func TestRepetitionsThatWereNotNeededAreNotMissed(t *testing.T) {
-	run := manyRun(t, 12, &plan.Until{Rule: "ci(send.rate) < 5% at 95%", Value: "send.rate", Within: 0.05, Confidence: 0.95})
+	run := manyRun(t, 12, &plan.StopRule{Rule: "ci(send.rate) < 5% at 95%", Value: "send.rate", Within: 0.05, Confidence: 0.95})
 	for _, task := range run.Plan().Tasks()[:8] {
 		measured(t, run, task)
 	}

@@ -42,7 +42,7 @@ func recordedRun(t testing.TB) *runs.Run {
 }
 
 // manyRun is a run of one cell without outcomes yet.
-func manyRun(t testing.TB, repeat int, until *plan.Until) *runs.Run {
+func manyRun(t testing.TB, repeat int, until *plan.StopRule) *runs.Run {
 	t.Helper()
 	w := plan.Default()
 	w.Measure = plan.Duration(2 * time.Second)

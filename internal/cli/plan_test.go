@@ -55,7 +55,7 @@ func TestPlanOfManyCells(t *testing.T) {
 // TestTheTimeOfEnoughRepetitions: more repetitions take longer than those that there are at least, where cells are
 // repeated until a value is known.
 func TestTheTimeOfEnoughRepetitions(t *testing.T) {
-	until, err := plan.ParseUntil("ci < 5%")
+	until, err := plan.ParseStopRule("ci < 5%")
 	if err != nil {
 		t.Fatal(err)
 	}

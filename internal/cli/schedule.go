@@ -207,7 +207,7 @@ func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error 
 			continue
 		}
 		err := fmt.Errorf("hook %q: the controller's --hooks file does not name it (it names: %s)", hook, strings.Join(there, ", "))
-		if near := plan.Nearest(hook, there); near != "" {
+		if near := plan.ClosestMatch(hook, there); near != "" {
 			err = fmt.Errorf("%w; did you mean %q?", err, near)
 		}
 		errs = append(errs, err)

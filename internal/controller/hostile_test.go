@@ -26,9 +26,9 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 		"negative":    func(r *plan.Run, _ *plan.Workload) { r.Repeat = -1 },
 		"settle":      func(r *plan.Run, _ *plan.Workload) { r.Settle = plan.Duration(1<<63 - 1) },
 		"grace":       func(r *plan.Run, _ *plan.Workload) { r.Grace = -1 },
-		"until":       func(r *plan.Run, _ *plan.Workload) { r.Until = &plan.Until{Within: 0.1, Confidence: 1} },
+		"until":       func(r *plan.Run, _ *plan.Workload) { r.Until = &plan.StopRule{Within: 0.1, Confidence: 1} },
 		"rounds": func(r *plan.Run, _ *plan.Workload) {
-			r.Until, r.Repeat = &plan.Until{Within: 0.1, Confidence: 0.9}, 201
+			r.Until, r.Repeat = &plan.StopRule{Within: 0.1, Confidence: 0.9}, 201
 		},
 		"groups":          func(_ *plan.Run, w *plan.Workload) { w.Groups = make([]plan.Group, 1001) },
 		"no agent":        func(_ *plan.Run, w *plan.Workload) { w.Publishers.Nodes, w.Consumers.Nodes = 0, 0 },

@@ -23,7 +23,7 @@ import (
 // Poisson process.
 func untilKnown(t *testing.T) plan.Run {
 	t.Helper()
-	until, err := plan.ParseUntil("ci(sent) < 0.1%")
+	until, err := plan.ParseStopRule("ci(sent) < 0.1%")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -156,7 +156,7 @@ func TestConsumersComeAndGo(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) {
 					w.Publishers.Rate, w.Warmup, w.Measure, w.Consumers.Threads = 500, 0, seconds(8), 3
 					w.Consumers.Presence = plan.Presence{Stay: seconds(0.5), Away: seconds(1)}
-					w.Consumers.Process = plan.Spread{Most: plan.Duration(2 * time.Millisecond)}
+					w.Consumers.Process = plan.DurationDist{Most: plan.Duration(2 * time.Millisecond)}
 					w.Consumers.Prefetch, w.Consumers.Batch, w.Consumers.Ack, w.Consumers.AckEvery = 50, 5, ack, 20
 					w.Consumers.AckInterval = seconds(0.02)
 					w.Drain.Silence = seconds(4)

@@ -18,7 +18,7 @@ var errRefused = errors.New("refused, as consumers.nack says")
 // processor simulates the work of a consumer before it acknowledges: it takes time, or refuses deliveries. The consumer's handler owns it.
 // A nil processor does neither.
 type processor struct {
-	delay  plan.Spread
+	delay  plan.DurationDist
 	nack   float64
 	draws  rand.PCG
 	waiter clock.Waiter
@@ -26,7 +26,7 @@ type processor struct {
 
 // newProcessor returns nil for a consumer that acknowledges all at once.
 func newProcessor(c plan.Consumers, task uint64, subscription, consumer int) *processor {
-	if c.Nack == 0 && c.Process == (plan.Spread{}) {
+	if c.Nack == 0 && c.Process == (plan.DurationDist{}) {
 		return nil
 	}
 	return &processor{delay: c.Process, nack: c.Nack, draws: *rand.NewPCG(task, 3<<48|uint64(subscription)<<24|uint64(consumer))}
@@ -40,7 +40,7 @@ func (p *processor) refuses() bool { return p != nil && p.nack > 0 && unit(&p.dr
 
 // process takes the time of n messages, or until ctx ends.
 func (p *processor) process(ctx context.Context, n int) {
-	if p == nil || p.delay == (plan.Spread{}) {
+	if p == nil || p.delay == (plan.DurationDist{}) {
 		return
 	}
 	var all int64

@@ -18,7 +18,7 @@ func TestSlowConsumers(t *testing.T) {
 			w.Publishers.Rate, w.Warmup, w.Measure = 100, 0, plan.Duration(2*time.Second)
 			w.Drain.Silence = plan.Duration(3 * time.Second)
 			w.Consumers.Batch, w.Consumers.Prefetch = 1, 1
-			w.Consumers.Process = plan.Spread{Least: plan.Duration(20 * time.Millisecond), Most: plan.Duration(20 * time.Millisecond)}
+			w.Consumers.Process = plan.DurationDist{Least: plan.Duration(20 * time.Millisecond), Most: plan.Duration(20 * time.Millisecond)}
 		})
 		m := s.play(t.Context())
 		if got := m.Sum(record.Received, 0, 2); got != 100 {
@@ -38,12 +38,12 @@ func TestSlowConsumers(t *testing.T) {
 func TestProcessingTimes(t *testing.T) {
 	const n = 100_000
 	for name, test := range map[string]struct {
-		spread              plan.Spread
+		spread              plan.DurationDist
 		least, most, beyond float64 // ms; part beyond 20 ms
 	}{
-		"fixed":       {plan.Spread{Least: 20e6, Most: 20e6}, 20, 20, 0},
-		"uniform":     {plan.Spread{Least: 10e6, Most: 30e6}, 10, 30, 0.5},
-		"exponential": {plan.Spread{Mean: 20e6}, 0, 200, 1 / math.E},
+		"fixed":       {plan.DurationDist{Least: 20e6, Most: 20e6}, 20, 20, 0},
+		"uniform":     {plan.DurationDist{Least: 10e6, Most: 30e6}, 10, 30, 0.5},
+		"exponential": {plan.DurationDist{Mean: 20e6}, 0, 200, 1 / math.E},
 	} {
 		w := processor{delay: test.spread}
 		w.draws.Seed(1, 2)
@@ -69,7 +69,7 @@ func TestClosingEndsProcessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Warmup, w.Measure = 100, 0, plan.Duration(time.Second)
-			w.Consumers.Process = plan.Spread{Least: plan.Duration(time.Hour), Most: plan.Duration(time.Hour)}
+			w.Consumers.Process = plan.DurationDist{Least: plan.Duration(time.Hour), Most: plan.Duration(time.Hour)}
 		})
 		began := time.Now()
 		s.play(t.Context())

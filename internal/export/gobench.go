@@ -88,7 +88,7 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 	for _, name := range names {
 		if name != "all" && !slices.Contains(known, name) {
 			text := fmt.Sprintf("there is no value %q", name)
-			if near := plan.Nearest(name, known); near != "" {
+			if near := plan.ClosestMatch(name, known); near != "" {
 				text += fmt.Sprintf("; did you mean %q?", near)
 			}
 			unknown = append(unknown, text)

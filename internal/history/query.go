@@ -98,7 +98,7 @@ func Known(value string) error {
 		return nil
 	}
 	hint := ""
-	if near := plan.Nearest(name, names); near != "" {
+	if near := plan.ClosestMatch(name, names); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
 	return fmt.Errorf("there is no value %q (docs/values.md lists them)%s", value, hint)

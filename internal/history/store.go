@@ -71,7 +71,7 @@ func (s *Store) view(read func(*bbolt.Tx) error) error {
 			if empty(tx) {
 				return nil
 			}
-			if err := s.formed(tx); err != nil {
+			if err := s.checkVersion(tx); err != nil {
 				return err
 			}
 			return read(tx)
@@ -84,11 +84,11 @@ func (s *Store) update(write func(*bbolt.Tx) error) error {
 	return s.open(false, func(db *bbolt.DB) error {
 		return db.Update(func(tx *bbolt.Tx) error {
 			if empty(tx) {
-				if err := s.furnish(tx); err != nil {
+				if err := s.createBuckets(tx); err != nil {
 					return s.failed("make", err)
 				}
 			}
-			if err := s.formed(tx); err != nil {
+			if err := s.checkVersion(tx); err != nil {
 				return err
 			}
 			return write(tx)
@@ -119,13 +119,14 @@ func (s *Store) open(readOnly bool, use func(*bbolt.DB) error) (err error) {
 	return errors.Join(use(db), db.Close())
 }
 
-// empty tells of a store that was made and never written to.
+// empty reports whether a store was made and never written to.
 func empty(tx *bbolt.Tx) bool {
 	first, _ := tx.Cursor().First()
 	return first == nil
 }
 
-func (s *Store) furnish(tx *bbolt.Tx) error {
+// createBuckets makes an empty store.
+func (s *Store) createBuckets(tx *bbolt.Tx) error {
 	for _, b := range buckets {
 		if _, err := tx.CreateBucket(b); err != nil {
 			return err
@@ -134,7 +135,8 @@ func (s *Store) furnish(tx *bbolt.Tx) error {
 	return tx.Bucket(bucketMeta).Put(keyForm, []byte(form))
 }
 
-func (s *Store) formed(tx *bbolt.Tx) error {
+// checkVersion checks that the store has all buckets, and the version that this program reads.
+func (s *Store) checkVersion(tx *bbolt.Tx) error {
 	for _, b := range buckets {
 		if tx.Bucket(b) == nil {
 			return fmt.Errorf("read %s: %w", s.path, ErrDamaged)
@@ -167,7 +169,7 @@ func put(b *bbolt.Bucket, key string, v any) error {
 	return b.Put([]byte(key), text)
 }
 
-// get reads what put has written; it tells whether there is any.
+// get reads what put has written; it reports whether there is any.
 func get(b *bbolt.Bucket, key string, v any) (bool, error) {
 	text := b.Get([]byte(key))
 	if text == nil {

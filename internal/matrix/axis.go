@@ -105,7 +105,7 @@ func (s space) find(name string) int {
 // noAxis says that a name is no axis.
 func (s space) noAxis(name string) string {
 	msg := fmt.Sprintf("there is no axis %q", name)
-	if near := plan.Nearest(name, s.names()); near != "" {
+	if near := plan.ClosestMatch(name, s.names()); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	if len(s.axes) == 0 {

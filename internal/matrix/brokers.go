@@ -67,7 +67,7 @@ func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 func noDriver(name string) string {
 	names := drivers.Names()
 	msg := fmt.Sprintf("there is no driver %q here", name)
-	if near := plan.Nearest(name, names); near != "" {
+	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return msg + " (there are: " + strings.Join(names, ", ") + "); one in another language is named in a file of this host: --drivers FILE"
@@ -76,7 +76,7 @@ func noDriver(name string) string {
 func (l *loader) noBroker(shown, name string) string {
 	names := slices.Sorted(maps.Keys(l.brokers))
 	msg := fmt.Sprintf("there is no broker %s", shown)
-	if near := plan.Nearest(name, names); near != "" {
+	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return msg + " (there are: " + strings.Join(names, ", ") + ")"

@@ -211,7 +211,7 @@ func (m *Matrix) brokersThere() string {
 
 func (m *Matrix) noBroker(name string) string {
 	msg := fmt.Sprintf("there is no broker %q", name)
-	if near := plan.Nearest(name, m.brokerNames()); near != "" {
+	if near := plan.ClosestMatch(name, m.brokerNames()); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return msg + m.brokersThere()

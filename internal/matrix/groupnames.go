@@ -107,7 +107,7 @@ func (l *loader) noTableValue(name string) string {
 		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; name the cell's: %q", name, value)
 	}
 	msg := fmt.Sprintf("there is no group %q", group)
-	if near := plan.Nearest(group, l.groups.names); near != "" {
+	if near := plan.ClosestMatch(group, l.groups.names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near+"/"+value)
 	}
 	return msg + " (there are: " + strings.Join(l.groups.names, ", ") + ")"

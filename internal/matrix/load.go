@@ -111,7 +111,7 @@ func (l *loader) checkUnused(refers map[string]bool) {
 			continue
 		}
 		msg := fmt.Sprintf("it does not enter the cell; use axis.%s in the template, or in labels: {%s: axis.%s}", a.name, a.name, a.name)
-		if near := plan.Nearest(a.name, slices.Sorted(maps.Keys(byName))); near != "" {
+		if near := plan.ClosestMatch(a.name, slices.Sorted(maps.Keys(byName))); near != "" {
 			msg += fmt.Sprintf("; did you mean the axis %q?", near)
 		}
 		l.add(a.place, join("axes", a.name), msg)
@@ -159,7 +159,7 @@ func (l *loader) readOnly() {
 
 func noValue(text, axis string, texts []string) string {
 	msg := fmt.Sprintf("axis %s has no value %q", axis, text)
-	if near := plan.Nearest(text, texts); near != "" {
+	if near := plan.ClosestMatch(text, texts); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return msg + " (there are: " + strings.Join(texts, ", ") + ")"

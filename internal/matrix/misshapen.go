@@ -65,7 +65,7 @@ func misshapenConsumers(report reporter, c plan.Consumers, silence plan.Duration
 
 // longest is how long a consumer takes over a batch at the most: of exponential times nobody sees more than the mean of all and ten
 // means of one.
-func longest(s plan.Spread, batch int) plan.Duration {
+func longest(s plan.DurationDist, batch int) plan.Duration {
 	if s.Mean > 0 {
 		return s.Mean * plan.Duration(batch-1+10)
 	}

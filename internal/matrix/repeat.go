@@ -15,7 +15,7 @@ import (
 var untilPath = cue.ParsePath("repeat.until")
 
 // repeat is how often cells are measured: a number, or at most so many until they are known well enough.
-func (l *loader) repeat() (n int, until *plan.Until) {
+func (l *loader) repeat() (n int, until *plan.StopRule) {
 	given := l.root.LookupPath(cue.ParsePath("repeat"))
 	if n, err := given.Int64(); err == nil {
 		return int(n), nil
@@ -24,7 +24,7 @@ func (l *loader) repeat() (n int, until *plan.Until) {
 	if err != nil { // faults were reported, or it is left out
 		return 1, nil
 	}
-	u, err := plan.ParseUntil(text)
+	u, err := plan.ParseStopRule(text)
 	if err != nil {
 		l.add(place(l.root.LookupPath(untilPath)), "repeat.until", err.Error())
 	}

@@ -126,7 +126,7 @@ func noTableValue(name string) string {
 		short = appendNew(short, stem)
 	}
 	msg := fmt.Sprintf("there is no value %q", name)
-	if near := plan.Nearest(name, names); near != "" {
+	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return msg + " (there are: " + strings.Join(short, ", ") + ")"

@@ -184,7 +184,7 @@ func isTop(schema cue.Value) bool {
 func unknownField(schema cue.Value, name, path string) string {
 	names := fieldNames(schema)
 	msg := fmt.Sprintf("there is no field %q here", name)
-	if near := plan.Nearest(name, names); near != "" {
+	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	} else if homes := homesOf(schema, name); path == "cell" && len(homes) > 0 {
 		msg += fmt.Sprintf("; did you mean %s?", strings.Join(homes, " or "))
@@ -207,7 +207,7 @@ func homesOf(schema cue.Value, name string) (homes []string) {
 func wrongValue(v, schema cue.Value) string {
 	msg := show(v) + " is not valid here" + giveOne(schema)
 	if s, err := v.String(); err == nil {
-		if near := plan.Nearest(s, choices(schema)); near != "" {
+		if near := plan.ClosestMatch(s, choices(schema)); near != "" {
 			msg += fmt.Sprintf("; did you mean %q?", near)
 		}
 	}

@@ -255,7 +255,7 @@ func (p *conditionParser) resolve(t token) string {
 		all = append(all, string(f))
 	}
 	msg := fmt.Sprintf("there is no value or flag %q", t.text)
-	if near := Nearest(t.text, all); near != "" {
+	if near := ClosestMatch(t.text, all); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	if !p.listed {

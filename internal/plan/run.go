@@ -14,7 +14,7 @@ type Run struct {
 	Excluded []Excluded `json:"excluded,omitempty"`
 	Tables   []Table    `json:"tables"`
 	Repeat   int        `json:"repeat"` // with Until: at most
-	Until    *Until     `json:"until,omitempty"`
+	Until    *StopRule  `json:"until,omitempty"`
 	Order    Order      `json:"order"`
 	Settle   Duration   `json:"settle"`
 	Grace    Duration   `json:"grace"`  // how long a cell waits for agents that are missing

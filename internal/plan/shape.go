@@ -61,8 +61,8 @@ type Presence struct {
 	Away Duration `json:"away"`
 }
 
-// Spread is a distribution of durations. The zero value is no time at all.
-type Spread struct {
+// DurationDist is a distribution of durations. The zero value is no time at all.
+type DurationDist struct {
 	Least Duration `json:"least"` // uniform from here …
 	Most  Duration `json:"most"`  // … to here
 	Mean  Duration `json:"mean"`  // above 0: exponential with this mean instead, cut at ten times the mean

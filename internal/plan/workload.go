@@ -51,19 +51,19 @@ type Batch struct {
 
 // Consumers is the receiving side of a cell; Nodes 0 means that there is none.
 type Consumers struct {
-	Nodes       int      `json:"nodes"`
-	Threads     int      `json:"threads"`  // per node and subscription
-	Prefetch    int      `json:"prefetch"` // 0 is unlimited
-	Batch       int      `json:"batch"`
-	Ack         string   `json:"ack"`
-	AckEvery    int      `json:"ackEvery"`
-	AckInterval Duration `json:"ackInterval"`
-	Node        Node     `json:"node"`
-	Colocate    bool     `json:"colocate"`     // on the publishers' agents, each of which receives its own messages alone
-	Process     Spread   `json:"process"`      // what a consumer takes over each message before it acknowledges
-	Nack        float64  `json:"nack"`         // share of deliveries that are refused, to come again
-	Presence    Presence `json:"presence"`     // of each consumer's link
-	On          Labels   `json:"on,omitempty"` // what their agents must have
+	Nodes       int          `json:"nodes"`
+	Threads     int          `json:"threads"`  // per node and subscription
+	Prefetch    int          `json:"prefetch"` // 0 is unlimited
+	Batch       int          `json:"batch"`
+	Ack         string       `json:"ack"`
+	AckEvery    int          `json:"ackEvery"`
+	AckInterval Duration     `json:"ackInterval"`
+	Node        Node         `json:"node"`
+	Colocate    bool         `json:"colocate"`     // on the publishers' agents, each of which receives its own messages alone
+	Process     DurationDist `json:"process"`      // what a consumer takes over each message before it acknowledges
+	Nack        float64      `json:"nack"`         // share of deliveries that are refused, to come again
+	Presence    Presence     `json:"presence"`     // of each consumer's link
+	On          Labels       `json:"on,omitempty"` // what their agents must have
 }
 
 // Topology is what a cell wants at the broker.

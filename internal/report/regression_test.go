@@ -133,7 +133,7 @@ func TestRegressionsOfManyCellsAreOneFamily(t *testing.T) {
 
 // How far a cell is from what was asked for is told beside the tables, and in a strict matrix as a problem.
 func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
-	until, err := plan.ParseUntil("ci < 5%")
+	until, err := plan.ParseStopRule("ci < 5%")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 
 // What a cell needs no more is neither left nor takes any time, also where its outcomes came before.
 func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
-	until, err := plan.ParseUntil("ci < 5%")
+	until, err := plan.ParseStopRule("ci < 5%")
 	if err != nil {
 		t.Fatal(err)
 	}

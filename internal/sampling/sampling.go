@@ -16,7 +16,7 @@ import (
 const leastRounds = 3
 
 // Least is how many rounds there are before the first decision: as many as the interval takes, at least three.
-func Least(u plan.Until) int { return max(leastRounds, stats.LeastForMedian(u.Confidence)) }
+func Least(u plan.StopRule) int { return max(leastRounds, stats.LeastForMedian(u.Confidence)) }
 
 // Rounds are the repetitions of the cells of a run. It belongs to one goroutine.
 type Rounds struct {

@@ -12,7 +12,7 @@ import (
 // study is a run of two cells, until the rule.
 func study(t testing.TB, rule string, most int) plan.Run {
 	t.Helper()
-	u, err := plan.ParseUntil(rule)
+	u, err := plan.ParseStopRule(rule)
 	if err != nil {
 		t.Fatal(err)
 	}

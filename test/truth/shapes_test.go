@@ -15,7 +15,7 @@ func TestSlowConsumer(t *testing.T) {
 	const every, takes = time.Second / 250, 3 * ms
 	truth := "consumer takes 3 ms, 250/s, stall of 300 ms"
 	m := in(t, `{"delay":"2ms","stalls":[{"at":"4s","for":"300ms"}]}`, func(w *plan.Workload) {
-		w.Publishers.Rate, w.Consumers.Process, w.Consumers.Prefetch = 250, plan.Spread{Least: plan.Duration(takes), Most: plan.Duration(takes)}, 1
+		w.Publishers.Rate, w.Consumers.Process, w.Consumers.Prefetch = 250, plan.DurationDist{Least: plan.Duration(takes), Most: plan.Duration(takes)}, 1
 	})
 	var want []time.Duration
 	var free time.Duration

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-func TestParseUntil(t *testing.T) {
-	for text, want := range map[string]Until{
+func TestParseStopRule(t *testing.T) {
+	for text, want := range map[string]StopRule{
 		"ci < 5%":                         {Within: 0.05, Confidence: 0.95},
 		" ci(send.p99)<2.5 % ":            {Value: "send.p99", Within: 0.025, Confidence: 0.95},
 		"ci( bulk/send.p99 ) < 5% at 90%": {Value: "bulk/send.p99", Within: 0.05, Confidence: 0.9},
 		"ci < 10% at 99.9 %":              {Within: 0.1, Confidence: 0.999},
 	} {
 		want.Rule = text
-		got, err := ParseUntil(text)
+		got, err := ParseStopRule(text)
 		if err != nil || got.Value != want.Value || far(got.Within, want.Within) || far(got.Confidence, want.Confidence) || got.Rule != text {
 			t.Errorf("%q is %+v, %v; want %+v", text, got, err, want)
 		}
@@ -26,14 +26,14 @@ func TestParseUntil(t *testing.T) {
 		"ci() < 5%":                {`there is no value ""`},
 		"ci(throughput) < five%":   {"throughput is no single number", "five% is not between"},
 	} {
-		_, err := ParseUntil(text)
+		_, err := ParseStopRule(text)
 		for _, want := range wants {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%q: %v; want %q", text, err, want)
 			}
 		}
 	}
-	if u := (Until{}); u.Of(Workload{}) != "send.rate" || u.Of(Workload{Search: &Search{}}) != "capacity" {
+	if u := (StopRule{}); u.Of(Workload{}) != "send.rate" || u.Of(Workload{Search: &Search{}}) != "capacity" {
 		t.Error("without a value it is the rate, and of a search its capacity")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Until ends the repetitions of a cell as soon as a value of it is known well enough; Run.Repeat is then the most that there are of them. What it decides is in package sampling.
-type Until struct {
+// StopRule ends the repetitions of a cell as soon as a value of it is known well enough; Run.Repeat is then the most that there are of them. What it decides is in package sampling.
+type StopRule struct {
 	Rule       string  `json:"rule"`            // as it was written
 	Value      string  `json:"value,omitempty"` // as tables name it; empty: what the cell measures first, see Of
 	Within     float64 `json:"within"`          // half the interval's width is less than this part of the median
@@ -18,7 +18,7 @@ type Until struct {
 }
 
 // Of is the value that is looked at in a workload.
-func (u Until) Of(w Workload) string {
+func (u StopRule) Of(w Workload) string {
 	switch {
 	case u.Value != "":
 		return u.Value
@@ -35,9 +35,9 @@ const DefaultConfidence = 0.95
 
 var untilPattern = regexp.MustCompile(`^\s*ci\s*(?:\(([^()]*)\)\s*)?<\s*(\S+?)\s*%\s*(?:at\s+(\S+?)\s*%\s*)?$`)
 
-// ParseUntil reads "ci(VALUE) < N% at C%", of which the value and the confidence may be left out. The error says all that is wrong with it.
-func ParseUntil(text string) (Until, error) {
-	u := Until{Rule: text, Confidence: DefaultConfidence}
+// ParseStopRule reads "ci(VALUE) < N% at C%", of which the value and the confidence may be left out. The error says all that is wrong with it.
+func ParseStopRule(text string) (StopRule, error) {
+	u := StopRule{Rule: text, Confidence: DefaultConfidence}
 	m := untilPattern.FindStringSubmatch(text)
 	if m == nil {
 		return u, fmt.Errorf("%q is no condition for the end of repetitions; %s", text, untilForm)
@@ -88,7 +88,7 @@ func notAValue(name string) string {
 	}
 	_, plain := SplitGroup(name)
 	text := fmt.Sprintf("there is no value %q", name)
-	if near := Nearest(plain, names); near != "" {
+	if near := ClosestMatch(plain, names); near != "" {
 		text += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return text + " (docs/values.md lists them: " + strings.Join(slices.Compact(names[:3]), ", ") + ", …)"

@@ -2,8 +2,8 @@ package plan
 
 import "strings"
 
-// Nearest is the name most like s, or "" if none is like it.
-func Nearest(s string, names []string) string {
+// ClosestMatch is the name most like s, or "" if none is like it.
+func ClosestMatch(s string, names []string) string {
 	best, least := "", max(1, len(s)/3)+1
 	for _, name := range names {
 		d := distance(strings.ToLower(s), strings.ToLower(name))
