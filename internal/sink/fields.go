@@ -27,7 +27,8 @@ func (r role) String() string {
 	return "both"
 }
 
-// counterField is how a counter of a window is written: always for agents of its role, zero included, and wherever it is not zero.
+// counterField is how a counter of a window is written: always for agents of its role, zero included, and wherever it
+// is not zero.
 type counterField struct {
 	key     string
 	role    role
@@ -36,7 +37,8 @@ type counterField struct {
 	doc     string
 }
 
-// counterFields names the counters in the words of tables. A counter that is missing here is written by its name in the record.
+// counterFields names the counters in the words of tables. A counter that is missing here is written by its name in
+// the record.
 var counterFields = map[record.Counter]counterField{
 	record.Sent:             {key: "sent", role: publishes, doc: "messages that Publish accepted"},
 	record.SentBytes:        {key: "sent.bytes", role: publishes, doc: "bytes of their bodies"},

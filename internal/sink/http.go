@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// longestAnswer is the most that is read of an answer, in bytes: more than an error needs.
-const longestAnswer = 64 << 10
+// maxAnswer is how much of an answer is read, in bytes: more than an error needs.
+const maxAnswer = 64 << 10
 
 // otherError is of a server that takes points as only others than InfluxDB do.
 type otherError struct {
@@ -60,6 +60,6 @@ func (s strict) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer.Body = struct {
 		io.Reader
 		io.Closer
-	}{io.LimitReader(answer.Body, longestAnswer), answer.Body}
+	}{io.LimitReader(answer.Body, maxAnswer), answer.Body}
 	return answer, nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/influxdata/influxdb-client-go/v2/api/write"
 )
 
-// Point is one point as InfluxDB keeps it: points that agree in Measurement, Tags and Time are one, and the fields of the later one replace
-// those of the earlier. That is why writing a run again changes nothing.
+// Point is one point as InfluxDB keeps it: points that agree in Measurement, Tags and Time are one, and the fields of
+// the later one replace those of the earlier. That is why writing a run again changes nothing.
 type Point struct {
 	Measurement string
 	Tags        map[string]string
@@ -30,11 +30,12 @@ func with(tags map[string]string, more ...string) map[string]string {
 	return all
 }
 
-// longestTag bounds what a matrix can put into InfluxDB's index, in bytes.
-const longestTag = 100
+// maxTag bounds what a matrix can put into InfluxDB's index, in bytes.
+const maxTag = 100
 
-// plain spells text so that it may be a tag and stand in a query: line protocol cannot hold every backslash and line end, and between quotes Flux takes a
-// backslash for an escape and ${ for an expression, which Grafana does not know when it fills in a variable.
+// plain spells text so that it may be a tag and stand in a query: line protocol cannot hold every backslash and line
+// end, and between quotes Flux takes a backslash for an escape and ${ for an expression, which Grafana does not know
+// when it fills in a variable.
 func plain(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == '\\' {
@@ -48,14 +49,14 @@ func plain(text string) string {
 // tagValue makes text fit for a tag.
 func tagValue(text string) string {
 	text = plain(text)
-	if len(text) > longestTag {
-		text = strings.ToValidUTF8(text[:longestTag], "")
+	if len(text) > maxTag {
+		text = strings.ToValidUTF8(text[:maxTag], "")
 	}
 	return strings.TrimSpace(text)
 }
 
-// longestText is the most of a text field that is written, in bytes.
-const longestText = 2000
+// maxText is how much of a text field is written, in bytes.
+const maxText = 2000
 
 // text makes text fit for a field.
 func text(s string) string {
@@ -65,8 +66,8 @@ func text(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(strings.TrimSpace(s), "_"))
-	if len(s) > longestText {
-		s = strings.ToValidUTF8(s[:longestText], "") + "…"
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText], "") + "…"
 	}
 	return s
 }

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// queue passes lines from the sink to the writer. Its size is bounded. add never waits: it refuses lines that do not fit.
+// queue passes lines from the sink to the writer. Its size is bounded. add never waits: it refuses lines that do not
+// fit.
 type queue struct {
 	size, batch int           // maximum numbers of lines
 	linger      time.Duration // time that a batch that is not full waits for more

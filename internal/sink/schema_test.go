@@ -3,7 +3,9 @@ package sink
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +124,6 @@ func TestPointsKeepToTheSchema(t *testing.T) {
 		t.Error("no value says how sure it is")
 	}
 	if len(seen) != len(Schema()) {
-		t.Errorf("only %v were written", sorted(seen))
+		t.Errorf("only %v were written", slices.Sorted(maps.Keys(seen)))
 	}
 }

@@ -1,8 +1,8 @@
-// Package sink writes the record of a run to InfluxDB 2 while the run continues. A Stream makes points of the record, and
-// of nothing else. A Sink sends them in batches, beside the run. InfluxDB never slows or fails a run: a bounded queue in
-// memory takes points without waiting, points that the queue or InfluxDB refuses are dropped and counted, and Close waits
-// at most Tuning.Flush. A replay of the record writes dropped points later. This package is the only home of the Influx
-// client. dashboards/SCHEMA.md describes the points.
+// Package sink writes the record of a run to InfluxDB 2 while the run continues. A Stream makes points of the record,
+// and of nothing else. A Sink sends them in batches, beside the run. InfluxDB never slows or fails a run: a bounded
+// queue in memory takes points without waiting, points that the queue or InfluxDB refuses are dropped and counted, and
+// Close waits at most Tuning.Flush. A replay of the record writes dropped points later. This package is the only home
+// of the Influx client. dashboards/SCHEMA.md describes the points.
 package sink
 
 import (
@@ -11,10 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	influxdb2 "github.com/influxdata/influxdb-client-go/v2"
@@ -109,13 +106,13 @@ func (s *Sink) AwaitSpace(ctx context.Context) error {
 	return s.await(ctx, func() bool { return s.writer.queue.len() <= s.tune.Queue/2 })
 }
 
-// Drain waits until every point is written or dropped. Unlike Close, it waits as long as InfluxDB accepts points. It fails
-// as AwaitSpace does.
+// Drain waits until every point is written or dropped. Unlike Close, it waits as long as InfluxDB accepts points. It
+// fails as AwaitSpace does.
 func (s *Sink) Drain(ctx context.Context) error {
-	return s.await(ctx, func() bool { d := s.counts.delivery(); return d.Points == settled(d) })
+	return s.await(ctx, func() bool { d := s.counts.delivery(); return d.Points == drained(d) })
 }
 
-func settled(d plan.Delivery) int64 { return d.Written + d.Dropped + d.Left }
+func drained(d plan.Delivery) int64 { return d.Written + d.Dropped + d.Left }
 
 func (s *Sink) await(ctx context.Context, enough func() bool) error {
 	if s == nil || !s.begun {
@@ -127,7 +124,7 @@ func (s *Sink) await(ctx context.Context, enough func() bool) error {
 	late := time.NewTimer(s.tune.Patience)
 	defer late.Stop()
 	for before := int64(-1); !enough(); {
-		if now := settled(s.counts.delivery()); now != before {
+		if now := drained(s.counts.delivery()); now != before {
 			before = now
 			late.Reset(s.tune.Patience)
 		}
@@ -191,7 +188,7 @@ func (s *Sink) GiveUp(task string, at time.Time, why string) {
 // End is the end of the run; reason is a word.
 func (s *Sink) End(at time.Time, reason string) {
 	if s != nil && s.stream != nil {
-		s.counts.end(reason)
+		s.counts.change(func(d *plan.Delivery) { d.End = reason })
 		s.put(s.stream.End(at, reason))
 	}
 }
@@ -204,7 +201,7 @@ func (s *Sink) put(points []Point) {
 			lines = append(lines, line)
 		}
 	}
-	s.counts.made(len(points))
+	s.counts.change(func(d *plan.Delivery) { d.Points += int64(len(points)) })
 	s.counts.drop(whyTime, len(points)-len(lines))
 	s.counts.drop(whyFull, s.writer.queue.add(lines))
 }
@@ -231,15 +228,21 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 	return s.counts.delivery()
 }
 
-// Counters add up the points of the sinks that share them. The zero value is ready; safe for concurrent use.
-type Counters struct{ written, dropped, left atomic.Int64 }
+// Remark is what was found of a run when it had ended: a word for its kind, and a sentence.
+type Remark struct{ Kind, Text string }
 
-// Points returns how many points were written, were dropped during runs, and were left by replays. Nil counts none.
-func (c *Counters) Points() (written, dropped, left int64) {
-	if c == nil {
-		return 0, 0, 0
+// Remark writes what was found of a run as events at the time of its begin, each a nanosecond after the other, so that
+// the same remarks are the same points.
+func (s *Sink) Remark(run plan.Run, found []Remark) {
+	if s == nil || len(found) == 0 {
+		return
 	}
-	return c.written.Load(), c.dropped.Load(), c.left.Load()
+	s.write()
+	points := make([]Point, len(found))
+	for i, r := range found {
+		points[i] = Point{measureEvent, map[string]string{"run": run.ID, "matrix": run.Name, "kind": r.Kind}, map[string]any{"text": text(r.Text)}, run.Started.Add(time.Duration(i))}
+	}
+	s.put(points)
 }
 
 // Count adds this sink's points to counters, from now on. It is called before Begin.
@@ -247,70 +250,4 @@ func (s *Sink) Count(into *Counters) {
 	if s != nil {
 		s.counts.into = into
 	}
-}
-
-// counts are those of one sink. Safe for concurrent use.
-type counts struct {
-	mu      sync.Mutex
-	d       plan.Delivery
-	into    *Counters     // never nil after begin
-	changed chan struct{} // capacity 1: points were taken off the queue, written or dropped
-}
-
-func (c *counts) begin(to Target) {
-	c.changed, c.into = make(chan struct{}, 1), &Counters{}
-	c.d = plan.Delivery{URL: to.scrub.Scrub(to.url), Org: to.org, Bucket: to.bucket, Began: time.Now().UTC(), Why: map[string]int64{}}
-}
-
-func (c *counts) change(f func(*plan.Delivery)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f(&c.d)
-}
-
-func (c *counts) made(n int) { c.change(func(d *plan.Delivery) { d.Points += int64(n) }) }
-
-func (c *counts) retry() { c.change(func(d *plan.Delivery) { d.Retries++ }) }
-
-func (c *counts) wrote(n int) {
-	c.change(func(d *plan.Delivery) { d.Written += int64(n) })
-	c.into.written.Add(int64(n))
-	signal(c.changed)
-}
-
-func (c *counts) drop(why string, n int) {
-	if n == 0 {
-		return
-	}
-	c.change(func(d *plan.Delivery) {
-		if d.Replayed {
-			d.Left += int64(n)
-			c.into.left.Add(int64(n))
-		} else {
-			d.Dropped += int64(n)
-			c.into.dropped.Add(int64(n))
-		}
-		d.Why[why] += int64(n)
-	})
-	signal(c.changed)
-}
-
-// refuse drops points that InfluxDB never takes as they are.
-func (c *counts) refuse(status int, why string, n int) {
-	c.change(func(d *plan.Delivery) { d.Refused = status })
-	c.drop(why, n)
-}
-
-func (c *counts) failed(words string) { c.change(func(d *plan.Delivery) { d.LastError = words }) }
-func (c *counts) end(reason string)   { c.change(func(d *plan.Delivery) { d.End = reason }) }
-
-func (c *counts) delivery() plan.Delivery {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	d := c.d
-	if d.Ended.IsZero() {
-		d.Ended = time.Now().UTC()
-	}
-	d.Why = maps.Clone(d.Why)
-	return d
 }

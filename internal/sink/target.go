@@ -69,8 +69,8 @@ func (t Target) String() string { return fmt.Sprintf("%s bucket %s", t.scrub.Scr
 // GoString is String: %#v must not show the token either.
 func (t Target) GoString() string { return t.String() }
 
-// ReadFile reads a target from the text of a file: the JSON of plan.Influx, with nothing else in it. JSON, as it is what a matrix
-// has between the braces of influx.
+// ReadFile reads a target from the text of a file: the JSON of plan.Influx, with nothing else in it. JSON, as it is
+// what a matrix has between the braces of influx.
 func ReadFile(text []byte) (plan.Influx, error) {
 	var i plan.Influx
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -93,8 +93,9 @@ var environments = []struct{ url, org, bucket, token string }{
 	{"INFLUXDB_V2_URL", "INFLUXDB_V2_ORG", "INFLUXDB_V2_BUCKET", "INFLUXDB_V2_TOKEN"},
 }
 
-// FromEnvironment finds the target that the environment names. What it returns holds references to the variables, not their contents. It is nil if
-// the environment names none; missing is the variable that is wanted where only the address is set.
+// FromEnvironment finds the target that the environment names. What it returns holds references to the variables, not
+// their contents. It is nil if the environment names none; missing is the variable that is wanted where only the
+// address is set.
 func FromEnvironment(getenv func(string) (string, bool)) (i *plan.Influx, missing string) {
 	set := func(name string) string {
 		if value, _ := getenv(name); value == "" {

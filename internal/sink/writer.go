@@ -12,6 +12,8 @@ import (
 
 	"github.com/influxdata/influxdb-client-go/v2/api"
 	influxhttp "github.com/influxdata/influxdb-client-go/v2/api/http"
+
+	"lockstep/internal/plan"
 )
 
 // Reasons for which points are dropped, besides refusals, which are named by their status.
@@ -52,7 +54,7 @@ func (w *writer) run(ctx context.Context) {
 			break
 		}
 		w.pause = min(2*w.pause, w.tune.MaxPause)
-		w.counts.retry()
+		w.counts.change(func(d *plan.Delivery) { d.Retries++ })
 	}
 	w.counts.drop(whyLate, len(batch)+w.queue.clear())
 }
@@ -143,7 +145,7 @@ func (w *writer) failed(ctx context.Context, err error) {
 		return
 	}
 	words := text(w.scrub(err.Error()))
-	w.counts.failed(words)
+	w.counts.change(func(d *plan.Delivery) { d.LastError = words })
 	if !w.down {
 		w.down = true
 		w.log.Warn("InfluxDB does not accept points; the record is complete", "error", words)

@@ -9,14 +9,14 @@ import (
 	"lockstep/internal/record"
 )
 
-// A second is written once no more of it is expected, and again if more comes all the same: a publisher hands over what it recorded with
-// its next event, which may be long after.
+// A second is written once no more of it is expected, and again if more comes all the same: a publisher hands over
+// what it recorded with its next event, which may be long after.
 const (
 	settle = 1500 * time.Millisecond
 	// lost is how long the seconds of all agents together wait for one that is silent.
 	lost = 6 * time.Second
-	// keep is how long distributions are kept for what comes late. After that only counters are corrected, so that a long task does not
-	// fill the memory.
+	// keep is how long distributions are kept for what comes late. After that only counters are corrected, so that a long
+	// task does not fill the memory.
 	keep = time.Minute
 )
 
@@ -77,8 +77,8 @@ func (q *sequence) at(k windowKey, start, length int64) *window {
 	return w
 }
 
-// take returns the windows that changed since they were taken last and end by limit, in order of time. Seconds of the measurement in which
-// nothing happened are windows too: a broker that stalls is not to look like a straight line.
+// take returns the windows that changed since they were taken last and end by limit, in order of time. Seconds of the
+// measurement in which nothing happened are windows too: a broker that stalls is not to look like a straight line.
 func (q *sequence) take(limit time.Duration) []*window {
 	q.fill(limit)
 	return q.due(limit)
@@ -146,8 +146,8 @@ func (q *sequence) fill(limit time.Duration) {
 	}
 }
 
-// phase is where a second lies. With a count of messages the measurement ends with the last of them, which is only known later: the drain
-// is then not told apart before the limit.
+// phase is where a second lies. With a count of messages the measurement ends with the last of them, which is only
+// known later: the drain is then not told apart before the limit.
 func phase(w *window, begin, measure time.Duration) plan.Phase {
 	switch start := time.Duration(w.Start); {
 	case w.Index < 0, begin < 0, start < begin:
