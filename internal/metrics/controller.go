@@ -11,8 +11,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Standing is how a controller stands: controller.Standing.
-type Standing interface {
+// ControllerStatus is the state of a controller.
+type ControllerStatus interface {
 	Leads() uint64
 	Tasks() map[plan.Verdict]uint64
 }
@@ -22,34 +22,34 @@ type Points interface {
 	Points() (written, dropped, left int64)
 }
 
-// Controller serves the figures of a controller. Those of the fleet come from the one that leads alone, so that a sum over controllers counts nothing twice.
-// points is nil where the controller writes none.
-func Controller(conn *wire.Client, standing Standing, points Points, version string, log *slog.Logger) http.Handler {
-	return handler(&controller{conn, standing, points, log}, version, log)
+// Controller serves the metrics of a controller. Those of the fleet come from the one that leads alone, so that a sum
+// over controllers counts nothing twice. points is nil where the controller writes none.
+func Controller(conn *wire.Client, status ControllerStatus, points Points, version string, log *slog.Logger) http.Handler {
+	return handler(&controllerCollector{conn, status, points, log}, version, log)
 }
 
-type controller struct {
-	conn     *wire.Client
-	standing Standing
-	points   Points
-	log      *slog.Logger
+type controllerCollector struct {
+	conn   *wire.Client
+	status ControllerStatus
+	points Points
+	log    *slog.Logger
 }
 
-// Describe says nothing: which figures there are depends on who leads.
-func (*controller) Describe(chan<- *prometheus.Desc) {}
+// Describe describes nothing: the metrics depend on who leads.
+func (*controllerCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect asks the control plane.
-func (c *controller) Collect(to chan<- prometheus.Metric) {
+// Collect reads the state of the controller and asks the control plane for that of the fleet.
+func (c *controllerCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
-	s, epoch := sheet(to), c.standing.Leads()
+	s, epoch := sheet(to), c.status.Leads()
 	s.gauge("controller_leading", "Whether this controller leads. The sum over all controllers is 1, or nothing is executed.", truth(epoch > 0))
 	if leader, err := c.conn.Leader(ctx); err == nil {
 		s.gauge("controller_epoch", "The leadership under which runs are executed; it grows with each. Without a leader it is missing.",
 			float64(leader.Epoch))
 	}
 	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(c.conn.Linked()))
-	for verdict, n := range c.standing.Tasks() {
+	for verdict, n := range c.status.Tasks() {
 		s.counter("tasks_total", "Tasks to which this controller has given an outcome, by verdict.", float64(n), "verdict", string(verdict))
 	}
 	if c.points != nil {
@@ -66,21 +66,23 @@ func (c *controller) Collect(to chan<- prometheus.Metric) {
 	for what, ask := range map[string]func(context.Context, sheet) error{"runs": c.runs, "agents": c.agents, "room": c.room} {
 		err := ask(ctx, s)
 		if err != nil {
-			c.log.Warn("collect figures for Prometheus", "of", what, "error", err)
+			c.log.Warn("collect metrics for Prometheus", "of", what, "error", err)
 		}
-		s.gauge("controller_figures_known", "Whether the control plane answered when it was asked for these figures; without an answer they are missing.", truth(err == nil), "of", what)
+		s.gauge("controller_figures_known",
+			"Whether the control plane answered when it was asked for these figures; without an answer they are missing.",
+			truth(err == nil), "of", what)
 	}
 }
 
 // runs counts runs by how they stand; of those that have ended the control plane knows the newest 1,000.
-func (c *controller) runs(ctx context.Context, s sheet) error {
+func (c *controllerCollector) runs(ctx context.Context, s sheet) error {
 	runs, err := c.conn.Runs(ctx)
 	if err != nil {
 		return err
 	}
 	n := map[string]int{}
-	for _, state := range []string{wire.StateQueued, wire.StateRunning, string(wire.EndDone), string(wire.EndInterrupted), string(wire.EndFailed), string(wire.EndRefused),
-		string(wire.EndNoAgents), string(wire.EndNoTarget), string(wire.EndQuarantined)} {
+	for _, state := range []string{wire.StateQueued, wire.StateRunning, string(wire.EndDone), string(wire.EndInterrupted),
+		string(wire.EndFailed), string(wire.EndRefused), string(wire.EndNoAgents), string(wire.EndNoTarget), string(wire.EndQuarantined)} {
 		n[state] = 0
 	}
 	for _, r := range runs {
@@ -93,7 +95,7 @@ func (c *controller) runs(ctx context.Context, s sheet) error {
 }
 
 // agents counts agents by what they do.
-func (c *controller) agents(ctx context.Context, s sheet) error {
+func (c *controllerCollector) agents(ctx context.Context, s sheet) error {
 	agents, err := c.conn.Agents(ctx)
 	if err != nil {
 		return err
@@ -118,7 +120,7 @@ func (c *controller) agents(ctx context.Context, s sheet) error {
 }
 
 // room is how full the record is.
-func (c *controller) room(ctx context.Context, s sheet) error {
+func (c *controllerCollector) room(ctx context.Context, s sheet) error {
 	used, limit, err := c.conn.RecordRoom(ctx)
 	if err != nil {
 		return err

@@ -1,5 +1,6 @@
-// Package metrics tells Prometheus how a controller or an agent stands: a handful of figures that somebody on call needs, by Prometheus' conventions. They are
-// made when they are asked for, from what is known anyway: nothing is counted for a message. What was measured is not here; it is in records.
+// Package metrics serves the state of a controller or an agent to Prometheus: a handful of metrics for somebody on
+// call, by Prometheus' conventions. They are made for each scrape, of state that is there anyway: nothing is counted
+// per message. What was measured is not here; it is in records.
 package metrics
 
 import (
@@ -15,16 +16,19 @@ import (
 // askTimeout bounds what a scrape may wait for; Prometheus gives up after 10 s, unless told otherwise.
 const askTimeout = 5 * time.Second
 
-// handler serves a collector with the figures of the process.
+// handler serves a collector with the metrics of the process.
 func handler(c prometheus.Collector, version string, log *slog.Logger) http.Handler {
 	r := prometheus.NewRegistry()
-	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lockstep_build_info", Help: "Which release this is; always 1.", ConstLabels: prometheus.Labels{"version": version}})
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lockstep_build_info", Help: "Which release this is; always 1.",
+		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
 	r.MustRegister(c, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 2, Timeout: 2 * askTimeout})
+	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		MaxRequestsInFlight: 2, Timeout: 2 * askTimeout})
 }
 
-// sheet collects figures. A description is made anew each time: there are few, and a scrape comes every few seconds at most.
+// sheet collects metrics. A description is made anew each time: there are few, and a scrape comes every few seconds at
+// most.
 type sheet chan<- prometheus.Metric
 
 func (s sheet) gauge(name, help string, value float64, labels ...string) {
