@@ -152,7 +152,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer release()
 	log := daemonLog(stderr, o.verbose)
-	standing := &controller.Standing{}
+	standing := &controller.Status{}
 	defer supervise(log, standing.Stuck)()
 	points, written, err := o.influx.daemon(o.dir, o.allowed, log)
 	if err != nil {
@@ -179,7 +179,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer pages.Close()
-	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Standing: standing,
+	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Status: standing,
 		Store:  wire.StoreConfig{RecordLimit: int64(o.room), Replicas: o.replicas},
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {

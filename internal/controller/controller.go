@@ -45,8 +45,8 @@ type Config struct {
 	Store wire.StoreConfig
 	// SideBySide is how many runs are executed at a time, at most; 1: one after the other; 0: 4.
 	SideBySide int
-	// Standing is told how this controller stands; nil: one of Serve's own.
-	Standing *Standing
+	// Status gets the status of this controller; nil: one of Serve's own.
+	Status *Status
 	// Stop is closed when the controller has to hand over as soon as no task is in flight; nil: never.
 	Stop <-chan struct{}
 }
@@ -102,8 +102,8 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.SideBySide == 0 {
 		cfg.SideBySide = 4
 	}
-	if cfg.Standing == nil {
-		cfg.Standing = &Standing{}
+	if cfg.Status == nil {
+		cfg.Status = &Status{}
 	}
 	stopping, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -137,10 +137,10 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			return err
 		}
 		if err = store.Prepare(leading.Context()); err == nil {
-			cfg.Standing.lead(leading.Epoch())
-			leading.RenewWhile(cfg.Standing.Stuck)
-			err = (&leader{conn: conn, store: store, cfg: cfg, agents: newFleet(cfg.Log), lease: leading, copies: k, stopping: stopping}).lead(ctx)
-			cfg.Standing.lead(0)
+			cfg.Status.lead(leading.Epoch())
+			leading.RenewWhile(cfg.Status.Stuck)
+			err = newLeader(conn, store, cfg, leading, k, stopping).lead(ctx)
+			cfg.Status.lead(0)
 		}
 		lost := leading.Context().Err() != nil
 		leading.Resign(context.WithoutCancel(ctx))
@@ -163,4 +163,20 @@ func check(s *wire.Submission) error {
 		return fmt.Errorf("the run has %d cells and %d repetitions: want at least one of each", len(r.Cells), r.Repeat)
 	}
 	return s.Run.Bounded()
+}
+
+// pause waits for d, or for the end of ctx, whose cause it returns.
+func pause(ctx context.Context, d time.Duration) error {
+	wire.Progress(ctx, d)
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"os"
 	"slices"
@@ -14,35 +15,44 @@ import (
 	"lockstep/internal/wire"
 )
 
-// history returns the values of cells over the runs that there are copies of.
-func (l *leader) history(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
-	if l.cfg.Copies == "" {
+// runHistory has the runs that this controller knows of besides those that it executes: the copies in its folder, and the
+// records on the control plane. Baselines are made of them. Safe for concurrent use.
+type runHistory struct {
+	store *wire.Store
+	lease *wire.Leader
+	dir   string // of the copies; empty: none
+	log   *slog.Logger
+}
+
+// answer returns the values of cells over the runs that there are copies of.
+func (h *runHistory) answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
+	if h.dir == "" {
 		return plan.HistoryAnswer{}, errors.New("the controller keeps no history: it needs a folder, controller --dir; ctl pull and ctl history --local look at copies here")
 	}
-	return past.Of(l.cfg.Copies).Answer(q)
+	return past.Of(h.dir).Answer(q)
 }
 
 // fillLimit bounds how long a run waits for the history to be filled.
 const fillLimit = 30 * time.Second
 
-// fillHistory adds what the history lacks: copies in this controller's folder, which another leader or a person may have
+// fill adds what the history lacks: copies in this controller's folder, which another leader or a person may have
 // put there, and records that are still on the control plane. Of these it reads the runs that match, which it returns.
-func (l *leader) fillHistory(ctx context.Context, match func(wire.RunState) bool) (matching []wire.RunState) {
-	store := past.Of(l.cfg.Copies)
+func (h *runHistory) fill(ctx context.Context, match func(wire.RunState) bool) (matching []wire.RunState) {
+	store := past.Of(h.dir)
 	var in past.Indexed
-	err := os.MkdirAll(l.cfg.Copies, 0o755) // there are no copies yet
+	err := os.MkdirAll(h.dir, 0o755) // there are no copies yet
 	if err == nil {
 		in, err = store.Fresh(ctx)
 	}
 	for _, w := range in.Warnings {
-		l.cfg.Log.Warn("fill the history", "left out", w)
+		h.log.Warn("fill the history", "left out", w)
 	}
 	var has map[string]past.IndexedRun
 	if err == nil {
 		has, err = store.Runs()
 	}
 	if err == nil {
-		matching, err = l.store.Runs(ctx)
+		matching, err = h.store.Runs(ctx)
 	}
 	matching = slices.DeleteFunc(matching, func(r wire.RunState) bool { return !r.Over() || r.Done == 0 || !match(r) })
 	for _, r := range matching {
@@ -52,28 +62,28 @@ func (l *leader) fillHistory(ctx context.Context, match func(wire.RunState) bool
 		if r.Done <= has[r.Run].Done {
 			continue
 		}
-		run, outcomes, unread := l.outcomes(ctx, r.Run)
+		run, outcomes, unread := h.outcomes(ctx, r.Run)
 		switch {
 		case errors.Is(unread, wire.ErrNoRun), errors.Is(unread, wire.ErrNoRecord): // deleted for room
 		case unread != nil:
-			l.cfg.Log.Warn("fill the history", "left out", unread)
+			h.log.Warn("fill the history", "left out", unread)
 		case len(outcomes) > has[r.Run].Done:
 			err = store.Put(run, outcomes)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		l.cfg.Log.Error("fill the history: rebuild it with ctl history reindex", "err", err)
+		h.log.Error("fill the history: rebuild it with ctl history reindex", "err", err)
 	}
 	return matching
 }
 
 // outcomes reads the plan and the outcomes of a run that has ended from the control plane. The error wraps wire.ErrNoRun or
 // wire.ErrNoRecord if they are not there.
-func (l *leader) outcomes(ctx context.Context, id string) (run plan.Run, all []plan.Outcome, err error) {
+func (h *runHistory) outcomes(ctx context.Context, id string) (run plan.Run, all []plan.Outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
 	done := map[string]bool{}
-	_, err = l.store.Await(ctx, id, func(e wire.Entry) error {
+	_, err = h.store.Await(ctx, id, func(e wire.Entry) error {
 		switch {
 		case e.Plan != nil && run.ID == "":
 			run = *e.Plan
@@ -90,17 +100,17 @@ func (l *leader) outcomes(ctx context.Context, id string) (run plan.Run, all []p
 }
 
 // setBaseline stores a run that has ended as a baseline: of the control plane's record or of the copy, whichever has more of it.
-func (l *leader) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.BaselineAnswer, err error) {
-	state, err := l.store.RunState(ctx, q.Run)
+func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.BaselineAnswer, err error) {
+	state, err := h.store.RunState(ctx, q.Run)
 	if err == nil && state.Run != "" && !state.Over() {
 		err = fmt.Errorf("run %s has not ended: set it when it has", q.Run)
 	}
 	if err != nil {
 		return a, err
 	}
-	run, outcomes, err := l.outcomes(ctx, q.Run)
-	if l.cfg.Copies != "" {
-		if record, copied, unread := past.Of(l.cfg.Copies).Record(q.Run); unread == nil && len(copied) > len(outcomes) {
+	run, outcomes, err := h.outcomes(ctx, q.Run)
+	if h.dir != "" {
+		if record, copied, unread := past.Of(h.dir).Record(q.Run); unread == nil && len(copied) > len(outcomes) {
 			run, outcomes, err = record.Plan(), copied, nil
 		}
 	}
@@ -111,19 +121,19 @@ func (l *leader) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.
 	if err != nil {
 		return a, err
 	}
-	return wire.BaselineAnswer{Baseline: b.Baseline, Note: note}, l.lease.PutBaseline(ctx, b)
+	return wire.BaselineAnswer{Baseline: b.Baseline, Note: note}, h.lease.PutBaseline(ctx, b)
 }
 
 // addBases gives a run the numbers of the control plane's baselines for those of its rules that have none yet. An error is of
 // the control plane: it may have passed later.
-func (l *leader) addBases(ctx context.Context, run *plan.Run) error {
+func (h *runHistory) addBases(ctx context.Context, run *plan.Run) error {
 	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
 		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == name })
-		if i >= 0 && (run.Bases[i].Why == "" || l.store.Local()) { // a local run has those of its folder
+		if i >= 0 && (run.Bases[i].Why == "" || h.store.Local()) { // a local run has those of its folder
 			continue
 		}
 		wire.Progress(ctx, 3*fillLimit) // the history may be locked by another process, too
-		b, err := l.base(ctx, *run, name)
+		b, err := h.base(ctx, *run, name)
 		if err != nil {
 			return err
 		}
@@ -138,8 +148,8 @@ func (l *leader) addBases(ctx context.Context, run *plan.Run) error {
 
 // base is the numbers of a baseline of the control plane, with the spread of the earlier runs that are available: those of
 // this controller's folder, and those whose records are still on the control plane.
-func (l *leader) base(ctx context.Context, run plan.Run, name string) (plan.Base, error) {
-	baseline, err := l.store.Baseline(ctx, name)
+func (h *runHistory) base(ctx context.Context, run plan.Run, name string) (plan.Base, error) {
+	baseline, err := h.store.Baseline(ctx, name)
 	switch {
 	case errors.Is(err, wire.ErrNoBaseline):
 		return plan.Base{Name: name, Why: plan.NoBaseline(name, "on the control plane (those of a folder: ctl baseline list --runs DIR)")}, nil
@@ -147,17 +157,17 @@ func (l *leader) base(ctx context.Context, run plan.Run, name string) (plan.Base
 		return plan.Base{Name: name, Why: fmt.Sprintf("%v; set it again: ctl baseline set RUN", err)}, nil
 	case err != nil:
 		return plan.Base{}, err
-	case l.cfg.Copies == "":
+	case h.dir == "":
 		const why = "the baseline %q needs earlier runs, and the controller keeps none: start it with --dir"
 		return plan.Base{Name: name, Why: fmt.Sprintf(why, name)}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fillLimit)
 	defer cancel()
 	since := baseline.Plan.Started
-	listed := l.fillHistory(ctx, func(r wire.RunState) bool {
+	listed := h.fill(ctx, func(r wire.RunState) bool {
 		return r.Name == run.Name && r.Run != run.ID && !r.Submitted.Before(since)
 	})
-	store := past.Of(l.cfg.Copies)
+	store := past.Of(h.dir)
 	has, err := store.Runs()
 	if err == nil && has[baseline.Plan.ID].Done < len(baseline.Outcomes) {
 		err = store.Put(baseline.Plan, baseline.Outcomes)

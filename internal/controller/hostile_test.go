@@ -67,8 +67,7 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 
 // TestAPanicOfTheJudgeIsAnOutcome judges a record that is not there.
 func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
-	x := &execution{log: slog.New(slog.DiscardHandler)}
-	o := x.outcome(plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, nil, judge.Facts{})
+	o := judged(slog.New(slog.DiscardHandler), plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, nil, judge.Facts{})
 	if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), wire.ErrPanic.Error()) {
 		t.Errorf("the outcome is %s: %v", o.Verdict, o.Reasons)
 	}

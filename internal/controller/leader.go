@@ -3,9 +3,6 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"net"
 	"sync"
 	"time"
 
@@ -19,24 +16,31 @@ type leader struct {
 	cfg    Config
 	agents *fleet
 	lease  *wire.Leader
-	queue  *queue
+	queue  *runQueue
 	copies *copies
 	// stopping ends when no task is to begin any more.
 	stopping context.Context
 	// purging is held while streams of runs are made or deleted, and while a run that has ended is submitted again.
-	purging  sync.Mutex
-	attempts sync.Map // that are led: wire.Ref to *conduct
+	purging   sync.Mutex
+	ownership *runOwnership
+	history   *runHistory
+}
+
+func newLeader(conn *wire.Conn, store *wire.Store, cfg Config, lease *wire.Leader, k *copies, stopping context.Context) *leader {
+	agents := newFleet(cfg.Log)
+	return &leader{conn: conn, store: store, cfg: cfg, agents: agents, lease: lease, copies: k, stopping: stopping, ownership: &runOwnership{agents: agents},
+		history: &runHistory{store: store, lease: lease, dir: cfg.Copies, log: cfg.Log}, queue: newRunQueue(agents, cfg)}
 }
 
 // lead answers for the fleet and executes runs until ctx ends or the lease does.
 func (l *leader) lead(ctx context.Context) error {
 	for _, answer := range []func() (func(), error){
 		func() (func(), error) {
-			return l.lease.ServeClients(l.agents.known, l.history, l.cfg.Hooks.Names(), l.setBaseline)
+			return l.lease.ServeClients(l.agents.known, l.history.answer, l.cfg.Hooks.Names(), l.history.setBaseline)
 		},
 		l.lease.AnswerClock,
-		func() (func(), error) { return l.lease.AnswerHeartbeats(l.heartbeat, l.agents.refuse) },
-		func() (func(), error) { return l.lease.AnswerReports(l.arrive, l.snapshot) },
+		func() (func(), error) { return l.lease.AnswerHeartbeats(l.ownership.heartbeat, l.agents.refuse) },
+		func() (func(), error) { return l.lease.AnswerReports(l.ownership.arrive, l.ownership.snapshot) },
 	} {
 		stop, err := answer()
 		if err != nil {
@@ -55,10 +59,8 @@ func (l *leader) lead(ctx context.Context) error {
 	if l.cfg.Copies != "" {
 		l.copies.leads.Store(true)
 		defer l.copies.leads.Store(false)
-		keeping.Go(func() { l.fillHistory(ctx, func(wire.RunState) bool { return true }) })
+		keeping.Go(func() { l.history.fill(ctx, func(wire.RunState) bool { return true }) })
 	}
-	l.queue = &queue{agents: l.agents, maxRuns: l.cfg.SideBySide, gather: l.cfg.Gather, lookup: net.DefaultResolver.LookupNetIP,
-		changed: make(chan struct{}, 1)}
 	keeping.Go(func() { l.keepRoom(ctx) })
 	rousing, rest := context.WithCancel(l.lease.Context()) // tasks that are given up take their time
 	keeping.Go(func() {
@@ -125,7 +127,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	defer cancel()
 	leading, unbind := l.untilStop(all)
 	defer unbind()
-	looping, unwatch := l.cfg.Standing.watch(ctx, "queue")
+	looping, unwatch := l.cfg.Status.watch(ctx, "queue")
 	defer unwatch()
 	for leading.Err() == nil {
 		moved := l.agents.watch(looping)
@@ -141,7 +143,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 			})
 		}
 		for _, c := range waiting {
-			l.say(looping, c)
+			l.noteWaiting(looping, c, c.waiting)
 		}
 		select {
 		case <-l.queue.changed:
@@ -164,10 +166,10 @@ func (l *leader) forget(ctx context.Context, r wire.Request) {
 	}
 }
 
-// say notes what a run waits for.
-func (l *leader) say(ctx context.Context, c *queuedRun) {
+// noteWaiting notes what a run waits for.
+func (l *leader) noteWaiting(ctx context.Context, c *queuedRun, waiting string) {
 	s := l.stateOf(c.Request, c.noted)
-	s.State, s.Waiting = wire.StateQueued, c.waiting
+	s.State, s.Waiting = wire.StateQueued, waiting
 	if err := l.lease.PutRun(ctx, s); err != nil && ctx.Err() == nil {
 		l.cfg.Log.Warn("note what a run waits for", "run", c.Run, "err", err)
 	}
@@ -187,21 +189,21 @@ func (l *leader) forgetRuns(ctx context.Context) {
 
 // Between tries of a run that the control plane broke off.
 const (
-	againLeast = time.Second
-	againMost  = 30 * time.Second
+	minRetry = time.Second
+	maxRetry = 30 * time.Second
 )
 
 // carry executes a run until it has ended, or this controller stops or hands over (leading ends) or leads no more. What was broken off by an error that is not the run's
 // own is taken up again, with the agents and brokers that it has, as another leader would.
 func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
-	for wait := againLeast; ; wait = min(2*wait, againMost) {
+	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
 		began := time.Now()
 		err := wire.Guard(l.cfg.Log, "run "+c.Run, func() error { return l.execute(ctx, c) })
 		if err == nil || leading.Err() != nil || l.lease.Context().Err() != nil {
 			return
 		}
-		if time.Since(began) > againMost {
-			wait = againLeast
+		if time.Since(began) > maxRetry {
+			wait = minRetry
 		}
 		l.cfg.Log.Error("a run was broken off: it is taken up again", "run", c.Run, "in", wait, "err", err)
 		if pause(leading, wait) != nil {
@@ -213,7 +215,7 @@ func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
 // execute takes up a run and leads it to its end. The error is not the run's: it stays in the queue.
 func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	log := l.cfg.Log.With("run", c.Run)
-	ctx, unwatch := l.cfg.Standing.watch(ctx, "run "+c.Run)
+	ctx, unwatch := l.cfg.Status.watch(ctx, "run "+c.Run)
 	defer unwatch()
 	between, done := l.untilStop(ctx)
 	record, err := l.takeUp(between, c)
@@ -227,16 +229,20 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	if err != nil && !errors.Is(err, wire.ErrUnreadable) {
 		return err
 	}
-	x := &execution{leader: l, queuedRun: c, record: record, seq: c.Seq, log: log, state: l.stateOf(c.Request, state)}
-	if err := x.countCrash(last); err != nil {
-		x.run.ID = c.Run
-		return x.endEarly(ctx, wire.EndQuarantined, err)
+	x := &execution{leader: l, queued: c, log: log, journal: &journal{lease: l.lease, record: record, status: l.cfg.Status, log: log,
+		state: l.stateOf(c.Request, state), end: wire.End{Submission: c.Seq}}}
+	if err := x.journal.countCrash(c.Submission); err != nil {
+		return x.reject(ctx, wire.EndQuarantined, err)
 	}
+	if c.refusal == nil {
+		x.journal.state.State, x.journal.state.Waiting, x.journal.state.Agents = wire.StateRunning, "", l.queue.names(c)
+	}
+	x.journal.state.InFlight = wire.StartInFlight
+	x.journal.note(last)
 	if c.Err != nil {
-		x.run.ID = c.Run
-		return x.endEarly(ctx, wire.EndRefused, c.Err)
+		return x.reject(ctx, wire.EndRefused, c.Err)
 	}
-	x.run, x.given, x.numbers = c.Submission.Run, c.Submission.Done, c.Submission.Numbers
+	x.run = c.Submission.Run
 	return x.execute(ctx)
 }
 
@@ -264,7 +270,7 @@ func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) 
 		one, cancel := context.WithTimeout(ctx, stopTimeout)
 		state, err := l.store.RunState(one, run)
 		cancel()
-		if err == nil || errors.Is(err, wire.ErrUnreadable) || pause(ctx, againLeast) != nil {
+		if err == nil || errors.Is(err, wire.ErrUnreadable) || pause(ctx, minRetry) != nil {
 			return state, err
 		}
 		l.cfg.Log.Warn("look how a run stands", "run", run, "err", err)
@@ -284,43 +290,56 @@ func (l *leader) stateOf(r wire.Request, noted wire.RunState) wire.RunState {
 	return s
 }
 
-// endEarly ends a submission that is not executed.
-func (x *execution) endEarly(ctx context.Context, reason wire.EndReason, why error) error {
-	x.log.Error("a run is not executed", "reason", reason, "err", why)
-	x.end = wire.End{Reason: reason, Detail: why.Error(), Submission: x.seq}
-	return x.finishRun(ctx)
+// roomEvery is how often the streams of old runs are deleted that newer ones leave no room for.
+const roomEvery = 5 * time.Second
+
+// lockWait is how long a run may wait for others that are taken up.
+const lockWait = 2 * time.Minute
+
+// keepRoom deletes streams of old runs while others go on, until ctx ends.
+func (l *leader) keepRoom(ctx context.Context) {
+	for pause(ctx, roomEvery) == nil {
+		l.purging.Lock()
+		_, err := l.lease.MakeRoom(ctx, "", l.queue.holds)
+		l.purging.Unlock()
+		if err != nil && ctx.Err() == nil {
+			l.cfg.Log.Warn("make room on the control plane", "err", err)
+		}
+	}
 }
 
-// finishRun says in a run's record how it ended, and deletes its submission; on an error it stays in the queue, for another try.
-func (x *execution) finishRun(ctx context.Context) error {
+// takeUp opens the record of a run. A run without streams waits until there is room for them, unless it was cancelled.
+func (l *leader) takeUp(ctx context.Context, c *queuedRun) (*wire.Recorder, error) {
+	for said := ""; ; {
+		record, waiting, err := l.openRecord(ctx, c.Run)
+		if waiting == "" {
+			return record, err
+		}
+		if waiting != said {
+			said = waiting
+			l.cfg.Log.Warn("a run waits for room on the control plane", "run", c.Run, "for", waiting)
+			l.noteWaiting(ctx, c, waiting)
+		}
+		if err := pause(ctx, roomEvery); err != nil && !errors.Is(err, errCancelled) {
+			return nil, err
+		}
+	}
+}
+
+// openRecord opens the record of a run if there is room for it; else it returns what the run waits for.
+func (l *leader) openRecord(ctx context.Context, run string) (record *wire.Recorder, waiting string, err error) {
+	cancelled := errors.Is(context.Cause(ctx), errCancelled) // its end is recorded
+	wire.Progress(ctx, lockWait)
+	l.purging.Lock()
+	defer l.purging.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	if err := x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: x.of, End: &x.end}); err != nil {
-		return fmt.Errorf("end run: %w", err)
+	if waiting, err = l.lease.MakeRoom(ctx, run, l.queue.holds); err != nil || waiting != "" && !cancelled {
+		return nil, waiting, err
 	}
-	x.log.Info("run ended", "reason", x.end.Reason, "ran", x.end.Ran, "failed", x.end.Failed)
-	return x.unqueue(ctx)
-}
-
-// unqueue notes how a run ended, as its record says, and deletes its submission.
-func (x *execution) unqueue(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	x.state.State, x.state.Detail, x.state.Agents, x.state.Waiting = string(x.end.Reason), x.end.Detail, nil, ""
-	x.state.InFlight, x.state.Blamed, x.state.Crashes = "", "", nil
-	if x.state.Ended.IsZero() {
-		x.state.Ended = time.Now()
+	record, err = l.lease.Acquire(ctx, run)
+	if errors.Is(err, wire.ErrFull) && !cancelled {
+		return nil, "room on the control plane: " + err.Error(), nil
 	}
-	x.note(ctx)
-	if err := x.lease.Dequeue(ctx, x.run.ID, x.seq); err != nil {
-		return fmt.Errorf("end run: %w", err)
-	}
-	return nil
-}
-
-// note stores how the run stands. It is a remark for people: the record counts.
-func (x *execution) note(ctx context.Context) {
-	if err := x.lease.PutRun(ctx, x.state); err != nil && ctx.Err() == nil {
-		x.log.Log(ctx, slog.LevelWarn, "note how a run stands", "err", err)
-	}
+	return record, "", err
 }

@@ -84,7 +84,7 @@ func TestTheAddressesOfThisHostAreOne(t *testing.T) {
 func TestNamesDelayNoTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead := func(ctx context.Context, _, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
-		q := &queue{agents: newFleet(slog.New(slog.DiscardHandler)), maxRuns: 4, gather: 3 * time.Second, lookup: dead, changed: make(chan struct{}, 1)}
+		q := &runQueue{agents: newFleet(slog.New(slog.DiscardHandler)), maxRuns: 4, gather: 3 * time.Second, lookup: dead, changed: make(chan struct{}, 1)}
 		begin := time.Now()
 		for i := range 20 {
 			q.add(t.Context(), requestOf(fmt.Sprint("r", i), uint64(i+1), aCell("c", 1, `{"url":"nats://broker-1:4222"}`)), wire.RunState{})
@@ -103,7 +103,7 @@ func TestWhatIsMeasuredNeedsNoAgents(t *testing.T) {
 		for i := range 4 {
 			f.heard(wire.Heartbeat{Agent: fmt.Sprint("a", i), Instance: "i"})
 		}
-		q := &queue{agents: f, maxRuns: 4, gather: 3 * time.Second, changed: make(chan struct{}, 1)}
+		q := &runQueue{agents: f, maxRuns: 4, gather: 3 * time.Second, changed: make(chan struct{}, 1)}
 		noted := wire.RunState{Run: "former", Seq: 1, State: wire.StateRunning, Done: 1, Agents: []string{"a0", "a1", "gone"}}
 		q.add(t.Context(), requestOf("former", 1, aCell("done", 5, `{"name":"x"}`), aCell("left", 2, `{"name":"x"}`)), noted)
 		q.complete()

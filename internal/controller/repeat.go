@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"lockstep/internal/runview"
@@ -13,12 +12,12 @@ import (
 // takeOver continues with a run that a former leader had begun. The attempt in flight has no outcome, and its task is
 // repeated: another leader does not know what the agents reported to the former one.
 func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
-	x.end.Ran, x.end.Failed = h.Ran, h.Failed
-	what := fmt.Sprintf("controller %s has taken over", x.lease.Name())
-	if x.record.PreviousEpoch() == x.lease.Epoch() {
-		what = fmt.Sprintf("controller %s continues the run after an error of the control plane", x.lease.Name())
+	x.journal.end.Ran, x.journal.end.Failed = h.Ran, h.Failed
+	what := fmt.Sprintf("controller %s has taken over", x.leader.lease.Name())
+	if x.journal.record.PreviousEpoch() == x.leader.lease.Epoch() {
+		what = fmt.Sprintf("controller %s continues the run after an error of the control plane", x.leader.lease.Name())
 	}
-	e := wire.RunEvent{At: time.Now(), Kind: wire.TakenOver, Of: x.of}
+	e := wire.RunEvent{At: time.Now(), Kind: wire.TakenOver, Of: x.journal.of}
 	if h.Attempt != nil {
 		f := h.Attempt.Started
 		e.Task, e.Try, e.N = f.Task, f.Try, f.N
@@ -27,12 +26,10 @@ func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 		what += ": no task was in flight"
 	}
 	e.Detail = what
-	if err := x.record.Event(ctx, e); err != nil || h.Attempt == nil {
+	if err := x.journal.record.Event(ctx, e); err != nil || h.Attempt == nil {
 		return err
 	}
-	x.log.Warn("took a run over", "task", e.Task, "try", e.Try, "what", what, "epoch", x.lease.Epoch(), "former", x.record.PreviousEpoch())
-	x.agents.awaitThat(ctx, finishLimit, func() bool { // agents end the former attempt: its load would disturb the next one
-		return !slices.ContainsFunc(x.agents.list(), func(a wire.AgentInfo) bool { return a.Try == h.Attempt.Ref })
-	})
-	return x.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: e.Task, Try: e.Try, N: e.N, Of: x.of, Detail: what})
+	x.log.Warn("took a run over", "task", e.Task, "try", e.Try, "what", what, "epoch", x.leader.lease.Epoch(), "former", x.journal.record.PreviousEpoch())
+	x.leader.ownership.awaitStaleAttempt(ctx, h.Attempt.Ref)
+	return x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: e.Task, Try: e.Try, N: e.N, Of: x.journal.of, Detail: what})
 }

@@ -43,8 +43,8 @@ type scheduler struct {
 	runs  string // folder of the controller's copies; empty: none
 	log   *slog.Logger
 
-	standing *Standing
-	expand   func(context.Context, schedule.Matrix) (plan.Run, error)
+	status *Status
+	expand func(context.Context, schedule.Matrix) (plan.Run, error)
 
 	keepers map[string]*keeper
 	wg      sync.WaitGroup
@@ -55,7 +55,7 @@ func (cfg Config) schedules(ctx context.Context, store *wire.Store, lease *wire.
 	if store.Local() {
 		return func() {}
 	}
-	s := &scheduler{store: store, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand, standing: cfg.Standing}
+	s := &scheduler{store: store, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand, status: cfg.Status}
 	if s.clock == nil {
 		s.clock = hostClock{}
 	}
@@ -156,7 +156,7 @@ type keeper struct {
 // keep continues until ctx ends: whenever the schedule changes, a slot comes, a run ends or a hook was called, it does what is next.
 func (k *keeper) keep(ctx context.Context) {
 	defer k.wg.Wait()
-	ctx, unwatch := k.standing.watch(ctx, "schedule "+k.name)
+	ctx, unwatch := k.status.watch(ctx, "schedule "+k.name)
 	defer unwatch()
 	report := time.NewTicker(reportEvery)
 	defer report.Stop()

@@ -14,7 +14,7 @@ import (
 // stored when it has ended, so that the next leader continues behind it.
 func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	s := *t.Cell.Workload.Search
-	found, again := x.found[t.ID], x.tries[t.ID]
+	found, again := x.searches[t.ID], x.retries[t.ID]
 	few := "" // in words: there were too few agents for a step
 	for {
 		m, more := newCapacitySearch(s, found.Steps).next()
@@ -31,42 +31,42 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 			measure = t.Cell.Workload.Measure
 		}
 		number := len(found.Steps) + 1
-		y, tries, err := x.counted(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", number, perSecond(m.rate), m.kind), nil)
-		again = append(again, tries...)
+		r, retries, err := x.measure(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", number, perSecond(m.rate), m.kind), nil)
+		again = append(again, retries...)
 		if err != nil {
 			return err
 		}
-		if y.name == "" {
+		if r.attempt == "" {
 			if len(found.Steps) == 0 {
-				return x.conclude(ctx, after(again, without(t, y.failure)))
+				return x.journal.outcome(ctx, withRetries(outcomeWithout(t, r.failure), again), x.rounds)
 			}
-			few = y.failure
+			few = r.failure
 			break
 		}
-		step := answer(s, y, m)
-		e := wire.RunEvent{Kind: wire.StepEnded, Task: t.ID, Try: y.name, N: n, Step: &step, Outcome: &y.outcome}
-		if err := x.event(ctx, e); err != nil {
+		step := answer(s, r, m)
+		e := wire.RunEvent{Kind: wire.StepEnded, Task: t.ID, Try: r.attempt, N: n, Step: &step, Outcome: &r.outcome}
+		if err := x.journal.event(ctx, e); err != nil {
 			return err
 		}
-		x.state.Blamed, x.state.Crashes = "", nil // what fails from now on is another step
-		x.begins(ctx, "")
-		found = found.With(step, y.outcome)
+		x.journal.state.Blamed, x.journal.state.Crashes = "", nil // what fails from now on is another step
+		x.journal.inFlight(ctx, "")
+		found = found.With(step, r.outcome)
 	}
-	r := newCapacitySearch(s, found.Steps).result()
-	r.Steps = found.Steps
+	result := newCapacitySearch(s, found.Steps).result()
+	result.Steps = found.Steps
 	if few != "" {
-		r.Sure, r.Why = false, few
+		result.Sure, result.Why = false, few
 	}
 	found.Last.Started = found.Started
-	return x.conclude(ctx, after(again, judge.Searched(t, found.Last, r)))
+	return x.journal.outcome(ctx, withRetries(judge.Searched(t, found.Last, result), again), x.rounds)
 }
 
 // answer is the step that a try was.
-func answer(s plan.Search, y tried, m trial) plan.Step {
-	step := plan.Step{Rate: m.rate, Try: y.name, Kind: m.kind, Measure: y.task.Cell.Workload.Measure, Values: judge.StepValues(s, y.task, y.outcome)}
-	if y.outcome.Verdict == plan.Invalid {
-		step.Broken = y.outcome.Reasons
+func answer(s plan.Search, r result, m trial) plan.Step {
+	step := plan.Step{Rate: m.rate, Try: r.attempt, Kind: m.kind, Measure: r.task.Cell.Workload.Measure, Values: judge.StepValues(s, r.task, r.outcome)}
+	if r.outcome.Verdict == plan.Invalid {
+		step.Broken = r.outcome.Reasons
 	}
-	step.Answer, step.Why = judge.Answer(s, y.task, y.outcome)
+	step.Answer, step.Why = judge.Answer(s, r.task, r.outcome)
 	return step
 }

@@ -36,7 +36,7 @@ type lab struct {
 	server   *wire.Server
 	client   *wire.Client
 	copies   string
-	standing *controller.Standing
+	standing *controller.Status
 	working  *agent.Status
 	points   *sink.Counters
 	pages    string // where they are
@@ -55,7 +55,7 @@ func users(t *testing.T) web.Users {
 func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Standing{}, working: &agent.Status{}, points: &sink.Counters{}}
+	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Status{}, working: &agent.Status{}, points: &sink.Counters{}}
 	var err error
 	if l.server, err = wire.Embedded(t.Context(), wire.ServerConfig{Log: log}); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	})
 	leads := l.connect()
 	wg.Go(func() {
-		if err := controller.Serve(ctx, leads, controller.Config{Log: log, Name: "head", Copies: l.copies, Gather: 500 * time.Millisecond, Standing: l.standing}); err != nil {
+		if err := controller.Serve(ctx, leads, controller.Config{Log: log, Name: "head", Copies: l.copies, Gather: 500 * time.Millisecond, Status: l.standing}); err != nil {
 			t.Errorf("controller: %v", err)
 		}
 	})

@@ -14,9 +14,9 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Standing is what a controller tells of itself while Serve runs, to whoever watches over it. The zero value is one of which nothing is known yet. Safe for
-// concurrent use.
-type Standing struct {
+// Status is what a controller reports of itself while Serve runs. The zero value is one of which nothing is known yet. Safe
+// for concurrent use.
+type Status struct {
 	epoch atomic.Uint64
 	mu    sync.Mutex
 	tasks map[plan.Verdict]uint64
@@ -24,10 +24,10 @@ type Standing struct {
 }
 
 // Leads is the leadership that this controller has; 0: it stands by.
-func (s *Standing) Leads() uint64 { return s.epoch.Load() }
+func (s *Status) Leads() uint64 { return s.epoch.Load() }
 
 // Tasks counts the tasks that got an outcome from this controller, by verdict, since the process began.
-func (s *Standing) Tasks() map[plan.Verdict]uint64 {
+func (s *Status) Tasks() map[plan.Verdict]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := map[plan.Verdict]uint64{plan.Valid: 0, plan.Invalid: 0, plan.Unknown: 0}
@@ -38,10 +38,10 @@ func (s *Standing) Tasks() map[plan.Verdict]uint64 {
 }
 
 // lead notes a leadership, or with 0 that there is none any more.
-func (s *Standing) lead(epoch uint64) { s.epoch.Store(epoch) }
+func (s *Status) lead(epoch uint64) { s.epoch.Store(epoch) }
 
 // count notes an outcome.
-func (s *Standing) count(verdict plan.Verdict) {
+func (s *Status) count(verdict plan.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tasks == nil {
@@ -57,7 +57,7 @@ const (
 )
 
 // watch watches the progress of a loop, which runs under the context returned, until stop is called.
-func (s *Standing) watch(ctx context.Context, loop string) (watched context.Context, stop func()) {
+func (s *Status) watch(ctx context.Context, loop string) (watched context.Context, stop func()) {
 	report := func(within time.Duration) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -75,7 +75,7 @@ func (s *Standing) watch(ctx context.Context, loop string) (watched context.Cont
 }
 
 // Stuck returns an error that names the loops which make no progress; nil: there are none.
-func (s *Standing) Stuck() error {
+func (s *Status) Stuck() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stuck := maps.Clone(s.loops)

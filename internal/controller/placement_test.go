@@ -65,7 +65,7 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 		{"an empty label is one", roles(1, 0, plan.Labels{"zone": ""}, nil), there("x"), "1 zone="},
 		{"observers take no load", roles(1, 0, nil, nil), there("x observer", "y"), "y"},
 	} {
-		chosen, lack := cast(c.work, c.has)
+		chosen, lack := assignRoles(c.work, c.has)
 		got := strings.Join(names(chosen), " ")
 		for _, role := range lack {
 			got += fmt.Sprintf("%d %s", role.Agents, role.On)
@@ -104,7 +104,7 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 				agents[i].Labels[name] = value
 			}
 		}
-		chosen, lack := cast(w, agents)
+		chosen, lack := assignRoles(w, agents)
 		var seats []plan.Labels
 		for _, role := range w.Roles() {
 			for range role.Agents {

@@ -1,0 +1,844 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/judge"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// This file is the life of a task, in the order of execution:
+//
+//	task      measures the task, and stores its outcome
+//	measure   makes attempts until one counts
+//	attempt   has roles assigned to agents, stores the start, and judges at the end
+//	run       executes, has all closed and torn down, whatever failed
+//	execute   sessions, topology, consumers, publishers, start time, warm-up, measurement, drain
+//
+// Each step follows below them. The waiting for agents and their reports are at the end of the file.
+
+// Margins beyond what the agents allow themselves for a step, so that their own words come first.
+const (
+	stepMargin  = 8 * time.Second
+	finishLimit = 38 * time.Second // to leave a stuck driver, close everything and hand over the rest
+	doneLimit   = 15 * time.Second
+)
+
+// attempt is one attempt of a task: the controller's side of its life. It runs in one goroutine. It has more than 25
+// methods, as its steps have one each.
+type attempt struct {
+	lease   *wire.Leader
+	agents  *fleet
+	journal *journal
+	log     *slog.Logger
+	rtt     func(context.Context) (time.Duration, error) // to the control plane
+
+	task      plan.Task
+	work      plan.Workload
+	groups    []plan.Task // of the cell; one that is the whole task, if it has none
+	parts     []*part
+	observers *observers
+	byName    map[string]*part // of both
+	mailbox   *mailbox
+	merged    *record.Merged
+	traffic   traffic
+	facts     judge.Facts
+
+	zero      int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
+	origin    int64 // the same when the measurement begins: zero, as long as that is to be found out
+	measuring bool  // it is known when the measurement begins
+}
+
+// part is one agent in the attempt, or an observer of it.
+type part struct {
+	plan.AgentPart
+	agent   wire.AgentInfo
+	observe []plan.Observation // of an observer
+	at      map[wire.Step]bool // steps it arrived at
+	begin   int64              // what it set for the beginning of the measurement, ns since T0
+	failed  bool
+	apart   bool             // a consumer of its had no link when its last snapshot was taken
+	kind    plan.FailureKind // of the failure; empty: no known kind
+	arrival wire.Arrival     // the last one
+	dropped bool             // lost, or not answering any more, or an observer that failed: nobody waits for it
+	subject *plan.Subject
+}
+
+// failure is why an attempt is given up.
+type failure struct {
+	kind  plan.FailureKind // empty: no known kind
+	words string
+}
+
+func (f *failure) Error() string { return f.words }
+
+// result is that of an attempt that has ended, or could not begin.
+type result struct {
+	attempt string // name; empty: there were too few agents, as failure says
+	task    plan.Task
+	failure string // empty: none
+	outcome plan.Outcome
+}
+
+// task runs one task; an error ends the run.
+func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
+	if t.Cell.Workload.Search != nil {
+		return x.search(ctx, t, n)
+	}
+	r, retries, err := x.measure(ctx, t, n, "", x.retries[t.ID])
+	if err != nil {
+		return err
+	}
+	return x.journal.outcome(ctx, withRetries(r.outcome, retries), x.rounds)
+}
+
+// measure runs a task, or a step of its search, until an attempt of it counts, as its cell's policy has it
+// (plan.Cell.Retry): an attempt that failed in a way that the policy names is stored in the record with its outcome. Then
+// another begins, after the run's settle, with the agents that are there. It returns the result that counts, and appends the
+// attempts before it to retries. detail is which step of a search it is. An error ends the run.
+//
+// A broken promise is an answer whatever else failed, and is never measured again.
+func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail string, retries []plan.Tried) (result, []plan.Tried, error) {
+	for {
+		r, err := x.attempt(ctx, t, n, detail)
+		if err != nil {
+			return r, retries, err
+		}
+		kind, why := failureOf(r.outcome, r.failure)
+		if kind == "" || !t.Cell.Retry.Again(kind, retries) {
+			return r, retries, nil
+		}
+		o := withRetries(r.outcome, retries)
+		failed := plan.Tried{Name: r.attempt, Kind: kind, Reason: why}
+		retries = append(slices.Clone(retries), failed)
+		x.log.Warn("task is tried again", "task", t.ID, "try", len(retries), "why", failed.String())
+		x.journal.inFlight(ctx, "")
+		e := wire.RunEvent{Kind: wire.TryEnded, Task: o.Task, Try: failed.Name, N: n, Detail: failed.String(), Tried: &failed, Outcome: &o}
+		if err := x.journal.event(ctx, e); err != nil {
+			return result{}, retries, err
+		}
+		if err := pause(x.between, x.run.Settle.D()); err != nil {
+			return result{}, retries, err
+		}
+	}
+}
+
+// attempt leads the agents through a task once, and judges the record. An error ends the run.
+func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail string) (result, error) {
+	agents, short, err := x.awaitAgents(x.between, t, n)
+	if err != nil {
+		return result{}, err
+	}
+	if short != "" {
+		return result{task: t, failure: short, outcome: outcomeWithout(t, short)}, nil
+	}
+	a := newAttempt(x, t, agents)
+	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Try: a.task.Attempt, N: n, Agents: names(agents), Observers: a.observers.list(),
+		Detail: detail, At: time.Now(), Of: x.journal.of}
+	if detail != "" {
+		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
+	}
+	x.journal.inFlight(ctx, t.ID)
+	a.facts.Started = event.At // one time for both: what follows the run and what is made of its record later agree
+	if err := x.journal.record.Event(ctx, event); err != nil {
+		return result{}, err
+	}
+	closeMailbox := a.mailbox.open(x.leader.lease, x.journal.record, a.merged)
+	disown := x.leader.ownership.own(a.mailbox)
+	a.run(ctx)
+	disown()
+	closeMailbox()
+	a.facts.SinceT0(judge.Cut(a.work, a.merged)) // no snapshot is stored any more
+	if lease := x.leader.lease.Context(); lease.Err() != nil {
+		return result{}, context.Cause(lease)
+	}
+	why := a.mailbox.snapshots.Full()
+	if a.facts.Cancelled {
+		if why = context.Cause(ctx); errors.Is(why, context.Canceled) {
+			why = errors.New("the controller was stopped")
+		}
+	}
+	if why != nil {
+		e := wire.RunEvent{Kind: wire.TaskInterrupted, Task: t.ID, Try: a.task.Attempt, N: n, Detail: why.Error()}
+		return result{}, errors.Join(why, x.journal.event(ctx, e))
+	}
+	return result{attempt: a.task.Attempt, task: a.task, failure: a.facts.Failure, outcome: judged(x.log, a.task, a.merged, a.facts)}, nil
+}
+
+// newAttempt returns an attempt with these agents, and with the observers of the cell's brokers among the others.
+func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
+	t.Attempt = wire.NewName()
+	a := &attempt{lease: x.leader.lease, agents: x.leader.agents, journal: x.journal, log: x.log, rtt: x.leader.conn.RTT,
+		task: t, work: t.Cell.Workload, groups: t.Parts(), byName: map[string]*part{}, merged: record.NewMerged(), facts: judge.Facts{Cores: map[string]int{}}}
+	for i, agent := range agents {
+		a.parts = append(a.parts, &part{agent: agent, at: map[wire.Step]bool{}, AgentPart: plan.AgentPart{Agent: agent.Agent, Index: i,
+			Host: agent.Host, Clock: agent.Clock, Version: agent.Version, Phase: plan.PhasePrepare}})
+		a.facts.Cores[agent.Agent] = agent.Cores
+	}
+	a.observers = findObservers(a, x.leader.agents)
+	all := slices.Concat(a.parts, a.observers.parts)
+	for _, p := range all {
+		a.byName[p.Agent] = p
+	}
+	a.mailbox = newMailbox(x.log, a.task, all)
+	return a
+}
+
+// run executes the attempt, and has it ended in order, whatever became of it. The facts have what there is to know about
+// it besides the agents' records.
+func (a *attempt) run(ctx context.Context) {
+	err := a.execute(ctx)
+	rest := wire.WithProgress(a.lease.Context(), func(d time.Duration) { wire.Progress(ctx, d) }) // the end is not cut short by anything else
+	if rest.Err() != nil {
+		return // the next leader decides
+	}
+	reason := ""
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		a.facts.Cancelled = true
+		reason = context.Cause(ctx).Error()
+	default:
+		reason = err.Error()
+		a.facts.Failure = reason
+		var f *failure
+		if errors.As(err, &f) { // or the control plane does not answer the controller
+			a.facts.Kind = f.kind
+		}
+	}
+	a.finish(rest, reason)
+	a.teardown(rest)
+	a.release(wire.Release{Step: wire.StepDone})
+	a.settle(rest, a.parts, wire.StepDone, doneLimit)
+	for _, p := range a.parts {
+		a.facts.Agents = append(a.facts.Agents, p.AgentPart)
+		if p.Lost && !a.facts.Cancelled {
+			a.facts.Kind = cmp.Or(a.facts.Kind, plan.FailedAgentLost) // whenever that was
+		}
+	}
+}
+
+// execute goes from the assignment to the end of the drain.
+func (a *attempt) execute(ctx context.Context) error {
+	if err := a.assign(); err != nil {
+		return err
+	}
+	connect := a.work.Connect.D()
+	if err := a.await(ctx, wire.StepOpen, 2*connect+stepMargin); err != nil { // sessions are open, and agent 0 has declared
+		return err
+	}
+	if err := a.awaitObservers(ctx, wire.StepOpen, observerReady); err != nil {
+		return err
+	}
+	a.learn()
+	for _, step := range []wire.Step{wire.StepConsumers, wire.StepPublishers} {
+		if err := a.step(ctx, wire.Release{Step: step}, connect+stepMargin); err != nil {
+			return err
+		}
+	}
+	start, ahead, err := a.start(ctx)
+	if err != nil {
+		return err
+	}
+	a.release(start)
+	if a.work.Steady.Auto {
+		if err := a.warmUp(ctx); err != nil {
+			return err
+		}
+	}
+	limit := ahead + a.work.LongestWarmup() + a.work.Measure.D() + a.work.Drain.Most.D() + stepMargin
+	if err := a.await(ctx, wire.StepStart, limit); err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(a.groups, consumes) {
+		return nil
+	}
+	return a.drain(ctx)
+}
+
+// assign sends every agent its part.
+func (a *attempt) assign() error {
+	agents := make([]wire.AgentInfo, len(a.parts))
+	for i, p := range a.parts {
+		agents[i] = p.agent
+	}
+	_, targets, _ := faultAgents(a.work, agents, agents)
+	var longest plan.Duration
+	assignments := plan.Assign(a.task, names(agents))
+	if err := oneProcess(a.parts, assignments); err != nil {
+		for _, p := range a.parts {
+			p.dropped = true
+		}
+		return err
+	}
+	for i, assignment := range assignments {
+		longest = max(longest, assignment.Deadline)
+		a.parts[i].Group, assignment.Targets = assignment.Task.Group, targets[assignment.Agent]
+		a.mailbox.command(a.parts[i].agent, wire.Command{Assignment: &assignment})
+	}
+	for _, o := range a.observers.parts {
+		a.mailbox.command(o.agent, wire.Command{Assignment: a.observers.assignment(o, longest)})
+	}
+	return nil
+}
+
+// oneProcess rejects a broker that lives in the memory of a process if its agents are of several processes: each would
+// have a broker of its own, and receive nothing.
+func oneProcess(parts []*part, assignments []plan.Assignment) error {
+	first := map[string]wire.AgentInfo{} // by group
+	for i, a := range assignments {
+		agent, broker := parts[i].agent, a.Task.Cell.Broker
+		one, met := first[a.Task.Group]
+		if !met {
+			first[a.Task.Group] = agent
+			continue
+		}
+		if a.Task.Cell.InProcess && agent.Memory != "" && one.Memory != "" && agent.Memory != one.Memory {
+			return &failure{words: fmt.Sprintf("broker %s lives in the process of an agent, and %s and %s are two processes that each have one: "+
+				"name a server in its options, give an agent enough slots (agent --slots), or run the matrix without --server", broker.Name, one.Agent, agent.Agent)}
+		}
+	}
+	return nil
+}
+
+// learn takes what agent 0, of the first group, found out about the broker; of contenders, what that of each did.
+func (a *attempt) learn() {
+	for _, p := range slices.Backward(a.parts) { // the first is the last to be set
+		if p.subject == nil {
+			continue
+		}
+		s := *p.subject
+		s.Fingerprint = plan.Fingerprint(s)
+		a.facts.Subject = s
+		if a.work.Contends() {
+			if a.facts.Subjects == nil {
+				a.facts.Subjects = map[string]plan.Subject{}
+			}
+			a.facts.Subjects[p.Group] = s
+		}
+	}
+}
+
+// minAhead is how far ahead the start lies at least, so that every agent is waiting for it when it comes.
+const minAhead = 50 * time.Millisecond
+
+// start agrees on the beginning of warm-up, a little ahead, and says it in every agent's clock and in this one, to which agents compare
+// theirs. Agents of one host start at one time, by the offset that the best informed of them knows.
+func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duration, err error) {
+	rtt, err := a.rtt(ctx)
+	if err != nil {
+		return r, 0, fmt.Errorf("measure the way to the control plane: %w", err)
+	}
+	ahead = max(minAhead, 3*rtt)
+	now, wall := clock.Now(), time.Now().UnixNano()
+	begin := now + ahead.Nanoseconds()
+	r = wire.Release{Step: wire.StepStart, Clock: clock.ID(), Start: map[string]int64{clock.ID(): begin}}
+	best := map[string]Offset{}
+	for _, p := range slices.Concat(a.parts, a.observers.parts) {
+		if !p.at[wire.StepOpen] { // an observer that failed
+			continue
+		}
+		o := offset(p.arrival, clock.ID(), now, wall)
+		if b, known := best[o.Clock]; !known || o.Bound < b.Bound {
+			best[o.Clock] = o
+		}
+	}
+	for id, o := range best {
+		r.Start[id] = begin + o.Add
+	}
+	a.zero = begin + a.work.Warmup.D().Nanoseconds()
+	a.origin, a.measuring = a.zero, !a.work.Steady.Auto
+	return r, ahead, nil
+}
+
+const (
+	lookEvery = time.Second
+	// maxLag is the maximum wait for seconds of publishers that send rarely: they hand a second over with a message of a later one.
+	maxLag = 5 * time.Second
+)
+
+// warmUp waits until the load is steady on all agents together, or for the most that may take, and has the measurement begin then: at one
+// second of the load, named while it still lies ahead, that every agent confirms.
+func (a *attempt) warmUp(ctx context.Context) error {
+	least, most := a.work.Steady.Least.D(), a.work.Steady.Most.D()
+	for next := least; ; next += lookEvery {
+		until := a.zero + min(next, most).Nanoseconds()
+		err := a.wait(ctx, func() (time.Duration, error) { return time.Duration(until - clock.Now()), trouble(a.parts) })
+		if err != nil {
+			return err
+		}
+		if why := a.notSteady(); why == "" || next >= most {
+			a.facts.NotSteady = why
+			return a.beginMeasurement(ctx)
+		}
+	}
+}
+
+// notSteady is why the load is not steady, from the seconds of it that every agent has reported all of; empty if it is.
+func (a *attempt) notSteady() string {
+	heard := a.merged.ReportedUntil()
+	known, publishers := time.Duration(1<<62), 0
+	for _, p := range a.parts {
+		known = min(known, time.Duration(heard[p.Agent]))
+	}
+	confirmed := false
+	for _, t := range a.groups {
+		w := t.Cell.Workload
+		publishers += w.Publishers.Nodes * w.Publishers.Threads
+		confirmed = confirmed || judge.Confirmed(w.Publishers.Mode)
+	}
+	seconds := judge.LoadSamples(a.merged, confirmed, known)
+	sent := 0.0
+	for _, s := range seconds[len(seconds)/2:] {
+		sent += s.Sent
+	}
+	if rate := sent / float64(max(1, len(seconds)-len(seconds)/2)); rate > 0 {
+		gap := time.Duration(float64(publishers) / rate * 1e9)
+		known -= min(3*gap, maxLag)
+	}
+	return judge.NotSteady(seconds[:max(0, min(len(seconds), int(known/time.Second)))], confirmed, slices.ContainsFunc(a.groups, consumes))
+}
+
+// beginMeasurement names the second at which the measurement begins. An agent that hears of it too late fails the task: its messages
+// would be missing in silence.
+func (a *attempt) beginMeasurement(ctx context.Context) error {
+	at := time.Duration(clock.Now()-a.zero) + plan.MeasureAhead
+	at = (at + time.Second - 1).Truncate(time.Second)
+	if err := a.step(ctx, wire.Release{Step: wire.StepMeasure, Begin: at.Nanoseconds()}, stepMargin); err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(a.parts, func(p *part) bool { return !p.dropped && p.begin != at.Nanoseconds() }); i >= 0 {
+		return &failure{plan.FailedRun, fmt.Sprintf("agent %s set the beginning of the measurement to %v of the load, not to %v", a.parts[i].Agent, time.Duration(a.parts[i].begin), at)}
+	}
+	a.origin = a.zero + at.Nanoseconds()
+	a.measuring = true
+	return nil
+}
+
+// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit, which begins when publishers have
+// stopped. A confirm shows that the broker is alive and begins the silence again, but it is not a receipt: at the limit it does not count. As long as
+// a consumer has no link there is no silence, nor while the broker may keep back what was delivered and not acknowledged: that may come, also a second time.
+func (a *attempt) drain(ctx context.Context) error {
+	stopped := clock.Now()
+	limit := stopped + a.work.Drain.Most.D().Nanoseconds()
+	silence := a.work.Drain.Silence.D().Nanoseconds()
+	if err := a.step(ctx, wire.Release{Step: wire.StepDrain}, stepMargin); err != nil {
+		return err
+	}
+	if a.traffic.moved == 0 {
+		a.traffic.moved = stopped
+	}
+	return a.wait(ctx, func() (time.Duration, error) {
+		if err := trouble(a.parts); err != nil {
+			return 0, err
+		}
+		now, until, allIn := clock.Now(), a.traffic.redelivered, a.allIn()
+		switch {
+		case allIn:
+		case a.apart():
+			until = math.MaxInt64
+		default:
+			until = max(a.traffic.moved, a.traffic.confirmed, a.traffic.redelivered) + silence
+		}
+		if now >= limit && now < until {
+			a.facts.DrainCut = !allIn && (a.apart() || now < max(a.traffic.moved, a.traffic.redelivered)+silence)
+		}
+		return time.Duration(min(until, limit) - now), nil
+	})
+}
+
+// apart reports whether an agent has a consumer without its link: its silence says nothing.
+func (a *attempt) apart() bool {
+	return slices.ContainsFunc(a.parts, func(p *part) bool { return p.apart && !p.dropped })
+}
+
+// allIn reports whether all that was sent has arrived, in every group.
+func (a *attempt) allIn() bool {
+	return !slices.ContainsFunc(a.groups, func(t plan.Task) bool {
+		w := t.Cell.Workload
+		return w.Consumers.Nodes > 0 && !a.merged.Group(t.Group).AllIn(w.Topology.Subscriptions)
+	})
+}
+
+// finish has all agents close and hand over what they have. An empty reason is the regular end.
+func (a *attempt) finish(ctx context.Context, reason string) {
+	a.release(wire.Release{Step: wire.StepFinish, Reason: reason})
+	a.settle(ctx, a.parts, wire.StepFinish, finishLimit+a.work.LongestUndo())
+	a.facts.Ended = time.Now()
+	_ = a.awaitObservers(ctx, wire.StepFinish, observerLast) // see settle
+}
+
+// teardown has one agent of each group remove its topology: agent 0, or the first that is left.
+func (a *attempt) teardown(ctx context.Context) {
+	for _, g := range a.groups {
+		down := slices.ContainsFunc(a.parts, func(p *part) bool {
+			if p.Group != g.Group || p.dropped || !p.at[wire.StepFinish] {
+				return false
+			}
+			a.release(wire.Release{Step: wire.StepTeardown, Agent: p.Agent})
+			a.settle(ctx, []*part{p}, wire.StepTeardown, a.work.Connect.D()+stepMargin)
+			return p.at[wire.StepTeardown]
+		})
+		if !down {
+			a.remark("", "error", "no agent was left to tear down: what the task declared at the broker may still be there, named "+g.Topic())
+		}
+	}
+}
+
+// judged judges an attempt. A panic of the judge, for what agents reported, makes an outcome that is unknown and has its text.
+func judged(log *slog.Logger, t plan.Task, m *record.Merged, f judge.Facts) (o plan.Outcome) {
+	err := wire.Guard(log, "judge task "+t.ID, func() error { o = judge.Judge(t, m, f); return nil })
+	if err != nil {
+		o = judge.Judge(t, record.NewMerged(), judge.Facts{Failure: err.Error(), Started: f.Started, Ended: f.Ended})
+	}
+	return o
+}
+
+// outcomeWithout is the outcome of a task that never had its agents.
+func outcomeWithout(t plan.Task, words string) plan.Outcome {
+	now := time.Now()
+	return judge.Judge(t, record.NewMerged(), judge.Facts{Failure: words, Started: now, Ended: now})
+}
+
+// failureOf is the kind of an attempt's failure and why; empty, if it did not fail or its outcome is an answer all the same.
+func failureOf(o plan.Outcome, words string) (plan.FailureKind, string) {
+	switch {
+	case o.Verdict == plan.Invalid:
+		return "", ""
+	case o.Failure != "":
+		return o.Failure, cmp.Or(words, strings.Join(o.Reasons, "; "))
+	}
+	for _, v := range o.Values {
+		if slices.Contains(v.Flags, plan.Skewed) {
+			return plan.FailedSkewed, "the agents did not start together"
+		}
+	}
+	return "", ""
+}
+
+// withRetries is the outcome of the attempt that counts, with those before it.
+func withRetries(o plan.Outcome, retries []plan.Tried) plan.Outcome {
+	o.Tries = retries
+	if o.Try = 1; o.Search == nil {
+		o.Try += len(retries)
+	}
+	return o
+}
+
+// Below is how the attempt waits for its agents, and takes their reports.
+
+// step releases the agents and waits until all have arrived.
+func (a *attempt) step(ctx context.Context, r wire.Release, limit time.Duration) error {
+	a.release(r)
+	return a.await(ctx, r.Step, limit)
+}
+
+// release sends the agents on, and the observers, or the one that the release names.
+func (a *attempt) release(r wire.Release) {
+	to := a.parts
+	if r.Step == wire.StepStart || r.Step == wire.StepFinish {
+		to = slices.Concat(a.parts, a.observers.parts)
+	}
+	for _, p := range to {
+		if r.Agent == "" && !p.dropped || r.Agent == p.Agent {
+			a.mailbox.command(p.agent, wire.Command{Release: &r})
+		}
+	}
+}
+
+// await waits until every agent has arrived at a step. The first that fails, is lost or is late ends it.
+func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration) error {
+	remaining := a.within(limit)
+	return a.wait(ctx, func() (time.Duration, error) {
+		waiting := waitingFor(a.parts, step)
+		if err := trouble(a.parts); err != nil || waiting == nil {
+			return 0, err
+		}
+		left := remaining()
+		if left <= 0 {
+			return 0, &failure{plan.FailedTimeout, fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
+		}
+		return left, nil
+	})
+}
+
+// settle waits like await, but continues without agents that are lost or late: at the end of a task nobody may hold up the others.
+func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, limit time.Duration) {
+	remaining := a.within(limit)
+	_ = a.wait(ctx, func() (time.Duration, error) { // who leads no more leaves the rest to the next
+		p := waitingFor(parts, step)
+		if p == nil {
+			return 0, nil
+		}
+		left := remaining()
+		for ; left <= 0 && p != nil; p = waitingFor(parts, step) {
+			p.dropped = true
+			if p.Error == "" {
+				p.Error = fmt.Sprintf("%s: no answer within %v", verb(step), limit)
+			}
+			a.remark(p.Agent, "error", p.Error)
+			a.agents.blame(p.agent, a.task.ID)
+		}
+		return left, nil
+	})
+}
+
+// wait takes reports and looks for lost agents, for as long as left says: see fleet.await.
+func (a *attempt) wait(ctx context.Context, left func() (time.Duration, error)) error {
+	return a.agents.await(ctx, a.mailbox.reports, a.take, func() (time.Duration, error) {
+		a.lookForLost(ctx)
+		return left()
+	})
+}
+
+// within returns what is left of a limit. It does not run while the lease has lapsed: nothing is heard of the agents then. It
+// does run if the attempt was cancelled.
+func (a *attempt) within(limit time.Duration) (remaining func() time.Duration) {
+	began, lapsed := time.Now(), a.lease.Lapsed()
+	return func() time.Duration {
+		left := limit - time.Since(began)
+		if !a.facts.Cancelled {
+			left += a.lease.Lapsed() - lapsed
+		}
+		return left
+	}
+}
+
+// awaitObservers waits until the observers that are there have arrived at a step, for at most limit. Those that are late
+// are dropped. The error is that ctx ended.
+func (a *attempt) awaitObservers(ctx context.Context, step wire.Step, limit time.Duration) error {
+	began := time.Now()
+	return a.wait(ctx, func() (time.Duration, error) {
+		left := limit - time.Since(began)
+		o := waitingFor(a.observers.parts, step)
+		for ; left <= 0 && o != nil; o = waitingFor(a.observers.parts, step) {
+			a.observers.drop(o, fmt.Sprintf("no answer of the agent within %v", limit))
+		}
+		if o == nil {
+			return 0, nil
+		}
+		return left, nil
+	})
+}
+
+// trouble is the first failure of an agent.
+func trouble(parts []*part) error {
+	for _, p := range parts {
+		if p.Lost {
+			how := "was lost"
+			if p.Left {
+				how = "left"
+			}
+			return &failure{plan.FailedAgentLost, fmt.Sprintf("agent %s %s in %s", p.Agent, how, p.Phase)}
+		}
+	}
+	for _, p := range parts {
+		if p.failed {
+			return &failure{p.kind, p.Error}
+		}
+	}
+	return nil
+}
+
+// waitingFor returns the first of these agents that is waited for at a step; nil: all have arrived.
+func waitingFor(parts []*part, step wire.Step) *part {
+	i := slices.IndexFunc(parts, func(p *part) bool { return !p.dropped && !p.at[step] })
+	if i < 0 {
+		return nil
+	}
+	return parts[i]
+}
+
+// take takes one report of an agent. One that it panics at fails the task.
+func (a *attempt) take(r agentReport) {
+	err := wire.Guard(a.log, "report of agent "+r.agent, func() error { a.handle(r); return nil })
+	if p := a.byName[r.agent]; err != nil {
+		p.failed, p.Error = true, err.Error()
+	}
+}
+
+func (a *attempt) handle(r agentReport) {
+	p := a.byName[r.agent]
+	a.agents.alive(p.agent)
+	switch {
+	case p.observe != nil:
+		a.observers.take(p, r)
+	case r.err != nil:
+		p.failed, p.Error = true, r.err.Error()
+		if !p.at[wire.StepOpen] {
+			p.kind = plan.FailedConnect
+		}
+		a.log.Error("refused", "task", a.task.ID, "agent", r.agent, "err", r.err)
+	case r.snapshot != nil:
+		a.traffic.hear(p, r.snapshot, redeliverAfter(a.groups, p.Group))
+	case r.arrival != nil:
+		a.arrived(p, *r.arrival)
+	}
+}
+
+func (a *attempt) arrived(p *part, v wire.Arrival) {
+	if v.Step == p.arrival.Step && v.Now == p.arrival.Now {
+		return // sent again, as the answer was lost
+	}
+	if v.Error != "" && p.at[v.Step] {
+		return // the first of a step counts
+	}
+	p.arrival = v
+	if v.Subject != nil {
+		p.subject = v.Subject
+	}
+	if v.Phase != "" {
+		p.Phase = v.Phase
+	}
+	if v.Step == wire.StepMeasure {
+		p.begin = v.Begin
+	}
+	if v.Step == wire.StepStart {
+		p.Skew = v.Skew
+	}
+	if v.Error == "" {
+		p.at[v.Step] = true
+		return
+	}
+	if p.Error == "" || !p.failed {
+		a.log.Warn("agent failed", "task", a.task.ID, "agent", p.Agent, "step", v.Step, "err", v.Error)
+	}
+	p.Error = cmp.Or(p.Error, v.Error)
+	switch v.Step {
+	case wire.StepFinish, wire.StepTeardown, wire.StepDone: // the measurement is over by then: a remark, not a failure
+		p.at[v.Step] = true
+		a.remark(p.Agent, "error", v.Error)
+	case wire.StepOpen, wire.StepConsumers, wire.StepPublishers:
+		p.failed, p.kind = true, plan.FailedConnect
+	default:
+		p.failed, p.kind = true, plan.FailedRun
+	}
+}
+
+// lookForLost finds agents and observers that have vanished.
+func (a *attempt) lookForLost(ctx context.Context) {
+	for _, o := range a.observers.parts {
+		if lives, _, _ := a.agents.process(o.agent); !lives && !o.at[wire.StepFinish] {
+			a.observers.drop(o, "the agent was lost")
+		}
+	}
+	for _, p := range a.parts {
+		if p.dropped {
+			continue
+		}
+		lives, left, silence := a.agents.process(p.agent)
+		if lives {
+			continue
+		}
+		p.dropped, p.Left = true, left
+		if p.Left && p.at[wire.StepFinish] {
+			a.remark(p.Agent, "notice", "it left when it had handed in its part")
+			continue
+		}
+		p.Lost = true
+		p.Phase = a.phase(p, silence)
+		where := "in " + string(p.Phase)
+		if p.Left {
+			where += ": it left"
+		}
+		a.remark(p.Agent, string(wire.AgentLost), where)
+		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: a.task.ID, Try: a.task.Attempt, Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
+		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		if err := a.journal.record.Event(storing, e); err != nil {
+			a.log.Error("record event", "err", err)
+		}
+		cancel()
+	}
+}
+
+// phase is where an agent was, that cannot say so itself, when the last was heard of it.
+func (a *attempt) phase(p *part, silence time.Duration) plan.Phase {
+	now := clock.Now() - a.origin - silence.Nanoseconds() // since the measurement began
+	switch {
+	case a.origin == 0 || p.at[wire.StepFinish] || p.at[wire.StepDrain]:
+		return p.Phase
+	case now < -a.work.Warmup.D().Nanoseconds():
+		return plan.PhaseReady
+	case now < 0 || !a.measuring:
+		return plan.PhaseWarmup
+	case now < a.work.Measure.D().Nanoseconds() && !p.at[wire.StepStart]:
+		return plan.PhaseMeasure
+	}
+	return plan.PhaseDrain
+}
+
+// remark adds an event of the controller's own, at a time since T0.
+func (a *attempt) remark(agent, kind, detail string) {
+	at := plan.Duration(0)
+	if a.zero != 0 {
+		at = plan.Duration(clock.Now() - a.zero)
+	}
+	a.facts.Events = append(a.facts.Events, plan.Event{At: at, Agent: agent, Kind: kind, Detail: detail})
+}
+
+// traffic is when messages last moved, by the controller's clock.Now(); 0: not known.
+type traffic struct {
+	moved     int64 // a message was sent or received
+	confirmed int64
+	// redelivered is until when messages that were delivered and not acknowledged may come again; 0: none may.
+	redelivered int64
+}
+
+// hear takes a snapshot of an agent. It has how long ago messages moved when it was taken, whatever clock it was read from;
+// the time that it took to come makes it seem later, never earlier. redeliverAfter is that of the agent's group, ns.
+func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
+	now := clock.Now()
+	note := func(last *int64, at int64) {
+		if at != 0 {
+			*last = max(*last, now-max(0, s.At-at))
+		}
+	}
+	note(&t.moved, s.LastSend)
+	note(&t.moved, s.LastReceipt)
+	note(&t.confirmed, s.LastConfirm)
+	if p.apart && s.Apart == 0 { // what waits at the broker begins to come only now
+		t.moved = now
+	}
+	p.apart = s.Apart > 0
+	if s.LastInterrupted != 0 {
+		at := now - max(0, s.At-s.LastInterrupted)
+		t.redelivered = max(t.redelivered, at+redeliverAfter)
+	}
+}
+
+// consumes reports whether a group of a cell has consumers.
+func consumes(t plan.Task) bool { return t.Cell.Workload.Consumers.Nodes > 0 }
+
+// redeliverAfter is that of a group of a cell, ns; "" is the cell without groups.
+func redeliverAfter(groups []plan.Task, group string) int64 {
+	i := slices.IndexFunc(groups, func(t plan.Task) bool { return t.Group == group })
+	return groups[max(0, i)].Cell.RedeliverAfter.D().Nanoseconds()
+}
+
+// verb says in words what agents do on the way to a step.
+func verb(s wire.Step) string {
+	switch s {
+	case wire.StepOpen:
+		return "open session"
+	case wire.StepConsumers:
+		return "connect consumers"
+	case wire.StepPublishers:
+		return "connect publishers"
+	case wire.StepStart:
+		return "run"
+	case wire.StepTeardown:
+		return "tear down"
+	}
+	return string(s)
+}

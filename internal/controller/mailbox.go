@@ -1,0 +1,105 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/internal/wire"
+)
+
+// Limits of the bytes that an agent may have stored in one attempt: ten times what agents with the most connections need.
+const (
+	snapshotBytes       = 64 << 20
+	snapshotBytesSecond = 256 << 10 // of the time that the attempt may take
+)
+
+// maxCommands is more than an agent is sent in an attempt: an assignment, and a release to each step.
+const maxCommands = 16
+
+// mailbox has the messages of one attempt: commands to its agents, and their reports. Safe for concurrent use.
+type mailbox struct {
+	ref       wire.Ref
+	task      plan.Task
+	log       *slog.Logger
+	agents    []wire.AgentInfo
+	commands  map[string]chan wire.Command // by agent
+	reports   chan agentReport
+	snapshots *wire.SnapshotStore
+	closed    <-chan struct{} // no report is taken any more
+}
+
+// agentReport is what an agent reported: exactly one field besides its name is set.
+type agentReport struct {
+	agent    string
+	arrival  *wire.Arrival
+	snapshot *record.Snapshot // stored
+	err      error            // it reported what it cannot have, or refused a command
+}
+
+func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
+	m := &mailbox{ref: wire.RefOf(t), task: t, log: log, commands: map[string]chan wire.Command{}, reports: make(chan agentReport, 64)}
+	for _, p := range parts {
+		m.agents = append(m.agents, p.agent)
+		m.commands[p.agent.Agent] = make(chan wire.Command, maxCommands)
+	}
+	return m
+}
+
+// open sends commands from now on, and stores snapshots in the run's record and adds them to merged, until it is closed.
+func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *record.Merged) (closeMailbox func()) {
+	ctx, cancel := context.WithCancel(lease.Context())
+	m.closed = ctx.Done()
+	limit := snapshotBytes + int(plan.RecordLimit(m.task).Seconds()*snapshotBytesSecond)
+	m.snapshots = recorder.Snapshots(ctx, m.ref, limit, func(s record.Snapshot) {
+		// What is stored counts, also if the attempt takes no report any more.
+		r := agentReport{agent: s.Agent, snapshot: &s}
+		r.err = wire.Guard(m.log, "snapshot of agent "+s.Agent, func() error { merged.Add(s); return nil })
+		_ = m.hand(ctx, r)
+	})
+	var sending sync.WaitGroup
+	for _, a := range m.agents {
+		sending.Go(func() { m.send(ctx, lease, a) })
+	}
+	return func() {
+		cancel()
+		sending.Wait()
+		m.snapshots.Wait()
+	}
+}
+
+// send sends commands to one agent, in order, each until the agent has it. An agent that rejects one fails.
+func (m *mailbox) send(ctx context.Context, lease *wire.Leader, a wire.AgentInfo) {
+	for {
+		select {
+		case command := <-m.commands[a.Agent]:
+			err := lease.Command(ctx, a.Agent, command)
+			if err != nil && ctx.Err() == nil {
+				_ = m.hand(ctx, agentReport{agent: a.Agent, err: fmt.Errorf("agent %s refused: %w", a.Agent, err)})
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// command has a command sent to an agent's process.
+func (m *mailbox) command(a wire.AgentInfo, command wire.Command) {
+	command.Instance, command.Ref = a.Instance, m.ref
+	m.commands[a.Agent] <- command
+}
+
+// hand gives the attempt a report. It returns when the attempt has it.
+func (m *mailbox) hand(ctx context.Context, r agentReport) error {
+	select {
+	case m.reports <- r:
+		return nil
+	case <-m.closed:
+		return wire.ErrNoAttempt
+	case <-ctx.Done():
+		return fmt.Errorf("take report: %w: %w", wire.ErrNotStored, context.Cause(ctx))
+	}
+}

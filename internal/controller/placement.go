@@ -1,0 +1,221 @@
+package controller
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// assignAgents chooses the agents of a cell, those that do its faults included, or returns why it cannot have them.
+func assignAgents(c plan.Cell, there []wire.AgentInfo) (all []wire.AgentInfo, missing *wire.End) {
+	chosen, unfilled := assignRoles(c.Workload, there)
+	if len(unfilled) > 0 {
+		return nil, shortage(c, there)
+	}
+	all, _, words := faultAgents(c.Workload, chosen, there)
+	if words != "" {
+		return nil, &wire.End{Reason: wire.EndNoTarget, Detail: words}
+	}
+	return all, nil
+}
+
+// placement assigns roles to agents, each agent one at most.
+type placement struct {
+	roles []plan.Role
+	there []wire.AgentInfo
+	role  []int // of each agent; -1: it is free
+	next  []int // of each role: agents before this one are not free, or do not fit
+}
+
+// assignRoles chooses the agents of a workload, in the order of its roles and of names. It finds a choice wherever there is
+// one, and the same one for the same agents: roles that the fewest agents fit choose first. unfilled has the roles that do
+// not get all their agents, each with the number that is missing; then there is no choice.
+func assignRoles(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentInfo, unfilled []plan.Role) {
+	there = slices.DeleteFunc(slices.Clone(there), func(a wire.AgentInfo) bool { return a.Observer })
+	p := placement{roles: w.Roles(), there: there, role: make([]int, len(there))}
+	p.next = make([]int, len(p.roles))
+	for i := range p.role {
+		p.role[i] = -1
+	}
+	for _, r := range p.narrowest() {
+		for n := range p.roles[r].Agents {
+			if !p.assign(r, make([]bool, len(p.roles))) {
+				short := p.roles[r]
+				short.Agents -= n // the others of this role find none either
+				unfilled = append(unfilled, short)
+				break
+			}
+		}
+	}
+	if len(unfilled) > 0 {
+		return nil, unfilled
+	}
+	for r := range p.roles {
+		for i, a := range there {
+			if p.role[i] == r {
+				chosen = append(chosen, a)
+			}
+		}
+	}
+	return chosen, nil
+}
+
+func (p *placement) fits(agent, role int) bool { return p.roles[role].On.Within(p.there[agent].Labels) }
+
+// narrowest lists the roles, those that the fewest agents fit first.
+func (p *placement) narrowest() []int {
+	order, fit := make([]int, len(p.roles)), make([]int, len(p.roles))
+	for r := range p.roles {
+		order[r] = r
+		for i := range p.there {
+			if p.fits(i, r) {
+				fit[r]++
+			}
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return fit[a] - fit[b] })
+	return order
+}
+
+// assign gives a role one more agent: a free one, or one of another role that finds another in its place. The roles that
+// were visited on the way are not visited again.
+func (p *placement) assign(role int, visited []bool) bool {
+	visited[role] = true
+	for ; p.next[role] < len(p.there); p.next[role]++ { // who has a role is never free again
+		if i := p.next[role]; p.role[i] < 0 && p.fits(i, role) {
+			p.role[i] = role
+			return true
+		}
+	}
+	for i, other := range p.role {
+		if other < 0 || visited[other] || !p.fits(i, role) {
+			continue
+		}
+		if p.assign(other, visited) {
+			p.role[i] = role
+			return true
+		}
+	}
+	return false
+}
+
+// maxNamed bounds how many agents a message lists.
+const maxNamed = 20
+
+// shortage says that a cell cannot have its agents, and how many there are that may have a role.
+func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
+	have := 0
+	for _, a := range there {
+		if !a.Observer {
+			have++
+		}
+	}
+	labelled := false
+	var wanted []string
+	for _, r := range c.Workload.Roles() {
+		labelled = labelled || len(r.On) > 0
+		fit := 0
+		for _, a := range there {
+			if !a.Observer && r.On.Within(a.Labels) {
+				fit++
+			}
+		}
+		name := r.Name
+		if r.Group != "" {
+			name += " of group " + r.Group
+		}
+		if len(r.On) > 0 {
+			name += " with " + r.On.String()
+		}
+		wanted = append(wanted, fmt.Sprintf("%d for %s (%d fit)", r.Agents, name, fit))
+	}
+	text := fmt.Sprintf("too few agents: %d there%s, %d needed", have, roster(there, labelled), c.Agents())
+	if labelled {
+		text = fmt.Sprintf("too few agents with the labels wanted: %d there%s; needed: %s", have, roster(there, labelled), strings.Join(wanted, ", "))
+	}
+	return &wire.End{Reason: wire.EndNoAgents, Detail: text, Have: have, Need: c.Agents()}
+}
+
+// roster lists agents, in brackets.
+func roster(there []wire.AgentInfo, labelled bool) string {
+	var list []string
+	for i, a := range there {
+		if i == maxNamed {
+			list = append(list, fmt.Sprintf("and %d more", len(there)-i))
+			break
+		}
+		text := a.Agent
+		switch {
+		case a.Observer:
+			text += " only observes"
+		case labelled && len(a.Labels) > 0:
+			text += " with " + plan.Labels(a.Labels).String()
+		case labelled:
+			text += " without labels"
+		}
+		list = append(list, text)
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(list, ", ") + ")"
+}
+
+// faultAgents finds the agents that do the faults of a cell to its targets: of those chosen already, or else others, which
+// it adds to them. missing says what is missing; empty: nothing is.
+func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.AgentInfo, targets map[string][]string, missing string) {
+	all, targets = slices.Clone(chosen), map[string][]string{}
+	wanted := w.Targets()
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		has := func(a wire.AgentInfo) bool { return a.Targets[name] != nil }
+		who := slices.IndexFunc(all, has)
+		if who < 0 {
+			i := slices.IndexFunc(there, has)
+			if i < 0 {
+				return all, nil, fmt.Sprintf("no agent may disturb %q: start one on that host with --disturb FILE; %s", name, targetList(there))
+			}
+			all, who = append(all, there[i]), len(all)
+		}
+		for _, a := range there {
+			if has(a) && a.Host != all[who].Host {
+				return all, nil, fmt.Sprintf("agents of the hosts %s and %s may both disturb %q: give each a name of its own", all[who].Host, a.Host, name)
+			}
+		}
+		can := all[who].Targets[name]
+		for _, kind := range wanted[name] {
+			if !slices.Contains(can, kind) {
+				return all, nil, fmt.Sprintf("agent %s cannot %s %q: its --disturb file allows %s", all[who].Agent, kind, name, strings.Join(can, ", "))
+			}
+		}
+		targets[all[who].Agent] = append(targets[all[who].Agent], name)
+	}
+	return all, targets, ""
+}
+
+// targetList says what can be disturbed.
+func targetList(agents []wire.AgentInfo) string {
+	var list []string
+	for _, a := range agents {
+		for _, name := range slices.Sorted(maps.Keys(a.Targets)) {
+			if text := fmt.Sprintf("%s (%s)", name, strings.Join(a.Targets[name], ", ")); !slices.Contains(list, text) {
+				list = append(list, text)
+			}
+		}
+	}
+	if len(list) == 0 {
+		return "no agent that is there names anything"
+	}
+	return "there are: " + strings.Join(list, "; ")
+}
+
+func names(agents []wire.AgentInfo) []string {
+	list := make([]string, len(agents))
+	for i, a := range agents {
+		list[i] = a.Agent
+	}
+	return list
+}

@@ -1,0 +1,328 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+)
+
+// runQueue has the runs that wait and those that are executed, in the order submitted. Safe for concurrent use.
+type runQueue struct {
+	agents  *fleet
+	maxRuns int           // side by side
+	gather  time.Duration // how long a run whose turn it is waits for agents that are missing
+	lookup  lookup
+	mu      sync.Mutex
+	runs    []*queuedRun // in the order submitted
+	read    bool         // what was there when this controller began to lead
+	// resolving is how long the names of submissions were resolved before that. One goroutine adds.
+	resolving time.Duration
+	changed   chan struct{}
+	forget    func(wire.Request) // deletes a cancellation that nothing is here for
+}
+
+func newRunQueue(agents *fleet, cfg Config) *runQueue {
+	return &runQueue{agents: agents, maxRuns: cfg.SideBySide, gather: cfg.Gather, lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}
+}
+
+// add takes a message of the queue, and how the run stands as last noted. A cancellation holds for what was submitted before it.
+func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState) {
+	var submitted *queuedRun
+	if r.Submission != nil || r.Submits {
+		q.mu.Lock()
+		if q.read {
+			q.resolving = 0
+		}
+		limit := lookupTimeout - q.resolving
+		q.mu.Unlock()
+		began := time.Now()
+		looking, cancel := context.WithTimeout(ctx, limit)
+		submitted = newQueuedRun(looking, r, noted, q.lookup)
+		cancel()
+		q.resolving += time.Since(began)
+	}
+	if q.insert(r, submitted) {
+		q.forget(r)
+	}
+	q.wake()
+}
+
+// complete notes that all was added that was there when this controller began to lead.
+func (q *runQueue) complete() {
+	q.mu.Lock()
+	q.read = true
+	q.mu.Unlock()
+	q.wake()
+}
+
+func (q *runQueue) wake() {
+	select {
+	case q.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (q *runQueue) insert(r wire.Request, submitted *queuedRun) (idle bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if submitted != nil {
+		q.runs = append(q.runs, submitted)
+		return false
+	}
+	idle = true
+	for _, run := range q.runs {
+		if run.Run != r.Run || run.Seq > r.Seq {
+			continue
+		}
+		idle, run.rejected, run.cause = false, true, cancelledBy(r.By)
+		if run.cancel != nil {
+			run.cancel(run.cause)
+		}
+	}
+	return idle
+}
+
+// start says how to cancel a run that begins, which may have been asked for already.
+func (q *runQueue) start(run *queuedRun, cancel context.CancelCauseFunc) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	run.cancel = cancel
+	if run.rejected {
+		cancel(cmp.Or(run.cause, errCancelled))
+	}
+}
+
+// finish gives back what a run had.
+func (q *runQueue) finish(run *queuedRun) {
+	q.mu.Lock()
+	q.runs = slices.DeleteFunc(q.runs, func(o *queuedRun) bool { return o == run })
+	q.mu.Unlock()
+	q.agents.rouse()
+	q.wake()
+}
+
+// holds reports whether a run waits or is executed.
+func (q *runQueue) holds(id string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return run.Run == id })
+}
+
+// met ends the time in which agents of a run that was taken over stay reserved although nobody heard them.
+func (q *runQueue) met(run *queuedRun) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	run.former = false
+}
+
+// require sets what the tasks of a run need that are not done.
+func (q *runQueue) require(run *queuedRun, done map[string]bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if run.refusal == nil {
+		run.require(done)
+	}
+}
+
+// names lists the agents that are reserved for a run.
+func (q *runQueue) names(run *queuedRun) []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Sorted(maps.Keys(run.agents))
+}
+
+// fit returns the agents that an executed run may use, sorted by name; those that were lost are replaced by what is free for it.
+func (q *runQueue) fit(run *queuedRun) []wire.AgentInfo {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.DeleteFunc(q.pass().living, func(a wire.AgentInfo) bool { return !run.agents[a.Agent] })
+}
+
+// next makes the runs begin whose turn it is, and returns them, and those that wait for something else than before.
+func (q *runQueue) next() (begin, waiting []*queuedRun) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	anyWaits := slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return !run.begun })
+	if !q.read || !anyWaits { // before all is read, one further back may have been begun by a former leader, and have its agents
+		return nil, nil
+	}
+	p := q.pass()
+	for i, run := range q.runs {
+		wait := ""
+		switch {
+		case run.begun:
+			continue
+		case run.former:
+		case slices.ContainsFunc(q.runs[:i], func(o *queuedRun) bool { return o.Run == run.Run }):
+			wait = "its earlier submission"
+		case run.rejected:
+			run.needs, run.brokers = nil, nil
+		default:
+			wait = q.admit(p, run)
+		}
+		if wait == "" {
+			run.begun = true
+			begin = append(begin, run)
+		} else if wait != run.waiting {
+			run.waiting = wait
+			waiting = append(waiting, run)
+		}
+	}
+	return begin, waiting
+}
+
+// schedulingPass is what one look at the queue finds in use. Runs are looked at in the order submitted, and each reserves
+// what the later ones must leave it. The queue's mutex is held.
+type schedulingPass struct {
+	living  []wire.AgentInfo      // that can take a task, sorted by name
+	users   map[string]*queuedRun // of agents
+	brokers map[string]*queuedRun // of identities of brokers
+	running int
+}
+
+// pass begins a look at the queue: executed runs have what they have, and free agents in place of those that they lost.
+func (q *runQueue) pass() *schedulingPass {
+	p := &schedulingPass{living: q.agents.fit(), users: map[string]*queuedRun{}, brokers: map[string]*queuedRun{}}
+	for _, r := range q.runs {
+		if !r.executed() {
+			continue
+		}
+		p.running++
+		for id := range r.brokers {
+			p.brokers[id] = r
+		}
+		for name := range r.agents {
+			if r.former || q.agents.there(name) {
+				p.users[name] = r
+			} else {
+				delete(r.agents, name)
+			}
+		}
+	}
+	for _, r := range q.runs {
+		if r.begun && !r.former {
+			p.reserve(r)
+		}
+	}
+	return p
+}
+
+// reserve gives a run the free agents that it lacks, and returns the first cell that there are too few for. Then all free
+// agents that the run could use are reserved for it.
+func (p *schedulingPass) reserve(r *queuedRun) (short *plan.Cell) {
+	for i, c := range r.needs {
+		chosen, missing := assignAgents(c, append(p.usedBy(r), p.usedBy(nil)...)) // what it has comes first
+		if missing != nil && short == nil {
+			short = &r.needs[i]
+		}
+		for _, a := range chosen {
+			r.agents[a.Agent], p.users[a.Agent] = true, r
+		}
+	}
+	for _, a := range p.usedBy(nil) {
+		if short != nil && slices.ContainsFunc(r.needs, func(c plan.Cell) bool { return isCandidate(a, c.Workload) }) {
+			p.users[a.Agent] = r
+		}
+	}
+	return short
+}
+
+// usedBy lists the agents that a run uses, or those that none does.
+func (p *schedulingPass) usedBy(user *queuedRun) []wire.AgentInfo {
+	return slices.DeleteFunc(slices.Clone(p.living), func(a wire.AgentInfo) bool { return p.users[a.Agent] != user })
+}
+
+// isCandidate reports whether an agent could take part in a cell.
+func isCandidate(a wire.AgentInfo, w plan.Workload) bool {
+	for name := range w.Targets() {
+		if a.Targets[name] != nil {
+			return true
+		}
+	}
+	return slices.ContainsFunc(w.Roles(), func(r plan.Role) bool { return !a.Observer && r.On.Within(a.Labels) })
+}
+
+// admit says what a run waits for; empty: it begins. A run that waits for others to end reserves its brokers, and the free
+// agents that it needs, or all that it could use while these are too few: nothing that was submitted later delays it. A run
+// whose agents are missing, as all that live could not serve it, reserves nothing. It is refused when they have been missing
+// for gather and nothing else keeps it from beginning.
+func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
+	var missing *wire.End
+	for _, c := range r.needs {
+		if _, missing = assignAgents(c, p.living); missing != nil {
+			break
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.brokers)) {
+		if user := p.brokers[id]; user != nil && waiting == "" {
+			waiting = fmt.Sprintf("broker %s, %s", r.brokers[id], user.uses())
+		} else if user == nil && missing == nil {
+			p.brokers[id] = r
+		}
+	}
+	if waiting == "" && p.running >= q.maxRuns {
+		waiting = fmt.Sprintf("its turn: at most %d runs are executed side by side", q.maxRuns)
+	}
+	if missing != nil {
+		if r.short.IsZero() {
+			r.short = time.Now()
+			time.AfterFunc(q.gather, q.wake)
+		}
+		if waiting == "" && time.Since(r.short) >= q.gather {
+			r.refusal, r.needs, r.brokers = missing, nil, nil
+			return ""
+		}
+		return missing.Detail
+	}
+	r.short = time.Time{}
+	if short := p.reserve(r); short != nil && waiting == "" {
+		waiting = q.missing(p, r, short.Workload)
+	}
+	if waiting == "" {
+		p.running++
+	} else {
+		clear(r.agents)
+	}
+	return waiting
+}
+
+// missing says how many agents a run waits for, and which runs have them.
+func (q *runQueue) missing(p *schedulingPass, r *queuedRun, w plan.Workload) string {
+	_, unfilled := assignRoles(w, p.usedBy(r))
+	need := map[string]int{} // by labels
+	for _, role := range unfilled {
+		need[role.On.String()] += role.Agents
+	}
+	var wanted []string
+	for _, on := range slices.Sorted(maps.Keys(need)) {
+		text := fmt.Sprintf("%d more agents with %s", need[on], on)
+		if need[on] == 1 {
+			text = "1 more agent with " + on
+		}
+		wanted = append(wanted, strings.TrimSuffix(text, " with "))
+	}
+	words := []string{cmp.Or(strings.Join(wanted, " and "), "agents for its faults")}
+	for _, user := range q.runs {
+		if slices.ContainsFunc(p.living, func(a wire.AgentInfo) bool { return user != r && p.users[a.Agent] == user && isCandidate(a, w) }) {
+			words = append(words, user.uses())
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// uses says that a run has what another waits for, or will have it first.
+func (r *queuedRun) uses() string {
+	if r.executed() {
+		return "used by run " + r.Run
+	}
+	return "reserved for run " + r.Run
+}
