@@ -27,7 +27,7 @@ const (
 )
 
 // lifecycle is the life of one assignment, from its acceptance until nothing of it is left. The methods are in the
-// order in which they happen; run is the overview. It has 25 methods, one for each step and what the steps share.
+// order in which they happen; run is the overview.
 type lifecycle struct {
 	slot       *slot
 	assignment plan.Assignment
@@ -41,7 +41,6 @@ type lifecycle struct {
 	correction *correction
 	prober     *prober
 	faults     *faults
-	runtime    *runtimeMetrics
 	reporter   *reporter
 	beside     sync.WaitGroup // correction, prober and reporter, while they go on
 
@@ -62,7 +61,8 @@ func newLifecycle(s *slot, a assigned) *lifecycle {
 	l := &lifecycle{slot: s, assignment: a.assignment, inbox: a.inbox, ref: wire.RefOf(task), work: task.Cell.Workload,
 		timeline: &timeline{work: task.Cell.Workload, phase: plan.PhasePrepare},
 		releases: make(chan wire.Release, maxReleases), dismissed: make(chan struct{})}
-	h := fnv.New64a()                                                  // so that jitter repeats from run to run, and differs between repetitions and agents
+	// The seed makes jitter repeat from run to run, and differ between repetitions and agents.
+	h := fnv.New64a()
 	fmt.Fprintf(h, "%s %d%s", task.ID, a.assignment.Index, task.Group) // never fails
 	l.session = &session{broker: task.Cell.Broker, access: s.cfg.Access, parent: s.cfg.Dir, event: l.event,
 		network: l.work.Network, seed: h.Sum64()}
@@ -77,9 +77,8 @@ func newLifecycle(s *slot, a assigned) *lifecycle {
 	l.correction = &correction{compared: &s.compared, timeline: l.timeline, host: s.cfg.host}
 	l.prober = newProber(l.session, l.timeline, s.cfg.leave)
 	l.faults = newFaults(s, a.assignment, l.session.faults)
-	l.runtime = newRuntimeMetrics(l.session.delays)
 	l.reporter = &reporter{conn: s.conn, ref: l.ref, agent: s.cfg.Name, group: task.Group, session: l.session,
-		timeline: l.timeline, correction: l.correction, prober: l.prober, runtime: l.runtime,
+		timeline: l.timeline, correction: l.correction, prober: l.prober, runtime: newRuntimeMetrics(l.session.delays),
 		sampleHost: s.hostSampler(l.session),
 		measuring:  make(chan struct{}), draining: make(chan struct{}), drained: make(chan error, 1),
 		sending: make(chan struct{}, 1), sampled: time.Now()}
@@ -115,9 +114,9 @@ func (l *lifecycle) run(ctx context.Context) {
 	l.awaitDone(ctx)
 	stopListening()
 	listener.Wait()
-	l.runtime.close()
+	l.reporter.runtime.close()
 	if err := l.session.close(); err != nil {
-		l.log.Error("end session", "err", err)
+		l.log.Warn("end session", "err", err)
 	}
 	l.arriveLast(ctx, wire.StepDone, nil)
 }
