@@ -195,8 +195,8 @@ func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 	return a
 }
 
-// run executes the attempt, and has it ended in order, whatever became of it. The facts have what there is to know about
-// it besides the agents' records.
+// run executes the attempt, and has it ended in order, whatever became of it. The facts have what there is to know
+// about it besides the agents' records.
 func (a *attempt) run(ctx context.Context) {
 	err := a.execute(ctx)
 	rest := wire.WithProgress(a.lease.Context(), func(d time.Duration) { wire.Progress(ctx, d) }) // the end is not cut short by anything else
@@ -333,8 +333,9 @@ func (a *attempt) learn() {
 // minAhead is how far ahead the start lies at least, so that every agent is waiting for it when it comes.
 const minAhead = 50 * time.Millisecond
 
-// start agrees on the beginning of warm-up, a little ahead, and says it in every agent's clock and in this one, to which agents compare
-// theirs. Agents of one host start at one time, by the offset that the best informed of them knows.
+// start agrees on the beginning of warm-up, a little ahead, and says it in every agent's clock and in this one, to
+// which agents compare theirs. Agents of one host start at one time, by the offset that the best informed of them
+// knows.
 func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duration, err error) {
 	rtt, err := a.rtt(ctx)
 	if err != nil {
@@ -364,12 +365,13 @@ func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duratio
 
 const (
 	lookEvery = time.Second
-	// maxLag is the maximum wait for seconds of publishers that send rarely: they hand a second over with a message of a later one.
+	// maxLag is the maximum wait for seconds of publishers that send rarely: they hand a second over with a message of
+	// a later one.
 	maxLag = 5 * time.Second
 )
 
-// warmUp waits until the load is steady on all agents together, or for the most that may take, and has the measurement begin then: at one
-// second of the load, named while it still lies ahead, that every agent confirms.
+// warmUp waits until the load is steady on all agents together, or for the most that may take, and has the measurement
+// begin then: at one second of the load, named while it still lies ahead, that every agent confirms.
 func (a *attempt) warmUp(ctx context.Context) error {
 	least, most := a.work.Steady.Least.D(), a.work.Steady.Most.D()
 	for next := least; ; next += lookEvery {
@@ -410,8 +412,8 @@ func (a *attempt) notSteady() string {
 	return judge.NotSteady(seconds[:max(0, min(len(seconds), int(known/time.Second)))], confirmed, slices.ContainsFunc(a.groups, consumes))
 }
 
-// beginMeasurement names the second at which the measurement begins. An agent that hears of it too late fails the task: its messages
-// would be missing in silence.
+// beginMeasurement names the second at which the measurement begins. An agent that hears of it too late fails the task:
+// its messages would be missing in silence.
 func (a *attempt) beginMeasurement(ctx context.Context) error {
 	at := time.Duration(clock.Now()-a.zero) + plan.MeasureAhead
 	at = (at + time.Second - 1).Truncate(time.Second)
@@ -426,9 +428,10 @@ func (a *attempt) beginMeasurement(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit, which begins when publishers have
-// stopped. A confirm shows that the broker is alive and begins the silence again, but it is not a receipt: at the limit it does not count. As long as
-// a consumer has no link there is no silence, nor while the broker may keep back what was delivered and not acknowledged: that may come, also a second time.
+// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit,
+// which begins when publishers have stopped. A confirm shows that the broker is alive and begins the silence again, but
+// it is not a receipt: at the limit it does not count. As long as a consumer has no link there is no silence, nor while
+// the broker may keep back what was delivered and not acknowledged: that may come, also a second time.
 func (a *attempt) drain(ctx context.Context) error {
 	stopped := clock.Now()
 	limit := stopped + a.work.Drain.Most.D().Nanoseconds()
@@ -496,7 +499,8 @@ func (a *attempt) teardown(ctx context.Context) {
 	}
 }
 
-// judged judges an attempt. A panic of the judge, for what agents reported, makes an outcome that is unknown and has its text.
+// judged judges an attempt. A panic of the judge, for what agents reported, makes an outcome that is unknown and has
+// its text.
 func judged(log *slog.Logger, t plan.Task, m *record.Merged, f judge.Facts) (o plan.Outcome) {
 	err := wire.Guard(log, "judge task "+t.ID, func() error { o = judge.Judge(t, m, f); return nil })
 	if err != nil {
@@ -511,7 +515,8 @@ func outcomeWithout(t plan.Task, words string) plan.Outcome {
 	return judge.Judge(t, record.NewMerged(), judge.Facts{Failure: words, Started: now, Ended: now})
 }
 
-// failureOf is the kind of an attempt's failure and why; empty, if it did not fail or its outcome is an answer all the same.
+// failureOf is the kind of an attempt's failure and why; empty, if it did not fail or its outcome is an answer all the
+// same.
 func failureOf(o plan.Outcome, words string) (plan.FailureKind, string) {
 	switch {
 	case o.Verdict == plan.Invalid:
@@ -573,7 +578,8 @@ func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration
 	})
 }
 
-// settle waits like await, but continues without agents that are lost or late: at the end of a task nobody may hold up the others.
+// settle waits like await, but continues without agents that are lost or late: at the end of a task nobody may hold up
+// the others.
 func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, limit time.Duration) {
 	remaining := a.within(limit)
 	_ = a.wait(ctx, func() (time.Duration, error) { // who leads no more leaves the rest to the next
@@ -602,8 +608,8 @@ func (a *attempt) wait(ctx context.Context, left func() (time.Duration, error)) 
 	})
 }
 
-// within returns what is left of a limit. It does not run while the lease has lapsed: nothing is heard of the agents then. It
-// does run if the attempt was cancelled.
+// within returns what is left of a limit. It does not run while the lease has lapsed: nothing is heard of the agents
+// then. It does run if the attempt was cancelled.
 func (a *attempt) within(limit time.Duration) (remaining func() time.Duration) {
 	began, lapsed := time.Now(), a.lease.Lapsed()
 	return func() time.Duration {
@@ -615,8 +621,8 @@ func (a *attempt) within(limit time.Duration) (remaining func() time.Duration) {
 	}
 }
 
-// awaitObservers waits until the observers that are there have arrived at a step, for at most limit. Those that are late
-// are dropped. The error is that ctx ended.
+// awaitObservers waits until the observers that are there have arrived at a step, for at most limit. Those that are
+// late are dropped. The error is that ctx ended.
 func (a *attempt) awaitObservers(ctx context.Context, step wire.Step, limit time.Duration) error {
 	began := time.Now()
 	return a.wait(ctx, func() (time.Duration, error) {
@@ -795,8 +801,9 @@ type traffic struct {
 	redelivered int64
 }
 
-// hear takes a snapshot of an agent. It has how long ago messages moved when it was taken, whatever clock it was read from;
-// the time that it took to come makes it seem later, never earlier. redeliverAfter is that of the agent's group, ns.
+// hear takes a snapshot of an agent. It has how long ago messages moved when it was taken, whatever clock it was read
+// from; the time that it took to come makes it seem later, never earlier. redeliverAfter is that of the agent's group,
+// ns.
 func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
 	now := clock.Now()
 	note := func(last *int64, at int64) {

@@ -29,10 +29,11 @@ type Config struct {
 	Gather time.Duration
 	// Name and Version say who leads, to people and to other controllers; without a name it is the host's.
 	Name, Version string
-	// Copies is the folder in which the controller keeps a copy of every run, also while it stands by. What is copied there may be deleted from the
-	// control plane when that needs room.
+	// Copies is the folder in which the controller keeps a copy of every run, also while it stands by. What is copied
+	// there may be deleted from the control plane when that needs room.
 	Copies string
-	// Points opens a sink for a run that is copied, so that its points go to InfluxDB whoever follows it; nil: they do not.
+	// Points opens a sink for a run that is copied, so that its points go to InfluxDB whoever follows it; nil: they do
+	// not.
 	Points func() *sink.Sink
 	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil: nothing.
 	Clock Clock
@@ -51,7 +52,8 @@ type Config struct {
 	Stop <-chan struct{}
 }
 
-// errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the queue.
+// errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the
+// queue.
 var errCancelled = errors.New("run was cancelled")
 
 // errStopping is the cause of contexts that end when the controller is to hand over.
@@ -71,7 +73,8 @@ const stopTimeout = 10 * time.Second
 // formTimeout is how long a cluster may take to form before what it says of its servers is believed.
 const formTimeout = 20 * time.Second
 
-// prepare makes the streams. A cluster that is just starting has nobody to ask yet, or knows too few of its servers: daemons start in any order.
+// prepare makes the streams. A cluster that is just starting has nobody to ask yet, or knows too few of its servers:
+// daemons start in any order.
 func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 	for began := time.Now(); ; {
 		trying, cancel := context.WithTimeout(ctx, stopTimeout)
@@ -88,10 +91,11 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 	}
 }
 
-// Serve waits until this controller leads, and then executes runs. When Config.Stop is closed it begins no task, waits for those in flight,
-// hands leadership on and returns nil. When ctx ends it gives up the tasks in flight in an orderly way before that. A run stays in the queue and continues with the next controller, as far as the control plane keeps it. When
-// another controller leads it stops at once, leaves the agents alone and stands by again. While the control plane does not
-// answer it waits, and continues if nobody else led meanwhile.
+// Serve waits until this controller leads, and then executes runs. When Config.Stop is closed it begins no task, waits
+// for those in flight, hands leadership on and returns nil. When ctx ends it gives up the tasks in flight in an orderly
+// way before that. A run stays in the queue and continues with the next controller, as far as the control plane keeps
+// it. When another controller leads it stops at once, leaves the agents alone and stands by again. While the control
+// plane does not answer it waits, and continues if nobody else led meanwhile.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

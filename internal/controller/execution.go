@@ -33,8 +33,8 @@ type execution struct {
 // errEnded is that a former leader had recorded the run's end.
 var errEnded = errors.New("the run has ended")
 
-// execute takes a run to its end, stores it in the run's record and deletes its submission. When the controller stops or no
-// longer leads, the run stays in the queue instead. An error is not the run's, and another try may succeed.
+// execute takes a run to its end, stores it in the run's record and deletes its submission. When the controller stops
+// or no longer leads, the run stays in the queue instead. An error is not the run's, and another try may succeed.
 func (x *execution) execute(ctx context.Context) error {
 	var cancel context.CancelFunc
 	x.between, cancel = x.leader.untilStop(ctx)
@@ -108,8 +108,8 @@ func (x *execution) tasks(ctx context.Context) error {
 	return nil
 }
 
-// begin opens the run's record, or takes it up where a former leader left it, and finds out what is left to do. That is done for a run that was
-// cancelled meanwhile, too: its end is recorded.
+// begin opens the run's record, or takes it up where a former leader left it, and finds out what is left to do. That is
+// done for a run that was cancelled meanwhile, too: its end is recorded.
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
 	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
@@ -168,8 +168,8 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 	return fit
 }
 
-// awaitAgents assigns the roles of a task. It waits for missing agents until grace has passed since the shortage began, and
-// then returns it in words.
+// awaitAgents assigns the roles of a task. It waits for missing agents until grace has passed since the shortage began,
+// and then returns it in words.
 func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, short string, err error) {
 	said := false
 	err = x.leader.agents.await(ctx, nil, nil, func() (time.Duration, error) {

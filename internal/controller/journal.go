@@ -28,8 +28,8 @@ type journal struct {
 	of     int      // tasks: the maximum, while the rounds are open
 }
 
-// countCrash counts a former leadership that did not end in order with the run in flight as failed. The error is that too
-// many failed: another attempt would end this controller, too.
+// countCrash counts a former leadership that did not end in order with the run in flight as failed. The error is that
+// too many failed: another attempt would end this controller, too.
 func (j *journal) countCrash(s *wire.Submission) error {
 	if j.state.InFlight != "" && j.state.Epoch != j.lease.Epoch() {
 		if j.state.Blamed != j.state.InFlight {
@@ -122,8 +122,8 @@ func (j *journal) outcome(ctx context.Context, o plan.Outcome, rounds *sampling.
 	return nil
 }
 
-// finish stores the end of the run as the last event of its record, and closes the journal. On an error the run stays in
-// the queue, for another try. It takes stopTimeout at most, also after the end of ctx.
+// finish stores the end of the run as the last event of its record, and closes the journal. On an error the run stays
+// in the queue, for another try. It takes stopTimeout at most, also after the end of ctx.
 func (j *journal) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()

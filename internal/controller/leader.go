@@ -193,8 +193,9 @@ const (
 	maxRetry = 30 * time.Second
 )
 
-// carry executes a run until it has ended, or this controller stops or hands over (leading ends) or leads no more. What was broken off by an error that is not the run's
-// own is taken up again, with the agents and brokers that it has, as another leader would.
+// carry executes a run until it has ended, or this controller stops or hands over (leading ends) or leads no more. What
+// was broken off by an error that is not the run's own is taken up again, with the agents and brokers that it has, as
+// another leader would.
 func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
 	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
 		began := time.Now()
@@ -264,7 +265,8 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	return state
 }
 
-// stands reads how a run stands, and continues trying for as long as this controller leads: it says which agents a run has that a former leader had begun.
+// stands reads how a run stands, and continues trying for as long as this controller leads: it says which agents a run
+// has that a former leader had begun.
 func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) {
 	for {
 		one, cancel := context.WithTimeout(ctx, stopTimeout)

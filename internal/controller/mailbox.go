@@ -11,7 +11,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Limits of the bytes that an agent may have stored in one attempt: ten times what agents with the most connections need.
+// Limits of the bytes that an agent may have stored in one attempt: ten times what agents with the most connections
+// need.
 const (
 	snapshotBytes       = 64 << 20
 	snapshotBytesSecond = 256 << 10 // of the time that the attempt may take
@@ -49,7 +50,8 @@ func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
 	return m
 }
 
-// open sends commands from now on, and stores snapshots in the run's record and adds them to merged, until it is closed.
+// open sends commands from now on, and stores snapshots in the run's record and adds them to merged, until it is
+// closed.
 func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *record.Merged) (closeMailbox func()) {
 	ctx, cancel := context.WithCancel(lease.Context())
 	m.closed = ctx.Done()

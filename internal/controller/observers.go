@@ -16,8 +16,8 @@ const (
 	observerLast  = 3 * time.Second
 )
 
-// observers are the agents that measure the processes of a cell's brokers beside an attempt. They have no part in it: it
-// neither fails nor waits for one, but for the limits above.
+// observers are the agents that measure the processes of a cell's brokers beside an attempt. They have no part in it:
+// it neither fails nor waits for one, but for the limits above.
 type observers struct {
 	parts  []*part
 	task   plan.Task
@@ -25,7 +25,8 @@ type observers struct {
 	remark func(agent, kind, detail string) // in the outcome
 }
 
-// findObservers finds the observers of the cell's brokers among the agents that are there and have no part in the attempt.
+// findObservers finds the observers of the cell's brokers among the agents that are there and have no part in the
+// attempt.
 func findObservers(a *attempt, agents *fleet) *observers {
 	o := &observers{task: a.task, log: a.log, remark: a.remark}
 	brokers := a.task.Cell.Brokers()
@@ -52,8 +53,8 @@ func (o *observers) notObserved(broker, observer, why string) {
 	o.remark(observer, judge.EventNotObserved, judge.NotObserved(broker, observer, why))
 }
 
-// assignment is what an observer is assigned. It has nothing of the task that an observer does not need, and no options of
-// brokers.
+// assignment is what an observer is assigned. It has nothing of the task that an observer does not need, and no options
+// of brokers.
 func (o *observers) assignment(p *part, deadline plan.Duration) *plan.Assignment {
 	work := o.task.Cell.Workload
 	t := plan.Task{Run: o.task.Run, ID: o.task.ID, Attempt: o.task.Attempt, Repetition: o.task.Repetition,

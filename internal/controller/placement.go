@@ -31,9 +31,9 @@ type placement struct {
 	next  []int // of each role: agents before this one are not free, or do not fit
 }
 
-// assignRoles chooses the agents of a workload, in the order of its roles and of names. It finds a choice wherever there is
-// one, and the same one for the same agents: roles that the fewest agents fit choose first. unfilled has the roles that do
-// not get all their agents, each with the number that is missing; then there is no choice.
+// assignRoles chooses the agents of a workload, in the order of its roles and of names. It finds a choice wherever
+// there is one, and the same one for the same agents: roles that the fewest agents fit choose first. unfilled has the
+// roles that do not get all their agents, each with the number that is missing; then there is no choice.
 func assignRoles(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentInfo, unfilled []plan.Role) {
 	there = slices.DeleteFunc(slices.Clone(there), func(a wire.AgentInfo) bool { return a.Observer })
 	p := placement{roles: w.Roles(), there: there, role: make([]int, len(there))}
@@ -81,8 +81,8 @@ func (p *placement) narrowest() []int {
 	return order
 }
 
-// assign gives a role one more agent: a free one, or one of another role that finds another in its place. The roles that
-// were visited on the way are not visited again.
+// assign gives a role one more agent: a free one, or one of another role that finds another in its place. The roles
+// that were visited on the way are not visited again.
 func (p *placement) assign(role int, visited []bool) bool {
 	visited[role] = true
 	for ; p.next[role] < len(p.there); p.next[role]++ { // who has a role is never free again
@@ -165,8 +165,8 @@ func roster(there []wire.AgentInfo, labelled bool) string {
 	return " (" + strings.Join(list, ", ") + ")"
 }
 
-// faultAgents finds the agents that do the faults of a cell to its targets: of those chosen already, or else others, which
-// it adds to them. missing says what is missing; empty: nothing is.
+// faultAgents finds the agents that do the faults of a cell to its targets: of those chosen already, or else others,
+// which it adds to them. missing says what is missing; empty: nothing is.
 func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.AgentInfo, targets map[string][]string, missing string) {
 	all, targets = slices.Clone(chosen), map[string][]string{}
 	wanted := w.Targets()

@@ -78,16 +78,16 @@ func (r *queuedRun) require(done map[string]bool) {
 // lookup resolves the name of a host, as net.Resolver.LookupNetIP does.
 type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// lookupTimeout bounds how long the names of one submission are resolved, and those of all submissions that a new leader
-// finds in the queue. maxIdentities bounds those of the brokers of a run.
+// lookupTimeout bounds how long the names of one submission are resolved, and those of all submissions that a new
+// leader finds in the queue. maxIdentities bounds those of the brokers of a run.
 const (
 	lookupTimeout = 2 * time.Second
 	maxIdentities = 10_000
 )
 
 // brokerIdentities maps the identities of a run's brokers to their names in the matrix. Two brokers with an identity in
-// common are never loaded by two runs at the same time. The identities of a broker are the names and addresses of its hosts,
-// as brokers of one host share its cores; without hosts, its driver with its options, whoever logs in.
+// common are never loaded by two runs at the same time. The identities of a broker are the names and addresses of its
+// hosts, as brokers of one host share its cores; without hosts, its driver with its options, whoever logs in.
 func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[string]string {
 	own, _ := net.InterfaceAddrs() // without them, the addresses of this host differ
 	brokers, seen := map[string]string{}, map[string]bool{}

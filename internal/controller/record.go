@@ -68,7 +68,7 @@ func Record(ctx context.Context, conn Reader, run, root string, watch func(Progr
 	if watch == nil {
 		watch = func(Progress) {}
 	}
-	f := &follower{root: root, watch: watch, points: points, owns: conn.Local()}
+	f := &recorder{root: root, watch: watch, points: points, owns: conn.Local()}
 	end, err := conn.Follow(ctx, run, f.entry)
 	delivered := points.Close(ctx)
 	if f.dir != nil {
@@ -88,7 +88,7 @@ const (
 
 // deliver stores the counts of the run's points. It replays the run once if it has ended and points may be missing. It
 // logs dropped points and the result of the replay.
-func (f *follower) deliver(ctx context.Context, d plan.Delivery, ended bool) error {
+func (f *recorder) deliver(ctx context.Context, d plan.Delivery, ended bool) error {
 	stored := f.dir.AddDelivery(d)
 	if d.Dropped == 0 && !f.resumed {
 		return stored
@@ -135,7 +135,7 @@ func (p Pulled) Complete() bool { return p.Of > 0 && p.Done == p.Of }
 // Pull copies a run's record from the control plane to its directory below root, as far as it is there. A directory that is there is completed:
 // what it has already stays. The error wraps wire.ErrNoRecord where the control plane has nothing of the run.
 func Pull(ctx context.Context, conn *wire.Client, run, root string) (Pulled, error) {
-	f := &follower{root: root, watch: func(Progress) {}}
+	f := &recorder{root: root, watch: func(Progress) {}}
 	end, err := conn.Copy(ctx, run, f.entry)
 	if f.dir == nil {
 		return Pulled{End: end}, err
@@ -144,8 +144,8 @@ func Pull(ctx context.Context, conn *wire.Client, run, root string) (Pulled, err
 	return p, errors.Join(err, f.dir.Close())
 }
 
-// follower copies one run.
-type follower struct {
+// recorder copies one run.
+type recorder struct {
 	root    string
 	watch   func(Progress)
 	dir     *runs.Run
@@ -157,7 +157,7 @@ type follower struct {
 	owns    bool // the run is of this process, which has its one follower
 }
 
-func (f *follower) entry(e wire.Entry) error {
+func (f *recorder) entry(e wire.Entry) error {
 	var p Progress
 	var err error
 	switch {
@@ -187,7 +187,7 @@ func (f *follower) entry(e wire.Entry) error {
 	return nil
 }
 
-func (f *follower) plan(e wire.Entry) error {
+func (f *recorder) plan(e wire.Entry) error {
 	if f.dir != nil { // the run was taken up again
 		return nil
 	}
@@ -214,7 +214,7 @@ var progressOf = map[wire.EventKind]ProgressKind{
 	wire.TakenOver: TakenOver, wire.AgentLost: AgentLost, wire.WaitingAgents: WaitingAgents, wire.RunEnded: RunEnded,
 }
 
-func (f *follower) event(entry wire.Entry) (p Progress, err error) {
+func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 	e := *entry.Event
 	f.state.Apply(entry, time.Now())
 	t, _ := f.state.TaskOf(e.Task)
@@ -246,7 +246,7 @@ func (f *follower) event(entry wire.Entry) (p Progress, err error) {
 }
 
 // begin starts the record of an attempt, unless it is on disk already.
-func (f *follower) begin(e wire.RunEvent) error {
+func (f *recorder) begin(e wire.RunEvent) error {
 	t, known := f.state.TaskOf(e.Task)
 	if !known {
 		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
@@ -277,13 +277,13 @@ func startOf(t plan.Task, m runs.Mark) sink.Start {
 }
 
 // giveUp notes that a try will have no outcome.
-func (f *follower) giveUp(e wire.RunEvent) error {
+func (f *recorder) giveUp(e wire.RunEvent) error {
 	f.points.GiveUp(e.Task, e.At, plan.Redact(e.Detail))
 	return f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkGiveUp, Task: e.Task, Name: e.Try, Text: e.Detail})
 }
 
 // endTry keeps an attempt that does not count.
-func (f *follower) endTry(e wire.RunEvent) error {
+func (f *recorder) endTry(e wire.RunEvent) error {
 	if e.Outcome == nil || f.dir.Done(e.Task) {
 		return nil
 	}
@@ -298,7 +298,7 @@ func (f *follower) endTry(e wire.RunEvent) error {
 
 // snapshot keeps a snapshot of the attempt in flight. What comes of an earlier one, or of agents that have no part in it,
 // was not judged and is left out.
-func (f *follower) snapshot(e wire.Entry) (p Progress, err error) {
+func (f *recorder) snapshot(e wire.Entry) (p Progress, err error) {
 	a := f.state.Attempt
 	if f.skip || !a.Takes(e.Ref, e.Snapshot) {
 		return p, nil
@@ -314,7 +314,7 @@ func (f *follower) snapshot(e wire.Entry) (p Progress, err error) {
 	return p, nil
 }
 
-func (f *follower) outcome(e wire.Entry) (p Progress, err error) {
+func (f *recorder) outcome(e wire.Entry) (p Progress, err error) {
 	o := *e.Outcome
 	task, known := f.state.TaskOf(o.Task)
 	if !known {

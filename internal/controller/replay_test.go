@@ -78,8 +78,8 @@ func (m *memoryInflux) open(t *testing.T, tune sink.Tuning, log io.Writer) *sink
 
 func always(status int) func(int64) int { return func(int64) int { return status } }
 
-// recorded is a run that has ended, and a follower of it whose sink has had its points.
-func recorded(t *testing.T, points *sink.Sink) *follower {
+// recorded is a run that has ended, and a recorder of it whose sink has had its points.
+func recorded(t *testing.T, points *sink.Sink) *recorder {
 	t.Helper()
 	run := plan.Run{ID: "run-1", Name: "quick", Repeat: 3, Started: time.Now().UTC(),
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "d", Options: []byte("{}")}}}}
@@ -87,7 +87,7 @@ func recorded(t *testing.T, points *sink.Sink) *follower {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{dir: dir, root: "copies", points: points, watch: func(Progress) {}}
+	f := &recorder{dir: dir, root: "copies", points: points, watch: func(Progress) {}}
 	points.Begin(run)
 	at := run.Started
 	for _, task := range run.Tasks() {
@@ -231,8 +231,8 @@ func TestReplayIsLimited(t *testing.T) {
 // TestReplayEndsWithItsContext: a replay ends with its context even if it never waits for InfluxDB. The delivery is
 // stored as incomplete, also if no point is left.
 func TestReplayEndsWithItsContext(t *testing.T) {
-	ended := func(cause error) func(*testing.T, *follower) context.Context {
-		return func(t *testing.T, _ *follower) context.Context {
+	ended := func(cause error) func(*testing.T, *recorder) context.Context {
+		return func(t *testing.T, _ *recorder) context.Context {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(cause)
 			return ctx
@@ -240,12 +240,12 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	}
 	late := errors.New("the replay is not complete after 30s")
 	for name, c := range map[string]struct {
-		prepare func(*testing.T, *follower) context.Context
+		prepare func(*testing.T, *recorder) context.Context
 		cause   string
 	}{
 		"timeout":     {prepare: ended(late), cause: late.Error()},
 		"interrupted": {prepare: ended(nil), cause: "interrupted"},
-		"unreadable": {prepare: func(t *testing.T, f *follower) context.Context {
+		"unreadable": {prepare: func(t *testing.T, f *recorder) context.Context {
 			marks := filepath.Join(f.dir.Dir(), "marks.jsonl")
 			if err := errors.Join(os.Remove(marks), os.Mkdir(marks, 0o755)); err != nil {
 				t.Fatal(err)
@@ -276,7 +276,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestReplayAtTheEndIsInterrupted: the end of the follower's context ends the replay, and is no error of the run.
+// TestReplayAtTheEndIsInterrupted: the end of the recorder's context ends the replay, and is no error of the run.
 func TestReplayAtTheEndIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &memoryInflux{status: always(0)}

@@ -33,8 +33,8 @@ func (o *runOwnership) mailbox(ref wire.Ref, agent string) *mailbox {
 	return nil
 }
 
-// heartbeat takes a heartbeat. It reports whether the attempt that the agent works on is stale: its controller died, or its
-// run was ended while the agent was cut off.
+// heartbeat takes a heartbeat. It reports whether the attempt that the agent works on is stale: its controller died, or
+// its run was ended while the agent was cut off.
 func (o *runOwnership) heartbeat(h wire.Heartbeat) (stale bool, refuse error) {
 	if why := o.agents.heard(h); why != "" {
 		return false, errors.New(why)
@@ -51,8 +51,8 @@ func (o *runOwnership) arrive(ctx context.Context, a wire.Arrival) error {
 	return m.hand(ctx, agentReport{agent: a.Agent, arrival: &a})
 }
 
-// snapshot stores a snapshot, unless its agent or its attempt cannot have it. One that they cannot have fails the agent's
-// part: something is missing from it.
+// snapshot stores a snapshot, unless its agent or its attempt cannot have it. One that they cannot have fails the
+// agent's part: something is missing from it.
 func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snapshot) error {
 	m := o.mailbox(ref, s.Agent)
 	if m == nil {
@@ -69,8 +69,8 @@ func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snap
 	return err
 }
 
-// awaitStaleAttempt waits until no agent works on an attempt that is stale, for a limited time: its load would disturb the
-// next one.
+// awaitStaleAttempt waits until no agent works on an attempt that is stale, for a limited time: its load would disturb
+// the next one.
 func (o *runOwnership) awaitStaleAttempt(ctx context.Context, ref wire.Ref) {
 	o.agents.awaitThat(ctx, finishLimit, func() bool {
 		return !slices.ContainsFunc(o.agents.list(), func(a wire.AgentInfo) bool { return a.Try == ref })

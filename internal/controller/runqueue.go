@@ -34,7 +34,8 @@ func newRunQueue(agents *fleet, cfg Config) *runQueue {
 	return &runQueue{agents: agents, maxRuns: cfg.SideBySide, gather: cfg.Gather, lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}
 }
 
-// add takes a message of the queue, and how the run stands as last noted. A cancellation holds for what was submitted before it.
+// add takes a message of the queue, and how the run stands as last noted. A cancellation holds for what was submitted
+// before it.
 func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState) {
 	var submitted *queuedRun
 	if r.Submission != nil || r.Submits {
@@ -140,7 +141,8 @@ func (q *runQueue) names(run *queuedRun) []string {
 	return slices.Sorted(maps.Keys(run.agents))
 }
 
-// fit returns the agents that an executed run may use, sorted by name; those that were lost are replaced by what is free for it.
+// fit returns the agents that an executed run may use, sorted by name; those that were lost are replaced by what is
+// free for it.
 func (q *runQueue) fit(run *queuedRun) []wire.AgentInfo {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -180,8 +182,8 @@ func (q *runQueue) next() (begin, waiting []*queuedRun) {
 	return begin, waiting
 }
 
-// schedulingPass is what one look at the queue finds in use. Runs are looked at in the order submitted, and each reserves
-// what the later ones must leave it. The queue's mutex is held.
+// schedulingPass is what one look at the queue finds in use. Runs are looked at in the order submitted, and each
+// reserves what the later ones must leave it. The queue's mutex is held.
 type schedulingPass struct {
 	living  []wire.AgentInfo      // that can take a task, sorted by name
 	users   map[string]*queuedRun // of agents
@@ -216,8 +218,8 @@ func (q *runQueue) pass() *schedulingPass {
 	return p
 }
 
-// reserve gives a run the free agents that it lacks, and returns the first cell that there are too few for. Then all free
-// agents that the run could use are reserved for it.
+// reserve gives a run the free agents that it lacks, and returns the first cell that there are too few for. Then all
+// free agents that the run could use are reserved for it.
 func (p *schedulingPass) reserve(r *queuedRun) (short *plan.Cell) {
 	for i, c := range r.needs {
 		chosen, missing := assignAgents(c, append(p.usedBy(r), p.usedBy(nil)...)) // what it has comes first
@@ -251,10 +253,10 @@ func isCandidate(a wire.AgentInfo, w plan.Workload) bool {
 	return slices.ContainsFunc(w.Roles(), func(r plan.Role) bool { return !a.Observer && r.On.Within(a.Labels) })
 }
 
-// admit says what a run waits for; empty: it begins. A run that waits for others to end reserves its brokers, and the free
-// agents that it needs, or all that it could use while these are too few: nothing that was submitted later delays it. A run
-// whose agents are missing, as all that live could not serve it, reserves nothing. It is refused when they have been missing
-// for gather and nothing else keeps it from beginning.
+// admit says what a run waits for; empty: it begins. A run that waits for others to end reserves its brokers, and the
+// free agents that it needs, or all that it could use while these are too few: nothing that was submitted later delays
+// it. A run whose agents are missing, as all that live could not serve it, reserves nothing. It is refused when they
+// have been missing for gather and nothing else keeps it from beginning.
 func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 	var missing *wire.End
 	for _, c := range r.needs {

@@ -14,8 +14,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Status is what a controller reports of itself while Serve runs. The zero value is one of which nothing is known yet. Safe
-// for concurrent use.
+// Status is what a controller reports of itself while Serve runs. The zero value is one of which nothing is known yet.
+// Safe for concurrent use.
 type Status struct {
 	epoch atomic.Uint64
 	mu    sync.Mutex
