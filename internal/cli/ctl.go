@@ -37,7 +37,7 @@ it hands the same run to a fleet of agents.`,
 func narrowing(c *cobra.Command, n *matrix.Narrow) {
 	withDrivers(c)
 	f := c.Flags()
-	f.BoolVar(&n.Short, "short", false, "replace what the matrix's short form replaces")
+	f.BoolVar(&n.Short, "short", false, "set the tag quick of the matrix: its short form")
 	f.StringArrayVar(&n.Set, "set", nil, "replace a field before evaluation, `path=value` in CUE; may be repeated")
 	f.StringArrayVar(&n.Only, "only", nil, "keep only cells with `axis=value[,value]`; may be repeated")
 }

@@ -170,19 +170,9 @@ func (l *loader) isBroker(v cue.Value, path string) bool {
 	return false
 }
 
-// byName are the axes that set fields of the cell by their name.
-var byName = map[string][]string{
-	"broker":   {"broker"},
-	"mode":     {"publishers.mode"},
-	"nodes":    {"publishers.nodes", "consumers.nodes"},
-	"threads":  {"publishers.threads", "consumers.threads"},
-	"latency":  {"network.latency"},
-	"bindings": {"topology.bindings"},
-}
-
 // target is the schema of the field that an axis sets by its name, else one that allows everything.
 func (l *loader) target(name string) cue.Value {
-	paths := byName[name]
+	paths := standardAxes()[name]
 	if paths == nil {
 		return l.ctx.CompileString("_")
 	}

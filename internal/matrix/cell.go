@@ -253,7 +253,7 @@ func nearestPath(v cue.Value, path string) cue.Value {
 func (m *Matrix) nameAxes(tree map[string]any, combo []int) {
 	for a, i := range combo {
 		x := m.space.axes[a]
-		for _, path := range byName[x.name] {
+		for _, path := range standardAxes()[x.name] {
 			if x.name == "latency" && tree["latency"] != nil {
 				continue
 			}

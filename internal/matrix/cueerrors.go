@@ -3,6 +3,7 @@ package matrix
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,11 +59,13 @@ func pathOf(e errors.Error) string {
 	return path
 }
 
-// lastPosition is the last place that the errors name: where a value was given again.
+// lastPosition is the last place outside of the schema that the errors name: where a value was given again.
 func lastPosition(list ...errors.Error) token.Pos {
 	for i := len(list) - 1; i >= 0; i-- {
-		if all := errors.Positions(list[i]); len(all) > 0 {
-			return all[len(all)-1]
+		for _, pos := range slices.Backward(errors.Positions(list[i])) {
+			if pos.Filename() != schemaFile {
+				return pos
+			}
 		}
 	}
 	return token.NoPos
@@ -106,7 +109,7 @@ var (
 	bound     = regexp.MustCompile(`^invalid value (.+) \(out of bound (.+)\)$`)
 	undefined = regexp.MustCompile(`undefined field: (.+)$`)
 	openValue = regexp.MustCompile(`^(?:incomplete|non-concrete) value (.+)$`)
-	noPackage = regexp.MustCompile(`cannot find package "(.+)"|package "(.+)" .*not found`)
+	noPackage = regexp.MustCompile(`(?:package|import) "(.+)" (?:imported but not defined|not found)`)
 )
 
 // plain says what CUE's message says, for somebody who does not know CUE.
@@ -128,7 +131,7 @@ func plain(e errors.Error) string {
 		return "it is not concrete: " + m[1]
 	}
 	if m := noPackage.FindStringSubmatch(text); m != nil {
-		return fmt.Sprintf("there is no package %q; a matrix can import CUE's standard packages only", m[1]+m[2])
+		return fmt.Sprintf("there is no package %q; a matrix can import CUE's standard packages and lockstep.test/schema", m[1])
 	}
 	return text
 }

@@ -28,22 +28,20 @@ func (g groupNames) has(name string) bool {
 
 // readGroups finds the groups' names in the template.
 func (l *loader) readGroups() {
-	for _, d := range l.syntax.Decls {
-		if f, ok := d.(*ast.Field); ok && labelOf(f) == "cell" {
-			ast.Walk(f.Value, func(n ast.Node) bool {
-				f, ok := n.(*ast.Field)
-				switch {
-				case ok && labelOf(f) == "groups":
-					l.groups.collect(f.Value)
-					return false
-				case ok && labelOf(f) == "contenders":
-					l.groups.contend(f.Value)
-					return false
-				}
-				return true
-			}, nil)
+	ast.Walk(l.syntax, func(n ast.Node) bool {
+		f, ok := n.(*ast.Field)
+		switch {
+		case ok && labelOf(f) == "brokers":
+			return false // options may have fields of these names
+		case ok && labelOf(f) == "groups":
+			l.groups.collect(f.Value)
+			return false
+		case ok && labelOf(f) == "contenders":
+			l.groups.contend(f.Value)
+			return false
 		}
-	}
+		return true
+	}, nil)
 	if a := l.space.find(groupAxis); a >= 0 && l.groups.any() {
 		l.add(l.space.axes[a].place, join("axes", groupAxis), "tables show the groups of the cell on an axis of this name; call the axis something else")
 	}

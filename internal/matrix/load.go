@@ -78,18 +78,12 @@ func (l *loader) validate() {
 
 // checkAxisNames finds axis.NAME in the template where there is no such axis.
 func (l *loader) checkAxisNames() {
-	for _, d := range l.syntax.Decls {
-		f, ok := d.(*ast.Field)
-		if !ok || labelOf(f) != "cell" {
-			continue
+	ast.Walk(l.syntax, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			l.checkSelector(sel)
 		}
-		ast.Walk(f.Value, func(n ast.Node) bool {
-			if sel, ok := n.(*ast.SelectorExpr); ok {
-				l.checkSelector(sel)
-			}
-			return true
-		}, nil)
-	}
+		return true
+	}, nil)
 }
 
 func (l *loader) checkSelector(sel *ast.SelectorExpr) {
@@ -107,11 +101,11 @@ func (l *loader) checkSelector(sel *ast.SelectorExpr) {
 // checkUnused finds axes that nothing depends on.
 func (l *loader) checkUnused(refers map[string]bool) {
 	for _, a := range l.space.axes {
-		if refers == nil || refers[a.name] || byName[a.name] != nil {
+		if refers == nil || refers[a.name] || standardAxes()[a.name] != nil {
 			continue
 		}
 		msg := fmt.Sprintf("it does not enter the cell; use axis.%s in the template, or in labels: {%s: axis.%s}", a.name, a.name, a.name)
-		if near := plan.ClosestMatch(a.name, slices.Sorted(maps.Keys(byName))); near != "" {
+		if near := plan.ClosestMatch(a.name, slices.Sorted(maps.Keys(standardAxes()))); near != "" {
 			msg += fmt.Sprintf("; did you mean the axis %q?", near)
 		}
 		l.add(a.place, join("axes", a.name), msg)

@@ -28,7 +28,7 @@ const MinMessage = 64
 
 // Narrow is how the command line changes a matrix without editing it.
 type Narrow struct {
-	Short bool     // replace what the matrix's short form replaces
+	Short bool     // set the tag quick
 	Set   []string // path=value, a CUE expression: "axes.threads=[1,5]"
 	Only  []string // axis=value[,value]: keep only these combinations; several of one axis add up
 }
@@ -56,18 +56,24 @@ type Matrix struct {
 // Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Errors that holds all of
 // them; those that only one combination among many has come from Expand. file is for messages and for the record.
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
-	m, secrets, faults := load(source{file: file, text: text, narrow: n, asked: n.Short})
-	if !n.Short {
-		// What is wrong with the short form is said now, not at the next quick check.
-		_, more, found := load(source{file: file, text: text, narrow: Narrow{Short: true, Set: n.Set}})
+	m, secrets, faults := load(source{file: file, text: text, narrow: n})
+	if hasQuickForm(file, text) {
+		other := Narrow{Short: !n.Short, Set: n.Set}
+		_, more, found := load(source{file: file, text: text, narrow: other})
 		secrets = append(secrets, more...)
-		further := newFindings(faults)
-		for _, f := range found {
-			further.add(f, "")
+		if other.Short { // what is wrong with the short form is said now, not at the next quick check
+			further := newFindings(faults)
+			for _, f := range found {
+				further.add(f, "")
+			}
+			faults = append(faults, further.faults()...)
 		}
-		faults = append(faults, further.faults()...)
+		if len(n.Set) > 0 {
+			_, more, _ := load(source{file: file, text: text, narrow: Narrow{Short: true}})
+			secrets = append(secrets, more...)
+		}
 	}
-	if n.Short || len(n.Set) > 0 { // the text also has the secrets that these replace
+	if len(n.Set) > 0 { // the text also has the secrets that these replace
 		_, more, _ := load(source{file: file, text: text})
 		secrets = append(secrets, more...)
 	}
@@ -91,6 +97,11 @@ func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 		}
 	}
 	return m, nil
+}
+
+func hasQuickForm(file string, text []byte) bool {
+	f, err := parser.ParseFile(file, text)
+	return err == nil && setTag(f, quickTag, true)
 }
 
 // labelsAndDrivers lists the labels of a matrix and the names of its drivers, in order: without secrets, the text has the same.

@@ -50,3 +50,31 @@ func TestErrorsOfOptions(t *testing.T) {
 		}
 	}
 }
+
+// TestMatrixThatImportsTheSchema: the schema adds no defaults to a matrix that refers to it, and its errors are those of any other matrix.
+func TestMatrixThatImportsTheSchema(t *testing.T) {
+	const text = `package m
+
+import "lockstep.test/schema"
+
+schema.#Matrix
+name: "x", brokers: b: driver: "fake"
+axes: threads: [3]
+cell: {publishers: window: 50, groups: {x: {}, y: publishers: window: 60}}
+`
+	w := expand(t, text, Narrow{}).Cells[0].Workload
+	if x, y := w.Groups[0].Publishers, w.Groups[1].Publishers; x.Window != 50 || x.Threads != 3 || y.Window != 60 || y.Threads != 3 {
+		t.Errorf("groups inherit %+v and %+v", x, y)
+	}
+	for set, want := range map[string]string{
+		"cell.publishers.rate=<10":      "cell.publishers.rate: it is not concrete",
+		"cell.publishers.rate=-1":       "cell.publishers.rate: -1 is not valid here; give a ",
+		"cell.publishers.windw=1":       `cell.publishers.windw: there is no field "windw" here; did you mean "window"?`,
+		`cell.publishers.mode="x"`:      `cell.publishers.mode: "x" is not valid here; give one of "confirm-`,
+		`cell.groups.x.publishers.at=1`: `cell.groups.x.publishers.at: there is no field "at" here`,
+	} {
+		if got := faultsText(t, text, Narrow{Set: []string{set}}); !strings.Contains(got, want) {
+			t.Errorf("--set %s: %s\nwant %s", set, got, want)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package matrix
 
 import (
-	_ "embed"
 	"fmt"
 	"strings"
 	"sync"
@@ -14,14 +13,15 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/pkg/drivers"
+	"lockstep/schema"
 )
 
-//go:embed schema.cue
-var schemaSource string
+// schemaFile is the name of the schema as a file.
+const schemaFile = "schema.cue"
 
 // schemaIn is the schema, compiled in a context.
 func schemaIn(ctx *cue.Context) cue.Value {
-	v := ctx.CompileString(schemaSource, cue.Filename("schema.cue"))
+	v := ctx.CompileString(schema.Source, cue.Filename(schemaFile))
 	if v.Err() != nil {
 		panic("matrix: schema.cue: " + v.Err().Error()) // embedded: a programmer's mistake
 	}
@@ -54,10 +54,22 @@ func defaultsOf(schema cue.Value) map[string]any {
 	return all
 }
 
+// standardAxes are the axes that set fields of the cell by their names, with the paths of these fields.
+var standardAxes = sync.OnceValue(func() map[string][]string {
+	axes := map[string][]string{}
+	it, err := lookupDefinition(schemaIn(cuecontext.New()), "#Axes").Fields(cue.Optional(true))
+	for err == nil && it.Next() {
+		if sets := it.Value().Attribute("sets"); sets.Err() == nil {
+			axes[it.Selector().Unquoted()] = strings.Split(sets.Contents(), ",")
+		}
+	}
+	return axes
+})
+
 // Schema is the whole schema with its comments, the options of every driver that there is here included. It is CUE.
 func Schema() string {
 	var b strings.Builder
-	b.WriteString(schemaSource)
+	b.WriteString(schema.Source)
 	for _, name := range drivers.Names() {
 		d, err := drivers.Lookup(name)
 		if err != nil {

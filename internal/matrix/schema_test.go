@@ -11,11 +11,12 @@ import (
 	"cuelang.org/go/cue/parser"
 
 	"lockstep/internal/plan"
+	"lockstep/schema"
 )
 
 func schemaValue(t *testing.T) cue.Value {
 	t.Helper()
-	v := cuecontext.New().CompileString(schemaSource)
+	v := cuecontext.New().CompileString(schema.Source)
 	if v.Err() != nil {
 		t.Fatal(v.Err())
 	}
@@ -131,7 +132,7 @@ func TestSchemaText(t *testing.T) {
 			t.Errorf("the schema as printed lacks %q", want)
 		}
 	}
-	if MinMessage != 64 || !strings.Contains(schemaSource, "int & >=64 &") {
+	if MinMessage != 64 || !strings.Contains(schema.Source, "int & >=64 &") {
 		t.Error("MinMessage and the schema's bound of message.size differ")
 	}
 }

@@ -7,9 +7,12 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/ast/astutil"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
+
+	"lockstep/schema"
 )
 
 // source is a matrix file and what narrows it. It can be built in any number of contexts.
@@ -17,23 +20,17 @@ type source struct {
 	file   string
 	text   []byte
 	narrow Narrow
-	asked  bool // the user asked for the short form; the loader looks at it in any case
 }
 
-// parse reads the file and replaces what --short and --set replace. Places in it are those of the file.
+// parse reads the file, sets its tag and replaces what --set replaces. Places in it are those of the file.
 func (s source) parse() (*ast.File, Errors) {
 	f, err := parser.ParseFile(s.file, s.text, parser.ParseComments)
 	if err != nil {
 		return nil, cueErrors(s.file, err)
 	}
-	short := takeShort(f)
-	if s.narrow.Short && len(short) == 0 && s.asked {
-		return nil, Errors{{File: "--short", Message: s.file + " has no short form; leave --short out, or give the matrix a field short"}}
-	}
-	if s.narrow.Short {
-		for _, value := range short {
-			f.Decls = merge(f.Decls, nil, value)
-		}
+	if !setTag(f, quickTag, s.narrow.Short) && s.narrow.Short {
+		return nil, Errors{{File: "--short", Message: s.file + " has no short form; leave --short out, or let the matrix depend on " +
+			"_quick: *false | bool @tag(quick,type=bool)"}}
 	}
 	var faults Errors
 	for _, set := range s.narrow.Set {
@@ -48,19 +45,26 @@ func (s source) parse() (*ast.File, Errors) {
 	return f, faults
 }
 
-// takeShort removes the fields named short and returns their values.
-func takeShort(f *ast.File) []ast.Expr {
-	var values []ast.Expr
-	var rest []ast.Decl
-	for _, d := range f.Decls {
-		if field, ok := d.(*ast.Field); ok && labelOf(field) == "short" {
-			values = append(values, field.Value)
-			continue
+// quickTag is the tag of CUE that the short form of a matrix depends on.
+const quickTag = "quick"
+
+// setTag unifies the fields with the attribute @tag(name) with a value, as cue -t does, and reports whether there are any.
+func setTag(f *ast.File, name string, value bool) (found bool) {
+	ast.Walk(f, func(n ast.Node) bool {
+		field, is := n.(*ast.Field)
+		if !is {
+			return true
 		}
-		rest = append(rest, d)
-	}
-	f.Decls = rest
-	return values
+		for _, a := range field.Attrs {
+			key, body := a.Split()
+			if tag, _, _ := strings.Cut(body, ","); key == "tag" && strings.TrimSpace(tag) == name {
+				found = true
+				field.Value = ast.NewBinExpr(token.AND, field.Value, ast.NewBool(value))
+			}
+		}
+		return true
+	}, nil)
+	return found
 }
 
 func parseSet(set string) (path []string, value ast.Expr, fault string) {
@@ -204,6 +208,24 @@ func unbind(f *ast.File) {
 	}, nil)
 }
 
+// instance is a file as an instance of CUE that can import the schema, and packages of CUE itself.
+func instance(f *ast.File) *build.Instance {
+	c := build.NewContext()
+	inst := c.NewInstance("", func(_ token.Pos, path string) *build.Instance {
+		if path != schema.Path {
+			return nil
+		}
+		p := c.NewInstance("", nil)
+		p.PkgName = "schema"
+		_ = p.AddFile(schemaFile, schema.Source) // embedded, and compiled before
+		_ = p.Complete()
+		return p
+	})
+	_ = inst.AddSyntax(f) // building reports it
+	_ = inst.Complete()
+	return inst
+}
+
 // build compiles the file. Names that are bound to nothing are reported and then taken as open, so that what else is wrong
 // comes to light too. The value does not exist if the file cannot be evaluated at all.
 func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Errors) {
@@ -211,7 +233,7 @@ func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Errors) {
 	if f == nil {
 		return cue.Value{}, nil, faults
 	}
-	v := ctx.BuildFile(f)
+	v := ctx.BuildInstance(instance(f))
 	if lost := danglingNames(v.Err()); len(lost) > 0 {
 		faults = append(faults, cueErrors(s.file, v.Err())...)
 		astutil.Apply(f, nil, func(c astutil.Cursor) bool {
@@ -221,7 +243,7 @@ func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Errors) {
 			return true
 		})
 		unbind(f)
-		v = ctx.BuildFile(f)
+		v = ctx.BuildInstance(instance(f))
 	}
 	if err := v.Err(); err != nil && v.Source() == nil && !v.LookupPath(cue.ParsePath("name")).Exists() && len(errors.Errors(err)) > 0 && !hasFields(v) {
 		return cue.Value{}, f, append(faults, cueErrors(s.file, err)...)
