@@ -145,7 +145,7 @@ func (l *loader) readValue(a axis, v cue.Value, path string) value {
 		out.bad = true
 		var x validator
 		x.validate(l.target(a.name), v, path)
-		l.faults = append(l.faults, x.errors...)
+		l.errors = append(l.errors, x.errors...)
 		return out
 	}
 	out.json = text
@@ -155,7 +155,7 @@ func (l *loader) readValue(a axis, v cue.Value, path string) value {
 	} else if schema := l.target(a.name); schema.Exists() {
 		var x validator
 		x.validate(schema, v, path)
-		l.faults = append(l.faults, x.errors...)
+		l.errors = append(l.errors, x.errors...)
 		out.bad = out.bad || len(x.errors) > 0
 	}
 	return out
@@ -206,15 +206,15 @@ func (l *loader) group() {
 		l.space.groups = append(l.space.groups, []int{a})
 	}
 	for _, g := range l.space.groups {
-		l.checkTwice(g)
+		l.checkDuplicates(g)
 	}
 	if n := l.space.size(); n > maxCombinations {
 		l.add(l.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes", fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
 	}
 }
 
-// checkTwice finds values, or sets of values of zipped axes, that are given twice.
-func (l *loader) checkTwice(group []int) {
+// checkDuplicates finds values, or sets of values of zipped axes, that are given twice.
+func (l *loader) checkDuplicates(group []int) {
 	first := l.space.axes[group[0]]
 	known := map[string]bool{}
 	for i, v := range first.values {

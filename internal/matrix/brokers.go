@@ -41,7 +41,7 @@ func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 		l.add(place(driver), path+".driver", noDriver(wanted))
 		return nil
 	}
-	before := len(l.faults)
+	before := len(l.errors)
 	b := &plan.Broker{Name: name, Driver: wanted}
 	l.readOptions(b, d.Info(), v)
 	b.Version, _ = v.LookupPath(cue.ParsePath("version")).String()
@@ -54,7 +54,7 @@ func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 			return nil // reported by the check
 		}
 	}
-	if len(l.faults) > before {
+	if len(l.errors) > before {
 		return nil
 	}
 	if d := d.Info().Declare(plan.Unfilled(b.Options), useOf(plan.Default())); len(d.Capabilities.Modes) == 0 {
@@ -104,7 +104,7 @@ func (l *loader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value
 			x.add(v, path, err.Error())
 		}
 	}
-	l.faults = append(l.faults, x.errors...)
+	l.errors = append(l.errors, x.errors...)
 }
 
 // findSecrets finds the strings of options that are secret: @secret() marks a field, with all below it, in a driver's

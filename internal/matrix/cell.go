@@ -93,14 +93,14 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 		return Combination{}, faults
 	}
 	w.m.nameAxes(tree, combo)
-	if wrong := w.m.contend(tree); len(wrong) > 0 {
+	if wrong := w.m.expandSideBySide(tree); len(wrong) > 0 {
 		return Combination{}, w.locate(wrong, combo)
 	}
 	own, problems := w.m.groupBrokers(tree)
 	broker, missing := w.m.broker(tree, own)
 	problems = append(problems, missing...)
-	problems = append(problems, twice(tree)...)
-	problems = append(problems, misnamed(tree)...)
+	problems = append(problems, duplicateFields(tree)...)
+	problems = append(problems, validateNames(tree)...)
 	retry, unclear := takeRetry(tree)
 	problems = append(problems, unclear...)
 	rules, listed := takeRules(tree)
@@ -121,7 +121,7 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 		}
 		problems = append(problems, inconsistentParts(work)...)
 		problems = append(problems, unsearchable(work)...)
-		problems = append(problems, unfulfillable(rules, listed, work)...)
+		problems = append(problems, validateRules(rules, listed, work)...)
 	}
 	if err == nil {
 		faults = w.m.unrepeatable(work)
@@ -313,9 +313,9 @@ func normalise(tree map[string]any) {
 	}
 }
 
-// twice finds what is given in its short form and in its long one.
-func twice(tree map[string]any) []problem {
-	both := sizeTwice(at(tree, "message", "size"))
+// duplicateFields finds what is given in its short form and in its long one.
+func duplicateFields(tree map[string]any) []problem {
+	both := duplicateSizes(at(tree, "message", "size"))
 	if tree["latency"] != nil && at(tree, "network", "latency") != nil {
 		return append([]problem{{"latency", "it is given twice, here and as network.latency; remove one of them"}}, both...)
 	}

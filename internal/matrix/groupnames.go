@@ -37,7 +37,7 @@ func (l *loader) readGroups() {
 			l.groups.collect(f.Value)
 			return false
 		case ok && labelOf(f) == "contenders":
-			l.groups.contend(f.Value)
+			l.groups.collectBrokers(f.Value)
 			return false
 		}
 		return true
@@ -70,8 +70,8 @@ func (g *groupNames) collect(x ast.Expr) {
 	}
 }
 
-// contend takes the names of groups from a list of brokers.
-func (g *groupNames) contend(x ast.Expr) {
+// collectBrokers takes the names of groups from a list of brokers.
+func (g *groupNames) collectBrokers(x ast.Expr) {
 	list, ok := x.(*ast.ListLit)
 	if !ok {
 		g.open = true

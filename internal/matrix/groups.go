@@ -19,12 +19,12 @@ const mostGroupName = 12
 // ofGroups are the parts of a cell that each group has of its own.
 var ofGroups = []string{"publishers", "consumers", "topology", "message"}
 
-// misnamed finds groups that cannot be called so, and what is given twice in one.
-func misnamed(tree map[string]any) (out []problem) {
+// validateNames finds groups that cannot be called so, and what is given twice in one.
+func validateNames(tree map[string]any) (out []problem) {
 	groups, _ := tree["groups"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		group, _ := groups[name].(map[string]any)
-		for _, p := range sizeTwice(at(group, "message", "size")) {
+		for _, p := range duplicateSizes(at(group, "message", "size")) {
 			out = append(out, problem{join("groups", name) + "." + p.path, p.message})
 		}
 		if !groupName.MatchString(name) {
@@ -65,7 +65,7 @@ func normaliseGroups(tree map[string]any) {
 
 // inconsistentParts finds what is wrong in a cell or in its groups.
 func inconsistentParts(w plan.Workload) []problem {
-	wrong := func(part plan.Workload) []problem { return append(inconsistent(part), misshapen(part)...) }
+	wrong := func(part plan.Workload) []problem { return append(inconsistent(part), validateShape(part)...) }
 	if len(w.Groups) == 0 {
 		return wrong(w)
 	}

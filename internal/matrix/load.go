@@ -22,7 +22,7 @@ type loader struct {
 	root     cue.Value
 	schema   cue.Value
 	syntax   *ast.File
-	faults   Errors
+	errors   Errors
 	space    space
 	groups   groupNames              // that the template gives to workloads
 	brokers  map[string]*plan.Broker // nil: reported already
@@ -32,16 +32,16 @@ type loader struct {
 }
 
 func (l *loader) add(pos token.Pos, path, message string) {
-	l.faults = append(l.faults, errorAt(pos, path, message))
+	l.errors = append(l.errors, errorAt(pos, path, message))
 }
 
 // load reads a matrix as far as it can. The secrets are those that it found, also where there are faults.
 func load(s source) (*Matrix, []plan.Secret, Errors) {
 	l := &loader{source: s, ctx: cuecontext.New(), brokers: map[string]*plan.Broker{}}
 	l.schema = schemaIn(l.ctx)
-	l.root, l.syntax, l.faults = s.build(l.ctx)
+	l.root, l.syntax, l.errors = s.build(l.ctx)
 	if !l.root.Exists() {
-		return nil, nil, l.faults
+		return nil, nil, l.errors
 	}
 	l.readBrokers()
 	l.validate()
@@ -55,13 +55,13 @@ func load(s source) (*Matrix, []plan.Secret, Errors) {
 	m := l.matrix()
 	l.checkUnused(m.refers)
 	l.probe(m)
-	if len(l.faults) > 0 {
-		for i := range l.faults {
-			if l.faults[i].File == "" {
-				l.faults[i].File = s.file
+	if len(l.errors) > 0 {
+		for i := range l.errors {
+			if l.errors[i].File == "" {
+				l.errors[i].File = s.file
 			}
 		}
-		return nil, l.secrets, l.faults
+		return nil, l.secrets, l.errors
 	}
 	return m, l.secrets, nil
 }
@@ -69,11 +69,11 @@ func load(s source) (*Matrix, []plan.Secret, Errors) {
 // validate validates the file, as far as it does not depend on the combination.
 func (l *loader) validate() {
 	if err := l.root.Validate(); err != nil {
-		l.faults = append(l.faults, cueErrors(l.file, err)...)
+		l.errors = append(l.errors, cueErrors(l.file, err)...)
 	}
 	x := validator{templates: []string{"cell", "axes", "skip"}}
 	x.validate(lookupDefinition(l.schema, "#Matrix"), l.root, "")
-	l.faults = append(l.faults, x.errors...)
+	l.errors = append(l.errors, x.errors...)
 }
 
 // checkAxisNames finds axis.NAME in the template where there is no such axis.
@@ -117,7 +117,7 @@ func (l *loader) readOnly() {
 	wanted := map[int][]bool{}
 	for _, only := range l.narrow.Only {
 		name, list, ok := strings.Cut(only, "=")
-		fault := func(msg string) { l.faults = append(l.faults, Error{File: "--only " + only, Message: msg}) }
+		fault := func(msg string) { l.errors = append(l.errors, Error{File: "--only " + only, Message: msg}) }
 		if !ok {
 			fault("write it as axis=value, as in mode=confirm-each")
 			continue
@@ -180,7 +180,7 @@ func (l *loader) probe(m *Matrix) {
 			groups = append(groups, []int{a})
 		}
 	}
-	found := newFindings(l.faults)
+	found := newFindings(l.errors)
 	w.examine(first, found)
 	for _, group := range groups {
 		for i := range l.space.axes[group[0]].values {
@@ -195,5 +195,5 @@ func (l *loader) probe(m *Matrix) {
 			}
 		}
 	}
-	l.faults = append(l.faults, found.faults()...)
+	l.errors = append(l.errors, found.faults()...)
 }

@@ -29,8 +29,8 @@ func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
 	return rules, listed
 }
 
-// unfulfillable returns the errors of rules, and the rules that no outcome of this workload could meet, each at its place.
-func unfulfillable(rules []plan.Rule, listed bool, w plan.Workload) (all []problem) {
+// validateRules returns the errors of rules, and the rules that no outcome of this workload could meet, each at its place.
+func validateRules(rules []plan.Rule, listed bool, w plan.Workload) (all []problem) {
 	for i, rule := range rules {
 		wrong := unmet(rule.Text, w)
 		if slices.ContainsFunc(rules[:i], func(r plan.Rule) bool { return r.Text == rule.Text }) {

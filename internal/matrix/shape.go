@@ -46,8 +46,8 @@ func normalisePart(tree map[string]any) {
 	}
 }
 
-// sizeTwice finds sizes of a list that are given both ways.
-func sizeTwice(size any) (out []problem) {
+// duplicateSizes finds sizes of a list that are given both ways.
+func duplicateSizes(size any) (out []problem) {
 	shares, _ := size.([]any)
 	for i, s := range shares {
 		share, _ := s.(map[string]any)

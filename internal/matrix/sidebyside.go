@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// contend makes a group of each contender, and says what is wrong with them.
-func (m *Matrix) contend(tree map[string]any) (out []problem) {
+// expandSideBySide makes a group of each contender, and says what is wrong with them.
+func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
 	names, _ := tree["contenders"].([]any)
 	delete(tree, "contenders")
 	if len(names) == 0 {

@@ -11,8 +11,8 @@ import (
 // mostBodies bounds the memory that an agent keeps for bodies, in bytes.
 const mostBodies = 4 << 30
 
-// misshapen finds what is wrong about sizes, payloads, keys, processing, refusals and presence, of a cell without groups or of one group.
-func misshapen(w plan.Workload) []problem {
+// validateShape finds what is wrong about sizes, payloads, keys, processing, refusals and presence, of a cell without groups or of one group.
+func validateShape(w plan.Workload) []problem {
 	var out []problem
 	report := func(wrong bool, path, format string, args ...any) {
 		if wrong {
@@ -21,18 +21,18 @@ func misshapen(w plan.Workload) []problem {
 	}
 	p, c := w.Publishers, w.Consumers
 	neverSteady(report, w)
-	misshapenMessage(report, w.Message)
+	validateMessage(report, w.Message)
 	if c.Nodes > 0 {
-		misshapenConsumers(report, c, w.Drain.Silence)
-		misshapenPresence(report, "consumers", c.Presence, w.Measure, p.Count)
+		validateConsumers(report, c, w.Drain.Silence)
+		validatePresence(report, "consumers", c.Presence, w.Measure, p.Count)
 	}
-	misshapenPresence(report, "publishers", p.Presence, w.Measure, p.Count)
+	validatePresence(report, "publishers", p.Presence, w.Measure, p.Count)
 	return out
 }
 
 type reporter func(wrong bool, path, format string, args ...any)
 
-func misshapenMessage(report reporter, m plan.Message) {
+func validateMessage(report reporter, m plan.Message) {
 	report(m.Size == 0, "message.size", "there is no size in the list; give at least one {size} or {least, most}")
 	for i, s := range m.Sizes {
 		report(s.Least == 0 || s.Most == 0, "message.size", "size %d of the list has no bounds; give size, or least and most", i+1)
@@ -47,7 +47,7 @@ func misshapenMessage(report reporter, m plan.Message) {
 	report(m.Keys.Skew > 0 && m.Keys.Count == 0, "message.keys.skew", "%v of keys without a count: each message has another one; give message.keys.count", m.Keys.Skew)
 }
 
-func misshapenConsumers(report reporter, c plan.Consumers, silence plan.Duration) {
+func validateConsumers(report reporter, c plan.Consumers, silence plan.Duration) {
 	s := c.Process
 	report(s.Least > s.Most && s.Mean == 0, "consumers.process", "its least, %s, is above its most, %s", s.Least, s.Most)
 	report(s.Mean > 0 && (s.Least > 0 || s.Most > 0), "consumers.process", "it has a mean, %s, and bounds; give {mean}, or {least, most}", s.Mean)
@@ -72,7 +72,7 @@ func longest(s plan.DurationDist, batch int) plan.Duration {
 	return s.Most * plan.Duration(batch)
 }
 
-func misshapenPresence(report reporter, role string, p plan.Presence, measure plan.Duration, byCount uint64) {
+func validatePresence(report reporter, role string, p plan.Presence, measure plan.Duration, byCount uint64) {
 	if p == (plan.Presence{}) {
 		return
 	}
