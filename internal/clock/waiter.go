@@ -10,8 +10,8 @@ import (
 // When Paced spins, and how. Sleeps end 40–70 µs late here (see keeper), so that times closer together than about twice that cannot be held
 // by sleeping: several would be over at each wake.
 const (
-	leastLimit = 50 * int64(time.Microsecond)  // gaps below it are never slept,
-	mostLimit  = 200 * int64(time.Microsecond) // nor is any above it spun, however late sleeps end: that is a host too busy to spin on
+	minLimit   = 50 * int64(time.Microsecond)  // gaps below it are never slept,
+	maxLimit   = 200 * int64(time.Microsecond) // nor is any above it spun, however late sleeps end: that is a host too busy to spin on
 	usualLate  = 50 * int64(time.Microsecond)  // of a sleep, until it is known better
 	lateStep   = int64(time.Microsecond)
 	yieldEvery = 20 * int64(time.Microsecond)
@@ -94,7 +94,7 @@ func (w *Waiter) TakeSpun() int64 {
 }
 
 // limit is the gap below which sleeping does not do.
-func (w *Waiter) limit() int64 { return min(max(2*(usualLate+w.late), leastLimit), mostLimit) }
+func (w *Waiter) limit() int64 { return min(max(2*(usualLate+w.late), minLimit), maxLimit) }
 
 func countProcessors() int32 {
 	n := int32(runtime.GOMAXPROCS(0))
@@ -136,7 +136,7 @@ func (w *Waiter) slept(ctx context.Context, at int64) error {
 	countProcessors()
 	w.rested = Now()
 	if w.rested-at > usualLate+w.late {
-		w.late = min(w.late+lateStep, mostLimit)
+		w.late = min(w.late+lateStep, maxLimit)
 	} else {
 		w.late = max(w.late-lateStep, -usualLate)
 	}

@@ -97,13 +97,11 @@ func (p *pacer) wait(ctx context.Context) (intended, send int64, more bool) {
 	return intended, send, true
 }
 
-// sent accounts for the delay of the message that was sent, and goes on to the next one of the schedule.
-func (p *pacer) sent(w *record.Window, intended, send int64) {
-	if p.schedule != nil {
-		p.attribute(w, send-intended)
-		p.recordPacing(w, send-intended)
-		p.advance()
-	}
+// sent accounts for the delay of a message with an intended send time, and goes on to the next one of the schedule.
+func (p *pacer) sent(w *record.Window, delay int64) {
+	p.attribute(w, delay)
+	p.recordPacing(w, delay)
+	p.advance()
 }
 
 // attribute splits the delay of a message that is behind its intended send time: the time that the broker held the publisher since it was
@@ -173,12 +171,10 @@ func (p *pacer) skip(to, now int64, last bool) {
 	}
 }
 
-// seeWaiting notes the time that the driver waited for the broker in a call that began at a time and has returned. The waits of a shared
-// connection may be another publisher's: what was before the call does not count.
-func (p *pacer) seeWaiting(began int64) {
-	if n := p.waiting.Nanos(); n != p.seenWaiting {
-		p.waited(began, min(began+n-p.seenWaiting, p.timeline.now()))
-	}
+// published notes that the driver waited for the broker in a call that began at a time; n is waiting, which grew. On a shared connection the
+// wait may be of another publisher's write: what was before the call does not count.
+func (p *pacer) published(began, n int64) {
+	p.waited(began, min(began+n-p.seenWaiting, p.timeline.now()))
 }
 
 // flushed notes the time that a flush waited for the broker; before is waiting when it began.

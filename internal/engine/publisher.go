@@ -311,8 +311,12 @@ func (p *publisher) publish(token uint64, buffer []byte, intended, send int64) e
 	err := p.link.conn.Publish(p.hard, drivers.Message{Token: token, Key: key, Body: body})
 	measured := p.e.timeline.belongs(intended, send)
 	w := p.recorder.sends.Window(send, measured)
-	p.pacer.sent(w, intended, send)
-	p.pacer.seeWaiting(send)
+	if p.pacer.schedule != nil {
+		p.pacer.sent(w, send-intended)
+	}
+	if n := p.spec.Waiting.Nanos(); n != p.pacer.seenWaiting {
+		p.pacer.published(send, n)
+	}
 	if err != nil {
 		p.recorder.fail(p.hard, w, err, intended, send)
 		p.recorder.uncertain.Add(sequence)

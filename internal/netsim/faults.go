@@ -121,7 +121,7 @@ func (t *trouble) undo(c *conn) {
 	}
 }
 
-// meets tells whether a new connection is hit by what is being done. The caller holds mu.
+// meets reports whether a new connection is hit by what is being done. The caller holds mu.
 func (f *Faults) meets() bool { return f.now != nil && f.open() >= f.now.spared }
 
 // open counts the connections that are open and left alone. The caller holds mu.

@@ -9,12 +9,12 @@ import (
 // What a snapshot unpacks to is held against its size, so that nobody fills the memory of who reads it: no agent writes an element of a list in fewer
 // bytes than this, whose histograms and pages unpack to more than that for each byte, beside what every snapshot may have.
 const (
-	leastElement = 16
-	leastWindow  = 20
-	freePayload  = 1 << 20 // bytes of histograms, of which each is a bucket
-	payloadEach  = 2
-	freePages    = 1 << 14 // neither full nor empty: 512 bytes each
-	bytesAPage   = 32
+	minElement  = 16
+	minWindow   = 20
+	freePayload = 1 << 20 // bytes of histograms, of which each is a bucket
+	payloadEach = 2
+	freePages   = 1 << 14 // neither full nor empty: 512 bytes each
+	bytesAPage  = 32
 )
 
 // budget is what is left of it for the snapshot that is being read.
@@ -42,9 +42,9 @@ func (b *budget) page() error {
 type list[T any] []T
 
 func (l *list[T]) UnmarshalJSON(data []byte) error {
-	least := leastElement
+	least := minElement
 	if _, windows := any(l).(*list[windowText]); windows {
-		least = leastWindow
+		least = minWindow
 	}
 	n := elements(data)
 	if n > 1 && n*least > len(data) {

@@ -41,7 +41,7 @@ type Recorder struct {
 	gaps            []Gap
 }
 
-// Window returns the window that an event at time now belongs to; measured tells whether its message was due inside the measurement. The
+// Window returns the window that an event at time now belongs to; measured reports whether its message was due inside the measurement. The
 // window may be written until the next call of Window or Flush.
 func (r *Recorder) Window(now int64, measured bool) *Window {
 	if uint64(now-r.start) >= r.length {
@@ -91,12 +91,12 @@ func (c *Collector) accept(other, measured *Window, pages []SetPages, gaps []Gap
 	c.gaps = append(c.gaps, gaps...)
 }
 
-// mostGaps bounds what an owner keeps of one second. Those it may drop are shorter than a 64th of it, and so than any that is kept.
-const mostGaps = 64
+// maxGaps bounds what an owner keeps of one second. Those it may drop are shorter than a 64th of it, and so than any that is kept.
+const maxGaps = 64
 
 // Gap keeps a gap of this owner; it is handed over with the windows.
 func (r *Recorder) Gap(g Gap) {
-	if len(r.gaps) < mostGaps {
+	if len(r.gaps) < maxGaps {
 		r.gaps = append(r.gaps, g)
 		return
 	}
@@ -129,7 +129,7 @@ func (c *Collector) Take() ([]Window, []SetPages) {
 	return mergeWindows(handed), mergePages(pages)
 }
 
-// windowKey is what tells windows of one agent apart.
+// windowKey distinguishes the windows of one agent.
 type windowKey struct {
 	index    int
 	measured bool

@@ -212,7 +212,7 @@ func (h *Hist) Quantile(q float64) int64 {
 	return min(h.settled.ValueAtPercentile(q*100), h.max)
 }
 
-// OverAt tells whether the sample at q (0 … 1) is one of those beyond the range: the value there is not known, but that it is more than Quantile(q).
+// OverAt reports whether the sample at q (0 … 1) is one of those beyond the range: the value there is not known, but that it is more than Quantile(q).
 func (h *Hist) OverAt(q float64) bool {
 	n := h.Count()
 	return h.over > 0 && uint64(min(q, 1)*float64(n)+0.5) > n-h.over // the rank of a quantile is rounded so by HdrHistogram

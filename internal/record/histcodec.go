@@ -103,7 +103,7 @@ func (h *Hist) check() error {
 	return nil
 }
 
-// indexOf tells values apart as the histogram does.
+// indexOf has the resolution of the histogram.
 func indexOf(v int64) int64 {
 	shift := bits.Len64(uint64(v)|(2*blockSize-1)) - fineBits
 	return int64(shift)<<blockBits + v>>shift

@@ -87,7 +87,7 @@ func (l *ledger) apply(s SetPages) {
 	}
 }
 
-// exceeds tells whether w has a bit that o has not.
+// exceeds reports whether w has a bit that o has not.
 func (w *words) exceeds(o *words) bool {
 	for i, x := range w {
 		if x&^o[i] != 0 {
@@ -140,7 +140,7 @@ func without(a, b, c *words) (n uint64) {
 	return n
 }
 
-// allIn tells whether every subscription has received all that it must.
+// allIn reports whether every subscription has received all that it must.
 func (l *ledger) allIn(subscriptions int) bool {
 	for s := range subscriptions {
 		if l.arrived[s] != l.expected {

@@ -362,7 +362,7 @@ func (m *Merged) Tally(subscriptions int) Tally {
 
 func positive(n int64) uint64 { return uint64(max(n, 0)) }
 
-// AllIn tells whether every subscription has received every message known to be sent, except those returned or rejected, and every message
+// AllIn reports whether every subscription has received every message known to be sent, except those returned or rejected, and every message
 // through a new binding has arrived. It does not depend on how many there are, but of the latter.
 func (m *Merged) AllIn(subscriptions int) bool {
 	m.mu.Lock()

@@ -31,7 +31,7 @@ type page struct {
 // fullPage stands for every page that is full.
 var fullPage = new(page)
 
-// Add adds a sequence number and tells whether it is new. In order it takes a few nanoseconds and allocates once for thousands. Numbers of 2⁴⁰
+// Add adds a sequence number and reports whether it is new. In order it takes a few nanoseconds and allocates once for thousands. Numbers of 2⁴⁰
 // and more, which no task comes to, are not kept, and not new.
 func (s *Set) Add(sequence uint64) bool {
 	var p *page
@@ -51,7 +51,7 @@ func (s *Set) Add(sequence uint64) bool {
 	return true
 }
 
-// Contains tells whether a sequence number was added.
+// Contains reports whether a sequence number was added.
 func (s *Set) Contains(sequence uint64) bool {
 	p := s.pages[sequence/pageSize]
 	return p == fullPage || p != nil && p.words[sequence/64%wordsInPage]>>(sequence%64)&1 != 0

@@ -9,7 +9,7 @@ const (
 	EventCalendarStep = "calendar-step" // a host's calendar was set; no figure is read from it
 )
 
-// EventFault is the kind of the event that tells of a fault that was done, and undone after Nanos. Its detail is plan.Fault.Detail.
+// EventFault is the kind of the event of a fault that was injected, and removed after Nanos. Its detail is plan.Fault.Detail.
 const EventFault = "fault"
 
 // Event is something that happened to one agent during a task.
@@ -19,7 +19,7 @@ type Event struct {
 	Kind   string `json:"kind"`
 	Detail string `json:"detail,omitempty"`
 	Nanos  int64  `json:"nanos,omitempty"` // how long it lasted, where that makes sense
-	// Lasting tells of a gap that its publisher or consumer did not live to see the end of.
+	// Lasting is set for a gap that had not ended when its publisher or consumer did.
 	Lasting bool `json:"lasting,omitempty"`
 }
 

@@ -15,7 +15,7 @@ import (
 const second = int64(1e9)
 
 // Window is what happened in one second. Its Index counts seconds from T0, negative in warm-up; the last window of the measurement is cut
-// where the measurement ends, so that none belongs to both sides. Measured tells whether the messages were due inside the measurement.
+// where the measurement ends, so that none belongs to both sides. Measured reports whether the messages were due inside the measurement.
 type Window struct {
 	Index    int
 	Measured bool
@@ -88,7 +88,7 @@ func HistOf(s Series, windows []Window) *Hist {
 	return sum
 }
 
-// Empty tells whether nothing was recorded.
+// Empty reports whether nothing was recorded.
 func (w *Window) Empty() bool {
 	return w.Counts == [numCounters]int64{} && w.Hists == [numSeries]*Hist{} && len(w.Published)+len(w.Delivered) == 0
 }
