@@ -105,7 +105,7 @@ func (q quantity) notSteady() string {
 	}
 	from := truncate(q.y)
 	l := fit(q.x[from:], q.y[from:])
-	events := mean(q.n[from:])
+	events := stats.Mean(q.n[from:])
 	switch {
 	case l.level == 0 && q.name == "send rate":
 		return "nothing was sent"
@@ -168,8 +168,8 @@ type line struct {
 }
 
 func fit(x, y []float64) line {
-	l := line{n: len(y), level: mean(y)}
-	at := mean(x)
+	l := line{n: len(y), level: stats.Mean(y)}
+	at := stats.Mean(x)
 	var xy, yy float64
 	for i := range y {
 		dx, dy := x[i]-at, y[i]-l.level
@@ -184,14 +184,6 @@ func fit(x, y []float64) line {
 // doubt is by how much the slope may be wrong to one side, with the probability that it is more. The slope's interval is as far either way.
 func (l line) doubt(more float64) float64 {
 	return l.err * stats.StudentQuantile(1-more, float64(l.n-2))
-}
-
-func mean(y []float64) float64 {
-	var sum float64
-	for _, v := range y {
-		sum += v
-	}
-	return sum / float64(len(y))
 }
 
 // LoadSamples is what a load did in each second from T0 to until, for NotSteady.

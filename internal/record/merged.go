@@ -10,6 +10,7 @@ import (
 
 // Merged is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and repeatedly. It is safe for
 // concurrent use; what its methods return is the caller's.
+// It has more than 25 methods: each reads one quantity of the record under the same lock, and readers need all of them.
 type Merged struct {
 	mu            sync.Mutex
 	groups        map[string]*Merged // nil: none

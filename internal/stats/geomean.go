@@ -2,14 +2,6 @@ package stats
 
 import "math"
 
-func average(xs []float64) float64 {
-	sum := 0.0
-	for _, x := range xs {
-		sum += x
-	}
-	return sum / float64(len(xs))
-}
-
 // Pair is the repetitions of one cell on either side.
 type Pair struct{ A, B []float64 }
 

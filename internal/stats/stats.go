@@ -28,6 +28,15 @@ func middle(sorted []float64) float64 {
 	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
 }
 
+// Mean is the arithmetic mean of xs, NaN if there are none.
+func Mean(xs []float64) float64 {
+	sum := 0.0
+	for _, x := range xs {
+		sum += x
+	}
+	return sum / float64(len(xs))
+}
+
 // MAD is the median absolute deviation from the median, times 1.4826, so that it is the standard deviation of what is normal; 0 of less than two.
 func MAD(xs []float64) float64 {
 	if len(xs) < 2 {
@@ -46,7 +55,7 @@ func Deviation(xs []float64) float64 {
 	if len(xs) < 2 {
 		return 0
 	}
-	mean, squares := average(xs), 0.0
+	mean, squares := Mean(xs), 0.0
 	for _, x := range xs {
 		squares += square(x - mean)
 	}
