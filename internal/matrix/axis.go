@@ -114,9 +114,17 @@ func (s space) noAxis(name string) string {
 	return msg + " (there are: " + strings.Join(s.names(), ", ") + ")"
 }
 
+// axisReader reads the axes and which of them vary together.
+type axisReader struct {
+	doc      *document
+	brokers  map[string]*plan.Broker
+	space    space
+	unzipped bool // axes that vary together are not equally long
+}
+
 // readAxes reads the field axes.
-func (l *loader) readAxes() {
-	it, err := l.root.LookupPath(cue.ParsePath("axes")).Fields()
+func (r *axisReader) readAxes() {
+	it, err := r.doc.root.LookupPath(cue.ParsePath("axes")).Fields()
 	if err != nil {
 		return // no axes, or reported by the check
 	}
@@ -128,55 +136,55 @@ func (l *loader) readAxes() {
 		}
 		path := join("axes", a.name)
 		for i := 0; list.Next(); i++ {
-			a.values = append(a.values, l.readValue(a, list.Value(), fmt.Sprintf("%s[%d]", path, i)))
+			a.values = append(a.values, r.readValue(a, list.Value(), fmt.Sprintf("%s[%d]", path, i)))
 		}
 		if len(a.values) == 0 {
-			l.add(a.place, path, "it has no values; give at least one, or remove the axis")
+			r.doc.add(a.place, path, "it has no values; give at least one, or remove the axis")
 			continue
 		}
-		l.space.axes = append(l.space.axes, a)
+		r.space.axes = append(r.space.axes, a)
 	}
 }
 
-func (l *loader) readValue(a axis, v cue.Value, path string) value {
+func (r *axisReader) readValue(a axis, v cue.Value, path string) value {
 	out := value{place: place(v), keep: true}
 	text, err := v.MarshalJSON()
 	if err != nil {
 		out.bad = true
 		var x validator
-		x.validate(l.target(a.name), v, path)
-		l.errors = append(l.errors, x.errors...)
+		x.validate(r.target(a.name), v, path)
+		r.doc.errors = append(r.doc.errors, x.errors...)
 		return out
 	}
 	out.json = text
 	out.text = plan.Coordinate{Value: text}.Text()
 	if a.name == "broker" {
-		out.bad = out.bad || !l.isBroker(v, path)
-	} else if schema := l.target(a.name); schema.Exists() {
+		out.bad = out.bad || !r.isBroker(v, path)
+	} else if schema := r.target(a.name); schema.Exists() {
 		var x validator
 		x.validate(schema, v, path)
-		l.errors = append(l.errors, x.errors...)
+		r.doc.errors = append(r.doc.errors, x.errors...)
 		out.bad = out.bad || len(x.errors) > 0
 	}
 	return out
 }
 
-func (l *loader) isBroker(v cue.Value, path string) bool {
+func (r *axisReader) isBroker(v cue.Value, path string) bool {
 	name, err := v.String()
-	if _, ok := l.brokers[name]; ok && err == nil {
+	if _, ok := r.brokers[name]; ok && err == nil {
 		return true
 	}
-	l.add(place(v), path, l.noBroker(show(v), name))
+	r.doc.add(place(v), path, noBroker(r.brokers, show(v), name))
 	return false
 }
 
 // target is the schema of the field that an axis sets by its name, else one that allows everything.
-func (l *loader) target(name string) cue.Value {
+func (r *axisReader) target(name string) cue.Value {
 	paths := standardAxes()[name]
 	if paths == nil {
-		return l.ctx.CompileString("_")
+		return r.doc.ctx.CompileString("_")
 	}
-	schema := lookupDefinition(l.schema, "#Cell")
+	schema := lookupDefinition(r.doc.schema, "#Cell")
 	for part := range strings.SplitSeq(paths[0], ".") {
 		schema = lookup(schema, cue.Str(part))
 	}
@@ -184,56 +192,56 @@ func (l *loader) target(name string) cue.Value {
 }
 
 // group orders the axes into what varies together.
-func (l *loader) group() {
+func (r *axisReader) group() {
 	partner := map[int]int{} // axis to its zip
-	for z, names := range l.readZips() {
+	for z, names := range r.readZips() {
 		for _, name := range names {
-			if a := l.space.find(name); a >= 0 {
+			if a := r.space.find(name); a >= 0 {
 				partner[a] = z
 			}
 		}
 	}
 	placed := map[int]int{} // zip to its group
-	for a := range l.space.axes {
+	for a := range r.space.axes {
 		z, zipped := partner[a]
 		if g, ok := placed[z]; zipped && ok {
-			l.space.groups[g] = append(l.space.groups[g], a)
+			r.space.groups[g] = append(r.space.groups[g], a)
 			continue
 		}
 		if zipped {
-			placed[z] = len(l.space.groups)
+			placed[z] = len(r.space.groups)
 		}
-		l.space.groups = append(l.space.groups, []int{a})
+		r.space.groups = append(r.space.groups, []int{a})
 	}
-	for _, g := range l.space.groups {
-		l.checkDuplicates(g)
+	for _, g := range r.space.groups {
+		r.checkDuplicates(g)
 	}
-	if n := l.space.size(); n > maxCombinations {
-		l.add(l.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes", fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
+	if n := r.space.size(); n > maxCombinations {
+		r.doc.add(r.doc.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes", fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
 	}
 }
 
 // checkDuplicates finds values, or sets of values of zipped axes, that are given twice.
-func (l *loader) checkDuplicates(group []int) {
-	first := l.space.axes[group[0]]
+func (r *axisReader) checkDuplicates(group []int) {
+	first := r.space.axes[group[0]]
 	known := map[string]bool{}
 	for i, v := range first.values {
 		key := ""
 		for _, a := range group {
-			key += l.space.axes[a].values[i].text + "\x00"
+			key += r.space.axes[a].values[i].text + "\x00"
 		}
 		if known[key] && v.json != nil {
-			l.add(v.place, fmt.Sprintf("%s[%d]", join("axes", first.name), i), v.text+" is in the list already")
+			r.doc.add(v.place, fmt.Sprintf("%s[%d]", join("axes", first.name), i), v.text+" is in the list already")
 		}
 		known[key] = true
 	}
 }
 
 // readZips reads and checks the field zip.
-func (l *loader) readZips() [][]string {
+func (r *axisReader) readZips() [][]string {
 	var out [][]string
 	used := map[string]bool{}
-	for i, v := range elements(l.root.LookupPath(cue.ParsePath("zip"))) {
+	for i, v := range elements(r.doc.root.LookupPath(cue.ParsePath("zip"))) {
 		var names []string
 		length, path := -1, fmt.Sprintf("zip[%d]", i)
 		sizes := []string{}
@@ -243,26 +251,26 @@ func (l *loader) readZips() [][]string {
 			if err != nil {
 				continue // reported by the check
 			}
-			a := l.space.find(name)
+			a := r.space.find(name)
 			switch {
 			case a < 0:
-				if !l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
-					l.add(x.Pos(), path, l.space.noAxis(name))
+				if !r.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+					r.doc.add(x.Pos(), path, r.space.noAxis(name))
 				}
 				continue
 			case used[name]:
-				l.add(x.Pos(), path, fmt.Sprintf("axis %q is zipped already", name))
+				r.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is zipped already", name))
 				continue
 			}
 			used[name] = true
-			n := len(l.space.axes[a].values)
+			n := len(r.space.axes[a].values)
 			sizes = append(sizes, fmt.Sprintf("%s has %d", name, n))
 			equal, length = equal && (length < 0 || n == length), n
 			names = append(names, name)
 		}
 		if !equal {
-			l.add(v.Pos(), path, "zipped axes need as many values each: "+strings.Join(sizes, ", "))
-			l.unzipped = true
+			r.doc.add(v.Pos(), path, "zipped axes need as many values each: "+strings.Join(sizes, ", "))
+			r.unzipped = true
 			continue
 		}
 		out = append(out, names)

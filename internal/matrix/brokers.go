@@ -13,23 +13,30 @@ import (
 	"lockstep/pkg/drivers"
 )
 
+// brokerReader reads the brokers, with the options of their drivers.
+type brokerReader struct {
+	doc     *document
+	brokers map[string]*plan.Broker // nil: reported already
+	secrets []plan.Secret
+}
+
 // readBrokers reads the field brokers and holds each one's options against its driver's schema.
-func (l *loader) readBrokers() {
-	it, err := l.root.LookupPath(cue.ParsePath("brokers")).Fields()
+func (r *brokerReader) readBrokers() {
+	it, err := r.doc.root.LookupPath(cue.ParsePath("brokers")).Fields()
 	if err != nil {
 		return // reported by the check
 	}
 	for it.Next() {
 		name := it.Selector().Unquoted()
-		l.brokers[name] = l.readBroker(name, it.Value())
+		r.brokers[name] = r.readBroker(name, it.Value())
 	}
-	if len(l.brokers) == 0 {
-		l.add(place(l.root.LookupPath(cue.ParsePath("brokers"))), "brokers", `it is empty; give at least one, as in brokers: local: {driver: "nats", options: embedded: true}`)
+	if len(r.brokers) == 0 {
+		r.doc.add(place(r.doc.root.LookupPath(cue.ParsePath("brokers"))), "brokers", `it is empty; give at least one, as in brokers: local: {driver: "nats", options: embedded: true}`)
 	}
 }
 
 // readBroker returns nil for what has been reported.
-func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
+func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 	path := join("brokers", name)
 	driver := v.LookupPath(cue.ParsePath("driver"))
 	wanted, err := driver.String()
@@ -38,15 +45,15 @@ func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 	}
 	d, err := drivers.Lookup(wanted)
 	if err != nil {
-		l.add(place(driver), path+".driver", noDriver(wanted))
+		r.doc.add(place(driver), path+".driver", noDriver(wanted))
 		return nil
 	}
-	before := len(l.errors)
+	before := len(r.doc.errors)
 	b := &plan.Broker{Name: name, Driver: wanted}
-	l.readOptions(b, d.Info(), v)
+	r.readOptions(b, d.Info(), v)
 	b.Version, _ = v.LookupPath(cue.ParsePath("version")).String()
 	b.Via, _ = v.LookupPath(cue.ParsePath("via")).String()
-	l.secrets = append(l.secrets, plan.SecretsOf(path+".via", b.Via, false)...)
+	r.secrets = append(r.secrets, plan.SecretsOf(path+".via", b.Via, false)...)
 	process := v.LookupPath(cue.ParsePath("process"))
 	if process.Exists() {
 		text, err := process.MarshalJSON()
@@ -54,11 +61,11 @@ func (l *loader) readBroker(name string, v cue.Value) *plan.Broker {
 			return nil // reported by the check
 		}
 	}
-	if len(l.errors) > before {
+	if len(r.doc.errors) > before {
 		return nil
 	}
 	if d := d.Info().Declare(plan.Unfilled(b.Options), useOf(plan.Default())); len(d.Capabilities.Modes) == 0 {
-		l.add(place(v), path+".options", strings.Join(d.Unfit, "; "))
+		r.doc.add(place(v), path+".options", strings.Join(d.Unfit, "; "))
 		return nil
 	}
 	return b
@@ -73,8 +80,8 @@ func noDriver(name string) string {
 	return msg + " (there are: " + strings.Join(names, ", ") + "); one in another language is named in a file of this host: --drivers FILE"
 }
 
-func (l *loader) noBroker(shown, name string) string {
-	names := slices.Sorted(maps.Keys(l.brokers))
+func noBroker(brokers map[string]*plan.Broker, shown, name string) string {
+	names := slices.Sorted(maps.Keys(brokers))
 	msg := fmt.Sprintf("there is no broker %s", shown)
 	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
@@ -83,20 +90,20 @@ func (l *loader) noBroker(shown, name string) string {
 }
 
 // readOptions reads the options, with the driver's defaults, and which of them are secret.
-func (l *loader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value) {
+func (r *brokerReader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value) {
 	v, path := broker.LookupPath(cue.ParsePath("options")), join("brokers", b.Name)+".options"
-	schema := l.ctx.CompileString(info.Schema, cue.Filename("the schema of driver "+info.Name)).LookupPath(cue.ParsePath("#Options"))
+	schema := r.doc.ctx.CompileString(info.Schema, cue.Filename("the schema of driver "+info.Name)).LookupPath(cue.ParsePath("#Options"))
 	if schema.Err() != nil {
-		l.add(place(v), path, "the schema of driver "+info.Name+" has a mistake: "+schema.Err().Error())
+		r.doc.add(place(v), path, "the schema of driver "+info.Name+" has a mistake: "+schema.Err().Error())
 		return
 	}
 	whole := schema
 	if v.Exists() {
 		whole = schema.Unify(v)
 	} else {
-		v = l.ctx.CompileString("{}")
+		v = r.doc.ctx.CompileString("{}")
 	}
-	l.findSecrets(b, whole, path, "", false)
+	r.findSecrets(b, whole, path, "", false)
 	x := validator{fallback: place(broker)}
 	if x.validate(schema, v, path); len(x.errors) == 0 {
 		var err error
@@ -104,26 +111,26 @@ func (l *loader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value
 			x.add(v, path, err.Error())
 		}
 	}
-	l.errors = append(l.errors, x.errors...)
+	r.doc.errors = append(r.doc.errors, x.errors...)
 }
 
 // findSecrets finds the strings of options that are secret: @secret() marks a field, with all below it, in a driver's
 // schema or in the matrix. in is the path in the options, as plan.Broker.Secret has it.
-func (l *loader) findSecrets(b *plan.Broker, v cue.Value, path, in string, marked bool) {
+func (r *brokerReader) findSecrets(b *plan.Broker, v cue.Value, path, in string, marked bool) {
 	if attribute := v.Attribute("secret"); !marked && attribute.Err() == nil {
 		marked = true
 		b.Secret = append(b.Secret, in)
 	}
 	if text, err := v.String(); err == nil {
-		l.secrets = append(l.secrets, plan.SecretsOf(path, text, marked)...)
+		r.secrets = append(r.secrets, plan.SecretsOf(path, text, marked)...)
 	} else if items, err := v.List(); err == nil {
 		for items.Next() {
-			l.findSecrets(b, items.Value(), path, in, marked)
+			r.findSecrets(b, items.Value(), path, in, marked)
 		}
 	} else if fields, err := v.Fields(); err == nil {
 		for fields.Next() {
 			if at := fields.Selector(); at.IsString() { // what is wrong may have others
-				l.findSecrets(b, fields.Value(), join(path, at.Unquoted()), strings.TrimPrefix(in+"."+at.Unquoted(), "."), marked)
+				r.findSecrets(b, fields.Value(), join(path, at.Unquoted()), strings.TrimPrefix(in+"."+at.Unquoted(), "."), marked)
 			}
 		}
 	}

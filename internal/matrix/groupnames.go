@@ -28,7 +28,7 @@ func (g groupNames) has(name string) bool {
 
 // readGroups finds the groups' names in the template.
 func (l *loader) readGroups() {
-	ast.Walk(l.syntax, func(n ast.Node) bool {
+	ast.Walk(l.doc.syntax, func(n ast.Node) bool {
 		f, ok := n.(*ast.Field)
 		switch {
 		case ok && labelOf(f) == "brokers":
@@ -43,7 +43,7 @@ func (l *loader) readGroups() {
 		return true
 	}, nil)
 	if a := l.space.find(groupAxis); a >= 0 && l.groups.any() {
-		l.add(l.space.axes[a].place, join("axes", groupAxis), "tables show the groups of the cell on an axis of this name; call the axis something else")
+		l.doc.add(l.space.axes[a].place, join("axes", groupAxis), "tables show the groups of the cell on an axis of this name; call the axis something else")
 	}
 }
 
@@ -90,23 +90,23 @@ func (g *groupNames) collectBrokers(x ast.Expr) {
 }
 
 // isValue tells whether tables can show a value of this name, of the cell or of a group.
-func (l *loader) isValue(name string) bool {
+func (c *tableChecker) isValue(name string) bool {
 	group, value := plan.SplitGroup(name)
-	return isValue(value) && (group == "" || l.groups.has(group))
+	return isValue(value) && (group == "" || c.groups.has(group))
 }
 
 // noTableValue says what is wrong with a name that isValue does not take.
-func (l *loader) noTableValue(name string) string {
+func (c *tableChecker) noTableValue(name string) string {
 	group, value := plan.SplitGroup(name)
 	switch {
-	case group == "" || l.groups.has(group):
+	case group == "" || c.groups.has(group):
 		return noTableValue(value)
-	case !l.groups.any():
+	case !c.groups.any():
 		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; name the cell's: %q", name, value)
 	}
 	msg := fmt.Sprintf("there is no group %q", group)
-	if near := plan.ClosestMatch(group, l.groups.names); near != "" {
+	if near := plan.ClosestMatch(group, c.groups.names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near+"/"+value)
 	}
-	return msg + " (there are: " + strings.Join(l.groups.names, ", ") + ")"
+	return msg + " (there are: " + strings.Join(c.groups.names, ", ") + ")"
 }

@@ -15,70 +15,82 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// loader reads one matrix and collects its faults.
-type loader struct {
+// document is a matrix file, built in a context of its own, with the errors found in it.
+type document struct {
 	source
-	ctx      *cue.Context
-	root     cue.Value
-	schema   cue.Value
-	syntax   *ast.File
-	errors   Errors
-	space    space
-	groups   groupNames              // that the template gives to workloads
-	brokers  map[string]*plan.Broker // nil: reported already
-	secrets  []plan.Secret           // of all brokers and of influx
-	skip     []pattern
-	unzipped bool // axes that vary together are not equally long
+	ctx    *cue.Context
+	root   cue.Value
+	schema cue.Value
+	syntax *ast.File
+	errors Errors
 }
 
-func (l *loader) add(pos token.Pos, path, message string) {
-	l.errors = append(l.errors, errorAt(pos, path, message))
+func (d *document) add(pos token.Pos, path, message string) {
+	d.errors = append(d.errors, errorAt(pos, path, message))
 }
 
-// load reads a matrix as far as it can. The secrets are those that it found, also where there are faults.
+// loader reads one matrix, part by part.
+type loader struct {
+	doc     *document
+	space   space
+	groups  groupNames              // that the template gives to workloads
+	brokers map[string]*plan.Broker // nil: reported already
+	secrets []plan.Secret           // of all brokers and of influx
+	skip    []pattern
+}
+
+// load reads a matrix as far as it can. The secrets are those that it found, also where there are errors.
 func load(s source) (*Matrix, []plan.Secret, Errors) {
-	l := &loader{source: s, ctx: cuecontext.New(), brokers: map[string]*plan.Broker{}}
-	l.schema = schemaIn(l.ctx)
-	l.root, l.syntax, l.errors = s.build(l.ctx)
-	if !l.root.Exists() {
-		return nil, nil, l.errors
+	doc := &document{source: s, ctx: cuecontext.New()}
+	doc.schema = schemaIn(doc.ctx)
+	doc.root, doc.syntax, doc.errors = s.build(doc.ctx)
+	if !doc.root.Exists() {
+		return nil, nil, doc.errors
 	}
-	l.readBrokers()
+	l := &loader{doc: doc}
+	brokers := brokerReader{doc: doc, brokers: map[string]*plan.Broker{}}
+	brokers.readBrokers()
+	l.brokers, l.secrets = brokers.brokers, brokers.secrets
 	l.validate()
-	l.readAxes()
-	l.group()
+	axes := axisReader{doc: doc, brokers: l.brokers}
+	axes.readAxes()
+	axes.group()
+	l.space = axes.space
 	l.checkAxisNames()
-	l.readSkip()
+	skip := skipReader{doc: doc, space: l.space}
+	skip.readSkip()
+	l.skip = skip.skip
 	l.readOnly()
 	l.readGroups()
-	l.checkTables()
-	m := l.matrix()
+	tables := tableChecker{doc: doc, space: l.space, groups: l.groups}
+	tables.checkTables()
+	m := l.matrix(tables)
 	l.checkUnused(m.refers)
-	l.probe(m)
-	if len(l.errors) > 0 {
-		for i := range l.errors {
-			if l.errors[i].File == "" {
-				l.errors[i].File = s.file
+	l.probe(m, axes.unzipped)
+	if len(doc.errors) > 0 {
+		for i := range doc.errors {
+			if doc.errors[i].File == "" {
+				doc.errors[i].File = s.file
 			}
 		}
-		return nil, l.secrets, l.errors
+		return nil, l.secrets, doc.errors
 	}
 	return m, l.secrets, nil
 }
 
 // validate validates the file, as far as it does not depend on the combination.
 func (l *loader) validate() {
-	if err := l.root.Validate(); err != nil {
-		l.errors = append(l.errors, cueErrors(l.file, err)...)
+	if err := l.doc.root.Validate(); err != nil {
+		l.doc.errors = append(l.doc.errors, cueErrors(l.doc.file, err)...)
 	}
 	x := validator{templates: []string{"cell", "axes", "skip"}}
-	x.validate(lookupDefinition(l.schema, "#Matrix"), l.root, "")
-	l.errors = append(l.errors, x.errors...)
+	x.validate(lookupDefinition(l.doc.schema, "#Matrix"), l.doc.root, "")
+	l.doc.errors = append(l.doc.errors, x.errors...)
 }
 
 // checkAxisNames finds axis.NAME in the template where there is no such axis.
 func (l *loader) checkAxisNames() {
-	ast.Walk(l.syntax, func(n ast.Node) bool {
+	ast.Walk(l.doc.syntax, func(n ast.Node) bool {
 		if sel, ok := n.(*ast.SelectorExpr); ok {
 			l.checkSelector(sel)
 		}
@@ -92,10 +104,10 @@ func (l *loader) checkSelector(sel *ast.SelectorExpr) {
 		return
 	}
 	name, _, err := ast.LabelName(sel.Sel)
-	if err != nil || l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+	if err != nil || l.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
 		return
 	}
-	l.add(sel.Pos(), "cell", l.space.noAxis(name))
+	l.doc.add(sel.Pos(), "cell", l.space.noAxis(name))
 }
 
 // checkUnused finds axes that nothing depends on.
@@ -108,16 +120,16 @@ func (l *loader) checkUnused(refers map[string]bool) {
 		if near := plan.ClosestMatch(a.name, slices.Sorted(maps.Keys(standardAxes()))); near != "" {
 			msg += fmt.Sprintf("; did you mean the axis %q?", near)
 		}
-		l.add(a.place, join("axes", a.name), msg)
+		l.doc.add(a.place, join("axes", a.name), msg)
 	}
 }
 
 // readOnly applies --only.
 func (l *loader) readOnly() {
 	wanted := map[int][]bool{}
-	for _, only := range l.narrow.Only {
+	for _, only := range l.doc.narrow.Only {
 		name, list, ok := strings.Cut(only, "=")
-		fault := func(msg string) { l.errors = append(l.errors, Error{File: "--only " + only, Message: msg}) }
+		fault := func(msg string) { l.doc.errors = append(l.doc.errors, Error{File: "--only " + only, Message: msg}) }
 		if !ok {
 			fault("write it as axis=value, as in mode=confirm-each")
 			continue
@@ -161,7 +173,7 @@ func noValue(text, axis string, texts []string) string {
 
 // probe evaluates the template for a first combination and then once for each other value of each axis, to find now what
 // would be found in the middle of the expansion.
-func (l *loader) probe(m *Matrix) {
+func (l *loader) probe(m *Matrix, unzipped bool) {
 	first := make([]int, len(l.space.axes))
 	for a, x := range l.space.axes {
 		first[a] = slices.IndexFunc(x.values, func(v value) bool { return !v.bad })
@@ -170,17 +182,17 @@ func (l *loader) probe(m *Matrix) {
 		}
 	}
 	w := &worker{m: m, declared: map[question]drivers.Declaration{}}
-	if w.use(l.ctx, l.root, l.schema) != nil {
+	if w.use(l.doc.ctx, l.doc.root, l.doc.schema) != nil {
 		return
 	}
 	groups := l.space.groups
-	if l.unzipped {
+	if unzipped {
 		groups = nil
 		for a := range l.space.axes {
 			groups = append(groups, []int{a})
 		}
 	}
-	found := newFindings(l.errors)
+	found := newFindings(l.doc.errors)
 	w.examine(first, found)
 	for _, group := range groups {
 		for i := range l.space.axes[group[0]].values {
@@ -195,5 +207,5 @@ func (l *loader) probe(m *Matrix) {
 			}
 		}
 	}
-	l.errors = append(l.errors, found.faults()...)
+	l.doc.errors = append(l.doc.errors, found.faults()...)
 }

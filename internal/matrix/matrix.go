@@ -138,8 +138,9 @@ func (m *Matrix) Literals() []string {
 }
 
 // matrix is what the loader has read.
-func (l *loader) matrix() *Matrix {
-	m := &Matrix{source: l.source, refers: referred(l.syntax), space: l.space, skip: l.skip, brokers: l.brokers,
+func (l *loader) matrix(tables tableChecker) *Matrix {
+	r := runReader{doc: l.doc}
+	m := &Matrix{source: l.doc.source, refers: referred(l.doc.syntax), space: l.space, skip: l.skip, brokers: l.brokers,
 		drivers: map[string]func(json.RawMessage, drivers.Use) drivers.Declaration{}}
 	for _, b := range l.brokers {
 		if b == nil {
@@ -149,21 +150,28 @@ func (l *loader) matrix() *Matrix {
 			m.drivers[b.Driver] = d.Info().Declare
 		}
 	}
-	m.base = plan.Run{Version: 1, Name: l.name(), Tables: l.tables(), Repeat: 1, Order: l.order(), Settle: l.duration("settle", 0),
-		Grace: l.duration("grace", time.Minute), Source: l.record(), Axes: l.space.names(), Influx: l.influx()}
-	m.base.Repeat, m.base.Until = l.repeat()
-	m.untilAt = place(l.root.LookupPath(untilPath))
-	m.base.Strict, _ = l.root.LookupPath(cue.ParsePath("strict")).Bool()
+	m.base = plan.Run{Version: 1, Name: r.name(), Tables: tables.tables(), Repeat: 1, Order: r.order(), Settle: r.duration("settle", 0),
+		Grace: r.duration("grace", time.Minute), Source: r.record(), Axes: l.space.names(), Influx: r.influx()}
+	m.base.Repeat, m.base.Until = r.repeat()
+	m.untilAt = place(l.doc.root.LookupPath(untilPath))
+	l.secrets = append(l.secrets, r.secrets...)
+	m.base.Strict, _ = l.doc.root.LookupPath(cue.ParsePath("strict")).Bool()
 	return m
 }
 
-func (l *loader) name() string {
-	s, _ := l.root.LookupPath(cue.ParsePath("name")).String() // checked before
+// runReader reads the parts of a matrix that are the same for all cells.
+type runReader struct {
+	doc     *document
+	secrets []plan.Secret
+}
+
+func (r *runReader) name() string {
+	s, _ := r.doc.root.LookupPath(cue.ParsePath("name")).String() // checked before
 	return s
 }
 
-func (l *loader) duration(field string, def time.Duration) plan.Duration {
-	s, err := l.root.LookupPath(cue.ParsePath(field)).String()
+func (r *runReader) duration(field string, def time.Duration) plan.Duration {
+	s, err := r.doc.root.LookupPath(cue.ParsePath(field)).String()
 	if err != nil {
 		return plan.Duration(def)
 	}
@@ -171,28 +179,28 @@ func (l *loader) duration(field string, def time.Duration) plan.Duration {
 	return plan.Duration(d)
 }
 
-func (l *loader) order() plan.Order {
-	seed, err := l.root.LookupPath(cue.ParsePath("order.random")).Uint64()
+func (r *runReader) order() plan.Order {
+	seed, err := r.doc.root.LookupPath(cue.ParsePath("order.random")).Uint64()
 	return plan.Order{Random: err == nil, Seed: seed}
 }
 
 // influx is where points go, or nil.
-func (l *loader) influx() *plan.Influx {
-	v := l.root.LookupPath(cue.ParsePath("influx"))
+func (r *runReader) influx() *plan.Influx {
+	v := r.doc.root.LookupPath(cue.ParsePath("influx"))
 	var i plan.Influx
 	if !v.Exists() || v.Decode(&i) != nil { // faults were reported
 		return nil
 	}
-	l.secrets = append(l.secrets, i.Secrets()...)
+	r.secrets = append(r.secrets, i.Secrets()...)
 	return &i
 }
 
 // record is the run's account of where its matrix came from, with its secrets.
-func (l *loader) record() plan.Source {
-	sum := sha256.Sum256(l.source.text)
-	s := plan.Source{File: filepath.Base(l.file), Path: l.file, SHA256: hex.EncodeToString(sum[:]), Text: string(l.source.text),
-		Short: l.narrow.Short, Set: slices.Clone(l.narrow.Set), Only: slices.Clone(l.narrow.Only)}
-	if path, err := filepath.Abs(l.file); err == nil {
+func (r *runReader) record() plan.Source {
+	sum := sha256.Sum256(r.doc.source.text)
+	s := plan.Source{File: filepath.Base(r.doc.file), Path: r.doc.file, SHA256: hex.EncodeToString(sum[:]), Text: string(r.doc.source.text),
+		Short: r.doc.narrow.Short, Set: slices.Clone(r.doc.narrow.Set), Only: slices.Clone(r.doc.narrow.Only)}
+	if path, err := filepath.Abs(r.doc.file); err == nil {
 		s.Path = path
 	}
 	return s

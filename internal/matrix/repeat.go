@@ -15,8 +15,8 @@ import (
 var untilPath = cue.ParsePath("repeat.until")
 
 // repeat is how often cells are measured: a number, or at most so many until they are known well enough.
-func (l *loader) repeat() (n int, until *plan.StopRule) {
-	given := l.root.LookupPath(cue.ParsePath("repeat"))
+func (r *runReader) repeat() (n int, until *plan.StopRule) {
+	given := r.doc.root.LookupPath(cue.ParsePath("repeat"))
 	if n, err := given.Int64(); err == nil {
 		return int(n), nil
 	}
@@ -26,7 +26,7 @@ func (l *loader) repeat() (n int, until *plan.StopRule) {
 	}
 	u, err := plan.ParseStopRule(text)
 	if err != nil {
-		l.add(place(l.root.LookupPath(untilPath)), "repeat.until", err.Error())
+		r.doc.add(place(r.doc.root.LookupPath(untilPath)), "repeat.until", err.Error())
 	}
 	most, missing := given.LookupPath(cue.ParsePath("most")).Int64()
 	if missing != nil {
@@ -34,7 +34,7 @@ func (l *loader) repeat() (n int, until *plan.StopRule) {
 	}
 	if least := sampling.Least(u); err == nil && int(most) < least {
 		at := given.LookupPath(cue.ParsePath("most"))
-		l.add(place(at), "repeat.most", fmt.Sprintf("%d can never end early: an interval at %g %% takes %d repetitions; give at least %d (%d is a good one), or a lower confidence: %q",
+		r.doc.add(place(at), "repeat.most", fmt.Sprintf("%d can never end early: an interval at %g %% takes %d repetitions; give at least %d (%d is a good one), or a lower confidence: %q",
 			most, 100*u.Confidence, least, least, 2*least, "ci < 5% at 80%"))
 	}
 	if err != nil {

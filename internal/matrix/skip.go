@@ -25,47 +25,54 @@ func (p pattern) subsumes(combo []int) bool {
 	return true
 }
 
+// skipReader reads the patterns of combinations that are skipped.
+type skipReader struct {
+	doc   *document
+	space space
+	skip  []pattern
+}
+
 // readSkip reads the field skip.
-func (l *loader) readSkip() {
-	for i, v := range elements(l.root.LookupPath(cue.ParsePath("skip"))) {
+func (r *skipReader) readSkip() {
+	for i, v := range elements(r.doc.root.LookupPath(cue.ParsePath("skip"))) {
 		if v.Validate() != nil {
 			continue // reported by the check of the evaluation
 		}
 		path := fmt.Sprintf("skip[%d]", i)
 		it, err := v.Fields()
 		if err != nil || !hasFields(v) {
-			l.add(v.Pos(), path, show(v)+" is not a pattern; give a struct of axes, as in {mode: \"confirm-each\", threads: >3}")
+			r.doc.add(v.Pos(), path, show(v)+" is not a pattern; give a struct of axes, as in {mode: \"confirm-each\", threads: >3}")
 			continue
 		}
 		pos := v.Pos()
 		p := pattern{text: show(v), place: fmt.Sprintf("%s:%d:%d", filepath.Base(pos.Filename()), pos.Line(), pos.Column()), fits: map[int][]bool{}}
 		ok := true
 		for it.Next() {
-			ok = l.readSkipField(p, it.Selector().Unquoted(), it.Value(), path) && ok
+			ok = r.readSkipField(p, it.Selector().Unquoted(), it.Value(), path) && ok
 		}
 		if ok {
-			l.skip = append(l.skip, p)
+			r.skip = append(r.skip, p)
 		}
 	}
 }
 
-func (l *loader) readSkipField(p pattern, name string, v cue.Value, path string) bool {
-	a := l.space.find(name)
+func (r *skipReader) readSkipField(p pattern, name string, v cue.Value, path string) bool {
+	a := r.space.find(name)
 	if a < 0 {
-		if !l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
-			l.add(v.Pos(), path, l.space.noAxis(name))
+		if !r.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
+			r.doc.add(v.Pos(), path, r.space.noAxis(name))
 		}
 		return false
 	}
-	values := elements(l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))))
+	values := elements(r.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))))
 	fits := make([]bool, len(values))
 	for i, x := range values {
 		fits[i] = v.Subsume(x) == nil
 	}
 	p.fits[a] = fits
 	// With the axis as the file has it, a value that is not in it is a mistake; a narrowed axis may lack it.
-	if v.IsConcrete() && !slices.Contains(fits, true) && len(l.narrow.Set) == 0 && !l.narrow.Short {
-		l.add(place(v), join(path, name), noValue(trimQuotes(show(v)), name, l.space.axes[a].texts()))
+	if v.IsConcrete() && !slices.Contains(fits, true) && len(r.doc.narrow.Set) == 0 && !r.doc.narrow.Short {
+		r.doc.add(place(v), join(path, name), noValue(trimQuotes(show(v)), name, r.space.axes[a].texts()))
 		return false
 	}
 	return true

@@ -9,86 +9,93 @@ import (
 	"lockstep/internal/plan"
 )
 
+// tableChecker checks the tables of a matrix against its axes, its groups and the values that there are.
+type tableChecker struct {
+	doc    *document
+	space  space
+	groups groupNames
+}
+
 // checkTables checks the names that the tables use.
-func (l *loader) checkTables() {
-	for i, t := range elements(l.root.LookupPath(cue.ParsePath("tables"))) {
+func (c *tableChecker) checkTables() {
+	for i, t := range elements(c.doc.root.LookupPath(cue.ParsePath("tables"))) {
 		path := fmt.Sprintf("tables[%d]", i)
 		shown := map[string]bool{}
 		for _, part := range []string{"split", "rows", "columns"} {
 			for _, x := range elements(t.LookupPath(cue.ParsePath(part))) {
-				l.checkTableAxis(x, join(path, part), shown)
+				c.checkTableAxis(x, join(path, part), shown)
 			}
 		}
 		values := t.LookupPath(cue.ParsePath("values"))
 		for _, x := range elements(values) {
-			if name, err := x.String(); err == nil && !l.isValue(name) {
-				l.add(x.Pos(), join(path, "values"), l.noTableValue(name))
+			if name, err := x.String(); err == nil && !c.isValue(name) {
+				c.doc.add(x.Pos(), join(path, "values"), c.noTableValue(name))
 			}
 		}
 		if values.Exists() && values.Validate() == nil && len(elements(values)) == 0 {
-			l.add(place(values), join(path, "values"), "it is empty; give at least one value, as in [\"send.rate\"]")
+			c.doc.add(place(values), join(path, "values"), "it is empty; give at least one value, as in [\"send.rate\"]")
 		}
-		l.checkHeadings(t, path)
-		if best := l.checkBest(t, path); !best && len(shown) > 0 {
-			l.checkHidden(t, path, shown)
+		c.checkHeadings(t, path)
+		if best := c.checkBest(t, path); !best && len(shown) > 0 {
+			c.checkHidden(t, path, shown)
 		}
 	}
 }
 
-func (l *loader) checkTableAxis(x cue.Value, path string, shown map[string]bool) {
+func (c *tableChecker) checkTableAxis(x cue.Value, path string, shown map[string]bool) {
 	name, err := x.String()
 	if err != nil {
 		return // reported by the check
 	}
 	if shown[name] {
-		l.add(x.Pos(), path, fmt.Sprintf("axis %q is in the table already", name))
+		c.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is in the table already", name))
 	}
 	shown[name] = true
-	if !l.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() && (name != groupAxis || !l.groups.any()) {
-		l.add(x.Pos(), path, l.space.noAxis(name))
+	if !c.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() && (name != groupAxis || !c.groups.any()) {
+		c.doc.add(x.Pos(), path, c.space.noAxis(name))
 	}
 }
 
 // checkHidden finds axes whose values a table would mix without saying so.
-func (l *loader) checkHidden(t cue.Value, path string, shown map[string]bool) {
+func (c *tableChecker) checkHidden(t cue.Value, path string, shown map[string]bool) {
 	for name := range shown {
-		if l.space.find(name) < 0 && name != groupAxis {
+		if c.space.find(name) < 0 && name != groupAxis {
 			return // reported already, perhaps as a misspelling of what is hidden
 		}
 	}
-	for _, group := range l.space.groups {
+	for _, group := range c.space.groups {
 		names, kept, seen := []string{}, 0, false
 		for _, a := range group {
-			names = append(names, l.space.axes[a].name)
-			seen = seen || shown[l.space.axes[a].name]
+			names = append(names, c.space.axes[a].name)
+			seen = seen || shown[c.space.axes[a].name]
 		}
-		for _, v := range l.space.axes[group[0]].values {
+		for _, v := range c.space.axes[group[0]].values {
 			if v.keep {
 				kept++
 			}
 		}
 		if !seen && kept > 1 {
-			l.add(t.Pos(), path, fmt.Sprintf("axis %s has %d values, but the table does not show it and would mix them; name it in split, rows or columns",
+			c.doc.add(t.Pos(), path, fmt.Sprintf("axis %s has %d values, but the table does not show it and would mix them; name it in split, rows or columns",
 				strings.Join(names, " or "), kept))
 		}
 	}
 }
 
 // checkHeadings finds headings of what no table can show: a misspelt name would have no effect.
-func (l *loader) checkHeadings(t cue.Value, path string) {
+func (c *tableChecker) checkHeadings(t cue.Value, path string) {
 	it, err := t.LookupPath(cue.ParsePath("headings")).Fields()
 	if err != nil {
 		return // not given, or reported by the check
 	}
 	for it.Next() {
-		if name := it.Selector().Unquoted(); l.space.find(name) < 0 && !l.isValue(name) && (name != groupAxis || !l.groups.any()) {
-			l.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value", name))
+		if name := it.Selector().Unquoted(); c.space.find(name) < 0 && !c.isValue(name) && (name != groupAxis || !c.groups.any()) {
+			c.doc.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value", name))
 		}
 	}
 }
 
 // checkBest checks a table of best cells, and tells whether it is one.
-func (l *loader) checkBest(t cue.Value, path string) bool {
+func (c *tableChecker) checkBest(t cue.Value, path string) bool {
 	var asked []string
 	for _, which := range []string{"highest", "lowest"} {
 		x := t.LookupPath(cue.ParsePath(which))
@@ -98,12 +105,12 @@ func (l *loader) checkBest(t cue.Value, path string) bool {
 		}
 		asked = append(asked, which)
 		switch {
-		case !l.isValue(name):
-			l.add(x.Pos(), join(path, which), l.noTableValue(name))
+		case !c.isValue(name):
+			c.doc.add(x.Pos(), join(path, which), c.noTableValue(name))
 		case len(asked) > 1:
-			l.add(x.Pos(), join(path, which), "the table has highest already; make a second table for the lowest")
+			c.doc.add(x.Pos(), join(path, which), "the table has highest already; make a second table for the lowest")
 		case len(elements(t.LookupPath(cue.ParsePath("columns")))) > 0:
-			l.add(x.Pos(), join(path, which), "a table of best cells has no columns; name the axes in rows or split, or leave them out")
+			c.doc.add(x.Pos(), join(path, which), "a table of best cells has no columns; name the axes in rows or split, or leave them out")
 		}
 	}
 	return len(asked) > 0
@@ -155,13 +162,13 @@ func family(name string) string {
 }
 
 // tables are those of the matrix, or one of everything.
-func (l *loader) tables() []plan.Table {
+func (c *tableChecker) tables() []plan.Table {
 	var out []plan.Table
-	if err := l.root.LookupPath(cue.ParsePath("tables")).Decode(&out); err == nil && len(out) > 0 {
+	if err := c.doc.root.LookupPath(cue.ParsePath("tables")).Decode(&out); err == nil && len(out) > 0 {
 		return out
 	}
-	rows := l.space.names()
-	if l.groups.any() {
+	rows := c.space.names()
+	if c.groups.any() {
 		rows = append(rows, groupAxis)
 	}
 	return []plan.Table{{Rows: rows, Values: []string{"send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", "processing.p99"}}}
