@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/plan"
@@ -42,116 +43,62 @@ func recorder(t testing.TB, c *Store, run string) *Recorder {
 	return r
 }
 
-func TestALeaseThatIsGivenBackIsTakenAtOnce(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{})
-	first, second := storeOf(t, s), storeOf(t, s)
-	one := campaign(t, first, "one")
-	next := make(chan *Leader, 1)
-	go func() {
-		l, err := second.Campaign(context.Background(), lease.Holder{Name: "two", Instance: "two"}, nil)
-		if err != nil {
-			t.Error(err)
-		}
-		next <- l
-	}()
-	select {
-	case <-next:
-		t.Fatal("two controllers lead")
-	case <-time.After(3 * time.Second):
-	}
-	one.Resign(t.Context())
-	select {
-	case l := <-next:
-		if l.Epoch() <= one.Epoch() {
-			t.Errorf("epoch %d follows %d", l.Epoch(), one.Epoch())
-		}
-		l.Resign(t.Context())
-	case <-time.After(lease.TakenAfter - time.Second):
-		t.Error("the second controller waited for a lease that was given back")
-	}
-	if one.Context().Err() == nil {
-		t.Error("the lease's context goes on after it was given back")
-	}
-}
-
-// gate is a link that can hold back what is sent over it, as a stopped process or a cut does, and hand it over later.
+// gate is a link within the process that can hold back what is sent over it, as a stopped process or a cut does, and hand
+// it over later.
 type gate struct {
+	server *Server
 	mu     sync.Mutex
 	closed chan struct{} // nil: open
-	net.Listener
 }
 
-// through dials a server through a gate.
+// through connects to a server through a gate.
 func through(t *testing.T, s *Server) (*Store, *gate) {
 	t.Helper()
-	at, err := url.Parse(s.URL())
+	g := &gate{server: s}
+	c, err := connect(t.Context(), "", Auth{}, false, false, nats.InProcessServer(g))
 	if err != nil {
 		t.Fatal(err)
 	}
-	way := newGate(t, at.Host)
-	c, err := Dial(t.Context(), "nats://"+way.Addr().String(), Auth{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
-	return NewStore(c, StoreConfig{}), way
+	t.Cleanup(func() { g.open(); c.Close() })
+	return NewStore(c, StoreConfig{}), g
 }
 
-func newGate(t *testing.T, to string) *gate {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func (g *gate) InProcessConn() (net.Conn, error) {
+	server, err := g.server.InProcessConn()
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	g := &gate{Listener: l}
-	var wg sync.WaitGroup
-	var conns []net.Conn
-	wg.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			out, err := net.Dial("tcp", to)
-			if err != nil {
-				in.Close()
-				continue
-			}
-			g.mu.Lock()
-			conns = append(conns, in, out)
-			g.mu.Unlock()
-			wg.Go(func() { g.pass(out, in) })
-			wg.Go(func() { g.pass(in, out) })
-		}
-	})
-	t.Cleanup(func() {
-		l.Close()
-		g.open()
-		g.mu.Lock()
-		for _, c := range conns {
-			c.Close()
-		}
-		g.mu.Unlock()
-		wg.Wait()
-	})
-	return g
+	client, here := net.Pipe()
+	go g.pass(server, here)
+	go g.pass(here, server)
+	return client, nil
 }
 
+// pass never keeps the sender waiting, which would hold locks of the client.
 func (g *gate) pass(to, from net.Conn) {
-	defer to.Close()
-	buffer := make([]byte, 4096)
-	for {
-		n, err := from.Read(buffer)
-		g.mu.Lock()
-		held := g.closed
-		g.mu.Unlock()
-		if held != nil {
-			<-held
+	held := make(chan []byte, 10_000)
+	go func() {
+		defer to.Close()
+		for b := range held {
+			g.mu.Lock()
+			closed := g.closed
+			g.mu.Unlock()
+			if closed != nil {
+				<-closed
+			}
+			if _, err := to.Write(b); err != nil {
+				from.Close()
+			}
 		}
-		if _, failed := to.Write(buffer[:n]); err != nil || failed != nil {
+	}()
+	defer close(held)
+	for {
+		b := make([]byte, 4096)
+		n, err := from.Read(b)
+		if err != nil {
 			return
 		}
+		held <- b[:n]
 	}
 }
 
@@ -171,153 +118,132 @@ func (g *gate) open() {
 }
 
 func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
-	first, way := through(t, s)
-	second, agent := storeOf(t, s), storeOf(t, s)
-	old := campaign(t, first, "one")
-	was, err := old.Acquire(t.Context(), "r")
-	if err != nil {
-		t.Fatal(err)
-	}
-	event := func(r *Recorder, detail string) error {
-		return r.Event(t.Context(), RunEvent{Kind: AgentLost, Detail: detail})
-	}
-	if err := event(was, "in time"); err != nil {
-		t.Fatal(err)
-	}
-
-	way.hold() // from here on nothing that the first says arrives, for the moment
-	late := make(chan error, 2)
-	go func() { late <- event(was, "late") }()
-	go func() { late <- old.PutRun(context.Background(), RunState{Run: "r", State: "late"}) }()
-	leader := campaign(t, second, "two")
-	if old.Lapsed() == 0 {
-		t.Error("the first leader takes its lease for renewed")
-	}
-	is, err := leader.Acquire(t.Context(), "r")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if is.PreviousEpoch() != old.Epoch() {
-		t.Errorf("the run was that of epoch %d, and is said to be of %d", old.Epoch(), is.PreviousEpoch())
-	}
-	if err := errors.Join(leader.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}), event(is, "after")); err != nil {
-		t.Fatal(err)
-	}
-	way.open()
-	for range cap(late) {
-		if err := <-late; err == nil {
-			t.Error("a former leader was told that its word was taken")
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{Shared: true})
+		first, way := through(t, s)
+		second, agent := storeOf(t, s), storeOf(t, s)
+		old := campaign(t, first, "one")
+		was, err := old.Acquire(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if err := first.conn.nc.FlushTimeout(10 * time.Second); err != nil { // all that was held back has arrived
-		t.Fatal(err)
-	}
-	select {
-	case <-old.Context().Done():
-	case <-time.After(20 * time.Second):
-	}
-	if cause := context.Cause(old.Context()); !errors.Is(cause, lease.ErrLost) {
-		t.Fatalf("two controllers lead: the first one's lease ended with %v", cause)
-	}
-	if _, err := old.Acquire(context.Background(), "r"); err == nil {
-		t.Error("a former leader took a run up again")
-	}
-	// What was not under the lease's context either is refused by the server.
-	was.leader = leaderOf(context.Background(), first, old.who.Epoch)
-	if err := event(was, "much later"); !errors.Is(err, lease.ErrFenced) {
-		t.Errorf("a former leader's event: %v, want lease.ErrFenced", err)
-	}
-	if err := was.leader.PutRun(t.Context(), RunState{Run: "r", State: "late"}); !errors.Is(err, lease.ErrFenced) {
-		t.Errorf("a former leader's run state: %v, want lease.ErrFenced", err)
-	}
-	if err := event(is, "end"); err != nil {
-		t.Fatal(err)
-	}
-	var said []string
-	_, err = readRecord(t.Context(), recordReader{agent}, recordQuery{Run: "r", Summary: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
-		said = append(said, e.Event.Detail)
-		return e.Err
-	})
-	if got := strings.Join(said, ", "); err != nil || got != "in time, after, end" {
-		t.Errorf("the record holds %q, %v", got, err)
-	}
-	if runs, err := agent.Runs(t.Context()); err != nil || len(runs) != 1 || runs[0].State != StateRunning {
-		t.Errorf("the run's state is %+v, %v", runs, err)
-	}
-}
+		event := func(r *Recorder, detail string) error {
+			return r.Event(t.Context(), RunEvent{Kind: AgentLost, Detail: detail})
+		}
+		if err := event(was, "in time"); err != nil {
+			t.Fatal(err)
+		}
 
-// TestALapsedLeaseIsRegained: nobody else led meanwhile, so that the leader continues under the same leadership.
-func TestALapsedLeaseIsRegained(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
-	c, way := through(t, s)
-	l := campaign(t, c, "one")
-	way.hold()
-	for l.Lapsed() == 0 && l.Context().Err() == nil {
-		time.Sleep(10 * time.Millisecond)
-	}
-	way.open()
-	if err := l.PutRun(t.Context(), RunState{Run: "r", State: "on"}); err != nil {
-		t.Errorf("it leads on, and may not write: %v", err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	if err := l.lease.Confirm(ctx); err != nil {
-		t.Errorf("it cannot renew a lease that nobody took: %v", err)
-	}
-	if before := l.Lapsed(); before == 0 {
-		t.Error("the lapse was forgotten")
-	}
+		way.hold() // from here on nothing that the first says arrives, for the moment
+		late := make(chan error, 2)
+		go func() { late <- event(was, "late") }()
+		go func() { late <- old.PutRun(context.Background(), RunState{Run: "r", State: "late"}) }()
+		leader := campaign(t, second, "two")
+		if old.Lapsed() == 0 {
+			t.Error("the first leader takes its lease for renewed")
+		}
+		is, err := leader.Acquire(t.Context(), "r")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if is.PreviousEpoch() != old.Epoch() {
+			t.Errorf("the run was that of epoch %d, and is said to be of %d", old.Epoch(), is.PreviousEpoch())
+		}
+		if err := errors.Join(leader.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}), event(is, "after")); err != nil {
+			t.Fatal(err)
+		}
+		way.open()
+		for range cap(late) {
+			if err := <-late; err == nil {
+				t.Error("a former leader was told that its word was taken")
+			}
+		}
+		if err := first.conn.flush(t.Context(), 10*time.Second); err != nil { // all that was held back has arrived
+			t.Fatal(err)
+		}
+		select {
+		case <-old.Context().Done():
+		case <-time.After(20 * time.Second):
+		}
+		if cause := context.Cause(old.Context()); !errors.Is(cause, lease.ErrLost) {
+			t.Fatalf("two controllers lead: the first one's lease ended with %v", cause)
+		}
+		if _, err := old.Acquire(context.Background(), "r"); err == nil {
+			t.Error("a former leader took a run up again")
+		}
+		// What was not under the lease's context either is refused by the server.
+		was.leader = leaderOf(context.Background(), first, old.who.Epoch)
+		if err := event(was, "much later"); !errors.Is(err, lease.ErrFenced) {
+			t.Errorf("a former leader's event: %v, want lease.ErrFenced", err)
+		}
+		if err := was.leader.PutRun(t.Context(), RunState{Run: "r", State: "late"}); !errors.Is(err, lease.ErrFenced) {
+			t.Errorf("a former leader's run state: %v, want lease.ErrFenced", err)
+		}
+		if err := event(is, "end"); err != nil {
+			t.Fatal(err)
+		}
+		var said []string
+		_, err = readRecord(t.Context(), recordReader{agent}, recordQuery{Run: "r", Summary: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
+			said = append(said, e.Event.Detail)
+			return e.Err
+		})
+		if got := strings.Join(said, ", "); err != nil || got != "in time, after, end" {
+			t.Errorf("the record holds %q, %v", got, err)
+		}
+		if runs, err := agent.Runs(t.Context()); err != nil || len(runs) != 1 || runs[0].State != StateRunning {
+			t.Errorf("the run's state is %+v, %v", runs, err)
+		}
+	})
 }
 
 // TestALapseIsSeenDuringAWrite: the state of a run that cannot be stored for the moment does not hold up who looks at the
 // lease, nor its renewal.
 func TestALapseIsSeenDuringAWrite(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
-	c, way := through(t, s)
-	l := campaign(t, c, "one")
-	way.hold()
-	stored := make(chan error, 1)
-	go func() {
-		defer close(stored)
-		stored <- l.PutRun(t.Context(), RunState{Run: "r", State: "on"})
-	}()
-	for l.Lapsed() == 0 {
-		time.Sleep(10 * time.Millisecond)
-	}
-	select {
-	case err := <-stored:
-		t.Errorf("the lapse was seen after the write, which ended with %v", err)
-	default:
-	}
-	way.open()
-	<-stored
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{Shared: true})
+		c, way := through(t, s)
+		l := campaign(t, c, "one")
+		way.hold()
+		stored := make(chan error, 1)
+		go func() {
+			defer close(stored)
+			stored <- l.PutRun(t.Context(), RunState{Run: "r", State: "on"})
+		}()
+		for l.Lapsed() == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		select {
+		case err := <-stored:
+			t.Errorf("the lapse was seen after the write, which ended with %v", err)
+		default:
+		}
+		way.open()
+		<-stored
+	})
 }
 
 func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{})
-	c, other := storeOf(t, s), storeOf(t, s)
-	l := campaign(t, c, "one")
-	for range 10 { // no revision of the next bucket is this one for a while
-		if err := l.lease.Confirm(t.Context()); err != nil {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{})
+		c, other := storeOf(t, s), storeOf(t, s)
+		l := campaign(t, c, "one")
+		for range 10 { // no revision of the next bucket is this one for a while
+			if err := l.lease.Confirm(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.js.DeleteKeyValue(t.Context(), bucketState); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := c.js.DeleteKeyValue(t.Context(), bucketState); err != nil {
-		t.Fatal(err)
-	}
-	if next := campaign(t, other, "two"); next.Epoch() <= l.Epoch() {
-		t.Errorf("epoch %d follows %d: agents would refuse the new leader", next.Epoch(), l.Epoch())
-	}
-	select {
-	case <-l.Context().Done():
-	case <-time.After(20 * time.Second):
-		t.Fatal("it goes on leading without a lease")
-	}
+		if next := campaign(t, other, "two"); next.Epoch() <= l.Epoch() {
+			t.Errorf("epoch %d follows %d: agents would refuse the new leader", next.Epoch(), l.Epoch())
+		}
+		select {
+		case <-l.Context().Done():
+		case <-time.After(20 * time.Second):
+			t.Fatal("it goes on leading without a lease")
+		}
+	})
 }
 
 // freePorts are different ones that nobody listens on.
@@ -423,49 +349,51 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 }
 
 func TestTooFewServersForTheReplicasIsSaid(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{})
-	c := NewStore(link(t, s), StoreConfig{Replicas: 3})
-	if err := c.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "3 servers") {
-		t.Errorf("three replicas on one server: %v", err)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{})
+		c := NewStore(link(t, s), StoreConfig{Replicas: 3})
+		if err := c.Prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "3 servers") {
+			t.Errorf("three replicas on one server: %v", err)
+		}
+	})
 }
 
 // TestAgentsRefuseAFormerLeadersCommands: and they refuse an epoch that no leader can have, which would have every later
 // leader refused.
 func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{})
-	first, second, agent := storeOf(t, s), storeOf(t, s), NewAgent(link(t, s))
-	old := campaign(t, first, "one")
-	old.Resign(t.Context())
-	next := campaign(t, second, "two")
-	var got []string
-	stop, err := agent.Commands("a", "i", func(c Command) error { got = append(got, c.Ref.Task); return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	send := func(c *Store, epoch uint64, task string) error {
-		ref := Ref{Run: "r", Task: task, Try: "x"}
-		a := plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task, Attempt: "x"}}
-		return leaderOf(t.Context(), c, epoch).Command(ctx, "a", Command{Instance: "i", Ref: ref, Assignment: &a})
-	}
-	ahead := uint64(time.Now().Add(25 * time.Hour).UnixMilli())
-	if err := send(second, ahead, "ahead"); err == nil || !strings.Contains(err.Error(), "ahead of this host's clock") {
-		t.Errorf("an epoch 25 h ahead: %v: want to read that no leader has it", err)
-	}
-	if err := send(second, next.Epoch(), "new"); err != nil {
-		t.Errorf("the leader's command: %v", err)
-	}
-	if err := send(first, old.Epoch(), "old"); !errors.Is(err, lease.ErrFenced) {
-		t.Errorf("a former leader's command: %v, want lease.ErrFenced", err)
-	}
-	if fmt.Sprint(got) != "[new]" || agent.epoch.Load() != next.Epoch() {
-		t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.epoch.Load(), next.Epoch())
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{})
+		first, second, agent := storeOf(t, s), storeOf(t, s), NewAgent(link(t, s))
+		old := campaign(t, first, "one")
+		old.Resign(t.Context())
+		next := campaign(t, second, "two")
+		var got []string
+		stop, err := agent.Commands("a", "i", func(c Command) error { got = append(got, c.Ref.Task); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		send := func(c *Store, epoch uint64, task string) error {
+			ref := Ref{Run: "r", Task: task, Try: "x"}
+			a := plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task, Attempt: "x"}}
+			return leaderOf(t.Context(), c, epoch).Command(ctx, "a", Command{Instance: "i", Ref: ref, Assignment: &a})
+		}
+		ahead := uint64(time.Now().Add(25 * time.Hour).UnixMilli())
+		if err := send(second, ahead, "ahead"); err == nil || !strings.Contains(err.Error(), "ahead of this host's clock") {
+			t.Errorf("an epoch 25 h ahead: %v: want to read that no leader has it", err)
+		}
+		if err := send(second, next.Epoch(), "new"); err != nil {
+			t.Errorf("the leader's command: %v", err)
+		}
+		if err := send(first, old.Epoch(), "old"); !errors.Is(err, lease.ErrFenced) {
+			t.Errorf("a former leader's command: %v, want lease.ErrFenced", err)
+		}
+		if fmt.Sprint(got) != "[new]" || agent.epoch.Load() != next.Epoch() {
+			t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.epoch.Load(), next.Epoch())
+		}
+	})
 }
 
 // A controller that stands by with another limit of the record than the leader's says so: it would begin to count at a takeover.

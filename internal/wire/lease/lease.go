@@ -28,6 +28,8 @@ const (
 	TakenAfter  = 6 * time.Second
 
 	lookEvery = RenewEvery / 4 // by candidates
+
+	maxEpochWait = 10 * time.Millisecond // unless hosts have different calendars, 1 ms is enough
 )
 
 // Timeouts of one attempt to take the lease, and to give it back.
@@ -183,6 +185,10 @@ func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revisi
 	}
 	if err != nil {
 		return nil, fmt.Errorf("take the lease: %w", err)
+	}
+	select { // until the calendar is past the epoch: if the bucket is lost now, the next epoch is greater all the same
+	case <-time.After(min(time.Until(time.UnixMilli(int64(who.Epoch)+1)), maxEpochWait)):
+	case <-ctx.Done():
 	}
 	l := &Lease{cfg: c.cfg, who: who, revision: revision, done: make(chan struct{}), asked: make(chan chan error), renewed: at}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
