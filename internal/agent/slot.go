@@ -14,6 +14,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/keys"
 )
 
 // drainAfter is for how long a slot that drains is idle before it leaves, three heartbeats: what the controller
@@ -55,7 +56,7 @@ type assigned struct {
 // newSlot makes a slot of an agent; the first has the agent's name, the others a number behind it. cfg is complete.
 func newSlot(conn *wire.Agent, cfg Config, number int) *slot {
 	process := cfg.Name
-	cfg.Name = wire.SlotName(cfg.Name, number)
+	cfg.Name = keys.SlotName(cfg.Name, number)
 	s := &slot{conn: conn, cfg: cfg, place: placeOf(procfs(cfg.Proc), cfg.host), self: wire.Heartbeat{
 		Agent: cfg.Name, Instance: wire.NewName(), Host: cfg.host, Clock: clock.ID(), Version: cfg.Version,
 		Labels: cfg.Labels, Protocol: plan.Protocol,

@@ -16,6 +16,7 @@ import (
 	"lockstep/internal/metrics"
 	"lockstep/internal/web"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/keys"
 	"lockstep/pkg/drivers"
 )
 
@@ -95,7 +96,7 @@ func (o *agentOptions) check() error {
 	}
 	if o.cfg.Name == "" {
 		fault(errors.New("an agent needs a --name: this host has none"))
-	} else if err := wire.CheckName(o.cfg.Name); err != nil {
+	} else if err := keys.CheckName(o.cfg.Name); err != nil {
 		fault(fmt.Errorf("--name: %w", err))
 	}
 	err := o.server.check()
@@ -109,8 +110,8 @@ func (o *agentOptions) check() error {
 	if len(o.observe) > 0 && o.cfg.Slots > 1 {
 		fault(fmt.Errorf("--slots %d with --observe: an observer takes no load, and observes all tasks at once; leave --slots out", o.cfg.Slots))
 	}
-	if o.cfg.Slots < 1 || o.cfg.Slots > wire.MaxSlots {
-		fault(fmt.Errorf("--slots %d: give a number from 1 to %d", o.cfg.Slots, wire.MaxSlots))
+	if o.cfg.Slots < 1 || o.cfg.Slots > keys.MaxSlots {
+		fault(fmt.Errorf("--slots %d: give a number from 1 to %d", o.cfg.Slots, keys.MaxSlots))
 	}
 	if o.within < 0 {
 		fault(fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/wire"
+	"lockstep/internal/wire/keys"
 )
 
 func fleetCommand() *cobra.Command {
@@ -27,7 +27,7 @@ what each may do. Copy to each host only what it needs; ca.key and the rest stay
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(fleetInit(), fleetAgent(), fleetShow(), fleetRenew(),
-		fleetChange("rotate", "Give users new keys", "the old ones are refused", (*wire.Credentials).Rotate),
+		fleetChange("rotate", "Give users new keys", "the old ones are refused", (*keys.Credentials).Rotate),
 		fleetRemove(), fleetPassword())
 	return c
 }
@@ -58,7 +58,7 @@ func fleetInit() *cobra.Command {
 			if !filepath.IsAbs(at) {
 				return exit{ExitBadMatrix, fmt.Errorf("--at %q: want an absolute path", at)}
 			}
-			creds, err := wire.MakeCredentials(args[0], at, hosts, cluster)
+			creds, err := keys.Make(args[0], at, hosts, cluster)
 			if err != nil {
 				return err
 			}
@@ -79,7 +79,7 @@ func fleetInit() *cobra.Command {
 func agentNames(names []string) error {
 	var faults []error
 	for _, name := range names {
-		if err := wire.CheckName(name); err != nil {
+		if err := keys.CheckName(name); err != nil {
 			faults = append(faults, fmt.Errorf("add agent: %w", err))
 		}
 	}
@@ -101,7 +101,7 @@ func fleetAgent() *cobra.Command {
 			if err := agentNames(args[1:]); err != nil {
 				return err
 			}
-			creds, err := wire.OpenCredentials(args[0])
+			creds, err := keys.Open(args[0])
 			if err != nil {
 				return err
 			}
@@ -123,14 +123,14 @@ func fleetAgent() *cobra.Command {
 	return command
 }
 
-func fleetChange(verb, short, then string, change func(*wire.Credentials, ...string) error) *cobra.Command {
+func fleetChange(verb, short, then string, change func(*keys.Credentials, ...string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     verb + " DIR NAME...",
 		Short:   short + "; once the control plane has read its configuration again, " + then,
 		Example: "  ctl fleet " + verb + " creds load-3",
 		Args:    arguments(cobra.MinimumNArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
-			creds, err := wire.OpenCredentials(args[0])
+			creds, err := keys.Open(args[0])
 			if err != nil {
 				return err
 			}
@@ -145,7 +145,7 @@ func fleetChange(verb, short, then string, change func(*wire.Credentials, ...str
 
 func fleetRemove() *cobra.Command {
 	var force bool
-	c := fleetChange("remove", "Take users out", "they are refused", func(creds *wire.Credentials, names ...string) error {
+	c := fleetChange("remove", "Take users out", "they are refused", func(creds *keys.Credentials, names ...string) error {
 		left := slices.DeleteFunc(creds.Controllers(), func(name string) bool { return slices.Contains(names, name) })
 		if len(left) == 0 && !force && len(creds.Controllers()) > 0 {
 			return exit{ExitBadMatrix, errors.New("no controller would be left, and no command makes another one's key: \"ctl fleet rotate\" gives it a new one; --force removes it all the same")}
@@ -163,7 +163,7 @@ func fleetRenew() *cobra.Command {
 		Example: "  ctl fleet renew creds",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			creds, err := wire.OpenCredentials(args[0])
+			creds, err := keys.Open(args[0])
 			if err != nil {
 				return err
 			}
@@ -182,7 +182,7 @@ func fleetShow() *cobra.Command {
 		Example: "  ctl fleet show creds",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			creds, err := wire.OpenCredentials(args[0])
+			creds, err := keys.Open(args[0])
 			if err != nil {
 				return err
 			}
@@ -191,7 +191,7 @@ func fleetShow() *cobra.Command {
 	}
 }
 
-func showCredentials(c *cobra.Command, dir string, creds *wire.Credentials) error {
+func showCredentials(c *cobra.Command, dir string, creds *keys.Credentials) error {
 	until, err := creds.Expires()
 	if err != nil {
 		return err

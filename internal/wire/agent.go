@@ -11,7 +11,9 @@ import (
 
 	"lockstep/internal/clock"
 	"lockstep/internal/record"
+	"lockstep/internal/wire/keys"
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 )
 
 // LeaderGone is for how long an agent continues with an attempt although no controller answers it.
@@ -112,13 +114,13 @@ func (a *Agent) heartbeat(ctx context.Context, h Heartbeat) (answer HeartbeatAns
 	}
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
-	return request[Heartbeat, HeartbeatAnswer](ctx, a.conn, a.obey, subjectHeartbeat(h.Agent), h)
+	return request[Heartbeat, HeartbeatAnswer](ctx, a.conn, a.obey, subject.Heartbeat(h.Agent), h)
 }
 
 // permissionHint says why the control plane has refused a heartbeat.
 func (a *Agent) permissionHint(h Heartbeat) error {
 	holder := a.conn.holder
-	if h.Agent != h.Process && (holder == "" || holder == User{Role: RoleAgent, Name: h.Process}.words()) {
+	if h.Agent != h.Process && (holder == "" || holder == keys.User{Role: keys.RoleAgent, Name: h.Process}.String()) {
 		return fmt.Errorf("the credentials of agent %s do not hold for %s: they are for fewer than %d slots; give it less with --slots, or remove its credentials and make others: ctl fleet agent --slots %d DIR %s: %w",
 			h.Process, h.Agent, h.Slots, h.Slots, h.Process, nats.ErrPermissionViolation)
 	}
@@ -136,7 +138,7 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	x.Sent = clock.Now()
-	answer, err := request[empty, clockAnswer](ctx, a.conn, a.obey, subjectClock(agent), empty{})
+	answer, err := request[empty, clockAnswer](ctx, a.conn, a.obey, subject.Clock(agent), empty{})
 	x.Received = clock.Now()
 	slew, bound := clock.Slew()
 	if err == nil && answer.Clock == "" {
@@ -155,7 +157,7 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 // controller sends a command again until then: one may come more than once. Commands of a former leader do not reach
 // handle. Those for another process of the same name are left to that one.
 func (a *Agent) Commands(agent, instance string, handle func(Command) error) (stop func(), err error) {
-	s := service{subject: subjectCommand(agent), size: MaxMessage, parallel: 1}
+	s := service{subject: subject.Command(agent), size: MaxMessage, parallel: 1}
 	return serve(a.conn, s, func(_ context.Context, _ string, c Command) (empty, error) {
 		if c.Instance != instance {
 			return empty{}, errUnanswered
@@ -177,7 +179,7 @@ func (a *Agent) Commands(agent, instance string, handle func(Command) error) (st
 
 // Arrive reports an agent's arrival at a step, or its failure, until the controller has it or ctx ends.
 func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
-	if err := repeat(ctx, a.conn, a.obey, subjectArrive(v.Agent), reportTimeout, v); err != nil {
+	if err := repeat(ctx, a.conn, a.obey, subject.Arrive(v.Agent), reportTimeout, v); err != nil {
 		return fmt.Errorf("arrive at %s: %w", v.Step, err)
 	}
 	return nil
@@ -187,7 +189,7 @@ func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
 // once; an agent sends its snapshots one after the other. An error that wraps ErrTooLarge means that it must be sent in
 // parts.
 func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
-	if err := repeat(ctx, a.conn, a.obey, subjectReport(s.Agent), reportTimeout, snapshotReport{ref, s}); err != nil {
+	if err := repeat(ctx, a.conn, a.obey, subject.Report(s.Agent), reportTimeout, snapshotReport{ref, s}); err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
 	return nil

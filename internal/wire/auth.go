@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+
+	"lockstep/internal/wire/keys"
 )
 
 // Auth is how to show who one is to a control plane, and how to know the control plane. At most one way of showing is used: the creds file,
@@ -80,22 +82,7 @@ func credentials(path string) ([]nats.Option, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read credentials %s: %w", path, err)
 	}
-	return []nats.Option{nats.Nkey(key, pair.Sign), nats.CustomInboxPrefix(inboxOf(key))}, nil
-}
-
-// heldBy begins the line of a seed's file that says whose it is.
-const heldBy = "# Seed of "
-
-// holder is whose credentials are shown, "agent a1"; empty: they do not say.
-func (a Auth) holder() string {
-	text, err := os.ReadFile(a.Creds)
-	if err != nil {
-		return ""
-	}
-	defer clear(text)
-	_, after, _ := bytes.Cut(text, []byte(heldBy))
-	name, _, _ := bytes.Cut(after, []byte("\n"))
-	return string(name)
+	return []nats.Option{nats.Nkey(key, pair.Sign), nats.CustomInboxPrefix(keys.InboxPrefix(key))}, nil
 }
 
 // ErrNotAllowed is that the credentials may not do what was asked of the server. It wraps nats.ErrPermissionViolation.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire/subject"
 )
 
 // TestBaselinesThatCannotBeUsed: one with a damaged value is listed by its name, one that does not fit into a message is
@@ -19,9 +20,9 @@ func TestBaselinesThatCannotBeUsed(t *testing.T) {
 	if err := l.PutBaseline(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
-	kv, err := c.bucket(t.Context(), bucketBaselines)
+	kv, err := c.bucket(t.Context(), subject.BaselinesBucket)
 	if err == nil {
-		_, err = kv.Put(t.Context(), token("a b"), []byte("damaged"))
+		_, err = kv.Put(t.Context(), subject.EncodeToken("a b"), []byte("damaged"))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,8 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
+	"lockstep/internal/wire/keys"
+	"lockstep/internal/wire/subject"
 	"lockstep/test/wiretest"
 )
 
@@ -58,7 +60,7 @@ func serveClients(t testing.TB, l *Leader) {
 // submission is the number of the submission of a run that is queued.
 func submission(t testing.TB, s *Store, run string) uint64 {
 	t.Helper()
-	last, err := s.lastMessage(t.Context(), streamQueue, subjectSubmit(run))
+	last, err := s.lastMessage(t.Context(), subject.QueueStream, subject.Submit(run))
 	if err != nil || last.Seq == 0 {
 		t.Fatalf("run %s has submission %d, %v", run, last.Seq, err)
 	}
@@ -72,7 +74,7 @@ func queueRun(t testing.TB, s *Store, run plan.Run) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := s.conn.codec.message(subjectSubmit(run.ID), packed)
+	m, err := s.conn.codec.message(subject.Submit(run.ID), packed)
 	if err == nil {
 		_, err = s.put(t.Context(), m, onceID())
 	}
@@ -86,11 +88,11 @@ func queueRun(t testing.TB, s *Store, run plan.Run) {
 func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		dir := t.TempDir()
-		creds, err := MakeCredentials(dir, dir, []string{"bench-1.example.org"}, false)
+		creds, err := keys.Make(dir, dir, []string{"bench-1.example.org"}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		auth := func(name string) Auth { return Auth{Creds: filepath.Join(dir, creds.Users[creds.find(name)].File())} }
+		auth := func(name string) Auth { return Auth{Creds: filepath.Join(dir, userOf(creds, name).File())} }
 		s := plane(t, ServerConfig{Config: filepath.Join(dir, "nats.conf"), Auth: auth("controller")})
 		leading := recorder(t, storeOf(t, s), "r")
 		serveClients(t, leading.leader)

@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire/subject"
 )
 
 // Headers of messages. Each has the number of its format; a refusal has the text of an error instead of a body.
@@ -61,7 +62,7 @@ func (c codec) encode(subject string, v any) (*nats.Msg, error) {
 
 func (c codec) message(to string, body []byte) (*nats.Msg, error) {
 	limit := c.limit()
-	recorded := strings.HasPrefix(to, rootEvents) || strings.HasPrefix(to, rootSnapshots)
+	recorded := strings.HasPrefix(to, subject.Events) || strings.HasPrefix(to, subject.Snapshots)
 	if recorded {
 		limit = c.entryLimit()
 		if !structured(body) {
@@ -72,7 +73,7 @@ func (c codec) message(to string, body []byte) (*nats.Msg, error) {
 		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", to, len(body), limit, ErrTooLarge)
 	}
 	m := nats.NewMsg(to)
-	if recorded || strings.HasPrefix(to, root+"queue.") {
+	if recorded || strings.HasPrefix(to, subject.Queue+"") {
 		m.Header.Set(headerFormat, strconv.Itoa(plan.RecordFormat))
 	} else {
 		m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))

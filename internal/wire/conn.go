@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"lockstep/internal/plan"
+	"lockstep/internal/wire/keys"
+	"lockstep/internal/wire/subject"
 )
 
 // Conn is one peer's connection to the control plane: it sends requests, answers them, and is opened again when it was
@@ -73,7 +75,7 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		return nil, err
 	}
 	return &Conn{nc: nc, codec: codec{protocol: plan.Protocol, maxPayload: nc.MaxPayload}, local: local, files: files, refused: refused,
-		holder: auth.holder(), log: slog.Default(), relinked: relinked, again: again}, nil
+		holder: keys.Holder(auth.Creds), log: slog.Default(), relinked: relinked, again: again}, nil
 }
 
 // LogTo logs from now on when the link is lost, why it cannot be opened again, when it is there again, and what panics
@@ -188,7 +190,7 @@ func (c *Conn) subscribe(to string, handle func(m *nats.Msg) (answer *nats.Msg, 
 // any reply subject, also one of the JetStream API, and the server would accept the reply with the controller's
 // permissions. Replies may get lost: whoever requested one has a deadline.
 func (c *Conn) reply(inbox string, answer *nats.Msg) {
-	if answer != nil && (strings.HasPrefix(inbox, inboxes) || strings.HasPrefix(inbox, borderReplies)) {
+	if answer != nil && (strings.HasPrefix(inbox, subject.Inboxes) || strings.HasPrefix(inbox, subject.BorderReplies)) {
 		_ = c.nc.PublishMsg(answer)
 	}
 }

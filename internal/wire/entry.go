@@ -6,6 +6,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/wire/subject"
 )
 
 // Entry is one message of a run's record: exactly one field besides Ref and At is set.
@@ -42,12 +43,12 @@ func entriesOf(c *Conn, m stored) []Entry {
 
 // entryOf reads one message of a run's record; its snapshots stay together.
 func entryOf(c *Conn, m stored) (e Entry) {
-	words := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Subject, rootEvents), rootSnapshots), ".")
+	words := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Subject, subject.Events), subject.Snapshots), ".")
 	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Try} {
 		if to == nil || i >= len(words) {
 			continue
 		}
-		if *to, e.Err = untoken(words[i]); e.Err != nil {
+		if *to, e.Err = subject.DecodeToken(words[i]); e.Err != nil {
 			return e
 		}
 	}
@@ -74,7 +75,7 @@ func readBody(c *Conn, e *Entry, kind string, m stored) error {
 	case "epoch": // the fence of a leadership
 	case "event":
 		if err = decodeInto(c, m, who, &e.Event); err == nil {
-			err = checkNames(e.Event.Task, e.Event.Try)
+			err = subject.CheckNames(e.Event.Task, e.Event.Try)
 		}
 	case "outcome":
 		if err = decodeInto(c, m, who, &e.Outcome); err == nil && (e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {

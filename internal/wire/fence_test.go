@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 )
 
 // A cluster that is still deciding on another message when the time is up has said nothing of a later controller.
@@ -20,7 +21,7 @@ func TestOnlyALaterFenceFences(t *testing.T) {
 	for code, want := range map[jetstream.ErrorCode]bool{
 		jetstream.JSErrCodeStreamWrongLastSequence: true, jetstream.JSErrCodeStreamWrongLastSequenceConstant: false,
 	} {
-		stop, err := c.subscribe(subjectEvent("r"), func(m *nats.Msg) (*nats.Msg, error) {
+		stop, err := c.subscribe(subject.Event("r"), func(m *nats.Msg) (*nats.Msg, error) {
 			return &nats.Msg{Subject: m.Reply, Data: fmt.Appendf(nil, `{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code)}, nil
 		})
 		if err != nil {

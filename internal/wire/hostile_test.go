@@ -18,6 +18,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 )
 
 // TestACompressedMessageIsBounded unpacks what would fill the memory, and measures that it does not.
@@ -82,7 +83,7 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	m, err := agent.codec.encode(subjectHeartbeat("a1"), Heartbeat{Agent: "a1", Labels: map[string]string{"zone": strings.Repeat("x", 1<<20)}})
+	m, err := agent.codec.encode(subject.Heartbeat("a1"), Heartbeat{Agent: "a1", Labels: map[string]string{"zone": strings.Repeat("x", 1<<20)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +118,7 @@ func FuzzMessages(f *testing.F) {
 			}
 		}
 		_ = c.unpack(ours(), body, "anybody", &Submission{})
-		_, _ = untoken(string(body))
+		_, _ = subject.DecodeToken(string(body))
 		var s record.Snapshot
 		if c.decode(ours(), body, "anybody", &s) == nil {
 			record.NewMerged().Add(s)

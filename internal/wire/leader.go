@@ -18,6 +18,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 )
 
 // Request is one message of the queue: a submission, or a cancellation; or one that cannot be read, which Err says.
@@ -84,7 +85,7 @@ func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) e
 	read = sync.OnceFunc(read)
 	said := ""
 	for seq := uint64(0); ; {
-		queue, err := l.store.stream(ctx, streamQueue)
+		queue, err := l.store.stream(ctx, subject.QueueStream)
 		for err == nil {
 			var m *jetstream.RawStreamMsg
 			if m, err = queue.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(">")); err == nil {
@@ -119,7 +120,7 @@ func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) e
 func (l *Leader) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) {
 	words := strings.Split(m.Subject, ".")
 	r := Request{Seq: m.Sequence, At: m.Time, Submits: len(words) == 4 && words[2] == "submit"}
-	if r.Run, r.Err = untoken(words[len(words)-1]); r.Err != nil {
+	if r.Run, r.Err = subject.DecodeToken(words[len(words)-1]); r.Err != nil {
 		return // nobody to tell
 	}
 	err := Guard(l.conn.log, m.Subject, func() error {
@@ -148,7 +149,7 @@ func (l *Leader) Edited() <-chan struct{} { return l.edited }
 
 // AnswerClock makes this process's clock the reference that all agents compare theirs with, until stop is called.
 func (l *Leader) AnswerClock() (stop func(), err error) {
-	return l.conn.subscribe(subjectClock("*"), func(m *nats.Msg) (*nats.Msg, error) {
+	return l.conn.subscribe(subject.Clock("*"), func(m *nats.Msg) (*nats.Msg, error) {
 		heard := clock.Now()
 		if err := l.conn.codec.check(m.Header, "an agent"); err != nil {
 			return nil, err
@@ -166,7 +167,7 @@ func (l *Leader) AnswerClock() (stop func(), err error) {
 // that the agent works on is over, and why the agent is refused, if it is. refused is told of each that is, with what it
 // said of itself as far as that can be read.
 func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error), refused func(h Heartbeat, why string)) (stop func(), err error) {
-	return l.conn.subscribe(subjectHeartbeat("*"), func(m *nats.Msg) (*nats.Msg, error) {
+	return l.conn.subscribe(subject.Heartbeat("*"), func(m *nats.Msg) (*nats.Msg, error) {
 		var h Heartbeat
 		var over bool
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
@@ -176,11 +177,11 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 		} else {
 			refuse = l.conn.codec.decode(m.Header, m.Data, who, &h)
 		}
-		if refuse == nil && subjectHeartbeat(h.Agent) != m.Subject {
+		if refuse == nil && subject.Heartbeat(h.Agent) != m.Subject {
 			refuse = errors.New(who + " speaks for another")
 		}
 		if refuse == nil {
-			refuse = checkNames(h.Instance, h.Process, h.Busy, h.Try.Run, h.Try.Task, h.Try.Try)
+			refuse = subject.CheckNames(h.Instance, h.Process, h.Busy, h.Try.Run, h.Try.Task, h.Try.Try)
 		}
 		if refuse == nil {
 			over, refuse = handle(h)
@@ -204,17 +205,17 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
 	s := &services{}
-	arrivals := service{subjectArrive("*"), agentRequest, maxRequests, l.who.Epoch}
-	s.add(serve(l.conn, arrivals, func(ctx context.Context, subject string, a Arrival) (empty, error) {
-		if subjectArrive(a.Agent) != subject {
+	arrivals := service{subject.Arrive("*"), agentRequest, maxRequests, l.who.Epoch}
+	s.add(serve(l.conn, arrivals, func(ctx context.Context, from string, a Arrival) (empty, error) {
+		if subject.Arrive(a.Agent) != from {
 			return empty{}, fmt.Errorf("read arrival: it is sent for another agent, %.200q", a.Agent)
 		}
 		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "")
 		return empty{}, arrive(ctx, a)
 	}))
-	snapshots := service{subjectReport("*"), MaxMessage, maxRequests, l.who.Epoch}
-	s.add(serve(l.conn, snapshots, func(ctx context.Context, subject string, r snapshotReport) (empty, error) {
-		if subjectReport(r.Snapshot.Agent) != subject || r.Snapshot.Task != r.Ref.Task {
+	snapshots := service{subject.Report("*"), MaxMessage, maxRequests, l.who.Epoch}
+	s.add(serve(l.conn, snapshots, func(ctx context.Context, from string, r snapshotReport) (empty, error) {
+		if subject.Report(r.Snapshot.Agent) != from || r.Snapshot.Task != r.Ref.Task {
 			return empty{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q", r.Snapshot.Agent, r.Snapshot.Task)
 		}
 		return empty{}, snapshot(ctx, r.Ref, r.Snapshot)
@@ -227,7 +228,7 @@ func (l *Leader) Command(ctx context.Context, agent string, c Command) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	c.Epoch = l.who.Epoch
-	return repeat(ctx, l.conn, nil, subjectCommand(agent), commandTimeout, c)
+	return repeat(ctx, l.conn, nil, subject.Command(agent), commandTimeout, c)
 }
 
 // ServeClients answers clients and viewers until stop is called. agents lists the agents, history answers for the runs
@@ -250,7 +251,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		return err
 	}))
 	serviceCancel.offer(s, acknowledged(func(ctx context.Context, q cancelQuery) error {
-		m, err := l.conn.codec.encode(subjectCancel(q.Run), cancellation{By: oneLine(q.By)})
+		m, err := l.conn.codec.encode(subject.Cancel(q.Run), cancellation{By: oneLine(q.By)})
 		if err == nil {
 			_, err = l.store.put(ctx, m, onceID())
 		}
@@ -282,7 +283,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	serviceRun.offer(s, func(ctx context.Context, q named) (RunState, error) { return l.store.RunState(ctx, q.Name) })
 	serviceRead.offer(s, func(ctx context.Context, q recordQuery) (batch, error) {
 		if l.conn.local && q.Delete && q.Behind.Snapshots > 0 {
-			err := l.store.purge(ctx, nameOf(streamSnapshots, q.Run), q.Behind.Snapshots, rootSnapshots+token(q.Run)+".snapshot.>")
+			err := l.store.purge(ctx, subject.RunStream(subject.SnapshotsStream, q.Run), q.Behind.Snapshots, subject.Snapshots+subject.EncodeToken(q.Run)+".snapshot.>")
 			if err != nil {
 				return batch{}, err
 			}
@@ -332,7 +333,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 // enqueue stores a packed submission in the queue, once for each key. The error is ErrQueued if an earlier one of the same
 // run does not end.
 func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte) error {
-	m, err := l.conn.codec.message(subjectSubmit(run), packed)
+	m, err := l.conn.codec.message(subject.Submit(run), packed)
 	if err != nil {
 		return err
 	}
@@ -343,7 +344,7 @@ func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte) er
 		if err != nil && !errors.Is(err, ErrUnreadable) {
 			return err
 		}
-		queued, err := l.store.lastMessage(ctx, streamQueue, m.Subject)
+		queued, err := l.store.lastMessage(ctx, subject.QueueStream, m.Subject)
 		switch {
 		case err != nil:
 			return err
@@ -368,7 +369,7 @@ func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 	defer cancel()
 	ctx, stop := context.WithTimeout(ctx, storeTimeout)
 	defer stop()
-	queued, err := l.store.lastMessage(ctx, streamQueue, subjectSubmit(s.Run.ID))
+	queued, err := l.store.lastMessage(ctx, subject.QueueStream, subject.Submit(s.Run.ID))
 	var known RunState
 	if err == nil {
 		known, err = l.store.RunState(ctx, s.Run.ID)
@@ -391,9 +392,9 @@ func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
 	if err := l.lease.Confirm(ctx); err != nil {
-		return fmt.Errorf("clear %s: %w", streamQueue, err)
+		return fmt.Errorf("clear %s: %w", subject.QueueStream, err)
 	}
-	return l.store.purge(ctx, streamQueue, upTo, subjectSubmit(run), subjectCancel(run))
+	return l.store.purge(ctx, subject.QueueStream, upTo, subject.Submit(run), subject.Cancel(run))
 }
 
 // Acquire opens the record of a run to this leadership and closes it to all before. It makes the run's streams if they are
@@ -481,7 +482,7 @@ func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	if err != nil {
 		return fmt.Errorf("store the state of run %s: %w", s.Run, err)
 	}
-	kv, err := l.store.bucket(ctx, bucketState)
+	kv, err := l.store.bucket(ctx, subject.StateBucket)
 	for err == nil {
 		var there RunState
 		there, err = readState(ctx, kv, s.Run)
@@ -517,7 +518,7 @@ func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) e
 	streams, err := l.store.runStreams(ctx)
 	var kv jetstream.KeyValue
 	if err == nil {
-		kv, err = l.store.bucket(ctx, bucketState)
+		kv, err = l.store.bucket(ctx, subject.StateBucket)
 	}
 	for _, s := range over[:len(over)-maxEnded] {
 		if err == nil && streams[s.Run] == nil && !needed(s.Run) {
@@ -535,7 +536,7 @@ func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) e
 
 // PutBaseline stores a baseline; it replaces the one of its name.
 func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
-	kv, err := l.store.bucket(ctx, bucketBaselines)
+	kv, err := l.store.bucket(ctx, subject.BaselinesBucket)
 	var value []byte
 	if err == nil {
 		value, err = pack(b)
@@ -546,7 +547,7 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 		err = fmt.Errorf("%w: %d bytes, and its limit is %d (max_payload of its NATS server); give a run with fewer cells",
 			ErrTooLarge, len(value), limit)
 	default:
-		_, err = kv.Put(ctx, token(b.Baseline.Name), value)
+		_, err = kv.Put(ctx, subject.EncodeToken(b.Baseline.Name), value)
 	}
 	if err != nil {
 		return fmt.Errorf("store baseline %s: %w", b.Baseline.Name, err)
@@ -579,7 +580,7 @@ func parseRefused(m *nats.Msg) Heartbeat {
 	if len(m.Data) <= maxHeartbeat {
 		_ = json.Unmarshal(m.Data, &said) // the name is enough
 	}
-	name, err := untoken(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
+	name, err := subject.DecodeToken(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	if err != nil {
 		name = "?"
 	}

@@ -18,6 +18,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 	"lockstep/test/wiretest"
 )
 
@@ -232,7 +233,7 @@ func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := c.js.DeleteKeyValue(t.Context(), bucketState); err != nil {
+		if err := c.js.DeleteKeyValue(t.Context(), subject.StateBucket); err != nil {
 			t.Fatal(err)
 		}
 		if next := campaign(t, other, "two"); next.Epoch() <= l.Epoch() {
@@ -338,13 +339,13 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 	if err := r.Event(t.Context(), RunEvent{Kind: AgentLost, N: n}); !errors.Is(err, lease.ErrFenced) {
 		t.Errorf("a former leader's event: %v, want lease.ErrFenced", err)
 	}
-	s, err := c.js.Stream(t.Context(), nameOf(streamEvents, "r"))
+	s, err := c.js.Stream(t.Context(), subject.RunStream(subject.EventsStream, "r"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(subjectEvent("r")))
-	if err != nil || info.State.Subjects[subjectEvent("r")] != n || info.Config.Replicas != 3 {
-		t.Errorf("%d events are stored of %d, with %d replicas, %v", info.State.Subjects[subjectEvent("r")], n, info.Config.Replicas, err)
+	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(subject.Event("r")))
+	if err != nil || info.State.Subjects[subject.Event("r")] != n || info.Config.Replicas != 3 {
+		t.Errorf("%d events are stored of %d, with %d replicas, %v", info.State.Subjects[subject.Event("r")], n, info.Config.Replicas, err)
 	}
 }
 

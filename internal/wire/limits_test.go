@@ -13,7 +13,23 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/wire/keys"
 )
+
+// limits are those of each server for an account: connections of all its users together, and subscriptions of each.
+func (g *guardedPlane) limits(t *testing.T, account string) (connections, subscriptions int) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(g.dir, "nats.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(text), account+" {\n")
+	if _, err := fmt.Sscanf(after, "    limits: {max_connections: %d, max_subscriptions: %d}", &connections, &subscriptions); err != nil {
+		t.Fatal(err)
+	}
+	return connections, subscriptions
+}
 
 // TestConnectionsOfAccountsAreBounded lowers the limits that the configuration has, and opens connections up to them.
 func TestConnectionsOfAccountsAreBounded(t *testing.T) {
@@ -24,9 +40,10 @@ func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	conf := string(text)
+	allowed, _ := g.limits(t, "VIEWERS")
 	for _, x := range []struct{ limit, lower string }{
-		{fmt.Sprintf("max_connections: %d\n", maxConnections), "max_connections: 9\n"},
-		{fmt.Sprintf("VIEWERS {\n    limits: {max_connections: %d,", accounts[3].connections), "VIEWERS {\n    limits: {max_connections: 2,"},
+		{fmt.Sprintf("max_connections: %d\n", keys.MaxConnections), "max_connections: 9\n"},
+		{fmt.Sprintf("VIEWERS {\n    limits: {max_connections: %d,", allowed), "VIEWERS {\n    limits: {max_connections: 2,"},
 	} {
 		if strings.Count(conf, x.limit) != 1 {
 			t.Fatalf("the configuration does not have %q once:\n%s", x.limit, conf)
@@ -56,10 +73,14 @@ func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 
 func TestSubscriptionsOfAConnectionAreBounded(t *testing.T) {
 	g := guardPlane(t)
+	bound := func(account string) int {
+		_, subscriptions := g.limits(t, account)
+		return subscriptions
+	}
 	for _, x := range []struct {
 		user  string
 		bound int
-	}{{"viewer", accounts[3].subscriptions}, {"client", accounts[2].subscriptions}, {"a1", accounts[1].subscriptions}, {"controller", maxSubscriptions}} {
+	}{{"viewer", bound("VIEWERS")}, {"client", bound("CLIENTS")}, {"a1", bound("AGENTS")}, {"controller", keys.MaxSubscriptions}} {
 		nc, refused := g.hostile(t, x.user)
 		inbox := nc.NewInbox()
 		subscribe := func(i int) {
@@ -97,7 +118,7 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	other := link(t, s)
 	for what, x := range map[string]struct{ send, want string }{
-		"control line": {"PUB " + strings.Repeat("x", maxControlLine) + " 0\r\n\r\n", "maximum control line exceeded"},
+		"control line": {"PUB " + strings.Repeat("x", keys.MaxControlLine) + " 0\r\n\r\n", "maximum control line exceeded"},
 		"payload":      {fmt.Sprintf("PUB x %d\r\n", MaxMessage+1), "maximum payload violation"},
 	} {
 		raw, lines := rawLink(t, s)
@@ -116,7 +137,7 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	body := make([]byte, MaxMessage/2)
-	for range maxPending/len(body) + 2 { // and it reads nothing
+	for range keys.MaxPending/len(body) + 2 { // and it reads nothing
 		if err := errors.Join(other.nc.Publish("flood", body), other.flush(t.Context(), 10*time.Second)); err != nil {
 			t.Fatalf("who publishes does not go on: %v", err)
 		}
@@ -124,8 +145,8 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 	if n := s.ns.NumSlowConsumers(); n != 1 {
 		t.Errorf("%d clients were disconnected for what they do not read: want 1", n)
 	}
-	if said, _ := io.Copy(io.Discard, lines); said > maxPending {
-		t.Errorf("%d bytes waited for a client that did not read: want at most %d", said, maxPending)
+	if said, _ := io.Copy(io.Discard, lines); said > keys.MaxPending {
+		t.Errorf("%d bytes waited for a client that did not read: want at most %d", said, keys.MaxPending)
 	}
 }
 
@@ -158,8 +179,8 @@ func rawLink(t *testing.T, s *Server) (net.Conn, *bufio.Reader) {
 // TestServersWithoutConfigurationAreBounded: a configuration file of an earlier release names no limits either.
 func TestServersWithoutConfigurationAreBounded(t *testing.T) {
 	v, err := plane(t, ServerConfig{}).ns.Varz(nil)
-	if err != nil || v.MaxConn != maxConnections || v.MaxSubs != maxSubscriptions || v.MaxControlLine != maxControlLine ||
-		v.MaxPayload != MaxMessage || v.MaxPending != maxPending {
+	if err != nil || v.MaxConn != keys.MaxConnections || v.MaxSubs != keys.MaxSubscriptions || v.MaxControlLine != keys.MaxControlLine ||
+		v.MaxPayload != MaxMessage || v.MaxPending != keys.MaxPending {
 		t.Errorf("%v: %d connections, %d subscriptions, %d control line, %d payload, %d pending", err, v.MaxConn, v.MaxSubs, v.MaxControlLine, v.MaxPayload, v.MaxPending)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/wire/subject"
 )
 
 // Submission is a run to execute, expanded and ready. It carries the options as they were written, so it is deleted from the
@@ -31,7 +32,7 @@ func (s Submission) check(run string) error {
 	for _, t := range s.Run.Cells {
 		names = append(names, t.ID+"-r"+strconv.Itoa(s.Run.Repeat)) // the longest of its tasks' names
 	}
-	if err := checkNames(names...); err != nil {
+	if err := subject.CheckNames(names...); err != nil {
 		return fmt.Errorf("read submission: %w", err)
 	}
 	return nil

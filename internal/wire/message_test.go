@@ -15,6 +15,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
+	"lockstep/internal/wire/subject"
 	"lockstep/test/wiretest"
 )
 
@@ -185,8 +186,8 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 		}
 		queued, e1 := pack(Submission{Run: plan.Run{ID: name}})
 		recorded, e2 := pack(plan.Run{ID: name})
-		submission, e3 := x.by.conn.codec.message(subjectSubmit(name), queued)
-		run, e4 := x.by.conn.codec.message(subjectPlan(name), recorded)
+		submission, e3 := x.by.conn.codec.message(subject.Submit(name), queued)
+		run, e4 := x.by.conn.codec.message(subject.Plan(name), recorded)
 		if err := errors.Join(e1, e2, e3, e4); err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +244,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 			t.Errorf("event %d came as number %d: lost or repeated", e.Event.N, seen)
 		}
 		kept, err := wiretest.Stored(t.Context(), c.js)
-		if n := kept[subjectSnapshots(Ref{Run: "r", Task: "t", Try: "x"})]; err != nil || n > 1 {
+		if n := kept[subject.AttemptSnapshots("r", "t", "x")]; err != nil || n > 1 {
 			t.Errorf("%d snapshots are stored, %v: want those alone that the follower of a local run has not handled", n, err)
 		}
 		if seen < n {
@@ -266,8 +267,8 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	bodies := []string{"", "null", "[]", "{}", "{", strings.Repeat("[", 100000), `{"windows":[{"hists":["AAAA"]}]}`, `{"seq":-1}`, "\x1f\x8b\x08\x00",
 		`{"agent":"other"}`, `{"sets":[{"pages":[{"index":18446744073709551615}]}]}`}
 	recorder(t, c, "r")
-	subjects := []string{subjectPlan("r"), subjectEvent("r"), subjectOutcome("r", "t"), rootEvents + "r.odd", rootSnapshots + "r.snapshot",
-		subjectSnapshots(Ref{"r", "t", "x"}), rootSnapshots + "r.snapshot.=.=.=z", rootSnapshots + "r.snapshot.a.b.c.d.e"}
+	subjects := []string{subject.Plan("r"), subject.Event("r"), subject.Outcome("r", "t"), subject.Events + "r.odd", subject.Snapshots + "r.snapshot",
+		subject.AttemptSnapshots("r", "t", "x"), subject.Snapshots + "r.snapshot.=.=.=z", subject.Snapshots + "r.snapshot.a.b.c.d.e"}
 	for _, subject := range subjects {
 		for _, body := range bodies {
 			m := nats.NewMsg(subject)
@@ -289,7 +290,7 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 			q.Behind = q.Behind.behind(m)
 			got++
 			for _, e := range entriesOf(c.conn, m) {
-				empty := strings.HasPrefix(m.Subject, rootSnapshots) && (string(m.Body) == "[]" || string(m.Body) == "null") // no snapshots
+				empty := strings.HasPrefix(m.Subject, subject.Snapshots) && (string(m.Body) == "[]" || string(m.Body) == "null") // no snapshots
 				if e.Err == nil && e.Snapshot == nil && e.Event == nil && e.Outcome == nil && e.Plan == nil && !empty {
 					t.Errorf("%s %.40q: neither a message nor an error", m.Subject, m.Body)
 				}
@@ -379,7 +380,7 @@ func TestCommandsAreHandledInOrder(t *testing.T) {
 	}
 	defer stop()
 	for _, step := range []Step{StepConsumers, StepPublishers} {
-		m, err := sender.codec.encode(subjectCommand("a1"), Command{Epoch: 1, Instance: "i", Release: &Release{Step: step}})
+		m, err := sender.codec.encode(subject.Command("a1"), Command{Epoch: 1, Instance: "i", Release: &Release{Step: step}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -421,7 +422,7 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 	for i := range 6 { // more would not wait
 		name := fmt.Sprint("a", i)
 		sent.Go(func() {
-			_, err := request[snapshotReport, struct{}](ctx, nc, nil, subjectReport(name),
+			_, err := request[snapshotReport, struct{}](ctx, nc, nil, subject.Report(name),
 				snapshotReport{Ref{Task: "t"}, record.Snapshot{Task: "t", Agent: name, Clock: fill(large)}})
 			if err != nil {
 				t.Error(err)
@@ -437,11 +438,11 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 	if most.Load() > together {
 		t.Errorf("%d requests of %d bytes were handled at a time: want at most %d", most.Load(), large, together)
 	}
-	_, err = request[Arrival, struct{}](ctx, nc, nil, subjectArrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("é", maxError)})
+	_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("é", maxError)})
 	if err != nil {
 		t.Error(err)
 	}
-	_, err = request[Arrival, struct{}](ctx, nc, nil, subjectArrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("e", agentRequest)})
+	_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("e", agentRequest)})
 	if err == nil || !strings.Contains(err.Error(), "want at most") {
 		t.Errorf("an arrival of more than %d bytes: %v", agentRequest, err)
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/wire/subject"
 )
 
 var update = flag.Bool("update", false, "write golden files")
@@ -35,29 +37,29 @@ var listed = []permission{
 	{"read the history", false, []string{serviceHistory.subject}},
 	{"list and read schedules, list baselines", false, []string{serviceSchedules.subject, serviceSchedule.subject, serviceBaselines.subject}},
 	{"list hooks", false, []string{serviceHooks.subject}},
-	{"send heartbeats as itself", false, []string{agentServices + "heartbeat.{own}"}},
-	{"read the controller's clock as itself", false, []string{agentServices + "clock.{own}"}},
-	{"arrive at a step as itself", false, []string{agentServices + "arrive.{own}"}},
-	{"report snapshots as itself", false, []string{agentServices + "snapshot.{own}"}},
-	{"do so as another agent", false, []string{agentServices + "heartbeat.{other}", agentServices + "clock.{other}", agentServices + "arrive.{other}", agentServices + "snapshot.{other}"}},
-	{"use other services of agents, or below these", false, []string{agentServices + "other.{other}", agentServices + "heartbeat.{own}.more"}},
-	{"command an agent", false, []string{root + "command.{own}", root + "command.{other}"}},
-	{"take its own commands", true, []string{root + "command.{own}"}},
-	{"take commands of others", true, []string{root + "command.{other}", root + "command.*"}},
-	{"take requests for the controller", true, []string{serviceSubmit.subject, serviceRead.subject, agentServices + "heartbeat.{own}", agentServices + ">", root + ">"}},
+	{"send heartbeats as itself", false, []string{subject.AgentServices + "heartbeat.{own}"}},
+	{"read the controller's clock as itself", false, []string{subject.AgentServices + "clock.{own}"}},
+	{"arrive at a step as itself", false, []string{subject.AgentServices + "arrive.{own}"}},
+	{"report snapshots as itself", false, []string{subject.AgentServices + "snapshot.{own}"}},
+	{"do so as another agent", false, []string{subject.AgentServices + "heartbeat.{other}", subject.AgentServices + "clock.{other}", subject.AgentServices + "arrive.{other}", subject.AgentServices + "snapshot.{other}"}},
+	{"use other services of agents, or below these", false, []string{subject.AgentServices + "other.{other}", subject.AgentServices + "heartbeat.{own}.more"}},
+	{"command an agent", false, []string{subject.Root + "command.{own}", subject.Root + "command.{other}"}},
+	{"take its own commands", true, []string{subject.Root + "command.{own}"}},
+	{"take commands of others", true, []string{subject.Root + "command.{other}", subject.Root + "command.*"}},
+	{"take requests for the controller", true, []string{serviceSubmit.subject, serviceRead.subject, subject.AgentServices + "heartbeat.{own}", subject.AgentServices + ">", subject.Root + ">"}},
 	{"write the queue, records, schedules, the lease", false, []string{"{subject}"}},
-	{"read the queue and records as they are written", true, []string{root + "queue.>", root + "events.>", root + "snapshots.>"}},
+	{"read the queue and records as they are written", true, []string{subject.Queue + ">", subject.Root + "events.>", subject.Root + "snapshots.>"}},
 	{"read schedules and the lease as they are written", true, []string{"$KV.>"}},
-	{"list streams, and read how they are", false, []string{api + "INFO", api + "STREAM.NAMES", api + "STREAM.LIST", api + "STREAM.INFO.{stream}"}},
-	{"read messages of streams", false, []string{api + "STREAM.MSG.GET.{stream}", api + "DIRECT.GET.{stream}", api + "DIRECT.GET.{stream}.{subject}"}},
-	{"make and delete consumers, and read by them", false, []string{api + "CONSUMER.CREATE.{stream}", api + "CONSUMER.CREATE.{stream}.spy.{subject}", api + "CONSUMER.DURABLE.CREATE.{stream}.spy",
-		api + "CONSUMER.MSG.NEXT.{stream}.spy", api + "CONSUMER.DELETE.{stream}.spy"}},
+	{"list streams, and read how they are", false, []string{subject.API + "INFO", subject.API + "STREAM.NAMES", subject.API + "STREAM.LIST", subject.API + "STREAM.INFO.{stream}"}},
+	{"read messages of streams", false, []string{subject.API + "STREAM.MSG.GET.{stream}", subject.API + "DIRECT.GET.{stream}", subject.API + "DIRECT.GET.{stream}.{subject}"}},
+	{"make and delete consumers, and read by them", false, []string{subject.API + "CONSUMER.CREATE.{stream}", subject.API + "CONSUMER.CREATE.{stream}.spy.{subject}", subject.API + "CONSUMER.DURABLE.CREATE.{stream}.spy",
+		subject.API + "CONSUMER.MSG.NEXT.{stream}.spy", subject.API + "CONSUMER.DELETE.{stream}.spy"}},
 	{"acknowledge messages", false, []string{"$JS.ACK.{stream}.spy.1.1.1.1.0"}},
-	{"make, change, copy streams", false, []string{api + "STREAM.CREATE.{stream}", api + "STREAM.UPDATE.{stream}", api + "STREAM.SNAPSHOT.{stream}", api + "STREAM.RESTORE.{stream}"}},
-	{"delete messages, purge and delete streams", false, []string{api + "STREAM.MSG.DELETE.{stream}", api + "STREAM.PURGE.{stream}", api + "STREAM.DELETE.{stream}"}},
-	{"take answers to itself", true, []string{inboxes + "{own-key}.>"}},
-	{"take answers to others", true, []string{inboxes + "{other-key}.>", inboxes + ">", borderReplies + ">"}},
-	{"answer whom it likes", false, []string{inboxes + "{other-key}.x", borderReplies + "x"}},
+	{"make, change, copy streams", false, []string{subject.API + "STREAM.CREATE.{stream}", subject.API + "STREAM.UPDATE.{stream}", subject.API + "STREAM.SNAPSHOT.{stream}", subject.API + "STREAM.RESTORE.{stream}"}},
+	{"delete messages, purge and delete streams", false, []string{subject.API + "STREAM.MSG.DELETE.{stream}", subject.API + "STREAM.PURGE.{stream}", subject.API + "STREAM.DELETE.{stream}"}},
+	{"take answers to itself", true, []string{subject.Inboxes + "{own-key}.>"}},
+	{"take answers to others", true, []string{subject.Inboxes + "{other-key}.>", subject.Inboxes + ">", subject.BorderReplies + ">"}},
+	{"answer whom it likes", false, []string{subject.Inboxes + "{other-key}.x", subject.BorderReplies + "x"}},
 	{"listen to everything", true, []string{">", "*.*.>", "$JS.>"}},
 	{"ask the server for its connections", false, []string{"$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.CONNZ"}},
 	{"send anything else", false, []string{"elsewhere"}},
@@ -87,12 +89,12 @@ func TestPermissionsOfRoles(t *testing.T) {
 	for _, p := range listed {
 		row := []string{p.what, subjectsText(p)}
 		for _, user := range users {
-			key, other := g.creds.Users[g.creds.find(user)].Key, g.creds.Users[g.creds.find("a2.zone b")].Key
+			key, other := userOf(g.creds, user).Key, userOf(g.creds, "a2.zone b").Key
 			var subjects []string
 			for _, s := range p.subjects {
-				for stream, subject := range streams {
-					subjects = append(subjects, strings.NewReplacer("{own}", "a1", "{other}", token("a2.zone b"), "{own-key}", key, "{other-key}", other,
-						"{stream}", stream, "{subject}", subject).Replace(s))
+				for stream, one := range streams {
+					subjects = append(subjects, strings.NewReplacer("{own}", "a1", "{other}", subject.EncodeToken("a2.zone b"), "{own-key}", key, "{other-key}", other,
+						"{stream}", stream, "{subject}", one).Replace(s))
 				}
 			}
 			slices.Sort(subjects)
@@ -182,8 +184,8 @@ func TestEveryServiceHasAPermission(t *testing.T) {
 	for _, p := range listed {
 		in = append(in, p.subjects...)
 	}
-	prefixes := map[string]string{"client": clientServices, "view": viewServices}
-	found := regexp.MustCompile(`subject: (client|view)Services \+ "([^"]+)"`).FindAllStringSubmatch(string(text), -1)
+	prefixes := map[string]string{"Client": subject.ClientServices, "View": subject.ViewServices}
+	found := regexp.MustCompile(`subject: subject\.(Client|View)Services \+ "([^"]+)"`).FindAllStringSubmatch(string(text), -1)
 	if len(found) < 14 {
 		t.Errorf("only %d services were found", len(found))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 	"lockstep/test/wiretest"
 )
 
@@ -22,7 +23,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kv, err := c.bucket(t.Context(), bucketState)
+	kv, err := c.bucket(t.Context(), subject.StateBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,11 +58,11 @@ func TestOnlyWhatWasThereIsDeleted(t *testing.T) {
 	for range 3 {
 		queueRun(t, c, plan.Run{ID: "r"})
 	}
-	last, err := c.lastMessage(t.Context(), streamQueue, subjectSubmit("r"))
+	last, err := c.lastMessage(t.Context(), subject.QueueStream, subject.Submit("r"))
 	if err == nil {
 		err = leader.Dequeue(t.Context(), "r", last.Seq-1)
 	}
-	if kept, stored := wiretest.Stored(t.Context(), c.js); err != nil || stored != nil || kept[subjectSubmit("r")] != 1 {
+	if kept, stored := wiretest.Stored(t.Context(), c.js); err != nil || stored != nil || kept[subject.Submit("r")] != 1 {
 		t.Errorf("of 3 submissions are left %v, %v, %v: want the last", kept, err, stored)
 	}
 }

@@ -3,11 +3,13 @@ package wire
 import (
 	"context"
 	"fmt"
-	"lockstep/internal/plan"
 	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/wire/subject"
 )
 
 // In a cluster, other servers than the one that a reader is connected to answer it. When one of them dies, the reader
@@ -79,7 +81,7 @@ func outlived(t *testing.T) time.Duration {
 // served is the number of the server that leads a stream of the run, or another one than that which c is connected to.
 func served(t *testing.T, c *Store) int {
 	t.Helper()
-	for _, name := range []string{nameOf(streamEvents, "r"), streamQueue} {
+	for _, name := range []string{subject.RunStream(subject.EventsStream, "r"), subject.QueueStream} {
 		s, err := c.js.Stream(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)

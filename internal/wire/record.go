@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/wire/subject"
 )
 
 // ErrNoRecord is wrapped by the error of reading a run whose record is not on the control plane: it has not begun, or
@@ -26,7 +28,7 @@ type Cursor struct {
 
 // behind returns the position behind a message. Snapshots that were stored before an event are never read after it.
 func (c Cursor) behind(m stored) Cursor {
-	if strings.HasPrefix(m.Subject, rootSnapshots) {
+	if strings.HasPrefix(m.Subject, subject.Snapshots) {
 		return Cursor{c.Events, m.Seq}
 	}
 	return Cursor{m.Seq, max(c.Snapshots, m.after())}

@@ -12,6 +12,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 )
 
 // Recorder leads one run under one leadership: it writes the run's record. What a former leader still wants to write is refused
@@ -120,7 +121,7 @@ func (r *Recorder) Plan(ctx context.Context, run plan.Run) error {
 	packed, err := pack(run.Redacted())
 	var m *nats.Msg
 	if err == nil {
-		m, err = r.leader.conn.codec.message(subjectPlan(r.run), packed)
+		m, err = r.leader.conn.codec.message(subject.Plan(r.run), packed)
 	}
 	if err == nil {
 		err = r.store(ctx, m)
@@ -133,7 +134,7 @@ func (r *Recorder) Plan(ctx context.Context, run plan.Run) error {
 
 // Event stores an event of the run.
 func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
-	m, err := r.leader.conn.codec.encode(subjectEvent(r.run), e)
+	m, err := r.leader.conn.codec.encode(subject.Event(r.run), e)
 	if err == nil {
 		err = r.store(ctx, m)
 	}
@@ -150,7 +151,7 @@ func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
 
 // Outcome stores what came of a task of the run.
 func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
-	m, err := r.leader.conn.codec.encode(subjectOutcome(r.run, o.Task), o)
+	m, err := r.leader.conn.codec.encode(subject.Outcome(r.run, o.Task), o)
 	if err == nil {
 		err = r.store(ctx, m)
 	}
@@ -171,7 +172,7 @@ func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored fun
 func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	m, err := r.leader.conn.codec.message(subjectSnapshots(ref), body)
+	m, err := r.leader.conn.codec.message(subject.AttemptSnapshots(ref.Run, ref.Task, ref.Try), body)
 	if err == nil {
 		err = r.storeIn(ctx, r.snapshots, r.events, m)
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/wire/subject"
 )
 
 // Limits of one batch of a record, and how long a reader waits for the first message of one.
@@ -36,7 +38,7 @@ func (r recordReader) connection() *Conn { return r.store.conn }
 // last message was read, or, without Wait, if it has none.
 func (r recordReader) read(ctx context.Context, q recordQuery) (b batch, err error) {
 	// What ends the run is looked up first: an end that is stored meanwhile is of this submission, or a later one.
-	last, err := r.store.lastMessage(ctx, streamQueue, subjectSubmit(q.Run))
+	last, err := r.store.lastMessage(ctx, subject.QueueStream, subject.Submit(q.Run))
 	if err != nil {
 		return b, err
 	}
@@ -55,7 +57,7 @@ func (r recordReader) read(ctx context.Context, q recordQuery) (b batch, err err
 func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint64) (b batch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, slowTimeout-requestTimeout)
 	defer cancel()
-	events, err := r.store.js.Stream(ctx, nameOf(streamEvents, q.Run))
+	events, err := r.store.js.Stream(ctx, subject.RunStream(subject.EventsStream, q.Run))
 	switch missing := errors.Is(err, jetstream.ErrStreamNotFound); {
 	case missing && !q.Wait:
 		return b, ErrNoRecord
@@ -73,13 +75,13 @@ func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint6
 		return b, fmt.Errorf("read the record of run %s: %w", q.Run, err)
 	}
 	if !q.Wait && q.Behind == (Cursor{}) {
-		if begun, err := lastOf(ctx, events, subjectPlan(q.Run)); err != nil || begun.Seq == 0 {
+		if begun, err := lastOf(ctx, events, subject.Plan(q.Run)); err != nil || begun.Seq == 0 {
 			return b, cmp.Or(err, ErrNoRecord)
 		}
 	}
 	var snapshots jetstream.Stream
 	if !q.Summary {
-		if snapshots, err = r.store.js.Stream(ctx, nameOf(streamSnapshots, q.Run)); err != nil {
+		if snapshots, err = r.store.js.Stream(ctx, subject.RunStream(subject.SnapshotsStream, q.Run)); err != nil {
 			return b, fmt.Errorf("read the snapshots of run %s: %w", q.Run, err)
 		}
 	}
@@ -113,11 +115,11 @@ func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint6
 		}
 		at = at.behind(m)
 		b.More = true
-		if m.Subject == subjectFence(rootEvents, q.Run) || m.Subject == subjectFence(rootSnapshots, q.Run) {
+		if m.Subject == subject.Fence(subject.Events, q.Run) || m.Subject == subject.Fence(subject.Snapshots, q.Run) {
 			continue
 		}
 		b.Messages = append(b.Messages, m)
-		if m.Subject != subjectEvent(q.Run) {
+		if m.Subject != subject.Event(q.Run) {
 			continue
 		}
 		e := entryOf(r.store.conn, m).Event

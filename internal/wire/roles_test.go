@@ -19,13 +19,15 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/schedule"
+	"lockstep/internal/wire/keys"
+	"lockstep/internal/wire/subject"
 	"lockstep/test/wiretest"
 )
 
 // guardedPlane is a control plane with TLS and credentials, as "ctl fleet init" makes them, of two agents.
 type guardedPlane struct {
 	dir    string
-	creds  *Credentials
+	creds  *keys.Credentials
 	server *Server
 	url    string
 }
@@ -33,7 +35,7 @@ type guardedPlane struct {
 func guardPlane(t *testing.T) *guardedPlane {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "creds")
-	creds, err := MakeCredentials(dir, dir, []string{"bench-1.example.org"}, false)
+	creds, err := keys.Make(dir, dir, []string{"bench-1.example.org"}, false)
 	if err == nil {
 		err = creds.AddAgents(1, "a1", "a2.zone b")
 	}
@@ -53,8 +55,12 @@ func guardPlane(t *testing.T) *guardedPlane {
 	return g
 }
 
+func userOf(c *keys.Credentials, name string) keys.User {
+	return c.Users[slices.IndexFunc(c.Users, func(u keys.User) bool { return u.Name == name })]
+}
+
 func (g *guardedPlane) auth(name string) Auth {
-	u := g.creds.Users[g.creds.find(name)]
+	u := userOf(g.creds, name)
 	return Auth{CA: filepath.Join(g.dir, "ca.crt"), Creds: filepath.Join(g.dir, u.File())}
 }
 
@@ -171,14 +177,14 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, refused := g.hostile(t, "a1")
-	for _, stream := range []string{nameOf(streamEvents, "r"), nameOf(streamSnapshots, "r"), streamQueue, stateStream, "KV_" + bucketSchedules} {
+	for _, stream := range []string{subject.RunStream(subject.EventsStream, "r"), subject.RunStream(subject.SnapshotsStream, "r"), subject.QueueStream, "KV_" + subject.StateBucket, "KV_" + subject.SchedulesBucket} {
 		for _, request := range []string{"STREAM.DELETE.", "STREAM.PURGE.", "STREAM.INFO.", "CONSUMER.CREATE."} {
-			for _, subject := range []string{subjectHeartbeat("a1"), subjectClock("a1"), subjectArrive("a1"), api + "CONSUMER.MSG.NEXT." + stream + ".x"} {
-				if err := nc.PublishMsg(&nats.Msg{Subject: subject, Reply: api + request + stream, Data: []byte(`{"batch":1,"no_wait":true}`)}); err != nil {
+			for _, to := range []string{subject.Heartbeat("a1"), subject.Clock("a1"), subject.Arrive("a1"), subject.API + "CONSUMER.MSG.NEXT." + stream + ".x"} {
+				if err := nc.PublishMsg(&nats.Msg{Subject: to, Reply: subject.API + request + stream, Data: []byte(`{"batch":1,"no_wait":true}`)}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			m, err := nc.Request(api+request+stream, nil, refusedWithin)
+			m, err := nc.Request(subject.API+request+stream, nil, refusedWithin)
 			if err != nil || !strings.Contains(string(m.Data), "JetStream not enabled for account") {
 				t.Errorf("%s%s answers an agent: %s, %v", request, stream, m.Data, err)
 			}
@@ -186,7 +192,7 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
-	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subjectHeartbeat("a1"), Heartbeat{Agent: "a1"}); err != nil {
+	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subject.Heartbeat("a1"), Heartbeat{Agent: "a1"}); err != nil {
 		t.Errorf("a heartbeat after all that: %v", err)
 	}
 	if after, err := wiretest.Stored(t.Context(), controller.js); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
@@ -202,7 +208,7 @@ func TestWithoutALeaderAgentsLearnItAtOnce(t *testing.T) {
 	g := guardPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
-	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subjectHeartbeat("a1"), Heartbeat{Agent: "a1"}); !errors.Is(err, ErrNoController) {
+	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subject.Heartbeat("a1"), Heartbeat{Agent: "a1"}); !errors.Is(err, ErrNoController) {
 		t.Errorf("a heartbeat that nobody hears: %v, want ErrNoController", err)
 	}
 }
@@ -520,17 +526,18 @@ func TestALinkThatCannotBeOpenedAgainSaysWhyOnce(t *testing.T) {
 
 func TestStrangersAreRefused(t *testing.T) {
 	g := guardPlane(t)
-	other, err := MakeCredentials(filepath.Join(t.TempDir(), "other"), "/", []string{"x"}, false)
+	dir := filepath.Join(t.TempDir(), "other")
+	_, err := keys.Make(dir, "/", []string{"x"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	known := g.auth("client")
 	for what, auth := range map[string]Auth{
 		"nobody":                   {CA: known.CA},
-		"a key of another fleet":   {CA: known.CA, Creds: filepath.Join(other.dir, "controller.nk")},
+		"a key of another fleet":   {CA: known.CA, Creds: filepath.Join(dir, "controller.nk")},
 		"a user and password":      {CA: known.CA, User: "controller", Password: "x"},
 		"a token":                  {CA: known.CA, Token: "x"},
-		"another authority's cert": {CA: filepath.Join(other.dir, "ca.crt"), Creds: known.Creds},
+		"another authority's cert": {CA: filepath.Join(dir, "ca.crt"), Creds: known.Creds},
 		"no authority":             {Creds: known.Creds},
 	} {
 		if c, err := Dial(t.Context(), g.url, auth); err == nil {
@@ -567,7 +574,7 @@ func TestCredentialsAreTheirOwnersAlone(t *testing.T) {
 	if n != 11 { // two certificates and keys, list, configuration, five users
 		t.Errorf("%d files: want 11", n)
 	}
-	if _, err := MakeCredentials(g.dir, g.dir, nil, false); err == nil {
+	if _, err := keys.Make(g.dir, g.dir, nil, false); err == nil {
 		t.Error("credentials were made over others")
 	}
 }
@@ -587,7 +594,7 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	for _, x := range []struct {
 		slots int
 		name  string
-	}{{1, "s.2"}, {3, "s"}, {0, "x"}, {MaxSlots + 1, "x"}} {
+	}{{1, "s.2"}, {3, "s"}, {0, "x"}, {keys.MaxSlots + 1, "x"}} {
 		if err := g.creds.AddAgents(x.slots, x.name); err == nil {
 			t.Errorf("%d slots of %s were added", x.slots, x.name)
 		}
@@ -627,7 +634,7 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	}
 	nc, refused := g.hostile(t, "s")
 	for _, name := range []string{"s.3", "s.22", "a1"} {
-		for what, subject := range map[string]string{"beat": subjectHeartbeat(name), "arrive": subjectArrive(name), "report": subjectReport(name)} {
+		for what, subject := range map[string]string{"beat": subject.Heartbeat(name), "arrive": subject.Arrive(name), "report": subject.Report(name)} {
 			if err := nc.Publish(subject, nil); err != nil {
 				t.Fatal(err)
 			}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/wire/subject"
 )
 
 // RunState is how a run stands: what a list of runs shows of it.
@@ -56,7 +58,7 @@ func (s RunState) Over() bool { return s.State != StateQueued && s.State != Stat
 // maxEnded bounds how many ended runs are listed.
 const maxEnded = 1000
 
-func keyRun(run string) string { return "run." + token(run) }
+func keyRun(run string) string { return "run." + subject.EncodeToken(run) }
 
 func readState(ctx context.Context, kv jetstream.KeyValue, run string) (s RunState, err error) {
 	e, err := kv.Get(ctx, keyRun(run))

@@ -3,7 +3,6 @@ package wire
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"lockstep/internal/wire/subject"
 )
 
 // runStream is one of the two streams of a run, as its leader writes it.
@@ -31,23 +32,14 @@ func newRunStreams(store *Store, run string) (events, snapshots *runStream) {
 	if store.conn.local {
 		limit = store.recordLimit
 	}
-	return newRunStream(store, "events", streamEvents, rootEvents, run, store.recordLimit/4),
-		newRunStream(store, "snapshots", streamSnapshots, rootSnapshots, run, limit)
+	return newRunStream(store, "events", subject.EventsStream, subject.Events, run, store.recordLimit/4),
+		newRunStream(store, "snapshots", subject.SnapshotsStream, subject.Snapshots, run, limit)
 }
 
-func newRunStream(store *Store, holds, stream, root, run string, limit int64) *runStream {
-	name := nameOf(stream, run)
-	return &runStream{store: store, name: name, holds: holds, fenceSubject: subjectFence(root, run), turn: make(chan struct{}, 1),
-		config: store.complete(jetstream.StreamConfig{Name: name, Subjects: []string{root + token(run) + ".>"}, MaxBytes: limit})}
-}
-
-// nameOf is the name of a run's stream. A server takes 255 bytes.
-func nameOf(stream, run string) string {
-	name := token(run)
-	if len(name) > 200 {
-		name = fmt.Sprintf("==%x", sha256.Sum256([]byte(run)))
-	}
-	return stream + name
+func newRunStream(store *Store, holds, stream, first, run string, limit int64) *runStream {
+	name := subject.RunStream(stream, run)
+	return &runStream{store: store, name: name, holds: holds, fenceSubject: subject.Fence(first, run), turn: make(chan struct{}, 1),
+		config: store.complete(jetstream.StreamConfig{Name: name, Subjects: []string{first + subject.EncodeToken(run) + ".>"}, MaxBytes: limit})}
 }
 
 // prepare makes the stream, or gives it its limit again: of a run that ended, it was reduced to what it held.

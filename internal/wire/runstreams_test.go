@@ -12,6 +12,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 )
 
 // fill is text that does not become smaller.
@@ -289,7 +290,7 @@ func TestEndedRunsReserveNoSpace(t *testing.T) {
 	_, c, leader := bounded(t, 16<<20)
 	endRun(t, leader, RunState{Run: "r", Seq: 1, State: string(EndDone)}, 1000)
 	limits := func() (all []int64) {
-		for _, name := range []string{nameOf(streamEvents, "r"), nameOf(streamSnapshots, "r")} {
+		for _, name := range []string{subject.RunStream(subject.EventsStream, "r"), subject.RunStream(subject.SnapshotsStream, "r")} {
 			s, err := c.js.Stream(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"lockstep/internal/schedule"
+	"lockstep/internal/wire/subject"
 )
 
 // ErrNoSchedule is wrapped by the error of what is done to a schedule that is not there.
@@ -23,11 +24,11 @@ type KeptSchedule struct {
 	Err      error
 }
 
-func keySchedule(name string) string { return token(name) }
+func keySchedule(name string) string { return subject.EncodeToken(name) }
 
 func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
 	kept := KeptSchedule{Revision: revision}
-	if kept.Name, kept.Err = untoken(key); kept.Err != nil {
+	if kept.Name, kept.Err = subject.DecodeToken(key); kept.Err != nil {
 		kept.Name = key[:min(len(key), MaxName)]
 		return kept
 	}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+
+	"lockstep/internal/wire/keys"
 )
 
 // ServerConfig says how to embed a control plane.
@@ -128,8 +130,8 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	opts.ServerName = cmp.Or(opts.ServerName, "lockstep")
 	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
 	opts.JetStreamMaxMemory = embeddedMemory + max(0, cfg.Record-recordBytes)*5/2
-	opts.MaxPayload, opts.MaxPending, opts.MaxControlLine = MaxMessage, maxPending, maxControlLine
-	opts.MaxConn, opts.MaxSubs = cmp.Or(opts.MaxConn, maxConnections), cmp.Or(opts.MaxSubs, maxSubscriptions)
+	opts.MaxPayload, opts.MaxPending, opts.MaxControlLine = MaxMessage, keys.MaxPending, keys.MaxControlLine
+	opts.MaxConn, opts.MaxSubs = cmp.Or(opts.MaxConn, keys.MaxConnections), cmp.Or(opts.MaxSubs, keys.MaxSubscriptions)
 	opts.MaxClosedClients = cmp.Or(opts.MaxClosedClients, closedClients)
 	opts.SyncAlways, opts.SyncInterval = cfg.Dir != "" && cfg.Sync == 0, cfg.Sync
 	opts.NoSigs, opts.NoLog, opts.LogFile, opts.DisableJetStreamBanner = true, true, "", true

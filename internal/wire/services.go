@@ -9,37 +9,30 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire/lease"
-)
-
-// What begins the subjects of services of the controller that leads: of those that clients may request, of those that
-// viewers may, too, and of those of agents, for which see subjectHeartbeat.
-const (
-	clientServices = root + "client."
-	viewServices   = root + "view."
-	agentServices  = root + "agent."
+	"lockstep/internal/wire/subject"
 )
 
 // The services for clients, and then those for clients and viewers.
 var (
-	serviceSubmit         = clientService[submitQuery, empty]{subject: clientServices + "submit", size: MaxMessage, timeout: slowTimeout}
-	serviceCancel         = clientService[cancelQuery, empty]{subject: clientServices + "cancel"}
-	serviceSchedulePut    = clientService[storedSchedule, empty]{subject: clientServices + "schedule.put", size: MaxMessage}
-	serviceScheduleRemove = clientService[storedSchedule, empty]{subject: clientServices + "schedule.remove"}
+	serviceSubmit         = clientService[submitQuery, empty]{subject: subject.ClientServices + "submit", size: MaxMessage, timeout: slowTimeout}
+	serviceCancel         = clientService[cancelQuery, empty]{subject: subject.ClientServices + "cancel"}
+	serviceSchedulePut    = clientService[storedSchedule, empty]{subject: subject.ClientServices + "schedule.put", size: MaxMessage}
+	serviceScheduleRemove = clientService[storedSchedule, empty]{subject: subject.ClientServices + "schedule.remove"}
 	serviceBaselineSet    = clientService[BaselineQuery, BaselineAnswer]{
-		subject: clientServices + "baseline.set", parallel: 1, timeout: slowTimeout}
-	serviceBaselineRemove = clientService[named, empty]{subject: clientServices + "baseline.remove"}
+		subject: subject.ClientServices + "baseline.set", parallel: 1, timeout: slowTimeout}
+	serviceBaselineRemove = clientService[named, empty]{subject: subject.ClientServices + "baseline.remove"}
 
-	serviceLeader    = clientService[empty, lease.Holder]{subject: viewServices + "leader"}
-	serviceAgents    = clientService[empty, []AgentInfo]{subject: viewServices + "agents"}
-	serviceRuns      = clientService[empty, []RunState]{subject: viewServices + "runs"}
-	serviceRun       = clientService[named, RunState]{subject: viewServices + "run"}
-	serviceRead      = clientService[recordQuery, batch]{subject: viewServices + "read", parallel: maxReads, timeout: slowTimeout}
-	serviceRoom      = clientService[empty, roomAnswer]{subject: viewServices + "room"}
-	serviceHistory   = clientService[historyQuery, plan.HistoryAnswer]{subject: viewServices + "history", parallel: 1, timeout: slowTimeout}
-	serviceSchedules = clientService[empty, []string]{subject: viewServices + "schedules"}
-	serviceSchedule  = clientService[named, storedSchedule]{subject: viewServices + "schedule"}
-	serviceHooks     = clientService[empty, []string]{subject: viewServices + "hooks"}
-	serviceBaselines = clientService[empty, []plan.Baseline]{subject: viewServices + "baselines", parallel: 1, timeout: slowTimeout}
+	serviceLeader    = clientService[empty, lease.Holder]{subject: subject.ViewServices + "leader"}
+	serviceAgents    = clientService[empty, []AgentInfo]{subject: subject.ViewServices + "agents"}
+	serviceRuns      = clientService[empty, []RunState]{subject: subject.ViewServices + "runs"}
+	serviceRun       = clientService[named, RunState]{subject: subject.ViewServices + "run"}
+	serviceRead      = clientService[recordQuery, batch]{subject: subject.ViewServices + "read", parallel: maxReads, timeout: slowTimeout}
+	serviceRoom      = clientService[empty, roomAnswer]{subject: subject.ViewServices + "room"}
+	serviceHistory   = clientService[historyQuery, plan.HistoryAnswer]{subject: subject.ViewServices + "history", parallel: 1, timeout: slowTimeout}
+	serviceSchedules = clientService[empty, []string]{subject: subject.ViewServices + "schedules"}
+	serviceSchedule  = clientService[named, storedSchedule]{subject: subject.ViewServices + "schedule"}
+	serviceHooks     = clientService[empty, []string]{subject: subject.ViewServices + "hooks"}
+	serviceBaselines = clientService[empty, []plan.Baseline]{subject: subject.ViewServices + "baselines", parallel: 1, timeout: slowTimeout}
 )
 
 // Requests and answers of services. A request is checked before it is handled.
@@ -63,19 +56,25 @@ type (
 )
 
 func (empty) check() error   { return nil }
-func (q named) check() error { return checkName(q.Name) }
+func (q named) check() error { return subject.CheckName(q.Name) }
 
-func (q submitQuery) check() error { return errors.Join(checkName(q.Run), checkName(q.Key)) }
+func (q submitQuery) check() error {
+	return errors.Join(subject.CheckName(q.Run), subject.CheckName(q.Key))
+}
 
-func (q cancelQuery) check() error { return errors.Join(checkName(q.Run), checkNames(q.By)) }
+func (q cancelQuery) check() error {
+	return errors.Join(subject.CheckName(q.Run), subject.CheckNames(q.By))
+}
 
 func (q historyQuery) check() error { return nil }
 
-func (q storedSchedule) check() error { return checkName(q.Name) }
+func (q storedSchedule) check() error { return subject.CheckName(q.Name) }
 
-func (q recordQuery) check() error { return checkName(q.Run) }
+func (q recordQuery) check() error { return subject.CheckName(q.Run) }
 
-func (q BaselineQuery) check() error { return errors.Join(checkName(q.Run), checkNames(q.Name, q.By)) }
+func (q BaselineQuery) check() error {
+	return errors.Join(subject.CheckName(q.Run), subject.CheckNames(q.Name, q.By))
+}
 
 // Limits of requests: their size in bytes, and how many of one service are handled at the same time.
 const (

@@ -17,6 +17,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 )
 
 // Limits of the streams. Beyond them publishing fails, and says so: nothing is dropped silently.
@@ -38,15 +39,6 @@ const (
 
 // MinRecord is the minimum of StoreConfig.RecordLimit, but for tests: the events of a run may then take four of the largest messages.
 const MinRecord = 128 << 20
-
-// Buckets hold what is small and is looked up by name: the lease and run states, and schedules.
-const (
-	bucketState     = "LOCKSTEP_STATE"
-	bucketSchedules = "LOCKSTEP_SCHEDULES"
-)
-
-// bucketBaselines holds baselines by name.
-const bucketBaselines = "LOCKSTEP_BASELINES"
 
 // ErrServers is wrapped by the error of a control plane with too few servers for the replicas asked for.
 var ErrServers = errors.New("the control plane has too few servers")
@@ -92,10 +84,10 @@ func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger
 	who.Record = s.recordLimit
 	held, err := lease.Campaign(ctx, lease.Config{Who: who, Log: log, Closed: s.conn.Closed,
 		Open: func(ctx context.Context) (lease.Bucket, error) {
-			kv, err := s.bucket(ctx, bucketState)
+			kv, err := s.bucket(ctx, subject.StateBucket)
 			if errors.Is(err, jetstream.ErrBucketNotFound) {
 				if err = s.Prepare(ctx); err == nil {
-					kv, err = s.bucket(ctx, bucketState)
+					kv, err = s.bucket(ctx, subject.StateBucket)
 				}
 			}
 			return kv, err
@@ -116,16 +108,16 @@ func (s *Store) Local() bool { return s.conn.Local() }
 // Prepare makes the streams that the control plane needs besides those of runs. Limits of those that are there stay as
 // they are. The error wraps ErrNotAllowed if the credentials are not those of a controller.
 func (s *Store) Prepare(ctx context.Context) error {
-	if _, err := s.conn.ask(ctx, nats.NewMsg(api+"INFO")); errors.Is(err, ErrNotAllowed) {
+	if _, err := s.conn.ask(ctx, nats.NewMsg(subject.API+"INFO")); errors.Is(err, ErrNotAllowed) {
 		return fmt.Errorf("prepare the control plane: %w: they are those of %s; give --creds controller.nk, which \"ctl fleet init\" made",
 			ErrNotAllowed, cmp.Or(s.conn.holder, "another role"))
 	}
 	for _, cfg := range []jetstream.StreamConfig{
 		// Numbers go on where a server has lost the queue with its memory.
-		{Name: streamQueue, Subjects: []string{root + "queue.>"}, MaxBytes: queueBytes, FirstSeq: uint64(time.Now().UnixMilli())},
-		bucketConfig(bucketState, stateBytes),
-		bucketConfig(bucketSchedules, scheduleBytes),
-		bucketConfig(bucketBaselines, baselineBytes),
+		{Name: subject.QueueStream, Subjects: []string{subject.Queue + ">"}, MaxBytes: queueBytes, FirstSeq: uint64(time.Now().UnixMilli())},
+		bucketConfig(subject.StateBucket, stateBytes),
+		bucketConfig(subject.SchedulesBucket, scheduleBytes),
+		bucketConfig(subject.BaselinesBucket, baselineBytes),
 	} {
 		cfg = s.complete(cfg)
 		err := s.adapt(ctx, cfg)
@@ -152,7 +144,7 @@ func (s *Store) complete(cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	if s.replicas == 0 && s.conn.nc.ConnectedClusterName() != "" {
 		cfg.Replicas = clusterReplicas
 	}
-	cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, cfg.Name != streamQueue // whose readers need its newest messages
+	cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, cfg.Name != subject.QueueStream // whose readers need its newest messages
 	return cfg
 }
 
@@ -271,11 +263,11 @@ func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error)
 	list := s.js.ListStreams(ctx)
 	for info := range list.Info() { // whose sender waits until all are read
 		name := info.Config.Name
-		if !strings.HasPrefix(name, streamEvents) && !strings.HasPrefix(name, streamSnapshots) {
+		if !strings.HasPrefix(name, subject.EventsStream) && !strings.HasPrefix(name, subject.SnapshotsStream) {
 			continue
 		}
 		words := strings.Split(strings.Join(info.Config.Subjects, "."), ".")
-		if run, err := untoken(words[min(2, len(words)-1)]); err == nil {
+		if run, err := subject.DecodeToken(words[min(2, len(words)-1)]); err == nil {
 			all[run] = append(all[run], info)
 		}
 	}
@@ -290,7 +282,7 @@ func (s *Store) Runs(ctx context.Context) ([]RunState, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
 	var runs []RunState
-	kv, err := s.bucket(ctx, bucketState)
+	kv, err := s.bucket(ctx, subject.StateBucket)
 	if err == nil {
 		err = each(ctx, kv, "run.*", func(e jetstream.KeyValueEntry) {
 			var r RunState
@@ -311,7 +303,7 @@ func (s *Store) Runs(ctx context.Context) ([]RunState, error) {
 func (s *Store) RunState(ctx context.Context, run string) (r RunState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	kv, err := s.bucket(ctx, bucketState)
+	kv, err := s.bucket(ctx, subject.StateBucket)
 	if err != nil {
 		return r, err
 	}
@@ -331,7 +323,7 @@ func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
 	if err != nil {
 		return err
 	}
-	kv, err := s.bucket(ctx, bucketState)
+	kv, err := s.bucket(ctx, subject.StateBucket)
 	if err == nil {
 		_, err = replaceValue(ctx, kv, keyRun(r.Run), value, r.revision)
 	}
@@ -373,7 +365,7 @@ func (s *Store) putValue(ctx context.Context, name string, value []byte, revisio
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	kv, err := s.bucket(ctx, bucketSchedules)
+	kv, err := s.bucket(ctx, subject.SchedulesBucket)
 	if err == nil {
 		now, err = replaceValue(ctx, kv, keySchedule(name), value, revision)
 	}
@@ -396,7 +388,7 @@ func (s *Store) Schedule(ctx context.Context, name string) (KeptSchedule, error)
 func (s *Store) scheduleValue(ctx context.Context, name string) (value []byte, revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	kv, err := s.bucket(ctx, bucketSchedules)
+	kv, err := s.bucket(ctx, subject.SchedulesBucket)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -414,7 +406,7 @@ func (s *Store) scheduleValue(ctx context.Context, name string) (value []byte, r
 func (s *Store) Schedules(ctx context.Context) (all []KeptSchedule, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	kv, err := s.bucket(ctx, bucketSchedules)
+	kv, err := s.bucket(ctx, subject.SchedulesBucket)
 	if err == nil {
 		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
 			kept := KeptSchedule{Name: e.Key(), Revision: e.Revision()}
@@ -431,7 +423,7 @@ func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64
 	if revision == 0 { // to the library: any
 		return ErrChanged
 	}
-	kv, err := s.bucket(ctx, bucketSchedules)
+	kv, err := s.bucket(ctx, subject.SchedulesBucket)
 	if err != nil {
 		return err
 	}
@@ -446,11 +438,11 @@ func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64
 func (s *Store) Baseline(ctx context.Context, name string) (b plan.BaselineRecord, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	kv, err := s.bucket(ctx, bucketBaselines)
+	kv, err := s.bucket(ctx, subject.BaselinesBucket)
 	if err != nil {
 		return b, err
 	}
-	e, err := kv.Get(ctx, token(name))
+	e, err := kv.Get(ctx, subject.EncodeToken(name))
 	switch {
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		err = ErrNoBaseline
@@ -467,12 +459,12 @@ func (s *Store) Baseline(ctx context.Context, name string) (b plan.BaselineRecor
 
 // baselines lists all of them by name. One that cannot be read has only its name.
 func (s *Store) baselines(ctx context.Context) (all []plan.Baseline, err error) {
-	kv, err := s.bucket(ctx, bucketBaselines)
+	kv, err := s.bucket(ctx, subject.BaselinesBucket)
 	if err == nil {
 		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
 			var b struct{ Baseline plan.Baseline }
 			if unzip(e.Value(), "the controller", &b) != nil {
-				b.Baseline.Name, _ = untoken(e.Key())
+				b.Baseline.Name, _ = subject.DecodeToken(e.Key())
 			}
 			all = append(all, b.Baseline)
 		})
@@ -483,14 +475,14 @@ func (s *Store) baselines(ctx context.Context) (all []plan.Baseline, err error) 
 
 // removeBaseline deletes a baseline; its run stays.
 func (s *Store) removeBaseline(ctx context.Context, name string) error {
-	kv, err := s.bucket(ctx, bucketBaselines)
+	kv, err := s.bucket(ctx, subject.BaselinesBucket)
 	if err != nil {
 		return err
 	}
-	if _, err := kv.Get(ctx, token(name)); errors.Is(err, jetstream.ErrKeyNotFound) {
+	if _, err := kv.Get(ctx, subject.EncodeToken(name)); errors.Is(err, jetstream.ErrKeyNotFound) {
 		return ErrNoBaseline
 	}
-	return kv.Delete(ctx, token(name))
+	return kv.Delete(ctx, subject.EncodeToken(name))
 }
 
 // unavailable is the code with which a cluster says that it has no leader for the moment.

@@ -40,17 +40,16 @@ package wire
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/url"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nuid"
+
+	"lockstep/internal/wire/keys"
+	"lockstep/internal/wire/subject"
 )
 
 // MaxMessage is the greatest message in bytes that an embedded server takes; a fleet's server may be set lower.
-const MaxMessage = 8 << 20
+const MaxMessage = keys.MaxPayload
 
 // HeartbeatEvery is how often agents say that they live. LostAfter is the silence after which the controller takes one as lost.
 const (
@@ -58,48 +57,8 @@ const (
 	LostAfter      = 4 * time.Second
 )
 
-// Names of the streams, and the first words of subjects. Each run has two streams, whose names end with the run's.
-const (
-	streamQueue     = "LOCKSTEP_QUEUE"
-	streamEvents    = "LOCKSTEP_EVENTS_"
-	streamSnapshots = "LOCKSTEP_SNAPSHOTS_"
-
-	root          = "lockstep."
-	rootEvents    = root + "events."
-	rootSnapshots = root + "snapshots."
-)
-
-func subjectSubmit(run string) string { return root + "queue.submit." + token(run) }
-func subjectCancel(run string) string { return root + "queue.cancel." + token(run) }
-
-func subjectPlan(run string) string  { return rootEvents + token(run) + ".plan" }
-func subjectEvent(run string) string { return rootEvents + token(run) + ".event" }
-func subjectOutcome(run, task string) string {
-	return rootEvents + token(run) + ".outcome." + token(task)
-}
-
-// subjectFence has the fences of leaderships in a stream of a run.
-func subjectFence(root, run string) string { return root + token(run) + ".epoch" }
-
-// subjectSnapshots has the snapshots of an attempt, several in one message.
-func subjectSnapshots(ref Ref) string {
-	return rootSnapshots + token(ref.Run) + ".snapshot." + token(ref.Task) + "." + token(ref.Try)
-}
-
-// Services of the controller that leads, for agents, and the service of an agent, for that controller. The last word of the
-// subject is the agent's name, "*" for all: the server lets an agent use its own.
-func subjectHeartbeat(agent string) string { return agentServices + "heartbeat." + word(agent) }
-func subjectClock(agent string) string     { return agentServices + "clock." + word(agent) }
-func subjectArrive(agent string) string    { return agentServices + "arrive." + word(agent) }
-func subjectReport(agent string) string    { return agentServices + "snapshot." + word(agent) }
-func subjectCommand(agent string) string   { return root + "command." + word(agent) }
-
-func word(agent string) string {
-	if agent == "*" {
-		return agent
-	}
-	return token(agent)
-}
+// MaxName is the maximum length of a name, in bytes: see subject.MaxName.
+const MaxName = subject.MaxName
 
 // Ref names one try of a task: an interrupted task is run again, and what its first try still sends is told apart.
 type Ref struct {
@@ -109,57 +68,8 @@ type Ref struct {
 }
 
 // String is the name as one of three words, joined by dots, each of letters, digits, "-", "_" and "=".
-func (r Ref) String() string { return token(r.Run) + "." + token(r.Task) + "." + token(r.Try) }
-
-// token writes a name as one word of a subject: letters, digits, "-" and "_" as they are, anything else as =hex.
-func token(name string) string {
-	if name == "" {
-		return "="
-	}
-	var b strings.Builder
-	for i := range len(name) {
-		switch c := name[i]; {
-		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-', c == '_':
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "=%02x", c)
-		}
-	}
-	return b.String()
-}
-
-// MaxName is the maximum length of a name, in bytes. Names of runs, tasks, attempts, agents, processes and schedules are
-// words of NATS subjects, and a server closes the connection of whoever uses a subject of more than 4,096 bytes.
-const MaxName = 200
-
-// checkNames returns an error if one of the names is too long.
-func checkNames(names ...string) error {
-	for _, name := range names {
-		if len(name) > MaxName {
-			return fmt.Errorf("the name %.20q… has %d bytes: want at most %d", name, len(name), MaxName)
-		}
-	}
-	return nil
-}
-
-// checkName returns an error unless a name that a request has to have is there, and not too long.
-func checkName(name string) error {
-	if name == "" {
-		return errors.New("a name is missing")
-	}
-	return checkNames(name)
-}
-
-// untoken is the reverse of token. A name that is too long is an error: names of all that is received are read here.
-func untoken(word string) (string, error) {
-	if word == "=" {
-		return "", nil
-	}
-	name, err := url.PathUnescape(strings.ReplaceAll(word, "=", "%"))
-	if err != nil {
-		return "", fmt.Errorf("read subject word %q: %w", word, err)
-	}
-	return name, checkNames(name)
+func (r Ref) String() string {
+	return subject.EncodeToken(r.Run) + "." + subject.EncodeToken(r.Task) + "." + subject.EncodeToken(r.Try)
 }
 
 // NewName returns a name that nobody else has: of an agent's process, or of a try.

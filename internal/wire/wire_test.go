@@ -15,6 +15,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire/lease"
+	"lockstep/internal/wire/subject"
 	"lockstep/test/wiretest"
 )
 
@@ -63,7 +64,7 @@ func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
 	started := make(chan struct{})
 	go func() {
 		close(started)
-		_, err := c.lastMessage(t.Context(), streamQueue, subjectSubmit("r"))
+		_, err := c.lastMessage(t.Context(), subject.QueueStream, subject.Submit("r"))
 		asked <- err
 	}()
 	<-started
@@ -78,17 +79,17 @@ func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
 
 func TestTokensKeepNamesApart(t *testing.T) {
 	for _, name := range []string{"", "a1", "bench-1.example.org", "a*b>c", "ü =.", "=", "=2e"} {
-		word := token(name)
+		word := subject.EncodeToken(name)
 		if strings.ContainsAny(word, ".*> \t") {
 			t.Errorf("token(%q) = %q would match or split subjects", name, word)
 		}
-		back, err := untoken(word)
+		back, err := subject.DecodeToken(word)
 		if err != nil || back != name {
 			t.Errorf("untoken(token(%q)) = %q, %v: two names could share a subject", name, back, err)
 		}
 	}
 	for _, word := range []string{"=2", "a=", "=zz"} {
-		if name, err := untoken(word); err == nil {
+		if name, err := subject.DecodeToken(word); err == nil {
 			t.Errorf("untoken(%q) = %q without an error", word, name)
 		}
 	}
@@ -240,8 +241,8 @@ func TestLastingOutlivesByAFixedTime(t *testing.T) {
 func FuzzUntoken(f *testing.F) {
 	f.Add("=2e")
 	f.Fuzz(func(t *testing.T, word string) {
-		if name, err := untoken(word); err == nil {
-			if again, err := untoken(token(name)); err != nil || again != name {
+		if name, err := subject.DecodeToken(word); err == nil {
+			if again, err := subject.DecodeToken(subject.EncodeToken(name)); err != nil || again != name {
 				t.Errorf("%q: %q then %q, %v", word, name, again, err)
 			}
 		}

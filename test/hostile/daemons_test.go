@@ -16,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/keys"
 	"lockstep/test/rig"
 )
 
@@ -89,7 +90,7 @@ func (f *fleet) processes() map[string]*rig.Process {
 	programs, err := rig.Programs(dir, false)
 	must(t, err)
 	f.creds = filepath.Join(dir, "creds")
-	creds, err := wire.MakeCredentials(f.creds, f.creds, []string{"bench-1.example.org"}, false)
+	creds, err := keys.Make(f.creds, f.creds, []string{"bench-1.example.org"}, false)
 	must(t, err)
 	must(t, creds.AddAgents(2, "a1"))
 	must(t, creds.AddAgents(1, "a3", "observer"))
@@ -184,7 +185,7 @@ func floods(limit int) (small, large [][]byte) {
 // flood sends a request some times without waiting for answers, which go to an inbox of its own and to that of another agent, and then
 // waits for an answer.
 func (f *fleet) flood(nc *nats.Conn, service string, body []byte, times int) {
-	victim := f.users[slices.IndexFunc(f.users, func(u wire.User) bool { return u.Name == "a1" })]
+	victim := f.users[slices.IndexFunc(f.users, func(u keys.User) bool { return u.Name == "a1" })]
 	for range times {
 		for _, reply := range []string{nc.NewInbox(), "_INBOX." + victim.Key + ".x"} {
 			m := message(service, "")

@@ -22,6 +22,7 @@ import (
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
+	"lockstep/internal/wire/keys"
 	_ "lockstep/pkg/drivers/loopback"
 )
 
@@ -32,7 +33,7 @@ const within = 2 * time.Minute
 type fleet struct {
 	t      *testing.T
 	creds  string // folder
-	users  []wire.User
+	users  []keys.User
 	copies string // folder of the controller's copies
 	url    string
 	conn   *wire.Conn          // of the controller
@@ -45,7 +46,7 @@ func startFleet(t *testing.T, agents ...string) *fleet {
 	t.Helper()
 	dir := t.TempDir()
 	f := &fleet{t: t, creds: filepath.Join(dir, "creds"), copies: filepath.Join(dir, "runs")}
-	creds, err := wire.MakeCredentials(f.creds, f.creds, []string{"bench-1.example.org"}, false)
+	creds, err := keys.Make(f.creds, f.creds, []string{"bench-1.example.org"}, false)
 	must(t, err)
 	must(t, creds.AddAgents(1, "a1", "a2", "a3"))
 	f.users = creds.Users
@@ -125,7 +126,7 @@ func (f *fleet) dial(key string) *nats.Conn {
 	f.t.Helper()
 	seed, err := nats.NkeyOptionFromSeed(filepath.Join(f.creds, key))
 	must(f.t, err)
-	user := f.users[slices.IndexFunc(f.users, func(u wire.User) bool { return u.File() == key })]
+	user := f.users[slices.IndexFunc(f.users, func(u keys.User) bool { return u.File() == key })]
 	nc, err := nats.Connect(f.url, seed, nats.RootCAs(filepath.Join(f.creds, "ca.crt")), nats.CustomInboxPrefix("_INBOX."+user.Key))
 	must(f.t, err)
 	f.t.Cleanup(nc.Close)

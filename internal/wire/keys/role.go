@@ -1,10 +1,12 @@
-package wire
+package keys
 
 import (
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"lockstep/internal/wire/subject"
 )
 
 // Role is what a peer of the control plane may do. Whoever adds a subject or a stream says here who may use it: what is not listed is refused.
@@ -23,22 +25,8 @@ type permissions struct {
 	Publish, Subscribe []string
 }
 
-// inboxOf is the first words of the subjects on which a user gets answers. Nobody else may listen there.
-func inboxOf(key string) string { return inboxes + key }
-
-const (
-	inboxes = "_INBOX."
-	api     = "$JS.API."
-	// borderReplies begin the reply subjects that a server writes where a request crosses from one account to another.
-	borderReplies = "_R_."
-
-	stateStream = "KV_" + bucketState
-	stateKeys   = "$KV." + bucketState + "."
-
-	scheduleKeys = "$KV." + bucketSchedules + "."
-
-	baselineKeys = "$KV." + bucketBaselines + "."
-)
+// InboxPrefix is the first words of the subjects on which a user gets answers. Nobody else may listen there.
+func InboxPrefix(key string) string { return subject.Inboxes + key }
 
 // MaxSlots bounds the tasks that one agent does side by side.
 const MaxSlots = 64
@@ -64,32 +52,33 @@ type account struct {
 
 // accounts lists that of the controllers first.
 var accounts = []account{
-	{name: "LOCKSTEP", roles: []Role{RoleController}, connections: 500, subscriptions: maxSubscriptions},
-	{name: "AGENTS", roles: []Role{RoleAgent}, imports: []string{agentServices + ">"}, exports: []string{subjectCommand("*")},
+	{name: "LOCKSTEP", roles: []Role{RoleController}, connections: 500, subscriptions: MaxSubscriptions},
+	{name: "AGENTS", roles: []Role{RoleAgent}, imports: []string{subject.AgentServices + ">"}, exports: []string{subject.Command("*")},
 		connections: 25_000, subscriptions: 256},
-	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{clientServices + ">", viewServices + ">"}, connections: 500, subscriptions: 256},
-	{name: "VIEWERS", roles: []Role{RoleViewer}, imports: []string{viewServices + ">"}, connections: 500, subscriptions: 256},
+	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{subject.ClientServices + ">", subject.ViewServices + ">"}, connections: 500, subscriptions: 256},
+	{name: "VIEWERS", roles: []Role{RoleViewer}, imports: []string{subject.ViewServices + ">"}, connections: 500, subscriptions: 256},
 }
 
 // allow returns what a user of a role may do; name is an agent's, and slots how many it has.
 func (r Role) allow(name, key string, slots int) (permissions, error) {
-	p := permissions{Subscribe: []string{inboxOf(key) + ".>"}}
+	p := permissions{Subscribe: []string{InboxPrefix(key) + ".>"}}
 	switch r {
 	case RoleController:
-		p.Publish = []string{root + ">", inboxes + ">", borderReplies + ">", api + ">", "$JS.FC.>", stateKeys + ">", scheduleKeys + ">", baselineKeys + ">"}
-		p.Subscribe = append(p.Subscribe, root+">")
+		p.Publish = []string{subject.Root + ">", subject.Inboxes + ">", subject.BorderReplies + ">", subject.API + ">", "$JS.FC.>",
+			"$KV." + subject.StateBucket + ".>", "$KV." + subject.SchedulesBucket + ".>", "$KV." + subject.BaselinesBucket + ".>"}
+		p.Subscribe = append(p.Subscribe, subject.Root+">")
 	case RoleClient:
-		p.Publish = []string{clientServices + ">", viewServices + ">"}
+		p.Publish = []string{subject.ClientServices + ">", subject.ViewServices + ">"}
 	case RoleViewer:
-		p.Publish = []string{viewServices + ">"}
+		p.Publish = []string{subject.ViewServices + ">"}
 	case RoleAgent:
 		if name == "" {
 			return p, errors.New("an agent's credentials need its name")
 		}
 		for slot := range max(slots, 1) { // each by its name: a pattern would reach an agent that is called so
 			own := SlotName(name, slot)
-			p.Publish = append(p.Publish, agentServices+"*."+token(own))
-			p.Subscribe = append(p.Subscribe, subjectCommand(own))
+			p.Publish = append(p.Publish, subject.AgentServices+"*."+subject.EncodeToken(own))
+			p.Subscribe = append(p.Subscribe, subject.Command(own))
 		}
 	default:
 		return p, fmt.Errorf("unknown role %q: want %s", r, strings.Join([]string{string(RoleController), string(RoleClient), string(RoleViewer), string(RoleAgent)}, ", "))

@@ -1,4 +1,4 @@
-package wire
+package keys
 
 import (
 	"crypto/ecdsa"

@@ -1,4 +1,4 @@
-package wire
+package keys
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"lockstep/internal/wire/subject"
 )
 
 // Ports of the control plane's servers.
@@ -17,29 +19,30 @@ const (
 
 // Limits of each server of the control plane. Accounts have lower ones: see accounts.
 const (
-	maxConnections   = 30_000          // more than all accounts together, so that none takes those of another
-	maxSubscriptions = 4096            // of a connection
-	maxControlLine   = 4 << 10         // bytes, with the subjects
-	maxPending       = 16 * MaxMessage // bytes for a client that does not read them; it is disconnected
+	MaxPayload       = 8 << 20         // bytes of a message; a fleet's server may be set lower
+	MaxConnections   = 30_000          // more than all accounts together, so that none takes those of another
+	MaxSubscriptions = 4096            // of a connection
+	MaxControlLine   = 4 << 10         // bytes, with the subjects
+	MaxPending       = 16 * MaxPayload // bytes for a client that does not read them; it is disconnected
 )
 
 // configs are the configurations of the control plane's servers, by the name of their file.
-func (c *Credentials) configs() (map[string]string, error) {
-	users, err := c.usersText()
+func configs(c *Credentials) (map[string]string, error) {
+	users, err := usersText(c)
 	if err != nil {
 		return nil, err
 	}
 	if !c.Cluster {
-		return map[string]string{"nats.conf": c.config("lockstep", "") + users}, nil
+		return map[string]string{"nats.conf": config(c, "lockstep", "") + users}, nil
 	}
 	all := map[string]string{}
 	for _, host := range c.Hosts {
-		all["nats-"+token(host)+".conf"] = c.config("lockstep-"+token(host), c.routes()) + users
+		all["nats-"+subject.EncodeToken(host)+".conf"] = config(c, "lockstep-"+subject.EncodeToken(host), routes(c)) + users
 	}
 	return all, nil
 }
 
-func (c *Credentials) config(name, cluster string) string {
+func config(c *Credentials, name, cluster string) string {
 	file := func(name string) string { return path.Join(c.At, name) }
 	return fmt.Sprintf(`# Made by "ctl fleet"; changes are lost when an agent is added or removed. For nats-server -c, or controller --nats-config, which
 # listens and keeps its streams where its own flags say.
@@ -59,12 +62,12 @@ tls {
   key_file: %q
   min_version: "1.2"
 }
-%s`, name, clientPort, MaxMessage, maxPending, maxConnections, maxSubscriptions, maxControlLine,
+%s`, name, clientPort, MaxPayload, MaxPending, MaxConnections, MaxSubscriptions, MaxControlLine,
 		file("server.crt"), file("server.key"), cluster)
 }
 
 // routes let the servers of a cluster know each other, by the same certificates.
-func (c *Credentials) routes() string {
+func routes(c *Credentials) string {
 	var urls []string
 	for _, h := range c.Hosts {
 		urls = append(urls, "nats-route://"+net.JoinHostPort(h, strconv.Itoa(routePort)))
@@ -84,7 +87,7 @@ func (c *Credentials) routes() string {
 }
 
 // usersText are the accounts with their users, and the services that they offer each other.
-func (c *Credentials) usersText() (string, error) {
+func usersText(c *Credentials) (string, error) {
 	const export, imported = "      {service: %q, accounts: [%s]}\n", "      {service: {account: %[2]s, subject: %[1]q}}\n"
 	services := func(format string, subjects []string, account string) (lines string) {
 		for _, subject := range subjects {
@@ -119,7 +122,7 @@ func (c *Credentials) usersText() (string, error) {
 				responses = "        allow_responses: true\n"
 			}
 			fmt.Fprintf(&b, "      # %s %s\n      {nkey: %q, permissions: {\n        publish: {allow: [%s]}\n        subscribe: {allow: [%s]}\n%s      }}\n",
-				u.Role, token(u.Name), u.Key, quote(may.Publish), quote(may.Subscribe), responses)
+				u.Role, subject.EncodeToken(u.Name), u.Key, quote(may.Publish), quote(may.Subscribe), responses)
 		}
 		b.WriteString("    ]\n  }\n")
 	}

@@ -1,4 +1,6 @@
-package wire
+// Package keys makes what the peers of a control plane authenticate with: keys, certificates, and the configuration of its
+// servers, which has the permissions of each role.
+package keys
 
 import (
 	"crypto/x509"
@@ -9,14 +11,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"lockstep/internal/files"
-
 	"github.com/nats-io/nkeys"
+
+	"lockstep/internal/files"
 )
 
 // Credentials is a folder with what the peers of one control plane show to each other: an authority and the servers' certificate, a key for
@@ -30,37 +31,11 @@ type Credentials struct {
 	dir string
 }
 
-// User is somebody whom the control plane knows.
-type User struct {
-	Role Role   `json:"role"`
-	Name string `json:"name"` // of the agent; else the role's
-	// Slots is how many an agent may have (agent --slots); 0: one.
-	Slots int       `json:"slots,omitempty"`
-	Key   string    `json:"key"` // public
-	Made  time.Time `json:"made"`
-}
-
-// File is where the user's seed is, in the folder.
-func (u User) File() string {
-	if u.Role == RoleAgent {
-		return filepath.Join("agents", token(u.Name)+".nk")
-	}
-	return u.Name + ".nk"
-}
-
-// words name the user in messages.
-func (u User) words() string {
-	if u.Role == RoleAgent {
-		return "agent " + u.Name
-	}
-	return "the " + u.Name
-}
-
 const credentialsFile = "fleet.json"
 
-// MakeCredentials fills a new folder: the authority, the servers' certificate for hosts (and this one by its loopback names), and the
+// Make fills a new folder: the authority, the servers' certificate for hosts (and this one by its loopback names), and the
 // controller's, the client's and the viewer's keys. at is where the certificates will lie on the servers. Nothing that is there is overwritten.
-func MakeCredentials(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
+func Make(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
 	if _, err := os.Stat(filepath.Join(dir, credentialsFile)); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make credentials: %s holds a fleet's already: add agents to it, or take another folder", dir)
 	}
@@ -86,8 +61,8 @@ func MakeCredentials(dir, at string, hosts []string, cluster bool) (*Credentials
 	return c, nil
 }
 
-// OpenCredentials reads what MakeCredentials wrote.
-func OpenCredentials(dir string) (*Credentials, error) {
+// Open reads what Make wrote.
+func Open(dir string) (*Credentials, error) {
 	text, err := os.ReadFile(filepath.Join(dir, credentialsFile))
 	if err != nil {
 		return nil, fmt.Errorf("read credentials (made by \"ctl fleet init\"): %w", err)
@@ -97,15 +72,6 @@ func OpenCredentials(dir string) (*Credentials, error) {
 		return nil, fmt.Errorf("read credentials %s: %w", filepath.Join(dir, credentialsFile), err)
 	}
 	return c, nil
-}
-
-// names are those under which the user does tasks.
-func (u User) names() []string {
-	names := make([]string, max(u.Slots, 1))
-	for slot := range names {
-		names[slot] = SlotName(u.Name, slot)
-	}
-	return names
 }
 
 // AddAgents makes keys for agents, of so many slots each. Names that have one already, also as a slot, are an error, and nothing is made.
@@ -141,17 +107,6 @@ func (c *Credentials) AddAgents(slots int, names ...string) error {
 		}
 	}
 	return c.write()
-}
-
-// agentName is what agents can be called: the rule of their labels' names.
-var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
-
-// CheckName checks an agent's name. The error says how to write one.
-func CheckName(name string) error {
-	if !agentName.MatchString(name) {
-		return fmt.Errorf("name %q: write it of letters, digits, \".\", \"_\" and \"-\", beginning with a letter or digit, like load-1", name)
-	}
-	return nil
 }
 
 // Controllers are the names of the controllers' users.
@@ -241,7 +196,7 @@ func (c *Credentials) add(role Role, name string, slots int) error {
 	if err != nil {
 		return fmt.Errorf("make a key for %s: %w", name, err)
 	}
-	if err := files.WriteRecord(filepath.Join(c.dir, u.File()), fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u.words(), seed), 0o600); err != nil {
+	if err := files.WriteRecord(filepath.Join(c.dir, u.File()), fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u, seed), 0o600); err != nil {
 		return err
 	}
 	c.Users = append(c.Users, u)
@@ -261,7 +216,7 @@ func (c *Credentials) write() error {
 	if err != nil {
 		return fmt.Errorf("write credentials: %w", err)
 	}
-	configs, err := c.configs()
+	configs, err := configs(c)
 	if err != nil {
 		return fmt.Errorf("write credentials: %w", err)
 	}
