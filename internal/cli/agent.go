@@ -118,13 +118,13 @@ func (o *agentOptions) check() error {
 	}
 	o.cfg.Access, err = drivers.LimitedAccess(o.access.folders, o.access.variables, o.cloud)
 	fault(err)
-	return faulty(faults)
+	return usageErrors(faults)
 }
 
 // run serves until ctx ends and nothing is in flight any more, or the agent is asked to drain.
 func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 	cfg := o.cfg
-	release, err := own("--dir", cfg.Dir)
+	release, err := lockDir("--dir", cfg.Dir)
 	if err != nil {
 		return err
 	}

@@ -27,21 +27,13 @@ func cancelCommand() *cobra.Command {
 outcome; ctl run --resume goes on from there. RUN is an id, the beginning of one, or latest.`,
 		Example: "  ctl cancel latest --server nats://bench-1:4222",
 		Args:    arguments(cobra.ExactArgs(1)),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := s.need(); err != nil {
-				return err
-			}
-			conn, err := s.dial(c.Context())
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
+		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
 			text, err := cancelRun(c.Context(), conn, args[0], limit, s.hint())
 			if text != "" {
 				fmt.Fprintln(c.OutOrStdout(), text)
 			}
 			return err
-		},
+		}),
 	}
 	s.add(c, "")
 	c.Flags().DurationVar(&limit, "wait", 2*time.Minute, "how `long` to wait for the run's end")
@@ -122,24 +114,16 @@ goes on or has ended, and says whether it is complete. A directory that is there
 RUN is an id, the beginning of one, or latest.`,
 		Example: "  ctl pull latest --server nats://bench-1:4222\n  ctl pull 20260102-150405-quick-3f9c /srv/records",
 		Args:    arguments(cobra.RangeArgs(1, 2)),
-		RunE: func(c *cobra.Command, args []string) error {
-			if err := s.need(); err != nil {
-				return err
-			}
+		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
 			if len(args) == 2 {
 				folder = args[1]
 			}
-			conn, err := s.dial(c.Context())
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
 			text, err := pullRun(c.Context(), conn, args[0], folder, s.hint())
 			if text != "" {
 				fmt.Fprintln(c.OutOrStdout(), text)
 			}
 			return err
-		},
+		}),
 	}
 	s.add(c, "")
 	runsFlag(c, &folder)

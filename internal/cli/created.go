@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,11 +37,6 @@ func asRecorded(run plan.Run) (string, error) {
 	return plan.Redact(string(text)), err
 }
 
-func planDigest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
-}
-
 // noteCreated has created report the run from now on.
 func noteCreated(run plan.Run) error {
 	name, err := createdFile()
@@ -61,7 +54,7 @@ func noteCreated(run plan.Run) error {
 	if err != nil {
 		return err
 	}
-	_, err = file.WriteString(planDigest(text) + "\n")
+	_, err = file.WriteString(hexDigest([]byte(text)) + "\n")
 	return errors.Join(err, file.Close())
 }
 
@@ -82,7 +75,7 @@ func created(run plan.Run) bool {
 		return false
 	}
 	redacted, err := asRecorded(run)
-	return err == nil && redacted == string(text) && slices.Contains(strings.Split(string(list), "\n"), planDigest(redacted))
+	return err == nil && redacted == string(text) && slices.Contains(strings.Split(string(list), "\n"), hexDigest([]byte(redacted)))
 }
 
 // consent asks before run, which was expanded from the record of another user, uses what it names. Nothing of it was opened,

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -196,17 +195,19 @@ func showCredentials(c *cobra.Command, dir string, creds *keys.Credentials) erro
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ROLE\tNAME\tMADE\tFILE")
+	var rows [][]string
 	for _, u := range creds.Users {
 		name := u.Name
 		if u.Slots > 1 {
 			name = fmt.Sprintf("%s (%d slots)", name, u.Slots)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", u.Role, name, u.Made.Format(time.DateOnly), filepath.Join(dir, u.File()))
+		rows = append(rows, []string{string(u.Role), name, u.Made.Format(time.DateOnly), filepath.Join(dir, u.File())})
 	}
-	fmt.Fprintf(w, "\nThe servers' certificate holds until %s.\n", until.Format(time.DateOnly))
-	if err := w.Flush(); err != nil {
+	err = tabulate(c.OutOrStdout(), []string{"ROLE", "NAME", "MADE", "FILE"}, rows)
+	if err == nil {
+		_, err = fmt.Fprintf(c.OutOrStdout(), "\nThe servers' certificate holds until %s.\n", until.Format(time.DateOnly))
+	}
+	if err != nil {
 		return fmt.Errorf("show credentials: %w", err)
 	}
 	return nil

@@ -137,7 +137,7 @@ func (o *controllerOptions) check() error {
 	if o.beside < 1 || o.beside > mostBeside {
 		faults = append(faults, fmt.Errorf("--side-by-side %d: give a number from 1 (one run after the other) to %d", o.beside, mostBeside))
 	}
-	return faulty(faults)
+	return usageErrors(faults)
 }
 
 // run serves until ctx ends, or the control plane that it serves breaks.
@@ -146,7 +146,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	release, err := own("--dir", o.dir)
+	release, err := lockDir("--dir", o.dir)
 	if err != nil {
 		return err
 	}
@@ -218,14 +218,6 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	case err := <-broken: // nothing can be said any more: it leaves as if it had been killed, and the next start goes on
 		return fmt.Errorf("keep messages under %s: %w; make room there and start the controller again: its runs go on", o.dir, err)
 	}
-}
-
-// faulty is the error of a command line with faults, all of them; nil: there are none.
-func faulty(faults []error) error {
-	if err := errors.Join(faults...); err != nil {
-		return exit{ExitBadMatrix, err}
-	}
-	return nil
 }
 
 // readHooks reads the file that says what is called after the runs of schedules.

@@ -84,7 +84,7 @@ func (s *serverFlags) check() error {
 	if err := s.auth().Check(); err != nil && len(faults) == 0 {
 		faults = append(faults, fmt.Errorf("use the files of --creds, --ca, --cert and --key: %w; give those that \"ctl fleet init\" made", err))
 	}
-	return faulty(faults)
+	return usageErrors(faults)
 }
 
 func isPort(text string) bool {
@@ -159,4 +159,19 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 	stop := f.close
 	f.conn, f.close = client, func() { client.Close(); stop() }
 	return f, nil
+}
+
+// onFleet returns the function of a command that sends requests to the fleet of --server.
+func (s *serverFlags) onFleet(do func(c *cobra.Command, conn *wire.Client, args []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		if err := s.need(); err != nil {
+			return err
+		}
+		conn, err := s.dial(c.Context())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		return do(c, conn, args)
+	}
 }

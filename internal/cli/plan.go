@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -59,9 +58,7 @@ how many combinations are left out; --all lists everything.`,
 				return err
 			}
 			if asJSON {
-				e := json.NewEncoder(c.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(run.Redacted())
+				return printJSON(c.OutOrStdout(), run.Redacted())
 			}
 			return writePlan(c.OutOrStdout(), run, all)
 		},

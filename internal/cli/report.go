@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -9,7 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"lockstep/internal/files"
 	"lockstep/internal/report/page"
 	"lockstep/internal/runs"
 )
@@ -67,16 +65,4 @@ Exit codes: 0 it is written; 1 it is not.`,
 // writeReport writes the page of runs.
 func writeReport(path string, folder []*runs.Run, o page.Options) error {
 	return writeOutput("report", path, "--out", func(w io.Writer) error { return page.Write(w, folder, o) })
-}
-
-// writeOutput writes a file whole or not at all. flag is the one that names another place.
-func writeOutput(what, path, flag string, write func(io.Writer) error) error {
-	err := files.WriteOutput(path, 0o644, write)
-	switch {
-	case errors.Is(err, files.ErrFolder):
-		return fmt.Errorf("write %s: %w; give another place with %s", what, err, flag)
-	case err != nil:
-		return fmt.Errorf("write %s: %w", what, err)
-	}
-	return nil
 }

@@ -132,7 +132,7 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 	}
 	text, count := source.Text, 0
 	var asked []string
-	if sum([]byte(text)) != source.SHA256 {
+	if hexDigest([]byte(text)) != source.SHA256 {
 		text = filled(text, &count, &asked)
 	}
 	for i := range set {

@@ -72,7 +72,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 			old.ID, quoted(set))}
 	}
 	source := []byte(old.Source.Text)
-	if sum(source) != old.Source.SHA256 {
+	if hexDigest(source) != old.Source.SHA256 {
 		if !created(old) {
 			return wire.Submission{}, fmt.Errorf("resume %s: "+
 				"its matrix has passwords, which are not in the record, and this ctl did not create the run, so the file that it names is not read: "+
@@ -81,7 +81,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 		if source, err = os.ReadFile(old.Source.Path); err != nil {
 			return wire.Submission{}, fmt.Errorf("resume %s: its matrix has secrets, which are not in the record, so the file is needed: %w", old.ID, err)
 		}
-		if sum(source) != old.Source.SHA256 {
+		if hexDigest(source) != old.Source.SHA256 {
 			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run began; run it anew", old.ID, old.Source.Path)
 		}
 	}

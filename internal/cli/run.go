@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,6 @@ import (
 	"lockstep/internal/display"
 	"lockstep/internal/matrix"
 	"lockstep/internal/plan"
-	"lockstep/internal/report"
 	"lockstep/internal/report/page"
 	"lockstep/internal/runs"
 	"lockstep/internal/sink"
@@ -358,7 +356,7 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 		}
 	}
 	kept := page.Keep(record)
-	code, err := present(out, record)
+	code, err := printResults(out, record)
 	if err := remember(ctx, o.runs, record.Plan().ID); err != nil { // the run is none the worse for it
 		fmt.Fprintln(out, display.Clean(err.Error()))
 	}
@@ -423,60 +421,6 @@ func newRunID(name string) string {
 		clean = clean[:12]
 	}
 	return time.Now().UTC().Format("20060102-150405") + "-" + strings.Trim(clean, "-") + "-" + hex.EncodeToString(random[:])
-}
-
-// present prints the tables of a record, its problems and what became of its rules, writes them beside it, and returns the exit code that the run deserves.
-func present(out io.Writer, record *runs.Run) (code int, err error) {
-	outcomes, err := record.Outcomes()
-	if err != nil {
-		return 0, err
-	}
-	run, delivered := record.Plan(), report.Delivered(record.Plan().ID, record.Deliveries())
-	if err := report.Text(out, report.Build(run, outcomes), width(out)); err != nil {
-		return 0, fmt.Errorf("print tables: %w", err)
-	}
-	rulings := report.Rulings(run, outcomes)
-	for _, lines := range [][]string{report.Warnings(run, outcomes), report.Problems(run, outcomes), spoken(rulings), record.Warnings()} {
-		for i, line := range lines {
-			if i == 0 {
-				fmt.Fprintln(out)
-			}
-			fmt.Fprintln(out, display.Hang(display.Clean(line), width(out), 2))
-		}
-	}
-	if delivered != "" {
-		fmt.Fprintf(out, "\n%s\n", delivered)
-	}
-	fmt.Fprintf(out, "\n%s\nrecord: %s\n", report.Summary(run, outcomes), record.Dir())
-	if path := filepath.Join(record.Dir(), page.Name); readable(path) {
-		fmt.Fprintf(out, "report: %s\n", path)
-	}
-	files, err := report.Files(run, outcomes)
-	if err != nil {
-		return 0, err
-	}
-	for name, data := range files {
-		if err := record.WriteFile(name, data); err != nil {
-			return 0, err
-		}
-	}
-	if len(report.Problems(run, outcomes)) > 0 {
-		return ExitFailedCells, nil
-	}
-	switch failed := report.Failed(rulings); {
-	case failed[report.Violated] > 0:
-		return ExitViolated, nil
-	case failed[report.Inconclusive] > 0:
-		return ExitInconclusive, nil
-	}
-	return ExitOK, nil
-}
-
-func spoken(rulings []report.Ruling) (lines []string) {
-	for _, r := range rulings {
-		lines = append(lines, r.String())
-	}
-	return lines
 }
 
 func readable(path string) bool {

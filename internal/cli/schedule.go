@@ -43,18 +43,14 @@ when a run is not over yet, and what hooks are told.`,
 	return c
 }
 
-// onSchedules connects a command to the fleet.
+// onSchedules is serverFlags.onFleet of a command about schedules.
 func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.Client, []string) error) func(*cobra.Command, []string) error {
+	run := s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error { return do(c.Context(), c, conn, args) })
 	return func(c *cobra.Command, args []string) error {
 		if s.url == "" {
 			return exit{ExitBadMatrix, errors.New("schedules are kept by a fleet: give --server, or set LOCKSTEP_SERVER")}
 		}
-		conn, err := s.dial(c.Context())
-		if err != nil {
-			return err
-		}
-		defer conn.Close()
-		return do(c.Context(), c, conn, args)
+		return run(c, args)
 	}
 }
 

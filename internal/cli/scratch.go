@@ -21,7 +21,7 @@ func scratch(log *slog.Logger) (dir string, remove func(), err error) {
 	if dir, err = os.MkdirTemp("", scratchNames); err != nil {
 		return "", nil, fmt.Errorf("make a folder for the run: %w; give another temporary folder with TMPDIR", err)
 	}
-	release, err := own("TMPDIR", dir)
+	release, err := lockDir("TMPDIR", dir)
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return "", nil, err

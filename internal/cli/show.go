@@ -1,36 +1,17 @@
 package cli
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"lockstep/internal/display"
 	"lockstep/internal/report"
 	"lockstep/internal/runs"
-	"lockstep/internal/terminal"
 	"lockstep/internal/wire"
 )
-
-// width is how wide a table may be: the terminal's width, or 0, as wide as it likes, when it is none.
-func width(out io.Writer) int {
-	if terminal.Is(out) {
-		if w, _, err := term.GetSize(int(terminal.File(out).Fd())); err == nil && w > 0 {
-			return w
-		}
-	}
-	return 0
-}
-
-func sum(source []byte) string {
-	s := sha256.Sum256(source)
-	return hex.EncodeToString(s[:])
-}
 
 func showCommand() *cobra.Command {
 	var folder, format string
@@ -48,7 +29,7 @@ func showCommand() *cobra.Command {
 				return err
 			}
 			if format == "text" {
-				if _, err = present(c.OutOrStdout(), record); err != nil {
+				if _, err = printResults(c.OutOrStdout(), record); err != nil {
 					return err
 				}
 				marks, err := record.Marks()

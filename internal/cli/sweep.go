@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -153,17 +152,16 @@ func ask(c *cobra.Command, yes bool, question, refusal string) (bool, error) {
 }
 
 func list(out io.Writer, found []*target) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "BROKER\tWHAT\tNAME")
+	var rows [][]string
 	for _, t := range found {
 		if t.blind {
-			fmt.Fprintf(w, "%s\ttopologies\tof the run's attempts: %d; which are there it cannot say\n", t.broker.Name, len(t.attempts))
+			rows = append(rows, []string{t.broker.Name, "topologies", fmt.Sprintf("of the run's attempts: %d; which are there it cannot say", len(t.attempts))})
 		}
 		for _, x := range t.found {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", t.broker.Name, x.Kind, plan.Redact(x.Name))
+			rows = append(rows, []string{t.broker.Name, x.Kind, plan.Redact(x.Name)})
 		}
 	}
-	return w.Flush()
+	return tabulate(out, []string{"BROKER", "WHAT", "NAME"}, rows)
 }
 
 // look opens the broker and lists what it has.

@@ -39,7 +39,7 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 				faults = append(faults, fmt.Errorf("--%s-%s is for --%s: say where to serve", f.name, more.flag, f.name))
 			}
 		}
-		return nil, bad(faults)
+		return nil, usageErrors(faults)
 	}
 	l := &web.Listener{Listen: f.listen, Cert: f.cert, Key: f.key, Log: log}
 	if (f.cert == "") != (f.key == "") {
@@ -55,7 +55,7 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 	if _, err := web.NewAccess(f.listen, l.Users); err != nil && (f.users == "" || !errors.Is(err, web.ErrOpen)) {
 		faults = append(faults, fmt.Errorf("--%s: %w", f.name, f.hint(err)))
 	}
-	return l, bad(faults)
+	return l, usageErrors(faults)
 }
 
 // hint says what to do about an error.
@@ -64,13 +64,6 @@ func (f *webFlags) hint(err error) error {
 		return fmt.Errorf("%w: give --%s-users FILE with what \"ctl fleet password NAME\" writes, or listen on 127.0.0.1", err, f.name)
 	}
 	return err
-}
-
-func bad(faults []error) error {
-	if len(faults) == 0 {
-		return nil
-	}
-	return exit{ExitBadMatrix, errors.Join(faults...)}
 }
 
 // start serves before there is what to serve of: whether the address is free is known at once, and until ready is called, whoever asks is told to wait.

@@ -17,13 +17,13 @@ func (a *Access) HoldChecks() (release func()) {
 }
 
 // Watches are those of a site, for tests.
-type Watches struct{ all *watches }
+type Watches struct{ all *liveFollowers }
 
 // NewWatches follow runs of a control plane.
-func NewWatches(conn *wire.Client) Watches { return Watches{newWatches(conn)} }
+func NewWatches(conn *wire.Client) Watches { return Watches{newLiveFollowers(conn)} }
 
 // Watch is one of them.
-type Watch struct{ of *watch }
+type Watch struct{ of *liveFollower }
 
 // Look joins those who look at a run.
 func (w Watches) Look(ctx context.Context, run string) (Watch, func(), error) {

@@ -217,7 +217,7 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	looking, stop := context.WithTimeout(r.Context(), askTimeout)
-	watch, leave, err := s.watches.look(looking, r.PathValue("run"))
+	watch, leave, err := s.followers.look(looking, r.PathValue("run"))
 	stop()
 	if err != nil {
 		s.fail(w, r, err)
@@ -229,7 +229,7 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 }
 
 // stream writes the live view until the run has ended, is followed no longer, or the reader is gone.
-func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *watch) {
+func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *liveFollower) {
 	control := http.NewResponseController(w)
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()

@@ -31,7 +31,7 @@ func (s *site) runs(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	books, err := s.shelf.list()
+	stored, err := s.store.list()
 	if err != nil {
 		return view{}, err
 	}
@@ -46,7 +46,7 @@ func (s *site) runs(r *http.Request) (view, error) {
 			active = append(active, line)
 		}
 	}
-	for _, b := range books {
+	for _, b := range stored {
 		if !known[b.ID] {
 			over = append(over, runLine{RunState: wire.RunState{Run: b.ID, Name: b.Name, Submitted: b.Started, Started: b.Started}, Kept: true})
 		}
@@ -120,7 +120,7 @@ func (s *site) run(r *http.Request) (view, error) {
 			v.Problems, v.Rules = report.Problems(v.Plan, outcomes), report.Rulings(v.Plan, outcomes)
 		}
 	}
-	for _, name := range s.shelf.has(id) {
+	for _, name := range s.store.has(id) {
 		i := slices.IndexFunc(files, func(f struct{ Name, Type, Title string }) bool { return f.Name == name })
 		v.Files = append(v.Files, link{"/runs/" + url.PathEscape(id) + "/" + name, files[i].Title})
 	}
@@ -159,7 +159,7 @@ func (v *runView) over() bool { return v.Kept || v.State.Over() }
 
 // outcomes reads a run from where most is known of it: the record, while it goes on or its copy is behind; else the copy.
 func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outcome, error) {
-	run, copied, missing := s.shelf.read(id)
+	run, copied, missing := s.store.read(id)
 	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
 		return nil, missing
 	}
@@ -192,7 +192,7 @@ func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, [
 		_, err := s.Conn.ReadSummary(ctx, id, l.entry)
 		return l.Run, l.inOrder(), err
 	}
-	w, leave, err := s.watches.look(ctx, id)
+	w, leave, err := s.followers.look(ctx, id)
 	if err != nil {
 		return plan.Run{}, nil, err
 	}

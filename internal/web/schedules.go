@@ -81,7 +81,7 @@ func (s *site) schedule(r *http.Request) (view, error) {
 	}
 	v, err := describe(kept.Schedule, time.Now())
 	for i, e := range v.Entries {
-		if slices.Contains(s.shelf.has(e.Run), digestFile) {
+		if slices.Contains(s.store.has(e.Run), digestFile) {
 			v.Entries[i].Digest = "/runs/" + url.PathEscape(e.Run) + "/" + digestFile
 		}
 	}

@@ -37,9 +37,9 @@ type Config struct {
 // site is what serves the pages.
 type site struct {
 	Config
-	shelf   shelf
-	watches *watches
-	streams chan struct{} // live views at a time
+	store     runStore
+	followers *liveFollowers
+	streams   chan struct{} // live views at a time
 }
 
 // maxStreams bounds the live views at a time.
@@ -53,7 +53,7 @@ var sources embed.FS
 
 // New makes the pages. They trust that requests have passed Access.Guard.
 func New(cfg Config) http.Handler {
-	s := &site{Config: cfg, shelf: shelf{dir: cfg.Copies}, watches: newWatches(cfg.Conn), streams: make(chan struct{}, maxStreams)}
+	s := &site{Config: cfg, store: runStore{dir: cfg.Copies}, followers: newLiveFollowers(cfg.Conn), streams: make(chan struct{}, maxStreams)}
 	mux := http.NewServeMux()
 	for pattern, page := range map[string]func(*http.Request) (view, error){
 		"GET /{$}":              s.runs,
@@ -76,7 +76,7 @@ func New(cfg Config) http.Handler {
 		mux.Handle("GET /metrics", cfg.Metrics)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, fs.ErrNotExist) })
-	return sealed(s.guarded(mux))
+	return securityHeaders(s.guarded(mux))
 }
 
 // guarded refuses paths in which a name is longer than any is, as names become subjects on the control plane. It answers a request that panics with an error.
@@ -94,8 +94,8 @@ func (s *site) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// sealed says to browsers what pages may do: load from here alone, be framed by nobody, and tell other sites nothing.
-func sealed(next http.Handler) http.Handler {
+// securityHeaders says to browsers what pages may do: load from here alone, be framed by nobody, and tell other sites nothing.
+func securityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
@@ -216,7 +216,7 @@ func (s *site) file(w http.ResponseWriter, r *http.Request) {
 		if f.Name != name {
 			continue
 		}
-		file, err := s.shelf.open(id, name)
+		file, err := s.store.open(id, name)
 		if err != nil {
 			s.fail(w, r, err)
 			return

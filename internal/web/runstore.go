@@ -17,29 +17,29 @@ import (
 	"lockstep/internal/runs"
 )
 
-// shelf is the folder of runs' copies. It reads again what has changed, and only that. Safe for concurrent use; without a folder it is empty.
-type shelf struct {
+// runStore is the folder of runs' copies. It reads again what has changed, and only that. Safe for concurrent use; without a folder it is empty.
+type runStore struct {
 	dir string
 
-	mu    sync.Mutex
-	books map[string]book
+	mu     sync.Mutex
+	stored map[string]storedRun
 }
 
-// book is one run of the shelf.
-type book struct {
+// storedRun is one run of the store.
+type storedRun struct {
 	ID      string    `json:"id"`
 	Name    string    `json:"name"` // of its matrix
 	Started time.Time `json:"started"`
 	written time.Time
 }
 
-// plain tells whether an id names a directory of the shelf, and nothing else.
+// plain tells whether an id names a directory of the store, and nothing else.
 func plain(id string) bool {
 	return id != "" && id == filepath.Base(id) && !strings.HasPrefix(id, ".") && id != "latest" && filepath.IsLocal(id)
 }
 
 // list describes the runs, newest first.
-func (s *shelf) list() ([]book, error) {
+func (s *runStore) list() ([]storedRun, error) {
 	if s.dir == "" {
 		return nil, nil
 	}
@@ -49,8 +49,8 @@ func (s *shelf) list() ([]book, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	there := map[string]book{}
-	var all []book
+	there := map[string]storedRun{}
+	var all []storedRun
 	for _, e := range entries {
 		if !e.IsDir() || !plain(e.Name()) {
 			continue
@@ -61,23 +61,23 @@ func (s *shelf) list() ([]book, error) {
 			all = append(all, b)
 		}
 	}
-	s.books = there
-	slices.SortFunc(all, func(a, b book) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID)) })
+	s.stored = there
+	slices.SortFunc(all, func(a, b storedRun) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID)) })
 	return all, nil
 }
 
 // look reads what a run is. The caller holds mu.
-func (s *shelf) look(id string) (book, bool) {
+func (s *runStore) look(id string) (storedRun, bool) {
 	path := filepath.Join(s.dir, id, "run.json")
 	info, err := os.Stat(path)
 	if err != nil {
-		return book{}, false
+		return storedRun{}, false
 	}
-	if b, known := s.books[id]; known && b.written.Equal(info.ModTime()) {
+	if b, known := s.stored[id]; known && b.written.Equal(info.ModTime()) {
 		return b, true
 	}
 	text, err := os.ReadFile(path)
-	b := book{written: info.ModTime()}
+	b := storedRun{written: info.ModTime()}
 	if err != nil || json.Unmarshal(text, &b) != nil || b.ID != id {
 		return b, false
 	}
@@ -85,7 +85,7 @@ func (s *shelf) look(id string) (book, bool) {
 }
 
 // read returns a run as its copy has it; fs.ErrNotExist, wrapped, if there is none.
-func (s *shelf) read(id string) (plan.Run, []plan.Outcome, error) {
+func (s *runStore) read(id string) (plan.Run, []plan.Outcome, error) {
 	if s.dir == "" || !plain(id) {
 		return plan.Run{}, nil, fs.ErrNotExist
 	}
@@ -110,8 +110,8 @@ var files = []struct{ Name, Type, Title string }{
 	{"matrix.cue", "text/plain; charset=utf-8", "matrix"},
 }
 
-// open opens a file of a run's directory, and none that a link there leads to outside of the shelf.
-func (s *shelf) open(id, name string) (*os.File, error) {
+// open opens a file of a run's directory, and none that a link there leads to outside of the store.
+func (s *runStore) open(id, name string) (*os.File, error) {
 	if s.dir == "" || !plain(id) {
 		return nil, fs.ErrNotExist
 	}
@@ -124,7 +124,7 @@ func (s *shelf) open(id, name string) (*os.File, error) {
 }
 
 // has lists which of the files a run's directory has.
-func (s *shelf) has(id string) (names []string) {
+func (s *runStore) has(id string) (names []string) {
 	if s.dir == "" || !plain(id) {
 		return nil
 	}

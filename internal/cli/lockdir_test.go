@@ -17,17 +17,17 @@ import (
 
 func TestAFolderHasOneDaemon(t *testing.T) {
 	dir := t.TempDir()
-	release, err := own("--dir", dir)
+	release, err := lockDir("--dir", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = own("--dir", dir)
+	_, err = lockDir("--dir", dir)
 	var coded exit
 	if !errors.As(err, &coded) || coded.code != ExitBadMatrix || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d on this host; give another --dir", os.Getpid())) {
 		t.Errorf("a second daemon gets %v", err)
 	}
 	release()
-	if release, err = own("--dir", dir); err != nil {
+	if release, err = lockDir("--dir", dir); err != nil {
 		t.Fatalf("the folder is not free after its daemon has ended: %v", err)
 	}
 	release()
@@ -36,7 +36,7 @@ func TestAFolderHasOneDaemon(t *testing.T) {
 // Whoever is refused is refused before anything is opened, and says so with the code of a wrong command line.
 func TestDaemonsTakeTheirFolderFirst(t *testing.T) {
 	dir := t.TempDir()
-	release, err := own("--dir", dir)
+	release, err := lockDir("--dir", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestARefusedDaemonLeavesNoFolder(t *testing.T) {
 	if left, err := os.ReadDir(there); err != nil || len(left) != 1 || left[0].Name() != "lock" {
 		t.Errorf("it left %v, %v", left, err)
 	}
-	release, err := own("--dir", made)
+	release, err := lockDir("--dir", made)
 	if err != nil {
 		t.Fatal(err)
 	}

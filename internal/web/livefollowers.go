@@ -13,18 +13,18 @@ const (
 	catchUp     = time.Second      // that a page waits for the seconds of the task under way
 )
 
-// watches follow runs, each once for all who look at it. Safe for concurrent use.
-type watches struct {
+// liveFollowers follow runs, each once for all who look at it. Safe for concurrent use.
+type liveFollowers struct {
 	conn *wire.Client
 	mu   sync.Mutex
-	of   map[string]*watch // by run
+	of   map[string]*liveFollower // by run
 }
 
-// watch is a run that is followed.
-type watch struct {
+// liveFollower is a run that is followed.
+type liveFollower struct {
 	run     string
 	stop    context.CancelFunc
-	lookers int       // guarded by watches.mu, as is
+	lookers int       // guarded by liveFollowers.mu, as is
 	left    time.Time // when the last of them left
 
 	read   chan struct{} // closed when the run's outline has been read, or why says why not
@@ -36,16 +36,18 @@ type watch struct {
 	at *runInfo
 }
 
-func newWatches(conn *wire.Client) *watches { return &watches{conn: conn, of: map[string]*watch{}} }
+func newLiveFollowers(conn *wire.Client) *liveFollowers {
+	return &liveFollowers{conn: conn, of: map[string]*liveFollower{}}
+}
 
 // look returns the watch of a run, with its outline read, and leave, to be called by who looks no longer. The error wraps wire.ErrNoRecord if the run has
 // not begun.
-func (all *watches) look(ctx context.Context, run string) (w *watch, leave func(), err error) {
+func (all *liveFollowers) look(ctx context.Context, run string) (w *liveFollower, leave func(), err error) {
 	all.mu.Lock()
 	w = all.of[run]
 	if w == nil {
 		following, stop := context.WithCancel(context.WithoutCancel(ctx)) // others look on when this one has left
-		w = &watch{run: run, stop: stop, read: make(chan struct{}), caught: make(chan struct{}), over: make(chan struct{}), at: newRunInfo()}
+		w = &liveFollower{run: run, stop: stop, read: make(chan struct{}), caught: make(chan struct{}), over: make(chan struct{}), at: newRunInfo()}
 		all.of[run] = w
 		go all.follow(following, w)
 	}
@@ -66,7 +68,7 @@ func (all *watches) look(ctx context.Context, run string) (w *watch, leave func(
 }
 
 // leave lets a watch end when nobody has looked for a while.
-func (all *watches) leave(w *watch) {
+func (all *liveFollowers) leave(w *liveFollower) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	w.lookers--
@@ -85,14 +87,14 @@ func (all *watches) leave(w *watch) {
 }
 
 // forget has who looks next begin anew. The caller holds mu.
-func (all *watches) forget(w *watch) {
+func (all *liveFollowers) forget(w *liveFollower) {
 	if all.of[w.run] == w {
 		delete(all.of, w.run)
 	}
 }
 
 // follow reads a run's record until the run has ended, the watch is stopped, or the connection closed.
-func (all *watches) follow(ctx context.Context, w *watch) {
+func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 	caught := sync.OnceFunc(func() { close(w.caught) })
 	defer func() {
 		w.stop()
@@ -129,14 +131,14 @@ func (all *watches) follow(ctx context.Context, w *watch) {
 }
 
 // view is how the run stands now, and of how many of its tasks there is an outcome.
-func (w *watch) view(now time.Time) (v liveView, outcomes int) {
+func (w *liveFollower) view(now time.Time) (v liveView, outcomes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.at.view(now), w.at.Outcomes()
 }
 
 // settle waits a moment for what is there already of the task under way.
-func (w *watch) settle(ctx context.Context) {
+func (w *liveFollower) settle(ctx context.Context) {
 	late := time.NewTimer(catchUp)
 	defer late.Stop()
 	select {

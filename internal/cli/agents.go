@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/display"
+	"lockstep/internal/wire"
+)
+
+func agentsCommand() *cobra.Command {
+	var s serverFlags
+	var asJSON, wide bool
+	c := &cobra.Command{
+		Use:   "agents",
+		Short: "List the agents of a fleet",
+		Example: `  ctl agents --server nats://bench-1:4222
+  ctl agents --json`,
+		Args: arguments(cobra.NoArgs),
+		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, _ []string) error {
+			agents, err := conn.Agents(c.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return printJSON(c.OutOrStdout(), append([]wire.AgentInfo{}, agents...))
+			}
+			return fleetAgents(c.OutOrStdout(), agents, time.Now(), wide)
+		}),
+	}
+	s.add(c, "")
+	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	c.Flags().BoolVar(&wide, "wide", false, "tell also how well the clock is known, cores, version, and the task that an agent is busy with")
+	return c
+}
+
+// fleetAgents lists agents, and after them why those that are refused are; wide tells more of each.
+func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide bool) error {
+	head := []string{"AGENT", "STATE", "HOST", "LABELS", "CLOCK", "SEEN"}
+	if wide {
+		head = append(head, "CORES", "VERSION", "BUSY WITH")
+	}
+	var rows [][]string
+	var refused []string
+	for _, a := range agents {
+		clock := offset(a.Offset)
+		if !wide {
+			clock, _, _ = strings.Cut(clock, " ±")
+		}
+		row := []string{a.Agent, doing(a), a.Host, display.Dash(labelled(a.Labels)), clock, max(0, now.Sub(a.Seen)).Round(100 * time.Millisecond).String()}
+		if wide {
+			row = append(row, strconv.Itoa(a.Cores), display.Dash(a.Version), display.Dash(a.Busy))
+		}
+		rows = append(rows, row)
+		if a.Refused != "" {
+			refused = append(refused, fmt.Sprintf("%s is refused: %s\n", a.Agent, a.Refused))
+		}
+	}
+	if err := tabulate(out, head, rows); err != nil || len(refused) == 0 {
+		return err
+	}
+	_, err := fmt.Fprint(out, "\n"+strings.Join(refused, ""))
+	return err
+}
+
+// doing is an agent's state in a word.
+func doing(a wire.AgentInfo) string {
+	switch {
+	case a.Refused != "":
+		return "refused"
+	case a.Draining:
+		return "leaves"
+	case a.Busy != "":
+		return "busy"
+	case a.Observer:
+		return "observes"
+	}
+	return "free"
+}
+
+// labelled writes labels: "role=load zone=a".
+func labelled(labels map[string]string) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		words = append(words, name+"="+labels[name])
+	}
+	return strings.Join(words, " ")
+}
+
+// offset is how far a clock is from the controller's.
+func offset(o *wire.Offset) string {
+	if o == nil {
+		return "not known"
+	}
+	ms := func(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
+	return fmt.Sprintf("%s ms ± %s", ms(o.Offset), ms(o.Bound))
+}

@@ -1,0 +1,63 @@
+package cli
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/term"
+
+	"lockstep/internal/display"
+	"lockstep/internal/files"
+	"lockstep/internal/terminal"
+)
+
+// width is how wide a table may be: the terminal's width, or 0, as wide as it likes, when it is none.
+func width(out io.Writer) int {
+	if terminal.Is(out) {
+		if w, _, err := term.GetSize(int(terminal.File(out).Fd())); err == nil && w > 0 {
+			return w
+		}
+	}
+	return 0
+}
+
+// tabulate prints rows of texts as a table in the width of the terminal.
+func tabulate(out io.Writer, head []string, rows [][]string) error {
+	return display.NewTable(head, rows).Write(out, width(out))
+}
+
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.Local().Format(time.DateTime)
+}
+
+// writeOutput writes a file whole or not at all. flag is the one that names another place.
+func writeOutput(what, path, flag string, write func(io.Writer) error) error {
+	err := files.WriteOutput(path, 0o644, write)
+	switch {
+	case errors.Is(err, files.ErrFolder):
+		return fmt.Errorf("write %s: %w; give another place with %s", what, err, flag)
+	case err != nil:
+		return fmt.Errorf("write %s: %w", what, err)
+	}
+	return nil
+}
+
+// hexDigest returns the SHA-256 of a text in hexadecimal digits.
+func hexDigest(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])
+}

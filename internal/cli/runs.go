@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/display"
+	"lockstep/internal/runs"
+	"lockstep/internal/wire"
+)
+
+func runsCommand() *cobra.Command {
+	var s serverFlags
+	var folder string
+	var asJSON, local, wide bool
+	c := &cobra.Command{
+		Use:   "runs",
+		Short: "List the runs of a fleet, or those that there are records of",
+		Long: `runs lists what waits, runs and has ended on the fleet of --server; without one, or with --local, the
+records below --runs. The newest is first.`,
+		Example: `  ctl runs
+  ctl runs --server nats://bench-1:4222 --json`,
+		Args: arguments(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			if s.url == "" || local {
+				return localRuns(c.OutOrStdout(), folder, asJSON)
+			}
+			conn, err := s.dial(c.Context())
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			all, err := conn.Runs(c.Context())
+			if err != nil {
+				return err
+			}
+			slices.Reverse(all)
+			if asJSON {
+				return printJSON(c.OutOrStdout(), append([]wire.RunState{}, all...))
+			}
+			return fleetRuns(c.OutOrStdout(), all, time.Now(), wide)
+		},
+	}
+	s.add(c, "; none: records of this host")
+	runsFlag(c, &folder)
+	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	c.Flags().BoolVar(&wide, "wide", false, "write DETAIL in full length")
+	c.Flags().BoolVar(&local, "local", false, "list the records of this host, whatever LOCKSTEP_SERVER says")
+	return c
+}
+
+// fleetRuns lists runs in their order; wide does not cut details.
+func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) error {
+	var rows [][]string
+	for _, r := range all {
+		by := r.By
+		if r.Schedule != "" {
+			by = "schedule " + r.Schedule
+		}
+		detail := r.Detail
+		if r.Waiting != "" {
+			detail = "waits: " + r.Waiting
+		}
+		if !wide {
+			detail = display.Cut(detail, maxDetail)
+		}
+		rows = append(rows, []string{r.Run, r.Name, r.State, display.Dash(by), stamp(r.Submitted), took(r, now),
+			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), display.Dash(detail)})
+	}
+	columns := width(out)
+	if wide {
+		columns = 0
+	}
+	head := []string{"RUN", "MATRIX", "STATE", "BY", "SUBMITTED", "TOOK", "DONE", "OF", "FAILED", "DETAIL"}
+	return display.NewTable(head, rows).Write(out, columns)
+}
+
+// maxDetail is how many columns DETAIL may take without --wide.
+const maxDetail = 60
+
+// took is how long a run has run, or waits.
+func took(r wire.RunState, now time.Time) string {
+	from, to := r.Started, r.Ended
+	if from.IsZero() {
+		return "–"
+	}
+	if to.IsZero() {
+		to = now
+	}
+	return display.Elapsed(to.Sub(from))
+}
+
+func localRuns(out io.Writer, root string, asJSON bool) error {
+	all, err := runs.List(root)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return printJSON(out, append([]runs.Summary{}, all...))
+	}
+	var rows [][]string
+	for _, s := range all {
+		rows = append(rows, []string{s.ID, s.Name, s.Started.Format(time.DateTime), strconv.Itoa(s.Done), bound(s.AtMost) + strconv.Itoa(s.Tasks)})
+	}
+	return tabulate(out, []string{"RUN", "MATRIX", "STARTED", "DONE", "OF"}, rows)
+}
