@@ -44,7 +44,7 @@ func defaultsOf(schema cue.Value) map[string]any {
 	for err == nil && it.Next() {
 		name, v := it.Selector().Unquoted(), it.Value()
 		if a := v.Attribute("default"); a.Err() == nil {
-			all[name], _ = plainData(v.Context().CompileString(a.Contents()))
+			all[name], _ = plainData(cuecontext.New().CompileString(a.Contents()))
 		} else if v.IncompleteKind() == cue.StructKind && len(requiredFields(v)) == 0 {
 			if fields := defaultsOf(v); len(fields) > 0 {
 				all[name] = fields

@@ -217,7 +217,11 @@ func instance(f *ast.File) *build.Instance {
 		}
 		p := c.NewInstance("", nil)
 		p.PkgName = "schema"
-		_ = p.AddFile(schemaFile, schema.Source) // embedded, and compiled before
+		text, err := parser.ParseFile(schemaFile, schema.Source, parser.ParseComments)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		_ = p.AddSyntax(text)
 		_ = p.Complete()
 		return p
 	})
