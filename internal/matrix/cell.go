@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -305,9 +306,10 @@ func normalise(tree map[string]any) {
 	normaliseShape(tree)
 	if labels, ok := tree["labels"].(map[string]any); ok {
 		for k, v := range labels {
-			labels[k] = fmt.Sprint(v)
-			if s, ok := v.(string); ok {
-				labels[k] = s
+			if f, ok := v.(float64); ok { // labels enter the id of the cell: no exponents
+				labels[k] = strconv.FormatFloat(f, 'f', -1, 64)
+			} else {
+				labels[k] = fmt.Sprint(v)
 			}
 		}
 	}
