@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Config configures an agent.
+// Config configures an agent. It has one field for each flag of the program, and three limits of time that tests shorten.
 type Config struct {
 	Name    string // unique in the fleet
 	Labels  map[string]string

@@ -21,7 +21,7 @@ type faults struct {
 	connections *netsim.Faults // nil: the cell has none of connections
 	targets     []plan.Target  // what the agent's configuration allows
 	proc        procfs
-	controlPort int // of a control plane on this host, which faults spare; 0: there is none
+	controlPort func() int // of a control plane on this host at the moment, which faults spare; 0: there is none
 	log         *slog.Logger
 
 	injecting sync.WaitGroup
@@ -32,7 +32,7 @@ type faults struct {
 // newFaults returns the faults of an assignment. connections is nil where the cell has none of them.
 func newFaults(s *slot, a plan.Assignment, connections *netsim.Faults) *faults {
 	f := &faults{connections: connections, targets: s.cfg.Targets, proc: procfs(s.cfg.Proc),
-		controlPort: s.conn.LocalPort(), log: s.cfg.Log}
+		controlPort: s.conn.LocalPort, log: s.cfg.Log}
 	f.ended, f.end = context.WithCancel(context.Background())
 	for _, x := range a.Task.Cell.Workload.Faults {
 		if isOwn(a, x) {
@@ -120,7 +120,7 @@ func (f *faults) injectIntoTarget(x plan.Fault) (what string, undo func() error,
 	if x.Kind == plan.FaultIsolate {
 		return isolate(f.log, f.targets[i])
 	}
-	p, err := findTarget(f.targets[i], f.proc, f.controlPort, f.log)
+	p, err := findTarget(f.targets[i], f.proc, f.controlPort(), f.log)
 	if err != nil {
 		return "", nil, err
 	}

@@ -192,16 +192,12 @@ func (c cleanedError) Error() string { return c.text }
 func (c cleanedError) Unwrap() error { return c.error }
 
 // close ends the driver's session and removes what it used. It may be called while open has not returned.
-func (s *session) close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	return s.release()
-}
+func (s *session) close() error { return s.release() }
 
 // release closes and removes what there is by now. A driver that does not close within closeTimeout is left behind.
 func (s *session) release() error {
 	s.mu.Lock()
+	s.closed = true
 	driver, forwarder, dir := s.driver, s.forwarder, s.dir
 	s.mu.Unlock()
 	var errs []error

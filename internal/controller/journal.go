@@ -123,15 +123,17 @@ func (j *journal) outcome(ctx context.Context, o plan.Outcome, rounds *sampling.
 }
 
 // finish stores the end of the run as the last event of its record, and closes the journal. On an error the run stays
-// in the queue, for another try. It takes stopTimeout at most, also after the end of ctx.
+// in the queue, for another try. Each takes stopTimeout at most, also after the end of ctx.
 func (j *journal) finish(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	if err := j.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: j.of, End: &j.end}); err != nil {
+	if err := j.record.Event(storing, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: j.of, End: &j.end}); err != nil {
 		return fmt.Errorf("end run: %w", err)
 	}
 	j.log.Info("run ended", "reason", j.end.Reason, "ran", j.end.Ran, "failed", j.end.Failed)
-	return j.close(ctx)
+	closing, done := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer done()
+	return j.close(closing)
 }
 
 // close notes how the run ended, as its record says, and deletes its submission.

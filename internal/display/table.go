@@ -19,13 +19,16 @@ type Table struct {
 	Rows [][]Cell
 }
 
-// NewTable returns a table of plain texts in which every column is a key.
+// NewTable returns a table of texts in which every column is a key. It replaces their control characters.
 func NewTable(head []string, rows [][]string) Table {
-	t := Table{Head: head, Keys: len(head)}
+	t := Table{Keys: len(head)}
+	for _, text := range head {
+		t.Head = append(t.Head, Clean(text))
+	}
 	for _, row := range rows {
 		cells := make([]Cell, len(row))
 		for i, text := range row {
-			cells[i].Text = text
+			cells[i].Text = Clean(text)
 		}
 		t.Rows = append(t.Rows, cells)
 	}

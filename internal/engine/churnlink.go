@@ -85,7 +85,7 @@ func (l *churnLink) send(ctx context.Context, b *churnBinding) {
 
 // reopen opens the link again. The caller holds mu.
 func (l *churnLink) reopen(ctx context.Context) bool {
-	ok := l.link.reopen(ctx)
+	_, ok := l.link.reopen(ctx)
 	if ok {
 		l.c.e.journal.count(record.Reconnects)
 	}

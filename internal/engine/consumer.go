@@ -240,7 +240,7 @@ func (c *consumer) supervise(ctx context.Context) {
 		case <-c.link.broken:
 		}
 		c.opening.Store(true)
-		if !c.link.reopen(ctx) {
+		if _, ok := c.link.reopen(ctx); !ok {
 			return
 		}
 		c.opening.Store(false)

@@ -31,7 +31,7 @@ type Config struct {
 }
 
 // Engine is one agent's part of one task. ConnectConsumers, ConnectPublishers, Run and Close are called
-// in this order, one at a time; the other methods from any goroutine.
+// in this order, one at a time; the other methods from any goroutine. Its fields are the parts of the attempt that publishers and consumers share.
 type Engine struct {
 	cfg      Config
 	work     plan.Workload

@@ -67,7 +67,7 @@ func (l *link[C]) fail(err error) { l.onClosed(l.number, err) }
 // onClosed marks a connection as broken, wakes the owner and records the event; callbacks of earlier connections are ignored.
 func (l *link[C]) onClosed(number int64, err error) {
 	l.mu.Lock()
-	if number != l.number || l.down.Load() {
+	if number != l.number || l.broken == nil || l.down.Load() {
 		l.mu.Unlock()
 		return
 	}
@@ -84,18 +84,23 @@ func (l *link[C]) onClosed(number int64, err error) {
 	}
 }
 
-// reopen replaces a broken connection until ctx ends, and records the outage. False: there is no connection.
-func (l *link[C]) reopen(ctx context.Context) bool {
+// reopen replaces a broken connection until ctx ends, and records the outage. It returns when the connection broke, a reading of the clock
+// that is 0 if the engine ended it. False: there is no connection.
+func (l *link[C]) reopen(ctx context.Context) (brokeAt int64, ok bool) {
 	l.mu.Lock()
 	ended, since := l.ended, l.brokeAt
 	l.mu.Unlock()
 	l.disconnect()
-	if ended {
-		return false
+	if !ended {
+		brokeAt, ok = since, l.openWithRetry(ctx)
+		l.journal.outage(l.name, since, ok)
 	}
-	ok := l.openWithRetry(ctx)
-	l.journal.outage(l.name, since, ok)
-	return ok
+	if !ok { // there is no connection over which something could be sent
+		l.mu.Lock()
+		l.down.Store(true)
+		l.mu.Unlock()
+	}
+	return brokeAt, ok
 }
 
 // openWithRetry opens a connection with growing pauses until it succeeds or ctx ends.

@@ -141,3 +141,34 @@ func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 		t.Error("the link counts as broken, although it was opened again")
 	}
 }
+
+// A link that cannot be opened again stays down, and further news of it change nothing.
+func TestALinkThatCannotBeOpenedAgainStaysDown(t *testing.T) {
+	s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
+	e, err := New(Config{Assignment: s.task(), Session: instant{}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.ConnectPublishers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l := &e.publishers[0].link
+	l.fail(drivers.ErrClosed)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	if brokeAt, ok := l.reopen(over); ok || brokeAt == 0 {
+		t.Fatalf("reopened: %v, broke at %d", ok, brokeAt)
+	}
+	if !l.down.Load() {
+		t.Error("the link counts as open, and has no connection")
+	}
+	l.fail(drivers.ErrClosed)
+	if err := l.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.finish()
+	l.fail(drivers.ErrClosed)
+	if brokeAt, ok := l.reopen(t.Context()); ok || brokeAt != 0 {
+		t.Errorf("reopened: %v, broke at %d; want no break of a link that the engine ended", ok, brokeAt)
+	}
+}

@@ -447,9 +447,9 @@ func (p *publisher) onReturn(body []byte) {
 // reconnect replaces the broken link until ctx ends.
 func (p *publisher) reconnect(ctx context.Context) bool {
 	begin := p.e.timeline.now()
-	ok := p.link.reopen(ctx)
-	if at := p.link.lastBreak(); at != 0 {
-		p.recorder.waitsSince(at - p.e.timeline.origin.Load())
+	brokeAt, ok := p.link.reopen(ctx)
+	if brokeAt != 0 {
+		p.recorder.waitsSince(brokeAt - p.e.timeline.origin.Load())
 	}
 	if ok {
 		p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Reconnects]++

@@ -10,26 +10,41 @@ import (
 	"syscall"
 )
 
-// tempSuffix ends the names of files that are not complete. They begin with a dot.
-const tempSuffix = ".tmp"
+// The names of files that are not complete begin with a dot and end with a suffix. RemoveIncomplete removes those of records.
+const (
+	recordSuffix = ".tmp"
+	outputSuffix = ".part"
+)
 
 // WriteRecord writes a file of a record: after it returns nil, path has data after any crash. Otherwise path is as it was. An error of the
 // directory sync is an error.
 func WriteRecord(path string, data []byte, mode fs.FileMode) error {
-	return replace(path, mode, func(w io.Writer) error { _, err := w.Write(data); return err }, func(err error) error { return err })
+	return replace(path, mode, recordSuffix, writes(data), func(err error) error { return err })
+}
+
+// WriteSecret writes a file as WriteRecord does, for its owner alone. It ignores that a file system cannot sync directories.
+func WriteSecret(path string, data []byte) error {
+	return replace(path, 0o600, outputSuffix, writes(data), unlessUnsupported)
+}
+
+func writes(data []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}
 }
 
 // WriteOutput writes a file that can be made again: a reader sees the old file or the whole new one. It ignores that a file system cannot
-// sync directories. It writes to a device or a pipe directly.
+// sync directories. It writes to a device, a pipe or what a link names directly.
 func WriteOutput(path string, mode fs.FileMode, write func(io.Writer) error) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // a device or a pipe
-		file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // a link, a device or a pipe
+		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 		if err != nil {
 			return err
 		}
 		return errors.Join(write(file), file.Close())
 	}
-	return replace(path, mode, write, unlessUnsupported)
+	return replace(path, mode, outputSuffix, write, unlessUnsupported)
 }
 
 func unlessUnsupported(err error) error {
@@ -47,9 +62,9 @@ type folderError struct{ error }
 func (e folderError) Unwrap() []error { return []error{e.error, ErrFolder} }
 
 // replace writes a temporary file beside path and renames it.
-func replace(path string, mode fs.FileMode, write func(io.Writer) error, ofSync func(error) error) error {
+func replace(path string, mode fs.FileMode, suffix string, write func(io.Writer) error, ofSync func(error) error) error {
 	dir := filepath.Dir(path)
-	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*"+tempSuffix)
+	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*"+suffix)
 	if err != nil {
 		var why *fs.PathError
 		if errors.As(err, &why) { // its path is of a file that nobody asked for
@@ -74,9 +89,9 @@ func replace(path string, mode fs.FileMode, write func(io.Writer) error, ofSync 
 	return nil
 }
 
-// RemoveIncomplete removes the files that a killed process left incomplete in the directories that match pattern below root.
+// RemoveIncomplete removes the files of records that a killed process left incomplete in the directories that match pattern below root.
 func RemoveIncomplete(root, pattern string) error {
-	left, err := fs.Glob(os.DirFS(root), pattern+"/.*"+tempSuffix)
+	left, err := fs.Glob(os.DirFS(root), pattern+"/.*"+recordSuffix)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func TestDirectorySyncErrors(t *testing.T) {
 		t.Errorf("an input/output error is %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "f")
-	err := replace(path, 0o644, func(io.Writer) error { return nil }, func(error) error { return syscall.EINVAL })
+	err := replace(path, 0o644, recordSuffix, func(io.Writer) error { return nil }, func(error) error { return syscall.EINVAL })
 	if !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a record whose directory cannot be synced: %v", err)
 	}
@@ -123,5 +123,26 @@ func TestOutputToADevice(t *testing.T) {
 	err := WriteOutput(os.DevNull, 0o644, func(w io.Writer) error { _, err := io.WriteString(w, "x"); return err })
 	if info, bad := os.Stat(os.DevNull); err != nil || bad != nil || info.Mode().IsRegular() {
 		t.Errorf("%v; %s is %v, %v", err, os.DevNull, info.Mode(), bad)
+	}
+}
+
+// Output to a link goes to what it names, and the link stays. Secrets can be written where directories cannot be synced.
+func TestOutputKeepsLinks(t *testing.T) {
+	dir := t.TempDir()
+	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")
+	if err := errors.Join(os.WriteFile(target, []byte("before"), 0o600), os.Symlink(target, link)); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteOutput(link, 0o600, writes([]byte("now"))); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		t.Errorf("the link is %v, %v", info, err)
+	}
+	if text, err := os.ReadFile(target); err != nil || string(text) != "now" {
+		t.Errorf("its target has %q, %v", text, err)
+	}
+	if err := RemoveIncomplete(dir, "."); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -82,7 +82,7 @@ type gapValues struct {
 // gapsOf are the outages in which nothing was confirmed, and those in which nothing was received, by anybody.
 func gapsOf(in *input, known map[string]track) map[string]gapValues {
 	minConfirm, minReceipt := in.workload.LeastGap()
-	tally, p, c := in.record.Tally(in.subscriptions), in.workload.Publishers, in.workload.Consumers
+	tally, p, c := in.tally(), in.workload.Publishers, in.workload.Consumers
 	confirms := gapKind{kind: record.GapConfirm, owners: p.Nodes * p.Threads, least: minConfirm, span: in.span.sending,
 		last: func(l record.Last) int64 { return l.Confirm }, missing: tally.Unconfirmed}
 	receipts := gapKind{kind: record.GapReceipt, owners: in.subscriptions * c.Nodes * c.Threads, least: minReceipt, span: in.span.receiving,

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"lockstep/internal/plan"
@@ -21,6 +22,7 @@ type input struct {
 	span          span
 	overlap       overlap
 	sent          float64 // messages of the measurement
+	tally         func() record.Tally
 }
 
 // newInput prepares the evaluation of a task whose record is rebased; cell is nil for a task without groups.
@@ -36,6 +38,7 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 	for _, s := range record.AllSeries() {
 		in.hists[s] = m.Hist(s)
 	}
+	in.tally = sync.OnceValue(func() record.Tally { return m.Tally(in.subscriptions) }) // a large ledger is read once
 	in.span = spanOf(in.workload, m)
 	in.overlap = in.overlapOf()
 	in.sent = in.counted(record.Sent)

@@ -16,7 +16,7 @@ import (
 //   - undrained, when the drain did not run until silence: cut by its limit, or the task failed or was cancelled;
 //   - lost. What was returned or rejected is not missing.
 func ledgerOf(in *input) plan.Ledger {
-	t := in.record.Tally(in.subscriptions)
+	t := in.tally()
 	l := plan.Ledger{
 		Sent: t.Sent, Uncertain: t.Uncertain, Confirmed: t.Confirmed, Rejected: t.Rejected, Unroutable: t.Returned,
 		Corrupt: t.Corrupt, Foreign: t.Foreign,

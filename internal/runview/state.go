@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// State is the state of a run, by the entries of its record so far. The fields are for reading. It belongs to one goroutine.
+// State is the state of a run, by the entries of its record so far. The fields are for reading. It belongs to one goroutine. It
+// has one field for each fact that pages, terminals and leaders show or continue from.
 type State struct {
 	Run     plan.Run // ID "": it is not known yet
 	Planned bool     // the record has a plan

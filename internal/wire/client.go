@@ -30,7 +30,8 @@ var ErrQueued = errors.New("it is queued or executed already")
 var errRelinked = errors.New("the link to the control plane was lost")
 
 // Client is the control plane as ctl, the web page and the metrics use it: requests to the controller that leads, and
-// nothing else. A connection that was closed by the server is dialled again. Safe for concurrent use.
+// nothing else. A connection that was closed by the server is dialled again. It has one method for
+// each request. Safe for concurrent use.
 type Client struct {
 	dial func(context.Context) (*Conn, error)
 

@@ -73,7 +73,7 @@ func (c codec) message(to string, body []byte) (*nats.Msg, error) {
 		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", to, len(body), limit, ErrTooLarge)
 	}
 	m := nats.NewMsg(to)
-	if recorded || strings.HasPrefix(to, subject.Queue+"") {
+	if recorded || strings.HasPrefix(to, subject.Queue) {
 		m.Header.Set(headerFormat, strconv.Itoa(plan.RecordFormat))
 	} else {
 		m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))

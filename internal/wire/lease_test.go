@@ -219,7 +219,9 @@ func TestALapseIsSeenDuringAWrite(t *testing.T) {
 		default:
 		}
 		way.open()
-		<-stored
+		if err := <-stored; err != nil {
+			t.Errorf("it leads on, and may not write: %v", err)
+		}
 	})
 }
 

@@ -66,8 +66,8 @@ func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate,
 	if err != nil {
 		return fmt.Errorf("make certificate %s: %w", name, err)
 	}
-	if err := files.WriteRecord(filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}), 0o600); err != nil {
+	if err := files.WriteSecret(filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})); err != nil {
 		return err
 	}
-	return files.WriteRecord(filepath.Join(dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600)
+	return files.WriteSecret(filepath.Join(dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }

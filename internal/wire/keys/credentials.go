@@ -196,7 +196,7 @@ func (c *Credentials) add(role Role, name string, slots int) error {
 	if err != nil {
 		return fmt.Errorf("make a key for %s: %w", name, err)
 	}
-	if err := files.WriteRecord(filepath.Join(c.dir, u.File()), fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u, seed), 0o600); err != nil {
+	if err := files.WriteSecret(filepath.Join(c.dir, u.File()), fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u, seed)); err != nil {
 		return err
 	}
 	c.Users = append(c.Users, u)
@@ -221,9 +221,9 @@ func (c *Credentials) write() error {
 		return fmt.Errorf("write credentials: %w", err)
 	}
 	for name, config := range configs {
-		if err := files.WriteRecord(filepath.Join(c.dir, name), []byte(config), 0o600); err != nil {
+		if err := files.WriteSecret(filepath.Join(c.dir, name), []byte(config)); err != nil {
 			return err
 		}
 	}
-	return files.WriteRecord(filepath.Join(c.dir, credentialsFile), append(text, '\n'), 0o600)
+	return files.WriteSecret(filepath.Join(c.dir, credentialsFile), append(text, '\n'))
 }
