@@ -1,6 +1,9 @@
 package display
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestWidth: characters of however many code points take the columns that terminals give them, whatever the locale.
 func TestWidth(t *testing.T) {
