@@ -64,7 +64,7 @@ func TestTablesHoldNoControlCharacters(t *testing.T) {
 	if err := NewTable([]string{"A\x1b[1m", "B"}, [][]string{{"one\ntwo", "\x1b[2J"}, {"x", "\u202e"}}).Write(&b, 0); err != nil {
 		t.Fatal(err)
 	}
-	if text := b.String(); strings.Count(text, "\n") != 3 || strings.ContainsAny(text, "\x1b\u202e\t") || !strings.Contains(text, "one two") {
+	if text := b.String(); strings.Count(text, "\n") != 4 || strings.ContainsAny(text, "\x1b\u202e\t") || !strings.Contains(text, "one two") {
 		t.Errorf("%q", text)
 	}
 }
