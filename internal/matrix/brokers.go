@@ -101,7 +101,7 @@ func (r *brokerReader) readOptions(b *plan.Broker, info drivers.Info, broker cue
 	if v.Exists() {
 		whole = schema.Unify(v)
 	} else {
-		v = r.doc.ctx.CompileString("{}")
+		v = r.doc.ctx.CompileString("{}", cue.Filename(inheritedFile))
 	}
 	r.findSecrets(b, whole, path, "", false)
 	x := validator{fallback: place(broker)}

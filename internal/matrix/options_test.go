@@ -6,6 +6,9 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
 )
 
 const optionsSchema = `
@@ -76,5 +79,19 @@ cell: {publishers: window: 50, groups: {x: {}, y: publishers: window: 60}}
 		if got := faultsText(t, text, Narrow{Set: []string{set}}); !strings.Contains(got, want) {
 			t.Errorf("--set %s: %s\nwant %s", set, got, want)
 		}
+	}
+}
+
+// TestBrokersWithoutOptions: what is missing there is reported at each broker.
+func TestBrokersWithoutOptions(t *testing.T) {
+	ctx := cuecontext.New()
+	r := brokerReader{doc: &document{ctx: ctx}}
+	both := ctx.CompileString("a: {driver: \"d\"}\nb: {driver: \"d\"}", cue.Filename("m.cue"))
+	for _, name := range []string{"a", "b"} {
+		r.readOptions(&plan.Broker{Name: name}, drivers.Info{Name: "d", Schema: "#Options: url!: string"}, both.LookupPath(cue.ParsePath(name)))
+	}
+	const want = "m.cue:1:4: brokers.a.options: url is missing; give a string\nm.cue:2:4: brokers.b.options: url is missing; give a string"
+	if got := r.doc.errors.Error(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
