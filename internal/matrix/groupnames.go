@@ -31,8 +31,8 @@ func (l *loader) readGroups() {
 	ast.Walk(l.doc.syntax, func(n ast.Node) bool {
 		f, ok := n.(*ast.Field)
 		switch {
-		case ok && labelOf(f) == "brokers":
-			return false // options may have fields of these names
+		case ok && slices.Contains([]string{"brokers", "axes", "tables", "labels", "skip"}, labelOf(f)):
+			return false // options, axes and labels may have these names
 		case ok && labelOf(f) == "groups":
 			l.groups.collect(f.Value)
 			return false
