@@ -88,20 +88,29 @@ func (l *loader) validate() {
 	l.doc.errors = append(l.doc.errors, x.errors...)
 }
 
-// checkAxisNames finds axis.NAME in the template where there is no such axis.
+// checkAxisNames finds axis.NAME in the template, and in what it may refer to, where there is no such axis.
 func (l *loader) checkAxisNames() {
-	ast.Walk(l.doc.syntax, func(n ast.Node) bool {
-		if sel, ok := n.(*ast.SelectorExpr); ok {
-			l.checkSelector(sel)
+	for _, decl := range l.doc.syntax.Decls {
+		if f, ok := decl.(*ast.Field); ok && slices.Contains([]string{"brokers", "axes", "tables", "skip"}, labelOf(f)) {
+			continue
 		}
-		return true
-	}, nil)
+		ast.Walk(decl, func(n ast.Node) bool {
+			if sel, ok := n.(*ast.SelectorExpr); ok {
+				l.checkSelector(sel)
+			}
+			return true
+		}, nil)
+	}
 }
 
 func (l *loader) checkSelector(sel *ast.SelectorExpr) {
 	id, ok := sel.X.(*ast.Ident)
 	if !ok || id.Name != "axis" {
 		return
+	}
+	_, isLet := id.Node.(*ast.LetClause)
+	if _, isFor := id.Scope.(*ast.ForClause); isLet || isFor {
+		return // a name of its own
 	}
 	name, _, err := ast.LabelName(sel.Sel)
 	if err != nil || l.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
