@@ -2,6 +2,8 @@ package matrix
 
 import (
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -89,13 +91,28 @@ func overlay(base, over map[string]any) map[string]any {
 		switch {
 		case ok && had:
 			base[k] = overlay(old, sub)
-		case v == undetermined{}:
+		case ok:
+			base[k] = overlay(map[string]any{}, sub)
+		case isUndetermined(v):
 			delete(base, k)
 		default:
 			base[k] = v
 		}
 	}
 	return base
+}
+
+// isUndetermined reports whether plain data is undetermined, or has an undetermined value inside.
+func isUndetermined(v any) bool {
+	switch v := v.(type) {
+	case undetermined:
+		return true
+	case []any:
+		return slices.ContainsFunc(v, isUndetermined)
+	case map[string]any:
+		return slices.ContainsFunc(slices.Collect(maps.Values(v)), isUndetermined)
+	}
+	return false
 }
 
 // lacking returns what of all is not in tree.
