@@ -128,7 +128,7 @@ func TestMatrixMixed(t *testing.T) {
 
 func TestMatrixNightly(t *testing.T) {
 	beside(t)
-	r := ran(t, "nightly.cue", brief(append([]string{"cell.publishers.count=1000"}, few[1:]...)...)...) // enough for p99
+	r := ran(t, "nightly.cue", brief(`cell.measure="5s"`)...) // on a busy machine a publisher may send nothing in half a second
 	for _, o := range r.outcomes {
 		for _, value := range []string{"send.rate", "receive.rate", "send.p50", "send.p99"} { // with load 0 a backlog is possible
 			r.figure(o, value)
