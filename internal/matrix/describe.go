@@ -186,6 +186,18 @@ func requiredFields(schema cue.Value) (names []string) {
 	return names
 }
 
+// openFields are the names of the regular fields of a schema that are not concrete without a value, in whole neither: a struct unified with the schema.
+func openFields(schema, whole cue.Value) (names []string) {
+	open := func(v cue.Value) bool { return v.Exists() && v.Validate(cue.Concrete(true)) != nil }
+	it, err := schema.Fields()
+	for err == nil && it.Next() {
+		if open(it.Value()) && open(whole.LookupPath(cue.MakePath(it.Selector()))) {
+			names = append(names, it.Selector().Unquoted())
+		}
+	}
+	return names
+}
+
 // show is a value on one short line.
 func show(v cue.Value) string {
 	if v.Kind() == cue.IntKind || v.Kind() == cue.FloatKind {

@@ -54,6 +54,36 @@ func TestErrorsOfOptions(t *testing.T) {
 	}
 }
 
+// TestMissingOptions: a regular field of a driver's schema that has no default is missing too, and no options are shown.
+func TestMissingOptions(t *testing.T) {
+	ctx := cuecontext.New()
+	schema := ctx.CompileString(`#Options: {
+		brokers: [=~"^.+:[0-9]+$", ...]
+		tls: {ca: *"" | string, key: string}
+		acks: *"all" | "one"
+		mode: *"plain" | "secret"
+		if mode == "secret" {password: string}
+		user: string
+		name: user
+	}`).LookupPath(cue.ParsePath("#Options"))
+	for options, want := range map[string]string{
+		`brokers: ["a:1"], tls: key: "k", user: "u"`:     "",
+		`tls: key: "hidden", user: "u"`:                  "o: brokers is missing; give a list that is not empty",
+		`brokers: ["a:1"], tls: ca: "hidden", user: "u"`: "o.tls: key is missing; give a string",
+		`brokers: ["a:1"], tls: key: "k", mode: "plain"`: "o: user is missing; give a string; o: name is missing; give a string",
+	} {
+		var x validator
+		x.validate(schema, ctx.CompileString("{"+options+"}"), "o")
+		var got []string
+		for _, f := range x.errors {
+			got = append(got, f.Path+": "+f.Message)
+		}
+		if got := strings.Join(got, "; "); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", options, got, want)
+		}
+	}
+}
+
 // TestMatrixThatImportsTheSchema: the schema adds no defaults to a matrix that refers to it, and its errors are those of any other matrix.
 func TestMatrixThatImportsTheSchema(t *testing.T) {
 	const text = `package m

@@ -56,6 +56,8 @@ func (x *validator) explain(schema, v cue.Value, path string) {
 	case len(x.errors) > before:
 	case (x.template || path == "" && x.templates != nil) && kind&(cue.StructKind|cue.ListKind) != 0 && v.Validate() == nil && part.Exists():
 		// the parts are valid as far as they are known before a combination is filled in
+	case kind == cue.StructKind && part.Exists():
+		x.add(v, path, "its fields are not valid together"+giveOne(schema)) // a value may be long, and have secrets
 	case schema.Unify(v).Validate() != nil || kind != cue.BottomKind && schema.IncompleteKind()&kind == 0:
 		x.add(v, path, wrongValue(v, schema))
 	case !x.template:
@@ -91,7 +93,8 @@ func (x *validator) fields(schema, v cue.Value, path string) {
 	if x.template {
 		return
 	}
-	for _, name := range requiredFields(schema) {
+	whole := schema.Unify(v)
+	for _, name := range append(requiredFields(schema), openFields(schema, whole)...) {
 		if !slices.Contains(given, name) {
 			x.add(v, path, fmt.Sprintf("%s is missing; give %s", name, allowed(lookup(schema, cue.Str(name)))))
 		}
