@@ -56,6 +56,8 @@ func (x *validator) explain(schema, v cue.Value, path string) {
 	case len(x.errors) > before:
 	case (x.template || path == "" && x.templates != nil) && kind&(cue.StructKind|cue.ListKind) != 0 && v.Validate() == nil && part.Exists():
 		// the parts are valid as far as they are known before a combination is filled in
+	case kind == cue.StructKind && part.Exists() && v.Validate() != nil: // of a hidden field
+		x.evaluation(v, path, v.Validate())
 	case kind == cue.StructKind && part.Exists():
 		x.add(v, path, "its fields are not valid together"+giveOne(schema)) // a value may be long, and have secrets
 	case schema.Unify(v).Validate() != nil || kind != cue.BottomKind && schema.IncompleteKind()&kind == 0:
@@ -121,7 +123,9 @@ func (x *validator) evaluation(v cue.Value, path string, err error) {
 	if f.File == "" || strings.Contains(err.Error(), "undefined field") {
 		f = errorAt(x.place(v), path, f.Message)
 	}
-	f.Path = path
+	if path != "" && !strings.HasPrefix(f.Path, path+".") || f.Path == "" {
+		f.Path = path
+	}
 	x.errors = append(x.errors, f)
 }
 
