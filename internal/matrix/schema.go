@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -33,10 +34,26 @@ func lookupDefinition(schema cue.Value, name string) cue.Value {
 }
 
 // cellDefaults are the defaults of a cell's fields, as the schema documents them. They are attributes, no defaults of CUE: a group inherits a field that it
-// leaves out, and a value that is not concrete is an error rather than the default.
+// leaves out, and a value that is not concrete is an error rather than the default. Durations have the texts that a plan gives them.
 var cellDefaults = sync.OnceValue(func() map[string]any {
-	return defaultsOf(lookupDefinition(schemaIn(cuecontext.New()), "#Cell"))
+	all := defaultsOf(lookupDefinition(schemaIn(cuecontext.New()), "#Cell"))
+	normaliseDurations(all)
+	return all
 })
+
+// normaliseDurations writes the durations in a tree as a plan does: "60s" is "1m0s".
+func normaliseDurations(tree map[string]any) {
+	for k, v := range tree {
+		switch v := v.(type) {
+		case map[string]any:
+			normaliseDurations(v)
+		case string:
+			if d, err := time.ParseDuration(v); err == nil {
+				tree[k] = plan.Duration(d).String()
+			}
+		}
+	}
+}
 
 func defaultsOf(schema cue.Value) map[string]any {
 	all := map[string]any{}
