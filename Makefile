@@ -30,7 +30,7 @@ dashboards:
 
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./internal/engine ./internal/record ./internal/matrix ./internal/clock ./internal/controller
-	$(LAB) run rabbitmq -- $(GO) test -run '^$$' -bench . ./test/tax
+	$(LAB) run rabbitmq -- $(GO) test -run '^$$' -bench . ./test/overhead
 
 lint:
 	bash test/lint.sh

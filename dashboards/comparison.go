@@ -118,13 +118,13 @@ func comparison() *dashboard.DashboardBuilder {
 		grid(look{title: "${value}: change", doc: "In percent of before, and how far repetitions are apart. Where the ranges overlap, or there are fewer than five repetitions, a difference may well be noise. What was zero before and is no longer has no change in percent, and stands apart from the sorted. ± is how far the truth may be off because of the clocks of the hosts.", unit: count, width: 24, height: 12,
 			queries: []flux{ask("A", of+spread)}, units: [][2]string{{"change", percent}, {"n_before", none}, {"n_after", none}},
 			names: [][2]string{before, {"most_before", "most before"}, {"n_before", "repetitions before"}, {"bound_before", "± before"}, after, {"most_after", "most after"}, {"n_after", "repetitions after"}, {"bound_after", "± after"}}}),
-		grid(look{title: "Cells with ${value} in one run only", doc: "They are in no figure above.", unit: none, width: 10, height: 8, empty: "none: both runs have the same cells",
+		grid(look{title: "Cells with ${value} in one run only", doc: "They are in no metric above.", unit: none, width: 10, height: 8, empty: "none: both runs have the same cells",
 			queries: []flux{ask("A", outcomes(eitherRun)+sides+`only = `+onlyOne+`
 join(tables: {o: only, n: names}, on: ["cell"])
   |> keep(columns: ["name", "only"])
   |> sort(columns: ["name"])
 `)}, names: [][2]string{{"name", "cell"}}}),
-		grid(look{title: "Verdicts and doubts", doc: flagsDoc, unit: none, width: 14, height: 8,
+		grid(look{title: "Verdicts and flags", doc: flagsDoc, unit: none, width: 14, height: 8,
 			queries: []flux{ask("A", outcomes(eitherRun)+`outcomes
   |> filter(fn: (r) => `+orList("_field", "name", "flags", "reasons")+`)
   |> pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")

@@ -27,7 +27,7 @@ const perSecondOf = `  |> group(columns: ["_measurement", "_field"])
 const worst = `  |> aggregateWindow(every: v.windowPeriod, fn: max, createEmpty: false, timeSrc: "_start")
 `
 
-const rateFields = `(r._field == "send.rate" or r._field == "confirm.rate" or r._field == "receive.rate")`
+const rateFields = `(r._field == "publish.rate" or r._field == "confirm.rate" or r._field == "consume.rate")`
 
 // sinceBefore is the time range and six hours before it, for what adds up since a task began.
 const sinceBefore = `import "experimental"
@@ -38,10 +38,10 @@ from(bucket: v.defaultBucket)
 
 // waiting is what was sent and not received yet, over all subscriptions.
 const waiting = sinceBefore + `  |> filter(fn: (r) => r._measurement == "lockstep_total" and r.run == ${run:doublequote} and (r._field == "expected" or r._field == "unique"))
-  |> group(columns: ["_measurement", "cell", "repetition", "try", "_field"])
+  |> group(columns: ["_measurement", "cell", "repetition", "attempt", "_field"])
   |> aggregateWindow(every: v.windowPeriod, fn: sum, createEmpty: false, timeSrc: "_start")
   |> map(fn: (r) => ({r with _value: if r._field == "unique" then -r._value else r._value}))
-  |> group(columns: ["_measurement", "cell", "repetition", "try"])
+  |> group(columns: ["_measurement", "cell", "repetition", "attempt"])
   |> aggregateWindow(every: v.windowPeriod, fn: sum, createEmpty: false, timeSrc: "_start")
   |> cumulativeSum()
   |> filter(fn: (r) => r._time >= v.timeRangeStart)
@@ -68,8 +68,8 @@ var (
 	linkKinds  = "not " + taskKinds + " and not " + foundKinds
 )
 
-// brokerFigures are a panel's fields of lockstep_broker, a series for each node; of workload groups, which have queues of their own, one for each.
-func brokerFigures(fields ...string) string {
+// brokerMetrics are a panel's fields of lockstep_broker, a series for each node; of workload groups, which have queues of their own, one for each.
+func brokerMetrics(fields ...string) string {
 	return byNodes(`r._measurement == "lockstep_broker" and ` + orList("_field", fields...))
 }
 
@@ -135,12 +135,12 @@ func nowPanels() []builder {
 				counted("B", "of", `r._measurement == "lockstep_event" and r._field == "tasks"`, "  |> group()\n  |> last()\n"),
 			}}),
 		number(look{title: "Sends, receives", doc: "The latest second, over all agents.", unit: perSecond, width: 5, height: 4, decimals: ptr(0.0),
-			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r._field == \"send.rate\" or r._field == \"receive.rate\")\n"+perSecondOf+"  |> sort(columns: [\"_time\"])\n  |> last()\n")},
-			names:   [][2]string{{"send.rate", "sent"}, {"receive.rate", "received"}}}),
+			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r._field == \"publish.rate\" or r._field == \"consume.rate\")\n"+perSecondOf+"  |> sort(columns: [\"_time\"])\n  |> last()\n")},
+			names:   [][2]string{{"publish.rate", "sent"}, {"consume.rate", "received"}}}),
 		number(look{title: "Waits to be received", doc: "Messages sent less messages received, over all subscriptions, without what the broker refused or returned.", unit: count, width: 4, height: 4,
 			queries: []flux{ask("A", waiting+"  |> last()\n")}}),
-		number(look{title: "Slowest receipt in a hundred", doc: "99th percentile of processing latency in the latest second: from the due time (closed loop: the send call) to receipt." + boundDoc, unit: seconds, width: 4, height: 4,
-			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r.measured == \"true\" and r._field == \"processing.p99\")\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n")}}),
+		number(look{title: "Slowest delivery in a hundred", doc: "99th percentile of end-to-end latency in the latest second: from the intended send time (closed loop: the publish call) to delivery." + boundDoc, unit: seconds, width: 4, height: 4,
+			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r.measured == \"true\" and r._field == \"e2e.p99\")\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n")}}),
 		grid(look{title: "Latest tasks", doc: "What came of them, the latest first.", unit: none, width: 7, height: 4,
 			queries: []flux{ask("A", ofRun("lockstep_event")+`  |> filter(fn: (r) => r._field == "text" and (r.kind == "task-stop" or r.kind == "task-start"))
   |> group()
@@ -153,14 +153,14 @@ func nowPanels() []builder {
 }
 
 func loadPanels() []builder {
-	colours := map[string]string{"send.rate": blue, "confirm.rate": green, "receive.rate": orange, "send.p50": sky, "send.p99": blue, "processing.p50": orange, "processing.p99": red}
+	colours := map[string]string{"publish.rate": blue, "confirm.rate": green, "consume.rate": orange, "publish.p50": sky, "publish.p99": blue, "e2e.p50": orange, "e2e.p99": red}
 	return []builder{
 		lines(look{title: "Messages a second", doc: "Over all agents, warm-up and drain included. Of an interval longer than a second, the mean of its seconds.", unit: perSecond, width: 12, height: 9,
 			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => "+rateFields+")\n"+rates)}, colours: colours}),
 		lines(look{title: "Latency, of messages due inside the measurement",
-			doc:  "send: call to confirm, none in fire-and-forget. processing: due time (closed loop: send call) to receipt; it means little while messages wait to be received. Of an interval longer than a second, its worst second." + boundDoc,
+			doc:  "publish: call to confirm, none in fire-and-forget. e2e: intended send time (closed loop: publish call) to delivery; it means little while messages wait to be received. Of an interval longer than a second, its worst second." + boundDoc,
 			unit: seconds, width: 12, height: 9,
-			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => r.measured == "true" and `+orList("_field", "send.p50", "send.p99", "processing.p50", "processing.p99")+`)
+			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => r.measured == "true" and `+orList("_field", "publish.p50", "publish.p99", "e2e.p50", "e2e.p99")+`)
   |> group(columns: ["_measurement", "_field"])
 `+worst)}, colours: colours}),
 		lines(look{title: "Waits to be received", doc: "Messages sent less messages received since the task began (six hours before the left edge at most), over all subscriptions, without what the broker refused or returned. What is lost stays.",
@@ -177,8 +177,8 @@ func agentPanels() []builder {
 	return []builder{
 		lines(look{title: "Processor of agents", doc: "Cores that the agent's process uses; an agent that needs all of its host's measures itself.", unit: cores, width: 8, height: 8, legend: byAgent,
 			queries: []flux{ask("A", perAgent("lockstep_agent", `r._field == "cpu"`, "mean"))}}),
-		lines(look{title: "The generator's own lateness, p99", doc: "Open loop: how late agents themselves sent. What the broker held back is not in it. Of an interval longer than a second, its worst second.", unit: seconds, width: 8, height: 8, legend: byAgent,
-			queries: []flux{ask("A", perAgent("lockstep_window", `r._field == "lateness.p99" and r.measured == "true"`, "max"))}, empty: "no open-loop load in this time range"}),
+		lines(look{title: "The generator's own send delay, p99", doc: "Open loop: how late agents themselves sent. What the broker held back is not in it. Of an interval longer than a second, its worst second.", unit: seconds, width: 8, height: 8, legend: byAgent,
+			queries: []flux{ask("A", perAgent("lockstep_window", `r._field == "send_delay.p99" and r.measured == "true"`, "max"))}, empty: "no open-loop load in this time range"}),
 		grid(look{title: "Agents", doc: "Who has reported in the time range, and when last.", unit: none, width: 8, height: 8,
 			queries: []flux{ask("A", ofRun("lockstep_agent")+`  |> filter(fn: (r) => r._field == "cpu" or r._field == "rss")
   |> toFloat()
@@ -195,7 +195,7 @@ func agentPanels() []builder {
 func brokerPanels() []builder {
 	return []builder{
 		lines(look{title: "Waits at the broker", doc: "As the broker says: messages in the task's queues, delivered and not acknowledged, not yet committed by consumers. The greatest of an interval.", unit: count, width: 8, height: 8, legend: byNode,
-			queries: []flux{ask("A", brokerFigures("queue_depth", "unacked", "lag"))}}),
+			queries: []flux{ask("A", brokerMetrics("queue_depth", "unacked", "lag"))}}),
 		lines(look{title: "Processor of the broker", doc: "broker.cpu: as the host of its processes says, where the matrix names them or an agent observes them. cpu: as the broker says. The greatest of an interval.", unit: cores, width: 8, height: 8, legend: byNode,
 			queries: []flux{ask("A", eitherSource("cpu", "broker.cpu"))}, empty: "neither the broker nor a host tells"}),
 		lines(look{title: "Memory of the broker", doc: "memory: as it accounts for itself. broker.rss: resident memory of its processes, as their host says.", unit: bytesIEC, width: 8, height: 8, legend: byNode,
@@ -204,6 +204,6 @@ func brokerPanels() []builder {
 			unit: byteRate, width: 12, height: 8, legend: "${__field.name} · ${__field.labels.agent}",
 			queries: []flux{ask("A", perAgent("lockstep_agent", orList("_field", "broker.disk.read", "broker.disk.write", "broker.net.in", "broker.net.out"), "mean"))}, empty: "no agent observes the broker's processes"}),
 		lines(look{title: "Connections, consumers, replicas out of sync", doc: "As the broker says; of all its users where it does not tell them apart.", unit: count, width: 12, height: 8, legend: byNode,
-			queries: []flux{ask("A", brokerFigures("connections", "channels", "consumers", "under_replicated"))}}),
+			queries: []flux{ask("A", brokerMetrics("connections", "channels", "consumers", "under_replicated"))}}),
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/grafana/grafana-foundation-sdk/go/statetimeline"
 )
 
-// nights is how many runs before a run are its past.
-const nights = 7
+// scheduledRuns is how many runs before a run are its past.
+const scheduledRuns = 7
 
 const theCells = theMatrix + " and contains(value: r.cell, set: [${cell:doublequote}])"
 
@@ -40,7 +40,7 @@ history = join(tables: {n: names, v: join(tables: {v: middle, t: when}, on: ["ru
 }
 
 // overNights are the lines of a field.
-func overNights(field string) string {
+func overScheduledRuns(field string) string {
 	return history(field) + `history
   |> map(fn: (r) => ({_time: r._time, _value: r._value, _field: "value", _measurement: "history", name: r.name}))
   |> group(columns: ["_measurement", "_field", "name"])
@@ -52,7 +52,7 @@ func overNights(field string) string {
 // by falling, all else by rising; a rise from zero has no percentage, and is always one. A cell with fewer than three runs before has no past.
 func regressions() string {
 	var before []string
-	for k := 1; k <= nights; k++ {
+	for k := 1; k <= scheduledRuns; k++ {
 		before = append(before, fmt.Sprintf("earlier(by: %d)", k))
 	}
 	return `import "strings"
@@ -88,7 +88,7 @@ union(tables: [
 }
 
 func nightly() *dashboard.DashboardBuilder {
-	d := base("Nightly history", "nightly", "A matrix that runs again and again, night by night. A mark is a cell whose value was worse by more than the chosen percentage than the median of the seven runs before it, or was zero in them and rose: a rule of thumb, no test of significance.").
+	d := base("Nightly history", "nightly", "A matrix that runs again and again, over scheduled runs. A mark is a cell whose value was worse by more than the chosen percentage than the median of the seven runs before it, or was zero in them and rose: a rule of thumb, no test of significance.").
 		Time("now-30d", "now").
 		WithVariable(aMatrix()).
 		WithVariable(aValue()).
@@ -113,17 +113,17 @@ func nightly() *dashboard.DashboardBuilder {
 	}
 	const byName = "${__field.labels.name}"
 	return withAll(d,
-		points(look{title: "${value} night by night", doc: "The median of a run's repetitions, for each cell, as its tables have it.", unit: count, width: 24, height: 12, legend: byName,
-			queries: []flux{ask("A", overNights(theValue))}}),
+		points(look{title: "${value} over scheduled runs", doc: "The median of a run's repetitions, for each cell, as its tables have it.", unit: count, width: 24, height: 12, legend: byName,
+			queries: []flux{ask("A", overScheduledRuns(theValue))}}),
 		grid(look{title: "Worse than the seven runs before", doc: "The latest first: runs in which ${value} of a cell was worse by more than ${worse} % than the median of the seven runs before; at least three are wanted. A rise from zero has no percentage.", unit: count, width: 24, height: 9,
 			queries: []flux{ask("A", regressions()+`  |> keep(columns: ["_time", "run", "name", "_value", "past", "runs", "change"])
   |> rename(columns: {_value: "value"})
   |> sort(columns: ["_time"], desc: true)
 `)}, units: [][2]string{{"change", percent}, {"runs", none}}, names: [][2]string{{"_time", "ended"}, {"name", "cell"}, {"past", "median before"}, {"runs", "of runs"}}, empty: "nothing got worse"}),
-		points(look{title: "Rate of sending night by night", doc: "Messages sent a second.", unit: perSecond, width: 12, height: 10, legend: byName,
-			queries: []flux{ask("A", overNights(`r._field == "send.rate"`))}}),
-		points(look{title: "Processing latency, p99, night by night", doc: "Due time (closed loop: send call) to receipt; no point where receiving did not keep up." + boundDoc, unit: seconds, width: 12, height: 10, legend: byName,
-			queries: []flux{ask("A", overNights(`r._field == "processing.p99"`))}}),
+		points(look{title: "Rate of sending over scheduled runs", doc: "Messages sent a second.", unit: perSecond, width: 12, height: 10, legend: byName,
+			queries: []flux{ask("A", overScheduledRuns(`r._field == "publish.rate"`))}}),
+		points(look{title: "End-to-end latency, p99, over scheduled runs", doc: "Intended send time (closed loop: publish call) to delivery; no point where receiving did not keep up." + boundDoc, unit: seconds, width: 12, height: 10, legend: byName,
+			queries: []flux{ask("A", overScheduledRuns(`r._field == "e2e.p99"`))}}),
 		bars(look{title: "Outcomes by verdict", doc: "Of each run of the matrix, all cells.", unit: none, width: 12, height: 9, legend: "${__field.labels.verdict}",
 			colours: map[string]string{"valid": green, "invalid": red, "unknown": grey}, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")
 

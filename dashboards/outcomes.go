@@ -30,7 +30,7 @@ const sound = `sound = outcomes
 
 `
 
-// usable leaves the outcomes that the tables draw from: the valid ones of a cell, or those that broke a promise where there are none; and none that failed.
+// usable leaves the outcomes that the tables draw from: the valid ones of a cell, or those that broke a guarantee where there are none; and none that failed.
 const usable = `  |> filter(fn: (r) => r.verdict == "valid" or r.verdict == "invalid" and not contains(value: r.run + " " + r.cell, set: sound))
 `
 
@@ -74,19 +74,19 @@ func everything(fields ...string) string {
 }
 
 // shownFields are the columns of tables of outcomes.
-var shownFields = []string{"name", "send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", boundOf("processing.p50"), "processing.p99", boundOf("processing.p99"), "lost", "duplicated", "reordered", "flags", "reasons", "measured"}
+var shownFields = []string{"name", "publish.rate", "consume.rate", "publish.p50", "publish.p99", "e2e.p50", boundOf("e2e.p50"), "e2e.p99", boundOf("e2e.p99"), "lost", "duplicated", "reordered", "flags", "reasons", "measured"}
 
 var shownUnits = [][2]string{
-	{"send.rate", perSecond}, {"receive.rate", perSecond}, {"send.p50", seconds}, {"send.p99", seconds}, {"processing.p50", seconds}, {"processing.p99", seconds},
-	{boundOf("processing.p50"), seconds}, {boundOf("processing.p99"), seconds}, {"lost", count}, {"duplicated", count}, {"reordered", count}, {"measured", seconds},
+	{"publish.rate", perSecond}, {"consume.rate", perSecond}, {"publish.p50", seconds}, {"publish.p99", seconds}, {"e2e.p50", seconds}, {"e2e.p99", seconds},
+	{boundOf("e2e.p50"), seconds}, {boundOf("e2e.p99"), seconds}, {"lost", count}, {"duplicated", count}, {"reordered", count}, {"measured", seconds},
 }
 
-var shownNames = [][2]string{{"_time", "ended"}, {"name", "cell"}, {boundOf("processing.p50"), "± processing.p50"}, {boundOf("processing.p99"), "± processing.p99"}}
+var shownNames = [][2]string{{"_time", "ended"}, {"name", "cell"}, {boundOf("e2e.p50"), "± e2e.p50"}, {boundOf("e2e.p99"), "± e2e.p99"}}
 
 // boundOf is the field that says how far the truth may be off a value.
 func boundOf(value string) string { return value + ".bound" }
 
 // boundDoc is said where latencies are drawn without it.
-const boundDoc = " Between hosts it is as sure as their clocks: the truth may be off by ±, which outcomes tell (processing.p99.bound)."
+const boundDoc = " Between hosts it is as sure as their clocks: the truth may be off by ±, which outcomes tell (e2e.p99.bound)."
 
-const flagsDoc = "A value that has no number is empty: the run's own tables say why. What is in flags raises a doubt about a value of the row; processing latency means little beside backlog. ± is how far the truth may be off, either way, because of the clocks of the hosts; empty: not at all."
+const flagsDoc = "A value that has no number is empty: the run's own tables say why. What is in flags puts into question a value of the row; end-to-end latency means little beside backlog. ± is how far the truth may be off, either way, because of the clocks of the hosts; empty: not at all."

@@ -11,11 +11,11 @@ func summary() *dashboard.DashboardBuilder {
 	of := outcomes(theRun)
 	withAll(d,
 		columns(look{title: "Rates", doc: "Sent and received a second in the measurement; of several repetitions, their median, as the tables have it. Over several subscriptions more is received than sent.", unit: perSecond, width: 12, height: 11,
-			queries: []flux{ask("A", of+medians("send.rate", "receive.rate"))}, colours: map[string]string{"send.rate": blue, "receive.rate": orange}}, "name"),
-		columns(look{title: "Latency", doc: "send: call to confirm. processing: due time (closed loop: send call) to receipt, shown where receiving kept up. Of several repetitions the median of their percentiles, as the tables have it. ±: how far the truth may be off, either way, because of the clocks of the hosts.", unit: seconds, width: 12, height: 11,
-			queries: []flux{ask("A", of+medians("send.p50", "send.p99", "processing.p50", "processing.p99", boundOf("processing.p99")))},
-			colours: map[string]string{"send.p50": sky, "send.p99": blue, "processing.p50": orange, "processing.p99": red, boundOf("processing.p99"): grey},
-			names:   [][2]string{{boundOf("processing.p99"), "± processing.p99"}}}, "name"),
+			queries: []flux{ask("A", of+medians("publish.rate", "consume.rate"))}, colours: map[string]string{"publish.rate": blue, "consume.rate": orange}}, "name"),
+		columns(look{title: "Latency", doc: "publish: call to confirm. e2e: intended send time (closed loop: publish call) to delivery, shown where receiving kept up. Of several repetitions the median of their percentiles, as the tables have it. ±: how far the truth may be off, either way, because of the clocks of the hosts.", unit: seconds, width: 12, height: 11,
+			queries: []flux{ask("A", of+medians("publish.p50", "publish.p99", "e2e.p50", "e2e.p99", boundOf("e2e.p99")))},
+			colours: map[string]string{"publish.p50": sky, "publish.p99": blue, "e2e.p50": orange, "e2e.p99": red, boundOf("e2e.p99"): grey},
+			names:   [][2]string{{boundOf("e2e.p99"), "± e2e.p99"}}}, "name"),
 		grid(look{title: "Outcomes", doc: flagsDoc, unit: none, width: 24, height: 12, queries: []flux{ask("A", of+everything(shownFields...)+"  |> sort(columns: [\"name\", \"repetition\"])\n")},
 			names: shownNames, units: shownUnits}),
 		grid(look{title: "What was tested", doc: "What brokers called themselves. Different fingerprints are different settings.", unit: none, width: 12, height: 8,
@@ -32,7 +32,7 @@ func summary() *dashboard.DashboardBuilder {
 func verdictPanels() []builder {
 	colours := map[string]string{"valid": green, "invalid": red, "unknown": grey}
 	return []builder{
-		number(look{title: "Outcomes by verdict", doc: "valid; invalid: a declared promise was broken; unknown: no usable number.", unit: none, width: 9, height: 4, decimals: ptr(0.0), colours: colours,
+		number(look{title: "Outcomes by verdict", doc: "valid; invalid: a declared guarantee was broken; unknown: no usable number.", unit: none, width: 9, height: 4, decimals: ptr(0.0), colours: colours,
 			queries: []flux{ask("A", ofRun("lockstep_outcome")+`  |> filter(fn: (r) => r._field == "agents")
   |> group(columns: ["verdict"])
   |> count()

@@ -47,7 +47,7 @@ func aMatrix() *dashboard.QueryVariableBuilder {
 
 // values are what comparisons and histories show of a cell.
 var values = []string{
-	"send.rate", "receive.rate", "confirm.rate", "send.p50", "send.p99", "send.p99.9", "send.due.p99", "processing.p50", "processing.p99", "processing.p99.9",
+	"publish.rate", "consume.rate", "confirm.rate", "publish.p50", "publish.p99", "publish.p99.9", "publish.intended.p99", "e2e.p50", "e2e.p99", "e2e.p99.9",
 	"broker.cpu.mean", "broker.memory.p50", "agent.cpu", "lost", "capacity",
 }
 

@@ -49,7 +49,7 @@ func TestNightlyIsConclusiveInItsSixthRun(t *testing.T) {
 			for _, v := range []struct { // in one order: a seed gives the same runs each time
 				name  string
 				level float64
-			}{{"send.rate", 1000 * rate}, {"receive.rate", 1000 * rate}, {"send.p50", 0.001 / rate}} {
+			}{{"publish.rate", 1000 * rate}, {"consume.rate", 1000 * rate}, {"publish.p50", 0.001 / rate}} {
 				key := task.Cell.ID + v.name
 				if effect[key] == 0 {
 					effect[key] = 1 + 0.01*noise.NormFloat64()

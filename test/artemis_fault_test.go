@@ -15,7 +15,7 @@ import (
 	_ "lockstep/pkg/drivers/artemis"
 
 	"lockstep/test/lab/labtest"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // opened is a session with a broker, or why there is none.
@@ -35,7 +35,7 @@ func opened(t *testing.T, driver, options string) (drivers.Session, error) {
 // activeFirst puts the address that answers before the one that does not, and tells which of the lab's two processes that is.
 func activeFirst(t *testing.T, driver string, urls []string) (first, second string, number int) {
 	t.Helper()
-	rig.Eventually(t, "one of the pair answering", func() bool {
+	process.Eventually(t, "one of the pair answering", func() bool {
 		for i, url := range urls {
 			session, err := opened(t, driver, fmt.Sprintf(`{"url": %q, "connectTimeout": "1s"}`, url))
 			if err == nil {
@@ -49,8 +49,8 @@ func activeFirst(t *testing.T, driver string, urls []string) (first, second stri
 	return first, second, number
 }
 
-// swept checks that nothing by the run's names is left at the broker.
-func swept(t *testing.T, driver, options string) func(run string) {
+// cleaned up checks that nothing by the run's names is left at the broker.
+func cleaned(t *testing.T, driver, options string) func(run string) {
 	return func(run string) {
 		t.Helper()
 		session, err := opened(t, driver, options)
@@ -58,13 +58,13 @@ func swept(t *testing.T, driver, options string) func(run string) {
 			t.Fatal(err)
 		}
 		defer func() { _ = session.Close() }()
-		sweeper, ok := session.(drivers.Sweeper)
+		cleaner, ok := session.(drivers.Cleaner)
 		if !ok {
 			t.Fatalf("%s cannot say what is left", driver)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		left, err := sweeper.Leftovers(ctx, "lockstep-"+run)
+		left, err := cleaner.Leftovers(ctx, "lockstep-"+run)
 		if err != nil || len(left) > 0 {
 			t.Errorf("left at the broker: %v, %v", left, err)
 		}
@@ -79,7 +79,7 @@ func TestArtemisPrimaryKilled(t *testing.T) {
 	urls := strings.Split(own.Variable("LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
 	first, second, number := activeFirst(t, "artemis", urls)
 	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "replication"}`, first, second)
-	o := survivor(t, fault{driver: "artemis", options: options, process: own.Process(number), clean: swept(t, "artemis", options)})
+	o := survivor(t, fault{driver: "artemis", options: options, process: own.Process(number), clean: cleaned(t, "artemis", options)})
 	if o.Ledger.LostConfirmed > 0 {
 		t.Errorf("%d messages that the backup had a copy of are lost", o.Ledger.LostConfirmed)
 	}
@@ -96,7 +96,7 @@ func TestActiveMQActiveKilled(t *testing.T) {
 	consoles := strings.Split(own.Variable("LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
 	first, second, number := activeFirst(t, "activemq", urls)
 	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "shared-store", "jolokia": [%q, %q], "connectTimeout": "1s"}`, first, second, consoles[0], consoles[1])
-	o := survivor(t, fault{driver: "activemq", options: options, process: own.Process(number), clean: swept(t, "activemq", options)})
+	o := survivor(t, fault{driver: "activemq", options: options, process: own.Process(number), clean: cleaned(t, "activemq", options)})
 	if o.Ledger.LostConfirmed > 0 {
 		t.Errorf("%d messages that the store had are lost", o.Ledger.LostConfirmed)
 	}

@@ -20,7 +20,7 @@ func churned(t *testing.T, broker, cell string) (record, plan.Outcome) {
 name: "churned"
 brokers: b: %s
 axes: mode: ["confirm-window"]
-cell: {axis: _, publishers: {mode: axis.mode, persistent: false}, drain: {silence: "2s", most: "10s"}, %s}
+cell: {axis: _, publishers: {mode: axis.mode, persistent: false}, drain: {idle: "2s", timeout: "10s"}, %s}
 tables: [{rows: ["mode"], values: ["binding.p50", "binding.first.p50", "binding.message.p50", "binding.made", "binding.lost"]}]
 `, broker, cell)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -69,7 +69,7 @@ func TestStudyPlantedBindingDelayAndLoss(t *testing.T) {
 	}
 }
 
-// rabbit is the broker of one node, or the three, with all the ways to its figures.
+// rabbit is the broker of one node, or the three, with all the ways to its metrics.
 func rabbit(t *testing.T, nodes int) string {
 	t.Helper()
 	addresses, prefix := variable(t, "LOCKSTEP_RABBITMQ_URL"), "LOCKSTEP_RABBITMQ_"
@@ -101,7 +101,7 @@ func TestStudyBindingsOnRabbitMQ(t *testing.T) {
 			cell := `publishers: rate: 200, latency: "40ms", warmup: "1s", measure: "5s", topology: {bindings: 20, churn: {rate: 10, hold: "1s", probes: 20}}` + place
 			r, o := churned(t, rabbit(t, nodes), cell)
 			// How much more it is, is the broker's and the machine's; the cell's own messages go the same way.
-			busy := r.figure(o, "processing.p50")
+			busy := r.metric(o, "e2e.p50")
 			r.between(o, "binding.p50", 0.040, 1)
 			r.between(o, "binding.first.p50", 0.080, 1+3*busy)
 			r.between(o, "binding.message.p50", 0.040, 3*busy)

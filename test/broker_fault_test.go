@@ -12,11 +12,11 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 	"lockstep/test/lab/labtest"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
-// disturb asks the lab to kill or start one of its brokers.
-func disturb(t *testing.T, what, name string) {
+// injectFault asks the lab to kill or start one of its brokers.
+func injectFault(t *testing.T, what, name string) {
 	t.Helper()
 	variable(t, "LOCKSTEP_LAB_CONTROL")
 	labtest.Control(t, what, name)
@@ -34,11 +34,11 @@ brokers: killed: {driver: %q, options: %s}
 axes: mode: ["confirm-window"]
 cell: {
 	axis: _
-	publishers: {mode: axis.mode, rate: 500, window: 200}
+	publishers: {mode: axis.mode, rate: 500, maxInFlight: 200}
 	%s
-	warmup: "500ms", measure: "%v", drain: {silence: "10s", most: "%v"}
+	warmup: "500ms", measure: "%v", drain: {idle: "10s", timeout: "%v"}
 }
-tables: [{rows: ["mode"], values: ["send.rate", "reconnects", "gap.longest", "lost"]}]
+tables: [{rows: ["mode"], values: ["publish.rate", "reconnects", "gap.longest", "lost"]}]
 `, driver, options, cell, killedFor, drainedFor)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -72,13 +72,13 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	dir, file := faultMatrix(t, x.driver, x.options, x.cell+"\n"+sentUntil)
 	f := &fleet{t: t, dir: dir}
 	ctl := start(t, dir, "ctl", "run", file)
-	rig.Eventually(t, "measuring", f.measuring)
-	disturb(t, "kill", x.process)
+	process.Eventually(t, "measuring", f.measuring)
+	injectFault(t, "kill", x.process)
 	killed := time.Now()
 	if x.watch != nil {
 		x.watch()
 	}
-	disturb(t, "start", x.process)
+	injectFault(t, "start", x.process)
 	t.Logf("%s was back after %v", x.process, time.Since(killed).Round(100*time.Millisecond))
 	// Measurement, drain, and what it takes to open, close and tear down with a broker that is back.
 	code := ctl.Leaves()
@@ -92,10 +92,10 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	if (o.Verdict == plan.Valid) != (code == 0) {
 		t.Errorf("ctl left with %d after a cell that is %s", code, o.Verdict)
 	}
-	if r.figure(o, "reconnects") < 1 {
+	if r.metric(o, "reconnects") < 1 {
 		t.Error("links to a killed broker did not break")
 	}
-	if gap := r.figure(o, "gap.longest"); gap > killedFor.Seconds() {
+	if gap := r.metric(o, "gap.longest"); gap > killedFor.Seconds() {
 		t.Errorf("a gap of %.1f s in a measurement of %v", gap, killedFor)
 	}
 	if l.Sent != l.Confirmed+l.Rejected+l.Unconfirmed {
@@ -167,7 +167,7 @@ func TestBrokerIsLeftClean(t *testing.T) {
 		dir, file := faultMatrix(t, "rabbitmq", options, "")
 		f := &fleet{t: t, dir: dir}
 		ctl := start(t, dir, "ctl", "run", file)
-		rig.Eventually(t, "measuring", f.measuring)
+		process.Eventually(t, "measuring", f.measuring)
 		run := f.runID()
 		if !declared(run) {
 			t.Fatal("there is no queue to be removed: this test proves nothing")
@@ -183,7 +183,7 @@ func TestBrokerIsLeftClean(t *testing.T) {
 		f := newFleet(t, "a1", "a2")
 		_, file := faultMatrix(t, "rabbitmq", options, `publishers: count: 2000 // so that those who are left need not wait for the end`)
 		ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
-		rig.Eventually(t, "measuring", f.measuring)
+		process.Eventually(t, "measuring", f.measuring)
 		run := f.runID()
 		if !declared(run) {
 			t.Fatal("there is no queue to be removed: this test proves nothing")

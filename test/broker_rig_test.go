@@ -16,10 +16,10 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
-// variable reads what leads to a real broker. Without one the test is skipped, or fails where the lab promised it.
+// variable reads what leads to a real broker. Without one the test is skipped, or fails where the lab guaranteed it.
 func variable(t *testing.T, name string) string {
 	t.Helper()
 	value := os.Getenv(name)
@@ -148,7 +148,7 @@ func (w *afterKill) look(m management) {
 	}
 }
 
-// forgotBinding tells whether the broker came back with a queue and without its binding, which tells its doing from a fault of the account; and
+// forgotBinding reports whether the broker came back with a queue and without its binding, which tells its doing from a fault of the account; and
 // what was seen at last.
 func (w *afterKill) forgotBinding() (bool, []string) {
 	w.mu.Lock()
@@ -189,7 +189,7 @@ type record struct {
 }
 
 // readRecord reads the latest run in dir.
-func readRecord(t *testing.T, dir string, ctl *rig.Process) record {
+func readRecord(t *testing.T, dir string, ctl *process.Process) record {
 	t.Helper()
 	r, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {
@@ -230,8 +230,8 @@ func (r record) at(coordinates ...string) plan.Outcome {
 	return plan.Outcome{}
 }
 
-// figure is a value that has to be a number.
-func (r record) figure(o plan.Outcome, name string) float64 {
+// metric is a value that has to be a number.
+func (r record) metric(o plan.Outcome, name string) float64 {
 	r.t.Helper()
 	v := o.Values[name]
 	if v.NA != "" || v.Number <= 0 {
@@ -242,7 +242,7 @@ func (r record) figure(o plan.Outcome, name string) float64 {
 }
 
 // shipped starts ctl run, without the race detector, on a matrix of the repository.
-func shipped(t *testing.T, dir, matrix string, args ...string) *rig.Process {
+func shipped(t *testing.T, dir, matrix string, args ...string) *process.Process {
 	t.Helper()
 	file, err := filepath.Abs(filepath.Join("..", "matrices", matrix))
 	if err != nil {
@@ -252,11 +252,11 @@ func shipped(t *testing.T, dir, matrix string, args ...string) *rig.Process {
 }
 
 // startPlain starts a program without the race detector.
-func startPlain(t *testing.T, dir, program string, args ...string) *rig.Process {
+func startPlain(t *testing.T, dir, program string, args ...string) *process.Process {
 	t.Helper()
 	folder, err := plain()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rig.Start(t, rig.Command{Dir: dir, Argv: append([]string{filepath.Join(folder, program)}, args...)})
+	return process.Start(t, process.Command{Dir: dir, Argv: append([]string{filepath.Join(folder, program)}, args...)})
 }

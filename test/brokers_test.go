@@ -12,11 +12,11 @@ import (
 	"lockstep/test/forward"
 )
 
-// modes are all ways of publishing.
+// modes are all publish modes.
 var modes = []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each", "connection-per-message", "connection-per-message-confirm"}
 
-// figure is a number in a table, with its unit and flags.
-const figure = ` +[0-9][0-9,.]*( [a-z-]+)*`
+// metric is a number in a table, with its unit and flags.
+const metric = ` +[0-9][0-9,.]*( [a-z-]+)*`
 
 // The README's first command, as it stands: a table with nothing but Go. It takes under a minute; these programs look for races, and other tests run beside them.
 func TestMatrixQuick(t *testing.T) {
@@ -30,7 +30,7 @@ func TestMatrixQuick(t *testing.T) {
 	r.allValid()
 	for _, mode := range modes {
 		for _, threads := range []string{"1", "4"} {
-			row := regexp.MustCompile(`(?m)^` + mode + ` +` + threads + figure + figure)
+			row := regexp.MustCompile(`(?m)^` + mode + ` +` + threads + metric + metric)
 			if !row.MatchString(r.text) {
 				t.Errorf("the table has no row of rates for %s with %s threads", mode, threads)
 			}
@@ -55,7 +55,7 @@ func TestMatrixAsyncVersusSync(t *testing.T) {
 	defer proxy.Close()
 
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "async-vs-sync.cue", "--short", "--set", `cell.measure="1s"`,
+	ctl := shipped(t, dir, "async-vs-sync.cue", "--quick", "--set", `cell.measure="1s"`,
 		"--set", `axes.broker=["rabbit","proxied"]`,
 		"--set", fmt.Sprintf("brokers.rabbit.options.url=%q", address),
 		"--set", "brokers.rabbit.process.port="+target.Port(),
@@ -71,7 +71,7 @@ func TestMatrixAsyncVersusSync(t *testing.T) {
 	api.nothingLeft(r.plan.ID)
 }
 
-// asyncTables wants both tables for both brokers, all figures in them.
+// asyncTables wants both tables for both brokers, all metrics in them.
 func (r record) asyncTables() {
 	for _, title := range []string{"Messages sent a second", "The broker's CPU, in cores"} {
 		for _, broker := range []string{"rabbit", "proxied"} {
@@ -82,8 +82,8 @@ func (r record) asyncTables() {
 			}
 			table, _, _ = strings.Cut(table, "broker=")
 			for _, mode := range modes {
-				if !regexp.MustCompile(`(?m)^` + mode + ` +1` + figure + figure + ` *$`).MatchString(table) {
-					r.t.Errorf("table %q for %s lacks a row of two figures for %s", title, broker, mode)
+				if !regexp.MustCompile(`(?m)^` + mode + ` +1` + metric + metric + ` *$`).MatchString(table) {
+					r.t.Errorf("table %q for %s lacks a row of two metrics for %s", title, broker, mode)
 				}
 			}
 		}
@@ -95,7 +95,7 @@ func (r record) asyncTables() {
 func (r record) asyncRatios() {
 	for _, broker := range []string{"rabbit", "proxied"} {
 		rate := func(mode, latency string) float64 {
-			return r.figure(r.at("broker="+broker, "mode="+mode, "latency="+latency), "send.rate")
+			return r.metric(r.at("broker="+broker, "mode="+mode, "latency="+latency), "publish.rate")
 		}
 		for _, ratio := range []struct {
 			fast, slow, latency string
@@ -142,7 +142,7 @@ func (r record) proxied(accepted int64) {
 func TestMatrixPrefetch(t *testing.T) {
 	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","), managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "prefetch.cue", "--short", "--set", fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))
+	ctl := shipped(t, dir, "prefetch.cue", "--quick", "--set", fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))
 	seen := map[string]string{} // node by queue
 	for running := true; running; {
 		var queues []placed

@@ -15,7 +15,7 @@ import (
 const betweenTwoAgents = `
 axes: mode: ["confirm-each"]
 repeat: 3
-cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "300ms", measure: "2s", drain: {silence: "1s", most: "5s"}}
+cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "300ms", measure: "2s", drain: {idle: "1s", timeout: "5s"}}
 `
 
 // betweenClocks runs a cell between two agent processes, of which a1 sends and a2 receives, each with a clock of its own as clock.Variable
@@ -30,16 +30,16 @@ func betweenClocks(t *testing.T, a1, a2, cell string) []plan.Outcome {
 	return f.outcomes()
 }
 
-// An agent whose clock is wrong gives the same processing latency as one whose clock is right, within the bound that is shown: whichever end
+// An agent whose clock is wrong gives the same end-to-end latency as one whose clock is right, within the bound that is shown: whichever end
 // it is, however much it is off, and while it drifts.
 func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 	right := betweenClocks(t, "", "", betweenTwoAgents)
 	for _, o := range right {
-		if v := o.Values["processing.p50"]; v.Bound != 0 || len(o.Clocks) > 0 || slices.Contains(v.Flags, plan.ClockUnsafe) {
+		if v := o.Values["e2e.p50"]; v.Bound != 0 || len(o.Clocks) > 0 || slices.Contains(v.Flags, plan.ClockUnsafe) {
 			t.Errorf("two agents of one host: %+v, pairs %+v; want a bound of nothing", v, o.Clocks)
 		}
 	}
-	want, spread := middle(right, "processing.p50")
+	want, spread := middle(right, "e2e.p50")
 	t.Logf("right clocks: processing p50 %.3f ms, repetitions %.3f ms apart", want*1e3, spread*1e3)
 	for _, c := range []struct {
 		name, a1, a2 string
@@ -50,10 +50,10 @@ func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wrong := betweenClocks(t, c.a1, c.a2, betweenTwoAgents)
-			got, apart := middle(wrong, "processing.p50")
+			got, apart := middle(wrong, "e2e.p50")
 			bound, drift := 0.0, math.Inf(1)
 			for _, o := range wrong {
-				bound = max(bound, o.Values["processing.p50"].Bound)
+				bound = max(bound, o.Values["e2e.p50"].Bound)
 				if len(o.Clocks) != 1 {
 					t.Fatalf("pairs %+v, want one", o.Clocks)
 				}
@@ -97,7 +97,7 @@ func TestClockStepInMidTask(t *testing.T) {
 	t.Parallel()
 	o := betweenClocks(t, "", "+1h,step=100ms@12s", `
 axes: mode: ["confirm-each"]
-cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "0s", measure: "14s", drain: {silence: "1s", most: "5s"}}
+cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "0s", measure: "14s", drain: {idle: "1s", timeout: "5s"}}
 `)[0]
 	var told []plan.Event
 	for _, e := range o.Events {
@@ -120,10 +120,10 @@ cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, war
 	if !strings.Contains(strings.Join(o.Warnings, "\n"), "moved by") {
 		t.Errorf("warnings %q do not tell of the step", o.Warnings)
 	}
-	if v := o.Values["processing.p99"]; !slices.Contains(v.Flags, plan.ClockUnsafe) || v.Bound < 0.07 {
+	if v := o.Values["e2e.p99"]; !slices.Contains(v.Flags, plan.ClockUnsafe) || v.Bound < 0.07 {
 		t.Errorf("processing p99 %+v, want clock-unsafe with a bound of the step", v)
 	}
-	if v := o.Values["send.p99"]; slices.Contains(v.Flags, plan.ClockUnsafe) || v.Bound != 0 {
+	if v := o.Values["publish.p99"]; slices.Contains(v.Flags, plan.ClockUnsafe) || v.Bound != 0 {
 		t.Errorf("send p99 %+v, want it untouched", v)
 	}
 }

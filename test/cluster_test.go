@@ -11,18 +11,18 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // The configurations of three servers that "ctl fleet init --cluster" makes are a cluster as they are, but for ports and folders; a fleet runs on it with
 // three replicas, and goes on without one of them.
 func TestClusterOfFleetInitRuns(t *testing.T) {
 	t.Parallel()
-	n := &night{t: t, dir: t.TempDir()}
+	n := &scheduledRun{t: t, dir: t.TempDir()}
 	n.write("nightly.cue", nightly)
 	hosts := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} // all of them this host's
 	n.ctl("fleet", "init", "creds", "--cluster", "--host", strings.Join(hosts, ","), "--agents", "a1")
-	ports := rig.Ports(t, 2)
+	ports := process.Ports(t, 2)
 	client, route := strconv.Itoa(ports[0]), strconv.Itoa(ports[1])
 	var servers []*server.Server
 	var urls []string
@@ -58,7 +58,7 @@ func TestClusterOfFleetInitRuns(t *testing.T) {
 }
 
 // member serves one server's configuration, on ports that are free here.
-func (n *night) member(host, client, route string) *server.Server {
+func (n *scheduledRun) member(host, client, route string) *server.Server {
 	n.t.Helper()
 	made := filepath.Join(n.dir, "creds", "nats-"+strings.ReplaceAll(host, ".", "=2e")+".conf")
 	text, err := os.ReadFile(made)
@@ -83,7 +83,7 @@ func (n *night) member(host, client, route string) *server.Server {
 }
 
 // replicated waits until every server holds every stream.
-func (n *night) replicated(servers []*server.Server) {
+func (n *scheduledRun) replicated(servers []*server.Server) {
 	n.t.Helper()
 	n.until("every stream on every server", func() bool {
 		for _, s := range servers {

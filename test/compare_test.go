@@ -31,14 +31,14 @@ axes: {
 cell: {
 	axis: _
 	labels: side: axis.side
-	publishers: {mode: axis.mode, threads: axis.threads, window: 4, persistent: false}
+	publishers: {mode: axis.mode, threads: axis.threads, maxInFlight: 4, persistent: false}
 	%s
 	warmup:  "200ms"
 	measure: "1s"
-	drain: {silence: "3s", most: "20s"}
+	drain: {idle: "3s", timeout: "20s"}
 }
 repeat: 6
-tables: [{rows: ["mode", "threads"], columns: ["side"], values: ["send.rate", "send.p50"]}]
+tables: [{rows: ["mode", "threads"], columns: ["side"], values: ["publish.rate", "publish.p50"]}]
 `
 
 // farther is a network of 5 ms, as between two sites, so that what a busy machine takes away is small beside them. Side b
@@ -64,7 +64,7 @@ func closedRun(t *testing.T, dir, driver, options, cell string, args ...string) 
 // compared is what ctl compare finds in a folder of runs.
 func compared(t *testing.T, dir string, args ...string) (c compare.Comparison) {
 	t.Helper()
-	args = append([]string{"compare", "--runs", filepath.Join(dir, "runs"), "--value", "send.rate", "--value", "send.p50", "--format", "json"}, args...)
+	args = append([]string{"compare", "--runs", filepath.Join(dir, "runs"), "--value", "publish.rate", "--value", "publish.p50", "--format", "json"}, args...)
 	if err := json.Unmarshal(ctlSays(t, args...), &c); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestStudyCompareFindsNothingInItself(t *testing.T) {
 			var recorded []compare.Recorded
 			var between, inside, planted []compare.Comparison
 			for n := range 7 {
-				closedRun(t, dir, driver, fmt.Sprintf("url: %q", url), "consumers: nodes: 0", "--only", "threads=1")
+				closedRun(t, dir, driver, fmt.Sprintf("url: %q", url), "consumers: nodes: 0", "--filter", "threads=1")
 				run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 				if err != nil {
 					t.Fatal(err)

@@ -46,11 +46,11 @@ cell: {
 	axis: _
 	publishers: {mode: "confirm-window", rate: 200, threads: axis.threads}
 	message: size: {"64 B": 64, %[6]q: 1024}[axis.shape]
-	warmup: "1s", measure: "3s", drain: {silence: "1s", most: "20s"}
+	warmup: "1s", measure: "3s", drain: {idle: "1s", timeout: "20s"}
 	if axis.broker == "rabbit" {faults: [{kind: "slow", latency: "2ms", at: "1s", for: "1s"}]} // an event
 }
 repeat: 2
-tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["send.rate", "receive.rate"]}]
+tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["publish.rate", "consume.rate"]}]
 `, shownName, variable(t, "LOCKSTEP_RABBITMQ_URL"), variable(t, "LOCKSTEP_RABBITMQ_MANAGEMENT"), amqp.Port(), threads, oddValue, brokers, variable(t, "LOCKSTEP_RABBITMQ_PROMETHEUS"))
 	file := filepath.Join(dir, "matrix.cue")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -81,8 +81,8 @@ func (i influx) found(run *runs.Run, kind, words string) {
 	}
 }
 
-// nightsBefore writes a past for a run: its outcomes again, of so many days before, and slower ones a day before it.
-func (i influx) nightsBefore(run *runs.Run, nights int) {
+// scheduledRunsBefore writes a past for a run: its outcomes again, of so many days before, and slower ones a day before it.
+func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	i.t.Helper()
 	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, drivers.FullAccess())
 	if err != nil {
@@ -92,21 +92,21 @@ func (i influx) nightsBefore(run *runs.Run, nights int) {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	for night := nights; night > 0; night-- {
-		p, past := run.Plan(), -24*time.Hour*time.Duration(night)
+	for scheduledRun := scheduledRuns; scheduledRun > 0; scheduledRun-- {
+		p, past := run.Plan(), -24*time.Hour*time.Duration(scheduledRun)
 		p.ID, p.Started = p.Started.Add(past).Format("20060102-150405")+"-night", p.Started.Add(past)
 		s := sink.Open(target, sink.Tuning{}, "test", nil)
 		s.Begin(p)
 		for n, task := range p.Tasks() {
 			o := outcomes[n]
 			o.Run, o.Started, o.Ended = p.ID, o.Started.Add(past), o.Ended.Add(past)
-			rate := o.Values["send.rate"]
-			o.Values = map[string]plan.Value{"send.rate": rate, "processing.p99": o.Values["processing.p99"]}
-			if night == 1 {
+			rate := o.Values["publish.rate"]
+			o.Values = map[string]plan.Value{"publish.rate": rate, "e2e.p99": o.Values["e2e.p99"]}
+			if scheduledRun == 1 {
 				rate.Number *= 0.7
-				o.Values["send.rate"], o.Verdict, o.Reasons = rate, plan.Invalid, []string{"planted"}
+				o.Values["publish.rate"], o.Verdict, o.Reasons = rate, plan.Invalid, []string{"planted"}
 			}
-			s.Outcome(o, sink.Start{Task: task, Try: 1})
+			s.Outcome(o, sink.Start{Task: task, Attempt: 1})
 		}
 		s.End(p.Started.Add(time.Hour), "done")
 		if d := s.Close(i.t.Context()); d.Dropped > 0 {
@@ -122,12 +122,12 @@ func TestDashboardsAnswer(t *testing.T) {
 	db := influxOf(t)
 	began := time.Now()
 	before, after := shown(t, db.env(), `["rabbit"]`, "[1, 2]"), shown(t, db.env(), `["rabbit", "fake"]`, "[1]")
-	db.nightsBefore(after, 10)
+	db.scheduledRunsBefore(after, 10)
 	db.found(after, "worse", "planted")
 	picks := map[string]map[string]string{
 		"live":    {"run": after.Plan().ID},
 		"run":     {"run": after.Plan().ID},
-		"broker":  {"run": before.Plan().ID, "broker": "rabbit", "axis": "axis_threads", "value": "receive.rate"},
+		"broker":  {"run": before.Plan().ID, "broker": "rabbit", "axis": "axis_threads", "value": "consume.rate"},
 		"compare": {"after": after.Plan().ID, "before": before.Plan().ID},
 		"nightly": {"matrix": shownName},
 	}

@@ -14,18 +14,18 @@ import (
 	"time"
 
 	"lockstep/internal/plan"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
-func start(t *testing.T, dir, program string, args ...string) *rig.Process {
+func start(t *testing.T, dir, program string, args ...string) *process.Process {
 	t.Helper()
 	return startWith(t, nil, dir, program, args...)
 }
 
 // startWith starts a program with variables (NAME=value) in its environment besides those of the test.
-func startWith(t *testing.T, variables []string, dir, program string, args ...string) *rig.Process {
+func startWith(t *testing.T, variables []string, dir, program string, args ...string) *process.Process {
 	t.Helper()
-	return rig.Start(t, rig.Command{Dir: dir, Env: variables, Argv: append([]string{filepath.Join(programs, program)}, args...)})
+	return process.Start(t, process.Command{Dir: dir, Env: variables, Argv: append([]string{filepath.Join(programs, program)}, args...)})
 }
 
 // fleet is a controller and agents, each a process of its own.
@@ -33,7 +33,7 @@ type fleet struct {
 	t      *testing.T
 	dir    string
 	url    string
-	agents map[string]*rig.Process
+	agents map[string]*process.Process
 }
 
 func newFleet(t *testing.T, agents ...string) *fleet {
@@ -45,16 +45,16 @@ func newFleet(t *testing.T, agents ...string) *fleet {
 func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *fleet {
 	t.Helper()
 	port := freePort(t)
-	f := &fleet{t: t, dir: t.TempDir(), url: "nats://127.0.0.1:" + port, agents: map[string]*rig.Process{}}
+	f := &fleet{t: t, dir: t.TempDir(), url: "nats://127.0.0.1:" + port, agents: map[string]*process.Process{}}
 	start(t, f.dir, "controller", "--open", "--listen", "127.0.0.1:"+port)
 	for _, name := range agents {
-		rig.Eventually(t, "listening", func() bool {
+		process.Eventually(t, "listening", func() bool {
 			_, err := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
 			return err == nil
 		})
 		f.agents[name] = startWith(t, variables[name], f.dir, "agent", "--server", f.url, "--name", name)
 	}
-	rig.Eventually(t, "all agents there", func() bool {
+	process.Eventually(t, "all agents there", func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
 		return !slices.ContainsFunc(agents, func(name string) bool { return !strings.Contains(string(out), "\n"+name+" ") })
 	})
@@ -62,10 +62,10 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 }
 
 // run starts ctl run on a matrix with the given cell and axes.
-func (f *fleet) run(rest string) *rig.Process {
+func (f *fleet) run(rest string) *process.Process {
 	f.t.Helper()
 	text := fmt.Sprintf("package matrix\nname: \"fault\"\ngrace: \"2s\"\nbrokers: nats: {driver: \"nats\", options: {urls: [%q], storage: \"memory\"}}\n%s\n"+
-		"tables: [{rows: [\"mode\"], values: [\"send.rate\", \"lost\", \"unknown\"]}]\n", broker, rest)
+		"tables: [{rows: [\"mode\"], values: [\"publish.rate\", \"lost\", \"unknown\"]}]\n", broker, rest)
 	file := filepath.Join(f.dir, "matrix.cue")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		f.t.Fatal(err)
@@ -94,7 +94,7 @@ func (f *fleet) outcomes() []plan.Outcome {
 	return all
 }
 
-// snapshots tells whether a task is measuring: its record on disk has grown beyond a few lines.
+// snapshots reports whether a task is measuring: its record on disk has grown beyond a few lines.
 func (f *fleet) measuring() bool {
 	files, _ := filepath.Glob(filepath.Join(f.dir, "runs", "latest", "tasks", "*", "snapshots.jsonl"))
 	for _, file := range files {
@@ -107,7 +107,7 @@ func (f *fleet) measuring() bool {
 
 const twoCells = `
 axes: mode: ["confirm-window", "confirm-each"]
-cell: {axis: _, publishers: {mode: axis.mode, rate: 500, persistent: false}, warmup: "200ms", measure: "6s", drain: {silence: "1s", most: "5s"}}
+cell: {axis: _, publishers: {mode: axis.mode, rate: 500, persistent: false}, warmup: "200ms", measure: "6s", drain: {idle: "1s", timeout: "5s"}}
 `
 
 // An agent is killed in mid-measurement while another stands by: it is noticed within 5 s, the record says which agent, where, and
@@ -116,10 +116,10 @@ func TestAgentKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2", "a3")
 	ctl := f.run(twoCells)
-	rig.Eventually(t, "measuring", f.measuring)
+	process.Eventually(t, "measuring", f.measuring)
 	f.agents["a1"].Kill()
 	killed := time.Now()
-	rig.Eventually(t, "noticed", func() bool { return strings.Contains(ctl.Said(), "agent-lost") })
+	process.Eventually(t, "noticed", func() bool { return strings.Contains(ctl.Said(), "agent-lost") })
 	t.Logf("noticed after %v", time.Since(killed).Round(10*time.Millisecond))
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0: the cell was repeated", code)
@@ -156,7 +156,7 @@ func TestTooFewAgentsRemain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
 	ctl := f.run(twoCells)
-	rig.Eventually(t, "measuring", f.measuring)
+	process.Eventually(t, "measuring", f.measuring)
 	f.agents["a2"].Kill()
 	if code := ctl.Leaves(); code != 3 {
 		t.Errorf("ctl left with %d, want 3", code)
@@ -177,8 +177,8 @@ func TestInterruptAndResume(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
 	ctl := f.run(strings.Replace(twoCells, `"6s"`, `"2s"`, 1))
-	rig.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
-	rig.Eventually(t, "in the second", func() bool { return strings.Count(ctl.Said(), "[") >= 1 })
+	process.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
+	process.Eventually(t, "in the second", func() bool { return strings.Count(ctl.Said(), "[") >= 1 })
 	time.Sleep(500 * time.Millisecond) // somewhere in the second cell; any point of it will do
 	ctl.Signal(os.Interrupt)
 	if code := ctl.Leaves(); code != 130 {
@@ -207,13 +207,13 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 	stop := func(signals int) time.Duration {
 		f := newFleet(t, "a1", "a2")
 		ctl := f.run(twoCells)
-		rig.Eventually(t, "measuring", f.measuring)
+		process.Eventually(t, "measuring", f.measuring)
 		f.agents["a1"].Signal(syscall.SIGSTOP)
 		defer f.agents["a1"].Signal(syscall.SIGCONT)
 		began := time.Now()
 		for range signals {
 			ctl.Signal(os.Interrupt)
-			rig.Eventually(t, "stopping", func() bool { return strings.Contains(ctl.Said(), "stopping") })
+			process.Eventually(t, "stopping", func() bool { return strings.Contains(ctl.Said(), "stopping") })
 		}
 		if code := ctl.Leaves(); code != 130 {
 			t.Errorf("ctl left with %d, want 130", code)

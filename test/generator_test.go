@@ -24,9 +24,9 @@ cell: {
 	axis: _
 	publishers: {mode: axis.mode, threads: 2, rate: 1_000_000}
 	consumers: {colocate: true, prefetch: 0}
-	warmup: "200ms", measure: "1s", drain: {silence: "1s", most: "5s"}
+	warmup: "200ms", measure: "1s", drain: {idle: "1s", timeout: "5s"}
 }
-tables: [{rows: ["mode"], values: ["send.rate"]}]
+tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -40,14 +40,14 @@ tables: [{rows: ["mode"], values: ["send.rate"]}]
 	}
 	for _, o := range all {
 		said := strings.Join(o.Warnings, "\n")
-		rate := o.Values["send.rate"]
+		rate := o.Values["publish.rate"]
 		shared := slices.Contains(rate.Flags, plan.SharedHost) || slices.Contains(rate.Flags, plan.HostBusy) // other tests may use the CPU, too
 		if !shared || slices.Contains(rate.Flags, plan.ClientBound) {
 			t.Errorf("%v/s is flagged %v, want shared-host; limitations %v", rate.Number, rate.Flags, o.Limitations)
 		}
-		if !strings.Contains(said, " (lateness p99 ") || strings.Contains(said, "publishers waited for the broker") {
+		if !strings.Contains(said, " (send delay p99 ") || strings.Contains(said, "publishers waited for the broker") {
 			t.Errorf("warnings:\n%s", said)
 		}
-		t.Logf("%v/s: %s", o.Values["send.rate"].Number, said)
+		t.Logf("%v/s: %s", o.Values["publish.rate"].Number, said)
 	}
 }

@@ -24,7 +24,7 @@ func TestKafkaClusterNodeKilled(t *testing.T) {
 	for _, client := range []string{"kafka-go", "franz"} { // one after the other: it takes two brokers of three to go on
 		t.Run(client, func(t *testing.T) {
 			options := fmt.Sprintf(`{"brokers": %s, "client": %q, "partitions": 3, "replicationFactor": 3, "minInSyncReplicas": 2, "confirmTimeout": "5s"}`, brokers, client)
-			o := survivor(t, fault{driver: "kafka", options: options, cell: "topology: queueNode: 2", process: third, clean: swept(t, "kafka", options)})
+			o := survivor(t, fault{driver: "kafka", options: options, cell: "topology: queueNode: 2", process: third, clean: cleaned(t, "kafka", options)})
 			if o.Ledger.LostConfirmed > 0 {
 				t.Errorf("%d messages that two replicas had are lost", o.Ledger.LostConfirmed)
 			}

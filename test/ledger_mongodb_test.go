@@ -47,7 +47,7 @@ func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) 
 	}
 	automatic := outcomes[1]
 	if n := automatic.Ledger.Duplicated; n > 0 && (automatic.Verdict != plan.Invalid || !strings.Contains(strings.Join(automatic.Reasons, "\n"), fmt.Sprint(n))) {
-		t.Errorf("a message is promised to come once with acknowledgement automatic, %d came again, and the verdict is %s: %v", n, automatic.Verdict, automatic.Reasons)
+		t.Errorf("a message is guaranteed to come once with acknowledgement automatic, %d came again, and the verdict is %s: %v", n, automatic.Verdict, automatic.Reasons)
 	}
 }
 
@@ -81,9 +81,9 @@ cell: {
 	axis: _
 	publishers: {mode: "confirm-batch", batch: 100, count: %d}
 	consumers: {threads: 4, ack: axis.ack}
-	warmup: "0s", measure: "2m", drain: {silence: "1m", most: "10m"}
+	warmup: "0s", measure: "2m", drain: {idle: "1m", timeout: "10m"}
 }
-tables: [{rows: ["ack"], values: ["send.rate", "lost", "duplicated"]}]
+tables: [{rows: ["ack"], values: ["publish.rate", "lost", "duplicated"]}]
 `, w.address, claimed)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)

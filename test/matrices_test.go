@@ -20,7 +20,7 @@ var matrixTests = map[string]func(*testing.T){
 	"async-vs-sync.cue": TestMatrixAsyncVersusSync,
 	"bindings.cue":      TestMatrixBindings,
 	"capacity.cue":      TestMatrixCapacity,
-	"contenders.cue":    TestMatrixContenders,
+	"sidebyside.cue":    TestMatrixSideBySide,
 	"faults.cue":        TestMatrixFaults,
 	"full.cue":          TestMatrixFull,
 	"mixed.cue":         TestMatrixMixed,
@@ -51,7 +51,7 @@ func TestEveryMatrixIsRun(t *testing.T) {
 func ran(t *testing.T, matrix string, args ...string) record {
 	t.Helper()
 	dir := t.TempDir()
-	ctl := shipped(t, dir, matrix, append([]string{"--short"}, args...)...)
+	ctl := shipped(t, dir, matrix, append([]string{"--quick"}, args...)...)
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0:\n%s", code, ctl.Tail(4000))
 	}
@@ -65,7 +65,7 @@ func TestMatrixFaults(t *testing.T) {
 	beside(t)
 	port, files := freePort(t), t.TempDir()
 	startNATSAt(t, port, files)
-	disturb := filepath.Join(t.TempDir(), "disturb.cue")
+	injectFault := filepath.Join(t.TempDir(), "faults-file.cue")
 	pid := filepath.Join(files, "pid") // of the server that the agent starts after the kill
 	text := fmt.Sprintf(`targets: broker: {process: port: %s, start: ["sh", "-c", %q]}`, port,
 		fmt.Sprintf("echo $$ >%s; %s='%s %s' exec %s >/dev/null 2>&1", pid, natsProcess, port, files, os.Args[0]))
@@ -79,10 +79,10 @@ func TestMatrixFaults(t *testing.T) {
 			t.Errorf("end the server %q: %v", text, err)
 		}
 	})
-	if err := os.WriteFile(disturb, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(injectFault, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := ran(t, "faults.cue", "--disturb", disturb, "--set", fmt.Sprintf("brokers.nats.options.url=%q", "nats://127.0.0.1:"+port))
+	r := ran(t, "faults.cue", "--faults", injectFault, "--set", fmt.Sprintf("brokers.nats.options.url=%q", "nats://127.0.0.1:"+port))
 	seen := map[string]bool{}
 	for _, o := range r.outcomes {
 		fault, _ := r.plan.Cells[o.Index].Coordinate("fault")
@@ -130,8 +130,8 @@ func TestMatrixNightly(t *testing.T) {
 	beside(t)
 	r := ran(t, "nightly.cue", brief(`cell.measure="5s"`)...) // on a busy machine a publisher may send nothing in half a second
 	for _, o := range r.outcomes {
-		for _, value := range []string{"send.rate", "receive.rate", "send.p50", "send.p99"} { // with load 0 a backlog is possible
-			r.figure(o, value)
+		for _, value := range []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99"} { // with load 0 a backlog is possible
+			r.metric(o, value)
 		}
 	}
 	if !regexp.MustCompile(`(?m)^confirm-window +1000 .*[0-9]`).MatchString(r.text) {
@@ -143,7 +143,7 @@ func TestMatrixNightly(t *testing.T) {
 func TestMatrixCapacity(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "capacity.cue", append(seated(t, "nats"), "--short", "--only", "broker=nats")...)
+	ctl := shipped(t, dir, "capacity.cue", append(seated(t, "nats"), "--quick", "--filter", "broker=nats")...)
 	code := ctl.Leaves()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 1 || r.outcomes[0].Search == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"lockstep/internal/plan"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // natsProcess names the variable that makes this program a NATS server on a port, with its files in a folder ("4222 /folder").
@@ -46,12 +46,12 @@ func startNATS(t *testing.T) (port string) {
 // startNATSAt starts it on a port, with its files in a folder.
 func startNATSAt(t *testing.T, port, files string) {
 	t.Helper()
-	rig.Start(t, rig.Command{Dir: t.TempDir(), Env: []string{natsProcess + "=" + port + " " + files}, Argv: []string{os.Args[0]}})
+	process.Start(t, process.Command{Dir: t.TempDir(), Env: []string{natsProcess + "=" + port + " " + files}, Argv: []string{os.Args[0]}})
 	n, err := strconv.Atoi(port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rig.Listening(t, n)
+	process.Listening(t, n)
 }
 
 // An observer tells what the broker's process uses, though the matrix names no process; killed in mid-task, it takes nothing with it.
@@ -60,7 +60,7 @@ func TestObserver(t *testing.T) {
 	port := startNATS(t)
 	f := newFleet(t, "a1", "a2")
 	observer := startWith(t, []string{"LOCKSTEP_OBSERVE=nats=port:" + port}, f.dir, "agent", "--server", f.url, "--name", "obs")
-	rig.Eventually(t, "observed", func() bool {
+	process.Eventually(t, "observed", func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
 		return strings.Contains(string(out), "observes")
 	})
@@ -69,16 +69,16 @@ func TestObserver(t *testing.T) {
 name: "observed"
 brokers: js: {driver: "nats", options: {urls: ["nats://127.0.0.1:%s"], storage: "file"}}
 axes: {broker: ["js"], mode: ["confirm-window", "confirm-each"]}
-cell: {axis: _, publishers: {mode: axis.mode, rate: 500}, warmup: "200ms", measure: "8s", drain: {silence: "1s", most: "10s"}}
-tables: [{rows: ["mode"], values: ["send.rate", "broker.cpu.mean", "broker.disk.write.mean", "broker.net.in.mean"]}]
+cell: {axis: _, publishers: {mode: axis.mode, rate: 500}, warmup: "200ms", measure: "8s", drain: {idle: "1s", timeout: "10s"}}
+tables: [{rows: ["mode"], values: ["publish.rate", "broker.cpu.mean", "broker.disk.write.mean", "broker.net.in.mean"]}]
 `, port)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
-	rig.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
+	process.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
 	seen := f.outcomes()[0]
-	rig.Eventually(t, "in the second", func() bool {
+	process.Eventually(t, "in the second", func() bool {
 		files, _ := filepath.Glob(filepath.Join(f.dir, "runs", "latest", "tasks", "*", "snapshots.jsonl"))
 		for _, file := range files {
 			data, err := os.ReadFile(file)
@@ -106,7 +106,7 @@ tables: [{rows: ["mode"], values: ["send.rate", "broker.cpu.mean", "broker.disk.
 	}
 }
 
-// observedWell checks the figures of a task at 500 messages of 100 bytes a second.
+// observedWell checks the metrics of a task at 500 messages of 100 bytes a second.
 func observedWell(t *testing.T, o plan.Outcome) {
 	t.Helper()
 	if o.Verdict != plan.Valid || len(o.Agents) != 2 {

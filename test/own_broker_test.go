@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"lockstep/test/lab/labtest"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // A RabbitMQ of its own can be disturbed while another one beside it is not, and none of its processes is left. The one in a root of its own is
@@ -54,7 +54,7 @@ func TestOwnRabbitMQ(t *testing.T) {
 					t.Errorf("process %s is %q", pid, name)
 				}
 				labtest.Control(t, "pause", own.Process(1))
-				rig.Eventually(t, "the broker is stopped", func() bool { return strings.HasPrefix(statusOf(pid)["State"], "T") })
+				process.Eventually(t, "the broker is stopped", func() bool { return strings.HasPrefix(statusOf(pid)["State"], "T") })
 				if state := statusOf(beside.Variable(prefix + "_PID"))["State"]; strings.HasPrefix(state, "T") {
 					t.Errorf("the broker beside a paused one is %q", state)
 				}

@@ -17,7 +17,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 var update = flag.Bool("update", false, "rewrite what scripts compare with")
@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "rewrite what scripts compare with")
 var programs, broker string
 
 // plain is the folder of the programs as users have them, for measurements.
-var plain = sync.OnceValues(func() (string, error) { return rig.Programs(built, false) })
+var plain = sync.OnceValues(func() (string, error) { return process.Programs(built, false) })
 
 // built is the folder below which programs are built.
 var built string
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		os.Exit(serveNATS(where))
 	}
 	flag.Parse()
-	if err := rig.Beside(5); err != nil {
+	if err := process.Beside(5); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -53,7 +53,7 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	built = dir
 	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")) // runs of the tests are none of the user's
-	if programs, err = rig.Programs(dir, true); err != nil {
+	if programs, err = process.Programs(dir, true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -134,5 +134,5 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 // freePort is a port of 127.0.0.1 that nobody listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
-	return strconv.Itoa(rig.Ports(t, 1)[0])
+	return strconv.Itoa(process.Ports(t, 1)[0])
 }

@@ -31,14 +31,14 @@ func TestReadmeCommands(t *testing.T) {
 			continue // TestReadmeFleet
 		case fleetCommands[command]:
 			continue // the script runs
-		case command == "go run ./test/lab up all", command == "go run ./cmd/ctl run --short matrices/full.cue":
+		case command == "go run ./test/lab up all", command == "go run ./cmd/ctl run --quick matrices/full.cue":
 			continue // the lab that runs this, and TestMatrixFull in it
 		case !isCtl:
 			t.Errorf("README shows %q, which is not run by a test", command)
 			continue
 		}
 		fields := strings.Fields(args)
-		if fields[0] == "run" || fields[0] == "show" || fields[0] == "report" || fields[0] == "history" || fields[0] == "sweep" {
+		if fields[0] == "run" || fields[0] == "show" || fields[0] == "report" || fields[0] == "history" || fields[0] == "cleanup" {
 			fields = append([]string{fields[0], "--runs", runs}, fields[1:]...)
 		}
 		cmd := exec.Command(filepath.Join(programs, "ctl"), fields...)

@@ -22,7 +22,7 @@ import (
 	"lockstep/internal/runs"
 	"lockstep/internal/schedule"
 	"lockstep/internal/wire"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 const nightly = `package matrix
@@ -36,23 +36,23 @@ cell: {
 	consumers: nodes: 0
 	warmup: "0s"
 	measure: "5s"
-	drain: {silence: "100ms", most: "5s"}
+	drain: {idle: "100ms", timeout: "5s"}
 }
-tables: [{rows: ["mode"], values: ["send.rate"]}]
+tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `
 
-// night is a fleet of real processes on a NATS server of its own, whose schedules are asked to run.
-type night struct {
+// scheduledRun is a fleet of real processes on a NATS server of its own, whose schedules are asked to run.
+type scheduledRun struct {
 	t          *testing.T
 	dir, url   string
 	conn       *wire.Client
-	controller *rig.Process
+	controller *process.Process
 }
 
-// openNight starts the control plane and an agent. hooks is the text of the controllers' file.
-func openNight(t *testing.T, hooks string) *night {
+// openScheduledRun starts the control plane and an agent. hooks is the text of the controllers' file.
+func openScheduledRun(t *testing.T, hooks string) *scheduledRun {
 	t.Helper()
-	n := &night{t: t, dir: t.TempDir()}
+	n := &scheduledRun{t: t, dir: t.TempDir()}
 	plane, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(n.dir, "nats"), MaxPayload: wire.MaxMessage, NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func openNight(t *testing.T, hooks string) *night {
 	return n
 }
 
-func (n *night) write(file, text string) {
+func (n *scheduledRun) write(file, text string) {
 	n.t.Helper()
 	if err := os.WriteFile(filepath.Join(n.dir, file), []byte(text), 0o600); err != nil {
 		n.t.Fatal(err)
@@ -83,18 +83,18 @@ func (n *night) write(file, text string) {
 }
 
 // daemon starts a program that ends with the test at the latest.
-func (n *night) daemon(program string, args ...string) *rig.Process {
+func (n *scheduledRun) daemon(program string, args ...string) *process.Process {
 	n.t.Helper()
 	return start(n.t, n.dir, program, args...)
 }
 
 // lead starts a controller.
-func (n *night) lead() {
+func (n *scheduledRun) lead() {
 	n.t.Helper()
 	n.controller = n.daemon("controller", "--server", n.url, "--dir", "state", "--hooks", "hooks.json")
 }
 
-func (n *night) ctl(args ...string) {
+func (n *scheduledRun) ctl(args ...string) {
 	n.t.Helper()
 	c := exec.Command(filepath.Join(programs, "ctl"), args...)
 	c.Dir, c.Env = n.dir, append(os.Environ(), "LOCKSTEP_SERVER="+n.url)
@@ -104,7 +104,7 @@ func (n *night) ctl(args ...string) {
 }
 
 // until waits for what comes in seconds, on a machine that is idle.
-func (n *night) until(what string, is func() bool) {
+func (n *scheduledRun) until(what string, is func() bool) {
 	n.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -114,7 +114,7 @@ func (n *night) until(what string, is func() bool) {
 }
 
 // ran waits until a schedule has so many entries, with every hook called.
-func (n *night) ran(name string, entries int) schedule.Schedule {
+func (n *scheduledRun) ran(name string, entries int) schedule.Schedule {
 	n.t.Helper()
 	var s schedule.Schedule
 	n.until(fmt.Sprintf("entry %d of %s", entries, name), func() bool {
@@ -145,7 +145,7 @@ func TestHooksGetTheCopies(t *testing.T) {
 		notices = append(notices, n)
 	}))
 	defer chat.Close()
-	n := openNight(t, fmt.Sprintf(`{"hooks": {
+	n := openScheduledRun(t, fmt.Sprintf(`{"hooks": {
 	"chat": {"webhook": %q},
 	"compare": {"command": ["sh", "-c", "cat \"$LOCKSTEP_PREVIOUS_DIR/run.json\" \"$LOCKSTEP_RUN_DIR/run.json\" >/dev/null 2>&1 && echo '{\"both\": true}' || echo '{\"both\": false}'"], "compare": true}
 }}`, chat.URL))
@@ -186,7 +186,7 @@ func TestSchedulesOutliveKilledControllers(t *testing.T) {
 	if os.Getenv("LOCKSTEP_LONG") != "" {
 		rounds = 20
 	}
-	n := openNight(t, `{"hooks": {"count": {"command": ["sh", "-c", "echo $LOCKSTEP_KEY >>called"]}}}`)
+	n := openScheduledRun(t, `{"hooks": {"count": {"command": ["sh", "-c", "echo $LOCKSTEP_KEY >>called"]}}}`)
 	var names []string
 	for i := range schedules {
 		names = append(names, fmt.Sprintf("s%d", i))
@@ -228,7 +228,7 @@ func TestSchedulesOutliveKilledControllers(t *testing.T) {
 }
 
 // askAll asks every schedule for a run at once, as "ctl schedule run" does.
-func (n *night) askAll(names []string) {
+func (n *scheduledRun) askAll(names []string) {
 	n.t.Helper()
 	for _, name := range names {
 		n.until("the slot of "+name, func() bool {
@@ -239,7 +239,7 @@ func (n *night) askAll(names []string) {
 }
 
 // submissions counts those of a run that have ended.
-func (n *night) submissions(run string) int {
+func (n *scheduledRun) submissions(run string) int {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)
 	defer cancel()
@@ -255,7 +255,7 @@ func (n *night) submissions(run string) int {
 	return len(ended)
 }
 
-func (n *night) onlyThese(ids []string) {
+func (n *scheduledRun) onlyThese(ids []string) {
 	n.t.Helper()
 	all, err := n.conn.Runs(n.t.Context())
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // canaries are secrets that may be in no place but the agents' environment and the broker: one that is right, one that is not.
@@ -35,7 +35,7 @@ cell: {
 	warmup: "100ms"
 	measure: "3s"
 }
-tables: [{rows: ["broker"], values: ["send.rate", "receive.rate", "lost"]}]
+tables: [{rows: ["broker"], values: ["publish.rate", "consume.rate", "lost"]}]
 `
 
 // TestASecureFleetRunsAndKeepsItsSecrets has the programs make credentials, and run a matrix over TLS, each with its own: the secrets of the broker are
@@ -53,7 +53,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	secrets := []string{"RIGHT_PASSWORD=" + right, "WRONG_PASSWORD=" + wrong}
 	controller := daemon(t, dir, []string{"LOCKSTEP_LISTEN=127.0.0.1:" + port, "LOCKSTEP_NATS_CONFIG=" + filepath.Join(creds, "nats.conf"),
 		"LOCKSTEP_CREDS=" + filepath.Join(creds, "controller.nk"), "LOCKSTEP_DIR=" + filepath.Join(dir, "controller"), "LOCKSTEP_VERBOSE=true"}, "controller")
-	agents := map[string]*rig.Process{}
+	agents := map[string]*process.Process{}
 	for _, name := range []string{"a1", "a2"} {
 		agents[name] = daemon(t, dir, append(append(as("agents/"+name), secrets...), "LOCKSTEP_NAME="+name, "LOCKSTEP_DIR="+filepath.Join(dir, name),
 			"LOCKSTEP_ENV=RIGHT_PASSWORD,WRONG_PASSWORD", "LOCKSTEP_VERBOSE=true"), "agent")
@@ -89,7 +89,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	}
 	for _, x := range []struct{ who, command, want string }{
 		{"viewer", "runs", "done"}, {"viewer", "agents", "a1"}, {"viewer", "attach latest --runs attached", "2 tasks"}, {"viewer", "pull latest pulled", "complete"},
-		{"viewer", "history --value send.rate", ""}, {"viewer", "schedule list", ""},
+		{"viewer", "history --value publish.rate", ""}, {"viewer", "schedule list", ""},
 		{"client", "runs", "done"}, {"client", "attach latest", "2 tasks"}, {"client", "pull latest", "complete"}, {"client", "cancel latest", "had ended before"},
 		{"client", "schedule add --cron @yearly --tz UTC nightly.cue", "nightly"}, {"viewer", "schedule show nightly", "nightly"},
 		{"client", "schedule pause nightly", ""}, {"client", "schedule resume nightly", ""}, {"client", "schedule run nightly", "nightly"},
@@ -161,9 +161,9 @@ func mustRun(t *testing.T, dir string, env []string, name string, args ...string
 }
 
 // daemon starts one that is ended with the test, with nothing of the test's own settings and its log in the folder.
-func daemon(t *testing.T, dir string, env []string, name string, args ...string) *rig.Process {
+func daemon(t *testing.T, dir string, env []string, name string, args ...string) *process.Process {
 	t.Helper()
-	return rig.Start(t, rig.Command{Dir: dir, Env: env, Bare: true, Argv: append([]string{filepath.Join(programs, name)}, args...)})
+	return process.Start(t, process.Command{Dir: dir, Env: env, Bare: true, Argv: append([]string{filepath.Join(programs, name)}, args...)})
 }
 
 // noCanary looks for the secrets in every file below dir.

@@ -90,7 +90,7 @@ func processAt(t *testing.T, broker, variableName string) []string {
 var fullBrokers = []string{"nats", "nats-r3", "rabbitmq-classic", "rabbitmq-mirrored", "rabbitmq-quorum", "rabbitmq-stream", "kafka", "kafka-r3",
 	"artemis", "artemis-pair", "activemq", "activemq-pair", "mongodb", "sqs", "sqs-fifo", "eventstore"}
 
-// long tells whether shipped matrices run with all cells of their short form, and for as long as that says.
+// long reports whether shipped matrices run with all cells of their short form, and for as long as that says.
 func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
 
 // beside runs a test beside others, unless LOCKSTEP_LONG asks for measurements.
@@ -112,12 +112,12 @@ func brief(fields ...string) (args []string) {
 }
 
 // few has each publisher send a hundred messages, however long a busy machine takes for them: a second of all that a broker takes is long to drain.
-var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`, `cell.drain.most="1m"`}
+var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`, `cell.drain.timeout="1m"`}
 
 // Every broker has a row, and what it cannot do is n/a with a reason: in the three modes of the short form, or in every one with LOCKSTEP_LONG=1.
 func TestMatrixFull(t *testing.T) {
 	beside(t)
-	args := append([]string{"--short"}, seated(t, fullBrokers...)...)
+	args := append([]string{"--quick"}, seated(t, fullBrokers...)...)
 	args = append(args, brief(few...)...)
 	if long() {
 		every, err := json.Marshal(modes)
@@ -159,7 +159,7 @@ var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirror
 func TestMatrixMqperf(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
-	args := append([]string{"--short"}, seated(t, mqperfBrokers...)...)
+	args := append([]string{"--quick"}, seated(t, mqperfBrokers...)...)
 	args = append(args, brief(append(few, `axes.threads=[5]`)...)...)
 	ctl := shipped(t, dir, "mqperf-2017.cue", args...)
 	if code := ctl.Leaves(); code != 0 {
@@ -173,11 +173,11 @@ func TestMatrixMqperf(t *testing.T) {
 			t.Errorf("no table for %s", broker)
 			continue
 		}
-		if !regexp.MustCompile(`Nodes +Threads +Send msgs/s +Receive msgs/s +Processing latency +Send latency`).MatchString(table) {
+		if !regexp.MustCompile(`Nodes +Threads +Publish msg/s +Consume msg/s +End-to-end latency +Publish latency`).MatchString(table) {
 			t.Errorf("the table for %s has other columns than the article's:\n%.600s", broker, table)
 		}
 	}
-	for _, summary := range []string{"Throughput: the highest", "Send latency: the lowest", "Processing latency: the lowest"} {
+	for _, summary := range []string{"Throughput: the highest", "Publish latency: the lowest", "End-to-end latency: the lowest"} {
 		_, table, found := strings.Cut(r.text, summary)
 		table, _, _ = strings.Cut(table, "each row is the valid cell")
 		for _, broker := range mqperfBrokers {
@@ -190,7 +190,7 @@ func TestMatrixMqperf(t *testing.T) {
 
 // The study of bindings, on one node and on three behind one address.
 func TestMatrixBindings(t *testing.T) {
-	args := append([]string{"--short"}, seated(t, "one", "three")...)
+	args := append([]string{"--quick"}, seated(t, "one", "three")...)
 	args = append(args, processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
 	args = append(args, brief(`axes.bindings=[10]`)...) // a thousand bindings take a cluster long to make
@@ -223,7 +223,7 @@ func TestMatrixBindings(t *testing.T) {
 func TestStudyCapacity(t *testing.T) {
 	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
 	dir := t.TempDir()
-	args := append([]string{"--short"}, seated(t, brokers...)...)
+	args := append([]string{"--quick"}, seated(t, brokers...)...)
 	ctl := shipped(t, dir, "capacity.cue", append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
@@ -244,7 +244,7 @@ func TestStudyCapacity(t *testing.T) {
 
 // One release against another in one table.
 func TestMatrixVersions(t *testing.T) {
-	args := append([]string{"--short"}, seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1")...)
+	args := append([]string{"--quick"}, seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1")...)
 	t.Parallel()
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "versions.cue", args...)

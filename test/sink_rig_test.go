@@ -14,7 +14,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 	"lockstep/test/lab/labtest"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // influx is an InfluxDB of the lab.
@@ -107,7 +107,7 @@ func sunk(t *testing.T, env []string, influxCUE string, args ...string) sunken {
 	return ended(t, ctl, dir)
 }
 
-func ended(t *testing.T, ctl *rig.Process, dir string) sunken {
+func ended(t *testing.T, ctl *process.Process, dir string) sunken {
 	t.Helper()
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
@@ -123,7 +123,7 @@ func ended(t *testing.T, ctl *rig.Process, dir string) sunken {
 }
 
 // sinking starts it.
-func sinking(t *testing.T, env []string, influxCUE string, args ...string) (ctl *rig.Process, dir string) {
+func sinking(t *testing.T, env []string, influxCUE string, args ...string) (ctl *process.Process, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	text := fmt.Sprintf(`package matrix
@@ -133,10 +133,10 @@ axes: threads: [1, 2]
 cell: {
 	axis: _
 	publishers: {mode: "confirm-window", rate: 500, threads: axis.threads}
-	warmup: "500ms", measure: "%v", drain: {silence: "1s", most: "5s"}
+	warmup: "500ms", measure: "%v", drain: {idle: "1s", timeout: "5s"}
 }
 %s
-tables: [{rows: ["threads"], values: ["send.rate", "receive.rate", "lost"]}]
+tables: [{rows: ["threads"], values: ["publish.rate", "consume.rate", "lost"]}]
 `, measuredFor, influxCUE)
 	file := filepath.Join(dir, "matrix.cue")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -166,7 +166,7 @@ func (x sunken) account() plan.Delivery {
 		x.t.Errorf("the summary does not say that %d points were written", written)
 	}
 	for _, o := range x.outcomes {
-		if rate := x.figure(o, "send.rate"); long() && (rate < 400 || rate > 600) {
+		if rate := x.metric(o, "publish.rate"); long() && (rate < 400 || rate > 600) {
 			x.t.Errorf("%s sends %v a second, want 500", x.name(o), rate)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"lockstep/test/lab/labtest"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // TestSinkWritesTheRecord: what a query finds in a real InfluxDB is what the record says, each point once, live or made of the
@@ -29,20 +29,20 @@ func TestSinkWritesTheRecord(t *testing.T) {
 	sent := db.ask(db.of(run, "lockstep_total", "sent")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
 	byAgent := db.ask(db.of(run, "lockstep_window", "sent")+` |> filter(fn: (r) => r.phase == "measure" and r.role == "publisher") |> group(columns: ["cell"]) |> sum()`, "cell")
 	received := db.ask(db.of(run, "lockstep_window", "received")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
-	rates := db.ask(db.of(run, "lockstep_total", "send.rate")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell", "_time"]) |> sum() |> group(columns: ["cell"]) |> mean()`, "cell")
-	outcome := db.ask(db.of(run, "lockstep_outcome", "send.p99")+` |> filter(fn: (r) => r.verdict == "valid")`, "cell")
-	threads := db.ask(db.of(run, "lockstep_outcome", "receive.rate"), "axis_threads")
+	rates := db.ask(db.of(run, "lockstep_total", "publish.rate")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell", "_time"]) |> sum() |> group(columns: ["cell"]) |> mean()`, "cell")
+	outcome := db.ask(db.of(run, "lockstep_outcome", "publish.p99")+` |> filter(fn: (r) => r.verdict == "valid")`, "cell")
+	threads := db.ask(db.of(run, "lockstep_outcome", "consume.rate"), "axis_threads")
 	documented := db.ask(documentedQuery(t, db.bucket, run), "cell")
 	seconds := measuredFor.Seconds()
 	for _, o := range r.outcomes {
 		for what, c := range map[string]struct{ got, want float64 }{
-			"sent, of all":         {sent[o.Cell] / seconds, r.figure(o, "send.rate")},
-			"sent, by agent":       {byAgent[o.Cell] / seconds, r.figure(o, "send.rate")},
-			"rate of sending":      {rates[o.Cell], r.figure(o, "send.rate")},
-			"received":             {received[o.Cell] / seconds, r.figure(o, "receive.rate")},
-			"send.p99":             {outcome[o.Cell], r.figure(o, "send.p99")},
-			"the documented query": {documented[o.Cell], r.figure(o, "send.rate")},
-			"receive.rate by axis": {threads[fmt.Sprint(o.Index+1)], r.figure(o, "receive.rate")},
+			"sent, of all":         {sent[o.Cell] / seconds, r.metric(o, "publish.rate")},
+			"sent, by agent":       {byAgent[o.Cell] / seconds, r.metric(o, "publish.rate")},
+			"rate of sending":      {rates[o.Cell], r.metric(o, "publish.rate")},
+			"received":             {received[o.Cell] / seconds, r.metric(o, "consume.rate")},
+			"publish.p99":          {outcome[o.Cell], r.metric(o, "publish.p99")},
+			"the documented query": {documented[o.Cell], r.metric(o, "publish.rate")},
+			"consume.rate by axis": {threads[fmt.Sprint(o.Index+1)], r.metric(o, "consume.rate")},
 		} {
 			if math.Abs(c.got-c.want) > 1e-9*c.want {
 				t.Errorf("%s, %s: InfluxDB says %v, the record %v", r.name(o), what, c.got, c.want)
@@ -57,7 +57,7 @@ func TestSinkWritesTheRecord(t *testing.T) {
 	}
 
 	before := db.points(run)
-	for place, n := range map[string]float64{"lockstep_total sent": 0, "lockstep_agent cpu": 8, "lockstep_outcome send.rate": 2} {
+	for place, n := range map[string]float64{"lockstep_total sent": 0, "lockstep_agent cpu": 8, "lockstep_outcome publish.rate": 2} {
 		if before[place] < max(n, 1) {
 			t.Errorf("%v points of %s, want %v at least", before[place], place, n)
 		}
@@ -127,14 +127,14 @@ func TestSinkInfluxKilled(t *testing.T) {
 	ctl, dir := sinking(t, []string{"INFLUX_TOKEN=" + db.token}, fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:INFLUX_TOKEN}"}`, db.url, db.org, db.bucket),
 		append(oneCell, "--set", `cell.measure="10s"`)...)
 	run := ""
-	rig.Eventually(t, "the run begins", func() bool {
+	process.Eventually(t, "the run begins", func() bool {
 		var err error
 		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
 		return err == nil
 	})
-	rig.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
+	process.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
 	labtest.Control(t, "kill", db.process)
-	rig.Eventually(t, "ctl finds InfluxDB gone", func() bool { return strings.Contains(ctl.Said(), "does not accept points") })
+	process.Eventually(t, "ctl finds InfluxDB gone", func() bool { return strings.Contains(ctl.Said(), "does not accept points") })
 	labtest.Control(t, "start", db.process)
 	r := ended(t, ctl, dir)
 	if d := r.account(); d.LastError == "" || d.Retries+d.Dropped == 0 {
@@ -166,12 +166,12 @@ func TestSinkGone(t *testing.T) {
 	db := ownInflux(t)
 	ctl, dir := sinking(t, db.env(), "", append(oneCell, "--set", `cell.measure="8s"`)...)
 	run := ""
-	rig.Eventually(t, "the run begins", func() bool {
+	process.Eventually(t, "the run begins", func() bool {
 		var err error
 		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
 		return err == nil
 	})
-	rig.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
+	process.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
 	labtest.Control(t, "kill", db.process)
 	r := ended(t, ctl, dir)
 	d := r.account()
@@ -187,8 +187,8 @@ func TestSinkGone(t *testing.T) {
 	db.secondsOnce(run, 8)
 	o := r.outcomes[0]
 	sent := db.ask(db.of(run, "lockstep_total", "sent") + ` |> filter(fn: (r) => r.phase == "measure") |> group() |> sum()`)[""]
-	rate := db.ask(db.of(run, "lockstep_outcome", "send.rate") + ` |> group()`)[""]
-	if want := r.figure(o, "send.rate"); math.Abs(sent/8-want) > 1e-9*want || math.Abs(rate-want) > 1e-9*want {
+	rate := db.ask(db.of(run, "lockstep_outcome", "publish.rate") + ` |> group()`)[""]
+	if want := r.metric(o, "publish.rate"); math.Abs(sent/8-want) > 1e-9*want || math.Abs(rate-want) > 1e-9*want {
 		t.Errorf("InfluxDB says %v sent a second and %v as the outcome, the record %v", sent/8, rate, want)
 	}
 	if stops := db.ask(db.of(run, "lockstep_event", "text") + ` |> filter(fn: (r) => r.kind == "run-stop") |> group() |> count()`)[""]; stops != 1 {

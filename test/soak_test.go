@@ -22,7 +22,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
 	_ "lockstep/pkg/drivers/all"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 	"lockstep/test/wiretest"
 )
 
@@ -114,7 +114,7 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		h := held{rss: rig.RSS(t, os.Getpid()), heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(), files: len(files), connections: broker.NumClients(), stored: sizeOf(streams)}
+		h := held{rss: process.RSS(t, os.Getpid()), heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(), files: len(files), connections: broker.NumClients(), stored: sizeOf(streams)}
 		stored, err := wiretest.Stored(ctx, js)
 		if err != nil {
 			t.Error(err)
@@ -185,19 +185,19 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	}
 }
 
-// typical is the median of each figure, since single looks differ by the moment in a task's life; but the most that was stored, which goes up and down with what
+// typical is the median of each metric, since single looks differ by the moment in a task's life; but the most that was stored, which goes up and down with what
 // is deleted.
 func typical(all []held) held {
-	sorted := func(figure func(held) int) []int {
+	sorted := func(metric func(held) int) []int {
 		values := make([]int, len(all))
 		for i, h := range all {
-			values[i] = figure(h)
+			values[i] = metric(h)
 		}
 		slices.Sort(values)
 		return values
 	}
-	median := func(figure func(held) int) int { return sorted(figure)[len(all)/2] }
-	most := func(figure func(held) int) int { return sorted(figure)[len(all)-1] }
+	median := func(metric func(held) int) int { return sorted(metric)[len(all)/2] }
+	most := func(metric func(held) int) int { return sorted(metric)[len(all)-1] }
 	return held{rss: median(func(h held) int { return h.rss }), heap: median(func(h held) int { return h.heap }), goroutines: median(func(h held) int { return h.goroutines }),
 		files: median(func(h held) int { return h.files }), connections: median(func(h held) int { return h.connections }),
 		messages: most(func(h held) int { return h.messages }), stored: int64(most(func(h held) int { return int(h.stored) }))}
@@ -216,7 +216,7 @@ brokers: {fake: {driver: "loopback", options: name: "soak"}, nats: {driver: "nat
 axes: broker: ["fake", "nats"]
 repeat: %d
 settle: "0s"
-cell: {axis: _, publishers: {persistent: false, rate: 2000}, warmup: "0s", measure: "200ms", drain: {silence: "5s", most: "20s"}}
+cell: {axis: _, publishers: {persistent: false, rate: 2000}, warmup: "0s", measure: "200ms", drain: {idle: "5s", timeout: "20s"}}
 tables: [{rows: ["broker"], values: ["lost"]}]
 `, url, tasks/2)
 	m, err := matrix.Load("soak.cue", []byte(text), matrix.Narrow{})

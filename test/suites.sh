@@ -71,7 +71,7 @@ build_programs() {
 # Tests of packages that need no broker. Only concurrent packages run with the race detector.
 # Longest packages come first, so that none is left alone at the end.
 suite_unit() {
-	local failed=0 packages="./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/... ./test/rig ./test/hostile ./test/redaction ./test/truth"
+	local failed=0 packages="./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/... ./test/process ./test/hostile ./test/redaction ./test/accuracy"
 	build_programs || return 1 # of test/hostile
 	# shellcheck disable=SC2046,SC2086 # one package a word
 	tests unit-race -race -shuffle=on -timeout 20m -skip "$in_long" $(concurrent yes $packages) || failed=1
@@ -102,20 +102,20 @@ suite_programs() {
 part_race() {
 	(
 		unset LOCKSTEP_LONG
-		tests race -race -shuffle=on -timeout 60m -skip "$in_long" ./internal/... ./matrices/... ./cmd/... ./test/lab/... ./test/forward ./test/rig ./test/hostile ./test/redaction ./test/truth ./test/eventstored/... &&
+		tests race -race -shuffle=on -timeout 60m -skip "$in_long" ./internal/... ./matrices/... ./cmd/... ./test/lab/... ./test/forward ./test/process ./test/hostile ./test/redaction ./test/accuracy ./test/eventstored/... &&
 			build_programs && tests race-programs -race -p 1 -timeout 60m -skip "$in_long" ./test ./test/chaos
 	)
 }
 part_statistics() { tests statistics -v -p 1 -timeout 120m ./internal/history/... ./internal/compare ./internal/record ./internal/clock ./internal/netsim ./internal/engine ./internal/wire; }
 part_drivers() { tests drivers -race -v -p 2 -timeout 60m ./pkg/drivers/rabbitmq ./pkg/drivers/kafka ./pkg/...; }
 part_studies() { build_programs && tests studies -v -timeout 90m -run '^(TestStudy[A-Z]|TestMatrix|TestSink|TestSchedulesOutliveKilledControllers|TestWrongClocks|TestClockStep|TestObserver)' ./test; }
-part_accuracy() { tests accuracy -v -timeout 30m ./test/truth; }
+part_accuracy() { tests accuracy -v -timeout 30m ./test/accuracy; }
 part_chaos() { build_programs && tests chaos -v -timeout 120m ./test/chaos -chaos.seeds 5; }
 part_durability() { build_programs && tests durability -v -timeout 30m ./test/durability; }
 part_soak() { build_programs && tests soak -v -timeout 90m -run '^TestSoak[A-Z]' ./test; }
 part_scale() { tests scale -v -timeout 60m ./test/scale; }
-part_comparison() { tests comparison -v -timeout 30m ./test/peers && "$go" run ./test/peers; }
-part_overhead() { "$go" test -run '^$' -bench . -timeout 60m ./test/tax; }
+part_comparison() { tests comparison -v -timeout 30m ./test/comparison && "$go" run ./test/comparison; }
+part_overhead() { "$go" test -run '^$' -bench . -timeout 60m ./test/overhead; }
 part_fleet() { tests fleet -v -timeout 90m ./test/fleet; }
 part_packages() { tests packages -v -timeout 30m ./test/packages; }
 part_roles() { tests roles -v -timeout 60m ./test/roles; }
@@ -141,7 +141,7 @@ needs() {
 if [ "$mode" = quick ]; then
 	failed=0
 	"$go" test -shuffle=on -timeout 20m -skip "$in_long" ./internal/... ./matrices/... ./pkg/drivers ./pkg/drivers/all ./pkg/drivers/drivertest \
-		./pkg/drivers/loopback ./pkg/drivers/requests ./pkg/drivers/internal/... ./test/rig ./test/redaction ./test/truth ./test/forward || failed=1
+		./pkg/drivers/loopback ./pkg/drivers/requests ./pkg/drivers/internal/... ./test/process ./test/redaction ./test/accuracy ./test/forward || failed=1
 	"$go" test -timeout 20m -run 'TestImports|TestLevels|TestNothingIsAllowed|TestEveryMatrix|TestDocsName|TestDocsCommands' ./test || failed=1
 	exit $failed
 fi

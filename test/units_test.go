@@ -36,7 +36,7 @@ func TestUnitsWithDropIns(t *testing.T) {
 		t.Skip("no systemd-analyze here")
 	}
 	unit := installed(t, "lockstep-agent.service")
-	text, err := os.ReadFile("../deploy/systemd/drop-ins/disturb.conf")
+	text, err := os.ReadFile("../deploy/systemd/drop-ins/faults.conf")
 	if err != nil {
 		t.Fatal(err)
 	}

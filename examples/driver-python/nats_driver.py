@@ -14,7 +14,7 @@ from nats_link import Link
 GRACE = 1.5  # seconds to close in order
 
 DESCRIPTION = {
-    "protocol": 1,
+    "protocol": 2,
     "name": "nats-python",
     "version": "1",
     "doc": "NATS JetStream, by a driver in Python: the example of a driver in another language.",
@@ -25,8 +25,8 @@ DESCRIPTION = {
                       "connection-per-message-confirm"],
             "acks": ["each", "every", "interval"],
             "capabilities": {"persistent": True, "transient": True, "subscriptions": True, "redelivery": True},
-            # What is not acknowledged in time is delivered again: no promise that there are no duplicates.
-            "promises": {"confirmedKept": True, "ordered": True},
+            # What is not acknowledged in time is delivered again: no guarantee that there are no duplicates.
+            "guarantees": {"confirmedKept": True, "ordered": True},
             "label": "stream in memory, confirm: in memory",
             "redeliverAfter": "options.ackWait",
         },
@@ -117,7 +117,7 @@ class Session:
             more = page and len(names) < said["total"]
         return [{"kind": "stream", "name": name} for name in sorted(names) if name.startswith(prefix)]
 
-    def sweep(self, leftovers):
+    def cleanup(self, leftovers):
         for x in leftovers or []:
             self._delete(x["name"])
 

@@ -103,7 +103,7 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 			return false, *refuse
 		}
 		over := b.over.Load()
-		return over != nil && *over == h.Try, nil
+		return over != nil && *over == h.Attempt, nil
 	}, func(wire.Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
@@ -195,7 +195,7 @@ func (b *bench) assignTo(probe, id string, change func(*plan.Assignment)) wire.R
 	}
 	a := plan.Assignment{Protocol: plan.Protocol, Agent: "a1", Publishers: plan.Share{Count: 1, Total: 1},
 		Deadline: plan.Duration(20 * time.Second),
-		Task:     plan.Task{Run: "r", ID: id, Attempt: "try", Cell: plan.Cell{Broker: plan.Broker{Driver: "probe", Options: options}, Workload: w}}}
+		Task:     plan.Task{Run: "r", ID: id, Attempt: "attempt", Cell: plan.Cell{Broker: plan.Broker{Driver: "probe", Options: options}, Workload: w}}}
 	if change != nil {
 		change(&a)
 	}
@@ -323,7 +323,7 @@ func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 			"queues":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
 			"size":     {func(a *plan.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
 			"churn":    {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings per second"},
-			"window":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Publishers.Window = 100_000_000 }, "want at most 10000000"},
+			"window":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Publishers.MaxInFlight = 100_000_000 }, "want at most 10000000"},
 			"measure":  {func(a *plan.Assignment) { a.Task.Cell.Workload.Measure = plan.Duration(366 * 24 * time.Hour) }, "want 0 to 24h"},
 			"more":     {func(a *plan.Assignment) { a.Publishers.Count = 2 }, "2 publishers: want 0 to 1"},
 			"threads":  {func(a *plan.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},

@@ -35,7 +35,7 @@ func (p proc) in(t *testing.T, pid int, space string) {
 	}
 }
 
-// about allows for the time that passes until figures are taken, which makes rates lower.
+// about allows for the time that passes until metrics are taken, which makes rates lower.
 func about(got, want float64) bool { return got >= 0.7*want && got <= 1.05*want }
 
 func TestDisksAndNetworks(t *testing.T) {

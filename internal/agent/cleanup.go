@@ -27,21 +27,21 @@ func OpenCleanup(ctx context.Context, b plan.Broker, access drivers.Access) (*Cl
 // Leftovers lists what the broker has whose name begins with prefix, sorted. The error wraps drivers.ErrUnsupported
 // where the driver, with these options, cannot list: then there is only Teardown.
 func (c *Cleanup) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
-	sweeper, can := c.session.current().(drivers.Sweeper)
+	cleaner, can := c.session.current().(drivers.Cleaner)
 	if !can {
 		return nil, fmt.Errorf("list what is there: %w", drivers.ErrUnsupported)
 	}
-	all, err := sweeper.Leftovers(ctx, prefix)
+	all, err := cleaner.Leftovers(ctx, prefix)
 	return all, c.session.cleanError(err)
 }
 
 // Remove removes what Leftovers listed.
 func (c *Cleanup) Remove(ctx context.Context, these []drivers.Leftover) error {
-	sweeper, can := c.session.current().(drivers.Sweeper)
+	cleaner, can := c.session.current().(drivers.Cleaner)
 	if !can {
 		return fmt.Errorf("remove what is there: %w", drivers.ErrUnsupported)
 	}
-	return c.session.cleanError(sweeper.Sweep(ctx, these))
+	return c.session.cleanError(cleaner.Cleanup(ctx, these))
 }
 
 // Teardown removes the topology of a task, if there is anything of it.

@@ -115,7 +115,7 @@ func (f *faults) inject(x plan.Fault) (what string, undo func() error, err error
 func (f *faults) injectIntoTarget(x plan.Fault) (what string, undo func() error, err error) {
 	i := slices.IndexFunc(f.targets, func(t plan.Target) bool { return t.Name == x.Target })
 	if i < 0 || !slices.Contains(f.targets[i].Kinds(), x.Kind) {
-		return "", nil, fmt.Errorf("this agent's --disturb file does not allow to %s %q", x.Kind, x.Target)
+		return "", nil, fmt.Errorf("this agent's --faults file does not allow to %s %q", x.Kind, x.Target)
 	}
 	if x.Kind == plan.FaultIsolate {
 		return isolate(f.log, f.targets[i])

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/record"
 )
 
-func TestOwnFigures(t *testing.T) {
+func TestOwnMetrics(t *testing.T) {
 	h := newHostMetrics("/proc", nil)
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("no /proc here")

@@ -63,12 +63,12 @@ func TestBrokerProcessIsFound(t *testing.T) {
 	for _, broker := range []plan.Process{{}, {PID: 999}, {Port: 5673}, {Command: "nothing"}} {
 		h := newHostMetrics(procfs(p), plan.Processes{broker})
 		if s := h.sample(nil); s.HasBroker {
-			t.Errorf("%+v: figures %+v of a process that is not there", broker, s)
+			t.Errorf("%+v: metrics %+v of a process that is not there", broker, s)
 		}
 	}
 }
 
-func TestBrokerFigures(t *testing.T) {
+func TestBrokerMetrics(t *testing.T) {
 	p := aProc(t)
 	h := newHostMetrics(procfs(p), plan.Processes{{Command: "beam.smp"}})
 	h.broker.all[0].before.at = h.broker.all[0].before.at.Add(-2 * time.Second) // measured two seconds ago
@@ -79,7 +79,7 @@ func TestBrokerFigures(t *testing.T) {
 	}
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 5, 10, "99") // restarted under the same pid
 	if s := h.sample(nil); s.HasBroker {
-		t.Errorf("%+v: the figures of two processes were mixed", s)
+		t.Errorf("%+v: the metrics of two processes were mixed", s)
 	}
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 15, 10, "99")
 	if s := h.sample(nil); !s.HasBroker || s.BrokerCPU < 0 {

@@ -66,7 +66,7 @@ func newLifecycle(s *slot, a assigned) *lifecycle {
 	fmt.Fprintf(h, "%s %d%s", task.ID, a.assignment.Index, task.Group) // never fails
 	l.session = &session{broker: task.Cell.Broker, access: s.cfg.Access, parent: s.cfg.Dir, event: l.event,
 		network: l.work.Network, seed: h.Sum64()}
-	if l.work.DisturbsConnections() {
+	if l.work.FaultsConnections() {
 		l.session.faults = netsim.NewFaults(l.session.seed)
 	}
 	if l.work.Network != (plan.Network{}) || task.Cell.Simulated {

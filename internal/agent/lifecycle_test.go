@@ -97,8 +97,8 @@ func TestASlowDriverIsWaitedFor(t *testing.T) {
 	})
 }
 
-// figures leads the agent through a task and returns its samples of the host, by time.
-func (b *bench) figures(d *probe, warmup, measure time.Duration) (all []record.HostSample) {
+// metrics leads the agent through a task and returns its samples of the host, by time.
+func (b *bench) metrics(d *probe, warmup, measure time.Duration) (all []record.HostSample) {
 	b.t.Helper()
 	ref := b.assign("t1", d, brief(warmup, measure))
 	b.begin(ref)
@@ -125,12 +125,12 @@ func (b *bench) figures(d *probe, warmup, measure time.Duration) (all []record.H
 	return all
 }
 
-// TestFiguresOfTheHostBeginWithTheMeasurement: the first would reach back into preparation else, and the last be of no
+// TestMetricsOfTheHostBeginWithTheMeasurement: the first would reach back into preparation else, and the last be of no
 // time at all.
-func TestFiguresOfTheHostBeginWithTheMeasurement(t *testing.T) {
+func TestMetricsOfTheHostBeginWithTheMeasurement(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
-		all := b.figures(d, time.Second, 700*time.Millisecond)
+		all := b.metrics(d, time.Second, 700*time.Millisecond)
 		exactly := func(at time.Duration) bool {
 			return slices.ContainsFunc(all, func(s record.HostSample) bool {
 				return s.At == int64(at)

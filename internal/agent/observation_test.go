@@ -21,7 +21,7 @@ func TestObservedProcesses(t *testing.T) {
 	}
 	p.process(t, 400, "node-b\x00", 2, 1000, "9") // started again
 	if h := b.sample(); h.HasBroker {
-		t.Errorf("%+v: the figures of two processes were mixed", h)
+		t.Errorf("%+v: the metrics of two processes were mixed", h)
 	}
 	p.process(t, 400, "node-b\x00", 3, 2000, "9")
 	if h := b.sample(); !h.HasBroker || h.BrokerCPU < 0 || h.BrokerRSS != 7000*int64(os.Getpagesize()) {

@@ -25,7 +25,7 @@ type probe struct {
 	inside                       sync.WaitGroup   // of it: Done by the first call
 	report                       chan string      // the link says so in an event when it has sent
 	password                     atomic.Pointer[string]
-	figures                      func(ctx context.Context, n int64) ([]drivers.Figure, error) // of its sessions, which are Probers then
+	metrics                      func(ctx context.Context, n int64) ([]drivers.Metric, error) // of its sessions, which are Probers then
 	probed                       atomic.Int64
 }
 
@@ -69,16 +69,16 @@ func (probeDriver) Open(_ context.Context, options json.RawMessage, env drivers.
 	if n := p.open.Add(1); n > p.max.Load() {
 		p.max.Store(n)
 	}
-	if p.figures != nil {
-		return figureSession{&probeSession{p: p, env: env}}, nil
+	if p.metrics != nil {
+		return metricSession{&probeSession{p: p, env: env}}, nil
 	}
 	return &probeSession{p: p, env: env}, nil
 }
 
-type figureSession struct{ *probeSession }
+type metricSession struct{ *probeSession }
 
-func (s figureSession) Probe(ctx context.Context) ([]drivers.Figure, error) {
-	return s.p.figures(ctx, s.p.probed.Add(1))
+func (s metricSession) Probe(ctx context.Context) ([]drivers.Metric, error) {
+	return s.p.metrics(ctx, s.p.probed.Add(1))
 }
 
 type probeSession struct {

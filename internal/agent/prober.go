@@ -112,17 +112,17 @@ func (p *prober) ask(ctx context.Context, driver drivers.Prober) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	type answer struct {
-		figures []drivers.Figure
+		metrics []drivers.Metric
 		err     error
 	}
 	answered, asked := make(chan answer, 1), clock.Now()
 	go func() {
-		figures, err := driver.Probe(ctx)
-		answered <- answer{figures, err}
+		metrics, err := driver.Probe(ctx)
+		answered <- answer{metrics, err}
 	}()
 	select {
 	case a := <-answered:
-		p.add(a.figures, asked, clock.Now())
+		p.add(a.metrics, asked, clock.Now())
 		return a.err
 	case <-ctx.Done():
 	}
@@ -138,11 +138,11 @@ func (p *prober) ask(ctx context.Context, driver drivers.Prober) error {
 }
 
 // add adds metrics of a time between the question and the answer; what is no number is missing.
-func (p *prober) add(figures []drivers.Figure, asked, answered int64) {
+func (p *prober) add(metrics []drivers.Metric, asked, answered int64) {
 	at := asked + (answered-asked)/2 - p.timeline.t0()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, f := range figures {
+	for _, f := range metrics {
 		if !math.IsNaN(f.Value) && !math.IsInf(f.Value, 0) {
 			p.samples = append(p.samples,
 				record.ProbeSample{At: at, Name: string(f.Name), Node: p.session.clean(f.Node), Value: f.Value})

@@ -64,8 +64,8 @@ func (b *bench) probedTask(d *probe, warmup, measure time.Duration, change func(
 func TestProbesAreAlignedToTheWindows(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
-		d := &probe{figures: func(_ context.Context, n int64) ([]drivers.Figure, error) {
-			return []drivers.Figure{{Name: drivers.FigureMemory, Node: "a", Value: float64(n)}, {Name: drivers.FigureQueues, Value: math.NaN()}}, nil
+		d := &probe{metrics: func(_ context.Context, n int64) ([]drivers.Metric, error) {
+			return []drivers.Metric{{Name: drivers.MetricMemory, Node: "a", Value: float64(n)}, {Name: drivers.MetricQueues, Value: math.NaN()}}, nil
 		}}
 		all, notices, failure := b.probedTask(d, time.Second, 2500*time.Millisecond, nil)
 		if len(notices) > 0 || failure != "" {
@@ -90,15 +90,15 @@ func TestProbesAreAlignedToTheWindows(t *testing.T) {
 	})
 }
 
-// A figure that is not known is missing, never a zero; why is said once, without secrets.
+// A metric that is not known is missing, never a zero; why is said once, without secrets.
 func TestFailedProbesAreMissingAndSaidOnce(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
-		d := &probe{figures: func(_ context.Context, n int64) ([]drivers.Figure, error) {
+		d := &probe{metrics: func(_ context.Context, n int64) ([]drivers.Metric, error) {
 			if n%2 == 1 {
 				return nil, errors.New("refused: s3cr3t")
 			}
-			return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, nil
+			return []drivers.Metric{{Name: drivers.MetricMemory, Value: 7}}, nil
 		}}
 		all, notices, failure := b.probedTask(d, 0, 2500*time.Millisecond, nil)
 		if len(notices) != 1 || strings.Contains(notices[0], "s3cr3t") || !strings.Contains(notices[0], "refused") {
@@ -114,8 +114,8 @@ func TestFailedProbesAreMissingAndSaidOnce(t *testing.T) {
 func TestAProbeThatFailsInPartKeepsTheRest(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
-		d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
-			return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, errors.New("lag: no coordinator")
+		d := &probe{metrics: func(context.Context, int64) ([]drivers.Metric, error) {
+			return []drivers.Metric{{Name: drivers.MetricMemory, Value: 7}}, errors.New("lag: no coordinator")
 		}}
 		all, notices, failure := b.probedTask(d, 0, 500*time.Millisecond, nil)
 		if len(notices) != 1 || !strings.Contains(notices[0], "no coordinator") || failure != "" {
@@ -131,7 +131,7 @@ func TestAProbeThatFailsInPartKeepsTheRest(t *testing.T) {
 func TestUnsupportedProbesEnd(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
-		d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
+		d := &probe{metrics: func(context.Context, int64) ([]drivers.Metric, error) {
 			return nil, fmt.Errorf("give management: %w", drivers.ErrUnsupported)
 		}}
 		_, notices, _ := b.probedTask(d, 0, 1500*time.Millisecond, nil)
@@ -145,7 +145,7 @@ func TestUnsupportedProbesEnd(t *testing.T) {
 func TestAHangingProbeDelaysNothing(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
-		d := &probe{figures: func(ctx context.Context, _ int64) ([]drivers.Figure, error) {
+		d := &probe{metrics: func(ctx context.Context, _ int64) ([]drivers.Metric, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}}
@@ -162,7 +162,7 @@ func TestAStuckProbeIsLeftBehind(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
 		stuck := make(chan struct{})
-		d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
+		d := &probe{metrics: func(context.Context, int64) ([]drivers.Metric, error) {
 			<-stuck
 			return nil, nil
 		}}
@@ -178,8 +178,8 @@ func TestAStuckProbeIsLeftBehind(t *testing.T) {
 func TestOnlyTheFirstAgentProbes(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
-		d := &probe{figures: func(context.Context, int64) ([]drivers.Figure, error) {
-			return []drivers.Figure{{Name: drivers.FigureMemory, Value: 7}}, nil
+		d := &probe{metrics: func(context.Context, int64) ([]drivers.Metric, error) {
+			return []drivers.Metric{{Name: drivers.MetricMemory, Value: 7}}, nil
 		}}
 		all, _, _ := b.probedTask(d, 0, 300*time.Millisecond, func(a *plan.Assignment) { a.Index = 1 })
 		if len(all) > 0 || d.probed.Load() > 0 {

@@ -15,7 +15,7 @@ import (
 
 // Each read has what happened since the one before, and at least so much: the pauses of collections that are asked
 // for, and waits that goroutines on a single processor have to have for one that does not let go.
-func TestRuntimeFiguresAreOfTheTimeBetweenReads(t *testing.T) {
+func TestRuntimeMetricsAreOfTheTimeBetweenReads(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var r runtimeHistograms
 	read := func() (pauses uint64, longest int64) {
@@ -125,8 +125,8 @@ func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 	})
 }
 
-// What the runtime measured travels in the windows, and the polling of the clock with the figures of the host.
-func TestFiguresOfTheProcessAreReported(t *testing.T) {
+// What the runtime measured travels in the windows, and the polling of the clock with the metrics of the host.
+func TestMetricsOfTheProcessAreReported(t *testing.T) {
 	b, d := newBench(t), &probe{}
 	ref := b.assign("t1", d, func(a *plan.Assignment) {
 		brief(0, 700*time.Millisecond)(a)

@@ -215,7 +215,7 @@ func (s *slot) heartbeat() wire.Heartbeat {
 	h.Offset = s.compared.now()
 	h.Draining = s.draining.Load()
 	if busy := s.busy.Load(); busy != nil {
-		h.Busy, h.Try = busy.Task, *busy
+		h.Busy, h.Attempt = busy.Task, *busy
 	}
 	return h
 }

@@ -47,7 +47,7 @@ func TestSlotsDoTasksSideBySide(t *testing.T) {
 			refs = append(refs, b.assign("t"+name, d, func(a *plan.Assignment) { a.Agent = name }))
 		}
 		hear(func() bool {
-			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Try != r })
+			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Attempt != r })
 		})
 		if d.max.Load() > 3 {
 			t.Errorf("%d sessions at a time in three slots", d.max.Load())
@@ -57,7 +57,7 @@ func TestSlotsDoTasksSideBySide(t *testing.T) {
 			b.release(ref, wire.Release{Step: wire.StepDone})
 		}
 		hear(func() bool {
-			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Try != (wire.Ref{}) })
+			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Attempt != (wire.Ref{}) })
 		})
 		if d.open.Load() != 0 {
 			t.Errorf("%d sessions are open", d.open.Load())

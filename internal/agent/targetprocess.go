@@ -38,7 +38,7 @@ type targetProcess struct {
 func findTarget(target plan.Target, proc procfs, controlPort int, log *slog.Logger) (*targetProcess, error) {
 	p := &targetProcess{target: target, proc: proc, log: log}
 	if several := matching(proc, target.Process); len(several) > 1 {
-		return nil, fmt.Errorf("target %q (%s) is %d processes: %s; name one by its port or pid in the --disturb file",
+		return nil, fmt.Errorf("target %q (%s) is %d processes: %s; name one by its port or pid in the --faults file",
 			target.Name, inWords(target.Process), len(several), strings.Join(several, ", "))
 	}
 	p.pid, p.start = p.find()

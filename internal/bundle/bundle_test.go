@@ -32,7 +32,7 @@ func TestABundleIsWhatItsRunIs(t *testing.T) {
 	}
 	names := unpacked(t, data)
 	for _, want := range []string{"manifest.json", "environment.json", "files/1/bodies.bin", "run/run.json", "run/matrix.cue", "run/tables.csv",
-		"run/tasks/c0ffee-r1/snapshots.jsonl", "run/tasks/c0ffee-r1/send.hlog", "run/tasks/c0ffee-r1/outcome.json"} {
+		"run/tasks/c0ffee-r1/snapshots.jsonl", "run/tasks/c0ffee-r1/publish.hlog", "run/tasks/c0ffee-r1/outcome.json"} {
 		if _, has := names[want]; !has {
 			t.Errorf("no %s in the bundle", want)
 		}
@@ -199,8 +199,8 @@ func TestOtherNumbersAreFound(t *testing.T) {
 		{"run/tasks/c0ffee-r1/outcome.json", swap(`"number": 1000`, `"number": 2000`), "stored 2000, recomputed 1000"},
 		{"run/tasks/c0ffee-r1/outcome.json", swap(`"sent": 2000`, `"sent": 3000`), "ledger.sent: stored 3000, recomputed 2000"},
 		{"run/tasks/c0ffee-r1/outcome.json", swap(`"verdict": "valid"`, `"verdict": "invalid"`), `verdict: stored "invalid", recomputed "valid"`},
-		{"run/tasks/c0ffee-r1/snapshots.jsonl", swap(`"sent":1000`, `"sent":900`), "values.send.rate.number: stored 1000, recomputed 950"},
-		{"run/tasks/c0ffee-r1/send.hlog", swap("Lockstep", "Lookstep"), "send.hlog: not what the record gives"},
+		{"run/tasks/c0ffee-r1/snapshots.jsonl", swap(`"sent":1000`, `"sent":900`), "values.publish.rate.number: stored 1000, recomputed 950"},
+		{"run/tasks/c0ffee-r1/publish.hlog", swap("Lockstep", "Lookstep"), "publish.hlog: not what the record gives"},
 		{"run/tables.csv", swap("1000", "2000"), "run/tables.csv: not what the record gives"},
 		{"run/tables.txt", swap("1,000", "2,000"), "run/tables.txt: not what the record gives"},
 		{"run/matrix.cue", swap("rabbit", "rabbot"), "run/matrix.cue: not what the record gives"},
@@ -242,7 +242,7 @@ func TestAnAlteredRecordIsNotJudgedAgain(t *testing.T) {
 
 // A repetition that a cell known well enough did not need is nothing that cannot be recomputed.
 func TestRepetitionsThatWereNotNeededAreNotMissed(t *testing.T) {
-	run := manyRun(t, 12, &plan.StopRule{Rule: "ci(send.rate) < 5% at 95%", Value: "send.rate", Within: 0.05, Confidence: 0.95})
+	run := manyRun(t, 12, &plan.StopRule{Rule: "ci(publish.rate) < 5% at 95%", Value: "publish.rate", Within: 0.05, Confidence: 0.95})
 	for _, task := range run.Plan().Tasks()[:8] {
 		measured(t, run, task)
 	}

@@ -52,10 +52,10 @@ func TestHostileBundlesAreRefused(t *testing.T) {
 		{"bomb", zipped(t, []string{"manifest.json"}, func(string) []byte { return make([]byte, 64<<20) }), DefaultLimits(), "unpack to more than"},
 		{"no manifest", zipped(t, []string{"environment.json"}, empty), DefaultLimits(), "manifest.json is altered: it is not there"},
 		{"another format", zipped(t, []string{"manifest.json"}, empty), DefaultLimits(), "format 0"},
-		{"listed only", zipped(t, []string{"manifest.json"}, func(string) []byte { return []byte(`{"format":6,"files":[{"name":"run/x"}]}`) }), DefaultLimits(), "run/x is altered: the manifest lists it"},
-		{"not listed", zipped(t, []string{"manifest.json", "run/x"}, func(string) []byte { return []byte(`{"format":6}`) }), DefaultLimits(), "does not list it"},
+		{"listed only", zipped(t, []string{"manifest.json"}, func(string) []byte { return []byte(`{"format":7,"files":[{"name":"run/x"}]}`) }), DefaultLimits(), "run/x is altered: the manifest lists it"},
+		{"not listed", zipped(t, []string{"manifest.json", "run/x"}, func(string) []byte { return []byte(`{"format":7}`) }), DefaultLimits(), "does not list it"},
 		{"listed twice", zipped(t, []string{"manifest.json"}, func(string) []byte {
-			return []byte(`{"format":6,"files":[{"name":"manifest.json"}]}`)
+			return []byte(`{"format":7,"files":[{"name":"manifest.json"}]}`)
 		}), DefaultLimits(), "twice"},
 		{"many repetitions", repacked(t, good, "run/run.json", func(s string) string { return strings.Replace(s, `"repeat": 2`, `"repeat": 2000000000`, 1) }), DefaultLimits(), "want at most 50000 tasks"},
 		{"long measurement", repacked(t, good, "run/run.json", func(s string) string { return strings.Replace(s, `"measure": "2s"`, `"measure": "2000000h"`, 1) }), DefaultLimits(), "measure"},

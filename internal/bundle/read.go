@@ -202,7 +202,7 @@ func (g *guard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// valid tells whether a name may be in a bundle: below its directory everywhere, and without surprises for people and file systems.
+// valid reports whether a name may be in a bundle: below its directory everywhere, and without surprises for people and file systems.
 func valid(name string) bool {
 	if !fs.ValidPath(name) || len(name) > 400 || strings.ContainsAny(name, `\:*?"<>|`) || strings.Count(name, "/") > 4 {
 		return false

@@ -26,7 +26,7 @@ func recordedRun(t testing.TB) *runs.Run {
 	w.Message.Payload = plan.Payload{Kind: plan.PayloadFile, File: file}
 	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-small-0001", Name: "small", Repeat: 2, Axes: []string{"mode"},
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"send.rate", "send.p99"}}},
+		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"publish.rate", "publish.p99"}}},
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Coordinates: []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"confirm-window"`)}},
 			Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq",
 				Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/","password":"swordfish"}`), Secret: []string{"password"}}}},
@@ -86,15 +86,15 @@ func snapshot(task string) record.Snapshot {
 		for _, c := range []record.Counter{record.Sent, record.Confirmed, record.Received, record.Unique} {
 			w.Counts[c]++
 		}
-		w.Record(record.Send, int64(i)*1000+1)
-		w.Record(record.Processing, int64(i)*2000+1)
+		w.Record(record.Publish, int64(i)*1000+1)
+		w.Record(record.EndToEnd, int64(i)*2000+1)
 		for _, s := range sets {
 			s.Add(uint64(i))
 		}
 	}
 	rec.Flush()
 	last := int64(2 * time.Second)
-	s := record.Snapshot{Task: task, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastReceipt: last, Final: true}
+	s := record.Snapshot{Task: task, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastDelivery: last, Final: true}
 	s.Windows, s.Sets = log.Take()
 	return s
 }

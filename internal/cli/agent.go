@@ -22,16 +22,16 @@ import (
 
 // agentOptions are the flags of the agent.
 type agentOptions struct {
-	server  serverFlags
-	figures webFlags
-	cfg     agent.Config
-	disturb string
-	access  accessFlags
-	cloud   bool
-	observe []string
-	labels  []string
-	within  time.Duration
-	verbose bool
+	server      serverFlags
+	metrics     webFlags
+	cfg         agent.Config
+	injectFault string
+	access      accessFlags
+	cloud       bool
+	observe     []string
+	labels      []string
+	within      time.Duration
+	verbose     bool
 }
 
 // Agent is the daemon on a client host.
@@ -67,8 +67,8 @@ assigned meanwhile, which is how agents are upgraded while a run goes on.`,
 func (o *agentOptions) add(c *cobra.Command) {
 	host, _ := os.Hostname() // an empty name is refused by check
 	o.server.add(c, "")
-	o.figures.add(c, "metrics", "figures for Prometheus, at /metrics,")
-	disturbFlag(c, &o.disturb)
+	o.metrics.add(c, "metrics", "metrics for Prometheus, at /metrics,")
+	faultsFlag(c, &o.injectFault)
 	labelFlag(c, &o.labels)
 	observeFlag(c, &o.observe)
 	o.access.add(c, "matrices")
@@ -101,7 +101,7 @@ func (o *agentOptions) check() error {
 	}
 	err := o.server.check()
 	fault(err)
-	o.cfg.Targets, err = disturbable(o.disturb)
+	o.cfg.Targets, err = faultTargets(o.injectFault)
 	fault(err)
 	o.cfg.Labels, err = labels(o.labels)
 	fault(err)
@@ -131,7 +131,7 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 	defer release()
 	cfg.Log, cfg.Version, cfg.Status = daemonLog(stderr, o.verbose), version(), &agent.Status{}
 	defer supervise(cfg.Log, cfg.Status.Stuck)()
-	serve, unserve, err := o.figures.start(cfg.Log)
+	serve, unserve, err := o.metrics.start(cfg.Log)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -37,7 +38,7 @@ func agentsCommand() *cobra.Command {
 	}
 	s.add(c, "")
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	c.Flags().BoolVar(&wide, "wide", false, "tell also how well the clock is known, cores, version, and the task that an agent is busy with")
+	c.Flags().VarP((*wideFormat)(&wide), "output", "o", "`wide` also shows how well the clock is known, cores, version, and the task that an agent is busy with")
 	return c
 }
 
@@ -102,3 +103,23 @@ func offset(o *wire.Offset) string {
 	ms := func(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
 	return fmt.Sprintf("%s ms ± %s", ms(o.Offset), ms(o.Bound))
 }
+
+// wideFormat is the flag -o, whose only value is wide.
+type wideFormat bool
+
+func (w *wideFormat) String() string {
+	if *w {
+		return "wide"
+	}
+	return ""
+}
+
+func (w *wideFormat) Set(format string) error {
+	if format != "wide" {
+		return errors.New("the only format is wide")
+	}
+	*w = true
+	return nil
+}
+
+func (w *wideFormat) Type() string { return "format" }

@@ -27,12 +27,12 @@ import (
 const (
 	ExitOK           = 0   // no cell failed or was invalid
 	ExitError        = 1   // something else went wrong: a file, the control plane, a record
-	ExitBadMatrix    = 2   // the matrix or the command line has faults; nothing was run
+	ExitBadMatrix    = 2   // the matrix or the command line has errors; nothing was run
 	ExitFailedCells  = 3   // the run is complete, and a cell failed or was invalid
 	ExitNoAgents     = 4   // too few agents; nothing was run
 	ExitViolated     = 5   // all cells are valid, and a rule (require) is violated
 	ExitAltered      = 6   // a bundle was altered, or its record gives other values
-	ExitWorse        = 7   // ctl compare --fail-on worse: something is worse
+	ExitWorse        = 7   // ctl compare --fail-on-regression: something is worse
 	ExitInconclusive = 8   // all cells are valid, no rule is violated, and one is inconclusive
 	ExitInterrupted  = 130 // stopped by a signal or cancelled; what was measured is kept
 )

@@ -23,9 +23,10 @@ import (
 // compareOptions are the flags of ctl compare.
 type compareOptions struct {
 	compare.Options
-	runs, format, out, failOn string
-	effect                    string
-	only                      []string
+	runs, format, out string
+	failOn            bool
+	effect            string
+	only              []string
 }
 
 func compareCommand() *cobra.Command {
@@ -44,13 +45,13 @@ inconclusive, with the reason, where repetitions have no number or flags, or are
 Cells belong together by their id, which changes with the workload and the broker's name; --match names axes
 instead. Cells that only one side has are listed. docs/compare.md explains the result.
 
-Exit codes: 0 compared, whatever was found; 1 a record cannot be read; 2 the command line has faults, or no
-cell has another to be compared with; with --fail-on worse, 7 something is worse, 8 nothing is, and something is
+Exit codes: 0 compared, whatever was found; 1 a record cannot be read; 2 the command line has errors, or no
+cell has another to be compared with; with --fail-on-regression, 7 something is worse, 8 nothing is, and something is
 inconclusive or left out.`,
 		Example: `  ctl compare 20260102-150405-quick-3f9c latest
-  ctl compare --by broker --value send.rate --value send.p99 latest
+  ctl compare --by broker --value publish.rate --value publish.p99 latest
   ctl compare --match mode,threads --effect 10% --format html --out diff.html 20260102-150405-quick-3f9c latest
-  ctl compare --fail-on worse 20260102-150405-quick-3f9c latest`,
+  ctl compare --fail-on-regression 20260102-150405-quick-3f9c latest`,
 		Args:              arguments(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeRuns(&o.runs),
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
@@ -61,12 +62,12 @@ inconclusive or left out.`,
 	f.StringVar(&o.By, "by", "", "compare the values of this `axis` inside of one run")
 	f.StringVar(&o.Base, "base", "", "with --by: the `value` of the axis that the others are compared with; none: its first")
 	f.StringSliceVar(&o.Match, "match", nil, "`axes` by which cells belong together, with commas; none: their ids or, with --by, all other axes")
-	f.StringArrayVar(&o.only, "only", nil, "keep only cells with `axis=value[,value]`; may be repeated")
+	f.StringArrayVar(&o.only, "filter", nil, "keep only cells with `axis=value[,value]`; may be repeated")
 	f.StringVar(&o.effect, "effect", "5%", "the least `change` that is named, like 5% or 0.05")
 	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha, "the greatest `probability` of naming anything though nothing differs")
 	f.StringVar(&o.format, "format", "text", "`text`, md, csv, json or html")
 	f.StringVar(&o.out, "out", "", "`file` to write; none: standard output")
-	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": exit with code 7 if anything is worse, with 8 if anything is inconclusive or left out")
+	f.BoolVar(&o.failOn, "fail-on-regression", false, "exit with code 7 if anything is worse, with 8 if anything is inconclusive or left out")
 	return c
 }
 
@@ -90,12 +91,9 @@ func (o *compareOptions) check() error {
 	if !(o.Alpha > 0 && o.Alpha < 1) {
 		faults = append(faults, fmt.Errorf("--alpha %v is not a probability between 0 and 1", o.Alpha))
 	}
-	if o.failOn != "" && o.failOn != "worse" {
-		faults = append(faults, fmt.Errorf("--fail-on %q: there is only \"worse\"", o.failOn))
-	}
 	for _, only := range o.only {
 		if axis, values, found := strings.Cut(only, "="); !found || axis == "" || values == "" {
-			faults = append(faults, fmt.Errorf("--only %q: write it like mode=confirm-each or threads=1,5", only))
+			faults = append(faults, fmt.Errorf("--filter %q: write it like mode=confirm-each or threads=1,5", only))
 		}
 	}
 	return errors.Join(faults...)
@@ -139,7 +137,7 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 	return o.verdict(found)
 }
 
-// read reads a run without the cells that --only leaves out, and returns its directory.
+// read reads a run without the cells that --filter leaves out, and returns its directory.
 func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err error) {
 	record, err := runs.Open(o.runs, id)
 	if err != nil {
@@ -153,7 +151,7 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 	for _, only := range o.only {
 		axis, values, _ := strings.Cut(only, "=")
 		if !slices.Contains(run.Axes, axis) {
-			return r, "", exit{ExitBadMatrix, fmt.Errorf("--only %s: run %s has no axis %q (there are: %s)", only, run.ID, axis, strings.Join(run.Axes, ", "))}
+			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no axis %q (there are: %s)", only, run.ID, axis, strings.Join(run.Axes, ", "))}
 		}
 		var there []string
 		run.Cells = slices.DeleteFunc(slices.Clone(run.Cells), func(c plan.Cell) bool {
@@ -164,7 +162,7 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 			return at != values && !slices.Contains(strings.Split(values, ","), at)
 		})
 		if len(run.Cells) == 0 {
-			return r, "", exit{ExitBadMatrix, fmt.Errorf("--only %s: run %s has no such cell (of %s there are: %s)", only, run.ID, axis, strings.Join(there, ", "))}
+			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no such cell (of %s there are: %s)", only, run.ID, axis, strings.Join(there, ", "))}
 		}
 	}
 	return compare.Recorded{Run: run, Outcomes: outcomes}, record.Dir(), nil
@@ -195,7 +193,7 @@ func (o *compareOptions) render(w io.Writer, c compare.Comparison, width int) er
 	return report.NewCompared(c).Text(w, c, width)
 }
 
-// verdict is the exit code that --fail-on asks for. Cells that were left out are named.
+// verdict is the exit code that --fail-on-regression asks for. Cells that were left out are named.
 func (o *compareOptions) verdict(c compare.Comparison) error {
 	n := c.Found()
 	total, left := 0, ""
@@ -206,7 +204,7 @@ func (o *compareOptions) verdict(c compare.Comparison) error {
 		left += fmt.Sprintf("; left out: %s, %s", l.Cell, l.Reason)
 	}
 	switch {
-	case o.failOn == "":
+	case !o.failOn:
 		return nil
 	case n[compare.Worse] > 0:
 		return exit{ExitWorse, fmt.Errorf("worse: %d of %d%s", n[compare.Worse], total, left)}

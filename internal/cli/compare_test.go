@@ -42,7 +42,7 @@ func TestAnExportOfUnknownValuesIsAFaultOfTheCommandLine(t *testing.T) {
 func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
-	misgiven(t, historyCommand(), `--value: there is no value "send.rat" (docs/values.md lists them); did you mean "send.rate"?`, "--runs", root, "--value", "send.rat")
+	misgiven(t, historyCommand(), `--value: there is no value "publish.rat" (docs/values.md lists them); did you mean "publish.rate"?`, "--runs", root, "--value", "publish.rat")
 }
 
 // A gate does not pass where a cell was left out, and names it. What is worse comes first.
@@ -50,15 +50,15 @@ func TestFailOnWorseNamesCellsThatAreLeftOut(t *testing.T) {
 	for _, x := range []struct {
 		found  compare.Finding
 		left   bool
-		failOn string
+		failOn bool
 		code   int
 		want   string
 	}{
-		{compare.NoDifference, false, "worse", 0, ""},
-		{compare.NoDifference, true, "worse", ExitInconclusive, "inconclusive: 0 of 1; left out: mode=x, only in A"},
-		{compare.Inconclusive, true, "worse", ExitInconclusive, "inconclusive: 1 of 1; left out: mode=x, only in A"},
-		{compare.Worse, true, "worse", ExitWorse, "worse: 1 of 1; left out: mode=x, only in A"},
-		{compare.Worse, true, "", 0, ""},
+		{compare.NoDifference, false, true, 0, ""},
+		{compare.NoDifference, true, true, ExitInconclusive, "inconclusive: 0 of 1; left out: mode=x, only in A"},
+		{compare.Inconclusive, true, true, ExitInconclusive, "inconclusive: 1 of 1; left out: mode=x, only in A"},
+		{compare.Worse, true, true, ExitWorse, "worse: 1 of 1; left out: mode=x, only in A"},
+		{compare.Worse, true, false, 0, ""},
 	} {
 		c := compare.Comparison{Values: []compare.Value{{Rows: []compare.Row{{Changes: []compare.Change{{Finding: x.found}}}}}}}
 		if x.left {

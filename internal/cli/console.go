@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/terminal"
 )
 
-// console is where a command tells a person what goes on: the terminal or file of its errors. While a block of live figures stands on the
+// console is where a command tells a person what goes on: the terminal or file of its errors. While a block of live metrics stands on the
 // terminal, what is written appears above it. It is safe for concurrent use.
 type console struct {
 	out   io.Writer

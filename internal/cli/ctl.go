@@ -23,13 +23,13 @@ keeps a record of every one and prints the summary tables that the matrix asks f
 With no server it does all of that inside its own process. With --server (or LOCKSTEP_SERVER)
 it hands the same run to a fleet of agents.`,
 		Example: `  ctl run matrices/quick.cue
-  ctl plan --short matrices/async-vs-sync.cue
-  ctl run --only mode=confirm-each --set 'axes.threads=[1,5]' matrices/async-vs-sync.cue
+  ctl plan --quick matrices/async-vs-sync.cue
+  ctl run --filter mode=confirm-each --set 'axes.threads=[1,5]' matrices/async-vs-sync.cue
   ctl show latest`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(runCommand(), vetCommand(), planCommand(), schemaCommand(), showCommand(), reportCommand(), compareCommand(), runsCommand(), historyCommand(), baselineCommand(), digestCommand(), attachCommand(), cancelCommand(), pullCommand(), agentsCommand(), scheduleCommand(), fleetCommand(), sinkCommand(), sweepCommand(), importCommand(), bundleCommand(), verifyCommand(), rerunCommand(), exportCommand())
+	root.AddCommand(runCommand(), vetCommand(), planCommand(), schemaCommand(), showCommand(), reportCommand(), compareCommand(), runsCommand(), historyCommand(), baselineCommand(), digestCommand(), attachCommand(), cancelCommand(), pullCommand(), agentsCommand(), scheduleCommand(), fleetCommand(), sinkCommand(), cleanupCommand(), importCommand(), bundleCommand(), verifyCommand(), rerunCommand(), exportCommand())
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 
@@ -37,9 +37,9 @@ it hands the same run to a fleet of agents.`,
 func narrowing(c *cobra.Command, n *matrix.Narrow) {
 	withDrivers(c)
 	f := c.Flags()
-	f.BoolVar(&n.Short, "short", false, "set the tag quick of the matrix: its short form")
+	f.BoolVar(&n.Quick, "quick", false, "set the tag quick of the matrix: its short form")
 	f.StringArrayVar(&n.Set, "set", nil, "replace a field before evaluation, `path=value` in CUE; may be repeated")
-	f.StringArrayVar(&n.Only, "only", nil, "keep only cells with `axis=value[,value]`; may be repeated")
+	f.StringArrayVar(&n.Filter, "filter", nil, "keep only cells with `axis=value[,value]`; may be repeated")
 }
 
 // load reads a matrix file.
@@ -62,9 +62,9 @@ func vetCommand() *cobra.Command {
 	var n matrix.Narrow
 	c := &cobra.Command{
 		Use:   "vet FILE...",
-		Short: "Check matrices, every cell of them, and report all faults at once",
+		Short: "Check matrices, every cell of them, and report all errors at once",
 		Example: `  ctl vet matrices/quick.cue
-  ctl vet --short --set 'axes.threads=[1,5]' matrices/*.cue`,
+  ctl vet --quick --set 'axes.threads=[1,5]' matrices/*.cue`,
 		Args: arguments(cobra.MinimumNArgs(1)),
 		RunE: func(c *cobra.Command, files []string) error {
 			bad := false

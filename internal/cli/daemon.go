@@ -24,8 +24,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// mostBeside bounds the runs that one controller executes at a time.
-const mostBeside = 64
+// maxBeside bounds the runs that one controller executes at a time.
+const maxBeside = 64
 
 // controllerOptions are the flags of the controller.
 type controllerOptions struct {
@@ -90,9 +90,9 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	f.StringVar(&o.dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
 	f.StringVar(&o.sync, "sync", "always", "when streams under --dir are synced to the disk: \"always\", before each message is acknowledged, or every `duration`, as 2m: a power cut loses what was acknowledged since")
 	f.IntVar(&o.replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; default three on a cluster, else one; streams that exist keep theirs")
-	f.IntVar(&o.beside, "side-by-side", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
+	f.IntVar(&o.beside, "max-parallel-runs", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
 	f.Var(&o.room, "record-limit", "Keep at most these `bytes` of all runs; the oldest copied runs are deleted for newer ones (default 1GiB)")
-	o.pages.add(c, "web", "the web page and, at /metrics, figures for Prometheus")
+	o.pages.add(c, "web", "the web page and, at /metrics, metrics for Prometheus")
 	f.StringVar(&o.influx.file, "influx", "", "write the points of every run to the InfluxDB that this JSON `file` names; none: that of INFLUX_URL and so on, if there is one. Needs --dir")
 	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB, whatever the environment says")
 	f.StringVar(&o.hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
@@ -134,8 +134,8 @@ func (o *controllerOptions) check() error {
 	if o.within < 0 {
 		faults = append(faults, fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))
 	}
-	if o.beside < 1 || o.beside > mostBeside {
-		faults = append(faults, fmt.Errorf("--side-by-side %d: give a number from 1 (one run after the other) to %d", o.beside, mostBeside))
+	if o.beside < 1 || o.beside > maxBeside {
+		faults = append(faults, fmt.Errorf("--max-parallel-runs %d: give a number from 1 (one run after the other) to %d", o.beside, maxBeside))
 	}
 	return usageErrors(faults)
 }

@@ -21,8 +21,9 @@ import (
 
 // digestOptions are the flags of ctl digest.
 type digestOptions struct {
-	runs, format, failOn string
-	influx               influxFlags
+	runs, format string
+	failOn       bool
+	influx       influxFlags
 }
 
 // hookDirectory names the record of the run that a schedule's hook is called for.
@@ -43,11 +44,11 @@ environment), what got worse or better goes there too, for the marks of the nigh
 As a schedule's hook it needs no RUN: it takes the one that the hook is called for.
 
 Exit codes: 0 the digest was written (a schedule's hook that exits with another code has failed); 1 a record or the history cannot be read.
-With --fail-on worse, the first that applies: 3 a task failed, is invalid or was not run; 5 a rule is violated; 7 something
+With --fail-on-regression, the first that applies: 3 a task failed, is invalid or was not run; 5 a rule is violated; 7 something
 got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`,
 		Example: `  ctl digest latest
   ctl digest --format json latest
-  ctl digest --fail-on worse latest`,
+  ctl digest --fail-on-regression latest`,
 		Args:              arguments(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completeRuns(&o.runs),
 		RunE:              func(c *cobra.Command, args []string) error { return o.run(c, args) },
@@ -56,7 +57,7 @@ got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`
 	f := c.Flags()
 	f.StringVar(&o.format, "format", "md", "`md`, html or json")
 	o.influx.add(c, "the environment's")
-	f.StringVar(&o.failOn, "fail-on", "", "\"`worse`\": exit with 3, 5, 7 or 8 if the run is not as good as earlier ones")
+	f.BoolVar(&o.failOn, "fail-on-regression", false, "exit with 3, 5, 7 or 8 if the run is not as good as earlier ones")
 	return c
 }
 
@@ -65,9 +66,6 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	write, known := map[string]func(digest.Digest, io.Writer) error{"md": digest.Digest.Markdown, "html": digest.Digest.HTML, "json": digest.Digest.JSON}[o.format]
 	if !known {
 		faults = append(faults, fmt.Errorf("no format %q (there are: md, html, json)", o.format))
-	}
-	if o.failOn != "" && o.failOn != "worse" {
-		faults = append(faults, fmt.Errorf("--fail-on %q: there is only \"worse\"", o.failOn))
 	}
 	if len(args) == 0 && os.Getenv(hookDirectory) == "" {
 		faults = append(faults, errors.New("give a run: its id, the beginning of one, a path, or latest"))
@@ -97,12 +95,12 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	return o.verdict(d)
 }
 
-// verdict returns the exit code that --fail-on requests. Those of failed tasks and rules are as of ctl run.
+// verdict returns the exit code that --fail-on-regression requests. Those of failed tasks and rules are as of ctl run.
 func (o *digestOptions) verdict(d digest.Digest) error {
 	rules := report.Failed(d.Rules)
 	code := ExitOK
 	switch {
-	case o.failOn == "":
+	case !o.failOn:
 	case len(d.Problems) > 0 || d.Unfinished != "":
 		code = ExitFailedCells
 	case rules[report.Violated] > 0:

@@ -42,7 +42,7 @@ func TestDocumentedExternalDriver(t *testing.T) {
 		t.Fatal("the server does not accept connections")
 	}
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
-	args := []string{"--runs", t.TempDir(), "--short"}
+	args := []string{"--runs", t.TempDir(), "--quick"}
 	for _, broker := range []string{"go", "python"} {
 		args = append(args, "--set", fmt.Sprintf(`brokers.%s.options.url=%q`, broker, srv.ClientURL()))
 	}

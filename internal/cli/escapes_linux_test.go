@@ -51,7 +51,7 @@ func (hostileSession) Leftovers(_ context.Context, prefix string) ([]drivers.Lef
 	return []drivers.Leftover{{Kind: "queue" + hostileText, Name: prefix + hostileText}}, nil
 }
 
-func (hostileSession) Sweep(context.Context, []drivers.Leftover) error {
+func (hostileSession) Cleanup(context.Context, []drivers.Leftover) error {
 	return errors.New(hostileText)
 }
 
@@ -98,8 +98,8 @@ func TestOutputHoldsNoControlCharacters(t *testing.T) {
 	}{
 		{"schedule add", []string{"schedule", "add", "--server", server, "--name", "night", "--cron", "@daily", "--tz", "UTC", refusing}, "night"},
 		{"schedule show", []string{"schedule", "show", "--server", server, "night"}, `\x1b]0;OWNED\x07\x1b[2J\u009b2J\u202eDETUPER`},
-		{"sweep", []string{"sweep", left}, `queue\x1b]0;OWNED`},
-		{"sweep that fails", []string{"sweep", "--yes", left}, `broker b: \x1b]0;OWNED`},
+		{"cleanup", []string{"cleanup", left}, `queue\x1b]0;OWNED`},
+		{"cleanup that fails", []string{"cleanup", "--yes", left}, `broker b: \x1b]0;OWNED`},
 		{"an error", []string{"show", "--runs", dir, hostileText}, `OWNED`},
 		{"an invalid matrix", []string{"vet", broken}, `\x1b]0;OWNED`},
 		{"an unknown command", []string{hostileText}, `OWNED`},

@@ -40,7 +40,7 @@ a row for each second. gobench is what benchstat reads: a line for each repetiti
 the values of the matrix's tables or those of --values. omb makes a result file of the OpenMessaging
 Benchmark for each repetition, in the folder -o.
 
-Exit codes: 0 it is written; 2 the command line has faults; 1 it is not written.`,
+Exit codes: 0 it is written; 2 the command line has errors; 1 it is not written.`,
 		Example: `  ctl export latest --format csv -o night.csv
   ctl export latest --format parquet --windows -o seconds.parquet
   ctl export latest --format gobench | go tool benchstat -row .fullname /dev/stdin

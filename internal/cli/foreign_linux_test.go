@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"lockstep/internal/cli"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // TestTheAnswerOnATerminalCounts: only yes has a foreign record used.
@@ -23,7 +23,7 @@ func TestTheAnswerOnATerminalCounts(t *testing.T) {
 		folder := t.TempDir()
 		r := foreign(t, folder, foreignMatrix(address, key, "/nowhere"), nil)
 		var out bytes.Buffer
-		code := cli.Ctl(t.Context(), []string{"sweep", "--runs", folder, r.ID}, terminal(t, typed), &out, &out)
+		code := cli.Ctl(t.Context(), []string{"cleanup", "--runs", folder, r.ID}, terminal(t, typed), &out, &out)
 		if !strings.Contains(out.String(), "Use all of this? [y/N]") || (dialled.Load() > 0) != yes || !yes && (code != cli.ExitBadMatrix || !strings.Contains(out.String(), "nothing was opened")) {
 			t.Errorf("%q: left with %d after %d connections:\n%s", typed, code, dialled.Load(), &out)
 		}
@@ -33,7 +33,7 @@ func TestTheAnswerOnATerminalCounts(t *testing.T) {
 // terminal is one on which somebody has typed.
 func terminal(t *testing.T, typed string) *os.File {
 	t.Helper()
-	terminal, master := rig.Terminal(t)
+	terminal, master := process.Terminal(t)
 	if _, err := master.WriteString(typed); err != nil {
 		t.Fatal(err)
 	}

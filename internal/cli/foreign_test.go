@@ -86,7 +86,7 @@ cell: {
 `, address, key, payload)
 }
 
-// TestRecordsOfOthersAreUsedAfterAQuestion: rerun, resume and sweep of a record that this ctl did not create list what they would use, and
+// TestRecordsOfOthersAreUsedAfterAQuestion: rerun, resume and cleanup of a record that this ctl did not create list what they would use, and
 // open none of it without --yes.
 func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 	t.Setenv("CANARY", "canary-secret")
@@ -96,7 +96,7 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, command := range []string{"rerun", "resume", "sweep"} {
+	for _, command := range []string{"rerun", "resume", "cleanup"} {
 		t.Run(command, func(t *testing.T) {
 			address, dialled := listener(t)
 			folder := t.TempDir()
@@ -106,9 +106,9 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 				t.Fatalf("bundle left with %d:\n%s", code, said)
 			}
 			args := map[string][]string{
-				"rerun":  {"rerun", "--runs", filepath.Join(folder, "again"), file},
-				"resume": {"run", "--runs", folder, "--resume", r.ID},
-				"sweep":  {"sweep", "--runs", folder, r.ID},
+				"rerun":   {"rerun", "--runs", filepath.Join(folder, "again"), file},
+				"resume":  {"run", "--runs", folder, "--resume", r.ID},
+				"cleanup": {"cleanup", "--runs", folder, r.ID},
 			}[command]
 			code, said := ctl(t, args...)
 			if code != cli.ExitBadMatrix || !strings.Contains(said, "was not created by this ctl") || !strings.Contains(said, "give --yes") {

@@ -15,7 +15,7 @@ import (
 
 // Widths of frames, in columns.
 const (
-	narrow  = 60 // below it, figures are a line each
+	narrow  = 60 // below it, metrics are a line each
 	bars    = 30 // the widest bar
 	nothing = "–"
 )
@@ -68,7 +68,7 @@ func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []stri
 	return lines
 }
 
-// flowLines has a line for each figure of a flow.
+// flowLines has a line for each metric of a flow.
 func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
 	if f.Group != "" {
 		lines = append(lines, display.Clean(f.Group))
@@ -142,49 +142,49 @@ func agents(a *runview.Attempt, paint terminal.Painter) string {
 	return "; " + text
 }
 
-// figures are the columns of live figures, with headings in the words of tables, and which of them go first where there is no room for all: those of
+// metrics are the columns of live metrics, with headings in the words of tables, and which of them go first where there is no room for all: those of
 // the highest rank.
 var figures = []struct {
 	of, what string
 	rank     int
 }{
-	{"Send", "msgs/s", 0}, {"Receive", "msgs/s", 1}, {"Lag", "msgs", 2}, {"Send", "p50", 6}, {"Send", "p99", 4}, {"Processing", "p50", 5}, {"Processing", "p99", 3},
+	{"Publish", "msg/s", 0}, {"Consume", "msg/s", 1}, {"Lag", "msgs", 2}, {"Publish", "p50", 6}, {"Publish", "p99", 4}, {"End-to-end", "p50", 5}, {"End-to-end", "p99", 3},
 }
 
-// figure is a text of such a column, and how it looks.
-type figure struct {
+// metric is a text of such a column, and how it looks.
+type metric struct {
 	text  string
 	style terminal.Style
 }
 
-func (f figure) paint(text string, p terminal.Painter) string {
+func (f metric) paint(text string, p terminal.Painter) string {
 	if f.style == "" {
 		return text
 	}
 	return p.Paint(f.style, text)
 }
 
-// cells are the texts of a flow, in the order of figures. What cannot be, and what is not known yet, is a dash, and no number.
-func cells(f runview.Flow) []figure {
-	out := make([]figure, len(figures))
+// cells are the texts of a flow, in the order of metrics. What cannot be, and what is not known yet, is a dash, and no number.
+func cells(f runview.Flow) []metric {
+	out := make([]metric, len(figures))
 	for i := range out {
-		out[i] = figure{nothing, terminal.Faint}
+		out[i] = metric{nothing, terminal.Faint}
 	}
 	if !f.Known {
 		return out
 	}
-	out[0] = figure{text: display.Number(f.Send)}
+	out[0] = metric{text: display.Number(f.Send)}
 	if f.Confirm.Samples > 0 {
 		out[3], out[4] = latency(f.Confirm.P50), latency(f.Confirm.P99)
 	}
 	if !f.Consumes {
 		return out
 	}
-	out[1], out[2] = figure{text: display.Number(f.Receive)}, figure{text: display.Decimals(f.Lag, 0)}
+	out[1], out[2] = metric{text: display.Number(f.Receive)}, metric{text: display.Decimals(f.Lag, 0)}
 	switch {
 	case f.Behind: // times then say how long the queue is
 		out[2].style = terminal.Yellow
-		out[5] = figure{string(plan.Backlog), terminal.Yellow}
+		out[5] = metric{string(plan.Backlog), terminal.Yellow}
 		out[6] = out[5]
 	case f.Processing.Samples > 0:
 		out[5], out[6] = latency(f.Processing.P50), latency(f.Processing.P99)
@@ -192,11 +192,11 @@ func cells(f runview.Flow) []figure {
 	return out
 }
 
-func latency(d time.Duration) figure {
+func latency(d time.Duration) metric {
 	if d.Seconds() < plan.Resolution {
-		return figure{text: "< 1 µs"}
+		return metric{text: "< 1 µs"}
 	}
-	return figure{text: report.Format(plan.Seconds, d.Seconds())}
+	return metric{text: report.Format(plan.Seconds, d.Seconds())}
 }
 
 // table has a row for each flow; columns for which there is no room are left out, the cheapest first.
@@ -205,7 +205,7 @@ func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 	if live == nil {
 		return nil
 	}
-	rows := make([][]figure, len(live.Flows))
+	rows := make([][]metric, len(live.Flows))
 	names := 0
 	for i, f := range live.Flows {
 		rows[i] = cells(f)
@@ -237,7 +237,7 @@ func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 	}
 	legend := fmt.Sprintf("rates of the last whole second, latencies of the last %d s", runview.RecentSeconds)
 	if !slices.ContainsFunc(live.Flows, func(f runview.Flow) bool { return f.Known }) {
-		legend = "figures come with the first whole second of all agents"
+		legend = "metrics come with the first whole second of all agents"
 	}
 	return append(lines, paint.Paint(terminal.Faint, legend))
 }

@@ -62,7 +62,7 @@ func viewAt(t *testing.T, after time.Duration) (v view, now time.Time) {
 	return v, began.Add(after)
 }
 
-// show applies the entry that an event was recorded of. Snapshots were not recorded, but the figures that they made.
+// show applies the entry that an event was recorded of. Snapshots were not recorded, but the metrics that they made.
 func show(v view, p controller.Progress, now time.Time) {
 	e := wire.Entry{}
 	switch p.Kind {
@@ -71,8 +71,8 @@ func show(v view, p controller.Progress, now time.Time) {
 		e.Event = &wire.RunEvent{Kind: wire.RunAccepted, At: p.At, Of: p.Of}
 	case controller.TaskStarted:
 		e.Event = &wire.RunEvent{Kind: wire.TaskStarted, At: p.At, N: p.N, Of: p.Of, Task: p.Task.ID, Agents: p.Agents}
-	case controller.LiveFigures:
-		v.Attempt.Since, v.Attempt.HeardAt, v.Attempt.Series = p.Live.Since, now, []runview.Figures{p.Live}
+	case controller.LiveMetrics:
+		v.Attempt.Since, v.Attempt.HeardAt, v.Attempt.Series = p.Live.Since, now, []runview.Metrics{p.Live}
 	case controller.TaskEnded:
 		e.Outcome = &p.Outcome
 	case controller.RunEnded:

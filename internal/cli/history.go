@@ -39,10 +39,10 @@ CELL is an id, the beginning of one (ctl plan shows them), or axis=value[,value]
 The history is kept in ` + history.File + ` beside the records, and filled from them: runs end in it, and those that were
 copied into the folder are read when history is asked. On a fleet (--server) the controller answers from its own.
 docs/history.md describes how changes are found, and which are not.`,
-		Example: `  ctl history --value send.rate mode=confirm-each
-  ctl history --value processing.p99 3f9c2d81
-  ctl history --value send.rate --matrix nightly
-  ctl history --server nats://bench-1:4222 --value send.rate --format csv 3f9c2d81
+		Example: `  ctl history --value publish.rate mode=confirm-each
+  ctl history --value e2e.p99 3f9c2d81
+  ctl history --value publish.rate --matrix nightly
+  ctl history --server nats://bench-1:4222 --value publish.rate --format csv 3f9c2d81
   ctl history reindex`,
 		Args: arguments(cobra.ArbitraryArgs),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -53,7 +53,7 @@ docs/history.md describes how changes are found, and which are not.`,
 	o.server.add(c, "; none: records of this host")
 	c.PersistentFlags().StringVar(&o.runs, "runs", "runs", "`folder` of run records")
 	f := c.Flags()
-	f.StringVar(&o.query.Value, "value", "", "`name` of the value, as in tables: send.rate, processing.p99, bulk/send.p99 of a group; none: list the cells")
+	f.StringVar(&o.query.Value, "value", "", "`name` of the value, as in tables: publish.rate, e2e.p99, bulk/publish.p99 of a group; none: list the cells")
 	f.StringVar(&o.query.Matrix, "matrix", "", "only cells of the matrix of this `name`")
 	f.IntVar(&o.days, "days", 0, "only runs of so many `days`; 0: all")
 	f.StringVar(&o.format, "format", "text", "`text`, csv or json")
@@ -138,10 +138,10 @@ func reindexCommand(runs *string) *cobra.Command {
 		Use:   "reindex",
 		Short: "Fill the history from all records again",
 		Long: `reindex reads the record of every run in --runs into the history, also of those that it has already. It may be
-broken off and begun again at any time. Runs whose records are gone stay in the history; with --anew they do not:
+broken off and begun again at any time. Runs whose records are gone stay in the history; with --rebuild they do not:
 a new history is made of nothing but the records, and takes the place of the old one when it is whole.`,
 		Example: `  ctl history reindex
-  ctl history reindex --anew --runs /var/lib/lockstep/runs`,
+  ctl history reindex --rebuild --runs /var/lib/lockstep/runs`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if _, err := os.Stat(*runs); err != nil {
@@ -154,11 +154,11 @@ a new history is made of nothing but the records, and takes the place of the old
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s, %s\n", display.Count(in.Runs, "run"), display.Count(in.Outcomes, "outcome"))
 			if in.Gone > 0 {
-				fmt.Fprintf(c.OutOrStdout(), "of %s in the history there is no record any more: they stay (--anew leaves them out)\n", display.Count(in.Gone, "run"))
+				fmt.Fprintf(c.OutOrStdout(), "of %s in the history there is no record any more: they stay (--rebuild leaves them out)\n", display.Count(in.Gone, "run"))
 			}
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&anew, "anew", false, "make a new history of the records alone")
+	c.Flags().BoolVar(&anew, "rebuild", false, "make a new history of the records alone")
 	return c
 }

@@ -13,8 +13,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// nights is the answer for a cell whose rate fell with a setting, with one outlier, one night that failed, and one from another host.
-func nights() plan.HistoryAnswer {
+// scheduledRuns is the answer for a cell whose rate fell with a setting, with one outlier, one night that failed, and one from another host.
+func scheduledRuns() plan.HistoryAnswer {
 	a := plan.HistoryAnswer{Runs: 16, Subjects: map[string]plan.Subject{}, Environments: map[string]plan.Environment{"e1": {Hosts: []string{"bench-1 (8 cores)"}}, "e2": {Hosts: []string{"laptop (4 cores)"}}}}
 	for fp, watermark := range map[string]string{"s1": "0.4", "s2": "0.6"} {
 		a.Subjects[fp] = plan.Subject{Product: "RabbitMQ", Version: "4.0.5", Settings: map[string]string{"vm_memory_high_watermark": watermark}}
@@ -44,14 +44,14 @@ func nights() plan.HistoryAnswer {
 }
 
 func TestHistoryAsPeopleReadIt(t *testing.T) {
-	one, several, cells := nights(), nights(), nights()
+	one, several, cells := scheduledRuns(), scheduledRuns(), scheduledRuns()
 	second := several.Cells[0]
 	second.ID, second.Coordinates, second.Points = "81d0aa073f9c", []plan.Coordinate{{Axis: "mode", Value: []byte(`"fire-and-forget"`)}}, second.Points[:6]
 	several.Cells = append(several.Cells, second)
 	several.MorePoints, several.MoreCells = 1200, 3
 	for name, p := range map[string]historyPage{
-		"history.txt": {value: "send.rate", answer: one}, "history-60.txt": {value: "send.rate", answer: one, width: 60},
-		"history-several.txt": {value: "send.rate", answer: several}, "history-several-60.txt": {value: "send.rate", answer: several, width: 60},
+		"history.txt": {value: "publish.rate", answer: one}, "history-60.txt": {value: "publish.rate", answer: one, width: 60},
+		"history-several.txt": {value: "publish.rate", answer: several}, "history-several-60.txt": {value: "publish.rate", answer: several, width: 60},
 		"history-cells.txt": {answer: cells},
 	} {
 		var b bytes.Buffer
@@ -63,7 +63,7 @@ func TestHistoryAsPeopleReadIt(t *testing.T) {
 	}
 	for name, write := range map[string]func(*historyPage) error{"history.csv": (*historyPage).csv, "history.json": (*historyPage).json} {
 		var b bytes.Buffer
-		if err := write(&historyPage{out: &b, value: "send.rate", answer: one}); err != nil {
+		if err := write(&historyPage{out: &b, value: "publish.rate", answer: one}); err != nil {
 			t.Fatal(err)
 		}
 		golden(t, "testdata/"+name, b.String())
@@ -96,7 +96,7 @@ func TestAHistoryThatWasCutOffSaysTheNextStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := remember(t.Context(), root, "run-1")
-	if err == nil || !strings.Contains(err.Error(), "ctl history reindex --anew") || strings.Contains(err.Error(), "later") {
+	if err == nil || !strings.Contains(err.Error(), "ctl history reindex --rebuild") || strings.Contains(err.Error(), "later") {
 		t.Errorf("it says %v", err)
 	}
 	if _, err := history.Of(root).Reindex(t.Context(), true); err != nil {

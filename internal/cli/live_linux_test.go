@@ -15,7 +15,7 @@ import (
 
 	"lockstep/internal/cli"
 	_ "lockstep/pkg/drivers/loopback"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // pty is a terminal: what a program writes to its file is in written.
@@ -29,7 +29,7 @@ type pty struct {
 
 func newPTY(t *testing.T, columns int) *pty {
 	t.Helper()
-	file, master := rig.Terminal(t)
+	file, master := process.Terminal(t)
 	p := &pty{file: file, master: master, done: make(chan struct{})}
 	p.resize(t, columns)
 	go p.read()
@@ -89,10 +89,10 @@ axes: {broker: ["loop"], label: ["兎🐇"]}
 cell: {
 	axis: _
 	labels: label: axis.label
-	publishers: {mode: "confirm-window", window: 10, rate: 200}
+	publishers: {mode: "confirm-window", maxInFlight: 10, rate: 200}
 	warmup: "0s"
 	measure: %q
-	drain: {silence: "2m", most: "2m"} // until all is in
+	drain: {idle: "2m", timeout: "2m"} // until all is in
 }
 `
 
@@ -149,7 +149,7 @@ func TestLiveView(t *testing.T) {
 	end := ctlRun(t, ctx, p, "3m")
 	p.await(t, colour) // of the bar of progress, after a thirtieth of the run
 	p.resize(t, 40)
-	p.await(t, " Receive msgs/s ") // on a line of its own
+	p.await(t, " Consume msg/s ") // on a line of its own
 	interrupt()
 	if code := end(); code != cli.ExitInterrupted {
 		t.Errorf("exit code %d", code)

@@ -24,8 +24,8 @@ func (m *memory) Set(text string) error {
 	if !ok {
 		return errors.New("want bytes, as 4GiB, 500MB or 1073741824")
 	}
-	if n < wire.MinRecord || n > mostRecord {
-		return fmt.Errorf("want %d MiB to %d TiB", int64(wire.MinRecord)>>20, int64(mostRecord)>>40)
+	if n < wire.MinRecord || n > maxRecord {
+		return fmt.Errorf("want %d MiB to %d TiB", int64(wire.MinRecord)>>20, int64(maxRecord)>>40)
 	}
 	*m = memory(n)
 	return nil
@@ -33,5 +33,5 @@ func (m *memory) Set(text string) error {
 
 func (*memory) Type() string { return "bytes" }
 
-// mostRecord bounds the record that is asked for.
-const mostRecord = 64 << 40
+// maxRecord bounds the record that is asked for.
+const maxRecord = 64 << 40

@@ -32,7 +32,7 @@ func executable(file string, run plan.Run) error {
 	err := run.Bounded()
 	switch {
 	case errors.Is(err, plan.ErrTooLarge):
-		return exit{ExitBadMatrix, fmt.Errorf("%s: %w: narrow it with --only, or split it", file, err)}
+		return exit{ExitBadMatrix, fmt.Errorf("%s: %w: narrow it with --filter, or split it", file, err)}
 	case err != nil:
 		return exit{ExitBadMatrix, fmt.Errorf("%s: %w", file, err)}
 	}
@@ -50,7 +50,7 @@ func planCommand() *cobra.Command {
 		Long: `plan shows what a run would do. Of more than 20 cells it lists the first, and says for each reason
 how many combinations are left out; --all lists everything.`,
 		Example: `  ctl plan matrices/async-vs-sync.cue
-  ctl plan --only mode=confirm-each --json matrices/async-vs-sync.cue`,
+  ctl plan --filter mode=confirm-each --json matrices/async-vs-sync.cue`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			run, err := expand(c.Context(), args[0], n)
@@ -69,8 +69,8 @@ how many combinations are left out; --all lists everything.`,
 	return c
 }
 
-// mostListed is how many cells, notes and combinations that are left out are listed without --all; more are summed up.
-const mostListed = 20
+// maxListed is how many cells, notes and combinations that are left out are listed without --all; more are summed up.
+const maxListed = 20
 
 // writePlan prints a plan for people; all lists everything, however much it is.
 func writePlan(out io.Writer, run plan.Run, all bool) error {
@@ -87,7 +87,7 @@ func writePlan(out io.Writer, run plan.Run, all bool) error {
 		return err
 	}
 	writeNotes(out, append(run.Notes(), repetitionNotes(run)...), all)
-	if all || len(run.Excluded) <= mostListed {
+	if all || len(run.Excluded) <= maxListed {
 		return writeExcluded(out, run)
 	}
 	sumExcluded(out, run.Excluded, columns)
@@ -114,7 +114,7 @@ func about(run plan.Run) string {
 
 // repetitionNotes are the comparisons that the repetitions of one run cannot decide, and the time that deciding them takes. Short forms are not for comparing.
 func repetitionNotes(run plan.Run) (notes []string) {
-	if run.Source.Short {
+	if run.Source.Quick {
 		return nil
 	}
 	least, most := matrix.Estimate(run)
@@ -143,16 +143,16 @@ func axisValues(run plan.Run, axis string) (n int, text string) {
 			}
 		}
 	}
-	if n = len(texts); n > mostListed {
-		texts = append(texts[:mostListed-1:mostListed-1], "…", texts[n-1])
+	if n = len(texts); n > maxListed {
+		texts = append(texts[:maxListed-1:maxListed-1], "…", texts[n-1])
 	}
 	return n, strings.Join(texts, ", ")
 }
 
 func writeCells(out io.Writer, run plan.Run, all bool) error {
 	cells := run.Cells
-	if !all && len(cells) > mostListed {
-		cells = cells[:mostListed]
+	if !all && len(cells) > maxListed {
+		cells = cells[:maxListed]
 	}
 	rows := make([][]string, len(cells))
 	for i, cell := range cells {
@@ -164,14 +164,14 @@ func writeCells(out io.Writer, run plan.Run, all bool) error {
 		return err
 	}
 	if more := len(run.Cells) - len(cells); more > 0 {
-		fmt.Fprintf(out, "and %s: --all lists them, --only and --short run fewer\n", display.Count(more, "more cell"))
+		fmt.Fprintf(out, "and %s: --all lists them, --filter and --quick run fewer\n", display.Count(more, "more cell"))
 	}
 	return nil
 }
 
 func writeNotes(out io.Writer, notes []string, all bool) {
 	for i, note := range notes {
-		if !all && i == mostListed/2 && len(notes) > mostListed {
+		if !all && i == maxListed/2 && len(notes) > maxListed {
 			fmt.Fprintf(out, "\nand %s: --all lists them\n", display.Count(len(notes)-i, "more note"))
 			return
 		}

@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// progress tells a person how a run goes: one plain line a task and, on a terminal, live figures below these.
+// progress tells a person how a run goes: one plain line a task and, on a terminal, live metrics below these.
 type progress struct {
 	to       *console
 	mu       sync.Mutex
@@ -84,7 +84,7 @@ func (p *progress) show(e controller.Progress) {
 	case controller.TaskEnded:
 		p.say("%s: %s", taskOf(e), ending(e.Outcome))
 	case controller.TaskRetried:
-		p.say("%s: tried again: %s", taskOf(e), e.Detail)
+		p.say("%s: retried: %s", taskOf(e), e.Detail)
 	case controller.TakenOver:
 		p.say("%s %s", place(e), e.Detail)
 	case controller.TaskInterrupted, controller.AgentLost, controller.WaitingAgents:
@@ -116,7 +116,7 @@ func ending(o plan.Outcome) string {
 	if v, ok := o.Values["capacity"]; ok && v.NA == "" {
 		parts = append(parts, fmt.Sprintf("capacity %s/s", display.Decimals(v.Number, 0)))
 	}
-	for _, name := range []string{"send.rate", "receive.rate"} {
+	for _, name := range []string{"publish.rate", "consume.rate"} {
 		if v, ok := o.Values[name]; ok && v.NA == "" {
 			parts = append(parts, fmt.Sprintf("%s %s/s", strings.TrimSuffix(name, ".rate"), display.Decimals(v.Number, 0)))
 		}
@@ -132,5 +132,5 @@ func (p *progress) say(format string, args ...any) {
 	fmt.Fprintln(p.to, display.Clean(fmt.Sprintf(format, args...)))
 }
 
-// close takes the live figures away.
+// close takes the live metrics away.
 func (p *progress) close() { p.to.plain() }

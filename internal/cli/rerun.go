@@ -44,7 +44,7 @@ func rerunCommand() *cobra.Command {
 begins it says in what Lockstep, hosts, brokers and cells differ from then, as far as that can be known, and
 afterwards what brokers said of themselves. Passwords are not in bundles: those that the matrix refers to
 (${env:NAME}) are in the environment here (of a fleet, of its agents), and those that were written in it are asked
-for as variables, each with the line that it belongs to. --set and --only change the matrix further.
+for as variables, each with the line that it belongs to. --set and --filter change the matrix further.
 
 A bundle of a run that this ctl did not create is somebody else's matrix: rerun lists the brokers with their
 options, secrets and files that it would use, and asks before any of it is opened, read or dialled. Without a
@@ -141,7 +141,7 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 	if err := missing(asked, local); err != nil {
 		return plan.Run{}, err
 	}
-	m, err := matrix.Load(source.File, []byte(text), matrix.Narrow{Short: source.Short || n.Short, Set: append(set, n.Set...), Only: append(slices.Clone(source.Only), n.Only...)})
+	m, err := matrix.Load(source.File, []byte(text), matrix.Narrow{Quick: source.Quick || n.Quick, Set: append(set, n.Set...), Filter: append(slices.Clone(source.Filter), n.Filter...)})
 	if err != nil {
 		return plan.Run{}, err
 	}

@@ -85,7 +85,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run began; run it anew", old.ID, old.Source.Path)
 		}
 	}
-	m, err := matrix.Load(old.Source.File, source, matrix.Narrow{Short: old.Source.Short, Set: set, Only: old.Source.Only})
+	m, err := matrix.Load(old.Source.File, source, matrix.Narrow{Quick: old.Source.Quick, Set: set, Filter: old.Source.Filter})
 	if err != nil {
 		return wire.Submission{}, err
 	}

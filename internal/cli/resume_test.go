@@ -19,7 +19,7 @@ cell: {
 	publishers: rate: 200
 	warmup: "0s"
 	measure: "400ms"
-	drain: {silence: "2m", most: "2m"} // until all is in
+	drain: {idle: "2m", timeout: "2m"} // until all is in
 }
 `
 
@@ -68,7 +68,7 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 	}
 
 	// A run that is complete is not run: its last end stays.
-	marks := filepath.Join(folder, "latest", "marks.jsonl")
+	marks := filepath.Join(folder, "latest", "timeline.jsonl")
 	before, err := os.ReadFile(marks)
 	if err != nil {
 		t.Fatal(err)

@@ -29,17 +29,17 @@ import (
 
 // runOptions are the flags of ctl run.
 type runOptions struct {
-	narrow  matrix.Narrow
-	server  serverFlags
-	runs    string
-	resume  string
-	disturb string
-	influx  influxFlags
-	verbose bool
-	detach  bool
-	yes     bool
-	rerun   *rerun    // nil: the matrix is a file, or the record of a run to resume
-	origin  *plan.Run // whose matrix is run again, as its record or bundle has it; nil: the matrix is a file
+	narrow      matrix.Narrow
+	server      serverFlags
+	runs        string
+	resume      string
+	injectFault string
+	influx      influxFlags
+	verbose     bool
+	detach      bool
+	yes         bool
+	rerun       *rerun    // nil: the matrix is a file, or the record of a run to resume
+	origin      *plan.Run // whose matrix is run again, as its record or bundle has it; nil: the matrix is a file
 	// complete says that the run to resume has all its outcomes.
 	complete bool
 }
@@ -57,7 +57,7 @@ declared on the broker is removed and all that was measured is kept; the second 
 --resume of a run that this ctl did not create lists the brokers with their options, secrets and files that it
 would use, and asks before any of it is opened, read or dialled. Without a terminal --yes is needed.
 
-On a terminal, live figures stand below the lines of the tasks that have ended: how far run and cell are,
+On a terminal, live metrics stand below the lines of the tasks that have ended: how far run and cell are,
 what each group sends and receives, lag, latencies, agents, time left. NO_COLOR takes the colours away;
 piped, or where TERM is dumb, there are only the lines.
 
@@ -66,11 +66,11 @@ What is measured goes to InfluxDB, too, where one is named: by --influx FILE, el
 so on). If InfluxDB is away, the numbers and the record stay the same. Points that were dropped are
 written again once at the end of the run; the summary has the counts and the command for a later replay.
 
-Exit codes: 0 no cell failed or was invalid; 2 the matrix or command line has faults; 3 a cell
+Exit codes: 0 no cell failed or was invalid; 2 the matrix or command line has errors; 3 a cell
 failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
 8 a rule is inconclusive and none is violated; 130 interrupted; 1 anything else.`,
 		Example: `  ctl run matrices/quick.cue
-  ctl run --short --only mode=confirm-each matrices/async-vs-sync.cue
+  ctl run --quick --filter mode=confirm-each matrices/async-vs-sync.cue
   ctl run --server nats://bench-1:4222 matrices/prefetch.cue
   ctl run --server nats://bench-1:4222 --detach matrices/prefetch.cue
   ctl run --resume latest`,
@@ -82,8 +82,8 @@ failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
 			if len(args) == 1 && o.resume != "" {
 				return exit{ExitBadMatrix, fmt.Errorf("give a matrix file or --resume RUN, not both: the matrix of %s is in its record; leave %s out", o.resume, args[0])}
 			}
-			if o.resume != "" && (o.narrow.Short || len(o.narrow.Only) > 0) {
-				return exit{ExitBadMatrix, errors.New("a run is resumed as it was begun: leave --short and --only out")}
+			if o.resume != "" && (o.narrow.Quick || len(o.narrow.Filter) > 0) {
+				return exit{ExitBadMatrix, errors.New("a run is resumed as it was begun: leave --quick and --filter out")}
 			}
 			if err := o.check(); err != nil {
 				return err
@@ -102,7 +102,7 @@ func (o *runOptions) flags(c *cobra.Command) {
 	o.influx.add(c, "the matrix's or the environment's")
 	o.server.add(c, "; none: run in this process")
 	runsFlag(c, &o.runs)
-	disturbFlag(c, &o.disturb)
+	faultsFlag(c, &o.injectFault)
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "use what a record that this ctl did not create names, without asking")
 	c.Flags().BoolVar(&o.detach, "detach", false, "leave the run to the fleet: print its id and do not follow it")
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
@@ -110,8 +110,8 @@ func (o *runOptions) flags(c *cobra.Command) {
 
 // check finds flags that do not go together.
 func (o *runOptions) check() error {
-	if o.disturb != "" && o.server.url != "" {
-		return exit{ExitBadMatrix, errors.New("on a fleet each agent has a --disturb file of its own: leave it out here")}
+	if o.injectFault != "" && o.server.url != "" {
+		return exit{ExitBadMatrix, errors.New("on a fleet each agent has a --faults file of its own: leave it out here")}
 	}
 	if o.detach && o.server.url == "" {
 		return exit{ExitBadMatrix, errors.New("--detach leaves a run to a fleet: give its --server, or set LOCKSTEP_SERVER")}
@@ -151,7 +151,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	targets, err := disturbable(o.disturb)
+	targets, err := faultTargets(o.injectFault)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func snapshotWarning(run plan.Run, room uint64) string {
 		return ""
 	}
 	return fmt.Sprintf("the snapshots of this run take about %.0f MiB, and the control plane keeps %d MiB of a run: it may end before its last task; "+
-		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --only\n", need/(1<<20), room>>20, math.Ceil(2*need/(1<<30)))
+		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --filter\n", need/(1<<20), room>>20, math.Ceil(2*need/(1<<30)))
 }
 
 // follow copies a run that was submitted until it ends, and cancels it when ctx ends before. It prints what happens after
@@ -328,7 +328,7 @@ func (o *runOptions) left(ctx context.Context, id string, err error) error {
 // conclude prints and writes the tables, and turns the run's end into an exit code.
 func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end wire.End) error {
 	if end.Reason == wire.EndNoAgents {
-		return exit{ExitNoAgents, fmt.Errorf("%s; start more, or narrow the matrix with --only or --set", end.Detail)}
+		return exit{ExitNoAgents, fmt.Errorf("%s; start more, or narrow the matrix with --filter or --set", end.Detail)}
 	}
 	if end.Reason == wire.EndNoTarget {
 		return exit{ExitNoAgents, errors.New(end.Detail)}

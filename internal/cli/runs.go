@@ -48,7 +48,7 @@ records below --runs. The newest is first.`,
 	s.add(c, "; none: records of this host")
 	runsFlag(c, &folder)
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	c.Flags().BoolVar(&wide, "wide", false, "write DETAIL in full length")
+	c.Flags().VarP((*wideFormat)(&wide), "output", "o", "`wide` writes DETAIL in full length")
 	c.Flags().BoolVar(&local, "local", false, "list the records of this host, whatever LOCKSTEP_SERVER says")
 	return c
 }
@@ -79,7 +79,7 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) err
 	return display.NewTable(head, rows).Write(out, columns)
 }
 
-// maxDetail is how many columns DETAIL may take without --wide.
+// maxDetail is how many columns DETAIL may take without -o wide.
 const maxDetail = 60
 
 // took is how long a run has run, or waits.

@@ -21,7 +21,7 @@ old             refused   bench-host-04  –                           not known
 old is refused: the controller speaks protocol 9 and it speaks 8: install the same release of Lockstep on both
 `
 
-// A list of agents fits 100 columns with names as fleets have them; --wide has all.
+// A list of agents fits 100 columns with names as fleets have them; -o wide has all.
 func TestAgentsFitTheScreen(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	agent := func(name, host string, ago time.Duration) wire.AgentInfo {
@@ -57,7 +57,7 @@ func TestAgentsFitTheScreen(t *testing.T) {
 	}
 }
 
-// The reason why a run ended, or what it waits for, does not widen the list of runs; --wide has all of it.
+// The reason why a run ended, or what it waits for, does not widen the list of runs; -o wide has all of it.
 func TestRunsShortenDetails(t *testing.T) {
 	all := []wire.RunState{{Run: "r", State: wire.StateQueued, Waiting: "2 more agents, used by run 20260102-150405-quick-3f9c, reserved for run s"}}
 	for _, x := range []struct {

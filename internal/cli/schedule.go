@@ -82,7 +82,7 @@ to them, as in ${env:NAME}, and the agents' hosts have them.`,
 	f.StringVar(&o.define.Name, "name", "", "`name` of the schedule; none: that of the matrix")
 	f.StringVar(&o.define.Cron, "cron", "", "when, required: minute, hour, day of month, month, day of week, or one of "+strings.Join(schedule.Descriptors, " "))
 	f.StringVar(&o.define.Zone, "tz", "", "time `zone` of --cron, required, as in Europe/Berlin or UTC")
-	f.StringVar(&o.define.Missed, "missed", schedule.MissedOnce, "what becomes of slots that came while no controller led: once (the last is caught up) or skip")
+	f.StringVar(&o.define.MissedRuns, "missed-runs", schedule.MissedOnce, "what becomes of slots that came while no controller led: once (the last is caught up) or skip")
 	f.DurationVar(&o.within, "within", 12*time.Hour, "how old a slot may be that is caught up")
 	f.StringVar(&o.define.Overlap, "overlap", schedule.OverlapSkip, "what becomes of a slot that comes while the last run is not over: skip, or queue-one (one waits)")
 	f.StringArrayVar(&o.define.Hooks, "hook", nil, "call this hook of the controllers' --hooks file after each run; may be repeated")
@@ -100,7 +100,7 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Clien
 	d := &o.define
 	d.Within = plan.Duration(o.within)
 	d.Matrix = schedule.Matrix{File: filepath.Base(file), Path: absolute(file), Server: plan.Redact(o.server.url), Text: string(text),
-		Short: o.narrow.Short, Set: o.narrow.Set, Only: o.narrow.Only}
+		Quick: o.narrow.Quick, Set: o.narrow.Set, Filter: o.narrow.Filter}
 	m, run, wrong := expandText(ctx, file, text, o.narrow)
 	if wrong == nil && len(run.Cells) == 0 {
 		wrong = nothingLeft(run)
@@ -123,7 +123,7 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Clien
 	return writeSlots(c.OutOrStdout(), s, time.Now(), 3)
 }
 
-// check finds what is wrong with the flags; named tells whether the matrix could be read, which has the name.
+// check finds what is wrong with the flags; named reports whether the matrix could be read, which has the name.
 func (o *addOptions) check(named bool) error {
 	d := o.define
 	if d.Name == "" && !named {

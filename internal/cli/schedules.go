@@ -127,21 +127,21 @@ func cameOf(e schedule.Entry) string {
 
 func writeSchedule(out io.Writer, s schedule.Schedule, now time.Time) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	missed := s.Missed
-	if s.Missed == schedule.MissedOnce {
+	missed := s.MissedRuns
+	if s.MissedRuns == schedule.MissedOnce {
 		missed += fmt.Sprintf(", within %s", s.Within)
 	}
 	var flags []string
-	if s.Matrix.Short {
-		flags = append(flags, "--short")
+	if s.Matrix.Quick {
+		flags = append(flags, "--quick")
 	}
 	for _, set := range s.Matrix.Set {
 		flags = append(flags, "--set '"+set+"'")
 	}
-	for _, only := range s.Matrix.Only {
-		flags = append(flags, "--only '"+only+"'")
+	for _, only := range s.Matrix.Filter {
+		flags = append(flags, "--filter '"+only+"'")
 	}
-	for _, row := range [][2]string{{"name", s.Name}, {"cron", s.Cron}, {"tz", s.Zone}, {"missed", missed}, {"overlap", s.Overlap}, {"hooks", strings.Join(s.Hooks, ", ")},
+	for _, row := range [][2]string{{"name", s.Name}, {"cron", s.Cron}, {"tz", s.Zone}, {"missed-runs", missed}, {"overlap", s.Overlap}, {"hooks", strings.Join(s.Hooks, ", ")},
 		{"matrix", s.Matrix.Path}, {"flags", strings.Join(flags, " ")}, {"changed", s.Changed.UTC().Format(slotForm) + " by " + s.By}, {"now", standing(s)}} {
 		fmt.Fprintf(w, "%s:\t%s\n", row[0], cmp.Or(row[1], "–"))
 	}

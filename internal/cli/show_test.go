@@ -20,7 +20,7 @@ func TestShowSaysWhyTheRunEnded(t *testing.T) {
 	const want = "the run has ended: quarantined: controllers failed 2 times with cell a=1"
 	for i, m := range []runs.Mark{
 		{Kind: runs.MarkEnd, Text: "quarantined", Detail: "controllers failed 2 times with cell a=1"},
-		{Kind: runs.MarkStart, Task: "c-r1", Name: "again", Try: 1},
+		{Kind: runs.MarkStart, Task: "c-r1", Name: "again", Attempt: 1},
 		{Kind: runs.MarkEnd, Text: "done"},
 	} {
 		m.At = run.Started.Add(time.Duration(i) * time.Second)

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// view is what live figures show of a run: the same entries at the same times make the same frames.
+// view is what live metrics show of a run: the same entries at the same times make the same frames.
 type view struct{ *runview.State }
 
 func newView(s wire.Submission) view {

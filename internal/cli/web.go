@@ -14,7 +14,7 @@ import (
 	"lockstep/internal/web"
 )
 
-// webFlags say where a daemon serves pages or figures over HTTP, and to whom.
+// webFlags say where a daemon serves pages or metrics over HTTP, and to whom.
 type webFlags struct {
 	name      string // of the flag that says where
 	listen    string
@@ -95,13 +95,13 @@ func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Ha
 	}, stop, nil
 }
 
-// onlyMetrics serves figures at /metrics, says so at /, and serves nothing else.
-func onlyMetrics(figures http.Handler) http.Handler {
+// onlyMetrics serves metrics at /metrics, says so at /, and serves nothing else.
+func onlyMetrics(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "A Lockstep agent: figures for Prometheus are at /metrics.")
+		fmt.Fprintln(w, "A Lockstep agent: metrics for Prometheus are at /metrics.")
 	})
-	mux.Handle("GET /metrics", figures)
+	mux.Handle("GET /metrics", metrics)
 	return mux
 }
 

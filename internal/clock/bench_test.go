@@ -24,9 +24,9 @@ func BenchmarkTimeSince(b *testing.B) {
 	}
 }
 
-// BenchmarkLateness waits for points 1 ms apart and reports how late the wakes come, idle and beside busy
+// BenchmarkSendDelay waits for points 1 ms apart and reports how late the wakes come, idle and beside busy
 // TCP connections of the same process. One operation is one wait.
-func BenchmarkLateness(b *testing.B) {
+func BenchmarkSendDelay(b *testing.B) {
 	var w Waiter
 	timer := time.NewTimer(0)
 	<-timer.C
@@ -60,7 +60,7 @@ func BenchmarkLateness(b *testing.B) {
 }
 
 // BenchmarkManyWaiters has 2,000 goroutines wait for points 10 ms apart each: the timekeeper's cost and its
-// lateness at 200,000 waits a second. One operation is one wait.
+// send delay at 200,000 waits a second. One operation is one wait.
 func BenchmarkManyWaiters(b *testing.B) {
 	const waiters = 2000
 	rounds := b.N/waiters + 1
@@ -86,7 +86,7 @@ func BenchmarkManyWaiters(b *testing.B) {
 
 // BenchmarkPacing waits for 100,000 points a second on one core, by a bare loop that polls the clock and by Paced, in turns of 2 ms within one
 // run: how late each point is left, the ratio of the 99th percentiles, and how much of a core Paced spent polling. On a busy machine both
-// mostly show when the operating system gives the core to somebody else; so the figures named calm- are of the pairs of turns in which it
+// mostly show when the operating system gives the core to somebody else; so the metrics named calm- are of the pairs of turns in which it
 // did not, by its own count. One operation is one turn of each.
 func BenchmarkPacing(b *testing.B) {
 	const gap, points = int64(10 * time.Microsecond), 200

@@ -39,7 +39,7 @@ const (
 )
 
 // Usual are the values that are compared unless others are asked for: those of them that have a number anywhere.
-func Usual() []string { return []string{"send.rate", "receive.rate", "send.p99", "processing.p99"} }
+func Usual() []string { return []string{"publish.rate", "consume.rate", "publish.p99", "e2e.p99"} }
 
 // Comparison is what was found. Side 0 is the base, with which each other one is compared.
 type Comparison struct {
@@ -67,7 +67,7 @@ type Side struct {
 // Difference is something besides the broker's speed that is not the same on all sides.
 type Difference struct {
 	Of     string   `json:"of"`   // "harness", "agents", "clocks", "matrix", "workload", or "broker NAME"
-	What   string   `json:"what"` // "version", "setting disk_free_limit", "publishers.window"
+	What   string   `json:"what"` // "version", "setting disk_free_limit", "publishers.maxInFlight"
 	Values []string `json:"values"`
 }
 

@@ -23,7 +23,7 @@ func half(c plan.Cell, _ string) float64 {
 }
 
 func TestTooFewRepetitionsAreSaid(t *testing.T) {
-	o := Options{By: "broker", Values: []string{"send.rate"}}
+	o := Options{By: "broker", Values: []string{"publish.rate"}}
 	w := newWorld(1, 3, 0.01)
 	for _, r := range mustCompare(t, o, w.run("a", cells(10), half)).Values[0].Rows {
 		if x := r.Changes[0]; x.Finding != Inconclusive || x.Why != "too few repetitions: 3, and 6 are needed" || x.Needed != 6 {
@@ -43,7 +43,7 @@ func TestTooFewRepetitionsAreSaid(t *testing.T) {
 func TestTheFamilyIsAllTests(t *testing.T) {
 	w := newWorld(2, 5, 0.01)
 	run := w.run("a", cells(4), half)
-	if n := mustCompare(t, Options{By: "broker", Values: []string{"send.rate"}}, run).Found(); n[Worse] != 4 {
+	if n := mustCompare(t, Options{By: "broker", Values: []string{"publish.rate"}}, run).Found(); n[Worse] != 4 {
 		t.Errorf("one value of four cells: %v", n)
 	}
 	c := mustCompare(t, Options{By: "broker"}, run)
@@ -69,15 +69,15 @@ func TestNoRepetitionIsDropped(t *testing.T) {
 		case 0:
 			o.Verdict, o.Reasons = plan.Unknown, []string{"agent lost"}
 		case 1:
-			o.Values["send.p99"] = plan.Value{Number: 2, Over: 7}
+			o.Values["publish.p99"] = plan.Value{Number: 2, Over: 7}
 		case 2:
-			o.Values["send.p99"] = plan.Value{NA: "< 20 ms"}
+			o.Values["publish.p99"] = plan.Value{NA: "< 20 ms"}
 		case 3:
-			delete(o.Values, "send.p99")
+			delete(o.Values, "publish.p99")
 		}
 	}
 	b.Outcomes = b.Outcomes[:len(b.Outcomes)-1]
-	c := mustCompare(t, Options{Spread: known, Values: []string{"send.p99"}}, a, b)
+	c := mustCompare(t, Options{Spread: known, Values: []string{"publish.p99"}}, a, b)
 	for i, want := range []string{"B: 2 of 8 repetitions unknown: agent lost", "B: 2 of 8 repetitions only a lower bound", "B: 2 of 8 repetitions no number: < 20 ms",
 		"B: 2 of 8 repetitions no number: not in the record", "", "", "", "B: 1 of 8 repetitions not run"} {
 		if x := c.Values[0].Rows[i].Changes[0]; x.Why != want || (x.Finding == Inconclusive) != (want != "") || want != "" && x.Ratio != nil {
@@ -108,7 +108,7 @@ func TestBacklogRanksWorst(t *testing.T) {
 		})
 		backlog := func(o plan.Outcome, n int) {
 			if o.Repetition <= n {
-				o.Values["send.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
+				o.Values["publish.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
 			}
 		}
 		for i := range a.Outcomes {
@@ -116,7 +116,7 @@ func TestBacklogRanksWorst(t *testing.T) {
 			backlog(b.Outcomes[i], x.other)
 			backlog(inside.Outcomes[i], map[int]int{0: x.base, 1: x.other}[inside.Outcomes[i].Index])
 		}
-		c := mustCompare(t, Options{Spread: known, Values: []string{"send.p99"}}, a, b)
+		c := mustCompare(t, Options{Spread: known, Values: []string{"publish.p99"}}, a, b)
 		if got := c.Values[0].Rows[0].Changes[0]; got.Finding != x.want {
 			t.Errorf("%d and %d of 8: %s (%s), want %s", x.base, x.other, got.Finding, got.Why, x.want)
 		}
@@ -125,7 +125,7 @@ func TestBacklogRanksWorst(t *testing.T) {
 				t.Errorf("%d and %d of 8: the rule is met %v, violated %v", x.base, x.other, d.Met, d.Violated)
 			}
 		}
-		got := mustCompare(t, Options{By: "broker", Values: []string{"send.p99"}}, inside).Values[0].Rows[0].Changes[0]
+		got := mustCompare(t, Options{By: "broker", Values: []string{"publish.p99"}}, inside).Values[0].Rows[0].Changes[0]
 		if got.Finding == Better && x.other > 0 || got.Finding == Worse && x.base >= x.other || x.base == 0 && x.other == 8 && got.Finding != Worse {
 			t.Errorf("%d and %d of 8, inside of one run: %s (%s)", x.base, x.other, got.Finding, got.Why)
 		}
@@ -159,10 +159,10 @@ func TestEarlierBacklogsCount(t *testing.T) {
 			stuck = a
 		}
 		for _, o := range stuck.Outcomes {
-			o.Values["send.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
+			o.Values["publish.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
 		}
 		x.spread.Relative, x.spread.Repetitions = &relative, 8
-		c := mustCompare(t, Options{Spread: func(string, string) plan.RunSpread { return x.spread }, Values: []string{"send.p99"}}, a, b)
+		c := mustCompare(t, Options{Spread: func(string, string) plan.RunSpread { return x.spread }, Values: []string{"publish.p99"}}, a, b)
 		if got := c.Values[0].Rows[0].Changes[0]; got.Finding != x.want || math.Abs(got.P-x.p) > 1e-12 || (got.Why == "") != (x.want != Inconclusive) {
 			t.Errorf("%+v: %s with p = %v (%s), want %s with %v", x.spread, got.Finding, got.P, got.Why, x.want, x.p)
 		}
@@ -180,8 +180,8 @@ func TestFlagsAreFindings(t *testing.T) {
 			a := w.run("a", cells(1), nil)
 			known, b := w.earlier(a, 9), w.run("b", a.Run.Cells, func(plan.Cell, string) float64 { return 0.5 })
 			o := []Recorded{a, b}[side].Outcomes[3]
-			o.Values["send.rate"] = plan.Value{Number: o.Values["send.rate"].Number, Flags: []plan.Flag{flag}}
-			c := mustCompare(t, Options{Spread: known, Values: []string{"send.rate"}}, a, b)
+			o.Values["publish.rate"] = plan.Value{Number: o.Values["publish.rate"].Number, Flags: []plan.Flag{flag}}
+			c := mustCompare(t, Options{Spread: known, Values: []string{"publish.rate"}}, a, b)
 			x, want := c.Values[0].Rows[0].Changes[0], []string{"A: ", "B: "}[side]+string(flag)
 			if flag == plan.Backlog { // of a rate, whose number is right
 				want = ""
@@ -232,14 +232,14 @@ func TestCellsOfOneSideAreListed(t *testing.T) {
 func TestAnAxisInsideOfOneRun(t *testing.T) {
 	w := newWorld(5, 8, 0.01)
 	slower := func(c plan.Cell, value string) float64 {
-		if c.Broker.Name == "rabbit" && value == "send.p99" {
+		if c.Broker.Name == "rabbit" && value == "publish.p99" {
 			return 2
 		}
 		return 1
 	}
 	run := w.run("a", cells(3), slower)
 	c := mustCompare(t, Options{By: "broker"}, run)
-	want := []string{"worse send.p99", "worse send.p99", "worse send.p99"}
+	want := []string{"worse publish.p99", "worse publish.p99", "worse publish.p99"}
 	if got := names(c); !slices.Equal(got, want) || c.Sides[0].Mark != "nats" || c.Sides[1].Mark != "rabbit" {
 		t.Errorf("named %v of %+v", got, c.Sides)
 	}
@@ -251,7 +251,7 @@ func TestAnAxisInsideOfOneRun(t *testing.T) {
 		o    Options
 		want string
 	}{{Options{By: "nonsense"}, "broker, window"}, {Options{By: "broker", Base: "x"}, "nats, rabbit"}, {Options{Base: "x"}, "--by"}, {Options{}, "two runs"},
-		{Options{By: "broker", Match: []string{"mode"}}, `no axis "mode"`}, {Options{By: "broker", Values: []string{"send.p98", "no/send.p99"}}, `"send.p98"`}} {
+		{Options{By: "broker", Match: []string{"mode"}}, `no axis "mode"`}, {Options{By: "broker", Values: []string{"publish.p98", "no/publish.p99"}}, `"publish.p98"`}} {
 		if _, err := Compare([]Recorded{run}, bad.o); err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%+v: got %v, want %q in it", bad.o, err, bad.want)
 		}
@@ -323,11 +323,11 @@ func TestBoundsLimitWhatCanBeTold(t *testing.T) {
 			return map[string]float64{"nats": 1, "rabbit": 1.5}[c.Broker.Name]
 		}) // 2.5 ms more
 		for _, o := range run.Outcomes {
-			v := o.Values["send.p99"]
+			v := o.Values["publish.p99"]
 			v.Bound = bound
-			o.Values["send.p99"] = v
+			o.Values["publish.p99"] = v
 		}
-		if x := mustCompare(t, Options{By: "broker", Values: []string{"send.p99"}}, run).Values[0].Rows[0].Changes[0]; x.Finding != want {
+		if x := mustCompare(t, Options{By: "broker", Values: []string{"publish.p99"}}, run).Values[0].Rows[0].Changes[0]; x.Finding != want {
 			t.Errorf("bound %v: %s (%s), want %s", bound, x.Finding, x.Why, want)
 		} else if why := "the values are not known well enough (±)"; want == Inconclusive && x.Why != why {
 			t.Errorf("bound %v: because %q, want %q", bound, x.Why, why)
@@ -358,9 +358,9 @@ func TestValuesWithoutANumberAreSaid(t *testing.T) {
 	a, b := w.run("a", cells(1), nil), w.run("b", cells(1), nil)
 	for i := range b.Outcomes {
 		if b.Outcomes[i].Index == 0 {
-			b.Outcomes[i].Values["send.p99"] = plan.Value{NA: "no samples"}
+			b.Outcomes[i].Values["publish.p99"] = plan.Value{NA: "no samples"}
 		} else {
-			a.Outcomes[i].Values["send.p99"], b.Outcomes[i].Values["send.p99"] = plan.Value{NA: "fire-and-forget"}, plan.Value{NA: "fire-and-forget"}
+			a.Outcomes[i].Values["publish.p99"], b.Outcomes[i].Values["publish.p99"] = plan.Value{NA: "fire-and-forget"}, plan.Value{NA: "fire-and-forget"}
 		}
 	}
 	c := mustCompare(t, Options{}, a, b)
@@ -376,7 +376,7 @@ func TestTheOnlyAxisLeavesOneCell(t *testing.T) {
 	for i := range all {
 		all[i].Coordinates = all[i].Coordinates[:1]
 	}
-	c := mustCompare(t, Options{By: "broker", Values: []string{"send.rate"}}, w.run("a", all, nil))
+	c := mustCompare(t, Options{By: "broker", Values: []string{"publish.rate"}}, w.run("a", all, nil))
 	if rows := c.Values[0].Rows; len(rows) != 1 || rows[0].Name != "the only cell" {
 		t.Errorf("rows %+v", rows)
 	}

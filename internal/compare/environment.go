@@ -12,7 +12,7 @@ import (
 )
 
 // facts are the properties of a side, its parameters and subjects: the values that were seen of each, sorted. JSON
-// objects are flattened: a property is the path of a leaf, such as "publishers.window".
+// objects are flattened: a property is the path of a leaf, such as "publishers.maxInFlight".
 type facts map[property][]string
 
 // property is what is known, and of what: see Difference.

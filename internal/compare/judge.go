@@ -34,7 +34,7 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spr
 				continue
 			}
 			a, b := row.Sides[0], row.Sides[i+1]
-			whys := append(a.doubts(sides[0].mark, b, info.Better), b.doubts(sides[i+1].mark, a, info.Better)...)
+			whys := append(a.flags(sides[0].mark, b, info.Better), b.flags(sides[i+1].mark, a, info.Better)...)
 			var change Change
 			if c.By != "" {
 				change = withinRun(a, b, info.Better, 1-c.Alpha)
@@ -114,9 +114,9 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 	return s, lacking
 }
 
-// doubts are why nothing can be said of a side, whatever its numbers are. A flag that leaves numbers comparable is a
+// flags are why nothing can be said of a side, whatever its numbers are. A flag that leaves numbers comparable is a
 // reason if the other side lacks it.
-func (s Sample) doubts(mark string, other Sample, better plan.Direction) (whys []string) {
+func (s Sample) flags(mark string, other Sample, better plan.Direction) (whys []string) {
 	if s.Missing != "" {
 		whys = append(whys, s.Missing)
 	}
@@ -272,7 +272,7 @@ func (c *Comparison) judge() {
 	for i, p := range stats.Holm(ps) {
 		family[i].Adjusted = p
 	}
-	needed := stats.LeastRepetitions(c.Alpha, cmp.Or(len(ps), possible))
+	needed := stats.MinRepetitions(c.Alpha, cmp.Or(len(ps), possible))
 	c.changes(func(v *Value, x *Change, r *Row, i int) {
 		if x.absent {
 			return

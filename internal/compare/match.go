@@ -175,7 +175,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 			}
 			if other := rows[row].cells[i]; other != nil {
 				faults = append(faults, fmt.Sprintf("%s has several cells at %q, which differ in %s: "+
-					"match by it too (--match), or keep one of them (--only)", s.mark, key, strings.Join(differing(other.cell, c.cell), ", ")))
+					"match by it too (--match), or keep one of them (--filter)", s.mark, key, strings.Join(differing(other.cell, c.cell), ", ")))
 				break
 			}
 			rows[row].cells[i] = c

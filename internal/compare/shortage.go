@@ -44,7 +44,7 @@ func Shortages(run plan.Run) (all []Shortage) {
 			for _, n := range sides {
 				tests += n - 1
 			}
-			if needed := stats.LeastRepetitions(DefaultAlpha, tests); tests > 0 && have < needed {
+			if needed := stats.MinRepetitions(DefaultAlpha, tests); tests > 0 && have < needed {
 				all = append(all, Shortage{By: axis, Tests: tests, Have: have, Needed: needed})
 			}
 		}

@@ -13,7 +13,7 @@ func TestShortages(t *testing.T) {
 		w := newWorld(1, repeat, 0.01)
 		run := w.run("a", cells(10), half)
 		run.Run.Tables = []plan.Table{{Rows: []string{"window"}, Columns: []string{"broker"}}, {Rows: []string{"window"}, Columns: []string{"broker"}}, {Rows: []string{"broker", "window"}}}
-		for i := range run.Run.Cells { // send.rate and send.p99 are all that the world has
+		for i := range run.Run.Cells { // publish.rate and publish.p99 are all that the world has
 			run.Run.Cells[i].Workload.Consumers.Nodes = 0
 		}
 		got := Shortages(run.Run)

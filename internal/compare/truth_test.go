@@ -108,13 +108,13 @@ func TestARuleRarelyPassesWhatIsWorse(t *testing.T) {
 				a := w.run("a", cells(1), nil)
 				known := w.earlier(a, 5)
 				b := w.run("b", a.Run.Cells, func(c plan.Cell, value string) float64 {
-					if c.Index == 0 && value == "send.rate" {
+					if c.Index == 0 && value == "publish.rate" {
 						return factor
 					}
 					return 1
 				})
 				for _, d := range mustCompare(t, Options{Spread: known}, a, b).NoWorse() {
-					switch changed := d.Value.Name == "send.rate" && d.Row.Cell == a.Run.Cells[0].ID; {
+					switch changed := d.Value.Name == "publish.rate" && d.Row.Cell == a.Run.Cells[0].ID; {
 					case changed && d.Met:
 						met++
 					case changed && d.Violated:
@@ -140,7 +140,7 @@ func TestARuleDecidesWhatItCan(t *testing.T) {
 		a := w.run("a", cells(1), nil)
 		known := w.earlier(a, 20)
 		same, worse := w.run("b", a.Run.Cells, nil), w.run("b", a.Run.Cells, func(_ plan.Cell, value string) float64 {
-			return map[string]float64{"send.rate": 0.85, "send.p99": 1.15}[value]
+			return map[string]float64{"publish.rate": 0.85, "publish.p99": 1.15}[value]
 		})
 		for _, d := range mustCompare(t, Options{Spread: known}, a, same).NoWorse() {
 			decisions++
@@ -171,16 +171,16 @@ func TestARuleDecidesWhatItCan(t *testing.T) {
 // TestPlantedShiftsAreNamed plants worse latencies in some cells and a better rate in one, and holds that exactly those are named.
 func TestPlantedShiftsAreNamed(t *testing.T) {
 	planted := func(c plan.Cell, value string) float64 {
-		window := c.Workload.Publishers.Window
+		window := c.Workload.Publishers.MaxInFlight
 		switch {
-		case value == "send.p99" && c.Broker.Name == "rabbit" && window < 103:
+		case value == "publish.p99" && c.Broker.Name == "rabbit" && window < 103:
 			return 1.4
-		case value == "send.rate" && c.Broker.Name == "rabbit" && window == 105:
+		case value == "publish.rate" && c.Broker.Name == "rabbit" && window == 105:
 			return 1.2
 		}
 		return 1
 	}
-	want := []string{"better send.rate", "worse send.p99", "worse send.p99", "worse send.p99"}
+	want := []string{"better publish.rate", "worse publish.p99", "worse publish.p99", "worse publish.p99"}
 	for _, by := range []string{"broker", ""} {
 		pairs, exact := rounds(20), 0
 		for seed := range uint64(pairs) {

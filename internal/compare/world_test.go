@@ -19,7 +19,7 @@ func raw(v any) json.RawMessage {
 	return text
 }
 
-// world makes runs of simulated repetitions: of each cell send.rate about 1,000 and send.p99 about 5 ms, with noise of each repetition, an effect of the run
+// world makes runs of simulated repetitions: of each cell publish.rate about 1,000 and publish.p99 about 5 ms, with noise of each repetition, an effect of the run
 // on each value of each cell, and one on all of them.
 type world struct {
 	r      *rand.Rand
@@ -34,7 +34,7 @@ func cells(modes int) (all []plan.Cell) {
 	for _, broker := range []string{"nats", "rabbit"} {
 		for m := range modes {
 			w := plan.Default()
-			w.Publishers.Window = 100 + m
+			w.Publishers.MaxInFlight = 100 + m
 			c := plan.Cell{Index: len(all), Broker: plan.Broker{Name: broker, Driver: broker}, Workload: w,
 				Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(broker)}, {Axis: "window", Value: raw(100 + m)}}}
 			c.ID = plan.CellID(broker, w)
@@ -57,7 +57,7 @@ func (w world) run(id string, all []plan.Cell, factor func(c plan.Cell, value st
 			for i, v := range []struct {
 				name string
 				base float64
-			}{{"send.rate", 1000}, {"send.p99", 0.005}} { // in one order: a seed gives the same world each time
+			}{{"publish.rate", 1000}, {"publish.p99", 0.005}} { // in one order: a seed gives the same world each time
 				x := v.base * effects[i] * (1 + w.noise*w.r.NormFloat64())
 				if factor != nil {
 					x *= factor(c, v.name)

@@ -115,10 +115,10 @@ func partingRun(t *testing.T, most time.Duration, options map[string]any, redeli
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	w := l.run(aRun(func(c *plan.Cell) {
 		c.Broker.Driver = "parting"
-		c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 1000, 1000
+		c.Workload.Publishers.Count, c.Workload.Publishers.MaxInFlight, c.Workload.Publishers.Rate = 0, 1000, 1000
 		c.Workload.Consumers.Batch = 1
 		c.Workload.Measure = plan.Duration(300 * time.Millisecond)
-		c.Workload.Drain = plan.Drain{Silence: plan.Duration(400 * time.Millisecond), Most: plan.Duration(most)}
+		c.Workload.Drain = plan.Drain{Idle: plan.Duration(400 * time.Millisecond), Timeout: plan.Duration(most)}
 		c.RedeliverAfter = plan.Duration(redeliverAfter)
 		for _, f := range change {
 			f(&c.Workload)

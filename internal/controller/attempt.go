@@ -108,8 +108,8 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 // another begins, after the run's settle, with the agents that are there. It returns the result that counts, and appends the
 // attempts before it to retries. detail is which step of a search it is. An error ends the run.
 //
-// A broken promise is an answer whatever else failed, and is never measured again.
-func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail string, retries []plan.Tried) (result, []plan.Tried, error) {
+// A broken guarantee is an answer whatever else failed, and is never measured again.
+func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail string, retries []plan.FailedAttempt) (result, []plan.FailedAttempt, error) {
 	for {
 		r, err := x.attempt(ctx, t, n, detail)
 		if err != nil {
@@ -120,11 +120,11 @@ func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail stri
 			return r, retries, nil
 		}
 		o := withRetries(r.outcome, retries)
-		failed := plan.Tried{Name: r.attempt, Kind: kind, Reason: why}
+		failed := plan.FailedAttempt{Name: r.attempt, Kind: kind, Reason: why}
 		retries = append(slices.Clone(retries), failed)
-		x.log.Warn("task is tried again", "task", t.ID, "try", len(retries), "why", failed.String())
+		x.log.Warn("task is retried", "task", t.ID, "attempt", len(retries), "why", failed.String())
 		x.journal.inFlight(ctx, "")
-		e := wire.RunEvent{Kind: wire.TryEnded, Task: o.Task, Try: failed.Name, N: n, Detail: failed.String(), Tried: &failed, Outcome: &o}
+		e := wire.RunEvent{Kind: wire.AttemptEnded, Task: o.Task, Attempt: failed.Name, N: n, Detail: failed.String(), FailedAttempt: &failed, Outcome: &o}
 		if err := x.journal.event(ctx, e); err != nil {
 			return result{}, retries, err
 		}
@@ -144,7 +144,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 		return result{task: t, failure: short, outcome: outcomeWithout(t, short)}, nil
 	}
 	a := newAttempt(x, t, agents)
-	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Try: a.task.Attempt, N: n, Agents: names(agents), Observers: a.observers.list(),
+	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Attempt: a.task.Attempt, N: n, Agents: names(agents), Observers: a.observers.list(),
 		Detail: detail, At: time.Now(), Of: x.journal.of}
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
@@ -170,7 +170,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 		}
 	}
 	if why != nil {
-		e := wire.RunEvent{Kind: wire.TaskInterrupted, Task: t.ID, Try: a.task.Attempt, N: n, Detail: why.Error()}
+		e := wire.RunEvent{Kind: wire.TaskInterrupted, Task: t.ID, Attempt: a.task.Attempt, N: n, Detail: why.Error()}
 		return result{}, errors.Join(why, x.journal.event(ctx, e))
 	}
 	return result{attempt: a.task.Attempt, task: a.task, failure: a.facts.Failure, outcome: judged(x.log, a.task, a.merged, a.facts)}, nil
@@ -257,7 +257,7 @@ func (a *attempt) execute(ctx context.Context) error {
 			return err
 		}
 	}
-	limit := ahead + a.work.LongestWarmup() + a.work.Measure.D() + a.work.Drain.Most.D() + stepMargin
+	limit := ahead + a.work.LongestWarmup() + a.work.Measure.D() + a.work.Drain.Timeout.D() + stepMargin
 	if err := a.await(ctx, wire.StepStart, limit); err != nil {
 		return err
 	}
@@ -312,7 +312,7 @@ func oneProcess(parts []*part, assignments []plan.Assignment) error {
 	return nil
 }
 
-// learn takes what agent 0, of the first group, found out about the broker; of contenders, what that of each did.
+// learn takes what agent 0, of the first group, found out about the broker; of side-by-side brokers, what that of each did.
 func (a *attempt) learn() {
 	for _, p := range slices.Backward(a.parts) { // the first is the last to be set
 		if p.subject == nil {
@@ -321,7 +321,7 @@ func (a *attempt) learn() {
 		s := *p.subject
 		s.Fingerprint = plan.Fingerprint(s)
 		a.facts.Subject = s
-		if a.work.Contends() {
+		if a.work.SideBySide() {
 			if a.facts.Subjects == nil {
 				a.facts.Subjects = map[string]plan.Subject{}
 			}
@@ -373,7 +373,7 @@ const (
 // warmUp waits until the load is steady on all agents together, or for the most that may take, and has the measurement
 // begin then: at one second of the load, named while it still lies ahead, that every agent confirms.
 func (a *attempt) warmUp(ctx context.Context) error {
-	least, most := a.work.Steady.Least.D(), a.work.Steady.Most.D()
+	least, most := a.work.Steady.Min.D(), a.work.Steady.Max.D()
 	for next := least; ; next += lookEvery {
 		until := a.zero + min(next, most).Nanoseconds()
 		err := a.wait(ctx, func() (time.Duration, error) { return time.Duration(until - clock.Now()), trouble(a.parts) })
@@ -430,12 +430,12 @@ func (a *attempt) beginMeasurement(ctx context.Context) error {
 
 // drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit,
 // which begins when publishers have stopped. A confirm shows that the broker is alive and begins the silence again, but
-// it is not a receipt: at the limit it does not count. As long as a consumer has no link there is no silence, nor while
+// it is not a delivery: at the limit it does not count. As long as a consumer has no link there is no silence, nor while
 // the broker may keep back what was delivered and not acknowledged: that may come, also a second time.
 func (a *attempt) drain(ctx context.Context) error {
 	stopped := clock.Now()
-	limit := stopped + a.work.Drain.Most.D().Nanoseconds()
-	silence := a.work.Drain.Silence.D().Nanoseconds()
+	limit := stopped + a.work.Drain.Timeout.D().Nanoseconds()
+	silence := a.work.Drain.Idle.D().Nanoseconds()
 	if err := a.step(ctx, wire.Release{Step: wire.StepDrain}, stepMargin); err != nil {
 		return err
 	}
@@ -533,10 +533,10 @@ func failureOf(o plan.Outcome, words string) (plan.FailureKind, string) {
 }
 
 // withRetries is the outcome of the attempt that counts, with those before it.
-func withRetries(o plan.Outcome, retries []plan.Tried) plan.Outcome {
-	o.Tries = retries
-	if o.Try = 1; o.Search == nil {
-		o.Try += len(retries)
+func withRetries(o plan.Outcome, retries []plan.FailedAttempt) plan.Outcome {
+	o.FailedAttempts = retries
+	if o.Attempt = 1; o.Search == nil {
+		o.Attempt += len(retries)
 	}
 	return o
 }
@@ -759,7 +759,7 @@ func (a *attempt) lookForLost(ctx context.Context) {
 			where += ": it left"
 		}
 		a.remark(p.Agent, string(wire.AgentLost), where)
-		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: a.task.ID, Try: a.task.Attempt, Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
+		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: a.task.ID, Attempt: a.task.Attempt, Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
 		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		if err := a.journal.record.Event(storing, e); err != nil {
 			a.log.Error("record event", "err", err)
@@ -812,7 +812,7 @@ func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
 		}
 	}
 	note(&t.moved, s.LastSend)
-	note(&t.moved, s.LastReceipt)
+	note(&t.moved, s.LastDelivery)
 	note(&t.confirmed, s.LastConfirm)
 	if p.apart && s.Apart == 0 { // what waits at the broker begins to come only now
 		t.moved = now

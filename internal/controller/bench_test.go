@@ -67,7 +67,7 @@ func span(b *testing.B, file string) (began, last time.Time) {
 			continue
 		}
 		began = s.Epoch
-		if at := s.Epoch.Add(time.Duration(max(s.LastReceipt, s.LastConfirm))); at.After(last) {
+		if at := s.Epoch.Add(time.Duration(max(s.LastDelivery, s.LastConfirm))); at.After(last) {
 			last = at
 		}
 	}

@@ -182,11 +182,11 @@ func (c *capacitySearch) next() (trial, bool) {
 	case lo > 0 && (c.verified > 0 || left <= c.Repeats-c.verified):
 		return verify, true
 	case lo == 0 && hi == 0:
-		return trial{min(c.From, c.Most), plan.StepBracket, c.full}, true
+		return trial{min(c.From, c.Max), plan.StepBracket, c.full}, true
 	case lo == 0:
 		return c.below(hi)
-	case hi == 0 && lo < c.Most:
-		return trial{min(2*lo, c.Most), plan.StepBracket, c.full}, true
+	case hi == 0 && lo < c.Max:
+		return trial{min(2*lo, c.Max), plan.StepBracket, c.full}, true
 	case hi > 0 && !c.narrow():
 		return trial{c.middle(), plan.StepBisect, c.full}, true
 	case hi > 0 && c.failures[hi] < minFailures:
@@ -238,7 +238,7 @@ func (c *capacitySearch) result() plan.SearchResult {
 		r.Why = fmt.Sprintf("the limit of %d steps came before the verification was complete", c.Steps)
 	case r.Bound != "":
 		r.Why = fmt.Sprintf("%s at %s: capacity is at least %s", r.Bound, perSecond(hi), perSecond(lo))
-	case hi == 0 && lo >= c.Most:
+	case hi == 0 && lo >= c.Max:
 		r.Why = fmt.Sprintf("it holds at %s, the most that is tried: capacity is at least that", perSecond(lo))
 	case hi == 0 || !c.narrow():
 		r.Why = fmt.Sprintf("the limit of %d steps came before the interval was as small as asked", c.Steps)

@@ -11,7 +11,7 @@ import (
 )
 
 func aSearch() plan.Search {
-	return plan.Search{For: plan.SearchRate, From: 1000, Most: 10_000_000, Within: 0.02, Step: plan.Duration(time.Second), Repeats: 3, Steps: 60}
+	return plan.Search{For: plan.SearchRate, From: 1000, Max: 10_000_000, Within: 0.02, Step: plan.Duration(time.Second), Repeats: 3, Steps: 60}
 }
 
 // system answers a step: it is told how many went before.
@@ -33,7 +33,7 @@ func chase(t *testing.T, s plan.Search, of system) (plan.SearchResult, []plan.St
 		if !more {
 			break
 		}
-		if m.rate <= 0 || m.rate > s.Most || m.rate < min(s.From, 1)*lowestPart || math.IsNaN(m.rate) {
+		if m.rate <= 0 || m.rate > s.Max || m.rate < min(s.From, 1)*lowestPart || math.IsNaN(m.rate) {
 			t.Fatalf("step %d is at %v", len(steps)+1, m.rate)
 		}
 		if len(steps) > s.Steps {
@@ -94,7 +94,7 @@ func TestSearchAtTheEdges(t *testing.T) {
 		{"far below the first rate", 1.5, nil, 1.4, 1.5, 3, ""},
 		{"never holds", 0, nil, 0, 0, 0, "no rate holds, down to 1/s: p99 is 1 s"},
 		{"above the most", 1e12, nil, 1e7, 1e7, 3, "it holds at 10,000,000/s, the most that is tried"},
-		{"most below from", 1e12, func(s *plan.Search) { s.Most = 500 }, 500, 500, 3, "the most that is tried"},
+		{"most below from", 1e12, func(s *plan.Search) { s.Max = 500 }, 500, 500, 3, "the most that is tried"},
 		{"few steps", 50_000, func(s *plan.Search) { s.Steps = 10 }, 32_000, 32_000, 3, "before the interval was as small as asked"},
 		{"too few steps", 1, func(s *plan.Search) { s.Steps = 6 }, 0, 0, 0, "no rate was found to hold within the limit of 6 steps"},
 		{"no step left to check the lowest rate", 0, func(s *plan.Search) { s.Steps = 11 }, 0, 0, 0, "the limit of 11 steps came before the failure at 1/s was checked"},

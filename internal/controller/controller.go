@@ -1,5 +1,5 @@
 // Package controller takes runs from the queue and has agents execute them in lockstep, each run one task at a time, until every task has an
-// outcome. Runs that need other agents and other brokers are executed side by side. It promises that every wait has a deadline, that a lost agent or a failed task leaves an outcome with its
+// outcome. Runs that need other agents and other brokers are executed side by side. It guarantees that every wait has a deadline, that a lost agent or a failed task leaves an outcome with its
 // reason while the run continues, and that what has an outcome is not run again.
 //
 // Record is the other half: the follower that copies a run's record from the control plane to a directory.

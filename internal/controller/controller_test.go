@@ -67,7 +67,7 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 		var killed, noticed time.Time
 		w := l.run(aRun(long, small), nil, func(p controller.Progress) {
 			switch {
-			case p.Kind == controller.LiveFigures && killed.IsZero():
+			case p.Kind == controller.LiveMetrics && killed.IsZero():
 				killed = time.Now()
 				l.kill("a2")
 			case p.Kind == controller.AgentLost:
@@ -82,8 +82,8 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 		if len(all) != 2 || w.end.Reason != wire.EndDone || w.end.Failed != 0 {
 			t.Fatalf("%d outcomes, end %+v: the run did not go on", len(all), w.end)
 		}
-		if kindsOf(all[0].Tries) != "agent-lost" || all[0].Verdict != plan.Valid || all[0].Agents[1].Agent != "a3" {
-			t.Errorf("the first task is %s %v after %+v, with %+v: want it repeated once, without a2", all[0].Verdict, all[0].Reasons, all[0].Tries, all[0].Agents)
+		if kindsOf(all[0].FailedAttempts) != "agent-lost" || all[0].Verdict != plan.Valid || all[0].Agents[1].Agent != "a3" {
+			t.Errorf("the first task is %s %v after %+v, with %+v: want it repeated once, without a2", all[0].Verdict, all[0].Reasons, all[0].FailedAttempts, all[0].Agents)
 		}
 		o := firstAttempt(t, w, all[0].Task)
 		if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, "; "), "a2") {
@@ -108,7 +108,7 @@ func firstAttempt(t *testing.T, w watched, task string) plan.Outcome {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := triesOf(dir, task)
+	all, err := attemptsOf(dir, task)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%d attempts of task %s are kept besides the one that counts, %v: want one", len(all), task, err)
 	}

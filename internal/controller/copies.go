@@ -21,7 +21,7 @@ import (
 // copyEvery is how often is looked for runs that are not copied yet.
 const copyEvery = 2 * time.Second
 
-// Of runs that have ended so many are copied at a time; runs that are executed are followed besides. Between tries of one is a growing pause.
+// Of runs that have ended so many are copied at a time; runs that are executed are followed besides. Between attempts of one is a growing pause.
 const (
 	copyBeside = 2
 	copyAgain  = 5 * time.Minute
@@ -44,7 +44,7 @@ type copying struct {
 	now   bool   // it is under way
 	whole bool
 	wait  time.Duration
-	next  time.Time // when it is tried again
+	next  time.Time // when it is retried
 }
 
 // run copies runs until ctx ends, and notes of those that have ended that there is a whole copy.
@@ -114,7 +114,7 @@ func copied(root string, r wire.RunState) bool {
 	return err == nil && slices.ContainsFunc(marks, func(m runs.Mark) bool { return m.Kind == runs.MarkEnd && !m.At.Before(r.Submitted) })
 }
 
-// end notes that a copy is whole, or has it tried again later.
+// end notes that a copy is whole, or has it retried later.
 func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -25,9 +25,9 @@ func TestMissingConfirmsDoNotHideLoss(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(func(c *plan.Cell) {
-			c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 1000, 10_000
+			c.Workload.Publishers.Count, c.Workload.Publishers.MaxInFlight, c.Workload.Publishers.Rate = 0, 1000, 10_000
 			c.Workload.Measure = plan.Duration(300 * time.Millisecond)
-			c.Workload.Drain = plan.Drain{Silence: plan.Duration(200 * time.Millisecond), Most: plan.Duration(800 * time.Millisecond)}
+			c.Workload.Drain = plan.Drain{Idle: plan.Duration(200 * time.Millisecond), Timeout: plan.Duration(800 * time.Millisecond)}
 			loopbackOptions(c, map[string]any{"lose": 100, "confirmDelay": "20s"})
 		}), nil, nil)
 		o := w.outcomes()[0]
@@ -41,9 +41,9 @@ func TestMissingConfirmsDoNotHideLoss(t *testing.T) {
 func TestALateConfirmLeavesTimeToReceive(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		w := newLab(t, "a1", "a2", "a3", "a4").run(aRun(func(c *plan.Cell) {
-			c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 1000, 10_000
+			c.Workload.Publishers.Count, c.Workload.Publishers.MaxInFlight, c.Workload.Publishers.Rate = 0, 1000, 10_000
 			c.Workload.Measure = plan.Duration(200 * time.Millisecond)
-			c.Workload.Drain = plan.Drain{Silence: plan.Duration(400 * time.Millisecond), Most: plan.Duration(5 * time.Second)}
+			c.Workload.Drain = plan.Drain{Idle: plan.Duration(400 * time.Millisecond), Timeout: plan.Duration(5 * time.Second)}
 			loopbackOptions(c, map[string]any{"delay": "1s", "confirmDelay": "900ms"})
 		}), nil, nil)
 		o := w.outcomes()[0]
@@ -53,20 +53,20 @@ func TestALateConfirmLeavesTimeToReceive(t *testing.T) {
 	})
 }
 
-// TestWhatStillArrivesAtTheLimitIsUndrained: receipts that do not end before the limit leave the rest open, not lost.
+// TestWhatStillArrivesAtTheLimitIsUndrained: deliveries that do not end before the limit leave the rest open, not lost.
 func TestWhatStillArrivesAtTheLimitIsUndrained(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(func(c *plan.Cell) {
-			// Receipts come for three seconds from the end of the measurement on; the limit lies half-way.
-			c.Workload.Publishers.Count, c.Workload.Publishers.Window, c.Workload.Publishers.Rate = 0, 5000, 1000
+			// Deliveries come for three seconds from the end of the measurement on; the limit lies half-way.
+			c.Workload.Publishers.Count, c.Workload.Publishers.MaxInFlight, c.Workload.Publishers.Rate = 0, 5000, 1000
 			c.Workload.Measure = plan.Duration(3 * time.Second)
-			c.Workload.Drain = plan.Drain{Silence: plan.Duration(1400 * time.Millisecond), Most: plan.Duration(1500 * time.Millisecond)}
+			c.Workload.Drain = plan.Drain{Idle: plan.Duration(1400 * time.Millisecond), Timeout: plan.Duration(1500 * time.Millisecond)}
 			loopbackOptions(c, map[string]any{"delay": "3s"})
 		}), nil, nil)
 		o := w.outcomes()[0]
 		if o.Ledger.Sent != 3000 || o.Ledger.Undrained == 0 || o.Ledger.Lost != 0 {
-			t.Errorf("lost %d, undrained %d: receipts were coming when the limit cut the drain", o.Ledger.Lost, o.Ledger.Undrained)
+			t.Errorf("lost %d, undrained %d: deliveries were coming when the limit cut the drain", o.Ledger.Lost, o.Ledger.Undrained)
 		}
 	})
 }

@@ -24,17 +24,17 @@ type execution struct {
 	// between ends with the run's context, or when the controller hands over: no attempt begins any more.
 	between  context.Context
 	run      plan.Run
-	short    time.Time                 // since when there are too few agents; zero: there are enough
-	rounds   *sampling.Rounds          // how often each cell is measured
-	retries  map[string][]plan.Tried   // of tasks, before this controller took the run up; and
-	searches map[string]runview.Search // the steps of their searches
+	short    time.Time                       // since when there are too few agents; zero: there are enough
+	rounds   *sampling.Rounds                // how often each cell is measured
+	retries  map[string][]plan.FailedAttempt // of tasks, before this controller took the run up; and
+	searches map[string]runview.Search       // the steps of their searches
 }
 
 // errEnded is that a former leader had recorded the run's end.
 var errEnded = errors.New("the run has ended")
 
 // execute takes a run to its end, stores it in the run's record and deletes its submission. When the controller stops
-// or no longer leads, the run stays in the queue instead. An error is not the run's, and another try may succeed.
+// or no longer leads, the run stays in the queue instead. An error is not the run's, and another attempt may succeed.
 func (x *execution) execute(ctx context.Context) error {
 	var cancel context.CancelFunc
 	x.between, cancel = x.leader.untilStop(ctx)

@@ -6,8 +6,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-func TestWhatIsTriedAgain(t *testing.T) {
-	skewed := map[string]plan.Value{"send.rate": {Number: 1, Flags: []plan.Flag{plan.Skewed}}}
+func TestWhatIsRetried(t *testing.T) {
+	skewed := map[string]plan.Value{"publish.rate": {Number: 1, Flags: []plan.Flag{plan.Skewed}}}
 	for _, x := range []struct {
 		name  string
 		o     plan.Outcome
@@ -19,7 +19,7 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		{"skewed", plan.Outcome{Verdict: plan.Valid, Values: skewed}, "", plan.FailedSkewed, "the agents did not start together"},
 		{"failed", plan.Outcome{Verdict: plan.Unknown, Failure: plan.FailedConnect, Reasons: []string{"the task failed: no"}}, "no", plan.FailedConnect, "no"},
 		{"lost at the end", plan.Outcome{Verdict: plan.Unknown, Failure: plan.FailedAgentLost, Reasons: []string{"agent a lost"}}, "", plan.FailedAgentLost, "agent a lost"},
-		{"a broken promise", plan.Outcome{Verdict: plan.Invalid, Failure: plan.FailedAgentLost, Values: skewed}, "no", "", ""},
+		{"a broken guarantee", plan.Outcome{Verdict: plan.Invalid, Failure: plan.FailedAgentLost, Values: skewed}, "no", "", ""},
 		{"no kind that is told apart", plan.Outcome{Verdict: plan.Unknown}, "no", "", ""},
 	} {
 		if kind, why := failureOf(x.o, x.words); kind != x.kind || why != x.why {

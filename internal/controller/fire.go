@@ -58,7 +58,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 // Expand makes a run of a schedule's matrix, in this process. It ignores ctx while CUE evaluates the matrix, which may take
 // any time and any memory: see Config.Expand.
 func Expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error) {
-	m, err := matrix.Load(from.File, []byte(from.Text), matrix.Narrow{Short: from.Short, Set: from.Set, Only: from.Only})
+	m, err := matrix.Load(from.File, []byte(from.Text), matrix.Narrow{Quick: from.Quick, Set: from.Set, Filter: from.Filter})
 	if err != nil {
 		return run, err
 	}
@@ -135,7 +135,7 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		Tasks: schedule.Tasks{Valid: state.Count(plan.Valid), Invalid: state.Count(plan.Invalid), Unknown: state.Count(plan.Unknown)}}, nil
 }
 
-func tally(t schedule.Tasks, o plan.Outcome) schedule.Tasks {
+func accounting(t schedule.Tasks, o plan.Outcome) schedule.Tasks {
 	switch o.Verdict {
 	case plan.Valid:
 		t.Valid++
@@ -158,7 +158,7 @@ func (k *keeper) copied(run string) schedule.Result {
 		return r
 	}
 	for _, o := range outcomes {
-		r.Tasks = tally(r.Tasks, o)
+		r.Tasks = accounting(r.Tasks, o)
 		r.Ended = o.Ended
 	}
 	r.Why += "; these are the outcomes in the controller's copy"
@@ -192,7 +192,7 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 		if err == nil && hook.Compare && e.Tasks.Total() == 0 {
 			t.call.State, t.call.Why = schedule.CallNone, "there is nothing to compare: no task has an outcome"
 		} else if err == nil {
-			t.printed, t.call.Tries, err = k.hooks.call(ctx, hook, n)
+			t.printed, t.call.Attempts, err = k.hooks.call(ctx, hook, n)
 		}
 		if ctx.Err() != nil {
 			return // the next leader calls it
@@ -202,7 +202,7 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 		}
 		if err != nil {
 			t.call.State, t.call.Why, t.printed = schedule.CallFailed, err.Error(), nil
-			k.log.Error("call a hook", "hook", name, "run", e.Run, "tries", t.call.Tries, "err", err)
+			k.log.Error("call a hook", "hook", name, "run", e.Run, "attempts", t.call.Attempts, "err", err)
 		}
 		t.call.At = k.clock.Now()
 		select {

@@ -34,8 +34,8 @@ type former struct {
 	left     bool // it said goodbye
 }
 
-// mostFormer is how many former processes of a name are remembered.
-const mostFormer = 16
+// maxFormer is how many former processes of a name are remembered.
+const maxFormer = 16
 
 type member struct {
 	wire.AgentInfo
@@ -83,7 +83,7 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 		f.log.Info("agent leaves after its task", "agent", h.Agent, "host", h.Host)
 		f.tell()
 	}
-	if h.Try != m.Try {
+	if h.Attempt != m.Attempt {
 		f.tell()
 	}
 	m.Heartbeat, m.Seen = h, time.Now()
@@ -137,7 +137,7 @@ func (f *fleet) drop(m *member, level slog.Level, why string) {
 	}
 	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.Instance })
 	list = append(list, former{m.Instance, m.Seen, m.Leaving})
-	f.former[name] = list[max(0, len(list)-mostFormer):]
+	f.former[name] = list[max(0, len(list)-maxFormer):]
 	f.log.Log(context.Background(), level, "agent "+why, "agent", m.Agent, "host", m.Host)
 	f.tell()
 }
@@ -262,8 +262,8 @@ func byName(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) }
 
 // Bounds of the list of refused agents, which is for people.
 const (
-	mostRefused = 100
-	refusedFor  = 30 * time.Second
+	maxRefused = 100
+	refusedFor = 30 * time.Second
 )
 
 // refuse notes that an agent was refused.
@@ -272,7 +272,7 @@ func (f *fleet) refuse(h wire.Heartbeat, why string) {
 	defer f.mu.Unlock()
 	if _, again := f.refused[h.Agent]; !again {
 		f.forgetRefused()
-		if len(f.refused) >= mostRefused {
+		if len(f.refused) >= maxRefused {
 			return
 		}
 		f.log.Warn("refused an agent", "agent", h.Agent, "host", h.Host, "version", h.Version, "why", why)

@@ -18,10 +18,10 @@ import (
 // twoGroups makes a cell of "bulk", large messages by count through two queues, and "small", small ones one by one on one agent.
 func twoGroups(c *plan.Cell) {
 	w := &c.Workload
-	promises := plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
-	bulk := plan.Group{Name: "bulk", Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology, Message: w.Message, Promises: promises}
+	guarantees := plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
+	bulk := plan.Group{Name: "bulk", Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology, Message: w.Message, Guarantees: guarantees}
 	bulk.Publishers.Count, bulk.Message.Size = 700, 20_000
-	small := plan.Group{Name: "small", Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology, Message: w.Message, Promises: promises}
+	small := plan.Group{Name: "small", Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology, Message: w.Message, Guarantees: guarantees}
 	small.Publishers.Nodes, small.Publishers.Mode, small.Publishers.Count, small.Publishers.Threads = 1, "confirm-each", 90, 3
 	small.Consumers.Nodes, small.Consumers.Threads, small.Consumers.Colocate = 1, 2, true
 	d := plan.Default()
@@ -56,10 +56,10 @@ func TestGroupsOnOneBroker(t *testing.T) {
 		if want := []string{"a1 bulk", "a2 bulk", "a3 bulk", "a4 bulk", "a5 small"}; !reflect.DeepEqual(who, want) {
 			t.Errorf("agents %q, want %q", who, want)
 		}
-		if v := o.Values["send.p99"]; v.NA != "each group has its own" {
-			t.Errorf("send.p99 is %+v, which is of two populations", v)
+		if v := o.Values["publish.p99"]; v.NA != "each group has its own" {
+			t.Errorf("publish.p99 is %+v, which is of two populations", v)
 		}
-		for _, name := range []string{"bulk/send.p99", "small/send.p99", "small/send.rate"} {
+		for _, name := range []string{"bulk/publish.p99", "small/publish.p99", "small/publish.rate"} {
 			if v, has := o.Value(name); !has || v.NA != "" || v.Number <= 0 {
 				t.Errorf("%s is %+v", name, v)
 			}
@@ -72,7 +72,7 @@ func TestGroupsOnOneBroker(t *testing.T) {
 		if err != nil || !reflect.DeepEqual(again.Groups, stored(t, dir).Groups) || !reflect.DeepEqual(again.Values, stored(t, dir).Values) {
 			t.Errorf("judged again from disk: %v\n got %+v\nwant %+v", err, again, stored(t, dir))
 		}
-		for _, name := range []string{"send.hlog", "send.bulk.hlog", "send.small.hlog", "processing.small.hlog"} {
+		for _, name := range []string{"publish.hlog", "publish.bulk.hlog", "publish.small.hlog", "e2e.small.hlog"} {
 			if _, err := os.Stat(filepath.Join(dir.Dir(), "tasks", o.Task, name)); err != nil {
 				t.Error(err)
 			}
@@ -103,7 +103,7 @@ func TestLostAgentOfAGroup(t *testing.T) {
 				g.Publishers.Count, g.Publishers.Rate, g.Message.Size = 0, 100, 1000
 			}
 		}), nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveFigures && p.Live.Since > time.Second && !killed {
+			if p.Kind == controller.LiveMetrics && p.Live.Since > time.Second && !killed {
 				killed = true
 				l.kill("a2")
 			}
@@ -116,8 +116,8 @@ func TestLostAgentOfAGroup(t *testing.T) {
 			t.Errorf("%s because of %q: want unknown, naming the group and the agent", o.Verdict, text)
 		}
 		bulk, small := o.Groups[0], o.Groups[1]
-		if bulk.Verdict != plan.Unknown || len(bulk.Values["send.rate"].Flags) == 0 || bulk.Values["send.rate"].Flags[len(bulk.Values["send.rate"].Flags)-1] != plan.Degraded {
-			t.Errorf("bulk is %s, its send rate %+v", bulk.Verdict, bulk.Values["send.rate"])
+		if bulk.Verdict != plan.Unknown || len(bulk.Values["publish.rate"].Flags) == 0 || bulk.Values["publish.rate"].Flags[len(bulk.Values["publish.rate"].Flags)-1] != plan.Degraded {
+			t.Errorf("bulk is %s, its publish rate %+v", bulk.Verdict, bulk.Values["publish.rate"])
 		}
 		if small.Ledger.Sent == 0 || small.Ledger.Unknown > 0 || strings.Contains(strings.Join(small.Reasons, ";"), "a2 lost in phase") {
 			t.Errorf("small, which lost nobody: %+v %q", small.Ledger, small.Reasons)

@@ -20,7 +20,7 @@ func (l *lab) stopped(run plan.Run, then func()) watched {
 	l.config.Stop = nil
 	asked := false
 	return l.run(run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures && !asked {
+		if p.Kind == controller.LiveMetrics && !asked {
 			asked = true
 			close(stop)
 			then()
@@ -39,8 +39,8 @@ func TestAControllerHandsOverBetweenTasks(t *testing.T) {
 			t.Errorf("the follower saw %q, want %q", got, want)
 		}
 		for _, o := range w.outcomes() {
-			if o.Verdict != plan.Valid || len(o.Tries) > 0 {
-				t.Errorf("%s: %s %q after %+v", o.Task, o.Verdict, o.Reasons, o.Tries)
+			if o.Verdict != plan.Valid || len(o.FailedAttempts) > 0 {
+				t.Errorf("%s: %s %q after %+v", o.Task, o.Verdict, o.Reasons, o.FailedAttempts)
 			}
 		}
 		for _, p := range w.events {
@@ -57,11 +57,11 @@ func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.stopped(aRun(func(c *plan.Cell) {
 			c.Workload.Publishers.Count = 0
-			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Most: 2000, Within: 0.5, Step: plan.Duration(3 * time.Second), Repeats: 1, Steps: 5}
+			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 2000, Within: 0.5, Step: plan.Duration(3 * time.Second), Repeats: 1, Steps: 5}
 		}), func() {})
 		o := w.outcomes()[0]
-		if started := strings.Count(w.kinds(), "started"); o.Search == nil || len(o.Search.Steps) < 2 || started != len(o.Search.Steps) || len(o.Tries) > 0 {
-			t.Errorf("%d attempts for %+v, after %+v", started, o.Search, o.Tries)
+		if started := strings.Count(w.kinds(), "started"); o.Search == nil || len(o.Search.Steps) < 2 || started != len(o.Search.Steps) || len(o.FailedAttempts) > 0 {
+			t.Errorf("%d attempts for %+v, after %+v", started, o.Search, o.FailedAttempts)
 		}
 		if !strings.Contains(w.kinds(), "taken-over") {
 			t.Errorf("nobody took over: %s", w.kinds())

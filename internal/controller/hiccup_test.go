@@ -120,8 +120,8 @@ func wholly(t *testing.T, run plan.Run, w watched) {
 	}
 }
 
-// TestACopyThatFailedIsTriedAgain has something in the way of the folder of copies.
-func TestACopyThatFailedIsTriedAgain(t *testing.T) {
+// TestACopyThatFailedIsRetried has something in the way of the folder of copies.
+func TestACopyThatFailedIsRetried(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		l.stop()

@@ -23,11 +23,11 @@ import (
 
 // Bounds of what a hook says back, in bytes.
 const (
-	mostPrinted = schedule.MostCompared
-	mostWords   = 500
+	maxPrinted = schedule.MaxCompared
+	maxWords   = 500
 )
 
-const mostBackoff = 5 * time.Minute
+const maxBackoff = 5 * time.Minute
 
 // Hooks are what a controller calls after a schedule's runs. Safe for concurrent use.
 type Hooks struct {
@@ -76,29 +76,29 @@ func (h *Hooks) find(name string) (plan.Hook, error) {
 	return plan.Hook{}, fmt.Errorf("this controller knows no hook %q: name it in its --hooks file", name)
 }
 
-// call tells a hook, and again after a while if it could not be told, as often as the hook says. It returns what a command printed, and how many tries there were.
+// call tells a hook, and again after a while if it could not be told, as often as the hook says. It returns what a command printed, and how many attempts there were.
 // The error holds no secret. When ctx ends it stops at once.
-func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (printed []byte, tries int, err error) {
+func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (printed []byte, attempts int, err error) {
 	body, err := json.Marshal(n)
 	if err != nil {
 		return nil, 0, fmt.Errorf("write notice: %w", err)
 	}
 	backoff := hook.Backoff.D()
 	for {
-		tries++
+		attempts++
 		var final bool
-		if printed, final, err = h.try(ctx, hook, n, body); err == nil || final || tries > hook.Retries || ctx.Err() != nil {
-			return printed, tries, err
+		if printed, final, err = h.attempt(ctx, hook, n, body); err == nil || final || attempts > hook.Retries || ctx.Err() != nil {
+			return printed, attempts, err
 		}
 		if err := pause(ctx, backoff); err != nil {
-			return nil, tries, err
+			return nil, attempts, err
 		}
-		backoff = min(2*backoff, mostBackoff)
+		backoff = min(2*backoff, maxBackoff)
 	}
 }
 
-// try tells a hook once; final: another try would end alike.
-func (h *Hooks) try(ctx context.Context, hook plan.Hook, n schedule.Notice, body []byte) (printed []byte, final bool, err error) {
+// attempt tells a hook once; final: another attempt would end alike.
+func (h *Hooks) attempt(ctx context.Context, hook plan.Hook, n schedule.Notice, body []byte) (printed []byte, final bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hook.Timeout.D())
 	defer cancel()
 	if hook.Webhook != "" {
@@ -155,7 +155,7 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 		return false, fmt.Errorf("post to %s: %s", r.URL.Host, scrub.Scrub(err.Error()))
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was only read
-	words, _ := io.ReadAll(io.LimitReader(answer.Body, mostWords))
+	words, _ := io.ReadAll(io.LimitReader(answer.Body, maxWords))
 	if answer.StatusCode/100 == 2 {
 		return false, nil
 	}
@@ -166,7 +166,7 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 // runHook runs a command with the notice on its standard input. What it has started and left behind ends with it.
 func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte) ([]byte, error) {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	out, said := &procs.Output{Limit: mostPrinted}, &procs.Output{Limit: mostWords}
+	out, said := &procs.Output{Limit: maxPrinted}, &procs.Output{Limit: maxWords}
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), out, said
 	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }), // the controller's credentials are its own
 		"LOCKSTEP_RUN="+n.Run, "LOCKSTEP_SCHEDULE="+n.Schedule, "LOCKSTEP_STATE="+string(n.State), "LOCKSTEP_KEY="+n.Key,
@@ -200,7 +200,7 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 		return nil, fmt.Errorf("run command: %w: %s", err, words)
 	}
 	if out.Over {
-		return nil, fmt.Errorf("run command: it printed more than %d bytes", mostPrinted)
+		return nil, fmt.Errorf("run command: it printed more than %d bytes", maxPrinted)
 	}
 	return out.Text, nil
 }

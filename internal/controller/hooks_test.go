@@ -77,7 +77,7 @@ func webhook(retries int, timeout, backoff time.Duration) plan.Hook {
 }
 
 // Waits double from the backoff on, up to five minutes, and end with the retries.
-func TestWaitsBetweenTriesDouble(t *testing.T) {
+func TestWaitsBetweenAttemptsDouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
 		began := time.Now()
@@ -85,9 +85,9 @@ func TestWaitsBetweenTriesDouble(t *testing.T) {
 			at = append(at, time.Since(began))
 			http.Error(answer, "not now", http.StatusServiceUnavailable)
 		}, func(h *Hooks) {
-			_, tries, err := h.call(t.Context(), webhook(4, time.Minute, 2*time.Minute), schedule.Notice{})
-			if err == nil || !strings.Contains(err.Error(), "503 Service Unavailable not now") || tries != 5 {
-				t.Errorf("after %d tries: %v", tries, err)
+			_, attempts, err := h.call(t.Context(), webhook(4, time.Minute, 2*time.Minute), schedule.Notice{})
+			if err == nil || !strings.Contains(err.Error(), "503 Service Unavailable not now") || attempts != 5 {
+				t.Errorf("after %d attempts: %v", attempts, err)
 			}
 		})
 		want := []time.Duration{0, 2 * time.Minute, 6 * time.Minute, 11 * time.Minute, 16 * time.Minute}
@@ -96,13 +96,13 @@ func TestWaitsBetweenTriesDouble(t *testing.T) {
 		}
 		for i := range want {
 			if at[i] != want[i] {
-				t.Errorf("try %d came after %v, want %v", i+1, at[i], want[i])
+				t.Errorf("attempt %d came after %v, want %v", i+1, at[i], want[i])
 			}
 		}
 	})
 }
 
-// A webhook that does not answer costs its timeout at each try, and no more; that its words never end makes no difference.
+// A webhook that does not answer costs its timeout at each attempt, and no more; that its words never end makes no difference.
 func TestWebhooksThatHangAreLeft(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
 		"silent": silent,
@@ -117,9 +117,9 @@ func TestWebhooksThatHangAreLeft(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				posting(t, handle, func(h *Hooks) {
 					began := time.Now()
-					_, tries, err := h.call(t.Context(), webhook(1, 30*time.Second, time.Second), schedule.Notice{})
-					if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "timeout of 30s") || tries != 2 || took != 61*time.Second {
-						t.Errorf("ended after %v and %d tries with %v", took, tries, err)
+					_, attempts, err := h.call(t.Context(), webhook(1, 30*time.Second, time.Second), schedule.Notice{})
+					if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "timeout of 30s") || attempts != 2 || took != 61*time.Second {
+						t.Errorf("ended after %v and %d attempts with %v", took, attempts, err)
 					}
 				})
 			})
@@ -127,11 +127,11 @@ func TestWebhooksThatHangAreLeft(t *testing.T) {
 	}
 }
 
-// A controller that ends waits neither for an answer nor for the next try.
+// A controller that ends waits neither for an answer nor for the next attempt.
 func TestHooksEndWithTheController(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
-		"in a try":      silent,
-		"between tries": func(answer http.ResponseWriter, _ *http.Request) { http.Error(answer, "no", http.StatusBadGateway) },
+		"in an attempt":    silent,
+		"between attempts": func(answer http.ResponseWriter, _ *http.Request) { http.Error(answer, "no", http.StatusBadGateway) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestHooksEndWithTheController(t *testing.T) {
 					time.AfterFunc(10*time.Second, stop)
 					began := time.Now()
 					_, _, err := h.call(ctx, webhook(3, time.Minute, time.Minute), schedule.Notice{})
-					if err == nil || time.Since(began) != 10*time.Second || name == "between tries" && !errors.Is(err, context.Canceled) {
+					if err == nil || time.Since(began) != 10*time.Second || name == "between attempts" && !errors.Is(err, context.Canceled) {
 						t.Errorf("ended after %v with %v", time.Since(began), err)
 					}
 				})
@@ -191,7 +191,7 @@ func TestHooksGetNoCredentials(t *testing.T) {
 	}
 }
 
-// alive tells whether a process runs: one that nobody has waited for does not.
+// alive reports whether a process runs: one that nobody has waited for does not.
 func alive(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && !strings.Contains(string(text), ") Z ") && syscall.Kill(pid, 0) == nil

@@ -35,22 +35,22 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 		"nodes":           func(_ *plan.Run, w *plan.Workload) { w.Publishers.Nodes = many },
 		"threads":         func(_ *plan.Run, w *plan.Workload) { w.Publishers.Threads = many },
 		"consumers":       func(_ *plan.Run, w *plan.Workload) { w.Consumers.Threads = many },
-		"negative window": func(_ *plan.Run, w *plan.Workload) { w.Publishers.Window = -1 },
-		"window":          func(_ *plan.Run, w *plan.Workload) { w.Publishers.Window = many },
-		"batch":           func(_ *plan.Run, w *plan.Workload) { w.Publishers.Batch.Most = many },
+		"negative window": func(_ *plan.Run, w *plan.Workload) { w.Publishers.MaxInFlight = -1 },
+		"window":          func(_ *plan.Run, w *plan.Workload) { w.Publishers.MaxInFlight = many },
+		"batch":           func(_ *plan.Run, w *plan.Workload) { w.Publishers.Batch.Max = many },
 		"prefetch":        func(_ *plan.Run, w *plan.Workload) { w.Consumers.Prefetch = many },
 		"queues":          func(_ *plan.Run, w *plan.Workload) { w.Topology.Queues = many },
 		"subscriptions":   func(_ *plan.Run, w *plan.Workload) { w.Topology.Subscriptions = many },
 		"bindings":        func(_ *plan.Run, w *plan.Workload) { w.Topology.Bindings = many },
 		"size":            func(_ *plan.Run, w *plan.Workload) { w.Message.Size = many },
-		"sizes":           func(_ *plan.Run, w *plan.Workload) { w.Message.Sizes = []plan.SizeShare{{Least: 1, Most: many}} },
+		"sizes":           func(_ *plan.Run, w *plan.Workload) { w.Message.Sizes = []plan.SizeShare{{Min: 1, Max: many}} },
 		"in flight": func(_ *plan.Run, w *plan.Workload) {
-			w.Publishers.Mode, w.Publishers.Window, w.Publishers.Threads = "confirm-window", 1_000_000, 11
+			w.Publishers.Mode, w.Publishers.MaxInFlight, w.Publishers.Threads = "confirm-window", 1_000_000, 11
 		},
 		"a year":  func(_ *plan.Run, w *plan.Workload) { w.Measure = plan.Duration(365 * 24 * time.Hour) },
 		"measure": func(_ *plan.Run, w *plan.Workload) { w.Measure = plan.Duration(1<<63 - 1) },
 		"connect": func(_ *plan.Run, w *plan.Workload) { w.Connect = plan.Duration(1<<63 - 1) },
-		"drain":   func(_ *plan.Run, w *plan.Workload) { w.Drain.Most = plan.Duration(1<<63 - 1) },
+		"drain":   func(_ *plan.Run, w *plan.Workload) { w.Drain.Timeout = plan.Duration(1<<63 - 1) },
 	} {
 		w := good()
 		r := plan.Run{ID: "r", Repeat: 1}
@@ -101,11 +101,11 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 func TestAFloodOfRefusedAgentsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(slog.New(slog.DiscardHandler))
-		for i := range 3 * mostRefused {
+		for i := range 3 * maxRefused {
 			f.refuse(wire.Heartbeat{Agent: fmt.Sprint("flood-", i)}, "no")
 		}
-		if n := len(f.known()); n != mostRefused {
-			t.Errorf("%d refused agents are listed, want %d", n, mostRefused)
+		if n := len(f.known()); n != maxRefused {
+			t.Errorf("%d refused agents are listed, want %d", n, maxRefused)
 		}
 		time.Sleep(refusedFor)
 		f.refuse(wire.Heartbeat{Agent: "late"}, "why not")

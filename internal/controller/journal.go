@@ -123,7 +123,7 @@ func (j *journal) outcome(ctx context.Context, o plan.Outcome, rounds *sampling.
 }
 
 // finish stores the end of the run as the last event of its record, and closes the journal. On an error the run stays
-// in the queue, for another try. Each takes stopTimeout at most, also after the end of ctx.
+// in the queue, for another attempt. Each takes stopTimeout at most, also after the end of ctx.
 func (j *journal) finish(ctx context.Context) error {
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()

@@ -267,7 +267,7 @@ func (w watched) outcomes() (all []plan.Outcome) {
 func (w watched) kinds() string {
 	var words []string
 	for _, p := range w.events {
-		if p.Kind != controller.LiveFigures {
+		if p.Kind != controller.LiveMetrics {
 			words = append(words, string(p.Kind))
 		}
 	}
@@ -306,20 +306,20 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 		Source: plan.Source{File: "test.cue", Text: "name: \"test\"\n"}, Axes: []string{"n"}}
 	for i, change := range changes {
 		w := plan.Default()
-		w.Publishers.Nodes, w.Publishers.Count, w.Publishers.Window, w.Publishers.Rate = 2, 2000, 100, 2000
+		w.Publishers.Nodes, w.Publishers.Count, w.Publishers.MaxInFlight, w.Publishers.Rate = 2, 2000, 100, 2000
 		if !wiretest.Virtual() {
 			w.Publishers.Rate = 0 // a busy machine would not keep the pace
 		}
 		w.Consumers.Nodes = 2
 		w.Topology.Queues = 2
 		w.Warmup, w.Measure = 0, plan.Duration(5*time.Second)
-		w.Drain = plan.Drain{Silence: plan.Duration(500 * time.Millisecond), Most: plan.Duration(5 * time.Second)}
+		w.Drain = plan.Drain{Idle: plan.Duration(500 * time.Millisecond), Timeout: plan.Duration(5 * time.Second)}
 		w.Connect = plan.Duration(2 * time.Second)
 		n, _ := json.Marshal(i)
 		options, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("%s-%d", id, i), "confirmDelay": "1ms"})
 		c := plan.Cell{Index: i, Coordinates: []plan.Coordinate{{Axis: "n", Value: n}}, Workload: w,
-			Broker:   plan.Broker{Name: "loop", Driver: "loopback", Options: options},
-			Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+			Broker:     plan.Broker{Name: "loop", Driver: "loopback", Options: options},
+			Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
 		if change != nil {
 			change(&c)
 		}

@@ -187,7 +187,7 @@ func (l *leader) forgetRuns(ctx context.Context) {
 	}
 }
 
-// Between tries of a run that the control plane broke off.
+// Between attempts of a run that the control plane broke off.
 const (
 	minRetry = time.Second
 	maxRetry = 30 * time.Second

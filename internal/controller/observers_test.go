@@ -63,7 +63,7 @@ func TestALostObserverIsARemark(t *testing.T) {
 		l.await(3)
 		killed := false
 		w := l.run(aRun(pair(3*time.Second)), nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveFigures && p.Live.Since > time.Second && !killed {
+			if p.Kind == controller.LiveMetrics && p.Live.Since > time.Second && !killed {
 				killed = true
 				l.kill("o")
 			}
@@ -75,7 +75,7 @@ func TestALostObserverIsARemark(t *testing.T) {
 		l.await(2)
 		o = l.run(aRun(pair(time.Second)), nil, nil).outcomes()[0]
 		if v := o.Values["broker.rss.max"]; o.Verdict != plan.Valid || !notObserved(o) || v.NA == "" {
-			t.Errorf("%s %v, warnings %q, rss %+v: want a valid task without the figures of an observer that is away", o.Verdict, o.Reasons, o.Warnings, v)
+			t.Errorf("%s %v, warnings %q, rss %+v: want a valid task without the metrics of an observer that is away", o.Verdict, o.Reasons, o.Warnings, v)
 		}
 	})
 }

@@ -85,7 +85,7 @@ func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
 				return -1
 			}
 			for _, a := range agents {
-				if a.Try.Run == run.ID {
+				if a.Attempt.Run == run.ID {
 					n++
 				}
 			}
@@ -95,7 +95,7 @@ func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
 		l.crash()
 		l.unqueue(run.ID)
 		l.control()
-		until(t, 40*time.Second, func() bool { return busy() == 0 }, "agents still work on a try that nobody leads")
+		until(t, 40*time.Second, func() bool { return busy() == 0 }, "agents still work on an attempt that nobody leads")
 		if left := stands(run); left != nil {
 			t.Errorf("%q is left at the broker", left)
 		}
@@ -122,7 +122,7 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 		var again, lost int
 		w := l.run(aRun(long, nil), nil, func(p controller.Progress) {
 			switch {
-			case p.Kind == controller.LiveFigures && old == nil:
+			case p.Kind == controller.LiveMetrics && old == nil:
 				old = l.agents["a2"]
 				l.kill("a2")
 				l.start("a2")
@@ -151,8 +151,8 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 		if again != 1 || len(first.Agents) != 4 {
 			t.Errorf("the first attempt counts a2 %d times, and %d agents", again, len(first.Agents))
 		}
-		if o := all[0]; o.Verdict != plan.Valid || kindsOf(o.Tries) != "agent-lost" {
-			t.Errorf("the first task is %s %v after %+v: want it repeated with the new process", o.Verdict, o.Reasons, o.Tries)
+		if o := all[0]; o.Verdict != plan.Valid || kindsOf(o.FailedAttempts) != "agent-lost" {
+			t.Errorf("the first task is %s %v after %+v: want it repeated with the new process", o.Verdict, o.Reasons, o.FailedAttempts)
 		}
 		if o := all[1]; o.Verdict != plan.Valid || o.Agents[1].Agent != "a2" || o.Agents[1].Lost {
 			t.Errorf("the next task is %s %v with %+v: want it with the new process", o.Verdict, o.Reasons, o.Agents)

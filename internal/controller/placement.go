@@ -176,7 +176,7 @@ func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.Ag
 		if who < 0 {
 			i := slices.IndexFunc(there, has)
 			if i < 0 {
-				return all, nil, fmt.Sprintf("no agent may disturb %q: start one on that host with --disturb FILE; %s", name, targetList(there))
+				return all, nil, fmt.Sprintf("no agent may disturb %q: start one on that host with --faults FILE; %s", name, targetList(there))
 			}
 			all, who = append(all, there[i]), len(all)
 		}
@@ -188,7 +188,7 @@ func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.Ag
 		can := all[who].Targets[name]
 		for _, kind := range wanted[name] {
 			if !slices.Contains(can, kind) {
-				return all, nil, fmt.Sprintf("agent %s cannot %s %q: its --disturb file allows %s", all[who].Agent, kind, name, strings.Join(can, ", "))
+				return all, nil, fmt.Sprintf("agent %s cannot %s %q: its --faults file allows %s", all[who].Agent, kind, name, strings.Join(can, ", "))
 			}
 		}
 		targets[all[who].Agent] = append(targets[all[who].Agent], name)

@@ -144,9 +144,9 @@ func (l *lab) replays(root, run string, live *database) {
 	}
 }
 
-// TestPointsOfTries: a task that was interrupted and run again has points of both tries, and an outcome of the second. A copy that is made
+// TestPointsOfAttempts: a task that was interrupted and run again has points of both attempts, and an outcome of the second. A copy that is made
 // again from the beginning, as a fleet's is, does not take the first for two.
-func TestPointsOfTries(t *testing.T) {
+func TestPointsOfAttempts(t *testing.T) {
 	t.Parallel()
 	l, d := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4"), &database{}
 	l.await(4)
@@ -154,14 +154,14 @@ func TestPointsOfTries(t *testing.T) {
 	run := aRun(long)
 	root := t.TempDir()
 	w := l.runInto(root, run, nil, func(p controller.Progress) {
-		if p.Kind == controller.LiveFigures {
+		if p.Kind == controller.LiveMetrics {
 			if err := l.client.Cancel(t.Context(), run.ID, ""); err != nil {
 				t.Error(err)
 			}
 		}
 	})
-	if w.end.Reason != wire.EndInterrupted || d.with("kind=task-stop", "try=1", "was given up") != 1 || d.with("lockstep_window,", "try=1") == 0 {
-		t.Fatalf("the first try ended with %+v, or its points are missing", w.end)
+	if w.end.Reason != wire.EndInterrupted || d.with("kind=task-stop", "attempt=1", "was given up") != 1 || d.with("lockstep_window,", "attempt=1") == 0 {
+		t.Fatalf("the first attempt ended with %+v, or its points are missing", w.end)
 	}
 	run.Cells[0].Workload.Measure = plan.Duration(1e9)
 	l.sinking(d)
@@ -172,8 +172,8 @@ func TestPointsOfTries(t *testing.T) {
 			outcomes++
 		}
 	}
-	if len(w.outcomes()) != 1 || d.with("lockstep_outcome,", "try=2") == 0 || outcomes != 1 || d.with("lockstep_window,", "try=2") == 0 || d.with("try=3") != 0 {
-		t.Errorf("%d outcomes; %d are written, and of the second try %d windows", len(w.outcomes()), outcomes, d.with("lockstep_window,", "try=2"))
+	if len(w.outcomes()) != 1 || d.with("lockstep_outcome,", "attempt=2") == 0 || outcomes != 1 || d.with("lockstep_window,", "attempt=2") == 0 || d.with("attempt=3") != 0 {
+		t.Errorf("%d outcomes; %d are written, and of the second attempt %d windows", len(w.outcomes()), outcomes, d.with("lockstep_window,", "attempt=2"))
 	}
 	dir, err := runs.Open(root, run.ID)
 	if err != nil {
@@ -183,13 +183,13 @@ func TestPointsOfTries(t *testing.T) {
 		t.Errorf("delivered %+v, want two parts of the run and a replay at the end of the second", all)
 	}
 	l.replays(root, run.ID, d)
-	if told := tries(root, run.ID); len(told) != 1 {
-		t.Errorf("the record tells of %q, want one try that was interrupted", told)
+	if told := attempts(root, run.ID); len(told) != 1 {
+		t.Errorf("the record tells of %q, want one attempt that was interrupted", told)
 	}
 }
 
-// tries are the warnings of the one outcome that tell of tries.
-func tries(root, run string) (found []string) {
+// attempts are the warnings of the one outcome that tell of attempts.
+func attempts(root, run string) (found []string) {
 	dir, err := runs.Open(root, run)
 	if err != nil {
 		return []string{err.Error()}
@@ -197,7 +197,7 @@ func tries(root, run string) (found []string) {
 	outcomes, _ := dir.Outcomes()
 	for _, o := range outcomes {
 		for _, w := range o.Warnings {
-			if strings.HasPrefix(w, "try ") {
+			if strings.HasPrefix(w, "attempt ") {
 				found = append(found, w)
 			}
 		}

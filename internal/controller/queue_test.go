@@ -22,7 +22,7 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 		run := aRun(nil, long)
 		cancelled := false
 		w := l.run(run, nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveFigures && p.N == 2 && !cancelled {
+			if p.Kind == controller.LiveMetrics && p.N == 2 && !cancelled {
 				cancelled = true
 				if err := l.client.Cancel(t.Context(), run.ID, "me@here"); err != nil {
 					t.Error(err)
@@ -47,7 +47,7 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 		again := run
 		again.Cells = append([]plan.Cell(nil), run.Cells...)
 		w = l.runInto(w.root, again, []string{run.Tasks()[0].ID}, func(p controller.Progress) {
-			if p.Kind == controller.LiveFigures {
+			if p.Kind == controller.LiveMetrics {
 				_ = l.client.Cancel(t.Context(), run.ID, "")
 			}
 		})
@@ -123,13 +123,13 @@ func TestNoConsumersNoDrain(t *testing.T) {
 		began := time.Now()
 		w := l.run(aRun(func(c *plan.Cell) {
 			c.Workload.Consumers.Nodes = 0
-			c.Workload.Drain.Silence = plan.Duration(20 * time.Second)
+			c.Workload.Drain.Idle = plan.Duration(20 * time.Second)
 		}), nil, nil)
 		if o := w.outcomes()[0]; o.Verdict != plan.Valid || o.Ledger.Sent != 4000 || o.Ledger.Lost != 0 {
 			t.Errorf("%s %v, %+v", o.Verdict, o.Reasons, o.Ledger)
 		}
 		if took := time.Since(began); took > 3*time.Second { // 2 s of load, after a start that lies ahead
-			t.Errorf("took %v: it waited for receipts that cannot come", took)
+			t.Errorf("took %v: it waited for deliveries that cannot come", took)
 		}
 	})
 }
@@ -139,7 +139,7 @@ func TestDrainIsCutByItsLimit(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(func(c *plan.Cell) {
 			c.Broker.Options = json.RawMessage(`{"name":"slow","delay":"30s"}`)
-			c.Workload.Drain = plan.Drain{Silence: plan.Duration(20 * time.Second), Most: plan.Duration(300 * time.Millisecond)}
+			c.Workload.Drain = plan.Drain{Idle: plan.Duration(20 * time.Second), Timeout: plan.Duration(300 * time.Millisecond)}
 		}), nil, nil)
 		if o := w.outcomes()[0]; o.Ledger.Undrained != 4000 || o.Ledger.Lost != 0 {
 			t.Errorf("%+v: want 4000 undrained and none lost", o.Ledger)
@@ -267,7 +267,7 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 		}, func(c *plan.Cell) { c.Workload.Message.Size = 500 })
 		restarted := false
 		w := l.run(run, nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveFigures && p.N == 2 && !restarted {
+			if p.Kind == controller.LiveMetrics && p.N == 2 && !restarted {
 				restarted = true
 				l.stop()
 				l.wg.Wait()
@@ -283,7 +283,7 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 		}
 		for i, o := range all {
 			if o.Verdict != plan.Valid || i == 1 && o.Ledger.Sent > 2000 { // 1000 a second for 2 s
-				t.Errorf("%s is %s %v, %d sent: its two tries were mixed", o.Task, o.Verdict, o.Reasons, o.Ledger.Sent)
+				t.Errorf("%s is %s %v, %d sent: its two attempts were mixed", o.Task, o.Verdict, o.Reasons, o.Ledger.Sent)
 			}
 		}
 	})

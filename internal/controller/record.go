@@ -22,9 +22,9 @@ type Progress struct {
 	N, Of   int
 	Task    plan.Task
 	AtMost  bool     // Of may become less: cells are repeated until they are known well enough
-	Detail  string   // TaskStarted and LiveFigures (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
+	Detail  string   // TaskStarted and LiveMetrics (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
 	Agents  []string // TaskStarted: names of its agents
-	Live    runview.Figures
+	Live    runview.Metrics
 	Outcome plan.Outcome
 	End     wire.End
 	Run     *plan.Run  // RunAccepted: what is run
@@ -38,11 +38,11 @@ type ProgressKind string
 const (
 	RunAccepted     ProgressKind = "accepted"    // Of, Run; again, when another controller takes the run up
 	TaskStarted     ProgressKind = "started"     // N, Task (of a search: its step), Agents; Detail: of a search, which step
-	LiveFigures     ProgressKind = "live"        // Live; about once a second
+	LiveMetrics     ProgressKind = "live"        // Live; about once a second
 	AgentLost       ProgressKind = "agent-lost"  // Detail
 	WaitingAgents   ProgressKind = "waiting"     // Detail
 	TaskEnded       ProgressKind = "outcome"     // Outcome, on disk by then
-	TaskRetried     ProgressKind = "try"         // Detail; the try that failed is on disk by then, and another follows
+	TaskRetried     ProgressKind = "attempt"     // Detail; the attempt that failed is on disk by then, and another follows
 	TakenOver       ProgressKind = "taken-over"  // Detail: another controller leads the run on
 	TaskInterrupted ProgressKind = "interrupted" // Detail; there will be no outcome
 	RunEnded        ProgressKind = "end"         // End
@@ -129,7 +129,7 @@ type Pulled struct {
 	AtMost bool
 }
 
-// Complete tells whether every task has an outcome.
+// Complete reports whether every task has an outcome.
 func (p Pulled) Complete() bool { return p.Of > 0 && p.Done == p.Of }
 
 // Pull copies a run's record from the control plane to its directory below root, as far as it is there. A directory that is there is completed:
@@ -210,7 +210,7 @@ func (f *recorder) plan(e wire.Entry) error {
 
 // progressOf is what a follower sees at an event; of others, nothing.
 var progressOf = map[wire.EventKind]ProgressKind{
-	wire.RunAccepted: RunAccepted, wire.TaskStarted: TaskStarted, wire.TryEnded: TaskRetried, wire.TaskInterrupted: TaskInterrupted,
+	wire.RunAccepted: RunAccepted, wire.TaskStarted: TaskStarted, wire.AttemptEnded: TaskRetried, wire.TaskInterrupted: TaskInterrupted,
 	wire.TakenOver: TakenOver, wire.AgentLost: AgentLost, wire.WaitingAgents: WaitingAgents, wire.RunEnded: RunEnded,
 }
 
@@ -226,7 +226,7 @@ func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 	case wire.TaskStarted:
 		p.Task, p.Agents = f.state.Attempt.Task, e.Agents
 		err = f.begin(e)
-	case wire.TryEnded:
+	case wire.AttemptEnded:
 		err = f.endTry(e)
 	case wire.TaskInterrupted:
 		err = f.giveUp(e)
@@ -251,13 +251,13 @@ func (f *recorder) begin(e wire.RunEvent) error {
 	if !known {
 		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
 	}
-	if f.skip = f.dir.Done(e.Task) || f.dir.HasAttempt(e.Task, e.Try); f.skip {
+	if f.skip = f.dir.Done(e.Task) || f.dir.HasAttempt(e.Task, e.Attempt); f.skip {
 		return nil
 	}
-	if err := f.dir.BeginAttempt(e.Task, e.Try); err != nil {
+	if err := f.dir.BeginAttempt(e.Task, e.Attempt); err != nil {
 		return err
 	}
-	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Try, Agents: e.Agents, Try: f.dir.Attempt(e.Task)}
+	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Attempt, Agents: e.Agents, Attempt: f.dir.Attempt(e.Task)}
 	if e.Load != nil {
 		m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
 	}
@@ -268,18 +268,18 @@ func (f *recorder) begin(e wire.RunEvent) error {
 	return nil
 }
 
-// startOf is what points are told of a try that begins.
+// startOf is what points are told of an attempt that begins.
 func startOf(t plan.Task, m runs.Mark) sink.Start {
 	if m.Rate > 0 {
 		t = t.Step(m.Rate, m.Measure)
 	}
-	return sink.Start{Task: t, Try: m.Try, At: m.At, Agents: m.Agents}
+	return sink.Start{Task: t, Attempt: m.Attempt, At: m.At, Agents: m.Agents}
 }
 
-// giveUp notes that a try will have no outcome.
+// giveUp notes that an attempt will have no outcome.
 func (f *recorder) giveUp(e wire.RunEvent) error {
 	f.points.GiveUp(e.Task, e.At, plan.Redact(e.Detail))
-	return f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkGiveUp, Task: e.Task, Name: e.Try, Text: e.Detail})
+	return f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkGiveUp, Task: e.Task, Name: e.Attempt, Text: e.Detail})
 }
 
 // endTry keeps an attempt that does not count.
@@ -293,7 +293,7 @@ func (f *recorder) endTry(e wire.RunEvent) error {
 	if err := f.giveUp(e); err != nil {
 		return err
 	}
-	return f.dir.EndAttempt(e.Try, *e.Outcome)
+	return f.dir.EndAttempt(e.Attempt, *e.Outcome)
 }
 
 // snapshot keeps a snapshot of the attempt in flight. What comes of an earlier one, or of agents that have no part in it,
@@ -308,7 +308,7 @@ func (f *recorder) snapshot(e wire.Entry) (p Progress, err error) {
 	}
 	f.points.Snapshot(*e.Snapshot)
 	if f.state.Apply(e, time.Now()) {
-		p = Progress{Kind: LiveFigures, At: time.Now(), N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(), Task: a.Task,
+		p = Progress{Kind: LiveMetrics, At: time.Now(), N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(), Task: a.Task,
 			Detail: a.Started.Detail, Agents: a.Started.Agents, Live: *a.Newest()}
 	}
 	return p, nil
@@ -324,11 +324,11 @@ func (f *recorder) outcome(e wire.Entry) (p Progress, err error) {
 		if err := f.dir.Finish(o); err != nil {
 			return p, err
 		}
-		kept, err := f.dir.Outcome(o.Task) // with what the record says of its tries
+		kept, err := f.dir.Outcome(o.Task) // with what the record says of its attempts
 		if err != nil {
 			return p, err
 		}
-		f.points.Outcome(kept, sink.Start{Task: task, Try: f.dir.Attempt(o.Task)})
+		f.points.Outcome(kept, sink.Start{Task: task, Attempt: f.dir.Attempt(o.Task)})
 	}
 	p = Progress{Kind: TaskEnded, At: o.Ended, Of: f.state.Of, AtMost: f.rounds.Open(), Task: task, Outcome: o}
 	f.rounds.Add(o)

@@ -91,7 +91,7 @@ func replayTask(ctx context.Context, dir *runs.Run, t plan.Task, marks []runs.Ma
 		}
 	}
 	if o, err := dir.Outcome(t.ID); err == nil {
-		points.Outcome(o, sink.Start{Task: t, Try: dir.Attempt(t.ID)})
+		points.Outcome(o, sink.Start{Task: t, Attempt: dir.Attempt(t.ID)})
 	}
 	return points.AwaitSpace(ctx)
 }

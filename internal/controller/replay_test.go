@@ -91,7 +91,7 @@ func recorded(t *testing.T, points *sink.Sink) *recorder {
 	points.Begin(run)
 	at := run.Started
 	for _, task := range run.Tasks() {
-		m := runs.Mark{At: at.Add(time.Second), Kind: runs.MarkStart, Task: task.ID, Name: "first", Try: 1}
+		m := runs.Mark{At: at.Add(time.Second), Kind: runs.MarkStart, Task: task.ID, Name: "first", Attempt: 1}
 		stop := runs.Mark{At: at.Add(2 * time.Second), Kind: runs.MarkGiveUp, Task: task.ID, Name: "first", Text: "an agent was lost"}
 		if err := errors.Join(dir.Mark(m), dir.Mark(stop)); err != nil {
 			t.Fatal(err)
@@ -246,7 +246,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 		"timeout":     {prepare: ended(late), cause: late.Error()},
 		"interrupted": {prepare: ended(nil), cause: "interrupted"},
 		"unreadable": {prepare: func(t *testing.T, f *recorder) context.Context {
-			marks := filepath.Join(f.dir.Dir(), "marks.jsonl")
+			marks := filepath.Join(f.dir.Dir(), "timeline.jsonl")
 			if err := errors.Join(os.Remove(marks), os.Mkdir(marks, 0o755)); err != nil {
 				t.Fatal(err)
 			}
@@ -314,7 +314,7 @@ func TestReplayDuringTheRun(t *testing.T) {
 		time.Sleep(time.Minute)
 		const more = 3
 		for i, task := range f.dir.Plan().Tasks()[:more] {
-			points.Start(sink.Start{Task: task, Try: 2, At: time.Now().Add(time.Duration(i) * time.Second)})
+			points.Start(sink.Start{Task: task, Attempt: 2, At: time.Now().Add(time.Duration(i) * time.Second)})
 		}
 		if err := f.deliver(t.Context(), points.Close(t.Context()), true); err != nil {
 			t.Error(err)

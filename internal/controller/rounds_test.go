@@ -30,7 +30,7 @@ func untilKnown(t *testing.T) plan.Run {
 	alone := func(count uint64, measure time.Duration) func(*plan.Cell) {
 		return func(c *plan.Cell) {
 			p := &c.Workload.Publishers
-			p.Nodes, p.Count, p.Window, c.Workload.Consumers.Nodes, c.Workload.Measure = 1, count, 10, 0, plan.Duration(measure)
+			p.Nodes, p.Count, p.MaxInFlight, c.Workload.Consumers.Nodes, c.Workload.Measure = 1, count, 10, 0, plan.Duration(measure)
 		}
 	}
 	noisy := alone(0, 200*time.Millisecond)
@@ -71,11 +71,11 @@ func TestACellIsRepeatedUntilItIsKnown(t *testing.T) {
 		}
 		first, last := w.events[slices.IndexFunc(w.events, started)], w.events[len(w.events)-1-slices.IndexFunc(reversed(w.events), started)]
 		if first.N != 1 || first.Of != 16 || !first.AtMost || last.N != 14 || last.Of != 14 {
-			t.Errorf("the first task is %d of %d (at most: %v), the last %d of %d", first.N, first.Of, first.AtMost, last.N, last.Of)
+			t.Errorf("the first task is %d of %d (at max: %v), the last %d of %d", first.N, first.Of, first.AtMost, last.N, last.Of)
 		}
 		state, err := l.client.RunState(t.Context(), run.ID)
 		if err != nil || state.Tasks != 14 || state.Done != 14 || state.AtMost {
-			t.Errorf("it stands at %d of %d (at most: %v), %v", state.Done, state.Tasks, state.AtMost, err)
+			t.Errorf("it stands at %d of %d (at max: %v), %v", state.Done, state.Tasks, state.AtMost, err)
 		}
 		record, err := runs.Open(w.root, run.ID)
 		if err != nil {

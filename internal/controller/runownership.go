@@ -39,7 +39,7 @@ func (o *runOwnership) heartbeat(h wire.Heartbeat) (stale bool, refuse error) {
 	if why := o.agents.heard(h); why != "" {
 		return false, errors.New(why)
 	}
-	return h.Try != (wire.Ref{}) && o.mailbox(h.Try, h.Agent) == nil, nil
+	return h.Attempt != (wire.Ref{}) && o.mailbox(h.Attempt, h.Agent) == nil, nil
 }
 
 // arrive hands an arrival to its attempt.
@@ -73,6 +73,6 @@ func (o *runOwnership) snapshot(ctx context.Context, ref wire.Ref, s record.Snap
 // the next one.
 func (o *runOwnership) awaitStaleAttempt(ctx context.Context, ref wire.Ref) {
 	o.agents.awaitThat(ctx, finishLimit, func() bool {
-		return !slices.ContainsFunc(o.agents.list(), func(a wire.AgentInfo) bool { return a.Try == ref })
+		return !slices.ContainsFunc(o.agents.list(), func(a wire.AgentInfo) bool { return a.Attempt == ref })
 	})
 }

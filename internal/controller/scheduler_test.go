@@ -88,9 +88,9 @@ cell: {
 	publishers: {mode: axis.mode, rate: 1000, count: 50}
 	warmup: "0s"
 	measure: "5s"
-	drain: {silence: "300ms", most: "5s"}
+	drain: {idle: "300ms", timeout: "5s"}
 }
-tables: [{rows: ["mode"], values: ["send.rate"]}]
+tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `
 
 // newScheduleLab is a fleet with a clock set by hand. Its control plane is used over the network, as schedules are.
@@ -110,7 +110,7 @@ func (l *lab) clock() *handClock { return l.config.Clock.(*handClock) }
 // add adds a schedule for every hour.
 func (l *lab) add(name string, change func(*schedule.Definition)) {
 	l.t.Helper()
-	d := schedule.Definition{Name: name, Cron: "0 * * * *", Zone: "UTC", Missed: schedule.MissedOnce, Within: plan.Duration(24 * time.Hour), Overlap: schedule.OverlapSkip,
+	d := schedule.Definition{Name: name, Cron: "0 * * * *", Zone: "UTC", MissedRuns: schedule.MissedOnce, Within: plan.Duration(24 * time.Hour), Overlap: schedule.OverlapSkip,
 		Matrix: schedule.Matrix{File: "tiny.cue", Path: "/somewhere/tiny.cue", Text: tiny}}
 	if change != nil {
 		change(&d)
@@ -240,8 +240,8 @@ func TestScheduleFires(t *testing.T) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.posts) != 2 || first.Hooks[0].Tries != 3 {
-		t.Fatalf("%d posts came, the first after %d tries: want 2, and 3", len(w.posts), first.Hooks[0].Tries)
+	if len(w.posts) != 2 || first.Hooks[0].Attempts != 3 {
+		t.Fatalf("%d posts came, the first after %d attempts: want 2, and 3", len(w.posts), first.Hooks[0].Attempts)
 	}
 	if n := w.posts[1]; n.Run != second.Run || n.Previous != first.Run || n.Schedule != "nightly" || n.Slot != "2026-11-21T02:00:00Z" || n.Tasks.Valid != 2 ||
 		string(n.Comparison) != `{"compare":{"slower":3}}` || n.Key != w.keys[1] || w.keys[0] == w.keys[1] || w.auth[1] != "Bearer hunter2secret" {
@@ -447,7 +447,7 @@ func TestScheduleOverlaps(t *testing.T) {
 	})
 }
 
-// What cannot be run is an entry with its reason, told to the hooks; the next slot is tried again, and the controller lives.
+// What cannot be run is an entry with its reason, told to the hooks; the next slot is retried, and the controller lives.
 func TestScheduleOfAFaultyMatrix(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1")

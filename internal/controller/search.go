@@ -9,8 +9,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// search runs a task that looks for its capacity: a try of the task for every step, each judged like a task of its own,
-// and one outcome for all of them. A step that fails is tried again by the cell's policy, and its answer is that of the
+// search runs a task that looks for its capacity: an attempt of the task for every step, each judged like a task of its own,
+// and one outcome for all of them. A step that fails is retried by the cell's policy, and its answer is that of the
 // try that counts alone. Each step is stored when it has ended, so that the next leader continues behind it.
 func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	s := *t.Cell.Workload.Search
@@ -44,7 +44,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 			break
 		}
 		step := answer(s, r, m)
-		e := wire.RunEvent{Kind: wire.StepEnded, Task: t.ID, Try: r.attempt, N: n, Step: &step, Outcome: &r.outcome}
+		e := wire.RunEvent{Kind: wire.StepEnded, Task: t.ID, Attempt: r.attempt, N: n, Step: &step, Outcome: &r.outcome}
 		if err := x.journal.event(ctx, e); err != nil {
 			return err
 		}
@@ -61,9 +61,9 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	return x.journal.outcome(ctx, withRetries(judge.Searched(t, found.Last, result), again), x.rounds)
 }
 
-// answer is the step that a try was.
+// answer is the step that an attempt was.
 func answer(s plan.Search, r result, m trial) plan.Step {
-	step := plan.Step{Rate: m.rate, Try: r.attempt, Kind: m.kind, Measure: r.task.Cell.Workload.Measure, Values: judge.StepValues(s, r.task, r.outcome)}
+	step := plan.Step{Rate: m.rate, Attempt: r.attempt, Kind: m.kind, Measure: r.task.Cell.Workload.Measure, Values: judge.StepValues(s, r.task, r.outcome)}
 	if r.outcome.Verdict == plan.Invalid {
 		step.Broken = r.outcome.Reasons
 	}

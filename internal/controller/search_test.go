@@ -32,7 +32,7 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 				}
 				got := searchedBy(t, x.kind, x.after)
 				// In each attempt agents, names and times are others; the load, and so what comes of it, is not.
-				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(plan.Step{}, "Try", "Values")); diff != "" {
+				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(plan.Step{}, "Attempt", "Values")); diff != "" {
 					t.Errorf("the search differs from one that nothing was done to (-undisturbed +disturbed):\n%s", diff)
 				}
 			})
@@ -44,7 +44,7 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 func searching(c *plan.Cell) {
 	loopbackOptions(c, map[string]any{"rate": 3000})
 	c.Workload.Publishers.Count, c.Workload.Measure = 0, plan.Duration(2*time.Second)
-	c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Most: 10_000, Within: 0.1, Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
+	c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 10_000, Within: 0.1, Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
 }
 
 // A search whose agents leave ends with the steps that it has, and says why. One that never had its agents has no result.
@@ -94,7 +94,7 @@ func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.Se
 		}
 		step := e.Detail
 		if e.Step != nil {
-			step = fmt.Sprint(e.Step.Try)
+			step = fmt.Sprint(e.Step.Attempt)
 		}
 		if !done[step] && len(done) < 20 {
 			done[step] = true
@@ -112,8 +112,8 @@ func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.Se
 	if kind == wire.TaskStarted {
 		again = len(done)
 	}
-	if begun != len(o.Search.Steps)+again || len(o.Tries) != again {
-		t.Errorf("%d attempts for %d steps, of which %d do not count: want %d", begun, len(o.Search.Steps), len(o.Tries), again)
+	if begun != len(o.Search.Steps)+again || len(o.FailedAttempts) != again {
+		t.Errorf("%d attempts for %d steps, of which %d do not count: want %d", begun, len(o.Search.Steps), len(o.FailedAttempts), again)
 	}
 	return o.Search
 }

@@ -129,8 +129,8 @@ func (x killing) replaced(t *testing.T) {
 		t.Errorf("the record says %q of task %q, want that task %d is repeated", e.Detail, e.Task.ID, x.task)
 	}
 	for i, o := range all {
-		if repeated := i == x.task-1; len(o.Tries) > 0 != repeated || repeated && (len(o.Tries) != 1 || o.Tries[0].Kind != plan.FailedInterrupted) {
-			t.Errorf("outcome %d names the attempts %+v before it", i, o.Tries)
+		if repeated := i == x.task-1; len(o.FailedAttempts) > 0 != repeated || repeated && (len(o.FailedAttempts) != 1 || o.FailedAttempts[0].Kind != plan.FailedInterrupted) {
+			t.Errorf("outcome %d names the attempts %+v before it", i, o.FailedAttempts)
 		}
 	}
 	cleared(t, l)

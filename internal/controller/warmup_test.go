@@ -22,7 +22,7 @@ func auto(slow string) func(*plan.Cell) {
 		w := &c.Workload
 		w.Publishers.Count, w.Publishers.Mode, w.Publishers.Rate = 0, "confirm-window", 1000
 		w.Measure = plan.Duration(1500 * time.Millisecond)
-		w.Steady = plan.Steady{Auto: true, Least: plan.Duration(time.Second), Most: plan.Duration(25 * time.Second)}
+		w.Steady = plan.Steady{Auto: true, Min: plan.Duration(time.Second), Max: plan.Duration(25 * time.Second)}
 		var options map[string]any
 		_ = json.Unmarshal(c.Broker.Options, &options)
 		options["confirmDelay"] = "20ms"
@@ -41,7 +41,7 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 		live := map[bool]int{}
 		run := aRun(auto("4s"))
 		w := l.run(run, nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveFigures {
+			if p.Kind == controller.LiveMetrics {
 				live[p.Live.Since < 0]++
 			}
 		})
@@ -62,7 +62,7 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 		if o.Measured.D() != 1500*time.Millisecond {
 			t.Errorf("measured %v, want 1.5s", o.Measured)
 		}
-		if v := o.Values["send.p99"]; v.Number > 0.15 {
+		if v := o.Values["publish.p99"]; v.Number > 0.15 {
 			t.Errorf("send p99 %v: the slow start is in it", v.Number)
 		}
 		dir, err := runs.Open(w.root, run.ID)
@@ -102,14 +102,14 @@ func TestWarmupOfWhatNeverGetsSteady(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(func(c *plan.Cell) {
 			auto("60s")(c)
-			c.Workload.Steady.Most = plan.Duration(8 * time.Second)
+			c.Workload.Steady.Max = plan.Duration(8 * time.Second)
 		}), nil, nil)
 		o := w.outcomes()[0]
 		t.Logf("cut %v, warnings %v", o.Cut, o.Warnings)
 		if o.Verdict != plan.Valid || o.Cut.D() < 10*time.Second || o.Cut.D() > 20*time.Second {
 			t.Errorf("%s %v after a cut of %v", o.Verdict, o.Reasons, o.Cut)
 		}
-		for _, name := range []string{"send.rate", "send.p50", "receive.rate"} {
+		for _, name := range []string{"publish.rate", "publish.p50", "consume.rate"} {
 			if flags := o.Values[name].Flags; !slices.Contains(flags, plan.NotSteady) {
 				t.Errorf("%s has flags %v", name, flags)
 			}
@@ -126,7 +126,7 @@ func TestAgentLostInAutoWarmup(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		killed := false
 		w := l.run(aRun(auto("60s")), nil, func(p controller.Progress) {
-			if p.Kind == controller.LiveFigures && !killed {
+			if p.Kind == controller.LiveMetrics && !killed {
 				killed = true
 				l.kill("a2")
 			}
@@ -135,8 +135,8 @@ func TestAgentLostInAutoWarmup(t *testing.T) {
 		if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), "a2 was lost in warm-up") {
 			t.Errorf("%s: %v", o.Verdict, o.Reasons)
 		}
-		if v := o.Values["send.rate"]; v.NA == "" {
-			t.Errorf("send rate %+v, and nothing was measured", v)
+		if v := o.Values["publish.rate"]; v.NA == "" {
+			t.Errorf("publish rate %+v, and nothing was measured", v)
 		}
 		if w.end.Reason != wire.EndDone {
 			t.Errorf("the run ended with %+v", w.end)

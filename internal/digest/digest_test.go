@@ -18,8 +18,8 @@ import (
 
 const hostile = `</script><b>|*x*|</b>`
 
-// night is a run of so many cells, three times each; edit changes what was measured.
-func night(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.Outcome)) compare.Recorded {
+// scheduledRun is a run of so many cells, three times each; edit changes what was measured.
+func scheduledRun(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.Outcome)) compare.Recorded {
 	t.Helper()
 	noise := rand.New(rand.NewPCG(7, uint64(n)))
 	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: 3, Axes: []string{"mode"},
@@ -35,7 +35,7 @@ func night(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.
 	for _, task := range run.Tasks() {
 		level := func(x float64) plan.Value { return plan.Value{Number: x * (1 + 0.02*noise.NormFloat64())} }
 		o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
-			Values:  map[string]plan.Value{"send.rate": level(1000), "receive.rate": level(1000), "send.p99": level(0.010), "processing.p99": level(0.012)},
+			Values:  map[string]plan.Value{"publish.rate": level(1000), "consume.rate": level(1000), "publish.p99": level(0.010), "e2e.p99": level(0.012)},
 			Agents:  []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}},
 			Subject: plan.Subject{Product: "RabbitMQ", Version: "4.0", Settings: map[string]string{"watermark": "0.4"}}}
 		edit(task.Cell.Index, &o)
@@ -71,15 +71,15 @@ func made(t *testing.T, root string, last compare.Recorded) Digest {
 func TestAChangedSettingIsNamed(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded
-	const nights, changed = 40, 38
-	for n := range nights {
-		last = night(t, root, n, 4, func(cell int, o *plan.Outcome) {
+	const scheduledRuns, changed = 40, 38
+	for n := range scheduledRuns {
+		last = scheduledRun(t, root, n, 4, func(cell int, o *plan.Outcome) {
 			if n < changed {
 				return
 			}
 			o.Subject.Settings = map[string]string{"watermark": "0.8"}
 			if cell == 1 {
-				o.Values["send.rate"] = plan.Value{Number: 0.8 * o.Values["send.rate"].Number}
+				o.Values["publish.rate"] = plan.Value{Number: 0.8 * o.Values["publish.rate"].Number}
 			}
 		})
 	}
@@ -88,7 +88,7 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 		t.Fatalf("shifts: %+v", d.Shifts)
 	}
 	s := d.Shifts[0]
-	if s.Cell != "mode=m1"+hostile || s.Value != "send.rate" || s.Finding != compare.Worse || s.Since != "night-0038" || s.Runs != 2 || s.Change > -0.17 || s.Change < -0.23 {
+	if s.Cell != "mode=m1"+hostile || s.Value != "publish.rate" || s.Finding != compare.Worse || s.Since != "night-0038" || s.Runs != 2 || s.Change > -0.17 || s.Change < -0.23 {
 		t.Errorf("%+v", s)
 	}
 	if want := "watermark: 0.4 → 0.8 with night-0038"; !slices.Contains(s.Causes, want) {
@@ -117,20 +117,20 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 }
 
 // A stable night, one that is the first, and one with a new cell and a failure.
-func TestQuietNights(t *testing.T) {
+func TestQuietScheduledRuns(t *testing.T) {
 	root := t.TempDir()
-	d := made(t, root, night(t, root, 0, 2, func(int, *plan.Outcome) {}))
+	d := made(t, root, scheduledRun(t, root, 0, 2, func(int, *plan.Outcome) {}))
 	if d.Title() != "nightly: nothing to compare with yet" || len(d.New) != 2 || d.Tested != 0 {
 		t.Errorf("the first night: %q, %+v", d.Title(), d)
 	}
 	var last compare.Recorded
 	for n := 1; n < 30; n++ {
-		last = night(t, root, n, 2, func(int, *plan.Outcome) {})
+		last = scheduledRun(t, root, n, 2, func(int, *plan.Outcome) {})
 	}
 	if d = made(t, root, last); d.Title() != "nightly: nothing got worse" || len(d.Shifts) > 0 || len(d.New) > 0 || d.Tested != 8 {
 		t.Errorf("a stable night: %q, %+v", d.Title(), d)
 	}
-	last = night(t, root, 30, 3, func(cell int, o *plan.Outcome) {
+	last = scheduledRun(t, root, 30, 3, func(cell int, o *plan.Outcome) {
 		if cell == 0 && o.Repetition == 2 {
 			o.Verdict, o.Reasons = plan.Invalid, []string{"3 confirmed messages were lost"}
 		}

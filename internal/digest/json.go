@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// mostJSON is how long the digest for programs gets, in bytes: half of what a schedule keeps of all its comparison hooks together.
-const mostJSON = 32 << 10
+// maxJSON is how long the digest for programs gets, in bytes: half of what a schedule keeps of all its comparison hooks together.
+const maxJSON = 32 << 10
 
 // told is the digest for programs. Long lists are cut; More counts what they lack.
 type told struct {
@@ -24,7 +24,7 @@ func (d Digest) JSON(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if len(text) < mostJSON || most == 0 {
+		if len(text) < maxJSON || most == 0 {
 			_, err = w.Write(append(text, '\n'))
 			return err
 		}

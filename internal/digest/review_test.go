@@ -13,9 +13,9 @@ import (
 )
 
 // A night that was cut short has cells that were never run: what there is of it is told all the same.
-func TestANightThatWasCutShortIsTold(t *testing.T) {
+func TestAScheduledRunThatWasCutShortIsTold(t *testing.T) {
 	root := t.TempDir()
-	last := night(t, root, 0, 1, func(int, *plan.Outcome) {})
+	last := scheduledRun(t, root, 0, 1, func(int, *plan.Outcome) {})
 	run := last.Run
 	run.ID, run.Started = "night-0001", run.Started.AddDate(0, 0, 1)
 	never := run.Cells[0]
@@ -45,9 +45,9 @@ func TestANightThatWasCutShortIsTold(t *testing.T) {
 	}
 }
 
-// halfRate is a run whose send rate is half.
+// halfRate is a run whose publish rate is half.
 func halfRate(_ int, o *plan.Outcome) {
-	o.Values["send.rate"] = plan.Value{Number: o.Values["send.rate"].Number / 2}
+	o.Values["publish.rate"] = plan.Value{Number: o.Values["publish.rate"].Number / 2}
 }
 
 // The digest of an earlier run looks back from there.
@@ -59,12 +59,12 @@ func TestLaterRunsAreIgnored(t *testing.T) {
 		if n == 14 || n == 15 {
 			edit = halfRate
 		}
-		if r := night(t, root, n, 1, edit); n == 15 {
+		if r := scheduledRun(t, root, n, 1, edit); n == 15 {
 			slow = r
 		}
 	}
 	d := made(t, root, slow)
-	if len(d.Shifts) != 1 || d.Shifts[0].Value != "send.rate" || d.Shifts[0].Since != "night-0014" {
+	if len(d.Shifts) != 1 || d.Shifts[0].Value != "publish.rate" || d.Shifts[0].Since != "night-0014" {
 		t.Fatalf("of %d series it says %+v", d.Tested, d.Shifts)
 	}
 }
@@ -77,21 +77,21 @@ func lines(d Digest) (all []string) {
 	return all
 }
 
-// 36 good runs, then four in which one cell has backlog: its receive rate is 3 % lower, its processing latency has no number. That is the first line.
+// 36 good runs, then four in which one cell has backlog: its consume rate is 3 % lower, its end-to-end latency has no number. That is the first line.
 func TestBacklogIsReportedFirst(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded
 	for n := range 40 {
-		last = night(t, root, n, 4, func(cell int, o *plan.Outcome) {
+		last = scheduledRun(t, root, n, 4, func(cell int, o *plan.Outcome) {
 			if n < 36 || cell != 1 {
 				return
 			}
-			o.Values["receive.rate"] = plan.Value{Number: 0.97 * o.Values["receive.rate"].Number, Flags: []plan.Flag{plan.Backlog}}
-			o.Values["processing.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
+			o.Values["consume.rate"] = plan.Value{Number: 0.97 * o.Values["consume.rate"].Number, Flags: []plan.Flag{plan.Backlog}}
+			o.Values["e2e.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
 		})
 	}
 	d := made(t, root, last)
-	want := []string{"worse: mode=m1" + hostile + ": receive.rate, processing.p99: numeric in 36 of 36 runs, backlog since night-0036 (4 runs)"}
+	want := []string{"worse: mode=m1" + hostile + ": consume.rate, e2e.p99: numeric in 36 of 36 runs, backlog since night-0036 (4 runs)"}
 	if got := lines(d); !slices.Equal(got, want) || d.Worse() != 1 || d.Title() != "nightly: 1 worse" {
 		t.Errorf("%s: %q, want %q", d.Title(), got, want)
 	}
@@ -103,24 +103,24 @@ func TestStatusesOfScheduledRuns(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded
 	for n := range 14 {
-		last = night(t, root, n, 12, func(cell int, o *plan.Outcome) {
+		last = scheduledRun(t, root, n, 12, func(cell int, o *plan.Outcome) {
 			flagged := map[int]bool{0: n == 13, 1: n >= 12, 2: n >= 12 || n%3 == 0, 3: true, 4: n < 12, 5: n < 9}[cell]
-			switch rate := o.Values["send.rate"]; {
+			switch rate := o.Values["publish.rate"]; {
 			case flagged:
 				rate.Flags = []plan.Flag{plan.ClientBound}
-				o.Values["send.rate"] = rate
+				o.Values["publish.rate"] = rate
 			case cell == 6 && n == 13:
-				delete(o.Values, "send.rate")
+				delete(o.Values, "publish.rate")
 			case cell >= 7 && n == 13:
-				o.Values["send.p99"] = plan.Value{Number: 2, Over: 7}
+				o.Values["publish.p99"] = plan.Value{Number: 2, Over: 7}
 			}
 		})
 	}
 	want := []string{
-		"worse: 5 cells: send.p99: numeric in 13 of 13 runs, only a bound since night-0013 (1 run)",
-		"worse: mode=m1" + hostile + ": send.rate: numeric in 12 of 12 runs, client-bound since night-0012 (2 runs)",
-		"worse: mode=m6" + hostile + ": send.rate: numeric in 13 of 13 runs, missing since night-0013 (1 run)",
-		"better: mode=m4" + hostile + ": send.rate: client-bound in 12 of 12 runs, numeric since night-0012 (2 runs)",
+		"worse: 5 cells: publish.p99: numeric in 13 of 13 runs, only a bound since night-0013 (1 run)",
+		"worse: mode=m1" + hostile + ": publish.rate: numeric in 12 of 12 runs, client-bound since night-0012 (2 runs)",
+		"worse: mode=m6" + hostile + ": publish.rate: numeric in 13 of 13 runs, missing since night-0013 (1 run)",
+		"better: mode=m4" + hostile + ": publish.rate: client-bound in 12 of 12 runs, numeric since night-0012 (2 runs)",
 	}
 	if got := lines(made(t, root, last)); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -132,13 +132,13 @@ func TestACommonChangeIsReportedOnce(t *testing.T) {
 	root := t.TempDir()
 	byRun := map[int]compare.Recorded{}
 	for n := range 27 {
-		byRun[n] = night(t, root, n, 6, func(_ int, o *plan.Outcome) {
+		byRun[n] = scheduledRun(t, root, n, 6, func(_ int, o *plan.Outcome) {
 			slow := func(name string) { o.Values[name] = plan.Value{Number: 0.8 * o.Values[name].Number} }
 			if n == 20 {
-				slow("send.rate")
+				slow("publish.rate")
 			}
 			if n >= 20 {
-				slow("receive.rate")
+				slow("consume.rate")
 			}
 		})
 	}
@@ -159,8 +159,8 @@ func TestACommonChangeIsReportedOnce(t *testing.T) {
 // Numbers from other hosts are not compared, and that is said.
 func TestOtherHostsAreNamed(t *testing.T) {
 	root := t.TempDir()
-	night(t, root, 0, 1, func(int, *plan.Outcome) {})
-	last := night(t, root, 1, 1, func(_ int, o *plan.Outcome) { o.Agents[0].Host = "bench-2" })
+	scheduledRun(t, root, 0, 1, func(int, *plan.Outcome) {})
+	last := scheduledRun(t, root, 1, 1, func(_ int, o *plan.Outcome) { o.Agents[0].Host = "bench-2" })
 	d := made(t, root, last)
 	if len(d.Subject) != 1 || !strings.HasPrefix(d.Subject[0], "hosts: bench-1 → bench-2") {
 		t.Errorf("it says %q", d.Subject)
@@ -180,7 +180,7 @@ func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
 				}
 			}
 		}
-		last = night(t, root, n, 40, edit)
+		last = scheduledRun(t, root, n, 40, edit)
 	}
 	d := made(t, root, last)
 	for range 300 {
@@ -190,7 +190,7 @@ func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
 	if err := d.JSON(&text); err != nil {
 		t.Fatal(err)
 	}
-	if text.Len() > mostJSON || bytes.Count(text.Bytes(), []byte("\n")) != 1 {
+	if text.Len() > maxJSON || bytes.Count(text.Bytes(), []byte("\n")) != 1 {
 		t.Errorf("it is %d bytes in %d lines", text.Len(), bytes.Count(text.Bytes(), []byte("\n")))
 	}
 	var said struct {

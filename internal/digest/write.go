@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/report"
 )
 
-// Line is a shift in words: "mode=a: send.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
+// Line is a shift in words: "mode=a: publish.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
 func (s Shift) Line() string {
 	if s.Count > 0 {
 		return fmt.Sprintf("%d of %d cells: %s %s, in %s", s.Count, s.Of, s.Title, display.Change(s.Change), display.Count(s.Runs, "run"))
@@ -21,7 +21,7 @@ func (s Shift) Line() string {
 	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), display.Change(s.Change), s.P, s.Runs)
 }
 
-// Line is a status in words: "mode=a: receive.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4 runs)".
+// Line is a status in words: "mode=a: consume.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4 runs)".
 func (s Status) Line() string {
 	where := s.Cells[0]
 	if s.Count > 1 {

@@ -54,7 +54,7 @@ func BenchmarkWholePath(b *testing.B) {
 			perOp := float64(b.Elapsed().Nanoseconds()) / float64(b.N)
 			b.ReportMetric(read, "ns/clock-read")
 			b.ReportMetric(perOp-reads*read, "own-ns/op")
-			if got := m.Tally(1); got.Sent != uint64(b.N) || got.Received != uint64(b.N) {
+			if got := m.Accounting(1); got.Sent != uint64(b.N) || got.Received != uint64(b.N) {
 				b.Fatalf("%+v; want %d of everything", got, b.N)
 			}
 			if err := e.Close(context.Background()); err != nil {

@@ -39,7 +39,7 @@ func all(t *testing.T, what string, h *record.Hist, n uint64, want time.Duration
 
 func firsts(m *record.Merged, measure time.Duration) *record.Hist {
 	h := record.NewHist()
-	first, _ := m.BindingReceipts()
+	first, _ := m.BindingDeliveries()
 	for _, r := range first {
 		if r.Called >= 0 && r.Called < int64(measure) {
 			h.Record(r.At - r.Called)
@@ -67,11 +67,11 @@ func TestBindingTimesAreExact(t *testing.T) {
 		if got := m.Bindings(); got.Sent != 55*10+30 || got.Missing != 0 || got.Received != got.Sent {
 			t.Errorf("%+v; want 580 sent and received", got)
 		}
-		if got := m.Tally(1); got.Sent != 1200 || got.Received != 1200 || got.Duplicated+got.Reordered+got.Corrupt != 0 {
+		if got := m.Accounting(1); got.Sent != 1200 || got.Received != 1200 || got.Duplicated+got.Reordered+got.Corrupt != 0 {
 			t.Errorf("%+v; want the 1200 messages of the cell, and no others", got)
 		}
 		if got := m.Total(record.Received); got != 1200 {
-			t.Errorf("%d receipts counted, want those of the cell's 1200 messages", got)
+			t.Errorf("%d deliveries counted, want those of the cell's 1200 messages", got)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestBindingsThatSpreadLate(t *testing.T) {
 		if got := m.Bindings(); got.Missing != 59*3+2 || got.Sent != 580 {
 			t.Errorf("%+v; want three of each binding missing, and both of the last", got)
 		}
-		if got := m.Tally(1); got.Missing != 0 || got.Sent != 1200 {
+		if got := m.Accounting(1); got.Missing != 0 || got.Sent != 1200 {
 			t.Errorf("%+v: what is lost of a new binding is not lost by the cell", got)
 		}
 	})
@@ -112,7 +112,7 @@ func TestBindingsGoRound(t *testing.T) {
 		if got := m.Bindings(); got.Missing != 0 || got.Sent != got.Received || got.Sent < 500 {
 			t.Errorf("%+v; want each message received in the one subscription of its binding", got)
 		}
-		if got := m.Tally(2); got.Missing != 0 || got.Received != 2*got.Sent {
+		if got := m.Accounting(2); got.Missing != 0 || got.Received != 2*got.Sent {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -45,7 +45,7 @@ func newChurnLink(c *churn, queue int) *churnLink {
 func (l *churnLink) dial(ctx context.Context, onClosed func(error)) (drivers.Publisher, error) {
 	e := l.c.e
 	return e.cfg.Session.Publisher(ctx, drivers.PublisherSpec{
-		Topology: e.topology, Queue: l.queue, Mode: drivers.ConfirmWindow, Window: churnWindow, Batch: 1,
+		Topology: e.topology, Queue: l.queue, Mode: drivers.ConfirmWindow, MaxInFlight: churnWindow, Batch: 1,
 		Persistent: e.work.Publishers.Persistent, Node: drivers.Node(e.work.Publishers.Node), Connection: churnConnection,
 		OnConfirm: l.onConfirm,
 		OnReturn:  func([]byte) {}, // not asked for

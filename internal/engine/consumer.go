@@ -28,13 +28,13 @@ type consumer struct {
 	opening        atomic.Bool   // it is active, and opens its link
 	done           chan struct{}
 
-	mu          sync.Mutex       // guards what follows; taken once for each handler call, and by snapshots
-	receipts    *record.Recorder // nil until the start is known
-	sources     []source         // by publisher
-	lastReceipt int64
-	interrupted int64 // see record.Snapshot.LastInterrupted, without broken links
-	activeSince int64 // ns since T0
-	gaps        gapDetector
+	mu           sync.Mutex       // guards what follows; taken once for each handler call, and by snapshots
+	deliveries   *record.Recorder // nil until the start is known
+	sources      []source         // by publisher
+	lastDelivery int64
+	interrupted  int64 // see record.Snapshot.LastInterrupted, without broken links
+	activeSince  int64 // ns since T0
+	gaps         gapDetector
 }
 
 // source is the state of one publisher's messages at one consumer.
@@ -49,14 +49,14 @@ type source struct {
 func (e *Engine) newConsumer(subscription, i int) *consumer {
 	w, a := e.work, e.cfg.Assignment
 	c := &consumer{e: e, index: i, done: make(chan struct{}), processor: newProcessor(w.Consumers, e.task, subscription, i),
-		lifetime:       newLifetime(e.timeline, w.Consumers.Presence, i, a.Consumers.Total, int64(w.Measure)),
+		lifetime:       newLifetime(e.timeline, w.Consumers.Lifetime, i, a.Consumers.Total, int64(w.Measure)),
 		redeliverAfter: a.Task.Cell.RedeliverAfter.D()}
 	if process := w.Consumers.Process; c.redeliverAfter > 0 {
-		mean := max(process.Mean.D(), (process.Least.D()+process.Most.D())/2)
+		mean := max(process.Mean.D(), (process.Min.D()+process.Max.D())/2)
 		c.slow = mean*time.Duration(max(1, w.Consumers.Prefetch, w.Consumers.Batch)) >= c.redeliverAfter
 	}
-	_, minGap := w.LeastGap()
-	c.gaps = newGapDetector(record.GapReceipt, record.ConsumerOwner(subscription, i), minGap)
+	_, minGap := w.MinGap()
+	c.gaps = newGapDetector(record.GapDelivery, record.ConsumerOwner(subscription, i), minGap)
 	c.link = newLink(e, fmt.Sprintf("consumer %d", i), c.dial)
 	c.spec = drivers.ConsumerSpec{
 		Topology: e.topology, Subscription: subscription, Queue: queueOf(w, i, w.Consumers.Threads),
@@ -96,12 +96,12 @@ func (c *consumer) dial(ctx context.Context, onClosed func(error)) (receiving, e
 func (c *consumer) begin(r *record.Collector) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.receipts = r.Recorder()
+	c.deliveries = r.Recorder()
 	c.gaps.begin(-int64(c.e.timeline.warmup))
 	c.sources = make([]source, c.e.cfg.Assignment.Publishers.Total)
 	flows := record.FlowsOf(c.e.topology.Subscriptions, c.e.topology.Queues)
 	for i := range c.sources {
-		c.sources[i].received = c.receipts.Set(record.SetKey{Kind: record.SetReceived, Subscription: c.spec.Subscription, Publisher: i})
+		c.sources[i].received = c.deliveries.Set(record.SetKey{Kind: record.SetReceived, Subscription: c.spec.Subscription, Publisher: i})
 		c.sources[i].flow = flows.Of(c.spec.Subscription, queueOf(c.e.work, i, c.e.work.Publishers.Threads))
 	}
 }
@@ -134,7 +134,7 @@ func (c *consumer) refuse(batch []drivers.Delivery) {
 	now := c.e.timeline.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w := c.receipts.Window(now, c.e.timeline.contains(now))
+	w := c.deliveries.Window(now, c.e.timeline.contains(now))
 	for i := range batch {
 		if body := batch[i].Body; len(body) >= EnvelopeSize && body[1] == kindMessage {
 			w.Counts[record.Nacked]++
@@ -149,7 +149,7 @@ func (c *consumer) receiveBatch(batch []drivers.Delivery) {
 		c.receive(&batch[i])
 	}
 	if c.slow {
-		c.interrupted = max(1, c.lastReceipt)
+		c.interrupted = max(1, c.lastDelivery)
 	}
 }
 
@@ -158,7 +158,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	now := c.e.timeline.now()
 	env, err := open(d.Body, c.e.task)
 	if err != nil || int(env.publisher) >= len(c.sources) {
-		w := c.receipts.Window(now, false)
+		w := c.deliveries.Window(now, false)
 		if errors.Is(err, errForeign) {
 			w.Counts[record.Foreign]++
 		} else {
@@ -170,16 +170,16 @@ func (c *consumer) receive(d *drivers.Delivery) {
 		c.e.bindings.receive(c.e, env, d.Body, now)
 		return
 	}
-	c.lastReceipt = now
+	c.lastDelivery = now
 	if c.gaps.ends(now) {
 		since := c.waitsSince()
 		if limit := int64(c.redeliverAfter); limit > 0 && now-since > limit {
 			c.interrupted = max(1, now) // what was in warm-up counts too
 		}
-		c.gaps.keep(c.receipts, now, since)
+		c.gaps.keep(c.deliveries, now, since)
 	}
 	c.gaps.came(now)
-	w := c.receipts.Window(now, c.e.timeline.belongs(env.intended, env.send))
+	w := c.deliveries.Window(now, c.e.timeline.belongs(env.intended, env.send))
 	w.Counts[record.Received]++
 	if d.Redelivered == drivers.Yes {
 		w.Counts[record.Redelivered]++
@@ -192,7 +192,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	w.Counts[record.Unique]++
 	w.Counts[record.ReceivedBytes] += int64(len(d.Body))
 	w.Deliver(s.flow)
-	w.Record(record.Processing, now+c.e.clockCorrection(env)-env.intended)
+	w.Record(record.EndToEnd, now+c.e.clockCorrection(env)-env.intended)
 	if d.Redelivered != drivers.Yes && s.late(d.Stream, env.sequence) {
 		w.Counts[record.Reordered]++
 	}
@@ -264,11 +264,11 @@ func (c *consumer) followLifetime(ctx context.Context, alarm *clock.Alarm) bool 
 		c.mu.Lock()
 		c.activeSince = c.e.timeline.now()
 		c.mu.Unlock()
-		c.e.journal.count(record.Joins)
+		c.e.journal.count(record.Connects)
 		c.e.journal.lifetime(c.link.name, eventJoined)
 	case !active && !c.departed:
 		c.depart()
-		c.e.journal.count(record.Leaves)
+		c.e.journal.count(record.Disconnects)
 		c.e.journal.lifetime(c.link.name, eventLeft)
 	}
 	alarm.Set(c.lifetime.wake(until))
@@ -292,24 +292,24 @@ func (c *consumer) depart() {
 func (c *consumer) cutOff() bool { return c.link.down.Load() || c.opening.Load() }
 
 // flush hands over all that was received. It returns when the last message came, and when deliveries were last interrupted.
-func (c *consumer) flush() (receipt, interrupted int64) {
+func (c *consumer) flush() (delivery, interrupted int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.receipts != nil {
-		c.receipts.Flush()
+	if c.deliveries != nil {
+		c.deliveries.Flush()
 	}
 	interrupted = c.interrupted
 	if at := c.link.lastBreak(); at != 0 {
 		interrupted = max(interrupted, at-c.e.timeline.origin.Load(), 1)
 	}
-	return c.lastReceipt, interrupted
+	return c.lastDelivery, interrupted
 }
 
 // finish records what this consumer, which is closed, still waited for at the end.
 func (c *consumer) finish(now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.receipts != nil {
-		c.gaps.finish(c.receipts, now, c.waitsSince())
+	if c.deliveries != nil {
+		c.gaps.finish(c.deliveries, now, c.waitsSince())
 	}
 }

@@ -45,7 +45,7 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 				}
 				m := record.NewMerged()
 				m.Add(record.Snapshot{Agent: "a", Windows: e.Take(false).Windows})
-				h := m.Hist(record.Processing)
+				h := m.Hist(record.EndToEnd)
 				if c.want < 0 {
 					if h.Negative() != 1 {
 						t.Errorf("%d negative latencies, want 1", h.Negative())

@@ -48,7 +48,7 @@ type Engine struct {
 	publishers []*publisher
 	consumers  []*consumer
 	churn      *churn // nil: no bindings are made while messages flow, or not by this agent
-	bindings   bindingReceipts
+	bindings   bindingDeliveries
 
 	collector       *record.Collector
 	started         chan struct{} // closed when the start and the collector are known
@@ -168,7 +168,7 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	soft, cancelSoft := e.timeline.until(ctx, 0)
 	defer cancelSoft()
 	defer context.AfterFunc(soft, func() { e.timeline.over.Store(true) })()
-	hard, cancelHard := e.timeline.until(ctx, e.work.Drain.Most.D())
+	hard, cancelHard := e.timeline.until(ctx, e.work.Drain.Timeout.D())
 	defer cancelHard()
 	defer context.AfterFunc(hard, e.closePublishers)() // a driver may be stuck in a write that has no context
 	var wg sync.WaitGroup
@@ -291,16 +291,16 @@ func (e *Engine) Observe(at int64, s record.Series, ns int64, n uint64) {
 }
 
 // Take returns what was recorded since it was called last; final, after Close, the rest. Publishers hand over once a second by
-// themselves; consumers are asked, so that a drain sees every receipt.
+// themselves; consumers are asked, so that a drain sees every delivery.
 func (e *Engine) Take(final bool) record.Part {
 	if !e.hasStarted() {
 		return record.Part{Events: e.journal.take(false)}
 	}
-	var lastReceipt, lastInterrupted int64
+	var lastDelivery, lastInterrupted int64
 	cutOff := 0
 	for _, c := range e.consumers {
-		receipt, interrupted := c.flush()
-		lastReceipt, lastInterrupted = max(lastReceipt, receipt), max(lastInterrupted, interrupted)
+		delivery, interrupted := c.flush()
+		lastDelivery, lastInterrupted = max(lastDelivery, delivery), max(lastInterrupted, interrupted)
 		if c.cutOff() {
 			cutOff++
 		}
@@ -315,7 +315,7 @@ func (e *Engine) Take(final bool) record.Part {
 	e.mu.Lock()
 	part := e.last
 	e.mu.Unlock()
-	part.LastReceipt, part.LastInterrupted, part.Apart, part.Bindings = lastReceipt, lastInterrupted, cutOff, bindings
+	part.LastDelivery, part.LastInterrupted, part.Apart, part.Bindings = lastDelivery, lastInterrupted, cutOff, bindings
 	part.Events = e.journal.take(final)
 	part.Windows, part.Sets = e.collector.Take()
 	part.Gaps = e.collector.TakeGaps()

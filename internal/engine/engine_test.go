@@ -45,11 +45,11 @@ var played atomic.Int64
 func newSubject(t *testing.T, change func(*plan.Workload)) subject {
 	w := plan.Default()
 	w.Warmup, w.Measure = plan.Duration(200*time.Millisecond), plan.Duration(time.Second)
-	w.Drain = plan.Drain{Silence: plan.Duration(time.Second), Most: plan.Duration(5 * time.Second)}
+	w.Drain = plan.Drain{Idle: plan.Duration(time.Second), Timeout: plan.Duration(5 * time.Second)}
 	change(&w)
 	if w.Publishers.Count > 0 { // it ends with the count, and the drain when all is in: the limits bound what hangs
 		w.Measure = plan.Duration(10 * time.Minute)
-		w.Drain = plan.Drain{Silence: plan.Duration(2 * time.Minute), Most: plan.Duration(2 * time.Minute)}
+		w.Drain = plan.Drain{Idle: plan.Duration(2 * time.Minute), Timeout: plan.Duration(2 * time.Minute)}
 	}
 	return subject{t: t, work: w}
 }
@@ -118,7 +118,7 @@ func (s subject) play(ctx context.Context) *record.Merged {
 	take := func(final bool) {
 		p := e.Take(final)
 		m.Add(record.Snapshot{Agent: "a", Seq: seq, Windows: p.Windows, Sets: p.Sets, Events: p.Events, Bindings: p.Bindings, LastSend: p.LastSend,
-			LastConfirm: p.LastConfirm, LastReceipt: p.LastReceipt, Skew: p.Skew, Gaps: p.Gaps, Final: final})
+			LastConfirm: p.LastConfirm, LastDelivery: p.LastDelivery, Skew: p.Skew, Gaps: p.Gaps, Final: final})
 		seq++
 	}
 	start := clock.Now() + int64(20*time.Millisecond)
@@ -132,7 +132,7 @@ func (s subject) play(ctx context.Context) *record.Merged {
 		t.Fatalf("run: %v", err)
 	}
 	take(false)
-	for end := clock.Now() + int64(s.work.Drain.Silence.D()); clock.Now() < end && !m.AllIn(s.work.Topology.Subscriptions); {
+	for end := clock.Now() + int64(s.work.Drain.Idle.D()); clock.Now() < end && !m.AllIn(s.work.Topology.Subscriptions); {
 		_ = clock.Until(ctx, clock.Now()+int64(20*time.Millisecond))
 		take(false)
 		if ctx.Err() != nil {
@@ -153,20 +153,20 @@ func TestModes(t *testing.T) {
 		t.Run(fmt.Sprintf("%s copies %t", mode, copies), func(t *testing.T) {
 			s := newSubject(t, func(w *plan.Workload) {
 				w.Publishers.Mode, w.Publishers.Threads, w.Consumers.Threads = string(mode), 2, 2
-				w.Publishers.Batch = plan.Batch{Least: 1, Most: 10}
-				w.Publishers.Count, w.Publishers.Window = 500, 50
+				w.Publishers.Batch = plan.Batch{Min: 1, Max: 10}
+				w.Publishers.Count, w.Publishers.MaxInFlight = 500, 50
 			})
 			s.copies = copies
 			m := s.play(t.Context())
-			tally := m.Tally(1)
-			if tally.Sent < 1000 || tally.Missing != 0 || tally.Duplicated != 0 || tally.Reordered != 0 || tally.Corrupt != 0 {
-				t.Errorf("tally %+v, want at least 1000 sent, all received once and in order", tally)
+			accounting := m.Accounting(1)
+			if accounting.Sent < 1000 || accounting.Missing != 0 || accounting.Duplicated != 0 || accounting.Reordered != 0 || accounting.Corrupt != 0 {
+				t.Errorf("tally %+v, want at least 1000 sent, all received once and in order", accounting)
 			}
-			if want := map[bool]uint64{true: tally.Sent, false: 0}[mode.Confirmed()]; tally.Confirmed != want {
-				t.Errorf("%d confirmed of %d, want %d", tally.Confirmed, tally.Sent, want)
+			if want := map[bool]uint64{true: accounting.Sent, false: 0}[mode.Confirmed()]; accounting.Confirmed != want {
+				t.Errorf("%d confirmed of %d, want %d", accounting.Confirmed, accounting.Sent, want)
 			}
-			if got := m.Hist(record.Send).Count(); mode.Confirmed() != (got > 0) {
-				t.Errorf("%d send latencies in mode %s", got, mode)
+			if got := m.Hist(record.Publish).Count(); mode.Confirmed() != (got > 0) {
+				t.Errorf("%d publish latencies in mode %s", got, mode)
 			}
 		})
 	}
@@ -178,7 +178,7 @@ func TestCountEndsTheMeasurement(t *testing.T) {
 		w.Publishers.Threads, w.Publishers.Count, w.Measure = 3, 1234, plan.Duration(time.Minute)
 	})
 	m := s.play(t.Context())
-	if got := m.Hist(record.Send).Count(); got != 3*1234 {
+	if got := m.Hist(record.Publish).Count(); got != 3*1234 {
 		t.Errorf("%d messages measured, want %d", got, 3*1234)
 	}
 }
@@ -201,16 +201,16 @@ func TestCountAtARate(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) {
 					w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, test.count, "confirm-each", 0
 				})
-				s.work.Measure, s.work.Drain.Most = plan.Duration(2*time.Second), plan.Duration(test.drain)
+				s.work.Measure, s.work.Drain.Timeout = plan.Duration(2*time.Second), plan.Duration(test.drain)
 				if test.confirm != "" {
 					s.options = fmt.Sprintf(`{"confirmDelay": %q}`, test.confirm)
 				}
 				m := s.play(t.Context())
-				confirmed, ages, unsent := m.Hist(record.SendDue).Count(), m.Hist(record.UnsentAge).Count(), uint64(m.Total(record.Unsent))
+				confirmed, ages, unsent := m.Hist(record.PublishIntended).Count(), m.Hist(record.UnsentAge).Count(), uint64(m.Total(record.Unsent))
 				if confirmed != test.confirmed || ages != test.unsent || unsent != test.unsent {
 					t.Errorf("%d confirmed, %d unsent with %d ages; want %d and %d", confirmed, unsent, ages, test.confirmed, test.unsent)
 				}
-				if late := m.Hist(record.Lateness).Max(); test.confirm == "" && late != 0 {
+				if late := m.Hist(record.SendDelay).Max(); test.confirm == "" && late != 0 {
 					t.Errorf("%v late, want never", time.Duration(late))
 				}
 			})
@@ -252,14 +252,14 @@ func TestOpenLoopSendsTheSchedule(t *testing.T) {
 			w.Warmup, w.Measure = plan.Duration(time.Second), plan.Duration(10*time.Second)
 		})
 		m := s.play(t.Context())
-		if got := m.Tally(1); got.Sent != 11_000 || got.Missing != 0 {
+		if got := m.Accounting(1); got.Sent != 11_000 || got.Missing != 0 {
 			t.Errorf("sent %d, missing %d; want 11000 and 0", got.Sent, got.Missing)
 		}
 		if got := m.Sum(record.Sent, 0, 10); got != 10_000 {
 			t.Errorf("%d sent inside the measurement, want 10000", got)
 		}
-		if late := m.Hist(record.Lateness); late.Count() != 10_000 || late.Max() != 0 {
-			t.Errorf("lateness: %d samples, at most %d ns; want 10000 of 0", late.Count(), late.Max())
+		if late := m.Hist(record.SendDelay); late.Count() != 10_000 || late.Max() != 0 {
+			t.Errorf("send delay: %d samples, at most %d ns; want 10000 of 0", late.Count(), late.Max())
 		}
 		if pacing := m.Hist(record.Pacing); pacing.Count() < 9990 || pacing.Max() != 0 {
 			t.Errorf("pacing: %d samples, at most %d ns; want some 10000 of 0", pacing.Count(), pacing.Max())
@@ -273,40 +273,40 @@ func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Publishers.Mode = 400, "confirm-each"
-			w.Warmup, w.Measure, w.Drain.Most = 0, plan.Duration(2*time.Second), plan.Duration(1005*time.Millisecond)
+			w.Warmup, w.Measure, w.Drain.Timeout = 0, plan.Duration(2*time.Second), plan.Duration(1005*time.Millisecond)
 		})
 		s.options = `{"confirmDelay": "10ms"}`
 		m := s.play(t.Context())
 		if got := m.Sum(record.Sent, 0, 2); got != 200 {
 			t.Errorf("%d sent in 2 s at one confirm each 10 ms, want 200", got)
 		}
-		if late := m.Hist(record.Lateness).Max(); late != 0 {
-			t.Errorf("lateness %d ns, want 0: the generator was never the cause", late)
+		if late := m.Hist(record.SendDelay).Max(); late != 0 {
+			t.Errorf("send delay %d ns, want 0: the generator was never the cause", late)
 		}
 		if n := m.Hist(record.Pacing).Count(); n != 0 {
 			t.Errorf("%d errors between sends that the broker held", n)
 		}
 		// Message n is due at 2.5n ms and goes out at 10n ms. At the end of the drain, 3,005 ms, number 300 is in flight; when the link is closed, at 3,010 ms,
 		// it is confirmed. Of the others number 301 has waited longest.
-		if got, want := m.Hist(record.Blocked).Max(), int64(3005e6-301*2.5e6); got != want {
+		if got, want := m.Hist(record.Backpressure).Max(), int64(3005e6-301*2.5e6); got != want {
 			t.Errorf("blocked at most %d ns, want %d", got, want)
 		}
 		if got := m.Total(record.Unsent); got != 499 {
 			t.Errorf("%d of 800 due messages counted as never sent, want 499", got)
 		}
-		if got, want := m.Hist(record.SendDue).Max(), int64(300*7.5*1e6+10e6); got != want {
-			t.Errorf("send latency from due at most %d ns, want %d", got, want)
+		if got, want := m.Hist(record.PublishIntended).Max(), int64(300*7.5*1e6+10e6); got != want {
+			t.Errorf("publish latency from the intended send time at most %d ns, want %d", got, want)
 		}
 		if got, want := m.Hist(record.UnsentAge), int64(3005e6-301*2.5e6); got.Count() != 499 || got.Max() != want {
 			t.Errorf("%d unsent of at most %d ns, want 499 of %d", got.Count(), got.Max(), want)
 		}
-		if got := m.Hist(record.Send); got.Min() != 10e6 || got.Max() != 10e6 {
-			t.Errorf("send latency %d … %d ns, want 10 ms", got.Min(), got.Max())
+		if got := m.Hist(record.Publish); got.Min() != 10e6 || got.Max() != 10e6 {
+			t.Errorf("publish latency %d … %d ns, want 10 ms", got.Min(), got.Max())
 		}
 	})
 }
 
-// Processing latency is what loopback delays by, exactly, under the bubble's clock.
+// End-to-end latency is what loopback delays by, exactly, under the bubble's clock.
 func TestProcessingLatencyIsTheDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -314,7 +314,7 @@ func TestProcessingLatencyIsTheDelay(t *testing.T) {
 		})
 		s.options = `{"delay": "123ms"}`
 		m := s.play(t.Context())
-		h := m.Hist(record.Processing)
+		h := m.Hist(record.EndToEnd)
 		if h.Count() != 500 || h.Min() != 123e6 || h.Max() != 123e6 {
 			t.Errorf("%d samples of %d … %d ns, want 500 of 123 ms", h.Count(), h.Min(), h.Max())
 		}
@@ -336,7 +336,7 @@ func TestLedgerIsExact(t *testing.T) {
 				w.Publishers.Threads, w.Publishers.Count, w.Warmup = 2, 10_000, 0
 			})
 			s.options = test.options
-			got := s.play(t.Context()).Tally(1)
+			got := s.play(t.Context()).Accounting(1)
 			if got.Sent != 20_000 || got.Missing != test.lost || got.Duplicated != test.duplicated || got.Reordered != test.reordered {
 				t.Errorf("%+v; want 20000 sent, %d lost, %d duplicated, %d reordered", got, test.lost, test.duplicated, test.reordered)
 			}
@@ -353,7 +353,7 @@ func TestFanOut(t *testing.T) {
 		w.Topology.Subscriptions, w.Topology.Queues, w.Publishers.Threads, w.Consumers.Threads = 3, 2, 2, 2
 		w.Publishers.Count = 2000
 	})
-	got := s.play(t.Context()).Tally(3)
+	got := s.play(t.Context()).Accounting(3)
 	if got.Received != 3*got.Sent || got.Missing != 0 {
 		t.Errorf("%+v; want everything three times", got)
 	}
@@ -373,7 +373,7 @@ func TestCancelKeepsWhatIsMeasured(t *testing.T) {
 		if took, want := time.Since(began), 520*time.Millisecond; took < want || took > want+time.Millisecond {
 			t.Errorf("took %v, want %v (20 ms to the start, 200 ms of warm-up and 300 ms) and a confirm", took, want)
 		}
-		if m.Hist(record.Send).Count() == 0 {
+		if m.Hist(record.Publish).Count() == 0 {
 			t.Error("nothing was kept of what was measured")
 		}
 	})
@@ -405,13 +405,13 @@ func TestReconnects(t *testing.T) {
 			if gaps != 4 {
 				t.Errorf("%d gaps recorded, want 4", gaps)
 			}
-			tally := m.Tally(1)
-			if tally.Missing != 0 || tally.Sent < 800 {
-				t.Errorf("%+v; want nothing missing: loopback keeps what it accepted", tally)
+			accounting := m.Accounting(1)
+			if accounting.Missing != 0 || accounting.Sent < 800 {
+				t.Errorf("%+v; want nothing missing: loopback keeps what it accepted", accounting)
 			}
 			if mode != "fire-and-forget" {
-				if got := tally.Confirmed + uint64(m.Total(record.Unconfirmed)); got != tally.Sent {
-					t.Errorf("%d confirmed or given up of %d sent", got, tally.Sent)
+				if got := accounting.Confirmed + uint64(m.Total(record.Unconfirmed)); got != accounting.Sent {
+					t.Errorf("%d confirmed or given up of %d sent", got, accounting.Sent)
 				}
 			}
 		}))
@@ -445,7 +445,7 @@ func TestUnroutable(t *testing.T) {
 				}
 			}
 			m := s.play(t.Context())
-			got := m.Tally(1)
+			got := m.Accounting(1)
 			if got.Sent != 500 || got.Returned != 500 || got.Missing != 0 {
 				t.Errorf("%+v; want 500 sent, all returned, none missing", got)
 			}
@@ -473,7 +473,7 @@ func (instantPublisher) Close() error                                   { return
 func TestLateGeneratorIsLateNotBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := generated(t, 1000, -100*time.Millisecond, 200*time.Millisecond)
-		late, blocked := m.Hist(record.Lateness), m.Hist(record.Blocked)
+		late, blocked := m.Hist(record.SendDelay), m.Hist(record.Backpressure)
 		if late.Count() != 200 || late.Max() != 100e6 || late.AtLeast(1e6) != 100 || blocked.Max() != 0 {
 			t.Errorf("%d messages, %d of them late by %d ns at most, blocked by %d ns; want 200, 100, 100 ms and none", late.Count(),
 				late.AtLeast(1e6), late.Max(), blocked.Max())
@@ -490,7 +490,7 @@ func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
 	if m.Total(record.Unsent) == 0 {
 		t.Error("no message counted as never sent, although the rate was out of reach")
 	}
-	if late, blocked := m.Hist(record.Lateness), m.Hist(record.Blocked); late.Max() == 0 || blocked.Max() != 0 {
+	if late, blocked := m.Hist(record.SendDelay), m.Hist(record.Backpressure); late.Max() == 0 || blocked.Max() != 0 {
 		t.Errorf("late by %d ns and blocked by %d ns at most: want all of the delay to be the generator's", late.Max(), blocked.Max())
 	}
 }
@@ -525,7 +525,7 @@ func (p slowPublisher) Publish(context.Context, drivers.Message) error {
 func TestOwnWorkIsNotBlocked(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			late, blocked, busy := record.Lateness, record.Blocked, 1.0
+			late, blocked, busy := record.SendDelay, record.Backpressure, 1.0
 			if waits {
 				late, blocked, busy = blocked, late, 0
 			}
@@ -587,7 +587,7 @@ func driven(t *testing.T, session drivers.Session, rate float64, begins, measure
 	t.Helper()
 	w := plan.Default()
 	w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "fire-and-forget", rate, 0, plan.Duration(measure)
-	w.Drain.Most = plan.Duration(20 * time.Millisecond)
+	w.Drain.Timeout = plan.Duration(20 * time.Millisecond)
 	a := plan.Assignment{Task: plan.Task{Run: "test", ID: "late", Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}
 	for _, edit := range edit {
 		edit(&a)
@@ -665,8 +665,8 @@ func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
 		m := record.NewMerged()
 		p := e.Take(true)
 		m.Add(record.Snapshot{Agent: "a", Windows: p.Windows})
-		if late, blocked := m.Hist(record.Lateness).Max(), m.Hist(record.Blocked).Max(); late != 0 || blocked < int64(time.Second) {
-			t.Errorf("lateness at most %d ns, blocked at most %d ns; want 0 and more than a second", late, blocked)
+		if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 || blocked < int64(time.Second) {
+			t.Errorf("send delay at most %d ns, blocked at most %d ns; want 0 and more than a second", late, blocked)
 		}
 		if m.Total(record.PublishErrors) == 0 {
 			t.Error("no publish error counted")

@@ -20,7 +20,7 @@ func TestRejectedAreTimedApart(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup = 1000, 0 })
 		s.options = `{"reject": 10, "confirmDelay": "7ms"}`
 		m := s.play(t.Context())
-		good, bad := m.Hist(record.Send), m.Hist(record.SendFailed)
+		good, bad := m.Hist(record.Publish), m.Hist(record.PublishFailed)
 		if good.Count() != 900 || bad.Count() != 100 || bad.Min() != 7e6 || bad.Max() != 7e6 {
 			t.Errorf("%d confirmed, %d refused after %d … %d ns; want 900 and 100 after 7 ms", good.Count(), bad.Count(), bad.Min(), bad.Max())
 		}
@@ -44,7 +44,7 @@ func TestLostInFlightAreTimedApart(t *testing.T) {
 		}
 		m := s.play(t.Context())
 		lost := m.Total(record.Unconfirmed)
-		bad, good := m.Hist(record.SendFailed), m.Hist(record.Send)
+		bad, good := m.Hist(record.PublishFailed), m.Hist(record.Publish)
 		if lost < 45 || lost > 55 || int64(bad.Count()) != lost+m.Total(record.PublishErrors) || bad.Max() > 50e6 || good.Max() != 50e6 {
 			t.Errorf("%d lost in flight, %d failures of at most %d ns, successes of at most %d ns; want about 50 of at most 50 ms, and 50 ms",
 				lost, bad.Count(), bad.Max(), good.Max())
@@ -64,7 +64,7 @@ func TestHangingLinkTimesOut(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup, w.Consumers.Nodes = 100, 0, 0 })
 		s.options = `{"capacity": 40}`
 		m := s.play(t.Context())
-		bad := m.Hist(record.SendFailed)
+		bad := m.Hist(record.PublishFailed)
 		if m.Total(record.PublishErrors) != 1 || m.Total(record.Timeouts) != 1 || m.Total(record.ClosedErrors) != 0 || bad.Count() != 1 {
 			t.Errorf("%d publish errors, %d timeouts, %d closed, %d failures; want 1, 1, 0, 1", m.Total(record.PublishErrors), m.Total(record.Timeouts),
 				m.Total(record.ClosedErrors), bad.Count())
@@ -86,13 +86,13 @@ func TestUnansweredCountSinceTheyWereDue(t *testing.T) {
 				return grudging{session, errors.New("message too large")}
 			}
 			m := s.play(t.Context())
-			failed, due := m.Hist(record.SendFailed), m.Hist(record.Unanswered)
+			failed, due := m.Hist(record.PublishFailed), m.Hist(record.Unanswered)
 			switch {
 			case rate == 0 && (failed.Count() == 0 || due.Count() != 0):
-				t.Errorf("closed loop: %d failed, %d with a due time", failed.Count(), due.Count())
-			case rate > 0 && (failed.Count() != 20 || due.Count() != 20 || failed.Max() != 0 || due.Max() != m.Hist(record.Blocked).Max() || due.Max() < 300e6):
+				t.Errorf("closed loop: %d failed, %d with an intended send time", failed.Count(), due.Count())
+			case rate > 0 && (failed.Count() != 20 || due.Count() != 20 || failed.Max() != 0 || due.Max() != m.Hist(record.Backpressure).Max() || due.Max() < 300e6):
 				t.Errorf("%d failed after at most %d ns, %d of them at most %d ns after they were due; blocked %d ns",
-					failed.Count(), failed.Max(), due.Count(), due.Max(), m.Hist(record.Blocked).Max())
+					failed.Count(), failed.Max(), due.Count(), due.Max(), m.Hist(record.Backpressure).Max())
 			}
 		})
 	}
@@ -133,8 +133,8 @@ func TestFailuresByKind(t *testing.T) {
 				if n == 0 || m.Total(record.Timeouts) != n*test.counts[0] || m.Total(record.ClosedErrors) != n*test.counts[1] {
 					t.Errorf("%d errors, %d timeouts, %d closed", n, m.Total(record.Timeouts), m.Total(record.ClosedErrors))
 				}
-				if int64(m.Hist(record.SendFailed).Count()) != n || m.Hist(record.Send).Count() != 0 {
-					t.Errorf("%d failures timed of %d", m.Hist(record.SendFailed).Count(), n)
+				if int64(m.Hist(record.PublishFailed).Count()) != n || m.Hist(record.Publish).Count() != 0 {
+					t.Errorf("%d failures timed of %d", m.Hist(record.PublishFailed).Count(), n)
 				}
 			})
 		})

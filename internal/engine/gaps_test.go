@@ -34,7 +34,7 @@ func TestStallIsAGapOfEveryOwner(t *testing.T) {
 		s.options = `{"stalls":[{"at":"400ms","for":"300ms"}]}`
 		m := s.play(t.Context())
 		const begin, end, spacing = 200e6, 500e6, 4e6 // ns since T0; of one publisher's messages
-		for _, kind := range []string{record.GapConfirm, record.GapReceipt} {
+		for _, kind := range []string{record.GapConfirm, record.GapDelivery} {
 			of := longest(m, kind)
 			if len(of) != 4 {
 				t.Errorf("%d owners have a gap of kind %s, want 4: %v", len(of), kind, of)
@@ -101,9 +101,9 @@ func TestGapsOfATaskAreFew(t *testing.T) {
 		n, least := map[string]int{}, map[string]int64{}
 		for _, g := range m.Gaps() {
 			n[g.Kind]++
-			least[g.Kind] = max(least[g.Kind], g.Least)
+			least[g.Kind] = max(least[g.Kind], g.Min)
 		}
-		for _, kind := range []string{record.GapConfirm, record.GapReceipt} {
+		for _, kind := range []string{record.GapConfirm, record.GapDelivery} {
 			if n[kind] < 3 || n[kind] > 2*maxGaps || least[kind] != 40e6 {
 				t.Errorf("%s: %d gaps of 24,000 times of 25 ms are kept and the least is %v; want few, and 40 ms", kind, n[kind], time.Duration(least[kind]))
 			}

@@ -17,13 +17,13 @@ type lifetime struct {
 }
 
 // newLifetime returns nil for a thread that is always active.
-func newLifetime(t *timeline, p plan.Presence, i, total int, always int64) *lifetime {
-	if p == (plan.Presence{}) {
+func newLifetime(t *timeline, p plan.Lifetime, i, total int, always int64) *lifetime {
+	if p == (plan.Lifetime{}) {
 		return nil
 	}
-	l := &lifetime{timeline: t, from: int64(p.From), to: forever, stay: int64(p.Stay), away: int64(p.Away), always: always}
-	if p.To > 0 {
-		l.to = int64(p.To)
+	l := &lifetime{timeline: t, from: int64(p.ConnectAt), to: forever, stay: int64(p.Stay), away: int64(p.Away), always: always}
+	if p.DisconnectAt > 0 {
+		l.to = int64(p.DisconnectAt)
 	}
 	l.shift = int64(float64(l.stay+l.away) * float64(i) / float64(max(1, total)))
 	return l

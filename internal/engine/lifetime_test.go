@@ -21,22 +21,22 @@ func seconds(s float64) plan.Duration { return plan.Duration(s * float64(time.Se
 // Threads are there when their lifetimes say, cycles spread evenly; consumers are all there for the drain.
 func TestTurns(t *testing.T) {
 	const s = int64(time.Second)
-	cycles := plan.Presence{Stay: seconds(3), Away: seconds(1)}
+	cycles := plan.Lifetime{Stay: seconds(3), Away: seconds(1)}
 	for name, test := range map[string]struct {
-		presence plan.Presence
+		lifetime plan.Lifetime
 		i, total int
 		always   int64
 		there    string // at -1 s, 0 s, 1 s, …
 	}{
-		"late":         {plan.Presence{From: seconds(2)}, 0, 1, forever, "___######"},
-		"early":        {plan.Presence{To: seconds(3)}, 0, 1, forever, "####_____"},
-		"for a while":  {plan.Presence{From: seconds(1), To: seconds(3)}, 0, 1, forever, "__##_____"},
-		"back at last": {plan.Presence{From: seconds(1), To: seconds(3)}, 0, 1, 6 * s, "__##___##"},
+		"late":         {plan.Lifetime{ConnectAt: seconds(2)}, 0, 1, forever, "___######"},
+		"early":        {plan.Lifetime{DisconnectAt: seconds(3)}, 0, 1, forever, "####_____"},
+		"for a while":  {plan.Lifetime{ConnectAt: seconds(1), DisconnectAt: seconds(3)}, 0, 1, forever, "__##_____"},
+		"back at last": {plan.Lifetime{ConnectAt: seconds(1), DisconnectAt: seconds(3)}, 0, 1, 6 * s, "__##___##"},
 		"first of 4":   {cycles, 0, 4, forever, "####_###_"},
 		"second of 4":  {cycles, 1, 4, forever, "###_###_#"},
 		"last of 4":    {cycles, 3, 4, forever, "__###_###"},
 	} {
-		life := newLifetime(nil, test.presence, test.i, test.total, test.always)
+		life := newLifetime(nil, test.lifetime, test.i, test.total, test.always)
 		var got strings.Builder
 		for now := -s; now < 8*s; now += s {
 			there, until := life.at(now)
@@ -53,17 +53,17 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Consumers that join late find a backlog, and nothing is lost by their absence: the first message waits from its due time to the join.
+// Consumers that connect late find a backlog, and nothing is lost by their absence: the first message waits from its intended send time to the join.
 func TestConsumersJoinLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Warmup, w.Measure, w.Consumers.Threads = 100, seconds(1), seconds(5), 2
-			w.Consumers.Presence.From = seconds(2)
+			w.Consumers.Lifetime.ConnectAt = seconds(2)
 		})
 		m := s.play(t.Context())
-		tally := m.Tally(1)
-		if tally.Sent != 600 || tally.Missing != 0 || tally.Duplicated != 0 || tally.Reordered != 0 {
-			t.Errorf("%+v; want 600 sent, all received once", tally)
+		accounting := m.Accounting(1)
+		if accounting.Sent != 600 || accounting.Missing != 0 || accounting.Duplicated != 0 || accounting.Reordered != 0 {
+			t.Errorf("%+v; want 600 sent, all received once", accounting)
 		}
 		if got := m.Sum(record.Received, -5, 2); got != 0 {
 			t.Errorf("%d received before consumers joined", got)
@@ -71,11 +71,11 @@ func TestConsumersJoinLate(t *testing.T) {
 		if got := m.Sum(record.Received, 2, 3); got != 400 {
 			t.Errorf("%d received in the second of the join, want the backlog of 300 and 100", got)
 		}
-		if got := m.Hist(record.Processing).Max(); got != 2e9 {
-			t.Errorf("processing latency at most %d ns, want 2 s: of the first message of the measurement", got)
+		if got := m.Hist(record.EndToEnd).Max(); got != 2e9 {
+			t.Errorf("end-to-end latency at most %d ns, want 2 s: of the first message of the measurement", got)
 		}
-		if m.Total(record.Joins) != 2 || m.Total(record.Leaves) != 0 || m.Total(record.Reconnects) != 0 {
-			t.Errorf("%d joins, %d leaves, %d reconnects; want 2, 0, 0", m.Total(record.Joins), m.Total(record.Leaves), m.Total(record.Reconnects))
+		if m.Total(record.Connects) != 2 || m.Total(record.Disconnects) != 0 || m.Total(record.Reconnects) != 0 {
+			t.Errorf("%d joins, %d leaves, %d reconnects; want 2, 0, 0", m.Total(record.Connects), m.Total(record.Disconnects), m.Total(record.Reconnects))
 		}
 		for _, e := range m.Events() {
 			if e.Kind == record.EventGap || e.Kind == "closed" {
@@ -92,27 +92,27 @@ func TestPublishersComeAndGo(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) {
 					w.Publishers.Mode, w.Publishers.Rate, w.Publishers.Threads = string(mode), 400, 4
-					w.Publishers.Batch = plan.Batch{Least: 7, Most: 7}
+					w.Publishers.Batch = plan.Batch{Min: 7, Max: 7}
 					w.Warmup, w.Measure = seconds(1), seconds(8)
-					w.Publishers.Presence = plan.Presence{Stay: seconds(3), Away: seconds(1)}
+					w.Publishers.Lifetime = plan.Lifetime{Stay: seconds(3), Away: seconds(1)}
 				})
 				m := s.play(t.Context())
-				tally := m.Tally(1)
+				accounting := m.Accounting(1)
 				// In warm-up and in each second, three of four are there.
-				if tally.Sent != 9*300 || tally.Missing != 0 || m.Total(record.Unsent) != 0 {
-					t.Errorf("%+v, %d unsent; want %d sent, none missing, none unsent", tally, m.Total(record.Unsent), 9*300)
+				if accounting.Sent != 9*300 || accounting.Missing != 0 || m.Total(record.Unsent) != 0 {
+					t.Errorf("%+v, %d unsent; want %d sent, none missing, none unsent", accounting, m.Total(record.Unsent), 9*300)
 				}
 				for second := range 8 {
 					if got := m.Sum(record.Sent, second, second+1); got < 299 || got > 301 {
 						t.Errorf("%d sent in second %d, want 300", got, second)
 					}
 				}
-				if late, blocked := m.Hist(record.Lateness).Max(), m.Hist(record.Blocked).Max(); late != 0 || blocked != 0 {
-					t.Errorf("lateness %d ns, blocked %d ns; want none: who is away has nothing to do", late, blocked)
+				if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 || blocked != 0 {
+					t.Errorf("send delay %d ns, blocked %d ns; want none: who is away has nothing to do", late, blocked)
 				}
 				// The first leaves at 3 and 7, joins at 4, and the others likewise at other times; the one that would join at 8 does not.
-				if m.Total(record.Leaves) != 8-1 || m.Total(record.Joins) != 8-1 {
-					t.Errorf("%d leaves and %d joins, want 7 of each", m.Total(record.Leaves), m.Total(record.Joins))
+				if m.Total(record.Disconnects) != 8-1 || m.Total(record.Connects) != 8-1 {
+					t.Errorf("%d leaves and %d joins, want 7 of each", m.Total(record.Disconnects), m.Total(record.Connects))
 				}
 				if m.Total(record.Reconnects) != 0 || m.Total(record.PublishErrors) != 0 || m.Total(record.Unconfirmed) != 0 {
 					t.Errorf("%d reconnects, %d errors, %d never confirmed; leaving is none of them", m.Total(record.Reconnects),
@@ -129,19 +129,19 @@ func TestPublishersForAWhile(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) {
-					w.Publishers.Mode, w.Publishers.Window, w.Warmup, w.Measure = mode, 10, 0, seconds(5)
-					w.Publishers.Presence = plan.Presence{From: seconds(1), To: seconds(3)}
+					w.Publishers.Mode, w.Publishers.MaxInFlight, w.Warmup, w.Measure = mode, 10, 0, seconds(5)
+					w.Publishers.Lifetime = plan.Lifetime{ConnectAt: seconds(1), DisconnectAt: seconds(3)}
 				})
 				s.options = `{"confirmDelay": "10ms"}`
 				m := s.play(t.Context())
 				if before, during, after := m.Sum(record.Sent, -5, 1), m.Sum(record.Sent, 1, 3), m.Sum(record.Sent, 3, 5); before+after > 1 || during < 100 {
 					t.Errorf("%d sent before, %d while the publisher was there, %d after", before, during, after)
 				}
-				if tally := m.Tally(1); tally.Missing != 0 {
-					t.Errorf("%+v; want nothing missing", tally)
+				if accounting := m.Accounting(1); accounting.Missing != 0 {
+					t.Errorf("%+v; want nothing missing", accounting)
 				}
-				if m.Total(record.Joins) != 1 || m.Total(record.Leaves) != 1 {
-					t.Errorf("%d joins and %d leaves, want one of each", m.Total(record.Joins), m.Total(record.Leaves))
+				if m.Total(record.Connects) != 1 || m.Total(record.Disconnects) != 1 {
+					t.Errorf("%d joins and %d leaves, want one of each", m.Total(record.Connects), m.Total(record.Disconnects))
 				}
 			})
 		})
@@ -155,19 +155,19 @@ func TestConsumersComeAndGo(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) {
 					w.Publishers.Rate, w.Warmup, w.Measure, w.Consumers.Threads = 500, 0, seconds(8), 3
-					w.Consumers.Presence = plan.Presence{Stay: seconds(0.5), Away: seconds(1)}
-					w.Consumers.Process = plan.DurationDist{Most: plan.Duration(2 * time.Millisecond)}
+					w.Consumers.Lifetime = plan.Lifetime{Stay: seconds(0.5), Away: seconds(1)}
+					w.Consumers.Process = plan.DurationDist{Max: plan.Duration(2 * time.Millisecond)}
 					w.Consumers.Prefetch, w.Consumers.Batch, w.Consumers.Ack, w.Consumers.AckEvery = 50, 5, ack, 20
 					w.Consumers.AckInterval = seconds(0.02)
-					w.Drain.Silence = seconds(4)
+					w.Drain.Idle = seconds(4)
 				})
 				m := s.play(t.Context())
-				tally := m.Tally(1)
-				if tally.Sent != 4000 || tally.Missing != 0 || tally.Duplicated != 0 || tally.Reordered != 0 {
-					t.Errorf("%+v; want 4000 received once and in order", tally)
+				accounting := m.Accounting(1)
+				if accounting.Sent != 4000 || accounting.Missing != 0 || accounting.Duplicated != 0 || accounting.Reordered != 0 {
+					t.Errorf("%+v; want 4000 received once and in order", accounting)
 				}
-				if m.Total(record.Leaves) < 14 || m.Total(record.Joins) < m.Total(record.Leaves) || m.Total(record.Reconnects) != 0 {
-					t.Errorf("%d leaves, %d joins, %d reconnects", m.Total(record.Leaves), m.Total(record.Joins), m.Total(record.Reconnects))
+				if m.Total(record.Disconnects) < 14 || m.Total(record.Connects) < m.Total(record.Disconnects) || m.Total(record.Reconnects) != 0 {
+					t.Errorf("%d leaves, %d joins, %d reconnects", m.Total(record.Disconnects), m.Total(record.Connects), m.Total(record.Reconnects))
 				}
 			})
 		})
@@ -179,7 +179,7 @@ func TestComingsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Warmup, w.Measure, w.Consumers.Threads = 10, 0, seconds(10), 10
-			w.Consumers.Presence = plan.Presence{Stay: seconds(0.05), Away: seconds(0.05)}
+			w.Consumers.Lifetime = plan.Lifetime{Stay: seconds(0.05), Away: seconds(0.05)}
 		})
 		m := s.play(t.Context())
 		n := 0
@@ -188,10 +188,10 @@ func TestComingsAreBounded(t *testing.T) {
 				n++
 			}
 		}
-		if all := m.Total(record.Joins) + m.Total(record.Leaves); n != maxLifetimeEvents || all < 1900 {
+		if all := m.Total(record.Connects) + m.Total(record.Disconnects); n != maxLifetimeEvents || all < 1900 {
 			t.Errorf("%d events of %d comings and goings, want %d of 2000", n, all, maxLifetimeEvents)
 		}
-		if got := fmt.Sprint(m.Tally(1).Missing); got != "0" {
+		if got := fmt.Sprint(m.Accounting(1).Missing); got != "0" {
 			t.Errorf("%s missing", got)
 		}
 	})
@@ -202,8 +202,8 @@ func TestTurnsCountFromTheMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Warmup, w.Steady.Auto, w.Measure = 100, 0, true, seconds(6)
-			w.Consumers.Presence.From = seconds(2)
-			w.Publishers.Presence = plan.Presence{From: seconds(1), To: seconds(4)}
+			w.Consumers.Lifetime.ConnectAt = seconds(2)
+			w.Publishers.Lifetime = plan.Lifetime{ConnectAt: seconds(1), DisconnectAt: seconds(4)}
 		})
 		s.made = func(e *Engine) {
 			go func() {
@@ -241,8 +241,8 @@ func TestAPublisherHeldWhileAway(t *testing.T) {
 			t.Run(fmt.Sprintf("%s auto %t", mode, auto), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newSubject(t, func(w *plan.Workload) {
-						w.Publishers.Mode, w.Publishers.Rate, w.Publishers.Window, w.Warmup, w.Measure = mode, 100, 1, 0, seconds(8)
-						w.Publishers.Presence = plan.Presence{Stay: seconds(2), Away: seconds(1)}
+						w.Publishers.Mode, w.Publishers.Rate, w.Publishers.MaxInFlight, w.Warmup, w.Measure = mode, 100, 1, 0, seconds(8)
+						w.Publishers.Lifetime = plan.Lifetime{Stay: seconds(2), Away: seconds(1)}
 						w.Steady.Auto = auto
 						w.Connect = seconds(10)
 					})
@@ -270,11 +270,11 @@ func TestAPublisherHeldWhileAway(t *testing.T) {
 					if n := m.Total(record.Unsent); n < 48 || n > 50 {
 						t.Errorf("%d unsent, want those due from 1.5 to 2 s", n)
 					}
-					if leaves, joins := m.Total(record.Leaves), m.Total(record.Joins); leaves != 2 || joins != 2 {
+					if leaves, joins := m.Total(record.Disconnects), m.Total(record.Connects); leaves != 2 || joins != 2 {
 						t.Errorf("%d leaves and %d joins, want 2 of each", leaves, joins)
 					}
-					if late, blocked := m.Hist(record.Lateness).Max(), m.Hist(record.Blocked).Max(); late != 0 || blocked < 14e8 || blocked > 16e8 {
-						t.Errorf("lateness %d ns, blocked %d ns; want none, and 1.5 s from the join that was due to the one there was", late, blocked)
+					if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 || blocked < 14e8 || blocked > 16e8 {
+						t.Errorf("send delay %d ns, blocked %d ns; want none, and 1.5 s from the join that was due to the one there was", late, blocked)
 					}
 				})
 			})
@@ -286,8 +286,8 @@ func TestAPublisherHeldWhileAway(t *testing.T) {
 // one takes longer than the time limit of go test. The test uses the host's clock: skipping ends with the measurement.
 func TestLeavingEndsAtAnyRate(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) {
-		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure, w.Drain.Most = "confirm-each", 1e12, 0, seconds(0.3), seconds(1)
-		w.Publishers.Presence = plan.Presence{Stay: seconds(0.1), Away: seconds(0.1)}
+		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure, w.Drain.Timeout = "confirm-each", 1e12, 0, seconds(0.3), seconds(1)
+		w.Publishers.Lifetime = plan.Lifetime{Stay: seconds(0.1), Away: seconds(0.1)}
 	})
 	m := s.play(t.Context())
 	if n := m.Total(record.Unsent); n < maxUnsent/2 || n > maxUnsent {
@@ -297,7 +297,7 @@ func TestLeavingEndsAtAnyRate(t *testing.T) {
 
 // A link that breaks while its consumer leaves is not opened again before the consumer joins.
 func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
-	s := newSubject(t, func(w *plan.Workload) { w.Consumers.Presence.To = seconds(0.5) })
+	s := newSubject(t, func(w *plan.Workload) { w.Consumers.Lifetime.DisconnectAt = seconds(0.5) })
 	links := &counted{}
 	e, err := New(Config{Assignment: s.task(), Session: links})
 	if err != nil {
@@ -320,7 +320,7 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	c.depart()
 	e.journal.mu.Unlock()
 	<-told
-	c.lifetime = newLifetime(e.timeline, plan.Presence{From: seconds(3600)}, 0, 1, forever) // away
+	c.lifetime = newLifetime(e.timeline, plan.Lifetime{ConnectAt: seconds(3600)}, 0, 1, forever) // away
 	e.timeline.origin.Store(clock.Now())
 	e.timeline.from.Store(0)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -363,7 +363,7 @@ func TestTimeAwayIsNotWork(t *testing.T) {
 				return slowToClose{slowPublisher{waiting: spec.Waiting}}
 			}}
 			_, times := driven(t, session, rate, 0, 5*time.Second, func(a *plan.Assignment) {
-				a.Task.Cell.Workload.Publishers.Presence = plan.Presence{From: plan.Duration(time.Second), To: plan.Duration(2 * time.Second)}
+				a.Task.Cell.Workload.Publishers.Lifetime = plan.Lifetime{ConnectAt: plan.Duration(time.Second), DisconnectAt: plan.Duration(2 * time.Second)}
 			})
 			if times.Busy() > 0.01 {
 				t.Errorf("rate %v: %+v works %.2f of the time, want 0.00", rate, times, times.Busy())

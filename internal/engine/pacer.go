@@ -108,8 +108,8 @@ func (p *pacer) sent(w *record.Window, delay int64) {
 // last on time is back-pressure, the rest is the send delay of the generator.
 func (p *pacer) attribute(w *record.Window, delay int64) {
 	held := min(delay, p.held)
-	w.Record(record.Lateness, delay-held)
-	w.Record(record.Blocked, held)
+	w.Record(record.SendDelay, delay-held)
+	w.Record(record.Backpressure, held)
 }
 
 // recordPacing records by how much the time since the message before differs from the one in the schedule, which is how much their delays

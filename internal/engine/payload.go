@@ -118,7 +118,7 @@ func newSizes(shares []plan.SizeShare) *sizes {
 
 func (s *sizes) draw(r *rand.PCG) int {
 	share := &s.shares[s.choose.draw(r)]
-	return share.Least + below(r, share.Most-share.Least+1)
+	return share.Min + below(r, share.Max-share.Min+1)
 }
 
 // below is uniform in [0, n), n up to 2³²: a product, whose unevenness of n/2⁶⁴ nobody sees, costs less than a division.

@@ -19,7 +19,7 @@ import (
 func filler(t *testing.T, m plan.Message) *publisher {
 	t.Helper()
 	for _, s := range m.Sizes {
-		m.Size = max(m.Size, s.Most)
+		m.Size = max(m.Size, s.Max)
 	}
 	w := plan.Default()
 	w.Message, w.Publishers.Mode = m, "fire-and-forget"
@@ -45,8 +45,8 @@ func (p *publisher) nextBody(t *testing.T) []byte {
 // Sizes come as often as their weights say, and evenly within a share; every body verifies, up to a size beyond several strides.
 func TestSizesAreDrawnByWeight(t *testing.T) {
 	const n = 200_000
-	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Least: 100, Most: 100, Weight: 90}, {Least: 200, Most: 299, Weight: 9},
-		{Least: 20_000, Most: 20_000, Weight: 1}}})
+	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 100, Max: 100, Weight: 90}, {Min: 200, Max: 299, Weight: 9},
+		{Min: 20_000, Max: 20_000, Weight: 1}}})
 	var count [3]int
 	var within [100]int
 	for range n {
@@ -142,7 +142,7 @@ func TestPayloadFile(t *testing.T) {
 	}
 }
 
-// Without access to it, a payload file is not read, and the error does not tell whether it is there.
+// Without access to it, a payload file is not read, and the error does not report whether it is there.
 func TestPayloadFileNeedsAccess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "payload")
 	if err := os.WriteFile(path, make([]byte, 2500), 0o600); err != nil {
@@ -164,17 +164,17 @@ func TestSizesInEveryMode(t *testing.T) {
 		for _, kind := range []string{plan.PayloadRandom, plan.PayloadCompressible} {
 			t.Run(string(mode)+" "+kind, func(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) {
-					w.Publishers.Mode, w.Publishers.Threads, w.Publishers.Count, w.Publishers.Window = string(mode), 2, 300, 20
-					w.Message.Size, w.Message.Sizes = 9000, []plan.SizeShare{{Least: 64, Most: 9000, Weight: 1}}
+					w.Publishers.Mode, w.Publishers.Threads, w.Publishers.Count, w.Publishers.MaxInFlight = string(mode), 2, 300, 20
+					w.Message.Size, w.Message.Sizes = 9000, []plan.SizeShare{{Min: 64, Max: 9000, Weight: 1}}
 					w.Message.Payload.Kind = kind
 				})
 				m := s.play(t.Context())
-				tally := m.Tally(1)
-				if tally.Missing != 0 || tally.Corrupt != 0 || tally.Sent < 600 {
-					t.Errorf("%+v; want all received, none corrupt", tally)
+				accounting := m.Accounting(1)
+				if accounting.Missing != 0 || accounting.Corrupt != 0 || accounting.Sent < 600 {
+					t.Errorf("%+v; want all received, none corrupt", accounting)
 				}
 				sent, received := m.Total(record.SentBytes), m.Total(record.ReceivedBytes)
-				if mean := float64(sent) / float64(tally.Sent); sent != received || mean < 4000 || mean > 5060 {
+				if mean := float64(sent) / float64(accounting.Sent); sent != received || mean < 4000 || mean > 5060 {
 					t.Errorf("%d bytes sent and %d received, %.0f each; want as many, about 4532 each", sent, received, mean)
 				}
 			})
@@ -184,7 +184,7 @@ func TestSizesInEveryMode(t *testing.T) {
 
 // Neither sizes nor payloads nor keys cost an allocation.
 func TestContentsDoNotAllocate(t *testing.T) {
-	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Least: 64, Most: 2000, Weight: 1}, {Least: 64, Most: 64, Weight: 1}},
+	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 64, Max: 2000, Weight: 1}, {Min: 64, Max: 64, Weight: 1}},
 		Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}, Keys: plan.Keys{Count: 100, Skew: 1}})
 	if n := testing.AllocsPerRun(1000, func() { p.prepare(p.body, 1, 2); p.e.keys.key(p.sequence, &p.keyDraws) }); n != 0 {
 		t.Errorf("%v allocations a message, want 0", n)
@@ -194,7 +194,7 @@ func TestContentsDoNotAllocate(t *testing.T) {
 func BenchmarkPrepare(b *testing.B) {
 	for name, m := range map[string]plan.Message{
 		"same":         {Size: 100},
-		"sizes":        {Size: 1000, Sizes: []plan.SizeShare{{Least: 100, Most: 1000, Weight: 9}, {Least: 100, Most: 100, Weight: 1}}},
+		"sizes":        {Size: 1000, Sizes: []plan.SizeShare{{Min: 100, Max: 1000, Weight: 9}, {Min: 100, Max: 100, Weight: 1}}},
 		"compressible": {Size: 1000, Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}},
 		"keys":         {Size: 100, Keys: plan.Keys{Count: 1_000_000, Skew: 1}},
 	} {

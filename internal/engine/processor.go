@@ -55,6 +55,6 @@ func (p *processor) time() int64 {
 	if mean := float64(p.delay.Mean); mean > 0 {
 		return int64(mean * min(maxMeans, -math.Log(unit(&p.draws))))
 	}
-	from, to := int64(p.delay.Least), int64(p.delay.Most)
+	from, to := int64(p.delay.Min), int64(p.delay.Max)
 	return from + int64(unit(&p.draws)*float64(to-from))
 }

@@ -16,20 +16,20 @@ func TestSlowConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Warmup, w.Measure = 100, 0, plan.Duration(2*time.Second)
-			w.Drain.Silence = plan.Duration(3 * time.Second)
+			w.Drain.Idle = plan.Duration(3 * time.Second)
 			w.Consumers.Batch, w.Consumers.Prefetch = 1, 1
-			w.Consumers.Process = plan.DurationDist{Least: plan.Duration(20 * time.Millisecond), Most: plan.Duration(20 * time.Millisecond)}
+			w.Consumers.Process = plan.DurationDist{Min: plan.Duration(20 * time.Millisecond), Max: plan.Duration(20 * time.Millisecond)}
 		})
 		m := s.play(t.Context())
 		if got := m.Sum(record.Received, 0, 2); got != 100 {
 			t.Errorf("%d received in 2 s at 20 ms each, want 100", got)
 		}
-		if got := m.Tally(1); got.Missing != 0 || got.Sent != 200 {
+		if got := m.Accounting(1); got.Missing != 0 || got.Sent != 200 {
 			t.Errorf("%+v; want all 200 received in the end", got)
 		}
 		// Message n is due at 10n ms and is received at 20n ms.
-		if h := m.Hist(record.Processing); h.Min() != 0 || h.Max() != 1990e6 {
-			t.Errorf("processing latency %d … %d ns, want 0 … 1990 ms", h.Min(), h.Max())
+		if h := m.Hist(record.EndToEnd); h.Min() != 0 || h.Max() != 1990e6 {
+			t.Errorf("end-to-end latency %d … %d ns, want 0 … 1990 ms", h.Min(), h.Max())
 		}
 	})
 }
@@ -41,8 +41,8 @@ func TestProcessingTimes(t *testing.T) {
 		spread              plan.DurationDist
 		least, most, beyond float64 // ms; part beyond 20 ms
 	}{
-		"fixed":       {plan.DurationDist{Least: 20e6, Most: 20e6}, 20, 20, 0},
-		"uniform":     {plan.DurationDist{Least: 10e6, Most: 30e6}, 10, 30, 0.5},
+		"fixed":       {plan.DurationDist{Min: 20e6, Max: 20e6}, 20, 20, 0},
+		"uniform":     {plan.DurationDist{Min: 10e6, Max: 30e6}, 10, 30, 0.5},
 		"exponential": {plan.DurationDist{Mean: 20e6}, 0, 200, 1 / math.E},
 	} {
 		w := processor{delay: test.spread}
@@ -69,7 +69,7 @@ func TestClosingEndsProcessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Warmup, w.Measure = 100, 0, plan.Duration(time.Second)
-			w.Consumers.Process = plan.DurationDist{Least: plan.Duration(time.Hour), Most: plan.Duration(time.Hour)}
+			w.Consumers.Process = plan.DurationDist{Min: plan.Duration(time.Hour), Max: plan.Duration(time.Hour)}
 		})
 		began := time.Now()
 		s.play(t.Context())
@@ -88,12 +88,12 @@ func TestNack(t *testing.T) {
 				w.Publishers.Count, w.Warmup, w.Consumers.Threads, w.Consumers.Nack = 20_000, 0, 2, 0.3
 				w.Consumers.Batch, w.Consumers.Ack, w.Consumers.AckEvery = 7, ack, 20
 				w.Consumers.AckInterval = plan.Duration(5 * time.Millisecond)
-				w.Drain.Silence = plan.Duration(20 * time.Second) // it ends when all is in
+				w.Drain.Idle = plan.Duration(20 * time.Second) // it ends when all is in
 			})
 			m := s.play(t.Context())
-			tally := m.Tally(1)
-			if tally.Sent != 20_000 || tally.Missing != 0 || tally.Duplicated != 0 || tally.Reordered != 0 {
-				t.Errorf("%+v; want 20000 received once and in order", tally)
+			accounting := m.Accounting(1)
+			if accounting.Sent != 20_000 || accounting.Missing != 0 || accounting.Duplicated != 0 || accounting.Reordered != 0 {
+				t.Errorf("%+v; want 20000 received once and in order", accounting)
 			}
 			received, nacked := m.Total(record.Received), m.Total(record.Nacked)
 			if share := float64(nacked) / float64(received+nacked); received != 20_000 || math.Abs(share-0.3) > 0.03 {

@@ -52,8 +52,8 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 		writes[number] = &drivers.Waiting{}
 	}
 	p.spec = drivers.PublisherSpec{
-		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode, Window: w.Publishers.Window,
-		Batch: w.Publishers.Batch.Most, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
+		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode, MaxInFlight: w.Publishers.MaxInFlight,
+		Batch: w.Publishers.Batch.Max, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
 		Node: drivers.Node(w.Publishers.Node), Connection: number,
 		OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: writes[number]},
 	}
@@ -61,7 +61,7 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 		p.spec.Connection, p.spec.Waiting.Writes = drivers.Exclusive, &drivers.Waiting{}
 	}
 	p.link = newLink(e, fmt.Sprintf("publisher %d", i), p.dial)
-	minGap, _ := w.LeastGap()
+	minGap, _ := w.MinGap()
 	p.recorder = recorder{timeline: e.timeline, index: i, flow: record.FlowsOf(w.Topology.Subscriptions, w.Topology.Queues).Of(0, p.spec.Queue),
 		paced: w.Publishers.Open(), confirmed: p.mode.Confirmed(), gaps: newGapDetector(record.GapConfirm, i, minGap)}
 	if p.mode.Confirmed() {
@@ -72,7 +72,7 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 	}
 	p.pacer = pacer{timeline: e.timeline, waiting: p.spec.Waiting, count: w.Publishers.Count, maxUnsent: maxUnsent / int64(a.Publishers.Count),
 		schedule: newSchedule(w.Publishers, w.Warmup.D(), e.task, i, a.Publishers.Total),
-		lifetime: newLifetime(e.timeline, w.Publishers.Presence, i, a.Publishers.Total, forever)}
+		lifetime: newLifetime(e.timeline, w.Publishers.Lifetime, i, a.Publishers.Total, forever)}
 	if w.Steady.Auto {
 		deferStages(p.pacer.schedule, e.timeline.warmupEnds)
 	}
@@ -167,7 +167,7 @@ func (p *publisher) step() func() bool {
 	case drivers.ConfirmEach:
 		return func() bool { return p.sendBatch(1) }
 	case drivers.ConfirmBatch:
-		min, max := p.work.Batch.Least, p.work.Batch.Most
+		min, max := p.work.Batch.Min, p.work.Batch.Max
 		return func() bool { return p.sendBatch(min + p.random.IntN(max-min+1)) }
 	case drivers.ConnectionPerMessage, drivers.ConnectionPerMessageConfirm:
 		return p.sendOverOwnConnection
@@ -519,7 +519,7 @@ func (p *publisher) depart() {
 		p.pacer.waited(begin, p.e.timeline.now())
 	}
 	p.departed = true
-	p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Leaves]++
+	p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Disconnects]++
 	p.e.journal.lifetime(p.link.name, eventLeft)
 }
 
@@ -532,7 +532,7 @@ func (p *publisher) arrive() bool {
 	now := p.e.timeline.now()
 	p.pacer.waited(begin, now)
 	p.departed, p.lastActive = false, now
-	p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Joins]++
+	p.recorder.sends.Window(p.e.timeline.now(), false).Counts[record.Connects]++
 	p.e.journal.lifetime(p.link.name, eventJoined)
 	return true
 }

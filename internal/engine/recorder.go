@@ -67,7 +67,7 @@ func (r *recorder) fail(ctx context.Context, w *record.Window, err error, intend
 
 // failedAfter records how long a message took to fail without an answer of the broker.
 func (r *recorder) failedAfter(w *record.Window, intended, send, now int64) {
-	w.Record(record.SendFailed, now-send)
+	w.Record(record.PublishFailed, now-send)
 	if r.paced {
 		w.Record(record.Unanswered, now-intended)
 	}
@@ -86,9 +86,9 @@ func (r *recorder) confirm(s *slot, err error, now int64) {
 	switch {
 	case err == nil:
 		w.Counts[record.Confirmed]++
-		w.Record(record.Send, now-s.send)
+		w.Record(record.Publish, now-s.send)
 		if r.paced {
-			w.Record(record.SendDue, now-s.intended)
+			w.Record(record.PublishIntended, now-s.intended)
 		}
 		r.acknowledged.Add(s.sequence)
 		r.lastConfirm = now
@@ -103,7 +103,7 @@ func (r *recorder) confirm(s *slot, err error, now int64) {
 		r.gaps.came(now)
 	case errors.Is(err, drivers.ErrRejected):
 		w.Counts[record.Rejected]++
-		w.Record(record.SendFailed, now-s.send)
+		w.Record(record.PublishFailed, now-s.send)
 		r.rejected.Add(s.sequence)
 		r.waitsSince(s.send)
 	default:

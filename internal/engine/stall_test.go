@@ -22,9 +22,9 @@ func TestAStallBeyondTheEndEndsTheTaskAll(t *testing.T) {
 		if took := time.Since(begin); took > 20*time.Second {
 			t.Errorf("took %v, want the drain's limit of 5 s and a little", took)
 		}
-		tally := m.Tally(1)
-		if tally.Unconfirmed != 1 || tally.Missing != 1 {
-			t.Errorf("%+v; want the one message that was in flight unconfirmed and missing", tally)
+		accounting := m.Accounting(1)
+		if accounting.Unconfirmed != 1 || accounting.Missing != 1 {
+			t.Errorf("%+v; want the one message that was in flight unconfirmed and missing", accounting)
 		}
 		if n := m.Total(record.Unsent); n != 69 { // due from 0.31 s to 0.99 s, behind the one that never came back
 			t.Errorf("%d messages counted as due and not sent, want 69", n)

@@ -33,7 +33,7 @@ type timeline struct {
 }
 
 func newTimeline(w plan.Workload) *timeline {
-	t := &timeline{warmup: w.Warmup.D(), measure: w.Measure.D(), drain: w.Drain.Most.D(), auto: w.Steady.Auto, byCount: w.Publishers.Count > 0,
+	t := &timeline{warmup: w.Warmup.D(), measure: w.Measure.D(), drain: w.Drain.Timeout.D(), auto: w.Steady.Auto, byCount: w.Publishers.Count > 0,
 		known: make(chan struct{})}
 	t.from.Store(notYetKnown)
 	t.end.Store(notYetKnown)

@@ -74,7 +74,7 @@ func TestMeasureLate(t *testing.T) {
 		if n := m.Total(record.Unsent); n != 0 {
 			t.Errorf("%d were due and not sent", n)
 		}
-		if n := m.Hist(record.SendDue).Count(); n != 250 {
+		if n := m.Hist(record.PublishIntended).Count(); n != 250 {
 			t.Errorf("%d latencies count, want 250", n)
 		}
 	})
@@ -86,7 +86,7 @@ func TestMeasureLateCountsUnsent(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSubject(t, func(w *plan.Workload) {
 				w.Warmup, w.Steady.Auto = 0, true
-				w.Measure, w.Drain.Most = plan.Duration(2*time.Second), plan.Duration(time.Second)
+				w.Measure, w.Drain.Timeout = plan.Duration(2*time.Second), plan.Duration(time.Second)
 				w.Publishers.Mode, w.Publishers.Rate = "confirm-each", 100
 			})
 			if !cancelled {

@@ -160,7 +160,7 @@ func valueRow(p plan.Run, infos []plan.ValueInfo, x part) []any {
 }
 
 // shown are the series of windows that the table has.
-var shown = []record.Series{record.Send, record.SendDue, record.Processing, record.Lateness, record.Blocked}
+var shown = []record.Series{record.Publish, record.PublishIntended, record.EndToEnd, record.SendDelay, record.Backpressure}
 
 // Windows is a table with a row for each second of each repetition: every counter, and of each latency the number of samples, p50, p99 and the
 // greatest, in seconds. Seconds of messages that were not due inside the measurement have measured false.

@@ -80,13 +80,13 @@ func TestValuesHaveARowForEachRepetition(t *testing.T) {
 	}
 	got := rows[0]
 	for name, want := range map[string]string{"task": "c0ffee-r1", "repetition": "1", "axis.mode": "confirm-window", "axis.size": "-100", "broker": "rabbit", "product": "RabbitMQ",
-		"verdict": "valid", "send.rate": "1000", "send.p50": "0.001000447", "group": "", "lost": "0"} {
+		"verdict": "valid", "publish.rate": "1000", "publish.p50": "0.001000447", "group": "", "lost": "0"} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
 	}
-	if blind := rows[1]; blind["send.p50"] != "" || !strings.Contains(blind["missing"], "send.p50:fire-and-forget") {
-		t.Errorf("what is not there: send.p50 is %q, missing %q", blind["send.p50"], blind["missing"])
+	if blind := rows[1]; blind["publish.p50"] != "" || !strings.Contains(blind["missing"], "publish.p50:fire-and-forget") {
+		t.Errorf("what is not there: publish.p50 is %q, missing %q", blind["publish.p50"], blind["missing"])
 	}
 	if failed := rows[3]; failed["verdict"] != "unknown" {
 		t.Errorf("the task that failed is %q", failed["verdict"])
@@ -100,7 +100,7 @@ func TestWindowsHaveARowForEachSecond(t *testing.T) {
 	if len(rows) != 8 {
 		t.Fatalf("%d rows, want 2 seconds of 4 repetitions", len(rows))
 	}
-	for name, want := range map[string]string{"second": "1", "start": "1", "length": "1", "measured": "true", "sent": "1000", "confirmed": "1000", "send.count": "1000", "send.max": "0.002", "blocked.count": "0", "blocked.p99": ""} {
+	for name, want := range map[string]string{"second": "1", "start": "1", "length": "1", "measured": "true", "sent": "1000", "confirmed": "1000", "publish.count": "1000", "publish.max": "0.002", "backpressure.count": "0", "backpressure.p99": ""} {
 		if got := rows[1][name]; got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
@@ -254,10 +254,10 @@ func TestGoBenchIsReadByBenchfmt(t *testing.T) {
 			if _, parts := x.Name.Parts(); string(parts[1]) != "/size=-100" {
 				t.Errorf("the name's parts are %q", parts)
 			}
-			if rate, has := x.Value("send-msgs/s"); !has || rate != 1000 {
+			if rate, has := x.Value("publish-msg/s"); !has || rate != 1000 {
 				t.Errorf("%s: rate %v, %v", x.Name, rate, has)
 			}
-			if p99, has := x.Value("send-p99-sec"); strings.Contains(x.Name.String(), "confirm") && (!has || math.Abs(p99-0.00198) > 1e-5) {
+			if p99, has := x.Value("publish-p99-sec"); strings.Contains(x.Name.String(), "confirm") && (!has || math.Abs(p99-0.00198) > 1e-5) {
 				t.Errorf("%s: p99 is %v s, %v", x.Name, p99, has)
 			}
 			if len(x.Config) > 0 {
@@ -268,14 +268,14 @@ func TestGoBenchIsReadByBenchfmt(t *testing.T) {
 	if err := r.Err(); err != nil || len(names) != 3 || names[0] != names[2] {
 		t.Errorf("names %q, %v: repetitions have one name", names, err)
 	}
-	if u := r.Units().Get("send-p99-sec", "better"); u == nil || u.Value != "lower" {
-		t.Errorf("unit of send.p99: %v", u)
+	if u := r.Units().Get("publish-p99-sec", "better"); u == nil || u.Value != "lower" {
+		t.Errorf("unit of publish.p99: %v", u)
 	}
 }
 
 func TestGoBenchNamesWhatIsUnknown(t *testing.T) {
-	_, err := GoBench(io.Discard, plan.Run{}, nil, []string{"send.rat", "p99"})
-	if err == nil || !strings.Contains(err.Error(), `"send.rat"`) || !strings.Contains(err.Error(), `"p99"`) || !strings.Contains(err.Error(), `did you mean "send.rate"`) || len(err.Error()) > 300 || !errors.Is(err, ErrUnknown) {
+	_, err := GoBench(io.Discard, plan.Run{}, nil, []string{"publish.rat", "p99"})
+	if err == nil || !strings.Contains(err.Error(), `"publish.rat"`) || !strings.Contains(err.Error(), `"p99"`) || !strings.Contains(err.Error(), `did you mean "publish.rate"`) || len(err.Error()) > 300 || !errors.Is(err, ErrUnknown) {
 		t.Errorf("it says %v", err)
 	}
 }
@@ -292,7 +292,7 @@ func TestBenchstatReadsIt(t *testing.T) {
 	if err != nil {
 		t.Fatalf("benchstat: %v\n%s", err, out)
 	}
-	for _, want := range []string{"send-msgs/s", "send-p99-sec", "1.000k", "1.98", "mode=confirm-window"} {
+	for _, want := range []string{"publish-msg/s", "publish-p99-sec", "1.000k", "1.98", "mode=confirm-window"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %s in\n%s", want, out)
 		}
@@ -359,19 +359,19 @@ func TestOMB(t *testing.T) {
 	}
 }
 
-// Messages that were due and not sent count with their age in the latency from the due time, of each period and of the
+// Messages that were due and not sent count with their age in the latency from the intended send time, of each period and of the
 // whole.
 func TestOMBCountsUnsentMessages(t *testing.T) {
 	log := record.NewCollector(time.Second)
 	w := log.Recorder().Window(0, true)
-	w.RecordN(record.Processing, int64(time.Millisecond), 90)
+	w.RecordN(record.EndToEnd, int64(time.Millisecond), 90)
 	w.RecordN(record.UnsentAge, int64(5*time.Second), 10)
 	s := record.Snapshot{Agent: "a", Seq: 1, At: int64(time.Second)}
 	m := record.NewMerged()
 	s.Windows = []record.Window{*w}
 	m.Add(s)
-	k := omb{out: map[string]any{}, m: m, o: plan.Outcome{Values: map[string]plan.Value{"processing.p50": {Number: 0.001}}}, measured: 1, subs: 2}
-	k.latency("endToEndLatency", "EndToEndLatency", record.Processing, "processing.p50")
+	k := omb{out: map[string]any{}, m: m, o: plan.Outcome{Values: map[string]plan.Value{"e2e.p50": {Number: 0.001}}}, measured: 1, subs: 2}
+	k.latency("endToEndLatency", "EndToEndLatency", record.EndToEnd, "e2e.p50")
 	if got := k.out["aggregatedEndToEndLatency99pct"].(float64); math.Abs(got-5000) > 5 {
 		t.Errorf("p99 of the whole is %v ms, want 5,000", got)
 	}

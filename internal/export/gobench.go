@@ -74,7 +74,7 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 		}
 	}
 	if len(names) == 0 {
-		names = []string{"send.rate", "receive.rate", "send.p99"}
+		names = []string{"publish.rate", "consume.rate", "publish.p99"}
 	}
 	var infos []plan.ValueInfo
 	var known []string
@@ -151,14 +151,14 @@ func word(s string) string {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// metric is a value in a unit that says its name: 1200 send-msgs/s, 4500000 send-p99-ns. benchstat shows nanoseconds as seconds with a prefix.
+// metric is a value in a unit that says its name: 1200 publish-msg/s, 4500000 publish-p99-ns. benchstat shows nanoseconds as seconds with a prefix.
 func metric(info plan.ValueInfo, n float64) (float64, string) {
 	name := strings.ReplaceAll(info.Name, ".", "-")
 	switch info.Unit {
 	case plan.Seconds:
 		return math.Round(n * 1e9), name + "-ns"
 	case plan.PerSecond, plan.Text: // the number behind the text is a rate
-		return n, strings.TrimSuffix(name, "-rate") + "-msgs/s"
+		return n, strings.TrimSuffix(name, "-rate") + "-msg/s"
 	case plan.BytesRate:
 		return n, strings.TrimSuffix(name, "-bytes") + "-B/s"
 	case plan.Bytes:

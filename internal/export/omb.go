@@ -10,11 +10,11 @@ import (
 	"lockstep/internal/runs"
 )
 
-// ombPeriod is over how long the OpenMessaging Benchmark takes each of its figures; a shorter measurement is one period.
+// ombPeriod is over how long the OpenMessaging Benchmark takes each of its metrics; a shorter measurement is one period.
 const ombPeriod = 10
 
-// ombFigures are the latencies of its result files: the names' end, and the quantile.
-var ombFigures = []struct {
+// ombMetrics are the latencies of its result files: the names' end, and the quantile.
+var ombMetrics = []struct {
 	name string
 	q    float64
 }{{"50pct", 0.5}, {"75pct", 0.75}, {"95pct", 0.95}, {"99pct", 0.99}, {"999pct", 0.999}, {"9999pct", 0.9999}, {"99999pct", 0.99999}, {"Max", 1}}
@@ -39,8 +39,8 @@ func OMB(run *runs.Run, o plan.Outcome) (map[string]any, error) {
 	shape(out, x.task.Cell.Workload)
 	k := omb{out: out, m: m, o: o, measured: o.Measured.D().Seconds(), subs: max(1, x.task.Cell.Workload.Topology.Subscriptions)}
 	k.rates(x.task.Cell.Workload)
-	k.latency("publishLatency", "PublishLatency", record.Send, "send.p50")
-	k.latency("endToEndLatency", "EndToEndLatency", record.Processing, "processing.p50")
+	k.latency("publishLatency", "PublishLatency", record.Publish, "publish.p50")
+	k.latency("endToEndLatency", "EndToEndLatency", record.EndToEnd, "e2e.p50")
 	return out, nil
 }
 
@@ -115,7 +115,7 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 			}
 		}
 		sum, _ := judge.WithUnanswered(s, func(of record.Series) *record.Hist { return record.HistOf(of, period) }, k.subs)
-		for field, ms := range figures(sum) {
+		for field, ms := range metrics(sum) {
 			lists[field] = append(lists[field], ms)
 		}
 	})
@@ -129,15 +129,15 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	}
 	quantiles["0"] = ms(whole.Min())
 	k.out["aggregated"+aggregated+"Quantiles"] = quantiles
-	for field, ms := range figures(whole) {
+	for field, ms := range metrics(whole) {
 		k.out["aggregated"+aggregated+field] = ms
 	}
 }
 
-// figures are the latencies of a distribution by the ends of their names.
-func figures(h *record.Hist) map[string]float64 {
+// metrics are the latencies of a distribution by the ends of their names.
+func metrics(h *record.Hist) map[string]float64 {
 	all := map[string]float64{"Avg": h.Mean() / 1e6}
-	for _, f := range ombFigures {
+	for _, f := range ombMetrics {
 		all[f.name] = ms(h.Quantile(f.q))
 	}
 	return all

@@ -23,7 +23,7 @@ func recordedRun(t *testing.T) *runs.Run {
 	broker := plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage(`{}`)}
 	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-small-0001", Name: "small one", Repeat: 2, Axes: []string{"mode", "size"},
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"send.rate", "send.p99"}}},
+		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"publish.rate", "publish.p99"}}},
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: confirmed, Coordinates: at("confirm-window"), Broker: broker},
 			{ID: "decaf0", Index: 1, Workload: blind, Coordinates: at("fire-and-forget"), Broker: broker}}}
 	run, err := runs.Create(t.TempDir(), p)
@@ -61,18 +61,18 @@ func snapshot(task plan.Task) record.Snapshot {
 		for _, c := range []record.Counter{record.Sent, record.Received, record.Unique} {
 			w.Counts[c]++
 		}
-		w.Record(record.Processing, int64(i+1)*2000)
+		w.Record(record.EndToEnd, int64(i+1)*2000)
 		sent.Add(uint64(i))
 		received.Add(uint64(i))
 		if judge.Confirmed(task.Cell.Workload.Publishers.Mode) {
 			w.Counts[record.Confirmed]++
-			w.Record(record.Send, int64(i+1)*1000)
+			w.Record(record.Publish, int64(i+1)*1000)
 			confirmed.Add(uint64(i))
 		}
 	}
 	rec.Flush()
 	last := int64(2 * time.Second)
-	s := record.Snapshot{Task: task.ID, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastReceipt: last, Final: true}
+	s := record.Snapshot{Task: task.ID, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastDelivery: last, Final: true}
 	s.Windows, s.Sets = log.Take()
 	return s
 }

@@ -85,7 +85,7 @@ func TestRemoveIncomplete(t *testing.T) {
 }
 
 func TestAppendLineAfterAnIncompleteOne(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "marks.jsonl")
+	path := filepath.Join(t.TempDir(), "timeline.jsonl")
 	if err := os.WriteFile(path, []byte("{\"a\""), 0o644); err != nil {
 		t.Fatal(err)
 	}

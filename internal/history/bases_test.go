@@ -12,15 +12,15 @@ import (
 
 func TestBasesOfRules(t *testing.T) {
 	root := t.TempDir()
-	night(t, root, 1, 2, 3, func(cell, repetition int, o *plan.Outcome) {
-		o.Values["send.rate"] = plan.Value{Number: float64(1000*cell + repetition)}
+	scheduledRun(t, root, 1, 2, 3, func(cell, repetition int, o *plan.Outcome) {
+		o.Values["publish.rate"] = plan.Value{Number: float64(1000*cell + repetition)}
 		if cell == 1 && repetition == 2 {
 			o.Verdict = plan.Invalid
 		}
 	})
-	run := night(t, root, 2, 3, 1, nothing)
+	run := scheduledRun(t, root, 2, 3, 1, nothing)
 	run.Cells[0].Require = []plan.Rule{{Text: "lost == 0"}, {Text: "no worse than baseline by 5%"}}
-	run.Cells[1].Require = []plan.Rule{{Text: "send.rate no worse than baseline release by 5%"}, {Text: "lost no worse than baseline by 5%"}}
+	run.Cells[1].Require = []plan.Rule{{Text: "publish.rate no worse than baseline release by 5%"}, {Text: "lost no worse than baseline by 5%"}}
 	s := Of(root)
 	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "night-0001"}); err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestBasesOfRules(t *testing.T) {
 		t.Fatalf("the cells of the baseline, with all repetitions: %+v", cells)
 	}
 	got := cells[1].Repetitions[2]
-	if got["send.rate"].Number != 1003 || got["send.p99"].NA == "" || got["processing.p99"].Bound == 0 || len(got) != 4 {
+	if got["publish.rate"].Number != 1003 || got["publish.p99"].NA == "" || got["e2e.p99"].Bound == 0 || len(got) != 4 {
 		t.Errorf("a repetition is %+v; want what rules look at, the usual values and lost", got)
 	}
 	if err := s.SetBaseline(plan.Baseline{Name: "release", Run: "gone"}); err != nil {
@@ -52,9 +52,9 @@ func TestABaselineWithoutItsFolder(t *testing.T) {
 	own, other := Of(root), Of(t.TempDir())
 	var baseline plan.BaselineRecord
 	for n := range 6 {
-		run := night(t, root, n, 2, 3, func(cell, repetition int, o *plan.Outcome) {
-			o.Values["send.rate"] = plan.Value{Number: float64(1000*cell + 10*n + repetition)}
-			o.Groups = []plan.GroupOutcome{{Name: "bulk", Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: float64(500 + n)}}}}
+		run := scheduledRun(t, root, n, 2, 3, func(cell, repetition int, o *plan.Outcome) {
+			o.Values["publish.rate"] = plan.Value{Number: float64(1000*cell + 10*n + repetition)}
+			o.Groups = []plan.GroupOutcome{{Name: "bulk", Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: float64(500 + n)}}}}
 			o.Events = []plan.Event{{Kind: plan.EventCores, Agent: "a1", Detail: "8"}, {Kind: "other"}}
 			if cell == 1 && repetition == 2 {
 				o.Verdict = plan.Unknown
@@ -73,10 +73,10 @@ func TestABaselineWithoutItsFolder(t *testing.T) {
 	if err := own.SetBaseline(baseline.Baseline); err != nil {
 		t.Fatal(err)
 	}
-	run := night(t, t.TempDir(), 6, 2, 3, nothing)
-	run.Cells[0].Require = []plan.Rule{{Text: "send.rate, bulk/send.rate no worse than baseline by 5%"}}
+	run := scheduledRun(t, t.TempDir(), 6, 2, 3, nothing)
+	run.Cells[0].Require = []plan.Rule{{Text: "publish.rate, bulk/publish.rate no worse than baseline by 5%"}}
 	want, got := own.Bases(run)[0], other.Base(run, baseline)
-	if d := cmp.Diff(want, got); d != "" || len(got.Cells) != 2 || got.Cells[0].Spreads["send.rate"].Runs != 6 || got.Cells[0].Hosts[0] != "bench-1 (8 cores)" {
+	if d := cmp.Diff(want, got); d != "" || len(got.Cells) != 2 || got.Cells[0].Spreads["publish.rate"].Runs != 6 || got.Cells[0].Hosts[0] != "bench-1 (8 cores)" {
 		t.Errorf("the baseline is %+v; it differs from that of the folder: %s", got, d)
 	}
 }

@@ -22,7 +22,7 @@ func TestAStoreThatWasNotFinishedIsFilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
-			night(t, root, 0, 1, 1, nothing)
+			scheduledRun(t, root, 0, 1, 1, nothing)
 			s := Of(root)
 			if err := leave(s.path); err != nil {
 				t.Fatal(err)
@@ -42,7 +42,7 @@ func TestAStoreThatWasNotFinishedIsFilled(t *testing.T) {
 func TestACutStoreSaysSo(t *testing.T) {
 	root := t.TempDir()
 	s := synthetic(t, root, 20, 30)
-	night(t, root, 3, 1, 1, nothing)
+	scheduledRun(t, root, 3, 1, 1, nothing)
 	whole, err := os.ReadFile(s.path)
 	if err != nil {
 		t.Fatal(err)
@@ -51,7 +51,7 @@ func TestACutStoreSaysSo(t *testing.T) {
 		if err := os.WriteFile(s.path, whole[:at], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, asked := s.Answer(plan.HistoryQuery{Value: "send.rate"})
+		_, asked := s.Answer(plan.HistoryQuery{Value: "publish.rate"})
 		added := s.Add(context.Background(), "night-0003")
 		for what, err := range map[string]error{"asked": asked, "added": added} {
 			if err != nil && !errors.Is(err, ErrDamaged) {

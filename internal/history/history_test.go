@@ -24,8 +24,8 @@ import (
 
 var began = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
 
-// night is a run of cells in the folder, one a day, whose subject and values the caller makes.
-func night(t testing.TB, root string, n, cells, repeat int, make func(cell, repetition int, o *plan.Outcome)) plan.Run {
+// scheduledRun is a run of cells in the folder, one a day, whose subject and values the caller makes.
+func scheduledRun(t testing.TB, root string, n, cells, repeat int, make func(cell, repetition int, o *plan.Outcome)) plan.Run {
 	t.Helper()
 	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: repeat, Started: began.AddDate(0, 0, n), Axes: []string{"mode"}}
 	for i := range cells {
@@ -48,8 +48,8 @@ func night(t testing.TB, root string, n, cells, repeat int, make func(cell, repe
 func finish(t testing.TB, r *runs.Run, task plan.Task, make func(cell, repetition int, o *plan.Outcome)) {
 	t.Helper()
 	o := plan.Outcome{Version: plan.RecordFormat, Run: task.Run, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition,
-		Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 1000}, "lost": {}, "send.p99": {NA: "fire-and-forget"},
-			"processing.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}},
+		Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: 1000}, "lost": {}, "publish.p99": {NA: "fire-and-forget"},
+			"e2e.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}},
 		Agents:  []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}},
 		Subject: plan.Subject{Product: "RabbitMQ", Version: "4.0", Settings: map[string]string{"watermark": "0.4"}}}
 	make(task.Cell.Index, task.Repetition, &o)
@@ -82,14 +82,14 @@ func ask(t testing.TB, s *Store, q plan.HistoryQuery) plan.HistoryAnswer {
 func TestValuesComeBackAsTheyWere(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
-	if a := ask(t, s, plan.HistoryQuery{Value: "send.rate"}); len(a.Cells) != 0 {
+	if a := ask(t, s, plan.HistoryQuery{Value: "publish.rate"}); len(a.Cells) != 0 {
 		t.Errorf("an empty history has %v", a.Cells)
 	}
-	run := night(t, root, 0, 3, 2, func(cell, repetition int, o *plan.Outcome) {
-		o.Values["send.rate"] = plan.Value{Number: float64(100*cell + repetition)}
+	run := scheduledRun(t, root, 0, 3, 2, func(cell, repetition int, o *plan.Outcome) {
+		o.Values["publish.rate"] = plan.Value{Number: float64(100*cell + repetition)}
 		if cell == 2 {
 			o.Verdict = plan.Invalid
-			o.Groups = []plan.GroupOutcome{{Name: "bulk", Values: map[string]plan.Value{"send.rate": {Number: 7}}}}
+			o.Groups = []plan.GroupOutcome{{Name: "bulk", Values: map[string]plan.Value{"publish.rate": {Number: 7}}}}
 		}
 	})
 	if in := fresh(t, s); in.Runs != 1 || in.Outcomes != 6 {
@@ -98,7 +98,7 @@ func TestValuesComeBackAsTheyWere(t *testing.T) {
 	if in := fresh(t, s); in.Runs != 0 {
 		t.Errorf("read again what was complete: %+v", in)
 	}
-	a := ask(t, s, plan.HistoryQuery{Cells: []string{"mode=m1"}, Value: "send.rate"})
+	a := ask(t, s, plan.HistoryQuery{Cells: []string{"mode=m1"}, Value: "publish.rate"})
 	if len(a.Cells) != 1 || len(a.Cells[0].Points) != 2 {
 		t.Fatalf("answer %+v", a)
 	}
@@ -110,7 +110,7 @@ func TestValuesComeBackAsTheyWere(t *testing.T) {
 	if a.Subjects[p.Subject].Version != "4.0" || !slices.Equal(a.Environments[p.Environment].Hosts, []string{"bench-1"}) {
 		t.Errorf("subjects %v, environments %v", a.Subjects, a.Environments)
 	}
-	for value, want := range map[string]plan.Value{"lost": {}, "send.p99": {NA: "fire-and-forget"}, "processing.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}, "bulk/send.rate": {Number: 7}} {
+	for value, want := range map[string]plan.Value{"lost": {}, "publish.p99": {NA: "fire-and-forget"}, "e2e.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}, "bulk/publish.rate": {Number: 7}} {
 		a := ask(t, s, plan.HistoryQuery{Cells: []string{run.Cells[2].ID}, Value: value})
 		if d := cmp.Diff(want, a.Cells[0].Points[0].Value); d != "" || a.Cells[0].Points[0].Usable() {
 			t.Errorf("%s: %s", value, d)
@@ -120,7 +120,7 @@ func TestValuesComeBackAsTheyWere(t *testing.T) {
 
 func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 	root := t.TempDir()
-	night(t, root, 0, 20, 1, nothing)
+	scheduledRun(t, root, 0, 20, 1, nothing)
 	s := Of(root)
 	fresh(t, s)
 	for _, c := range []struct {
@@ -138,13 +138,13 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 			t.Errorf("%v: %d cells, %v: want %d %s", c.cells, len(a.Cells), err, c.want, c.fault)
 		}
 	}
-	if _, err := s.Answer(plan.HistoryQuery{Value: "send.rat"}); err == nil || !strings.Contains(err.Error(), `did you mean "send.rate"`) {
+	if _, err := s.Answer(plan.HistoryQuery{Value: "publish.rat"}); err == nil || !strings.Contains(err.Error(), `did you mean "publish.rate"`) {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Answer(plan.HistoryQuery{Matrix: "weekly"}); err == nil || !strings.Contains(err.Error(), "there are: nightly") {
 		t.Errorf("%v", err)
 	}
-	if a := ask(t, s, plan.HistoryQuery{Value: "send.rate", Most: 10}); len(a.Cells[0].Points)+a.MorePoints == 0 {
+	if a := ask(t, s, plan.HistoryQuery{Value: "publish.rate", Max: 10}); len(a.Cells[0].Points)+a.MorePoints == 0 {
 		t.Error("a bounded answer is empty")
 	}
 }
@@ -168,14 +168,14 @@ func TestRecordsAreReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	elsewhere := t.TempDir()
-	night(t, elsewhere, 3, 1, 1, nothing)
+	scheduledRun(t, elsewhere, 3, 1, 1, nothing)
 	if err := os.CopyFS(filepath.Join(root, "night-0003"), os.DirFS(filepath.Join(elsewhere, "night-0003"))); err != nil {
 		t.Fatal(err)
 	}
 	if in := fresh(t, s); in.Runs != 2 {
 		t.Errorf("%+v: want both runs read", in)
 	}
-	before := ask(t, s, plan.HistoryQuery{Value: "send.rate"})
+	before := ask(t, s, plan.HistoryQuery{Value: "publish.rate"})
 	if len(before.Cells) != 3 || before.Runs != 2 {
 		t.Errorf("%d cells of %d runs: want 3 of 2", len(before.Cells), before.Runs)
 	}
@@ -186,7 +186,7 @@ func TestRecordsAreReadAgain(t *testing.T) {
 		if in, err := s.Reindex(t.Context(), anew); err != nil || in.Runs != 2 || in.Outcomes != 3 {
 			t.Errorf("reindex: %+v, %v", in, err)
 		}
-		if d := cmp.Diff(before, ask(t, s, plan.HistoryQuery{Value: "send.rate"})); d != "" {
+		if d := cmp.Diff(before, ask(t, s, plan.HistoryQuery{Value: "publish.rate"})); d != "" {
 			t.Errorf("reindexing (anew: %v) changes the history: %s", anew, d)
 		}
 		if b, err := s.Baselines(); err != nil || len(b) != 1 || b[0].Run != "night-0003" {
@@ -203,13 +203,13 @@ func TestRecordsAreReadAgain(t *testing.T) {
 
 func TestADamagedStoreSaysSoAndIsMadeAnew(t *testing.T) {
 	root := t.TempDir()
-	night(t, root, 0, 2, 1, nothing)
+	scheduledRun(t, root, 0, 2, 1, nothing)
 	s := Of(root)
 	fresh(t, s)
 	if err := os.WriteFile(filepath.Join(root, File), []byte("not a store"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Answer(plan.HistoryQuery{}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "reindex --anew") {
+	if _, err := s.Answer(plan.HistoryQuery{}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "reindex --rebuild") {
 		t.Errorf("%v", err)
 	}
 	if in, err := s.Reindex(t.Context(), true); err != nil || len(in.Warnings) > 0 || ask(t, s, plan.HistoryQuery{}).Runs != 1 {
@@ -221,7 +221,7 @@ func TestADamagedStoreSaysSoAndIsMadeAnew(t *testing.T) {
 func TestAnIndexIsBrokenOff(t *testing.T) {
 	root := t.TempDir()
 	for n := range 3 {
-		night(t, root, n, 2, 1, nothing)
+		scheduledRun(t, root, n, 2, 1, nothing)
 	}
 	s := Of(root)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -235,7 +235,7 @@ func TestAnIndexIsBrokenOff(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
-	if a := ask(t, s, plan.HistoryQuery{Value: "send.rate"}); a.Runs != 2 || len(a.Cells[0].Points) != 2 {
+	if a := ask(t, s, plan.HistoryQuery{Value: "publish.rate"}); a.Runs != 2 || len(a.Cells[0].Points) != 2 {
 		t.Errorf("%d runs are there", a.Runs)
 	}
 	if in := fresh(t, s); in.Runs != 1 || ask(t, s, plan.HistoryQuery{}).Runs != 3 {
@@ -248,7 +248,7 @@ func TestReindexStreams(t *testing.T) {
 	ids, cells := 12, 10
 	padding := strings.Repeat("x", 50_000) // in each outcome: 6 MB of records in all, of which a run has half of one
 	for n := range ids {
-		night(t, root, n, cells, 1, func(_, _ int, o *plan.Outcome) { o.Reasons = []string{padding} })
+		scheduledRun(t, root, n, cells, 1, func(_, _ int, o *plan.Outcome) { o.Reasons = []string{padding} })
 	}
 	live := func() uint64 {
 		var m runtime.MemStats
@@ -303,7 +303,7 @@ func BenchmarkReindex(b *testing.B) {
 		b.Run(fmt.Sprintf("runs=%d", ids), func(b *testing.B) {
 			root := b.TempDir()
 			for n := range ids {
-				night(b, root, n, 40, 1, func(cell, _ int, o *plan.Outcome) {
+				scheduledRun(b, root, n, 40, 1, func(cell, _ int, o *plan.Outcome) {
 					for k, v := range plan.Values() {
 						o.Values[v.Name] = plan.Value{Number: float64(n*cell*k) + 0.5}
 					}
@@ -326,7 +326,7 @@ func TestCoursesNameWhatChanged(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	root := t.TempDir()
 	for n := range 30 {
-		night(t, root, n, 1, 2, func(_, _ int, o *plan.Outcome) {
+		scheduledRun(t, root, n, 1, 2, func(_, _ int, o *plan.Outcome) {
 			rate := 1000 * (1 + 0.03*r.NormFloat64())
 			if n >= 20 {
 				rate *= 0.85
@@ -338,7 +338,7 @@ func TestCoursesNameWhatChanged(t *testing.T) {
 			if n == 25 {
 				o.Agents[0].Host = "laptop"
 			}
-			o.Values["send.rate"] = plan.Value{Number: rate}
+			o.Values["publish.rate"] = plan.Value{Number: rate}
 		})
 	}
 	s := Of(root)
@@ -407,8 +407,8 @@ func BenchmarkHistory(b *testing.B) {
 	b.ResetTimer()
 	for b.Loop() {
 		fresh(b, s)
-		a := ask(b, s, plan.HistoryQuery{Cells: []string{"000000000001"}, Value: "send.rate"})
-		if s := NewTrends("", Answer{"send.rate", a}).Series; len(s[0].Points) != 5000 {
+		a := ask(b, s, plan.HistoryQuery{Cells: []string{"000000000001"}, Value: "publish.rate"})
+		if s := NewTrends("", Answer{"publish.rate", a}).Series; len(s[0].Points) != 5000 {
 			b.Fatal(len(s[0].Points))
 		}
 	}
@@ -418,11 +418,11 @@ func BenchmarkHistory(b *testing.B) {
 }
 
 // Of an even number of repetitions a run's number is the one that tables and comparisons show.
-func TestAnEvenNightHasTheNumberOfItsTable(t *testing.T) {
+func TestAnEvenScheduledRunHasTheNumberOfItsTable(t *testing.T) {
 	root := t.TempDir()
 	rates := []float64{100, 400, 200, 300}
-	night(t, root, 0, 1, len(rates), func(_, repetition int, o *plan.Outcome) {
-		o.Values["send.rate"] = plan.Value{Number: rates[repetition-1]}
+	scheduledRun(t, root, 0, 1, len(rates), func(_, repetition int, o *plan.Outcome) {
+		o.Values["publish.rate"] = plan.Value{Number: rates[repetition-1]}
 	})
 	s := Of(root)
 	fresh(t, s)
@@ -432,10 +432,10 @@ func TestAnEvenNightHasTheNumberOfItsTable(t *testing.T) {
 }
 
 // A night in which no broker was asked describes none: the next is held against the last that did, and subjects do not take turns with nothing.
-func TestANightThatFailedDescribesNoBroker(t *testing.T) {
+func TestAScheduledRunThatFailedDescribesNoBroker(t *testing.T) {
 	root := t.TempDir()
 	for n := range 6 {
-		night(t, root, n, 1, 1, func(_, _ int, o *plan.Outcome) {
+		scheduledRun(t, root, n, 1, 1, func(_, _ int, o *plan.Outcome) {
 			if n%2 == 1 {
 				o.Verdict, o.Subject = plan.Unknown, plan.Subject{}
 			}
@@ -459,18 +459,18 @@ func TestANightThatFailedDescribesNoBroker(t *testing.T) {
 
 func trendsOf(t testing.TB, s *Store) Trends {
 	t.Helper()
-	return NewTrends("", Answer{"send.rate", ask(t, s, plan.HistoryQuery{Value: "send.rate"})})
+	return NewTrends("", Answer{"publish.rate", ask(t, s, plan.HistoryQuery{Value: "publish.rate"})})
 }
 
 // What is left out for want of room is what was asked for, not what is older than that.
 func TestLeftOutIsOfTheRunsAskedFor(t *testing.T) {
 	root := t.TempDir()
 	for n := range 10 {
-		night(t, root, n, 1, 2, nothing)
+		scheduledRun(t, root, n, 1, 2, nothing)
 	}
 	s := Of(root)
 	fresh(t, s)
-	a := ask(t, s, plan.HistoryQuery{Value: "send.rate", Runs: 4, Most: 5})
+	a := ask(t, s, plan.HistoryQuery{Value: "publish.rate", Runs: 4, Max: 5})
 	if len(a.Cells[0].Points) != 5 || a.MorePoints != 3 {
 		t.Errorf("%d points and %d left out: want 5 and 3 of 4 runs with 2 repetitions", len(a.Cells[0].Points), a.MorePoints)
 	}

@@ -107,7 +107,7 @@ func (s *Store) Runs() (map[string]IndexedRun, error) {
 // stamp changes whenever a run is resumed or its tables are written.
 func (s *Store) stamp(run string) string {
 	var words []string
-	for _, name := range []string{"", "marks.jsonl"} {
+	for _, name := range []string{"", "timeline.jsonl"} {
 		if info, err := os.Stat(filepath.Join(s.root, run, name)); err == nil {
 			words = append(words, info.ModTime().UTC().Format(time.RFC3339Nano))
 		}
@@ -217,7 +217,7 @@ func environmentOf(o plan.Outcome) (e plan.Environment, version string) {
 	return e, strings.Join(slices.Compact(versions), ", ")
 }
 
-// subjectOf is what an outcome tested; of contenders, the brokers of all groups, each setting with its group's name before it.
+// subjectOf is what an outcome tested; of side-by-side brokers, the brokers of all groups, each setting with its group's name before it.
 func subjectOf(o plan.Outcome) plan.Subject {
 	subject := o.Subject
 	for _, g := range o.Groups {

@@ -17,8 +17,8 @@ import (
 
 // What one answer holds at most: it has to fit into a message of the control plane, too.
 const (
-	MostCells  = 500
-	MostPoints = 10_000
+	MaxCells  = 500
+	MaxPoints = 10_000
 )
 
 // Answer looks up what is asked for. The error of a question that names what is not there says all of it, and what there is.
@@ -36,16 +36,16 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 		if err != nil {
 			return err
 		}
-		if a.MoreCells = max(0, len(cells)-MostCells); a.MoreCells > 0 {
-			cells = cells[:MostCells]
+		if a.MoreCells = max(0, len(cells)-MaxCells); a.MoreCells > 0 {
+			cells = cells[:MaxCells]
 		}
 		if q.Value == "" {
 			a.Cells = append(a.Cells, cells...)
 			return nil
 		}
-		most := MostPoints
-		if q.Most > 0 {
-			most = min(most, q.Most)
+		most := MaxPoints
+		if q.Max > 0 {
+			most = min(most, q.Max)
 		}
 		r := reader{tx: tx, answers: []Answer{a}, places: map[string][]int{}}
 		for _, c := range cells { // each has the same share
@@ -88,7 +88,7 @@ func Known(value string) error {
 	for _, v := range plan.Values() {
 		if v.Name == name {
 			if v.Unit == plan.Text {
-				return fmt.Errorf("%s is made of others for tables and has no history: ask for send.rate or receive.rate", name)
+				return fmt.Errorf("%s is made of others for tables and has no history: ask for publish.rate or consume.rate", name)
 			}
 			return nil
 		}

@@ -7,14 +7,14 @@ import (
 	"lockstep/internal/plan"
 )
 
-// rated sets the send rate of cells around a level, and changes that of cell 1.
+// rated sets the publish rate of cells around a level, and changes that of cell 1.
 func rated(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
 	return func(cell, repetition int, o *plan.Outcome) {
 		rate := 1000 + float64((n*7+cell*5+repetition*3)%11)
 		if cell == 1 {
 			rate *= change
 		}
-		o.Values["send.rate"] = plan.Value{Number: rate}
+		o.Values["publish.rate"] = plan.Value{Number: rate}
 	}
 }
 
@@ -22,9 +22,9 @@ func rated(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
 func TestOnlyScheduledRunsUseUpTheWindow(t *testing.T) {
 	for name, byHand := range map[string]func(root string, n int){
 		"nothing":         func(string, int) {},
-		"one of six":      func(root string, n int) { night(t, root, n, 1, 1, rated(n, 1)) },
-		"the slow one":    func(root string, n int) { night(t, root, n, 2, 1, rated(n, 0.8)) },
-		"from other host": func(root string, n int) { night(t, root, n, 6, 1, elsewhere(rated(n, 1))) },
+		"one of six":      func(root string, n int) { scheduledRun(t, root, n, 1, 1, rated(n, 1)) },
+		"the slow one":    func(root string, n int) { scheduledRun(t, root, n, 2, 1, rated(n, 0.8)) },
+		"from other host": func(root string, n int) { scheduledRun(t, root, n, 6, 1, elsewhere(rated(n, 1))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -33,7 +33,7 @@ func TestOnlyScheduledRunsUseUpTheWindow(t *testing.T) {
 				if n >= 18 {
 					change = 0.8
 				}
-				night(t, root, n, 6, 1, rated(n, change))
+				scheduledRun(t, root, n, 6, 1, rated(n, change))
 			}
 			for n := 20; n < 24; n++ {
 				byHand(root, n)
@@ -72,16 +72,16 @@ func TestABaselineBeginsTheSpreadAgain(t *testing.T) {
 		if n >= 6 {
 			change = 0.7
 		}
-		cell = night(t, root, n, 2, 1, rated(n, change)).Cells[1].ID
+		cell = scheduledRun(t, root, n, 2, 1, rated(n, change)).Cells[1].ID
 	}
 	s := Of(root)
 	fresh(t, s)
 	spread := func(like string) (int, float64) {
-		all, err := s.Spreads(cell, []string{"send.rate"}, like, began.AddDate(0, 0, 12))
-		if err != nil || all["send.rate"].Relative == nil {
+		all, err := s.Spreads(cell, []string{"publish.rate"}, like, began.AddDate(0, 0, 12))
+		if err != nil || all["publish.rate"].Relative == nil {
 			t.Fatal(all, err)
 		}
-		return all["send.rate"].Runs, *all["send.rate"].Relative
+		return all["publish.rate"].Runs, *all["publish.rate"].Relative
 	}
 	if runs, relative := spread("night-0006"); runs != 12 || relative < 0.15 {
 		t.Errorf("without a baseline: %.3f of %d runs; want both levels", relative, runs)
@@ -100,9 +100,9 @@ func TestABaselineBeginsTheSpreadAgain(t *testing.T) {
 func TestAMinorityWithBacklogIsSeen(t *testing.T) {
 	root := t.TempDir()
 	for n := range 12 {
-		night(t, root, n, 1, 3, func(_, repetition int, o *plan.Outcome) {
+		scheduledRun(t, root, n, 1, 3, func(_, repetition int, o *plan.Outcome) {
 			if n >= 10 && repetition == 2 {
-				o.Values["send.rate"] = plan.Value{Number: 990, Flags: []plan.Flag{plan.Backlog}}
+				o.Values["publish.rate"] = plan.Value{Number: 990, Flags: []plan.Flag{plan.Backlog}}
 			}
 		})
 	}

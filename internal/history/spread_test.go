@@ -13,16 +13,16 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 	root := t.TempDir()
 	rates := []float64{1000, 1020, 980, 1010, 990}
 	for n, rate := range rates {
-		night(t, root, n, 1, 3, func(_, repetition int, o *plan.Outcome) {
-			o.Values["send.rate"] = plan.Value{Number: rate + float64(repetition-2)}
+		scheduledRun(t, root, n, 1, 3, func(_, repetition int, o *plan.Outcome) {
+			o.Values["publish.rate"] = plan.Value{Number: rate + float64(repetition-2)}
 		})
 	}
 	stuck := func(o *plan.Outcome) {
-		o.Values["send.rate"] = plan.Value{NA: string(plan.Backlog), Flags: []plan.Flag{plan.Backlog}}
+		o.Values["publish.rate"] = plan.Value{NA: string(plan.Backlog), Flags: []plan.Flag{plan.Backlog}}
 	}
 	for i := range 3 { // backlog in one, two and three of three repetitions
-		night(t, root, 12+i, 1, 3, func(_, repetition int, o *plan.Outcome) {
-			if o.Values["send.rate"] = (plan.Value{Number: 1000}); repetition <= i+1 {
+		scheduledRun(t, root, 12+i, 1, 3, func(_, repetition int, o *plan.Outcome) {
+			if o.Values["publish.rate"] = (plan.Value{Number: 1000}); repetition <= i+1 {
 				stuck(o)
 			}
 		})
@@ -31,54 +31,54 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 		func(o *plan.Outcome) { o.Subject.Version = "4.1" },
 		func(o *plan.Outcome) { o.Agents[0].Host = "bench-2" },
 		func(o *plan.Outcome) { o.Verdict = plan.Invalid },
-		func(o *plan.Outcome) { o.Values["send.rate"] = plan.Value{NA: "no samples"} },
-		func(o *plan.Outcome) { o.Values["send.rate"] = plan.Value{Number: 1, Over: 3} },
+		func(o *plan.Outcome) { o.Values["publish.rate"] = plan.Value{NA: "no samples"} },
+		func(o *plan.Outcome) { o.Values["publish.rate"] = plan.Value{Number: 1, Over: 3} },
 		func(o *plan.Outcome) {
-			o.Values["send.rate"] = plan.Value{Number: 1, Flags: []plan.Flag{plan.ClientBound}}
+			o.Values["publish.rate"] = plan.Value{Number: 1, Flags: []plan.Flag{plan.ClientBound}}
 		},
 		func(*plan.Outcome) {}, // the run that is compared
 	} {
-		night(t, root, len(rates)+i, 1, 3, func(_, repetition int, o *plan.Outcome) {
+		scheduledRun(t, root, len(rates)+i, 1, 3, func(_, repetition int, o *plan.Outcome) {
 			if repetition == 2 {
 				change(o)
 			}
 		})
 	}
-	run := night(t, root, 20, 1, 3, nothing) // later than the run that is compared
+	run := scheduledRun(t, root, 20, 1, 3, nothing) // later than the run that is compared
 	s := Of(root)
 	fresh(t, s)
 	cell := run.Cells[0].ID
-	all, err := s.Spreads(cell, []string{"send.rate", "lost"}, "night-0000", began.AddDate(0, 0, 11), "night-0011")
+	all, err := s.Spreads(cell, []string{"publish.rate", "lost"}, "night-0000", began.AddDate(0, 0, 11), "night-0011")
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := all["send.rate"]
+	got := all["publish.rate"]
 	if got.Runs != 5 || got.Repetitions != 3 || math.Abs(got.Deviation-15.8113883) > 1e-6 || got.Relative == nil || math.Abs(*got.Relative-0.0158143) > 1e-6 {
 		t.Errorf("five runs with a deviation of 15.8: %+v", got)
 	}
-	with, err := s.Spreads(cell, []string{"send.rate"}, "night-0000", began.AddDate(0, 0, 15), "night-0011")
-	if err != nil || with["send.rate"].Runs != 6 || with["send.rate"].Backlogs != 2 {
+	with, err := s.Spreads(cell, []string{"publish.rate"}, "night-0000", began.AddDate(0, 0, 15), "night-0011")
+	if err != nil || with["publish.rate"].Runs != 6 || with["publish.rate"].Backlogs != 2 {
 		t.Errorf("one more run with a number, and two with a backlog: %+v, %v", with, err)
 	}
 	if lost := all["lost"]; lost.Runs != 8 || lost.Deviation != 0 || lost.Relative != nil {
 		t.Errorf("of zeros there is no relative deviation: %+v", lost)
 	}
-	if all, err = s.Spreads(cell, []string{"send.rate"}, "elsewhere", began.AddDate(1, 0, 0)); err != nil || all["send.rate"].Runs != 0 {
+	if all, err = s.Spreads(cell, []string{"publish.rate"}, "elsewhere", began.AddDate(1, 0, 0)); err != nil || all["publish.rate"].Runs != 0 {
 		t.Errorf("of a base that the history does not have: %+v, %v", all, err)
 	}
-	if all, err = s.Spreads("none", []string{"send.rate"}, "night-0000", began); err != nil || len(all) != 0 {
+	if all, err = s.Spreads("none", []string{"publish.rate"}, "night-0000", began); err != nil || len(all) != 0 {
 		t.Errorf("of a cell that was never run: %+v, %v", all, err)
 	}
 }
 
 // Of an even number of repetitions half with a backlog are enough: there is no median that is a number.
 func TestBacklogsOfEvenRepetitions(t *testing.T) {
-	for _, value := range []string{"send.rate", "processing.p99"} { // more is better, and less
+	for _, value := range []string{"publish.rate", "e2e.p99"} { // more is better, and less
 		for _, repetitions := range []int{2, 4} {
 			root := t.TempDir()
 			var cell string
 			for n := range 8 {
-				cell = night(t, root, n, 1, repetitions, func(_, repetition int, o *plan.Outcome) {
+				cell = scheduledRun(t, root, n, 1, repetitions, func(_, repetition int, o *plan.Outcome) {
 					o.Values[value] = plan.Value{Number: 1000 + float64(n)}
 					if n == 5 || n == 6 && 2*repetition <= repetitions || n == 7 && 2*repetition < repetitions {
 						o.Values[value] = plan.Value{NA: string(plan.Backlog), Flags: []plan.Flag{plan.Backlog}}

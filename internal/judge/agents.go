@@ -27,7 +27,7 @@ func inside(samples []record.HostSample, span time.Duration, f func(s record.Hos
 	}
 }
 
-// meanOf is the mean of a figure of these samples over the measurement, weighed by time, and for how long it is known.
+// meanOf is the mean of a metric of these samples over the measurement, weighed by time, and for how long it is known.
 func meanOf(samples []record.HostSample, span time.Duration, of func(record.HostSample) (float64, bool)) (mean float64, known time.Duration) {
 	inside(samples, span, func(s record.HostSample, from, to time.Duration) {
 		if v, is := of(s); is {
@@ -38,7 +38,7 @@ func meanOf(samples []record.HostSample, span time.Duration, of func(record.Host
 	return mean, known
 }
 
-// agentMean is the value of the mean of a figure of agents' processes: the greatest of any.
+// agentMean is the value of the mean of a metric of agents' processes: the greatest of any.
 func agentMean(of func(record.HostSample) float64) valueOf {
 	return func(m *measurements) plan.Value {
 		v := plan.Value{NA: NANotMeasured}

@@ -12,7 +12,7 @@ func sampleAt(at time.Duration, cpu float64, rss int64) record.HostSample {
 	return record.HostSample{At: int64(at), AgentCPU: cpu, AgentRSS: rss, HasBroker: true, BrokerCPU: 2 * cpu, BrokerRSS: 10 * rss}
 }
 
-func TestHostFigures(t *testing.T) {
+func TestHostMetrics(t *testing.T) {
 	x := newWorld(nil)
 	x.task.Cell.Broker.Process = plan.Processes{{Port: 5672}}
 	x.steady(100, atOnce)

@@ -11,7 +11,7 @@ import (
 
 // Why there is no time to drain a backlog.
 const (
-	NANoBuild    = "no backlog is built (consumers.presence.from)"
+	NANoBuild    = "no backlog is built (consumers.lifetime.connectAt)"
 	NAComing     = "consumers come and go"
 	NANotDrained = "not drained"
 	NADrainLost  = "messages were lost, and until the end those cannot be told from what waits"
@@ -36,7 +36,7 @@ const (
 )
 
 // builds reports whether the cell means a backlog to be there: consumers join when messages wait already.
-func builds(c plan.Consumers) bool { return c.Nodes > 0 && c.Presence.From > 0 }
+func builds(c plan.Consumers) bool { return c.Nodes > 0 && c.Lifetime.ConnectAt > 0 }
 
 // second is what was counted in one second, whether it was measured or not.
 type second struct {
@@ -174,7 +174,7 @@ func grows(seconds []flowSecond, from int, end, falsely float64) bool {
 	// Messages on their way vary at least as a Poisson process does.
 	counting := stats.NormalQuantile(falsely) * math.Sqrt(max(1, l.level)/l.xx)
 	rate := published / (x[len(x)-1] - float64(from))
-	return l.slope-max(l.doubt(falsely), counting) > Tolerance*rate
+	return l.slope-max(l.uncertainty(falsely), counting) > Tolerance*rate
 }
 
 // backlog is how many messages wait to be received, over all subscriptions, at the end of each second. What the broker returned or refused
@@ -226,7 +226,7 @@ func (b backlog) drain(join, end, normal float64) (d drained) {
 
 // drainOf is the drain of the backlog from when consumers joined.
 func (b backlog) drainOf(in *input, lost uint64) drained {
-	from, to, normal := in.workload.Consumers.Presence.From.D().Seconds(), in.span.sending.Seconds(), in.inFlight()
+	from, to, normal := in.workload.Consumers.Lifetime.ConnectAt.D().Seconds(), in.span.sending.Seconds(), in.inFlight()
 	d := b.drain(from, to, normal)
 	d.goneOrLost = b.drain(from, to, normal+float64(lost)).gone
 	return d
@@ -240,7 +240,7 @@ func noDrain(m *measurements) string {
 		return NANotMeasured
 	case !builds(c):
 		return NANoBuild
-	case c.Presence.Stay > 0 || c.Presence.To > 0:
+	case c.Lifetime.Stay > 0 || c.Lifetime.DisconnectAt > 0:
 		return NAComing
 	case !m.drain.gone && m.drain.goneOrLost:
 		return NADrainLost
@@ -285,9 +285,9 @@ func (in *input) inFlight() float64 {
 	each := 1.0
 	switch {
 	case p.Mode == "confirm-batch":
-		each += float64(p.Batch.Most)
+		each += float64(p.Batch.Max)
 	case p.Mode == "confirm-window" && p.OnFull == "pause":
-		each += float64(p.Window)
+		each += float64(p.MaxInFlight)
 	}
 	away := edge + in.workload.Network.Latency.D() + in.workload.Network.Jitter.D()
 	return float64(in.subscriptions) * (in.sent*away.Seconds()/in.span.sending.Seconds() + publishers*each)

@@ -129,7 +129,7 @@ func TestBacklogDrainsFasterThanIsSeen(t *testing.T) {
 	if d := stream(0, 3.25, 100_000, 10).drain(3.25, 10, 0); !d.gone || d.took != 0.75 || d.last != 0.75 {
 		t.Errorf("%+v, want it gone within 0.75 s", d)
 	}
-	x := newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })
 	x.steady(100, func(_ int, sent time.Duration) (time.Duration, bool) {
 		return max(sent+time.Millisecond, 4*time.Second+5*time.Millisecond), true
 	})
@@ -144,10 +144,10 @@ func TestBacklogDrainsFasterThanIsSeen(t *testing.T) {
 
 // A planned backlog has its values, and a flag wherever receiving did not keep up; without one they are n/a.
 func TestBacklogValues(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })
 	x.steady(100, late)
 	o := x.judge()
-	near(t, o, "backlog.most", 500)
+	near(t, o, "backlog.max", 500)
 	// 500 wait at 4 s and become 400 fewer a second.
 	if v := o.Values["backlog.drain"]; v.NA != "" || v.Number != 1.5 || v.Bound != 0.5 {
 		t.Errorf("backlog.drain %+v, want 1.5 s ± 0.5: it was gone after 1.25 s", v)
@@ -155,17 +155,17 @@ func TestBacklogValues(t *testing.T) {
 	if v := o.Values["catchup.rate"]; v.NA != "" || math.Abs(v.Number-500) > 10 {
 		t.Errorf("catchup.rate %+v, want 500/s", v)
 	}
-	if got := o.Values["processing.p50"]; got.NA != NABacklog {
-		t.Errorf("processing latency %+v, want none: messages waited for consumers on purpose", got)
+	if got := o.Values["e2e.p50"]; got.NA != NABacklog {
+		t.Errorf("end-to-end latency %+v, want none: messages waited for consumers on purpose", got)
 	}
-	x = newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x = newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })
 	x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
 		return max(sent, 4*time.Second+time.Duration(n)*9*time.Millisecond), true
 	})
 	if got := x.judge().Values["backlog.drain"]; got.NA != NANotDrained {
 		t.Errorf("backlog.drain %+v of slow consumers, want %q", got, NANotDrained)
 	}
-	x = newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x = newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })
 	x.steady(100, func(n int, sent time.Duration) (time.Duration, bool) {
 		at, _ := late(n, sent)
 		return at, n%10 > 0
@@ -183,14 +183,14 @@ func TestBacklogValues(t *testing.T) {
 	}
 }
 
-// What consumers that left had not acknowledged comes again: that is no broken promise.
+// What consumers that left had not acknowledged comes again: that is no broken guarantee.
 func TestLeavingExcusesDuplicates(t *testing.T) {
-	for presence, want := range map[plan.Presence]plan.Verdict{{}: plan.Invalid, {To: plan.Duration(5 * time.Second)}: plan.Valid} {
-		x := newWorld(func(w *plan.Workload) { w.Consumers.Presence = presence })
+	for lifetime, want := range map[plan.Lifetime]plan.Verdict{{}: plan.Invalid, {DisconnectAt: plan.Duration(5 * time.Second)}: plan.Valid} {
+		x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime = lifetime })
 		x.steady(100, atOnce)
 		x.receive(7, 0, time.Second)
 		if got := x.judge().Verdict; got != want {
-			t.Errorf("presence %+v: %s, want %s", presence, got, want)
+			t.Errorf("presence %+v: %s, want %s", lifetime, got, want)
 		}
 	}
 }
@@ -198,16 +198,16 @@ func TestLeavingExcusesDuplicates(t *testing.T) {
 // What a consumer that left had not taken goes to another of its queue, after later ones. A broker that marks that is held to the order of the rest.
 func TestLeavingExcusesTheOrderOfWhatIsNotMarked(t *testing.T) {
 	for name, c := range map[string]struct {
-		presence          plan.Presence
+		lifetime          plan.Lifetime
 		threads           int
 		marked, unordered bool
 	}{
-		"nobody leaves":         {plan.Presence{}, 2, false, true},
-		"one of two leaves":     {plan.Presence{Stay: 1e9, Away: 1e9}, 2, false, false},
-		"the only one leaves":   {plan.Presence{Stay: 1e9, Away: 1e9}, 1, false, true},
-		"a broker that says so": {plan.Presence{Stay: 1e9, Away: 1e9}, 2, true, true},
+		"nobody leaves":         {plan.Lifetime{}, 2, false, true},
+		"one of two leaves":     {plan.Lifetime{Stay: 1e9, Away: 1e9}, 2, false, false},
+		"the only one leaves":   {plan.Lifetime{Stay: 1e9, Away: 1e9}, 1, false, true},
+		"a broker that says so": {plan.Lifetime{Stay: 1e9, Away: 1e9}, 2, true, true},
 	} {
-		x := newWorld(func(w *plan.Workload) { w.Consumers.Presence, w.Consumers.Threads = c.presence, c.threads })
+		x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime, w.Consumers.Threads = c.lifetime, c.threads })
 		x.steady(100, atOnce)
 		x.count(time.Second, record.Reordered, 3)
 		if c.marked {
@@ -228,9 +228,9 @@ func TestFailureValues(t *testing.T) {
 	x.count(time.Second, record.PublishErrors, 9)
 	x.count(time.Second, record.ClosedErrors, 5)
 	x.count(time.Second, record.Timeouts, 3)
-	x.sample(record.SendFailed, 8*time.Second)
+	x.sample(record.PublishFailed, 8*time.Second)
 	o := x.judge()
-	for name, want := range map[string]float64{"publish.errors": 9, "errors.closed": 5, "errors.timeout": 3, "errors.other": 1, "send.max": 0.001, "send.failed.max": 8} {
+	for name, want := range map[string]float64{"publish.errors": 9, "errors.closed": 5, "errors.timeout": 3, "errors.other": 1, "publish.max": 0.001, "publish.failed.max": 8} {
 		if v := o.Values[name]; v.NA != "" || math.Abs(v.Number-want) > 0.01*want {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}

@@ -64,18 +64,18 @@ func TestBalance(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			x := newWorld(c.edit)
 			x.begin = -2 * time.Second
-			x.task.Cell.Promises = plan.Promises{}
+			x.task.Cell.Guarantees = plan.Guarantees{}
 			x.facts.DrainCut = c.cut
 			x.steady(1000, c.received)
 			o := x.judge()
-			flagged(t, o, plan.Backlog, c.backlog, "throughput", "receive.rate")
-			flagged(t, o, plan.Backlog, false, "send.rate", "send.p99", "lost")
+			flagged(t, o, plan.Backlog, c.backlog, "throughput", "consume.rate")
+			flagged(t, o, plan.Backlog, false, "publish.rate", "publish.p99", "lost")
 			if c.backlog && c.name != "nothing comes at all" {
-				na(t, o, "processing.p99", NABacklog)
-				flagged(t, o, plan.Backlog, true, "processing.p99")
+				na(t, o, "e2e.p99", NABacklog)
+				flagged(t, o, plan.Backlog, true, "e2e.p99")
 			}
 			if !c.backlog {
-				near(t, o, "processing.p50", 0.002)
+				near(t, o, "e2e.p50", 0.002)
 			}
 		})
 	}
@@ -84,7 +84,7 @@ func TestBalance(t *testing.T) {
 // TestBurstsAreNoBacklog: a sender that fills its window and pauses leaves a saw-tooth whose troughs do not rise.
 func TestBurstsAreNoBacklog(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) {
-		w.Publishers.Window, w.Publishers.OnFull = 1000, "pause"
+		w.Publishers.MaxInFlight, w.Publishers.OnFull = 1000, "pause"
 	})
 	for second := -1; second < 10; second++ {
 		at := time.Duration(second)*time.Second + 950*time.Millisecond
@@ -109,7 +109,7 @@ func TestOneFlowOfMany(t *testing.T) {
 					w.Topology.Subscriptions, w.Topology.Queues = 1, c.of
 				}
 			})
-			x.task.Cell.Promises = plan.Promises{}
+			x.task.Cell.Guarantees = plan.Guarantees{}
 			for second := -2; second < 10; second++ {
 				published := []int64{1000}
 				if queues {
@@ -120,7 +120,7 @@ func TestOneFlowOfMany(t *testing.T) {
 				x.second(second, published, delivered)
 			}
 			o := x.judge()
-			flagged(t, o, plan.Backlog, c.backlog, "throughput", "receive.rate")
+			flagged(t, o, plan.Backlog, c.backlog, "throughput", "consume.rate")
 			condition, _ := plan.ParseCondition("!backlog", x.task.Cell.Workload)
 			if holds, _ := condition.Holds(o.Values); holds == c.backlog {
 				t.Errorf("!backlog is %v", holds)
@@ -146,7 +146,7 @@ func TestFanOutIsBalancedBySubscription(t *testing.T) {
 		o := x.judge()
 		flagged(t, o, plan.Backlog, stops, "throughput")
 		if !stops {
-			near(t, o, "receive.rate", 2000)
+			near(t, o, "consume.rate", 2000)
 		} else if o.Ledger.Undrained != 8000 {
 			t.Errorf("%d undrained, want the 8000 that subscription 1 did not get", o.Ledger.Undrained)
 		}
@@ -180,7 +180,7 @@ func TestMessagesOnTheirWayAreNoBacklog(t *testing.T) {
 		x.steady(1000, func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 150*time.Millisecond, true })
 		o := x.judge()
 		flagged(t, o, plan.Backlog, false, "throughput")
-		near(t, o, "receive.rate", 1000*(1-0.15/measure.Seconds()))
+		near(t, o, "consume.rate", 1000*(1-0.15/measure.Seconds()))
 	}
 }
 
@@ -199,13 +199,13 @@ func TestBacklogByCount(t *testing.T) {
 		x := newWorld(func(w *plan.Workload) {
 			w.Publishers.Count, w.Warmup, w.Measure = 4200, 0, plan.Duration(4200*time.Millisecond)
 		})
-		x.task.Cell.Promises, x.begin = plan.Promises{}, 0
+		x.task.Cell.Guarantees, x.begin = plan.Guarantees{}, 0
 		x.steady(1000, c.received)
 		o := x.judge()
 		flagged(t, o, plan.Backlog, c.backlog, "throughput")
 		if name == "half" {
-			na(t, o, "processing.p50", NABacklog)
-			near(t, o, "receive.rate", 500)
+			na(t, o, "e2e.p50", NABacklog)
+			near(t, o, "consume.rate", 500)
 		}
 		if t.Failed() {
 			t.Fatal(name)
@@ -263,7 +263,7 @@ func TestBacklogOfAShortMeasurement(t *testing.T) {
 			x := newWorld(func(w *plan.Workload) {
 				w.Warmup, w.Measure = plan.Duration(500*time.Millisecond), plan.Duration(measure)
 			})
-			x.task.Cell.Promises = plan.Promises{}
+			x.task.Cell.Guarantees = plan.Guarantees{}
 			x.steady(1000, c.received)
 			o := x.judge()
 			flagged(t, o, plan.Backlog, c.backlog, "throughput")

@@ -17,7 +17,7 @@ func (in *input) churns() bool { return in.workload.Topology.Churn.Rate > 0 }
 // bindingNames are the latencies of bindings, in the order of their warnings.
 var bindingNames = []string{"binding", "binding.first", "binding.message"}
 
-// bindingLatenciesOf are those of bindings that were asked for, and of messages sent, inside the measurement. A first receipt that another agent had
+// bindingLatenciesOf are those of bindings that were asked for, and of messages sent, inside the measurement. A first delivery that another agent had
 // before is one of a further message.
 func bindingLatenciesOf(in *input) map[string]latency {
 	if !in.churns() {
@@ -25,7 +25,7 @@ func bindingLatenciesOf(in *input) map[string]latency {
 	}
 	first, further := record.NewHist(), record.NewHist()
 	measured := func(at int64) bool { return at >= 0 && at < int64(in.workload.Measure.D()) }
-	one, others := in.record.BindingReceipts()
+	one, others := in.record.BindingDeliveries()
 	for _, r := range one {
 		if measured(r.Called) {
 			first.Record(r.At - r.Called)

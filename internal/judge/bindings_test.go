@@ -19,7 +19,7 @@ func churned(n int, edit func(*plan.Workload)) *world {
 	})
 	x.steady(100, atOnce)
 	ms := int64(time.Millisecond)
-	var receipts []record.BindingReceipt
+	var deliveries []record.BindingDelivery
 	for i := range n {
 		called := int64(i-1) * int64(time.Second) // the first in warm-up
 		w := x.rec.Window(called, called >= 0)
@@ -29,10 +29,10 @@ func churned(n int, edit func(*plan.Workload)) *world {
 			x.set(record.SetBindingSent, 0).Add(uint64(2*i + m))
 			x.set(record.SetBindingReceived, 0).Add(uint64(2*i + m))
 		}
-		receipts = append(receipts, record.BindingReceipt{Binding: uint64(i), Called: called, Sent: called + 10*ms, At: called + 30*ms})
+		deliveries = append(deliveries, record.BindingDelivery{Binding: uint64(i), Called: called, Sent: called + 10*ms, At: called + 30*ms})
 		x.rec.Window(called, called >= 0).Record(record.BindingMessage, 5*ms)
 	}
-	x.merge.Add(record.Snapshot{Agent: "c", Seq: 1, Bindings: receipts})
+	x.merge.Add(record.Snapshot{Agent: "c", Seq: 1, Bindings: deliveries})
 	return x
 }
 
@@ -40,7 +40,7 @@ func TestBindingValues(t *testing.T) {
 	x := churned(11, nil)
 	// Another agent took a later message of binding 5 for the first.
 	s := int64(time.Second)
-	x.merge.Add(record.Snapshot{Agent: "d", Seq: 1, Bindings: []record.BindingReceipt{{Binding: 5, Called: 4 * s, Sent: 4*s + s/2, At: 5 * s}}})
+	x.merge.Add(record.Snapshot{Agent: "d", Seq: 1, Bindings: []record.BindingDelivery{{Binding: 5, Called: 4 * s, Sent: 4*s + s/2, At: 5 * s}}})
 	o := x.judge()
 	verdict(t, o, plan.Valid, "")
 	for name, want := range map[string]float64{
@@ -55,8 +55,8 @@ func TestBindingValues(t *testing.T) {
 	}
 }
 
-// What is lost through a new binding is told, but breaks no promise: the ledger's messages are others.
-func TestBindingLossIsNoBrokenPromise(t *testing.T) {
+// What is lost through a new binding is told, but breaks no guarantee: the ledger's messages are others.
+func TestBindingLossIsNoBrokenGuarantee(t *testing.T) {
 	x := churned(11, nil)
 	x.set(record.SetBindingSent, 0).Add(100)
 	o := x.judge()

@@ -29,14 +29,14 @@ func notObserved(broker string) string {
 // minAnswered is the part of the measurement's seconds that the broker has to have answered in, or was observed in: the reader is warned below it.
 const minAnswered = 0.8
 
-// figure is one of the broker's over the measurement.
-type figure struct {
+// metric is one of the broker's over the measurement.
+type metric struct {
 	na      string // why it is not known
 	mean    float64
 	samples []float64 // in it, sorted
 }
 
-func (f figure) value(statistic string) plan.Value {
+func (f metric) value(statistic string) plan.Value {
 	switch {
 	case f.na != "":
 		return plan.Value{NA: f.na}
@@ -48,18 +48,18 @@ func (f figure) value(statistic string) plan.Value {
 	return plan.Value{Number: f.samples[len(f.samples)-1]}
 }
 
-// brokerFigures are what is known of a broker.
-type brokerFigures struct {
-	figures           map[string]figure
+// brokerMetrics are what is known of a broker.
+type brokerMetrics struct {
+	metrics           map[string]metric
 	nodes             []*node // whose processes were measured
 	observed          bool    // by observers
 	asked             bool
-	answered, lacking int // moments in which the broker said anything, and those in which a figure lacked a node
+	answered, lacking int // moments in which the broker said anything, and those in which a metric lacked a node
 }
 
-// brokerFiguresOf are the figures that the broker says of itself, and those that hosts say of its processes, which go before.
-func brokerFiguresOf(in *input) brokerFigures {
-	b := brokerFigures{figures: map[string]figure{}}
+// brokerMetricsOf are the metrics that the broker says of itself, and those that hosts say of its processes, which go before.
+func brokerMetricsOf(in *input) brokerMetrics {
+	b := brokerMetrics{metrics: map[string]metric{}}
 	byName := map[string][]record.ProbeSample{}
 	moments := map[int64]bool{}
 	for _, s := range in.record.Probes() {
@@ -69,34 +69,34 @@ func brokerFiguresOf(in *input) brokerFigures {
 			b.answered++
 		}
 	}
-	for _, f := range plan.Figures() {
+	for _, f := range plan.Metrics() {
 		moments, incomplete := momentsOf(byName[f.Name], in.span.length())
 		b.lacking = max(b.lacking, incomplete)
 		mean, samples := summary(f, moments, in.span.length())
-		one := figure{mean: mean, samples: slices.Sorted(slices.Values(samples))}
+		one := metric{mean: mean, samples: slices.Sorted(slices.Values(samples))}
 		if len(samples) == 0 {
 			one.na = NANotSaid
 		}
-		b.figures[f.Name] = one
+		b.metrics[f.Name] = one
 	}
-	processes := processFiguresOf(in)
-	for _, f := range plan.ProcessFigures() {
-		b.figures[f.Name] = figure{na: NANoProcess}
+	processes := processMetricsOf(in)
+	for _, f := range plan.ProcessMetrics() {
+		b.metrics[f.Name] = metric{na: NANoProcess}
 	}
-	maps.Copy(b.figures, processes.figures)
+	maps.Copy(b.metrics, processes.metrics)
 	b.nodes, b.observed = processes.nodes, processes.observed
 	return b
 }
 
-// moment is what a figure was at one time, all nodes added up.
+// moment is what a metric was at one time, all nodes added up.
 type moment struct {
 	at    time.Duration
-	since time.Duration // the moment before, where the figure is of the time since then
+	since time.Duration // the moment before, where the metric is of the time since then
 	first bool          // there is none before
 	value float64
 }
 
-// momentsOf adds up the nodes of one figure's samples, sorted by time. A moment that lacks a node which others have is left out: the sum of the rest
+// momentsOf adds up the nodes of one metric's samples, sorted by time. A moment that lacks a node which others have is left out: the sum of the rest
 // would look like the whole.
 func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []moment, incomplete int) {
 	nodes := map[string]bool{}
@@ -126,10 +126,10 @@ func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []mome
 	return moments, incomplete
 }
 
-// summary is the mean of a figure over the measurement, and its samples there. A sample of a moment stands for the time
+// summary is the mean of a metric over the measurement, and its samples there. A sample of a moment stands for the time
 // that is nearer to it than to its neighbours, and one of the time since the one before for that. The first of the
 // latter has no known beginning: it counts only where there is no other.
-func summary(f plan.Figure, moments []moment, span time.Duration) (mean float64, values []float64) {
+func summary(f plan.Metric, moments []moment, span time.Duration) (mean float64, values []float64) {
 	inside := slices.DeleteFunc(slices.Clone(moments), func(m moment) bool {
 		if f.Since {
 			m.at = (m.since + m.at) / 2
@@ -157,24 +157,24 @@ func summary(f plan.Figure, moments []moment, span time.Duration) (mean float64,
 	return mean, values
 }
 
-// processFigure is something that hosts say of the broker's processes.
-type processFigure struct {
+// processMetric is something that hosts say of the broker's processes.
+type processMetric struct {
 	name string
 	of   func(record.HostSample) (value float64, missing string)
 	most bool // a second is the greatest of its samples, not their mean
 	once bool // it is of a place, whichever nodes are there
 }
 
-func processFigures() []processFigure {
+func processMetrics() []processMetric {
 	disk := func(s record.HostSample, v float64) (float64, string) { return v, s.NoDisk }
 	network := func(s record.HostSample, v float64) (float64, string) { return v, s.NoNet }
-	return []processFigure{
+	return []processMetric{
 		{name: "cpu", of: func(s record.HostSample) (float64, string) { return s.BrokerCPU, "" }},
-		{name: plan.FigureRSS, of: func(s record.HostSample) (float64, string) { return float64(s.BrokerRSS), "" }, most: true},
-		{name: plan.FigureDiskRead, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskRead) }},
-		{name: plan.FigureDiskWrite, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskWrite) }},
-		{name: plan.FigureNetIn, of: func(s record.HostSample) (float64, string) { return network(s, s.NetIn) }, once: true},
-		{name: plan.FigureNetOut, of: func(s record.HostSample) (float64, string) { return network(s, s.NetOut) }, once: true},
+		{name: plan.MetricRSS, of: func(s record.HostSample) (float64, string) { return float64(s.BrokerRSS), "" }, most: true},
+		{name: plan.MetricDiskRead, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskRead) }},
+		{name: plan.MetricDiskWrite, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskWrite) }},
+		{name: plan.MetricNetIn, of: func(s record.HostSample) (float64, string) { return network(s, s.NetIn) }, once: true},
+		{name: plan.MetricNetOut, of: func(s record.HostSample) (float64, string) { return network(s, s.NetOut) }, once: true},
 	}
 }
 
@@ -185,9 +185,9 @@ type node struct {
 	known   time.Duration
 }
 
-// processFiguresOf are the figures of the broker's processes, as their hosts say; of none where nobody was to measure them. Observers alone count
+// processMetricsOf are the metrics of the broker's processes, as their hosts say; of none where nobody was to measure them. Observers alone count
 // where there are any.
-func processFiguresOf(in *input) (b brokerFigures) {
+func processMetricsOf(in *input) (b brokerMetrics) {
 	broker := in.task.Cell.Broker
 	observed := in.cell.record.Observed(broker.Name) // observers are of no group
 	var away []string                                // observers that did not, or not to the end, measure the processes
@@ -200,15 +200,15 @@ func processFiguresOf(in *input) (b brokerFigures) {
 		return b
 	}
 	missing := ""
-	b.figures, b.observed = map[string]figure{}, len(observed) > 0
+	b.metrics, b.observed = map[string]metric{}, len(observed) > 0
 	b.nodes, missing = nodesOf(in, observed, away)
-	for _, f := range processFigures() {
-		b.figures[f.name] = f.figure(b.nodes, in.span.length(), missing)
+	for _, f := range processMetrics() {
+		b.metrics[f.name] = f.metric(b.nodes, in.span.length(), missing)
 	}
 	return b
 }
 
-// nodesOf are those of the broker, and the reason for which there are no figures where these do not say one. A node that was not seen at all leaves
+// nodesOf are those of the broker, and the reason for which there are no metrics where these do not say one. A node that was not seen at all leaves
 // none: the rest would look like the whole.
 func nodesOf(in *input, observed map[string][]record.HostSample, away []string) (all []*node, missing string) {
 	for _, agent := range away {
@@ -245,8 +245,8 @@ func nodesOf(in *input, observed map[string][]record.HostSample, away []string) 
 	return all, missing
 }
 
-// figure is the mean over the whole time, and its seconds, both of them sums over nodes. A second that some node does not know of is left out.
-func (f processFigure) figure(nodes []*node, span time.Duration, missing string) figure {
+// metric is the mean over the whole time, and its seconds, both of them sums over nodes. A second that some node does not know of is left out.
+func (f processMetric) metric(nodes []*node, span time.Duration, missing string) metric {
 	if f.once {
 		places := map[string]bool{}
 		nodes = slices.DeleteFunc(slices.Clone(nodes), func(n *node) bool {
@@ -273,13 +273,13 @@ func (f processFigure) figure(nodes []*node, span time.Duration, missing string)
 		}
 	}
 	if len(values) == 0 {
-		return figure{na: missing}
+		return metric{na: missing}
 	}
-	return figure{mean: whole, samples: slices.Sorted(slices.Values(values))}
+	return metric{mean: whole, samples: slices.Sorted(slices.Values(values))}
 }
 
-// over is a figure's mean over the measurement, and what it was in each second, in which the middle of a sample lies; or why it is not known.
-func (f processFigure) over(samples []record.HostSample, span time.Duration) (mean float64, seconds map[int]float64, missing string) {
+// over is a metric's mean over the measurement, and what it was in each second, in which the middle of a sample lies; or why it is not known.
+func (f processMetric) over(samples []record.HostSample, span time.Duration) (mean float64, seconds map[int]float64, missing string) {
 	known := func(s record.HostSample) (float64, bool) {
 		v, why := f.of(s)
 		if why != "" && s.HasBroker {

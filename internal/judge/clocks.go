@@ -83,7 +83,7 @@ func trackOf(in *input, samples []record.ClockSample) track {
 		t.wrong = max(t.wrong, wrong(samples[i].Applied, offsets[i-1]), wrong(samples[i].Applied, o))
 	}
 	last := offsets[len(offsets)-1]
-	if open := max(measured, in.record.Last().Receipt) - last.At; open > int64(time.Second) && last.Bound > 0 {
+	if open := max(measured, in.record.Last().Delivery) - last.At; open > int64(time.Second) && last.Bound > 0 {
 		t.wrong += int64(clock.MaxDrift * float64(open))
 	}
 	return t

@@ -84,15 +84,15 @@ func TestBoundOfProcessing(t *testing.T) {
 			x.steady(100, atOnce)
 			c.world(x)
 			o := x.judge()
-			for _, value := range []string{"processing.p50", "processing.max"} {
+			for _, value := range []string{"e2e.p50", "e2e.max"} {
 				if got := o.Values[value].Bound * 1e6; math.Abs(got-c.bound) > 10 {
 					t.Errorf("%s has a bound of %.0f µs, want %.0f", value, got, c.bound)
 				}
 			}
-			flagged(t, o, plan.ClockUnsafe, c.unsafe, "processing.p50", "processing.max")
-			flagged(t, o, plan.ClockUnsafe, false, "send.p50", "send.rate", "processing.negative")
-			if o.Values["send.p50"].Bound != 0 {
-				t.Error("a send latency got a bound: one agent's clock alone measures it")
+			flagged(t, o, plan.ClockUnsafe, c.unsafe, "e2e.p50", "e2e.max")
+			flagged(t, o, plan.ClockUnsafe, false, "publish.p50", "publish.rate", "e2e.negative")
+			if o.Values["publish.p50"].Bound != 0 {
+				t.Error("a publish latency got a bound: one agent's clock alone measures it")
 			}
 		})
 	}
@@ -127,8 +127,8 @@ func TestClockStepIsToldAndFlagged(t *testing.T) {
 		x.compared("b", "h2", "ref", -2, 11, 0, 10, 0)
 		x.merge.Add(record.Snapshot{Agent: agent, Seq: 7000, Events: []record.Event{{At: 1e9, Kind: record.EventClockStep, Detail: "moved by 100ms"}}})
 		o := x.judge()
-		flagged(t, o, plan.ClockUnsafe, want, "processing.p50")
-		flagged(t, o, plan.ClockUnsafe, false, "send.p50")
+		flagged(t, o, plan.ClockUnsafe, want, "e2e.p50")
+		flagged(t, o, plan.ClockUnsafe, false, "publish.p50")
 		if told := strings.Contains(strings.Join(o.Warnings, "\n"), "moved by 100ms"); told != want {
 			t.Errorf("step of %s: warnings %q", agent, o.Warnings)
 		}
@@ -142,14 +142,14 @@ func TestNegativeLatenciesMakeQuantilesUnsafe(t *testing.T) {
 		unsafe   []string
 		safe     []string
 	}{
-		{0, nil, []string{"processing.p50", "processing.max"}},
-		{5, nil, []string{"processing.p50", "processing.p99"}},                                    // of 11,000
-		{200, []string{"processing.p50", "processing.max"}, []string{"send.p50", "receive.rate"}}, // 2 %
+		{0, nil, []string{"e2e.p50", "e2e.max"}},
+		{5, nil, []string{"e2e.p50", "e2e.p99"}},                                       // of 11,000
+		{200, []string{"e2e.p50", "e2e.max"}, []string{"publish.p50", "consume.rate"}}, // 2 %
 	} {
 		x := newWorld(nil)
 		x.steady(1000, atOnce)
 		for range c.negative {
-			x.sample(record.Processing, -time.Millisecond)
+			x.sample(record.EndToEnd, -time.Millisecond)
 		}
 		o := x.judge()
 		flagged(t, o, plan.ClockUnsafe, true, c.unsafe...)

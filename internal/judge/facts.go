@@ -113,7 +113,7 @@ func allEvents(m *record.Merged, f Facts) []plan.Event {
 	for _, agent := range slices.Sorted(maps.Keys(f.Cores)) {
 		events = append(events, plan.Event{Agent: agent, Kind: eventCores, Detail: strconv.Itoa(f.Cores[agent])})
 	}
-	end := plan.Duration(max(m.Last().Send, m.Last().Confirm, m.Last().Receipt))
+	end := plan.Duration(max(m.Last().Send, m.Last().Confirm, m.Last().Delivery))
 	if f.NotSteady != "" {
 		events = append(events, plan.Event{Kind: eventNotSteady, Detail: f.NotSteady})
 	}

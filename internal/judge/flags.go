@@ -110,8 +110,8 @@ func (e evaluation) latencyOf(name string) (l latency, stem string, is bool) {
 // isBacklog reports whether consumers did not keep up with publishers, or did not catch up.
 func isBacklog(e evaluation, name string) bool {
 	switch v := e.values[name]; {
-	case name == "throughput" || name == "receive.rate":
-		return e.m.in.subscriptions > 0 && !e.m.keepsUp && e.values["send.rate"].NA == ""
+	case name == "throughput" || name == "consume.rate":
+		return e.m.in.subscriptions > 0 && !e.m.keepsUp && e.values["publish.rate"].NA == ""
 	case name == "backlog.drain":
 		return v.NA == NANotDrained
 	default:
@@ -142,8 +142,8 @@ func clocksUnsafe(e evaluation, name string) bool {
 		return e.m.starts.clockUnsafe()
 	case name == "gap.confirm" || name == "recovery.confirm":
 		return number && !e.m.gaps[record.GapConfirm].clocksKnown
-	case name == "gap.receipt" || name == "recovery.receipt":
-		return number && !e.m.gaps[record.GapReceipt].clocksKnown
+	case name == "gap.delivery" || name == "recovery.delivery":
+		return number && !e.m.gaps[record.GapDelivery].clocksKnown
 	}
 	l, stem, is := e.latencyOf(name)
 	if !is || !l.across || !number && v.NA != NABacklog {
@@ -151,7 +151,7 @@ func clocksUnsafe(e evaluation, name string) bool {
 	}
 	negative := float64(l.hist.Negative())
 	return e.m.clocks.unknown || len(e.m.clocks.steps) > 0 || e.m.clocks.coarse(e.values[stem+".p50"]) ||
-		number && stem == "processing" && negative > manyNegative*(negative+float64(e.m.in.hists[record.Processing].Count()))
+		number && stem == "e2e" && negative > manyNegative*(negative+float64(e.m.in.hists[record.EndToEnd].Count()))
 }
 
 // A simulated latency is as asked for if the median deviates by no more than one of these.

@@ -104,10 +104,10 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 		for i := range 20 {
 			latency := int64(1e9 * middle * math.Exp(shape*math.Sqrt2*math.Erfinv(2*(float64(i)+0.5)/20-1)))
 			n := uint64(math.Ceil(rate / 20))
-			w.RecordN(record.Send, latency, n)
-			w.RecordN(record.SendDue, latency+50_000, n)
-			w.RecordN(record.Processing, 2*latency, n)
-			w.RecordN(record.Lateness, int64(20_000*r.Float64()), n)
+			w.RecordN(record.Publish, latency, n)
+			w.RecordN(record.PublishIntended, latency+50_000, n)
+			w.RecordN(record.EndToEnd, 2*latency, n)
+			w.RecordN(record.SendDelay, int64(20_000*r.Float64()), n)
 			w.RecordN(record.Scheduling, int64(20_000*r.Float64()), 10)
 			if x.task.Cell.Workload.Network.Latency > 0 {
 				w.RecordN(record.NetworkDelay, int64(40_000*r.Float64()), n)

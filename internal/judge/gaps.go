@@ -81,13 +81,13 @@ type gapValues struct {
 
 // gapsOf are the outages in which nothing was confirmed, and those in which nothing was received, by anybody.
 func gapsOf(in *input, known map[string]track) map[string]gapValues {
-	minConfirm, minReceipt := in.workload.LeastGap()
-	tally, p, c := in.tally(), in.workload.Publishers, in.workload.Consumers
+	minConfirm, minDelivery := in.workload.MinGap()
+	accounting, p, c := in.accounting(), in.workload.Publishers, in.workload.Consumers
 	confirms := gapKind{kind: record.GapConfirm, owners: p.Nodes * p.Threads, least: minConfirm, span: in.span.sending,
-		last: func(l record.Last) int64 { return l.Confirm }, missing: tally.Unconfirmed}
-	receipts := gapKind{kind: record.GapReceipt, owners: in.subscriptions * c.Nodes * c.Threads, least: minReceipt, span: in.span.receiving,
-		last: func(l record.Last) int64 { return l.Receipt }, missing: tally.Missing}
-	return map[string]gapValues{confirms.kind: confirms.values(in, known), receipts.kind: receipts.values(in, known)}
+		last: func(l record.Last) int64 { return l.Confirm }, missing: accounting.Unconfirmed}
+	deliveries := gapKind{kind: record.GapDelivery, owners: in.subscriptions * c.Nodes * c.Threads, least: minDelivery, span: in.span.receiving,
+		last: func(l record.Last) int64 { return l.Delivery }, missing: accounting.Missing}
+	return map[string]gapValues{confirms.kind: confirms.values(in, known), deliveries.kind: deliveries.values(in, known)}
 }
 
 // gapKind is what gaps of one kind are of.
@@ -113,7 +113,7 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 			own = append(own, g)
 			agents[g.Agent] = true
 			ended[g.Owner] = ended[g.Owner] || g.Open
-			k.least = max(k.least, time.Duration(g.Least)) // an outage is of all owners: that of the one who kept least
+			k.least = max(k.least, time.Duration(g.Min)) // an outage is of all owners: that of the one who kept least
 		}
 	}
 	switch {

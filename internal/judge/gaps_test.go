@@ -61,7 +61,7 @@ func disturbed(gaps ...record.Gap) *world {
 // both is what two owners of each kind have of one time without anything, and of the end.
 func both(from, to int64) []record.Gap {
 	var gaps []record.Gap
-	for _, kind := range []string{record.GapConfirm, record.GapReceipt} {
+	for _, kind := range []string{record.GapConfirm, record.GapDelivery} {
 		for owner := range 2 {
 			end := record.Gap{Kind: kind, Owner: owner, From: 10e9, To: 12e9, Waited: 12e9, Open: true}
 			gaps = append(gaps, record.Gap{Kind: kind, Owner: owner, From: from, To: to + int64(owner)*1e6, Waited: from}, end)
@@ -72,7 +72,7 @@ func both(from, to int64) []record.Gap {
 
 func TestGapsAndRecovery(t *testing.T) {
 	o := disturbed(both(3_990e6, 5_250e6)...).judge()
-	for name, want := range map[string]float64{"gap.confirm": 1.26, "gap.receipt": 1.26, "recovery.confirm": 0.25, "recovery.receipt": 0.25} {
+	for name, want := range map[string]float64{"gap.confirm": 1.26, "gap.delivery": 1.26, "recovery.confirm": 0.25, "recovery.delivery": 0.25} {
 		if v := o.Values[name]; v.NA != "" || math.Abs(v.Number-want) > 1e-9 {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}
@@ -82,7 +82,7 @@ func TestGapsAndRecovery(t *testing.T) {
 	}
 
 	o = disturbed(both(3_990e6, 4_000e6)...).judge()
-	for _, name := range []string{"gap.confirm", "gap.receipt", "recovery.confirm", "recovery.receipt"} {
+	for _, name := range []string{"gap.confirm", "gap.delivery", "recovery.confirm", "recovery.delivery"} {
 		if v := o.Values[name]; v.NA != "< 20 ms" && v.NA != "< 60 ms" {
 			t.Errorf("%s is %+v, want it shorter than what is kept", name, v)
 		}
@@ -95,7 +95,7 @@ func TestGapsAndRecovery(t *testing.T) {
 		}
 	}
 	o = disturbed(gaps...).judge()
-	if v := o.Values["gap.receipt"]; math.Abs(v.Number-5.5) > 1e-9 { // to the end of the measurement, not of the drain
+	if v := o.Values["gap.delivery"]; math.Abs(v.Number-5.5) > 1e-9 { // to the end of the measurement, not of the drain
 		t.Errorf("gap that never ended is %+v, want the 5.5 s of it that are in the measurement", v)
 	}
 	if v := o.Values["recovery.confirm"]; v.NA != naNotRecovered {
@@ -117,7 +117,7 @@ func TestNothingToRecover(t *testing.T) {
 	for name, missing := range map[string]bool{"all came": false, "one did not": true} {
 		x := disturbed(gap(0, 4_500e6, 4_500e6, 4_500e6))
 		x.merge, x.log = record.NewMerged(), record.NewCollector(x.task.Cell.Workload.Measure.D())
-		x.rec, x.lat, x.sets, x.last.LastSend, x.last.LastConfirm, x.last.LastReceipt = x.log.Recorder(), x.log.Recorder(), map[record.SetKey]*record.Set{}, 0, 0, 0
+		x.rec, x.lat, x.sets, x.last.LastSend, x.last.LastConfirm, x.last.LastDelivery = x.log.Recorder(), x.log.Recorder(), map[record.SetKey]*record.Set{}, 0, 0, 0
 		x.receive(x.send(4_400*time.Millisecond), 0, 4_450*time.Millisecond)
 		if missing {
 			x.send(4_450 * time.Millisecond)
@@ -125,13 +125,13 @@ func TestNothingToRecover(t *testing.T) {
 		x.last.Gaps = nil
 		for owner := range 2 {
 			x.last.Gaps = append(x.last.Gaps, open(owner, 4_450e6, 12e9, 12e9))
-			receipt := open(owner, 4_450e6, 12e9, 4_450e6)
-			receipt.Kind = record.GapReceipt
-			x.last.Gaps = append(x.last.Gaps, receipt)
+			delivery := open(owner, 4_450e6, 12e9, 4_450e6)
+			delivery.Kind = record.GapDelivery
+			x.last.Gaps = append(x.last.Gaps, delivery)
 		}
-		want := map[string]string{"recovery.confirm": naNothingDue, "recovery.receipt": naNothingDue}
+		want := map[string]string{"recovery.confirm": naNothingDue, "recovery.delivery": naNothingDue}
 		if missing {
-			want["recovery.receipt"] = naNotRecovered
+			want["recovery.delivery"] = naNotRecovered
 		}
 		o := x.judge()
 		for value, why := range want {
@@ -145,9 +145,9 @@ func TestNothingToRecover(t *testing.T) {
 // What one owner does not keep any more is not known of any: shorter ones that are on record by chance are not told.
 func TestGapsBelowWhatIsKeptAreNotTold(t *testing.T) {
 	gaps := both(3_990e6, 5_250e6)
-	gaps[1].Least = 2e9
+	gaps[1].Min = 2e9
 	o := disturbed(gaps...).judge()
-	for name, want := range map[string]string{"gap.confirm": "< 2000 ms", "recovery.confirm": "< 2000 ms", "gap.receipt": ""} {
+	for name, want := range map[string]string{"gap.confirm": "< 2000 ms", "recovery.confirm": "< 2000 ms", "gap.delivery": ""} {
 		if v := o.Values[name]; v.NA != want {
 			t.Errorf("%s is %+v, want %q", name, v, want)
 		}
@@ -162,7 +162,7 @@ func TestFaultThatDidNotHappenIsUnknown(t *testing.T) {
 	}
 }
 
-// What a fault breaks by intention is no promise broken: duplicates behind a cut, transient messages of a killed broker.
+// What a fault breaks by intention is no guarantee broken: duplicates behind a cut, transient messages of a killed broker.
 func TestFaultsExcuseWhatTheyBreak(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault      plan.Fault

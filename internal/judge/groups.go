@@ -24,7 +24,7 @@ const wholeTask = "the task "
 //   - What agents use, and the longest time without a link, are the greatest of any group.
 //   - Latencies and other times are those of the only group that has them: there is none of several populations together.
 //   - What the broker says of itself is said to each group alike, and counts once; what it says of queues is that of each group, and so is
-//     everything that contenders, which have brokers of their own, are told.
+//     everything that side-by-side brokers, which have brokers of their own, are told.
 //   - A flag of any group's value is the value's; the verdict is that of the worst group.
 func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan.Outcome {
 	cell := newInput(t, m, f, cut, nil)
@@ -48,7 +48,7 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 		join(&o, t.Cell.Workload.Groups[i].Name, g.out, f)
 	}
 	for _, v := range plan.Values() {
-		if combined, has := combine(v, groups, t.Cell.Workload.Contends()); has {
+		if combined, has := combine(v, groups, t.Cell.Workload.SideBySide()); has {
 			o.Values[v.Name] = combined
 		}
 	}
@@ -66,13 +66,13 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 	}
 	o.Values["start.skew"] = skew
 	o.Warnings = append(o.Warnings, skewWarnings(whole.workload, starts)...)
-	if whole.workload.Contends() {
+	if whole.workload.SideBySide() {
 		return o
 	}
-	processes := processFiguresOf(&whole)
-	for name, f := range processes.figures {
-		for _, s := range plan.FigureStatistics() {
-			o.Values[plan.FigureValue(name, s)] = f.value(s)
+	processes := processMetricsOf(&whole)
+	for name, f := range processes.metrics {
+		for _, s := range plan.MetricStatistics() {
+			o.Values[plan.MetricValue(name, s)] = f.value(s)
 		}
 	}
 	o.Warnings = append(o.Warnings, nodeWarnings(&whole, processes)...)
@@ -165,7 +165,7 @@ func sum(a, b plan.Ledger) plan.Ledger {
 }
 
 // combine makes the cell's value of those of its groups; has is false for a value of nobody.
-func combine(v plan.ValueInfo, groups []evaluatedGroup, contends bool) (out plan.Value, has bool) {
+func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out plan.Value, has bool) {
 	numbers, why := 0, ""
 	for _, g := range groups {
 		x, has := g.out.Values[v.Name]
@@ -203,9 +203,9 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, contends bool) (out plan
 	if out.NA == "" && numbers > 1 && (!v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Greatest) || v.Rate() && apart(groups)) {
 		out = plan.Value{NA: naEachGroup, Flags: out.Flags}
 	}
-	if figure, said := strings.CutPrefix(v.Name, "broker."); said {
+	if metric, said := strings.CutPrefix(v.Name, "broker."); said {
 		flags := out.Flags
-		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(figure) || contends) {
+		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(metric) || sideBySide) {
 			out = plan.Value{NA: naEachGroup, Flags: flags}
 		}
 	}
@@ -222,9 +222,9 @@ func apart(groups []evaluatedGroup) bool {
 	return byCount && float64(most-least) > Tolerance*float64(most)
 }
 
-// ofQueues reports whether a statistic of a figure is of the queues of one topology alone.
+// ofQueues reports whether a statistic of a metric is of the queues of one topology alone.
 func ofQueues(statistic string) bool {
-	for _, f := range plan.Figures() {
+	for _, f := range plan.Metrics() {
 		if f.OfTask && strings.HasPrefix(statistic, f.Name+".") {
 			return true
 		}

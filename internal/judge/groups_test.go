@@ -27,7 +27,7 @@ func newPair() *pair {
 	for i, g := range []*world{x.bulk, x.small} {
 		w, name := g.task.Cell.Workload, []string{"bulk", "small"}[i]
 		x.task.Cell.Workload.Groups = append(x.task.Cell.Workload.Groups, plan.Group{Name: name, Publishers: w.Publishers, Consumers: w.Consumers,
-			Topology: w.Topology, Message: w.Message, Promises: g.task.Cell.Promises})
+			Topology: w.Topology, Message: w.Message, Guarantees: g.task.Cell.Guarantees})
 		for _, a := range g.facts.Agents {
 			a.Agent, a.Index, a.Group = string(rune('a'+len(x.facts.Agents))), len(x.facts.Agents), name
 			x.facts.Agents = append(x.facts.Agents, a)
@@ -64,15 +64,15 @@ func TestGroupsAddUp(t *testing.T) {
 	if bulk.Ledger.Sent != 11_000 || small.Ledger.Sent != 1100 || o.Ledger.Sent != 12_100 || o.Ledger.Received != 12_100 || o.Ledger.Lost != 0 {
 		t.Errorf("accounts %+v %+v %+v", bulk.Ledger, small.Ledger, o.Ledger)
 	}
-	for name, want := range map[string]float64{"send.rate": 1100, "bulk/send.rate": 1000, "small/send.rate": 100, "receive.rate": 1100, "throughput": 1100,
-		"sent": 12_100, "small/received": 1100, "small/send.max": 0.001} {
+	for name, want := range map[string]float64{"publish.rate": 1100, "bulk/publish.rate": 1000, "small/publish.rate": 100, "consume.rate": 1100, "throughput": 1100,
+		"sent": 12_100, "small/received": 1100, "small/publish.max": 0.001} {
 		v, has := o.Value(name)
 		if !has || v.NA != "" || math.Abs(v.Number-want) > 0.02*want {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}
 	}
 	// Of two populations there is none; what no group has, the cell has not for the same reason.
-	for name, why := range map[string]string{"send.p50": naEachGroup, "processing.max": naEachGroup, "send.p99.highest": naNoInterval, "gap.confirm": NANotMeasured} {
+	for name, why := range map[string]string{"publish.p50": naEachGroup, "e2e.max": naEachGroup, "publish.p99.highest": naNoInterval, "gap.confirm": NANotMeasured} {
 		each := bulk.Values[name].NA == "" && small.Values[name].NA == ""
 		if v := o.Values[name]; v.NA != why || each != (why == naEachGroup) {
 			t.Errorf("the cell's %s is %+v, want %q; both groups have a number: %v", name, v, why, each)
@@ -111,7 +111,7 @@ func prefixed(prefix string, all []string) (out []string) {
 	return out
 }
 
-// TestBacklogOfOneGroup hides that group's processing latency and the cell's, and leaves the other's.
+// TestBacklogOfOneGroup hides that group's end-to-end latency and the cell's, and leaves the other's.
 func TestBacklogOfOneGroup(t *testing.T) {
 	x := newPair()
 	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) {
@@ -119,7 +119,7 @@ func TestBacklogOfOneGroup(t *testing.T) {
 	})
 	x.small.steady(100, atOnce)
 	o := x.judge()
-	for name, backlog := range map[string]bool{"processing.p99": true, "bulk/processing.p99": true, "small/processing.p99": false} {
+	for name, backlog := range map[string]bool{"e2e.p99": true, "bulk/e2e.p99": true, "small/e2e.p99": false} {
 		if v, _ := o.Value(name); (v.NA == NABacklog) != backlog || slices.Contains(v.Flags, plan.Backlog) != backlog {
 			t.Errorf("%s is %+v, backlog %v wanted", name, v, backlog)
 		}
@@ -136,13 +136,13 @@ func TestFlagsOfOneGroup(t *testing.T) {
 	x.small.steady(100, atOnce)
 	x.small.count(0, record.PortsExhausted, 1)
 	o := x.judge()
-	for name, want := range map[string]bool{"send.p99": true, "send.rate": true, "small/send.p99": true, "bulk/send.p99": false} {
+	for name, want := range map[string]bool{"publish.p99": true, "publish.rate": true, "small/publish.p99": true, "bulk/publish.p99": false} {
 		if v, _ := o.Value(name); slices.Contains(v.Flags, plan.ClientBound) != want {
 			t.Errorf("%s is %+v, client-bound %v wanted", name, v, want)
 		}
 	}
-	if v := o.Values["send.p99"]; v.NA != naEachGroup {
-		t.Errorf("the cell's send.p99 is %+v", v)
+	if v := o.Values["publish.p99"]; v.NA != naEachGroup {
+		t.Errorf("the cell's publish.p99 is %+v", v)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestGroupsHaveOneTime(t *testing.T) {
 		x.small.count(at, record.Sent, int64(btoi(second >= 3))*100)
 	}
 	o := x.judge()
-	for name, want := range map[string]float64{"send.rate": 1100, "bulk/send.rate": 1000, "small/send.rate": 100} {
+	for name, want := range map[string]float64{"publish.rate": 1100, "bulk/publish.rate": 1000, "small/publish.rate": 100} {
 		if v, _ := o.Value(name); v.NA != "" || v.Number != want {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}
@@ -176,10 +176,10 @@ func TestModesOfGroups(t *testing.T) {
 	if v := o.Values["confirm.rate"]; v.NA != "" || v.Number != 100 {
 		t.Errorf("confirm rate %+v, want small's", v)
 	}
-	if v := o.Groups[0].Values["send.p99"]; v.NA != NAFireAndForget {
+	if v := o.Groups[0].Values["publish.p99"]; v.NA != NAFireAndForget {
 		t.Errorf("bulk's send p99 %+v", v)
 	}
-	if v := o.Values["send.p99"]; v.NA != "" {
+	if v := o.Values["publish.p99"]; v.NA != "" {
 		t.Errorf("send p99 %+v, want small's", v)
 	}
 }
@@ -195,13 +195,13 @@ func TestCountsOfGroups(t *testing.T) {
 		}
 		x.small.steady(100, atOnce)
 		o := x.judge()
-		for _, name := range []string{"send.rate", "confirm.rate", "receive.rate", "send.bytes", "throughput"} {
+		for _, name := range []string{"publish.rate", "confirm.rate", "consume.rate", "publish.bytes", "throughput"} {
 			if v := o.Values[name]; (v.NA == "") != together || !together && v.NA != naEachGroup {
 				t.Errorf("bulk ends after %v: %s is %+v", ends, name, v)
 			}
 		}
-		if v, want := o.Groups[0].Values["send.rate"], 1000/ends.Seconds(); math.Abs(v.Number-want) > 0.01*want {
-			t.Errorf("bulk's send rate is %+v, want %v", v, want)
+		if v, want := o.Groups[0].Values["publish.rate"], 1000/ends.Seconds(); math.Abs(v.Number-want) > 0.01*want {
+			t.Errorf("bulk's publish rate is %+v, want %v", v, want)
 		}
 		if v := o.Values["sent"]; v.Number != 2100 {
 			t.Errorf("sent %+v, want 2100", v)
@@ -228,8 +228,8 @@ func TestLostAgentOfOneGroup(t *testing.T) {
 	}
 }
 
-// TestFiguresOfGroups: the broker's own count once, those of queues are each group's.
-func TestFiguresOfGroups(t *testing.T) {
+// TestMetricsOfGroups: the broker's own count once, those of queues are each group's.
+func TestMetricsOfGroups(t *testing.T) {
 	x := newPair()
 	x.bulk.steady(1000, atOnce)
 	x.small.steady(100, atOnce)

@@ -22,7 +22,7 @@ type input struct {
 	span          span
 	overlap       overlap
 	sent          float64 // messages of the measurement
-	tally         func() record.Tally
+	accounting    func() record.Accounting
 }
 
 // newInput prepares the evaluation of a task whose record is rebased; cell is nil for a task without groups.
@@ -38,7 +38,7 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 	for _, s := range record.AllSeries() {
 		in.hists[s] = m.Hist(s)
 	}
-	in.tally = sync.OnceValue(func() record.Tally { return m.Tally(in.subscriptions) }) // a large ledger is read once
+	in.accounting = sync.OnceValue(func() record.Accounting { return m.Accounting(in.subscriptions) }) // a large ledger is read once
 	in.span = spanOf(in.workload, m)
 	in.overlap = in.overlapOf()
 	in.sent = in.counted(record.Sent)
@@ -54,7 +54,7 @@ type span struct {
 }
 
 // spanOf is the measurement of a cell: its duration or, when publishers stop after a count, the time from the start of the measurement
-// to the last confirm (unconfirmed modes: the last send) and to the last receipt. Rates are per the overlap of the agents.
+// to the last confirm (unconfirmed modes: the last send) and to the last delivery. Rates are per the overlap of the agents.
 func spanOf(w plan.Workload, m *record.Merged) span {
 	s := span{windows: seconds(w.Measure.D()), sending: w.Measure.D(), receiving: w.Measure.D()}
 	if w.Publishers.Count == 0 {
@@ -66,7 +66,7 @@ func spanOf(w plan.Workload, m *record.Merged) span {
 		last = max(last, m.Last().Confirm)
 	}
 	s.sending = max(0, time.Duration(last))
-	s.receiving = max(0, time.Duration(m.Last().Receipt))
+	s.receiving = max(0, time.Duration(m.Last().Delivery))
 	s.windows = seconds(s.sending)
 	return s
 }

@@ -78,7 +78,7 @@ func Again(t plan.Task, m *record.Merged, o plan.Outcome) plan.Outcome {
 	} else {
 		again = Judge(t, m, facts)
 	}
-	again.Try, again.Tries = o.Try, o.Tries
+	again.Attempt, again.FailedAttempts = o.Attempt, o.FailedAttempts
 	return again
 }
 
@@ -90,7 +90,7 @@ func evaluate(in *input) plan.Outcome {
 		Version: plan.RecordFormat, Run: in.task.Run, Task: in.task.ID, Cell: in.task.Cell.ID, Index: in.task.Cell.Index, Repetition: in.task.Repetition,
 		Values: withFlags(m, values), Ledger: m.ledger, Agents: m.starts.agents, Subject: in.facts.Subject, Events: allEvents(in.record, in.facts),
 		Started: in.facts.Started, Ended: in.facts.Ended, Measured: plan.Duration(in.overlap.length), Cut: plan.Duration(in.cut),
-		Limitations: m.limitations, Clocks: m.clocks.pairs, Warnings: warningsOf(m, values), Try: 1, Failure: in.facts.Kind,
+		Limitations: m.limitations, Clocks: m.clocks.pairs, Warnings: warningsOf(m, values), Attempt: 1, Failure: in.facts.Kind,
 	}
 	o.Verdict, o.Reasons = verdictOf(in, m.ledger)
 	return o

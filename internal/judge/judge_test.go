@@ -51,18 +51,18 @@ func TestAQuietTaskIsValid(t *testing.T) {
 	x.steady(1000, atOnce)
 	o := x.judge()
 	verdict(t, o, plan.Valid, "")
-	near(t, o, "send.rate", 1000)
+	near(t, o, "publish.rate", 1000)
 	near(t, o, "confirm.rate", 1000)
-	near(t, o, "receive.rate", 1000)
+	near(t, o, "consume.rate", 1000)
 	near(t, o, "throughput", 1000)
-	near(t, o, "send.p99", 0.001)
-	near(t, o, "processing.max", 0.002)
+	near(t, o, "publish.p99", 0.001)
+	near(t, o, "e2e.max", 0.002)
 	near(t, o, "sent", 11000) // the warm-up counts in the account
 	near(t, o, "received", 11000)
 	near(t, o, "lost", 0)
-	na(t, o, "send.due.p50", NAClosedLoop)
-	na(t, o, "lateness.p99", NAClosedLoop)
-	na(t, o, "blocked.max", NAClosedLoop)
+	na(t, o, "publish.intended.p50", NAClosedLoop)
+	na(t, o, "send_delay.p99", NAClosedLoop)
+	na(t, o, "backpressure.max", NAClosedLoop)
 	na(t, o, "broker.cpu.mean", NANotSaid)
 	na(t, o, "broker.rss.p50", NANoProcess)
 	na(t, o, "broker.memory.max", NANotSaid)
@@ -109,14 +109,14 @@ func TestModesWithoutConfirms(t *testing.T) {
 		x := newWorld(func(w *plan.Workload) { w.Publishers.Mode, w.Publishers.Rate = mode, 100 })
 		x.steady(100, atOnce)
 		for range 20 {
-			x.sample(record.Lateness, time.Microsecond)
+			x.sample(record.SendDelay, time.Microsecond)
 		}
 		o := x.judge()
 		verdict(t, o, plan.Valid, "")
-		for _, name := range []string{"send.p50", "send.due.p99", "confirm.rate", "confirmed", "rejected"} {
+		for _, name := range []string{"publish.p50", "publish.intended.p99", "confirm.rate", "confirmed", "rejected"} {
 			na(t, o, name, why)
 		}
-		near(t, o, "lateness.p50", 1e-6)
+		near(t, o, "send_delay.p50", 1e-6)
 		if o.Ledger.Unconfirmed != 0 {
 			t.Errorf("%s: %d messages unconfirmed in a mode without confirms", mode, o.Ledger.Unconfirmed)
 		}
@@ -128,11 +128,11 @@ func TestWithoutConsumers(t *testing.T) {
 	x.steady(100, func(int, time.Duration) (time.Duration, bool) { return 0, false })
 	o := x.judge()
 	verdict(t, o, plan.Valid, "")
-	for _, name := range []string{"receive.rate", "received", "lost", "undrained", "unknown", "duplicated", "reordered", "processing.p99"} {
+	for _, name := range []string{"consume.rate", "received", "lost", "undrained", "unknown", "duplicated", "reordered", "e2e.p99"} {
 		na(t, o, name, NANoConsumers)
 	}
 	near(t, o, "throughput", 100)
-	flagged(t, o, plan.Backlog, false, "throughput", "send.rate")
+	flagged(t, o, plan.Backlog, false, "throughput", "publish.rate")
 }
 
 func TestMeasurementByCount(t *testing.T) {
@@ -143,8 +143,8 @@ func TestMeasurementByCount(t *testing.T) {
 	}
 	o := x.judge()
 	verdict(t, o, plan.Valid, "")
-	near(t, o, "send.rate", 1000/3.996)
-	near(t, o, "receive.rate", 1000/3.997)
+	near(t, o, "publish.rate", 1000/3.996)
+	near(t, o, "consume.rate", 1000/3.997)
 	flagged(t, o, plan.Backlog, false, "throughput")
 	if o.Measured.D() != 3996*time.Millisecond {
 		t.Errorf("measured %v, want the time of the last confirm", o.Measured)
@@ -167,14 +167,14 @@ func TestByCountReceiversHaveWarmupsBacklog(t *testing.T) {
 		x.received(n, at, i >= 300)
 	}
 	o := x.judge()
-	near(t, o, "receive.rate", 500/4.99)
+	near(t, o, "consume.rate", 500/4.99)
 }
 
 func TestOutcomeOfNothing(t *testing.T) {
 	o := newWorld(nil).judge()
 	verdict(t, o, plan.Unknown, "nothing was sent in the measurement")
-	na(t, o, "send.rate", NANotMeasured)
-	na(t, o, "send.p50", NANoSamples)
+	na(t, o, "publish.rate", NANotMeasured)
+	na(t, o, "publish.p50", NANoSamples)
 	x := newWorld(nil)
 	x.receive(x.send(-time.Second), 0, -time.Second/2)
 	verdict(t, x.judge(), plan.Unknown, "nothing was sent in the measurement") // warm-up only

@@ -17,17 +17,17 @@ var latencySeries = []struct {
 	name   string
 	series record.Series
 }{
-	{"send", record.Send},
-	{"send.due", record.SendDue},
-	{"processing", record.Processing},
-	{"lateness", record.Lateness},
-	{"blocked", record.Blocked},
-	{"send.failed", record.SendFailed},
+	{"publish", record.Publish},
+	{"publish.intended", record.PublishIntended},
+	{"e2e", record.EndToEnd},
+	{"send_delay", record.SendDelay},
+	{"backpressure", record.Backpressure},
+	{"publish.failed", record.PublishFailed},
 	{"pacing", record.Pacing},
 }
 
 // highestSeries are those of which the highest quantiles over intervals are known.
-var highestSeries = []string{"send", "processing"}
+var highestSeries = []string{"publish", "e2e"}
 
 // latency is a distribution whose quantiles are values.
 type latency struct {
@@ -41,12 +41,12 @@ func latenciesOf(in *input, keepsUp bool) map[string]latency {
 	all := map[string]latency{}
 	for _, s := range latencySeries {
 		median, _ := plan.ValueNamed(s.name + ".p50")
-		l := latency{distribution: in.distributionOf(s.series), na: in.absent(median.Traits), across: s.series == record.Processing}
+		l := latency{distribution: in.distributionOf(s.series), na: in.absent(median.Traits), across: s.series == record.EndToEnd}
 		switch h := l.hist; {
 		case l.na != "":
 		case h.Count() == 0 && h.Negative() == 0:
 			l.na = NANoSamples
-		case s.series == record.Processing && !keepsUp:
+		case s.series == record.EndToEnd && !keepsUp:
 			l.na = NABacklog
 		case h.Count() == 0:
 			l.na = NANoSamples
@@ -120,9 +120,9 @@ type distribution struct {
 }
 
 // WithUnanswered returns the samples of a latency with the age of each message that was never answered, and the number
-// of these. The latency from the due time to the confirm has one sample for each message that was due and not sent, and
+// of these. The latency from the intended send time to the confirm has one sample for each message that was due and not sent, and
 // for each that failed without an answer of the broker: its age when it failed is the least that the latency can be. A
-// processing latency has one for each message not sent and subscription.
+// end-to-end latency has one for each message not sent and subscription.
 func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) (all *record.Hist, n uint64) {
 	d := distributionOf(s, hist, subscriptions)
 	return d.hist, d.unanswered
@@ -137,9 +137,9 @@ func distributionOf(s record.Series, hist func(record.Series) *record.Hist, subs
 	d := distribution{hist: hist(s)}
 	var copies map[record.Series]int
 	switch s {
-	case record.SendDue:
+	case record.PublishIntended:
 		copies = map[record.Series]int{record.UnsentAge: 1, record.Unanswered: 1}
-	case record.Processing:
+	case record.EndToEnd:
 		copies = map[record.Series]int{record.UnsentAge: subscriptions}
 	}
 	for age, n := range copies {

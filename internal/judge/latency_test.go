@@ -16,7 +16,7 @@ func TestHighestOfFullIntervals(t *testing.T) {
 	at := func(second int, latency time.Duration, n int) {
 		w := later.Window(int64(time.Duration(second)*time.Second), true)
 		for range n {
-			w.Record(record.Send, int64(latency))
+			w.Record(record.Publish, int64(latency))
 		}
 	}
 	at(1, 20*time.Millisecond, 50) // of 1150 samples in 0–4 s: 4.3 %
@@ -24,10 +24,10 @@ func TestHighestOfFullIntervals(t *testing.T) {
 	at(9, time.Second, 1000)       // beyond the last full interval
 	later.Flush()
 	o := x.judge()
-	near(t, o, "send.p95.highest", 0.07)
-	near(t, o, "send.p50.highest", 0.07)
-	if whole := o.Values["send.p95"].Number; whole < 0.9 {
-		t.Errorf("send.p95 of the whole is %v, want the second of the tail", whole)
+	near(t, o, "publish.p95.highest", 0.07)
+	near(t, o, "publish.p50.highest", 0.07)
+	if whole := o.Values["publish.p95"].Number; whole < 0.9 {
+		t.Errorf("publish.p95 of the whole is %v, want the second of the tail", whole)
 	}
 }
 
@@ -38,12 +38,12 @@ func TestHighestOfAStallAtTheEnd(t *testing.T) {
 	late := x.log.Recorder()
 	w := late.Window(int64(13*time.Second), true)
 	for range 500 {
-		w.Record(record.Send, int64(4*time.Second))
+		w.Record(record.Publish, int64(4*time.Second))
 	}
 	late.Flush()
 	o := x.judge()
-	near(t, o, "send.p95.highest", 4)
-	if whole := o.Values["send.p95"].Number; o.Values["send.p95.highest"].Number < whole*0.999 {
+	near(t, o, "publish.p95.highest", 4)
+	if whole := o.Values["publish.p95"].Number; o.Values["publish.p95.highest"].Number < whole*0.999 {
 		t.Errorf("the highest p95 of intervals that are all of the measurement is below %v, that of the whole", whole)
 	}
 }
@@ -52,16 +52,16 @@ func TestNoFullInterval(t *testing.T) {
 	x := newWorld(nil) // a minute
 	x.steady(100, atOnce)
 	o := x.judge()
-	na(t, o, "send.p95.highest", naNoInterval)
+	na(t, o, "publish.p95.highest", naNoInterval)
 	x = newWorld(func(w *plan.Workload) { w.Publishers.Mode, w.Interval = "fire-and-forget", plan.Duration(time.Second) })
 	x.steady(100, atOnce)
-	na(t, x.judge(), "send.p95.highest", NAFireAndForget)
+	na(t, x.judge(), "publish.p95.highest", NAFireAndForget)
 }
 
 // What is doubtful about a latency is so about its worst interval: a table may show nothing else.
-func TestHighestCarryTheDoubts(t *testing.T) {
+func TestHighestCarryTheFlags(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
 	x.steady(100, atOnce)
 	x.count(time.Second, record.PortsExhausted, 1)
-	flagged(t, x.judge(), plan.ClientBound, true, "send.p95", "send.p95.highest", "processing.p95.highest")
+	flagged(t, x.judge(), plan.ClientBound, true, "publish.p95", "publish.p95.highest", "e2e.p95.highest")
 }

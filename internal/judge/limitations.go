@@ -12,8 +12,8 @@ import (
 
 // From when on something is a limitation. See limitationsOf.
 const (
-	minLate    = time.Millisecond // of lateness and of waits for a CPU
-	lateShare  = 0.1              // of the p99 of the latency that lateness adds to
+	minLate    = time.Millisecond // of send delay and of waits for a CPU
+	lateShare  = 0.1              // of the p99 of the latency that send delay adds to
 	busyShare  = 0.9              // of the CPUs, or of a publisher's or a thread's time
 	otherShare = 0.1              // of the host's CPUs, used by other processes
 	waitShare  = 0.2              // of the time in which the process was runnable: it competes for the CPU
@@ -26,7 +26,7 @@ const (
 //     not count: it stops where there is work.
 //   - thread: one thread of a driver that is a process of its own ran for 90 % of the time. Most such clients have one that everything goes through.
 //   - publisher (closed loop): a publisher spent 90 % of the time in its own work: not waiting for confirms, in-flight slots, blocked writes or connections.
-//   - lateness (open loop): its p99 is above 1 ms, above a tenth of the p99 of the latency that it adds to, and above the p99 of the time that messages
+//   - send delay (open loop): its p99 is above 1 ms, above a tenth of the p99 of the latency that it adds to, and above the p99 of the time that messages
 //     were held up by the broker. A sleep ends up to 0.2 ms late on a healthy host.
 //   - scheduling: goroutines that could run waited for a CPU for more than 1 ms and more than a tenth of the latency, at the p99.
 //
@@ -60,7 +60,7 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 			add(p, plan.CausePublisher, busy, busyShare)
 		}
 	}
-	// Of these it is not known which process they are of: they are put to the one that competes most for its CPUs, lateness to one with publishers.
+	// Of these it is not known which process they are of: they are put to the one that competes most for its CPUs, send delay to one with publishers.
 	sends := func(p *loadProcess) bool {
 		return slices.ContainsFunc(p.agents, func(agent string) bool { _, has := busiest[agent]; return has })
 	}
@@ -73,11 +73,11 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 		}
 		return most
 	}
-	if late, limit, open := in.lateness(); open && late > limit && late > time.Duration(in.hists[record.Blocked].Quantile(0.99)) {
-		add(of(sends), plan.CauseLateness, late.Seconds(), limit.Seconds())
+	if late, limit, open := in.sendDelay(); open && late > limit && late > time.Duration(in.hists[record.Backpressure].Quantile(0.99)) {
+		add(of(sends), plan.CauseSendDelay, late.Seconds(), limit.Seconds())
 	}
 	if waited := in.hists[record.Scheduling]; waited.Count() > 0 {
-		limit, known := in.limit(record.SendDue, record.Send, record.Processing)
+		limit, known := in.limit(record.PublishIntended, record.Publish, record.EndToEnd)
 		if p99 := time.Duration(waited.Quantile(0.99)); known && p99 > limit {
 			add(of(func(*loadProcess) bool { return true }), plan.CauseScheduling, p99.Seconds(), limit.Seconds())
 		}
@@ -168,13 +168,13 @@ func loadProcessesOf(in *input) (all []*loadProcess) {
 	return all
 }
 
-// lateness is its p99 and the limit for it; open is false where there is none.
-func (in *input) lateness() (p99, limit time.Duration, open bool) {
-	h := in.hists[record.Lateness]
+// send delay is its p99 and the limit for it; open is false where there is none.
+func (in *input) sendDelay() (p99, limit time.Duration, open bool) {
+	h := in.hists[record.SendDelay]
 	if !in.workload.Publishers.Open() || h.Count() == 0 {
 		return 0, 0, false
 	}
-	limit, _ = in.limit(record.SendDue, record.Processing)
+	limit, _ = in.limit(record.PublishIntended, record.EndToEnd)
 	return time.Duration(h.Quantile(0.99)), limit, true
 }
 

@@ -12,11 +12,11 @@ type measurements struct {
 	keepsUp          bool               // consumers kept up with publishers
 	latencies        map[string]latency // by the first part of the names of values, as "send"
 	bindingLatencies map[string]latency
-	bindings         record.BindingTally
+	bindings         record.BindingAccounting
 	backlog          backlog              // of no seconds without consumers
 	drain            drained              // of a backlog that was built
 	gaps             map[string]gapValues // by kind
-	broker           brokerFigures
+	broker           brokerMetrics
 	clocks           clockComparison
 	starts           starts
 	limitations      []plan.Limitation
@@ -26,7 +26,7 @@ type measurements struct {
 func measure(in *input) *measurements {
 	clocks := tracksOf(in)
 	m := &measurements{in: in, ledger: ledgerOf(in), bindingLatencies: bindingLatenciesOf(in), bindings: in.record.Bindings(), gaps: gapsOf(in, clocks),
-		broker: brokerFiguresOf(in), clocks: compareClocks(in, clocks), starts: startsOf(in, clocks), limitations: limitationsOf(in), drifts: driftsOf(in)}
+		broker: brokerMetricsOf(in), clocks: compareClocks(in, clocks), starts: startsOf(in, clocks), limitations: limitationsOf(in), drifts: driftsOf(in)}
 	if in.subscriptions > 0 {
 		load := perSecond(in)
 		m.keepsUp = !builds(in.workload.Consumers) && keepsUp(in, load)

@@ -25,7 +25,7 @@ func TestAchievedLatency(t *testing.T) {
 	} {
 		w := newWorld(func(w *plan.Workload) { w.Network.Latency = plan.Duration(x.asked) })
 		w.receive(w.send(0), 0, 0)
-		w.sample(record.Send, time.Millisecond)
+		w.sample(record.Publish, time.Millisecond)
 		for range 99 {
 			w.sample(record.NetworkDelay, x.delay)
 		}
@@ -35,7 +35,7 @@ func TestAchievedLatency(t *testing.T) {
 		if p50.NA != "" || math.Abs(p50.Number-want) > 0.001*want {
 			t.Errorf("asked for %v, delayed by %v: p50 is %+v, want %v", x.asked, x.delay, p50, want)
 		}
-		if off := slices.Contains(o.Values["send.p50"].Flags, plan.LatencyOff); off != x.off {
+		if off := slices.Contains(o.Values["publish.p50"].Flags, plan.LatencyOff); off != x.off {
 			t.Errorf("asked for %v, delayed by %v: flagged %v", x.asked, x.delay, off)
 		}
 	}

@@ -20,10 +20,10 @@ func TestRatesByCountAreOfTheTimeThatAllRan(t *testing.T) {
 			w := record.Window{Index: i, Start: end - int64(time.Second), Measured: true, Length: int64(time.Second)}
 			w.Counts[record.Sent], w.Counts[record.Confirmed], w.Counts[record.Received], w.Counts[record.Unique] = 1000, 1000, 1000, 1000
 			x.merge.Add(record.Snapshot{Agent: string(rune('a' + i)), Seq: 1, Clock: "clock-1", Windows: []record.Window{w},
-				LastSend: end - 1, LastConfirm: end, LastReceipt: end})
+				LastSend: end - 1, LastConfirm: end, LastDelivery: end})
 		}
 		o := Judge(x.task, x.merge, x.facts)
-		for _, name := range []string{"send.rate", "confirm.rate", "receive.rate"} {
+		for _, name := range []string{"publish.rate", "confirm.rate", "consume.rate"} {
 			near(t, o, name, 1000)
 		}
 		if o.Measured.D() != time.Second {
@@ -43,11 +43,11 @@ func TestAgentsByCountEndTogether(t *testing.T) {
 			windows = append(windows, w)
 		}
 		x.merge.Add(record.Snapshot{Agent: string(rune('a' + i)), Clock: "clock-1", Windows: windows,
-			LastSend: int64(end), LastConfirm: int64(end), LastReceipt: int64(end + 200*time.Millisecond)})
+			LastSend: int64(end), LastConfirm: int64(end), LastDelivery: int64(end + 200*time.Millisecond)})
 	}
 	o := Judge(x.task, x.merge, x.facts)
-	near(t, o, "send.rate", 460/2.3)
-	near(t, o, "receive.rate", 460/2.5)
+	near(t, o, "publish.rate", 460/2.3)
+	near(t, o, "consume.rate", 460/2.5)
 }
 
 // Agents that end in different seconds, one of them in its first, were never together for a whole one: rates have no
@@ -58,21 +58,21 @@ func TestAgentsThatEndInTheirFirstSecond(t *testing.T) {
 		w := record.Window{Measured: true, Length: int64(time.Second)}
 		w.Counts[record.Sent], w.Counts[record.Unique] = 100, 100
 		x.merge.Add(record.Snapshot{Agent: string(rune('a' + i)), Clock: "clock-1", Windows: []record.Window{w},
-			LastSend: int64(end), LastConfirm: int64(end), LastReceipt: int64(end)})
+			LastSend: int64(end), LastConfirm: int64(end), LastDelivery: int64(end)})
 	}
 	o := Judge(x.task, x.merge, x.facts)
-	na(t, o, "send.rate", NAApart)
-	na(t, o, "receive.bytes", NAApart)
+	na(t, o, "publish.rate", NAApart)
+	na(t, o, "consume.bytes", NAApart)
 	na(t, o, "throughput", NAApart)
 }
 
 // Every agent starts some microseconds late. Within what the cell allows that costs no second of the measurement.
-func TestLatenessWithinTheBudgetIsOverlooked(t *testing.T) {
+func TestSendDelayWithinTheBudgetIsOverlooked(t *testing.T) {
 	for late, measured := range map[time.Duration]bool{60 * time.Microsecond: true, 20 * time.Millisecond: true, 21 * time.Millisecond: false} {
 		x := newWorld(func(w *plan.Workload) { w.Warmup, w.Measure = 0, plan.Duration(time.Second) })
 		x.last.Skew = late
 		x.count(0, record.Sent, 300)
-		if v := x.judge().Values["send.rate"]; (v.NA == "") != measured || measured && v.Number != 300 {
+		if v := x.judge().Values["publish.rate"]; (v.NA == "") != measured || measured && v.Number != 300 {
 			t.Errorf("%v late: %+v", late, v)
 		}
 	}
@@ -106,12 +106,12 @@ func TestRatesAreOfTheTimeThatAllRan(t *testing.T) {
 		x.merge.Add(record.Snapshot{Agent: "b", Clock: "clock-1", At: int64(max(c.lost, 11*time.Second*btoi(c.lost == 0)))})
 		o := x.judge()
 		if c.rate == 0 {
-			if v := o.Values["send.rate"]; v.NA != NANotMeasured {
+			if v := o.Values["publish.rate"]; v.NA != NANotMeasured {
 				t.Errorf("%s: %+v, want it not measured", name, v)
 			}
 			continue
 		}
-		near(t, o, "send.rate", c.rate)
+		near(t, o, "publish.rate", c.rate)
 		if o.Measured.D() != c.measured {
 			t.Errorf("%s: rates are per %v, want %v", name, o.Measured.D(), c.measured)
 		}

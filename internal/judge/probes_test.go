@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// said adds what a node said of one figure, at second after second.
+// said adds what a node said of one metric, at second after second.
 func (x *world) said(name, node string, values map[time.Duration]float64) {
 	var all []record.ProbeSample
 	for at, v := range values {
@@ -21,7 +21,7 @@ func (x *world) said(name, node string, values map[time.Duration]float64) {
 }
 
 // Nodes are added up at each moment; the mean is weighed by time, and nothing from outside the measurement counts.
-func TestFiguresOfTheBroker(t *testing.T) {
+func TestMetricsOfTheBroker(t *testing.T) {
 	s := time.Second
 	x := newWorld(nil)
 	x.steady(100, atOnce)
@@ -33,14 +33,14 @@ func TestFiguresOfTheBroker(t *testing.T) {
 	near(t, o, "broker.memory.mean", (1*4+5*8+4*2)/10.0)
 	near(t, o, "broker.memory.p50", 4)
 	near(t, o, "broker.memory.max", 8)
-	for _, statistic := range plan.FigureStatistics() {
+	for _, statistic := range plan.MetricStatistics() {
 		near(t, o, "broker.connections."+statistic, 7)
 		na(t, o, "broker.channels."+statistic, NANotSaid)
 	}
 }
 
 // What is of the time since the last probe counts for that time, and by the part of it that is in the measurement.
-func TestFiguresSinceTheLastProbe(t *testing.T) {
+func TestMetricsSinceTheLastProbe(t *testing.T) {
 	s := time.Second
 	for _, c := range []struct {
 		name            string
@@ -66,7 +66,7 @@ func TestFiguresSinceTheLastProbe(t *testing.T) {
 	}
 }
 
-// A figure of moments stands for the time around them: a depth that grows evenly is on average the middle of it, wherever
+// A metric of moments stands for the time around them: a depth that grows evenly is on average the middle of it, wherever
 // in the seconds it was asked for.
 func TestMeansOfMomentsAreNotBiased(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -93,8 +93,8 @@ func TestMeansOfMomentsAreNotBiased(t *testing.T) {
 	}
 }
 
-// Half a cluster must not be shown as the whole, and the reader has to know what the figures are of.
-func TestFiguresThatLackANode(t *testing.T) {
+// Half a cluster must not be shown as the whole, and the reader has to know what the metrics are of.
+func TestMetricsThatLackANode(t *testing.T) {
 	s := time.Second
 	x := newWorld(nil)
 	x.steady(10, atOnce)
@@ -125,7 +125,7 @@ func TestFewAnswersAreTold(t *testing.T) {
 		}
 		x.said("memory", "", values)
 		o := x.judge()
-		want := fmt.Sprintf("told its figures %d times", answered)
+		want := fmt.Sprintf("told its metrics %d times", answered)
 		if got := strings.Contains(strings.Join(o.Warnings, "\n"), want); got != warned {
 			t.Errorf("%d answers in 10 s: warnings %q", answered, o.Warnings)
 		}

@@ -20,8 +20,8 @@ const reached = 0.5
 const manySigma = 4
 
 // Answer returns the result of a step of a search, and the reason if the rate does not hold: the load was not really
-// sent, a promise was broken, or the condition is not known to hold: a capacity is the highest rate at which it is. A
-// broken promise is the broker's doing whatever else happened. Where the cell has limitations, the rest is not, and the
+// sent, a guarantee was broken, or the condition is not known to hold: a capacity is the highest rate at which it is. A
+// broken guarantee is the broker's doing whatever else happened. Where the cell has limitations, the rest is not, and the
 // answer is the flag of the first of them.
 func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
 	condition, err := plan.ParseCondition(s.While, step.Cell.Workload)
@@ -35,7 +35,7 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	if short := shortOf(s, step.Cell.Workload, o); short != "" {
 		whys = append(whys, short)
 	}
-	if n := o.Values["unsent"].Number; n > 0 && step.Cell.Workload.Publishers.Presence == (plan.Presence{}) {
+	if n := o.Values["unsent"].Number; n > 0 && step.Cell.Workload.Publishers.Lifetime == (plan.Lifetime{}) {
 		whys = append(whys, fmt.Sprintf("backlog: %s due and not sent", messages(uint64(n))))
 	}
 	if o.Verdict == plan.Invalid {
@@ -73,14 +73,14 @@ func ofSamples(values map[string]plan.Value) map[string]plan.Value {
 // of the step, and what holds by that in short steps is found out by the verification, which is as long as the cell's measurement.
 func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 	due := w.Publishers.Due(w.Measure.D())
-	sent := o.Values["send.rate"]
+	sent := o.Values["publish.rate"]
 	slack := max(1, reached*min(s.Within, Tolerance)*due) + due*edge.Seconds()/w.Measure.D().Seconds()
 	if w.Publishers.Arrivals == plan.ArrivalsPoisson {
 		slack += manySigma * math.Sqrt(due)
 	}
 	switch {
 	case sent.NA != "":
-		return "send.rate has no number: " + sent.NA
+		return "publish.rate has no number: " + sent.NA
 	case due-sent.Number*w.Measure.D().Seconds() <= slack:
 		return ""
 	}
@@ -89,8 +89,8 @@ func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 
 // StepValues are what is kept of the values of a step: rates, quantiles of latencies, and what the condition compares.
 func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.Value {
-	names := []string{"send.rate", "confirm.rate", "receive.rate", "lost"}
-	for _, l := range []string{"send.due", "processing"} {
+	names := []string{"publish.rate", "confirm.rate", "consume.rate", "lost"}
+	for _, l := range []string{"publish.intended", "e2e"} {
 		for _, q := range plan.Quantiles() {
 			names = append(names, l+"."+q.Name)
 		}
@@ -108,7 +108,7 @@ func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.V
 }
 
 // Searched is the outcome of a search: that of its last step, with what the whole of it found. A search whose answer is not sure has no usable
-// number, and the verdict says so; that no rate holds is an answer. A promise broken in any step makes the whole invalid: it was declared for every
+// number, and the verdict says so; that no rate holds is an answer. A guarantee broken in any step makes the whole invalid: it was declared for every
 // rate.
 func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	r.Low = passed(t.Cell.Workload, r)
@@ -138,7 +138,7 @@ func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	return o
 }
 
-// breaks puts the promises that were broken in any step first among the reasons, each with the rate.
+// breaks puts the guarantees that were broken in any step first among the reasons, each with the rate.
 func breaks(o *plan.Outcome, steps []plan.Step) {
 	var all []string
 	for _, s := range steps {
@@ -162,8 +162,8 @@ func passed(w plan.Workload, r plan.SearchResult) float64 {
 		if s.Kind != plan.StepVerify || s.Rate != r.Capacity || s.Answer != plan.AnswerHeld {
 			continue
 		}
-		rate := min(r.Capacity, s.Values["send.rate"].Number) // what was late in warm-up may come on top
-		if v, has := s.Values["receive.rate"]; has && v.NA == "" {
+		rate := min(r.Capacity, s.Values["publish.rate"].Number) // what was late in warm-up may come on top
+		if v, has := s.Values["consume.rate"]; has && v.NA == "" {
 			rate = min(rate, v.Number/float64(max(1, w.Topology.Subscriptions)))
 		}
 		if least == 0 || rate < least {

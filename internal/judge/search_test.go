@@ -18,8 +18,8 @@ func aStep(n int, edit func(*world)) (plan.Task, plan.Outcome) {
 	for i := range n {
 		at := time.Duration(i) * time.Millisecond
 		x.receive(x.send(at), 0, at)
-		x.sample(record.Processing, time.Millisecond)
-		x.sample(record.Lateness, 0)
+		x.sample(record.EndToEnd, time.Millisecond)
+		x.sample(record.SendDelay, 0)
 	}
 	if edit != nil {
 		edit(x)
@@ -54,13 +54,13 @@ func TestAnswerOfAStep(t *testing.T) {
 		{"condition", 1000, nil, "p99 < 1us", plan.AnswerFailed, "p99 is 2.00 ms, not < 1us"},
 		{"the bound of clocks", 1000, unsure, "p99 < 2100us", plan.AnswerFailed, "p99 is 2.00 ms ± 200 µs: whether it is < 2100us is not known"},
 		{"beyond the bound of clocks", 1000, unsure, "p99 < 1700us", plan.AnswerFailed, "p99 is 2.00 ms ± 200 µs, not < 1700us"},
-		{"promise", 1000, func(x *world) { x.send(0) }, "p99 < 5ms", plan.AnswerFailed, "broken promise"},
+		{"guarantee", 1000, func(x *world) { x.send(0) }, "p99 < 5ms", plan.AnswerFailed, "broken guarantee"},
 		{"lost agent", 1000, func(x *world) { x.facts.Agents[0].Lost = true }, "", plan.AnswerUnknown, "agent a lost"},
 		{"client", 500, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerClientBound, "client-bound: the agents: 1 connections"},
 		{"CPUs shared with the broker", 500, func(x *world) {
 			x.samples = []record.HostSample{busyHost(0), busyHost(time.Second)}
 		}, "", plan.AnswerSharedHost, "shared-host: "},
-		{"a broken promise of a client at its limit", 1000, func(x *world) { x.send(0); x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerFailed, "broken promise"},
+		{"a broken guarantee of a client at its limit", 1000, func(x *world) { x.send(0); x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerFailed, "broken guarantee"},
 		{"a drain that was cut", 1000, func(x *world) { x.send(0); x.facts.DrainCut = true }, "lost == 0", plan.AnswerFailed, "lost has no number: undrained"},
 		{"client, and yet it holds", 1000, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerHeld, ""},
 	} {
@@ -79,7 +79,7 @@ func TestAnswerOfAStep(t *testing.T) {
 func TestSearchedOutcomes(t *testing.T) {
 	task, o := aStep(1000, nil)
 	values := func(rate float64) map[string]plan.Value {
-		return map[string]plan.Value{"send.rate": {Number: rate + 5}, "receive.rate": {Number: rate}}
+		return map[string]plan.Value{"publish.rate": {Number: rate + 5}, "consume.rate": {Number: rate}}
 	}
 	verify := func(asked, rate float64) plan.Step {
 		return plan.Step{Rate: asked, Kind: plan.StepVerify, Answer: plan.AnswerHeld, Values: values(rate)}
@@ -105,13 +105,13 @@ func TestSearchedOutcomes(t *testing.T) {
 	}
 }
 
-// A promise that was broken at any rate was broken by the broker under test; the capacity stays what it is.
-func TestSearchedOutcomeShowsBrokenPromises(t *testing.T) {
+// A guarantee that was broken at any rate was broken by the broker under test; the capacity stays what it is.
+func TestSearchedOutcomeShowsBrokenGuarantees(t *testing.T) {
 	task, o := aStep(1000, nil)
-	broken := plan.Step{Rate: 2000, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Broken: []string{"broken promise: 1 message was lost"}}
+	broken := plan.Step{Rate: 2000, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Broken: []string{"broken guarantee: 1 message was lost"}}
 	held := plan.Step{Rate: 1000, Kind: plan.StepVerify, Answer: plan.AnswerHeld}
 	got := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 1, Sure: true, Steps: []plan.Step{broken, held}})
-	if got.Verdict != plan.Invalid || len(got.Reasons) != 1 || got.Reasons[0] != "at 2,000/s: broken promise: 1 message was lost" || got.Values["capacity"].Number != 1000 {
+	if got.Verdict != plan.Invalid || len(got.Reasons) != 1 || got.Reasons[0] != "at 2,000/s: broken guarantee: 1 message was lost" || got.Values["capacity"].Number != 1000 {
 		t.Errorf("%s because of %q: %+v", got.Verdict, got.Reasons, got.Values["capacity"])
 	}
 	task, o = aStep(1000, func(x *world) { x.send(0) })
@@ -125,12 +125,12 @@ func TestSearchedOutcomeShowsBrokenPromises(t *testing.T) {
 	}
 }
 
-// Of a backlog that is meant to be there no processing latency is told, and no search or rule may ask for one.
+// Of a backlog that is meant to be there no end-to-end latency is told, and no search or rule may ask for one.
 func TestProcessingIsAbsentWhereABacklogIsBuilt(t *testing.T) {
-	x := newWorld(func(w *plan.Workload) { w.Consumers.Presence.From = plan.Duration(4 * time.Second) })
+	x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })
 	x.steady(100, late)
 	o := x.judge()
-	for name, absent := range map[string]bool{"processing.p99": true, "processing.p99.highest": true, "processing.negative": false, "receive.rate": false, "backlog.drain": false} {
+	for name, absent := range map[string]bool{"e2e.p99": true, "e2e.p99.highest": true, "e2e.negative": false, "consume.rate": false, "backlog.drain": false} {
 		if why := x.task.Cell.Workload.Absent(name); (why != "") != absent || absent && o.Values[name].NA == "" {
 			t.Errorf("%s is %+v, and absent because %q", name, o.Values[name], why)
 		}

@@ -28,7 +28,7 @@ const (
 // Second is what a load did in one second, on all agents together.
 type Second struct {
 	Sent, Received float64
-	Latency        float64 // median, seconds: send call to confirm or, where there are no confirms, processing
+	Latency        float64 // median, seconds: publish call to confirm or, where there are no confirms, processing
 	Samples        float64 // that it is the median of
 }
 
@@ -56,10 +56,10 @@ func NotSteady(seconds []Second, confirmed, received bool) (why string) {
 	return ""
 }
 
-// quantity is one figure of a load over time.
+// quantity is one metric of a load over time.
 type quantity struct {
 	name          string
-	x, y          []float64 // second, and figure in it
+	x, y          []float64 // second, and metric in it
 	n             []float64 // events that it is made of
 	trend, spread float64   // limits
 }
@@ -74,20 +74,20 @@ func quantities(seconds []Second, confirmed, received bool) []quantity {
 		}
 		return x, y
 	}
-	send := quantity{name: "send rate", trend: rateTrend, spread: rateSpread}
+	send := quantity{name: "publish rate", trend: rateTrend, spread: rateSpread}
 	send.x, send.y = column(func(s Second) (float64, bool) { return s.Sent, true })
 	send.n = send.y
 	all := []quantity{send}
 	if received {
-		receive := quantity{name: "receive rate", trend: rateTrend, spread: rateSpread}
+		receive := quantity{name: "consume rate", trend: rateTrend, spread: rateSpread}
 		receive.x, receive.y = column(func(s Second) (float64, bool) { return s.Received, true })
 		receive.n = receive.y
 		all = append(all, receive)
 	}
 	if confirmed || received {
-		delay := quantity{name: "median of processing latency", trend: delayTrend, spread: delaySpread}
+		delay := quantity{name: "median of end-to-end latency", trend: delayTrend, spread: delaySpread}
 		if confirmed {
-			delay.name = "median of send latency"
+			delay.name = "median of publish latency"
 		}
 		delay.x, delay.y = column(func(s Second) (float64, bool) { return s.Latency, s.Samples > 0 })
 		_, delay.n = column(func(s Second) (float64, bool) { return s.Samples, s.Samples > 0 })
@@ -107,14 +107,14 @@ func (q quantity) notSteady() string {
 	l := fit(q.x[from:], q.y[from:])
 	events := stats.Mean(q.n[from:])
 	switch {
-	case l.level == 0 && q.name == "send rate":
+	case l.level == 0 && q.name == "publish rate":
 		return "nothing was sent"
 	case l.level == 0: // nothing is received: that does not change
 		return ""
 	case events < few && events*float64(l.n) < few:
 		return fmt.Sprintf("%s: %.0f messages in %d s say too little", q.name, events*float64(l.n), l.n)
 	}
-	limit, doubt := q.trend/horizon*l.level, l.doubt(oneSide)
+	limit, doubt := q.trend/horizon*l.level, l.uncertainty(oneSide)
 	slack, counting := -doubt, 0.0
 	if events < few {
 		slack, counting = doubt, 1/events
@@ -138,7 +138,7 @@ func (q quantity) drift(falsely float64) (part float64, shown bool) {
 		return 0, false
 	}
 	l := fit(q.x, q.y)
-	return l.slope * float64(l.n) / l.level, math.Abs(l.slope)-l.doubt(falsely) > q.trend/horizon*l.level
+	return l.slope * float64(l.n) / l.level, math.Abs(l.slope)-l.uncertainty(falsely) > q.trend/horizon*l.level
 }
 
 // truncate is where MSER cuts a series: the start of the rest whose mean has the least standard error.
@@ -181,8 +181,8 @@ func fit(x, y []float64) line {
 	return l
 }
 
-// doubt is by how much the slope may be wrong to one side, with the probability that it is more. The slope's interval is as far either way.
-func (l line) doubt(more float64) float64 {
+// uncertainty is by how much the slope may be wrong to one side, with the probability that it is more. The slope's interval is as far either way.
+func (l line) uncertainty(more float64) float64 {
 	return l.err * stats.StudentQuantile(1-more, float64(l.n-2))
 }
 
@@ -190,9 +190,9 @@ func (l line) doubt(more float64) float64 {
 func LoadSamples(m *record.Merged, confirmed bool, until time.Duration) []Second {
 	list := make([]Second, max(0, int(until/time.Second)))
 	hists := make([]*record.Hist, len(list))
-	series := record.Processing
+	series := record.EndToEnd
 	if confirmed {
-		series = record.Send
+		series = record.Publish
 	}
 	m.Range(func(w *record.Window) {
 		if w.Index < 0 || w.Index >= len(list) {
@@ -239,7 +239,7 @@ type drift struct {
 // faults, and nobody who joins or leaves.
 func driftsOf(in *input) (drifts []drift) {
 	p, c := in.workload.Publishers, in.workload.Consumers
-	if len(p.Profile) > 0 || len(in.workload.Faults) > 0 || p.Presence != (plan.Presence{}) || c.Presence != (plan.Presence{}) {
+	if len(p.Profile) > 0 || len(in.workload.Faults) > 0 || p.Lifetime != (plan.Lifetime{}) || c.Lifetime != (plan.Lifetime{}) {
 		return nil
 	}
 	confirmed := Confirmed(p.Mode)

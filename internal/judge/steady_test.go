@@ -136,7 +136,7 @@ func TestNotSteady(t *testing.T) {
 }
 
 // Where nothing is confirmed, and consumers join after warm-up, sending is all that can be steady.
-func TestSteadyWithoutReceipts(t *testing.T) {
+func TestSteadyWithoutDeliveries(t *testing.T) {
 	var seconds []Second
 	for range 10 {
 		seconds = append(seconds, Second{Sent: 1000})
@@ -153,16 +153,16 @@ func TestSteadyWithoutReceipts(t *testing.T) {
 	}
 }
 
-// What keeps a load from being steady is said in figures that can be checked.
+// What keeps a load from being steady is said in metrics that can be checked.
 func TestUnsettledWords(t *testing.T) {
 	for want, w := range map[string]warming{
 		// The last 5 s are around 57.5 s: of 0.015·5/(1+0.015·57.5), and 0.5/(1+5.75).
-		"send rate changed by +4 % ± 0 in the last 5 s of warm-up: at most 5 % in 10 s was to be shown": {rate: linear(0.015)},
-		"median of send latency changed by +7 % ± 0 in the last 5 s of warm-up: at most 10 % in 10 s was to be shown": {
+		"publish rate changed by +4 % ± 0 in the last 5 s of warm-up: at most 5 % in 10 s was to be shown": {rate: linear(0.015)},
+		"median of publish latency changed by +7 % ± 0 in the last 5 s of warm-up: at most 10 % in 10 s was to be shown": {
 			rate: constant(100), delay: func(t float64) float64 { return 0.01 * (1 + t/10) }},
-		"send rate changed by -13 % ± 58 in the last 60 s of warm-up: at most 5 % in 10 s was to be shown": {rate: waves(0.9, 4)},
+		"publish rate changed by -13 % ± 58 in the last 60 s of warm-up: at most 5 % in 10 s was to be shown": {rate: waves(0.9, 4)},
 		// Four seconds of a wave are at ± 0.35/√2.
-		"send rate varied by 25 % (coefficient of variation) in the last 60 s of warm-up": {rate: waves(0.35, 4)},
+		"publish rate varied by 25 % (coefficient of variation) in the last 60 s of warm-up": {rate: waves(0.35, 4)},
 	} {
 		if _, why := w.watch(rand.New(rand.NewPCG(1, 1))); why != want {
 			t.Errorf("said %q, want %q", why, want)
@@ -186,8 +186,8 @@ func TestLateStartInAutoWarmup(t *testing.T) {
 	}
 	for range 2 { // judging changes nothing
 		o := Judge(plan.Task{Cell: plan.Cell{Workload: w}}, m, Facts{Agents: []plan.AgentPart{{Agent: "a"}}})
-		if o.Cut.D() != 5*time.Second || o.Measured.D() != 2500*time.Millisecond || o.Values["send.rate"].Number != 1000 || o.Values["warmup.cut"].Number != 5 {
-			t.Errorf("cut %v (%+v), measured %v, send rate %+v", o.Cut, o.Values["warmup.cut"], o.Measured, o.Values["send.rate"])
+		if o.Cut.D() != 5*time.Second || o.Measured.D() != 2500*time.Millisecond || o.Values["publish.rate"].Number != 1000 || o.Values["warmup.cut"].Number != 5 {
+			t.Errorf("cut %v (%+v), measured %v, publish rate %+v", o.Cut, o.Values["warmup.cut"], o.Measured, o.Values["publish.rate"])
 		}
 	}
 }
@@ -221,10 +221,10 @@ func TestDrift(t *testing.T) {
 			n := int64(2000 * (1 - c.falls*float64(max(0, second))))
 			x.second(second, []int64{n}, []int64{n})
 			latency := 10e6 * (1 + c.rises*float64(max(0, second)))
-			x.rec.Window(int64(second)*int64(time.Second), second >= 0).RecordN(record.Send, int64(latency), uint64(n))
+			x.rec.Window(int64(second)*int64(time.Second), second >= 0).RecordN(record.Publish, int64(latency), uint64(n))
 		}
 		o := x.judge()
-		flagged(t, o, plan.Drifting, c.drifts, "send.rate", "receive.rate", "send.p99")
+		flagged(t, o, plan.Drifting, c.drifts, "publish.rate", "consume.rate", "publish.p99")
 		warned(t, o, c.drifts, "drifting: ")
 		if t.Failed() {
 			t.Fatal(name, o.Warnings)

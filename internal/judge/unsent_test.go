@@ -13,12 +13,12 @@ func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)
 	for i := range 999 {
-		x.sample(record.SendDue, time.Duration(i+1)*time.Millisecond)
+		x.sample(record.PublishIntended, time.Duration(i+1)*time.Millisecond)
 	}
 	x.count(0, record.Unsent, 1)
 	x.sample(record.UnsentAge, time.Millisecond)
 	o := x.judge()
-	for name, want := range map[string]uint64{"send.due.p50": 0, "send.due.p99": 0, "send.due.max": 1, "processing.p50": 0, "processing.max": 1, "send.max": 0} {
+	for name, want := range map[string]uint64{"publish.intended.p50": 0, "publish.intended.p99": 0, "publish.intended.max": 1, "e2e.p50": 0, "e2e.max": 1, "publish.max": 0} {
 		if v := o.Values[name]; v.NA != "" || v.Over != want {
 			t.Errorf("%s is %+v, want a bound by %d messages", name, v, want)
 		}
@@ -34,20 +34,20 @@ func TestFailedMessagesBoundTheLatencyFromDue(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)
 	for range 900 {
-		x.sample(record.SendDue, time.Millisecond)
+		x.sample(record.PublishIntended, time.Millisecond)
 	}
 	for range 100 { // sent 2 s late
-		x.sample(record.SendFailed, 28*time.Second)
+		x.sample(record.PublishFailed, 28*time.Second)
 		x.sample(record.Unanswered, 30*time.Second)
 	}
 	o := x.judge()
-	if v := o.Values["send.due.p50"]; v.Over != 0 || v.Number > 0.0011 {
+	if v := o.Values["publish.intended.p50"]; v.Over != 0 || v.Number > 0.0011 {
 		t.Errorf("the median is %+v, want 1 ms", v)
 	}
-	if v := o.Values["send.due.p95"]; v.Over != 100 || v.Number < 29.9 || v.Number > 30.1 {
+	if v := o.Values["publish.intended.p95"]; v.Over != 100 || v.Number < 29.9 || v.Number > 30.1 {
 		t.Errorf("p95 is %+v, want more than 30 s by 100 messages", v)
 	}
-	if v := o.Values["processing.p95"]; v.Over != 0 {
+	if v := o.Values["e2e.p95"]; v.Over != 0 {
 		t.Errorf("p95 of processing is %+v; a message that failed may have been received", v)
 	}
 }
@@ -59,13 +59,13 @@ func TestRefusedMessagesBoundNoLatency(t *testing.T) {
 	x.count(0, record.Rejected, 40)
 	for i := range 2000 {
 		if i < 1960 {
-			x.sample(record.SendDue, 2*time.Millisecond)
+			x.sample(record.PublishIntended, 2*time.Millisecond)
 		} else {
-			x.sample(record.SendFailed, time.Millisecond)
+			x.sample(record.PublishFailed, time.Millisecond)
 		}
 	}
 	o := x.judge()
-	for _, name := range []string{"send.due.p50", "send.due.p95", "send.due.p99"} {
+	for _, name := range []string{"publish.intended.p50", "publish.intended.p95", "publish.intended.p99"} {
 		if v := o.Values[name]; v.NA != "" || v.Over != 0 || v.Number < 0.00199 || v.Number > 0.00201 {
 			t.Errorf("%s is %+v, want 2 ms", name, v)
 		}
@@ -75,13 +75,13 @@ func TestRefusedMessagesBoundNoLatency(t *testing.T) {
 // Messages that failed count in the highest quantiles of intervals, too, for whatever latency they are asked for.
 func TestIntervalsHaveEverySeries(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate, w.Interval = 100, plan.Duration(5*time.Second) })
-	x.sample(record.SendDue, time.Millisecond)
+	x.sample(record.PublishIntended, time.Millisecond)
 	x.sample(record.Unanswered, time.Second)
 	x.sample(record.UnsentAge, 2*time.Second)
 	x.merge.Add(x.snapshot())
 	in := newInput(x.task, x.merge, x.facts, 0, nil)
 	in.subscriptions = 2
-	for series, unanswered := range map[record.Series]uint64{record.SendDue: 2, record.Processing: 2, record.Send: 0} {
+	for series, unanswered := range map[record.Series]uint64{record.PublishIntended: 2, record.EndToEnd: 2, record.Publish: 0} {
 		var n uint64
 		for _, d := range in.intervals(series) {
 			n += d.unanswered
@@ -98,17 +98,17 @@ func TestUnsentMessagesCountWithTheirAge(t *testing.T) {
 	x.steady(100, atOnce)
 	for i := range 1000 {
 		if i < 900 {
-			x.sample(record.SendDue, time.Millisecond)
+			x.sample(record.PublishIntended, time.Millisecond)
 		} else {
 			x.count(0, record.Unsent, 1)
 			x.sample(record.UnsentAge, 5*time.Second)
 		}
 	}
 	o := x.judge()
-	if v := o.Values["send.due.p50"]; v.Over != 0 || v.Number > 0.0011 {
+	if v := o.Values["publish.intended.p50"]; v.Over != 0 || v.Number > 0.0011 {
 		t.Errorf("the median is %+v, want 1 ms", v)
 	}
-	if v := o.Values["send.due.p99"]; v.Over != 100 || v.Number < 4.99 || v.Number > 5.01 {
+	if v := o.Values["publish.intended.p99"]; v.Over != 100 || v.Number < 4.99 || v.Number > 5.01 {
 		t.Errorf("p99 is %+v, want more than 5 s by 100 messages", v)
 	}
 }

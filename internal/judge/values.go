@@ -43,12 +43,12 @@ func (in *input) absent(t plan.Traits) string {
 // functions has the function of each value of plan.Values. It is called of tasks that can have the value: see absent.
 var functions = sync.OnceValue(func() map[string]valueOf {
 	all := map[string]valueOf{
-		"send.rate":     rate(record.Sent),
+		"publish.rate":  rate(record.Sent),
 		"throughput":    rate(record.Sent),
 		"confirm.rate":  rate(record.Confirmed),
-		"receive.rate":  rate(record.Unique),
-		"send.bytes":    rate(record.SentBytes),
-		"receive.bytes": rate(record.ReceivedBytes),
+		"consume.rate":  rate(record.Unique),
+		"publish.bytes": rate(record.SentBytes),
+		"consume.bytes": rate(record.ReceivedBytes),
 
 		"sent":       accounted(func(l plan.Ledger) uint64 { return l.Sent }),
 		"confirmed":  accounted(func(l plan.Ledger) uint64 { return l.Confirmed }),
@@ -61,28 +61,28 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 		"duplicated": accounted(func(l plan.Ledger) uint64 { return l.Duplicated }),
 		"reordered":  accounted(func(l plan.Ledger) uint64 { return l.Reordered }),
 
-		"unsent":              total(record.Unsent),
-		"nacked":              total(record.Nacked),
-		"publish.errors":      total(record.PublishErrors),
-		"errors.closed":       total(record.ClosedErrors),
-		"errors.timeout":      total(record.Timeouts),
-		"errors.other":        otherErrors,
-		"joins":               total(record.Joins),
-		"leaves":              total(record.Leaves),
-		"ports.exhausted":     total(record.PortsExhausted),
-		"reconnects":          total(record.Reconnects),
-		"connection.blocked":  connectionBlocked,
-		"processing.negative": func(m *measurements) plan.Value { return number(m.in.hists[record.Processing].Negative()) },
+		"unsent":             total(record.Unsent),
+		"nacked":             total(record.Nacked),
+		"publish.errors":     total(record.PublishErrors),
+		"errors.closed":      total(record.ClosedErrors),
+		"errors.timeout":     total(record.Timeouts),
+		"errors.other":       otherErrors,
+		"connects":           total(record.Connects),
+		"disconnects":        total(record.Disconnects),
+		"ports.exhausted":    total(record.PortsExhausted),
+		"reconnects":         total(record.Reconnects),
+		"connection.blocked": connectionBlocked,
+		"e2e.negative":       func(m *measurements) plan.Value { return number(m.in.hists[record.EndToEnd].Negative()) },
 
-		"backlog.most":  mostBacklog,
+		"backlog.max":   maxBacklog,
 		"backlog.drain": backlogDrain,
 		"catchup.rate":  catchUpRate,
 
-		"gap.longest":      longestGap,
-		"gap.confirm":      func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].longest },
-		"gap.receipt":      func(m *measurements) plan.Value { return m.gaps[record.GapReceipt].longest },
-		"recovery.confirm": func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].recovery },
-		"recovery.receipt": func(m *measurements) plan.Value { return m.gaps[record.GapReceipt].recovery },
+		"gap.longest":       longestGap,
+		"gap.confirm":       func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].longest },
+		"gap.delivery":      func(m *measurements) plan.Value { return m.gaps[record.GapDelivery].longest },
+		"recovery.confirm":  func(m *measurements) plan.Value { return m.gaps[record.GapConfirm].recovery },
+		"recovery.delivery": func(m *measurements) plan.Value { return m.gaps[record.GapDelivery].recovery },
 
 		"start.skew":          func(m *measurements) plan.Value { return m.starts.skew },
 		"warmup.cut":          func(m *measurements) plan.Value { return plan.Value{Number: m.in.warmup().Seconds()} },
@@ -127,9 +127,9 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 			all[name+"."+q.Name+".highest"] = func(m *measurements) plan.Value { return m.clockBound(m.latencies[name], (latency).highest, q.Q) }
 		}
 	}
-	for _, f := range append(plan.Figures(), plan.ProcessFigures()...) {
-		for _, s := range plan.FigureStatistics() {
-			all[plan.FigureValue(f.Name, s)] = func(m *measurements) plan.Value { return m.broker.figures[f.Name].value(s) }
+	for _, f := range append(plan.Metrics(), plan.ProcessMetrics()...) {
+		for _, s := range plan.MetricStatistics() {
+			all[plan.MetricValue(f.Name, s)] = func(m *measurements) plan.Value { return m.broker.metrics[f.Name].value(s) }
 		}
 	}
 	return all
@@ -193,7 +193,7 @@ func connectionBlocked(m *measurements) plan.Value {
 	return plan.Value{Number: time.Duration(m.in.record.Total(record.ConnBlockedNanos)).Seconds()}
 }
 
-func mostBacklog(m *measurements) plan.Value {
+func maxBacklog(m *measurements) plan.Value {
 	if m.in.sent == 0 {
 		return plan.Value{NA: NANotMeasured}
 	}

@@ -16,7 +16,7 @@ import (
 //   - undrained, when the drain did not run until silence: cut by its limit, or the task failed or was cancelled;
 //   - lost. What was returned or rejected is not missing.
 func ledgerOf(in *input) plan.Ledger {
-	t := in.tally()
+	t := in.accounting()
 	l := plan.Ledger{
 		Sent: t.Sent, Uncertain: t.Uncertain, Confirmed: t.Confirmed, Rejected: t.Rejected, Unroutable: t.Returned,
 		Corrupt: t.Corrupt, Foreign: t.Foreign,
@@ -38,9 +38,9 @@ func ledgerOf(in *input) plan.Ledger {
 	return l
 }
 
-// verdictOf decides whether the numbers may be used. A broken promise is proven whatever else happened, so invalid goes before unknown.
+// verdictOf decides whether the numbers may be used. A broken guarantee is proven whatever else happened, so invalid goes before unknown.
 func verdictOf(in *input, l plan.Ledger) (plan.Verdict, []string) {
-	broken, unknown := brokenPromises(in, l), unknownReasons(in, l)
+	broken, unknown := brokenGuarantees(in, l), unknownReasons(in, l)
 	reasons := append(broken, unknown...)
 	switch {
 	case len(broken) > 0:
@@ -51,25 +51,25 @@ func verdictOf(in *input, l plan.Ledger) (plan.Verdict, []string) {
 	return plan.Valid, reasons
 }
 
-// brokenPromises lists the promises that were broken. A link that broke, or an agent that was lost with its links, excuses what a
-// promise does not cover then.
-func brokenPromises(in *input, l plan.Ledger) []string {
-	p := in.task.Cell.Promises
+// brokenGuarantees lists the guarantees that were broken. A link that broke, or an agent that was lost with its links, excuses what a
+// guarantee does not cover then.
+func brokenGuarantees(in *input, l plan.Ledger) []string {
+	p := in.task.Cell.Guarantees
 	whole := !in.linkBroke() && !in.degraded()
 	kept := in.workload.Publishers.Persistent || !slices.ContainsFunc(in.workload.Faults, plan.Fault.Ends) // what is in memory alone ends with its process
 	var reasons []string
 	if p.ConfirmedKept && l.LostConfirmed > 0 && kept {
-		reasons = append(reasons, fmt.Sprintf("broken promise: %s that the broker had confirmed %s lost", messages(l.LostConfirmed), was(l.LostConfirmed)))
+		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s that the broker had confirmed %s lost", messages(l.LostConfirmed), was(l.LostConfirmed)))
 	}
 	if p.SentKept && l.Lost > 0 && whole {
-		reasons = append(reasons, fmt.Sprintf("broken promise: %s %s lost although no link broke", messages(l.Lost), was(l.Lost)))
+		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s %s lost although no link broke", messages(l.Lost), was(l.Lost)))
 	}
-	left := in.workload.Consumers.Presence != plan.Presence{} // what one that left had and did not acknowledge comes again
+	left := in.workload.Consumers.Lifetime != plan.Lifetime{} // what one that left had and did not acknowledge comes again
 	if p.NoDuplicates && l.Duplicated > 0 && whole && !left {
-		reasons = append(reasons, fmt.Sprintf("broken promise: %s received again although no link broke", messagesWere(l.Duplicated)))
+		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received again although no link broke", messagesWere(l.Duplicated)))
 	}
 	if p.Ordered && l.Reordered > 0 && !in.unmarkedRedeliveries() {
-		reasons = append(reasons, fmt.Sprintf("broken promise: %s received after a later one", messagesWere(l.Reordered)))
+		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received after a later one", messagesWere(l.Reordered)))
 	}
 	if l.Corrupt > 0 {
 		reasons = append(reasons, fmt.Sprintf("%s received corrupt: the envelope did not verify", messagesWere(l.Corrupt)))
@@ -81,7 +81,7 @@ func brokenPromises(in *input, l plan.Ledger) []string {
 // queue then, and are no redeliveries to a broker that marks none.
 func (in *input) unmarkedRedeliveries() bool {
 	c := in.workload.Consumers
-	return c.Presence != plan.Presence{} && c.Nodes*c.Threads > in.workload.Topology.Queues && in.record.Total(record.Redelivered) == 0
+	return c.Lifetime != plan.Lifetime{} && c.Nodes*c.Threads > in.workload.Topology.Queues && in.record.Total(record.Redelivered) == 0
 }
 
 // linkBroke reports whether any link broke, whether it was opened again or never.

@@ -15,41 +15,41 @@ func losing(n int, sent time.Duration) (time.Duration, bool) {
 	return sent + time.Millisecond, n%100 != 0
 }
 
-func TestBrokenPromises(t *testing.T) {
+func TestBrokenGuarantees(t *testing.T) {
 	cases := []struct {
-		name    string
-		happens func(*world)
-		promise plan.Promises
-		reason  string
+		name      string
+		happens   func(*world)
+		guarantee plan.Guarantees
+		reason    string
 	}{
 		{"a confirmed message is lost", func(x *world) { x.steady(1000, losing) },
-			plan.Promises{ConfirmedKept: true}, "110 messages that the broker had confirmed were lost"},
+			plan.Guarantees{ConfirmedKept: true}, "110 messages that the broker had confirmed were lost"},
 		{"a message is lost on a whole link", func(x *world) { x.steady(1000, losing) },
-			plan.Promises{SentKept: true}, "110 messages were lost although no link broke"},
+			plan.Guarantees{SentKept: true}, "110 messages were lost although no link broke"},
 		{"a message comes twice", func(x *world) { x.steady(1000, atOnce); x.receive(7, 0, time.Second) },
-			plan.Promises{NoDuplicates: true}, "1 message was received again although no link broke"},
+			plan.Guarantees{NoDuplicates: true}, "1 message was received again although no link broke"},
 		{"a message comes late", func(x *world) { x.steady(1000, atOnce); x.count(0, record.Reordered, 3) },
-			plan.Promises{Ordered: true}, "3 messages were received after a later one"},
+			plan.Guarantees{Ordered: true}, "3 messages were received after a later one"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			promised := newWorld(nil)
-			promised.task.Cell.Promises = c.promise
-			c.happens(promised)
-			verdict(t, promised.judge(), plan.Invalid, c.reason)
+			guaranteed := newWorld(nil)
+			guaranteed.task.Cell.Guarantees = c.guarantee
+			c.happens(guaranteed)
+			verdict(t, guaranteed.judge(), plan.Invalid, c.reason)
 
-			unpromised := newWorld(nil)
-			unpromised.task.Cell.Promises = plan.Promises{}
-			c.happens(unpromised)
-			verdict(t, unpromised.judge(), plan.Valid, "")
+			unguaranteed := newWorld(nil)
+			unguaranteed.task.Cell.Guarantees = plan.Guarantees{}
+			c.happens(unguaranteed)
+			verdict(t, unguaranteed.judge(), plan.Valid, "")
 		})
 	}
 }
 
-// TestBrokenLinks: a link that broke excuses what is promised for whole links only.
+// TestBrokenLinks: a link that broke excuses what is guaranteed for whole links only.
 func TestBrokenLinks(t *testing.T) {
 	x := newWorld(nil)
-	x.task.Cell.Promises = plan.Promises{SentKept: true, NoDuplicates: true}
+	x.task.Cell.Guarantees = plan.Guarantees{SentKept: true, NoDuplicates: true}
 	x.steady(1000, losing)
 	x.receive(7, 0, time.Second)
 	x.count(time.Second, record.Reconnects, 1)
@@ -69,7 +69,7 @@ func TestBrokenLinks(t *testing.T) {
 func TestALinkThatStaysBrokenExcusesToo(t *testing.T) {
 	for _, e := range []record.Event{{Kind: "closed", Detail: "consumer 0: EOF"}, {Kind: record.EventGap, Nanos: 1e9}, {Kind: "notice"}} {
 		x := newWorld(nil)
-		x.task.Cell.Promises = plan.Promises{SentKept: true, NoDuplicates: true}
+		x.task.Cell.Guarantees = plan.Guarantees{SentKept: true, NoDuplicates: true}
 		x.steady(1000, losing)
 		x.receive(7, 0, time.Second)
 		x.last.Events = []record.Event{e}
@@ -85,9 +85,9 @@ func TestALinkThatStaysBrokenExcusesToo(t *testing.T) {
 	}
 }
 
-func TestCorruptIsInvalidWithoutAnyPromise(t *testing.T) {
+func TestCorruptIsInvalidWithoutAnyGuarantee(t *testing.T) {
 	x := newWorld(nil)
-	x.task.Cell.Promises = plan.Promises{}
+	x.task.Cell.Guarantees = plan.Guarantees{}
 	x.steady(100, atOnce)
 	x.count(0, record.Corrupt, 1)
 	verdict(t, x.judge(), plan.Invalid, "1 message was received corrupt")
@@ -172,7 +172,7 @@ func TestFailedAndCancelledTasksAreUnknown(t *testing.T) {
 	na(t, o, "lost", NAUndrained)
 }
 
-func TestABrokenPromiseStaysBrokenWhenTheTaskFails(t *testing.T) {
+func TestABrokenGuaranteeStaysBrokenWhenTheTaskFails(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, atOnce)
 	x.count(0, record.Corrupt, 1)
@@ -192,18 +192,18 @@ func TestLimitations(t *testing.T) {
 			}
 		}
 	}
-	late := func(lateness, blocked, due time.Duration) func(*world) {
+	late := func(sendDelay, blocked, due time.Duration) func(*world) {
 		return func(x *world) {
 			x.last.Busiest = record.PublisherTimes{Active: 1000, Waited: 1000}
-			x.sample(record.Lateness, lateness)
-			x.sample(record.Blocked, blocked)
-			x.sample(record.SendDue, due)
+			x.sample(record.SendDelay, sendDelay)
+			x.sample(record.Backpressure, blocked)
+			x.sample(record.PublishIntended, due)
 		}
 	}
 	scheduled := func(wait, send time.Duration) func(*world) {
 		return func(x *world) {
 			for range 20_000 { // beside the 1 ms of each message
-				x.sample(record.Send, send)
+				x.sample(record.Publish, send)
 			}
 			x.sample(record.Scheduling, wait)
 		}
@@ -232,19 +232,19 @@ func TestLimitations(t *testing.T) {
 		{"nothing wrong", nil, func(*world) {}, "", ""},
 		{"ports", nil, func(x *world) { x.count(0, record.PortsExhausted, 1) }, plan.ClientBound, plan.CausePorts},
 
-		{"late by 5 ms of 8", open, late(5*ms, 0, 8*ms), plan.ClientBound, plan.CauseLateness},
+		{"late by 5 ms of 8", open, late(5*ms, 0, 8*ms), plan.ClientBound, plan.CauseSendDelay},
 		{"late by 5 ms of 800", open, late(5*ms, 0, 800*ms), "", ""},
 		{"late by 500 µs of 600", open, late(500*time.Microsecond, 0, 600*time.Microsecond), "", ""},
 		{"blocked by the broker", open, late(0, time.Second, time.Second), "", ""},
 		{"late by 5 ms where the broker held messages up for a second", open, late(5*ms, time.Second, 8*ms), "", ""},
 		{"late while other processes use the CPU", open, both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4})),
-			plan.HostBusy, plan.CauseLateness},
+			plan.HostBusy, plan.CauseSendDelay},
 		{"late while it waits for a CPU of a host that others use in bursts", open,
-			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.5, HostCPU: 1.5, HostCores: 4})), plan.HostBusy, plan.CauseLateness},
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.5, HostCPU: 1.5, HostCores: 4})), plan.HostBusy, plan.CauseSendDelay},
 		{"late on a host that it shares with the broker, which uses it up", open,
-			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 3.9, HostCores: 4, LocalBroker: true})), plan.SharedHost, plan.CauseLateness},
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 3.9, HostCores: 4, LocalBroker: true})), plan.SharedHost, plan.CauseSendDelay},
 		{"late on a host that it shares with the broker, and that is idle", open,
-			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 2, HostCores: 4, LocalBroker: true})), plan.ClientBound, plan.CauseLateness},
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 2, HostCores: 4, LocalBroker: true})), plan.ClientBound, plan.CauseSendDelay},
 
 		{"95 % of the CPUs, all its own", nil, host(record.HostSample{AgentCPU: 3.8, HostCPU: 3.8, HostCores: 4}), plan.ClientBound, plan.CauseCPU},
 		{"half of the CPUs", nil, host(record.HostSample{AgentCPU: 2, HostCPU: 2, HostCores: 4}), "", ""},
@@ -280,7 +280,7 @@ func TestLimitations(t *testing.T) {
 			o := x.judge()
 			verdict(t, o, plan.Valid, "")
 			for _, f := range []plan.Flag{plan.ClientBound, plan.SharedHost, plan.HostBusy} {
-				flagged(t, o, f, f == c.want, "send.rate", "throughput", "send.p99")
+				flagged(t, o, f, f == c.want, "publish.rate", "throughput", "publish.p99")
 				flagged(t, o, f, false, "lost", "agent.cpu")
 			}
 			found := slices.ContainsFunc(o.Limitations, func(l plan.Limitation) bool { return l.Flag == c.want && l.Cause == c.cause })
@@ -324,8 +324,8 @@ func TestClocks(t *testing.T) {
 			x.steady(100, atOnce)
 			c.edit(x.facts.Agents)
 			o := x.judge()
-			flagged(t, o, plan.ClockUnsafe, c.want, "processing.p50", "processing.max")
-			flagged(t, o, plan.ClockUnsafe, false, "send.p50", "send.rate")
+			flagged(t, o, plan.ClockUnsafe, c.want, "e2e.p50", "e2e.max")
+			flagged(t, o, plan.ClockUnsafe, false, "publish.p50", "publish.rate")
 		})
 	}
 }
@@ -335,19 +335,19 @@ func TestTwoPublisherHostsAndNoConsumer(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes = 2 })
 	x.facts.Agents[1].Clock = "clock-2" // b publishes; a publishes; c consumes on a's clock
 	x.steady(100, atOnce)
-	flagged(t, x.judge(), plan.ClockUnsafe, true, "processing.p50")
+	flagged(t, x.judge(), plan.ClockUnsafe, true, "e2e.p50")
 	x = newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Consumers.Nodes = 2, 0 })
 	x.facts.Agents[1].Clock = "clock-2"
 	x.send(0)
-	flagged(t, x.judge(), plan.ClockUnsafe, false, "send.p50", "processing.p50")
+	flagged(t, x.judge(), plan.ClockUnsafe, false, "publish.p50", "e2e.p50")
 }
 
 func TestNegativeLatenciesAreCounted(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, atOnce)
-	x.sample(record.Processing, -time.Millisecond)
+	x.sample(record.EndToEnd, -time.Millisecond)
 	o := x.judge()
-	if !strings.Contains(strings.Join(o.Warnings, "\n"), "1 of 1101 processing latencies were negative") {
+	if !strings.Contains(strings.Join(o.Warnings, "\n"), "1 of 1101 end-to-end latencies were negative") {
 		t.Errorf("warnings %q do not count the negative latency among all 1101", o.Warnings)
 	}
 }
@@ -355,16 +355,16 @@ func TestNegativeLatenciesAreCounted(t *testing.T) {
 func TestClipped(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, atOnce)
-	x.sample(record.Send, 1000*time.Hour)
+	x.sample(record.Publish, 1000*time.Hour)
 	o := x.judge()
-	flagged(t, o, plan.Clipped, true, "send.max", "send.p50")
-	flagged(t, o, plan.Clipped, false, "processing.max")
-	for name, over := range map[string]uint64{"send.max": 1, "send.p50": 0, "processing.max": 0} {
+	flagged(t, o, plan.Clipped, true, "publish.max", "publish.p50")
+	flagged(t, o, plan.Clipped, false, "e2e.max")
+	for name, over := range map[string]uint64{"publish.max": 1, "publish.p50": 0, "e2e.max": 0} {
 		if got := o.Values[name].Over; got != over {
 			t.Errorf("%s says that %d samples were beyond the range, want %d", name, got, over)
 		}
 	}
-	if !slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.HasPrefix(w, "1 send samples were beyond") }) {
+	if !slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.HasPrefix(w, "1 publish samples were beyond") }) {
 		t.Errorf("warnings %q do not count the clipped sample", o.Warnings)
 	}
 }
@@ -376,7 +376,7 @@ func TestSkewed(t *testing.T) {
 		x.last.Skew = skew + time.Second // both a second late: that is not apart
 		x.merge.Add(record.Snapshot{Agent: "b", Clock: "clock-1", Skew: time.Second})
 		o := x.judge()
-		flagged(t, o, plan.Skewed, want, "send.rate", "processing.p99")
+		flagged(t, o, plan.Skewed, want, "publish.rate", "e2e.p99")
 		flagged(t, o, plan.Skewed, false, "lost", "start.skew")
 		near(t, o, "start.skew", max(skew, -skew).Seconds())
 		if got := o.Agents[0].Skew.D(); got != skew+time.Second {

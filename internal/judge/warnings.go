@@ -46,7 +46,7 @@ func latencyWarnings(name string, l latency) (all []string) {
 		return nil
 	}
 	if n := h.Negative(); l.across && n > 0 {
-		all = append(all, fmt.Sprintf("%d of %d processing latencies were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count()))
+		all = append(all, fmt.Sprintf("%d of %d end-to-end latencies were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count()))
 	}
 	if l.na == NABacklog {
 		return all
@@ -62,7 +62,7 @@ func rangeWarnings(name string, h *record.Hist) []string {
 }
 
 // nodeWarnings are of nodes that observers saw for a part of the measurement only.
-func nodeWarnings(in *input, b brokerFigures) (all []string) {
+func nodeWarnings(in *input, b brokerMetrics) (all []string) {
 	for _, n := range b.nodes {
 		if b.observed && n.known < time.Duration(minAnswered*float64(in.span.length())) {
 			all = append(all, fmt.Sprintf("the processes of broker %s were seen for %v of %v by an observer", in.task.Cell.Broker.Name,
@@ -72,14 +72,14 @@ func nodeWarnings(in *input, b brokerFigures) (all []string) {
 	return all
 }
 
-// brokerWarnings are of seconds for which the broker's figures are not known.
-func brokerWarnings(in *input, b brokerFigures) (all []string) {
+// brokerWarnings are of seconds for which the broker's metrics are not known.
+func brokerWarnings(in *input, b brokerMetrics) (all []string) {
 	whole := int(in.span.length() / time.Second)
 	if b.asked && float64(b.answered) < minAnswered*float64(whole) {
-		all = append(all, fmt.Sprintf("the broker told its figures %d times in a measurement of %d s: they are of those moments", b.answered, whole))
+		all = append(all, fmt.Sprintf("the broker told its metrics %d times in a measurement of %d s: they are of those moments", b.answered, whole))
 	}
 	if b.lacking > 0 {
-		all = append(all, fmt.Sprintf("the broker's figures lacked a node %d times, which are left out of them", b.lacking))
+		all = append(all, fmt.Sprintf("the broker's metrics lacked a node %d times, which are left out of them", b.lacking))
 	}
 	return all
 }
@@ -114,7 +114,7 @@ func clockWarnings(m *measurements, values map[string]plan.Value) (all []string)
 	for _, e := range m.clocks.steps {
 		all = append(all, fmt.Sprintf("clock-unsafe: agent %s, %v into the measurement: %s", e.Agent, time.Duration(e.At).Round(time.Millisecond), e.Detail))
 	}
-	for _, latency := range []string{"processing", "binding.first", "binding.message"} {
+	for _, latency := range []string{"e2e", "binding.first", "binding.message"} {
 		if m.clocks.coarse(values[latency+".p50"]) {
 			all = append(all, fmt.Sprintf("clock-unsafe: the clocks of publishers and consumers were known to %v, which is more than the median of %s",
 				m.clocks.bound.Round(time.Microsecond), latency))
@@ -155,7 +155,7 @@ func deliveryWarnings(m *measurements) (all []string) {
 	if l.Rejected > 0 {
 		warn("%d of %s %s refused by the broker", l.Rejected, messages(l.Sent), was(l.Rejected))
 	}
-	if in.task.Cell.Promises.Ordered && l.Reordered > 0 && in.unmarkedRedeliveries() {
+	if in.task.Cell.Guarantees.Ordered && l.Reordered > 0 && in.unmarkedRedeliveries() {
 		warn("%s received after a later one: consumers left, and the broker does not say whether that is what they had not taken", messagesWere(l.Reordered))
 	}
 	if short := shortfall(m); short != "" {
@@ -174,7 +174,7 @@ func deliveryWarnings(m *measurements) (all []string) {
 		warn("links that broke and were not opened again: %d; see the events", n)
 	}
 	if l.Undrained > 0 && in.facts.DrainCut {
-		warn("the drain was cut by its limit of %v with %s still missing", in.workload.Drain.Most, messages(l.Undrained))
+		warn("the drain was cut by its limit of %v with %s still missing", in.workload.Drain.Timeout, messages(l.Undrained))
 	}
 	for _, a := range in.facts.Agents {
 		if a.Error != "" && !strings.Contains(in.facts.Failure, a.Error) {
@@ -202,10 +202,10 @@ func shortfall(m *measurements) string {
 	if due-in.sent <= Tolerance*due+1 { // the measurement may cut off one
 		return ""
 	}
-	lateness, blocked := in.hists[record.Lateness].Quantile(0.99), in.hists[record.Blocked].Quantile(0.99)
-	why := fmt.Sprintf("publishers waited for the broker (blocked p99 %v)", roughly(blocked))
-	if len(m.limitations) > 0 && lateness > blocked {
-		why = fmt.Sprintf("%s (lateness p99 %v, blocked p99 %v)", m.limitations[0].Flag, roughly(lateness), roughly(blocked))
+	sendDelay, blocked := in.hists[record.SendDelay].Quantile(0.99), in.hists[record.Backpressure].Quantile(0.99)
+	why := fmt.Sprintf("publishers waited for the broker (back-pressure p99 %v)", roughly(blocked))
+	if len(m.limitations) > 0 && sendDelay > blocked {
+		why = fmt.Sprintf("%s (send delay p99 %v, back-pressure p99 %v)", m.limitations[0].Flag, roughly(sendDelay), roughly(blocked))
 	}
 	if failed > 0 {
 		why += fmt.Sprintf("; calls to publish that failed: %.0f", failed)

@@ -47,16 +47,16 @@ func TestARateThatWasNotReached(t *testing.T) {
 	late.rec.Window(int64(11*time.Second), true).Counts[record.Sent] += 500
 	warned(t, late.judge(), true, "asked for 500/s, sent 450/s")
 	x := asking(1000)
-	x.sample(record.Blocked, 2*time.Second)
-	x.sample(record.Lateness, time.Microsecond)
+	x.sample(record.Backpressure, 2*time.Second)
+	x.sample(record.SendDelay, time.Microsecond)
 	o := x.judge()
-	warned(t, o, true, "asked for 1,000/s, sent 500/s: publishers waited for the broker (blocked p99 2", "messages due and never sent: 5000")
+	warned(t, o, true, "asked for 1,000/s, sent 500/s: publishers waited for the broker (back-pressure p99 2", "messages due and never sent: 5000")
 	verdict(t, o, plan.Valid, "")
 
 	x = asking(1000)
-	x.sample(record.Lateness, 2*time.Second)
+	x.sample(record.SendDelay, 2*time.Second)
 	o = x.judge()
-	warned(t, o, true, "asked for 1,000/s, sent 500/s: client-bound (lateness p99 2")
+	warned(t, o, true, "asked for 1,000/s, sent 500/s: client-bound (send delay p99 2")
 	warned(t, o, false, "publishers waited")
 
 	for name, end := range map[string]func(*Facts){"failed": func(f *Facts) { f.Failure = "no broker" }, "stopped": func(f *Facts) { f.Cancelled = true }} {

@@ -23,13 +23,13 @@ type world struct {
 	begin   time.Duration // of what steady sends
 }
 
-// newWorld is a cell of one publisher and one consumer agent on one clock, measuring for 10 s, with all promises.
+// newWorld is a cell of one publisher and one consumer agent on one clock, measuring for 10 s, with all guarantees.
 func newWorld(edit func(*plan.Workload)) *world {
 	w := plan.Default()
 	if edit != nil {
 		edit(&w)
 	}
-	cell := plan.Cell{ID: "c0ffee", Workload: w, Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+	cell := plan.Cell{ID: "c0ffee", Workload: w, Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
 	x := &world{task: plan.Task{Run: "r1", ID: "c0ffee-r1", Cell: cell, Repetition: 1}, merge: record.NewMerged(),
 		log: record.NewCollector(w.Measure.D()), sets: map[record.SetKey]*record.Set{}, begin: -time.Second}
 	x.rec, x.lat = x.log.Recorder(), x.log.Recorder()
@@ -73,12 +73,12 @@ func (x *world) send(at time.Duration) uint64 {
 		x.set(record.SetConfirmed, 0).Add(n)
 		x.count(at, record.Confirmed, 1)
 		x.last.LastConfirm = max(x.last.LastConfirm, int64(at))
-		x.sample(record.Send, time.Millisecond)
+		x.sample(record.Publish, time.Millisecond)
 	}
 	return n
 }
 
-// receive is one receipt in a subscription.
+// receive is one delivery in a subscription.
 func (x *world) receive(n uint64, subscription int, at time.Duration) {
 	x.count(at, record.Received, 1)
 	if x.set(record.SetReceived, subscription).Add(n) {
@@ -87,36 +87,36 @@ func (x *world) receive(n uint64, subscription int, at time.Duration) {
 	} else {
 		x.count(at, record.Duplicated, 1)
 	}
-	x.last.LastReceipt = max(x.last.LastReceipt, int64(at))
-	x.sample(record.Processing, 2*time.Millisecond)
+	x.last.LastDelivery = max(x.last.LastDelivery, int64(at))
+	x.sample(record.EndToEnd, 2*time.Millisecond)
 }
 
-// received is one receipt in the only subscription, of a message that belongs to the measurement or not.
+// received is one delivery in the only subscription, of a message that belongs to the measurement or not.
 func (x *world) received(n uint64, at time.Duration, measured bool) {
 	w := x.rec.Window(int64(at), measured)
 	w.Counts[record.Received]++
 	w.Counts[record.Unique]++
 	x.set(record.SetReceived, 0).Add(n)
-	x.last.LastReceipt = max(x.last.LastReceipt, int64(at))
+	x.last.LastDelivery = max(x.last.LastDelivery, int64(at))
 }
 
 // steady sends rate messages a second from begin, -1 s, to the end of the measurement; received tells when and whether each comes.
 func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.Duration, bool)) {
 	every := time.Second / time.Duration(rate)
 	end := x.task.Cell.Workload.Measure.D()
-	type receipt struct {
+	type delivery struct {
 		n  uint64
 		at time.Duration
 	}
-	var receipts []receipt
+	var deliveries []delivery
 	for i, at := 0, x.begin; at < end; i, at = i+1, at+every {
 		n := x.send(at)
 		if got, ok := received(i, at); ok {
-			receipts = append(receipts, receipt{n, got})
+			deliveries = append(deliveries, delivery{n, got})
 		}
 	}
-	slices.SortFunc(receipts, func(a, b receipt) int { return int(a.at - b.at) })
-	for _, r := range receipts {
+	slices.SortFunc(deliveries, func(a, b delivery) int { return int(a.at - b.at) })
+	for _, r := range deliveries {
 		x.receive(r.n, 0, r.at)
 	}
 }
@@ -141,7 +141,7 @@ func (x *world) second(index int, published, delivered []int64) {
 		}
 		w.Counts[record.Received] += n
 		w.Counts[record.Unique] += n
-		x.last.LastReceipt = x.last.LastSend
+		x.last.LastDelivery = x.last.LastSend
 	}
 }
 

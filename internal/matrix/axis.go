@@ -22,9 +22,9 @@ type axis struct {
 // value is one value of an axis.
 type value struct {
 	json  json.RawMessage
-	text  string // as tables and --only write it
+	text  string // as tables and --filter write it
 	place token.Pos
-	keep  bool // --only has not excluded it
+	keep  bool // --filter has not excluded it
 	bad   bool // reported already
 }
 
@@ -67,7 +67,7 @@ func (s space) at(ordinal int) []int {
 	return out
 }
 
-// kept tells whether --only keeps the combination.
+// kept reports whether --filter keeps the combination.
 func (s space) kept(combo []int) bool {
 	for a, i := range combo {
 		if !s.axes[a].values[i].keep {

@@ -31,11 +31,11 @@ axes: {
 skip: [{mode: "connection-per-message", latency: "50ms", threads: >20}]
 cell: {
 	axis: _
-	publishers: {nodes: 1, threads: axis.threads, mode: axis.mode, window: 10_000}
+	publishers: {nodes: 1, threads: axis.threads, mode: axis.mode, maxInFlight: 10_000}
 	message: size: axis.size
 	measure: "30s"
 }
-tables: [{rows: ["broker", "mode", "threads"], columns: ["latency", "size"], values: ["send.rate"]}]
+tables: [{rows: ["broker", "mode", "threads"], columns: ["latency", "size"], values: ["publish.rate"]}]
 `, sizes.String())
 }
 

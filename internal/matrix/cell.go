@@ -333,8 +333,8 @@ func inconsistent(w plan.Workload) []problem {
 		}
 	}
 	p, c := w.Publishers, w.Consumers
-	report(p.Batch.Least > p.Batch.Most, "publishers.batch", "its least, %d, is above its most, %d", p.Batch.Least, p.Batch.Most)
-	report(w.Drain.Silence > w.Drain.Most, "drain.silence", "%s is above drain.most, %s: the drain would always be cut", w.Drain.Silence, w.Drain.Most)
+	report(p.Batch.Min > p.Batch.Max, "publishers.batch", "its min, %d, is above its max, %d", p.Batch.Min, p.Batch.Max)
+	report(w.Drain.Idle > w.Drain.Timeout, "drain.idle", "%s is above drain.timeout, %s: the drain would always be cut", w.Drain.Idle, w.Drain.Timeout)
 	report(p.Rate > 0 && len(p.Profile) > 0, "publishers.profile", "it is given together with publishers.rate, %v; remove one of them", p.Rate)
 	report(len(p.Profile) > 0 && !slices.ContainsFunc(p.Profile, func(s plan.Stage) bool { return s.Messages(s.For.D()) > 0 }), "publishers.profile", "no stage sends anything; give one a rate above 0")
 	report(p.Arrivals == plan.ArrivalsPoisson && !p.Open() && w.Search == nil, "publishers.arrivals",
@@ -350,9 +350,9 @@ func inconsistent(w plan.Workload) []problem {
 	}
 	report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
 		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; give a value up to the prefetch", c.AckEvery, c.Prefetch)
-	report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Silence, "drain.silence",
+	report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Idle, "drain.idle",
 		"%s is not above consumers.ackInterval, %s: a consumer with a full prefetch receives nothing for so long, and what waits would count as lost",
-		w.Drain.Silence, c.AckInterval)
+		w.Drain.Idle, c.AckInterval)
 	out = append(out, misplaced(w)...)
 	out = append(out, faulty(w)...)
 	return out

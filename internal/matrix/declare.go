@@ -24,7 +24,7 @@ func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combin
 	}
 	return Combination{Cell: &plan.Cell{
 		ID: id, Coordinates: coordinates, Broker: *b, Workload: work,
-		Label: d.Label, Promises: plan.Promises(d.Promises), CopiesBody: d.Capabilities.CopiesBody, InProcess: d.Capabilities.InProcess, Notes: d.Notes,
+		Label: d.Label, Guarantees: plan.Guarantees(d.Guarantees), CopiesBody: d.Capabilities.CopiesBody, InProcess: d.Capabilities.InProcess, Notes: d.Notes,
 		RedeliverAfter: plan.Duration(d.RedeliverAfter),
 	}}
 }
@@ -49,7 +49,7 @@ func useOf(w plan.Workload) drivers.Use {
 		Churn:         t.Churn.Rate > 0,
 		Keys:          w.Message.Keys.Count > 0,
 		Nack:          c.Nodes > 0 && c.Nack > 0,
-		Simulated:     w.Network != plan.Network{} || w.DisturbsConnections(),
+		Simulated:     w.Network != plan.Network{} || w.FaultsConnections(),
 		PublisherNode: drivers.Node(p.Node), ConsumerNode: drivers.Node(c.Node), QueueNode: drivers.Node(t.QueueNode),
 	}
 }

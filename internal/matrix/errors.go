@@ -7,7 +7,7 @@ import (
 
 // Error is one mistake in a matrix or in what narrows it.
 type Error struct {
-	File    string `json:"file"` // or "--set", "--only"
+	File    string `json:"file"` // or "--set", "--filter"
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
 	Path    string `json:"path,omitempty"` // of the field, as in "cell.publishers.mode"

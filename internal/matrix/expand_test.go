@@ -26,11 +26,11 @@ axes: {
 skip: [{mode: "connection-per-message", latency: "50ms"}]     // CUE patterns; what they subsume is skipped
 cell: {
 	axis: _                                                   // filled with this combination
-	publishers: {nodes: 1, threads: axis.threads, mode: axis.mode, window: 10_000}
+	publishers: {nodes: 1, threads: axis.threads, mode: axis.mode, maxInFlight: 10_000}
 	measure: [if _quick {"3s"}, "30s"][0]
 }
-_quick: *false | bool @tag(quick,type=bool)                   // set by --short
-tables: [{split: ["broker"], rows: ["mode", "threads"], columns: ["latency"], values: ["send.rate"]}]
+_quick: *false | bool @tag(quick,type=bool)                   // set by --quick
+tables: [{split: ["broker"], rows: ["mode", "threads"], columns: ["latency"], values: ["publish.rate"]}]
 `
 
 func loaded(t *testing.T, text string, n Narrow) *Matrix {
@@ -77,15 +77,15 @@ func TestStudy(t *testing.T) {
 		t.Errorf("the first cells are %q, want the last axis to vary first: %q", got, want)
 	}
 	w := plan.Default()
-	w.Publishers.Threads, w.Publishers.Mode, w.Publishers.Window = 2, "confirm-window", 10_000
+	w.Publishers.Threads, w.Publishers.Mode, w.Publishers.MaxInFlight = 2, "confirm-window", 10_000
 	w.Consumers.Threads = 2 // by the axis's name: the template does not set it
 	w.Network.Latency, w.Measure = plan.Duration(5*time.Millisecond), plan.Duration(30*time.Second)
 	c := run.Cells[20+4+2]
 	if !reflect.DeepEqual(c.Workload, w) {
 		t.Errorf("%s:\n got %+v\nwant %+v", c.Name(), c.Workload, w)
 	}
-	if c.ID != plan.CellID("rabbit", w) || c.Label != "held in no memory" || !c.Promises.ConfirmedKept {
-		t.Errorf("%s: id %s, label %q, promises %+v are not those of the workload and the driver", c.Name(), c.ID, c.Label, c.Promises)
+	if c.ID != plan.CellID("rabbit", w) || c.Label != "held in no memory" || !c.Guarantees.ConfirmedKept {
+		t.Errorf("%s: id %s, label %q, guarantees %+v are not those of the workload and the driver", c.Name(), c.ID, c.Label, c.Guarantees)
 	}
 	x := run.Excluded[0]
 	if x.Kind != "skipped" || x.Reason != `by the pattern {mode: "connection-per-message", latency: "50ms"} at m.cue:11:8` {
@@ -97,12 +97,12 @@ func TestStudy(t *testing.T) {
 }
 
 func TestRecordHoldsNoPassword(t *testing.T) {
-	run := expand(t, study, Narrow{Short: true, Set: []string{`brokers.rabbit.options.url="amqp://u:hunter2@h/"`}, Only: []string{"threads=5"}})
+	run := expand(t, study, Narrow{Quick: true, Set: []string{`brokers.rabbit.options.url="amqp://u:hunter2@h/"`}, Filter: []string{"threads=5"}})
 	s := run.Source
 	if strings.Contains(s.Text+strings.Join(s.Set, ""), "hunter2") {
 		t.Errorf("the source of the run holds the password: %+v", s)
 	}
-	if s.File != "m.cue" || !strings.HasSuffix(s.Path, "/dir/m.cue") || len(s.SHA256) != 64 || !s.Short || len(s.Only) != 1 {
+	if s.File != "m.cue" || !strings.HasSuffix(s.Path, "/dir/m.cue") || len(s.SHA256) != 64 || !s.Quick || len(s.Filter) != 1 {
 		t.Errorf("the source of the run is %+v", s)
 	}
 	if !strings.Contains(string(run.Cells[0].Broker.Options), "hunter2@h/") {
@@ -117,9 +117,9 @@ func TestNarrow(t *testing.T) {
 		cells int
 		check func(plan.Cell) bool
 	}{
-		{"short", Narrow{Short: true}, 4*2*4 - 2, func(c plan.Cell) bool { return c.Workload.Measure.D() == 3*time.Second }},
+		{"quick", Narrow{Quick: true}, 4*2*4 - 2, func(c plan.Cell) bool { return c.Workload.Measure.D() == 3*time.Second }},
 		{"set replaces an axis", Narrow{Set: []string{"axes.threads=[7]"}}, 15, func(c plan.Cell) bool { return c.Workload.Publishers.Threads == 7 }},
-		{"set after short", Narrow{Short: true, Set: []string{"axes.threads=[7]", `cell.measure="1s"`}}, 15,
+		{"set after short", Narrow{Quick: true, Set: []string{"axes.threads=[7]", `cell.measure="1s"`}}, 15,
 			func(c plan.Cell) bool {
 				return c.Workload.Publishers.Threads == 7 && c.Workload.Measure.D() == time.Second
 			}},
@@ -127,10 +127,10 @@ func TestNarrow(t *testing.T) {
 			func(c plan.Cell) bool { return c.Workload.Publishers.Threads%3 == 0 }},
 		{"set a new field", Narrow{Set: []string{"cell.consumers.prefetch=axis.threads*10"}}, 75,
 			func(c plan.Cell) bool { return c.Workload.Consumers.Prefetch == c.Workload.Publishers.Threads*10 }},
-		{"set a whole struct", Narrow{Set: []string{`cell.publishers={mode: axis.mode, batch: {least: 2, most: 9}, threads: axis.threads}`}}, 75,
-			func(c plan.Cell) bool { return c.Workload.Publishers.Batch == plan.Batch{Least: 2, Most: 9} }},
-		{"only one", Narrow{Only: []string{"mode=confirm-each"}}, 20, func(c plan.Cell) bool { return c.Workload.Publishers.Mode == "confirm-each" }},
-		{"only two of one axis and one of another", Narrow{Only: []string{"mode=confirm-each,fire-and-forget", "threads=2", "threads=3"}}, 16,
+		{"set a whole struct", Narrow{Set: []string{`cell.publishers={mode: axis.mode, batch: {min: 2, max: 9}, threads: axis.threads}`}}, 75,
+			func(c plan.Cell) bool { return c.Workload.Publishers.Batch == plan.Batch{Min: 2, Max: 9} }},
+		{"only one", Narrow{Filter: []string{"mode=confirm-each"}}, 20, func(c plan.Cell) bool { return c.Workload.Publishers.Mode == "confirm-each" }},
+		{"only two of one axis and one of another", Narrow{Filter: []string{"mode=confirm-each,fire-and-forget", "threads=2", "threads=3"}}, 16,
 			func(c plan.Cell) bool {
 				return c.Workload.Publishers.Threads == 2 || c.Workload.Publishers.Threads == 3
 			}},
@@ -171,7 +171,7 @@ func TestByName(t *testing.T) {
 		}},
 		{"short forms", `axes: size: [100], cell: {axis: _, broker: "b", message: size: axis.size, publishers: {batch: 7, node: 1}, consumers: node: "follower", labels: {n: 5, s: "t"}}`,
 			func(w *plan.Workload) {
-				w.Publishers.Batch, w.Publishers.Node, w.Consumers.Node = plan.Batch{Least: 7, Most: 7}, "1", "follower"
+				w.Publishers.Batch, w.Publishers.Node, w.Consumers.Node = plan.Batch{Min: 7, Max: 7}, "1", "follower"
 				w.Labels = map[string]string{"n": "5", "s": "t"}
 			}},
 		{"conditions and arithmetic", `import "list"
@@ -181,7 +181,7 @@ func TestByName(t *testing.T) {
 			w.Publishers.Threads, w.Consumers.Threads, w.Consumers.Prefetch = 3, 3, 12
 		}},
 		{"values derived from defaults and from axes by name", `axes: {broker: ["b"], threads: [3]}
-			cell: {publishers: _, consumers: prefetch: publishers.window + publishers.threads, latency: "1ms"}`, func(w *plan.Workload) {
+			cell: {publishers: _, consumers: prefetch: publishers.maxInFlight + publishers.threads, latency: "1ms"}`, func(w *plan.Workload) {
 			w.Publishers.Threads, w.Consumers.Threads, w.Consumers.Prefetch, w.Network.Latency = 3, 3, 1003, plan.Duration(time.Millisecond)
 		}},
 	} {

@@ -43,7 +43,7 @@ func (f fake) declare(options json.RawMessage, use drivers.Use) drivers.Declarat
 	d := drivers.Declaration{Capabilities: drivers.Capabilities{
 		Modes: drivers.Modes(), Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
 		Mandatory: true, Persistent: true, Transient: true, UnlimitedPrefetch: true, Subscriptions: true, Bindings: true, Nodes: true,
-	}, Promises: drivers.Promises{ConfirmedKept: true}, Label: "held in no memory"}
+	}, Guarantees: drivers.Guarantees{ConfirmedKept: true}, Label: "held in no memory"}
 	var o struct{ Storage string }
 	if json.Unmarshal(options, &o) == nil && o.Storage == "file" && use.Prefetch == 13 {
 		d.Unfit = append(d.Unfit, "13 is an unlucky prefetch for files")

@@ -18,7 +18,7 @@ func faulty(w plan.Workload) []problem {
 		}
 		connections := f.Kind == plan.FaultCut || f.Kind == plan.FaultStall || f.Kind == plan.FaultSlow
 		report(connections && f.Target != "", ".target", "%s is done to connections; leave target out, or choose kill, pause, restart or isolate", f.Kind)
-		report(!connections && f.Target == "", "", "%s needs a target: what an agent on the broker's host may disturb, by the name in that agent's --disturb file", f.Kind)
+		report(!connections && f.Target == "", "", "%s needs a target: what an agent on the broker's host may disturb, by the name in that agent's --faults file", f.Kind)
 		report(!connections && f.On != "all", ".on", "%s is done to the broker, not to the connections of %s; leave on out", f.Kind, f.On)
 		report(!connections && f.Share < 1, ".share", "%s is done to the broker, not to a share of connections; leave share out", f.Kind)
 		report(f.Kind == plan.FaultSlow && f.Latency == 0 && f.Bandwidth == 0, "", "slow changes nothing; give a latency, a bandwidth, or both")
@@ -54,7 +54,7 @@ func roles(w plan.Workload, f plan.Fault, path string) []problem {
 	return out
 }
 
-// meet tells whether two faults are done to the same at one time.
+// meet reports whether two faults are done to the same at one time.
 func meet(f, g plan.Fault) bool {
 	if f.At >= g.At+g.For || g.At >= f.At+f.For || f.Connections() != g.Connections() {
 		return false

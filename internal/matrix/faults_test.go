@@ -77,10 +77,10 @@ func faultsText(t *testing.T, text string, n Narrow) string {
 func TestNarrowFaults(t *testing.T) {
 	var out []string
 	for _, n := range []Narrow{
-		{Only: []string{"mod=x", "mode=confirm-eech,confirm-each", "threads"}},
+		{Filter: []string{"mod=x", "mode=confirm-eech,confirm-each", "threads"}},
 		{Set: []string{"axes.threads", "axes.threads=", "axes.threads[0]=1", "axes.threads=[1,"}},
 		{Set: []string{"cell.publishers.mode=confirm-each"}},
-		{Set: []string{"cell.publishers.mode=confirmed", "cell.publishers.windw=3"}},
+		{Set: []string{"cell.publishers.mode=confirmed", "cell.publishers.maxInFligh=3"}},
 		{Set: []string{`brokers.rabbit.options.url="amqp://u:hunter2@h/"`, `brokers.rabbit.options.urls=["amqp://u:hunter2@h/", 5]`}},
 		{Set: []string{"axes.threads=[0]", "axes.thread=[1]"}},
 	} {
@@ -97,28 +97,28 @@ func TestCombinationFaults(t *testing.T) {
 	var out []string
 	for _, text := range []string{
 		// Found only where two axes meet.
-		`axes: {broker: ["b"], a: [1, 50], c: [1, 50]}, cell: {axis: _, publishers: window: 1000 - axis.a*axis.c, labels: {a: axis.a, c: axis.c}}`,
+		`axes: {broker: ["b"], a: [1, 50], c: [1, 50]}, cell: {axis: _, publishers: maxInFlight: 1000 - axis.a*axis.c, labels: {a: axis.a, c: axis.c}}`,
 		`axes: {broker: ["b"], colour: ["red", "blue", "green"], thread: [1]}`,
 		`axes: {broker: ["b"], a: [1, 2, 3], c: [1, 2, 3]}, cell: {axis: _, labels: x: axis.a * axis.c}`,
 		`axes: {broker: ["b"], threads: [1, 2], size: [100, 200]}, cell: {axis: _, message: size: axis.size, publishers: threads: 1, consumers: threads: 1}`,
 		`axes: {mode: ["confirm-each"]}`,
 		`axes: {who: ["b", "bb"]}, cell: {axis: _, broker: axis.who}`,
 		`axes: {broker: ["b"], prefetch: [10, 1000]}, cell: {axis: _, consumers: {prefetch: axis.prefetch, ack: "every"}}`,
-		`cell: {broker: "b", publishers: batch: {least: 9, most: 3}, drain: silence: "2m", latency: "1ms", network: latency: "2ms"}`,
+		`cell: {broker: "b", publishers: batch: {min: 9, max: 3}, drain: idle: "2m", latency: "1ms", network: latency: "2ms"}`,
 		// Consumer i of a subscription reads queue i modulo queues.
 		`axes: {broker: ["b"], queues: [2, 4, 8], threads: [2]}, cell: {axis: _, topology: queues: axis.queues, consumers: nodes: 2}`,
 		`cell: {broker: "b", topology: queues: 3}`,
-		`cell: {broker: "b", warmup: "auto", steady: {least: "2m"}, publishers: {count: 5, presence: from: "1s"}}`,
+		`cell: {broker: "b", warmup: "auto", steady: {min: "2m"}, publishers: {count: 5, lifetime: connectAt: "1s"}}`,
 		`cell: {broker: "b", warmup: "auto", publishers: profile: [{for: "1s", rate: 0}, {for: "1s", rate: 9}]}`,
-		`cell: {broker: "b", measure: "4s", publishers: {count: 5, presence: from: "1s"}, message: {size: [{least: 300, most: 200}, {least: 100}],
-	payload: {kind: "file", file: "x.json", repeat: 0.1}, keys: skew: 1}, consumers: {ack: "automatic", prefetch: 0, nack: 0.5, process: {least: "2s", most: "1s"},
-	presence: {from: "5s", to: "3s", stay: "2s"}}}`,
-		`cell: {broker: "b", measure: "4s", publishers: {threads: 10, window: 10_000, presence: {stay: "4s", away: "1s"}}, message: {size: [{size: 100_000_000, least: 100}],
-	payload: file: "/x"}, consumers: {process: {mean: "60ms", most: "1s"}, presence: to: "4s"}}`,
+		`cell: {broker: "b", measure: "4s", publishers: {count: 5, lifetime: connectAt: "1s"}, message: {size: [{min: 300, max: 200}, {min: 100}],
+	payload: {kind: "file", file: "x.json", repeat: 0.1}, keys: skew: 1}, consumers: {ack: "automatic", prefetch: 0, nack: 0.5, process: {min: "2s", max: "1s"},
+	lifetime: {connectAt: "5s", disconnectAt: "3s", stay: "2s"}}}`,
+		`cell: {broker: "b", measure: "4s", publishers: {threads: 10, maxInFlight: 10_000, lifetime: {stay: "4s", away: "1s"}}, message: {size: [{size: 100_000_000, min: 100}],
+	payload: file: "/x"}, consumers: {process: {mean: "60ms", max: "1s"}, lifetime: disconnectAt: "4s"}}`,
 		`cell: {broker: "b", message: size: [], consumers: {process: "50ms"}}`,
-		`cell: {broker: "b", publishers: {threads: 10, window: 10_000}, message: size: {least: 100, most: 1_000_000}}`,
+		`cell: {broker: "b", publishers: {threads: 10, maxInFlight: 10_000}, message: size: {min: 100, max: 1_000_000}}`,
 		`cell: {broker: "b", publishers: nodes: 2, topology: {queues: 4, churn: rate: 1}, consumers: {nodes: 3, threads: 2, colocate: true}}`,
-		`axes: {broker: ["b"], kind: ["x", "y"]}, cell: {axis: _, if axis.kind == "y" {publishers: windw: 5}, labels: k: axis.kind}`,
+		`axes: {broker: ["b"], kind: ["x", "y"]}, cell: {axis: _, if axis.kind == "y" {publishers: maxInFligh: 5}, labels: k: axis.kind}`,
 	} {
 		out = append(out, faultsText(t, head+text, Narrow{}))
 	}
@@ -144,11 +144,11 @@ func TestSilenceOutlastsTheInterval(t *testing.T) {
 	text := `package matrix
 name: "x"
 brokers: a: driver: "fake"
-cell: {consumers: {ack: "interval", ackInterval: "3s", prefetch: %PREFETCH%}, drain: silence: "3s"}
+cell: {consumers: {ack: "interval", ackInterval: "3s", prefetch: %PREFETCH%}, drain: idle: "3s"}
 `
 	_, err := Load("x.cue", []byte(strings.ReplaceAll(text, "%PREFETCH%", "10")), Narrow{})
-	if err == nil || !strings.Contains(err.Error(), "drain.silence") {
-		t.Errorf("got %v, want a fault of drain.silence", err)
+	if err == nil || !strings.Contains(err.Error(), "drain.idle") {
+		t.Errorf("got %v, want a fault of drain.idle", err)
 	}
 	if _, err := Load("x.cue", []byte(strings.ReplaceAll(text, "%PREFETCH%", "0")), Narrow{}); err != nil {
 		t.Errorf("without a bound nothing waits: %v", err)

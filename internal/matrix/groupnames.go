@@ -36,7 +36,7 @@ func (l *loader) readGroups() {
 		case ok && labelOf(f) == "groups":
 			l.groups.collect(f.Value)
 			return false
-		case ok && labelOf(f) == "contenders":
+		case ok && labelOf(f) == "sideBySide":
 			l.groups.collectBrokers(f.Value)
 			return false
 		}
@@ -84,12 +84,12 @@ func (g *groupNames) collectBrokers(x ast.Expr) {
 			continue
 		}
 		if broker, err := literal.Unquote(lit.Value); err == nil {
-			g.names = appendNew(g.names, contender(broker))
+			g.names = appendNew(g.names, sideBySide(broker))
 		}
 	}
 }
 
-// isValue tells whether tables can show a value of this name, of the cell or of a group.
+// isValue reports whether tables can show a value of this name, of the cell or of a group.
 func (c *tableChecker) isValue(name string) bool {
 	group, value := plan.SplitGroup(name)
 	return isValue(value) && (group == "" || c.groups.has(group))

@@ -14,7 +14,7 @@ import (
 // groupName is short, and of letters and digits alone, because every broker has to take it as a part of its queues' names.
 var groupName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,11}$`)
 
-const mostGroupName = 12
+const maxGroupName = 12
 
 // ofGroups are the parts of a cell that each group has of its own.
 var ofGroups = []string{"publishers", "consumers", "topology", "message"}
@@ -88,7 +88,7 @@ func inconsistentParts(w plan.Workload) []problem {
 
 // declareGroups asks the driver about each group, as other cells ask about themselves. A cell is n/a if any of its groups is.
 func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drivers.Declaration, reasons []string) {
-	whole.Promises = drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
+	whole.Guarantees = drivers.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
 	whole.Capabilities.CopiesBody = true
 	var labels []string
 	for i, part := range work.Parts() {
@@ -105,15 +105,15 @@ func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drive
 		for _, note := range d.Notes {
 			whole.Notes = append(whole.Notes, of(note))
 		}
-		g.Label, g.Promises, g.CopiesBody, g.InProcess = d.Label, plan.Promises(d.Promises), d.Capabilities.CopiesBody, d.Capabilities.InProcess
+		g.Label, g.Guarantees, g.CopiesBody, g.InProcess = d.Label, plan.Guarantees(d.Guarantees), d.Capabilities.CopiesBody, d.Capabilities.InProcess
 		g.RedeliverAfter = plan.Duration(d.RedeliverAfter)
 		whole.RedeliverAfter = max(whole.RedeliverAfter, d.RedeliverAfter)
 		if d.Label != "" {
 			labels = appendNew(labels, d.Label)
 		}
-		p := &whole.Promises
-		p.ConfirmedKept, p.SentKept = p.ConfirmedKept && d.Promises.ConfirmedKept, p.SentKept && d.Promises.SentKept
-		p.NoDuplicates, p.Ordered = p.NoDuplicates && d.Promises.NoDuplicates, p.Ordered && d.Promises.Ordered
+		p := &whole.Guarantees
+		p.ConfirmedKept, p.SentKept = p.ConfirmedKept && d.Guarantees.ConfirmedKept, p.SentKept && d.Guarantees.SentKept
+		p.NoDuplicates, p.Ordered = p.NoDuplicates && d.Guarantees.NoDuplicates, p.Ordered && d.Guarantees.Ordered
 		whole.Capabilities.InProcess = whole.Capabilities.InProcess || d.Capabilities.InProcess
 		whole.Capabilities.CopiesBody = whole.Capabilities.CopiesBody && d.Capabilities.CopiesBody
 	}

@@ -12,29 +12,29 @@ func TestGroups(t *testing.T) {
 	run := expand(t, head+`axes: {broker: ["b"], threads: [3], rate: [0, 500]}
 		cell: {
 			axis: _
-			publishers: {window: 50, batch: 7}
+			publishers: {maxInFlight: 50, batch: 7}
 			consumers: prefetch: 20
-			groups: bulk: {publishers: {rate: axis.rate, threads: 1, batch: {least: 1, most: 2}}, message: size: [{size: 1000}, {size: 9000, weight: 3}]}
+			groups: bulk: {publishers: {rate: axis.rate, threads: 1, batch: {min: 1, max: 2}}, message: size: [{size: 1000}, {size: 9000, weight: 3}]}
 			groups: small: {publishers: mode: "confirm-each", consumers: {nodes: 0}}
 		}`, Narrow{})
 	if len(run.Cells) != 2 || run.Agents != 3 {
 		t.Fatalf("%d cells and %d agents, want 2 and 2 of bulk with 1 of small", len(run.Cells), run.Agents)
 	}
 	w := run.Cells[1].Workload
-	if d := plan.Default(); w.Publishers.Threads != d.Publishers.Threads || w.Publishers.Window != d.Publishers.Window {
+	if d := plan.Default(); w.Publishers.Threads != d.Publishers.Threads || w.Publishers.MaxInFlight != d.Publishers.MaxInFlight {
 		t.Errorf("the cell keeps publishers %+v, which nothing is done with", w.Publishers)
 	}
 	if len(w.Groups) != 2 || w.Groups[0].Name != "bulk" || w.Groups[1].Name != "small" {
 		t.Fatalf("groups %+v", w.Groups)
 	}
 	bulk, small := w.Groups[0], w.Groups[1]
-	if p := bulk.Publishers; p.Rate != 500 || p.Threads != 1 || p.Window != 50 || p.Mode != "confirm-window" || p.Batch != (plan.Batch{Least: 1, Most: 2}) {
+	if p := bulk.Publishers; p.Rate != 500 || p.Threads != 1 || p.MaxInFlight != 50 || p.Mode != "confirm-window" || p.Batch != (plan.Batch{Min: 1, Max: 2}) {
 		t.Errorf("publishers of bulk: %+v", p)
 	}
 	if bulk.Consumers.Threads != 3 || bulk.Consumers.Prefetch != 20 || bulk.Message.Size != 9000 || len(bulk.Message.Sizes) != 2 {
 		t.Errorf("bulk: %+v", bulk)
 	}
-	if p := small.Publishers; p.Rate != 0 || p.Threads != 3 || p.Mode != "confirm-each" || p.Batch.Least != 7 || small.Consumers.Nodes != 0 || small.Message.Size != 100 {
+	if p := small.Publishers; p.Rate != 0 || p.Threads != 3 || p.Mode != "confirm-each" || p.Batch.Min != 7 || small.Consumers.Nodes != 0 || small.Message.Size != 100 {
 		t.Errorf("small: %+v", small)
 	}
 	if bulk.Label == "" || run.Cells[0].ID == run.Cells[1].ID {
@@ -46,9 +46,9 @@ func TestGroups(t *testing.T) {
 func TestReferencesOfGroups(t *testing.T) {
 	run := expand(t, head+`axes: {broker: ["b"], threads: [3]}
 		cell: {
-			publishers: {window: 50, count: 7}
+			publishers: {maxInFlight: 50, count: 7}
 			groups: x: {publishers: {rate: _, count: _}, consumers: prefetch: publishers.count + publishers.rate, message: _, topology: queues: message.size - 99}
-			groups: y: {publishers: _, consumers: _, consumers: prefetch: publishers.window + publishers.threads + consumers.batch}
+			groups: y: {publishers: _, consumers: _, consumers: prefetch: publishers.maxInFlight + publishers.threads + consumers.batch}
 			groups: z: {}
 		}`, Narrow{})
 	w := run.Cells[0].Workload
@@ -57,7 +57,7 @@ func TestReferencesOfGroups(t *testing.T) {
 		t.Errorf("prefetch of x %d, queues of x %d, prefetch of y %d", x.Consumers.Prefetch, x.Topology.Queues, y.Consumers.Prefetch)
 	}
 	for _, g := range []plan.Group{x, y, z} {
-		if p := g.Publishers; p.Window != 50 || p.Threads != 3 || p.Count != 7 || g.Consumers.Threads != 3 {
+		if p := g.Publishers; p.MaxInFlight != 50 || p.Threads != 3 || p.Count != 7 || g.Consumers.Threads != 3 {
 			t.Errorf("%s: publishers %+v, consumers %+v", g.Name, p, g.Consumers)
 		}
 	}
@@ -77,8 +77,8 @@ func TestFaultsOfGroups(t *testing.T) {
 	for _, text := range []string{
 		`cell: {broker: "b", groups: {"a/b": {}, averyverylongname: {}, ok: {}}}`,
 		`cell: {broker: "b", groups: {x: publisher: rate: 5, y: publishers: {rat: 5, threads: 0}}}`,
-		`cell: {broker: "b", topology: queues: 5, drain: silence: "2m", groups: {x: consumers: threads: 5, y: {}}}`,
-		`cell: {broker: "b", groups: {x: {publishers: batch: {least: 9, most: 3}}, y: {}}}`,
+		`cell: {broker: "b", topology: queues: 5, drain: idle: "2m", groups: {x: consumers: threads: 5, y: {}}}`,
+		`cell: {broker: "b", groups: {x: {publishers: batch: {min: 9, max: 3}}, y: {}}}`,
 		`cell: {broker: "b", search: while: "lost == 0", groups: x: {}}`,
 	} {
 		out = append(out, faultsText(t, head+text, Narrow{}))
@@ -110,20 +110,20 @@ func TestTablesOfGroups(t *testing.T) {
 	if rows := run.Tables[0].Rows; len(rows) == 0 || rows[len(rows)-1] != "group" {
 		t.Errorf("without tables of its own a matrix with groups has rows %q, want the last to tell groups apart", rows)
 	}
-	run = expand(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["send.rate"], headings: {group: "Load", "small/send.p99": "x"}},
-		{rows: ["rate"], columns: ["group"], values: ["send.rate"]}, {rows: ["rate"], values: ["bulk/send.rate", "small/send.p99"]}, {rows: [], highest: "small/send.p99", values: ["sent"]}]`, Narrow{})
+	run = expand(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["publish.rate"], headings: {group: "Load", "small/publish.p99": "x"}},
+		{rows: ["rate"], columns: ["group"], values: ["publish.rate"]}, {rows: ["rate"], values: ["bulk/publish.rate", "small/publish.p99"]}, {rows: [], highest: "small/publish.p99", values: ["sent"]}]`, Narrow{})
 	if len(run.Tables) != 4 {
 		t.Errorf("tables %+v", run.Tables)
 	}
 	var out []string
 	for _, text := range []string{
-		groups + `tables: [{rows: ["rate", "groop"], values: ["send.rate", "bulkk/send.rate"], highest: "smal/sent"}]`,
-		`axes: broker: ["b"], tables: [{rows: ["group"], values: ["bulk/send.rate"], headings: group: "G"}]`,
+		groups + `tables: [{rows: ["rate", "groop"], values: ["publish.rate", "bulkk/publish.rate"], highest: "smal/sent"}]`,
+		`axes: broker: ["b"], tables: [{rows: ["group"], values: ["bulk/publish.rate"], headings: group: "G"}]`,
 		`axes: {broker: ["b"], group: [1, 2]}, cell: {axis: _, groups: x: publishers: threads: axis.group}`,
 	} {
 		out = append(out, faultsText(t, head+text, Narrow{}))
 	}
-	if text := faultsText(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["bulk/send.rat"]}]`, Narrow{}); !strings.Contains(text, `there is no value "send.rat"; did you mean "send.rate"?`) {
+	if text := faultsText(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["bulk/publish.rat"]}]`, Narrow{}); !strings.Contains(text, `there is no value "publish.rat"; did you mean "publish.rate"?`) {
 		t.Error(text)
 	}
 	golden(t, "grouptables.golden", strings.Join(out, "\n\n")+"\n")
@@ -133,15 +133,15 @@ func TestTablesOfGroups(t *testing.T) {
 func TestLatencyOfGroups(t *testing.T) {
 	text := func(value string) string {
 		return head + `cell: {broker: "b", groups: {bulk: {}, small: {}, none: publishers: mode: "fire-and-forget"}, require: "` + value + ` no worse than baseline by 5%"}
-			repeat: {until: "ci(` + value + `) < 5%", most: 12}`
+			repeat: {until: "ci(` + value + `) < 5%", max: 12}`
 	}
-	got := faultsText(t, text("send.p99"), Narrow{})
-	if n := strings.Count(got, `send.p99 never has a number here: each group has its own; name one: "bulk/send.p99"`); n != 2 {
+	got := faultsText(t, text("publish.p99"), Narrow{})
+	if n := strings.Count(got, `publish.p99 never has a number here: each group has its own; name one: "bulk/publish.p99"`); n != 2 {
 		t.Errorf("%d of 2 errors: %s", n, got)
 	}
-	for _, value := range []string{"bulk/send.p99", "send.rate", "receive.rate"} {
+	for _, value := range []string{"bulk/publish.p99", "publish.rate", "consume.rate"} {
 		expand(t, text(value), Narrow{}) // fails on an error
 	}
 	expand(t, head+`cell: {broker: "b", groups: {bulk: {}, none: publishers: mode: "fire-and-forget"}}
-		repeat: {until: "ci(send.p99) < 5%", most: 12}`, Narrow{}) // one group has it, and the cell with it
+		repeat: {until: "ci(publish.p99) < 5%", max: 12}`, Narrow{}) // one group has it, and the cell with it
 }

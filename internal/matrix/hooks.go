@@ -15,8 +15,8 @@ import (
 
 // Bounds of a hook: beyond them it is a mistake.
 const (
-	mostHookTimeout = time.Hour
-	mostHookBackoff = 5 * time.Minute
+	maxHookTimeout = time.Hour
+	maxHookBackoff = 5 * time.Minute
 )
 
 // Hooks reads a controller's --hooks file, CUE or JSON: what schedules may name, sorted by name, with defaults filled in. The error is Errors, all of
@@ -67,8 +67,8 @@ func unhook(h plan.Hook) (wrong []problem) {
 	report(command && strings.TrimSpace(h.Command[0]) == "", ".command", "it has no program")
 	report(!command && h.Compare, ".compare", "only what a command prints can be a comparison; leave it out")
 	report(command && len(h.Headers) > 0, ".headers", "they are for a webhook; leave them out")
-	report(h.Timeout.D() > mostHookTimeout, ".timeout", "it is longer than an hour")
-	report(h.Backoff.D() > mostHookBackoff, ".backoff", "it is longer than five minutes")
+	report(h.Timeout.D() > maxHookTimeout, ".timeout", "it is longer than an hour")
+	report(h.Backoff.D() > maxHookBackoff, ".backoff", "it is longer than five minutes")
 	for name, value := range h.Headers {
 		report(!headerName(name) || strings.ContainsAny(value, "\r\n"), "."+join("headers", name), fmt.Sprintf("%q with its value is no header of HTTP", name))
 	}

@@ -133,12 +133,12 @@ func (l *loader) checkUnused(refers map[string]bool) {
 	}
 }
 
-// readOnly applies --only.
+// readOnly applies --filter.
 func (l *loader) readOnly() {
 	wanted := map[int][]bool{}
-	for _, only := range l.doc.narrow.Only {
+	for _, only := range l.doc.narrow.Filter {
 		name, list, ok := strings.Cut(only, "=")
-		fault := func(msg string) { l.doc.errors = append(l.doc.errors, Error{File: "--only " + only, Message: msg}) }
+		fault := func(msg string) { l.doc.errors = append(l.doc.errors, Error{File: "--filter " + only, Message: msg}) }
 		if !ok {
 			fault("write it as axis=value, as in mode=confirm-each")
 			continue

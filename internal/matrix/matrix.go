@@ -28,9 +28,9 @@ const MinMessage = 64
 
 // Narrow is how the command line changes a matrix without editing it.
 type Narrow struct {
-	Short bool     // set the tag quick
-	Set   []string // path=value, a CUE expression: "axes.threads=[1,5]"
-	Only  []string // axis=value[,value]: keep only these combinations; several of one axis add up
+	Quick  bool     // set the tag quick
+	Set    []string // path=value, a CUE expression: "axes.threads=[1,5]"
+	Filter []string // axis=value[,value]: keep only these combinations; several of one axis add up
 }
 
 // Combination is one combination of axis values: a cell to run, or why it is not run. Exactly one is not nil.
@@ -58,10 +58,10 @@ type Matrix struct {
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 	m, secrets, faults := load(source{file: file, text: text, narrow: n})
 	if hasQuickForm(file, text) {
-		other := Narrow{Short: !n.Short, Set: n.Set}
+		other := Narrow{Quick: !n.Quick, Set: n.Set}
 		_, more, found := load(source{file: file, text: text, narrow: other})
 		secrets = append(secrets, more...)
-		if other.Short { // what is wrong with the short form is said now, not at the next quick check
+		if other.Quick { // what is wrong with the short form is said now, not at the next quick check
 			further := newFindings(faults)
 			for _, f := range found {
 				further.add(f, "")
@@ -69,7 +69,7 @@ func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 			faults = append(faults, further.faults()...)
 		}
 		if len(n.Set) > 0 {
-			_, more, _ := load(source{file: file, text: text, narrow: Narrow{Short: true}})
+			_, more, _ := load(source{file: file, text: text, narrow: Narrow{Quick: true}})
 			secrets = append(secrets, more...)
 		}
 	}
@@ -123,7 +123,7 @@ func labelsAndDrivers(text string) string {
 	return strings.Join(all, " ")
 }
 
-// Literals lists the paths of the fields, also of those that --short and --set replace, that hold a secret itself
+// Literals lists the paths of the fields, also of those that --quick and --set replace, that hold a secret itself
 // rather than a reference such as ${env:NAME}. A nil Matrix has none.
 func (m *Matrix) Literals() []string {
 	if m == nil {
@@ -199,7 +199,7 @@ func (r *runReader) influx() *plan.Influx {
 func (r *runReader) record() plan.Source {
 	sum := sha256.Sum256(r.doc.source.text)
 	s := plan.Source{File: filepath.Base(r.doc.file), Path: r.doc.file, SHA256: hex.EncodeToString(sum[:]), Text: string(r.doc.source.text),
-		Short: r.doc.narrow.Short, Set: slices.Clone(r.doc.narrow.Set), Only: slices.Clone(r.doc.narrow.Only)}
+		Quick: r.doc.narrow.Quick, Set: slices.Clone(r.doc.narrow.Set), Filter: slices.Clone(r.doc.narrow.Filter)}
 	if path, err := filepath.Abs(r.doc.file); err == nil {
 		s.Path = path
 	}

@@ -93,16 +93,16 @@ import "lockstep.test/schema"
 schema.#Matrix
 name: "x", brokers: b: driver: "fake"
 axes: threads: [3]
-cell: {publishers: window: 50, groups: {x: {}, y: publishers: window: 60}}
+cell: {publishers: maxInFlight: 50, groups: {x: {}, y: publishers: maxInFlight: 60}}
 `
 	w := expand(t, text, Narrow{}).Cells[0].Workload
-	if x, y := w.Groups[0].Publishers, w.Groups[1].Publishers; x.Window != 50 || x.Threads != 3 || y.Window != 60 || y.Threads != 3 {
+	if x, y := w.Groups[0].Publishers, w.Groups[1].Publishers; x.MaxInFlight != 50 || x.Threads != 3 || y.MaxInFlight != 60 || y.Threads != 3 {
 		t.Errorf("groups inherit %+v and %+v", x, y)
 	}
 	for set, want := range map[string]string{
 		"cell.publishers.rate=<10":      "cell.publishers.rate: it is not concrete",
 		"cell.publishers.rate=-1":       "cell.publishers.rate: -1 is not valid here; give a ",
-		"cell.publishers.windw=1":       `cell.publishers.windw: there is no field "windw" here; did you mean "window"?`,
+		"cell.publishers.maxInFligh=1":  `cell.publishers.maxInFligh: there is no field "maxInFligh" here; did you mean "maxInFlight"?`,
 		`cell.publishers.mode="x"`:      `cell.publishers.mode: "x" is not valid here; give one of "confirm-`,
 		`cell.groups.x.publishers.at=1`: `cell.groups.x.publishers.at: there is no field "at" here`,
 	} {

@@ -31,7 +31,7 @@ func TestReferenceOfMatrices(t *testing.T) {
 	if string(kept) != text {
 		t.Error("docs/matrix.md is not what the schema says; write it again: go test ./internal/matrix -run TestReferenceOfMatrices -update")
 	}
-	for _, field := range []string{"`measure`", "`require`", "`silence`"} {
+	for _, field := range []string{"`measure`", "`require`", "`idle`"} {
 		if !strings.Contains(text, field) {
 			t.Errorf("the reference lacks %s", field)
 		}

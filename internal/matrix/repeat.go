@@ -28,13 +28,13 @@ func (r *runReader) repeat() (n int, until *plan.StopRule) {
 	if err != nil {
 		r.doc.add(place(r.doc.root.LookupPath(untilPath)), "repeat.until", err.Error())
 	}
-	most, missing := given.LookupPath(cue.ParsePath("most")).Int64()
+	most, missing := given.LookupPath(cue.ParsePath("max")).Int64()
 	if missing != nil {
 		return 1, nil
 	}
 	if least := sampling.Least(u); err == nil && int(most) < least {
-		at := given.LookupPath(cue.ParsePath("most"))
-		r.doc.add(place(at), "repeat.most", fmt.Sprintf("%d can never end early: an interval at %g %% takes %d repetitions; give at least %d (%d is a good one), or a lower confidence: %q",
+		at := given.LookupPath(cue.ParsePath("max"))
+		r.doc.add(place(at), "repeat.max", fmt.Sprintf("%d can never end early: an interval at %g %% takes %d repetitions; give at least %d (%d is a good one), or a lower confidence: %q",
 			most, 100*u.Confidence, least, least, 2*least, "ci < 5% at 80%"))
 	}
 	if err != nil {
@@ -54,7 +54,7 @@ func (m *Matrix) unrepeatable(w plan.Workload) Errors {
 	if why == "" {
 		return nil
 	}
-	return Errors{errorAt(m.untilAt, "repeat.until", fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as send.rate", name, why))}
+	return Errors{errorAt(m.untilAt, "repeat.until", fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as publish.rate", name, why))}
 }
 
 // absent is why a cell of this workload never has a number for a value, which may be that of a group; empty: it can have one.

@@ -16,7 +16,7 @@ cell: {
 	axis: _
 	REQUIRE
 }
-tables: [{rows: ["threads"], values: ["send.rate"]}]
+tables: [{rows: ["threads"], values: ["publish.rate"]}]
 `
 
 // What is required is the cell's, may depend on the combination, and leaves the id alone.

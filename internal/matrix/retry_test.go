@@ -14,15 +14,15 @@ brokers: a: {driver: "fake", options: {}}
 axes: threads: [1, 2]
 cell: {
 	axis: _
-	retry: {on: [ON], most: axis.threads}
+	retry: {on: [ON], max: axis.threads}
 }
-tables: [{rows: ["threads"], values: ["send.rate"]}]
+tables: [{rows: ["threads"], values: ["publish.rate"]}]
 `
 
 // A policy of retries is the cell's, may depend on the combination, and leaves the id alone.
 func TestRetryIsNoPartOfTheWorkload(t *testing.T) {
 	with := expand(t, strings.Replace(retrying, "ON", `"agent-lost", "skewed"`, 1), Narrow{}).Cells
-	without := expand(t, strings.Replace(retrying, "retry: {on: [ON], most: axis.threads}", "", 1), Narrow{}).Cells
+	without := expand(t, strings.Replace(retrying, "retry: {on: [ON], max: axis.threads}", "", 1), Narrow{}).Cells
 	if len(with) != 2 || len(without) != 2 {
 		t.Fatalf("%d and %d cells", len(with), len(without))
 	}
@@ -30,7 +30,7 @@ func TestRetryIsNoPartOfTheWorkload(t *testing.T) {
 		if c.ID != without[i].ID {
 			t.Errorf("cell %d has id %s with retries and %s without", i, c.ID, without[i].ID)
 		}
-		if r := c.Retry; r == nil || r.Most != i+1 || !slices.Equal(r.On, []plan.FailureKind{plan.FailedAgentLost, plan.FailedSkewed}) {
+		if r := c.Retry; r == nil || r.Max != i+1 || !slices.Equal(r.On, []plan.FailureKind{plan.FailedAgentLost, plan.FailedSkewed}) {
 			t.Errorf("cell %d has the policy %+v", i, r)
 		}
 		if without[i].Retry != nil {

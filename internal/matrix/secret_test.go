@@ -103,7 +103,7 @@ func TestAMatrixMarksSecrets(t *testing.T) {
 // The short form of a matrix replaces secrets that stay in its text.
 func TestSecretsThatAreReplacedAreHidden(t *testing.T) {
 	withSecretive(t)
-	for _, n := range []Narrow{{}, {Short: true}, {Set: []string{`brokers.b.options.pwd="${env:PWD}"`}}, {Short: true, Set: []string{`brokers.b.options.pwd="${env:PWD}"`}}} {
+	for _, n := range []Narrow{{}, {Quick: true}, {Set: []string{`brokers.b.options.pwd="${env:PWD}"`}}, {Quick: true, Set: []string{`brokers.b.options.pwd="${env:PWD}"`}}} {
 		m, err := Load("x.cue", []byte(secretMatrix), n)
 		if err != nil {
 			t.Fatal(err)

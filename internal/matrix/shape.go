@@ -30,7 +30,7 @@ func normalisePart(tree map[string]any) {
 	}
 	if p, ok := tree["publishers"].(map[string]any); ok {
 		if n, ok := p["batch"].(float64); ok {
-			p["batch"] = map[string]any{"least": n, "most": n}
+			p["batch"] = map[string]any{"min": n, "max": n}
 		}
 		if stages, ok := p["profile"].([]any); ok && len(stages) == 0 {
 			delete(p, "profile")
@@ -38,7 +38,7 @@ func normalisePart(tree map[string]any) {
 	}
 	if c, ok := tree["consumers"].(map[string]any); ok {
 		if d, ok := c["process"].(string); ok {
-			c["process"] = map[string]any{"least": d, "most": d, "mean": "0s"}
+			c["process"] = map[string]any{"min": d, "max": d, "mean": "0s"}
 		}
 	}
 	if m, ok := tree["message"].(map[string]any); ok {
@@ -51,8 +51,8 @@ func duplicateSizes(size any) (out []problem) {
 	shares, _ := size.([]any)
 	for i, s := range shares {
 		share, _ := s.(map[string]any)
-		if share["size"] != nil && (share["least"] != nil || share["most"] != nil) {
-			out = append(out, problem{"message.size", fmt.Sprintf("size %d of the list has size and bounds; give size, or least and most", i+1)})
+		if share["size"] != nil && (share["min"] != nil || share["max"] != nil) {
+			out = append(out, problem{"message.size", fmt.Sprintf("size %d of the list has size and bounds; give size, or min and max", i+1)})
 		}
 	}
 	return out
@@ -77,12 +77,12 @@ func sizes(message map[string]any) {
 		}
 		if only, ok := share["size"]; ok {
 			delete(share, "size")
-			share["least"], share["most"] = only, only
+			share["min"], share["max"] = only, only
 		}
 		if _, ok := share["weight"]; !ok {
 			share["weight"] = 1.0
 		}
-		if most, ok := share["most"].(float64); ok {
+		if most, ok := share["max"].(float64); ok {
 			greatest = max(greatest, most)
 		}
 	}

@@ -8,31 +8,31 @@ import (
 	"lockstep/internal/plan"
 )
 
-// expandSideBySide makes a group of each contender, and says what is wrong with them.
+// expandSideBySide makes a group of each side-by-side broker, and says what is wrong with them.
 func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
-	names, _ := tree["contenders"].([]any)
-	delete(tree, "contenders")
+	names, _ := tree["sideBySide"].([]any)
+	delete(tree, "sideBySide")
 	if len(names) == 0 {
 		return nil
 	}
 	if groups, _ := tree["groups"].(map[string]any); len(groups) > 0 {
-		return []problem{{"contenders", "they are given together with groups; give each of the groups its broker instead"}}
+		return []problem{{"sideBySide", "they are given together with groups; give each of the groups its broker instead"}}
 	}
 	if len(names) == 1 {
-		return []problem{{"contenders", "one alone has nobody to contend with; name two or more brokers"}}
+		return []problem{{"sideBySide", "one alone has nobody to compare it with; name two or more brokers"}}
 	}
 	groups := map[string]any{}
 	var known []string
 	for _, n := range names {
 		broker, _ := n.(string)
-		name := contender(broker)
+		name := sideBySide(broker)
 		switch {
 		case m.brokers[broker] == nil && !slices.Contains(m.brokerNames(), broker):
-			out = append(out, problem{"contenders", m.noBroker(broker)})
+			out = append(out, problem{"sideBySide", m.noBroker(broker)})
 		case slices.Contains(known, broker):
-			out = append(out, problem{"contenders", fmt.Sprintf("%q is there twice; name each broker once", broker)})
+			out = append(out, problem{"sideBySide", fmt.Sprintf("%q is there twice; name each broker once", broker)})
 		case !groupName.MatchString(name) || groups[name] != nil:
-			out = append(out, problem{"contenders", fmt.Sprintf("no group of its own can be called by the name of broker %q; write groups instead, each with a broker", broker)})
+			out = append(out, problem{"sideBySide", fmt.Sprintf("no group of its own can be called by the name of broker %q; write groups instead, each with a broker", broker)})
 		default:
 			groups[name] = map[string]any{"broker": broker}
 		}
@@ -42,15 +42,15 @@ func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
 	return out
 }
 
-// contender is what the group of a broker is called.
-func contender(broker string) string {
+// side-by-side broker is what the group of a broker is called.
+func sideBySide(broker string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
 			return r
 		}
 		return -1
 	}, broker)
-	return name[:min(len(name), mostGroupName)]
+	return name[:min(len(name), maxGroupName)]
 }
 
 // groupBrokers takes the brokers that groups name out of the tree.

@@ -13,11 +13,11 @@ name: "contest"
 brokers: {"rabbit-q": {driver: "fake", options: url: "fake://u:p@h:1/"}, kafka: {driver: "fake"}, third: {driver: "fake"}}
 `
 
-// TestContenders: each has the whole cell, with a broker and agents of its own, and tables know the groups by the brokers' names.
-func TestContenders(t *testing.T) {
+// TestSideBySide: each has the whole cell, with a broker and agents of its own, and tables know the groups by the brokers' names.
+func TestSideBySide(t *testing.T) {
 	run := expand(t, contest+`axes: rate: [100, 200]
-cell: {axis: _, publishers: {rate: axis.rate, threads: 3}, contenders: ["rabbit-q", "kafka"]}
-tables: [{rows: ["rate"], columns: ["group"], values: ["send.rate"]}, {rows: ["rate"], values: ["rabbitq/send.p99", "kafka/send.p99"]}]`, Narrow{})
+cell: {axis: _, publishers: {rate: axis.rate, threads: 3}, sideBySide: ["rabbit-q", "kafka"]}
+tables: [{rows: ["rate"], columns: ["group"], values: ["publish.rate"]}, {rows: ["rate"], values: ["rabbitq/publish.p99", "kafka/publish.p99"]}]`, Narrow{})
 	if len(run.Cells) != 2 || run.Agents != 4 {
 		t.Fatalf("%d cells and %d agents, want 2 and 4", len(run.Cells), run.Agents)
 	}
@@ -26,18 +26,18 @@ tables: [{rows: ["rate"], columns: ["group"], values: ["send.rate"]}, {rows: ["r
 	for _, part := range (plan.Task{Cell: c}).Parts() {
 		groups, brokers = append(groups, part.Group), append(brokers, part.Cell.Broker.Name)
 		if p := part.Cell.Workload.Publishers; p.Rate != 200 || p.Threads != 3 {
-			t.Errorf("contender %s publishes %+v", part.Group, p)
+			t.Errorf("side-by-side broker %s publishes %+v", part.Group, p)
 		}
 	}
 	if !slices.Equal(groups, []string{"kafka", "rabbitq"}) || !slices.Equal(brokers, []string{"kafka", "rabbit-q"}) {
 		t.Errorf("groups %q with brokers %q", groups, brokers)
 	}
-	if len(c.Brokers()) != 2 || !c.Workload.Contends() {
+	if len(c.Brokers()) != 2 || !c.Workload.SideBySide() {
 		t.Errorf("brokers %+v", c.Brokers())
 	}
 }
 
-// TestBrokersOfGroups: a group without a broker has the cell's; who contends enters the id, and by its name alone.
+// TestBrokersOfGroups: a group without a broker has the cell's; which brokers are side by side enters the id, and by its name alone.
 func TestBrokersOfGroups(t *testing.T) {
 	one := func(cell string) plan.Cell {
 		t.Helper()
@@ -54,30 +54,30 @@ func TestBrokersOfGroups(t *testing.T) {
 	}
 	other := one(`cell: {broker: "third", groups: {a: {}, b: broker: "rabbit-q"}}`)
 	if c.ID == other.ID {
-		t.Error("who contends does not enter the cell's id")
+		t.Error("which brokers are side by side does not enter the cell's id")
 	}
 	redacted := plan.Run{Cells: []plan.Cell{other}}.Redacted().Cells[0]
 	if text := string(redacted.Workload.Groups[1].Broker.Options); strings.Contains(text, "u:p@") {
-		t.Errorf("a password is left in the options of a contender: %s", text)
+		t.Errorf("a password is left in the options of a side-by-side broker: %s", text)
 	}
 	if text := string(other.Workload.Groups[1].Broker.Options); !strings.Contains(text, "u:p@") {
 		t.Errorf("redacting a run changed the run itself: %s", text)
 	}
 }
 
-func TestFaultsOfContenders(t *testing.T) {
+func TestFaultsOfSideBySide(t *testing.T) {
 	var out []string
 	for _, text := range []string{
-		`cell: contenders: ["kafka", "kafak"]`,
-		`cell: contenders: ["kafka"]`,
-		`cell: contenders: ["kafka", "kafka"]`,
-		`cell: {contenders: ["kafka", "third"], groups: x: {}}`,
+		`cell: sideBySide: ["kafka", "kafak"]`,
+		`cell: sideBySide: ["kafka"]`,
+		`cell: sideBySide: ["kafka", "kafka"]`,
+		`cell: {sideBySide: ["kafka", "third"], groups: x: {}}`,
 		`cell: groups: {x: broker: "no", y: broker: "kafka"}`,
 		`cell: groups: {x: {}, y: broker: "kafka"}`,
-		`cell: contenders: ["kafka", "third"]
-tables: [{rows: ["group"], values: ["rabbit/send.rate"]}]`,
+		`cell: sideBySide: ["kafka", "third"]
+tables: [{rows: ["group"], values: ["rabbit/publish.rate"]}]`,
 	} {
 		out = append(out, faultsText(t, contest+text, Narrow{}))
 	}
-	golden(t, "contenders.golden", strings.Join(out, "\n\n")+"\n")
+	golden(t, "side-by-side brokers.golden", strings.Join(out, "\n\n")+"\n")
 }

@@ -71,7 +71,7 @@ func (r *skipReader) readSkipField(p pattern, name string, v cue.Value, path str
 	}
 	p.fits[a] = fits
 	// With the axis as the file has it, a value that is not in it is a mistake; a narrowed axis may lack it.
-	if v.IsConcrete() && !slices.Contains(fits, true) && len(r.doc.narrow.Set) == 0 && !r.doc.narrow.Short {
+	if v.IsConcrete() && !slices.Contains(fits, true) && len(r.doc.narrow.Set) == 0 && !r.doc.narrow.Quick {
 		r.doc.add(place(v), join(path, name), noValue(trimQuotes(show(v)), name, r.space.axes[a].texts()))
 		return false
 	}

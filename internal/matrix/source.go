@@ -28,8 +28,8 @@ func (s source) parse() (*ast.File, Errors) {
 	if err != nil {
 		return nil, cueErrors(s.file, err)
 	}
-	if !setTag(f, quickTag, s.narrow.Short) && s.narrow.Short {
-		return nil, Errors{{File: "--short", Message: s.file + " has no short form; leave --short out, or let the matrix depend on " +
+	if !setTag(f, quickTag, s.narrow.Quick) && s.narrow.Quick {
+		return nil, Errors{{File: "--quick", Message: s.file + " has no short form; leave --quick out, or let the matrix depend on " +
 			"_quick: *false | bool @tag(quick,type=bool)"}}
 	}
 	var faults Errors

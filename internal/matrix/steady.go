@@ -8,8 +8,8 @@ func neverSteady(report reporter, w plan.Workload) {
 	if !s.Auto {
 		return
 	}
-	report(s.Least > s.Most, "steady.least", "the least, %s, is above the most, %s", s.Least, s.Most)
+	report(s.Min > s.Max, "steady.min", "the min, %s, is above the max, %s", s.Min, s.Max)
 	report(p.Count > 0, "publishers.count", "%d messages with warmup \"auto\": a count begins with the measurement, and how long the load runs before is not known; give a duration as warmup", p.Count)
-	report(p.Presence.From > 0, "publishers.presence.from", "%s after the measurement began with warmup \"auto\": nothing is sent before, and so nothing gets steady; give a duration as warmup", p.Presence.From)
+	report(p.Lifetime.ConnectAt > 0, "publishers.lifetime.connectAt", "%s after the measurement began with warmup \"auto\": nothing is sent before, and so nothing gets steady; give a duration as warmup", p.Lifetime.ConnectAt)
 	report(len(p.Profile) > 0 && p.Profile[0].Rate == 0, "publishers.profile", "its first stage, at which warm-up runs, sends nothing, and warmup is \"auto\": give a duration as warmup, or a rate above 0")
 }

@@ -33,7 +33,7 @@ func (c *tableChecker) checkTables() {
 			}
 		}
 		if values.Exists() && values.Validate() == nil && len(elements(values)) == 0 {
-			c.doc.add(place(values), join(path, "values"), "it is empty; give at least one value, as in [\"send.rate\"]")
+			c.doc.add(place(values), join(path, "values"), "it is empty; give at least one value, as in [\"publish.rate\"]")
 		}
 		c.checkHeadings(t, path)
 		if best := c.checkBest(t, path); !best && len(shown) > 0 {
@@ -94,7 +94,7 @@ func (c *tableChecker) checkHeadings(t cue.Value, path string) {
 	}
 }
 
-// checkBest checks a table of best cells, and tells whether it is one.
+// checkBest checks a table of best cells, and reports whether it is one.
 func (c *tableChecker) checkBest(t cue.Value, path string) bool {
 	var asked []string
 	for _, which := range []string{"highest", "lowest"} {
@@ -141,8 +141,11 @@ func noTableValue(name string) string {
 
 // family is a value's name or, of several that differ only in their quantile or mean, a common one.
 func family(name string) string {
+	if name == "backlog.max" {
+		return name
+	}
 	if strings.HasPrefix(name, "broker.") {
-		return "broker.FIGURE.mean…max"
+		return "broker.METRIC.mean…max"
 	}
 	stem, quantile, _ := strings.Cut(name, ".p")
 	if strings.HasSuffix(quantile, ".highest") {
@@ -171,5 +174,5 @@ func (c *tableChecker) tables() []plan.Table {
 	if c.groups.any() {
 		rows = append(rows, groupAxis)
 	}
-	return []plan.Table{{Rows: rows, Values: []string{"send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", "processing.p99"}}}
+	return []plan.Table{{Rows: rows, Values: []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99", "e2e.p50", "e2e.p99"}}}
 }

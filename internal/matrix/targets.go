@@ -10,9 +10,9 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Targets reads an agent's --disturb file, CUE or JSON: what faults may be done to on its host, sorted by name. The error is Errors, all of them.
+// Targets reads an agent's --faults file, CUE or JSON: what faults may be done to on its host, sorted by name. The error is Errors, all of them.
 func Targets(file string, text []byte) ([]plan.Target, error) {
-	v, tree, errs := readFile(file, text, "#Disturb")
+	v, tree, errs := readFile(file, text, "#Faults")
 	if len(errs) > 0 {
 		return nil, errs
 	}
@@ -35,7 +35,7 @@ func Targets(file string, text []byte) ([]plan.Target, error) {
 		targets = append(targets, t)
 	}
 	if len(targets) == 0 && len(errs) == 0 {
-		errs = append(errs, errorAt(v.Pos(), "targets", "nothing is named; name what may be disturbed, or leave --disturb out"))
+		errs = append(errs, errorAt(v.Pos(), "targets", "nothing is named; name what may be disturbed, or leave --faults out"))
 	}
 	if len(errs) > 0 {
 		return nil, errs

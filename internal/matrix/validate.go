@@ -191,7 +191,7 @@ func isTop(schema cue.Value) bool {
 func unknownField(schema cue.Value, name, path string) string {
 	names := fieldNames(schema)
 	msg := fmt.Sprintf("there is no field %q here", name)
-	if path == "" && name == "short" && slices.Contains(names, "cell") {
+	if path == "" && name == "quick" && slices.Contains(names, "cell") {
 		return msg + "; the short form is a tag of CUE: declare _quick: *false | bool @tag(quick,type=bool), and write if _quick {…} in the fields"
 	}
 	if near := plan.ClosestMatch(name, names); near != "" {

@@ -8,10 +8,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// mostBodies bounds the memory that an agent keeps for bodies, in bytes.
-const mostBodies = 4 << 30
+// maxBodies bounds the memory that an agent keeps for bodies, in bytes.
+const maxBodies = 4 << 30
 
-// validateShape finds what is wrong about sizes, payloads, keys, processing, refusals and presence, of a cell without groups or of one group.
+// validateShape finds what is wrong about sizes, payloads, keys, processing, refusals and lifetimes, of a cell without groups or of one group.
 func validateShape(w plan.Workload) []problem {
 	var out []problem
 	report := func(wrong bool, path, format string, args ...any) {
@@ -23,20 +23,20 @@ func validateShape(w plan.Workload) []problem {
 	neverSteady(report, w)
 	validateMessage(report, w.Message)
 	if c.Nodes > 0 {
-		validateConsumers(report, c, w.Drain.Silence)
-		validatePresence(report, "consumers", c.Presence, w.Measure, p.Count)
+		validateConsumers(report, c, w.Drain.Idle)
+		validateLifetime(report, "consumers", c.Lifetime, w.Measure, p.Count)
 	}
-	validatePresence(report, "publishers", p.Presence, w.Measure, p.Count)
+	validateLifetime(report, "publishers", p.Lifetime, w.Measure, p.Count)
 	return out
 }
 
 type reporter func(wrong bool, path, format string, args ...any)
 
 func validateMessage(report reporter, m plan.Message) {
-	report(m.Size == 0, "message.size", "there is no size in the list; give at least one {size} or {least, most}")
+	report(m.Size == 0, "message.size", "there is no size in the list; give at least one {size} or {min, max}")
 	for i, s := range m.Sizes {
-		report(s.Least == 0 || s.Most == 0, "message.size", "size %d of the list has no bounds; give size, or least and most", i+1)
-		report(s.Least > s.Most && s.Most > 0, "message.size", "the least, %d, is above the most, %d", s.Least, s.Most)
+		report(s.Min == 0 || s.Max == 0, "message.size", "size %d of the list has no bounds; give size, or min and max", i+1)
+		report(s.Min > s.Max && s.Max > 0, "message.size", "the min, %d, is above the max, %d", s.Min, s.Max)
 	}
 	pay, isDefault := m.Payload, plan.Default().Message.Payload.Repeat
 	report(pay.Repeat != isDefault && pay.Kind != plan.PayloadCompressible, "message.payload.repeat",
@@ -49,15 +49,15 @@ func validateMessage(report reporter, m plan.Message) {
 
 func validateConsumers(report reporter, c plan.Consumers, silence plan.Duration) {
 	s := c.Process
-	report(s.Least > s.Most && s.Mean == 0, "consumers.process", "its least, %s, is above its most, %s", s.Least, s.Most)
-	report(s.Mean > 0 && (s.Least > 0 || s.Most > 0), "consumers.process", "it has a mean, %s, and bounds; give {mean}, or {least, most}", s.Mean)
+	report(s.Min > s.Max && s.Mean == 0, "consumers.process", "its min, %s, is above its max, %s", s.Min, s.Max)
+	report(s.Mean > 0 && (s.Min > 0 || s.Max > 0), "consumers.process", "it has a mean, %s, and bounds; give {mean}, or {min, max}", s.Mean)
 	batch := c.Batch
 	if c.Prefetch > 0 {
 		batch = min(batch, c.Prefetch)
 	}
-	if takes := longest(s, batch); s.Least <= s.Most {
+	if takes := longest(s, batch); s.Min <= s.Max {
 		report(takes >= silence, "consumers.process",
-			"%s may take a consumer up to %s, in which it receives nothing, and drain.silence is %s: what waits would count as lost; lower consumers.batch or raise drain.silence",
+			"%s may take a consumer up to %s, in which it receives nothing, and drain.idle is %s: what waits would count as lost; lower consumers.batch or raise drain.idle",
 			display.Count(batch, "message"), takes, silence)
 	}
 	report(c.Nack > 0 && c.Ack == "automatic", "consumers.nack", "%v of what is acknowledged automatically: it cannot be refused; give consumers.ack \"each\"", c.Nack)
@@ -69,20 +69,20 @@ func longest(s plan.DurationDist, batch int) plan.Duration {
 	if s.Mean > 0 {
 		return s.Mean * plan.Duration(batch-1+10)
 	}
-	return s.Most * plan.Duration(batch)
+	return s.Max * plan.Duration(batch)
 }
 
-func validatePresence(report reporter, role string, p plan.Presence, measure plan.Duration, byCount uint64) {
-	if p == (plan.Presence{}) {
+func validateLifetime(report reporter, role string, p plan.Lifetime, measure plan.Duration, byCount uint64) {
+	if p == (plan.Lifetime{}) {
 		return
 	}
-	at := role + ".presence"
+	at := role + ".lifetime"
 	report(byCount > 0, at, "%s come and go by time, and the measurement ends by publishers.count; give measure instead", role)
-	report(p.From >= measure && p.From > 0, at+".from", "%s is not before the measurement ends, at %s", p.From, measure)
-	report(p.To >= measure && p.To > 0, at+".to", "%s is not before the measurement ends, at %s; leave it out to stay to the end", p.To, measure)
-	report(p.To > 0 && p.To <= p.From, at+".to", "%s is not after from, %s", p.To, p.From)
+	report(p.ConnectAt >= measure && p.ConnectAt > 0, at+".from", "%s is not before the measurement ends, at %s", p.ConnectAt, measure)
+	report(p.DisconnectAt >= measure && p.DisconnectAt > 0, at+".to", "%s is not before the measurement ends, at %s; leave it out to stay to the end", p.DisconnectAt, measure)
+	report(p.DisconnectAt > 0 && p.DisconnectAt <= p.ConnectAt, at+".to", "%s is not after from, %s", p.DisconnectAt, p.ConnectAt)
 	report((p.Stay > 0) != (p.Away > 0), at, "stay is %s and away %s; give both, or neither", p.Stay, p.Away)
-	report(p.Stay > 0 && p.From+p.Stay >= measure, at+".stay", "%s from %s on lasts to the measurement's end, at %s: nobody would leave", p.Stay, p.From, measure)
+	report(p.Stay > 0 && p.ConnectAt+p.Stay >= measure, at+".stay", "%s from %s on lasts to the measurement's end, at %s: nobody would leave", p.Stay, p.ConnectAt, measure)
 }
 
 // tooLarge finds cells whose bodies in flight would not fit into an agent's memory.
@@ -102,15 +102,15 @@ func tooLargePart(prefix string, p plan.Publishers, m plan.Message, copies bool)
 	switch {
 	case copies:
 	case p.Mode == "confirm-window":
-		slots = p.Window
+		slots = p.MaxInFlight
 	case p.Mode == "confirm-batch":
-		slots = p.Batch.Most
+		slots = p.Batch.Max
 	}
 	total := float64(p.Threads) * float64(slots) * float64(m.Size)
-	if total <= mostBodies {
+	if total <= maxBodies {
 		return nil
 	}
 	return []problem{{prefix + "message.size", fmt.Sprintf(
 		"%d threads × %s in flight × %d bytes are %.1f GiB of bodies on each agent, and at most %d GiB are kept; lower the size, the threads, or the window or batch",
-		p.Threads, display.Count(slots, "message"), m.Size, total/(1<<30), mostBodies>>30)}}
+		p.Threads, display.Count(slots, "message"), m.Size, total/(1<<30), maxBodies>>30)}}
 }

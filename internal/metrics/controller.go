@@ -69,7 +69,7 @@ func (c *controllerCollector) Collect(to chan<- prometheus.Metric) {
 			c.log.Warn("collect metrics for Prometheus", "of", what, "error", err)
 		}
 		s.gauge("controller_figures_known",
-			"Whether the control plane answered when it was asked for these figures; without an answer they are missing.",
+			"Whether the control plane answered when it was asked for these metrics; without an answer they are missing.",
 			truth(err == nil), "of", what)
 	}
 }

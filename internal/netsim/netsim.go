@@ -1,5 +1,5 @@
 // Package netsim gives a connection the latency, jitter and bandwidth of a longer network, as a net.Conn
-// around a real one: no root, no proxy, no kernel module. It promises that bytes, ends and errors keep their
+// around a real one: no root, no proxy, no kernel module. It guarantees that bytes, ends and errors keep their
 // order, that none arrives early, and that deadlines, half-close and Close behave as on the real connection.
 package netsim
 

@@ -118,8 +118,8 @@ func (w Workload) Bounded() error {
 		name             string
 		value, from, top int
 	}{
-		{"nodes of publishers", p.Nodes, 0, 10_000}, {"threads of publishers", p.Threads, 0, 100_000}, {"window", p.Window, 0, 100_000_000},
-		{"least batch of publishers", p.Batch.Least, 0, 100_000_000}, {"most batch of publishers", p.Batch.Most, 0, 100_000_000},
+		{"nodes of publishers", p.Nodes, 0, 10_000}, {"threads of publishers", p.Threads, 0, 100_000}, {"maxInFlight", p.MaxInFlight, 0, 100_000_000},
+		{"minimum batch of publishers", p.Batch.Min, 0, 100_000_000}, {"maximum batch of publishers", p.Batch.Max, 0, 100_000_000},
 		{"stages of the profile", len(p.Profile), 0, 100_000},
 		{"nodes of consumers", c.Nodes, 0, 10_000}, {"threads of consumers", c.Threads, 0, 100_000}, {"prefetch", c.Prefetch, 0, 1_000_000},
 		{"batch of consumers", c.Batch, 0, 1_000_000}, {"ackEvery", c.AckEvery, 0, 1_000_000},
@@ -132,8 +132,8 @@ func (w Workload) Bounded() error {
 		}
 	}
 	for _, s := range w.Message.Sizes {
-		if s.Least < 0 || s.Most < s.Least || s.Most > 104_857_600 {
-			faults = append(faults, fmt.Errorf("%d to %d bytes of a message: want at most 104857600", s.Least, s.Most))
+		if s.Min < 0 || s.Max < s.Min || s.Max > 104_857_600 {
+			faults = append(faults, fmt.Errorf("%d to %d bytes of a message: want at most 104857600", s.Min, s.Max))
 			break
 		}
 	}
@@ -141,8 +141,8 @@ func (w Workload) Bounded() error {
 		name  string
 		value Duration
 	}{
-		{"warmup", w.Warmup}, {"measure", w.Measure}, {"interval", w.Interval}, {"connect", w.Connect}, {"silence of the drain", w.Drain.Silence},
-		{"most of the drain", w.Drain.Most}, {"most of steady", w.Steady.Most}, {"step of the search", s.Step}, {"latency", w.Network.Latency}, {"jitter", w.Network.Jitter}, {"pause", p.Pause}, {"ackInterval", c.AckInterval},
+		{"warmup", w.Warmup}, {"measure", w.Measure}, {"interval", w.Interval}, {"connect", w.Connect}, {"idle time of the drain", w.Drain.Idle},
+		{"timeout of the drain", w.Drain.Timeout}, {"maximum of steady", w.Steady.Max}, {"step of the search", s.Step}, {"latency", w.Network.Latency}, {"jitter", w.Network.Jitter}, {"pause", p.Pause}, {"ackInterval", c.AckInterval},
 	} {
 		if x.value < 0 || x.value.D() > maxTaskTime {
 			faults = append(faults, fmt.Errorf("%v of %s: want 0 to %v", x.value, x.name, maxTaskTime))
@@ -182,7 +182,7 @@ func (w Workload) productsBounded() error {
 		}
 	}
 	if limit := Limit(w); limit > maxTaskTime+maxTaskRest {
-		faults = append(faults, fmt.Errorf("tasks of up to %v (4 × connect, warmup, measure, 2 × most of the drain, and undoing faults): want at most %v",
+		faults = append(faults, fmt.Errorf("tasks of up to %v (4 × connect, warmup, measure, 2 × timeout of the drain, and undoing faults): want at most %v",
 			limit, maxTaskTime+maxTaskRest))
 	}
 	return errors.Join(faults...)

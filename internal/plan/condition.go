@@ -15,7 +15,7 @@ type Condition struct {
 
 func (c Condition) String() string { return c.text }
 
-// Holds tells whether the condition holds for the values of an outcome, and if not, which part of it failed and by what value. A
+// Holds reports whether the condition holds for the values of an outcome, and if not, which part of it failed and by what value. A
 // value without a number holds in no comparison, negated or not: what is not known cannot be relied on.
 func (c Condition) Holds(values map[string]Value) (holds bool, why string) {
 	failures := c.Fails(values)

@@ -23,11 +23,11 @@ func parsed(t *testing.T, text string, w Workload) Condition {
 // One outcome, and what each condition makes of it.
 func TestConditionHolds(t *testing.T) {
 	values := map[string]Value{
-		"processing.p50": {Number: 0.004}, "processing.p99": {Number: 0.0613}, "send.due.p99": {Number: 0.001}, "lost": {Number: 3},
-		"receive.rate": {Number: 20_050.4}, "send.rate": {Number: 20_060, Flags: []Flag{Skewed}}, "agent.rss": {Number: 300 << 20},
-		"confirmed": {NA: "fire-and-forget"}, "processing.max": {NA: "backlog", Flags: []Flag{Backlog}}, "gap.confirm": {NA: "< 20 ms"},
-		"send.due.p99.9": {Number: 2, Over: 5}, "send.due.max": {Number: 2, Over: 5}, "processing.p95": {Number: 0.0499, Bound: 0.005},
-		"send.p50": {Number: 0.01, Flags: []Flag{ClockUnsafe}},
+		"e2e.p50": {Number: 0.004}, "e2e.p99": {Number: 0.0613}, "publish.intended.p99": {Number: 0.001}, "lost": {Number: 3},
+		"consume.rate": {Number: 20_050.4}, "publish.rate": {Number: 20_060, Flags: []Flag{Skewed}}, "agent.rss": {Number: 300 << 20},
+		"confirmed": {NA: "fire-and-forget"}, "e2e.max": {NA: "backlog", Flags: []Flag{Backlog}}, "gap.confirm": {NA: "< 20 ms"},
+		"publish.intended.p99.9": {Number: 2, Over: 5}, "publish.intended.max": {Number: 2, Over: 5}, "e2e.p95": {Number: 0.0499, Bound: 0.005},
+		"publish.p50": {Number: 0.01, Flags: []Flag{ClockUnsafe}},
 	}
 	for _, x := range []struct{ text, why string }{
 		{"p99 < 100ms", ""},
@@ -40,7 +40,7 @@ func TestConditionHolds(t *testing.T) {
 		{"p99 < 50ms || lost == 3", ""},
 		{"rate > 20_000 && rate < 20_100/s", ""},
 		{"rate > 30_000", "rate is 20,050/s, not > 30_000"},
-		{"rate >= send.rate", "rate is 20,050/s, not >= send.rate, 20,060/s"},
+		{"rate >= publish.rate", "rate is 20,050/s, not >= publish.rate, 20,060/s"},
 		{"agent.rss < 200MiB", "agent.rss is 300 MiB, not < 200MiB"},
 		{"skewed", ""},
 		{"!skewed", "skewed"},
@@ -62,19 +62,19 @@ func TestConditionHolds(t *testing.T) {
 		{"!(p95 < 50ms)", "p95 is 49.9 ms ± 5.00 ms: whether it is >= 50ms is not known"},
 		{"p95 == 49.9ms", "p95 is 49.9 ms ± 5.00 ms: whether it is == 49.9ms is not known"},
 		{"p95 < 44ms", "p95 is 49.9 ms ± 5.00 ms, not < 44ms"},
-		{"send.p50 < 1s", "send.p50 is clock-unsafe: its error is not known"},
+		{"publish.p50 < 1s", "publish.p50 is clock-unsafe: its error is not known"},
 		{"p50 > p95", "p50 is 4.00 ms, not > p95, 49.9 ms ± 5.00 ms"},
 		// A lower bound decides what it can.
-		{"send.due.p99.9 < 50ms", "send.due.p99.9 is more than 2.00 s, not < 50ms"},
-		{"50ms > send.due.p99.9", "send.due.p99.9 is more than 2.00 s, not < 50ms"},
-		{"send.due.p99.9 <= 2s", "send.due.p99.9 is more than 2.00 s, not <= 2s"},
-		{"send.due.p99.9 >= 2s && send.due.p99.9 > 2s && 1s <= send.due.p99.9 && send.due.p99.9 != 1s", ""},
-		{"send.due.p99.9 < 10s", "send.due.p99.9 is more than 2.00 s: whether it is < 10s is not known"},
-		{"!(send.due.p99.9 < 10s)", "send.due.p99.9 is more than 2.00 s: whether it is >= 10s is not known"},
-		{"send.due.p99.9 == 2s", "send.due.p99.9 is more than 2.00 s, not == 2s"},
-		{"send.due.p99.9 > p99", ""},
-		{"p99 < send.due.p99.9", ""},
-		{"send.due.p99.9 <= send.due.max", "send.due.p99.9 is more than 2.00 s: whether it is <= send.due.max, more than 2.00 s is not known"},
+		{"publish.intended.p99.9 < 50ms", "publish.intended.p99.9 is more than 2.00 s, not < 50ms"},
+		{"50ms > publish.intended.p99.9", "publish.intended.p99.9 is more than 2.00 s, not < 50ms"},
+		{"publish.intended.p99.9 <= 2s", "publish.intended.p99.9 is more than 2.00 s, not <= 2s"},
+		{"publish.intended.p99.9 >= 2s && publish.intended.p99.9 > 2s && 1s <= publish.intended.p99.9 && publish.intended.p99.9 != 1s", ""},
+		{"publish.intended.p99.9 < 10s", "publish.intended.p99.9 is more than 2.00 s: whether it is < 10s is not known"},
+		{"!(publish.intended.p99.9 < 10s)", "publish.intended.p99.9 is more than 2.00 s: whether it is >= 10s is not known"},
+		{"publish.intended.p99.9 == 2s", "publish.intended.p99.9 is more than 2.00 s, not == 2s"},
+		{"publish.intended.p99.9 > p99", ""},
+		{"p99 < publish.intended.p99.9", ""},
+		{"publish.intended.p99.9 <= publish.intended.max", "publish.intended.p99.9 is more than 2.00 s: whether it is <= publish.intended.max, more than 2.00 s is not known"},
 		// No number, no comparison: neither as it is nor negated.
 		{"confirmed > 0", "confirmed has no number: fire-and-forget"},
 		{"!(confirmed > 0)", "confirmed has no number: fire-and-forget"},
@@ -105,9 +105,9 @@ func TestConditionShortNames(t *testing.T) {
 		w    Workload
 		want string
 	}{
-		{searched(), "processing.p99 receive.rate processing.max"},
-		{alone, "send.due.p99 send.rate send.due.max"},
-		{closed, "send.p99 send.rate send.max"},
+		{searched(), "e2e.p99 consume.rate e2e.max"},
+		{alone, "publish.intended.p99 publish.rate publish.intended.max"},
+		{closed, "publish.p99 publish.rate publish.max"},
 	} {
 		c := parsed(t, "p99 < 50ms && rate > 1 && !(max > 1s) && p99 > 0s && !backlog", x.w)
 		if got := strings.Join(c.Names(), " "); got != x.want {
@@ -136,7 +136,7 @@ func TestConditionFaults(t *testing.T) {
 		{"lost == 0ms", []string{"column 9: lost is a plain number: write it without a unit"}},
 		{"rate > 5ms", []string{"column 8: rate is a rate: write messages a second, as 20_000"}},
 		{"p98 < 50ms", []string{`column 1: there is no value or flag "p98"; did you mean "p90"?`}},
-		{"procesing.p99 < 50ms", []string{`did you mean "processing.p99"?`}},
+		{"e2ee.p99 < 50ms", []string{`did you mean "e2e.p99"?`}},
 		{"!clientBound", []string{`column 2: there is no value or flag "clientBound"; did you mean "client-bound"?`}},
 		{"p99 < 50 ms", []string{"column 10: write the unit without a blank: 50ms"}},
 		{"rate > 20,000", []string{`column 10: "," means nothing here; write thousands as 20_000`}},

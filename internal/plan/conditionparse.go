@@ -260,7 +260,7 @@ func (p *conditionParser) resolve(t token) string {
 	}
 	if !p.listed {
 		p.listed = true
-		msg += fmt.Sprintf(" (there are: %s, every value of docs/values.md by its name, as send.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())
+		msg += fmt.Sprintf(" (there are: %s, every value of docs/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())
 	}
 	p.fault(t, "%s", msg)
 	return t.text

@@ -10,14 +10,14 @@ import (
 	"lockstep/internal/display"
 )
 
-// shortNames are what conditions may call the values that matter most in a workload: quantiles of the latency from the due time to the
-// receipt or, without consumers, to the confirm (closed loop: from the call), and the rate at the far end.
+// shortNames are what conditions may call the values that matter most in a workload: quantiles of the latency from the intended send time to the
+// delivery or, without consumers, to the confirm (closed loop: from the call), and the rate at the far end.
 func shortNames(w Workload) map[string]string {
-	latency, rate := "processing", "receive.rate"
+	latency, rate := "e2e", "consume.rate"
 	if w.Consumers.Nodes == 0 {
-		latency, rate = "send", "send.rate"
+		latency, rate = "publish", "publish.rate"
 		if w.Publishers.Open() || w.Search != nil {
-			latency = "send.due"
+			latency = "publish.intended"
 		}
 	}
 	names := map[string]string{"rate": rate}
@@ -33,8 +33,8 @@ func (w Workload) Absent(value string) string {
 	switch {
 	case v.Traits.Has(NeedsConsumers) && w.Consumers.Nodes == 0:
 		return "there are no consumers"
-	case v.Traits.Has(NeedsPrompt) && w.Consumers.Presence.From > 0:
-		return "consumers join late (consumers.presence.from), so that messages wait for them on purpose"
+	case v.Traits.Has(NeedsPrompt) && w.Consumers.Lifetime.ConnectAt > 0:
+		return "consumers connect late (consumers.lifetime.connectAt), so that messages wait for them on purpose"
 	case v.Traits.Has(NeedsConfirms) && !w.Publishers.Confirmed():
 		return "nothing is confirmed in mode " + w.Publishers.Mode
 	case v.Traits.Has(NeedsRate) && !w.Publishers.Open() && w.Search == nil:

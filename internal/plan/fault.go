@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Connections tells whether the fault is done to connections, by the agents that own them.
+// Connections reports whether the fault is done to connections, by the agents that own them.
 func (f Fault) Connections() bool { return f.Target == "" }
 
-// BreaksLinks tells whether links to the broker break by this fault itself, and not only when somebody gives up.
+// BreaksLinks reports whether links to the broker break by this fault itself, and not only when somebody gives up.
 func (f Fault) BreaksLinks() bool {
 	return slices.Contains([]string{FaultCut, FaultKill, FaultRestart, FaultIsolate}, f.Kind)
 }
 
-// Ends tells whether the fault ends a process of the broker, with what it had in memory.
+// Ends reports whether the fault ends a process of the broker, with what it had in memory.
 func (f Fault) Ends() bool { return f.Kind == FaultKill || f.Kind == FaultRestart }
 
 // String names the fault, apart from others of the cell: "pause rabbit at 3s for 1s", "cut 0.5 of publishers at 3s for 1s". The detail of the events
@@ -30,7 +30,7 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s %s at %s for %s", f.Kind, whose, f.At, f.For)
 }
 
-// Tells tells whether an event of kind "fault" with this detail is of this fault.
+// Tells reports whether an event of kind "fault" with this detail is of this fault.
 func (f Fault) Tells(detail string) bool { return strings.HasPrefix(detail, f.String()+": ") }
 
 // Detail is that of an event that tells of this fault.
@@ -51,5 +51,5 @@ func (w Workload) Targets() map[string][]string {
 	return targets
 }
 
-// DisturbsConnections tells whether any fault is done to connections.
-func (w Workload) DisturbsConnections() bool { return slices.ContainsFunc(w.Faults, Fault.Connections) }
+// FaultsConnections reports whether any fault is done to connections.
+func (w Workload) FaultsConnections() bool { return slices.ContainsFunc(w.Faults, Fault.Connections) }

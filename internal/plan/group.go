@@ -20,7 +20,7 @@ func (t Task) Parts() []Task {
 		if g.Broker != nil {
 			p.Cell.Broker = *g.Broker
 		}
-		p.Cell.Label, p.Cell.Promises, p.Cell.CopiesBody, p.Cell.InProcess = g.Label, g.Promises, g.CopiesBody, g.InProcess
+		p.Cell.Label, p.Cell.Guarantees, p.Cell.CopiesBody, p.Cell.InProcess = g.Label, g.Guarantees, g.CopiesBody, g.InProcess
 		p.Cell.RedeliverAfter = g.RedeliverAfter
 		parts[i] = p
 	}
@@ -38,8 +38,8 @@ func (c Cell) Brokers() (all []Broker) {
 	return all
 }
 
-// Contends tells whether the groups of a cell have brokers of their own.
-func (w Workload) Contends() bool {
+// SideBySide reports whether the groups of a cell have brokers of their own.
+func (w Workload) SideBySide() bool {
 	return slices.ContainsFunc(w.Groups, func(g Group) bool { return g.Broker != nil })
 }
 
@@ -70,7 +70,7 @@ func (w Workload) agents() int {
 	return p + k
 }
 
-// SplitGroup splits the name of a value as tables write it, "bulk/send.p99", into the group's name and the value's; the group of "send.p99" is "".
+// SplitGroup splits the name of a value as tables write it, "bulk/publish.p99", into the group's name and the value's; the group of "publish.p99" is "".
 func SplitGroup(name string) (group, value string) {
 	if group, value, found := strings.Cut(name, "/"); found {
 		return group, value

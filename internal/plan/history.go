@@ -12,7 +12,7 @@ type HistoryQuery struct {
 	Value  string    `json:"value,omitempty"`  // as tables name it; empty: the cells alone are listed
 	Since  time.Time `json:"since,omitzero"`   // of runs that began then or later
 	Runs   int       `json:"runs,omitempty"`   // the newest of each cell; 0: all
-	Most   int       `json:"most,omitempty"`   // points in all; the oldest are left out. 0: as many as the history gives at a time
+	Max    int       `json:"max,omitempty"`    // points in all; the oldest are left out. 0: as many as the history gives at a time
 }
 
 // HistoryAnswer is what a history knows.

@@ -8,7 +8,7 @@ type Hook struct {
 	Webhook string            `json:"webhook,omitempty"` // may refer to secrets, as Headers may
 	Headers map[string]string `json:"headers,omitempty"`
 	Compare bool              `json:"compare,omitempty"` // what the command prints is a comparison
-	Timeout Duration          `json:"timeout"`           // of one try
-	Retries int               `json:"retries"`           // tries after the first
+	Timeout Duration          `json:"timeout"`           // of one attempt
+	Retries int               `json:"retries"`           // attempts after the first
 	Backoff Duration          `json:"backoff"`           // before the first of them; doubles
 }

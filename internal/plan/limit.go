@@ -9,11 +9,11 @@ func Estimate(w Workload) time.Duration {
 	if s := w.Search; s != nil {
 		short := Task{Cell: Cell{Workload: w}}.Step(s.From, s.Step).Cell.Workload
 		w.Search = nil
-		return time.Duration(s.expected())*Estimate(short) + time.Duration(s.Repeats)*Estimate(w) + 2*short.Drain.Most.D()
+		return time.Duration(s.expected())*Estimate(short) + time.Duration(s.Repeats)*Estimate(w) + 2*short.Drain.Timeout.D()
 	}
 	warmup := w.Warmup.D()
 	if w.Steady.Auto { // about as long as it takes a load to be seen steady that is so from the start
-		warmup = min(max(w.Steady.Least.D(), leastWatch), w.Steady.Most.D()) + MeasureAhead
+		warmup = min(max(w.Steady.Min.D(), minWatch), w.Steady.Max.D()) + MeasureAhead
 	}
 	return warmup + w.Measure.D() + 300*time.Millisecond
 }
@@ -21,7 +21,7 @@ func Estimate(w Workload) time.Duration {
 // Limit is when a task (of a search: one of its steps, which has none of its own) is given up, whatever happens: every deadline of its phases one
 // after the other, and a margin.
 func Limit(w Workload) time.Duration {
-	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + 2*w.Drain.Most.D() + 30*time.Second + w.LongestUndo()
+	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + 2*w.Drain.Timeout.D() + 30*time.Second + w.LongestUndo()
 }
 
 // RecordLimit is how far the times of a task's record may be from T0: Limit, the time for redelivery, and an hour for agents that hang.
@@ -48,13 +48,13 @@ func (w Workload) LongestUndo() time.Duration {
 // hear of it before.
 const MeasureAhead = 2 * time.Second
 
-// leastWatch is how long a load that is steady from the start is watched at least.
-const leastWatch = 6 * time.Second
+// minWatch is how long a load that is steady from the start is watched at least.
+const minWatch = 6 * time.Second
 
 // LongestWarmup is how long the load runs at most before the measurement.
 func (w Workload) LongestWarmup() time.Duration {
 	if w.Steady.Auto {
-		return w.Warmup.D() + w.Steady.Most.D() + MeasureAhead + time.Second
+		return w.Warmup.D() + w.Steady.Max.D() + MeasureAhead + time.Second
 	}
 	return w.Warmup.D()
 }

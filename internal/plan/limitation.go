@@ -24,7 +24,7 @@ const (
 	CauseCPU        LimitationCause = "cpu"        // cores that were used, of Max
 	CauseThread     LimitationCause = "thread"     // part of the time in which the busiest thread of a driver's process ran
 	CausePublisher  LimitationCause = "publisher"  // part of the time in which the busiest publisher did its own work
-	CauseLateness   LimitationCause = "lateness"   // p99, seconds
+	CauseSendDelay  LimitationCause = "send_delay" // p99, seconds
 	CauseScheduling LimitationCause = "scheduling" // p99 of the wait of goroutines for a CPU, seconds
 	CausePorts      LimitationCause = "ports"      // connections that could not be opened
 )
@@ -60,7 +60,7 @@ func (l Limitation) Text(least, most float64) string {
 		what = "a thread of the driver's process ran " + percent + " of the time"
 	case CausePublisher:
 		what = "a publisher spent " + percent + " of the time in its own work"
-	case CauseLateness:
+	case CauseSendDelay:
 		what = "messages were sent late: p99 " + seconds
 	case CauseScheduling:
 		what = "goroutines waited for a CPU: p99 " + seconds

@@ -17,7 +17,7 @@ func TestObserversMatchByNameOrDriver(t *testing.T) {
 		"by driver":           {[]Broker{rabbit}, []string{"rabbitmq"}, []Observation{{"rabbit", "rabbitmq"}}, nil},
 		"name before driver":  {[]Broker{rabbit}, []string{"rabbitmq", "rabbit"}, []Observation{{"rabbit", "rabbit"}}, nil},
 		"another":             {[]Broker{kafka}, []string{"rabbitmq", "rabbit"}, nil, nil},
-		"contenders":          {[]Broker{rabbit, kafka}, []string{"rabbit", "kafka"}, []Observation{{"rabbit", "rabbit"}, {"kafka", "kafka"}}, nil},
+		"sideBySide":          {[]Broker{rabbit, kafka}, []string{"rabbit", "kafka"}, []Observation{{"rabbit", "rabbit"}, {"kafka", "kafka"}}, nil},
 		"a driver fits two":   {[]Broker{rabbit, other}, []string{"rabbitmq"}, nil, []string{"rabbit", "other"}},
 		"the other by driver": {[]Broker{rabbit, other}, []string{"rabbit", "rabbitmq"}, []Observation{{"rabbit", "rabbit"}, {"other", "rabbitmq"}}, nil},
 		"a driver's own name": {[]Broker{kafka}, []string{"kafka"}, []Observation{{"kafka", "kafka"}}, nil},

@@ -14,11 +14,11 @@ type Verdict string
 // The verdicts.
 const (
 	Valid   Verdict = "valid"
-	Invalid Verdict = "invalid" // a declared promise was broken
+	Invalid Verdict = "invalid" // a declared guarantee was broken
 	Unknown Verdict = "unknown" // no usable number: the task failed, or part of it is not known
 )
 
-// Flag is a doubt about one value, shown beside it.
+// Flag is a warning about one value, shown beside it.
 type Flag string
 
 // The flags.
@@ -48,7 +48,7 @@ func (f Flag) Incomparable() bool {
 	return slices.Contains(Flags(), f) && !slices.Contains([]Flag{Backlog, SharedHost, HostBusy, LatencyOff}, f)
 }
 
-// Value is one figure of an outcome. Exactly one of Number and NA is meaningful.
+// Value is one metric of an outcome. Exactly one of Number and NA is meaningful.
 type Value struct {
 	Number float64 `json:"-"`
 	// Bound is how far the truth may be from Number, either way, because of the clocks or because seconds are all that was seen; in the value's
@@ -128,11 +128,11 @@ type Outcome struct {
 	Clocks []ClockPair    `json:"clocks,omitempty"` // agents that share the cell and read different clocks
 	Search *SearchResult  `json:"search,omitempty"`
 	Groups []GroupOutcome `json:"groups,omitempty"` // the parts that Values and Ledger are the sum of
-	// Try is which try of its task this came of, from 1, and Tries are those before it, none of which entered the values. Of a search it is 1, and
-	// Tries are those of its steps that were tried again.
-	Try     int         `json:"try,omitempty"`
-	Tries   []Tried     `json:"tries,omitempty"`
-	Failure FailureKind `json:"failure,omitempty"` // what kept this try from giving numbers; empty: nothing of a kind that is told apart
+	// Attempt is which attempt of its task this came of, from 1, and Attempts are those before it, none of which entered the values. Of a search it is 1, and
+	// Attempts are those of its steps that were retried.
+	Attempt        int             `json:"attempt,omitempty"`
+	FailedAttempts []FailedAttempt `json:"failedAttempts,omitempty"`
+	Failure        FailureKind     `json:"failure,omitempty"` // what kept this attempt from giving numbers; empty: nothing of a kind that is told apart
 }
 
 // ClockPair is how well the clocks of two agents of a task were known.
@@ -147,7 +147,7 @@ type ClockPair struct {
 // GroupOutcome is what came of one group of a cell.
 type GroupOutcome struct {
 	Name     string           `json:"name"`
-	Subject  *Subject         `json:"subject,omitempty"` // of a contender's own broker; nil: the outcome's
+	Subject  *Subject         `json:"subject,omitempty"` // of a side-by-side broker's own broker; nil: the outcome's
 	Verdict  Verdict          `json:"verdict"`
 	Values   map[string]Value `json:"values"`
 	Ledger   Ledger           `json:"ledger"`
@@ -155,7 +155,7 @@ type GroupOutcome struct {
 	Warnings []string         `json:"warnings,omitempty"`
 }
 
-// Ledger is the exact account of a task's messages. Received, Lost, Undrained, Unknown, Duplicated and Reordered are summed over the subscriptions.
+// Ledger is the exact accounting of a task's messages. Received, Lost, Undrained, Unknown, Duplicated and Reordered are summed over the subscriptions.
 type Ledger struct {
 	Sent          uint64 `json:"sent"`      // accepted by Publish
 	Uncertain     uint64 `json:"uncertain"` // Publish returned an error: may have gone out
@@ -164,7 +164,7 @@ type Ledger struct {
 	Unconfirmed   uint64 `json:"unconfirmed"` // accepted, and never confirmed
 	Unroutable    uint64 `json:"unroutable"`  // returned
 	Received      uint64 `json:"received"`    // different messages
-	Lost          uint64 `json:"lost"`        // accepted, not returned, not received after the silence deadline
+	Lost          uint64 `json:"lost"`        // accepted, not returned, not received after the idle time of the drain
 	LostConfirmed uint64 `json:"lostConfirmed"`
 	Undrained     uint64 `json:"undrained"` // not received when the drain was cut by its limit
 	Unknown       uint64 `json:"unknown"`   // beyond what a lost agent had reported
@@ -227,5 +227,5 @@ type Event struct {
 	Detail string   `json:"detail,omitempty"`
 }
 
-// Failed tells whether a run that holds this outcome must not be called a success.
+// Failed reports whether a run that holds this outcome must not be called a success.
 func (o Outcome) Failed() bool { return o.Verdict != Valid }

@@ -9,7 +9,7 @@ import (
 // Labels are properties of agents, or what is asked of them, by name.
 type Labels map[string]string
 
-// Within tells whether others have all of these.
+// Within reports whether others have all of these.
 func (l Labels) Within(others map[string]string) bool {
 	for name, value := range l {
 		if has, ok := others[name]; !ok || has != value {

@@ -87,7 +87,7 @@ func (p *Processes) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Process names a process of the broker on an agent's host, for figures of what it uses, in one of the three ways.
+// Process names a process of the broker on an agent's host, for metrics of what it uses, in one of the three ways.
 type Process struct {
 	PID     int    `json:"pid,omitempty"`
 	Port    int    `json:"port,omitempty"`    // the process that listens there
@@ -113,14 +113,14 @@ type Cell struct {
 	Broker      Broker       `json:"broker"`
 	Workload    Workload     `json:"workload"`
 	Label       string       `json:"label,omitempty"` // what a confirm means here, from the driver
-	Promises    Promises     `json:"promises"`        // from the driver
+	Guarantees  Guarantees   `json:"guarantees"`      // from the driver
 	// RedeliverAfter is drivers.Declaration.RedeliverAfter.
 	RedeliverAfter Duration `json:"redeliverAfter,omitempty"`
 	CopiesBody     bool     `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
 	InProcess      bool     `json:"inProcess,omitempty"`  // from the driver: the broker is in the memory of an agent's process
 	Simulated      bool     `json:"simulated,omitempty"`  // another cell simulates a network, and this one uses the same connections
 	Notes          []string `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
-	Retry          *Retry   `json:"retry,omitempty"`      // nil: what fails is not tried again
+	Retry          *Retry   `json:"retry,omitempty"`      // nil: what fails is not retried
 	Require        []Rule   `json:"require,omitempty"`    // over the outcomes of all repetitions; no part of the workload
 }
 
@@ -130,8 +130,8 @@ type Rule struct {
 	Inconclusive string `json:"inconclusive,omitempty"` // "pass": the rule passes if its result is inconclusive; empty: it fails
 }
 
-// Promises mirrors drivers.Promises: what breaking makes a cell invalid.
-type Promises struct {
+// Guarantees mirrors drivers.Guarantees: what breaking makes a cell invalid.
+type Guarantees struct {
 	ConfirmedKept bool `json:"confirmedKept"`
 	SentKept      bool `json:"sentKept"`
 	NoDuplicates  bool `json:"noDuplicates"`

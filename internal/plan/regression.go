@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Regression is a rule that compares a cell with a baseline: "send.rate no worse than baseline by 5% at 95%".
+// Regression is a rule that compares a cell with a baseline: "publish.rate no worse than baseline by 5% at 95%".
 type Regression struct {
 	Values     []string // as tables name them; none: those that comparisons are usually of
 	Baseline   string   // its name; empty: that of the run's matrix
@@ -18,11 +18,11 @@ type Regression struct {
 	Confidence float64
 }
 
-const regressionForm = `write it as "no worse than baseline by 5%" or "send.rate, send.p99 no worse than baseline NAME by 5% at 95%"`
+const regressionForm = `write it as "no worse than baseline by 5%" or "publish.rate, publish.p99 no worse than baseline NAME by 5% at 95%"`
 
 var regressionPattern = regexp.MustCompile(`^\s*(?:(\S+(?:\s*,\s*[^\s,]+)*)\s+)?no\s+worse\s+than\s+baseline(?:\s+(\S+))?\s+by\s+(\S+?)\s*%(?:\s+at\s+(\S+?)\s*%)?\s*$`)
 
-// ParseRegression reads such a rule. is tells whether the text means to be one, and no condition; the error says all that is wrong with it.
+// ParseRegression reads such a rule. is reports whether the text means to be one, and no condition; the error says all that is wrong with it.
 func ParseRegression(text string) (r Regression, is bool, err error) {
 	words := strings.Fields(text)
 	if !slices.Contains(words, "worse") && !slices.Contains(words, "baseline") {

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// FailureKind classes what kept a try of a task from giving numbers.
+// FailureKind classes what kept an attempt of a task from giving numbers.
 type FailureKind string
 
-// The kinds of failures. FailedInterrupted is no failure of the try: nothing is tried again because of it.
+// The kinds of failures. FailedInterrupted is no failure of the attempt: nothing is retried because of it.
 const (
 	FailedAgentLost   FailureKind = "agent-lost"  // an agent vanished
 	FailedConnect     FailureKind = "connect"     // a session, the topology, a consumer or a publisher
@@ -19,23 +19,23 @@ const (
 	FailedInterrupted FailureKind = "interrupted" // the controller stopped or was lost in the middle of it
 )
 
-// RetryKinds lists the kinds of failures that a cell may be tried again for.
+// RetryKinds lists the kinds of failures that a cell may be retried for.
 func RetryKinds() []FailureKind {
 	return []FailureKind{FailedAgentLost, FailedConnect, FailedTimeout, FailedRun, FailedSkewed}
 }
 
-// Retry is which failures of a task make that it is tried again, and how often. It is no part of the workload, and so not of the cell's id.
+// Retry is which failures of a task make that it is retried, and how often. It is no part of the workload, and so not of the cell's id.
 type Retry struct {
-	On   []FailureKind `json:"on"`
-	Most int           `json:"most"` // tries after the first; of a search, of each of its steps
+	On  []FailureKind `json:"on"`
+	Max int           `json:"max"` // attempts after the first; of a search, of each of its steps
 }
 
 // defaultRetry is of a cell that says nothing: a lost agent says nothing of the broker.
-var defaultRetry = Retry{On: []FailureKind{FailedAgentLost}, Most: 1}
+var defaultRetry = Retry{On: []FailureKind{FailedAgentLost}, Max: 1}
 
 // Again reports whether an attempt that failed so is followed by another, given those before it. A nil Retry repeats an
 // attempt that lost an agent, once.
-func (r *Retry) Again(failed FailureKind, before []Tried) bool {
+func (r *Retry) Again(failed FailureKind, before []FailedAttempt) bool {
 	if r == nil {
 		r = &defaultRetry
 	}
@@ -48,34 +48,34 @@ func (r *Retry) Again(failed FailureKind, before []Tried) bool {
 			used++
 		}
 	}
-	return used < r.Most
+	return used < r.Max
 }
 
-// Tried is a try of a task that does not count.
-type Tried struct {
+// FailedAttempt is an attempt of a task that does not count.
+type FailedAttempt struct {
 	Name   string      `json:"name"` // as the control plane and the run directory have it
 	Kind   FailureKind `json:"kind"`
 	Reason string      `json:"reason,omitempty"`
 }
 
-func (t Tried) String() string {
+func (t FailedAttempt) String() string {
 	if t.Reason == "" {
 		return string(t.Kind)
 	}
 	return string(t.Kind) + ": " + t.Reason
 }
 
-// TriesText says in words how often a task was tried and why not once: "3 tries: agent-lost, connect"; nothing, if it was tried once.
-func (o Outcome) TriesText() string {
-	if len(o.Tries) == 0 {
+// AttemptsText says in words how often a task was tried and why not once: "3 attempts: agent-lost, connect"; nothing, if it was tried once.
+func (o Outcome) AttemptsText() string {
+	if len(o.FailedAttempts) == 0 {
 		return ""
 	}
-	kinds := make([]string, len(o.Tries))
-	for i, t := range o.Tries {
+	kinds := make([]string, len(o.FailedAttempts))
+	for i, t := range o.FailedAttempts {
 		kinds[i] = string(t.Kind)
 	}
 	if o.Search != nil {
-		return fmt.Sprintf("steps tried again %d times: %s", len(kinds), strings.Join(kinds, ", "))
+		return fmt.Sprintf("steps retried %d times: %s", len(kinds), strings.Join(kinds, ", "))
 	}
-	return fmt.Sprintf("%d tries: %s", len(kinds)+1, strings.Join(kinds, ", "))
+	return fmt.Sprintf("%d attempts: %s", len(kinds)+1, strings.Join(kinds, ", "))
 }

@@ -41,23 +41,23 @@ type Source struct {
 	Text   string `json:"text"`   // redacted
 	// Omitted: Text is a comment that says why the text is not recorded.
 	Omitted bool     `json:"omitted,omitempty"`
-	Short   bool     `json:"short,omitempty"`
+	Quick   bool     `json:"quick,omitempty"`
 	Set     []string `json:"set,omitempty"`
-	Only    []string `json:"only,omitempty"`
+	Filter  []string `json:"filter,omitempty"`
 	Server  string   `json:"server,omitempty"` // of the fleet, redacted; empty: a local run
 }
 
-// Flags are how the matrix was changed for the run, as on the command line but without quotes: "--short", "--set NAME=VALUE", "--only AXIS=VALUE".
+// Flags are how the matrix was changed for the run, as on the command line but without quotes: "--quick", "--set NAME=VALUE", "--filter AXIS=VALUE".
 func (s Source) Flags() []string {
 	var all []string
-	if s.Short {
-		all = append(all, "--short")
+	if s.Quick {
+		all = append(all, "--quick")
 	}
 	for _, set := range s.Set {
 		all = append(all, "--set "+set)
 	}
-	for _, only := range s.Only {
-		all = append(all, "--only "+only)
+	for _, only := range s.Filter {
+		all = append(all, "--filter "+only)
 	}
 	return all
 }
@@ -102,7 +102,7 @@ type Assignment struct {
 	Targets    []string `json:"targets,omitempty"` // what this agent is to disturb on its host
 	// Observe has this agent measure brokers' processes, and nothing else: it opens no session, and its Task has no options of a broker.
 	Observe []Observation `json:"observe,omitempty"`
-	// Deadline is how long after receipt the agent gives up by itself, whatever the controller says.
+	// Deadline is how long after delivery the agent gives up by itself, whatever the controller says.
 	Deadline Duration `json:"deadline"`
 }
 

@@ -12,7 +12,7 @@ type Search struct {
 	For     string   `json:"for"`     // SearchRate
 	While   string   `json:"while"`   // a Condition
 	From    float64  `json:"from"`    // the first rate, messages a second of the cell
-	Most    float64  `json:"most"`    // no rate above this is tried
+	Max     float64  `json:"max"`     // no rate above this is tried
 	Within  float64  `json:"within"`  // ends when the interval is at most this part of its lower end
 	Step    Duration `json:"step"`    // the measurement of each step
 	Repeats int      `json:"repeats"` // how often the rate found is then held, each for the cell's own measurement
@@ -25,7 +25,7 @@ const SearchRate = "rate"
 // UnmarshalJSON fills in the defaults of a search for what is left out.
 func (s *Search) UnmarshalJSON(text []byte) error {
 	type plain Search
-	p := plain{For: SearchRate, From: 1000, Most: 10_000_000, Within: 0.02, Step: Duration(5 * time.Second), Repeats: 3, Steps: 60}
+	p := plain{For: SearchRate, From: 1000, Max: 10_000_000, Within: 0.02, Step: Duration(5 * time.Second), Repeats: 3, Steps: 60}
 	if err := json.Unmarshal(text, &p); err != nil {
 		return err
 	}
@@ -48,13 +48,13 @@ type SearchResult struct {
 
 // Step is one rate that a search tried.
 type Step struct {
-	Rate    float64          `json:"rate"` // that was asked for
-	Try     string           `json:"try"`  // names the try of the task that holds its record
+	Rate    float64          `json:"rate"`    // that was asked for
+	Attempt string           `json:"attempt"` // names the attempt of the task that holds its record
 	Kind    StepKind         `json:"kind"`
 	Measure Duration         `json:"measure"`
 	Answer  Answer           `json:"answer"`
 	Why     string           `json:"why,omitempty"`    // the part of the condition that failed, with its value
-	Broken  []string         `json:"broken,omitempty"` // promises, if the step is invalid
+	Broken  []string         `json:"broken,omitempty"` // guarantees, if the step is invalid
 	Values  map[string]Value `json:"values"`           // rates, quantiles of latencies, and what the condition compares
 }
 
@@ -92,7 +92,7 @@ func (a Answer) Limit() Flag {
 	return Flag(a)
 }
 
-// trialDrain is how much longer than drain.silence the drain of a trial may take.
+// trialDrain is how much longer than drain.idle the drain of a trial may take.
 const trialDrain = time.Second
 
 // Step is the task with the load of one trial of its search. What could not be sent soon after the measurement has
@@ -100,14 +100,14 @@ const trialDrain = time.Second
 func (t Task) Step(rate float64, measure Duration) Task {
 	w := &t.Cell.Workload
 	w.Publishers.Rate, w.Measure, w.Search = rate, measure, nil
-	w.Drain.Most = min(w.Drain.Most, w.Drain.Silence+Duration(trialDrain))
+	w.Drain.Timeout = min(w.Drain.Timeout, w.Drain.Idle+Duration(trialDrain))
 	return t
 }
 
 // expected is how many short trials a search takes if it finds a capacity in the (geometric) middle of what it may try,
 // and nothing unforeseen.
 func (s Search) expected() int {
-	bracket := 1 + math.Ceil(math.Log2(max(1, s.Most/s.From))/2)
+	bracket := 1 + math.Ceil(math.Log2(max(1, s.Max/s.From))/2)
 	bisect := math.Ceil(math.Log2(math.Ln2 / math.Log1p(s.Within)))
 	return max(1, min(s.Steps-s.Repeats, int(bracket+max(0, bisect))+2))
 }

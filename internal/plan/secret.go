@@ -305,7 +305,7 @@ func (r Run) Redacted() Run {
 		}
 	}
 	r.Influx = r.Influx.Redacted()
-	r.Source.Text, r.Source.Set, r.Source.Only = scrub.Scrub(r.Source.Text), scrub.all(r.Source.Set), scrub.all(r.Source.Only)
+	r.Source.Text, r.Source.Set, r.Source.Filter = scrub.Scrub(r.Source.Text), scrub.all(r.Source.Set), scrub.all(r.Source.Filter)
 	return r
 }
 
@@ -348,7 +348,7 @@ func (s Source) Redacted(secrets []Secret) Source {
 		break
 	}
 	scrub := NewScrubber(secrets)
-	s.Text, s.Set, s.Only = scrub.Scrub(s.Text), scrub.all(s.Set), scrub.all(s.Only)
+	s.Text, s.Set, s.Filter = scrub.Scrub(s.Text), scrub.all(s.Set), scrub.all(s.Filter)
 	return s
 }
 

@@ -51,11 +51,11 @@ func (p Publishers) Due(d time.Duration) float64 {
 	return due
 }
 
-// Presence says when the publishers or consumers of a cell are there. The zero value is always. Times count from the beginning of the
+// Lifetime says when the publishers or consumers of a cell are there. The zero value is always. Times count from the beginning of the
 // measurement; everybody connects before the start all the same, so that a broker that cannot be reached fails the cell at once.
-type Presence struct {
-	From Duration `json:"from"` // they join then; 0: they are there from the start of warm-up
-	To   Duration `json:"to"`   // they leave then; 0: they stay to the end
+type Lifetime struct {
+	ConnectAt    Duration `json:"connectAt"`    // they connect then; 0: they are there from the start of warm-up
+	DisconnectAt Duration `json:"disconnectAt"` // they disconnect then; 0: they stay to the end
 	// Stay and Away have each thread leave after Stay and join again after Away, over and over; the cycles of threads are spread evenly.
 	Stay Duration `json:"stay"`
 	Away Duration `json:"away"`
@@ -63,16 +63,16 @@ type Presence struct {
 
 // DurationDist is a distribution of durations. The zero value is no time at all.
 type DurationDist struct {
-	Least Duration `json:"least"` // uniform from here …
-	Most  Duration `json:"most"`  // … to here
-	Mean  Duration `json:"mean"`  // above 0: exponential with this mean instead, cut at ten times the mean
+	Min  Duration `json:"min"`  // uniform from here …
+	Max  Duration `json:"max"`  // … to here
+	Mean Duration `json:"mean"` // above 0: exponential with this mean instead, cut at ten times the mean
 }
 
-// SizeShare is a part of a distribution of sizes: uniform from Least to Most bytes, envelope included, drawn with a probability proportional
+// SizeShare is a part of a distribution of sizes: uniform from Min to Max bytes, envelope included, drawn with a probability proportional
 // to Weight.
 type SizeShare struct {
-	Least  int     `json:"least"`
-	Most   int     `json:"most"`
+	Min    int     `json:"min"`
+	Max    int     `json:"max"`
 	Weight float64 `json:"weight"`
 }
 
@@ -98,9 +98,9 @@ type Keys struct {
 
 // Steady is a warm-up that ends when the load has become steady, on all agents together.
 type Steady struct {
-	Auto  bool     `json:"auto,omitempty"` // Workload.Warmup is 0 then
-	Least Duration `json:"least"`          // it takes this long at least,
-	Most  Duration `json:"most"`           // and at most; then the measurement begins all the same, and is flagged not-steady
+	Auto bool     `json:"auto,omitempty"` // Workload.Warmup is 0 then
+	Min  Duration `json:"min"`            // it takes this long at least,
+	Max  Duration `json:"max"`            // and at most; then the measurement begins all the same, and is flagged not-steady
 }
 
 // Fault is something that is done to the connections or to the broker while messages flow, and undone again.
@@ -128,17 +128,17 @@ const (
 	FaultIsolate = "isolate" // cut off from its network for the time
 )
 
-// Group is a workload of its own beside others in one cell: its own agents, publishers, consumers, queues and account. All groups of a cell
+// Group is a workload of its own beside others in one cell: its own agents, publishers, consumers, queues and delivery accounting. All groups of a cell
 // start, measure and stop together.
 type Group struct {
 	Name       string     `json:"name"`
-	Broker     *Broker    `json:"broker,omitempty"` // a contender's own; nil: the cell's
+	Broker     *Broker    `json:"broker,omitempty"` // a side-by-side broker's own; nil: the cell's
 	Publishers Publishers `json:"publishers"`
 	Consumers  Consumers  `json:"consumers"`
 	Topology   Topology   `json:"topology"`
 	Message    Message    `json:"message"`
 	Label      string     `json:"label,omitempty"` // from the driver, as in Cell
-	Promises   Promises   `json:"promises"`
+	Guarantees Guarantees `json:"guarantees"`
 	CopiesBody bool       `json:"copiesBody,omitempty"`
 	InProcess  bool       `json:"inProcess,omitempty"`
 

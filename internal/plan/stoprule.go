@@ -25,10 +25,10 @@ func (u StopRule) Of(w Workload) string {
 	case w.Search != nil:
 		return "capacity"
 	}
-	return "send.rate"
+	return "publish.rate"
 }
 
-const untilForm = `write it as "ci < 5%", "ci(send.p99) < 5%" or "ci(send.p99) < 5% at 90%"`
+const untilForm = `write it as "ci < 5%", "ci(publish.p99) < 5%" or "ci(publish.p99) < 5% at 90%"`
 
 // DefaultConfidence is that of intervals and comparisons of rules that do not say any.
 const DefaultConfidence = 0.95
@@ -80,7 +80,7 @@ func notAValue(name string) string {
 	case known && info.Unit != Text:
 		return ""
 	case known:
-		return fmt.Sprintf("%s is no single number; take send.rate or receive.rate", name)
+		return fmt.Sprintf("%s is no single number; take publish.rate or consume.rate", name)
 	}
 	var names []string
 	for _, v := range Values() {

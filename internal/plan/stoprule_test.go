@@ -7,10 +7,10 @@ import (
 
 func TestParseStopRule(t *testing.T) {
 	for text, want := range map[string]StopRule{
-		"ci < 5%":                         {Within: 0.05, Confidence: 0.95},
-		" ci(send.p99)<2.5 % ":            {Value: "send.p99", Within: 0.025, Confidence: 0.95},
-		"ci( bulk/send.p99 ) < 5% at 90%": {Value: "bulk/send.p99", Within: 0.05, Confidence: 0.9},
-		"ci < 10% at 99.9 %":              {Within: 0.1, Confidence: 0.999},
+		"ci < 5%":                            {Within: 0.05, Confidence: 0.95},
+		" ci(publish.p99)<2.5 % ":            {Value: "publish.p99", Within: 0.025, Confidence: 0.95},
+		"ci( bulk/publish.p99 ) < 5% at 90%": {Value: "bulk/publish.p99", Within: 0.05, Confidence: 0.9},
+		"ci < 10% at 99.9 %":                 {Within: 0.1, Confidence: 0.999},
 	} {
 		want.Rule = text
 		got, err := ParseStopRule(text)
@@ -19,12 +19,12 @@ func TestParseStopRule(t *testing.T) {
 		}
 	}
 	for text, wants := range map[string][]string{
-		"":                         {`"" is no condition`, `write it as "ci < 5%"`},
-		"ci > 5%":                  {"is no condition"},
-		"p99 < 5ms":                {"is no condition"},
-		"ci(send.rat) < 0% at 40%": {`there is no value "send.rat"; did you mean "send.rate"?`, "0% is not between 0% and 100%", "40% is not between 50% and 100%"},
-		"ci() < 5%":                {`there is no value ""`},
-		"ci(throughput) < five%":   {"throughput is no single number", "five% is not between"},
+		"":                            {`"" is no condition`, `write it as "ci < 5%"`},
+		"ci > 5%":                     {"is no condition"},
+		"p99 < 5ms":                   {"is no condition"},
+		"ci(publish.rat) < 0% at 40%": {`there is no value "publish.rat"; did you mean "publish.rate"?`, "0% is not between 0% and 100%", "40% is not between 50% and 100%"},
+		"ci() < 5%":                   {`there is no value ""`},
+		"ci(throughput) < five%":      {"throughput is no single number", "five% is not between"},
 	} {
 		_, err := ParseStopRule(text)
 		for _, want := range wants {
@@ -33,7 +33,7 @@ func TestParseStopRule(t *testing.T) {
 			}
 		}
 	}
-	if u := (StopRule{}); u.Of(Workload{}) != "send.rate" || u.Of(Workload{Search: &Search{}}) != "capacity" {
+	if u := (StopRule{}); u.Of(Workload{}) != "publish.rate" || u.Of(Workload{Search: &Search{}}) != "capacity" {
 		t.Error("without a value it is the rate, and of a search its capacity")
 	}
 }

@@ -1,6 +1,6 @@
 package plan
 
-// Target is something on an agent's host that its faults may be done to, as the host's own --disturb file says. A matrix names it; what is run is
+// Target is something on an agent's host that its faults may be done to, as the host's own --faults file says. A matrix names it; what is run is
 // written in that file alone.
 type Target struct {
 	Name    string   `json:"name"`

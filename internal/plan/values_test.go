@@ -31,7 +31,7 @@ func TestValuesAreDocumented(t *testing.T) {
 // document writes a row for each value, or for those that differ in what they are a point of.
 func document() string {
 	var b strings.Builder
-	b.WriteString("# Values\n\nWhat tables can show, `values: [\"send.rate\", \"broker.memory.p50\"]`, from `internal/plan/values.go` and `figures.go`.\n")
+	b.WriteString("# Values\n\nWhat tables can show, `values: [\"publish.rate\", \"broker.memory.p50\"]`, from `internal/plan/values.go` and `figures.go`.\n")
 	b.WriteString("\n| value | unit | what it is |\n|---|---|---|\n")
 	known := map[string]int{}
 	type row struct {
@@ -43,7 +43,7 @@ func document() string {
 	for _, v := range Values() {
 		stem, end := v.Name, ""
 		for _, e := range points() {
-			if s, is := strings.CutSuffix(v.Name, "."+e); is {
+			if s, is := strings.CutSuffix(v.Name, "."+e); is && v.Name != "backlog.max" {
 				stem, end = s, e
 				break
 			}
@@ -81,7 +81,7 @@ func points() (ends []string) {
 	for _, q := range Quantiles() {
 		ends = append(ends, q.Name)
 	}
-	return append(ends, FigureStatistics()...)
+	return append(ends, MetricStatistics()...)
 }
 
 // A name that two values have would hide one of them.

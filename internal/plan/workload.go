@@ -6,25 +6,25 @@ import (
 
 // Publishers is the sending side of a cell.
 type Publishers struct {
-	Nodes      int      `json:"nodes"`
-	Threads    int      `json:"threads"` // per node
-	Mode       string   `json:"mode"`
-	Window     int      `json:"window"`            // confirm-window
-	OnFull     string   `json:"onFull"`            // confirm-window: "wait" for room, or "pause"
-	Pause      Duration `json:"pause"`             // onFull "pause": how long
-	Batch      Batch    `json:"batch"`             // confirm-batch
-	Rate       float64  `json:"rate,omitempty"`    // messages a second of the whole cell; 0 is closed loop, unless there is a profile
-	Arrivals   string   `json:"arrivals"`          // open loop: ArrivalsEven or ArrivalsPoisson
-	Profile    []Stage  `json:"profile,omitempty"` // instead of Rate
-	Count      uint64   `json:"count,omitempty"`   // per publisher; ends the measurement instead of the duration
-	Persistent bool     `json:"persistent"`
-	Mandatory  bool     `json:"mandatory"`
-	Node       Node     `json:"node"`
-	Presence   Presence `json:"presence"`
-	On         Labels   `json:"on,omitempty"` // what their agents must have; colocated, with what Consumers.On asks for
+	Nodes       int      `json:"nodes"`
+	Threads     int      `json:"threads"` // per node
+	Mode        string   `json:"mode"`
+	MaxInFlight int      `json:"maxInFlight"`       // confirm-window
+	OnFull      string   `json:"onFull"`            // confirm-window: "wait" for room, or "pause"
+	Pause       Duration `json:"pause"`             // onFull "pause": how long
+	Batch       Batch    `json:"batch"`             // confirm-batch
+	Rate        float64  `json:"rate,omitempty"`    // messages a second of the whole cell; 0 is closed loop, unless there is a profile
+	Arrivals    string   `json:"arrivals"`          // open loop: ArrivalsEven or ArrivalsPoisson
+	Profile     []Stage  `json:"profile,omitempty"` // instead of Rate
+	Count       uint64   `json:"count,omitempty"`   // per publisher; ends the measurement instead of the duration
+	Persistent  bool     `json:"persistent"`
+	Mandatory   bool     `json:"mandatory"`
+	Node        Node     `json:"node"`
+	Lifetime    Lifetime `json:"lifetime"`
+	On          Labels   `json:"on,omitempty"` // what their agents must have; colocated, with what Consumers.On asks for
 }
 
-// Open tells whether messages are due at times of their own (open loop).
+// Open reports whether messages are due at times of their own (open loop).
 func (p Publishers) Open() bool { return p.Rate > 0 || len(p.Profile) > 0 }
 
 // Confirmed reports whether the broker confirms the messages.
@@ -36,17 +36,17 @@ func (p Publishers) Confirmed() bool {
 func (p Publishers) InFlight() int {
 	switch p.Mode {
 	case "confirm-window":
-		return p.Window
+		return p.MaxInFlight
 	case "confirm-batch":
-		return p.Batch.Most
+		return p.Batch.Max
 	}
 	return 1
 }
 
-// Batch is a fixed size (Least == Most) or a uniformly random one.
+// Batch is a fixed size (Min == Max) or a uniformly random one.
 type Batch struct {
-	Least int `json:"least"`
-	Most  int `json:"most"`
+	Min int `json:"min"`
+	Max int `json:"max"`
 }
 
 // Consumers is the receiving side of a cell; Nodes 0 means that there is none.
@@ -62,7 +62,7 @@ type Consumers struct {
 	Colocate    bool         `json:"colocate"`     // on the publishers' agents, each of which receives its own messages alone
 	Process     DurationDist `json:"process"`      // what a consumer takes over each message before it acknowledges
 	Nack        float64      `json:"nack"`         // share of deliveries that are refused, to come again
-	Presence    Presence     `json:"presence"`     // of each consumer's link
+	Lifetime    Lifetime     `json:"lifetime"`     // of each consumer's link
 	On          Labels       `json:"on,omitempty"` // what their agents must have
 }
 
@@ -102,8 +102,8 @@ type Network struct {
 
 // Drain says when the wait for the last messages ends.
 type Drain struct {
-	Silence Duration `json:"silence"` // without a receipt: what is missing then is lost
-	Most    Duration `json:"most"`    // in all: what is missing then is undrained
+	Idle    Duration `json:"idle"`    // without a delivery: what is missing then is lost
+	Timeout Duration `json:"timeout"` // in all: what is missing then is undrained
 }
 
 // Workload is all of a cell that its id is made from, besides the broker's name.
@@ -129,8 +129,8 @@ type Workload struct {
 // Default is a workload of nothing but defaults. The matrix schema has the same ones; a test compares them.
 func Default() Workload {
 	return Workload{
-		Publishers: Publishers{Nodes: 1, Threads: 1, Mode: "confirm-window", Window: 1000, OnFull: "wait",
-			Pause: Duration(100 * time.Millisecond), Batch: Batch{Least: 100, Most: 100}, Arrivals: ArrivalsEven, Persistent: true, Node: "any"},
+		Publishers: Publishers{Nodes: 1, Threads: 1, Mode: "confirm-window", MaxInFlight: 1000, OnFull: "wait",
+			Pause: Duration(100 * time.Millisecond), Batch: Batch{Min: 100, Max: 100}, Arrivals: ArrivalsEven, Persistent: true, Node: "any"},
 		Consumers: Consumers{Nodes: 1, Threads: 1, Prefetch: 100, Batch: 100, Ack: "each", AckEvery: 100,
 			AckInterval: Duration(time.Second), Node: "any"},
 		Topology: Topology{Queues: 1, Subscriptions: 1, Bindings: 1, Mapping: "round-robin", Connections: "per-thread",
@@ -139,9 +139,9 @@ func Default() Workload {
 		Warmup:   Duration(2 * time.Second),
 		Measure:  Duration(10 * time.Second),
 		Interval: Duration(time.Minute),
-		Drain:    Drain{Silence: Duration(5 * time.Second), Most: Duration(60 * time.Second)},
+		Drain:    Drain{Idle: Duration(5 * time.Second), Timeout: Duration(60 * time.Second)},
 		Connect:  Duration(10 * time.Second),
 		Skew:     Duration(20 * time.Millisecond),
-		Steady:   Steady{Least: Duration(3 * time.Second), Most: Duration(time.Minute)},
+		Steady:   Steady{Min: Duration(3 * time.Second), Max: Duration(time.Minute)},
 	}
 }

@@ -52,7 +52,7 @@ func BenchmarkWindowRecord(b *testing.B) {
 	b.ReportAllocs()
 	ns := int64(50_000)
 	for b.Loop() {
-		w.Record(Send, ns)
+		w.Record(Publish, ns)
 		ns = (ns*5 + 1) & (1<<20 - 1)
 	}
 }
@@ -138,7 +138,7 @@ func BenchmarkHandOverAndTake(b *testing.B) {
 		now += second
 		w := r.Window(now, true)
 		for i := range int64(1000) {
-			w.Record(Send, 100_000+i*i)
+			w.Record(Publish, 100_000+i*i)
 			s.Add(sequence)
 			sequence++
 		}
@@ -176,6 +176,6 @@ func BenchmarkTally100Million(b *testing.B) {
 		m.Add(Snapshot{Seq: uint64(k), Sets: []SetPages{s}})
 	}
 	for b.Loop() {
-		m.Tally(1)
+		m.Accounting(1)
 	}
 }

@@ -10,16 +10,16 @@ import (
 // what was sent and received, and, since only all agents together know which message of a binding was the first to arrive, each
 // agent's first of every binding.
 
-// BindingReceipt is the first message through a binding that one agent received. Times are nanoseconds since T0.
-type BindingReceipt struct {
+// BindingDelivery is the first message through a binding that one agent received. Times are nanoseconds since T0.
+type BindingDelivery struct {
 	Binding uint64 `json:"binding"` // its number
 	Called  int64  `json:"called"`  // when the binding was asked for
 	Sent    int64  `json:"sent"`    // when the message was sent
 	At      int64  `json:"at"`      // when it was received
 }
 
-// BindingTally is the exact account of the messages through such bindings.
-type BindingTally struct {
+// BindingAccounting is the exact accounting of the messages through such bindings.
+type BindingAccounting struct {
 	Sent     uint64 // accepted by Publish after the broker had confirmed the binding
 	Received uint64 // different messages
 	Missing  uint64 // sent and not received
@@ -28,12 +28,12 @@ type BindingTally struct {
 // bindings is what is known of them.
 type bindings struct {
 	sent, received bitmap
-	first          map[uint64]BindingReceipt // by binding
-	others         []BindingReceipt
+	first          map[uint64]BindingDelivery // by binding
+	others         []BindingDelivery
 }
 
 func newBindings() bindings {
-	return bindings{sent: bitmap{}, received: bitmap{}, first: map[uint64]BindingReceipt{}}
+	return bindings{sent: bitmap{}, received: bitmap{}, first: map[uint64]BindingDelivery{}}
 }
 
 // apply takes pages of a set of these messages; false: it is of others.
@@ -54,8 +54,8 @@ func (b *bindings) apply(s SetPages) bool {
 	return true
 }
 
-// receive keeps the earliest receipt of a binding, whatever order they are told in.
-func (b *bindings) receive(r BindingReceipt) {
+// receive keeps the earliest delivery of a binding, whatever order they are told in.
+func (b *bindings) receive(r BindingDelivery) {
 	had, known := b.first[r.Binding]
 	if known && cmp.Or(cmp.Compare(had.At, r.At), cmp.Compare(had.Sent, r.Sent)) <= 0 {
 		had, r = r, had
@@ -66,7 +66,7 @@ func (b *bindings) receive(r BindingReceipt) {
 	}
 }
 
-func (b *bindings) tally() (t BindingTally) {
+func (b *bindings) accounting() (t BindingAccounting) {
 	t.Received = b.received.count()
 	for number, sent := range b.sent {
 		t.Sent += sent.count()
@@ -76,21 +76,21 @@ func (b *bindings) tally() (t BindingTally) {
 }
 
 // Bindings returns the account of the messages through bindings that were made while messages flowed.
-func (m *Merged) Bindings() BindingTally {
+func (m *Merged) Bindings() BindingAccounting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.bindings.tally()
+	return m.bindings.accounting()
 }
 
-// BindingReceipts returns the first receipt of each binding, by its number, and the receipts that some agent took for the first while another
+// BindingDeliveries returns the first delivery of each binding, by its number, and the deliveries that some agent took for the first while another
 // one had been earlier.
-func (m *Merged) BindingReceipts() (first, others []BindingReceipt) {
+func (m *Merged) BindingDeliveries() (first, others []BindingDelivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, n := range slices.Sorted(maps.Keys(m.bindings.first)) {
 		first = append(first, m.bindings.first[n])
 	}
-	others = slices.SortedFunc(slices.Values(m.bindings.others), func(a, b BindingReceipt) int {
+	others = slices.SortedFunc(slices.Values(m.bindings.others), func(a, b BindingDelivery) int {
 		return cmp.Or(cmp.Compare(a.Binding, b.Binding), cmp.Compare(a.At, b.At), cmp.Compare(a.Sent, b.Sent))
 	})
 	return first, others

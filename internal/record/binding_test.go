@@ -8,8 +8,8 @@ import (
 )
 
 // Which message of a binding came first is only known when all agents have told: in whatever order they do.
-func TestFirstReceiptOfABinding(t *testing.T) {
-	told := []BindingReceipt{
+func TestFirstDeliveryOfABinding(t *testing.T) {
+	told := []BindingDelivery{
 		{Binding: 1, Called: 10, Sent: 20, At: 50}, {Binding: 1, Called: 10, Sent: 30, At: 40}, {Binding: 1, Called: 10, Sent: 25, At: 45},
 		{Binding: 2, Called: -5, Sent: 1, At: 2},
 	}
@@ -18,12 +18,12 @@ func TestFirstReceiptOfABinding(t *testing.T) {
 		random.Shuffle(len(told), func(i, j int) { told[i], told[j] = told[j], told[i] })
 		m := NewMerged()
 		for i, r := range told {
-			s := Snapshot{Agent: "a", Seq: uint64(i), Bindings: []BindingReceipt{r}}
+			s := Snapshot{Agent: "a", Seq: uint64(i), Bindings: []BindingDelivery{r}}
 			m.Add(s)
 			m.Add(s) // again: it counts once
 		}
-		first, others := m.BindingReceipts()
-		if !slices.Equal(first, []BindingReceipt{{1, 10, 30, 40}, {2, -5, 1, 2}}) || !slices.Equal(others, []BindingReceipt{{1, 10, 25, 45}, {1, 10, 20, 50}}) {
+		first, others := m.BindingDeliveries()
+		if !slices.Equal(first, []BindingDelivery{{1, 10, 30, 40}, {2, -5, 1, 2}}) || !slices.Equal(others, []BindingDelivery{{1, 10, 25, 45}, {1, 10, 20, 50}}) {
 			t.Fatalf("first %v, others %v", first, others)
 		}
 	}
@@ -57,10 +57,10 @@ func TestBindingMessagesAreApart(t *testing.T) {
 	}
 	m := NewMerged()
 	m.Add(again)
-	if got := m.Bindings(); got != (BindingTally{Sent: 10_000, Received: 9_900, Missing: 100}) {
+	if got := m.Bindings(); got != (BindingAccounting{Sent: 10_000, Received: 9_900, Missing: 100}) {
 		t.Errorf("%+v; want 10000 sent, 9900 received, 100 missing", got)
 	}
-	if got := m.Tally(1); got.Sent != 1 || got.Received != 1 || got.Missing != 0 {
+	if got := m.Accounting(1); got.Sent != 1 || got.Received != 1 || got.Missing != 0 {
 		t.Errorf("%+v: want the one message of the ledger alone", got)
 	}
 	if m.AllIn(1) || !m.AllIn(0) {

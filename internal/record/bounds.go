@@ -95,13 +95,13 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	type plain Snapshot
 	var v struct {
 		plain
-		Windows  list[windowText]     `json:"windows"`
-		Sets     list[setPagesJSON]   `json:"sets"`
-		Events   list[Event]          `json:"events"`
-		Probes   list[ProbeSample]    `json:"probes"`
-		Bindings list[BindingReceipt] `json:"bindings"`
-		Clocks   list[ClockSample]    `json:"clocks"`
-		Gaps     list[Gap]            `json:"gaps"`
+		Windows  list[windowText]      `json:"windows"`
+		Sets     list[setPagesJSON]    `json:"sets"`
+		Events   list[Event]           `json:"events"`
+		Probes   list[ProbeSample]     `json:"probes"`
+		Bindings list[BindingDelivery] `json:"bindings"`
+		Clocks   list[ClockSample]     `json:"clocks"`
+		Gaps     list[Gap]             `json:"gaps"`
 	}
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err
@@ -133,7 +133,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 // snapshots of other processes has to call it before he merges them: judging takes memory for every second that a record
 // spans. Events and clock samples are left out: they may be older than T0 by any time, and no second is made for them.
 func (s *Snapshot) CheckTimes(limit time.Duration) error {
-	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastReceipt, s.LastInterrupted}
+	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery, s.LastInterrupted}
 	for _, w := range s.Windows {
 		index := max(-1<<32, min(int64(w.Index), 1<<32)) // no product of these is too large
 		times = append(times, w.Start, index*second)

@@ -57,15 +57,15 @@ func TestHostileSnapshotsCostLittle(t *testing.T) {
 	}{
 		"empty windows":               {repeated(size, "windows", `{}`), "the bound is one in 20 bytes"},
 		"windows of nothing":          {repeated(size, "windows", `{"index":1,"start":1}`), ""},
-		"dense histograms":            {repeated(size, "windows", `{"index":1,"start":1,"hists":{"send":`+hist+`}}`), "histograms unpack to more than"},
-		"dense histograms, all kinds": {repeated(size, "windows", `{"index":1,"start":1,"hists":{"send":`+hist+`,"blocked":`+hist+`,"pacing":`+hist+`}}`), "histograms unpack to more than"},
+		"dense histograms":            {repeated(size, "windows", `{"index":1,"start":1,"hists":{"publish":`+hist+`}}`), "histograms unpack to more than"},
+		"dense histograms, all kinds": {repeated(size, "windows", `{"index":1,"start":1,"hists":{"publish":`+hist+`,"backpressure":`+hist+`,"pacing":`+hist+`}}`), "histograms unpack to more than"},
 		"sparse pages":                {repeated(size, "sets", sparse(t, 100_000)), "the bound for"},
 		"sets of a page":              {repeated(size, "sets", sparse(t, 1)), ""},
 		"empty sets":                  {repeated(size, "sets", `{}`), "the bound is one in 16 bytes"},
 		"empty events":                {repeated(size, "events", `{}`), "the bound is one in 16 bytes"},
 		"no events":                   {repeated(size, "events", `null`), "the bound is one in 16 bytes"},
 		"empty probes":                {repeated(size, "probes", `{}`), "the bound is one in 16 bytes"},
-		"empty receipts":              {repeated(size, "bindings", `{}`), "the bound is one in 16 bytes"},
+		"empty deliveries":            {repeated(size, "bindings", `{}`), "the bound is one in 16 bytes"},
 		"empty clocks":                {repeated(size, "clocks", `{}`), "the bound is one in 16 bytes"},
 		"empty gaps":                  {repeated(size, "gaps", `{}`), "the bound is one in 16 bytes"},
 	} {
@@ -103,9 +103,9 @@ func TestElementsAreCountedAsTheyAre(t *testing.T) {
 // FuzzSnapshot reads anything as a snapshot: an error, or what can be written, and reads the same again.
 func FuzzSnapshot(f *testing.F) {
 	hist := dense(f)
-	for _, body := range [][]byte{repeated(200, "windows", `{}`), repeated(300, "windows", `{"index":1,"start":1}`), repeated(0, "windows", `{"index":1,"start":1,"hists":{"send":`+hist+`}}`),
+	for _, body := range [][]byte{repeated(200, "windows", `{}`), repeated(300, "windows", `{"index":1,"start":1}`), repeated(0, "windows", `{"index":1,"start":1,"hists":{"publish":`+hist+`}}`),
 		repeated(0, "sets", sparse(f, 3)), repeated(100, "events", `null`), []byte(`{"windows":[null]}`), []byte(`{"windows":null,"sets":[{"kind":"sent","publisher":0,"pages":"AAA="}]}`),
-		[]byte(`{"windows":[{"hists":{"send":null}}]}`), []byte(`{"windows":[{"hists":{"send":""}}],"host":{"at":1}}`), []byte(`null`)} {
+		[]byte(`{"windows":[{"hists":{"publish":null}}]}`), []byte(`{"windows":[{"hists":{"publish":""}}],"host":{"at":1}}`), []byte(`null`)} {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

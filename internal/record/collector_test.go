@@ -17,7 +17,7 @@ func TestRecorderFillsWindows(t *testing.T) {
 	}{{-500 * ms, false}, {-1, false}, {0, true}, {1, false}, {999 * ms, true}, {1499 * ms, true}, {1500 * ms, true}, {900 * ms, true}, {2499 * ms, true}} {
 		w := r.Window(e.at, e.measured)
 		w.Counts[Received]++
-		w.Record(Processing, e.at)
+		w.Record(EndToEnd, e.at)
 	}
 	r.Flush()
 	windows, _ := c.Take()
@@ -34,7 +34,7 @@ func TestRecorderFillsWindows(t *testing.T) {
 		if got := (row{w.Index, w.Measured, w.Counts[Received]}); got != want[i] {
 			t.Errorf("window %d: %+v, want %+v", i, got, want[i])
 		}
-		if h := w.Hists[Processing]; h.Count()+h.Negative() != uint64(want[i].count) {
+		if h := w.Hists[EndToEnd]; h.Count()+h.Negative() != uint64(want[i].count) {
 			t.Errorf("window %d: %d samples, want %d", i, h.Count()+h.Negative(), want[i].count)
 		}
 	}
@@ -87,7 +87,7 @@ func TestTakenIsNotRecycled(t *testing.T) {
 		for i := range n {
 			w := r.Window(i, false)
 			w.Counts[Sent]++
-			w.Record(Send, n)
+			w.Record(Publish, n)
 			s.Add(uint64(n + i))
 		}
 		r.Flush()
@@ -99,8 +99,8 @@ func TestTakenIsNotRecycled(t *testing.T) {
 	}
 	held := map[uint64]bool{}
 	members(sets[0].Pages, held)
-	if w := windows[0]; w.Counts[Sent] != 10 || w.Hists[Send].Count() != 10 || w.Hists[Send].Max() != 10 || len(held) != 10 {
-		t.Errorf("changed afterwards: %d sent, %d samples up to %d, %d numbers", w.Counts[Sent], w.Hists[Send].Count(), w.Hists[Send].Max(), len(held))
+	if w := windows[0]; w.Counts[Sent] != 10 || w.Hists[Publish].Count() != 10 || w.Hists[Publish].Max() != 10 || len(held) != 10 {
+		t.Errorf("changed afterwards: %d sent, %d samples up to %d, %d numbers", w.Counts[Sent], w.Hists[Publish].Count(), w.Hists[Publish].Max(), len(held))
 	}
 }
 
@@ -123,7 +123,7 @@ func TestCollectorConcurrently(t *testing.T) {
 			for i := range events {
 				w := r.Window(int64(i)*int64(time.Millisecond), i%3 != 0)
 				w.Counts[Sent]++
-				w.Record(Send, int64(i))
+				w.Record(Publish, int64(i))
 				s.Add(uint64(i*owners + o))
 			}
 			r.Flush()
@@ -142,19 +142,19 @@ func TestCollectorConcurrently(t *testing.T) {
 	if got := m.Total(Sent); got != owners*events {
 		t.Errorf("%d counted, want %d", got, owners*events)
 	}
-	if got := m.Tally(0).Sent; got != owners*events {
+	if got := m.Accounting(0).Sent; got != owners*events {
 		t.Errorf("%d in the set, want %d", got, owners*events)
 	}
 	samples := uint64(0)
 	for _, w := range m.Windows() {
-		samples += w.Hists[Send].Count()
+		samples += w.Hists[Publish].Count()
 	}
 	if samples != owners*events {
 		t.Errorf("%d samples, want %d", samples, owners*events)
 	}
 }
 
-// Recording must not allocate, or the garbage collector becomes part of every figure.
+// Recording must not allocate, or the garbage collector becomes part of every metric.
 func TestRecordingDoesNotAllocate(t *testing.T) {
 	c := NewCollector(time.Hour)
 	r := c.Recorder()
@@ -164,7 +164,7 @@ func TestRecordingDoesNotAllocate(t *testing.T) {
 		for range 1000 {
 			w := r.Window(now, true)
 			w.Counts[Sent]++
-			w.Record(Send, 1000+now%100_000)
+			w.Record(Publish, 1000+now%100_000)
 			s.Add(sequence)
 			now += 1000
 			sequence++

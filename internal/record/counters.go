@@ -34,8 +34,8 @@ const (
 	Timeouts                        // of PublishErrors and of refused connections: a deadline passed
 	ClosedErrors                    // of PublishErrors: the link was gone
 	Nacked                          // deliveries that a consumer refused (consumers.nack); they are not in Received
-	Joins                           // publishers and consumers that joined (presence), beside those there from the start
-	Leaves                          // that left
+	Connects                        // publishers and consumers that connected (lifetime), beside those there from the start
+	Disconnects                     // that left
 	SpinNanos                       // processor time that pacing spent waiting without sleeping
 	numCounters
 )
@@ -43,32 +43,32 @@ const (
 var counterNames = [numCounters]string{"sent", "sentBytes", "confirmed", "rejected", "unconfirmed", "returned", "publishErrors",
 	"portsExhausted", "received", "receivedBytes", "unique", "duplicated", "reordered", "redelivered", "corrupt", "foreign",
 	"reconnects", "connBlockedNanos", "unsent", "bindingsMade", "bindingsRemoved", "bindingErrors", "bindingSent", "bindingReceived",
-	"timeouts", "closedErrors", "nacked", "joins", "leaves", "spinNanos"}
+	"timeouts", "closedErrors", "nacked", "connects", "disconnects", "spinNanos"}
 
 // Series names one of a window's latency distributions.
 type Series uint8
 
 // The series, all in nanoseconds.
 const (
-	Send           Series = iota // send call to confirm
-	SendDue                      // due time to confirm
-	Processing                   // due time (closed loop: send call) to receipt
-	Lateness                     // how late the generator itself sent
-	Blocked                      // how long the broker kept the publisher from sending
-	Binding                      // call that makes a binding to the broker's word
-	BindingMessage               // send call to receipt of messages through a new binding, less the first received
-	SendFailed                   // send call to refusal, error or loss of the link: what is kept out of Send
-	Pacing                       // by how much the time between two sends is off the time between their due times (open loop, not blocked)
-	GCPause                      // of the agent's process: each stop of the world
-	Scheduling                   // of the agent's process: how long goroutines that could run waited for a processor
-	UnsentAge                    // due time to the end of the drain, of what was due inside the measurement and never sent
-	NetworkDelay                 // simulated network: how much later than asked for a piece was handed over, one way
-	Unanswered                   // due time to error or loss of the link, without an answer of the broker (open loop)
+	Publish         Series = iota // publish call to confirm
+	PublishIntended               // intended send time to confirm
+	EndToEnd                      // intended send time (closed loop: publish call) to delivery
+	SendDelay                     // how late the generator itself sent
+	Backpressure                  // how long the broker kept the publisher from sending
+	Binding                       // call that makes a binding to the broker's word
+	BindingMessage                // publish call to delivery of messages through a new binding, less the first received
+	PublishFailed                 // publish call to refusal, error or loss of the link: what is kept out of Send
+	Pacing                        // by how much the time between two sends is off the time between their intended send times (open loop, not blocked)
+	GCPause                       // of the agent's process: each stop of the world
+	Scheduling                    // of the agent's process: how long goroutines that could run waited for a processor
+	UnsentAge                     // intended send time to the end of the drain, of what was due inside the measurement and never sent
+	NetworkDelay                  // simulated network: how much later than asked for a piece was handed over, one way
+	Unanswered                    // intended send time to error or loss of the link, without an answer of the broker (open loop)
 	numSeries
 )
 
-var seriesNames = [numSeries]string{"send", "sendDue", "processing", "lateness", "blocked", "binding", "bindingMessage",
-	"sendFailed", "pacing", "gcPause", "scheduling", "unsentAge", "networkDelay", "unanswered"}
+var seriesNames = [numSeries]string{"publish", "publishIntended", "endToEnd", "sendDelay", "backpressure", "binding", "bindingMessage",
+	"publishFailed", "pacing", "gcPause", "scheduling", "unsentAge", "networkDelay", "unanswered"}
 
 // SetKind names what the sequence numbers of a Set have in common.
 type SetKind uint8

@@ -22,7 +22,7 @@ func sample(r *rand.Rand) int64 {
 	return r.Int64N(int64(1) << (1 + r.IntN(41)))
 }
 
-// A histogram must answer as HdrHistogram's own dense one does, or its figures could not be compared with other tools'.
+// A histogram must answer as HdrHistogram's own dense one does, or its metrics could not be compared with other tools'.
 func TestHistAgreesWithHdrHistogram(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for round := range rounds(20, 5) {
@@ -202,7 +202,7 @@ func TestHistRefusesWhatIsNotItsOwn(t *testing.T) {
 		"cut in its figures":  good[:3],
 		"longer":              append(good[:len(good):len(good)], 0),
 		"too long":            make([]byte, maxEncoded+1),
-		"figures only":        {histVersion, 0, 0, 1, 2},
+		"metrics only":        {histVersion, 0, 0, 1, 2},
 		"no samples":          foreign(with(1, highest, digits), 0, 0),
 		"other digits":        foreign(with(1, highest, 5, 1000), 1000, 1000),
 		"other range":         foreign(with(1, math.MaxInt64, digits, 1000), 1000, 1000),

@@ -23,7 +23,7 @@ const (
 
 const histVersion = 1
 
-// MarshalBinary encodes the histogram: a version, the exact figures beside the distribution as varints, and HdrHistogram's compressed V2.
+// MarshalBinary encodes the histogram: a version, the exact metrics beside the distribution as varints, and HdrHistogram's compressed V2.
 func (h *Hist) MarshalBinary() ([]byte, error) {
 	h.settle()
 	data := []byte{histVersion}
@@ -59,25 +59,25 @@ func decodeHist(data []byte, left *budget) (*Hist, error) {
 		return nil, errors.New("not a histogram")
 	}
 	data = data[1:]
-	var figures [4]uint64
-	for i := range figures {
+	var metrics [4]uint64
+	for i := range metrics {
 		v, n := binary.Uvarint(data)
 		if n <= 0 {
 			return nil, io.ErrUnexpectedEOF
 		}
-		figures[i], data = v, data[n:]
+		metrics[i], data = v, data[n:]
 	}
-	h := &Hist{negative: figures[0], over: figures[1]}
+	h := &Hist{negative: metrics[0], over: metrics[1]}
 	if len(data) == 0 {
-		if figures[1] != 0 || figures[2] != 0 || figures[3] != 0 {
-			return nil, errors.New("figures of samples that are not there")
+		if metrics[1] != 0 || metrics[2] != 0 || metrics[3] != 0 {
+			return nil, errors.New("metrics of samples that are not there")
 		}
 		return h, nil
 	}
-	if figures[2] > figures[3] || figures[3] > uint64(highest) {
+	if metrics[2] > metrics[3] || metrics[3] > uint64(highest) {
 		return nil, errors.New("extremes out of range")
 	}
-	h.under, h.max = highest-int64(figures[2]), int64(figures[3])
+	h.under, h.max = highest-int64(metrics[2]), int64(metrics[3])
 	payload, err := checkGeometry(data)
 	if err == nil {
 		err = left.unpack(payload)
@@ -91,7 +91,7 @@ func decodeHist(data []byte, left *budget) (*Hist, error) {
 	return h, h.check()
 }
 
-// check compares a decoded distribution with the figures that came with it.
+// check compares a decoded distribution with the metrics that came with it.
 func (h *Hist) check() error {
 	n := h.settled.TotalCount()
 	if n == 0 || n > maxCount || h.over > uint64(n) {

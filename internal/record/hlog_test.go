@@ -16,7 +16,7 @@ func logged(epoch time.Time) *Merged {
 	r := c.Recorder()
 	for i := -200; i < 250; i++ {
 		at := int64(i) * int64(10*time.Millisecond)
-		r.Window(at, i >= 0).Record(Send, 3_000_000+at/1000)
+		r.Window(at, i >= 0).Record(Publish, 3_000_000+at/1000)
 	}
 	r.Flush()
 	m := NewMerged()
@@ -59,7 +59,7 @@ func TestHlogReadsBack(t *testing.T) {
 	} {
 		m := logged(c.epoch)
 		var log bytes.Buffer
-		if err := m.WriteHlog(&log, Send); err != nil {
+		if err := m.WriteHlog(&log, Publish); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"#[Histogram log format version 1.3]\n", "#[StartTime: ", "\"StartTimestamp\",\"Interval_Length\""} {
@@ -80,7 +80,7 @@ func TestHlogReadsBack(t *testing.T) {
 			if (l.tag == "") != w.Measured {
 				t.Errorf("%s: line %d has the tag %q, measured: %v", c.name, i, l.tag, w.Measured)
 			}
-			h := w.Hists[Send]
+			h := w.Hists[Publish]
 			if l.count != int64(h.Count()) || l.least > h.Min() || l.most < h.Max() || float64(l.most-l.least) > 1.01*float64(h.Max()-h.Min())+2000 {
 				t.Errorf("%s: line %d has %d samples from %d to %d, want %d from %d to %d", c.name, i, l.count, l.least, l.most, h.Count(), h.Min(), h.Max())
 			}
@@ -94,7 +94,7 @@ func abs(n int64) int64 { return max(n, -n) }
 func TestHlogWithoutSamples(t *testing.T) {
 	for _, m := range []*Merged{NewMerged(), logged(time.Time{})} {
 		var log bytes.Buffer
-		if err := m.WriteHlog(&log, Blocked); err != nil {
+		if err := m.WriteHlog(&log, Backpressure); err != nil {
 			t.Fatal(err)
 		}
 		if lines := readLog(t, log.String()); len(lines) != 0 || !strings.Contains(log.String(), "StartTimestamp") {
@@ -116,7 +116,7 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 
 // A log that could not be written must not pass for one.
 func TestHlogReportsWriteErrors(t *testing.T) {
-	if err := logged(time.Time{}).WriteHlog(&brokenWriter{}, Send); !errors.Is(err, errBroken) {
+	if err := logged(time.Time{}).WriteHlog(&brokenWriter{}, Publish); !errors.Is(err, errBroken) {
 		t.Errorf("error %v, want %v", err, errBroken)
 	}
 }

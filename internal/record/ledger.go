@@ -150,8 +150,8 @@ func (l *ledger) allIn(subscriptions int) bool {
 	return true
 }
 
-// tally adds a publisher's messages to t, by going through all of its pages.
-func (a *account) tally(t *Tally, subscriptions int) {
+// accounting adds a publisher's messages to t, by going through all of its pages.
+func (a *account) accounting(t *Accounting, subscriptions int) {
 	t.Sent += a.own[SetSent].count()
 	t.Uncertain += a.own[SetUncertain].count()
 	t.Confirmed += a.own[SetConfirmed].count()

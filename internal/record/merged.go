@@ -75,7 +75,7 @@ func (m *Merged) Add(s Snapshot) bool {
 	}
 	m.probes = append(m.probes, s.Probes...)
 	m.addNotes(s)
-	m.last[s.Agent] = m.last[s.Agent].or(Last{Send: s.LastSend, Confirm: s.LastConfirm, Receipt: s.LastReceipt})
+	m.last[s.Agent] = m.last[s.Agent].or(Last{Send: s.LastSend, Confirm: s.LastConfirm, Delivery: s.LastDelivery})
 	if s.Busiest.Active > 0 {
 		m.busiest[s.Agent] = s.Busiest
 	}
@@ -88,7 +88,7 @@ func ungrouped(s Snapshot) Snapshot {
 }
 
 // Group is the record of one of the task's groups; that of "" is the whole. It may be asked for before there is anything of it. Of the whole
-// of a task that has groups Tally, AllIn, Bindings and BindingReceipts know nothing: add up those of the groups.
+// of a task that has groups Accounting, AllIn, Bindings and BindingDeliveries know nothing: add up those of the groups.
 func (m *Merged) Group(name string) *Merged {
 	if name == "" {
 		return m
@@ -267,7 +267,7 @@ func (m *Merged) Clocks() map[string]string {
 }
 
 // Last is when an agent sent, had a confirm and received last, in ns since T0; 0 is never.
-type Last struct{ Send, Confirm, Receipt int64 }
+type Last struct{ Send, Confirm, Delivery int64 }
 
 // or is the later of each two times.
 func (l Last) or(o Last) Last {
@@ -277,7 +277,7 @@ func (l Last) or(o Last) Last {
 		}
 		return max(a, b)
 	}
-	return Last{later(l.Send, o.Send), later(l.Confirm, o.Confirm), later(l.Receipt, o.Receipt)}
+	return Last{later(l.Send, o.Send), later(l.Confirm, o.Confirm), later(l.Delivery, o.Delivery)}
 }
 
 // LastOfEach returns when each agent sent, had a confirm and received last.
@@ -322,8 +322,8 @@ func (m *Merged) Skews() map[string]time.Duration {
 	return maps.Clone(m.skews)
 }
 
-// Tally is the exact account of a task's messages. Received, Missing, MissingConfirmed, Duplicated and Reordered are summed over subscriptions.
-type Tally struct {
+// Accounting is the exact accounting of a task's messages. Received, Missing, MissingConfirmed, Duplicated and Reordered are summed over subscriptions.
+type Accounting struct {
 	Sent             uint64 // accepted by Publish
 	Uncertain        uint64 // Publish returned an error: may have gone out
 	Confirmed        uint64
@@ -333,20 +333,20 @@ type Tally struct {
 	Received         uint64 // different messages
 	Missing          uint64 // sent, neither returned nor rejected, and not received
 	MissingConfirmed uint64 // confirmed, not returned, and not received
-	Duplicated       uint64 // receipts of what the subscription had already, by whichever consumer
+	Duplicated       uint64 // deliveries of what the subscription had already, by whichever consumer
 	Reordered        uint64
 	Redelivered      uint64
 	Corrupt          uint64
 	Foreign          uint64
 }
 
-// Tally goes through all that is known of a task with this many subscriptions, numbered from 0.
-func (m *Merged) Tally(subscriptions int) Tally {
+// Accounting goes through all that is known of a task with this many subscriptions, numbered from 0.
+func (m *Merged) Accounting(subscriptions int) Accounting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var t Tally
+	var t Accounting
 	for _, a := range m.ledger.accounts {
-		a.tally(&t, subscriptions)
+		a.accounting(&t, subscriptions)
 	}
 	var counts [numCounters]int64
 	for _, w := range m.windows {
@@ -368,7 +368,7 @@ func positive(n int64) uint64 { return uint64(max(n, 0)) }
 func (m *Merged) AllIn(subscriptions int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.ledger.allIn(subscriptions) && (subscriptions == 0 || m.bindings.tally().Missing == 0)
+	return m.ledger.allIn(subscriptions) && (subscriptions == 0 || m.bindings.accounting().Missing == 0)
 }
 
 // Busiest is the publisher of each agent that worked most, by agent.

@@ -32,12 +32,12 @@ func TestMergeIsExact(t *testing.T) {
 			}
 			seen[id] = true
 			for n := range w.subscriptions + 1 { // the quick answer must always be that of the full count
-				if missing := m.Tally(n).Missing; m.AllIn(n) != (missing == 0) {
+				if missing := m.Accounting(n).Missing; m.AllIn(n) != (missing == 0) {
 					t.Fatalf("seed %d: all in: %v, and %d are missing", seed, m.AllIn(n), missing)
 				}
 			}
 		}
-		if got, want := m.Tally(w.subscriptions), w.tally(); got != want {
+		if got, want := m.Accounting(w.subscriptions), w.accounting(); got != want {
 			t.Errorf("seed %d:\n got %+v\nwant %+v", seed, got, want)
 		}
 	}
@@ -62,12 +62,12 @@ func TestUncertainDoesNotHideMissing(t *testing.T) {
 		m.Add(s)
 	}
 	deliver(1)
-	if got := m.Tally(1); m.AllIn(1) || got.Missing != 1 || got.Received != 2 || got.Uncertain != 1 {
+	if got := m.Accounting(1); m.AllIn(1) || got.Missing != 1 || got.Received != 2 || got.Uncertain != 1 {
 		t.Errorf("all in: %v, %+v; message 1 is missing", m.AllIn(1), got)
 	}
 	received.Add(1)
 	deliver(2)
-	if got := m.Tally(1); !m.AllIn(1) || got.Missing != 0 || got.Received != 3 {
+	if got := m.Accounting(1); !m.AllIn(1) || got.Missing != 0 || got.Received != 3 {
 		t.Errorf("all in: %v, %+v; everything arrived", m.AllIn(1), got)
 	}
 	if m.AllIn(2) {
@@ -76,10 +76,10 @@ func TestUncertainDoesNotHideMissing(t *testing.T) {
 }
 
 // Half of a record must not make nonsense: less than nothing duplicated.
-func TestTallyOfHalfARecord(t *testing.T) {
+func TestAccountingOfHalfARecord(t *testing.T) {
 	m := NewMerged()
 	m.Add(Snapshot{Sets: []SetPages{{Key: SetKey{Kind: SetReceived}, Pages: []Page{{0, &full}}}}})
-	if got := m.Tally(1); got.Duplicated != 0 || got.Received != pageSize {
+	if got := m.Accounting(1); got.Duplicated != 0 || got.Received != pageSize {
 		t.Errorf("%+v", got)
 	}
 }
@@ -89,7 +89,7 @@ func TestMergeOfWindows(t *testing.T) {
 	add := func(agent string, seq uint64, index int, measured bool, n int64) {
 		w := Window{Index: index, Measured: measured, Start: int64(index) * second, Length: second}
 		w.Counts[Sent] = n
-		w.Record(Send, n*1000)
+		w.Record(Publish, n*1000)
 		m.Add(Snapshot{Agent: agent, Seq: seq, Windows: []Window{w}})
 	}
 	add("b", 1, 1, true, 5)
@@ -103,7 +103,7 @@ func TestMergeOfWindows(t *testing.T) {
 	if got := m.Total(Sent); got != 53 {
 		t.Errorf("all seconds have %d, want 53", got)
 	}
-	if h := m.Hist(Send); h.Count() != 3 || h.Min() != 5000 || h.Max() != 13_000 {
+	if h := m.Hist(Publish); h.Count() != 3 || h.Min() != 5000 || h.Max() != 13_000 {
 		t.Errorf("%d samples from %d to %d, want the 3 measured", h.Count(), h.Min(), h.Max())
 	}
 	windows := m.Windows()
@@ -114,19 +114,19 @@ func TestMergeOfWindows(t *testing.T) {
 	if want := "-1 false 17; 0 false 7; 0 true 24; 1 true 5; "; order != want {
 		t.Errorf("windows %s, want %s", order, want)
 	}
-	windows[2].Hists[Send].Record(1) // the caller's
-	if h := m.Hist(Send); h.Count() != 3 {
+	windows[2].Hists[Publish].Record(1) // the caller's
+	if h := m.Hist(Publish); h.Count() != 3 {
 		t.Error("the record changed with what it had given away")
 	}
-	if h := m.Hist(Blocked); h.Count() != 0 {
+	if h := m.Hist(Backpressure); h.Count() != 0 {
 		t.Error("a series without samples has some")
 	}
 }
 
 func TestMergeOfNotes(t *testing.T) {
 	m := NewMerged()
-	m.Add(Snapshot{Agent: "a", Seq: 2, At: 9, Host: HostSample{AgentCPU: 2}, Events: []Event{{At: 5, Kind: EventGap, Nanos: 3}}, LastSend: -4, LastReceipt: 8})
-	m.Add(Snapshot{Agent: "a", Seq: 1, At: 3, Host: HostSample{AgentCPU: 1}, Clock: "boot", Skew: time.Millisecond, LastSend: -6, LastReceipt: 2})
+	m.Add(Snapshot{Agent: "a", Seq: 2, At: 9, Host: HostSample{AgentCPU: 2}, Events: []Event{{At: 5, Kind: EventGap, Nanos: 3}}, LastSend: -4, LastDelivery: 8})
+	m.Add(Snapshot{Agent: "a", Seq: 1, At: 3, Host: HostSample{AgentCPU: 1}, Clock: "boot", Skew: time.Millisecond, LastSend: -6, LastDelivery: 2})
 	m.Add(Snapshot{Agent: "b", Seq: 1, At: 4, Events: []Event{{At: 1, Kind: "closed"}}})
 	if h := m.Hosts(); len(h) != 1 || len(h["a"]) != 2 || h["a"][0] != (HostSample{At: 3, AgentCPU: 1}) || h["a"][1].At != 9 {
 		t.Errorf("hosts %+v, want a's two by time and none of b", h)
@@ -135,8 +135,8 @@ func TestMergeOfNotes(t *testing.T) {
 	if got := m.Events(); !slices.Equal(got, want) {
 		t.Errorf("events %+v, want %+v", got, want)
 	}
-	if m.Last().Send != -4 || m.Last().Confirm != 0 || m.Last().Receipt != 8 {
-		t.Errorf("last send %d, confirm %d, receipt %d", m.Last().Send, m.Last().Confirm, m.Last().Receipt)
+	if m.Last().Send != -4 || m.Last().Confirm != 0 || m.Last().Delivery != 8 {
+		t.Errorf("last send %d, confirm %d, delivery %d", m.Last().Send, m.Last().Confirm, m.Last().Delivery)
 	}
 	if m.Clocks()["a"] != "boot" || m.Skews()["a"] != time.Millisecond {
 		t.Errorf("clocks %v, skews %v", m.Clocks(), m.Skews())

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// ProbeSample is one figure that the broker said of itself at one moment.
+// ProbeSample is one metric that the broker said of itself at one moment.
 type ProbeSample struct {
 	At    int64   `json:"at"`             // nanoseconds since T0
 	Name  string  `json:"name"`           // as in package drivers

@@ -70,7 +70,7 @@ func (m *Merged) shift(by int64) {
 		m.reportedUntil[agent] -= by
 	}
 	for agent, l := range m.last {
-		m.last[agent] = Last{shiftLast(l.Send, by), shiftLast(l.Confirm, by), shiftLast(l.Receipt, by)}
+		m.last[agent] = Last{shiftLast(l.Send, by), shiftLast(l.Confirm, by), shiftLast(l.Delivery, by)}
 	}
 	if !m.epoch.IsZero() {
 		m.epoch = m.epoch.Add(time.Duration(by))
@@ -89,11 +89,11 @@ func (s Snapshot) shifted(by int64) Snapshot {
 	}
 	s.Events = shiftEvents(append([]Event(nil), s.Events...), by)
 	s.Probes = shiftProbes(append([]ProbeSample(nil), s.Probes...), by)
-	s.Bindings = append([]BindingReceipt(nil), s.Bindings...)
+	s.Bindings = append([]BindingDelivery(nil), s.Bindings...)
 	for i, r := range s.Bindings {
 		s.Bindings[i] = r.shifted(by)
 	}
-	s.LastSend, s.LastConfirm, s.LastReceipt = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by), shiftLast(s.LastReceipt, by)
+	s.LastSend, s.LastConfirm, s.LastDelivery = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by), shiftLast(s.LastDelivery, by)
 	s.LastInterrupted = shiftLast(s.LastInterrupted, by)
 	s.Clocks = shiftClocks(append([]ClockSample(nil), s.Clocks...), by)
 	s.Gaps = shiftGaps(append([]Gap(nil), s.Gaps...), by)
@@ -143,7 +143,7 @@ func shiftGaps(gaps []Gap, by int64) []Gap {
 	return gaps
 }
 
-func (r BindingReceipt) shifted(by int64) BindingReceipt {
+func (r BindingDelivery) shifted(by int64) BindingDelivery {
 	r.Called, r.Sent, r.At = r.Called-by, r.Sent-by, r.At-by
 	return r
 }

@@ -11,10 +11,10 @@ import (
 func filled(seq uint64, at int64) Snapshot {
 	w := Window{Index: int(at / second), Start: at / second * second, Length: second, Measured: seq%2 == 0}
 	w.Counts[Sent] = int64(seq)
-	w.Record(Send, 1000)
+	w.Record(Publish, 1000)
 	return Snapshot{Agent: "a", Seq: seq, At: at, Begin: 5 * second, Epoch: time.Unix(100, 0), Windows: []Window{w},
 		Host: HostSample{At: at, AgentCPU: 1}, Events: []Event{{At: at, Kind: "k"}}, Probes: []ProbeSample{{At: at, Name: "p"}},
-		Bindings: []BindingReceipt{{Binding: 1, Called: at, Sent: at + 1, At: at + 2}}, LastSend: at, LastConfirm: at + 1, LastReceipt: at + 2,
+		Bindings: []BindingDelivery{{Binding: 1, Called: at, Sent: at + 1, At: at + 2}}, LastSend: at, LastConfirm: at + 1, LastDelivery: at + 2,
 		Clocks: []ClockSample{{At: at}}, Gaps: []Gap{{Kind: GapConfirm, From: at, To: at + 3, Waited: at + 1}}}
 }
 

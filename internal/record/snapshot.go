@@ -6,7 +6,7 @@ import "time"
 const (
 	EventGap          = "gap"           // a publisher or consumer was without its link, for Nanos
 	EventClockStep    = "clock-step"    // an agent's clock left what was known of it
-	EventCalendarStep = "calendar-step" // a host's calendar was set; no figure is read from it
+	EventCalendarStep = "calendar-step" // a host's calendar was set; no metric is read from it
 )
 
 // EventFault is the kind of the event of a fault that was injected, and removed after Nanos. Its detail is plan.Fault.Detail.
@@ -52,7 +52,7 @@ type HostSample struct {
 	NoDisk    string  `json:"noDisk,omitempty"`
 	NoNet     string  `json:"noNet,omitempty"`
 
-	// Broker is the name of the broker that an observer measured, which has no figures of its own process; empty: an agent with load says this.
+	// Broker is the name of the broker that an observer measured, which has no metrics of its own process; empty: an agent with load says this.
 	// Samples of the same Place, which is a host and a network namespace of it, and the same Node, which is how the observer finds the processes there, are of the same processes.
 	Broker string `json:"broker,omitempty"`
 	Place  string `json:"place,omitempty"`
@@ -73,12 +73,12 @@ type ClockSample struct {
 
 // Kinds of Gap.
 const (
-	GapConfirm = "confirm" // no message was confirmed
-	GapReceipt = "receipt" // no message was received
+	GapConfirm  = "confirm"  // no message was confirmed
+	GapDelivery = "delivery" // no message was received
 )
 
 // Gap is a time in which one publisher or consumer saw nothing of a kind. Where all of them have one, and one of them waits, is the cell's.
-// Times shorter than plan.Workload.LeastGap, or what the owner has raised that to where they were ordinary, are not kept, but for the last of each.
+// Times shorter than plan.Workload.MinGap, or what the owner has raised that to where they were ordinary, are not kept, but for the last of each.
 type Gap struct {
 	Agent string `json:"agent,omitempty"` // filled in by Merged.Add
 	Kind  string `json:"kind"`
@@ -88,8 +88,8 @@ type Gap struct {
 	// Waited is since when the owner waited: a publisher has nothing to wait for while it has nothing in flight. To: it did not.
 	Waited int64 `json:"waited"`
 	Open   bool  `json:"open,omitempty"`
-	// Least of one that is Open is what this owner kept at least in the end, in ns: every longer time of its is on record. 0: what the plan says.
-	Least int64 `json:"least,omitempty"`
+	// Min of one that is Open is what this owner kept at least in the end, in ns: every longer time of its is on record. 0: what the plan says.
+	Min int64 `json:"min,omitempty"`
 }
 
 // ConsumerOwner is the Owner of the gaps of a consumer.
@@ -97,11 +97,11 @@ func ConsumerOwner(subscription, consumer int) int { return subscription<<20 + c
 
 // Part is what an engine has recorded since it was asked last. The Last times are not increments: they are the latest so far, 0 for none.
 type Part struct {
-	Windows                            []Window
-	Sets                               []SetPages
-	Events                             []Event
-	Bindings                           []BindingReceipt
-	LastSend, LastConfirm, LastReceipt int64
+	Windows                             []Window
+	Sets                                []SetPages
+	Events                              []Event
+	Bindings                            []BindingDelivery
+	LastSend, LastConfirm, LastDelivery int64
 	// LastInterrupted is when a consumer last had deliveries that can no longer be acknowledged, ns since T0; 0: never. See Snapshot.
 	LastInterrupted int64
 	Apart           int           // consumers without a link to receive over
@@ -133,18 +133,18 @@ type Snapshot struct {
 	At    int64  `json:"at"` // nanoseconds since T0
 	// Begin is when the measurement begins, in nanoseconds since T0, where that was found out while the load ran; 0: it begins at T0, or it
 	// is not known yet.
-	Begin       int64            `json:"begin,omitempty"`
-	Clock       string           `json:"clock,omitempty"`
-	Epoch       time.Time        `json:"epoch,omitzero"` // T0 by the agent's wall clock, for people and .hlog files only
-	Windows     []Window         `json:"windows,omitempty"`
-	Sets        []SetPages       `json:"sets,omitempty"`
-	Host        HostSample       `json:"host,omitzero"`
-	Events      []Event          `json:"events,omitempty"`
-	Probes      []ProbeSample    `json:"probes,omitempty"`
-	Bindings    []BindingReceipt `json:"bindings,omitempty"`
-	LastSend    int64            `json:"lastSend,omitempty"` // latest so far, 0 for none
-	LastConfirm int64            `json:"lastConfirm,omitempty"`
-	LastReceipt int64            `json:"lastReceipt,omitempty"`
+	Begin        int64             `json:"begin,omitempty"`
+	Clock        string            `json:"clock,omitempty"`
+	Epoch        time.Time         `json:"epoch,omitzero"` // T0 by the agent's wall clock, for people and .hlog files only
+	Windows      []Window          `json:"windows,omitempty"`
+	Sets         []SetPages        `json:"sets,omitempty"`
+	Host         HostSample        `json:"host,omitzero"`
+	Events       []Event           `json:"events,omitempty"`
+	Probes       []ProbeSample     `json:"probes,omitempty"`
+	Bindings     []BindingDelivery `json:"bindings,omitempty"`
+	LastSend     int64             `json:"lastSend,omitempty"` // latest so far, 0 for none
+	LastConfirm  int64             `json:"lastConfirm,omitempty"`
+	LastDelivery int64             `json:"lastDelivery,omitempty"`
 	// LastInterrupted is when a consumer's link last broke, or a consumer may last have acknowledged too late: nothing had come for longer than
 	// Cell.RedeliverAfter, or that is less than what it has prefetched takes it. What it had then may come again until RedeliverAfter has passed.
 	LastInterrupted int64          `json:"lastInterrupted,omitempty"`

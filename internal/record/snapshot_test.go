@@ -18,7 +18,7 @@ func TestSplitLosesNothing(t *testing.T) {
 	whole := Snapshot{Agent: "a", Host: HostSample{AgentCPU: 1}, Events: []Event{{Kind: "x"}}, Final: true, LastSend: 5}
 	for i := range 5 {
 		whole.Probes = append(whole.Probes, ProbeSample{At: int64(i), Name: "memory", Value: 1})
-		whole.Bindings = append(whole.Bindings, BindingReceipt{Binding: uint64(i), At: 9})
+		whole.Bindings = append(whole.Bindings, BindingDelivery{Binding: uint64(i), At: 9})
 	}
 	whole.Windows, whole.Sets = c.Take()
 	m := NewMerged()
@@ -31,7 +31,7 @@ func TestSplitLosesNothing(t *testing.T) {
 			return
 		}
 		if len(s.Windows) > 1 || len(s.Sets) > 0 && len(s.Sets[0].Pages) > 1 || len(s.Probes)+len(s.Bindings) > 1 {
-			t.Errorf("not divided: %d windows, %d sets, %d probes, %d receipts", len(s.Windows), len(s.Sets), len(s.Probes), len(s.Bindings))
+			t.Errorf("not divided: %d windows, %d sets, %d probes, %d deliveries", len(s.Windows), len(s.Sets), len(s.Probes), len(s.Bindings))
 		}
 		if s.Final {
 			finals++
@@ -41,14 +41,14 @@ func TestSplitLosesNothing(t *testing.T) {
 		m.Add(s)
 	}
 	add(whole)
-	if m.Total(Sent) != 20_000 || m.Tally(0).Sent != 20_000 {
-		t.Errorf("%d counted, %d in the set, want 20000", m.Total(Sent), m.Tally(0).Sent)
+	if m.Total(Sent) != 20_000 || m.Accounting(0).Sent != 20_000 {
+		t.Errorf("%d counted, %d in the set, want 20000", m.Total(Sent), m.Accounting(0).Sent)
 	}
 	if finals != 1 || len(m.Events()) != 1 || len(m.Hosts()["a"]) != 1 || m.Last().Send != 5 {
 		t.Errorf("%d final parts, %d events, %d samples, want one of each", finals, len(m.Events()), len(m.Hosts()["a"]))
 	}
-	if first, others := m.BindingReceipts(); len(first) != 5 || len(others) != 0 || len(m.Probes()) != 5 {
-		t.Errorf("%d and %d receipts, %d probes; want 5 and none, 5", len(first), len(others), len(m.Probes()))
+	if first, others := m.BindingDeliveries(); len(first) != 5 || len(others) != 0 || len(m.Probes()) != 5 {
+		t.Errorf("%d and %d deliveries, %d probes; want 5 and none, 5", len(first), len(others), len(m.Probes()))
 	}
 	if seq < 10 {
 		t.Errorf("only %d parts", seq)
@@ -63,11 +63,11 @@ func TestSnapshotIsCompact(t *testing.T) {
 	for i := range uint64(500_000) {
 		w := p.Window(int64(i)*2000, true)
 		w.Counts[Sent]++
-		w.Record(Send, int64(100_000+i*7919%200_000))
+		w.Record(Publish, int64(100_000+i*7919%200_000))
 		sent.Add(i)
 		w = k.Window(int64(i)*2000, true)
 		w.Counts[Received]++
-		w.Record(Processing, int64(100_000+i*7919%900_000))
+		w.Record(EndToEnd, int64(100_000+i*7919%900_000))
 		received.Add(i)
 	}
 	p.Flush()

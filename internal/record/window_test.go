@@ -38,17 +38,17 @@ func TestWindowJSON(t *testing.T) {
 	w.Counts[Sent], w.Counts[ConnBlockedNanos] = 12, -1
 	w.Publish(1, 12)
 	w.Deliver(3)
-	w.Record(Processing, 5000)
+	w.Record(EndToEnd, 5000)
 	data, err := json.Marshal(w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{`"sent":12`, `"connBlockedNanos":-1`, `"processing":"`} {
+	for _, want := range []string{`"sent":12`, `"connBlockedNanos":-1`, `"endToEnd":"`} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("%s does not contain %s", data, want)
 		}
 	}
-	for _, not := range []string{`"received"`, `"lateness"`, "length"} {
+	for _, not := range []string{`"received"`, `"send delay"`, "length"} {
 		if strings.Contains(string(data), not) {
 			t.Errorf("%s says %s, and there is none", data, not)
 		}
@@ -59,10 +59,10 @@ func TestWindowJSON(t *testing.T) {
 	}
 	if back.Index != w.Index || back.Start != w.Start || back.Length != w.Length || back.Measured || back.Counts != w.Counts ||
 		!slices.Equal(back.Published, []int64{0, 12}) || !slices.Equal(back.Delivered, []int64{0, 0, 0, 1}) ||
-		back.Hists[Processing].Max() != 5000 || back.Hists[Send] != nil {
+		back.Hists[EndToEnd].Max() != 5000 || back.Hists[Publish] != nil {
 		t.Errorf("came back as %+v", back)
 	}
-	for _, bad := range []string{`{"counts":{"snet":1}}`, `{"hists":{"sedn":""}}`, `{"hists":{"send":"AA=="}}`, `{"length":-1}`,
+	for _, bad := range []string{`{"counts":{"snet":1}}`, `{"hists":{"sedn":""}}`, `{"hists":{"publish":"AA=="}}`, `{"length":-1}`,
 		`{"length":1000000001}`, `{"delivered":[` + strings.Repeat("0,", maxFlows) + `0]}`, `[]`} {
 		if err := json.Unmarshal([]byte(bad), &back); err == nil {
 			t.Errorf("accepted %s", bad)

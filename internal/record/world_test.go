@@ -17,7 +17,7 @@ type world struct {
 	publishers    []*worldPublisher
 	consumers     []*worldConsumer
 	sets          [numSetKinds]map[string]bool
-	repeated      uint64 // receipts of what the subscription had
+	repeated      uint64 // deliveries of what the subscription had
 	snapshots     []Snapshot
 }
 
@@ -174,10 +174,10 @@ func (w *world) run(t *testing.T) {
 	w.r.Shuffle(len(w.snapshots), func(i, j int) { w.snapshots[i], w.snapshots[j] = w.snapshots[j], w.snapshots[i] })
 }
 
-// tally counts by going through every name.
-func (w *world) tally() Tally {
+// accounting counts by going through every name.
+func (w *world) accounting() Accounting {
 	count := func(k SetKind) uint64 { return uint64(len(w.sets[k])) }
-	t := Tally{Sent: count(SetSent), Uncertain: count(SetUncertain), Confirmed: count(SetConfirmed), Rejected: count(SetRejected),
+	t := Accounting{Sent: count(SetSent), Uncertain: count(SetUncertain), Confirmed: count(SetConfirmed), Rejected: count(SetRejected),
 		Returned: count(SetReturned), Received: count(SetReceived), Duplicated: w.repeated}
 	for name := range w.sets[SetSent] {
 		confirmed, rejected, returned := w.sets[SetConfirmed][name], w.sets[SetRejected][name], w.sets[SetReturned][name]

@@ -17,14 +17,14 @@ func contest(rates map[string][]float64, best func(*plan.Table)) []Table {
 			c := plan.Cell{ID: broker + string(rune('0'+i)), Index: len(run.Cells), Label: "on " + broker, Workload: plan.Default(),
 				Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(broker)}, {Axis: "threads", Value: raw(i + 1)}}}
 			run.Cells = append(run.Cells, c)
-			o := outcome(c, 1, map[string]plan.Value{"receive.rate": {Number: rate}, "sent": {Number: float64(i)}})
+			o := outcome(c, 1, map[string]plan.Value{"consume.rate": {Number: rate}, "sent": {Number: float64(i)}})
 			if rate == 0 {
 				o.Verdict, o.Reasons = plan.Unknown, []string{"no broker"}
 			}
 			outcomes = append(outcomes, o)
 		}
 	}
-	table := plan.Table{Rows: []string{"broker"}, Values: []string{"receive.rate", "sent"}}
+	table := plan.Table{Rows: []string{"broker"}, Values: []string{"consume.rate", "sent"}}
 	best(&table)
 	run.Tables = []plan.Table{table}
 	return Build(run, outcomes)
@@ -36,8 +36,8 @@ func TestTablesOfBestCells(t *testing.T) {
 		best func(*plan.Table)
 		want []string
 	}{
-		{func(t *plan.Table) { t.Highest = "receive.rate" }, []string{"a 3 30.0 2", "b 1 5.00 0"}}, // of equals the first
-		{func(t *plan.Table) { t.Lowest = "receive.rate" }, []string{"a 1 10.0 0", "b 2 4.00 1"}},  // what failed is not the lowest
+		{func(t *plan.Table) { t.Highest = "consume.rate" }, []string{"a 3 30.0 2", "b 1 5.00 0"}}, // of equals the first
+		{func(t *plan.Table) { t.Lowest = "consume.rate" }, []string{"a 1 10.0 0", "b 2 4.00 1"}},  // what failed is not the lowest
 	} {
 		tables := contest(rates, x.best)
 		if len(tables) != 1 {
@@ -54,7 +54,7 @@ func TestTablesOfBestCells(t *testing.T) {
 		if !slices.Equal(got, x.want) {
 			t.Errorf("rows %q, want %q", got, x.want)
 		}
-		if head := strings.Join(tables[0].Head, ","); head != "broker,threads,Receive msgs/s,Sent" {
+		if head := strings.Join(tables[0].Head, ","); head != "broker,threads,Consume msg/s,Sent" {
 			t.Errorf("head %q: want the axis that tells where the best is", head)
 		}
 		if r := strings.Join(tables[0].Remarks, "\n"); !strings.Contains(r, "a confirm does not mean the same") {
@@ -64,17 +64,17 @@ func TestTablesOfBestCells(t *testing.T) {
 }
 
 func TestNoBestCellIsSaid(t *testing.T) {
-	tables := contest(map[string][]float64{"a": {0, 0}, "b": {1}}, func(t *plan.Table) { t.Highest = "receive.rate" })
+	tables := contest(map[string][]float64{"a": {0, 0}, "b": {1}}, func(t *plan.Table) { t.Highest = "consume.rate" })
 	row := tables[0].Rows[0]
 	if row[1].Text != "–" || row[2].Text != "failed" || row[2].Number != nil {
 		t.Errorf("row %+v: want that every cell failed", row)
 	}
 }
 
-// A row in which no cell has the value must not show other numbers of a cell that nothing chose, nor one that broke a promise.
+// A row in which no cell has the value must not show other numbers of a cell that nothing chose, nor one that broke a guarantee.
 func TestNoBestCellShowsNoNumbers(t *testing.T) {
 	run := plan.Run{Name: "contest", Repeat: 1, Axes: []string{"broker", "threads"},
-		Tables: []plan.Table{{Rows: []string{"broker"}, Lowest: "processing.p95", Values: []string{"processing.p95", "receive.rate"}}}}
+		Tables: []plan.Table{{Rows: []string{"broker"}, Lowest: "e2e.p95", Values: []string{"e2e.p95", "consume.rate"}}}}
 	for _, broken := range []bool{false, true} {
 		run.Cells = nil
 		var outcomes []plan.Outcome
@@ -82,9 +82,9 @@ func TestNoBestCellShowsNoNumbers(t *testing.T) {
 			c := plan.Cell{ID: string(rune('0' + i)), Index: i, Workload: plan.Default(),
 				Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw("a")}, {Axis: "threads", Value: raw(i + 1)}}}
 			run.Cells = append(run.Cells, c)
-			o := outcome(c, 1, map[string]plan.Value{"processing.p95": {NA: "backlog"}, "receive.rate": {Number: 500}})
+			o := outcome(c, 1, map[string]plan.Value{"e2e.p95": {NA: "backlog"}, "consume.rate": {Number: 500}})
 			if broken {
-				o.Verdict, o.Reasons, o.Values["processing.p95"] = plan.Invalid, []string{"3 lost"}, plan.Value{Number: 0.001}
+				o.Verdict, o.Reasons, o.Values["e2e.p95"] = plan.Invalid, []string{"3 lost"}, plan.Value{Number: 0.001}
 			}
 			outcomes = append(outcomes, o)
 		}
@@ -120,11 +120,11 @@ func TestFlaggedCellsAreNotTheBest(t *testing.T) {
 			if flagged {
 				v.Flags = []plan.Flag{plan.ClientBound}
 			}
-			o := with("receive.rate", v)
+			o := with("consume.rate", v)
 			o.Verdict = plan.Valid
 			cells = append(cells, &cell{cell: plan.Cell{ID: string(rune('1' + i))}, outcomes: []plan.Outcome{o}})
 		}
-		if got := best(cells, "receive.rate", func(x, y float64) bool { return x > y }); got.cell.ID != c.want {
+		if got := best(cells, "consume.rate", func(x, y float64) bool { return x > y }); got.cell.ID != c.want {
 			t.Errorf("flagged %v: the best is %s, want %s", c.flagged, got.cell.ID, c.want)
 		}
 	}

@@ -190,11 +190,11 @@ func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
 
 // The median of an even number is the mean of the two in the middle, a lower bound if one of them is, and a note tells of losses in some repetitions.
 func TestMedianOfAnEvenNumber(t *testing.T) {
-	f, _ := single(t, "send.p99", nil, with("send.p99", plan.Value{Number: 0.101}), with("send.p99", plan.Value{Number: 0.001}))
+	f, _ := single(t, "publish.p99", nil, with("publish.p99", plan.Value{Number: 0.101}), with("publish.p99", plan.Value{Number: 0.001}))
 	if f.Text != "51.0 ms" {
 		t.Errorf("the median of 1 ms and 101 ms is %s", f.Text)
 	}
-	f, _ = single(t, "send.p99", nil, with("send.p99", plan.Value{Number: 0.101, Over: 3}), with("send.p99", plan.Value{Number: 0.001}))
+	f, _ = single(t, "publish.p99", nil, with("publish.p99", plan.Value{Number: 0.101, Over: 3}), with("publish.p99", plan.Value{Number: 0.001}))
 	if f.Text != "> 51.0 ms" {
 		t.Errorf("the median of 1 ms and more than 101 ms is %s", f.Text)
 	}
@@ -207,7 +207,7 @@ func TestMedianOfAnEvenNumber(t *testing.T) {
 func TestSeveralSubscriptionsAreComparedOneByOne(t *testing.T) {
 	o := plan.Outcome{Values: map[string]plan.Value{
 		"throughput":   {Number: 1000, Flags: []plan.Flag{plan.Backlog}},
-		"receive.rate": {Number: 1200},
+		"consume.rate": {Number: 1200},
 	}}
 	f, _ := single(t, "throughput", func(r *plan.Run) { r.Cells[0].Workload.Topology.Subscriptions = 3 }, o)
 	if f.Text != "1,000 / 400" {
@@ -216,7 +216,7 @@ func TestSeveralSubscriptionsAreComparedOneByOne(t *testing.T) {
 }
 
 func TestThroughputWithoutConsumersIsTheSendRate(t *testing.T) {
-	o := plan.Outcome{Values: map[string]plan.Value{"throughput": {Number: 1000}, "receive.rate": {NA: judge.NANoConsumers}}}
+	o := plan.Outcome{Values: map[string]plan.Value{"throughput": {Number: 1000}, "consume.rate": {NA: judge.NANoConsumers}}}
 	if f, _ := single(t, "throughput", nil, o); f.Text != "1,000" || f.Mark != "" {
 		t.Errorf("got %q %q: nothing was received, so nothing can be balanced", f.Text, f.Mark)
 	}
@@ -231,7 +231,7 @@ func TestAValueThatIsNotInTheRecordIsNoZero(t *testing.T) {
 
 func TestAxesThatATableForgetsAreNotMixed(t *testing.T) {
 	run, outcomes := study()
-	run.Tables = []plan.Table{{Rows: []string{"mode"}, Columns: []string{"threads"}, Values: []string{"send.rate"}}}
+	run.Tables = []plan.Table{{Rows: []string{"mode"}, Columns: []string{"threads"}, Values: []string{"publish.rate"}}}
 	tables := Build(run, outcomes)
 	if want := []string{"mode", "broker", "latency"}; len(tables) != 1 || !slices.Equal(tables[0].Axes, want) {
 		t.Fatalf("axes are %v, want %v: cells of different brokers and latencies would share a field", tables[0].Axes, want)
@@ -251,8 +251,8 @@ func TestZippedAxesNeedNotAllBeNamed(t *testing.T) {
 
 func TestCoordinatesThatAreObjectsStayOnOneLine(t *testing.T) {
 	run := plan.Run{Name: "o", Repeat: 1, Tables: []plan.Table{{Rows: []string{"a"}, Values: []string{"sent"}}},
-		Cells: []plan.Cell{{ID: "c", Coordinates: []plan.Coordinate{{Axis: "a", Value: json.RawMessage("{\n  \"least\": 1\n}")}}}}}
-	if got := Build(run, nil)[0].Rows[0][0].Text; got != `{"least":1}` {
+		Cells: []plan.Cell{{ID: "c", Coordinates: []plan.Coordinate{{Axis: "a", Value: json.RawMessage("{\n  \"min\": 1\n}")}}}}}
+	if got := Build(run, nil)[0].Rows[0][0].Text; got != `{"min":1}` {
 		t.Errorf("got %q", got)
 	}
 }
@@ -298,7 +298,7 @@ func TestALargeMatrixIsNotSlow(t *testing.T) {
 
 func TestAMatrixWithoutAxesHasOneRow(t *testing.T) {
 	run := plan.Run{Name: "one", Repeat: 1, Cells: []plan.Cell{{ID: "c0"}}}
-	table := Build(run, []plan.Outcome{outcome(run.Cells[0], 1, map[string]plan.Value{"send.rate": {Number: 5}})})[0]
+	table := Build(run, []plan.Outcome{outcome(run.Cells[0], 1, map[string]plan.Value{"publish.rate": {Number: 5}})})[0]
 	if len(table.Axes) != 0 || len(table.Rows) != 1 || table.Rows[0][0].Text != "5.00" {
 		t.Errorf("got axes %v, rows %+v", table.Axes, table.Rows)
 	}

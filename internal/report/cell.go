@@ -166,7 +166,7 @@ func (c *cell) absence(f *Field, absent []string, n *notes) {
 		f.Text = absent[0] // below what is kept: nearly a number
 		return
 	}
-	f.Text = "–" // flags are doubts about a number, and there is none
+	f.Text = "–" // flags are warnings about a number, and there is none
 	for _, why := range absent {
 		f.Notes = append(f.Notes, n.add(explain(why))...)
 	}
@@ -204,10 +204,10 @@ func (c *cell) blame(f *Field, n *notes) {
 	}
 }
 
-// retried notes which repetitions took several tries, and why.
+// retried notes which repetitions took several attempts, and why.
 func (c *cell) retried(n *notes) (all []int) {
 	for _, o := range c.outcomes {
-		text := o.TriesText()
+		text := o.AttemptsText()
 		if text == "" {
 			continue
 		}
@@ -252,8 +252,8 @@ func throughput(c *cell, f *Field, n *notes) {
 	var consumed []float64
 	agree := true
 	for _, o := range c.usable() {
-		published, _ := o.Value(of + "send.rate")
-		if rate, has := o.Value(of + "receive.rate"); has && rate.NA == "" {
+		published, _ := o.Value(of + "publish.rate")
+		if rate, has := o.Value(of + "consume.rate"); has && rate.NA == "" {
 			consumed = append(consumed, rate.Number/subscriptions)
 			agree = agree && math.Abs(rate.Number/subscriptions-published.Number) <= judge.Tolerance*published.Number
 		}

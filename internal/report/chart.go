@@ -49,7 +49,7 @@ func (c *Chart) lines(width int) []string {
 	if width <= 0 || width > chartWidth {
 		width = chartWidth
 	}
-	const head = "msgs/s"
+	const head = "msg/s"
 	labels, most := make([]string, len(c.Points)), display.Width(head)
 	for i, p := range c.Points {
 		labels[i] = "  " + display.Number(p.Rate)

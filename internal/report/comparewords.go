@@ -15,8 +15,8 @@ import (
 // left lists the cells that are not compared.
 func left(c compare.Comparison) (lines []string) {
 	for i, l := range c.Left {
-		if i == mostLeft {
-			lines = append(lines, fmt.Sprintf("and %d more, which JSON and CSV list", len(c.Left)-mostLeft))
+		if i == maxLeft {
+			lines = append(lines, fmt.Sprintf("and %d more, which JSON and CSV list", len(c.Left)-maxLeft))
 			break
 		}
 		lines = append(lines, fmt.Sprintf("%s (%s): %s", l.Cell, strings.Join(l.Sides, ", "), l.Reason))
@@ -49,11 +49,11 @@ func foundLine(c compare.Comparison, v compare.Value, r compare.Row, i int) stri
 	if len(c.Sides) > 2 {
 		line = c.Sides[i+1].Mark + " " + line
 	}
-	return line + Doubts(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
+	return line + FlagsText(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
 }
 
-// Doubts says flags at the end of a line that names a change: ", flagged client-bound". "" of none.
-func Doubts(flags []plan.Flag) string {
+// FlagsText says flags at the end of a line that names a change: ", flagged client-bound". "" of none.
+func FlagsText(flags []plan.Flag) string {
 	if len(flags) == 0 {
 		return ""
 	}

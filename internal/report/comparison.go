@@ -23,8 +23,8 @@ type Compared struct {
 	Summary string
 }
 
-// mostLeft is how many cells that were left out are listed; more are counted.
-const mostLeft = 40
+// maxLeft is how many cells that were left out are listed; more are counted.
+const maxLeft = 40
 
 // NewCompared makes tables and lines of a comparison.
 func NewCompared(c compare.Comparison) Compared {

@@ -35,10 +35,10 @@ func comparisonOf(t *testing.T, ids ...string) compare.Comparison {
 			c := plan.Cell{ID: fmt.Sprintf("c%d", i), Index: i, Coordinates: at("rabbit", mode, 1, "0ms")[:2], Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq"}, Workload: plan.Default()}
 			run.Cells = append(run.Cells, c)
 			for k := range 8 {
-				o := outcome(c, k+1, nights(side, k, mode))
+				o := outcome(c, k+1, scheduledRuns(side, k, mode))
 				o.Subject.Settings = map[string]string{"disk_free_limit": []string{"50MB", "1GB|2GB"}[min(side, 1)]}
 				if mode == "broken" && side > 0 {
-					o.Verdict, o.Reasons = plan.Invalid, []string{"broken promise: 3 messages lost"}
+					o.Verdict, o.Reasons = plan.Invalid, []string{"broken guarantee: 3 messages lost"}
 				}
 				outcomes = append(outcomes, o)
 			}
@@ -55,8 +55,8 @@ func comparisonOf(t *testing.T, ids ...string) compare.Comparison {
 	return c
 }
 
-// nights are a repetition's values.
-func nights(side, k int, mode string) map[string]plan.Value {
+// scheduledRuns are a repetition's values.
+func scheduledRuns(side, k int, mode string) map[string]plan.Value {
 	jitter := 1 + 0.004*float64((k*5+side*3)%8)
 	rate, p99 := 40_000*jitter, 0.0021*jitter
 	far := plan.Value{Number: 0.0009 * jitter, Bound: 0.0003}
@@ -69,9 +69,9 @@ func nights(side, k int, mode string) map[string]plan.Value {
 	case mode == "two" && k > 4:
 		rate *= 0.6
 	}
-	values := map[string]plan.Value{"send.rate": {Number: rate}, "send.p99": {Number: p99}, "processing.p99": far}
+	values := map[string]plan.Value{"publish.rate": {Number: rate}, "publish.p99": {Number: p99}, "e2e.p99": far}
 	if mode == "two" {
-		values["send.rate"] = plan.Value{Number: rate, Flags: []plan.Flag{plan.ClientBound}}
+		values["publish.rate"] = plan.Value{Number: rate, Flags: []plan.Flag{plan.ClientBound}}
 	}
 	return values
 }
@@ -121,13 +121,13 @@ func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
 		t.Errorf("the JSON cannot be read again: %v, %v", err, again.Found())
 	}
 	text := strings.Join(NewCompared(c).Found, "\n")
-	if !strings.Contains(text, "worse: broker=rabbit mode=slow: send.p99") || !strings.Contains(text, "better: broker=rabbit mode=fast: send.rate") {
+	if !strings.Contains(text, "worse: broker=rabbit mode=slow: publish.p99") || !strings.Contains(text, "better: broker=rabbit mode=fast: publish.rate") {
 		t.Errorf("found:\n%s", text)
 	}
 }
 
 // What others named or said cannot move the cursor of whoever reads it, and where a change is named so is what is doubtful about its numbers.
-func TestFoundLinesAreCleanAndSayDoubts(t *testing.T) {
+func TestFoundLinesAreCleanAndSayFlags(t *testing.T) {
 	c := comparison(t)
 	evil := "\x1b]0;owned\x07"
 	c.Sides[0].Name += evil

@@ -54,12 +54,12 @@ func TestResolutionIsShown(t *testing.T) {
 		v    plan.Value
 		want string
 	}{
-		{"lateness.p50", plan.Value{}, "< 1 µs"},
-		{"send.p50", plan.Value{Number: 999e-9}, "< 1 µs"},
-		{"send.p50", plan.Value{Number: 1e-6}, "1.00 µs"},
-		{"send.p99.highest", plan.Value{Number: 1e-9}, "< 1 µs"},
-		{"processing.max", plan.Value{Number: 3600, Over: 1200}, "> 1 h"},
-		{"processing.max", plan.Value{Number: 3600}, "3,600 s"},
+		{"send_delay.p50", plan.Value{}, "< 1 µs"},
+		{"publish.p50", plan.Value{Number: 999e-9}, "< 1 µs"},
+		{"publish.p50", plan.Value{Number: 1e-6}, "1.00 µs"},
+		{"publish.p99.highest", plan.Value{Number: 1e-9}, "< 1 µs"},
+		{"e2e.max", plan.Value{Number: 3600, Over: 1200}, "> 1 h"},
+		{"e2e.max", plan.Value{Number: 3600}, "3,600 s"},
 		{"gap.longest", plan.Value{}, "0 s"},
 		{"connection.blocked", plan.Value{}, "0 s"},
 		{"lost", plan.Value{}, "0"},

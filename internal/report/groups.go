@@ -14,7 +14,7 @@ const groupAxis = "group"
 // noGroup stands on that axis for a cell without groups.
 const noGroup = "–"
 
-// byGroup tells whether a table has each group by itself.
+// byGroup reports whether a table has each group by itself.
 func byGroup(run plan.Run, t plan.Table) bool {
 	return slices.Contains(slices.Concat(t.Split, t.Rows, t.Columns), groupAxis) && !slices.Contains(run.Axes, groupAxis)
 }
@@ -74,7 +74,7 @@ func lacking(run plan.Run, names []string) (out []plan.Excluded) {
 	return out
 }
 
-// grouped tells whether any cell has groups.
+// grouped reports whether any cell has groups.
 func grouped(run plan.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return len(c.Workload.Groups) > 0 })
 }

@@ -24,7 +24,7 @@ func TestAchievedLatencyIsBesideItsAxis(t *testing.T) {
 			run.Cells = append(run.Cells, plan.Cell{ID: id, Index: 3*i + threads, Workload: w,
 				Coordinates: []plan.Coordinate{{Axis: "latency", Value: text}, {Axis: "threads", Value: json.RawMessage(fmt.Sprint(threads))}}})
 			outcomes = append(outcomes, plan.Outcome{Run: "r", Task: id + "-r1", Cell: id, Repetition: 1, Verdict: plan.Valid, Values: map[string]plan.Value{
-				"send.rate": {Number: 1000}, "network.latency.p50": {Number: latency.Seconds() + 1e-4*float64(threads)}}})
+				"publish.rate": {Number: 1000}, "network.latency.p50": {Number: latency.Seconds() + 1e-4*float64(threads)}}})
 		}
 	}
 	for _, x := range []struct {
@@ -34,7 +34,7 @@ func TestAchievedLatencyIsBesideItsAxis(t *testing.T) {
 		{[]string{"threads"}, []string{"latency"}, "latency=5ms (5.10 ms)"},
 		{[]string{"latency"}, []string{"threads"}, "5ms (5.10 ms)"},
 	} {
-		run.Tables = []plan.Table{{Rows: x.rows, Columns: x.columns, Values: []string{"send.rate"}}}
+		run.Tables = []plan.Table{{Rows: x.rows, Columns: x.columns, Values: []string{"publish.rate"}}}
 		var text bytes.Buffer
 		if err := Text(&text, Build(run, outcomes), 120); err != nil {
 			t.Fatal(err)

@@ -13,14 +13,14 @@ func compared(rule string, before, now []float64) (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "new", Name: "nightly", Repeat: len(now), Cells: []plan.Cell{{ID: "c1", Require: []plan.Rule{{Text: rule}}}}}
 	relative := 0.01
 	spread := plan.RunSpread{Runs: 9, Repetitions: 5, Deviation: 10, Relative: &relative}
-	base := plan.Base{Name: "nightly", Run: "old", Cells: []plan.BaseCell{{ID: "c1", Spreads: map[string]plan.RunSpread{"send.rate": spread, "send.p99": spread}}}}
+	base := plan.Base{Name: "nightly", Run: "old", Cells: []plan.BaseCell{{ID: "c1", Spreads: map[string]plan.RunSpread{"publish.rate": spread, "publish.p99": spread}}}}
 	for _, rate := range before {
-		base.Cells[0].Repetitions = append(base.Cells[0].Repetitions, map[string]plan.Value{"send.rate": {Number: rate}, "send.p99": {NA: "no"}})
+		base.Cells[0].Repetitions = append(base.Cells[0].Repetitions, map[string]plan.Value{"publish.rate": {Number: rate}, "publish.p99": {NA: "no"}})
 	}
 	run.Bases = []plan.Base{base}
 	var outcomes []plan.Outcome
 	for i, rate := range now {
-		outcomes = append(outcomes, plan.Outcome{Task: fmt.Sprintf("c1-r%d", i+1), Cell: "c1", Repetition: i + 1, Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: rate}, "send.p99": {NA: "no"}}})
+		outcomes = append(outcomes, plan.Outcome{Task: fmt.Sprintf("c1-r%d", i+1), Cell: "c1", Repetition: i + 1, Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: rate}, "publish.p99": {NA: "no"}}})
 	}
 	return run, outcomes
 }
@@ -30,9 +30,9 @@ func level(middle float64) []float64 {
 }
 
 func TestNoWorseThanBaseline(t *testing.T) {
-	const usual, named = "no worse than baseline by 5%", "send.rate no worse than baseline by 5% at 95%"
+	const usual, named = "no worse than baseline by 5%", "publish.rate no worse than baseline by 5% at 95%"
 	spread := func(s plan.RunSpread) func(*plan.Run, []plan.Outcome) {
-		return func(r *plan.Run, _ []plan.Outcome) { r.Bases[0].Cells[0].Spreads["send.rate"] = s }
+		return func(r *plan.Run, _ []plan.Outcome) { r.Bases[0].Cells[0].Spreads["publish.rate"] = s }
 	}
 	wide := 0.04
 	for name, x := range map[string]struct {
@@ -42,14 +42,14 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		result      Result
 		why         string
 	}{
-		"the same":             {usual, level(1000), level(1000), nil, Met, "smallest detectable effect: send.rate 3.8 %"},
+		"the same":             {usual, level(1000), level(1000), nil, Met, "smallest detectable effect: publish.rate 3.8 %"},
 		"better":               {named, level(1000), level(2000), nil, Met, ""},
 		"worse by less":        {named, level(1000), level(980), nil, Met, ""},
-		"worse by some":        {named, level(1000), level(950), nil, Inconclusive, "send.rate -5.0 % against run old (medians 1,000 → 950), at worst -7.5 % at 95 % (smallest detectable effect 3.8 %)"},
-		"worse":                {usual, level(1000), level(850), nil, Violated, "send.rate -15 % against run old (medians 1,000 → 850, p = 2.5e-05)"},
+		"worse by some":        {named, level(1000), level(950), nil, Inconclusive, "publish.rate -5.0 % against run old (medians 1,000 → 950), at worst -7.5 % at 95 % (smallest detectable effect 3.8 %)"},
+		"worse":                {usual, level(1000), level(850), nil, Violated, "publish.rate -15 % against run old (medians 1,000 → 850, p = 2.5e-05)"},
 		"the same, with noise": {usual, level(1000), level(1000), spread(plan.RunSpread{Runs: 9, Repetitions: 5, Relative: &wide}), Inconclusive, "smallest detectable effect 14 %"},
-		"first runs":           {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive, "send.rate: the run-to-run spread is unknown: it needs 5 earlier runs, and has 2; run the matrix until"},
-		"no number":            {"send.p99 no worse than baseline by 5%", level(1000), level(1000), nil, Inconclusive, "no data: send.p99 has no number now, and none in run old"},
+		"first runs":           {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive, "publish.rate: the run-to-run spread is unknown: it needs 5 earlier runs, and has 2; run the matrix until"},
+		"no number":            {"publish.p99 no worse than baseline by 5%", level(1000), level(1000), nil, Inconclusive, "no data: publish.p99 has no number now, and none in run old"},
 		"no baseline":          {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases = nil }, Inconclusive, `no data: there is no baseline "nightly": ctl baseline set RUN`},
 		"another baseline":     {"no worse than baseline r4 by 5%", level(1000), level(1000), nil, Inconclusive, `there is no baseline "r4"`},
 		"a cell that it has not": {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases[0].Cells[0].ID = "other" }, Inconclusive,
@@ -61,42 +61,42 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		}, Inconclusive, "no data: it broke"},
 		"one failed": {usual, level(1000), level(500), func(_ *plan.Run, all []plan.Outcome) {
 			all[2].Verdict, all[2].Reasons = plan.Unknown, []string{"it broke"}
-		}, Inconclusive, "send.rate: this run: 1 of 5 repetitions unknown: it broke"},
+		}, Inconclusive, "publish.rate: this run: 1 of 5 repetitions unknown: it broke"},
 		"one of the baseline failed": {usual, level(1000), level(500), func(r *plan.Run, _ []plan.Outcome) {
-			r.Bases[0].Cells[0].Repetitions[1]["send.rate"] = plan.Value{NA: "invalid"}
-		}, Inconclusive, "send.rate: run old: 1 of 5 repetitions no number: invalid"},
-		"a lower bound": {"send.rate, send.p99 no worse than baseline by 5%", level(1000), level(1000), func(r *plan.Run, all []plan.Outcome) {
+			r.Bases[0].Cells[0].Repetitions[1]["publish.rate"] = plan.Value{NA: "invalid"}
+		}, Inconclusive, "publish.rate: run old: 1 of 5 repetitions no number: invalid"},
+		"a lower bound": {"publish.rate, publish.p99 no worse than baseline by 5%", level(1000), level(1000), func(r *plan.Run, all []plan.Outcome) {
 			for i, values := range r.Bases[0].Cells[0].Repetitions {
-				values["send.p99"], all[i].Values["send.p99"] = plan.Value{Number: 0.001}, plan.Value{Number: 0.001, Over: 3}
+				values["publish.p99"], all[i].Values["publish.p99"] = plan.Value{Number: 0.001}, plan.Value{Number: 0.001, Over: 3}
 			}
-			r.Bases[0].Cells[0].Spreads["send.p99"] = plan.RunSpread{}
-		}, Inconclusive, "send.p99: this run: 5 of 5 repetitions only a lower bound; " +
+			r.Bases[0].Cells[0].Spreads["publish.p99"] = plan.RunSpread{}
+		}, Inconclusive, "publish.p99: this run: 5 of 5 repetitions only a lower bound; " +
 			"the run-to-run spread is unknown: it needs 5 earlier runs, and has 0; more runs do not decide"},
 		"flagged": {usual, level(1000), level(500), func(_ *plan.Run, all []plan.Outcome) {
-			all[2].Values["send.rate"] = plan.Value{Number: 500, Flags: []plan.Flag{plan.ClientBound}}
-		}, Inconclusive, "send.rate: this run: client-bound"},
+			all[2].Values["publish.rate"] = plan.Value{Number: 500, Flags: []plan.Flag{plan.ClientBound}}
+		}, Inconclusive, "publish.rate: this run: client-bound"},
 		"other hosts": {usual, level(1000), level(500), func(r *plan.Run, all []plan.Outcome) {
 			r.Bases[0].Cells[0].Hosts = []string{"h1", "h2"}
 			for i := range all {
 				all[i].Agents = []plan.AgentPart{{Host: "h2"}, {Host: "h3"}}
 			}
-		}, Inconclusive, "send.rate: measured from other hosts: h1, h2 and h2, h3"},
+		}, Inconclusive, "publish.rate: measured from other hosts: h1, h2 and h2, h3"},
 		"no number any more": {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) {
 			for _, values := range r.Bases[0].Cells[0].Repetitions {
-				values["send.p99"] = plan.Value{Number: 0.001}
+				values["publish.p99"] = plan.Value{Number: 0.001}
 			}
-		}, Inconclusive, "send.p99: this run: 5 of 5 repetitions no number: no"},
+		}, Inconclusive, "publish.p99: this run: 5 of 5 repetitions no number: no"},
 		"a backlog": {usual, level(1000), level(1000), func(r *plan.Run, all []plan.Outcome) {
 			for i, values := range r.Bases[0].Cells[0].Repetitions {
-				values["send.p99"], all[i].Values["send.p99"] = plan.Value{Number: 0.001}, plan.Value{NA: "backlog"}
+				values["publish.p99"], all[i].Values["publish.p99"] = plan.Value{Number: 0.001}, plan.Value{NA: "backlog"}
 			}
-		}, Violated, "send.p99: backlog in 5 of 5 repetitions, and in 0 of 5 of run old"},
+		}, Violated, "publish.p99: backlog in 5 of 5 repetitions, and in 0 of 5 of run old"},
 		"nothing to compare": {usual, level(1000), level(1000), func(r *plan.Run, all []plan.Outcome) {
 			for i := range all {
-				all[i].Values["send.rate"] = plan.Value{NA: "no"}
+				all[i].Values["publish.rate"] = plan.Value{NA: "no"}
 			}
 			for _, values := range r.Bases[0].Cells[0].Repetitions {
-				values["send.rate"] = plan.Value{NA: "no"}
+				values["publish.rate"] = plan.Value{NA: "no"}
 			}
 		}, Inconclusive, "no data: none of its values has a number"},
 	} {
@@ -113,7 +113,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 
 // All cells of a rule are one family: what one cell alone would show may be chance among many.
 func TestRegressionsOfManyCellsAreOneFamily(t *testing.T) {
-	run, outcomes := compared("send.rate no worse than baseline by 5%", level(1000), level(898))
+	run, outcomes := compared("publish.rate no worse than baseline by 5%", level(1000), level(898))
 	if got := Rulings(run, outcomes); got[0].Result != Violated {
 		t.Fatalf("alone: %v", got)
 	}
@@ -139,7 +139,7 @@ func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
 	}
 	run, outcomes := compared("lost == 0", nil, []float64{1000, 2000, 1000, 2000, 1000, 2000})
 	run.Until = &until
-	const want = "cell c1: ci of send.rate is ±33 % after 6 repetitions, wanted: ci < 5%"
+	const want = "cell c1: ci of publish.rate is ±33 % after 6 repetitions, wanted: ci < 5%"
 	if w, p := Warnings(run, outcomes), Problems(run, outcomes); len(w) != 1 || w[0] != want || len(p) != 0 {
 		t.Errorf("warnings %q, problems %q", w, p)
 	}
@@ -151,7 +151,7 @@ func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
 		t.Errorf("broken off: %q, %q", got, Summary(run, outcomes))
 	}
 	for i := range outcomes {
-		outcomes[i].Values["send.rate"] = plan.Value{Number: 1000}
+		outcomes[i].Values["publish.rate"] = plan.Value{Number: 1000}
 	}
 	if got := Problems(run, outcomes); len(got) != 0 || Summary(run, outcomes) != "6 tasks: 6 valid, 0 invalid, 0 unknown" {
 		t.Errorf("known early: %q, %q", got, Summary(run, outcomes))
@@ -171,9 +171,9 @@ func TestGoldenEarlierRuns(t *testing.T) {
 			base.Cells[0].Spreads[name] = spread
 		}
 		for i, values := range base.Cells[0].Repetitions {
-			values["receive.rate"], outcomes[i].Values["receive.rate"] = values["send.rate"], values["send.rate"]
+			values["consume.rate"], outcomes[i].Values["consume.rate"] = values["publish.rate"], values["publish.rate"]
 		}
-		base.Cells[0].Spreads["receive.rate"] = base.Cells[0].Spreads["send.rate"]
+		base.Cells[0].Spreads["consume.rate"] = base.Cells[0].Spreads["publish.rate"]
 		files, err := Files(run, outcomes)
 		if err != nil {
 			t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package report turns the outcomes of a run into tables for people and machines: medians over repetitions, with every doubt beside its
-// number. It promises the same output for the same outcomes, and that nothing missing looks like a number.
+// Package report turns the outcomes of a run into tables for people and machines: medians over repetitions, with every flag beside its
+// number. It guarantees the same output for the same outcomes, and that nothing missing looks like a number.
 package report
 
 import (
@@ -56,7 +56,7 @@ func asked(run plan.Run) []plan.Table {
 	if len(run.Tables) > 0 {
 		return run.Tables
 	}
-	t := plan.Table{Rows: run.Axes, Values: []string{"send.rate", "receive.rate", "send.p99"}}
+	t := plan.Table{Rows: run.Axes, Values: []string{"publish.rate", "consume.rate", "publish.p99"}}
 	if grouped(run) {
 		t.Rows = append(slices.Clip(t.Rows), groupAxis)
 	}

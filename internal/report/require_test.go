@@ -25,24 +25,24 @@ func ruled(texts []string, outcomes ...plan.Outcome) (plan.Run, []plan.Outcome) 
 }
 
 func measured(p99, rate, lost float64, flags ...plan.Flag) plan.Outcome {
-	return plan.Outcome{Verdict: plan.Valid, Values: map[string]plan.Value{"processing.p99": {Number: p99, Flags: flags}, "receive.rate": {Number: rate}, "lost": {Number: lost}}}
+	return plan.Outcome{Verdict: plan.Valid, Values: map[string]plan.Value{"e2e.p99": {Number: p99, Flags: flags}, "consume.rate": {Number: rate}, "lost": {Number: lost}}}
 }
 
 func TestRulings(t *testing.T) {
 	failed := plan.Outcome{Verdict: plan.Unknown, Reasons: []string{"agent a1 was lost"}}
 	backlogged := measured(0, 100, 0)
-	backlogged.Values["processing.p99"] = plan.Value{NA: string(plan.Backlog)}
+	backlogged.Values["e2e.p99"] = plan.Value{NA: string(plan.Backlog)}
 	gap := func(v plan.Value) plan.Outcome {
 		return plan.Outcome{Verdict: plan.Valid, Values: map[string]plan.Value{"gap.confirm": v}}
 	}
 	atLeast := func(p99 float64) plan.Outcome {
 		o := measured(p99, 1, 0)
-		o.Values["processing.p99"] = plan.Value{Number: p99, Over: 7}
+		o.Values["e2e.p99"] = plan.Value{Number: p99, Over: 7}
 		return o
 	}
 	clocks := func(p99 float64) plan.Outcome {
 		o := measured(p99, 1, 0)
-		o.Values["processing.p99"] = plan.Value{Number: p99, Bound: 0.005}
+		o.Values["e2e.p99"] = plan.Value{Number: p99, Bound: 0.005}
 		return o
 	}
 	short, long := gap(plan.Value{NA: "< 20 ms"}), gap(plan.Value{Number: 0.3})
@@ -75,7 +75,7 @@ func TestRulings(t *testing.T) {
 		"a gap in two of three":           {"gap.confirm < 100ms", []plan.Outcome{long, short, long}, "gap.confirm is 300 ms, not < 100ms", ""},
 		"a failed repetition has no part": {"rate >= 100/s", []plan.Outcome{failed, measured(0, 100, 0)}, "", ""},
 		"none is valid":                   {"rate >= 100/s", []plan.Outcome{failed, failed}, "no data: agent a1 was lost", Inconclusive},
-		"not in the record":               {"send.rate >= 100/s", []plan.Outcome{measured(0, 100, 0)}, "send.rate is not in the record", Inconclusive},
+		"not in the record":               {"publish.rate >= 100/s", []plan.Outcome{measured(0, 100, 0)}, "publish.rate is not in the record", Inconclusive},
 		"not run":                         {"rate > 1", nil, "no data: not run", Inconclusive},
 		"not to be read":                  {"rate >", []plan.Outcome{measured(0, 100, 0)}, "column 7: ", Inconclusive},
 	} {
@@ -117,7 +117,7 @@ func TestInconclusiveMayPass(t *testing.T) {
 
 // A rule holds in every group of a cell.
 func TestRulingsOfGroups(t *testing.T) {
-	of := func(p99 float64) map[string]plan.Value { return map[string]plan.Value{"processing.p99": {Number: p99}} }
+	of := func(p99 float64) map[string]plan.Value { return map[string]plan.Value{"e2e.p99": {Number: p99}} }
 	run, outcomes := ruled([]string{"p99 < 20ms", "p99 < 2s"}, plan.Outcome{Verdict: plan.Valid, Groups: []plan.GroupOutcome{{Name: "bulk", Values: of(1)}, {Name: "light", Values: of(0.001)}}})
 	work := plan.Default()
 	run.Cells[0].Workload.Groups = []plan.Group{{Name: "bulk", Publishers: work.Publishers, Consumers: work.Consumers}, {Name: "light", Publishers: work.Publishers, Consumers: work.Consumers}}

@@ -8,19 +8,19 @@ import (
 )
 
 // A value of a task that was tried several times says so, with the reasons, whether it has a number or not.
-func TestTriesAreNoted(t *testing.T) {
+func TestAttemptsAreNoted(t *testing.T) {
 	run, all := study()
 	one := all[:1]
-	one[0].Tries = []plan.Tried{{Name: "x", Kind: plan.FailedAgentLost}, {Name: "y", Kind: plan.FailedConnect}}
+	one[0].FailedAttempts = []plan.FailedAttempt{{Name: "x", Kind: plan.FailedAgentLost}, {Name: "y", Kind: plan.FailedConnect}}
 	run.Repeat = 1
 	for _, verdict := range []plan.Verdict{plan.Valid, plan.Unknown} {
 		one[0].Verdict, one[0].Reasons = verdict, []string{"the reason"}
-		if notes := notesShown(run, one); !strings.Contains(notes, "3 tries: agent-lost, connect") {
+		if notes := notesShown(run, one); !strings.Contains(notes, "3 attempts: agent-lost, connect") {
 			t.Errorf("%s: the notes are %q", verdict, notes)
 		}
 	}
 	one[0].Repetition, run.Repeat = 2, 3
-	if notes := notesShown(run, one); !strings.Contains(notes, "repetition 2: 3 tries: agent-lost, connect") {
+	if notes := notesShown(run, one); !strings.Contains(notes, "repetition 2: 3 attempts: agent-lost, connect") {
 		t.Errorf("of several repetitions the notes are %q", notes)
 	}
 }

@@ -25,15 +25,15 @@ func (b *builder) searches() []Table {
 
 // search is the table of one search: a row for each step, by rate and then by time.
 func (c *cell) search(o plan.Outcome) Table {
-	latency := "processing"
+	latency := "e2e"
 	if c.cell.Workload.Consumers.Nodes == 0 {
-		latency = "send.due"
+		latency = "publish.intended"
 	}
-	values := []string{"send.rate", "receive.rate", latency + ".p50", latency + ".p99", latency + ".max"}
-	if latency != "processing" {
+	values := []string{"publish.rate", "consume.rate", latency + ".p50", latency + ".p99", latency + ".max"}
+	if latency != "e2e" {
 		values = slices.Delete(values, 1, 2)
 	}
-	t := Table{Title: c.searchTitle(o), Split: c.place.coordinates(), Axes: []string{"search.rate"}, Head: []string{"Asked msgs/s", "Step", "Answer"}}
+	t := Table{Title: c.searchTitle(o), Split: c.place.coordinates(), Axes: []string{"search.rate"}, Head: []string{"Asked msg/s", "Step", "Answer"}}
 	for _, name := range values {
 		t.Head = append(t.Head, valueInfo(name).Title)
 	}
@@ -89,7 +89,7 @@ func stepField(s plan.Step, name string) Field {
 	return f
 }
 
-// searchTitle says what a search found: "Capacity, broker=nats: 20,050 msgs/s (19,990–20,200), held 3 of 4".
+// searchTitle says what a search found: "Capacity, broker=nats: 20,050 msg/s (19,990–20,200), held 3 of 4".
 func (c *cell) searchTitle(o plan.Outcome) string {
 	title := "Capacity"
 	if len(c.place) > 0 {
@@ -104,7 +104,7 @@ func (c *cell) searchTitle(o plan.Outcome) string {
 	case r.Capacity == 0:
 		return title + ": none, no rate holds"
 	default:
-		return fmt.Sprintf("%s: %s msgs/s %s", title, display.Number(r.Capacity), interval(r))
+		return fmt.Sprintf("%s: %s msg/s %s", title, display.Number(r.Capacity), interval(r))
 	}
 }
 

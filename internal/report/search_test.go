@@ -16,17 +16,17 @@ import (
 // is not sure.
 func capacities() (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "r", Name: "capacity", Repeat: 1, Axes: []string{"broker"},
-		Tables: []plan.Table{{Title: "Capacity", Rows: []string{"broker"}, Values: []string{"capacity", "processing.p99"}}}}
+		Tables: []plan.Table{{Title: "Capacity", Rows: []string{"broker"}, Values: []string{"capacity", "e2e.p99"}}}}
 	step := func(rate float64, kind plan.StepKind, answer plan.Answer, why string) plan.Step {
 		s := plan.Step{Rate: rate, Kind: kind, Answer: answer, Why: why, Values: map[string]plan.Value{
-			"send.rate": {Number: min(rate, 20_100)}, "receive.rate": {Number: min(rate, 20_060)}}}
+			"publish.rate": {Number: min(rate, 20_100)}, "consume.rate": {Number: min(rate, 20_060)}}}
 		queue := 0.0005 * math.Exp(rate/5000)
 		for i, q := range plan.Quantiles() {
-			s.Values["processing."+q.Name] = plan.Value{Number: queue * (1 + float64(i*i))}
+			s.Values["e2e."+q.Name] = plan.Value{Number: queue * (1 + float64(i*i))}
 		}
 		if strings.HasPrefix(why, "backlog") {
 			for _, q := range plan.Quantiles() {
-				s.Values["processing."+q.Name] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
+				s.Values["e2e."+q.Name] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
 			}
 		}
 		return s
@@ -54,7 +54,7 @@ func capacities() (plan.Run, []plan.Outcome) {
 		value, _ := json.Marshal(broker)
 		run.Cells = append(run.Cells, plan.Cell{ID: id, Index: i, Coordinates: []plan.Coordinate{{Axis: "broker", Value: value}}, Workload: work})
 		o := plan.Outcome{Version: plan.RecordFormat, Run: "r", Task: id + "-r1", Cell: id, Index: i, Repetition: 1, Verdict: plan.Valid, Search: &r,
-			Values: map[string]plan.Value{"capacity": {Number: r.Capacity}, "processing.p99": {Number: 0.031}}}
+			Values: map[string]plan.Value{"capacity": {Number: r.Capacity}, "e2e.p99": {Number: 0.031}}}
 		if r.Bound != "" {
 			o.Values["capacity"] = plan.Value{Number: r.Capacity, Flags: []plan.Flag{plan.ClientBound}}
 		}

@@ -150,7 +150,7 @@ func (s Study) builder(parted bool) *builder {
 	return b
 }
 
-// Grouped tells whether any cell has groups; a table that names GroupAxis has each by itself.
+// Grouped reports whether any cell has groups; a table that names GroupAxis has each by itself.
 func (s Study) Grouped() bool { return grouped(s.Run) }
 
 // GroupAxis is the axis by which tables tell the groups of cells apart.

@@ -27,7 +27,7 @@ func outcome(c plan.Cell, repetition int, values map[string]plan.Value) plan.Out
 }
 
 // study is a run with everything in it that tables have to show: two brokers with unlike confirms, repetitions, flags, exclusions,
-// failures and a broken promise.
+// failures and a broken guarantee.
 func study() (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "r1", Name: "async-vs-sync", Repeat: 3, Axes: []string{"broker", "mode", "threads", "latency"}}
 	var outcomes []plan.Outcome
@@ -55,8 +55,8 @@ func study() (plan.Run, []plan.Outcome) {
 		}
 	}
 	run.Tables = []plan.Table{
-		{Title: "Send rates", Split: []string{"broker"}, Rows: []string{"mode", "threads"}, Columns: []string{"latency"}, Values: []string{"send.rate"}},
-		{Rows: []string{"broker", "mode", "threads", "latency"}, Values: []string{"throughput", "send.p99", "processing.p99", "lost", "agent.cpu", "broker.rss.max"}},
+		{Title: "Publish rates", Split: []string{"broker"}, Rows: []string{"mode", "threads"}, Columns: []string{"latency"}, Values: []string{"publish.rate"}},
+		{Rows: []string{"broker", "mode", "threads", "latency"}, Values: []string{"throughput", "publish.p99", "e2e.p99", "lost", "agent.cpu", "broker.rss.max"}},
 	}
 	return run, outcomes
 }
@@ -78,8 +78,8 @@ func studied(c plan.Cell, threads int, latency string) []plan.Outcome {
 	for r := 1; r <= 3; r++ {
 		factor := []float64{1, 1.01, 0.5}[r-1] // the median is the first
 		o := outcome(c, r, map[string]plan.Value{
-			"send.rate": {Number: rate * factor}, "throughput": {Number: rate * factor}, "receive.rate": {Number: rate * factor},
-			"send.p99": send, "processing.p99": {Number: 1.2345}, "lost": {}, "agent.cpu": {Number: 1.25}, "broker.rss.max": {Number: 220_200_960},
+			"publish.rate": {Number: rate * factor}, "throughput": {Number: rate * factor}, "consume.rate": {Number: rate * factor},
+			"publish.p99": send, "e2e.p99": {Number: 1.2345}, "lost": {}, "agent.cpu": {Number: 1.25}, "broker.rss.max": {Number: 220_200_960},
 		})
 		all = append(all, o)
 	}
@@ -92,30 +92,30 @@ func happen(c plan.Cell, all []plan.Outcome) []plan.Outcome {
 	case "broker=nats mode=fire-and-forget threads=5 latency=0ms": // receivers too slow in all, flagged twice in one
 		for i := range all {
 			all[i].Values["throughput"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.Backlog}}
-			all[i].Values["receive.rate"] = plan.Value{Number: 90_000, Flags: []plan.Flag{plan.Backlog}}
-			all[i].Values["processing.p99"] = plan.Value{NA: judge.NABacklog, Flags: []plan.Flag{plan.Backlog}}
+			all[i].Values["consume.rate"] = plan.Value{Number: 90_000, Flags: []plan.Flag{plan.Backlog}}
+			all[i].Values["e2e.p99"] = plan.Value{NA: judge.NABacklog, Flags: []plan.Flag{plan.Backlog}}
 		}
 		all[1].Values["throughput"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.Backlog, plan.ClientBound}}
-		all[1].Values["send.rate"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.ClientBound}}
+		all[1].Values["publish.rate"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.ClientBound}}
 	case "broker=nats mode=confirm-window threads=1 latency=0ms": // too fast and too slow for a histogram
 		for i := range all {
-			all[i].Values["send.p99"] = plan.Value{Number: 420e-9}
-			all[i].Values["processing.p99"] = plan.Value{Number: 3600, Over: 12, Flags: []plan.Flag{plan.Clipped}}
+			all[i].Values["publish.p99"] = plan.Value{Number: 420e-9}
+			all[i].Values["e2e.p99"] = plan.Value{Number: 3600, Over: 12, Flags: []plan.Flag{plan.Clipped}}
 		}
 	case "broker=nats mode=confirm-each threads=1 latency=0ms": // two hosts
 		for i, bound := range []float64{210e-6, 300e-6, 120e-6} {
-			all[i].Values["processing.p99"] = plan.Value{Number: 0.0018, Bound: bound}
+			all[i].Values["e2e.p99"] = plan.Value{Number: 0.0018, Bound: bound}
 		}
 	case "broker=nats mode=confirm-each threads=5 latency=0ms": // two hosts, far apart
 		for i := range all {
-			all[i].Values["processing.p99"] = plan.Value{Number: 0.0018, Bound: 0.0121, Flags: []plan.Flag{plan.ClockUnsafe}}
+			all[i].Values["e2e.p99"] = plan.Value{Number: 0.0018, Bound: 0.0121, Flags: []plan.Flag{plan.ClockUnsafe}}
 		}
 	case "broker=rabbit mode=confirm-window threads=5 latency=0ms": // one lost messages that were confirmed
-		all[1].Verdict, all[1].Reasons = plan.Invalid, []string{"broken promise: 3 messages that the broker had confirmed were lost"}
-		all[1].Values["send.rate"] = plan.Value{Number: 1}
+		all[1].Verdict, all[1].Reasons = plan.Invalid, []string{"broken guarantee: 3 messages that the broker had confirmed were lost"}
+		all[1].Values["publish.rate"] = plan.Value{Number: 1}
 	case "broker=rabbit mode=confirm-each threads=5 latency=0ms": // all did
 		for i := range all {
-			all[i].Verdict, all[i].Reasons = plan.Invalid, []string{"broken promise: 1 message was received after a later one"}
+			all[i].Verdict, all[i].Reasons = plan.Invalid, []string{"broken guarantee: 1 message was received after a later one"}
 		}
 	case "broker=rabbit mode=confirm-each threads=5 latency=50ms": // none worked
 		for i := range all {

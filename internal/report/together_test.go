@@ -12,10 +12,10 @@ import (
 func beside(id string, repeat int, own string, rates ...float64) Study {
 	run := plan.Run{ID: id, Name: id, Repeat: repeat, Axes: []string{"mode", own},
 		Cells:  []plan.Cell{{ID: "c0", Coordinates: []plan.Coordinate{{Axis: "mode", Value: raw("x")}, {Axis: own, Value: raw(1)}}, Workload: plan.Default()}},
-		Tables: []plan.Table{{Rows: []string{"mode"}, Values: []string{"send.rate"}}, {Rows: []string{"mode"}, Values: []string{"send.rate"}, Highest: "send.rate"}}}
+		Tables: []plan.Table{{Rows: []string{"mode"}, Values: []string{"publish.rate"}}, {Rows: []string{"mode"}, Values: []string{"publish.rate"}, Highest: "publish.rate"}}}
 	var outcomes []plan.Outcome
 	for i, rate := range rates {
-		outcomes = append(outcomes, outcome(run.Cells[0], i+1, map[string]plan.Value{"send.rate": {Number: rate}}))
+		outcomes = append(outcomes, outcome(run.Cells[0], i+1, map[string]plan.Value{"publish.rate": {Number: rate}}))
 	}
 	return StudyOf(run, outcomes)
 }

@@ -44,14 +44,14 @@ func TestDeliveriesAddUp(t *testing.T) {
 	}
 }
 
-// TestACopyThatWasBrokenOffIsNoTry: a try that is copied again is the same try; another one is not.
+// TestACopyThatWasBrokenOffIsNoTry: an attempt that is copied again is the same attempt; another one is not.
 func TestACopyThatWasBrokenOffIsNoTry(t *testing.T) {
 	root := t.TempDir()
 	task := someRun("run-1").Tasks()[0]
-	begin := func(try string, at int64) *Run {
+	begin := func(attempt string, at int64) *Run {
 		t.Helper()
 		r := create(t, root, "run-1")
-		if err := r.BeginAttempt(task.ID, try); err != nil {
+		if err := r.BeginAttempt(task.ID, attempt); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: uint64(at), At: at}); err != nil {
@@ -61,21 +61,21 @@ func TestACopyThatWasBrokenOffIsNoTry(t *testing.T) {
 	}
 	begin("first", 7).Close()
 	if r := begin("first", 8); r.Attempt(task.ID) != 1 {
-		t.Errorf("the same try again is number %d", r.Attempt(task.ID))
+		t.Errorf("the same attempt again is number %d", r.Attempt(task.ID))
 	}
 	last := begin("second", 9)
 	if last.Attempt(task.ID) != 2 {
-		t.Errorf("another try is number %d", last.Attempt(task.ID))
+		t.Errorf("another attempt is number %d", last.Attempt(task.ID))
 	}
-	kept, err := os.ReadFile(filepath.Join(last.Dir(), "tasks", task.ID+".try1", snapshotFile))
+	kept, err := os.ReadFile(filepath.Join(last.Dir(), "tasks", task.ID+".attempt1", snapshotFile))
 	if err != nil || strings.Count(string(kept), `"at":7`) != 1 || strings.Count(string(kept), `"at":8`) != 1 {
-		t.Errorf("of the first try %q is kept, %v; want what both copies had", kept, err)
+		t.Errorf("of the first attempt %q is kept, %v; want what both copies had", kept, err)
 	}
 	finish(t, last, task)
 	if err := last.BeginAttempt(task.ID, "second"); err == nil {
 		t.Error("a task with an outcome was begun again")
 	}
 	if last.Attempt(task.ID) != 2 {
-		t.Errorf("the outcome is of try %d", last.Attempt(task.ID))
+		t.Errorf("the outcome is of attempt %d", last.Attempt(task.ID))
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // What a process that was killed left half written is gone when the run is gone on with; what is whole stays.
-func TestHalfWrittenFilesAreSweptAway(t *testing.T) {
+func TestHalfWrittenFilesAreCleanedAway(t *testing.T) {
 	root := t.TempDir()
 	r := create(t, root, "run-1")
 	task := r.Plan().Tasks()[0].ID
@@ -19,7 +19,7 @@ func TestHalfWrittenFilesAreSweptAway(t *testing.T) {
 	r.Close()
 	whole := everyFile(t, root)
 	for _, dir := range []string{r.Dir(), filepath.Join(r.Dir(), tasksDir, task)} {
-		temp, err := os.CreateTemp(dir, ".send.hlog.*.tmp")
+		temp, err := os.CreateTemp(dir, ".publish.hlog.*.tmp")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,10 +18,10 @@ func TestMarksAreToldOnce(t *testing.T) {
 		t.Fatalf("%+v, %v; nothing was marked", all, err)
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
-	start := Mark{At: at, Kind: MarkStart, Task: "t-r1", Name: "abc", Try: 1, Agents: []string{"a1", "a2"}}
+	start := Mark{At: at, Kind: MarkStart, Task: "t-r1", Name: "abc", Attempt: 1, Agents: []string{"a1", "a2"}}
 	gone := Mark{At: at.Add(time.Second), Kind: MarkGiveUp, Task: "t-r1", Name: "abc", Text: "amqp://u:p4ss@h went away"}
 	again := start
-	again.At, again.Name, again.Try = at.Add(2*time.Second), "def", 2
+	again.At, again.Name, again.Attempt = at.Add(2*time.Second), "def", 2
 	for _, m := range []Mark{start, gone, again, start, gone} {
 		if err := r.Mark(m); err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func TestMarksAreToldOnce(t *testing.T) {
 		t.Errorf("warnings %q", w)
 	}
 	all, err := r.Marks()
-	if err != nil || len(all) != 4 || all[0].Agents[1] != "a2" || all[2].Try != 2 || all[3].Text != "done" {
+	if err != nil || len(all) != 4 || all[0].Agents[1] != "a2" || all[2].Attempt != 2 || all[3].Text != "done" {
 		t.Fatalf("%+v, %v; want four", all, err)
 	}
 	if strings.Contains(all[1].Text, "p4ss") {

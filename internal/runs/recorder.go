@@ -90,9 +90,9 @@ var hlogs = []struct {
 	name   string
 	series record.Series
 }{
-	{"send", record.Send},
-	{"send-due", record.SendDue},
-	{"processing", record.Processing},
+	{"publish", record.Publish},
+	{"send-due", record.PublishIntended},
+	{"e2e", record.EndToEnd},
 	{"unsent", record.UnsentAge},
 	{"unanswered", record.Unanswered},
 }

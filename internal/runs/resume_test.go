@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// TestResume: what an interrupted try left is kept apart, and the outcome says so.
+// TestResume: what an interrupted attempt left is kept apart, and the outcome says so.
 func TestResume(t *testing.T) {
 	root := t.TempDir()
 	first := create(t, root, "run-1")
@@ -27,19 +27,19 @@ func TestResume(t *testing.T) {
 		t.Errorf("a task that is done can be begun again: %v", err)
 	}
 	finish(t, second, tasks[1])
-	kept, err := os.ReadFile(filepath.Join(second.Dir(), "tasks", tasks[1].ID+".try1", "snapshots.jsonl"))
+	kept, err := os.ReadFile(filepath.Join(second.Dir(), "tasks", tasks[1].ID+".attempt1", "snapshots.jsonl"))
 	if err != nil || !bytes.Contains(kept, []byte(`"at":7`)) {
-		t.Errorf("what the first try recorded is gone: %v", err)
+		t.Errorf("what the first attempt recorded is gone: %v", err)
 	}
 	outcomes, err := second.Outcomes()
 	if err != nil || len(outcomes) != 2 {
 		t.Fatalf("%d outcomes, %v", len(outcomes), err)
 	}
-	if w := strings.Join(outcomes[1].Warnings, "\n"); !strings.Contains(w, "try 1 of this task was interrupted") {
-		t.Errorf("the outcome does not tell of its first try: %q", w)
+	if w := strings.Join(outcomes[1].Warnings, "\n"); !strings.Contains(w, "attempt 1 of this task was interrupted") {
+		t.Errorf("the outcome does not tell of its first attempt: %q", w)
 	}
 	m, err := second.Record(tasks[1].ID)
-	if err != nil || m.Tally(1).Sent != 2000 {
-		t.Errorf("the record of the second try has %d messages, want its own 2000 (%v)", m.Tally(1).Sent, err)
+	if err != nil || m.Accounting(1).Sent != 2000 {
+		t.Errorf("the record of the second attempt has %d messages, want its own 2000 (%v)", m.Accounting(1).Sent, err)
 	}
 }

@@ -7,12 +7,12 @@
 //	matrix.cue                      the matrix as it was, without secrets
 //	tasks/<task>/snapshots.jsonl    what the agents reported, one snapshot a line, as it came
 //	tasks/<task>/*.hlog             histograms in HdrHistogram's log format; *.<group>.hlog those of one group of the cell
-//	tasks/<task>/try                the name of the try that it is of
+//	tasks/<task>/attempt                the name of the attempt that it is of
 //	tasks/<task>/outcome.json       last, at once
-//	tasks/<task>.try1               what an earlier try of the task had recorded; outcome.json only if it was not interrupted
+//	tasks/<task>.attempt1               what an earlier attempt of the task had recorded; outcome.json only if it was not interrupted
 //	tables.{txt,md,csv,json}        the summary tables
 //	report.html                     tables, drawings and details as one page
-//	marks.jsonl                     when tries began and were given up, and how the run ended
+//	timeline.jsonl                  when attempts began and were given up, and how the run ended
 //	sink.jsonl                      how many points InfluxDB was given, if there is one
 //
 // Its parent holds one directory a run and the symbolic link "latest".
@@ -241,7 +241,7 @@ func (r *Run) BeginAttempt(task, attempt string) error {
 	return nil
 }
 
-// begin starts the record of a task anew. What an interrupted attempt left is stored as tasks/<task>.try<n>. The caller holds mu.
+// begin starts the record of a task anew. What an interrupted attempt left is stored as tasks/<task>.attempt<n>. The caller holds mu.
 func (r *Run) begin(task string) (*recorder, error) {
 	if task == "" || strings.HasPrefix(task, ".") || task != filepath.Base(task) {
 		return nil, fmt.Errorf("record task %q: not a task's id", task)
@@ -319,7 +319,7 @@ func writeOutcome(dir taskDir, o plan.Outcome) error {
 	return files.WriteRecord(dir.file(outcomeFile), text, fileMode)
 }
 
-// EndAttempt stores an attempt that does not count, with its outcome, beside the task's directory: tasks/<task>.try<n>. The task is not done
+// EndAttempt stores an attempt that does not count, with its outcome, beside the task's directory: tasks/<task>.attempt<n>. The task is not done
 // by it.
 func (r *Run) EndAttempt(attempt string, o plan.Outcome) error {
 	r.mu.Lock()

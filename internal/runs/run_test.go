@@ -48,19 +48,19 @@ func recorded(task plan.Task) record.Snapshot {
 		w := rec.Window(last, true)
 		w.Counts[record.Sent]++
 		w.Counts[record.Confirmed]++
-		w.Record(record.Send, int64(time.Millisecond))
+		w.Record(record.Publish, int64(time.Millisecond))
 		sent.Add(n)
 		confirmed.Add(n)
 		if n%2 == 0 {
 			w.Counts[record.Received]++
 			w.Counts[record.Unique]++
-			w.Record(record.Processing, int64(2*time.Millisecond))
+			w.Record(record.EndToEnd, int64(2*time.Millisecond))
 			received.Add(n)
 		}
 	}
 	rec.Flush()
 	s := record.Snapshot{Task: task.ID, Agent: "a", At: int64(10 * time.Second), Clock: "clock-1",
-		LastSend: last, LastConfirm: last + int64(time.Millisecond), LastReceipt: last + int64(2*time.Millisecond)}
+		LastSend: last, LastConfirm: last + int64(time.Millisecond), LastDelivery: last + int64(2*time.Millisecond)}
 	s.Windows, s.Sets = log.Take()
 	s.Events = []record.Event{{At: 2, Kind: record.EventGap, Nanos: 5, Detail: "dial amqp://guest:hunter2@h/ failed"}}
 	return s
@@ -131,7 +131,7 @@ func TestRejudgingGivesTheStoredOutcome(t *testing.T) {
 	root := t.TempDir()
 	r := create(t, root, "run-1")
 	task := r.Plan().Tasks()[0]
-	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil { // an interrupted try
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil { // an interrupted attempt
 		t.Fatal(err)
 	}
 	if err := r.BeginAttempt(task.ID, ""); err != nil {
@@ -155,9 +155,9 @@ func TestHistogramsAreWritten(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	task := r.Plan().Tasks()[0]
 	finish(t, r, task)
-	text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, "send.hlog"))
+	text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, "publish.hlog"))
 	if err != nil || !bytes.Contains(text, []byte("[Histogram log format version 1.3]")) {
-		t.Errorf("send.hlog is no histogram log (%v): %.100s", err, text)
+		t.Errorf("publish.hlog is no histogram log (%v): %.100s", err, text)
 	}
 	if _, err := os.Stat(filepath.Join(r.Dir(), "tasks", task.ID, "send-due.hlog")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a series without samples has a file: %v", err)

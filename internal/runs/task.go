@@ -14,7 +14,7 @@ import (
 )
 
 // attemptFile has the name of the attempt that a task's directory is of, as the control plane names it.
-const attemptFile = "try"
+const attemptFile = "attempt"
 
 // taskDir is the directory of a task: of its last attempt or, where earlier is not 0, of the earlier attempt of that number. It has no
 // state but the files.
@@ -26,7 +26,7 @@ type taskDir struct {
 
 func (d taskDir) name() string {
 	if d.earlier > 0 {
-		return fmt.Sprintf("%s.try%d", d.task, d.earlier)
+		return fmt.Sprintf("%s.attempt%d", d.task, d.earlier)
 	}
 	return d.task
 }
@@ -123,11 +123,11 @@ func (d taskDir) warnings(o plan.Outcome) []string {
 	counted := map[string]bool{}
 	if o.Search != nil {
 		for _, s := range o.Search.Steps {
-			counted[s.Try] = true
+			counted[s.Attempt] = true
 		}
 	}
-	failed := map[string]plan.Tried{}
-	for _, t := range o.Tries {
+	failed := map[string]plan.FailedAttempt{}
+	for _, t := range o.FailedAttempts {
 		failed[t.Name] = t
 	}
 	warnings := o.Warnings
@@ -137,9 +137,9 @@ func (d taskDir) warnings(o plan.Outcome) []string {
 		if counted[name] {
 			continue
 		}
-		text := fmt.Sprintf("try %d of this task was interrupted and is not counted", n+1)
+		text := fmt.Sprintf("attempt %d of this task was interrupted and is not counted", n+1)
 		if t, ok := failed[name]; ok && t.Kind != plan.FailedInterrupted {
-			text = fmt.Sprintf("try %d of this task is not counted: %s", n+1, t)
+			text = fmt.Sprintf("attempt %d of this task is not counted: %s", n+1, t)
 		}
 		warnings = append(warnings, fmt.Sprintf("%s; what it recorded is kept in %s/%s", text, tasksDir, earlier.name()))
 	}

@@ -14,11 +14,11 @@ import (
 	"lockstep/internal/record"
 )
 
-// A try that does not count is kept with its outcome, and copying the same record again, from the beginning, changes nothing.
+// An attempt that does not count is kept with its outcome, and copying the same record again, from the beginning, changes nothing.
 func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	root := t.TempDir()
 	task := someRun("run-1").Tasks()[0]
-	failed := plan.Tried{Name: "first", Kind: plan.FailedAgentLost, Reason: "agent a was lost in measure, amqp://u:hunter2@h/"}
+	failed := plan.FailedAttempt{Name: "first", Kind: plan.FailedAgentLost, Reason: "agent a was lost in measure, amqp://u:hunter2@h/"}
 	lost := judge.Judge(task, record.NewMerged(), judge.Facts{Failure: failed.Reason, Kind: failed.Kind})
 	copied := func(snapshots int, second bool) *Run {
 		t.Helper()
@@ -40,7 +40,7 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 			t.Fatal(err)
 		}
 		if r.Done(task.ID) {
-			t.Fatal("a try that does not count makes the task done")
+			t.Fatal("an attempt that does not count makes the task done")
 		}
 		if err := r.BeginAttempt(task.ID, "second"); err != nil {
 			t.Fatal(err)
@@ -58,38 +58,38 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	copied(3, true).Close()
-	last := copied(3, true) // once more, with the second try begun
-	kept := filepath.Join(last.Dir(), "tasks", task.ID+".try1")
+	last := copied(3, true) // once more, with the second attempt begun
+	kept := filepath.Join(last.Dir(), "tasks", task.ID+".attempt1")
 	text, err = os.ReadFile(filepath.Join(kept, snapshotFile))
 	if lines := strings.Count(string(text), "\n"); err != nil || lines != 3 || strings.Contains(string(text), `"seq":3,{`) {
-		t.Errorf("the first try has %d snapshots, %v; want 3, each once:\n%s", lines, err, text)
+		t.Errorf("the first attempt has %d snapshots, %v; want 3, each once:\n%s", lines, err, text)
 	}
-	if _, err := os.Stat(filepath.Join(last.Dir(), "tasks", task.ID+".try2")); err == nil {
-		t.Error("copying again made a try of its own")
+	if _, err := os.Stat(filepath.Join(last.Dir(), "tasks", task.ID+".attempt2")); err == nil {
+		t.Error("copying again made an attempt of its own")
 	}
 	if err := last.BeginAttempt(task.ID, "first"); !errors.Is(err, ErrDone) {
-		t.Errorf("a try that is kept was begun again: %v", err)
+		t.Errorf("an attempt that is kept was begun again: %v", err)
 	}
 	o := judge.Judge(task, record.NewMerged(), judge.Facts{})
-	o.Try, o.Tries = 2, []plan.Tried{failed}
+	o.Attempt, o.FailedAttempts = 2, []plan.FailedAttempt{failed}
 	if err := last.Finish(o); err != nil {
 		t.Fatal(err)
 	}
 	stored, err := last.Outcomes()
-	if err != nil || len(stored) != 1 || !strings.Contains(strings.Join(stored[0].Warnings, "\n"), "try 1 of this task is not counted: agent-lost: agent a was lost") {
+	if err != nil || len(stored) != 1 || !strings.Contains(strings.Join(stored[0].Warnings, "\n"), "attempt 1 of this task is not counted: agent-lost: agent a was lost") {
 		t.Errorf("the outcome is %+v, %v", stored, err)
 	}
 	again, err := last.Rejudge(task.ID)
-	if err != nil || again.Try != 2 || len(again.Tries) != 1 || strings.Join(again.Warnings, "\n") != strings.Join(stored[0].Warnings, "\n") {
+	if err != nil || again.Attempt != 2 || len(again.FailedAttempts) != 1 || strings.Join(again.Warnings, "\n") != strings.Join(stored[0].Warnings, "\n") {
 		t.Errorf("judged again: %+v, %v", again, err)
 	}
-	var tried plan.Outcome
+	var failedAttempt plan.Outcome
 	text, err = os.ReadFile(filepath.Join(kept, outcomeFile))
 	if err == nil {
-		err = json.Unmarshal(text, &tried)
+		err = json.Unmarshal(text, &failedAttempt)
 	}
-	if err != nil || tried.Verdict != plan.Unknown || tried.Failure != plan.FailedAgentLost {
-		t.Errorf("of the first try is kept %+v, %v", tried, err)
+	if err != nil || failedAttempt.Verdict != plan.Unknown || failedAttempt.Failure != plan.FailedAgentLost {
+		t.Errorf("of the first attempt is kept %+v, %v", failedAttempt, err)
 	}
 	for _, file := range []string{filepath.Join(kept, outcomeFile), filepath.Join(last.Dir(), "tasks", task.ID, outcomeFile)} {
 		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "hunter2") {
@@ -98,12 +98,12 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	}
 }
 
-// Steps of a search are tries of its task: each keeps its record, none is called interrupted, and the outcome can be made again from the last.
+// Steps of a search are attempts of its task: each keeps its record, none is called interrupted, and the outcome can be made again from the last.
 func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	task := r.Plan().Tasks()[0]
-	begin := func(try string) {
-		if err := r.BeginAttempt(task.ID, try); err != nil {
+	begin := func(attempt string) {
+		if err := r.BeginAttempt(task.ID, attempt); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	m := record.NewMerged()
 	last := task.Step(500, plan.Duration(time.Second))
 	o := judge.Searched(task, judge.Judge(last, m, judge.Facts{Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC()}), plan.SearchResult{Why: "out of steps", Steps: []plan.Step{
-		{Rate: 1000, Try: "one", Kind: plan.StepBracket, Answer: plan.AnswerFailed}, {Rate: 500, Try: "two", Kind: plan.StepBracket, Answer: plan.AnswerHeld, Measure: plan.Duration(time.Second)}}})
+		{Rate: 1000, Attempt: "one", Kind: plan.StepBracket, Answer: plan.AnswerFailed}, {Rate: 500, Attempt: "two", Kind: plan.StepBracket, Answer: plan.AnswerHeld, Measure: plan.Duration(time.Second)}}})
 	if err := r.Finish(o); err != nil {
 		t.Fatal(err)
 	}
@@ -127,10 +127,10 @@ func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	if err != nil || len(stored) != 1 {
 		t.Fatal(stored, err)
 	}
-	if w := strings.Join(stored[0].Warnings, "\n"); strings.Count(w, "was interrupted") != 1 || !strings.Contains(w, "try 1 ") {
-		t.Errorf("the warnings are %q, want one on the try that was broken off", w)
+	if w := strings.Join(stored[0].Warnings, "\n"); strings.Count(w, "was interrupted") != 1 || !strings.Contains(w, "attempt 1 ") {
+		t.Errorf("the warnings are %q, want one on the attempt that was broken off", w)
 	}
-	if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID+".try2", "snapshots.jsonl")); err != nil || !strings.Contains(string(text), `"at":8`) {
+	if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID+".attempt2", "snapshots.jsonl")); err != nil || !strings.Contains(string(text), `"at":8`) {
 		t.Errorf("the record of the first step: %s, %v", text, err)
 	}
 	again, err := r.Rejudge(task.ID)

@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// maxSeries is how many figures of an attempt are kept: about two minutes.
+// maxSeries is how many metrics of an attempt are kept: about two minutes.
 const maxSeries = 120
 
 // Attempt is an attempt in flight.
@@ -18,8 +18,8 @@ type Attempt struct {
 	Started wire.RunEvent
 	At      time.Time // when it began: the time of Started, or when that was read, whichever is earlier
 	Task    plan.Task // or the step of its search that the attempt is
-	// Series are the last figures, one each second of the load; the newest is the last.
-	Series []Figures
+	// Series are the last metrics, one each second of the load; the newest is the last.
+	Series []Metrics
 	// Since is the time since the measurement began, as its agents reported at HeardAt: negative in warm-up, Unsteady
 	// while the beginning is not known. HeardAt is zero before the load begins.
 	Since   time.Duration
@@ -31,7 +31,7 @@ type Attempt struct {
 	metered int64 // the newest of Series, ns since T0; 0: none
 }
 
-// Unsteady is the value of Since and Figures.Since while it is not known when the measurement begins.
+// Unsteady is the value of Since and Metrics.Since while it is not known when the measurement begins.
 const Unsteady time.Duration = -1
 
 // Phase is the phase of an attempt.
@@ -67,8 +67,8 @@ func (a *Attempt) Phase(now time.Time) (p Phase, since time.Duration) {
 	return Draining, since
 }
 
-// Newest returns the newest figures; nil: there are none.
-func (a *Attempt) Newest() *Figures {
+// Newest returns the newest metrics; nil: there are none.
+func (a *Attempt) Newest() *Metrics {
 	if len(a.Series) == 0 {
 		return nil
 	}
@@ -82,9 +82,9 @@ func (a *Attempt) Takes(ref wire.Ref, s *record.Snapshot) bool {
 
 func (a *Attempt) abandon() { a.Abandoned, a.Series = true, nil }
 
-// add takes a snapshot. It reports whether there are new figures, which are one second of the load apart: a reader that
+// add takes a snapshot. It reports whether there are new metrics, which are one second of the load apart: a reader that
 // begins in the middle gets those of the seconds before at once.
-func (a *Attempt) add(s *record.Snapshot, now time.Time) (figures bool) {
+func (a *Attempt) add(s *record.Snapshot, now time.Time) (metrics bool) {
 	if s.Host.Broker != "" && len(s.Windows) == 0 || s.At == 0 { // an observer, or the load has not begun
 		return false
 	}
@@ -97,7 +97,7 @@ func (a *Attempt) add(s *record.Snapshot, now time.Time) (figures bool) {
 		return false
 	}
 	a.metered = s.At
-	f := a.meter.figures()
+	f := a.meter.metrics()
 	f.Since = a.Since
 	if a.Series = append(a.Series, f); len(a.Series) > maxSeries {
 		a.Series = slices.Delete(a.Series, 0, len(a.Series)-maxSeries)

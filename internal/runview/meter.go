@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// Figures are what goes on in the task in flight over all agents, for people, not for a record.
-type Figures struct {
+// Metrics are what goes on in the task in flight over all agents, for people, not for a record.
+type Metrics struct {
 	Since  time.Duration // the measurement began: see Attempt.Since
 	Agents int           // that have reported the last seconds, or are done
 	Of     int           // that the task has
@@ -30,7 +30,7 @@ type Flow struct {
 	Lag        float64 // messages that were sent and not received, in flight included, over all subscriptions
 	Behind     bool    // receiving does not keep up with sending: the lag grows
 	Consumes   bool    // it has consumers; else Receive, Lag and Processing say nothing
-	Confirm    Latency // send call to confirm
+	Confirm    Latency // publish call to confirm
 	Processing Latency
 }
 
@@ -50,7 +50,7 @@ const (
 	stall       = 50 * time.Millisecond  // beside what is sent in so long
 )
 
-// meter makes live figures of snapshots.
+// meter makes live metrics of snapshots.
 type meter struct {
 	agents int // that the task has
 	heard  map[string]*heard
@@ -86,9 +86,9 @@ func (m *meter) add(s *record.Snapshot) {
 	}
 }
 
-// figures are those of what was added so far, without Since.
-func (m *meter) figures() Figures {
-	f := Figures{Of: m.agents}
+// metrics are those of what was added so far, without Since.
+func (m *meter) metrics() Metrics {
+	f := Metrics{Of: m.agents}
 	latest := m.latest()
 	for _, h := range m.heard {
 		if h.fresh(latest) {
@@ -154,10 +154,10 @@ func (f *flowMeter) add(w *record.Window) {
 	t.settled += n[record.Confirmed] + n[record.Rejected] + n[record.Unconfirmed]
 	t.received += n[record.Received]
 	t.unique += n[record.Unique]
-	if h := w.Hists[record.Send]; h != nil {
+	if h := w.Hists[record.Publish]; h != nil {
 		t.confirms.Merge(h)
 	}
-	if h := w.Hists[record.Processing]; h != nil {
+	if h := w.Hists[record.EndToEnd]; h != nil {
 		t.processing.Merge(h)
 	}
 }
@@ -185,7 +185,7 @@ func (f *flowMeter) flow(group string, until int64) Flow {
 		}
 	}
 	out.Behind = r.seconds > 1 && out.Consumes && f.behind(r)
-	out.Lag = max(0, out.Lag) // clocks differ, and a receipt may be reported before its message
+	out.Lag = max(0, out.Lag) // clocks differ, and a delivery may be reported before its message
 	out.Confirm, out.Processing = latencyOf(&r.confirms), latencyOf(&r.processing)
 	return out
 }

@@ -19,13 +19,13 @@ func snapshotOf(agent, group string, second int64, c counts, processing ...time.
 	w.Counts[record.Sent], w.Counts[record.Confirmed] = c.sent, c.confirmed
 	w.Counts[record.Received], w.Counts[record.Unique] = c.received, c.received
 	for _, d := range processing {
-		w.Record(record.Processing, int64(d))
+		w.Record(record.EndToEnd, int64(d))
 	}
 	return record.Snapshot{Agent: agent, Group: group, At: (second+1)*ns + 6*ns/10, Windows: []record.Window{w}}
 }
 
-// observed are the live figures after snapshots.
-func observed(t *testing.T, task plan.Task, seconds ...[]record.Snapshot) Figures {
+// observed are the live metrics after snapshots.
+func observed(t *testing.T, task plan.Task, seconds ...[]record.Snapshot) Metrics {
 	t.Helper()
 	m := newMeter(task, 2)
 	for _, second := range seconds {
@@ -33,7 +33,7 @@ func observed(t *testing.T, task plan.Task, seconds ...[]record.Snapshot) Figure
 			m.add(&s)
 		}
 	}
-	return m.figures()
+	return m.metrics()
 }
 
 func aTask() plan.Task {
@@ -42,8 +42,8 @@ func aTask() plan.Task {
 	return plan.Task{ID: "t", Cell: plan.Cell{Workload: w}}
 }
 
-// TestLiveFigures: rates are of one whole second that both agents have reported, whatever one of them has reported besides; the lag is of all.
-func TestLiveFigures(t *testing.T) {
+// TestLiveMetrics: rates are of one whole second that both agents have reported, whatever one of them has reported besides; the lag is of all.
+func TestLiveMetrics(t *testing.T) {
 	t.Parallel()
 	ms := time.Millisecond
 	live := observed(t, aTask(),
@@ -77,7 +77,7 @@ func TestLiveLagGrows(t *testing.T) {
 	late := snapshotOf("c", "", 2, counts{0, 0, 40}) // handed over late
 	late.At = seconds[11][0].At
 	if f := observed(t, aTask(), append(seconds, []record.Snapshot{late})...).Flows[0]; f.Lag != 200 {
-		t.Errorf("lag %v after late receipts: want 200", f.Lag)
+		t.Errorf("lag %v after late deliveries: want 200", f.Lag)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestLiveSilence(t *testing.T) {
 	}
 }
 
-// TestLiveGroups: groups have figures of their own.
+// TestLiveGroups: groups have metrics of their own.
 func TestLiveGroups(t *testing.T) {
 	t.Parallel()
 	task := aTask()

@@ -21,11 +21,11 @@ func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
 	var had []string
 	p := s.Pace
 	if done, of := p.All(); done != 0 || of != 20 || !p.AtMost() {
-		t.Errorf("%d of %d, at most: %v", done, of, p.AtMost())
+		t.Errorf("%d of %d, at max: %v", done, of, p.AtMost())
 	}
 	for n := 1; n <= 6; n++ {
 		id := fmt.Sprintf("a-r%d", n)
-		o := plan.Outcome{Task: id, Cell: "a", Repetition: n, Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 1000}}}
+		o := plan.Outcome{Task: id, Cell: "a", Repetition: n, Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: 1000}}}
 		s.Apply(wire.Entry{Outcome: &o}, time.Now())
 		had = append(had, id)
 		numbers[id] = 1000

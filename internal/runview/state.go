@@ -34,7 +34,7 @@ type State struct {
 
 	// Retries are, by task without an outcome, the attempts of this submission that do not count: those that failed and
 	// were to be repeated, and those without an end. Those of a search are of all its steps.
-	Retries  map[string][]plan.Tried
+	Retries  map[string][]plan.FailedAttempt
 	Searches map[string]Search // of this submission without an outcome, by task
 	Rounds   *sampling.Rounds
 	Pace     *Pace
@@ -66,7 +66,7 @@ func (f Search) With(s plan.Step, o plan.Outcome) Search {
 
 // New returns the state of a run without a record. A run without an ID is taken from the record.
 func New(run plan.Run) *State {
-	s := &State{Retries: map[string][]plan.Tried{}, Searches: map[string]Search{}, done: map[string]plan.Verdict{}, verdicts: map[plan.Verdict]int{}}
+	s := &State{Retries: map[string][]plan.FailedAttempt{}, Searches: map[string]Search{}, done: map[string]plan.Verdict{}, verdicts: map[plan.Verdict]int{}}
 	s.plan(run)
 	return s
 }
@@ -151,9 +151,9 @@ func (s *State) underWay(now time.Time) (task string, since time.Duration) {
 	return s.inFlight, max(0, now.Sub(s.since))
 }
 
-// Apply takes the next entry, at the time now. It reports whether the attempt has new figures. Entries that could not be
+// Apply takes the next entry, at the time now. It reports whether the attempt has new metrics. Entries that could not be
 // read, and snapshots that are not of the attempt in flight, change nothing.
-func (s *State) Apply(e wire.Entry, now time.Time) (figures bool) {
+func (s *State) Apply(e wire.Entry, now time.Time) (metrics bool) {
 	switch {
 	case e.Plan != nil:
 		if s.Planned = true; s.Run.ID == "" {
@@ -178,19 +178,19 @@ func (s *State) event(e wire.RunEvent, now time.Time) {
 	}
 	retries := s.Retries[e.Task]
 	last := len(retries) - 1
-	open := last >= 0 && retries[last].Name == e.Try
+	open := last >= 0 && retries[last].Name == e.Attempt
 	switch e.Kind {
 	case wire.RunAccepted:
 		s.Accepted, s.Began, s.End, s.Ended, s.Ran, s.Failed = true, e.At, nil, time.Time{}, 0, 0
 		s.Attempt, s.inFlight = nil, ""
 	case wire.TaskStarted:
 		s.Note = ""
-		s.Retries[e.Task] = append(retries, plan.Tried{Name: e.Try, Kind: plan.FailedInterrupted})
+		s.Retries[e.Task] = append(retries, plan.FailedAttempt{Name: e.Attempt, Kind: plan.FailedInterrupted})
 		s.start(e, now)
-	case wire.TryEnded:
+	case wire.AttemptEnded:
 		s.Attempt, s.Note = nil, e.Detail
-		if open && e.Tried != nil {
-			retries[last] = *e.Tried
+		if open && e.FailedAttempt != nil {
+			retries[last] = *e.FailedAttempt
 		}
 	case wire.StepEnded:
 		s.Attempt = nil
@@ -232,7 +232,7 @@ func (s *State) start(e wire.RunEvent, now time.Time) {
 	if e.Load != nil {
 		t = t.Step(e.Load.Rate, e.Load.Measure)
 	}
-	s.Attempt = &Attempt{Ref: wire.Ref{Run: s.Run.ID, Task: e.Task, Try: e.Try}, Started: e, At: at, Task: t, meter: newMeter(t, len(e.Agents))}
+	s.Attempt = &Attempt{Ref: wire.Ref{Run: s.Run.ID, Task: e.Task, Attempt: e.Attempt}, Started: e, At: at, Task: t, meter: newMeter(t, len(e.Agents))}
 }
 
 func (s *State) outcome(o plan.Outcome) {

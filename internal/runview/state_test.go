@@ -38,12 +38,12 @@ func (r *replay) event(e wire.RunEvent) {
 }
 
 // begin begins an attempt, and measures for some seconds.
-func (r *replay) begin(task, try string, seconds int64) {
-	r.event(wire.RunEvent{Kind: wire.TaskStarted, Task: task, Try: try, N: 1, Agents: []string{"a"}})
+func (r *replay) begin(task, attempt string, seconds int64) {
+	r.event(wire.RunEvent{Kind: wire.TaskStarted, Task: task, Attempt: attempt, N: 1, Agents: []string{"a"}})
 	for second := int64(-5); second < seconds; second++ {
 		r.now = r.now.Add(time.Second)
 		s := snapshotOf("a", "", second, counts{100, 100, 100})
-		r.Apply(wire.Entry{Ref: wire.Ref{Run: "r", Task: task, Try: try}, Snapshot: &s}, r.now)
+		r.Apply(wire.Entry{Ref: wire.Ref{Run: "r", Task: task, Attempt: attempt}, Snapshot: &s}, r.now)
 	}
 }
 
@@ -55,12 +55,12 @@ func (r *replay) phase() Phase {
 	return p
 }
 
-// An attempt that has ended, however it did, leaves neither a phase nor figures, and what its agents still report shows
+// An attempt that has ended, however it did, leaves neither a phase nor metrics, and what its agents still report shows
 // none. The task is under way until it has an outcome.
 func TestAnAttemptThatHasEndedShowsNothing(t *testing.T) {
 	step, outcome := plan.Step{}, plan.Outcome{}
 	for name, end := range map[string]wire.RunEvent{
-		"failed": {Kind: wire.TryEnded, Tried: &plan.Tried{Name: "1"}}, "a step of a search": {Kind: wire.StepEnded, Step: &step, Outcome: &outcome},
+		"failed": {Kind: wire.AttemptEnded, FailedAttempt: &plan.FailedAttempt{Name: "1"}}, "a step of a search": {Kind: wire.StepEnded, Step: &step, Outcome: &outcome},
 		"interrupted": {Kind: wire.TaskInterrupted}, "the run ended": {Kind: wire.RunEnded, End: &wire.End{}}, "taken over": {Kind: wire.TakenOver},
 	} {
 		run, tasks := aRun()
@@ -69,12 +69,12 @@ func TestAnAttemptThatHasEndedShowsNothing(t *testing.T) {
 		if r.phase() != Measuring || r.Attempt.Newest() == nil || r.Attempt.Newest().Flows[0].Send != 100 {
 			t.Fatalf("%s: phase %q before, %+v", name, r.phase(), r.Attempt.Series)
 		}
-		end.Task, end.Try = tasks[0].ID, "1"
+		end.Task, end.Attempt = tasks[0].ID, "1"
 		r.event(end)
 		late := snapshotOf("a", "", 4, counts{100, 100, 100})
 		r.now = r.now.Add(time.Second)
-		if r.Apply(wire.Entry{Ref: wire.Ref{Run: "r", Task: tasks[0].ID, Try: "1"}, Snapshot: &late}, r.now) {
-			t.Errorf("%s: there are figures of an attempt that has ended", name)
+		if r.Apply(wire.Entry{Ref: wire.Ref{Run: "r", Task: tasks[0].ID, Attempt: "1"}, Snapshot: &late}, r.now) {
+			t.Errorf("%s: there are metrics of an attempt that has ended", name)
 		}
 		if p := r.phase(); p != "" && p != Abandoned || r.Attempt != nil && r.Attempt.Newest() != nil {
 			t.Errorf("%s: phase %q", name, p)
@@ -90,8 +90,8 @@ func TestAnAttemptThatHasEndedShowsNothing(t *testing.T) {
 func TestPhases(t *testing.T) {
 	run, tasks := aRun()
 	r := newReplay(run)
-	r.event(wire.RunEvent{Kind: wire.TaskStarted, Task: tasks[0].ID, Try: "1", N: 1, Agents: []string{"a"}})
-	ref := wire.Ref{Run: "r", Task: tasks[0].ID, Try: "1"}
+	r.event(wire.RunEvent{Kind: wire.TaskStarted, Task: tasks[0].ID, Attempt: "1", N: 1, Agents: []string{"a"}})
+	ref := wire.Ref{Run: "r", Task: tasks[0].ID, Attempt: "1"}
 	for _, c := range []struct {
 		at    time.Duration // of the snapshot
 		later time.Duration
@@ -120,18 +120,18 @@ func TestStateForTheNextLeader(t *testing.T) {
 	r := newReplay(run)
 	first, second := tasks[0].ID, tasks[1].ID
 	r.begin(first, "1", 1)
-	r.event(wire.RunEvent{Kind: wire.TryEnded, Task: first, Try: "1", Tried: &plan.Tried{Name: "1", Kind: plan.FailedConnect}})
+	r.event(wire.RunEvent{Kind: wire.AttemptEnded, Task: first, Attempt: "1", FailedAttempt: &plan.FailedAttempt{Name: "1", Kind: plan.FailedConnect}})
 	r.begin(first, "2", 1)
 	o := plan.Outcome{Task: first, Cell: "c", Repetition: 1, Verdict: plan.Valid}
 	r.Apply(wire.Entry{Outcome: &o}, r.now)
 	r.begin(second, "3", 1)
-	r.event(wire.RunEvent{Kind: wire.StepEnded, Task: second, Try: "3", Step: &plan.Step{Rate: 5}, Outcome: &plan.Outcome{Started: epoch}})
+	r.event(wire.RunEvent{Kind: wire.StepEnded, Task: second, Attempt: "3", Step: &plan.Step{Rate: 5}, Outcome: &plan.Outcome{Started: epoch}})
 	r.begin(second, "4", 1)
-	r.event(wire.RunEvent{Kind: wire.TakenOver, Task: second, Try: "4"})
+	r.event(wire.RunEvent{Kind: wire.TakenOver, Task: second, Attempt: "4"})
 	if !r.Planned || !r.Accepted || r.Ran != 1 || r.Failed != 0 || !r.Done(first) || r.Done(second) || r.Count(plan.Valid) != 1 || r.TaskN != 1 || r.Of != 2 {
 		t.Errorf("%+v", r.State)
 	}
-	if r.Attempt == nil || r.Attempt.Ref.Try != "4" || !r.Attempt.Abandoned {
+	if r.Attempt == nil || r.Attempt.Ref.Attempt != "4" || !r.Attempt.Abandoned {
 		t.Errorf("in flight: %+v", r.Attempt)
 	}
 	if s := r.Searches[second]; len(s.Steps) != 1 || s.Steps[0].Rate != 5 || s.Started != epoch {

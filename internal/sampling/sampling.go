@@ -12,11 +12,11 @@ import (
 	"lockstep/internal/stats"
 )
 
-// leastRounds is the minimum of rounds. Fewer than the interval takes could never end a cell early.
-const leastRounds = 3
+// minRounds is the minimum of rounds. Fewer than the interval takes could never end a cell early.
+const minRounds = 3
 
 // Least is how many rounds there are before the first decision: as many as the interval takes, at least three.
-func Least(u plan.StopRule) int { return max(leastRounds, stats.LeastForMedian(u.Confidence)) }
+func Least(u plan.StopRule) int { return max(minRounds, stats.MinForMedian(u.Confidence)) }
 
 // Rounds are the repetitions of the cells of a run. It belongs to one goroutine.
 type Rounds struct {

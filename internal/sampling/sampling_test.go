@@ -20,7 +20,7 @@ func study(t testing.TB, rule string, most int) plan.Run {
 }
 
 func measured(cell string, repetition int, rate float64) plan.Outcome {
-	return plan.Outcome{Task: fmt.Sprintf("%s-r%d", cell, repetition), Cell: cell, Repetition: repetition, Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: rate}}}
+	return plan.Outcome{Task: fmt.Sprintf("%s-r%d", cell, repetition), Cell: cell, Repetition: repetition, Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: rate}}}
 }
 
 // rates are a cell's numbers: a quiet one and a noisy one.
@@ -56,7 +56,7 @@ func TestAQuietCellStopsAndANoisyOneGoesOn(t *testing.T) {
 	if a := rounds.Cell("a"); !a.Over || !a.Reached || a.Numbers != 6 || rounds.Missed("a") != "" {
 		t.Errorf("the quiet cell: %+v, %q", a, rounds.Missed("a"))
 	}
-	if got, want := rounds.Missed("b"), "ci of send.rate is ±17 % after 10 repetitions, wanted: ci < 5%"; got != want {
+	if got, want := rounds.Missed("b"), "ci of publish.rate is ±17 % after 10 repetitions, wanted: ci < 5%"; got != want {
 		t.Errorf("the noisy cell: %q, want %q", got, want)
 	}
 	if rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 7}) || !rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 6}) {
@@ -68,7 +68,7 @@ func TestAQuietCellStopsAndANoisyOneGoesOn(t *testing.T) {
 func TestDecisionsAreOfOutcomesAlone(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range 150 {
-		run := study(t, []string{"ci < 5%", "ci < 2% at 80%", "ci(send.rate) < 20% at 90%"}[n%3], 10)
+		run := study(t, []string{"ci < 5%", "ci < 2% at 80%", "ci(publish.rate) < 20% at 90%"}[n%3], 10)
 		noise := []float64{0, 0.01, 0.05, 0.2, 1}[random.IntN(5)]
 		leading := New(run)
 		var outcomes []plan.Outcome
@@ -160,7 +160,7 @@ func TestWhyACellIsNotKnown(t *testing.T) {
 		},
 		"cannot be told: 0 of 6 repetitions are valid and have a number, and it takes 6": func(x plan.Task) plan.Outcome {
 			o := measured(x.Cell.ID, x.Repetition, 5)
-			o.Values["send.rate"] = plan.Value{NA: "no"}
+			o.Values["publish.rate"] = plan.Value{NA: "no"}
 			return o
 		},
 	} {

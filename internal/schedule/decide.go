@@ -11,8 +11,8 @@ const OnTime = time.Minute
 
 // Bounds of the look at slots that were missed, and of how often the making of a run is begun.
 const (
-	mostMissed = 1000
-	mostBegun  = 3
+	maxMissed = 1000
+	maxBegun  = 3
 )
 
 // Wake is when Due has something to do next, by the timetable; zero: never.
@@ -58,17 +58,17 @@ func (s *Schedule) take(t *Timetable, now time.Time) bool {
 		s.arrive(slot)
 		return true
 	}
-	if s.Missed == MissedOnce && late <= s.Within.D() {
+	if s.MissedRuns == MissedOnce && late <= s.Within.D() {
 		s.arrive(slot)
 		return true
 	}
 	why := "no controller led when it came"
-	if s.Missed == MissedOnce {
+	if s.MissedRuns == MissedOnce {
 		why += fmt.Sprintf(", and it is older than %s", s.Within)
 	}
 	if n > 1 {
 		more := fmt.Sprint(n)
-		if n == mostMissed {
+		if n == maxMissed {
 			more += " or more"
 		}
 		why += fmt.Sprintf("; with it %s slots since %s", more, from.In(t.zone).Format(time.RFC3339))
@@ -77,12 +77,12 @@ func (s *Schedule) take(t *Timetable, now time.Time) bool {
 	return true
 }
 
-// passed is the last slot after Since up to now, and how many there are, up to mostMissed.
+// passed is the last slot after Since up to now, and how many there are, up to maxMissed.
 func (s *Schedule) passed(t *Timetable, now time.Time) (last time.Time, n int) {
-	for next := t.Next(s.Since); !next.IsZero() && !next.After(now) && n < mostMissed; next = t.Next(next) {
+	for next := t.Next(s.Since); !next.IsZero() && !next.After(now) && n < maxMissed; next = t.Next(next) {
 		last, n = next, n+1
 	}
-	if n < mostMissed {
+	if n < maxMissed {
 		return last, n
 	}
 	for reach := time.Hour; ; reach *= 2 { // there are many: look for the last one from now backwards
@@ -136,7 +136,7 @@ func (s *Schedule) Begin(run string, epoch uint64, now time.Time) bool {
 	if e == nil || e.Run != run || e.State != Starting || e.Begun > 0 && e.Epoch == epoch {
 		return false
 	}
-	if e.Begun >= mostBegun {
+	if e.Begun >= maxBegun {
 		s.Fail(run, fmt.Sprintf("%d controllers ended while they made a run of the matrix", e.Begun), now)
 		return true
 	}
@@ -209,9 +209,9 @@ func (s *Schedule) Called(run string, c Call, compared []byte) bool {
 				continue
 			}
 			if len(compared) > 0 && !e.Compare(c.Hook, compared) {
-				c.State, c.Why = CallFailed, fmt.Sprintf("what it said is more than %d bytes with the other comparisons, and was not kept", MostCompared)
+				c.State, c.Why = CallFailed, fmt.Sprintf("what it said is more than %d bytes with the other comparisons, and was not kept", MaxCompared)
 			}
-			c.Why = Cut(c.Why, mostWhy)
+			c.Why = Cut(c.Why, maxWhy)
 			e.Hooks[k] = c
 			return true
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 func nightly(change func(*Definition)) Definition {
-	d := Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "UTC", Missed: MissedOnce, Within: plan.Duration(6 * time.Hour), Overlap: OverlapSkip,
+	d := Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "UTC", MissedRuns: MissedOnce, Within: plan.Duration(6 * time.Hour), Overlap: OverlapSkip,
 		Hooks: []string{"mail"}, Matrix: Matrix{File: "n.cue", Text: "name: \"n\""}}
 	if change != nil {
 		change(&d)
@@ -91,7 +91,7 @@ func TestMissedSlots(t *testing.T) {
 		"skip, only one":           {MissedSkip, "2026-11-02T02:02:00Z", "", "no controller led when it came"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, slots := fixture(t, func(d *Definition) { d.Missed = c.missed })
+			s, slots := fixture(t, func(d *Definition) { d.MissedRuns = c.missed })
 			now := at(t, c.now)
 			s.Due(slots, now)
 			switch {
@@ -117,7 +117,7 @@ func TestYearsAreMissedInOneStep(t *testing.T) {
 	if s.Current == nil || !s.Current.At.Equal(at(t, "2029-03-01T10:00:00Z")) || len(s.History) != 0 {
 		t.Errorf("%+v, %+v: want the last minute's slot", s.Current, s.History)
 	}
-	s, slots = fixture(t, func(d *Definition) { d.Cron, d.Missed = "0 0 1 1 *", MissedSkip })
+	s, slots = fixture(t, func(d *Definition) { d.Cron, d.MissedRuns = "0 0 1 1 *", MissedSkip })
 	s.Due(slots, at(t, "2029-03-01T10:00:30Z"))
 	if len(s.History) != 1 || !strings.Contains(s.History[0].Why, "3 slots") || !s.History[0].At.Equal(at(t, "2029-01-01T00:00:00Z")) {
 		t.Errorf("%+v: want one entry for three New Years", s.History)
@@ -202,17 +202,17 @@ func TestMakingIsGivenUp(t *testing.T) {
 	now := at(t, "2026-11-02T02:00:00Z")
 	s.Due(slots, now)
 	run := s.Current.Run
-	for epoch := range uint64(mostBegun) {
+	for epoch := range uint64(maxBegun) {
 		if !s.Begin(run, epoch, now) || s.Current == nil {
 			t.Fatal("given up too early")
 		}
-		for range 2 * mostBegun { // it could not submit the run, and tries again
+		for range 2 * maxBegun { // it could not submit the run, and tries again
 			if s.Begin(run, epoch, now) || s.Current == nil || s.Current.Begun != int(epoch)+1 {
 				t.Fatalf("%+v after %d controllers", s.Current, epoch+1)
 			}
 		}
 	}
-	if !s.Begin(run, mostBegun, now) || s.Current != nil || s.states() != "faulty" || !strings.Contains(s.History[0].Why, "3 controllers") {
+	if !s.Begin(run, maxBegun, now) || s.Current != nil || s.states() != "faulty" || !strings.Contains(s.History[0].Why, "3 controllers") {
 		t.Errorf("%+v, %+v: want it given up", s.Current, s.History)
 	}
 	if s.History[0].Hooks[0].State != CallPending {
@@ -247,9 +247,9 @@ func TestStaleChanges(t *testing.T) {
 
 func TestHistoryIsBounded(t *testing.T) {
 	s, slots := fixture(t, func(d *Definition) { d.Hooks = []string{"a", "b"} })
-	big := []byte(`{"x":"` + strings.Repeat("y", MostCompared/2) + `"}`)
+	big := []byte(`{"x":"` + strings.Repeat("y", MaxCompared/2) + `"}`)
 	now := at(t, "2026-11-02T02:00:00Z")
-	for range MostHistory + 20 {
+	for range MaxHistory + 20 {
 		s.Due(slots, now)
 		run := s.Current.Run
 		s.Begin(run, 1, now)
@@ -264,13 +264,13 @@ func TestHistoryIsBounded(t *testing.T) {
 		now = now.AddDate(0, 0, 1)
 	}
 	text, err := json.Marshal(s)
-	if err != nil || len(s.History) != MostHistory || len(text) > 2<<20 {
+	if err != nil || len(s.History) != MaxHistory || len(text) > 2<<20 {
 		t.Errorf("%d entries, %d bytes, %v", len(s.History), len(text), err)
 	}
-	if back, err := Read(bytes.NewReader(text)); err != nil || len(back.History) != MostHistory {
+	if back, err := Read(bytes.NewReader(text)); err != nil || len(back.History) != MaxHistory {
 		t.Errorf("it does not read back: %v", err)
 	}
-	if len(s.History[MostHistory-1].Compared) < len(big) {
+	if len(s.History[MaxHistory-1].Compared) < len(big) {
 		t.Error("the newest comparison is cut")
 	}
 }
@@ -285,7 +285,7 @@ func TestComparisons(t *testing.T) {
 	if got := string(e.Compared); got != `{"json":{"slower":3},"text":"slower by 3 %�"}` {
 		t.Errorf("kept is %s", got)
 	}
-	if e.Compare("big", []byte(strings.Repeat("x", MostCompared))) {
+	if e.Compare("big", []byte(strings.Repeat("x", MaxCompared))) {
 		t.Error("kept without bound")
 	}
 	if n := (&Schedule{Definition: nightly(nil), ID: "i"}).Notice(e, "mail"); n.Key != "i//mail" || string(n.Comparison) != string(e.Compared) {
@@ -312,7 +312,7 @@ func TestRunIDs(t *testing.T) {
 
 func TestDefinitionFaultsComeAtOnce(t *testing.T) {
 	d := nightly(func(d *Definition) {
-		d.Name, d.Cron, d.Zone, d.Missed, d.Overlap, d.Within = "a b", "x", "y", "perhaps", "pile", plan.Duration(8*24*time.Hour)
+		d.Name, d.Cron, d.Zone, d.MissedRuns, d.Overlap, d.Within = "a b", "x", "y", "perhaps", "pile", plan.Duration(8*24*time.Hour)
 		d.Hooks = []string{"h", "h", "no hook"}
 		d.Matrix.Text = ""
 	})
@@ -362,7 +362,7 @@ func TestAnyOrderOfEvents(t *testing.T) {
 	for seed := range 60 {
 		random := newRandom(seed)
 		s, slots := fixture(t, func(d *Definition) {
-			d.Cron, d.Missed, d.Overlap = "*/7 * * * *", []string{MissedSkip, MissedOnce}[random(2)], []string{OverlapSkip, OverlapQueueOne}[random(2)]
+			d.Cron, d.MissedRuns, d.Overlap = "*/7 * * * *", []string{MissedSkip, MissedOnce}[random(2)], []string{OverlapSkip, OverlapQueueOne}[random(2)]
 		})
 		now, fired := s.Added, 0
 		for step := range 300 {

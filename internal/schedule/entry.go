@@ -50,11 +50,11 @@ func (t Tasks) Total() int { return t.Valid + t.Invalid + t.Unknown }
 
 // Call is one hook of an entry.
 type Call struct {
-	Hook  string    `json:"hook"`
-	State CallState `json:"state"`
-	Why   string    `json:"why,omitempty"`
-	Tries int       `json:"tries,omitempty"`
-	At    time.Time `json:"at,omitzero"`
+	Hook     string    `json:"hook"`
+	State    CallState `json:"state"`
+	Why      string    `json:"why,omitempty"`
+	Attempts int       `json:"attempts,omitempty"`
+	At       time.Time `json:"at,omitzero"`
 }
 
 // CallState is how far a call is.
@@ -70,18 +70,18 @@ const (
 
 // Bounds of what an entry keeps.
 const (
-	MostCompared = 64 << 10 // bytes, of all comparison hooks together, in the newest entries
-	mostOld      = 1 << 10  // in older ones
-	newest       = 5
-	mostProblems = 20
-	mostProblem  = 300
-	mostWhy      = 2000
+	MaxCompared = 64 << 10 // bytes, of all comparison hooks together, in the newest entries
+	maxOld      = 1 << 10  // in older ones
+	newest      = 5
+	maxProblems = 20
+	maxProblem  = 300
+	maxWhy      = 2000
 )
 
 // Problem adds one, if there is room.
 func (e *Entry) Problem(text string) {
-	if len(e.Problems) < mostProblems {
-		e.Problems = append(e.Problems, Cut(text, mostProblem))
+	if len(e.Problems) < maxProblems {
+		e.Problems = append(e.Problems, Cut(text, maxProblem))
 	}
 }
 
@@ -106,7 +106,7 @@ func (e *Entry) Compare(hook string, said []byte) bool {
 	}
 	all[hook] = said
 	text, err := json.Marshal(all)
-	if err != nil || len(text) > MostCompared {
+	if err != nil || len(text) > MaxCompared {
 		return false
 	}
 	e.Compared = text
@@ -125,14 +125,14 @@ func Cut(text string, n int) string {
 
 // close puts an entry into the history and keeps that within its bounds.
 func (s *Schedule) close(e Entry) {
-	e.Why = Cut(e.Why, mostWhy)
+	e.Why = Cut(e.Why, maxWhy)
 	s.History = append(s.History, e)
-	if over := len(s.History) - MostHistory; over > 0 {
+	if over := len(s.History) - MaxHistory; over > 0 {
 		s.History = slices.Delete(s.History, 0, over)
 	}
 	for i := range s.History[:max(0, len(s.History)-newest)] {
-		if old := &s.History[i]; len(old.Compared) > mostOld {
-			old.Compared, _ = json.Marshal(Cut(string(old.Compared), mostOld/2)) // a string always marshals
+		if old := &s.History[i]; len(old.Compared) > maxOld {
+			old.Compared, _ = json.Marshal(Cut(string(old.Compared), maxOld/2)) // a string always marshals
 		}
 	}
 }

@@ -27,12 +27,12 @@ const (
 
 // Bounds of what a schedule holds: it is one value of the control plane.
 const (
-	MostText    = 256 << 10 // bytes of a matrix
-	MostHistory = 100
-	MostHooks   = 10
-	MostWithin  = 7 * 24 * time.Hour
-	mostFlags   = 100
-	mostFlag    = 4 << 10
+	MaxText    = 256 << 10 // bytes of a matrix
+	MaxHistory = 100
+	MaxHooks   = 10
+	MaxWithin  = 7 * 24 * time.Hour
+	maxFlags   = 100
+	maxFlag    = 4 << 10
 )
 
 // Schedule is one schedule with its state, as the control plane keeps it. Not safe for concurrent use; the text of its matrix holds no secrets.
@@ -56,14 +56,14 @@ type Schedule struct {
 
 // Definition is what a person says of a schedule.
 type Definition struct {
-	Name    string        `json:"name"`
-	Cron    string        `json:"cron"`
-	Zone    string        `json:"tz"`
-	Missed  string        `json:"missed"`
-	Within  plan.Duration `json:"within"` // MissedOnce: how old a slot may be that is caught up
-	Overlap string        `json:"overlap"`
-	Hooks   []string      `json:"hooks,omitempty"` // names in the controllers' hooks file
-	Matrix  Matrix        `json:"matrix"`
+	Name       string        `json:"name"`
+	Cron       string        `json:"cron"`
+	Zone       string        `json:"tz"`
+	MissedRuns string        `json:"missedRuns"`
+	Within     plan.Duration `json:"within"` // MissedOnce: how old a slot may be that is caught up
+	Overlap    string        `json:"overlap"`
+	Hooks      []string      `json:"hooks,omitempty"` // names in the controllers' hooks file
+	Matrix     Matrix        `json:"matrix"`
 }
 
 // Matrix is the matrix as it was when the schedule was added, and what narrows it.
@@ -72,9 +72,9 @@ type Matrix struct {
 	Path   string   `json:"path"` // on the host of whoever added it
 	Server string   `json:"server,omitempty"`
 	Text   string   `json:"text"`
-	Short  bool     `json:"short,omitempty"`
+	Quick  bool     `json:"quick,omitempty"`
 	Set    []string `json:"set,omitempty"`
-	Only   []string `json:"only,omitempty"`
+	Filter []string `json:"filter,omitempty"`
 }
 
 // Slot is a time at which a run is due.
@@ -87,7 +87,7 @@ type Slot struct {
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// Check returns every fault of a definition, each on a line of its own; nil: there is none. It does not look into the matrix.
+// Check returns every error of a definition, each on a line of its own; nil: there is none. It does not look into the matrix.
 func (d Definition) Check() error {
 	var faults []error
 	report := func(wrong bool, format string, args ...any) {
@@ -98,18 +98,18 @@ func (d Definition) Check() error {
 	report(!plainName.MatchString(d.Name), "name %.80q: give letters, digits, \".\", \"_\" and \"-\", at most 64", d.Name)
 	_, err := NewTimetable(d.Cron, d.Zone)
 	report(err != nil, "%w", err)
-	report(d.Missed != MissedSkip && d.Missed != MissedOnce, "missed %q: give %s or %s", d.Missed, MissedSkip, MissedOnce)
+	report(d.MissedRuns != MissedSkip && d.MissedRuns != MissedOnce, "missed %q: give %s or %s", d.MissedRuns, MissedSkip, MissedOnce)
 	report(d.Overlap != OverlapSkip && d.Overlap != OverlapQueueOne, "overlap %q: give %s or %s", d.Overlap, OverlapSkip, OverlapQueueOne)
-	report(d.Within < 0 || d.Within.D() > MostWithin, "within %s: give a duration up to %s", d.Within, MostWithin)
-	report(len(d.Hooks) > MostHooks, "%d hooks: give %d at most", len(d.Hooks), MostHooks)
+	report(d.Within < 0 || d.Within.D() > MaxWithin, "within %s: give a duration up to %s", d.Within, MaxWithin)
+	report(len(d.Hooks) > MaxHooks, "%d hooks: give %d at most", len(d.Hooks), MaxHooks)
 	for i, hook := range d.Hooks {
 		report(!plainName.MatchString(hook), "hook %.80q: give a name of the controllers' hooks file", hook)
 		report(slices.Contains(d.Hooks[:i], hook), "hook %.80q is given twice", hook)
 	}
-	report(d.Matrix.Text == "" || len(d.Matrix.Text) > MostText, "matrix %s has %d bytes: give one of 1 to %d", d.Matrix.File, len(d.Matrix.Text), MostText)
-	flags := slices.Concat(d.Matrix.Set, d.Matrix.Only)
-	report(len(flags) > mostFlags, "%d times --set and --only: give %d at most", len(flags), mostFlags)
-	report(slices.ContainsFunc(flags, func(f string) bool { return len(f) > mostFlag }), "a --set or --only is longer than %d bytes", mostFlag)
+	report(d.Matrix.Text == "" || len(d.Matrix.Text) > MaxText, "matrix %s has %d bytes: give one of 1 to %d", d.Matrix.File, len(d.Matrix.Text), MaxText)
+	flags := slices.Concat(d.Matrix.Set, d.Matrix.Filter)
+	report(len(flags) > maxFlags, "%d times --set and --filter: give %d at most", len(flags), maxFlags)
+	report(slices.ContainsFunc(flags, func(f string) bool { return len(f) > maxFlag }), "a --set or --filter is longer than %d bytes", maxFlag)
 	return errors.Join(faults...)
 }
 

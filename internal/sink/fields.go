@@ -62,8 +62,8 @@ var counterFields = map[record.Counter]counterField{
 	record.Timeouts:         {key: "errors.timeout", role: publishes, doc: "of the publish errors: a deadline passed"},
 	record.ClosedErrors:     {key: "errors.closed", role: publishes, doc: "of the publish errors: the link was gone"},
 	record.Nacked:           {key: "nacked", doc: "deliveries that consumers refused (consumers.nack)"},
-	record.Joins:            {key: "joins", doc: "publishers and consumers that joined (presence)"},
-	record.Leaves:           {key: "leaves", doc: "publishers and consumers that left (presence)"},
+	record.Connects:         {key: "connects", doc: "publishers and consumers that connected (lifetime)"},
+	record.Disconnects:      {key: "disconnects", doc: "publishers and consumers that disconnected (lifetime)"},
 	record.SpinNanos:        {key: "spin", nanos: true, doc: "time that pacing spent polling the clock, where sleeping cannot hold the rate"},
 	record.BindingsMade:     {key: "binding.made", doc: "bindings that the broker confirmed while messages flowed (topology.churn)"},
 	record.BindingsRemoved:  {key: "binding.removed", doc: "bindings removed again while messages flowed"},
@@ -83,22 +83,22 @@ func counterFieldOf(c record.Counter) counterField {
 type seriesField struct{ key, doc string }
 
 var seriesFields = map[record.Series]seriesField{
-	record.Send:       {"send", "send call to confirm"},
-	record.SendDue:    {"send.due", "due time to confirm (open loop)"},
-	record.Processing: {"processing", "due time (closed loop: send call) to receipt"},
-	record.Lateness:   {"lateness", "how late the generator itself sent (open loop)"},
-	record.Blocked:    {"blocked", "how long the broker kept the publisher from sending (open loop)"},
+	record.Publish:         {"publish", "publish call to confirm"},
+	record.PublishIntended: {"publish.intended", "intended send time to confirm (open loop)"},
+	record.EndToEnd:        {"e2e", "intended send time (closed loop: publish call) to delivery"},
+	record.SendDelay:       {"send_delay", "how late the generator itself sent (open loop)"},
+	record.Backpressure:    {"backpressure", "how long the broker kept the publisher from sending (open loop)"},
 
-	record.UnsentAge:    {"unsent.age", "due time to the end of the drain, of messages that were due inside the measurement and never sent (open loop)"},
-	record.Unanswered:   {"unanswered", "due time to error or loss of the link, of messages without an answer of the broker (open loop)"},
-	record.SendFailed:   {"send.failed", "send call to refusal, error or loss of the link"},
-	record.Pacing:       {"pacing", "by how much the time between two sends was off the one between their due times (open loop, messages that the broker did not hold)"},
-	record.GCPause:      {"gc", "pauses of the agent's process for garbage collection"},
-	record.NetworkDelay: {"network.delay", "simulated network: how much later than asked for a piece was handed over, one way"},
-	record.Scheduling:   {"sched", "how long goroutines of the agent's process that could run waited for a processor (one in eight is sampled)"},
+	record.UnsentAge:     {"unsent.age", "intended send time to the end of the drain, of messages that were due inside the measurement and never sent (open loop)"},
+	record.Unanswered:    {"unanswered", "intended send time to error or loss of the link, of messages without an answer of the broker (open loop)"},
+	record.PublishFailed: {"publish.failed", "publish call to refusal, error or loss of the link"},
+	record.Pacing:        {"pacing", "by how much the time between two sends was off the one between their intended send times (open loop, messages that the broker did not hold)"},
+	record.GCPause:       {"gc", "pauses of the agent's process for garbage collection"},
+	record.NetworkDelay:  {"network.delay", "simulated network: how much later than asked for a piece was handed over, one way"},
+	record.Scheduling:    {"sched", "how long goroutines of the agent's process that could run waited for a processor (one in eight is sampled)"},
 
 	record.Binding:        {"binding", "call that makes a binding (topology.churn) to the broker's word that it is made"},
-	record.BindingMessage: {"binding.message", "send call to receipt of messages through such a binding, less the first received"},
+	record.BindingMessage: {"binding.message", "publish call to delivery of messages through such a binding, less the first received"},
 }
 
 func seriesFieldOf(s record.Series) seriesField {
@@ -112,7 +112,7 @@ func seriesFieldOf(s record.Series) seriesField {
 var rates = []struct {
 	key     string
 	counter record.Counter
-}{{"send.rate", record.Sent}, {"confirm.rate", record.Confirmed}, {"receive.rate", record.Unique}}
+}{{"publish.rate", record.Sent}, {"confirm.rate", record.Confirmed}, {"consume.rate", record.Unique}}
 
 // fieldsOf writes a window of agents of some role.
 func fieldsOf(w *window, r role, confirmed bool) map[string]any {

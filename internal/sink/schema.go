@@ -33,7 +33,7 @@ func Schema() []Measurement {
 			second, tags(agentTag, roleTag, groupTag, phaseTag, measuredTag), windowColumns()},
 		{measureTotal, "The same over all agents of the task: counters and rates added, distributions merged.",
 			second, tags(phaseTag, measuredTag), append(windowColumns(), Column{expectedKey, "int", "count",
-				"receipts that the messages sent lead to, over all subscriptions, without what the broker returned or refused: its running total less that of unique is what waits to be received. Where there are consumers"})},
+				"deliveries that the messages sent lead to, over all subscriptions, without what the broker returned or refused: its running total less that of unique is what waits to be received. Where there are consumers"})},
 		{measureOutcome, "What came of a task: the values of the tables. A value that has no number has no field.",
 			"the end of the task", tags(Column{Key: "verdict", Doc: "valid, invalid or unknown"}), outcomeColumns()},
 		{measureGroup, "What came of one workload group of a task whose cell has groups, as lockstep_outcome has it of all of them together.",
@@ -51,9 +51,9 @@ func Schema() []Measurement {
 				{"broker.net.in", "float", "bytes/s", "received by all interfaces of the network namespaces that they are in, the loopback included"},
 				{"broker.net.out", "float", "bytes/s", "sent by these interfaces"},
 			}},
-		{measureBroker, "What the broker said of itself; which figures there are depends on the driver.",
+		{measureBroker, "What the broker said of itself; which metrics there are depends on the driver.",
 			"the sample", tags(Column{Key: "node", Doc: "the member of a cluster; not there: the whole broker"},
-				Column{Key: "group", Doc: "the workload group whose agent asked, where the cell has groups: figures of queues are of that group's"}), figureColumns()},
+				Column{Key: "group", Doc: "the workload group whose agent asked, where the cell has groups: metrics of queues are of that group's"}), metricColumns()},
 		{measureEvent, "What happened: for annotations.",
 			"when it happened, or began", eventTags(), []Column{
 				{"text", "string", "", "what happened, for people, without secrets"},
@@ -85,7 +85,7 @@ func tags(more ...Column) []Column {
 	return append(append(runTags(),
 		Column{Key: "cell", Doc: "id of the cell: the same in every run of the same workload against the broker of that name"},
 		Column{Key: "repetition", Doc: "from 1"},
-		Column{Key: "try", Doc: "from 1; more where a task was interrupted and run again: the outcome has that of the try that counts"},
+		Column{Key: "attempt", Doc: "from 1; more where a task was interrupted and run again: the outcome has that of the attempt that counts"},
 		Column{Key: "broker", Doc: "name of the broker in the matrix"},
 		Column{Key: "driver", Doc: "name of the driver"},
 		Column{Key: "mode", Doc: "how publishers send; \"several\" of groups that differ"},
@@ -151,7 +151,7 @@ func outcomeColumns() []Column {
 		Column{"agents", "int", "count", "agents of the task"},
 		Column{"warnings", "int", "count", "warnings, which the record has in words"},
 		Column{"name", "string", "", "the cell in words: its value on every axis, spelled as in tags"},
-		Column{"flags", "string", "", "the doubts about any of the values, with commas between them"},
+		Column{"flags", "string", "", "the flags of any of the values, with commas between them"},
 		Column{"reasons", "string", "", "why the verdict is not valid"},
 		Column{"label", "string", "", "what a confirm means"},
 		Column{"product", "string", "", "what the broker calls itself"},
@@ -162,14 +162,14 @@ func outcomeColumns() []Column {
 
 func groupColumns() []Column {
 	return []Column{{"*", "float", "", "the values and how sure they are, by the names that lockstep_outcome has them by"},
-		{"flags", "string", "", "the doubts about any of the values, with commas between them"},
+		{"flags", "string", "", "the flags of any of the values, with commas between them"},
 		{"reasons", "string", "", "why the verdict is not valid"},
 		{"label", "string", "", "what a confirm means"}}
 }
 
-func figureColumns() []Column {
+func metricColumns() []Column {
 	var all []Column
-	for _, f := range plan.Figures() {
+	for _, f := range plan.Metrics() {
 		all = append(all, Column{f.Name, "float", string(f.Unit), f.Doc})
 	}
 	return all

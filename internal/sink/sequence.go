@@ -38,7 +38,7 @@ type windowKey struct {
 // window is what is known of one second.
 type window struct {
 	record.Window
-	expected     int64 // receipts that what was sent leads to
+	expected     int64 // deliveries that what was sent leads to
 	listed, bare bool  // in sequence.written; without distributions
 }
 

@@ -223,12 +223,12 @@ func TestRemarks(t *testing.T) {
 	began := time.Unix(1767225600, 0)
 	for range 2 {
 		s := Open(targetOf(t, db.URL), Tuning{}, "test", nil)
-		s.Remark(plan.Run{ID: "r1", Name: "nightly", Started: began}, []Remark{{"worse", "m=1: send rate 10 → 8"}, {"rule", "p99 < 20ms"}})
+		s.Remark(plan.Run{ID: "r1", Name: "nightly", Started: began}, []Remark{{"worse", "m=1: publish rate 10 → 8"}, {"rule", "p99 < 20ms"}})
 		if d := s.Close(t.Context()); d.Written != 2 {
 			t.Fatalf("written: %+v", d)
 		}
 	}
-	want := []string{`lockstep_event,kind=worse,matrix=nightly,run=r1 text="m=1: send rate 10 → 8" 1767225600000000000`,
+	want := []string{`lockstep_event,kind=worse,matrix=nightly,run=r1 text="m=1: publish rate 10 → 8" 1767225600000000000`,
 		`lockstep_event,kind=rule,matrix=nightly,run=r1 text="p99 < 20ms" 1767225600000000001`}
 	if !slices.Equal(db.lines, append(slices.Clone(want), want...)) {
 		t.Errorf("the lines are\n%s", strings.Join(db.lines, "\n"))

@@ -32,10 +32,10 @@ const (
 
 // Start is a task that begins.
 type Start struct {
-	Task   plan.Task
-	Try    int       // from 1: which try of the task this is
-	At     time.Time // the outcome's Started
-	Agents []string  // by index; none: not known, and roles are not either
+	Task    plan.Task
+	Attempt int       // from 1: which attempt of the task this is
+	At      time.Time // the outcome's Started
+	Agents  []string  // by index; none: not known, and roles are not either
 }
 
 // Begin returns the point of the run's beginning.
@@ -54,7 +54,7 @@ func (s *Stream) tags() map[string]string {
 	return with(nil, "run", s.run.ID, "matrix", s.run.Name)
 }
 
-// Start begins a try of a task; one in flight is given up.
+// Start begins an attempt of a task; one in flight is given up.
 func (s *Stream) Start(b Start) []Point {
 	t := s.newTask(b)
 	s.tasks[b.Task.ID] = t
@@ -138,7 +138,7 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 // coresEvent is the kind of the events by which an outcome keeps how many cores hosts have.
 const coresEvent = "host-cores"
 
-// GiveUp ends a try that will have no outcome.
+// GiveUp ends an attempt that will have no outcome.
 func (s *Stream) GiveUp(id string, at time.Time, why string) []Point {
 	t := s.tasks[id]
 	if t == nil {

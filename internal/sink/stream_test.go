@@ -25,18 +25,18 @@ func TestPointsSayWhatTheRecordSays(t *testing.T) {
 		{measureWindow, "sent", []string{"phase", "measure", "agent", "a1", "role", "publisher"}, 350, 4},
 		{measureWindow, "sent", []string{"phase", "warm-up", "measured", "false"}, 100, 1},
 		{measureWindow, "received", []string{"phase", "measure", "agent", "a2", "role", "consumer"}, 350, 4},
-		{measureWindow, "send.rate", []string{"phase", "measure"}, 400, 4}, // the last second is half as long
+		{measureWindow, "publish.rate", []string{"phase", "measure"}, 400, 4}, // the last second is half as long
 		{measureWindow, "received", []string{"agent", "a1"}, 0, 0},
 		{measureTotal, "sent", []string{"phase", "measure"}, 350, 4},
 		{measureTotal, "received", []string{"phase", "measure"}, 350, 4},
 		{measureTotal, "expected", []string{"phase", "measure"}, 350, 4},
 		{measureWindow, "expected", nil, 0, 0},
 		{measureOutcome, "name", nil, 0, 1},
-		{measureTotal, "send.count", []string{"measured", "true"}, 350, 4},
-		{measureTotal, "processing.p99", []string{"phase", "measure"}, 4 * 0.002, 4},
+		{measureTotal, "publish.count", []string{"measured", "true"}, 350, 4},
+		{measureTotal, "e2e.p99", []string{"phase", "measure"}, 4 * 0.002, 4},
 		{measureWindow, "unconfirmed", []string{"agent", "a1", "phase", "measure"}, 0, 4},
-		{measureOutcome, "send.rate", []string{"verdict", "valid"}, 100, 1},
-		{measureOutcome, "processing.p99", nil, 0, 0},
+		{measureOutcome, "publish.rate", []string{"verdict", "valid"}, 100, 1},
+		{measureOutcome, "e2e.p99", nil, 0, 0},
 		{measureEvent, "text", []string{"kind", "task-start"}, 0, 1},
 		{measureEvent, "text", []string{"kind", "task-stop"}, 0, 1},
 		{measureEvent, "tasks", []string{"kind", "run-start", "run", "run-1", "matrix", "quick"}, 1, 1},
@@ -47,17 +47,17 @@ func TestPointsSayWhatTheRecordSays(t *testing.T) {
 			t.Errorf("%s %s %v: %v in %d points, want %v in %d", c.measurement, c.field, c.tags, sum, n, c.sum, c.n)
 		}
 	}
-	h := x.merge.Hist(record.Send)
+	h := x.merge.Hist(record.Publish)
 	for _, p := range m {
-		if p.Measurement == measureWindow && p.Tags["phase"] == "measure" && p.Fields["send.p50"] != nil {
-			if got := p.Fields["send.max"].(float64); got > time.Duration(h.Max()).Seconds() || got < 0.001 {
-				t.Errorf("send.max is %v s, the record's is %v", got, time.Duration(h.Max()))
+		if p.Measurement == measureWindow && p.Tags["phase"] == "measure" && p.Fields["publish.p50"] != nil {
+			if got := p.Fields["publish.max"].(float64); got > time.Duration(h.Max()).Seconds() || got < 0.001 {
+				t.Errorf("publish.max is %v s, the record's is %v", got, time.Duration(h.Max()))
 			}
 		}
 		if p.Measurement == measureTotal && p.Time.Sub(x.epoch)%time.Second != 0 {
 			t.Errorf("a second begins at %v, T0 is %v", p.Time, x.epoch)
 		}
-		if want := map[string]string{"run": "run-1", "cell": "c0ffee", "repetition": "1", "try": "1", "broker": "rabbit", "driver": "rabbitmq",
+		if want := map[string]string{"run": "run-1", "cell": "c0ffee", "repetition": "1", "attempt": "1", "broker": "rabbit", "driver": "rabbitmq",
 			"mode": "confirm-window", "axis_threads": "5", "axis_disk_type": "ssd, fast"}; p.Measurement != measureEvent {
 			for key, value := range want {
 				if p.Tags[key] != value {
@@ -71,21 +71,21 @@ func TestPointsSayWhatTheRecordSays(t *testing.T) {
 	}
 }
 
-// TestExpectedReceipts: each subscription receives every message that the broker kept, and nobody is expected where there are no consumers.
-func TestExpectedReceipts(t *testing.T) {
+// TestExpectedDeliveries: each subscription receives every message that the broker kept, and nobody is expected where there are no consumers.
+func TestExpectedDeliveries(t *testing.T) {
 	several := newWorld(func(c *plan.Cell) { c.Workload.Topology.Subscriptions = 3 })
 	several.steady(3 * time.Second)
 	w := several.window(0, 2*time.Second)
 	w.Counts[record.Returned], w.Counts[record.Rejected] = 5, 2
 	several.report(0, 3*time.Second, nil)
 	if sum, _ := (stored{}).write(several.stream()).sum(measureTotal, "expected"); sum != 3*(400-7) {
-		t.Errorf("%v receipts are expected of 393 messages that the broker kept, by three subscriptions", sum)
+		t.Errorf("%v deliveries are expected of 393 messages that the broker kept, by three subscriptions", sum)
 	}
 	nobody := newWorld(func(c *plan.Cell) { c.Workload.Consumers.Nodes = 0 })
 	nobody.agents = append(nobody.agents, nobody.agents[0])
 	nobody.steady(3 * time.Second)
 	if _, n := (stored{}).write(nobody.stream()).sum(measureTotal, "expected"); n != 0 {
-		t.Errorf("%d seconds expect receipts, and there are no consumers", n)
+		t.Errorf("%d seconds expect deliveries, and there are no consumers", n)
 	}
 }
 
@@ -141,7 +141,7 @@ func TestWhatComesLateCounts(t *testing.T) {
 			if r.IntN(50) == 0 {
 				w := stalled.Window(int64(at), true) // hands over what it had before: long ago, perhaps
 				w.Counts[record.Sent] += 10
-				w.Record(record.Send, int64(time.Second))
+				w.Record(record.Publish, int64(time.Second))
 			}
 			if r.IntN(8) == 0 {
 				x.report(0, at, nil)
@@ -156,8 +156,8 @@ func TestWhatComesLateCounts(t *testing.T) {
 			if sum, _ := m.sum(measurement, "sent"); sum != want {
 				t.Errorf("seed %d: %s adds up to %v sent, the record to %v", seed, measurement, sum, want)
 			}
-			if sum, _ := m.sum(measurement, "send.count"); sum != float64(x.merge.Hist(record.Send).Count()) {
-				t.Errorf("seed %d: %s has %v samples of send, the record %d", seed, measurement, sum, x.merge.Hist(record.Send).Count())
+			if sum, _ := m.sum(measurement, "publish.count"); sum != float64(x.merge.Hist(record.Publish).Count()) {
+				t.Errorf("seed %d: %s has %v samples of send, the record %d", seed, measurement, sum, x.merge.Hist(record.Publish).Count())
 			}
 		}
 	}
@@ -175,7 +175,7 @@ func TestStallsAreZeros(t *testing.T) {
 	if sum, n := m.sum(measureWindow, "sent", "agent", "a1"); n != 8 || sum != 5 {
 		t.Errorf("%v sent in %d seconds, want 5 in the 8 that were reported", sum, n)
 	}
-	if sum, n := m.sum(measureTotal, "receive.rate"); n != 8 || sum != 0 {
+	if sum, n := m.sum(measureTotal, "consume.rate"); n != 8 || sum != 0 {
 		t.Errorf("received %v in %d seconds, want 0 in 8", sum, n)
 	}
 	counted := newWorld(func(c *plan.Cell) { c.Workload.Publishers.Count = 5 })
@@ -226,7 +226,7 @@ func TestLiveSeconds(t *testing.T) {
 		t.Errorf("in the end %d seconds are written, want 20", n)
 	}
 	if points := s.Snapshot(x.snapshots[0]); points != nil {
-		t.Errorf("of a try that was given up came %v", points)
+		t.Errorf("of an attempt that was given up came %v", points)
 	}
 }
 
@@ -238,11 +238,11 @@ func TestLongTasksForgetDistributions(t *testing.T) {
 	for at := time.Duration(0); at < 200*time.Second; at += time.Second {
 		w := x.window(0, at)
 		w.Counts[record.Sent] = 5
-		w.Record(record.Send, int64(time.Millisecond))
+		w.Record(record.Publish, int64(time.Millisecond))
 		x.report(0, at+time.Second, nil)
 	}
 	early.Counts[record.Sent] = 7
-	early.Record(record.Send, int64(time.Second))
+	early.Record(record.Publish, int64(time.Second))
 	stalled.Flush()
 	x.report(0, 201*time.Second, nil)
 	s := NewStream(x.run)
@@ -254,7 +254,7 @@ func TestLongTasksForgetDistributions(t *testing.T) {
 	q := s.tasks[x.task.ID].parts["a1"]
 	held := 0
 	for _, w := range q.windows {
-		if w.Hists[record.Send] != nil {
+		if w.Hists[record.Publish] != nil {
 			held++
 		}
 	}
@@ -265,7 +265,7 @@ func TestLongTasksForgetDistributions(t *testing.T) {
 	if sum, _ := m.sum(measureWindow, "sent"); sum != 1007 {
 		t.Errorf("%v sent, want 1007", sum)
 	}
-	if sum, _ := m.sum(measureWindow, "send.count"); sum != 200 {
+	if sum, _ := m.sum(measureWindow, "publish.count"); sum != 200 {
 		t.Errorf("%v samples, want the 200 that came in time", sum)
 	}
 }
@@ -276,12 +276,12 @@ func TestOutcomeOfATaskThatNeverBegan(t *testing.T) {
 	o := x.outcome()
 	o.Verdict, o.Reasons = plan.Unknown, []string{`too few agents for amqp://u:hunter2@h/`}
 	o.Events = []plan.Event{{At: 5, Kind: "agent-lost", Agent: "a1", Detail: "in warm-up"}, {Kind: coresEvent, Agent: "a1", Detail: "2"}}
-	points := s.Outcome(o, Start{Task: x.task, Try: 3})
+	points := s.Outcome(o, Start{Task: x.task, Attempt: 3})
 	all := strings.Join(lines(t, points), "\n")
 	if strings.Contains(all, "hunter2") || strings.Contains(all, coresEvent) {
 		t.Errorf("a password, or what is for no eye, is in\n%s", all)
 	}
-	for _, want := range []string{"kind=task-start", "kind=task-stop", "kind=agent-lost", "verdict=unknown", "try=3", "too few agents"} {
+	for _, want := range []string{"kind=task-start", "kind=task-stop", "kind=agent-lost", "verdict=unknown", "attempt=3", "too few agents"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in\n%s", want, all)
 		}

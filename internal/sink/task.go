@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// task is one try of a task in flight.
+// task is one attempt of a task in flight.
 type task struct {
 	plan.Task
 	tags    map[string]string
@@ -72,10 +72,10 @@ func (s *Stream) newTask(b Start) *task {
 	}
 	t.total = newSequence(t.fill, t.begin)
 	broker, driver := c.Broker.Name, c.Broker.Driver
-	if w.Contends() {
+	if w.SideBySide() {
 		broker, driver = several, several
 	}
-	t.tags = with(s.tags(), "cell", c.ID, "repetition", strconv.Itoa(b.Task.Repetition), "try", strconv.Itoa(max(b.Try, 1)),
+	t.tags = with(s.tags(), "cell", c.ID, "repetition", strconv.Itoa(b.Task.Repetition), "attempt", strconv.Itoa(max(b.Attempt, 1)),
 		"broker", broker, "driver", driver, "mode", mode)
 	for _, x := range c.Coordinates {
 		if x.Axis != "broker" && x.Axis != "mode" {
@@ -142,7 +142,7 @@ func axisName(name string) string {
 
 func (t *task) words() string { return fmt.Sprintf("%s repetition %d", t.Cell.Name(), t.Repetition) }
 
-// several stands for the mode of a cell whose groups publish in different ones, and for the broker of contenders.
+// several stands for the mode of a cell whose groups publish in different ones, and for the broker of side-by-side brokers.
 const several = "several"
 
 // tagsOfObserver are those of an agent that measures a broker's processes and takes no load.
@@ -155,7 +155,7 @@ func (t *task) tagsOfObserver(agent, broker string) map[string]string {
 	return with(t.tags, "agent", agent, "role", "observer")
 }
 
-// ofGroup are the tags of what is of a group: a contender has a broker of its own.
+// ofGroup are the tags of what is of a group: a side-by-side broker has a broker of its own.
 func (t *task) ofGroup(group string) map[string]string {
 	for _, part := range t.Parts() {
 		if group != "" && part.Group == group {

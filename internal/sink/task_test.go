@@ -34,7 +34,7 @@ func TestPointsOfGroups(t *testing.T) {
 				t.Fatalf("%v: want group %s in mode %s", p.Tags, want, mode)
 			}
 		case measureGroup:
-			if p.Fields["send.rate"] == nil || p.Tags["verdict"] == "" || p.Tags["group"] == "" {
+			if p.Fields["publish.rate"] == nil || p.Tags["verdict"] == "" || p.Tags["group"] == "" {
 				t.Errorf("%v %v", p.Tags, p.Fields)
 			}
 		default:

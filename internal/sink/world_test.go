@@ -57,7 +57,7 @@ func newWorld(edit func(*plan.Cell)) *world {
 }
 
 func (x *world) start() Start {
-	s := Start{Task: x.task, Try: 1, At: began.Add(time.Second)}
+	s := Start{Task: x.task, Attempt: 1, At: began.Add(time.Second)}
 	for _, a := range x.agents {
 		s.Agents = append(s.Agents, a.name)
 	}
@@ -94,10 +94,10 @@ func (x *world) steady(until time.Duration) {
 			p := x.window(0, moment)
 			p.Counts[record.Sent]++
 			p.Counts[record.Confirmed]++
-			p.Record(record.Send, int64(time.Millisecond)+int64(i)*1000)
+			p.Record(record.Publish, int64(time.Millisecond)+int64(i)*1000)
 			c := x.window(1, moment)
 			c.Counts[record.Received]++
-			c.Record(record.Processing, int64(2*time.Millisecond))
+			c.Record(record.EndToEnd, int64(2*time.Millisecond))
 		}
 		for agent := range x.agents {
 			x.report(agent, at+time.Second, nil)
@@ -108,11 +108,11 @@ func (x *world) steady(until time.Duration) {
 func (x *world) outcome() plan.Outcome {
 	var groups []plan.GroupOutcome
 	for _, g := range x.task.Cell.Workload.Groups {
-		groups = append(groups, plan.GroupOutcome{Name: g.Name, Verdict: plan.Valid, Values: map[string]plan.Value{"send.rate": {Number: 50, Flags: []plan.Flag{plan.Backlog}}},
+		groups = append(groups, plan.GroupOutcome{Name: g.Name, Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: 50, Flags: []plan.Flag{plan.Backlog}}},
 			Reasons: []string{"none"}})
 	}
 	return plan.Outcome{Version: plan.RecordFormat, Groups: groups, Run: x.run.ID, Task: x.task.ID, Cell: x.task.Cell.ID, Repetition: 1, Verdict: plan.Valid,
-		Values: map[string]plan.Value{"send.rate": {Number: 100}, "receive.rate": {Number: 99, Flags: []plan.Flag{plan.Backlog}}, "processing.p50": {Number: 0.001, Bound: 0.002}, "processing.p99": {NA: "backlog"}},
+		Values: map[string]plan.Value{"publish.rate": {Number: 100}, "consume.rate": {Number: 99, Flags: []plan.Flag{plan.Backlog}}, "e2e.p50": {Number: 0.001, Bound: 0.002}, "e2e.p99": {NA: "backlog"}},
 		Agents: []plan.AgentPart{{Agent: "a1"}, {Agent: "a2", Index: 1}}, Started: began.Add(time.Second), Ended: began.Add(20 * time.Second),
 		Measured: plan.Duration(3500 * time.Millisecond), Subject: plan.Subject{Product: "RabbitMQ", Version: "3.10.8"}}
 }

@@ -13,8 +13,8 @@ type Test struct {
 	Exact bool    `json:"exact"`
 }
 
-// mostExact is the size of both samples together up to which the distribution of U is computed and not approximated.
-const mostExact = 60
+// maxExact is the size of both samples together up to which the distribution of U is computed and not approximated.
+const maxExact = 60
 
 // MannWhitney tests whether numbers of one sample tend to be larger than those of another (Wilcoxon 1945, Mann and Whitney 1947). Up to 60
 // numbers in both, p is exact, ties included (by enumeration of how the ranks at hand can be parted); beyond, it is the normal approximation with
@@ -30,7 +30,7 @@ func MannWhitney(a, b []float64) Test {
 		twice += r
 	}
 	u2 := twice - n*(n+1) // twice U
-	t := Test{U: float64(u2) / 2, Exact: n+m <= mostExact}
+	t := Test{U: float64(u2) / 2, Exact: n+m <= maxExact}
 	switch {
 	case !t.Exact:
 		t.P = approximate(t.U, n, m, ties)
@@ -169,8 +169,8 @@ func SmallestP(n, m int) float64 {
 	return min(1, 2*math.Exp(-logChoose(n+m, n)))
 }
 
-// LeastRepetitions is how many repetitions on either side it takes so that the smallest p is at most alpha after Holm's procedure over a family of tests.
-func LeastRepetitions(alpha float64, tests int) int {
+// MinRepetitions is how many repetitions on either side it takes so that the smallest p is at most alpha after Holm's procedure over a family of tests.
+func MinRepetitions(alpha float64, tests int) int {
 	const most = 1000
 	for n := 1; n < most; n++ {
 		if SmallestP(n, n)*float64(max(1, tests)) <= alpha {

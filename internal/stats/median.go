@@ -4,7 +4,7 @@ import "math"
 
 // MedianInterval is a confidence interval of the median of what a sample was drawn from, between two order statistics: sure whatever the
 // distribution is (Thompson 1936). It is the narrowest symmetric one with the confidence asked for, or, where the sample is too small for
-// that, all of the sample with what confidence that gives: see Interval.Holds and LeastForMedian.
+// that, all of the sample with what confidence that gives: see Interval.Holds and MinForMedian.
 func MedianInterval(xs []float64, confidence float64) Interval {
 	n := len(xs)
 	if n == 0 {
@@ -39,8 +39,8 @@ func logChoose(n, k int) float64 {
 	return a - b - c
 }
 
-// LeastForMedian is how many repetitions an interval of a median with that confidence takes: 6 for 0.95.
-func LeastForMedian(confidence float64) int {
+// MinForMedian is how many repetitions an interval of a median with that confidence takes: 6 for 0.95.
+func MinForMedian(confidence float64) int {
 	for n := 1; ; n++ {
 		if 1-2*math.Pow(0.5, float64(n)) >= confidence || n >= 64 {
 			return n
@@ -51,8 +51,8 @@ func LeastForMedian(confidence float64) int {
 // Summary is a sample in a few numbers.
 type Summary struct {
 	N        int      `json:"n"`
-	Least    float64  `json:"least"`
-	Most     float64  `json:"most"`
+	Min      float64  `json:"min"`
+	Max      float64  `json:"max"`
 	Median   float64  `json:"median"`
 	Spread   float64  `json:"spread"`   // MAD, in the unit of the values
 	Interval Interval `json:"interval"` // of the median
@@ -64,7 +64,7 @@ func Summarize(xs []float64, confidence float64) Summary {
 		return Summary{}
 	}
 	sorted := Sorted(xs)
-	return Summary{N: len(xs), Least: sorted[0], Most: sorted[len(sorted)-1], Median: middle(sorted), Spread: MAD(sorted),
+	return Summary{N: len(xs), Min: sorted[0], Max: sorted[len(sorted)-1], Median: middle(sorted), Spread: MAD(sorted),
 		Interval: MedianInterval(sorted, confidence)}
 }
 

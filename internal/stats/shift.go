@@ -38,7 +38,7 @@ func differences(a, b []float64) []float64 {
 // margin is how many of the n·m sorted differences are outside an interval on either side, and how sure that is.
 func margin(n, m int, confidence float64) (k int, sure float64) {
 	most := (n*m - 1) / 2
-	if n+m > mostExact {
+	if n+m > maxExact {
 		mean, deviation := float64(n*m)/2, math.Sqrt(float64(n*m*(n+m+1))/12)
 		k = int(math.Floor(mean - 0.5 - NormalQuantile((1-confidence)/2)*deviation))
 		k = min(max(0, k), most)

@@ -1,6 +1,6 @@
 // Package stats is the mathematics of repeated measurements: what their median is and how well it is known, whether two sets of
 // repetitions differ, by how much, and how sure that is of many comparisons together. It assumes nothing about distributions but where it
-// says so. It promises the same answer for the same input: nothing is drawn at random.
+// says so. It guarantees the same answer for the same input: nothing is drawn at random.
 //
 // Functions do not change their arguments, may be called from any goroutine, and treat numbers as exact. Samples hold finite numbers; one
 // that is empty has no median, and functions say what they return then.
@@ -69,10 +69,10 @@ type Interval struct {
 	Confidence float64 `json:"confidence"` // 0: nothing is known
 }
 
-// Holds tells whether an interval is as sure as asked for.
+// Holds reports whether an interval is as sure as asked for.
 func (i Interval) Holds(confidence float64) bool { return i.Confidence >= confidence-1e-12 }
 
-// Contains tells whether x is in the interval.
+// Contains reports whether x is in the interval.
 func (i Interval) Contains(x float64) bool { return i.Low <= x && x <= i.High }
 
 // Half is half the width of an interval.

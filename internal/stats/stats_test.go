@@ -46,12 +46,12 @@ func TestMedianInterval(t *testing.T) {
 			t.Errorf("of %d: got %v, want from number %d to %d", c.n, got, c.low, c.high)
 		}
 		near(t, "confidence", got.Confidence, c.confidence, 1e-6)
-		if got.Holds(0.95) != (c.n >= LeastForMedian(0.95)) {
-			t.Errorf("of %d: holds %v, though %d are needed", c.n, got.Holds(0.95), LeastForMedian(0.95))
+		if got.Holds(0.95) != (c.n >= MinForMedian(0.95)) {
+			t.Errorf("of %d: holds %v, though %d are needed", c.n, got.Holds(0.95), MinForMedian(0.95))
 		}
 	}
-	if LeastForMedian(0.95) != 6 || MedianInterval(nil, 0.95) != (Interval{}) {
-		t.Errorf("six repetitions are the least, got %d", LeastForMedian(0.95))
+	if MinForMedian(0.95) != 6 || MedianInterval(nil, 0.95) != (Interval{}) {
+		t.Errorf("six repetitions are the least, got %d", MinForMedian(0.95))
 	}
 }
 
@@ -183,10 +183,10 @@ func TestMannWhitneyProperties(t *testing.T) {
 	near(t, "apart", MannWhitney([]float64{1, 2, 3, 4, 5}, []float64{6, 7, 8, 9, 10}).P, 2.0/252, 1e-12)
 	near(t, "all the same", MannWhitney([]float64{1, 1, 1, 1}, []float64{1, 1, 1, 1}).P, 1, 0)
 	near(t, "nothing", MannWhitney(nil, []float64{1}).P, 1, 0)
-	if n := LeastRepetitions(0.05, 1); n != 4 {
+	if n := MinRepetitions(0.05, 1); n != 4 {
 		t.Errorf("%d repetitions, want 4", n)
 	}
-	if n := LeastRepetitions(0.05, 20); n != 6 {
+	if n := MinRepetitions(0.05, 20); n != 6 {
 		t.Errorf("%d repetitions for 20 tests, want 6: 2/924 × 20 is 0.043", n)
 	}
 }

@@ -4,5 +4,5 @@ package terminal
 
 import "os"
 
-// sequences tells whether a terminal understands control sequences.
+// sequences reports whether a terminal understands control sequences.
 func sequences(*os.File) bool { return true }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// sequences has a console understand control sequences, and tells whether it does: those before Windows 10 do not.
+// sequences has a console understand control sequences, and reports whether it does: those before Windows 10 do not.
 func sequences(f *os.File) bool {
 	var mode uint32
 	console := windows.Handle(f.Fd())

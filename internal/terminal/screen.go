@@ -16,7 +16,7 @@ type Terminal struct {
 	Size func() (columns, rows int) // as it is now
 }
 
-// Of tells whether out is a terminal on which the cursor can be moved, and what it can do. NO_COLOR (no-color.org) takes the colours away; a
+// Of reports whether out is a terminal on which the cursor can be moved, and what it can do. NO_COLOR (no-color.org) takes the colours away; a
 // terminal that says that it is dumb, or nothing at all, is treated as none.
 func Of(out io.Writer, getenv func(string) string) (Terminal, bool) {
 	if !Is(out) {

@@ -15,12 +15,12 @@ const (
 
 // The bounds of matrices.
 const (
-	mostQueues        = 100_000
-	mostSubscriptions = 10_000
-	mostThreads       = 100_000
-	mostSize          = 104_857_600
-	leastSize         = 64 // the envelope
-	mostMinutes       = 1_000_000
+	maxQueues        = 100_000
+	maxSubscriptions = 10_000
+	maxThreads       = 100_000
+	maxSize          = 104_857_600
+	minSize          = 64 // the envelope
+	maxMinutes       = 1_000_000
 )
 
 // workload is an OpenMessaging Benchmark workload, in a matrix's words.
@@ -63,34 +63,34 @@ var ombLost = map[string]string{
 	"producerStartRate":                  "the rate does not grow here: it is the cell's, or as fast as it goes",
 	"producerIncrementRate":              "the rate does not grow here: make it an axis",
 	"producerIncrementSeconds":           "the rate does not grow here: make it an axis",
-	"acceptableBacklog":                  "a backlog is said beside the figures here, and bounds nothing",
+	"acceptableBacklog":                  "a backlog is said beside the metrics here, and bounds nothing",
 	"messageRateReceivedForSubscription": "subscriptions have no filters here",
 }
 
 func readWorkload(t *table, fallback string) workload {
 	w := workload{
 		name:          name(t.text("name", fallback), fallback),
-		topics:        t.required("topics", 1, mostQueues),
+		topics:        t.required("topics", 1, maxQueues),
 		partitions:    t.number("partitionsPerTopic", 1, 1, 100_000),
-		size:          t.required("messageSize", 1, mostSize),
-		subscriptions: t.required("subscriptionsPerTopic", 0, mostSubscriptions),
-		publishers:    t.required("producersPerTopic", 1, mostThreads),
-		consumers:     t.required("consumerPerSubscription", 0, mostThreads),
+		size:          t.required("messageSize", 1, maxSize),
+		subscriptions: t.required("subscriptionsPerTopic", 0, maxSubscriptions),
+		publishers:    t.required("producersPerTopic", 1, maxThreads),
+		consumers:     t.required("consumerPerSubscription", 0, maxThreads),
 		rate:          t.number("producerRate", 0, 0, 1_000_000_000),
-		warmup:        t.number("warmupDurationMinutes", ombWarmup, 0, mostMinutes),
-		duration:      t.required("testDurationMinutes", 1, mostMinutes),
+		warmup:        t.number("warmupDurationMinutes", ombWarmup, 0, maxMinutes),
+		duration:      t.required("testDurationMinutes", 1, maxMinutes),
 	}
 	for _, role := range []struct {
 		key     string
 		threads int64
 	}{{"producersPerTopic", w.publishers * w.topics}, {"consumerPerSubscription", w.consumers * w.topics}} {
-		if e := t.find(role.key); e != nil && role.threads > mostThreads {
-			t.fault(e, "%d for each of %d topics are %d threads, and one agent runs %d at most", role.threads/w.topics, w.topics, role.threads, mostThreads)
+		if e := t.find(role.key); e != nil && role.threads > maxThreads {
+			t.fault(e, "%d for each of %d topics are %d threads, and one agent runs %d at most", role.threads/w.topics, w.topics, role.threads, maxThreads)
 		}
 	}
-	if w.size < leastSize {
-		t.remark("messageSize", "raised to %d bytes, which the envelope of a message takes", leastSize)
-		w.size = leastSize
+	if w.size < minSize {
+		t.remark("messageSize", "raised to %d bytes, which the envelope of a message takes", minSize)
+		w.size = minSize
 	}
 	if w.rate == 0 {
 		t.remark("producerRate", "0 has the benchmark look for the highest rate that consumers keep up with; here publishers send as fast as it goes, and "+
@@ -175,7 +175,7 @@ func onePartition(t *table, w workload) {
 func ombFields(w workload, b broker) []field {
 	publishers := []field{{"threads", w.topics * w.publishers}, {"mode", b.mode}}
 	if b.mode == "confirm-window" {
-		publishers = append(publishers, field{"window", b.window})
+		publishers = append(publishers, field{"maxInFlight", b.window})
 	}
 	publishers = append(publishers, field{"rate", w.rate}, field{"persistent", b.persistent})
 	if b.copies {
@@ -209,4 +209,4 @@ func warmup(n int64) string {
 }
 
 // tableValues are what both tools print, as far as it has a name here.
-var tableValues = []any{"send.rate", "receive.rate", "send.p50", "send.p99", "processing.p50", "processing.p99"}
+var tableValues = []any{"publish.rate", "consume.rate", "publish.p50", "publish.p99", "e2e.p50", "e2e.p99"}

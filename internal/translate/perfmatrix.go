@@ -33,7 +33,7 @@ func (c column) in() any {
 func (r run) fields() []field {
 	return []field{
 		{"scenario", r.scenario}, {"options", r.options}, {"size", r.size}, {"publishers", r.publishers}, {"channels", r.channels}, {"mode", r.mode},
-		{"window", r.window}, {"rate", r.rate}, {"count", r.count}, {"persistent", r.persistent}, {"mandatory", r.mandatory},
+		{"maxInFlight", r.window}, {"rate", r.rate}, {"count", r.count}, {"persistent", r.persistent}, {"mandatory", r.mandatory},
 		{"consumerNodes", min(r.consumers, 1)}, {"consumers", max(r.consumers, 1)}, {"prefetch", r.prefetch}, {"ack", r.ack}, {"ackEvery", r.ackEvery},
 		{"queues", r.queues}, {"subscriptions", r.subscriptions}, {"measure", r.measure},
 	}
@@ -53,7 +53,7 @@ func columns(runs []run) map[string]column {
 }
 
 // axesInOrder is how axes are listed.
-var axesInOrder = []string{"scenario", "broker", "size", "publishers", "channels", "mode", "window", "rate", "count", "persistent", "mandatory",
+var axesInOrder = []string{"scenario", "broker", "size", "publishers", "channels", "mode", "maxInFlight", "rate", "count", "persistent", "mandatory",
 	"consumerNodes", "consumers", "prefetch", "ack", "ackEvery", "queues", "subscriptions", "measure"}
 
 // perfFields are the matrix.
@@ -100,7 +100,7 @@ func perfCell(all map[string]column) []field {
 	}
 	publishers := []field{{"threads", all["publishers"].in()}, {"mode", all["mode"].in()}}
 	if m := all["mode"]; m.varies() || m.values[0] == "confirm-window" {
-		publishers = append(publishers, field{"window", all["window"].in()})
+		publishers = append(publishers, field{"maxInFlight", all["maxInFlight"].in()})
 	}
 	publishers = append(publishers, field{"rate", all["rate"].in()})
 	if c := all["count"]; c.varies() || c.values[0] != int64(0) {
@@ -171,7 +171,7 @@ func spread(varying []column) (axes []field, zip []any) {
 	return axes, zip
 }
 
-// crossing tells whether every combination is there once, in whatever order.
+// crossing reports whether every combination is there once, in whatever order.
 func crossing(varying []column, distinct [][]any) bool {
 	seen := map[string]bool{}
 	for i := range varying[0].values {

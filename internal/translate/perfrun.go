@@ -63,9 +63,9 @@ func readRun(t *table, uri string) run {
 	readReceiving(t, &r)
 	readQueues(t, &r)
 	readEnd(t, &r)
-	size := t.number("minMsgSize", 0, 0, mostSize)
-	if r.size = max(size, leastSize); size < leastSize && t.find("minMsgSize") != nil {
-		t.remarkValue("minMsgSize", "%d raised to %d bytes, which the envelope of a message takes", size, leastSize)
+	size := t.number("minMsgSize", 0, 0, maxSize)
+	if r.size = max(size, minSize); size < minSize && t.find("minMsgSize") != nil {
+		t.remarkValue("minMsgSize", "%d raised to %d bytes, which the envelope of a message takes", size, minSize)
 	}
 	for key, why := range perfLost {
 		t.lose(key, "%s", why)
@@ -86,7 +86,7 @@ func (t *table) remarkValue(name, why string, a ...any) {
 }
 
 func readThreads(t *table, r *run) {
-	producers, consumers := t.number("producerCount", 1, 1, mostThreads), t.number("consumerCount", 1, 0, mostThreads)
+	producers, consumers := t.number("producerCount", 1, 1, maxThreads), t.number("consumerCount", 1, 0, maxThreads)
 	perProducer, perConsumer := t.number("producerChannelCount", 1, 1, 65_535), t.number("consumerChannelCount", 1, 1, 65_535)
 	r.publishers, r.consumers, r.channels = producers*perProducer, consumers*perConsumer, perProducer
 	if consumers > 0 && perConsumer != perProducer {
@@ -97,8 +97,8 @@ func readThreads(t *table, r *run) {
 		key string
 		n   int64
 	}{{"producerChannelCount", r.publishers}, {"consumerChannelCount", r.consumers}} {
-		if e := t.find(role.key); e != nil && role.n > mostThreads {
-			t.fault(e, "%d threads in all, and one agent runs %d at most", role.n, mostThreads)
+		if e := t.find(role.key); e != nil && role.n > maxThreads {
+			t.fault(e, "%d threads in all, and one agent runs %d at most", role.n, maxThreads)
 		}
 	}
 }
@@ -175,8 +175,8 @@ func readQueues(t *table, r *run) {
 	r.queues, r.subscriptions = 1, 1
 	from, to := t.number("queueSequenceFrom", 1, 0, 1<<31), t.number("queueSequenceTo", 0, 0, 1<<31)
 	if t.take("queuePattern") != nil || to > 0 {
-		if r.queues = to - from + 1; r.queues < 1 || r.queues > mostQueues {
-			t.report.fault(t.file, t.line, "queues %d to %d: there have to be 1 to %d of them", from, to, mostQueues)
+		if r.queues = to - from + 1; r.queues < 1 || r.queues > maxQueues {
+			t.report.fault(t.file, t.line, "queues %d to %d: there have to be 1 to %d of them", from, to, maxQueues)
 			r.queues = 1
 		}
 		t.remark("queuePattern", "queues have names of the task's own here")
@@ -218,8 +218,8 @@ func readUnnamed(t *table, r *run, arguments []field) []field {
 			t.remarkValue(key, "without names of queues each of the %d consumers has a queue of its own in PerfTest, which gets every message: as many "+
 				"subscriptions here, with one consumer each", r.consumers)
 		}
-		if r.consumers > mostSubscriptions {
-			t.report.fault(t.file, t.line, "%d consumers with a queue each: there can be %d here; give queue-names for them to share one", r.consumers, mostSubscriptions)
+		if r.consumers > maxSubscriptions {
+			t.report.fault(t.file, t.line, "%d consumers with a queue each: there can be %d here; give queue-names for them to share one", r.consumers, maxSubscriptions)
 		}
 		r.subscriptions, r.consumers = r.consumers, 1
 	case r.consumers == 0 && len(arguments) == 0:

@@ -81,7 +81,7 @@ func readScenario(t *table) *scenario {
 	s.kind = t.text("type", "")
 	s.uri = t.text("uri", perfURI)
 	remarkPassword(t, "uri", s.uri)
-	t.lose("interval", "figures are kept for every second here")
+	t.lose("interval", "metrics are kept for every second here")
 	s.readParams(t)
 	switch s.kind {
 	case "simple":
@@ -196,15 +196,15 @@ func (s *scenario) readVariables(t *table) {
 	}
 }
 
-// mostRuns bounds what one scenario measures.
-const mostRuns = 10_000
+// maxRuns bounds what one scenario measures.
+const maxRuns = 10_000
 
 // runs gives what a scenario measures: each combination of its variables, the first one outermost, with each set of parameters.
 func (s *scenario) runs() []run {
 	n := len(s.params)
 	for _, v := range s.variables {
-		if n *= len(v.values); n > mostRuns {
-			s.report.fault(s.file, s.line, "scenario %q has more than %d combinations", s.name, mostRuns)
+		if n *= len(v.values); n > maxRuns {
+			s.report.fault(s.file, s.line, "scenario %q has more than %d combinations", s.name, maxRuns)
 			return nil
 		}
 	}

@@ -90,7 +90,7 @@ func write(b *strings.Builder, fields []field, depth int) {
 	}
 }
 
-// plain tells whether a field is a name and a value on one line.
+// plain reports whether a field is a name and a value on one line.
 func plain(f field) bool {
 	_, isTable := f.value.([]field)
 	return !isTable

@@ -92,11 +92,11 @@ type Access struct {
 	waiting  chan struct{}              // and so many wait for it
 }
 
-// mostWaiting is how many logins wait for the one that is checked: some seconds of checking.
-const mostWaiting = 32
+// maxWaiting is how many logins wait for the one that is checked: some seconds of checking.
+const maxWaiting = 32
 
-// mostKnown bounds what is remembered of right passwords.
-const mostKnown = 1000
+// maxKnown bounds what is remembered of right passwords.
+const maxKnown = 1000
 
 // NewAccess is the access to what listens on an address (host:port). The error wraps ErrOpen if that is beyond loopback and there are no users.
 func NewAccess(listen string, users Users) (*Access, error) {
@@ -104,7 +104,7 @@ func NewAccess(listen string, users Users) (*Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w (write it like 127.0.0.1:8088)", listen, err)
 	}
-	a := &Access{users: users, loopback: loopback(host), key: make([]byte, 32), known: map[[sha256.Size]byte]bool{}, checking: make(chan struct{}, 1), waiting: make(chan struct{}, mostWaiting)}
+	a := &Access{users: users, loopback: loopback(host), key: make([]byte, 32), known: map[[sha256.Size]byte]bool{}, checking: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
 	if !a.loopback && len(users) == 0 {
 		return nil, fmt.Errorf("listen on %q: %w", listen, ErrOpen)
 	}
@@ -117,7 +117,7 @@ func NewAccess(listen string, users Users) (*Access, error) {
 	return a, nil
 }
 
-// loopback tells whether listening on a host reaches this machine alone. A name other than localhost may resolve to anything.
+// loopback reports whether listening on a host reaches this machine alone. A name other than localhost may resolve to anything.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
@@ -198,7 +198,7 @@ func (a *Access) right(ctx context.Context, user, password string) (right, busy 
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if len(a.known) < mostKnown {
+	if len(a.known) < maxKnown {
 		a.known[sum] = true
 	}
 	return true, false

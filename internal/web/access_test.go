@@ -116,7 +116,7 @@ func TestAFloodOfLoginsIsTurnedAway(t *testing.T) {
 	for i := range guesses {
 		go func() { codes <- ask(t.Context(), fmt.Sprint("guess ", i)) }()
 	}
-	for range guesses - web.MostWaiting {
+	for range guesses - web.MaxWaiting {
 		if code := <-codes; code != 503 {
 			t.Errorf("a guess beyond those that wait gets %d", code)
 		}
@@ -125,7 +125,7 @@ func TestAFloodOfLoginsIsTurnedAway(t *testing.T) {
 		t.Errorf("who was let in before gets %d in a flood", code)
 	}
 	release()
-	for range web.MostWaiting {
+	for range web.MaxWaiting {
 		if code := <-codes; code != 401 {
 			t.Errorf("a guess that waited gets %d", code)
 		}

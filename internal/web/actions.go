@@ -22,13 +22,13 @@ var said = map[string]string{
 	"run":    "A run was asked for; the controller makes it in a moment.",
 }
 
-// mostForm bounds a form, in bytes.
-const mostForm = 16 << 10
+// maxForm bounds a form, in bytes.
+const maxForm = 16 << 10
 
 // act does what a form asks for, and leads back to the page at the address that do returns.
 func (s *site) act(do func(*http.Request) (back string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		if user(r) == "" && len(s.Access.users) > 0 { // a browser that has yet to ask its user
 			s.Access.challenge(w)
 			return

@@ -7,8 +7,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// MostWaiting is how many logins wait to be checked.
-const MostWaiting = mostWaiting
+// MaxWaiting is how many logins wait to be checked.
+const MaxWaiting = maxWaiting
 
 // HoldChecks has logins wait to be checked until release is called.
 func (a *Access) HoldChecks() (release func()) {

@@ -159,7 +159,7 @@ func (v *historyView) show(t history.Trends, value string, link func(cell string
 			point := pointView{Run: p.Run, At: p.Started, Text: "–", Status: p.Status, New: p.New}
 			if p.Usable > 0 {
 				point.Number, point.Text = &p.Number, format(p.Number)
-				plot.Series[0].Points = append(plot.Series[0].Points, chart.Point{X: at, Y: p.Number, Break: gap, Doubt: p.Status != "", Title: strings.TrimSpace(when(p.Started) + ": " + point.Text + " " + p.Status)})
+				plot.Series[0].Points = append(plot.Series[0].Points, chart.Point{X: at, Y: p.Number, Break: gap, Flagged: p.Status != "", Title: strings.TrimSpace(when(p.Started) + ": " + point.Text + " " + p.Status)})
 			} else {
 				plot.Absent = append(plot.Absent, chart.Point{X: at, Title: when(p.Started) + ": " + p.Status})
 			}
@@ -177,8 +177,8 @@ func (v *historyView) show(t history.Trends, value string, link func(cell string
 		}
 		plot.X = chart.Axis{Label: "begin of the run (UTC)", Format: func(x float64) string { return time.Unix(int64(x), 0).UTC().Format("Jan 2") }}
 		plot.X.At, plot.X.Names = days(first, last)
-		plot.X.Least, plot.X.Most = float64(first.Unix()), float64(last.Unix())
-		plot.Y = chart.Axis{Label: labelOf(v.Title, info.Unit), Zero: true, Most: most, Format: formatOf(info.Unit, most)}
+		plot.X.Min, plot.X.Max = float64(first.Unix()), float64(last.Unix())
+		plot.Y = chart.Axis{Label: labelOf(v.Title, info.Unit), Zero: true, Max: most, Format: formatOf(info.Unit, most)}
 		x.Chart = template.HTML(plot.SVG()) //nolint:gosec // chart escapes every text
 		v.Series = append(v.Series, x)
 	}

@@ -139,15 +139,15 @@ var brokers atomic.Int64
 // aRun is a short run over loopback whose names are hostile.
 func aRun(id string, change func(*plan.Cell)) plan.Run {
 	w := plan.Default()
-	w.Publishers.Count, w.Publishers.Window = 500, 100
+	w.Publishers.Count, w.Publishers.MaxInFlight = 500, 100
 	w.Warmup, w.Measure = 0, plan.Duration(10*time.Minute) // it ends with the count, and the drain when all is in
-	w.Drain = plan.Drain{Silence: plan.Duration(2 * time.Minute), Most: plan.Duration(2 * time.Minute)}
+	w.Drain = plan.Drain{Idle: plan.Duration(2 * time.Minute), Timeout: plan.Duration(2 * time.Minute)}
 	w.Connect = plan.Duration(2 * time.Minute)
 	value, _ := json.Marshal(hostile)
 	options, _ := json.Marshal(map[string]any{"name": fmt.Sprint(id, "-", brokers.Add(1))}) // tests that run side by side have runs of one name
 	c := plan.Cell{Coordinates: []plan.Coordinate{{Axis: "n<i>", Value: value}}, Workload: w,
-		Broker:   plan.Broker{Name: hostile, Driver: "loopback", Options: options},
-		Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+		Broker:     plan.Broker{Name: hostile, Driver: "loopback", Options: options},
+		Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
 	if change != nil {
 		change(&c)
 	}

@@ -149,10 +149,10 @@ func draw(v *liveView, a *runview.Attempt) {
 	for _, f := range newest.Flows {
 		one := flow{Group: f.Group, Known: f.Known, Send: f.Send, Receive: f.Receive, Lag: f.Lag, Behind: f.Behind, Consumes: f.Consumes}
 		if f.Confirm.Samples > 0 {
-			one.Latencies = append(one.Latencies, liveLatency{"send", latency(int64(f.Confirm.P50)), latency(int64(f.Confirm.P99))})
+			one.Latencies = append(one.Latencies, liveLatency{"publish", latency(int64(f.Confirm.P50)), latency(int64(f.Confirm.P99))})
 		}
 		if f.Consumes && f.Processing.Samples > 0 {
-			one.Latencies = append(one.Latencies, liveLatency{"processing", latency(int64(f.Processing.P50)), latency(int64(f.Processing.P99))})
+			one.Latencies = append(one.Latencies, liveLatency{"e2e", latency(int64(f.Processing.P50)), latency(int64(f.Processing.P99))})
 		}
 		v.Flows = append(v.Flows, one)
 	}
@@ -166,7 +166,7 @@ func draw(v *liveView, a *runview.Attempt) {
 }
 
 // linesOf are what each flow sends and receives, as many as a chart can tell apart.
-func linesOf(series []runview.Figures) (lines []chart.Line) {
+func linesOf(series []runview.Metrics) (lines []chart.Line) {
 	for i, f := range series[len(series)-1].Flows {
 		of := ""
 		if f.Group != "" {

@@ -22,10 +22,10 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 	task := run.Tasks()[0]
 	l := newRunInfo()
 	begun := time.Unix(1000, 0)
-	ref := wire.Ref{Run: "r", Task: task.ID, Try: "1"}
+	ref := wire.Ref{Run: "r", Task: task.ID, Attempt: "1"}
 	l.entry(wire.Entry{Plan: &run})
 	l.entry(wire.Entry{Event: &wire.RunEvent{Kind: wire.RunAccepted, At: begun, Of: 1}})
-	l.entry(wire.Entry{Event: &wire.RunEvent{Kind: wire.TaskStarted, At: begun, Task: task.ID, Try: "1", N: 1, Of: 1, Agents: []string{"bulk-1", "bulk-2", "light-1"}}})
+	l.entry(wire.Entry{Event: &wire.RunEvent{Kind: wire.TaskStarted, At: begun, Task: task.ID, Attempt: "1", N: 1, Of: 1, Agents: []string{"bulk-1", "bulk-2", "light-1"}}})
 	if got := l.view(begun).Phase; !strings.HasPrefix(got, "connecting") {
 		t.Errorf("before anything was heard it is %q", got)
 	}

@@ -64,7 +64,7 @@ func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
 		sound(t, path, l.get(path, nil))
 	}
 	text := l.get("/runs/run-1", nil)
-	p99 := outcomes[0].Values["send.p99"] // agents that end apart have no rate together
+	p99 := outcomes[0].Values["publish.p99"] // agents that end apart have no rate together
 	number := strconv.FormatFloat(p99.Number, 'f', -1, 64)
 	if p99.NA != "" || p99.Number == 0 {
 		t.Fatalf("the latency is %+v", p99)
@@ -273,7 +273,7 @@ func (l *lab) act(path, token string, want int) {
 
 func addSchedule(l *lab) {
 	l.t.Helper()
-	d := schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "Europe/Berlin", Missed: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
+	d := schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "Europe/Berlin", MissedRuns: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
 		Matrix: schedule.Matrix{File: "n.cue", Path: "/x/" + hostile, Text: "// " + hostile, Set: []string{hostile}}}
 	s := schedule.New(d, "id", hostile, time.Now())
 	s.History = []schedule.Entry{{Slot: schedule.Slot{At: time.Now()}, Run: "run-0", State: schedule.Done, Tasks: schedule.Tasks{Valid: 3, Invalid: 1},
@@ -382,7 +382,7 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 				rate = plan.Value{NA: "not measured " + hostile}
 			}
 			o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: 1, Verdict: plan.Valid,
-				Values: map[string]plan.Value{"send.rate": rate}, Agents: []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}}}
+				Values: map[string]plan.Value{"publish.rate": rate}, Agents: []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}}}
 			if err := dir.Finish(o); err != nil {
 				t.Fatal(err)
 			}
@@ -394,7 +394,7 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	if _, err := history.Of(l.copies).Fresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	path := "/history?" + url.Values{"matrix": {matrix}, "value": {"send.rate"}}.Encode()
+	path := "/history?" + url.Values{"matrix": {matrix}, "value": {"publish.rate"}}.Encode()
 	text := l.get(path, nil)
 	sound(t, path, text)
 	slower, steady := strings.Index(text, "mode=slower "), strings.Index(text, "mode=steady")
@@ -435,7 +435,7 @@ func TestFiguresForPrometheus(t *testing.T) {
 func TestTheDigestOfASlotIsReadable(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, users(t))
-	s := schedule.New(schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "UTC", Missed: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
+	s := schedule.New(schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "UTC", MissedRuns: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
 		Matrix: schedule.Matrix{File: "n.cue", Path: "/n.cue", Text: "x"}}, "id", "me", time.Now())
 	for _, run := range []string{"run-1", "run-none"} {
 		s.History = append(s.History, schedule.Entry{Slot: schedule.Slot{At: time.Now()}, Run: run, State: schedule.Done,

@@ -15,8 +15,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// mostRuns bounds a list that nobody asked to see whole.
-const mostRuns = 100
+// maxRuns bounds a list that nobody asked to see whole.
+const maxRuns = 100
 
 // runLine is a run in the list: as the control plane knows it, or as a copy tells.
 type runLine struct {
@@ -58,8 +58,8 @@ func (s *site) runs(r *http.Request) (view, error) {
 		Active, Over []runLine
 		More         int
 	}{active, over, 0}
-	if over := len(over); over > mostRuns && !r.URL.Query().Has("all") {
-		body.Over, body.More = body.Over[:mostRuns], over-mostRuns
+	if over := len(over); over > maxRuns && !r.URL.Query().Has("all") {
+		body.Over, body.More = body.Over[:maxRuns], over-maxRuns
 	}
 	v := view{Page: "runs", Title: "Runs", Body: body}
 	if len(active) > 0 {
@@ -98,8 +98,8 @@ type runView struct {
 // link is one that templates may use as it is.
 type link struct{ To, Title string }
 
-// mostRows bounds what of a table is shown.
-const mostRows = 1000
+// maxRows bounds what of a table is shown.
+const maxRows = 1000
 
 func (s *site) run(r *http.Request) (view, error) {
 	id, ctx := r.PathValue("run"), r.Context()
@@ -138,7 +138,7 @@ func (s *site) run(r *http.Request) (view, error) {
 // copyFor is for how long after its end a run's copy, with its report, is waited for.
 const copyFor = 5 * time.Minute
 
-// copying tells whether the copy of a run that has ended is being made.
+// copying reports whether the copy of a run that has ended is being made.
 func (s *site) copying(v runView) bool {
 	return s.Copies != "" && v.State.Over() && !v.State.Copied && time.Since(v.State.Ended) < copyFor
 }
@@ -146,15 +146,15 @@ func (s *site) copying(v runView) bool {
 // shortened cuts tables to what a browser shows at ease, and says so.
 func shortened(tables []report.Table) []report.Table {
 	for i := range tables {
-		if t := &tables[i]; len(t.Rows) > mostRows {
-			t.Remarks = append(t.Remarks, fmt.Sprintf("%d more rows are in the files of the run", len(t.Rows)-mostRows))
-			t.Rows = t.Rows[:mostRows]
+		if t := &tables[i]; len(t.Rows) > maxRows {
+			t.Remarks = append(t.Remarks, fmt.Sprintf("%d more rows are in the files of the run", len(t.Rows)-maxRows))
+			t.Rows = t.Rows[:maxRows]
 		}
 	}
 	return tables
 }
 
-// over tells whether nothing more comes of the run.
+// over reports whether nothing more comes of the run.
 func (v *runView) over() bool { return v.Kept || v.State.Over() }
 
 // outcomes reads a run from where most is known of it: the record, while it goes on or its copy is behind; else the copy.

@@ -33,7 +33,7 @@ type storedRun struct {
 	written time.Time
 }
 
-// plain tells whether an id names a directory of the store, and nothing else.
+// plain reports whether an id names a directory of the store, and nothing else.
 func plain(id string) bool {
 	return id != "" && id == filepath.Base(id) && !strings.HasPrefix(id, ".") && id != "latest" && filepath.IsLocal(id)
 }

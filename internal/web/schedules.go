@@ -18,8 +18,8 @@ import (
 // slotForm shows the time of a slot in its schedule's zone.
 const slotForm = "Mon 2006-01-02 15:04 MST"
 
-// mostSlots is how many slots to come are shown.
-const mostSlots = 5
+// maxSlots is how many slots to come are shown.
+const maxSlots = 5
 
 // scheduleView is a schedule as pages show it.
 type scheduleView struct {
@@ -95,10 +95,10 @@ func describe(s schedule.Schedule, now time.Time) (scheduleView, error) {
 	if err != nil {
 		return v, err
 	}
-	for next := table.Next(now); !s.Paused && len(v.Next) < mostSlots && !next.IsZero(); next = table.Next(next) {
+	for next := table.Next(now); !s.Paused && len(v.Next) < maxSlots && !next.IsZero(); next = table.Next(next) {
 		v.Next = append(v.Next, next.Format(slotForm))
 	}
-	v.Flags = plan.Source{Short: s.Matrix.Short, Set: s.Matrix.Set, Only: s.Matrix.Only}.Flags()
+	v.Flags = plan.Source{Quick: s.Matrix.Quick, Set: s.Matrix.Set, Filter: s.Matrix.Filter}.Flags()
 	for _, e := range slices.Backward(s.History) {
 		v.Entries = append(v.Entries, entryView{Entry: e, Slot: e.At.In(table.Zone()).Format(slotForm), Class: entryClass(e), Said: compared(e.Compared)})
 	}

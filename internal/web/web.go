@@ -1,5 +1,5 @@
 // Package web serves the pages of a controller: runs, the running one, schedules, agents, history, reports. It reads what any client of the
-// control plane may, and the copies of runs; a controller that stands by serves the same. It promises that nothing is listened on beyond loopback
+// control plane may, and the copies of runs; a controller that stands by serves the same. It guarantees that nothing is listened on beyond loopback
 // without credentials, that nothing is changed but by who has logged in, from a page of its own, that no page asks anything of another host, and that
 // names of users are text wherever they are shown.
 package web

@@ -77,8 +77,8 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 	answered, last, said := time.Now(), Ref{}, ""
 	for {
 		h, sent := now(), time.Now()
-		if h.Try != last {
-			answered, last = sent, h.Try // its assignment has come
+		if h.Attempt != last {
+			answered, last = sent, h.Attempt // its assignment has come
 		}
 		answer, err := a.heartbeat(ctx, h)
 		pause := repeatAfter
@@ -86,15 +86,15 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 		case err == nil:
 			answered, pause = sent, HeartbeatEvery-time.Since(sent)
 			if answer.Over {
-				end(h.Try, ErrNoAttempt)
+				end(h.Attempt, ErrNoAttempt)
 			}
 		case ctx.Err() != nil:
 		case errors.Is(err, nats.ErrPermissionViolation):
 			return a.permissionHint(h)
 		case rejected(err), a.conn.Closed():
 			return fmt.Errorf("send heartbeat: %w", a.conn.unlinked(err))
-		case h.Try != (Ref{}) && time.Since(answered) >= LeaderGone:
-			end(h.Try, fmt.Errorf("no controller has answered for %v: %w", LeaderGone, ErrNoController))
+		case h.Attempt != (Ref{}) && time.Since(answered) >= LeaderGone:
+			end(h.Attempt, fmt.Errorf("no controller has answered for %v: %w", LeaderGone, ErrNoController))
 		case errors.Is(err, errAhead) && err.Error() != said:
 			said = err.Error()
 			a.conn.log.Warn("an answer to a heartbeat is ignored", "err", err)

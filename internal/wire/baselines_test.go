@@ -10,12 +10,12 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// TestBaselinesThatCannotBeUsed: one with a damaged value is listed by its name, one that does not fit into a message is
+// TestBaselinesThatCannotBeUsed: one with a damaged value is listed by its name, one of another format cannot be read, one that does not fit into a message is
 // refused, and neither keeps anybody from the others.
 func TestBaselinesThatCannotBeUsed(t *testing.T) {
 	c := storeOf(t, plane(t, ServerConfig{}))
 	l := campaign(t, c, "test")
-	b := plan.BaselineRecord{Baseline: plan.Baseline{Name: "good", Run: "r1", Matrix: "m"}, Plan: plan.Run{ID: "r1", Name: "m"},
+	b := plan.BaselineRecord{Baseline: plan.Baseline{Name: "good", Run: "r1", Matrix: "m"}, Plan: plan.Run{Version: plan.RecordFormat, ID: "r1", Name: "m"},
 		Outcomes: []plan.Outcome{{Task: "t1", Values: map[string]plan.Value{"lost": {}}}}}
 	if err := l.PutBaseline(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,12 @@ func TestBaselinesThatCannotBeUsed(t *testing.T) {
 	if all, err := c.baselines(t.Context()); err != nil || len(all) != 2 || all[0] != (plan.Baseline{Name: "a b"}) || all[1] != b.Baseline {
 		t.Errorf("the list is %+v, %v", all, err)
 	}
-	for name, want := range map[string]error{"good": nil, "a b": ErrUnreadable, "large": ErrNoBaseline} {
+	old := b
+	old.Baseline.Name, old.Plan.Version = "old", plan.RecordFormat-1
+	if err := l.PutBaseline(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{"good": nil, "old": ErrUnreadable, "a b": ErrUnreadable, "large": ErrNoBaseline} {
 		got, err := c.Baseline(t.Context(), name)
 		if !errors.Is(err, want) || want == nil && (got.Plan.ID != "r1" || len(got.Outcomes) != 1) {
 			t.Errorf("baseline %q: %+v, %v; want %v", name, got, err, want)

@@ -16,7 +16,7 @@ import (
 // Deadlines of a client's requests. A submission is repeated meanwhile if no controller leads.
 const (
 	requestTimeout = 5 * time.Second
-	slowTimeout    = 15 * time.Second // of the history, which may be written to meanwhile, and of one try of a submission, which may be large
+	slowTimeout    = 15 * time.Second // of the history, which may be written to meanwhile, and of one attempt of a submission, which may be large
 	submitTimeout  = 30 * time.Second
 )
 

@@ -16,7 +16,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-var aDefinition = schedule.Definition{Name: "x", Cron: "@daily", Zone: "UTC", Missed: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
+var aDefinition = schedule.Definition{Name: "x", Cron: "@daily", Zone: "UTC", MissedRuns: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
 	Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}
 
 // clientOf connects a client within the process.

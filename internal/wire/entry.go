@@ -11,7 +11,7 @@ import (
 
 // Entry is one message of a run's record: exactly one field besides Ref and At is set.
 type Entry struct {
-	Ref      Ref    // Run always; Task and Try where the message belongs to one
+	Ref      Ref    // Run always; Task and Attempt where the message belongs to one
 	At       Cursor // behind it
 	Plan     *plan.Run
 	Event    *RunEvent
@@ -44,7 +44,7 @@ func entriesOf(c *Conn, m stored) []Entry {
 // entryOf reads one message of a run's record; its snapshots stay together.
 func entryOf(c *Conn, m stored) (e Entry) {
 	words := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Subject, subject.Events), subject.Snapshots), ".")
-	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Try} {
+	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Attempt} {
 		if to == nil || i >= len(words) {
 			continue
 		}
@@ -75,7 +75,7 @@ func readBody(c *Conn, e *Entry, kind string, m stored) error {
 	case "epoch": // the fence of a leadership
 	case "event":
 		if err = decodeInto(c, m, who, &e.Event); err == nil {
-			err = subject.CheckNames(e.Event.Task, e.Event.Try)
+			err = subject.CheckNames(e.Event.Task, e.Event.Attempt)
 		}
 	case "outcome":
 		if err = decodeInto(c, m, who, &e.Outcome); err == nil && (e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrPanic is wrapped by the error of what ended with a panic.
-var ErrPanic = errors.New("a fault in Lockstep, please report it")
+var ErrPanic = errors.New("an error in Lockstep, please report it")
 
 // Guard calls do and returns its error, or one that wraps ErrPanic if it panics: the panic is logged with its stack. It
 // is for the boundary at which one message or one request is handled: what a peer sends may be anything, and whatever

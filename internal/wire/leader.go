@@ -181,7 +181,7 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 			refuse = errors.New(who + " speaks for another")
 		}
 		if refuse == nil {
-			refuse = subject.CheckNames(h.Instance, h.Process, h.Busy, h.Try.Run, h.Try.Task, h.Try.Try)
+			refuse = subject.CheckNames(h.Instance, h.Process, h.Busy, h.Attempt.Run, h.Attempt.Task, h.Attempt.Attempt)
 		}
 		if refuse == nil {
 			over, refuse = handle(h)
@@ -312,7 +312,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 			if err != nil || len(text) <= l.conn.codec.limit() || points <= minPoints {
 				return a, err
 			}
-			q.Most = points / 2
+			q.Max = points / 2
 		}
 	})
 	serviceBaselines.offer(s, func(ctx context.Context, _ empty) ([]plan.Baseline, error) { return l.store.baselines(ctx) })

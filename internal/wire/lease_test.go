@@ -379,7 +379,7 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		send := func(c *Store, epoch uint64, task string) error {
-			ref := Ref{Run: "r", Task: task, Try: "x"}
+			ref := Ref{Run: "r", Task: task, Attempt: "x"}
 			a := plan.Assignment{Agent: "a", Task: plan.Task{Run: "r", ID: task, Attempt: "x"}}
 			return leaderOf(t.Context(), c, epoch).Command(ctx, "a", Command{Instance: "i", Ref: ref, Assignment: &a})
 		}

@@ -66,8 +66,8 @@ type Heartbeat struct {
 	Process  string   `json:"process,omitempty"`  // name of the first slot of its process, and how many slots that has
 	Slots    int      `json:"slots,omitempty"`
 	// Memory is an id of its process: agents with one id share the brokers that live in a process.
-	Memory string `json:"memory,omitempty"`
-	Try    Ref    `json:"try,omitzero"` // that it works on; Busy is its task
+	Memory  string `json:"memory,omitempty"`
+	Attempt Ref    `json:"attempt,omitzero"` // that it works on; Busy is its task
 }
 
 // HeartbeatAnswer is what the controller that leads answers to a heartbeat.
@@ -104,7 +104,7 @@ type Command struct {
 }
 
 // RefOf names the attempt that a task of an assignment is about.
-func RefOf(t plan.Task) Ref { return Ref{Run: t.Run, Task: t.ID, Try: t.Attempt} }
+func RefOf(t plan.Task) Ref { return Ref{Run: t.Run, Task: t.ID, Attempt: t.Attempt} }
 
 // Step is a place where agents wait for each other. An agent arrives at it; the controller releases all of them towards the next.
 type Step string
@@ -155,19 +155,19 @@ type RunEvent struct {
 	At        time.Time  `json:"at"`
 	Kind      EventKind  `json:"kind"`
 	Task      string     `json:"task,omitempty"`
-	Try       string     `json:"try,omitempty"`
+	Attempt   string     `json:"attempt,omitempty"`
 	N         int        `json:"n,omitempty"`         // TaskStarted: its place among the tasks of the run, from 1
 	Of        int        `json:"of,omitempty"`        // how many tasks the run has
 	Agents    []string   `json:"agents,omitempty"`    // TaskStarted: names of its agents, by index
 	Observers []Observer `json:"observers,omitempty"` // TaskStarted: who besides measures brokers' processes
 	Detail    string     `json:"detail,omitempty"`
 	// AgentLost: for how long the controller had not heard of it; 0: that is not known.
-	Silence plan.Duration `json:"silence,omitempty"`
-	Load    *Load         `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
-	End     *End          `json:"end,omitempty"`
-	Tried   *plan.Tried   `json:"tried,omitempty"`   // TryEnded: the try that does not count
-	Step    *plan.Step    `json:"step,omitempty"`    // StepEnded: the result of the step
-	Outcome *plan.Outcome `json:"outcome,omitempty"` // TryEnded, StepEnded: of the attempt
+	Silence       plan.Duration       `json:"silence,omitempty"`
+	Load          *Load               `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
+	End           *End                `json:"end,omitempty"`
+	FailedAttempt *plan.FailedAttempt `json:"failedAttempt,omitempty"` // AttemptEnded: the attempt that does not count
+	Step          *plan.Step          `json:"step,omitempty"`          // StepEnded: the result of the step
+	Outcome       *plan.Outcome       `json:"outcome,omitempty"`       // AttemptEnded, StepEnded: of the attempt
 }
 
 // Observer is an agent that measures brokers' processes beside a task.
@@ -198,7 +198,7 @@ type EventKind string
 const (
 	RunAccepted     EventKind = "accepted"    // the controller has begun with the run
 	TaskStarted     EventKind = "task"        // assigned to its agents
-	TryEnded        EventKind = "try"         // failed, does not count, and is followed by another; Tried, Outcome
+	AttemptEnded    EventKind = "attempt"     // failed, does not count, and is followed by another; FailedAttempt, Outcome
 	StepEnded       EventKind = "step"        // of a search; Step, Outcome
 	TaskInterrupted EventKind = "interrupted" // given up without an outcome: the run was cancelled or the controller stopped
 	AgentLost       EventKind = "agent-lost"  // Detail says which, and where

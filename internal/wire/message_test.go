@@ -35,7 +35,7 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := storeOf(t, s)
 	r := recorder(t, c, "r")
-	ref := Ref{Run: "r", Task: "t", Try: "x"}
+	ref := Ref{Run: "r", Task: "t", Attempt: "x"}
 	const agents, n = 20, 50
 	var handed atomic.Int32
 	store := r.Snapshots(t.Context(), ref, 1<<20, func(record.Snapshot) { handed.Add(1) })
@@ -89,7 +89,7 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 func TestAnAgentCannotStoreWithoutBound(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c, agent := storeOf(t, s), NewAgent(link(t, s))
-	r, ref := recorder(t, c, "r"), Ref{Run: "r", Task: "t", Try: "x"}
+	r, ref := recorder(t, c, "r"), Ref{Run: "r", Task: "t", Attempt: "x"}
 	takeReports(t, r.leader, r.Snapshots(t.Context(), ref, 100_000, func(record.Snapshot) {}))
 	large := record.Snapshot{Task: "t", Agent: "a1", Seq: 1, Events: []record.Event{{Detail: strings.Repeat("x", MaxMessage)}}}
 	if err := agent.Snapshot(t.Context(), ref, large); !errors.Is(err, ErrTooLarge) {
@@ -220,7 +220,7 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := storeOf(t, s)
 	r := recorder(t, c, "r")
-	store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, 1<<20, func(record.Snapshot) {})
+	store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Attempt: "x"}, 1<<20, func(record.Snapshot) {})
 	put := func(i int) {
 		t.Helper()
 		if err := r.Event(t.Context(), RunEvent{Kind: TaskStarted, Task: "t", N: i}); err != nil {

@@ -172,7 +172,7 @@ func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored fun
 func (r *Recorder) storeSnapshots(ctx context.Context, ref Ref, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
-	m, err := r.leader.conn.codec.message(subject.AttemptSnapshots(ref.Run, ref.Task, ref.Try), body)
+	m, err := r.leader.conn.codec.message(subject.AttemptSnapshots(ref.Run, ref.Task, ref.Attempt), body)
 	if err == nil {
 		err = r.storeIn(ctx, r.snapshots, r.events, m)
 	}

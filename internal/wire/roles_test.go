@@ -219,8 +219,8 @@ const longPoints = 100_000
 // longHistory has as many, unless it is asked for less.
 func longHistory(q plan.HistoryQuery) plan.HistoryAnswer {
 	n := longPoints
-	if q.Most > 0 {
-		n = q.Most
+	if q.Max > 0 {
+		n = q.Max
 	}
 	return plan.HistoryAnswer{Cells: []plan.HistoryCell{{ID: "c", Points: make([]plan.HistoryPoint, n)}}}
 }
@@ -250,7 +250,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 	}
 	defer stopClock()
 
-	ref := Ref{Run: "r1", Task: "t1", Try: "y1"}
+	ref := Ref{Run: "r1", Task: "t1", Attempt: "y1"}
 	must := func(what string, err error) {
 		t.Helper()
 		if err != nil {
@@ -300,7 +300,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		must(who+" lists agents", err)
 		_, err = c.Runs(ctx)
 		must(who+" lists runs", err)
-		h, err := c.History(ctx, plan.HistoryQuery{Value: "send.rate"})
+		h, err := c.History(ctx, plan.HistoryQuery{Value: "publish.rate"})
 		must(who+" asks for the history", err)
 		if len(h.Cells) != 1 {
 			t.Fatalf("%s gets %d cells of history, want one", who, len(h.Cells))
@@ -477,7 +477,7 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	}
 	check("heartbeats", "agent a1", <-beating)
 	check("a client that follows a run", "the client", <-following)
-	arrival := Arrival{Ref: Ref{Run: "r1", Task: "t1", Try: "y"}, Agent: "a1", Step: StepOpen}
+	arrival := Arrival{Ref: Ref{Run: "r1", Task: "t1", Attempt: "y"}, Agent: "a1", Step: StepOpen}
 	check("a report of an agent", "agent a1", reports.Arrive(ctx, arrival))
 	for !idle.connection().Closed() && wait(ctx, retryWait) == nil {
 	}
@@ -502,7 +502,7 @@ func TestALostLinkComesBackWithoutTheKeyFile(t *testing.T) {
 	}
 }
 
-// TestALinkThatCannotBeOpenedAgainSaysWhyOnce, not with each of the tries.
+// TestALinkThatCannotBeOpenedAgainSaysWhyOnce, not with each of the attempts.
 func TestALinkThatCannotBeOpenedAgainSaysWhyOnce(t *testing.T) {
 	g := guardPlane(t)
 	c := g.dial(t, "a1")
@@ -618,7 +618,7 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	defer cancel()
 	agent := NewAgent(g.dial(t, "s"))
 	for _, name := range []string{"s", "s.2"} {
-		ref := Ref{Run: "r1", Task: "t1", Try: name}
+		ref := Ref{Run: "r1", Task: "t1", Attempt: name}
 		stop, err := agent.Commands(name, "i", func(Command) error { return nil })
 		if err != nil {
 			t.Fatal(err)

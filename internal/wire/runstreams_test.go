@@ -130,7 +130,7 @@ func writeAtRandom(t *testing.T, leader *Leader, run string, random *rand.Rand) 
 			}
 		}
 		task := fmt.Sprint("t", i)
-		ref := Ref{Run: run, Task: task, Try: "x"}
+		ref := Ref{Run: run, Task: task, Attempt: "x"}
 		must := func(err error) {
 			if err != nil {
 				t.Error(err)
@@ -195,7 +195,7 @@ func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref := Ref{Run: "r", Task: "t", Try: "y"}
+	ref := Ref{Run: "r", Task: "t", Attempt: "y"}
 	takeReports(t, r.leader, r.Snapshots(t.Context(), ref, 1<<30, func(record.Snapshot) {}))
 	n := uint64(1)
 	for ; err == nil; n++ {
@@ -430,7 +430,7 @@ func TestAFormerLeaderIsFencedInBothStreams(t *testing.T) {
 	}
 	was.leader = leaderOf(context.Background(), was.leader.store, was.leader.who.Epoch)
 	snapshot := func(r *Recorder) error {
-		store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Try: "x"}, 1<<20, func(record.Snapshot) {})
+		store := r.Snapshots(t.Context(), Ref{Run: "r", Task: "t", Attempt: "x"}, 1<<20, func(record.Snapshot) {})
 		return store.Store(t.Context(), record.Snapshot{Task: "t", Agent: "a", Seq: 1})
 	}
 	if err := was.Outcome(t.Context(), plan.Outcome{Run: "r", Task: "t"}); !errors.Is(err, lease.ErrFenced) {

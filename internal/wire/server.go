@@ -152,7 +152,7 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	return opts, nil
 }
 
-// guarded tells whether a server wants to know who connects.
+// guarded reports whether a server wants to know who connects.
 func guarded(o *server.Options) bool {
 	return o.Authorization != "" || o.Username != "" && o.Password != "" || len(o.Users)+len(o.Nkeys)+len(o.TrustedOperators) > 0
 }
@@ -174,7 +174,7 @@ func (s *Server) Reload() error {
 	return nil
 }
 
-// loopback tells whether listening on host reaches this machine only. A name other than localhost may resolve to anything.
+// loopback reports whether listening on host reaches this machine only. A name other than localhost may resolve to anything.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()

@@ -447,7 +447,10 @@ func (s *Store) Baseline(ctx context.Context, name string) (b plan.BaselineRecor
 	case errors.Is(err, jetstream.ErrKeyNotFound):
 		err = ErrNoBaseline
 	case err == nil:
-		if err = unzip(e.Value(), "the controller", &b); err != nil {
+		if err = unzip(e.Value(), "the controller", &b); err == nil {
+			err = plan.CheckFormat(b.Plan.Version)
+		}
+		if err != nil {
 			err = fmt.Errorf("%w: %w", ErrUnreadable, err)
 		}
 	}

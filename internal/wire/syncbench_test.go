@@ -14,7 +14,7 @@ func BenchmarkStoredSnapshots(b *testing.B) {
 	for _, every := range []time.Duration{0, 2 * time.Minute} {
 		b.Run(fmt.Sprintf("sync=%v", every), func(b *testing.B) {
 			c := storeOf(b, plane(b, ServerConfig{Dir: b.TempDir(), Sync: every}))
-			agent, ref := NewAgent(c.conn), Ref{Run: "r", Task: "t", Try: "y"}
+			agent, ref := NewAgent(c.conn), Ref{Run: "r", Task: "t", Attempt: "y"}
 			r := recorder(b, c, "r")
 			takeReports(b, r.leader, r.Snapshots(b.Context(), ref, 1<<30, func(record.Snapshot) {}))
 			seq := uint64(0)

@@ -1,5 +1,5 @@
 // Package wire is the control plane: every message between ctl, the controller and the agents, as typed functions over
-// NATS JetStream, the same in one process and in a fleet. It promises that what is stored is stored before a call
+// NATS JetStream, the same in one process and in a fleet. It guarantees that what is stored is stored before a call
 // returns, that a peer of another protocol version is refused with an error both sides can read, and that no message,
 // however broken, does more than return an error.
 //
@@ -60,19 +60,19 @@ const (
 // MaxName is the maximum length of a name, in bytes: see subject.MaxName.
 const MaxName = subject.MaxName
 
-// Ref names one try of a task: an interrupted task is run again, and what its first try still sends is told apart.
+// Ref names one attempt of a task: an interrupted task is run again, and what its first attempt still sends is told apart.
 type Ref struct {
-	Run  string `json:"run"`
-	Task string `json:"task"`
-	Try  string `json:"try"`
+	Run     string `json:"run"`
+	Task    string `json:"task"`
+	Attempt string `json:"attempt"`
 }
 
 // String is the name as one of three words, joined by dots, each of letters, digits, "-", "_" and "=".
 func (r Ref) String() string {
-	return subject.EncodeToken(r.Run) + "." + subject.EncodeToken(r.Task) + "." + subject.EncodeToken(r.Try)
+	return subject.EncodeToken(r.Run) + "." + subject.EncodeToken(r.Task) + "." + subject.EncodeToken(r.Attempt)
 }
 
-// NewName returns a name that nobody else has: of an agent's process, or of a try.
+// NewName returns a name that nobody else has: of an agent's process, or of an attempt.
 func NewName() string { return nuid.Next() }
 
 // WithGracePeriod returns a context that ends d after ctx ends, for the last messages of what was ended.

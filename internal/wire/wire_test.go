@@ -161,10 +161,10 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 	controller, agent := storeOf(t, s), NewAgent(link(t, s))
 	ended := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
-	over := Ref{Run: "r", Task: "t", Try: "x"}
+	over := Ref{Run: "r", Task: "t", Attempt: "x"}
 	told := make(chan Ref, 16)
 	go func() { // a controller comes later
-		ended <- agent.SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Try: over} }, func(ref Ref, why error) {
+		ended <- agent.SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Attempt: over} }, func(ref Ref, why error) {
 			if !errors.Is(why, ErrNoAttempt) {
 				t.Errorf("the attempt is to be ended: %v", why)
 			}
@@ -177,7 +177,7 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 		if h.Leaving {
 			left.Add(1)
 		}
-		return h.Try == over, nil
+		return h.Attempt == over, nil
 	}, func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)

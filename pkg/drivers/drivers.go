@@ -1,6 +1,6 @@
 // Package drivers is the contract between Lockstep's engine and one kind of message broker, and the
 // registry of the drivers that a binary was built with. A driver moves bytes; the engine owns time,
-// sequence numbers, pacing, windows, reconnection and statistics, so that figures compare across brokers.
+// sequence numbers, pacing, windows, reconnection and statistics, so that metrics compare across brokers.
 //
 // A driver is one folder: driver.go, publisher.go, consumer.go, schema.cue, driver_test.go (one call of
 // drivertest.Run), and one line in package all. CONTRIBUTING.md shows the way.
@@ -42,12 +42,12 @@ type Info struct {
 	// Schema is CUE source that defines #Options, closed, with a comment on every field. Embed schema.cue. A field that holds
 	// a secret has the attribute @secret(): records hide its value.
 	Schema string
-	// Declare says what this configuration can do and promises. Options have passed Schema and have its
+	// Declare says what this configuration can do and guarantees. Options have passed Schema and have its
 	// defaults. It is called at plan time, for every cell, so it is pure and fast.
 	Declare func(options json.RawMessage, use Use) Declaration
 }
 
-// Use is what a cell asks of a driver, as far as promises and capabilities may depend on it.
+// Use is what a cell asks of a driver, as far as guarantees and capabilities may depend on it.
 type Use struct {
 	Mode          Mode
 	Persistent    bool
@@ -71,7 +71,7 @@ type Use struct {
 // Declaration is what a driver declares for one configuration and one use of it.
 type Declaration struct {
 	Capabilities Capabilities
-	Promises     Promises
+	Guarantees   Guarantees
 	// RedeliverAfter is how long, at most, the broker keeps back what it delivered and no consumer acknowledged: a visibility timeout, an
 	// acknowledgement or session timeout. It counts from when the consumer's link broke or the acknowledgement was missed. 0: it delivers such
 	// messages again as soon as it notices that the connection is gone.
@@ -108,8 +108,8 @@ type Capabilities struct {
 	CopiesBody        bool // Publish keeps nothing of Body once it has returned, in confirmed modes too
 }
 
-// Promises are what a broker may be held to. Breaking one makes a cell's verdict invalid.
-type Promises struct {
+// Guarantees are what a broker may be held to. Breaking one makes a cell's verdict invalid.
+type Guarantees struct {
 	// ConfirmedKept: no message whose confirm came without error is lost while this task runs.
 	ConfirmedKept bool
 	// SentKept: no message that Publish accepted is lost even without a confirm, as long as no link breaks.
@@ -138,7 +138,7 @@ func Modes() []Mode {
 	return []Mode{FireAndForget, ConfirmWindow, ConfirmBatch, ConfirmEach, ConnectionPerMessage, ConnectionPerMessageConfirm}
 }
 
-// Confirmed tells whether messages of this mode are confirmed by the broker.
+// Confirmed reports whether messages of this mode are confirmed by the broker.
 func (m Mode) Confirmed() bool { return m != FireAndForget && m != ConnectionPerMessage }
 
 // Ack is when a consumer acknowledges.
@@ -232,14 +232,14 @@ type Session interface {
 
 // PublisherSpec says what a publisher is for.
 type PublisherSpec struct {
-	Topology   Topology
-	Queue      int // the queue its messages go to
-	Mode       Mode
-	Window     int // confirm-window: most messages unconfirmed at a time
-	Batch      int // confirm-batch: most messages of a batch
-	Persistent bool
-	Mandatory  bool
-	Node       Node
+	Topology    Topology
+	Queue       int // the queue its messages go to
+	Mode        Mode
+	MaxInFlight int // confirm-window: most messages unconfirmed at a time
+	Batch       int // confirm-batch: most messages of a batch
+	Persistent  bool
+	Mandatory   bool
+	Node        Node
 	// Connection numbers the connection: publishers (and consumers) of a session with the same number share one
 	// where the broker multiplexes; Exclusive asks for one that nobody else uses.
 	Connection int
@@ -295,7 +295,7 @@ type Message struct {
 type Delivery struct {
 	Body        []byte   // lent until the handler returns
 	Redelivered Tristate // as the broker says
-	Stream      uint32   // partition or queue: the scope of the order promise
+	Stream      uint32   // partition or queue: the scope of the order guarantee
 }
 
 // Tristate is yes, no, or that the broker does not say.

@@ -15,61 +15,61 @@ type Description struct {
 	Settings map[string]string `json:"settings,omitempty"` // effective settings that matter
 }
 
-// Prober is implemented by sessions whose broker can be asked for figures of its own while it works.
+// Prober is implemented by sessions whose broker can be asked for metrics of its own while it works.
 type Prober interface {
 	// Probe asks once. One agent of a task calls it, about once a second and from one goroutine, also while the others are busy;
 	// it stays off the measured path where it can (Env.Aside). What the broker does not say is left out: a
-	// missing figure is never a zero, and a figure is of the whole broker or of its nodes, never both. What is "since the last
-	// probe" or "a second" is missing in the first. Figures may come with an error, which says why others are missing. An error that
-	// wraps ErrUnsupported says that these options lead to no figures, and which would; the session is not asked again.
-	Probe(ctx context.Context) ([]Figure, error)
+	// missing metric is never a zero, and a metric is of the whole broker or of its nodes, never both. What is "since the last
+	// probe" or "a second" is missing in the first. Metrics may come with an error, which says why others are missing. An error that
+	// wraps ErrUnsupported says that these options lead to no metrics, and which would; the session is not asked again.
+	Probe(ctx context.Context) ([]Metric, error)
 }
 
-// Figure is one thing a broker says of itself at one moment.
-type Figure struct {
-	Name  FigureName
+// Metric is one thing a broker says of itself at one moment.
+type Metric struct {
+	Name  MetricName
 	Node  string // the member of a cluster that it is of; "" is the whole broker
 	Value float64
 }
 
-// FigureName names a figure, and with it its unit. Figures of several nodes are added up in tables.
-type FigureName string
+// MetricName names a metric, and with it its unit. Metrics of several nodes are added up in tables.
+type MetricName string
 
-// The figures. What counts things of the broker counts those of all its users, unless a driver can tell the task's own apart;
+// The metrics. What counts things of the broker counts those of all its users, unless a driver can tell the task's own apart;
 // queues, depth and lag are of the task's own topology. What is stored and the rates are of the task's queues where a driver can tell.
 const (
-	FigureMemory            FigureName = "memory"             // bytes, as the broker accounts for itself
-	FigureMemoryConnections FigureName = "memory.connections" // bytes, of connections and channels
-	FigureMemoryQueues      FigureName = "memory.queues"      // bytes, of queues
-	FigureMemoryMetadata    FigureName = "memory.metadata"    // bytes, of bindings and other definitions
-	FigureMemoryBinary      FigureName = "memory.binary"      // bytes, of message bodies
-	FigureMemoryOther       FigureName = "memory.other"       // bytes
-	FigureCPU               FigureName = "cpu"                // cores since the last probe
-	FigureErlangProcesses   FigureName = "erlang_processes"   //
-	FigureRunQueue          FigureName = "run_queue"          // tasks that wait inside the broker: for a scheduler, a lock, a thread
-	FigureFileDescriptors   FigureName = "file_descriptors"   //
-	FigureConnections       FigureName = "connections"        //
-	FigureChannels          FigureName = "channels"           //
-	FigureConsumers         FigureName = "consumers"          //
-	FigureQueues            FigureName = "queues"             //
-	FigureBindings          FigureName = "bindings"           //
-	FigureQueueDepth        FigureName = "queue_depth"        // messages, unacknowledged ones included
-	FigureUnacked           FigureName = "unacked"            // messages delivered and not acknowledged
-	FigurePublishRate       FigureName = "publish_rate"       // messages a second
-	FigureDeliverRate       FigureName = "deliver_rate"       // messages a second
-	FigureConnectionRate    FigureName = "connection_rate"    // connections opened a second
-	FigureDiskFree          FigureName = "disk_free"          // bytes
-	FigureStored            FigureName = "stored"             // bytes on disk
-	FigureLag               FigureName = "lag"                // messages that the consumers have yet to commit
-	FigureUnderReplicated   FigureName = "under_replicated"   // partitions or queues with fewer replicas in sync than they should have
+	MetricMemory            MetricName = "memory"             // bytes, as the broker accounts for itself
+	MetricMemoryConnections MetricName = "memory.connections" // bytes, of connections and channels
+	MetricMemoryQueues      MetricName = "memory.queues"      // bytes, of queues
+	MetricMemoryMetadata    MetricName = "memory.metadata"    // bytes, of bindings and other definitions
+	MetricMemoryBinary      MetricName = "memory.binary"      // bytes, of message bodies
+	MetricMemoryOther       MetricName = "memory.other"       // bytes
+	MetricCPU               MetricName = "cpu"                // cores since the last probe
+	MetricErlangProcesses   MetricName = "erlang_processes"   //
+	MetricRunQueue          MetricName = "run_queue"          // tasks that wait inside the broker: for a scheduler, a lock, a thread
+	MetricFileDescriptors   MetricName = "file_descriptors"   //
+	MetricConnections       MetricName = "connections"        //
+	MetricChannels          MetricName = "channels"           //
+	MetricConsumers         MetricName = "consumers"          //
+	MetricQueues            MetricName = "queues"             //
+	MetricBindings          MetricName = "bindings"           //
+	MetricQueueDepth        MetricName = "queue_depth"        // messages, unacknowledged ones included
+	MetricUnacked           MetricName = "unacked"            // messages delivered and not acknowledged
+	MetricPublishRate       MetricName = "publish_rate"       // messages a second
+	MetricDeliverRate       MetricName = "deliver_rate"       // messages a second
+	MetricConnectionRate    MetricName = "connection_rate"    // connections opened a second
+	MetricDiskFree          MetricName = "disk_free"          // bytes
+	MetricStored            MetricName = "stored"             // bytes on disk
+	MetricLag               MetricName = "lag"                // messages that the consumers have yet to commit
+	MetricUnderReplicated   MetricName = "under_replicated"   // partitions or queues with fewer replicas in sync than they should have
 )
 
-// Figures lists every figure, in the order of the documentation.
-func Figures() []FigureName {
-	return []FigureName{FigureMemory, FigureMemoryConnections, FigureMemoryQueues, FigureMemoryMetadata, FigureMemoryBinary, FigureMemoryOther,
-		FigureCPU, FigureErlangProcesses, FigureRunQueue, FigureFileDescriptors, FigureConnections, FigureChannels, FigureConsumers,
-		FigureQueues, FigureBindings, FigureQueueDepth, FigureUnacked, FigurePublishRate, FigureDeliverRate, FigureConnectionRate,
-		FigureDiskFree, FigureStored, FigureLag, FigureUnderReplicated}
+// Metrics lists every metric, in the order of the documentation.
+func Metrics() []MetricName {
+	return []MetricName{MetricMemory, MetricMemoryConnections, MetricMemoryQueues, MetricMemoryMetadata, MetricMemoryBinary, MetricMemoryOther,
+		MetricCPU, MetricErlangProcesses, MetricRunQueue, MetricFileDescriptors, MetricConnections, MetricChannels, MetricConsumers,
+		MetricQueues, MetricBindings, MetricQueueDepth, MetricUnacked, MetricPublishRate, MetricDeliverRate, MetricConnectionRate,
+		MetricDiskFree, MetricStored, MetricLag, MetricUnderReplicated}
 }
 
 // Binder is implemented by sessions whose broker can change bindings while messages flow. Its methods are safe for concurrent use.
@@ -82,13 +82,13 @@ type Binder interface {
 	Unbind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
 }
 
-// Sweeper is implemented by sessions whose broker can list what is there, so that what a killed run left behind is found. An error
+// Cleaner is implemented by sessions whose broker can list what is there, so that what a killed run left behind is found. An error
 // that wraps ErrUnsupported says that these options do not lead there, and which would.
-type Sweeper interface {
+type Cleaner interface {
 	// Leftovers lists what the broker has whose name begins with prefix, sorted; it removes nothing.
 	Leftovers(ctx context.Context, prefix string) ([]Leftover, error)
-	// Sweep removes these. What is gone already is no error.
-	Sweep(ctx context.Context, these []Leftover) error
+	// Cleanup removes these. What is gone already is no error.
+	Cleanup(ctx context.Context, these []Leftover) error
 }
 
 // Outside is implemented by sessions whose client runs in processes of its own on this host: what those use counts as the agent's.

@@ -35,7 +35,7 @@ func said(t *testing.T, all ...any) (record []stored) {
 			epoch = what
 			continue
 		case wire.RunEvent:
-			s.task, s.try = what.Task, what.Try
+			s.task, s.attempt = what.Task, what.Attempt
 		case plan.Outcome:
 			s.kind, s.task = "outcome", what.Task
 		}
@@ -50,11 +50,11 @@ func said(t *testing.T, all ...any) (record []stored) {
 
 // An account finds what a takeover must not leave out, or say and not do.
 func TestAccountOfTakeovers(t *testing.T) {
-	accepted, begun := wire.RunEvent{Kind: wire.RunAccepted}, wire.RunEvent{Kind: wire.TaskStarted, Task: "x", Try: "1"}
-	again, outcome := wire.RunEvent{Kind: wire.TaskStarted, Task: "x", Try: "2"}, plan.Outcome{Task: "x"}
-	cut := wire.RunEvent{Kind: wire.TaskInterrupted, Task: "x", Try: "1"}
-	taken := func(task, try, what string) wire.RunEvent {
-		return wire.RunEvent{Kind: wire.TakenOver, Task: task, Try: try, Detail: "controller c has taken over: " + what}
+	accepted, begun := wire.RunEvent{Kind: wire.RunAccepted}, wire.RunEvent{Kind: wire.TaskStarted, Task: "x", Attempt: "1"}
+	again, outcome := wire.RunEvent{Kind: wire.TaskStarted, Task: "x", Attempt: "2"}, plan.Outcome{Task: "x"}
+	cut := wire.RunEvent{Kind: wire.TaskInterrupted, Task: "x", Attempt: "1"}
+	taken := func(task, attempt, what string) wire.RunEvent {
+		return wire.RunEvent{Kind: wire.TakenOver, Task: task, Attempt: attempt, Detail: "controller c has taken over: " + what}
 	}
 	repeated := taken("x", "1", "the task in flight is repeated")
 	for name, c := range map[string]struct {

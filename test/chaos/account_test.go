@@ -27,12 +27,12 @@ import (
 
 // stored is one message of a run's record, as JetStream has it.
 type stored struct {
-	seq          uint64 // place in the record
-	after        uint64 // last message of the other stream that precedes it
-	stream, kind string
-	task, try    string
-	epoch        string // of the controller that sent it
-	data         []byte
+	seq           uint64 // place in the record
+	after         uint64 // last message of the other stream that precedes it
+	stream, kind  string
+	task, attempt string
+	epoch         string // of the controller that sent it
+	data          []byte
 }
 
 // account is a run's record held against what it has to be. Its faults are errors of the test, and counted as lost.
@@ -155,7 +155,7 @@ func storedOf(m jetstream.Msg, seq uint64) stored {
 	s.after, _ = strconv.ParseUint(m.Headers().Get("Lockstep-After"), 10, 64)
 	s.stream = strings.Split(m.Subject(), ".")[1]
 	words := strings.Split(m.Subject(), ".")[3:] // lockstep.STREAM.RUN.
-	for i, to := range []*string{&s.kind, &s.task, &s.try} {
+	for i, to := range []*string{&s.kind, &s.task, &s.attempt} {
 		if i < len(words) {
 			*to = words[i]
 		}
@@ -216,23 +216,23 @@ func (a *account) begunOnce(task string) {
 	}
 }
 
-// counted is the try of a task that its outcome tells of: the last that was begun before it; empty if none was.
-func (a *account) counted(task string) (try string) {
+// counted is the attempt of a task that its outcome tells of: the last that was begun before it; empty if none was.
+func (a *account) counted(task string) (attempt string) {
 	for i, e := range a.events {
 		if e.Kind == wire.TaskStarted && e.Task == task && a.at[i] < a.ended[task] {
-			try = e.Try
+			attempt = e.Attempt
 		}
 	}
-	return try
+	return attempt
 }
 
 // kept compares what JetStream had of a task before its outcome with the run directory and with the outcome.
 func (a *account) kept(task string) {
 	a.t.Helper()
-	try := a.counted(task)
+	attempt := a.counted(task)
 	had := map[string]record.Snapshot{}
 	for _, s := range a.record {
-		if s.kind != "snapshot" || s.task != task || s.try != try {
+		if s.kind != "snapshot" || s.task != task || s.attempt != attempt {
 			continue
 		}
 		var shots []record.Snapshot
@@ -308,7 +308,7 @@ func (a *account) addsUp(task string, had map[string]record.Snapshot) {
 	if l.LostConfirmed == 0 {
 		return
 	}
-	if promised := a.cell(task).Promises.ConfirmedKept; !a.excused || promised && a.outcomes[task].Verdict == plan.Valid {
+	if guaranteed := a.cell(task).Guarantees.ConfirmedKept; !a.excused || guaranteed && a.outcomes[task].Verdict == plan.Valid {
 		a.lose("%d confirmed messages of task %s are missing, and its verdict is %s", l.LostConfirmed, task, a.outcomes[task].Verdict)
 	}
 }
@@ -358,9 +358,9 @@ func apart(a, b string) string {
 	return fmt.Sprintf("…%s… and …%s…", a[from:min(len(a), i+200)], b[from:min(len(b), i+200)])
 }
 
-// sans is an outcome as text, without the remarks on earlier tries that the directory adds.
+// sans is an outcome as text, without the remarks on earlier attempts that the directory adds.
 func sans(o plan.Outcome) string {
-	o.Warnings = slices.DeleteFunc(slices.Clone(o.Warnings), func(w string) bool { return strings.HasPrefix(w, "try ") })
+	o.Warnings = slices.DeleteFunc(slices.Clone(o.Warnings), func(w string) bool { return strings.HasPrefix(w, "attempt ") })
 	if len(o.Warnings) == 0 {
 		o.Warnings = nil
 	}
@@ -454,11 +454,11 @@ func (a *account) verdict(task string, want plan.Verdict) plan.Outcome {
 func (a *account) repeated(task string) (why string) {
 	a.t.Helper()
 	o := a.verdict(task, plan.Valid)
-	if len(o.Tries) != 1 || o.Tries[0].Kind != plan.FailedAgentLost {
-		a.t.Errorf("task %s names the attempts %+v: want one that lost an agent", task, o.Tries)
+	if len(o.FailedAttempts) != 1 || o.FailedAttempts[0].Kind != plan.FailedAgentLost {
+		a.t.Errorf("task %s names the attempts %+v: want one that lost an agent", task, o.FailedAttempts)
 		return ""
 	}
-	return o.Tries[0].Reason
+	return o.FailedAttempts[0].Reason
 }
 
 // attempted checks that each task was begun once, and those named twice.

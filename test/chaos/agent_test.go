@@ -9,7 +9,7 @@ import (
 
 	"lockstep/internal/plan"
 	"lockstep/internal/wire"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // lostWithin is how soon the fleet notices that an agent is gone, after the last that the controller heard of it. make test-long requires it.
@@ -103,7 +103,7 @@ func agentStopped(r *row) {
 	a.noticed(r, at, victim)
 	r.line.wentOn = a.wentOn(at)
 	a.repeated(b.Task)
-	rig.Eventually(r.t, "the stopped agent there again", func() bool { return f.there() == 3 }) // its run goes on with those that it has
+	process.Eventually(r.t, "the stopped agent there again", func() bool { return f.there() == 3 }) // its run goes on with those that it has
 }
 
 // clockStepped steps an agent's clock while it sends or receives: the task that it happens in tells of it.
@@ -112,7 +112,7 @@ func clockStepped(r *row) {
 	victim := r.oneOf("a1", "a2")
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}, variables: map[string][]string{victim: {"LOCKSTEP_CLOCK=step=100ms@" + after.String()}}})
 	f.agents[victim].Kill() // its clock counts from its start, which is to be just before the run
-	rig.Eventually(r.t, "one agent gone", func() bool { return f.there() == 1 })
+	process.Eventually(r.t, "one agent gone", func() bool { return f.there() == 1 })
 	one := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`, fmt.Sprintf("measure: %q", measure), `measure: "20s"`)
 	f.restart(victim)
 	f.submit(one.Replace(f.matrix(1, "")))

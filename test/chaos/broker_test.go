@@ -21,7 +21,7 @@ func (r *row) brokerKilled(storage string) {
 	// With files it keeps what it has confirmed: a stream of one replica is written before the confirm, and what is written outlives the process, though not
 	// the host, as it is synced only every two minutes. But what was on its way to a consumer when it was killed is delivered again only after ackWait, for
 	// which the drain has to wait: with the usual 30 s such messages count as lost.
-	again := strings.NewReplacer(`storage: "file"`, `storage: "file", ackWait: "3s"`, `silence: "2s"`, `silence: "6s"`)
+	again := strings.NewReplacer(`storage: "file"`, `storage: "file", ackWait: "3s"`, `idle: "2s"`, `idle: "6s"`)
 	f.submit(again.Replace(f.matrix(2, storage)))
 	phase := r.oneOf(phases...)
 	b := f.reach(r, 2, phase)

@@ -187,7 +187,7 @@ func leaderAsked(r *row) {
 func (r *row) controllerRestarted(s syscall.Signal) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	search := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`, "rate: 300, ", "", `"5ms"`, `"1ms"`,
-		"\tmeasure:", fmt.Sprintf("\tsearch: {while: \"lost == 0\", from: 50, most: 200, step: %q, repeats: 2}\n\tmeasure:", measure))
+		"\tmeasure:", fmt.Sprintf("\tsearch: {while: \"lost == 0\", from: 50, max: 200, step: %q, repeats: 2}\n\tmeasure:", measure))
 	f.submit(search.Replace(f.matrix(1, "")))
 	b := f.task(1)
 	for range 2 {
@@ -210,7 +210,7 @@ func (r *row) controllerRestarted(s syscall.Signal) {
 	f.read(cut.Detail)
 	var steps []string // but the one that was cut off
 	for _, e := range a.events {
-		if e.Kind == wire.TaskStarted && e.Try != cut.Try {
+		if e.Kind == wire.TaskStarted && e.Attempt != cut.Attempt {
 			steps = append(steps, strings.Split(e.Detail, ":")[0])
 		}
 	}

@@ -4,9 +4,9 @@
 //
 //   - every task of the plan has one outcome in JetStream, no more and no less;
 //   - no task is begun again after its outcome;
-//   - every snapshot of a counted try that JetStream had before the outcome is in the run directory, and nothing else is;
+//   - every snapshot of a counted attempt that JetStream had before the outcome is in the run directory, and nothing else is;
 //   - the ledger of each outcome is what those snapshots say, and no confirmed message is missing; where the broker was killed and broke its
-//     promise to keep them, the verdict is not valid;
+//     guarantee to keep them, the verdict is not valid;
 //   - no controller wrote after a later one had;
 //   - judging the directory again gives the stored outcome;
 //   - the directory that ctl wrote while it followed is, file by file, the one that ctl pull makes of JetStream afterwards, and the controller's copy.

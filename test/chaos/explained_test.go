@@ -70,7 +70,7 @@ func (a *account) handedOn() {
 			open = false
 		case wire.TaskStarted:
 			flight = e
-		case wire.TaskInterrupted, wire.TryEnded, wire.StepEnded:
+		case wire.TaskInterrupted, wire.AttemptEnded, wire.StepEnded:
 			flight = wire.RunEvent{}
 		case wire.TakenOver:
 			a.became(s.seq, e, flight)
@@ -84,10 +84,10 @@ func (a *account) became(seq uint64, e, flight wire.RunEvent) {
 	repeated := strings.HasSuffix(e.Detail, ": the task in flight is repeated")
 	idle := strings.HasSuffix(e.Detail, ": no task was in flight")
 	switch {
-	case e.Task != flight.Task || e.Try != flight.Try || idle != (e.Task == "") || !idle && !repeated:
-		a.lose("message %d of the record says %q of task %q, try %q: in flight was task %q, try %q", seq, e.Detail, e.Task, e.Try, flight.Task, flight.Try)
-	case repeated && a.counted(e.Task) == e.Try:
-		a.lose("task %s was to be repeated (message %d), and its outcome is of the same try %s", e.Task, seq, e.Try)
+	case e.Task != flight.Task || e.Attempt != flight.Attempt || idle != (e.Task == "") || !idle && !repeated:
+		a.lose("message %d of the record says %q of task %q, attempt %q: in flight was task %q, attempt %q", seq, e.Detail, e.Task, e.Attempt, flight.Task, flight.Attempt)
+	case repeated && a.counted(e.Task) == e.Attempt:
+		a.lose("task %s was to be repeated (message %d), and its outcome is of the same attempt %s", e.Task, seq, e.Attempt)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"lockstep/internal/runs"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // Times of every cell; warm-up and measurement are what faults are placed in.
@@ -29,11 +29,11 @@ type fleet struct {
 	t           *testing.T
 	plane       []*nats // empty: the controller embeds it
 	url         string  // of the control plane
-	controllers map[string]*rig.Process
-	commands    map[string]rig.Command // of controllers and agents, by name
-	agents      map[string]*rig.Process
+	controllers map[string]*process.Process
+	commands    map[string]process.Command // of controllers and agents, by name
+	agents      map[string]*process.Process
 	broker      *nats
-	ctl         *rig.Process
+	ctl         *process.Process
 	run         *runs.Run
 	copies      []string // folders of the controllers
 	forgetful   bool     // the broker was killed, and may have forgotten what it had confirmed
@@ -54,14 +54,14 @@ type shape struct {
 
 func (r *row) fleet(s shape) *fleet {
 	r.t.Helper()
-	f := &fleet{row: r, t: r.t, controllers: map[string]*rig.Process{}, commands: map[string]rig.Command{}, agents: map[string]*rig.Process{}}
+	f := &fleet{row: r, t: r.t, controllers: map[string]*process.Process{}, commands: map[string]process.Command{}, agents: map[string]*process.Process{}}
 	if len(s.controllers) == 0 {
 		s.controllers = []string{"controller"}
 	}
 	if s.through == nil {
 		s.through = map[string]string{}
 	}
-	port := rig.Ports(r.t, 1)[0]
+	port := process.Ports(r.t, 1)[0]
 	f.url = fmt.Sprintf("nats://127.0.0.1:%d", port)
 	switch {
 	case s.plane == 1:
@@ -70,7 +70,7 @@ func (r *row) fleet(s shape) *fleet {
 		f.plane = r.cluster("plane", s.plane)
 		f.url = urls(f.plane)
 	}
-	f.broker = r.nats(node{Name: "broker", Port: rig.Ports(r.t, 1)[0]})
+	f.broker = r.nats(node{Name: "broker", Port: process.Ports(r.t, 1)[0]})
 	if s.before != nil {
 		s.before(f)
 	}
@@ -83,7 +83,7 @@ func (r *row) fleet(s shape) *fleet {
 		f.command(s, name, "agent", "--server", f.through(s, name), "--name", name, "--dir", r.folder(s, name))
 		f.agents[name] = r.start(f.commands[name])
 	}
-	rig.Eventually(r.t, "all agents there", func() bool { return f.there() == len(s.agents) })
+	process.Eventually(r.t, "all agents there", func() bool { return f.there() == len(s.agents) })
 	f.watch = newWatch(r.t, f.url)
 	return f
 }
@@ -115,13 +115,13 @@ func (f *fleet) controllerFlags(s shape, name string, port int) []string {
 }
 
 func (f *fleet) command(s shape, name, program string, args ...string) {
-	f.commands[name] = rig.Command{Name: name, Env: s.variables[name], Argv: append([]string{filepath.Join(programs, program)}, args...)}
+	f.commands[name] = process.Command{Name: name, Env: s.variables[name], Argv: append([]string{filepath.Join(programs, program)}, args...)}
 }
 
 // startController starts one, or starts one again that was killed.
 func (f *fleet) startController(name string) {
 	f.controllers[name] = f.start(f.commands[name])
-	rig.Eventually(f.t, "a controller there", func() bool { return f.there() >= 0 })
+	process.Eventually(f.t, "a controller there", func() bool { return f.there() >= 0 })
 }
 
 // there is how many agents the controller knows; -1: nobody answers.
@@ -176,9 +176,9 @@ cell: {
 	consumers: process: "5ms"
 	warmup:  %q
 	measure: %q
-	drain: {silence: "2s", most: "20s"}
+	drain: {idle: "2s", timeout: "20s"}
 }
-tables: [{rows: ["mode"], values: ["send.rate", "lost", "unknown"]}]
+tables: [{rows: ["mode"], values: ["publish.rate", "lost", "unknown"]}]
 `, repeat, f.broker.url(), storage, storage == "file", warmup, measure)
 }
 
@@ -196,13 +196,13 @@ func (f *fleet) launch(text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		f.t.Fatal(err)
 	}
-	f.ctl = f.start(rig.Command{Name: "ctl", Argv: []string{filepath.Join(programs, "ctl"), "run", "--server", f.url, "--runs", f.followed(), file}})
+	f.ctl = f.start(process.Command{Name: "ctl", Argv: []string{filepath.Join(programs, "ctl"), "run", "--server", f.url, "--runs", f.followed(), file}})
 }
 
 // begins waits until the run directory is there.
 func (f *fleet) begins() {
 	f.t.Helper()
-	rig.Eventually(f.t, "a run directory", func() bool {
+	process.Eventually(f.t, "a run directory", func() bool {
 		select {
 		case <-f.ctl.Ended():
 			f.t.Fatalf("ctl run has ended:\n%s", f.ctl.Tail(3000))
@@ -230,7 +230,7 @@ func (f *fleet) pulled() string {
 func (f *fleet) copied() (dir string) {
 	f.t.Helper()
 	want := len(files(f.t, f.run.Dir()))
-	rig.Eventually(f.t, "copied by a controller", func() bool {
+	process.Eventually(f.t, "copied by a controller", func() bool {
 		for _, c := range f.copies {
 			dir = filepath.Join(c, "runs", f.run.Plan().ID)
 			if _, err := os.Stat(dir); err == nil && len(files(f.t, dir)) >= want {
@@ -245,7 +245,7 @@ func (f *fleet) copied() (dir string) {
 // resume has ctl continue the run that has ended.
 func (f *fleet) resume() {
 	f.t.Helper()
-	f.ctl = f.start(rig.Command{Name: "resume", Argv: []string{filepath.Join(programs, "ctl"), "run", "--resume", f.run.Plan().ID,
+	f.ctl = f.start(process.Command{Name: "resume", Argv: []string{filepath.Join(programs, "ctl"), "run", "--resume", f.run.Plan().ID,
 		"--server", f.url, "--runs", f.followed()}})
 }
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 var seeds = flag.Int("chaos.seeds", 1, "how many `seeds` each row is done with, from LOCKSTEP_SEED (1) on")
@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 		os.Exit(serveNATS())
 	}
 	flag.Parse()
-	if err := rig.Beside(4); err != nil {
+	if err := process.Beside(4); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -35,7 +35,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	if programs, err = rig.Programs(dir, true); err != nil {
+	if programs, err = process.Programs(dir, true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -55,5 +55,5 @@ func firstSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// long tells whether every row is to be done.
+// long reports whether every row is to be done.
 func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }

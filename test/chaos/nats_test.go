@@ -11,7 +11,7 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // serverVariable makes this program a NATS server, until it is killed.
@@ -54,7 +54,7 @@ func serveNATS() int {
 // nats is a NATS server that can be killed and started again.
 type nats struct {
 	node
-	*rig.Process
+	*process.Process
 	row *row
 }
 
@@ -77,14 +77,14 @@ func (s *nats) again() {
 	if err != nil {
 		s.row.t.Fatal(err)
 	}
-	s.Process = s.row.start(rig.Command{Name: s.Name, Env: []string{serverVariable + "=" + string(text)}, Argv: []string{exe}})
-	rig.Listening(s.row.t, s.Port)
+	s.Process = s.row.start(process.Command{Name: s.Name, Env: []string{serverVariable + "=" + string(text)}, Argv: []string{exe}})
+	process.Listening(s.row.t, s.Port)
 }
 
 // cluster starts n nodes that know each other.
 func (r *row) cluster(name string, n int) (all []*nats) {
 	r.t.Helper()
-	ports := rig.Ports(r.t, 2*n)
+	ports := process.Ports(r.t, 2*n)
 	for i := range n {
 		all = append(all, r.nats(node{Name: name + strconv.Itoa(i+1), Port: ports[i], Cluster: ports[n+i], Routes: ports[n:]}))
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // fault is a row of the table: what is done to a fleet, and what must come of it.
@@ -60,10 +60,10 @@ func pattern(name string) string {
 }
 
 // start starts a program in the row's folder.
-func (r *row) start(c rig.Command) *rig.Process {
+func (r *row) start(c process.Command) *process.Process {
 	r.t.Helper()
 	c.Dir = r.dir
-	return rig.Start(r.t, c)
+	return process.Start(r.t, c)
 }
 
 // pass lets a part of a phase pass, so that a fault comes at any instant of it.

@@ -95,7 +95,7 @@ func kind(subject string) string {
 	return words[1]
 }
 
-// begun is a try of a task that was begun.
+// begun is an attempt of a task that was begun.
 type begun struct {
 	wire.RunEvent
 	place int // in what is watched, after its event
@@ -130,7 +130,7 @@ func (w *watch) release(b begun, step wire.Step) wire.Release {
 	var c wire.Command
 	w.find(b.place, "the release to "+string(step), stepLimit, func(m *natsgo.Msg) bool {
 		c = wire.Command{}
-		return kind(m.Subject) == "command" && json.Unmarshal(m.Data, &c) == nil && c.Ref.Try == b.Try && c.Release != nil && c.Release.Step == step
+		return kind(m.Subject) == "command" && json.Unmarshal(m.Data, &c) == nil && c.Ref.Attempt == b.Attempt && c.Release != nil && c.Release.Step == step
 	})
 	return *c.Release
 }
@@ -140,7 +140,7 @@ func (w *watch) arrival(b begun, step wire.Step) {
 	w.t.Helper()
 	w.find(b.place, "the arrival at "+string(step), stepLimit, func(m *natsgo.Msg) bool {
 		var a wire.Arrival
-		return kind(m.Subject) == "agent.arrive" && json.Unmarshal(m.Data, &a) == nil && a.Try == b.Try && a.Step == step
+		return kind(m.Subject) == "agent.arrive" && json.Unmarshal(m.Data, &a) == nil && a.Attempt == b.Attempt && a.Step == step
 	})
 }
 
@@ -168,7 +168,7 @@ func (w *watch) reach(r *row, n int, phase string) begun {
 	return b
 }
 
-// within waits until a try is in a phase, and a random part of that.
+// within waits until an attempt is in a phase, and a random part of that.
 func (w *watch) within(r *row, b begun, phase string) {
 	w.t.Helper()
 	part := r.random.Float64()

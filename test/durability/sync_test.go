@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 const matrix = `package matrix
@@ -28,7 +28,7 @@ cell: {
 // on disk before its acknowledgement is written to a socket: in the file of the stream, or in the Raft logs of most
 // servers. With another policy the same check has to fail.
 func TestDataIsSyncedBeforeItIsAcknowledged(t *testing.T) {
-	programs, err := rig.Programs(t.TempDir(), false)
+	programs, err := process.Programs(t.TempDir(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestDataIsSyncedBeforeItIsAcknowledged(t *testing.T) {
 		{"three replicas, synced every hour", 3, "1h", false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			f := &fleet{t: t, programs: programs, dir: t.TempDir(), port: rig.Ports(t, 1)[0]}
+			f := &fleet{t: t, programs: programs, dir: t.TempDir(), port: process.Ports(t, 1)[0]}
 			calls := f.trace(c.servers, c.sync)
 			log, quorum := "/streams/LOCKSTEP", 1
 			if c.servers > 1 {
@@ -87,7 +87,7 @@ func (f *fleet) trace(servers int, sync string) []call {
 		made = append(made, "--cluster")
 	}
 	f.must(exec.Command(program("ctl"), made...))
-	route := rig.Ports(t, 1)[0]
+	route := process.Ports(t, 1)[0]
 	var urls []string
 	// Programs of a script end with it, and the script with strace, whatever ends that.
 	script := ""
@@ -100,15 +100,15 @@ func (f *fleet) trace(servers int, sync string) []call {
 		urls = append(urls, fmt.Sprintf("nats://%s:%d", host, f.port))
 	}
 	trace := filepath.Join(f.dir, "trace")
-	rig.Start(t, rig.Command{Dir: f.dir, Bare: true, Argv: []string{strace, "-f", "-yy", "-s", "1000000", "-e", "signal=none",
+	process.Start(t, process.Command{Dir: f.dir, Bare: true, Argv: []string{strace, "-f", "-yy", "-s", "1000000", "-e", "signal=none",
 		"-e", "trace=open,openat,read,write,writev,pwrite64,pwritev,fsync,fdatasync", "-o", trace,
 		"setpriv", "--pdeathsig", "KILL", "sh", "-c", script + "wait"}})
 	as := func(key string) []string {
 		return []string{"--server", strings.Join(urls, ","), "--creds", filepath.Join(creds, key)}
 	}
-	rig.Listening(t, f.port)
-	rig.Start(t, rig.Command{Dir: f.dir, Bare: true, Argv: append([]string{program("agent"), "--name", "a1", "--dir", filepath.Join(f.dir, "a1")}, as("agents/a1.nk")...)})
-	rig.Eventually(t, "an agent there", func() bool {
+	process.Listening(t, f.port)
+	process.Start(t, process.Command{Dir: f.dir, Bare: true, Argv: append([]string{program("agent"), "--name", "a1", "--dir", filepath.Join(f.dir, "a1")}, as("agents/a1.nk")...)})
+	process.Eventually(t, "an agent there", func() bool {
 		out, err := exec.Command(program("ctl"), append([]string{"agents"}, as("viewer.nk")...)...).CombinedOutput()
 		return err == nil && strings.Contains(string(out), "a1")
 	})

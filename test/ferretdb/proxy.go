@@ -124,7 +124,7 @@ func (m message) isMsg() bool {
 	return binary.LittleEndian.Uint32(m[12:]) == msg && len(m) >= header+4
 }
 
-// silence tells whether the client wants no answer, and makes the request one that has an answer.
+// silence reports whether the client wants no answer, and makes the request one that has an answer.
 func (m message) silence() bool {
 	if !m.isMsg() {
 		return false

@@ -134,7 +134,7 @@ cell: {
 	warmup: "500ms"
 	measure: "2s"
 }
-tables: [{rows: ["broker"], values: ["sent", "send.p50", "lost", "broker.rss.max"]}]
+tables: [{rows: ["broker"], values: ["sent", "publish.p50", "lost", "broker.rss.max"]}]
 `, says, d.broker))) {
 		if o.Ledger.Lost != 0 || o.Ledger.Confirmed == 0 || o.Ledger.Received == 0 {
 			t.Errorf("ledger %+v", o.Ledger)
@@ -145,7 +145,7 @@ tables: [{rows: ["broker"], values: ["sent", "send.p50", "lost", "broker.rss.max
 	}
 }
 
-// observed wants figures of the broker's process, which the observer on its host measures: no agent of the task is there.
+// observed wants metrics of the broker's process, which the observer on its host measures: no agent of the task is there.
 func observed(t *testing.T, o plan.Outcome) {
 	t.Helper()
 	if v := o.Values["broker.rss.max"]; v.Number < 1<<20 {

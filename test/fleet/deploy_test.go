@@ -98,7 +98,7 @@ cell: {
 	warmup: "500ms"
 	measure: "2s"
 }
-tables: [{rows: ["mode"], values: ["sent", "processing.p50", "lost"]}]
+tables: [{rows: ["mode"], values: ["sent", "e2e.p50", "lost"]}]
 `, r.broker(t, r.bridge()))))
 	if len(outcomes) != 2 {
 		t.Errorf("%d outcomes, want 2", len(outcomes))
@@ -132,7 +132,7 @@ cell: {
 	warmup: "500ms"
 	measure: "4s"
 }
-tables: [{rows: ["broker"], values: ["send.p50", "send.rate"]}]
+tables: [{rows: ["broker"], values: ["publish.p50", "publish.rate"]}]
 `, r.broker(t, r.bridge()), r.broker(t, line.near))))
 	if len(outcomes) != 2 {
 		t.Fatalf("%d outcomes, want 2", len(outcomes))
@@ -150,7 +150,7 @@ tables: [{rows: ["broker"], values: ["send.p50", "send.rate"]}]
 
 // median is that of the time of a send.
 func median(o plan.Outcome) time.Duration {
-	return time.Duration(o.Values["send.p50"].Number * float64(time.Second))
+	return time.Duration(o.Values["publish.p50"].Number * float64(time.Second))
 }
 
 // parts are the agents of an outcome, in order, and their hosts.

@@ -41,7 +41,7 @@ func newSite(t *testing.T, names ...string) *site {
 	t.Helper()
 	pid := os.Getpid()
 	s := &site{t: t, dir: t.TempDir(), id: fmt.Sprintf("lsf%x", pid), prefix: fmt.Sprintf("10.%d.%d.", 200+pid/250%50, pid%250)}
-	s.sweep()
+	s.cleanup()
 	s.key = filepath.Join(s.dir, "key")
 	s.must("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.key)
 	s.ip("link", "add", s.id, "mtu", "9000", "type", "bridge")
@@ -59,8 +59,8 @@ func newSite(t *testing.T, names ...string) *site {
 
 var made = regexp.MustCompile(`^lsf([0-9a-f]+)(-\d)?$`)
 
-// sweep removes what tests left that were killed, as after their time was up. Their hosts' processes ended with them.
-func (s *site) sweep() {
+// cleanup removes what tests left that were killed, as after their time was up. Their hosts' processes ended with them.
+func (s *site) cleanup() {
 	s.t.Helper()
 	gone := func(name string) bool {
 		found := made.FindStringSubmatch(name)

@@ -66,8 +66,8 @@ func (b bring) check(t *testing.T, all []plan.Outcome) {
 		if o.Verdict != plan.Valid {
 			t.Errorf("repetition %d is %s: %v", o.Repetition, o.Verdict, o.Reasons)
 		}
-		if len(o.Tries) > 0 && !b.retries {
-			t.Errorf("repetition %d took further tries: %+v", o.Repetition, o.Tries)
+		if len(o.FailedAttempts) > 0 && !b.retries {
+			t.Errorf("repetition %d took further attempts: %+v", o.Repetition, o.FailedAttempts)
 		}
 		for _, a := range o.Agents {
 			if a.Lost || a.Error != "" {

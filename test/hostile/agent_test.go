@@ -22,15 +22,15 @@ func TestServicesForAgents(t *testing.T) {
 	must(t, f.client.Submit(t.Context(), wire.Submission{Run: r}))
 	attempted := false
 	end := f.follow("victim", func(e wire.Entry) {
-		if e.Outcome != nil && (e.Outcome.Verdict != "valid" || len(e.Outcome.Tries) > 0) {
-			t.Errorf("the run's outcome is %s %v after %+v", e.Outcome.Verdict, e.Outcome.Reasons, e.Outcome.Tries)
+		if e.Outcome != nil && (e.Outcome.Verdict != "valid" || len(e.Outcome.FailedAttempts) > 0) {
+			t.Errorf("the run's outcome is %s %v after %+v", e.Outcome.Verdict, e.Outcome.Reasons, e.Outcome.FailedAttempts)
 		}
 		if e.Event == nil || e.Event.Kind != wire.TaskStarted {
 			return
 		}
 		attempted = true
-		led := wire.Ref{Run: "victim", Task: e.Event.Task, Try: e.Event.Try}
-		late := wire.Ref{Run: "victim", Task: e.Event.Task, Try: "over"}
+		led := wire.Ref{Run: "victim", Task: e.Event.Task, Attempt: e.Event.Attempt}
+		late := wire.Ref{Run: "victim", Task: e.Event.Task, Attempt: "over"}
 		arrival := func(ref wire.Ref, agent string) string {
 			return text(t, wire.Arrival{Ref: ref, Agent: agent, Step: wire.StepFinish, Error: "it was me"})
 		}
@@ -50,8 +50,8 @@ func TestServicesForAgents(t *testing.T) {
 				"a snapshot without a part":     snapshot(led, "a3"),
 				"an arrival that is too late":   arrival(late, "a3"),
 				"a snapshot that is too late":   snapshot(late, "a3"),
-				"a snapshot of another run":     snapshot(wire.Ref{Run: "other", Task: led.Task, Try: led.Try}, "a3"),
-				"a snapshot of a long run name": snapshot(wire.Ref{Run: tooLong, Task: led.Task, Try: led.Try}, "a3"),
+				"a snapshot of another run":     snapshot(wire.Ref{Run: "other", Task: led.Task, Attempt: led.Attempt}, "a3"),
+				"a snapshot of a long run name": snapshot(wire.Ref{Run: tooLong, Task: led.Task, Attempt: led.Attempt}, "a3"),
 			} {
 				answer, err := nc.RequestMsg(message("lockstep.agent."+service+".a3", body), within)
 				must(t, err)

@@ -17,7 +17,7 @@ import (
 
 	"lockstep/internal/wire"
 	"lockstep/internal/wire/keys"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // maxMemory bounds the resident memory of each daemon at its peak, in bytes.
@@ -35,7 +35,7 @@ func TestDaemonsStaySmall(t *testing.T) {
 	var attempt wire.Ref
 	stored := f.stored("before", func(e wire.Entry) {
 		if e.Event != nil && e.Event.Kind == wire.TaskStarted {
-			attempt = wire.Ref{Run: "before", Task: e.Event.Task, Try: e.Event.Try}
+			attempt = wire.Ref{Run: "before", Task: e.Event.Task, Attempt: e.Event.Attempt}
 		}
 	})
 
@@ -83,11 +83,11 @@ func TestDaemonsStaySmall(t *testing.T) {
 }
 
 // processes starts a controller, an agent of two slots and an observer as their units do, with credentials of their own, and connects the client.
-func (f *fleet) processes() map[string]*rig.Process {
+func (f *fleet) processes() map[string]*process.Process {
 	t := f.t
 	t.Helper()
 	dir := t.TempDir()
-	programs, err := rig.Programs(dir, false)
+	programs, err := process.Programs(dir, false)
 	must(t, err)
 	f.creds = filepath.Join(dir, "creds")
 	creds, err := keys.Make(f.creds, f.creds, []string{"bench-1.example.org"}, false)
@@ -95,17 +95,17 @@ func (f *fleet) processes() map[string]*rig.Process {
 	must(t, creds.AddAgents(2, "a1"))
 	must(t, creds.AddAgents(1, "a3", "observer"))
 	f.users = creds.Users
-	port := rig.Ports(t, 1)[0]
+	port := process.Ports(t, 1)[0]
 	f.url = fmt.Sprintf("tls://127.0.0.1:%d", port)
-	start := func(program, key string, env []string, args ...string) *rig.Process {
+	start := func(program, key string, env []string, args ...string) *process.Process {
 		env = append(env, "LOCKSTEP_CREDS="+filepath.Join(f.creds, key), "LOCKSTEP_CA="+filepath.Join(f.creds, "ca.crt"))
-		return rig.Start(t, rig.Command{Dir: dir, Bare: true, Env: env, Argv: append([]string{filepath.Join(programs, program)}, args...)})
+		return process.Start(t, process.Command{Dir: dir, Bare: true, Env: env, Argv: append([]string{filepath.Join(programs, program)}, args...)})
 	}
-	daemons := map[string]*rig.Process{
+	daemons := map[string]*process.Process{
 		"controller": start("controller", "controller.nk", []string{"GOMEMLIMIT=384MiB"}, "--listen", fmt.Sprintf("127.0.0.1:%d", port),
 			"--dir", filepath.Join(dir, "controller"), "--nats-config", filepath.Join(f.creds, "nats.conf")),
 	}
-	rig.Listening(t, port)
+	process.Listening(t, port)
 	daemons["agent"] = start("agent", "agents/a1.nk", nil, "--server", f.url, "--name", "a1", "--slots", "2", "--dir", filepath.Join(dir, "a1"))
 	daemons["observer"] = start("agent", "agents/observer.nk", []string{"GOMEMLIMIT=128MiB"}, "--server", f.url, "--name", "observer",
 		"--dir", filepath.Join(dir, "observer"), "--observe", "nats=port:1")
@@ -117,7 +117,7 @@ func (f *fleet) processes() map[string]*rig.Process {
 }
 
 // small fails the test if a daemon has ended, or has ever taken more memory than it may.
-func (f *fleet) small(daemons map[string]*rig.Process, after string) {
+func (f *fleet) small(daemons map[string]*process.Process, after string) {
 	f.t.Helper()
 	for name, p := range daemons {
 		select {
@@ -176,7 +176,7 @@ func floods(limit int) (small, large [][]byte) {
 		fmt.Appendf(nil, `{"Run":"r","Key":"k","Name":"s","Submission":%q,"Value":%[1]q}`, bomb),
 	}
 	large = [][]byte{
-		list(`{"ref":{"run":"r","task":"t","try":"y"},"snapshot":{"task":"t","agent":"a3","seq":1,"windows":[`, `{"index":1,"counts":{}},`),
+		list(`{"ref":{"run":"r","task":"t","attempt":"y"},"snapshot":{"task":"t","agent":"a3","seq":1,"windows":[`, `{"index":1,"counts":{}},`),
 		list(`{"Run":"r","agent":"a3","subject":{"nodes":[`, `{},`),
 	}
 	return small, large

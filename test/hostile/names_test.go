@@ -27,9 +27,9 @@ func TestLongNamesInHeartbeats(t *testing.T) {
 	f := startFleet(t)
 	nc := f.dial("agents/a1.nk")
 	for what, h := range map[string]wire.Heartbeat{
-		"run":      {Instance: "i", Try: wire.Ref{Run: tooLong, Task: "t", Try: "y"}},
-		"task":     {Instance: "i", Try: wire.Ref{Run: "r", Task: tooLong, Try: "y"}},
-		"attempt":  {Instance: "i", Try: wire.Ref{Run: "r", Task: "t", Try: tooLong}},
+		"run":      {Instance: "i", Attempt: wire.Ref{Run: tooLong, Task: "t", Attempt: "y"}},
+		"task":     {Instance: "i", Attempt: wire.Ref{Run: "r", Task: tooLong, Attempt: "y"}},
+		"attempt":  {Instance: "i", Attempt: wire.Ref{Run: "r", Task: "t", Attempt: tooLong}},
 		"instance": {Instance: tooLong},
 	} {
 		h.Agent, h.Process = "a1", "a1"

@@ -136,14 +136,14 @@ func (f *fleet) dial(key string) *nats.Conn {
 // aRun is a run of one cell over loopback: of its two agents one publishes 200 messages, the other receives them.
 func aRun(id string) plan.Run {
 	w := plan.Default()
-	w.Publishers.Count, w.Publishers.Window = 200, 100
+	w.Publishers.Count, w.Publishers.MaxInFlight = 200, 100
 	w.Warmup, w.Measure = 0, plan.Duration(10*time.Minute) // it ends with the count
-	w.Drain = plan.Drain{Silence: plan.Duration(within), Most: plan.Duration(within)}
+	w.Drain = plan.Drain{Idle: plan.Duration(within), Timeout: plan.Duration(within)}
 	w.Connect = plan.Duration(within)
 	options, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("%.20s-%d", id, brokers.Add(1))})
 	c := plan.Cell{Coordinates: []plan.Coordinate{{Axis: "n", Value: json.RawMessage("1")}}, Workload: w,
-		Broker:   plan.Broker{Name: "loop", Driver: "loopback", Options: options},
-		Promises: plan.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+		Broker:     plan.Broker{Name: "loop", Driver: "loopback", Options: options},
+		Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
 	c.ID = plan.CellID("loop", c.Workload)
 	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "hostile", Repeat: 1, Started: time.Now().UTC().Truncate(time.Second), Axes: []string{"n"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
 }

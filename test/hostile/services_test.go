@@ -94,7 +94,7 @@ func TestServicesSurviveAnyRequest(t *testing.T) {
 // for it. The subject of a reply changes nothing: the server replaces it between accounts.
 func TestRolesReachNoStream(t *testing.T) {
 	f := startFleet(t)
-	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly", Zone: "UTC", Missed: schedule.MissedSkip,
+	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly", Zone: "UTC", MissedRuns: schedule.MissedSkip,
 		Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}, "id", "me", time.Now())))
 	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOCKSTEP_EVENTS_kept", Subjects: []string{"lockstep.events.kept.>"}})
 	must(t, err)

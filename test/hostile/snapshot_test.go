@@ -41,7 +41,7 @@ func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, re
 			return
 		}
 		s.Task, s.Agent, s.Seq = e.Event.Task, agent, hostileSeq
-		body, err := json.Marshal(report{wire.Ref{Run: run, Task: s.Task, Try: e.Event.Try}, s})
+		body, err := json.Marshal(report{wire.Ref{Run: run, Task: s.Task, Attempt: e.Event.Attempt}, s})
 		must(f.t, err)
 		for range 20 { // the controller leads an attempt a moment after it has recorded that it begins
 			answer, err := nc.RequestMsg(message("lockstep.agent.snapshot."+agent, string(body)), within)
@@ -84,7 +84,7 @@ func TestSnapshotsWithImpossibleTimes(t *testing.T) {
 func TestSnapshotsOfAgentsWithoutAPart(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	w := record.Window{Index: 0, Measured: true, Length: 1e9}
-	w.RecordN(record.Send, int64(time.Second), 1_000_000)
+	w.RecordN(record.Publish, int64(time.Second), 1_000_000)
 	o, refusal := f.during("idle", "a3", record.Snapshot{Windows: []record.Window{w}})
 	if o.Verdict != plan.Valid || !strings.Contains(refusal, "does not lead this attempt with this agent") {
 		t.Errorf("%s: %v; the snapshot was refused with %q", o.Verdict, o.Reasons, refusal)

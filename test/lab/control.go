@@ -40,7 +40,7 @@ func (l *lab) serveControl() (string, error) {
 		"POST /pause":   func(_ context.Context, _ *Plan, p *Process) error { return p.Pause() },
 		"POST /resume":  func(_ context.Context, _ *Plan, p *Process) error { return p.Resume() },
 	} {
-		mux.HandleFunc(path, l.disturb(do))
+		mux.HandleFunc(path, l.injectFault(do))
 	}
 	mux.HandleFunc("POST /up", l.up)
 	mux.HandleFunc("POST /down", l.down)
@@ -68,7 +68,7 @@ func restart(ctx context.Context, plan *Plan, p *Process) error {
 	return start(ctx, plan, p)
 }
 
-func (l *lab) disturb(do func(context.Context, *Plan, *Process) error) http.HandlerFunc {
+func (l *lab) injectFault(do func(context.Context, *Plan, *Process) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		name := r.URL.Query().Get("name")
 		plan, p := l.process(name)

@@ -130,7 +130,7 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// Logged tells whether a text is in the log of the latest start.
+// Logged reports whether a text is in the log of the latest start.
 func (p *Process) Logged(text string) bool {
 	p.mu.Lock()
 	from := p.logFrom

@@ -75,7 +75,7 @@ func TestProgramIsInstalledOnce(t *testing.T) {
 	}
 }
 
-func TestFailedDownloadIsTriedAgain(t *testing.T) {
+func TestFailedDownloadIsRetried(t *testing.T) {
 	s := testSite(t)
 	broken := errors.New("the line is cut")
 	p := program{key: "thing-1", fetch: func(_ context.Context, _ *site, dir string) error {

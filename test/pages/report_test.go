@@ -146,7 +146,7 @@ func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *runs
 			t.Errorf("number %d is %q, want %q", i, got[i], want[i])
 		}
 	}
-	for _, text := range []string{"broken promise", "connection refused", "All of it", "</script><script>alert(1)</script>", "🐇"} {
+	for _, text := range []string{"broken guarantee", "connection refused", "All of it", "</script><script>alert(1)</script>", "🐇"} {
 		if !eval[bool](ctx, t, page, `document.body.innerText.includes(`+strconv.Quote(text)+`)`) {
 			t.Errorf("%q is not to be seen", text)
 		}
@@ -159,13 +159,13 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	titles := eval[[]string](ctx, t, page, `(document.querySelectorAll("details").forEach(d => d.open = true),
 		[...document.querySelectorAll("figure")].filter(f => { const s = f.querySelector(":scope > svg"), r = s && s.getBoundingClientRect(); return s && r.width > 200 && r.height > 40 }).map(f => f.querySelector("figcaption").innerText))`)
 	all := strings.Join(titles, "\n")
-	for _, want := range []string{"Throughput over broker", "Processing latency over broker", "Send latency, distribution", "Rates over time", "Latency over time",
+	for _, want := range []string{"Throughput over broker", "End-to-end latency over broker", "Publish latency, distribution", "Rates over time", "Latency over time",
 		"Latency of each step over its rate"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no drawing is called %q; there are:\n%s", want, all)
 		}
 	}
-	outside := eval[[]string](ctx, t, page, `[...document.querySelectorAll("figure > svg")].flatMap(s => { const o = s.getBoundingClientRect();
+	outside := eval[[]string](ctx, t, page, `[...document.querySelectorAll("metric > svg")].flatMap(s => { const o = s.getBoundingClientRect();
 		return [...s.querySelectorAll("text, path.l, rect:not(.hover)")].filter(e => { const r = e.getBoundingClientRect();
 			return r.right > o.right + 2 || r.left < o.left - 2 || r.top < o.top - 2 || r.bottom > o.bottom + 2 }).map(e => s.getAttribute("aria-label") + ": " + e.outerHTML) })`)
 	if len(outside) > 0 {
@@ -177,7 +177,7 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	if filled := eval[int](ctx, t, page, `[...document.querySelectorAll("svg rect.hollow")].filter(e => getComputedStyle(e).fill !== getComputedStyle(document.body).backgroundColor).length`); filled > 0 {
 		t.Errorf("%d hollow bars are filled: what was received looks as what was sent", filled)
 	}
-	if empty := eval[[]string](ctx, t, page, `[...document.querySelectorAll("figure > svg")].filter(s => !s.querySelector(".l, .m, rect[class^=s], rect[class^=plain], .whisker")).map(s => s.getAttribute("aria-label"))`); len(empty) > 0 {
+	if empty := eval[[]string](ctx, t, page, `[...document.querySelectorAll("metric > svg")].filter(s => !s.querySelector(".l, .m, rect[class^=s], rect[class^=plain], .whisker")).map(s => s.getAttribute("aria-label"))`); len(empty) > 0 {
 		t.Errorf("nothing is drawn in %q", empty)
 	}
 	if !eval[bool](ctx, t, page, `document.querySelectorAll("svg .fault").length > 0 && document.querySelectorAll("svg .mark").length > 0`) {

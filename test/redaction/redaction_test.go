@@ -45,14 +45,14 @@ brokers: {
 	letting: {driver: "rabbitmq", options: {url: "amqp://bench:\(_let)@127.0.0.1:1/", management: "http://bench:canary%2Fescaped@127.0.0.1:1"}} // canary/escaped
 	given: {driver: "rabbitmq", options: url: *"amqp://bench:canary-default@127.0.0.1:1/" | string}
 	environment: {driver: "rabbitmq", options: url: "amqp://bench:${env:CANARY}@127.0.0.1:1/"}
-	short: {driver: "kafka", options: {brokers: ["127.0.0.1:1"], user: "bench", password: [if _quick {"canary-of-the-short-form"}, "canary-of-the-long-form"][0]}}
+	quick: {driver: "kafka", options: {brokers: ["127.0.0.1:1"], user: "bench", password: [if _quick {"canary-of-the-short-form"}, "canary-of-the-long-form"][0]}}
 }
 influx: {url: "INFLUX", bucket: "b", token: _influx}
 _influx: "canary-influx"
 _quick: *false | bool @tag(quick,type=bool)
 axes: broker: ["good", "hidden", "pass", "pwd", "credential", "privateKey", "accessKey", "letting", "given", "environment"]
 cell: {axis: _, warmup: "0s", measure: "100ms", connect: "200ms", labels: team: "canary-hidden's"}
-tables: [{title: "With \(_pw)", rows: ["broker"], values: ["send.rate"], headings: broker: "As canary-hidden"}]
+tables: [{title: "With \(_pw)", rows: ["broker"], values: ["publish.rate"], headings: broker: "As canary-hidden"}]
 `
 
 // TestSecretsAreInNoFile looks for the secrets of a matrix in everything that a run writes and prints.
@@ -70,7 +70,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	}{
 		{"as it is", canaries, nil, `hidden: {driver: "rabbitmq", options: url: "amqp://bench:\(_pw)@127.0.0.1:1/"}`, asked},
 		{"with --set", canaries, []string{"--set", `brokers.given.options.url="amqp://bench:canary-set@127.0.0.1:1/"`}, `_pw:         "***" // it was *** before, too`, asked},
-		{"short", canaries, []string{"--short"}, `password: [if _quick {"***"}, "***"][0]`, asked},
+		{"short", canaries, []string{"--quick"}, `password: [if _quick {"***"}, "***"][0]`, asked},
 		{"joined", joined.Replace(canaries), []string{"--set", `brokers.given.options.url="amqp://bench:canary-set@127.0.0.1:1/"`},
 			"// The matrix is not recorded: the secret in brokers.pwd.options.password does not occur in it as one text.\n", omitted},
 		{"too short", strings.Replace(canaries, `password: _pwd}`, `password: "cry"}`, 1), nil,

@@ -14,7 +14,7 @@ import (
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 	"lockstep/internal/wire"
-	"lockstep/test/rig"
+	"lockstep/test/process"
 )
 
 // size is how large the fleet and its runs are: make test-long asks for the whole thousand.
@@ -28,8 +28,8 @@ func sizes() size {
 }
 
 const (
-	mostRSS   = 512 << 20 // bytes, of the controller, its control plane in it
-	mostRatio = 2.0       // of what a task costs beyond its measurement, in the large fleet to that in a fleet of four
+	maxRSS   = 512 << 20 // bytes, of the controller, its control plane in it
+	maxRatio = 2.0       // of what a task costs beyond its measurement, in the large fleet to that in a fleet of four
 )
 
 // A task of four agents costs in a fleet of a thousand at most twice what it costs in a fleet of four, all of a thousand start together, and
@@ -62,14 +62,14 @@ func TestManyAgents(t *testing.T) {
 		many()
 	}
 	size := controller.RSS()
-	t.Logf("controller: %d MiB after %d starts of all agents, wanted at most %d", size>>20, n.starts, mostRSS>>20)
-	if size > mostRSS {
-		t.Errorf("the controller takes %d MiB, want at most %d", size>>20, mostRSS>>20)
+	t.Logf("controller: %d MiB after %d starts of all agents, wanted at most %d", size>>20, n.starts, maxRSS>>20)
+	if size > maxRSS {
+		t.Errorf("the controller takes %d MiB, want at most %d", size>>20, maxRSS>>20)
 	}
 	a, b := slices.Min(small), slices.Min(large)
 	t.Logf("a task of 4 agents costs %.0f ms beyond its measurement in a fleet of 4, %.0f ms in a fleet of %d: ratio %.2f", a*1e3, b*1e3, n.agents, b/a)
-	if b > mostRatio*a {
-		t.Errorf("ratio %.2f, want at most %v", b/a, mostRatio)
+	if b > maxRatio*a {
+		t.Errorf("ratio %.2f, want at most %v", b/a, maxRatio)
 	}
 }
 
@@ -89,18 +89,18 @@ func report(t *testing.T, late []float64, n size, each float64) {
 func build(t *testing.T, dir string) string {
 	t.Helper()
 	programs := filepath.Join(dir, "bin")
-	if err := rig.Build(programs, "../../cmd/..."); err != nil {
+	if err := process.Build(programs, "../../cmd/..."); err != nil {
 		t.Fatal(err)
 	}
 	return programs
 }
 
-func startController(t *testing.T, programs, dir string) (url string, controller *rig.Process) {
+func startController(t *testing.T, programs, dir string) (url string, controller *process.Process) {
 	t.Helper()
-	port := rig.Ports(t, 1)[0]
+	port := process.Ports(t, 1)[0]
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	c := rig.Start(t, rig.Command{Dir: dir, Argv: []string{filepath.Join(programs, "controller"), "--open", "--listen", address, "--dir", filepath.Join(dir, "controller")}})
-	rig.Listening(t, port)
+	c := process.Start(t, process.Command{Dir: dir, Argv: []string{filepath.Join(programs, "controller"), "--open", "--listen", address, "--dir", filepath.Join(dir, "controller")}})
+	process.Listening(t, port)
 	return "nats://" + address, c
 }
 

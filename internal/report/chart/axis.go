@@ -26,8 +26,8 @@ type Axis struct {
 	Names  []string             // Ordinal, or of At
 	At     []float64            // where the ticks are; nil: where numbers are round
 	Format func(float64) string // of ticks; nil: plain numbers
-	// Least and Most are limits besides those of what is drawn, so that drawings side by side have one scale; 0, 0: none.
-	Least, Most float64
+	// Min and Most are limits besides those of what is drawn, so that drawings side by side have one scale; 0, 0: none.
+	Min, Max float64
 }
 
 // tick is a line of the grid; a minor one has no text.
@@ -49,8 +49,8 @@ func (a Axis) fit(values []float64) scale {
 		s.from, s.to = -0.5, float64(max(1, len(a.Names)))-0.5
 		return s
 	}
-	if a.Least != 0 || a.Most != 0 {
-		values = append([]float64{a.Least, a.Most}, values...)
+	if a.Min != 0 || a.Max != 0 {
+		values = append([]float64{a.Min, a.Max}, values...)
 	}
 	values = append(slices.Clip(values), a.At...)
 	if a.Kind == Linear && a.Zero {
@@ -80,7 +80,7 @@ func (s scale) rounded() scale {
 	case Log:
 		s.from, s.to = lowerTick(s.from), -lowerTick(-s.to)
 	case Linear:
-		if s.Zero || s.Least == 0 && s.Most == 0 {
+		if s.Zero || s.Min == 0 && s.Max == 0 {
 			step := s.step()
 			s.from, s.to = math.Floor(s.from/step+1e-9)*step, math.Ceil(s.to/step-1e-9)*step
 		}
@@ -154,7 +154,7 @@ func (s scale) ticks() []tick {
 	var all []tick
 	step := s.step()
 	first := math.Ceil(s.from/step - 1e-9)
-	for i := range mostTicks { // counted: beyond 2⁵³ a float plus one is the same float
+	for i := range maxTicks { // counted: beyond 2⁵³ a float plus one is the same float
 		at := (first + float64(i)) * step
 		if at > s.to+step*1e-9 {
 			break
@@ -164,8 +164,8 @@ func (s scale) ticks() []tick {
 	return all
 }
 
-// mostTicks is more than a step (niceStep) or a decade (decades) leaves of any axis.
-const mostTicks = 20
+// maxTicks is more than a step (niceStep) or a decade (decades) leaves of any axis.
+const maxTicks = 20
 
 // lowerTick is the greatest logarithm of 1, 2 or 5 times a power of ten that is not above x; of -x, its negative is the least not below x.
 func lowerTick(x float64) float64 {
@@ -185,7 +185,7 @@ func (s scale) decades() []tick {
 	var all []tick
 	few := s.to-s.from <= 2.5
 	each := math.Ceil((s.to - s.from) / 12)
-	for i := range mostTicks {
+	for i := range maxTicks {
 		p := math.Floor(s.from) + float64(i)*each
 		if p > s.to+1e-9 {
 			break

@@ -25,7 +25,7 @@ type Bar struct {
 	Low, High float64 // equal: that is not known
 	Look      int
 	Shape     Shape  // on a logarithmic axis
-	Doubt     bool   // it is flagged
+	Flagged   bool   // it is flagged
 	Text      string // beside it; where Absent, instead of it
 	Absent    bool
 	Title     string
@@ -130,7 +130,7 @@ func (row Row) bars(c *canvas, f frame, y float64) {
 		if v.Shape == Hollow {
 			class += " m hollow bar"
 		}
-		if v.Doubt {
+		if v.Flagged {
 			class += " doubt"
 		}
 		c.rect(class, f.left, y+1.5, x-f.left, barHeight-3, v.Title)
@@ -166,7 +166,7 @@ func (row Row) dots(c *canvas, f frame, y float64) {
 		if v.High > v.Low {
 			whisker(c, f, v, at[v.Look])
 		}
-		c.marker(v.Look, v.Shape, v.Doubt, f.px(v.At), at[v.Look], v.Title)
+		c.marker(v.Look, v.Shape, v.Flagged, f.px(v.At), at[v.Look], v.Title)
 	}
 }
 

@@ -41,13 +41,13 @@ func lines() Plot {
 	return Plot{Title: "Latency over threads", X: Axis{Label: "threads", Names: []string{"1", "2", "8"}, At: []float64{1, 2, 8}},
 		Y: Axis{Label: "latency (log)", Kind: Log, Format: ms},
 		Series: []Line{
-			{Name: "p50", Points: []Point{{X: 1, Y: 0.001, Title: "1: 1 ms"}, {X: 2, Y: 0.002, Low: 0.0015, High: 0.0025, Title: "2: 2 ms ± 0.5"}, {X: 8, Y: 0.02, Doubt: true, Title: "8: 20 ms backlog"}}},
+			{Name: "p50", Points: []Point{{X: 1, Y: 0.001, Title: "1: 1 ms"}, {X: 2, Y: 0.002, Low: 0.0015, High: 0.0025, Title: "2: 2 ms ± 0.5"}, {X: 8, Y: 0.02, Flagged: true, Title: "8: 20 ms backlog"}}},
 			{Name: "p99", Look: 1, Dash: 1, Shape: Hollow, Points: []Point{{X: 1, Y: 0.01}, {X: 8, Y: 0.5, Break: true}}}},
 		Absent: []Point{{X: 2, Title: `2: <failed> & "quoted"`}}}
 }
 
 func course() Plot {
-	return Plot{Title: "Rates over time", X: Axis{Label: "seconds"}, Y: Axis{Label: "msgs/s", Zero: true},
+	return Plot{Title: "Rates over time", X: Axis{Label: "seconds"}, Y: Axis{Label: "msg/s", Zero: true},
 		Series: []Line{{Name: "sent", Shape: NoMark, Step: true, Points: []Point{{X: -1, Y: 50}, {X: 0, Y: 100}, {X: 1, Y: 0}, {X: 2, Y: 100}, {X: 3, Y: 100}}}},
 		Bands:  []Band{{From: 0, To: 3, Class: "band", Text: "the measurement"}, {From: 1, To: 2, Class: "fault", Text: "cut"}},
 		Marks:  []Mark{{At: 1, Text: "fault", Full: "fault at 1 s"}, {At: 1.05, Text: "agent-lost", Full: "agent-lost at 1.05 s"}},
@@ -55,8 +55,8 @@ func course() Plot {
 }
 
 func bars() Rows {
-	return Rows{Title: "Throughput over mode", X: Axis{Label: "msgs/s", Zero: true}, Rows: []Row{
-		{Name: "confirm-each", Values: []Bar{{At: 1200, Text: "1,200", Title: "sent 1,200"}, {At: 800, Shape: Hollow, Text: "800 backlog", Doubt: true}}},
+	return Rows{Title: "Throughput over mode", X: Axis{Label: "msg/s", Zero: true}, Rows: []Row{
+		{Name: "confirm-each", Values: []Bar{{At: 1200, Text: "1,200", Title: "sent 1,200"}, {At: 800, Shape: Hollow, Text: "800 backlog", Flagged: true}}},
 		{Name: "a name that is far too long for the room there is", Values: []Bar{{At: 300, Low: 250, High: 420, Look: 1, Text: "300"}}},
 		{Name: "gone", Values: []Bar{{Absent: true, Text: "failed", Title: "connection refused"}}}}}
 }
@@ -186,7 +186,7 @@ func TestTicks(t *testing.T) {
 func TestTicksEnd(t *testing.T) {
 	for _, kind := range []Kind{Linear, Log} {
 		for _, values := range [][]float64{{9.2e18, 9.2e18 + 4000}, {1e300, 1.0000001e300}, {5e-324, 1e308}} {
-			if n := len((Axis{Kind: kind}).fit(values).ticks()); n > mostTicks*3 {
+			if n := len((Axis{Kind: kind}).fit(values).ticks()); n > maxTicks*3 {
 				t.Errorf("%d ticks for %v", n, values)
 			}
 		}

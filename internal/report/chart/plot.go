@@ -30,13 +30,13 @@ type Line struct {
 
 // Point is one value. Title tells it in words.
 type Point struct {
-	X, Y  float64
-	Low   float64 // with High: how far off it may be; equal: that is not known
-	High  float64
-	Doubt bool // it is flagged
-	Bare  bool // it has no marker
-	Break bool // no line leads here from the point before
-	Title string
+	X, Y    float64
+	Low     float64 // with High: how far off it may be; equal: that is not known
+	High    float64
+	Flagged bool // it is flagged
+	Bare    bool // it has no marker
+	Break   bool // no line leads here from the point before
+	Title   string
 }
 
 // Band is a stretch of the X axis.
@@ -108,8 +108,8 @@ func (p Plot) frame() frame {
 	f := frame{x: p.X.fit(xs), y: p.Y.fit(ys), right: width - right, top: top, bottom: plotHeight - bottom}
 	if p.X.Kind == Linear && !p.X.Zero && p.X.At == nil && len(xs) > 0 { // time: no empty room before and after
 		f.x.from, f.x.to = xs[0], xs[0]
-		if p.X.Most > p.X.Least {
-			xs = append(xs, p.X.Least, p.X.Most)
+		if p.X.Max > p.X.Min {
+			xs = append(xs, p.X.Min, p.X.Max)
 		}
 		for _, x := range xs {
 			f.x.from, f.x.to = min(f.x.from, x), max(f.x.to, x)
@@ -202,12 +202,12 @@ func (l Line) draw(c *canvas, f frame) {
 			c.line(class, x-3, f.py(p.High), x+3, f.py(p.High))
 		}
 		if l.Shape != NoMark && !p.Bare || l.alone(i) {
-			c.marker(l.Look, l.Shape, p.Doubt, f.px(p.X), f.py(p.Y), p.Title)
+			c.marker(l.Look, l.Shape, p.Flagged, f.px(p.X), f.py(p.Y), p.Title)
 		}
 	}
 }
 
-// alone tells whether no line leads to a point or from it: without a marker it would not be seen.
+// alone reports whether no line leads to a point or from it: without a marker it would not be seen.
 func (l Line) alone(i int) bool {
 	return (i == 0 || l.Points[i].Break) && (i == len(l.Points)-1 || l.Points[i+1].Break)
 }

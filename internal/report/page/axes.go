@@ -20,8 +20,8 @@ type axisView struct {
 
 // Bounds of the drawings over one axis: what is left out is said.
 const (
-	mostFacets = 6
-	mostRows   = 30
+	maxFacets = 6
+	maxRows   = 30
 )
 
 // measure is what is drawn over an axis: one drawing of some values.
@@ -47,11 +47,11 @@ func (m measure) names() (names []string) {
 type shown struct{ value, name string }
 
 var measures = []measure{
-	{title: "Capacity", label: "msgs/s", values: []shown{{"capacity", "capacity"}}, low: "capacity.low", high: "capacity.high"},
-	{title: "Throughput", label: "msgs/s", values: []shown{{"send.rate", "sent"}, {"receive.rate", "received"}}},
-	{title: "Send latency", label: "send call to confirm (log)", log: true, values: []shown{{"send.p50", "p50"}, {"send.p99", "p99"}, {"send.max", "max"}}},
-	{title: "Processing latency", label: "due time or send call to receipt (log)", log: true,
-		values: []shown{{"processing.p50", "p50"}, {"processing.p99", "p99"}, {"processing.max", "max"}}},
+	{title: "Capacity", label: "msg/s", values: []shown{{"capacity", "capacity"}}, low: "capacity.low", high: "capacity.high"},
+	{title: "Throughput", label: "msg/s", values: []shown{{"publish.rate", "sent"}, {"consume.rate", "received"}}},
+	{title: "Publish latency", label: "publish call to confirm (log)", log: true, values: []shown{{"publish.p50", "p50"}, {"publish.p99", "p99"}, {"publish.max", "max"}}},
+	{title: "End-to-end latency", label: "intended send time or publish call to delivery (log)", log: true,
+		values: []shown{{"e2e.p50", "p50"}, {"e2e.p99", "p99"}, {"e2e.max", "max"}}},
 }
 
 // spot is a cell, or a group of one: where it is in the matrix, and its values.
@@ -131,9 +131,9 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 	facets := facetsOf(rest, all)
 	v := axisView{Axis: axis}
 	var notes []string
-	if more := len(facets) - mostFacets; more > 0 {
+	if more := len(facets) - maxFacets; more > 0 {
 		notes = append(notes, fmt.Sprintf("%d more combinations of %s are in the tables only", more, strings.Join(rest, ", ")))
-		facets = facets[:mostFacets]
+		facets = facets[:maxFacets]
 	}
 	for _, f := range facets {
 		for _, m := range measures {
@@ -149,8 +149,8 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 			}
 		}
 	}
-	if n := len(distinct(all, axis)); n > mostRows && scaleOf(distinct(all, axis)).values == nil {
-		notes = append(notes, fmt.Sprintf("the first %d of %d values of %s; the others are in the tables", mostRows, n, axis))
+	if n := len(distinct(all, axis)); n > maxRows && scaleOf(distinct(all, axis)).values == nil {
+		notes = append(notes, fmt.Sprintf("the first %d of %d values of %s; the others are in the tables", maxRows, n, axis))
 	}
 	v.Note = strings.Join(notes, "; ")
 	return v
@@ -189,7 +189,7 @@ func facetsOf(rest []string, all []spot) (facets []facet) {
 	return facets
 }
 
-// empty tells whether no spot has a number of the measure: of what nobody measured there is no drawing.
+// empty reports whether no spot has a number of the measure: of what nobody measured there is no drawing.
 func (m measure) empty(all []spot) bool {
 	for _, s := range all {
 		for _, v := range m.values {
@@ -219,10 +219,10 @@ func (d *drawing) limit(all []spot) {
 	for _, s := range all {
 		for _, name := range d.measure.names() {
 			if x := s.values[name].Number; x != nil && (*x > 0 || !d.measure.log) {
-				if d.y.Least == 0 && d.measure.log {
-					d.y.Least = *x
+				if d.y.Min == 0 && d.measure.log {
+					d.y.Min = *x
 				}
-				d.y.Least, d.y.Most = min(d.y.Least, *x), max(d.y.Most, *x)
+				d.y.Min, d.y.Max = min(d.y.Min, *x), max(d.y.Max, *x)
 			}
 		}
 	}
@@ -249,7 +249,7 @@ func (d *drawing) figure() (f figure, any bool) {
 	return figure{Title: d.title(), SVG: template.HTML(r.SVG()), Key: template.HTML(chart.Key(d.key(false)))}, true //nolint:gosec // the package escapes
 }
 
-// tell is a value in words: what it is of, with its doubts.
+// tell is a value in words: what it is of, with its flags.
 func (d *drawing) tell(s spot, v shown) string {
 	f := s.values[v.value]
 	where := d.axis + "=" + s.at[d.axis]
@@ -258,12 +258,12 @@ func (d *drawing) tell(s spot, v shown) string {
 	}
 	unit := ""
 	if f.Unit == plan.PerSecond && f.Number != nil {
-		unit = " msgs/s"
+		unit = " msg/s"
 	}
 	return where + ": " + v.name + " " + strings.TrimSpace(f.Text+unit+" "+f.Mark)
 }
 
-// doubtful tells whether a number is to be looked at twice.
+// doubtful reports whether a number is to be looked at twice.
 func doubtful(f report.Field) bool {
 	return len(f.Flags) > 0 || f.Verdict == plan.Invalid || f.Verdict == plan.Unknown
 }

@@ -37,7 +37,7 @@ type taskView struct {
 	MoreEvent int
 }
 
-// accountRow is one figure of a task's exact account of messages.
+// accountRow is one figure of a task's exact accounting of messages.
 type accountRow struct {
 	Name string
 	N    uint64
@@ -66,8 +66,8 @@ type valueRow struct {
 // absence is values that have no number, for one reason.
 type absence struct{ Why, Names string }
 
-// mostEvents is how many events of a task are listed.
-const mostEvents = 100
+// maxEvents is how many events of a task are listed.
+const maxEvents = 100
 
 // detail is a task that is shown in detail.
 type detail struct {
@@ -130,7 +130,7 @@ func titleOf(r recorded, t plan.Task) string {
 	return strings.Join(parts, ", ")
 }
 
-// choose takes the cells that there is room for: those that failed first, then those with doubts, then the others.
+// choose takes the cells that there is room for: those that failed first, then those with flags, then the others.
 func choose(cells [][]detail, o Options) (chosen [][]detail, left string) {
 	order := make([]int, len(cells))
 	tasks := 0
@@ -218,8 +218,8 @@ func taskOf(d detail, m *record.Merged) taskView {
 	}
 	slices.SortStableFunc(v.Events, func(a, b plan.Event) int { return cmp.Compare(a.At, b.At) })
 	v.Figures = timeFigures(d, m, v.Events)
-	if more := len(v.Events) - mostEvents; more > 0 {
-		v.Events, v.MoreEvent = v.Events[:mostEvents], more
+	if more := len(v.Events) - maxEvents; more > 0 {
+		v.Events, v.MoreEvent = v.Events[:maxEvents], more
 	}
 	return v
 }

@@ -17,7 +17,7 @@ func TestComparisonsNeedNothingAndEscape(t *testing.T) {
 	c := compare.Comparison{Sides: []compare.Side{{Mark: "A", Run: evil}, {Mark: evil}}, Effect: 0.05, Alpha: 0.05,
 		Differences: []compare.Difference{{Of: "broker " + evil, What: evil, Values: []string{evil, "x"}}},
 		Left:        []compare.Left{{Cell: evil, Reason: evil}},
-		Values: []compare.Value{{Name: "send.p99", Unit: plan.Seconds, Better: plan.LowerIsBetter, Rows: []compare.Row{{Name: evil,
+		Values: []compare.Value{{Name: "publish.p99", Unit: plan.Seconds, Better: plan.LowerIsBetter, Rows: []compare.Row{{Name: evil,
 			Sides: []compare.Sample{sample, sample}, Changes: []compare.Change{{Finding: compare.Worse, Ratio: &stats.Change{Estimate: 2}}}}}}}}
 	var out bytes.Buffer
 	if err := WriteComparison(&out, c); err != nil {

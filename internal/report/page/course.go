@@ -6,8 +6,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// mostPoints is how many stretches of time a drawing has at most; of a longer task each is several seconds.
-const mostPoints = 100
+// maxPoints is how many stretches of time a drawing has at most; of a longer task each is several seconds.
+const maxPoints = 100
 
 // stretch is one second of a task, or several: sums of what was counted and merged distributions, never means of percentiles.
 type stretch struct {
@@ -37,7 +37,7 @@ func courseOf(m *record.Merged) (course []stretch, each int) {
 		indexes = append(indexes, i)
 	}
 	first, last := slices.Min(indexes), slices.Max(indexes)
-	each = (last-first)/mostPoints + 1
+	each = (last-first)/maxPoints + 1
 	course = make([]stretch, (last-first)/each+1)
 	end := known[first].start
 	for i := first; i <= last; i++ {
@@ -61,12 +61,12 @@ func courseOf(m *record.Merged) (course []stretch, each int) {
 	return course, each
 }
 
-// mostSeconds is further from the measurement than any window can be: a week. A damaged record must not take all memory.
-const mostSeconds = 7 * 24 * 3600
+// maxSeconds is further from the measurement than any window can be: a week. A damaged record must not take all memory.
+const maxSeconds = 7 * 24 * 3600
 
 func possible(w *record.Window) bool {
-	near := func(nanos int64) bool { return nanos > -mostSeconds*1e9 && nanos < mostSeconds*1e9 }
-	return w.Index > -mostSeconds && w.Index < mostSeconds && near(w.Start) && w.Length > 0 && near(w.Length)
+	near := func(nanos int64) bool { return nanos > -maxSeconds*1e9 && nanos < maxSeconds*1e9 }
+	return w.Index > -maxSeconds && w.Index < maxSeconds && near(w.Start) && w.Length > 0 && near(w.Length)
 }
 
 func (s *stretch) add(w *record.Window) {

@@ -30,8 +30,8 @@ var distributions = []struct {
 	name, title, axis string
 	series            record.Series
 }{
-	{"send", "Send latency, distribution", "send call to confirm (log)", record.Send},
-	{"processing", "Processing latency, distribution", "due time or send call to receipt (log)", record.Processing},
+	{"publish", "Publish latency, distribution", "publish call to confirm (log)", record.Publish},
+	{"e2e", "End-to-end latency, distribution", "intended send time or publish call to delivery (log)", record.EndToEnd},
 }
 
 // add takes the distributions of a task, by group where it has groups: those of different brokers are not mixed.

@@ -85,7 +85,7 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 	if p.Cells, p.Left, err = cellViews(all, o); err != nil {
 		return sheet{}, err
 	}
-	p.Few = len(p.Cells) <= mostPrinted
+	p.Few = len(p.Cells) <= maxPrinted
 	names := make([]string, len(all))
 	for i, r := range all {
 		p.Runs = append(p.Runs, viewOf(r)) // after the records were read: what was damaged is known then

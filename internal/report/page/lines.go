@@ -20,8 +20,8 @@ type scaleOfNumbers struct {
 	note   string
 }
 
-// leastApart is how close two values may be, as a part of the axis.
-const leastApart = 0.04
+// minApart is how close two values may be, as a part of the axis.
+const minApart = 0.04
 
 // ascending are the values of an axis in order, if they have one of their own.
 func ascending(texts []string) []string {
@@ -66,12 +66,12 @@ func scaleOf(texts []string) scaleOfNumbers {
 	return s
 }
 
-// apart tells whether values ascend, and no two are too close to each other after f.
+// apart reports whether values ascend, and no two are too close to each other after f.
 func apart(values []float64, f func(float64) float64) bool {
 	first, last := f(values[0]), f(values[len(values)-1])
 	for i := range values[1:] {
 		step := f(values[i+1]) - f(values[i])
-		if !(step >= leastApart*(last-first)) || step <= 0 || math.IsInf(step, 0) {
+		if !(step >= minApart*(last-first)) || step <= 0 || math.IsInf(step, 0) {
 			return false
 		}
 	}
@@ -105,7 +105,7 @@ func (d *drawing) plot(s scaleOfNumbers) figure {
 					}
 					continue
 				}
-				point := chart.Point{X: x, Y: *f.Number, Doubt: doubtful(f), Break: gap, Title: d.tell(spot, v)}
+				point := chart.Point{X: x, Y: *f.Number, Flagged: doubtful(f), Break: gap, Title: d.tell(spot, v)}
 				point.Low, point.High = d.bounds(spot, f)
 				l.Points = append(l.Points, point)
 				gap = false
@@ -168,7 +168,7 @@ func (d *drawing) rows() chart.Rows {
 	r := chart.Rows{X: d.y}
 	r.X.Label = d.measure.title + ", " + d.measure.label
 	for _, name := range d.names {
-		if len(r.Rows) == mostRows {
+		if len(r.Rows) == maxRows {
 			break
 		}
 		row := chart.Row{Name: name}
@@ -190,7 +190,7 @@ func (d *drawing) rows() chart.Rows {
 func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 	for n, v := range d.measure.values {
 		f := s.values[v.value]
-		b := chart.Bar{Look: d.look(colour, n), Shape: chart.Shape(n), Doubt: doubtful(f), Title: d.tell(s, v), Text: fmt.Sprint(f.Text, " ", f.Mark)}
+		b := chart.Bar{Look: d.look(colour, n), Shape: chart.Shape(n), Flagged: doubtful(f), Title: d.tell(s, v), Text: fmt.Sprint(f.Text, " ", f.Mark)}
 		if f.Number == nil || d.measure.log && *f.Number <= 0 {
 			if n == 0 && f.Text != "" {
 				b.Absent, b.Text = true, f.Text
@@ -211,7 +211,7 @@ func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 	return all
 }
 
-// balanced tells whether a number is that of the bar before, as tables have it.
+// balanced reports whether a number is that of the bar before, as tables have it.
 func balanced(before []chart.Bar, x float64) bool {
 	return len(before) > 0 && !before[0].Absent && math.Abs(x-before[0].At) <= 0.02*before[0].At
 }

@@ -12,9 +12,9 @@ import (
 	"lockstep/internal/report/chart"
 )
 
-// mostLines is how many agents or nodes a drawing has; mostFigures how many figures of a broker are drawn.
+// maxLines is how many agents or nodes a drawing has; mostFigures how many figures of a broker are drawn.
 const (
-	mostLines   = chart.Series
+	maxLines    = chart.Series
 	mostFigures = 6
 )
 
@@ -79,7 +79,7 @@ func (t timeline) samples(title, label string, hosts map[string][]record.HostSam
 		}
 		switch {
 		case len(l.Points) < 2:
-		case len(p.Series) == mostLines:
+		case len(p.Series) == maxLines:
 			left++
 		default:
 			p.Series = append(p.Series, l)
@@ -101,7 +101,7 @@ func (t timeline) finished(title string, p chart.Plot, left int) (figure, bool) 
 
 // thinned leaves out samples of a long record evenly; those that are kept are as they were.
 func thinned[T any](samples []T) (some []T) {
-	each := (len(samples)-1)/mostPoints + 1
+	each := (len(samples)-1)/maxPoints + 1
 	for i := 0; i < len(samples); i += each {
 		some = append(some, samples[i])
 	}
@@ -115,7 +115,7 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	for i, s := range []struct {
 		series record.Series
 		name   string
-	}{{record.GCPause, "garbage collection"}, {record.Scheduling, "waiting for a processor"}, {record.Lateness, "lateness of sending"}} {
+	}{{record.GCPause, "garbage collection"}, {record.Scheduling, "waiting for a processor"}, {record.SendDelay, "send delay of sending"}} {
 		l := chart.Line{Name: s.name, Look: i, Dash: i, Shape: chart.Shape(i), Loose: true}
 		for _, at := range course {
 			if h := at.hists[s.series]; h != nil && h.Max() > 0 {
@@ -132,7 +132,7 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	return plotted("Agents, pauses", p, partCourse{each: each}.means("the longest of")), true
 }
 
-// brokerFigures draws what the broker of a part of a task said of itself, a line for each node that says it. of is the part, for people.
+// brokerMetrics draws what the broker of a part of a task said of itself, a line for each node that says it. of is the part, for people.
 func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 	by := map[string]map[string][]record.ProbeSample{}
 	for _, s := range m.Probes() {
@@ -142,7 +142,7 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 		by[s.Name][s.Node] = append(by[s.Name][s.Node], s)
 	}
 	left := 0
-	for _, f := range plan.Figures() {
+	for _, f := range plan.Metrics() {
 		nodes := by[f.Name]
 		if len(nodes) == 0 || flat(nodes) {
 			continue
@@ -154,7 +154,7 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 		p := t.plot(string(f.Unit), false, formatOf(f.Unit))
 		p.Y.Whole = f.Unit == plan.Count
 		for _, node := range slices.Sorted(maps.Keys(nodes)) {
-			if len(p.Series) == mostLines {
+			if len(p.Series) == maxLines {
 				break
 			}
 			l := chart.Line{Name: cmp.Or(node, "the broker"), Look: len(p.Series), Dash: len(p.Series) % 3, Shape: chart.NoMark}
@@ -174,7 +174,7 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 	return all
 }
 
-// flat tells whether a figure never changed: it is in the values, and a drawing shows nothing more.
+// flat reports whether a figure never changed: it is in the values, and a drawing shows nothing more.
 func flat(nodes map[string][]record.ProbeSample) bool {
 	for _, samples := range nodes {
 		for _, s := range samples {

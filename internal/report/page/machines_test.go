@@ -57,18 +57,18 @@ func TestScalesHaveRoomForBounds(t *testing.T) {
 	number := func(x float64) report.Field { return report.Field{Number: &x} }
 	d := drawing{measure: measures[0]}
 	d.limit([]spot{{values: map[string]report.Field{"capacity": number(100), "capacity.low": number(90), "capacity.high": number(180)}}})
-	if d.y.Most != 180 {
-		t.Errorf("the scale ends at %v", d.y.Most)
+	if d.y.Max != 180 {
+		t.Errorf("the scale ends at %v", d.y.Max)
 	}
 }
 
 // TestUnmarkedEventsAreTold: a drawing has room for so many.
 func TestUnmarkedEventsAreTold(t *testing.T) {
 	var events []plan.Event
-	for i := range mostMarks + 7 {
+	for i := range maxMarks + 7 {
 		events = append(events, plan.Event{At: plan.Duration(time.Duration(i) * time.Second), Kind: "notice"})
 	}
-	if marks, more := marksOf(events); len(marks) != mostMarks || more != 7 {
+	if marks, more := marksOf(events); len(marks) != maxMarks || more != 7 {
 		t.Errorf("%d marks and %d more", len(marks), more)
 	}
 }
@@ -84,8 +84,8 @@ func TestLatencyBetweenHostsIsDrawnWithItsBound(t *testing.T) {
 		if notes := strings.Join(distribution("x", "y", []curve{{hist: h, off: between(want)}}).Notes, "; "); !strings.Contains(notes, v) {
 			t.Errorf("the notes are %q, want %q", notes, v)
 		}
-		c := partCourse{values: map[string]plan.Value{"processing.p50": want, "send.p50": {}}, course: []stretch{{to: 1}}, each: 1}
-		if notes := strings.Join(c.latencies().Notes, "; "); !strings.Contains(notes, "processing: ") || !strings.Contains(notes, v) || strings.Contains(notes, "send: ") {
+		c := partCourse{values: map[string]plan.Value{"e2e.p50": want, "publish.p50": {}}, course: []stretch{{to: 1}}, each: 1}
+		if notes := strings.Join(c.latencies().Notes, "; "); !strings.Contains(notes, "e2e: ") || !strings.Contains(notes, v) || strings.Contains(notes, "publish: ") {
 			t.Errorf("the notes over time are %q, want %q of processing", notes, v)
 		}
 	}
@@ -95,7 +95,7 @@ func TestLatencyBetweenHostsIsDrawnWithItsBound(t *testing.T) {
 func TestDistributionsShowUnsentMessages(t *testing.T) {
 	log := record.NewCollector(time.Second)
 	w := log.Recorder().Window(0, true)
-	w.RecordN(record.Processing, int64(time.Millisecond), 90)
+	w.RecordN(record.EndToEnd, int64(time.Millisecond), 90)
 	w.RecordN(record.UnsentAge, int64(5*time.Second), 10)
 	m := record.NewMerged()
 	m.Add(record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{*w}})

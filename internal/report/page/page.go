@@ -22,8 +22,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// mostPrinted is how many cells are printed in detail unasked; of more, those that are unfolded.
-const mostPrinted = 12
+// maxPrinted is how many cells are printed in detail unasked; of more, those that are unfolded.
+const maxPrinted = 12
 
 // Name is that of the file in a run's directory.
 const Name = "report.html"
@@ -133,11 +133,11 @@ type tableView struct {
 	Figure *figure
 }
 
-// mostUpright is how many columns have room on a page that is printed upright, and on most screens.
-const mostUpright = 9
+// maxUpright is how many columns have room on a page that is printed upright, and on most screens.
+const maxUpright = 9
 
-// Many tells whether the table has more columns than most readers see at once.
-func (v tableView) Many() bool { return len(v.Head) > mostUpright }
+// Many reports whether the table has more columns than most readers see at once.
+func (v tableView) Many() bool { return len(v.Head) > maxUpright }
 
 // line is a row of a table: its coordinates, then its values.
 type line struct {

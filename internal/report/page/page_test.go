@@ -196,12 +196,12 @@ func TestDistributionsAreTheRecords(t *testing.T) {
 	}
 	all := cell.text()
 	for _, name := range []string{"p50", "p90", "p99"} {
-		want := name + ": " + report.Format(plan.Seconds, outcomes[0].Values["send."+name].Number)
+		want := name + ": " + report.Format(plan.Seconds, outcomes[0].Values["publish."+name].Number)
 		if !strings.Contains(all, want) {
 			t.Errorf("no point says %q; there are %q", want, titles)
 		}
 	}
-	if want := "max of 1000: " + report.Format(plan.Seconds, outcomes[0].Values["send.max"].Number); !strings.Contains(all, want) {
+	if want := "max of 1000: " + report.Format(plan.Seconds, outcomes[0].Values["publish.max"].Number); !strings.Contains(all, want) {
 		t.Errorf("no point says %q; there are %q", want, titles)
 	}
 }
@@ -213,18 +213,18 @@ func TestABacklogHasNoLatency(t *testing.T) {
 	for _, f := range cell.all("figcaption") {
 		names = append(names, f.text())
 	}
-	if !slices.Contains(names, "Processing latency, distribution") {
+	if !slices.Contains(names, "End-to-end latency, distribution") {
 		t.Fatalf("the cell has drawings %q", names)
 	}
 	for _, f := range cell.all("figure") {
 		switch f.all("figcaption")[0].text() {
-		case "Processing latency, distribution":
+		case "End-to-end latency, distribution":
 			if strings.Contains(f.text(), "p99:") || !strings.Contains(f.text(), "backlog") {
-				t.Errorf("a backlog's processing latency is drawn, or not explained: %s", f.text())
+				t.Errorf("a backlog's end-to-end latency is drawn, or not explained: %s", f.text())
 			}
 		case "Latency over time":
-			if strings.Contains(f.text(), "processing p50") || !strings.Contains(f.text(), "processing: backlog") {
-				t.Errorf("a backlog's processing latency is drawn over time, or not explained: %.300s", f.text())
+			if strings.Contains(f.text(), "processing p50") || !strings.Contains(f.text(), "e2e: backlog") {
+				t.Errorf("a backlog's end-to-end latency is drawn over time, or not explained: %.300s", f.text())
 			}
 		}
 	}
@@ -318,7 +318,7 @@ func TestALargeRunStaysReadable(t *testing.T) {
 		o := judge.Judge(task, m, facts)
 		if task.Cell.Index != 777 {
 			o.Verdict, o.Reasons = plan.Valid, nil
-			o.Values["send.rate"] = plan.Value{Number: float64(task.Cell.Index)}
+			o.Values["publish.rate"] = plan.Value{Number: float64(task.Cell.Index)}
 		}
 		keepFast(t, dir, o)
 	}
@@ -349,12 +349,12 @@ func TestRunsAreBesideEachOther(t *testing.T) {
 	for _, h := range page.id("t1").all("thead")[0].all("th") {
 		head = append(head, h.text())
 	}
-	if want := []string{"broker", "threads", "run=A Send msgs/s", "run=B Send msgs/s", "run=A Receive msgs/s"}; !slices.Equal(head[:5], want) {
+	if want := []string{"broker", "threads", "run=A Publish msg/s", "run=B Publish msg/s", "run=A Consume msg/s"}; !slices.Equal(head[:5], want) {
 		t.Errorf("columns are %q, want %q first", head, want)
 	}
 	outcomes, _ := second.Outcomes()
 	row := page.id("t1").all("tbody")[0].all("tr")[0].all("td")
-	if got, want := row[1].all("data")[0].attr("value"), strconv.FormatFloat(outcomes[0].Values["send.rate"].Number, 'f', -1, 64); got != want {
+	if got, want := row[1].all("data")[0].attr("value"), strconv.FormatFloat(outcomes[0].Values["publish.rate"].Number, 'f', -1, 64); got != want {
 		t.Errorf("run B sent %s, want %s", got, want)
 	}
 	keys := page.id("axes").all("ul")
@@ -489,7 +489,7 @@ func TestWhatHappenedIsMarked(t *testing.T) {
 
 // TestNothingToDrawIsNoDrawing: axes without a point would say that nothing happened; what is left is why there is none.
 func TestNothingToDrawIsNoDrawing(t *testing.T) {
-	if f := plotted("Latency over time", chart.Plot{Series: []chart.Line{{Name: "send"}}}, "send: backlog"); f.SVG != "" || f.Key != "" || len(f.Notes) != 1 {
+	if f := plotted("Latency over time", chart.Plot{Series: []chart.Line{{Name: "publish"}}}, "send: backlog"); f.SVG != "" || f.Key != "" || len(f.Notes) != 1 {
 		t.Errorf("it is drawn: %+v", f)
 	}
 	if f := distribution("Latency", "time", []curve{{why: "backlog"}}); f.SVG != "" || len(f.Notes) != 1 {

@@ -62,7 +62,7 @@ func searchFigure(t report.Table) figure {
 			for _, p := range t.Chart.Points {
 				if x := latency.of(p); x != nil && answer.is(p.Answer) {
 					l.Points = append(l.Points, chart.Point{X: p.Rate, Y: *x,
-						Title: fmt.Sprintf("%s msgs/s %s: %s %s", display.Number(p.Rate), p.Answer, latency.name, report.Format(plan.Seconds, *x))})
+						Title: fmt.Sprintf("%s msg/s %s: %s %s", display.Number(p.Rate), p.Answer, latency.name, report.Format(plan.Seconds, *x))})
 				}
 			}
 			if len(l.Points) > 0 {
@@ -72,10 +72,10 @@ func searchFigure(t report.Table) figure {
 	}
 	for _, p := range t.Chart.Points {
 		if p.P50 == nil && p.P99 == nil && p.Max == nil {
-			plot.Absent = append(plot.Absent, chart.Point{X: p.Rate, Title: fmt.Sprintf("%s msgs/s %s: no latency: %s", display.Number(p.Rate), p.Answer, p.Absent)})
+			plot.Absent = append(plot.Absent, chart.Point{X: p.Rate, Title: fmt.Sprintf("%s msg/s %s: no latency: %s", display.Number(p.Rate), p.Answer, p.Absent)})
 		}
 		if p.Capacity && len(plot.Marks) == 0 {
-			plot.Marks = append(plot.Marks, chart.Mark{At: p.Rate, Text: "capacity", Full: "capacity: " + display.Number(p.Rate) + " msgs/s"})
+			plot.Marks = append(plot.Marks, chart.Mark{At: p.Rate, Text: "capacity", Full: "capacity: " + display.Number(p.Rate) + " msg/s"})
 		}
 	}
 	return plotted("Latency of each step over its rate", plot)
@@ -91,7 +91,7 @@ func ratesAxis(points []report.Point) chart.Axis {
 		most = max(most, p.Rate)
 	}
 	if most > 20*least {
-		return chart.Axis{Label: "asked rate, msgs/s (log)", Kind: chart.Log, Format: rateTicks}
+		return chart.Axis{Label: "asked rate, msg/s (log)", Kind: chart.Log, Format: rateTicks}
 	}
-	return chart.Axis{Label: "asked rate, msgs/s", Zero: true, Format: rateTicks}
+	return chart.Axis{Label: "asked rate, msg/s", Zero: true, Format: rateTicks}
 }

@@ -60,7 +60,7 @@ func (t timeline) plot(label string, log bool, format func(float64) string) char
 	if log {
 		y.Kind, y.Zero = chart.Log, false
 	}
-	return chart.Plot{X: chart.Axis{Label: "seconds since the measurement began", Least: t.from, Most: t.to}, Y: y, Bands: t.bands, Marks: t.marks}
+	return chart.Plot{X: chart.Axis{Label: "seconds since the measurement began", Min: t.from, Max: t.to}, Y: y, Bands: t.bands, Marks: t.marks}
 }
 
 // bandsOf shades the measurement, faults, and the times in which a link was gone.
@@ -87,8 +87,8 @@ func bandsOf(d detail, m *record.Merged) []chart.Band {
 	return bands
 }
 
-// mostMarks is how many events a drawing marks.
-const mostMarks = 30
+// maxMarks is how many events a drawing marks.
+const maxMarks = 30
 
 // marksOf marks events; those of one kind within a tenth of a second are one. more is how many have no mark.
 func marksOf(events []plan.Event) (marks []chart.Mark, more int) {
@@ -102,7 +102,7 @@ func marksOf(events []plan.Event) (marks []chart.Mark, more int) {
 			}
 			continue
 		}
-		if len(marks) == mostMarks {
+		if len(marks) == maxMarks {
 			more++
 			continue
 		}
@@ -153,7 +153,7 @@ func (c partCourse) means(what string) string {
 
 // rates draws what was sent, confirmed and received. A rate is that of its stretch: it holds from its beginning to its end.
 func (c partCourse) rates() figure {
-	p := c.plot("msgs/s", false, rateTicks)
+	p := c.plot("msg/s", false, rateTicks)
 	kinds := []struct {
 		counter record.Counter
 		name    string
@@ -201,7 +201,7 @@ func (c partCourse) latencies() figure {
 	kinds := []struct {
 		name   string
 		series record.Series
-	}{{"send", record.Send}, {"processing", record.Processing}}
+	}{{"publish", record.Publish}, {"e2e", record.EndToEnd}}
 	for i, k := range kinds {
 		if v, has := c.values[k.name+".p50"]; has && v.NA != "" {
 			notes = append(notes, k.name+": "+v.NA)

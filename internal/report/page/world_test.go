@@ -35,8 +35,8 @@ func matrix(t *testing.T, id string, cells, repeat int) plan.Run {
 	run := plan.Run{Version: plan.RecordFormat, ID: id, Name: "page", Repeat: repeat, Axes: []string{"broker", "threads"}, Started: begun,
 		Source: plan.Source{File: "page.cue", Text: "// " + hostile[0] + "\nname: \"page\"\n", SHA256: "abc"},
 		Tables: []plan.Table{
-			{Title: hostile[0], Rows: []string{"broker", "threads"}, Values: []string{"send.rate", "receive.rate", "send.p99", "processing.p99", "lost"}},
-			{Rows: []string{"broker"}, Columns: []string{"threads"}, Values: []string{"send.p50"}}}}
+			{Title: hostile[0], Rows: []string{"broker", "threads"}, Values: []string{"publish.rate", "consume.rate", "publish.p99", "e2e.p99", "lost"}},
+			{Rows: []string{"broker"}, Columns: []string{"threads"}, Values: []string{"publish.p50"}}}}
 	for i := range cells {
 		name := hostile[i%len(hostile)]
 		if cells > 16 {
@@ -87,15 +87,15 @@ func measured(task plan.Task) (record.Snapshot, judge.Facts) {
 		w.Counts[record.Received]++
 		w.Counts[record.Unique]++
 		spread := time.Duration(n*7919%1000) * time.Microsecond
-		w.Record(record.Send, int64(time.Millisecond+spread+late))
-		w.Record(record.Processing, int64(2*(time.Millisecond+spread+late)))
+		w.Record(record.Publish, int64(time.Millisecond+spread+late))
+		w.Record(record.EndToEnd, int64(2*(time.Millisecond+spread+late)))
 		sent.Add(n)
 		confirmed.Add(n)
 		received.Add(n)
 	}
 	r.Flush()
 	s := record.Snapshot{Task: task.ID, Agent: "agent-" + hostile[1], Seq: 1, At: int64(11 * time.Second), Clock: "clock-1", Epoch: begun,
-		LastSend: int64(9990 * time.Millisecond), LastConfirm: int64(9995 * time.Millisecond), LastReceipt: int64(9999 * time.Millisecond), Final: true,
+		LastSend: int64(9990 * time.Millisecond), LastConfirm: int64(9995 * time.Millisecond), LastDelivery: int64(9999 * time.Millisecond), Final: true,
 		Events: []record.Event{
 			{At: int64(3 * time.Second), Kind: record.EventFault, Detail: "cut publishers at 3s for 1s: " + hostile[0], Nanos: int64(time.Second)},
 			{At: int64(3 * time.Second), Kind: record.EventGap, Detail: "publisher 0", Nanos: int64(1200 * time.Millisecond)}},
@@ -182,7 +182,7 @@ func keepSearch(t *testing.T, dir *runs.Run, task plan.Task) {
 		t.Fatal(err)
 	}
 	values := func(p99 float64) map[string]plan.Value {
-		return map[string]plan.Value{"send.rate": {Number: 100}, "receive.rate": {Number: 100}, "processing.p50": {Number: p99 / 2}, "processing.p99": {Number: p99}, "processing.max": {Number: 2 * p99}}
+		return map[string]plan.Value{"publish.rate": {Number: 100}, "consume.rate": {Number: 100}, "e2e.p50": {Number: p99 / 2}, "e2e.p99": {Number: p99}, "e2e.max": {Number: 2 * p99}}
 	}
 	r := plan.SearchResult{Capacity: 2000, Low: 1990, Fails: 2100, Verified: 3, Verifications: 3, Sure: true, Steps: []plan.Step{
 		{Rate: 1000, Kind: plan.StepBracket, Answer: plan.AnswerHeld, Values: values(0.004), Measure: task.Cell.Workload.Measure},

@@ -40,9 +40,9 @@ func fill(t *testing.T, s drivers.Session, of drivers.Topology, n int) {
 }
 
 // await is what Probe says once all of want is said; a broker that never does fails the test.
-func await(t *testing.T, s drivers.Session, want map[drivers.FigureName]float64) map[drivers.FigureName]float64 {
+func await(t *testing.T, s drivers.Session, want map[drivers.MetricName]float64) map[drivers.MetricName]float64 {
 	t.Helper()
-	seen := map[drivers.FigureName]float64{}
+	seen := map[drivers.MetricName]float64{}
 	for end := time.Now().Add(labtest.Wait); ; time.Sleep(20 * time.Millisecond) {
 		said, err := s.(drivers.Prober).Probe(labtest.Context(t))
 		if err != nil {
@@ -80,24 +80,24 @@ func TestTeardownEmptiesQueues(t *testing.T) {
 		}
 	}
 	fill(t, plain, of, 3000)
-	await(t, witness, map[drivers.FigureName]float64{drivers.FigureQueues: 4, drivers.FigureQueueDepth: 6000})
+	await(t, witness, map[drivers.MetricName]float64{drivers.MetricQueues: 4, drivers.MetricQueueDepth: 6000})
 	start := time.Now()
 	if err := plain.Teardown(labtest.Context(t), of); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("6000 messages in 2 of 4 queues are gone after %v", time.Since(start).Round(time.Millisecond))
-	await(t, witness, map[drivers.FigureName]float64{drivers.FigureQueues: 4, drivers.FigureQueueDepth: 0})
+	await(t, witness, map[drivers.MetricName]float64{drivers.MetricQueues: 4, drivers.MetricQueueDepth: 0})
 
 	if err := witness.Teardown(labtest.Context(t), of); err != nil {
 		t.Fatal(err)
 	}
-	left, err := witness.(drivers.Sweeper).Leftovers(labtest.Context(t), of.Name)
+	left, err := witness.(drivers.Cleaner).Leftovers(labtest.Context(t), of.Name)
 	if err != nil || len(left) > 0 {
 		t.Errorf("Jolokia leaves %v, %v", left, err)
 	}
 }
 
-// The figures are of this task's queues, to the message, and of the broker's process.
+// The metrics are of this task's queues, to the message, and of the broker's process.
 func TestProbeCounts(t *testing.T) {
 	s := open(t, managed(t))
 	of := topology(1, 1)
@@ -110,7 +110,7 @@ func TestProbeCounts(t *testing.T) {
 		}
 	}()
 	first := await(t, s, nil)
-	for _, rate := range []drivers.FigureName{drivers.FigurePublishRate, drivers.FigureDeliverRate, drivers.FigureConnectionRate, drivers.FigureCPU} {
+	for _, rate := range []drivers.MetricName{drivers.MetricPublishRate, drivers.MetricDeliverRate, drivers.MetricConnectionRate, drivers.MetricCPU} {
 		if v, said := first[rate]; said {
 			t.Errorf("%s is %v in the first answer", rate, v)
 		}
@@ -127,28 +127,28 @@ func TestProbeCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := await(t, s, map[drivers.FigureName]float64{drivers.FigureQueues: 1, drivers.FigureQueueDepth: 25, drivers.FigureUnacked: 10})
-	for _, name := range []drivers.FigureName{
-		drivers.FigureConnections, drivers.FigureConsumers, drivers.FigureMemory, drivers.FigureFileDescriptors, drivers.FigureStored,
-		drivers.FigureMemoryQueues,
+	seen := await(t, s, map[drivers.MetricName]float64{drivers.MetricQueues: 1, drivers.MetricQueueDepth: 25, drivers.MetricUnacked: 10})
+	for _, name := range []drivers.MetricName{
+		drivers.MetricConnections, drivers.MetricConsumers, drivers.MetricMemory, drivers.MetricFileDescriptors, drivers.MetricStored,
+		drivers.MetricMemoryQueues,
 	} {
 		if seen[name] <= 0 {
 			t.Errorf("%s is %v of a broker at work", name, seen[name])
 		}
 	}
 	close(gate)
-	seen = await(t, s, map[drivers.FigureName]float64{drivers.FigureQueueDepth: 0, drivers.FigureUnacked: 0})
-	if cpu, ok := seen[drivers.FigureCPU]; !ok || cpu < 0 || cpu > 64 {
+	seen = await(t, s, map[drivers.MetricName]float64{drivers.MetricQueueDepth: 0, drivers.MetricUnacked: 0})
+	if cpu, ok := seen[drivers.MetricCPU]; !ok || cpu < 0 || cpu > 64 {
 		t.Errorf("the broker uses %v cores (said: %v)", cpu, ok)
 	}
-	rates := map[drivers.FigureName]float64{}
+	rates := map[drivers.MetricName]float64{}
 	for end := time.Now().Add(labtest.Wait); len(rates) < 3; {
 		if time.Now().After(end) {
 			t.Fatalf("of the rates only %v are more than zero while messages and connections come", rates)
 		}
 		fill(t, s, of, 5)
 		for name, value := range await(t, s, nil) {
-			if value > 0 && (name == drivers.FigurePublishRate || name == drivers.FigureDeliverRate || name == drivers.FigureConnectionRate) {
+			if value > 0 && (name == drivers.MetricPublishRate || name == drivers.MetricDeliverRate || name == drivers.MetricConnectionRate) {
 				rates[name] = value
 			}
 		}

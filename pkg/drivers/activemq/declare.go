@@ -35,16 +35,16 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Redelivery:        true,
 			CopiesBody:        true, // the library encodes it before it sends
 		},
-		Promises: promises(&o, use),
-		Notes:    notes(&o),
-		Label:    label(&o, use),
+		Guarantees: guarantees(&o, use),
+		Notes:      notes(&o),
+		Label:      label(&o, use),
 	}
 }
 
-func promises(o *options, use drivers.Use) drivers.Promises {
+func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
 	reachable := o.Endpoints() == 1 || o.HA == sharedStore // whoever takes over has what the other confirmed
-	return drivers.Promises{
+	return drivers.Guarantees{
 		ConfirmedKept: use.Persistent && reachable && !automatic,
 		SentKept:      true,
 		NoDuplicates:  true,
@@ -55,7 +55,7 @@ func promises(o *options, use drivers.Use) drivers.Promises {
 func notes(o *options) []string {
 	var all []string
 	if o.Endpoints() > 1 && o.HA == independent {
-		all = append(all, `several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is promised of it;`+
+		all = append(all, `several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is guaranteed of it;`+
 			` say ha: "shared-store" if the brokers share their store`)
 	}
 	if len(o.Jolokia) == 0 {

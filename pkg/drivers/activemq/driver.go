@@ -17,7 +17,7 @@ func init() { drivers.Register(driver{}) }
 type driver struct{}
 
 // Open prepares a session and makes its first connection, so that a broker which is not there is known at once. A session with Jolokia
-// is a Prober and a Sweeper too.
+// is a Prober and a Cleaner too.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {

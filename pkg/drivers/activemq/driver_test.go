@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// With Jolokia the driver is a Prober and a Sweeper, and queues are removed; without it they are emptied.
+// With Jolokia the driver is a Prober and a Cleaner, and queues are removed; without it they are emptied.
 func TestConformance(t *testing.T) {
 	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(driver{}, managed(t), nil)) })
 	t.Run("durable", func(t *testing.T) {
@@ -29,7 +29,7 @@ func TestConformanceLong(t *testing.T) {
 	drivertest.Run(t, h)
 }
 
-// persistent is the driver for use with persistent messages alone, of which it promises the most.
+// persistent is the driver for use with persistent messages alone, of which it guarantees the most.
 type persistent struct{ driver }
 
 func (p persistent) Info() drivers.Info {

@@ -18,10 +18,10 @@ import (
 // Jolokia gives a broker's MBeans over HTTP: JSON requests, several in one POST.
 
 const (
-	brokerBean  = "org.apache.activemq:type=Broker,brokerName=*"
-	askTime     = 5 * time.Second // for one server
-	mostAtOnce  = 100             // requests in one POST
-	mostAnswers = 32 << 20        // bytes of one answer
+	brokerBean = "org.apache.activemq:type=Broker,brokerName=*"
+	askTime    = 5 * time.Second // for one server
+	maxAtOnce  = 100             // requests in one POST
+	maxAnswers = 32 << 20        // bytes of one answer
 )
 
 // server is one Jolokia. Its user and secret are shown nowhere.
@@ -153,7 +153,7 @@ func (j *jolokia) tell(ctx context.Context, operation string, arguments []string
 	j.mu.Unlock()
 	name := strings.Replace(brokerBean, "*", broker.Name, 1)
 	for len(arguments) > 0 {
-		n := min(len(arguments), mostAtOnce)
+		n := min(len(arguments), maxAtOnce)
 		questions := make([]question, n)
 		for i, a := range arguments[:n] {
 			questions[i] = question{Type: "exec", MBean: name, Operation: operation, Arguments: []any{a}}
@@ -193,7 +193,7 @@ func (j *jolokia) post(ctx context.Context, s server, questions []question) ([]r
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(response.Body, mostAnswers))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswers))
 	if err != nil {
 		return nil, err
 	}

@@ -41,11 +41,11 @@ func TestProbeOfRefusedBeansIsMissing(t *testing.T) {
 	refused := reply{Status: http.StatusForbidden, Error: "not allowed"}
 	s := &managedSession{}
 	for range 2 { // rates come with the second
-		for name, figures := range map[string][]drivers.Figure{
-			"memory": memoryFigures(refused), "process": s.processFigures(refused, "b"), "store": storeFigures(refused), "queues": s.queueFigures(refused, "b"),
+		for name, metrics := range map[string][]drivers.Metric{
+			"memory": memoryMetrics(refused), "process": s.processMetrics(refused, "b"), "store": storeMetrics(refused), "queues": s.queueMetrics(refused, "b"),
 		} {
-			if len(figures) > 0 {
-				t.Errorf("%s: %v", name, figures)
+			if len(metrics) > 0 {
+				t.Errorf("%s: %v", name, metrics)
 			}
 		}
 	}

@@ -71,14 +71,14 @@ func destination(bean string) string {
 	return ""
 }
 
-// Sweep removes queues, with what is in them.
-func (s *managedSession) Sweep(ctx context.Context, these []drivers.Leftover) error {
+// Cleanup removes queues, with what is in them.
+func (s *managedSession) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	var names []string
 	for _, l := range these {
 		names = append(names, l.Name)
 	}
 	if err := s.jolokia.tell(ctx, removeQueue, names); err != nil {
-		return fmt.Errorf("sweep: %w", err)
+		return fmt.Errorf("cleanup: %w", err)
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ var (
 // queueAttributes are what is asked of each of the task's queues.
 var queueAttributes = []string{"QueueSize", "InFlightCount", "MemoryUsageByteCount", "EnqueueCount", "DispatchCount"}
 
-// Probe asks once. A Jolokia that keeps the JVM's own figures to itself leaves those out.
-func (s *managedSession) Probe(ctx context.Context) ([]drivers.Figure, error) {
+// Probe asks once. A Jolokia that keeps the JVM's own metrics to itself leaves those out.
+func (s *managedSession) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	questions := []question{aboutMemory, aboutProcess, aboutStore}
 	task := s.task.Load()
 	if task != nil {
@@ -28,23 +28,23 @@ func (s *managedSession) Probe(ctx context.Context) ([]drivers.Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe ActiveMQ: %w", err)
 	}
-	figures := []drivers.Figure{
-		{Name: drivers.FigureConnections, Value: broker.Connections},
-		{Name: drivers.FigureConsumers, Value: broker.Consumers},
+	metrics := []drivers.Metric{
+		{Name: drivers.MetricConnections, Value: broker.Connections},
+		{Name: drivers.MetricConsumers, Value: broker.Consumers},
 	}
 	if broker.Opened != nil {
-		figures = append(figures, s.rate(drivers.FigureConnectionRate, broker.Name, *broker.Opened)...)
+		metrics = append(metrics, s.rate(drivers.MetricConnectionRate, broker.Name, *broker.Opened)...)
 	}
-	figures = append(figures, memoryFigures(replies[0])...)
-	figures = append(figures, s.processFigures(replies[1], broker.Name)...)
-	figures = append(figures, storeFigures(replies[2])...)
+	metrics = append(metrics, memoryMetrics(replies[0])...)
+	metrics = append(metrics, s.processMetrics(replies[1], broker.Name)...)
+	metrics = append(metrics, storeMetrics(replies[2])...)
 	if task != nil {
-		figures = append(figures, s.queueFigures(replies[3], broker.Name)...)
+		metrics = append(metrics, s.queueMetrics(replies[3], broker.Name)...)
 	}
-	return figures, nil
+	return metrics, nil
 }
 
-func memoryFigures(r reply) []drivers.Figure {
+func memoryMetrics(r reply) []drivers.Metric {
 	var said struct {
 		Heap  struct{ Used float64 } `json:"HeapMemoryUsage"`
 		Other struct{ Used float64 } `json:"NonHeapMemoryUsage"`
@@ -52,11 +52,11 @@ func memoryFigures(r reply) []drivers.Figure {
 	if r.read(&said) != nil || said.Heap.Used == 0 {
 		return nil
 	}
-	return []drivers.Figure{{Name: drivers.FigureMemory, Value: said.Heap.Used + said.Other.Used}}
+	return []drivers.Metric{{Name: drivers.MetricMemory, Value: said.Heap.Used + said.Other.Used}}
 }
 
-// processFigures has the CPU from the second answer of a broker on.
-func (s *managedSession) processFigures(r reply, broker string) []drivers.Figure {
+// processMetrics has the CPU from the second answer of a broker on.
+func (s *managedSession) processMetrics(r reply, broker string) []drivers.Metric {
 	var said struct {
 		CPU   float64 `json:"ProcessCpuTime"`
 		Files float64 `json:"OpenFileDescriptorCount"`
@@ -64,20 +64,20 @@ func (s *managedSession) processFigures(r reply, broker string) []drivers.Figure
 	if r.read(&said) != nil {
 		return nil
 	}
-	figures := []drivers.Figure{{Name: drivers.FigureFileDescriptors, Value: said.Files}}
+	metrics := []drivers.Metric{{Name: drivers.MetricFileDescriptors, Value: said.Files}}
 	const nanosecond = 1e-9
-	return append(figures, s.rate(drivers.FigureCPU, broker, said.CPU*nanosecond)...)
+	return append(metrics, s.rate(drivers.MetricCPU, broker, said.CPU*nanosecond)...)
 }
 
-// rate is a figure once a counter of a broker is known to have grown.
-func (s *managedSession) rate(name drivers.FigureName, broker string, counter float64) []drivers.Figure {
+// rate is a metric once a counter of a broker is known to have grown.
+func (s *managedSession) rate(name drivers.MetricName, broker string, counter float64) []drivers.Metric {
 	if rate, known := s.grown.PerSecond(string(name)+" "+broker, counter); known {
-		return []drivers.Figure{{Name: name, Value: rate}}
+		return []drivers.Metric{{Name: name, Value: rate}}
 	}
 	return nil
 }
 
-func storeFigures(r reply) []drivers.Figure {
+func storeMetrics(r reply) []drivers.Metric {
 	said := map[string]struct{ Size float64 }{}
 	if r.read(&said) != nil || len(said) == 0 {
 		return nil
@@ -86,11 +86,11 @@ func storeFigures(r reply) []drivers.Figure {
 	for _, adapter := range said {
 		stored += adapter.Size
 	}
-	return []drivers.Figure{{Name: drivers.FigureStored, Value: stored}}
+	return []drivers.Metric{{Name: drivers.MetricStored, Value: stored}}
 }
 
-// queueFigures are none when no queue matches, which Jolokia calls an error. Counters are since the queues were made.
-func (s *managedSession) queueFigures(r reply, broker string) []drivers.Figure {
+// queueMetrics are none when no queue matches, which Jolokia calls an error. Counters are since the queues were made.
+func (s *managedSession) queueMetrics(r reply, broker string) []drivers.Metric {
 	said := map[string]struct {
 		Size       float64 `json:"QueueSize"` // those delivered and not acknowledged included
 		InFlight   float64 `json:"InFlightCount"`
@@ -106,12 +106,12 @@ func (s *managedSession) queueFigures(r reply, broker string) []drivers.Figure {
 		depth, unacked, memory = depth+q.Size, unacked+q.InFlight, memory+q.Memory
 		enqueued, dispatched = enqueued+q.Enqueued, dispatched+q.Dispatched
 	}
-	figures := []drivers.Figure{
-		{Name: drivers.FigureQueues, Value: float64(len(said))},
-		{Name: drivers.FigureQueueDepth, Value: depth},
-		{Name: drivers.FigureUnacked, Value: unacked},
-		{Name: drivers.FigureMemoryQueues, Value: memory},
+	metrics := []drivers.Metric{
+		{Name: drivers.MetricQueues, Value: float64(len(said))},
+		{Name: drivers.MetricQueueDepth, Value: depth},
+		{Name: drivers.MetricUnacked, Value: unacked},
+		{Name: drivers.MetricMemoryQueues, Value: memory},
 	}
-	figures = append(figures, s.rate(drivers.FigurePublishRate, broker, enqueued)...)
-	return append(figures, s.rate(drivers.FigureDeliverRate, broker, dispatched)...)
+	metrics = append(metrics, s.rate(drivers.MetricPublishRate, broker, enqueued)...)
+	return append(metrics, s.rate(drivers.MetricDeliverRate, broker, dispatched)...)
 }

@@ -138,7 +138,7 @@ func TestStalledAcknowledgement(t *testing.T) {
 	}
 }
 
-// The figures are of this task's queues, to the message.
+// The metrics are of this task's queues, to the message.
 func TestProbeCounts(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	p, n := r.publisher(drivers.ConfirmWindow)
@@ -150,15 +150,15 @@ func TestProbeCounts(t *testing.T) {
 	labtest.Eventually(t, "25 confirms", func() bool { return look(n, func(n *diary) int { return n.confirmed }) == 25 })
 	gate := make(chan struct{})
 	_, got := r.consumer(10, gate)
-	want := map[drivers.FigureName]float64{drivers.FigureQueues: 1, drivers.FigureQueueDepth: 25, drivers.FigureUnacked: 10}
-	seen := map[drivers.FigureName]float64{}
+	want := map[drivers.MetricName]float64{drivers.MetricQueues: 1, drivers.MetricQueueDepth: 25, drivers.MetricUnacked: 10}
+	seen := map[drivers.MetricName]float64{}
 	matches := func() bool {
 		clear(seen)
-		figures, err := r.session.Probe(r.context())
+		metrics, err := r.session.Probe(r.context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, f := range figures {
+		for _, f := range metrics {
 			seen[f.Name] = f.Value
 		}
 		for name, value := range want {
@@ -173,13 +173,13 @@ func TestProbeCounts(t *testing.T) {
 			t.Fatalf("the broker says %v, want %v", seen, want)
 		}
 	}
-	for _, name := range []drivers.FigureName{drivers.FigureConnections, drivers.FigureConsumers, drivers.FigureMemoryQueues} {
+	for _, name := range []drivers.MetricName{drivers.MetricConnections, drivers.MetricConsumers, drivers.MetricMemoryQueues} {
 		if seen[name] <= 0 {
 			t.Errorf("%s is %v with a publisher, a consumer and 25 messages", name, seen[name])
 		}
 	}
 	close(gate)
 	labtest.Eventually(t, "all messages", func() bool { return look(got, func(n *diary) int { return n.received }) == 25 })
-	want = map[drivers.FigureName]float64{drivers.FigureQueueDepth: 0, drivers.FigureUnacked: 0}
+	want = map[drivers.MetricName]float64{drivers.MetricQueueDepth: 0, drivers.MetricUnacked: 0}
 	labtest.Eventually(t, "an empty queue", matches)
 }

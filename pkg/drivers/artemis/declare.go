@@ -36,17 +36,17 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Redelivery:        true,
 			CopiesBody:        true, // the library encodes it before it sends
 		},
-		Promises: promises(&o, use),
-		Notes:    notes(&o),
-		Label:    label(&o, use),
+		Guarantees: guarantees(&o, use),
+		Notes:      notes(&o),
+		Label:      label(&o, use),
 	}
 }
 
-// promises hold for an address-full-policy that keeps messages, PAGE (the server's own) or BLOCK.
-func promises(o *options, use drivers.Use) drivers.Promises {
+// guarantees hold for an address-full-policy that keeps messages, PAGE (the server's own) or BLOCK.
+func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
 	reachable := o.Endpoints() == 1 || o.HA != independent // whoever takes over has what the other confirmed
-	return drivers.Promises{
+	return drivers.Guarantees{
 		ConfirmedKept: use.Persistent && reachable && !automatic,
 		SentKept:      true,
 		NoDuplicates:  true,
@@ -56,7 +56,7 @@ func promises(o *options, use drivers.Use) drivers.Promises {
 
 func notes(o *options) []string {
 	if o.Endpoints() > 1 && o.HA == independent {
-		return []string{`several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is promised of it;` +
+		return []string{`several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is guaranteed of it;` +
 			` say ha: "replication" or "shared-store" if the brokers are a pair`}
 	}
 	return nil

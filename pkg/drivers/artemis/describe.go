@@ -51,27 +51,27 @@ func (s *session) attributes(ctx context.Context) (map[string]any, error) {
 	return said, nil
 }
 
-// doubts says what the server makes of what the label names, if it is less; by the name of the setting.
-func (o *options) doubts(said map[string]any) map[string]string {
+// flags says what the server makes of what the label names, if it is less; by the name of the setting.
+func (o *options) flags(said map[string]any) map[string]string {
 	const not = ": not honoured by this server: "
 	no := func(name string) bool { yes, ok := said[name].(bool); return ok && !yes }
-	doubts := map[string]string{}
+	flags := map[string]string{}
 	policy, _ := said["HAPolicy"].(string)
 	switch {
 	case o.HA == replication && !strings.Contains(policy, "Replication"):
-		doubts["ha"] = o.HA + not + "its policy is " + policy
+		flags["ha"] = o.HA + not + "its policy is " + policy
 	case o.HA == replication && no("ReplicaSync"):
-		doubts["ha"] = o.HA + not + "no backup is in sync"
+		flags["ha"] = o.HA + not + "no backup is in sync"
 	case o.HA == sharedStore && no("SharedStore"):
-		doubts["ha"] = o.HA + not + "its policy is " + policy
+		flags["ha"] = o.HA + not + "its policy is " + policy
 	}
 	switch {
 	case no("PersistenceEnabled"):
-		doubts["persistence"] = "true" + not + "persistence-enabled is false"
+		flags["persistence"] = "true" + not + "persistence-enabled is false"
 	case no("JournalSyncNonTransactional"):
-		doubts["journal_sync"] = "true" + not + "journal-sync-non-transactional is false"
+		flags["journal_sync"] = "true" + not + "journal-sync-non-transactional is false"
 	}
-	return doubts
+	return flags
 }
 
 // Describe asks the broker what it is: by AMQP's own greeting, and through management.
@@ -88,7 +88,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 		return drivers.Description{}, fmt.Errorf("describe Artemis: %w", err)
 	}
 	tell(&d, told, said)
-	maps.Copy(d.Settings, s.options.doubts(said))
+	maps.Copy(d.Settings, s.options.flags(said))
 	answers, err := s.manage(ctx, operation("broker", "listNetworkTopology"), operation("broker", "getAddressSettingsAsJSON", "lockstep"))
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe Artemis: %w", err)

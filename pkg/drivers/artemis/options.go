@@ -43,7 +43,7 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// multicast tells whether the addresses of a task hand every message to all of their queues.
+// multicast reports whether the addresses of a task hand every message to all of their queues.
 func (o *options) multicast(subscriptions int) bool {
 	return o.Routing == multicast || (o.Routing == auto && subscriptions > 1)
 }

@@ -10,15 +10,15 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// mostQueues bounds the list of the task's queues. Where there are more, the figures of queues are left out.
-const mostQueues = 1000
+// maxQueues bounds the list of the task's queues. Where there are more, the metrics of queues are left out.
+const maxQueues = 1000
 
-// broad are figures that the broker says of itself as a whole.
-var broad = map[string]drivers.FigureName{
-	"AddressMemoryUsage": drivers.FigureMemoryQueues,
-	"ConnectionCount":    drivers.FigureConnections,
-	"SessionCount":       drivers.FigureChannels,
-	"TotalConsumerCount": drivers.FigureConsumers,
+// broad are metrics that the broker says of itself as a whole.
+var broad = map[string]drivers.MetricName{
+	"AddressMemoryUsage": drivers.MetricMemoryQueues,
+	"ConnectionCount":    drivers.MetricConnections,
+	"SessionCount":       drivers.MetricChannels,
+	"TotalConsumerCount": drivers.MetricConsumers,
 }
 
 // What Probe asks beside.
@@ -29,7 +29,7 @@ const (
 
 // Probe asks through management, on a connection of its own. The memory is that of the messages which the addresses hold: the broker does
 // not say how much its process uses, nor how many bytes of its disk.
-func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	var calls []call
 	for name := range broad {
 		calls = append(calls, attribute("broker", name))
@@ -41,50 +41,50 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 	}
 	if task != nil {
 		filter := text(map[string]string{"field": "name", "operation": "CONTAINS", "value": task.Name + "."})
-		calls = append(calls, operation("broker", "listQueues", filter, 1, mostQueues))
+		calls = append(calls, operation("broker", "listQueues", filter, 1, maxQueues))
 	}
 	answers, err := s.manage(ctx, calls...)
 	if err != nil {
 		return nil, fmt.Errorf("probe Artemis: %w", err)
 	}
-	var figures []drivers.Figure
+	var metrics []drivers.Metric
 	for i, c := range calls {
 		var n float64
 		if name, ok := broad[c.attribute]; ok && answers[i].value(&n) == nil {
-			figures = append(figures, drivers.Figure{Name: name, Value: n})
+			metrics = append(metrics, drivers.Metric{Name: name, Value: n})
 		}
 		if c.attribute == opened && answers[i].value(&n) == nil {
-			figures = append(figures, s.rate(drivers.FigureConnectionRate, n)...)
+			metrics = append(metrics, s.rate(drivers.MetricConnectionRate, n)...)
 		}
 	}
 	if task == nil {
-		return figures, nil
+		return metrics, nil
 	}
 	sum, known := sumQueues(answers[len(calls)-1], task.Name+".")
 	if !known {
-		return figures, nil
+		return metrics, nil
 	}
-	figures = append(figures,
-		drivers.Figure{Name: drivers.FigureQueues, Value: sum.queues},
-		drivers.Figure{Name: drivers.FigureQueueDepth, Value: sum.depth},
-		drivers.Figure{Name: drivers.FigureUnacked, Value: sum.unacked})
-	figures = append(figures, s.rate(drivers.FigurePublishRate, sum.added)...)
-	figures = append(figures, s.rate(drivers.FigureDeliverRate, sum.acked+sum.unacked)...)
+	metrics = append(metrics,
+		drivers.Metric{Name: drivers.MetricQueues, Value: sum.queues},
+		drivers.Metric{Name: drivers.MetricQueueDepth, Value: sum.depth},
+		drivers.Metric{Name: drivers.MetricUnacked, Value: sum.unacked})
+	metrics = append(metrics, s.rate(drivers.MetricPublishRate, sum.added)...)
+	metrics = append(metrics, s.rate(drivers.MetricDeliverRate, sum.acked+sum.unacked)...)
 	var inSync bool
 	if s.options.HA == replication && answers[len(calls)-2].value(&inSync) == nil {
-		short := drivers.Figure{Name: drivers.FigureUnderReplicated}
+		short := drivers.Metric{Name: drivers.MetricUnderReplicated}
 		if !inSync {
 			short.Value = sum.queues
 		}
-		figures = append(figures, short)
+		metrics = append(metrics, short)
 	}
-	return figures, nil
+	return metrics, nil
 }
 
-// rate is a figure once a counter is known to have grown.
-func (s *session) rate(name drivers.FigureName, counter float64) []drivers.Figure {
+// rate is a metric once a counter is known to have grown.
+func (s *session) rate(name drivers.MetricName, counter float64) []drivers.Metric {
 	if rate, known := s.grown.PerSecond(string(name), counter); known {
-		return []drivers.Figure{{Name: name, Value: rate}}
+		return []drivers.Metric{{Name: name, Value: rate}}
 	}
 	return nil
 }

@@ -9,14 +9,14 @@ import (
 )
 
 // look up what a probe says, by name.
-func (r *rig) probe() map[drivers.FigureName]float64 {
+func (r *rig) probe() map[drivers.MetricName]float64 {
 	r.t.Helper()
-	figures, err := r.session.Probe(r.context())
+	metrics, err := r.session.Probe(r.context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	seen := map[drivers.FigureName]float64{}
-	for _, f := range figures {
+	seen := map[drivers.MetricName]float64{}
+	for _, f := range metrics {
 		seen[f.Name] = f.Value
 	}
 	return seen
@@ -25,23 +25,23 @@ func (r *rig) probe() map[drivers.FigureName]float64 {
 // Rates are of this task's queues and begin with the second answer.
 func TestProbeRates(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
-	rates := []drivers.FigureName{drivers.FigurePublishRate, drivers.FigureDeliverRate, drivers.FigureConnectionRate}
+	rates := []drivers.MetricName{drivers.MetricPublishRate, drivers.MetricDeliverRate, drivers.MetricConnectionRate}
 	first := r.probe()
 	for _, name := range rates {
 		if v, said := first[name]; said {
 			t.Errorf("%s is %v in the first answer", name, v)
 		}
 	}
-	if _, said := first[drivers.FigureUnderReplicated]; said {
+	if _, said := first[drivers.MetricUnderReplicated]; said {
 		t.Error("a broker by itself says that it lacks replicas, or none")
 	}
 	idle := r.probe()
-	if idle[drivers.FigurePublishRate] != 0 || idle[drivers.FigureDeliverRate] != 0 {
+	if idle[drivers.MetricPublishRate] != 0 || idle[drivers.MetricDeliverRate] != 0 {
 		t.Errorf("rates of a task that sends nothing: %v", idle)
 	}
 	p, _ := r.publisher(drivers.ConfirmEach)
 	_, got := r.consumer(10, nil)
-	most := map[drivers.FigureName]float64{}
+	most := map[drivers.MetricName]float64{}
 	labtest.Eventually(t, "all rates", func() bool {
 		if err := p.Publish(r.context(), drivers.Message{Body: []byte("x")}); err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestProbeRates(t *testing.T) {
 func TestProbeOfAPair(t *testing.T) {
 	r := newRig(t, pair(t, `{}`))
 	labtest.Eventually(t, "no queue that lacks its replica", func() bool {
-		short, said := r.probe()[drivers.FigureUnderReplicated]
+		short, said := r.probe()[drivers.MetricUnderReplicated]
 		return said && short == 0
 	})
 }

@@ -111,7 +111,7 @@ func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *diary) {
 	r.t.Helper()
 	n := &diary{}
 	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{
-		Topology: r.topology, Mode: mode, Window: 1000, Persistent: true, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Persistent: true, Node: drivers.AnyNode, Connection: drivers.Exclusive,
 		OnConfirm: n.confirm, OnClosed: n.close,
 	})
 	if err != nil {

@@ -74,7 +74,7 @@ func (s *session) announce(ctx context.Context, t drivers.Topology) error {
 	if err != nil {
 		return err
 	}
-	for _, doubt := range s.options.doubts(said) {
+	for _, doubt := range s.options.flags(said) {
 		s.Env().Event(drivers.EventNotice, doubt)
 	}
 	return nil
@@ -133,14 +133,14 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return found, nil
 }
 
-// Sweep removes addresses.
-func (s *session) Sweep(ctx context.Context, these []drivers.Leftover) error {
+// Cleanup removes addresses.
+func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	names := make([]string, len(these))
 	for i, l := range these {
 		names[i] = l.Name
 	}
 	if err := s.remove(ctx, names); err != nil {
-		return fmt.Errorf("sweep: %w", err)
+		return fmt.Errorf("cleanup: %w", err)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func checkAck(c *check, a drivers.Ack) {
 	s := r.sender(1)
 	first := r.inbox(nil)
 	s.send(45)
-	first.exactly(s.kept(), d.Promises)
+	first.exactly(s.kept(), d.Guarantees)
 	first.close()
 
 	// Acknowledgements that nothing but Close can send.
@@ -71,7 +71,7 @@ func checkRedelivery(c *check, a drivers.Ack) {
 	}
 	r := c.rig(u)
 	refusedOnce := map[id]bool{}
-	in := r.inbox(func(got []receipt) error {
+	in := r.inbox(func(got []delivery) error {
 		m := got[0]
 		if m.id.seq%2 == 1 && !refusedOnce[m.id] {
 			refusedOnce[m.id] = true
@@ -92,7 +92,7 @@ func checkRedelivery(c *check, a drivers.Ack) {
 }
 
 // checkFlags compares what the broker says of redelivery with what happened: each odd message twice, others once.
-func checkFlags(c *check, all []receipt) {
+func checkFlags(c *check, all []delivery) {
 	times := map[id]int{}
 	for _, got := range all {
 		times[got.id]++
@@ -131,7 +131,7 @@ func newGate(after error) *gate {
 	return &gate{entered: make(chan struct{}), open: make(chan struct{}), after: after}
 }
 
-func (g *gate) react([]receipt) error {
+func (g *gate) react([]delivery) error {
 	var err error
 	g.once.Do(func() {
 		close(g.entered)
@@ -193,7 +193,7 @@ func checkBatch(c *check) {
 		c.await(g.entered, "the first of 3 messages: they must not wait for a batch to fill")
 		s.send(80) // they gather while the handler blocks
 		g.release()
-		if keeps(u.Mode, d.Promises) {
+		if keeps(u.Mode, d.Guarantees) {
 			in.arrive(s.kept())
 		}
 		in.close()

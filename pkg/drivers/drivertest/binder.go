@@ -68,7 +68,7 @@ func checkBinder(c *check) {
 		case place[1] != at[1]:
 			expected = nil
 		}
-		in.exactly(expected, d.Promises)
+		in.exactly(expected, d.Guarantees)
 	}
 }
 
@@ -99,7 +99,7 @@ func checkBinderTogether(c *check) {
 	s := r.sender(1)
 	c.must(s.publish(c.ctx, drivers.ExtraKey, 64), "publish") // key 0 of goroutine 0 was left bound
 	s.settle()
-	in.nothingElse(nil, drivers.Promises{})
+	in.nothingElse(nil, drivers.Guarantees{})
 }
 
 // checkBinderEnds proves that a call ends with its context, and that a broken link is not the end of binding.

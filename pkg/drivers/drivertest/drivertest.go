@@ -51,7 +51,7 @@ type Harness struct {
 // MessagePath is the Subset for options that change how messages reach queues, are kept, confirmed and acknowledged.
 // It leaves out the checks of sessions, links and single calls.
 func MessagePath() []string {
-	return []string{"info", "sweep", "setup", "teardown", "mode", "ack", "redelivery", "order", "prefetch", "fan-out", "bindings", "binder",
+	return []string{"info", "cleanup", "setup", "teardown", "mode", "ack", "redelivery", "order", "prefetch", "fan-out", "bindings", "binder",
 		"queues", "mandatory"}
 }
 
@@ -67,7 +67,7 @@ const maxParallel = 8
 // topology of its own, which it removes.
 //
 // The checks of the subtest "parallel" run beside each other. Checks that affect the others run alone afterwards, in
-// order: "probe", "probe/ends", "sweep", "setup", "teardown", those that call Harness.Cut, then "leaks", which looks for goroutines that any check left
+// order: "probe", "probe/ends", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which looks for goroutines that any check left
 // behind, and last "restart".
 // The time that "go test -v" prints for a parallel check includes no wait for others; the log has the check's own time.
 //
@@ -133,7 +133,7 @@ func (h Harness) alone(name string) bool {
 	case name == "setup", name == "teardown":
 		// They declare the same topology twice. FerretDB then tries to create an index again if others create collections meanwhile.
 		return true
-	case name == "sweep", name == "probe", name == "probe/ends":
+	case name == "cleanup", name == "probe", name == "probe/ends":
 		// They list what the broker has, while other checks declare and remove: RabbitMQ answers 500, and a cluster of NATS waits for the leaders
 		// of streams that are gone.
 		return true
@@ -181,7 +181,7 @@ func checks() []named {
 		{name: "describe", run: checkDescribe},
 		{name: "probe", run: checkProbe},
 		{name: "probe/ends", run: checkProbeEnds},
-		{name: "sweep", run: checkSweeper},
+		{name: "cleanup", run: checkCleaner},
 		{name: "setup", run: checkSetup},
 		{name: "teardown", run: checkTeardown},
 	}

@@ -26,9 +26,9 @@ type faulty struct {
 	handler   func(drivers.Handler) drivers.Handler
 	bind      func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error
 	unbind    func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error
-	probe     func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error)
+	probe     func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error)
 	leftovers func(all []drivers.Leftover, prefix string) []drivers.Leftover
-	sweep     func(these []drivers.Leftover) []drivers.Leftover
+	cleanup   func(these []drivers.Leftover) []drivers.Leftover
 }
 
 func (f faulty) Info() drivers.Info {
@@ -79,7 +79,7 @@ func (s *faultySession) Teardown(ctx context.Context, t drivers.Topology) error 
 	return s.Session.Teardown(ctx, t)
 }
 
-// topologies are what a Sweeper of this suite's own tests finds: loopback has none.
+// topologies are what a Cleaner of this suite's own tests finds: loopback has none.
 var topologies sync.Map
 
 func (s *faultySession) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
@@ -98,7 +98,7 @@ func (s *faultySession) Unbind(ctx context.Context, t drivers.Topology, subscrip
 	return b.Unbind(ctx, t, subscription, queue, key)
 }
 
-func (s *faultySession) Probe(ctx context.Context) ([]drivers.Figure, error) {
+func (s *faultySession) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	p := s.Session.(drivers.Prober)
 	if s.f.probe != nil {
 		return s.f.probe(p, ctx)
@@ -122,9 +122,9 @@ func beginning(all []drivers.Leftover, prefix string) []drivers.Leftover {
 	return slices.DeleteFunc(slices.Clone(all), func(x drivers.Leftover) bool { return !strings.HasPrefix(x.Name, prefix) })
 }
 
-func (s *faultySession) Sweep(ctx context.Context, these []drivers.Leftover) error {
-	if s.f.sweep != nil {
-		these = s.f.sweep(these)
+func (s *faultySession) Cleanup(ctx context.Context, these []drivers.Leftover) error {
+	if s.f.cleanup != nil {
+		these = s.f.cleanup(these)
 	}
 	for _, x := range these {
 		topologies.Delete(x.Name)

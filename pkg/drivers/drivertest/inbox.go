@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// receipt is one delivery of a message.
-type receipt struct {
+// delivery is one delivery of a message.
+type delivery struct {
 	id          id
 	stream      uint32
 	redelivered drivers.Tristate
@@ -24,24 +24,24 @@ type inbox struct {
 	busy     atomic.Bool
 	closings atomic.Int64
 	batch    int
-	react    func([]receipt) error // of each call; nil accepts
+	react    func([]delivery) error // of each call; nil accepts
 
-	mu       sync.Mutex
-	calls    int
-	largest  int
-	receipts []receipt
-	counts   map[id]int
-	cause    error // of the link's end
+	mu         sync.Mutex
+	calls      int
+	largest    int
+	deliveries []delivery
+	counts     map[id]int
+	cause      error // of the link's end
 }
 
 // inbox connects a consumer; edit may change its spec and react decides over deliveries.
-func (r *rig) inbox(react func([]receipt) error, edit ...func(*drivers.ConsumerSpec)) *inbox {
+func (r *rig) inbox(react func([]delivery) error, edit ...func(*drivers.ConsumerSpec)) *inbox {
 	in, err := r.tryInbox(react, edit...)
 	r.c.must(err, "connect a consumer")
 	return in
 }
 
-func (r *rig) tryInbox(react func([]receipt) error, edit ...func(*drivers.ConsumerSpec)) (*inbox, error) {
+func (r *rig) tryInbox(react func([]delivery) error, edit ...func(*drivers.ConsumerSpec)) (*inbox, error) {
 	spec := r.consumerSpec()
 	for _, e := range edit {
 		e(&spec)
@@ -90,14 +90,14 @@ func (in *inbox) handle(ds []drivers.Delivery) error {
 		in.c.errorf("the handler gets %d deliveries; the batch is 1 to %d", len(ds), in.batch)
 	}
 	runtime.Gosched()
-	got := make([]receipt, 0, len(ds))
+	got := make([]delivery, 0, len(ds))
 	for _, d := range ds {
 		m, ok := read(d.Body)
 		if !ok {
 			in.c.errorf("a body of %d bytes arrives that was not sent so: read after its confirm or after Publish, or cut", len(d.Body))
 			continue
 		}
-		got = append(got, receipt{m, d.Stream, d.Redelivered})
+		got = append(got, delivery{m, d.Stream, d.Redelivered})
 	}
 	in.note(got)
 	if in.react != nil {
@@ -106,22 +106,22 @@ func (in *inbox) handle(ds []drivers.Delivery) error {
 	return nil
 }
 
-func (in *inbox) note(got []receipt) {
+func (in *inbox) note(got []delivery) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.calls++
 	in.largest = max(in.largest, len(got))
-	in.receipts = append(in.receipts, got...)
+	in.deliveries = append(in.deliveries, got...)
 	for _, r := range got {
 		in.counts[r.id]++
 	}
 }
 
 // all is a copy of what came so far.
-func (in *inbox) all() []receipt {
+func (in *inbox) all() []delivery {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return slices.Clone(in.receipts)
+	return slices.Clone(in.deliveries)
 }
 
 // distinct counts the different messages that came.
@@ -157,13 +157,13 @@ func (in *inbox) arrive(want []id) bool {
 }
 
 // exactly waits for want, and a moment for anything else: each must come once and nothing else at all.
-func (in *inbox) exactly(want []id, promise drivers.Promises) {
+func (in *inbox) exactly(want []id, guarantee drivers.Guarantees) {
 	in.arrive(want)
-	in.nothingElse(want, promise)
+	in.nothingElse(want, guarantee)
 }
 
 // nothingElse gives a moment to what must not come: a message twice, or one that is not in want.
-func (in *inbox) nothingElse(want []id, promise drivers.Promises) {
+func (in *inbox) nothingElse(want []id, guarantee drivers.Guarantees) {
 	in.c.linger()
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -175,7 +175,7 @@ func (in *inbox) nothingElse(want []id, promise drivers.Promises) {
 		switch {
 		case !wanted[m]:
 			in.c.errorf("message %d of publisher %d arrives where it should not", m.seq, m.publisher)
-		case n > 1 && promise.NoDuplicates:
+		case n > 1 && guarantee.NoDuplicates:
 			in.c.errorf("message %d of publisher %d arrives %d times", m.seq, m.publisher, n)
 		}
 	}

@@ -232,7 +232,7 @@ func checkSetup(c *check) {
 	in := r.inbox(nil)
 	next := r.sender(2)
 	next.send(1)
-	in.exactly(next.kept(), drivers.Promises{NoDuplicates: true})
+	in.exactly(next.kept(), drivers.Guarantees{NoDuplicates: true})
 }
 
 // checkTeardown removes nothing, then what another session made.
@@ -251,5 +251,5 @@ func checkTeardown(c *check) {
 	in := r.inbox(nil)
 	next := r.sender(2)
 	next.send(1)
-	in.exactly(next.kept(), drivers.Promises{NoDuplicates: true})
+	in.exactly(next.kept(), drivers.Guarantees{NoDuplicates: true})
 }

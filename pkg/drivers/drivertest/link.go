@@ -192,9 +192,9 @@ func (r *rig) checkAgain(d drivers.Declaration, before []id) {
 	if !s.send(10) {
 		return
 	}
-	if d.Promises.ConfirmedKept && s.confirmed {
+	if d.Guarantees.ConfirmedKept && s.confirmed {
 		in.arrive(append(before, s.kept()...))
-	} else if keeps(r.use.Mode, d.Promises) {
+	} else if keeps(r.use.Mode, d.Guarantees) {
 		in.arrive(s.kept())
 	}
 }

@@ -10,8 +10,8 @@ func perMessage(m drivers.Mode) bool {
 	return m == drivers.ConnectionPerMessage || m == drivers.ConnectionPerMessageConfirm
 }
 
-// keeps tells whether the declaration promises that what this mode accepted arrives, while no link breaks.
-func keeps(m drivers.Mode, p drivers.Promises) bool {
+// keeps reports whether the declaration guarantees that what this mode accepted arrives, while no link breaks.
+func keeps(m drivers.Mode, p drivers.Guarantees) bool {
 	return p.SentKept || (m.Confirmed() && p.ConfirmedKept)
 }
 
@@ -42,14 +42,14 @@ func checkMode(c *check, m drivers.Mode) {
 			c.errorf("%d of %d messages are accepted and confirmed", len(want), n)
 		}
 	}
-	if keeps(m, d.Promises) {
+	if keeps(m, d.Guarantees) {
 		in.arrive(want)
 	} else {
 		c.eventually(func() bool { return in.distinct() > 0 }, func() string { return "not a single message arrives" })
 	}
-	in.nothingElse(want, d.Promises)
-	c.logf("%d of %d messages arrive; promised: %v", len(want)-in.missing(want), len(want), keeps(m, d.Promises))
-	if d.Promises.Ordered {
+	in.nothingElse(want, d.Guarantees)
+	c.logf("%d of %d messages arrive; guaranteed: %v", len(want)-in.missing(want), len(want), keeps(m, d.Guarantees))
+	if d.Guarantees.Ordered {
 		in.inOrder()
 	}
 }
@@ -139,7 +139,7 @@ func checkClose(c *check, m drivers.Mode) {
 	if m.Confirmed() && len(want) < rounds*each {
 		c.logf("%d of %d confirms came without error before Close returned", len(want), rounds*each)
 	}
-	if keeps(m, d.Promises) {
+	if keeps(m, d.Guarantees) {
 		in.arrive(want)
 	}
 }
@@ -149,8 +149,8 @@ func checkOrder(c *check) {
 	u := c.use(c.anyMode())
 	u.Publishers = 3
 	d := c.need(u)
-	if !d.Promises.Ordered {
-		c.notApplicable("order is not promised")
+	if !d.Guarantees.Ordered {
+		c.notApplicable("order is not guaranteed")
 	}
 	r := c.rig(u)
 	in := r.inbox(nil)
@@ -165,7 +165,7 @@ func checkOrder(c *check) {
 		s.settle()
 		want = append(want, s.kept()...)
 	}
-	in.exactly(want, d.Promises)
+	in.exactly(want, d.Guarantees)
 	in.inOrder()
 }
 
@@ -180,8 +180,8 @@ func checkSizes(c *check) {
 		c.must(s.publish(c.ctx, uint32(i), size), "publish")
 	}
 	s.settle()
-	if keeps(u.Mode, d.Promises) {
-		in.exactly(s.kept(), d.Promises)
+	if keeps(u.Mode, d.Guarantees) {
+		in.exactly(s.kept(), d.Guarantees)
 	}
 }
 
@@ -189,8 +189,8 @@ func checkSizes(c *check) {
 func checkReady(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
-	if !keeps(u.Mode, d.Promises) {
-		c.notApplicable("it is not promised that messages arrive")
+	if !keeps(u.Mode, d.Guarantees) {
+		c.notApplicable("it is not guaranteed that messages arrive")
 	}
 	for i := range 5 {
 		r := c.rig(u)

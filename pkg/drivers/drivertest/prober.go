@@ -24,17 +24,17 @@ func (r *rig) prober() drivers.Prober {
 }
 
 // probe asks once and checks that the answer is one.
-func (c *check) probe(p drivers.Prober) []drivers.Figure {
+func (c *check) probe(p drivers.Prober) []drivers.Metric {
 	ctx, cancel := context.WithTimeout(c.ctx, probeLimit)
 	defer cancel()
-	figures, err := p.Probe(ctx)
+	metrics, err := p.Probe(ctx)
 	if errors.Is(err, drivers.ErrUnsupported) {
 		c.notApplicable("%v", err)
 	}
 	c.must(err, "Probe")
-	seen := map[drivers.FigureName]map[string]bool{}
-	for _, f := range figures {
-		if !slices.Contains(drivers.Figures(), f.Name) {
+	seen := map[drivers.MetricName]map[string]bool{}
+	for _, f := range metrics {
+		if !slices.Contains(drivers.Metrics(), f.Name) {
 			c.errorf("%q is no figure", f.Name)
 		}
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 {
@@ -53,12 +53,12 @@ func (c *check) probe(p drivers.Prober) []drivers.Figure {
 			c.errorf("%s is of the whole broker and of nodes: it would be counted twice", name)
 		}
 	}
-	return figures
+	return metrics
 }
 
-// total adds up the nodes of one figure.
-func total(figures []drivers.Figure, name drivers.FigureName) (sum float64, said bool) {
-	for _, f := range figures {
+// total adds up the nodes of one metric.
+func total(metrics []drivers.Metric, name drivers.MetricName) (sum float64, said bool) {
+	for _, f := range metrics {
 		if f.Name == name {
 			sum, said = sum+f.Value, true
 		}
@@ -66,7 +66,7 @@ func total(figures []drivers.Figure, name drivers.FigureName) (sum float64, said
 	return sum, said
 }
 
-// checkProbe asks the broker for its figures, beside load, and holds what it says of the topology's queues against what is in them.
+// checkProbe asks the broker for its metrics, beside load, and holds what it says of the topology's queues against what is in them.
 func checkProbe(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
@@ -80,12 +80,12 @@ func checkProbe(c *check) {
 	s.send(n)
 	second := c.probe(p)
 	c.logf("%v", second)
-	for _, f := range []drivers.FigureName{drivers.FigureMemory, drivers.FigureQueues} {
+	for _, f := range []drivers.MetricName{drivers.MetricMemory, drivers.MetricQueues} {
 		if sum, said := total(second, f); said && sum <= 0 {
 			c.errorf("%s is %v of a broker at work", f, sum)
 		}
 	}
-	if !keeps(u.Mode, d.Promises) || !c.saysDepth(p) {
+	if !keeps(u.Mode, d.Guarantees) || !c.saysDepth(p) {
 		return
 	}
 	began := time.Now()
@@ -101,7 +101,7 @@ func checkProbe(c *check) {
 // after a while. It returns false if Harness.NoQueueDepth is set or the wait fails.
 func (c *check) saysDepth(p drivers.Prober) bool {
 	for began := time.Now(); ; time.Sleep(c.quiet()) {
-		_, said := total(c.probe(p), drivers.FigureQueueDepth)
+		_, said := total(c.probe(p), drivers.MetricQueueDepth)
 		if said && c.h.NoQueueDepth {
 			c.errorf("queue_depth is reported although Harness.NoQueueDepth is set")
 		}
@@ -119,7 +119,7 @@ func (c *check) saysDepth(p drivers.Prober) bool {
 func (c *check) depth(p drivers.Prober, n float64) {
 	last, said := 0.0, false
 	c.eventually(func() bool {
-		last, said = total(c.probe(p), drivers.FigureQueueDepth)
+		last, said = total(c.probe(p), drivers.MetricQueueDepth)
 		return said && last == n
 	}, func() string {
 		return fmt.Sprintf("queue_depth is %v (said: %v) with %v messages in the queue", last, said, n)
@@ -140,8 +140,8 @@ func checkProbeEnds(c *check) {
 		ctx, cancel := context.WithTimeout(c.ctx, c.quiet())
 		defer cancel()
 		c.within(c.wait, "Probe of a broker that does not answer", func() {
-			if figures, _ := p.Probe(ctx); len(figures) > 0 {
-				c.errorf("of a broker that does not answer Probe says %v: what is not known is left out", figures)
+			if metrics, _ := p.Probe(ctx); len(metrics) > 0 {
+				c.errorf("of a broker that does not answer Probe says %v: what is not known is left out", metrics)
 			}
 		})
 		c.dial.stall(false)
@@ -149,13 +149,13 @@ func checkProbeEnds(c *check) {
 	cancelled, cancel := context.WithCancel(c.ctx)
 	cancel()
 	c.within(c.wait, "Probe with a cancelled context", func() {
-		if figures, _ := p.Probe(cancelled); len(figures) > 0 {
-			c.errorf("without asking Probe says %v: what is not known is left out", figures)
+		if metrics, _ := p.Probe(cancelled); len(metrics) > 0 {
+			c.errorf("without asking Probe says %v: what is not known is left out", metrics)
 		}
 	})
 	s.send(5)
-	if keeps(u.Mode, d.Promises) {
-		in.exactly(s.kept(), d.Promises)
+	if keeps(u.Mode, d.Guarantees) {
+		in.exactly(s.kept(), d.Guarantees)
 	}
 	c.eventually(func() bool {
 		ctx, cancel := context.WithTimeout(c.ctx, probeLimit)

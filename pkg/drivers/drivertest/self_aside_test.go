@@ -9,12 +9,12 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// asideFaults are those of what is not publishing and consuming: figures, bindings while messages flow, leftovers.
-func asideFaults() []fault { return slices.Concat(proberFaults(), binderFaults(), sweeperFaults()) }
+// asideFaults are those of what is not publishing and consuming: metrics, bindings while messages flow, leftovers.
+func asideFaults() []fault { return slices.Concat(proberFaults(), binderFaults(), cleanerFaults()) }
 
-// figures changes what a probe says.
-func figures(change func([]drivers.Figure) []drivers.Figure) faulty {
-	return faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error) {
+// metrics changes what a probe says.
+func metrics(change func([]drivers.Metric) []drivers.Metric) faulty {
+	return faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
 		all, err := p.Probe(ctx)
 		return change(all), err
 	}}
@@ -22,42 +22,42 @@ func figures(change func([]drivers.Figure) []drivers.Figure) faulty {
 
 func proberFaults() []fault {
 	return []fault{
-		{"says a figure that is none", figures(func(all []drivers.Figure) []drivers.Figure {
-			return append(all, drivers.Figure{Name: "temperature", Value: 1})
+		{"says a metric that is none", metrics(func(all []drivers.Metric) []drivers.Metric {
+			return append(all, drivers.Metric{Name: "temperature", Value: 1})
 		}), []string{"probe"}},
-		{"says what is no number", figures(func(all []drivers.Figure) []drivers.Figure {
-			return append(all, drivers.Figure{Name: drivers.FigureMemory, Value: math.NaN()})
+		{"says what is no number", metrics(func(all []drivers.Metric) []drivers.Metric {
+			return append(all, drivers.Metric{Name: drivers.MetricMemory, Value: math.NaN()})
 		}), []string{"probe"}},
-		{"says a figure twice", figures(func(all []drivers.Figure) []drivers.Figure { return append(all, all[0]) }), []string{"probe"}},
-		{"says a figure of the whole and of its nodes", figures(func(all []drivers.Figure) []drivers.Figure {
-			return append(all, drivers.Figure{Name: all[0].Name, Node: "n", Value: 1})
+		{"says a metric twice", metrics(func(all []drivers.Metric) []drivers.Metric { return append(all, all[0]) }), []string{"probe"}},
+		{"says a metric of the whole and of its nodes", metrics(func(all []drivers.Metric) []drivers.Metric {
+			return append(all, drivers.Metric{Name: all[0].Name, Node: "n", Value: 1})
 		}), []string{"probe"}},
-		{"says zero for what it does not know", figures(func(all []drivers.Figure) []drivers.Figure {
-			return append(all, drivers.Figure{Name: drivers.FigureMemory})
+		{"says zero for what it does not know", metrics(func(all []drivers.Metric) []drivers.Metric {
+			return append(all, drivers.Metric{Name: drivers.MetricMemory})
 		}), []string{"probe"}},
-		{"counts the queues of others", figures(func(all []drivers.Figure) []drivers.Figure {
+		{"counts the queues of others", metrics(func(all []drivers.Metric) []drivers.Metric {
 			for i := range all {
 				all[i].Value += 3
 			}
 			return all
 		}), []string{"probe"}},
-		{"says nothing", figures(func([]drivers.Figure) []drivers.Figure { return nil }), []string{"probe"}},
-		{"does not end a probe with its context", faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error) {
+		{"says nothing", metrics(func([]drivers.Metric) []drivers.Metric { return nil }), []string{"probe"}},
+		{"does not end a probe with its context", faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
 			if ctx.Err() != nil {
 				<-make(chan struct{})
 			}
 			return p.Probe(ctx)
 		}}, []string{"probe/ends"}},
-		{"says zero where there is no answer", faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error) {
+		{"says zero where there is no answer", faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
 			all, err := p.Probe(ctx)
 			if err != nil {
-				all = []drivers.Figure{{Name: drivers.FigureQueueDepth}}
+				all = []drivers.Metric{{Name: drivers.MetricQueueDepth}}
 			}
 			return all, err
 		}}, []string{"probe/ends"}},
-		{"cannot probe again", faulty{probe: func() func(drivers.Prober, context.Context) ([]drivers.Figure, error) {
+		{"cannot probe again", faulty{probe: func() func(drivers.Prober, context.Context) ([]drivers.Metric, error) {
 			broken := false
-			return func(p drivers.Prober, ctx context.Context) ([]drivers.Figure, error) {
+			return func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
 				if ctx.Err() != nil || broken {
 					broken = true
 					return nil, errors.New("broken")
@@ -109,22 +109,22 @@ func binderFaults() []fault {
 	}
 }
 
-func sweeperFaults() []fault {
+func cleanerFaults() []fault {
 	return []fault{
-		{"lists everything", faulty{leftovers: func(all []drivers.Leftover, _ string) []drivers.Leftover { return all }}, []string{"sweep"}},
-		{"lists nothing", faulty{leftovers: func([]drivers.Leftover, string) []drivers.Leftover { return nil }}, []string{"sweep"}},
+		{"lists everything", faulty{leftovers: func(all []drivers.Leftover, _ string) []drivers.Leftover { return all }}, []string{"cleanup"}},
+		{"lists nothing", faulty{leftovers: func([]drivers.Leftover, string) []drivers.Leftover { return nil }}, []string{"cleanup"}},
 		{"lists in no order", faulty{leftovers: func(all []drivers.Leftover, prefix string) []drivers.Leftover {
 			all = beginning(all, prefix)
 			slices.Reverse(all)
 			return all
-		}}, []string{"sweep"}},
-		{"sweeps nothing", faulty{sweep: func([]drivers.Leftover) []drivers.Leftover { return nil }}, []string{"sweep"}},
-		{"sweeps more than it is told", faulty{sweep: func(these []drivers.Leftover) []drivers.Leftover {
+		}}, []string{"cleanup"}},
+		{"cleans up nothing", faulty{cleanup: func([]drivers.Leftover) []drivers.Leftover { return nil }}, []string{"cleanup"}},
+		{"cleans up more than it is told", faulty{cleanup: func(these []drivers.Leftover) []drivers.Leftover {
 			topologies.Range(func(name, _ any) bool {
 				these = append(these, drivers.Leftover{Name: name.(string)})
 				return true
 			})
 			return these
-		}}, []string{"sweep"}},
+		}}, []string{"cleanup"}},
 	}
 }

@@ -136,7 +136,7 @@ func changing() drivers.Driver {
 	var n atomic.Int64
 	return faulty{declare: func(d *drivers.Declaration) {
 		if n.Add(1)%2 == 0 {
-			d.Promises.Ordered = false
+			d.Guarantees.Ordered = false
 		}
 	}}
 }

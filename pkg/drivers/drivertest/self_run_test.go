@@ -117,7 +117,7 @@ func TestSubset(t *testing.T) {
 func TestAlone(t *testing.T) {
 	cut := Harness{Cut: func() {}}
 	for name, want := range map[string][2]bool{
-		"restart": {true, true}, "sweep": {true, true}, "cut/late": {false, true}, "binder/ends": {false, true}, "order": {false, false},
+		"restart": {true, true}, "cleanup": {true, true}, "cut/late": {false, true}, "binder/ends": {false, true}, "order": {false, false},
 	} {
 		if got := [2]bool{Harness{}.alone(name), cut.alone(name)}; got != want {
 			t.Errorf("%s runs alone: %v, want %v", name, got, want)

@@ -21,7 +21,7 @@ func checkFanOut(c *check) {
 	s := r.sender(1)
 	s.send(c.count())
 	for _, in := range boxes {
-		in.exactly(s.kept(), d.Promises)
+		in.exactly(s.kept(), d.Guarantees)
 	}
 }
 
@@ -40,7 +40,7 @@ func checkBindings(c *check) {
 		c.must(s.publish(c.ctx, key, 64), "publish")
 	}
 	s.settle()
-	in.exactly(s.kept(), d.Promises)
+	in.exactly(s.kept(), d.Guarantees)
 }
 
 // checkQueues proves that queues are apart.
@@ -59,7 +59,7 @@ func checkQueues(c *check) {
 		s.send(20)
 	}
 	for n, in := range boxes {
-		in.exactly(senders[n].kept(), d.Promises)
+		in.exactly(senders[n].kept(), d.Guarantees)
 	}
 }
 
@@ -89,8 +89,8 @@ func mandatory(c *check, m drivers.Mode) {
 	c.eventually(func() bool { return returned(lost) == 10 }, func() string {
 		return "messages to a queue that was not declared are not all returned"
 	})
-	if keeps(u.Mode, d.Promises) {
-		in.exactly(good.kept(), d.Promises)
+	if keeps(u.Mode, d.Guarantees) {
+		in.exactly(good.kept(), d.Guarantees)
 	}
 	if n := returned(good); n > 0 {
 		c.errorf("%d messages are returned though a queue took them", n)
@@ -127,14 +127,14 @@ func checkTogether(c *check) {
 		}
 		return n
 	}
-	if keeps(u.Mode, d.Promises) {
+	if keeps(u.Mode, d.Guarantees) {
 		c.eventually(func() bool { return missing() == 0 }, func() string {
 			return fmt.Sprintf("%d messages sent from several goroutines do not arrive", missing())
 		})
 	}
 	c.linger()
 	for _, m := range want {
-		if n := in[0].count(m) + in[1].count(m); n > 1 && d.Promises.NoDuplicates {
+		if n := in[0].count(m) + in[1].count(m); n > 1 && d.Guarantees.NoDuplicates {
 			c.errorf("message %d of publisher %d arrives %d times", m.seq, m.publisher, n)
 		}
 	}

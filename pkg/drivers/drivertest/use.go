@@ -101,7 +101,7 @@ func (r *rig) teardown() {
 
 func (r *rig) publisherSpec() drivers.PublisherSpec {
 	return drivers.PublisherSpec{
-		Topology: r.topology, Mode: r.use.Mode, Window: 1000, Batch: 10,
+		Topology: r.topology, Mode: r.use.Mode, MaxInFlight: 1000, Batch: 10,
 		Persistent: r.use.Persistent, Mandatory: r.use.Mandatory, Node: r.use.PublisherNode,
 	}
 }

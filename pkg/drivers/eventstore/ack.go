@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// mostAcknowledged is how many events one acknowledgement names.
-const mostAcknowledged = 2000
+// maxAcknowledged is how many events one acknowledgement names.
+const maxAcknowledged = 2000
 
 // settle answers for the batch that was handled. Sending an answer fails only with the subscription, which says so itself.
 func (c *consumer) settle(refused error) {
@@ -39,7 +39,7 @@ var start = time.Now()
 // acknowledge answers for all that was accepted until now.
 func (c *consumer) acknowledge() {
 	for rest := c.unacked; len(rest) > 0; {
-		n := min(len(rest), mostAcknowledged)
+		n := min(len(rest), maxAcknowledged)
 		c.answered += int64(n)
 		_ = c.sub.Ack(rest[:n]...)
 		rest = rest[n:]
@@ -74,7 +74,7 @@ func (c *consumer) awaitAnswers() {
 	}
 }
 
-// taken tells whether the server has taken all answers, as far as it says anything about this subscriber.
+// taken reports whether the server has taken all answers, as far as it says anything about this subscriber.
 func (c *consumer) taken(info *esdb.PersistentSubscriptionInfo) bool {
 	for _, one := range info.Connections {
 		if one.ConnectionName == c.name {

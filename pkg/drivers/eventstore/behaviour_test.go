@@ -283,35 +283,35 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 	p, _ := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) { s.Queue = 1 })
 	blocked := &heard{react: func(drivers.Delivery) error { time.Sleep(50 * time.Millisecond); return nil }}
 	r.consumer(blocked, func(s *drivers.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })
-	figures := func() map[drivers.FigureName]float64 {
+	metrics := func() map[drivers.MetricName]float64 {
 		all, err := r.session.Probe(r.ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		named := map[drivers.FigureName]float64{}
+		named := map[drivers.MetricName]float64{}
 		for _, f := range all {
 			named[f.Name] = f.Value
 		}
 		return named
 	}
-	first := figures()
-	if _, said := first[drivers.FigurePublishRate]; said {
+	first := metrics()
+	if _, said := first[drivers.MetricPublishRate]; said {
 		t.Errorf("a rate in the first answer: %v", first)
 	}
-	if first[drivers.FigureConsumers] != 1 || first[drivers.FigureLag] != 0 {
+	if first[drivers.MetricConsumers] != 1 || first[drivers.MetricLag] != 0 {
 		t.Errorf("before anything was sent: %v", first)
 	}
-	if _, said := figures()[drivers.FigurePublishRate]; !said {
+	if _, said := metrics()[drivers.MetricPublishRate]; !said {
 		t.Error("the second answer tells no rate")
 	}
 	r.send(p, 20, 10)
-	labtest.Eventually(t, "five under way", func() bool { return figures()[drivers.FigureUnacked] == 5 })
-	then := figures()
-	if lag := then[drivers.FigureLag]; lag != 40 { // twenty for each subscription, and no checkpoint yet
+	labtest.Eventually(t, "five under way", func() bool { return metrics()[drivers.MetricUnacked] == 5 })
+	then := metrics()
+	if lag := then[drivers.MetricLag]; lag != 40 { // twenty for each subscription, and no checkpoint yet
 		t.Errorf("the lag is %v, want 40", lag)
 	}
 	r.send(p, 10, 10)
-	if rate := figures()[drivers.FigurePublishRate]; rate <= 0 {
+	if rate := metrics()[drivers.MetricPublishRate]; rate <= 0 {
 		t.Errorf("ten more messages are a rate of %v", rate)
 	}
 }

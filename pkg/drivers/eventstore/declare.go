@@ -38,7 +38,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Nodes:         len(o.urls()) > 1,
 			Redelivery:    true,
 		},
-		Promises: drivers.Promises{
+		Guarantees: drivers.Guarantees{
 			// Parked messages are kept, but come to nobody: who refuses a message or holds it for too long, time and again, loses it.
 			ConfirmedKept: o.MaxCount == 0,
 			SentKept:      false, // there is no sending without a confirm

@@ -258,7 +258,7 @@ func (l *link) verdict(err error) error {
 	return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, l.address, err)
 }
 
-// informs tells whether the server can be asked about persistent subscriptions. The library would ask an older one by HTTP, past the wire.
+// informs reports whether the server can be asked about persistent subscriptions. The library would ask an older one by HTTP, past the wire.
 func (l *link) informs() bool {
 	return l.version.Major > 22 || (l.version.Major == 22 && l.version.Minor >= 6)
 }

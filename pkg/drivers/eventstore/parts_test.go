@@ -141,13 +141,13 @@ func TestDeclare(t *testing.T) {
 		return declare(json.RawMessage(options), u)
 	}
 	const one, two = `{"url": "esdb://a:2113?tls=false"}`, `{"urls": ["esdb://a", "esdb://b"]}`
-	if d := said(one, nil); len(d.Unfit)+len(d.Notes) > 0 || !d.Promises.ConfirmedKept || d.Promises.NoDuplicates || d.Promises.Ordered || d.Capabilities.Nodes {
+	if d := said(one, nil); len(d.Unfit)+len(d.Notes) > 0 || !d.Guarantees.ConfirmedKept || d.Guarantees.NoDuplicates || d.Guarantees.Ordered || d.Capabilities.Nodes {
 		t.Errorf("one node: %+v", d)
 	}
 	if d := said(two, nil); !d.Capabilities.Nodes || !strings.Contains(d.Label, "majority") {
 		t.Errorf("two nodes: %+v", d)
 	}
-	if d := said(`{"url": "esdb://a", "maxCount": 10}`, nil); d.Promises.ConfirmedKept || !strings.Contains(d.Label, "last 10") {
+	if d := said(`{"url": "esdb://a", "maxCount": 10}`, nil); d.Guarantees.ConfirmedKept || !strings.Contains(d.Label, "last 10") {
 		t.Errorf("a bounded stream keeps everything: %+v", d)
 	}
 	for name, c := range map[string]struct {
@@ -176,7 +176,7 @@ func TestDeclare(t *testing.T) {
 		}
 	}
 	if d := said(one, func(u *drivers.Use) { u.Mode = drivers.ConfirmWindow }); len(d.Notes) != 1 || !strings.Contains(d.Notes[0], "at most 100 appends") {
-		t.Errorf("a window: %v", d.Notes)
+		t.Errorf("a maxInFlight: %v", d.Notes)
 	}
 	if d := said(`{"url": "esdb://a", "messageTimeout": "0s"}`, func(u *drivers.Use) { u.Consumers = 200 }); len(d.Notes) != 2 {
 		t.Errorf("200 consumers without a time-out: %v", d.Notes)

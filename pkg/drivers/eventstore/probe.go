@@ -18,37 +18,37 @@ import (
 const askWithin = 3 * time.Second
 
 // Probe asks the nodes for their statistics, and the leader about the groups of the last topology that this session heard of.
-func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.mu.Lock()
 	t := s.topology
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	var ofNodes, ofGroups []drivers.Figure
+	var ofNodes, ofGroups []drivers.Metric
 	var errNodes, errGroups error
 	var wg sync.WaitGroup
-	wg.Go(func() { ofNodes, errNodes = s.statFigures(ctx) })
+	wg.Go(func() { ofNodes, errNodes = s.statMetrics(ctx) })
 	if t.Name != "" && t.Consumers > 0 {
-		wg.Go(func() { ofGroups, errGroups = s.groupFigures(ctx, t) })
+		wg.Go(func() { ofGroups, errGroups = s.groupMetrics(ctx, t) })
 	}
 	wg.Wait()
-	figures := append(ofNodes, ofGroups...)
+	metrics := append(ofNodes, ofGroups...)
 	if err := errors.Join(errNodes, errGroups); err != nil {
-		return figures, fmt.Errorf("probe EventStoreDB: %w", err)
+		return metrics, fmt.Errorf("probe EventStoreDB: %w", err)
 	}
-	if len(figures) == 0 {
+	if len(metrics) == 0 {
 		return nil, fmt.Errorf("probe EventStoreDB: its nodes tell this user no statistics, and the cell has no persistent subscriptions: %w", drivers.ErrUnsupported)
 	}
-	return figures, nil
+	return metrics, nil
 }
 
-// groupFigures adds up the groups of all queues.
-func (s *session) groupFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
+// groupMetrics adds up the groups of all queues.
+func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	at, err := s.place(ctx, drivers.AnyNode)
 	if err != nil {
 		return nil, err
 	}
-	var sum tally
+	var sum accounting
 	for queue := range t.Queues {
 		list, err := s.list(ctx, at[0], streamName(t, queue))
 		if err != nil {
@@ -56,15 +56,15 @@ func (s *session) groupFigures(ctx context.Context, t drivers.Topology) ([]drive
 		}
 		sum.add(list)
 	}
-	figures := []drivers.Figure{
-		{Name: drivers.FigureConsumers, Value: sum.consumers}, {Name: drivers.FigureUnacked, Value: sum.unacked}, {Name: drivers.FigureLag, Value: sum.lag},
+	metrics := []drivers.Metric{
+		{Name: drivers.MetricConsumers, Value: sum.consumers}, {Name: drivers.MetricUnacked, Value: sum.unacked}, {Name: drivers.MetricLag, Value: sum.lag},
 	}
-	for name, counter := range map[drivers.FigureName]float64{drivers.FigurePublishRate: sum.appended, drivers.FigureDeliverRate: sum.delivered} {
+	for name, counter := range map[drivers.MetricName]float64{drivers.MetricPublishRate: sum.appended, drivers.MetricDeliverRate: sum.delivered} {
 		if rate, known := s.grown.PerSecond(t.Name+" "+string(name), counter); known {
-			figures = append(figures, drivers.Figure{Name: name, Value: rate})
+			metrics = append(metrics, drivers.Metric{Name: name, Value: rate})
 		}
 	}
-	return figures, nil
+	return metrics, nil
 }
 
 // list asks about the groups of a stream, at the leader.
@@ -81,11 +81,11 @@ func (s *session) list(ctx context.Context, at endpoint, stream string) ([]*pers
 	return r.GetSubscriptions(), err
 }
 
-// tally adds up what groups say.
-type tally struct{ consumers, unacked, lag, appended, delivered float64 }
+// accounting adds up what groups say.
+type accounting struct{ consumers, unacked, lag, appended, delivered float64 }
 
 // add takes in the groups of one stream.
-func (t *tally) add(groups []*persistent.SubscriptionInfo) {
+func (t *accounting) add(groups []*persistent.SubscriptionInfo) {
 	for i, g := range groups {
 		t.consumers += float64(len(g.GetConnections()))
 		t.unacked += float64(g.GetTotalInFlightMessages())

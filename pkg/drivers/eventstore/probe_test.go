@@ -16,37 +16,37 @@ func TestProbeTellsStatisticsOfTheStandIn(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), func(t *drivers.Topology) { t.Consumers = 0 })
 	for range 3 { // streams of answers must not pile up
-		figures, err := r.session.Probe(r.ctx)
+		metrics, err := r.session.Probe(r.ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := map[drivers.FigureName]float64{}
-		for _, f := range figures {
+		all := map[drivers.MetricName]float64{}
+		for _, f := range metrics {
 			if f.Node != address {
 				t.Errorf("%s is of node %q, want %s", f.Name, f.Node, address)
 			}
 			all[f.Name] = f.Value
 		}
-		if memory, free := all[drivers.FigureMemory], all[drivers.FigureDiskFree]; len(all) != 3 || memory < 1<<20 || memory > 1<<36 || free < 1<<20 {
-			t.Errorf("figures %v, want memory, disk_free and run_queue", all)
+		if memory, free := all[drivers.MetricMemory], all[drivers.MetricDiskFree]; len(all) != 3 || memory < 1<<20 || memory > 1<<36 || free < 1<<20 {
+			t.Errorf("metrics %v, want memory, disk_free and run_queue", all)
 		}
 	}
 }
 
-// A server without statistics has no memory, rather than none in use; without groups either nothing leads to figures.
+// A server without statistics has no memory, rather than none in use; without groups either nothing leads to metrics.
 func TestProbeWithoutStatisticsIsMissing(t *testing.T) {
 	_, address := inProcess(t, server.Options{NoStats: true})
 	bare := newRig(t, reached(t, address, `{}`), func(t *drivers.Topology) { t.Consumers = 0 })
-	if figures, err := bare.session.Probe(bare.ctx); !errors.Is(err, drivers.ErrUnsupported) || len(figures) > 0 {
-		t.Errorf("%v, %v", figures, err)
+	if metrics, err := bare.session.Probe(bare.ctx); !errors.Is(err, drivers.ErrUnsupported) || len(metrics) > 0 {
+		t.Errorf("%v, %v", metrics, err)
 	}
 	r := newRig(t, reached(t, address, `{}`), nil)
-	figures, err := r.session.Probe(r.ctx)
-	if err != nil || len(figures) == 0 {
-		t.Fatalf("%v, %v", figures, err)
+	metrics, err := r.session.Probe(r.ctx)
+	if err != nil || len(metrics) == 0 {
+		t.Fatalf("%v, %v", metrics, err)
 	}
-	for _, f := range figures {
-		if f.Name == drivers.FigureMemory || f.Name == drivers.FigureDiskFree || f.Name == drivers.FigureRunQueue {
+	for _, f := range metrics {
+		if f.Name == drivers.MetricMemory || f.Name == drivers.MetricDiskFree || f.Name == drivers.MetricRunQueue {
 			t.Errorf("%s is %v", f.Name, f.Value)
 		}
 	}
@@ -59,16 +59,16 @@ func TestProbeOfADeadStandInIsMissing(t *testing.T) {
 	s.Stop()
 	ctx, cancel := context.WithTimeout(r.ctx, 500*time.Millisecond)
 	defer cancel()
-	if figures, err := r.session.Probe(ctx); err == nil || len(figures) > 0 {
-		t.Errorf("%v, %v", figures, err)
+	if metrics, err := r.session.Probe(ctx); err == nil || len(metrics) > 0 {
+		t.Errorf("%v, %v", metrics, err)
 	}
 }
 
 // Statistics as EventStoreDB's documentation shows them; a real server says -1 for what it does not know.
 func TestStatisticsAsDocumented(t *testing.T) {
-	named := func(stats map[string]string) map[drivers.FigureName]float64 {
-		all := map[drivers.FigureName]float64{}
-		for _, f := range nodeFigures("n", stats) {
+	named := func(stats map[string]string) map[drivers.MetricName]float64 {
+		all := map[drivers.MetricName]float64{}
+		for _, f := range nodeMetrics("n", stats) {
 			all[f.Name] = f.Value
 		}
 		return all
@@ -77,7 +77,7 @@ func TestStatisticsAsDocumented(t *testing.T) {
 		"proc-mem": "118648832", "proc-cpu": "2.44386363", "sys-drive-/data-availableBytes": "545628151808", "sys-drive-/data-usage": "72%",
 		"es-queue-Index Committer-length": "2", "es-queue-MainQueue-length": "3", "es-queue-MainQueue-currentIdleTime": "",
 	})
-	want := map[drivers.FigureName]float64{drivers.FigureMemory: 118648832, drivers.FigureDiskFree: 545628151808, drivers.FigureRunQueue: 5}
+	want := map[drivers.MetricName]float64{drivers.MetricMemory: 118648832, drivers.MetricDiskFree: 545628151808, drivers.MetricRunQueue: 5}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}

@@ -59,7 +59,7 @@ func (s *session) publish(ctx context.Context, spec drivers.PublisherSpec) (*pub
 	p := &publisher{session: s, link: on, stream: streamName(spec.Topology, spec.Queue), options: esdb.AppendToStreamOptions{Deadline: &patience}}
 	_, _ = rand.Read(p.id[:8]) // never fails
 	p.Publisher = requests.New(requests.Plan{
-		Spec: spec, Lane: p.lane, Lanes: max(1, min(spec.Window, s.options.Concurrency)), Most: 1, Patience: patience, Leave: leave,
+		Spec: spec, Lane: p.lane, Lanes: max(1, min(spec.MaxInFlight, s.options.Concurrency)), Most: 1, Patience: patience, Leave: leave,
 	})
 	if err := s.enrol(p, spec.Topology); err != nil {
 		return nil, errors.Join(err, p.Publisher.Close())
@@ -69,7 +69,7 @@ func (s *session) publish(ctx context.Context, spec drivers.PublisherSpec) (*pub
 }
 
 // lane makes what appends one batch at a time. What the library takes for itself counts as waiting, too.
-func (p *publisher) lane(waiting *drivers.Waiting) requests.Send {
+func (p *publisher) lane(waiting *drivers.Waiting) requests.Publish {
 	var events []esdb.EventData
 	return func(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
 		if cause := p.link.cause(); cause != nil {

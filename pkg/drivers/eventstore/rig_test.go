@@ -153,7 +153,7 @@ func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) 
 	r.t.Helper()
 	n := &heard{}
 	spec := drivers.PublisherSpec{
-		Topology: r.topology, Mode: mode, Window: 1000, Batch: 10, Persistent: true, Node: drivers.AnyNode,
+		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Batch: 10, Persistent: true, Node: drivers.AnyNode,
 		OnConfirm: n.onConfirm, OnClosed: n.onClosed,
 	}
 	if change != nil {

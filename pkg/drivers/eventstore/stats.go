@@ -25,17 +25,17 @@ const (
 	statsPeriod = 10000 // only the first answer is read; some releases go on to wait for so long after that
 )
 
-// statFigures asks every node for its statistics. A node that has no such service, or none for this user, says nothing. CPU is left out: its
+// statMetrics asks every node for its statistics. A node that has no such service, or none for this user, says nothing. CPU is left out: its
 // unit differs between releases.
-func (s *session) statFigures(ctx context.Context) ([]drivers.Figure, error) {
-	answers, errs := make([][]drivers.Figure, len(s.endpoints)), make([]error, len(s.endpoints))
+func (s *session) statMetrics(ctx context.Context) ([]drivers.Metric, error) {
+	answers, errs := make([][]drivers.Metric, len(s.endpoints)), make([]error, len(s.endpoints))
 	var wg sync.WaitGroup
 	for i, e := range s.endpoints {
 		wg.Go(func() {
 			stats, err := s.stats(ctx, e)
 			switch status.Code(err) {
 			case codes.OK:
-				answers[i] = nodeFigures(e.address, stats)
+				answers[i] = nodeMetrics(e.address, stats)
 			case codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
 			default:
 				errs[i] = fmt.Errorf("ask %s for statistics: %w", e.address, err)
@@ -43,11 +43,11 @@ func (s *session) statFigures(ctx context.Context) ([]drivers.Figure, error) {
 		})
 	}
 	wg.Wait()
-	var figures []drivers.Figure
+	var metrics []drivers.Metric
 	for _, a := range answers {
-		figures = append(figures, a...)
+		metrics = append(metrics, a...)
 	}
-	return figures, errors.Join(errs...)
+	return metrics, errors.Join(errs...)
 }
 
 // stats asks one node, once.
@@ -113,12 +113,12 @@ func cutField(b []byte) (field uint64, value, rest []byte, err error) {
 	return tag >> 3, b[:size], b[size:], nil
 }
 
-// nodeFigures reads a node's statistics. What it does not know it says as -1.
-func nodeFigures(node string, stats map[string]string) []drivers.Figure {
-	var figures []drivers.Figure
-	add := func(name drivers.FigureName, value float64, known bool) {
+// nodeMetrics reads a node's statistics. What it does not know it says as -1.
+func nodeMetrics(node string, stats map[string]string) []drivers.Metric {
+	var metrics []drivers.Metric
+	add := func(name drivers.MetricName, value float64, known bool) {
 		if known {
-			figures = append(figures, drivers.Figure{Name: name, Node: node, Value: value})
+			metrics = append(metrics, drivers.Metric{Name: name, Node: node, Value: value})
 		}
 	}
 	var free, waiting float64
@@ -134,10 +134,10 @@ func nodeFigures(node string, stats map[string]string) []drivers.Figure {
 		case strings.HasPrefix(name, "es-queue-") && strings.HasSuffix(name, "-length"):
 			waiting, queues = waiting+v, true
 		case name == "proc-mem":
-			add(drivers.FigureMemory, v, v > 0)
+			add(drivers.MetricMemory, v, v > 0)
 		}
 	}
-	add(drivers.FigureDiskFree, free, disk)
-	add(drivers.FigureRunQueue, waiting, queues)
-	return figures
+	add(drivers.MetricDiskFree, free, disk)
+	add(drivers.MetricRunQueue, waiting, queues)
+	return metrics
 }

@@ -170,7 +170,7 @@ func (l *link) removeStream(ctx context.Context, stream string) error {
 	return nil
 }
 
-// holds tells whether a stream has any event that can be read.
+// holds reports whether a stream has any event that can be read.
 func (l *link) holds(ctx context.Context, stream string) (bool, error) {
 	reading, err := l.client.ReadStream(ctx, stream, esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
 	if err != nil {
@@ -184,7 +184,7 @@ func (l *link) holds(ctx context.Context, stream string) (bool, error) {
 	return err == nil, err
 }
 
-// is tells whether an error of the library is of a kind.
+// is reports whether an error of the library is of a kind.
 func is(err error, code esdb.ErrorCode) bool {
 	var known *esdb.Error
 	return errors.As(err, &known) && known.Code() == code

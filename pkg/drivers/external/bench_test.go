@@ -42,7 +42,7 @@ func benchmark(b *testing.B, s drivers.Session, size int) {
 		b.Fatal(err)
 	}
 	places := make(chan struct{}, 1000)
-	p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, Window: 1000,
+	p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
 		OnConfirm: func(uint64, error) { <-places }})
 	if err != nil {
 		b.Fatal(err)

@@ -162,7 +162,7 @@ func (c *child) hello(h heard) {
 		}
 		os.Exit(3)
 	}
-	c.say(nil, `{"type":"done","id":%d,"result":{"protocol":1,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"promises":{"confirmedKept":true}}]}}`, h.ID)
+	c.say(nil, `{"type":"done","id":%d,"result":{"protocol":2,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
 }
 
 func (c *child) open(h heard) {

@@ -137,7 +137,7 @@ func (c *consumer) settle(n, size int, refused error) {
 	c.note = c.link.out.settle(c.note, h)
 }
 
-// due tells whether to acknowledge now: also when nothing more could come otherwise.
+// due reports whether to acknowledge now: also when nothing more could come otherwise.
 func (c *consumer) due() bool {
 	switch c.spec.Ack {
 	case drivers.AckEach:

@@ -32,7 +32,7 @@ type rule struct {
 	Modes        []drivers.Mode             `json:"modes"`
 	Acks         []drivers.Ack              `json:"acks"`
 	Capabilities json.RawMessage            `json:"capabilities"`
-	Promises     json.RawMessage            `json:"promises"`
+	Guarantees   json.RawMessage            `json:"guarantees"`
 	Redeliver    string                     `json:"redeliverAfter"` // a duration, like "30s", or the option that has it: "options.ackWait"
 	Label        string                     `json:"label"`
 	Unfit        []string                   `json:"unfit"`
@@ -102,8 +102,8 @@ func (r *rule) check() (errs []error) {
 	if err := overlay(r.Capabilities, &capabilities{}); err != nil {
 		errs = append(errs, fmt.Errorf("capabilities: %w", err))
 	}
-	if err := overlay(r.Promises, &drivers.Promises{}); err != nil {
-		errs = append(errs, fmt.Errorf("promises: %w", err))
+	if err := overlay(r.Guarantees, &drivers.Guarantees{}); err != nil {
+		errs = append(errs, fmt.Errorf("guarantees: %w", err))
 	}
 	if _, named := strings.CutPrefix(r.Redeliver, "options."); r.Redeliver != "" && !named {
 		if _, err := durationOf(r.Redeliver); err != nil {
@@ -171,7 +171,7 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 		} else if r.Redeliver != "" {
 			out.RedeliverAfter, _ = durationOf(r.Redeliver) // checked before
 		}
-		_, _ = overlay(r.Capabilities, &can), overlay(r.Promises, &out.Promises) // checked before
+		_, _ = overlay(r.Capabilities, &can), overlay(r.Guarantees, &out.Guarantees) // checked before
 		out.Unfit, out.Notes = append(out.Unfit, r.Unfit...), append(out.Notes, r.Notes...)
 	}
 	c := &out.Capabilities

@@ -1,5 +1,5 @@
 // Package external has drivers that are processes of their own, in any language: they are spoken to by their standard input and
-// output, in frames of a JSON header and a body. docs/external-drivers.md is the protocol. What the contract of drivers promises is
+// output, in frames of a JSON header and a body. docs/external-drivers.md is the protocol. What the contract of drivers guarantees is
 // kept here, whatever the process does: one that breaks the rules, dies or hangs is an error that names it, never a wrong number.
 package external
 

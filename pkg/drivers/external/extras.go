@@ -39,20 +39,20 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	return d, nil
 }
 
-// Probe asks the broker for figures of its own.
-func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
-	var said []figure
+// Probe asks the broker for metrics of its own.
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
+	var said []metric
 	if err := s.answer(ctx, "probe broker", asked{Type: "probe"}, &said); err != nil {
 		return nil, err
 	}
-	figures := make([]drivers.Figure, 0, len(said))
+	metrics := make([]drivers.Metric, 0, len(said))
 	for _, f := range said {
-		if !slices.Contains(drivers.Figures(), f.Name) || f.Value < 0 || math.IsInf(f.Value, 0) {
-			return nil, fmt.Errorf("probe broker: %+v is no figure; there are %v, all of them at least 0", f, drivers.Figures())
+		if !slices.Contains(drivers.Metrics(), f.Name) || f.Value < 0 || math.IsInf(f.Value, 0) {
+			return nil, fmt.Errorf("probe broker: %+v is no metric; there are %v, all of them at least 0", f, drivers.Metrics())
 		}
-		figures = append(figures, drivers.Figure(f))
+		metrics = append(metrics, drivers.Metric(f))
 	}
-	return figures, nil
+	return metrics, nil
 }
 
 // Bind and Unbind change bindings while messages flow.
@@ -78,11 +78,11 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return all, nil
 }
 
-// Sweep removes some of that.
-func (s *session) Sweep(ctx context.Context, these []drivers.Leftover) error {
+// Cleanup removes some of that.
+func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	said := make([]leftover, 0, len(these))
 	for _, x := range these {
 		said = append(said, leftover(x))
 	}
-	return s.do(ctx, "sweep", asked{Type: "sweep", Leftovers: said})
+	return s.do(ctx, "cleanup", asked{Type: "cleanup", Leftovers: said})
 }

@@ -37,7 +37,7 @@ func (l *ledger) onConfirm(token uint64, err error) {
 }
 
 func (l *ledger) spec() drivers.PublisherSpec {
-	return drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, Window: 1000, OnConfirm: l.onConfirm, OnClosed: func(err error) { l.closed <- err }}
+	return drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000, OnConfirm: l.onConfirm, OnClosed: func(err error) { l.closed <- err }}
 }
 
 // A process that breaks the rules, or dies, is the end of its session: every accepted message has one confirm, which fails where it has to,
@@ -246,7 +246,7 @@ func TestBackpressure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Publish(t.Context(), drivers.Message{Body: make([]byte, mostMessage+1)}); err == nil || !strings.Contains(err.Error(), "takes at most") {
+	if err := p.Publish(t.Context(), drivers.Message{Body: make([]byte, maxMessage+1)}); err == nil || !strings.Contains(err.Error(), "takes at most") {
 		t.Errorf("a message beyond the bound gives %v", err)
 	}
 }
@@ -279,7 +279,7 @@ func TestNothingIsLeft(t *testing.T) {
 			if there, words := group(t, pid); there {
 				t.Errorf("something of the driver's process group %d is left: %s", pid, words)
 			}
-			if last := s.link.proc.tail.last(); len(last) > lastLines*(mostLine+3) {
+			if last := s.link.proc.tail.last(); len(last) > lastLines*(maxLine+3) {
 				t.Errorf("%d bytes of its words are kept", len(last))
 			}
 		})

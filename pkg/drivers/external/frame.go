@@ -10,9 +10,9 @@ import (
 
 // The bounds of a frame, both ways. A batch of messages is at most windowBytes and one message.
 const (
-	mostHeader  = 1 << 20
-	mostBody    = 64 << 20
-	mostMessage = 32 << 20
+	maxHeader  = 1 << 20
+	maxBody    = 64 << 20
+	maxMessage = 32 << 20
 
 	// What a sender may have sent and the receiver not yet taken, of each publisher and of each consumer.
 	windowMessages = 1024
@@ -32,9 +32,9 @@ func readFrame(r io.Reader, header []byte) (frame, error) {
 		return frame{}, err
 	}
 	h, b := binary.BigEndian.Uint32(lengths[:4]), binary.BigEndian.Uint32(lengths[4:])
-	if h < 2 || h > mostHeader || b > mostBody {
+	if h < 2 || h > maxHeader || b > maxBody {
 		return frame{}, fmt.Errorf("read frame: %q is no beginning of a frame (a header has 2 to %d bytes, a body at most %d): does the driver print to standard output?",
-			lengths[:], mostHeader, mostBody)
+			lengths[:], maxHeader, maxBody)
 	}
 	if uint32(cap(header)) < h {
 		header = make([]byte, h)

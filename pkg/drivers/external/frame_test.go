@@ -20,7 +20,7 @@ func FuzzReadFrame(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if len(got.header) < 2 || len(got.header) > mostHeader || len(got.body) > mostBody {
+		if len(got.header) < 2 || len(got.header) > maxHeader || len(got.body) > maxBody {
 			t.Fatalf("a header of %d and a body of %d bytes", len(got.header), len(got.body))
 		}
 		var again bytes.Buffer

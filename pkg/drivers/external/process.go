@@ -21,8 +21,8 @@ import (
 const (
 	exitGrace = 2 * time.Second // for a process to end by itself once its standard input has ended
 	restGrace = time.Second     // for what is left in the pipes of one that has ended
-	mostLines = 500             // of standard error that are logged, of each process
-	mostLine  = 1 << 10         // bytes
+	maxLines  = 500             // of standard error that are logged, of each process
+	maxLine   = 1 << 10         // bytes
 	lastLines = 5               // kept for the error of a process that died
 )
 
@@ -182,7 +182,7 @@ type tail struct {
 
 func (t *tail) read(r *os.File) {
 	defer close(t.done)
-	reader := bufio.NewReaderSize(r, mostLine)
+	reader := bufio.NewReaderSize(r, maxLine)
 	for n := 0; ; n++ {
 		line, cut, err := reader.ReadLine()
 		for rest := cut; rest && err == nil; { // of a long line only the beginning
@@ -199,9 +199,9 @@ func (t *tail) read(r *os.File) {
 
 func (t *tail) keep(text string, n int) {
 	switch {
-	case n < mostLines:
+	case n < maxLines:
 		t.log.LogAttrs(context.Background(), slog.LevelInfo, "driver says", slog.String("line", text))
-	case n == mostLines:
+	case n == maxLines:
 		t.log.Warn("driver says too much: the rest of its standard error is not logged")
 	}
 	t.mu.Lock()

@@ -34,8 +34,8 @@ type publisher struct {
 
 // Publish copies the message into the next frame; it waits while the driver has more than a window that it did not take.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
-	if len(m.Body) > mostMessage {
-		return fmt.Errorf("publish: a message of %d bytes: a driver of another process takes at most %d", len(m.Body), mostMessage)
+	if len(m.Body) > maxMessage {
+		return fmt.Errorf("publish: a message of %d bytes: a driver of another process takes at most %d", len(m.Body), maxMessage)
 	}
 	if err := ctx.Err(); err != nil {
 		return err

@@ -10,10 +10,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// mostForwards and mostEvents bound what one session may ask of this program.
+// maxForwards and maxEvents bound what one session may ask of this program.
 const (
-	mostForwards = 1000
-	mostEvents   = 10_000
+	maxForwards = 1000
+	maxEvents   = 10_000
 )
 
 // session is a driver's process of its own.
@@ -108,7 +108,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: drivers.NewNotice(spec.OnClosed),
 		flushs: s.driver.said.Flushes, room: make(chan struct{}, 1)}
 	request := asked{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
-		place: place{spec.Queue, spec.Node, spec.Connection}, Mode: spec.Mode, Window: spec.Window, Batch: spec.Batch,
+		place: place{spec.Queue, spec.Node, spec.Connection}, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight, Batch: spec.Batch,
 		Persistent: spec.Persistent, Mandatory: spec.Mandatory}}
 	if err := s.connect(ctx, "connect publisher", request, func() { s.link.publishers[p.id] = p }); err != nil {
 		return nil, err
@@ -178,8 +178,8 @@ func (s *session) serve(asks said) error {
 		s.event(asks)
 		return nil
 	}
-	if s.forwards++; s.forwards > mostForwards { // answers would pile up for one that does not read
-		return fmt.Errorf("forward: a session gets at most %d; ask once for each address", mostForwards)
+	if s.forwards++; s.forwards > maxForwards { // answers would pile up for one that does not read
+		return fmt.Errorf("forward: a session gets at most %d; ask once for each address", maxForwards)
 	}
 	s.asking.Go(func() { s.forward(asks) })
 	return nil
@@ -191,10 +191,10 @@ func (s *session) event(e said) {
 		kind = drivers.EventNotice
 	}
 	switch s.events++; {
-	case s.events < mostEvents:
+	case s.events < maxEvents:
 		s.env.Event(kind, bounded(e.Detail))
-	case s.events == mostEvents:
-		s.env.Event(drivers.EventNotice, fmt.Sprintf("driver %s reported %d events; those that follow are left out", s.link.name, mostEvents))
+	case s.events == maxEvents:
+		s.env.Event(drivers.EventNotice, fmt.Sprintf("driver %s reported %d events; those that follow are left out", s.link.name, maxEvents))
 	}
 }
 

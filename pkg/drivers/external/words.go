@@ -11,7 +11,7 @@ import (
 )
 
 // protocol is the version of what is spoken; docs/external-drivers.md describes it.
-const protocol = 1
+const protocol = 2
 
 // said is the header of whatever a driver's process sends; Type says which fields it has.
 type said struct {
@@ -59,7 +59,7 @@ type asked struct {
 	Spec any `json:"spec,omitempty"` // publisherWords, consumerWords
 
 	Prefix    string     `json:"prefix,omitempty"`    // leftovers
-	Leftovers []leftover `json:"leftovers,omitempty"` // sweep
+	Leftovers []leftover `json:"leftovers,omitempty"` // cleanup
 	Binding   *binding   `json:"binding,omitempty"`   // bind, unbind
 
 	Local   string `json:"local,omitempty"`   // done: of a forward
@@ -93,11 +93,11 @@ type place struct {
 
 type publisherWords struct {
 	place
-	Mode       drivers.Mode `json:"mode"`
-	Window     int          `json:"window"`
-	Batch      int          `json:"batch"`
-	Persistent bool         `json:"persistent"`
-	Mandatory  bool         `json:"mandatory"`
+	Mode        drivers.Mode `json:"mode"`
+	MaxInFlight int          `json:"maxInFlight"`
+	Batch       int          `json:"batch"`
+	Persistent  bool         `json:"persistent"`
+	Mandatory   bool         `json:"mandatory"`
 }
 
 type consumerWords struct {
@@ -121,20 +121,20 @@ type leftover struct {
 	Name string `json:"name"`
 }
 
-type figure struct {
-	Name  drivers.FigureName `json:"name"`
+type metric struct {
+	Name  drivers.MetricName `json:"name"`
 	Node  string             `json:"node"`
 	Value float64            `json:"value"`
 }
 
 func milliseconds(d time.Duration) int64 { return d.Milliseconds() }
 
-// mostText bounds what a driver says for people.
-const mostText = 4 << 10
+// maxText bounds what a driver says for people.
+const maxText = 4 << 10
 
 func bounded(s string) string {
-	if len(s) > mostText {
-		return strings.ToValidUTF8(s[:mostText], "") + "…"
+	if len(s) > maxText {
+		return strings.ToValidUTF8(s[:maxText], "") + "…"
 	}
 	return s
 }

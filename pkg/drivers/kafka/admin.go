@@ -25,7 +25,7 @@ const (
 	atOnce = 500
 )
 
-// administrator makes the client for declarations and figures, which are no part of the measured path. It repeats what fails in passing.
+// administrator makes the client for declarations and metrics, which are no part of the measured path. It repeats what fails in passing.
 func (s *session) administrator() (prompt, error) {
 	dial := s.env.Aside()
 	library, err := kgo.NewClient(append(s.franzOptions(clientID),

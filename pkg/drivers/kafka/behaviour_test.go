@@ -131,11 +131,11 @@ func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
 	})
 }
 
-// Figures that do not follow what happens would be believed.
+// Metrics that do not follow what happens would be believed.
 func TestProbeFollows(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 2, "client": "`+client+`"}`))
-		figure := func(name drivers.FigureName) float64 {
+		metric := func(name drivers.MetricName) float64 {
 			t.Helper()
 			all, err := r.session.Probe(r.context())
 			if err != nil {
@@ -148,35 +148,35 @@ func TestProbeFollows(t *testing.T) {
 				}
 			}
 			if !found {
-				t.Fatalf("no figure %s in %v", name, all)
+				t.Fatalf("no metric %s in %v", name, all)
 			}
 			return sum
 		}
 		p, heard := r.publisher(drivers.ConfirmWindow)
-		before := figure(drivers.FigureStored)
-		if free := figure(drivers.FigureDiskFree); free < 1<<20 {
+		before := metric(drivers.MetricStored)
+		if free := metric(drivers.MetricDiskFree); free < 1<<20 {
 			t.Errorf("%v bytes are free of the broker's disk", free)
 		}
-		if members := figure(drivers.FigureConsumers); members != 0 {
+		if members := metric(drivers.MetricConsumers); members != 0 {
 			t.Errorf("%v consumers before there is one", members)
 		}
 		r.send(p, numbers(0, 50)...)
 		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == 50 })
-		if rate := figure(drivers.FigurePublishRate); rate <= 0 {
+		if rate := metric(drivers.MetricPublishRate); rate <= 0 {
 			t.Errorf("50 messages more are a rate of %v", rate)
 		}
-		if lag := figure(drivers.FigureLag); lag != 50 {
+		if lag := metric(drivers.MetricLag); lag != 50 {
 			t.Errorf("a lag of %v with 50 messages and no consumer", lag)
 		}
-		if grown := figure(drivers.FigureStored) - before; grown < 50*10 {
+		if grown := metric(drivers.MetricStored) - before; grown < 50*10 {
 			t.Errorf("50 messages take %v bytes", grown)
 		}
 		_, got := r.consumer(func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, 50*time.Millisecond }, nil)
 		labtest.Eventually(t, "messages", func() bool { return len(got.received()) == 50 })
-		if members := figure(drivers.FigureConsumers); members != 1 {
+		if members := metric(drivers.MetricConsumers); members != 1 {
 			t.Errorf("%v consumers, want one", members)
 		}
-		labtest.Eventually(t, "the lag being committed away", func() bool { return figure(drivers.FigureLag) == 0 })
+		labtest.Eventually(t, "the lag being committed away", func() bool { return metric(drivers.MetricLag) == 0 })
 	})
 }
 

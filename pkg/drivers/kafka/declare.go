@@ -51,7 +51,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Streams:           true,
 			CopiesBody:        true, // into batches
 		},
-		Promises: promises(&o),
+		Guarantees: guarantees(&o),
 
 		RedeliverAfter: o.SessionTimeout.std(), // then the group gives the member's partitions to others
 
@@ -61,10 +61,10 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 }
 
-// promises holds a broker to what it confirms as long as a copy of it is left: an in-sync replica becomes the next leader, and a
+// guarantees holds a broker to what it confirms as long as a copy of it is left: an in-sync replica becomes the next leader, and a
 // single copy comes back with its broker. With acks 1 the leader's copy may be the only one, and be cut off when another one takes over.
-func promises(o *options) drivers.Promises {
-	return drivers.Promises{
+func guarantees(o *options) drivers.Guarantees {
+	return drivers.Guarantees{
 		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.forgets(),
 		// A leader that cannot take a message sent with acks 0 has no way to say so but to break the connection, or none at all.
 		SentKept: false,
@@ -74,7 +74,7 @@ func promises(o *options) drivers.Promises {
 	}
 }
 
-// forgets tells whether the topics' own settings may have the log drop messages before they are read.
+// forgets reports whether the topics' own settings may have the log drop messages before they are read.
 func (o *options) forgets() bool {
 	for name := range o.Topic {
 		if strings.HasPrefix(name, "retention.") || strings.HasPrefix(name, "cleanup.") || strings.HasPrefix(name, "local.retention.") {

@@ -1,6 +1,6 @@
 // Package kafka drives Apache Kafka, through the library kafka-go or through franz-go: they publish and consume by the same rules, so that
 // they compare. It adds little to the bare cost of a message, sends nothing twice, and never reconnects by itself. The cluster is
-// administered, and asked for figures, through franz-go with either.
+// administered, and asked for metrics, through franz-go with either.
 package kafka
 
 import (
@@ -89,7 +89,7 @@ func (s *session) Close() error {
 	return nil
 }
 
-// remember keeps the topology for those who ask for figures.
+// remember keeps the topology for those who ask for metrics.
 func (s *session) remember(t drivers.Topology) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

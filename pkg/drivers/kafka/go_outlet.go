@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// mostOfRequest is about the most bytes of one request.
-const mostOfRequest = 32 << 20
+// maxOfRequest is about the most bytes of one request.
+const maxOfRequest = 32 << 20
 
 // goOutlet gathers one publisher's messages in batches, and has one sender for each broker that leads any of the partitions. A sender
 // has one request under way; what comes meanwhile goes with the next.
@@ -247,7 +247,7 @@ func (s *sender) collect() (ripens time.Duration) {
 			b, q.open = q.open, nil
 		}
 		s.batches = append(s.batches, b)
-		if total += b.size(); total > mostOfRequest {
+		if total += b.size(); total > maxOfRequest {
 			break
 		}
 	}

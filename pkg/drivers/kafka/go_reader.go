@@ -26,9 +26,9 @@ type reader struct {
 }
 
 const (
-	firstBlock, mostBlock = 64 << 10, 8 << 20
-	// mostAstray bounds astray, beyond which the link is taken to be at fault.
-	mostAstray = 3
+	firstBlock, maxBlock = 64 << 10, 8 << 20
+	// maxAstray bounds astray, beyond which the link is taken to be at fault.
+	maxAstray = 3
 )
 
 // read hands messages over until the generation or the consumer ends. When it fails the link breaks.
@@ -59,7 +59,7 @@ func (g *goGeneration) read(index int, from kafka.PartitionAssignment) {
 // mend deals with what is no fault of the link.
 func (r *reader) mend(err error) error {
 	switch {
-	case errors.Is(err, io.ErrNoProgress) && r.astray < mostAstray:
+	case errors.Is(err, io.ErrNoProgress) && r.astray < maxAstray:
 		r.astray++
 		return r.redial()
 	case errors.Is(err, kafka.OffsetOutOfRange):
@@ -163,7 +163,7 @@ func (r *reader) drain(batch *kafka.Batch) (more bool, err error) {
 // enlarge has what is gathered go on in a block twice as large, so that soon one is large enough for all that is handed over at a time; not
 // beyond bounds.
 func (r *reader) enlarge() bool {
-	if len(r.block) >= mostBlock {
+	if len(r.block) >= maxBlock {
 		return false
 	}
 	r.block, r.used = make([]byte, 2*len(r.block)), 0

@@ -103,7 +103,7 @@ func (s *goSource) next(ctx context.Context) (*kafka.Generation, error) {
 	}
 }
 
-// passes tells whether joining a group anew, which kafka-go does after each error, may succeed: others that join at the same time begin a
+// passes reports whether joining a group anew, which kafka-go does after each error, may succeed: others that join at the same time begin a
 // rebalancing, and a member that missed it is not known any more. kafka-go does not call these temporary.
 func passes(code kafka.Error) bool {
 	switch code {

@@ -155,5 +155,5 @@ func (o *options) acksFor(confirmed bool) int16 {
 	return o.acks
 }
 
-// synced tells whether the topics' own settings have each message on the disk before it is confirmed.
+// synced reports whether the topics' own settings have each message on the disk before it is confirmed.
 func (o *options) synced() bool { return fmt.Sprint(o.Topic["flush.messages"]) == "1" }

@@ -86,7 +86,7 @@ func TestNotesCountIdleConsumers(t *testing.T) {
 }
 
 // What is promised must not exceed what acks and replicas can hold.
-func TestPromisesAndLabels(t *testing.T) {
+func TestGuaranteesAndLabels(t *testing.T) {
 	for _, c := range []struct {
 		options string
 		kept    bool
@@ -101,8 +101,8 @@ func TestPromisesAndLabels(t *testing.T) {
 		{`"client": "franz", "idempotence": true`, true, "RF 1, idempotent, confirm"},
 	} {
 		d := declare([]byte(`{"brokers": ["a:1"], `+c.options+`}`), drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true})
-		if d.Promises.ConfirmedKept != c.kept || !strings.HasPrefix(d.Label, c.label) {
-			t.Errorf("%s: kept %t, label %q", c.options, d.Promises.ConfirmedKept, d.Label)
+		if d.Guarantees.ConfirmedKept != c.kept || !strings.HasPrefix(d.Label, c.label) {
+			t.Errorf("%s: kept %t, label %q", c.options, d.Guarantees.ConfirmedKept, d.Label)
 		}
 	}
 	if d := declare([]byte(`{"brokers": ["a:1"], "acks": "all"}`), drivers.Use{Mode: drivers.FireAndForget}); !strings.Contains(d.Label, "acks 0, not confirmed") {

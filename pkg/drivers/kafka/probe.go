@@ -20,29 +20,29 @@ const askWithin = 3 * time.Second
 
 // Probe asks how far the task's groups are behind and how many members they have, what is appended to its topics and what those take on disk,
 // and how many of their partitions are short of replicas. What brokers use themselves they say to JMX alone: an agent that observes tells.
-func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	t := s.topology()
 	if t.Queues == 0 {
 		return nil, nil // nothing was set up or connected yet
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	parts := []func(context.Context, drivers.Topology) ([]drivers.Figure, error){s.replicaFigures, s.diskFigures, s.logFigures, s.groupFigures}
-	answers, errs := make([][]drivers.Figure, len(parts)), make([]error, len(parts))
+	parts := []func(context.Context, drivers.Topology) ([]drivers.Metric, error){s.replicaMetrics, s.diskMetrics, s.logMetrics, s.groupMetrics}
+	answers, errs := make([][]drivers.Metric, len(parts)), make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i, part := range parts {
 		wg.Go(func() { answers[i], errs[i] = part(ctx, t) })
 	}
 	wg.Wait()
-	figures := slices.Concat(answers...)
+	metrics := slices.Concat(answers...)
 	if err := errors.Join(errs...); err != nil {
-		return figures, fmt.Errorf("probe Kafka: %w", err)
+		return metrics, fmt.Errorf("probe Kafka: %w", err)
 	}
-	return figures, nil
+	return metrics, nil
 }
 
-// replicaFigures counts partitions with fewer replicas in sync than they have.
-func (s *session) replicaFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
+// replicaMetrics counts partitions with fewer replicas in sync than they have.
+func (s *session) replicaMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	known, err := s.metadata(ctx, s.admin, topicNames(t))
 	if err != nil {
 		return nil, err
@@ -59,14 +59,14 @@ func (s *session) replicaFigures(ctx context.Context, t drivers.Topology) ([]dri
 	if all := t.Queues * s.options.Partitions; partitions < all {
 		return nil, fmt.Errorf("ask for replicas: %d of %d partitions are known", partitions, all)
 	}
-	return []drivers.Figure{
-		{Name: drivers.FigureQueues, Value: float64(t.Queues)}, {Name: drivers.FigureUnderReplicated, Value: float64(short)},
+	return []drivers.Metric{
+		{Name: drivers.MetricQueues, Value: float64(t.Queues)}, {Name: drivers.MetricUnderReplicated, Value: float64(short)},
 	}, nil
 }
 
-// diskFigures are what each broker has of the topics on its disks, and what is free there. A broker that is down says nothing of either;
+// diskMetrics are what each broker has of the topics on its disks, and what is free there. A broker that is down says nothing of either;
 // under_replicated tells.
-func (s *session) diskFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
+func (s *session) diskMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	request := kmsg.NewPtrDescribeLogDirsRequest()
 	for _, name := range topicNames(t) {
 		topic := kmsg.NewDescribeLogDirsRequestTopic()
@@ -80,20 +80,20 @@ func (s *session) diskFigures(ctx context.Context, t drivers.Topology) ([]driver
 	if err != nil {
 		return nil, fmt.Errorf("ask for the sizes of logs: %w", err)
 	}
-	var figures []drivers.Figure
+	var metrics []drivers.Metric
 	for _, shard := range shards {
 		if shard.Err == nil {
-			figures = append(figures, ofDirs(fmt.Sprint(shard.Meta.NodeID), shard.Resp.(*kmsg.DescribeLogDirsResponse))...)
+			metrics = append(metrics, ofDirs(fmt.Sprint(shard.Meta.NodeID), shard.Resp.(*kmsg.DescribeLogDirsResponse))...)
 		}
 	}
-	if len(figures) == 0 {
+	if len(metrics) == 0 {
 		return nil, errors.New("ask for the sizes of logs: no broker answers")
 	}
-	return figures, nil
+	return metrics, nil
 }
 
-// ofDirs adds up a broker's folders. One that cannot be read leaves its figures out: a part is not the whole.
-func ofDirs(node string, said *kmsg.DescribeLogDirsResponse) []drivers.Figure {
+// ofDirs adds up a broker's folders. One that cannot be read leaves its metrics out: a part is not the whole.
+func ofDirs(node string, said *kmsg.DescribeLogDirsResponse) []drivers.Metric {
 	if kerr.ErrorForCode(said.ErrorCode) != nil || len(said.Dirs) == 0 {
 		return nil
 	}
@@ -113,15 +113,15 @@ func ofDirs(node string, said *kmsg.DescribeLogDirsResponse) []drivers.Figure {
 			free += float64(dir.UsableBytes)
 		}
 	}
-	figures := []drivers.Figure{{Name: drivers.FigureStored, Node: node, Value: stored}}
+	metrics := []drivers.Metric{{Name: drivers.MetricStored, Node: node, Value: stored}}
 	if len(volumes) > 0 {
-		figures = append(figures, drivers.Figure{Name: drivers.FigureDiskFree, Node: node, Value: free})
+		metrics = append(metrics, drivers.Metric{Name: drivers.MetricDiskFree, Node: node, Value: free})
 	}
-	return figures
+	return metrics
 }
 
-// logFigures are what is appended, and how far the groups are behind.
-func (s *session) logFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
+// logMetrics are what is appended, and how far the groups are behind.
+func (s *session) logMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	ends, err := s.ends(ctx, topicNames(t))
 	if err != nil {
 		return nil, err
@@ -132,18 +132,18 @@ func (s *session) logFigures(ctx context.Context, t drivers.Topology) ([]drivers
 			appended += float64(end)
 		}
 	}
-	var figures []drivers.Figure
+	var metrics []drivers.Metric
 	if rate, known := s.grown.PerSecond(t.Name, appended); known {
-		figures = append(figures, drivers.Figure{Name: drivers.FigurePublishRate, Value: rate})
+		metrics = append(metrics, drivers.Metric{Name: drivers.MetricPublishRate, Value: rate})
 	}
 	if t.Consumers == 0 {
-		return figures, nil
+		return metrics, nil
 	}
 	committed, err := s.positions(ctx, t)
 	if err != nil {
-		return figures, err
+		return metrics, err
 	}
-	return append(figures, drivers.Figure{Name: drivers.FigureLag, Value: float64(lag(t, ends, committed))}), nil
+	return append(metrics, drivers.Metric{Name: drivers.MetricLag, Value: float64(lag(t, ends, committed))}), nil
 }
 
 // lag adds up, over all groups and partitions, how many messages are behind the position that was committed.
@@ -159,8 +159,8 @@ func lag(t drivers.Topology, ends map[string][]int64, committed map[string]map[i
 	return total
 }
 
-// groupFigures counts the members of the task's groups. A group that nobody has joined yet is not there, and has none.
-func (s *session) groupFigures(ctx context.Context, t drivers.Topology) ([]drivers.Figure, error) {
+// groupMetrics counts the members of the task's groups. A group that nobody has joined yet is not there, and has none.
+func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	if t.Consumers == 0 {
 		return nil, nil
 	}
@@ -184,7 +184,7 @@ func (s *session) groupFigures(ctx context.Context, t drivers.Topology) ([]drive
 	if len(said.Groups) < len(request.Groups) {
 		return nil, fmt.Errorf("ask for members of groups: %d of %d are known", len(said.Groups), len(request.Groups))
 	}
-	return []drivers.Figure{{Name: drivers.FigureConsumers, Value: float64(members)}}, nil
+	return []drivers.Metric{{Name: drivers.MetricConsumers, Value: float64(members)}}, nil
 }
 
 // positions asks what each group has committed in each partition. Before its first commit a group is at the beginning.

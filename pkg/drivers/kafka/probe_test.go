@@ -14,13 +14,13 @@ import (
 func TestProbeOfMissingTopicsIsMissing(t *testing.T) {
 	r := open(t, at(t, single, `{"partitions": 2}`))
 	r.session.remember(r.topology)
-	figures, err := r.session.Probe(r.context())
+	metrics, err := r.session.Probe(r.context())
 	if err == nil || !strings.Contains(err.Error(), "0 of 2 partitions") {
 		t.Errorf("error %v, want one that tells of the partitions", err)
 	}
-	for _, f := range figures {
+	for _, f := range metrics {
 		switch f.Name {
-		case drivers.FigureUnderReplicated, drivers.FigureLag, drivers.FigurePublishRate, drivers.FigureQueues:
+		case drivers.MetricUnderReplicated, drivers.MetricLag, drivers.MetricPublishRate, drivers.MetricQueues:
 			t.Errorf("%s is %v of topics that are not there", f.Name, f.Value)
 		}
 	}
@@ -30,13 +30,13 @@ func TestProbeOfMissingTopicsIsMissing(t *testing.T) {
 func TestProbeBeginsWithoutRates(t *testing.T) {
 	r := setUp(t, at(t, single, `{}`))
 	for i := range 2 {
-		figures, err := r.session.Probe(r.context())
+		metrics, err := r.session.Probe(r.context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		said := false
-		for _, f := range figures {
-			if f.Name == drivers.FigurePublishRate {
+		for _, f := range metrics {
+			if f.Name == drivers.MetricPublishRate {
 				said = true
 				if f.Value != 0 {
 					t.Errorf("the rate is %v and nothing is sent", f.Value)
@@ -50,7 +50,7 @@ func TestProbeBeginsWithoutRates(t *testing.T) {
 }
 
 // Folders of one disk have its room once; one that cannot be read makes the sums unknown, and so does a broker that does not say.
-func TestFiguresOfLogFolders(t *testing.T) {
+func TestMetricsOfLogFolders(t *testing.T) {
 	dir := func(code int16, size, total, usable int64) kmsg.DescribeLogDirsResponseDir {
 		return kmsg.DescribeLogDirsResponseDir{ErrorCode: code, TotalBytes: total, UsableBytes: usable, Topics: []kmsg.DescribeLogDirsResponseDirTopic{
 			{Partitions: []kmsg.DescribeLogDirsResponseDirTopicPartition{{Size: size}}},
@@ -59,20 +59,20 @@ func TestFiguresOfLogFolders(t *testing.T) {
 	offline := kerr.KafkaStorageError.Code
 	for name, c := range map[string]struct {
 		said kmsg.DescribeLogDirsResponse
-		want map[drivers.FigureName]float64
+		want map[drivers.MetricName]float64
 	}{
-		"one disk":    {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60), dir(0, 7, 100, 60)}}, map[drivers.FigureName]float64{"stored": 12, "disk_free": 60}},
-		"two disks":   {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60), dir(0, 7, 90, 50)}}, map[drivers.FigureName]float64{"stored": 12, "disk_free": 110}},
-		"not said":    {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, -1, -1)}}, map[drivers.FigureName]float64{"stored": 5}},
+		"one disk":    {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60), dir(0, 7, 100, 60)}}, map[drivers.MetricName]float64{"stored": 12, "disk_free": 60}},
+		"two disks":   {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60), dir(0, 7, 90, 50)}}, map[drivers.MetricName]float64{"stored": 12, "disk_free": 110}},
+		"not said":    {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, -1, -1)}}, map[drivers.MetricName]float64{"stored": 5}},
 		"one offline": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60), dir(offline, 0, -1, -1)}}, nil},
 		"refused":     {kmsg.DescribeLogDirsResponse{ErrorCode: kerr.ClusterAuthorizationFailed.Code}, nil},
 		"no folders":  {kmsg.DescribeLogDirsResponse{}, nil},
 	} {
-		figures := ofDirs("1", &c.said)
-		if len(figures) != len(c.want) {
-			t.Errorf("%s: %v, want %v", name, figures, c.want)
+		metrics := ofDirs("1", &c.said)
+		if len(metrics) != len(c.want) {
+			t.Errorf("%s: %v, want %v", name, metrics, c.want)
 		}
-		for _, f := range figures {
+		for _, f := range metrics {
 			if f.Node != "1" || f.Value != c.want[f.Name] {
 				t.Errorf("%s: %v, want %v", name, f, c.want)
 			}

@@ -86,12 +86,12 @@ func checkClientNode(node drivers.Node) error {
 	return fmt.Errorf("place a client on node %q: with Kafka it is at the leader of each partition: %w", node, drivers.ErrUnsupported)
 }
 
-// perMessage tells whether a publisher is for one message.
+// perMessage reports whether a publisher is for one message.
 func perMessage(mode drivers.Mode) bool {
 	return mode == drivers.ConnectionPerMessage || mode == drivers.ConnectionPerMessageConfirm
 }
 
-// holds tells whether the engine flushes after what belongs into one batch, for which the outlet then waits.
+// holds reports whether the engine flushes after what belongs into one batch, for which the outlet then waits.
 func holds(mode drivers.Mode) bool { return mode == drivers.ConfirmBatch }
 
 // Publish copies the message into its partition's batch: that of its key modulo the partitions.

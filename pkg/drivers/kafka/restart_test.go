@@ -12,7 +12,7 @@ import (
 
 // The brokers that this file stops are used by this package alone, and its tests are the last of the package.
 
-// Messages that a broker refuses are rejected, one by one, and the link holds; the figures say what is wrong.
+// Messages that a broker refuses are rejected, one by one, and the link holds; the metrics say what is wrong.
 func TestTooFewInSyncReplicasReject(t *testing.T) {
 	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 3}`))
 	r.topology.QueueNode = "0" // the leader stays
@@ -22,8 +22,8 @@ func TestTooFewInSyncReplicasReject(t *testing.T) {
 	labtest.Control(t, "kill", "kafka3-3")
 	t.Cleanup(func() { labtest.Control(t, "start", "kafka3-3") })
 	labtest.Eventually(t, "the replica being missed", func() bool {
-		figures, err := r.session.Probe(r.context())
-		return err == nil && slices.Contains(figures, drivers.Figure{Name: drivers.FigureUnderReplicated, Value: 1})
+		metrics, err := r.session.Probe(r.context())
+		return err == nil && slices.Contains(metrics, drivers.Metric{Name: drivers.MetricUnderReplicated, Value: 1})
 	})
 	for _, client := range []string{kafkaGo, franz} {
 		r.session.options.Client = client

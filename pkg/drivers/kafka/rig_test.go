@@ -136,7 +136,7 @@ func (n *heard) received() []string {
 func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
 	r.t.Helper()
 	n := &heard{}
-	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: mode, Window: 1000, Batch: 1000,
+	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: mode, MaxInFlight: 1000, Batch: 1000,
 		Connection: drivers.Exclusive, OnConfirm: n.confirm, OnClosed: n.closed})
 	if err != nil {
 		r.t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 // What a publisher without confirms may have waiting to be sent, before Publish blocks: little enough to stay in the processor's cache. Of one
 // with confirms the engine bounds it.
 const (
-	mostWaiting      = 1000
-	mostBytesWaiting = 8 << 20
+	maxWaiting      = 1000
+	maxBytesWaiting = 8 << 20
 )
 
 // room counts what a publisher has waiting. One goroutine enters, others leave.
@@ -63,7 +63,7 @@ func (r *room) wait(ctx context.Context, l *link) error {
 
 func (r *room) full(n int) bool {
 	waiting := r.messages.Load()
-	return waiting >= mostWaiting || (waiting > 0 && r.bytes.Load()+int64(n) > mostBytesWaiting)
+	return waiting >= maxWaiting || (waiting > 0 && r.bytes.Load()+int64(n) > maxBytesWaiting)
 }
 
 // exit makes room.

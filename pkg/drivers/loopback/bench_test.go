@@ -30,7 +30,7 @@ func open(tb testing.TB, options string) (drivers.Session, drivers.Topology) {
 }
 
 // BenchmarkPublishDeliver is the whole path of a message: publish, confirm, deliver, acknowledge.
-// Run it with -cpu 1: the figure is then the CPU time that loopback adds to every message.
+// Run it with -cpu 1: the metric is then the CPU time that loopback adds to every message.
 func BenchmarkPublishDeliver(b *testing.B) {
 	for _, size := range []int{100, 1024} {
 		for _, batch := range []int{1, 256} {
@@ -52,7 +52,7 @@ func publishDeliver(b *testing.B, size, batch int) {
 		b.Fatal(err)
 	}
 	p, err := s.Publisher(b.Context(), drivers.PublisherSpec{
-		Topology: topology, Mode: drivers.ConfirmWindow, Window: 1000,
+		Topology: topology, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
 		OnConfirm: func(uint64, error) { confirmed++ },
 	})
 	if err != nil {

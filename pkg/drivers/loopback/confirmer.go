@@ -31,7 +31,7 @@ func newConfirmer(now func() int64, onConfirm func(uint64, error)) *confirmer {
 	return &confirmer{now: now, onConfirm: onConfirm, changed: make(chan struct{}, 1), broken: make(chan struct{}), done: make(chan struct{})}
 }
 
-// add promises a confirm at due; false if the confirmer is closed.
+// add guarantees a confirm at due; false if the confirmer is closed.
 func (c *confirmer) add(token uint64, err error, due int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

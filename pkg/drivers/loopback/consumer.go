@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// mostTaken bounds what a consumer takes at a time, beyond its prefetch: its receive buffer.
-const mostTaken = 256
+// maxTaken bounds what a consumer takes at a time, beyond its prefetch: its receive buffer.
+const maxTaken = 256
 
 // consumer hands deliveries to its handler from one goroutine.
 type consumer struct {
@@ -45,7 +45,7 @@ func newConsumer(s *session, q *queue, spec drivers.ConsumerSpec, handle drivers
 		session: s, queue: q, spec: spec, handle: handle,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		notice:     drivers.NewNotice(spec.OnClosed),
-		deliveries: make([]drivers.Delivery, min(spec.Batch, mostTaken)),
+		deliveries: make([]drivers.Delivery, min(spec.Batch, maxTaken)),
 	}
 }
 
@@ -75,7 +75,7 @@ func (c *consumer) loop() {
 // next takes what there is; without anything the consumer waits in the queue's line from now on, so that no
 // message is missed. It releases what was settled since the last take in the same critical section.
 func (c *consumer) next() (run, int64) {
-	most := mostTaken
+	most := maxTaken
 	if c.spec.Prefetch > 0 && c.spec.Ack != drivers.AckAutomatic {
 		most = min(most, c.spec.Prefetch-c.unacked)
 	}

@@ -1,5 +1,5 @@
 // Package loopback is a broker in the memory of the process: the reference driver, the fake of every test and
-// the floor of the harness. It keeps all promises unless its options ask for faults, which are exact in number.
+// the floor of the harness. It keeps all guarantees unless its options ask for faults, which are exact in number.
 package loopback
 
 import (
@@ -22,13 +22,13 @@ type Driver struct{}
 func (Driver) Info() drivers.Info {
 	return drivers.Info{
 		Name:    "loopback",
-		Doc:     "A broker in the memory of this process, without a network: the floor of every figure, with faults on demand. Agents in different processes do not meet in it.",
+		Doc:     "A broker in the memory of this process, without a network: the floor of every metric, with faults on demand. Agents in different processes do not meet in it.",
 		Schema:  schema,
 		Declare: declare,
 	}
 }
 
-// declare promises everything whatever the options: faults are asked for to see a promise broken. But delays that differ do let messages
+// declare guarantees everything whatever the options: faults are asked for to see a guarantee broken. But delays that differ do let messages
 // overtake each other.
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parse(raw)
@@ -50,7 +50,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			InProcess:         true,
 			CopiesBody:        true, // into the queue
 		},
-		Promises: drivers.Promises{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: o.Delay.fixed()},
+		Guarantees: drivers.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: o.Delay.fixed()},
 	}
 	if use.Simulated {
 		d.Unfit = append(d.Unfit, "loopback has no network to delay or to disturb; its options delay and confirmDelay do that")

@@ -177,9 +177,9 @@ func TestBurstIsBounded(t *testing.T) {
 func TestDistributionsAreExact(t *testing.T) {
 	quantile := func(sorted []time.Duration, i int) time.Duration { return sorted[i*len(sorted)/1000] }
 	for options, want := range map[string]func(u float64) time.Duration{
-		`{"least":"10ms","most":"20ms"}`: func(u float64) time.Duration { return time.Duration(1e7 + u*1e7) },
-		`{"mean":"10ms"}`:                func(u float64) time.Duration { return time.Duration(-1e7 * math.Log(1-u)) },
-		`{"median":"10ms","sigma":0}`:    func(float64) time.Duration { return 10 * time.Millisecond },
+		`{"min":"10ms","max":"20ms"}`: func(u float64) time.Duration { return time.Duration(1e7 + u*1e7) },
+		`{"mean":"10ms"}`:             func(u float64) time.Duration { return time.Duration(-1e7 * math.Log(1-u)) },
+		`{"median":"10ms","sigma":0}`: func(float64) time.Duration { return 10 * time.Millisecond },
 		`{"values":["9ms","1ms","5ms","2s"]}`: func(u float64) time.Duration {
 			return []time.Duration{1e6, 5e6, 9e6, 2e9}[int(u*4)]
 		},
@@ -278,7 +278,7 @@ func TestTapStampsEveryMessage(t *testing.T) {
 // TestTimesAreChecked wants every impossible option refused.
 func TestTimesAreChecked(t *testing.T) {
 	for _, options := range []string{`{"delay":"-1ms"}`, `{"delay":{"sigma":1}}`, `{"delay":{"values":[]}}`, `{"burst":-1}`,
-		`{"stalls":[{"at":"2s","for":"1s"},{"at":"2500ms","for":"1s"}]}`, `{"slowStart":{"for":"1s","extra":"2s"}}`, `{"delay":{"least":"2ms","most":"1ms"}}`} {
+		`{"stalls":[{"at":"2s","for":"1s"},{"at":"2500ms","for":"1s"}]}`, `{"slowStart":{"for":"1s","extra":"2s"}}`, `{"delay":{"min":"2ms","max":"1ms"}}`} {
 		if s, err := (loopback.Driver{}).Open(t.Context(), []byte(options), drivers.Env{}); err == nil {
 			_ = s.Close()
 			t.Errorf("%s is taken", options)

@@ -1,6 +1,6 @@
 package loopback
 
-// later holds things until they are due: a heap by due time and, of equal ones, by order of arrival.
+// later holds things until they are due: a heap by intended send time and, of equal ones, by order of arrival.
 type later[T any] struct {
 	items []dated[T]
 	count uint64
@@ -16,7 +16,7 @@ func (a dated[T]) before(b dated[T]) bool {
 	return a.due < b.due || a.due == b.due && a.order < b.order
 }
 
-// add tells whether it is the first one due now.
+// add reports whether it is the first one due now.
 func (l *later[T]) add(due int64, what T) bool {
 	l.count++
 	l.items = append(l.items, dated[T]{due, l.count, what})

@@ -123,15 +123,15 @@ func (o options) label() string {
 	return strings.Join(words, ", ")
 }
 
-// plain tells whether nothing but the queue stands between publish and delivery.
+// plain reports whether nothing but the queue stands between publish and delivery.
 func (o options) plain() bool {
 	return o.Lose == 0 && o.Duplicate == 0 && o.Reject == 0 && len(o.Swap) == 0 && o.Delay.none() && o.Rate == 0 && !o.confirmsLater() && !o.shifts()
 }
 
-// confirmsLater tells whether any confirm waits.
+// confirmsLater reports whether any confirm waits.
 func (o options) confirmsLater() bool { return !o.ConfirmDelay.none() || o.shifts() }
 
-// shifts tells whether delays depend on the time.
+// shifts reports whether delays depend on the time.
 func (o options) shifts() bool { return len(o.Stalls) > 0 || o.SlowStart.Extra > 0 }
 
 // due is when what would take delay from now on happens. All times are of the broker's clock; first is that of the first message.

@@ -10,7 +10,7 @@ import (
 )
 
 // Probe counts what is in the queues of the topology that this session set up, exactly.
-func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -33,10 +33,10 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 		queues, depth, unacked, consumers = queues+1, depth+q.ready+q.held, unacked+q.held, consumers+q.consumers
 		q.mu.Unlock()
 	}
-	return []drivers.Figure{
-		{Name: drivers.FigureQueues, Value: float64(queues)},
-		{Name: drivers.FigureQueueDepth, Value: float64(depth)},
-		{Name: drivers.FigureUnacked, Value: float64(unacked)},
-		{Name: drivers.FigureConsumers, Value: float64(consumers)},
+	return []drivers.Metric{
+		{Name: drivers.MetricQueues, Value: float64(queues)},
+		{Name: drivers.MetricQueueDepth, Value: float64(depth)},
+		{Name: drivers.MetricUnacked, Value: float64(unacked)},
+		{Name: drivers.MetricConsumers, Value: float64(consumers)},
 	}, nil
 }

@@ -150,7 +150,7 @@ func (p *publisher) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unroutable tells whether no queue would take the message: none was declared or bound, or all were torn down.
+// unroutable reports whether no queue would take the message: none was declared or bound, or all were torn down.
 func unroutable(queues []*queue) bool {
 	for _, q := range queues {
 		q.mu.Lock()
@@ -266,7 +266,7 @@ func (p *publisher) Close() error {
 	return nil
 }
 
-// ownSequence tells whether the sequence ends with this publisher.
+// ownSequence reports whether the sequence ends with this publisher.
 func (p *publisher) ownSequence() bool {
 	return p.spec.Mode != drivers.ConnectionPerMessage && p.spec.Mode != drivers.ConnectionPerMessageConfirm
 }

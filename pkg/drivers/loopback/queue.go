@@ -46,13 +46,13 @@ const (
 )
 
 // offer appends a copy of body, to be delivered at ready, if there is room within the bounds.
-func (q *queue) offer(body []byte, ready int64, most, mostBytes int) offered {
+func (q *queue) offer(body []byte, ready int64, most, maxBytes int) offered {
 	q.mu.Lock()
 	if q.gone {
 		q.mu.Unlock()
 		return gone
 	}
-	if count := q.ready + q.held; count >= most || (q.bytes+len(body) > mostBytes && count > 0) {
+	if count := q.ready + q.held; count >= most || (q.bytes+len(body) > maxBytes && count > 0) {
 		q.mu.Unlock()
 		return full
 	}
@@ -128,7 +128,7 @@ func (q *queue) makeWay(size int) bool {
 
 // grow begins a new tail with room for a body of size.
 func (q *queue) grow(size int) *segment {
-	if want := max(size, min(4*size, mostBytesKept)); want > q.size {
+	if want := max(size, min(4*size, maxBytesKept)); want > q.size {
 		q.size, q.free, q.freeCount = want, nil, 0
 	}
 	old, s := q.tail, q.free
@@ -248,10 +248,10 @@ func (q *queue) wake() {
 }
 
 // room returns a channel that is closed when something was released; nil if there is room now.
-func (q *queue) room(size, most, mostBytes int) <-chan struct{} {
+func (q *queue) room(size, most, maxBytes int) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if count := q.ready + q.held; q.gone || (count < most && (q.bytes+size <= mostBytes || count == 0)) {
+	if count := q.ready + q.held; q.gone || (count < most && (q.bytes+size <= maxBytes || count == 0)) {
 		return nil
 	}
 	if q.blocked == nil {

@@ -1,12 +1,12 @@
 package loopback
 
 const (
-	segmentSlots  = 256
-	segmentBytes  = 32 << 10
-	freeSegments  = 16      // segments kept for reuse, for each queue
-	mostBytesKept = 1 << 20 // a segment is larger only for a body that is
-	yieldCount    = segmentSlots
-	yieldBytes    = 64 << 10
+	segmentSlots = 256
+	segmentBytes = 32 << 10
+	freeSegments = 16      // segments kept for reuse, for each queue
+	maxBytesKept = 1 << 20 // a segment is larger only for a body that is
+	yieldCount   = segmentSlots
+	yieldBytes   = 64 << 10
 )
 
 // slot is one message in a segment: where its body is, and when it may be delivered (0: at once).

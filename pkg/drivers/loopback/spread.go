@@ -19,10 +19,10 @@ type spread struct {
 	values []int64 // ns, ascending: each of them is given to one of len(values) messages; nil: none
 }
 
-// fixed tells whether every message takes the same time.
+// fixed reports whether every message takes the same time.
 func (s spread) fixed() bool { return len(s.values) <= 1 }
 
-// none tells whether it takes no time.
+// none reports whether it takes no time.
 func (s spread) none() bool { return len(s.values) == 0 || s.values[len(s.values)-1] == 0 }
 
 func (s spread) negative() bool { return len(s.values) > 0 && s.values[0] < 0 }
@@ -37,7 +37,7 @@ func (s spread) median() int64 {
 
 func (s spread) String() string { return s.text }
 
-// UnmarshalJSON reads "5ms", {least, most}, {mean}, {median, sigma} or {values}.
+// UnmarshalJSON reads "5ms", {min, max}, {mean}, {median, sigma} or {values}.
 func (s *spread) UnmarshalJSON(text []byte) error {
 	var fixed string
 	if json.Unmarshal(text, &fixed) == nil {
@@ -46,9 +46,9 @@ func (s *spread) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	var o struct {
-		Least, Most, Mean, Median duration
-		Sigma                     float64
-		Values                    []duration
+		Min, Max, Mean, Median duration
+		Sigma                  float64
+		Values                 []duration
 	}
 	if err := json.Unmarshal(text, &o); err != nil {
 		return err
@@ -67,12 +67,12 @@ func (s *spread) UnmarshalJSON(text []byte) error {
 		*s = spread{fmt.Sprintf("lognormally, median %v, sigma %v", time.Duration(o.Median), o.Sigma), gridOf(func(u float64) float64 {
 			return float64(o.Median) * math.Exp(o.Sigma*math.Sqrt2*math.Erfinv(2*u-1))
 		})}
-	case o.Most > 0 && o.Most >= o.Least: // uniform
-		*s = spread{fmt.Sprintf("%v to %v", time.Duration(o.Least), time.Duration(o.Most)), gridOf(func(u float64) float64 {
-			return float64(o.Least) + u*float64(o.Most-o.Least)
+	case o.Max > 0 && o.Max >= o.Min: // uniform
+		*s = spread{fmt.Sprintf("%v to %v", time.Duration(o.Min), time.Duration(o.Max)), gridOf(func(u float64) float64 {
+			return float64(o.Min) + u*float64(o.Max-o.Min)
 		})}
 	default:
-		return fmt.Errorf("a distribution %s: give {least, most}, least first, {mean}, {median, sigma} or {values}", strings.TrimSpace(string(text)))
+		return fmt.Errorf("a distribution %s: give {min, max}, least first, {mean}, {median, sigma} or {values}", strings.TrimSpace(string(text)))
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func watched(t *testing.T, o *options) (*link, *commands) {
 	return &link{client: connected, address: "here"}, c
 }
 
-// What a label promises is what goes over the wire, once, and in no transaction that the library could repeat.
+// What a label guarantees is what goes over the wire, once, and in no transaction that the library could repeat.
 func TestWriteConcernsAreSent(t *testing.T) {
 	cases := []struct {
 		options    string
@@ -206,7 +206,7 @@ func TestWriteConcernIsNotHonoured(t *testing.T) {
 	}
 }
 
-// Figures are of the task's collections; what is claimed counts as not acknowledged.
+// Metrics are of the task's collections; what is claimed counts as not acknowledged.
 func TestProbeCountsMessages(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "1m"}`), func(t *drivers.Topology) { t.Subscriptions = 2 })
 	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch, Batch: 5})
@@ -233,18 +233,18 @@ func TestProbeCountsMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-entered
-	figures, err := r.session.Probe(r.context())
+	metrics, err := r.session.Probe(r.context())
 	close(release)
 	_ = c.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := map[drivers.FigureName]float64{}
-	for _, f := range figures {
+	got := map[drivers.MetricName]float64{}
+	for _, f := range metrics {
 		got[f.Name] = f.Value
 	}
-	if got[drivers.FigureQueues] != 2 || got[drivers.FigureQueueDepth] != 10 || got[drivers.FigureUnacked] != 1 {
-		t.Errorf("figures %v, want 2 queues with 10 messages, 1 of them claimed", got)
+	if got[drivers.MetricQueues] != 2 || got[drivers.MetricQueueDepth] != 10 || got[drivers.MetricUnacked] != 1 {
+		t.Errorf("metrics %v, want 2 queues with 10 messages, 1 of them claimed", got)
 	}
 }
 

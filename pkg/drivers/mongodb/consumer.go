@@ -121,7 +121,7 @@ func (c *consumer) Abandon() {
 	c.cancel()
 }
 
-// over tells whether nothing more is to be claimed.
+// over reports whether nothing more is to be claimed.
 func (c *consumer) over() bool {
 	select {
 	case <-c.stop:
@@ -174,7 +174,7 @@ func (c *consumer) step() error {
 	return c.deliver(m)
 }
 
-// full tells whether the prefetch is used up: only an interval can do that, the others acknowledge before.
+// full reports whether the prefetch is used up: only an interval can do that, the others acknowledge before.
 func (c *consumer) full() bool {
 	return c.spec.Prefetch > 0 && len(c.unacked) >= c.spec.Prefetch
 }
@@ -196,7 +196,7 @@ func (c *consumer) pause(d time.Duration) {
 	}
 }
 
-// lease is a claim with the time that it set, which tells whether it still holds.
+// lease is a claim with the time that it set, which reports whether it still holds.
 type lease struct {
 	claimed
 	until bson.DateTime

@@ -36,7 +36,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Subscriptions:     true,
 			Redelivery:        !automatic,
 		},
-		Promises: drivers.Promises{
+		Guarantees: drivers.Guarantees{
 			ConfirmedKept: o.W == 0 && o.stored(use.Persistent) && !automatic,
 			// A write that nobody answers may have been refused.
 			SentKept: false,
@@ -66,7 +66,7 @@ func modes(o *options) []drivers.Mode {
 	return some
 }
 
-// stored tells whether a write of the majority is on the disks of the majority: the server's default for it, unless j is false.
+// stored reports whether a write of the majority is on the disks of the majority: the server's default for it, unless j is false.
 func (o *options) stored(persistent bool) bool {
 	j := o.journaled(persistent)
 	return j == nil || *j

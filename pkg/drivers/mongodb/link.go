@@ -165,7 +165,7 @@ func refused(err error) bool {
 	return !movedOn(answered)
 }
 
-// movedOn tells whether the server says that it is no primary any more, or going: 91, 189, 10107, 11600, 11602, 13435, 13436.
+// movedOn reports whether the server says that it is no primary any more, or going: 91, 189, 10107, 11600, 11602, 13435, 13436.
 func movedOn(err mongo.ServerError) bool {
 	for _, code := range []int{91, 189, 10107, 11600, 11602, 13435, 13436} {
 		if err.HasErrorCode(code) {

@@ -44,7 +44,7 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 	}
 }
 
-func TestLabelAndPromises(t *testing.T) {
+func TestLabelAndGuarantees(t *testing.T) {
 	cases := []struct {
 		options       string
 		use           drivers.Use
@@ -64,11 +64,11 @@ func TestLabelAndPromises(t *testing.T) {
 	}
 	for _, c := range cases {
 		d := declare(labtest.Options(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options), c.use)
-		if len(d.Unfit) > 0 || d.Label != c.label || d.Promises.ConfirmedKept != c.kept || d.Promises.Ordered != c.ordered {
-			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label, d.Promises, d.Unfit, c.label, c.kept, c.ordered)
+		if len(d.Unfit) > 0 || d.Label != c.label || d.Guarantees.ConfirmedKept != c.kept || d.Guarantees.Ordered != c.ordered {
+			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label, d.Guarantees, d.Unfit, c.label, c.kept, c.ordered)
 		}
-		if d.Promises.NoDuplicates != (c.use.Ack == drivers.AckAutomatic) {
-			t.Errorf("%s, %+v: promises no duplicates: %v", c.options, c.use, d.Promises.NoDuplicates)
+		if d.Guarantees.NoDuplicates != (c.use.Ack == drivers.AckAutomatic) {
+			t.Errorf("%s, %+v: guarantees no duplicates: %v", c.options, c.use, d.Guarantees.NoDuplicates)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestIDsGrow(t *testing.T) {
 }
 
 // A server that takes every write concern and does what it always does is doubted as soon as the label asks for more than one member's word.
-func TestDoubts(t *testing.T) {
+func TestFlags(t *testing.T) {
 	ferret, alone, set := server{ferret: "v1"}, server{version: "8"}, server{version: "8", set: "rs0"}
 	for _, c := range []struct {
 		of         server

@@ -18,7 +18,7 @@ const askWithin = 3 * time.Second
 
 // Probe asks the primary: serverStatus and dbStats for itself, and collStats and a count for each collection of the task. What the user may
 // not ask for, or the server does not say, is missing.
-func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	db, err := s.database(ctx, &s.aside)
@@ -29,21 +29,21 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("probe MongoDB: serverStatus: %w", err)
 	}
-	figures := serverFigures(status, &s.grown)
+	metrics := serverMetrics(status, &s.grown)
 	stats, err := command(ctx, db, bson.D{{Key: "dbStats", Value: 1}})
 	if err != nil {
-		return figures, fmt.Errorf("probe MongoDB: dbStats: %w", err)
+		return metrics, fmt.Errorf("probe MongoDB: dbStats: %w", err)
 	}
-	figures = append(figures, diskFigures(stats)...)
+	metrics = append(metrics, diskMetrics(stats)...)
 	s.mu.Lock()
 	names := slices.Clone(s.depths)
 	s.mu.Unlock()
-	of, err := collectionFigures(ctx, db, names)
-	figures = append(figures, of...)
+	of, err := collectionMetrics(ctx, db, names)
+	metrics = append(metrics, of...)
 	if err != nil {
-		return figures, fmt.Errorf("probe MongoDB: %w", err)
+		return metrics, fmt.Errorf("probe MongoDB: %w", err)
 	}
-	return figures, nil
+	return metrics, nil
 }
 
 // command runs one; what the server refuses gives nil and no error.
@@ -55,45 +55,45 @@ func command(ctx context.Context, db *mongo.Database, c bson.D) (bson.Raw, error
 	return raw, err
 }
 
-// serverFigures reads serverStatus. Processor time is there on Linux alone. Rates are of one server: another primary has counters of its own.
+// serverMetrics reads serverStatus. Processor time is there on Linux alone. Rates are of one server: another primary has counters of its own.
 // What is published is what all users insert, one document for each subscription.
-func serverFigures(status bson.Raw, grown *growth.Counters) []drivers.Figure {
-	var all []drivers.Figure
-	add := func(name drivers.FigureName, factor float64, path ...string) {
+func serverMetrics(status bson.Raw, grown *growth.Counters) []drivers.Metric {
+	var all []drivers.Metric
+	add := func(name drivers.MetricName, factor float64, path ...string) {
 		if v, ok := number(status, path...); ok {
-			all = append(all, drivers.Figure{Name: name, Value: v * factor})
+			all = append(all, drivers.Metric{Name: name, Value: v * factor})
 		}
 	}
 	host, _ := status.Lookup("host").StringValueOK()
-	rate := func(name drivers.FigureName, counter float64, said bool) {
+	rate := func(name drivers.MetricName, counter float64, said bool) {
 		if !said {
 			return
 		}
 		if rate, known := grown.PerSecond(string(name)+" "+host, counter); known {
-			all = append(all, drivers.Figure{Name: name, Value: rate})
+			all = append(all, drivers.Metric{Name: name, Value: rate})
 		}
 	}
-	add(drivers.FigureConnections, 1, "connections", "current")
-	add(drivers.FigureMemory, 1<<20, "mem", "resident")
-	add(drivers.FigureRunQueue, 1, "globalLock", "currentQueue", "total")
+	add(drivers.MetricConnections, 1, "connections", "current")
+	add(drivers.MetricMemory, 1<<20, "mem", "resident")
+	add(drivers.MetricRunQueue, 1, "globalLock", "currentQueue", "total")
 	user, is := number(status, "extra_info", "user_time_us")
 	system, are := number(status, "extra_info", "system_time_us")
-	rate(drivers.FigureCPU, (user+system)/1e6, is && are)
+	rate(drivers.MetricCPU, (user+system)/1e6, is && are)
 	inserted, said := number(status, "opcounters", "insert")
-	rate(drivers.FigurePublishRate, inserted, said)
+	rate(drivers.MetricPublishRate, inserted, said)
 	opened, said := number(status, "connections", "totalCreated")
-	rate(drivers.FigureConnectionRate, opened, said)
+	rate(drivers.MetricConnectionRate, opened, said)
 	return all
 }
 
-// diskFigures reads dbStats: what is free of the disk that the data are on.
-func diskFigures(stats bson.Raw) []drivers.Figure {
+// diskMetrics reads dbStats: what is free of the disk that the data are on.
+func diskMetrics(stats bson.Raw) []drivers.Metric {
 	used, is := number(stats, "fsUsedSize")
 	total, are := number(stats, "fsTotalSize")
 	if !is || !are || total <= 0 || used > total {
 		return nil
 	}
-	return []drivers.Figure{{Name: drivers.FigureDiskFree, Value: total - used}}
+	return []drivers.Metric{{Name: drivers.MetricDiskFree, Value: total - used}}
 }
 
 // number reads a number of any kind; false if it is not there.
@@ -108,8 +108,8 @@ func number(raw bson.Raw, path ...string) (float64, bool) {
 	return v.DoubleOK()
 }
 
-// collectionFigures adds up the collections of the task. Any that cannot be asked leaves its figures out: a part is not the whole.
-func collectionFigures(ctx context.Context, db *mongo.Database, names []string) ([]drivers.Figure, error) {
+// collectionMetrics adds up the collections of the task. Any that cannot be asked leaves its metrics out: a part is not the whole.
+func collectionMetrics(ctx context.Context, db *mongo.Database, names []string) ([]drivers.Metric, error) {
 	if len(names) == 0 {
 		return nil, nil
 	}
@@ -135,13 +135,13 @@ func collectionFigures(ctx context.Context, db *mongo.Database, names []string) 
 		}
 		hidden += float64(n)
 	}
-	all := []drivers.Figure{
-		{Name: drivers.FigureQueues, Value: float64(len(names))},
-		{Name: drivers.FigureQueueDepth, Value: depth},
-		{Name: drivers.FigureUnacked, Value: hidden},
+	all := []drivers.Metric{
+		{Name: drivers.MetricQueues, Value: float64(len(names))},
+		{Name: drivers.MetricQueueDepth, Value: depth},
+		{Name: drivers.MetricUnacked, Value: hidden},
 	}
 	if sized {
-		all = append(all, drivers.Figure{Name: drivers.FigureStored, Value: stored})
+		all = append(all, drivers.Metric{Name: drivers.MetricStored, Value: stored})
 	}
 	return all, nil
 }

@@ -22,10 +22,10 @@ func document(t *testing.T, d bson.D) bson.Raw {
 	return raw
 }
 
-// named are figures by name.
-func named(figures []drivers.Figure) map[drivers.FigureName]float64 {
-	all := map[drivers.FigureName]float64{}
-	for _, f := range figures {
+// named are metrics by name.
+func named(metrics []drivers.Metric) map[drivers.MetricName]float64 {
+	all := map[drivers.MetricName]float64{}
+	for _, f := range metrics {
 		all[f.Name] = f.Value
 	}
 	return all
@@ -45,22 +45,22 @@ func TestProbeOfAServerAsDocumented(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var grown growth.Counters
-		want := map[drivers.FigureName]float64{drivers.FigureConnections: 7, drivers.FigureMemory: 100 << 20, drivers.FigureRunQueue: 3}
-		if first := named(serverFigures(status("a", 1e6, 1000, 20), &grown)); !maps.Equal(first, want) {
+		want := map[drivers.MetricName]float64{drivers.MetricConnections: 7, drivers.MetricMemory: 100 << 20, drivers.MetricRunQueue: 3}
+		if first := named(serverMetrics(status("a", 1e6, 1000, 20), &grown)); !maps.Equal(first, want) {
 			t.Errorf("the first probe gives %v, want %v", first, want)
 		}
 		time.Sleep(4 * time.Second)
 		second := maps.Clone(want)
-		second[drivers.FigureCPU], second[drivers.FigurePublishRate], second[drivers.FigureConnectionRate] = 0.5, 250, 1
-		if next := named(serverFigures(status("a", 2e6, 2000, 24), &grown)); !maps.Equal(next, second) {
+		second[drivers.MetricCPU], second[drivers.MetricPublishRate], second[drivers.MetricConnectionRate] = 0.5, 250, 1
+		if next := named(serverMetrics(status("a", 2e6, 2000, 24), &grown)); !maps.Equal(next, second) {
 			t.Errorf("the second probe gives %v, want %v", next, second)
 		}
-		if other := named(serverFigures(status("b", 9e6, 9000, 90), &grown)); !maps.Equal(other, want) {
+		if other := named(serverMetrics(status("b", 9e6, 9000, 90), &grown)); !maps.Equal(other, want) {
 			t.Errorf("the first probe of another primary gives %v, want %v", other, want)
 		}
 	})
-	disk := named(diskFigures(document(t, bson.D{{Key: "fsUsedSize", Value: 30.0}, {Key: "fsTotalSize", Value: 100.0}})))
-	if !maps.Equal(disk, map[drivers.FigureName]float64{drivers.FigureDiskFree: 70}) {
+	disk := named(diskMetrics(document(t, bson.D{{Key: "fsUsedSize", Value: 30.0}, {Key: "fsTotalSize", Value: 100.0}})))
+	if !maps.Equal(disk, map[drivers.MetricName]float64{drivers.MetricDiskFree: 70}) {
 		t.Errorf("the disk gives %v", disk)
 	}
 }
@@ -70,8 +70,8 @@ func TestProbeWithoutAnswersIsMissing(t *testing.T) {
 	var grown growth.Counters
 	for range 2 {
 		for name, raw := range map[string]bson.Raw{"refused": nil, "empty": document(t, bson.D{})} {
-			if figures := append(serverFigures(raw, &grown), diskFigures(raw)...); len(figures) > 0 {
-				t.Errorf("%s: %v", name, figures)
+			if metrics := append(serverMetrics(raw, &grown), diskMetrics(raw)...); len(metrics) > 0 {
+				t.Errorf("%s: %v", name, metrics)
 			}
 		}
 	}
@@ -81,16 +81,16 @@ func TestProbeWithoutAnswersIsMissing(t *testing.T) {
 func TestProbeOfTheStandInFerretDB(t *testing.T) {
 	r := newRig(t, standIn(t, `{}`), nil)
 	for range 2 {
-		figures, err := r.session.Probe(r.context())
+		metrics, err := r.session.Probe(r.context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := named(figures)
+		all := named(metrics)
 		t.Log(all)
-		if _, said := all[drivers.FigureQueueDepth]; !said {
+		if _, said := all[drivers.MetricQueueDepth]; !said {
 			t.Errorf("no depth of the task's queues in %v", all)
 		}
-		for _, name := range []drivers.FigureName{drivers.FigureMemory, drivers.FigureCPU, drivers.FigureDiskFree} {
+		for _, name := range []drivers.MetricName{drivers.MetricMemory, drivers.MetricCPU, drivers.MetricDiskFree} {
 			if v, said := all[name]; said && v <= 0 {
 				t.Errorf("%s is %v of a server at work", name, v)
 			}

@@ -171,17 +171,17 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return all, nil
 }
 
-// Sweep drops collections.
-func (s *session) Sweep(ctx context.Context, these []drivers.Leftover) error {
+// Cleanup drops collections.
+func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	var names []string
 	for _, l := range these {
 		if l.Kind != kindCollection {
-			return fmt.Errorf("sweep %s %s: a %s is nothing of MongoDB's", l.Kind, l.Name, l.Kind)
+			return fmt.Errorf("cleanup %s %s: a %s is nothing of MongoDB's", l.Kind, l.Name, l.Kind)
 		}
 		names = append(names, l.Name)
 	}
 	if err := s.drop(ctx, names); err != nil {
-		return fmt.Errorf("sweep: %w", err)
+		return fmt.Errorf("cleanup: %w", err)
 	}
 	return nil
 }

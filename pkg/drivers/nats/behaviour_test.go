@@ -69,14 +69,14 @@ func connect(t *testing.T, s *session, spec drivers.PublisherSpec) (drivers.Publ
 	return p, c
 }
 
-// A full stream must refuse what it cannot keep: forgetting a confirmed message would break the promise.
+// A full stream must refuse what it cannot keep: forgetting a confirmed message would break the guarantee.
 func TestFullStreamRejects(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "full", "maxMessages": 10}`), nil)
 	top := plain("full")
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, Window: 100})
+	p, c := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmWindow, MaxInFlight: 100})
 	for i := range 15 {
 		if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte("x")}); err != nil {
 			t.Fatal(err)
@@ -152,8 +152,8 @@ func TestUnconsumedStreamIsBounded(t *testing.T) {
 	if c := s.streamConfig(top, 0); c.MaxBytes != unconsumedBytes || c.Discard.String() != "DiscardOld" {
 		t.Errorf("a stream without consumers: %d bytes, %s", c.MaxBytes, c.Discard)
 	}
-	if d := declare([]byte(`{"embedded": true}`), drivers.Use{Mode: drivers.ConfirmEach}); d.Promises.ConfirmedKept {
-		t.Error("a stream that forgets its oldest messages promises to keep all")
+	if d := declare([]byte(`{"embedded": true}`), drivers.Use{Mode: drivers.ConfirmEach}); d.Guarantees.ConfirmedKept {
+		t.Error("a stream that forgets its oldest messages guarantees to keep all")
 	}
 }
 

@@ -82,7 +82,7 @@ func (c *confirmer) check() {
 func inFlight(spec drivers.PublisherSpec) int {
 	switch spec.Mode {
 	case drivers.ConfirmWindow:
-		return max(16, spec.Window)
+		return max(16, spec.MaxInFlight)
 	case drivers.ConfirmBatch:
 		return max(16, spec.Batch)
 	}

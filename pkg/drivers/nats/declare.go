@@ -52,7 +52,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			InProcess:         o.Embedded,
 			CopiesBody:        true, // into the library's write buffer
 		},
-		Promises: drivers.Promises{
+		Guarantees: drivers.Guarantees{
 			ConfirmedKept: !automatic && !o.forgets(use.Consumers),
 			// JetStream drops unconfirmed messages without a word when it cannot keep up.
 			SentKept: false,

@@ -63,7 +63,7 @@ func (o *options) fault() string {
 	case ways != 1:
 		return `give one of url: "nats://host:4222", urls (one for each server of a cluster) and embedded: true`
 	case o.Embedded && len(o.Monitoring) > 0:
-		return "an embedded server is in the agent's process, whose figures say what it uses: it has no monitoring"
+		return "an embedded server is in the agent's process, whose metrics say what it uses: it has no monitoring"
 	case o.Embedded && o.Replicas > 1:
 		return "an embedded server is one server: replicas must be 1"
 	case !o.Embedded && o.Sync != "default":
@@ -105,12 +105,12 @@ func (o *options) confirmTimeout() time.Duration {
 
 func (o *options) bounded() bool { return o.MaxBytes > 0 || o.MaxMessages > 0 }
 
-// forgets tells whether a full stream drops messages that nobody has acknowledged.
+// forgets reports whether a full stream drops messages that nobody has acknowledged.
 func (o *options) forgets(consumers int) bool {
 	return consumers == 0 || (o.bounded() && o.Discard == "old")
 }
 
-// file tells whether streams are kept in files.
+// file reports whether streams are kept in files.
 func (o *options) file(persistent bool) bool {
 	return o.Storage == "file" || (o.Storage == "" && persistent)
 }

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/drivers/internal/growth"
 )
 
-// prober is the link on which the broker is asked for its figures, past the simulated network.
+// prober is the link on which the broker is asked for its metrics, past the simulated network.
 type prober struct {
 	mu       sync.Mutex
 	link     *link
@@ -34,26 +34,26 @@ const askWithin = 3 * time.Second
 
 // Probe asks JetStream for the streams of the task's own topology and their consumers, and for what the account stores; and the servers'
 // monitoring, where the options lead there, for what they use themselves.
-func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.prober.mu.Lock()
 	defer s.prober.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	var ofServers, ofStreams []drivers.Figure
+	var ofServers, ofStreams []drivers.Metric
 	var errServers, errStreams error
 	var wg sync.WaitGroup
-	wg.Go(func() { ofServers, errServers = s.prober.monitor.figures(ctx, &s.prober) })
-	wg.Go(func() { ofStreams, errStreams = s.streamFigures(ctx) })
+	wg.Go(func() { ofServers, errServers = s.prober.monitor.metrics(ctx, &s.prober) })
+	wg.Go(func() { ofStreams, errStreams = s.streamMetrics(ctx) })
 	wg.Wait()
-	figures := append(ofServers, ofStreams...)
+	metrics := append(ofServers, ofStreams...)
 	if err := errors.Join(errServers, errStreams); err != nil {
-		return figures, fmt.Errorf("ask NATS for its figures: %w", err)
+		return metrics, fmt.Errorf("ask NATS for its metrics: %w", err)
 	}
-	return figures, nil
+	return metrics, nil
 }
 
-// streamFigures is what JetStream says. The caller holds the prober's mu.
-func (s *session) streamFigures(ctx context.Context) ([]drivers.Figure, error) {
+// streamMetrics is what JetStream says. The caller holds the prober's mu.
+func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	js, err := s.aside(ctx)
 	if err != nil {
 		return nil, err
@@ -64,12 +64,12 @@ func (s *session) streamFigures(ctx context.Context) ([]drivers.Figure, error) {
 	if err != nil {
 		return nil, explain(err)
 	}
-	figures := []drivers.Figure{{Name: drivers.FigureStored, Value: float64(account.Store)}}
+	metrics := []drivers.Metric{{Name: drivers.MetricStored, Value: float64(account.Store)}}
 	if s.prober.topology.Name == "" {
-		return figures, nil
+		return metrics, nil
 	}
-	own, err := s.ownFigures(ctx, js)
-	return append(figures, own...), err
+	own, err := s.ownMetrics(ctx, js)
+	return append(metrics, own...), err
 }
 
 // aside is JetStream over the prober's own link; if that broke, over another. The caller holds the prober's mu.
@@ -90,30 +90,30 @@ type sums struct {
 	depth, appended, unacked, pending, delivered uint64
 }
 
-// ownFigures adds up the task's streams. A stream that is missing makes the sums unknown.
-func (s *session) ownFigures(ctx context.Context, js jetstream.JetStream) ([]drivers.Figure, error) {
+// ownMetrics adds up the task's streams. A stream that is missing makes the sums unknown.
+func (s *session) ownMetrics(ctx context.Context, js jetstream.JetStream) ([]drivers.Metric, error) {
 	t := s.prober.topology
 	sum, err := sumUp(ctx, js, t)
 	if err != nil {
 		return nil, err
 	}
-	figures := []drivers.Figure{{Name: drivers.FigureQueues, Value: float64(sum.queues)}, {Name: drivers.FigureUnderReplicated, Value: float64(sum.short)}}
+	metrics := []drivers.Metric{{Name: drivers.MetricQueues, Value: float64(sum.queues)}, {Name: drivers.MetricUnderReplicated, Value: float64(sum.short)}}
 	if sum.queues != t.Queues {
-		return figures, nil
+		return metrics, nil
 	}
-	rate := func(name drivers.FigureName, counter uint64) {
+	rate := func(name drivers.MetricName, counter uint64) {
 		if r, known := s.prober.grown.PerSecond(t.Name+" "+string(name), float64(counter)); known {
-			figures = append(figures, drivers.Figure{Name: name, Value: r})
+			metrics = append(metrics, drivers.Metric{Name: name, Value: r})
 		}
 	}
-	figures = append(figures, drivers.Figure{Name: drivers.FigureQueueDepth, Value: float64(sum.depth)})
-	rate(drivers.FigurePublishRate, sum.appended)
+	metrics = append(metrics, drivers.Metric{Name: drivers.MetricQueueDepth, Value: float64(sum.depth)})
+	rate(drivers.MetricPublishRate, sum.appended)
 	if t.Consumers > 0 {
-		figures = append(figures, drivers.Figure{Name: drivers.FigureUnacked, Value: float64(sum.unacked)},
-			drivers.Figure{Name: drivers.FigureLag, Value: float64(sum.unacked + sum.pending)})
-		rate(drivers.FigureDeliverRate, sum.delivered)
+		metrics = append(metrics, drivers.Metric{Name: drivers.MetricUnacked, Value: float64(sum.unacked)},
+			drivers.Metric{Name: drivers.MetricLag, Value: float64(sum.unacked + sum.pending)})
+		rate(drivers.MetricDeliverRate, sum.delivered)
 	}
-	return figures, nil
+	return metrics, nil
 }
 
 func sumUp(ctx context.Context, js jetstream.JetStream, t drivers.Topology) (sum sums, err error) {
@@ -160,7 +160,7 @@ func (sum *sums) consumers(ctx context.Context, js jetstream.JetStream, name str
 	return nil
 }
 
-// lacksReplica tells whether fewer servers than should have all of a stream.
+// lacksReplica reports whether fewer servers than should have all of a stream.
 func lacksReplica(info *jetstream.StreamInfo) bool {
 	current := 1 // who leads
 	if info.Cluster != nil {

@@ -28,23 +28,23 @@ func watched(t *testing.T, monitoring func(real string) string) (*session, func(
 
 func same(url string) string { return url }
 
-// said are the figures of one answer by name; nodes are added up.
-func said(figures []drivers.Figure) map[drivers.FigureName]float64 {
-	all := map[drivers.FigureName]float64{}
-	for _, f := range figures {
+// said are the metrics of one answer by name; nodes are added up.
+func said(metrics []drivers.Metric) map[drivers.MetricName]float64 {
+	all := map[drivers.MetricName]float64{}
+	for _, f := range metrics {
 		all[f.Name] += f.Value
 	}
 	return all
 }
 
 // probeUntil asks until the answer is as wanted.
-func probeUntil(t *testing.T, s *session, what string, wanted func(map[drivers.FigureName]float64) bool) map[drivers.FigureName]float64 {
+func probeUntil(t *testing.T, s *session, what string, wanted func(map[drivers.MetricName]float64) bool) map[drivers.MetricName]float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		figures, err := s.Probe(ctx)
-		all := said(figures)
+		metrics, err := s.Probe(ctx)
+		all := said(metrics)
 		switch {
 		case err == nil && wanted(all):
 			return all
@@ -62,18 +62,18 @@ func TestProbeOfAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range first {
-		if monitored := f.Name != drivers.FigureStored; monitored != (f.Node == "alone") {
+		if monitored := f.Name != drivers.MetricStored; monitored != (f.Node == "alone") {
 			t.Errorf("%s is of node %q", f.Name, f.Node)
 		}
 	}
 	all := said(first)
-	if memory := all[drivers.FigureMemory]; memory < 1<<20 || memory > 4<<30 {
+	if memory := all[drivers.MetricMemory]; memory < 1<<20 || memory > 4<<30 {
 		t.Errorf("the server's memory is %v bytes", memory)
 	}
-	if _, told := all[drivers.FigureConnectionRate]; told {
+	if _, told := all[drivers.MetricConnectionRate]; told {
 		t.Error("a rate comes with the first answer")
 	}
-	before := all[drivers.FigureConnections]
+	before := all[drivers.MetricConnections]
 	if before < 1 {
 		t.Errorf("there are %v connections, one of which is this session's", before)
 	}
@@ -82,29 +82,29 @@ func TestProbeOfAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach, Connection: drivers.Exclusive})
-	probeUntil(t, s, "connection more", func(now map[drivers.FigureName]float64) bool { return now[drivers.FigureConnections] > before })
+	probeUntil(t, s, "connection more", func(now map[drivers.MetricName]float64) bool { return now[drivers.MetricConnections] > before })
 	busy := 0.0
-	probeUntil(t, s, "processor time", func(now map[drivers.FigureName]float64) bool {
+	probeUntil(t, s, "processor time", func(now map[drivers.MetricName]float64) bool {
 		for range 300 {
 			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		busy = max(busy, now[drivers.FigurePublishRate])
-		return now[drivers.FigureCPU] > 0 && busy > 0 && now[drivers.FigureQueueDepth] > 0 && now[drivers.FigureLag] > 0
+		busy = max(busy, now[drivers.MetricPublishRate])
+		return now[drivers.MetricCPU] > 0 && busy > 0 && now[drivers.MetricQueueDepth] > 0 && now[drivers.MetricLag] > 0
 	})
-	if cpu := said(mustProbe(t, s))[drivers.FigureCPU]; cpu > 64 {
+	if cpu := said(mustProbe(t, s))[drivers.MetricCPU]; cpu > 64 {
 		t.Errorf("the server uses %v cores", cpu)
 	}
 }
 
-func mustProbe(t *testing.T, s *session) []drivers.Figure {
+func mustProbe(t *testing.T, s *session) []drivers.Metric {
 	t.Helper()
-	figures, err := s.Probe(t.Context())
+	metrics, err := s.Probe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return figures
+	return metrics
 }
 
 // A server whose monitoring does not answer, or is something else, has no memory and no connections, rather than none in use; what JetStream says is kept.
@@ -121,22 +121,22 @@ func TestProbeWithoutMonitoringIsMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, _ := watched(t, func(string) string { return c.url })
 			began := time.Now()
-			figures, err := s.Probe(t.Context())
+			metrics, err := s.Probe(t.Context())
 			if err == nil || !strings.Contains(err.Error(), c.why) || strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("error %v, want one that says %q", err, c.why)
 			}
 			if took := time.Since(began); labtest.IsLong() && took > askWithin+20*time.Second {
 				t.Errorf("it took %v", took)
 			}
-			if len(figures) != 1 || figures[0].Name != drivers.FigureStored {
-				t.Errorf("%v, want what is stored alone", figures)
+			if len(metrics) != 1 || metrics[0].Name != drivers.MetricStored {
+				t.Errorf("%v, want what is stored alone", metrics)
 			}
 		})
 	}
 	t.Run("another page", func(t *testing.T) {
 		s, _ := watched(t, func(real string) string { return real + "/nothing" })
-		if figures, err := s.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "404") || len(figures) != 1 {
-			t.Errorf("%v, %v", figures, err)
+		if metrics, err := s.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "404") || len(metrics) != 1 {
+			t.Errorf("%v, %v", metrics, err)
 		}
 	})
 }
@@ -146,8 +146,8 @@ func TestProbeOfADeadServerIsMissing(t *testing.T) {
 	s, kill := watched(t, same)
 	mustProbe(t, s)
 	kill()
-	if figures, err := s.Probe(t.Context()); err == nil || len(figures) > 0 {
-		t.Errorf("%v, %v", figures, err)
+	if metrics, err := s.Probe(t.Context()); err == nil || len(metrics) > 0 {
+		t.Errorf("%v, %v", metrics, err)
 	}
 }
 
@@ -164,13 +164,13 @@ func TestMonitoringURL(t *testing.T) {
 }
 
 // A server's answer is taken by what it says alone.
-func TestVarzLacksFigures(t *testing.T) {
+func TestVarzLacksMetrics(t *testing.T) {
 	var v varz
 	if err := json.Unmarshal([]byte(`{"server_name": "a", "mem": 5, "cpu": 150}`), &v); err != nil {
 		t.Fatal(err)
 	}
-	all := said(v.figures(&prober{}))
-	if len(all) != 2 || all[drivers.FigureMemory] != 5 || all[drivers.FigureCPU] != 1.5 {
+	all := said(v.metrics(&prober{}))
+	if len(all) != 2 || all[drivers.MetricMemory] != 5 || all[drivers.MetricCPU] != 1.5 {
 		t.Errorf("%v, want 5 bytes and one and a half cores", all)
 	}
 }

@@ -56,7 +56,7 @@ func (p *puller) received(n int) {
 
 func (p *puller) done(n int) { p.held -= n }
 
-// full tells whether nothing more can come before some of the n accepted are acknowledged.
+// full reports whether nothing more can come before some of the n accepted are acknowledged.
 func (p *puller) full(n int) bool { return !p.unlimited && n >= p.limit }
 
 // wanted is for how many messages there is place, if it is worth asking: for half of the limit, or when nothing else would come.

@@ -84,7 +84,7 @@ func (s *slots) find(subject string) *slot {
 	return nil
 }
 
-// busy tells whether any message is unconfirmed.
+// busy reports whether any message is unconfirmed.
 func (s *slots) busy() bool {
 	for _, at := range *s.all.Load() {
 		if at.busy.Load() {

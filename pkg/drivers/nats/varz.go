@@ -49,8 +49,8 @@ type varz struct {
 	Opened      *float64 `json:"total_connections"`
 }
 
-// figures asks all servers at once. One that does not answer leaves its own out, and results leave out such a moment.
-func (m *monitor) figures(ctx context.Context, p *prober) ([]drivers.Figure, error) {
+// metrics asks all servers at once. One that does not answer leaves its own out, and results leave out such a moment.
+func (m *monitor) metrics(ctx context.Context, p *prober) ([]drivers.Metric, error) {
 	if m == nil {
 		return nil, nil
 	}
@@ -60,30 +60,30 @@ func (m *monitor) figures(ctx context.Context, p *prober) ([]drivers.Figure, err
 		wg.Go(func() { answers[i], errs[i] = m.ask(ctx, address) })
 	}
 	wg.Wait()
-	var all []drivers.Figure
+	var all []drivers.Metric
 	told := map[string]bool{} // two urls may lead to one server
 	for i, v := range answers {
 		if errs[i] != nil || told[v.Name] {
 			continue
 		}
 		told[v.Name] = true
-		all = append(all, v.figures(p)...)
+		all = append(all, v.metrics(p)...)
 	}
 	return all, errors.Join(errs...)
 }
 
-func (v varz) figures(p *prober) (all []drivers.Figure) {
-	add := func(name drivers.FigureName, value *float64, per float64) {
+func (v varz) metrics(p *prober) (all []drivers.Metric) {
+	add := func(name drivers.MetricName, value *float64, per float64) {
 		if value != nil {
-			all = append(all, drivers.Figure{Name: name, Node: v.Name, Value: *value / per})
+			all = append(all, drivers.Metric{Name: name, Node: v.Name, Value: *value / per})
 		}
 	}
-	add(drivers.FigureMemory, v.Memory, 1)
-	add(drivers.FigureCPU, v.CPU, 100)
-	add(drivers.FigureConnections, v.Connections, 1)
+	add(drivers.MetricMemory, v.Memory, 1)
+	add(drivers.MetricCPU, v.CPU, 100)
+	add(drivers.MetricConnections, v.Connections, 1)
 	if v.Opened != nil {
 		if rate, known := p.grown.PerSecond("opened "+v.Name, *v.Opened); known {
-			all = append(all, drivers.Figure{Name: drivers.FigureConnectionRate, Node: v.Name, Value: rate})
+			all = append(all, drivers.Metric{Name: drivers.MetricConnectionRate, Node: v.Name, Value: rate})
 		}
 	}
 	return all

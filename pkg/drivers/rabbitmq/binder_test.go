@@ -25,7 +25,7 @@ func TestBindingsOfEachExchange(t *testing.T) {
 					t.Fatal(err)
 				}
 				sent++
-				labtest.Eventually(t, "its confirm, its return or its receipt", func() bool {
+				labtest.Eventually(t, "its confirm, its return or its delivery", func() bool {
 					h, _ := heard.counts()
 					_, n := got.counts()
 					return h == sent+returned && n == received

@@ -35,7 +35,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 	return drivers.Declaration{
 		Capabilities: capabilities(&o, use),
-		Promises:     promises(&o, use),
+		Guarantees:   guarantees(&o, use),
 		Unfit:        append(unfitQueue(&o, use), unfitPlaces(&o, use)...),
 		Label:        label(&o, use),
 	}
@@ -66,16 +66,16 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 	}
 }
 
-// promises holds a cluster to less where the loss of a node can do harm although no client's link breaks. To a quorum
+// guarantees holds a cluster to less where the loss of a node can do harm although no client's link breaks. To a quorum
 // queue, of one node too, the publisher's channel sends again what a leader did not take; once the channel is closed, nobody
 // does: seen with RabbitMQ 3.10, 6 of 60 unconfirmed messages lost by closing in a cluster, 14 of 60 on one busy node.
-func promises(o *options, use drivers.Use) drivers.Promises {
+func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	cluster := len(o.urls()) > 1
 	forgets := forgetful(o)
 	stored := o.Queue.Type != classic || (use.Persistent && o.durable(use.Persistent))
 	survives := o.Queue.Type != classic || !cluster || o.mirrored()
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
-	return drivers.Promises{
+	return drivers.Guarantees{
 		ConfirmedKept: stored && survives && !automatic && !forgets,
 		SentKept:      !forgets && !refuses(o) && o.Queue.Type != quorum,
 		NoDuplicates:  automatic || o.Queue.Type == stream || !cluster || (o.Queue.Type == classic && !o.mirrored()),
@@ -83,7 +83,7 @@ func promises(o *options, use drivers.Use) drivers.Promises {
 	}
 }
 
-// forgetful tells whether the queue may drop messages on purpose.
+// forgetful reports whether the queue may drop messages on purpose.
 func forgetful(o *options) bool {
 	arguments := o.queueArguments()
 	for _, name := range []string{"x-message-ttl", "x-expires", "x-max-age", deliveryLimit} {
@@ -104,7 +104,7 @@ func bounded(o *options) bool {
 	return arguments["x-max-length"] != nil || arguments["x-max-length-bytes"] != nil
 }
 
-// refuses tells whether a full queue rejects messages, which an unconfirmed publisher cannot notice.
+// refuses reports whether a full queue rejects messages, which an unconfirmed publisher cannot notice.
 func refuses(o *options) bool {
 	overflow := fmt.Sprint(o.queueArguments()["x-overflow"])
 	return overflow == "reject-publish" || overflow == "reject-publish-dlx"

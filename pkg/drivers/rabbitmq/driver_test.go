@@ -59,7 +59,7 @@ func TestConformanceLong(t *testing.T) {
 	}
 }
 
-// persistent is the driver for use with persistent messages alone, of which it promises the most.
+// persistent is the driver for use with persistent messages alone, of which it guarantees the most.
 type persistent struct{ driver }
 
 func (p persistent) Info() drivers.Info {

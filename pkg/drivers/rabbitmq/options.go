@@ -93,7 +93,7 @@ func (o *options) urls() []string {
 	return o.URLs
 }
 
-// durable tells whether queues (and exchanges) are to survive a restart of the broker.
+// durable reports whether queues (and exchanges) are to survive a restart of the broker.
 func (o *options) durable(persistent bool) bool {
 	switch {
 	case o.Queue.Type != classic:
@@ -104,7 +104,7 @@ func (o *options) durable(persistent bool) bool {
 	return persistent
 }
 
-// mirrored tells whether the policy asks for mirrored classic queues.
+// mirrored reports whether the policy asks for mirrored classic queues.
 func (o *options) mirrored() bool {
 	_, ok := o.Policy["ha-mode"]
 	return ok && o.Queue.Type == classic

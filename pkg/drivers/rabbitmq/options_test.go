@@ -91,17 +91,17 @@ func TestDeclare(t *testing.T) {
 		{"no url", `{}`, one, "give url", nil},
 		{"both urls", `{` + url + `, "urls": ["amqp://h/"]}`, one, "not both", nil},
 		{"transient is not kept", `{` + url + `}`, one, "", func(d drivers.Declaration) bool {
-			return !d.Promises.ConfirmedKept && d.Promises.SentKept && strings.Contains(d.Label, "in memory")
+			return !d.Guarantees.ConfirmedKept && d.Guarantees.SentKept && strings.Contains(d.Label, "in memory")
 		}},
 		{"persistent is kept", `{` + url + `}`, with(func(u *drivers.Use) { u.Persistent = true }), "", func(d drivers.Declaration) bool {
-			return d.Promises.ConfirmedKept && strings.Contains(d.Label, "disk")
+			return d.Guarantees.ConfirmedKept && strings.Contains(d.Label, "disk")
 		}},
 		{"a queue that drops keeps nothing", `{` + url + `, "queue": {"maxLength": 5}}`,
 			with(func(u *drivers.Use) { u.Persistent = true }), "",
-			func(d drivers.Declaration) bool { return !d.Promises.ConfirmedKept && !d.Promises.SentKept }},
+			func(d drivers.Declaration) bool { return !d.Guarantees.ConfirmedKept && !d.Guarantees.SentKept }},
 		{"a queue that refuses keeps what it confirmed", `{` + url + `, "queue": {"maxLength": 5, "overflow": "reject-publish"}}`,
 			with(func(u *drivers.Use) { u.Persistent = true }), "",
-			func(d drivers.Declaration) bool { return d.Promises.ConfirmedKept && !d.Promises.SentKept }},
+			func(d drivers.Declaration) bool { return d.Guarantees.ConfirmedKept && !d.Guarantees.SentKept }},
 		{"stream has no automatic ack", `{` + url + `, "queue": {"type": "stream"}}`, one, "", func(d drivers.Declaration) bool {
 			return !slices.Contains(d.Capabilities.Acks, drivers.AckAutomatic) && !d.Capabilities.UnlimitedPrefetch
 		}},

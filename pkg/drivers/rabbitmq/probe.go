@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// RabbitMQ tells its figures in three places, which differ in how old they are. Seen with RabbitMQ 3.10:
+// RabbitMQ tells its metrics in three places, which differ in how old they are. Seen with RabbitMQ 3.10:
 //
 //   - The management API answers /nodes, /overview and /queues from what it gathers every five seconds, whatever the interval of
 //     statistics: counts of connections and processes, depths and rates are up to five seconds old, and those of a quorum queue ten. A node's
@@ -21,16 +21,16 @@ import (
 //     resident memory are as old as the interval of statistics (five seconds unless the server is told otherwise). It costs a node about 8 ms.
 //   - The operating system knows the processor time of the node's process, where that is on this host.
 //
-// So a figure comes from the Prometheus plugin, where the options lead to that of every node, else from the management API; memory and its
-// categories from the management API first. A figure keeps to one source as long as the session lasts.
+// So a metric comes from the Prometheus plugin, where the options lead to that of every node, else from the management API; memory and its
+// categories from the management API first. A metric keeps to one source as long as the session lasts.
 //
 // The plugin's erlang_vm_statistics_runtime_milliseconds counts user time alone (34 s of 54 s were seen): the CPU from it, where the
-// process is on another host, is too low. The host's figure, for which the matrix names the broker's process, is to be preferred. The
+// process is on another host, is too low. The host's metric, for which the matrix names the broker's process, is to be preferred. The
 // "erlang" total of memory counts buffers of sockets that the system has never given out (2.2 GB of a process of 221 MB were seen): memory
 // is what the process has, and its categories are shares of Erlang's own account, whose sum may differ.
 
-// errNoFigures is what a session without either API answers.
-var errNoFigures = fmt.Errorf("%w: give management, and prometheus for figures of the moment", drivers.ErrUnsupported)
+// errNoMetrics is what a session without either API answers.
+var errNoMetrics = fmt.Errorf("%w: give management, and prometheus for metrics of the moment", drivers.ErrUnsupported)
 
 // prober is what a session remembers between probes.
 type prober struct {
@@ -38,7 +38,7 @@ type prober struct {
 	topology drivers.Topology // whose queues are the task's own; none before Setup
 	begun    bool
 	said     bool // that something is missing
-	plugins  bool // figures come from the Prometheus plugins
+	plugins  bool // metrics come from the Prometheus plugins
 	local    bool // CPU comes from this host
 	counters map[string]counter
 	costly   map[string]time.Time // when what costs the broker may be asked again
@@ -53,28 +53,28 @@ type counter struct {
 // probe is one asking.
 type probe struct {
 	*session
-	figures []drivers.Figure
-	nodes   []nodeFigures // that run; without the management API none
+	figures []drivers.Metric
+	nodes   []nodeMetrics // that run; without the management API none
 	scrapes []scrape      // of every node, or none
 	errs    []error
 }
 
 // Probe asks once; see above for where. It fails if nothing could be asked at all.
-func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	if s.api == nil && s.metrics == nil {
-		return nil, fmt.Errorf("ask RabbitMQ for its figures: %w", errNoFigures)
+		return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", errNoMetrics)
 	}
 	s.prober.mu.Lock()
 	defer s.prober.mu.Unlock()
 	if s.isClosed() {
-		return nil, fmt.Errorf("ask RabbitMQ for its figures: %w", drivers.ErrClosed)
+		return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", drivers.ErrClosed)
 	}
 	p := &probe{session: s}
 	p.askNodes(ctx)
 	p.scrapeAll(ctx)
 	if !s.prober.begun {
-		if err := errors.Join(p.errs...); err != nil { // where figures come from is decided with all of it there
-			return nil, fmt.Errorf("ask RabbitMQ for its figures: %w", err)
+		if err := errors.Join(p.errs...); err != nil { // where metrics come from is decided with all of it there
+			return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", err)
 		}
 		s.prober.begin(p)
 	}
@@ -86,23 +86,23 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 	p.ofBindings(ctx)
 	err := errors.Join(p.errs...)
 	if len(p.figures) == 0 && err != nil {
-		return nil, fmt.Errorf("ask RabbitMQ for its figures: %w", err)
+		return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", err)
 	}
 	if err != nil && ctx.Err() == nil && !s.prober.said && s.env.Event != nil {
 		s.prober.said = true
-		s.env.Event(drivers.EventNotice, fmt.Sprintf("some of RabbitMQ's figures are missing: %v", err))
+		s.env.Event(drivers.EventNotice, fmt.Sprintf("some of RabbitMQ's metrics are missing: %v", err))
 	}
 	return p.figures, nil
 }
 
-// begin decides, once, where figures come from.
+// begin decides, once, where metrics come from.
 func (r *prober) begin(p *probe) {
 	r.begun = true
-	r.local = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes, func(n nodeFigures) bool { return !n.isHere() })
+	r.local = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes, func(n nodeMetrics) bool { return !n.isHere() })
 	r.plugins = len(p.scrapes) > 0
 	if p.metrics != nil && !r.plugins && p.env.Event != nil {
 		p.env.Event(drivers.EventNotice, fmt.Sprintf(
-			"prometheus leads to fewer nodes than the %d of the cluster: figures come from the management API; give one url for each node", len(p.nodes)))
+			"prometheus leads to fewer nodes than the %d of the cluster: metrics come from the management API; give one url for each node", len(p.nodes)))
 	}
 }
 
@@ -113,8 +113,8 @@ func (r *prober) own(t drivers.Topology) {
 	r.topology = t
 }
 
-func (p *probe) add(name drivers.FigureName, node string, value float64) {
-	p.figures = append(p.figures, drivers.Figure{Name: name, Node: node, Value: value})
+func (p *probe) add(name drivers.MetricName, node string, value float64) {
+	p.figures = append(p.figures, drivers.Metric{Name: name, Node: node, Value: value})
 }
 
 func (p *probe) failed(err error) {
@@ -124,7 +124,7 @@ func (p *probe) failed(err error) {
 }
 
 // since adds what a counter grew by a second since the last probe, times factor; the first time, and after a restart of the node, nothing.
-func (p *probe) since(name drivers.FigureName, node string, now counter, factor float64) {
+func (p *probe) since(name drivers.MetricName, node string, now counter, factor float64) {
 	key := string(name) + " " + node
 	before, known := p.prober.counters[key]
 	if p.prober.counters == nil {
@@ -173,7 +173,7 @@ func (p *probe) scrapeAll(ctx context.Context) {
 	}
 	whole := len(answered) == len(scrapes)
 	if p.api != nil {
-		whole = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes, func(n nodeFigures) bool { return answered[n.Name].node == "" })
+		whole = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes, func(n nodeMetrics) bool { return answered[n.Name].node == "" })
 	}
 	if whole {
 		for _, node := range slices.Sorted(maps.Keys(answered)) {
@@ -193,34 +193,34 @@ func (p *probe) ofNodes() {
 		return
 	}
 	for _, n := range p.nodes {
-		n.each(func(name drivers.FigureName, value float64) { p.add(name, n.Name, value) })
+		n.each(func(name drivers.MetricName, value float64) { p.add(name, n.Name, value) })
 	}
 }
 
 func (p *probe) ofScrape(s scrape) {
 	for _, f := range []struct {
-		name   drivers.FigureName
+		name   drivers.MetricName
 		metric string
 	}{
-		{drivers.FigureErlangProcesses, "erlang_vm_process_count"},
-		{drivers.FigureRunQueue, "erlang_vm_statistics_run_queues_length"},
-		{drivers.FigureFileDescriptors, "rabbitmq_process_open_fds"},
-		{drivers.FigureConnections, "rabbitmq_connections"},
-		{drivers.FigureChannels, "rabbitmq_channels"},
-		{drivers.FigureConsumers, "rabbitmq_consumers"},
-		{drivers.FigureDiskFree, "rabbitmq_disk_space_available_bytes"},
+		{drivers.MetricErlangProcesses, "erlang_vm_process_count"},
+		{drivers.MetricRunQueue, "erlang_vm_statistics_run_queues_length"},
+		{drivers.MetricFileDescriptors, "rabbitmq_process_open_fds"},
+		{drivers.MetricConnections, "rabbitmq_connections"},
+		{drivers.MetricChannels, "rabbitmq_channels"},
+		{drivers.MetricConsumers, "rabbitmq_consumers"},
+		{drivers.MetricDiskFree, "rabbitmq_disk_space_available_bytes"},
 	} {
 		if value, said := s.values[f.metric]; said {
 			p.add(f.name, s.node, value)
 		}
 	}
 	for _, f := range []struct {
-		name   drivers.FigureName
+		name   drivers.MetricName
 		metric string
 	}{
-		{drivers.FigurePublishRate, "rabbitmq_global_messages_received_total"},
-		{drivers.FigureDeliverRate, "rabbitmq_global_messages_delivered_total"},
-		{drivers.FigureConnectionRate, "rabbitmq_connections_opened_total"},
+		{drivers.MetricPublishRate, "rabbitmq_global_messages_received_total"},
+		{drivers.MetricDeliverRate, "rabbitmq_global_messages_delivered_total"},
+		{drivers.MetricConnectionRate, "rabbitmq_connections_opened_total"},
 	} {
 		if value, said := s.values[f.metric]; said {
 			p.since(f.name, s.node, counter{s.at, value}, 1)
@@ -233,14 +233,14 @@ func (p *probe) ofCPU() {
 	if p.prober.local {
 		for _, n := range p.nodes {
 			if used, ok := n.processorTime(); ok {
-				p.since(drivers.FigureCPU, n.Name, counter{time.Now(), used.Seconds()}, 1)
+				p.since(drivers.MetricCPU, n.Name, counter{time.Now(), used.Seconds()}, 1)
 			}
 		}
 		return
 	}
 	for _, s := range p.scrapes {
 		if ms, said := s.values["erlang_vm_statistics_runtime_milliseconds"]; said {
-			p.since(drivers.FigureCPU, s.node, counter{s.at, ms}, 1e-3)
+			p.since(drivers.MetricCPU, s.node, counter{s.at, ms}, 1e-3)
 		}
 	}
 }

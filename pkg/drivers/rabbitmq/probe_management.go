@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// nodeFigures is what the management API says of a node. A nil field is not said.
-type nodeFigures struct {
+// nodeMetrics is what the management API says of a node. A nil field is not said.
+type nodeMetrics struct {
 	Name      string   `json:"name"`
 	Running   bool     `json:"running"`
 	PID       string   `json:"os_pid"`
@@ -24,10 +24,10 @@ type nodeFigures struct {
 	DiskFree  *float64 `json:"disk_free"`
 }
 
-func (n nodeFigures) each(add func(drivers.FigureName, float64)) {
-	for name, value := range map[drivers.FigureName]*float64{
-		drivers.FigureErlangProcesses: n.Processes, drivers.FigureRunQueue: n.RunQueue,
-		drivers.FigureFileDescriptors: n.Files, drivers.FigureDiskFree: n.DiskFree,
+func (n nodeMetrics) each(add func(drivers.MetricName, float64)) {
+	for name, value := range map[drivers.MetricName]*float64{
+		drivers.MetricErlangProcesses: n.Processes, drivers.MetricRunQueue: n.RunQueue,
+		drivers.MetricFileDescriptors: n.Files, drivers.MetricDiskFree: n.DiskFree,
 	} {
 		if value != nil {
 			add(name, *value)
@@ -43,7 +43,7 @@ func (p *probe) askNodes(ctx context.Context) {
 	if p.api == nil {
 		return
 	}
-	var all []nodeFigures
+	var all []nodeMetrics
 	err := p.api.query(ctx, columns("name,running,os_pid,uptime,proc_used,run_queue,fd_used,disk_free"), &all, "nodes")
 	p.failed(err)
 	for _, n := range all {
@@ -82,10 +82,10 @@ func (p *probe) ofTheWhole(ctx context.Context) {
 		p.failed(err)
 		return
 	}
-	for name, value := range map[drivers.FigureName]*float64{
-		drivers.FigureConnections: o.Totals.Connections, drivers.FigureChannels: o.Totals.Channels, drivers.FigureConsumers: o.Totals.Consumers,
-		drivers.FigurePublishRate: o.Messages.Publish.Rate, drivers.FigureDeliverRate: o.Messages.Deliver.Rate,
-		drivers.FigureConnectionRate: o.Churn.Connections.Rate,
+	for name, value := range map[drivers.MetricName]*float64{
+		drivers.MetricConnections: o.Totals.Connections, drivers.MetricChannels: o.Totals.Channels, drivers.MetricConsumers: o.Totals.Consumers,
+		drivers.MetricPublishRate: o.Messages.Publish.Rate, drivers.MetricDeliverRate: o.Messages.Deliver.Rate,
+		drivers.MetricConnectionRate: o.Churn.Connections.Rate,
 	} {
 		if value != nil {
 			p.add(name, "", *value)
@@ -94,15 +94,15 @@ func (p *probe) ofTheWhole(ctx context.Context) {
 }
 
 // categories are the names under which RabbitMQ accounts for its memory, of releases 3.8 to 4, as far as they are told apart.
-var categories = map[string]drivers.FigureName{
-	"connection_readers": drivers.FigureMemoryConnections, "connection_writers": drivers.FigureMemoryConnections,
-	"connection_channels": drivers.FigureMemoryConnections, "connection_other": drivers.FigureMemoryConnections,
-	"queue_procs": drivers.FigureMemoryQueues, "queue_slave_procs": drivers.FigureMemoryQueues,
-	"quorum_queue_procs": drivers.FigureMemoryQueues, "quorum_queue_dlx_procs": drivers.FigureMemoryQueues, "quorum_ets": drivers.FigureMemoryQueues,
-	"stream_queue_procs": drivers.FigureMemoryQueues, "stream_queue_replica_reader_procs": drivers.FigureMemoryQueues,
-	"stream_queue_coordinator_procs": drivers.FigureMemoryQueues, "msg_index": drivers.FigureMemoryQueues,
-	"mnesia": drivers.FigureMemoryMetadata, "metadata_store": drivers.FigureMemoryMetadata, "metadata_store_ets": drivers.FigureMemoryMetadata,
-	"binary": drivers.FigureMemoryBinary,
+var categories = map[string]drivers.MetricName{
+	"connection_readers": drivers.MetricMemoryConnections, "connection_writers": drivers.MetricMemoryConnections,
+	"connection_channels": drivers.MetricMemoryConnections, "connection_other": drivers.MetricMemoryConnections,
+	"queue_procs": drivers.MetricMemoryQueues, "queue_slave_procs": drivers.MetricMemoryQueues,
+	"quorum_queue_procs": drivers.MetricMemoryQueues, "quorum_queue_dlx_procs": drivers.MetricMemoryQueues, "quorum_ets": drivers.MetricMemoryQueues,
+	"stream_queue_procs": drivers.MetricMemoryQueues, "stream_queue_replica_reader_procs": drivers.MetricMemoryQueues,
+	"stream_queue_coordinator_procs": drivers.MetricMemoryQueues, "msg_index": drivers.MetricMemoryQueues,
+	"mnesia": drivers.MetricMemoryMetadata, "metadata_store": drivers.MetricMemoryMetadata, "metadata_store_ets": drivers.MetricMemoryMetadata,
+	"binary": drivers.MetricMemoryBinary,
 }
 
 // ofMemory adds each node's memory and its categories, or, without the management API, its memory alone.
@@ -110,13 +110,13 @@ func (p *probe) ofMemory(ctx context.Context) {
 	if p.api == nil {
 		for _, s := range p.scrapes {
 			if value, said := s.values["rabbitmq_process_resident_memory_bytes"]; said {
-				p.add(drivers.FigureMemory, s.node, value)
+				p.add(drivers.MetricMemory, s.node, value)
 			}
 		}
 		return
 	}
 	p.seldom("memory", func() error {
-		answers, errs := make([]map[drivers.FigureName]float64, len(p.nodes)), make([]error, len(p.nodes))
+		answers, errs := make([]map[drivers.MetricName]float64, len(p.nodes)), make([]error, len(p.nodes))
 		var wg sync.WaitGroup
 		for i, n := range p.nodes {
 			wg.Go(func() { answers[i], errs[i] = p.memoryOf(ctx, n.Name) })
@@ -134,8 +134,8 @@ func (p *probe) ofMemory(ctx context.Context) {
 	})
 }
 
-// memoryOf is a node's memory by figure. What the categories leave of it is other, unless Erlang's account of them is more than there is.
-func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.FigureName]float64, error) {
+// memoryOf is a node's memory by metric. What the categories leave of it is other, unless Erlang's account of them is more than there is.
+func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricName]float64, error) {
 	var n struct {
 		Memory map[string]any `json:"memory"`
 	}
@@ -144,26 +144,26 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.FigureNa
 	if err := p.api.query(ctx, query, &n, "nodes", node); err != nil {
 		return nil, err
 	}
-	figures := map[drivers.FigureName]float64{}
+	metrics := map[drivers.MetricName]float64{}
 	var told float64
 	for category, value := range n.Memory {
 		name, known := categories[category]
 		if bytes, is := value.(float64); is && known {
-			figures[name] += bytes
+			metrics[name] += bytes
 			told += bytes
 		}
 	}
 	totals, _ := n.Memory["total"].(map[string]any)
 	for _, measure := range []string{"rss", "allocated"} { // never "erlang": see above
 		if value, _ := totals[measure].(float64); value > 0 {
-			figures[drivers.FigureMemory] = value
+			metrics[drivers.MetricMemory] = value
 			break
 		}
 	}
-	if rest := figures[drivers.FigureMemory] - told; rest > 0 {
-		figures[drivers.FigureMemoryOther] = rest
+	if rest := metrics[drivers.MetricMemory] - told; rest > 0 {
+		metrics[drivers.MetricMemoryOther] = rest
 	}
-	return figures, nil
+	return metrics, nil
 }
 
 // ofBindings adds how many bindings the task's exchanges have.
@@ -177,7 +177,7 @@ func (p *probe) ofBindings(ctx context.Context) {
 		if err := p.api.query(ctx, columns("vhost"), &all, "exchanges", p.endpoints[0].vhost, exchanges[0], "bindings", "source"); err != nil {
 			return fmt.Errorf("list bindings: %w", err)
 		}
-		p.add(drivers.FigureBindings, "", float64(len(all)))
+		p.add(drivers.MetricBindings, "", float64(len(all)))
 		return nil
 	})
 }
@@ -187,8 +187,8 @@ func (m *management) query(ctx context.Context, query url.Values, answer any, se
 	return m.send(ctx, http.MethodGet, query, nil, answer, segments...)
 }
 
-// isHere tells whether a node's process is on this host: the one of its number runs RabbitMQ, and has done so for as long as the node says.
-func (n nodeFigures) isHere() bool {
+// isHere reports whether a node's process is on this host: the one of its number runs RabbitMQ, and has done so for as long as the node says.
+func (n nodeMetrics) isHere() bool {
 	p, ok := localProcess(n.PID)
 	const apart = 30 * time.Second // what the node says is a few seconds old, and it began to count when it had started
 	age := time.Duration(n.Uptime) * time.Millisecond
@@ -196,7 +196,7 @@ func (n nodeFigures) isHere() bool {
 }
 
 // processorTime is what the node's process has used, user and system.
-func (n nodeFigures) processorTime() (time.Duration, bool) {
+func (n nodeMetrics) processorTime() (time.Duration, bool) {
 	p, ok := localProcess(n.PID)
 	return p.used, ok && p.rabbit
 }

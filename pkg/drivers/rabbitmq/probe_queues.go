@@ -66,10 +66,10 @@ func (p *probe) depth(queues []queueMessages, want int) {
 		allSaid, unackedSaid = allSaid && q.allSaid, unackedSaid && q.unackedSaid
 	}
 	if allSaid {
-		p.add(drivers.FigureQueueDepth, "", all)
+		p.add(drivers.MetricQueueDepth, "", all)
 	}
 	if unackedSaid {
-		p.add(drivers.FigureUnacked, "", unacked)
+		p.add(drivers.MetricUnacked, "", unacked)
 	}
 }
 
@@ -111,9 +111,9 @@ func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int)
 		}
 		pages = answer.Pages
 	}
-	p.add(drivers.FigureQueues, "", float64(len(queues)))
+	p.add(drivers.MetricQueues, "", float64(len(queues)))
 	if replicated {
-		p.add(drivers.FigureUnderReplicated, "", float64(short))
+		p.add(drivers.MetricUnderReplicated, "", float64(short))
 	}
 	if !p.prober.plugins {
 		p.depth(queues, want)

@@ -19,17 +19,17 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// said is what a probe told: by figure and node.
-type said map[drivers.FigureName]map[string]float64
+// said is what a probe told: by metric and node.
+type said map[drivers.MetricName]map[string]float64
 
 func (r *rig) probe() said {
 	r.t.Helper()
-	figures, err := r.session.Probe(r.context())
+	metrics, err := r.session.Probe(r.context())
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	all := said{}
-	for _, f := range figures {
+	for _, f := range metrics {
 		if all[f.Name] == nil {
 			all[f.Name] = map[string]float64{}
 		}
@@ -38,8 +38,8 @@ func (r *rig) probe() said {
 	return all
 }
 
-// sum adds up the nodes of a figure that has to be there.
-func (s said) sum(t testing.TB, name drivers.FigureName) (total float64) {
+// sum adds up the nodes of a metric that has to be there.
+func (s said) sum(t testing.TB, name drivers.MetricName) (total float64) {
 	t.Helper()
 	if len(s[name]) == 0 {
 		t.Fatalf("the broker does not say %s; it says %v", name, s)
@@ -50,8 +50,8 @@ func (s said) sum(t testing.TB, name drivers.FigureName) (total float64) {
 	return total
 }
 
-// becomes probes until a figure is what it has to be.
-func (r *rig) becomes(name drivers.FigureName, want float64) {
+// becomes probes until a metric is what it has to be.
+func (r *rig) becomes(name drivers.MetricName, want float64) {
 	r.t.Helper()
 	last := said{}
 	for end := time.Now().Add(labtest.Wait); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
@@ -88,25 +88,25 @@ func TestProbeIsOfTheMoment(t *testing.T) {
 	most := time.Since(inner)
 	now := r.probe()
 	least := time.Since(outer)
-	for name, want := range map[drivers.FigureName]float64{drivers.FigureConnections: n + 1, drivers.FigureChannels: n + 1} {
+	for name, want := range map[drivers.MetricName]float64{drivers.MetricConnections: n + 1, drivers.MetricChannels: n + 1} {
 		if got := now.sum(t, name) - before.sum(t, name); got != want {
 			t.Errorf("%s grew by %v, want %v", name, got, want)
 		}
 	}
-	if got := now.sum(t, drivers.FigureErlangProcesses) - before.sum(t, drivers.FigureErlangProcesses); got < 8*n || got > 20*n {
+	if got := now.sum(t, drivers.MetricErlangProcesses) - before.sum(t, drivers.MetricErlangProcesses); got < 8*n || got > 20*n {
 		t.Errorf("%v Erlang processes more for %d connections with a channel each; want about 11 each", got, n+1)
 	}
-	for name, want := range map[drivers.FigureName]float64{drivers.FigurePublishRate: 100, drivers.FigureConnectionRate: n + 1} {
+	for name, want := range map[drivers.MetricName]float64{drivers.MetricPublishRate: 100, drivers.MetricConnectionRate: n + 1} {
 		if got := now.sum(t, name); got < 0.99*want/least.Seconds() || got > 1.01*want/most.Seconds() {
 			t.Errorf("%s is %.1f a second, of %v in %v to %v", name, got, want, most, least)
 		}
 	}
-	r.becomes(drivers.FigureBindings, 25)
+	r.becomes(drivers.MetricBindings, 25)
 	if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ExtraKey); err != nil {
 		t.Fatal(err)
 	}
-	r.becomes(drivers.FigureBindings, 26)
-	r.becomes(drivers.FigureQueues, 1)
+	r.becomes(drivers.MetricBindings, 26)
+	r.becomes(drivers.MetricQueues, 1)
 }
 
 // Depth and unacknowledged messages are those of the task's own queues, whatever else there is.
@@ -122,8 +122,8 @@ func TestProbeCountsItsOwnQueues(t *testing.T) {
 			other.fill(50)
 			r := newRig(t, options, func(t *drivers.Topology) { t.Queues = 2 })
 			r.fill(300)
-			r.becomes(drivers.FigureQueueDepth, 300)
-			r.becomes(drivers.FigureUnacked, 0)
+			r.becomes(drivers.MetricQueueDepth, 300)
+			r.becomes(drivers.MetricUnacked, 0)
 			release := make(chan struct{})
 			spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 7, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive}
 			c, err := r.session.Consumer(t.Context(), spec, func([]drivers.Delivery) error {
@@ -133,10 +133,10 @@ func TestProbeCountsItsOwnQueues(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.becomes(drivers.FigureUnacked, 7)
-			r.becomes(drivers.FigureQueueDepth, 300)
+			r.becomes(drivers.MetricUnacked, 7)
+			r.becomes(drivers.MetricQueueDepth, 300)
 			close(release)
-			r.becomes(drivers.FigureQueueDepth, 0)
+			r.becomes(drivers.MetricQueueDepth, 0)
 			if err := c.Close(); err != nil {
 				t.Error(err)
 			}
@@ -147,15 +147,15 @@ func TestProbeCountsItsOwnQueues(t *testing.T) {
 // pid is that of the broker's process now: other tests restart it.
 func (r *rig) pid() string {
 	r.t.Helper()
-	var nodes []nodeFigures
+	var nodes []nodeMetrics
 	if err := r.session.api.query(r.t.Context(), columns("os_pid"), &nodes, "nodes"); err != nil || len(nodes) != 1 {
 		r.t.Fatalf("nodes %v, %v", nodes, err)
 	}
 	return nodes[0].PID
 }
 
-// procFigure reads a number from a file of the broker's process.
-func procFigure(t *testing.T, pid, file, pattern string) float64 {
+// procMetric reads a number from a file of the broker's process.
+func procMetric(t *testing.T, pid, file, pattern string) float64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + pid + "/" + file)
 	if err != nil {
@@ -178,7 +178,7 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 	pid := r.pid()
 	ticks := func() float64 {
 		const upToUser = `\) \S+(?: \S+){10} `
-		return procFigure(t, pid, "stat", upToUser+`(\d+)`) + procFigure(t, pid, "stat", upToUser+`\d+ (\d+)`)
+		return procMetric(t, pid, "stat", upToUser+`(\d+)`) + procMetric(t, pid, "stat", upToUser+`\d+ (\d+)`)
 	}
 	// The window between the two probes lies within an outer window and includes an inner one.
 	outer, outerTicks := time.Now(), ticks()
@@ -191,7 +191,7 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 	second := r.probe()
 	maxTicks, maxTime := ticks()-outerTicks, time.Since(outer)
 	least, most := minTicks/100/maxTime.Seconds(), maxTicks/100/minTime.Seconds()
-	if cpu := second.sum(t, drivers.FigureCPU); cpu <= 0 || cpu < 0.8*least || cpu > 1.2*most {
+	if cpu := second.sum(t, drivers.MetricCPU); cpu <= 0 || cpu < 0.8*least || cpu > 1.2*most {
 		t.Errorf("cpu is %.3f cores; the system counted %.3f to %.3f", cpu, least, most)
 	}
 	if labtest.IsLong() && (least < 0.05 || most > 1.2*least) {
@@ -200,16 +200,16 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 	now := second
 	labtest.Eventually(t, "memory, which is not told each time", func() bool {
 		now = r.probe()
-		return now[drivers.FigureMemory] != nil
+		return now[drivers.MetricMemory] != nil
 	})
-	rss := procFigure(t, pid, "status", `VmRSS:\s+(\d+) kB`) * 1024
-	memory := now.sum(t, drivers.FigureMemory)
+	rss := procMetric(t, pid, "status", `VmRSS:\s+(\d+) kB`) * 1024
+	memory := now.sum(t, drivers.MetricMemory)
 	if memory < 0.7*rss || memory > 1.4*rss {
 		t.Errorf("memory is %.0f bytes; the process has %.0f", memory, rss)
 	}
 	var parts float64
-	for _, part := range []drivers.FigureName{drivers.FigureMemoryConnections, drivers.FigureMemoryQueues, drivers.FigureMemoryMetadata,
-		drivers.FigureMemoryBinary, drivers.FigureMemoryOther} {
+	for _, part := range []drivers.MetricName{drivers.MetricMemoryConnections, drivers.MetricMemoryQueues, drivers.MetricMemoryMetadata,
+		drivers.MetricMemoryBinary, drivers.MetricMemoryOther} {
 		parts += now.sum(t, part)
 	}
 	if parts < 0.999*memory || parts > 1.001*memory {
@@ -222,17 +222,17 @@ func TestProbeOfACluster(t *testing.T) {
 	r := newRig(t, cluster(t, `{"queue": {"type": "quorum"}}`), nil)
 	r.probe()
 	now := r.probe()
-	for _, name := range []drivers.FigureName{drivers.FigureErlangProcesses, drivers.FigureConnections, drivers.FigureDiskFree, drivers.FigureCPU, drivers.FigurePublishRate} {
+	for _, name := range []drivers.MetricName{drivers.MetricErlangProcesses, drivers.MetricConnections, drivers.MetricDiskFree, drivers.MetricCPU, drivers.MetricPublishRate} {
 		if len(now[name]) != 3 {
 			t.Errorf("%s is told of %v, want three nodes", name, now[name])
 		}
 	}
-	r.becomes(drivers.FigureUnderReplicated, 0)
+	r.becomes(drivers.MetricUnderReplicated, 0)
 	plugins := strings.Split(lab.Variable(t, "LOCKSTEP_RABBITMQ3_PROMETHEUS"), ",")
 	short := newRig(t, cluster(t, fmt.Sprintf(`{"prometheus": [%q, %q]}`, plugins[0], plugins[1])), nil)
 	now = short.probe()
-	if _, whole := now[drivers.FigureConnections][""]; !whole || len(now[drivers.FigureErlangProcesses]) != 3 {
-		t.Errorf("two plugins of three nodes: connections %v, processes %v; want those of the management API", now[drivers.FigureConnections], now[drivers.FigureErlangProcesses])
+	if _, whole := now[drivers.MetricConnections][""]; !whole || len(now[drivers.MetricErlangProcesses]) != 3 {
+		t.Errorf("two plugins of three nodes: connections %v, processes %v; want those of the management API", now[drivers.MetricConnections], now[drivers.MetricErlangProcesses])
 	}
 	select {
 	case e := <-short.events:
@@ -291,14 +291,14 @@ func TestLocalProcess(t *testing.T) {
 	if p.rabbit || p.age < 0 || p.age > time.Hour {
 		t.Errorf("this test is taken for RabbitMQ, or to be %v old: %+v", p.age, p)
 	}
-	if (nodeFigures{PID: self, Uptime: p.age.Milliseconds()}).isHere() || (nodeFigures{PID: "x"}).isHere() || (nodeFigures{PID: "../1"}).isHere() {
+	if (nodeMetrics{PID: self, Uptime: p.age.Milliseconds()}).isHere() || (nodeMetrics{PID: "x"}).isHere() || (nodeMetrics{PID: "../1"}).isHere() {
 		t.Error("what is not RabbitMQ is taken for it")
 	}
 	pid := newRig(t, single(t, `{}`), nil).pid()
 	if p, ok = localProcess(pid); !ok || !p.rabbit {
 		t.Fatalf("RabbitMQ's own process is %+v", p)
 	}
-	if (nodeFigures{PID: pid, Uptime: (p.age + time.Hour).Milliseconds()}).isHere() {
+	if (nodeMetrics{PID: pid, Uptime: (p.age + time.Hour).Milliseconds()}).isHere() {
 		t.Error("a process of another age is taken for the node's")
 	}
 }
@@ -340,8 +340,8 @@ func TestMirrorsAreRefusedWhereThereAreNone(t *testing.T) {
 	}
 }
 
-// What is swept is what was named, in the options' vhost.
-func TestSweepKnowsItsKinds(t *testing.T) {
+// What is cleaned up is what was named, in the options' vhost.
+func TestCleanupKnowsItsKinds(t *testing.T) {
 	r := newRig(t, cluster(t, `{"policy": {"ha-mode": "all"}}`), nil)
 	all, err := r.session.Leftovers(t.Context(), r.topology.Name)
 	if err != nil {
@@ -351,7 +351,7 @@ func TestSweepKnowsItsKinds(t *testing.T) {
 	if !slices.Equal(all, want) {
 		t.Errorf("%v, want %v", all, want)
 	}
-	if err := r.session.Sweep(t.Context(), []drivers.Leftover{{Kind: "stream", Name: "x"}}); err == nil {
-		t.Error("a kind that RabbitMQ does not have is swept")
+	if err := r.session.Cleanup(t.Context(), []drivers.Leftover{{Kind: "stream", Name: "x"}}); err == nil {
+		t.Error("a kind that RabbitMQ does not have is cleaned up")
 	}
 }

@@ -62,7 +62,7 @@ func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) 
 	r.t.Helper()
 	n := &notes{}
 	spec := drivers.PublisherSpec{
-		Topology: r.topology, Mode: mode, Window: 1000, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Node: drivers.AnyNode, Connection: drivers.Exclusive,
 		OnConfirm: n.confirm, OnReturn: n.giveBack,
 	}
 	if change != nil {

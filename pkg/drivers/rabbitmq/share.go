@@ -62,7 +62,7 @@ func (s *session) lease(ctx context.Context, at, number int) (lease, error) {
 	}}, nil
 }
 
-// leave counts a user off and tells whether it was the last.
+// leave counts a user off and reports whether it was the last.
 func (s *session) leave(key shareKey, sh *share) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -79,7 +79,7 @@ func (l *Link) Part(m Member) {
 	delete(l.members, m)
 }
 
-// End is what a link's Close begins with: the members that are left are abandoned. first tells whether it is the first call, idle
+// End is what a link's Close begins with: the members that are left are abandoned. first reports whether it is the first call, idle
 // whether the link was whole and without members, so that it may end in order.
 func (l *Link) End() (first, idle bool) {
 	l.mu.Lock()

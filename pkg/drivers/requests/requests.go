@@ -16,18 +16,18 @@ import (
 // grace is how long what is under way when a publisher is closed may take to end in order.
 const grace = 2 * time.Second
 
-// Send sends these messages, or as many of them, from the first, as go into one request, and waits for the answer. What the broker says
+// Publish sends these messages, or as many of them, from the first, as go into one request, and waits for the answer. What the broker says
 // of batch[i] goes into verdicts[i], which is nil at first: nil, or an error that wraps drivers.ErrRejected. answered is of how many
 // messages, from the first, there is a verdict. These are confirmed at once, and Send is called again with the rest; an error says why
 // there is no verdict of the others, and breaks the publisher. One goroutine at a time calls each Send. Bodies are lent until it returns.
-type Send func(ctx context.Context, batch []drivers.Message, verdicts []error) (answered int, err error)
+type Publish func(ctx context.Context, batch []drivers.Message, verdicts []error) (answered int, err error)
 
 // Plan is how a publisher sends.
 type Plan struct {
 	Spec drivers.PublisherSpec
 	// Lane makes what sends the requests of one lane, one at a time, and reports to waiting when it waits for an answer.
 	// New calls it once for each lane. waiting is nil in confirm-window, where Publish waits for no answer.
-	Lane func(waiting *drivers.Waiting) Send
+	Lane func(waiting *drivers.Waiting) Publish
 	// Lanes is how many requests confirm-window has under way at a time; with one, messages stay in order. All other modes have one.
 	Lanes int
 	// Most is how many messages confirm-window puts into one request: those that are there when a lane is free, so that a
@@ -68,7 +68,7 @@ type Publisher struct {
 // lane sends one request at a time.
 type lane struct {
 	p        *Publisher
-	send     Send
+	send     Publish
 	watch    *Watchdog
 	verdicts []error
 }
@@ -83,7 +83,7 @@ func New(plan Plan) *Publisher {
 	lanes, waiting := 1, plan.Spec.Waiting
 	if plan.Spec.Mode == drivers.ConfirmWindow {
 		lanes, waiting = max(1, plan.Lanes), nil
-		p.queue = make(chan drivers.Message, max(1, plan.Spec.Window))
+		p.queue = make(chan drivers.Message, max(1, plan.Spec.MaxInFlight))
 	}
 	for range lanes {
 		p.lanes = append(p.lanes, &lane{p: p, send: plan.Lane(waiting), watch: NewWatchdog(plan.Patience, p.bite)})

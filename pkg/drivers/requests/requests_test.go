@@ -34,7 +34,7 @@ func (w *world) publisher(mode drivers.Mode, edit func(*Plan)) *Publisher {
 	w.confirms = map[uint64][]error{}
 	plan := Plan{
 		Spec: drivers.PublisherSpec{
-			Mode: mode, Window: 100, Batch: 10,
+			Mode: mode, MaxInFlight: 100, Batch: 10,
 			OnConfirm: func(token uint64, err error) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
@@ -47,7 +47,7 @@ func (w *world) publisher(mode drivers.Mode, edit func(*Plan)) *Publisher {
 			},
 		},
 		Lanes: 1, Most: 10, Patience: 30 * time.Second,
-		Lane: func(*drivers.Waiting) Send { return w.send },
+		Lane: func(*drivers.Waiting) Publish { return w.send },
 	}
 	if edit != nil {
 		edit(&plan)
@@ -368,7 +368,7 @@ func TestWorkForARequestIsNotWaitedFor(t *testing.T) {
 			p := (&world{}).publisher(mode, func(plan *Plan) {
 				plan.Spec.Waiting = &waiting
 				plan.Spec.OnConfirm = func(uint64, error) { time.Sleep(time.Millisecond) }
-				plan.Lane = func(waiting *drivers.Waiting) Send {
+				plan.Lane = func(waiting *drivers.Waiting) Publish {
 					return func(_ context.Context, batch []drivers.Message, _ []error) (int, error) {
 						time.Sleep(3 * time.Millisecond)
 						waiting.Begin()

@@ -117,7 +117,7 @@ func (c *consumer) Abandon() {
 	c.cancel()
 }
 
-// over tells whether nothing more is to be handed over.
+// over reports whether nothing more is to be handed over.
 func (c *consumer) over() bool {
 	select {
 	case <-c.stop:

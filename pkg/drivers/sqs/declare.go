@@ -36,7 +36,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Redelivery:        true,
 			Streams:           o.FIFO,
 		},
-		Promises: drivers.Promises{
+		Guarantees: drivers.Guarantees{
 			ConfirmedKept: true,
 			SentKept:      false,
 			// What is not deleted within the visibility time comes again, and a standard queue is at-least-once in any case.

@@ -63,7 +63,7 @@ func sortLeftovers(all []drivers.Leftover) {
 }
 
 // Probe asks for the approximate depth of the task's queues. A queue that cannot be asked leaves the sums out: a part is not the whole.
-func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
+func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.mu.Lock()
 	names := slices.Clone(s.depths)
 	s.mu.Unlock()
@@ -89,9 +89,9 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Figure, error) {
 		}
 		sum.visible, sum.hidden, sum.delayed = sum.visible+a.visible, sum.hidden+a.hidden, sum.delayed+a.delayed
 	}
-	return []drivers.Figure{
-		{Name: drivers.FigureQueues, Value: float64(len(names))},
-		{Name: drivers.FigureQueueDepth, Value: sum.all()},
-		{Name: drivers.FigureUnacked, Value: sum.hidden},
+	return []drivers.Metric{
+		{Name: drivers.MetricQueues, Value: float64(len(names))},
+		{Name: drivers.MetricQueueDepth, Value: sum.all()},
+		{Name: drivers.MetricUnacked, Value: sum.hidden},
 	}, nil
 }

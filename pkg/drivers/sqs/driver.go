@@ -121,7 +121,7 @@ func (s *session) Close() error {
 	return nil
 }
 
-// missing tells whether a queue is not there.
+// missing reports whether a queue is not there.
 func missing(err error) bool {
 	var gone *types.QueueDoesNotExist
 	return errors.As(err, &gone)

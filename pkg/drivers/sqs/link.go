@@ -114,19 +114,19 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// answered tells whether an error is the service's answer; anything else is the link's end.
+// answered reports whether an error is the service's answer; anything else is the link's end.
 func answered(err error) bool {
 	var api smithy.APIError
 	return errors.As(err, &api)
 }
 
-// failedItself tells whether the service answered that something is wrong with it, not with the request.
+// failedItself reports whether the service answered that something is wrong with it, not with the request.
 func failedItself(err error) bool {
 	var response *awshttp.ResponseError
 	return errors.As(err, &response) && response.HTTPStatusCode() >= http.StatusInternalServerError && !throttled(err)
 }
 
-// throttled tells whether the service asks for patience.
+// throttled reports whether the service asks for patience.
 func throttled(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {

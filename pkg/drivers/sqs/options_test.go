@@ -55,14 +55,14 @@ func TestLabelAndPromises(t *testing.T) {
 	}
 	for _, c := range cases {
 		d := declare(json.RawMessage(c.options), c.use)
-		if len(d.Unfit) > 0 || d.Label != c.label || d.Promises.Ordered != c.ordered || len(d.Notes) != c.notes {
-			t.Errorf("%s, %+v: %q, %+v, unfit %v, notes %v", c.options, c.use, d.Label, d.Promises, d.Unfit, d.Notes)
+		if len(d.Unfit) > 0 || d.Label != c.label || d.Guarantees.Ordered != c.ordered || len(d.Notes) != c.notes {
+			t.Errorf("%s, %+v: %q, %+v, unfit %v, notes %v", c.options, c.use, d.Label, d.Guarantees, d.Unfit, d.Notes)
 		}
 		if got := slices.Contains(d.Capabilities.Acks, drivers.AckInterval); got != c.interval {
 			t.Errorf("%s: acknowledges at intervals: %v", c.options, got)
 		}
-		if d.Promises.NoDuplicates || !d.Promises.ConfirmedKept || d.Promises.SentKept {
-			t.Errorf("%s: promises %+v", c.options, d.Promises)
+		if d.Guarantees.NoDuplicates || !d.Guarantees.ConfirmedKept || d.Guarantees.SentKept {
+			t.Errorf("%s: guarantees %+v", c.options, d.Guarantees)
 		}
 	}
 }

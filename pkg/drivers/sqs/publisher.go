@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// mostBytes is what the messages of one request may have in all.
+// maxBytes is what the messages of one request may have in all.
 const mostBytes = 1 << 20
 
 // Publisher connects a publisher.
@@ -44,7 +44,7 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	var p *requests.Publisher
 	p = requests.New(requests.Plan{
 		Spec: spec, Lanes: s.options.Requests, Most: s.options.SendBatch, Patience: s.options.times.confirm,
-		Lane: func(waiting *drivers.Waiting) requests.Send { return s.newSender(on, spec, waiting) },
+		Lane: func(waiting *drivers.Waiting) requests.Publish { return s.newSender(on, spec, waiting) },
 		Leave: func() {
 			on.Part(p)
 			leave()
@@ -118,7 +118,7 @@ var entryIDs = func() (all [mostPerRequest]string) {
 	return all
 }()
 
-func (s *session) newSender(on joined, spec drivers.PublisherSpec, waiting *drivers.Waiting) requests.Send {
+func (s *session) newSender(on joined, spec drivers.PublisherSpec, waiting *drivers.Waiting) requests.Publish {
 	single := spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm
 	n := &sender{on: on, where: s.options.address(), single: single}
 	n.counts = func(o *sqs.Options) { o.HTTPClient = answers{o.HTTPClient, waiting} }

@@ -56,7 +56,7 @@ func (s *session) eachQueue(t drivers.Topology, do func(name string) error) erro
 	return errors.Join(errs...)
 }
 
-// Setup creates the queues. What was in one of a former try is purged, for which AWS takes up to a minute, and not twice in one.
+// Setup creates the queues. What was in one of a former attempt is purged, for which AWS takes up to a minute, and not twice in one.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := checkTopology(t); err != nil {
 		return fmt.Errorf("set up: %w", err)
@@ -205,10 +205,10 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 func (s *session) Sweep(ctx context.Context, these []drivers.Leftover) error {
 	for _, l := range these {
 		if l.Kind != kindQueue {
-			return fmt.Errorf("sweep %s %s: a %s is nothing of SQS's", l.Kind, l.Name, l.Kind)
+			return fmt.Errorf("cleanup %s %s: a %s is nothing of SQS's", l.Kind, l.Name, l.Kind)
 		}
 		if err := s.remove(ctx, l.Name); err != nil {
-			return fmt.Errorf("sweep: %w", err)
+			return fmt.Errorf("cleanup: %w", err)
 		}
 	}
 	return nil

@@ -57,7 +57,7 @@ func (s *Session) lease(ctx context.Context, number int) (lease, error) {
 	}}, nil
 }
 
-// leave counts a user off and tells whether it was the last.
+// leave counts a user off and reports whether it was the last.
 func (s *Session) leave(number int, sh *share) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/runs"
+	"lockstep/pkg/drivers"
+)
+
+// brokerTimeout is for opening a broker, for listing what it has, and for removing it.
+const brokerTimeout = 30 * time.Second
+
+// cleanupOptions are the flags of ctl cleanup.
+type cleanupOptions struct {
+	narrow matrix.Narrow
+	runs   string
+	run    string
+	yes    bool
+}
+
+func cleanupCommand() *cobra.Command {
+	var o cleanupOptions
+	c := &cobra.Command{
+		Use:   "cleanup FILE | cleanup RUN",
+		Short: "Remove what killed runs left on their brokers, after asking",
+		Long: `cleanup lists what the brokers of a matrix, or of the record of a run, have whose name begins with
+lockstep- (of a record: with lockstep- and the run's id), asks, and removes it. A run that ended by
+itself, or was stopped by one Ctrl-C, has left nothing. Of a run that is under way it would remove
+what that works with. By the record of a run that this ctl did not create, cleanup first lists the brokers with
+their options and secrets, and asks before it opens any.
+
+Brokers are reached from here, with the secrets of this host. A broker that cannot list what it has
+(no management API, or a driver that knows no way) is told to remove each topology of the run by its
+name: for that the record is needed.
+
+Exit codes: 0 nothing is left, or nothing was to be removed; 2 nobody was there to ask, or the
+command line has errors; 1 a broker could not be asked or did not remove all.`,
+		Example: `  ctl cleanup matrices/prefetch.cue
+  ctl cleanup --run 20260102-150405-prefetch-3f9c --yes matrices/prefetch.cue
+  ctl cleanup latest`,
+		Args:              arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: completeRuns(&o.runs),
+		RunE:              func(c *cobra.Command, args []string) error { return o.cleanup(c, args[0]) },
+	}
+	narrowing(c, &o.narrow)
+	runsFlag(c, &o.runs)
+	c.Flags().StringVar(&o.run, "run", "", "with FILE: only what the run of this `id`, or those whose ids begin so, left")
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "remove without asking, also by a record that this ctl did not create")
+	return c
+}
+
+// target is one broker to clean up.
+type target struct {
+	broker   plan.Broker
+	attempts []plan.Task // of the record, and of their groups
+	cleanup  *agent.Cleanup
+	found    []drivers.Leftover
+	blind    bool // it cannot list: the topologies of attempts are removed by name
+}
+
+func (o *cleanupOptions) cleanup(c *cobra.Command, of string) error {
+	prefix, targets, err := o.targets(c, of)
+	if err != nil {
+		return err
+	}
+	out, complain := c.OutOrStdout(), c.ErrOrStderr()
+	failed := false
+	report := func(t *target, err error) {
+		failed = true
+		fmt.Fprintf(complain, "broker %s: %v\n", t.broker.Name, err)
+	}
+	var found []*target
+	for _, t := range targets {
+		if err := t.look(c.Context(), prefix); err != nil {
+			report(t, err)
+		}
+		if t.cleanup != nil {
+			defer t.cleanup.Close() //nolint:errcheck // it was only asked
+		}
+		if len(t.found) > 0 || t.blind {
+			found = append(found, t)
+		}
+	}
+	switch sure, err := o.sure(c, prefix, found); {
+	case err != nil:
+		return err
+	case !sure && len(found) > 0:
+		fmt.Fprintln(out, "nothing was removed")
+	case sure:
+		for _, t := range found {
+			if err := t.remove(c.Context()); err != nil {
+				report(t, err)
+				continue
+			}
+			fmt.Fprintf(out, "broker %s: removed\n", t.broker.Name)
+		}
+	}
+	if failed {
+		return exit{code: ExitError}
+	}
+	return nil
+}
+
+// sure prints what was found and asks whether to remove it.
+func (o *cleanupOptions) sure(c *cobra.Command, prefix string, found []*target) (bool, error) {
+	out := c.OutOrStdout()
+	if len(found) == 0 {
+		fmt.Fprintf(out, "no broker that could be asked has anything whose name begins with %s\n", prefix)
+		return false, nil
+	}
+	if err := list(out, found); err != nil {
+		return false, err
+	}
+	return ask(c, o.yes, "Remove all of this? Runs that are under way work with such things.",
+		"nothing was removed: there is no terminal to ask on; give --yes to remove all of this")
+}
+
+// ask puts a question on the terminal, unless the answer is given; without a terminal it fails with the text of refusal. Only
+// y and yes mean yes.
+func ask(c *cobra.Command, yes bool, question, refusal string) (bool, error) {
+	switch in, isFile := c.InOrStdin().(*os.File); {
+	case yes:
+		return true, nil
+	case !isFile || !term.IsTerminal(int(in.Fd())):
+		return false, exit{ExitBadMatrix, errors.New(refusal)}
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "%s [y/N] ", question)
+	answer := make(chan string, 1)
+	go func() { // a read from a terminal cannot be cancelled; it ends with the program
+		line, _ := bufio.NewReader(c.InOrStdin()).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case a := <-answer:
+		return a == "y" || a == "yes", nil
+	case <-c.Context().Done():
+		return false, c.Context().Err()
+	}
+}
+
+func list(out io.Writer, found []*target) error {
+	var rows [][]string
+	for _, t := range found {
+		if t.blind {
+			rows = append(rows, []string{t.broker.Name, "topologies", fmt.Sprintf("of the run's attempts: %d; which are there it cannot say", len(t.attempts))})
+		}
+		for _, x := range t.found {
+			rows = append(rows, []string{t.broker.Name, x.Kind, plan.Redact(x.Name)})
+		}
+	}
+	return tabulate(out, []string{"BROKER", "WHAT", "NAME"}, rows)
+}
+
+// look opens the broker and lists what it has.
+func (t *target) look(ctx context.Context, prefix string) error {
+	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
+	defer cancel()
+	var err error
+	if t.cleanup, err = agent.OpenCleanup(ctx, t.broker, drivers.FullAccess()); err != nil {
+		return err
+	}
+	all, err := t.cleanup.Leftovers(ctx, prefix)
+	switch {
+	case errors.Is(err, drivers.ErrUnsupported) && len(t.attempts) > 0:
+		t.blind = true
+		return nil
+	case errors.Is(err, drivers.ErrUnsupported):
+		return fmt.Errorf("%w: clean up the record of the run instead, by which its topologies are removed by name", err)
+	}
+	for _, x := range all {
+		if strings.HasPrefix(x.Name, prefix) { // whatever the driver lists, nothing else is touched
+			t.found = append(t.found, x)
+		}
+	}
+	return err
+}
+
+// remove removes what was found.
+func (t *target) remove(ctx context.Context) error {
+	if !t.blind {
+		ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
+		defer cancel()
+		return t.cleanup.Remove(ctx, t.found)
+	}
+	var errs []error
+	for _, task := range t.attempts {
+		if err := t.cleanup.Teardown(ctx, task); err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// everything is what the names of all runs begin with.
+const everything = "lockstep-"
+
+// targets finds the brokers, each once, and what the names of what is to be cleaned up begin with.
+func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, targets []*target, err error) {
+	var run plan.Run
+	var marks []runs.Mark
+	recorded := true
+	if info, missing := os.Stat(of); missing == nil && info.Mode().IsRegular() || strings.HasSuffix(of, ".cue") {
+		recorded = false
+		run, err = expand(c.Context(), of, o.narrow)
+	} else {
+		run, marks, err = o.record(c, of)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	if len(run.Cells) == 0 {
+		return "", nil, exit{ExitBadMatrix, nothingLeft(run)}
+	}
+	prefix = everything + o.run
+	if recorded {
+		prefix = everything + run.ID + "-"
+	}
+	byPlace := map[string]*target{}
+	add := func(b plan.Broker) *target {
+		place := b.Driver + " " + b.Via + " " + string(b.Options)
+		if byPlace[place] == nil {
+			byPlace[place] = &target{broker: b}
+			targets = append(targets, byPlace[place])
+		}
+		return byPlace[place]
+	}
+	for _, cell := range run.Cells {
+		for _, broker := range cell.Brokers() {
+			add(broker)
+		}
+	}
+	attempts := map[string][]string{} // of tasks: names at a broker are those of attempts
+	for _, m := range marks {
+		if m.Kind == runs.MarkStart {
+			attempts[m.Task] = append(attempts[m.Task], m.Name)
+		}
+	}
+	for _, task := range run.Tasks() {
+		for _, task.Attempt = range attempts[task.ID] {
+			for _, part := range task.Parts() {
+				t := add(part.Cell.Broker)
+				t.attempts = append(t.attempts, part)
+			}
+		}
+	}
+	return prefix, targets, nil
+}
+
+// record reads the plan of a recorded run again, as resuming it does: the record holds no secrets. It asks before a record of
+// somebody else is used.
+func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.Mark, error) {
+	switch {
+	case o.run != "":
+		return plan.Run{}, nil, exit{ExitBadMatrix, errors.New("--run goes with a matrix file: a record is of one run")}
+	case o.narrow.Quick || len(o.narrow.Filter) > 0:
+		return plan.Run{}, nil, exit{ExitBadMatrix, errors.New("a record is cleaned up as its run was begun: leave --quick and --filter out")}
+	}
+	record, err := runs.Open(o.runs, id)
+	if err != nil {
+		return plan.Run{}, nil, err
+	}
+	marks, err := record.Marks()
+	if err != nil {
+		return plan.Run{}, nil, err
+	}
+	again := runOptions{narrow: o.narrow, runs: o.runs, resume: id}
+	again.server.url = record.Plan().Source.Server
+	s, err := again.resumption(c.Context())
+	if err != nil {
+		id = record.Plan().ID
+		return plan.Run{}, nil, fmt.Errorf("clean up by the record of %s, or use a matrix with its brokers: ctl cleanup --run %s FILE: %w", id, id, err)
+	}
+	return s.Run, marks, consent(c, o.yes, record.Plan(), s.Run)
+}

@@ -1,0 +1,47 @@
+package judge
+
+import (
+	"reflect"
+	"testing"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+)
+
+// What side-by-side brokers say of themselves is never the cell's, and each keeps the subject that it tested; judged again from what is kept, all is the same.
+func TestSideBySide(t *testing.T) {
+	x := newPair()
+	for i, name := range []string{"one", "two"} {
+		x.task.Cell.Workload.Groups[i].Broker = &plan.Broker{Name: name, Driver: "fake"}
+	}
+	x.bulk.steady(1000, atOnce)
+	x.small.steady(100, atOnce)
+	x.facts.Subject = plan.Subject{Product: "One", Version: "1"}
+	x.facts.Subjects = map[string]plan.Subject{"bulk": x.facts.Subject, "small": {Product: "Two", Version: "2", Settings: map[string]string{"url": "fake://u:secret@h/"}}}
+	m := x.merge()
+	var probes [2][]record.ProbeSample
+	for i, level := range []float64{100, 900} {
+		for second := range 10 {
+			probes[i] = append(probes[i], record.ProbeSample{At: int64(second) * 1e9, Name: "memory", Value: level})
+		}
+	}
+	m.Add(record.Snapshot{Task: x.task.ID, Group: "bulk", Agent: "a", Seq: 99, Probes: probes[0]})
+	m.Add(record.Snapshot{Task: x.task.ID, Group: "small", Agent: "c", Seq: 99, Probes: probes[1]})
+	o := Judge(x.task, m, x.facts)
+	if v := o.Values["broker.memory.p50"]; v.NA != naEachGroup {
+		t.Errorf("the cell's broker.memory.p50 is %+v, though there are two brokers", v)
+	}
+	for i, want := range []float64{100, 900} {
+		g := o.Groups[i]
+		if v := g.Values["broker.memory.p50"]; v.NA != "" || v.Number != want {
+			t.Errorf("broker.memory.p50 of %s is %+v, want %v", g.Name, v, want)
+		}
+		if product := []string{"One", "Two"}[i]; g.Subject == nil || g.Subject.Product != product {
+			t.Errorf("subject of %s is %+v, want %s", g.Name, g.Subject, product)
+		}
+	}
+	again := Judge(x.task, m, FactsOf(o, m))
+	if !reflect.DeepEqual(again.Groups, o.Groups) || !reflect.DeepEqual(again.Values, o.Values) {
+		t.Error("judged again from what is kept, it is another outcome")
+	}
+}

@@ -1,0 +1,31 @@
+package matrix
+
+import (
+	"slices"
+	"testing"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// Tables know the metrics by plan's list and drivers by their constants: one that is in one of them alone would be asked for in vain, or
+// never shown.
+func TestMetricsArePlansAndDrivers(t *testing.T) {
+	var names []drivers.MetricName
+	for _, f := range plan.Metrics() {
+		names = append(names, drivers.MetricName(f.Name))
+		if f.Title == "" || f.Unit == "" || f.Doc == "" {
+			t.Errorf("metric %s has no title, unit or doc", f.Name)
+		}
+	}
+	if !slices.Equal(names, drivers.Metrics()) {
+		t.Errorf("plan has the metrics %v, package drivers %v", names, drivers.Metrics())
+	}
+	for _, f := range drivers.Metrics() {
+		for _, s := range plan.MetricStatistics() {
+			if !isValue(plan.MetricValue(string(f), s)) {
+				t.Errorf("no table can show %s", plan.MetricValue(string(f), s))
+			}
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package drivertest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"lockstep/pkg/drivers"
+)
+
+// checkCleaner proves that what Setup declared is found by its name, that nothing else is, and that it is removed without harm to others.
+func checkCleaner(c *check) {
+	u := c.use(c.anyMode())
+	d := c.need(u)
+	r, kept := c.rig(u), c.rig(u)
+	cleaner := c.cleaner()
+	listed := func(prefix string) []drivers.Leftover {
+		all, err := cleaner.Leftovers(c.ctx, prefix)
+		if errors.Is(err, drivers.ErrUnsupported) {
+			c.notApplicable("%v", err)
+		}
+		c.must(err, "list what is there")
+		if !slices.IsSortedFunc(all, func(a, b drivers.Leftover) int {
+			return strings.Compare(a.Kind+"\x00"+a.Name, b.Kind+"\x00"+b.Name)
+		}) {
+			c.errorf("what is there is not sorted by kind and name: %v", all)
+		}
+		for _, x := range all {
+			if x.Kind == "" || !strings.HasPrefix(x.Name, prefix) {
+				c.errorf("%+v is listed for %q", x, prefix)
+			}
+		}
+		return all
+	}
+	there := listed(r.topology.Name)
+	if len(there) == 0 {
+		c.fatalf("nothing is found of what Setup declared")
+	}
+	c.logf("%v", there)
+	both := listed("drivertest-")
+	if len(both) <= len(there) {
+		c.errorf("%d things begin with drivertest- and %d with one of two topologies' name", len(both), len(there))
+	}
+	if none := listed(r.topology.Name + "-there-is-none"); len(none) > 0 {
+		c.errorf("%v are listed for a name that nothing has", none)
+	}
+	c.must(cleaner.Cleanup(c.ctx, there), "cleanup")
+	c.eventually(func() bool { return len(listed(r.topology.Name)) == 0 }, func() string {
+		return fmt.Sprintf("%v is there after it was cleaned up", listed(r.topology.Name))
+	})
+	c.must(cleaner.Cleanup(c.ctx, there), "cleanup what is gone")
+	c.must(cleaner.Cleanup(c.ctx, nil), "cleanup nothing")
+	if left := listed(kept.topology.Name); len(left) == 0 {
+		c.errorf("what was not to be cleaned up is gone")
+	}
+	in := kept.inbox(nil)
+	s := kept.sender(1)
+	s.send(5)
+	if keeps(u.Mode, d.Guarantees) {
+		in.exactly(s.kept(), d.Guarantees)
+	}
+}
+
+// cleaner is a session of its own: a killed run's are gone.
+func (c *check) cleaner() drivers.Cleaner {
+	s, can := c.session().(drivers.Cleaner)
+	if !can {
+		c.notApplicable("the session is no Sweeper")
+	}
+	return s
+}

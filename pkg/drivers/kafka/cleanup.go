@@ -1,0 +1,65 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"lockstep/pkg/drivers"
+)
+
+// The kinds of things that a task makes.
+const (
+	kindTopic = "topic"
+	kindGroup = "consumer group"
+)
+
+// Leftovers lists topics and groups by the beginning of their names.
+func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
+	known, err := s.metadata(ctx, s.admin, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	var all []drivers.Leftover
+	for _, t := range known.Topics {
+		if t.Topic != nil && strings.HasPrefix(*t.Topic, prefix) {
+			all = append(all, drivers.Leftover{Kind: kindTopic, Name: *t.Topic})
+		}
+	}
+	groups, err := kmsg.NewPtrListGroupsRequest().RequestWith(ctx, s.admin)
+	if err != nil {
+		return nil, fmt.Errorf("list groups: %w", explain(err))
+	}
+	for _, g := range groups.Groups {
+		if strings.HasPrefix(g.Group, prefix) {
+			all = append(all, drivers.Leftover{Kind: kindGroup, Name: g.Group})
+		}
+	}
+	slices.SortFunc(all, func(a, b drivers.Leftover) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return all, nil
+}
+
+// Cleanup deletes topics and groups.
+func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
+	var topics, groups []string
+	for _, x := range these {
+		switch x.Kind {
+		case kindTopic:
+			topics = append(topics, x.Name)
+		case kindGroup:
+			groups = append(groups, x.Name)
+		default:
+			return fmt.Errorf("cleanup %s %q: Kafka has no such things: %w", x.Kind, x.Name, drivers.ErrUnsupported)
+		}
+	}
+	if err := s.remove(ctx, topics, groups); err != nil {
+		return fmt.Errorf("cleanup: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,146 @@
+package accuracy
+
+import (
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/clock"
+	"lockstep/internal/engine"
+	"lockstep/internal/judge"
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers"
+	_ "lockstep/pkg/drivers/loopback"
+)
+
+// measured is what came of a cell.
+type measured struct {
+	plan.Outcome
+	merge *record.Merged
+	work  plan.Workload
+}
+
+// in runs a cell on loopback in a synctest bubble, where time is exact: one engine plays all of it, and what it recorded is judged as ever.
+func in(t *testing.T, options string, change func(*plan.Workload)) measured {
+	t.Helper()
+	return inDriver(t, "loopback", options, change)
+}
+
+func inDriver(t *testing.T, driver, options string, change func(*plan.Workload)) measured {
+	t.Helper()
+	task := taskOf(change)
+	w := task.Cell.Workload
+	publishers, consumers := w.Publishers.Nodes*w.Publishers.Threads, w.Consumers.Nodes*w.Consumers.Threads
+	return judged(task, play(t, driver, options, plan.Assignment{Task: task,
+		Publishers: plan.Share{Count: publishers, Total: publishers}, Consumers: plan.Share{Count: consumers, Total: consumers}}))
+}
+
+// taskOf is a task of one cell.
+func taskOf(change func(*plan.Workload)) plan.Task {
+	w := plan.Default()
+	w.Publishers.MaxInFlight, w.Warmup, w.Consumers.Batch = 100_000, plan.Duration(time.Second), 1
+	change(&w)
+	return plan.Task{Run: "truth", ID: "truth-r1", Cell: plan.Cell{ID: "truth", Workload: w}, Repetition: 1}
+}
+
+// judged is the outcome of a task of two agents on one clock, of which each that has a record played all or its part.
+func judged(task plan.Task, agents ...record.Snapshot) measured {
+	m := record.NewMerged()
+	var parts []plan.AgentPart
+	for i := range 2 {
+		name := string(rune('a' + i))
+		parts = append(parts, plan.AgentPart{Agent: name, Index: i, Host: "h", Clock: "one", Phase: plan.PhaseTeardown})
+		if i < len(agents) {
+			agents[i].Agent = name
+			m.Add(agents[i])
+		}
+	}
+	return measured{judge.Judge(task, m, judge.Facts{Agents: parts}), m, task.Cell.Workload}
+}
+
+// play runs an agent's part of a task in a bubble of its own, and returns what it recorded.
+func play(t *testing.T, driver, options string, part plan.Assignment) (s record.Snapshot) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { s = inBubble(t, driver, options, part) })
+	return s
+}
+
+func inBubble(t *testing.T, driver, options string, part plan.Assignment) record.Snapshot {
+	d, err := drivers.Lookup(driver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := part.Task
+	var e *engine.Engine
+	session, err := d.Open(t.Context(), json.RawMessage(options), drivers.Env{Log: slog.New(slog.DiscardHandler),
+		Event: func(k drivers.EventKind, detail string) { e.Event(k, detail) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	e, err = engine.New(engine.Config{Session: session, Log: slog.New(slog.DiscardHandler), Assignment: part})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []func() error{
+		func() error { return session.Setup(t.Context(), engine.Topology(task)) },
+		func() error { return e.ConnectConsumers(t.Context()) },
+		func() error { return e.ConnectPublishers(t.Context()) },
+		func() error { return e.Run(t.Context(), clock.Now()+int64(time.Second)) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(time.Minute) // the bubble's: all that comes has come
+	synctest.Wait()
+	if err := e.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Teardown(t.Context(), engine.Topology(task)); err != nil {
+		t.Fatal(err)
+	}
+	p := e.Take(true)
+	return record.Snapshot{Windows: p.Windows, Sets: p.Sets, Events: p.Events, LastSend: p.LastSend, LastConfirm: p.LastConfirm,
+		LastDelivery: p.LastDelivery, Skew: p.Skew, Gaps: p.Gaps, Final: true}
+}
+
+// number is a value that has to be there; of a quantile of few samples it is that of the samples.
+func (m measured) number(t *testing.T, name string) float64 {
+	t.Helper()
+	v, has := m.Values[name]
+	if !has || v.NA != "" {
+		t.Errorf("%s is not there: %s", name, v.NA)
+	}
+	if v.Sample > 0 {
+		return v.Sample
+	}
+	return v.Number
+}
+
+// quantiles compares every quantile of a latency with those of the samples that it must have had, to one bucket of the histogram.
+func (m measured) quantiles(t *testing.T, truth, latency string, sorted []time.Duration) {
+	t.Helper()
+	for _, q := range plan.Quantiles() {
+		want := quantile(sorted, q.Q)
+		name := latency + "." + q.Name
+		check(t, row{truth: truth, value: name, want: want, got: m.number(t, name), bound: bucket(want), unit: plan.Seconds})
+	}
+}
+
+// count compares exact counts.
+func (m measured) count(t *testing.T, truth, name string, want float64) {
+	t.Helper()
+	check(t, row{truth: truth, value: name, want: want, got: m.number(t, name), unit: plan.Count})
+}
+
+// flagged compares whether a value has a flag.
+func (m measured) flagged(t *testing.T, truth, value string, flag plan.Flag, want bool) {
+	t.Helper()
+	number := map[bool]float64{true: 1}
+	check(t, row{truth: truth, value: value + " (" + string(flag) + ")", want: number[want], got: number[slices.Contains(m.Values[value].Flags, flag)]})
+}

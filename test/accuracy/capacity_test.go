@@ -1,0 +1,29 @@
+package accuracy
+
+import (
+	"testing"
+
+	"lockstep/internal/plan"
+)
+
+// TestAccuracyOfCapacity searches a broker that takes exactly 4,000 messages per second, and up to 100 at once: a machine that is away for 25 ms is no
+// overload, and a slow one has room for the generator. An overload of a part e of the rate fills a queue for e·T less these 25 ms, after a time T, and the median
+// shows half of that: 40 ms in 5 s is 2.1 %.
+func TestAccuracyOfCapacity(t *testing.T) {
+	const limit, near = 4000, 0.04
+	s := program(t, matrix("loopback", `{name: "capacity", rate: 4000, burst: 100}`, `
+		publishers: maxInFlight: 10_000
+		search: {while: "p50 < 40ms && lost == 0 && !backlog", from: 1600, step: "5s", within: 0.01, repeats: 2}
+		warmup: "300ms", measure: "5s", drain: {idle: "1s", timeout: "10s"}`), nil).Outcome.Search
+	if s == nil {
+		t.Fatal("the outcome has no search")
+	}
+	for _, step := range s.Steps {
+		t.Logf("%8.0f %-8s %-12s %s", step.Rate, step.Kind, step.Answer, step.Why)
+	}
+	if s.Verified != 2 || !s.Sure {
+		t.Errorf("held %d of %d: %s", s.Verified, s.Verifications, s.Why)
+	}
+	check(t, row{"broker takes 4,000/s", "capacity", limit, s.Capacity, near * limit, plan.PerSecond})
+	check(t, row{"broker takes 4,000/s", "capacity.high", limit, s.Fails, near * limit, plan.PerSecond})
+}

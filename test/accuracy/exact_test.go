@@ -1,0 +1,308 @@
+package accuracy
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	"lockstep/pkg/drivers/loopback"
+)
+
+const ms = time.Millisecond
+
+// steady is 1,000 messages a second for 10 s, of one publisher that nothing holds back.
+func steady(w *plan.Workload) { w.Publishers.Rate = 1000 }
+
+// stratified are n samples of a distribution by its inverse: one of each quantile (i+½)/1000, as often as it takes.
+func stratified(n int, inverse func(u float64) float64) []time.Duration {
+	all := make([]time.Duration, n)
+	for i := range all {
+		all[i] = time.Duration(math.Round(inverse((float64(i*1000/n) + 0.5) / 1000)))
+	}
+	return all
+}
+
+// Latencies are those that loopback was told, whatever their distribution. Those of confirms and of deliveries are told apart.
+func TestDistributions(t *testing.T) {
+	for _, x := range []struct {
+		name, options string
+		inverse       func(u float64) float64
+	}{
+		{"fixed 12.3 ms", `"12.3ms"`, func(float64) float64 { return 12.3e6 }},
+		{"uniform 1–30 ms", `{"min":"1ms","max":"30ms"}`, func(u float64) float64 { return 1e6 + u*29e6 }},
+		{"exponential, mean 10 ms", `{"mean":"10ms"}`, func(u float64) float64 { return -10e6 * math.Log(1-u) }},
+		{"lognormal, median 5 ms, σ 1", `{"median":"5ms","sigma":1}`, func(u float64) float64 { return 5e6 * math.Exp(math.Sqrt2*math.Erfinv(2*u-1)) }},
+		{"99 of 100 1 ms, one 700 ms", `{"values":[` + repeated(`"1ms"`, 99) + `,"700ms"]}`, func(u float64) float64 {
+			if u > 0.99 {
+				return 700e6
+			}
+			return 1e6
+		}},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			want := stratified(10_000, x.inverse)
+			confirm := in(t, `{"confirmDelay":`+x.options+`}`, steady)
+			confirm.quantiles(t, "confirm "+x.name, "publish", want)
+			confirm.quantiles(t, "confirm "+x.name, "publish.intended", want)
+			in(t, `{"delay":`+x.options+`}`, steady).quantiles(t, "delivery "+x.name, "e2e", want)
+		})
+	}
+}
+
+func repeated(text string, n int) string {
+	all := text
+	for range n - 1 {
+		all += "," + text
+	}
+	return all
+}
+
+// A broker that stalls for a second counts for every message that was due meanwhile, not for the one that was out: of those due k ms before
+// its end, each waits k ms more. Publishers whose window does not fill go on sending, so that publish latency says the same.
+func TestStallWindow(t *testing.T) {
+	var want, received []time.Duration
+	for i := range 10_000 {
+		late := max(0, i-9000+1) // 9,000 are not touched; of the others one waits 1 ms, one 2 ms, … one 1,000 ms
+		want = append(want, 3*ms+time.Duration(late)*ms)
+		received = append(received, 5*ms+time.Duration(late)*ms)
+	}
+	truth := "stall of 1 s, confirm-window"
+	m := in(t, `{"delay":"5ms","confirmDelay":"3ms","stalls":[{"at":"4s","for":"1s"}]}`, func(w *plan.Workload) {
+		steady(w)
+		w.Publishers.Threads = 4
+	})
+	m.quantiles(t, truth, "publish.intended", want)
+	m.quantiles(t, truth, "publish", want)
+	m.quantiles(t, truth, "e2e", received)
+	m.quantiles(t, truth, "send_delay", make([]time.Duration, 10_000))
+	m.count(t, truth, "lost", 0)
+}
+
+// lindley is the history of one publisher that sends one message at a time, of all messages that are due before an end: message n goes out when it is
+// due or when the one before is confirmed, whichever is later, and is confirmed when the broker does.
+func lindley(first, every, end time.Duration, confirm func(sent time.Duration) time.Duration) (send, due, blocked []time.Duration) {
+	var free time.Duration = math.MinInt64
+	for at := first; at < end; at += every {
+		sent := max(at, free)
+		free = confirm(sent)
+		if at >= 0 {
+			send, due, blocked = append(send, free-sent), append(due, free-at), append(blocked, sent-at)
+		}
+	}
+	return send, due, blocked
+}
+
+// With one message out at a time a publisher cannot send while the broker stalls: publish latency has one sample of the stall, and hides the
+// rest. From the intended send time nothing is hidden, and the wait is called blocked, never send delay.
+func TestStallEach(t *testing.T) {
+	const publishers, period = 4, 4 * ms
+	var send, due, blocked []time.Duration
+	for i := range publishers {
+		s, d, b := lindley(-time.Second+time.Duration(i)*ms, period, 10*time.Second, func(sent time.Duration) time.Duration {
+			if at := sent + 3*ms; at < 3*time.Second || at >= 4*time.Second {
+				return at
+			}
+			return 4 * time.Second
+		})
+		send, due, blocked = append(send, s...), append(due, d...), append(blocked, b...)
+	}
+	slices.Sort(send)
+	slices.Sort(due)
+	slices.Sort(blocked)
+	truth := "stall of 1 s, confirm-each"
+	m := in(t, `{"confirmDelay":"3ms","stalls":[{"at":"4s","for":"1s"}]}`, func(w *plan.Workload) {
+		steady(w)
+		w.Publishers.Threads, w.Publishers.Mode = publishers, "confirm-each"
+	})
+	m.quantiles(t, truth, "publish", send)
+	m.quantiles(t, truth, "publish.intended", due)
+	m.quantiles(t, truth, "backpressure", blocked)
+	m.quantiles(t, truth, "send_delay", make([]time.Duration, len(due)))
+}
+
+// Of 200 samples of a known distribution p95 is a number, as ten samples are above it. p99 and p99.9 are bounds below those of the distribution.
+func TestTailsOfFewSamples(t *testing.T) {
+	m := in(t, `{"confirmDelay":{"mean":"10ms"}}`, func(w *plan.Workload) { w.Publishers.Rate = 20 })
+	for name, u := range map[string]float64{"publish.p95": 0, "publish.p99": 0.99, "publish.p99.9": 0.999} {
+		v := m.Values[name]
+		if bound := u > 0; v.Over > 0 != bound || bound && (v.Number <= 0 || v.Number > -0.010*math.Log(1-u)) {
+			t.Errorf("%s is %+v, want a bound: %v", name, v, bound)
+		}
+	}
+}
+
+// Poisson arrivals: the times between the sends that loopback saw are exponential. What chance may do to 10,000 of them is bounded by the
+// Kolmogorov–Smirnov distance that one in 2,500 samples exceeds, 2.1/√n; the seed is the task's, so that it is always the same sample.
+func TestPoisson(t *testing.T) {
+	var at []time.Time
+	defer loopback.Tap("default", func(s loopback.Stamp) {
+		if s.Kind == loopback.Accepted {
+			at = append(at, s.At)
+		}
+	})()
+	in(t, `{}`, func(w *plan.Workload) { w.Publishers.Rate, w.Publishers.Arrivals = 1000, plan.ArrivalsPoisson })
+	gaps := make([]time.Duration, len(at)-1)
+	for i := range gaps {
+		gaps[i] = at[i+1].Sub(at[i])
+	}
+	slices.Sort(gaps)
+	n := float64(len(gaps))
+	truth := "Poisson arrivals, 1,000/s for 11 s"
+	check(t, row{truth: truth, value: "(messages)", want: 11_000, got: n + 1, bound: 3.5 * math.Sqrt(11_000)})
+	distance := 0.0
+	for i, g := range gaps {
+		f := 1 - math.Exp(-g.Seconds()*1000)
+		distance = max(distance, math.Abs(f-float64(i)/n), math.Abs(f-float64(i+1)/n))
+	}
+	check(t, row{truth: truth, value: "(distance to exponential)", want: 0, got: distance, bound: 2.1 / math.Sqrt(n)})
+}
+
+// A broker that stops shortly before the end of the measurement, for 3 s: what was due is sent when the stall ends, and all of it is in the latencies.
+func TestStallAtTheEnd(t *testing.T) {
+	const publishers = 4
+	for _, before := range []time.Duration{100 * ms, 190 * ms, time.Second, 5 * time.Second} {
+		var due []time.Duration
+		from := 10*time.Second - before
+		for i := range publishers {
+			_, d, _ := lindley(-time.Second+time.Duration(i)*ms, publishers*ms, 10*time.Second, func(sent time.Duration) time.Duration {
+				if at := sent + 3*ms; at < from || at >= from+3*time.Second {
+					return at
+				}
+				return from + 3*time.Second
+			})
+			due = append(due, d...)
+		}
+		slices.Sort(due)
+		truth := fmt.Sprintf("stall of 3 s from %v before the end", before)
+		m := in(t, fmt.Sprintf(`{"confirmDelay":"3ms","stalls":[{"at":%q,"for":"3s"}]}`, time.Second+from), func(w *plan.Workload) {
+			steady(w)
+			w.Publishers.Threads, w.Publishers.Mode = publishers, "confirm-each"
+		})
+		m.quantiles(t, truth, "publish.intended", due)
+		m.count(t, truth, "unsent", 0)
+		m.count(t, truth, "lost", 0)
+	}
+}
+
+// A broker that is asked for four times what one message at a time can do holds the publisher; the generator is not late, and is not blamed. All that was due
+// is sent in the drain, and waits for up to half a minute.
+func TestBlockedIsNotLate(t *testing.T) {
+	send, due, blocked := lindley(0, 2500*time.Microsecond, 10*time.Second, func(sent time.Duration) time.Duration { return sent + 10*ms })
+	slices.Sort(due)
+	slices.Sort(blocked)
+	truth := "confirms take 10 ms, 400/s asked for, confirm-each"
+	m := in(t, `{"confirmDelay":"10ms"}`, func(w *plan.Workload) {
+		w.Publishers.Rate, w.Publishers.Mode, w.Warmup = 400, "confirm-each", 0
+	})
+	m.quantiles(t, truth, "publish", send)
+	m.quantiles(t, truth, "publish.intended", due)
+	m.quantiles(t, truth, "backpressure", blocked)
+	m.quantiles(t, truth, "send_delay", make([]time.Duration, len(due)))
+	check(t, row{truth: truth, value: "publish.rate", want: 100, got: m.number(t, "publish.rate")})
+	m.count(t, truth, "unsent", 0)
+	bound := 0.0
+	for _, f := range m.Values["publish.rate"].Flags {
+		if f == plan.ClientBound {
+			bound = 1
+		}
+	}
+	check(t, row{truth: truth, value: "(client-bound)", want: 0, got: bound})
+}
+
+// Of messages that are unsent when the drain ends only the age is known: quantiles that fall among them are lower bounds, and a rule fails by the bound.
+func TestUnsentAtTheEndOfTheDrain(t *testing.T) {
+	// Message n is due at 2.5n ms and goes out at 10n ms. Number 1,500 is in flight when the drain ends, at 15,005 ms, and confirmed as the link is closed.
+	var due []time.Duration
+	for n := range 4000 {
+		at := time.Duration(n) * 2500 * time.Microsecond
+		if sent := time.Duration(n) * 10 * ms; n <= 1500 {
+			due = append(due, sent+10*ms-at)
+		} else {
+			due = append(due, 15_005*ms-at)
+		}
+	}
+	slices.Sort(due)
+	truth := "the same with a drain of at most 5 s"
+	m := in(t, `{"confirmDelay":"10ms"}`, func(w *plan.Workload) {
+		w.Publishers.Rate, w.Publishers.Mode, w.Warmup, w.Drain.Timeout = 400, "confirm-each", 0, plan.Duration(5005*ms)
+	})
+	m.quantiles(t, truth, "publish.intended", due)
+	m.count(t, truth, "unsent", 2499)
+	for rule, want := range map[string]bool{"publish.intended.p99 < 50ms": false, "publish.intended.p50 < 20s": false, "publish.intended.p50 > 1s": true, "unsent == 0": false} {
+		condition, err := plan.ParseCondition(rule, m.work)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds, why := condition.Holds(m.Values); holds != want {
+			t.Errorf("%s: %v: %s", rule, holds, why)
+		}
+	}
+	if v := m.Values["publish.intended.p50"]; v.Over != 2499 {
+		t.Errorf("the median is %+v, want a bound by 2,499 messages", v)
+	}
+}
+
+// A limit is reached to the message, in every second, and shows in the latency from the intended send time where more is asked for.
+func TestRateLimit(t *testing.T) {
+	options := `{"rate":20000,"burst":1}`
+	m := in(t, options, func(w *plan.Workload) { w.Publishers.Threads, w.Measure = 4, plan.Duration(5*time.Second) })
+	truth := "limit of 20,000/s, closed loop"
+	for _, name := range []string{"publish.rate", "confirm.rate", "consume.rate"} {
+		check(t, row{truth: truth, value: name, want: 20_000, got: m.number(t, name)})
+	}
+	for second := range 5 {
+		sent := float64(m.merge.Sum(record.Sent, second, second+1))
+		check(t, row{truth: truth, value: fmt.Sprintf("(sent in second %d)", second+1), want: 20_000, got: sent})
+	}
+	// Message n is due at 40n µs and taken at 50n µs: of those due in 5 s, 25,000 after it.
+	var want []time.Duration
+	for n := range 125_000 {
+		want = append(want, time.Duration(n)*10*time.Microsecond)
+	}
+	m = in(t, options, func(w *plan.Workload) {
+		w.Publishers.Rate, w.Measure, w.Warmup = 25_000, plan.Duration(5*time.Second), 0
+	})
+	m.quantiles(t, "limit of 20,000/s, 25,000/s asked for", "publish.intended", want)
+}
+
+// Every message that was lost, came twice, came late or was refused is counted, and no other.
+func TestCounts(t *testing.T) {
+	for _, x := range []struct {
+		truth, options, value string
+		want                  float64
+	}{
+		{"every 1,000th lost", `{"lose":1000}`, "lost", 22},
+		{"every 500th delivered twice", `{"duplicate":500}`, "duplicated", 44},
+		{"3 pairs of each publisher swapped", `{"swap":[10,700,4094]}`, "reordered", 6},
+		{"every 100th refused", `{"reject":100}`, "rejected", 220},
+		{"nothing wrong", `{}`, "lost", 0},
+	} {
+		m := in(t, x.options, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Publishers.Threads = 2000, 2
+		})
+		m.count(t, x.truth, "sent", 22_000)
+		for _, value := range []string{"lost", "duplicated", "reordered", "rejected"} {
+			if value == x.value {
+				m.count(t, x.truth, value, x.want)
+			} else if got := m.number(t, value); got != 0 {
+				t.Errorf("%s: %s is %v, want 0", x.truth, value, got)
+			}
+		}
+	}
+}
+
+// Of messages that come twice the rates count the first delivery, in messages and in bytes.
+func TestRatesLeaveOutDuplicates(t *testing.T) {
+	truth := "every 2nd delivered twice, 1,000/s of 200 bytes"
+	m := in(t, `{"duplicate":2}`, func(w *plan.Workload) {
+		steady(w)
+		w.Message.Size = 200
+	})
+	check(t, row{truth: truth, value: "consume.rate", want: 1000, got: m.number(t, "consume.rate")})
+	check(t, row{truth: truth, value: "consume.bytes", want: 200_000, got: m.number(t, "consume.bytes")})
+	m.count(t, truth, "duplicated", 5500)
+}

@@ -1,0 +1,90 @@
+package accuracy
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
+)
+
+// starving is loopback with one subscription whose deliveries take a time each, while the others take none.
+type starving struct{ drivers.Driver }
+
+const starved, takes = 7, time.Second / 320
+
+func init() {
+	d, err := drivers.Lookup("loopback")
+	if err != nil {
+		panic(err)
+	}
+	drivers.Register(starving{d})
+}
+
+func (s starving) Info() drivers.Info {
+	info := s.Driver.Info()
+	info.Name = "starving-" + info.Name
+	return info
+}
+
+func (s starving) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	session, err := s.Driver.Open(ctx, options, env)
+	return starvingSession{session}, err
+}
+
+type starvingSession struct{ drivers.Session }
+
+func (s starvingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	return s.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error {
+		if spec.Subscription == starved {
+			time.Sleep(time.Duration(len(batch)) * takes)
+		}
+		return handle(batch)
+	})
+}
+
+// One subscription of 20 gets 320 of 400 messages a second: 1 % less than all is received, and the backlog is found.
+func TestOneStarvedSubscription(t *testing.T) {
+	for driver, want := range map[string]bool{"loopback": false, "starving-loopback": true} {
+		truth := map[bool]string{false: "20 subscriptions, 400/s", true: "one of 20 subscriptions takes 320 of 400/s"}[want]
+		m := inDriver(t, driver, `{}`, func(w *plan.Workload) {
+			w.Publishers.Rate, w.Topology.Subscriptions = 400, 20
+		})
+		m.flagged(t, truth, "consume.rate", plan.Backlog, want)
+		rate := 8000.0
+		if want {
+			rate = 19*400 + 320
+		}
+		check(t, row{truth: truth, value: "consume.rate", want: rate, got: m.number(t, "consume.rate"), bound: 1})
+		m.count(t, truth, "lost", 0)
+	}
+}
+
+// Agents with a count of 5,000 each send 1,000/s for 5 s and 500/s for 10 s: the rate is that of the 5 s in which both
+// ran.
+func TestAgentsByCountThatEndApart(t *testing.T) {
+	truth := "5,000 messages at 1,000/s, and at 500/s"
+	task := taskOf(func(w *plan.Workload) {
+		w.Publishers.Nodes, w.Publishers.Count, w.Consumers.Nodes, w.Consumers.Colocate, w.Warmup = 2, 5000, 2, true, 0
+	})
+	part := func(i int) plan.Assignment {
+		return plan.Assignment{Task: task, Publishers: plan.Share{First: i, Count: 1, Total: 2}, Consumers: plan.Share{First: i, Count: 1, Total: 2}}
+	}
+	m := judged(task, play(t, "loopback", `{"rate":1000,"burst":1}`, part(0)), play(t, "loopback", `{"rate":500,"burst":1}`, part(1)))
+	for _, name := range []string{"publish.rate", "confirm.rate", "consume.rate"} {
+		check(t, row{truth: truth, value: name, want: 1500, got: m.number(t, name), bound: 1500 * 0.01})
+	}
+	m.count(t, truth, "sent", 10_000)
+}
+
+// A broker whose confirms take 15 ms at first and 5 ms at the end makes a closed loop faster all the time; one whose
+// confirms take 10 ms does not.
+func TestDriftingRate(t *testing.T) {
+	for options, want := range map[string]bool{`{"confirmDelay":"10ms"}`: false, `{"confirmDelay":"5ms","slowStart":{"for":"11s","extra":"10ms"}}`: true} {
+		m := in(t, options, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
+		truth := map[bool]string{false: "closed loop, confirms take 10 ms", true: "closed loop, confirms take 15 ms, at the end 5 ms"}[want]
+		m.flagged(t, truth, "publish.rate", plan.Drifting, want)
+	}
+}

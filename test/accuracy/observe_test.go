@@ -1,0 +1,79 @@
+package accuracy
+
+import (
+	"context"
+	"encoding/json"
+	"sync/atomic"
+	"time"
+
+	"lockstep/pkg/drivers"
+	"lockstep/pkg/drivers/loopback"
+)
+
+// observed is a driver whose every message is stamped at the driver's border, as loopback stamps its own.
+type observed struct {
+	drivers.Driver
+	stamps atomic.Pointer[stamps] // of the present run
+	number atomic.Uint64          // of publishers
+}
+
+// observe registers the driver of this name under another, "observed-" before it.
+func observe(name string) *observed {
+	d, err := drivers.Lookup(name)
+	if err != nil {
+		panic(err)
+	}
+	o := &observed{Driver: d}
+	drivers.Register(o)
+	return o
+}
+
+func (o *observed) Info() drivers.Info {
+	info := o.Driver.Info()
+	info.Name = "observed-" + info.Name
+	return info
+}
+
+func (o *observed) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	s, err := o.Driver.Open(ctx, options, env)
+	return observedSession{s, o}, err
+}
+
+type observedSession struct {
+	drivers.Session
+	o *observed
+}
+
+func (s observedSession) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
+	number, to, confirm := s.o.number.Add(1), s.o.stamps.Load(), spec.OnConfirm
+	spec.OnConfirm = func(token uint64, err error) {
+		if err == nil {
+			to.take(loopback.Stamp{Kind: loopback.Confirmed, At: time.Now(), Publisher: number, Token: token})
+		}
+		confirm(token, err)
+	}
+	p, err := s.Session.Publisher(ctx, spec)
+	return observedPublisher{p, number, to}, err
+}
+
+func (s observedSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+	to := s.o.stamps.Load()
+	return s.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error {
+		now := time.Now()
+		for i := range batch {
+			to.take(loopback.Stamp{Kind: loopback.Delivered, At: now, Body: batch[i].Body})
+		}
+		return handle(batch)
+	})
+}
+
+type observedPublisher struct {
+	drivers.Publisher
+	number uint64
+	to     *stamps
+}
+
+func (p observedPublisher) Publish(ctx context.Context, m drivers.Message) error {
+	p.to.take(loopback.Stamp{Kind: loopback.Accepted, At: time.Now(), Publisher: p.number, Token: m.Token, Body: m.Body})
+	return p.Publisher.Publish(ctx, m)
+}

@@ -1,0 +1,253 @@
+package accuracy
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sort"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+	"lockstep/internal/record"
+	_ "lockstep/pkg/drivers/nats"
+	_ "lockstep/pkg/drivers/rabbitmq"
+	"lockstep/test/lab/labtest"
+)
+
+// Real brokers are stopped (SIGSTOP) for about a second in 10 s of 1,000 messages a second, and go on (SIGCONT). How long they stood still, S,
+// is what the test measured. Everything that widens a bound was measured in the same run, by stamps at the driver's border: the time c from
+// SIGCONT until all that had become due is through and messages take 10 ms or less again, and how many others took longer than that (noise).
+func TestAccuracyOfStoppedBrokers(t *testing.T) {
+	for _, b := range brokers {
+		t.Run(b.driver, func(t *testing.T) {
+			own := labtest.Own(t, b.part)
+			b.url, b.process = own.Variable(b.variable), own.Process(1)
+			t.Run("confirm-window", func(t *testing.T) { undisturbed(t, b, "confirm-window").window(t) })
+			t.Run("confirm-each", func(t *testing.T) { undisturbed(t, b, "confirm-each").each(t) })
+		})
+	}
+}
+
+// stopped is a run in which a broker was stopped.
+type stopped struct {
+	measured
+	truth    string
+	messages []message
+	s        float64 // for how long, in seconds
+	resumed  int64   // when it went on, by the stamps' clock
+	catchUp  float64 // seconds from then until the broker was as before
+	noise    float64 // messages over 10 ms that have nothing to do with it
+	slow     float64 // of those, over a quarter of S: so many ranks do they shift quantiles
+	wake     float64 // seconds from then until every publisher had the confirm that it waited for
+}
+
+// window is the formula where four publishers send on while the broker stands: a message due x after the stop is confirmed S-x later, and up to
+// c more. Of 10,000 messages the slowest 5 %, 500, are those due in the first 0.5 s, hence
+//
+//	p95 = S - 0.5 s, p99 = S - 0.1 s, p99.9 = S - 0.01 s, max = S, and 1,000·S messages take longer than 10 ms,
+//
+// all within 2 % of S (the number: 5 %) and c. Slow messages that are noise shift a quantile by a rank each, of 1 ms.
+func (x stopped) window(t *testing.T) {
+	x.stamped(t, x.truth, x.messages, apart(x.messages), fewRanks)
+	for _, latency := range []struct {
+		name   string
+		series record.Series
+	}{{"publish.intended", record.PublishIntended}, {"e2e", record.EndToEnd}} {
+		check(t, row{truth: x.truth, value: "(" + latency.name + " over 10 ms)", want: 1000 * x.s, got: slower(x.merge.Hist(latency.series), 10*ms),
+			bound: 50*x.s + 1000*x.catchUp + x.noise, unit: plan.Count})
+		for _, q := range []struct {
+			name string
+			less float64
+		}{{"p95", 0.5}, {"p99", 0.1}, {"p99.9", 0.01}, {"max", 0}} {
+			name := latency.name + "." + q.name
+			check(t, row{truth: x.truth, value: name, want: x.s - q.less, got: x.number(t, name),
+				bound: 0.02*x.s + x.catchUp + x.slow/1000, unit: plan.Seconds})
+		}
+	}
+}
+
+// each is the formula where each of 4 publishers has one message out, and one due every τ = 4 ms. When the broker goes on, a publisher sends what
+// became due meanwhile one after the other, at d each, the time to a confirm while it hurries, by the stamps. Its message number j of these
+// was due j·τ after the stop and is confirmed (j+1)·d after the end, so it took
+//
+//	S - j·(τ-d) + d, which is above 10 ms for the first (S+d-10 ms)/(τ-d) messages of each publisher.
+//
+// Of all 10,000 the k slowest are the first k/4 of each publisher, and the d that they waited for is the mean of those. δ is by how much the d
+// of the publishers differ. A broker that went on takes a moment, the wake, until it has confirmed what stood still: a bound of each.
+func (x stopped) each(t *testing.T) {
+	x.stamped(t, x.truth, x.messages, apart(x.messages), fewRanks)
+	const publishers, every = 4, 0.004
+	d, delta := x.hurry(math.MaxInt)
+	if d+delta > 0.9*every {
+		t.Fatalf("a confirm takes %.2f ms of the %v ms between two messages here: publishers do not catch up, and the formula is not of that", d*1000, every*1000)
+	}
+	number := func(d float64) float64 { return publishers * (x.s + d - 0.01) / (every - d) }
+	longer := max(0, x.catchUp-(number(d)/1000-x.s)) // the time that it took beyond the formula's: something else was slow then
+	check(t, row{truth: x.truth, value: "(publish.intended over 10 ms)", want: number(d), got: slower(x.merge.Hist(record.PublishIntended), 10*ms),
+		bound: 50*x.s + (number(d+delta)-number(d-delta))/2 + x.noise + 1000*longer, unit: plan.Count})
+	for _, q := range []struct {
+		name string
+		k    float64
+	}{{"p95", 500}, {"p99", 100}, {"p99.9", 10}, {"max", 0}} {
+		name := "publish.intended." + q.name
+		d, delta := x.hurry(int(q.k)/publishers + 1)
+		check(t, row{truth: x.truth, value: name, want: x.s - q.k/publishers*(every-d) + d, got: x.number(t, name),
+			bound: 0.02*x.s + q.k/publishers*delta + x.wake + x.slow/1000, unit: plan.Seconds})
+	}
+	check(t, row{truth: x.truth, value: "publish.max", want: x.s, got: x.number(t, "publish.max"), bound: 0.02*x.s + x.wake + x.slow/1000, unit: plan.Seconds})
+}
+
+// hurry is how long a confirm takes while publishers catch up, on average of the first messages of each, in seconds, and by how much publishers
+// differ in that.
+func (x stopped) hurry(first int) (d, delta float64) {
+	sums, counts := map[uint64]float64{}, map[uint64]float64{}
+	for _, m := range x.messages {
+		if m.accepted > x.resumed && m.accepted <= x.resumed+int64(x.catchUp*1e9) && counts[m.publisher] < float64(first) {
+			sums[m.publisher] += m.sendLatency().Seconds()
+			counts[m.publisher]++
+		}
+	}
+	least, most, n := math.Inf(1), 0.0, 0.0
+	for p, sum := range sums {
+		d, n = d+sum, n+counts[p]
+		least, most = min(least, sum/counts[p]), max(most, sum/counts[p])
+	}
+	return d / n, most - least
+}
+
+func stopCell(mode, measure string) string {
+	return fmt.Sprintf(`publishers: {rate: 1000, threads: 4, mode: %q, maxInFlight: 10_000}, consumers: {prefetch: 0, threads: 1}, warmup: "1s", measure: %q, drain: idle: "2s"`, mode, measure)
+}
+
+// undisturbed runs the cell. It fails where other slow messages than those of the stop are too many for the formula. They are counted before
+// the stop and after the catching up alone, which no row is about.
+func undisturbed(t *testing.T, b broker, mode string) stopped {
+	t.Helper()
+	const maxNoise, maxSlow = 600, 5
+	x := stop(t, b, mode)
+	if x.noise > maxNoise || x.slow > maxSlow {
+		t.Fatalf("%v of 10,000 messages that had nothing to do with the stop took longer than 10 ms, and %v very long; want at most %v and %v: run it on an idle machine",
+			x.noise, x.slow, maxNoise, maxSlow)
+	}
+	return x
+}
+
+// fewRanks are 5 of 10,000 messages.
+const fewRanks = 0.0005
+
+// slower is how many samples are above a latency.
+func slower(h *record.Hist, than time.Duration) float64 {
+	n := int(h.Count())
+	return float64(n - sort.Search(n, func(i int) bool { return h.Quantile(float64(i+1)/float64(n)) > int64(than) }))
+}
+
+// broker is a real one in the lab.
+type broker struct {
+	driver   string
+	part     string // of the lab
+	variable string // that leads to it
+	options  string // with a place for what the variable says
+	observed *observed
+
+	url, process string // of an instance of its own, which no other test is disturbed by
+}
+
+var brokers = []broker{
+	{driver: "rabbitmq", part: "rabbitmq", variable: "LOCKSTEP_RABBITMQ_URL", options: `{url: %q}`, observed: observe("rabbitmq")},
+	{driver: "nats", part: "nats", variable: "LOCKSTEP_NATS_URL", options: `{urls: [%q]}`, observed: observe("nats")},
+}
+
+// stop runs 10 s and stops the broker in them for about a second.
+func stop(t *testing.T, b broker, mode string) (x stopped) {
+	t.Helper()
+	control, stamps := os.Getenv("LOCKSTEP_LAB_CONTROL"), newStamps()
+	b.observed.stamps.Store(stamps)
+	var stop, standing, resume, going time.Time
+	x.measured = program(t, matrix("observed-"+b.driver, fmt.Sprintf(b.options, b.url), stopCell(mode, "10s")), func(runs string) {
+		if !awaitSnapshots(runs, 3) {
+			t.Error("nothing was measured")
+			return
+		}
+		stop, standing = ask(t, control, "pause", b.process)
+		time.Sleep(time.Second)
+		resume, going = ask(t, control, "resume", b.process)
+	})
+	x.s = (resume.Sub(standing) + going.Sub(stop)).Seconds() / 2 // each signal was sent between the call and the answer
+	x.truth = fmt.Sprintf("%s stopped for %.4f s, %s", b.driver, x.s, mode)
+	x.messages, x.resumed = stamps.measured(10*time.Second), int64(resume.Sub(stamps.began))
+	if len(x.messages) == 0 {
+		t.Fatalf("%s: no message was measured", x.truth)
+	}
+	x.fault(int64(stop.Sub(stamps.began)))
+	t.Logf("%s: caught up after %.1f ms; %v other messages took longer than 10 ms, %v much longer", x.truth, x.catchUp*1000, x.noise, x.slow)
+	return x
+}
+
+// fault finds out how long the broker took to catch up, and what else was slow in the run. The stop began at a time of the stamps' clock.
+func (x *stopped) fault(began int64) {
+	const calm = 20 // so many messages in a row that take 10 ms or less
+	took := func(m message) time.Duration { return max(m.sendDueLatency(), m.processingLatency()) }
+	slices.SortFunc(x.messages, func(a, b message) int { return cmp.Compare(a.due, b.due) })
+	caught, row := x.resumed, 0
+	for _, m := range x.messages {
+		switch {
+		case m.due <= x.resumed:
+			caught = max(caught, m.confirmed, m.delivered)
+		case row < calm && took(m) > 10*ms:
+			caught, row = max(caught, m.due), 0
+		default:
+			row++
+		}
+	}
+	x.catchUp = float64(caught-x.resumed) / 1e9
+	for _, m := range x.messages {
+		if m.accepted < x.resumed && m.confirmed > x.resumed {
+			x.wake = max(x.wake, float64(m.confirmed-x.resumed)/1e9)
+		}
+	}
+	for _, m := range x.messages {
+		if took(m) > 10*ms && (m.due < began || m.due > caught) {
+			x.noise++
+			if took(m).Seconds() > x.s/4 {
+				x.slow++
+			}
+		}
+	}
+}
+
+// awaitSnapshots waits until both agents have recorded for so many seconds.
+func awaitSnapshots(runs string, seconds int) bool {
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		files, _ := filepath.Glob(filepath.Join(runs, "*", "tasks", "*", "snapshots.jsonl"))
+		for _, file := range files {
+			if data, err := os.ReadFile(file); err == nil && bytes.Count(data, []byte("\n")) >= 2*seconds {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// ask has the lab do something to a broker, and says when it was asked and when it had done it.
+func ask(t *testing.T, control, what, name string) (asked, done time.Time) {
+	t.Helper()
+	asked = time.Now()
+	response, err := http.Post(control+"/"+what+"?name="+name, "", nil)
+	if err != nil {
+		t.Error(err)
+		return asked, time.Now()
+	}
+	done = time.Now()
+	defer response.Body.Close()
+	if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
+		t.Errorf("%s %s: %s", what, name, text)
+	}
+	return asked, done
+}

@@ -1,0 +1,236 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/test/process"
+)
+
+// tell changes something through the management API.
+func (m management) tell(method, path string, body any) {
+	m.t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	request, err := http.NewRequest(method, m.base+path, bytes.NewReader(text))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode >= 300 {
+		m.t.Fatalf("%s %s: %s", method, path, response.Status)
+	}
+}
+
+// named lists what the broker has whose name begins with prefix.
+func (m management) named(prefix string) (names []string) {
+	m.t.Helper()
+	for _, kind := range []string{"exchanges", "queues"} {
+		var all []placed
+		m.must("/"+kind, &all)
+		for _, x := range all {
+			if strings.HasPrefix(x.Name, prefix) {
+				names = append(names, x.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// cleaning is a broker with a user of its own, whose password must show nowhere, and a matrix for it.
+type cleaning struct {
+	t             *testing.T
+	api           management
+	dir, password string
+	url, manager  string
+}
+
+func newCleaning(t *testing.T) *cleaning {
+	t.Helper()
+	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",") // a node that no test kills
+	manager := variable(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
+	s := &cleaning{t: t, api: managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT"), dir: t.TempDir(), password: "hunter2-and-more"}
+	user := fmt.Sprintf("sweeper-%d", time.Now().UnixNano())
+	s.api.tell(http.MethodPut, "/users/"+user, map[string]string{"password": s.password, "tags": "administrator"})
+	t.Cleanup(func() { s.api.tell(http.MethodDelete, "/users/"+user, nil) })
+	s.api.tell(http.MethodPut, "/permissions/%2f/"+user, map[string]string{"configure": ".*", "write": ".*", "read": ".*"})
+	as := func(address string) string {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.UserPassword(user, s.password)
+		return u.String()
+	}
+	s.url, s.manager = as(first), as(manager)
+	return s
+}
+
+// matrix writes one for a broker with these options.
+func (s *cleaning) matrix(options string) string {
+	s.t.Helper()
+	file := filepath.Join(s.dir, "matrix.cue")
+	text := fmt.Sprintf(`package matrix
+name: "cleaned up"
+brokers: rabbit: {driver: "rabbitmq", options: %s}
+axes: mode: ["confirm-window"]
+cell: {axis: _, publishers: {mode: axis.mode, rate: 100}, topology: {queues: 2, bindings: 3}, consumers: threads: 2, warmup: "200ms", measure: "60s"}
+`, options)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		s.t.Fatal(err)
+	}
+	return file
+}
+
+// killed starts the run of a matrix and kills it in mid-cell, as the kernel would; what it had declared stays.
+func (s *cleaning) killed(file string) (run string, left []string) {
+	s.t.Helper()
+	f := &fleet{t: s.t, dir: s.dir}
+	if err := os.RemoveAll(filepath.Join(s.dir, "runs")); err != nil {
+		s.t.Fatal(err)
+	}
+	ctl := start(s.t, s.dir, "ctl", "run", file)
+	process.Eventually(s.t, "measuring", f.measuring)
+	ctl.Kill()
+	run = f.runID()
+	if left = s.api.named("lockstep-" + run); len(left) < 3 {
+		s.t.Fatalf("a killed run has left %v: want two queues and an exchange", left)
+	}
+	return run, left
+}
+
+// cleanup runs ctl cleanup with something as its standard input, nil being none, and checks that it keeps the secret.
+func (s *cleaning) cleanup(in *os.File, args ...string) (code int, out string) {
+	s.t.Helper()
+	cmd := exec.Command(filepath.Join(programs, "ctl"), append([]string{"cleanup"}, args...)...)
+	cmd.Dir, cmd.Stdin = s.dir, in
+	text, err := cmd.CombinedOutput()
+	if err != nil && cmd.ProcessState == nil {
+		s.t.Fatal(err)
+	}
+	if strings.Contains(string(text), s.password) {
+		s.t.Errorf("ctl cleanup shows the password:\n%s", text)
+	}
+	return cmd.ProcessState.ExitCode(), string(text)
+}
+
+// terminal is one on which somebody has typed.
+func terminal(t *testing.T, typed string) *os.File {
+	t.Helper()
+	terminal, master := process.Terminal(t)
+	if _, err := master.WriteString(typed); err != nil {
+		t.Fatal(err)
+	}
+	return terminal
+}
+
+// A run is killed in mid-cell: what it left is listed, removed only on somebody's word, and nothing else is touched.
+func TestCleanupAfterAKill(t *testing.T) {
+	s := newCleaning(t)
+	t.Parallel()
+	file := s.matrix(fmt.Sprintf("{url: %q, management: %q}", s.url, s.manager))
+	run, left := s.killed(file)
+	other := "lockstep-20000101-000000-another-" + run[len(run)-4:] + "-s0-q0"
+	precious := "precious-" + run
+	for _, name := range []string{other, precious} {
+		s.api.tell(http.MethodPut, "/queues/%2f/"+name, map[string]bool{"durable": true})
+		t.Cleanup(func() { s.api.tell(http.MethodDelete, "/queues/%2f/"+name, nil) })
+	}
+	untouched := func(after string) {
+		t.Helper()
+		if now := s.api.named("lockstep-" + run); !slices.Equal(now, left) {
+			t.Errorf("%s the broker has %v, want %v", after, now, left)
+		}
+	}
+	lists := func(out string) {
+		t.Helper()
+		for _, name := range left {
+			if !strings.Contains(out, name) {
+				t.Errorf("%s is not listed:\n%s", name, out)
+			}
+		}
+		if strings.Contains(out, precious) || strings.Contains(out, other) {
+			t.Errorf("what is not of this run is listed:\n%s", out)
+		}
+	}
+	code, out := s.cleanup(nil, "latest")
+	if code != 2 || !strings.Contains(out, "--yes") {
+		t.Errorf("without a terminal ctl cleanup left with %d, want 2 and a word about --yes:\n%s", code, out)
+	}
+	lists(out)
+	untouched("after nobody was asked")
+	for typed, word := range map[string]string{"n\n": "no", "\n": "nothing", "yes, but not now\n": "something else"} {
+		code, out := s.cleanup(terminal(t, typed), "latest")
+		if code != 0 || !strings.Contains(out, "nothing was removed") {
+			t.Errorf("after %s ctl cleanup left with %d:\n%s", word, code, out)
+		}
+		lists(out)
+		untouched("after " + word)
+	}
+	code, out = s.cleanup(nil, "--run", run, "--yes", file)
+	if code != 0 || !strings.Contains(out, "removed") {
+		t.Errorf("with --yes ctl cleanup left with %d:\n%s", code, out)
+	}
+	lists(out)
+	s.api.nothingLeft(run)
+	for _, name := range []string{other, precious} {
+		if len(s.api.named(name)) != 1 {
+			t.Errorf("%s is gone, which was not of this run", name)
+		}
+	}
+	if code, out := s.cleanup(nil, "latest"); code != 0 {
+		t.Errorf("with nothing left ctl cleanup left with %d:\n%s", code, out)
+	}
+	if code, out := s.cleanup(nil, file); code != 2 || !strings.Contains(out, other) {
+		t.Errorf("ctl cleanup of the matrix left with %d and does not list another run's %s:\n%s", code, other, out)
+	}
+}
+
+// Somebody says yes; and a broker that cannot list what it has is told to remove what the record names.
+func TestCleanupOfARecord(t *testing.T) {
+	s := newCleaning(t)
+	t.Parallel()
+	file := s.matrix(fmt.Sprintf("{url: %q}", s.url))
+	run, _ := s.killed(file)
+	code, out := s.cleanup(nil, "--run", run, "--yes", file)
+	if code != 1 || !strings.Contains(out, "management") {
+		t.Errorf("of a matrix whose broker cannot list ctl cleanup left with %d, want 1 and what to do:\n%s", code, out)
+	}
+	if code, out = s.cleanup(terminal(t, "y\n"), run); code != 0 || !strings.Contains(out, "of the run's attempts: 1;") {
+		t.Errorf("of the record ctl cleanup left with %d:\n%s", code, out)
+	}
+	s.api.nothingLeft(run)
+}
+
+// A broker that is away is told, and hides neither its address nor what others have.
+func TestCleanupTellsWhatItCouldNotAsk(t *testing.T) {
+	s := newCleaning(t)
+	t.Parallel()
+	file := s.matrix(fmt.Sprintf("{url: \"amqp://u:%s@127.0.0.1:1/\", management: %q}", s.password, s.manager))
+	code, out := s.cleanup(nil, "--yes", file)
+	if code != 1 || !strings.Contains(out, "127.0.0.1:1") {
+		t.Errorf("ctl cleanup left with %d, want 1 and the address:\n%s", code, out)
+	}
+	for _, args := range [][]string{{}, {"--run", "x", "latest"}, {filepath.Join(s.dir, "none.cue")}} {
+		if code, out := s.cleanup(nil, args...); code != 2 {
+			t.Errorf("ctl cleanup %v left with %d, want 2:\n%s", args, code, out)
+		}
+	}
+}

@@ -1,0 +1,164 @@
+package overhead
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
+	"github.com/google/uuid"
+
+	"lockstep/pkg/drivers"
+	_ "lockstep/pkg/drivers/eventstore"
+)
+
+// eventStoreURL is where an EventStoreDB, or the lab's stand-in for it, is to be had; without it a stand-in is built and started.
+const eventStoreURL = "LOCKSTEP_EVENTSTORE_URL"
+
+// appendsAtOnce is how many appends the driver has under way in confirm-window where the options do not say.
+const appendsAtOnce = 100
+
+// startStandIn builds the stand-in and starts it in a process of its own, so that its CPU time is not ours.
+func startStandIn(b *testing.B) (address string) {
+	program := filepath.Join(b.TempDir(), "eventstored")
+	build := exec.Command("go", "build", "-o", program, "lockstep/test/eventstored")
+	build.Stderr = os.Stderr
+	must(b, build.Run())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(b, err)
+	address = l.Addr().String()
+	must(b, l.Close())
+	c := exec.Command(program, "-listen", address)
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	must(b, err)
+	must(b, c.Start())
+	b.Cleanup(func() {
+		_ = c.Process.Signal(syscall.SIGTERM)
+		_ = c.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		b.Fatalf("the stand-in says %q: %v", line, err)
+	}
+	return address
+}
+
+// BenchmarkEventStore is EventStoreDB, or a stand-in that keeps everything in memory: the tax is the same, the rates say nothing of EventStoreDB.
+// The library has no dialer hook, so that the engine's side has a forwarder between, as an agent has: nearly all of the tax is that.
+func BenchmarkEventStore(b *testing.B) {
+	address := ""
+	if text := os.Getenv(eventStoreURL); text != "" {
+		u, err := url.Parse(text)
+		must(b, err)
+		address = u.Host
+	} else {
+		address = startStandIn(b)
+	}
+	compare(b, subject{
+		name:    "eventstore",
+		options: fmt.Appendf(nil, `{"url": "esdb://%s?tls=false"}`, address),
+		bare:    func(b *testing.B, w work) sample { return bareEventStore(b, address, w) },
+	})
+}
+
+func connectEventStore(b *testing.B, address string) *esdb.Client {
+	config, err := esdb.ParseConnectionString("esdb://" + address + "?tls=false")
+	must(b, err)
+	config.Logger = esdb.NoopLogging()
+	db, err := esdb.NewClient(config)
+	must(b, err)
+	_, err = db.GetServerVersion() // connects
+	must(b, err)
+	return db
+}
+
+// bareEventStore has a connection for each side, as the engine does. It makes the group with the driver's settings.
+func bareEventStore(b *testing.B, address string, w work) sample {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	to, from := connectEventStore(b, address), connectEventStore(b, address)
+	defer func() { _, _ = to.Close(), from.Close() }()
+	tasks++
+	stream := "lockstep-tax-bare-" + strconv.Itoa(tasks)
+	set := esdb.SubscriptionSettingsDefault()
+	must(b, to.CreatePersistentSubscription(ctx, stream, "s0", esdb.PersistentStreamSubscriptionOptions{Settings: &set, StartFrom: esdb.Start{}}))
+	defer func() {
+		must(b, to.DeletePersistentSubscription(ctx, stream, "s0", esdb.DeletePersistentSubscriptionOptions{}))
+		_, err := to.DeleteStream(ctx, stream, esdb.DeleteStreamOptions{})
+		must(b, err)
+	}()
+	sub, err := from.SubscribeToPersistentSubscription(ctx, stream, "s0", esdb.SubscribeToPersistentSubscriptionOptions{BufferSize: prefetch})
+	must(b, err)
+	defer func() { must(b, sub.Close()) }()
+
+	received := make(chan error, 1)
+	before, start := cpuTime(b), time.Now()
+	go func() { received <- receiveEventStore(sub, w.n) }()
+	must(b, publishEventStore(ctx, to, stream, w))
+	if err := <-received; err != nil {
+		b.Fatalf("%s: %v", w, err)
+	}
+	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+}
+
+func receiveEventStore(sub *esdb.PersistentSubscription, n int) error {
+	for i := range n {
+		e := sub.Recv()
+		if e.SubscriptionDropped != nil {
+			return fmt.Errorf("the bare loop received %d of %d messages: %w", i, n, e.SubscriptionDropped.Error)
+		}
+		if err := sub.Ack(e.EventAppeared.Event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publishEventStore appends one event at a time, from as many goroutines as the driver has. Ids are counted, as the driver's are: the
+// library's own are random, and cost more.
+func publishEventStore(ctx context.Context, db *esdb.Client, stream string, w work) error {
+	body, lanes := make([]byte, w.size), 1
+	if w.mode == drivers.ConfirmWindow {
+		lanes = appendsAtOnce
+	}
+	var next atomic.Int64
+	errs := make([]error, lanes)
+	base := uuid.New()
+	var running sync.WaitGroup
+	for lane := range lanes {
+		running.Go(func() {
+			for {
+				i := next.Add(1)
+				if i > int64(w.n) {
+					return
+				}
+				id := base
+				binary.BigEndian.PutUint64(id[8:], uint64(i))
+				event := esdb.EventData{EventID: id, EventType: "lockstep", Data: body}
+				if _, err := db.AppendToStream(ctx, stream, esdb.AppendToStreamOptions{}, event); err != nil {
+					errs[lane] = err
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package overhead
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"go.mongodb.org/mongo-driver/v2/bson"
+	"go.mongodb.org/mongo-driver/v2/mongo"
+	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
+
+	"lockstep/pkg/drivers"
+	_ "lockstep/pkg/drivers/mongodb"
+)
+
+// mongoURL is where FerretDB is to be had, behind the lab's proxy: it stands in for MongoDB, and is so slow to claim that it bounds
+// what can be seen of the harness to the processor's time.
+const mongoURL = "LOCKSTEP_MONGODB_URL"
+
+// BenchmarkMongoDB is the queue pattern with w: 1, as FerretDB gives it.
+func BenchmarkMongoDB(b *testing.B) {
+	url := os.Getenv(mongoURL)
+	if url == "" {
+		b.Skipf("%s is not set: the harness overhead for MongoDB needs its stand-in (go run ./test/lab run mongodb -- …)", mongoURL)
+	}
+	o, err := json.Marshal(map[string]any{"url": url, "w": 1, "journal": false, "pollInterval": "1ms"})
+	must(b, err)
+	compare(b, subject{name: "mongodb", options: o, pairs: 8, least: 300, bare: func(b *testing.B, w work) sample { return bareMongoDB(b, url, w) }})
+}
+
+// bareMongoDB has a client for each side, as the engine does, and makes what the driver makes.
+func bareMongoDB(b *testing.B, url string, w work) sample {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	tasks++
+	open := func(concern *writeconcern.WriteConcern) *mongo.Collection {
+		c, err := mongo.Connect(options.Client().ApplyURI(url).SetRetryWrites(false).SetRetryReads(false).SetWriteConcern(concern))
+		must(b, err)
+		must(b, c.Ping(ctx, nil))
+		return c.Database("lockstep").Collection("lockstep-tax-bare-" + strconv.Itoa(tasks))
+	}
+	from, to := open(writeconcern.W1()), open(writeconcern.W1())
+	if !w.mode.Confirmed() {
+		to = open(writeconcern.Unacknowledged())
+	}
+	defer func() {
+		must(b, from.Drop(context.Background()))
+		must(b, errors.Join(from.Database().Client().Disconnect(ctx), to.Database().Client().Disconnect(ctx)))
+	}()
+	_, err := from.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "at", Value: 1}, {Key: "_id", Value: 1}}})
+	must(b, err)
+
+	received := make(chan error, 1)
+	before, start := cpuTime(b), time.Now()
+	go func() { received <- claimMongoDB(ctx, from, w.n) }()
+	must(b, insertMongoDB(ctx, to, w))
+	if err := <-received; err != nil {
+		b.Fatalf("%s: %v", w, err)
+	}
+	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
+}
+
+// claimMongoDB claims and deletes one by one.
+func claimMongoDB(ctx context.Context, from *mongo.Collection, n int) error {
+	for i := 0; i < n; {
+		var m struct {
+			ID   bson.ObjectID `bson:"_id"`
+			Body []byte        `bson:"body"`
+		}
+		now := time.Now()
+		err := from.FindOneAndUpdate(ctx, bson.D{{Key: "at", Value: bson.D{{Key: "$lte", Value: now}}}}, bson.D{
+			{Key: "$set", Value: bson.D{{Key: "at", Value: now.Add(30 * time.Second)}}}, {Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}},
+		}).Decode(&m)
+		if errors.Is(err, mongo.ErrNoDocuments) {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		if err == nil {
+			_, err = from.DeleteOne(ctx, bson.D{{Key: "_id", Value: m.ID}})
+		}
+		if err != nil {
+			return fmt.Errorf("the bare loop received %d of %d messages: %w", i, n, err)
+		}
+		i++
+	}
+	return nil
+}
+
+// insertMongoDB inserts a hundred at a time where the mode lets it.
+func insertMongoDB(ctx context.Context, to *mongo.Collection, w work) error {
+	most := 1
+	if w.mode == drivers.ConfirmWindow {
+		most = 100
+	}
+	body := make([]byte, w.size)
+	for i := 0; i < w.n; i += most {
+		var some []any
+		for range min(most, w.n-i) {
+			some = append(some, bson.D{{Key: "_id", Value: bson.NewObjectID()}, {Key: "at", Value: bson.DateTime(0)},
+				{Key: "n", Value: int32(0)}, {Key: "body", Value: body}})
+		}
+		if _, err := to.InsertMany(ctx, some); err != nil {
+			return err
+		}
+	}
+	return nil
+}

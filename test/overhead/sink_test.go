@@ -1,0 +1,205 @@
+package overhead
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/controller"
+	"lockstep/internal/plan"
+	"lockstep/internal/sink"
+	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
+	_ "lockstep/pkg/drivers/loopback"
+)
+
+const (
+	sinkRounds  = 60 // each a run without a sink, one with InfluxDB and one with InfluxDB hanging
+	sinkMeasure = 2 * time.Second
+)
+
+// BenchmarkSink compares the rates of whole local runs without a sink with those of runs whose points go to InfluxDB, and to one that takes
+// connections and never answers. All is in one process, and the broker is a loopback that two cores drive as fast as they can, so that
+// whatever the sink takes is missing at once. LOCKSTEP_INFLUX_URL and its kin name a real InfluxDB; without one a server of this process stands in.
+func BenchmarkSink(b *testing.B) {
+	f := newSinkFleet(b)
+	there, what := f.database()
+	silent := f.silent()
+	variants := []func() *sink.Sink{
+		func() *sink.Sink { return nil },
+		func() *sink.Sink { return sink.Open(there, sink.Tuning{}, "tax", nil) },
+		func() *sink.Sink {
+			return sink.Open(silent, sink.Tuning{Flush: time.Millisecond, Patience: time.Millisecond}, "tax", nil)
+		}, // these waits are after the run
+	}
+	for _, v := range variants { // warm up
+		f.run(v())
+	}
+	rates, works := make([][]float64, len(variants)), make([][]float64, len(variants))
+	b.ResetTimer()
+	for round := range sinkRounds {
+		for i := range variants { // each place in turn, so that a drift of the machine hits all alike
+			at := (i + round) % len(variants)
+			runtime.GC()
+			before := cpuTime(b)
+			rate, sent := f.run(variants[at]())
+			rates[at] = append(rates[at], rate)
+			works[at] = append(works[at], sent/(cpuTime(b)-before).Seconds())
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	fmt.Printf("\nsink tax, GOMAXPROCS %d: %d rounds of runs of %v each, without a sink %.0f msg/s (quartiles %.0f–%.0f); ratios are with by without, wanted ≥ 0.97\n",
+		runtime.GOMAXPROCS(0), sinkRounds, sinkMeasure, quantile(rates[0], 0.5), quantile(rates[0], 0.25), quantile(rates[0], 0.75))
+	for i, name := range []string{what, "InfluxDB hanging"} {
+		for _, of := range []struct {
+			what   string
+			values [][]float64
+		}{{"rate of sending", rates}, {"messages a second of this process's CPU", works}} {
+			ratios := pairwise(of.values[i+1], of.values[0])
+			low, mean, high := confidence(ratios)
+			fmt.Printf("%-40s %-40s %.4f, 95 %% confidence %.4f–%.4f (median of pairs %.4f)\n", name, of.what, mean, low, high, quantile(ratios, 0.5))
+		}
+	}
+}
+
+func pairwise(a, b []float64) []float64 {
+	ratios := make([]float64, len(a))
+	for i := range a {
+		ratios[i] = a[i] / b[i]
+	}
+	return ratios
+}
+
+// student is the 97.5 % quantile of Student's t for sinkRounds-1 degrees of freedom.
+const student = 2.001
+
+// confidence is the geometric mean of ratios with its 95 % confidence interval.
+func confidence(ratios []float64) (low, mean, high float64) {
+	n, sum, squares := float64(len(ratios)), 0.0, 0.0
+	for _, r := range ratios {
+		sum += math.Log(r)
+	}
+	for _, r := range ratios {
+		d := math.Log(r) - sum/n
+		squares += d * d
+	}
+	half := student * math.Sqrt(squares/(n-1)/n)
+	return math.Exp(sum/n - half), math.Exp(sum / n), math.Exp(sum/n + half)
+}
+
+// sinkFleet is a local run's fleet: control plane, controller and two agents.
+type sinkFleet struct {
+	b    *testing.B
+	conn *wire.Client
+	root string
+	runs int
+}
+
+func newSinkFleet(b *testing.B) *sinkFleet {
+	log := slog.New(slog.DiscardHandler)
+	ctx, stop := context.WithCancel(context.Background())
+	server, err := wire.Embedded(ctx, wire.ServerConfig{Log: log})
+	must(b, err)
+	var wg sync.WaitGroup
+	var conns []*wire.Conn
+	b.Cleanup(func() {
+		stop()
+		wg.Wait()
+		for _, c := range conns {
+			c.Close()
+		}
+		server.Close()
+	})
+	connect := func() *wire.Conn {
+		conn, err := server.Connect(ctx)
+		must(b, err)
+		conns = append(conns, conn)
+		return conn
+	}
+	serve := func(run func(*wire.Conn) error) {
+		conn := connect()
+		wg.Go(func() {
+			if err := run(conn); err != nil && ctx.Err() == nil {
+				b.Error(err)
+			}
+		})
+	}
+	serve(func(c *wire.Conn) error { return controller.Serve(ctx, c, controller.Config{Log: log}) })
+	for _, name := range []string{"a1", "a2"} {
+		dir := b.TempDir()
+		serve(func(c *wire.Conn) error {
+			return agent.Serve(ctx, wire.NewAgent(c), agent.Config{Name: name, Dir: dir, Log: log})
+		})
+	}
+	client, err := server.Client(ctx)
+	must(b, err)
+	return &sinkFleet{b: b, conn: client, root: b.TempDir()}
+}
+
+// run returns the rate of sending of one run, and how many messages it sent in all.
+func (f *sinkFleet) run(points *sink.Sink) (rate, sent float64) {
+	f.runs++
+	w := plan.Default()
+	w.Warmup, w.Measure = plan.Duration(300*time.Millisecond), plan.Duration(sinkMeasure)
+	options, err := json.Marshal(map[string]any{"name": fmt.Sprint("tax-", f.runs), "capacity": 5000})
+	must(f.b, err)
+	cell := plan.Cell{Workload: w, Broker: plan.Broker{Name: "loop", Driver: "loopback", Options: options}}
+	cell.ID = plan.CellID("loop", w)
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprint("tax-", f.runs), Name: "tax", Repeat: 1, Started: time.Now(), Cells: []plan.Cell{cell}, Agents: 2}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	must(f.b, f.conn.Submit(ctx, wire.Submission{Run: run}))
+	_, err = controller.Record(ctx, f.conn, run.ID, f.root, func(p controller.Progress) {
+		if p.Kind == controller.TaskEnded {
+			rate, sent = p.Outcome.Values["publish.rate"].Number, p.Outcome.Values["sent"].Number
+		}
+	}, points)
+	must(f.b, err)
+	if rate <= 0 {
+		f.b.Fatal("nothing was measured")
+	}
+	return rate, sent
+}
+
+func (f *sinkFleet) target(i plan.Influx) sink.Target {
+	to, err := sink.Resolve(i, drivers.FullAccess())
+	must(f.b, err)
+	return to
+}
+
+func (f *sinkFleet) database() (to sink.Target, what string) {
+	if url := os.Getenv("LOCKSTEP_INFLUX_URL"); url != "" {
+		return f.target(plan.Influx{URL: url, Org: os.Getenv("LOCKSTEP_INFLUX_ORG"), Bucket: os.Getenv("LOCKSTEP_INFLUX_BUCKET"), Token: "${env:LOCKSTEP_INFLUX_TOKEN}"}), "InfluxDB on this host"
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	f.b.Cleanup(server.Close)
+	return f.target(plan.Influx{URL: server.URL, Bucket: "tax"}), "a stand-in for InfluxDB in this process"
+}
+
+// silent takes connections and never answers.
+func (f *sinkFleet) silent() sink.Target {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(f.b, err)
+	f.b.Cleanup(func() { l.Close() })
+	go func() {
+		var held []net.Conn // the collector of garbage would close them
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			held = append(held, c)
+		}
+		for _, c := range held {
+			c.Close()
+		}
+	}()
+	return f.target(plan.Influx{URL: "http://" + l.Addr().String(), Bucket: "tax"})
+}
