@@ -133,8 +133,14 @@ func plain(e errors.Error) string {
 	if m := noPackage.FindStringSubmatch(text); m != nil {
 		return fmt.Sprintf("there is no package %q; a matrix can import CUE's standard packages and lockstep.test/schema", m[1])
 	}
+	if strings.HasSuffix(text, notPresent) {
+		return "it is missing"
+	}
 	return text
 }
+
+// notPresent ends what CUE says of a required field that is missing.
+const notPresent = "field is required but not present"
 
 // unboundName is how a fault about a name that is bound to nothing begins.
 const unboundName = "nothing is named "

@@ -9,6 +9,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
 
 	"lockstep/internal/plan"
@@ -81,7 +82,13 @@ func load(s source) (*Matrix, []plan.Secret, Errors) {
 // validate validates the file, as far as it does not depend on the combination.
 func (l *loader) validate() {
 	if err := l.doc.root.Validate(); err != nil {
-		l.doc.errors = append(l.doc.errors, cueErrors(l.doc.file, err)...)
+		var others errors.Error
+		for _, e := range errors.Errors(err) {
+			if !strings.HasSuffix(message(e), notPresent) || lastPosition(e).IsValid() { // of a schema that the matrix embeds: reported below
+				others = errors.Append(others, e)
+			}
+		}
+		l.doc.errors = append(l.doc.errors, cueErrors(l.doc.file, others)...)
 	}
 	x := validator{templates: []string{"cell", "axes", "skip"}}
 	x.validate(lookupDefinition(l.doc.schema, "#Matrix"), l.doc.root, "")

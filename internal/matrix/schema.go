@@ -17,8 +17,8 @@ import (
 	"lockstep/schema"
 )
 
-// schemaFile is the name of the schema as a file.
-const schemaFile = "schema.cue"
+// schemaFile is the name of the schema as a file, which no file of a user has.
+const schemaFile = schema.Path + "/schema.cue"
 
 // schemaIn is the schema, compiled in a context.
 func schemaIn(ctx *cue.Context) cue.Value {

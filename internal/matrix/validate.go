@@ -81,6 +81,9 @@ func (x *validator) fields(schema, v cue.Value, path string) {
 	}
 	outer, given := x.template, []string{}
 	for it.Next() {
+		if err := it.Value().Err(); err != nil && strings.HasSuffix(err.Error(), notPresent) {
+			continue // of a schema that the matrix embeds
+		}
 		name := it.Selector().Unquoted()
 		given = append(given, name)
 		sub := lookup(schema, cue.Str(name))
@@ -142,11 +145,19 @@ func (x *validator) place(v cue.Value) token.Pos {
 
 // place is the place of a field's value, rather than of its name.
 func place(v cue.Value) token.Pos {
+	pos := v.Pos()
 	if f, ok := v.Source().(*ast.Field); ok && f.Value != nil {
-		return f.Value.Pos()
+		pos = f.Value.Pos()
 	}
-	if pos := v.Pos(); pos.Filename() != inheritedFile {
+	if file := pos.Filename(); file != inheritedFile && file != schemaFile {
 		return pos
+	}
+	if op, args := v.Expr(); op == cue.AndOp { // the matrix embeds the schema
+		for _, a := range args {
+			if pos := place(a); pos.IsValid() {
+				return pos
+			}
+		}
 	}
 	return token.NoPos
 }
@@ -191,7 +202,7 @@ func isTop(schema cue.Value) bool {
 func unknownField(schema cue.Value, name, path string) string {
 	names := fieldNames(schema)
 	msg := fmt.Sprintf("there is no field %q here", name)
-	if path == "" && name == "quick" && slices.Contains(names, "cell") {
+	if path == "" && name == "short" && slices.Contains(names, "cell") {
 		return msg + "; the short form is a tag of CUE: declare _quick: *false | bool @tag(quick,type=bool), and write if _quick {…} in the fields"
 	}
 	if near := plan.ClosestMatch(name, names); near != "" {
