@@ -49,7 +49,7 @@ func activeFirst(t *testing.T, driver string, urls []string) (first, second stri
 	return first, second, number
 }
 
-// cleaned up checks that nothing by the run's names is left at the broker.
+// cleaned checks that nothing by the run's names is left at the broker.
 func cleaned(t *testing.T, driver, options string) func(run string) {
 	return func(run string) {
 		t.Helper()

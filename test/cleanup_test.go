@@ -88,7 +88,7 @@ func (s *cleaning) matrix(options string) string {
 	s.t.Helper()
 	file := filepath.Join(s.dir, "matrix.cue")
 	text := fmt.Sprintf(`package matrix
-name: "cleaned up"
+name: "cleanup"
 brokers: rabbit: {driver: "rabbitmq", options: %s}
 axes: mode: ["confirm-window"]
 cell: {axis: _, publishers: {mode: axis.mode, rate: 100}, topology: {queues: 2, bindings: 3}, consumers: threads: 2, warmup: "200ms", measure: "60s"}

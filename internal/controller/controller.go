@@ -140,7 +140,10 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			}
 			return err
 		}
-		if err = store.Prepare(leading.Context()); err == nil {
+		preparing, cancel := context.WithTimeout(leading.Context(), stopTimeout) // a request to a server that has just ended has no answer
+		err = store.Prepare(preparing)
+		cancel()
+		if err == nil {
 			cfg.Status.lead(leading.Epoch())
 			leading.RenewWhile(cfg.Status.Stuck)
 			err = newLeader(conn, store, cfg, leading, k, stopping).lead(ctx)
