@@ -77,9 +77,7 @@ const formTimeout = 20 * time.Second
 // daemons start in any order.
 func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 	for began := time.Now(); ; {
-		trying, cancel := context.WithTimeout(ctx, stopTimeout)
-		err := store.Prepare(trying)
-		cancel()
+		err := store.Prepare(ctx)
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil
@@ -140,10 +138,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 			}
 			return err
 		}
-		preparing, cancel := context.WithTimeout(leading.Context(), stopTimeout) // a request to a server that has just ended has no answer
-		err = store.Prepare(preparing)
-		cancel()
-		if err == nil {
+		if err = store.Prepare(leading.Context()); err == nil {
 			cfg.Status.lead(leading.Epoch())
 			leading.RenewWhile(cfg.Status.Stuck)
 			err = newLeader(conn, store, cfg, leading, k, stopping).lead(ctx)

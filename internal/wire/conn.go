@@ -40,7 +40,9 @@ const (
 	// storeTimeout is of one attempt, of everything that is asked of a server: of one that was killed no answer comes, and its clients' link is there again
 	// long before a caller's own deadline.
 	storeTimeout = 5 * time.Second
-	retryWait    = 100 * time.Millisecond
+	// prepareTimeout bounds Store.Prepare.
+	prepareTimeout = 10 * time.Second
+	retryWait      = 100 * time.Millisecond
 )
 
 // Dial connects to the control plane of a fleet. Lost links are opened again until Close.

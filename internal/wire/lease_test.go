@@ -225,6 +225,21 @@ func TestALapseIsSeenDuringAWrite(t *testing.T) {
 	})
 }
 
+// A server that is gone answers no request: who waits for it without a deadline would lead without serving anybody.
+func TestThePreparationEndsWithoutAnAnswer(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		c, way := through(t, plane(t, ServerConfig{Shared: true}))
+		way.hold()
+		defer way.open()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		began := time.Now()
+		if err := c.Prepare(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > prepareTimeout {
+			t.Errorf("after %v: %v, want an error after %v at the latest", time.Since(began), err, prepareTimeout)
+		}
+	})
+}
+
 func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})

@@ -106,8 +106,11 @@ func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger
 func (s *Store) Local() bool { return s.conn.Local() }
 
 // Prepare makes the streams that the control plane needs besides those of runs. Limits of those that are there stay as
-// they are. The error wraps ErrNotAllowed if the credentials are not those of a controller.
+// they are. It takes at most prepareTimeout: a request to a server that has just ended is never answered. The error
+// wraps ErrNotAllowed if the credentials are not those of a controller.
 func (s *Store) Prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+	defer cancel()
 	if _, err := s.conn.ask(ctx, nats.NewMsg(subject.API+"INFO")); errors.Is(err, ErrNotAllowed) {
 		return fmt.Errorf("prepare the control plane: %w: they are those of %s; give --creds controller.nk, which \"ctl fleet init\" made",
 			ErrNotAllowed, cmp.Or(s.conn.holder, "another role"))
