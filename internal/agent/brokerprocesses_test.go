@@ -51,7 +51,7 @@ func TestDisksAndNetworks(t *testing.T) {
 	if s.NoNet != "" || !about(s.NetIn, 2000) || !about(s.NetOut, 1000) {
 		t.Errorf("%+v: want 2000 bytes a second in and 1000 out, of the interfaces that were there all the time", s)
 	}
-	p.moves(t, 200, 3, 9, map[string]byteCounters{"lo": {3, 3}}) // counted anew
+	p.moves(t, 200, 3, 9, map[string]byteCounters{"lo": {3, 3}}) // the counters restarted
 	if s := h.sample(nil); s.DiskRead != 0 || s.DiskWrite != 0 || s.NetIn != 0 || s.NetOut != 0 {
 		t.Errorf("%+v: counters that go back give figures", s)
 	}

@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// TestADriversProcessesCountAsTheAgents: what a driver in another language uses is the client's, not the broker's and
-// not nobody's.
+// TestADriversProcessesCountAsTheAgents: what a driver in another language uses is the client's. It is
+// not the broker's, and it is not left out.
 func TestADriversProcessesCountAsTheAgents(t *testing.T) {
 	p := proc(t.TempDir())
 	thread := func(pid, tid int, ticks int64, children string) {

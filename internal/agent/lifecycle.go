@@ -305,7 +305,7 @@ func (l *lifecycle) handIn(ctx context.Context, failure error) {
 	defer cancel()
 	handed := make(chan struct{})
 	defer close(handed)
-	go func() { // nobody waits for it any more, and it does not wait either
+	go func() { // once dismissed, no controller waits for it, and it does not wait either
 		select {
 		case <-l.dismissed:
 			late := time.NewTimer(l.slot.cfg.answer)
@@ -345,7 +345,7 @@ func (l *lifecycle) awaitDone(ctx context.Context) {
 		case <-l.dismissed:
 			return
 		case <-ctx.Done():
-			// Another leader repeats the task as soon as nobody works on it, maybe without agent 0.
+			// Another leader repeats the task as soon as no agent works on it, maybe without agent 0.
 			unled := errors.Is(context.Cause(ctx), errUnled)
 			if (l.assignment.Index == 0 || unled) && !l.tornDown {
 				if err := l.tearDown(ctx); err != nil {

@@ -18,7 +18,7 @@ type probe struct {
 	sent                         atomic.Int64 // messages that Publish took
 	failOpen                     bool
 	opening                      chan drivers.Env // Open hands its environment over; nil: it does not
-	opens                        chan struct{}    // then Open goes on when it is closed, whatever its context says
+	opens                        chan struct{}    // then Open continues when it is closed, whatever its context says
 	opened                       atomic.Int64     // calls of Open that have succeeded
 	hang                         chan struct{}    // publishers connect when it is closed, whatever their context says
 	stuck                        chan struct{}    // Publish returns when it is closed, whatever happens

@@ -179,7 +179,7 @@ func (p procfs) threads(pid int) (paths []string) {
 // byteCounters are two counters of bytes: read from disks and written to them, or received by an interface and sent.
 type byteCounters struct{ in, out int64 }
 
-// since is what was counted after before. The kernel's counters begin anew where something is made again.
+// since is what was counted after before. The kernel's counters restart at 0 where something is made again.
 func (c byteCounters) since(before byteCounters) byteCounters {
 	return byteCounters{max(0, c.in-before.in), max(0, c.out-before.out)}
 }

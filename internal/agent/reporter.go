@@ -121,7 +121,7 @@ func (r *reporter) snapshot(ctx context.Context, e *engine.Engine, why occasion,
 	return r.send(ctx)
 }
 
-// last takes the last snapshot of an attempt; complete: nothing of the engine goes on.
+// last takes the last snapshot of an attempt; complete: nothing of the engine runs any more.
 func (r *reporter) last(e *engine.Engine, complete bool) {
 	r.sending <- struct{}{}
 	defer func() { <-r.sending }()

@@ -43,7 +43,7 @@ func TestASessionThatOpensAfterItsEndIsReleased(t *testing.T) {
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(env.Dir, "late"), 0o700); err != nil { // by a driver that goes on
+	if err := os.MkdirAll(filepath.Join(env.Dir, "late"), 0o700); err != nil { // by a driver that continues
 		t.Fatal(err)
 	}
 	close(opens)

@@ -145,7 +145,7 @@ func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-ch
 				s.observe(observing, a)
 				continue
 			}
-			// The controller gives work to a slot that it believes idle: whatever is going on here is nobody's any more.
+			// The controller gives work to a slot that it believes idle: no controller needs the work in progress here.
 			finish(errSuperseded)
 			cancel, done = s.start(ctx, a)
 			if s.draining.Load() { // assigned before the controller had received the notice

@@ -46,8 +46,8 @@ Brokers are reached from here, with the secrets of this host. A broker that cann
 (no management API, or a driver that knows no way) is told to remove each topology of the run by its
 name: for that the record is needed.
 
-Exit codes: 0 nothing is left, or nothing was to be removed; 2 nobody was there to ask, or the
-command line has errors; 1 a broker could not be asked or did not remove all.`,
+Exit codes: 0 nothing is left, or nothing was to be removed; 2 there was no terminal to ask on,
+or the command line has errors; 1 a broker could not be asked or did not remove all.`,
 		Example: `  ctl cleanup matrices/prefetch.cue
   ctl cleanup --run 20260102-150405-prefetch-3f9c --yes matrices/prefetch.cue
   ctl cleanup latest`,

@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/terminal"
 )
 
-// console is where a command tells a person what goes on: the terminal or file of its errors. While a block of live metrics stands on the
-// terminal, what is written appears above it. It is safe for concurrent use.
+// console is where a command reports its progress to a person: the terminal or file of its errors. While a block of
+// live metrics stands on the terminal, what is written appears above it. It is safe for concurrent use.
 type console struct {
 	out   io.Writer
 	mu    sync.Mutex

@@ -133,7 +133,7 @@ func remember(ctx context.Context, root, run string) error {
 }
 
 func reindexCommand(runs *string) *cobra.Command {
-	var anew bool
+	var rebuild bool
 	c := &cobra.Command{
 		Use:   "reindex",
 		Short: "Fill the history from all records again",
@@ -147,7 +147,7 @@ a new history is made of nothing but the records, and takes the place of the old
 			if _, err := os.Stat(*runs); err != nil {
 				return fmt.Errorf("find the records: %w; give their folder with --runs", err)
 			}
-			in, err := history.Of(*runs).Reindex(c.Context(), anew)
+			in, err := history.Of(*runs).Reindex(c.Context(), rebuild)
 			warned(c, in)
 			if err != nil {
 				return err
@@ -159,6 +159,6 @@ a new history is made of nothing but the records, and takes the place of the old
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&anew, "rebuild", false, "make a new history of the records alone")
+	c.Flags().BoolVar(&rebuild, "rebuild", false, "make a new history of the records alone")
 	return c
 }

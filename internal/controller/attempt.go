@@ -71,7 +71,7 @@ type part struct {
 	apart   bool             // a consumer of its had no link when its last snapshot was taken
 	kind    plan.FailureKind // of the failure; empty: no known kind
 	arrival wire.Arrival     // the last one
-	dropped bool             // lost, or not answering any more, or an observer that failed: nobody waits for it
+	dropped bool             // lost, or not answering any more, or an observer that failed: it is not waited for
 	subject *plan.Subject
 }
 
@@ -578,8 +578,8 @@ func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration
 	})
 }
 
-// settle waits like await, but continues without agents that are lost or late: at the end of a task nobody may hold up
-// the others.
+// settle waits like await, but continues without agents that are lost or late: at the end of a task no agent may hold
+// up the others.
 func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, limit time.Duration) {
 	remaining := a.within(limit)
 	_ = a.wait(ctx, func() (time.Duration, error) { // who leads no more leaves the rest to the next

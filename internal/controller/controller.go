@@ -73,7 +73,7 @@ const stopTimeout = 10 * time.Second
 // formTimeout is how long a cluster may take to form before what it says of its servers is believed.
 const formTimeout = 20 * time.Second
 
-// prepare makes the streams. A cluster that is just starting has nobody to ask yet, or knows too few of its servers:
+// prepare makes the streams. A cluster that is just starting does not answer yet, or knows too few of its servers:
 // daemons start in any order.
 func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 	for began := time.Now(); ; {
@@ -93,7 +93,7 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 // for those in flight, hands leadership on and returns nil. When ctx ends it gives up the tasks in flight in an orderly
 // way before that. A run stays in the queue and continues with the next controller, as far as the control plane keeps
 // it. When another controller leads it stops at once, leaves the agents alone and stands by again. While the control
-// plane does not answer it waits, and continues if nobody else led meanwhile.
+// plane does not answer it waits, and continues if no other controller led meanwhile.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -140,7 +140,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if h.Attempt != nil {
 		had = append(had, h.Attempt.Started.Agents...)
 	}
-	x.leader.agents.awaitThat(ctx, wire.LostAfter, func() bool { // who has just begun to lead has heard nobody
+	x.leader.agents.awaitThat(ctx, wire.LostAfter, func() bool { // a new leader has heard no agent yet
 		return !slices.ContainsFunc(had, func(name string) bool { return !x.leader.agents.there(name) })
 	})
 	x.leader.queue.met(x.queued)

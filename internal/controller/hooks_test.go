@@ -191,7 +191,7 @@ func TestHooksGetNoCredentials(t *testing.T) {
 	}
 }
 
-// alive reports whether a process runs: one that nobody has waited for does not.
+// alive reports whether a process runs: a zombie does not.
 func alive(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && !strings.Contains(string(text), ") Z ") && syscall.Kill(pid, 0) == nil

@@ -36,7 +36,7 @@ type lab struct {
 	cfg    wire.ServerConfig
 	server *wire.Server
 	client *wire.Client
-	store  *wire.Store // of nobody that is tested
+	store  *wire.Store // of no component under test
 	agents map[string]*labAgent
 	conns  []*wire.Conn
 	dir    string // of the agents

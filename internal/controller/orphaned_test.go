@@ -95,7 +95,7 @@ func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
 		l.crash()
 		l.unqueue(run.ID)
 		l.control()
-		until(t, 40*time.Second, func() bool { return busy() == 0 }, "agents still work on an attempt that nobody leads")
+		until(t, 40*time.Second, func() bool { return busy() == 0 }, "agents still work on an attempt that no controller leads")
 		if left := stands(run); left != nil {
 			t.Errorf("%q is left at the broker", left)
 		}

@@ -70,7 +70,7 @@ func TestATaskThatDidNotFailIsNotRepeated(t *testing.T) {
 	})
 }
 
-// An agent is killed in the first attempt: the second one counts, alone, and the first one is kept with what came of it.
+// An agent is killed in the first attempt: the second one counts, alone, and the first one is kept with its result.
 func TestATaskThatLostAnAgentIsRetried(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
@@ -193,7 +193,8 @@ func TestTrialEndsSoonAfterItHasFailed(t *testing.T) {
 	})
 }
 
-// A controller that stops between two attempts: the next one continues counting. A run that was cancelled and is resumed has attempts anew.
+// A controller that stops between two attempts: the next one continues counting. A run that was cancelled and is
+// resumed counts its attempts from 1 again.
 func TestAttemptsOutliveAControllerButNotARun(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

@@ -118,7 +118,7 @@ func (q *runQueue) holds(id string) bool {
 	return slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return run.Run == id })
 }
 
-// met ends the time in which agents of a run that was taken over stay reserved although nobody heard them.
+// met ends the time in which agents of a run that was taken over stay reserved although they were not heard of.
 func (q *runQueue) met(run *queuedRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

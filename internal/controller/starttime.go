@@ -10,8 +10,8 @@ import (
 type Offset struct {
 	Clock string // id of the other
 	Add   int64  // ns to add to a time of the controller's clock
-	// Bound is how far Add may be off, in ns: nothing where it is the same clock. unknown: nobody has compared the
-	// clocks, and Add was read from the hosts' calendars, which agree as well as their administrators see to.
+	// Bound is how far Add may be off, in ns: nothing where it is the same clock. unknown: the clocks were not
+	// compared, and Add was read from the hosts' calendars, which agree as well as their administrators see to.
 	Bound int64
 }
 

@@ -97,7 +97,7 @@ func (p *pacer) wait(ctx context.Context) (intended, send int64, more bool) {
 	return intended, send, true
 }
 
-// sent accounts for the delay of a message with an intended send time, and goes on to the next one of the schedule.
+// sent accounts for the delay of a message with an intended send time, and continues with the next one of the schedule.
 func (p *pacer) sent(w *record.Window, delay int64) {
 	p.attribute(w, delay)
 	p.recordPacing(w, delay)
@@ -123,7 +123,7 @@ func (p *pacer) recordPacing(w *record.Window, delay int64) {
 	w.Counts[record.SpinNanos] += p.waiter.TakeSpun()
 }
 
-// advance goes on to the next message of the schedule.
+// advance continues with the next message of the schedule.
 func (p *pacer) advance() {
 	next := p.timeline.next(p.schedule)
 	gap := next - p.intended
@@ -140,9 +140,10 @@ func (p *pacer) countUnsent(now int64) {
 	p.skip(p.timeline.ends(), min(now, p.timeline.drainEnds()), true)
 }
 
-// skip goes on to the first message with an intended send time of to or later. Those before it that were due while the publisher was
-// active, inside the measurement, are unsent. Each counts with its age at now; 0: at the end of the active period in which it was due. Nothing
-// is due beyond a count. Skip stops early where there are too many messages, if last or when the measurement has ended.
+// skip continues with the first message with an intended send time of to or later. Those before it that were due while
+// the publisher was active, inside the measurement, are unsent. Each counts with its age at now; 0: at the end of the
+// active period in which it was due. Nothing is due beyond a count. Skip stops early where there are too many messages,
+// if last or when the measurement has ended.
 func (p *pacer) skip(to, now int64, last bool) {
 	remaining := p.remaining()
 	for n := int64(0); p.schedule != nil && p.intended < to; {

@@ -73,7 +73,8 @@ func (r *recorder) failedAfter(w *record.Window, intended, send, now int64) {
 	}
 }
 
-// waitsSince notes that a message sent at a time waits for its confirm in vain: it failed, and the next one is behind it. Any goroutine.
+// waitsSince notes that a message sent at a time waits for its confirm without success: it failed, and the next one is
+// behind it. Any goroutine.
 func (r *recorder) waitsSince(send int64) {
 	if r.confirmed {
 		r.unconfirmed.note(send)

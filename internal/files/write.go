@@ -67,7 +67,7 @@ func replace(path string, mode fs.FileMode, suffix string, write func(io.Writer)
 	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*"+suffix)
 	if err != nil {
 		var why *fs.PathError
-		if errors.As(err, &why) { // its path is of a file that nobody asked for
+		if errors.As(err, &why) { // its path is of a file that the caller did not name
 			err = why.Err
 		}
 		return fmt.Errorf("write %s: write into folder %s: %w", path, dir, folderError{err})

@@ -49,7 +49,7 @@ var (
 )
 
 // ErrDamaged is wrapped by the error of a store that cannot be read. It can be rebuilt from the records.
-var ErrDamaged = errors.New("the history is damaged; make it anew and set the baselines again: ctl history reindex --rebuild, ctl baseline set")
+var ErrDamaged = errors.New("the history is damaged; rebuild it and set the baselines again: ctl history reindex --rebuild, ctl baseline set")
 
 // Store is the history of the runs in one folder. It is safe for concurrent use.
 type Store struct {
@@ -143,7 +143,7 @@ func (s *Store) checkVersion(tx *bbolt.Tx) error {
 		}
 	}
 	if is := string(tx.Bucket(bucketMeta).Get(keyForm)); is != form {
-		return fmt.Errorf("read %s: it has the form %q, and this program reads %q; make it anew: ctl history reindex --rebuild", s.path, is, form)
+		return fmt.Errorf("read %s: it has the form %q, and this program reads %q; rebuild it: ctl history reindex --rebuild", s.path, is, form)
 	}
 	return nil
 }

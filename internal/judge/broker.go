@@ -185,8 +185,8 @@ type node struct {
 	known   time.Duration
 }
 
-// processMetricsOf are the metrics of the broker's processes, as their hosts say; of none where nobody was to measure them. Observers alone count
-// where there are any.
+// processMetricsOf are the metrics of the broker's processes, as their hosts say; of none where no agent was to measure
+// them. Observers alone count where there are any.
 func processMetricsOf(in *input) (b brokerMetrics) {
 	broker := in.task.Cell.Broker
 	observed := in.cell.record.Observed(broker.Name) // observers are of no group

@@ -192,8 +192,8 @@ type starts struct {
 	clocksKnown bool
 }
 
-// startsOf puts every agent's actual start into the reference's time. Agents of one clock are compared by it alone; a start that nobody could
-// compare counts by its own host's calendar.
+// startsOf puts every agent's actual start into the reference's time. Agents of one clock are compared by it alone; a
+// start that could not be compared counts by its own host's calendar.
 func startsOf(in *input, known map[string]track) starts {
 	s := starts{agents: slices.Clone(in.facts.Agents), skew: plan.Value{NA: NANotMeasured}}
 	skews, warmup, started := in.record.Skews(), int64(in.warmup()), map[string]bool{}

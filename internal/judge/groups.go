@@ -164,7 +164,7 @@ func sum(a, b plan.Ledger) plan.Ledger {
 	}
 }
 
-// combine makes the cell's value of those of its groups; has is false for a value of nobody.
+// combine makes the cell's value of those of its groups; has is false for a value that no group has.
 func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out plan.Value, has bool) {
 	numbers, why := 0, ""
 	for _, g := range groups {

@@ -236,7 +236,7 @@ type drift struct {
 }
 
 // driftsOf are the rates and the median latency that moved in a measurement of at least five seconds, though nothing of the cell makes them: no profile, no
-// faults, and nobody who joins or leaves.
+// faults, and no client that connects or disconnects.
 func driftsOf(in *input) (drifts []drift) {
 	p, c := in.workload.Publishers, in.workload.Consumers
 	if len(p.Profile) > 0 || len(in.workload.Faults) > 0 || p.Lifetime != (plan.Lifetime{}) || c.Lifetime != (plan.Lifetime{}) {

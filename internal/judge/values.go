@@ -177,7 +177,7 @@ func (m *measurements) clockBound(l latency, quantile func(latency, float64) pla
 	return v
 }
 
-// lost is the number of lost messages. Where the drain was cut, nobody waited to see which are lost and which are late.
+// lost is the number of lost messages. Where the drain was cut, it is unknown which are lost and which are late.
 func lost(m *measurements) plan.Value {
 	if m.ledger.Undrained > 0 {
 		return plan.Value{NA: NAUndrained}

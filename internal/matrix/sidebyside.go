@@ -19,7 +19,7 @@ func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
 		return []problem{{"sideBySide", "they are given together with groups; give each of the groups its broker instead"}}
 	}
 	if len(names) == 1 {
-		return []problem{{"sideBySide", "one alone has nobody to compare it with; name two or more brokers"}}
+		return []problem{{"sideBySide", "one broker alone cannot be compared; name two or more brokers"}}
 	}
 	groups := map[string]any{}
 	var known []string

@@ -82,7 +82,7 @@ func validateLifetime(report reporter, role string, p plan.Lifetime, measure pla
 	report(p.DisconnectAt >= measure && p.DisconnectAt > 0, at+".to", "%s is not before the measurement ends, at %s; leave it out to stay to the end", p.DisconnectAt, measure)
 	report(p.DisconnectAt > 0 && p.DisconnectAt <= p.ConnectAt, at+".to", "%s is not after from, %s", p.DisconnectAt, p.ConnectAt)
 	report((p.Stay > 0) != (p.Away > 0), at, "stay is %s and away %s; give both, or neither", p.Stay, p.Away)
-	report(p.Stay > 0 && p.ConnectAt+p.Stay >= measure, at+".stay", "%s from %s on lasts to the measurement's end, at %s: nobody would leave", p.Stay, p.ConnectAt, measure)
+	report(p.Stay > 0 && p.ConnectAt+p.Stay >= measure, at+".stay", "%s from %s on lasts to the measurement's end, at %s: no client would disconnect", p.Stay, p.ConnectAt, measure)
 }
 
 // tooLarge finds cells whose bodies in flight would not fit into an agent's memory.

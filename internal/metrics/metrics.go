@@ -27,7 +27,7 @@ func handler(c prometheus.Collector, version string, log *slog.Logger) http.Hand
 		MaxRequestsInFlight: 2, Timeout: 2 * askTimeout})
 }
 
-// sheet collects metrics. A description is made anew each time: there are few, and a scrape comes every few seconds at
+// sheet collects metrics. A description is rebuilt each time: there are few, and a scrape comes every few seconds at
 // most.
 type sheet chan<- prometheus.Metric
 

@@ -241,7 +241,8 @@ func (r *Run) BeginAttempt(task, attempt string) error {
 	return nil
 }
 
-// begin starts the record of a task anew. What an interrupted attempt left is stored as tasks/<task>.attempt<n>. The caller holds mu.
+// begin starts a new record of a task. What an interrupted attempt left is stored as tasks/<task>.attempt<n>. The
+// caller holds mu.
 func (r *Run) begin(task string) (*recorder, error) {
 	if task == "" || strings.HasPrefix(task, ".") || task != filepath.Base(task) {
 		return nil, fmt.Errorf("record task %q: not a task's id", task)

@@ -42,7 +42,7 @@ type markKey struct {
 
 func (m Mark) key() markKey { return markKey{m.Kind, m.Task, m.Name, m.At.UTC().String()} }
 
-// EndOf returns the mark of a run's end. It is false while the run goes on, as it does after it was resumed.
+// EndOf returns the mark of a run's end. It is false while the run continues, as it does after it was resumed.
 func EndOf(marks []Mark) (Mark, bool) {
 	if len(marks) == 0 {
 		return Mark{}, false

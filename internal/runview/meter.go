@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// Metrics are what goes on in the task in flight over all agents, for people, not for a record.
+// Metrics are the live metrics of the task in flight over all agents, for people, not for a record.
 type Metrics struct {
 	Since  time.Duration // the measurement began: see Attempt.Since
 	Agents int           // that have reported the last seconds, or are done
@@ -166,7 +166,7 @@ func (f *flowMeter) lag(sent, refused, unique int64) float64 {
 	return float64(sent-refused)*float64(max(1, f.part.Cell.Workload.Topology.Subscriptions)) - float64(unique)
 }
 
-// flow is what goes on, of the seconds that end by until. A second that is not reported had nothing in it.
+// flow returns the message flow of the seconds that end by until. A second that is not reported had nothing in it.
 func (f *flowMeter) flow(group string, until int64) Flow {
 	out := Flow{Group: group, Consumes: f.part.Cell.Workload.Consumers.Nodes > 0}
 	whole := f.whole(until)

@@ -71,7 +71,8 @@ func TestPointsSayWhatTheRecordSays(t *testing.T) {
 	}
 }
 
-// TestExpectedDeliveries: each subscription receives every message that the broker kept, and nobody is expected where there are no consumers.
+// TestExpectedDeliveries: each subscription receives every message that the broker kept, and no delivery is expected
+// where there are no consumers.
 func TestExpectedDeliveries(t *testing.T) {
 	several := newWorld(func(c *plan.Cell) { c.Workload.Topology.Subscriptions = 3 })
 	several.steady(3 * time.Second)

@@ -357,7 +357,7 @@ func valueFields(values map[string]plan.Value) map[string]any {
 	return fields
 }
 
-// groupOutcomes are what came of the groups of a task.
+// groupOutcomes are the results of the groups of a task.
 func (t *task) groupOutcomes(o plan.Outcome) []Point {
 	var points []Point
 	for _, part := range t.Parts() {

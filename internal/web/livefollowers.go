@@ -105,7 +105,7 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 		close(w.over)
 	}()
 	looking, enough := context.WithTimeout(ctx, askTimeout)
-	last, err := all.conn.ReadSummary(looking, w.run, w.at.entry) // nobody else knows it yet
+	last, err := all.conn.ReadSummary(looking, w.run, w.at.entry) // no other goroutine uses w.at before w.read is closed
 	enough()
 	w.why = err
 	ended, idle := w.at.End != nil, w.at.Attempt == nil

@@ -15,7 +15,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// maxRuns bounds a list that nobody asked to see whole.
+// maxRuns bounds a list unless the request is for the whole of it.
 const maxRuns = 100
 
 // runLine is a run in the list: as the control plane knows it, or as a copy tells.

@@ -94,7 +94,8 @@ func (s *site) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// securityHeaders says to browsers what pages may do: load from here alone, be framed by nobody, and tell other sites nothing.
+// securityHeaders says to browsers what pages may do: load from here alone, be framed by no page, and tell other sites
+// nothing.
 func securityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

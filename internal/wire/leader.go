@@ -121,7 +121,7 @@ func (l *Leader) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) 
 	words := strings.Split(m.Subject, ".")
 	r := Request{Seq: m.Sequence, At: m.Time, Submits: len(words) == 4 && words[2] == "submit"}
 	if r.Run, r.Err = subject.DecodeToken(words[len(words)-1]); r.Err != nil {
-		return // nobody to tell
+		return // there is no run to report it for
 	}
 	err := Guard(l.conn.log, m.Subject, func() error {
 		if !r.Submits {

@@ -259,7 +259,7 @@ func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 		select {
 		case <-l.Context().Done():
 		case <-time.After(20 * time.Second):
-			t.Fatal("it goes on leading without a lease")
+			t.Fatal("it continues to lead without a lease")
 		}
 	})
 }

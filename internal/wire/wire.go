@@ -72,7 +72,7 @@ func (r Ref) String() string {
 	return subject.EncodeToken(r.Run) + "." + subject.EncodeToken(r.Task) + "." + subject.EncodeToken(r.Attempt)
 }
 
-// NewName returns a name that nobody else has: of an agent's process, or of an attempt.
+// NewName returns a unique name for an agent's process or an attempt.
 func NewName() string { return nuid.Next() }
 
 // WithGracePeriod returns a context that ends d after ctx ends, for the last messages of what was ended.

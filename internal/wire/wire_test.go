@@ -184,7 +184,7 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 	}
 	defer stop()
 	if ref := <-told; ref != over || agent.epoch.Load() != leader.Epoch() {
-		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that nobody leads, and %d", ref, agent.epoch.Load(), leader.Epoch())
+		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that no controller leads, and %d", ref, agent.epoch.Load(), leader.Epoch())
 	}
 	cancel()
 	if err := <-ended; err != nil {

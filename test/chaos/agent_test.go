@@ -103,7 +103,8 @@ func agentStopped(r *row) {
 	a.noticed(r, at, victim)
 	r.line.wentOn = a.wentOn(at)
 	a.repeated(b.Task)
-	process.Eventually(r.t, "the stopped agent there again", func() bool { return f.there() == 3 }) // its run goes on with those that it has
+	// Its run continues with those that it has.
+	process.Eventually(r.t, "the stopped agent there again", func() bool { return f.there() == 3 })
 }
 
 // clockStepped steps an agent's clock while it sends or receives: the task that it happens in tells of it.

@@ -88,7 +88,7 @@ func TestStopEndsChildrenToo(t *testing.T) {
 	}
 }
 
-// running reports whether a process exists and is more than an entry that nobody has asked for.
+// running reports whether a process exists and is not a zombie.
 func running(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && !bytes.Contains(stat, []byte(") Z "))

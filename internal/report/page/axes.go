@@ -189,7 +189,7 @@ func facetsOf(rest []string, all []spot) (facets []facet) {
 	return facets
 }
 
-// empty reports whether no spot has a number of the measure: of what nobody measured there is no drawing.
+// empty reports whether no spot has a number of the measure. Such a measure has no drawing.
 func (m measure) empty(all []spot) bool {
 	for _, s := range all {
 		for _, v := range m.values {

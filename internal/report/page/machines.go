@@ -12,10 +12,10 @@ import (
 	"lockstep/internal/report/chart"
 )
 
-// maxLines is how many agents or nodes a drawing has; mostFigures how many figures of a broker are drawn.
+// maxLines is how many agents or nodes a drawing has; maxMetrics how many metrics of a broker are drawn.
 const (
-	maxLines    = chart.Series
-	mostFigures = 6
+	maxLines   = chart.Series
+	maxMetrics = 6
 )
 
 // machines draws what agents and brokers used.
@@ -147,7 +147,7 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 		if len(nodes) == 0 || flat(nodes) {
 			continue
 		}
-		if len(all) == mostFigures {
+		if len(all) == maxMetrics {
 			left++
 			continue
 		}

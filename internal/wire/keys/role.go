@@ -25,7 +25,7 @@ type permissions struct {
 	Publish, Subscribe []string
 }
 
-// InboxPrefix is the first words of the subjects on which a user gets answers. Nobody else may listen there.
+// InboxPrefix is the first words of the subjects on which a user gets answers. No other user may listen there.
 func InboxPrefix(key string) string { return subject.Inboxes + key }
 
 // MaxSlots bounds the tasks that one agent does side by side.

@@ -148,7 +148,7 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the lease: %w", err)
 	}
-	_ = json.Unmarshal(e.Value(), &held) // what cannot be read is held by nobody that renews it for long
+	_ = json.Unmarshal(e.Value(), &held) // no holder renews an unreadable lease for long
 	own := held.Instance == c.cfg.Who.Instance
 	if e.Revision() != c.revision {
 		if c.revision == 0 && !held.Released && !own {
@@ -235,8 +235,8 @@ func (l *Lease) Resign(ctx context.Context) {
 	}
 }
 
-// Confirm renews the lease now: when that succeeds nobody else has led until then, whatever a replica of the cluster that
-// lags behind would say. The error wraps ErrFenced if the lease was lost.
+// Confirm renews the lease now: when that succeeds no other controller has led until then, whatever a replica of the
+// cluster that lags behind would say. The error wraps ErrFenced if the lease was lost.
 func (l *Lease) Confirm(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {

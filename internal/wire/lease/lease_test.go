@@ -202,7 +202,7 @@ func TestALeaseThatIsNotRenewedIsTaken(t *testing.T) {
 	})
 }
 
-// Nobody else led meanwhile, so that the leader continues under the same leadership.
+// No other controller led meanwhile, so that the leader continues under the same leadership.
 func TestALapsedLeaseIsRegained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := connect(t, &bucket{})
@@ -214,7 +214,7 @@ func TestALapsedLeaseIsRegained(t *testing.T) {
 		}
 		way.release()
 		if err := lease.Confirm(t.Context()); err != nil || lease.Context().Err() != nil {
-			t.Errorf("it cannot renew a lease that nobody took: %v", err)
+			t.Errorf("it cannot renew a lease that no other controller took: %v", err)
 		}
 		time.Sleep(time.Hour)
 		if lapsed := lease.Lapsed(); lapsed < time.Second || lapsed > time.Second+RenewEvery {

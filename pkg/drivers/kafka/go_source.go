@@ -103,8 +103,9 @@ func (s *goSource) next(ctx context.Context) (*kafka.Generation, error) {
 	}
 }
 
-// passes reports whether joining a group anew, which kafka-go does after each error, may succeed: others that join at the same time begin a
-// rebalancing, and a member that missed it is not known any more. kafka-go does not call these temporary.
+// passes reports whether joining a group again, which kafka-go does after each error, may succeed: others that join at
+// the same time begin a rebalancing, and a member that missed it is not known any more. kafka-go does not call these
+// temporary.
 func passes(code kafka.Error) bool {
 	switch code {
 	case kafka.RebalanceInProgress, kafka.UnknownMemberId, kafka.IllegalGeneration, kafka.MemberIDRequired:

@@ -159,7 +159,8 @@ func lag(t drivers.Topology, ends map[string][]int64, committed map[string]map[i
 	return total
 }
 
-// groupMetrics counts the members of the task's groups. A group that nobody has joined yet is not there, and has none.
+// groupMetrics counts the members of the task's groups. A group that no member has joined yet is not there, and has
+// none.
 func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	if t.Consumers == 0 {
 		return nil, nil

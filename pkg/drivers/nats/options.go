@@ -105,7 +105,7 @@ func (o *options) confirmTimeout() time.Duration {
 
 func (o *options) bounded() bool { return o.MaxBytes > 0 || o.MaxMessages > 0 }
 
-// forgets reports whether a full stream drops messages that nobody has acknowledged.
+// forgets reports whether a full stream drops messages that no consumer has acknowledged.
 func (o *options) forgets(consumers int) bool {
 	return consumers == 0 || (o.bounded() && o.Discard == "old")
 }

@@ -147,7 +147,7 @@ func (p *Publisher) Close() error {
 		p.mu.Unlock()
 		p.running.Wait()
 		if p.plan.Settle != nil && !p.plan.Spec.Mode.Confirmed() && p.isBroken() == nil && p.ctx.Err() == nil {
-			_ = p.plan.Settle(p.ctx) // nobody was guaranteed more than the attempt
+			_ = p.plan.Settle(p.ctx) // no more than the attempt is guaranteed
 		}
 		p.cancel()
 		for _, l := range p.lanes {
