@@ -79,5 +79,5 @@ tables: [{rows: ["group"], values: ["rabbit/publish.rate"]}]`,
 	} {
 		out = append(out, faultsText(t, contest+text, Narrow{}))
 	}
-	golden(t, "side-by-side brokers.golden", strings.Join(out, "\n\n")+"\n")
+	golden(t, "sidebyside.golden", strings.Join(out, "\n\n")+"\n")
 }
