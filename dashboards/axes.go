@@ -6,8 +6,8 @@ import (
 
 const theBroker = theRun + " and r.broker == ${broker:doublequote}"
 
-// acrossAxis is a table of a field: a row for each value of the chosen axis, in the order of the matrix, which is that in which tasks ran, and a
-// column for all that a cell has besides.
+// acrossAxis is a table of a field: a row for each value of the chosen axis, in the order of the matrix, which is that
+// in which tasks ran, and a column for all that a cell has besides.
 func acrossAxis(field string) string {
 	return `import "strings"
 

@@ -4,8 +4,8 @@ import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
 const eitherRun = "(r.run == ${before:doublequote} or r.run == ${after:doublequote})"
 
-// sides defines, for the cells of two runs, the chosen value before and after: the median of the usable repetitions, how many there were, the least
-// and the greatest, and how far the truth may be off.
+// sides defines, for the cells of two runs, the chosen value before and after: the median of the usable repetitions,
+// how many there were, the least and the greatest, and how far the truth may be off.
 const sides = sound + `sided = (field) => outcomes
   |> filter(fn: (r) => r._field == field)
 ` + usable + `  |> toFloat()
@@ -24,9 +24,9 @@ both = join(tables: {n: names, v: join(tables: {before: middle(which: "before"),
 
 `
 
-// spread is a table of both sides with how far their repetitions are apart. Of what was zero before there is no change in percent. A bound is the
-// largest of the repetitions', as in the tables: each holds for its own. What drop is given has a type to Flux, and what it gives has none: union wants
-// one for both.
+// spread is a table of both sides with how far their repetitions are apart. Of what was zero before there is no change
+// in percent. A bound is the largest of the repetitions', as in the tables: each holds for its own. What drop is given
+// has a type to Flux, and what it gives has none: union wants one for both.
 const spread = `bound = (which) => union(tables: [
     side(which: which) |> map(fn: (r) => ({cell: r.cell, _value: 0.0, side: r.side})),
     sided(field: ${value:doublequote} + ".bound") |> filter(fn: (r) => r.side == which),

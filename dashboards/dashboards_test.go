@@ -178,7 +178,8 @@ func TestQueriesKeepToTheSchema(t *testing.T) {
 	}
 }
 
-// TestProvisioningNamesTheSource: dashboards find the data source by its uid, and Grafana the dashboards in a folder with another title.
+// TestProvisioningNamesTheSource: dashboards find the data source by its uid, and Grafana the dashboards in a folder
+// with another title.
 func TestProvisioningNamesTheSource(t *testing.T) {
 	for file, want := range map[string][]string{
 		"provisioning/datasources/lockstep.yaml":                        {"uid: " + sourceUID, "type: " + sourceType, "version: Flux"},

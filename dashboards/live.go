@@ -12,8 +12,8 @@ func ofRun(measurement string) string {
 `
 }
 
-// rates adds up what was due inside the measurement and what was not, second by second, and then takes the mean of the seconds that there are: pauses
-// between tasks are gaps and no zeros.
+// rates adds up what was due inside the measurement and what was not, second by second, and then takes the mean of the
+// seconds that there are: pauses between tasks are gaps and no zeros.
 const rates = perSecondOf + `  |> aggregateWindow(every: v.windowPeriod, fn: mean, createEmpty: false, timeSrc: "_start")
 `
 
@@ -56,7 +56,8 @@ const events = `  |> map(fn: (r) => ({_time: r._time, text: r._value, tags: r.ki
   |> group()
 `
 
-// eventsOfRun are the marks of a run. A run has few tasks at a time, and what links did is of more interest than how many they were.
+// eventsOfRun are the marks of a run. A run has few tasks at a time, and what links did is of more interest than how
+// many they were.
 func eventsOfRun(kinds string) string {
 	return ofRun("lockstep_event") + `  |> filter(fn: (r) => r._field == "text" and ` + kinds + `)
 ` + events
@@ -68,7 +69,8 @@ var (
 	linkKinds  = "not " + taskKinds + " and not " + foundKinds
 )
 
-// brokerMetrics are a panel's fields of lockstep_broker, a series for each node; of workload groups, which have queues of their own, one for each.
+// brokerMetrics are a panel's fields of lockstep_broker, a series for each node; of workload groups, which have queues
+// of their own, one for each.
 func brokerMetrics(fields ...string) string {
 	return byNodes(`r._measurement == "lockstep_broker" and ` + orList("_field", fields...))
 }

@@ -1,5 +1,5 @@
-// Command dashboards writes the Grafana dashboards that ship with Lockstep, as the files beside it. It is a Go module of its own, so that
-// what it is built of stays out of the product.
+// Command dashboards writes the Grafana dashboards that ship with Lockstep, as the files beside it. It is a Go module
+// of its own, so that what it is built of stays out of the product.
 package main
 
 import (

@@ -14,7 +14,8 @@ const scheduledRuns = 7
 
 const theCells = theMatrix + " and contains(value: r.cell, set: [${cell:doublequote}])"
 
-// history defines a row for each cell and run: the median of a field over usable repetitions, at the time at which the run's first outcome came.
+// history defines a row for each cell and run: the median of a field over usable repetitions, at the time at which the
+// run's first outcome came.
 func history(field string) string {
 	return outcomes(theCells) + sound + `values = outcomes
   |> filter(fn: (r) => ` + field + `)
@@ -48,8 +49,9 @@ func overScheduledRuns(field string) string {
 `
 }
 
-// regressions are the cells and runs in which the chosen value is worse than the median of the runs before. Rates and capacities get worse
-// by falling, all else by rising; a rise from zero has no percentage, and is always one. A cell with fewer than three runs before has no past.
+// regressions are the cells and runs in which the chosen value is worse than the median of the runs before. Rates and
+// capacities get worse by falling, all else by rising; a rise from zero has no percentage, and is always one. A cell
+// with fewer than three runs before has no past.
 func regressions() string {
 	var before []string
 	for k := 1; k <= scheduledRuns; k++ {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// outcomes defines what a query draws from, in Flux: outcomes, those that filter takes, and names, what their cells are called.
+// outcomes defines what a query draws from, in Flux: outcomes, those that filter takes, and names, what their cells are
+// called.
 func outcomes(filter string) string {
 	return fmt.Sprintf(`outcomes = %s  |> filter(fn: (r) => r._measurement == "lockstep_outcome" and %s)
 
@@ -30,7 +31,8 @@ const sound = `sound = outcomes
 
 `
 
-// usable leaves the outcomes that the tables draw from: the valid ones of a cell, or those that broke a guarantee where there are none; and none that failed.
+// usable leaves the outcomes that the tables draw from: the valid ones of a cell, or those that broke a guarantee where
+// there are none; and none that failed.
 const usable = `  |> filter(fn: (r) => r.verdict == "valid" or r.verdict == "invalid" and not contains(value: r.run + " " + r.cell, set: sound))
 `
 
@@ -43,7 +45,8 @@ const (
 	theValue  = "r._field == ${value:doublequote}"
 )
 
-// medians is a table with a row for each cell of outcomes and a column for each value: the median of its usable repetitions.
+// medians is a table with a row for each cell of outcomes and a column for each value: the median of its usable
+// repetitions.
 func medians(fields ...string) string {
 	return sound + `medians = outcomes
   |> filter(fn: (r) => ` + orList("_field", fields...) + `)

@@ -16,7 +16,8 @@ const inRange = `from(bucket: v.defaultBucket)
   |> range(start: v.timeRangeStart, stop: v.timeRangeStop)
 `
 
-// chosen is a variable whose values a query finds. Values are the first column of text, in order: the first is chosen when the dashboard is opened.
+// chosen is a variable whose values a query finds. Values are the first column of text, in order: the first is chosen
+// when the dashboard is opened.
 func chosen(name, label, doc, query string) *dashboard.QueryVariableBuilder {
 	text := strings.TrimSpace(query) + "\n"
 	return dashboard.NewQueryVariableBuilder(name).Label(label).Description(doc).Datasource(source()).

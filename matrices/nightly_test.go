@@ -16,8 +16,9 @@ import (
 	"lockstep/internal/runs"
 )
 
-// TestNightlyIsConclusiveInItsSixthRun simulates runs of nightly.cue whose values differ by 1 % between runs and by 1 % between repetitions. The first is made
-// the baseline. Its rule is inconclusive in the next four runs, met in the sixth, and violated in a sixth that is worse by a third.
+// TestNightlyIsConclusiveInItsSixthRun simulates runs of nightly.cue whose values differ by 1 % between runs and by 1 %
+// between repetitions. The first is made the baseline. Its rule is inconclusive in the next four runs, met in the
+// sixth, and violated in a sixth that is worse by a third.
 func TestNightlyIsConclusiveInItsSixthRun(t *testing.T) {
 	text, err := os.ReadFile("nightly.cue")
 	if err != nil {

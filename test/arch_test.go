@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// allowed lists what each package may import of ours: ARCHITECTURE.md draws it. A new package has to be put on a level here first.
+// allowed lists what each package may import of ours: ARCHITECTURE.md draws it. A new package has to be put on a level
+// here first.
 var allowed = map[string][]string{
 	"internal/display":             {},
 	"internal/plan":                {"internal/display"},

@@ -32,7 +32,8 @@ func opened(t *testing.T, driver, options string) (drivers.Session, error) {
 	})
 }
 
-// activeFirst puts the address that answers before the one that does not, and tells which of the lab's two processes that is.
+// activeFirst puts the address that answers before the one that does not, and tells which of the lab's two processes
+// that is.
 func activeFirst(t *testing.T, driver string, urls []string) (first, second string, number int) {
 	t.Helper()
 	process.Eventually(t, "one of the pair answering", func() bool {
@@ -71,9 +72,9 @@ func cleaned(t *testing.T, driver, options string) func(run string) {
 	}
 }
 
-// The primary dies, the backup takes over with its copy, and gives way to the primary when that is back: two failovers in one cell, and
-// nothing is lost that was confirmed. Not beside other brokers' deaths: a primary that takes too long to come back on a busy machine fails back
-// while the pair is out of step.
+// The primary dies, the backup takes over with its copy, and gives way to the primary when that is back: two failovers
+// in one cell, and nothing is lost that was confirmed. Not beside other brokers' deaths: a primary that takes too long
+// to come back on a busy machine fails back while the pair is out of step.
 func TestArtemisPrimaryKilled(t *testing.T) {
 	own := labtest.Own(t, "artemis-pair")
 	urls := strings.Split(own.Variable("LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")

@@ -52,8 +52,8 @@ func (r record) apart(o plan.Outcome, sent float64) {
 	}
 }
 
-// What is planted is found, with consumers that compete for one queue on two agents: a binding takes 30 ms to make and works 200 ms later,
-// so that of its messages, one every 400 ms, the first is lost and the second is the first to come.
+// What is planted is found, with consumers that compete for one queue on two agents: a binding takes 30 ms to make and
+// works 200 ms later, so that of its messages, one every 400 ms, the first is lost and the second is the first to come.
 func TestStudyPlantedBindingDelayAndLoss(t *testing.T) {
 	r, o := churned(t, `{driver: "loopback", options: {bindDelay: "30ms", bindSpread: "200ms", delay: "10ms"}}`,
 		`publishers: rate: 200, consumers: {nodes: 2, threads: 2}, warmup: "500ms", measure: "4s", topology: churn: {rate: 5, hold: "1s", probes: 2.5}`)
@@ -89,8 +89,8 @@ func rabbit(t *testing.T, nodes int) string {
 		quoted(addresses), variable(t, prefix+"MANAGEMENT"), quoted(variable(t, prefix+"PROMETHEUS")))
 }
 
-// On a network of 40 ms a binding takes a round trip, its first message one more, and further ones one. RabbitMQ says that a binding is made
-// when it works: nothing is lost. What it says of itself stands beside it.
+// On a network of 40 ms a binding takes a round trip, its first message one more, and further ones one. RabbitMQ says
+// that a binding is made when it works: nothing is lost. What it says of itself stands beside it.
 func TestStudyBindingsOnRabbitMQ(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {

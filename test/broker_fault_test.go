@@ -22,8 +22,8 @@ func injectFault(t *testing.T, what, name string) {
 	labtest.Control(t, what, name)
 }
 
-// faultMatrix is one cell whose broker is killed in mid-measurement: everything persistent, everything confirmed, at a steady rate
-// that every machine keeps.
+// faultMatrix is one cell whose broker is killed in mid-measurement: everything persistent, everything confirmed, at a
+// steady rate that every machine keeps.
 func faultMatrix(t *testing.T, driver, options, cell string) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -46,8 +46,9 @@ tables: [{rows: ["mode"], values: ["publish.rate", "reconnects", "gap.longest", 
 	return dir, file
 }
 
-// killedFor is the most that the measurement takes: a broker is back in it on the busiest machine. It ends with sentUntil, which is 20 s at the
-// matrix's rate, and goes on until the broker is back where that takes longer: a publisher that is still cut off at the end is no survivor.
+// killedFor is the most that the measurement takes: a broker is back in it on the busiest machine. It ends with
+// sentUntil, which is 20 s at the matrix's rate, and goes on until the broker is back where that takes longer: a
+// publisher that is still cut off at the end is no survivor.
 const (
 	killedFor = 2 * time.Minute
 	sentUntil = "publishers: count: 10_000"
@@ -65,8 +66,8 @@ type fault struct {
 	watch           func()           // watches the broker from its death on; nil: nobody does
 }
 
-// survivor runs the cell, kills the broker in it, and returns the one outcome. It checks what holds for every broker: the cell ends in time,
-// its account adds up, and confirmed messages that are lost make it invalid.
+// survivor runs the cell, kills the broker in it, and returns the one outcome. It checks what holds for every broker:
+// the cell ends in time, its account adds up, and confirmed messages that are lost make it invalid.
 func survivor(t *testing.T, x fault) plan.Outcome {
 	t.Helper()
 	dir, file := faultMatrix(t, x.driver, x.options, x.cell+"\n"+sentUntil)
@@ -116,7 +117,8 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	return o
 }
 
-// A broker that dies as by a power cut and comes back: the cell ends in time, and the record has the gap and what came of each message.
+// A broker that dies as by a power cut and comes back: the cell ends in time, and the record has the gap and what came
+// of each message.
 func TestBrokerKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "rabbitmq")
@@ -137,8 +139,8 @@ func TestBrokerKilledInMidCell(t *testing.T) {
 	}
 }
 
-// The node of a quorum queue's leader dies, and with it the connections of publisher and consumer: they go on at another node while it
-// is still dead, and nothing that a majority had confirmed is lost.
+// The node of a quorum queue's leader dies, and with it the connections of publisher and consumer: they go on at
+// another node while it is still dead, and nothing that a majority had confirmed is lost.
 func TestBrokerClusterNodeKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "rabbitmq3")
@@ -152,7 +154,8 @@ func TestBrokerClusterNodeKilled(t *testing.T) {
 	}
 }
 
-// Stopping a run in the middle of a cell leaves nothing behind, and neither does an agent that vanishes with what it had declared.
+// Stopping a run in the middle of a cell leaves nothing behind, and neither does an agent that vanishes with what it
+// had declared.
 func TestBrokerIsLeftClean(t *testing.T) {
 	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",")
 	api := managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")

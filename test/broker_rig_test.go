@@ -98,7 +98,8 @@ func (m management) nothingLeft(run string) {
 	}
 }
 
-// afterKill is what the management API tells of Lockstep's queues on a broker that is back, until the run has removed them.
+// afterKill is what the management API tells of Lockstep's queues on a broker that is back, until the run has removed
+// them.
 type afterKill struct {
 	mu    sync.Mutex
 	last  []string
@@ -148,8 +149,8 @@ func (w *afterKill) look(m management) {
 	}
 }
 
-// forgotBinding reports whether the broker came back with a queue and without its binding, which tells its doing from a fault of the account; and
-// what was seen at last.
+// forgotBinding reports whether the broker came back with a queue and without its binding, which tells its doing from a
+// fault of the account; and what was seen at last.
 func (w *afterKill) forgotBinding() (bool, []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,7 +18,8 @@ var modes = []string{"fire-and-forget", "confirm-window", "confirm-batch", "conf
 // metric is a number in a table, with its unit and flags.
 const metric = ` +[0-9][0-9,.]*( [a-z-]+)*`
 
-// The README's first command, as it stands: a table with nothing but Go. It takes under a minute; these programs look for races, and other tests run beside them.
+// The README's first command, as it stands: a table with nothing but Go. It takes under a minute; these programs look
+// for races, and other tests run beside them.
 func TestMatrixQuick(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
@@ -38,9 +39,11 @@ func TestMatrixQuick(t *testing.T) {
 	}
 }
 
-// The study of asynchronous publishing, with the broker reached directly and by way of a proxy, a plain TCP forwarder (via).
+// The study of asynchronous publishing, with the broker reached directly and by way of a proxy, a plain TCP forwarder
+// (via).
 //
-// The simulated network lies between client and proxy, so at 10 ms a connection for each message costs its round trips there as well.
+// The simulated network lies between client and proxy, so at 10 ms a connection for each message costs its round trips
+// there as well.
 func TestMatrixAsyncVersusSync(t *testing.T) {
 	beside(t)
 	address, api := variable(t, "LOCKSTEP_RABBITMQ_URL"), managementOf(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")
@@ -90,8 +93,8 @@ func (r record) asyncTables() {
 	}
 }
 
-// asyncRatios are what waiting costs. That cells measured one after the other differ so much is required in make test-long; that latency limits the rate,
-// always.
+// asyncRatios are what waiting costs. That cells measured one after the other differ so much is required in make
+// test-long; that latency limits the rate, always.
 func (r record) asyncRatios() {
 	for _, broker := range []string{"rabbit", "proxied"} {
 		rate := func(mode, latency string) float64 {
@@ -117,8 +120,8 @@ func (r record) asyncRatios() {
 	}
 }
 
-// proxied checks that the proxy had every connection of the proxied broker, and none of the other: one for each message where the mode makes one, at
-// least one for each task with another mode.
+// proxied checks that the proxy had every connection of the proxied broker, and none of the other: one for each message
+// where the mode makes one, at least one for each task with another mode.
 func (r record) proxied(accepted int64) {
 	var direct, through, tasks int64
 	for _, o := range r.outcomes {
@@ -138,7 +141,8 @@ func (r record) proxied(accepted int64) {
 	}
 }
 
-// The study of prefetch on two nodes of a cluster: queues are where each case says, and the table reads as in the study.
+// The study of prefetch on two nodes of a cluster: queues are where each case says, and the table reads as in the
+// study.
 func TestMatrixPrefetch(t *testing.T) {
 	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","), managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()

@@ -18,8 +18,8 @@ repeat: 3
 cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "300ms", measure: "2s", drain: {idle: "1s", timeout: "5s"}}
 `
 
-// betweenClocks runs a cell between two agent processes, of which a1 sends and a2 receives, each with a clock of its own as clock.Variable
-// describes it, or the host's.
+// betweenClocks runs a cell between two agent processes, of which a1 sends and a2 receives, each with a clock of its
+// own as clock.Variable describes it, or the host's.
 func betweenClocks(t *testing.T, a1, a2, cell string) []plan.Outcome {
 	t.Helper()
 	own := func(text string) []string { return []string{clock.Variable + "=" + text} }
@@ -30,8 +30,8 @@ func betweenClocks(t *testing.T, a1, a2, cell string) []plan.Outcome {
 	return f.outcomes()
 }
 
-// An agent whose clock is wrong gives the same end-to-end latency as one whose clock is right, within the bound that is shown: whichever end
-// it is, however much it is off, and while it drifts.
+// An agent whose clock is wrong gives the same end-to-end latency as one whose clock is right, within the bound that is
+// shown: whichever end it is, however much it is off, and while it drifts.
 func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 	right := betweenClocks(t, "", "", betweenTwoAgents)
 	for _, o := range right {

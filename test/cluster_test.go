@@ -14,8 +14,8 @@ import (
 	"lockstep/test/process"
 )
 
-// The configurations of three servers that "ctl fleet init --cluster" makes are a cluster as they are, but for ports and folders; a fleet runs on it with
-// three replicas, and goes on without one of them.
+// The configurations of three servers that "ctl fleet init --cluster" makes are a cluster as they are, but for ports
+// and folders; a fleet runs on it with three replicas, and goes on without one of them.
 func TestClusterOfFleetInitRuns(t *testing.T) {
 	t.Parallel()
 	n := &scheduledRun{t: t, dir: t.TempDir()}

@@ -17,8 +17,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// closed is a matrix of two sides that differ in nothing but the network of cells with two threads. Its cells send as fast
-// as confirms come back.
+// closed is a matrix of two sides that differ in nothing but the network of cells with two threads. Its cells send as
+// fast as confirms come back.
 const closed = `package matrix
 
 name: "closed"
@@ -41,8 +41,8 @@ repeat: 6
 tables: [{rows: ["mode", "threads"], columns: ["side"], values: ["publish.rate", "publish.p50"]}]
 `
 
-// farther is a network of 5 ms, as between two sites, so that what a busy machine takes away is small beside them. Side b
-// has more latency in cells with two threads.
+// farther is a network of 5 ms, as between two sites, so that what a busy machine takes away is small beside them. Side
+// b has more latency in cells with two threads.
 func farther(more time.Duration) string {
 	return fmt.Sprintf(`network: latency: [if axis.side == "b" && axis.threads == 2 {%q}, "5ms"][0]`, (5*time.Millisecond + more).String())
 }
@@ -83,8 +83,8 @@ func findings(c compare.Comparison, f func(row string, x compare.Change)) {
 	}
 }
 
-// Of two sides of one run against RabbitMQ, one has 2 ms more network in two of four cells: exactly these are worse. Where the machine is so slow that 2 ms are
-// noise, more is planted; no difference may ever be reported that was not.
+// Of two sides of one run against RabbitMQ, one has 2 ms more network in two of four cells: exactly these are worse.
+// Where the machine is so slow that 2 ms are noise, more is planted; no difference may ever be reported that was not.
 func TestStudyCompareFindsPlanted(t *testing.T) {
 	url := variable(t, "LOCKSTEP_RABBITMQ_URL")
 	for _, more := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {

@@ -81,7 +81,8 @@ func (i influx) found(run *runs.Run, kind, words string) {
 	}
 }
 
-// scheduledRunsBefore writes a past for a run: its outcomes again, of so many days before, and slower ones a day before it.
+// scheduledRunsBefore writes a past for a run: its outcomes again, of so many days before, and slower ones a day before
+// it.
 func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	i.t.Helper()
 	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, drivers.FullAccess())
@@ -115,8 +116,8 @@ func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	}
 }
 
-// TestDashboardsAnswer: every query of every dashboard, filled in as Grafana does, finds something in a real InfluxDB after a real run, and what it
-// finds is what Grafana can draw.
+// TestDashboardsAnswer: every query of every dashboard, filled in as Grafana does, finds something in a real InfluxDB
+// after a real run, and what it finds is what Grafana can draw.
 func TestDashboardsAnswer(t *testing.T) {
 	beside(t)
 	db := influxOf(t)

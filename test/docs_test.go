@@ -45,7 +45,8 @@ var (
 	matrices = regexp.MustCompile(`\bmatrices/[a-z0-9-]+\.cue\b`)
 )
 
-// TestDocsNameWhatIsThere: what a page links to, and each file, folder and matrix of the repository that it names, is there.
+// TestDocsNameWhatIsThere: what a page links to, and each file, folder and matrix of the repository that it names, is
+// there.
 func TestDocsNameWhatIsThere(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -87,7 +88,8 @@ var (
 	labs     = regexp.MustCompile(`go run \./test/lab (?:run|up|install)((?: [a-z0-9]+(?:-[a-z0-9]+)*)+)`)
 )
 
-// helps are the texts of docs/cli.md, by command: "ctl run". A test of internal/cli says that they are the programs' own.
+// helps are the texts of docs/cli.md, by command: "ctl run". A test of internal/cli says that they are the programs'
+// own.
 func helps(t *testing.T, page string) map[string]string {
 	t.Helper()
 	of := map[string]string{}
@@ -101,7 +103,8 @@ func helps(t *testing.T, page string) map[string]string {
 	return of
 }
 
-// TestDocsCommands: each command that a page shows is one of the programs', and so is each of its flags; parts of the lab are those that there are.
+// TestDocsCommands: each command that a page shows is one of the programs', and so is each of its flags; parts of the
+// lab are those that there are.
 func TestDocsCommands(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)
@@ -140,8 +143,8 @@ func TestDocsCommands(t *testing.T) {
 	}
 }
 
-// command is the longest command of a program that words begin with, and what follows: "ctl schedule add", " --at 02:00 …". Words that name none
-// are prose, unless a file or a flag follows.
+// command is the longest command of a program that words begin with, and what follows: "ctl schedule add", " --at 02:00
+// …". Words that name none are prose, unless a file or a flag follows.
 func command(help map[string]string, program, words string) (name, rest string, is bool) {
 	words, _, _ = strings.Cut(words, " #")
 	name = program
@@ -153,7 +156,8 @@ func command(help map[string]string, program, words string) (name, rest string, 
 	return name, rest, name != program || strings.HasPrefix(rest, "--")
 }
 
-// TestStudies: the commands of docs/studies fit the matrices that they name. What is run there on brokers is planned here.
+// TestStudies: the commands of docs/studies fit the matrices that they name. What is run there on brokers is planned
+// here.
 func TestStudies(t *testing.T) {
 	t.Parallel()
 	planned := map[string]bool{}

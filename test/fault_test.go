@@ -110,8 +110,8 @@ axes: mode: ["confirm-window", "confirm-each"]
 cell: {axis: _, publishers: {mode: axis.mode, rate: 500, persistent: false}, warmup: "200ms", measure: "6s", drain: {idle: "1s", timeout: "5s"}}
 `
 
-// An agent is killed in mid-measurement while another stands by: it is noticed within 5 s, the record says which agent, where, and
-// what is unknown; the attempt is kept and does not count, and both cells run with the one that stood by.
+// An agent is killed in mid-measurement while another stands by: it is noticed within 5 s, the record says which agent,
+// where, and what is unknown; the attempt is kept and does not count, and both cells run with the one that stood by.
 func TestAgentKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2", "a3")

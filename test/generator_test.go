@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// A load generator that is asked for more than its one CPU can send says so. The broker, which here is a part of the process, shares that CPU: neither is
-// blamed.
+// A load generator that is asked for more than its one CPU can send says so. The broker, which here is a part of the
+// process, shares that CPU: neither is blamed.
 func TestTheGeneratorsOwnLimit(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "1")
 	f := newFleet(t, "a1")

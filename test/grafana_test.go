@@ -14,7 +14,8 @@ import (
 	"github.com/influxdata/influxdb-client-go/v2/api/query"
 )
 
-// grafana asks what a dashboard asks, as Grafana does: variables by their queries in order, then the words that its data source for InfluxDB knows.
+// grafana asks what a dashboard asks, as Grafana does: variables by their queries in order, then the words that its
+// data source for InfluxDB knows.
 type grafana struct {
 	t        *testing.T
 	db       influx
@@ -173,7 +174,8 @@ func (g *grafana) ask(flux string) (a answer) {
 	return a
 }
 
-// oddity says what Grafana could not make a frame of. Rows of a measurement are points of a series, whose other columns are labels; all else is a table.
+// oddity says what Grafana could not make a frame of. Rows of a measurement are points of a series, whose other columns
+// are labels; all else is a table.
 func oddity(columns []*query.FluxColumn, values map[string]any) string {
 	types := map[string]string{}
 	for _, c := range columns {

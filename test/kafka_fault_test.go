@@ -12,7 +12,8 @@ import (
 	"lockstep/test/lab/labtest"
 )
 
-// The broker that leads every partition dies, and the others take over with their copies: nothing that all in-sync replicas had is lost.
+// The broker that leads every partition dies, and the others take over with their copies: nothing that all in-sync
+// replicas had is lost.
 func TestKafkaClusterNodeKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "kafka3")
@@ -36,8 +37,9 @@ func TestKafkaClusterNodeKilled(t *testing.T) {
 			if again["publisher"] == 0 { // it waits for confirms of the leader all the time
 				t.Error("the publisher's link to a killed leader did not break")
 			}
-			// franz-go reads a connection only while it waits for an answer. If the consumer was committing when the leader died, nothing waited for
-			// the leader: the library goes on at the next one, and the link is whole. kafka-go's reader stays with its connection.
+			// franz-go reads a connection only while it waits for an answer. If the consumer was committing when the
+			// leader died, nothing waited for the leader: the library goes on at the next one, and the link is whole.
+			// kafka-go's reader stays with its connection.
 			if again["consumer"] == 0 && client == "kafka-go" {
 				t.Error("the consumer's link to a killed leader did not break")
 			}

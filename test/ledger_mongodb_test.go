@@ -20,9 +20,9 @@ import (
 	"lockstep/internal/plan"
 )
 
-// No MongoDB is to be had in these tests: FerretDB, which speaks its protocol, stands in for it. Its findAndModify is not atomic: two consumers
-// that claim at one time may get one message. Lockstep's ledger has to find each of these, and no other: a witness on the wire counts
-// what the server hands out, without a line of Lockstep's code.
+// No MongoDB is to be had in these tests: FerretDB, which speaks its protocol, stands in for it. Its findAndModify is
+// not atomic: two consumers that claim at one time may get one message. Lockstep's ledger has to find each of these,
+// and no other: a witness on the wire counts what the server hands out, without a line of Lockstep's code.
 func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) {
 	server := variable(t, "LOCKSTEP_FERRETDB_URL")
 	t.Parallel()
@@ -51,7 +51,8 @@ func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) 
 	}
 }
 
-// The same server behind the lab's proxy, which lets one change through at a time, claims as MongoDB does: nothing comes twice.
+// The same server behind the lab's proxy, which lets one change through at a time, claims as MongoDB does: nothing
+// comes twice.
 func TestLedgerFindsNoDuplicatesWhereClaimsAreAtomicAsInMongoDB(t *testing.T) {
 	server := variable(t, "LOCKSTEP_MONGODB_URL")
 	t.Parallel()
@@ -66,8 +67,8 @@ func TestLedgerFindsNoDuplicatesWhereClaimsAreAtomicAsInMongoDB(t *testing.T) {
 // claimed is how many messages each cell sends.
 const claimed = 400
 
-// claims runs a cell for each way to acknowledge, with four consumers of one queue, and returns the outcomes and how many messages the
-// server handed out once more in each, as the witness saw it.
+// claims runs a cell for each way to acknowledge, with four consumers of one queue, and returns the outcomes and how
+// many messages the server handed out once more in each, as the witness saw it.
 func claims(t *testing.T, server string) ([]plan.Outcome, []uint64) {
 	t.Helper()
 	w := newWitness(t, server)

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestLevelsAreDrawn: ARCHITECTURE.md draws each package but the drivers and programs once, with what it may import, and all that is below it.
+// TestLevelsAreDrawn: ARCHITECTURE.md draws each package but the drivers and programs once, with what it may import,
+// and all that is below it.
 func TestLevelsAreDrawn(t *testing.T) {
 	text, err := os.ReadFile("../ARCHITECTURE.md")
 	if err != nil {

@@ -60,7 +60,8 @@ func ran(t *testing.T, matrix string, args ...string) record {
 	return r
 }
 
-// Each fault of the matrix is injected once, at the time that it says, into a NATS server of the test's own, and its row has the gap.
+// Each fault of the matrix is injected once, at the time that it says, into a NATS server of the test's own, and its
+// row has the gap.
 func TestMatrixFaults(t *testing.T) {
 	beside(t)
 	port, files := freePort(t), t.TempDir()
@@ -139,7 +140,8 @@ func TestMatrixNightly(t *testing.T) {
 	}
 }
 
-// One search of the matrix prints its steps. Whether it finds an answer depends on the machine: TestStudyCapacity wants one on three brokers.
+// One search of the matrix prints its steps. Whether it finds an answer depends on the machine: TestStudyCapacity wants
+// one on three brokers.
 func TestMatrixCapacity(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()

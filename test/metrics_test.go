@@ -137,8 +137,8 @@ func of(all map[string]map[string]report.Field, value string) map[string]report.
 	return one
 }
 
-// TestDashboardsShowTheTables: what dashboards say of cells is what the tables of the runs say, whatever came of repetitions; and a rise from zero is
-// seen.
+// TestDashboardsShowTheTables: what dashboards say of cells is what the tables of the runs say, whatever came of
+// repetitions; and a rise from zero is seen.
 func TestDashboardsShowTheTables(t *testing.T) {
 	db := influxOf(t)
 	matrix := fmt.Sprintf("planted%d", time.Now().UnixNano())

@@ -8,8 +8,8 @@ import (
 	"lockstep/test/lab/labtest"
 )
 
-// One of three NATS servers dies, the one that publisher and consumer are connected to: they go on at another, and nothing that a
-// majority had stored is lost.
+// One of three NATS servers dies, the one that publisher and consumer are connected to: they go on at another, and
+// nothing that a majority had stored is lost.
 func TestNATSClusterNodeKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "nats3")

@@ -16,7 +16,8 @@ import (
 	"lockstep/test/process"
 )
 
-// natsProcess names the variable that makes this program a NATS server on a port, with its files in a folder ("4222 /folder").
+// natsProcess names the variable that makes this program a NATS server on a port, with its files in a folder ("4222
+// /folder").
 const natsProcess = "LOCKSTEP_TEST_NATS"
 
 // serveNATS is a NATS server until it is killed.
@@ -54,7 +55,8 @@ func startNATSAt(t *testing.T, port, files string) {
 	process.Listening(t, n)
 }
 
-// An observer tells what the broker's process uses, though the matrix names no process; killed in mid-task, it takes nothing with it.
+// An observer tells what the broker's process uses, though the matrix names no process; killed in mid-task, it takes
+// nothing with it.
 func TestObserver(t *testing.T) {
 	t.Parallel()
 	port := startNATS(t)

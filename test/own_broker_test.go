@@ -13,8 +13,8 @@ import (
 	"lockstep/test/process"
 )
 
-// A RabbitMQ of its own can be disturbed while another one beside it is not, and none of its processes is left. The one in a root of its own is
-// as good as the system's: its process can be stopped and seen, and rabbitmqctl reaches it.
+// A RabbitMQ of its own can be disturbed while another one beside it is not, and none of its processes is left. The one
+// in a root of its own is as good as the system's: its process can be stopped and seen, and rabbitmqctl reaches it.
 func TestOwnRabbitMQ(t *testing.T) {
 	t.Parallel()
 	for part, version := range map[string]string{"rabbitmq": "3.", "rabbitmq4": "4.0."} {

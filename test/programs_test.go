@@ -22,7 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what scripts compare with")
 
-// programs is the folder of the three programs, built with the race detector; broker the URL of a NATS under test that several processes can reach.
+// programs is the folder of the three programs, built with the race detector; broker the URL of a NATS under test that
+// several processes can reach.
 var programs, broker string
 
 // plain is the folder of the programs as users have them, for measurements.

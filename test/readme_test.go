@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Every command that the README shows is run as it stands there: those on ctl here, make test by whoever runs this, the fleet's
-// below. A command that this test does not know is a fault of the README or of this test.
+// Every command that the README shows is run as it stands there: those on ctl here, make test by whoever runs this, the
+// fleet's below. A command that this test does not know is a fault of the README or of this test.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../README.md")

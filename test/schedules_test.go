@@ -178,8 +178,8 @@ func TestHooksGetTheCopies(t *testing.T) {
 	}
 }
 
-// Controllers that are killed at any moment from the storing of a slot to the call of its hook: each slot has one run, submitted once, and its hook is called
-// at least once, always with its own key.
+// Controllers that are killed at any moment from the storing of a slot to the call of its hook: each slot has one run,
+// submitted once, and its hook is called at least once, always with its own key.
 func TestSchedulesOutliveKilledControllers(t *testing.T) {
 	t.Parallel()
 	rounds, schedules := 3, 5

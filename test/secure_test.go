@@ -16,7 +16,8 @@ import (
 	"lockstep/test/process"
 )
 
-// canaries are secrets that may be in no place but the agents' environment and the broker: one that is right, one that is not.
+// canaries are secrets that may be in no place but the agents' environment and the broker: one that is right, one that
+// is not.
 const right, wrong = "canary-k4Zq81xW", "canary-b0Tt7-v2m"
 
 const secretMatrix = `package matrix
@@ -38,8 +39,9 @@ cell: {
 tables: [{rows: ["broker"], values: ["publish.rate", "consume.rate", "lost"]}]
 `
 
-// TestASecureFleetRunsAndKeepsItsSecrets has the programs make credentials, and run a matrix over TLS, each with its own: the secrets of the broker are
-// in nothing that was written or printed, and an agent's credentials are good for nothing else.
+// TestASecureFleetRunsAndKeepsItsSecrets has the programs make credentials, and run a matrix over TLS, each with its
+// own: the secrets of the broker are in nothing that was written or printed, and an agent's credentials are good for
+// nothing else.
 func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

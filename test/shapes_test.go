@@ -21,8 +21,8 @@ func TestMatrixShapes(t *testing.T) {
 	readRecord(t, dir, ctl).shapes(9)
 }
 
-// The same on RabbitMQ and on Kafka, which has no bindings: what is refused, or left by those that leave, comes again there, too. Shapes that are the
-// engine's alone are like those on NATS.
+// The same on RabbitMQ and on Kafka, which has no bindings: what is refused, or left by those that leave, comes again
+// there, too. Shapes that are the engine's alone are like those on NATS.
 func TestStudyShapes(t *testing.T) {
 	for _, test := range []struct {
 		broker       string
@@ -86,7 +86,8 @@ func (r record) shape(o plan.Outcome, shape string) {
 		if count("backlog.max") < 1 || long() && count("backlog.max") < 1000 || count("connects") != 1 || count("disconnects") != 0 || r.metric(o, "backlog.drain") <= 0 {
 			r.t.Errorf("%s: a backlog of %.0f, %.0f joins and %.0f leaves; want about 1500, 1 and 0", shape, count("backlog.max"), count("connects"), count("disconnects"))
 		}
-		// On a fast broker it is gone within the second in which it is found: then there is no rate, and the bound of the time says so.
+		// On a fast broker it is gone within the second in which it is found: then there is no rate, and the bound of
+		// the time says so.
 		v, drain := o.Values["catchup.rate"], o.Values["backlog.drain"]
 		if fast := v.NA == judge.NAFastDrain; fast && drain.Number+drain.Bound > 1 || !fast && (v.NA != "" || v.Number <= 0 || long() && v.Number < 100) {
 			r.t.Errorf("%s: caught up at %+v messages a second within %+v s", shape, v, drain)

@@ -15,8 +15,8 @@ import (
 // seat is where the lab has the broker of a shipped matrix.
 type seat struct{ field, variable string }
 
-// seats are the fields of brokers' options, by driver and by the parts that stand for a single node or a cluster. A variable that
-// ends in S is a list.
+// seats are the fields of brokers' options, by driver and by the parts that stand for a single node or a cluster. A
+// variable that ends in S is a list.
 var seats = map[string][]seat{
 	"nats":              {{"options.url", "LOCKSTEP_NATS_URL"}},
 	"nats-r3":           {{"options.urls", "LOCKSTEP_NATS3_URLS"}},
@@ -101,7 +101,8 @@ func beside(t *testing.T) {
 	}
 }
 
-// brief are the flags that set these fields, so that of a short form is left what shows that every broker and mode works. With LOCKSTEP_LONG=1 there are none.
+// brief are the flags that set these fields, so that of a short form is left what shows that every broker and mode
+// works. With LOCKSTEP_LONG=1 there are none.
 func brief(fields ...string) (args []string) {
 	for _, field := range fields {
 		if !long() {
@@ -111,10 +112,12 @@ func brief(fields ...string) (args []string) {
 	return args
 }
 
-// few has each publisher send a hundred messages, however long a busy machine takes for them: a second of all that a broker takes is long to drain.
+// few has each publisher send a hundred messages, however long a busy machine takes for them: a second of all that a
+// broker takes is long to drain.
 var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`, `cell.drain.timeout="1m"`}
 
-// Every broker has a row, and what it cannot do is n/a with a reason: in the three modes of the short form, or in every one with LOCKSTEP_LONG=1.
+// Every broker has a row, and what it cannot do is n/a with a reason: in the three modes of the short form, or in every
+// one with LOCKSTEP_LONG=1.
 func TestMatrixFull(t *testing.T) {
 	beside(t)
 	args := append([]string{"--quick"}, seated(t, fullBrokers...)...)
@@ -218,8 +221,8 @@ func TestMatrixBindings(t *testing.T) {
 	}
 }
 
-// The capacity of brokers: each search ends with an answer, and shows its steps as a table and a chart. It takes minutes, and an answer needs a
-// machine on which nothing else works.
+// The capacity of brokers: each search ends with an answer, and shows its steps as a table and a chart. It takes
+// minutes, and an answer needs a machine on which nothing else works.
 func TestStudyCapacity(t *testing.T) {
 	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
 	dir := t.TempDir()

@@ -145,7 +145,8 @@ tables: [{rows: ["threads"], values: ["publish.rate", "consume.rate", "lost"]}]
 	return startWith(t, env, dir, "ctl", append([]string{"run", file}, args...)...), dir
 }
 
-// account wants every point of the run to be either written or dropped, a replay if any was dropped, and the rates to be those of the load.
+// account wants every point of the run to be either written or dropped, a replay if any was dropped, and the rates to
+// be those of the load.
 func (x sunken) account() plan.Delivery {
 	x.t.Helper()
 	if len(x.delivered) == 0 {
@@ -173,7 +174,8 @@ func (x sunken) account() plan.Delivery {
 	return d
 }
 
-// asksForReplay wants the summary to have the number of points that were dropped, what the replay left, and the command that writes them.
+// asksForReplay wants the summary to have the number of points that were dropped, what the replay left, and the command
+// that writes them.
 func (x sunken) asksForReplay(run string) {
 	x.t.Helper()
 	d := x.delivered[len(x.delivered)-1]

@@ -13,8 +13,8 @@ import (
 	"lockstep/test/process"
 )
 
-// TestSinkWritesTheRecord: what a query finds in a real InfluxDB is what the record says, each point once, live or made of the
-// record again; and the token is nowhere.
+// TestSinkWritesTheRecord: what a query finds in a real InfluxDB is what the record says, each point once, live or made
+// of the record again; and the token is nowhere.
 func TestSinkWritesTheRecord(t *testing.T) {
 	beside(t)
 	db := influxOf(t)
@@ -119,8 +119,8 @@ func TestSinkRefused(t *testing.T) {
 	}
 }
 
-// TestSinkInfluxKilled: InfluxDB is killed in mid-run, and started again. The run stays valid, and every point is counted.
-// After a replay InfluxDB has the points of the record, each once: a second replay changes nothing.
+// TestSinkInfluxKilled: InfluxDB is killed in mid-run, and started again. The run stays valid, and every point is
+// counted. After a replay InfluxDB has the points of the record, each once: a second replay changes nothing.
 func TestSinkInfluxKilled(t *testing.T) {
 	beside(t)
 	db := ownInflux(t)
@@ -159,8 +159,9 @@ func (i influx) secondsOnce(run string, want float64) {
 	}
 }
 
-// TestSinkGone: InfluxDB is killed in mid-run and away at its end. The run is valid all the same. The summary has the number of points that were dropped
-// and the command of a replay. After that command a query finds the record's numbers, each point once, however often the command is run.
+// TestSinkGone: InfluxDB is killed in mid-run and away at its end. The run is valid all the same. The summary has the
+// number of points that were dropped and the command of a replay. After that command a query finds the record's
+// numbers, each point once, however often the command is run.
 func TestSinkGone(t *testing.T) {
 	beside(t)
 	db := ownInflux(t)
@@ -200,8 +201,8 @@ func TestSinkGone(t *testing.T) {
 	}
 }
 
-// TestSinkHanging: an InfluxDB that takes connections and never answers fails no run; every point is counted. TestInfluxNeverSlowsARun and
-// TestReplayAtTheEnd of the packages have the wait at the end of the run.
+// TestSinkHanging: an InfluxDB that takes connections and never answers fails no run; every point is counted.
+// TestInfluxNeverSlowsARun and TestReplayAtTheEnd of the packages have the wait at the end of the run.
 func TestSinkHanging(t *testing.T) {
 	beside(t)
 	free := sunk(t, nil, "", append(oneCell, "--no-influx")...)

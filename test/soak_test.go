@@ -26,8 +26,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// soak is how many runs of how many tasks are made. What is held is compared with the end after the runs that settle, over the next of this many, or over enough
-// to keep the test itself alive.
+// soak is how many runs of how many tasks are made. What is held is compared with the end after the runs that settle,
+// over the next of this many, or over enough to keep the test itself alive.
 type soak struct{ runs, tasks, settle, band int }
 
 func soaks() soak {
@@ -37,7 +37,8 @@ func soaks() soak {
 	return soak{runs: 4, tasks: 10, settle: 2, band: 1}
 }
 
-// record is the room of the control plane's record, in bytes: for four runs. A task leaves about 15 kB there, and of more than half the oldest is deleted.
+// record is the room of the control plane's record, in bytes: for four runs. A task leaves about 15 kB there, and of
+// more than half the oldest is deleted.
 func (s soak) record() int64 { return int64(s.tasks) * 60 << 10 }
 
 // block is what a file of JetStream's holds, in bytes: it is deleted when nothing in it is needed any more.
@@ -49,8 +50,9 @@ type held struct {
 	stored                                              int64 // bytes on the control plane's disk
 }
 
-// A controller, its control plane on disk, and two agents execute runs of short tasks over loopback and NATS, one after another: after the first of them memory,
-// goroutines, files, connections to the broker and what the control plane stores do not grow. With LOCKSTEP_LONG=1 there are two thousand tasks.
+// A controller, its control plane on disk, and two agents execute runs of short tasks over loopback and NATS, one after
+// another: after the first of them memory, goroutines, files, connections to the broker and what the control plane
+// stores do not grow. With LOCKSTEP_LONG=1 there are two thousand tasks.
 func TestSoakKeepsItsSize(t *testing.T) {
 	n := soaks()
 	tasks, settled, band := n.runs*n.tasks, n.settle*n.tasks, n.band*n.tasks
@@ -185,8 +187,8 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	}
 }
 
-// typical is the median of each metric, since single looks differ by the moment in a task's life; but the most that was stored, which goes up and down with what
-// is deleted.
+// typical is the median of each metric, since single looks differ by the moment in a task's life; but the most that was
+// stored, which goes up and down with what is deleted.
 func typical(all []held) held {
 	sorted := func(metric func(held) int) []int {
 		values := make([]int, len(all))

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// exposed bounds what systemd-analyze says of a unit, from 0 (shut off) to 10 (unsafe): what each has to open, and no more.
+// exposed bounds what systemd-analyze says of a unit, from 0 (shut off) to 10 (unsafe): what each has to open, and no
+// more.
 var exposed = map[string]float64{"lockstep-controller.service": 1.5, "lockstep-agent.service": 1.8, "lockstep-observer.service": 2.4}
 
 // TestUnits checks the shipped units as systemd does: no unknown or wrong line, and hardened.

@@ -19,7 +19,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Config configures an agent. It has one field for each flag of the program, and three limits of time that tests shorten.
+// Config configures an agent. It has one field for each flag of the program, and three limits of time that tests
+// shorten.
 type Config struct {
 	Name    string // unique in the fleet
 	Labels  map[string]string

@@ -1,5 +1,6 @@
-// Package bundle makes one file of a run's record, to hand over, and verifies such files: each file of it by its digest, each outcome by judging
-// the record again. The same run gives the same bytes. Reading takes bounded memory, whatever the input.
+// Package bundle makes one file of a run's record, to hand over, and verifies such files: each file of it by its
+// digest, each outcome by judging the record again. The same run gives the same bytes. Reading takes bounded memory,
+// whatever the input.
 //
 // A bundle is a zip file. Its names, in this order:
 //

@@ -77,8 +77,8 @@ func TestNoSecretGetsIntoABundle(t *testing.T) {
 	}
 }
 
-// TestAlteredFilesAreNamed flips one bit after the other, each of them in one copy of a bundle. Every file that then reads as another one is named. A
-// bit that no file is made of changes nothing.
+// TestAlteredFilesAreNamed flips one bit after the other, each of them in one copy of a bundle. Every file that then
+// reads as another one is named. A bit that no file is made of changes nothing.
 func TestAlteredFilesAreNamed(t *testing.T) {
 	data := made(t, recordedRun(t))
 	files := unpacked(t, data)

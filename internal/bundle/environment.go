@@ -73,7 +73,8 @@ func (e *Environment) subjects(c plan.Cell, o plan.Outcome) {
 	}
 }
 
-// Differences says in what other is not as e, for people: "broker rabbit: version 3.12, now 3.13". Of brokers that other does not know it says nothing.
+// Differences says in what other is not as e, for people: "broker rabbit: version 3.12, now 3.13". Of brokers that
+// other does not know it says nothing.
 func (e Environment) Differences(other Environment) []string {
 	var all []string
 	say := func(what, was, is string) {

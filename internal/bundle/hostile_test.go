@@ -75,7 +75,8 @@ func TestHostileBundlesAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzBundle reads anything within its limits, without a panic. Every file of a bundle that is called intact has its digest.
+// FuzzBundle reads anything within its limits, without a panic. Every file of a bundle that is called intact has its
+// digest.
 func FuzzBundle(f *testing.F) {
 	run := recordedRun(f)
 	var b bytes.Buffer

@@ -27,7 +27,8 @@ type Bundle struct {
 	order   []*zip.File
 }
 
-// Open reads the directory and the manifest of a bundle within limits. An error that wraps ErrAltered says which part is not what ctl bundle wrote.
+// Open reads the directory and the manifest of a bundle within limits. An error that wraps ErrAltered says which part
+// is not what ctl bundle wrote.
 func Open(from io.ReaderAt, size int64, limits Limits) (*Bundle, error) {
 	z, err := zip.NewReader(from, size)
 	if err != nil {
@@ -177,7 +178,8 @@ func (d *disk) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// guard fails where a file has more than who reads it later can hold: lines of those that are read by line, all of the others.
+// guard fails where a file has more than who reads it later can hold: lines of those that are read by line, all of the
+// others.
 func (b *Bundle) guard(f File) io.Writer {
 	if !strings.HasPrefix(f.Name, runDir+"/") {
 		return io.Discard
@@ -202,7 +204,8 @@ func (g *guard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// valid reports whether a name may be in a bundle: below its directory everywhere, and without surprises for people and file systems.
+// valid reports whether a name may be in a bundle: below its directory everywhere, and without surprises for people and
+// file systems.
 func valid(name string) bool {
 	if !fs.ValidPath(name) || len(name) > 400 || strings.ContainsAny(name, `\:*?"<>|`) || strings.Count(name, "/") > 4 {
 		return false

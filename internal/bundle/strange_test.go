@@ -13,7 +13,8 @@ import (
 	"testing"
 )
 
-// mutants are what becomes of a document when each of its values in turn is taken away, or is one that nothing of Lockstep writes.
+// mutants are what becomes of a document when each of its values in turn is taken away, or is one that nothing of
+// Lockstep writes.
 func mutants(document any, made func(where string, mutant []byte)) {
 	var visit func(where string, value any, put func(any))
 	visit = func(where string, value any, put func(any)) {
@@ -40,7 +41,8 @@ func mutants(document any, made func(where string, mutant []byte)) {
 	visit("", document, func(x any) { document = x })
 }
 
-// Whoever makes a bundle may write any plan into it, with the right digests: verify reports the error and does not panic.
+// Whoever makes a bundle may write any plan into it, with the right digests: verify reports the error and does not
+// panic.
 func TestStrangePlansDoNotEndVerify(t *testing.T) {
 	data := made(t, recordedRun(t))
 	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())

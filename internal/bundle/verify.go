@@ -29,8 +29,9 @@ type Verification struct {
 // OK reports whether no file was altered and the record gives what the bundle has.
 func (v Verification) OK() bool { return len(v.Altered)+len(v.Differences) == 0 }
 
-// Verify unpacks a bundle below dir, which is empty, and checks every digest. If no file was altered, it judges the record of each task again and
-// compares the result with the stored outcome and with the files made of it. harness is the version of this program. An error is about this host.
+// Verify unpacks a bundle below dir, which is empty, and checks every digest. If no file was altered, it judges the
+// record of each task again and compares the result with the stored outcome and with the files made of it. harness is
+// the version of this program. An error is about this host.
 func Verify(ctx context.Context, b *Bundle, dir, harness string) (Verification, error) {
 	v := Verification{Manifest: b.Manifest}
 	var err error

@@ -30,9 +30,10 @@ type source struct {
 	data []byte
 }
 
-// Write writes the bundle of a run, and returns what is in it. harness is the version of this program. A record that holds what looks like a
-// password is refused: nothing of Lockstep writes one. The files that the matrix had agents read are in it only if created
-// says that the run was created on this host: whoever made another record chose their names.
+// Write writes the bundle of a run, and returns what is in it. harness is the version of this program. A record that
+// holds what looks like a password is refused: nothing of Lockstep writes one. The files that the matrix had agents
+// read are in it only if created says that the run was created on this host: whoever made another record chose their
+// names.
 func Write(w io.Writer, run *runs.Run, harness string, created bool) (Manifest, error) {
 	m, sources, err := gather(run, harness, created)
 	if err != nil {
@@ -145,7 +146,8 @@ func (f source) innocent() error {
 	return nil
 }
 
-// payloads lists the files that the matrix had agents read, as far as they are on this host. Secrets (${file:…}) are none of them.
+// payloads lists the files that the matrix had agents read, as far as they are on this host. Secrets (${file:…}) are
+// none of them.
 func payloads(p plan.Run, created bool) []Read {
 	seen := map[string]bool{}
 	var all []Read

@@ -44,7 +44,8 @@ func (o *baselineOptions) ofFleet(c *cobra.Command) bool {
 	return o.server.url != "" && !c.Flags().Changed("runs")
 }
 
-// bases are the numbers that a run's rules compare it with, as this folder has them. Before anything is run it is said which are missing.
+// bases are the numbers that a run's rules compare it with, as this folder has them. Before anything is run it is said
+// which are missing.
 func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
 	all := history.Of(o.runs).Bases(run)
 	for _, b := range all {

@@ -32,7 +32,8 @@ func twoCells(t *testing.T, root string, verdicts ...plan.Verdict) *runs.Run {
 	return run
 }
 
-// A run that nothing can be compared with is no baseline, one that only a part can be is one with a remark, and a name is one that rules can write.
+// A run that nothing can be compared with is no baseline, one that only a part can be is one with a remark, and a name
+// is one that rules can write.
 func TestWhatCanBeABaseline(t *testing.T) {
 	for name, x := range map[string]struct {
 		verdicts       []plan.Verdict

@@ -128,8 +128,8 @@ func (o *cleanupOptions) sure(c *cobra.Command, prefix string, found []*target) 
 		"nothing was removed: there is no terminal to ask on; give --yes to remove all of this")
 }
 
-// ask puts a question on the terminal, unless the answer is given; without a terminal it fails with the text of refusal. Only
-// y and yes mean yes.
+// ask puts a question on the terminal, unless the answer is given; without a terminal it fails with the text of
+// refusal. Only y and yes mean yes.
 func ask(c *cobra.Command, yes bool, question, refusal string) (bool, error) {
 	switch in, isFile := c.InOrStdin().(*os.File); {
 	case yes:
@@ -262,8 +262,8 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 	return prefix, targets, nil
 }
 
-// record reads the plan of a recorded run again, as resuming it does: the record holds no secrets. It asks before a record of
-// somebody else is used.
+// record reads the plan of a recorded run again, as resuming it does: the record holds no secrets. It asks before a
+// record of somebody else is used.
 func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.Mark, error) {
 	switch {
 	case o.run != "":

@@ -116,7 +116,8 @@ func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 	return ctx, cancel
 }
 
-// What a release says of itself, by -ldflags "-X lockstep/internal/cli.release=1.2.3" and so on: deploy/packages/build.sh does it.
+// What a release says of itself, by -ldflags "-X lockstep/internal/cli.release=1.2.3" and so on:
+// deploy/packages/build.sh does it.
 var release, commit, date string
 
 // version is the release, or the module's version, with the commit and its date, as far as the build knows them:

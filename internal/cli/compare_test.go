@@ -12,7 +12,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// misgiven runs a command, and fails the test unless it leaves with the code of faulty command lines and says what is wanted.
+// misgiven runs a command, and fails the test unless it leaves with the code of faulty command lines and says what is
+// wanted.
 func misgiven(t *testing.T, c *cobra.Command, want string, args ...string) {
 	t.Helper()
 	c.SetOut(io.Discard)

@@ -15,8 +15,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// createdFile is where ctl lists the digests of the plans that this user submitted, one per line. It is no part of any record:
-// the author of a record, a bundle or the state of a fleet cannot add to it.
+// createdFile is where ctl lists the digests of the plans that this user submitted, one per line. It is no part of any
+// record: the author of a record, a bundle or the state of a fleet cannot add to it.
 func createdFile() (string, error) {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if dir == "" {
@@ -58,8 +58,8 @@ func noteCreated(run plan.Run) error {
 	return errors.Join(err, file.Close())
 }
 
-// created reports whether the plan of a record is one that this user submitted. If that cannot be found out, it is not. A
-// plan with a secret where the record has none is another one: somebody has put it there.
+// created reports whether the plan of a record is one that this user submitted. If that cannot be found out, it is not.
+// A plan with a secret where the record has none is another one: somebody has put it there.
 func created(run plan.Run) bool {
 	name, err := createdFile()
 	if err != nil {
@@ -78,8 +78,8 @@ func created(run plan.Run) bool {
 	return err == nil && redacted == string(text) && slices.Contains(strings.Split(string(list), "\n"), hexDigest([]byte(redacted)))
 }
 
-// consent asks before run, which was expanded from the record of another user, uses what it names. Nothing of it was opened,
-// resolved or dialled before.
+// consent asks before run, which was expanded from the record of another user, uses what it names. Nothing of it was
+// opened, resolved or dialled before.
 func consent(c *cobra.Command, yes bool, of, run plan.Run) error {
 	if created(of) {
 		return nil

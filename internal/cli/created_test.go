@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// TestTheRecordOfASubmittedRunIsKnown: what ctl submits is what its record has, over the wire and without secrets, and any other
-// plan is somebody else's.
+// TestTheRecordOfASubmittedRunIsKnown: what ctl submits is what its record has, over the wire and without secrets, and
+// any other plan is somebody else's.
 func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	text := `brokers: b: options: {url: "amqp://u:p&w<d@h/?a=1&b=2", password: "hunter2", token: "${env:T}"} // "token": "x\"y"`

@@ -33,7 +33,8 @@ it hands the same run to a fleet of agents.`,
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 
-// narrowing are the flags of a command that reads a matrix: those that change it without editing it, and the drivers it may name.
+// narrowing are the flags of a command that reads a matrix: those that change it without editing it, and the drivers it
+// may name.
 func narrowing(c *cobra.Command, n *matrix.Narrow) {
 	withDrivers(c)
 	f := c.Flags()

@@ -17,8 +17,9 @@ func variable(flag string) string {
 	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// fromEnvironment lets every flag of a daemon be given as a variable, so that a service unit is the same on every host. The command line
-// goes before the environment. Flags that may be repeated take a list, parted by commas or white space.
+// fromEnvironment lets every flag of a daemon be given as a variable, so that a service unit is the same on every host.
+// The command line goes before the environment. Flags that may be repeated take a list, parted by commas or white
+// space.
 func fromEnvironment(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if name := variable(f.Name); !strings.Contains(f.Usage, name) {
@@ -47,7 +48,8 @@ func fromEnvironment(c *cobra.Command) {
 // typed marks a flag that the command line has, and not only the environment.
 const typed = "typed"
 
-// preferTyped clears those of flags, of which one is to be given, that only the environment has when the command line has another of them.
+// preferTyped clears those of flags, of which one is to be given, that only the environment has when the command line
+// has another of them.
 func preferTyped(c *cobra.Command, flags ...string) {
 	var said, unsaid []*pflag.Flag
 	for _, name := range flags {

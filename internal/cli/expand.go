@@ -21,8 +21,8 @@ import (
 	"lockstep/internal/schedule"
 )
 
-// Limits of the process that expands the matrix of a schedule; one runs at a time. 10,000 cells of a loopback broker, the
-// maximum of a run, take 118 MiB. The unit of the controller allows 1 GiB for both processes.
+// Limits of the process that expands the matrix of a schedule; one runs at a time. 10,000 cells of a loopback broker,
+// the maximum of a run, take 118 MiB. The unit of the controller allows 1 GiB for both processes.
 const (
 	expandMemory = 384 << 20 // bytes
 	expandTime   = 5 * time.Minute
@@ -73,7 +73,8 @@ func expandSchedule() *cobra.Command {
 }
 
 // expander returns a function that expands the matrix of a schedule in another process of this program, which gets none
-// of the settings of this one but the file of drivers, and is ended when the matrix takes longer than limit, or more memory (bytes).
+// of the settings of this one but the file of drivers, and is ended when the matrix takes longer than limit, or more
+// memory (bytes).
 func expander(drivers string, limit time.Duration, memory uint64) func(context.Context, schedule.Matrix) (plan.Run, error) {
 	place := make(chan struct{}, 1)
 	return func(ctx context.Context, from schedule.Matrix) (plan.Run, error) {

@@ -21,7 +21,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// serverFlags say which control plane to use. Secrets come from the environment or a file, not from the command line, where others could read them.
+// serverFlags say which control plane to use. Secrets come from the environment or a file, not from the command line,
+// where others could read them.
 type serverFlags struct {
 	url       string
 	creds     string
@@ -59,8 +60,8 @@ func (s *serverFlags) hint() (text string) {
 	return text
 }
 
-// check returns an error for every URL that cannot be dialled, and every file that cannot be read or used: neither is any
-// better a moment later, as a control plane may be. Without a server there is nothing to check.
+// check returns an error for every URL that cannot be dialled, and every file that cannot be read or used: neither is
+// any better a moment later, as a control plane may be. Without a server there is nothing to check.
 func (s *serverFlags) check() error {
 	if s.url == "" {
 		return nil

@@ -17,7 +17,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// lookEvery is how often a follower looks whether a controller leads: one that is gone is noticed by the second look that misses it.
+// lookEvery is how often a follower looks whether a controller leads: one that is gone is noticed by the second look
+// that misses it.
 const lookEvery = 3 * time.Second
 
 // need asks for a fleet where there is none to ask in this process.
@@ -56,7 +57,8 @@ func (s *serverFlags) remedy(err error) string {
 	return "is --server right, and a controller (or its NATS server) running there?"
 }
 
-// lookout prints what a run waits for before it begins, when no controller leads, or the control plane is away, and when they are back, until ctx ends.
+// lookout prints what a run waits for before it begins, when no controller leads, or the control plane is away, and
+// when they are back, until ctx ends.
 func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

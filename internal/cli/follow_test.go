@@ -45,9 +45,9 @@ func (w *words) await(t *testing.T, text string) {
 	}
 }
 
-// Whoever follows a run that waits behind another is told so, and behind which, not only when it is attached to. Whoever
-// resumes a run that is executed is told so at once, with the commands that follow and stop it. When it has been cancelled,
-// nothing is printed of what happened before.
+// Whoever follows a run that waits behind another is told so, and behind which, not only when it is attached to.
+// Whoever resumes a run that is executed is told so at once, with the commands that follow and stop it. When it has
+// been cancelled, nothing is printed of what happened before.
 func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

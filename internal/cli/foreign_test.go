@@ -86,8 +86,8 @@ cell: {
 `, address, key, payload)
 }
 
-// TestRecordsOfOthersAreUsedAfterAQuestion: rerun, resume and cleanup of a record that this ctl did not create list what they would use, and
-// open none of it without --yes.
+// TestRecordsOfOthersAreUsedAfterAQuestion: rerun, resume and cleanup of a record that this ctl did not create list
+// what they would use, and open none of it without --yes.
 func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 	t.Setenv("CANARY", "canary-secret")
 	key, payload := filepath.Join(t.TempDir(), "private.key"), filepath.Join(t.TempDir(), "payload")
@@ -132,7 +132,8 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 	}
 }
 
-// TestFilesThatForeignRecordsNameAreNotRead: the matrix of a record that holds passwords is read from where its user had it.
+// TestFilesThatForeignRecordsNameAreNotRead: the matrix of a record that holds passwords is read from where its user
+// had it.
 func TestFilesThatForeignRecordsNameAreNotRead(t *testing.T) {
 	folder := t.TempDir()
 	r := foreign(t, folder, foreignMatrix("127.0.0.1:1", "/nowhere", "/nowhere"), func(r *plan.Run) { r.Source.SHA256 = strings.Repeat("0", 64) })
@@ -141,7 +142,8 @@ func TestFilesThatForeignRecordsNameAreNotRead(t *testing.T) {
 	}
 }
 
-// TestBundlesHavePayloadsOfOwnRunsOnly bundles a record of somebody else that names a file of this host, and then a run of this ctl.
+// TestBundlesHavePayloadsOfOwnRunsOnly bundles a record of somebody else that names a file of this host, and then a run
+// of this ctl.
 func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
 	dir := t.TempDir()
 	payload, file := filepath.Join(dir, "payload"), filepath.Join(dir, "once.cue")

@@ -142,8 +142,8 @@ func agents(a *runview.Attempt, paint terminal.Painter) string {
 	return "; " + text
 }
 
-// metrics are the columns of live metrics, with headings in the words of tables, and which of them go first where there is no room for all: those of
-// the highest rank.
+// metrics are the columns of live metrics, with headings in the words of tables, and which of them go first where there
+// is no room for all: those of the highest rank.
 var figures = []struct {
 	of, what string
 	rank     int
@@ -164,7 +164,8 @@ func (f metric) paint(text string, p terminal.Painter) string {
 	return p.Paint(f.style, text)
 }
 
-// cells are the texts of a flow, in the order of metrics. What cannot be, and what is not known yet, is a dash, and no number.
+// cells are the texts of a flow, in the order of metrics. What cannot be, and what is not known yet, is a dash, and no
+// number.
 func cells(f runview.Flow) []metric {
 	out := make([]metric, len(figures))
 	for i := range out {

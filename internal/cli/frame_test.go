@@ -107,7 +107,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestFramesFit: nothing but what the screen cuts (names and, where it is narrow, bars) is wider than the terminal; colours change no character.
+// TestFramesFit: nothing but what the screen cuts (names and, where it is narrow, bars) is wider than the terminal;
+// colours change no character.
 func TestFramesFit(t *testing.T) {
 	t.Parallel()
 	for columns := 24; columns < 130; columns++ {

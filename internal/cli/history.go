@@ -120,7 +120,8 @@ func warned(c *cobra.Command, in history.Indexed) {
 	}
 }
 
-// remember puts a run into the history of its folder. The record is whole without that, and the next ctl history does it then.
+// remember puts a run into the history of its folder. The record is whole without that, and the next ctl history does
+// it then.
 func remember(ctx context.Context, root, run string) error {
 	err := history.Of(root).Add(ctx, run)
 	switch {

@@ -13,7 +13,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// scheduledRuns is the answer for a cell whose rate fell with a setting, with one outlier, one night that failed, and one from another host.
+// scheduledRuns is the answer for a cell whose rate fell with a setting, with one outlier, one night that failed, and
+// one from another host.
 func scheduledRuns() plan.HistoryAnswer {
 	a := plan.HistoryAnswer{Runs: 16, Subjects: map[string]plan.Subject{}, Environments: map[string]plan.Environment{"e1": {Hosts: []string{"bench-1 (8 cores)"}}, "e2": {Hosts: []string{"laptop (4 cores)"}}}}
 	for fp, watermark := range map[string]string{"s1": "0.4", "s2": "0.6"} {

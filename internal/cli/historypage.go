@@ -266,7 +266,8 @@ func statuses(n history.Point) string {
 	return strings.Join(words, ", ")
 }
 
-// spark draws a series in so many columns; of a longer one, the median of those that share a column. Its foot is its least, its head its greatest.
+// spark draws a series in so many columns; of a longer one, the median of those that share a column. Its foot is its
+// least, its head its greatest.
 func spark(series []float64, columns int) string {
 	bars := []rune("▁▂▃▄▅▆▇█")
 	if len(series) == 0 || columns < 1 {

@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// influxFlags say where the points of a run go. The first that says anything counts, whole: --no-influx, --influx, the matrix, the
-// environment. Parts of two are never mixed, so that no token goes to a server that it is not for.
+// influxFlags say where the points of a run go. The first that says anything counts, whole: --no-influx, --influx, the
+// matrix, the environment. Parts of two are never mixed, so that no token goes to a server that it is not for.
 type influxFlags struct {
 	file   string
 	none   bool
@@ -29,8 +29,8 @@ func (f *influxFlags) add(c *cobra.Command, instead string) {
 	c.Flags().BoolVar(&f.none, "no-influx", false, "write no points to InfluxDB")
 }
 
-// open starts a sink for a run whose matrix names an InfluxDB or none, or returns nil if no InfluxDB is named. What is asked for and cannot be is an error now, before anything is
-// measured; whether InfluxDB is there is not looked at.
+// open starts a sink for a run whose matrix names an InfluxDB or none, or returns nil if no InfluxDB is named. What is
+// asked for and cannot be is an error now, before anything is measured; whether InfluxDB is there is not looked at.
 func (f *influxFlags) open(matrix *plan.Influx, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
 	to, from, err := f.choose(matrix)
 	if err != nil {
@@ -50,8 +50,8 @@ func (f *influxFlags) open(matrix *plan.Influx, stderr io.Writer, log *slog.Logg
 	return sink.Open(target, sink.Tuning{}, version(), log), nil
 }
 
-// daemon opens sinks for the runs that a controller copies: to the InfluxDB of its own file or environment, and never to one that a matrix names, which
-// would have whoever submits a run send the controller's secrets where he likes.
+// daemon opens sinks for the runs that a controller copies: to the InfluxDB of its own file or environment, and never
+// to one that a matrix names, which would have whoever submits a run send the controller's secrets where he likes.
 // References in the file are read through access. What becomes of their points is counted.
 func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger) (open func() *sink.Sink, count metrics.Points, err error) {
 	if err := f.check(); err != nil {

@@ -11,9 +11,9 @@ import (
 	"lockstep/internal/files"
 )
 
-// lockDir makes dir this process's alone until release is called or the process is gone, however it ends: two daemons on the same files spoil them.
-// An empty dir is not locked. flag is what the user gave it with. release removes a folder that it made and nothing was
-// written to.
+// lockDir makes dir this process's alone until release is called or the process is gone, however it ends: two daemons
+// on the same files spoil them. An empty dir is not locked. flag is what the user gave it with. release removes a
+// folder that it made and nothing was written to.
 func lockDir(flag, dir string) (release func(), err error) {
 	if dir == "" {
 		return func() {}, nil

@@ -27,7 +27,8 @@ func expand(ctx context.Context, file string, n matrix.Narrow) (plan.Run, error)
 	return m.Run(ctx)
 }
 
-// executable returns an error if no controller takes a run of the matrix in a file: it has too many cells or tasks, or one that is too large.
+// executable returns an error if no controller takes a run of the matrix in a file: it has too many cells or tasks, or
+// one that is too large.
 func executable(file string, run plan.Run) error {
 	err := run.Bounded()
 	switch {
@@ -112,7 +113,8 @@ func about(run plan.Run) string {
 	return fmt.Sprintf("%v to %v", least.Round(time.Second), most.Round(time.Second))
 }
 
-// repetitionNotes are the comparisons that the repetitions of one run cannot decide, and the time that deciding them takes. Short forms are not for comparing.
+// repetitionNotes are the comparisons that the repetitions of one run cannot decide, and the time that deciding them
+// takes. Short forms are not for comparing.
 func repetitionNotes(run plan.Run) (notes []string) {
 	if run.Source.Quick {
 		return nil

@@ -108,7 +108,8 @@ const stars = "***"
 // starName is the variable that a secret is asked for by.
 const starName = "RERUN_SECRET_%d"
 
-// filled puts references in place of the secrets that were taken out of text, numbering on from n, and tells of each where it belongs.
+// filled puts references in place of the secrets that were taken out of text, numbering on from n, and tells of each
+// where it belongs.
 func filled(text string, n *int, asked *[]string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

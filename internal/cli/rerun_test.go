@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/bundle"
 )
 
-// A bundle of a stranger names files that agents read: the commands that it makes ctl print are one word a name, to a shell as well.
+// A bundle of a stranger names files that agents read: the commands that it makes ctl print are one word a name, to a
+// shell as well.
 func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	evil := "/nowhere/x; touch " + ran + "; echo it"

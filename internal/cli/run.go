@@ -224,7 +224,8 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	return o.conclude(background, c.OutOrStdout(), run.ID, end)
 }
 
-// snapshotRate is about how many bytes the snapshots of an agent take in a second: 3 KiB at 100 messages per second, 18 KiB at 100,000.
+// snapshotRate is about how many bytes the snapshots of an agent take in a second: 3 KiB at 100 messages per second, 18
+// KiB at 100,000.
 const snapshotRate = 10 << 10
 
 // snapshotWarning is a line if the snapshots of a run may need more bytes than there are for those of one run.
@@ -240,8 +241,8 @@ func snapshotWarning(run plan.Run, room uint64) string {
 		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --filter\n", need/(1<<20), room>>20, math.Ceil(2*need/(1<<30)))
 }
 
-// follow copies a run that was submitted until it ends, and cancels it when ctx ends before. It prints what happens after
-// since, when the run had ended before; zero: it had not.
+// follow copies a run that was submitted until it ends, and cancels it when ctx ends before. It prints what happens
+// after since, when the run had ended before; zero: it had not.
 func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission wire.Submission, since time.Time, stderr *console,
 	points *sink.Sink) (wire.End, error) {
 	run, background := submission.Run.ID, context.WithoutCancel(ctx)
@@ -281,7 +282,8 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission w
 	return end, exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err, o.again(run))}
 }
 
-// stop cancels a run that is followed. leave ends the following where nobody may be there to say that the run has ended.
+// stop cancels a run that is followed. leave ends the following where nobody may be there to say that the run has
+// ended.
 func (o *runOptions) stop(ctx context.Context, conn *wire.Client, run string, stderr io.Writer, leave func()) {
 	if o.server.url != "" && errors.Is(context.Cause(ctx), errTerminated) {
 		leave() // the fleet goes on
@@ -297,7 +299,8 @@ func (o *runOptions) stop(ctx context.Context, conn *wire.Client, run string, st
 	}
 }
 
-// points opens the InfluxDB to write to. A run that is left to the fleet is followed by its controller alone, which has an InfluxDB of its own or none.
+// points opens the InfluxDB to write to. A run that is left to the fleet is followed by its controller alone, which has
+// an InfluxDB of its own or none.
 func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
 	switch {
 	case !o.detach:
@@ -310,7 +313,8 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 	return nil, nil
 }
 
-// left is the error of a run on a fleet that is not followed to its end: it goes on there, unless it is not known there any more.
+// left is the error of a run on a fleet that is not followed to its end: it goes on there, unless it is not known there
+// any more.
 func (o *runOptions) left(ctx context.Context, id string, err error) error {
 	if ctx.Err() != nil {
 		return exit{ExitInterrupted, fmt.Errorf("left before the run ended; follow it again: %s", o.attachAgain(id))}

@@ -33,7 +33,8 @@ func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 	}
 }
 
-// A run that the control plane does not know any more does not go on there: it is continued from the copy, with the same flags.
+// A run that the control plane does not know any more does not go on there: it is continued from the copy, with the
+// same flags.
 func TestARunThatIsNotKnownAnyMoreIsResumed(t *testing.T) {
 	o := runOptions{runs: "my", server: serverFlags{url: "nats://bench-1:4222"}}
 	const want = "the control plane does not know run r any more: it may have been started without its data; " +
@@ -43,7 +44,8 @@ func TestARunThatIsNotKnownAnyMoreIsResumed(t *testing.T) {
 	}
 }
 
-// A command that is printed for the user to type has what the user gave to reach the fleet, and not what the environment has.
+// A command that is printed for the user to type has what the user gave to reach the fleet, and not what the
+// environment has.
 func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
 	t.Setenv("LOCKSTEP_CA", "/etc/ca.crt")
 	o := runOptions{runs: "my runs", server: serverFlags{url: "tls://u:p@bench-1:4222", creds: "my creds/client.nk", ca: "/etc/ca.crt", cert: "c", key: "k"}}

@@ -145,7 +145,8 @@ func expandText(ctx context.Context, file string, text []byte, n matrix.Narrow) 
 	return m, run, err
 }
 
-// inMemory says what a fleet needs for brokers that are in the memory of an agent; empty: there is none that several agents meet in.
+// inMemory says what a fleet needs for brokers that are in the memory of an agent; empty: there is none that several
+// agents meet in.
 func inMemory(run plan.Run) string {
 	most, name := 1, ""
 	for _, c := range run.Cells {
@@ -253,8 +254,8 @@ func scheduleEdit(name, short string, change func(context.Context, *cobra.Comman
 	return c
 }
 
-// asItIs is the error of an edit that has nothing to do: it is a word to the user, and no failure of the command, as that of a run that had ended is none
-// of ctl cancel.
+// asItIs is the error of an edit that has nothing to do: it is a word to the user, and no failure of the command, as
+// that of a run that had ended is none of ctl cancel.
 type asItIs string
 
 func (e asItIs) Error() string { return string(e) }

@@ -8,7 +8,8 @@ import (
 	"lockstep/internal/matrix"
 )
 
-// The broker of nightly.cue is in the memory of an agent: who schedules it is told what the fleet needs, unless a server is named.
+// The broker of nightly.cue is in the memory of an agent: who schedules it is told what the fleet needs, unless a
+// server is named.
 func TestAScheduleOfABrokerInMemorySaysWhatItNeeds(t *testing.T) {
 	const file = "../../matrices/nightly.cue"
 	text, err := os.ReadFile(file)

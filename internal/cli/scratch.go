@@ -15,7 +15,8 @@ const (
 	scratchYoung = time.Minute // its maker may not have taken it yet
 )
 
-// scratch makes a folder for what a run in this process keeps on disk while it lasts. Those of processes that were killed are removed.
+// scratch makes a folder for what a run in this process keeps on disk while it lasts. Those of processes that were
+// killed are removed.
 func scratch(log *slog.Logger) (dir string, remove func(), err error) {
 	abandoned(log)
 	if dir, err = os.MkdirTemp("", scratchNames); err != nil {
@@ -34,7 +35,8 @@ func scratch(log *slog.Logger) (dir string, remove func(), err error) {
 	}, nil
 }
 
-// abandoned removes folders whose process is gone: nobody has their lock. What cannot be looked at or removed is another user's.
+// abandoned removes folders whose process is gone: nobody has their lock. What cannot be looked at or removed is
+// another user's.
 func abandoned(log *slog.Logger) {
 	there, _ := filepath.Glob(filepath.Join(os.TempDir(), scratchNames)) // the pattern is a good one
 	for _, dir := range there {

@@ -50,7 +50,8 @@ func TestRefusedReplayNamesTheRemedy(t *testing.T) {
 	}
 }
 
-// TestReplayBesideTheRun: a run can be replayed while it goes on, and again when it has ended. InfluxDB then has each point once.
+// TestReplayBesideTheRun: a run can be replayed while it goes on, and again when it has ended. InfluxDB then has each
+// point once.
 func TestReplayBesideTheRun(t *testing.T) {
 	points := map[string]int{}
 	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -66,7 +66,8 @@ func (f *webFlags) hint(err error) error {
 	return err
 }
 
-// start serves before there is what to serve of: whether the address is free is known at once, and until ready is called, whoever asks is told to wait.
+// start serves before there is what to serve of: whether the address is free is known at once, and until ready is
+// called, whoever asks is told to wait.
 func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Handler), stop func(), err error) {
 	l, err := f.listener(log)
 	if err != nil || l == nil {

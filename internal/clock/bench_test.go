@@ -84,10 +84,11 @@ func BenchmarkManyWaiters(b *testing.B) {
 	reportQuantiles(b, late)
 }
 
-// BenchmarkPacing waits for 100,000 points a second on one core, by a bare loop that polls the clock and by Paced, in turns of 2 ms within one
-// run: how late each point is left, the ratio of the 99th percentiles, and how much of a core Paced spent polling. On a busy machine both
-// mostly show when the operating system gives the core to somebody else; so the metrics named calm- are of the pairs of turns in which it
-// did not, by its own count. One operation is one turn of each.
+// BenchmarkPacing waits for 100,000 points a second on one core, by a bare loop that polls the clock and by Paced, in
+// turns of 2 ms within one run: how late each point is left, the ratio of the 99th percentiles, and how much of a core
+// Paced spent polling. On a busy machine both mostly show when the operating system gives the core to somebody else; so
+// the metrics named calm- are of the pairs of turns in which it did not, by its own count. One operation is one turn of
+// each.
 func BenchmarkPacing(b *testing.B) {
 	const gap, points = int64(10 * time.Microsecond), 200
 	for _, beside := range []struct {

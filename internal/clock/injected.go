@@ -9,15 +9,16 @@ import (
 	"time"
 )
 
-// Variable is the environment variable by which a test gives a process a clock of its own, as if it ran on another host. It is a list,
-// separated by commas, of what the clock is off by:
+// Variable is the environment variable by which a test gives a process a clock of its own, as if it ran on another
+// host. It is a list, separated by commas, of what the clock is off by:
 //
 //	+250ms          from the start of the process on (also negative)
 //	drift=50ppm     and by so much more in all time after that
 //	step=100ms@5s   and by so much more from 5 s after the start on
 //
-// Now and ID then are those of that clock: the ID is another one for each process, so that nothing takes it for this host's. Waits go by it
-// too. It is read once, when the process starts; a process with a text that cannot be read does not start. It is for tests alone.
+// Now and ID then are those of that clock: the ID is another one for each process, so that nothing takes it for this
+// host's. Waits go by it too. It is read once, when the process starts; a process with a text that cannot be read does
+// not start. It is for tests alone.
 const Variable = "LOCKSTEP_CLOCK"
 
 // wrong is what the clock of this process is off by; nil: nothing, which is what it is outside of tests.

@@ -33,7 +33,8 @@ func TestInjectedClock(t *testing.T) {
 	}
 }
 
-// Whoever waits by an injected clock is woken when it reads that time, and not a moment before, whether it was stepped meanwhile or not.
+// Whoever waits by an injected clock is woken when it reads that time, and not a moment before, whether it was stepped
+// meanwhile or not.
 func TestInjectedClockIsInverted(t *testing.T) {
 	for _, text := range []string{"+250ms", "-3h,drift=-400ppm", "drift=100ppm,step=100ms@5s", "drift=5ppm,step=-100ms@5s"} {
 		f, err := parseFault(text, 77)

@@ -57,7 +57,8 @@ func (l *link) exchange(at int64) (Exchange, int64) {
 	return Exchange{Sent: at + l.truth(at), Heard: heard, Answered: answered, Received: received + l.truth(received)}, received
 }
 
-// play asks for so many seconds, a burst first and then twice a second, and hands the estimate just before each exchange to look.
+// play asks for so many seconds, a burst first and then twice a second, and hands the estimate just before each
+// exchange to look.
 func (l *link) play(seconds int, look func(at int64, is Offset, truth int64), stepped func(at, step int64)) {
 	var o Offsets
 	next := int64(time.Minute)
@@ -77,7 +78,8 @@ func (l *link) play(seconds int, look func(at int64, is Offset, truth int64), st
 	}
 }
 
-// Over links of all kinds the truth lies within the bound, and the bound is not much more than what asymmetry alone can hide.
+// Over links of all kinds the truth lies within the bound, and the bound is not much more than what asymmetry alone can
+// hide.
 func TestOffsetsHoldTheTruth(t *testing.T) {
 	const seconds = 90
 	links := 100
@@ -178,7 +180,8 @@ func TestSmoothOffsetsKeepsAStep(t *testing.T) {
 	}
 }
 
-// What asymmetry does to the estimate is inside its bound, and all of the bound can be needed: it is no looser than it has to be.
+// What asymmetry does to the estimate is inside its bound, and all of the bound can be needed: it is no looser than it
+// has to be.
 func TestOffsetsWithOneWaySlow(t *testing.T) {
 	l := &link{r: rand.New(rand.NewPCG(3, 4)), there: 2e6, back: 0}
 	l.play(60, func(at int64, is Offset, truth int64) {

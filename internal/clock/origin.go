@@ -25,8 +25,8 @@ var id = sync.OnceValue(func() string {
 	return rand.Text()
 })
 
-// shifted tells the clocks of one boot apart that containers with a time namespace of their own read (time_namespaces(7)): the offset of
-// theirs, or nothing.
+// shifted tells the clocks of one boot apart that containers with a time namespace of their own read
+// (time_namespaces(7)): the offset of theirs, or nothing.
 func shifted(offsets string) string {
 	for line := range strings.Lines(offsets) {
 		if f := strings.Fields(line); len(f) == 3 && f[0] == "monotonic" && (f[1] != "0" || f[2] != "0") {

@@ -6,8 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slew returns by how much CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC_RAW, which NTP does not slew, and the most that the result is off,
-// in ns. Where there is no such clock it is 0: the platform's one clock then stands for both. Safe for concurrent use.
+// Slew returns by how much CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC_RAW, which NTP does not slew, and the most that
+// the result is off, in ns. Where there is no such clock it is 0: the platform's one clock then stands for both. Safe
+// for concurrent use.
 func Slew() (ahead, bound int64) {
 	if bubbled() {
 		return 0, 0

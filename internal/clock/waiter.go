@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// When Paced spins, and how. Sleeps end 40–70 µs late here (see keeper), so that times closer together than about twice that cannot be held
-// by sleeping: several would be over at each wake.
+// When Paced spins, and how. Sleeps end 40–70 µs late here (see keeper), so that times closer together than about twice
+// that cannot be held by sleeping: several would be over at each wake.
 const (
 	minLimit   = 50 * int64(time.Microsecond)  // gaps below it are never slept,
 	maxLimit   = 200 * int64(time.Microsecond) // nor is any above it spun, however late sleeps end: that is a host too busy to spin on
@@ -26,8 +26,9 @@ var (
 	spun       atomic.Int64
 )
 
-// Spun is the time in nanoseconds that waits in this process have spent polling the clock instead of sleeping: an upper bound of the processor
-// time that they took, as the operating system may have interrupted them. Safe for concurrent use.
+// Spun is the time in nanoseconds that waits in this process have spent polling the clock instead of sleeping: an upper
+// bound of the processor time that they took, as the operating system may have interrupted them. Safe for concurrent
+// use.
 func Spun() int64 { return spun.Load() }
 
 // Waiter waits like Until without allocating after its first wait. The zero value is ready. It serves one
@@ -51,10 +52,11 @@ func (w *Waiter) Until(ctx context.Context, at int64) error {
 	return w.sleep(ctx, at)
 }
 
-// Paced is Until for one of many points in time that are gap nanoseconds apart on average. It sleeps like Until where that holds such a pace,
-// and spins where it does not, which TakeSpun counts. A spinning goroutine lets others run first, in all but the last 2 µs. No more than
-// GOMAXPROCS goroutines spin at a time, the others sleep; and when all processors spin, so that nobody would look at the network (Go does
-// then every 10 ms), each spinner sees to it every 250 µs.
+// Paced is Until for one of many points in time that are gap nanoseconds apart on average. It sleeps like Until where
+// that holds such a pace, and spins where it does not, which TakeSpun counts. A spinning goroutine lets others run
+// first, in all but the last 2 µs. No more than GOMAXPROCS goroutines spin at a time, the others sleep; and when all
+// processors spin, so that nobody would look at the network (Go does then every 10 ms), each spinner sees to it every
+// 250 µs.
 func (w *Waiter) Paced(ctx context.Context, at, gap int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -149,8 +151,8 @@ func (w *Waiter) sleep(ctx context.Context, at int64) error {
 	return w.await(ctx)
 }
 
-// poll has Go look at the network and run what it finds there: it waits for an alarm that is due already, which the timekeeper hears of
-// through the network poller. It takes 16–30 µs where there is nothing.
+// poll has Go look at the network and run what it finds there: it waits for an alarm that is due already, which the
+// timekeeper hears of through the network poller. It takes 16–30 µs where there is nothing.
 func (w *Waiter) poll(ctx context.Context) {
 	if k := theKeeper(); k != nil {
 		w.ready()

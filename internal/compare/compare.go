@@ -1,7 +1,8 @@
-// Package compare finds what differs between runs, or between the cells of one run along an axis: cell by cell and value by value, how much, and whether
-// that is more than noise. Repetitions of one run are interleaved: between cells of one run the repetition is the unit of replication. Between runs it is
-// the run, whose spread is known from earlier runs. All tests of a comparison are one family (docs/compare.md). It reads no file and draws nothing; package
-// report shows the result.
+// Package compare finds what differs between runs, or between the cells of one run along an axis: cell by cell and
+// value by value, how much, and whether that is more than noise. Repetitions of one run are interleaved: between cells
+// of one run the repetition is the unit of replication. Between runs it is the run, whose spread is known from earlier
+// runs. All tests of a comparison are one family (docs/compare.md). It reads no file and draws nothing; package report
+// shows the result.
 package compare
 
 import (
@@ -20,7 +21,8 @@ type Recorded struct {
 	Outcomes []plan.Outcome
 }
 
-// Options say what is compared, and how sure and large a difference has to be. The zero value compares by cell id, with the defaults below.
+// Options say what is compared, and how sure and large a difference has to be. The zero value compares by cell id, with
+// the defaults below.
 type Options struct {
 	Values []string // names as in tables; none: Usual
 	By     string   // an axis inside of one run; empty: the runs are compared
@@ -28,7 +30,8 @@ type Options struct {
 	Match  []string // axes by which cells belong together; none: their ids or, by an axis, all other axes
 	Effect float64  // least change that is named, as a part; 0: DefaultEffect
 	Alpha  float64  // greatest probability of naming anything that is none; 0: DefaultAlpha
-	// Spread is the run-to-run spread of a value of a cell of the base, by the cell's id; nil: unknown. It is not called with By.
+	// Spread is the run-to-run spread of a value of a cell of the base, by the cell's id; nil: unknown. It is not
+	// called with By.
 	Spread func(cell, value string) plan.RunSpread
 }
 
@@ -127,8 +130,9 @@ func Findings() []Finding { return []Finding{Worse, Better, Higher, Lower, NoDif
 type Change struct {
 	Finding Finding `json:"finding"`
 	Why     string  `json:"why,omitempty"` // of Inconclusive
-	// Ratio is of the side to the base, nil where a number is not positive; then Shift has it. Inside of one run it is the median of the ratios of all pairs of
-	// repetitions, between runs the ratio of the medians. Neither is known if a repetition has no number.
+	// Ratio is of the side to the base, nil where a number is not positive; then Shift has it. Inside of one run it is
+	// the median of the ratios of all pairs of repetitions, between runs the ratio of the medians. Neither is known if
+	// a repetition has no number.
 	Ratio    *stats.Change `json:"ratio,omitempty"`
 	Shift    stats.Change  `json:"shift"` // in the value's unit
 	P        float64       `json:"p"`

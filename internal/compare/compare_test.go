@@ -55,7 +55,8 @@ func TestTheFamilyIsAllTests(t *testing.T) {
 	}
 }
 
-// TestNoRepetitionIsDropped: a repetition without a number makes the value of its cell inconclusive, whatever the others are.
+// TestNoRepetitionIsDropped: a repetition without a number makes the value of its cell inconclusive, whatever the
+// others are.
 func TestNoRepetitionIsDropped(t *testing.T) {
 	w := newWorld(3, 8, 0.01)
 	a := w.run("a", cells(4), nil)
@@ -91,7 +92,8 @@ func TestNoRepetitionIsDropped(t *testing.T) {
 	}
 }
 
-// TestBacklogRanksWorst: the latency of a repetition with a backlog is worse than any. What is left of the others is never better.
+// TestBacklogRanksWorst: the latency of a repetition with a backlog is worse than any. What is left of the others is
+// never better.
 func TestBacklogRanksWorst(t *testing.T) {
 	for _, x := range []struct {
 		base, other int // repetitions with a backlog, of eight
@@ -172,7 +174,8 @@ func TestEarlierBacklogsCount(t *testing.T) {
 	}
 }
 
-// TestFlagsAreFindings: a number with a flag that makes it incomparable, on either side, makes its comparison inconclusive, and the flag is named.
+// TestFlagsAreFindings: a number with a flag that makes it incomparable, on either side, makes its comparison
+// inconclusive, and the flag is named.
 func TestFlagsAreFindings(t *testing.T) {
 	for _, flag := range plan.Flags() {
 		for side := range 2 {

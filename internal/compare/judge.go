@@ -71,7 +71,8 @@ func (c *cell) hosts() (all []string) {
 	return slices.Compact(all)
 }
 
-// sample is a value's numbers on one side. lacking reports whether all repetitions are valid and lack it for one reason: then the cell cannot have it.
+// sample is a value's numbers on one side. lacking reports whether all repetitions are valid and lack it for one
+// reason: then the cell cannot have it.
 func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking bool) {
 	if x == nil {
 		return s, false
@@ -146,7 +147,8 @@ func (s Sample) ranked(better plan.Direction) []float64 {
 	return append(slices.Clone(s.Numbers), slices.Repeat([]float64{better.Worst()}, s.Backlog)...)
 }
 
-// withinRun compares repetitions that were interleaved: by the Mann–Whitney test, and by the Hodges–Lehmann estimate that belongs to it.
+// withinRun compares repetitions that were interleaved: by the Mann–Whitney test, and by the Hodges–Lehmann estimate
+// that belongs to it.
 func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change) {
 	if a.Missing != "" || b.Missing != "" {
 		return c
@@ -252,8 +254,9 @@ func (c *Comparison) changes(f func(v *Value, x *Change, r *Row, i int)) {
 	}
 }
 
-// judge adjusts the p-values of all tests as one family and decides the finding of each change. Changes that are inconclusive whatever their numbers are,
-// and those that could not be found for want of repetitions, are not in the family: they cannot be wrong.
+// judge adjusts the p-values of all tests as one family and decides the finding of each change. Changes that are
+// inconclusive whatever their numbers are, and those that could not be found for want of repetitions, are not in the
+// family: they cannot be wrong.
 func (c *Comparison) judge() {
 	var ps []float64
 	var family []*Change
@@ -291,7 +294,8 @@ func (c *Comparison) judge() {
 // size is the number of repetitions that have a rank.
 func (s Sample) size() int { return s.N + s.Backlog }
 
-// find decides what a change is called, and why if it is inconclusive. Where a side has more repetitions with a backlog than the other, it can only be worse.
+// find decides what a change is called, and why if it is inconclusive. Where a side has more repetitions with a backlog
+// than the other, it can only be worse.
 func (x *Change) find(c *Comparison, a, b Sample, better plan.Direction) (Finding, string) {
 	f := NoDifference
 	up := x.sign > 0

@@ -7,8 +7,8 @@ import (
 	"lockstep/internal/stats"
 )
 
-// Decision is the result of a test of non-inferiority: is a value of a cell worse than that of the base by more than a margin? It is inconclusive if it is
-// neither met nor violated.
+// Decision is the result of a test of non-inferiority: is a value of a cell worse than that of the base by more than a
+// margin? It is inconclusive if it is neither met nor violated.
 type Decision struct {
 	Value    *Value
 	Row      *Row
@@ -16,17 +16,19 @@ type Decision struct {
 	Violated bool    // it is below, at a confidence that holds for all values and cells together
 	P        float64 // of Violated, after Holm
 	Worst    float64 // the change at the end of the interval that is worse, as a part; NaN if it is unknown
-	// Detectable is the smallest detectable effect, as a part: an unchanged value meets a margin of this size in 80 % of runs (Bloom 1995, Minimum Detectable
-	// Effects: se·(t(1 − α) + t(0.8)), here of logarithms). NaN if it is unknown.
+	// Detectable is the smallest detectable effect, as a part: an unchanged value meets a margin of this size in 80 %
+	// of runs (Bloom 1995, Minimum Detectable Effects: se·(t(1 − α) + t(0.8)), here of logarithms). NaN if it is
+	// unknown.
 	Detectable float64
 }
 
 // power is the probability with which the smallest detectable effect is detected.
 const power = 0.8
 
-// NoWorse tests every value of the second of two runs against the base, with Options.Effect as the margin and 1 − Options.Alpha as the confidence. All
-// decisions that something is violated are one family (Holm). Those that it is met need no correction: the claim that all are met is rejected by any one of
-// them, so that its error is at most that of one (intersection–union test, Berger 1982).
+// NoWorse tests every value of the second of two runs against the base, with Options.Effect as the margin and 1 −
+// Options.Alpha as the confidence. All decisions that something is violated are one family (Holm). Those that it is met
+// need no correction: the claim that all are met is rejected by any one of them, so that its error is at most that of
+// one (intersection–union test, Berger 1982).
 func (c Comparison) NoWorse() []Decision {
 	var all []Decision
 	var ps []float64
@@ -49,8 +51,8 @@ func (c Comparison) NoWorse() []Decision {
 	return all
 }
 
-// decide decides whether the margin is met. p is the probability of a change as bad as this one if the true change is the margin; there is none for a change
-// that is inconclusive whatever its numbers are.
+// decide decides whether the margin is met. p is the probability of a change as bad as this one if the true change is
+// the margin; there is none for a change that is inconclusive whatever its numbers are.
 func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 	x, a, b := d.Row.Changes[0], d.Row.Sides[0], d.Row.Sides[1]
 	if x.Why != "" || a.stuck() && b.stuck() {

@@ -8,7 +8,8 @@ import (
 	"lockstep/internal/stats"
 )
 
-// Shortage is a comparison along an axis for which a run has too few repetitions: no difference, however large, could be shown.
+// Shortage is a comparison along an axis for which a run has too few repetitions: no difference, however large, could
+// be shown.
 type Shortage struct {
 	By     string // the axis
 	Tests  int
@@ -16,8 +17,8 @@ type Shortage struct {
 	Needed int
 }
 
-// Shortages looks at every axis in the columns of the run's tables, whose values stand beside each other there: Compare along it, with the usual values and
-// the default Alpha.
+// Shortages looks at every axis in the columns of the run's tables, whose values stand beside each other there: Compare
+// along it, with the usual values and the default Alpha.
 func Shortages(run plan.Run) (all []Shortage) {
 	have := run.Repeat
 	if run.Until != nil {

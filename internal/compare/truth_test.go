@@ -28,7 +28,8 @@ func rounds(quick int) int {
 	return quick
 }
 
-// atMost fails if something whose true probability is at most p would have happened so often in n rounds in less than one test of a thousand.
+// atMost fails if something whose true probability is at most p would have happened so often in n rounds in less than
+// one test of a thousand.
 func atMost(t *testing.T, what string, got, n int, p float64) {
 	t.Helper()
 	t.Logf("%s: %d of %d (%.1f %%)", what, got, n, 100*float64(got)/float64(n))
@@ -37,8 +38,9 @@ func atMost(t *testing.T, what string, got, n int, p float64) {
 	}
 }
 
-// TestUnchangedRunsAreNotReported compares runs that differ by noise of 1 % of each repetition and by effects of the run. With the spread of five runs known
-// a difference is reported in at most 5 % of pairs; with four it is never, and each change says so.
+// TestUnchangedRunsAreNotReported compares runs that differ by noise of 1 % of each repetition and by effects of the
+// run. With the spread of five runs known a difference is reported in at most 5 % of pairs; with four it is never, and
+// each change says so.
 func TestUnchangedRunsAreNotReported(t *testing.T) {
 	for _, x := range []struct{ each, common float64 }{{0, 0}, {0.01, 0}, {0.02, 0}, {0.03, 0}, {0, 0.02}, {0, 0.03}, {0, 0.05}, {0.02, 0.03}} {
 		n, reported, violated := rounds(30), 0, 0
@@ -66,7 +68,8 @@ func TestUnchangedRunsAreNotReported(t *testing.T) {
 	}
 }
 
-// TestSpreadThatIsTooSmallIsSeen: what TestUnchangedRunsAreNotReported holds can fail. With a spread as of repetitions alone most pairs are reported.
+// TestSpreadThatIsTooSmallIsSeen: what TestUnchangedRunsAreNotReported holds can fail. With a spread as of repetitions
+// alone most pairs are reported.
 func TestSpreadThatIsTooSmallIsSeen(t *testing.T) {
 	const pairs = 20
 	reported := 0
@@ -83,7 +86,8 @@ func TestSpreadThatIsTooSmallIsSeen(t *testing.T) {
 	}
 }
 
-// TestInterleavedIsNoise: random halves of one run do not differ. With noise of 20 % the least effect keeps nothing out, and the family alone has to hold.
+// TestInterleavedIsNoise: random halves of one run do not differ. With noise of 20 % the least effect keeps nothing
+// out, and the family alone has to hold.
 func TestInterleavedIsNoise(t *testing.T) {
 	for _, noise := range []float64{0.05, 0.2} {
 		n, reported := rounds(40), 0
@@ -98,7 +102,8 @@ func TestInterleavedIsNoise(t *testing.T) {
 	}
 }
 
-// TestARuleRarelyPassesWhatIsWorse: "no worse by 5 %" at 95 % is met in at most 5 % of runs whose rate or latency is worse by 10 or 20 %, whatever the noise.
+// TestARuleRarelyPassesWhatIsWorse: "no worse by 5 %" at 95 % is met in at most 5 % of runs whose rate or latency is
+// worse by 10 or 20 %, whatever the noise.
 func TestARuleRarelyPassesWhatIsWorse(t *testing.T) {
 	for _, noise := range []float64{0.05, 0.1, 0.2} {
 		for _, factor := range []float64{0.9, 0.8} {
@@ -130,8 +135,8 @@ func TestARuleRarelyPassesWhatIsWorse(t *testing.T) {
 	}
 }
 
-// TestARuleDecidesWhatItCan: with little noise between runs what is worse is violated, and what is not is met; the smallest detectable effect is the margin
-// that an unchanged value meets in 80 % of runs.
+// TestARuleDecidesWhatItCan: with little noise between runs what is worse is violated, and what is not is met; the
+// smallest detectable effect is the margin that an unchanged value meets in 80 % of runs.
 func TestARuleDecidesWhatItCan(t *testing.T) {
 	n, met, violated, ofDetectable, decisions := rounds(100), 0, 0, 0, 0
 	for seed := range uint64(n) {
@@ -168,7 +173,8 @@ func TestARuleDecidesWhatItCan(t *testing.T) {
 	}
 }
 
-// TestPlantedShiftsAreNamed plants worse latencies in some cells and a better rate in one, and holds that exactly those are named.
+// TestPlantedShiftsAreNamed plants worse latencies in some cells and a better rate in one, and holds that exactly those
+// are named.
 func TestPlantedShiftsAreNamed(t *testing.T) {
 	planted := func(c plan.Cell, value string) float64 {
 		window := c.Workload.Publishers.MaxInFlight

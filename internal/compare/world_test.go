@@ -19,8 +19,8 @@ func raw(v any) json.RawMessage {
 	return text
 }
 
-// world makes runs of simulated repetitions: of each cell publish.rate about 1,000 and publish.p99 about 5 ms, with noise of each repetition, an effect of the run
-// on each value of each cell, and one on all of them.
+// world makes runs of simulated repetitions: of each cell publish.rate about 1,000 and publish.p99 about 5 ms, with
+// noise of each repetition, an effect of the run on each value of each cell, and one on all of them.
 type world struct {
 	r      *rand.Rand
 	noise  float64

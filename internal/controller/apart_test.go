@@ -16,9 +16,9 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// parting is loopback with consumers that lose their links on the 10th message, and cannot open them again for a time. With the option hides it
-// keeps back that message and delivers it so long after the break, as a broker with a visibility timeout does; with again, the 9th one, which had
-// been received.
+// parting is loopback with consumers that lose their links on the 10th message, and cannot open them again for a time.
+// With the option hides it keeps back that message and delivers it so long after the break, as a broker with a
+// visibility timeout does; with again, the 9th one, which had been received.
 type parting struct{}
 
 func init() { drivers.Register(parting{}) }
@@ -151,8 +151,8 @@ func TestABrokenLinkIsNoSilence(t *testing.T) {
 	})
 }
 
-// TestHiddenMessagesAreNotLost: a broker keeps back what it delivered over a link that broke for as long as its driver declares. The silence
-// before says nothing.
+// TestHiddenMessagesAreNotLost: a broker keeps back what it delivered over a link that broke for as long as its driver
+// declares. The silence before says nothing.
 func TestHiddenMessagesAreNotLost(t *testing.T) {
 	hides := map[string]any{"away": "10ms", "hides": "5s"}
 	wiretest.InVirtualTime(t, func(t *testing.T) {

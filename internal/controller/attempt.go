@@ -104,9 +104,9 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 }
 
 // measure runs a task, or a step of its search, until an attempt of it counts, as its cell's policy has it
-// (plan.Cell.Retry): an attempt that failed in a way that the policy names is stored in the record with its outcome. Then
-// another begins, after the run's settle, with the agents that are there. It returns the result that counts, and appends the
-// attempts before it to retries. detail is which step of a search it is. An error ends the run.
+// (plan.Cell.Retry): an attempt that failed in a way that the policy names is stored in the record with its outcome.
+// Then another begins, after the run's settle, with the agents that are there. It returns the result that counts, and
+// appends the attempts before it to retries. detail is which step of a search it is. An error ends the run.
 //
 // A broken guarantee is an answer whatever else failed, and is never measured again.
 func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail string, retries []plan.FailedAttempt) (result, []plan.FailedAttempt, error) {
@@ -312,7 +312,8 @@ func oneProcess(parts []*part, assignments []plan.Assignment) error {
 	return nil
 }
 
-// learn takes what agent 0, of the first group, found out about the broker; of side-by-side brokers, what that of each did.
+// learn takes what agent 0, of the first group, found out about the broker; of side-by-side brokers, what that of each
+// did.
 func (a *attempt) learn() {
 	for _, p := range slices.Backward(a.parts) { // the first is the last to be set
 		if p.subject == nil {
@@ -430,8 +431,8 @@ func (a *attempt) beginMeasurement(ctx context.Context) error {
 
 // drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit,
 // which begins when publishers have stopped. A confirm shows that the broker is alive and begins the silence again, but
-// it is not a delivery: at the limit it does not count. As long as a consumer has no link there is no silence, nor while
-// the broker may keep back what was delivered and not acknowledged: that may come, also a second time.
+// it is not a delivery: at the limit it does not count. As long as a consumer has no link there is no silence, nor
+// while the broker may keep back what was delivered and not acknowledged: that may come, also a second time.
 func (a *attempt) drain(ctx context.Context) error {
 	stopped := clock.Now()
 	limit := stopped + a.work.Drain.Timeout.D().Nanoseconds()

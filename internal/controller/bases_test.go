@@ -17,7 +17,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A schedule's run takes the baseline of the control plane; what rules say of it is in the schedule's history and in the record.
+// A schedule's run takes the baseline of the control plane; what rules say of it is in the schedule's history and in
+// the record.
 func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		copies := t.TempDir()
@@ -119,8 +120,9 @@ func (l *lab) replaced() {
 	l.control()
 }
 
-// TestBaselinesOutliveTheirController: after a takeover rules have the baseline, whose record is gone, and those earlier runs
-// whose records are still on the control plane. They say how many were available, and what to do if these are too few.
+// TestBaselinesOutliveTheirController: after a takeover rules have the baseline, whose record is gone, and those
+// earlier runs whose records are still on the control plane. They say how many were available, and what to do if these
+// are too few.
 func TestBaselinesOutliveTheirController(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")

@@ -13,8 +13,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// BenchmarkBetweenTasks measures a run's own time between two cells: from the last message of one, confirmed and received, to the first of the
-// next, with the topology declared in between. The median should stay below 250 ms.
+// BenchmarkBetweenTasks measures a run's own time between two cells: from the last message of one, confirmed and
+// received, to the first of the next, with the topology declared in between. The median should stay below 250 ms.
 func BenchmarkBetweenTasks(b *testing.B) {
 	for _, wait := range []struct {
 		name  string

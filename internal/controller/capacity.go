@@ -31,8 +31,8 @@ const lowestPart = 1.0 / 1024
 //   - Verify: lo, for the cell's own measurement, until it has held as often as the search repeats. One failure may be
 //     an accident, and the trial is repeated. After a second one, what held in short trials counts no more: the search
 //     goes down, ever faster, and on with trials of full length.
-//   - A trial that fails where the limit was not the broker's alone (client-bound, shared-host, host-busy) says nothing,
-//     and is repeated; only the second one counts.
+//   - A trial that fails where the limit was not the broker's alone (client-bound, shared-host, host-busy) says
+//     nothing, and is repeated; only the second one counts.
 //
 // It ends: every trial counts, and there are at most Search.Steps. Before they are used up, what was found by then is
 // verified.

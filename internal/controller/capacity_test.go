@@ -165,8 +165,8 @@ func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
 	}
 }
 
-// Answers that no broker gives: at random, with any probability, or against the search. It ends within its steps, and what it calls
-// verified has been held as often as that without a failure after it.
+// Answers that no broker gives: at random, with any probability, or against the search. It ends within its steps, and
+// what it calls verified has been held as often as that without a failure after it.
 func TestSearchAlwaysEnds(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	answers := []plan.Answer{plan.AnswerHeld, plan.AnswerFailed, plan.AnswerSharedHost, plan.AnswerUnknown}

@@ -1,6 +1,7 @@
-// Package controller takes runs from the queue and has agents execute them in lockstep, each run one task at a time, until every task has an
-// outcome. Runs that need other agents and other brokers are executed side by side. It guarantees that every wait has a deadline, that a lost agent or a failed task leaves an outcome with its
-// reason while the run continues, and that what has an outcome is not run again.
+// Package controller takes runs from the queue and has agents execute them in lockstep, each run one task at a time,
+// until every task has an outcome. Runs that need other agents and other brokers are executed side by side. It
+// guarantees that every wait has a deadline, that a lost agent or a failed task leaves an outcome with its reason while
+// the run continues, and that what has an outcome is not run again.
 //
 // Record is the other half: the follower that copies a run's record from the control plane to a directory.
 package controller
@@ -35,12 +36,13 @@ type Config struct {
 	// Points opens a sink for a run that is copied, so that its points go to InfluxDB whoever follows it; nil: they do
 	// not.
 	Points func() *sink.Sink
-	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil: nothing.
+	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil:
+	// nothing.
 	Clock Clock
 	Hooks *Hooks
-	// Expand makes a run of a schedule's matrix. Whoever may edit schedules writes the matrix: a daemon evaluates it in a
-	// process of its own, with limits of time and memory. nil: the function Expand, in this process. It is called from
-	// several goroutines.
+	// Expand makes a run of a schedule's matrix. Whoever may edit schedules writes the matrix: a daemon evaluates it in
+	// a process of its own, with limits of time and memory. nil: the function Expand, in this process. It is called
+	// from several goroutines.
 	Expand func(context.Context, schedule.Matrix) (plan.Run, error)
 	// Store has the limits of what the control plane stores.
 	Store wire.StoreConfig

@@ -74,8 +74,8 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 				noticed = p.At
 			}
 		})
-		// Until the controller noticed, not until that was followed. The last heartbeat was at most one interval before. The
-		// controller looks for silent agents at times that are its own.
+		// Until the controller noticed, not until that was followed. The last heartbeat was at most one interval
+		// before. The controller looks for silent agents at times that are its own.
 		const looks = wire.HeartbeatEvery / 2 // see silenceEvery
 		if took := noticed.Sub(killed); took > wire.LostAfter+looks || took < wire.LostAfter-wire.HeartbeatEvery {
 			t.Errorf("the loss was noticed after %v, want %v after the last heartbeat, and at most %v later", took, wire.LostAfter, looks)

@@ -21,14 +21,15 @@ import (
 // copyEvery is how often is looked for runs that are not copied yet.
 const copyEvery = 2 * time.Second
 
-// Of runs that have ended so many are copied at a time; runs that are executed are followed besides. Between attempts of one is a growing pause.
+// Of runs that have ended so many are copied at a time; runs that are executed are followed besides. Between attempts
+// of one is a growing pause.
 const (
 	copyBeside = 2
 	copyAgain  = 5 * time.Minute
 )
 
-// copies are a controller's copies of runs: it copies those that have ended, and while it leads it also follows those that
-// are executed. The leader copies a run first, with its points.
+// copies are a controller's copies of runs: it copies those that have ended, and while it leads it also follows those
+// that are executed. The leader copies a run first, with its points.
 type copies struct {
 	store   *wire.Store
 	cfg     Config
@@ -142,8 +143,9 @@ func (k *copies) copy(ctx context.Context, r wire.RunState) error {
 	return nil
 }
 
-// keep writes the tables and the report beside a copy, and its values into the history. Without them the copy is whole: ctl report makes them again, and ctl history reindex. What agents report may be
-// anything, and whatever it does to a page, the controller continues.
+// keep writes the tables and the report beside a copy, and its values into the history. Without them the copy is whole:
+// ctl report makes them again, and ctl history reindex. What agents report may be anything, and whatever it does to a
+// page, the controller continues.
 func (k *copies) keep(ctx context.Context, id string) {
 	run, err := runs.Open(k.cfg.Copies, filepath.Join(k.cfg.Copies, id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -160,8 +162,8 @@ func (k *copies) keep(ctx context.Context, id string) {
 	}
 }
 
-// copyWait is how long a hook waits for the leader's copy of its run, and controllers that stand by before they copy it.
-// The leader's follows the run, so that it is there soon after the end, or never.
+// copyWait is how long a hook waits for the leader's copy of its run, and controllers that stand by before they copy
+// it. The leader's follows the run, so that it is there soon after the end, or never.
 const copyWait = time.Minute
 
 // awaitCopy waits until the copy of an entry's run is whole, and returns where it is; "": there is none on this host.

@@ -19,8 +19,8 @@ func loopbackOptions(c *plan.Cell, options map[string]any) {
 	c.Broker.Options, _ = json.Marshal(named)
 }
 
-// TestMissingConfirmsDoNotHideLoss: publishers that wait for confirms until the drain's limit have left time for silence, so that what is
-// missing is lost and not merely undrained.
+// TestMissingConfirmsDoNotHideLoss: publishers that wait for confirms until the drain's limit have left time for
+// silence, so that what is missing is lost and not merely undrained.
 func TestMissingConfirmsDoNotHideLoss(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -37,7 +37,8 @@ func TestMissingConfirmsDoNotHideLoss(t *testing.T) {
 	})
 }
 
-// TestALateConfirmLeavesTimeToReceive: a broker that has confirmed only now has stood still, and may deliver in a moment.
+// TestALateConfirmLeavesTimeToReceive: a broker that has confirmed only now has stood still, and may deliver in a
+// moment.
 func TestALateConfirmLeavesTimeToReceive(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		w := newLab(t, "a1", "a2", "a3", "a4").run(aRun(func(c *plan.Cell) {

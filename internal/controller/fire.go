@@ -55,8 +55,8 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	}
 }
 
-// Expand makes a run of a schedule's matrix, in this process. It ignores ctx while CUE evaluates the matrix, which may take
-// any time and any memory: see Config.Expand.
+// Expand makes a run of a schedule's matrix, in this process. It ignores ctx while CUE evaluates the matrix, which may
+// take any time and any memory: see Config.Expand.
 func Expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error) {
 	m, err := matrix.Load(from.File, []byte(from.Text), matrix.Narrow{Quick: from.Quick, Set: from.Set, Filter: from.Filter})
 	if err != nil {

@@ -94,7 +94,8 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 	return ""
 }
 
-// alive counts a message of an agent's process as a sign of life. What a former process of the name left to say is none.
+// alive counts a message of an agent's process as a sign of life. What a former process of the name left to say is
+// none.
 func (f *fleet) alive(a wire.AgentInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -164,8 +165,8 @@ func (f *fleet) watch(ctx context.Context) <-chan struct{} {
 	return f.changed
 }
 
-// process returns whether the process of an agent that was chosen lives. Of one that does not it returns whether it said goodbye,
-// and how long ago the last was heard of it; 0: that is not known.
+// process returns whether the process of an agent that was chosen lives. Of one that does not it returns whether it
+// said goodbye, and how long ago the last was heard of it; 0: that is not known.
 func (f *fleet) process(a wire.AgentInfo) (lives, left bool, silence time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,9 +197,9 @@ func (f *fleet) there(name string) bool {
 	return f.members[name] != nil
 }
 
-// await waits for as long as left says, which it calls now, after each report, whenever the fleet has changed, and at least
-// every reportEvery: the wait is over when no time is left, or left returns an error. It returns that error, or the cause of
-// ctx when that has ended. Reports are taken one at a time; there may be none (nil).
+// await waits for as long as left says, which it calls now, after each report, whenever the fleet has changed, and at
+// least every reportEvery: the wait is over when no time is left, or left returns an error. It returns that error, or
+// the cause of ctx when that has ended. Reports are taken one at a time; there may be none (nil).
 func (f *fleet) await(ctx context.Context, reports <-chan agentReport, take func(agentReport), left func() (time.Duration, error)) error {
 	for ctx.Err() == nil {
 		changed := f.watch(ctx)

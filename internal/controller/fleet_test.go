@@ -12,8 +12,9 @@ import (
 	"lockstep/internal/wire"
 )
 
-// TestAgentsAreNotLostWhileNobodyIsHeard: after an outage of the control plane, whose link breaks or is silent, or when this
-// process was stopped, agents have the whole time to be heard again, for however long that was. One that is silent then is lost.
+// TestAgentsAreNotLostWhileNobodyIsHeard: after an outage of the control plane, whose link breaks or is silent, or when
+// this process was stopped, agents have the whole time to be heard again, for however long that was. One that is silent
+// then is lost.
 func TestAgentsAreNotLostWhileNobodyIsHeard(t *testing.T) {
 	const back = wire.LostAfter - 2*silenceEvery // from then to the first heartbeat
 	for _, answers := range []bool{false, true} {

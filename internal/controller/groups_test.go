@@ -15,7 +15,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// twoGroups makes a cell of "bulk", large messages by count through two queues, and "small", small ones one by one on one agent.
+// twoGroups makes a cell of "bulk", large messages by count through two queues, and "small", small ones one by one on
+// one agent.
 func twoGroups(c *plan.Cell) {
 	w := &c.Workload
 	guarantees := plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}

@@ -11,7 +11,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// stopped executes a run whose first controller is stopped while its first attempt runs, and waits until it has left. Another one continues.
+// stopped executes a run whose first controller is stopped while its first attempt runs, and waits until it has left.
+// Another one continues.
 func (l *lab) stopped(run plan.Run, then func()) watched {
 	l.leave()
 	stop := make(chan struct{})

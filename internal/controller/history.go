@@ -15,8 +15,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// runHistory has the runs that this controller knows of besides those that it executes: the copies in its folder, and the
-// records on the control plane. Baselines are made of them. Safe for concurrent use.
+// runHistory has the runs that this controller knows of besides those that it executes: the copies in its folder, and
+// the records on the control plane. Baselines are made of them. Safe for concurrent use.
 type runHistory struct {
 	store *wire.Store
 	lease *wire.Leader
@@ -77,8 +77,8 @@ func (h *runHistory) fill(ctx context.Context, match func(wire.RunState) bool) (
 	return matching
 }
 
-// outcomes reads the plan and the outcomes of a run that has ended from the control plane. The error wraps wire.ErrNoRun or
-// wire.ErrNoRecord if they are not there.
+// outcomes reads the plan and the outcomes of a run that has ended from the control plane. The error wraps
+// wire.ErrNoRun or wire.ErrNoRecord if they are not there.
 func (h *runHistory) outcomes(ctx context.Context, id string) (run plan.Run, all []plan.Outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -99,7 +99,8 @@ func (h *runHistory) outcomes(ctx context.Context, id string) (run plan.Run, all
 	return run, all, err
 }
 
-// setBaseline stores a run that has ended as a baseline: of the control plane's record or of the copy, whichever has more of it.
+// setBaseline stores a run that has ended as a baseline: of the control plane's record or of the copy, whichever has
+// more of it.
 func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.BaselineAnswer, err error) {
 	state, err := h.store.RunState(ctx, q.Run)
 	if err == nil && state.Run != "" && !state.Over() {
@@ -124,8 +125,8 @@ func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a w
 	return wire.BaselineAnswer{Baseline: b.Baseline, Note: note}, h.lease.PutBaseline(ctx, b)
 }
 
-// addBases gives a run the numbers of the control plane's baselines for those of its rules that have none yet. An error is of
-// the control plane: it may have passed later.
+// addBases gives a run the numbers of the control plane's baselines for those of its rules that have none yet. An error
+// is of the control plane: it may have passed later.
 func (h *runHistory) addBases(ctx context.Context, run *plan.Run) error {
 	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
 		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == name })
@@ -146,8 +147,8 @@ func (h *runHistory) addBases(ctx context.Context, run *plan.Run) error {
 	return nil
 }
 
-// base is the numbers of a baseline of the control plane, with the spread of the earlier runs that are available: those of
-// this controller's folder, and those whose records are still on the control plane.
+// base is the numbers of a baseline of the control plane, with the spread of the earlier runs that are available: those
+// of this controller's folder, and those whose records are still on the control plane.
 func (h *runHistory) base(ctx context.Context, run plan.Run, name string) (plan.Base, error) {
 	baseline, err := h.store.Baseline(ctx, name)
 	switch {

@@ -36,8 +36,8 @@ type Hooks struct {
 	host   plan.Host
 }
 
-// NewHooks takes hooks as matrix.Hooks reads them. References to secrets are filled in at each call, from host; an error
-// tells those that cannot be filled in now, and commands that this host does not have.
+// NewHooks takes hooks as matrix.Hooks reads them. References to secrets are filled in at each call, from host; an
+// error tells those that cannot be filled in now, and commands that this host does not have.
 func NewHooks(all []plan.Hook, host plan.Host) (*Hooks, error) {
 	h := &Hooks{all: all, client: http.DefaultTransport, host: host}
 	var errs []error
@@ -76,8 +76,8 @@ func (h *Hooks) find(name string) (plan.Hook, error) {
 	return plan.Hook{}, fmt.Errorf("this controller knows no hook %q: name it in its --hooks file", name)
 }
 
-// call tells a hook, and again after a while if it could not be told, as often as the hook says. It returns what a command printed, and how many attempts there were.
-// The error holds no secret. When ctx ends it stops at once.
+// call tells a hook, and again after a while if it could not be told, as often as the hook says. It returns what a
+// command printed, and how many attempts there were. The error holds no secret. When ctx ends it stops at once.
 func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (printed []byte, attempts int, err error) {
 	body, err := json.Marshal(n)
 	if err != nil {

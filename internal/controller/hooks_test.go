@@ -102,7 +102,8 @@ func TestWaitsBetweenAttemptsDouble(t *testing.T) {
 	})
 }
 
-// A webhook that does not answer costs its timeout at each attempt, and no more; that its words never end makes no difference.
+// A webhook that does not answer costs its timeout at each attempt, and no more; that its words never end makes no
+// difference.
 func TestWebhooksThatHangAreLeft(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
 		"silent": silent,
@@ -149,7 +150,8 @@ func TestHooksEndWithTheController(t *testing.T) {
 	}
 }
 
-// What a command leaves behind ends with it, and makes no failure of its success. One that leaves its process group, too, is not waited for.
+// What a command leaves behind ends with it, and makes no failure of its success. One that leaves its process group,
+// too, is not waited for.
 func TestHooksLeaveNothingBehind(t *testing.T) {
 	for how, start := range map[string]string{"in its group": "sleep 60 &", "in one of its own": "setsid sleep 5 &"} {
 		t.Run(how, func(t *testing.T) {

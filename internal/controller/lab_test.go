@@ -295,8 +295,8 @@ func everything(t testing.TB, root string) string {
 var made int // runs
 var madeMu sync.Mutex
 
-// aRun is a run of cells over loopback brokers, each a change to a short workload: 4,000 messages in 2 s, each confirmed
-// after 1 ms.
+// aRun is a run of cells over loopback brokers, each a change to a short workload: 4,000 messages in 2 s, each
+// confirmed after 1 ms.
 func aRun(changes ...func(*plan.Cell)) plan.Run {
 	madeMu.Lock()
 	made++

@@ -67,7 +67,8 @@ func stands(run plan.Run) (names []string) {
 	return names
 }
 
-// Whoever leads next finds nothing of the run in the queue: its agents would work on it until its deadline, half a minute from here.
+// Whoever leads next finds nothing of the run in the queue: its agents would work on it until its deadline, half a
+// minute from here.
 func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -114,7 +115,8 @@ func until(t *testing.T, limit time.Duration, is func() bool, otherwise string) 
 	}
 }
 
-// A process that takes the place of a killed one at once is another agent of the task: the part of the former is lost, and that once.
+// A process that takes the place of a killed one at once is another agent of the task: the part of the former is lost,
+// and that once.
 func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

@@ -144,8 +144,8 @@ func (l *lab) replays(root, run string, live *database) {
 	}
 }
 
-// TestPointsOfAttempts: a task that was interrupted and run again has points of both attempts, and an outcome of the second. A copy that is made
-// again from the beginning, as a fleet's is, does not take the first for two.
+// TestPointsOfAttempts: a task that was interrupted and run again has points of both attempts, and an outcome of the
+// second. A copy that is made again from the beginning, as a fleet's is, does not take the first for two.
 func TestPointsOfAttempts(t *testing.T) {
 	t.Parallel()
 	l, d := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4"), &database{}
@@ -205,8 +205,8 @@ func attempts(root, run string) (found []string) {
 	return found
 }
 
-// TestDroppedPointsAreReplayed: points that InfluxDB refuses while a run continues are dropped. At the end of the run InfluxDB has the points that it has of a
-// run without drops.
+// TestDroppedPointsAreReplayed: points that InfluxDB refuses while a run continues are dropped. At the end of the run
+// InfluxDB has the points that it has of a run without drops.
 func TestDroppedPointsAreReplayed(t *testing.T) {
 	t.Parallel()
 	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4")
@@ -262,8 +262,8 @@ func (l *lab) sinkTo(d *database) func() *sink.Sink {
 	return func() *sink.Sink { return sink.Open(target, sink.Tuning{}, "test", l.log()) }
 }
 
-// TestTheControllersPoints: a controller writes the points of a run that nobody follows with a sink, and they are the points that a follower writes of it:
-// two who write do not contradict each other.
+// TestTheControllersPoints: a controller writes the points of a run that nobody follows with a sink, and they are the
+// points that a follower writes of it: two who write do not contradict each other.
 func TestTheControllersPoints(t *testing.T) {
 	t.Parallel()
 	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4")

@@ -228,7 +228,8 @@ func TestSubmissionsThatMakeNoSenseAreRefused(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeftOnTheControlPlane runs tasks in an embedded control plane, where memory must not grow from task to task.
+// TestNothingIsLeftOnTheControlPlane runs tasks in an embedded control plane, where memory must not grow from task to
+// task.
 func TestNothingIsLeftOnTheControlPlane(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

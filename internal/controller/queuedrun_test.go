@@ -80,7 +80,8 @@ func TestTheAddressesOfThisHostAreOne(t *testing.T) {
 	}
 }
 
-// A new leader reads 20 submissions while no name server answers: the run that was executed does not wait for their names.
+// A new leader reads 20 submissions while no name server answers: the run that was executed does not wait for their
+// names.
 func TestNamesDelayNoTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead := func(ctx context.Context, _, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }

@@ -14,8 +14,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Progress is made of one entry of a run's record, when a follower has stored it. Kind says which fields are set, besides
-// N (the task's place, from 1), Of (how many tasks the run has) and Task. Without a Kind only Entry is set.
+// Progress is made of one entry of a run's record, when a follower has stored it. Kind says which fields are set,
+// besides N (the task's place, from 1), Of (how many tasks the run has) and Task. Without a Kind only Entry is set.
 type Progress struct {
 	Kind    ProgressKind
 	At      time.Time
@@ -57,9 +57,10 @@ type Reader interface {
 	Follow(ctx context.Context, run string, handle func(wire.Entry) error) (wire.End, error)
 }
 
-// Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its end, which it
-// returns. watch is called from one goroutine, in order; it may be nil. On a control plane of this process what was copied is deleted there.
-// When ctx ends it stops with ctx's error; the run continues, and calling Record again completes the copy.
+// Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its
+// end, which it returns. watch is called from one goroutine, in order; it may be nil. On a control plane of this
+// process what was copied is deleted there. When ctx ends it stops with ctx's error; the run continues, and calling
+// Record again completes the copy.
 //
 // The record goes to points, too, which Record closes; it may be nil. If points were dropped and the run has ended,
 // Record replays the run once. It also does so if the directory was there before: an earlier process may have dropped
@@ -132,8 +133,9 @@ type Pulled struct {
 // Complete reports whether every task has an outcome.
 func (p Pulled) Complete() bool { return p.Of > 0 && p.Done == p.Of }
 
-// Pull copies a run's record from the control plane to its directory below root, as far as it is there. A directory that is there is completed:
-// what it has already stays. The error wraps wire.ErrNoRecord where the control plane has nothing of the run.
+// Pull copies a run's record from the control plane to its directory below root, as far as it is there. A directory
+// that is there is completed: what it has already stays. The error wraps wire.ErrNoRecord where the control plane has
+// nothing of the run.
 func Pull(ctx context.Context, conn *wire.Client, run, root string) (Pulled, error) {
 	f := &recorder{root: root, watch: func(Progress) {}}
 	end, err := conn.Copy(ctx, run, f.entry)
@@ -296,8 +298,8 @@ func (f *recorder) endTry(e wire.RunEvent) error {
 	return f.dir.EndAttempt(e.Attempt, *e.Outcome)
 }
 
-// snapshot keeps a snapshot of the attempt in flight. What comes of an earlier one, or of agents that have no part in it,
-// was not judged and is left out.
+// snapshot keeps a snapshot of the attempt in flight. What comes of an earlier one, or of agents that have no part in
+// it, was not judged and is left out.
 func (f *recorder) snapshot(e wire.Entry) (p Progress, err error) {
 	a := f.state.Attempt
 	if f.skip || !a.Takes(e.Ref, e.Snapshot) {

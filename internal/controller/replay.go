@@ -13,10 +13,10 @@ import (
 	"lockstep/internal/sink"
 )
 
-// Replay writes all points of a run again, made of its directory alone, to the InfluxDB of to, which stays the caller's.
-// The points have the same tags, times and fields as during the run, so that InfluxDB has each once. Replay waits until
-// all are written; it gives up when InfluxDB accepts none for patience. It stores the counts in the directory and
-// returns them. Points that InfluxDB does not accept are no error.
+// Replay writes all points of a run again, made of its directory alone, to the InfluxDB of to, which stays the
+// caller's. The points have the same tags, times and fields as during the run, so that InfluxDB has each once. Replay
+// waits until all are written; it gives up when InfluxDB accepts none for patience. It stores the counts in the
+// directory and returns them. Points that InfluxDB does not accept are no error.
 func Replay(ctx context.Context, dir *runs.Run, to *sink.Sink, patience time.Duration) (plan.Delivery, error) {
 	points := to.ForReplay(patience)
 	failed := replayAll(ctx, dir, points)

@@ -25,7 +25,8 @@ import (
 	"lockstep/internal/sink"
 )
 
-// memoryInflux is an InfluxDB without a network: it answers request n, from 1, with a status, and stores points of 204. 0 is no answer.
+// memoryInflux is an InfluxDB without a network: it answers request n, from 1, with a status, and stores points of 204.
+// 0 is no answer.
 type memoryInflux struct {
 	status func(n int64) int
 	delay  time.Duration // of each answer
@@ -109,7 +110,8 @@ func recorded(t *testing.T, points *sink.Sink) *recorder {
 
 const recordedPoints = 8 // two events for each of three tasks, and two of the run
 
-// TestReplayWaitsToItsEnd: a replay waits longer than the end of a run as long as InfluxDB takes points, and takes each once.
+// TestReplayWaitsToItsEnd: a replay waits longer than the end of a run as long as InfluxDB takes points, and takes each
+// once.
 func TestReplayWaitsToItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live := &memoryInflux{status: always(http.StatusNoContent)}
@@ -137,7 +139,8 @@ func TestReplayWaitsToItsEnd(t *testing.T) {
 	})
 }
 
-// TestReplayAtTheEnd: points that were dropped are written by one replay at the end of the run. If that fails, a warning has the count and the command.
+// TestReplayAtTheEnd: points that were dropped are written by one replay at the end of the run. If that fails, a
+// warning has the count and the command.
 func TestReplayAtTheEnd(t *testing.T) {
 	const dropped, failed, command = "were dropped", "did not write all points", `command="ctl sink replay --runs copies run-1"`
 	for name, c := range map[string]struct {
@@ -207,7 +210,8 @@ func TestReplayAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestReplayIsLimited: a replay at the end of a run that makes progress ends with its timeout all the same, and the rest is left.
+// TestReplayIsLimited: a replay at the end of a run that makes progress ends with its timeout all the same, and the
+// rest is left.
 func TestReplayIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

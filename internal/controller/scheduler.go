@@ -32,8 +32,9 @@ func (hostClock) After(d time.Duration) (<-chan time.Time, func()) {
 // slotLook is how often a schedule looks at the clock at least: calendars are set, and hosts sleep.
 const slotLook = 20 * time.Second
 
-// scheduler fires schedules for as long as its controller leads. Every change of a schedule is stored by compare-and-set before anything is done about
-// it, so that another scheduler can go on from any point, and two at once do no harm.
+// scheduler fires schedules for as long as its controller leads. Every change of a schedule is stored by
+// compare-and-set before anything is done about it, so that another scheduler can go on from any point, and two at once
+// do no harm.
 type scheduler struct {
 	store *wire.Store
 	lease *wire.Leader
@@ -50,7 +51,8 @@ type scheduler struct {
 	wg      sync.WaitGroup
 }
 
-// schedules begins to fire, and returns what ends it. On a control plane that ends with this process there is nothing to fire.
+// schedules begins to fire, and returns what ends it. On a control plane that ends with this process there is nothing
+// to fire.
 func (cfg Config) schedules(ctx context.Context, store *wire.Store, lease *wire.Leader) (stop func()) {
 	if store.Local() {
 		return func() {}
@@ -153,7 +155,8 @@ type keeper struct {
 	wg      sync.WaitGroup
 }
 
-// keep continues until ctx ends: whenever the schedule changes, a slot comes, a run ends or a hook was called, it does what is next.
+// keep continues until ctx ends: whenever the schedule changes, a slot comes, a run ends or a hook was called, it does
+// what is next.
 func (k *keeper) keep(ctx context.Context) {
 	defer k.wg.Wait()
 	ctx, unwatch := k.status.watch(ctx, "schedule "+k.name)
@@ -199,7 +202,8 @@ func (k *keeper) take(kept wire.KeptSchedule) {
 	}
 }
 
-// change stores what edit makes of the schedule. It is made again on a newer state if somebody else was faster; change reports whether it was made and stored.
+// change stores what edit makes of the schedule. It is made again on a newer state if somebody else was faster; change
+// reports whether it was made and stored.
 func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool) bool {
 	for ctx.Err() == nil && k.kept.Err == nil {
 		s := k.kept.Schedule.Clone()

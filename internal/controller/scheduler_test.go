@@ -197,8 +197,8 @@ func hooks(t testing.TB, all ...plan.Hook) *controller.Hooks {
 	return h
 }
 
-// A night and the next: the slot comes, a run is made of the matrix, its outcomes are counted, the comparison is told to the hooks after it, and each
-// run knows the one before.
+// A night and the next: the slot comes, a run is made of the matrix, its outcomes are counted, the comparison is told
+// to the hooks after it, and each run knows the one before.
 func TestScheduleFires(t *testing.T) {
 	t.Setenv("LOCKSTEP_TEST_TOKEN", "hunter2secret")
 	t.Setenv("CHAT_TOKEN", "hunter2secret")
@@ -263,7 +263,8 @@ func TestScheduleFires(t *testing.T) {
 	}
 }
 
-// Whatever point a controller was killed at, as the store then shows, the next continues from there: one run of the slot.
+// Whatever point a controller was killed at, as the store then shows, the next continues from there: one run of the
+// slot.
 func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1", "a2")
@@ -351,7 +352,8 @@ func (l *lab) accepted(run string) (n int) {
 	return n
 }
 
-// Controllers that end at random moments, one of them without a word, again and again: each slot has one run, its hook is called at least once, always with the same key.
+// Controllers that end at random moments, one of them without a word, again and again: each slot has one run, its hook
+// is called at least once, always with the same key.
 func TestScheduleOutlivesControllers(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1", "a2")
@@ -447,7 +449,8 @@ func TestScheduleOverlaps(t *testing.T) {
 	})
 }
 
-// What cannot be run is an entry with its reason, told to the hooks; the next slot is retried, and the controller lives.
+// What cannot be run is an entry with its reason, told to the hooks; the next slot is retried, and the controller
+// lives.
 func TestScheduleOfAFaultyMatrix(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1")

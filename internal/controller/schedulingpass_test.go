@@ -187,8 +187,8 @@ func TestOneRunAfterTheOther(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsLongerHasFirstClaim submits a run that needs all agents behind one that has two of them: a third, which could have the other two, comes
-// after it.
+// TestWhoWaitsLongerHasFirstClaim submits a run that needs all agents behind one that has two of them: a third, which
+// could have the other two, comes after it.
 func TestWhoWaitsLongerHasFirstClaim(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -255,8 +255,8 @@ func TestRunsOfOneHostUnderTwoNamesFollowEachOther(t *testing.T) {
 	})
 }
 
-// TestALargeRunDoesNotStarve has a run that needs all agents wait while smaller runs, of which two have room at a time, are
-// submitted before each ends.
+// TestALargeRunDoesNotStarve has a run that needs all agents wait while smaller runs, of which two have room at a time,
+// are submitted before each ends.
 func TestALargeRunDoesNotStarve(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

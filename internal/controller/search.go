@@ -9,9 +9,9 @@ import (
 	"lockstep/internal/wire"
 )
 
-// search runs a task that looks for its capacity: an attempt of the task for every step, each judged like a task of its own,
-// and one outcome for all of them. A step that fails is retried by the cell's policy, and its answer is that of the
-// try that counts alone. Each step is stored when it has ended, so that the next leader continues behind it.
+// search runs a task that looks for its capacity: an attempt of the task for every step, each judged like a task of its
+// own, and one outcome for all of them. A step that fails is retried by the cell's policy, and its answer is that of
+// the try that counts alone. Each step is stored when it has ended, so that the next leader continues behind it.
 func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	s := *t.Cell.Workload.Search
 	found, again := x.searches[t.ID], x.retries[t.ID]

@@ -47,7 +47,8 @@ func searching(c *plan.Cell) {
 	c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 10_000, Within: 0.1, Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
 }
 
-// A search whose agents leave ends with the steps that it has, and says why. One that never had its agents has no result.
+// A search whose agents leave ends with the steps that it has, and says why. One that never had its agents has no
+// result.
 func TestASearchEndsWithoutItsAgents(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

@@ -64,8 +64,8 @@ func (s deliberateSession) Close() error {
 	return s.Session.Close()
 }
 
-// TestAControllerKilledAnywhereIsReplaced kills the controller a moment after an agent has reported something in the second
-// task: no task is lost, the one in flight is repeated, and both attempts are in the record.
+// TestAControllerKilledAnywhereIsReplaced kills the controller a moment after an agent has reported something in the
+// second task: no task is lost, the one in flight is repeated, and both attempts are in the record.
 func TestAControllerKilledAnywhereIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, x := range []killing{

@@ -16,7 +16,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// auto is a cell whose warm-up ends when its load is steady, on a broker that takes slow to get up to speed (see loopback's slowStart).
+// auto is a cell whose warm-up ends when its load is steady, on a broker that takes slow to get up to speed (see
+// loopback's slowStart).
 func auto(slow string) func(*plan.Cell) {
 	return func(c *plan.Cell) {
 		w := &c.Workload
@@ -33,8 +34,8 @@ func auto(slow string) func(*plan.Cell) {
 	}
 }
 
-// The measurement begins after the load has become steady, on all agents at one second of it; what came before is cut, and the record says
-// so by itself.
+// The measurement begins after the load has become steady, on all agents at one second of it; what came before is cut,
+// and the record says so by itself.
 func TestWarmupEndsWhenSteady(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

@@ -1,5 +1,6 @@
-// Package digest says in a page what the last run of a matrix tells against those before it: what changed its level, since when and how sure,
-// what became different meanwhile, what is new, what failed, and which rules are not met. Rules and package compare decide about baselines.
+// Package digest says in a page what the last run of a matrix tells against those before it: what changed its level,
+// since when and how sure, what became different meanwhile, what is new, what failed, and which rules are not met.
+// Rules and package compare decide about baselines.
 package digest
 
 import (
@@ -35,7 +36,8 @@ type Digest struct {
 	Subject    []string        `json:"subject,omitempty"`    // what became different since the run before: versions, settings
 }
 
-// Shift is a value whose level changed in the last scheduled runs: of one cell, or of more than a third of the cells in the same run.
+// Shift is a value whose level changed in the last scheduled runs: of one cell, or of more than a third of the cells in
+// the same run.
 type Shift struct {
 	Cell    string          `json:"cell,omitempty"`
 	ID      string          `json:"id,omitempty"`
@@ -193,7 +195,8 @@ func (d *Digest) mergeStatuses() {
 	d.Statuses = all
 }
 
-// moved says that this run was measured from other hosts than the run before: what was measured from elsewhere is a series of its own.
+// moved says that this run was measured from other hosts than the run before: what was measured from elsewhere is a
+// series of its own.
 func (d *Digest) moved(a history.Answer) {
 	for _, c := range a.Cells {
 		if i := slices.IndexFunc(c.Points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 && c.Points[i].Environment != c.Points[i-1].Environment {

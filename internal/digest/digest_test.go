@@ -67,7 +67,8 @@ func made(t *testing.T, root string, last compare.Recorded) Digest {
 	return d
 }
 
-// Between two nights only a setting of the broker became different, and one cell slower: that cell and that setting are named, and nothing else.
+// Between two nights only a setting of the broker became different, and one cell slower: that cell and that setting are
+// named, and nothing else.
 func TestAChangedSettingIsNamed(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded

@@ -5,7 +5,8 @@ import (
 	"io"
 )
 
-// maxJSON is how long the digest for programs gets, in bytes: half of what a schedule keeps of all its comparison hooks together.
+// maxJSON is how long the digest for programs gets, in bytes: half of what a schedule keeps of all its comparison hooks
+// together.
 const maxJSON = 32 << 10
 
 // told is the digest for programs. Long lists are cut; More counts what they lack.
@@ -16,7 +17,8 @@ type told struct {
 	More map[string]int `json:"more,omitempty"` // by the name of the list
 }
 
-// JSON writes the digest for programs: in one line of at most 32 KiB, whatever the run, so that it can be kept with the run.
+// JSON writes the digest for programs: in one line of at most 32 KiB, whatever the run, so that it can be kept with the
+// run.
 func (d Digest) JSON(w io.Writer) error {
 	whole := told{Title: d.Title(), Lines: d.lines(), Digest: d}
 	for most := 256; ; most /= 2 {

@@ -77,7 +77,8 @@ func lines(d Digest) (all []string) {
 	return all
 }
 
-// 36 good runs, then four in which one cell has backlog: its consume rate is 3 % lower, its end-to-end latency has no number. That is the first line.
+// 36 good runs, then four in which one cell has backlog: its consume rate is 3 % lower, its end-to-end latency has no
+// number. That is the first line.
 func TestBacklogIsReportedFirst(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded
@@ -97,8 +98,8 @@ func TestBacklogIsReportedFirst(t *testing.T) {
 	}
 }
 
-// A flag that makes a number incomparable is reported from its second run on, unless it was there in many runs before, and a number after another status
-// for three runs. The same status in more than a third of the cells is reported once.
+// A flag that makes a number incomparable is reported from its second run on, unless it was there in many runs before,
+// and a number after another status for three runs. The same status in more than a third of the cells is reported once.
 func TestStatusesOfScheduledRuns(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded
@@ -127,7 +128,8 @@ func TestStatusesOfScheduledRuns(t *testing.T) {
 	}
 }
 
-// A slow run of all cells is one line, in its digest and in the next two. A new level of all cells is one line, for as long, with its first run.
+// A slow run of all cells is one line, in its digest and in the next two. A new level of all cells is one line, for as
+// long, with its first run.
 func TestACommonChangeIsReportedOnce(t *testing.T) {
 	root := t.TempDir()
 	byRun := map[int]compare.Recorded{}
@@ -167,7 +169,8 @@ func TestOtherHostsAreNamed(t *testing.T) {
 	}
 }
 
-// The digest for programs goes into a schedule's history, beside other comparisons: it is short, and counts what it leaves out.
+// The digest for programs goes into a schedule's history, beside other comparisons: it is short, and counts what it
+// leaves out.
 func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded

@@ -21,7 +21,8 @@ func (s Shift) Line() string {
 	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), display.Change(s.Change), s.P, s.Runs)
 }
 
-// Line is a status in words: "mode=a: consume.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4 runs)".
+// Line is a status in words: "mode=a: consume.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4
+// runs)".
 func (s Status) Line() string {
 	where := s.Cells[0]
 	if s.Count > 1 {

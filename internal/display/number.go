@@ -24,7 +24,8 @@ func Decimals(x float64, n int) string {
 	return sign + whole
 }
 
-// Significant formats x with three significant digits, for columns: "12.0", "1,235". It keeps all digits before the decimal point.
+// Significant formats x with three significant digits, for columns: "12.0", "1,235". It keeps all digits before the
+// decimal point.
 func Significant(x float64) string {
 	switch size := math.Abs(round3(x)); {
 	case size == 0:
@@ -69,8 +70,8 @@ func Seconds(x float64) string {
 	return "0 s"
 }
 
-// PlusMinus formats how far a duration of x seconds may be off, in either direction: "± 0.31". It rounds up to two significant digits
-// and uses the unit of x, unless the bound is too small for it. It returns "" without a bound.
+// PlusMinus formats how far a duration of x seconds may be off, in either direction: "± 0.31". It rounds up to two
+// significant digits and uses the unit of x, unless the bound is too small for it. It returns "" without a bound.
 func PlusMinus(x, bound float64) string {
 	if bound <= 0 {
 		return ""
@@ -115,8 +116,8 @@ func Percent(part float64) string {
 	return Decimals(100*part, 0) + " %"
 }
 
-// Change formats a relative change with its sign: "+3.7 %". Changes from tenfold on are factors: "×12.0". A change from zero has no
-// ratio.
+// Change formats a relative change with its sign: "+3.7 %". Changes from tenfold on are factors: "×12.0". A change from
+// zero has no ratio.
 func Change(part float64) string {
 	switch {
 	case math.IsInf(part, 0) || math.IsNaN(part):

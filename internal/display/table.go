@@ -12,7 +12,8 @@ const gap = "  "
 // Cell is a field of a table. Tail follows the text; it does not take part in the alignment of the column.
 type Cell struct{ Text, Tail string }
 
-// Table is a text table. Its texts are free of control characters. It has no state: all methods are safe for concurrent use.
+// Table is a text table. Its texts are free of control characters. It has no state: all methods are safe for concurrent
+// use.
 type Table struct {
 	Head []string
 	Keys int // number of leading columns that name a row; they are left-aligned unless all are numbers
@@ -48,8 +49,8 @@ func (t Table) Left(column int) bool {
 	return false
 }
 
-// Write prints the table in at most so many columns; 0 means any width. It wraps headings where they make the table too wide. It
-// prints a table that is still too wide row by row, one line per field.
+// Write prints the table in at most so many columns; 0 means any width. It wraps headings where they make the table too
+// wide. It prints a table that is still too wide row by row, one line per field.
 func (t Table) Write(w io.Writer, width int) error {
 	var out strings.Builder
 	columns := t.layout()

@@ -12,8 +12,8 @@ var (
 	styled = displaywidth.Options{ControlSequences: true}
 )
 
-// Width returns the number of columns of a text without styles. East Asian wide characters and emoji take two columns, combining
-// characters none. Characters of ambiguous width take one in every locale.
+// Width returns the number of columns of a text without styles. East Asian wide characters and emoji take two columns,
+// combining characters none. Characters of ambiguous width take one in every locale.
 func Width(text string) int { return plain.String(text) }
 
 // StyledWidth returns the number of columns of a text that may contain styles.
@@ -36,7 +36,8 @@ func Pad(text string, columns int, left bool) string {
 	return pad + text
 }
 
-// Wrap breaks a text between words into lines of at most width columns. A longer word has its own line. 0 means any width.
+// Wrap breaks a text between words into lines of at most width columns. A longer word has its own line. 0 means any
+// width.
 func Wrap(text string, width int) []string {
 	words := strings.Fields(text)
 	if len(words) == 0 {
@@ -65,8 +66,8 @@ func Hang(text string, width, indent int) string {
 	return strings.Join(Wrap(text, width), "\n"+strings.Repeat(" ", indent))
 }
 
-// Clean returns text of foreign origin as one line that cannot control a terminal. Line breaks and tabs become blanks. Other control
-// characters, and those that change the text direction, become "�".
+// Clean returns text of foreign origin as one line that cannot control a terminal. Line breaks and tabs become blanks.
+// Other control characters, and those that change the text direction, become "�".
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

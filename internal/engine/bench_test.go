@@ -16,9 +16,9 @@ import (
 
 var sink int64
 
-// BenchmarkWholePath sends b.N messages over loopback on one core: published, confirmed, delivered, both latencies recorded,
-// every message in the ledger. Each message costs three clock reads; their price is measured in the same run, and what is
-// left is shown as own-ns/op. The target is ≤ 100 ns and 0 allocations.
+// BenchmarkWholePath sends b.N messages over loopback on one core: published, confirmed, delivered, both latencies
+// recorded, every message in the ledger. Each message costs three clock reads; their price is measured in the same run,
+// and what is left is shown as own-ns/op. The target is ≤ 100 ns and 0 allocations.
 func BenchmarkWholePath(b *testing.B) {
 	for name, change := range map[string]func(*plan.Workload){
 		"window":          func(w *plan.Workload) { w.Publishers.Mode = "confirm-window" },

@@ -7,9 +7,10 @@ import (
 	"lockstep/internal/record"
 )
 
-// Messages through bindings that are made while messages flow have envelopes of a kind of their own, by which consumers keep them out of
-// the ledger, the rates and the latencies of all others. They have the message's number among them as sequence, the time at which the
-// call that makes the binding began as intended send time, and the binding's number as the first eight bytes of the payload.
+// Messages through bindings that are made while messages flow have envelopes of a kind of their own, by which consumers
+// keep them out of the ledger, the rates and the latencies of all others. They have the message's number among them as
+// sequence, the time at which the call that makes the binding began as intended send time, and the binding's number as
+// the first eight bytes of the payload.
 const (
 	kindMessage = iota
 	kindBinding
@@ -51,7 +52,8 @@ func (r *bindingDeliveries) begin(c *record.Collector) {
 	r.received = r.rec.Set(record.SetKey{Kind: record.SetBindingReceived})
 }
 
-// receive records one whole message. Of each binding the first is kept by itself: whether it is the first of all, only all agents know.
+// receive records one whole message. Of each binding the first is kept by itself: whether it is the first of all, only
+// all agents know.
 func (r *bindingDeliveries) receive(e *Engine, env envelope, body []byte, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

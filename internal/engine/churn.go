@@ -19,9 +19,9 @@ const (
 	maxActive = 100_000 // bindings at a time
 )
 
-// churn makes bindings at a steady rate, sends messages through each while it stays, and removes it again. It belongs to agent 0, and has
-// links of its own. A binding is removed only when the broker has confirmed what was sent through it, so that no message is lost by
-// being overtaken; what is there at the end is left to Teardown.
+// churn makes bindings at a steady rate, sends messages through each while it stays, and removes it again. It belongs
+// to agent 0, and has links of its own. A binding is removed only when the broker has confirmed what was sent through
+// it, so that no message is lost by being overtaken; what is there at the end is left to Teardown.
 type churn struct {
 	e      *Engine
 	work   plan.Churn

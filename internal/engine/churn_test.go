@@ -16,7 +16,8 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// churning is a cell of 100 messages a second beside which five bindings a second are made, each for one second and ten messages.
+// churning is a cell of 100 messages a second beside which five bindings a second are made, each for one second and ten
+// messages.
 func churning(t *testing.T, options string, change func(*plan.Workload)) subject {
 	s := newSubject(t, func(w *plan.Workload) {
 		w.Publishers.Rate, w.Warmup, w.Measure = 100, plan.Duration(2*time.Second), plan.Duration(10*time.Second)
@@ -48,7 +49,8 @@ func firsts(m *record.Merged, measure time.Duration) *record.Hist {
 	return h
 }
 
-// A planted delay of binding and of delivery comes out to the nanosecond, and the ledger knows nothing of these messages.
+// A planted delay of binding and of delivery comes out to the nanosecond, and the ledger knows nothing of these
+// messages.
 func TestBindingTimesAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := churning(t, `{"bindDelay": "7ms", "delay": "3ms"}`, nil)
@@ -76,7 +78,8 @@ func TestBindingTimesAreExact(t *testing.T) {
 	})
 }
 
-// A binding that works only 250 ms after the broker said so loses its first three messages, which are counted; the fourth is the first.
+// A binding that works only 250 ms after the broker said so loses its first three messages, which are counted; the
+// fourth is the first.
 func TestBindingsThatSpreadLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := churning(t, `{"bindDelay": "7ms", "bindSpread": "250ms", "delay": "3ms"}`, nil)
@@ -135,7 +138,8 @@ func (b binding) Unbind(ctx context.Context, t drivers.Topology, subscription, q
 	return b.Session.(drivers.Binder).Unbind(ctx, t, subscription, queue, key)
 }
 
-// A call that fails is counted and told; the next binding is made all the same, and nothing is sent through what is not bound.
+// A call that fails is counted and told; the next binding is made all the same, and nothing is sent through what is not
+// bound.
 func TestFailedBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// consumer is one receiving thread. A batch of deliveries passes through it in the order of this file: it is received and recorded,
-// processed, and then acknowledged by the driver.
+// consumer is one receiving thread. A batch of deliveries passes through it in the order of this file: it is received
+// and recorded, processed, and then acknowledged by the driver.
 type consumer struct {
 	e              *Engine
 	index          int // among all of its subscription in the task
@@ -108,8 +108,9 @@ func (c *consumer) begin(r *record.Collector) {
 
 var errNotStarted = errors.New("closed before the start")
 
-// handle takes deliveries from the driver. What arrives before this agent knows the start waits for it. Messages are processed after they
-// were received and before they are acknowledged, which is when handle returns; ctx ends processing.
+// handle takes deliveries from the driver. What arrives before this agent knows the start waits for it. Messages are
+// processed after they were received and before they are acknowledged, which is when handle returns; ctx ends
+// processing.
 func (c *consumer) handle(ctx context.Context, batch []drivers.Delivery) error {
 	select {
 	case <-c.e.started:
@@ -222,7 +223,8 @@ func (c *consumer) waitsSince() int64 {
 	return max(c.gaps.last, c.activeSince)
 }
 
-// supervise opens the link again whenever it breaks, and disconnects and connects it as the lifetime says, until ctx ends.
+// supervise opens the link again whenever it breaks, and disconnects and connects it as the lifetime says, until ctx
+// ends.
 func (c *consumer) supervise(ctx context.Context) {
 	defer close(c.done)
 	change := make(chan struct{}, 1)
@@ -248,8 +250,8 @@ func (c *consumer) supervise(ctx context.Context) {
 	}
 }
 
-// followLifetime disconnects and connects the consumer as its lifetime says, and sets the alarm for the next change. False: it could not
-// connect any more.
+// followLifetime disconnects and connects the consumer as its lifetime says, and sets the alarm for the next change.
+// False: it could not connect any more.
 func (c *consumer) followLifetime(ctx context.Context, alarm *clock.Alarm) bool {
 	active, until := c.lifetime.activeAt(c.e.timeline.now())
 	switch {
@@ -288,10 +290,12 @@ func (c *consumer) depart() {
 	c.link.disconnect()
 }
 
-// cutOff reports whether the consumer is to receive and has no link to do so: what does not come to it may still be at the broker.
+// cutOff reports whether the consumer is to receive and has no link to do so: what does not come to it may still be at
+// the broker.
 func (c *consumer) cutOff() bool { return c.link.down.Load() || c.opening.Load() }
 
-// flush hands over all that was received. It returns when the last message came, and when deliveries were last interrupted.
+// flush hands over all that was received. It returns when the last message came, and when deliveries were last
+// interrupted.
 func (c *consumer) flush() (delivery, interrupted int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

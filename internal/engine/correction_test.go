@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A message that took 3 ms, between agents of one clock and of two: corrections count between clocks only, the publisher's against the
-// consumer's, and a latency that they make negative is counted as such.
+// A message that took 3 ms, between agents of one clock and of two: corrections count between clocks only, the
+// publisher's against the consumer's, and a latency that they make negative is counted as such.
 func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 	const took = 3 * time.Millisecond
 	ms := func(n int64) int64 { return n * int64(time.Millisecond) }

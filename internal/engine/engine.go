@@ -30,8 +30,9 @@ type Config struct {
 	Access     drivers.Access // to payload files
 }
 
-// Engine is one agent's part of one task. ConnectConsumers, ConnectPublishers, Run and Close are called
-// in this order, one at a time; the other methods from any goroutine. Its fields are the parts of the attempt that publishers and consumers share.
+// Engine is one agent's part of one task. ConnectConsumers, ConnectPublishers, Run and Close are called in this order,
+// one at a time; the other methods from any goroutine. Its fields are the parts of the attempt that publishers and
+// consumers share.
 type Engine struct {
 	cfg      Config
 	work     plan.Workload
@@ -97,8 +98,9 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Correct sets the ns that are added to this agent's times since T0 before they are compared with those of another clock: they lead to the
-// times of the clock that all agents of the task are compared with. It applies to messages sent and received from then on.
+// Correct sets the ns that are added to this agent's times since T0 before they are compared with those of another
+// clock: they lead to the times of the clock that all agents of the task are compared with. It applies to messages sent
+// and received from then on.
 func (e *Engine) Correct(ns int64) { e.correction.Store(ns) }
 
 // clockCorrection converts this agent's time to the publisher's clock; 0 if both use the same clock.
@@ -109,8 +111,8 @@ func (e *Engine) clockCorrection(env envelope) int64 {
 	return e.correction.Load() - env.correction
 }
 
-// ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed. Consumers that are not
-// active at the start have disconnected again.
+// ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed.
+// Consumers that are not active at the start have disconnected again.
 func (e *Engine) ConnectConsumers(ctx context.Context) error {
 	if err := each(e.consumers, func(c *consumer) error { return c.link.open(ctx) }); err != nil {
 		return err
@@ -149,9 +151,10 @@ func each[T any](all []T, f func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// Run sends from start on, a reading of this host's clock.Now, through warm-up and measurement, and then waits for outstanding confirms, at
-// most as long as the drain may take. An agent without publishers returns at the end of the measurement, or at once if a count ends it. It
-// returns early, with ctx's error, when ctx is cancelled; what was measured stays.
+// Run sends from start on, a reading of this host's clock.Now, through warm-up and measurement, and then waits for
+// outstanding confirms, at most as long as the drain may take. An agent without publishers returns at the end of the
+// measurement, or at once if a count ends it. It returns early, with ctx's error, when ctx is cancelled; what was
+// measured stays.
 func (e *Engine) Run(ctx context.Context, start int64) error {
 	ctx, e.stopRun = context.WithCancel(ctx)
 	defer e.stopRun()
@@ -243,8 +246,9 @@ func (e *Engine) hasStarted() bool {
 	}
 }
 
-// Measure has the measurement begin at a whole second after T0, if that becomes known while the load runs (plan.Steady.Auto). It may be
-// called from any goroutine, once. It fails, and changes nothing, if messages that count may have passed.
+// Measure has the measurement begin at a whole second after T0, if that becomes known while the load runs
+// (plan.Steady.Auto). It may be called from any goroutine, once. It fails, and changes nothing, if messages that count
+// may have passed.
 func (e *Engine) Measure(at time.Duration) error {
 	if !e.hasStarted() {
 		return errors.New("begin the measurement: the load does not run yet")
@@ -265,7 +269,8 @@ func (e *Engine) setMeasurement(from int64) {
 	e.timeline.set(from, end)
 }
 
-// MeasureBegins waits until the beginning of the measurement is known, and returns it as a reading of this host's clock.
+// MeasureBegins waits until the beginning of the measurement is known, and returns it as a reading of this host's
+// clock.
 func (e *Engine) MeasureBegins(ctx context.Context) (int64, error) {
 	select {
 	case <-e.timeline.known:
@@ -279,19 +284,20 @@ func (e *Engine) MeasureBegins(ctx context.Context) (int64, error) {
 // unblocked is counted for each detail by itself.
 func (e *Engine) Event(kind drivers.EventKind, detail string) { e.journal.event(kind, detail) }
 
-// RecordInterval records what was done to this agent's part from one reading of the clock to another. Run must have been called.
+// RecordInterval records what was done to this agent's part from one reading of the clock to another. Run must have
+// been called.
 func (e *Engine) RecordInterval(kind, detail string, from, to int64) {
 	e.journal.interval(kind, detail, from, to)
 }
 
-// Observe records n samples of the agent's process, of ns nanoseconds each, in the window of at, a reading of clock.Now. Before Run there is
-// none, and they are dropped.
+// Observe records n samples of the agent's process, of ns nanoseconds each, in the window of at, a reading of
+// clock.Now. Before Run there is none, and they are dropped.
 func (e *Engine) Observe(at int64, s record.Series, ns int64, n uint64) {
 	e.journal.observe(at, s, ns, n)
 }
 
-// Take returns what was recorded since it was called last; final, after Close, the rest. Publishers hand over once a second by
-// themselves; consumers are asked, so that a drain sees every delivery.
+// Take returns what was recorded since it was called last; final, after Close, the rest. Publishers hand over once a
+// second by themselves; consumers are asked, so that a drain sees every delivery.
 func (e *Engine) Take(final bool) record.Part {
 	if !e.hasStarted() {
 		return record.Part{Events: e.journal.take(false)}
@@ -338,8 +344,8 @@ func (e *Engine) finishPublishers() {
 	}
 }
 
-// Close closes publishers and then consumers, in an orderly way, at most until ctx ends; Take(true) then has everything.
-// It is safe at any point of the task.
+// Close closes publishers and then consumers, in an orderly way, at most until ctx ends; Take(true) then has
+// everything. It is safe at any point of the task.
 func (e *Engine) Close(ctx context.Context) error {
 	finished := make(chan struct{})
 	go func() {
@@ -389,7 +395,8 @@ func (e *Engine) closeAll() {
 	}
 }
 
-// closePublishers closes all links to publish over. None of them counts as broken from then on, even if one is closed by the end of another.
+// closePublishers closes all links to publish over. None of them counts as broken from then on, even if one is closed
+// by the end of another.
 func (e *Engine) closePublishers() {
 	for _, p := range e.publishers {
 		p.link.finish()

@@ -183,8 +183,8 @@ func TestCountEndsTheMeasurement(t *testing.T) {
 	}
 }
 
-// Of a count at a rate no more is due than the count. What is due when the measurement may end is still sent until the drain ends; what is not sent
-// by then is unsent.
+// Of a count at a rate no more is due than the count. What is due when the measurement may end is still sent until the
+// drain ends; what is not sent by then is unsent.
 func TestCountAtARate(t *testing.T) {
 	for name, test := range map[string]struct {
 		count, confirmed, unsent uint64
@@ -218,8 +218,8 @@ func TestCountAtARate(t *testing.T) {
 	}
 }
 
-// A load that is behind when the measurement begins, and ends by a count: what is sent from then on is counted, whenever it was due. 100 of 1000 were sent in
-// warm-up, and at 100/s the count takes 5 s.
+// A load that is behind when the measurement begins, and ends by a count: what is sent from then on is counted,
+// whenever it was due. 100 of 1000 were sent in warm-up, and at 100/s the count takes 5 s.
 func TestCountOfALoadThatIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -267,8 +267,9 @@ func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	})
 }
 
-// A broker that confirms after 10 ms is asked for four times what confirm-each can do: the publisher is blocked, and not late. It still sends after the
-// measurement, until the drain ends, and every message that was due is in the latencies or unsent.
+// A broker that confirms after 10 ms is asked for four times what confirm-each can do: the publisher is blocked, and
+// not late. It still sends after the measurement, until the drain ends, and every message that was due is in the
+// latencies or unsent.
 func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -286,8 +287,8 @@ func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 		if n := m.Hist(record.Pacing).Count(); n != 0 {
 			t.Errorf("%d errors between sends that the broker held", n)
 		}
-		// Message n is due at 2.5n ms and goes out at 10n ms. At the end of the drain, 3,005 ms, number 300 is in flight; when the link is closed, at 3,010 ms,
-		// it is confirmed. Of the others number 301 has waited longest.
+		// Message n is due at 2.5n ms and goes out at 10n ms. At the end of the drain, 3,005 ms, number 300 is in
+		// flight; when the link is closed, at 3,010 ms, it is confirmed. Of the others number 301 has waited longest.
 		if got, want := m.Hist(record.Backpressure).Max(), int64(3005e6-301*2.5e6); got != want {
 			t.Errorf("blocked at most %d ns, want %d", got, want)
 		}
@@ -484,7 +485,8 @@ func TestLateGeneratorIsLateNotBlocked(t *testing.T) {
 	})
 }
 
-// At a rate that is out of reach, some messages are never sent and the others are late. The broker, which never held them up, is not blamed.
+// At a rate that is out of reach, some messages are never sent and the others are late. The broker, which never held
+// them up, is not blamed.
 func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
 	m := generated(t, 100e6, 0, 50*time.Millisecond)
 	if m.Total(record.Unsent) == 0 {
@@ -520,8 +522,8 @@ func (p slowPublisher) Publish(context.Context, drivers.Message) error {
 	return nil
 }
 
-// TestOwnWorkIsNotBlocked: what a library takes for itself is the load generator's, and what it waits for is the broker's, at a rate that is out of
-// reach (open loop) and as fast as it goes (closed loop).
+// TestOwnWorkIsNotBlocked: what a library takes for itself is the load generator's, and what it waits for is the
+// broker's, at a rate that is out of reach (open loop) and as fast as it goes (closed loop).
 func TestOwnWorkIsNotBlocked(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -574,7 +576,8 @@ func busiestOf(t *testing.T, publishers int, publisher func(drivers.PublisherSpe
 	return times
 }
 
-// generated is the record of a load at a rate, with a broker that takes no time. The load starts at the offset begins from now.
+// generated is the record of a load at a rate, with a broker that takes no time. The load starts at the offset begins
+// from now.
 func generated(t *testing.T, rate float64, begins, measure time.Duration) *record.Merged {
 	t.Helper()
 	m, _ := driven(t, instant{}, rate, begins, measure)
@@ -611,7 +614,8 @@ func driven(t *testing.T, session drivers.Session, rate float64, begins, measure
 	return m, p.Busiest
 }
 
-// The error between two sends is how much their delays differ, of those that the broker did not hold for most of theirs.
+// The error between two sends is how much their delays differ, of those that the broker did not hold for most of
+// theirs.
 func TestPacingError(t *testing.T) {
 	p := &pacer{}
 	w := new(record.Window)

@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// failureKind is the counter of a publish error beside the total; false: it has none. A deadline of the engine goes first: it closes links
-// that are stuck, which then fail as closed.
+// failureKind is the counter of a publish error beside the total; false: it has none. A deadline of the engine goes
+// first: it closes links that are stuck, which then fail as closed.
 func failureKind(ctx context.Context, err error) (record.Counter, bool) {
 	var n net.Error
 	switch {

@@ -11,8 +11,8 @@ import (
 // maxGaps bounds the gaps that one owner keeps: not many more for each doubling of the minimum.
 const maxGaps = 64
 
-// gapDetector keeps the times in which one publisher received no confirm, or one consumer no message, that are longer than usual. Whoever
-// owns the recorder owns it. It costs one comparison per message.
+// gapDetector keeps the times in which one publisher received no confirm, or one consumer no message, that are longer
+// than usual. Whoever owns the recorder owns it. It costs one comparison per message.
 type gapDetector struct {
 	kind  string
 	owner int
@@ -33,8 +33,9 @@ func (g *gapDetector) ends(now int64) bool { return now-g.last > g.min }
 
 func (g *gapDetector) came(now int64) { g.last = now }
 
-// keep records the time since the last, of which the owner waited since a time. Times that exceeded the minimum so often are usual, and the
-// minimum is doubled: it is never more than twice a time that maxGaps exceeded, and all longer ones are kept.
+// keep records the time since the last, of which the owner waited since a time. Times that exceeded the minimum so
+// often are usual, and the minimum is doubled: it is never more than twice a time that maxGaps exceeded, and all longer
+// ones are kept.
 func (g *gapDetector) keep(r *record.Recorder, now, since int64) {
 	if g.kept++; g.kept >= maxGaps {
 		g.kept, g.min = 0, 2*g.min
@@ -49,8 +50,9 @@ func (g *gapDetector) finish(r *record.Recorder, now, since int64) {
 	g.last = now
 }
 
-// oldestUnconfirmed is the send time of the oldest failed message since the last confirm, ns since T0; 0: none failed. Bit 0 is set with it;
-// bit 1 toggles on each update, so that a concurrent confirm does not clear a newer one. Any goroutine.
+// oldestUnconfirmed is the send time of the oldest failed message since the last confirm, ns since T0; 0: none failed.
+// Bit 0 is set with it; bit 1 toggles on each update, so that a concurrent confirm does not clear a newer one. Any
+// goroutine.
 type oldestUnconfirmed struct{ atomic.Int64 }
 
 // note keeps the first time.

@@ -108,8 +108,8 @@ func (f *inflight) release(token uint64, now int64) {
 	}
 }
 
-// await asks for a token in released once n more slots were released, counted from what was collected; it returns false when
-// they are already. The publisher calls stopWaiting when it no longer waits.
+// await asks for a token in released once n more slots were released, counted from what was collected; it returns false
+// when they are already. The publisher calls stopWaiting when it no longer waits.
 func (f *inflight) await(n int) bool {
 	target := f.head + uint64(n)
 	f.want.Store(target)

@@ -23,8 +23,8 @@ const (
 	maxLifetimeEvents = 1000 // events of threads that connect and disconnect; all of them are in the counters
 )
 
-// journal records what happened to this agent's part beside messages. Its methods may be called from any goroutine; its lock is never
-// taken per message.
+// journal records what happened to this agent's part beside messages. Its methods may be called from any goroutine; its
+// lock is never taken per message.
 type journal struct {
 	timeline *timeline
 
@@ -55,7 +55,8 @@ func (j *journal) now() int64 {
 	return j.timeline.now()
 }
 
-// event records an event of a driver or of a link. Time between blocked and unblocked is counted for each detail by itself.
+// event records an event of a driver or of a link. Time between blocked and unblocked is counted for each detail by
+// itself.
 func (j *journal) event(kind drivers.EventKind, detail string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

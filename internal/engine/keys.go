@@ -8,7 +8,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// alias draws from a discrete distribution in constant time (Walker 1977, as Vose 1991 builds the table). Read only: publishers share one.
+// alias draws from a discrete distribution in constant time (Walker 1977, as Vose 1991 builds the table). Read only:
+// publishers share one.
 type alias struct {
 	keep  []uint32 // the probability, in 2⁻³², that a column stands for itself …
 	other []uint32 // … and what it stands for otherwise

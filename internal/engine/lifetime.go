@@ -5,8 +5,9 @@ import (
 	"lockstep/internal/plan"
 )
 
-// lifetime says when one thread of a role is active. Its fields and the methods at and began count ns since the measurement began, which
-// with warmup "auto" is not T0; the other methods count from T0. The cycles of a role's threads are spread evenly.
+// lifetime says when one thread of a role is active. Its fields and the methods at and began count ns since the
+// measurement began, which with warmup "auto" is not T0; the other methods count from T0. The cycles of a role's
+// threads are spread evenly.
 type lifetime struct {
 	timeline *timeline
 
@@ -29,7 +30,8 @@ func newLifetime(t *timeline, p plan.Lifetime, i, total int, always int64) *life
 	return l
 }
 
-// at reports whether the thread is active, and until when nothing changes. In warm-up it is what it is when the measurement begins.
+// at reports whether the thread is active, and until when nothing changes. In warm-up it is what it is when the
+// measurement begins.
 func (l *lifetime) at(now int64) (active bool, until int64) {
 	now = max(now, 0)
 	switch {
@@ -76,8 +78,8 @@ func (l *lifetime) activeAtStart() bool {
 	return active
 }
 
-// activeAt reports whether the thread is active at a time, and until when: notYetKnown is for good, or as long as the beginning of the
-// measurement is not known.
+// activeAt reports whether the thread is active at a time, and until when: notYetKnown is for good, or as long as the
+// beginning of the measurement is not known.
 func (l *lifetime) activeAt(now int64) (active bool, until int64) {
 	from := l.timeline.from.Load()
 	if from == notYetKnown {
@@ -102,8 +104,8 @@ func (l *lifetime) activeSince(now int64) int64 {
 	return -forever
 }
 
-// wake is the reading of the clock at which to look again at what activeAt returned: soon, as long as the beginning of the measurement is
-// not known.
+// wake is the reading of the clock at which to look again at what activeAt returned: soon, as long as the beginning of
+// the measurement is not known.
 func (l *lifetime) wake(until int64) int64 {
 	if l.timeline.from.Load() == notYetKnown {
 		return clock.Now() + int64(minNotice/2)

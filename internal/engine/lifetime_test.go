@@ -53,7 +53,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Consumers that connect late find a backlog, and nothing is lost by their absence: the first message waits from its intended send time to the join.
+// Consumers that connect late find a backlog, and nothing is lost by their absence: the first message waits from its
+// intended send time to the join.
 func TestConsumersJoinLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -110,7 +111,8 @@ func TestPublishersComeAndGo(t *testing.T) {
 				if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 || blocked != 0 {
 					t.Errorf("send delay %d ns, blocked %d ns; want none: who is away has nothing to do", late, blocked)
 				}
-				// The first leaves at 3 and 7, joins at 4, and the others likewise at other times; the one that would join at 8 does not.
+				// The first leaves at 3 and 7, joins at 4, and the others likewise at other times; the one that would
+				// join at 8 does not.
 				if m.Total(record.Disconnects) != 8-1 || m.Total(record.Connects) != 8-1 {
 					t.Errorf("%d leaves and %d joins, want 7 of each", m.Total(record.Disconnects), m.Total(record.Connects))
 				}
@@ -148,7 +150,8 @@ func TestPublishersForAWhile(t *testing.T) {
 	}
 }
 
-// Consumers come and go while they take their time over messages: what they had goes to others, nothing is lost, and nothing is late for it.
+// Consumers come and go while they take their time over messages: what they had goes to others, nothing is lost, and
+// nothing is late for it.
 func TestConsumersComeAndGo(t *testing.T) {
 	for _, ack := range []string{"each", "every", "interval"} {
 		t.Run(ack, func(t *testing.T) {
@@ -233,8 +236,9 @@ func TestTurnsCountFromTheMeasurement(t *testing.T) {
 	})
 }
 
-// A publisher that the broker holds for all the time that it was to be away leaves late and comes back at once: it sends nothing that was due
-// while it was to be away, and what was due in the stay that it was held in is not forgotten.
+// A publisher that the broker holds for all the time that it was to be away leaves late and comes back at once: it
+// sends nothing that was due while it was to be away, and what was due in the stay that it was held in is not
+// forgotten.
 func TestAPublisherHeldWhileAway(t *testing.T) {
 	for _, mode := range []string{"confirm-each", "confirm-window", "connection-per-message-confirm"} {
 		for _, auto := range []bool{false, true} {
@@ -354,8 +358,8 @@ func (slowToClose) Close() error {
 	return nil
 }
 
-// TestTimeAwayIsNotWork: a publisher that waits for the broker in each Publish and as it closes its link, is there for a
-// second of five and away for the rest, has no work of its own.
+// TestTimeAwayIsNotWork: a publisher that waits for the broker in each Publish and as it closes its link, is there for
+// a second of five and away for the rest, has no work of its own.
 func TestTimeAwayIsNotWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, rate := range []float64{0, 100} {

@@ -17,8 +17,8 @@ type closer interface {
 	Close() error
 }
 
-// link is one connection after the other to the broker: each is opened when the one before it broke. One goroutine at a time, the owner,
-// opens and disconnects; close, finish and the driver's callback may come from any goroutine.
+// link is one connection after the other to the broker: each is opened when the one before it broke. One goroutine at a
+// time, the owner, opens and disconnects; close, finish and the driver's callback may come from any goroutine.
 type link[C closer] struct {
 	name    string // in events and errors: "publisher 3"
 	dial    func(ctx context.Context, onClosed func(error)) (C, error)
@@ -64,7 +64,8 @@ func (l *link[C]) open(ctx context.Context) error {
 // fail marks the present connection as broken, for an error of a call. It is the owner's.
 func (l *link[C]) fail(err error) { l.onClosed(l.number, err) }
 
-// onClosed marks a connection as broken, wakes the owner and records the event; callbacks of earlier connections are ignored.
+// onClosed marks a connection as broken, wakes the owner and records the event; callbacks of earlier connections are
+// ignored.
 func (l *link[C]) onClosed(number int64, err error) {
 	l.mu.Lock()
 	if number != l.number || l.broken == nil || l.down.Load() {
@@ -84,8 +85,8 @@ func (l *link[C]) onClosed(number int64, err error) {
 	}
 }
 
-// reopen replaces a broken connection until ctx ends, and records the outage. It returns when the connection broke, a reading of the clock
-// that is 0 if the engine ended it. False: there is no connection.
+// reopen replaces a broken connection until ctx ends, and records the outage. It returns when the connection broke, a
+// reading of the clock that is 0 if the engine ended it. False: there is no connection.
 func (l *link[C]) reopen(ctx context.Context) (brokeAt int64, ok bool) {
 	l.mu.Lock()
 	ended, since := l.ended, l.brokeAt

@@ -12,7 +12,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// oneConnection is a session whose publishers share a connection, as its consumers do: the first that is closed ends it for all of its role.
+// oneConnection is a session whose publishers share a connection, as its consumers do: the first that is closed ends it
+// for all of its role.
 type oneConnection struct {
 	drivers.Session
 	publishers, consumers sharedLinks
@@ -78,7 +79,8 @@ func (c sharedConsumer) Close() error {
 	return c.Consumer.Close()
 }
 
-// When the engine ends, links end because it closes them: that is no fault of the broker and no event, whatever ends the engine.
+// When the engine ends, links end because it closes them: that is no fault of the broker and no event, whatever ends
+// the engine.
 func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
 	for _, how := range []string{"complete", "cancelled", "closed while it runs"} {
 		t.Run(how, bubbled(func(t *testing.T) {
@@ -108,7 +110,8 @@ func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
 	}
 }
 
-// The news that a link broke may be delivered when the link was replaced already: who waits on the new one keeps waiting.
+// The news that a link broke may be delivered when the link was replaced already: who waits on the new one keeps
+// waiting.
 func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
 	e, err := New(Config{Assignment: s.task(), Session: instant{}, Log: slog.New(slog.DiscardHandler)})

@@ -12,11 +12,12 @@ import (
 // forever is a time that does not come.
 const forever = int64(1) << 62
 
-// maxUnsent bounds the time that counting unsent messages takes, over all publishers of the agent, at a rate that nothing could reach.
+// maxUnsent bounds the time that counting unsent messages takes, over all publishers of the agent, at a rate that
+// nothing could reach.
 const maxUnsent = 10_000_000
 
-// pacer decides when a publisher sends its next message, and attributes each delay to the broker or to the load generator. The publisher's
-// goroutine owns it.
+// pacer decides when a publisher sends its next message, and attributes each delay to the broker or to the load
+// generator. The publisher's goroutine owns it.
 type pacer struct {
 	timeline  *timeline
 	schedule  Schedule         // nil: closed loop
@@ -66,8 +67,8 @@ func (p *pacer) behind() bool {
 	return p.schedule != nil && p.intended < min(p.timeline.ends(), p.activeUntil) && p.remaining() > 0
 }
 
-// wait waits for the intended send time of the next message. It returns that and the actual send time, which is now. False: there is
-// nothing more to send, or ctx ended.
+// wait waits for the intended send time of the next message. It returns that and the actual send time, which is now.
+// False: there is nothing more to send, or ctx ended.
 func (p *pacer) wait(ctx context.Context) (intended, send int64, more bool) {
 	if p.remaining() == 0 {
 		return 0, 0, false
@@ -104,16 +105,17 @@ func (p *pacer) sent(w *record.Window, delay int64) {
 	p.advance()
 }
 
-// attribute splits the delay of a message that is behind its intended send time: the time that the broker held the publisher since it was
-// last on time is back-pressure, the rest is the send delay of the generator.
+// attribute splits the delay of a message that is behind its intended send time: the time that the broker held the
+// publisher since it was last on time is back-pressure, the rest is the send delay of the generator.
 func (p *pacer) attribute(w *record.Window, delay int64) {
 	held := min(delay, p.held)
 	w.Record(record.SendDelay, delay-held)
 	w.Record(record.Backpressure, held)
 }
 
-// recordPacing records by how much the time since the message before differs from the one in the schedule, which is how much their delays
-// differ. Messages that the broker held for most of their delay are left out: they say nothing about the generator.
+// recordPacing records by how much the time since the message before differs from the one in the schedule, which is how
+// much their delays differ. Messages that the broker held for most of their delay are left out: they say nothing about
+// the generator.
 func (p *pacer) recordPacing(w *record.Window, delay int64) {
 	own := min(delay, p.held) <= delay/2
 	if own && p.previous.own {
@@ -134,8 +136,8 @@ func (p *pacer) advance() {
 	p.intended = next
 }
 
-// countUnsent counts what was due in the measurement and is unsent at a time, when the drain has ended. Messages that were due but never
-// sent count as unsent; otherwise a stalled broker would look unaffected (coordinated omission).
+// countUnsent counts what was due in the measurement and is unsent at a time, when the drain has ended. Messages that
+// were due but never sent count as unsent; otherwise a stalled broker would look unaffected (coordinated omission).
 func (p *pacer) countUnsent(now int64) {
 	p.skip(p.timeline.ends(), min(now, p.timeline.drainEnds()), true)
 }
@@ -172,8 +174,8 @@ func (p *pacer) skip(to, now int64, last bool) {
 	}
 }
 
-// published notes that the driver waited for the broker in a call that began at a time; n is waiting, which grew. On a shared connection the
-// wait may be of another publisher's write: what was before the call does not count.
+// published notes that the driver waited for the broker in a call that began at a time; n is waiting, which grew. On a
+// shared connection the wait may be of another publisher's write: what was before the call does not count.
 func (p *pacer) published(began, n int64) {
 	p.waited(began, min(began+n-p.seenWaiting, p.timeline.now()))
 }
@@ -187,14 +189,15 @@ func (p *pacer) flushed(before int64) {
 	}
 }
 
-// connected notes the time that opening a connection for one message took. It holds the messages that follow, not this one.
+// connected notes the time that opening a connection for one message took. It holds the messages that follow, not this
+// one.
 func (p *pacer) connected(from, to int64) {
 	p.times.Waited += p.timeline.within(from, to)
 	p.seenWaiting = p.waiting.Nanos()
 }
 
-// waited notes that the publisher waited for the broker, and paused that it waited for something else, in ns since T0. What the driver
-// reported as waited until now is in that time.
+// waited notes that the publisher waited for the broker, and paused that it waited for something else, in ns since T0.
+// What the driver reported as waited until now is in that time.
 func (p *pacer) waited(from, to int64) {
 	p.held += max(0, to-from)
 	p.times.Waited += p.timeline.within(from, to)

@@ -10,7 +10,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// payloadGenerator makes the payloads of one publisher whose bodies differ in size or payload. The publisher's goroutine owns it.
+// payloadGenerator makes the payloads of one publisher whose bodies differ in size or payload. The publisher's
+// goroutine owns it.
 type payloadGenerator struct {
 	sizes  *sizes   // nil: bodies are as long as their buffers
 	source []byte   // payloads are cut out of it, one after the other; nil: the payload stays. Read only: the agent's publishers share it
@@ -54,7 +55,8 @@ func seed(task uint64, publisher int, purpose byte) [32]byte {
 		purpose}
 }
 
-// newPayloadGenerator returns nil for a publisher whose bodies are all alike. The payload is the one that stays without a source.
+// newPayloadGenerator returns nil for a publisher whose bodies are all alike. The payload is the one that stays without
+// a source.
 func newPayloadGenerator(m plan.Message, task uint64, source []byte, publisher int, payload []byte) *payloadGenerator {
 	if len(m.Sizes) == 0 && source == nil {
 		return nil
@@ -121,7 +123,8 @@ func (s *sizes) draw(r *rand.PCG) int {
 	return share.Min + below(r, share.Max-share.Min+1)
 }
 
-// below is uniform in [0, n), n up to 2³²: a product, whose unevenness of n/2⁶⁴ nobody sees, costs less than a division.
+// below is uniform in [0, n), n up to 2³²: a product, whose unevenness of n/2⁶⁴ nobody sees, costs less than a
+// division.
 func below(r *rand.PCG, n int) int {
 	hi, _ := bits.Mul64(r.Uint64(), uint64(n))
 	return int(hi)

@@ -42,7 +42,8 @@ func (p *publisher) nextBody(t *testing.T) []byte {
 	return body
 }
 
-// Sizes come as often as their weights say, and evenly within a share; every body verifies, up to a size beyond several strides.
+// Sizes come as often as their weights say, and evenly within a share; every body verifies, up to a size beyond several
+// strides.
 func TestSizesAreDrawnByWeight(t *testing.T) {
 	const n = 200_000
 	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 100, Max: 100, Weight: 90}, {Min: 200, Max: 299, Weight: 9},

@@ -15,8 +15,8 @@ const maxMeans = 10
 
 var errRefused = errors.New("refused, as consumers.nack says")
 
-// processor simulates the work of a consumer before it acknowledges: it takes time, or refuses deliveries. The consumer's handler owns it.
-// A nil processor does neither.
+// processor simulates the work of a consumer before it acknowledges: it takes time, or refuses deliveries. The
+// consumer's handler owns it. A nil processor does neither.
 type processor struct {
 	delay  plan.DurationDist
 	nack   float64
@@ -35,7 +35,8 @@ func newProcessor(c plan.Consumers, task uint64, subscription, consumer int) *pr
 // unit is uniform in (0, 1].
 func unit(r *rand.PCG) float64 { return float64(r.Uint64()>>11+1) / (1 << 53) }
 
-// refuses reports whether the next batch is refused, all of it: brokers take one answer for what they delivered together.
+// refuses reports whether the next batch is refused, all of it: brokers take one answer for what they delivered
+// together.
 func (p *processor) refuses() bool { return p != nil && p.nack > 0 && unit(&p.draws) <= p.nack }
 
 // process takes the time of n messages, or until ctx ends.

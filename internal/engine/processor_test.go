@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// A consumer that takes 20 ms over each of 100 messages a second receives one each 20 ms, to the nanosecond, and the time it takes is not
-// in the latency of the message that it takes it over.
+// A consumer that takes 20 ms over each of 100 messages a second receives one each 20 ms, to the nanosecond, and the
+// time it takes is not in the latency of the message that it takes it over.
 func TestSlowConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -79,8 +79,8 @@ func TestClosingEndsProcessing(t *testing.T) {
 	})
 }
 
-// Refused deliveries come again until they are not: their share of all is what was asked for, and none is received twice, lost or called
-// reordered.
+// Refused deliveries come again until they are not: their share of all is what was asked for, and none is received
+// twice, lost or called reordered.
 func TestNack(t *testing.T) {
 	for _, ack := range []string{"each", "every", "interval"} {
 		t.Run(ack, func(t *testing.T) {

@@ -12,10 +12,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// publisher is one publishing thread. A message passes through it in the order of this file: the pacer waits for its time, the payload is
-// made, the driver publishes it, the broker confirms it, and the recorder accounts for each step. Its goroutine owns everything but the
-// confirms, which the driver calls one at a time; the two meet only in the window of messages in flight. It has many methods because each
-// publish mode and each phase of the path is one.
+// publisher is one publishing thread. A message passes through it in the order of this file: the pacer waits for its
+// time, the payload is made, the driver publishes it, the broker confirms it, and the recorder accounts for each step.
+// Its goroutine owns everything but the confirms, which the driver calls one at a time; the two meet only in the window
+// of messages in flight. It has many methods because each publish mode and each phase of the path is one.
 type publisher struct {
 	e      *Engine
 	index  int // among all publishers of the task
@@ -84,7 +84,8 @@ func (p *publisher) perMessage() bool {
 	return p.mode == drivers.ConnectionPerMessage || p.mode == drivers.ConnectionPerMessageConfirm
 }
 
-// bodies makes the bodies of messages in flight. A driver that copies the body lets them share one, which stays in the processor's cache.
+// bodies makes the bodies of messages in flight. A driver that copies the body lets them share one, which stays in the
+// processor's cache.
 func (p *publisher) bodies() func() []byte {
 	if !p.e.cfg.CopiesBody {
 		return p.newBody
@@ -129,9 +130,9 @@ func (p *publisher) begin(c *record.Collector) {
 	p.pacer.sends = p.recorder.sends
 }
 
-// run sends the messages of the measurement and then waits for the confirms of those in flight. soft ends with the measurement; hard ends
-// with the drain. Open-loop messages that were due in the measurement are still sent after it, in order, until hard ends: without them, a
-// broker that stops would look as fast as before.
+// run sends the messages of the measurement and then waits for the confirms of those in flight. soft ends with the
+// measurement; hard ends with the drain. Open-loop messages that were due in the measurement are still sent after it,
+// in order, until hard ends: without them, a broker that stops would look as fast as before.
 func (p *publisher) run(soft, hard context.Context) {
 	p.soft, p.hard = soft, hard
 	p.pacer.start()
@@ -348,8 +349,8 @@ func (p *publisher) pauseAfterFailure() {
 	p.pacer.waited(begin, p.e.timeline.now())
 }
 
-// acquire takes a slot. If all are in flight it waits as the cell says: until one is free, or in pauses. False: the measurement ended or
-// the link broke.
+// acquire takes a slot. If all are in flight it waits as the cell says: until one is free, or in pauses. False: the
+// measurement ended or the link broke.
 func (p *publisher) acquire() (uint32, bool) {
 	for {
 		if token, ok := p.window.take(); ok {
@@ -403,8 +404,8 @@ func (p *publisher) await(ctx context.Context, n int) bool {
 	return true
 }
 
-// awaitConfirms sends what is buffered and waits until nothing is in flight; false if hard ended first. A link that breaks is closed, which
-// completes everything too.
+// awaitConfirms sends what is buffered and waits until nothing is in flight; false if hard ended first. A link that
+// breaks is closed, which completes everything too.
 func (p *publisher) awaitConfirms() bool {
 	if n := p.window.outstanding(); n > 0 {
 		if err := p.flush(); err != nil {
@@ -458,8 +459,8 @@ func (p *publisher) reconnect(ctx context.Context) bool {
 	return ok
 }
 
-// followLifetime disconnects and connects the publisher as its lifetime says, late if the broker held it, and passes over what was due
-// before the active period. False: it sends nothing any more.
+// followLifetime disconnects and connects the publisher as its lifetime says, late if the broker held it, and passes
+// over what was due before the active period. False: it sends nothing any more.
 func (p *publisher) followLifetime() bool {
 	t, life := p.e.timeline, p.pacer.lifetime
 	for !t.over.Load() {
@@ -537,8 +538,8 @@ func (p *publisher) arrive() bool {
 	return true
 }
 
-// disconnectAbsent closes the link of a publisher that is not active at the start. All connect before, so that a broker that cannot be
-// reached fails the task at once.
+// disconnectAbsent closes the link of a publisher that is not active at the start. All connect before, so that a broker
+// that cannot be reached fails the task at once.
 func (p *publisher) disconnectAbsent() {
 	if p.pacer.lifetime.activeAtStart() {
 		return

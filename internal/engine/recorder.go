@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// recorder keeps the account of one publisher's messages. Three sides write to it, each its own part: the publisher's goroutine, the
-// confirms, one call at a time, and the returns.
+// recorder keeps the account of one publisher's messages. Three sides write to it, each its own part: the publisher's
+// goroutine, the confirms, one call at a time, and the returns.
 type recorder struct {
 	timeline  *timeline
 	index     int  // of the publisher
@@ -132,7 +132,8 @@ func (r *recorder) flushReturns() {
 	r.returnsMu.Unlock()
 }
 
-// finish records what the publisher still waited for at the end. Its link is closed, so that whatever was in flight has failed.
+// finish records what the publisher still waited for at the end. Its link is closed, so that whatever was in flight has
+// failed.
 func (r *recorder) finish(now int64) {
 	if r.confirmed {
 		since := now

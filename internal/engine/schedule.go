@@ -12,12 +12,13 @@ import (
 // Schedule is the intended send times of one publisher's messages: arithmetic, no clock, so that agents
 // compute their own shares and a test can check every one.
 type Schedule interface {
-	// Next is the intended send time of the next message, since the beginning of warm-up. Never earlier than the one before.
+	// Next is the intended send time of the next message, since the beginning of warm-up. Never earlier than the one
+	// before.
 	Next() time.Duration
 }
 
-// newSchedule is the schedule of publisher i of k that share a cell's load; nil where the load is closed-loop. The same task and publisher
-// have the same schedule wherever it is made.
+// newSchedule is the schedule of publisher i of k that share a cell's load; nil where the load is closed-loop. The same
+// task and publisher have the same schedule wherever it is made.
 func newSchedule(p plan.Publishers, warmup time.Duration, task uint64, i, k int) Schedule {
 	if !p.Open() {
 		return nil
@@ -45,8 +46,9 @@ func (u *uniform) Next() time.Duration {
 	return due
 }
 
-// poisson is one publisher's Poisson process of a k-th of the cell's rate, independent of the others': exponential gaps of mean 1, stretched
-// by the cell's rate curve (the time change of an inhomogeneous Poisson process; Çinlar, Introduction to Stochastic Processes, 1975, ch. 4.7).
+// poisson is one publisher's Poisson process of a k-th of the cell's rate, independent of the others': exponential gaps
+// of mean 1, stretched by the cell's rate curve (the time change of an inhomogeneous Poisson process; Çinlar,
+// Introduction to Stochastic Processes, 1975, ch. 4.7).
 type poisson struct {
 	curve  *rateCurve
 	share  float64 // k
@@ -66,8 +68,8 @@ func (p *poisson) Next() time.Duration {
 	return p.curve.at(p.sum * p.share)
 }
 
-// rateCurve is when the cell's n-th message is due: the inverse of the integral of its rate. It is called in the order of n, by one goroutine,
-// and keeps its place.
+// rateCurve is when the cell's n-th message is due: the inverse of the integral of its rate. It is called in the order
+// of n, by one goroutine, and keeps its place.
 type rateCurve struct {
 	rate   float64       // messages a second, always or until the stages begin
 	warmup time.Duration // the stages begin then
@@ -141,8 +143,8 @@ func (c *rateCurve) at(n float64) time.Duration {
 	return max(c.last, c.warmup+time.Duration(c.round)*c.length+s.begin+s.after(in-s.before))
 }
 
-// atUnknownWarmup is at while it may not be known yet when warm-up ends. The message that a publisher waits for when it becomes known stays due when it
-// was, as if it were not; what would have been due before it then follows at once.
+// atUnknownWarmup is at while it may not be known yet when warm-up ends. The message that a publisher waits for when it
+// becomes known stays due when it was, as if it were not; what would have been due before it then follows at once.
 func (c *rateCurve) atUnknownWarmup(n float64) time.Duration {
 	warmup, known := c.warmupEnds()
 	if !known {
@@ -167,8 +169,8 @@ func deferStages(s Schedule, warmupEnds func() (time.Duration, bool)) {
 	}
 }
 
-// after is how long after the stage's beginning n messages of it have been due: the root of rate·t + slope·t²/2 = n, in the form that
-// loses no digits.
+// after is how long after the stage's beginning n messages of it have been due: the root of rate·t + slope·t²/2 = n, in
+// the form that loses no digits.
 func (s *stage) after(n float64) time.Duration {
 	if s.slope == 0 {
 		return time.Duration(n * 1e9 / s.rate)

@@ -150,8 +150,8 @@ func poissonGaps(i, k, n int, rate float64, task uint64) []float64 {
 	return gaps
 }
 
-// Gaps of a Poisson process are exponential: mean 1, variance 1, and a distribution that Kolmogorov and Smirnov cannot tell from it (the
-// bound is that of α = 0.001; the seed is fixed, so that it holds always or never).
+// Gaps of a Poisson process are exponential: mean 1, variance 1, and a distribution that Kolmogorov and Smirnov cannot
+// tell from it (the bound is that of α = 0.001; the seed is fixed, so that it holds always or never).
 func TestPoissonGapsAreExponential(t *testing.T) {
 	const n = 200_000
 	for i := range 3 {
@@ -172,7 +172,8 @@ func TestPoissonGapsAreExponential(t *testing.T) {
 	}
 }
 
-// Streams of different publishers, and of different tasks, have nothing to do with each other; the same one is the same again.
+// Streams of different publishers, and of different tasks, have nothing to do with each other; the same one is the same
+// again.
 func TestPoissonStreamsAreIndependent(t *testing.T) {
 	const n = 100_000
 	first := poissonGaps(0, 2, n, 1000, 42)

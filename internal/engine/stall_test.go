@@ -9,8 +9,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// A broker that stops for good in the middle of the measurement: the task ends within the drain's limit, and what stood still to the end
-// is a gap to the end.
+// A broker that stops for good in the middle of the measurement: the task ends within the drain's limit, and what stood
+// still to the end is a gap to the end.
 func TestAStallBeyondTheEndEndsTheTaskAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {

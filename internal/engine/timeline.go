@@ -14,13 +14,14 @@ import (
 const (
 	// notYetKnown is when the measurement begins and ends as long as that is not known (warmup "auto"): never.
 	notYetKnown = math.MaxInt64
-	// minNotice is how long before the measurement begins an agent must know of it: a message that is due in it may come from an agent
-	// whose clock is ahead by so much.
+	// minNotice is how long before the measurement begins an agent must know of it: a message that is due in it may
+	// come from an agent whose clock is ahead by so much.
 	minNotice = 100 * time.Millisecond
 )
 
-// timeline is the phases of the attempt: warm-up, measurement, drain. Times are ns since T0, which is when the measurement begins or, with
-// warmup "auto", when the load does. Its methods may be called from any goroutine once the load was started.
+// timeline is the phases of the attempt: warm-up, measurement, drain. Times are ns since T0, which is when the
+// measurement begins or, with warmup "auto", when the load does. Its methods may be called from any goroutine once the
+// load was started.
 type timeline struct {
 	warmup, measure, drain time.Duration
 	auto                   bool // the measurement begins when the load is steady
@@ -49,9 +50,9 @@ func (t *timeline) next(s Schedule) int64 { return int64(s.Next()) - int64(t.war
 // contains reports whether a time lies inside the measurement.
 func (t *timeline) contains(at int64) bool { return at >= t.from.Load() && at < t.end.Load() }
 
-// belongs reports whether a message belongs to the measurement: by its intended send time or, if a count ends the measurement, by when it
-// was sent. Otherwise the backlog of a load that is behind when warm-up ends would use up the time of the count without being counted. What
-// is sent after the end was due before it.
+// belongs reports whether a message belongs to the measurement: by its intended send time or, if a count ends the
+// measurement, by when it was sent. Otherwise the backlog of a load that is behind when warm-up ends would use up the
+// time of the count without being counted. What is sent after the end was due before it.
 func (t *timeline) belongs(intended, send int64) bool {
 	if t.byCount {
 		return send >= t.from.Load()
@@ -96,7 +97,8 @@ func (t *timeline) set(from, end int64) {
 	close(t.known)
 }
 
-// until is a context that ends with context.DeadlineExceeded some time after the measurement, which may become known later.
+// until is a context that ends with context.DeadlineExceeded some time after the measurement, which may become known
+// later.
 func (t *timeline) until(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	left := func() time.Duration { return time.Duration(t.origin.Load()+t.ends()-clock.Now()) + after }
 	if !t.auto {
@@ -121,8 +123,9 @@ func (t *timeline) until(ctx context.Context, after time.Duration) (context.Cont
 	return lateDeadline{parent, ctx}, func() { cancel(context.Canceled) }
 }
 
-// lateDeadline is a context whose deadline becomes known after it was made. It and the contexts made from it distinguish a deadline from a
-// cancellation all the same. Its values are its parent's, so that package context does not find the one that ends it and calls Err.
+// lateDeadline is a context whose deadline becomes known after it was made. It and the contexts made from it
+// distinguish a deadline from a cancellation all the same. Its values are its parent's, so that package context does
+// not find the one that ends it and calls Err.
 type lateDeadline struct {
 	context.Context
 	ends context.Context

@@ -145,7 +145,8 @@ func TestProfileBeginsWithMeasurement(t *testing.T) {
 	}
 }
 
-// Where the end is told late, a context made from it ends for the same reason as it does where it is known from the beginning.
+// Where the end is told late, a context made from it ends for the same reason as it does where it is known from the
+// beginning.
 func TestContextsOfALateEnd(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

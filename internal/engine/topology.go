@@ -20,8 +20,9 @@ func Topology(t plan.Task) drivers.Topology {
 	}
 }
 
-// queueOf is the queue of thread i of one role, which has so many threads on each node: queue i mod queues. Where each agent receives its own
-// messages alone, the threads of node n of both roles have the queues n, n + nodes, n + 2·nodes … between them, and nobody else has those.
+// queueOf is the queue of thread i of one role, which has so many threads on each node: queue i mod queues. Where each
+// agent receives its own messages alone, the threads of node n of both roles have the queues n, n + nodes, n + 2·nodes
+// … between them, and nobody else has those.
 func queueOf(w plan.Workload, i, threads int) int {
 	nodes, queues := w.Consumers.Nodes, w.Topology.Queues
 	if !w.Consumers.Colocate || nodes < 1 {

@@ -1,6 +1,6 @@
-// Package export writes the outcomes and windows of a run for other tools: CSV and Parquet for notebooks, the format of Go benchmarks for
-// benchstat, and result files of the OpenMessaging Benchmark. What a format has no place for is left out, and what Lockstep does not
-// measure is not made up. The same record gives the same bytes.
+// Package export writes the outcomes and windows of a run for other tools: CSV and Parquet for notebooks, the format of
+// Go benchmarks for benchstat, and result files of the OpenMessaging Benchmark. What a format has no place for is left
+// out, and what Lockstep does not measure is not made up. The same record gives the same bytes.
 package export
 
 import (
@@ -32,7 +32,8 @@ type Column struct {
 	Kind Kind
 }
 
-// Table is rows for notebooks, streamed. A place of a row is a string, an int64, a float64 or a bool, as its column says, or nil: there is none.
+// Table is rows for notebooks, streamed. A place of a row is a string, an int64, a float64 or a bool, as its column
+// says, or nil: there is none.
 type Table struct {
 	Columns []Column
 	Rows    iter.Seq2[[]any, error]
@@ -115,8 +116,9 @@ func parts(p plan.Run, outcomes []plan.Outcome) []part {
 	return all
 }
 
-// Values is a table with a row for each repetition of each cell, and for each of its groups: all values in their unit (seconds, messages a second,
-// bytes), empty where there is none; then flags as "value:flag value:flag", and why there is none as "value:reason; …".
+// Values is a table with a row for each repetition of each cell, and for each of its groups: all values in their unit
+// (seconds, messages a second, bytes), empty where there is none; then flags as "value:flag value:flag", and why there
+// is none as "value:reason; …".
 func Values(run *runs.Run) (Table, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()
@@ -162,8 +164,9 @@ func valueRow(p plan.Run, infos []plan.ValueInfo, x part) []any {
 // shown are the series of windows that the table has.
 var shown = []record.Series{record.Publish, record.PublishIntended, record.EndToEnd, record.SendDelay, record.Backpressure}
 
-// Windows is a table with a row for each second of each repetition: every counter, and of each latency the number of samples, p50, p99 and the
-// greatest, in seconds. Seconds of messages that were not due inside the measurement have measured false.
+// Windows is a table with a row for each second of each repetition: every counter, and of each latency the number of
+// samples, p50, p99 and the greatest, in seconds. Seconds of messages that were not due inside the measurement have
+// measured false.
 func Windows(run *runs.Run) (Table, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()

@@ -359,8 +359,8 @@ func TestOMB(t *testing.T) {
 	}
 }
 
-// Messages that were due and not sent count with their age in the latency from the intended send time, of each period and of the
-// whole.
+// Messages that were due and not sent count with their age in the latency from the intended send time, of each period
+// and of the whole.
 func TestOMBCountsUnsentMessages(t *testing.T) {
 	log := record.NewCollector(time.Second)
 	w := log.Recorder().Window(0, true)

@@ -20,9 +20,10 @@ var ErrUnknown = errors.New("choose values")
 // Left says what an export left out.
 type Left struct{ Invalid, Empty int }
 
-// GoBench writes outcomes in the format of Go benchmarks, for benchstat: a line for each repetition of each cell and group, with the same name for
-// all repetitions. names are the values to write; none: those of the run's tables. Outcomes that are not valid are left out. What the run is, and
-// what was tested, are lines that benchstat passes over: it does not compare benchmarks whose configuration ("key: value") differs.
+// GoBench writes outcomes in the format of Go benchmarks, for benchstat: a line for each repetition of each cell and
+// group, with the same name for all repetitions. names are the values to write; none: those of the run's tables.
+// Outcomes that are not valid are left out. What the run is, and what was tested, are lines that benchstat passes over:
+// it does not compare benchmarks whose configuration ("key: value") differs.
 func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (Left, error) {
 	infos, err := chosen(p, names)
 	if err != nil {
@@ -118,8 +119,8 @@ func benchmark(p plan.Run, x part, infos []plan.ValueInfo) string {
 	return b.String()
 }
 
-// benchName is the matrix and the coordinates: "Quick/broker=rabbit/threads=5". A name that ends in a dash and a number would be read as one of so
-// many processors: it gets a "-1" for that.
+// benchName is the matrix and the coordinates: "Quick/broker=rabbit/threads=5". A name that ends in a dash and a number
+// would be read as one of so many processors: it gets a "-1" for that.
 func benchName(p plan.Run, x part) string {
 	parts := []string{strings.ToUpper(word(p.Name)[:1]) + word(p.Name)[1:]}
 	for _, c := range x.task.Cell.Coordinates {
@@ -151,7 +152,8 @@ func word(s string) string {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// metric is a value in a unit that says its name: 1200 publish-msg/s, 4500000 publish-p99-ns. benchstat shows nanoseconds as seconds with a prefix.
+// metric is a value in a unit that says its name: 1200 publish-msg/s, 4500000 publish-p99-ns. benchstat shows
+// nanoseconds as seconds with a prefix.
 func metric(info plan.ValueInfo, n float64) (float64, string) {
 	name := strings.ReplaceAll(info.Name, ".", "-")
 	switch info.Unit {

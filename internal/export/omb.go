@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// ombPeriod is over how long the OpenMessaging Benchmark takes each of its metrics; a shorter measurement is one period.
+// ombPeriod is over how long the OpenMessaging Benchmark takes each of its metrics; a shorter measurement is one
+// period.
 const ombPeriod = 10
 
 // ombMetrics are the latencies of its result files: the names' end, and the quantile.
@@ -19,8 +20,9 @@ var ombMetrics = []struct {
 	q    float64
 }{{"50pct", 0.5}, {"75pct", 0.75}, {"95pct", 0.95}, {"99pct", 0.99}, {"999pct", 0.999}, {"9999pct", 0.9999}, {"99999pct", 0.99999}, {"Max", 1}}
 
-// OMB is one repetition as a result of the OpenMessaging Benchmark, for JSON: the fields of its TestResult for which Lockstep measures the same.
-// publishDelayLatency and partitions have no equal here and are left out, and so is whatever the outcome has no number for.
+// OMB is one repetition as a result of the OpenMessaging Benchmark, for JSON: the fields of its TestResult for which
+// Lockstep measures the same. publishDelayLatency and partitions have no equal here and are left out, and so is
+// whatever the outcome has no number for.
 func OMB(run *runs.Run, o plan.Outcome) (map[string]any, error) {
 	p := run.Plan()
 	all := parts(p, []plan.Outcome{o})
@@ -100,7 +102,8 @@ func (k omb) rates(w plan.Workload) {
 	}
 }
 
-// latency is a series in milliseconds, of every period and of the whole measurement, unless the outcome has no number for it.
+// latency is a series in milliseconds, of every period and of the whole measurement, unless the outcome has no number
+// for it.
 func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	if v, has := k.o.Values[value]; !has || v.NA != "" {
 		return

@@ -7,13 +7,15 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// rowsAtOnce is how many rows are handed to the library at a time, and rowsInGroup how many it keeps in memory before it writes them.
+// rowsAtOnce is how many rows are handed to the library at a time, and rowsInGroup how many it keeps in memory before
+// it writes them.
 const (
 	rowsAtOnce  = 256
 	rowsInGroup = 100_000
 )
 
-// Parquet writes a table as a Parquet file, compressed with Zstandard. Columns are in alphabetical order, and all of them may be null.
+// Parquet writes a table as a Parquet file, compressed with Zstandard. Columns are in alphabetical order, and all of
+// them may be null.
 func Parquet(w io.Writer, t Table) error {
 	root := parquet.Group{}
 	for _, c := range t.Columns {

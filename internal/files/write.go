@@ -10,19 +10,21 @@ import (
 	"syscall"
 )
 
-// The names of files that are not complete begin with a dot and end with a suffix. RemoveIncomplete removes those of records.
+// The names of files that are not complete begin with a dot and end with a suffix. RemoveIncomplete removes those of
+// records.
 const (
 	recordSuffix = ".tmp"
 	outputSuffix = ".part"
 )
 
-// WriteRecord writes a file of a record: after it returns nil, path has data after any crash. Otherwise path is as it was. An error of the
-// directory sync is an error.
+// WriteRecord writes a file of a record: after it returns nil, path has data after any crash. Otherwise path is as it
+// was. An error of the directory sync is an error.
 func WriteRecord(path string, data []byte, mode fs.FileMode) error {
 	return replace(path, mode, recordSuffix, writes(data), func(err error) error { return err })
 }
 
-// WriteSecret writes a file as WriteRecord does, for its owner alone. It ignores that a file system cannot sync directories.
+// WriteSecret writes a file as WriteRecord does, for its owner alone. It ignores that a file system cannot sync
+// directories.
 func WriteSecret(path string, data []byte) error {
 	return replace(path, 0o600, outputSuffix, writes(data), unlessUnsupported)
 }
@@ -34,8 +36,8 @@ func writes(data []byte) func(io.Writer) error {
 	}
 }
 
-// WriteOutput writes a file that can be made again: a reader sees the old file or the whole new one. It ignores that a file system cannot
-// sync directories. It writes to a device, a pipe or what a link names directly.
+// WriteOutput writes a file that can be made again: a reader sees the old file or the whole new one. It ignores that a
+// file system cannot sync directories. It writes to a device, a pipe or what a link names directly.
 func WriteOutput(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // a link, a device or a pipe
 		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
@@ -89,7 +91,8 @@ func replace(path string, mode fs.FileMode, suffix string, write func(io.Writer)
 	return nil
 }
 
-// RemoveIncomplete removes the files of records that a killed process left incomplete in the directories that match pattern below root.
+// RemoveIncomplete removes the files of records that a killed process left incomplete in the directories that match
+// pattern below root.
 func RemoveIncomplete(root, pattern string) error {
 	left, err := fs.Glob(os.DirFS(root), pattern+"/.*"+recordSuffix)
 	if err != nil {
@@ -103,7 +106,8 @@ func RemoveIncomplete(root, pattern string) error {
 	return nil
 }
 
-// AppendLine appends a line, which ends with a line feed, in one write. An incomplete last line of a killed writer remains a line of its own.
+// AppendLine appends a line, which ends with a line feed, in one write. An incomplete last line of a killed writer
+// remains a line of its own.
 func AppendLine(path string, line []byte, mode fs.FileMode) (err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, mode)
 	if err != nil {

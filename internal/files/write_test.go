@@ -126,7 +126,8 @@ func TestOutputToADevice(t *testing.T) {
 	}
 }
 
-// Output to a link goes to what it names, and the link stays. Secrets can be written where directories cannot be synced.
+// Output to a link goes to what it names, and the link stays. Secrets can be written where directories cannot be
+// synced.
 func TestOutputKeepsLinks(t *testing.T) {
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "target"), filepath.Join(dir, "link")

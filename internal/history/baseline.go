@@ -18,13 +18,13 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// Baselines is the name of the file of baselines in the folder of runs. Each line is a baseline, the last of a name counts, and one without a run
-// removes the name.
+// Baselines is the name of the file of baselines in the folder of runs. Each line is a baseline, the last of a name
+// counts, and one without a run removes the name.
 const Baselines = "baselines.jsonl"
 
-// NewBaseline makes a baseline of a run; its name is empty for that of the run's matrix. note says which part of the run has
-// nothing to compare with; empty: all of it has. A run without a valid repetition is refused. Of the outcomes it keeps what
-// rules and the history use.
+// NewBaseline makes a baseline of a run; its name is empty for that of the run's matrix. note says which part of the
+// run has nothing to compare with; empty: all of it has. A run without a valid repetition is refused. Of the outcomes
+// it keeps what rules and the history use.
 func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan.BaselineRecord, note string, err error) {
 	if name != "" && name != run.Name {
 		if err := plan.CheckBaselineName(name); err != nil {

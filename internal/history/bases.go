@@ -11,7 +11,8 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// Bases reads the numbers that the rules of a run compare it with, of the baselines of this folder. Where there are none they say why.
+// Bases reads the numbers that the rules of a run compare it with, of the baselines of this folder. Where there are
+// none they say why.
 func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 	known, damaged := s.Baselines()
 	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
@@ -39,8 +40,8 @@ func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 	return all
 }
 
-// Base is the numbers of a baseline that the rules of a run compare it with. The run-to-run spread is of the history, which
-// has to have the baseline's run, too.
+// Base is the numbers of a baseline that the rules of a run compare it with. The run-to-run spread is of the history,
+// which has to have the baseline's run, too.
 func (s *Store) Base(run plan.Run, of plan.BaselineRecord) plan.Base {
 	name := of.Baseline.Name
 	wanted := map[string]bool{}

@@ -45,8 +45,8 @@ func TestBasesOfRules(t *testing.T) {
 	}
 }
 
-// A baseline outlives its folder: the numbers and the spreads are the same in a history that has only what was stored with it,
-// and the outcomes of the other runs.
+// A baseline outlives its folder: the numbers and the spreads are the same in a history that has only what was stored
+// with it, and the outcomes of the other runs.
 func TestABaselineWithoutItsFolder(t *testing.T) {
 	root := t.TempDir()
 	own, other := Of(root), Of(t.TempDir())

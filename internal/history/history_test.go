@@ -297,7 +297,8 @@ func reindexed(t testing.TB, root string) (in Indexed, used uint64) {
 	return in, (max(peak, base.HeapAlloc) - base.HeapAlloc) >> 20
 }
 
-// BenchmarkReindex makes the history of few and of many runs anew, each of 40 cells with every value: the heap does not grow with the runs.
+// BenchmarkReindex makes the history of few and of many runs anew, each of 40 cells with every value: the heap does not
+// grow with the runs.
 func BenchmarkReindex(b *testing.B) {
 	for _, ids := range []int{50, 100, 200} {
 		b.Run(fmt.Sprintf("runs=%d", ids), func(b *testing.B) {
@@ -389,9 +390,9 @@ func synthetic(t testing.TB, root string, ids, cells int) *Store {
 	return s
 }
 
-// BenchmarkHistory answers what ctl history asks, from a store of 5,000 runs with every value of each cell: looking for new records, reading, and
-// looking for changes. LOCKSTEP_LONG has 200 cells in it, which takes a while to make; they are kept in the folder that LOCKSTEP_HISTORY names, if it
-// does, so that ctl history can be timed with them.
+// BenchmarkHistory answers what ctl history asks, from a store of 5,000 runs with every value of each cell: looking for
+// new records, reading, and looking for changes. LOCKSTEP_LONG has 200 cells in it, which takes a while to make; they
+// are kept in the folder that LOCKSTEP_HISTORY names, if it does, so that ctl history can be timed with them.
 func BenchmarkHistory(b *testing.B) {
 	cells, root := 4, os.Getenv("LOCKSTEP_HISTORY")
 	if os.Getenv("LOCKSTEP_LONG") != "" {
@@ -431,7 +432,8 @@ func TestAnEvenScheduledRunHasTheNumberOfItsTable(t *testing.T) {
 	}
 }
 
-// A night in which no broker was asked describes none: the next is held against the last that did, and subjects do not take turns with nothing.
+// A night in which no broker was asked describes none: the next is held against the last that did, and subjects do not
+// take turns with nothing.
 func TestAScheduledRunThatFailedDescribesNoBroker(t *testing.T) {
 	root := t.TempDir()
 	for n := range 6 {

@@ -30,7 +30,8 @@ type Indexed struct {
 	Warnings []string // runs that could not be read, and why
 }
 
-// resumable is how long after its begin an incomplete run is looked at again although nothing of it seems to have changed.
+// resumable is how long after its begin an incomplete run is looked at again although nothing of it seems to have
+// changed.
 const resumable = 7 * 24 * time.Hour
 
 // IndexedRun is what the history has of a run.
@@ -68,8 +69,8 @@ func (s *Store) Put(run plan.Run, outcomes []plan.Outcome) error {
 	return s.update(func(tx *bbolt.Tx) error { return putRun(tx, run, sampling.Of(run, outcomes).Tasks(), "", outcomes) })
 }
 
-// Reindex reads every record again. What is in the history already is replaced; runs whose records are gone stay in it. anew removes the store first, so
-// that only the records are in it; if that is interrupted, Fresh continues it.
+// Reindex reads every record again. What is in the history already is replaced; runs whose records are gone stay in it.
+// anew removes the store first, so that only the records are in it; if that is interrupted, Fresh continues it.
 func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 	if anew {
 		if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +116,8 @@ func (s *Store) stamp(run string) string {
 	return strings.Join(words, " ")
 }
 
-// index reads the records of the runs that are wanted, each in one transaction: an index that is broken off has done whole runs.
+// index reads the records of the runs that are wanted, each in one transaction: an index that is broken off has done
+// whole runs.
 func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Indexed, err error) {
 	entries, err := os.ReadDir(s.root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -217,7 +219,8 @@ func environmentOf(o plan.Outcome) (e plan.Environment, version string) {
 	return e, strings.Join(slices.Compact(versions), ", ")
 }
 
-// subjectOf is what an outcome tested; of side-by-side brokers, the brokers of all groups, each setting with its group's name before it.
+// subjectOf is what an outcome tested; of side-by-side brokers, the brokers of all groups, each setting with its
+// group's name before it.
 func subjectOf(o plan.Outcome) plan.Subject {
 	subject := o.Subject
 	for _, g := range o.Groups {

@@ -58,7 +58,8 @@ func putPoint(tx *bbolt.Tx, run IndexedRun, o plan.Outcome) error {
 	return put(b, string(pointKey(o.Cell, p.HistoryPoint)), p)
 }
 
-// newest calls each with the beginning of the run and the text of every point of a cell, from the newest back, while it returns true.
+// newest calls each with the beginning of the run and the text of every point of a cell, from the newest back, while it
+// returns true.
 func newest(tx *bbolt.Tx, cell string, each func(at time.Time, text []byte) bool) error {
 	cursor := tx.Bucket(bucketPoints).Cursor()
 	last := cursor.Prev

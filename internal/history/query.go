@@ -21,7 +21,8 @@ const (
 	MaxPoints = 10_000
 )
 
-// Answer looks up what is asked for. The error of a question that names what is not there says all of it, and what there is.
+// Answer looks up what is asked for. The error of a question that names what is not there says all of it, and what
+// there is.
 func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	if err := Known(q.Value); err != nil {
 		return plan.HistoryAnswer{}, err
@@ -66,7 +67,8 @@ func newAnswer(value string) Answer {
 	return Answer{value, plan.HistoryAnswer{Cells: []plan.HistoryCell{}, Subjects: map[string]plan.Subject{}, Environments: map[string]plan.Environment{}}}
 }
 
-// Look looks back from a moment at one cell, in so many newest runs that began then or before. There is an answer for each value.
+// Look looks back from a moment at one cell, in so many newest runs that began then or before. There is an answer for
+// each value.
 func (s *Store) Look(cell plan.HistoryCell, values []string, until time.Time, runs int) (answers []Answer, err error) {
 	for _, value := range values {
 		a := newAnswer(value)
@@ -81,7 +83,8 @@ func (s *Store) Look(cell plan.HistoryCell, values []string, until time.Time, ru
 	return answers, err
 }
 
-// Known says what is wrong with the name of a value: it is none that outcomes have, or one without a history. The empty name is right.
+// Known says what is wrong with the name of a value: it is none that outcomes have, or one without a history. The empty
+// name is right.
 func Known(value string) error {
 	_, name := plan.SplitGroup(value)
 	var names []string
@@ -143,8 +146,8 @@ func (x choice) is(c plan.HistoryCell) bool {
 	return has && at == x.text
 }
 
-// choose keeps the cells that are asked for, by ids and axis=value[,value]: one of the ids has to match, and one value of each axis. A value may
-// contain commas.
+// choose keeps the cells that are asked for, by ids and axis=value[,value]: one of the ids has to match, and one value
+// of each axis. A value may contain commas.
 func choose(all []plan.HistoryCell, asked []string) ([]plan.HistoryCell, error) {
 	exists := func(x choice) bool { return slices.ContainsFunc(all, x.is) }
 	alternatives := map[string][]choice{}
@@ -208,7 +211,8 @@ type reader struct {
 	places  map[string][]int // of the values, by the fingerprint of names
 }
 
-// read adds the points of a cell to the last cell of each answer, and returns the number of points that the limit of points has left out.
+// read adds the points of a cell to the last cell of each answer, and returns the number of points that the limit of
+// points has left out.
 func (r *reader) read(cell string, in span) (left int, err error) {
 	var started time.Time
 	runs, points := 0, 0

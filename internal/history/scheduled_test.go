@@ -18,7 +18,8 @@ func rated(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
 	}
 }
 
-// Runs of a part of the matrix, which somebody made by hand, and whole runs from other hosts do not use up the window of alarms.
+// Runs of a part of the matrix, which somebody made by hand, and whole runs from other hosts do not use up the window
+// of alarms.
 func TestOnlyScheduledRunsUseUpTheWindow(t *testing.T) {
 	for name, byHand := range map[string]func(root string, n int){
 		"nothing":         func(string, int) {},

@@ -37,7 +37,8 @@ type Point struct {
 	New []string
 }
 
-// Common is a change of one value in more than a third of the cells that were measured from the same hosts, in the same runs.
+// Common is a change of one value in more than a third of the cells that were measured from the same hosts, in the same
+// runs.
 type Common struct {
 	Value  string
 	Since  Point     // the first run
@@ -55,7 +56,8 @@ type Trends struct {
 	Autocorrelation float64 // of consecutive runs
 }
 
-// Depth is the number of newest runs of a cell in which alarms are sought, with the last change.Recent of them. docs/history.md was measured with so many.
+// Depth is the number of newest runs of a cell in which alarms are sought, with the last change.Recent of them.
+// docs/history.md was measured with so many.
 const Depth = 90 + change.Recent
 
 // Answer is a history's answer for one value.
@@ -64,8 +66,8 @@ type Answer struct {
 	plan.HistoryAnswer
 }
 
-// NewTrends divides the points of answers into series and finds their changes. If run is not empty, alarms are sought only in series from the hosts that
-// this run was measured from.
+// NewTrends divides the points of answers into series and finds their changes. If run is not empty, alarms are sought
+// only in series from the hosts that this run was measured from.
 func NewTrends(run string, answers ...Answer) (t Trends) {
 	for _, a := range answers {
 		for _, c := range a.Cells {
@@ -124,8 +126,8 @@ func (t *Trends) runsOf() map[group]map[string]groupRun {
 	return all
 }
 
-// scheduled returns the beginnings of the runs of a group that have at least half as many cells as its median run. The others, which somebody made of a
-// part of the matrix, have the number of the one before.
+// scheduled returns the beginnings of the runs of a group that have at least half as many cells as its median run. The
+// others, which somebody made of a part of the matrix, have the number of the one before.
 func scheduled(runs map[string]groupRun) (started []time.Time) {
 	var sizes []float64
 	for _, r := range runs {
@@ -141,7 +143,8 @@ func scheduled(runs map[string]groupRun) (started []time.Time) {
 	return started
 }
 
-// find finds the changes in all series. The newest scheduled run of each group has the number 0, and those before it negative ones.
+// find finds the changes in all series. The newest scheduled run of each group has the number 0, and those before it
+// negative ones.
 func (t *Trends) find(run string) {
 	runs, starts := t.runsOf(), map[group][]time.Time{}
 	for g, some := range runs {
@@ -236,8 +239,8 @@ func (t Trends) Distinction(s Series) string {
 	return ""
 }
 
-// Causes are the differences of the runs around a change: of the first run of the new level, of that before and of that after it, since the
-// place of a change is known to a run.
+// Causes are the differences of the runs around a change: of the first run of the new level, of that before and of that
+// after it, since the place of a change is known to a run.
 func (s Series) Causes(at int) (causes []string) {
 	for i := max(1, at-1); i <= min(at+1, len(s.Points)-1); i++ {
 		for _, text := range s.Points[i].New {
@@ -247,8 +250,8 @@ func (s Series) Causes(at int) (causes []string) {
 	return causes
 }
 
-// differ returns the differences between a run and those before it: the subject's version and settings, against the last run that has them, and
-// Lockstep's own version.
+// differ returns the differences between a run and those before it: the subject's version and settings, against the
+// last run that has them, and Lockstep's own version.
 func differ(before []Point, after []plan.HistoryPoint, a plan.HistoryAnswer) (words []string) {
 	if now, known := firstSubject(after, a); known {
 		for _, n := range slices.Backward(before) {

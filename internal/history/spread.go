@@ -15,10 +15,10 @@ import (
 // maxRuns is the number of runs, the newest, that a spread is made of.
 const maxRuns = 1000
 
-// Spreads returns the run-to-run spread of values of a cell, by name, over the runs that had the broker version and hosts of the run like. It begins with
-// like if that is a baseline, else with the last baseline before it, so that a new baseline ends what is known of an earlier level; it ends at a moment.
-// It leaves out the runs in except, and those with a repetition that is not valid or whose value is incomparable.
-// A repetition with a backlog ranks worst.
+// Spreads returns the run-to-run spread of values of a cell, by name, over the runs that had the broker version and
+// hosts of the run like. It begins with like if that is a baseline, else with the last baseline before it, so that a
+// new baseline ends what is known of an earlier level; it ends at a moment. It leaves out the runs in except, and those
+// with a repetition that is not valid or whose value is incomparable. A repetition with a backlog ranks worst.
 func (s *Store) Spreads(cell string, values []string, like string, until time.Time, except ...string) (map[string]plan.RunSpread, error) {
 	baselines, err := s.Baselines()
 	if err != nil {
@@ -107,8 +107,9 @@ func brokerVersion(s plan.Subject) string {
 	return strings.Join(words, "\x00")
 }
 
-// SpreadsOf returns the run-to-run spread for a comparison of runs, the first of which is the base: over the base and all others of the folder that began
-// until the last of them, without those that are compared with it. The names of values are as in compare.Options.
+// SpreadsOf returns the run-to-run spread for a comparison of runs, the first of which is the base: over the base and
+// all others of the folder that began until the last of them, without those that are compared with it. The names of
+// values are as in compare.Options.
 func (s *Store) SpreadsOf(compared []compare.Recorded, values []string) (func(cell, value string) plan.RunSpread, error) {
 	if len(values) == 0 {
 		values = compare.Usual()

@@ -7,8 +7,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestSpreadIsOfRunsThatDifferInNothing: runs of another broker version or from other hosts, runs with a repetition that is invalid, flagged or without a
-// number, and the runs that are compared are in no spread.
+// TestSpreadIsOfRunsThatDifferInNothing: runs of another broker version or from other hosts, runs with a repetition
+// that is invalid, flagged or without a number, and the runs that are compared are in no spread.
 func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 	root := t.TempDir()
 	rates := []float64{1000, 1020, 980, 1010, 990}

@@ -44,9 +44,10 @@ type StatusChange struct {
 	Runs    int    // of them
 }
 
-// Status returns the change of the status that the newest run has, if fewer than a tenth of the runs before had that status. newest is the newest run of
-// the matrix. A status that is not a number is reported for as long as it lasts, a number after another status in the first Recent runs. A flag of
-// a number, and backlog in some repetitions, which chance raises in a few runs, have to be in two consecutive runs.
+// Status returns the change of the status that the newest run has, if fewer than a tenth of the runs before had that
+// status. newest is the newest run of the matrix. A status that is not a number is reported for as long as it lasts, a
+// number after another status in the first Recent runs. A flag of a number, and backlog in some repetitions, which
+// chance raises in a few runs, have to be in two consecutive runs.
 func (s Series) Status(newest Point) (c StatusChange, changed bool) {
 	points := s.Points
 	if len(points) > 0 && points[len(points)-1].Run != newest.Run {

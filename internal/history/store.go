@@ -1,8 +1,9 @@
-// Package history keeps the values of all outcomes of many runs in one file, so that a cell can be looked at over time. It is filled from the
-// records of runs, and can be rebuilt from them at any time. The names of baselines have a file of their own (Baselines).
+// Package history keeps the values of all outcomes of many runs in one file, so that a cell can be looked at over time.
+// It is filled from the records of runs, and can be rebuilt from them at any time. The names of baselines have a file
+// of their own (Baselines).
 //
-// The file is beside the directories of the runs (File). It is opened for each call and closed again, so that several programs may use one;
-// whoever writes has it for himself meanwhile, and the others wait.
+// The file is beside the directories of the runs (File). It is opened for each call and closed again, so that several
+// programs may use one; whoever writes has it for himself meanwhile, and the others wait.
 package history
 
 import (
@@ -60,7 +61,8 @@ type Store struct {
 // Of is the history of the runs in a folder. Nothing is read or written yet.
 func Of(root string) *Store { return &Store{root: root, path: filepath.Join(root, File)} }
 
-// view reads the store; there is nothing in one that is not there, or that whoever made it was stopped before it had anything.
+// view reads the store; there is nothing in one that is not there, or that whoever made it was stopped before it had
+// anything.
 func (s *Store) view(read func(*bbolt.Tx) error) error {
 	info, err := os.Stat(s.path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
@@ -96,14 +98,15 @@ func (s *Store) update(write func(*bbolt.Tx) error) error {
 	})
 }
 
-// open opens a store for one call. What the library does about pages that are not what they must be, it panics, or that are not there, which is a
-// fault of memory, becomes an error, and leaves no lock behind.
+// open opens a store for one call. What the library does about pages that are not what they must be, it panics, or that
+// are not there, which is a fault of memory, becomes an error, and leaves no lock behind.
 func (s *Store) open(readOnly bool, use func(*bbolt.DB) error) (err error) {
 	var file *os.File
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			// The library's own Close may wait for what has just been left. The mapping, which stays, keeps a file open: unlocked it has to be.
+			// The library's own Close may wait for what has just been left. The mapping, which stays, keeps a file
+			// open: unlocked it has to be.
 			_ = errors.Join(files.Unlock(file), file.Close())
 			err = fmt.Errorf("read %s: %w (%v)", s.path, ErrDamaged, r)
 		}

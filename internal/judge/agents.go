@@ -7,8 +7,9 @@ import (
 	"lockstep/internal/record"
 )
 
-// inside calls f for the samples of the measurement and the part of it that each is of. A sample is of the time since the one before, however
-// long that is. The first has none before it and reaches back into preparation: it only counts where there is no other.
+// inside calls f for the samples of the measurement and the part of it that each is of. A sample is of the time since
+// the one before, however long that is. The first has none before it and reaches back into preparation: it only counts
+// where there is no other.
 func inside(samples []record.HostSample, span time.Duration, f func(s record.HostSample, from, to time.Duration)) {
 	count := func(s record.HostSample, from int64) bool {
 		from, to := max(0, from), min(s.At, int64(span))
@@ -63,8 +64,8 @@ func agentRSS(m *measurements) plan.Value {
 	return v
 }
 
-// runtimeQuantile is the value of what Go's runtime measured in the agents' processes. It always has something to say of scheduling, so that no pause
-// is none only where there is that.
+// runtimeQuantile is the value of what Go's runtime measured in the agents' processes. It always has something to say
+// of scheduling, so that no pause is none only where there is that.
 func runtimeQuantile(s record.Series, q float64) valueOf {
 	return func(m *measurements) plan.Value {
 		if m.in.hists[record.Scheduling].Count() == 0 {

@@ -58,8 +58,8 @@ func TestBrokerOfSeveralHosts(t *testing.T) {
 	near(t, o, "broker.rss.max", 20)
 }
 
-// TestSamplesWeighByTheirTimeInTheMeasurement: a mean of samples would give a few milliseconds after the end the weight of a second, and
-// count what was used before the start.
+// TestSamplesWeighByTheirTimeInTheMeasurement: a mean of samples would give a few milliseconds after the end the weight
+// of a second, and count what was used before the start.
 func TestSamplesWeighByTheirTimeInTheMeasurement(t *testing.T) {
 	s, ms := time.Second, time.Millisecond
 	for _, c := range []struct {

@@ -19,19 +19,21 @@ const (
 )
 
 const (
-	// Tolerance is the part of the publish rate by which the consume rate may differ where tables show one rate, and by which a backlog may grow.
+	// Tolerance is the part of the publish rate by which the consume rate may differ where tables show one rate, and by
+	// which a backlog may grow.
 	Tolerance = 0.02
 	// falseFlags is the probability that a flag is raised on a stationary load.
 	falseFlags = 0.01
-	// minLevels is how many levels of a backlog are tested, where there are seconds of warm-up to take them from. Three are tested at least: the
-	// error of a slope through two is not known.
+	// minLevels is how many levels of a backlog are tested, where there are seconds of warm-up to take them from. Three
+	// are tested at least: the error of a slope through two is not known.
 	minLevels = 5
-	// shortTolerance is the part of the published messages that may be undelivered at the end of a measurement too short for a slope.
+	// shortTolerance is the part of the published messages that may be undelivered at the end of a measurement too
+	// short for a slope.
 	shortTolerance = 0.25
 	// edge is how long one side may stand still without that being a backlog.
 	edge = 50 * time.Millisecond
-	// earlier is how much earlier than the longest warm-up a window may be: clocks differ. What is still earlier no agent measured, and there is no
-	// room for it.
+	// earlier is how much earlier than the longest warm-up a window may be: clocks differ. What is still earlier no
+	// agent measured, and there is no room for it.
 	earlier = time.Minute
 )
 
@@ -52,7 +54,8 @@ type everySecond struct {
 
 func (e everySecond) at(index int) second { return e.of[index-e.first] }
 
-// perSecond walks the record once for all that look at single seconds: a walk for each second would take hours' records minutes.
+// perSecond walks the record once for all that look at single seconds: a walk for each second would take hours' records
+// minutes.
 func perSecond(in *input) (e everySecond) {
 	first := -int((in.workload.LongestWarmup() + earlier) / time.Second)
 	in.record.Range(func(w *record.Window) { e.first = max(first, min(e.first, w.Index)) })
@@ -109,14 +112,16 @@ func (e everySecond) flow(flows record.Flows, subscription, queue int, alike flo
 	return all
 }
 
-// keepsUp reports whether consumers kept up with publishers: something was delivered, and no backlog grew. Backlogs are the messages that were
-// published and not yet delivered: of the cell, and of each of its flows, the messages to one queue of one subscription. What was lost or refused
-// counts as not delivered; what the broker returned as unroutable, which no consumer can receive, was not published.
+// keepsUp reports whether consumers kept up with publishers: something was delivered, and no backlog grew. Backlogs are
+// the messages that were published and not yet delivered: of the cell, and of each of its flows, the messages to one
+// queue of one subscription. What was lost or refused counts as not delivered; what the broker returned as unroutable,
+// which no consumer can receive, was not published.
 //
-// A backlog grows if the interval of the slope of its levels, at the ends of seconds, lies above 2 % of the publish rate. The one-sided confidence is
-// 99 % for all backlogs of the cell together (Bonferroni). The levels are those of the seconds in which all agents ran, with the last seconds of
-// warm-up where those are fewer than five. A slope through fewer than five levels is hardly known, and its error through two not at all: then the backlog of
-// the cell also grows if a quarter less was delivered than published.
+// A backlog grows if the interval of the slope of its levels, at the ends of seconds, lies above 2 % of the publish
+// rate. The one-sided confidence is 99 % for all backlogs of the cell together (Bonferroni). The levels are those of
+// the seconds in which all agents ran, with the last seconds of warm-up where those are fewer than five. A slope
+// through fewer than five levels is hardly known, and its error through two not at all: then the backlog of the cell
+// also grows if a quarter less was delivered than published.
 func keepsUp(in *input, every everySecond) bool {
 	from, to := in.overlap.from, in.overlap.to
 	if in.span.byCount { // when it ended within a second, how much was delivered by then is not known
@@ -159,7 +164,8 @@ func keepsUp(in *input, every everySecond) bool {
 	return true
 }
 
-// grows reports whether a backlog grows over its seconds from one on, the last of which ends at an end, with a probability of error.
+// grows reports whether a backlog grows over its seconds from one on, the last of which ends at an end, with a
+// probability of error.
 func grows(seconds []flowSecond, from int, end, falsely float64) bool {
 	var x, levels []float64
 	level, published := 0.0, 0.0
@@ -177,8 +183,8 @@ func grows(seconds []flowSecond, from int, end, falsely float64) bool {
 	return l.slope-max(l.uncertainty(falsely), counting) > Tolerance*rate
 }
 
-// backlog is how many messages wait to be received, over all subscriptions, at the end of each second. What the broker returned or refused
-// does not wait.
+// backlog is how many messages wait to be received, over all subscriptions, at the end of each second. What the broker
+// returned or refused does not wait.
 type backlog struct {
 	first           int       // index of the first second
 	level, received []float64 // of each second; level at its end
@@ -277,8 +283,8 @@ func catchUpRate(m *measurements) plan.Value {
 	return plan.Value{NA: NANoSamples}
 }
 
-// inFlight is how many messages are on their way while consumers keep up: what is published in 50 ms and the simulated round trip, and what publishers send
-// at once and then wait.
+// inFlight is how many messages are on their way while consumers keep up: what is published in 50 ms and the simulated
+// round trip, and what publishers send at once and then wait.
 func (in *input) inFlight() float64 {
 	p := in.workload.Publishers
 	publishers := float64(p.Nodes * p.Threads)

@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// stream is the levels, second by second, of a backlog that grows by 100 messages a second until join, and is then received at a rate.
+// stream is the levels, second by second, of a backlog that grows by 100 messages a second until join, and is then
+// received at a rate.
 func stream(warmup int, join, rate, until float64) backlog {
 	b := backlog{first: -warmup}
 	level := 0.0
@@ -107,7 +108,8 @@ func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
 	}
 }
 
-// A window of long before the load, which no agent of ours measures, is no reason to make room for all the seconds since.
+// A window of long before the load, which no agent of ours measures, is no reason to make room for all the seconds
+// since.
 func TestSecondsOfLongAgoTakeNoRoom(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, losing)
@@ -124,7 +126,8 @@ func late(n int, sent time.Duration) (time.Duration, bool) {
 	return max(sent+time.Millisecond, 4*time.Second+time.Duration(n)*2*time.Millisecond), true
 }
 
-// A backlog that is gone before a full second has shown how fast it falls was gone somewhen in that time: that is all that is said.
+// A backlog that is gone before a full second has shown how fast it falls was gone somewhen in that time: that is all
+// that is said.
 func TestBacklogDrainsFasterThanIsSeen(t *testing.T) {
 	if d := stream(0, 3.25, 100_000, 10).drain(3.25, 10, 0); !d.gone || d.took != 0.75 || d.last != 0.75 {
 		t.Errorf("%+v, want it gone within 0.75 s", d)
@@ -195,7 +198,8 @@ func TestLeavingExcusesDuplicates(t *testing.T) {
 	}
 }
 
-// What a consumer that left had not taken goes to another of its queue, after later ones. A broker that marks that is held to the order of the rest.
+// What a consumer that left had not taken goes to another of its queue, after later ones. A broker that marks that is
+// held to the order of the rest.
 func TestLeavingExcusesTheOrderOfWhatIsNotMarked(t *testing.T) {
 	for name, c := range map[string]struct {
 		lifetime          plan.Lifetime

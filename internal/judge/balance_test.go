@@ -132,7 +132,8 @@ func TestOneFlowOfMany(t *testing.T) {
 	}
 }
 
-// TestFanOutIsBalancedBySubscription: two subscriptions receive twice of what is sent, and that is no imbalance; one that stops is.
+// TestFanOutIsBalancedBySubscription: two subscriptions receive twice of what is sent, and that is no imbalance; one
+// that stops is.
 func TestFanOutIsBalancedBySubscription(t *testing.T) {
 	for _, stops := range []bool{false, true} {
 		x := newWorld(func(w *plan.Workload) { w.Topology.Subscriptions = 2 })
@@ -169,8 +170,8 @@ func TestReturnedMessagesAreNoBacklog(t *testing.T) {
 	}
 }
 
-// TestMessagesOnTheirWayAreNoBacklog: without warm-up a measurement begins with none of them and ends with many, of which consume rates lack, and the
-// backlog does not grow.
+// TestMessagesOnTheirWayAreNoBacklog: without warm-up a measurement begins with none of them and ends with many, of
+// which consume rates lack, and the backlog does not grow.
 func TestMessagesOnTheirWayAreNoBacklog(t *testing.T) {
 	for _, measure := range []time.Duration{time.Second, 3 * time.Second, 5 * time.Second} {
 		x := newWorld(func(w *plan.Workload) {
@@ -223,8 +224,8 @@ func TestRefusedMessagesAreABacklog(t *testing.T) {
 	flagged(t, x.judge(), plan.Backlog, true, "throughput")
 }
 
-// TestReceivedByAnotherConsumerIsNoBacklog: what comes again to another consumer is received more often than it was sent, and nothing waits. It makes
-// up for nothing that is missing.
+// TestReceivedByAnotherConsumerIsNoBacklog: what comes again to another consumer is received more often than it was
+// sent, and nothing waits. It makes up for nothing that is missing.
 func TestReceivedByAnotherConsumerIsNoBacklog(t *testing.T) {
 	for name, c := range map[string]struct {
 		missing, again int // of 100

@@ -17,8 +17,8 @@ func (in *input) churns() bool { return in.workload.Topology.Churn.Rate > 0 }
 // bindingNames are the latencies of bindings, in the order of their warnings.
 var bindingNames = []string{"binding", "binding.first", "binding.message"}
 
-// bindingLatenciesOf are those of bindings that were asked for, and of messages sent, inside the measurement. A first delivery that another agent had
-// before is one of a further message.
+// bindingLatenciesOf are those of bindings that were asked for, and of messages sent, inside the measurement. A first
+// delivery that another agent had before is one of a further message.
 func bindingLatenciesOf(in *input) map[string]latency {
 	if !in.churns() {
 		return nil

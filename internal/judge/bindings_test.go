@@ -9,7 +9,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// churned is a world with bindings: each a call of 10 ms, a first message 30 ms and a second one 45 ms after the call, which takes 5 ms.
+// churned is a world with bindings: each a call of 10 ms, a first message 30 ms and a second one 45 ms after the call,
+// which takes 5 ms.
 func churned(n int, edit func(*plan.Workload)) *world {
 	x := newWorld(func(w *plan.Workload) {
 		w.Topology.Churn = plan.Churn{Rate: 1, Hold: plan.Duration(time.Second), Probes: 10}

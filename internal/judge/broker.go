@@ -13,8 +13,8 @@ import (
 	"lockstep/internal/stats"
 )
 
-// EventNotObserved is the kind of the controller's event by which a task's record says that an agent which should measure a broker's processes does
-// not, from then on. NotObserved is its detail.
+// EventNotObserved is the kind of the controller's event by which a task's record says that an agent which should
+// measure a broker's processes does not, from then on. NotObserved is its detail.
 const EventNotObserved = "not-observed"
 
 // NotObserved says in words that an agent does not measure a broker's processes.
@@ -26,7 +26,8 @@ func notObserved(broker string) string {
 	return fmt.Sprintf("not observed: broker %s by agent ", broker)
 }
 
-// minAnswered is the part of the measurement's seconds that the broker has to have answered in, or was observed in: the reader is warned below it.
+// minAnswered is the part of the measurement's seconds that the broker has to have answered in, or was observed in: the
+// reader is warned below it.
 const minAnswered = 0.8
 
 // metric is one of the broker's over the measurement.
@@ -57,7 +58,8 @@ type brokerMetrics struct {
 	answered, lacking int // moments in which the broker said anything, and those in which a metric lacked a node
 }
 
-// brokerMetricsOf are the metrics that the broker says of itself, and those that hosts say of its processes, which go before.
+// brokerMetricsOf are the metrics that the broker says of itself, and those that hosts say of its processes, which go
+// before.
 func brokerMetricsOf(in *input) brokerMetrics {
 	b := brokerMetrics{metrics: map[string]metric{}}
 	byName := map[string][]record.ProbeSample{}
@@ -96,8 +98,8 @@ type moment struct {
 	value float64
 }
 
-// momentsOf adds up the nodes of one metric's samples, sorted by time. A moment that lacks a node which others have is left out: the sum of the rest
-// would look like the whole.
+// momentsOf adds up the nodes of one metric's samples, sorted by time. A moment that lacks a node which others have is
+// left out: the sum of the rest would look like the whole.
 func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []moment, incomplete int) {
 	nodes := map[string]bool{}
 	for _, s := range samples {
@@ -208,8 +210,8 @@ func processMetricsOf(in *input) (b brokerMetrics) {
 	return b
 }
 
-// nodesOf are those of the broker, and the reason for which there are no metrics where these do not say one. A node that was not seen at all leaves
-// none: the rest would look like the whole.
+// nodesOf are those of the broker, and the reason for which there are no metrics where these do not say one. A node
+// that was not seen at all leaves none: the rest would look like the whole.
 func nodesOf(in *input, observed map[string][]record.HostSample, away []string) (all []*node, missing string) {
 	for _, agent := range away {
 		if len(observed[agent]) == 0 {
@@ -245,7 +247,8 @@ func nodesOf(in *input, observed map[string][]record.HostSample, away []string) 
 	return all, missing
 }
 
-// metric is the mean over the whole time, and its seconds, both of them sums over nodes. A second that some node does not know of is left out.
+// metric is the mean over the whole time, and its seconds, both of them sums over nodes. A second that some node does
+// not know of is left out.
 func (f processMetric) metric(nodes []*node, span time.Duration, missing string) metric {
 	if f.once {
 		places := map[string]bool{}
@@ -278,7 +281,8 @@ func (f processMetric) metric(nodes []*node, span time.Duration, missing string)
 	return metric{mean: whole, samples: slices.Sorted(slices.Values(values))}
 }
 
-// over is a metric's mean over the measurement, and what it was in each second, in which the middle of a sample lies; or why it is not known.
+// over is a metric's mean over the measurement, and what it was in each second, in which the middle of a sample lies;
+// or why it is not known.
 func (f processMetric) over(samples []record.HostSample, span time.Duration) (mean float64, seconds map[int]float64, missing string) {
 	known := func(s record.HostSample) (float64, bool) {
 		v, why := f.of(s)

@@ -14,7 +14,8 @@ import (
 // track is what is known of one clock against the reference, over a task.
 type track struct {
 	offsets []clock.Offset // by time; none: it is the reference
-	// wrong is the most by which times that were corrected can have been off, either way, at any time from the beginning of the measurement, ns.
+	// wrong is the most by which times that were corrected can have been off, either way, at any time from the
+	// beginning of the measurement, ns.
 	wrong int64
 }
 
@@ -32,12 +33,13 @@ func (t track) at(time int64) (nearest clock.Offset) {
 	return nearest
 }
 
-// tracksOf finds what is known of each agent's clock. An agent without samples is not in it, unless its clock is the one that all others
-// were compared with. Where agents were compared with several, as when another controller took over, nothing is known of any.
+// tracksOf finds what is known of each agent's clock. An agent without samples is not in it, unless its clock is the
+// one that all others were compared with. Where agents were compared with several, as when another controller took
+// over, nothing is known of any.
 //
-// Between two samples one correction was applied. How far off it can have been at either end is its difference from the best estimate
-// there, with the bound of that, both in the light of all samples of the task. From the last sample on a clock may have drifted by all that
-// a kernel lets it.
+// Between two samples one correction was applied. How far off it can have been at either end is its difference from the
+// best estimate there, with the bound of that, both in the light of all samples of the task. From the last sample on a
+// clock may have drifted by all that a kernel lets it.
 func tracksOf(in *input) map[string]track {
 	compared := in.record.ClockSamples()
 	reference := ""
@@ -146,7 +148,8 @@ type clockComparison struct {
 	steps   []record.Event
 }
 
-// compareClocks compares the agents that measure latencies between two clocks. None do where everybody receives its own messages alone.
+// compareClocks compares the agents that measure latencies between two clocks. None do where everybody receives its own
+// messages alone.
 func compareClocks(in *input, known map[string]track) (c clockComparison) {
 	if in.subscriptions == 0 || in.workload.Consumers.Colocate {
 		return clockComparison{}

@@ -49,8 +49,8 @@ func (f *Facts) SinceT0(cut time.Duration) {
 	}
 }
 
-// FactsOf recovers the facts that an outcome was judged from, given the record that it was judged from too, so that it can be judged again
-// from what is kept alone.
+// FactsOf recovers the facts that an outcome was judged from, given the record that it was judged from too, so that it
+// can be judged again from what is kept alone.
 func FactsOf(o plan.Outcome, m *record.Merged) Facts {
 	agents := map[plan.Event]int{}
 	for _, e := range agentEvents(m) {

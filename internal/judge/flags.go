@@ -58,7 +58,8 @@ func every() (names []string) {
 	return names
 }
 
-// performance lists the values that say how fast the broker was, and so are doubtful when the load was not what it should be.
+// performance lists the values that say how fast the broker was, and so are doubtful when the load was not what it
+// should be.
 func performance() (names []string) {
 	for _, v := range plan.Values() {
 		if v.Traits.Has(plan.Performance) {
@@ -127,13 +128,13 @@ func beyondRange(e evaluation, name string) bool {
 	return is && l.hist.Over() > 0 && (v.NA == "" || v.NA == NAFewSamples)
 }
 
-// manyNegative is the part of all latencies above which negative ones are more than a few deliveries that one reading of
-// the clocks explains.
+// manyNegative is the part of all latencies above which negative ones are more than a few deliveries that one reading
+// of the clocks explains.
 const manyNegative = 0.001
 
-// clocksUnsafe reports whether a value was measured between two clocks of which nothing was known, whose bound is above the median, or one of which was
-// stepped. Of a latency between hosts it is also if more than a few samples were negative, whatever is known of the clocks: as many of the others may
-// be as wrong.
+// clocksUnsafe reports whether a value was measured between two clocks of which nothing was known, whose bound is above
+// the median, or one of which was stepped. Of a latency between hosts it is also if more than a few samples were
+// negative, whatever is known of the clocks: as many of the others may be as wrong.
 func clocksUnsafe(e evaluation, name string) bool {
 	v := e.values[name]
 	number := v.NA == ""

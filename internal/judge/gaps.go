@@ -19,14 +19,15 @@ const (
 	naNothingDue   = "nothing was under way when a fault ended, or sent after it"
 )
 
-// outage is a time in which no owner at all saw anything of a kind, though one of them waited all along. Open: nothing came after it.
+// outage is a time in which no owner at all saw anything of a kind, though one of them waited all along. Open: nothing
+// came after it.
 type outage struct {
 	from, to int64 // ns since T0
 	open     bool
 }
 
-// outages finds what the gaps of so many owners have in common, by time. It begins when the last of them saw something and one of them waited, and
-// ends with the next that any of them sees.
+// outages finds what the gaps of so many owners have in common, by time. It begins when the last of them saw something
+// and one of them waited, and ends with the next that any of them sees.
 func outages(gaps []record.Gap, owners int) []outage {
 	type edge struct {
 		at    int64
@@ -72,8 +73,8 @@ func outages(gaps []record.Gap, owners int) []outage {
 	return out
 }
 
-// gapValues are the longest outage of one kind inside the measurement, and the longest time to recover from a fault. Times of different clocks are
-// corrected, and have a bound.
+// gapValues are the longest outage of one kind inside the measurement, and the longest time to recover from a fault.
+// Times of different clocks are corrected, and have a bound.
 type gapValues struct {
 	longest, recovery plan.Value
 	clocksKnown       bool
@@ -139,7 +140,8 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 	return gapValues{longest: k.value(longestWithin(all, 0, int64(k.span)), clocks), recovery: k.recovery(in, all, last, clocks), clocksKnown: clocks.known}
 }
 
-// value is the length of an outage; one below what is kept is only known to be shorter than that. It is as wrong as the clocks can be at its ends.
+// value is the length of an outage; one below what is kept is only known to be shorter than that. It is as wrong as the
+// clocks can be at its ends.
 func (k gapKind) value(o outage, clocks common) plan.Value {
 	if time.Duration(o.to-o.from) < k.least {
 		return plan.Value{NA: fmt.Sprintf("< %g ms", float64(k.least)/1e6)}
@@ -158,8 +160,8 @@ func longestWithin(all []outage, from, to int64) (longest outage) {
 	return longest
 }
 
-// recovery is the longest time from the end of a fault to the next that came. Where all had come before, as when publishers had their count or had left,
-// there was nothing to recover.
+// recovery is the longest time from the end of a fault to the next that came. Where all had come before, as when
+// publishers had their count or had left, there was nothing to recover.
 func (k gapKind) recovery(in *input, all []outage, last int64, clocks common) plan.Value {
 	if len(in.workload.Faults) == 0 {
 		return plan.Value{NA: naNoFaults}

@@ -112,7 +112,8 @@ func TestGapsAndRecovery(t *testing.T) {
 	}
 }
 
-// Publishers that had sent all before a fault ended, and had it confirmed and received, had nothing to recover: neither at once nor never.
+// Publishers that had sent all before a fault ended, and had it confirmed and received, had nothing to recover: neither
+// at once nor never.
 func TestNothingToRecover(t *testing.T) {
 	for name, missing := range map[string]bool{"all came": false, "one did not": true} {
 		x := disturbed(gap(0, 4_500e6, 4_500e6, 4_500e6))
@@ -162,7 +163,8 @@ func TestFaultThatDidNotHappenIsUnknown(t *testing.T) {
 	}
 }
 
-// What a fault breaks by intention is no guarantee broken: duplicates behind a cut, transient messages of a killed broker.
+// What a fault breaks by intention is no guarantee broken: duplicates behind a cut, transient messages of a killed
+// broker.
 func TestFaultsExcuseWhatTheyBreak(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault      plan.Fault
@@ -193,7 +195,8 @@ func TestFaultsExcuseWhatTheyBreak(t *testing.T) {
 	}
 }
 
-// A fault that is done on a host whose clock is 250 ms ahead ends when it ended, to within the bound of the clocks, and is clock-unsafe where these are not known.
+// A fault that is done on a host whose clock is 250 ms ahead ends when it ended, to within the bound of the clocks, and
+// is clock-unsafe where these are not known.
 func TestRecoveryAcrossHosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		clocks bool // are known

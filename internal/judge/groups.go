@@ -19,12 +19,13 @@ const wholeTask = "the task "
 
 // judgeGroups judges each group of a task as a task of its own, and makes one outcome of theirs:
 //
-//   - Counts, rates and the ledger are sums of what the groups have; a rate is then the sum of rates that were measured at the same time, and
-//     none where counts ended the groups' measurements at different times.
+//   - Counts, rates and the ledger are sums of what the groups have; a rate is then the sum of rates that were measured
+//     at the same time, and none where counts ended the groups' measurements at different times.
 //   - What agents use, and the longest time without a link, are the greatest of any group.
-//   - Latencies and other times are those of the only group that has them: there is none of several populations together.
-//   - What the broker says of itself is said to each group alike, and counts once; what it says of queues is that of each group, and so is
-//     everything that side-by-side brokers, which have brokers of their own, are told.
+//   - Latencies and other times are those of the only group that has them: there is none of several populations
+//     together.
+//   - What the broker says of itself is said to each group alike, and counts once; what it says of queues is that of
+//     each group, and so is everything that side-by-side brokers, which have brokers of their own, are told.
 //   - A flag of any group's value is the value's; the verdict is that of the worst group.
 func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan.Outcome {
 	cell := newInput(t, m, f, cut, nil)

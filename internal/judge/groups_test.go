@@ -184,7 +184,8 @@ func TestModesOfGroups(t *testing.T) {
 	}
 }
 
-// TestCountsOfGroups: rates of groups whose counts end at different times are of no one time, and do not add up; what was sent does.
+// TestCountsOfGroups: rates of groups whose counts end at different times are of no one time, and do not add up; what
+// was sent does.
 func TestCountsOfGroups(t *testing.T) {
 	for ends, together := range map[time.Duration]bool{time.Second: false, 9900 * time.Millisecond: true} {
 		x := newPair()

@@ -53,8 +53,9 @@ type span struct {
 	receiving time.Duration
 }
 
-// spanOf is the measurement of a cell: its duration or, when publishers stop after a count, the time from the start of the measurement
-// to the last confirm (unconfirmed modes: the last send) and to the last delivery. Rates are per the overlap of the agents.
+// spanOf is the measurement of a cell: its duration or, when publishers stop after a count, the time from the start of
+// the measurement to the last confirm (unconfirmed modes: the last send) and to the last delivery. Rates are per the
+// overlap of the agents.
 func spanOf(w plan.Workload, m *record.Merged) span {
 	s := span{windows: seconds(w.Measure.D()), sending: w.Measure.D(), receiving: w.Measure.D()}
 	if w.Publishers.Count == 0 {
@@ -83,10 +84,11 @@ type overlap struct {
 	length   time.Duration // 0: there was none
 }
 
-// overlapOf is, in whole windows, from when the last of the agents had started, if that was after warm-up by more than agents may start apart
-// (every start is some microseconds late), to when the first of them was lost or, of a task that was given up, heard of last. Of a lost agent the
-// last window that it reported may not be whole, and is left out. Agents are those of the whole cell: rates of its groups are added up, and so are
-// of one time. By count, agents end when they have sent their messages, in confirmed modes when these are confirmed: the overlap is all of the
+// overlapOf is, in whole windows, from when the last of the agents had started, if that was after warm-up by more than
+// agents may start apart (every start is some microseconds late), to when the first of them was lost or, of a task that
+// was given up, heard of last. Of a lost agent the last window that it reported may not be whole, and is left out.
+// Agents are those of the whole cell: rates of its groups are added up, and so are of one time. By count, agents end
+// when they have sent their messages, in confirmed modes when these are confirmed: the overlap is all of the
 // measurement if they end within 2 % of it, else it ends with the first of them.
 func (in *input) overlapOf() overlap {
 	o := overlap{to: in.span.windows}

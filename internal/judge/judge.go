@@ -1,5 +1,5 @@
-// Package judge turns the record of a task into its outcome: values, delivery accounting, flags and the verdict. It reads no clock and no file: the
-// same record and facts give the same outcome.
+// Package judge turns the record of a task into its outcome: values, delivery accounting, flags and the verdict. It
+// reads no clock and no file: the same record and facts give the same outcome.
 //
 // The stages follow each other, and none changes the result of an earlier one:
 //
@@ -49,8 +49,8 @@ func unconfirmedReason(mode string) string {
 	return ""
 }
 
-// Judge returns the outcome of a task: values, delivery accounting, flags, verdict. The same record and facts give the same outcome. A record
-// whose measurement did not begin at T0 is rebased to where it did.
+// Judge returns the outcome of a task: values, delivery accounting, flags, verdict. The same record and facts give the
+// same outcome. A record whose measurement did not begin at T0 is rebased to where it did.
 func Judge(t plan.Task, m *record.Merged, f Facts) plan.Outcome {
 	cut := Cut(t.Cell.Workload, m)
 	m.Rebase(cut)
@@ -68,7 +68,8 @@ func Judge(t plan.Task, m *record.Merged, f Facts) plan.Outcome {
 	return o
 }
 
-// Again judges a task again from its record and the facts that its outcome has. The record of a search is that of its last step.
+// Again judges a task again from its record and the facts that its outcome has. The record of a search is that of its
+// last step.
 func Again(t plan.Task, m *record.Merged, o plan.Outcome) plan.Outcome {
 	facts := FactsOf(o, m)
 	var again plan.Outcome

@@ -151,7 +151,8 @@ func TestMeasurementByCount(t *testing.T) {
 	}
 }
 
-// TestByCountReceiversHaveWarmupsBacklog: consumers that take 100/s have 300 of warm-up to take before the 200 of the count, in 5 s.
+// TestByCountReceiversHaveWarmupsBacklog: consumers that take 100/s have 300 of warm-up to take before the 200 of the
+// count, in 5 s.
 func TestByCountReceiversHaveWarmupsBacklog(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Count, w.Publishers.Mode = 200, "fire-and-forget" })
 	var sent []uint64

@@ -66,8 +66,8 @@ func (l latency) quantileValue(q float64) plan.Value {
 	return l.quantile(q)
 }
 
-// highest is the highest quantile of any full interval of the measurement: what the worst minute was like, where the whole hides it.
-// What keeps a latency from being shown keeps its highest quantiles from it too.
+// highest is the highest quantile of any full interval of the measurement: what the worst minute was like, where the
+// whole hides it. What keeps a latency from being shown keeps its highest quantiles from it too.
 func (l latency) highest(q float64) plan.Value {
 	if whole := l.quantileValue(q); whole.NA != "" {
 		return plan.Value{NA: whole.NA}
@@ -84,9 +84,10 @@ func (l latency) highest(q float64) plan.Value {
 	return worst
 }
 
-// intervals merges the windows of the measurement's messages to full intervals; one without a sample is left out. Samples count in the interval in
-// which they ended, and those that ended in the drain in the last one: a broker that stalls until then is not to look better for it. Where the
-// measurement ends within an interval, what ended in the drain may be of the part that is none.
+// intervals merges the windows of the measurement's messages to full intervals; one without a sample is left out.
+// Samples count in the interval in which they ended, and those that ended in the drain in the last one: a broker that
+// stalls until then is not to look better for it. Where the measurement ends within an interval, what ended in the
+// drain may be of the part that is none.
 func (in *input) intervals(s record.Series) []distribution {
 	size := max(1, seconds(in.workload.Interval.D()))
 	full := int(in.span.sending / (time.Duration(size) * time.Second))
@@ -120,9 +121,9 @@ type distribution struct {
 }
 
 // WithUnanswered returns the samples of a latency with the age of each message that was never answered, and the number
-// of these. The latency from the intended send time to the confirm has one sample for each message that was due and not sent, and
-// for each that failed without an answer of the broker: its age when it failed is the least that the latency can be. A
-// end-to-end latency has one for each message not sent and subscription.
+// of these. The latency from the intended send time to the confirm has one sample for each message that was due and not
+// sent, and for each that failed without an answer of the broker: its age when it failed is the least that the latency
+// can be. A end-to-end latency has one for each message not sent and subscription.
 func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) (all *record.Hist, n uint64) {
 	d := distributionOf(s, hist, subscriptions)
 	return d.hist, d.unanswered
@@ -194,7 +195,8 @@ func (d distribution) quantile(q float64) plan.Value {
 	return v
 }
 
-// above is the rank, from the greatest of n samples, of the order statistic that the quantile q is above with a confidence of 95 %: n+1 if none is.
+// above is the rank, from the greatest of n samples, of the order statistic that the quantile q is above with a
+// confidence of 95 %: n+1 if none is.
 func above(n uint64, q float64) uint64 {
 	// As many samples are above the quantile as n draws with the probability 1-q hit.
 	hits := math.Pow(q, float64(n))

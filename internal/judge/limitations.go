@@ -22,13 +22,16 @@ const (
 // limitationsOf are why the cell's numbers are not the broker's alone.
 //
 //   - ports: an agent could not open a connection because no local port was left.
-//   - cpu: all processes of a host used 90 % of its CPUs, or an agent's process 90 % of those that it may use (GOMAXPROCS). Polling the clock does
-//     not count: it stops where there is work.
-//   - thread: one thread of a driver that is a process of its own ran for 90 % of the time. Most such clients have one that everything goes through.
-//   - publisher (closed loop): a publisher spent 90 % of the time in its own work: not waiting for confirms, in-flight slots, blocked writes or connections.
-//   - send delay (open loop): its p99 is above 1 ms, above a tenth of the p99 of the latency that it adds to, and above the p99 of the time that messages
-//     were held up by the broker. A sleep ends up to 0.2 ms late on a healthy host.
-//   - scheduling: goroutines that could run waited for a CPU for more than 1 ms and more than a tenth of the latency, at the p99.
+//   - cpu: all processes of a host used 90 % of its CPUs, or an agent's process 90 % of those that it may use
+//     (GOMAXPROCS). Polling the clock does not count: it stops where there is work.
+//   - thread: one thread of a driver that is a process of its own ran for 90 % of the time. Most such clients have one
+//     that everything goes through.
+//   - publisher (closed loop): a publisher spent 90 % of the time in its own work: not waiting for confirms, in-flight
+//     slots, blocked writes or connections.
+//   - send delay (open loop): its p99 is above 1 ms, above a tenth of the p99 of the latency that it adds to, and above
+//     the p99 of the time that messages were held up by the broker. A sleep ends up to 0.2 ms late on a healthy host.
+//   - scheduling: goroutines that could run waited for a CPU for more than 1 ms and more than a tenth of the latency,
+//     at the p99.
 //
 // Whose doing it was depends on the process: see loadProcess.flag.
 func limitationsOf(in *input) (all []plan.Limitation) {
@@ -60,7 +63,8 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 			add(p, plan.CausePublisher, busy, busyShare)
 		}
 	}
-	// Of these it is not known which process they are of: they are put to the one that competes most for its CPUs, send delay to one with publishers.
+	// Of these it is not known which process they are of: they are put to the one that competes most for its CPUs, send
+	// delay to one with publishers.
 	sends := func(p *loadProcess) bool {
 		return slices.ContainsFunc(p.agents, func(agent string) bool { _, has := busiest[agent]; return has })
 	}

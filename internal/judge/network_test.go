@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// The achieved latency is the one asked for and twice the delay one way; it is flagged where its median is off by more than 5 % and 100 µs.
+// The achieved latency is the one asked for and twice the delay one way; it is flagged where its median is off by more
+// than 5 % and 100 µs.
 func TestAchievedLatency(t *testing.T) {
 	for _, x := range []struct {
 		asked, delay time.Duration // one way

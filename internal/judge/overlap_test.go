@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// By count, rates are of the time in which all agents ran. A broker of 1,000 messages a second that serves agents one after the other has that rate,
-// however many they are.
+// By count, rates are of the time in which all agents ran. A broker of 1,000 messages a second that serves agents one
+// after the other has that rate, however many they are.
 func TestRatesByCountAreOfTheTimeThatAllRan(t *testing.T) {
 	for _, agents := range []int{1, 2, 4, 8} {
 		x := newWorld(func(w *plan.Workload) {

@@ -66,8 +66,8 @@ func TestMetricsSinceTheLastProbe(t *testing.T) {
 	}
 }
 
-// A metric of moments stands for the time around them: a depth that grows evenly is on average the middle of it, wherever
-// in the seconds it was asked for.
+// A metric of moments stands for the time around them: a depth that grows evenly is on average the middle of it,
+// wherever in the seconds it was asked for.
 func TestMeansOfMomentsAreNotBiased(t *testing.T) {
 	for name, c := range map[string]struct {
 		at   []float64 // seconds

@@ -41,7 +41,8 @@ func TestQuantilesOfFewSamples(t *testing.T) {
 	}
 }
 
-// The bound is below the quantile of the distribution that the samples are drawn from in at least 95 % of cells, however few there are.
+// The bound is below the quantile of the distribution that the samples are drawn from in at least 95 % of cells,
+// however few there are.
 func TestBoundsOfQuantilesCover(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 16))
 	const cells = 2000

@@ -11,8 +11,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// reached is how much of the rate asked for may be missing, as a part of the width that a search is to come to: a rate that was not there
-// cannot be told from one within its width.
+// reached is how much of the rate asked for may be missing, as a part of the width that a search is to come to: a rate
+// that was not there cannot be told from one within its width.
 const reached = 0.5
 
 // manySigma is how many standard deviations a Poisson process has to be short of its mean before that is no accident:
@@ -21,8 +21,8 @@ const manySigma = 4
 
 // Answer returns the result of a step of a search, and the reason if the rate does not hold: the load was not really
 // sent, a guarantee was broken, or the condition is not known to hold: a capacity is the highest rate at which it is. A
-// broken guarantee is the broker's doing whatever else happened. Where the cell has limitations, the rest is not, and the
-// answer is the flag of the first of them.
+// broken guarantee is the broker's doing whatever else happened. Where the cell has limitations, the rest is not, and
+// the answer is the flag of the first of them.
 func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
 	condition, err := plan.ParseCondition(s.While, step.Cell.Workload)
 	switch {
@@ -56,7 +56,8 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	return plan.AnswerFailed, why
 }
 
-// ofSamples are the values with quantiles of the samples, however few: a step is short, and what holds by accident is found out by others.
+// ofSamples are the values with quantiles of the samples, however few: a step is short, and what holds by accident is
+// found out by others.
 func ofSamples(values map[string]plan.Value) map[string]plan.Value {
 	values = maps.Clone(values)
 	for name, v := range values {
@@ -68,9 +69,10 @@ func ofSamples(values map[string]plan.Value) map[string]plan.Value {
 	return values
 }
 
-// shortOf says how far the rate sent was below the rate asked for, where that is more than the search can overlook. Random arrivals vary, and
-// a stall at the end of the measurement leaves out what was due in it, as in the rule of balance: with it the rate is known to 50 ms in the time
-// of the step, and what holds by that in short steps is found out by the verification, which is as long as the cell's measurement.
+// shortOf says how far the rate sent was below the rate asked for, where that is more than the search can overlook.
+// Random arrivals vary, and a stall at the end of the measurement leaves out what was due in it, as in the rule of
+// balance: with it the rate is known to 50 ms in the time of the step, and what holds by that in short steps is found
+// out by the verification, which is as long as the cell's measurement.
 func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 	due := w.Publishers.Due(w.Measure.D())
 	sent := o.Values["publish.rate"]
@@ -107,9 +109,9 @@ func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.V
 	return values
 }
 
-// Searched is the outcome of a search: that of its last step, with what the whole of it found. A search whose answer is not sure has no usable
-// number, and the verdict says so; that no rate holds is an answer. A guarantee broken in any step makes the whole invalid: it was declared for every
-// rate.
+// Searched is the outcome of a search: that of its last step, with what the whole of it found. A search whose answer is
+// not sure has no usable number, and the verdict says so; that no rate holds is an answer. A guarantee broken in any
+// step makes the whole invalid: it was declared for every rate.
 func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	r.Low = passed(t.Cell.Workload, r)
 	o.Search, o.Values, o.Reasons, o.Warnings = &r, maps.Clone(o.Values), slices.Clone(o.Reasons), slices.Clone(o.Warnings)
@@ -155,7 +157,8 @@ func breaks(o *plan.Outcome, steps []plan.Step) {
 	o.Verdict, o.Reasons = plan.Invalid, append(onlyOnce(all), o.Reasons...)
 }
 
-// passed is the lowest rate that really went through in the verifications of what was found: sent, and received by each subscription.
+// passed is the lowest rate that really went through in the verifications of what was found: sent, and received by each
+// subscription.
 func passed(w plan.Workload, r plan.SearchResult) float64 {
 	least := 0.0
 	for _, s := range r.Steps {

@@ -12,8 +12,9 @@ import (
 
 // When a load is called steady. See NotSteady.
 const (
-	// minSteady is how many seconds a steady part has at least: the error of a slope through five points has three degrees of freedom, and
-	// is taken 3.2 times (Student's t at 97.5 %); through four it would be 4.3 times, through three 12.7 times, and of many 2.0 times.
+	// minSteady is how many seconds a steady part has at least: the error of a slope through five points has three
+	// degrees of freedom, and is taken 3.2 times (Student's t at 97.5 %); through four it would be 4.3 times, through
+	// three 12.7 times, and of many 2.0 times.
 	minSteady   = 5
 	horizon     = 10.0 // seconds over which a trend is told: the default measurement
 	rateTrend   = 0.05 // most that a rate may change in that time, of its level
@@ -35,18 +36,18 @@ type Second struct {
 // NotSteady is why a load is not steady at the end of these seconds, which are all since it began, the last one whole;
 // empty if it is. It is pure.
 //
-// Of the rates of sending and receiving, and of the median latency, each by itself, the beginning is cut where MSER puts it: so that the
-// standard error of the mean of the rest is least (White, An effective truncation heuristic for bias reduction in simulation output, 1997).
-// The rest, at least five seconds, is steady when
+// Of the rates of sending and receiving, and of the median latency, each by itself, the beginning is cut where MSER
+// puts it: so that the standard error of the mean of the rest is least (White, An effective truncation heuristic for
+// bias reduction in simulation output, 1997). The rest, at least five seconds, is steady when
 //
-//   - it has no trend: the slope of the least-squares line through it is shown to be less than the limit, rather than not shown to be
-//     more, by two one-sided tests at 2.5 % (Schuirmann, 1987). What is noisy has to be watched for longer before that can be shown: with
-//     a noise of 10 %, for about half a minute.
-//   - it varies little: its coefficient of variation is below a limit (as Georges, Buytaert and Eeckhout have it, Statistically rigorous
-//     Java performance evaluation, 2007).
+//   - it has no trend: the slope of the least-squares line through it is shown to be less than the limit, rather than
+//     not shown to be more, by two one-sided tests at 2.5 % (Schuirmann, 1987). What is noisy has to be watched for
+//     longer before that can be shown: with a noise of 10 %, for about half a minute.
+//   - it varies little: its coefficient of variation is below a limit (as Georges, Buytaert and Eeckhout have it,
+//     Statistically rigorous Java performance evaluation, 2007).
 //
-// Of fewer than 30 messages a second neither can be shown, as counting them is too coarse. There the rest must have 30 messages, no trend that
-// shows, and no more variation than counting brings.
+// Of fewer than 30 messages a second neither can be shown, as counting them is too coarse. There the rest must have 30
+// messages, no trend that shows, and no more variation than counting brings.
 func NotSteady(seconds []Second, confirmed, received bool) (why string) {
 	for _, q := range quantities(seconds, confirmed, received) {
 		if why := q.notSteady(); why != "" {
@@ -181,7 +182,8 @@ func fit(x, y []float64) line {
 	return l
 }
 
-// uncertainty is by how much the slope may be wrong to one side, with the probability that it is more. The slope's interval is as far either way.
+// uncertainty is by how much the slope may be wrong to one side, with the probability that it is more. The slope's
+// interval is as far either way.
 func (l line) uncertainty(more float64) float64 {
 	return l.err * stats.StudentQuantile(1-more, float64(l.n-2))
 }
@@ -216,8 +218,8 @@ func LoadSamples(m *record.Merged, confirmed bool, until time.Duration) []Second
 	return list
 }
 
-// Cut is how much of a load came before the measurement where that was found out while it ran (warmup: "auto"): all of it, if there was no
-// measurement. A record is judged after it is rebased to it.
+// Cut is how much of a load came before the measurement where that was found out while it ran (warmup: "auto"): all of
+// it, if there was no measurement. A record is judged after it is rebased to it.
 func Cut(w plan.Workload, m *record.Merged) time.Duration {
 	if !w.Steady.Auto {
 		return 0
@@ -235,8 +237,8 @@ type drift struct {
 	seconds int
 }
 
-// driftsOf are the rates and the median latency that moved in a measurement of at least five seconds, though nothing of the cell makes them: no profile, no
-// faults, and no client that connects or disconnects.
+// driftsOf are the rates and the median latency that moved in a measurement of at least five seconds, though nothing of
+// the cell makes them: no profile, no faults, and no client that connects or disconnects.
 func driftsOf(in *input) (drifts []drift) {
 	p, c := in.workload.Publishers, in.workload.Consumers
 	if len(p.Profile) > 0 || len(in.workload.Faults) > 0 || p.Lifetime != (plan.Lifetime{}) || c.Lifetime != (plan.Lifetime{}) {

@@ -79,7 +79,8 @@ func step(at, before, after float64) func(float64) float64 {
 	}
 }
 
-// Loads that become steady are found so, since they are and soon after; loads that never do are not, but for one in twenty.
+// Loads that become steady are found so, since they are and soon after; loads that never do are not, but for one in
+// twenty.
 func TestNotSteady(t *testing.T) {
 	const loads = 300
 	for _, w := range []warming{
@@ -192,7 +193,8 @@ func TestLateStartInAutoWarmup(t *testing.T) {
 	}
 }
 
-// A load that falls all through the measurement is flagged, and so is one whose latency rises; one that is steady, or moves by design, is not.
+// A load that falls all through the measurement is flagged, and so is one whose latency rises; one that is steady, or
+// moves by design, is not.
 func TestDrift(t *testing.T) {
 	for name, c := range map[string]struct {
 		falls   float64 // part of the rate, per second

@@ -8,7 +8,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// Of 1,000 messages one is unsent, after a millisecond: quantiles that it cannot move are exact, those that it may be are bounds.
+// Of 1,000 messages one is unsent, after a millisecond: quantiles that it cannot move are exact, those that it may be
+// are bounds.
 func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)

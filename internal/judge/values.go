@@ -149,8 +149,8 @@ func accounted(of func(plan.Ledger) uint64) valueOf {
 	return func(m *measurements) plan.Value { return number(of(m.ledger)) }
 }
 
-// rate is the value of a counter per second of the overlap. By count, consumers go on after publishers: if the overlap is all of the measurement,
-// theirs is until the last delivery.
+// rate is the value of a counter per second of the overlap. By count, consumers go on after publishers: if the overlap
+// is all of the measurement, theirs is until the last delivery.
 func rate(c record.Counter) valueOf {
 	return func(m *measurements) plan.Value {
 		in := m.in

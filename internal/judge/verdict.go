@@ -11,8 +11,8 @@ import (
 
 // ledgerOf is the account of a task's messages. Messages that a subscription did not get are, in this order:
 //
-//   - unknown, when an agent was lost: a lost consumer may have had them, and what a lost publisher sent after its last snapshot is
-//     not even known to be missing, so that the number is the least;
+//   - unknown, when an agent was lost: a lost consumer may have had them, and what a lost publisher sent after its last
+//     snapshot is not even known to be missing, so that the number is the least;
 //   - undrained, when the drain did not run until silence: cut by its limit, or the task failed or was cancelled;
 //   - lost. What was returned or rejected is not missing.
 func ledgerOf(in *input) plan.Ledger {
@@ -38,7 +38,8 @@ func ledgerOf(in *input) plan.Ledger {
 	return l
 }
 
-// verdictOf decides whether the numbers may be used. A broken guarantee is proven whatever else happened, so invalid goes before unknown.
+// verdictOf decides whether the numbers may be used. A broken guarantee is proven whatever else happened, so invalid
+// goes before unknown.
 func verdictOf(in *input, l plan.Ledger) (plan.Verdict, []string) {
 	broken, unknown := brokenGuarantees(in, l), unknownReasons(in, l)
 	reasons := append(broken, unknown...)
@@ -51,8 +52,8 @@ func verdictOf(in *input, l plan.Ledger) (plan.Verdict, []string) {
 	return plan.Valid, reasons
 }
 
-// brokenGuarantees lists the guarantees that were broken. A link that broke, or an agent that was lost with its links, excuses what a
-// guarantee does not cover then.
+// brokenGuarantees lists the guarantees that were broken. A link that broke, or an agent that was lost with its links,
+// excuses what a guarantee does not cover then.
 func brokenGuarantees(in *input, l plan.Ledger) []string {
 	p := in.task.Cell.Guarantees
 	whole := !in.linkBroke() && !in.degraded()
@@ -77,8 +78,8 @@ func brokenGuarantees(in *input, l plan.Ledger) []string {
 	return reasons
 }
 
-// unmarkedRedeliveries reports whether messages that were received after later ones may have been with a consumer that left before it took them: they go to others of its
-// queue then, and are no redeliveries to a broker that marks none.
+// unmarkedRedeliveries reports whether messages that were received after later ones may have been with a consumer that
+// left before it took them: they go to others of its queue then, and are no redeliveries to a broker that marks none.
 func (in *input) unmarkedRedeliveries() bool {
 	c := in.workload.Consumers
 	return c.Lifetime != plan.Lifetime{} && c.Nodes*c.Threads > in.workload.Topology.Queues && in.record.Total(record.Redelivered) == 0
@@ -127,8 +128,8 @@ func unknownReasons(in *input, l plan.Ledger) []string {
 	return reasons
 }
 
-// strandedLinks lists who lost a link in the measurement for good, though no fault of the cell's breaks links: fewer took part than the cell asks for. The last of
-// the measurement does not count.
+// strandedLinks lists who lost a link in the measurement for good, though no fault of the cell's breaks links: fewer
+// took part than the cell asks for. The last of the measurement does not count.
 func strandedLinks(in *input) (reasons []string) {
 	if slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) {
 		return nil

@@ -385,7 +385,8 @@ func TestSkewed(t *testing.T) {
 	}
 }
 
-// What fewer measured than the cell asks for is no number of that cell: a link that is gone until the end, in more than the last moments of the measurement.
+// What fewer measured than the cell asks for is no number of that cell: a link that is gone until the end, in more than
+// the last moments of the measurement.
 func TestALinkGoneForGood(t *testing.T) {
 	for _, c := range []struct {
 		what    string

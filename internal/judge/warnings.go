@@ -184,8 +184,8 @@ func deliveryWarnings(m *measurements) (all []string) {
 	return all
 }
 
-// shortfall says why fewer messages were sent inside the measurement than were due in it; empty if they were not. By count, the measurement lasts
-// until all are sent. Of a task that failed or was stopped the cause is known.
+// shortfall says why fewer messages were sent inside the measurement than were due in it; empty if they were not. By
+// count, the measurement lasts until all are sent. Of a task that failed or was stopped the cause is known.
 func shortfall(m *measurements) string {
 	in := m.in
 	if !in.workload.Publishers.Open() || in.span.byCount || in.facts.Failure != "" || in.facts.Cancelled {

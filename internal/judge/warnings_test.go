@@ -72,7 +72,8 @@ func TestARateThatWasNotReached(t *testing.T) {
 	warned(t, closed.judge(), false, "asked for")
 }
 
-// Of a load that is behind when warm-up ends, what was due in warm-up and sent in the measurement was not asked for there.
+// Of a load that is behind when warm-up ends, what was due in warm-up and sent in the measurement was not asked for
+// there.
 func TestWhatWarmupLeftIsNotAskedForAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		perSecond, afterwards int64 // sent in the measurement and, of what was due in it, after it

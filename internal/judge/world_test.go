@@ -100,7 +100,8 @@ func (x *world) received(n uint64, at time.Duration, measured bool) {
 	x.last.LastDelivery = max(x.last.LastDelivery, int64(at))
 }
 
-// steady sends rate messages a second from begin, -1 s, to the end of the measurement; received tells when and whether each comes.
+// steady sends rate messages a second from begin, -1 s, to the end of the measurement; received tells when and whether
+// each comes.
 func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.Duration, bool)) {
 	every := time.Second / time.Duration(rate)
 	end := x.task.Cell.Workload.Measure.D()
@@ -124,8 +125,8 @@ func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.
 // atOnce delivers everything after a millisecond.
 func atOnce(_ int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, true }
 
-// second is what happened in one second of the measurement or, where it is negative, of warm-up: so many messages were published to each queue and, of
-// each flow, delivered.
+// second is what happened in one second of the measurement or, where it is negative, of warm-up: so many messages were
+// published to each queue and, of each flow, delivered.
 func (x *world) second(index int, published, delivered []int64) {
 	w := x.rec.Window(int64(index)*int64(time.Second), x.measured(time.Duration(index)*time.Second))
 	for queue, n := range published {

@@ -39,8 +39,9 @@ tables: [{rows: ["broker", "mode", "threads"], columns: ["latency", "size"], val
 `, sizes.String())
 }
 
-// BenchmarkExpand loads and expands whole matrices: cells/s, the time to the first cell, and the heap that the whole run holds at
-// the end. Wanted of an idle core: 10,000 cells in 1 s, 100,000 in 10 s and under 500 MB, the first within 1 s.
+// BenchmarkExpand loads and expands whole matrices: cells/s, the time to the first cell, and the heap that the whole
+// run holds at the end. Wanted of an idle core: 10,000 cells in 1 s, 100,000 in 10 s and under 500 MB, the first within
+// 1 s.
 func BenchmarkExpand(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -146,8 +146,8 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 // maxTrees bounds what a worker remembers.
 const maxTrees = 10_000
 
-// tree is the template as plain data, with the combination's values. What the template does not refer to does not change it, so that
-// many combinations share one evaluation.
+// tree is the template as plain data, with the combination's values. What the template does not refer to does not
+// change it, so that many combinations share one evaluation.
 func (w *worker) tree(combo []int) (map[string]any, Errors) {
 	key := w.m.projection(combo)
 	if known, ok := w.trees[key]; ok && key != "" {
@@ -182,7 +182,8 @@ func (m *Matrix) projection(combo []int) string {
 	return string(key)
 }
 
-// broker finds the cell's broker; nil is one that has been reported already. Where every group has its own, it is that of the first.
+// broker finds the cell's broker; nil is one that has been reported already. Where every group has its own, it is that
+// of the first.
 func (m *Matrix) broker(tree map[string]any, own map[string]*plan.Broker) (*plan.Broker, []problem) {
 	groups, _ := tree["groups"].(map[string]any)
 	if len(own) > 0 && len(own) == len(groups) {

@@ -15,7 +15,8 @@ type Command struct {
 	Dir     string // seen from the file's folder
 }
 
-// Commands reads a --drivers file, CUE or JSON: drivers that are processes of their own, by name. The error is Errors, all of them.
+// Commands reads a --drivers file, CUE or JSON: drivers that are processes of their own, by name. The error is Errors,
+// all of them.
 func Commands(file string, text []byte) (map[string]Command, error) {
 	v, named, errs := readFile(file, text, "#Drivers")
 	if len(errs) > 0 {

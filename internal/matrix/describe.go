@@ -108,7 +108,8 @@ func choices(schema cue.Value) []string {
 	return out
 }
 
-// alternatives are the operands of a disjunction, or the schema itself. A definition of scalars or of several kinds, which its comment describes, is one.
+// alternatives are the operands of a disjunction, or the schema itself. A definition of scalars or of several kinds,
+// which its comment describes, is one.
 func alternatives(schema cue.Value) []cue.Value {
 	if name, doc := definition(schema); name != "" {
 		if kind := schema.IncompleteKind(); kind != cue.StructKind && kind != cue.ListKind && doc != "" {
@@ -186,7 +187,8 @@ func requiredFields(schema cue.Value) (names []string) {
 	return names
 }
 
-// openFields are the names of the regular fields of a schema that are not concrete without a value, in whole neither: a struct unified with the schema.
+// openFields are the names of the regular fields of a schema that are not concrete without a value, in whole neither: a
+// struct unified with the schema.
 func openFields(schema, whole cue.Value) (names []string) {
 	open := func(v cue.Value) bool { return v.Exists() && v.Validate(cue.Concrete(true)) != nil }
 	it, err := schema.Fields()

@@ -26,9 +26,9 @@ type result struct {
 // chunkSize is the most combinations of a chunk; the first chunks are smaller, so that the first cell comes at once.
 const chunkSize = 128
 
-// Expand yields the combinations in the order of the matrix, the first axis outermost, evaluating ahead on all cores. At a combination
-// with a fault it stops yielding, goes through the rest for their faults and ends with all of them as one error of type
-// Errors; when ctx ends, with its error.
+// Expand yields the combinations in the order of the matrix, the first axis outermost, evaluating ahead on all cores.
+// At a combination with a fault it stops yielding, goes through the rest for their faults and ends with all of them as
+// one error of type Errors; when ctx ends, with its error.
 func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
 	return func(yield func(Combination, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

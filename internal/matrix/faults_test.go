@@ -125,7 +125,8 @@ func TestCombinationFaults(t *testing.T) {
 	golden(t, "combination.golden", strings.Join(out, "\n\n")+"\n")
 }
 
-// TestQueuesThatNobodyReadsArePublishedInto: without consumers many queues are no mistake, and with one for each neither.
+// TestQueuesThatNobodyReadsArePublishedInto: without consumers many queues are no mistake, and with one for each
+// neither.
 func TestQueuesThatNobodyReadsArePublishedInto(t *testing.T) {
 	for _, consumers := range []string{"nodes: 0", "threads: 3", "{nodes: 2, threads: 2}"} {
 		m, err := Load("m.cue", []byte(head+`cell: {broker: "b", topology: queues: 3, consumers: `+consumers+`}`), Narrow{})
@@ -138,8 +139,8 @@ func TestQueuesThatNobodyReadsArePublishedInto(t *testing.T) {
 	}
 }
 
-// A consumer that acknowledges at an interval and may have no more unacknowledged is silent for as long: a shorter deadline of silence
-// would call lost what only waits.
+// A consumer that acknowledges at an interval and may have no more unacknowledged is silent for as long: a shorter
+// deadline of silence would call lost what only waits.
 func TestSilenceOutlastsTheInterval(t *testing.T) {
 	text := `package matrix
 name: "x"

@@ -11,7 +11,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// groupName is short, and of letters and digits alone, because every broker has to take it as a part of its queues' names.
+// groupName is short, and of letters and digits alone, because every broker has to take it as a part of its queues'
+// names.
 var groupName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,11}$`)
 
 const maxGroupName = 12
@@ -34,8 +35,9 @@ func validateNames(tree map[string]any) (out []problem) {
 	return out
 }
 
-// normaliseGroups makes a list of the groups, by name, each with what the cell says where it says nothing itself. The cell's own publishers and
-// the like are nothing but that, and are not kept: they would enter its id without entering the measurement.
+// normaliseGroups makes a list of the groups, by name, each with what the cell says where it says nothing itself. The
+// cell's own publishers and the like are nothing but that, and are not kept: they would enter its id without entering
+// the measurement.
 func normaliseGroups(tree map[string]any) {
 	groups, _ := tree["groups"].(map[string]any)
 	delete(tree, "groups")
@@ -86,7 +88,8 @@ func inconsistentParts(w plan.Workload) []problem {
 	return out
 }
 
-// declareGroups asks the driver about each group, as other cells ask about themselves. A cell is n/a if any of its groups is.
+// declareGroups asks the driver about each group, as other cells ask about themselves. A cell is n/a if any of its
+// groups is.
 func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drivers.Declaration, reasons []string) {
 	whole.Guarantees = drivers.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
 	whole.Capabilities.CopiesBody = true

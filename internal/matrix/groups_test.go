@@ -7,7 +7,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestGroups: a group is what it says, else what the cell says, axes by name included, else the default; an axis can set something in a group.
+// TestGroups: a group is what it says, else what the cell says, axes by name included, else the default; an axis can
+// set something in a group.
 func TestGroups(t *testing.T) {
 	run := expand(t, head+`axes: {broker: ["b"], threads: [3], rate: [0, 500]}
 		cell: {
@@ -42,7 +43,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestReferencesOfGroups: a group inherits what it refers to and leaves out: from the cell, from an axis by name, else the default of the schema.
+// TestReferencesOfGroups: a group inherits what it refers to and leaves out: from the cell, from an axis by name, else
+// the default of the schema.
 func TestReferencesOfGroups(t *testing.T) {
 	run := expand(t, head+`axes: {broker: ["b"], threads: [3]}
 		cell: {

@@ -19,8 +19,8 @@ const (
 	maxHookBackoff = 5 * time.Minute
 )
 
-// Hooks reads a controller's --hooks file, CUE or JSON: what schedules may name, sorted by name, with defaults filled in. The error is Errors, all of
-// them. References to secrets are left as they are.
+// Hooks reads a controller's --hooks file, CUE or JSON: what schedules may name, sorted by name, with defaults filled
+// in. The error is Errors, all of them. References to secrets are left as they are.
 func Hooks(file string, text []byte) ([]plan.Hook, error) {
 	v, tree, errs := readFile(file, text, "#Hooks")
 	named, _ := tree["hooks"].(map[string]any)

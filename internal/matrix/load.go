@@ -187,8 +187,8 @@ func noValue(text, axis string, texts []string) string {
 	return msg + " (there are: " + strings.Join(texts, ", ") + ")"
 }
 
-// probe evaluates the template for a first combination and then once for each other value of each axis, to find now what
-// would be found in the middle of the expansion.
+// probe evaluates the template for a first combination and then once for each other value of each axis, to find now
+// what would be found in the middle of the expansion.
 func (l *loader) probe(m *Matrix, unzipped bool) {
 	first := make([]int, len(l.space.axes))
 	for a, x := range l.space.axes {

@@ -22,8 +22,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// MinMessage is the smallest message.size in bytes: the envelope with which every body begins must fit. The schema has the
-// same bound.
+// MinMessage is the smallest message.size in bytes: the envelope with which every body begins must fit. The schema has
+// the same bound.
 const MinMessage = 64
 
 // Narrow is how the command line changes a matrix without editing it.
@@ -53,8 +53,9 @@ type Matrix struct {
 	untilAt token.Pos       // of repeat.until
 }
 
-// Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Errors that holds all of
-// them; those that only one combination among many has come from Expand. file is for messages and for the record.
+// Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Errors that
+// holds all of them; those that only one combination among many has come from Expand. file is for messages and for the
+// record.
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 	m, secrets, faults := load(source{file: file, text: text, narrow: n})
 	if hasQuickForm(file, text) {
@@ -104,7 +105,8 @@ func hasQuickForm(file string, text []byte) bool {
 	return err == nil && setTag(f, quickTag, true)
 }
 
-// labelsAndDrivers lists the labels of a matrix and the names of its drivers, in order: without secrets, the text has the same.
+// labelsAndDrivers lists the labels of a matrix and the names of its drivers, in order: without secrets, the text has
+// the same.
 func labelsAndDrivers(text string) string {
 	file, err := parser.ParseFile("", text)
 	if err != nil {
@@ -208,7 +210,8 @@ func (r *runReader) record() plan.Source {
 
 func (m *Matrix) brokerNames() []string { return slices.Sorted(maps.Keys(m.brokers)) }
 
-// Estimate is how long a run takes if nothing goes wrong, settle included: at least, where cells are repeated until they are known well enough, and at most.
+// Estimate is how long a run takes if nothing goes wrong, settle included: at least, where cells are repeated until
+// they are known well enough, and at most.
 func Estimate(run plan.Run) (least, most time.Duration) {
 	var once time.Duration
 	for _, c := range run.Cells {

@@ -25,7 +25,8 @@ _#spread: _#duration | {most!: _#duration} | {median!: _#duration, sigma!: >=0 &
 _#duration: =~"^[0-9]+(ms|s)$"
 `
 
-// TestErrorsOfOptions: schemas of drivers use more of CUE than that of matrices. A valid option is no error beside an invalid one.
+// TestErrorsOfOptions: schemas of drivers use more of CUE than that of matrices. A valid option is no error beside an
+// invalid one.
 func TestErrorsOfOptions(t *testing.T) {
 	ctx := cuecontext.New()
 	schema := ctx.CompileString(optionsSchema).LookupPath(cue.ParsePath("#Options"))
@@ -54,7 +55,8 @@ func TestErrorsOfOptions(t *testing.T) {
 	}
 }
 
-// TestMissingOptions: a regular field of a driver's schema that has no default is missing too, and no options are shown.
+// TestMissingOptions: a regular field of a driver's schema that has no default is missing too, and no options are
+// shown.
 func TestMissingOptions(t *testing.T) {
 	ctx := cuecontext.New()
 	schema := ctx.CompileString(`#Options: {
@@ -84,7 +86,8 @@ func TestMissingOptions(t *testing.T) {
 	}
 }
 
-// TestMatrixThatImportsTheSchema: the schema adds no defaults to a matrix that refers to it, and its errors are those of any other matrix.
+// TestMatrixThatImportsTheSchema: the schema adds no defaults to a matrix that refers to it, and its errors are those
+// of any other matrix.
 func TestMatrixThatImportsTheSchema(t *testing.T) {
 	const text = `package m
 

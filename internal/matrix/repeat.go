@@ -57,7 +57,8 @@ func (m *Matrix) unrepeatable(w plan.Workload) Errors {
 	return Errors{errorAt(m.untilAt, "repeat.until", fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as publish.rate", name, why))}
 }
 
-// absent is why a cell of this workload never has a number for a value, which may be that of a group; empty: it can have one.
+// absent is why a cell of this workload never has a number for a value, which may be that of a group; empty: it can
+// have one.
 func absent(name string, w plan.Workload) (why string) {
 	group, plain := plan.SplitGroup(name)
 	if group == "" {

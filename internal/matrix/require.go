@@ -8,7 +8,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// takeRules removes the rules from a filled template: they belong to the cell, not to its workload. listed reports whether they are a list.
+// takeRules removes the rules from a filled template: they belong to the cell, not to its workload. listed reports
+// whether they are a list.
 func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
 	given := tree["require"]
 	delete(tree, "require")
@@ -29,7 +30,8 @@ func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
 	return rules, listed
 }
 
-// validateRules returns the errors of rules, and the rules that no outcome of this workload could meet, each at its place.
+// validateRules returns the errors of rules, and the rules that no outcome of this workload could meet, each at its
+// place.
 func validateRules(rules []plan.Rule, listed bool, w plan.Workload) (all []problem) {
 	for i, rule := range rules {
 		wrong := unmet(rule.Text, w)

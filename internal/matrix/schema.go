@@ -33,8 +33,9 @@ func lookupDefinition(schema cue.Value, name string) cue.Value {
 	return schema.LookupPath(cue.ParsePath(name))
 }
 
-// cellDefaults are the defaults of a cell's fields, as the schema documents them. They are attributes, no defaults of CUE: a group inherits a field that it
-// leaves out, and a value that is not concrete is an error rather than the default. Durations have the texts that a plan gives them.
+// cellDefaults are the defaults of a cell's fields, as the schema documents them. They are attributes, no defaults of
+// CUE: a group inherits a field that it leaves out, and a value that is not concrete is an error rather than the
+// default. Durations have the texts that a plan gives them.
 var cellDefaults = sync.OnceValue(func() map[string]any {
 	all := defaultsOf(lookupDefinition(schemaIn(cuecontext.New()), "#Cell"))
 	normaliseDurations(all)

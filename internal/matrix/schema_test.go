@@ -23,7 +23,8 @@ func schemaValue(t *testing.T) cue.Value {
 	return v
 }
 
-// The schema documents defaults that the code takes from plan.Default: were they to differ, the documentation would lie.
+// The schema documents defaults that the code takes from plan.Default: were they to differ, the documentation would
+// lie.
 func TestDefaultsAreThePlans(t *testing.T) {
 	tree := clone(cellDefaults())
 	normalise(tree)

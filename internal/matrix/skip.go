@@ -8,8 +8,8 @@ import (
 	"cuelang.org/go/cue"
 )
 
-// pattern excludes combinations. Whether it subsumes a value is settled once for each value of each axis: a pattern is a struct, and
-// subsumes a combination when it does so field by field.
+// pattern excludes combinations. Whether it subsumes a value is settled once for each value of each axis: a pattern is
+// a struct, and subsumes a combination when it does so field by field.
 type pattern struct {
 	text  string
 	place string

@@ -48,7 +48,8 @@ func (s source) parse() (*ast.File, Errors) {
 // quickTag is the tag of CUE that the short form of a matrix depends on.
 const quickTag = "quick"
 
-// setTag unifies the fields with the attribute @tag(name) with a value, as cue -t does, and reports whether there are any.
+// setTag unifies the fields with the attribute @tag(name) with a value, as cue -t does, and reports whether there are
+// any.
 func setTag(f *ast.File, name string, value bool) (found bool) {
 	ast.Walk(f, func(n ast.Node) bool {
 		field, is := n.(*ast.Field)
@@ -138,7 +139,8 @@ func replace(decls []ast.Decl, path []string, value ast.Expr, done *bool) []ast.
 	return out
 }
 
-// within replaces the field at path inside an expression: in the struct literals that it is made of. A nil value only removes.
+// within replaces the field at path inside an expression: in the struct literals that it is made of. A nil value only
+// removes.
 func within(x ast.Expr, path []string, value ast.Expr, done *bool) ast.Expr {
 	switch x := x.(type) {
 	case *ast.StructLit:
@@ -230,8 +232,8 @@ func instance(f *ast.File) *build.Instance {
 	return inst
 }
 
-// build compiles the file. Names that are bound to nothing are reported and then taken as open, so that what else is wrong
-// comes to light too. The value does not exist if the file cannot be evaluated at all.
+// build compiles the file. Names that are bound to nothing are reported and then taken as open, so that what else is
+// wrong comes to light too. The value does not exist if the file cannot be evaluated at all.
 func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Errors) {
 	f, faults := s.parse()
 	if f == nil {

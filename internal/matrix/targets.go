@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Targets reads an agent's --faults file, CUE or JSON: what faults may be done to on its host, sorted by name. The error is Errors, all of them.
+// Targets reads an agent's --faults file, CUE or JSON: what faults may be done to on its host, sorted by name. The
+// error is Errors, all of them.
 func Targets(file string, text []byte) ([]plan.Target, error) {
 	v, tree, errs := readFile(file, text, "#Faults")
 	if len(errs) > 0 {

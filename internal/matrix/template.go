@@ -35,7 +35,8 @@ func (w *worker) fill(combo []int) (cue.Value, map[string]any, Errors) {
 	return filled, tree, x.errors
 }
 
-// inherited are the values of the fields that the template leaves out: of axes by name, else the defaults. A group inherits those of the cell.
+// inherited are the values of the fields that the template leaves out: of axes by name, else the defaults. A group
+// inherits those of the cell.
 func (m *Matrix) inherited(tree map[string]any, combo []int) map[string]any {
 	named := clone(tree)
 	m.nameAxes(named, combo)

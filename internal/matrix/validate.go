@@ -13,8 +13,9 @@ import (
 	"lockstep/internal/plan"
 )
 
-// validator has CUE validate values against a schema. CUE stops at the first kind of error that it finds, so where it rejects a struct or a list,
-// the validator has it validate each part: all errors are found, each with its place and with the values that the schema allows there.
+// validator has CUE validate values against a schema. CUE stops at the first kind of error that it finds, so where it
+// rejects a struct or a list, the validator has it validate each part: all errors are found, each with its place and
+// with the values that the schema allows there.
 type validator struct {
 	errors Errors
 	// template accepts values that are not concrete, and missing fields: a combination may set them.
@@ -176,7 +177,8 @@ func lookup(schema cue.Value, sel cue.Selector) cue.Value {
 	return schema.LookupPath(cue.MakePath(sel))
 }
 
-// alternative is the part of a schema that allows structs, or lists: it does not exist if there is none, or more than one.
+// alternative is the part of a schema that allows structs, or lists: it does not exist if there is none, or more than
+// one.
 func alternative(schema cue.Value, kind cue.Kind) (found cue.Value) {
 	if kind != cue.StructKind && kind != cue.ListKind || isTop(schema) {
 		return schema
@@ -235,7 +237,8 @@ func wrongValue(v, schema cue.Value) string {
 	return msg
 }
 
-// plainData is v as string, float64, bool, []any and map[string]any; a part that is not concrete is undetermined. ok is false for "_" and for errors.
+// plainData is v as string, float64, bool, []any and map[string]any; a part that is not concrete is undetermined. ok is
+// false for "_" and for errors.
 func plainData(v cue.Value) (data any, ok bool) {
 	if d, has := v.Default(); has {
 		v = d

@@ -11,7 +11,8 @@ import (
 // maxBodies bounds the memory that an agent keeps for bodies, in bytes.
 const maxBodies = 4 << 30
 
-// validateShape finds what is wrong about sizes, payloads, keys, processing, refusals and lifetimes, of a cell without groups or of one group.
+// validateShape finds what is wrong about sizes, payloads, keys, processing, refusals and lifetimes, of a cell without
+// groups or of one group.
 func validateShape(w plan.Workload) []problem {
 	var out []problem
 	report := func(wrong bool, path, format string, args ...any) {
@@ -63,8 +64,8 @@ func validateConsumers(report reporter, c plan.Consumers, silence plan.Duration)
 	report(c.Nack > 0 && c.Ack == "automatic", "consumers.nack", "%v of what is acknowledged automatically: it cannot be refused; give consumers.ack \"each\"", c.Nack)
 }
 
-// longest is how long a consumer takes over a batch at the most: of exponential times nobody sees more than the mean of all and ten
-// means of one.
+// longest is how long a consumer takes over a batch at the most: of exponential times nobody sees more than the mean of
+// all and ten means of one.
 func longest(s plan.DurationDist, batch int) plan.Duration {
 	if s.Mean > 0 {
 		return s.Mean * plan.Duration(batch-1+10)

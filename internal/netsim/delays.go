@@ -6,9 +6,9 @@ import (
 	"lockstep/internal/record"
 )
 
-// Delays collect by how much simulated connections hand over pieces later than latency, jitter and bandwidth ask for, in ns: each way by
-// itself, and one sample for each piece, unless a fault holds it. A piece that arrives before the reader asks for it is in time. Connections share no lock
-// for it. The zero value is ready. Safe for concurrent use.
+// Delays collect by how much simulated connections hand over pieces later than latency, jitter and bandwidth ask for,
+// in ns: each way by itself, and one sample for each piece, unless a fault holds it. A piece that arrives before the
+// reader asks for it is in time. Connections share no lock for it. The zero value is ready. Safe for concurrent use.
 type Delays struct {
 	mu    sync.Mutex
 	conns map[*conn]bool

@@ -12,8 +12,9 @@ import (
 	"lockstep/internal/clock"
 )
 
-// Faults does things to the connections of the dialers that were made with it, and undoes them: one thing at a time, each until End. It
-// is safe for concurrent use. A dialer with Faults makes simulated connections even where nothing else is asked of it.
+// Faults does things to the connections of the dialers that were made with it, and undoes them: one thing at a time,
+// each until End. It is safe for concurrent use. A dialer with Faults makes simulated connections even where nothing
+// else is asked of it.
 type Faults struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -45,15 +46,16 @@ func NewFaults(seed uint64) *Faults { return &Faults{random: rand.New(rand.NewPC
 // Hit says how many of the open connections a fault was done to.
 type Hit struct{ Of, All int }
 
-// Cut resets a share (0 … 1) of the connections, at both ends, and refuses new ones until End, but for as many as were spared.
+// Cut resets a share (0 … 1) of the connections, at both ends, and refuses new ones until End, but for as many as were
+// spared.
 func (f *Faults) Cut(share float64) Hit { return f.begin(&trouble{kind: cut}, share) }
 
-// Stall keeps back everything on a share of the connections, each way, dials included, until End; then all of it arrives. What is written
-// meanwhile waits in the connection's buffer.
+// Stall keeps back everything on a share of the connections, each way, dials included, until End; then all of it
+// arrives. What is written meanwhile waits in the connection's buffer.
 func (f *Faults) Stall(share float64) Hit { return f.begin(&trouble{kind: stall}, share) }
 
-// Slow adds to the latency of the round trip of a share of the connections, and limits their bandwidth (0: not) in bytes a second each way, until
-// End. Bytes keep their order when it begins and ends.
+// Slow adds to the latency of the round trip of a share of the connections, and limits their bandwidth (0: not) in
+// bytes a second each way, until End. Bytes keep their order when it begins and ends.
 func (f *Faults) Slow(share float64, latency time.Duration, bandwidth int64) Hit {
 	return f.begin(&trouble{kind: slowed, latency: int64(latency), bandwidth: bandwidth}, share)
 }
@@ -167,7 +169,8 @@ func (f *Faults) dialer(base DialFunc) DialFunc {
 	}
 }
 
-// adopt adds a connection that was made, and does to it what is being done to others; leave takes it out when it is closed.
+// adopt adds a connection that was made, and does to it what is being done to others; leave takes it out when it is
+// closed.
 func (f *Faults) adopt(c *conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

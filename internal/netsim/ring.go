@@ -91,8 +91,8 @@ type mark struct {
 	known    bool // its delay is recorded, or not of the network
 }
 
-// merged is how near arrivals may be, in ns, to count as one at the later of their times, on the way from the broker. It bounds the
-// memory that many small pieces take.
+// merged is how near arrivals may be, in ns, to count as one at the later of their times, on the way from the broker.
+// It bounds the memory that many small pieces take.
 const merged = 5_000
 
 func (m *marks) empty() bool { return m.head == len(m.list) }
@@ -115,7 +115,8 @@ func (m *marks) add(at int64, n int) {
 	m.list = append(m.list, mark{from: at, at: at, n: n})
 }
 
-// arrived says how many bytes have arrived, counting no further than to most; of pieces that stay apart, those of the first.
+// arrived says how many bytes have arrived, counting no further than to most; of pieces that stay apart, those of the
+// first.
 func (m *marks) arrived(now int64, most int) int {
 	n := 0
 	for _, k := range m.list[m.head:] {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAttemptsHaveNamesOfTheirOwn at a broker, which begin with the task's: an agent that continues with an earlier attempt
-// must not load or delete the queues of a later one, and all of them are found by the task's name.
+// TestAttemptsHaveNamesOfTheirOwn at a broker, which begin with the task's: an agent that continues with an earlier
+// attempt must not load or delete the queues of a later one, and all of them are found by the task's name.
 func TestAttemptsHaveNamesOfTheirOwn(t *testing.T) {
 	task := grouped()
 	seen := map[string]bool{}

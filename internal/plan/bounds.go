@@ -25,8 +25,8 @@ const (
 // MinMessageSize is the size in bytes of the envelope that each message has.
 const MinMessageSize = 64
 
-// Bounded returns an error that names what of a run is beyond its bound, or the first of its cells that is not bounded. The
-// error wraps ErrTooLarge if there are too many tasks.
+// Bounded returns an error that names what of a run is beyond its bound, or the first of its cells that is not bounded.
+// The error wraps ErrTooLarge if there are too many tasks.
 func (r Run) Bounded() error {
 	if err := r.CheckTasks(); err != nil {
 		return fmt.Errorf("the run has %w", err)
@@ -48,7 +48,8 @@ func (r Run) Bounded() error {
 	return errors.Join(faults...)
 }
 
-// Bounded returns an error that names the cell if it has too many groups or agents, or a part of its workload is not bounded.
+// Bounded returns an error that names the cell if it has too many groups or agents, or a part of its workload is not
+// bounded.
 func (c Cell) Bounded() error {
 	if n := len(c.Workload.Groups); n > maxGroups {
 		return fmt.Errorf("cell %s (%s) has %d groups: want at most %d", c.ID, c.Name(), n, maxGroups)
@@ -73,8 +74,8 @@ func (a Assignment) CheckProtocol() error {
 	return nil
 }
 
-// Check returns an error that names what of an assignment no matrix makes: another protocol version, a workload beyond its
-// bounds, or a share that is no part of it.
+// Check returns an error that names what of an assignment no matrix makes: another protocol version, a workload beyond
+// its bounds, or a share that is no part of it.
 func (a Assignment) Check() error {
 	if err := a.CheckProtocol(); err != nil {
 		return err
@@ -105,8 +106,8 @@ func (a Assignment) Check() error {
 	return nil
 }
 
-// Bounded returns an error that names what of a workload (without groups) is beyond its bound: such a workload is a mistake or hostile, and would
-// take memory without limit.
+// Bounded returns an error that names what of a workload (without groups) is beyond its bound: such a workload is a
+// mistake or hostile, and would take memory without limit.
 func (w Workload) Bounded() error {
 	p, c, t := w.Publishers, w.Consumers, w.Topology
 	var s Search

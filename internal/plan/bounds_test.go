@@ -56,7 +56,8 @@ func TestTimesOfRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAssignmentsAreChecked: an agent takes no share that is no part of its workload, and no messages without an envelope.
+// TestAssignmentsAreChecked: an agent takes no share that is no part of its workload, and no messages without an
+// envelope.
 func TestAssignmentsAreChecked(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(*Assignment)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// Condition is a rule over a task's values and flags, such as "p99 < 50ms && lost == 0 && !backlog". The zero Condition always holds.
+// Condition is a rule over a task's values and flags, such as "p99 < 50ms && lost == 0 && !backlog". The zero Condition
+// always holds.
 type Condition struct {
 	text string
 	root term
@@ -15,8 +16,8 @@ type Condition struct {
 
 func (c Condition) String() string { return c.text }
 
-// Holds reports whether the condition holds for the values of an outcome, and if not, which part of it failed and by what value. A
-// value without a number holds in no comparison, negated or not: what is not known cannot be relied on.
+// Holds reports whether the condition holds for the values of an outcome, and if not, which part of it failed and by
+// what value. A value without a number holds in no comparison, negated or not: what is not known cannot be relied on.
 func (c Condition) Holds(values map[string]Value) (holds bool, why string) {
 	failures := c.Fails(values)
 	return len(failures) == 0, reasons(failures, "; ")
@@ -57,7 +58,8 @@ func (c Condition) Names() []string {
 	return names
 }
 
-// A term is a part of a condition. Negation stands only at flags: ParseCondition moves it down (De Morgan), and turns comparisons round.
+// A term is a part of a condition. Negation stands only at flags: ParseCondition moves it down (De Morgan), and turns
+// comparisons round.
 type term interface {
 	// fails returns why the term does not hold, each reason once; there are none if it holds.
 	fails(values map[string]Value) []Failure

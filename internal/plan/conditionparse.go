@@ -32,8 +32,8 @@ func (f ConditionFaults) Error() string {
 //	op         = "==" | "!=" | "<" | "<=" | ">" | ">="
 //	operand    = value | number | duration
 //
-// Values are those of Values, and the short names p50 … max and rate, which mean what matters in this workload: latency and rate at
-// the consumers, else at the publishers.
+// Values are those of Values, and the short names p50 … max and rate, which mean what matters in this workload: latency
+// and rate at the consumers, else at the publishers.
 func ParseCondition(text string, w Workload) (Condition, error) {
 	p := &conditionParser{short: shortNames(w), units: map[string]Unit{}}
 	for _, v := range Values() {

@@ -10,8 +10,9 @@ import (
 	"lockstep/internal/display"
 )
 
-// shortNames are what conditions may call the values that matter most in a workload: quantiles of the latency from the intended send time to the
-// delivery or, without consumers, to the confirm (closed loop: from the call), and the rate at the far end.
+// shortNames are what conditions may call the values that matter most in a workload: quantiles of the latency from the
+// intended send time to the delivery or, without consumers, to the confirm (closed loop: from the call), and the rate
+// at the far end.
 func shortNames(w Workload) map[string]string {
 	latency, rate := "e2e", "consume.rate"
 	if w.Consumers.Nodes == 0 {
@@ -43,7 +44,8 @@ func (w Workload) Absent(value string) string {
 	return ""
 }
 
-// constant reads a number ("20_000", "0.5"), a rate ("20_000/s"), a duration ("50ms", "1m30s") or an amount of memory ("500MiB").
+// constant reads a number ("20_000", "0.5"), a rate ("20_000/s"), a duration ("50ms", "1m30s") or an amount of memory
+// ("500MiB").
 func constant(text string) (number float64, unit Unit, ok bool) {
 	plain := strings.ReplaceAll(text, "_", "")
 	if rate, is := strings.CutSuffix(plain, "/s"); is {
@@ -65,7 +67,8 @@ func constant(text string) (number float64, unit Unit, ok bool) {
 	return 0, "", false
 }
 
-// Memory reads an amount of memory or disk: bytes, as "1073741824", or with a unit, as "4GiB" or "500MB". False: it is none, or not of whole bytes.
+// Memory reads an amount of memory or disk: bytes, as "1073741824", or with a unit, as "4GiB" or "500MB". False: it is
+// none, or not of whole bytes.
 func Memory(text string) (bytes int64, ok bool) {
 	n, unit, ok := constant(text)
 	if !ok || unit != Bytes && unit != Count || n < 0 || n != math.Trunc(n) || n >= math.MaxInt64 {

@@ -13,10 +13,11 @@ import (
 
 // Bounds of what is read from other processes and from records, whoever wrote it.
 const (
-	// MaxDocument is the maximum size in bytes of a run as the control plane stores it: JSON without indentation. A cell
-	// has at least 1,500 bytes.
+	// MaxDocument is the maximum size in bytes of a run as the control plane stores it: JSON without indentation. A
+	// cell has at least 1,500 bytes.
 	MaxDocument = 16 << 20
-	// MaxFile is that of a document in a file of a record or of a bundle. These are indented, and up to four times as long.
+	// MaxFile is that of a document in a file of a record or of a bundle. These are indented, and up to four times as
+	// long.
 	MaxFile  = 4 * MaxDocument
 	MaxCells = 10_000 // of a run
 	MaxTasks = 50_000 // of a run: cells × repetitions
@@ -59,8 +60,9 @@ func (r Run) CheckTasks() error {
 	return nil
 }
 
-// Decode reads one JSON document of at most limit bytes into what v points to. The memory that the type of v takes for the
-// document is counted before any of it is allocated: an empty object of three bytes may be an element of a thousand bytes.
+// Decode reads one JSON document of at most limit bytes into what v points to. The memory that the type of v takes for
+// the document is counted before any of it is allocated: an empty object of three bytes may be an element of a thousand
+// bytes.
 func Decode(r io.Reader, limit int64, v any) error {
 	text, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {

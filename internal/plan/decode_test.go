@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestDecodingCountsBeforeItAllocates decodes documents whose elements take up to a thousand times their text, and measures what was allocated.
+// TestDecodingCountsBeforeItAllocates decodes documents whose elements take up to a thousand times their text, and
+// measures what was allocated.
 func TestDecodingCountsBeforeItAllocates(t *testing.T) {
 	list := func(before, element, after string) string {
 		size := MaxDocument

@@ -17,8 +17,8 @@ func (f Fault) BreaksLinks() bool {
 // Ends reports whether the fault ends a process of the broker, with what it had in memory.
 func (f Fault) Ends() bool { return f.Kind == FaultKill || f.Kind == FaultRestart }
 
-// String names the fault, apart from others of the cell: "pause rabbit at 3s for 1s", "cut 0.5 of publishers at 3s for 1s". The detail of the events
-// that tell of it begins so.
+// String names the fault, apart from others of the cell: "pause rabbit at 3s for 1s", "cut 0.5 of publishers at 3s for
+// 1s". The detail of the events that tell of it begins so.
 func (f Fault) String() string {
 	if !f.Connections() {
 		return fmt.Sprintf("%s %s at %s for %s", f.Kind, f.Target, f.At, f.For)

@@ -2,9 +2,10 @@ package plan
 
 import "time"
 
-// MinGap is the shortest time without a confirm that a publisher keeps, and without a delivery that a consumer keeps: shorter ones cannot be
-// told from the ordinary time between two of them. It is 20 ms, or three times that time where the workload says it: each of the threads has an
-// equal part of the (lowest) rate, and where nothing is due at times of its own no confirm comes in less than a round trip.
+// MinGap is the shortest time without a confirm that a publisher keeps, and without a delivery that a consumer keeps:
+// shorter ones cannot be told from the ordinary time between two of them. It is 20 ms, or three times that time where
+// the workload says it: each of the threads has an equal part of the (lowest) rate, and where nothing is due at times
+// of its own no confirm comes in less than a round trip.
 func (w Workload) MinGap() (confirm, delivery time.Duration) {
 	const least = 20 * time.Millisecond
 	between := func(threads int) time.Duration {

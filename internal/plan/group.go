@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// Parts are what a task consists of: itself or, where its cell has groups, a task for each of them, which is the same but for the group's
-// workload in place of the cell's, what the driver declared of that, and names of its own at the broker.
+// Parts are what a task consists of: itself or, where its cell has groups, a task for each of them, which is the same
+// but for the group's workload in place of the cell's, what the driver declared of that, and names of its own at the
+// broker.
 func (t Task) Parts() []Task {
 	groups := t.Cell.Workload.Groups
 	if len(groups) == 0 || t.Group != "" {
@@ -70,7 +71,8 @@ func (w Workload) agents() int {
 	return p + k
 }
 
-// SplitGroup splits the name of a value as tables write it, "bulk/publish.p99", into the group's name and the value's; the group of "publish.p99" is "".
+// SplitGroup splits the name of a value as tables write it, "bulk/publish.p99", into the group's name and the value's;
+// the group of "publish.p99" is "".
 func SplitGroup(name string) (group, value string) {
 	if group, value, found := strings.Cut(name, "/"); found {
 		return group, value

@@ -54,7 +54,8 @@ func TestAssignGroups(t *testing.T) {
 	}
 }
 
-// TestIDOfGroups: what a group does enters the id of its cell; what drivers say of it, and fields at their defaults, do not.
+// TestIDOfGroups: what a group does enters the id of its cell; what drivers say of it, and fields at their defaults, do
+// not.
 func TestIDOfGroups(t *testing.T) {
 	const want = "4d4692e817a7" // in people's histories
 	same := grouped().Cell.Workload

@@ -51,7 +51,8 @@ type HistoryPoint struct {
 	Version     string    `json:"version"`     // of Lockstep's agents
 }
 
-// Usable reports whether the number may be compared with those of other runs. A bound may not, nor may a number with a flag that makes it Incomparable.
+// Usable reports whether the number may be compared with those of other runs. A bound may not, nor may a number with a
+// flag that makes it Incomparable.
 func (p HistoryPoint) Usable() bool {
 	return p.Value.NA == "" && p.Value.Over == 0 && p.Verdict == Valid && !slices.ContainsFunc(p.Value.Flags, Flag.Incomparable)
 }
@@ -70,8 +71,8 @@ type Baseline struct {
 	By     string    `json:"by,omitempty"` // user@host
 }
 
-// BaselineRecord is a baseline with the plan of its run and what rules need of the outcomes. The control plane stores it, so
-// that the baseline outlives the record of its run and the controller that copied that.
+// BaselineRecord is a baseline with the plan of its run and what rules need of the outcomes. The control plane stores
+// it, so that the baseline outlives the record of its run and the controller that copied that.
 type BaselineRecord struct {
 	Baseline Baseline  `json:"baseline"`
 	Plan     Run       `json:"plan"`

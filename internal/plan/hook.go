@@ -1,7 +1,7 @@
 package plan
 
-// Hook is something that a controller tells of a schedule's run, as the file of its own host says (controller --hooks). A schedule names it; what is run or
-// called is written in that file alone. Exactly one of Command and Webhook is set.
+// Hook is something that a controller tells of a schedule's run, as the file of its own host says (controller --hooks).
+// A schedule names it; what is run or called is written in that file alone. Exactly one of Command and Webhook is set.
 type Hook struct {
 	Name    string            `json:"name"`
 	Command []string          `json:"command,omitempty"` // the program and its arguments

@@ -11,8 +11,8 @@ import (
 // idVersion is the version of the canonical form below. Changing the form gives every cell of every history a new id.
 const idVersion = "cell-2"
 
-// CellID is a hash of the workload, defaults omitted, and the broker's name. Endpoints, options, secrets, versions, repeats
-// and tables do not enter, so that history outlives a new release of the broker or of Lockstep; neither do
+// CellID is a hash of the workload, defaults omitted, and the broker's name. Endpoints, options, secrets, versions,
+// repeats and tables do not enter, so that history outlives a new release of the broker or of Lockstep; neither do
 // axes' names. A field that is added later does not change ids as long as it has its default.
 func CellID(broker string, w Workload) string {
 	canonical := without(generic(w), defaults())

@@ -2,8 +2,8 @@ package plan
 
 import "time"
 
-// Influx is where the points of a run go, besides its record: an InfluxDB 2. Its texts may refer to secrets (${env:NAME}, ${file:/path}), which
-// only the process that writes the points fills in.
+// Influx is where the points of a run go, besides its record: an InfluxDB 2. Its texts may refer to secrets
+// (${env:NAME}, ${file:/path}), which only the process that writes the points fills in.
 type Influx struct {
 	URL    string `json:"url"`
 	Org    string `json:"org,omitempty"`

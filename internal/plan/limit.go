@@ -18,13 +18,14 @@ func Estimate(w Workload) time.Duration {
 	return warmup + w.Measure.D() + 300*time.Millisecond
 }
 
-// Limit is when a task (of a search: one of its steps, which has none of its own) is given up, whatever happens: every deadline of its phases one
-// after the other, and a margin.
+// Limit is when a task (of a search: one of its steps, which has none of its own) is given up, whatever happens: every
+// deadline of its phases one after the other, and a margin.
 func Limit(w Workload) time.Duration {
 	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + 2*w.Drain.Timeout.D() + 30*time.Second + w.LongestUndo()
 }
 
-// RecordLimit is how far the times of a task's record may be from T0: Limit, the time for redelivery, and an hour for agents that hang.
+// RecordLimit is how far the times of a task's record may be from T0: Limit, the time for redelivery, and an hour for
+// agents that hang.
 func RecordLimit(t Task) time.Duration {
 	redelivery := time.Duration(0)
 	for _, part := range t.Parts() {
@@ -44,8 +45,8 @@ func (w Workload) LongestUndo() time.Duration {
 	return undoLimit
 }
 
-// MeasureAhead is how far ahead the measurement begins when it is told while the load runs, rounded up to a second of it: all agents have to
-// hear of it before.
+// MeasureAhead is how far ahead the measurement begins when it is told while the load runs, rounded up to a second of
+// it: all agents have to hear of it before.
 const MeasureAhead = 2 * time.Second
 
 // minWatch is how long a load that is steady from the start is watched at least.

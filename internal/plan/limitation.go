@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// Limitation is why the numbers of a cell are not the broker's alone: what kept the load generator from doing what the cell asks for.
+// Limitation is why the numbers of a cell are not the broker's alone: what kept the load generator from doing what the
+// cell asks for.
 type Limitation struct {
 	Flag   Flag            `json:"flag"`             // ClientBound, SharedHost or HostBusy
 	Cause  LimitationCause `json:"cause"`            //

@@ -2,7 +2,8 @@ package plan
 
 import "strings"
 
-// Metric is something that a broker says of itself while it works, as its driver probes it. Those of several nodes are added up.
+// Metric is something that a broker says of itself while it works, as its driver probes it. Those of several nodes are
+// added up.
 type Metric struct {
 	Name  string
 	Title string
@@ -11,8 +12,8 @@ type Metric struct {
 	Better Direction
 	// Since says that a sample is of the time since the one before, and not of its moment.
 	Since bool
-	// OfTask says that the metric is of the task's own queues, on some brokers at least, and not of the whole broker: of a cell with groups it is
-	// then of each group's.
+	// OfTask says that the metric is of the task's own queues, on some brokers at least, and not of the whole broker:
+	// of a cell with groups it is then of each group's.
 	OfTask bool
 	Doc    string
 }
@@ -64,7 +65,8 @@ const (
 	MetricNetOut    = "net.out"
 )
 
-// ProcessMetrics lists what hosts alone say of the broker's processes, where the matrix names them (process) or an agent observes them (agent --observe).
+// ProcessMetrics lists what hosts alone say of the broker's processes, where the matrix names them (process) or an
+// agent observes them (agent --observe).
 func ProcessMetrics() []Metric {
 	const network = " of the network namespaces that the broker's processes are in: of all that runs there, over all interfaces, the loopback included, " +
 		"which has every byte in both directions"

@@ -14,9 +14,9 @@ func (o Order) permutation(n, repetition int) []int {
 	return order
 }
 
-// Assign shares a task out over agents, given in the order to use them: group by group, and of each the publishers' agents first, then the
-// consumers', or both on the same ones when it colocates them. It returns one assignment for each agent: of a task with faults, those that are left
-// disturb the broker alone.
+// Assign shares a task out over agents, given in the order to use them: group by group, and of each the publishers'
+// agents first, then the consumers', or both on the same ones when it colocates them. It returns one assignment for
+// each agent: of a task with faults, those that are left disturb the broker alone.
 func Assign(t Task, agents []string) []Assignment {
 	var all []Assignment
 	for _, part := range t.Parts() {

@@ -41,9 +41,10 @@ func Flags() []Flag {
 	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady, Drifting, LatencyOff}
 }
 
-// Incomparable reports whether a number with the flag cannot be compared with that of another run. Four flags leave it comparable: with backlog it is the
-// rate that the broker reached; with shared-host it is that of broker and load generator together, and with latency-off that of another latency, in every run;
-// with host-busy it is noisier, as the spread of the repetitions shows.
+// Incomparable reports whether a number with the flag cannot be compared with that of another run. Four flags leave it
+// comparable: with backlog it is the rate that the broker reached; with shared-host it is that of broker and load
+// generator together, and with latency-off that of another latency, in every run; with host-busy it is noisier, as the
+// spread of the repetitions shows.
 func (f Flag) Incomparable() bool {
 	return slices.Contains(Flags(), f) && !slices.Contains([]Flag{Backlog, SharedHost, HostBusy, LatencyOff}, f)
 }
@@ -51,20 +52,22 @@ func (f Flag) Incomparable() bool {
 // Value is one metric of an outcome. Exactly one of Number and NA is meaningful.
 type Value struct {
 	Number float64 `json:"-"`
-	// Bound is how far the truth may be from Number, either way, because of the clocks or because seconds are all that was seen; in the value's
-	// unit, 0 where that does not matter.
+	// Bound is how far the truth may be from Number, either way, because of the clocks or because seconds are all that
+	// was seen; in the value's unit, 0 where that does not matter.
 	Bound float64 `json:"bound,omitempty"`
-	// Over is above 0 where the value is known to be more than Number, and no more: a quantile that lies among samples beyond the histogram's range, or
-	// depends on messages that were due and not sent when the drain ended, or of fewer than 10/(1-q) samples. It is the number of these, or of samples from
-	// Number on.
+	// Over is above 0 where the value is known to be more than Number, and no more: a quantile that lies among samples
+	// beyond the histogram's range, or depends on messages that were due and not sent when the drain ended, or of fewer
+	// than 10/(1-q) samples. It is the number of these, or of samples from Number on.
 	Over uint64 `json:"over,omitempty"`
-	// Sample is the quantile of the samples, where these are so few that Number is only a lower bound of it (95 % confidence).
+	// Sample is the quantile of the samples, where these are so few that Number is only a lower bound of it (95 %
+	// confidence).
 	Sample float64 `json:"sample,omitempty"`
 	NA     string  `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
 	Flags  []Flag  `json:"flags,omitempty"`
 }
 
-// LessThan says what a value is less than, in seconds, where that is all that is known of it; its NA says so for people: "< 20 ms".
+// LessThan says what a value is less than, in seconds, where that is all that is known of it; its NA says so for
+// people: "< 20 ms".
 func (v Value) LessThan() (seconds float64, is bool) {
 	text, is := strings.CutPrefix(v.NA, "< ")
 	d, err := time.ParseDuration(strings.ReplaceAll(text, " ", ""))
@@ -123,13 +126,14 @@ type Outcome struct {
 	Started     time.Time        `json:"started"`
 	Ended       time.Time        `json:"ended"`
 	Measured    Duration         `json:"measured"` // what rates are per
-	// Cut is how much of the load before the measurement was cut off as warm-up, where that was found out (warmup: "auto").
+	// Cut is how much of the load before the measurement was cut off as warm-up, where that was found out (warmup:
+	// "auto").
 	Cut    Duration       `json:"cut,omitempty"`
 	Clocks []ClockPair    `json:"clocks,omitempty"` // agents that share the cell and read different clocks
 	Search *SearchResult  `json:"search,omitempty"`
 	Groups []GroupOutcome `json:"groups,omitempty"` // the parts that Values and Ledger are the sum of
-	// Attempt is which attempt of its task this came of, from 1, and Attempts are those before it, none of which entered the values. Of a search it is 1, and
-	// Attempts are those of its steps that were retried.
+	// Attempt is which attempt of its task this came of, from 1, and Attempts are those before it, none of which
+	// entered the values. Of a search it is 1, and Attempts are those of its steps that were retried.
 	Attempt        int             `json:"attempt,omitempty"`
 	FailedAttempts []FailedAttempt `json:"failedAttempts,omitempty"`
 	Failure        FailureKind     `json:"failure,omitempty"` // what kept this attempt from giving numbers; empty: nothing of a kind that is told apart
@@ -155,7 +159,8 @@ type GroupOutcome struct {
 	Warnings []string         `json:"warnings,omitempty"`
 }
 
-// Ledger is the exact accounting of a task's messages. Received, Lost, Undrained, Unknown, Duplicated and Reordered are summed over the subscriptions.
+// Ledger is the exact accounting of a task's messages. Received, Lost, Undrained, Unknown, Duplicated and Reordered are
+// summed over the subscriptions.
 type Ledger struct {
 	Sent          uint64 `json:"sent"`      // accepted by Publish
 	Uncertain     uint64 `json:"uncertain"` // Publish returned an error: may have gone out

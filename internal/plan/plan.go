@@ -124,7 +124,8 @@ type Cell struct {
 	Require        []Rule   `json:"require,omitempty"`    // over the outcomes of all repetitions; no part of the workload
 }
 
-// Rule is a requirement on a cell's values: a condition (ParseCondition), or a comparison with a baseline (ParseRegression).
+// Rule is a requirement on a cell's values: a condition (ParseCondition), or a comparison with a baseline
+// (ParseRegression).
 type Rule struct {
 	Text         string `json:"rule"`
 	Inconclusive string `json:"inconclusive,omitempty"` // "pass": the rule passes if its result is inconclusive; empty: it fails
@@ -179,7 +180,8 @@ type Table struct {
 	Rows    []string `json:"rows"`              // axes
 	Columns []string `json:"columns,omitempty"` // axes
 	Values  []string `json:"values"`            // names of values, as in Values()
-	// Highest or Lowest names a value: a row then shows only the best of its cells by it, and where that is. At most one is set.
+	// Highest or Lowest names a value: a row then shows only the best of its cells by it, and where that is. At most
+	// one is set.
 	Highest string `json:"highest,omitempty"`
 	Lowest  string `json:"lowest,omitempty"`
 	// Headings replace the headings of axes and values, by their names.

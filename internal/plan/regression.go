@@ -22,7 +22,8 @@ const regressionForm = `write it as "no worse than baseline by 5%" or "publish.r
 
 var regressionPattern = regexp.MustCompile(`^\s*(?:(\S+(?:\s*,\s*[^\s,]+)*)\s+)?no\s+worse\s+than\s+baseline(?:\s+(\S+))?\s+by\s+(\S+?)\s*%(?:\s+at\s+(\S+?)\s*%)?\s*$`)
 
-// ParseRegression reads such a rule. is reports whether the text means to be one, and no condition; the error says all that is wrong with it.
+// ParseRegression reads such a rule. is reports whether the text means to be one, and no condition; the error says all
+// that is wrong with it.
 func ParseRegression(text string) (r Regression, is bool, err error) {
 	words := strings.Fields(text)
 	if !slices.Contains(words, "worse") && !slices.Contains(words, "baseline") {
@@ -62,20 +63,22 @@ func ParseRegression(text string) (r Regression, is bool, err error) {
 	return r, true, nil
 }
 
-// Base is the numbers of a run that another is compared with by its rules. It is a part of the plan: what was the baseline when the run began stays it.
+// Base is the numbers of a run that another is compared with by its rules. It is a part of the plan: what was the
+// baseline when the run began stays it.
 type Base struct {
 	Name    string     `json:"name"`          // of the baseline
 	Why     string     `json:"why,omitempty"` // there is none, and what to do about it
 	Run     string     `json:"run,omitempty"`
 	Started time.Time  `json:"started,omitzero"`
 	Cells   []BaseCell `json:"cells,omitempty"`
-	// Earlier is the number of earlier runs of the matrix from the baseline on that the control plane knows, and Available the
-	// number of those whose outcomes its leader had. Both are 0 if the numbers are of a folder.
+	// Earlier is the number of earlier runs of the matrix from the baseline on that the control plane knows, and
+	// Available the number of those whose outcomes its leader had. Both are 0 if the numbers are of a folder.
 	Earlier   int `json:"earlier,omitempty"`
 	Available int `json:"available,omitempty"`
 }
 
-// BaseCell is a cell of such a run: the values that rules ask for, by the names that tables give them, with their run-to-run spread when the run began.
+// BaseCell is a cell of such a run: the values that rules ask for, by the names that tables give them, with their
+// run-to-run spread when the run began.
 type BaseCell struct {
 	ID          string               `json:"id"`
 	Hosts       []string             `json:"hosts"`       // of the agents, as Outcome.Hosts names them
@@ -86,7 +89,8 @@ type BaseCell struct {
 // MinEarlierRuns is the number of earlier runs from which the run-to-run spread of a value is known.
 const MinEarlierRuns = 5
 
-// RunSpread is how much the medians of a value of a cell differed in earlier runs with one broker version and the same hosts.
+// RunSpread is how much the medians of a value of a cell differed in earlier runs with one broker version and the same
+// hosts.
 type RunSpread struct {
 	Runs        int      `json:"runs"`               // whose median is a number
 	Backlogs    int      `json:"backlogs,omitempty"` // whose median repetition had a backlog; they are in none of the other fields
@@ -98,7 +102,8 @@ type RunSpread struct {
 // LowerBound is why a value cannot be compared of which only that is known.
 const LowerBound = "only a lower bound"
 
-// Incomparable is why a value cannot be compared with others: it has no number, only a bound, or a flag that doubts it. Empty: it can be compared.
+// Incomparable is why a value cannot be compared with others: it has no number, only a bound, or a flag that doubts it.
+// Empty: it can be compared.
 func (v Value) Incomparable() string {
 	switch {
 	case v.NA != "":
@@ -162,8 +167,8 @@ func (r Run) BaseOf(name string) Base {
 	return Base{Name: name, Why: NoBaseline(name, "")}
 }
 
-// NoBaseline says that there is none of a name in a place, and what to do about it. The place is "in …", or empty if it is
-// not known.
+// NoBaseline says that there is none of a name in a place, and what to do about it. The place is "in …", or empty if it
+// is not known.
 func NoBaseline(name, place string) string {
 	return fmt.Sprintf("there is no baseline %s: ctl baseline set RUN makes a run the baseline of its matrix, before the next one begins", strings.TrimSpace(strconv.Quote(name)+" "+place))
 }

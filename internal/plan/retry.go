@@ -24,7 +24,8 @@ func RetryKinds() []FailureKind {
 	return []FailureKind{FailedAgentLost, FailedConnect, FailedTimeout, FailedRun, FailedSkewed}
 }
 
-// Retry is which failures of a task make that it is retried, and how often. It is no part of the workload, and so not of the cell's id.
+// Retry is which failures of a task make that it is retried, and how often. It is no part of the workload, and so not
+// of the cell's id.
 type Retry struct {
 	On  []FailureKind `json:"on"`
 	Max int           `json:"max"` // attempts after the first; of a search, of each of its steps
@@ -65,7 +66,8 @@ func (t FailedAttempt) String() string {
 	return string(t.Kind) + ": " + t.Reason
 }
 
-// AttemptsText says in words how often a task was tried and why not once: "3 attempts: agent-lost, connect"; nothing, if it was tried once.
+// AttemptsText says in words how often a task was tried and why not once: "3 attempts: agent-lost, connect"; nothing,
+// if it was tried once.
 func (o Outcome) AttemptsText() string {
 	if len(o.FailedAttempts) == 0 {
 		return ""

@@ -47,7 +47,8 @@ type Source struct {
 	Server  string   `json:"server,omitempty"` // of the fleet, redacted; empty: a local run
 }
 
-// Flags are how the matrix was changed for the run, as on the command line but without quotes: "--quick", "--set NAME=VALUE", "--filter AXIS=VALUE".
+// Flags are how the matrix was changed for the run, as on the command line but without quotes: "--quick", "--set
+// NAME=VALUE", "--filter AXIS=VALUE".
 func (s Source) Flags() []string {
 	var all []string
 	if s.Quick {
@@ -78,8 +79,8 @@ type Task struct {
 const attemptDigits = 6
 
 // Topic is the name that everything the task declares at a broker begins with. That of an attempt begins with the
-// task's, that of a group with the attempt's. Each attempt has names of its own: an agent that was cut off and continues
-// with an earlier attempt neither loads the queues of the next one nor deletes them.
+// task's, that of a group with the attempt's. Each attempt has names of its own: an agent that was cut off and
+// continues with an earlier attempt neither loads the queues of the next one nor deletes them.
 func (t Task) Topic() string {
 	topic := "lockstep-" + t.Run + "-" + t.ID
 	if t.Attempt != "" {
@@ -100,7 +101,8 @@ type Assignment struct {
 	Publishers Share    `json:"publishers"`
 	Consumers  Share    `json:"consumers"`
 	Targets    []string `json:"targets,omitempty"` // what this agent is to disturb on its host
-	// Observe has this agent measure brokers' processes, and nothing else: it opens no session, and its Task has no options of a broker.
+	// Observe has this agent measure brokers' processes, and nothing else: it opens no session, and its Task has no
+	// options of a broker.
 	Observe []Observation `json:"observe,omitempty"`
 	// Deadline is how long after delivery the agent gives up by itself, whatever the controller says.
 	Deadline Duration `json:"deadline"`

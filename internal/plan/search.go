@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Search looks for the highest rate at which a condition holds, in steps: it doubles the rate until the condition fails, then halves the
-// interval, then holds the rate that it found.
+// Search looks for the highest rate at which a condition holds, in steps: it doubles the rate until the condition
+// fails, then halves the interval, then holds the rate that it found.
 type Search struct {
 	For     string   `json:"for"`     // SearchRate
 	While   string   `json:"while"`   // a Condition

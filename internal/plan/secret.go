@@ -23,12 +23,12 @@ const stars = "***"
 // text with them.
 const minSecret = 4
 
-// userinfo finds scheme://user:password@ in free text. A password may hold anything but white space, double quotes and "//": rather
-// too much is hidden than too little. Text in JSON may write "/" as "\/".
+// userinfo finds scheme://user:password@ in free text. A password may hold anything but white space, double quotes and
+// "//": rather too much is hidden than too little. Text in JSON may write "/" as "\/".
 var userinfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*:(?://|\\/\\/)[^\s"/@:?#]*:)((?:[^\s"/]|/[^\s"/])*)(@)`)
 
-// Redact replaces the password of every URL in free text, CUE and JSON included, by ***. It is for text
-// whose secrets are not known; a Scrubber replaces those that are. References such as ${env:NAME} are no secrets and stay.
+// Redact replaces the password of every URL in free text, CUE and JSON included, by ***. It is for text whose secrets
+// are not known; a Scrubber replaces those that are. References such as ${env:NAME} are no secrets and stay.
 func Redact(s string) string {
 	if !strings.Contains(s, "@") {
 		return s
@@ -197,8 +197,9 @@ func Resolve(options json.RawMessage, marked []string, host Host) (json.RawMessa
 	return text, NewScrubber(secrets), nil
 }
 
-// Unfilled returns options with a word in place of each reference inside a longer string, as in "amqp://u:${env:PASSWORD}@host": what looks at
-// options before an agent fills them in then finds an address where there will be one.
+// Unfilled returns options with a word in place of each reference inside a longer string, as in
+// "amqp://u:${env:PASSWORD}@host": what looks at options before an agent fills them in then finds an address where
+// there will be one.
 func Unfilled(options json.RawMessage) json.RawMessage {
 	tree, err := decode(options)
 	if err != nil {
@@ -365,7 +366,8 @@ func (s Source) Omit(why string) Source {
 // hostPort is an address by itself: a name or number, a colon and a port.
 var hostPort = regexp.MustCompile(`^(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$`)
 
-// Endpoints lists the strings of options that are endpoints (URLs with a host, and host:port), redacted and sorted, each once.
+// Endpoints lists the strings of options that are endpoints (URLs with a host, and host:port), redacted and sorted,
+// each once.
 func Endpoints(options json.RawMessage) []string {
 	tree, err := decode(options)
 	if err != nil {
@@ -384,7 +386,8 @@ func Endpoints(options json.RawMessage) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Fingerprint is a stable hash of what was tested: equal for equal subjects, whatever the passwords. The field Fingerprint itself does not enter.
+// Fingerprint is a stable hash of what was tested: equal for equal subjects, whatever the passwords. The field
+// Fingerprint itself does not enter.
 func Fingerprint(s Subject) string {
 	s.Fingerprint = ""
 	text, err := json.Marshal(s) // maps are sorted

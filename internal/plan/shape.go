@@ -11,8 +11,8 @@ const (
 	ArrivalsPoisson = "poisson" // each publisher a Poisson stream of its share of the rate
 )
 
-// Stage is a part of a rate profile. Stages follow each other from the beginning of the measurement, and begin again after the last;
-// warm-up runs at the first one's rate.
+// Stage is a part of a rate profile. Stages follow each other from the beginning of the measurement, and begin again
+// after the last; warm-up runs at the first one's rate.
 type Stage struct {
 	For  Duration `json:"for"`
 	Rate float64  `json:"rate"`         // messages a second of the whole cell; 0 sends nothing
@@ -29,7 +29,8 @@ func (s Stage) Messages(d time.Duration) float64 {
 	return (s.Rate + last) / 2 * d.Seconds()
 }
 
-// Due is how many messages of the whole cell are due until d after the beginning of the measurement; of Poisson arrivals, on average.
+// Due is how many messages of the whole cell are due until d after the beginning of the measurement; of Poisson
+// arrivals, on average.
 func (p Publishers) Due(d time.Duration) float64 {
 	if len(p.Profile) == 0 {
 		return p.Rate * d.Seconds()
@@ -51,12 +52,14 @@ func (p Publishers) Due(d time.Duration) float64 {
 	return due
 }
 
-// Lifetime says when the publishers or consumers of a cell are there. The zero value is always. Times count from the beginning of the
-// measurement; everybody connects before the start all the same, so that a broker that cannot be reached fails the cell at once.
+// Lifetime says when the publishers or consumers of a cell are there. The zero value is always. Times count from the
+// beginning of the measurement; everybody connects before the start all the same, so that a broker that cannot be
+// reached fails the cell at once.
 type Lifetime struct {
 	ConnectAt    Duration `json:"connectAt"`    // they connect then; 0: they are there from the start of warm-up
 	DisconnectAt Duration `json:"disconnectAt"` // they disconnect then; 0: they stay to the end
-	// Stay and Away have each thread leave after Stay and join again after Away, over and over; the cycles of threads are spread evenly.
+	// Stay and Away have each thread leave after Stay and join again after Away, over and over; the cycles of threads
+	// are spread evenly.
 	Stay Duration `json:"stay"`
 	Away Duration `json:"away"`
 }
@@ -68,15 +71,16 @@ type DurationDist struct {
 	Mean Duration `json:"mean"` // above 0: exponential with this mean instead, cut at ten times the mean
 }
 
-// SizeShare is a part of a distribution of sizes: uniform from Min to Max bytes, envelope included, drawn with a probability proportional
-// to Weight.
+// SizeShare is a part of a distribution of sizes: uniform from Min to Max bytes, envelope included, drawn with a
+// probability proportional to Weight.
 type SizeShare struct {
 	Min    int     `json:"min"`
 	Max    int     `json:"max"`
 	Weight float64 `json:"weight"`
 }
 
-// Payload is what the bodies hold behind the envelope. It is made on the agent, from the task's seed and the publisher's number.
+// Payload is what the bodies hold behind the envelope. It is made on the agent, from the task's seed and the
+// publisher's number.
 type Payload struct {
 	Kind   string  `json:"kind"`   // one of the constants
 	Repeat float64 `json:"repeat"` // PayloadCompressible: the part of each body that repeats
@@ -109,15 +113,16 @@ type Fault struct {
 	At   Duration `json:"at"`           // since the measurement began
 	For  Duration `json:"for"`          // for how long; FaultCut of connections, FaultKill: until they may come back
 	On   string   `json:"on,omitempty"` // connections: "publishers", "consumers" or "all"
-	// Target names what an agent on the broker's host may disturb, as that agent was told at its start; empty: the fault is the client side's.
+	// Target names what an agent on the broker's host may disturb, as that agent was told at its start; empty: the
+	// fault is the client side's.
 	Target    string   `json:"target,omitempty"`
 	Share     float64  `json:"share,omitempty"`     // connections: which part of them, 0 … 1
 	Latency   Duration `json:"latency,omitempty"`   // FaultSlow: what is added to the round trip
 	Bandwidth int64    `json:"bandwidth,omitempty"` // FaultSlow: bytes a second each way and connection; 0 is unlimited
 }
 
-// The kinds of faults. The first three are done to connections by the agents that own them (Target is empty), the others to a broker's
-// process or host.
+// The kinds of faults. The first three are done to connections by the agents that own them (Target is empty), the
+// others to a broker's process or host.
 const (
 	FaultCut     = "cut"     // connections break, and new ones are refused, for the time
 	FaultStall   = "stall"   // nothing passes for the time, then all of it
@@ -128,8 +133,8 @@ const (
 	FaultIsolate = "isolate" // cut off from its network for the time
 )
 
-// Group is a workload of its own beside others in one cell: its own agents, publishers, consumers, queues and delivery accounting. All groups of a cell
-// start, measure and stop together.
+// Group is a workload of its own beside others in one cell: its own agents, publishers, consumers, queues and delivery
+// accounting. All groups of a cell start, measure and stop together.
 type Group struct {
 	Name       string     `json:"name"`
 	Broker     *Broker    `json:"broker,omitempty"` // a side-by-side broker's own; nil: the cell's

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// StopRule ends the repetitions of a cell as soon as a value of it is known well enough; Run.Repeat is then the most that there are of them. What it decides is in package sampling.
+// StopRule ends the repetitions of a cell as soon as a value of it is known well enough; Run.Repeat is then the most
+// that there are of them. What it decides is in package sampling.
 type StopRule struct {
 	Rule       string  `json:"rule"`            // as it was written
 	Value      string  `json:"value,omitempty"` // as tables name it; empty: what the cell measures first, see Of
@@ -35,7 +36,8 @@ const DefaultConfidence = 0.95
 
 var untilPattern = regexp.MustCompile(`^\s*ci\s*(?:\(([^()]*)\)\s*)?<\s*(\S+?)\s*%\s*(?:at\s+(\S+?)\s*%\s*)?$`)
 
-// ParseStopRule reads "ci(VALUE) < N% at C%", of which the value and the confidence may be left out. The error says all that is wrong with it.
+// ParseStopRule reads "ci(VALUE) < N% at C%", of which the value and the confidence may be left out. The error says all
+// that is wrong with it.
 func ParseStopRule(text string) (StopRule, error) {
 	u := StopRule{Rule: text, Confidence: DefaultConfidence}
 	m := untilPattern.FindStringSubmatch(text)

@@ -1,7 +1,7 @@
 package plan
 
-// Target is something on an agent's host that its faults may be done to, as the host's own --faults file says. A matrix names it; what is run is
-// written in that file alone.
+// Target is something on an agent's host that its faults may be done to, as the host's own --faults file says. A matrix
+// names it; what is run is written in that file alone.
 type Target struct {
 	Name    string   `json:"name"`
 	Process Process  `json:"process"`

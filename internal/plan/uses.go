@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Uses lists what executing the run reaches on a host and in its network, one per line, sorted: brokers with their options,
-// which have their addresses and the files that drivers read; references to secrets; payload files; the InfluxDB. Nothing is
-// hidden, as it is for who decides about a run of somebody else's. It reads and resolves nothing.
+// Uses lists what executing the run reaches on a host and in its network, one per line, sorted: brokers with their
+// options, which have their addresses and the files that drivers read; references to secrets; payload files; the
+// InfluxDB. Nothing is hidden, as it is for who decides about a run of somebody else's. It reads and resolves nothing.
 func (r Run) Uses() []string {
 	lines := map[string]bool{}
 	texts := func(name, driver, via string, options any) {

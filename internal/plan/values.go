@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// ValueInfo describes a value that tables can show. The list of Values is the only place where values are named; package judge has the function of each.
+// ValueInfo describes a value that tables can show. The list of Values is the only place where values are named;
+// package judge has the function of each.
 type ValueInfo struct {
 	Name   string
 	Title  string // a column's heading
@@ -52,7 +53,8 @@ const (
 // Values lists every value, in the order of the documentation.
 func Values() []ValueInfo { return slices.Clone(valueTable()) }
 
-// ValueNamed describes a value by the name that tables give it, "bulk/publish.p99" with its group; ok is false if there is none of that name.
+// ValueNamed describes a value by the name that tables give it, "bulk/publish.p99" with its group; ok is false if there
+// is none of that name.
 func ValueNamed(name string) (v ValueInfo, ok bool) {
 	group, plain := SplitGroup(name)
 	at, ok := valueIndex()[plain]
@@ -203,9 +205,10 @@ func bindingValues() []ValueInfo {
 	}
 }
 
-// Resolution is the least latency, in seconds, that tables tell apart: one that is less is shown as "< 1 µs". The histograms hold every
-// nanosecond there, but a latency is the difference of two clock reads, each of which takes 20 to 50 ns, with up to some hundred
-// nanoseconds of the engine's own work between a read and the call of the driver that it stands for.
+// Resolution is the least latency, in seconds, that tables tell apart: one that is less is shown as "< 1 µs". The
+// histograms hold every nanosecond there, but a latency is the difference of two clock reads, each of which takes 20 to
+// 50 ns, with up to some hundred nanoseconds of the engine's own work between a read and the call of the driver that it
+// stands for.
 const Resolution = 1e-6
 
 // Latency reports whether a value is a quantile of measured times.

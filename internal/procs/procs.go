@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// LimitMemory limits the memory of this process, in bytes, until it ends. Garbage is collected more often as memory comes
-// near to the limit; exceeded is called once it is beyond.
+// LimitMemory limits the memory of this process, in bytes, until it ends. Garbage is collected more often as memory
+// comes near to the limit; exceeded is called once it is beyond.
 func LimitMemory(limit uint64, exceeded func()) {
 	debug.SetMemoryLimit(int64(limit - limit/8))
 	go func() {

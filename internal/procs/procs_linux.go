@@ -13,7 +13,8 @@ import (
 // Groups reports whether AwaitExit waits and KillGroup kills the whole group.
 const Groups = true
 
-// NewGroup gives a command a process group of its own. With killedWithParent it is killed when the thread that started it ends.
+// NewGroup gives a command a process group of its own. With killedWithParent it is killed when the thread that started
+// it ends.
 func NewGroup(c *exec.Cmd, killedWithParent bool) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if killedWithParent {

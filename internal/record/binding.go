@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Bindings that are made while messages flow have messages of their own, numbered by themselves and kept out of everything else: sets of
-// what was sent and received, and, since only all agents together know which message of a binding was the first to arrive, each
-// agent's first of every binding.
+// Bindings that are made while messages flow have messages of their own, numbered by themselves and kept out of
+// everything else: sets of what was sent and received, and, since only all agents together know which message of a
+// binding was the first to arrive, each agent's first of every binding.
 
 // BindingDelivery is the first message through a binding that one agent received. Times are nanoseconds since T0.
 type BindingDelivery struct {
@@ -82,8 +82,8 @@ func (m *Merged) Bindings() BindingAccounting {
 	return m.bindings.accounting()
 }
 
-// BindingDeliveries returns the first delivery of each binding, by its number, and the deliveries that some agent took for the first while another
-// one had been earlier.
+// BindingDeliveries returns the first delivery of each binding, by its number, and the deliveries that some agent took
+// for the first while another one had been earlier.
 func (m *Merged) BindingDeliveries() (first, others []BindingDelivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// What a snapshot unpacks to is held against its size, so that nobody fills the memory of who reads it: no agent writes an element of a list in fewer
-// bytes than this, whose histograms and pages unpack to more than that for each byte, beside what every snapshot may have.
+// What a snapshot unpacks to is held against its size, so that nobody fills the memory of who reads it: no agent writes
+// an element of a list in fewer bytes than this, whose histograms and pages unpack to more than that for each byte,
+// beside what every snapshot may have.
 const (
 	minElement  = 16
 	minWindow   = 20
@@ -129,9 +130,10 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// CheckTimes returns an error if a time of the snapshot is further than limit from T0, before or after it. Whoever reads
-// snapshots of other processes has to call it before he merges them: judging takes memory for every second that a record
-// spans. Events and clock samples are left out: they may be older than T0 by any time, and no second is made for them.
+// CheckTimes returns an error if a time of the snapshot is further than limit from T0, before or after it. Whoever
+// reads snapshots of other processes has to call it before he merges them: judging takes memory for every second that a
+// record spans. Events and clock samples are left out: they may be older than T0 by any time, and no second is made for
+// them.
 func (s *Snapshot) CheckTimes(limit time.Duration) error {
 	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery, s.LastInterrupted}
 	for _, w := range s.Windows {

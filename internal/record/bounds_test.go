@@ -47,7 +47,8 @@ func sparse(t testing.TB, pages int) string {
 	return string(text)
 }
 
-// TestHostileSnapshotsCostLittle measures what is held of messages that would take a hundred to a thousand times their size.
+// TestHostileSnapshotsCostLittle measures what is held of messages that would take a hundred to a thousand times their
+// size.
 func TestHostileSnapshotsCostLittle(t *testing.T) {
 	const size, most = 1 << 20, 25
 	hist := dense(t)

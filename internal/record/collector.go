@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Collector gathers what the owners of one agent record in one task. It is safe for concurrent use; its Recorders are not.
+// Collector gathers what the owners of one agent record in one task. It is safe for concurrent use; its Recorders are
+// not.
 type Collector struct {
 	end     atomic.Int64 // of the measurement, ns since T0; 0: none is known
 	mu      sync.Mutex
@@ -17,7 +18,8 @@ type Collector struct {
 	gaps    []Gap
 }
 
-// NewCollector returns a collector for a measurement that ends so long after T0; 0 is one without end, as far as is known.
+// NewCollector returns a collector for a measurement that ends so long after T0; 0 is one without end, as far as is
+// known.
 func NewCollector(end time.Duration) *Collector {
 	c := &Collector{}
 	c.EndAt(end)
@@ -30,8 +32,8 @@ func (c *Collector) EndAt(end time.Duration) { c.end.Store(int64(end)) }
 // Recorder returns a new recorder for one owner: a goroutine, or several that take turns under a lock of their own.
 func (c *Collector) Recorder() *Recorder { return &Recorder{collector: c} }
 
-// Recorder records for one owner without locks. It hands over once a second, with the first event of another second, or when asked: an
-// owner without events keeps what it has until Flush.
+// Recorder records for one owner without locks. It hands over once a second, with the first event of another second, or
+// when asked: an owner without events keeps what it has until Flush.
 type Recorder struct {
 	start           int64  // of the current windows
 	length          uint64 // of the current windows; 0: there are none
@@ -41,8 +43,8 @@ type Recorder struct {
 	gaps            []Gap
 }
 
-// Window returns the window that an event at time now belongs to; measured reports whether its message was due inside the measurement. The
-// window may be written until the next call of Window or Flush.
+// Window returns the window that an event at time now belongs to; measured reports whether its message was due inside
+// the measurement. The window may be written until the next call of Window or Flush.
 func (r *Recorder) Window(now int64, measured bool) *Window {
 	if uint64(now-r.start) >= r.length {
 		r.turn(now)
@@ -66,7 +68,8 @@ func (r *Recorder) turn(now int64) {
 // Set returns a new set of this owner. What is added to it is handed over together with the owner's windows.
 func (r *Recorder) Set(k SetKey) *Set { return newSet(r, k) }
 
-// Flush hands over everything, current windows included. Windows and sets always go together, so that what was handed over agrees.
+// Flush hands over everything, current windows included. Windows and sets always go together, so that what was handed
+// over agrees.
 func (r *Recorder) Flush() {
 	if r.length == 0 && len(r.dirty) == 0 && len(r.gaps) == 0 {
 		return
@@ -91,7 +94,8 @@ func (c *Collector) accept(other, measured *Window, pages []SetPages, gaps []Gap
 	c.gaps = append(c.gaps, gaps...)
 }
 
-// maxGaps bounds what an owner keeps of one second. Those it may drop are shorter than a 64th of it, and so than any that is kept.
+// maxGaps bounds what an owner keeps of one second. Those it may drop are shorter than a 64th of it, and so than any
+// that is kept.
 const maxGaps = 64
 
 // Gap keeps a gap of this owner; it is handed over with the windows.
@@ -120,7 +124,8 @@ func (c *Collector) TakeGaps() []Gap {
 	return gaps
 }
 
-// Take returns what was handed over since the last Take, merged over the owners: windows by time, sets by key. It is the caller's.
+// Take returns what was handed over since the last Take, merged over the owners: windows by time, sets by key. It is
+// the caller's.
 func (c *Collector) Take() ([]Window, []SetPages) {
 	c.mu.Lock()
 	handed, pages := c.windows, c.pages

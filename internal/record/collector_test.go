@@ -56,7 +56,8 @@ func TestRecorderKeepsBothKinds(t *testing.T) {
 	}
 }
 
-// An idle owner keeps what it has: only its next event or Flush hands over. And what nobody wrote is not handed over at all.
+// An idle owner keeps what it has: only its next event or Flush hands over. And what nobody wrote is not handed over at
+// all.
 func TestRecorderHandsOverLate(t *testing.T) {
 	c := NewCollector(time.Hour)
 	r := c.Recorder()

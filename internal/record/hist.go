@@ -8,8 +8,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Geometry of every histogram: what HdrHistogram computes for 1 ns … 1 h at 3 significant digits. Values below 2·blockSize have a count
-// each; above, every power of two has blockSize counts.
+// Geometry of every histogram: what HdrHistogram computes for 1 ns … 1 h at 3 significant digits. Values below
+// 2·blockSize have a count each; above, every power of two has blockSize counts.
 const (
 	highest    = int64(3_600_000_000_000) // ns; greater samples are recorded as this
 	digits     = 3
@@ -25,11 +25,12 @@ type block [blockSize]uint32
 
 var blocks = sync.Pool{New: func() any { return new(block) }}
 
-// Hist is a distribution of durations in nanoseconds: an HdrHistogram of 3 significant digits from 1 ns to 1 h. The zero value is empty and
-// ready. It belongs to one goroutine at a time, reading included: reading sorts in what was recorded last.
+// Hist is a distribution of durations in nanoseconds: an HdrHistogram of 3 significant digits from 1 ns to 1 h. The
+// zero value is empty and ready. It belongs to one goroutine at a time, reading included: reading sorts in what was
+// recorded last.
 //
-// Fresh samples are counted in blocks, a few nanoseconds each; whatever asks for the distribution moves them into the sparse histogram, which
-// is what merges, encodes and lasts.
+// Fresh samples are counted in blocks, a few nanoseconds each; whatever asks for the distribution moves them into the
+// sparse histogram, which is what merges, encodes and lasts.
 type Hist struct {
 	fresh    uint32 // samples in blocks; when it is full they move, so that no count there overflows
 	max      int64
@@ -43,8 +44,8 @@ type Hist struct {
 // NewHist returns an empty histogram.
 func NewHist() *Hist { return new(Hist) }
 
-// Record adds one sample of ns nanoseconds. A negative one is counted in Negative only; one beyond an hour is recorded as an hour and counted
-// in Over. It does not allocate once the histogram is warm.
+// Record adds one sample of ns nanoseconds. A negative one is counted in Negative only; one beyond an hour is recorded
+// as an hour and counted in Over. It does not allocate once the histogram is warm.
 func (h *Hist) Record(ns int64) {
 	if uint64(ns) > uint64(highest) {
 		h.recordOutside(ns)
@@ -62,7 +63,8 @@ func (h *Hist) Record(ns int64) {
 	h.under = max(h.under, highest-ns)
 }
 
-// RecordN adds n samples of ns nanoseconds each, as Record does one. It is for few calls: it goes the sparse histogram's slow way.
+// RecordN adds n samples of ns nanoseconds each, as Record does one. It is for few calls: it goes the sparse
+// histogram's slow way.
 func (h *Hist) RecordN(ns int64, n uint64) {
 	switch {
 	case n == 0:
@@ -202,8 +204,9 @@ func (h *Hist) Count() uint64 {
 	return n
 }
 
-// Quantile returns the value at q (0 … 1) in nanoseconds, as HdrHistogram's ValueAtQuantile: the greatest value that cannot be told from the
-// sample of that rank, but never more than Max. q ≥ 1 gives Max itself; an empty histogram gives 0.
+// Quantile returns the value at q (0 … 1) in nanoseconds, as HdrHistogram's ValueAtQuantile: the greatest value that
+// cannot be told from the sample of that rank, but never more than Max. q ≥ 1 gives Max itself; an empty histogram
+// gives 0.
 func (h *Hist) Quantile(q float64) int64 {
 	if q >= 1 || h.Count() == 0 {
 		return h.Max()
@@ -212,7 +215,8 @@ func (h *Hist) Quantile(q float64) int64 {
 	return min(h.settled.ValueAtPercentile(q*100), h.max)
 }
 
-// OverAt reports whether the sample at q (0 … 1) is one of those beyond the range: the value there is not known, but that it is more than Quantile(q).
+// OverAt reports whether the sample at q (0 … 1) is one of those beyond the range: the value there is not known, but
+// that it is more than Quantile(q).
 func (h *Hist) OverAt(q float64) bool {
 	n := h.Count()
 	return h.over > 0 && uint64(min(q, 1)*float64(n)+0.5) > n-h.over // the rank of a quantile is rounded so by HdrHistogram

@@ -14,8 +14,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// The bounds of what UnmarshalBinary accepts: a histogram of every count there is stays far below the first; sums of histograms below the
-// second do not overflow.
+// The bounds of what UnmarshalBinary accepts: a histogram of every count there is stays far below the first; sums of
+// histograms below the second do not overflow.
 const (
 	maxEncoded = 1 << 20
 	maxCount   = 1 << 48
@@ -23,7 +23,8 @@ const (
 
 const histVersion = 1
 
-// MarshalBinary encodes the histogram: a version, the exact metrics beside the distribution as varints, and HdrHistogram's compressed V2.
+// MarshalBinary encodes the histogram: a version, the exact metrics beside the distribution as varints, and
+// HdrHistogram's compressed V2.
 func (h *Hist) MarshalBinary() ([]byte, error) {
 	h.settle()
 	data := []byte{histVersion}
@@ -40,8 +41,8 @@ func (h *Hist) MarshalBinary() ([]byte, error) {
 	return base64.StdEncoding.AppendDecode(data, text)
 }
 
-// UnmarshalBinary replaces the histogram by what MarshalBinary encoded. Anything else is an error, within bounded memory; the histogram then
-// stays as it was.
+// UnmarshalBinary replaces the histogram by what MarshalBinary encoded. Anything else is an error, within bounded
+// memory; the histogram then stays as it was.
 func (h *Hist) UnmarshalBinary(data []byte) error { return h.decode(data, newBudget(len(data))) }
 
 func (h *Hist) decode(data []byte, left *budget) error {
@@ -111,8 +112,8 @@ func indexOf(v int64) int64 {
 
 var inflaters sync.Pool
 
-// checkGeometry looks into the header of a compressed histogram, so that a foreign geometry is refused before anything is made for it. It returns how much
-// follows the header when it is unpacked.
+// checkGeometry looks into the header of a compressed histogram, so that a foreign geometry is refused before anything
+// is made for it. It returns how much follows the header when it is unpacked.
 func checkGeometry(compressed []byte) (payload int, err error) {
 	const prefix = 8
 	var header [hdrhistogram.ENCODING_HEADER_SIZE]byte

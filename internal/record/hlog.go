@@ -12,9 +12,9 @@ import (
 // hlogTag marks what is recorded but does not count; tools leave tagged lines out unless they are asked for.
 const hlogTag = "warm-up"
 
-// WriteHlog writes a series as an HdrHistogram interval log (format 1.3): a line for every window with samples, in order of time; times are
-// seconds, maxima milliseconds, and the histograms' values nanoseconds. Lines of messages that were not due inside the measurement have
-// the tag warm-up. Negative samples are in none of them.
+// WriteHlog writes a series as an HdrHistogram interval log (format 1.3): a line for every window with samples, in
+// order of time; times are seconds, maxima milliseconds, and the histograms' values nanoseconds. Lines of messages that
+// were not due inside the measurement have the tag warm-up. Negative samples are in none of them.
 func (m *Merged) WriteHlog(w io.Writer, s Series) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,8 +57,9 @@ func (m *Merged) writeHlog(w io.Writer, s Series) error {
 	return nil
 }
 
-// hlogTimes returns T0 and the time of the log's zero, both in milliseconds since 1970. Zero is a whole second, as the header knows no
-// fractions, and not after the first line, as readers know no negative times. Without a wall clock zero is 0.
+// hlogTimes returns T0 and the time of the log's zero, both in milliseconds since 1970. Zero is a whole second, as the
+// header knows no fractions, and not after the first line, as readers know no negative times. Without a wall clock zero
+// is 0.
 func (m *Merged) hlogTimes(lines []*Window) (origin, zero int64) {
 	first := int64(0)
 	if len(lines) > 0 {

@@ -72,8 +72,8 @@ func (a *account) set(k SetKey) bitmap {
 	return b
 }
 
-// apply unites pages with what is known. The counts of a page are taken out before it changes and put in again afterwards, so that they are
-// right whatever comes first.
+// apply unites pages with what is known. The counts of a page are taken out before it changes and put in again
+// afterwards, so that they are right whatever comes first.
 func (l *ledger) apply(s SetPages) {
 	a := l.account(s.Key.Publisher)
 	b := a.set(s.Key)
@@ -113,7 +113,8 @@ func (l *ledger) weigh(a *account, number uint64, k SetKey, sign int64) {
 	}
 }
 
-// expects are the messages of a page that every subscription must receive. An uncertain one is not among them, and cannot make up for them.
+// expects are the messages of a page that every subscription must receive. An uncertain one is not among them, and
+// cannot make up for them.
 func (a *account) expects(number uint64) (e words) {
 	sent, returned, rejected := a.own[SetSent].at(number), a.own[SetReturned].at(number), a.own[SetRejected].at(number)
 	for i := range e {

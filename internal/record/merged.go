@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Merged is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and repeatedly. It is safe for
-// concurrent use; what its methods return is the caller's.
-// It has more than 25 methods: each reads one quantity of the record under the same lock, and readers need all of them.
+// Merged is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and
+// repeatedly. It is safe for concurrent use; what its methods return is the caller's. It has more than 25 methods: each
+// reads one quantity of the record under the same lock, and readers need all of them.
 type Merged struct {
 	mu            sync.Mutex
 	groups        map[string]*Merged // nil: none
@@ -45,7 +45,8 @@ func NewMerged() *Merged {
 		last: map[string]Last{}, clockSamples: map[string][]ClockSample{}, reportedUntil: map[string]int64{}}
 }
 
-// Add merges a snapshot, which stays the caller's. It returns false, and changes nothing, if it already had this increment of this agent.
+// Add merges a snapshot, which stays the caller's. It returns false, and changes nothing, if it already had this
+// increment of this agent.
 func (m *Merged) Add(s Snapshot) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,8 +88,9 @@ func ungrouped(s Snapshot) Snapshot {
 	return s
 }
 
-// Group is the record of one of the task's groups; that of "" is the whole. It may be asked for before there is anything of it. Of the whole
-// of a task that has groups Accounting, AllIn, Bindings and BindingDeliveries know nothing: add up those of the groups.
+// Group is the record of one of the task's groups; that of "" is the whole. It may be asked for before there is
+// anything of it. Of the whole of a task that has groups Accounting, AllIn, Bindings and BindingDeliveries know
+// nothing: add up those of the groups.
 func (m *Merged) Group(name string) *Merged {
 	if name == "" {
 		return m
@@ -228,7 +230,8 @@ func (m *Merged) Hosts() map[string][]HostSample {
 	return sampled(m.hosts)
 }
 
-// Observed returns what each observer of a broker saw, by time. Observers are of no group: those of a group's broker are in the whole.
+// Observed returns what each observer of a broker saw, by time. Observers are of no group: those of a group's broker
+// are in the whole.
 func (m *Merged) Observed(broker string) map[string][]HostSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -322,7 +325,8 @@ func (m *Merged) Skews() map[string]time.Duration {
 	return maps.Clone(m.skews)
 }
 
-// Accounting is the exact accounting of a task's messages. Received, Missing, MissingConfirmed, Duplicated and Reordered are summed over subscriptions.
+// Accounting is the exact accounting of a task's messages. Received, Missing, MissingConfirmed, Duplicated and
+// Reordered are summed over subscriptions.
 type Accounting struct {
 	Sent             uint64 // accepted by Publish
 	Uncertain        uint64 // Publish returned an error: may have gone out
@@ -363,8 +367,9 @@ func (m *Merged) Accounting(subscriptions int) Accounting {
 
 func positive(n int64) uint64 { return uint64(max(n, 0)) }
 
-// AllIn reports whether every subscription has received every message known to be sent, except those returned or rejected, and every message
-// through a new binding has arrived. It does not depend on how many there are, but of the latter.
+// AllIn reports whether every subscription has received every message known to be sent, except those returned or
+// rejected, and every message through a new binding has arrived. It does not depend on how many there are, but of the
+// latter.
 func (m *Merged) AllIn(subscriptions int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

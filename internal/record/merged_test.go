@@ -17,8 +17,8 @@ func rounds(all, few int) int {
 	return few
 }
 
-// The account must be exact: several publishers, subscriptions, owners and agents, with loss, duplicates across owners, returns, rejections
-// and uncertain messages that arrive or do not, merged in any order and repeatedly.
+// The account must be exact: several publishers, subscriptions, owners and agents, with loss, duplicates across owners,
+// returns, rejections and uncertain messages that arrive or do not, merged in any order and repeatedly.
 func TestMergeIsExact(t *testing.T) {
 	for seed := range uint64(rounds(12, 4)) {
 		w := newWorld(rand.New(rand.NewPCG(seed, 6)))

@@ -11,7 +11,8 @@ import (
 	"slices"
 )
 
-// pageSize is how many sequence numbers a page covers, maxPage how many pages a set may have: 2⁴⁰ messages of one publisher.
+// pageSize is how many sequence numbers a page covers, maxPage how many pages a set may have: 2⁴⁰ messages of one
+// publisher.
 const (
 	pageSize    = 4096
 	pageBytes   = pageSize / 8
@@ -150,7 +151,8 @@ func (s *SetPages) read(j setPagesJSON, left *budget) error {
 	return nil
 }
 
-// A page begins with its form: full, all its bytes, or (n+2) that n runs follow, each as the gap before it and its length less one.
+// A page begins with its form: full, all its bytes, or (n+2) that n runs follow, each as the gap before it and its
+// length less one.
 const (
 	formFull = iota
 	formRaw

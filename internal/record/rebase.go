@@ -2,7 +2,8 @@ package record
 
 import "time"
 
-// Begin is when the measurement begins, since T0, where that was found out while the load ran (Snapshot.Begin); 0: no agent has said so.
+// Begin is when the measurement begins, since T0, where that was found out while the load ran (Snapshot.Begin); 0: no
+// agent has said so.
 func (m *Merged) Begin() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -20,8 +21,8 @@ func (m *Merged) End() time.Duration {
 	return time.Duration((end + second - 1) / second * second)
 }
 
-// Rebase has all times of the record count from so many whole seconds after T0, also those of snapshots that are added later: from the
-// beginning of a measurement that did not begin at T0. It may be called again, with another.
+// Rebase has all times of the record count from so many whole seconds after T0, also those of snapshots that are added
+// later: from the beginning of a measurement that did not begin at T0. It may be called again, with another.
 func (m *Merged) Rebase(from time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +160,8 @@ func shiftLast(last, by int64) int64 {
 	return last - by
 }
 
-// Range calls f with each window summed over the agents, in no order, while the record stands still: f must neither keep nor change it.
+// Range calls f with each window summed over the agents, in no order, while the record stands still: f must neither
+// keep nor change it.
 func (m *Merged) Range(f func(*Window)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -18,7 +18,8 @@ func filled(seq uint64, at int64) Snapshot {
 		Clocks: []ClockSample{{At: at}}, Gaps: []Gap{{Kind: GapConfirm, From: at, To: at + 3, Waited: at + 1}}}
 }
 
-// A record that is rebased says what it would say if its times had counted from there, whether they came before or after.
+// A record that is rebased says what it would say if its times had counted from there, whether they came before or
+// after.
 func TestRebase(t *testing.T) {
 	const by = 5 * second
 	want, before, after := NewMerged(), NewMerged(), NewMerged()

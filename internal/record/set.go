@@ -10,8 +10,8 @@ type SetKey struct {
 // maxDirect is how many pages a Set may reach without a look-up: those of the first 4·10⁹ messages.
 const maxDirect = 1 << 20
 
-// Set is an exact set of sequence numbers, made by Recorder.Set and belonging to the same goroutine as its Recorder. It takes one bit a number
-// where numbers are dense, and next to nothing for full pages once they were handed over.
+// Set is an exact set of sequence numbers, made by Recorder.Set and belonging to the same goroutine as its Recorder. It
+// takes one bit a number where numbers are dense, and next to nothing for full pages once they were handed over.
 type Set struct {
 	direct []*page // by number; only pages that are dirty, so that a page met again after a hand-over is marked again
 	pages  map[uint64]*page
@@ -31,8 +31,8 @@ type page struct {
 // fullPage stands for every page that is full.
 var fullPage = new(page)
 
-// Add adds a sequence number and reports whether it is new. In order it takes a few nanoseconds and allocates once for thousands. Numbers of 2⁴⁰
-// and more, which no task comes to, are not kept, and not new.
+// Add adds a sequence number and reports whether it is new. In order it takes a few nanoseconds and allocates once for
+// thousands. Numbers of 2⁴⁰ and more, which no task comes to, are not kept, and not new.
 func (s *Set) Add(sequence uint64) bool {
 	var p *page
 	if number := sequence / pageSize; number < uint64(len(s.direct)) {

@@ -9,7 +9,8 @@ const (
 	EventCalendarStep = "calendar-step" // a host's calendar was set; no metric is read from it
 )
 
-// EventFault is the kind of the event of a fault that was injected, and removed after Nanos. Its detail is plan.Fault.Detail.
+// EventFault is the kind of the event of a fault that was injected, and removed after Nanos. Its detail is
+// plan.Fault.Detail.
 const EventFault = "fault"
 
 // Event is something that happened to one agent during a task.
@@ -28,8 +29,8 @@ type HostSample struct {
 	At       int64   `json:"at,omitempty"` // nanoseconds since T0; Merged.Add fills in the snapshot's
 	AgentCPU float64 `json:"agentCPU"`     // cores since the last sample
 	AgentRSS int64   `json:"agentRSS"`     // bytes
-	// AgentSpin is how much of AgentCPU pacing spent polling the clock, at most. AgentWaited is the part of the time in which threads of the process
-	// were runnable that they waited for a CPU: 0 to 1.
+	// AgentSpin is how much of AgentCPU pacing spent polling the clock, at most. AgentWaited is the part of the time in
+	// which threads of the process were runnable that they waited for a CPU: 0 to 1.
 	AgentSpin   float64 `json:"agentSpin,omitempty"`
 	AgentWaited float64 `json:"agentWaited,omitempty"`
 	PID         int     `json:"pid,omitempty"`     // of the agent's process, which several agents may share
@@ -37,14 +38,16 @@ type HostSample struct {
 	HostCores   int     `json:"hostCores,omitempty"`
 	// LocalBroker: connections of the driver lead to this host, or the broker is in the agent's process.
 	LocalBroker bool `json:"localBroker,omitempty"`
-	// DriverThread is for how much of the time the busiest thread of a driver that is a process of its own ran. Its processes are in AgentCPU and AgentRSS.
+	// DriverThread is for how much of the time the busiest thread of a driver that is a process of its own ran. Its
+	// processes are in AgentCPU and AgentRSS.
 	DriverThread float64 `json:"driverThread,omitempty"`
 	BrokerCPU    float64 `json:"brokerCPU,omitempty"`
 	BrokerRSS    int64   `json:"brokerRSS,omitempty"`
 	HasBroker    bool    `json:"hasBroker,omitempty"` // the broker's processes run on this host and were found, all of them
 
-	// Rates since the last sample, in bytes a second: what the broker's processes had the kernel read from disks and write to them, and what all
-	// interfaces of their network namespaces took in and sent out. NoDisk and NoNet are why they are not known; empty: they are.
+	// Rates since the last sample, in bytes a second: what the broker's processes had the kernel read from disks and
+	// write to them, and what all interfaces of their network namespaces took in and sent out. NoDisk and NoNet are why
+	// they are not known; empty: they are.
 	DiskRead  float64 `json:"diskRead,omitempty"`
 	DiskWrite float64 `json:"diskWrite,omitempty"`
 	NetIn     float64 `json:"netIn,omitempty"`
@@ -52,14 +55,16 @@ type HostSample struct {
 	NoDisk    string  `json:"noDisk,omitempty"`
 	NoNet     string  `json:"noNet,omitempty"`
 
-	// Broker is the name of the broker that an observer measured, which has no metrics of its own process; empty: an agent with load says this.
-	// Samples of the same Place, which is a host and a network namespace of it, and the same Node, which is how the observer finds the processes there, are of the same processes.
+	// Broker is the name of the broker that an observer measured, which has no metrics of its own process; empty: an
+	// agent with load says this. Samples of the same Place, which is a host and a network namespace of it, and the same
+	// Node, which is how the observer finds the processes there, are of the same processes.
 	Broker string `json:"broker,omitempty"`
 	Place  string `json:"place,omitempty"`
 	Node   string `json:"node,omitempty"`
 }
 
-// ClockSample is what an agent knows of its clock at a time: the reference's time since T0 is its own less Offset, give or take Bound.
+// ClockSample is what an agent knows of its clock at a time: the reference's time since T0 is its own less Offset, give
+// or take Bound.
 type ClockSample struct {
 	At        int64   `json:"at"`        // nanoseconds since T0
 	Reference string  `json:"reference"` // id of the clock that all agents of the task compare theirs with
@@ -77,32 +82,37 @@ const (
 	GapDelivery = "delivery" // no message was received
 )
 
-// Gap is a time in which one publisher or consumer saw nothing of a kind. Where all of them have one, and one of them waits, is the cell's.
-// Times shorter than plan.Workload.MinGap, or what the owner has raised that to where they were ordinary, are not kept, but for the last of each.
+// Gap is a time in which one publisher or consumer saw nothing of a kind. Where all of them have one, and one of them
+// waits, is the cell's. Times shorter than plan.Workload.MinGap, or what the owner has raised that to where they were
+// ordinary, are not kept, but for the last of each.
 type Gap struct {
 	Agent string `json:"agent,omitempty"` // filled in by Merged.Add
 	Kind  string `json:"kind"`
 	Owner int    `json:"owner"` // the publisher's number; of consumers: subscription·2²⁰ + number
 	From  int64  `json:"from"`  // ns since T0: the last before it, or the begin of the load
 	To    int64  `json:"to"`    // the next, or, where it is Open, when the owner was closed
-	// Waited is since when the owner waited: a publisher has nothing to wait for while it has nothing in flight. To: it did not.
+	// Waited is since when the owner waited: a publisher has nothing to wait for while it has nothing in flight. To: it
+	// did not.
 	Waited int64 `json:"waited"`
 	Open   bool  `json:"open,omitempty"`
-	// Min of one that is Open is what this owner kept at least in the end, in ns: every longer time of its is on record. 0: what the plan says.
+	// Min of one that is Open is what this owner kept at least in the end, in ns: every longer time of its is on
+	// record. 0: what the plan says.
 	Min int64 `json:"min,omitempty"`
 }
 
 // ConsumerOwner is the Owner of the gaps of a consumer.
 func ConsumerOwner(subscription, consumer int) int { return subscription<<20 + consumer }
 
-// Part is what an engine has recorded since it was asked last. The Last times are not increments: they are the latest so far, 0 for none.
+// Part is what an engine has recorded since it was asked last. The Last times are not increments: they are the latest
+// so far, 0 for none.
 type Part struct {
 	Windows                             []Window
 	Sets                                []SetPages
 	Events                              []Event
 	Bindings                            []BindingDelivery
 	LastSend, LastConfirm, LastDelivery int64
-	// LastInterrupted is when a consumer last had deliveries that can no longer be acknowledged, ns since T0; 0: never. See Snapshot.
+	// LastInterrupted is when a consumer last had deliveries that can no longer be acknowledged, ns since T0; 0: never.
+	// See Snapshot.
 	LastInterrupted int64
 	Apart           int           // consumers without a link to receive over
 	Skew            time.Duration // actual minus agreed start
@@ -110,7 +120,8 @@ type Part struct {
 	Busiest         PublisherTimes
 }
 
-// PublisherTimes is how one publisher spent the measurement, in ns. What is neither waiting nor pausing is the load generator's own work.
+// PublisherTimes is how one publisher spent the measurement, in ns. What is neither waiting nor pausing is the load
+// generator's own work.
 type PublisherTimes struct {
 	Publisher int   `json:"publisher"` // its number among all of the task
 	Active    int64 `json:"active"`    // from the beginning of the measurement until it stopped, or the measurement ended
@@ -123,16 +134,16 @@ func (t PublisherTimes) Busy() float64 {
 	return max(0, 1-float64(t.Waited+t.Paused)/float64(max(1, t.Active)))
 }
 
-// Snapshot is one increment of one agent's record, as it travels and is stored (JSON). (Agent, Seq) is unique within a task; snapshots may
-// be applied in any order.
+// Snapshot is one increment of one agent's record, as it travels and is stored (JSON). (Agent, Seq) is unique within a
+// task; snapshots may be applied in any order.
 type Snapshot struct {
 	Task  string `json:"task"`
 	Group string `json:"group,omitempty"` // that the agent belongs to, where the task's cell has groups
 	Agent string `json:"agent"`
 	Seq   uint64 `json:"seq"`
 	At    int64  `json:"at"` // nanoseconds since T0
-	// Begin is when the measurement begins, in nanoseconds since T0, where that was found out while the load ran; 0: it begins at T0, or it
-	// is not known yet.
+	// Begin is when the measurement begins, in nanoseconds since T0, where that was found out while the load ran; 0: it
+	// begins at T0, or it is not known yet.
 	Begin        int64             `json:"begin,omitempty"`
 	Clock        string            `json:"clock,omitempty"`
 	Epoch        time.Time         `json:"epoch,omitzero"` // T0 by the agent's wall clock, for people and .hlog files only
@@ -145,8 +156,9 @@ type Snapshot struct {
 	LastSend     int64             `json:"lastSend,omitempty"` // latest so far, 0 for none
 	LastConfirm  int64             `json:"lastConfirm,omitempty"`
 	LastDelivery int64             `json:"lastDelivery,omitempty"`
-	// LastInterrupted is when a consumer's link last broke, or a consumer may last have acknowledged too late: nothing had come for longer than
-	// Cell.RedeliverAfter, or that is less than what it has prefetched takes it. What it had then may come again until RedeliverAfter has passed.
+	// LastInterrupted is when a consumer's link last broke, or a consumer may last have acknowledged too late: nothing
+	// had come for longer than Cell.RedeliverAfter, or that is less than what it has prefetched takes it. What it had
+	// then may come again until RedeliverAfter has passed.
 	LastInterrupted int64          `json:"lastInterrupted,omitempty"`
 	Apart           int            `json:"apart,omitempty"` // consumers that had no link to receive over when this was taken
 	Skew            time.Duration  `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
@@ -156,8 +168,8 @@ type Snapshot struct {
 	Final           bool           `json:"final,omitempty"`  // the agent's last of this task
 }
 
-// Split divides a snapshot that is too large for one message into two that say the same together. The first keeps Seq; the caller gives
-// the second one of its own. It returns false if there is nothing left to divide.
+// Split divides a snapshot that is too large for one message into two that say the same together. The first keeps Seq;
+// the caller gives the second one of its own. It returns false if there is nothing left to divide.
 func (s Snapshot) Split() (first, second Snapshot, ok bool) {
 	first, second = s, s
 	switch {

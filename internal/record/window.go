@@ -1,6 +1,6 @@
-// Package record keeps what a task measures: windows of counters and histograms, and the exact set of messages that were sent, confirmed and
-// received. Recording takes nanoseconds and no lock; what was recorded leaves an agent in increments that merge exactly, in any order, however
-// often they come.
+// Package record keeps what a task measures: windows of counters and histograms, and the exact set of messages that
+// were sent, confirmed and received. Recording takes nanoseconds and no lock; what was recorded leaves an agent in
+// increments that merge exactly, in any order, however often they come.
 //
 // All times are nanoseconds since T0, the beginning of the measurement; they are negative in warm-up.
 package record
@@ -14,8 +14,9 @@ import (
 
 const second = int64(1e9)
 
-// Window is what happened in one second. Its Index counts seconds from T0, negative in warm-up; the last window of the measurement is cut
-// where the measurement ends, so that none belongs to both sides. Measured reports whether the messages were due inside the measurement.
+// Window is what happened in one second. Its Index counts seconds from T0, negative in warm-up; the last window of the
+// measurement is cut where the measurement ends, so that none belongs to both sides. Measured reports whether the
+// messages were due inside the measurement.
 type Window struct {
 	Index    int
 	Measured bool
@@ -23,8 +24,9 @@ type Window struct {
 	Length   int64 // nanoseconds
 	Counts   [numCounters]int64
 	Hists    [numSeries]*Hist // nil until the first sample
-	// Published counts, by queue, the messages sent to it less those that came back as unroutable; Delivered counts, by flow (see Flows), the
-	// messages that a consumer received for the first time. They are as long as their greatest index; what is missing is zero.
+	// Published counts, by queue, the messages sent to it less those that came back as unroutable; Delivered counts, by
+	// flow (see Flows), the messages that a consumer received for the first time. They are as long as their greatest
+	// index; what is missing is zero.
 	Published, Delivered []int64
 }
 

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// The border between measurement and what follows must be a border of windows too, or rates would count events of the other side.
+// The border between measurement and what follows must be a border of windows too, or rates would count events of the
+// other side.
 func TestWindowOf(t *testing.T) {
 	const s, ms = int64(time.Second), int64(time.Millisecond)
 	for _, c := range []struct {

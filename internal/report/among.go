@@ -7,9 +7,10 @@ import (
 	"lockstep/internal/stats"
 )
 
-// among finds what the median of numbers and of values that are only known to be less than something, and so than all of the numbers, is made of: one
-// number or two, or none and what it is less than, for people. If only one of the two in the middle is a number, the median is at most that. Where a number
-// may be less than such a value, only numbers are looked at.
+// among finds what the median of numbers and of values that are only known to be less than something, and so than all
+// of the numbers, is made of: one number or two, or none and what it is less than, for people. If only one of the two
+// in the middle is a number, the median is at most that. Where a number may be less than such a value, only numbers are
+// looked at.
 func among(numbers []float64, values []plan.Value) (middle []float64, less string) {
 	n, most := 0, 0.0
 	for _, v := range values {

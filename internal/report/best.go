@@ -36,8 +36,8 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 	return out
 }
 
-// bestRow is a row of such a table by the value of some name. Without a best cell it says why by that value alone: the others' numbers would be
-// those of any cell.
+// bestRow is a row of such a table by the value of some name. Without a best cell it says why by that value alone: the
+// others' numbers would be those of any cell.
 func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, cells []*cell, winner *cell, n *notes) []Field {
 	var where place
 	if winner != nil {
@@ -62,7 +62,8 @@ func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, c
 	return fields
 }
 
-// noBest is the field of a value where no cell is the best by another: what keeps the first cell from it, and no number.
+// noBest is the field of a value where no cell is the best by another: what keeps the first cell from it, and no
+// number.
 func noBest(cells []*cell, value string, info, by plan.ValueInfo, n *notes) Field {
 	why := cells[0].field(by, n)
 	if value == by.Name && why.Number == nil {
@@ -119,8 +120,9 @@ func (p place) holds(at place) bool {
 	return true
 }
 
-// best is the first of the cells whose median over valid repetitions no other's betters; nil if none has a number. A cell whose value has a flag in a valid
-// repetition, or is a bound, is behind all others: what is doubtful is no record.
+// best is the first of the cells whose median over valid repetitions no other's betters; nil if none has a number. A
+// cell whose value has a flag in a valid repetition, or is a bound, is behind all others: what is doubtful is no
+// record.
 func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 	var winner *cell
 	var most float64

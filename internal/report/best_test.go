@@ -71,7 +71,8 @@ func TestNoBestCellIsSaid(t *testing.T) {
 	}
 }
 
-// A row in which no cell has the value must not show other numbers of a cell that nothing chose, nor one that broke a guarantee.
+// A row in which no cell has the value must not show other numbers of a cell that nothing chose, nor one that broke a
+// guarantee.
 func TestNoBestCellShowsNoNumbers(t *testing.T) {
 	run := plan.Run{Name: "contest", Repeat: 1, Axes: []string{"broker", "threads"},
 		Tables: []plan.Table{{Rows: []string{"broker"}, Lowest: "e2e.p95", Values: []string{"e2e.p95", "consume.rate"}}}}

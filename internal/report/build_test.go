@@ -188,7 +188,8 @@ func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// The median of an even number is the mean of the two in the middle, a lower bound if one of them is, and a note tells of losses in some repetitions.
+// The median of an even number is the mean of the two in the middle, a lower bound if one of them is, and a note tells
+// of losses in some repetitions.
 func TestMedianOfAnEvenNumber(t *testing.T) {
 	f, _ := single(t, "publish.p99", nil, with("publish.p99", plan.Value{Number: 0.101}), with("publish.p99", plan.Value{Number: 0.001}))
 	if f.Text != "51.0 ms" {

@@ -60,7 +60,8 @@ func (c *cell) with(v plan.Verdict) []plan.Outcome {
 	return some
 }
 
-// usable are the outcomes whose numbers are shown: the valid ones; the invalid ones, marked, where no other is; none where all failed.
+// usable are the outcomes whose numbers are shown: the valid ones; the invalid ones, marked, where no other is; none
+// where all failed.
 func (c *cell) usable() []plan.Outcome {
 	if valid := c.with(plan.Valid); len(valid) > 0 {
 		return valid
@@ -84,7 +85,8 @@ var renderers = map[string]func(*cell, *Field, *notes){
 	"capacity":   capacity,
 }
 
-// field is one value of the cell: the median of the usable repetitions, what is doubtful about it, and notes of what went wrong.
+// field is one value of the cell: the median of the usable repetitions, what is doubtful about it, and notes of what
+// went wrong.
 func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	f := Field{Value: info.Name, Unit: info.Unit, Verdict: c.worst()}
 	usable := c.usable()
@@ -127,7 +129,8 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	return f
 }
 
-// collect gathers a value over outcomes: numbers, reasons for no number, and the union of flags in the order of their declaration.
+// collect gathers a value over outcomes: numbers, reasons for no number, and the union of flags in the order of their
+// declaration.
 func collect(outcomes []plan.Outcome, value string) (numbers []float64, missing []string, flags []plan.Flag) {
 	for _, o := range outcomes {
 		v, has := o.Value(value)
@@ -156,7 +159,8 @@ func absent(o plan.Outcome, value string) string {
 	return "not in the record"
 }
 
-// absence says why there is no number: in one word where it is the broker's doing, by a dash and a note where there cannot be one.
+// absence says why there is no number: in one word where it is the broker's doing, by a dash and a note where there
+// cannot be one.
 func (c *cell) absence(f *Field, absent []string, n *notes) {
 	if slices.Contains(absent, judge.NABacklog) {
 		f.Text = judge.NABacklog
@@ -244,8 +248,8 @@ func reasons(outcomes []plan.Outcome) string {
 	return strings.Join(all, "; ")
 }
 
-// throughput shows one rate where in every repetition the publish and consume rates (of one subscription) agree within 2 % and no backlog grew, else
-// publish / consume.
+// throughput shows one rate where in every repetition the publish and consume rates (of one subscription) agree within
+// 2 % and no backlog grew, else publish / consume.
 func throughput(c *cell, f *Field, n *notes) {
 	of := strings.TrimSuffix(f.Value, "throughput") // a group
 	subscriptions := float64(max(1, c.workload(strings.TrimSuffix(of, "/")).Topology.Subscriptions))
@@ -273,7 +277,8 @@ func throughput(c *cell, f *Field, n *notes) {
 	}
 }
 
-// unevenCounts lists counts of which some are zero and others are not: the median hides a loss in one repetition of three.
+// unevenCounts lists counts of which some are zero and others are not: the median hides a loss in one repetition of
+// three.
 func unevenCounts(unit plan.Unit, numbers []float64) string {
 	if unit != plan.Count || slices.Min(numbers) > 0 || slices.Max(numbers) == 0 {
 		return ""

@@ -43,8 +43,8 @@ const (
 	plotLeast  = 20
 )
 
-// lines draws the chart: a line for each point, its latencies on a logarithmic axis to the right, the same for all. Text has no room for two
-// fine axes; this way every step keeps its place, however close the rates are.
+// lines draws the chart: a line for each point, its latencies on a logarithmic axis to the right, the same for all.
+// Text has no room for two fine axes; this way every step keeps its place, however close the rates are.
 func (c *Chart) lines(width int) []string {
 	if width <= 0 || width > chartWidth {
 		width = chartWidth

@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/stats"
 )
 
-// CompareCSV writes a line for every cell, value and side but the base; numbers are in full and in the value's unit, changes are factors. What was left out
-// has lines, too, whose finding is "left out" and whose note says why.
+// CompareCSV writes a line for every cell, value and side but the base; numbers are in full and in the value's unit,
+// changes are factors. What was left out has lines, too, whose finding is "left out" and whose note says why.
 func CompareCSV(w io.Writer, c compare.Comparison) error {
 	var axes []string
 	for _, v := range c.Values {

@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Compared is a comparison as people read it: what differs besides the numbers first, then a table for each value, then what is in none of
-// them, and at last what was found.
+// Compared is a comparison as people read it: what differs besides the numbers first, then a table for each value, then
+// what is in none of them, and at last what was found.
 type Compared struct {
 	Sides   []string // a line each
 	Besides []Table  // none, or one
@@ -68,8 +68,8 @@ func besides(c compare.Comparison) []Table {
 
 var betterWords = map[plan.Direction]string{plan.HigherIsBetter: "higher is better", plan.LowerIsBetter: "lower is better", plan.NeitherBetter: "neither is better"}
 
-// valueTable is the table of one value: a line for each cell, or, where there are more than two sides, one for each side of it, so that it does
-// not grow wider with every side.
+// valueTable is the table of one value: a line for each cell, or, where there are more than two sides, one for each
+// side of it, so that it does not grow wider with every side.
 func valueTable(c compare.Comparison, v compare.Value) Table {
 	t := Table{Title: fmt.Sprintf("%s (%s), %s", v.Title, v.Name, betterWords[v.Better]), Axes: axesOf(v)}
 	n := &notes{}

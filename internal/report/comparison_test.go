@@ -14,8 +14,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// comparison is of two runs in which everything happens that has to be shown: a latency that is worse, a rate that is better, noise, a cell of one side
-// only, an invalid one, flags, clocks and a name that wants to be markup.
+// comparison is of two runs in which everything happens that has to be shown: a latency that is worse, a rate that is
+// better, noise, a cell of one side only, an invalid one, flags, clocks and a name that wants to be markup.
 func comparison(t *testing.T) compare.Comparison {
 	t.Helper()
 	return comparisonOf(t, "20260102-a", "20260103-<b>")
@@ -126,7 +126,8 @@ func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
 	}
 }
 
-// What others named or said cannot move the cursor of whoever reads it, and where a change is named so is what is doubtful about its numbers.
+// What others named or said cannot move the cursor of whoever reads it, and where a change is named so is what is
+// doubtful about its numbers.
 func TestFoundLinesAreCleanAndSayFlags(t *testing.T) {
 	c := comparison(t)
 	evil := "\x1b]0;owned\x07"

@@ -11,8 +11,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Delivered is a line on the points of a run for InfluxDB, with the command that writes them again if some were dropped.
-// It is empty if there is no delivery.
+// Delivered is a line on the points of a run for InfluxDB, with the command that writes them again if some were
+// dropped. It is empty if there is no delivery.
 func Delivered(run string, all []plan.Delivery) string {
 	if len(all) == 0 {
 		return ""

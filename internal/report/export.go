@@ -78,9 +78,9 @@ func escape(text string) string { return escapes.Replace(text) }
 // MarkdownText is a text that Markdown shows as it is, on one line.
 func MarkdownText(text string) string { return escape(text) }
 
-// CSV writes one line for every value of every table. The columns are: the table's number and title, every axis that any table uses (empty
-// where a table does not), then value, number, unit, flags (separated by blanks), verdict, text, note and bound
-// (±, empty where the value has none). Numbers are in full and in the unit.
+// CSV writes one line for every value of every table. The columns are: the table's number and title, every axis that
+// any table uses (empty where a table does not), then value, number, unit, flags (separated by blanks), verdict, text,
+// note and bound (±, empty where the value has none). Numbers are in full and in the unit.
 func CSV(w io.Writer, tables []Table) error {
 	axes := allAxes(tables)
 	out := csv.NewWriter(w)
@@ -170,8 +170,8 @@ func JSON(w io.Writer, tables []Table) error {
 	return e.Encode(tables)
 }
 
-// Files are a run's tables as they are kept beside its record, by name: tables.txt, .md, .csv and .json, and junit.xml. Text and Markdown end with
-// the problems, what became of the rules, and the summary.
+// Files are a run's tables as they are kept beside its record, by name: tables.txt, .md, .csv and .json, and junit.xml.
+// Text and Markdown end with the problems, what became of the rules, and the summary.
 func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	tables := Build(run, outcomes)
 	var text, markdown, lines, whole bytes.Buffer

@@ -11,7 +11,8 @@ import (
 // Format writes a number of a unit as tables do.
 func Format(unit plan.Unit, x float64) string { return format(unit, x) }
 
-// Show writes a value of an outcome as tables do: its number with its unit and how far it may be off, or why there is none.
+// Show writes a value of an outcome as tables do: its number with its unit and how far it may be off, or why there is
+// none.
 func Show(info plan.ValueInfo, v plan.Value) string {
 	if v.NA != "" {
 		return explain(v.NA)
@@ -19,8 +20,8 @@ func Show(info plan.ValueInfo, v plan.Value) string {
 	return strings.TrimSpace(show(info, v) + " " + display.PlusMinus(v.Number, v.Bound))
 }
 
-// show writes a value as format does, but for what is known by a bound only: a latency below the resolution, and a quantile that is more than its number
-// (plan.Value.Over).
+// show writes a value as format does, but for what is known by a bound only: a latency below the resolution, and a
+// quantile that is more than its number (plan.Value.Over).
 func show(info plan.ValueInfo, v plan.Value) string {
 	switch {
 	case v.Over > 0 && v.Number >= 3600:
@@ -44,7 +45,8 @@ func limit(seconds float64) string {
 	return display.Decimals(seconds*1e6, 0) + " µs"
 }
 
-// format writes a number with its unit, if that is not in the heading, to three significant digits; numbers from 100 on in full.
+// format writes a number with its unit, if that is not in the heading, to three significant digits; numbers from 100 on
+// in full.
 func format(unit plan.Unit, x float64) string {
 	switch unit {
 	case plan.Seconds:

@@ -46,7 +46,8 @@ func (p place) on(axes []string) place {
 	return some
 }
 
-// fields are the place's points on axes, one each; a record of another hand may have cells that are on no point of an axis.
+// fields are the place's points on axes, one each; a record of another hand may have cells that are on no point of an
+// axis.
 func (p place) fields(axes []string) []Field {
 	fields := make([]Field, len(axes))
 	for i, axis := range axes {
@@ -142,8 +143,8 @@ func (b *builder) grid(axes []string) *grid {
 	return g
 }
 
-// tuples lists, in the order of the matrix, the points on some axes of what is in one part of the matrix: cells, and combinations
-// that brokers cannot do. What only patterns skipped is left out.
+// tuples lists, in the order of the matrix, the points on some axes of what is in one part of the matrix: cells, and
+// combinations that brokers cannot do. What only patterns skipped is left out.
 func (b *builder) tuples(axes []string, part place) []place {
 	var partAxes []string
 	for _, p := range part {

@@ -7,7 +7,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// mixed is a run of a cell with only "small" and one with "bulk" besides, whose bulk lost a message, and a combination that is n/a.
+// mixed is a run of a cell with only "small" and one with "bulk" besides, whose bulk lost a message, and a combination
+// that is n/a.
 func mixed() (plan.Run, []plan.Outcome) {
 	group := func(name string) plan.Group {
 		d := plan.Default()

@@ -34,8 +34,8 @@ type (
 	}
 )
 
-// JUnit writes a run as JUnit XML: for each cell one test that it is valid, in error where it is not, and one for each of its rules. A violated rule is a
-// failure; an inconclusive one is an error, or skipped if the rule accepts that.
+// JUnit writes a run as JUnit XML: for each cell one test that it is valid, in error where it is not, and one for each
+// of its rules. A violated rule is a failure; an inconclusive one is an error, or skipped if the rule accepts that.
 func JUnit(run plan.Run, outcomes []plan.Outcome) ([]byte, error) {
 	suite := junitSuite{Name: run.Name, At: run.Started.UTC().Format("2006-01-02T15:04:05"), Time: "0"}
 	rulings := Rulings(run, outcomes)

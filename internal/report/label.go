@@ -46,7 +46,8 @@ func (c *cell) label() string {
 	return label
 }
 
-// remarks says what a confirm means, and where it means which if it differs: by one axis that tells them apart, or cell by cell.
+// remarks says what a confirm means, and where it means which if it differs: by one axis that tells them apart, or cell
+// by cell.
 func (l *labelled) remarks() []string {
 	switch len(l.labels) {
 	case 0:

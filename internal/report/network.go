@@ -9,7 +9,8 @@ import (
 	"lockstep/internal/stats"
 )
 
-// achieved are the latencies that the simulated network really added, by the points of axes that set network.latency: the median of the cells there.
+// achieved are the latencies that the simulated network really added, by the points of axes that set network.latency:
+// the median of the cells there.
 func (b *builder) achieved() map[point]string {
 	latency, numbers := map[string]bool{}, map[point][]float64{}
 	for _, axis := range b.run.Axes {

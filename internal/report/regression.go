@@ -13,7 +13,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// regressed judges a rule about a baseline for all cells that have it, as one family of tests (compare.NoWorse). It returns the rulings by the ids of cells.
+// regressed judges a rule about a baseline for all cells that have it, as one family of tests (compare.NoWorse). It
+// returns the rulings by the ids of cells.
 func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map[string]Ruling {
 	rulings := map[string]Ruling{}
 	base := run.BaseOf(run.BaselineOf(rule))

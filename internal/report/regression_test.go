@@ -8,7 +8,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// compared is a run of one cell and its baseline, by the rates of their repetitions, after nine earlier runs whose medians differed by 1 %.
+// compared is a run of one cell and its baseline, by the rates of their repetitions, after nine earlier runs whose
+// medians differed by 1 %.
 func compared(rule string, before, now []float64) (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "new", Name: "nightly", Repeat: len(now), Cells: []plan.Cell{{ID: "c1", Require: []plan.Rule{{Text: rule}}}}}
 	relative := 0.01
@@ -158,8 +159,8 @@ func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
 	}
 }
 
-// TestGoldenEarlierRuns: the tables of a run state how many of the earlier runs were available to its rules, and what to do
-// if these are too few.
+// TestGoldenEarlierRuns: the tables of a run state how many of the earlier runs were available to its rules, and what
+// to do if these are too few.
 func TestGoldenEarlierRuns(t *testing.T) {
 	var text strings.Builder
 	for _, x := range []struct{ spread, available, earlier int }{{9, 14, 14}, {5, 5, 14}, {3, 3, 14}, {3, 3, 3}} {

@@ -1,5 +1,6 @@
-// Package report turns the outcomes of a run into tables for people and machines: medians over repetitions, with every flag beside its
-// number. It guarantees the same output for the same outcomes, and that nothing missing looks like a number.
+// Package report turns the outcomes of a run into tables for people and machines: medians over repetitions, with every
+// flag beside its number. It guarantees the same output for the same outcomes, and that nothing missing looks like a
+// number.
 package report
 
 import (
@@ -44,9 +45,9 @@ type Field struct {
 	Notes   []int        `json:"notes,omitempty"` // footnotes
 }
 
-// Build makes the tables that a run's matrix asks for: one for each part of a split that has a cell to show. An axis that a table
-// does not name, though cells differ in it, becomes a row axis, so that no two cells share a field; in a table of
-// best cells it says where the best is. Searches for capacity have tables of their own after them.
+// Build makes the tables that a run's matrix asks for: one for each part of a split that has a cell to show. An axis
+// that a table does not name, though cells differ in it, becomes a row axis, so that no two cells share a field; in a
+// table of best cells it says where the best is. Searches for capacity have tables of their own after them.
 func Build(run plan.Run, outcomes []plan.Outcome) []Table {
 	return StudyOf(run, outcomes).Build()
 }

@@ -45,9 +45,9 @@ func (r Ruling) String() string {
 	return text
 }
 
-// Rulings judges every rule of a run, in the order of the matrix. Rates and latencies are the medians of the valid repetitions, as in tables. Counts and
-// flags are those of each repetition: one loss in three repetitions is a loss. A rule without data is inconclusive. All rules about one baseline with one
-// text are judged together (regressed).
+// Rulings judges every rule of a run, in the order of the matrix. Rates and latencies are the medians of the valid
+// repetitions, as in tables. Counts and flags are those of each repetition: one loss in three repetitions is a loss. A
+// rule without data is inconclusive. All rules about one baseline with one text are judged together (regressed).
 func Rulings(run plan.Run, outcomes []plan.Outcome) []Ruling {
 	var all []Ruling
 	cells := newBuilder(run, outcomes).cells
@@ -168,8 +168,8 @@ func failures(rule string, w plan.Workload, valid []plan.Outcome, values func(pl
 	return all
 }
 
-// medians are the middles of all values that are no counts, over the repetitions that have a number or are known to be less than one. A middle is a lower
-// bound where that of a repetition may be above it.
+// medians are the middles of all values that are no counts, over the repetitions that have a number or are known to be
+// less than one. A middle is a lower bound where that of a repetition may be above it.
 func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) map[string]plan.Value {
 	numbers, every := map[string][]float64{}, map[string][]plan.Value{}
 	for _, o := range valid {

@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// capacities is a run of four searches: one that found a capacity, one that the generator limited, one where nothing holds and one that
-// is not sure.
+// capacities is a run of four searches: one that found a capacity, one that the generator limited, one where nothing
+// holds and one that is not sure.
 func capacities() (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "r", Name: "capacity", Repeat: 1, Axes: []string{"broker"},
 		Tables: []plan.Table{{Title: "Capacity", Rows: []string{"broker"}, Values: []string{"capacity", "e2e.p99"}}}}

@@ -38,8 +38,9 @@ func (s *Study) repeat(mark string, run plan.Run, outcomes []plan.Outcome) {
 	}
 }
 
-// Together has several runs side by side: their cells on an axis of its own, named by marks, which are as many as there are studies. Each table
-// that any of them asks for has a column for each run, or a row where it shows best cells. Nothing is mixed: a field is of one run.
+// Together has several runs side by side: their cells on an axis of its own, named by marks, which are as many as there
+// are studies. Each table that any of them asks for has a column for each run, or a row where it shows best cells.
+// Nothing is mixed: a field is of one run.
 func Together(studies []Study, marks []string) Study {
 	all := Study{repeats: map[string]often{}}
 	for i, s := range studies {

@@ -26,8 +26,8 @@ func outcome(c plan.Cell, repetition int, values map[string]plan.Value) plan.Out
 		Verdict: plan.Valid, Values: values}
 }
 
-// study is a run with everything in it that tables have to show: two brokers with unlike confirms, repetitions, flags, exclusions,
-// failures and a broken guarantee.
+// study is a run with everything in it that tables have to show: two brokers with unlike confirms, repetitions, flags,
+// exclusions, failures and a broken guarantee.
 func study() (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "r1", Name: "async-vs-sync", Repeat: 3, Axes: []string{"broker", "mode", "threads", "latency"}}
 	var outcomes []plan.Outcome

@@ -44,8 +44,8 @@ func NotRun(run plan.Run, outcomes []plan.Outcome) string {
 	return ""
 }
 
-// Failures lists what was run and keeps a run from being a success, one line a cell and reason, in the order of the matrix: verdicts that are
-// not valid, flags and cells that are not known as well as asked for if the run is strict.
+// Failures lists what was run and keeps a run from being a success, one line a cell and reason, in the order of the
+// matrix: verdicts that are not valid, flags and cells that are not known as well as asked for if the run is strict.
 func Failures(run plan.Run, outcomes []plan.Outcome) []string {
 	var lines []string
 	for _, c := range newBuilder(run, outcomes).cells {
@@ -54,7 +54,8 @@ func Failures(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// Problems lists what keeps a run from being a success: its failures, and at last how many tasks were not run. There are none if it is a success.
+// Problems lists what keeps a run from being a success: its failures, and at last how many tasks were not run. There
+// are none if it is a success.
 func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	lines := Failures(run, outcomes)
 	if text := NotRun(run, outcomes); text != "" {
@@ -63,8 +64,8 @@ func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// Warnings lists what a reader of the numbers ought to know besides: what drivers remark, then what limited the load generator, one line per process
-// and cause, then one line per cell and warning, in the order of the matrix.
+// Warnings lists what a reader of the numbers ought to know besides: what drivers remark, then what limited the load
+// generator, one line per process and cause, then one line per cell and warning, in the order of the matrix.
 func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
 	cells := newBuilder(run, outcomes).cells
 	lines := append(run.Notes(), limitations(cells)...)

@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/display"
 )
 
-// Text writes tables for a terminal of the given width in columns; 0 is any width. Headings are wrapped where they make a table too
-// wide; a table that is still too wide is written row by row, one line a field.
+// Text writes tables for a terminal of the given width in columns; 0 is any width. Headings are wrapped where they make
+// a table too wide; a table that is still too wide is written row by row, one line a field.
 func Text(w io.Writer, tables []Table, width int) error {
 	out := bufio.NewWriter(w)
 	for i, t := range tables {
@@ -82,7 +82,8 @@ func tail(f Field) string {
 	return text
 }
 
-// split parts a field where the numbers of its column end: before its mark, and before a second number ("300,000 / 90,000").
+// split parts a field where the numbers of its column end: before its mark, and before a second number ("300,000 /
+// 90,000").
 func split(f Field) display.Cell {
 	text, second, two := strings.Cut(f.Text, " / ")
 	if two && f.Number != nil {

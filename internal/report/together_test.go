@@ -41,7 +41,8 @@ func TestRunsAreNotMixed(t *testing.T) {
 	}
 }
 
-// TestRunsMayDifferInTheirAxes: a cell without an axis stands beside those that have it, in a table as wide as its heading.
+// TestRunsMayDifferInTheirAxes: a cell without an axis stands beside those that have it, in a table as wide as its
+// heading.
 func TestRunsMayDifferInTheirAxes(t *testing.T) {
 	for _, table := range Together([]Study{beside("first", 1, "threads", 10), beside("second", 1, "latency", 500)}, []string{"A", "B"}).Build() {
 		for _, row := range table.Rows {

@@ -20,7 +20,8 @@ const (
 	maxDamage = 100 // descriptions of lines that are left out
 )
 
-// linesOf reads a file of JSON lines. It returns what is damaged, and left out, as warnings. A file that is not there has none.
+// linesOf reads a file of JSON lines. It returns what is damaged, and left out, as warnings. A file that is not there
+// has none.
 func linesOf[T any](path string) (all []T, warnings []string, err error) {
 	name := filepath.Base(path)
 	file, err := os.Open(path)

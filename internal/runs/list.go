@@ -25,7 +25,8 @@ type Summary struct {
 	Dir     string
 }
 
-// List describes the runs below root, newest first. A root that is not there has none; a directory without a plan is no run.
+// List describes the runs below root, newest first. A root that is not there has none; a directory without a plan is no
+// run.
 func List(root string) ([]Summary, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {

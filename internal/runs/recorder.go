@@ -46,7 +46,8 @@ func openRecorder(dir taskDir, resume bool) (*recorder, error) {
 	return w, nil
 }
 
-// append adds a snapshot, without secrets, in one write. It leaves out one that is there already (same agent and number).
+// append adds a snapshot, without secrets, in one write. It leaves out one that is there already (same agent and
+// number).
 func (w *recorder) append(s record.Snapshot) error {
 	clean := s
 	clean.Events = slices.Clone(s.Events)
@@ -107,7 +108,8 @@ func histograms(m *record.Merged) (map[string][]byte, error) {
 	return files, err
 }
 
-// addHlogs adds the histograms of a task, or of one of its groups, whose files are told apart by what follows their name.
+// addHlogs adds the histograms of a task, or of one of its groups, whose files are told apart by what follows their
+// name.
 func addHlogs(files map[string][]byte, of string, m *record.Merged) error {
 	for _, h := range hlogs {
 		if m.Hist(h.series).Count() == 0 {

@@ -1,5 +1,5 @@
-// Package runs keeps the record of a run in a directory. An outcome is there whole or not at all, a task without one is not done, and no secret of a URL
-// is written.
+// Package runs keeps the record of a run in a directory. An outcome is there whole or not at all, a task without one is
+// not done, and no secret of a URL is written.
 //
 // The directory of a run:
 //
@@ -54,14 +54,14 @@ var ErrHeld = errors.New("another process is running it at the moment")
 // ErrDone is returned, wrapped, for writing to the record of a task that has an outcome.
 var ErrDone = errors.New("the task has an outcome already")
 
-// deliveryFile has the results of writing the run's points to InfluxDB: a line for the run, and one for each time that it was resumed,
-// copied again or replayed.
+// deliveryFile has the results of writing the run's points to InfluxDB: a line for the run, and one for each time that
+// it was resumed, copied again or replayed.
 const deliveryFile = "sink.jsonl"
 
 // Run is the directory of one run. It is safe for concurrent use within one process; only one process may write.
 //
-// It has 29 methods, of which five are private: one for each step of recording a task, for each view of its record, and for each file beside
-// the tasks. All work on files of one directory under one lock.
+// It has 29 methods, of which five are private: one for each step of recording a task, for each view of its record, and
+// for each file beside the tasks. All work on files of one directory under one lock.
 type Run struct {
 	dir  string
 	plan plan.Run
@@ -77,8 +77,9 @@ func newRun(dir string, p plan.Run) *Run {
 	return &Run{dir: dir, plan: p, writing: map[string]*recorder{}}
 }
 
-// Create makes the directory of a run below root, writes its plan without secrets, and points "latest" to it. The directory of the
-// same run is opened if it is there already, so that a copy can be made again and a run be resumed; that of another run is an error.
+// Create makes the directory of a run below root, writes its plan without secrets, and points "latest" to it. The
+// directory of the same run is opened if it is there already, so that a copy can be made again and a run be resumed;
+// that of another run is an error.
 func Create(root string, p plan.Run) (*Run, error) {
 	if p.ID == "" || p.ID == latestLink || p.ID != filepath.Base(p.ID) || strings.HasPrefix(p.ID, ".") {
 		return nil, fmt.Errorf("create run: %q cannot be a run's id: it names a directory", p.ID)
@@ -165,8 +166,8 @@ func (r *Run) warn(texts ...string) {
 	}
 }
 
-// Hold keeps other processes from running the run into this directory until Close, or until this process ends: snapshots of one and
-// outcomes of the other would be mixed. Others may read meanwhile, and copy what a fleet runs.
+// Hold keeps other processes from running the run into this directory until Close, or until this process ends:
+// snapshots of one and outcomes of the other would be mixed. Others may read meanwhile, and copy what a fleet runs.
 func (r *Run) Hold() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -213,8 +214,9 @@ func (r *Run) WriteFile(name string, data []byte) error {
 	return nil
 }
 
-// BeginAttempt starts the record of an attempt of a task. It continues a record of the same attempt, from a copy that was interrupted, so
-// that copying again never leaves less than there was. It fails with ErrDone, wrapped, for an earlier attempt (see HasAttempt).
+// BeginAttempt starts the record of an attempt of a task. It continues a record of the same attempt, from a copy that
+// was interrupted, so that copying again never leaves less than there was. It fails with ErrDone, wrapped, for an
+// earlier attempt (see HasAttempt).
 func (r *Run) BeginAttempt(task, attempt string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,7 +273,8 @@ func (r *Run) begin(task string) (*recorder, error) {
 	return w, nil
 }
 
-// Append adds a snapshot to the record of a task, in one write. It leaves out one that is there already (same agent and number).
+// Append adds a snapshot to the record of a task, in one write. It leaves out one that is there already (same agent and
+// number).
 func (r *Run) Append(task string, s record.Snapshot) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -320,8 +323,8 @@ func writeOutcome(dir taskDir, o plan.Outcome) error {
 	return files.WriteRecord(dir.file(outcomeFile), text, fileMode)
 }
 
-// EndAttempt stores an attempt that does not count, with its outcome, beside the task's directory: tasks/<task>.attempt<n>. The task is not done
-// by it.
+// EndAttempt stores an attempt that does not count, with its outcome, beside the task's directory:
+// tasks/<task>.attempt<n>. The task is not done by it.
 func (r *Run) EndAttempt(attempt string, o plan.Outcome) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -369,7 +372,8 @@ func (r *Run) Done(task string) bool {
 	return err == nil
 }
 
-// DoneTasks lists the ids of tasks that have an outcome, in the order of the run: those that a resumed run leaves alone.
+// DoneTasks lists the ids of tasks that have an outcome, in the order of the run: those that a resumed run leaves
+// alone.
 func (r *Run) DoneTasks() []string {
 	var done []string
 	for _, t := range r.plan.Tasks() {
@@ -380,7 +384,8 @@ func (r *Run) DoneTasks() []string {
 	return done
 }
 
-// Rounds is how often cells are measured, by the outcomes that there are: tasks that are not needed are no part of the run.
+// Rounds is how often cells are measured, by the outcomes that there are: tasks that are not needed are no part of the
+// run.
 func (r *Run) Rounds() *sampling.Rounds {
 	rounds := sampling.New(r.plan)
 	if r.plan.Until == nil {
@@ -397,7 +402,8 @@ func (r *Run) Rounds() *sampling.Rounds {
 // Outcome reads the outcome of a task as it is stored. It fails with fs.ErrNotExist, wrapped, if the task is not done.
 func (r *Run) Outcome(task string) (plan.Outcome, error) { return r.tasks(task).outcome(r.plan.ID) }
 
-// Outcomes reads the outcomes that there are, in the order of the run's tasks. One that is damaged is none, with a warning.
+// Outcomes reads the outcomes that there are, in the order of the run's tasks. One that is damaged is none, with a
+// warning.
 func (r *Run) Outcomes() ([]plan.Outcome, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -417,8 +423,8 @@ func (r *Run) Outcomes() ([]plan.Outcome, error) {
 	return all, nil
 }
 
-// Record reads the merged record of a task; its times count from the measurement. What is cut off or damaged is left out, and is in
-// Warnings. A task without a record has an empty one.
+// Record reads the merged record of a task; its times count from the measurement. What is cut off or damaged is left
+// out, and is in Warnings. A task without a record has an empty one.
 func (r *Run) Record(task string) (*record.Merged, error) {
 	m, err := r.read(task)
 	if err == nil {
@@ -459,8 +465,8 @@ func taskOf(p plan.Run, id string) (plan.Task, bool) {
 	return all[i], true
 }
 
-// Snapshots calls each for what was recorded of an attempt of a task, in order; without a name, of the last attempt. What is damaged is left
-// out. An error of each ends it.
+// Snapshots calls each for what was recorded of an attempt of a task, in order; without a name, of the last attempt.
+// What is damaged is left out. An error of each ends it.
 func (r *Run) Snapshots(task, attempt string, each func(record.Snapshot) error) error {
 	dir := r.tasks(task)
 	if attempt != "" && dir.attempt() != attempt {
@@ -473,8 +479,8 @@ func (r *Run) Snapshots(task, attempt string, each func(record.Snapshot) error) 
 	return err
 }
 
-// Rejudge judges a task again from its record and the facts in its outcome; nothing is written. For an undamaged record the result is
-// the stored outcome.
+// Rejudge judges a task again from its record and the facts in its outcome; nothing is written. For an undamaged record
+// the result is the stored outcome.
 func (r *Run) Rejudge(task string) (plan.Outcome, error) {
 	fail := func(err error) (plan.Outcome, error) {
 		return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
@@ -541,8 +547,8 @@ func (r *Run) Marks() ([]Mark, error) {
 	return all, nil
 }
 
-// AddDelivery stores the result of writing the points of the run to InfluxDB. Unlike the others, it may be called while another process
-// writes: points may be written again while the run continues.
+// AddDelivery stores the result of writing the points of the run to InfluxDB. Unlike the others, it may be called while
+// another process writes: points may be written again while the run continues.
 func (r *Run) AddDelivery(d plan.Delivery) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -556,8 +562,8 @@ func (r *Run) AddDelivery(d plan.Delivery) error {
 	return nil
 }
 
-// Deliveries returns the results of writing the points of the run to InfluxDB, in order of time. What is damaged is left out, with a
-// warning.
+// Deliveries returns the results of writing the points of the run to InfluxDB, in order of time. What is damaged is
+// left out, with a warning.
 func (r *Run) Deliveries() []plan.Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -164,7 +164,8 @@ func TestHistogramsAreWritten(t *testing.T) {
 	}
 }
 
-// The ages of messages that were due and not sent, and of those that failed without an answer, are in files of their own.
+// The ages of messages that were due and not sent, and of those that failed without an answer, are in files of their
+// own.
 func TestAgesOfMessagesWithoutAnAnswerAreWritten(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	task := r.Plan().Tasks()[0]
@@ -351,7 +352,8 @@ func TestSettingsOfGroupsAreRedacted(t *testing.T) {
 	}
 }
 
-// TestRunsOfAnotherFormatAreRefused opens run directories whose plan has another format number, with and without a field that does not decode.
+// TestRunsOfAnotherFormatAreRefused opens run directories whose plan has another format number, with and without a
+// field that does not decode.
 func TestRunsOfAnotherFormatAreRefused(t *testing.T) {
 	for _, format := range []int{0, plan.RecordFormat - 1, plan.RecordFormat + 1} {
 		for _, name := range []string{`"quick"`, `{"of": "another type"}`} {

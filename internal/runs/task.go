@@ -16,8 +16,8 @@ import (
 // attemptFile has the name of the attempt that a task's directory is of, as the control plane names it.
 const attemptFile = "attempt"
 
-// taskDir is the directory of a task: of its last attempt or, where earlier is not 0, of the earlier attempt of that number. It has no
-// state but the files.
+// taskDir is the directory of a task: of its last attempt or, where earlier is not 0, of the earlier attempt of that
+// number. It has no state but the files.
 type taskDir struct {
 	tasks   string // directory of all tasks
 	task    string
@@ -117,8 +117,8 @@ func (d taskDir) snapshots(each func(record.Snapshot) error) (damage []string, e
 	return damage, nil
 }
 
-// warnings returns those of an outcome and one for each earlier attempt of its task. Trials of a search are attempts, too; those that count
-// have no warning.
+// warnings returns those of an outcome and one for each earlier attempt of its task. Trials of a search are attempts,
+// too; those that count have no warning.
 func (d taskDir) warnings(o plan.Outcome) []string {
 	counted := map[string]bool{}
 	if o.Search != nil {

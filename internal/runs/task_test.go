@@ -14,7 +14,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// An attempt that does not count is kept with its outcome, and copying the same record again, from the beginning, changes nothing.
+// An attempt that does not count is kept with its outcome, and copying the same record again, from the beginning,
+// changes nothing.
 func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	root := t.TempDir()
 	task := someRun("run-1").Tasks()[0]
@@ -98,7 +99,8 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	}
 }
 
-// Steps of a search are attempts of its task: each keeps its record, none is called interrupted, and the outcome can be made again from the last.
+// Steps of a search are attempts of its task: each keeps its record, none is called interrupted, and the outcome can be
+// made again from the last.
 func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	task := r.Plan().Tasks()[0]

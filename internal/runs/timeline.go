@@ -6,8 +6,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// marksFile has what the controller said of a run while it went on, one mark a line: with it, and snapshots and outcomes, all that was seen of the run
-// live can be told again.
+// marksFile has what the controller said of a run while it went on, one mark a line: with it, and snapshots and
+// outcomes, all that was seen of the run live can be told again.
 const marksFile = "timeline.jsonl"
 
 // MarkKind classes a Mark.

@@ -42,7 +42,8 @@ func aTask() plan.Task {
 	return plan.Task{ID: "t", Cell: plan.Cell{Workload: w}}
 }
 
-// TestLiveMetrics: rates are of one whole second that both agents have reported, whatever one of them has reported besides; the lag is of all.
+// TestLiveMetrics: rates are of one whole second that both agents have reported, whatever one of them has reported
+// besides; the lag is of all.
 func TestLiveMetrics(t *testing.T) {
 	t.Parallel()
 	ms := time.Millisecond
@@ -81,7 +82,8 @@ func TestLiveLagGrows(t *testing.T) {
 	}
 }
 
-// TestLiveSilence: a second without messages is one, not the last that had some; an agent that falls silent is not waited for.
+// TestLiveSilence: a second without messages is one, not the last that had some; an agent that falls silent is not
+// waited for.
 func TestLiveSilence(t *testing.T) {
 	t.Parallel()
 	quiet := snapshotOf("p", "", 3, counts{})

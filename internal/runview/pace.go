@@ -83,8 +83,8 @@ func (p *Pace) Tasks() int { return len(p.rest) }
 // Planned is their planned time.
 func (p *Pace) Planned() time.Duration { return p.planned }
 
-// left is the time that the rest takes if the remaining tasks exceed their planned time as those that have ended. A task
-// that has been under way since is a part of the rest; "": none is.
+// left is the time that the rest takes if the remaining tasks exceed their planned time as those that have ended. A
+// task that has been under way since is a part of the rest; "": none is.
 func (p *Pace) left(task string, since time.Duration) time.Duration {
 	pace := 1.0
 	if p.meant > 0 && p.took > 0 {

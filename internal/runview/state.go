@@ -1,5 +1,6 @@
 // Package runview folds the entries of a run's record into the state of the run. Whoever follows or takes up a run has
-// its state from here: ctl, the web page, copies, schedules, and the leader. It judges nothing: outcomes have the results.
+// its state from here: ctl, the web page, copies, schedules, and the leader. It judges nothing: outcomes have the
+// results.
 package runview
 
 import (
@@ -10,8 +11,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// State is the state of a run, by the entries of its record so far. The fields are for reading. It belongs to one goroutine. It
-// has one field for each fact that pages, terminals and leaders show or continue from.
+// State is the state of a run, by the entries of its record so far. The fields are for reading. It belongs to one
+// goroutine. It has one field for each fact that pages, terminals and leaders show or continue from.
 type State struct {
 	Run     plan.Run // ID "": it is not known yet
 	Planned bool     // the record has a plan
@@ -85,8 +86,8 @@ func (s *State) plan(run plan.Run) {
 	s.Pace = newPace(run, s.Rounds, tasks)
 }
 
-// Had adds tasks whose outcomes are elsewhere, with the numbers of those that have one: see wire.Submission. Outcomes in
-// the record have precedence.
+// Had adds tasks whose outcomes are elsewhere, with the numbers of those that have one: see wire.Submission. Outcomes
+// in the record have precedence.
 func (s *State) Had(tasks []string, numbers map[string]float64) {
 	for _, id := range tasks {
 		t, planned := s.TaskOf(id)
@@ -151,8 +152,8 @@ func (s *State) underWay(now time.Time) (task string, since time.Duration) {
 	return s.inFlight, max(0, now.Sub(s.since))
 }
 
-// Apply takes the next entry, at the time now. It reports whether the attempt has new metrics. Entries that could not be
-// read, and snapshots that are not of the attempt in flight, change nothing.
+// Apply takes the next entry, at the time now. It reports whether the attempt has new metrics. Entries that could not
+// be read, and snapshots that are not of the attempt in flight, change nothing.
 func (s *State) Apply(e wire.Entry, now time.Time) (metrics bool) {
 	switch {
 	case e.Plan != nil:

@@ -114,7 +114,8 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// The state has what a leader that takes the run up needs: what is done, the attempt in flight, and the attempts that do not count.
+// The state has what a leader that takes the run up needs: what is done, the attempt in flight, and the attempts that
+// do not count.
 func TestStateForTheNextLeader(t *testing.T) {
 	run, tasks := aRun()
 	r := newReplay(run)

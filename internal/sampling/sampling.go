@@ -1,6 +1,7 @@
-// Package sampling decides how often cells are repeated (plan.Run.Until): as often as it takes until a value is known well enough. It decides by what the
-// repetitions so far have measured and by nothing else, so that whoever reads the same outcomes decides the same: the controller that leads,
-// one that takes the run over, and everything that is made of its record. Of a run without Until it says what every run says: all repetitions.
+// Package sampling decides how often cells are repeated (plan.Run.Until): as often as it takes until a value is known
+// well enough. It decides by what the repetitions so far have measured and by nothing else, so that whoever reads the
+// same outcomes decides the same: the controller that leads, one that takes the run over, and everything that is made
+// of its record. Of a run without Until it says what every run says: all repetitions.
 package sampling
 
 import (
@@ -169,7 +170,8 @@ func (r *Rounds) decide(all map[int]*float64) Cell {
 	return c
 }
 
-// Missed says of a cell that has had all its repetitions that it is not known well enough, in words; empty: it is, or it has not.
+// Missed says of a cell that has had all its repetitions that it is not known well enough, in words; empty: it is, or
+// it has not.
 func (r *Rounds) Missed(id string) string {
 	c := r.Cell(id)
 	if !c.Over || c.Reached {

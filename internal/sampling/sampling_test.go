@@ -64,7 +64,8 @@ func TestAQuietCellStopsAndANoisyOneGoesOn(t *testing.T) {
 	}
 }
 
-// Whoever reads the same outcomes decides the same, in whatever order, and as whoever decided while they came in; at every moment of a run.
+// Whoever reads the same outcomes decides the same, in whatever order, and as whoever decided while they came in; at
+// every moment of a run.
 func TestDecisionsAreOfOutcomesAlone(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range 150 {
@@ -104,7 +105,8 @@ func TestDecisionsAreOfOutcomesAlone(t *testing.T) {
 	}
 }
 
-// Numbers that came with a submission count as those of outcomes do, and a task that is done without a number counts as done.
+// Numbers that came with a submission count as those of outcomes do, and a task that is done without a number counts as
+// done.
 func TestResumedRunsDecideAsTheyWould(t *testing.T) {
 	run := study(t, "ci < 5%", 10)
 	whole, resumed := New(run), New(run)
@@ -173,7 +175,8 @@ func TestWhyACellIsNotKnown(t *testing.T) {
 	}
 }
 
-// The interval of a cell that was stopped by it holds the truth nearly as often as it says: how often is printed, for docs/decisions/statistics.md.
+// The interval of a cell that was stopped by it holds the truth nearly as often as it says: how often is printed, for
+// docs/decisions/statistics.md.
 func TestCoverageOfStopping(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	const cells = 1000

@@ -23,8 +23,9 @@ func (s *Schedule) Wake(t *Timetable) time.Time {
 	return t.Next(s.Since)
 }
 
-// Due settles every slot up to now: it is started, waits behind the run before it, or is skipped by a policy, and why. It reports whether
-// anything has changed; the slot to be started is Current then, and has to be stored before anything is done for it.
+// Due settles every slot up to now: it is started, waits behind the run before it, or is skipped by a policy, and why.
+// It reports whether anything has changed; the slot to be started is Current then, and has to be stored before anything
+// is done for it.
 func (s *Schedule) Due(t *Timetable, now time.Time) (changed bool) {
 	if s.Since.After(now.Add(time.Hour)) { // the clock that was read last time was wrong
 		s.Since, changed = now, true
@@ -129,8 +130,9 @@ func (s *Schedule) skip(slot Slot, why string) {
 	s.close(Entry{Slot: slot, State: Skipped, Why: why})
 }
 
-// Begin counts that the leader of an epoch makes the run of Current, which has to be stored before it does; however often it tries, it counts once. After a
-// few that ended in the middle it gives the slot up instead: whatever ended them will end the next one, too. It reports whether anything has changed.
+// Begin counts that the leader of an epoch makes the run of Current, which has to be stored before it does; however
+// often it tries, it counts once. After a few that ended in the middle it gives the slot up instead: whatever ended
+// them will end the next one, too. It reports whether anything has changed.
 func (s *Schedule) Begin(run string, epoch uint64, now time.Time) bool {
 	e := s.Current
 	if e == nil || e.Run != run || e.State != Starting || e.Begun > 0 && e.Epoch == epoch {

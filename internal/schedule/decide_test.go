@@ -357,7 +357,8 @@ func TestCloneSharesNothing(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order: never two runs at once, never one slot twice, and no slot before the one before it.
+// Whatever happens in whatever order: never two runs at once, never one slot twice, and no slot before the one before
+// it.
 func TestAnyOrderOfEvents(t *testing.T) {
 	for seed := range 60 {
 		random := newRandom(seed)
@@ -415,7 +416,8 @@ func ExampleSchedule_RunID() {
 	// Output: 20261122-010000-nightly-full-2c5729e6
 }
 
-// The clock is put back by more than an hour while a slot's run is under way, or waits: that slot comes again, and is the same one.
+// The clock is put back by more than an hour while a slot's run is under way, or waits: that slot comes again, and is
+// the same one.
 func TestClockPutBackUnderARun(t *testing.T) {
 	for _, policy := range []string{OverlapSkip, OverlapQueueOne} {
 		s, slots := fixture(t, func(d *Definition) { d.Overlap = policy })

@@ -1,6 +1,6 @@
-// Package schedule is what a schedule is and does, without a clock, a network or a file: its slots, what comes of each by its policies, its
-// history, and what hooks are told. Whoever leads keeps the time and the store; every change of a Schedule is a method that can be made again on
-// a newer copy of it.
+// Package schedule is what a schedule is and does, without a clock, a network or a file: its slots, what comes of each
+// by its policies, its history, and what hooks are told. Whoever leads keeps the time and the store; every change of a
+// Schedule is a method that can be made again on a newer copy of it.
 package schedule
 
 import (
@@ -35,7 +35,8 @@ const (
 	maxFlag    = 4 << 10
 )
 
-// Schedule is one schedule with its state, as the control plane keeps it. Not safe for concurrent use; the text of its matrix holds no secrets.
+// Schedule is one schedule with its state, as the control plane keeps it. Not safe for concurrent use; the text of its
+// matrix holds no secrets.
 type Schedule struct {
 	Version int    `json:"version"` // plan.RecordFormat
 	ID      string `json:"id"`      // of this schedule among all that ever had its name
@@ -87,7 +88,8 @@ type Slot struct {
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// Check returns every error of a definition, each on a line of its own; nil: there is none. It does not look into the matrix.
+// Check returns every error of a definition, each on a line of its own; nil: there is none. It does not look into the
+// matrix.
 func (d Definition) Check() error {
 	var faults []error
 	report := func(wrong bool, format string, args ...any) {
@@ -139,7 +141,8 @@ func (s *Schedule) Redefine(d Definition, by string, now time.Time) {
 	s.edited(by, now)
 }
 
-// Pause makes no slot come any more, nor the one that waits, until Resume; the run in flight goes on. Slots that pass meanwhile are not missed.
+// Pause makes no slot come any more, nor the one that waits, until Resume; the run in flight goes on. Slots that pass
+// meanwhile are not missed.
 func (s *Schedule) Pause(by string, now time.Time) {
 	s.Paused, s.Waiting = true, nil
 	s.edited(by, now)
@@ -171,7 +174,8 @@ func (s *Schedule) edited(by string, now time.Time) {
 	s.By, s.Changed = by, now
 }
 
-// RunID is the id of the run of a slot, the same whoever makes it: by time of the slot, then name, then what tells it from all others.
+// RunID is the id of the run of a slot, the same whoever makes it: by time of the slot, then name, then what tells it
+// from all others.
 func (s *Schedule) RunID(slot Slot) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %v", s.ID, s.Name, slot.At.UnixNano(), slot.Asked))
 	name := strings.Trim(strings.Map(func(r rune) rune {

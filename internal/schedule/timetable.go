@@ -12,8 +12,9 @@ import (
 
 // Timetable knows the slots of a cron expression in a time zone. Immutable and safe for concurrent use.
 //
-// An expression names times on the wall clock, and each of them is one slot. One that exists twice, because clocks were put back, is its first
-// occurrence. One that does not exist, because clocks were put forward, is the moment at which they were; several of them are one slot then.
+// An expression names times on the wall clock, and each of them is one slot. One that exists twice, because clocks were
+// put back, is its first occurrence. One that does not exist, because clocks were put forward, is the moment at which
+// they were; several of them are one slot then.
 type Timetable struct {
 	spec *cron.SpecSchedule // in UTC, where every time on the wall exists once: the days of change are Timetable's business
 	zone *time.Location
@@ -25,7 +26,8 @@ var Descriptors = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthl
 // fiveFields reads what crontab reads: where both days are restricted, either one is enough.
 var fiveFields = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom)
 
-// NewTimetable reads a cron expression of five fields, or one of Descriptors, and an IANA name of a time zone. The error holds every fault.
+// NewTimetable reads a cron expression of five fields, or one of Descriptors, and an IANA name of a time zone. The
+// error holds every fault.
 func NewTimetable(expression, zone string) (*Timetable, error) {
 	spec, wrong := readCron(expression)
 	at, err := readZone(zone)

@@ -24,7 +24,8 @@ func at(t testing.TB, text string) time.Time {
 	return v
 }
 
-// The slots around changes of clocks: what does not exist is taken when clocks jump, what exists twice is taken once, the first time.
+// The slots around changes of clocks: what does not exist is taken when clocks jump, what exists twice is taken once,
+// the first time.
 func TestSlots(t *testing.T) {
 	for name, c := range map[string]struct {
 		cron, zone, after string
@@ -62,7 +63,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Whatever the zone and the expression: every time on the wall is one slot, the first minute at which the clock shows it or has jumped over it.
+// Whatever the zone and the expression: every time on the wall is one slot, the first minute at which the clock shows
+// it or has jumped over it.
 func TestEveryTimeOnTheWallIsOneSlot(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Australia/Lord_Howe", "Africa/Cairo", "Africa/Casablanca"} {
 		t.Run(zone, func(t *testing.T) {

@@ -102,7 +102,8 @@ func took(f func()) time.Duration {
 	return time.Since(before)
 }
 
-// TestAwayAndBack: points wait in the queue while InfluxDB is away, and are written in their order when it is back. Each change is logged once.
+// TestAwayAndBack: points wait in the queue while InfluxDB is away, and are written in their order when it is back.
+// Each change is logged once.
 func TestAwayAndBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := time.Now().Add(40 * time.Second)
@@ -158,7 +159,8 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// TestQueueIsBounded: the queue takes points without waiting until it is full. Points beyond are dropped and counted, and Close waits for Flush at most.
+// TestQueueIsBounded: the queue takes points without waiting until it is full. Points beyond are dropped and counted,
+// and Close waits for Flush at most.
 func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &memoryInflux{answer: silent}
@@ -197,7 +199,8 @@ func (d drip) Read(p []byte) (int, error) {
 	}
 }
 
-// TestInfluxNeverSlowsARun: whatever InfluxDB does, handing over takes no time, Close takes at most Flush, and every point is counted.
+// TestInfluxNeverSlowsARun: whatever InfluxDB does, handing over takes no time, Close takes at most Flush, and every
+// point is counted.
 func TestInfluxNeverSlowsARun(t *testing.T) {
 	for name, answer := range map[string]func(*http.Request, int) (*http.Response, error){
 		"silent":      silent,
@@ -254,7 +257,8 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestAwaitSpace: a caller that makes points faster than InfluxDB takes them waits and loses none; an InfluxDB that takes none is given up.
+// TestAwaitSpace: a caller that makes points faster than InfluxDB takes them waits and loses none; an InfluxDB that
+// takes none is given up.
 func TestAwaitSpace(t *testing.T) {
 	feedAll := func(ctx context.Context, s *Sink) error {
 		x := minute()

@@ -15,8 +15,8 @@ const (
 	settle = 1500 * time.Millisecond
 	// lost is how long the seconds of all agents together wait for one that is silent.
 	lost = 6 * time.Second
-	// keep is how long distributions are kept for what comes late. After that only counters are corrected, so that a long
-	// task does not fill the memory.
+	// keep is how long distributions are kept for what comes late. After that only counters are corrected, so that a
+	// long task does not fill the memory.
 	keep = time.Minute
 )
 

@@ -90,7 +90,8 @@ func TestExpectedDeliveries(t *testing.T) {
 	}
 }
 
-// TestTheSameRecordGivesTheSamePoints: written again, or made of the record later, it is one point still; what came twice counts once.
+// TestTheSameRecordGivesTheSamePoints: written again, or made of the record later, it is one point still; what came
+// twice counts once.
 func TestTheSameRecordGivesTheSamePoints(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(5 * time.Second)
@@ -129,8 +130,8 @@ func TestTheSameRecordGivesTheSamePoints(t *testing.T) {
 	}
 }
 
-// TestWhatComesLateCounts: a publisher hands over with its next event. However the increments are cut and delayed, the points that are there
-// in the end add up, and their distributions are the record's.
+// TestWhatComesLateCounts: a publisher hands over with its next event. However the increments are cut and delayed, the
+// points that are there in the end add up, and their distributions are the record's.
 func TestWhatComesLateCounts(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -164,7 +165,8 @@ func TestWhatComesLateCounts(t *testing.T) {
 	}
 }
 
-// TestStallsAreZeros: a second without events is no window in the record, but a point; what has not been reported is none.
+// TestStallsAreZeros: a second without events is no window in the record, but a point; what has not been reported is
+// none.
 func TestStallsAreZeros(t *testing.T) {
 	x := newWorld(func(c *plan.Cell) { c.Workload.Measure = plan.Duration(30 * time.Second) })
 	x.window(0, 0).Counts[record.Sent] = 5

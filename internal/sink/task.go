@@ -142,7 +142,8 @@ func axisName(name string) string {
 
 func (t *task) words() string { return fmt.Sprintf("%s repetition %d", t.Cell.Name(), t.Repetition) }
 
-// several stands for the mode of a cell whose groups publish in different ones, and for the broker of side-by-side brokers.
+// several stands for the mode of a cell whose groups publish in different ones, and for the broker of side-by-side
+// brokers.
 const several = "several"
 
 // tagsOfObserver are those of an agent that measures a broker's processes and takes no load.

@@ -69,7 +69,8 @@ func (x *world) window(agent int, at time.Duration) *record.Window {
 	return x.agents[agent].owner.Window(int64(at), at >= 0 && at < x.task.Cell.Workload.Measure.D())
 }
 
-// report hands over what an agent has recorded, at a time. Every agent reads the calendar for itself, and each time anew.
+// report hands over what an agent has recorded, at a time. Every agent reads the calendar for itself, and each time
+// anew.
 func (x *world) report(agent int, at time.Duration, edit func(*record.Snapshot)) {
 	a := x.agents[agent]
 	a.seq++

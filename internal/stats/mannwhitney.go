@@ -16,9 +16,10 @@ type Test struct {
 // maxExact is the size of both samples together up to which the distribution of U is computed and not approximated.
 const maxExact = 60
 
-// MannWhitney tests whether numbers of one sample tend to be larger than those of another (Wilcoxon 1945, Mann and Whitney 1947). Up to 60
-// numbers in both, p is exact, ties included (by enumeration of how the ranks at hand can be parted); beyond, it is the normal approximation with
-// corrections for ties and continuity. p is twice the smaller tail, at most 1. Without numbers in one of them p is 1.
+// MannWhitney tests whether numbers of one sample tend to be larger than those of another (Wilcoxon 1945, Mann and
+// Whitney 1947). Up to 60 numbers in both, p is exact, ties included (by enumeration of how the ranks at hand can be
+// parted); beyond, it is the normal approximation with corrections for ties and continuity. p is twice the smaller
+// tail, at most 1. Without numbers in one of them p is 1.
 func MannWhitney(a, b []float64) Test {
 	n, m := len(a), len(b)
 	if n == 0 || m == 0 {
@@ -42,7 +43,8 @@ func MannWhitney(a, b []float64) Test {
 	return t
 }
 
-// rank gives every number twice its rank, those of a first; ties have the mean of their ranks. ties are the sizes of groups of equal numbers, in order.
+// rank gives every number twice its rank, those of a first; ties have the mean of their ranks. ties are the sizes of
+// groups of equal numbers, in order.
 func rank(a, b []float64) (twice []int, ties []int) {
 	all := slices.Concat(a, b)
 	order := make([]int, len(all))
@@ -110,7 +112,8 @@ func untied(n, m int) []float64 {
 	return d
 }
 
-// tied is the distribution of twice the sum of the ranks of n numbers drawn from groups of equal ones: element s is the probability of s.
+// tied is the distribution of twice the sum of the ranks of n numbers drawn from groups of equal ones: element s is the
+// probability of s.
 func tied(n int, ties []int) []float64 {
 	total := 0
 	for _, t := range ties {
@@ -169,7 +172,8 @@ func SmallestP(n, m int) float64 {
 	return min(1, 2*math.Exp(-logChoose(n+m, n)))
 }
 
-// MinRepetitions is how many repetitions on either side it takes so that the smallest p is at most alpha after Holm's procedure over a family of tests.
+// MinRepetitions is how many repetitions on either side it takes so that the smallest p is at most alpha after Holm's
+// procedure over a family of tests.
 func MinRepetitions(alpha float64, tests int) int {
 	const most = 1000
 	for n := 1; n < most; n++ {
@@ -180,8 +184,9 @@ func MinRepetitions(alpha float64, tests int) int {
 	return most
 }
 
-// Holm adjusts p-values for being a family (Holm 1979): where only those whose adjusted p is at most alpha are believed, the probability that any of
-// these is false is at most alpha, however the tests depend on each other. The order is that of ps.
+// Holm adjusts p-values for being a family (Holm 1979): where only those whose adjusted p is at most alpha are
+// believed, the probability that any of these is false is at most alpha, however the tests depend on each other. The
+// order is that of ps.
 func Holm(ps []float64) []float64 { return HolmOf(ps, len(ps)) }
 
 // HolmOf is Holm for the smallest p-values of a family of so many tests.

@@ -2,16 +2,18 @@ package stats
 
 import "math"
 
-// MedianInterval is a confidence interval of the median of what a sample was drawn from, between two order statistics: sure whatever the
-// distribution is (Thompson 1936). It is the narrowest symmetric one with the confidence asked for, or, where the sample is too small for
-// that, all of the sample with what confidence that gives: see Interval.Holds and MinForMedian.
+// MedianInterval is a confidence interval of the median of what a sample was drawn from, between two order statistics:
+// sure whatever the distribution is (Thompson 1936). It is the narrowest symmetric one with the confidence asked for,
+// or, where the sample is too small for that, all of the sample with what confidence that gives: see Interval.Holds and
+// MinForMedian.
 func MedianInterval(xs []float64, confidence float64) Interval {
 	n := len(xs)
 	if n == 0 {
 		return Interval{}
 	}
 	sorted := Sorted(xs)
-	// The median is below the k-th or above the k-th from the end as often as fewer than k of n tosses of a coin fall on one side.
+	// The median is below the k-th or above the k-th from the end as often as fewer than k of n tosses of a coin fall
+	// on one side.
 	best, outside := 1, 2*coin(n, 0)
 	for k := 2; 2*k <= n+1; k++ {
 		out := 2 * coin(n, k-1)
@@ -58,7 +60,8 @@ type Summary struct {
 	Interval Interval `json:"interval"` // of the median
 }
 
-// Summarize describes a sample, its interval with the confidence asked for if the sample can give that. Of no sample N is 0 and the rest nothing.
+// Summarize describes a sample, its interval with the confidence asked for if the sample can give that. Of no sample N
+// is 0 and the rest nothing.
 func Summarize(xs []float64, confidence float64) Summary {
 	if len(xs) == 0 {
 		return Summary{}
@@ -68,8 +71,8 @@ func Summarize(xs []float64, confidence float64) Summary {
 		Interval: MedianInterval(sorted, confidence)}
 }
 
-// Relative is half the width of a sample's interval as a part of its median, for rules like "known to within 5 %"; ok is false where that
-// cannot be said: too few repetitions for that confidence, or a median of zero.
+// Relative is half the width of a sample's interval as a part of its median, for rules like "known to within 5 %"; ok
+// is false where that cannot be said: too few repetitions for that confidence, or a median of zero.
 func (s Summary) Relative(confidence float64) (part float64, ok bool) {
 	if s.N == 0 || !s.Interval.Holds(confidence) {
 		return 0, false

@@ -11,9 +11,9 @@ type Change struct {
 	Interval Interval `json:"interval"`
 }
 
-// Difference is how much larger the numbers of b are than those of a: the median of the differences of all pairs (Hodges and Lehmann 1963), with
-// the interval that goes with the Mann–Whitney test. That assumes two distributions of one shape, one of which is shifted. ok is false
-// if one of them is empty.
+// Difference is how much larger the numbers of b are than those of a: the median of the differences of all pairs
+// (Hodges and Lehmann 1963), with the interval that goes with the Mann–Whitney test. That assumes two distributions of
+// one shape, one of which is shifted. ok is false if one of them is empty.
 func Difference(a, b []float64, confidence float64) (c Change, ok bool) {
 	if len(a) == 0 || len(b) == 0 {
 		return Change{}, false
@@ -58,8 +58,8 @@ func margin(n, m int, confidence float64) (k int, sure float64) {
 	return k, sure
 }
 
-// Ratio is by which factor the numbers of b are larger than those of a: the median of the ratios of all pairs, as Difference is of logarithms.
-// ok is false if one of them is empty or holds a number that is not positive.
+// Ratio is by which factor the numbers of b are larger than those of a: the median of the ratios of all pairs, as
+// Difference is of logarithms. ok is false if one of them is empty or holds a number that is not positive.
 func Ratio(a, b []float64, confidence float64) (c Change, ok bool) {
 	la, okA := logs(a)
 	lb, okB := logs(b)

@@ -1,9 +1,9 @@
-// Package stats is the mathematics of repeated measurements: what their median is and how well it is known, whether two sets of
-// repetitions differ, by how much, and how sure that is of many comparisons together. It assumes nothing about distributions but where it
-// says so. It guarantees the same answer for the same input: nothing is drawn at random.
+// Package stats is the mathematics of repeated measurements: what their median is and how well it is known, whether two
+// sets of repetitions differ, by how much, and how sure that is of many comparisons together. It assumes nothing about
+// distributions but where it says so. It guarantees the same answer for the same input: nothing is drawn at random.
 //
-// Functions do not change their arguments, may be called from any goroutine, and treat numbers as exact. Samples hold finite numbers; one
-// that is empty has no median, and functions say what they return then.
+// Functions do not change their arguments, may be called from any goroutine, and treat numbers as exact. Samples hold
+// finite numbers; one that is empty has no median, and functions say what they return then.
 package stats
 
 import (
@@ -37,7 +37,8 @@ func Mean(xs []float64) float64 {
 	return sum / float64(len(xs))
 }
 
-// MAD is the median absolute deviation from the median, times 1.4826, so that it is the standard deviation of what is normal; 0 of less than two.
+// MAD is the median absolute deviation from the median, times 1.4826, so that it is the standard deviation of what is
+// normal; 0 of less than two.
 func MAD(xs []float64) float64 {
 	if len(xs) < 2 {
 		return 0
@@ -62,7 +63,8 @@ func Deviation(xs []float64) float64 {
 	return math.Sqrt(squares / float64(len(xs)-1))
 }
 
-// Interval is where a number is, with the confidence that Confidence says: what the samples can really give, not what was asked for.
+// Interval is where a number is, with the confidence that Confidence says: what the samples can really give, not what
+// was asked for.
 type Interval struct {
 	Low        float64 `json:"low"`
 	High       float64 `json:"high"`

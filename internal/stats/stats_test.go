@@ -94,7 +94,8 @@ func TestMannWhitneyAgainstPublishedExamples(t *testing.T) {
 	near(t, "normal approximation with ties", approximate(u, len(a), len(b), ties), 0.5966, 5e-5) // as R has it
 }
 
-// TestMannWhitneyCriticalValues holds the exact distribution to the published tables: the largest U that is significant, two-sided.
+// TestMannWhitneyCriticalValues holds the exact distribution to the published tables: the largest U that is
+// significant, two-sided.
 func TestMannWhitneyCriticalValues(t *testing.T) {
 	for _, c := range []struct {
 		n, m, u int

@@ -2,8 +2,8 @@ package stats
 
 import "math"
 
-// StudentT is the probability that Student's t with these degrees of freedom is at most t (Student 1908). The degrees of freedom are above 0 and need not
-// be whole.
+// StudentT is the probability that Student's t with these degrees of freedom is at most t (Student 1908). The degrees
+// of freedom are above 0 and need not be whole.
 func StudentT(t, freedom float64) float64 {
 	switch {
 	case math.IsInf(t, -1):
@@ -18,7 +18,8 @@ func StudentT(t, freedom float64) float64 {
 	return tail
 }
 
-// StudentQuantile is the t up to which Student's t with these degrees of freedom has the probability p, 0 < p < 1: by bisection, to 12 digits.
+// StudentQuantile is the t up to which Student's t with these degrees of freedom has the probability p, 0 < p < 1: by
+// bisection, to 12 digits.
 func StudentQuantile(p, freedom float64) float64 {
 	if p < 0.5 {
 		return -StudentQuantile(1-p, freedom)
@@ -41,8 +42,8 @@ func StudentQuantile(p, freedom float64) float64 {
 	return high
 }
 
-// incompleteBeta is the regularised incomplete beta function of x, by its continued fraction (NIST Digital Library of Mathematical Functions, 8.17.22),
-// evaluated from the end.
+// incompleteBeta is the regularised incomplete beta function of x, by its continued fraction (NIST Digital Library of
+// Mathematical Functions, 8.17.22), evaluated from the end.
 func incompleteBeta(a, b, x float64) float64 {
 	if x <= 0 || x >= 1 {
 		return min(max(x, 0), 1)

@@ -16,8 +16,8 @@ type Terminal struct {
 	Size func() (columns, rows int) // as it is now
 }
 
-// Of reports whether out is a terminal on which the cursor can be moved, and what it can do. NO_COLOR (no-color.org) takes the colours away; a
-// terminal that says that it is dumb, or nothing at all, is treated as none.
+// Of reports whether out is a terminal on which the cursor can be moved, and what it can do. NO_COLOR (no-color.org)
+// takes the colours away; a terminal that says that it is dumb, or nothing at all, is treated as none.
 func Of(out io.Writer, getenv func(string) string) (Terminal, bool) {
 	if !Is(out) {
 		return Terminal{}, false
@@ -39,8 +39,9 @@ func Of(out io.Writer, getenv func(string) string) (Terminal, bool) {
 	}}, true
 }
 
-// Screen is a block of lines at the foot of a terminal, below those that stay. Everything it does is one write, at the end of which the cursor
-// is to be seen, at the begin of the line below: a program that is killed, or panics, leaves the terminal in order. It is for one goroutine at a time.
+// Screen is a block of lines at the foot of a terminal, below those that stay. Everything it does is one write, at the
+// end of which the cursor is to be seen, at the begin of the line below: a program that is killed, or panics, leaves
+// the terminal in order. It is for one goroutine at a time.
 type Screen struct {
 	out    io.Writer
 	size   func() (columns, rows int)
@@ -59,7 +60,8 @@ const (
 	eraseRight = "\x1b[K"
 )
 
-// Draw puts lines where the block stands. Those too wide are cut; those for which the terminal is too low are left out, from the last.
+// Draw puts lines where the block stands. Those too wide are cut; those for which the terminal is too low are left out,
+// from the last.
 func (s *Screen) Draw(lines []string) error { return s.write("", lines) }
 
 // Print writes text that stays, whole lines, and the block below it.
@@ -93,7 +95,8 @@ func (s *Screen) write(text string, lines []string) error {
 	return err
 }
 
-// top moves the cursor to where the block begins. A terminal that was made narrower since has broken its lines, each into as many as it takes.
+// top moves the cursor to where the block begins. A terminal that was made narrower since has broken its lines, each
+// into as many as it takes.
 func (s *Screen) top(columns int) string {
 	rows := 0
 	for _, w := range s.widths {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// glass is as much of a terminal as these tests need: text of narrow characters, line feeds, and the sequences that Screen writes. Anything else
-// fails the test.
+// glass is as much of a terminal as these tests need: text of narrow characters, line feeds, and the sequences that
+// Screen writes. Anything else fails the test.
 type glass struct {
 	t       *testing.T
 	columns int
@@ -95,7 +95,8 @@ func (g *glass) resize(columns int) {
 	g.column = len([]rune(lines[g.at]))
 }
 
-// TestScreen: the block stands below what was printed, once, whatever its lines and the terminal's size become, and the cursor is to be seen after each write.
+// TestScreen: the block stands below what was printed, once, whatever its lines and the terminal's size become, and the
+// cursor is to be seen after each write.
 func TestScreen(t *testing.T) {
 	t.Parallel()
 	g := &glass{t: t, columns: 20}

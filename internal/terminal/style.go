@@ -1,5 +1,5 @@
-// Package terminal draws on terminals: styles, text of foreign origin without control characters, and a block of lines at the foot that is
-// drawn again and again.
+// Package terminal draws on terminals: styles, text of foreign origin without control characters, and a block of lines
+// at the foot that is drawn again and again.
 package terminal
 
 import "strings"

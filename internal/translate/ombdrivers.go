@@ -121,8 +121,8 @@ func kafkaProducer(p *table, b *broker, w workload) {
 	p.lose("delivery.timeout.ms", "nothing is sent again here: a message that was not confirmed counts as such")
 }
 
-// kafkaIdempotence reads what Kafka's Java producer has of itself since release 3: several requests under way, and, unless another
-// setting speaks against it, idempotence. Here one of the two clients alone has either.
+// kafkaIdempotence reads what Kafka's Java producer has of itself since release 3: several requests under way, and,
+// unless another setting speaks against it, idempotence. Here one of the two clients alone has either.
 func kafkaIdempotence(p *table, b *broker, acks string) {
 	const inFlight = "max.in.flight.requests.per.connection"
 	all := acks == "all" || acks == "-1"
@@ -153,7 +153,8 @@ func kafkaIdempotence(p *table, b *broker, acks string) {
 	}
 }
 
-// kafkaConsumer reads how offsets are committed: without auto-commit, the benchmark commits in the background after each poll.
+// kafkaConsumer reads how offsets are committed: without auto-commit, the benchmark commits in the background after
+// each poll.
 func kafkaConsumer(c *table, b *broker) {
 	b.options = append(b.options, field{"commit", "background"})
 	polled := c.number("max.poll.records", 500, 1, 1_000_000)
@@ -198,8 +199,8 @@ func topicSettings(topic *table) (rest []field) {
 	return rest
 }
 
-// ombRabbitMQ reads the driver file of RabbitMQ: a fanout exchange for each topic, a queue for each subscription, confirms without a bound,
-// and consumers that acknowledge nothing.
+// ombRabbitMQ reads the driver file of RabbitMQ: a fanout exchange for each topic, a queue for each subscription,
+// confirms without a bound, and consumers that acknowledge nothing.
 func ombRabbitMQ(t *table, w workload) broker {
 	onePartition(t, w)
 	b := broker{driver: "rabbitmq", mode: "confirm-window", window: ombWindow, shared: true}
@@ -279,8 +280,8 @@ func ombNATS(t *table, w workload) broker {
 // confirmationWindow is how many bytes the benchmark lets Artemis's client have unconfirmed.
 const confirmationWindow = 1 << 20
 
-// ombArtemis reads the driver file of Artemis, whose client speaks the broker's own protocol: here it is AMQP 1.0, at the same port unless
-// the broker was set otherwise.
+// ombArtemis reads the driver file of Artemis, whose client speaks the broker's own protocol: here it is AMQP 1.0, at
+// the same port unless the broker was set otherwise.
 func ombArtemis(t *table, w workload) broker {
 	onePartition(t, w)
 	b := broker{driver: "artemis", mode: "confirm-window", window: max(1, confirmationWindow/max(1, w.size)), persistent: true, shared: true, ack: []field{{"ack", "each"}}, prefetch: 1000}

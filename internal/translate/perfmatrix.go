@@ -76,7 +76,8 @@ func perfFields(title string, runs []run) []field {
 	return append(fields, field{"cell", perfCell(all)}, field{"tables", []any{[]field{{"rows", rows}, {"values", tableValues}}}})
 }
 
-// rowsOf names the axes that tell the rows of the table: all of them, or, where they vary together, the scenario and what varies within one.
+// rowsOf names the axes that tell the rows of the table: all of them, or, where they vary together, the scenario and
+// what varies within one.
 func rowsOf(varying []column, runs []run) (rows []any) {
 	for _, c := range varying {
 		told := c.axis == "scenario" || !varying[0].varies() || varying[0].axis != "scenario"
@@ -143,7 +144,8 @@ func perfBrokers(runs []run) (brokers []field, names []any) {
 	return brokers, names
 }
 
-// spread makes axes of columns: crossing ones, if all combinations of their values are there in order, or else ones that vary together.
+// spread makes axes of columns: crossing ones, if all combinations of their values are there in order, or else ones
+// that vary together.
 func spread(varying []column) (axes []field, zip []any) {
 	n := 0
 	if len(varying) > 0 {

@@ -209,8 +209,8 @@ func readQueues(t *table, r *run) {
 	r.options = append(r.options, field{"exchange", []field{{"type", kind}}})
 }
 
-// readUnnamed is how PerfTest has it without names of queues: each consumer declares a queue of its own, which gets every message, and without
-// consumers there is no queue at all.
+// readUnnamed is how PerfTest has it without names of queues: each consumer declares a queue of its own, which gets
+// every message, and without consumers there is no queue at all.
 func readUnnamed(t *table, r *run, arguments []field) []field {
 	switch {
 	case r.consumers > 1:

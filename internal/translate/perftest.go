@@ -10,7 +10,8 @@ import (
 // What PerfTest has where a scenario does not say.
 const (
 	perfURI = "amqp://localhost"
-	// perfWindow is how many messages a publisher may have unconfirmed where PerfTest bounds them by nothing (confirm: 0).
+	// perfWindow is how many messages a publisher may have unconfirmed where PerfTest bounds them by nothing (confirm:
+	// 0).
 	perfWindow = 100_000
 	// perfCounted is the most time that a measurement by count may take.
 	perfCounted = "10m"
@@ -199,7 +200,8 @@ func (s *scenario) readVariables(t *table) {
 // maxRuns bounds what one scenario measures.
 const maxRuns = 10_000
 
-// runs gives what a scenario measures: each combination of its variables, the first one outermost, with each set of parameters.
+// runs gives what a scenario measures: each combination of its variables, the first one outermost, with each set of
+// parameters.
 func (s *scenario) runs() []run {
 	n := len(s.params)
 	for _, v := range s.variables {

@@ -1,5 +1,6 @@
-// Package translate writes matrices from what other tools measure with: workloads and driver files of the OpenMessaging Benchmark, and
-// scenario files of RabbitMQ PerfTest. It knows their formats and the words of matrices, and reads and writes text alone.
+// Package translate writes matrices from what other tools measure with: workloads and driver files of the OpenMessaging
+// Benchmark, and scenario files of RabbitMQ PerfTest. It knows their formats and the words of matrices, and reads and
+// writes text alone.
 package translate
 
 import (
@@ -33,7 +34,8 @@ func (l Lost) String() string {
 type Result struct {
 	Matrix string // CUE; what was lost is a comment in it
 	Lost   []Lost
-	// Used are the keys whose meaning the matrix has, each as "file:line: key". Every key of the inputs is here or in Lost.
+	// Used are the keys whose meaning the matrix has, each as "file:line: key". Every key of the inputs is here or in
+	// Lost.
 	Used []string
 }
 

@@ -193,8 +193,8 @@ func TestSecretsAreNotListed(t *testing.T) {
 	}
 }
 
-// Without names PerfTest gives each consumer a queue of its own, bound by the same key: every one of them gets every message. With a name
-// they share it.
+// Without names PerfTest gives each consumer a queue of its own, bound by the same key: every one of them gets every
+// message. With a name they share it.
 func TestQueuesWithoutNames(t *testing.T) {
 	for params, want := range map[string][]string{
 		`"consumer-count": 4`:                                                  {"subscriptions: 4", "threads:  1", "queues:        1"},

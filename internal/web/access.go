@@ -25,7 +25,8 @@ var ErrOpen = errors.New("beyond loopback only with credentials")
 // Users are who may log in: bcrypt hashes of passwords, by name.
 type Users map[string][]byte
 
-// ReadUsers reads a file with a line "name:hash" for each user, as "ctl fleet password" and "htpasswd -B" write them. The error holds every fault.
+// ReadUsers reads a file with a line "name:hash" for each user, as "ctl fleet password" and "htpasswd -B" write them.
+// The error holds every fault.
 func ReadUsers(path string) (Users, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -98,7 +99,8 @@ const maxWaiting = 32
 // maxKnown bounds what is remembered of right passwords.
 const maxKnown = 1000
 
-// NewAccess is the access to what listens on an address (host:port). The error wraps ErrOpen if that is beyond loopback and there are no users.
+// NewAccess is the access to what listens on an address (host:port). The error wraps ErrOpen if that is beyond loopback
+// and there are no users.
 func NewAccess(listen string, users Users) (*Access, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -117,13 +119,15 @@ func NewAccess(listen string, users Users) (*Access, error) {
 	return a, nil
 }
 
-// loopback reports whether listening on a host reaches this machine alone. A name other than localhost may resolve to anything.
+// loopback reports whether listening on a host reaches this machine alone. A name other than localhost may resolve to
+// anything.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Guard lets to next whoever may see what it serves. Who has logged in is in the request's context; on loopback, nobody needs to.
+// Guard lets to next whoever may see what it serves. Who has logged in is in the request's context; on loopback, nobody
+// needs to.
 func (a *Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, password, given := r.BasicAuth()
@@ -167,8 +171,8 @@ func (a *Access) challenge(w http.ResponseWriter) {
 	http.Error(w, "log in with a name and password of the --web-users file", http.StatusUnauthorized)
 }
 
-// right checks a name and password. Browsers send them with every request, so that what was right is remembered, by a hash that nobody else can make.
-// busy: too many others wait to be checked.
+// right checks a name and password. Browsers send them with every request, so that what was right is remembered, by a
+// hash that nobody else can make. busy: too many others wait to be checked.
 func (a *Access) right(ctx context.Context, user, password string) (right, busy bool) {
 	sum := [sha256.Size]byte(a.mac("login", user, password))
 	a.mu.Lock()
@@ -223,8 +227,8 @@ func user(r *http.Request) string {
 // token is what a form shows to prove that it was made here for this user.
 func (a *Access) token(user string) string { return hex.EncodeToString(a.mac("form", user)) }
 
-// mayAct returns why a request may change nothing; nil: it may. It has to be of somebody who has logged in, come from a page of this site (Origin,
-// Sec-Fetch-Site), and hold the token of that page.
+// mayAct returns why a request may change nothing; nil: it may. It has to be of somebody who has logged in, come from a
+// page of this site (Origin, Sec-Fetch-Site), and hold the token of that page.
 func (a *Access) mayAct(r *http.Request) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		return fmt.Errorf("%w: it comes from another site", errForbidden)

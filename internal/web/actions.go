@@ -14,7 +14,8 @@ import (
 // errImpossible is wrapped by the error of what could be done at another time.
 var errImpossible = errors.New("nothing was done")
 
-// said is what a page says after an action, by the word in its address: whoever makes up an address cannot make up what it says.
+// said is what a page says after an action, by the word in its address: whoever makes up an address cannot make up what
+// it says.
 var said = map[string]string{
 	"cancel": "The run was told to stop: its task in flight is closed and torn down, and has no outcome.",
 	"pause":  "The schedule is paused; a run in flight goes on.",

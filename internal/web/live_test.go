@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// TestGroupsAreNotAddedUp: the page shows what each group does, of whole seconds that all of its agents have reported, and how long the rest takes.
+// TestGroupsAreNotAddedUp: the page shows what each group does, of whole seconds that all of its agents have reported,
+// and how long the rest takes.
 func TestGroupsAreNotAddedUp(t *testing.T) {
 	work := plan.Default()
 	work.Consumers.Nodes, work.Measure = 1, plan.Duration(10*time.Second)

@@ -40,8 +40,8 @@ func newLiveFollowers(conn *wire.Client) *liveFollowers {
 	return &liveFollowers{conn: conn, of: map[string]*liveFollower{}}
 }
 
-// look returns the watch of a run, with its outline read, and leave, to be called by who looks no longer. The error wraps wire.ErrNoRecord if the run has
-// not begun.
+// look returns the watch of a run, with its outline read, and leave, to be called by who looks no longer. The error
+// wraps wire.ErrNoRecord if the run has not begun.
 func (all *liveFollowers) look(ctx context.Context, run string) (w *liveFollower, leave func(), err error) {
 	all.mu.Lock()
 	w = all.of[run]

@@ -186,7 +186,8 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 	})
 }
 
-// TestOneMeterForAllWhoLook: the record of a run is read once, however many look at it, and nobody's leaving ends it for others.
+// TestOneMeterForAllWhoLook: the record of a run is read once, however many look at it, and nobody's leaving ends it
+// for others.
 func TestOneMeterForAllWhoLook(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, nil, "a1", "a2")
@@ -431,7 +432,8 @@ func TestFiguresForPrometheus(t *testing.T) {
 	}
 }
 
-// What a digest says is shown as title and lines, beside a link to the digest that the run's copy has; other comparisons are shown as they are.
+// What a digest says is shown as title and lines, beside a link to the digest that the run's copy has; other
+// comparisons are shown as they are.
 func TestTheDigestOfASlotIsReadable(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, users(t))

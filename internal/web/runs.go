@@ -157,7 +157,8 @@ func shortened(tables []report.Table) []report.Table {
 // over reports whether nothing more comes of the run.
 func (v *runView) over() bool { return v.Kept || v.State.Over() }
 
-// outcomes reads a run from where most is known of it: the record, while it goes on or its copy is behind; else the copy.
+// outcomes reads a run from where most is known of it: the record, while it goes on or its copy is behind; else the
+// copy.
 func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outcome, error) {
 	run, copied, missing := s.store.read(id)
 	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {

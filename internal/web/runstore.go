@@ -17,7 +17,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// runStore is the folder of runs' copies. It reads again what has changed, and only that. Safe for concurrent use; without a folder it is empty.
+// runStore is the folder of runs' copies. It reads again what has changed, and only that. Safe for concurrent use;
+// without a folder it is empty.
 type runStore struct {
 	dir string
 

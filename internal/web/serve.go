@@ -39,8 +39,8 @@ type Listener struct {
 	Log       *slog.Logger
 }
 
-// Serve opens the listener and serves what handler makes of its Access until stop is called. An error is one of starting: what cannot be
-// listened on is known before a daemon begins with its work.
+// Serve opens the listener and serves what handler makes of its Access until stop is called. An error is one of
+// starting: what cannot be listened on is known before a daemon begins with its work.
 func (l Listener) Serve(handler func(*Access) http.Handler) (at net.Addr, stop func(), err error) {
 	access, err := NewAccess(l.Listen, l.Users)
 	if err != nil {

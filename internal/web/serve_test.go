@@ -49,7 +49,8 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	return cert, key, pool
 }
 
-// TestPagesOverTLS: with a certificate nothing is said in the clear or by an old protocol, and a certificate that cannot be read is told at the start.
+// TestPagesOverTLS: with a certificate nothing is said in the clear or by an old protocol, and a certificate that
+// cannot be read is told at the start.
 func TestPagesOverTLS(t *testing.T) {
 	t.Parallel()
 	cert, key, pool := certificate(t)

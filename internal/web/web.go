@@ -1,7 +1,8 @@
-// Package web serves the pages of a controller: runs, the running one, schedules, agents, history, reports. It reads what any client of the
-// control plane may, and the copies of runs; a controller that stands by serves the same. It guarantees that nothing is listened on beyond loopback
-// without credentials, that nothing is changed but by who has logged in, from a page of its own, that no page asks anything of another host, and that
-// names of users are text wherever they are shown.
+// Package web serves the pages of a controller: runs, the running one, schedules, agents, history, reports. It reads
+// what any client of the control plane may, and the copies of runs; a controller that stands by serves the same. It
+// guarantees that nothing is listened on beyond loopback without credentials, that nothing is changed but by who has
+// logged in, from a page of its own, that no page asks anything of another host, and that names of users are text
+// wherever they are shown.
 package web
 
 import (
@@ -26,7 +27,8 @@ import (
 // Config of the pages.
 type Config struct {
 	Conn *wire.Client
-	// Copies is the folder of runs' copies; empty: there are none, and a run is shown for as long as the control plane keeps its record.
+	// Copies is the folder of runs' copies; empty: there are none, and a run is shown for as long as the control plane
+	// keeps its record.
 	Copies  string
 	Access  *Access
 	Metrics http.Handler // serves /metrics; nil: nothing does
@@ -79,7 +81,8 @@ func New(cfg Config) http.Handler {
 	return securityHeaders(s.guarded(mux))
 }
 
-// guarded refuses paths in which a name is longer than any is, as names become subjects on the control plane. It answers a request that panics with an error.
+// guarded refuses paths in which a name is longer than any is, as names become subjects on the control plane. It
+// answers a request that panics with an error.
 func (s *site) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for part := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
@@ -228,7 +231,8 @@ func (s *site) file(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, fs.ErrNotExist)
 			return
 		}
-		// A report brings its style with itself. It gets an origin of its own, so that whatever it holds can do nothing in the name of its reader.
+		// A report brings its style with itself. It gets an origin of its own, so that whatever it holds can do nothing
+		// in the name of its reader.
 		w.Header().Set("Content-Security-Policy", "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'")
 		w.Header().Set("Content-Type", f.Type)
 		http.ServeContent(patient{w, http.NewResponseController(w)}, r, "", info.ModTime(), file)

@@ -36,8 +36,8 @@ var ErrNoAttempt = errors.New("the controller does not lead this attempt with th
 // ErrNotStored is wrapped by the error of a report that the control plane did not store, but may store later.
 var ErrNotStored = errors.New("the control plane did not store it")
 
-// Agent is the control plane as an agent uses it: requests to the controller that leads, and commands from it. The slots
-// of one process share it. Safe for concurrent use.
+// Agent is the control plane as an agent uses it: requests to the controller that leads, and commands from it. The
+// slots of one process share it. Safe for concurrent use.
 type Agent struct {
 	conn  *Conn
 	epoch atomic.Uint64 // the highest leadership that was heard of
@@ -70,9 +70,9 @@ func (a *Agent) obey(epoch uint64) error {
 }
 
 // SendHeartbeats sends a heartbeat at once and then every HeartbeatEvery, until ctx ends: then it sends a last one and
-// returns nil. It returns an error when the controller refuses the agent, or the connection was closed. end is called if
-// the attempt that a heartbeat named is to be ended: nobody leads it (ErrNoAttempt), or no controller has answered for
-// LeaderGone (ErrNoController). now and end are called from one goroutine.
+// returns nil. It returns an error when the controller refuses the agent, or the connection was closed. end is called
+// if the attempt that a heartbeat named is to be ended: nobody leads it (ErrNoAttempt), or no controller has answered
+// for LeaderGone (ErrNoController). now and end are called from one goroutine.
 func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end func(attempt Ref, why error)) error {
 	answered, last, said := time.Now(), Ref{}, ""
 	for {
@@ -132,8 +132,8 @@ func (a *Agent) permissionHint(h Heartbeat) error {
 		h.Process, of, h.Process, nats.ErrPermissionViolation)
 }
 
-// AskClock asks the controller for its time once, for an agent, and returns the four times, by how much both clocks were
-// slewed, and the id of the controller's clock.
+// AskClock asks the controller for its time once, for an agent, and returns the four times, by how much both clocks
+// were slewed, and the id of the controller's clock.
 func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x clock.Exchange, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
@@ -152,10 +152,10 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	return answer.Clock, x, nil
 }
 
-// Commands hands the commands for a process of an agent to handle until stop is called, one after the other, in the order
-// in which they arrive. That handle returns tells the controller that the command has arrived, so handle returns soon. The
-// controller sends a command again until then: one may come more than once. Commands of a former leader do not reach
-// handle. Those for another process of the same name are left to that one.
+// Commands hands the commands for a process of an agent to handle until stop is called, one after the other, in the
+// order in which they arrive. That handle returns tells the controller that the command has arrived, so handle returns
+// soon. The controller sends a command again until then: one may come more than once. Commands of a former leader do
+// not reach handle. Those for another process of the same name are left to that one.
 func (a *Agent) Commands(agent, instance string, handle func(Command) error) (stop func(), err error) {
 	s := service{subject: subject.Command(agent), size: MaxMessage, parallel: 1}
 	return serve(a.conn, s, func(_ context.Context, _ string, c Command) (empty, error) {
@@ -185,9 +185,9 @@ func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
 	return nil
 }
 
-// Snapshot reports a snapshot of one agent until it is stored or ctx ends. The controller stores each number of an agent
-// once; an agent sends its snapshots one after the other. An error that wraps ErrTooLarge means that it must be sent in
-// parts.
+// Snapshot reports a snapshot of one agent until it is stored or ctx ends. The controller stores each number of an
+// agent once; an agent sends its snapshots one after the other. An error that wraps ErrTooLarge means that it must be
+// sent in parts.
 func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
 	if err := repeat(ctx, a.conn, a.obey, subject.Report(s.Agent), reportTimeout, snapshotReport{ref, s}); err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
@@ -195,8 +195,8 @@ func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error 
 	return nil
 }
 
-// repeat sends a request until it is answered or ctx ends. timeout is of one request. One that could not be stored is sent
-// again, too.
+// repeat sends a request until it is answered or ctx ends. timeout is of one request. One that could not be stored is
+// sent again, too.
 func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, subject string, timeout time.Duration, q Q) error {
 	for {
 		err := ErrNoController

@@ -16,8 +16,8 @@ import (
 	"lockstep/internal/wire/keys"
 )
 
-// Auth is how to show who one is to a control plane, and how to know the control plane. At most one way of showing is used: the creds file,
-// token, user and password. The zero value is nobody, and trusts what the host trusts.
+// Auth is how to show who one is to a control plane, and how to know the control plane. At most one way of showing is
+// used: the creds file, token, user and password. The zero value is nobody, and trusts what the host trusts.
 type Auth struct {
 	User, Password string
 	Token          string
@@ -88,7 +88,8 @@ func credentials(path string) ([]nats.Option, error) {
 // ErrNotAllowed is that the credentials may not do what was asked of the server. It wraps nats.ErrPermissionViolation.
 var ErrNotAllowed = fmt.Errorf("the credentials of this program may not do that: %w", nats.ErrPermissionViolation)
 
-// permissionErrors ends the requests that the server refuses, which it reports apart from any answer. Safe for concurrent use.
+// permissionErrors ends the requests that the server refuses, which it reports apart from any answer. Safe for
+// concurrent use.
 type permissionErrors struct {
 	requests sync.Map // the context.CancelCauseFunc of each *nats.Msg that waits for its answer
 }

@@ -128,8 +128,8 @@ func (c *Client) Cancel(ctx context.Context, run, by string) error {
 	return err
 }
 
-// Leader is who leads. The error wraps ErrNoController if nobody does. It ends the requests that a former leader has not
-// answered, which are repeated.
+// Leader is who leads. The error wraps ErrNoController if nobody does. It ends the requests that a former leader has
+// not answered, which are repeated.
 func (c *Client) Leader(ctx context.Context) (lease.Holder, error) {
 	l, err := serviceLeader.call(ctx, c, "", empty{})
 	c.mu.Lock()
@@ -193,8 +193,8 @@ func (c *Client) Copy(ctx context.Context, run string, handle func(Entry) error)
 }
 
 // ReadSummary hands the plan, the events and the outcomes of a run, as far as they are there, to handle, like Copy: the
-// record without its snapshots, which are nearly all of it. It returns the position behind the last that it handed; FollowFrom
-// continues there.
+// record without its snapshots, which are nearly all of it. It returns the position behind the last that it handed;
+// FollowFrom continues there.
 func (c *Client) ReadSummary(ctx context.Context, run string, handle func(Entry)) (last Cursor, err error) {
 	_, err = readRecord(ctx, c, recordQuery{Run: run, Summary: true}, func(e Entry) error {
 		handle(e)

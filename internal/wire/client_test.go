@@ -122,7 +122,8 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 	})
 }
 
-// A leader dies with a reader's request, while the reader's link stays. Its client finds the next leader, and reads on from it.
+// A leader dies with a reader's request, while the reader's link stays. Its client finds the next leader, and reads on
+// from it.
 func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{Shared: true})
@@ -158,7 +159,8 @@ func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 	})
 }
 
-// A run that is queued is not queued again. The answer comes before ctl says that no controller has taken the run, after 2 s.
+// A run that is queued is not queued again. The answer comes before ctl says that no controller has taken the run,
+// after 2 s.
 func TestARunThatIsQueuedIsRefusedAtOnce(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{Shared: true})

@@ -35,8 +35,9 @@ var ErrUnreadable = errors.New("what is stored cannot be read")
 // tooLong is the code with which a server refuses a message for its size.
 const tooLong = 10054
 
-// Hopeless reports whether what failed would fail again however often it is tried: a message that is too large or cannot be written down, or one that the
-// credentials do not allow. Anything else that the control plane did not take it may take later.
+// Hopeless reports whether what failed would fail again however often it is tried: a message that is too large or
+// cannot be written down, or one that the credentials do not allow. Anything else that the control plane did not take
+// it may take later.
 func Hopeless(err error) bool {
 	var value *json.UnsupportedValueError
 	var kind *json.UnsupportedTypeError
@@ -127,7 +128,8 @@ func (c codec) unpack(h nats.Header, body []byte, who string, v any) error {
 	return unzip(body, who, v)
 }
 
-// refusal is the reply that tells the sender why its message was not taken, with the identity that codes gives the error.
+// refusal is the reply that tells the sender why its message was not taken, with the identity that codes gives the
+// error.
 func (c codec) refusal(reply string, why error) *nats.Msg {
 	m := nats.NewMsg(reply)
 	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))

@@ -37,8 +37,8 @@ type Conn struct {
 
 const (
 	connectTimeout = 5 * time.Second
-	// storeTimeout is of one attempt, of everything that is asked of a server: of one that was killed no answer comes, and its clients' link is there again
-	// long before a caller's own deadline.
+	// storeTimeout is of one attempt, of everything that is asked of a server: of one that was killed no answer comes,
+	// and its clients' link is there again long before a caller's own deadline.
 	storeTimeout = 5 * time.Second
 	// prepareTimeout bounds Store.Prepare.
 	prepareTimeout = 10 * time.Second

@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestPanicsOfHandlersAreErrors: who handles a message panics; the asker gets an error, and the next message is handled.
+// TestPanicsOfHandlersAreErrors: who handles a message panics; the asker gets an error, and the next message is
+// handled.
 func TestPanicsOfHandlersAreErrors(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c, log := link(t, s), &logged{}

@@ -163,9 +163,9 @@ func (l *Leader) AnswerClock() (stop func(), err error) {
 	})
 }
 
-// AnswerHeartbeats hands every heartbeat to handle, one at a time, until stop is called. handle returns whether the attempt
-// that the agent works on is over, and why the agent is refused, if it is. refused is told of each that is, with what it
-// said of itself as far as that can be read.
+// AnswerHeartbeats hands every heartbeat to handle, one at a time, until stop is called. handle returns whether the
+// attempt that the agent works on is over, and why the agent is refused, if it is. refused is told of each that is,
+// with what it said of itself as far as that can be read.
 func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error), refused func(h Heartbeat, why string)) (stop func(), err error) {
 	return l.conn.subscribe(subject.Heartbeat("*"), func(m *nats.Msg) (*nats.Msg, error) {
 		var h Heartbeat
@@ -199,9 +199,9 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 	})
 }
 
-// AnswerReports hands the arrivals and snapshots of agents to arrive and snapshot until stop is called. An agent has its
-// answer when they return; their errors reach it. An agent repeats what was not answered in time, so that a report may
-// come more than once. Both are called from several goroutines.
+// AnswerReports hands the arrivals and snapshots of agents to arrive and snapshot until stop is called. An agent has
+// its answer when they return; their errors reach it. An agent repeats what was not answered in time, so that a report
+// may come more than once. Both are called from several goroutines.
 func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
 	s := &services{}
@@ -330,8 +330,8 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	return s.started()
 }
 
-// enqueue stores a packed submission in the queue, once for each key. The error is ErrQueued if an earlier one of the same
-// run does not end.
+// enqueue stores a packed submission in the queue, once for each key. The error is ErrQueued if an earlier one of the
+// same run does not end.
 func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte) error {
 	m, err := l.conn.codec.message(subject.Submit(run), packed)
 	if err != nil {
@@ -386,8 +386,8 @@ func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 	return nil
 }
 
-// Dequeue deletes a run's submission and cancellations up to a message of the queue, with the secrets they may hold, if this
-// controller still leads.
+// Dequeue deletes a run's submission and cancellations up to a message of the queue, with the secrets they may hold, if
+// this controller still leads.
 func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -397,8 +397,8 @@ func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	return l.store.purge(ctx, subject.QueueStream, upTo, subject.Submit(run), subject.Cancel(run))
 }
 
-// Acquire opens the record of a run to this leadership and closes it to all before. It makes the run's streams if they are
-// not there.
+// Acquire opens the record of a run to this leadership and closes it to all before. It makes the run's streams if they
+// are not there.
 func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -416,10 +416,10 @@ func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 	}
 }
 
-// MakeRoom deletes the streams of the oldest runs that have ended and were copied, until all together hold less than the
-// limit, and there are fewer than 50 with those of run, which is to begin; "" if none is. It keeps those of runs that are
-// needed. It returns why run has to wait; "" if it need not, or has streams. The follower of a local control plane is the copy.
-// Streams of other runs that have ended reserve no more bytes than they hold.
+// MakeRoom deletes the streams of the oldest runs that have ended and were copied, until all together hold less than
+// the limit, and there are fewer than 50 with those of run, which is to begin; "" if none is. It keeps those of runs
+// that are needed. It returns why run has to wait; "" if it need not, or has streams. The follower of a local control
+// plane is the copy. Streams of other runs that have ended reserve no more bytes than they hold.
 func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run string) bool) (waiting string, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -502,8 +502,8 @@ func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	return fmt.Errorf("store the state of run %s: %w", s.Run, err)
 }
 
-// ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000. It keeps those of runs that
-// have streams, and those that are needed.
+// ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000. It keeps those of runs
+// that have streams, and those that are needed.
 func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) error {
 	runs, err := l.store.Runs(ctx)
 	if err != nil {
@@ -574,7 +574,8 @@ func cancelledBy(body []byte) string {
 	return oneLine(c.By)
 }
 
-// parseRefused is who sent a heartbeat that was refused: its name by the subject, and what else can be read of it, whatever protocol it speaks.
+// parseRefused is who sent a heartbeat that was refused: its name by the subject, and what else can be read of it,
+// whatever protocol it speaks.
 func parseRefused(m *nats.Msg) Heartbeat {
 	var said struct{ Host, Version string }
 	if len(m.Data) <= maxHeartbeat {

@@ -44,8 +44,8 @@ func recorder(t testing.TB, c *Store, run string) *Recorder {
 	return r
 }
 
-// gate is a link within the process that can hold back what is sent over it, as a stopped process or a cut does, and hand
-// it over later.
+// gate is a link within the process that can hold back what is sent over it, as a stopped process or a cut does, and
+// hand it over later.
 type gate struct {
 	server *Server
 	mu     sync.Mutex
@@ -197,8 +197,8 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	})
 }
 
-// TestALapseIsSeenDuringAWrite: the state of a run that cannot be stored for the moment does not hold up who looks at the
-// lease, nor its renewal.
+// TestALapseIsSeenDuringAWrite: the state of a run that cannot be stored for the moment does not hold up who looks at
+// the lease, nor its renewal.
 func TestALapseIsSeenDuringAWrite(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{Shared: true})
@@ -376,8 +376,8 @@ func TestTooFewServersForTheReplicasIsSaid(t *testing.T) {
 	})
 }
 
-// TestAgentsRefuseAFormerLeadersCommands: and they refuse an epoch that no leader can have, which would have every later
-// leader refused.
+// TestAgentsRefuseAFormerLeadersCommands: and they refuse an epoch that no leader can have, which would have every
+// later leader refused.
 func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})
@@ -414,7 +414,8 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	})
 }
 
-// A controller that stands by with another limit of the record than the leader's says so: it would begin to count at a takeover.
+// A controller that stands by with another limit of the record than the leader's says so: it would begin to count at a
+// takeover.
 func TestAStandbyWithAnotherRecordLimitSaysSo(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})

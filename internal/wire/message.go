@@ -11,12 +11,13 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Submission is a run to execute, expanded and ready. It carries the options as they were written, so it is deleted from the
-// control plane when the run has ended.
+// Submission is a run to execute, expanded and ready. It carries the options as they were written, so it is deleted
+// from the control plane when the run has ended.
 type Submission struct {
 	Run  plan.Run `json:"run"`
 	Done []string `json:"done,omitempty"` // ids of tasks that have an outcome already: not run again
-	// Numbers are what repetitions in Done measured of the value that plan.Run.Until is about; those without one have none.
+	// Numbers are what repetitions in Done measured of the value that plan.Run.Until is about; those without one have
+	// none.
 	Numbers map[string]float64 `json:"numbers,omitempty"`
 	By      string             `json:"by,omitempty"` // user@host
 	// Schedule names the schedule that submitted it.
@@ -59,7 +60,8 @@ type Heartbeat struct {
 	// Targets are what can be disturbed on its host, by name, with the kinds of faults.
 	Targets map[string][]string `json:"targets,omitempty"`
 	Offset  *Offset             `json:"offset,omitempty"` // nil: not known yet
-	// Observes names the brokers whose processes it measures, by their names in matrices or their drivers. Observer: it does nothing else.
+	// Observes names the brokers whose processes it measures, by their names in matrices or their drivers. Observer: it
+	// does nothing else.
 	Observes []string `json:"observes,omitempty"`
 	Observer bool     `json:"observer,omitempty"`
 	Protocol int      `json:"protocol,omitempty"` // that it speaks
@@ -75,7 +77,8 @@ type HeartbeatAnswer struct {
 	Over bool `json:"over,omitempty"` // nobody leads the attempt that the heartbeat names
 }
 
-// Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the reference's.
+// Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the
+// reference's.
 type Offset struct {
 	Reference string  `json:"reference"` // id of the reference's clock
 	At        int64   `json:"at"`        // by the agent's clock, ns
@@ -106,7 +109,8 @@ type Command struct {
 // RefOf names the attempt that a task of an assignment is about.
 func RefOf(t plan.Task) Ref { return Ref{Run: t.Run, Task: t.ID, Attempt: t.Attempt} }
 
-// Step is a place where agents wait for each other. An agent arrives at it; the controller releases all of them towards the next.
+// Step is a place where agents wait for each other. An agent arrives at it; the controller releases all of them towards
+// the next.
 type Step string
 
 // The steps in order: what an agent has done when it arrives, and what it does when released to it.
@@ -182,7 +186,8 @@ type Load struct {
 	Measure plan.Duration `json:"measure"`
 }
 
-// CheckSnapshot returns an error unless a snapshot is of an agent that takes part in the attempt of t that began with e, and has times that t can have.
+// CheckSnapshot returns an error unless a snapshot is of an agent that takes part in the attempt of t that began with
+// e, and has times that t can have.
 func (e RunEvent) CheckSnapshot(t plan.Task, s *record.Snapshot) error {
 	observes := func(o Observer) bool { return o.Agent == s.Agent }
 	if !slices.Contains(e.Agents, s.Agent) && !slices.ContainsFunc(e.Observers, observes) {
@@ -239,7 +244,8 @@ type snapshotReport struct {
 	Snapshot record.Snapshot `json:"snapshot"`
 }
 
-// clockAnswer is what a peer's clock read when it heard a question, and when it answered. The asker knows the other two times.
+// clockAnswer is what a peer's clock read when it heard a question, and when it answered. The asker knows the other two
+// times.
 type clockAnswer struct {
 	Clock    string `json:"clock"`
 	Heard    int64  `json:"heard"`

@@ -166,7 +166,8 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	}
 }
 
-// TestRecordsHaveAFormatOfTheirOwn stores a submission and a plan in several formats, by programs with several protocols.
+// TestRecordsHaveAFormatOfTheirOwn stores a submission and a plan in several formats, by programs with several
+// protocols.
 func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 	s := plane(t, ServerConfig{Shared: true})
 	c := storeOf(t, s)
@@ -305,7 +306,8 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	}
 }
 
-// TestAFormerLeadersAnswerIsNotTaken: it does not know the attempts of the leader, and has not noticed yet that it is not.
+// TestAFormerLeadersAnswerIsNotTaken: it does not know the attempts of the leader, and has not noticed yet that it is
+// not.
 func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	agent, next := NewAgent(link(t, s)), campaign(t, storeOf(t, s), "next")

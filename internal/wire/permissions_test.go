@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write golden files")
 
-// A permission is to send messages to subjects, or to listen to them. {own} is the agent's own name and {other} that of another
-// one; {own-key} and {other-key} are such keys; {stream} is each stream and {subject} one subject of each.
+// A permission is to send messages to subjects, or to listen to them. {own} is the agent's own name and {other} that of
+// another one; {own-key} and {other-key} are such keys; {stream} is each stream and {subject} one subject of each.
 type permission struct {
 	what     string
 	listen   bool
@@ -67,8 +67,8 @@ var listed = []permission{
 
 const permissionsPage = "../../docs/security.md"
 
-// TestPermissionsOfRoles tries every permission with the key of every role on a server with the configuration of "ctl fleet init". The table of
-// docs/security.md has what was found; -update writes it.
+// TestPermissionsOfRoles tries every permission with the key of every role on a server with the configuration of "ctl
+// fleet init". The table of docs/security.md has what was found; -update writes it.
 func TestPermissionsOfRoles(t *testing.T) {
 	g := guardPlane(t)
 	streams := map[string]string{} // with a subject of each

@@ -13,7 +13,8 @@ func WithProgress(ctx context.Context, report func(within time.Duration)) contex
 	return context.WithValue(ctx, progressKey{}, report)
 }
 
-// Progress reports that the goroutine of ctx continues, and does so again within a duration. Without WithProgress it does nothing.
+// Progress reports that the goroutine of ctx continues, and does so again within a duration. Without WithProgress it
+// does nothing.
 func Progress(ctx context.Context, within time.Duration) {
 	if report, ok := ctx.Value(progressKey{}).(func(time.Duration)); ok && report != nil {
 		report(within)

@@ -15,8 +15,8 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Recorder leads one run under one leadership: it writes the run's record. What a former leader still wants to write is refused
-// by the server, with an error that wraps lease.ErrFenced. Safe for concurrent use.
+// Recorder leads one run under one leadership: it writes the run's record. What a former leader still wants to write is
+// refused by the server, with an error that wraps lease.ErrFenced. Safe for concurrent use.
 type Recorder struct {
 	leader    *Leader
 	run       string
@@ -25,8 +25,8 @@ type Recorder struct {
 	snapshots *runStream
 }
 
-// open makes the streams, and stores a fence in each after that of the leadership before. A run has a record as soon as it
-// has a stream of events, so that this one is made last.
+// open makes the streams, and stores a fence in each after that of the leadership before. A run has a record as soon as
+// it has a stream of events, so that this one is made last.
 func (r *Recorder) open(ctx context.Context) error {
 	snapshots, err := r.snapshots.prepare(ctx, r.leader.who.Epoch)
 	if err != nil {
@@ -161,9 +161,9 @@ func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
 	return nil
 }
 
-// Snapshots returns a store for the snapshots of an attempt. limit is how many bytes an agent may have stored. stored is
-// called for each snapshot that was stored, once, from one goroutine, before Store returns. The end of ctx ends what is
-// being stored.
+// Snapshots returns a store for the snapshots of an attempt. limit is how many bytes an agent may have stored. stored
+// is called for each snapshot that was stored, once, from one goroutine, before Store returns. The end of ctx ends what
+// is being stored.
 func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
 	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored, agents: map[string]*agentSnapshots{}}
 }

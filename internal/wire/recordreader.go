@@ -34,8 +34,8 @@ type recordReader struct{ store *Store }
 
 func (r recordReader) connection() *Conn { return r.store.conn }
 
-// read reads a batch. The error wraps ErrNoRun if the run is not known, or not any more, ErrNoRecord if its record was deleted since its
-// last message was read, or, without Wait, if it has none.
+// read reads a batch. The error wraps ErrNoRun if the run is not known, or not any more, ErrNoRecord if its record was
+// deleted since its last message was read, or, without Wait, if it has none.
 func (r recordReader) read(ctx context.Context, q recordQuery) (b batch, err error) {
 	// What ends the run is looked up first: an end that is stored meanwhile is of this submission, or a later one.
 	last, err := r.store.lastMessage(ctx, subject.QueueStream, subject.Submit(q.Run))

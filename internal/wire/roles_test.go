@@ -135,8 +135,8 @@ func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	}
 }
 
-// TestAnAccountProtectsStreamsWithoutPermissions: an agent that may publish and listen to everything in its account reaches
-// no stream, neither by a request of its own nor by a reply of the controller or the server.
+// TestAnAccountProtectsStreamsWithoutPermissions: an agent that may publish and listen to everything in its account
+// reaches no stream, neither by a request of its own nor by a reply of the controller or the server.
 func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	g := guardPlane(t)
 	conf, err := os.ReadFile(filepath.Join(g.dir, "nats.conf"))

@@ -31,9 +31,9 @@ type RunState struct {
 	Agents    []string  `json:"agents,omitempty"` // reserved for it
 	Key       string    `json:"key,omitempty"`    // of the submission
 	Copied    bool      `json:"copied,omitempty"` // a controller's directory holds all of its record
-	// InFlight is what the leader does with the run: the id of a task of which an attempt is in flight, or StartInFlight;
-	// empty: nothing, or the leader ended in order. Crashes are the epochs of leaderships that failed with Blamed in
-	// flight, one after the other.
+	// InFlight is what the leader does with the run: the id of a task of which an attempt is in flight, or
+	// StartInFlight; empty: nothing, or the leader ended in order. Crashes are the epochs of leaderships that failed
+	// with Blamed in flight, one after the other.
 	InFlight string   `json:"inFlight,omitempty"`
 	Blamed   string   `json:"blamed,omitempty"`
 	Crashes  []uint64 `json:"crashes,omitempty"`

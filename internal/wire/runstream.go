@@ -47,7 +47,8 @@ func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream
 	made, err := s.store.js.Stream(ctx, s.name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		cfg := s.config
-		// Numbers go on where a stream was deleted, as a reader has a Cursor. Epochs grow with the milliseconds since 1970.
+		// Numbers go on where a stream was deleted, as a reader has a Cursor. Epochs grow with the milliseconds since
+		// 1970.
 		cfg.FirstSeq = max(uint64(time.Now().UnixMilli()), epoch)
 		made, err = s.store.js.CreateStream(ctx, cfg)
 	} else if err == nil {

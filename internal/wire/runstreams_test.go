@@ -186,7 +186,8 @@ func inOrder(t *testing.T, who string, all []Entry, written map[string]int) {
 	}
 }
 
-// When the snapshots of a run have reached their limit, outcomes are stored all the same; also under another leadership.
+// When the snapshots of a run have reached their limit, outcomes are stored all the same; also under another
+// leadership.
 func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 	t.Parallel()
 	s, _, leader := bounded(t, 1<<20)
@@ -349,8 +350,8 @@ func TestRunsOfAnyNameHaveStreams(t *testing.T) {
 	}
 }
 
-// Who follows a run whose streams are deleted meanwhile is told, and continues when it is executed again. A control plane
-// that lost all its data does not know the run.
+// Who follows a run whose streams are deleted meanwhile is told, and continues when it is executed again. A control
+// plane that lost all its data does not know the run.
 func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
 	t.Parallel()
 	t.Run("deleted", func(t *testing.T) { followDeleted(t, RunState{Run: "r", State: string(EndDone)}, ErrNoRecord) })

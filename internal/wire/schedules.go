@@ -13,7 +13,8 @@ import (
 // ErrNoSchedule is wrapped by the error of what is done to a schedule that is not there.
 var ErrNoSchedule = errors.New("there is no schedule of that name")
 
-// ErrChanged is wrapped by the error of a change to a schedule that somebody else has changed since it was read. Nothing is changed then.
+// ErrChanged is wrapped by the error of a change to a schedule that somebody else has changed since it was read.
+// Nothing is changed then.
 var ErrChanged = errors.New("it was changed meanwhile")
 
 // KeptSchedule is a schedule as the control plane keeps it, or why it cannot be used.

@@ -28,10 +28,11 @@ type ServerConfig struct {
 	// Shared marks a control plane that has more than one follower and outlives its clients, though it opens no port.
 	// One with Listen is shared, too.
 	Shared bool
-	// Config is the path of a NATS server's configuration, for its users, permissions and certificate, as "ctl fleet init" makes it; empty:
-	// none. Where to listen and where streams are is said here, whatever it says.
+	// Config is the path of a NATS server's configuration, for its users, permissions and certificate, as "ctl fleet
+	// init" makes it; empty: none. Where to listen and where streams are is said here, whatever it says.
 	Config string
-	// Record is how many bytes the streams of runs may hold on a server without Dir, which has memory for that; 0: the default.
+	// Record is how many bytes the streams of runs may hold on a server without Dir, which has memory for that; 0: the
+	// default.
 	Record int64
 	Dir    string // where streams are kept, for good; empty: in memory, gone with the server
 	// Sync is how often what was written below Dir is synced to the disk; 0: before each message is acknowledged.
@@ -111,14 +112,16 @@ func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	return opts, nil
 }
 
-// closedClients is how many connections that are gone a server of ours remembers, for who looks at its monitoring: about 1 kB each, and 10,000 if it is not said.
+// closedClients is how many connections that are gone a server of ours remembers, for who looks at its monitoring:
+// about 1 kB each, and 10,000 if it is not said.
 const closedClients = 200
 
 // Errors of what a server was asked to do.
 var (
 	// ErrAsked is wrapped by the error of a configuration that cannot be served, whatever the host is like.
 	ErrAsked = errors.New("start control plane")
-	// ErrOpen is wrapped by the error of listening without credentials: beyond loopback always, on loopback unless ServerConfig.Open.
+	// ErrOpen is wrapped by the error of listening without credentials: beyond loopback always, on loopback unless
+	// ServerConfig.Open.
 	ErrOpen = errors.New("credentials are required")
 )
 
@@ -174,7 +177,8 @@ func (s *Server) Reload() error {
 	return nil
 }
 
-// loopback reports whether listening on host reaches this machine only. A name other than localhost may resolve to anything.
+// loopback reports whether listening on host reaches this machine only. A name other than localhost may resolve to
+// anything.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
@@ -196,8 +200,8 @@ func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
 	return nil
 }
 
-// Broken receives why the control plane cannot keep messages any more: its disk is full or fails. Nothing that it took is lost, and it continues when it
-// is started again and there is room. It is for one reader.
+// Broken receives why the control plane cannot keep messages any more: its disk is full or fails. Nothing that it took
+// is lost, and it continues when it is started again and there is room. It is for one reader.
 func (s *Server) Broken() <-chan error { return s.broken }
 
 // URL is where to Dial; empty without Listen.
@@ -229,8 +233,8 @@ func (s *Server) Client(ctx context.Context) (*Client, error) { return NewClient
 // InProcessConn is a connection within the process for a plain client of NATS: see nats.InProcessServer.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
-// Close ends the server and every connection to it, and waits until it is gone, for 10 s at most: a server whose storage is stuck never is, and goes
-// with the process.
+// Close ends the server and every connection to it, and waits until it is gone, for 10 s at most: a server whose
+// storage is stuck never is, and goes with the process.
 func (s *Server) Close() {
 	s.mu.Lock()
 	for _, c := range s.conns {
@@ -267,8 +271,8 @@ type serverLog struct {
 	broken chan error  // the first reason for which it cannot keep messages
 }
 
-// unkept begin what the server says when it could not keep a message, and will not keep another one in that stream until it is started again: it
-// says so nowhere else, and leaves who sent the message without an answer.
+// unkept begin what the server says when it could not keep a message, and will not keep another one in that stream
+// until it is started again: it says so nowhere else, and leaves who sent the message without an answer.
 var unkept = []string{"JetStream failed to store a msg", "JetStream out of"}
 
 func (l serverLog) Noticef(string, ...any) {}

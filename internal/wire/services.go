@@ -111,8 +111,8 @@ func (v clientService[Q, A]) offer(s *services, handle func(context.Context, Q) 
 	}))
 }
 
-// call requests a service and returns its answer. It ends early if the link was lost: the answer is, too. Its errors begin
-// with what the caller does, unless that is empty.
+// call requests a service and returns its answer. It ends early if the link was lost: the answer is, too. Its errors
+// begin with what the caller does, unless that is empty.
 func (v clientService[Q, A]) call(ctx context.Context, c *Client, doing string, q Q) (a A, err error) {
 	timeout := cmp.Or(v.timeout, requestTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -13,9 +13,9 @@ import (
 // ErrSnapshots is wrapped by the error of an agent that has sent more snapshots than an attempt may have.
 var ErrSnapshots = errors.New("too many bytes of snapshots")
 
-// SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive while others are being
-// stored are stored together with the next ones, as one message: a disk that syncs 100 times per second serves 1,000
-// agents. Safe for concurrent use.
+// SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive while others are
+// being stored are stored together with the next ones, as one message: a disk that syncs 100 times per second serves
+// 1,000 agents. Safe for concurrent use.
 type SnapshotStore struct {
 	ctx    context.Context
 	record *Recorder
@@ -46,8 +46,8 @@ type pendingSnapshot struct {
 	err      error
 }
 
-// Store returns when a snapshot is stored, also if an earlier call stored it. An error that wraps ErrNotStored means that
-// it may be stored later, one that wraps ErrFull that the run may store no more.
+// Store returns when a snapshot is stored, also if an earlier call stored it. An error that wraps ErrNotStored means
+// that it may be stored later, one that wraps ErrFull that the run may store no more.
 func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) error {
 	text, err := json.Marshal(snapshot)
 	if err != nil {

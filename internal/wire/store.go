@@ -37,7 +37,8 @@ const (
 	fenceBytes  = 64 << 10
 )
 
-// MinRecord is the minimum of StoreConfig.RecordLimit, but for tests: the events of a run may then take four of the largest messages.
+// MinRecord is the minimum of StoreConfig.RecordLimit, but for tests: the events of a run may then take four of the
+// largest messages.
 const MinRecord = 128 << 20
 
 // ErrServers is wrapped by the error of a control plane with too few servers for the replicas asked for.
@@ -46,21 +47,22 @@ var ErrServers = errors.New("the control plane has too few servers")
 // ErrFull is wrapped by the error of a message whose stream has reached its limit.
 var ErrFull = errors.New("the stream is full")
 
-// clusterReplicas is how many servers of a cluster keep each message, unless StoreConfig.Replicas is set: one of them may fail.
+// clusterReplicas is how many servers of a cluster keep each message, unless StoreConfig.Replicas is set: one of them
+// may fail.
 const clusterReplicas = 3
 
 // StoreConfig has the limits of what a control plane stores. All controllers of one need the same.
 type StoreConfig struct {
-	// RecordLimit is how many bytes the streams of all runs may hold in total; 0: 1 GiB. The snapshots of a run may take
-	// half of it, and its events a quarter.
+	// RecordLimit is how many bytes the streams of all runs may hold in total; 0: 1 GiB. The snapshots of a run may
+	// take half of it, and its events a quarter.
 	RecordLimit int64
 	// Replicas is the number of servers of the control plane's cluster that keep each message, of streams that are made
 	// and of those that exist; 0: three on a cluster and else one, and streams that exist stay as they are.
 	Replicas int
 }
 
-// Store is what the control plane stores, its streams and buckets, as controllers alone may use it: whether they lead or
-// stand by. What only a leader may write is in Leader. Safe for concurrent use.
+// Store is what the control plane stores, its streams and buckets, as controllers alone may use it: whether they lead
+// or stand by. What only a leader may write is in Leader. Safe for concurrent use.
 type Store struct {
 	conn        *Conn
 	js          jetstream.JetStream
@@ -74,9 +76,9 @@ func NewStore(conn *Conn, cfg StoreConfig) *Store {
 	return &Store{conn: conn, js: js, recordLimit: cmp.Or(cfg.RecordLimit, recordBytes), replicas: cfg.Replicas}
 }
 
-// Campaign waits until this controller leads, and returns its leadership, which lasts until Leader.Resign is called or it
-// is lost. It outlives servers that are away or come back empty. An error means that ctx ended, that the connection was
-// closed or may not do this, or that the control plane has too few servers. log may be nil.
+// Campaign waits until this controller leads, and returns its leadership, which lasts until Leader.Resign is called or
+// it is lost. It outlives servers that are away or come back empty. An error means that ctx ended, that the connection
+// was closed or may not do this, or that the control plane has too few servers. log may be nil.
 func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger) (*Leader, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -151,8 +153,8 @@ func (s *Store) complete(cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	return cfg
 }
 
-// bucketConfig is the stream of a bucket of keys and values, of which each keeps its last. It is as the client library makes it,
-// but for rollups, which nothing uses.
+// bucketConfig is the stream of a bucket of keys and values, of which each keeps its last. It is as the client library
+// makes it, but for rollups, which nothing uses.
 func bucketConfig(name string, bytes int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1, MaxBytes: bytes, DenyDelete: true}
 }
@@ -185,8 +187,8 @@ func unprepared(name string, replicas int, err error) error {
 	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
 }
 
-// stream returns a stream. It waits for one that is not there until ctx ends: a server stores messages of a new stream before it finds the stream by
-// its name, and a controller that is just starting makes one stream after another.
+// stream returns a stream. It waits for one that is not there until ctx ends: a server stores messages of a new stream
+// before it finds the stream by its name, and a controller that is just starting makes one stream after another.
 func (s *Store) stream(ctx context.Context, name string) (jetstream.Stream, error) {
 	for {
 		found, err := s.js.Stream(ctx, name)
@@ -197,8 +199,8 @@ func (s *Store) stream(ctx context.Context, name string) (jetstream.Stream, erro
 }
 
 // put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the
-// control plane is away, lacks resources, or decides on another message of the same expectation, which put does until ctx
-// ends. The error wraps ErrFull if the stream has reached its limit.
+// control plane is away, lacks resources, or decides on another message of the same expectation, which put does until
+// ctx ends. The error wraps ErrFull if the stream has reached its limit.
 func (s *Store) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
 	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 	for {
@@ -280,7 +282,8 @@ func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error)
 	return all, nil
 }
 
-// Runs lists the runs that the control plane knows, in the order submitted: those that wait or run, and the newest 1,000 that have ended.
+// Runs lists the runs that the control plane knows, in the order submitted: those that wait or run, and the newest
+// 1,000 that have ended.
 func (s *Store) Runs(ctx context.Context) ([]RunState, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -348,8 +351,8 @@ func (s *Store) Await(ctx context.Context, run string, handle func(Entry) error)
 	return follow(ctx, recordReader{s}, recordQuery{Run: run, Summary: true, Wait: true}, handle)
 }
 
-// PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if its revision is another
-// by now, or it is gone.
+// PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if its revision is
+// another by now, or it is gone.
 func (s *Store) PutSchedule(ctx context.Context, v schedule.Schedule, revision uint64) (uint64, error) {
 	value, err := pack(v)
 	if err == nil {
@@ -436,8 +439,8 @@ func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64
 	return err
 }
 
-// Baseline reads a baseline. The error wraps ErrNoBaseline if there is none of that name, and ErrUnreadable if its value
-// cannot be read.
+// Baseline reads a baseline. The error wraps ErrNoBaseline if there is none of that name, and ErrUnreadable if its
+// value cannot be read.
 func (s *Store) Baseline(ctx context.Context, name string) (b plan.BaselineRecord, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()

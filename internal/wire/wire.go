@@ -25,17 +25,17 @@
 //
 // # What is where
 //
-// One stream is the queue: submissions with literal options, and cancellations; deleted when their run has ended. Each run has
-// two streams: its events (plan, events, outcomes), and its snapshots. Each has a limit of its own, so that snapshots never
-// take the space of outcomes. A message of one stream names the last message of the other that was stored before it, and
-// readers keep that order: an outcome comes after every snapshot that it was judged from. One bucket holds the lease of the
-// controller that leads and how runs stand, another the schedules.
+// One stream is the queue: submissions with literal options, and cancellations; deleted when their run has ended. Each
+// run has two streams: its events (plan, events, outcomes), and its snapshots. Each has a limit of its own, so that
+// snapshots never take the space of outcomes. A message of one stream names the last message of the other that was
+// stored before it, and readers keep that order: an outcome comes after every snapshot that it was judged from. One
+// bucket holds the lease of the controller that leads and how runs stand, another the schedules.
 //
 // Agents and the controller that leads send each other requests: heartbeats, clock readings, arrivals and snapshots one
 // way, assignments and releases the other. Only snapshots are stored, by the controller, before it answers.
 //
-// One controller leads at a time. It writes a run's record behind a fence: a former leader's late writes are refused by the server, and
-// what it still tells agents is refused by these.
+// One controller leads at a time. It writes a run's record behind a fence: a former leader's late writes are refused by
+// the server, and what it still tells agents is refused by these.
 package wire
 
 import (
@@ -51,7 +51,8 @@ import (
 // MaxMessage is the greatest message in bytes that an embedded server takes; a fleet's server may be set lower.
 const MaxMessage = keys.MaxPayload
 
-// HeartbeatEvery is how often agents say that they live. LostAfter is the silence after which the controller takes one as lost.
+// HeartbeatEvery is how often agents say that they live. LostAfter is the silence after which the controller takes one
+// as lost.
 const (
 	HeartbeatEvery = time.Second
 	LostAfter      = 4 * time.Second
@@ -60,7 +61,8 @@ const (
 // MaxName is the maximum length of a name, in bytes: see subject.MaxName.
 const MaxName = subject.MaxName
 
-// Ref names one attempt of a task: an interrupted task is run again, and what its first attempt still sends is told apart.
+// Ref names one attempt of a task: an interrupted task is run again, and what its first attempt still sends is told
+// apart.
 type Ref struct {
 	Run     string `json:"run"`
 	Task    string `json:"task"`

@@ -53,7 +53,8 @@ func leaderOf(ctx context.Context, store *Store, epoch uint64) *Leader {
 	return &Leader{store: store, conn: store.conn, who: lease.Holder{Epoch: epoch}, ctx: ctx}
 }
 
-// TestAStreamThatIsBeingMadeIsWaitedFor: a server that is making a stream stores messages of it before it finds it by name.
+// TestAStreamThatIsBeingMadeIsWaitedFor: a server that is making a stream stores messages of it before it finds it by
+// name.
 func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
 	s, err := Embedded(t.Context(), ServerConfig{})
 	if err != nil {

@@ -39,8 +39,8 @@ type Driver interface {
 type Info struct {
 	Name string // as in a matrix: driver: "nats"
 	Doc  string // one or two sentences for people
-	// Schema is CUE source that defines #Options, closed, with a comment on every field. Embed schema.cue. A field that holds
-	// a secret has the attribute @secret(): records hide its value.
+	// Schema is CUE source that defines #Options, closed, with a comment on every field. Embed schema.cue. A field that
+	// holds a secret has the attribute @secret(): records hide its value.
 	Schema string
 	// Declare says what this configuration can do and guarantees. Options have passed Schema and have its
 	// defaults. It is called at plan time, for every cell, so it is pure and fast.
@@ -72,9 +72,9 @@ type Use struct {
 type Declaration struct {
 	Capabilities Capabilities
 	Guarantees   Guarantees
-	// RedeliverAfter is how long, at most, the broker keeps back what it delivered and no consumer acknowledged: a visibility timeout, an
-	// acknowledgement or session timeout. It counts from when the consumer's link broke or the acknowledgement was missed. 0: it delivers such
-	// messages again as soon as it notices that the connection is gone.
+	// RedeliverAfter is how long, at most, the broker keeps back what it delivered and no consumer acknowledged: a
+	// visibility timeout, an acknowledgement or session timeout. It counts from when the consumer's link broke or the
+	// acknowledgement was missed. 0: it delivers such messages again as soon as it notices that the connection is gone.
 	RedeliverAfter time.Duration
 	// Unfit lists reasons, in words, why this use cannot work with these options, beyond what
 	// Capabilities say ("a stream queue needs a prefetch of 1 or more"). The cell is then n/a. With no modes
@@ -163,8 +163,8 @@ const AnyNode Node = "any"
 type Env struct {
 	// Dial is the only way to the broker, netsim included. Safe for concurrent use.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// DialAside leads to what is no part of the measured path, a management API: past the cell's proxy and simulated network. Nil: Dial
-	// leads there too. Use Aside.
+	// DialAside leads to what is no part of the measured path, a management API: past the cell's proxy and simulated
+	// network. Nil: Dial leads there too. Use Aside.
 	DialAside func(ctx context.Context, network, address string) (net.Conn, error)
 	// Forward is for client libraries without a dialer hook: it returns a loopback address whose
 	// connections go on to address through Dial. It lives as long as the session.
@@ -190,8 +190,8 @@ func (e Env) Aside() func(ctx context.Context, network, address string) (net.Con
 // EventKind classes an Event.
 type EventKind string
 
-// The kinds of events. Time between a Blocked and the Unblocked of equal detail is recorded as blocked by the broker, so the
-// detail names what is blocked ("127.0.0.1:5672"), the same in both; why it is blocked goes into a Notice.
+// The kinds of events. Time between a Blocked and the Unblocked of equal detail is recorded as blocked by the broker,
+// so the detail names what is blocked ("127.0.0.1:5672"), the same in both; why it is blocked goes into a Notice.
 const (
 	EventBlocked    EventKind = "blocked"
 	EventUnblocked  EventKind = "unblocked"

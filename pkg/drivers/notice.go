@@ -27,8 +27,8 @@ func (n *Notice) Broke(err error) {
 	}
 }
 
-// End is what Close begins with: from then on nothing is called, and nothing is being called. It reports whether the link was
-// still whole, as far as Broke was told, and End not called before.
+// End is what Close begins with: from then on nothing is called, and nothing is being called. It reports whether the
+// link was still whole, as far as Broke was told, and End not called before.
 func (n *Notice) End() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,11 +17,12 @@ type Description struct {
 
 // Prober is implemented by sessions whose broker can be asked for metrics of its own while it works.
 type Prober interface {
-	// Probe asks once. One agent of a task calls it, about once a second and from one goroutine, also while the others are busy;
-	// it stays off the measured path where it can (Env.Aside). What the broker does not say is left out: a
-	// missing metric is never a zero, and a metric is of the whole broker or of its nodes, never both. What is "since the last
-	// probe" or "a second" is missing in the first. Metrics may come with an error, which says why others are missing. An error that
-	// wraps ErrUnsupported says that these options lead to no metrics, and which would; the session is not asked again.
+	// Probe asks once. One agent of a task calls it, about once a second and from one goroutine, also while the others
+	// are busy; it stays off the measured path where it can (Env.Aside). What the broker does not say is left out: a
+	// missing metric is never a zero, and a metric is of the whole broker or of its nodes, never both. What is "since
+	// the last probe" or "a second" is missing in the first. Metrics may come with an error, which says why others are
+	// missing. An error that wraps ErrUnsupported says that these options lead to no metrics, and which would; the
+	// session is not asked again.
 	Probe(ctx context.Context) ([]Metric, error)
 }
 
@@ -35,8 +36,9 @@ type Metric struct {
 // MetricName names a metric, and with it its unit. Metrics of several nodes are added up in tables.
 type MetricName string
 
-// The metrics. What counts things of the broker counts those of all its users, unless a driver can tell the task's own apart;
-// queues, depth and lag are of the task's own topology. What is stored and the rates are of the task's queues where a driver can tell.
+// The metrics. What counts things of the broker counts those of all its users, unless a driver can tell the task's own
+// apart; queues, depth and lag are of the task's own topology. What is stored and the rates are of the task's queues
+// where a driver can tell.
 const (
 	MetricMemory            MetricName = "memory"             // bytes, as the broker accounts for itself
 	MetricMemoryConnections MetricName = "memory.connections" // bytes, of connections and channels
@@ -72,18 +74,19 @@ func Metrics() []MetricName {
 		MetricDiskFree, MetricStored, MetricLag, MetricUnderReplicated}
 }
 
-// Binder is implemented by sessions whose broker can change bindings while messages flow. Its methods are safe for concurrent use.
-// A message of an ExtraKey for which there is no binding reaches no queue, as any other that is unroutable.
+// Binder is implemented by sessions whose broker can change bindings while messages flow. Its methods are safe for
+// concurrent use. A message of an ExtraKey for which there is no binding reaches no queue, as any other that is
+// unroutable.
 type Binder interface {
-	// Bind makes messages of key (≥ ExtraKey), published to queue, reach that queue of the subscription; it returns when the broker has
-	// said so. Teardown removes what is left.
+	// Bind makes messages of key (≥ ExtraKey), published to queue, reach that queue of the subscription; it returns
+	// when the broker has said so. Teardown removes what is left.
 	Bind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
 	// Unbind undoes Bind. It succeeds if there is nothing to undo.
 	Unbind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
 }
 
-// Cleaner is implemented by sessions whose broker can list what is there, so that what a killed run left behind is found. An error
-// that wraps ErrUnsupported says that these options do not lead there, and which would.
+// Cleaner is implemented by sessions whose broker can list what is there, so that what a killed run left behind is
+// found. An error that wraps ErrUnsupported says that these options do not lead there, and which would.
 type Cleaner interface {
 	// Leftovers lists what the broker has whose name begins with prefix, sorted; it removes nothing.
 	Leftovers(ctx context.Context, prefix string) ([]Leftover, error)
@@ -91,9 +94,11 @@ type Cleaner interface {
 	Cleanup(ctx context.Context, these []Leftover) error
 }
 
-// Outside is implemented by sessions whose client runs in processes of its own on this host: what those use counts as the agent's.
+// Outside is implemented by sessions whose client runs in processes of its own on this host: what those use counts as
+// the agent's.
 type Outside interface {
-	// Processes are their numbers, now; with what they have started themselves the caller finds its way. Safe for concurrent use.
+	// Processes are their numbers, now; with what they have started themselves the caller finds its way. Safe for
+	// concurrent use.
 	Processes() []int
 }
 

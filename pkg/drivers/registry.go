@@ -12,7 +12,8 @@ var (
 	registry   = map[string]Driver{}
 )
 
-// Register adds a driver that is built in; call it from init. A missing or repeated name is a programmer's mistake and panics.
+// Register adds a driver that is built in; call it from init. A missing or repeated name is a programmer's mistake and
+// panics.
 func Register(d Driver) {
 	if _, err := Add(d); err != nil {
 		panic("drivers: " + err.Error())

@@ -9,7 +9,8 @@ import (
 
 // Waiting adds up the time for which a publisher waited for the broker inside Publish and Flush: for room in a full
 // buffer, for credit, for an answer, for a connection that takes no more bytes. The rest of these calls is the load
-// generator's own work. Times that overlap count once. Its methods are safe for concurrent use; those of nil do nothing.
+// generator's own work. Times that overlap count once. Its methods are safe for concurrent use; those of nil do
+// nothing.
 //
 // Publishers may share a connection. While a write of one of them is blocked, all that the others do inside Publish
 // counts as waiting: at most the own work of one message too much, for each publisher and blocked write.
@@ -81,7 +82,8 @@ func (w *Waiting) nanos() int64 {
 
 type waitingKey struct{}
 
-// WithWaiting returns a context by which Env.Dial knows whose connection it makes: w then has the times in which writes to it were blocked.
+// WithWaiting returns a context by which Env.Dial knows whose connection it makes: w then has the times in which writes
+// to it were blocked.
 func WithWaiting(ctx context.Context, w *Waiting) context.Context {
 	return context.WithValue(ctx, waitingKey{}, w)
 }

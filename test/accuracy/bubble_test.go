@@ -24,7 +24,8 @@ type measured struct {
 	work  plan.Workload
 }
 
-// in runs a cell on loopback in a synctest bubble, where time is exact: one engine plays all of it, and what it recorded is judged as ever.
+// in runs a cell on loopback in a synctest bubble, where time is exact: one engine plays all of it, and what it
+// recorded is judged as ever.
 func in(t *testing.T, options string, change func(*plan.Workload)) measured {
 	t.Helper()
 	return inDriver(t, "loopback", options, change)
@@ -122,7 +123,8 @@ func (m measured) number(t *testing.T, name string) float64 {
 	return v.Number
 }
 
-// quantiles compares every quantile of a latency with those of the samples that it must have had, to one bucket of the histogram.
+// quantiles compares every quantile of a latency with those of the samples that it must have had, to one bucket of the
+// histogram.
 func (m measured) quantiles(t *testing.T, truth, latency string, sorted []time.Duration) {
 	t.Helper()
 	for _, q := range plan.Quantiles() {

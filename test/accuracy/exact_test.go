@@ -26,7 +26,8 @@ func stratified(n int, inverse func(u float64) float64) []time.Duration {
 	return all
 }
 
-// Latencies are those that loopback was told, whatever their distribution. Those of confirms and of deliveries are told apart.
+// Latencies are those that loopback was told, whatever their distribution. Those of confirms and of deliveries are told
+// apart.
 func TestDistributions(t *testing.T) {
 	for _, x := range []struct {
 		name, options string
@@ -61,8 +62,9 @@ func repeated(text string, n int) string {
 	return all
 }
 
-// A broker that stalls for a second counts for every message that was due meanwhile, not for the one that was out: of those due k ms before
-// its end, each waits k ms more. Publishers whose window does not fill go on sending, so that publish latency says the same.
+// A broker that stalls for a second counts for every message that was due meanwhile, not for the one that was out: of
+// those due k ms before its end, each waits k ms more. Publishers whose window does not fill go on sending, so that
+// publish latency says the same.
 func TestStallWindow(t *testing.T) {
 	var want, received []time.Duration
 	for i := range 10_000 {
@@ -82,8 +84,9 @@ func TestStallWindow(t *testing.T) {
 	m.count(t, truth, "lost", 0)
 }
 
-// lindley is the history of one publisher that sends one message at a time, of all messages that are due before an end: message n goes out when it is
-// due or when the one before is confirmed, whichever is later, and is confirmed when the broker does.
+// lindley is the history of one publisher that sends one message at a time, of all messages that are due before an end:
+// message n goes out when it is due or when the one before is confirmed, whichever is later, and is confirmed when the
+// broker does.
 func lindley(first, every, end time.Duration, confirm func(sent time.Duration) time.Duration) (send, due, blocked []time.Duration) {
 	var free time.Duration = math.MinInt64
 	for at := first; at < end; at += every {
@@ -96,8 +99,9 @@ func lindley(first, every, end time.Duration, confirm func(sent time.Duration) t
 	return send, due, blocked
 }
 
-// With one message out at a time a publisher cannot send while the broker stalls: publish latency has one sample of the stall, and hides the
-// rest. From the intended send time nothing is hidden, and the wait is called blocked, never send delay.
+// With one message out at a time a publisher cannot send while the broker stalls: publish latency has one sample of the
+// stall, and hides the rest. From the intended send time nothing is hidden, and the wait is called blocked, never send
+// delay.
 func TestStallEach(t *testing.T) {
 	const publishers, period = 4, 4 * ms
 	var send, due, blocked []time.Duration
@@ -124,7 +128,8 @@ func TestStallEach(t *testing.T) {
 	m.quantiles(t, truth, "send_delay", make([]time.Duration, len(due)))
 }
 
-// Of 200 samples of a known distribution p95 is a number, as ten samples are above it. p99 and p99.9 are bounds below those of the distribution.
+// Of 200 samples of a known distribution p95 is a number, as ten samples are above it. p99 and p99.9 are bounds below
+// those of the distribution.
 func TestTailsOfFewSamples(t *testing.T) {
 	m := in(t, `{"confirmDelay":{"mean":"10ms"}}`, func(w *plan.Workload) { w.Publishers.Rate = 20 })
 	for name, u := range map[string]float64{"publish.p95": 0, "publish.p99": 0.99, "publish.p99.9": 0.999} {
@@ -135,8 +140,9 @@ func TestTailsOfFewSamples(t *testing.T) {
 	}
 }
 
-// Poisson arrivals: the times between the sends that loopback saw are exponential. What chance may do to 10,000 of them is bounded by the
-// Kolmogorov–Smirnov distance that one in 2,500 samples exceeds, 2.1/√n; the seed is the task's, so that it is always the same sample.
+// Poisson arrivals: the times between the sends that loopback saw are exponential. What chance may do to 10,000 of them
+// is bounded by the Kolmogorov–Smirnov distance that one in 2,500 samples exceeds, 2.1/√n; the seed is the task's, so
+// that it is always the same sample.
 func TestPoisson(t *testing.T) {
 	var at []time.Time
 	defer loopback.Tap("default", func(s loopback.Stamp) {
@@ -161,7 +167,8 @@ func TestPoisson(t *testing.T) {
 	check(t, row{truth: truth, value: "(distance to exponential)", want: 0, got: distance, bound: 2.1 / math.Sqrt(n)})
 }
 
-// A broker that stops shortly before the end of the measurement, for 3 s: what was due is sent when the stall ends, and all of it is in the latencies.
+// A broker that stops shortly before the end of the measurement, for 3 s: what was due is sent when the stall ends, and
+// all of it is in the latencies.
 func TestStallAtTheEnd(t *testing.T) {
 	const publishers = 4
 	for _, before := range []time.Duration{100 * ms, 190 * ms, time.Second, 5 * time.Second} {
@@ -188,8 +195,8 @@ func TestStallAtTheEnd(t *testing.T) {
 	}
 }
 
-// A broker that is asked for four times what one message at a time can do holds the publisher; the generator is not late, and is not blamed. All that was due
-// is sent in the drain, and waits for up to half a minute.
+// A broker that is asked for four times what one message at a time can do holds the publisher; the generator is not
+// late, and is not blamed. All that was due is sent in the drain, and waits for up to half a minute.
 func TestBlockedIsNotLate(t *testing.T) {
 	send, due, blocked := lindley(0, 2500*time.Microsecond, 10*time.Second, func(sent time.Duration) time.Duration { return sent + 10*ms })
 	slices.Sort(due)
@@ -213,9 +220,11 @@ func TestBlockedIsNotLate(t *testing.T) {
 	check(t, row{truth: truth, value: "(client-bound)", want: 0, got: bound})
 }
 
-// Of messages that are unsent when the drain ends only the age is known: quantiles that fall among them are lower bounds, and a rule fails by the bound.
+// Of messages that are unsent when the drain ends only the age is known: quantiles that fall among them are lower
+// bounds, and a rule fails by the bound.
 func TestUnsentAtTheEndOfTheDrain(t *testing.T) {
-	// Message n is due at 2.5n ms and goes out at 10n ms. Number 1,500 is in flight when the drain ends, at 15,005 ms, and confirmed as the link is closed.
+	// Message n is due at 2.5n ms and goes out at 10n ms. Number 1,500 is in flight when the drain ends, at 15,005 ms,
+	// and confirmed as the link is closed.
 	var due []time.Duration
 	for n := range 4000 {
 		at := time.Duration(n) * 2500 * time.Microsecond
@@ -246,7 +255,8 @@ func TestUnsentAtTheEndOfTheDrain(t *testing.T) {
 	}
 }
 
-// A limit is reached to the message, in every second, and shows in the latency from the intended send time where more is asked for.
+// A limit is reached to the message, in every second, and shows in the latency from the intended send time where more
+// is asked for.
 func TestRateLimit(t *testing.T) {
 	options := `{"rate":20000,"burst":1}`
 	m := in(t, options, func(w *plan.Workload) { w.Publishers.Threads, w.Measure = 4, plan.Duration(5*time.Second) })

@@ -24,8 +24,8 @@ func matrix(driver, options, cell string) string {
 	return fmt.Sprintf("package matrix\nname: \"truth\"\nbrokers: known: {driver: %q, options: %s}\ncell: {%s}\n", driver, options, cell)
 }
 
-// program runs a matrix of one cell through the whole of ctl: controller, agents, wire, record, judgement. during, if set, is called
-// meanwhile with the folder of runs.
+// program runs a matrix of one cell through the whole of ctl: controller, agents, wire, record, judgement. during, if
+// set, is called meanwhile with the folder of runs.
 func program(t *testing.T, matrix string, during func(folder string)) measured {
 	t.Helper()
 	dir := t.TempDir()
@@ -68,7 +68,8 @@ type stamps struct {
 	byNumber map[[2]uint64]int // by publisher and sequence, as the envelope says
 }
 
-// message has times in nanoseconds since stamps.began; those of the envelope count from the beginning of the measurement.
+// message has times in nanoseconds since stamps.began; those of the envelope count from the beginning of the
+// measurement.
 type message struct {
 	publisher                      uint64
 	accepted, confirmed, delivered int64
@@ -109,8 +110,9 @@ func numberOf(body []byte) [2]uint64 {
 	return [2]uint64{uint64(binary.LittleEndian.Uint32(body[4:])), binary.LittleEndian.Uint64(body[16:])}
 }
 
-// measured are the messages due in the measurement, with due and send on the clock of the stamps. The beginning of the measurement on it is known
-// from the message between whose send time, read by the engine, and acceptance, stamped here, there was the least: some hundred nanoseconds.
+// measured are the messages due in the measurement, with due and send on the clock of the stamps. The beginning of the
+// measurement on it is known from the message between whose send time, read by the engine, and acceptance, stamped
+// here, there was the least: some hundred nanoseconds.
 func (s *stamps) measured(measure time.Duration) []message {
 	s.Lock()
 	defer s.Unlock()
@@ -142,15 +144,16 @@ func sorted(messages []message, latency func(message) time.Duration) []time.Dura
 	return all
 }
 
-// apart is by how much the engine's and the stamps' clock reads of one message are apart, in seconds: what nine of ten messages take from the
-// engine's send time to the stamp of their acceptance, beyond the least, once for each end of a latency.
+// apart is by how much the engine's and the stamps' clock reads of one message are apart, in seconds: what nine of ten
+// messages take from the engine's send time to the stamp of their acceptance, beyond the least, once for each end of a
+// latency.
 func apart(messages []message) float64 {
 	return 2 * quantile(sorted(messages, func(m message) time.Duration { return time.Duration(m.accepted - m.send) }), 0.9)
 }
 
-// stamped compares what is shown with the stamps of every message, within 1 % or one bucket, up to p99: of the fewer that are slower, one that the
-// processor is taken from between two stamps would be seen.
-// apart is what the two clock reads may be apart, and ranks which part of the messages a quantile may be off by: of a real broker's client,
+// stamped compares what is shown with the stamps of every message, within 1 % or one bucket, up to p99: of the fewer
+// that are slower, one that the processor is taken from between two stamps would be seen. apart is what the two clock
+// reads may be apart, and ranks which part of the messages a quantile may be off by: of a real broker's client,
 // goroutines stand between the two reads, and change the order of a few.
 func (m measured) stamped(t *testing.T, truth string, messages []message, apart, ranks float64) {
 	t.Helper()
@@ -183,8 +186,9 @@ func (m measured) againstStamps(truth string, messages []message, apart, ranks f
 	return rows
 }
 
-// In real time, through controller, wire and record, what is shown is what loopback itself saw of each message. The two read the clock one
-// after the other, some hundred nanoseconds apart, so that they differ by far less than 1 % of some milliseconds.
+// In real time, through controller, wire and record, what is shown is what loopback itself saw of each message. The two
+// read the clock one after the other, some hundred nanoseconds apart, so that they differ by far less than 1 % of some
+// milliseconds.
 func TestAccuracyOfTheWholeProgram(t *testing.T) {
 	for _, x := range []struct{ truth, options string }{
 		{"real time, exponential, mean 10 ms", `{delay: {mean: "10ms"}, confirmDelay: {mean: "10ms"}}`},
@@ -199,7 +203,8 @@ func TestAccuracyOfTheWholeProgram(t *testing.T) {
 	}
 }
 
-// watched runs a thousand messages a second against a loopback of these options, and compares what is shown with its stamps.
+// watched runs a thousand messages a second against a loopback of these options, and compares what is shown with its
+// stamps.
 func watched(t *testing.T, truth, options, name string) []row {
 	t.Helper()
 	const measure = 4 * time.Second

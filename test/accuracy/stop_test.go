@@ -21,9 +21,10 @@ import (
 	"lockstep/test/lab/labtest"
 )
 
-// Real brokers are stopped (SIGSTOP) for about a second in 10 s of 1,000 messages a second, and go on (SIGCONT). How long they stood still, S,
-// is what the test measured. Everything that widens a bound was measured in the same run, by stamps at the driver's border: the time c from
-// SIGCONT until all that had become due is through and messages take 10 ms or less again, and how many others took longer than that (noise).
+// Real brokers are stopped (SIGSTOP) for about a second in 10 s of 1,000 messages a second, and go on (SIGCONT). How
+// long they stood still, S, is what the test measured. Everything that widens a bound was measured in the same run, by
+// stamps at the driver's border: the time c from SIGCONT until all that had become due is through and messages take 10
+// ms or less again, and how many others took longer than that (noise).
 func TestAccuracyOfStoppedBrokers(t *testing.T) {
 	for _, b := range brokers {
 		t.Run(b.driver, func(t *testing.T) {
@@ -48,8 +49,9 @@ type stopped struct {
 	wake     float64 // seconds from then until every publisher had the confirm that it waited for
 }
 
-// window is the formula where four publishers send on while the broker stands: a message due x after the stop is confirmed S-x later, and up to
-// c more. Of 10,000 messages the slowest 5 %, 500, are those due in the first 0.5 s, hence
+// window is the formula where four publishers send on while the broker stands: a message due x after the stop is
+// confirmed S-x later, and up to c more. Of 10,000 messages the slowest 5 %, 500, are those due in the first 0.5 s,
+// hence
 //
 //	p95 = S - 0.5 s, p99 = S - 0.1 s, p99.9 = S - 0.01 s, max = S, and 1,000·S messages take longer than 10 ms,
 //
@@ -73,14 +75,16 @@ func (x stopped) window(t *testing.T) {
 	}
 }
 
-// each is the formula where each of 4 publishers has one message out, and one due every τ = 4 ms. When the broker goes on, a publisher sends what
-// became due meanwhile one after the other, at d each, the time to a confirm while it hurries, by the stamps. Its message number j of these
-// was due j·τ after the stop and is confirmed (j+1)·d after the end, so it took
+// each is the formula where each of 4 publishers has one message out, and one due every τ = 4 ms. When the broker goes
+// on, a publisher sends what became due meanwhile one after the other, at d each, the time to a confirm while it
+// hurries, by the stamps. Its message number j of these was due j·τ after the stop and is confirmed (j+1)·d after the
+// end, so it took
 //
 //	S - j·(τ-d) + d, which is above 10 ms for the first (S+d-10 ms)/(τ-d) messages of each publisher.
 //
-// Of all 10,000 the k slowest are the first k/4 of each publisher, and the d that they waited for is the mean of those. δ is by how much the d
-// of the publishers differ. A broker that went on takes a moment, the wake, until it has confirmed what stood still: a bound of each.
+// Of all 10,000 the k slowest are the first k/4 of each publisher, and the d that they waited for is the mean of those.
+// δ is by how much the d of the publishers differ. A broker that went on takes a moment, the wake, until it has
+// confirmed what stood still: a bound of each.
 func (x stopped) each(t *testing.T) {
 	x.stamped(t, x.truth, x.messages, apart(x.messages), fewRanks)
 	const publishers, every = 4, 0.004
@@ -104,8 +108,8 @@ func (x stopped) each(t *testing.T) {
 	check(t, row{truth: x.truth, value: "publish.max", want: x.s, got: x.number(t, "publish.max"), bound: 0.02*x.s + x.wake + x.slow/1000, unit: plan.Seconds})
 }
 
-// hurry is how long a confirm takes while publishers catch up, on average of the first messages of each, in seconds, and by how much publishers
-// differ in that.
+// hurry is how long a confirm takes while publishers catch up, on average of the first messages of each, in seconds,
+// and by how much publishers differ in that.
 func (x stopped) hurry(first int) (d, delta float64) {
 	sums, counts := map[uint64]float64{}, map[uint64]float64{}
 	for _, m := range x.messages {
@@ -126,8 +130,8 @@ func stopCell(mode, measure string) string {
 	return fmt.Sprintf(`publishers: {rate: 1000, threads: 4, mode: %q, maxInFlight: 10_000}, consumers: {prefetch: 0, threads: 1}, warmup: "1s", measure: %q, drain: idle: "2s"`, mode, measure)
 }
 
-// undisturbed runs the cell. It fails where other slow messages than those of the stop are too many for the formula. They are counted before
-// the stop and after the catching up alone, which no row is about.
+// undisturbed runs the cell. It fails where other slow messages than those of the stop are too many for the formula.
+// They are counted before the stop and after the catching up alone, which no row is about.
 func undisturbed(t *testing.T, b broker, mode string) stopped {
 	t.Helper()
 	const maxNoise, maxSlow = 600, 5
@@ -190,7 +194,8 @@ func stop(t *testing.T, b broker, mode string) (x stopped) {
 	return x
 }
 
-// fault finds out how long the broker took to catch up, and what else was slow in the run. The stop began at a time of the stamps' clock.
+// fault finds out how long the broker took to catch up, and what else was slow in the run. The stop began at a time of
+// the stamps' clock.
 func (x *stopped) fault(began int64) {
 	const calm = 20 // so many messages in a row that take 10 ms or less
 	took := func(m message) time.Duration { return max(m.sendDueLatency(), m.processingLatency()) }

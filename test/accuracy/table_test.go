@@ -55,7 +55,8 @@ func (r row) show(x float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.3f", x), "0"), ".")
 }
 
-// bucket is the width of the histogram bucket that a time lies in, in seconds: 3 significant digits are 1024 buckets for each power of two.
+// bucket is the width of the histogram bucket that a time lies in, in seconds: 3 significant digits are 1024 buckets
+// for each power of two.
 func bucket(seconds float64) float64 {
 	ns := uint64(max(0, seconds*1e9))
 	return float64(uint64(1)<<max(0, bits.Len64(ns)-11)) / 1e9
@@ -108,8 +109,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// printer is where the table is read: go test keeps what a package that passes prints to itself unless it is told -v, so the table goes where
-// go test itself writes to.
+// printer is where the table is read: go test keeps what a package that passes prints to itself unless it is told -v,
+// so the table goes where go test itself writes to.
 func printer(code int) (to io.Writer, done func()) {
 	nothing := func() {}
 	if code != 0 || testing.Verbose() {

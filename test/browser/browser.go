@@ -1,5 +1,5 @@
-// Package browser drives a headless Chromium, which the lab installs (part chromium), over its pipe: pages are opened without a network, and
-// what they complain of or ask for is told. It is for tests.
+// Package browser drives a headless Chromium, which the lab installs (part chromium), over its pipe: pages are opened
+// without a network, and what they complain of or ask for is told. It is for tests.
 package browser
 
 import (

@@ -76,7 +76,8 @@ func (f *fleet) account() *account {
 	return a
 }
 
-// stored reads the run's streams to their end, in the order of its record: from another server of the cluster where one that was started again does not answer yet.
+// stored reads the run's streams to their end, in the order of its record: from another server of the cluster where one
+// that was started again does not answer yet.
 func (f *fleet) stored() []stored {
 	f.t.Helper()
 	for end := time.Now().Add(stepLimit); ; {
@@ -322,7 +323,8 @@ func (a *account) cell(task string) plan.Cell {
 	return plan.Cell{}
 }
 
-// judged compares an outcome in JetStream with that in the run directory, and with what is judged from the directory again.
+// judged compares an outcome in JetStream with that in the run directory, and with what is judged from the directory
+// again.
 func (a *account) judged(task string) {
 	a.t.Helper()
 	text, err := os.ReadFile(filepath.Join(a.run.Dir(), "tasks", task, "outcome.json"))
@@ -371,8 +373,8 @@ func sans(o plan.Outcome) string {
 	return string(text)
 }
 
-// sameFiles compares what was written while the run was followed with what was made of the record otherwise: all but the tables, which only
-// ctl run writes.
+// sameFiles compares what was written while the run was followed with what was made of the record otherwise: all but
+// the tables, which only ctl run writes.
 func (a *account) sameFiles(what, followed, otherwise string) {
 	a.t.Helper()
 	one, other := files(a.t, followed), files(a.t, otherwise)
@@ -408,7 +410,8 @@ func files(t testing.TB, dir string) map[string][]byte {
 	return all
 }
 
-// words are what the record says, in short: its events beyond the ordinary ones, the verdicts, and why they are what they are.
+// words are what the record says, in short: its events beyond the ordinary ones, the verdicts, and why they are what
+// they are.
 func (a *account) words() (said []string) {
 	for _, e := range a.events {
 		switch e.Kind {
@@ -491,8 +494,8 @@ func (a *account) first(k wire.EventKind, after time.Time) (wire.RunEvent, bool)
 	return wire.RunEvent{}, false
 }
 
-// longestHalt is more than any fault lasts and a run needs to go on after it, and less than a task's deadline, at which agents give up by themselves. make test-long
-// requires it.
+// longestHalt is more than any fault lasts and a run needs to go on after it, and less than a task's deadline, at which
+// agents give up by themselves. make test-long requires it.
 const longestHalt = time.Minute
 
 // wentOn is how long after a time the next task was begun.

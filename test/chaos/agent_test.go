@@ -12,7 +12,8 @@ import (
 	"lockstep/test/process"
 )
 
-// lostWithin is how soon the fleet notices that an agent is gone, after the last that the controller heard of it. make test-long requires it.
+// lostWithin is how soon the fleet notices that an agent is gone, after the last that the controller heard of it. make
+// test-long requires it.
 const lostWithin = 5 * time.Second
 
 // phases in which things are killed.
@@ -64,8 +65,8 @@ func agentRestarted(r *row) {
 	a.repeated(b.Task)
 }
 
-// agentPaused stops an agent for a shorter time than the controller waits for. On a slow machine it may be taken as lost, but only after that
-// time.
+// agentPaused stops an agent for a shorter time than the controller waits for. On a slow machine it may be taken as
+// lost, but only after that time.
 func agentPaused(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -87,7 +88,8 @@ func agentPaused(r *row) {
 	}
 }
 
-// agentStopped stops an agent for so long that it is lost, while another takes its place, and lets it come back with what it still has to say.
+// agentStopped stops an agent for so long that it is lost, while another takes its place, and lets it come back with
+// what it still has to say.
 func agentStopped(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2", "a3"}})
 	f.submit(f.matrix(8, "")) // longer than the agent is stopped

@@ -15,12 +15,14 @@ func brokerFaults() []fault {
 	}
 }
 
-// brokerKilled kills the broker under test and starts it again. What it forgot is its own doing, and the record says what that was.
+// brokerKilled kills the broker under test and starts it again. What it forgot is its own doing, and the record says
+// what that was.
 func (r *row) brokerKilled(storage string) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
-	// With files it keeps what it has confirmed: a stream of one replica is written before the confirm, and what is written outlives the process, though not
-	// the host, as it is synced only every two minutes. But what was on its way to a consumer when it was killed is delivered again only after ackWait, for
-	// which the drain has to wait: with the usual 30 s such messages count as lost.
+	// With files it keeps what it has confirmed: a stream of one replica is written before the confirm, and what is
+	// written outlives the process, though not the host, as it is synced only every two minutes. But what was on its
+	// way to a consumer when it was killed is delivered again only after ackWait, for which the drain has to wait: with
+	// the usual 30 s such messages count as lost.
 	again := strings.NewReplacer(`storage: "file"`, `storage: "file", ackWait: "3s"`, `idle: "2s"`, `idle: "6s"`)
 	f.submit(again.Replace(f.matrix(2, storage)))
 	phase := r.oneOf(phases...)

@@ -116,7 +116,8 @@ func leaseLapsed(r *row) {
 	}
 }
 
-// leaderStopped stops the leader until a standby has taken over, and lets it go on believing that it leads: it must not write another word.
+// leaderStopped stops the leader until a standby has taken over, and lets it go on believing that it leads: it must not
+// write another word.
 func leaderStopped(r *row) {
 	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(3, ""))
@@ -133,7 +134,8 @@ func leaderStopped(r *row) {
 	a.explained(nil)
 }
 
-// quarantined kills the controller twice with the same task in flight: the run ends, its outcomes stay, and ctl run --resume does the rest.
+// quarantined kills the controller twice with the same task in flight: the run ends, its outcomes stay, and ctl run
+// --resume does the rest.
 func quarantined(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))

@@ -65,8 +65,8 @@ func (d *disk) fill() {
 
 func (d *disk) free() { d.size(roomy) }
 
-// controllerDiskFull fills the disk under the control plane's streams: the controller says so and leaves, as nothing can be kept any more. Started again
-// when there is room, it goes on.
+// controllerDiskFull fills the disk under the control plane's streams: the controller says so and leaves, as nothing
+// can be kept any more. Started again when there is room, it goes on.
 func controllerDiskFull(r *row) {
 	d := r.disk("small")
 	f := r.fleet(shape{agents: []string{"a1", "a2"}, dir: map[string]string{"controller": d.path}})

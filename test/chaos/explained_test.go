@@ -40,8 +40,8 @@ func (a *account) explained(harms []harm) {
 	}
 }
 
-// handedOn checks that each controller that took up a run which had begun and not ended said so before anything else, and
-// that it repeated the task in flight.
+// handedOn checks that each controller that took up a run which had begun and not ended said so before anything else,
+// and that it repeated the task in flight.
 func (a *account) handedOn() {
 	a.t.Helper()
 	open, leader, flight := false, "", wire.RunEvent{}

@@ -158,7 +158,8 @@ func (f *fleet) restart(agent string) {
 	f.agents[agent] = f.start(f.commands[agent])
 }
 
-// matrix is two cells, each repeat times, whose consumer is slower than its publisher, so that there is something to drain.
+// matrix is two cells, each repeat times, whose consumer is slower than its publisher, so that there is something to
+// drain.
 func (f *fleet) matrix(repeat int, storage string) string {
 	if storage == "" {
 		storage = "memory"

@@ -17,8 +17,8 @@ func linkFaults() (all []fault) {
 	return all
 }
 
-// linkFails parts an agent from the control plane for a while. What it has to say comes afterwards, and a task is not harmed by less silence
-// than a lost agent's.
+// linkFails parts an agent from the control plane for a while. What it has to say comes afterwards, and a task is not
+// harmed by less silence than a lost agent's.
 func (r *row) linkFails(how string, span time.Duration) {
 	victim := r.oneOf("a1", "a2")
 	through := map[string]string{}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// link is a TCP relay between one process and a server of the control plane, that can fail as networks do. Connections outlive silence: what is
-// sent meanwhile arrives afterwards. They do not outlive a cut.
+// link is a TCP relay between one process and a server of the control plane, that can fail as networks do. Connections
+// outlive silence: what is sent meanwhile arrives afterwards. They do not outlive a cut.
 type link struct {
 	row      *row
 	target   string

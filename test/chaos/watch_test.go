@@ -14,8 +14,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// watch sees all that goes over the control plane while it lives, as it goes: it says when a phase is reached, and holds what can be repeated.
-// The record is read from the stream, not from here.
+// watch sees all that goes over the control plane while it lives, as it goes: it says when a phase is reached, and
+// holds what can be repeated. The record is read from the stream, not from here.
 type watch struct {
 	t    *testing.T
 	nc   *natsgo.Conn

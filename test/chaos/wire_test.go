@@ -25,8 +25,8 @@ const again = "Chaos-Again"
 // repeated are the kinds of messages that come twice: all that controller and agents say to each other.
 var repeated = []string{"command", "agent.arrive", "agent.snapshot", "agent.heartbeat"}
 
-// twice repeats what goes over the control plane, some time later, from a second connection. Without its id the control plane cannot know that
-// a message is the same as one before.
+// twice repeats what goes over the control plane, some time later, from a second connection. Without its id the control
+// plane cannot know that a message is the same as one before.
 func (r *row) twice(id bool, later time.Duration) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	nc, err := natsgo.Connect(f.url)
@@ -95,7 +95,8 @@ func (f *fleet) repeat(nc *natsgo.Conn, id bool, later time.Duration, stop <-cha
 	}
 }
 
-// formerHeartbeat sends a heartbeat of an agent's process that was killed, when its successor is at work: it must not take its place.
+// formerHeartbeat sends a heartbeat of an agent's process that was killed, when its successor is at work: it must not
+// take its place.
 func formerHeartbeat(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	victim := r.oneOf("a1", "a2")

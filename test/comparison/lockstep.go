@@ -22,7 +22,8 @@ func buildCtl(ctx context.Context, dir string) (string, error) {
 	return ctl, nil
 }
 
-// lockstep runs one cell of publishers alone, in one process. Its CPU is that of the whole process: controller, control plane and records included.
+// lockstep runs one cell of publishers alone, in one process. Its CPU is that of the whole process: controller, control
+// plane and records included.
 func lockstep(ctx context.Context, s settings, dir string, c contest, size int) (sample, string, error) {
 	file := filepath.Join(dir, fmt.Sprintf("%s-%d.cue", c.driver, size))
 	text := fmt.Sprintf(`package matrix

@@ -1,5 +1,6 @@
-// Package main compares Lockstep with the load tools of the brokers' own projects: the same broker, the same message size and
-// the same confirms, one tool after the other and round and round, so that a drift of the machine hits both alike.
+// Package main compares Lockstep with the load tools of the brokers' own projects: the same broker, the same message
+// size and the same confirms, one tool after the other and round and round, so that a drift of the machine hits both
+// alike.
 //
 //	go run ./test/lab run kafka kafka-tools -- go run ./test/comparison kafka
 //	go run ./test/lab run rabbitmq perftest -- go run ./test/comparison rabbitmq

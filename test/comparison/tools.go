@@ -37,12 +37,13 @@ func variable(name string) (string, error) {
 // progress matches a line that a tool prints about every second: its first group is how many messages a second.
 type progress struct{ line *regexp.Regexp }
 
-// javaOptions give a tool the virtual machine that Kafka's own scripts start it in: the whole compiler and G1, 512 MB. The lab's, which the
-// tool would have otherwise, starts brokers soon and never compiles well. Of the variables this is the one that goes before the command line.
+// javaOptions give a tool the virtual machine that Kafka's own scripts start it in: the whole compiler and G1, 512 MB.
+// The lab's, which the tool would have otherwise, starts brokers soon and never compiles well. Of the variables this is
+// the one that goes before the command line.
 const javaOptions = "_JAVA_OPTIONS=-Xmx512m -XX:-UseSerialGC -XX:+UseG1GC -XX:TieredStopAtLevel=4"
 
-// watch runs a tool that prints its progress, leaves out what it printed in the warm-up, and adds up what it did after it: the
-// JVM has compiled its code by then. CPU is that of the tool's process over the same time.
+// watch runs a tool that prints its progress, leaves out what it printed in the warm-up, and adds up what it did after
+// it: the JVM has compiled its code by then. CPU is that of the tool's process over the same time.
 func watch(ctx context.Context, s settings, p progress, command []string) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.warmup+s.measure+60*time.Second)
 	defer cancel()

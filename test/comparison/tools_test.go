@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// A comparison with a tool whose code is never compiled well says nothing: the lab's options are for brokers that have to start soon.
+// A comparison with a tool whose code is never compiled well says nothing: the lab's options are for brokers that have
+// to start soon.
 func TestToolsRunInAWholeVirtualMachine(t *testing.T) {
 	java, err := exec.LookPath("java")
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package durability traces the system calls of real controllers: what a peer is told is stored has to be on disk before.
+// Package durability traces the system calls of real controllers: what a peer is told is stored has to be on disk
+// before.
 package durability
 
 import (
@@ -24,9 +25,9 @@ cell: {
 }
 `
 
-// TestDataIsSyncedBeforeItIsAcknowledged runs a matrix on controllers that strace runs. Without --sync every submission, snapshot and outcome is
-// on disk before its acknowledgement is written to a socket: in the file of the stream, or in the Raft logs of most
-// servers. With another policy the same check has to fail.
+// TestDataIsSyncedBeforeItIsAcknowledged runs a matrix on controllers that strace runs. Without --sync every
+// submission, snapshot and outcome is on disk before its acknowledgement is written to a socket: in the file of the
+// stream, or in the Raft logs of most servers. With another policy the same check has to fail.
 func TestDataIsSyncedBeforeItIsAcknowledged(t *testing.T) {
 	programs, err := process.Programs(t.TempDir(), false)
 	if err != nil {
@@ -72,7 +73,8 @@ type fleet struct {
 	port          int // of every server, each on an address of its own
 }
 
-// trace runs the matrix on so many controllers, a cluster if there are several, and returns their system calls in order.
+// trace runs the matrix on so many controllers, a cluster if there are several, and returns their system calls in
+// order.
 func (f *fleet) trace(servers int, sync string) []call {
 	t := f.t
 	t.Helper()
@@ -197,8 +199,8 @@ var (
 	told      = regexp.MustCompile(`HMSG _INBOX.*?\\"subject\\":\\"(lockstep\.events\.[^\\]+\.outcome\.[^\\]+)\\"`)
 )
 
-// check finds what was acknowledged to clients and agents, by kind, and returns what of it was not synced before in enough
-// files whose paths contain log. An outcome is acknowledged when somebody reads it.
+// check finds what was acknowledged to clients and agents, by kind, and returns what of it was not synced before in
+// enough files whose paths contain log. An outcome is acknowledged when somebody reads it.
 func (f *fleet) check(calls []call, log string, enough int) (checked map[string]int, late map[string][]string) {
 	checked, late = map[string]int{}, map[string][]string{}
 	answered := func(inbox string) int { // the line in which the answer begins; 0: it is a refusal, or there is none

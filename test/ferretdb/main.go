@@ -1,6 +1,6 @@
-// Package main is a server that speaks MongoDB's protocol, for tests where no MongoDB can be had: FerretDB on SQLite. On one
-// port it is FerretDB as it is, which lets two clients claim one document. On the other one every command that changes
-// documents waits for the one before, so that a claim is atomic, as it is in MongoDB; what is written without
+// Package main is a server that speaks MongoDB's protocol, for tests where no MongoDB can be had: FerretDB on SQLite.
+// On one port it is FerretDB as it is, which lets two clients claim one document. On the other one every command that
+// changes documents waits for the one before, so that a claim is atomic, as it is in MongoDB; what is written without
 // acknowledgement works there too. Neither port is a replica set, and FerretDB does not honour write concerns.
 package main
 

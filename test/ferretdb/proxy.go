@@ -70,8 +70,8 @@ func (p *proxy) pass(ctx context.Context, client net.Conn) error {
 // changes are the commands that read a document and then change it.
 var changes = []string{"findAndModify", "findandmodify", "update", "delete"}
 
-// ask has one request answered. The answer is nil if the client wants none: the server sends one nevertheless, which the
-// client would take for that to its next request.
+// ask has one request answered. The answer is nil if the client wants none: the server sends one nevertheless, which
+// the client would take for that to its next request.
 func (p *proxy) ask(ctx context.Context, server net.Conn, request message) (message, error) {
 	silent := request.silence()
 	if slices.Contains(changes, request.command()) {
@@ -92,8 +92,9 @@ func (p *proxy) ask(ctx context.Context, server net.Conn, request message) (mess
 	return answer, nil
 }
 
-// message is one of MongoDB's wire protocol: length, id, id of what it answers and kind, four bytes each, least significant
-// first; then, if its kind is msg, flags and sections, of which one has kind 0 and is the command's document.
+// message is one of MongoDB's wire protocol: length, id, id of what it answers and kind, four bytes each, least
+// significant first; then, if its kind is msg, flags and sections, of which one has kind 0 and is the command's
+// document.
 type message []byte
 
 const (

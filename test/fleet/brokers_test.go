@@ -14,7 +14,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// deployment is a broker's role as the test runs it, with programs of this machine in the place of those from its authors.
+// deployment is a broker's role as the test runs it, with programs of this machine in the place of those from its
+// authors.
 type deployment struct {
 	broker  string
 	nodes   int
@@ -31,8 +32,8 @@ const smallJava = `
     %[1]s_timeout: 300
 `
 
-// The brokers whose programs can be had. MongoDB and EventStoreDB are not among them: their roles have never run, and test/roles reads no more
-// than what they write.
+// The brokers whose programs can be had. MongoDB and EventStoreDB are not among them: their roles have never run, and
+// test/roles reads no more than what they write.
 var deployments = []deployment{
 	{broker: "nats", nodes: 3, release: func(_ *testing.T, r *rig) string { return filepath.Join(r.programs, "nats-server") }, program: "nats-server", vars: `
     nats_port: 5222
@@ -145,7 +146,8 @@ tables: [{rows: ["broker"], values: ["sent", "publish.p50", "lost", "broker.rss.
 	}
 }
 
-// observed wants metrics of the broker's process, which the observer on its host measures: no agent of the task is there.
+// observed wants metrics of the broker's process, which the observer on its host measures: no agent of the task is
+// there.
 func observed(t *testing.T, o plan.Outcome) {
 	t.Helper()
 	if v := o.Values["broker.rss.max"]; v.Number < 1<<20 {
@@ -205,7 +207,8 @@ func (r *rig) archive(t *testing.T, program string) (url, checksum string) {
 	return "http://" + listener.Addr().String() + "/release.tar", fmt.Sprintf("sha256:%x", sha256.Sum256(packed))
 }
 
-// traces lists what there is of a broker on a host: files, processes and users. RabbitMQ's epmd stays: other programs in Erlang may use it.
+// traces lists what there is of a broker on a host: files, processes and users. RabbitMQ's epmd stays: other programs
+// in Erlang may use it.
 func (d deployment) traces() string {
 	return traces + `
 find /srv/brokers /opt -mindepth 1 -maxdepth 1 2>/dev/null | sort

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// late is a line to a host that takes its time: two TUN devices, one on this machine and one on the host, and what goes into one comes out of
-// the other after the delay. Kernels without netem have nothing of the kind.
+// late is a line to a host that takes its time: two TUN devices, one on this machine and one on the host, and what goes
+// into one comes out of the other after the delay. Kernels without netem have nothing of the kind.
 type late struct {
 	near, far string // the addresses of its ends: this machine's and the host's
 }
@@ -65,7 +65,8 @@ type packet struct {
 	data []byte
 }
 
-// carry takes packets from one device to the other until the first is closed. What finds the line full is dropped, as on any.
+// carry takes packets from one device to the other until the first is closed. What finds the line full is dropped, as
+// on any.
 func carry(from, to *os.File, delay time.Duration) error {
 	line := make(chan packet, 10_000)
 	defer close(line)

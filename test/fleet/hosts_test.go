@@ -142,7 +142,8 @@ Subsystem sftp internal-sftp
 		s.t.Fatal(err)
 	}
 	defer log.Close()
-	// With the first of its processes all others of the host end, and that one ends with the test, also if that is killed.
+	// With the first of its processes all others of the host end, and that one ends with the test, also if that is
+	// killed.
 	h.process = exec.Command("ip", "netns", "exec", h.space, "unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child",
 		"sh", script, h.name, root, settings, os.Getenv("LOCKSTEP_SSHD"))
 	h.process.Stdout, h.process.Stderr = log, log
@@ -185,7 +186,8 @@ func eventually(t *testing.T, what string, within time.Duration, not func() erro
 	}
 }
 
-// sshArgs are SSH's settings on this machine: one connection to each host, which all commands share, for as long as the test.
+// sshArgs are SSH's settings on this machine: one connection to each host, which all commands share, for as long as the
+// test.
 func (s *site) sshArgs() []string {
 	return []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=120", "-o", "ControlPath=" + s.dir + "/ssh-%h", "-o", "StrictHostKeyChecking=no",
 		"-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=60"}

@@ -1,5 +1,6 @@
 // Package fleet deploys Lockstep with Ansible to hosts that it makes on this machine, and runs matrices across them.
-// MongoDB, EventStoreDB and Grafana are not installed here: there are no programs of them to be had. Syntax and style of their roles are checked, by TestPlaybooks.
+// MongoDB, EventStoreDB and Grafana are not installed here: there are no programs of them to be had. Syntax and style
+// of their roles are checked, by TestPlaybooks.
 package fleet
 
 import (

@@ -16,8 +16,9 @@ import (
 
 const influxToken = "a-token-of-test-fleet"
 
-// shown installs InfluxDB on the first host, with a program that the lab has built in the place of its vendor's packages, and runs a matrix whose points go there. There
-// is no Grafana to be had: its role writes its files, and that is all that is known of it.
+// shown installs InfluxDB on the first host, with a program that the lab has built in the place of its vendor's
+// packages, and runs a matrix whose points go there. There is no Grafana to be had: its role writes its files, and that
+// is all that is known of it.
 func shown(t *testing.T, r *rig) {
 	if os.Getenv("LOCKSTEP_LONG") == "" {
 		t.Skip("takes minutes: LOCKSTEP_LONG=1 does it")

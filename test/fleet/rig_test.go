@@ -59,7 +59,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// writeInventory makes the first host the controller's and the observer's, and all three agents', each labelled with its name.
+// writeInventory makes the first host the controller's and the observer's, and all three agents', each labelled with
+// its name.
 func (r *rig) writeInventory() {
 	r.inventory = filepath.Join(r.dir, "hosts.yml")
 	text := "all:\n  vars:\n"
@@ -114,7 +115,8 @@ func (r *rig) build() string {
 	return dir
 }
 
-// next makes of the programs those of the second release: files that differ in what they say of themselves, which takes less than to link them.
+// next makes of the programs those of the second release: files that differ in what they say of themselves, which takes
+// less than to link them.
 func (r *rig) next() string {
 	r.t.Helper()
 	dir := filepath.Join(r.dir, second)

@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// TestServicesForAgents sends each service of the controller what no agent sends, with the key of an idle agent, while a run
-// goes on. All of it is refused, or not answered, and the run has one good outcome.
+// TestServicesForAgents sends each service of the controller what no agent sends, with the key of an idle agent, while
+// a run goes on. All of it is refused, or not answered, and the run has one good outcome.
 func TestServicesForAgents(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	nc := f.dial("agents/a3.nk")

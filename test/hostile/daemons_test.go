@@ -23,8 +23,9 @@ import (
 // maxMemory bounds the resident memory of each daemon at its peak, in bytes.
 const maxMemory = 512 << 20
 
-// TestDaemonsStaySmall floods a fleet of real processes with the largest messages that each role may send to each service, and with smaller
-// ones that unpack to much. No daemon ends or takes more memory than it may, nothing stored is lost, and the fleet works afterwards.
+// TestDaemonsStaySmall floods a fleet of real processes with the largest messages that each role may send to each
+// service, and with smaller ones that unpack to much. No daemon ends or takes more memory than it may, nothing stored
+// is lost, and the fleet works afterwards.
 func TestDaemonsStaySmall(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the peak of a process's memory is read from /proc")
@@ -82,7 +83,8 @@ func TestDaemonsStaySmall(t *testing.T) {
 	f.small(daemons, "afterwards")
 }
 
-// processes starts a controller, an agent of two slots and an observer as their units do, with credentials of their own, and connects the client.
+// processes starts a controller, an agent of two slots and an observer as their units do, with credentials of their
+// own, and connects the client.
 func (f *fleet) processes() map[string]*process.Process {
 	t := f.t
 	t.Helper()
@@ -156,8 +158,8 @@ func (f *fleet) stored(run string, see func(wire.Entry)) (all []wire.Cursor) {
 // takesLarge are the services whose requests may be as large as a message; others refuse these unread.
 var takesLarge = []string{"lockstep.agent.arrive.a3", "lockstep.agent.snapshot.a3", "lockstep.client.submit", "lockstep.client.schedule.put"}
 
-// floods are bodies of requests, as large as a message may be or packed, none of which is a request. Large ones take a multiple of their
-// size when they are read.
+// floods are bodies of requests, as large as a message may be or packed, none of which is a request. Large ones take a
+// multiple of their size when they are read.
 func floods(limit int) (small, large [][]byte) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -182,8 +184,8 @@ func floods(limit int) (small, large [][]byte) {
 	return small, large
 }
 
-// flood sends a request some times without waiting for answers, which go to an inbox of its own and to that of another agent, and then
-// waits for an answer.
+// flood sends a request some times without waiting for answers, which go to an inbox of its own and to that of another
+// agent, and then waits for an answer.
 func (f *fleet) flood(nc *nats.Conn, service string, body []byte, times int) {
 	victim := f.users[slices.IndexFunc(f.users, func(u keys.User) bool { return u.Name == "a1" })]
 	for range times {

@@ -1,5 +1,6 @@
 // Package hostile sends messages that no peer of Lockstep sends, with keys that peers have, to a real controller on a
-// real control plane with the credentials that "ctl fleet init" makes. The controller has to stay, and so does the data.
+// real control plane with the credentials that "ctl fleet init" makes. The controller has to stay, and so does the
+// data.
 package hostile
 
 import (

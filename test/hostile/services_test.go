@@ -90,8 +90,8 @@ func TestServicesSurviveAnyRequest(t *testing.T) {
 	f.works("after")
 }
 
-// TestRolesReachNoStream: neither a client nor a viewer nor an agent has the server make a consumer, read a message, or publish one
-// for it. The subject of a reply changes nothing: the server replaces it between accounts.
+// TestRolesReachNoStream: neither a client nor a viewer nor an agent has the server make a consumer, read a message, or
+// publish one for it. The subject of a reply changes nothing: the server replaces it between accounts.
 func TestRolesReachNoStream(t *testing.T) {
 	f := startFleet(t)
 	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly", Zone: "UTC", MissedRuns: schedule.MissedSkip,

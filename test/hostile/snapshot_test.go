@@ -22,8 +22,8 @@ type report struct {
 	Snapshot record.Snapshot `json:"snapshot"`
 }
 
-// during runs a run of some seconds, sends a snapshot in its attempt with an agent's key, and returns the outcome and the
-// text with which the snapshot was refused.
+// during runs a run of some seconds, sends a snapshot in its attempt with an agent's key, and returns the outcome and
+// the text with which the snapshot was refused.
 func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, refusal string) {
 	f.t.Helper()
 	nc := f.dial("agents/" + agent + ".nk")
@@ -61,8 +61,8 @@ func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, re
 	return o, refusal
 }
 
-// TestSnapshotsWithImpossibleTimes: an agent of the attempt reports a second that is far away, for which judging would take memory
-// for all seconds before it. It spoils its own attempt.
+// TestSnapshotsWithImpossibleTimes: an agent of the attempt reports a second that is far away, for which judging would
+// take memory for all seconds before it. It spoils its own attempt.
 func TestSnapshotsWithImpossibleTimes(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	for name, s := range map[string]record.Snapshot{

@@ -10,8 +10,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// TestTasksAreCountedBeforeTheyAreMade submits a run of one ordinary cell and two million repetitions: less than 2 KB. It is
-// refused once: nothing of it stays in the queue, where the next controller would find it.
+// TestTasksAreCountedBeforeTheyAreMade submits a run of one ordinary cell and two million repetitions: less than 2 KB.
+// It is refused once: nothing of it stays in the queue, where the next controller would find it.
 func TestTasksAreCountedBeforeTheyAreMade(t *testing.T) {
 	f := startFleet(t)
 	r := aRun("many")

@@ -11,7 +11,8 @@ import (
 
 var activemq63 = activemq("6.3.1", "7.0.8")
 
-// jolokia answers over HTTP for the Java process that it is an agent in, as the console of ActiveMQ's distribution does.
+// jolokia answers over HTTP for the Java process that it is an agent in, as the console of ActiveMQ's distribution
+// does.
 const jolokia = "jolokia-jvm-1.7.2.jar"
 
 // activemq is the broker without its web console; spring reads its configuration.
@@ -26,8 +27,8 @@ func activemq(version, spring string) program {
 }
 
 // activemqConfig keeps messages in KahaDB, which waits for the disk. A broker whose store is locked by another one asks
-// again five times a second. Statistics can be asked for by messages. Small packets are not held back, which a client would
-// wait 40 ms for at every turn.
+// again five times a second. Statistics can be asked for by messages. Small packets are not held back, which a client
+// would wait 40 ms for at every turn.
 const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
  xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
 <bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>

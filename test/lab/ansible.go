@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// ansible is Ansible with its linters, in a virtual environment of Python. All that it consists of is pinned in ansible.txt: change the key with it.
+// ansible is Ansible with its linters, in a virtual environment of Python. All that it consists of is pinned in
+// ansible.txt: change the key with it.
 var ansible = program{key: "ansible-core-2.19.14-lint-26.10.1", fetch: fetchAnsible}
 
 func fetchAnsible(ctx context.Context, s *site, dir string) error {

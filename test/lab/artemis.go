@@ -58,8 +58,8 @@ func planArtemisPair(s *site, dir string) (*Plan, error) {
 	return plan, nil
 }
 
-// pairReady says what is missing until the first broker that runs is active and, if both run, the other one has all that
-// it has. A backup listens to nobody, so the active broker is asked.
+// pairReady says what is missing until the first broker that runs is active and, if both run, the other one has all
+// that it has. A backup listens to nobody, so the active broker is asked.
 func pairReady(ctx context.Context, plan *Plan, ports []int) error {
 	running := plan.running()
 	active := 0

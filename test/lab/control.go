@@ -25,8 +25,8 @@ import (
 //	POST /up?part=rabbitmq          starts another instance, and answers when it is ready, with its variables, NAME=value, a line each
 //	POST /down?part=rabbitmq-own1   stops that instance and removes its files
 //
-// The variables have the names that those of the part have, and there are two more: LOCKSTEP_LAB_INSTANCE for /down, and
-// LOCKSTEP_LAB_PROCESSES with the names of the brokers for the other calls, separated by commas.
+// The variables have the names that those of the part have, and there are two more: LOCKSTEP_LAB_INSTANCE for /down,
+// and LOCKSTEP_LAB_PROCESSES with the names of the brokers for the other calls, separated by commas.
 func (l *lab) serveControl() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -134,7 +134,8 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// An instance that is started on demand is another one, answers to control by names of its own, and leaves nothing behind.
+// An instance that is started on demand is another one, answers to control by names of its own, and leaves nothing
+// behind.
 func TestInstanceOnDemand(t *testing.T) {
 	known := parts
 	t.Cleanup(func() { parts = known })

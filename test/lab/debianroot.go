@@ -10,14 +10,16 @@ import (
 	"strings"
 )
 
-// releaseRoot is a folder with programs of another release of Debian than the machine's, and with the libraries that they need.
+// releaseRoot is a folder with programs of another release of Debian than the machine's, and with the libraries that
+// they need.
 type releaseRoot struct {
 	program
 	release  string
 	packages []string
 }
 
-// rootTools are the programs that scripts in a root need. Debian has them on every machine, so packages do not depend on them.
+// rootTools are the programs that scripts in a root need. Debian has them on every machine, so packages do not depend
+// on them.
 var rootTools = []string{"base-files", "coreutils", "dash", "grep", "hostname", "libc-bin", "mawk", "sed"}
 
 // newReleaseRoot describes a root with packages of a release, given as apt-get reads them, and their dependencies.
@@ -48,7 +50,8 @@ func canChangeRoot() error {
 	return nil
 }
 
-// fetch downloads the packages with a configuration of apt that the machine's own packages have no part in, and unpacks them into dir.
+// fetch downloads the packages with a configuration of apt that the machine's own packages have no part in, and unpacks
+// them into dir.
 func (r releaseRoot) fetch(ctx context.Context, s *site, dir string) error {
 	for _, name := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -175,8 +178,9 @@ func unpackRoot(ctx context.Context, archives, dir string) error {
 // instanceInRoot is where programs in a root find the folder of their own.
 const instanceInRoot = "/lab"
 
-// enter writes a script that runs a command in the root and returns its path. The command sees the root without being able to change it, and
-// dir as instanceInRoot. It is the script's own process, and its mounts end with the last process that sees them.
+// enter writes a script that runs a command in the root and returns its path. The command sees the root without being
+// able to change it, and dir as instanceInRoot. It is the script's own process, and its mounts end with the last
+// process that sees them.
 func (r releaseRoot) enter(s *site, dir string) (string, error) {
 	script := fmt.Sprintf(`#!/bin/sh
 root='%s' dir='%s'

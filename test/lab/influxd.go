@@ -16,7 +16,8 @@ var influxd29 = program{key: "influxd-2.9.1", fetch: buildInfluxd}
 
 var influxNeeds = []need{debian{file: "gcc", packages: "gcc libc6-dev"}, debian{file: "pkg-config", packages: "pkg-config"}, influxd29}
 
-// buildInfluxd builds it from its Go module. A stand-in for pkg-config, by the same authors, has cargo build the Rust part.
+// buildInfluxd builds it from its Go module. A stand-in for pkg-config, by the same authors, has cargo build the Rust
+// part.
 func buildInfluxd(ctx context.Context, s *site, dir string) error {
 	if _, err := exec.LookPath("cargo"); err != nil {
 		return errors.New("influxd's query language is built with Rust: install cargo and rustc, see https://rustup.rs")
@@ -49,7 +50,8 @@ func rustToolchain(ctx context.Context) string {
 	return "" // no rustup, so nobody reads it
 }
 
-// What a client needs besides the address. The token is no secret: the server is on the loopback interface and thrown away.
+// What a client needs besides the address. The token is no secret: the server is on the loopback interface and thrown
+// away.
 const (
 	influxName  = "lockstep" // organisation, bucket and user
 	influxToken = "lockstep-lab-token"

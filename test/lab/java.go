@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// javaOptions are for everything in Java. Little memory and a compiler that is soon done let many brokers start on a small
-// machine; they make a broker slower than it can be.
+// javaOptions are for everything in Java. Little memory and a compiler that is soon done let many brokers start on a
+// small machine; they make a broker slower than it can be.
 const javaOptions = "-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.net.preferIPv4Stack=true -Dlog4j2.disableJmx=true"
 
 // moreJava is the variable whose options come after those, and so win.

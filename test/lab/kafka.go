@@ -25,7 +25,8 @@ var kafka44 = jars("kafka-4.4.0", []string{"org.apache.kafka:kafka_2.13:4.4.0", 
 // kafkaCluster is any 16 bytes, in base64, that all nodes agree on.
 const kafkaCluster = "TG9ja3N0ZXBMYWJLYWZrYQ"
 
-// kafkaNode is broker and controller in one. At its guard the user is "lab" and the password "lab-secret", by PLAIN or SCRAM-SHA-256.
+// kafkaNode is broker and controller in one. At its guard the user is "lab" and the password "lab-secret", by PLAIN or
+// SCRAM-SHA-256.
 type kafkaNode struct {
 	ID                        int
 	Dir                       string
@@ -34,8 +35,8 @@ type kafkaNode struct {
 
 func (n kafkaNode) address() string { return loopback(n.Broker) }
 
-// planKafka plans a cluster, or with size 1 a single node, without ZooKeeper. A replication factor of three has a minimum
-// of two in-sync replicas, so that one node may fail.
+// planKafka plans a cluster, or with size 1 a single node, without ZooKeeper. A replication factor of three has a
+// minimum of two in-sync replicas, so that one node may fail.
 func planKafka(version program, name string, size int) func(*site, string) (*Plan, error) {
 	return func(s *site, dir string) (*Plan, error) {
 		ports, err := s.ports(3 * size)
@@ -138,8 +139,8 @@ num.io.threads=2
 background.threads=2
 `))
 
-// ready says what is missing until the node knows all brokers that run, and has caught up with every partition of its own
-// that has a leader: then the cluster can bear the next failure.
+// ready says what is missing until the node knows all brokers that run, and has caught up with every partition of its
+// own that has a leader: then the cluster can bear the next failure.
 func (n kafkaNode) ready(ctx context.Context, size int) error {
 	conn, err := kafka.DialContext(ctx, "tcp", n.address())
 	if err != nil {

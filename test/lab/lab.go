@@ -120,8 +120,8 @@ func (l *lab) plan(part Part, instance string, ports []int) (*Plan, error) {
 // dir is an instance's folder.
 func (l *lab) dir(instance string) string { return filepath.Join(l.site.dir, instance) }
 
-// launch starts the processes of all parts, a few parts at a time: to start takes a processor, and brokers that share one
-// with many others miss deadlines of their own. The first part that fails ends the wait for the others.
+// launch starts the processes of all parts, a few parts at a time: to start takes a processor, and brokers that share
+// one with many others miss deadlines of their own. The first part that fails ends the wait for the others.
 func (l *lab) launch(ctx context.Context, parts []Part) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

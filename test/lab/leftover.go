@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// owner is a file in a lab's folder that the lab has locked for as long as it lives. A folder that is to be kept has none.
+// owner is a file in a lab's folder that the lab has locked for as long as it lives. A folder that is to be kept has
+// none.
 const owner = ".owner"
 
 // own marks a folder as that of this lab.
@@ -24,7 +25,8 @@ func own(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// removeLeftovers removes the folders of labs that were killed. One that is younger than a minute may not be locked yet.
+// removeLeftovers removes the folders of labs that were killed. One that is younger than a minute may not be locked
+// yet.
 func removeLeftovers(labs string) error {
 	entries, err := os.ReadDir(labs)
 	if err != nil {

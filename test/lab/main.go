@@ -1,5 +1,5 @@
-// Package main is the lab: it starts real brokers on the loopback interface for as long as a command runs, tells the command
-// where they are by environment variables, and stops exactly what it started.
+// Package main is the lab: it starts real brokers on the loopback interface for as long as a command runs, tells the
+// command where they are by environment variables, and stops exactly what it started.
 package main
 
 import (

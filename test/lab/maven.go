@@ -21,7 +21,8 @@ func needs(p program) []need { return []need{java, p} }
 
 const mavenDependency = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:"
 
-// jars are libraries, given as group:artifact:version, with all that they need in turn; without[i], group:artifact, is left out.
+// jars are libraries, given as group:artifact:version, with all that they need in turn; without[i], group:artifact, is
+// left out.
 func jars(name string, libraries, without []string) program {
 	digest := sha256.Sum256([]byte(strings.Join(libraries, " ") + "/" + strings.Join(without, " ")))
 	return program{

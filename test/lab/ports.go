@@ -7,8 +7,9 @@ import (
 	"strconv"
 )
 
-// usualPorts are those that a part asks for first, in the order in which its plan uses them: the matrices that ship expect them, and
-// where nobody else has them a lab needs no settings. 0 is any. None lies among those that the system gives to outgoing connections.
+// usualPorts are those that a part asks for first, in the order in which its plan uses them: the matrices that ship
+// expect them, and where nobody else has them a lab needs no settings. 0 is any. None lies among those that the system
+// gives to outgoing connections.
 var usualPorts = map[string][]int{
 	"rabbitmq":      {0, 5672, 0, 15672, 15692},
 	"rabbitmq3":     {0, 5771, 0, 15771, 15791, 5772, 0, 15772, 15792, 5773, 0, 15773, 15793, 5770},
@@ -35,8 +36,9 @@ func (s *site) prefer(ports []int) {
 	s.preferred = ports
 }
 
-// ports chooses free ports, the preferred ones first, else below those that the system gives to outgoing connections, and keeps them for
-// this lab: no other lab is given one of them while its broker is down. The reservation is a socket that has a name instead of a file.
+// ports chooses free ports, the preferred ones first, else below those that the system gives to outgoing connections,
+// and keeps them for this lab: no other lab is given one of them while its broker is down. The reservation is a socket
+// that has a name instead of a file.
 func (s *site) ports(n int) ([]int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -73,8 +73,8 @@ func (p *Process) Start(ctx context.Context) error {
 	return nil
 }
 
-// lasting is a thread that ends with the lab. The system kills a process when the thread that started it ends, so that no
-// broker outlives a lab that was itself killed.
+// lasting is a thread that ends with the lab. The system kills a process when the thread that started it ends, so that
+// no broker outlives a lab that was itself killed.
 var lasting = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -101,7 +101,8 @@ func (p *Process) hasEnded() bool {
 	}
 }
 
-// Check says whether it has not ended, and if it has, what it said last: its log may be gone when somebody looks for it.
+// Check says whether it has not ended, and if it has, what it said last: its log may be gone when somebody looks for
+// it.
 func (p *Process) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

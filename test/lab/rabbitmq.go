@@ -94,7 +94,8 @@ func planRabbitMQ3(s *site, dir string) (*Plan, error) {
 }
 
 // planRabbit plans a cluster of size nodes, with an epmd (Erlang's name service) of its own, so that node names do not
-// collide with those of another lab and nothing is left behind. A cluster has a load balancer, too: env is given it as one more node.
+// collide with those of another lab and nothing is left behind. A cluster has a load balancer, too: env is given it as
+// one more node.
 func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rabbitHome, error),
 	env func(nodes []rabbitNode, all rabbitNode) []string) (*Plan, error) {
 	home, err := in(s, dir)

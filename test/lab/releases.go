@@ -5,7 +5,8 @@ import (
 	"path/filepath"
 )
 
-// releaseNeeds are programs that roles install on hosts which a test makes. RabbitMQ is a package: such hosts have those of this machine.
+// releaseNeeds are programs that roles install on hosts which a test makes. RabbitMQ is a package: such hosts have
+// those of this machine.
 var releaseNeeds = append([]need{java, kafka43, artemis256, activemq63}, append(influxNeeds, rabbitNeeds...)...)
 
 // planReleases lays programs out as their authors' archives do, each in a folder of its name, and starts none.

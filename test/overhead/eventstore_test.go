@@ -24,7 +24,8 @@ import (
 	_ "lockstep/pkg/drivers/eventstore"
 )
 
-// eventStoreURL is where an EventStoreDB, or the lab's stand-in for it, is to be had; without it a stand-in is built and started.
+// eventStoreURL is where an EventStoreDB, or the lab's stand-in for it, is to be had; without it a stand-in is built
+// and started.
 const eventStoreURL = "LOCKSTEP_EVENTSTORE_URL"
 
 // appendsAtOnce is how many appends the driver has under way in confirm-window where the options do not say.
@@ -55,8 +56,9 @@ func startStandIn(b *testing.B) (address string) {
 	return address
 }
 
-// BenchmarkEventStore is EventStoreDB, or a stand-in that keeps everything in memory: the tax is the same, the rates say nothing of EventStoreDB.
-// The library has no dialer hook, so that the engine's side has a forwarder between, as an agent has: nearly all of the tax is that.
+// BenchmarkEventStore is EventStoreDB, or a stand-in that keeps everything in memory: the tax is the same, the rates
+// say nothing of EventStoreDB. The library has no dialer hook, so that the engine's side has a forwarder between, as an
+// agent has: nearly all of the tax is that.
 func BenchmarkEventStore(b *testing.B) {
 	address := ""
 	if text := os.Getenv(eventStoreURL); text != "" {
@@ -126,8 +128,8 @@ func receiveEventStore(sub *esdb.PersistentSubscription, n int) error {
 	return nil
 }
 
-// publishEventStore appends one event at a time, from as many goroutines as the driver has. Ids are counted, as the driver's are: the
-// library's own are random, and cost more.
+// publishEventStore appends one event at a time, from as many goroutines as the driver has. Ids are counted, as the
+// driver's are: the library's own are random, and cost more.
 func publishEventStore(ctx context.Context, db *esdb.Client, stream string, w work) error {
 	body, lanes := make([]byte, w.size), 1
 	if w.mode == drivers.ConfirmWindow {

@@ -33,8 +33,9 @@ func kafkaAt(b *testing.B) []string {
 	return strings.Split(brokers, ",")
 }
 
-// BenchmarkKafka is a topic of one partition, acks all, and a commit for each batch of at most 100 messages: each client of the driver against a
-// bare loop over its own library, and franz-go against the bare loop over kafka-go, which is the leanest.
+// BenchmarkKafka is a topic of one partition, acks all, and a commit for each batch of at most 100 messages: each
+// client of the driver against a bare loop over its own library, and franz-go against the bare loop over kafka-go,
+// which is the leanest.
 func BenchmarkKafka(b *testing.B) {
 	brokers := kafkaAt(b)
 	lean := func(b *testing.B, w work) sample { return bareKafka(b, brokers, w, kafkaRequests) }
@@ -52,7 +53,8 @@ func BenchmarkKafka(b *testing.B) {
 	}
 }
 
-// BenchmarkKafkaLibraries does the same work through bare loops alone: kafka-go's requests, its Writer and Reader, and franz-go.
+// BenchmarkKafkaLibraries does the same work through bare loops alone: kafka-go's requests, its Writer and Reader, and
+// franz-go.
 func BenchmarkKafkaLibraries(b *testing.B) {
 	brokers := kafkaAt(b)
 	loops := []struct {
@@ -197,7 +199,8 @@ type kafkaSender struct {
 	close func()
 }
 
-// kafkaRequests has one request under way, with what came while the last one was. It is what the library allows at the least cost.
+// kafkaRequests has one request under way, with what came while the last one was. It is what the library allows at the
+// least cost.
 func kafkaRequests(b *testing.B, brokers []string, topic string, w work) kafkaSender {
 	transport := &kafka.Transport{MetadataTopics: []string{topic}, MetadataTTL: 4 * time.Second}
 	c := &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport, Timeout: patience}

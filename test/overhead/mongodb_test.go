@@ -19,8 +19,8 @@ import (
 	_ "lockstep/pkg/drivers/mongodb"
 )
 
-// mongoURL is where FerretDB is to be had, behind the lab's proxy: it stands in for MongoDB, and is so slow to claim that it bounds
-// what can be seen of the harness to the processor's time.
+// mongoURL is where FerretDB is to be had, behind the lab's proxy: it stands in for MongoDB, and is so slow to claim
+// that it bounds what can be seen of the harness to the processor's time.
 const mongoURL = "LOCKSTEP_MONGODB_URL"
 
 // BenchmarkMongoDB is the queue pattern with w: 1, as FerretDB gives it.

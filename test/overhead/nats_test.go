@@ -96,7 +96,8 @@ func connectNATS(b *testing.B, address string) *nats.Conn {
 	return nc
 }
 
-// bareNATS has a connection for each side, as the engine does. It makes streams and consumers with the driver's settings.
+// bareNATS has a connection for each side, as the engine does. It makes streams and consumers with the driver's
+// settings.
 func bareNATS(b *testing.B, address string, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -162,9 +163,10 @@ func receiveNATS(ctx context.Context, nc *nats.Conn, next, inbox string, message
 	return nil
 }
 
-// publishNATS has a reply subject for each place in the window and counts confirms. One subject for all would be cheaper by 1 µs for each
-// message, at the server, which remembers where it leads; but its confirms would not say what was confirmed. The library's
-// PublishAsync, with a subject for each message, costs its process 1.6 µs more than the engine.
+// publishNATS has a reply subject for each place in the window and counts confirms. One subject for all would be
+// cheaper by 1 µs for each message, at the server, which remembers where it leads; but its confirms would not say what
+// was confirmed. The library's PublishAsync, with a subject for each message, costs its process 1.6 µs more than the
+// engine.
 func publishNATS(ctx context.Context, nc *nats.Conn, subject string, w work) error {
 	body := make([]byte, w.size)
 	inbox := nats.NewInbox()

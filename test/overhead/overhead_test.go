@@ -1,5 +1,5 @@
-// Package overhead measures what the harness costs: the same messages through a bare loop over a broker's client library and
-// through the engine and its driver, in pairs within one run. It prints its metrics, and asserts nothing.
+// Package overhead measures what the harness costs: the same messages through a bare loop over a broker's client
+// library and through the engine and its driver, in pairs within one run. It prints its metrics, and asserts nothing.
 package overhead
 
 import (
@@ -83,7 +83,8 @@ func compare(b *testing.B, s subject) {
 	_ = out.Flush()
 }
 
-// measure takes the pairs of one work in the order bare, engine, engine, bare, so that a drift of the machine hits both alike.
+// measure takes the pairs of one work in the order bare, engine, engine, bare, so that a drift of the machine hits both
+// alike.
 func measure(b *testing.B, s subject, w work) string {
 	least := cmp.Or(s.least, 1000)
 	w.n = least

@@ -89,8 +89,8 @@ func receiveRabbitMQ(ctx context.Context, messages <-chan amqp.Delivery, n int) 
 	return nil
 }
 
-// publishRabbitMQ waits for confirms by the library's deferred confirmations, which it makes whether they are used or not.
-// A listener of NotifyPublish would cost more.
+// publishRabbitMQ waits for confirms by the library's deferred confirmations, which it makes whether they are used or
+// not. A listener of NotifyPublish would cost more.
 func publishRabbitMQ(ch *amqp.Channel, exchange string, w work) error {
 	m := amqp.Publishing{DeliveryMode: amqp.Transient, Body: make([]byte, w.size)}
 	inFlight := 0 // not confirmed

@@ -29,9 +29,10 @@ const (
 	sinkMeasure = 2 * time.Second
 )
 
-// BenchmarkSink compares the rates of whole local runs without a sink with those of runs whose points go to InfluxDB, and to one that takes
-// connections and never answers. All is in one process, and the broker is a loopback that two cores drive as fast as they can, so that
-// whatever the sink takes is missing at once. LOCKSTEP_INFLUX_URL and its kin name a real InfluxDB; without one a server of this process stands in.
+// BenchmarkSink compares the rates of whole local runs without a sink with those of runs whose points go to InfluxDB,
+// and to one that takes connections and never answers. All is in one process, and the broker is a loopback that two
+// cores drive as fast as they can, so that whatever the sink takes is missing at once. LOCKSTEP_INFLUX_URL and its kin
+// name a real InfluxDB; without one a server of this process stands in.
 func BenchmarkSink(b *testing.B) {
 	f := newSinkFleet(b)
 	there, what := f.database()

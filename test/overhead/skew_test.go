@@ -28,9 +28,9 @@ const (
 	sleeperEvery = 500 * time.Millisecond
 )
 
-// BenchmarkStartSkew has 50 agent processes start 20 tasks together, with one publisher of 10 messages a second each, while 50 bare processes
-// sleep until common instants all the time, by clock_nanosleep with an absolute time. It prints how far from the agreed instants both were: the
-// agents as their records say, each sleeper by the same clock.
+// BenchmarkStartSkew has 50 agent processes start 20 tasks together, with one publisher of 10 messages a second each,
+// while 50 bare processes sleep until common instants all the time, by clock_nanosleep with an absolute time. It prints
+// how far from the agreed instants both were: the agents as their records say, each sleeper by the same clock.
 func BenchmarkStartSkew(b *testing.B) {
 	dir := b.TempDir()
 	build := exec.Command("go", "build", "-o", dir, "../../cmd/...")
@@ -54,7 +54,8 @@ func BenchmarkStartSkew(b *testing.B) {
 	}
 }
 
-// fleetSkews runs the tasks on a fleet of processes and returns how many milliseconds each agent was off the agreed start of each.
+// fleetSkews runs the tasks on a fleet of processes and returns how many milliseconds each agent was off the agreed
+// start of each.
 func fleetSkews(b *testing.B, programs string) (off []float64) {
 	dir := b.TempDir()
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, "nats"), NoSigs: true, NoLog: true})
@@ -122,7 +123,8 @@ func background(b *testing.B, cmd *exec.Cmd) {
 	})
 }
 
-// startSleepers starts the bare processes; what it returns ends them and gives the milliseconds by which each wake was late.
+// startSleepers starts the bare processes; what it returns ends them and gives the milliseconds by which each wake was
+// late.
 func startSleepers(b *testing.B) (collect func() []float64) {
 	var sleepers []*exec.Cmd
 	var late []chan []float64

@@ -23,7 +23,8 @@ import (
 // sqsEndpoint is where ElasticMQ is to be had, which stands in for SQS.
 const sqsEndpoint = "LOCKSTEP_SQS_ENDPOINT"
 
-// BenchmarkSQS is a standard queue. Its bare loop sends text of the size, the driver base64 of it, a third more: that is part of the tax.
+// BenchmarkSQS is a standard queue. Its bare loop sends text of the size, the driver base64 of it, a third more: that
+// is part of the tax.
 func BenchmarkSQS(b *testing.B) {
 	endpoint := os.Getenv(sqsEndpoint)
 	if endpoint == "" {

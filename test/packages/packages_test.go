@@ -1,4 +1,5 @@
-// Package packages builds the packages that users install, and installs them for real: on a copy of this host that is thrown away.
+// Package packages builds the packages that users install, and installs them for real: on a copy of this host that is
+// thrown away.
 package packages
 
 import (
@@ -142,7 +143,8 @@ func unpack(t *testing.T, file, dir string) (names []string) {
 	}
 }
 
-// onACopy runs a script as root on a copy of this host, which is gone when the script ends: an overlay in a mount namespace of its own.
+// onACopy runs a script as root on a copy of this host, which is gone when the script ends: an overlay in a mount
+// namespace of its own.
 const onACopy = `set -eu
 mount -t tmpfs none "$COPY"
 mkdir "$COPY/upper" "$COPY/work" "$COPY/root"

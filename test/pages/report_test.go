@@ -82,8 +82,9 @@ func eval[T any](ctx context.Context, t *testing.T, p *browser.Page, expression 
 	return value
 }
 
-// TestReportInABrowser runs a matrix with all that can go wrong, and reads its report where people do: without a network, in light and dark, on a
-// phone, and on paper. LOCKSTEP_SCREENSHOTS names a folder to keep pictures in, for a person to look at.
+// TestReportInABrowser runs a matrix with all that can go wrong, and reads its report where people do: without a
+// network, in light and dark, on a phone, and on paper. LOCKSTEP_SCREENSHOTS names a folder to keep pictures in, for a
+// person to look at.
 func TestReportInABrowser(t *testing.T) {
 	b, call := chromium(t), ctl(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -153,7 +154,8 @@ func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *runs
 	}
 }
 
-// drawn looks whether drawings are there when cells are unfolded, and nothing in them has no size or is outside of them.
+// drawn looks whether drawings are there when cells are unfolded, and nothing in them has no size or is outside of
+// them.
 func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	t.Helper()
 	titles := eval[[]string](ctx, t, page, `(document.querySelectorAll("details").forEach(d => d.open = true),

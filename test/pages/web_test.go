@@ -68,7 +68,8 @@ func daemon(t *testing.T, program func(context.Context, *logs) int) *logs {
 	return said
 }
 
-// TestWebPageInABrowser has a fleet of one controller and two agents execute a run, and looks at every page meanwhile and afterwards.
+// TestWebPageInABrowser has a fleet of one controller and two agents execute a run, and looks at every page meanwhile
+// and afterwards.
 func TestWebPageInABrowser(t *testing.T) {
 	b := chromium(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)

@@ -1,5 +1,6 @@
-// Package process handles the programs under test as processes of their own: it builds, starts, signals and ends them, waits for them, and reads what they
-// say and use. None outlives the tests, and what a process says is printed when its test fails.
+// Package process handles the programs under test as processes of their own: it builds, starts, signals and ends them,
+// waits for them, and reads what they say and use. None outlives the tests, and what a process says is printed when its
+// test fails.
 package process
 
 import (
@@ -40,7 +41,8 @@ type Process struct {
 	end  chan struct{}
 }
 
-// starter is a thread that ends with the tests: the system kills a process when the thread that started it ends, so none is left over.
+// starter is a thread that ends with the tests: the system kills a process when the thread that started it ends, so
+// none is left over.
 var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -52,12 +54,12 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// ProgramsVariable names a folder with the three programs, built in advance: plain as users have them, and race with the race detector. Tests build
-// them if it is not set.
+// ProgramsVariable names a folder with the three programs, built in advance: plain as users have them, and race with
+// the race detector. Tests build them if it is not set.
 const ProgramsVariable = "LOCKSTEP_PROGRAMS"
 
-// Programs returns the folder of the three programs, and builds them into dir if there is none yet. With race they have the race detector, and a test
-// that starts one fails by what that finds.
+// Programs returns the folder of the three programs, and builds them into dir if there is none yet. With race they have
+// the race detector, and a test that starts one fails by what that finds.
 func Programs(dir string, race bool) (string, error) {
 	kind, args := "plain", []string{"lockstep/cmd/..."}
 	if race {
@@ -73,8 +75,8 @@ func Programs(dir string, race bool) (string, error) {
 	return dir, Build(dir, args...)
 }
 
-// Beside has so many tests run side by side that say they may, on any machine, unless the command line says how many: they wait most of their time. It is
-// called with flags parsed.
+// Beside has so many tests run side by side that say they may, on any machine, unless the command line says how many:
+// they wait most of their time. It is called with flags parsed.
 func Beside(tests int) error {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -93,7 +95,8 @@ func Build(dir string, args ...string) error {
 	return nil
 }
 
-// Start starts a program that is killed with the test at the latest. Programs built with the race detector fail the test by what that finds.
+// Start starts a program that is killed with the test at the latest. Programs built with the race detector fail the
+// test by what that finds.
 func Start(t testing.TB, c Command) *Process {
 	t.Helper()
 	log, from := c.logFile(t)

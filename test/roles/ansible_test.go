@@ -18,8 +18,8 @@ var pinned = []string{"ansible-core==2.19.14", "ansible-lint==26.10.1"}
 
 const folder = "../../deploy/ansible"
 
-// ansible is the folder of Ansible's programs: of those in the path, else of $LOCKSTEP_ANSIBLE, else, where tests may install
-// what they need, of an environment in the user's cache.
+// ansible is the folder of Ansible's programs: of those in the path, else of $LOCKSTEP_ANSIBLE, else, where tests may
+// install what they need, of an environment in the user's cache.
 func ansible(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("LOCKSTEP_ANSIBLE"); dir != "" {

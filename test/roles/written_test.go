@@ -99,8 +99,9 @@ func TestLint(t *testing.T) {
 	execute(t, 10*time.Minute, environment(bin, t.TempDir()), lint, args...)
 }
 
-// TestWhatRolesWrite runs all roles on one host of three, without starting anything, and reads what they have written as its readers do.
-// MongoDB and EventStoreDB are proven by no more than that: their servers are not in any package that tests can have.
+// TestWhatRolesWrite runs all roles on one host of three, without starting anything, and reads what they have written
+// as its readers do. MongoDB and EventStoreDB are proven by no more than that: their servers are not in any package
+// that tests can have.
 func TestWhatRolesWrite(t *testing.T) {
 	long(t)
 	bin := ansible(t)

@@ -13,8 +13,9 @@ import (
 	"lockstep/internal/wire"
 )
 
-// light is an agent that speaks the whole control plane on a connection of its own, and has no broker: it crosses every step, waits for the
-// agreed start as real ones do, and says that it sent what it was to send. So a thousand of them fit where there are no thousand hosts.
+// light is an agent that speaks the whole control plane on a connection of its own, and has no broker: it crosses every
+// step, waits for the agreed start as real ones do, and says that it sent what it was to send. So a thousand of them
+// fit where there are no thousand hosts.
 type light struct {
 	conn     *wire.Agent
 	name     string
@@ -155,7 +156,8 @@ func (l *light) live(ctx context.Context, a plan.Assignment) {
 	}
 }
 
-// run waits for the agreed start and for the end of the measurement, and stores what it would have sent. It returns how late it began.
+// run waits for the agreed start and for the end of the measurement, and stores what it would have sent. It returns how
+// late it began.
 func (l *light) run(ctx context.Context, a plan.Assignment, r wire.Release) time.Duration {
 	start, w := r.Start[clock.ID()], a.Task.Cell.Workload
 	if clock.Until(ctx, start) != nil {

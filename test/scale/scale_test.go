@@ -1,4 +1,5 @@
-// Package scale shows what a fleet of a thousand agents costs one controller. The agents are simulated (see light): their wire is real, their load is not.
+// Package scale shows what a fleet of a thousand agents costs one controller. The agents are simulated (see light):
+// their wire is real, their load is not.
 package scale
 
 import (
@@ -32,8 +33,8 @@ const (
 	maxRatio = 2.0       // of what a task costs beyond its measurement, in the large fleet to that in a fleet of four
 )
 
-// A task of four agents costs in a fleet of a thousand at most twice what it costs in a fleet of four, all of a thousand start together, and
-// the controller stays small.
+// A task of four agents costs in a fleet of a thousand at most twice what it costs in a fleet of four, all of a
+// thousand start together, and the controller stays small.
 func TestManyAgents(t *testing.T) {
 	n := sizes()
 	dir := t.TempDir()
@@ -142,7 +143,8 @@ func registered(t *testing.T, url string, n int) {
 
 const measure = 100 * time.Millisecond
 
-// overhead runs tasks of so many agents each and returns the seconds that one takes beyond its measurement, all between the tasks included.
+// overhead runs tasks of so many agents each and returns the seconds that one takes beyond its measurement, all between
+// the tasks included.
 func overhead(t *testing.T, programs, url, dir, name string, tasks, agents int) float64 {
 	t.Helper()
 	file := filepath.Join(dir, name+".cue")

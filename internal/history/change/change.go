@@ -1,9 +1,11 @@
-// Package change finds change points in time series of benchmark results, of many series together. A series has one value per scheduled run.
+// Package change finds change points in time series of benchmark results, of many series together. A series has one
+// value per scheduled run.
 //
-// Candidates come from E-divisive means (Matteson and James, A Nonparametric Approach for Multiple Change Point Analysis of Multivariate Data, 2014).
-// A candidate is a change point if Student's t-test of the levels on both sides rejects that they are equal, and the levels differ by MinShift, as in
-// Fleming et al. (Hunter: Using Change Point Detection to Hunt for Performance Regressions, 2023), which is Apache Otava.
-// P-values are corrected for all series and split points (Holm, 1979). docs/history.md has the error rates, measured.
+// Candidates come from E-divisive means (Matteson and James, A Nonparametric Approach for Multiple Change Point
+// Analysis of Multivariate Data, 2014). A candidate is a change point if Student's t-test of the levels on both sides
+// rejects that they are equal, and the levels differ by MinShift, as in Fleming et al. (Hunter: Using Change Point
+// Detection to Hunt for Performance Regressions, 2023), which is Apache Otava. P-values are corrected for all series
+// and split points (Holm, 1979). docs/history.md has the error rates, measured.
 //
 // All functions are pure and may be called concurrently.
 package change
@@ -73,8 +75,8 @@ type Result struct {
 
 // Find returns the change points of all series. last is the number of the newest scheduled run.
 //
-// The family of tests is divided in two, each with a probability of Alpha that any of its change points is false: the splits in the last Recent runs,
-// which raise alarms, and all earlier ones.
+// The family of tests is divided in two, each with a probability of Alpha that any of its change points is false: the
+// splits in the last Recent runs, which raise alarms, and all earlier ones.
 func Find(all []Series, last int) Result {
 	r := Result{Points: make([][]Point, len(all)), Autocorrelation: autocorrelation(all)}
 	sds := make([]float64, len(all))
@@ -102,7 +104,8 @@ func Find(all []Series, last int) Result {
 	return r
 }
 
-// prune corrects the p-values of all candidates, and removes from each series the least significant one that is not significant, or too small.
+// prune corrects the p-values of all candidates, and removes from each series the least significant one that is not
+// significant, or too small.
 func prune(all []*series, recent, earlier int) (removed bool) {
 	ps := map[bool][]float64{}
 	for _, s := range all {

@@ -16,9 +16,10 @@ const (
 	minCommon    = 3          // minimum number of cells
 )
 
-// common finds changes in more than a third of the cells of a group in the same runs, one run being enough. It also returns, for each series, the runs whose
-// values such a change explains. They are not tested again; the test would find the change in some cells, or in later runs.
-// A change of commonRuns or more runs explains nothing: it is a level. sds are the standard deviations of the series relative to their levels.
+// common finds changes in more than a third of the cells of a group in the same runs, one run being enough. It also
+// returns, for each series, the runs whose values such a change explains. They are not tested again; the test would
+// find the change in some cells, or in later runs. A change of commonRuns or more runs explains nothing: it is a level.
+// sds are the standard deviations of the series relative to their levels.
 func common(all []Series, last int, sds []float64) (found []Common, explained []map[int]bool) {
 	explained = make([]map[int]bool, len(all))
 	type key struct {

@@ -2,7 +2,8 @@ package change
 
 import "math"
 
-// energy has the sums of the distances of all pairs of values: sums[i*(n+1)+j] is that between the first i and the first j values.
+// energy has the sums of the distances of all pairs of values: sums[i*(n+1)+j] is that between the first i and the
+// first j values.
 type energy struct {
 	sums []float64
 	n    int
@@ -22,8 +23,9 @@ func newEnergy(values []float64) energy {
 	return e
 }
 
-// split returns the split of the values from start to end, at from or later, and the right end of what follows it, for which the scaled energy distance
-// between start…at and at…right is largest (Matteson and James, 2014, equations 5 to 7, with alpha = 1).
+// split returns the split of the values from start to end, at from or later, and the right end of what follows it, for
+// which the scaled energy distance between start…at and at…right is largest (Matteson and James, 2014, equations 5 to
+// 7, with alpha = 1).
 func (e energy) split(start, from, end int) (at, right int) {
 	most := math.Inf(-1)
 	w := e.n + 1

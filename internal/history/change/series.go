@@ -28,8 +28,8 @@ func newSeries(s Series, rho, sd float64, last int, explained map[int]bool) *ser
 		}
 	}
 	n := len(l.values)
-	// outlying is a quantile of the normal distribution; that of Student's with the freedom of a median absolute deviation of n values, 0.37 n, is larger
-	// (Cornish and Fisher, 1938: by the factor 1 + (z² + 1)/(4 · freedom)).
+	// outlying is a quantile of the normal distribution; that of Student's with the freedom of a median absolute
+	// deviation of n values, 0.37 n, is larger (Cornish and Fisher, 1938: by the factor 1 + (z² + 1)/(4 · freedom)).
 	l.far = outlying * (1 + (outlying*outlying+1)/(4*0.37*float64(n))) * sd
 	for l.fresh = n; l.fresh > 0 && s.Runs[l.index[l.fresh-1]] > last-Recent; {
 		l.fresh--
@@ -39,7 +39,8 @@ func newSeries(s Series, rho, sd float64, last int, explained map[int]bool) *ser
 	return l
 }
 
-// standardDeviation estimates that of a value relative to its level, from the differences of consecutive values, so that levels and outliers hardly affect it.
+// standardDeviation estimates that of a value relative to its level, from the differences of consecutive values, so
+// that levels and outliers hardly affect it.
 func standardDeviation(values []float64, rho float64) float64 {
 	return 1.4826 * stats.Median(differences(values, 1)) / math.Sqrt(2*(1-rho))
 }
@@ -56,7 +57,8 @@ func differences(values []float64, lag int) (all []float64) {
 	return all
 }
 
-// propose finds candidates: those of E-divisive means, and the best split in the last Recent runs, which the search does not always reach.
+// propose finds candidates: those of E-divisive means, and the best split in the last Recent runs, which the search
+// does not always reach.
 func (s *series) propose() {
 	e := newEnergy(s.clipped())
 	var divide func(start, end int)
@@ -80,7 +82,8 @@ func (s *series) propose() {
 	s.test()
 }
 
-// clipped returns the values without lone outliers: one that is far from the median of itself and of two values on either side is moved towards it.
+// clipped returns the values without lone outliers: one that is far from the median of itself and of two values on
+// either side is moved towards it.
 func (s *series) clipped() []float64 {
 	values := slices.Clone(s.values)
 	for i, x := range s.values {
@@ -140,8 +143,9 @@ func (s *series) level(start, end int) (l level) {
 	return l
 }
 
-// compare returns the p-values of Student's t-tests between consecutive levels. The variance is that of a value relative to its level, pooled over all
-// levels: the variances of the two or three newest runs alone, as in Welch's test, would leave one degree of freedom.
+// compare returns the p-values of Student's t-tests between consecutive levels. The variance is that of a value
+// relative to its level, pooled over all levels: the variances of the two or three newest runs alone, as in Welch's
+// test, would leave one degree of freedom.
 func (s *series) compare(all []level) []float64 {
 	squares, freedom := 0.0, 0.0
 	for _, l := range all {
@@ -165,16 +169,18 @@ func (s *series) compare(all []level) []float64 {
 	return ps
 }
 
-// inflation returns the factor by which autocorrelation increases the variance of the mean of n values. The effective sample size is n divided by it
-// (Bayley and Hammersley, The "Effective" Number of Independent Observations in an Autocorrelated Time Series, 1946).
+// inflation returns the factor by which autocorrelation increases the variance of the mean of n values. The effective
+// sample size is n divided by it (Bayley and Hammersley, The "Effective" Number of Independent Observations in an
+// Autocorrelated Time Series, 1946).
 func (s *series) inflation(n float64) float64 {
 	r := s.rho
 	return (1+r)/(1-r) - 2*r*(1-math.Pow(r, n))/(n*(1-r)*(1-r))
 }
 
-// autocorrelation estimates the correlation of consecutive runs, over all series. It is the ratio of the variances of the differences between values that
-// are two runs and one run apart, less one (von Neumann, 1941), which the levels do not affect and a few changes hardly do. The standard deviations are
-// estimated by mean absolute differences, of which large ones are reduced to four medians.
+// autocorrelation estimates the correlation of consecutive runs, over all series. It is the ratio of the variances of
+// the differences between values that are two runs and one run apart, less one (von Neumann, 1941), which the levels do
+// not affect and a few changes hardly do. The standard deviations are estimated by mean absolute differences, of which
+// large ones are reduced to four medians.
 func autocorrelation(all []Series) float64 {
 	var one, two float64
 	for _, s := range all {

@@ -144,7 +144,8 @@ func (w world) changesFound(r *rand.Rand, step float64, digests int) (by [Recent
 	return by, of
 }
 
-// above returns the smallest n with a probability of at most 1 % that more than n of so many happen, if each does with probability p.
+// above returns the smallest n with a probability of at most 1 % that more than n of so many happen, if each does with
+// probability p.
 func above(of int, p float64) int {
 	sum := 0.0
 	for n := range of {
@@ -157,9 +158,10 @@ func above(of int, p float64) int {
 	return of
 }
 
-// Stable digests have a false alarm at most as often as asserted: a world at its limit fails with a probability of at most 1 %. The short form has 60 digests
-// with 90 earlier runs, and 30 with autocorrelation 0.3. It fails with a probability of 92 % if the first has false alarms in 20 % of digests, and
-// with one of 91 % if the second has them in 40 %. With LOCKSTEP_LONG there are 400 of every world: one with false alarms in 10 % of digests fails with a
+// Stable digests have a false alarm at most as often as asserted: a world at its limit fails with a probability of at
+// most 1 %. The short form has 60 digests with 90 earlier runs, and 30 with autocorrelation 0.3. It fails with a
+// probability of 92 % if the first has false alarms in 20 % of digests, and with one of 91 % if the second has them in
+// 40 %. With LOCKSTEP_LONG there are 400 of every world: one with false alarms in 10 % of digests fails with a
 // probability of 93 % where 5 % are asserted.
 func TestFalseAlarms(t *testing.T) {
 	for i, w := range worlds {
@@ -178,9 +180,10 @@ func TestFalseAlarms(t *testing.T) {
 	}
 }
 
-// A change of -10 % in a cell is found within three runs at least as often as asserted: a world at its limit fails with a probability of at most 1 %. The short
-// form has 80 changes in three worlds. It fails with a probability of 90 % if 75 % are found where 90 % are asserted. With LOCKSTEP_LONG there are 500
-// of every world, and it fails with a probability of 99 % if 82 % are found.
+// A change of -10 % in a cell is found within three runs at least as often as asserted: a world at its limit fails with
+// a probability of at most 1 %. The short form has 80 changes in three worlds. It fails with a probability of 90 % if
+// 75 % are found where 90 % are asserted. With LOCKSTEP_LONG there are 500 of every world, and it fails with a
+// probability of 99 % if 82 % are found.
 func TestChangesAreFound(t *testing.T) {
 	for i, w := range worlds {
 		digests, steps := map[string]int{"90 earlier runs": 4, "temporary regressions in 20 cells": 4, "3 slow runs": 4}[w.name], []float64{-0.1}

@@ -167,7 +167,8 @@ func (s scale) ticks() []tick {
 // maxTicks is more than a step (niceStep) or a decade (decades) leaves of any axis.
 const maxTicks = 20
 
-// lowerTick is the greatest logarithm of 1, 2 or 5 times a power of ten that is not above x; of -x, its negative is the least not below x.
+// lowerTick is the greatest logarithm of 1, 2 or 5 times a power of ten that is not above x; of -x, its negative is the
+// least not below x.
 func lowerTick(x float64) float64 {
 	whole := math.Floor(x + 1e-9)
 	best := whole

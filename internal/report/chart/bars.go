@@ -5,8 +5,8 @@ import (
 	"html"
 )
 
-// Rows is a drawing of values by name, one row a name: bars from zero on a linear axis, signs on a line on a logarithmic one, on which lengths
-// mean nothing.
+// Rows is a drawing of values by name, one row a name: bars from zero on a linear axis, signs on a line on a
+// logarithmic one, on which lengths mean nothing.
 type Rows struct {
 	Title string // in words, for who does not see it
 	X     Axis

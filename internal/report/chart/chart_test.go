@@ -193,7 +193,8 @@ func TestTicksEnd(t *testing.T) {
 	}
 }
 
-// TestPlacesWithoutAValueHaveRoom: drawings of one axis have all its values at the same places, also one that has a value at few of them.
+// TestPlacesWithoutAValueHaveRoom: drawings of one axis have all its values at the same places, also one that has a
+// value at few of them.
 func TestPlacesWithoutAValueHaveRoom(t *testing.T) {
 	s := Axis{Names: []string{"1", "2", "8"}, At: []float64{1, 2, 8}}.fit([]float64{2})
 	if a, b, c := s.place(1), s.place(2), s.place(8); !(0 < a && a < b && b < c && c < 1) {

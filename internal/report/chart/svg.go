@@ -1,7 +1,9 @@
-// Package chart draws measured figures as SVG that needs no script: axes with units and ticks, and what it shows in words (<title>) for each
-// point and for the whole, so that it can be read by pointing, by a screen reader, and on paper. The same drawing gives the same bytes.
+// Package chart draws measured figures as SVG that needs no script: axes with units and ticks, and what it shows in
+// words (<title>) for each point and for the whole, so that it can be read by pointing, by a screen reader, and on
+// paper. The same drawing gives the same bytes.
 //
-// Colours are those of the page, by CSS (see CSS); series differ in marker and dash, too, so that none is told apart by colour alone.
+// Colours are those of the page, by CSS (see CSS); series differ in marker and dash, too, so that none is told apart by
+// colour alone.
 package chart
 
 import (
@@ -86,8 +88,8 @@ func look(series int) string {
 	return fmt.Sprintf("s%d", series%Series)
 }
 
-// marker draws the sign of a series: filled for the first of a kind, hollow for the second, a cross for the third. A series without signs
-// has the first.
+// marker draws the sign of a series: filled for the first of a kind, hollow for the second, a cross for the third. A
+// series without signs has the first.
 func (c *canvas) marker(series int, shape Shape, ring bool, x, y float64, title string) {
 	class := "m " + look(series)
 	if shape == Hollow {

@@ -46,7 +46,8 @@ type comparisonSheet struct {
 	Data        compare.Comparison
 }
 
-// WriteComparison writes a comparison as one HTML file that needs nothing from outside and no script. All text of users is escaped.
+// WriteComparison writes a comparison as one HTML file that needs nothing from outside and no script. All text of users
+// is escaped.
 func WriteComparison(w io.Writer, c compare.Comparison) error {
 	x := report.NewCompared(c)
 	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Sides: x.Sides, Besides: tableViews(x.Besides, false), //nolint:gosec // our own

@@ -9,7 +9,8 @@ import (
 // maxPoints is how many stretches of time a drawing has at most; of a longer task each is several seconds.
 const maxPoints = 100
 
-// stretch is one second of a task, or several: sums of what was counted and merged distributions, never means of percentiles.
+// stretch is one second of a task, or several: sums of what was counted and merged distributions, never means of
+// percentiles.
 type stretch struct {
 	from, to float64 // seconds since the measurement began
 	counts   map[record.Counter]int64
@@ -20,7 +21,8 @@ func (s *stretch) rate(c record.Counter) float64 {
 	return float64(s.counts[c]) / (s.to - s.from)
 }
 
-// courseOf are the stretches of a record without a hole: a second in which nothing happened is one. each is how many seconds one has.
+// courseOf are the stretches of a record without a hole: a second in which nothing happened is one. each is how many
+// seconds one has.
 func courseOf(m *record.Merged) (course []stretch, each int) {
 	type bounds struct{ start, length int64 }
 	known := map[int]bounds{}

@@ -115,7 +115,8 @@ func prefix(name string) string {
 	return name + ": "
 }
 
-// percentiles are points of a distribution, as fine as its samples allow; those that tables know have markers, the greatest sample is the last.
+// percentiles are points of a distribution, as fine as its samples allow; those that tables know have markers, the
+// greatest sample is the last.
 func percentiles(h *record.Hist) (points []chart.Point) {
 	n := float64(h.Count())
 	last := 1 - 1/(2*n) // where the greatest of n samples stands for itself

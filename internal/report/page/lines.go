@@ -13,7 +13,8 @@ import (
 	"lockstep/internal/report/chart"
 )
 
-// scaleOfNumbers is how values of an axis that are numbers or times are placed; nil values: they are neither, and have no order.
+// scaleOfNumbers is how values of an axis that are numbers or times are placed; nil values: they are neither, and have
+// no order.
 type scaleOfNumbers struct {
 	values []float64
 	kind   chart.Kind
@@ -41,7 +42,8 @@ func ascending(texts []string) []string {
 	return sorted
 }
 
-// scaleOf places the values of an axis: to scale if they are far enough apart, by their logarithms, else evenly, which is said.
+// scaleOf places the values of an axis: to scale if they are far enough apart, by their logarithms, else evenly, which
+// is said.
 func scaleOf(texts []string) scaleOfNumbers {
 	var s scaleOfNumbers
 	for _, text := range texts {
@@ -129,7 +131,8 @@ func (d *drawing) ticked(s scaleOfNumbers) chart.Axis {
 	return a
 }
 
-// bounds are how far off a number may be: between the bounds of a search, or by its own bound; equal where neither is known.
+// bounds are how far off a number may be: between the bounds of a search, or by its own bound; equal where neither is
+// known.
 func (d *drawing) bounds(s spot, f report.Field) (low, high float64) {
 	if d.measure.low != "" {
 		l, h := s.values[d.measure.low].Number, s.values[d.measure.high].Number
@@ -186,7 +189,8 @@ func (d *drawing) rows() chart.Rows {
 	return r
 }
 
-// bars are the values of one spot. Where receiving kept up with sending the bar of receiving would be that of sending again.
+// bars are the values of one spot. Where receiving kept up with sending the bar of receiving would be that of sending
+// again.
 func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 	for n, v := range d.measure.values {
 		f := s.values[v.value]

@@ -132,7 +132,8 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	return plotted("Agents, pauses", p, partCourse{each: each}.means("the longest of")), true
 }
 
-// brokerMetrics draws what the broker of a part of a task said of itself, a line for each node that says it. of is the part, for people.
+// brokerMetrics draws what the broker of a part of a task said of itself, a line for each node that says it. of is the
+// part, for people.
 func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 	by := map[string]map[string][]record.ProbeSample{}
 	for _, s := range m.Probes() {

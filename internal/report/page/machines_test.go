@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/report"
 )
 
-// TestBrokersBesideEachOtherAreDrawnApart: two brokers that say figures of one name are no line of one broker, and neither's processes are the other's.
+// TestBrokersBesideEachOtherAreDrawnApart: two brokers that say figures of one name are no line of one broker, and
+// neither's processes are the other's.
 func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 	work := plan.Default()
 	task := plan.Task{ID: "t", Cell: plan.Cell{Workload: work}}

@@ -1,8 +1,10 @@
-// Package page writes the report of a run, or of several side by side, as one HTML file that needs nothing from outside and no script: the
-// tables that the terminal shows, drawings of them over each axis, and of each cell its verdict, distributions, seconds and events. Every
-// figure on it is one of the record's, and a number that is doubtful is shown so.
+// Package page writes the report of a run, or of several side by side, as one HTML file that needs nothing from outside
+// and no script: the tables that the terminal shows, drawings of them over each axis, and of each cell its verdict,
+// distributions, seconds and events. Every figure on it is one of the record's, and a number that is doubtful is shown
+// so.
 //
-// The file allows itself nothing (Content-Security-Policy), and all text of users is escaped. The same records give the same bytes.
+// The file allows itself nothing (Content-Security-Policy), and all text of users is escaped. The same records give the
+// same bytes.
 package page
 
 import (
@@ -40,7 +42,8 @@ type Options struct {
 	Full bool
 }
 
-// Detailed is how many tasks a report has in detail, if it is not full: the failed and invalid ones first, then the flagged ones.
+// Detailed is how many tasks a report has in detail, if it is not full: the failed and invalid ones first, then the
+// flagged ones.
 const Detailed = 48
 
 // Write writes the report of runs, which are called A, B, … where there are several.

@@ -181,7 +181,8 @@ func TestValuesAreTheOutcomes(t *testing.T) {
 	}
 }
 
-// TestDistributionsAreTheRecords: the points of the percentile drawing are the quantiles of the outcome, and the greatest sample.
+// TestDistributionsAreTheRecords: the points of the percentile drawing are the quantiles of the outcome, and the
+// greatest sample.
 func TestDistributionsAreTheRecords(t *testing.T) {
 	run := world(t, "r1")
 	page := parsed(t, r1Page(t))
@@ -341,7 +342,8 @@ func TestALargeRunStaysReadable(t *testing.T) {
 	}
 }
 
-// TestRunsAreBesideEachOther: of two runs each value has a column for each, none of which is mixed, and drawings have both.
+// TestRunsAreBesideEachOther: of two runs each value has a column for each, none of which is mixed, and drawings have
+// both.
 func TestRunsAreBesideEachOther(t *testing.T) {
 	first, second := world(t, "first"), world(t, "second")
 	page := parsed(t, written(t, Options{}, first, second))
@@ -487,7 +489,8 @@ func TestWhatHappenedIsMarked(t *testing.T) {
 	}
 }
 
-// TestNothingToDrawIsNoDrawing: axes without a point would say that nothing happened; what is left is why there is none.
+// TestNothingToDrawIsNoDrawing: axes without a point would say that nothing happened; what is left is why there is
+// none.
 func TestNothingToDrawIsNoDrawing(t *testing.T) {
 	if f := plotted("Latency over time", chart.Plot{Series: []chart.Line{{Name: "publish"}}}, "send: backlog"); f.SVG != "" || f.Key != "" || len(f.Notes) != 1 {
 		t.Errorf("it is drawn: %+v", f)

@@ -53,7 +53,8 @@ var (
 	}
 )
 
-// searchFigure draws the steps of a search: latency over the rate that was asked for. What held, failed and is not known differ in colour and sign.
+// searchFigure draws the steps of a search: latency over the rate that was asked for. What held, failed and is not
+// known differ in colour and sign.
 func searchFigure(t report.Table) figure {
 	plot := chart.Plot{X: ratesAxis(t.Chart.Points), Y: chart.Axis{Label: t.Chart.Latency + " latency (log)", Kind: chart.Log, Format: latencyTicks}}
 	for look, answer := range stepAnswers {

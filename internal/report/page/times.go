@@ -151,7 +151,8 @@ func (c partCourse) means(what string) string {
 	return what + " " + each + "; shaded: the measurement"
 }
 
-// rates draws what was sent, confirmed and received. A rate is that of its stretch: it holds from its beginning to its end.
+// rates draws what was sent, confirmed and received. A rate is that of its stretch: it holds from its beginning to its
+// end.
 func (c partCourse) rates() figure {
 	p := c.plot("msg/s", false, rateTicks)
 	kinds := []struct {

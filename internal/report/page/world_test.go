@@ -73,8 +73,8 @@ func keepTask(t *testing.T, dir *runs.Run, task plan.Task, edit func(*record.Sna
 	return o
 }
 
-// measured is 10 s of load, a second of warm-up before it: 100 messages a second, each confirmed after 1 to 2 ms and received after 2 to 4 ms,
-// in the order of a fixed pattern, and later the more threads the cell has.
+// measured is 10 s of load, a second of warm-up before it: 100 messages a second, each confirmed after 1 to 2 ms and
+// received after 2 to 4 ms, in the order of a fixed pattern, and later the more threads the cell has.
 func measured(task plan.Task) (record.Snapshot, judge.Facts) {
 	c := record.NewCollector(task.Cell.Workload.Measure.D())
 	r, late := c.Recorder(), time.Duration(task.Cell.Index)*100*time.Microsecond

@@ -47,8 +47,8 @@ func makeServer(dir string, hosts []string) error {
 	return makeCertificate(dir, "server", serverHolds, &authority, template)
 }
 
-// makeCertificate writes name.crt and name.key, signed by an authority; nil: by itself. The template says all but how long
-// it holds.
+// makeCertificate writes name.crt and name.key, signed by an authority; nil: by itself. The template says all but how
+// long it holds.
 func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate, template *x509.Certificate) error {
 	template.NotBefore, template.NotAfter = time.Now().Add(-calendarsApart), time.Now().Add(holds)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,5 +1,5 @@
-// Package keys makes what the peers of a control plane authenticate with: keys, certificates, and the configuration of its
-// servers, which has the permissions of each role.
+// Package keys makes what the peers of a control plane authenticate with: keys, certificates, and the configuration of
+// its servers, which has the permissions of each role.
 package keys
 
 import (
@@ -20,8 +20,9 @@ import (
 	"lockstep/internal/files"
 )
 
-// Credentials is a folder with what the peers of one control plane show to each other: an authority and the servers' certificate, a key for
-// each user, and the NATS configuration that says what each may do. Only its maker needs all of it. Not safe for concurrent use.
+// Credentials is a folder with what the peers of one control plane show to each other: an authority and the servers'
+// certificate, a key for each user, and the NATS configuration that says what each may do. Only its maker needs all of
+// it. Not safe for concurrent use.
 type Credentials struct {
 	Hosts   []string `json:"hosts"`             // names and addresses of the control plane's servers
 	Cluster bool     `json:"cluster,omitempty"` // the servers are a cluster, each on one of the hosts
@@ -33,8 +34,9 @@ type Credentials struct {
 
 const credentialsFile = "fleet.json"
 
-// Make fills a new folder: the authority, the servers' certificate for hosts (and this one by its loopback names), and the
-// controller's, the client's and the viewer's keys. at is where the certificates will lie on the servers. Nothing that is there is overwritten.
+// Make fills a new folder: the authority, the servers' certificate for hosts (and this one by its loopback names), and
+// the controller's, the client's and the viewer's keys. at is where the certificates will lie on the servers. Nothing
+// that is there is overwritten.
 func Make(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
 	if _, err := os.Stat(filepath.Join(dir, credentialsFile)); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make credentials: %s holds a fleet's already: add agents to it, or take another folder", dir)
@@ -74,7 +76,8 @@ func Open(dir string) (*Credentials, error) {
 	return c, nil
 }
 
-// AddAgents makes keys for agents, of so many slots each. Names that have one already, also as a slot, are an error, and nothing is made.
+// AddAgents makes keys for agents, of so many slots each. Names that have one already, also as a slot, are an error,
+// and nothing is made.
 func (c *Credentials) AddAgents(slots int, names ...string) error {
 	if slots < 1 || slots > MaxSlots {
 		return fmt.Errorf("add agents of %d slots: give a number from 1 to %d", slots, MaxSlots)

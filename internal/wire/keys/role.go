@@ -9,7 +9,8 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Role is what a peer of the control plane may do. Whoever adds a subject or a stream says here who may use it: what is not listed is refused.
+// Role is what a peer of the control plane may do. Whoever adds a subject or a stream says here who may use it: what is
+// not listed is refused.
 type Role string
 
 // The roles.
@@ -20,7 +21,8 @@ const (
 	RoleAgent      Role = "agent"      // a named agent or observer: reports of its own to the controller, which sends it commands
 )
 
-// permissions are the subjects that a user may publish to and listen to. All may listen to their own inbox, which the user's key names.
+// permissions are the subjects that a user may publish to and listen to. All may listen to their own inbox, which the
+// user's key names.
 type permissions struct {
 	Publish, Subscribe []string
 }
@@ -44,7 +46,8 @@ func SlotName(agent string, slot int) string {
 type account struct {
 	name  string
 	roles []Role
-	// imports are the subjects of services of the controllers' account, and exports those of services that it has from here.
+	// imports are the subjects of services of the controllers' account, and exports those of services that it has from
+	// here.
 	imports, exports []string
 	// connections of all users together, and subscriptions of each connection, that servers accept at most.
 	connections, subscriptions int

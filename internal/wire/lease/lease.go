@@ -19,9 +19,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Times of the lease. Its holder renews it every RenewEvery. It lapses after LapsesAfter without a renewal: what the leader
-// waits for is not late meanwhile. A candidate takes it after TakenAfter without a renewal, by its own monotonic clock,
-// while the control plane answered it. A holder whose lease lapsed continues if it renews the lease before that.
+// Times of the lease. Its holder renews it every RenewEvery. It lapses after LapsesAfter without a renewal: what the
+// leader waits for is not late meanwhile. A candidate takes it after TakenAfter without a renewal, by its own monotonic
+// clock, while the control plane answered it. A holder whose lease lapsed continues if it renews the lease before that.
 const (
 	RenewEvery  = 2 * time.Second
 	LapsesAfter = 4 * time.Second
@@ -169,7 +169,8 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 // take writes the lease, unless another was faster.
 func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revision uint64, at time.Time) (*Lease, error) {
 	who := c.cfg.Who
-	// The epoch grows even when the bucket was lost with a server's memory: no epoch is ahead of the milliseconds since 1970.
+	// The epoch grows even when the bucket was lost with a server's memory: no epoch is ahead of the milliseconds since
+	// 1970.
 	who.Epoch = max(held.Epoch+1, uint64(time.Now().UnixMilli()))
 	value, err := json.Marshal(who)
 	if err != nil {
@@ -200,8 +201,8 @@ func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revisi
 func (l *Lease) Holder() Holder { return l.who }
 
 // Context ends when the lease is lost, with the cause ErrLost, or was given back. It ends neither with the context of
-// Campaign, since what is under way is completed first, nor when the lease lapses: the server refuses what a leader writes
-// after another one, and agents refuse what it commands.
+// Campaign, since what is under way is completed first, nor when the lease lapses: the server refuses what a leader
+// writes after another one, and agents refuse what it commands.
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Lapsed returns for how long in total the lease had lapsed up to now.
@@ -345,8 +346,8 @@ func IsConflict(err error) bool {
 		errors.Is(err, jetstream.ErrKeyExists)
 }
 
-// IsFenced reports whether a write was refused because a later leadership's fence is there, and not because a cluster was
-// still deciding when the time was up.
+// IsFenced reports whether a write was refused because a later leadership's fence is there, and not because a cluster
+// was still deciding when the time was up.
 func IsFenced(err error) bool {
 	var refused *jetstream.APIError
 	return errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence

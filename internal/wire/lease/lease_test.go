@@ -29,8 +29,8 @@ type entry struct {
 func (e entry) Value() []byte    { return e.value }
 func (e entry) Revision() uint64 { return e.revision }
 
-// link is one peer's link to a bucket. While it is held, requests wait, and are executed in order later, also those whose
-// peer does not wait any more.
+// link is one peer's link to a bucket. While it is held, requests wait, and are executed in order later, also those
+// whose peer does not wait any more.
 type link struct {
 	bucket   *bucket
 	requests chan func()
@@ -135,8 +135,8 @@ func campaign(t *testing.T, l *link, name string) *Lease {
 	return lease
 }
 
-// Leaderships that follow each other at once have different epochs, also if the bucket is lost between two of them: agents
-// would take two leaders of one epoch for the same.
+// Leaderships that follow each other at once have different epochs, also if the bucket is lost between two of them:
+// agents would take two leaders of one epoch for the same.
 func TestEpochsGrowWithinOneInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bucket{}

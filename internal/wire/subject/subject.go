@@ -58,8 +58,8 @@ func AttemptSnapshots(run, task, try string) string {
 	return Snapshots + EncodeToken(run) + ".snapshot." + EncodeToken(task) + "." + EncodeToken(try)
 }
 
-// Heartbeat, Clock, Arrive and Report are services of the controller that leads, for agents. Command is the service of an
-// agent, for that controller. The last word is the agent's name, "*" for all: the server lets an agent use its own.
+// Heartbeat, Clock, Arrive and Report are services of the controller that leads, for agents. Command is the service of
+// an agent, for that controller. The last word is the agent's name, "*" for all: the server lets an agent use its own.
 func Heartbeat(agent string) string { return AgentServices + "heartbeat." + agentToken(agent) }
 func Clock(agent string) string     { return AgentServices + "clock." + agentToken(agent) }
 func Arrive(agent string) string    { return AgentServices + "arrive." + agentToken(agent) }
@@ -99,8 +99,8 @@ func EncodeToken(name string) string {
 	return b.String()
 }
 
-// MaxName is the maximum length of a name, in bytes. Names of runs, tasks, attempts, agents, processes and schedules are
-// words of NATS subjects, and a server closes the connection of whoever uses a subject of more than 4,096 bytes.
+// MaxName is the maximum length of a name, in bytes. Names of runs, tasks, attempts, agents, processes and schedules
+// are words of NATS subjects, and a server closes the connection of whoever uses a subject of more than 4,096 bytes.
 const MaxName = 200
 
 // CheckNames returns an error if one of the names is too long.
@@ -121,7 +121,8 @@ func CheckName(name string) error {
 	return CheckNames(name)
 }
 
-// DecodeToken is the reverse of EncodeToken. A name that is too long is an error: names of all that is received are read here.
+// DecodeToken is the reverse of EncodeToken. A name that is too long is an error: names of all that is received are
+// read here.
 func DecodeToken(word string) (string, error) {
 	if word == "=" {
 		return "", nil

@@ -1,5 +1,5 @@
-// Package activemq drives ActiveMQ Classic by AMQP 1.0. Queues are made by using them and emptied by AMQP; removing them takes the
-// broker's Jolokia, which is HTTP.
+// Package activemq drives ActiveMQ Classic by AMQP 1.0. Queues are made by using them and emptied by AMQP; removing
+// them takes the broker's Jolokia, which is HTTP.
 package activemq
 
 import (
@@ -16,8 +16,8 @@ func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and makes its first connection, so that a broker which is not there is known at once. A session with Jolokia
-// is a Prober and a Cleaner too.
+// Open prepares a session and makes its first connection, so that a broker which is not there is known at once. A
+// session with Jolokia is a Prober and a Cleaner too.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {

@@ -104,8 +104,8 @@ var aboutBroker = question{Type: "read", MBean: brokerBean, Attribute: []string{
 	"BrokerName", "BrokerVersion", "Slave", "CurrentConnectionsCount", "TotalConnectionsCount", "TotalConsumerCount", "Persistent", "MemoryLimit", "StoreLimit",
 }}
 
-// ask puts questions to the active broker and tells which one that is. Reading is repeated at another server; what changes something is put
-// to one server alone, by tell.
+// ask puts questions to the active broker and tells which one that is. Reading is repeated at another server; what
+// changes something is put to one server alone, by tell.
 func (j *jolokia) ask(ctx context.Context, questions ...question) (bean, []reply, error) {
 	j.mu.Lock()
 	first := j.at

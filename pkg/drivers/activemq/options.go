@@ -20,7 +20,8 @@ type options struct {
 	Jolokia []string `json:"jolokia"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
+// schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{HA: independent}
 	d := json.NewDecoder(bytes.NewReader(raw))

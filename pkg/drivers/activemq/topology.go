@@ -20,8 +20,8 @@ func terminus(name string) amqp10.Terminus {
 	return amqp10.Terminus{Address: scheme + name, Capabilities: []string{"queue"}}
 }
 
-// target is where a publisher sends to. For several subscriptions it is a composite destination: the broker puts a copy of each message
-// into every queue of it, before it confirms.
+// target is where a publisher sends to. For several subscriptions it is a composite destination: the broker puts a copy
+// of each message into every queue of it, before it confirms.
 func target(t drivers.Topology, q int) amqp10.Terminus {
 	var all []string
 	for sub := range max(t.Subscriptions, 1) {
@@ -48,7 +48,8 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return s.empty(ctx, "set up", queues(t))
 }
 
-// Teardown empties the queues. AMQP has no way to remove a queue of ActiveMQ: the broker does it, if it was told to remove inactive ones.
+// Teardown empties the queues. AMQP has no way to remove a queue of ActiveMQ: the broker does it, if it was told to
+// remove inactive ones.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return s.empty(ctx, "tear down", queues(t))
 }

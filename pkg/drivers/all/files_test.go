@@ -59,7 +59,8 @@ var urlOptions = []struct {
 	{"mongodb", `{"url": "mongodb://h:1/?sslClientCertificateKeyFile=PATH"}`, "tls: {ca, cert, key}"},
 }
 
-// TestDriversReadOnlyAllowedFiles gives every option that names a file paths outside of the allowed folders, and paths of what is not a regular file.
+// TestDriversReadOnlyAllowedFiles gives every option that names a file paths outside of the allowed folders, and paths
+// of what is not a regular file.
 func TestDriversReadOnlyAllowedFiles(t *testing.T) {
 	f := newFolders(t)
 	skipped := map[string]bool{}
@@ -252,7 +253,8 @@ func opened(t *testing.T, d drivers.Driver, access drivers.Access, options strin
 	return err, dials.Load() > 0
 }
 
-// TestTheHostsCloudIdentityIsNotUsed: no address of a matrix gets requests or tokens of the host's own identity, unless that is allowed.
+// TestTheHostsCloudIdentityIsNotUsed: no address of a matrix gets requests or tokens of the host's own identity, unless
+// that is allowed.
 func TestTheHostsCloudIdentityIsNotUsed(t *testing.T) {
 	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "r", "AWS_EC2_METADATA_DISABLED": "true"} {
 		t.Setenv(name, value)

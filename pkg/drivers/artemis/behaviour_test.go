@@ -67,7 +67,8 @@ func TestReplicationThatIsNone(t *testing.T) {
 	}
 }
 
-// An address that is full and refuses messages is no broken link: each refused message is rejected, with the broker's reason.
+// An address that is full and refuses messages is no broken link: each refused message is rejected, with the broker's
+// reason.
 func TestFullAddressRejects(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	settings := operation("broker", "addAddressSettings", r.topology.Name+".#", `{"addressFullMessagePolicy": "FAIL", "maxSizeBytes": 50000, "pageSizeBytes": 10000}`)

@@ -1,5 +1,5 @@
-// Package artemis drives Apache Artemis by AMQP 1.0. Queues are declared, watched and removed through the broker's management address,
-// which is AMQP too: no console, no second port.
+// Package artemis drives Apache Artemis by AMQP 1.0. Queues are declared, watched and removed through the broker's
+// management address, which is AMQP too: no console, no second port.
 package artemis
 
 import (
@@ -48,7 +48,8 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	})
 }
 
-// Consumer receives from the queue of its subscription, by the name that says both address and queue: nothing is made by attaching.
+// Consumer receives from the queue of its subscription, by the name that says both address and queue: nothing is made
+// by attaching.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
 	if err := s.use(spec.Topology); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)

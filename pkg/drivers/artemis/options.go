@@ -29,7 +29,8 @@ type options struct {
 	Routing string `json:"routing"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
+// schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{HA: independent, Routing: auto}
 	d := json.NewDecoder(bytes.NewReader(raw))

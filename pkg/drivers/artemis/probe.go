@@ -27,8 +27,8 @@ const (
 	synced = "ReplicaSync"
 )
 
-// Probe asks through management, on a connection of its own. The memory is that of the messages which the addresses hold: the broker does
-// not say how much its process uses, nor how many bytes of its disk.
+// Probe asks through management, on a connection of its own. The memory is that of the messages which the addresses
+// hold: the broker does not say how much its process uses, nor how many bytes of its disk.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	var calls []call
 	for name := range broad {
@@ -101,7 +101,8 @@ type listed struct {
 // sums are those of the task's queues; of counters, since the queues were made.
 type sums struct{ queues, depth, unacked, added, acked float64 }
 
-// sumQueues adds up the queues of a list. A list that is not whole, or not understood, gives nothing: a part is not the whole.
+// sumQueues adds up the queues of a list. A list that is not whole, or not understood, gives nothing: a part is not the
+// whole.
 func sumQueues(a answer, prefix string) (sum sums, known bool) {
 	var list string
 	var page struct {

@@ -29,8 +29,8 @@ type queueConfig struct {
 	AutoDelete        bool   `json:"auto-delete"`
 }
 
-// Setup makes an address for each queue, and on it a queue for each subscription. What there was of these names goes first, with its
-// messages and consumers.
+// Setup makes an address for each queue, and on it a queue for each subscription. What there was of these names goes
+// first, with its messages and consumers.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := s.use(t); err != nil {
 		return fmt.Errorf("set up: %w", err)

@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// binderRig is a rig of a driver that can change bindings while messages flow; with several queues and subscriptions, where it can.
+// binderRig is a rig of a driver that can change bindings while messages flow; with several queues and subscriptions,
+// where it can.
 func (c *check) binderRig() (*rig, drivers.Binder, drivers.Declaration) {
 	u := c.use(c.anyMode())
 	u.Churn, u.Queues = true, 2
@@ -29,7 +30,8 @@ func (c *check) binderRig() (*rig, drivers.Binder, drivers.Declaration) {
 	return r, binder, d
 }
 
-// checkBinder proves that a binding leads to one queue of one subscription, from when Bind has returned until Unbind has, and that nothing else does.
+// checkBinder proves that a binding leads to one queue of one subscription, from when Bind has returned until Unbind
+// has, and that nothing else does.
 func checkBinder(c *check) {
 	r, binder, d := c.binderRig()
 	boxes := map[[2]int]*inbox{}

@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// checkCleaner proves that what Setup declared is found by its name, that nothing else is, and that it is removed without harm to others.
+// checkCleaner proves that what Setup declared is found by its name, that nothing else is, and that it is removed
+// without harm to others.
 func checkCleaner(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)

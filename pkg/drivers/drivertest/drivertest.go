@@ -37,8 +37,8 @@ type Harness struct {
 	// Subset names the checks to run, by name ("mode/confirm-window") or by the part before the slash ("mode").
 	// Empty: the whole suite. Use it for a variant of options if another configuration runs the whole suite.
 	Subset []string
-	// MaxParallel is how many checks run at the same time; 0 is 8: enough to fill the waits for a broker, few enough for
-	// two cores.
+	// MaxParallel is how many checks run at the same time; 0 is 8: enough to fill the waits for a broker, few enough
+	// for two cores.
 	MaxParallel int
 	// NoQueueDepth declares that the broker never reports queue_depth. Without it, a probe must report queue_depth.
 	NoQueueDepth bool
@@ -67,9 +67,9 @@ const maxParallel = 8
 // topology of its own, which it removes.
 //
 // The checks of the subtest "parallel" run beside each other. Checks that affect the others run alone afterwards, in
-// order: "probe", "probe/ends", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which looks for goroutines that any check left
-// behind, and last "restart".
-// The time that "go test -v" prints for a parallel check includes no wait for others; the log has the check's own time.
+// order: "probe", "probe/ends", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which looks
+// for goroutines that any check left behind, and last "restart". The time that "go test -v" prints for a parallel check
+// includes no wait for others; the log has the check's own time.
 //
 // An unroutable message is made by Topology.Queues 1 and PublisherSpec.Queue 1: a queue that was not declared.
 // Drivers that declare Mandatory must connect such a publisher and return its messages.
@@ -131,11 +131,12 @@ func (h Harness) alone(name string) bool {
 	case name == "restart":
 		return true
 	case name == "setup", name == "teardown":
-		// They declare the same topology twice. FerretDB then tries to create an index again if others create collections meanwhile.
+		// They declare the same topology twice. FerretDB then tries to create an index again if others create
+		// collections meanwhile.
 		return true
 	case name == "cleanup", name == "probe", name == "probe/ends":
-		// They list what the broker has, while other checks declare and remove: RabbitMQ answers 500, and a cluster of NATS waits for the leaders
-		// of streams that are gone.
+		// They list what the broker has, while other checks declare and remove: RabbitMQ answers 500, and a cluster of
+		// NATS waits for the leaders of streams that are gone.
 		return true
 	case h.Cut != nil: // it breaks the links of every check
 		return strings.HasPrefix(name, "cut/") || name == "binder/ends"

@@ -66,7 +66,8 @@ func total(metrics []drivers.Metric, name drivers.MetricName) (sum float64, said
 	return sum, said
 }
 
-// checkProbe asks the broker for its metrics, beside load, and holds what it says of the topology's queues against what is in them.
+// checkProbe asks the broker for its metrics, beside load, and holds what it says of the topology's queues against what
+// is in them.
 func checkProbe(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)

@@ -12,7 +12,8 @@ import (
 // maxAcknowledged is how many events one acknowledgement names.
 const maxAcknowledged = 2000
 
-// settle answers for the batch that was handled. Sending an answer fails only with the subscription, which says so itself.
+// settle answers for the batch that was handled. Sending an answer fails only with the subscription, which says so
+// itself.
 func (c *consumer) settle(refused error) {
 	c.answering.Store(int64(time.Since(start)))
 	defer c.answering.Store(0)
@@ -48,8 +49,8 @@ func (c *consumer) acknowledge() {
 	c.unacked = c.unacked[:0]
 }
 
-// awaitAnswers returns when the server has taken all answers: it does not confirm them, and ending the subscription may overtake
-// them. But it says how many events it has pushed to a subscriber, and how many of them it still waits for.
+// awaitAnswers returns when the server has taken all answers: it does not confirm them, and ending the subscription may
+// overtake them. But it says how many events it has pushed to a subscriber, and how many of them it still waits for.
 func (c *consumer) awaitAnswers() {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()

@@ -19,8 +19,8 @@ func (b basic) GetRequestMetadata(context.Context, ...string) (map[string]string
 
 func (basic) RequireTransportSecurity() bool { return true }
 
-// aside gives a connection for questions, apart from the measured path. Unlike the library's it may be made again when it breaks, since no
-// message goes over it.
+// aside gives a connection for questions, apart from the measured path. Unlike the library's it may be made again when
+// it breaks, since no message goes over it.
 func (s *session) aside(e endpoint) (*grpc.ClientConn, error) {
 	s.asideMu.Lock()
 	defer s.asideMu.Unlock()

@@ -19,8 +19,8 @@ import (
 	"lockstep/test/eventstored/server"
 )
 
-// A broken connection is not made again behind the engine's back, every confirm comes, and nothing hangs: the library deadlocks and
-// panics where that is got wrong.
+// A broken connection is not made again behind the engine's back, every confirm comes, and nothing hangs: the library
+// deadlocks and panics where that is got wrong.
 func TestStandInKilledUnderAWindow(t *testing.T) {
 	for range 8 {
 		address, kill := standIn(t, "127.0.0.1:0")
@@ -69,7 +69,8 @@ func TestStandInKilledUnderAWindow(t *testing.T) {
 	}
 }
 
-// A server that comes back is used again; of what was in its memory nothing is left, so that the task's streams are declared anew.
+// A server that comes back is used again; of what was in its memory nothing is left, so that the task's streams are
+// declared anew.
 func TestStandInComesBack(t *testing.T) {
 	address, kill := standIn(t, "127.0.0.1:0")
 	r := newRig(t, reached(t, address, `{}`), nil)
@@ -93,8 +94,8 @@ func TestStandInComesBack(t *testing.T) {
 	labtest.Eventually(t, "messages after the restart", func() bool { return in.received() == before+3 })
 }
 
-// TestStandInRefusesALargeAppend at its last message: a client that still sends when the refusal comes is told by its library that the stream
-// has ended, and not why.
+// TestStandInRefusesALargeAppend at its last message: a client that still sends when the refusal comes is told by its
+// library that the stream has ended, and not why.
 func TestStandInRefusesALargeAppend(t *testing.T) {
 	_, address := inProcess(t, server.Options{MaxAppendSize: 9500})
 	r := newRig(t, reached(t, address, `{}`), nil)
@@ -234,7 +235,8 @@ func TestStandInConnectionIsFull(t *testing.T) {
 	_ = c.Close()
 }
 
-// Whoever closes with everything acknowledged leaves nothing behind, even if the last acknowledgements are more than a connection takes at once.
+// Whoever closes with everything acknowledged leaves nothing behind, even if the last acknowledgements are more than a
+// connection takes at once.
 func TestStandInTakesTheLastAcknowledgements(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), nil)

@@ -19,8 +19,8 @@ const (
 	separator  = "::" // between a stream and a group of it
 )
 
-// Leftovers lists groups by the names of their streams, and streams. To find streams the server goes through all that it holds,
-// which takes as long as ctx allows.
+// Leftovers lists groups by the names of their streams, and streams. To find streams the server goes through all that
+// it holds, which takes as long as ctx allows.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	if prefix == "" {
 		return nil, errors.New("look for leftovers: give the beginning of their names")

@@ -122,7 +122,8 @@ func (c *consumer) subscribe(ctx context.Context) error {
 
 func (c *consumer) broke(cause error) { c.notice.Broke(fmt.Errorf("%w: %w", drivers.ErrClosed, cause)) }
 
-// receive takes what the server pushes, which is no more than the prefetch and what timed out, until the subscription is over.
+// receive takes what the server pushes, which is no more than the prefetch and what timed out, until the subscription
+// is over.
 func (c *consumer) receive() {
 	defer close(c.lost)
 	for {

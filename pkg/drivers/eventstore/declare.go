@@ -39,7 +39,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Redelivery:    true,
 		},
 		Guarantees: drivers.Guarantees{
-			// Parked messages are kept, but come to nobody: who refuses a message or holds it for too long, time and again, loses it.
+			// Parked messages are kept, but come to nobody: who refuses a message or holds it for too long, time and
+			// again, loses it.
 			ConfirmedKept: o.MaxCount == 0,
 			SentKept:      false, // there is no sending without a confirm
 			NoDuplicates:  false, // at least once: what is not acknowledged in time comes again
@@ -89,7 +90,8 @@ func notes(o *options, use drivers.Use) []string {
 	return all
 }
 
-// label says what a confirm means. Whether "written" is to disk, and synced, is a setting of the server (MemDb, UnsafeDisableFlushToDisk).
+// label says what a confirm means. Whether "written" is to disk, and synced, is a setting of the server (MemDb,
+// UnsafeDisableFlushToDisk).
 func label(o *options) string {
 	where := "one node"
 	if len(o.urls()) > 1 {

@@ -1,5 +1,6 @@
-// Package eventstore drives EventStoreDB through its official client. A message is an event, a queue a stream, a subscription a
-// persistent subscription group; the answer to an append is the confirm. The library's own discovery and reconnecting are kept from happening.
+// Package eventstore drives EventStoreDB through its official client. A message is an event, a queue a stream, a
+// subscription a persistent subscription group; the answer to an append is the confirm. The library's own discovery and
+// reconnecting are kept from happening.
 package eventstore
 
 import (

@@ -40,7 +40,8 @@ func serve(address string) {
 	os.Exit(0)
 }
 
-// standIn starts a stand-in in a process of its own and returns when it answers, with a way to kill it. address may be ":0".
+// standIn starts a stand-in in a process of its own and returns when it answers, with a way to kill it. address may be
+// ":0".
 func standIn(t testing.TB, address string) (at string, kill func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
@@ -88,11 +89,12 @@ func reached(t testing.TB, address, more string) json.RawMessage {
 
 var dead = json.RawMessage(`{"url": "esdb://127.0.0.1:1?tls=false"}`)
 
-// given is where somebody has started what the suite is to run against: the lab its stand-in, or you an EventStoreDB without TLS.
+// given is where somebody has started what the suite is to run against: the lab its stand-in, or you an EventStoreDB
+// without TLS.
 const given = "LOCKSTEP_EVENTSTORE_URL"
 
-// TestStandInConformance is the whole suite against a stand-in in a process of its own. It is not restarted: its streams are in memory, while
-// the driver declares what EventStoreDB keeps on disk.
+// TestStandInConformance is the whole suite against a stand-in in a process of its own. It is not restarted: its
+// streams are in memory, while the driver declares what EventStoreDB keeps on disk.
 func TestStandInConformance(t *testing.T) {
 	address := ""
 	if text := os.Getenv(given); text != "" {

@@ -17,8 +17,8 @@ import (
 const (
 	// handshakeTimeout is how long the library waits for a server to say what it can do, in whole seconds.
 	handshakeTimeout = 5 * time.Second
-	// callsPerConnection is how many calls, subscriptions included, EventStoreDB takes at a time over one connection when nobody has set
-	// anything else. Further ones wait in the client.
+	// callsPerConnection is how many calls, subscriptions included, EventStoreDB takes at a time over one connection
+	// when nobody has set anything else. Further ones wait in the client.
 	callsPerConnection = 100
 )
 
@@ -107,7 +107,8 @@ func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
 
 var errSession = fmt.Errorf("session: %w", drivers.ErrClosed)
 
-// greet connects and asks what the server is. The library does so without a context: if ctx ends first, a goroutine sees it through.
+// greet connects and asks what the server is. The library does so without a context: if ctx ends first, a goroutine
+// sees it through.
 func (l *link) greet(ctx context.Context) error {
 	greeted := make(chan error, 1)
 	go func() {
@@ -177,8 +178,8 @@ func (l *link) fail(cause error) {
 	}
 }
 
-// enter waits for room for one more append, which leave gives back. What the connection does not carry would wait in gRPC, where the end of
-// one call wakes up all that wait: with 400 of them that takes two thirds of the throughput.
+// enter waits for room for one more append, which leave gives back. What the connection does not carry would wait in
+// gRPC, where the end of one call wakes up all that wait: with 400 of them that takes two thirds of the throughput.
 func (l *link) enter(ctx context.Context) error {
 	select {
 	case l.room <- struct{}{}:
@@ -192,7 +193,8 @@ func (l *link) enter(ctx context.Context) error {
 
 func (l *link) leave() { <-l.room }
 
-// watch has tell called, in a goroutine of its own, when the link breaks by itself; of one that is broken already, at once.
+// watch has tell called, in a goroutine of its own, when the link breaks by itself; of one that is broken already, at
+// once.
 func (l *link) watch(who any, tell func(error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -222,8 +224,8 @@ func (l *link) close() {
 	l.session.mu.Unlock()
 }
 
-// verdict says what an error of the library means: that the broker refused, which wraps ErrRejected, or else that there is no answer. It
-// breaks the link where the library would connect again.
+// verdict says what an error of the library means: that the broker refused, which wraps ErrRejected, or else that there
+// is no answer. It breaks the link where the library would connect again.
 func (l *link) verdict(err error) error {
 	if cause := l.cause(); cause != nil {
 		return cause
@@ -258,7 +260,8 @@ func (l *link) verdict(err error) error {
 	return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, l.address, err)
 }
 
-// informs reports whether the server can be asked about persistent subscriptions. The library would ask an older one by HTTP, past the wire.
+// informs reports whether the server can be asked about persistent subscriptions. The library would ask an older one by
+// HTTP, past the wire.
 func (l *link) informs() bool {
 	return l.version.Major > 22 || (l.version.Major == 22 && l.version.Minor >= 6)
 }

@@ -35,7 +35,8 @@ type options struct {
 	Confirm     string   `json:"confirmTimeout"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
+// schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
 		Strategy: string(esdb.ConsumerStrategyRoundRobin), Timeout: "30s", MaxRetries: 10, LiveBuffer: 500, History: 500, ReadBatch: 20,
@@ -193,7 +194,8 @@ func (o *options) security(access drivers.Access) (security, error) {
 	return s, access.LoadTLS(s.tls, e.ca, "", "")
 }
 
-// configuration is of the client of one connection. One attempt, nothing logged, and no reconnecting: the wire sees to that.
+// configuration is of the client of one connection. One attempt, nothing logged, and no reconnecting: the wire sees to
+// that.
 func (s *session) configuration(target string) *esdb.Configuration {
 	c := &esdb.Configuration{
 		Address: target, DisableTLS: s.security.tls == nil, Username: s.security.user, Password: s.security.password,

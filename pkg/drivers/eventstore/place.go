@@ -57,7 +57,8 @@ func addressOf(m *gossip.MemberInfo) string {
 	return net.JoinHostPort(m.GetHttpEndPoint().GetAddress(), strconv.Itoa(int(m.GetHttpEndPoint().GetPort())))
 }
 
-// checkLeads refuses a node that was chosen for a consumer and does not lead: the library would go on to the leader, past the wire.
+// checkLeads refuses a node that was chosen for a consumer and does not lead: the library would go on to the leader,
+// past the wire.
 func (s *session) checkLeads(ctx context.Context, node drivers.Node) error {
 	i, err := strconv.Atoi(string(node))
 	if err != nil || len(s.endpoints) == 1 || i < 0 || i >= len(s.endpoints) {

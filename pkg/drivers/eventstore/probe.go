@@ -17,7 +17,8 @@ import (
 // askWithin bounds the parts of a probe, so that one without an answer leaves time to tell of the other.
 const askWithin = 3 * time.Second
 
-// Probe asks the nodes for their statistics, and the leader about the groups of the last topology that this session heard of.
+// Probe asks the nodes for their statistics, and the leader about the groups of the last topology that this session
+// heard of.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.mu.Lock()
 	t := s.topology

@@ -11,7 +11,8 @@ import (
 	"lockstep/test/eventstored/server"
 )
 
-// Statistics come of every node, also where a cell has no groups. The server is the stand-in, whose statistics are of its own process.
+// Statistics come of every node, also where a cell has no groups. The server is the stand-in, whose statistics are of
+// its own process.
 func TestProbeTellsStatisticsOfTheStandIn(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), func(t *drivers.Topology) { t.Consumers = 0 })

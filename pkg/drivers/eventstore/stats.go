@@ -18,15 +18,16 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// The service that tells a node's statistics. The client library has no code for it, so its two messages are written and read here: a request
-// whose field 4 is the time between two answers in milliseconds, and answers whose field 1 is a map of text.
+// The service that tells a node's statistics. The client library has no code for it, so its two messages are written
+// and read here: a request whose field 4 is the time between two answers in milliseconds, and answers whose field 1 is
+// a map of text.
 const (
 	statsMethod = "/event_store.client.monitoring.Monitoring/Stats"
 	statsPeriod = 10000 // only the first answer is read; some releases go on to wait for so long after that
 )
 
-// statMetrics asks every node for its statistics. A node that has no such service, or none for this user, says nothing. CPU is left out: its
-// unit differs between releases.
+// statMetrics asks every node for its statistics. A node that has no such service, or none for this user, says nothing.
+// CPU is left out: its unit differs between releases.
 func (s *session) statMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	answers, errs := make([][]drivers.Metric, len(s.endpoints)), make([]error, len(s.endpoints))
 	var wg sync.WaitGroup

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A queue is a stream, and each subscription to it a persistent subscription group, which Setup makes, so that nothing appended after
-// that is missed. A stream that was there before stays, and its groups begin behind what it holds.
+// A queue is a stream, and each subscription to it a persistent subscription group, which Setup makes, so that nothing
+// appended after that is missed. A stream that was there before stays, and its groups begin behind what it holds.
 
 func streamName(t drivers.Topology, queue int) string { return t.Name + "-q" + strconv.Itoa(queue) }
 
@@ -106,7 +106,8 @@ func (s *session) declareGroup(ctx context.Context, l *link, stream, group strin
 	return l.explain(err)
 }
 
-// behind is the position behind all that a stream holds. "The end" would be where the stream ends when the server gets to it.
+// behind is the position behind all that a stream holds. "The end" would be where the stream ends when the server gets
+// to it.
 func (l *link) behind(ctx context.Context, stream string) (esdb.StreamPosition, error) {
 	reading, err := l.client.ReadStream(ctx, stream, esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
 	if err != nil {
@@ -190,7 +191,8 @@ func is(err error, code esdb.ErrorCode) bool {
 	return errors.As(err, &known) && known.Code() == code
 }
 
-// explain says of an error of the library what happened and what can be done. It breaks the link where the library would connect again.
+// explain says of an error of the library what happened and what can be done. It breaks the link where the library
+// would connect again.
 func (l *link) explain(err error) error {
 	if err == nil {
 		return nil

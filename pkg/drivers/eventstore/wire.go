@@ -15,9 +15,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The library has no dialer hook and takes no option of gRPC; it reconnects by itself when a connection breaks, and so does gRPC beneath
-// it. What it does take is an address, in which gRPC looks for the scheme of a resolver: one that leads to where Env.Forward
-// listens, names the server for TLS, and asks for a balancer that makes one connection, once, and says when it ends.
+// The library has no dialer hook and takes no option of gRPC; it reconnects by itself when a connection breaks, and so
+// does gRPC beneath it. What it does take is an address, in which gRPC looks for the scheme of a resolver: one that
+// leads to where Env.Forward listens, names the server for TLS, and asks for a balancer that makes one connection,
+// once, and says when it ends.
 
 // scheme is of addresses "lockstep-eventstore://NUMBER/127.0.0.1:PORT". It names the balancer, too.
 const scheme = "lockstep-eventstore"
@@ -66,7 +67,8 @@ func (w *wire) release() {
 	wires.Delete(w.number)
 }
 
-// broke puts the wire down. What calls over it from now on fails, with a status that has the library neither wait nor connect again.
+// broke puts the wire down. What calls over it from now on fails, with a status that has the library neither wait nor
+// connect again.
 func (w *wire) broke(cause error) {
 	w.mu.Lock()
 	first := w.cause == nil
@@ -212,7 +214,8 @@ func (s *single) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 func failing(cause error) balancer.State {
 	return balancer.State{
 		ConnectivityState: connectivity.TransientFailure,
-		// Of "unavailable" the library would make a reconnection; "unimplemented" it takes for an answer, also while it connects.
+		// Of "unavailable" the library would make a reconnection; "unimplemented" it takes for an answer, also while it
+		// connects.
 		Picker: pickNone{status.Error(codes.Unimplemented, "connection is down: "+cause.Error())},
 	}
 }

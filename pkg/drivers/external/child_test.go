@@ -39,7 +39,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is a driver with one queue in its memory: what is published is confirmed and delivered at once. It misbehaves as how says.
+// child is a driver with one queue in its memory: what is published is confirmed and delivered at once. It misbehaves
+// as how says.
 type child struct {
 	how      string
 	in       *bufio.Reader

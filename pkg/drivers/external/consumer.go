@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// consumer calls the handler from a goroutine of its own and tells the driver what to acknowledge, and when: the ways to
-// acknowledge are the same for every driver.
+// consumer calls the handler from a goroutine of its own and tells the driver what to acknowledge, and when: the ways
+// to acknowledge are the same for every driver.
 type consumer struct {
 	link   *link
 	id     uint64

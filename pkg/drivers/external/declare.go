@@ -25,8 +25,8 @@ type description struct {
 	Declares []rule `json:"declares"`
 }
 
-// rule is a part of what a driver declares. Every rule whose When holds is laid over those before it: what it names replaces,
-// reasons and notes are added.
+// rule is a part of what a driver declares. Every rule whose When holds is laid over those before it: what it names
+// replaces, reasons and notes are added.
 type rule struct {
 	When         map[string]json.RawMessage `json:"when"`
 	Modes        []drivers.Mode             `json:"modes"`

@@ -1,6 +1,7 @@
-// Package external has drivers that are processes of their own, in any language: they are spoken to by their standard input and
-// output, in frames of a JSON header and a body. docs/external-drivers.md is the protocol. What the contract of drivers guarantees is
-// kept here, whatever the process does: one that breaks the rules, dies or hangs is an error that names it, never a wrong number.
+// Package external has drivers that are processes of their own, in any language: they are spoken to by their standard
+// input and output, in frames of a JSON header and a body. docs/external-drivers.md is the protocol. What the contract
+// of drivers guarantees is kept here, whatever the process does: one that breaks the rules, dies or hangs is an error
+// that names it, never a wrong number.
 package external
 
 import (
@@ -43,8 +44,8 @@ func newDriver(ctx context.Context, name string, c Command, limit limits, log *s
 	return &Driver{command: c, said: said, limit: limit}, nil
 }
 
-// Register makes drivers of commands, all at the same time, and adds them to the registry until remove is called. The error is of
-// every one that cannot be used; none is added then.
+// Register makes drivers of commands, all at the same time, and adds them to the registry until remove is called. The
+// error is of every one that cannot be used; none is added then.
 func Register(ctx context.Context, commands map[string]Command, log *slog.Logger) (remove func(), err error) {
 	names := slices.Sorted(maps.Keys(commands))
 	made, errs := make([]*Driver, len(names)), make([]error, len(names))

@@ -40,8 +40,8 @@ func (l *ledger) spec() drivers.PublisherSpec {
 	return drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000, OnConfirm: l.onConfirm, OnClosed: func(err error) { l.closed <- err }}
 }
 
-// A process that breaks the rules, or dies, is the end of its session: every accepted message has one confirm, which fails where it has to,
-// those who use the session are told once and why, and nothing is left running.
+// A process that breaks the rules, or dies, is the end of its session: every accepted message has one confirm, which
+// fails where it has to, those who use the session are told once and why, and nothing is left running.
 func TestFaultyWhilePublishing(t *testing.T) {
 	noLeaks(t)
 	for how, want := range map[string][]string{

@@ -22,7 +22,8 @@ const (
 // frame is one message of the protocol: two lengths, a header in JSON, a body.
 type frame struct{ header, body []byte }
 
-// readFrame reads one frame. header is used again for the next; the body is the caller's. io.EOF is an end between frames.
+// readFrame reads one frame. header is used again for the next; the body is the caller's. io.EOF is an end between
+// frames.
 func readFrame(r io.Reader, header []byte) (frame, error) {
 	var lengths [8]byte
 	if _, err := io.ReadFull(r, lengths[:]); err != nil {

@@ -63,7 +63,8 @@ func (l *link) hearAnswer(s said) error {
 	return nil
 }
 
-// known tells a publisher or consumer that has ended, whose last words are nothing to anybody, from one that there never was.
+// known tells a publisher or consumer that has ended, whose last words are nothing to anybody, from one that there
+// never was.
 func (l *link) known(s said, handle uint64) error {
 	if handle == 0 || handle > l.lastHandle {
 		return fmt.Errorf("%s is of publisher %d and consumer %d, which there never were", s.Type, s.Publisher, s.Consumer)

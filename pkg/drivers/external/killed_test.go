@@ -32,7 +32,8 @@ func beParent(how string) {
 	os.Exit(1)
 }
 
-// A program that is killed leaves no driver running: one that follows the rules leaves at the end of its input; on Linux any other is killed.
+// A program that is killed leaves no driver running: one that follows the rules leaves at the end of its input; on
+// Linux any other is killed.
 func TestNothingIsLeftOfTheKilled(t *testing.T) {
 	for _, how := range []string{"good", "stays"} {
 		if how == "stays" && runtime.GOOS != "linux" {

@@ -26,7 +26,8 @@ type limits struct {
 
 var usual = limits{hello: 20 * time.Second, call: 5 * time.Minute, close: 5 * time.Second, ping: 2 * time.Second, pings: 10}
 
-// link is the conversation with one process. One goroutine reads, one writes, one looks whether it still answers; they end with conclude.
+// link is the conversation with one process. One goroutine reads, one writes, one looks whether it still answers; they
+// end with conclude.
 type link struct {
 	name  string // of the driver, for messages
 	proc  *process
@@ -153,7 +154,8 @@ func (l *link) conclude() {
 	}
 }
 
-// watch kills a process that does not answer. It counts looks, so that a host which was asleep itself is not taken for a driver that hangs.
+// watch kills a process that does not answer. It counts looks, so that a host which was asleep itself is not taken for
+// a driver that hangs.
 func (l *link) watch() {
 	ticker := time.NewTicker(l.limit.ping)
 	defer ticker.Stop()

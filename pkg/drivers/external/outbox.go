@@ -8,7 +8,8 @@ import (
 	"sync"
 )
 
-// parcel is a frame on its way out. Messages and notes are added to one that waits, so that a busy driver gets few and large frames.
+// parcel is a frame on its way out. Messages and notes are added to one that waits, so that a busy driver gets few and
+// large frames.
 type parcel struct {
 	header, body []byte
 	batch, flush bool // header is of messages, and has no end yet
@@ -22,8 +23,8 @@ type handled struct {
 	count, bytes, ack, refused int
 }
 
-// outbox is what is still to be written, in order. It is bounded by those who put things in: the windows of publishers and
-// consumers, one request of each caller, and the forwards that a session gets. Safe for concurrent use.
+// outbox is what is still to be written, in order. It is bounded by those who put things in: the windows of publishers
+// and consumers, one request of each caller, and the forwards that a session gets. Safe for concurrent use.
 type outbox struct {
 	mu   sync.Mutex
 	wait []*parcel

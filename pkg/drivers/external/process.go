@@ -26,7 +26,8 @@ const (
 	lastLines = 5               // kept for the error of a process that died
 )
 
-// inherited are the variables that a driver's process gets beside its own; the rest of this program's environment has secrets.
+// inherited are the variables that a driver's process gets beside its own; the rest of this program's environment has
+// secrets.
 var inherited = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"}
 
 // process is a driver's process. Nothing of it, and nothing that it started in its process group, outlives stop.

@@ -8,7 +8,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// publisher numbers its messages from 0; a confirm names numbers, so that no token has to pass through another language's numbers.
+// publisher numbers its messages from 0; a confirm names numbers, so that no token has to pass through another
+// language's numbers.
 type publisher struct {
 	link   *link
 	id     uint64
@@ -32,7 +33,8 @@ type publisher struct {
 	batch   *parcel
 }
 
-// Publish copies the message into the next frame; it waits while the driver has more than a window that it did not take.
+// Publish copies the message into the next frame; it waits while the driver has more than a window that it did not
+// take.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if len(m.Body) > maxMessage {
 		return fmt.Errorf("publish: a message of %d bytes: a driver of another process takes at most %d", len(m.Body), maxMessage)

@@ -17,7 +17,8 @@ import (
 	"lockstep/pkg/drivers/drivertest"
 )
 
-// python gives the command of the example; without an interpreter the test is skipped, but where all of them have to run.
+// python gives the command of the example; without an interpreter the test is skipped, but where all of them have to
+// run.
 func python(t *testing.T) Command {
 	t.Helper()
 	// The interpreter itself: what is found first may be a script that takes longer to start than Python does.
@@ -40,7 +41,8 @@ func testLog(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
-// TestPythonExample proves the example against a real server: what is in the documentation as a template holds the contract.
+// TestPythonExample proves the example against a real server: what is in the documentation as a template holds the
+// contract.
 func TestPythonExample(t *testing.T) {
 	d, err := New(t.Context(), "nats-python", python(t), testLog(t))
 	if err != nil {

@@ -167,7 +167,8 @@ func (s *session) connect(ctx context.Context, doing string, request asked, add 
 	return nil
 }
 
-// serve answers what the driver asks of this program, from the reader: it does not block. An error is a fault of the driver.
+// serve answers what the driver asks of this program, from the reader: it does not block. An error is a fault of the
+// driver.
 func (s *session) serve(asks said) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

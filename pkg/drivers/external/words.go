@@ -43,7 +43,8 @@ const (
 	typeForward = "forward"
 )
 
-// asked is the header of a request to a driver's process, and of what needs no answer; the hot ones are made by hand in outbox.go.
+// asked is the header of a request to a driver's process, and of what needs no answer; the hot ones are made by hand in
+// outbox.go.
 type asked struct {
 	Type      string `json:"type"`
 	ID        uint64 `json:"id,omitempty"`

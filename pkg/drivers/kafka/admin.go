@@ -25,7 +25,8 @@ const (
 	atOnce = 500
 )
 
-// administrator makes the client for declarations and metrics, which are no part of the measured path. It repeats what fails in passing.
+// administrator makes the client for declarations and metrics, which are no part of the measured path. It repeats what
+// fails in passing.
 func (s *session) administrator() (prompt, error) {
 	dial := s.env.Aside()
 	library, err := kgo.NewClient(append(s.franzOptions(clientID),
@@ -48,9 +49,10 @@ func (s *session) franzOptions(id string) []kgo.Opt {
 	return all
 }
 
-// prompt is a client that lets go of a request when its context ends; by itself franz-go does so only when it is the request's turn on its connection.
-// It repeats a request that was the first on its connection when the broker closed that: franz-go takes it for a missing user and gives up, but
-// brokers do so in passing, too. Once: where it is the user that is missing, that is what is to be said.
+// prompt is a client that lets go of a request when its context ends; by itself franz-go does so only when it is the
+// request's turn on its connection. It repeats a request that was the first on its connection when the broker closed
+// that: franz-go takes it for a missing user and gives up, but brokers do so in passing, too. Once: where it is the
+// user that is missing, that is what is to be said.
 type prompt struct{ *kgo.Client }
 
 // Request implements kmsg.Requestor.

@@ -108,8 +108,8 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 	}
 }
 
-// Without linger, what is published while a request is under way becomes one batch, however often the engine flushes: it does so whenever the limit of
-// messages in flight is reached.
+// Without linger, what is published while a request is under way becomes one batch, however often the engine flushes:
+// it does so whenever the limit of messages in flight is reached.
 func TestFlushWithoutLingerKeepsBatchesWhole(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))

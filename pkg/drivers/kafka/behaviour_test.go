@@ -15,7 +15,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// A key that leads to another partition than the documentation says would make distributions of keys mean something else.
+// A key that leads to another partition than the documentation says would make distributions of keys mean something
+// else.
 func TestKeyChoosesPartition(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 3, "client": "`+client+`"}`))
@@ -32,7 +33,8 @@ func TestKeyChoosesPartition(t *testing.T) {
 	})
 }
 
-// A consumer that joins takes partitions from another: what that one has received must not come again, and nothing be left out.
+// A consumer that joins takes partitions from another: what that one has received must not come again, and nothing be
+// left out.
 func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 4, "client": "`+client+`"}`))
@@ -105,7 +107,8 @@ func TestCommitBlocksAsOptionsSay(t *testing.T) {
 	})
 }
 
-// Where the log has dropped what a group would read next, it goes on with what is left: that is loss, and not the end of receiving.
+// Where the log has dropped what a group would read next, it goes on with what is left: that is loss, and not the end
+// of receiving.
 func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
@@ -197,8 +200,8 @@ func TestImpossibleReplicationFactor(t *testing.T) {
 	}
 }
 
-// Whoever signs in has to get through by each library and mechanism, and whoever does not has to be told what to do, at once and without the
-// password.
+// Whoever signs in has to get through by each library and mechanism, and whoever does not has to be told what to do, at
+// once and without the password.
 func TestCredentials(t *testing.T) {
 	guarded := "LOCKSTEP_KAFKA_GUARDED_BROKERS"
 	both(t, func(t *testing.T, client string) {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// severed is a connection that the broker closes when it has the second request: the first is the client's question for versions.
+// severed is a connection that the broker closes when it has the second request: the first is the client's question for
+// versions.
 type severed struct {
 	net.Conn
 	written atomic.Int32

@@ -12,9 +12,9 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// consumer is what both libraries' consumers have in common: it hands messages to the engine and commits how far it has come. Kafka
-// knows no acknowledgement of a message, but the position in each partition from which a group would go on; a commit of it
-// acknowledges all that is before.
+// consumer is what both libraries' consumers have in common: it hands messages to the engine and commits how far it has
+// come. Kafka knows no acknowledgement of a message, but the position in each partition from which a group would go on;
+// a commit of it acknowledges all that is before.
 type consumer struct {
 	spec         drivers.ConsumerSpec
 	session      *session
@@ -51,8 +51,8 @@ type message struct {
 	next int64
 }
 
-// Consumer joins the group of its subscription to the queue, and returns when partitions have been assigned to its members. A group goes on where it
-// had come to, or begins with the first message: nothing can be missed.
+// Consumer joins the group of its subscription to the queue, and returns when partitions have been assigned to its
+// members. A group goes on where it had come to, or begins with the first message: nothing can be missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
 	if err := checkConsumer(spec); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)

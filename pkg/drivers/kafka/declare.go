@@ -61,12 +61,14 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 }
 
-// guarantees holds a broker to what it confirms as long as a copy of it is left: an in-sync replica becomes the next leader, and a
-// single copy comes back with its broker. With acks 1 the leader's copy may be the only one, and be cut off when another one takes over.
+// guarantees holds a broker to what it confirms as long as a copy of it is left: an in-sync replica becomes the next
+// leader, and a single copy comes back with its broker. With acks 1 the leader's copy may be the only one, and be cut
+// off when another one takes over.
 func guarantees(o *options) drivers.Guarantees {
 	return drivers.Guarantees{
 		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.forgets(),
-		// A leader that cannot take a message sent with acks 0 has no way to say so but to break the connection, or none at all.
+		// A leader that cannot take a message sent with acks 0 has no way to say so but to break the connection, or
+		// none at all.
 		SentKept: false,
 		// Nothing is sent twice, and partitions change hands at what was committed.
 		NoDuplicates: true,

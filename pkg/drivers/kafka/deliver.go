@@ -28,8 +28,8 @@ func (c *consumer) tick() {
 	}
 }
 
-// deliver hands messages of one partition over, as many at a time as the spec says, and commits as it says. It returns false, with the
-// rest not accepted, when the consumer ends or current says that the partition is no longer ours.
+// deliver hands messages of one partition over, as many at a time as the spec says, and commits as it says. It returns
+// false, with the rest not accepted, when the consumer ends or current says that the partition is no longer ours.
 func (c *consumer) deliver(partition int32, messages []message, current func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -116,8 +116,8 @@ func (c *consumer) pause() bool {
 	}
 }
 
-// commit commits all that was accepted. It is called with the lock, which it keeps until the answer comes if that is to block
-// receiving; else it gives it up while a commit before is under way.
+// commit commits all that was accepted. It is called with the lock, which it keeps until the answer comes if that is to
+// block receiving; else it gives it up while a commit before is under way.
 func (c *consumer) commit(blocking bool) {
 	for c.unanswered > 0 && !c.link.over.Load() {
 		c.changed.Wait()
@@ -150,7 +150,8 @@ func (c *consumer) committed(err error) {
 	}
 }
 
-// revoke is called when partitions are taken away: it commits what was accepted, and has deliver look whether its partition is ours.
+// revoke is called when partitions are taken away: it commits what was accepted, and has deliver look whether its
+// partition is ours.
 func (c *consumer) revoke() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

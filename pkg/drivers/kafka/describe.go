@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// releases are those that first had a level of metadata.version, the newest feature that a broker of KRaft announces. Brokers do
-// not tell their version in any other way.
+// releases are those that first had a level of metadata.version, the newest feature that a broker of KRaft announces.
+// Brokers do not tell their version in any other way.
 var releases = []struct {
 	level   int16
 	release string
@@ -33,7 +33,8 @@ var settings = []string{
 	"unclean.leader.election.enable", "message.timestamp.type",
 }
 
-// Describe says which release the brokers are of as far as they tell, which brokers there are, and how topics and clients are set.
+// Describe says which release the brokers are of as far as they tell, which brokers there are, and how topics and
+// clients are set.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	o := &s.options
 	d := drivers.Description{Product: "Apache Kafka", Settings: map[string]string{

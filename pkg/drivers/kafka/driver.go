@@ -1,6 +1,6 @@
-// Package kafka drives Apache Kafka, through the library kafka-go or through franz-go: they publish and consume by the same rules, so that
-// they compare. It adds little to the bare cost of a message, sends nothing twice, and never reconnects by itself. The cluster is
-// administered, and asked for metrics, through franz-go with either.
+// Package kafka drives Apache Kafka, through the library kafka-go or through franz-go: they publish and consume by the
+// same rules, so that they compare. It adds little to the bare cost of a message, sends nothing twice, and never
+// reconnects by itself. The cluster is administered, and asked for metrics, through franz-go with either.
 package kafka
 
 import (
@@ -26,7 +26,8 @@ func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and asks one of the brokers for a sign of life, so that one which is not there, or does not let us in, is known at once.
+// Open prepares a session and asks one of the brokers for a sign of life, so that one which is not there, or does not
+// let us in, is known at once.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {

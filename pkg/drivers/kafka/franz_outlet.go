@@ -10,7 +10,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// franzOutlet hands records to franz-go, which batches them itself. Its records are used again, so that a message costs no allocation here.
+// franzOutlet hands records to franz-go, which batches them itself. Its records are used again, so that a message costs
+// no allocation here.
 type franzOutlet struct {
 	client  *franzClient
 	tell    func(uint64, error)
@@ -92,8 +93,8 @@ func (o *franzOutlet) settle(r *record, err error) {
 	}
 }
 
-// verdict is made once for all records of a batch. With a batch that a broker refused, the library fails all that follows it in the partition: what
-// of that was under way may have been kept all the same.
+// verdict is made once for all records of a batch. With a batch that a broker refused, the library fails all that
+// follows it in the partition: what of that was under way may have been kept all the same.
 func (o *franzOutlet) verdict(err error) error {
 	if o.cause != err {
 		o.cause, o.said = err, verdict(o.client.link, err)

@@ -69,7 +69,8 @@ func franzAcks(acks int16) kgo.Acks {
 	return kgo.AllISRAcks()
 }
 
-// abort closes the library's client, which settles all that it has; nothing may be handed to it after that, or it would keep it for ever.
+// abort closes the library's client, which settles all that it has; nothing may be handed to it after that, or it would
+// keep it for ever.
 func (c *franzClient) abort() {
 	c.ending.Do(func() {
 		c.mu.Lock()
@@ -111,8 +112,8 @@ func (c *franzClient) leaveOutlet(o *franzOutlet) {
 	delete(c.outlets, o)
 }
 
-// learn returns when the library knows the topic. It asks for topics that records are for, and until it knows one neither lingers nor
-// flushes; the record is for a partition that there is not, so that it goes nowhere.
+// learn returns when the library knows the topic. It asks for topics that records are for, and until it knows one
+// neither lingers nor flushes; the record is for a partition that there is not, so that it goes nowhere.
 func (c *franzClient) learn(ctx context.Context) error {
 	refused := make(chan error, 1)
 	c.library.Produce(context.Background(), &kgo.Record{Partition: -1}, func(_ *kgo.Record, err error) { refused <- err })

@@ -13,8 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// franzSource receives through franz-go. Between a poll and AllowRebalance the library takes no partition away, so that what was polled is
-// handed over and committed by the member whose it is.
+// franzSource receives through franz-go. Between a poll and AllowRebalance the library takes no partition away, so that
+// what was polled is handed over and committed by the member whose it is.
 type franzSource struct {
 	c       *consumer
 	library *kgo.Client

@@ -8,8 +8,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// batch is what one partition gets in one request: the bodies, copied into one block. It is the library's reader of records, too, so
-// that a message costs no allocation.
+// batch is what one partition gets in one request: the bodies, copied into one block. It is the library's reader of
+// records, too, so that a message costs no allocation.
 type batch struct {
 	partition int32
 	tokens    []uint64

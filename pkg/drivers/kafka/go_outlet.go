@@ -12,8 +12,8 @@ import (
 // maxOfRequest is about the most bytes of one request.
 const maxOfRequest = 32 << 20
 
-// goOutlet gathers one publisher's messages in batches, and has one sender for each broker that leads any of the partitions. A sender
-// has one request under way; what comes meanwhile goes with the next.
+// goOutlet gathers one publisher's messages in batches, and has one sender for each broker that leads any of the
+// partitions. A sender has one request under way; what comes meanwhile goes with the next.
 type goOutlet struct {
 	client  *goClient
 	acks    int16
@@ -128,8 +128,8 @@ func (o *goOutlet) blank(partition int32) *batch {
 	return &batch{partition: partition}
 }
 
-// flush has the senders send batches that wait for time or for a flush. Without either, a batch grows until its sender is free: closing it here
-// would send each as small as the messages between two calls.
+// flush has the senders send batches that wait for time or for a flush. Without either, a batch grows until its sender
+// is free: closing it here would send each as small as the messages between two calls.
 func (o *goOutlet) flush() {
 	if o.linger == 0 && !o.hold {
 		return
@@ -220,7 +220,8 @@ func (s *sender) greet() {
 	}
 }
 
-// collect takes at most one batch of each partition, and tells after how long the next one ripens; 0: none waits for that.
+// collect takes at most one batch of each partition, and tells after how long the next one ripens; 0: none waits for
+// that.
 func (s *sender) collect() (ripens time.Duration) {
 	o, total := s.out, 0
 	s.batches = s.batches[:0]

@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// signOfLife is how often the libraries ask a broker something when there is nothing to send, and so how soon a link finds out that it broke.
+	// signOfLife is how often the libraries ask a broker something when there is nothing to send, and so how soon a
+	// link finds out that it broke.
 	signOfLife = 4 * time.Second
-	// idle is after how long franz-go closes a connection that is not used: before brokers do, who by themselves wait for ten minutes.
+	// idle is after how long franz-go closes a connection that is not used: before brokers do, who by themselves wait
+	// for ten minutes.
 	idle = 9 * time.Minute
 )
 
@@ -40,9 +42,10 @@ var compressions = map[string]compression{
 	"zstd":   {protocol.Attributes(compress.Zstd), kgo.ZstdCompression()},
 }
 
-// goClient publishes by kafka-go's requests, over a connection of its own to each leader. The library's Writer is not used: it flushes by
-// time alone, costs more for each message, and divides each partition's batches into requests of their own. Nor is its Transport: requests that
-// are not answered may go over several of its connections, and overtake each other.
+// goClient publishes by kafka-go's requests, over a connection of its own to each leader. The library's Writer is not
+// used: it flushes by time alone, costs more for each message, and divides each partition's batches into requests of
+// their own. Nor is its Transport: requests that are not answered may go over several of its connections, and overtake
+// each other.
 type goClient struct {
 	session *session
 	link    *link
@@ -142,7 +145,8 @@ func (c *goClient) connect(ctx context.Context, s *sender) error {
 	return nil
 }
 
-// produce sends batches to the leader of their partitions, and gives the error of each, in their order. The other error is that of all.
+// produce sends batches to the leader of their partitions, and gives the error of each, in their order. The other error
+// is that of all.
 func (c *goClient) produce(conn *goConn, acks int16, batches []*batch) ([]error, error) {
 	attributes := compressions[c.session.options.Compression].goes
 	partitions := make([]produce.RequestPartition, len(batches))

@@ -33,9 +33,9 @@ const (
 
 // read hands messages over until the generation or the consumer ends. When it fails the link breaks.
 //
-// kafka-go takes a fetch for empty if the end of the log, as the broker knew it a moment before it read the log, was where the fetch
-// began. What the fetch brought all the same stands in the way of the next answer, which the library finds out, and gives the
-// connection up. Nothing is lost by that: another connection is asked for the same.
+// kafka-go takes a fetch for empty if the end of the log, as the broker knew it a moment before it read the log, was
+// where the fetch began. What the fetch brought all the same stands in the way of the next answer, which the library
+// finds out, and gives the connection up. Nothing is lost by that: another connection is asked for the same.
 func (g *goGeneration) read(index int, from kafka.PartitionAssignment) {
 	c := g.source.c
 	r := &reader{g: g, index: index, partition: int32(from.ID), conn: g.conns[index], next: max(from.Offset, 0), block: make([]byte, firstBlock), most: c.spec.Batch}
@@ -68,8 +68,8 @@ func (r *reader) mend(err error) error {
 	return err
 }
 
-// skip goes on where the log begins, if what is next has been dropped from it. Of an answer that is an error the library leaves the
-// rest in the connection.
+// skip goes on where the log begins, if what is next has been dropped from it. Of an answer that is an error the
+// library leaves the rest in the connection.
 func (r *reader) skip() error {
 	if err := r.redial(); err != nil {
 		return err
@@ -160,8 +160,8 @@ func (r *reader) drain(batch *kafka.Batch) (more bool, err error) {
 	return r.hand(), err
 }
 
-// enlarge has what is gathered go on in a block twice as large, so that soon one is large enough for all that is handed over at a time; not
-// beyond bounds.
+// enlarge has what is gathered go on in a block twice as large, so that soon one is large enough for all that is handed
+// over at a time; not beyond bounds.
 func (r *reader) enlarge() bool {
 	if len(r.block) >= maxBlock {
 		return false

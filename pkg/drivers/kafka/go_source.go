@@ -23,8 +23,9 @@ const (
 	patience = 10 * time.Second
 )
 
-// goSource receives through kafka-go: its ConsumerGroup, and for each assigned partition a connection to the leader that is read
-// batch by batch. The library's Reader does the same, but does not say when it has joined, and has a goroutine and a channel more.
+// goSource receives through kafka-go: its ConsumerGroup, and for each assigned partition a connection to the leader
+// that is read batch by batch. The library's Reader does the same, but does not say when it has joined, and has a
+// goroutine and a channel more.
 type goSource struct {
 	c       *consumer
 	dialer  *kafka.Dialer // for the group

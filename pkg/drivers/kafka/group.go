@@ -83,8 +83,8 @@ func (s *session) orphaned(group, client string) {
 	s.orphans[group] = append(s.orphans[group], client)
 }
 
-// adopt has the consumers that broke leave their group, before another one joins: a client that connects again by itself would go on as
-// the member that it was, and nobody would wait for its session to time out.
+// adopt has the consumers that broke leave their group, before another one joins: a client that connects again by
+// itself would go on as the member that it was, and nobody would wait for its session to time out.
 func (s *session) adopt(ctx context.Context, group string) error {
 	s.mu.Lock()
 	gone := s.orphans[group]

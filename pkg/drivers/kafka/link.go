@@ -12,9 +12,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// link is all connections of one publisher or consumer, or of the publishers that share one client. When one of them breaks, the link has
-// broken and stays so: the libraries would connect again without a word, and the record would show neither the gap nor what became
-// of the messages under way. Connections that a library closes by itself, and answers that it no longer waits for, break nothing.
+// link is all connections of one publisher or consumer, or of the publishers that share one client. When one of them
+// breaks, the link has broken and stays so: the libraries would connect again without a word, and the record would show
+// neither the gap nor what became of the messages under way. Connections that a library closes by itself, and answers
+// that it no longer waits for, break nothing.
 type link struct {
 	session *session
 	ctx     context.Context // ends with the link
@@ -178,8 +179,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failed takes deadlines for no break: the libraries use them to end reads that they no longer want. What waits too long is found out
-// by those who wait.
+// failed takes deadlines for no break: the libraries use them to end reads that they no longer want. What waits too
+// long is found out by those who wait.
 func (c *conn) failed(err error) {
 	var timeout net.Error
 	if c.closed.Load() || (errors.As(err, &timeout) && timeout.Timeout()) {

@@ -71,7 +71,8 @@ func (d duration) std() time.Duration { return time.Duration(d) }
 
 const acksAll = -1
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
+// schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
 		Client: kafkaGo, ReplicationFactor: 1, MinInSyncReplicas: 1, Partitions: 1, BatchBytes: 1_000_000, Compression: "none", InFlight: 5,
@@ -98,7 +99,8 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// fault says what the schema cannot, which is what does not go together, and again what is dangerous to get wrong without a schema.
+// fault says what the schema cannot, which is what does not go together, and again what is dangerous to get wrong
+// without a schema.
 func (o *options) fault() string {
 	if len(o.Brokers) == 0 {
 		return `give brokers: ["host:9092"]`

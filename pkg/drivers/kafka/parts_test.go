@@ -118,7 +118,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A batch is read by the library once and used again: a body of the last time in it would be a message that nobody sent.
+// A batch is read by the library once and used again: a body of the last time in it would be a message that nobody
+// sent.
 func TestBatchGivesEachBodyOnce(t *testing.T) {
 	b := &batch{}
 	for range 3 {

@@ -18,8 +18,9 @@ import (
 // askWithin bounds a probe's parts, so that one without an answer leaves time to tell of the others.
 const askWithin = 3 * time.Second
 
-// Probe asks how far the task's groups are behind and how many members they have, what is appended to its topics and what those take on disk,
-// and how many of their partitions are short of replicas. What brokers use themselves they say to JMX alone: an agent that observes tells.
+// Probe asks how far the task's groups are behind and how many members they have, what is appended to its topics and
+// what those take on disk, and how many of their partitions are short of replicas. What brokers use themselves they say
+// to JMX alone: an agent that observes tells.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	t := s.topology()
 	if t.Queues == 0 {
@@ -64,8 +65,8 @@ func (s *session) replicaMetrics(ctx context.Context, t drivers.Topology) ([]dri
 	}, nil
 }
 
-// diskMetrics are what each broker has of the topics on its disks, and what is free there. A broker that is down says nothing of either;
-// under_replicated tells.
+// diskMetrics are what each broker has of the topics on its disks, and what is free there. A broker that is down says
+// nothing of either; under_replicated tells.
 func (s *session) diskMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	request := kmsg.NewPtrDescribeLogDirsRequest()
 	for _, name := range topicNames(t) {

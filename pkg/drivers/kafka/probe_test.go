@@ -49,7 +49,8 @@ func TestProbeBeginsWithoutRates(t *testing.T) {
 	}
 }
 
-// Folders of one disk have its room once; one that cannot be read makes the sums unknown, and so does a broker that does not say.
+// Folders of one disk have its room once; one that cannot be read makes the sums unknown, and so does a broker that
+// does not say.
 func TestMetricsOfLogFolders(t *testing.T) {
 	dir := func(code int16, size, total, usable int64) kmsg.DescribeLogDirsResponseDir {
 		return kmsg.DescribeLogDirsResponseDir{ErrorCode: code, TotalBytes: total, UsableBytes: usable, Topics: []kmsg.DescribeLogDirsResponseDirTopic{

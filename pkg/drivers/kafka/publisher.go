@@ -26,21 +26,23 @@ type publisher struct {
 	once       sync.Once
 }
 
-// outlet is how a library sends one publisher's messages to the partitions of one topic. What it accepts it settles, once.
+// outlet is how a library sends one publisher's messages to the partitions of one topic. What it accepts it settles,
+// once.
 type outlet interface {
 	// send copies the body; it blocks while the broker or the network will not take more.
 	send(ctx context.Context, partition int32, m drivers.Message) error
 	// flush has what is buffered sent.
 	flush()
-	// end flushes, and returns when all is settled: within the grace, or it breaks the link. From its beginning nothing more is accepted.
+	// end flushes, and returns when all is settled: within the grace, or it breaks the link. From its beginning nothing
+	// more is accepted.
 	end()
 }
 
 // overhead is what a record has in a batch beside its body, and more.
 const overhead = 128
 
-// Publisher makes a client, or finds the one of that connection number. Except in modes with a connection for each message, which measure just
-// that, it returns when the leaders of the topic's partitions have answered it.
+// Publisher makes a client, or finds the one of that connection number. Except in modes with a connection for each
+// message, which measure just that, it returns when the leaders of the topic's partitions have answered it.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if err := s.checkPublisher(spec); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -129,8 +131,9 @@ func (p *publisher) Close() error {
 	return nil
 }
 
-// refusals are the answers by which a broker says that it has not kept a message, and will not. Of any other answer but success it is not
-// known what became of the messages: a leader that is deposed, or has waited for its followers in vain, may have kept them.
+// refusals are the answers by which a broker says that it has not kept a message, and will not. Of any other answer but
+// success it is not known what became of the messages: a leader that is deposed, or has waited for its followers in
+// vain, may have kept them.
 var refusals = []error{
 	kerr.NotEnoughReplicas, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.CorruptMessage, kerr.InvalidTimestamp,
 	kerr.InvalidTopicException, kerr.InvalidRequiredAcks, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation,

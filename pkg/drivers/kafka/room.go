@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// What a publisher without confirms may have waiting to be sent, before Publish blocks: little enough to stay in the processor's cache. Of one
-// with confirms the engine bounds it.
+// What a publisher without confirms may have waiting to be sent, before Publish blocks: little enough to stay in the
+// processor's cache. Of one with confirms the engine bounds it.
 const (
 	maxWaiting      = 1000
 	maxBytesWaiting = 8 << 20
@@ -84,8 +84,8 @@ func (r *room) wake() {
 
 var errNoAnswer = errors.New("the broker does not answer while a publisher ends")
 
-// empties waits for done, as long as messages go; when none has gone for the grace, and at the latest after three times that, it gives up
-// first.
+// empties waits for done, as long as messages go; when none has gone for the grace, and at the latest after three times
+// that, it gives up first.
 func (r *room) empties(done <-chan struct{}, giveUp func()) {
 	ticker := time.NewTicker(grace)
 	defer ticker.Stop()

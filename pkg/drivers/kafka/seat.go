@@ -33,8 +33,9 @@ type seat struct {
 	at *seated
 }
 
-// join gives a client as the spec's connection number says, and what is to be called when its user has ended. Publishers of one number
-// and one queue share a client of franz-go, and its connections; with kafka-go each has its own.
+// join gives a client as the spec's connection number says, and what is to be called when its user has ended.
+// Publishers of one number and one queue share a client of franz-go, and its connections; with kafka-go each has its
+// own.
 func (s *session) join(ctx context.Context, spec drivers.PublisherSpec) (*seated, func(), error) {
 	if spec.Connection == drivers.Exclusive || s.options.Client == kafkaGo {
 		c, err := s.client(ctx, spec)

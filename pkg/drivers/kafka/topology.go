@@ -46,8 +46,8 @@ func checkTopology(t drivers.Topology) error {
 	return nil
 }
 
-// Setup removes what is there by the topology's names, creates the topics, and returns when their leaders are at work. A group is there
-// when its first consumer comes; it begins with the first message that a topic has had.
+// Setup removes what is there by the topology's names, creates the topics, and returns when their leaders are at work.
+// A group is there when its first consumer comes; it begins with the first message that a topic has had.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := checkTopology(t); err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
@@ -137,7 +137,8 @@ func (o *options) topicSettings() map[string]string {
 	return settings
 }
 
-// awaitLeaders returns when every broker that answers knows the topics, and every partition's leader says where its log ends.
+// awaitLeaders returns when every broker that answers knows the topics, and every partition's leader says where its log
+// ends.
 func (s *session) awaitLeaders(ctx context.Context, topics []string) error {
 	for names := range slices.Chunk(topics, atOnce) {
 		err := poll(ctx, func() (bool, error) { return false, s.known(ctx, names) })

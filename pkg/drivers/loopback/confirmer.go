@@ -60,7 +60,8 @@ func (c *confirmer) isBroken() bool {
 	}
 }
 
-// take removes the next confirm if it is due, or fails it if the link is broken; else it says how long to wait, -1 for a change.
+// take removes the next confirm if it is due, or fails it if the link is broken; else it says how long to wait, -1 for
+// a change.
 func (c *confirmer) take() (p pending, wait time.Duration, closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,8 +28,8 @@ func (Driver) Info() drivers.Info {
 	}
 }
 
-// declare guarantees everything whatever the options: faults are asked for to see a guarantee broken. But delays that differ do let messages
-// overtake each other.
+// declare guarantees everything whatever the options: faults are asked for to see a guarantee broken. But delays that
+// differ do let messages overtake each other.
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parse(raw)
 	if err != nil {

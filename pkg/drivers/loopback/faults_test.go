@@ -147,7 +147,8 @@ func TestRateIsExact(t *testing.T) {
 	})
 }
 
-// TestBurstIsBounded pauses in the middle: afterwards no more than burst messages go out at once, and the one that is due.
+// TestBurstIsBounded pauses in the middle: afterwards no more than burst messages go out at once, and the one that is
+// due.
 func TestBurstIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, `,"rate":1000,"burst":5`)
@@ -173,7 +174,8 @@ func TestBurstIsBounded(t *testing.T) {
 	})
 }
 
-// TestDistributionsAreExact: of any 1000 messages each takes another quantile of the distribution, of a list each value as often.
+// TestDistributionsAreExact: of any 1000 messages each takes another quantile of the distribution, of a list each value
+// as often.
 func TestDistributionsAreExact(t *testing.T) {
 	quantile := func(sorted []time.Duration, i int) time.Duration { return sorted[i*len(sorted)/1000] }
 	for options, want := range map[string]func(u float64) time.Duration{

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// limiter gives out the moments at which messages may be accepted: the n-th of a second is due n/rate after it began. A message that comes
-// late for its moment, by a timer or because nobody had anything to send, goes at once; burst moments may be made up for like that, and what
-// is beyond is lost. So any time t sees at most rate·t + burst + 1 messages, and timers that wake late cost no throughput up to burst/rate.
+// limiter gives out the moments at which messages may be accepted: the n-th of a second is due n/rate after it began. A
+// message that comes late for its moment, by a timer or because nobody had anything to send, goes at once; burst
+// moments may be made up for like that, and what is beyond is lost. So any time t sees at most rate·t + burst + 1
+// messages, and timers that wake late cost no throughput up to burst/rate.
 type limiter struct {
 	mu      sync.Mutex
 	rate    int64

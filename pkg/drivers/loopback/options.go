@@ -134,7 +134,8 @@ func (o options) confirmsLater() bool { return !o.ConfirmDelay.none() || o.shift
 // shifts reports whether delays depend on the time.
 func (o options) shifts() bool { return len(o.Stalls) > 0 || o.SlowStart.Extra > 0 }
 
-// due is when what would take delay from now on happens. All times are of the broker's clock; first is that of the first message.
+// due is when what would take delay from now on happens. All times are of the broker's clock; first is that of the
+// first message.
 func (o options) due(first, now, delay int64) int64 {
 	at := now + delay - first
 	if left := int64(o.SlowStart.For) - (now - first); left > 0 && o.SlowStart.Extra > 0 {

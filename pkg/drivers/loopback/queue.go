@@ -68,7 +68,8 @@ func (q *queue) offer(body []byte, ready int64, most, maxBytes int) offered {
 	return taken
 }
 
-// offerLater takes a copy of body, to be delivered at ready, before those that were offered earlier and are due later. There are no bounds.
+// offerLater takes a copy of body, to be delivered at ready, before those that were offered earlier and are due later.
+// There are no bounds.
 func (q *queue) offerLater(body []byte, ready int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -85,8 +85,8 @@ func gridOf(inverse func(u float64) float64) []int64 {
 	return all
 }
 
-// dealer deals the values of a spread out, like cards: all of them in a random order, and then again in another. So any whole number of
-// rounds has exactly the quantiles of the distribution.
+// dealer deals the values of a spread out, like cards: all of them in a random order, and then again in another. So any
+// whole number of rounds has exactly the quantiles of the distribution.
 type dealer struct {
 	order []int64
 	at    int

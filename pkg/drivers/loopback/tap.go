@@ -32,8 +32,8 @@ var taps struct {
 	publishers uint64
 }
 
-// Tap has f called with the stamps of the broker of this name, by publishers and consumers that are opened from now on, until stop is called.
-// f is called from many goroutines, in the path of every message.
+// Tap has f called with the stamps of the broker of this name, by publishers and consumers that are opened from now on,
+// until stop is called. f is called from many goroutines, in the path of every message.
 func Tap(name string, f func(Stamp)) (stop func()) {
 	taps.Lock()
 	defer taps.Unlock()
@@ -48,7 +48,8 @@ func Tap(name string, f func(Stamp)) (stop func()) {
 	}
 }
 
-// tapped returns what to call for each message of the broker, nil for nothing, and a number for the publisher that asks.
+// tapped returns what to call for each message of the broker, nil for nothing, and a number for the publisher that
+// asks.
 func (b *broker) tapped() (f func(Stamp), publisher uint64) {
 	taps.Lock()
 	defer taps.Unlock()

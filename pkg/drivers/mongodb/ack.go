@@ -32,7 +32,8 @@ func (c *consumer) remove(ctx context.Context) error {
 	return nil
 }
 
-// giveBack shows a message again, if the claim still holds. count is what to add to its claims: -1 if it was never handed over.
+// giveBack shows a message again, if the claim still holds. count is what to add to its claims: -1 if it was never
+// handed over.
 func (c *consumer) giveBack(l lease, count int32) error {
 	if c.link.Err() != nil {
 		return nil

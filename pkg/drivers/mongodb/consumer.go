@@ -16,7 +16,8 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// consumer claims one message after another and hands each over at once: to gather several would be to make the first wait.
+// consumer claims one message after another and hands each over at once: to gather several would be to make the first
+// wait.
 type consumer struct {
 	spec       drivers.ConsumerSpec
 	link       *link
@@ -44,7 +45,8 @@ type consumer struct {
 	once   sync.Once
 }
 
-// refusedPause keeps a consumer whose claims are refused, and that is therefore connected again and again, from spinning.
+// refusedPause keeps a consumer whose claims are refused, and that is therefore connected again and again, from
+// spinning.
 const refusedPause = 200 * time.Millisecond
 
 // Consumer connects a consumer. Its collection has been there since Setup, so that nothing is missed.

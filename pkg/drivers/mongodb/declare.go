@@ -40,7 +40,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			ConfirmedKept: o.W == 0 && o.stored(use.Persistent) && !automatic,
 			// A write that nobody answers may have been refused.
 			SentKept: false,
-			// A claim ends with the visibility time, whether its message was handled or not; only findAndModify with remove is final.
+			// A claim ends with the visibility time, whether its message was handled or not; only findAndModify with
+			// remove is final.
 			NoDuplicates: automatic,
 			Ordered:      o.Order == orderInsertion && (use.Mode != drivers.ConfirmWindow || o.Inserters == 1),
 		},
@@ -66,7 +67,8 @@ func modes(o *options) []drivers.Mode {
 	return some
 }
 
-// stored reports whether a write of the majority is on the disks of the majority: the server's default for it, unless j is false.
+// stored reports whether a write of the majority is on the disks of the majority: the server's default for it, unless j
+// is false.
 func (o *options) stored(persistent bool) bool {
 	j := o.journaled(persistent)
 	return j == nil || *j

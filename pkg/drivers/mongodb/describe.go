@@ -113,8 +113,8 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 var errAnswers = errors.New("this server answers writes with w: 0, which the protocol leaves without an answer: all that follows on the connection" +
 	" would be mixed up; set unacknowledged: false, and use a mode with confirms")
 
-// checkSilence makes sure, once for each session, that the server does not answer what has w: 0. It asks with a delete of nothing: if that is
-// answered, the answer is taken for that of the next request.
+// checkSilence makes sure, once for each session, that the server does not answer what has w: 0. It asks with a delete
+// of nothing: if that is answered, the answer is taken for that of the next request.
 func (s *session) checkSilence(ctx context.Context, spec drivers.PublisherSpec) error {
 	s.silence.Lock()
 	defer s.silence.Unlock()

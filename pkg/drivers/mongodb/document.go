@@ -10,7 +10,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A message is a document of four fields: its id; the time from which it may be claimed; how often it was; and its body.
+// A message is a document of four fields: its id; the time from which it may be claimed; how often it was; and its
+// body.
 const (
 	fieldID    = "_id"
 	fieldAt    = "at"
@@ -69,8 +70,8 @@ func readMessage(raw bson.Raw) (m claimed, err error) {
 	return m, nil
 }
 
-// ids makes ids that only grow, and that no other publisher makes: the second, the nanosecond in it, four random bytes. So do
-// those that follow them when a publisher connects again. One goroutine uses it.
+// ids makes ids that only grow, and that no other publisher makes: the second, the nanosecond in it, four random bytes.
+// So do those that follow them when a publisher connects again. One goroutine uses it.
 type ids struct {
 	mine [4]byte
 	last int64

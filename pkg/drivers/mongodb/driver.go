@@ -1,4 +1,5 @@
-// Package mongodb drives MongoDB, and what speaks its protocol, as a queue: through the library mongo-driver, without its retries.
+// Package mongodb drives MongoDB, and what speaks its protocol, as a queue: through the library mongo-driver, without
+// its retries.
 package mongodb
 
 import (

@@ -9,9 +9,9 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// FerretDB, which speaks MongoDB's protocol, stands in for MongoDB, behind the lab's proxy: one change at a time, since its
-// claims are not atomic, and no answers to what wants none. The visibility is short because one check waits for what a
-// broken link left claimed; longer than a busy machine needs to handle a batch, or messages come again.
+// FerretDB, which speaks MongoDB's protocol, stands in for MongoDB, behind the lab's proxy: one change at a time, since
+// its claims are not atomic, and no answers to what wants none. The visibility is short because one check waits for
+// what a broken link left claimed; longer than a busy machine needs to handle a batch, or messages come again.
 func TestConformance(t *testing.T) {
 	cases := []struct {
 		name, options string

@@ -34,8 +34,9 @@ func (d contextDialer) DialContext(ctx context.Context, network, address string)
 	return d.dial(ctx, network, address)
 }
 
-// link is one client of the library: a connection for each member of the replica set to watch it, and one to the primary for each request
-// at a time. The library would mend broken connections without a word; a link is over with the first one that breaks.
+// link is one client of the library: a connection for each member of the replica set to watch it, and one to the
+// primary for each request at a time. The library would mend broken connections without a word; a link is over with the
+// first one that breaks.
 type link struct {
 	requests.Link
 	address string // hosts, for people
@@ -151,7 +152,8 @@ func (l *link) Close() {
 	_ = l.client.Disconnect(ctx)
 }
 
-// take gives the link of a connection number, which others may use too, or one that nobody else does; leave gives it back.
+// take gives the link of a connection number, which others may use too, or one that nobody else does; leave gives it
+// back.
 func (s *session) take(ctx context.Context, number int) (l *link, leave func(), err error) {
 	return s.links.Take(number, func() (*link, error) { return s.connect(ctx, s.env.Dial) })
 }
@@ -165,7 +167,8 @@ func refused(err error) bool {
 	return !movedOn(answered)
 }
 
-// movedOn reports whether the server says that it is no primary any more, or going: 91, 189, 10107, 11600, 11602, 13435, 13436.
+// movedOn reports whether the server says that it is no primary any more, or going: 91, 189, 10107, 11600, 11602,
+// 13435, 13436.
 func movedOn(err mongo.ServerError) bool {
 	for _, code := range []int{91, 189, 10107, 11600, 11602, 13435, 13436} {
 		if err.HasErrorCode(code) {

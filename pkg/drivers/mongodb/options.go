@@ -73,7 +73,8 @@ const orderInsertion = "insertion"
 
 var databaseName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
+// schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
 		Database: "lockstep", InsertBatch: 100, Inserters: 1, Order: "none", Visibility: "30s", PollInterval: "10ms",
@@ -130,7 +131,8 @@ func (o *options) check() error {
 // srv is a scheme that makes the library look names up by itself.
 const srv = "mongodb+srv://"
 
-// client reads the URL, and no file. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+// client reads the URL, and no file. Its errors say nothing of the URL's text, which may hold a password in the wrong
+// place.
 func (o *options) client() (*client.ClientOptions, error) {
 	if strings.HasPrefix(strings.ToLower(o.URL), srv) {
 		return nil, errors.New("url: mongodb+srv looks names up past the simulated network: list the hosts in mongodb://a:27017,b:27017/")
@@ -159,8 +161,8 @@ func (o *options) client() (*client.ClientOptions, error) {
 	return c, nil
 }
 
-// secured returns how connections are encrypted, with the certificates that the options name; nil: not at all. It refuses
-// to authenticate as the host.
+// secured returns how connections are encrypted, with the certificates that the options name; nil: not at all. It
+// refuses to authenticate as the host.
 func (o *options) secured(access drivers.Access) (*tls.Config, error) {
 	c, err := o.client()
 	if err != nil {

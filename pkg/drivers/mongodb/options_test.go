@@ -109,7 +109,8 @@ func TestIDsGrow(t *testing.T) {
 	}
 }
 
-// A server that takes every write concern and does what it always does is doubted as soon as the label asks for more than one member's word.
+// A server that takes every write concern and does what it always does is doubted as soon as the label asks for more
+// than one member's word.
 func TestFlags(t *testing.T) {
 	ferret, alone, set := server{ferret: "v1"}, server{version: "8"}, server{version: "8", set: "rs0"}
 	for _, c := range []struct {

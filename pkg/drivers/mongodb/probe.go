@@ -16,8 +16,8 @@ import (
 // askWithin bounds a probe, so that what the server did say is not lost with what it has no answer to.
 const askWithin = 3 * time.Second
 
-// Probe asks the primary: serverStatus and dbStats for itself, and collStats and a count for each collection of the task. What the user may
-// not ask for, or the server does not say, is missing.
+// Probe asks the primary: serverStatus and dbStats for itself, and collStats and a count for each collection of the
+// task. What the user may not ask for, or the server does not say, is missing.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -55,8 +55,8 @@ func command(ctx context.Context, db *mongo.Database, c bson.D) (bson.Raw, error
 	return raw, err
 }
 
-// serverMetrics reads serverStatus. Processor time is there on Linux alone. Rates are of one server: another primary has counters of its own.
-// What is published is what all users insert, one document for each subscription.
+// serverMetrics reads serverStatus. Processor time is there on Linux alone. Rates are of one server: another primary
+// has counters of its own. What is published is what all users insert, one document for each subscription.
 func serverMetrics(status bson.Raw, grown *growth.Counters) []drivers.Metric {
 	var all []drivers.Metric
 	add := func(name drivers.MetricName, factor float64, path ...string) {
@@ -108,7 +108,8 @@ func number(raw bson.Raw, path ...string) (float64, bool) {
 	return v.DoubleOK()
 }
 
-// collectionMetrics adds up the collections of the task. Any that cannot be asked leaves its metrics out: a part is not the whole.
+// collectionMetrics adds up the collections of the task. Any that cannot be asked leaves its metrics out: a part is not
+// the whole.
 func collectionMetrics(ctx context.Context, db *mongo.Database, names []string) ([]drivers.Metric, error) {
 	if len(names) == 0 {
 		return nil, nil

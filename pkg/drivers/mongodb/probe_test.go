@@ -31,7 +31,8 @@ func named(metrics []drivers.Metric) map[drivers.MetricName]float64 {
 	return all
 }
 
-// serverStatus and dbStats as a mongod on Linux has them, by MongoDB's documentation: no mongod takes part in these tests.
+// serverStatus and dbStats as a mongod on Linux has them, by MongoDB's documentation: no mongod takes part in these
+// tests.
 func TestProbeOfAServerAsDocumented(t *testing.T) {
 	status := func(host string, micros, inserted, opened int64) bson.Raw {
 		return document(t, bson.D{

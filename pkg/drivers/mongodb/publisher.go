@@ -17,8 +17,8 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// Publisher connects a publisher. One without confirms has a link of its own, so that a request behind its last insert, on the
-// same connection, tells when the server has taken all of them.
+// Publisher connects a publisher. One without confirms has a link of its own, so that a request behind its last insert,
+// on the same connection, tells when the server has taken all of them.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	p, err := s.publisher(ctx, spec)
 	if err != nil {
@@ -92,7 +92,8 @@ func (s *session) inserted(on *link, spec drivers.PublisherSpec) []*mongo.Collec
 	return all
 }
 
-// insertOptions are of inserts of several messages. A write concern with wtimeout goes past the library, which no longer has it.
+// insertOptions are of inserts of several messages. A write concern with wtimeout goes past the library, which no
+// longer has it.
 func (s *session) insertOptions(spec drivers.PublisherSpec) *client.InsertManyOptionsBuilder {
 	o := client.InsertMany().SetOrdered(s.options.Ordered)
 	if s.options.times.wtimeout == 0 || !spec.Mode.Confirmed() {

@@ -21,7 +21,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// TestCertificatesOfOptions: the authorities and the client's certificate of tls are those of connections, also where the URL says nothing of TLS.
+// TestCertificatesOfOptions: the authorities and the client's certificate of tls are those of connections, also where
+// the URL says nothing of TLS.
 func TestCertificatesOfOptions(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

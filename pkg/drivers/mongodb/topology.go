@@ -108,7 +108,8 @@ func (s *session) drop(ctx context.Context, names []string) error {
 
 var errNotSetUp = errors.New("is not there: was the task set up in this database?")
 
-// exist makes sure that the collections of a queue are there, once for each of a session: an insert would make them, without the index.
+// exist makes sure that the collections of a queue are there, once for each of a session: an insert would make them,
+// without the index.
 func (s *session) exist(ctx context.Context, t drivers.Topology, queue int) error {
 	if err := checkTopology(t); err != nil {
 		return err

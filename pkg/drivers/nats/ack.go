@@ -51,7 +51,8 @@ func (c *consumer) answer(replies []string, with []byte) {
 	}
 }
 
-// giveBack ends the subscription in an order that misses nothing under way: behind the answer to the flush nothing comes any more.
+// giveBack ends the subscription in an order that misses nothing under way: behind the answer to the flush nothing
+// comes any more.
 func (c *consumer) giveBack() {
 	_ = c.sub.Drain()
 	if c.spec.Ack != drivers.AckAutomatic {

@@ -112,7 +112,8 @@ func TestMissingStreamRejects(t *testing.T) {
 	}
 }
 
-// A stream's leader that is lost answers nothing although the link holds: without the timeout a publisher would wait for ever.
+// A stream's leader that is lost answers nothing although the link holds: without the timeout a publisher would wait
+// for ever.
 func TestConfirmTimeout(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "mute", "confirmTimeout": "50ms"}`), nil)
 	top := plain("mute")
@@ -157,7 +158,8 @@ func TestUnconsumedStreamIsBounded(t *testing.T) {
 	}
 }
 
-// Agents of one process must meet at one server, others must not; the last to leave removes it, also if its folder went before.
+// Agents of one process must meet at one server, others must not; the last to leave removes it, also if its folder went
+// before.
 func TestEmbeddedIsSharedByName(t *testing.T) {
 	a := open(t, []byte(`{"embedded": true, "name": "one"}`), nil)
 	b := open(t, []byte(`{"embedded": true, "name": "one"}`), nil)

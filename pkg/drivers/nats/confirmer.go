@@ -77,8 +77,8 @@ func (c *confirmer) check() {
 	c.watchdog.Reset(c.patience)
 }
 
-// inFlight is for how many unconfirmed messages there is place from the start: no more, since each is a reply subject, and a server
-// remembers where a few hundred of them lead.
+// inFlight is for how many unconfirmed messages there is place from the start: no more, since each is a reply subject,
+// and a server remembers where a few hundred of them lead.
 func inFlight(spec drivers.PublisherSpec) int {
 	switch spec.Mode {
 	case drivers.ConfirmWindow:

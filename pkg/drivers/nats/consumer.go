@@ -38,7 +38,8 @@ type consumer struct {
 	once  sync.Once
 }
 
-// Consumer attaches to the durable consumer of its subscription and queue. That has been there since Setup, so that nothing is missed.
+// Consumer attaches to the durable consumer of its subscription and queue. That has been there since Setup, so that
+// nothing is missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
 	c, err := s.attach(ctx, spec, handle)
 	if err != nil {
@@ -130,11 +131,12 @@ func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream
 	return config.Durable, nil
 }
 
-// What is no message: nudge has a consumer that waits for one look at what else there is to do; after last, nothing comes.
+// What is no message: nudge has a consumer that waits for one look at what else there is to do; after last, nothing
+// comes.
 var nudge, last = new(client.Msg), new(client.Msg)
 
-// run receives until it is told to stop or the link breaks. It waits for its inbox alone, which costs less for each message than
-// waiting for all that may happen; what else happens is attend's, which nudges it.
+// run receives until it is told to stop or the link breaks. It waits for its inbox alone, which costs less for each
+// message than waiting for all that may happen; what else happens is attend's, which nudges it.
 func (c *consumer) run() {
 	defer close(c.ended)
 	attended := make(chan struct{})

@@ -56,7 +56,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			ConfirmedKept: !automatic && !o.forgets(use.Consumers),
 			// JetStream drops unconfirmed messages without a word when it cannot keep up.
 			SentKept: false,
-			// What is not acknowledged within ackWait is delivered again, and so may be what a new leader knows no better of.
+			// What is not acknowledged within ackWait is delivered again, and so may be what a new leader knows no
+			// better of.
 			NoDuplicates: automatic,
 			Ordered:      true,
 		},

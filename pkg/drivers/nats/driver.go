@@ -1,5 +1,5 @@
-// Package nats drives NATS JetStream through the library nats.go. It adds next to nothing to the bare cost of that library
-// for each message, never sends anything twice, and never reconnects by itself.
+// Package nats drives NATS JetStream through the library nats.go. It adds next to nothing to the bare cost of that
+// library for each message, never sends anything twice, and never reconnects by itself.
 package nats
 
 import (

@@ -19,8 +19,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// A short ackWait, because one check waits for what a broken link left unacknowledged; longer than a busy machine needs to
-// handle a batch, or messages come again.
+// A short ackWait, because one check waits for what a broken link left unacknowledged; longer than a busy machine needs
+// to handle a batch, or messages come again.
 const testOptions = `"ackWait": "10s"`
 
 const deadOptions = `{"url": "nats://127.0.0.1:1"}`
@@ -56,7 +56,8 @@ func TestServerFile(t *testing.T) {
 	kill()
 }
 
-// serverAddress has this test binary be a server instead; serverDir is where it keeps its streams, serverWatch where it is monitored.
+// serverAddress has this test binary be a server instead; serverDir is where it keeps its streams, serverWatch where it
+// is monitored.
 const (
 	serverAddress = "LOCKSTEP_TEST_NATS_ADDRESS"
 	serverWatch   = "LOCKSTEP_TEST_NATS_MONITORING"

@@ -156,7 +156,8 @@ func (l *link) abandon(why error) {
 	_ = l.raw.Close()
 }
 
-// onError is called by the library for what breaks no link, such as a missing permission. The first one of a link is worth a line.
+// onError is called by the library for what breaks no link, such as a missing permission. The first one of a link is
+// worth a line.
 func (l *link) onError(_ *client.Conn, _ *client.Subscription, err error) {
 	l.mu.Lock()
 	quiet := l.own || l.warned || errors.Is(err, net.ErrClosed)

@@ -37,7 +37,8 @@ type options struct {
 	Monitoring  []string `json:"monitoring"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
+// schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{Name: "default", Sync: "default", Replicas: 1, AckWait: "30s", Confirm: "30s"}
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -57,7 +57,8 @@ func TestRedelivered(t *testing.T) {
 	}
 }
 
-// A consumer that holds most of its prefetch unacknowledged has to go on asking when its request has ended, or it waits for ever.
+// A consumer that holds most of its prefetch unacknowledged has to go on asking when its request has ended, or it waits
+// for ever.
 func TestPullerAsksAgain(t *testing.T) {
 	for _, test := range []struct{ asked, held, want int }{
 		{asked: 0, held: 0, want: 10},

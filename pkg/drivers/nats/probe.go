@@ -32,8 +32,8 @@ func (p *prober) own(t drivers.Topology) {
 // askWithin bounds each part of a probe, so that one without an answer leaves time to tell of the others.
 const askWithin = 3 * time.Second
 
-// Probe asks JetStream for the streams of the task's own topology and their consumers, and for what the account stores; and the servers'
-// monitoring, where the options lead there, for what they use themselves.
+// Probe asks JetStream for the streams of the task's own topology and their consumers, and for what the account stores;
+// and the servers' monitoring, where the options lead there, for what they use themselves.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.prober.mu.Lock()
 	defer s.prober.mu.Unlock()

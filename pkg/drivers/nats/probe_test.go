@@ -13,7 +13,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// watched is a session with a server in a process of its own, and the way to end that; monitoring is what the options say of it.
+// watched is a session with a server in a process of its own, and the way to end that; monitoring is what the options
+// say of it.
 func watched(t *testing.T, monitoring func(real string) string) (*session, func()) {
 	t.Helper()
 	address, watch := freeAddress(t), freeAddress(t)
@@ -107,7 +108,8 @@ func mustProbe(t *testing.T, s *session) []drivers.Metric {
 	return metrics
 }
 
-// A server whose monitoring does not answer, or is something else, has no memory and no connections, rather than none in use; what JetStream says is kept.
+// A server whose monitoring does not answer, or is something else, has no memory and no connections, rather than none
+// in use; what JetStream says is kept.
 func TestProbeWithoutMonitoringIsMissing(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -32,7 +32,8 @@ type publisher struct {
 	once sync.Once
 }
 
-// Publisher connects as spec says. In unconfirmed modes it uses NATS' core publish, which JetStream stores without a word.
+// Publisher connects as spec says. In unconfirmed modes it uses NATS' core publish, which JetStream stores without a
+// word.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if err := s.checkPublisher(ctx, spec); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -74,8 +75,8 @@ func (s *session) checkPublisher(ctx context.Context, spec drivers.PublisherSpec
 	return s.exists(ctx, spec.Topology, spec.Queue)
 }
 
-// Publish puts one message into the library's buffer, which a goroutine of the library writes to the connection at once;
-// when that is full, Publish waits for the connection.
+// Publish puts one message into the library's buffer, which a goroutine of the library writes to the connection at
+// once; when that is full, Publish waits for the connection.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if ctx != p.ctx {
 		p.guard(ctx)

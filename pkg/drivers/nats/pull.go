@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	// unlimitedWindow is how many messages are under way to a consumer without a prefetch; acknowledgements do not count.
+	// unlimitedWindow is how many messages are under way to a consumer without a prefetch; acknowledgements do not
+	// count.
 	unlimitedWindow = 8192
 	// watchInterval is how often a consumer looks whether its requests still live.
 	watchInterval = 250 * time.Millisecond
@@ -21,9 +22,9 @@ const (
 	pullDead = 2*pullHeartbeat + time.Second
 )
 
-// puller asks for messages so that at no time more are unacknowledged and asked for than the prefetch allows. It asks when half of
-// that is free, or nothing is asked for. The library's own Consume counts messages that are not handled yet, and so would exceed the prefetch.
-// One goroutine uses it.
+// puller asks for messages so that at no time more are unacknowledged and asked for than the prefetch allows. It asks
+// when half of that is free, or nothing is asked for. The library's own Consume counts messages that are not handled
+// yet, and so would exceed the prefetch. One goroutine uses it.
 type puller struct {
 	nc        *client.Conn
 	subject   string
@@ -45,7 +46,8 @@ func newPuller(nc *client.Conn, subject, inbox string, prefetch int) *puller {
 	return p
 }
 
-// room is for how many messages the channel needs place: all that can come, twice in case that a lost request lives on, and words of the server.
+// room is for how many messages the channel needs place: all that can come, twice in case that a lost request lives on,
+// and words of the server.
 func (p *puller) room() int { return 2*p.limit + 64 }
 
 func (p *puller) received(n int) {
@@ -59,7 +61,8 @@ func (p *puller) done(n int) { p.held -= n }
 // full reports whether nothing more can come before some of the n accepted are acknowledged.
 func (p *puller) full(n int) bool { return !p.unlimited && n >= p.limit }
 
-// wanted is for how many messages there is place, if it is worth asking: for half of the limit, or when nothing else would come.
+// wanted is for how many messages there is place, if it is worth asking: for half of the limit, or when nothing else
+// would come.
 func (p *puller) wanted() int {
 	asked := max(p.asked, 0)
 	free := p.limit - asked - p.held
@@ -116,8 +119,8 @@ func (p *puller) status(m *client.Msg) bool {
 	return true
 }
 
-// redelivered reads the number of deliveries from a reply subject: $JS.ACK.stream.consumer.deliveries.…, where a domain and
-// an account may stand before the stream.
+// redelivered reads the number of deliveries from a reply subject: $JS.ACK.stream.consumer.deliveries.…, where a domain
+// and an account may stand before the stream.
 func (c *consumer) redelivered(reply string) drivers.Tristate {
 	if strings.HasPrefix(reply, c.acks) {
 		return drivers.No

@@ -14,9 +14,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A queue is a stream of its own, so that it has a leader and an order of its own. Its bindings are subjects, and
-// each subscription to it is a durable consumer, which Setup makes, so that nothing sent after that is missed. Streams have interest retention: a
-// message goes when all subscriptions have acknowledged it. Names end in what a topology's name cannot have: "_".
+// A queue is a stream of its own, so that it has a leader and an order of its own. Its bindings are subjects, and each
+// subscription to it is a durable consumer, which Setup makes, so that nothing sent after that is missed. Streams have
+// interest retention: a message goes when all subscriptions have acknowledged it. Names end in what a topology's name
+// cannot have: "_".
 
 func streamPrefix(t drivers.Topology) string { return t.Name + "_q" }
 
@@ -28,7 +29,8 @@ func subject(t drivers.Topology, queue, key int) string {
 
 func durableName(subscription int) string { return "s" + strconv.Itoa(subscription) }
 
-// automaticName is of the durable consumer whose messages are acknowledged by being sent: the kind cannot be changed later.
+// automaticName is of the durable consumer whose messages are acknowledged by being sent: the kind cannot be changed
+// later.
 func automaticName(subscription int) string { return durableName(subscription) + "_automatic" }
 
 func (s *session) streamConfig(t drivers.Topology, queue int) jetstream.StreamConfig {
@@ -182,8 +184,8 @@ func poll(ctx context.Context, ask func() (bool, error)) error {
 	}
 }
 
-// reachable waits until every server that answers leads to every stream: right after its creation some do not. Its messages
-// are not stored, as they expect another stream.
+// reachable waits until every server that answers leads to every stream: right after its creation some do not. Its
+// messages are not stored, as they expect another stream.
 func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
 	for _, e := range s.endpoints {
 		l, err := s.dial(ctx, e, s.env.Dial)

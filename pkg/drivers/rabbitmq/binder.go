@@ -10,8 +10,9 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// binder is the connection on which bindings are made and removed while messages flow: to the first of the endpoints that answers, like that
-// of an application which binds its queue. It has a channel for each call under way, since a channel answers one after the other.
+// binder is the connection on which bindings are made and removed while messages flow: to the first of the endpoints
+// that answers, like that of an application which binds its queue. It has a channel for each call under way, since a
+// channel answers one after the other.
 type binder struct {
 	mu   sync.Mutex // held while dialing
 	link *link

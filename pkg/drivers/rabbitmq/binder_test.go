@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// By every kind of exchange that knows keys, a binding leads to its queue from when Bind has returned until Unbind has; without one the message
-// comes back.
+// By every kind of exchange that knows keys, a binding leads to its queue from when Bind has returned until Unbind has;
+// without one the message comes back.
 func TestBindingsOfEachExchange(t *testing.T) {
 	for _, kind := range []string{"direct", "topic", "headers"} {
 		t.Run(kind, func(t *testing.T) {

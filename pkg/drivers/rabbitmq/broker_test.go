@@ -100,7 +100,8 @@ func TestThousandBindings(t *testing.T) {
 	}
 }
 
-// A quorum queue delivers what its consumer refuses as often as it takes. By default, RabbitMQ 4 drops it after 20 deliveries.
+// A quorum queue delivers what its consumer refuses as often as it takes. By default, RabbitMQ 4 drops it after 20
+// deliveries.
 func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
 	for _, part := range []string{"RABBITMQ", "RABBITMQ4"} {
 		t.Run(part, func(t *testing.T) {
@@ -318,7 +319,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestWorkForAConfirmIsNotWaitedFor: where Publish waits for the confirm itself, what the engine does with it is no waiting.
+// TestWorkForAConfirmIsNotWaitedFor: where Publish waits for the confirm itself, what the engine does with it is no
+// waiting.
 func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
 	const messages, work = 10, 20 * time.Millisecond
 	r := newRig(t, single(t, `{}`), nil)

@@ -43,8 +43,8 @@ type consumer struct {
 	err     error
 }
 
-// Consumer starts to consume; the broker's consume-ok says that nothing can be missed from then on, and a queue keeps what
-// came before.
+// Consumer starts to consume; the broker's consume-ok says that nothing can be missed from then on, and a queue keeps
+// what came before.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
 	if err := s.checkConsumer(spec); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
@@ -167,8 +167,8 @@ func (c *consumer) loopWithTicks() {
 	}
 }
 
-// take passes on d and what else has come, and settles it. False: the consumer is being closed; the broker gets back what
-// was not passed on.
+// take passes on d and what else has come, and settles it. False: the consumer is being closed; the broker gets back
+// what was not passed on.
 func (c *consumer) take(d amqp.Delivery) bool {
 	if c.closing.Load() {
 		return false

@@ -67,8 +67,9 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 }
 
 // guarantees holds a cluster to less where the loss of a node can do harm although no client's link breaks. To a quorum
-// queue, of one node too, the publisher's channel sends again what a leader did not take; once the channel is closed, nobody
-// does: seen with RabbitMQ 3.10, 6 of 60 unconfirmed messages lost by closing in a cluster, 14 of 60 on one busy node.
+// queue, of one node too, the publisher's channel sends again what a leader did not take; once the channel is closed,
+// nobody does: seen with RabbitMQ 3.10, 6 of 60 unconfirmed messages lost by closing in a cluster, 14 of 60 on one busy
+// node.
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	cluster := len(o.urls()) > 1
 	forgets := forgetful(o)

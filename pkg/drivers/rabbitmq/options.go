@@ -52,7 +52,8 @@ type exchangeOptions struct {
 	Arguments map[string]any `json:"arguments"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
+// schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	var o options
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -137,12 +138,12 @@ func (o *options) queueArguments() amqp.Table {
 	return t
 }
 
-// lastWithoutLimit is the last major release of RabbitMQ whose quorum queues deliver a message as often as it takes. Later ones drop it after 20
-// deliveries by default.
+// lastWithoutLimit is the last major release of RabbitMQ whose quorum queues deliver a message as often as it takes.
+// Later ones drop it after 20 deliveries by default.
 const lastWithoutLimit = 3
 
-// argumentsAt are the arguments that every queue is declared with at a server of this major release. A quorum queue keeps what its consumers
-// refuse unless the options limit that.
+// argumentsAt are the arguments that every queue is declared with at a server of this major release. A quorum queue
+// keeps what its consumers refuse unless the options limit that.
 func (o *options) argumentsAt(release int) amqp.Table {
 	t := o.queueArguments()
 	_, here := t[deliveryLimit]
@@ -180,7 +181,8 @@ type endpoint struct {
 	secret  string
 }
 
-// parseEndpoint reads an AMQP URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+// parseEndpoint reads an AMQP URL. Its errors say nothing of the URL's text, which may hold a password in the wrong
+// place.
 func parseEndpoint(text string) (endpoint, error) {
 	uri, err := amqp.ParseURI(text)
 	if err != nil {

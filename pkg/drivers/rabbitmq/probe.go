@@ -14,20 +14,24 @@ import (
 
 // RabbitMQ tells its metrics in three places, which differ in how old they are. Seen with RabbitMQ 3.10:
 //
-//   - The management API answers /nodes, /overview and /queues from what it gathers every five seconds, whatever the interval of
-//     statistics: counts of connections and processes, depths and rates are up to five seconds old, and those of a quorum queue ten. A node's
-//     memory by category is computed as it is asked for, and costs the node about 15 ms of its processor. It has no CPU.
-//   - The Prometheus plugin's counts of processes, connections, channels and messages are of the moment; depths, file descriptors and
-//     resident memory are as old as the interval of statistics (five seconds unless the server is told otherwise). It costs a node about 8 ms.
+//   - The management API answers /nodes, /overview and /queues from what it gathers every five seconds, whatever the
+//     interval of statistics: counts of connections and processes, depths and rates are up to five seconds old, and
+//     those of a quorum queue ten. A node's memory by category is computed as it is asked for, and costs the node about
+//     15 ms of its processor. It has no CPU.
+//   - The Prometheus plugin's counts of processes, connections, channels and messages are of the moment; depths, file
+//     descriptors and resident memory are as old as the interval of statistics (five seconds unless the server is told
+//     otherwise). It costs a node about 8 ms.
 //   - The operating system knows the processor time of the node's process, where that is on this host.
 //
-// So a metric comes from the Prometheus plugin, where the options lead to that of every node, else from the management API; memory and its
-// categories from the management API first. A metric keeps to one source as long as the session lasts.
+// So a metric comes from the Prometheus plugin, where the options lead to that of every node, else from the management
+// API; memory and its categories from the management API first. A metric keeps to one source as long as the session
+// lasts.
 //
-// The plugin's erlang_vm_statistics_runtime_milliseconds counts user time alone (34 s of 54 s were seen): the CPU from it, where the
-// process is on another host, is too low. The host's metric, for which the matrix names the broker's process, is to be preferred. The
-// "erlang" total of memory counts buffers of sockets that the system has never given out (2.2 GB of a process of 221 MB were seen): memory
-// is what the process has, and its categories are shares of Erlang's own account, whose sum may differ.
+// The plugin's erlang_vm_statistics_runtime_milliseconds counts user time alone (34 s of 54 s were seen): the CPU from
+// it, where the process is on another host, is too low. The host's metric, for which the matrix names the broker's
+// process, is to be preferred. The "erlang" total of memory counts buffers of sockets that the system has never given
+// out (2.2 GB of a process of 221 MB were seen): memory is what the process has, and its categories are shares of
+// Erlang's own account, whose sum may differ.
 
 // errNoMetrics is what a session without either API answers.
 var errNoMetrics = fmt.Errorf("%w: give management, and prometheus for metrics of the moment", drivers.ErrUnsupported)
@@ -123,7 +127,8 @@ func (p *probe) failed(err error) {
 	}
 }
 
-// since adds what a counter grew by a second since the last probe, times factor; the first time, and after a restart of the node, nothing.
+// since adds what a counter grew by a second since the last probe, times factor; the first time, and after a restart of
+// the node, nothing.
 func (p *probe) since(name drivers.MetricName, node string, now counter, factor float64) {
 	key := string(name) + " " + node
 	before, known := p.prober.counters[key]
@@ -154,7 +159,8 @@ func (p *probe) seldom(what string, ask func() error) {
 	p.failed(err)
 }
 
-// scrapeAll asks all Prometheus plugins at once. One that does not answer makes the sums unknown, unless its node is known not to run.
+// scrapeAll asks all Prometheus plugins at once. One that does not answer makes the sums unknown, unless its node is
+// known not to run.
 func (p *probe) scrapeAll(ctx context.Context) {
 	if p.metrics == nil || p.prober.begun && !p.prober.plugins {
 		return

@@ -93,7 +93,8 @@ func (p *probe) ofTheWhole(ctx context.Context) {
 	}
 }
 
-// categories are the names under which RabbitMQ accounts for its memory, of releases 3.8 to 4, as far as they are told apart.
+// categories are the names under which RabbitMQ accounts for its memory, of releases 3.8 to 4, as far as they are told
+// apart.
 var categories = map[string]drivers.MetricName{
 	"connection_readers": drivers.MetricMemoryConnections, "connection_writers": drivers.MetricMemoryConnections,
 	"connection_channels": drivers.MetricMemoryConnections, "connection_other": drivers.MetricMemoryConnections,
@@ -134,7 +135,8 @@ func (p *probe) ofMemory(ctx context.Context) {
 	})
 }
 
-// memoryOf is a node's memory by metric. What the categories leave of it is other, unless Erlang's account of them is more than there is.
+// memoryOf is a node's memory by metric. What the categories leave of it is other, unless Erlang's account of them is
+// more than there is.
 func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricName]float64, error) {
 	var n struct {
 		Memory map[string]any `json:"memory"`
@@ -187,7 +189,8 @@ func (m *management) query(ctx context.Context, query url.Values, answer any, se
 	return m.send(ctx, http.MethodGet, query, nil, answer, segments...)
 }
 
-// isHere reports whether a node's process is on this host: the one of its number runs RabbitMQ, and has done so for as long as the node says.
+// isHere reports whether a node's process is on this host: the one of its number runs RabbitMQ, and has done so for as
+// long as the node says.
 func (n nodeMetrics) isHere() bool {
 	p, ok := localProcess(n.PID)
 	const apart = 30 * time.Second // what the node says is a few seconds old, and it began to count when it had started

@@ -13,7 +13,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// ofQueues adds what is in the queues of the task's own topology. Of a queue that is not known of, nothing is: the rest would look like the whole.
+// ofQueues adds what is in the queues of the task's own topology. Of a queue that is not known of, nothing is: the rest
+// would look like the whole.
 func (p *probe) ofQueues(ctx context.Context) {
 	t := p.prober.topology
 	if t.Name == "" {
@@ -28,7 +29,8 @@ func (p *probe) ofQueues(ctx context.Context) {
 	}
 }
 
-// queuesOfPlugins adds up what the nodes say of the queues that they lead. One whose leader moved may be told of by two.
+// queuesOfPlugins adds up what the nodes say of the queues that they lead. One whose leader moved may be told of by
+// two.
 func (p *probe) queuesOfPlugins(ctx context.Context, prefix string, want int) error {
 	if len(p.scrapes) == 0 {
 		return nil
@@ -76,7 +78,8 @@ func (p *probe) depth(queues []queueMessages, want int) {
 // queuePage is how many queues the management API gives at a time.
 const queuePage = 500
 
-// queuesOfManagement adds how many of the task's queues there are, how many of them lack a replica and, where no plugin is asked, what is in them.
+// queuesOfManagement adds how many of the task's queues there are, how many of them lack a replica and, where no plugin
+// is asked, what is in them.
 func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int) error {
 	type item struct {
 		queueInfo

@@ -189,8 +189,8 @@ func (p *publisher) refused(err error) error {
 // Flush has nothing to do: the library writes each message to the connection at once.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
-// Close closes the channel, and the connection if nobody else uses it, by AMQP's handshake, so that the broker has taken
-// everything that was published.
+// Close closes the channel, and the connection if nobody else uses it, by AMQP's handshake, so that the broker has
+// taken everything that was published.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
 		alive := p.notice.End()

@@ -31,8 +31,8 @@ func TestRestartLong(t *testing.T) {
 const toDisk = "mnesia:sync_log(), [ok = dets:sync(T) || T <- dets:all()]."
 
 // restart checks the driver while the lab kills and starts the process. RabbitMQ answers a declaration before it is on
-// disk, up to some seconds before: a broker that is killed then may keep a queue and forget its binding, or the members of
-// a stream or quorum queue. ctl, a variable with the path of rabbitmqctl, has them written first.
+// disk, up to some seconds before: a broker that is killed then may keep a queue and forget its binding, or the members
+// of a stream or quorum queue. ctl, a variable with the path of rabbitmqctl, has them written first.
 func restart(t *testing.T, options json.RawMessage, process, ctl string) {
 	t.Helper()
 	h := harness(driver{}, options, []string{"restart"})

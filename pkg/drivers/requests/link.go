@@ -13,8 +13,8 @@ type Member interface {
 	Abandon()          // its session is closed
 }
 
-// Link is what a driver's own link embeds: whether it is whole, and who has to know. The zero Link is whole. Its methods are safe
-// for concurrent use; they call members outside of any lock.
+// Link is what a driver's own link embeds: whether it is whole, and who has to know. The zero Link is whole. Its
+// methods are safe for concurrent use; they call members outside of any lock.
 type Link struct {
 	mu      sync.Mutex
 	ended   bool
@@ -79,8 +79,8 @@ func (l *Link) Part(m Member) {
 	delete(l.members, m)
 }
 
-// End is what a link's Close begins with: the members that are left are abandoned. first reports whether it is the first call, idle
-// whether the link was whole and without members, so that it may end in order.
+// End is what a link's Close begins with: the members that are left are abandoned. first reports whether it is the
+// first call, idle whether the link was whole and without members, so that it may end in order.
 func (l *Link) End() (first, idle bool) {
 	l.mu.Lock()
 	first, idle = !l.ended, l.cause == nil && len(l.members) == 0
@@ -147,8 +147,8 @@ func (s *Links[L]) Drop(l L) {
 	l.Close()
 }
 
-// Take gives the link of a connection number, a new one if that is broken, or for drivers.Exclusive one that nobody else has. Give it
-// back with leave, once: the last one closes it.
+// Take gives the link of a connection number, a new one if that is broken, or for drivers.Exclusive one that nobody
+// else has. Give it back with leave, once: the last one closes it.
 func (s *Links[L]) Take(number int, connect func() (L, error)) (l L, leave func(), err error) {
 	if number == drivers.Exclusive {
 		l, err = s.Open(connect)

@@ -117,8 +117,8 @@ func (p *Publisher) send(ctx context.Context) error {
 	return nil
 }
 
-// Flush sends the batch that was gathered. Its answer is its confirm, so that it waits for that: a goroutine more would cost, and
-// whoever flushes waits for the confirms next.
+// Flush sends the batch that was gathered. Its answer is its confirm, so that it waits for that: a goroutine more would
+// cost, and whoever flushes waits for the confirms next.
 func (p *Publisher) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package requests is the publishing half of drivers whose broker answers requests: what a publisher accepts goes out in requests of one
-// or more messages, and the answer to a request is the confirm of its messages. Every mode is here once, with its waits, its deadlines
-// and its end, so that such a driver only sends.
+// Package requests is the publishing half of drivers whose broker answers requests: what a publisher accepts goes out
+// in requests of one or more messages, and the answer to a request is the confirm of its messages. Every mode is here
+// once, with its waits, its deadlines and its end, so that such a driver only sends.
 package requests
 
 import (
@@ -16,26 +16,30 @@ import (
 // grace is how long what is under way when a publisher is closed may take to end in order.
 const grace = 2 * time.Second
 
-// Publish sends these messages, or as many of them, from the first, as go into one request, and waits for the answer. What the broker says
-// of batch[i] goes into verdicts[i], which is nil at first: nil, or an error that wraps drivers.ErrRejected. answered is of how many
-// messages, from the first, there is a verdict. These are confirmed at once, and Send is called again with the rest; an error says why
-// there is no verdict of the others, and breaks the publisher. One goroutine at a time calls each Send. Bodies are lent until it returns.
+// Publish sends these messages, or as many of them, from the first, as go into one request, and waits for the answer.
+// What the broker says of batch[i] goes into verdicts[i], which is nil at first: nil, or an error that wraps
+// drivers.ErrRejected. answered is of how many messages, from the first, there is a verdict. These are confirmed at
+// once, and Send is called again with the rest; an error says why there is no verdict of the others, and breaks the
+// publisher. One goroutine at a time calls each Send. Bodies are lent until it returns.
 type Publish func(ctx context.Context, batch []drivers.Message, verdicts []error) (answered int, err error)
 
 // Plan is how a publisher sends.
 type Plan struct {
 	Spec drivers.PublisherSpec
-	// Lane makes what sends the requests of one lane, one at a time, and reports to waiting when it waits for an answer.
-	// New calls it once for each lane. waiting is nil in confirm-window, where Publish waits for no answer.
+	// Lane makes what sends the requests of one lane, one at a time, and reports to waiting when it waits for an
+	// answer. New calls it once for each lane. waiting is nil in confirm-window, where Publish waits for no answer.
 	Lane func(waiting *drivers.Waiting) Publish
-	// Lanes is how many requests confirm-window has under way at a time; with one, messages stay in order. All other modes have one.
+	// Lanes is how many requests confirm-window has under way at a time; with one, messages stay in order. All other
+	// modes have one.
 	Lanes int
-	// Most is how many messages confirm-window puts into one request: those that are there when a lane is free, so that a
-	// message waits for none that comes later. confirm-batch hands over whole batches, all other modes single messages.
+	// Most is how many messages confirm-window puts into one request: those that are there when a lane is free, so that
+	// a message waits for none that comes later. confirm-batch hands over whole batches, all other modes single
+	// messages.
 	Most int
 	// Patience is how long the answer to a request may take until the link counts as broken.
 	Patience time.Duration
-	// Settle, if any, is called by Close of a publisher without confirms whose link is whole: it returns when the broker has taken all that was sent.
+	// Settle, if any, is called by Close of a publisher without confirms whose link is whole: it returns when the
+	// broker has taken all that was sent.
 	Settle func(ctx context.Context) error
 	// Leave is called at the end of Close.
 	Leave func()
@@ -97,7 +101,8 @@ func New(plan Plan) *Publisher {
 	return p
 }
 
-// Broke says that the link is broken. Only the first call does anything. It does not wait for requests that are under way.
+// Broke says that the link is broken. Only the first call does anything. It does not wait for requests that are under
+// way.
 func (p *Publisher) Broke(cause error) {
 	p.break1.Do(func() {
 		p.cause = fmt.Errorf("%w: %w", drivers.ErrClosed, cause)

@@ -204,7 +204,8 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// A batch that takes several requests is confirmed as they are answered, and the patience is with each of them, not with all.
+// A batch that takes several requests is confirmed as they are answered, and the patience is with each of them, not
+// with all.
 func TestBatchesOfSeveralRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: 20 * time.Second, limit: 3}
@@ -310,7 +311,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// A context that ends lets go of a publisher: before a message is sent it is not accepted, afterwards its confirm says so.
+// A context that ends lets go of a publisher: before a message is sent it is not accepted, afterwards its confirm says
+// so.
 func TestContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmBatch, drivers.FireAndForget} {
@@ -358,8 +360,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestWorkForARequestIsNotWaitedFor: what a lane takes to encode a request, and the engine for its confirms, is no wait;
-// nor is a request of confirm-window, which Publish does not wait for.
+// TestWorkForARequestIsNotWaitedFor: what a lane takes to encode a request, and the engine for its confirms, is no
+// wait; nor is a request of confirm-window, which Publish does not wait for.
 func TestWorkForARequestIsNotWaitedFor(t *testing.T) {
 	for mode, want := range map[drivers.Mode]time.Duration{drivers.ConfirmEach: 50 * time.Millisecond, drivers.ConfirmBatch: 5 * time.Millisecond,
 		drivers.FireAndForget: 50 * time.Millisecond, drivers.ConfirmWindow: 0} {

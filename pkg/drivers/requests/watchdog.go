@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Watchdog bites when what is between Begin and End takes longer than its patience, or up to a quarter more than that. It costs less than
-// a context with a deadline, which some libraries would pass on to the server besides. One goroutine calls Begin and End.
+// Watchdog bites when what is between Begin and End takes longer than its patience, or up to a quarter more than that.
+// It costs less than a context with a deadline, which some libraries would pass on to the server besides. One goroutine
+// calls Begin and End.
 type Watchdog struct {
 	begun    time.Time
 	since    atomic.Int64 // of Begin, on the clock that begun is the zero of, plus one; 0: nothing is under way

@@ -19,7 +19,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// meddler stands before ElasticMQ, which does everything right, and answers some requests, or some messages of a request, itself.
+// meddler stands before ElasticMQ, which does everything right, and answers some requests, or some messages of a
+// request, itself.
 type meddler struct {
 	t        *testing.T
 	upstream string
@@ -229,8 +230,8 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 	}
 }
 
-// A request that the service refuses is refused once for all its messages, and not made again. If the service fails instead, it may have
-// kept them: that is no refusal, and the link is of no use any more.
+// A request that the service refuses is refused once for all its messages, and not made again. If the service fails
+// instead, it may have kept them: that is no refusal, and the link is of no use any more.
 func TestRefusedRequestsAreNotRepeated(t *testing.T) {
 	for _, c := range []struct {
 		status  int

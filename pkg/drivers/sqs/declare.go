@@ -39,7 +39,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		Guarantees: drivers.Guarantees{
 			ConfirmedKept: true,
 			SentKept:      false,
-			// What is not deleted within the visibility time comes again, and a standard queue is at-least-once in any case.
+			// What is not deleted within the visibility time comes again, and a standard queue is at-least-once in any
+			// case.
 			NoDuplicates: false,
 			Ordered:      o.FIFO && (use.Mode != drivers.ConfirmWindow || o.Requests == 1),
 		},
@@ -61,7 +62,8 @@ func modes() []drivers.Mode {
 	return some
 }
 
-// acks: a FIFO queue gives nothing more of a group before what it gave is deleted, so that there is no waiting for an interval.
+// acks: a FIFO queue gives nothing more of a group before what it gave is deleted, so that there is no waiting for an
+// interval.
 func acks(o *options) []drivers.Ack {
 	some := []drivers.Ack{drivers.AckEach, drivers.AckEvery}
 	if !o.FIFO {

@@ -62,7 +62,8 @@ func sortLeftovers(all []drivers.Leftover) {
 	slices.SortFunc(all, func(a, b drivers.Leftover) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Probe asks for the approximate depth of the task's queues. A queue that cannot be asked leaves the sums out: a part is not the whole.
+// Probe asks for the approximate depth of the task's queues. A queue that cannot be asked leaves the sums out: a part
+// is not the whole.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.mu.Lock()
 	names := slices.Clone(s.depths)

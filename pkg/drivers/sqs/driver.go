@@ -30,8 +30,8 @@ func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and asks for a queue that is not there, so that a server which is not there, or does not know these
-// credentials, is known at once.
+// Open prepares a session and asks for a queue that is not there, so that a server which is not there, or does not know
+// these credentials, is known at once.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -101,8 +101,8 @@ func (s *session) configure(ctx context.Context) error {
 	return nil
 }
 
-// client speaks through one transport. Nothing is sent again: not by the SDK, and not by net/http, which repeats only what it has not
-// begun to write.
+// client speaks through one transport. Nothing is sent again: not by the SDK, and not by net/http, which repeats only
+// what it has not begun to write.
 func (s *session) client(by http.RoundTripper) *sqs.Client {
 	return sqs.NewFromConfig(s.config, func(o *sqs.Options) {
 		o.HTTPClient, o.Retryer = &http.Client{Transport: by}, aws.NopRetryer{}

@@ -19,9 +19,9 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// ElasticMQ stands in for AWS. The visibility is short because one check waits for what a broken link left hidden; longer
-// than a busy machine needs to handle a batch, or messages come again. It keeps messages in memory: a restart would prove
-// nothing of SQS.
+// ElasticMQ stands in for AWS. The visibility is short because one check waits for what a broken link left hidden;
+// longer than a busy machine needs to handle a batch, or messages come again. It keeps messages in memory: a restart
+// would prove nothing of SQS.
 func TestConformance(t *testing.T) {
 	t.Run("standard", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, `{}`), nil)) })
 	t.Run("fifo", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, fifo), grouped)) })

@@ -19,7 +19,8 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// idleTimeout is when connections that nobody uses are closed: earlier than any server does it, so that this is never taken for a break.
+// idleTimeout is when connections that nobody uses are closed: earlier than any server does it, so that this is never
+// taken for a break.
 const idleTimeout = 10 * time.Second
 
 type dialing = func(ctx context.Context, network, address string) (net.Conn, error)
@@ -90,8 +91,8 @@ func (l *link) Close() {
 	}
 }
 
-// conn tells its link when it breaks without a request on it. That a server closes an idle connection in order is none: HTTP makes
-// another, and says so if that fails.
+// conn tells its link when it breaks without a request on it. That a server closes an idle connection in order is none:
+// HTTP makes another, and says so if that fails.
 type conn struct {
 	net.Conn
 	link   *link

@@ -32,7 +32,8 @@ type parsedTimes struct{ wait, poll, visibility, confirm time.Duration }
 // mostPerRequest is how many messages one request sends, receives or deletes: the service's limit.
 const mostPerRequest = 10
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a schema.
+// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
+// schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{Groups: 1, SendBatch: mostPerRequest, Requests: 1, WaitTime: "1s", PollInterval: "10ms", Visibility: "30s", ConfirmTimeout: "30s"}
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -196,8 +196,8 @@ func (a answers) Do(r *http.Request) (*http.Response, error) {
 	return a.HTTPClient.Do(r)
 }
 
-// refuse gives every message of a request the error with which the service answered it. When the service itself has failed, nobody knows
-// what became of them.
+// refuse gives every message of a request the error with which the service answered it. When the service itself has
+// failed, nobody knows what became of them.
 func (n *sender) refuse(err error, verdicts []error) error {
 	if err == nil || !answered(err) || failedItself(err) {
 		return err

@@ -56,7 +56,8 @@ func (s *session) eachQueue(t drivers.Topology, do func(name string) error) erro
 	return errors.Join(errs...)
 }
 
-// Setup creates the queues. What was in one of a former attempt is purged, for which AWS takes up to a minute, and not twice in one.
+// Setup creates the queues. What was in one of a former attempt is purged, for which AWS takes up to a minute, and not
+// twice in one.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := checkTopology(t); err != nil {
 		return fmt.Errorf("set up: %w", err)

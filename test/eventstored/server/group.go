@@ -116,7 +116,8 @@ func (g *group) take(most int) []*event {
 	return slices.Clone(of.from(g.next, most))
 }
 
-// send gives a message to a client with room, if the strategy finds one. An event whose id is outstanding already is passed over.
+// send gives a message to a client with room, if the strategy finds one. An event whose id is outstanding already is
+// passed over.
 func (g *group) send(m *message) bool {
 	if g.outstanding[m.event.id] != nil {
 		return true

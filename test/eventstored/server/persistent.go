@@ -11,7 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// persistentService serves persistent subscriptions to streams. Those to $all are not implemented, and the server says so.
+// persistentService serves persistent subscriptions to streams. Those to $all are not implemented, and the server says
+// so.
 type persistentService struct {
 	persistent.UnimplementedPersistentSubscriptionsServer
 	groups *groups

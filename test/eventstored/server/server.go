@@ -1,9 +1,11 @@
-// Package server is a stand-in for EventStoreDB: it serves the published gRPC protocol of streams and persistent subscriptions, from
-// memory, for tests where no EventStoreDB can be had. It is not EventStoreDB, and no figure of it says anything of one.
+// Package server is a stand-in for EventStoreDB: it serves the published gRPC protocol of streams and persistent
+// subscriptions, from memory, for tests where no EventStoreDB can be had. It is not EventStoreDB, and no figure of it
+// says anything of one.
 //
-// What it has: appends with expected revisions, their idempotence and the size limit; reads and catch-up subscriptions of streams and of
-// $all; deletes, tombstones, and the metadata $maxCount and $tb; persistent subscriptions to streams with acknowledgement, refusal,
-// retries, parking and time-outs; gossip. What it has not: users, links, projections, persistent subscriptions to $all, BatchAppend, and a disk.
+// What it has: appends with expected revisions, their idempotence and the size limit; reads and catch-up subscriptions
+// of streams and of $all; deletes, tombstones, and the metadata $maxCount and $tb; persistent subscriptions to streams
+// with acknowledgement, refusal, retries, parking and time-outs; gossip. What it has not: users, links, projections,
+// persistent subscriptions to $all, BatchAppend, and a disk.
 package server
 
 import (
@@ -72,8 +74,8 @@ func New(o Options) *Server {
 // Serve is the leader at l until Stop. It returns nil after Stop.
 func (s *Server) Serve(l net.Listener) error { return s.serve(l, gossip.MemberInfo_Leader) }
 
-// ServeFollower is a follower at l, until Stop: it has the leader's streams, passes appends on to it, and sends those who want
-// persistent subscriptions there. Serve has to have been called.
+// ServeFollower is a follower at l, until Stop: it has the leader's streams, passes appends on to it, and sends those
+// who want persistent subscriptions there. Serve has to have been called.
 func (s *Server) ServeFollower(l net.Listener) error { return s.serve(l, gossip.MemberInfo_Follower) }
 
 func (s *Server) serve(l net.Listener, state gossip.MemberInfo_VNodeState) error {

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// statsService is event_store.client.monitoring.Monitoring, for which the client library has no code. It answers once, and then waits for the
-// caller to go, as a server does whose period is long.
+// statsService is event_store.client.monitoring.Monitoring, for which the client library has no code. It answers once,
+// and then waits for the caller to go, as a server does whose period is long.
 var statsService = grpc.ServiceDesc{
 	ServiceName: "event_store.client.monitoring.Monitoring", HandlerType: (*any)(nil),
 	Streams: []grpc.StreamDesc{{StreamName: "Stats", ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {

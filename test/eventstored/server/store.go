@@ -8,7 +8,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// recentIDs is how many of a stream's latest events are known by their ids, so that appending them again changes nothing.
+// recentIDs is how many of a stream's latest events are known by their ids, so that appending them again changes
+// nothing.
 const recentIDs = 4096
 
 // event is one that is stored. Nothing of it changes once it is, but gone.
@@ -127,7 +128,8 @@ type written struct {
 	position uint64 // of the last event appended
 }
 
-// append stores all events or none. Events that were stored by the same append before change nothing, as far as that is known.
+// append stores all events or none. Events that were stored by the same append before change nothing, as far as that is
+// known.
 func (s *store) append(name string, expect expectation, all []proposed) (written, *fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

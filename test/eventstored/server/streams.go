@@ -19,7 +19,8 @@ type streamsService struct {
 	maxAppend int
 }
 
-// Append takes one append: options first, then the events, and writes them once the client has said that there are no more.
+// Append takes one append: options first, then the events, and writes them once the client has said that there are no
+// more.
 func (s *streamsService) Append(call streams.Streams_AppendServer) error {
 	first, err := call.Recv()
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package labtest starts brokers for one test alone, in the lab that runs the tests: those that a test kills, stops or restarts.
+// Package labtest starts brokers for one test alone, in the lab that runs the tests: those that a test kills, stops or
+// restarts.
 package labtest
 
 import (
@@ -26,7 +27,8 @@ type Instance struct {
 	variables map[string]string
 }
 
-// Own starts another instance of a part and stops it when the test ends. Without a lab the test is skipped, or fails where a lab is required.
+// Own starts another instance of a part and stops it when the test ends. Without a lab the test is skipped, or fails
+// where a lab is required.
 func Own(t testing.TB, part string) *Instance {
 	t.Helper()
 	control := os.Getenv(controlVariable)

@@ -32,8 +32,8 @@ type asker struct {
 	asked   uint64
 }
 
-// Ask puts requests to one address, off the measured path, and returns their replies in the same order. It asks once: without an
-// answer nobody knows whether a request was carried out.
+// Ask puts requests to one address, off the measured path, and returns their replies in the same order. It asks once:
+// without an answer nobody knows whether a request was carried out.
 func (s *Session) Ask(ctx context.Context, address string, requests ...Request) ([]Reply, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()

@@ -38,8 +38,8 @@ type consumer struct {
 	err      error
 }
 
-// Consumer opens a link from the terminus, on a connection as spec says. What is sent to a queue from then on, and what came before, is
-// kept for it by the broker.
+// Consumer opens a link from the terminus, on a connection as spec says. What is sent to a queue from then on, and what
+// came before, is kept for it by the broker.
 func (s *Session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, from Terminus, handle drivers.Handler) (drivers.Consumer, error) {
 	if err := checkConsumer(spec); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
@@ -169,8 +169,8 @@ func (c *consumer) take(m *amqp.Message) {
 	}
 }
 
-// put adds a message to the batch. Its delivery count is of failed attempts: what comes again after a broken link or a release may
-// not be counted, so that zero says nothing.
+// put adds a message to the batch. Its delivery count is of failed attempts: what comes again after a broken link or a
+// release may not be counted, so that zero says nothing.
 func (c *consumer) put(m *amqp.Message) {
 	d := drivers.Delivery{Body: m.GetData(), Stream: uint32(c.spec.Queue)}
 	if m.Header != nil && m.Header.DeliveryCount > 0 {
@@ -180,8 +180,9 @@ func (c *consumer) put(m *amqp.Message) {
 	c.messages = append(c.messages, m)
 }
 
-// reject gives the batch back to the queue, after accepting what was handled before it. It releases the messages: "rejected" would have
-// the broker put them aside for good, and "modified" counts as a failed delivery, of which brokers allow a number.
+// reject gives the batch back to the queue, after accepting what was handled before it. It releases the messages:
+// "rejected" would have the broker put them aside for good, and "modified" counts as a failed delivery, of which
+// brokers allow a number.
 func (c *consumer) reject() {
 	c.accept(len(c.owed))
 	if c.spec.Ack != drivers.AckAutomatic {
@@ -197,8 +198,8 @@ func (c *consumer) accept(n int) {
 	c.owed = c.owed[:rest]
 }
 
-// settle tells the broker the outcome of messages, one by one: the library has no way to do it for several at once. Its errors mean that
-// the link broke, which the next receive tells.
+// settle tells the broker the outcome of messages, one by one: the library has no way to do it for several at once. Its
+// errors mean that the link broke, which the next receive tells.
 func (c *consumer) settle(messages []*amqp.Message, outcome func(context.Context, *amqp.Message) error) {
 	if len(messages) == 0 {
 		return
@@ -228,7 +229,8 @@ func (c *consumer) broke(err error) {
 	}
 }
 
-// Close waits for the handler, acknowledges what it accepted, and ends the link, by which the broker gets the rest back.
+// Close waits for the handler, acknowledges what it accepted, and ends the link, by which the broker gets the rest
+// back.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		whole := c.notice.End()

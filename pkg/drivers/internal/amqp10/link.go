@@ -20,8 +20,9 @@ import (
 // farewell is how long a broker gets to answer when a link or a connection is closed.
 const farewell = 3 * time.Second
 
-// writeLimit stands for none: a broker that takes nothing blocks the publisher until the engine gives up, and one that says nothing
-// either is found out by the idle timeout. The library's own "none" would break connections at their first keep-alive.
+// writeLimit stands for none: a broker that takes nothing blocks the publisher until the engine gives up, and one that
+// says nothing either is found out by the idle timeout. The library's own "none" would break connections at their first
+// keep-alive.
 const writeLimit = time.Hour
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
@@ -44,8 +45,8 @@ type link struct {
 	once    sync.Once
 }
 
-// dial connects to the endpoint that answered last, or else to the next of the list that answers. Each gets its time and no more: a
-// passive broker may take a connection and say nothing on it.
+// dial connects to the endpoint that answered last, or else to the next of the list that answers. Each gets its time
+// and no more: a passive broker may take a connection and say nothing on it.
 func (s *Session) dial(ctx context.Context, dial dialFunc) (*link, error) {
 	s.mu.Lock()
 	first := s.at
@@ -168,8 +169,8 @@ func (l *link) cause() error {
 // cut breaks the connection at once.
 func (l *link) cut() { _ = l.raw.Close() }
 
-// close ends the connection, within a few seconds whatever the broker does. Links on it have been closed before, if what they sent
-// matters; what the library says of it tells nothing of messages.
+// close ends the connection, within a few seconds whatever the broker does. Links on it have been closed before, if
+// what they sent matters; what the library says of it tells nothing of messages.
 func (l *link) close() {
 	l.once.Do(func() {
 		if l.Conn != nil {
@@ -182,7 +183,8 @@ func (l *link) close() {
 	})
 }
 
-// within runs an exchange of the library, which looks at ctx only now and then, and breaks the connection when ctx ends before it.
+// within runs an exchange of the library, which looks at ctx only now and then, and breaks the connection when ctx ends
+// before it.
 func (l *link) within(ctx context.Context, exchange func() error) error {
 	stop := context.AfterFunc(ctx, l.cut)
 	err := exchange()
@@ -192,9 +194,9 @@ func (l *link) within(ctx context.Context, exchange func() error) error {
 	return err
 }
 
-// end closes a link of this connection by AMQP's handshake, after which the broker has taken everything that was sent on it, and the
-// AMQP session around it if the connection stays. If the broker does not answer, the connection is given up: nobody
-// else gets an answer on it either.
+// end closes a link of this connection by AMQP's handshake, after which the broker has taken everything that was sent
+// on it, and the AMQP session around it if the connection stays. If the broker does not answer, the connection is given
+// up: nobody else gets an answer on it either.
 func (l *link) end(closeLink func(context.Context) error, session *amqp.Session, stays bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()

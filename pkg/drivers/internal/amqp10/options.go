@@ -96,7 +96,8 @@ type endpoint struct {
 	anonymous     bool
 }
 
-// parseEndpoint reads an AMQP URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+// parseEndpoint reads an AMQP URL. Its errors say nothing of the URL's text, which may hold a password in the wrong
+// place.
 func parseEndpoint(text string) (endpoint, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || (u.Scheme != "amqp" && u.Scheme != "amqps") || (u.Path != "" && u.Path != "/") || u.RawQuery != "" {

@@ -100,7 +100,8 @@ func (p *publisher) attach(ctx context.Context, to Terminus) (err error) {
 	return err
 }
 
-// watch tells the engine if the connection breaks by itself. A broker that ends the link alone is found out by the next message.
+// watch tells the engine if the connection breaks by itself. A broker that ends the link alone is found out by the next
+// message.
 func (p *publisher) watch() {
 	defer close(p.watching)
 	select {
@@ -173,8 +174,8 @@ func ownTime(size int) time.Duration {
 	return 100*time.Microsecond + time.Duration(size)*5*time.Nanosecond
 }
 
-// guard ends a Publish that blocks in the library when ctx ends: the library waits for credit no longer than that, but for the
-// connection as long as it takes. It costs something for each context, not for each message.
+// guard ends a Publish that blocks in the library when ctx ends: the library waits for credit no longer than that, but
+// for the connection as long as it takes. It costs something for each context, not for each message.
 func (p *publisher) guard(ctx context.Context) {
 	if p.unguard != nil {
 		p.unguard()
@@ -195,8 +196,8 @@ func (p *publisher) guard(ctx context.Context) {
 	})
 }
 
-// refused explains why the library did not send a message. It may have sent a part, so that nothing can follow it on this link, unless
-// it is the library itself that finds the message too large.
+// refused explains why the library did not send a message. It may have sent a part, so that nothing can follow it on
+// this link, unless it is the library itself that finds the message too large.
 func (p *publisher) refused(ctx context.Context, err error) error {
 	if own, ok := err.(*amqp.Error); ok && own.Condition == amqp.ErrCondMessageSizeExceeded { // the broker's would be wrapped
 		return fmt.Errorf("publish at %s: %w", p.lease.address, err)
@@ -211,7 +212,8 @@ func (p *publisher) refused(ctx context.Context, err error) error {
 // Flush has nothing to do: the library writes each message to the connection at once.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
-// Close closes the link, and the connection if nobody else uses it, when the broker has taken everything that was published.
+// Close closes the link, and the connection if nobody else uses it, when the broker has taken everything that was
+// published.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
 		whole := p.notice.End()

@@ -18,8 +18,9 @@ const (
 	purgeAgain  = 2 * time.Second // without the mark, before another is sent
 )
 
-// Purge empties queues, and makes those that are not there where the broker makes queues as they are used, off the measured path. It is
-// for brokers that have no other way: it puts a mark into each queue and takes out everything up to the mark.
+// Purge empties queues, and makes those that are not there where the broker makes queues as they are used, off the
+// measured path. It is for brokers that have no other way: it puts a mark into each queue and takes out everything up
+// to the mark.
 func (s *Session) Purge(ctx context.Context, queues []Terminus) error {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
@@ -87,7 +88,8 @@ func purge(ctx context.Context, session *amqp.Session, queue Terminus) error {
 	return errors.Join(sender.Close(ctx), receiver.Close(ctx))
 }
 
-// receiveUntil forgets messages until the mark comes. If it does not, another consumer may have got it that is still to be gone.
+// receiveUntil forgets messages until the mark comes. If it does not, another consumer may have got it that is still to
+// be gone.
 func receiveUntil(ctx context.Context, receiver *amqp.Receiver, mark []byte) (bool, error) {
 	for {
 		wait, cancel := context.WithTimeout(ctx, purgeAgain)

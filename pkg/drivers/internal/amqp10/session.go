@@ -1,6 +1,6 @@
-// Package amqp10 speaks AMQP 1.0 for the drivers of brokers that know it. It has their connections, publishers and consumers;
-// what a broker calls its queues, and how they are declared and removed, is the driver's. It keeps to the bare cost of the library
-// go-amqp for each message, never sends anything twice, and never reconnects by itself.
+// Package amqp10 speaks AMQP 1.0 for the drivers of brokers that know it. It has their connections, publishers and
+// consumers; what a broker calls its queues, and how they are declared and removed, is the driver's. It keeps to the
+// bare cost of the library go-amqp for each message, never sends anything twice, and never reconnects by itself.
 package amqp10
 
 import (

@@ -16,8 +16,8 @@ type pending struct {
 	token   uint64
 }
 
-// settler passes the broker's dispositions on to the engine, from one goroutine. It waits for them in the order sent, which is
-// the order in which the brokers settle the messages of one link.
+// settler passes the broker's dispositions on to the engine, from one goroutine. It waits for them in the order sent,
+// which is the order in which the brokers settle the messages of one link.
 type settler struct {
 	of        *publisher
 	onConfirm func(uint64, error)

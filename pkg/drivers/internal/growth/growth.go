@@ -17,8 +17,8 @@ type reading struct {
 	value float64
 }
 
-// PerSecond notes what a counter says now, and by how much it has grown a second since the last time. That is not known of the first
-// time, and of a counter that fell, as it does when its server starts again.
+// PerSecond notes what a counter says now, and by how much it has grown a second since the last time. That is not known
+// of the first time, and of a counter that fell, as it does when its server starts again.
 func (c *Counters) PerSecond(counter string, value float64) (rate float64, known bool) {
 	now := time.Now()
 	c.mu.Lock()
