@@ -71,10 +71,12 @@ func TestDashboardsAreGrafanas(t *testing.T) {
 				continue
 			}
 			ids[*panel.Id] = true
-			if panel.GridPos == nil || panel.GridPos.X+panel.GridPos.W > 24 || panel.GridPos.H == 0 || *panel.Description == "" || len(panel.Targets) == 0 {
+			if panel.GridPos == nil || panel.GridPos.X+panel.GridPos.W > 24 || panel.GridPos.H == 0 ||
+				*panel.Description == "" || len(panel.Targets) == 0 {
 				t.Errorf("%s, %s: no place, no description or no query", b.file, *panel.Title)
 			}
-			if panel.FieldConfig == nil || panel.FieldConfig.Defaults.Unit == nil && panel.Type != "state-timeline" || panel.FieldConfig.Defaults.NoValue == nil {
+			if panel.FieldConfig == nil || panel.FieldConfig.Defaults.Unit == nil && panel.Type != "state-timeline" ||
+				panel.FieldConfig.Defaults.NoValue == nil {
 				t.Errorf("%s, %s: no unit, or nothing to say when it is empty", b.file, *panel.Title)
 			}
 		}
@@ -88,12 +90,21 @@ func TestDecoderIsStrict(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, change := range map[string]func([]byte) []byte{
-		"an unknown field of a panel": func(b []byte) []byte { return bytes.Replace(b, []byte(`"gridPos"`), []byte(`"gridPoz"`), 1) },
-		"an unknown field of a query": func(b []byte) []byte { return bytes.Replace(b, []byte(`"refId"`), []byte(`"refIt"`), 1) },
+		"an unknown field of a panel": func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"gridPos"`),
+				[]byte(`"gridPoz"`), 1)
+		},
+		"an unknown field of a query": func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"refId"`),
+				[]byte(`"refIt"`), 1)
+		},
 		"another data source": func(b []byte) []byte {
 			return bytes.Replace(b, []byte(`"uid": "lockstep"`), []byte(`"uid": "other"`), -1)
 		},
-		"a width that is text": func(b []byte) []byte { return bytes.Replace(b, []byte(`"w": 12`), []byte(`"w": "12"`), 1) },
+		"a width that is text": func(b []byte) []byte {
+			return bytes.Replace(b, []byte(`"w": 12`), []byte(`"w": "12"`),
+				1)
+		},
 	} {
 		changed := change(slices.Clone(text))
 		var d dashboard.Dashboard
@@ -151,8 +162,10 @@ func TestQueriesKeepToTheSchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	known := map[string]bool{"_measurement": true, "_field": true, "_value": true, "side": true, "series": true} // columns that queries make
-	for _, found := range append(documented.FindAllStringSubmatch(string(schema), -1), measurement.FindAllStringSubmatch(string(schema), -1)...) {
+	// columns that queries make
+	known := map[string]bool{"_measurement": true, "_field": true, "_value": true, "side": true, "series": true}
+	for _, found := range append(documented.FindAllStringSubmatch(string(schema), -1),
+		measurement.FindAllStringSubmatch(string(schema), -1)...) {
 		known[found[1]] = true
 	}
 	for _, b := range boards {
@@ -182,10 +195,12 @@ func TestQueriesKeepToTheSchema(t *testing.T) {
 // with another title.
 func TestProvisioningNamesTheSource(t *testing.T) {
 	for file, want := range map[string][]string{
-		"provisioning/datasources/lockstep.yaml":                        {"uid: " + sourceUID, "type: " + sourceType, "version: Flux"},
-		"provisioning/dashboards/lockstep.yaml":                         {"folder: " + folder, "type: file"},
-		"../deploy/ansible/roles/grafana/templates/datasources.yaml.j2": {"uid: " + sourceUID, "type: " + sourceType, "version: Flux"},
-		"../deploy/ansible/roles/grafana/templates/dashboards.yaml.j2":  {"folder: " + folder, "type: file"},
+		"provisioning/datasources/lockstep.yaml": {"uid: " + sourceUID, "type: " + sourceType,
+			"version: Flux"},
+		"provisioning/dashboards/lockstep.yaml": {"folder: " + folder, "type: file"},
+		"../deploy/ansible/roles/grafana/templates/datasources.yaml.j2": {"uid: " + sourceUID, "type: " + sourceType,
+			"version: Flux"},
+		"../deploy/ansible/roles/grafana/templates/dashboards.yaml.j2": {"folder: " + folder, "type: file"},
 	} {
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -77,7 +77,8 @@ func brokerMetrics(fields ...string) string {
 
 // eitherSource takes what the broker says of itself, by node, and what hosts say of its processes, by agent.
 func eitherSource(ofBroker, ofHost string) string {
-	return byNodes(`(r._measurement == "lockstep_broker" and r._field == "` + ofBroker + `" or r._measurement == "lockstep_agent" and r._field == "` + ofHost + `")`)
+	return byNodes(`(r._measurement == "lockstep_broker" and r._field == "` + ofBroker +
+		`" or r._measurement == "lockstep_agent" and r._field == "` + ofHost + `")`)
 }
 
 func byNodes(filter string) string {
@@ -102,7 +103,8 @@ const byAgent, byNode = "${__field.labels.agent}", "${__field.name} · ${__field
 
 // live is the run that goes on.
 func live() *dashboard.DashboardBuilder {
-	d := base("Live run", "live", "What a run does at the moment. Seconds reach InfluxDB two to three seconds after they ended.").
+	d := base("Live run", "live",
+		"What a run does at the moment. Seconds reach InfluxDB two to three seconds after they ended.").
 		Refresh("5s").Time("now-15m", "now").
 		WithVariable(chosen("run", "Run", "runs with points in the time range, the latest first", inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_event" and r._field == "text")
 `+distinct("run", "true"))).
@@ -116,7 +118,8 @@ func live() *dashboard.DashboardBuilder {
 	d.WithRow(row("Broker"))
 	withAll(d, brokerPanels()...)
 	d.WithRow(row("What happened"))
-	return withAll(d, grid(look{title: "Events", doc: "The latest first, of the time range.", unit: none, width: 24, height: 9,
+	return withAll(d, grid(look{title: "Events", doc: "The latest first, of the time range.", unit: none, width: 24,
+		height: 9,
 		queries: []flux{ask("A", eventsOfRun("true")+`  |> sort(columns: ["_time"], desc: true)
   |> limit(n: 200)
 `)}, names: [][2]string{{"_time", "time"}, {"tags", "kind"}}}))
@@ -131,18 +134,27 @@ func nowPanels() []builder {
 `)
 	}
 	return []builder{
-		number(look{title: "Tasks", doc: "Repetitions of cells: those that have an outcome, and all of the run.", unit: none, width: 4, height: 4, decimals: ptr(0.0),
+		number(look{title: "Tasks", doc: "Repetitions of cells: those that have an outcome, and all of the run.",
+			unit: none, width: 4, height: 4, decimals: ptr(0.0),
 			queries: []flux{
-				counted("A", "done", `r._measurement == "lockstep_outcome" and r._field == "agents"`, "  |> group()\n  |> count()\n"),
-				counted("B", "of", `r._measurement == "lockstep_event" and r._field == "tasks"`, "  |> group()\n  |> last()\n"),
+				counted("A", "done", `r._measurement == "lockstep_outcome" and r._field == "agents"`,
+					"  |> group()\n  |> count()\n"),
+				counted("B", "of", `r._measurement == "lockstep_event" and r._field == "tasks"`,
+					"  |> group()\n  |> last()\n"),
 			}}),
-		number(look{title: "Sends, receives", doc: "The latest second, over all agents.", unit: perSecond, width: 5, height: 4, decimals: ptr(0.0),
-			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r._field == \"publish.rate\" or r._field == \"consume.rate\")\n"+perSecondOf+"  |> sort(columns: [\"_time\"])\n  |> last()\n")},
-			names:   [][2]string{{"publish.rate", "sent"}, {"consume.rate", "received"}}}),
-		number(look{title: "Waits to be received", doc: "Messages sent less messages received, over all subscriptions, without what the broker refused or returned.", unit: count, width: 4, height: 4,
+		number(look{title: "Sends, receives", doc: "The latest second, over all agents.", unit: perSecond, width: 5,
+			height: 4, decimals: ptr(0.0),
+			queries: []flux{ask("A", ofRun("lockstep_total")+
+				"  |> filter(fn: (r) => r._field == \"publish.rate\" or r._field == \"consume.rate\")\n"+perSecondOf+
+				"  |> sort(columns: [\"_time\"])\n  |> last()\n")},
+			names: [][2]string{{"publish.rate", "sent"}, {"consume.rate", "received"}}}),
+		number(look{title: "Waits to be received",
+			doc: "Messages sent less messages received, over all subscriptions, without what the broker refused or returned.", unit: count, width: 4, height: 4,
 			queries: []flux{ask("A", waiting+"  |> last()\n")}}),
-		number(look{title: "Slowest delivery in a hundred", doc: "99th percentile of end-to-end latency in the latest second: from the intended send time (closed loop: the publish call) to delivery." + boundDoc, unit: seconds, width: 4, height: 4,
-			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => r.measured == \"true\" and r._field == \"e2e.p99\")\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n")}}),
+		number(look{title: "Slowest delivery in a hundred",
+			doc: "99th percentile of end-to-end latency in the latest second: from the intended send time (closed loop: the publish call) to delivery." + boundDoc, unit: seconds, width: 4, height: 4,
+			queries: []flux{ask("A", ofRun("lockstep_total")+
+				"  |> filter(fn: (r) => r.measured == \"true\" and r._field == \"e2e.p99\")\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n")}}),
 		grid(look{title: "Latest tasks", doc: "What came of them, the latest first.", unit: none, width: 7, height: 4,
 			queries: []flux{ask("A", ofRun("lockstep_event")+`  |> filter(fn: (r) => r._field == "text" and (r.kind == "task-stop" or r.kind == "task-start"))
   |> group()
@@ -155,19 +167,25 @@ func nowPanels() []builder {
 }
 
 func loadPanels() []builder {
-	colours := map[string]string{"publish.rate": blue, "confirm.rate": green, "consume.rate": orange, "publish.p50": sky, "publish.p99": blue, "e2e.p50": orange, "e2e.p99": red}
+	colours := map[string]string{"publish.rate": blue, "confirm.rate": green, "consume.rate": orange,
+		"publish.p50": sky, "publish.p99": blue, "e2e.p50": orange, "e2e.p99": red}
 	return []builder{
-		lines(look{title: "Messages a second", doc: "Over all agents, warm-up and drain included. Of an interval longer than a second, the mean of its seconds.", unit: perSecond, width: 12, height: 9,
-			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => "+rateFields+")\n"+rates)}, colours: colours}),
+		lines(look{title: "Messages a second",
+			doc: "Over all agents, warm-up and drain included. Of an interval longer than a second, the mean of its seconds.", unit: perSecond, width: 12, height: 9,
+			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => "+rateFields+")\n"+rates)},
+			colours: colours}),
 		lines(look{title: "Latency, of messages due inside the measurement",
 			doc:  "publish: call to confirm, none in fire-and-forget. e2e: intended send time (closed loop: publish call) to delivery; it means little while messages wait to be received. Of an interval longer than a second, its worst second." + boundDoc,
 			unit: seconds, width: 12, height: 9,
 			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => r.measured == "true" and `+orList("_field", "publish.p50", "publish.p99", "e2e.p50", "e2e.p99")+`)
   |> group(columns: ["_measurement", "_field"])
 `+worst)}, colours: colours}),
-		lines(look{title: "Waits to be received", doc: "Messages sent less messages received since the task began (six hours before the left edge at most), over all subscriptions, without what the broker refused or returned. What is lost stays.",
-			unit: count, width: 12, height: 8, queries: []flux{ask("A", waiting)}, colours: map[string]string{"waiting": red}}),
-		bars(look{title: "Errors", doc: "Counts of an interval, over all agents; at zero all is well.", unit: count, width: 12, height: 8,
+		lines(look{title: "Waits to be received",
+			doc:  "Messages sent less messages received since the task began (six hours before the left edge at most), over all subscriptions, without what the broker refused or returned. What is lost stays.",
+			unit: count, width: 12, height: 8, queries: []flux{ask("A", waiting)},
+			colours: map[string]string{"waiting": red}}),
+		bars(look{title: "Errors", doc: "Counts of an interval, over all agents; at zero all is well.", unit: count,
+			width: 12, height: 8,
 			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => `+orList("_field", "publish.errors", "rejected", "unconfirmed", "unroutable", "unsent", "ports.exhausted", "duplicated", "reordered", "corrupt", "reconnects", "nacked")+`)
   |> group(columns: ["_measurement", "_field"])
   |> aggregateWindow(every: v.windowPeriod, fn: sum, createEmpty: false, timeSrc: "_start")
@@ -177,11 +195,17 @@ func loadPanels() []builder {
 
 func agentPanels() []builder {
 	return []builder{
-		lines(look{title: "Processor of agents", doc: "Cores that the agent's process uses; an agent that needs all of its host's measures itself.", unit: cores, width: 8, height: 8, legend: byAgent,
+		lines(look{title: "Processor of agents",
+			doc:  "Cores that the agent's process uses; an agent that needs all of its host's measures itself.",
+			unit: cores, width: 8, height: 8, legend: byAgent,
 			queries: []flux{ask("A", perAgent("lockstep_agent", `r._field == "cpu"`, "mean"))}}),
-		lines(look{title: "The generator's own send delay, p99", doc: "Open loop: how late agents themselves sent. What the broker held back is not in it. Of an interval longer than a second, its worst second.", unit: seconds, width: 8, height: 8, legend: byAgent,
-			queries: []flux{ask("A", perAgent("lockstep_window", `r._field == "send_delay.p99" and r.measured == "true"`, "max"))}, empty: "no open-loop load in this time range"}),
-		grid(look{title: "Agents", doc: "Who has reported in the time range, and when last.", unit: none, width: 8, height: 8,
+		lines(look{title: "The generator's own send delay, p99",
+			doc: "Open loop: how late agents themselves sent. What the broker held back is not in it. Of an interval longer than a second, its worst second.", unit: seconds, width: 8, height: 8, legend: byAgent,
+			queries: []flux{ask("A", perAgent("lockstep_window",
+				`r._field == "send_delay.p99" and r.measured == "true"`, "max"))},
+			empty: "no open-loop load in this time range"}),
+		grid(look{title: "Agents", doc: "Who has reported in the time range, and when last.", unit: none, width: 8,
+			height: 8,
 			queries: []flux{ask("A", ofRun("lockstep_agent")+`  |> filter(fn: (r) => r._field == "cpu" or r._field == "rss")
   |> toFloat()
   |> group(columns: ["agent", "role", "_field"])
@@ -196,16 +220,27 @@ func agentPanels() []builder {
 
 func brokerPanels() []builder {
 	return []builder{
-		lines(look{title: "Waits at the broker", doc: "As the broker says: messages in the task's queues, delivered and not acknowledged, not yet committed by consumers. The greatest of an interval.", unit: count, width: 8, height: 8, legend: byNode,
+		lines(look{title: "Waits at the broker",
+			doc: "As the broker says: messages in the task's queues, delivered and not acknowledged, not yet committed by consumers. The greatest of an interval.", unit: count, width: 8, height: 8, legend: byNode,
 			queries: []flux{ask("A", brokerMetrics("queue_depth", "unacked", "lag"))}}),
-		lines(look{title: "Processor of the broker", doc: "broker.cpu: as the host of its processes says, where the matrix names them or an agent observes them. cpu: as the broker says. The greatest of an interval.", unit: cores, width: 8, height: 8, legend: byNode,
-			queries: []flux{ask("A", eitherSource("cpu", "broker.cpu"))}, empty: "neither the broker nor a host tells"}),
-		lines(look{title: "Memory of the broker", doc: "memory: as it accounts for itself. broker.rss: resident memory of its processes, as their host says.", unit: bytesIEC, width: 8, height: 8, legend: byNode,
-			queries: []flux{ask("A", eitherSource("memory", "broker.rss"))}, empty: "neither the broker nor a host tells"}),
-		lines(look{title: "Disk and network of the broker's processes", doc: "What they had the kernel read and write, and what went through the interfaces of their network namespaces, the loopback included. Where the matrix names them or an agent observes them.",
+		lines(look{title: "Processor of the broker",
+			doc: "broker.cpu: as the host of its processes says, where the matrix names them or an agent observes them. cpu: as the broker says. The greatest of an interval.", unit: cores, width: 8, height: 8, legend: byNode,
+			queries: []flux{ask("A", eitherSource("cpu", "broker.cpu"))},
+			empty:   "neither the broker nor a host tells"}),
+		lines(look{title: "Memory of the broker",
+			doc:  "memory: as it accounts for itself. broker.rss: resident memory of its processes, as their host says.",
+			unit: bytesIEC, width: 8, height: 8, legend: byNode,
+			queries: []flux{ask("A", eitherSource("memory", "broker.rss"))},
+			empty:   "neither the broker nor a host tells"}),
+		lines(look{title: "Disk and network of the broker's processes",
+			doc:  "What they had the kernel read and write, and what went through the interfaces of their network namespaces, the loopback included. Where the matrix names them or an agent observes them.",
 			unit: byteRate, width: 12, height: 8, legend: "${__field.name} · ${__field.labels.agent}",
-			queries: []flux{ask("A", perAgent("lockstep_agent", orList("_field", "broker.disk.read", "broker.disk.write", "broker.net.in", "broker.net.out"), "mean"))}, empty: "no agent observes the broker's processes"}),
-		lines(look{title: "Connections, consumers, replicas out of sync", doc: "As the broker says; of all its users where it does not tell them apart.", unit: count, width: 12, height: 8, legend: byNode,
+			queries: []flux{ask("A", perAgent("lockstep_agent",
+				orList("_field", "broker.disk.read", "broker.disk.write", "broker.net.in", "broker.net.out"), "mean"))},
+			empty: "no agent observes the broker's processes"}),
+		lines(look{title: "Connections, consumers, replicas out of sync",
+			doc: "As the broker says; of all its users where it does not tell them apart.", unit: count, width: 12,
+			height: 8, legend: byNode,
 			queries: []flux{ask("A", brokerMetrics("connections", "channels", "consumers", "under_replicated"))}}),
 	}
 }

@@ -90,16 +90,21 @@ union(tables: [
 }
 
 func nightly() *dashboard.DashboardBuilder {
-	d := base("Nightly history", "nightly", "A matrix that runs again and again, over scheduled runs. A mark is a cell whose value was worse by more than the chosen percentage than the median of the seven runs before it, or was zero in them and rose: a rule of thumb, no test of significance.").
+	d := base("Nightly history", "nightly",
+		"A matrix that runs again and again, over scheduled runs. A mark is a cell whose value was worse by more than the chosen percentage than the median of the seven runs before it, or was zero in them and rose: a rule of thumb, no test of significance.").
 		Time("now-30d", "now").
 		WithVariable(aMatrix()).
 		WithVariable(aValue()).
-		WithVariable(fixed("worse", "Worse by, %", "from which difference to the median of the seven runs before a cell is marked", []string{"10", "5", "20", "50"})).
+		WithVariable(fixed("worse", "Worse by, %",
+			"from which difference to the median of the seven runs before a cell is marked",
+			[]string{"10", "5", "20", "50"})).
 		WithVariable(chosen("cell", "Cell", "cells of the matrix", outcomes(theMatrix)+`names
   |> map(fn: (r) => ({_value: r.name + " [" + r.cell + "]"}))
   |> sort()
 `).Regex(`/^(?<text>.*) \[(?<value>[^\]]+)\]$/`).Multi(true).IncludeAll(true).
-			Current(dashboard.VariableOption{Selected: ptr(true), Text: dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}}, Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}})).
+			Current(dashboard.VariableOption{Selected: ptr(true),
+				Text:  dashboard.StringOrArrayOfString{ArrayOfString: []string{"All"}},
+				Value: dashboard.StringOrArrayOfString{ArrayOfString: []string{"$__all"}}})).
 		Annotation(event("Worse than the seven runs before", red, regressions()+`  |> map(fn: (r) => ({_time: r._time, text: r.name + ": ${value} " + string(v: r._value) + ", before " + string(v: r.past), tags: "worse"}))
 `)).
 		Annotation(event("Found by ctl digest", orange, inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_event" and r._field == "text" and `+foundKinds+` and `+theMatrix+`)
@@ -115,18 +120,24 @@ func nightly() *dashboard.DashboardBuilder {
 	}
 	const byName = "${__field.labels.name}"
 	return withAll(d,
-		points(look{title: "${value} over scheduled runs", doc: "The median of a run's repetitions, for each cell, as its tables have it.", unit: count, width: 24, height: 12, legend: byName,
+		points(look{title: "${value} over scheduled runs",
+			doc: "The median of a run's repetitions, for each cell, as its tables have it.", unit: count, width: 24,
+			height: 12, legend: byName,
 			queries: []flux{ask("A", overScheduledRuns(theValue))}}),
-		grid(look{title: "Worse than the seven runs before", doc: "The latest first: runs in which ${value} of a cell was worse by more than ${worse} % than the median of the seven runs before; at least three are wanted. A rise from zero has no percentage.", unit: count, width: 24, height: 9,
+		grid(look{title: "Worse than the seven runs before",
+			doc: "The latest first: runs in which ${value} of a cell was worse by more than ${worse} % than the median of the seven runs before; at least three are wanted. A rise from zero has no percentage.", unit: count, width: 24, height: 9,
 			queries: []flux{ask("A", regressions()+`  |> keep(columns: ["_time", "run", "name", "_value", "past", "runs", "change"])
   |> rename(columns: {_value: "value"})
   |> sort(columns: ["_time"], desc: true)
 `)}, units: [][2]string{{"change", percent}, {"runs", none}}, names: [][2]string{{"_time", "ended"}, {"name", "cell"}, {"past", "median before"}, {"runs", "of runs"}}, empty: "nothing got worse"}),
-		points(look{title: "Rate of sending over scheduled runs", doc: "Messages sent a second.", unit: perSecond, width: 12, height: 10, legend: byName,
+		points(look{title: "Rate of sending over scheduled runs", doc: "Messages sent a second.", unit: perSecond,
+			width: 12, height: 10, legend: byName,
 			queries: []flux{ask("A", overScheduledRuns(`r._field == "publish.rate"`))}}),
-		points(look{title: "End-to-end latency, p99, over scheduled runs", doc: "Intended send time (closed loop: publish call) to delivery; no point where receiving did not keep up." + boundDoc, unit: seconds, width: 12, height: 10, legend: byName,
+		points(look{title: "End-to-end latency, p99, over scheduled runs",
+			doc: "Intended send time (closed loop: publish call) to delivery; no point where receiving did not keep up." + boundDoc, unit: seconds, width: 12, height: 10, legend: byName,
 			queries: []flux{ask("A", overScheduledRuns(`r._field == "e2e.p99"`))}}),
-		bars(look{title: "Outcomes by verdict", doc: "Of each run of the matrix, all cells.", unit: none, width: 12, height: 9, legend: "${__field.labels.verdict}",
+		bars(look{title: "Outcomes by verdict", doc: "Of each run of the matrix, all cells.", unit: none, width: 12,
+			height: 9, legend: "${__field.labels.verdict}",
 			colours: map[string]string{"valid": green, "invalid": red, "unknown": grey}, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")
 
 counts = agents |> group(columns: ["run", "verdict"]) |> count() |> group()

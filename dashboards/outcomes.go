@@ -77,14 +77,19 @@ func everything(fields ...string) string {
 }
 
 // shownFields are the columns of tables of outcomes.
-var shownFields = []string{"name", "publish.rate", "consume.rate", "publish.p50", "publish.p99", "e2e.p50", boundOf("e2e.p50"), "e2e.p99", boundOf("e2e.p99"), "lost", "duplicated", "reordered", "flags", "reasons", "measured"}
+var shownFields = []string{"name", "publish.rate", "consume.rate", "publish.p50", "publish.p99", "e2e.p50",
+	boundOf("e2e.p50"), "e2e.p99", boundOf("e2e.p99"), "lost", "duplicated", "reordered", "flags", "reasons",
+	"measured"}
 
 var shownUnits = [][2]string{
-	{"publish.rate", perSecond}, {"consume.rate", perSecond}, {"publish.p50", seconds}, {"publish.p99", seconds}, {"e2e.p50", seconds}, {"e2e.p99", seconds},
-	{boundOf("e2e.p50"), seconds}, {boundOf("e2e.p99"), seconds}, {"lost", count}, {"duplicated", count}, {"reordered", count}, {"measured", seconds},
+	{"publish.rate", perSecond}, {"consume.rate", perSecond}, {"publish.p50", seconds}, {"publish.p99", seconds},
+	{"e2e.p50", seconds}, {"e2e.p99", seconds},
+	{boundOf("e2e.p50"), seconds}, {boundOf("e2e.p99"), seconds}, {"lost", count}, {"duplicated", count},
+	{"reordered", count}, {"measured", seconds},
 }
 
-var shownNames = [][2]string{{"_time", "ended"}, {"name", "cell"}, {boundOf("e2e.p50"), "± e2e.p50"}, {boundOf("e2e.p99"), "± e2e.p99"}}
+var shownNames = [][2]string{{"_time", "ended"}, {"name", "cell"}, {boundOf("e2e.p50"), "± e2e.p50"},
+	{boundOf("e2e.p99"), "± e2e.p99"}}
 
 // boundOf is the field that says how far the truth may be off a value.
 func boundOf(value string) string { return value + ".bound" }

@@ -117,7 +117,8 @@ func columns(l look, x string) *barchart.PanelBuilder {
 func grid(l look) *table.PanelBuilder {
 	p := table.NewPanelBuilder().Title(l.title).Description(l.doc).Datasource(source()).Targets(l.targets()).
 		Unit(l.unit).Span(l.width).Height(l.height).NoValue(l.whenEmpty()).Filterable(true).CellHeight(common.TableCellHeightSm).
-		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{})) // which the published schema wants
+		// which the published schema wants
+		Footer(common.NewTableFooterOptionsBuilder().Show(false).Reducer([]string{}))
 	if l.decimals != nil {
 		p.Decimals(*l.decimals)
 	}
@@ -143,7 +144,8 @@ func number(l look) *stat.PanelBuilder {
 
 // base is what all dashboards share; name is that of the file.
 func base(title, name, doc string) *dashboard.DashboardBuilder {
-	d := dashboard.NewDashboardBuilder(title).Uid("lockstep-" + name).Description(doc).Tags([]string{"lockstep"}).Timezone("browser").
+	d := dashboard.NewDashboardBuilder(title).Uid("lockstep-" +
+		name).Description(doc).Tags([]string{"lockstep"}).Timezone("browser").
 		Tooltip(dashboard.DashboardCursorSyncCrosshair).Editable()
 	links := []cog.Builder[dashboard.DashboardLink]{
 		dashboard.NewDashboardLinkBuilder("Lockstep").Type(dashboard.DashboardLinkTypeDashboards).Tags([]string{"lockstep"}).

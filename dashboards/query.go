@@ -41,7 +41,8 @@ func (q flux) Validate() error {
 		return errors.New("a query needs a refId")
 	case strings.TrimSpace(q.Query) == "":
 		return errors.New("a query is empty")
-	case q.Datasource.Uid == nil || *q.Datasource.Uid != sourceUID || q.Datasource.Type == nil || *q.Datasource.Type != sourceType:
+	case q.Datasource.Uid == nil || *q.Datasource.Uid != sourceUID || q.Datasource.Type == nil ||
+		*q.Datasource.Type != sourceType:
 		return errors.New("a query asks another data source")
 	}
 	return nil

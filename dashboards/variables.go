@@ -48,13 +48,15 @@ func aMatrix() *dashboard.QueryVariableBuilder {
 
 // values are what comparisons and histories show of a cell.
 var values = []string{
-	"publish.rate", "consume.rate", "confirm.rate", "publish.p50", "publish.p99", "publish.p99.9", "publish.intended.p99", "e2e.p50", "e2e.p99", "e2e.p99.9",
+	"publish.rate", "consume.rate", "confirm.rate", "publish.p50", "publish.p99", "publish.p99.9",
+	"publish.intended.p99", "e2e.p50", "e2e.p99", "e2e.p99.9",
 	"broker.cpu.mean", "broker.memory.p50", "agent.cpu", "lost", "capacity",
 }
 
 // aValue chooses a column of the tables.
 func aValue() *dashboard.CustomVariableBuilder {
-	return fixed("value", "Value", "a column of the tables; rates in 1/s, latencies in s, processors in cores, memory in bytes", values)
+	return fixed("value", "Value",
+		"a column of the tables; rates in 1/s, latencies in s, processors in cores, memory in bytes", values)
 }
 
 func fixed(name, label, doc string, options []string) *dashboard.CustomVariableBuilder {

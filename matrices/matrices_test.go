@@ -21,8 +21,9 @@ func TestShippedMatricesLoad(t *testing.T) {
 	if err != nil || len(files) < 3 {
 		t.Fatalf("found %d matrices: %v", len(files), err)
 	}
-	want := map[string][2]int{"quick.cue": {12, 6}, "async-vs-sync.cue": {180, 12}, "prefetch.cue": {7, 4}, "capacity.cue": {9, 3},
-		"mixed.cue": {4, 2}, "sidebyside.cue": {3, 1}, "mqperf-2017.cue": {9*(5*3+2*5) + 6*4 + 2*6, 20}}
+	want := map[string][2]int{"quick.cue": {12, 6}, "async-vs-sync.cue": {180, 12}, "prefetch.cue": {7, 4},
+		"capacity.cue": {9, 3},
+		"mixed.cue":    {4, 2}, "sidebyside.cue": {3, 1}, "mqperf-2017.cue": {9*(5*3+2*5) + 6*4 + 2*6, 20}}
 	for _, file := range files {
 		for i, short := range []bool{false, true} {
 			text, err := os.ReadFile(file)
@@ -43,7 +44,8 @@ func TestShippedMatricesLoad(t *testing.T) {
 				if x.Kind == "skipped" || file == "full.cue" && x.Reason != "" {
 					continue
 				}
-				t.Errorf("%s, short %v: %s is %s: %s", file, short, plan.Cell{Coordinates: x.Coordinates}.Name(), x.Kind, x.Reason)
+				t.Errorf("%s, short %v: %s is %s: %s", file, short, plan.Cell{Coordinates: x.Coordinates}.Name(),
+					x.Kind, x.Reason)
 			}
 			if n, known := want[file]; known && len(run.Cells) != n[i] {
 				t.Errorf("%s, short %v: %d cells, want %d", file, short, len(run.Cells), n[i])
@@ -59,7 +61,8 @@ func TestShippedMatricesLoad(t *testing.T) {
 				}
 			}
 			_, about := matrix.Estimate(run)
-			t.Logf("%s, short %v: %d cells, %d agents, about %s", file, short, len(run.Cells), run.Agents, about.Round(time.Second))
+			t.Logf("%s, short %v: %d cells, %d agents, about %s", file, short, len(run.Cells), run.Agents,
+				about.Round(time.Second))
 			if file == "quick.cue" && about > 45*time.Second {
 				t.Errorf("%s takes %s by estimate; the README guarantees a minute", file, about)
 			}

@@ -57,8 +57,10 @@ func TestNightlyIsConclusiveInItsSixthRun(t *testing.T) {
 				}
 				values[v.name] = plan.Value{Number: v.level * effect[key] * (1 + 0.01*noise.NormFloat64())}
 			}
-			o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
-				Values: values, Agents: []plan.AgentPart{{Agent: "a1", Host: "bench-1"}}, Subject: plan.Subject{Product: "NATS", Version: "2.12"}}
+			o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID,
+				Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
+				Values: values, Agents: []plan.AgentPart{{Agent: "a1", Host: "bench-1"}},
+				Subject: plan.Subject{Product: "NATS", Version: "2.12"}}
 			o.Subject.Fingerprint = plan.Fingerprint(o.Subject)
 			if err := record.Finish(o); err != nil {
 				t.Fatal(err)
@@ -100,7 +102,8 @@ func TestNightlyIsConclusiveInItsSixthRun(t *testing.T) {
 			t.Errorf("run %d: %v, %q; want %q", day+1, n, why, want)
 		}
 	}
-	if n, why := results(nightly("run-6", 5, 1)); n[report.Met] != 6 || !strings.Contains(why, "smallest detectable effect") {
+	if n, why := results(nightly("run-6", 5, 1)); n[report.Met] != 6 ||
+		!strings.Contains(why, "smallest detectable effect") {
 		t.Errorf("the sixth run: %v, %q", n, why)
 	}
 	if n, why := results(nightly("run-6-slower", 5, 0.67)); n[report.Violated] != 6 {

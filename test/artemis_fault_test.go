@@ -28,7 +28,8 @@ func opened(t *testing.T, driver, options string) (drivers.Session, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return d.Open(ctx, json.RawMessage(options), drivers.Env{
-		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {},
+		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler),
+		Event: func(drivers.EventKind, string) {},
 	})
 }
 
@@ -80,7 +81,8 @@ func TestArtemisPrimaryKilled(t *testing.T) {
 	urls := strings.Split(own.Variable("LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
 	first, second, number := activeFirst(t, "artemis", urls)
 	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "replication"}`, first, second)
-	o := survivor(t, fault{driver: "artemis", options: options, process: own.Process(number), clean: cleaned(t, "artemis", options)})
+	o := survivor(t, fault{driver: "artemis", options: options, process: own.Process(number),
+		clean: cleaned(t, "artemis", options)})
 	if o.Ledger.LostConfirmed > 0 {
 		t.Errorf("%d messages that the backup had a copy of are lost", o.Ledger.LostConfirmed)
 	}
@@ -96,8 +98,10 @@ func TestActiveMQActiveKilled(t *testing.T) {
 	urls := strings.Split(own.Variable("LOCKSTEP_ACTIVEMQ_PAIR_URLS"), ",")
 	consoles := strings.Split(own.Variable("LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
 	first, second, number := activeFirst(t, "activemq", urls)
-	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "shared-store", "jolokia": [%q, %q], "connectTimeout": "1s"}`, first, second, consoles[0], consoles[1])
-	o := survivor(t, fault{driver: "activemq", options: options, process: own.Process(number), clean: cleaned(t, "activemq", options)})
+	options := fmt.Sprintf(`{"urls": [%q, %q], "ha": "shared-store", "jolokia": [%q, %q], "connectTimeout": "1s"}`,
+		first, second, consoles[0], consoles[1])
+	o := survivor(t, fault{driver: "activemq", options: options, process: own.Process(number),
+		clean: cleaned(t, "activemq", options)})
 	if o.Ledger.LostConfirmed > 0 {
 		t.Errorf("%d messages that the store had are lost", o.Ledger.LostConfirmed)
 	}

@@ -47,7 +47,8 @@ func (r record) between(o plan.Outcome, name string, least, most float64) {
 func (r record) apart(o plan.Outcome, sent float64) {
 	r.t.Helper()
 	l := o.Ledger
-	if float64(l.Sent) < 0.9*sent || float64(l.Sent) > sent || l.Received != l.Sent || l.Lost+l.Duplicated+l.Reordered+l.Corrupt+l.Foreign > 0 {
+	if float64(l.Sent) < 0.9*sent || float64(l.Sent) > sent || l.Received != l.Sent ||
+		l.Lost+l.Duplicated+l.Reordered+l.Corrupt+l.Foreign > 0 {
 		r.t.Errorf("ledger %+v; want the cell's own %v messages, each received once", l, sent)
 	}
 }
@@ -85,7 +86,8 @@ func rabbit(t *testing.T, nodes int) string {
 		processes = append(processes, "{port: "+u.Port()+"}")
 	}
 	quoted := func(list string) string { return `["` + strings.ReplaceAll(list, ",", `", "`) + `"]` }
-	return fmt.Sprintf(`{driver: "rabbitmq", process: [%s], options: {urls: %s, management: %q, prometheus: %s}}`, strings.Join(processes, ", "),
+	return fmt.Sprintf(`{driver: "rabbitmq", process: [%s], options: {urls: %s, management: %q, prometheus: %s}}`,
+		strings.Join(processes, ", "),
 		quoted(addresses), variable(t, prefix+"MANAGEMENT"), quoted(variable(t, prefix+"PROMETHEUS")))
 }
 
@@ -108,7 +110,8 @@ func TestStudyBindingsOnRabbitMQ(t *testing.T) {
 			r.between(o, "binding.made", 50, 60)
 			r.between(o, "binding.errors", 0, 0)
 			r.between(o, "binding.lost", 0, 0)
-			if sent, received := o.Values["binding.sent"].Number, o.Values["binding.received"].Number; sent < 500 || received != sent {
+			if sent, received := o.Values["binding.sent"].Number, o.Values["binding.received"].Number; sent < 500 ||
+				received != sent {
 				t.Errorf("%v messages sent through new bindings, %v received", sent, received)
 			}
 			r.apart(o, 1200)
@@ -121,7 +124,8 @@ func TestStudyBindingsOnRabbitMQ(t *testing.T) {
 			r.between(o, "broker.bindings.max", 22, 40)
 			r.between(o, "broker.queues.p50", 1, 1)
 			r.between(o, "broker.connections.max", 3, 100)
-			managementOf(t, map[int]string{1: "LOCKSTEP_RABBITMQ_MANAGEMENT", 3: "LOCKSTEP_RABBITMQ3_MANAGEMENT"}[nodes]).nothingLeft(r.plan.ID)
+			managementOf(t, map[int]string{1: "LOCKSTEP_RABBITMQ_MANAGEMENT",
+				3: "LOCKSTEP_RABBITMQ3_MANAGEMENT"}[nodes]).nothingLeft(r.plan.ID)
 		})
 	}
 }

@@ -89,7 +89,8 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	}
 	o := r.outcomes[0]
 	l := o.Ledger
-	t.Logf("%s %v; %+v; reconnects %v, longest gap %.1f s; warnings %v", o.Verdict, o.Reasons, l, o.Values["reconnects"].Number, o.Values["gap.longest"].Number, o.Warnings)
+	t.Logf("%s %v; %+v; reconnects %v, longest gap %.1f s; warnings %v", o.Verdict, o.Reasons, l,
+		o.Values["reconnects"].Number, o.Values["gap.longest"].Number, o.Warnings)
 	if (o.Verdict == plan.Valid) != (code == 0) {
 		t.Errorf("ctl left with %d after a cell that is %s", code, o.Verdict)
 	}
@@ -100,16 +101,19 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 		t.Errorf("a gap of %.1f s in a measurement of %v", gap, killedFor)
 	}
 	if l.Sent != l.Confirmed+l.Rejected+l.Unconfirmed {
-		t.Errorf("%d messages sent, but %d confirmed, %d rejected and %d unconfirmed", l.Sent, l.Confirmed, l.Rejected, l.Unconfirmed)
+		t.Errorf("%d messages sent, but %d confirmed, %d rejected and %d unconfirmed", l.Sent, l.Confirmed, l.Rejected,
+			l.Unconfirmed)
 	}
 	if l.Lost > l.LostConfirmed+l.Unconfirmed {
 		t.Errorf("%d messages are lost, but only %d were never confirmed", l.Lost, l.Unconfirmed)
 	}
-	if l.LostConfirmed > 0 && (o.Verdict != plan.Invalid || !strings.Contains(strings.Join(o.Reasons, "\n"), fmt.Sprint(l.LostConfirmed))) {
+	if l.LostConfirmed > 0 && (o.Verdict != plan.Invalid ||
+		!strings.Contains(strings.Join(o.Reasons, "\n"), fmt.Sprint(l.LostConfirmed))) {
 		t.Errorf("%d confirmed messages are lost, and the verdict is %s: %v", l.LostConfirmed, o.Verdict, o.Reasons)
 	}
 	if o.Verdict == plan.Unknown || l.Undrained > 0 {
-		t.Errorf("the broker is back, and the outcome is %s with %d messages undrained: %v", o.Verdict, l.Undrained, o.Reasons)
+		t.Errorf("the broker is back, and the outcome is %s with %d messages undrained: %v", o.Verdict, l.Undrained,
+			o.Reasons)
 	}
 	if x.clean != nil {
 		x.clean(r.plan.ID)
@@ -122,15 +126,18 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 func TestBrokerKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "rabbitmq")
-	address, api := own.Variable("LOCKSTEP_RABBITMQ_URL"), management{t, own.Variable("LOCKSTEP_RABBITMQ_MANAGEMENT") + "/api"}
+	address, api := own.Variable("LOCKSTEP_RABBITMQ_URL"),
+		management{t, own.Variable("LOCKSTEP_RABBITMQ_MANAGEMENT") + "/api"}
 	var queues *afterKill
-	o := survivor(t, fault{driver: "rabbitmq", options: fmt.Sprintf("{url: %q}", address), process: own.Process(1), clean: api.nothingLeft,
+	o := survivor(t, fault{driver: "rabbitmq", options: fmt.Sprintf("{url: %q}", address), process: own.Process(1),
+		clean: api.nothingLeft,
 		watch: func() { queues = api.watchQueues() }})
 	switch forgot, last := queues.forgotBinding(); {
 	case o.Ledger.LostConfirmed > 0 && forgot:
 		t.Logf("%d messages that RabbitMQ confirmed went nowhere: it came back with the queue and without its binding, and the outcome says so", o.Ledger.LostConfirmed)
 	case o.Ledger.LostConfirmed > 0:
-		t.Errorf("%d messages that were confirmed as written to disk are lost; RabbitMQ's queues meanwhile:\n%s", o.Ledger.LostConfirmed, strings.Join(last, "\n"))
+		t.Errorf("%d messages that were confirmed as written to disk are lost; RabbitMQ's queues meanwhile:\n%s",
+			o.Ledger.LostConfirmed, strings.Join(last, "\n"))
 	case len(last) == 0:
 		t.Error("nothing was seen of RabbitMQ's queues after it was back")
 	}
@@ -148,7 +155,8 @@ func TestBrokerClusterNodeKilled(t *testing.T) {
 	api := management{t, own.Variable("LOCKSTEP_RABBITMQ3_MANAGEMENT") + "/api"}
 	// The third node first: "any" is the first that answers.
 	options := fmt.Sprintf("{urls: [%q, %q, %q], queue: type: \"quorum\"}", urls[2], urls[0], urls[1])
-	o := survivor(t, fault{driver: "rabbitmq", options: options, cell: "topology: queueNode: 0", process: own.Process(3), clean: api.nothingLeft})
+	o := survivor(t, fault{driver: "rabbitmq", options: options, cell: "topology: queueNode: 0",
+		process: own.Process(3), clean: api.nothingLeft})
 	if o.Ledger.LostConfirmed > 0 {
 		t.Errorf("%d messages that a majority had written are lost", o.Ledger.LostConfirmed)
 	}
@@ -163,7 +171,8 @@ func TestBrokerIsLeftClean(t *testing.T) {
 	options := fmt.Sprintf("{url: %q}", first)
 	declared := func(run string) bool {
 		var queues []placed
-		return api.ask("/queues", &queues) == nil && slices.ContainsFunc(queues, func(q placed) bool { return strings.HasPrefix(q.Name, "lockstep-"+run) })
+		return api.ask("/queues", &queues) == nil &&
+			slices.ContainsFunc(queues, func(q placed) bool { return strings.HasPrefix(q.Name, "lockstep-"+run) })
 	}
 	t.Run("interrupt", func(t *testing.T) {
 		t.Parallel()
@@ -184,7 +193,8 @@ func TestBrokerIsLeftClean(t *testing.T) {
 	t.Run("agent killed", func(t *testing.T) {
 		t.Parallel()
 		f := newFleet(t, "a1", "a2")
-		_, file := faultMatrix(t, "rabbitmq", options, `publishers: count: 2000 // so that those who are left need not wait for the end`)
+		_, file := faultMatrix(t, "rabbitmq", options,
+			`publishers: count: 2000 // so that those who are left need not wait for the end`)
 		ctl := start(t, f.dir, "ctl", "run", "--server", f.url, file)
 		process.Eventually(t, "measuring", f.measuring)
 		run := f.runID()

@@ -101,9 +101,11 @@ func (m management) nothingLeft(run string) {
 // afterKill is what the management API tells of Lockstep's queues on a broker that is back, until the run has removed
 // them.
 type afterKill struct {
-	mu    sync.Mutex
-	last  []string
-	alone int // looks that found a queue that its exchange does not lead to any more: what is published is confirmed and goes nowhere
+	mu   sync.Mutex
+	last []string
+	// looks that found a queue that its exchange does not lead to any more: what is published is confirmed and goes
+	// nowhere
+	alone int
 }
 
 // watchQueues looks once a second, at a broker that may not answer yet, until the test ends.
@@ -137,7 +139,8 @@ func (w *afterKill) look(m management) {
 		var bindings []struct {
 			Source string `json:"source"`
 		}
-		if !strings.HasPrefix(q.Name, "lockstep-") || m.ask("/queues/%2f/"+url.PathEscape(q.Name)+"/bindings", &bindings) != nil {
+		if !strings.HasPrefix(q.Name, "lockstep-") ||
+			m.ask("/queues/%2f/"+url.PathEscape(q.Name)+"/bindings", &bindings) != nil {
 			continue
 		}
 		w.mu.Lock()

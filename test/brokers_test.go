@@ -13,7 +13,8 @@ import (
 )
 
 // modes are all publish modes.
-var modes = []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each", "connection-per-message", "connection-per-message-confirm"}
+var modes = []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each", "connection-per-message",
+	"connection-per-message-confirm"}
 
 // metric is a number in a table, with its unit and flags.
 const metric = ` +[0-9][0-9,.]*( [a-z-]+)*`
@@ -110,12 +111,14 @@ func (r record) asyncRatios() {
 			{"confirm-each", "connection-per-message", "10ms", 3},
 		} {
 			if got := rate(ratio.fast, ratio.latency) / rate(ratio.slow, ratio.latency); long() && got < ratio.least {
-				r.t.Errorf("%s at %s: %s is %.1f times %s, want %v at least", broker, ratio.latency, ratio.fast, got, ratio.slow, ratio.least)
+				r.t.Errorf("%s at %s: %s is %.1f times %s, want %v at least", broker, ratio.latency, ratio.fast, got,
+					ratio.slow, ratio.least)
 			}
 		}
 		// One message a round trip.
 		if got := rate("confirm-each", "10ms"); got > 110 {
-			r.t.Errorf("%s: %.0f messages a second, each confirmed over 10 ms, are more than the latency lets through", broker, got)
+			r.t.Errorf("%s: %.0f messages a second, each confirmed over 10 ms, are more than the latency lets through",
+				broker, got)
 		}
 	}
 }
@@ -125,7 +128,8 @@ func (r record) asyncRatios() {
 func (r record) proxied(accepted int64) {
 	var direct, through, tasks int64
 	for _, o := range r.outcomes {
-		proxied, each := strings.Contains(r.name(o), "broker=proxied"), strings.Contains(r.name(o), "mode=connection-per-message")
+		proxied, each := strings.Contains(r.name(o), "broker=proxied"),
+			strings.Contains(r.name(o), "mode=connection-per-message")
 		switch {
 		case proxied && each:
 			through += int64(o.Ledger.Sent)
@@ -135,7 +139,8 @@ func (r record) proxied(accepted int64) {
 			direct += int64(o.Ledger.Sent)
 		}
 	}
-	r.t.Logf("connection for each message: %d direct, %d through the proxy, which had %d connections", direct, through, accepted)
+	r.t.Logf("connection for each message: %d direct, %d through the proxy, which had %d connections", direct, through,
+		accepted)
 	if want := through + tasks; through == 0 || accepted < want || accepted >= want+direct {
 		r.t.Errorf("the proxy had %d connections of %d messages with one each, and of %d other tasks; %d messages had one each past it", accepted, through, tasks, direct)
 	}
@@ -144,9 +149,11 @@ func (r record) proxied(accepted int64) {
 // The study of prefetch on two nodes of a cluster: queues are where each case says, and the table reads as in the
 // study.
 func TestMatrixPrefetch(t *testing.T) {
-	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","), managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
+	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","),
+		managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()
-	ctl := shipped(t, dir, "prefetch.cue", "--quick", "--set", fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))
+	ctl := shipped(t, dir, "prefetch.cue", "--quick", "--set",
+		fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))
 	seen := map[string]string{} // node by queue
 	for running := true; running; {
 		var queues []placed
@@ -181,14 +188,16 @@ func TestMatrixPrefetch(t *testing.T) {
 			t.Errorf("%s: the queue was on %q, want node %d, %s", task.Cell.Name(), at, node, want)
 		}
 		row := regexp.MustCompile(`(?m)^` + caseOf(task.Cell) + ` {2,}(.*)$`).FindStringSubmatch(r.text)
-		if row == nil || !regexp.MustCompile(`^ *([0-9,.]+ balanced|[0-9,.]+ / [0-9,.]+)( [a-z-]+)* *$`).MatchString(row[1]) {
+		if row == nil ||
+			!regexp.MustCompile(`^ *([0-9,.]+ balanced|[0-9,.]+ / [0-9,.]+)( [a-z-]+)* *$`).MatchString(row[1]) {
 			t.Errorf("%s: the table has %q, want a rate and balanced, or send / receive", task.Cell.Name(), row)
 		}
 	}
 	// The one case of which every machine can tell how it ends: one message at a time over two nodes.
 	slowest := r.outcomes[len(r.outcomes)-1]
 	if caseOf(r.plan.Cells[slowest.Index]) != "acks, prefetch 1" || slowest.Values["throughput"].Flags == nil {
-		t.Errorf("%s: receiving one at a time keeps pace with sending without waiting: %+v", r.name(slowest), slowest.Values["throughput"])
+		t.Errorf("%s: receiving one at a time keeps pace with sending without waiting: %+v", r.name(slowest),
+			slowest.Values["throughput"])
 	}
 	api.nothingLeft(r.plan.ID)
 }

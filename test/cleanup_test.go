@@ -66,11 +66,13 @@ func newCleaning(t *testing.T) *cleaning {
 	t.Helper()
 	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",") // a node that no test kills
 	manager := variable(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
-	s := &cleaning{t: t, api: managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT"), dir: t.TempDir(), password: "hunter2-and-more"}
+	s := &cleaning{t: t, api: managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT"), dir: t.TempDir(),
+		password: "hunter2-and-more"}
 	user := fmt.Sprintf("sweeper-%d", time.Now().UnixNano())
 	s.api.tell(http.MethodPut, "/users/"+user, map[string]string{"password": s.password, "tags": "administrator"})
 	t.Cleanup(func() { s.api.tell(http.MethodDelete, "/users/"+user, nil) })
-	s.api.tell(http.MethodPut, "/permissions/%2f/"+user, map[string]string{"configure": ".*", "write": ".*", "read": ".*"})
+	s.api.tell(http.MethodPut, "/permissions/%2f/"+user,
+		map[string]string{"configure": ".*", "write": ".*", "read": ".*"})
 	as := func(address string) string {
 		u, err := url.Parse(address)
 		if err != nil {
@@ -213,7 +215,8 @@ func TestCleanupOfARecord(t *testing.T) {
 	if code != 1 || !strings.Contains(out, "management") {
 		t.Errorf("of a matrix whose broker cannot list ctl cleanup left with %d, want 1 and what to do:\n%s", code, out)
 	}
-	if code, out = s.cleanup(terminal(t, "y\n"), run); code != 0 || !strings.Contains(out, "of the run's attempts: 1;") {
+	if code, out = s.cleanup(terminal(t, "y\n"), run); code != 0 ||
+		!strings.Contains(out, "of the run's attempts: 1;") {
 		t.Errorf("of the record ctl cleanup left with %d:\n%s", code, out)
 	}
 	s.api.nothingLeft(run)

@@ -64,7 +64,8 @@ func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 					t.Errorf("start skew %+v", s)
 				}
 			}
-			t.Logf("%s: processing p50 %.3f ms ± %.3f, repetitions %.3f ms apart; drift %.0f ppm", c.name, got*1e3, bound*1e3, apart*1e3, drift)
+			t.Logf("%s: processing p50 %.3f ms ± %.3f, repetitions %.3f ms apart; drift %.0f ppm", c.name, got*1e3,
+				bound*1e3, apart*1e3, drift)
 			if bound <= 0 || long() && bound > 0.05 {
 				t.Errorf("a bound of %v s: want one that says something", bound)
 			}
@@ -73,7 +74,8 @@ func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 				limit = bound + spread + apart // what differs from run to run is no clock's doing
 			}
 			if off := math.Abs(got - want); off > limit {
-				t.Errorf("p50 %.3f ms, and %.3f ms with right clocks: more than %.3f ms apart", got*1e3, want*1e3, limit*1e3)
+				t.Errorf("p50 %.3f ms, and %.3f ms with right clocks: more than %.3f ms apart", got*1e3, want*1e3,
+					limit*1e3)
 			}
 			if long() && math.Abs(drift-c.drift) > 60 {
 				t.Errorf("drift %.0f ppm, want %.0f", drift, c.drift)
@@ -114,7 +116,8 @@ cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, war
 	if long() {
 		tolerance = 30 * time.Millisecond
 	}
-	if len(told) != 1 || told[0].Agent != "a2" || told[0].At < 0 || (size(told[0])-100*time.Millisecond).Abs() > tolerance {
+	if len(told) != 1 || told[0].Agent != "a2" || told[0].At < 0 ||
+		(size(told[0])-100*time.Millisecond).Abs() > tolerance {
 		t.Errorf("steps %+v, want one of 100 ms on agent a2", told)
 	}
 	if !strings.Contains(strings.Join(o.Warnings, "\n"), "moved by") {

@@ -33,7 +33,8 @@ func TestClusterOfFleetInitRuns(t *testing.T) {
 	n.url = strings.Join(urls, ",")
 	creds := filepath.Join(n.dir, "creds")
 	as := func(file string, args ...string) []string {
-		return append([]string{"--server", n.url, "--ca", filepath.Join(creds, "ca.crt"), "--creds", filepath.Join(creds, file)}, args...)
+		return append([]string{"--server", n.url, "--ca", filepath.Join(creds, "ca.crt"), "--creds",
+			filepath.Join(creds, file)}, args...)
 	}
 	n.daemon("controller", as("controller.nk", "--replicas", "3")...)
 	n.daemon("agent", as("agents/a1.nk", "--name", "a1")...)
@@ -46,7 +47,8 @@ func TestClusterOfFleetInitRuns(t *testing.T) {
 		return err == nil && strings.Contains(out, "a1")
 	})
 	for i := range 2 {
-		if out, err := ctl(append([]string{"run", "--runs", filepath.Join(n.dir, fmt.Sprint("runs", i)), filepath.Join(n.dir, "nightly.cue")}, as("client.nk")...)...); err != nil {
+		if out, err := ctl(append([]string{"run", "--runs", filepath.Join(n.dir, fmt.Sprint("runs", i)),
+			filepath.Join(n.dir, "nightly.cue")}, as("client.nk")...)...); err != nil {
 			t.Fatalf("run %d: %v\n%s", i+1, err, out)
 		}
 		if i == 0 {
@@ -66,7 +68,8 @@ func (n *scheduledRun) member(host, client, route string) *server.Server {
 		n.t.Fatal(err)
 	}
 	file := filepath.Join(n.dir, host+".conf")
-	here := strings.NewReplacer("0.0.0.0:4222", host+":"+client, "0.0.0.0:6222", host+":"+route, ":6222", ":"+route, "/var/lib/lockstep/nats", filepath.Join(n.dir, host))
+	here := strings.NewReplacer("0.0.0.0:4222", host+":"+client, "0.0.0.0:6222", host+":"+route, ":6222", ":"+route,
+		"/var/lib/lockstep/nats", filepath.Join(n.dir, host))
 	n.write(filepath.Base(file), here.Replace(string(text)))
 	opts, err := server.ProcessConfigFile(file)
 	if err != nil {

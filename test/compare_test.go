@@ -44,7 +44,8 @@ tables: [{rows: ["mode", "threads"], columns: ["side"], values: ["publish.rate",
 // farther is a network of 5 ms, as between two sites, so that what a busy machine takes away is small beside them. Side
 // b has more latency in cells with two threads.
 func farther(more time.Duration) string {
-	return fmt.Sprintf(`network: latency: [if axis.side == "b" && axis.threads == 2 {%q}, "5ms"][0]`, (5*time.Millisecond + more).String())
+	return fmt.Sprintf(`network: latency: [if axis.side == "b" && axis.threads == 2 {%q}, "5ms"][0]`,
+		(5*time.Millisecond + more).String())
 }
 
 // closedRun runs the matrix in a folder, with more fields of its cells.
@@ -64,7 +65,8 @@ func closedRun(t *testing.T, dir, driver, options, cell string, args ...string) 
 // compared is what ctl compare finds in a folder of runs.
 func compared(t *testing.T, dir string, args ...string) (c compare.Comparison) {
 	t.Helper()
-	args = append([]string{"compare", "--runs", filepath.Join(dir, "runs"), "--value", "publish.rate", "--value", "publish.p50", "--format", "json"}, args...)
+	args = append([]string{"compare", "--runs", filepath.Join(dir, "runs"), "--value", "publish.rate", "--value",
+		"publish.p50", "--format", "json"}, args...)
 	if err := json.Unmarshal(ctlSays(t, args...), &c); err != nil {
 		t.Fatal(err)
 	}
@@ -97,11 +99,15 @@ func TestStudyCompareFindsPlanted(t *testing.T) {
 			switch was := strings.Contains(row, "threads=2"); {
 			case was && (x.Finding == compare.NoDifference || x.Finding == compare.Inconclusive):
 				missed = append(missed, said)
-			case was && x.Finding != compare.Worse, !was && x.Finding != compare.NoDifference && x.Finding != compare.Inconclusive:
+			case was && x.Finding != compare.Worse, !was && x.Finding != compare.NoDifference &&
+				x.Finding != compare.Inconclusive:
 				t.Errorf("nothing was planted there: %s", said)
 			}
 		})
-		if !slices.ContainsFunc(c.Differences, func(d compare.Difference) bool { return d.Of == "workload" && d.What == "network.latency" }) {
+		if !slices.ContainsFunc(c.Differences, func(d compare.Difference) bool {
+			return d.Of == "workload" &&
+				d.What == "network.latency"
+		}) {
 			t.Errorf("differences are %+v: want the latency of the network among them", c.Differences)
 		}
 		if len(missed) == 0 || t.Failed() {
@@ -178,22 +184,24 @@ func TestStudyCompareFindsNothingInItself(t *testing.T) {
 					}
 					continue
 				}
-				between, inside = append(between, c), append(inside, compared(t, dir, "--effect", fmt.Sprint(effect), "--by", "side", now))
+				between, inside = append(between, c),
+					append(inside, compared(t, dir, "--effect", fmt.Sprint(effect), "--by", "side", now))
 				pair := []compare.Recorded{recorded[0], recorded[n]}
 				spread, err := history.Of(filepath.Join(dir, "runs")).SpreadsOf(pair, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				c, err = compare.Compare(pair, compare.Options{Effect: effect, Spread: func(cell, value string) plan.RunSpread {
-					const wrong = 1000
-					s := spread(cell, value)
-					s.Deviation /= wrong
-					if s.Relative != nil {
-						relative := *s.Relative / wrong
-						s.Relative = &relative
-					}
-					return s
-				}})
+				c, err = compare.Compare(pair, compare.Options{Effect: effect,
+					Spread: func(cell, value string) plan.RunSpread {
+						const wrong = 1000
+						s := spread(cell, value)
+						s.Deviation /= wrong
+						if s.Relative != nil {
+							relative := *s.Relative / wrong
+							s.Relative = &relative
+						}
+						return s
+					}})
 				if err != nil {
 					t.Fatal(err)
 				}

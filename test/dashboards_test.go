@@ -70,7 +70,8 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["pu
 // found writes a remark of a digest.
 func (i influx) found(run *runs.Run, kind, words string) {
 	i.t.Helper()
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, drivers.FullAccess())
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
+		drivers.FullAccess())
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -85,7 +86,8 @@ func (i influx) found(run *runs.Run, kind, words string) {
 // it.
 func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	i.t.Helper()
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, drivers.FullAccess())
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
+		drivers.FullAccess())
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -136,9 +138,12 @@ func TestDashboardsAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unknown := func(o plan.Outcome) bool { return o.Values["broker.memory.p50"].NA != "" } // RabbitMQ answered after more than 3 s
-	mayBeEmpty := map[string]bool{"Memory of the broker by ${axis}": !slices.ContainsFunc(outcomes, func(o plan.Outcome) bool { return !unknown(o) })}
-	g := &grafana{t: t, db: db, mayBeEmpty: mayBeEmpty, from: began.Add(-time.Minute), to: time.Now().Add(time.Minute), interval: time.Second}
+	// RabbitMQ answered after more than 3 s
+	unknown := func(o plan.Outcome) bool { return o.Values["broker.memory.p50"].NA != "" }
+	mayBeEmpty := map[string]bool{"Memory of the broker by ${axis}": !slices.ContainsFunc(outcomes,
+		func(o plan.Outcome) bool { return !unknown(o) })}
+	g := &grafana{t: t, db: db, mayBeEmpty: mayBeEmpty, from: began.Add(-time.Minute), to: time.Now().Add(time.Minute),
+		interval: time.Second}
 	table := &strings.Builder{}
 	w := tabwriter.NewWriter(table, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "dashboard\tpanel\tquery\ttables\trows\ttook")

@@ -25,7 +25,8 @@ func start(t *testing.T, dir, program string, args ...string) *process.Process {
 // startWith starts a program with variables (NAME=value) in its environment besides those of the test.
 func startWith(t *testing.T, variables []string, dir, program string, args ...string) *process.Process {
 	t.Helper()
-	return process.Start(t, process.Command{Dir: dir, Env: variables, Argv: append([]string{filepath.Join(programs, program)}, args...)})
+	return process.Start(t, process.Command{Dir: dir, Env: variables,
+		Argv: append([]string{filepath.Join(programs, program)}, args...)})
 }
 
 // fleet is a controller and agents, each a process of its own.
@@ -56,7 +57,10 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 	}
 	process.Eventually(t, "all agents there", func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
-		return !slices.ContainsFunc(agents, func(name string) bool { return !strings.Contains(string(out), "\n"+name+" ") })
+		return !slices.ContainsFunc(agents, func(name string) bool {
+			return !strings.Contains(string(out),
+				"\n"+name+" ")
+		})
 	})
 	return f
 }

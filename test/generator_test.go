@@ -41,7 +41,8 @@ tables: [{rows: ["mode"], values: ["publish.rate"]}]
 	for _, o := range all {
 		said := strings.Join(o.Warnings, "\n")
 		rate := o.Values["publish.rate"]
-		shared := slices.Contains(rate.Flags, plan.SharedHost) || slices.Contains(rate.Flags, plan.HostBusy) // other tests may use the CPU, too
+		// other tests may use the CPU, too
+		shared := slices.Contains(rate.Flags, plan.SharedHost) || slices.Contains(rate.Flags, plan.HostBusy)
 		if !shared || slices.Contains(rate.Flags, plan.ClientBound) {
 			t.Errorf("%v/s is flagged %v, want shared-host; limitations %v", rate.Number, rate.Flags, o.Limitations)
 		}

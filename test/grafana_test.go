@@ -105,7 +105,8 @@ func (g *grafana) options(v dashboardVariable) (options []string) {
 		pattern = regexp.MustCompile(strings.TrimSuffix(strings.TrimPrefix(v.Regex, "/"), "/"))
 	}
 	for _, r := range answer.rows {
-		if found := pattern.FindStringSubmatch(fmt.Sprint(r[column])); found != nil && !slices.Contains(options, found[pattern.SubexpIndex("value")]) {
+		if found := pattern.FindStringSubmatch(fmt.Sprint(r[column])); found != nil &&
+			!slices.Contains(options, found[pattern.SubexpIndex("value")]) {
 			options = append(options, found[pattern.SubexpIndex("value")])
 		}
 	}
@@ -140,7 +141,8 @@ func (g *grafana) fill(text string) string {
 	if bare := barePattern.FindString(text); bare != "" {
 		g.t.Errorf("Grafana would take %s for a variable\n%s", bare, text)
 	}
-	return strings.NewReplacer("v.timeRangeStart", g.from.UTC().Format(time.RFC3339Nano), "v.timeRangeStop", g.to.UTC().Format(time.RFC3339Nano),
+	return strings.NewReplacer("v.timeRangeStart", g.from.UTC().Format(time.RFC3339Nano), "v.timeRangeStop",
+		g.to.UTC().Format(time.RFC3339Nano),
 		"v.windowPeriod", g.interval.String(), "v.defaultBucket", fmt.Sprintf("%q", g.db.bucket)).Replace(text)
 }
 
@@ -188,7 +190,8 @@ func oddity(columns []*query.FluxColumn, values map[string]any) string {
 		return "a series without times or values"
 	}
 	for name, kind := range types {
-		if !strings.HasPrefix(name, "_") && name != "result" && name != "table" && (kind != "string" || values[name] == nil) {
+		if !strings.HasPrefix(name, "_") && name != "result" && name != "table" &&
+			(kind != "string" || values[name] == nil) {
 			return fmt.Sprintf("the label %s is no text: %v", name, values[name])
 		}
 	}

@@ -22,10 +22,12 @@ func TestKafkaClusterNodeKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := own.Process(3)
-	for _, client := range []string{"kafka-go", "franz"} { // one after the other: it takes two brokers of three to go on
+	// one after the other: it takes two brokers of three to go on
+	for _, client := range []string{"kafka-go", "franz"} {
 		t.Run(client, func(t *testing.T) {
 			options := fmt.Sprintf(`{"brokers": %s, "client": %q, "partitions": 3, "replicationFactor": 3, "minInSyncReplicas": 2, "confirmTimeout": "5s"}`, brokers, client)
-			o := survivor(t, fault{driver: "kafka", options: options, cell: "topology: queueNode: 2", process: third, clean: cleaned(t, "kafka", options)})
+			o := survivor(t, fault{driver: "kafka", options: options, cell: "topology: queueNode: 2", process: third,
+				clean: cleaned(t, "kafka", options)})
 			if o.Ledger.LostConfirmed > 0 {
 				t.Errorf("%d messages that two replicas had are lost", o.Ledger.LostConfirmed)
 			}
@@ -51,7 +53,8 @@ func TestKafkaClusterNodeKilled(t *testing.T) {
 func reconnected(o plan.Outcome) map[string]int {
 	again := map[string]int{}
 	for _, e := range o.Events {
-		if role, _, _ := strings.Cut(e.Detail, " "); e.Kind == records.EventGap && !strings.Contains(e.Detail, "not reconnected") {
+		if role, _, _ := strings.Cut(e.Detail, " "); e.Kind == records.EventGap &&
+			!strings.Contains(e.Detail, "not reconnected") {
 			again[role]++
 		}
 	}

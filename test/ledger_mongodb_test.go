@@ -33,7 +33,8 @@ func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) 
 		if o.Ledger.Duplicated != handed[i] {
 			t.Errorf("outcome %d counts %d duplicates; the server handed out %d", i, o.Ledger.Duplicated, handed[i])
 		}
-		if l := o.Ledger; l.Sent != claimed || l.Confirmed != claimed || l.Received != claimed || l.Lost+l.Undrained > 0 {
+		if l := o.Ledger; l.Sent != claimed || l.Confirmed != claimed || l.Received != claimed ||
+			l.Lost+l.Undrained > 0 {
 			t.Errorf("outcome %d: %+v, want %d messages sent, confirmed and received", i, l, claimed)
 		}
 		all += o.Ledger.Duplicated
@@ -43,10 +44,12 @@ func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) 
 	}
 	// A claim may run out, so that a claimed message may come twice; one that was deleted as it was claimed may not.
 	if each := outcomes[0]; each.Verdict != plan.Valid {
-		t.Errorf("duplicates are allowed with acknowledgement each, and the verdict is %s: %v", each.Verdict, each.Reasons)
+		t.Errorf("duplicates are allowed with acknowledgement each, and the verdict is %s: %v", each.Verdict,
+			each.Reasons)
 	}
 	automatic := outcomes[1]
-	if n := automatic.Ledger.Duplicated; n > 0 && (automatic.Verdict != plan.Invalid || !strings.Contains(strings.Join(automatic.Reasons, "\n"), fmt.Sprint(n))) {
+	if n := automatic.Ledger.Duplicated; n > 0 && (automatic.Verdict != plan.Invalid ||
+		!strings.Contains(strings.Join(automatic.Reasons, "\n"), fmt.Sprint(n))) {
 		t.Errorf("a message is guaranteed to come once with acknowledgement automatic, %d came again, and the verdict is %s: %v", n, automatic.Verdict, automatic.Reasons)
 	}
 }
@@ -59,7 +62,8 @@ func TestLedgerFindsNoDuplicatesWhereClaimsAreAtomicAsInMongoDB(t *testing.T) {
 	outcomes, handed := claims(t, server)
 	for i, o := range outcomes {
 		if o.Ledger.Duplicated > 0 || handed[i] > 0 || o.Verdict != plan.Valid || o.Ledger.Received != claimed {
-			t.Errorf("outcome %d is %s %v with %+v; the server handed out %d messages twice", i, o.Verdict, o.Reasons, o.Ledger, handed[i])
+			t.Errorf("outcome %d is %s %v with %+v; the server handed out %d messages twice", i, o.Verdict, o.Reasons,
+				o.Ledger, handed[i])
 		}
 	}
 }

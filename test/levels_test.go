@@ -31,7 +31,8 @@ func TestLevelsAreDrawn(t *testing.T) {
 		}
 	}
 	for name, may := range allowed {
-		if strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "pkg/drivers/") && name != "pkg/drivers/external" {
+		if strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "pkg/drivers/") &&
+			name != "pkg/drivers/external" {
 			continue // drawn as cmd, and as drivers
 		}
 		short := strings.TrimPrefix(strings.TrimPrefix(name, "internal/"), "pkg/")

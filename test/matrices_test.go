@@ -76,14 +76,16 @@ func TestMatrixFaults(t *testing.T) {
 			t.Errorf("no server was started after the kill: %v", err)
 			return
 		}
-		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil || syscall.Kill(n, syscall.SIGKILL) != nil {
+		if n, err := strconv.Atoi(strings.TrimSpace(string(text))); err != nil ||
+			syscall.Kill(n, syscall.SIGKILL) != nil {
 			t.Errorf("end the server %q: %v", text, err)
 		}
 	})
 	if err := os.WriteFile(injectFault, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := ran(t, "faults.cue", "--faults", injectFault, "--set", fmt.Sprintf("brokers.nats.options.url=%q", "nats://127.0.0.1:"+port))
+	r := ran(t, "faults.cue", "--faults", injectFault, "--set",
+		fmt.Sprintf("brokers.nats.options.url=%q", "nats://127.0.0.1:"+port))
 	seen := map[string]bool{}
 	for _, o := range r.outcomes {
 		fault, _ := r.plan.Cells[o.Index].Coordinate("fault")
@@ -129,9 +131,11 @@ func TestMatrixMixed(t *testing.T) {
 
 func TestMatrixNightly(t *testing.T) {
 	beside(t)
-	r := ran(t, "nightly.cue", brief(`cell.measure="5s"`)...) // on a busy machine a publisher may send nothing in half a second
+	// on a busy machine a publisher may send nothing in half a second
+	r := ran(t, "nightly.cue", brief(`cell.measure="5s"`)...)
 	for _, o := range r.outcomes {
-		for _, value := range []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99"} { // with load 0 a backlog is possible
+		// with load 0 a backlog is possible
+		for _, value := range []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99"} {
 			r.metric(o, value)
 		}
 	}

@@ -33,21 +33,27 @@ var plantedValues = []string{"publish.rate", "e2e.p99", "lost"}
 // plant makes a run of some days ago, with the repetitions of its cells.
 func plant(matrix string, days int, cells ...[]repetition) planted {
 	started := time.Now().UTC().Add(-time.Duration(days)*24*time.Hour - 2*time.Hour).Truncate(time.Second)
-	x := planted{run: plan.Run{ID: fmt.Sprintf("%s-%02d-%s", started.Format("20060102-150405"), days, matrix), Name: matrix, Repeat: len(cells[0]), Started: started,
+	x := planted{run: plan.Run{ID: fmt.Sprintf("%s-%02d-%s", started.Format("20060102-150405"), days, matrix),
+		Name: matrix, Repeat: len(cells[0]), Started: started,
 		Axes: []string{"broker", "threads"}, Tables: []plan.Table{{Rows: []string{"threads"}, Values: plantedValues}}}}
 	for i := range cells {
 		threads := i + 1
-		x.run.Cells = append(x.run.Cells, plan.Cell{ID: fmt.Sprintf("cell%d", threads), Index: i, Workload: plan.Default(), Broker: plan.Broker{Name: "planted", Driver: "loopback"},
-			Coordinates: []plan.Coordinate{{Axis: "broker", Value: json.RawMessage(`"planted"`)}, {Axis: "threads", Value: json.RawMessage(fmt.Sprint(threads))}}})
+		x.run.Cells = append(x.run.Cells, plan.Cell{ID: fmt.Sprintf("cell%d", threads), Index: i,
+			Workload: plan.Default(), Broker: plan.Broker{Name: "planted", Driver: "loopback"},
+			Coordinates: []plan.Coordinate{{Axis: "broker", Value: json.RawMessage(`"planted"`)},
+				{Axis: "threads", Value: json.RawMessage(fmt.Sprint(threads))}}})
 	}
 	for n, task := range x.run.Tasks() {
 		r := cells[task.Cell.Index][task.Repetition-1]
 		if r.verdict == "" {
 			r.verdict = plan.Valid
 		}
-		o := plan.Outcome{Version: plan.RecordFormat, Run: x.run.ID, Task: task.ID, Cell: task.Cell.ID, Repetition: task.Repetition, Verdict: r.verdict,
-			Values: map[string]plan.Value{"publish.rate": {Number: r.rate}, "e2e.p99": {Number: r.p99, Bound: r.bound}, "lost": {Number: r.lost}},
-			Agents: []plan.AgentPart{{Agent: "a1"}}, Started: started, Ended: started.Add(time.Duration(n+1) * time.Minute), Measured: plan.Duration(time.Second)}
+		o := plan.Outcome{Version: plan.RecordFormat, Run: x.run.ID, Task: task.ID, Cell: task.Cell.ID,
+			Repetition: task.Repetition, Verdict: r.verdict,
+			Values: map[string]plan.Value{"publish.rate": {Number: r.rate}, "e2e.p99": {Number: r.p99, Bound: r.bound},
+				"lost": {Number: r.lost}},
+			Agents: []plan.AgentPart{{Agent: "a1"}}, Started: started,
+			Ended: started.Add(time.Duration(n+1) * time.Minute), Measured: plan.Duration(time.Second)}
 		if r.verdict != plan.Valid {
 			o.Reasons = []string{"planted"}
 		}
@@ -59,7 +65,8 @@ func plant(matrix string, days int, cells ...[]repetition) planted {
 // write has the sink write it, as it would have in its time.
 func (i influx) write(x planted) {
 	i.t.Helper()
-	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token}, drivers.FullAccess())
+	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
+		drivers.FullAccess())
 	if err != nil {
 		i.t.Fatal(err)
 	}
@@ -142,8 +149,10 @@ func of(all map[string]map[string]report.Field, value string) map[string]report.
 func TestDashboardsShowTheTables(t *testing.T) {
 	db := influxOf(t)
 	matrix := fmt.Sprintf("planted%d", time.Now().UnixNano())
-	calm := []repetition{{rate: 100, p99: 0.010}, {rate: 200, p99: 0.050}, {rate: 300, p99: 0.060}, {rate: 1000, p99: 0.070}}
-	broken := []repetition{{rate: 100, p99: 0.020, bound: 0.002}, {rate: 110, p99: 0.040, bound: 0.004}, {rate: 900, p99: 9, lost: 7, verdict: plan.Invalid}, {rate: 1, p99: 99, verdict: plan.Unknown}}
+	calm := []repetition{{rate: 100, p99: 0.010}, {rate: 200, p99: 0.050}, {rate: 300, p99: 0.060},
+		{rate: 1000, p99: 0.070}}
+	broken := []repetition{{rate: 100, p99: 0.020, bound: 0.002}, {rate: 110, p99: 0.040, bound: 0.004},
+		{rate: 900, p99: 9, lost: 7, verdict: plan.Invalid}, {rate: 1, p99: 99, verdict: plan.Unknown}}
 	var scheduledRuns []planted
 	for days := 7; days > 0; days-- {
 		scheduledRuns = append(scheduledRuns, plant(matrix, days, calm, broken))
@@ -152,13 +161,16 @@ func TestDashboardsShowTheTables(t *testing.T) {
 	for i := range worse {
 		worse[i].lost, worse[i].rate = 5, 2*worse[i].rate
 	}
-	guarantees := []repetition{{rate: 50, p99: 0.5, lost: 3, verdict: plan.Invalid}, {rate: 70, p99: 0.7, lost: 4, verdict: plan.Invalid}, {rate: 1, verdict: plan.Unknown}, {rate: 2, verdict: plan.Unknown}}
+	guarantees := []repetition{{rate: 50, p99: 0.5, lost: 3, verdict: plan.Invalid},
+		{rate: 70, p99: 0.7, lost: 4, verdict: plan.Invalid}, {rate: 1, verdict: plan.Unknown},
+		{rate: 2, verdict: plan.Unknown}}
 	last := plant(matrix, 0, worse, guarantees)
 	for _, x := range append(scheduledRuns, last) {
 		db.write(x)
 	}
 	before := scheduledRuns[len(scheduledRuns)-1]
-	g := &grafana{t: t, db: db, from: time.Now().Add(-10 * 24 * time.Hour), to: time.Now().Add(time.Minute), interval: time.Second}
+	g := &grafana{t: t, db: db, from: time.Now().Add(-10 * 24 * time.Hour), to: time.Now().Add(time.Minute),
+		interval: time.Second}
 	g.showsRun(before)
 	g.showsRun(last)
 	g.compares(before, last)
@@ -168,7 +180,8 @@ func TestDashboardsShowTheTables(t *testing.T) {
 func (g *grafana) showsRun(x planted) {
 	g.t.Helper()
 	metrics := x.metrics(g.t)
-	g.chosen = map[string][]string{"run": {x.run.ID}, "broker": {"planted"}, "axis": {"axis_threads"}, "value": {"e2e.p99"}}
+	g.chosen = map[string][]string{"run": {x.run.ID}, "broker": {"planted"}, "axis": {"axis_threads"},
+		"value": {"e2e.p99"}}
 	g.same("Rates", g.panel("run", "Rates"), "name", "publish.rate", of(metrics, "publish.rate"))
 	rows := g.panel("run", "Latency")
 	g.same("Latency", rows, "name", "e2e.p99", of(metrics, "e2e.p99"))
@@ -202,7 +215,8 @@ func (g *grafana) compares(before, after planted) {
 			change, is := r["change"].(float64)
 			if zero := *old[cell].Number == 0; is == zero {
 				g.t.Errorf("change of %s: %s from %v is %v", value, cell, r["before"], r["change"])
-			} else if want := (*young[cell].Number / *old[cell].Number - 1) * 100; !zero && math.Abs(change-want) > 1e-6 {
+			} else if want := (*young[cell].Number / *old[cell].Number - 1) * 100; !zero &&
+				math.Abs(change-want) > 1e-6 {
 				g.t.Errorf("change of %s: %s is %v %%, want %v", value, cell, change, want)
 			}
 		}
@@ -220,7 +234,8 @@ func (g *grafana) remembers(scheduledRuns []planted) {
 		g.chosen = map[string][]string{"matrix": {last.run.Name}, "cell": cells, "value": {value}, "worse": {"10"}}
 		drawn := g.panel("nightly", "${value} over scheduled runs")
 		for _, x := range scheduledRuns {
-			rows := slices.DeleteFunc(slices.Clone(drawn), func(r map[string]any) bool { return !r["_time"].(time.Time).Equal(x.outcomes[0].Ended) })
+			rows := slices.DeleteFunc(slices.Clone(drawn),
+				func(r map[string]any) bool { return !r["_time"].(time.Time).Equal(x.outcomes[0].Ended) })
 			g.same(value+" of "+x.run.ID, rows, "name", "_value", of(x.metrics(g.t), value))
 		}
 		got := []string{}

@@ -26,7 +26,8 @@ func serveNATS(where string) int {
 	port, err := strconv.Atoi(text)
 	if err == nil {
 		var s *server.Server
-		if s, err = server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir, NoLog: true, NoSigs: true}); err == nil {
+		if s, err = server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: dir,
+			NoLog: true, NoSigs: true}); err == nil {
 			s.Start()
 			s.WaitForShutdown()
 			return 0
@@ -47,7 +48,8 @@ func startNATS(t *testing.T) (port string) {
 // startNATSAt starts it on a port, with its files in a folder.
 func startNATSAt(t *testing.T, port, files string) {
 	t.Helper()
-	process.Start(t, process.Command{Dir: t.TempDir(), Env: []string{natsProcess + "=" + port + " " + files}, Argv: []string{os.Args[0]}})
+	process.Start(t, process.Command{Dir: t.TempDir(), Env: []string{natsProcess + "=" + port + " " + files},
+		Argv: []string{os.Args[0]}})
 	n, err := strconv.Atoi(port)
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +63,8 @@ func TestObserver(t *testing.T) {
 	t.Parallel()
 	port := startNATS(t)
 	f := newFleet(t, "a1", "a2")
-	observer := startWith(t, []string{"LOCKSTEP_OBSERVE=nats=port:" + port}, f.dir, "agent", "--server", f.url, "--name", "obs")
+	observer := startWith(t, []string{"LOCKSTEP_OBSERVE=nats=port:" + port}, f.dir, "agent", "--server", f.url,
+		"--name", "obs")
 	process.Eventually(t, "observed", func() bool {
 		out, _ := exec.Command(filepath.Join(programs, "ctl"), "agents", "--server", f.url).Output()
 		return strings.Contains(string(out), "observes")
@@ -99,8 +102,10 @@ tables: [{rows: ["mode"], values: ["publish.rate", "broker.cpu.mean", "broker.di
 		if o.Task == seen.Task {
 			continue
 		}
-		if o.Verdict != plan.Valid || !slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.HasPrefix(w, "not observed: broker js by agent obs: ") }) {
-			t.Errorf("%s %v, warnings %q: want a valid task with a remark on its observer", o.Verdict, o.Reasons, o.Warnings)
+		if o.Verdict != plan.Valid || !slices.ContainsFunc(o.Warnings,
+			func(w string) bool { return strings.HasPrefix(w, "not observed: broker js by agent obs: ") }) {
+			t.Errorf("%s %v, warnings %q: want a valid task with a remark on its observer", o.Verdict, o.Reasons,
+				o.Warnings)
 		}
 		if v := o.Values["broker.rss.max"]; v.NA != "" {
 			t.Errorf("broker.rss.max is %+v: it was seen until the observer was killed", v)

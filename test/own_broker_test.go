@@ -33,7 +33,8 @@ func TestOwnRabbitMQ(t *testing.T) {
 					t.Errorf("%s is version %s", part, overview.Version)
 				}
 				const address = "http://guest:guest@127.0.0.1"
-				if url := own.Variable(prefix + "_MANAGEMENT"); url == beside.Variable(prefix+"_MANAGEMENT") || !strings.HasPrefix(url, address) {
+				if url := own.Variable(prefix + "_MANAGEMENT"); url == beside.Variable(prefix+"_MANAGEMENT") ||
+					!strings.HasPrefix(url, address) {
 					t.Errorf("the management API is at %s", url)
 				}
 				metrics, err := http.Get(own.Variable(prefix+"_PROMETHEUS") + "/metrics")
@@ -54,7 +55,8 @@ func TestOwnRabbitMQ(t *testing.T) {
 					t.Errorf("process %s is %q", pid, name)
 				}
 				labtest.Control(t, "pause", own.Process(1))
-				process.Eventually(t, "the broker is stopped", func() bool { return strings.HasPrefix(statusOf(pid)["State"], "T") })
+				process.Eventually(t, "the broker is stopped",
+					func() bool { return strings.HasPrefix(statusOf(pid)["State"], "T") })
 				if state := statusOf(beside.Variable(prefix + "_PID"))["State"]; strings.HasPrefix(state, "T") {
 					t.Errorf("the broker beside a paused one is %q", state)
 				}
@@ -71,7 +73,8 @@ func TestOwnRabbitMQ(t *testing.T) {
 					t.Errorf("process %s is left", pid)
 				}
 			}
-			if text, err := os.ReadFile("/proc/self/mountinfo"); err != nil || strings.Contains(string(text), "lockstep-lab") {
+			if text, err := os.ReadFile("/proc/self/mountinfo"); err != nil ||
+				strings.Contains(string(text), "lockstep-lab") {
 				t.Errorf("a mount of the lab is seen outside it, %v:\n%s", err, text)
 			}
 		})

@@ -27,7 +27,8 @@ func TestReadmeCommands(t *testing.T) {
 			continue
 		case command == "go run ./cmd/ctl run matrices/quick.cue": // TestMatrixQuick
 			continue
-		case strings.HasPrefix(command, "controller --"), strings.HasPrefix(command, "agent --"), strings.HasPrefix(command, "ctl run --server"):
+		case strings.HasPrefix(command, "controller --"), strings.HasPrefix(command, "agent --"),
+			strings.HasPrefix(command, "ctl run --server"):
 			continue // TestReadmeFleet
 		case fleetCommands[command]:
 			continue // the script runs
@@ -38,7 +39,8 @@ func TestReadmeCommands(t *testing.T) {
 			continue
 		}
 		fields := strings.Fields(args)
-		if fields[0] == "run" || fields[0] == "show" || fields[0] == "report" || fields[0] == "history" || fields[0] == "cleanup" {
+		if fields[0] == "run" || fields[0] == "show" || fields[0] == "report" || fields[0] == "history" ||
+			fields[0] == "cleanup" {
 			fields = append([]string{fields[0], "--runs", runs}, fields[1:]...)
 		}
 		cmd := exec.Command(filepath.Join(programs, "ctl"), fields...)
@@ -54,7 +56,8 @@ func TestReadmeCommands(t *testing.T) {
 }
 
 // fleetCommands are run by the script "runs".
-var fleetCommands = map[string]bool{"ctl run --detach": true, "ctl attach": true, "ctl cancel": true, "ctl pull": true, "ctl runs": true, "ctl agents": true}
+var fleetCommands = map[string]bool{"ctl run --detach": true, "ctl attach": true, "ctl cancel": true, "ctl pull": true,
+	"ctl runs": true, "ctl agents": true}
 
 // The fleet's commands, on a free port and with a matrix for the broker at hand.
 func TestReadmeFleet(t *testing.T) {

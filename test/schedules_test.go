@@ -53,7 +53,8 @@ type scheduledRun struct {
 func openScheduledRun(t *testing.T, hooks string) *scheduledRun {
 	t.Helper()
 	n := &scheduledRun{t: t, dir: t.TempDir()}
-	plane, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(n.dir, "nats"), MaxPayload: wire.MaxMessage, NoSigs: true, NoLog: true})
+	plane, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true,
+		StoreDir: filepath.Join(n.dir, "nats"), MaxPayload: wire.MaxMessage, NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,8 +173,10 @@ func TestHooksGetTheCopies(t *testing.T) {
 			t.Errorf("directory %q: %v", notice.Directory, err)
 			continue
 		}
-		if outcomes, err := run.Outcomes(); err != nil || run.Plan().ID != notice.Run || len(outcomes) != 1 || !filepath.IsAbs(notice.Directory) {
-			t.Errorf("the copy in %s has run %s with %d outcomes, %v: want all of %s", notice.Directory, run.Plan().ID, len(outcomes), err, notice.Run)
+		if outcomes, err := run.Outcomes(); err != nil || run.Plan().ID != notice.Run || len(outcomes) != 1 ||
+			!filepath.IsAbs(notice.Directory) {
+			t.Errorf("the copy in %s has run %s with %d outcomes, %v: want all of %s", notice.Directory, run.Plan().ID,
+				len(outcomes), err, notice.Run)
 		}
 	}
 }
@@ -190,7 +193,8 @@ func TestSchedulesOutliveKilledControllers(t *testing.T) {
 	var names []string
 	for i := range schedules {
 		names = append(names, fmt.Sprintf("s%d", i))
-		n.ctl("schedule", "add", "--name", names[i], "--cron", "0 2 1 1 *", "--tz", "UTC", "--hook", "count", "nightly.cue")
+		n.ctl("schedule", "add", "--name", names[i], "--cron", "0 2 1 1 *", "--tz", "UTC", "--hook", "count",
+			"nightly.cue")
 	}
 	random := rand.New(rand.NewPCG(11, 17))
 	for round := range rounds {
@@ -232,7 +236,8 @@ func (n *scheduledRun) askAll(names []string) {
 	n.t.Helper()
 	for _, name := range names {
 		n.until("the slot of "+name, func() bool {
-			_, err := n.conn.EditSchedule(n.t.Context(), name, func(s *schedule.Schedule) error { return s.Ask("me@test", time.Now()) })
+			_, err := n.conn.EditSchedule(n.t.Context(), name,
+				func(s *schedule.Schedule) error { return s.Ask("me@test", time.Now()) })
 			return err == nil
 		})
 	}

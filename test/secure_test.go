@@ -50,14 +50,18 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	mustRun(t, dir, nil, "ctl", "fleet", "init", creds, "--host", "bench-1.example.org", "--agents", "a1,a2")
 	port := freePort(t)
 	as := func(name string) []string {
-		return []string{"LOCKSTEP_SERVER=tls://127.0.0.1:" + port, "LOCKSTEP_CA=" + filepath.Join(creds, "ca.crt"), "LOCKSTEP_CREDS=" + filepath.Join(creds, name+".nk")}
+		return []string{"LOCKSTEP_SERVER=tls://127.0.0.1:" + port, "LOCKSTEP_CA=" + filepath.Join(creds, "ca.crt"),
+			"LOCKSTEP_CREDS=" + filepath.Join(creds, name+".nk")}
 	}
 	secrets := []string{"RIGHT_PASSWORD=" + right, "WRONG_PASSWORD=" + wrong}
-	controller := daemon(t, dir, []string{"LOCKSTEP_LISTEN=127.0.0.1:" + port, "LOCKSTEP_NATS_CONFIG=" + filepath.Join(creds, "nats.conf"),
-		"LOCKSTEP_CREDS=" + filepath.Join(creds, "controller.nk"), "LOCKSTEP_DIR=" + filepath.Join(dir, "controller"), "LOCKSTEP_VERBOSE=true"}, "controller")
+	controller := daemon(t, dir, []string{"LOCKSTEP_LISTEN=127.0.0.1:" + port,
+		"LOCKSTEP_NATS_CONFIG=" + filepath.Join(creds, "nats.conf"),
+		"LOCKSTEP_CREDS=" + filepath.Join(creds, "controller.nk"), "LOCKSTEP_DIR=" + filepath.Join(dir, "controller"),
+		"LOCKSTEP_VERBOSE=true"}, "controller")
 	agents := map[string]*process.Process{}
 	for _, name := range []string{"a1", "a2"} {
-		agents[name] = daemon(t, dir, append(append(as("agents/"+name), secrets...), "LOCKSTEP_NAME="+name, "LOCKSTEP_DIR="+filepath.Join(dir, name),
+		agents[name] = daemon(t, dir, append(append(as("agents/"+name), secrets...), "LOCKSTEP_NAME="+name,
+			"LOCKSTEP_DIR="+filepath.Join(dir, name),
 			"LOCKSTEP_ENV=RIGHT_PASSWORD,WRONG_PASSWORD", "LOCKSTEP_VERBOSE=true"), "agent")
 	}
 	matrix := filepath.Join(dir, "matrix.cue")
@@ -80,7 +84,8 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		t.Errorf("the run with one broker of a wrong password: %v\n%s", err, out)
 	}
 	for _, name := range []string{"agents/a1", "viewer"} {
-		if out, err := program(t, dir, as(name), "ctl", "run", "--runs", filepath.Join(dir, "stolen"), matrix); err == nil || !strings.Contains(out, "may not") {
+		if out, err := program(t, dir, as(name), "ctl", "run", "--runs", filepath.Join(dir, "stolen"),
+			matrix); err == nil || !strings.Contains(out, "may not") {
 			t.Errorf("%s's credentials ran a matrix: %v\n%s", name, err, out)
 		}
 	}
@@ -90,15 +95,20 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, x := range []struct{ who, command, want string }{
-		{"viewer", "runs", "done"}, {"viewer", "agents", "a1"}, {"viewer", "attach latest --runs attached", "2 tasks"}, {"viewer", "pull latest pulled", "complete"},
+		{"viewer", "runs", "done"}, {"viewer", "agents", "a1"}, {"viewer", "attach latest --runs attached", "2 tasks"},
+		{"viewer", "pull latest pulled", "complete"},
 		{"viewer", "history --value publish.rate", ""}, {"viewer", "schedule list", ""},
-		{"client", "runs", "done"}, {"client", "attach latest", "2 tasks"}, {"client", "pull latest", "complete"}, {"client", "cancel latest", "had ended before"},
-		{"client", "schedule add --cron @yearly --tz UTC nightly.cue", "nightly"}, {"viewer", "schedule show nightly", "nightly"},
-		{"client", "schedule pause nightly", ""}, {"client", "schedule resume nightly", ""}, {"client", "schedule run nightly", "nightly"},
+		{"client", "runs", "done"}, {"client", "attach latest", "2 tasks"}, {"client", "pull latest", "complete"},
+		{"client", "cancel latest", "had ended before"},
+		{"client", "schedule add --cron @yearly --tz UTC nightly.cue", "nightly"},
+		{"viewer", "schedule show nightly", "nightly"},
+		{"client", "schedule pause nightly", ""}, {"client", "schedule resume nightly", ""},
+		{"client", "schedule run nightly", "nightly"},
 		{"client", "schedule remove nightly", "removed"},
 	} {
 		out, _ := program(t, dir, as(x.who), "ctl", strings.Fields(x.command)...)
-		if !strings.Contains(out, x.want) || strings.Contains(out, "may not") || strings.Contains(out, "no controller") {
+		if !strings.Contains(out, x.want) || strings.Contains(out, "may not") ||
+			strings.Contains(out, "no controller") {
 			t.Errorf("%s: ctl %s: %s", x.who, x.command, out)
 		}
 	}
@@ -133,7 +143,8 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 // guardedBroker is a NATS under test that wants a password; it returns host:port.
 func guardedBroker(t *testing.T) string {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true, Username: "bench", Password: right})
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
+		NoSigs: true, NoLog: true, Username: "bench", Password: right})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +176,8 @@ func mustRun(t *testing.T, dir string, env []string, name string, args ...string
 // daemon starts one that is ended with the test, with nothing of the test's own settings and its log in the folder.
 func daemon(t *testing.T, dir string, env []string, name string, args ...string) *process.Process {
 	t.Helper()
-	return process.Start(t, process.Command{Dir: dir, Env: env, Bare: true, Argv: append([]string{filepath.Join(programs, name)}, args...)})
+	return process.Start(t, process.Command{Dir: dir, Env: env, Bare: true,
+		Argv: append([]string{filepath.Join(programs, name)}, args...)})
 }
 
 // noCanary looks for the secrets in every file below dir.

@@ -28,9 +28,12 @@ func TestStudyShapes(t *testing.T) {
 		broker       string
 		only, engine []string
 	}{
-		{fmt.Sprintf(`{driver: "rabbitmq", options: {url: %q, exchange: type: "direct"}}`, variable(t, "LOCKSTEP_RABBITMQ_URL")),
-			[]string{"keys", "refusing consumers", "late consumers", "consumers come and go"}, []string{"plain", "sizes", "compressible", "slow consumers", "publishers come and go"}},
-		{fmt.Sprintf(`{driver: "kafka", options: {brokers: [%q], partitions: 4}}`, variable(t, "LOCKSTEP_KAFKA_BROKERS")),
+		{fmt.Sprintf(`{driver: "rabbitmq", options: {url: %q, exchange: type: "direct"}}`,
+			variable(t, "LOCKSTEP_RABBITMQ_URL")),
+			[]string{"keys", "refusing consumers", "late consumers", "consumers come and go"},
+			[]string{"plain", "sizes", "compressible", "slow consumers", "publishers come and go"}},
+		{fmt.Sprintf(`{driver: "kafka", options: {brokers: [%q], partitions: 4}}`,
+			variable(t, "LOCKSTEP_KAFKA_BROKERS")),
 			[]string{"refusing consumers", "late consumers", "publishers come and go"}, []string{"plain", "sizes"}},
 	} {
 		dir := t.TempDir()
@@ -83,18 +86,22 @@ func (r record) shape(o plan.Outcome, shape string) {
 			r.t.Errorf("%s: %.3f of %.0f deliveries were refused, want 0.1", shape, share, all)
 		}
 	case "late consumers":
-		if count("backlog.max") < 1 || long() && count("backlog.max") < 1000 || count("connects") != 1 || count("disconnects") != 0 || r.metric(o, "backlog.drain") <= 0 {
-			r.t.Errorf("%s: a backlog of %.0f, %.0f joins and %.0f leaves; want about 1500, 1 and 0", shape, count("backlog.max"), count("connects"), count("disconnects"))
+		if count("backlog.max") < 1 || long() && count("backlog.max") < 1000 || count("connects") != 1 ||
+			count("disconnects") != 0 || r.metric(o, "backlog.drain") <= 0 {
+			r.t.Errorf("%s: a backlog of %.0f, %.0f joins and %.0f leaves; want about 1500, 1 and 0", shape,
+				count("backlog.max"), count("connects"), count("disconnects"))
 		}
 		// On a fast broker it is gone within the second in which it is found: then there is no rate, and the bound of
 		// the time says so.
 		v, drain := o.Values["catchup.rate"], o.Values["backlog.drain"]
-		if fast := v.NA == judge.NAFastDrain; fast && drain.Number+drain.Bound > 1 || !fast && (v.NA != "" || v.Number <= 0 || long() && v.Number < 100) {
+		if fast := v.NA == judge.NAFastDrain; fast && drain.Number+drain.Bound > 1 || !fast &&
+			(v.NA != "" || v.Number <= 0 || long() && v.Number < 100) {
 			r.t.Errorf("%s: caught up at %+v messages a second within %+v s", shape, v, drain)
 		}
 	case "consumers come and go", "publishers come and go":
 		if count("disconnects") < 4 || count("connects") < count("disconnects")-4 || count("reconnects") != 0 {
-			r.t.Errorf("%s: %.0f joins, %.0f leaves, %.0f reconnects; want about 15, 15 and 0", shape, count("connects"), count("disconnects"), count("reconnects"))
+			r.t.Errorf("%s: %.0f joins, %.0f leaves, %.0f reconnects; want about 15, 15 and 0", shape,
+				count("connects"), count("disconnects"), count("reconnects"))
 		}
 	}
 }

@@ -18,36 +18,45 @@ type seat struct{ field, variable string }
 // seats are the fields of brokers' options, by driver and by the parts that stand for a single node or a cluster. A
 // variable that ends in S is a list.
 var seats = map[string][]seat{
-	"nats":              {{"options.url", "LOCKSTEP_NATS_URL"}},
-	"nats-r3":           {{"options.urls", "LOCKSTEP_NATS3_URLS"}},
-	"rabbitmq-classic":  {{"options.url", "LOCKSTEP_RABBITMQ_URL"}, {"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}},
-	"rabbitmq-mirrored": {{"options.urls", "LOCKSTEP_RABBITMQ3_URLS"}, {"options.management", "LOCKSTEP_RABBITMQ3_MANAGEMENT"}},
-	"rabbitmq-quorum":   {{"options.urls", "LOCKSTEP_RABBITMQ3_URLS"}},
-	"rabbitmq-stream":   {{"options.urls", "LOCKSTEP_RABBITMQ3_URLS"}},
-	"kafka":             {{"options.brokers", "LOCKSTEP_KAFKA_BROKERS"}},
-	"kafka-r3":          {{"options.brokers", "LOCKSTEP_KAFKA3_BROKERS"}},
-	"kafka-acks-1":      {{"options.brokers", "LOCKSTEP_KAFKA3_BROKERS"}},
-	"kafka-acks-all":    {{"options.brokers", "LOCKSTEP_KAFKA3_BROKERS"}},
-	"kafka-old-1":       {{"options.brokers", "LOCKSTEP_KAFKA_BROKERS"}},
-	"kafka-new-1":       {{"options.brokers", "LOCKSTEP_KAFKA_NEXT_BROKERS"}},
-	"artemis":           {{"options.urls", "LOCKSTEP_ARTEMIS_URL"}},
-	"artemis-pair":      {{"options.urls", "LOCKSTEP_ARTEMIS_PAIR_URLS"}},
-	"activemq":          {{"options.urls", "LOCKSTEP_ACTIVEMQ_URL"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ_JOLOKIA"}},
-	"activemq-pair":     {{"options.urls", "LOCKSTEP_ACTIVEMQ_PAIR_URLS"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"}},
-	"rabbitmq-old-1":    {{"options.url", "LOCKSTEP_RABBITMQ_URL"}, {"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}},
-	"rabbitmq-new-1":    {{"options.url", "LOCKSTEP_RABBITMQ4_URL"}, {"options.management", "LOCKSTEP_RABBITMQ4_MANAGEMENT"}},
-	"mongodb":           {{"options.url", "LOCKSTEP_MONGODB_URL"}},
-	"mongodb-w1":        {{"options.url", "LOCKSTEP_MONGODB_URL"}},
-	"mongodb-w2":        {{"options.url", "LOCKSTEP_MONGODB_URL"}},
-	"sqs":               {{"options.endpoint", "LOCKSTEP_SQS_ENDPOINT"}},
-	"sqs-fifo":          {{"options.endpoint", "LOCKSTEP_SQS_ENDPOINT"}},
-	"eventstore":        {{"options.url", "LOCKSTEP_EVENTSTORE_URL"}},
-	"one":               {{"options.url", "LOCKSTEP_RABBITMQ_URL"}, {"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}, {"options.prometheus", "LOCKSTEP_RABBITMQ_PROMETHEUS"}},
-	"three":             {{"options.url", "LOCKSTEP_RABBITMQ3_BALANCED"}, {"options.management", "LOCKSTEP_RABBITMQ3_MANAGEMENT"}, {"options.prometheus", "LOCKSTEP_RABBITMQ3_PROMETHEUS"}},
+	"nats":    {{"options.url", "LOCKSTEP_NATS_URL"}},
+	"nats-r3": {{"options.urls", "LOCKSTEP_NATS3_URLS"}},
+	"rabbitmq-classic": {{"options.url", "LOCKSTEP_RABBITMQ_URL"},
+		{"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}},
+	"rabbitmq-mirrored": {{"options.urls", "LOCKSTEP_RABBITMQ3_URLS"},
+		{"options.management", "LOCKSTEP_RABBITMQ3_MANAGEMENT"}},
+	"rabbitmq-quorum": {{"options.urls", "LOCKSTEP_RABBITMQ3_URLS"}},
+	"rabbitmq-stream": {{"options.urls", "LOCKSTEP_RABBITMQ3_URLS"}},
+	"kafka":           {{"options.brokers", "LOCKSTEP_KAFKA_BROKERS"}},
+	"kafka-r3":        {{"options.brokers", "LOCKSTEP_KAFKA3_BROKERS"}},
+	"kafka-acks-1":    {{"options.brokers", "LOCKSTEP_KAFKA3_BROKERS"}},
+	"kafka-acks-all":  {{"options.brokers", "LOCKSTEP_KAFKA3_BROKERS"}},
+	"kafka-old-1":     {{"options.brokers", "LOCKSTEP_KAFKA_BROKERS"}},
+	"kafka-new-1":     {{"options.brokers", "LOCKSTEP_KAFKA_NEXT_BROKERS"}},
+	"artemis":         {{"options.urls", "LOCKSTEP_ARTEMIS_URL"}},
+	"artemis-pair":    {{"options.urls", "LOCKSTEP_ARTEMIS_PAIR_URLS"}},
+	"activemq":        {{"options.urls", "LOCKSTEP_ACTIVEMQ_URL"}, {"options.jolokia", "LOCKSTEP_ACTIVEMQ_JOLOKIA"}},
+	"activemq-pair": {{"options.urls", "LOCKSTEP_ACTIVEMQ_PAIR_URLS"},
+		{"options.jolokia", "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"}},
+	"rabbitmq-old-1": {{"options.url", "LOCKSTEP_RABBITMQ_URL"},
+		{"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}},
+	"rabbitmq-new-1": {{"options.url", "LOCKSTEP_RABBITMQ4_URL"},
+		{"options.management", "LOCKSTEP_RABBITMQ4_MANAGEMENT"}},
+	"mongodb":    {{"options.url", "LOCKSTEP_MONGODB_URL"}},
+	"mongodb-w1": {{"options.url", "LOCKSTEP_MONGODB_URL"}},
+	"mongodb-w2": {{"options.url", "LOCKSTEP_MONGODB_URL"}},
+	"sqs":        {{"options.endpoint", "LOCKSTEP_SQS_ENDPOINT"}},
+	"sqs-fifo":   {{"options.endpoint", "LOCKSTEP_SQS_ENDPOINT"}},
+	"eventstore": {{"options.url", "LOCKSTEP_EVENTSTORE_URL"}},
+	"one": {{"options.url", "LOCKSTEP_RABBITMQ_URL"},
+		{"options.management", "LOCKSTEP_RABBITMQ_MANAGEMENT"}, {"options.prometheus", "LOCKSTEP_RABBITMQ_PROMETHEUS"}},
+	"three": {{"options.url", "LOCKSTEP_RABBITMQ3_BALANCED"},
+		{"options.management", "LOCKSTEP_RABBITMQ3_MANAGEMENT"},
+		{"options.prometheus", "LOCKSTEP_RABBITMQ3_PROMETHEUS"}},
 }
 
 // lists are the fields whose value is a list, whatever the lab has.
-var lists = map[string]bool{"options.urls": true, "options.brokers": true, "options.prometheus": true, "options.jolokia": true}
+var lists = map[string]bool{"options.urls": true, "options.brokers": true, "options.prometheus": true,
+	"options.jolokia": true}
 
 // seated are the flags that lead a shipped matrix's brokers to the lab.
 func seated(t *testing.T, brokers ...string) []string {
@@ -87,7 +96,8 @@ func processAt(t *testing.T, broker, variableName string) []string {
 }
 
 // fullBrokers are those of full.cue that the lab has.
-var fullBrokers = []string{"nats", "nats-r3", "rabbitmq-classic", "rabbitmq-mirrored", "rabbitmq-quorum", "rabbitmq-stream", "kafka", "kafka-r3",
+var fullBrokers = []string{"nats", "nats-r3", "rabbitmq-classic", "rabbitmq-mirrored", "rabbitmq-quorum",
+	"rabbitmq-stream", "kafka", "kafka-r3",
 	"artemis", "artemis-pair", "activemq", "activemq-pair", "mongodb", "sqs", "sqs-fifo", "eventstore"}
 
 // long reports whether shipped matrices run with all cells of their short form, and for as long as that says.
@@ -155,7 +165,8 @@ func TestMatrixFull(t *testing.T) {
 }
 
 // mqperfBrokers are those of mqperf-2017.cue.
-var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirrored", "rabbitmq-quorum", "activemq-pair", "artemis-pair",
+var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirrored", "rabbitmq-quorum", "activemq-pair",
+	"artemis-pair",
 	"kafka-acks-1", "kafka-acks-all", "eventstore"}
 
 // The study of replicated queues: a table a system in the article's columns, and the best of each system in three more.
@@ -180,7 +191,8 @@ func TestMatrixMqperf(t *testing.T) {
 			t.Errorf("the table for %s has other columns than the article's:\n%.600s", broker, table)
 		}
 	}
-	for _, summary := range []string{"Throughput: the highest", "Publish latency: the lowest", "End-to-end latency: the lowest"} {
+	for _, summary := range []string{"Throughput: the highest", "Publish latency: the lowest",
+		"End-to-end latency: the lowest"} {
 		_, table, found := strings.Cut(r.text, summary)
 		table, _, _ = strings.Cut(table, "each row is the valid cell")
 		for _, broker := range mqperfBrokers {
@@ -227,19 +239,22 @@ func TestStudyCapacity(t *testing.T) {
 	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
 	dir := t.TempDir()
 	args := append([]string{"--quick"}, seated(t, brokers...)...)
-	ctl := shipped(t, dir, "capacity.cue", append(args, processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
+	ctl := shipped(t, dir, "capacity.cue", append(args,
+		processAt(t, "rabbitmq-classic", "LOCKSTEP_RABBITMQ_URL")...)...)
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0", code)
 	}
 	r := readRecord(t, dir, ctl)
 	r.allValid()
 	for _, o := range r.outcomes {
-		if o.Search == nil || !o.Search.Sure || o.Search.Capacity <= 0 || o.Values["capacity"].Number != o.Search.Capacity {
+		if o.Search == nil || !o.Search.Sure || o.Search.Capacity <= 0 ||
+			o.Values["capacity"].Number != o.Search.Capacity {
 			t.Errorf("%s: the search found %+v", r.name(o), o.Search)
 		}
 	}
 	for _, broker := range brokers {
-		if _, table, found := strings.Cut(r.text, "Capacity, broker="+broker+" "); !found || !strings.Contains(table, "▶") {
+		if _, table, found := strings.Cut(r.text, "Capacity, broker="+broker+" "); !found ||
+			!strings.Contains(table, "▶") {
 			t.Errorf("no table and chart of the steps for %s", broker)
 		}
 	}

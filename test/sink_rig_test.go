@@ -27,19 +27,22 @@ type influx struct {
 // influxOf returns the InfluxDB that tests share.
 func influxOf(t *testing.T) influx {
 	t.Helper()
-	return influx{t, variable(t, "LOCKSTEP_INFLUX_URL"), variable(t, "LOCKSTEP_INFLUX_ORG"), variable(t, "LOCKSTEP_INFLUX_BUCKET"), variable(t, "LOCKSTEP_INFLUX_TOKEN"), ""}
+	return influx{t, variable(t, "LOCKSTEP_INFLUX_URL"), variable(t, "LOCKSTEP_INFLUX_ORG"),
+		variable(t, "LOCKSTEP_INFLUX_BUCKET"), variable(t, "LOCKSTEP_INFLUX_TOKEN"), ""}
 }
 
 // ownInflux starts an InfluxDB that the test may kill.
 func ownInflux(t *testing.T) influx {
 	t.Helper()
 	own := labtest.Own(t, "influxd")
-	return influx{t, own.Variable("LOCKSTEP_INFLUX_URL"), own.Variable("LOCKSTEP_INFLUX_ORG"), own.Variable("LOCKSTEP_INFLUX_BUCKET"), own.Variable("LOCKSTEP_INFLUX_TOKEN"), own.Process(1)}
+	return influx{t, own.Variable("LOCKSTEP_INFLUX_URL"), own.Variable("LOCKSTEP_INFLUX_ORG"),
+		own.Variable("LOCKSTEP_INFLUX_BUCKET"), own.Variable("LOCKSTEP_INFLUX_TOKEN"), own.Process(1)}
 }
 
 // env returns the variables (NAME=value) by which people name it to ctl.
 func (i influx) env() []string {
-	return []string{"INFLUX_URL=" + i.url, "INFLUX_ORG=" + i.org, "INFLUX_BUCKET=" + i.bucket, "INFLUX_TOKEN=" + i.token}
+	return []string{"INFLUX_URL=" + i.url, "INFLUX_ORG=" + i.org, "INFLUX_BUCKET=" + i.bucket,
+		"INFLUX_TOKEN=" + i.token}
 }
 
 // ask runs a query in Flux and returns the one number of each row, by what the columns say.
@@ -182,7 +185,8 @@ func (x sunken) asksForReplay(run string) {
 	if !d.Replayed || d.Left == 0 || d.Left+d.Written != d.Points {
 		x.t.Errorf("the replay at the end of the run is %+v, want points left", d)
 	}
-	for _, text := range []string{fmt.Sprintf("; %d dropped (", x.delivered[0].Dropped), fmt.Sprintf("has not written %d of %d", d.Left, d.Points), "then run: ctl sink replay " + run} {
+	for _, text := range []string{fmt.Sprintf("; %d dropped (", x.delivered[0].Dropped),
+		fmt.Sprintf("has not written %d of %d", d.Left, d.Points), "then run: ctl sink replay " + run} {
 		if !strings.Contains(x.text, text) {
 			x.t.Errorf("the summary has no %q:\n%s", text, x.text)
 		}

@@ -26,11 +26,17 @@ func TestSinkWritesTheRecord(t *testing.T) {
 	r.hides(db.token)
 
 	run := r.plan.ID
-	sent := db.ask(db.of(run, "lockstep_total", "sent")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
-	byAgent := db.ask(db.of(run, "lockstep_window", "sent")+` |> filter(fn: (r) => r.phase == "measure" and r.role == "publisher") |> group(columns: ["cell"]) |> sum()`, "cell")
-	received := db.ask(db.of(run, "lockstep_window", "received")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
-	rates := db.ask(db.of(run, "lockstep_total", "publish.rate")+` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell", "_time"]) |> sum() |> group(columns: ["cell"]) |> mean()`, "cell")
-	outcome := db.ask(db.of(run, "lockstep_outcome", "publish.p99")+` |> filter(fn: (r) => r.verdict == "valid")`, "cell")
+	sent := db.ask(db.of(run, "lockstep_total", "sent")+
+		` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
+	byAgent := db.ask(db.of(run, "lockstep_window", "sent")+
+		` |> filter(fn: (r) => r.phase == "measure" and r.role == "publisher") |> group(columns: ["cell"]) |> sum()`,
+		"cell")
+	received := db.ask(db.of(run, "lockstep_window", "received")+
+		` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell"]) |> sum()`, "cell")
+	rates := db.ask(db.of(run, "lockstep_total", "publish.rate")+
+		` |> filter(fn: (r) => r.phase == "measure") |> group(columns: ["cell", "_time"]) |> sum() |> group(columns: ["cell"]) |> mean()`, "cell")
+	outcome := db.ask(db.of(run, "lockstep_outcome", "publish.p99")+` |> filter(fn: (r) => r.verdict == "valid")`,
+		"cell")
 	threads := db.ask(db.of(run, "lockstep_outcome", "consume.rate"), "axis_threads")
 	documented := db.ask(documentedQuery(t, db.bucket, run), "cell")
 	seconds := measuredFor.Seconds()
@@ -57,12 +63,15 @@ func TestSinkWritesTheRecord(t *testing.T) {
 	}
 
 	before := db.points(run)
-	for place, n := range map[string]float64{"lockstep_total sent": 0, "lockstep_agent cpu": 8, "lockstep_outcome publish.rate": 2} {
+	for place, n := range map[string]float64{"lockstep_total sent": 0, "lockstep_agent cpu": 8,
+		"lockstep_outcome publish.rate": 2} {
 		if before[place] < max(n, 1) {
 			t.Errorf("%v points of %s, want %v at least", before[place], place, n)
 		}
 	}
-	measured := db.ask(db.of(run, "lockstep_total", "sent")+` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group(columns: ["cell"]) |> count()`, "cell")
+	measured := db.ask(db.of(run, "lockstep_total", "sent")+
+		` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group(columns: ["cell"]) |> count()`,
+		"cell")
 	for cell, n := range measured {
 		if n != seconds {
 			t.Errorf("%s has %v seconds, want %v: each once", cell, n, seconds)
@@ -88,7 +97,8 @@ func documentedQuery(t *testing.T, bucket, run string) string {
 	if !found || !ended {
 		t.Fatal("SCHEMA.md has no query")
 	}
-	return strings.NewReplacer(`"lockstep")`, fmt.Sprintf("%q)", bucket), `"RUN"`, fmt.Sprintf("%q", run), "10.0", fmt.Sprint(measuredFor.Seconds())+".0").Replace("from(" + query)
+	return strings.NewReplacer(`"lockstep")`, fmt.Sprintf("%q)", bucket), `"RUN"`, fmt.Sprintf("%q", run), "10.0",
+		fmt.Sprint(measuredFor.Seconds())+".0").Replace("from(" + query)
 }
 
 // oneCell leaves one cell of the small matrix.
@@ -124,7 +134,8 @@ func TestSinkRefused(t *testing.T) {
 func TestSinkInfluxKilled(t *testing.T) {
 	beside(t)
 	db := ownInflux(t)
-	ctl, dir := sinking(t, []string{"INFLUX_TOKEN=" + db.token}, fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:INFLUX_TOKEN}"}`, db.url, db.org, db.bucket),
+	ctl, dir := sinking(t, []string{"INFLUX_TOKEN=" + db.token},
+		fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:INFLUX_TOKEN}"}`, db.url, db.org, db.bucket),
 		append(oneCell, "--set", `cell.measure="10s"`)...)
 	run := ""
 	process.Eventually(t, "the run begins", func() bool {
@@ -132,9 +143,11 @@ func TestSinkInfluxKilled(t *testing.T) {
 		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
 		return err == nil
 	})
-	process.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
+	process.Eventually(t, "its first seconds are in InfluxDB",
+		func() bool { return db.points(run)["lockstep_total sent"] > 0 })
 	labtest.Control(t, "kill", db.process)
-	process.Eventually(t, "ctl finds InfluxDB gone", func() bool { return strings.Contains(ctl.Said(), "does not accept points") })
+	process.Eventually(t, "ctl finds InfluxDB gone",
+		func() bool { return strings.Contains(ctl.Said(), "does not accept points") })
 	labtest.Control(t, "start", db.process)
 	r := ended(t, ctl, dir)
 	if d := r.account(); d.LastError == "" || d.Retries+d.Dropped == 0 {
@@ -153,7 +166,8 @@ func TestSinkInfluxKilled(t *testing.T) {
 // secondsOnce wants every second of the measurement of a run of one cell.
 func (i influx) secondsOnce(run string, want float64) {
 	i.t.Helper()
-	got := i.ask(i.of(run, "lockstep_total", "sent") + ` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group() |> count()`)[""]
+	got := i.ask(i.of(run, "lockstep_total", "sent") +
+		` |> filter(fn: (r) => r.phase == "measure" and r.measured == "true") |> group() |> count()`)[""]
 	if got != want {
 		i.t.Errorf("%v seconds are there, want %v: each once", got, want)
 	}
@@ -172,7 +186,8 @@ func TestSinkGone(t *testing.T) {
 		run, err = os.Readlink(filepath.Join(dir, "runs", "latest"))
 		return err == nil
 	})
-	process.Eventually(t, "its first seconds are in InfluxDB", func() bool { return db.points(run)["lockstep_total sent"] > 0 })
+	process.Eventually(t, "its first seconds are in InfluxDB",
+		func() bool { return db.points(run)["lockstep_total sent"] > 0 })
 	labtest.Control(t, "kill", db.process)
 	r := ended(t, ctl, dir)
 	d := r.account()
@@ -187,12 +202,14 @@ func TestSinkGone(t *testing.T) {
 	first := db.points(run)
 	db.secondsOnce(run, 8)
 	o := r.outcomes[0]
-	sent := db.ask(db.of(run, "lockstep_total", "sent") + ` |> filter(fn: (r) => r.phase == "measure") |> group() |> sum()`)[""]
+	sent := db.ask(db.of(run, "lockstep_total", "sent") +
+		` |> filter(fn: (r) => r.phase == "measure") |> group() |> sum()`)[""]
 	rate := db.ask(db.of(run, "lockstep_outcome", "publish.rate") + ` |> group()`)[""]
 	if want := r.metric(o, "publish.rate"); math.Abs(sent/8-want) > 1e-9*want || math.Abs(rate-want) > 1e-9*want {
 		t.Errorf("InfluxDB says %v sent a second and %v as the outcome, the record %v", sent/8, rate, want)
 	}
-	if stops := db.ask(db.of(run, "lockstep_event", "text") + ` |> filter(fn: (r) => r.kind == "run-stop") |> group() |> count()`)[""]; stops != 1 {
+	if stops := db.ask(db.of(run, "lockstep_event", "text") +
+		` |> filter(fn: (r) => r.kind == "run-stop") |> group() |> count()`)[""]; stops != 1 {
 		t.Errorf("the run ended %v times", stops)
 	}
 	db.replay(dir)
@@ -209,7 +226,8 @@ func TestSinkHanging(t *testing.T) {
 	if len(free.delivered) != 0 || strings.Contains(free.text, "InfluxDB") {
 		t.Errorf("without InfluxDB there is an account of it: %+v", free.delivered)
 	}
-	r := sunk(t, []string{"SINK_TOKEN=h1dden-t0ken"}, fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)), oneCell...)
+	r := sunk(t, []string{"SINK_TOKEN=h1dden-t0ken"},
+		fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)), oneCell...)
 	d := r.account()
 	if d.Written != 0 || d.Dropped != d.Points || !strings.Contains(d.LastError, "no answer") {
 		t.Errorf("delivered %+v, want all dropped for want of an answer", d)

@@ -57,7 +57,8 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	n := soaks()
 	tasks, settled, band := n.runs*n.tasks, n.settle*n.tasks, n.band*n.tasks
 	dir := t.TempDir()
-	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, "broker"), NoSigs: true, NoLog: true,
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true,
+		StoreDir: filepath.Join(dir, "broker"), NoSigs: true, NoLog: true,
 		MaxClosedClients: 100}) // or it remembers ten thousand: no growth of ours
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +104,8 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	for i := range 2 {
 		conn, name := connect(), fmt.Sprintf("a%d", i)
 		wg.Go(func() {
-			if err := agent.Serve(ctx, wire.NewAgent(conn), agent.Config{Name: name, Dir: filepath.Join(dir, name)}); err != nil {
+			if err := agent.Serve(ctx, wire.NewAgent(conn),
+				agent.Config{Name: name, Dir: filepath.Join(dir, name)}); err != nil {
 				t.Errorf("agent %s: %v", name, err)
 			}
 		})
@@ -116,7 +118,8 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		h := held{rss: process.RSS(t, os.Getpid()), heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(), files: len(files), connections: broker.NumClients(), stored: sizeOf(streams)}
+		h := held{rss: process.RSS(t, os.Getpid()), heap: int(m.HeapInuse), goroutines: runtime.NumGoroutine(),
+			files: len(files), connections: broker.NumClients(), stored: sizeOf(streams)}
 		stored, err := wiretest.Stored(ctx, js)
 		if err != nil {
 			t.Error(err)
@@ -175,7 +178,8 @@ func TestSoakKeepsItsSize(t *testing.T) {
 		first, last int
 		room        int // beside a tenth
 	}{
-		{"resident bytes", first.rss, last.rss, 24 << 20}, {"heap bytes", first.heap, last.heap, 8 << 20}, {"goroutines", first.goroutines, last.goroutines, 45},
+		{"resident bytes", first.rss, last.rss, 24 << 20}, {"heap bytes", first.heap, last.heap, 8 << 20},
+		{"goroutines", first.goroutines, last.goroutines, 45},
 		{"files", first.files, last.files, 10}, {"connections to the broker", first.connections, last.connections, 4},
 		// A task that goes on has some dozens, more on a slow machine.
 		{"messages on the control plane", first.messages, last.messages, 120},
@@ -200,9 +204,12 @@ func typical(all []held) held {
 	}
 	median := func(metric func(held) int) int { return sorted(metric)[len(all)/2] }
 	most := func(metric func(held) int) int { return sorted(metric)[len(all)-1] }
-	return held{rss: median(func(h held) int { return h.rss }), heap: median(func(h held) int { return h.heap }), goroutines: median(func(h held) int { return h.goroutines }),
-		files: median(func(h held) int { return h.files }), connections: median(func(h held) int { return h.connections }),
-		messages: most(func(h held) int { return h.messages }), stored: int64(most(func(h held) int { return int(h.stored) }))}
+	return held{rss: median(func(h held) int { return h.rss }), heap: median(func(h held) int { return h.heap }),
+		goroutines:  median(func(h held) int { return h.goroutines }),
+		files:       median(func(h held) int { return h.files }),
+		connections: median(func(h held) int { return h.connections }),
+		messages:    most(func(h held) int { return h.messages }),
+		stored:      int64(most(func(h held) int { return int(h.stored) }))}
 }
 
 func (h held) String() string {

@@ -13,7 +13,8 @@ import (
 
 // exposed bounds what systemd-analyze says of a unit, from 0 (shut off) to 10 (unsafe): what each has to open, and no
 // more.
-var exposed = map[string]float64{"lockstep-controller.service": 1.5, "lockstep-agent.service": 1.8, "lockstep-observer.service": 2.4}
+var exposed = map[string]float64{"lockstep-controller.service": 1.5, "lockstep-agent.service": 1.8,
+	"lockstep-observer.service": 2.4}
 
 // TestUnits checks the shipped units as systemd does: no unknown or wrong line, and hardened.
 func TestUnits(t *testing.T) {
@@ -104,7 +105,9 @@ func TestUnitsRunAsTheirUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"User=" + strings.TrimSuffix(name, ".service") + "\n", "Restart=always\n", "KillMode=mixed\n", "NoNewPrivileges=yes\n", "EnvironmentFile=", "Type=notify\n", "WatchdogSec=", "MemoryMax="} {
+		for _, want := range []string{"User=" + strings.TrimSuffix(name, ".service") + "\n", "Restart=always\n",
+			"KillMode=mixed\n", "NoNewPrivileges=yes\n", "EnvironmentFile=", "Type=notify\n", "WatchdogSec=",
+			"MemoryMax="} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s has no line %q", name, strings.TrimSpace(want))
 			}

@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	// The timekeeper of package clock serves the process for its life.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"), goleak.IgnoreAnyFunction(wiretest.Background))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"),
+		goleak.IgnoreAnyFunction(wiretest.Background))
 }
 
 // bench is an agent whose controller is the test.
@@ -89,7 +90,8 @@ func newBench(t *testing.T, changes ...func(*Config)) *bench {
 	if err := wire.NewStore(conn, wire.StoreConfig{}).Prepare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, conn: conn, lease: lead(t, conn), dir: t.TempDir(), entries: make(chan reported, 64), done: make(chan error, 1)}
+	b := &bench{t: t, conn: conn, lease: lead(t, conn), dir: t.TempDir(), entries: make(chan reported, 64),
+		done: make(chan error, 1)}
 	names := make(chan string, 16)
 	deaf, err := b.lease.AnswerHeartbeats(func(h wire.Heartbeat) (bool, error) {
 		select {
@@ -160,7 +162,8 @@ func (b *bench) instancesOf(slots ...string) map[string]string {
 // lead makes the test the controller.
 func lead(t *testing.T, conn *wire.Conn) *wire.Leader {
 	t.Helper()
-	lease, err := wire.NewStore(conn, wire.StoreConfig{}).Campaign(t.Context(), lease.Holder{Name: "test", Instance: "test"}, nil)
+	lease, err := wire.NewStore(conn, wire.StoreConfig{}).Campaign(t.Context(),
+		lease.Holder{Name: "test", Instance: "test"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +198,8 @@ func (b *bench) assignTo(probe, id string, change func(*plan.Assignment)) wire.R
 	}
 	a := plan.Assignment{Protocol: plan.Protocol, Agent: "a1", Publishers: plan.Share{Count: 1, Total: 1},
 		Deadline: plan.Duration(20 * time.Second),
-		Task:     plan.Task{Run: "r", ID: id, Attempt: "attempt", Cell: plan.Cell{Broker: plan.Broker{Driver: "probe", Options: options}, Workload: w}}}
+		Task: plan.Task{Run: "r", ID: id, Attempt: "attempt",
+			Cell: plan.Cell{Broker: plan.Broker{Driver: "probe", Options: options}, Workload: w}}}
 	if change != nil {
 		change(&a)
 	}
@@ -253,7 +257,8 @@ func TestWithoutWordTheAgentStopsAtItsDeadline(t *testing.T) {
 		}
 		b.arrival(ref, wire.StepDone)
 		if d.setups.Load() != 1 || d.teardowns.Load() != 1 || d.open.Load() != 0 {
-			t.Errorf("%d setups, %d teardowns, %d sessions open: it did not clean up", d.setups.Load(), d.teardowns.Load(), d.open.Load())
+			t.Errorf("%d setups, %d teardowns, %d sessions open: it did not clean up", d.setups.Load(),
+				d.teardowns.Load(), d.open.Load())
 		}
 	})
 }
@@ -322,15 +327,19 @@ func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 			"driver":   {func(a *plan.Assignment) { a.Task.Cell.Broker.Driver = "nope" }, `no driver "nope"`},
 			"queues":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Queues = 0 }, "0 queues"},
 			"size":     {func(a *plan.Assignment) { a.Task.Cell.Workload.Message.Size = 1 << 40 }, "message size"},
-			"churn":    {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} }, "bindings per second"},
-			"window":   {func(a *plan.Assignment) { a.Task.Cell.Workload.Publishers.MaxInFlight = 100_000_000 }, "want at most 10000000"},
-			"measure":  {func(a *plan.Assignment) { a.Task.Cell.Workload.Measure = plan.Duration(366 * 24 * time.Hour) }, "want 0 to 24h"},
-			"more":     {func(a *plan.Assignment) { a.Publishers.Count = 2 }, "2 publishers: want 0 to 1"},
-			"threads":  {func(a *plan.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},
-			"secret":   {func(a *plan.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
+			"churn": {func(a *plan.Assignment) { a.Task.Cell.Workload.Topology.Churn = plan.Churn{Rate: 1} },
+				"bindings per second"},
+			"window": {func(a *plan.Assignment) { a.Task.Cell.Workload.Publishers.MaxInFlight = 100_000_000 },
+				"want at most 10000000"},
+			"measure": {func(a *plan.Assignment) { a.Task.Cell.Workload.Measure = plan.Duration(366 * 24 * time.Hour) },
+				"want 0 to 24h"},
+			"more":    {func(a *plan.Assignment) { a.Publishers.Count = 2 }, "2 publishers: want 0 to 1"},
+			"threads": {func(a *plan.Assignment) { a.Publishers.Count = 1 << 40 }, "publishers"},
+			"secret":  {func(a *plan.Assignment) { a.Task.Cell.Broker.Options = json.RawMessage(`{"url":"${env:NOT_THERE}"}`) }, "NOT_THERE"},
 		} {
 			ref := b.assign(id, d, func(a *plan.Assignment) { short(a); x.change(a) })
-			if a := b.arrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) || !strings.Contains(a.Error, "agent a1") {
+			if a := b.arrival(ref, wire.StepOpen); !strings.Contains(a.Error, x.want) ||
+				!strings.Contains(a.Error, "agent a1") {
 				t.Errorf("%s: the controller reads %q, want %q", id, a.Error, x.want)
 			}
 			b.arrival(ref, wire.StepDone)
@@ -373,7 +382,8 @@ func TestClockIsNamed(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
 		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Deadline = plan.Duration(time.Second) })
-		if a := b.arrival(ref, wire.StepOpen); a.Clock != clock.ID() || a.Now == 0 || a.Wall == 0 || a.Subject == nil || a.Subject.Product != "Probe" {
+		if a := b.arrival(ref, wire.StepOpen); a.Clock != clock.ID() || a.Now == 0 || a.Wall == 0 || a.Subject == nil ||
+			a.Subject.Product != "Probe" {
 			t.Errorf("the arrival is %+v: the controller cannot tell this host's time from it, or what is tested", a)
 		}
 		b.release(ref, wire.Release{Step: wire.StepConsumers})

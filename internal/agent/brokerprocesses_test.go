@@ -15,7 +15,8 @@ import (
 // moves writes what a process and the interfaces of its network namespace have moved.
 func (p proc) moves(t *testing.T, pid int, read, written int64, interfaces map[string]byteCounters) {
 	t.Helper()
-	p.write(t, fmt.Sprintf("%d/io", pid), fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: %d\nwrite_bytes: %d\ncancelled_write_bytes: 5\n", read, written))
+	p.write(t, fmt.Sprintf("%d/io", pid),
+		fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: %d\nwrite_bytes: %d\ncancelled_write_bytes: 5\n", read, written))
 	text := "Inter-|   Receive                                                |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n"
 	for name, m := range interfaces {
 		text += fmt.Sprintf("%6s: %d 1 2 3 4 5 6 7 %d 1 2 3 4 5 6 7\n", name, m.in, m.out)
@@ -43,7 +44,8 @@ func TestDisksAndNetworks(t *testing.T) {
 	p.moves(t, 200, 1000, 5000, map[string]byteCounters{"lo": {100, 100}, "eth0": {1 << 20, 10}, "old": {7, 7}})
 	h := newHostMetrics(procfs(p), plan.Processes{{PID: 200}})
 	h.broker.all[0].before.at = h.broker.all[0].before.at.Add(-2 * time.Second)
-	p.moves(t, 200, 3000, 9000, map[string]byteCounters{"lo": {300, 300}, "eth0": {1<<20 + 3800, 10 + 1800}, "new": {1 << 40, 1 << 40}})
+	p.moves(t, 200, 3000, 9000, map[string]byteCounters{"lo": {300, 300}, "eth0": {1<<20 + 3800, 10 + 1800},
+		"new": {1 << 40, 1 << 40}})
 	s := h.sample(nil)
 	if s.NoDisk != "" || !about(s.DiskRead, 1000) || !about(s.DiskWrite, 2000) {
 		t.Errorf("%+v: want 1000 bytes a second read and 2000 written", s)

@@ -14,7 +14,8 @@ func TestADriversProcessesCountAsTheAgents(t *testing.T) {
 	p := proc(t.TempDir())
 	thread := func(pid, tid int, ticks int64, children string) {
 		p.process(t, pid, "python3", ticks, 100, "5")
-		stat := fmt.Sprintf("%d (a) S 1 1 1 0 -1 4194560 1 2 3 4 %d 0 0 0 20 0 1 0 5 1000 100 18446744073709551615 1", tid, ticks)
+		stat := fmt.Sprintf("%d (a) S 1 1 1 0 -1 4194560 1 2 3 4 %d 0 0 0 20 0 1 0 5 1000 100 18446744073709551615 1",
+			tid, ticks)
 		p.write(t, fmt.Sprintf("%d/task/%d/stat", pid, tid), stat)
 		p.write(t, fmt.Sprintf("%d/task/%d/children", pid, tid), children)
 	}
@@ -34,7 +35,8 @@ func TestADriversProcessesCountAsTheAgents(t *testing.T) {
 	set(10_000+950, 20_000+100) // ticks of 10 ms
 	second := record.HostSample{AgentCPU: 0.25, AgentRSS: 7}
 	children.sample([]int{400}, &second)
-	if second.AgentCPU < 1.15 || second.AgentCPU > 1.3 || second.DriverThread < 0.85 || second.DriverThread > 0.95 || second.AgentRSS != 7+first.AgentRSS {
+	if second.AgentCPU < 1.15 || second.AgentCPU > 1.3 || second.DriverThread < 0.85 || second.DriverThread > 0.95 ||
+		second.AgentRSS != 7+first.AgentRSS {
 		t.Errorf("the second sample has %+v, want 0.25 + 0.95 + 0.1 cores, and 0.95 of a thread", second)
 	}
 	third := sample()

@@ -17,7 +17,8 @@ type Cleanup struct{ session *session }
 
 // OpenCleanup opens a session with a broker. What its options refer to is read through access. The caller closes it.
 func OpenCleanup(ctx context.Context, b plan.Broker, access drivers.Access) (*Cleanup, error) {
-	s := &session{broker: b, access: access, log: slog.New(slog.DiscardHandler), event: func(drivers.EventKind, string) {}}
+	s := &session{broker: b, access: access, log: slog.New(slog.DiscardHandler),
+		event: func(drivers.EventKind, string) {}}
 	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(s.cleanError(err), s.close())
 	}

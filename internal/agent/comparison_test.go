@@ -25,11 +25,13 @@ func TestComparison(t *testing.T) {
 		t.Errorf("against the clock itself: %+v, want exactly nothing", o)
 	}
 	c.add("controller", ask(250*time.Millisecond))
-	if o := c.now(); o == nil || o.Reference != "controller" || (time.Duration(o.Offset)-250*time.Millisecond).Abs() > time.Duration(o.Bound) {
+	if o := c.now(); o == nil || o.Reference != "controller" ||
+		(time.Duration(o.Offset)-250*time.Millisecond).Abs() > time.Duration(o.Bound) {
 		t.Errorf("against another: %+v, want 250ms within the bound", o)
 	}
 	c.add("controller", ask(350*time.Millisecond))
-	if steps := c.takeSteps(); len(steps) != 1 || (time.Duration(steps[0])-100*time.Millisecond).Abs() > time.Millisecond {
+	if steps := c.takeSteps(); len(steps) != 1 ||
+		(time.Duration(steps[0])-100*time.Millisecond).Abs() > time.Millisecond {
 		t.Errorf("stepped by %v, want once by 100ms", steps)
 	}
 	if c.add("another controller", ask(-time.Hour)); len(c.takeSteps()) > 0 {

@@ -106,8 +106,9 @@ func (f *faults) inject(x plan.Fault) (what string, undo func() error, err error
 	case plan.FaultSlow:
 		hit = f.connections.Slow(x.Share, x.Latency.D(), x.Bandwidth)
 	default:
-		return "", nil, fmt.Errorf("this agent cannot %s connections: install the same release of Lockstep on all hosts",
-			x.Kind)
+		return "", nil,
+			fmt.Errorf("this agent cannot %s connections: install the same release of Lockstep on all hosts",
+				x.Kind)
 	}
 	return fmt.Sprintf("%d of %d connections", hit.Of, hit.All), func() error { f.connections.End(); return nil }, nil
 }

@@ -27,7 +27,8 @@ func (p proc) write(t *testing.T, name, text string) {
 // process writes one with so much processor time and memory. Its name has blanks and parentheses, as the kernel allows.
 func (p proc) process(t *testing.T, pid int, command string, ticks, pages int64, began string) {
 	t.Helper()
-	stat := fmt.Sprintf("%d (a) R b) S 1 1 1 0 -1 4194560 1 2 3 4 %d %d 0 0 20 0 1 0 %s 1000 %d 18446744073709551615 1", pid, ticks-1, 1, began, pages)
+	stat := fmt.Sprintf("%d (a) R b) S 1 1 1 0 -1 4194560 1 2 3 4 %d %d 0 0 20 0 1 0 %s 1000 %d 18446744073709551615 1",
+		pid, ticks-1, 1, began, pages)
 	p.write(t, fmt.Sprintf("%d/stat", pid), stat)
 	p.write(t, fmt.Sprintf("%d/cmdline", pid), command)
 }
@@ -38,8 +39,9 @@ func aProc(t *testing.T) proc {
 	p.process(t, 100, "sh\x00-c\x00beam.smp start\x00", 10, 50, "1")
 	p.process(t, 200, "/usr/lib/beam.smp\x00start\x00", 1000, 5000, "2")
 	p.process(t, 300, "other\x00", 10, 90000, "3")
-	p.write(t, "net/tcp", "  sl  local_address rem_address   st\n   0: 0100007F:1628 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 777 1\n"+
-		"   1: 0100007F:1628 0100007F:9999 01 00000000:00000000 00:00000000 00000000     0        0 888 1\n")
+	p.write(t, "net/tcp",
+		"  sl  local_address rem_address   st\n   0: 0100007F:1628 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 777 1\n"+
+			"   1: 0100007F:1628 0100007F:9999 01 00000000:00000000 00:00000000 00000000     0        0 888 1\n")
 	for pid, socket := range map[int]string{200: "777", 300: "888"} {
 		dir := filepath.Join(string(p), fmt.Sprint(pid), "fd")
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -130,11 +132,13 @@ func TestWaitingForTheHost(t *testing.T) {
 	}
 	p.write(t, "self/task/1/schedstat", "1000000000 1000000000 7\n")
 	p.write(t, "self/task/2/schedstat", "5 0 7\n")
-	p.write(t, "stat", "cpu  100 10 50 1000 40 5 5 30 7 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
+	p.write(t, "stat",
+		"cpu  100 10 50 1000 40 5 5 30 7 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
 	h := newHostMetrics(procfs(p), nil)
 	p.write(t, "self/task/1/schedstat", "1250000000 1250000000 7\n")
 	p.write(t, "self/task/3/schedstat", "250000000 250000000 7\n") // new
-	p.write(t, "stat", "cpu  140 10 60 1040 40 5 5 40 17 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
+	p.write(t, "stat",
+		"cpu  140 10 60 1040 40 5 5 40 17 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
 	s := h.sample(nil)
 	if s.AgentWaited < 0.499 || s.AgentWaited > 0.501 {
 		t.Errorf("waited for %v of the time, want half", s.AgentWaited)

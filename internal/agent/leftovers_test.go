@@ -66,13 +66,16 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 			b.release(ref, teardown)
 			b.release(ref, done)
 		}},
-		{"cancelled, in a call of the driver that does not return", time.Minute, true, false, func(b *bench, ref wire.Ref) {
-			b.release(ref, finish)
-			b.release(ref, teardown)
-			b.release(ref, done)
-		}},
-		{"no word until the deadline, in the middle of a fault", 10 * time.Second, false, false, func(*bench, wire.Ref) {}},
-		{"the agent is stopped, in the middle of a fault", time.Minute, false, true, func(b *bench, _ wire.Ref) { b.stop() }},
+		{"cancelled, in a call of the driver that does not return", time.Minute, true, false,
+			func(b *bench, ref wire.Ref) {
+				b.release(ref, finish)
+				b.release(ref, teardown)
+				b.release(ref, done)
+			}},
+		{"no word until the deadline, in the middle of a fault", 10 * time.Second, false, false,
+			func(*bench, wire.Ref) {}},
+		{"the agent is stopped, in the middle of a fault", time.Minute, false, true,
+			func(b *bench, _ wire.Ref) { b.stop() }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			server, ended := counting(t)
@@ -90,7 +93,8 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 				brief(0, 50*time.Second)(a)
 				a.Deadline, a.Targets = plan.Duration(x.deadline), []string{"broker"}
 				w, cell := &a.Task.Cell.Workload, &a.Task.Cell
-				w.Network.Latency = plan.Duration(time.Millisecond) // forwarded connections go through a listener of netsim
+				// forwarded connections go through a listener of netsim
+				w.Network.Latency = plan.Duration(time.Millisecond)
 				if !x.stuck {
 					w.Faults = []plan.Fault{{Kind: plan.FaultPause, Target: "broker", For: plan.Duration(time.Minute)}}
 				}

@@ -413,7 +413,8 @@ func (l *lifecycle) listen(ctx context.Context, stop context.CancelCauseFunc) {
 func (l *lifecycle) beginMeasurement(ctx context.Context, r wire.Release) {
 	e := l.currentEngine()
 	if e == nil {
-		l.arrive(ctx, r.Step, fmt.Errorf("begin the measurement on agent %s: the load does not run yet", l.slot.cfg.Name))
+		l.arrive(ctx, r.Step, fmt.Errorf("begin the measurement on agent %s: the load does not run yet",
+			l.slot.cfg.Name))
 		return
 	}
 	if err := e.Measure(time.Duration(r.Begin)); err != nil {

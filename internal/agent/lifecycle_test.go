@@ -33,7 +33,8 @@ func (b *bench) begin(ref wire.Ref) {
 		b.release(ref, wire.Release{Step: step})
 		b.arrival(ref, step)
 	}
-	b.release(ref, wire.Release{Step: wire.StepStart, Start: map[string]int64{clock.ID(): clock.Now() + int64(20*time.Millisecond)}})
+	b.release(ref, wire.Release{Step: wire.StepStart,
+		Start: map[string]int64{clock.ID(): clock.Now() + int64(20*time.Millisecond)}})
 }
 
 // end leads it out again and returns what it said when it finished.
@@ -52,7 +53,8 @@ func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
 		b, d := newBench(t), &probe{report: make(chan string, 1)}
 		random := make([]byte, wire.MaxMessage)
 		rand.NewChaCha8([32]byte{}).Read(random)
-		d.report <- base64.RawURLEncoding.EncodeToString(random) // more than the control plane takes, and nothing to divide it by
+		// more than the control plane takes, and nothing to divide it by
+		d.report <- base64.RawURLEncoding.EncodeToString(random)
 		ref := b.assign("t1", d, brief(0, 2*time.Second))
 		b.begin(ref)
 		b.arrival(ref, wire.StepStart)

@@ -20,7 +20,8 @@ func TestLogsAreScrubbed(t *testing.T) {
 	})
 	early := log.With("early", 1)
 	secret = true // known later than the logger
-	early.With("with", "hunter2").WithGroup("group").Info("connect as hunter2", "text", "hunter2", "err", errors.New("no hunter2"),
+	early.With("with", "hunter2").WithGroup("group").Info("connect as hunter2", "text", "hunter2", "err",
+		errors.New("no hunter2"),
 		slog.Group("inner", "any", []string{"hunter2"}), "count", 7)
 	text := out.String()
 	if strings.Contains(text, "hunter2") || strings.Count(text, "***") != 5 {

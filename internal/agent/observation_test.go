@@ -10,7 +10,8 @@ import (
 // All of what an observer was told is to be there, and one that is started again is found again.
 func TestObservedProcesses(t *testing.T) {
 	p := aProc(t)
-	b := newObservedBroker(procfs(p), "here", plan.Observation{Broker: "b", As: "driver"}, plan.Processes{{Port: 5672}, {Command: "node-b"}})
+	b := newObservedBroker(procfs(p), "here", plan.Observation{Broker: "b", As: "driver"},
+		plan.Processes{{Port: 5672}, {Command: "node-b"}})
 	if h := b.sample(); h.HasBroker || h.Broker != "b" || h.Place != "here" || h.Node != "command:node-b, port:5672" {
 		t.Errorf("%+v: one process of two is there", h)
 	}

@@ -25,8 +25,9 @@ type probe struct {
 	inside                       sync.WaitGroup   // of it: Done by the first call
 	report                       chan string      // the link says so in an event when it has sent
 	password                     atomic.Pointer[string]
-	metrics                      func(ctx context.Context, n int64) ([]drivers.Metric, error) // of its sessions, which are Probers then
-	probed                       atomic.Int64
+	// of its sessions, which are Probers then
+	metrics func(ctx context.Context, n int64) ([]drivers.Metric, error)
+	probed  atomic.Int64
 }
 
 var (

@@ -132,7 +132,8 @@ func (p *prober) ask(ctx context.Context, driver drivers.Prober) error {
 	case <-answered:
 		return fmt.Errorf("no answer within %v", probeTimeout)
 	case <-late.C:
-		p.session.log.Error("a probe did not return when it was cancelled: left behind", "driver", p.session.broker.Driver)
+		p.session.log.Error("a probe did not return when it was cancelled: left behind", "driver",
+			p.session.broker.Driver)
 		return errStuck
 	}
 }

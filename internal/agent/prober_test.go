@@ -19,7 +19,8 @@ import (
 
 // probedTask leads the agent through a task and returns what was probed, what was said of it and with which error it
 // finished.
-func (b *bench) probedTask(d *probe, warmup, measure time.Duration, change func(*plan.Assignment)) (all []record.ProbeSample, notices []string, failure string) {
+func (b *bench) probedTask(d *probe, warmup, measure time.Duration,
+	change func(*plan.Assignment)) (all []record.ProbeSample, notices []string, failure string) {
 	b.t.Helper()
 	ref := b.assign("t1", d, func(a *plan.Assignment) {
 		brief(warmup, measure)(a)
@@ -65,7 +66,8 @@ func TestProbesAreAlignedToTheWindows(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
 		d := &probe{metrics: func(_ context.Context, n int64) ([]drivers.Metric, error) {
-			return []drivers.Metric{{Name: drivers.MetricMemory, Node: "a", Value: float64(n)}, {Name: drivers.MetricQueues, Value: math.NaN()}}, nil
+			return []drivers.Metric{{Name: drivers.MetricMemory, Node: "a", Value: float64(n)},
+				{Name: drivers.MetricQueues, Value: math.NaN()}}, nil
 		}}
 		all, notices, failure := b.probedTask(d, time.Second, 2500*time.Millisecond, nil)
 		if len(notices) > 0 || failure != "" {
@@ -105,7 +107,8 @@ func TestFailedProbesAreMissingAndSaidOnce(t *testing.T) {
 			t.Errorf("notices %q, want one without the password", notices)
 		}
 		if failure != "" || len(all) == 0 || int64(len(all)) > d.probed.Load()/2 {
-			t.Errorf("%d samples of %d probes, of which every other failed; failure %q", len(all), d.probed.Load(), failure)
+			t.Errorf("%d samples of %d probes, of which every other failed; failure %q", len(all), d.probed.Load(),
+				failure)
 		}
 	})
 }
@@ -195,7 +198,8 @@ func TestNextSecond(t *testing.T) {
 		{5 * s, 0, s}, {5 * s, s / 2, s}, {5 * s, 5*s - 1, 5 * s}, {5 * s, 4 * s, 5 * s}, {5*s + 7, 4 * s, 4*s + 7},
 	} {
 		if got := nextSecond(c.begin, c.now); got != c.want {
-			t.Errorf("after %d of a record that begins at %d the next second begins at %d, want %d", c.now, c.begin, got, c.want)
+			t.Errorf("after %d of a record that begins at %d the next second begins at %d, want %d", c.now, c.begin,
+				got, c.want)
 		}
 	}
 }

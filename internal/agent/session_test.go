@@ -20,7 +20,8 @@ import (
 func lateSession(t *testing.T) (s *session, opens chan struct{}, opened <-chan error, env drivers.Env) {
 	t.Helper()
 	d := &probe{opening: make(chan drivers.Env, 1), opens: make(chan struct{})}
-	s = &session{broker: plan.Broker{Driver: "probe", Options: []byte(`{"probe":"` + d.register() + `"}`), Via: "127.0.0.1:1"},
+	s = &session{broker: plan.Broker{Driver: "probe", Options: []byte(`{"probe":"` + d.register() + `"}`),
+		Via: "127.0.0.1:1"},
 		parent: t.TempDir(), log: slog.New(slog.DiscardHandler), event: func(drivers.EventKind, string) {}}
 	t.Cleanup(func() {
 		if n := d.open.Load(); n != 0 {
@@ -89,7 +90,8 @@ func TestATaskWhoseSessionOpensLateLeavesNothing(t *testing.T) {
 		b.release(ref, wire.Release{Step: wire.StepDone})
 		b.arrival(ref, wire.StepDone)
 		close(d.opens)
-		for late := time.Now().Add(time.Minute); d.opened.Load() == 0 || d.open.Load() > 0; time.Sleep(10 * time.Millisecond) {
+		for late := time.Now().Add(time.Minute); d.opened.Load() == 0 ||
+			d.open.Load() > 0; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(late) {
 				t.Fatalf("%d sessions are open after the end of their task", d.open.Load())
 			}

@@ -160,7 +160,8 @@ func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-ch
 				s.cfg.Log.Info("asked to leave: no task is in flight", "agent", s.cfg.Name)
 				return nil
 			}
-			s.cfg.Log.Info("asked to leave: after the task in flight; a second signal leaves at once", "agent", s.cfg.Name)
+			s.cfg.Log.Info("asked to leave: after the task in flight; a second signal leaves at once", "agent",
+				s.cfg.Name)
 			s.draining.Store(true)
 			stop, free = nil, done
 		case <-free:

@@ -57,7 +57,8 @@ func TestSlotsDoTasksSideBySide(t *testing.T) {
 			b.release(ref, wire.Release{Step: wire.StepDone})
 		}
 		hear(func() bool {
-			return !slices.ContainsFunc(refs, func(r wire.Ref) bool { return slots[r.Task[1:]].Attempt != (wire.Ref{}) })
+			return !slices.ContainsFunc(refs,
+				func(r wire.Ref) bool { return slots[r.Task[1:]].Attempt != (wire.Ref{}) })
 		})
 		if d.open.Load() != 0 {
 			t.Errorf("%d sessions are open", d.open.Load())

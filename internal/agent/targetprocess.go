@@ -43,14 +43,17 @@ func findTarget(target plan.Target, proc procfs, controlPort int, log *slog.Logg
 	}
 	p.pid, p.start = p.find()
 	if p.start == "" {
-		return nil, fmt.Errorf("find the process of target %q (%s): there is none on this host, or this agent may not see it",
-			target.Name, inWords(target.Process))
+		return nil,
+			fmt.Errorf("find the process of target %q (%s): there is none on this host, or this agent may not see it",
+				target.Name, inWords(target.Process))
 	}
 	if p.pid <= 1 || p.pid == os.Getpid() || proc.isAncestor(p.pid) {
-		return nil, fmt.Errorf("target %q is process %d, which this agent itself lives in: not disturbed", target.Name, p.pid)
+		return nil, fmt.Errorf("target %q is process %d, which this agent itself lives in: not disturbed", target.Name,
+			p.pid)
 	}
 	if controlPort != 0 && proc.listener(controlPort) == p.pid {
-		return nil, fmt.Errorf("target %q is process %d, which serves the control plane: not disturbed", target.Name, p.pid)
+		return nil, fmt.Errorf("target %q is process %d, which serves the control plane: not disturbed", target.Name,
+			p.pid)
 	}
 	handle, err := os.FindProcess(p.pid) // of this very process, even if its pid is used again
 	if err != nil {
@@ -98,7 +101,8 @@ func (p *targetProcess) find() (pid int, start string) {
 // starts it may have its words.
 func (p *targetProcess) restarted() bool {
 	pid, start := p.find()
-	if start == "" || pid == p.pid && start == p.start { // starts are in steps of 10 ms: two processes may have the same
+	// starts are in steps of 10 ms: two processes may have the same
+	if start == "" || pid == p.pid && start == p.start {
 		return false
 	}
 	return p.target.Process.Command == "" || p.exe == "" || p.proc.program(pid) == p.exe
@@ -180,7 +184,8 @@ func isolate(log *slog.Logger, target plan.Target) (what string, undo func() err
 			}
 			return nil
 		case <-time.After(startTimeout):
-			return fmt.Errorf("heal target %q: its heal command did not end within %v; do it by hand", target.Name, startTimeout)
+			return fmt.Errorf("heal target %q: its heal command did not end within %v; do it by hand", target.Name,
+				startTimeout)
 		}
 	}
 	if err := runCommand(log, target.Isolate); err != nil {

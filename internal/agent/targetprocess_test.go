@@ -166,7 +166,8 @@ func TestKilledByCommandIsBackWhenItsProgramIs(t *testing.T) {
 	t.Cleanup(func() { _ = c.Process.Kill() })
 	go func() { _ = c.Wait() }()
 	until(t, c.Process.Pid, "S", true)
-	target := plan.Target{Name: "x", Process: plan.Process{Command: word}, Start: []string{"/bin/sh", "-c", "sleep 0.5; exec sleep " + word}}
+	target := plan.Target{Name: "x", Process: plan.Process{Command: word},
+		Start: []string{"/bin/sh", "-c", "sleep 0.5; exec sleep " + word}}
 	x := found(t, target)
 	undo, err := x.end(true)
 	if err != nil {
@@ -191,7 +192,8 @@ func TestFailedStartIsTold(t *testing.T) {
 	}
 	go func() { _ = c.Wait() }()
 	until(t, c.Process.Pid, "S", true)
-	undo, err := found(t, plan.Target{Name: "x", Process: plan.Process{Command: "1000.03125"}, Start: []string{"/nowhere/server", "1000.03125"}}).end(true)
+	undo, err := found(t, plan.Target{Name: "x", Process: plan.Process{Command: "1000.03125"},
+		Start: []string{"/nowhere/server", "1000.03125"}}).end(true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ func TestAnAgentEndsAnAttemptThatNobodyLeads(t *testing.T) {
 		ref := b.assign("t1", d, func(a *plan.Assignment) { a.Index, a.Deadline = 1, plan.Duration(time.Hour) })
 		b.arrival(ref, wire.StepOpen)
 		b.over.Store(&ref)
-		if a := b.arrival(ref, wire.StepFinish); !strings.Contains(a.Error, "no controller leads the attempt any more") {
+		if a := b.arrival(ref, wire.StepFinish); !strings.Contains(a.Error,
+			"no controller leads the attempt any more") {
 			t.Errorf("it finished with %q, want that nobody leads the attempt", a.Error)
 		}
 		b.arrival(ref, wire.StepDone)

@@ -120,7 +120,8 @@ func TestCountedConnectionsFailAlike(t *testing.T) {
 		t.Cleanup(func() { _ = conn.Close() })
 		return conn, <-accepted
 	}
-	for name, ctx := range map[string]context.Context{"bare": t.Context(), "counted": drivers.WithWaiting(t.Context(), &drivers.Waiting{})} {
+	for name, ctx := range map[string]context.Context{"bare": t.Context(),
+		"counted": drivers.WithWaiting(t.Context(), &drivers.Waiting{})} {
 		t.Run(name, func(t *testing.T) {
 			write := func(conn net.Conn) (err error) {
 				for err == nil {
@@ -143,7 +144,8 @@ func TestCountedConnectionsFailAlike(t *testing.T) {
 			_ = peer.Close()
 			err := write(reset)
 			var op *net.OpError
-			if !errors.As(err, &op) || op.Op != "write" || !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			if !errors.As(err, &op) || op.Op != "write" || !errors.Is(err, syscall.EPIPE) &&
+				!errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("reset: %v", err)
 			}
 		})
@@ -151,7 +153,8 @@ func TestCountedConnectionsFailAlike(t *testing.T) {
 }
 
 func BenchmarkWrites(b *testing.B) {
-	for name, ctx := range map[string]context.Context{"bare": b.Context(), "counted": drivers.WithWaiting(b.Context(), &drivers.Waiting{})} {
+	for name, ctx := range map[string]context.Context{"bare": b.Context(),
+		"counted": drivers.WithWaiting(b.Context(), &drivers.Waiting{})} {
 		b.Run(name, func(b *testing.B) {
 			address, accepted := listening(b)
 			conn, err := countingWrites((&net.Dialer{}).DialContext)(ctx, "tcp", address)

@@ -27,11 +27,13 @@ func TestABundleIsWhatItsRunIs(t *testing.T) {
 	if !v.OK() || v.Outcomes != 1 {
 		t.Errorf("%d outcomes; altered %v, different %v", v.Outcomes, v.Altered, v.Differences)
 	}
-	if all := strings.Join(v.Unknown, "\n"); !strings.Contains(all, "c0ffee-r2: no outcome") || !strings.Contains(all, "secrets were taken out") {
+	if all := strings.Join(v.Unknown, "\n"); !strings.Contains(all, "c0ffee-r2: no outcome") ||
+		!strings.Contains(all, "secrets were taken out") {
 		t.Errorf("what cannot be recomputed:\n%s", all)
 	}
 	names := unpacked(t, data)
-	for _, want := range []string{"manifest.json", "environment.json", "files/1/bodies.bin", "run/run.json", "run/matrix.cue", "run/tables.csv",
+	for _, want := range []string{"manifest.json", "environment.json", "files/1/bodies.bin", "run/run.json",
+		"run/matrix.cue", "run/tables.csv",
 		"run/tasks/c0ffee-r1/snapshots.jsonl", "run/tasks/c0ffee-r1/publish.hlog", "run/tasks/c0ffee-r1/outcome.json"} {
 		if _, has := names[want]; !has {
 			t.Errorf("no %s in the bundle", want)
@@ -69,7 +71,8 @@ func TestNoSecretGetsIntoABundle(t *testing.T) {
 		}
 	}
 	// What somebody else put into the record is refused.
-	if err := os.WriteFile(filepath.Join(run.Dir(), "notes.txt"), []byte("amqp://guest:hunter2@h/"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(run.Dir(), "notes.txt"), []byte("amqp://guest:hunter2@h/"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Write(io.Discard, run, "v1", true); err == nil || !strings.Contains(err.Error(), "notes.txt") {
@@ -99,7 +102,8 @@ func TestAlteredFilesAreNamed(t *testing.T) {
 	for i := 0; i < len(data); i += step {
 		places = append(places, i)
 	}
-	for _, at := range within { // of each file its begin, its middle and its end, and what the archive says of it before that
+	// of each file its begin, its middle and its end, and what the archive says of it before that
+	for _, at := range within {
 		places = append(places, int(at[0]), int(at[0]+at[1])/2, int(at[1])-1, int(at[0])-1)
 	}
 	named := map[string]bool{}
@@ -197,9 +201,12 @@ func TestOtherNumbersAreFound(t *testing.T) {
 		want string
 	}{
 		{"run/tasks/c0ffee-r1/outcome.json", swap(`"number": 1000`, `"number": 2000`), "stored 2000, recomputed 1000"},
-		{"run/tasks/c0ffee-r1/outcome.json", swap(`"sent": 2000`, `"sent": 3000`), "ledger.sent: stored 3000, recomputed 2000"},
-		{"run/tasks/c0ffee-r1/outcome.json", swap(`"verdict": "valid"`, `"verdict": "invalid"`), `verdict: stored "invalid", recomputed "valid"`},
-		{"run/tasks/c0ffee-r1/snapshots.jsonl", swap(`"sent":1000`, `"sent":900`), "values.publish.rate.number: stored 1000, recomputed 950"},
+		{"run/tasks/c0ffee-r1/outcome.json", swap(`"sent": 2000`, `"sent": 3000`),
+			"ledger.sent: stored 3000, recomputed 2000"},
+		{"run/tasks/c0ffee-r1/outcome.json", swap(`"verdict": "valid"`, `"verdict": "invalid"`),
+			`verdict: stored "invalid", recomputed "valid"`},
+		{"run/tasks/c0ffee-r1/snapshots.jsonl", swap(`"sent":1000`, `"sent":900`),
+			"values.publish.rate.number: stored 1000, recomputed 950"},
 		{"run/tasks/c0ffee-r1/publish.hlog", swap("Lockstep", "Lookstep"), "publish.hlog: not what the record gives"},
 		{"run/tables.csv", swap("1000", "2000"), "run/tables.csv: not what the record gives"},
 		{"run/tables.txt", swap("1,000", "2,000"), "run/tables.txt: not what the record gives"},
@@ -221,7 +228,10 @@ func TestOtherNumbersAreFound(t *testing.T) {
 func TestAnAlteredRecordIsNotJudgedAgain(t *testing.T) {
 	data := made(t, recordedRun(t))
 	const name = "run/tasks/c0ffee-r1/snapshots.jsonl"
-	broken := repacked(t, data, name, func(s string) string { return strings.Replace(s, `"sent":1000`, `"sent":1001`, 1) })
+	broken := repacked(t, data, name, func(s string) string {
+		return strings.Replace(s, `"sent":1000`, `"sent":1001`,
+			1)
+	})
 	b, err := Open(bytes.NewReader(broken), int64(len(broken)), DefaultLimits())
 	if err != nil {
 		t.Fatal(err)
@@ -235,14 +245,16 @@ func TestAnAlteredRecordIsNotJudgedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.OK() || len(v.Altered) != 1 || !strings.Contains(v.Altered[0].Error(), name) || len(v.Differences) > 0 || v.Outcomes > 0 {
+	if v.OK() || len(v.Altered) != 1 || !strings.Contains(v.Altered[0].Error(), name) || len(v.Differences) > 0 ||
+		v.Outcomes > 0 {
 		t.Errorf("altered %v, differs %q, %d outcomes judged", v.Altered, v.Differences, v.Outcomes)
 	}
 }
 
 // A repetition that a cell known well enough did not need is nothing that cannot be recomputed.
 func TestRepetitionsThatWereNotNeededAreNotMissed(t *testing.T) {
-	run := manyRun(t, 12, &plan.StopRule{Rule: "ci(publish.rate) < 5% at 95%", Value: "publish.rate", Within: 0.05, Confidence: 0.95})
+	run := manyRun(t, 12, &plan.StopRule{Rule: "ci(publish.rate) < 5% at 95%", Value: "publish.rate", Within: 0.05,
+		Confidence: 0.95})
 	for _, task := range run.Plan().Tasks()[:8] {
 		measured(t, run, task)
 	}
@@ -300,7 +312,8 @@ func TestABundleOfAnotherVersionIsVerifiedByWhatItSays(t *testing.T) {
 	if err != nil || !v.OK() {
 		t.Errorf("%v; altered %v, different %v", err, v.Altered, v.Differences)
 	}
-	if said := strings.Join(append(v.Notes, v.Unknown...), "\n"); !strings.Contains(said, "made by Lockstep v1") || !strings.Contains(said, "of.old") {
+	if said := strings.Join(append(v.Notes, v.Unknown...), "\n"); !strings.Contains(said, "made by Lockstep v1") ||
+		!strings.Contains(said, "of.old") {
 		t.Errorf("it says\n%s", said)
 	}
 }
@@ -311,7 +324,8 @@ func TestCellsAndOptionsThatDifferAreSaid(t *testing.T) {
 	now.Repeat, now.Cells = 3, []plan.Cell{then.Cells[0]}
 	now.Cells[0].ID, now.Cells[0].Broker.Options = "decaf0", []byte(`{"url":"amqp://guest:other@k/"}`)
 	got := strings.Join(Cells(then, now), "\n")
-	for _, want := range []string{"not in this run", "not in the bundle", "repetitions: 2, now 3", `options of broker rabbit: url: "amqp://guest:***@h/", now "amqp://guest:***@k/"`} {
+	for _, want := range []string{"not in this run", "not in the bundle", "repetitions: 2, now 3",
+		`options of broker rabbit: url: "amqp://guest:***@h/", now "amqp://guest:***@k/"`} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
 		}

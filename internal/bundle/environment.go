@@ -50,7 +50,8 @@ func EnvironmentOf(p plan.Run, outcomes []plan.Outcome) Environment {
 		e.subjects(cells[o.Cell], o)
 	}
 	slices.SortFunc(e.Agents, func(a, b Agent) int {
-		return cmp.Or(strings.Compare(a.Agent, b.Agent), strings.Compare(a.Host, b.Host), strings.Compare(a.Version, b.Version), cmp.Compare(a.Cores, b.Cores))
+		return cmp.Or(strings.Compare(a.Agent, b.Agent), strings.Compare(a.Host, b.Host),
+			strings.Compare(a.Version, b.Version), cmp.Compare(a.Cores, b.Cores))
 	})
 	slices.SortStableFunc(e.Brokers, func(a, b Broker) int { return strings.Compare(a.Name, b.Name) })
 	return e
@@ -83,7 +84,8 @@ func (e Environment) Differences(other Environment) []string {
 		}
 	}
 	say("where it runs", cmp.Or(e.Server, "in a ctl of its own"), cmp.Or(other.Server, "in a ctl of its own"))
-	say("versions of Lockstep", each(e.Agents, func(a Agent) string { return a.Version }), each(other.Agents, func(a Agent) string { return a.Version }))
+	say("versions of Lockstep", each(e.Agents, func(a Agent) string { return a.Version }),
+		each(other.Agents, func(a Agent) string { return a.Version }))
 	say("hosts", each(e.Agents, Agent.host), each(other.Agents, Agent.host))
 	for _, b := range e.Brokers {
 		i := slices.IndexFunc(other.Brokers, func(x Broker) bool { return x.Name == b.Name })

@@ -32,7 +32,8 @@ type Bundle struct {
 func Open(from io.ReaderAt, size int64, limits Limits) (*Bundle, error) {
 	z, err := zip.NewReader(from, size)
 	if err != nil {
-		return nil, altered("the archive", "it cannot be read as a bundle: %v; it is cut off, damaged or something else", err)
+		return nil,
+			altered("the archive", "it cannot be read as a bundle: %v; it is cut off, damaged or something else", err)
 	}
 	b := &Bundle{size: size, limits: limits, entries: map[string]*zip.File{}, order: z.File}
 	if err := b.admit(z.File); err != nil {
@@ -65,7 +66,8 @@ func (b *Bundle) admit(files []*zip.File) error {
 		b.entries[f.Name] = f
 		total += f.UncompressedSize64
 		if most := b.most(); f.UncompressedSize64 > most || total > most {
-			return altered(f.Name, "the bundle would unpack to more than %d bytes, the bound for %d bytes", most, b.size)
+			return altered(f.Name, "the bundle would unpack to more than %d bytes, the bound for %d bytes", most,
+				b.size)
 		}
 	}
 	return nil
@@ -184,7 +186,8 @@ func (b *Bundle) guard(f File) io.Writer {
 	if !strings.HasPrefix(f.Name, runDir+"/") {
 		return io.Discard
 	}
-	return &guard{most: map[bool]int{true: b.limits.Line, false: int(b.limits.Document)}[strings.HasSuffix(f.Name, ".jsonl")], lines: strings.HasSuffix(f.Name, ".jsonl")}
+	return &guard{most: map[bool]int{true: b.limits.Line,
+		false: int(b.limits.Document)}[strings.HasSuffix(f.Name, ".jsonl")], lines: strings.HasSuffix(f.Name, ".jsonl")}
 }
 
 type guard struct {

@@ -44,7 +44,8 @@ func Verify(ctx context.Context, b *Bundle, dir, harness string) (Verification, 
 	}
 	c := &check{Verification: &v, dir: dir, other: b.Manifest.Harness != harness}
 	if c.other {
-		v.Notes = append(v.Notes, fmt.Sprintf("made by Lockstep %s, judged again by %s: where values differ, verify with the version that made it", clip(b.Manifest.Harness), harness))
+		v.Notes = append(v.Notes,
+			fmt.Sprintf("made by Lockstep %s, judged again by %s: where values differ, verify with the version that made it", clip(b.Manifest.Harness), harness))
 	}
 	for _, r := range b.Manifest.Read {
 		if r.Missing != "" {
@@ -99,8 +100,10 @@ func (c *check) run(ctx context.Context, b *Bundle) error {
 	for _, w := range run.Warnings() {
 		c.unknown("%s/%s", runDir, w)
 	}
-	if m, n := c.Manifest, rounds.Tasks(); m.Run != p.ID || m.Name != p.Name || !m.Started.Equal(p.Started) || m.Tasks != n {
-		c.differ("%s: run %s (%s, %d tasks), the record is of run %s (%s, %d tasks)", manifestName, clip(m.Run), clip(m.Name), m.Tasks, clip(p.ID), clip(p.Name), n)
+	if m, n := c.Manifest, rounds.Tasks(); m.Run != p.ID || m.Name != p.Name || !m.Started.Equal(p.Started) ||
+		m.Tasks != n {
+		c.differ("%s: run %s (%s, %d tasks), the record is of run %s (%s, %d tasks)", manifestName, clip(m.Run),
+			clip(m.Name), m.Tasks, clip(p.ID), clip(p.Name), n)
 	}
 	if c.Manifest.Done != c.Outcomes && !c.other {
 		c.differ("%s: %d tasks with an outcome, the record has %d", manifestName, c.Manifest.Done, c.Outcomes)

@@ -24,13 +24,17 @@ func recordedRun(t testing.TB) *runs.Run {
 	w := plan.Default()
 	w.Measure = plan.Duration(2 * time.Second)
 	w.Message.Payload = plan.Payload{Kind: plan.PayloadFile, File: file}
-	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-small-0001", Name: "small", Repeat: 2, Axes: []string{"mode"},
+	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-small-0001", Name: "small", Repeat: 2,
+		Axes:    []string{"mode"},
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"publish.rate", "publish.p99"}}},
-		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Coordinates: []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"confirm-window"`)}},
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: w,
+			Coordinates: []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"confirm-window"`)}},
 			Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq",
-				Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/","password":"swordfish"}`), Secret: []string{"password"}}}},
-		Source: plan.Source{File: "m.cue", Text: `brokers: rabbit: options: {url: "amqp://guest:hunter2@h/", password: "swordfish"}`}}
+				Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/","password":"swordfish"}`),
+				Secret:  []string{"password"}}}},
+		Source: plan.Source{File: "m.cue",
+			Text: `brokers: rabbit: options: {url: "amqp://guest:hunter2@h/", password: "swordfish"}`}}
 	p.Source.SHA256 = digest(p.Source.Text)
 	run, err := runs.Create(t.TempDir(), p)
 	if err != nil {
@@ -46,8 +50,11 @@ func manyRun(t testing.TB, repeat int, until *plan.StopRule) *runs.Run {
 	t.Helper()
 	w := plan.Default()
 	w.Measure = plan.Duration(2 * time.Second)
-	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-many-0001", Name: "many", Repeat: repeat, Until: until, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage("{}")}}}, Source: plan.Source{SHA256: digest("")}}
+	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-many-0001", Name: "many", Repeat: repeat,
+		Until: until, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: w,
+			Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage("{}")}}},
+		Source: plan.Source{SHA256: digest("")}}
 	run, err := runs.Create(t.TempDir(), p)
 	if err != nil {
 		t.Fatal(err)
@@ -65,8 +72,10 @@ func measured(t testing.TB, run *runs.Run, task plan.Task) {
 	m := record.NewMerged()
 	m.Add(s)
 	at := run.Plan().Started
-	o := judge.Judge(task, m, judge.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown, Version: "v1"}},
-		Cores: map[string]int{"a": 4}, Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1", Settings: map[string]string{"heartbeat": "60"}},
+	o := judge.Judge(task, m, judge.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1",
+		Phase: plan.PhaseTeardown, Version: "v1"}},
+		Cores: map[string]int{"a": 4}, Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1",
+			Settings: map[string]string{"heartbeat": "60"}},
 		Started: at, Ended: at.Add(4 * time.Second)})
 	if err := run.Finish(o); err != nil {
 		t.Error(err)
@@ -94,7 +103,8 @@ func snapshot(task string) record.Snapshot {
 	}
 	rec.Flush()
 	last := int64(2 * time.Second)
-	s := record.Snapshot{Task: task, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastDelivery: last, Final: true}
+	s := record.Snapshot{Task: task, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last,
+		LastDelivery: last, Final: true}
 	s.Windows, s.Sets = log.Take()
 	return s
 }

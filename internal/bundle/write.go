@@ -52,7 +52,8 @@ func gather(run *runs.Run, harness string, created bool) (Manifest, []source, er
 	if err != nil {
 		return Manifest{}, nil, err
 	}
-	m := Manifest{Format: plan.RecordFormat, Harness: harness, Run: p.ID, Name: p.Name, Started: p.Started, Tasks: sampling.Of(p, outcomes).Tasks(), Done: len(outcomes)}
+	m := Manifest{Format: plan.RecordFormat, Harness: harness, Run: p.ID, Name: p.Name, Started: p.Started,
+		Tasks: sampling.Of(p, outcomes).Tasks(), Done: len(outcomes)}
 	environment, err := encode(EnvironmentOf(p, outcomes))
 	if err != nil {
 		return m, nil, err
@@ -158,7 +159,8 @@ func payloads(p plan.Run, created bool) []Read {
 				continue
 			}
 			seen[file] = true
-			r := Read{Path: file, Name: path.Join(filesDir, strconv.Itoa(len(all)+1), path.Base(filepath.ToSlash(file)))}
+			r := Read{Path: file, Name: path.Join(filesDir, strconv.Itoa(len(all)+1),
+				path.Base(filepath.ToSlash(file)))}
 			if r.Missing = missing(p, r, created); r.Missing != "" {
 				r.Name = ""
 			}

@@ -9,6 +9,8 @@ type accessFlags struct {
 
 // add adds the flags; who names files and variables, in words.
 func (a *accessFlags) add(c *cobra.Command, who string) {
-	c.Flags().StringArrayVar(&a.folders, "files", nil, "allow "+who+" to read files below an absolute `folder`; repeatable (default no file)")
-	c.Flags().StringArrayVar(&a.variables, "env", nil, "allow "+who+" to read variable `NAME`; repeatable (default no variable)")
+	c.Flags().StringArrayVar(&a.folders, "files", nil,
+		"allow "+who+" to read files below an absolute `folder`; repeatable (default no file)")
+	c.Flags().StringArrayVar(&a.variables, "env", nil,
+		"allow "+who+" to read variable `NAME`; repeatable (default no variable)")
 }

@@ -73,11 +73,15 @@ func (o *agentOptions) add(c *cobra.Command) {
 	observeFlag(c, &o.observe)
 	o.access.add(c, "matrices")
 	f := c.Flags()
-	f.BoolVar(&o.cloud, "cloud-identity", false, "allow matrices to use the cloud credentials of this host (AWS, Azure, GCP)")
+	f.BoolVar(&o.cloud, "cloud-identity", false,
+		"allow matrices to use the cloud credentials of this host (AWS, Azure, GCP)")
 	f.StringVar(&o.cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
-	f.StringVar(&o.cfg.Dir, "dir", "", "`folder` for what tasks keep on disk while they last; none: the temporary folder")
-	f.IntVar(&o.cfg.Slots, "slots", 1, "`number` of tasks side by side, each in a slot that is an agent of its own: NAME, NAME.2 and so on")
-	f.DurationVar(&o.within, "stop-within", 0, "`time` after which SIGTERM gives the task in flight up; none: the task's own deadline")
+	f.StringVar(&o.cfg.Dir, "dir", "",
+		"`folder` for what tasks keep on disk while they last; none: the temporary folder")
+	f.IntVar(&o.cfg.Slots, "slots", 1,
+		"`number` of tasks side by side, each in a slot that is an agent of its own: NAME, NAME.2 and so on")
+	f.DurationVar(&o.within, "stop-within", 0,
+		"`time` after which SIGTERM gives the task in flight up; none: the task's own deadline")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
 	withDrivers(c)
 	fromEnvironment(c)

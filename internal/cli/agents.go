@@ -38,7 +38,8 @@ func agentsCommand() *cobra.Command {
 	}
 	s.add(c, "")
 	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	c.Flags().VarP((*wideFormat)(&wide), "output", "o", "`wide` also shows how well the clock is known, cores, version, and the task that an agent is busy with")
+	c.Flags().VarP((*wideFormat)(&wide), "output", "o",
+		"`wide` also shows how well the clock is known, cores, version, and the task that an agent is busy with")
 	return c
 }
 
@@ -55,7 +56,8 @@ func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide boo
 		if !wide {
 			clock, _, _ = strings.Cut(clock, " ±")
 		}
-		row := []string{a.Agent, doing(a), a.Host, display.Dash(labelled(a.Labels)), clock, max(0, now.Sub(a.Seen)).Round(100 * time.Millisecond).String()}
+		row := []string{a.Agent, doing(a), a.Host, display.Dash(labelled(a.Labels)), clock,
+			max(0, now.Sub(a.Seen)).Round(100 * time.Millisecond).String()}
 		if wide {
 			row = append(row, strconv.Itoa(a.Cores), display.Dash(a.Version), display.Dash(a.Busy))
 		}

@@ -34,7 +34,8 @@ of --runs, for local runs and ctl compare.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.PersistentFlags().StringVar(&o.runs, "runs", "runs", "`folder` of run records; given, it is used whatever LOCKSTEP_SERVER says")
+	c.PersistentFlags().StringVar(&o.runs, "runs", "runs",
+		"`folder` of run records; given, it is used whatever LOCKSTEP_SERVER says")
 	c.AddCommand(o.set(), o.list(), o.remove())
 	return c
 }
@@ -51,7 +52,8 @@ func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
 	for _, b := range all {
 		switch {
 		case b.Why != "" && o.server.url != "":
-			fmt.Fprintln(stderr, display.Clean(b.Why+"; the rules that need it are judged by the fleet's, if it has one"))
+			fmt.Fprintln(stderr, display.Clean(b.Why+
+				"; the rules that need it are judged by the fleet's, if it has one"))
 		case b.Why != "":
 			fmt.Fprintln(stderr, display.Clean(b.Why+"; the rules that need it will be inconclusive"))
 		}
@@ -143,7 +145,8 @@ func (o *baselineOptions) list() *cobra.Command {
 			}
 			var rows [][]string
 			for _, b := range all {
-				rows = append(rows, []string{display.Clean(b.Name), display.Clean(b.Run), display.Clean(b.Matrix), stamp(b.Set),
+				rows = append(rows, []string{display.Clean(b.Name), display.Clean(b.Run), display.Clean(b.Matrix),
+					stamp(b.Set),
 					display.Dash(display.Clean(b.By))})
 			}
 			return tabulate(c.OutOrStdout(), []string{"BASELINE", "RUN", "MATRIX", "SET", "BY"}, rows)

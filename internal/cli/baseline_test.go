@@ -15,17 +15,20 @@ import (
 func twoCells(t *testing.T, root string, verdicts ...plan.Verdict) *runs.Run {
 	t.Helper()
 	cell := func(id string) plan.Cell {
-		return plan.Cell{ID: id, Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "loopback", Options: []byte("{}")}}
+		return plan.Cell{ID: id, Workload: plan.Default(),
+			Broker: plan.Broker{Name: "b", Driver: "loopback", Options: []byte("{}")}}
 	}
-	run, err := runs.Create(root, plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "two cells", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Cells: []plan.Cell{cell("c0ffee"), cell("decaf0")}})
+	run, err := runs.Create(root, plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "two cells", Repeat: 1,
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Cells:   []plan.Cell{cell("c0ffee"), cell("decaf0")}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { run.Close() })
 	for i, v := range verdicts {
 		task := run.Plan().Tasks()[i]
-		if err := run.Finish(plan.Outcome{Version: plan.RecordFormat, Run: "run-1", Task: task.ID, Cell: task.Cell.ID, Repetition: 1, Verdict: v}); err != nil {
+		if err := run.Finish(plan.Outcome{Version: plan.RecordFormat, Run: "run-1", Task: task.ID, Cell: task.Cell.ID,
+			Repetition: 1, Verdict: v}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -79,7 +82,9 @@ func TestARerunWithOtherRepetitionsDiffersAtItsEnd(t *testing.T) {
 	r := rerun{plan: record.Plan()}
 	r.plan.Repeat = 6
 	var out bytes.Buffer
-	if err := r.after(&out, record); err != nil || !strings.Contains(out.String(), "differed from the bundle: repetitions: 6, now 1") || strings.Contains(out.String(), "nothing differed") {
+	if err := r.after(&out, record); err != nil ||
+		!strings.Contains(out.String(), "differed from the bundle: repetitions: 6, now 1") ||
+		strings.Contains(out.String(), "nothing differed") {
 		t.Errorf("%v: %s", err, &out)
 	}
 }

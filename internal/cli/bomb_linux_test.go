@@ -30,11 +30,14 @@ func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
 		text string
 		want string
 	}{
-		"2 KB":     {2_381, "run/run.json", cells(550_000), "cells: too large"},
-		"43 KB":    {42_909, "run/run.json", cells(4_400_000), "cells: too large"},
-		"tasks":    {10_000, "run/run.json", `{"version":7,"id":"bomb","repeat":2000000000,"cells":[{}]}`, "at most 50000 tasks: too large"},
-		"excluded": {42_909, "run/run.json", `{"id":"bomb","excluded":[{}` + strings.Repeat(",{}", 4_400_000) + `]}`, "bytes of memory: too large"},
-		"manifest": {42_909, "manifest.json", `{"format":7,"files":[{}` + strings.Repeat(",{}", 4_400_000) + `]}`, "bytes of memory: too large"},
+		"2 KB":  {2_381, "run/run.json", cells(550_000), "cells: too large"},
+		"43 KB": {42_909, "run/run.json", cells(4_400_000), "cells: too large"},
+		"tasks": {10_000, "run/run.json", `{"version":7,"id":"bomb","repeat":2000000000,"cells":[{}]}`,
+			"at most 50000 tasks: too large"},
+		"excluded": {42_909, "run/run.json", `{"id":"bomb","excluded":[{}` + strings.Repeat(",{}", 4_400_000) + `]}`,
+			"bytes of memory: too large"},
+		"manifest": {42_909, "manifest.json", `{"format":7,"files":[{}` + strings.Repeat(",{}", 4_400_000) + `]}`,
+			"bytes of memory: too large"},
 	} {
 		dir := t.TempDir()
 		file := filepath.Join(dir, "bomb.zip")
@@ -74,7 +77,8 @@ func packed(t *testing.T, size int, name, text string) []byte {
 	if name != "manifest.json" {
 		m := bundle.Manifest{Format: plan.RecordFormat, Run: "bomb"}
 		for f, text := range files {
-			m.Files = append(m.Files, bundle.File{Name: f, Size: int64(len(text)), SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))})
+			m.Files = append(m.Files, bundle.File{Name: f, Size: int64(len(text)),
+				SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))})
 		}
 		manifest, err := json.Marshal(m)
 		if err != nil {

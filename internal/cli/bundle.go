@@ -108,7 +108,8 @@ func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
 	if m.Done < m.Tasks {
 		fmt.Fprintf(stdout, "incomplete: %d of %d tasks have an outcome\n", m.Done, m.Tasks)
 	}
-	_, err = fmt.Fprintf(stdout, "%s: %s, %s, sha256 %s\n", file, display.Count(m.Tasks, "task"), display.Count(len(m.Files), "file"), hex.EncodeToString(sum.Sum(nil)))
+	_, err = fmt.Fprintf(stdout, "%s: %s, %s, sha256 %s\n", file, display.Count(m.Tasks, "task"),
+		display.Count(len(m.Files), "file"), hex.EncodeToString(sum.Sum(nil)))
 	return err
 }
 
@@ -170,7 +171,8 @@ no bundle; 1 it could not be checked.`,
 func verifyBundle(ctx context.Context, b opened) (bundle.Verification, error) {
 	dir, err := os.MkdirTemp("", "lockstep-verify-*")
 	if err != nil {
-		return bundle.Verification{}, fmt.Errorf("make a folder to unpack the bundle: %w; TMPDIR names another place", err)
+		return bundle.Verification{}, fmt.Errorf("make a folder to unpack the bundle: %w; TMPDIR names another place",
+			err)
 	}
 	defer os.RemoveAll(dir)
 	return bundle.Verify(ctx, b.Bundle, dir, version())
@@ -196,10 +198,12 @@ func printVerification(out io.Writer, name string, v bundle.Verification) error 
 			fmt.Fprintf(out, "%s: %s\n", part.head, display.Hang(display.Clean(line), width(out), 2))
 		}
 	}
-	fmt.Fprintf(out, "%s: run %s, made by Lockstep %s: %s checked, %s judged again\n", name, display.Clean(v.Manifest.Run), display.Clean(v.Manifest.Harness),
+	fmt.Fprintf(out, "%s: run %s, made by Lockstep %s: %s checked, %s judged again\n", name,
+		display.Clean(v.Manifest.Run), display.Clean(v.Manifest.Harness),
 		display.Count(len(v.Manifest.Files), "digest"), display.Count(v.Outcomes, "outcome"))
 	if !v.OK() {
-		return exit{ExitAltered, fmt.Errorf("%s is not the bundle that was made: %d altered, %d different", name, len(v.Altered), len(v.Differences))}
+		return exit{ExitAltered, fmt.Errorf("%s is not the bundle that was made: %d altered, %d different", name,
+			len(v.Altered), len(v.Differences))}
 	}
 	_, err := fmt.Fprintln(out, "nothing was altered, nothing differs")
 	return err

@@ -12,8 +12,9 @@ import (
 // Altered files are the first lines, and the exit code is 6.
 func TestVerifyBeginsWithWhatWasAltered(t *testing.T) {
 	var out bytes.Buffer
-	err := printVerification(&out, "x.zip", bundle.Verification{Altered: []error{errors.New("snapshots.jsonl is altered")},
-		Unknown: []string{"the digest of the matrix"}, Notes: []string{"made by another"}})
+	err := printVerification(&out, "x.zip",
+		bundle.Verification{Altered: []error{errors.New("snapshots.jsonl is altered")},
+			Unknown: []string{"the digest of the matrix"}, Notes: []string{"made by another"}})
 	var heads []string
 	for line := range strings.Lines(out.String()) {
 		head, _, _ := strings.Cut(line, ":")

@@ -65,11 +65,13 @@ func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.D
 		return fmt.Sprintf("run %s was cancelled; it has been submitted again since, and that submission is %s: ctl attach %s%s",
 			state.Run, state.State, state.Run, hint), nil
 	case state.Over():
-		return fmt.Sprintf("run %s has ended: %s, %s; its record: ctl pull %s%s", state.Run, state.State, tasksOf(state), state.Run, hint), nil
+		return fmt.Sprintf("run %s has ended: %s, %s; its record: ctl pull %s%s", state.Run, state.State,
+			tasksOf(state), state.Run, hint), nil
 	case waited && state.State == wire.StateQueued:
 		return fmt.Sprintf("run %s waited in the queue and will not begin", state.Run), nil
 	}
-	return "", fmt.Errorf("run %s was told to stop and has not within %v; see what it does: ctl attach %s%s", state.Run, limit, state.Run, hint)
+	return "", fmt.Errorf("run %s was told to stop and has not within %v; see what it does: ctl attach %s%s", state.Run,
+		limit, state.Run, hint)
 }
 
 // awaitEnd returns the state of a run once the submission that state is of has ended, or limit has passed. A state of
@@ -142,9 +144,11 @@ func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (s
 	p, err := controller.Pull(ctx, conn, state.Run, root)
 	switch {
 	case errors.Is(err, wire.ErrNoRecord) && !state.Over():
-		return "", fmt.Errorf("run %s is %s and has no record yet; follow it: ctl attach %s%s", state.Run, state.State, state.Run, hint)
+		return "", fmt.Errorf("run %s is %s and has no record yet; follow it: ctl attach %s%s", state.Run, state.State,
+			state.Run, hint)
 	case err != nil && state.Copied:
-		return "", errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, in its --dir: runs/%s", onHost(ctx, conn), state.Run))
+		return "", errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, in its --dir: runs/%s",
+			onHost(ctx, conn), state.Run))
 	case err != nil:
 		return "", err
 	}
@@ -158,7 +162,8 @@ func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (s
 	if p.End != nil {
 		why = "the run has ended: " + string(p.End.Reason) + because(p.End.Detail)
 	}
-	return fmt.Sprintf("incomplete: %d of %s%d tasks have an outcome; %s\nrecord: %s", p.Done, atMost(p.AtMost), p.Of, why, p.Dir), nil
+	return fmt.Sprintf("incomplete: %d of %s%d tasks have an outcome; %s\nrecord: %s", p.Done, atMost(p.AtMost), p.Of,
+		why, p.Dir), nil
 }
 
 // keep writes the tables and the report of a copy.

@@ -23,7 +23,8 @@ func leading(t *testing.T) (*wire.Server, *wire.Leader) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease, err := wire.NewStore(conn, wire.StoreConfig{}).Campaign(t.Context(), lease.Holder{Name: "c", Instance: "c"}, nil)
+	lease, err := wire.NewStore(conn, wire.StoreConfig{}).Campaign(t.Context(), lease.Holder{Name: "c", Instance: "c"},
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,8 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 		}, func() {})
 	}()
 	text, err := cancelRun(t.Context(), client, "r", time.Minute, " --server x")
-	if err != nil || !strings.Contains(text, "run r was cancelled; it has been submitted again since") || strings.Contains(text, "has ended") {
+	if err != nil || !strings.Contains(text, "run r was cancelled; it has been submitted again since") ||
+		strings.Contains(text, "has ended") {
 		t.Errorf("%q, %v", text, err)
 	}
 }
@@ -77,7 +79,8 @@ func TestTheEndOfAnEarlierSubmissionIsNoBeginning(t *testing.T) {
 		begun bool
 	}{
 		{wire.RunState{Run: "r", State: string(wire.EndInterrupted), Seq: 1}, "", false},
-		{wire.RunState{Run: "r", State: wire.StateQueued, Waiting: "its turn", Seq: 2}, "run r waits in the queue: its turn", false},
+		{wire.RunState{Run: "r", State: wire.StateQueued, Waiting: "its turn", Seq: 2},
+			"run r waits in the queue: its turn", false},
 		{wire.RunState{Run: "r", State: wire.StateRunning, Seq: 2}, "", true},
 	} {
 		if err := lease.PutRun(t.Context(), x.state); err != nil {

@@ -57,8 +57,10 @@ or the command line has errors; 1 a broker could not be asked or did not remove 
 	}
 	narrowing(c, &o.narrow)
 	runsFlag(c, &o.runs)
-	c.Flags().StringVar(&o.run, "run", "", "with FILE: only what the run of this `id`, or those whose ids begin so, left")
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "remove without asking, also by a record that this ctl did not create")
+	c.Flags().StringVar(&o.run, "run", "",
+		"with FILE: only what the run of this `id`, or those whose ids begin so, left")
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false,
+		"remove without asking, also by a record that this ctl did not create")
 	return c
 }
 
@@ -155,7 +157,8 @@ func list(out io.Writer, found []*target) error {
 	var rows [][]string
 	for _, t := range found {
 		if t.blind {
-			rows = append(rows, []string{t.broker.Name, "topologies", fmt.Sprintf("of the run's attempts: %d; which are there it cannot say", len(t.attempts))})
+			rows = append(rows, []string{t.broker.Name, "topologies",
+				fmt.Sprintf("of the run's attempts: %d; which are there it cannot say", len(t.attempts))})
 		}
 		for _, x := range t.found {
 			rows = append(rows, []string{t.broker.Name, x.Kind, plan.Redact(x.Name)})
@@ -178,7 +181,8 @@ func (t *target) look(ctx context.Context, prefix string) error {
 		t.blind = true
 		return nil
 	case errors.Is(err, drivers.ErrUnsupported):
-		return fmt.Errorf("%w: clean up the record of the run instead, by which its topologies are removed by name", err)
+		return fmt.Errorf("%w: clean up the record of the run instead, by which its topologies are removed by name",
+			err)
 	}
 	for _, x := range all {
 		if strings.HasPrefix(x.Name, prefix) { // whatever the driver lists, nothing else is touched
@@ -269,7 +273,8 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.M
 	case o.run != "":
 		return plan.Run{}, nil, exit{ExitBadMatrix, errors.New("--run goes with a matrix file: a record is of one run")}
 	case o.narrow.Quick || len(o.narrow.Filter) > 0:
-		return plan.Run{}, nil, exit{ExitBadMatrix, errors.New("a record is cleaned up as its run was begun: leave --quick and --filter out")}
+		return plan.Run{}, nil, exit{ExitBadMatrix,
+			errors.New("a record is cleaned up as its run was begun: leave --quick and --filter out")}
 	}
 	record, err := runs.Open(o.runs, id)
 	if err != nil {
@@ -284,7 +289,9 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.M
 	s, err := again.resumption(c.Context())
 	if err != nil {
 		id = record.Plan().ID
-		return plan.Run{}, nil, fmt.Errorf("clean up by the record of %s, or use a matrix with its brokers: ctl cleanup --run %s FILE: %w", id, id, err)
+		return plan.Run{}, nil,
+			fmt.Errorf("clean up by the record of %s, or use a matrix with its brokers: ctl cleanup --run %s FILE: %w",
+				id, id, err)
 	}
 	return s.Run, marks, consent(c, o.yes, record.Plan(), s.Run)
 }

@@ -58,16 +58,22 @@ inconclusive or left out.`,
 	}
 	runsFlag(c, &o.runs)
 	f := c.Flags()
-	f.StringArrayVar(&o.Values, "value", nil, "compare the value of this `name` (docs/values.md); may be repeated; none: "+strings.Join(compare.Usual(), ", "))
+	f.StringArrayVar(&o.Values, "value", nil,
+		"compare the value of this `name` (docs/values.md); may be repeated; none: "+
+			strings.Join(compare.Usual(), ", "))
 	f.StringVar(&o.By, "by", "", "compare the values of this `axis` inside of one run")
-	f.StringVar(&o.Base, "base", "", "with --by: the `value` of the axis that the others are compared with; none: its first")
-	f.StringSliceVar(&o.Match, "match", nil, "`axes` by which cells belong together, with commas; none: their ids or, with --by, all other axes")
+	f.StringVar(&o.Base, "base", "",
+		"with --by: the `value` of the axis that the others are compared with; none: its first")
+	f.StringSliceVar(&o.Match, "match", nil,
+		"`axes` by which cells belong together, with commas; none: their ids or, with --by, all other axes")
 	f.StringArrayVar(&o.only, "filter", nil, "keep only cells with `axis=value[,value]`; may be repeated")
 	f.StringVar(&o.effect, "effect", "5%", "the least `change` that is named, like 5% or 0.05")
-	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha, "the greatest `probability` of naming anything though nothing differs")
+	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha,
+		"the greatest `probability` of naming anything though nothing differs")
 	f.StringVar(&o.format, "format", "text", "`text`, md, csv, json or html")
 	f.StringVar(&o.out, "out", "", "`file` to write; none: standard output")
-	f.BoolVar(&o.failOn, "fail-on-regression", false, "exit with code 7 if anything is worse, with 8 if anything is inconclusive or left out")
+	f.BoolVar(&o.failOn, "fail-on-regression", false,
+		"exit with code 7 if anything is worse, with 8 if anything is inconclusive or left out")
 	return c
 }
 
@@ -77,7 +83,8 @@ var compareFormats = []string{"text", "md", "csv", "json", "html"}
 func (o *compareOptions) check() error {
 	var faults []error
 	if !slices.Contains(compareFormats, o.format) {
-		faults = append(faults, fmt.Errorf("no format %q (there are: %s)", o.format, strings.Join(compareFormats, ", ")))
+		faults = append(faults, fmt.Errorf("no format %q (there are: %s)", o.format,
+			strings.Join(compareFormats, ", ")))
 	}
 	text, isPercent := strings.CutSuffix(strings.TrimSpace(o.effect), "%")
 	effect, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
@@ -85,7 +92,8 @@ func (o *compareOptions) check() error {
 		effect /= 100
 	}
 	if err != nil || !(effect > 0 && effect < 10) {
-		faults = append(faults, fmt.Errorf("--effect %q: give a change of more than 0 and less than 1000%%, like 5%% or 0.05", o.effect))
+		faults = append(faults,
+			fmt.Errorf("--effect %q: give a change of more than 0 and less than 1000%%, like 5%% or 0.05", o.effect))
 	}
 	o.Effect = effect
 	if !(o.Alpha > 0 && o.Alpha < 1) {
@@ -151,7 +159,8 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 	for _, only := range o.only {
 		axis, values, _ := strings.Cut(only, "=")
 		if !slices.Contains(run.Axes, axis) {
-			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no axis %q (there are: %s)", only, run.ID, axis, strings.Join(run.Axes, ", "))}
+			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no axis %q (there are: %s)", only,
+				run.ID, axis, strings.Join(run.Axes, ", "))}
 		}
 		var there []string
 		run.Cells = slices.DeleteFunc(slices.Clone(run.Cells), func(c plan.Cell) bool {
@@ -162,7 +171,8 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 			return at != values && !slices.Contains(strings.Split(values, ","), at)
 		})
 		if len(run.Cells) == 0 {
-			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no such cell (of %s there are: %s)", only, run.ID, axis, strings.Join(there, ", "))}
+			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no such cell (of %s there are: %s)",
+				only, run.ID, axis, strings.Join(there, ", "))}
 		}
 	}
 	return compare.Recorded{Run: run, Outcomes: outcomes}, record.Dir(), nil
@@ -172,7 +182,8 @@ func (o *compareOptions) write(stdout io.Writer, c compare.Comparison) error {
 	if o.out == "" {
 		return o.render(stdout, c, width(stdout))
 	}
-	if err := writeOutput("comparison", o.out, "--out", func(w io.Writer) error { return o.render(w, c, 0) }); err != nil {
+	if err := writeOutput("comparison", o.out, "--out",
+		func(w io.Writer) error { return o.render(w, c, 0) }); err != nil {
 		return err
 	}
 	fmt.Fprintln(stdout, o.out)

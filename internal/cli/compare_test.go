@@ -31,19 +31,23 @@ func TestARunIsNotComparedWithItself(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
 	misgiven(t, compareCommand(), "run run-1 is given twice", "--runs", root, "run-1", "latest")
-	misgiven(t, compareCommand(), `--effect "0": give a change of more than 0`, "--runs", root, "--effect", "0", "run-1", "latest")
+	misgiven(t, compareCommand(), `--effect "0": give a change of more than 0`, "--runs", root, "--effect", "0",
+		"run-1", "latest")
 }
 
 func TestAnExportOfUnknownValuesIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
-	misgiven(t, exportCommand(), `there is no value "nope" (docs/values.md lists them`, "--runs", root, "--format", "gobench", "--values", "nope", "run-1")
+	misgiven(t, exportCommand(), `there is no value "nope" (docs/values.md lists them`, "--runs", root, "--format",
+		"gobench", "--values", "nope", "run-1")
 }
 
 func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
-	misgiven(t, historyCommand(), `--value: there is no value "publish.rat" (docs/values.md lists them); did you mean "publish.rate"?`, "--runs", root, "--value", "publish.rat")
+	misgiven(t, historyCommand(),
+		`--value: there is no value "publish.rat" (docs/values.md lists them); did you mean "publish.rate"?`, "--runs",
+		root, "--value", "publish.rat")
 }
 
 // A gate does not pass where a cell was left out, and names it. What is worse comes first.
@@ -67,7 +71,8 @@ func TestFailOnWorseNamesCellsThatAreLeftOut(t *testing.T) {
 		}
 		o := compareOptions{failOn: x.failOn}
 		var left exit
-		if err := o.verdict(c); errors.As(err, &left) != (x.code != 0) || left.code != x.code || err != nil && err.Error() != x.want {
+		if err := o.verdict(c); errors.As(err, &left) != (x.code != 0) || left.code != x.code || err != nil &&
+			err.Error() != x.want {
 			t.Errorf("%s, left out %v: %v, want code %d and %q", x.found, x.left, err, x.code, x.want)
 		}
 	}

@@ -36,7 +36,8 @@ func (c *console) live(frame func(columns int, paint terminal.Painter) []string)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.board = terminal.NewBoard(terminal.File(c.out), t, func(columns int) []string { return frame(columns, t.Painter) })
+	c.board = terminal.NewBoard(terminal.File(c.out), t,
+		func(columns int) []string { return frame(columns, t.Painter) })
 }
 
 // plain takes the block away.

@@ -75,7 +75,8 @@ func created(run plan.Run) bool {
 		return false
 	}
 	redacted, err := asRecorded(run)
-	return err == nil && redacted == string(text) && slices.Contains(strings.Split(string(list), "\n"), hexDigest([]byte(redacted)))
+	return err == nil && redacted == string(text) &&
+		slices.Contains(strings.Split(string(list), "\n"), hexDigest([]byte(redacted)))
 }
 
 // consent asks before run, which was expanded from the record of another user, uses what it names. Nothing of it was

@@ -17,10 +17,13 @@ import (
 func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	text := `brokers: b: options: {url: "amqp://u:p&w<d@h/?a=1&b=2", password: "hunter2", token: "${env:T}"} // "token": "x\"y"`
-	run := plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "n", Repeat: 2, Started: time.Now(), Axes: []string{"<"}, Influx: &plan.Influx{URL: "http://u:pw@h", Token: "tok"},
+	run := plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "n", Repeat: 2, Started: time.Now(),
+		Axes: []string{"<"}, Influx: &plan.Influx{URL: "http://u:pw@h", Token: "tok"},
 		Source: plan.Source{File: "m.cue", Text: text, Set: []string{`x.password="hunter2"`, "a<b&c"}},
-		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(), Coordinates: []plan.Coordinate{{Axis: "<", Value: json.RawMessage(`"a&b<c>"`)}},
-			Broker: plan.Broker{Name: "b", Driver: "rabbitmq", Options: json.RawMessage(`{ "url":"amqp://u:p&w<d@h/?a=1&b=2", "password": "hunter2","n":1.50 }`)}}}}
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(),
+			Coordinates: []plan.Coordinate{{Axis: "<", Value: json.RawMessage(`"a&b<c>"`)}},
+			Broker: plan.Broker{Name: "b", Driver: "rabbitmq",
+				Options: json.RawMessage(`{ "url":"amqp://u:p&w<d@h/?a=1&b=2", "password": "hunter2","n":1.50 }`)}}}}
 	if created(run) {
 		t.Error("a run is known before it was submitted")
 	}
@@ -55,10 +58,14 @@ func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 		"payload": func(r *plan.Run) { r.Cells[0].Workload.Message.Payload.File = "/etc/shadow" },
 		"influx":  func(r *plan.Run) { r.Influx = &plan.Influx{URL: "http://h2"} },
 		"secret": func(r *plan.Run) { // in the place of ***
-			r.Cells[0].Broker.Options = json.RawMessage(strings.Replace(string(r.Cells[0].Broker.Options), "***@h", "***@evil/${env:A}@h", 1))
+			r.Cells[0].Broker.Options = json.RawMessage(strings.Replace(string(r.Cells[0].Broker.Options), "***@h",
+				"***@evil/${env:A}@h", 1))
 		},
-		"secret's URL": func(r *plan.Run) { r.Source.Text = strings.Replace(r.Source.Text, "***@h", "${env:A}@evil/v@h", 1) },
-		"options":      func(r *plan.Run) { r.Cells[0].Broker.Options = json.RawMessage(`{"url":"amqp://h2/"}`) },
+		"secret's URL": func(r *plan.Run) {
+			r.Source.Text = strings.Replace(r.Source.Text, "***@h", "${env:A}@evil/v@h",
+				1)
+		},
+		"options": func(r *plan.Run) { r.Cells[0].Broker.Options = json.RawMessage(`{"url":"amqp://h2/"}`) },
 	} {
 		other, err := runs.Open(folder, "run-1")
 		if err != nil {

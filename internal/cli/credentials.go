@@ -67,10 +67,12 @@ func fleetInit() *cobra.Command {
 			return showCredentials(c, args[0], creds)
 		},
 	}
-	c.Flags().StringSliceVar(&hosts, "host", nil, "`names` and addresses by which the control plane is reached, besides this host's loopback")
+	c.Flags().StringSliceVar(&hosts, "host", nil,
+		"`names` and addresses by which the control plane is reached, besides this host's loopback")
 	c.Flags().StringSliceVar(&agents, "agents", nil, "`names` of agents to make credentials for at once")
 	c.Flags().BoolVar(&cluster, "cluster", false, "the hosts are a cluster of NATS servers: one configuration for each")
-	c.Flags().StringVar(&at, "at", "", "`folder` where the certificates will lie on the control plane's servers; none: DIR")
+	c.Flags().StringVar(&at, "at", "",
+		"`folder` where the certificates will lie on the control plane's servers; none: DIR")
 	return c
 }
 
@@ -118,7 +120,8 @@ func fleetAgent() *cobra.Command {
 			return nil
 		},
 	}
-	command.Flags().IntVar(&slots, "slots", 1, "`number` of tasks that each may do side by side (agent --slots), as NAME, NAME.2 and so on")
+	command.Flags().IntVar(&slots, "slots", 1,
+		"`number` of tasks that each may do side by side (agent --slots), as NAME, NAME.2 and so on")
 	return command
 }
 
@@ -144,13 +147,16 @@ func fleetChange(verb, short, then string, change func(*keys.Credentials, ...str
 
 func fleetRemove() *cobra.Command {
 	var force bool
-	c := fleetChange("remove", "Take users out", "they are refused", func(creds *keys.Credentials, names ...string) error {
-		left := slices.DeleteFunc(creds.Controllers(), func(name string) bool { return slices.Contains(names, name) })
-		if len(left) == 0 && !force && len(creds.Controllers()) > 0 {
-			return exit{ExitBadMatrix, errors.New("no controller would be left, and no command makes another one's key: \"ctl fleet rotate\" gives it a new one; --force removes it all the same")}
-		}
-		return creds.Remove(names...)
-	})
+	c := fleetChange("remove", "Take users out", "they are refused",
+		func(creds *keys.Credentials, names ...string) error {
+			left := slices.DeleteFunc(creds.Controllers(),
+				func(name string) bool { return slices.Contains(names, name) })
+			if len(left) == 0 && !force && len(creds.Controllers()) > 0 {
+				return exit{ExitBadMatrix,
+					errors.New("no controller would be left, and no command makes another one's key: \"ctl fleet rotate\" gives it a new one; --force removes it all the same")}
+			}
+			return creds.Remove(names...)
+		})
 	c.Flags().BoolVar(&force, "force", false, "remove the last controller's key, too")
 	return c
 }
@@ -205,7 +211,8 @@ func showCredentials(c *cobra.Command, dir string, creds *keys.Credentials) erro
 	}
 	err = tabulate(c.OutOrStdout(), []string{"ROLE", "NAME", "MADE", "FILE"}, rows)
 	if err == nil {
-		_, err = fmt.Fprintf(c.OutOrStdout(), "\nThe servers' certificate holds until %s.\n", until.Format(time.DateOnly))
+		_, err = fmt.Fprintf(c.OutOrStdout(), "\nThe servers' certificate holds until %s.\n",
+			until.Format(time.DateOnly))
 	}
 	if err != nil {
 		return fmt.Errorf("show credentials: %w", err)

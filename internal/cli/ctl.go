@@ -29,7 +29,10 @@ it hands the same run to a fleet of agents.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(runCommand(), vetCommand(), planCommand(), schemaCommand(), showCommand(), reportCommand(), compareCommand(), runsCommand(), historyCommand(), baselineCommand(), digestCommand(), attachCommand(), cancelCommand(), pullCommand(), agentsCommand(), scheduleCommand(), fleetCommand(), sinkCommand(), cleanupCommand(), importCommand(), bundleCommand(), verifyCommand(), rerunCommand(), exportCommand())
+	root.AddCommand(runCommand(), vetCommand(), planCommand(), schemaCommand(), showCommand(), reportCommand(),
+		compareCommand(), runsCommand(), historyCommand(), baselineCommand(), digestCommand(), attachCommand(),
+		cancelCommand(), pullCommand(), agentsCommand(), scheduleCommand(), fleetCommand(), sinkCommand(),
+		cleanupCommand(), importCommand(), bundleCommand(), verifyCommand(), rerunCommand(), exportCommand())
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 
@@ -88,7 +91,8 @@ func vetCommand() *cobra.Command {
 				if len(run.Cells) == 1 {
 					cells = "cell"
 				}
-				fmt.Fprintf(c.OutOrStdout(), "%s: %d %s, %d excluded, nothing wrong\n", file, len(run.Cells), cells, len(run.Excluded))
+				fmt.Fprintf(c.OutOrStdout(), "%s: %d %s, %d excluded, nothing wrong\n", file, len(run.Cells), cells,
+					len(run.Excluded))
 				for _, note := range repetitionNotes(run) {
 					fmt.Fprintf(c.OutOrStdout(), "%s: note: %s\n", file, note)
 				}

@@ -85,19 +85,29 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	o.server.add(c, "")
 	f := c.Flags()
 	f.StringVar(&o.listen, "listen", "", "serve the control plane on `host:port`")
-	f.BoolVar(&o.open, "open", false, "serve on loopback without credentials: every user of this host may then do everything")
-	f.StringVar(&o.config, "nats-config", "", "`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
-	f.StringVar(&o.dir, "dir", "", "`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
-	f.StringVar(&o.sync, "sync", "always", "when streams under --dir are synced to the disk: \"always\", before each message is acknowledged, or every `duration`, as 2m: a power cut loses what was acknowledged since")
-	f.IntVar(&o.replicas, "replicas", 0, "`number` of servers of the control plane's cluster that keep each message; default three on a cluster, else one; streams that exist keep theirs")
-	f.IntVar(&o.beside, "max-parallel-runs", 4, "`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
-	f.Var(&o.room, "record-limit", "Keep at most these `bytes` of all runs; the oldest copied runs are deleted for newer ones (default 1GiB)")
+	f.BoolVar(&o.open, "open", false,
+		"serve on loopback without credentials: every user of this host may then do everything")
+	f.StringVar(&o.config, "nats-config", "",
+		"`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
+	f.StringVar(&o.dir, "dir", "",
+		"`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
+	f.StringVar(&o.sync, "sync", "always",
+		"when streams under --dir are synced to the disk: \"always\", before each message is acknowledged, or every `duration`, as 2m: a power cut loses what was acknowledged since")
+	f.IntVar(&o.replicas, "replicas", 0,
+		"`number` of servers of the control plane's cluster that keep each message; default three on a cluster, else one; streams that exist keep theirs")
+	f.IntVar(&o.beside, "max-parallel-runs", 4,
+		"`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
+	f.Var(&o.room, "record-limit",
+		"Keep at most these `bytes` of all runs; the oldest copied runs are deleted for newer ones (default 1GiB)")
 	o.pages.add(c, "web", "the web page and, at /metrics, metrics for Prometheus")
-	f.StringVar(&o.influx.file, "influx", "", "write the points of every run to the InfluxDB that this JSON `file` names; none: that of INFLUX_URL and so on, if there is one. Needs --dir")
+	f.StringVar(&o.influx.file, "influx", "",
+		"write the points of every run to the InfluxDB that this JSON `file` names; none: that of INFLUX_URL and so on, if there is one. Needs --dir")
 	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB, whatever the environment says")
-	f.StringVar(&o.hooks, "hooks", "", "`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
+	f.StringVar(&o.hooks, "hooks", "",
+		"`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
 	o.access.add(c, "references in the files of --hooks and --influx")
-	f.DurationVar(&o.within, "stop-within", 0, "`time` after which SIGTERM gives the tasks in flight up; none: the tasks' own deadlines")
+	f.DurationVar(&o.within, "stop-within", 0,
+		"`time` after which SIGTERM gives the tasks in flight up; none: the tasks' own deadlines")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
 	withDrivers(c)
 	fromEnvironment(c)
@@ -107,16 +117,20 @@ func (o *controllerOptions) add(c *cobra.Command) {
 func (o *controllerOptions) check() error {
 	var faults []error
 	if (o.listen == "") == (o.server.url == "") {
-		faults = append(faults, errors.New("give --listen to serve the control plane, or --server to use one; see controller --help"))
+		faults = append(faults,
+			errors.New("give --listen to serve the control plane, or --server to use one; see controller --help"))
 	}
 	if o.config != "" && (o.listen == "" || o.server.creds == "") {
-		faults = append(faults, errors.New("--nats-config is for --listen, and the controller needs --creds of one of its users; see controller --help"))
+		faults = append(faults,
+			errors.New("--nats-config is for --listen, and the controller needs --creds of one of its users; see controller --help"))
 	}
 	if auth := o.server.auth(); o.open && (o.config != "" || auth.Creds != "" || auth.Token != "" || auth.User != "") {
-		faults = append(faults, errors.New("--open serves without credentials: leave it out, or leave out --nats-config, --creds (LOCKSTEP_CREDS), LOCKSTEP_TOKEN and LOCKSTEP_USER"))
+		faults = append(faults,
+			errors.New("--open serves without credentials: leave it out, or leave out --nats-config, --creds (LOCKSTEP_CREDS), LOCKSTEP_TOKEN and LOCKSTEP_USER"))
 	}
 	if o.replicas < 0 || o.replicas > 5 {
-		faults = append(faults, fmt.Errorf("--replicas %d: want 1 to 5 servers, or none to leave it as it is", o.replicas))
+		faults = append(faults, fmt.Errorf("--replicas %d: want 1 to 5 servers, or none to leave it as it is",
+			o.replicas))
 	}
 	if o.sync != "always" {
 		var err error
@@ -135,7 +149,9 @@ func (o *controllerOptions) check() error {
 		faults = append(faults, fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))
 	}
 	if o.beside < 1 || o.beside > maxBeside {
-		faults = append(faults, fmt.Errorf("--max-parallel-runs %d: give a number from 1 (one run after the other) to %d", o.beside, maxBeside))
+		faults = append(faults,
+			fmt.Errorf("--max-parallel-runs %d: give a number from 1 (one run after the other) to %d", o.beside,
+				maxBeside))
 	}
 	return usageErrors(faults)
 }
@@ -179,7 +195,8 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer pages.Close()
-	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points, Status: standing,
+	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points,
+		Status: standing,
 		Store:  wire.StoreConfig{RecordLimit: int64(o.room), Replicas: o.replicas},
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {
@@ -216,7 +233,8 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	case err := <-served:
 		return leave(log, err)
 	case err := <-broken: // nothing can be said any more: it leaves as if it had been killed, and the next start goes on
-		return fmt.Errorf("keep messages under %s: %w; make room there and start the controller again: its runs go on", o.dir, err)
+		return fmt.Errorf("keep messages under %s: %w; make room there and start the controller again: its runs go on",
+			o.dir, err)
 	}
 }
 
@@ -230,7 +248,9 @@ func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 		return nil, exit{ExitBadMatrix, fmt.Errorf("read hooks: %w", err)}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o002 != 0 {
-		return nil, exit{ExitBadMatrix, errors.Join(err, fmt.Errorf("read hooks: anybody on this host may write to %s and so have commands run; chmod o-w it", file))}
+		return nil, exit{ExitBadMatrix, errors.Join(err,
+			fmt.Errorf("read hooks: anybody on this host may write to %s and so have commands run; chmod o-w it",
+				file))}
 	}
 	all, err := matrix.Hooks(file, text)
 	if err != nil {
@@ -249,7 +269,8 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 	connect func(context.Context) (*wire.Conn, error), broken <-chan error, stop func(), err error) {
 	background := context.WithoutCancel(ctx)
 	if cfg.Listen == "" {
-		return func(ctx context.Context) (*wire.Conn, error) { return dialPatiently(ctx, s, cfg.Log) }, nil, func() {}, nil
+		return func(ctx context.Context) (*wire.Conn, error) { return dialPatiently(ctx, s, cfg.Log) }, nil, func() {},
+			nil
 	}
 	server, err := wire.Embedded(background, cfg)
 	if err != nil {

@@ -57,13 +57,15 @@ got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`
 	f := c.Flags()
 	f.StringVar(&o.format, "format", "md", "`md`, html or json")
 	o.influx.add(c, "the environment's")
-	f.BoolVar(&o.failOn, "fail-on-regression", false, "exit with 3, 5, 7 or 8 if the run is not as good as earlier ones")
+	f.BoolVar(&o.failOn, "fail-on-regression", false,
+		"exit with 3, 5, 7 or 8 if the run is not as good as earlier ones")
 	return c
 }
 
 func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	var faults []error
-	write, known := map[string]func(digest.Digest, io.Writer) error{"md": digest.Digest.Markdown, "html": digest.Digest.HTML, "json": digest.Digest.JSON}[o.format]
+	write, known := map[string]func(digest.Digest, io.Writer) error{"md": digest.Digest.Markdown,
+		"html": digest.Digest.HTML, "json": digest.Digest.JSON}[o.format]
 	if !known {
 		faults = append(faults, fmt.Errorf("no format %q (there are: md, html, json)", o.format))
 	}
@@ -164,5 +166,6 @@ func (o *digestOptions) digest(c *cobra.Command, record *runs.Run, root string) 
 // keepDigest writes it beside the record.
 func keepDigest(record *runs.Run, d digest.Digest) error {
 	var md, html bytes.Buffer
-	return errors.Join(d.Markdown(&md), d.HTML(&html), record.WriteFile("digest.md", md.Bytes()), record.WriteFile("digest.html", html.Bytes()))
+	return errors.Join(d.Markdown(&md), d.HTML(&html), record.WriteFile("digest.md", md.Bytes()),
+		record.WriteFile("digest.html", html.Bytes()))
 }

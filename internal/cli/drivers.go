@@ -43,7 +43,9 @@ func addDrivers(ctx context.Context, file string, stderr io.Writer) (remove func
 		return nil, exit{ExitBadMatrix, fmt.Errorf("read the file of drivers: %w", err)}
 	}
 	if info.Mode().Perm()&0o002 != 0 {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read the file of drivers: anybody on this host may write to %s and so have commands run; chmod o-w it", file)}
+		return nil,
+			exit{ExitBadMatrix,
+				fmt.Errorf("read the file of drivers: anybody on this host may write to %s and so have commands run; chmod o-w it", file)}
 	}
 	named, err := matrix.Commands(file, text)
 	if err != nil {

@@ -32,7 +32,8 @@ func TestDocumentedExternalDriver(t *testing.T) {
 	if command == nil {
 		t.Fatal("docs/external-drivers.md shows no ctl run --drivers")
 	}
-	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	srv, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
+		NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,17 +79,19 @@ func TestDriversFlagFaults(t *testing.T) {
 		return file
 	}
 	for file, want := range map[string]string{
-		filepath.Join(dir, "none.cue"):                                              "read the file of drivers",
-		write("open.cue", `a: command: ["x"]`, 0o602):                               "chmod o-w",
-		write("typo.cue", `a: comand: ["x"]`, 0o600):                                `did you mean "command"`,
-		write("gone.cue", `a: command: ["/there/is/none"]`, 0o600):                  "driver a: start /there/is/none",
-		write("dies.cue", `a: command: ["sh", "-c", "echo oh >&2; exit 4"]`, 0o600): "exit status 4; its last words: oh",
-		write("taken.cue", `nats: command: ["sh", "-c", "exit 4"]`, 0o600):          "driver nats",
+		filepath.Join(dir, "none.cue"):                             "read the file of drivers",
+		write("open.cue", `a: command: ["x"]`, 0o602):              "chmod o-w",
+		write("typo.cue", `a: comand: ["x"]`, 0o600):               `did you mean "command"`,
+		write("gone.cue", `a: command: ["/there/is/none"]`, 0o600): "driver a: start /there/is/none",
+		write("dies.cue", `a: command: ["sh", "-c", "echo oh >&2; exit 4"]`,
+			0o600): "exit status 4; its last words: oh",
+		write("taken.cue", `nats: command: ["sh", "-c", "exit 4"]`, 0o600): "driver nats",
 	} {
 		var out, errs bytes.Buffer
 		code := Ctl(t.Context(), []string{"schema", "--drivers", file}, strings.NewReader(""), &out, &errs)
 		if code != ExitBadMatrix || !strings.Contains(errs.String(), want) {
-			t.Errorf("%s: left with %d, want %d; %q is not in %s", filepath.Base(file), code, ExitBadMatrix, want, errs.String())
+			t.Errorf("%s: left with %d, want %d; %q is not in %s", filepath.Base(file), code, ExitBadMatrix, want,
+				errs.String())
 		}
 	}
 }

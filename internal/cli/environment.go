@@ -27,7 +27,8 @@ func fromEnvironment(c *cobra.Command) {
 		}
 	})
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		c.Flags().Visit(func(f *pflag.Flag) { _ = c.Flags().SetAnnotation(f.Name, typed, nil) }) // fails for no flag that there is
+		// fails for no flag that there is
+		c.Flags().Visit(func(f *pflag.Flag) { _ = c.Flags().SetAnnotation(f.Name, typed, nil) })
 		var faults []string
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			value, ok := os.LookupEnv(variable(f.Name))
@@ -35,7 +36,8 @@ func fromEnvironment(c *cobra.Command) {
 				return
 			}
 			if err := setFlag(f, value); err != nil {
-				faults = append(faults, fmt.Sprintf("read %s=%q of the environment: %v", variable(f.Name), value, invalidValue(f, err)))
+				faults = append(faults, fmt.Sprintf("read %s=%q of the environment: %v", variable(f.Name), value,
+					invalidValue(f, err)))
 			}
 		})
 		if len(faults) > 0 {
@@ -77,5 +79,6 @@ func setFlag(f *pflag.Flag, value string) error {
 	if f.Name == observeFlagName { // a command line has blanks
 		return several.Replace(strings.Split(value, ","))
 	}
-	return several.Replace(strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }))
+	return several.Replace(strings.FieldsFunc(value,
+		func(r rune) bool { return r == ',' || r == ' ' || r == '\t' || r == '\n' }))
 }

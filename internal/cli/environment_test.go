@@ -32,7 +32,8 @@ func TestDaemonsTakeTheirFlagsFromTheEnvironment(t *testing.T) {
 	if name != "mine" {
 		t.Errorf("name is %q: the command line goes before the environment", name)
 	}
-	if usage := c.Flags().FlagUsages(); !strings.Contains(usage, "LOCKSTEP_NATS_CONFIG") || !strings.Contains(usage, "LOCKSTEP_LABELS") {
+	if usage := c.Flags().FlagUsages(); !strings.Contains(usage, "LOCKSTEP_NATS_CONFIG") ||
+		!strings.Contains(usage, "LOCKSTEP_LABELS") {
 		t.Errorf("the help does not name the variables:\n%s", usage)
 	}
 }
@@ -40,14 +41,16 @@ func TestDaemonsTakeTheirFlagsFromTheEnvironment(t *testing.T) {
 func TestBadVariablesAreAllNamed(t *testing.T) {
 	t.Setenv("LOCKSTEP_VERBOSE", "perhaps")
 	t.Setenv("LOCKSTEP_MANY", "x")
-	c := &cobra.Command{Use: "daemon", SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return nil }}
+	c := &cobra.Command{Use: "daemon", SilenceErrors: true, SilenceUsage: true,
+		RunE: func(*cobra.Command, []string) error { return nil }}
 	c.SetOut(io.Discard)
 	c.Flags().Bool("verbose", false, "log more")
 	c.Flags().Int("many", 0, "how many")
 	fromEnvironment(c)
 	c.SetArgs(nil)
 	err := c.Execute()
-	if err == nil || !strings.Contains(err.Error(), `LOCKSTEP_VERBOSE="perhaps"`) || !strings.Contains(err.Error(), `LOCKSTEP_MANY="x"`) {
+	if err == nil || !strings.Contains(err.Error(), `LOCKSTEP_VERBOSE="perhaps"`) ||
+		!strings.Contains(err.Error(), `LOCKSTEP_MANY="x"`) {
 		t.Errorf("got %v: want both variables named", err)
 	}
 }
@@ -65,13 +68,15 @@ func TestBadFlagsSayWhatIsWanted(t *testing.T) {
 	} {
 		var out strings.Builder
 		code := Controller(t.Context(), []string{x.flag + "=" + x.value}, nil, &out, &out)
-		if want := x.flag + " \"" + x.value + "\": " + x.want; code != ExitBadMatrix || !strings.HasPrefix(out.String(), want) {
+		if want := x.flag + " \"" + x.value + "\": " + x.want; code != ExitBadMatrix ||
+			!strings.HasPrefix(out.String(), want) {
 			t.Errorf("code %d: %swant %s", code, out.String(), want)
 		}
 		t.Setenv(x.variable, x.value)
 		out.Reset()
 		code = Controller(t.Context(), nil, nil, &out, &out)
-		if want := x.variable + "=\"" + x.value + "\" of the environment: " + x.want; code != ExitBadMatrix || !strings.Contains(out.String(), want) {
+		if want := x.variable + "=\"" + x.value + "\" of the environment: " + x.want; code != ExitBadMatrix ||
+			!strings.Contains(out.String(), want) {
 			t.Errorf("code %d: %swant %s", code, out.String(), want)
 		}
 		t.Setenv(x.variable, "")
@@ -79,8 +84,10 @@ func TestBadFlagsSayWhatIsWanted(t *testing.T) {
 }
 
 func TestAmountsOfMemory(t *testing.T) {
-	for text, want := range map[string]int64{"128MiB": 128 << 20, "4GiB": 4 << 30, "1073741824": 1 << 30, "2GB": 2e9, "1.5GiB": 3 << 29,
-		"": 0, "4": 0, "4Gi": 0, "-4GiB": 0, "1e300": 0, "NaN": 0, "100s": 0, "65TiB": 0, "0.0000001GiB": 0, "100000GiB": 0} {
+	for text, want := range map[string]int64{"128MiB": 128 << 20, "4GiB": 4 << 30, "1073741824": 1 << 30, "2GB": 2e9,
+		"1.5GiB": 3 << 29,
+		"":       0, "4": 0, "4Gi": 0, "-4GiB": 0, "1e300": 0, "NaN": 0, "100s": 0, "65TiB": 0, "0.0000001GiB": 0,
+		"100000GiB": 0} {
 		var m memory
 		if err := m.Set(text); int64(m) != want || (err == nil) != (want > 0) {
 			t.Errorf("%q is %d, %v: want %d", text, m, err, want)

@@ -71,10 +71,13 @@ func TestOutputHoldsNoControlCharacters(t *testing.T) {
 		return file
 	}
 	const rest = "\ncell: {publishers: rate: 10, warmup: \"0s\", measure: \"100ms\"}\n"
-	refusing := write("refusing.cue", "package matrix // "+hostileText+"\nname: \"x\"\nbrokers: b: driver: \"hostile\""+rest)
-	left := write("left.cue", "package matrix\nname: \"x\"\nbrokers: b: {driver: \"hostile\", options: opens: true}"+rest)
+	refusing := write("refusing.cue", "package matrix // "+hostileText+"\nname: \"x\"\nbrokers: b: driver: \"hostile\""+
+		rest)
+	left := write("left.cue", "package matrix\nname: \"x\"\nbrokers: b: {driver: \"hostile\", options: opens: true}"+
+		rest)
 	broken := write("broken.cue",
-		"package matrix\nname: \"x\"\nbrokers: \"b"+`\u001b]0;OWNED\u0007\u009b2J\u202eDETUPER`+"\": driver: \"gone\""+rest)
+		"package matrix\nname: \"x\"\nbrokers: \"b"+`\u001b]0;OWNED\u0007\u009b2J\u202eDETUPER`+"\": driver: \"gone\""+
+			rest)
 
 	// A fleet, whose daemons log to a terminal, too.
 	var all sync.WaitGroup
@@ -84,7 +87,8 @@ func TestOutputHoldsNoControlCharacters(t *testing.T) {
 	server := "nats://" + freeAddress(t)
 	daemons := newPTY(t, 100)
 	all.Go(func() {
-		cli.Controller(ctx, []string{"--open", "--listen", strings.TrimPrefix(server, "nats://")}, nil, daemons.file, daemons.file)
+		cli.Controller(ctx, []string{"--open", "--listen", strings.TrimPrefix(server, "nats://")}, nil, daemons.file,
+			daemons.file)
 	})
 	all.Go(func() {
 		cli.Agent(ctx, []string{"--server", server, "--name", "a", "--slots", "2"}, nil, daemons.file, daemons.file)
@@ -96,14 +100,17 @@ func TestOutputHoldsNoControlCharacters(t *testing.T) {
 		args []string
 		want string
 	}{
-		{"schedule add", []string{"schedule", "add", "--server", server, "--name", "night", "--cron", "@daily", "--tz", "UTC", refusing}, "night"},
-		{"schedule show", []string{"schedule", "show", "--server", server, "night"}, `\x1b]0;OWNED\x07\x1b[2J\u009b2J\u202eDETUPER`},
+		{"schedule add", []string{"schedule", "add", "--server", server, "--name", "night", "--cron", "@daily", "--tz",
+			"UTC", refusing}, "night"},
+		{"schedule show", []string{"schedule", "show", "--server", server, "night"},
+			`\x1b]0;OWNED\x07\x1b[2J\u009b2J\u202eDETUPER`},
 		{"cleanup", []string{"cleanup", left}, `queue�]0;OWNED`}, /* a table: display.Clean */
 		{"cleanup that fails", []string{"cleanup", "--yes", left}, `broker b: \x1b]0;OWNED`},
 		{"an error", []string{"show", "--runs", dir, hostileText}, `OWNED`},
 		{"an invalid matrix", []string{"vet", broken}, `\x1b]0;OWNED`},
 		{"an unknown command", []string{hostileText}, `OWNED`},
-		{"a refusal of an agent", []string{"run", "--server", server, "--runs", filepath.Join(dir, "fleet"), refusing}, "refused: "},
+		{"a refusal of an agent", []string{"run", "--server", server, "--runs", filepath.Join(dir, "fleet"), refusing},
+			"refused: "},
 		{"a local run", []string{"run", "--verbose", "--runs", filepath.Join(dir, "runs"), refusing}, "refused: "},
 	} {
 		for _, kind := range []string{"xterm", "dumb"} {

@@ -75,7 +75,8 @@ func expandSchedule() *cobra.Command {
 // expander returns a function that expands the matrix of a schedule in another process of this program, which gets none
 // of the settings of this one but the file of drivers, and is ended when the matrix takes longer than limit, or more
 // memory (bytes).
-func expander(drivers string, limit time.Duration, memory uint64) func(context.Context, schedule.Matrix) (plan.Run, error) {
+func expander(drivers string, limit time.Duration, memory uint64) func(context.Context, schedule.Matrix) (plan.Run,
+	error) {
 	place := make(chan struct{}, 1)
 	return func(ctx context.Context, from schedule.Matrix) (plan.Run, error) {
 		select {
@@ -92,15 +93,18 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 		if err != nil {
 			return plan.Run{}, fmt.Errorf("expand matrix: find this program: %w", err)
 		}
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it takes longer than %v: make the matrix smaller", limit))
+		ctx, cancel := context.WithTimeoutCause(ctx, limit,
+			fmt.Errorf("it takes longer than %v: make the matrix smaller", limit))
 		defer cancel()
-		c := exec.CommandContext(ctx, program, expandCommand, "--drivers", drivers, "--memory", strconv.FormatUint(memory, 10))
+		c := exec.CommandContext(ctx, program, expandCommand, "--drivers", drivers, "--memory",
+			strconv.FormatUint(memory, 10))
 		c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") })
 		out, said := &procs.Output{Limit: plan.MaxFile}, &procs.Output{Limit: 4096}
 		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(text), out, said
 		c.WaitDelay = time.Second
 		procs.NewGroup(c, false)
-		c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) } // with the external drivers that it has started
+		// with the external drivers that it has started
+		c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) }
 		err = c.Run()
 		if cause := context.Cause(ctx); cause != nil {
 			return plan.Run{}, fmt.Errorf("expand matrix: %w", cause)

@@ -30,18 +30,22 @@ _list: list.Range(0, 1000, 1)
 	if err != nil || len(run.Cells) != 2 || run.Name != "m" || run.Source.Path != "/home/somebody/m.cue" {
 		t.Errorf("an ordinary matrix: %d cells of %q, %v", len(run.Cells), run.Name, err)
 	}
-	if _, err := expander("", expandTime, expandMemory)(t.Context(), matrix("axes: thread: [1]")); err == nil || !strings.Contains(err.Error(), "m.cue:") {
+	if _, err := expander("", expandTime, expandMemory)(t.Context(), matrix("axes: thread: [1]")); err == nil ||
+		!strings.Contains(err.Error(), "m.cue:") {
 		t.Errorf("a faulty matrix: %v; want its place", err)
 	}
-	if _, err := expander("", expandTime, 200<<20)(t.Context(), large); err == nil || !strings.Contains(err.Error(), "more than 200 MiB of memory") {
+	if _, err := expander("", expandTime, 200<<20)(t.Context(), large); err == nil ||
+		!strings.Contains(err.Error(), "more than 200 MiB of memory") {
 		t.Errorf("a matrix that takes gigabytes: %v", err)
 	}
-	if _, err := expander("", 100*time.Millisecond, expandMemory)(t.Context(), large); err == nil || !strings.Contains(err.Error(), "longer than 100ms") {
+	if _, err := expander("", 100*time.Millisecond, expandMemory)(t.Context(), large); err == nil ||
+		!strings.Contains(err.Error(), "longer than 100ms") {
 		t.Errorf("a matrix that takes longer than allowed: %v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the controller ends"))
-	if _, err := expander("", expandTime, expandMemory)(ctx, ordinary); err == nil || !strings.Contains(err.Error(), "the controller ends") {
+	if _, err := expander("", expandTime, expandMemory)(ctx, ordinary); err == nil ||
+		!strings.Contains(err.Error(), "the controller ends") {
 		t.Errorf("when the controller ends: %v", err)
 	}
 }

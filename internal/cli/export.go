@@ -61,7 +61,8 @@ Exit codes: 0 it is written; 2 the command line has errors; 1 it is not written.
 	runsFlag(c, &folder)
 	c.Flags().StringVar(&o.format, "format", "csv", "csv, parquet, gobench or omb")
 	c.Flags().StringVarP(&o.out, "output", "o", "", "`file` to write (omb: the folder); none: standard output")
-	c.Flags().StringSliceVar(&o.values, "values", nil, "gobench: the `values` to write, or all; none: those of the matrix's tables")
+	c.Flags().StringSliceVar(&o.values, "values", nil,
+		"gobench: the `values` to write, or all; none: those of the matrix's tables")
 	c.Flags().BoolVar(&o.windows, "windows", false, "csv, parquet: a row for each second instead of each repetition")
 	return c
 }
@@ -103,7 +104,8 @@ func (o exportOptions) export(c *cobra.Command, run *runs.Run) error {
 				err = exit{ExitBadMatrix, err}
 			}
 			if left.Invalid+left.Empty > 0 {
-				fmt.Fprintf(c.ErrOrStderr(), "left out: %d that are not valid, %d without any of the values\n", left.Invalid, left.Empty)
+				fmt.Fprintf(c.ErrOrStderr(), "left out: %d that are not valid, %d without any of the values\n",
+					left.Invalid, left.Empty)
 			}
 			return err
 		}

@@ -11,7 +11,8 @@ import (
 )
 
 func faultsFlag(c *cobra.Command, to *string) {
-	c.Flags().StringVar(to, "faults", "", "`file` that says what faults may be done to on this host; see docs/faults.md. None: nothing")
+	c.Flags().StringVar(to, "faults", "",
+		"`file` that says what faults may be done to on this host; see docs/faults.md. None: nothing")
 }
 
 // faultTargets reads the file that says what matrices may disturb on this host.

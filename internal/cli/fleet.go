@@ -31,16 +31,21 @@ type serverFlags struct {
 }
 
 func (s *serverFlags) add(c *cobra.Command, none string) {
-	c.Flags().StringVar(&s.url, "server", os.Getenv("LOCKSTEP_SERVER"), "control plane `URL` of a fleet, tls://host:port (LOCKSTEP_SERVER)"+none)
-	c.Flags().StringVar(&s.creds, "creds", os.Getenv("LOCKSTEP_CREDS"), "credentials `file` that \"ctl fleet\" made, or a NATS credentials file (LOCKSTEP_CREDS); or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD")
-	c.Flags().StringVar(&s.ca, "ca", os.Getenv("LOCKSTEP_CA"), "`file` of the authority that signed the control plane's certificate (LOCKSTEP_CA); none: those that this host trusts")
-	c.Flags().StringVar(&s.cert, "cert", os.Getenv("LOCKSTEP_CERT"), "`file` of a certificate of one's own, for a control plane that asks for one (LOCKSTEP_CERT)")
+	c.Flags().StringVar(&s.url, "server", os.Getenv("LOCKSTEP_SERVER"),
+		"control plane `URL` of a fleet, tls://host:port (LOCKSTEP_SERVER)"+none)
+	c.Flags().StringVar(&s.creds, "creds", os.Getenv("LOCKSTEP_CREDS"),
+		"credentials `file` that \"ctl fleet\" made, or a NATS credentials file (LOCKSTEP_CREDS); or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD")
+	c.Flags().StringVar(&s.ca, "ca", os.Getenv("LOCKSTEP_CA"),
+		"`file` of the authority that signed the control plane's certificate (LOCKSTEP_CA); none: those that this host trusts")
+	c.Flags().StringVar(&s.cert, "cert", os.Getenv("LOCKSTEP_CERT"),
+		"`file` of a certificate of one's own, for a control plane that asks for one (LOCKSTEP_CERT)")
 	c.Flags().StringVar(&s.key, "key", os.Getenv("LOCKSTEP_KEY"), "`file` of its key (LOCKSTEP_KEY)")
 }
 
 // auth is what this program shows to the control plane, or asks of others when it serves one.
 func (s *serverFlags) auth() wire.Auth {
-	return wire.Auth{User: os.Getenv("LOCKSTEP_USER"), Password: os.Getenv("LOCKSTEP_PASSWORD"), Token: os.Getenv("LOCKSTEP_TOKEN"), Creds: s.creds,
+	return wire.Auth{User: os.Getenv("LOCKSTEP_USER"), Password: os.Getenv("LOCKSTEP_PASSWORD"),
+		Token: os.Getenv("LOCKSTEP_TOKEN"), Creds: s.creds,
 		CA: s.ca, Cert: s.cert, Key: s.key}
 }
 
@@ -69,8 +74,11 @@ func (s *serverFlags) check() error {
 	var faults []error
 	for one := range strings.SplitSeq(s.url, ",") {
 		u, err := url.Parse(strings.TrimSpace(one))
-		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" || !isPort(u.Port()) {
-			faults = append(faults, fmt.Errorf("--server %q is no URL of a control plane: give nats://host:port or tls://host:port", plan.Redact(one)))
+		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" ||
+			!isPort(u.Port()) {
+			faults = append(faults,
+				fmt.Errorf("--server %q is no URL of a control plane: give nats://host:port or tls://host:port",
+					plan.Redact(one)))
 		}
 	}
 	for _, f := range s.files() {
@@ -83,7 +91,9 @@ func (s *serverFlags) check() error {
 		}
 	}
 	if err := s.auth().Check(); err != nil && len(faults) == 0 {
-		faults = append(faults, fmt.Errorf("use the files of --creds, --ca, --cert and --key: %w; give those that \"ctl fleet init\" made", err))
+		faults = append(faults,
+			fmt.Errorf("use the files of --creds, --ca, --cert and --key: %w; give those that \"ctl fleet init\" made",
+				err))
 	}
 	return usageErrors(faults)
 }
@@ -149,7 +159,9 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 	for i := range agents {
 		name := fmt.Sprintf("local-%02d", i+1)
 		errs = append(errs, serve(name, func(conn *wire.Conn) error {
-			return agent.Serve(ctx, wire.NewAgent(conn), agent.Config{Name: name, Version: version(), Dir: dir, Targets: targets, Access: drivers.FullAccess(), Log: log})
+			return agent.Serve(ctx, wire.NewAgent(conn),
+				agent.Config{Name: name, Version: version(), Dir: dir, Targets: targets, Access: drivers.FullAccess(),
+					Log: log})
 		}))
 	}
 	client, err := server.Client(ctx)
@@ -163,7 +175,8 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 }
 
 // onFleet returns the function of a command that sends requests to the fleet of --server.
-func (s *serverFlags) onFleet(do func(c *cobra.Command, conn *wire.Client, args []string) error) func(*cobra.Command, []string) error {
+func (s *serverFlags) onFleet(do func(c *cobra.Command, conn *wire.Client, args []string) error) func(*cobra.Command,
+	[]string) error {
 	return func(c *cobra.Command, args []string) error {
 		if err := s.need(); err != nil {
 			return err

@@ -73,7 +73,8 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 
 	dir := t.TempDir()
 	file := filepath.Join(dir, "x.cue")
-	if err := os.WriteFile(file, []byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\ncell: {publishers: rate: 10, measure: \"1h\"}\n"), 0o600); err != nil {
+	if err := os.WriteFile(file,
+		[]byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\ncell: {publishers: rate: 10, measure: \"1h\"}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctl := func(args ...string) (said *words) {
@@ -86,7 +87,8 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	ctl("run", "--detach", file).await(t, "-x-")
 	log.await(t, "run begins")
 	defer func() {
-		if code := Ctl(ctx, []string{"cancel", "--server", "nats://" + at, id(log.String())}, nil, &log, &log); code != ExitOK {
+		if code := Ctl(ctx, []string{"cancel", "--server", "nats://" + at, id(log.String())}, nil, &log,
+			&log); code != ExitOK {
 			t.Errorf("cancel left with %d", code)
 		}
 	}()
@@ -95,14 +97,16 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	if text := said.String(); strings.Count(text, "in the queue") != 1 {
 		t.Errorf("it says it more than once:\n%s", text)
 	}
-	ctl("attach", "--runs", filepath.Join(dir, "copies"), "latest").await(t, "waits in the queue: broker loop, used by run ")
+	ctl("attach", "--runs", filepath.Join(dir, "copies"), "latest").await(t,
+		"waits in the queue: broker loop, used by run ")
 
 	executed, copies := id(log.String()), filepath.Join(dir, "copies")
 	ctl("attach", "--runs", copies, executed).await(t, "x: 1 task")
 	resumed := ctl("run", "--runs", copies, "--resume", executed)
 	flags := executed + " --runs " + copies + " --server nats://" + at
 	resumed.await(t, "stop it: ctl cancel "+executed+" --server nats://"+at)
-	if want := "submit run " + executed + ": it is queued or executed already: follow it: ctl attach " + flags; !strings.Contains(resumed.String(), want) {
+	if want := "submit run " + executed + ": it is queued or executed already: follow it: ctl attach " +
+		flags; !strings.Contains(resumed.String(), want) {
 		t.Errorf("it says\n%swant\n%s", resumed, want)
 	}
 	ctl("cancel", executed).await(t, "has ended: interrupted")

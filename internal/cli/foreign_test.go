@@ -63,7 +63,8 @@ func foreign(t *testing.T, folder, text string, change func(*plan.Run)) plan.Run
 		t.Fatal(err)
 	}
 	r.Version, r.ID, r.Started = plan.RecordFormat, "20260102-150405-foreign-3f9c", time.Now().UTC()
-	r.Source = plan.Source{File: "foreign.cue", Path: "/nowhere/foreign.cue", Text: text, SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))}
+	r.Source = plan.Source{File: "foreign.cue", Path: "/nowhere/foreign.cue", Text: text,
+		SHA256: fmt.Sprintf("%x", sha256.Sum256([]byte(text)))}
 	if change != nil {
 		change(&r)
 	}
@@ -111,10 +112,12 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 				"cleanup": {"cleanup", "--runs", folder, r.ID},
 			}[command]
 			code, said := ctl(t, args...)
-			if code != cli.ExitBadMatrix || !strings.Contains(said, "was not created by this ctl") || !strings.Contains(said, "give --yes") {
+			if code != cli.ExitBadMatrix || !strings.Contains(said, "was not created by this ctl") ||
+				!strings.Contains(said, "give --yes") {
 				t.Errorf("left with %d:\n%s", code, said)
 			}
-			for _, want := range []string{address, "secret ${env:CANARY}", "secret ${file:" + key + "}", "payload file " + payload} {
+			for _, want := range []string{address, "secret ${env:CANARY}", "secret ${file:" + key + "}",
+				"payload file " + payload} {
 				if !strings.Contains(said, want) {
 					t.Errorf("%q is not listed:\n%s", want, said)
 				}
@@ -136,8 +139,10 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 // had it.
 func TestFilesThatForeignRecordsNameAreNotRead(t *testing.T) {
 	folder := t.TempDir()
-	r := foreign(t, folder, foreignMatrix("127.0.0.1:1", "/nowhere", "/nowhere"), func(r *plan.Run) { r.Source.SHA256 = strings.Repeat("0", 64) })
-	if code, said := ctl(t, "run", "--runs", folder, "--resume", r.ID, "--yes"); code != cli.ExitError || !strings.Contains(said, "is not read") {
+	r := foreign(t, folder, foreignMatrix("127.0.0.1:1", "/nowhere", "/nowhere"),
+		func(r *plan.Run) { r.Source.SHA256 = strings.Repeat("0", 64) })
+	if code, said := ctl(t, "run", "--runs", folder, "--resume", r.ID, "--yes"); code != cli.ExitError ||
+		!strings.Contains(said, "is not read") {
 		t.Errorf("left with %d:\n%s", code, said)
 	}
 }
@@ -147,7 +152,8 @@ func TestFilesThatForeignRecordsNameAreNotRead(t *testing.T) {
 func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
 	dir := t.TempDir()
 	payload, file := filepath.Join(dir, "payload"), filepath.Join(dir, "once.cue")
-	text := strings.Replace(once, "warmup:", fmt.Sprintf("message: payload: {kind: \"file\", file: %q}\n\twarmup:", payload), 1)
+	text := strings.Replace(once, "warmup:", fmt.Sprintf("message: payload: {kind: \"file\", file: %q}\n\twarmup:",
+		payload), 1)
 	for name, text := range map[string]string{payload: strings.Repeat("canary-payload", 100), file: text} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -178,7 +184,8 @@ func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
 		return said, has
 	}
 	theirs, ours := filepath.Join(dir, "theirs"), filepath.Join(dir, "ours")
-	if said, has := bundled(theirs, foreign(t, theirs, text, nil).ID); has || !strings.Contains(said, "was not created by the ctl") {
+	if said, has := bundled(theirs, foreign(t, theirs, text, nil).ID); has ||
+		!strings.Contains(said, "was not created by the ctl") {
 		t.Errorf("the bundle of another's run has a file of this host: %v\n%s", has, said)
 	}
 	if code, said := ctl(t, "run", "--runs", ours, file); code != cli.ExitOK {

@@ -79,7 +79,8 @@ func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
 		head, text = max(head, len(figures[i].of+" "+figures[i].what)), max(text, display.Width(c.text))
 	}
 	for i, c := range cells {
-		lines = append(lines, " "+display.Pad(figures[i].of+" "+figures[i].what, head, true)+" "+c.paint(display.Pad(c.text, text, false), paint))
+		lines = append(lines, " "+display.Pad(figures[i].of+" "+figures[i].what, head, true)+" "+
+			c.paint(display.Pad(c.text, text, false), paint))
 	}
 	return lines
 }
@@ -148,7 +149,8 @@ var figures = []struct {
 	of, what string
 	rank     int
 }{
-	{"Publish", "msg/s", 0}, {"Consume", "msg/s", 1}, {"Lag", "msgs", 2}, {"Publish", "p50", 6}, {"Publish", "p99", 4}, {"End-to-end", "p50", 5}, {"End-to-end", "p99", 3},
+	{"Publish", "msg/s", 0}, {"Consume", "msg/s", 1}, {"Lag", "msgs", 2}, {"Publish", "p50", 6}, {"Publish", "p99", 4},
+	{"End-to-end", "p50", 5}, {"End-to-end", "p99", 3},
 }
 
 // metric is a text of such a column, and how it looks.
@@ -228,8 +230,14 @@ func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 		return strings.TrimPrefix(strings.Join(parts, "  "), "  ")
 	}
 	lines := []string{
-		paint.Paint(terminal.Faint, line("", func(i int) string { return display.Pad(figures[i].of, widths[i], false) })),
-		paint.Paint(terminal.Faint, line("", func(i int) string { return display.Pad(figures[i].what, widths[i], false) })),
+		paint.Paint(terminal.Faint, line("", func(i int) string {
+			return display.Pad(figures[i].of, widths[i],
+				false)
+		})),
+		paint.Paint(terminal.Faint, line("", func(i int) string {
+			return display.Pad(figures[i].what, widths[i],
+				false)
+		})),
 	}
 	for n, f := range live.Flows {
 		lines = append(lines, line(f.Group, func(i int) string {

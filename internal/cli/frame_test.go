@@ -86,7 +86,8 @@ var moments = []struct {
 	name  string
 	after time.Duration
 }{
-	{"before the run", 0}, {"connecting", time.Second}, {"warm-up", 2400 * time.Millisecond}, {"measuring", 5400 * time.Millisecond}, {"draining", 10 * time.Second},
+	{"before the run", 0}, {"connecting", time.Second}, {"warm-up", 2400 * time.Millisecond},
+	{"measuring", 5400 * time.Millisecond}, {"draining", 10 * time.Second},
 	{"the second cell", 14700 * time.Millisecond}, {"the end", 21 * time.Second},
 }
 
@@ -114,7 +115,8 @@ func TestFramesFit(t *testing.T) {
 	for columns := 24; columns < 130; columns++ {
 		for _, m := range moments {
 			v, now := viewAt(t, m.after)
-			plain, painted := v.frame(columns, now, terminal.Painter{}), v.frame(columns, now, terminal.Painter{Colours: true})
+			plain, painted := v.frame(columns, now, terminal.Painter{}),
+				v.frame(columns, now, terminal.Painter{Colours: true})
 			for i, line := range plain {
 				if v.Attempt != nil && strings.Contains(line, nameOf(v.Attempt)) || i < 3 && columns < 60 {
 					continue

@@ -53,7 +53,8 @@ docs/history.md describes how changes are found, and which are not.`,
 	o.server.add(c, "; none: records of this host")
 	c.PersistentFlags().StringVar(&o.runs, "runs", "runs", "`folder` of run records")
 	f := c.Flags()
-	f.StringVar(&o.query.Value, "value", "", "`name` of the value, as in tables: publish.rate, e2e.p99, bulk/publish.p99 of a group; none: list the cells")
+	f.StringVar(&o.query.Value, "value", "",
+		"`name` of the value, as in tables: publish.rate, e2e.p99, bulk/publish.p99 of a group; none: list the cells")
 	f.StringVar(&o.query.Matrix, "matrix", "", "only cells of the matrix of this `name`")
 	f.IntVar(&o.days, "days", 0, "only runs of so many `days`; 0: all")
 	f.StringVar(&o.format, "format", "text", "`text`, csv or json")
@@ -63,7 +64,8 @@ docs/history.md describes how changes are found, and which are not.`,
 }
 
 func (o *historyOptions) run(c *cobra.Command) error {
-	write, known := map[string]func(*historyPage) error{"text": (*historyPage).text, "csv": (*historyPage).csv, "json": (*historyPage).json}[o.format]
+	write, known := map[string]func(*historyPage) error{"text": (*historyPage).text, "csv": (*historyPage).csv,
+		"json": (*historyPage).json}[o.format]
 	if !known {
 		return exit{ExitBadMatrix, fmt.Errorf("no format %q (there are: text, csv, json)", o.format)}
 	}
@@ -80,7 +82,8 @@ func (o *historyOptions) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return write(&historyPage{out: c.OutOrStdout(), width: width(c.OutOrStdout()), value: o.query.Value, answer: answer})
+	return write(&historyPage{out: c.OutOrStdout(), width: width(c.OutOrStdout()), value: o.query.Value,
+		answer: answer})
 }
 
 func (o *historyOptions) ask(c *cobra.Command) (plan.HistoryAnswer, error) {
@@ -98,7 +101,8 @@ func (o *historyOptions) ask(c *cobra.Command) (plan.HistoryAnswer, error) {
 	}
 	answer, err := store.Answer(o.query)
 	if err == nil && answer.Runs == 0 {
-		err = fmt.Errorf("there is no record of a run in %s; give another folder with --runs, or a fleet with --server", o.runs)
+		err = fmt.Errorf("there is no record of a run in %s; give another folder with --runs, or a fleet with --server",
+			o.runs)
 	}
 	return answer, err
 }
@@ -153,9 +157,12 @@ a new history is made of nothing but the records, and takes the place of the old
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(c.OutOrStdout(), "%s, %s\n", display.Count(in.Runs, "run"), display.Count(in.Outcomes, "outcome"))
+			fmt.Fprintf(c.OutOrStdout(), "%s, %s\n", display.Count(in.Runs, "run"),
+				display.Count(in.Outcomes, "outcome"))
 			if in.Gone > 0 {
-				fmt.Fprintf(c.OutOrStdout(), "of %s in the history there is no record any more: they stay (--rebuild leaves them out)\n", display.Count(in.Gone, "run"))
+				fmt.Fprintf(c.OutOrStdout(),
+					"of %s in the history there is no record any more: they stay (--rebuild leaves them out)\n",
+					display.Count(in.Gone, "run"))
 			}
 			return nil
 		},

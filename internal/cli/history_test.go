@@ -16,15 +16,21 @@ import (
 // scheduledRuns is the answer for a cell whose rate fell with a setting, with one outlier, one night that failed, and
 // one from another host.
 func scheduledRuns() plan.HistoryAnswer {
-	a := plan.HistoryAnswer{Runs: 16, Subjects: map[string]plan.Subject{}, Environments: map[string]plan.Environment{"e1": {Hosts: []string{"bench-1 (8 cores)"}}, "e2": {Hosts: []string{"laptop (4 cores)"}}}}
+	a := plan.HistoryAnswer{Runs: 16, Subjects: map[string]plan.Subject{},
+		Environments: map[string]plan.Environment{"e1": {Hosts: []string{"bench-1 (8 cores)"}},
+			"e2": {Hosts: []string{"laptop (4 cores)"}}}}
 	for fp, watermark := range map[string]string{"s1": "0.4", "s2": "0.6"} {
-		a.Subjects[fp] = plan.Subject{Product: "RabbitMQ", Version: "4.0.5", Settings: map[string]string{"vm_memory_high_watermark": watermark}}
+		a.Subjects[fp] = plan.Subject{Product: "RabbitMQ", Version: "4.0.5",
+			Settings: map[string]string{"vm_memory_high_watermark": watermark}}
 	}
-	c := plan.HistoryCell{ID: "3f9c2d81aa07", Matrix: "nightly", Coordinates: []plan.Coordinate{{Axis: "mode", Value: []byte(`"confirm-each"`)}}}
+	c := plan.HistoryCell{ID: "3f9c2d81aa07", Matrix: "nightly",
+		Coordinates: []plan.Coordinate{{Axis: "mode", Value: []byte(`"confirm-each"`)}}}
 	for n := range 16 {
 		for repetition := 1; repetition <= 2; repetition++ {
-			p := plan.HistoryPoint{Run: fmt.Sprintf("202601%02d-020000-nightly-%04x", n+1, 40503*n&0xffff), Matrix: "nightly", At: time.Date(2026, 1, n+1, 2, 0, 0, 0, time.UTC), Repetition: repetition,
-				Value: plan.Value{Number: 10_000 + float64(n*n*7919%13*20+repetition*10)}, Verdict: plan.Valid, Subject: "s1", Environment: "e1", Version: "1.0"}
+			p := plan.HistoryPoint{Run: fmt.Sprintf("202601%02d-020000-nightly-%04x", n+1, 40503*n&0xffff),
+				Matrix: "nightly", At: time.Date(2026, 1, n+1, 2, 0, 0, 0, time.UTC), Repetition: repetition,
+				Value: plan.Value{Number: 10_000 + float64(n*n*7919%13*20+repetition*10)}, Verdict: plan.Valid,
+				Subject: "s1", Environment: "e1", Version: "1.0"}
 			switch {
 			case n == 4:
 				p.Value.Number *= 1.5
@@ -47,13 +53,16 @@ func scheduledRuns() plan.HistoryAnswer {
 func TestHistoryAsPeopleReadIt(t *testing.T) {
 	one, several, cells := scheduledRuns(), scheduledRuns(), scheduledRuns()
 	second := several.Cells[0]
-	second.ID, second.Coordinates, second.Points = "81d0aa073f9c", []plan.Coordinate{{Axis: "mode", Value: []byte(`"fire-and-forget"`)}}, second.Points[:6]
+	second.ID, second.Coordinates, second.Points = "81d0aa073f9c",
+		[]plan.Coordinate{{Axis: "mode", Value: []byte(`"fire-and-forget"`)}}, second.Points[:6]
 	several.Cells = append(several.Cells, second)
 	several.MorePoints, several.MoreCells = 1200, 3
 	for name, p := range map[string]historyPage{
-		"history.txt": {value: "publish.rate", answer: one}, "history-60.txt": {value: "publish.rate", answer: one, width: 60},
-		"history-several.txt": {value: "publish.rate", answer: several}, "history-several-60.txt": {value: "publish.rate", answer: several, width: 60},
-		"history-cells.txt": {answer: cells},
+		"history.txt":            {value: "publish.rate", answer: one},
+		"history-60.txt":         {value: "publish.rate", answer: one, width: 60},
+		"history-several.txt":    {value: "publish.rate", answer: several},
+		"history-several-60.txt": {value: "publish.rate", answer: several, width: 60},
+		"history-cells.txt":      {answer: cells},
 	} {
 		var b bytes.Buffer
 		p.out = &b
@@ -62,7 +71,8 @@ func TestHistoryAsPeopleReadIt(t *testing.T) {
 		}
 		golden(t, "testdata/"+name, b.String())
 	}
-	for name, write := range map[string]func(*historyPage) error{"history.csv": (*historyPage).csv, "history.json": (*historyPage).json} {
+	for name, write := range map[string]func(*historyPage) error{"history.csv": (*historyPage).csv,
+		"history.json": (*historyPage).json} {
 		var b bytes.Buffer
 		if err := write(&historyPage{out: &b, value: "publish.rate", answer: one}); err != nil {
 			t.Fatal(err)
@@ -76,7 +86,8 @@ func TestSparkline(t *testing.T) {
 		series  []float64
 		columns int
 		want    string
-	}{{nil, 9, ""}, {[]float64{5, 5}, 9, "▅▅"}, {[]float64{0, 1, 2, 3, 4, 5, 6, 7}, 9, "▁▂▃▄▅▆▇█"}, {[]float64{1, 1, 1, 9, 9, 9}, 2, "▁█"}, {[]float64{1}, 0, ""}} {
+	}{{nil, 9, ""}, {[]float64{5, 5}, 9, "▅▅"}, {[]float64{0, 1, 2, 3, 4, 5, 6, 7}, 9, "▁▂▃▄▅▆▇█"},
+		{[]float64{1, 1, 1, 9, 9, 9}, 2, "▁█"}, {[]float64{1}, 0, ""}} {
 		if is := spark(c.series, c.columns); is != c.want {
 			t.Errorf("%v in %d: %q, want %q", c.series, c.columns, is, c.want)
 		}
@@ -97,7 +108,8 @@ func TestAHistoryThatWasCutOffSaysTheNextStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := remember(t.Context(), root, "run-1")
-	if err == nil || !strings.Contains(err.Error(), "ctl history reindex --rebuild") || strings.Contains(err.Error(), "later") {
+	if err == nil || !strings.Contains(err.Error(), "ctl history reindex --rebuild") ||
+		strings.Contains(err.Error(), "later") {
 		t.Errorf("it says %v", err)
 	}
 	if _, err := history.Of(root).Reindex(t.Context(), true); err != nil {

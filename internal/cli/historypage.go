@@ -105,7 +105,8 @@ func (p *historyPage) overview(trends history.Trends) error {
 		}
 		if n := len(c.Changes); n > 0 {
 			x := c.Changes[n-1]
-			since = fmt.Sprintf("%s since %s", display.Change(x.Shift()), day(c.Points[x.At].Started)[:len(time.DateOnly)])
+			since = fmt.Sprintf("%s since %s", display.Change(x.Shift()),
+				day(c.Points[x.At].Started)[:len(time.DateOnly)])
 			if x.Alarm {
 				since += ", alarm"
 			}
@@ -136,13 +137,15 @@ func (p *historyPage) heading() string {
 
 // commonText is a change of many cells in words.
 func commonText(c history.Common) string {
-	return fmt.Sprintf("%s in %d of %d cells since %s (%s, %s)", display.Change(stats.Median(c.Shifts)), len(c.Cells), c.Tested, day(c.Since.Started), c.Since.Run, display.Count(c.Runs, "run"))
+	return fmt.Sprintf("%s in %d of %d cells since %s (%s, %s)", display.Change(stats.Median(c.Shifts)), len(c.Cells),
+		c.Tested, day(c.Since.Started), c.Since.Run, display.Count(c.Runs, "run"))
 }
 
 // series is the table of one series, with its changes.
 func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	info, series := p.info(), c.Numbers()
-	p.say(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(), strings.TrimSpace(c.Cell.ID+"  "+display.Clean(c.Cell.Name())), display.Clean(c.Cell.Matrix)))
+	p.say(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(),
+		strings.TrimSpace(c.Cell.ID+"  "+display.Clean(c.Cell.Name())), display.Clean(c.Cell.Matrix)))
 	if where := display.Clean(trends.Distinction(c)); where != "" {
 		p.say(2, "measured apart: "+where)
 	}
@@ -242,7 +245,8 @@ func span(n history.Point, info plan.ValueInfo) string {
 			least, most = min(least, r.Value.Number), max(most, r.Value.Number)
 		}
 	}
-	return fmt.Sprintf("%d: %s … %s", n.Usable, report.Show(info, plan.Value{Number: least}), report.Show(info, plan.Value{Number: most}))
+	return fmt.Sprintf("%d: %s … %s", n.Usable, report.Show(info, plan.Value{Number: least}),
+		report.Show(info, plan.Value{Number: most}))
 }
 
 // statuses are verdicts, flags, and why there is no number.
@@ -295,7 +299,8 @@ func spark(series []float64, columns int) string {
 // csv is a line for each repetition, numbers as they are.
 func (p *historyPage) csv() error {
 	w := csv.NewWriter(p.out)
-	_ = w.Write([]string{"cell", "matrix", "axes", "run", "begin", "repetition", "value", "number", "bound", "na", "flags", "verdict", "subject", "environment", "hosts", "lockstep", "change"})
+	_ = w.Write([]string{"cell", "matrix", "axes", "run", "begin", "repetition", "value", "number", "bound", "na",
+		"flags", "verdict", "subject", "environment", "hosts", "lockstep", "change"})
 	since := p.changes()
 	for _, c := range p.answer.Cells {
 		for _, x := range c.Points {
@@ -307,8 +312,10 @@ func (p *historyPage) csv() error {
 			for _, f := range x.Value.Flags {
 				flags = append(flags, string(f))
 			}
-			_ = w.Write([]string{c.ID, c.Matrix, c.Name(), x.Run, x.At.Format(time.RFC3339), strconv.Itoa(x.Repetition), p.value, number,
-				strconv.FormatFloat(x.Value.Bound, 'g', -1, 64), x.Value.NA, strings.Join(flags, " "), string(x.Verdict), x.Subject, x.Environment,
+			_ = w.Write([]string{c.ID, c.Matrix, c.Name(), x.Run, x.At.Format(time.RFC3339), strconv.Itoa(x.Repetition),
+				p.value, number,
+				strconv.FormatFloat(x.Value.Bound, 'g', -1, 64), x.Value.NA, strings.Join(flags, " "),
+				string(x.Verdict), x.Subject, x.Environment,
 				strings.Join(p.answer.Environments[x.Environment].Hosts, " "), x.Version, since[c.ID+" "+x.Run]})
 		}
 	}
@@ -353,7 +360,8 @@ func (p *historyPage) json() error {
 	trends := p.trends()
 	for _, s := range trends.Series {
 		for _, x := range s.Changes {
-			changes = append(changes, jsonChange{s.Cell.ID, s.Environment.Hosts, s.Points[x.At].Run, x.Before, x.After, x.P, x.Alarm, s.Causes(x.At)})
+			changes = append(changes, jsonChange{s.Cell.ID, s.Environment.Hosts, s.Points[x.At].Run, x.Before, x.After,
+				x.P, x.Alarm, s.Causes(x.At)})
 		}
 	}
 	for _, c := range trends.Common {

@@ -33,7 +33,8 @@ listed in the matrix as a comment, and on standard error.`,
 	return c
 }
 
-func importFrom(use, short, example string, files int, from func([]translate.File) (*translate.Result, error)) *cobra.Command {
+func importFrom(use, short, example string, files int,
+	from func([]translate.File) (*translate.Result, error)) *cobra.Command {
 	var out string
 	c := &cobra.Command{
 		Use: use, Short: short, Example: example,
@@ -61,7 +62,8 @@ func importFrom(use, short, example string, files int, from func([]translate.Fil
 			return writeMatrix(out, result.Matrix, c.OutOrStdout())
 		},
 	}
-	c.Flags().StringVarP(&out, "output", "o", "", "write to `FILE`, which must not be there, instead of to standard output")
+	c.Flags().StringVarP(&out, "output", "o", "",
+		"write to `FILE`, which must not be there, instead of to standard output")
 	return c
 }
 

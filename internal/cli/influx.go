@@ -25,7 +25,8 @@ type influxFlags struct {
 
 // add adds --influx and --no-influx. instead says which InfluxDB would be written to without them.
 func (f *influxFlags) add(c *cobra.Command, instead string) {
-	c.Flags().StringVar(&f.file, "influx", "", "write points to the InfluxDB that this JSON `file` names, instead of "+instead)
+	c.Flags().StringVar(&f.file, "influx", "", "write points to the InfluxDB that this JSON `file` names, instead of "+
+		instead)
 	c.Flags().BoolVar(&f.none, "no-influx", false, "write no points to InfluxDB")
 }
 
@@ -53,7 +54,8 @@ func (f *influxFlags) open(matrix *plan.Influx, stderr io.Writer, log *slog.Logg
 // daemon opens sinks for the runs that a controller copies: to the InfluxDB of its own file or environment, and never
 // to one that a matrix names, which would have whoever submits a run send the controller's secrets where he likes.
 // References in the file are read through access. What becomes of their points is counted.
-func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger) (open func() *sink.Sink, count metrics.Points, err error) {
+func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger) (open func() *sink.Sink,
+	count metrics.Points, err error) {
 	if err := f.check(); err != nil {
 		return nil, nil, err
 	}

@@ -15,7 +15,8 @@ import (
 const labelsEnv = "LOCKSTEP_LABELS"
 
 func labelFlag(c *cobra.Command, to *[]string) {
-	c.Flags().StringArrayVar(to, "label", nil, "a property of this agent, `name=value`, that cells can ask for (publishers: on: {name: \"value\"}); repeatable ("+labelsEnv+", separated by commas)")
+	c.Flags().StringArrayVar(to, "label", nil,
+		"a property of this agent, `name=value`, that cells can ask for (publishers: on: {name: \"value\"}); repeatable ("+labelsEnv+", separated by commas)")
 }
 
 // labels reads what --label says, or, where it says nothing, the environment.
@@ -56,8 +57,9 @@ func unlabelled(run plan.Run) error {
 	for _, c := range run.Cells {
 		for _, r := range c.Workload.Roles() {
 			if len(r.On) > 0 {
-				return exit{ExitBadMatrix, fmt.Errorf("cell %s wants %s on agents with %s, and agents in this process have no labels: run it on a fleet with --server, or take on out of the cell",
-					c.Name(), r.Name, r.On)}
+				return exit{ExitBadMatrix,
+					fmt.Errorf("cell %s wants %s on agents with %s, and agents in this process have no labels: run it on a fleet with --server, or take on out of the cell",
+						c.Name(), r.Name, r.On)}
 			}
 		}
 	}

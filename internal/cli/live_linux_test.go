@@ -39,7 +39,8 @@ func newPTY(t *testing.T, columns int) *pty {
 
 func (p *pty) resize(t *testing.T, columns int) {
 	t.Helper()
-	if err := unix.IoctlSetWinsize(int(p.file.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}); err != nil {
+	if err := unix.IoctlSetWinsize(int(p.file.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Row: 24, Col: uint16(columns)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,7 +107,8 @@ func ctlRun(t *testing.T, ctx context.Context, p *pty, measure string) func() in
 	}
 	code := make(chan int, 1)
 	go func() {
-		code <- cli.Ctl(ctx, []string{"run", "--runs", filepath.Join(dir, "runs"), file}, strings.NewReader(""), &bytes.Buffer{}, p.file)
+		code <- cli.Ctl(ctx, []string{"run", "--runs", filepath.Join(dir, "runs"), file}, strings.NewReader(""),
+			&bytes.Buffer{}, p.file)
 	}()
 	return func() int { return <-code }
 }
@@ -120,7 +122,8 @@ const (
 // restored fails the test unless the cursor is to be seen, on an empty line that nothing stands below.
 func restored(t *testing.T, text string) {
 	t.Helper()
-	if strings.LastIndex(text, hide) > strings.LastIndex(text, show) || !strings.HasSuffix(text, "\n"+show) && !strings.HasSuffix(text, "\x1b[J"+show) && !strings.HasSuffix(text, "\n") {
+	if strings.LastIndex(text, hide) > strings.LastIndex(text, show) || !strings.HasSuffix(text, "\n"+show) &&
+		!strings.HasSuffix(text, "\x1b[J"+show) && !strings.HasSuffix(text, "\n") {
 		t.Errorf("the terminal is left as %q", text[max(0, len(text)-200):])
 	}
 }

@@ -28,7 +28,8 @@ func lockDir(flag, dir string) (release func(), err error) {
 	lock := filepath.Join(dir, "lock")
 	file, err := files.OpenLocked(lock, os.O_RDWR|os.O_CREATE, 0o644)
 	if errors.Is(err, files.ErrLocked) {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("%s %s is in use by %s on this host; give another %s", flag, dir, holder(lock), flag)}
+		return nil, exit{ExitBadMatrix, fmt.Errorf("%s %s is in use by %s on this host; give another %s", flag, dir,
+			holder(lock), flag)}
 	}
 	if err != nil {
 		return fail(err)

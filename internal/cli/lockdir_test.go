@@ -23,7 +23,9 @@ func TestAFolderHasOneDaemon(t *testing.T) {
 	}
 	_, err = lockDir("--dir", dir)
 	var coded exit
-	if !errors.As(err, &coded) || coded.code != ExitBadMatrix || !strings.Contains(err.Error(), fmt.Sprintf("in use by process %d on this host; give another --dir", os.Getpid())) {
+	if !errors.As(err, &coded) || coded.code != ExitBadMatrix ||
+		!strings.Contains(err.Error(), fmt.Sprintf("in use by process %d on this host; give another --dir",
+			os.Getpid())) {
 		t.Errorf("a second daemon gets %v", err)
 	}
 	release()
@@ -42,11 +44,13 @@ func TestDaemonsTakeTheirFolderFirst(t *testing.T) {
 	}
 	defer release()
 	var out strings.Builder
-	if code := Controller(t.Context(), []string{"--listen", "127.0.0.1:0", "--dir", dir}, nil, &out, &out); code != ExitBadMatrix || !strings.Contains(out.String(), "in use by process") {
+	if code := Controller(t.Context(), []string{"--listen", "127.0.0.1:0", "--dir", dir}, nil, &out,
+		&out); code != ExitBadMatrix || !strings.Contains(out.String(), "in use by process") {
 		t.Errorf("controller: code %d: %s", code, out.String())
 	}
 	out.Reset()
-	if code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", "--dir", dir}, nil, &out, &out); code != ExitBadMatrix || !strings.Contains(out.String(), "in use by process") {
+	if code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", "--dir", dir}, nil, &out,
+		&out); code != ExitBadMatrix || !strings.Contains(out.String(), "in use by process") {
 		t.Errorf("agent: code %d: %s", code, out.String())
 	}
 }
@@ -54,12 +58,14 @@ func TestDaemonsTakeTheirFolderFirst(t *testing.T) {
 func TestFilesThatAreNotThereEndADaemonAtOnce(t *testing.T) {
 	for _, flag := range []string{"--creds", "--ca"} {
 		var out strings.Builder
-		code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", flag, "nosuch.file"}, nil, &out, &out)
+		code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", flag, "nosuch.file"}, nil,
+			&out, &out)
 		if code != ExitBadMatrix || !strings.Contains(out.String(), flag+" nosuch.file") {
 			t.Errorf("agent %s: code %d: %s", flag, code, out.String())
 		}
 		out.Reset()
-		code = Ctl(t.Context(), []string{"runs", "--server", "nats://127.0.0.1:1", flag, "nosuch.file"}, nil, &out, &out)
+		code = Ctl(t.Context(), []string{"runs", "--server", "nats://127.0.0.1:1", flag, "nosuch.file"}, nil, &out,
+			&out)
 		if code != ExitBadMatrix || !strings.Contains(out.String(), flag+" nosuch.file") {
 			t.Errorf("ctl %s: code %d: %s", flag, code, out.String())
 		}
@@ -70,9 +76,11 @@ func TestFilesThatAreNotThereEndADaemonAtOnce(t *testing.T) {
 func TestAgentsNameAllThatTheyCannotAllow(t *testing.T) {
 	t.Setenv("LOCKSTEP_ENV", "BROKER_PASSWORD, LOCKSTEP_TOKEN")
 	var out strings.Builder
-	code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", "--files", "relative", "--files", "/nosuch"}, nil, &out, &out)
+	code := Agent(t.Context(), []string{"--server", "nats://127.0.0.1:1", "--name", "a", "--files", "relative",
+		"--files", "/nosuch"}, nil, &out, &out)
 	for _, want := range []string{`"relative"`, `"/nosuch"`, `"LOCKSTEP_TOKEN"`} {
-		if code != ExitBadMatrix || !strings.Contains(out.String(), want) || strings.Contains(out.String(), "BROKER_PASSWORD") {
+		if code != ExitBadMatrix || !strings.Contains(out.String(), want) ||
+			strings.Contains(out.String(), "BROKER_PASSWORD") {
 			t.Errorf("code %d: %s; want %s named", code, out.String(), want)
 		}
 	}
@@ -86,7 +94,8 @@ func TestTheCommandLineGoesBeforeTheOtherChoiceOfTheEnvironment(t *testing.T) {
 		want                  string
 	}{
 		{"listen", "LOCKSTEP_SERVER", "nats://127.0.0.1:1", []string{"--listen", "nonsense"}, `listen on "nonsense"`},
-		{"server", "LOCKSTEP_LISTEN", "127.0.0.1:0", []string{"--server", "nats://127.0.0.1:1", "--ca", "nosuch"}, "--ca nosuch"},
+		{"server", "LOCKSTEP_LISTEN", "127.0.0.1:0", []string{"--server", "nats://127.0.0.1:1", "--ca", "nosuch"},
+			"--ca nosuch"},
 		{"both", "LOCKSTEP_X", "", []string{"--listen", "nonsense", "--server", "nats://127.0.0.1:1"}, "give --listen"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -94,7 +103,8 @@ func TestTheCommandLineGoesBeforeTheOtherChoiceOfTheEnvironment(t *testing.T) {
 			t.Setenv("LOCKSTEP_LISTEN", "")
 			t.Setenv(c.variable, c.value)
 			var out strings.Builder
-			if code := Controller(t.Context(), c.args, nil, &out, &out); code == ExitOK || !strings.Contains(out.String(), c.want) {
+			if code := Controller(t.Context(), c.args, nil, &out, &out); code == ExitOK ||
+				!strings.Contains(out.String(), c.want) {
 				t.Errorf("code %d: %s; want %q", code, out.String(), c.want)
 			}
 		})
@@ -109,15 +119,18 @@ func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
 	defer server.Close()
 	t.Setenv("LOCKSTEP_TOKEN", "wrong")
 	var out strings.Builder
-	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError || !strings.Contains(out.String(), "--creds") || strings.Contains(out.String(), "is --server right") {
+	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError ||
+		!strings.Contains(out.String(), "--creds") || strings.Contains(out.String(), "is --server right") {
 		t.Errorf("a wrong token: code %d: %s", code, out.String())
 	}
 	out.Reset()
 	t.Setenv("LOCKSTEP_TOKEN", "")
-	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError || !strings.Contains(out.String(), "requires credentials: give --creds") {
+	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError ||
+		!strings.Contains(out.String(), "requires credentials: give --creds") {
 		t.Errorf("no credentials: code %d: %s", code, out.String())
 	}
-	if text := (&serverFlags{}).remedy(fmt.Errorf("connect: %w", x509.UnknownAuthorityError{})); !strings.Contains(text, "give --ca") {
+	if text := (&serverFlags{}).remedy(fmt.Errorf("connect: %w", x509.UnknownAuthorityError{})); !strings.Contains(text,
+		"give --ca") {
 		t.Errorf("an unknown authority: %s", text)
 	}
 }
@@ -141,7 +154,8 @@ func TestFilesThatAreOfAnotherKindAreRefused(t *testing.T) {
 		} {
 			var out strings.Builder
 			code := program([]string{"--server", "nats://127.0.0.1:1", flag, file}, &out)
-			if code != ExitBadMatrix || !strings.Contains(out.String(), file) || strings.Contains(out.String(), "is --server right") {
+			if code != ExitBadMatrix || !strings.Contains(out.String(), file) ||
+				strings.Contains(out.String(), "is --server right") {
 				t.Errorf("%s %s: code %d: %s", name, flag, code, out.String())
 			}
 		}
@@ -191,23 +205,35 @@ func (u *untilSaid) Write(p []byte) (int, error) {
 // A --server that nobody can dial ends every program at once, by the command line and by the environment.
 func TestServersThatAreNoURLAreRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.cue")
-	if err := os.WriteFile(file, []byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, server := range []string{"http://127.0.0.1:1", "foo", "127.0.0.1:1", "nats://", "nats://127.0.0.1", "tls://127.0.0.1:99999", "nats://127.0.0.1:1,foo"} {
+	for _, server := range []string{"http://127.0.0.1:1", "foo", "127.0.0.1:1", "nats://", "nats://127.0.0.1",
+		"tls://127.0.0.1:99999", "nats://127.0.0.1:1,foo"} {
 		t.Setenv("LOCKSTEP_SERVER", server)
 		for name, program := range map[string]func(out *strings.Builder) int{
-			"agent": func(out *strings.Builder) int { return Agent(t.Context(), []string{"--name", "a"}, nil, out, out) },
+			"agent": func(out *strings.Builder) int {
+				return Agent(t.Context(), []string{"--name", "a"}, nil, out,
+					out)
+			},
 			"controller": func(out *strings.Builder) int {
 				return Controller(t.Context(), []string{"--server", server}, nil, out, out)
 			},
-			"ctl runs":     func(out *strings.Builder) int { return Ctl(t.Context(), []string{"runs"}, nil, out, out) },
-			"ctl run":      func(out *strings.Builder) int { return Ctl(t.Context(), []string{"run", file}, nil, out, out) },
-			"ctl schedule": func(out *strings.Builder) int { return Ctl(t.Context(), []string{"schedule", "list"}, nil, out, out) },
+			"ctl runs": func(out *strings.Builder) int { return Ctl(t.Context(), []string{"runs"}, nil, out, out) },
+			"ctl run": func(out *strings.Builder) int {
+				return Ctl(t.Context(), []string{"run", file}, nil, out,
+					out)
+			},
+			"ctl schedule": func(out *strings.Builder) int {
+				return Ctl(t.Context(), []string{"schedule", "list"}, nil,
+					out, out)
+			},
 		} {
 			var out strings.Builder
 			code := program(&out)
-			if code != ExitBadMatrix || strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), "give nats://host:port or tls://host:port") {
+			if code != ExitBadMatrix || strings.Count(out.String(), "\n") != 1 ||
+				!strings.Contains(out.String(), "give nats://host:port or tls://host:port") {
 				t.Errorf("%s on %s: code %d: %s", name, server, code, out.String())
 			}
 		}
@@ -240,7 +266,8 @@ func TestARefusedDaemonLeavesNoFolder(t *testing.T) {
 	made := filepath.Join(there, "new")
 	for _, dir := range []string{made, there} {
 		var out strings.Builder
-		if code := Controller(t.Context(), []string{"--listen", "127.0.0.1:0", "--dir", dir}, nil, &out, &out); code != ExitBadMatrix {
+		if code := Controller(t.Context(), []string{"--listen", "127.0.0.1:0", "--dir", dir}, nil, &out,
+			&out); code != ExitBadMatrix {
 			t.Fatalf("code %d: %s", code, out.String())
 		}
 	}

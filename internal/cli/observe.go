@@ -15,8 +15,9 @@ import (
 const observeFlagName = "observe"
 
 func observeFlag(c *cobra.Command, to *[]string) {
-	c.Flags().StringArrayVar(to, observeFlagName, nil, "measure a broker's process on this host and take no load, `NAME=port:5672`, NAME=pid:1234 or NAME=command:TEXT, a part of its command line; "+
-		"NAME is the broker's in matrices, or its driver's. Repeatable, also for a name (LOCKSTEP_OBSERVE, separated by commas)")
+	c.Flags().StringArrayVar(to, observeFlagName, nil,
+		"measure a broker's process on this host and take no load, `NAME=port:5672`, NAME=pid:1234 or NAME=command:TEXT, a part of its command line; "+
+			"NAME is the broker's in matrices, or its driver's. Repeatable, also for a name (LOCKSTEP_OBSERVE, separated by commas)")
 }
 
 // observed reads what --observe says: the processes of brokers, by name. The error has all faults.

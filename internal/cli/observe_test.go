@@ -11,12 +11,15 @@ import (
 )
 
 func TestObserve(t *testing.T) {
-	all, err := observed([]string{"rabbit=port:5672", "rabbit=port:5673", "kafka=command:java -Xmx1g kafka.Kafka", "js=pid:7"})
-	want := map[string]plan.Processes{"rabbit": {{Port: 5672}, {Port: 5673}}, "kafka": {{Command: "java -Xmx1g kafka.Kafka"}}, "js": {{PID: 7}}}
+	all, err := observed([]string{"rabbit=port:5672", "rabbit=port:5673", "kafka=command:java -Xmx1g kafka.Kafka",
+		"js=pid:7"})
+	want := map[string]plan.Processes{"rabbit": {{Port: 5672}, {Port: 5673}},
+		"kafka": {{Command: "java -Xmx1g kafka.Kafka"}}, "js": {{PID: 7}}}
 	if err != nil || !reflect.DeepEqual(all, want) {
 		t.Errorf("%v, %v; want %v", all, err, want)
 	}
-	wrong := []string{"port:5672", "rabbit=5672", "rabbit=port:70000", "rabbit=pid:0", "rabbit=name:x", "rabbit=command:", "=port:1"}
+	wrong := []string{"port:5672", "rabbit=5672", "rabbit=port:70000", "rabbit=pid:0", "rabbit=name:x",
+		"rabbit=command:", "=port:1"}
 	_, err = observed(append(wrong, "a=port:1", "a=port:1"))
 	if err == nil {
 		t.Fatal("wrong values are taken")
@@ -26,7 +29,8 @@ func TestObserve(t *testing.T) {
 			t.Errorf("%v: does not name %q", err, text)
 		}
 	}
-	if !strings.Contains(err.Error(), "write NAME=port:5672") || !strings.Contains(err.Error(), "1 to 65535") || !strings.Contains(err.Error(), "given twice") {
+	if !strings.Contains(err.Error(), "write NAME=port:5672") || !strings.Contains(err.Error(), "1 to 65535") ||
+		!strings.Contains(err.Error(), "given twice") {
 		t.Errorf("%v: does not say what is right", err)
 	}
 }

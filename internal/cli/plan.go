@@ -65,7 +65,8 @@ how many combinations are left out; --all lists everything.`,
 		},
 	}
 	narrowing(c, &n)
-	c.Flags().BoolVar(&all, "all", false, "list every cell, note and combination that is left out, however many there are")
+	c.Flags().BoolVar(&all, "all", false,
+		"list every cell, note and combination that is left out, however many there are")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the whole plan as JSON")
 	return c
 }
@@ -76,7 +77,8 @@ const maxListed = 20
 // writePlan prints a plan for people; all lists everything, however much it is.
 func writePlan(out io.Writer, run plan.Run, all bool) error {
 	columns := width(out)
-	fmt.Fprintf(out, "%s: %s × %s, %s, %s, about %v\n", run.Name, display.Count(len(run.Cells), "cell"), repetitions(run), order(run.Order),
+	fmt.Fprintf(out, "%s: %s × %s, %s, %s, about %v\n", run.Name, display.Count(len(run.Cells), "cell"),
+		repetitions(run), order(run.Order),
 		display.Count(run.Agents, "agent"), about(run))
 	for _, axis := range run.Axes {
 		if n, text := axisValues(run, axis); n > 1 || text != "" {
@@ -122,13 +124,16 @@ func repetitionNotes(run plan.Run) (notes []string) {
 	least, most := matrix.Estimate(run)
 	for _, s := range compare.Shortages(run) {
 		enough := least / time.Duration(s.Have) * time.Duration(s.Needed)
-		notes = append(notes, fmt.Sprintf("too few repetitions for ctl compare --by %s: %s need %d, there are %d; repeat: %d takes about %v, not %v",
-			s.By, display.Count(s.Tests, "test"), s.Needed, s.Have, s.Needed, enough.Round(time.Second), least.Round(time.Second)))
+		notes = append(notes,
+			fmt.Sprintf("too few repetitions for ctl compare --by %s: %s need %d, there are %d; repeat: %d takes about %v, not %v",
+				s.By, display.Count(s.Tests, "test"), s.Needed, s.Have, s.Needed, enough.Round(time.Second),
+				least.Round(time.Second)))
 	}
 	if len(run.Regressions()) > 0 {
 		const needed = plan.MinEarlierRuns + 1
-		notes = append(notes, fmt.Sprintf("rules about a baseline are inconclusive before run %d with one broker version and the same hosts; %d runs take about %v",
-			needed, needed, (needed*most).Round(time.Second)))
+		notes = append(notes,
+			fmt.Sprintf("rules about a baseline are inconclusive before run %d with one broker version and the same hosts; %d runs take about %v",
+				needed, needed, (needed*most).Round(time.Second)))
 	}
 	return notes
 }
@@ -214,7 +219,8 @@ func sumExcluded(out io.Writer, excluded []plan.Excluded, columns int) {
 		if where != "" {
 			where = " (" + where + ")"
 		}
-		head := display.Pad(display.Decimals(float64(c.n), 0), number, false) + " " + display.Pad(c.kind, kind, true) + "  "
+		head := display.Pad(display.Decimals(float64(c.n), 0), number, false) + " " + display.Pad(c.kind, kind, true) +
+			"  "
 		fmt.Fprintf(out, "%s%s\n", head, display.Hang(display.Clean(c.reason+where), columns-1, display.Width(head)))
 	}
 }
@@ -231,7 +237,8 @@ func causesOf(excluded []plan.Excluded) []*cause {
 		}
 		c.n++
 		c.common = slices.DeleteFunc(c.common, func(common plan.Coordinate) bool {
-			return !slices.ContainsFunc(x.Coordinates, func(o plan.Coordinate) bool { return o.Axis == common.Axis && o.Text() == common.Text() })
+			return !slices.ContainsFunc(x.Coordinates,
+				func(o plan.Coordinate) bool { return o.Axis == common.Axis && o.Text() == common.Text() })
 		})
 	}
 	slices.SortStableFunc(causes, func(a, b *cause) int { return b.n - a.n })

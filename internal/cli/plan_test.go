@@ -20,7 +20,8 @@ func large() plan.Run {
 	}
 	for n := range 1500 {
 		queue := []string{"消息队列", "🐇", "plain"}[n%3]
-		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012d", n), Index: n, Coordinates: at(queue, n), Workload: plan.Default()})
+		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012d", n), Index: n, Coordinates: at(queue, n),
+			Workload: plan.Default()})
 	}
 	for n := range 1200 {
 		x := plan.Excluded{Coordinates: at("🐇", n), Kind: "skipped", Reason: "by the pattern {n: >1499}"}
@@ -63,11 +64,13 @@ func TestTheTimeOfEnoughRepetitions(t *testing.T) {
 	for n := range 20 {
 		w := plan.Default()
 		w.Measure, w.Warmup = plan.Duration(10*time.Second), 0
-		at := []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(fmt.Sprint(n % 2))}, {Axis: "n", Value: json.RawMessage(fmt.Sprint(n / 2))}}
+		at := []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(fmt.Sprint(n % 2))},
+			{Axis: "n", Value: json.RawMessage(fmt.Sprint(n / 2))}}
 		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprint(n), Index: n, Coordinates: at, Workload: w})
 	}
 	once := 20 * plan.Estimate(run.Cells[0].Workload)
-	want := fmt.Sprintf("need 7, there are 6; repeat: 7 takes about %v, not %v", (7 * once).Round(time.Second), (6 * once).Round(time.Second))
+	want := fmt.Sprintf("need 7, there are 6; repeat: 7 takes about %v, not %v", (7 * once).Round(time.Second),
+		(6 * once).Round(time.Second))
 	if notes := repetitionNotes(run); len(notes) != 1 || !strings.Contains(notes[0], want) {
 		t.Errorf("%q, want %q", notes, want)
 	}

@@ -23,7 +23,8 @@ func printResults(out io.Writer, record *runs.Run) (code int, err error) {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
 	rulings := report.Rulings(run, outcomes)
-	for _, lines := range [][]string{report.Warnings(run, outcomes), report.Problems(run, outcomes), spoken(rulings), record.Warnings()} {
+	for _, lines := range [][]string{report.Warnings(run, outcomes), report.Problems(run, outcomes), spoken(rulings),
+		record.Warnings()} {
 		for i, line := range lines {
 			if i == 0 {
 				fmt.Fprintln(out)

@@ -118,7 +118,8 @@ func ending(o plan.Outcome) string {
 	}
 	for _, name := range []string{"publish.rate", "consume.rate"} {
 		if v, ok := o.Values[name]; ok && v.NA == "" {
-			parts = append(parts, fmt.Sprintf("%s %s/s", strings.TrimSuffix(name, ".rate"), display.Decimals(v.Number, 0)))
+			parts = append(parts, fmt.Sprintf("%s %s/s", strings.TrimSuffix(name, ".rate"),
+				display.Decimals(v.Number, 0)))
 		}
 	}
 	if o.Verdict != plan.Valid && len(o.Reasons) > 0 {

@@ -37,8 +37,10 @@ func TestAResumedRunPrintsNoEarlierLines(t *testing.T) {
 	p := newProgress(newConsole(&out), wire.Submission{})
 	p.since = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for _, ago := range []time.Duration{time.Minute, 0, -time.Second} {
-		p.show(controller.Progress{Kind: controller.TaskInterrupted, At: p.since.Add(-ago), N: 2, Of: 3, Detail: "cancelled"})
-		p.show(controller.Progress{Kind: controller.TaskEnded, At: p.since.Add(-ago), N: 3, Of: 3, Outcome: plan.Outcome{Verdict: plan.Valid}})
+		p.show(controller.Progress{Kind: controller.TaskInterrupted, At: p.since.Add(-ago), N: 2, Of: 3,
+			Detail: "cancelled"})
+		p.show(controller.Progress{Kind: controller.TaskEnded, At: p.since.Add(-ago), N: 3, Of: 3,
+			Outcome: plan.Outcome{Verdict: plan.Valid}})
 	}
 	if want := "[2/3] interrupted: cancelled\n[3/3]: valid\n"; out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)

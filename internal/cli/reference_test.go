@@ -40,7 +40,8 @@ func TestReferenceOfCommands(t *testing.T) {
 // document writes the help of a command and of those below it.
 func document(t *testing.T, b *strings.Builder, program string, path []string) {
 	t.Helper()
-	run := map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) int{"ctl": Ctl, "controller": Controller, "agent": Agent}[program]
+	run := map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) int{"ctl": Ctl,
+		"controller": Controller, "agent": Agent}[program]
 	var out, faults bytes.Buffer
 	if code := run(t.Context(), append(append([]string{}, path...), "--help"), nil, &out, &faults); code != 0 {
 		t.Fatalf("%s %s --help: %d\n%s", program, strings.Join(path, " "), code, &faults)

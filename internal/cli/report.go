@@ -37,7 +37,8 @@ Exit codes: 0 it is written; 1 it is not.`,
 					return err
 				}
 				if slices.ContainsFunc(all, func(r *runs.Run) bool { return r.Plan().ID == run.Plan().ID }) {
-					return exit{ExitBadMatrix, fmt.Errorf("run %s is given twice: a report sets several runs side by side, each once; ctl runs lists them", run.Plan().ID)}
+					return exit{ExitBadMatrix,
+						fmt.Errorf("run %s is given twice: a report sets several runs side by side, each once; ctl runs lists them", run.Plan().ID)}
 				}
 				all = append(all, run)
 			}
@@ -57,8 +58,10 @@ Exit codes: 0 it is written; 1 it is not.`,
 		},
 	}
 	runsFlag(c, &folder)
-	c.Flags().StringVar(&out, "out", "", "`file` to write; none: report.html in the run's directory or, of several runs, here")
-	c.Flags().BoolVar(&o.Full, "full", false, fmt.Sprintf("show every cell in detail, however large the file becomes, not %d tasks", page.Detailed))
+	c.Flags().StringVar(&out, "out", "",
+		"`file` to write; none: report.html in the run's directory or, of several runs, here")
+	c.Flags().BoolVar(&o.Full, "full", false,
+		fmt.Sprintf("show every cell in detail, however large the file becomes, not %d tasks", page.Detailed))
 	return c
 }
 

@@ -129,7 +129,8 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 	source, set := r.plan.Source, slices.Clone(r.plan.Source.Set)
 	if source.Omitted {
 		why := strings.TrimSpace(strings.TrimPrefix(source.Text, "//"))
-		return plan.Run{}, exit{ExitBadMatrix, fmt.Errorf("run the matrix of the bundle again: %s Run the original file", why)}
+		return plan.Run{},
+			exit{ExitBadMatrix, fmt.Errorf("run the matrix of the bundle again: %s Run the original file", why)}
 	}
 	text, count := source.Text, 0
 	var asked []string
@@ -142,7 +143,9 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 	if err := missing(asked, local); err != nil {
 		return plan.Run{}, err
 	}
-	m, err := matrix.Load(source.File, []byte(text), matrix.Narrow{Quick: source.Quick || n.Quick, Set: append(set, n.Set...), Filter: append(slices.Clone(source.Filter), n.Filter...)})
+	m, err := matrix.Load(source.File, []byte(text),
+		matrix.Narrow{Quick: source.Quick || n.Quick, Set: append(set, n.Set...),
+			Filter: append(slices.Clone(source.Filter), n.Filter...)})
 	if err != nil {
 		return plan.Run{}, err
 	}
@@ -161,7 +164,9 @@ func missing(asked []string, local bool) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return exit{ExitBadMatrix, fmt.Errorf("the matrix had secrets that are not in the bundle: set a variable for each *** in\n  %s", strings.Join(lacking, "\n  "))}
+	return exit{ExitBadMatrix,
+		fmt.Errorf("the matrix had secrets that are not in the bundle: set a variable for each *** in\n  %s",
+			strings.Join(lacking, "\n  "))}
 }
 
 // before says what differs from then, before anything runs.
@@ -170,7 +175,8 @@ func (r *rerun) before(ctx context.Context, out io.Writer, run plan.Run, server 
 	if server == "" {
 		host, _ := os.Hostname() // "" is told as a difference
 		for _, a := range r.was.Agents {
-			now.Agents = append(now.Agents, bundle.Agent{Agent: a.Agent, Host: host, Version: version(), Cores: runtime.GOMAXPROCS(0)})
+			now.Agents = append(now.Agents, bundle.Agent{Agent: a.Agent, Host: host, Version: version(),
+				Cores: runtime.GOMAXPROCS(0)})
 		}
 	} else {
 		now.Agents = r.was.Agents // not known before they have the first task
@@ -195,7 +201,8 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 	var lacking []string
 	for _, f := range r.manifest.Read {
 		if !local {
-			*all = append(*all, fmt.Sprintf("%s has to be on the agents' hosts: whether it is the same is not known here", f.Path))
+			*all = append(*all,
+				fmt.Sprintf("%s has to be on the agents' hosts: whether it is the same is not known here", f.Path))
 			continue
 		}
 		if f.Name == "" {
@@ -205,7 +212,8 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 		unzip := fmt.Sprintf("unzip -p %s %s", shellWord(r.path), shellWord(f.Name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", shellWord(filepath.Dir(f.Path)), unzip, shellWord(f.Path)))
+			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", shellWord(filepath.Dir(f.Path)), unzip,
+				shellWord(f.Path)))
 		case err != nil:
 			return exit{ExitBadMatrix, fmt.Errorf("read what the matrix has agents read: %w", err)}
 		case is != r.files[f.Path]:
@@ -215,7 +223,9 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return exit{ExitBadMatrix, fmt.Errorf("files that the matrix has agents read are not here; the bundle has them:\n  %s", strings.Join(lacking, "\n  "))}
+	return exit{ExitBadMatrix,
+		fmt.Errorf("files that the matrix has agents read are not here; the bundle has them:\n  %s",
+			strings.Join(lacking, "\n  "))}
 }
 
 // digestOf is the SHA-256 of a regular file: the path is a stranger's, and may be of what never ends.
@@ -277,7 +287,8 @@ func (r *rerun) after(out io.Writer, record *runs.Run) error {
 		return err
 	}
 	now := record.Plan()
-	r.say(out, "differed from the bundle", append(bundle.Cells(r.plan, now), r.was.Differences(bundle.EnvironmentOf(now, outcomes))...))
+	r.say(out, "differed from the bundle", append(bundle.Cells(r.plan, now),
+		r.was.Differences(bundle.EnvironmentOf(now, outcomes))...))
 	return nil
 }
 

@@ -15,14 +15,17 @@ import (
 func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	evil := "/nowhere/x; touch " + ran + "; echo it"
-	r := rerun{path: "a b.zip", manifest: bundle.Manifest{Read: []bundle.Read{{Path: evil, Name: "files/1/x$(touch " + ran + ")"}}}}
+	r := rerun{path: "a b.zip", manifest: bundle.Manifest{Read: []bundle.Read{{Path: evil,
+		Name: "files/1/x$(touch " + ran + ")"}}}}
 	var all []string
 	err := r.payloads(true, &all)
 	if err == nil {
 		t.Fatal("a file that is not here is not missed")
 	}
 	_, command, _ := strings.Cut(err.Error(), "\n  ")
-	out, err := exec.CommandContext(context.Background(), "sh", "-c", "mkdir() { :; }; unzip() { :; }; "+command).CombinedOutput() // it cannot write to /nowhere
+	// it cannot write to /nowhere
+	out, err := exec.CommandContext(context.Background(), "sh", "-c",
+		"mkdir() { :; }; unzip() { :; }; "+command).CombinedOutput()
 	t.Logf("%v: %s", err, out)
 	if digest, err := digestOf(ran); err == nil {
 		t.Errorf("the command ran what is in a name: %s (%s)", command, digest)

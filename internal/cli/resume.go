@@ -49,7 +49,8 @@ func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) 
 func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	record, err := runs.Open(o.runs, o.resume)
 	if err != nil && o.server.url != "" {
-		err = fmt.Errorf("%w; copy the record of a run of the fleet first: ctl pull %s%s%s", err, shellWord(o.resume), o.elsewhere(), o.server.hint())
+		err = fmt.Errorf("%w; copy the record of a run of the fleet first: ctl pull %s%s%s", err, shellWord(o.resume),
+			o.elsewhere(), o.server.hint())
 	}
 	if err != nil {
 		return wire.Submission{}, err
@@ -57,8 +58,9 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	old := record.Plan()
 	o.origin = &old
 	if server := plan.Redact(o.server.url); server != old.Source.Server {
-		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf("resume %s: it ran %s and would go on %s; numbers of two places do not belong in one table",
-			old.ID, where(old.Source.Server), where(server))}
+		return wire.Submission{}, exit{ExitBadMatrix,
+			fmt.Errorf("resume %s: it ran %s and would go on %s; numbers of two places do not belong in one table",
+				old.ID, where(old.Source.Server), where(server))}
 	}
 	if err := o.goOnIn(record); err != nil {
 		return wire.Submission{}, err
@@ -79,13 +81,17 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 				"run the matrix itself", old.ID)
 		}
 		if source, err = os.ReadFile(old.Source.Path); err != nil {
-			return wire.Submission{}, fmt.Errorf("resume %s: its matrix has secrets, which are not in the record, so the file is needed: %w", old.ID, err)
+			return wire.Submission{},
+				fmt.Errorf("resume %s: its matrix has secrets, which are not in the record, so the file is needed: %w",
+					old.ID, err)
 		}
 		if hexDigest(source) != old.Source.SHA256 {
-			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run began; run it anew", old.ID, old.Source.Path)
+			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run began; run it anew", old.ID,
+				old.Source.Path)
 		}
 	}
-	m, err := matrix.Load(old.Source.File, source, matrix.Narrow{Quick: old.Source.Quick, Set: set, Filter: old.Source.Filter})
+	m, err := matrix.Load(old.Source.File, source,
+		matrix.Narrow{Quick: old.Source.Quick, Set: set, Filter: old.Source.Filter})
 	if err != nil {
 		return wire.Submission{}, err
 	}
@@ -94,11 +100,13 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 		return wire.Submission{}, err
 	}
 	if !slices.Equal(run.Source.Set, old.Source.Set) {
-		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf("resume %s: a run is resumed as it was begun, %s; leave --set out",
-			old.ID, begunWith(old.Source.Set))}
+		return wire.Submission{}, exit{ExitBadMatrix,
+			fmt.Errorf("resume %s: a run is resumed as it was begun, %s; leave --set out",
+				old.ID, begunWith(old.Source.Set))}
 	}
 	rounds := record.Rounds()
-	o.complete = !slices.ContainsFunc(old.Tasks(), func(t plan.Task) bool { return !record.Done(t.ID) && rounds.Needed(t) })
+	o.complete = !slices.ContainsFunc(old.Tasks(),
+		func(t plan.Task) bool { return !record.Done(t.ID) && rounds.Needed(t) })
 	run.ID, run.Version, run.Started, run.Source, run.Bases = old.ID, old.Version, old.Started, old.Source, old.Bases
 	s := wire.Submission{Run: run, Done: record.DoneTasks()}
 	outcomes, err := record.Outcomes()
@@ -114,7 +122,9 @@ func (o *runOptions) goOnIn(record *runs.Run) error {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
 	if filepath.Base(dir) != id {
-		return exit{ExitBadMatrix, fmt.Errorf("resume %s: its folder is %s; a run goes on in a folder that is named like it: rename it", id, dir)}
+		return exit{ExitBadMatrix,
+			fmt.Errorf("resume %s: its folder is %s; a run goes on in a folder that is named like it: rename it", id,
+				dir)}
 	}
 	if here, err := filepath.EvalSymlinks(filepath.Join(o.runs, id)); err != nil || here != dir {
 		o.runs = filepath.Dir(dir)
@@ -138,7 +148,8 @@ func nothingLeft(run plan.Run) error {
 			reasons = append(reasons, text)
 		}
 	}
-	return fmt.Errorf("%s: no cell is left to run: %d combinations are left out:\n  %s", run.Source.File, len(run.Excluded), strings.Join(reasons, "\n  "))
+	return fmt.Errorf("%s: no cell is left to run: %d combinations are left out:\n  %s", run.Source.File,
+		len(run.Excluded), strings.Join(reasons, "\n  "))
 }
 
 func where(server string) string {

@@ -44,7 +44,8 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 	if err := running.Hold(); err != nil { // as the ctl that runs it does
 		t.Fatal(err)
 	}
-	if code, said := ctl("run", "--runs", folder, "--resume", "latest"); code != cli.ExitError || !strings.Contains(said, "another process is running it at the moment; wait for its end") {
+	if code, said := ctl("run", "--runs", folder, "--resume", "latest"); code != cli.ExitError ||
+		!strings.Contains(said, "another process is running it at the moment; wait for its end") {
 		t.Errorf("a run that another ctl runs: left with %d and said %q", code, said)
 	}
 	running.Close()
@@ -57,7 +58,8 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 	}
 
 	code, said := ctl("run", "--runs", other, "--resume", filepath.Join(folder, "latest"))
-	if code != cli.ExitOK || !strings.Contains(said, "\n1 task: 1 valid") || !strings.Contains(said, "record: "+folder) {
+	if code != cli.ExitOK || !strings.Contains(said, "\n1 task: 1 valid") ||
+		!strings.Contains(said, "record: "+folder) {
 		t.Errorf("left with %d:\n%s", code, said)
 	}
 	if _, err := os.Stat(outcomes[0]); err != nil {
@@ -74,7 +76,8 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, said = ctl("run", "--runs", folder, "--resume", "latest")
-	if code != cli.ExitOK || !strings.Contains(said, "nothing is left to run") || !strings.Contains(said, "\n1 task: 1 valid") {
+	if code != cli.ExitOK || !strings.Contains(said, "nothing is left to run") ||
+		!strings.Contains(said, "\n1 task: 1 valid") {
 		t.Errorf("a complete run: left with %d:\n%s", code, said)
 	}
 	if after, err := os.ReadFile(marks); err != nil || !bytes.Equal(before, after) {

@@ -80,10 +80,12 @@ failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
 				return exit{ExitBadMatrix, errors.New("give a matrix file, or --resume RUN; see ctl run --help")}
 			}
 			if len(args) == 1 && o.resume != "" {
-				return exit{ExitBadMatrix, fmt.Errorf("give a matrix file or --resume RUN, not both: the matrix of %s is in its record; leave %s out", o.resume, args[0])}
+				return exit{ExitBadMatrix,
+					fmt.Errorf("give a matrix file or --resume RUN, not both: the matrix of %s is in its record; leave %s out", o.resume, args[0])}
 			}
 			if o.resume != "" && (o.narrow.Quick || len(o.narrow.Filter) > 0) {
-				return exit{ExitBadMatrix, errors.New("a run is resumed as it was begun: leave --quick and --filter out")}
+				return exit{ExitBadMatrix,
+					errors.New("a run is resumed as it was begun: leave --quick and --filter out")}
 			}
 			if err := o.check(); err != nil {
 				return err
@@ -92,7 +94,8 @@ failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
 		},
 	}
 	o.flags(c)
-	c.Flags().StringVar(&o.resume, "resume", "", "run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
+	c.Flags().StringVar(&o.resume, "resume", "",
+		"run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
 	return c
 }
 
@@ -103,7 +106,8 @@ func (o *runOptions) flags(c *cobra.Command) {
 	o.server.add(c, "; none: run in this process")
 	runsFlag(c, &o.runs)
 	faultsFlag(c, &o.injectFault)
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "use what a record that this ctl did not create names, without asking")
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false,
+		"use what a record that this ctl did not create names, without asking")
 	c.Flags().BoolVar(&o.detach, "detach", false, "leave the run to the fleet: print its id and do not follow it")
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
 }
@@ -111,10 +115,12 @@ func (o *runOptions) flags(c *cobra.Command) {
 // check finds flags that do not go together.
 func (o *runOptions) check() error {
 	if o.injectFault != "" && o.server.url != "" {
-		return exit{ExitBadMatrix, errors.New("on a fleet each agent has a --faults file of its own: leave it out here")}
+		return exit{ExitBadMatrix,
+			errors.New("on a fleet each agent has a --faults file of its own: leave it out here")}
 	}
 	if o.detach && o.server.url == "" {
-		return exit{ExitBadMatrix, errors.New("--detach leaves a run to a fleet: give its --server, or set LOCKSTEP_SERVER")}
+		return exit{ExitBadMatrix,
+			errors.New("--detach leaves a run to a fleet: give its --server, or set LOCKSTEP_SERVER")}
 	}
 	return errors.Join(o.server.check(), o.influx.check())
 }
@@ -188,7 +194,8 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	if o.resume == "" {
 		if err := noteCreated(submission.Run); err != nil { // the run is none the worse for it
-			fmt.Fprintf(stderr, "the run is not noted as created by this ctl, which will ask before it uses its record: %v\n", err)
+			fmt.Fprintf(stderr,
+				"the run is not noted as created by this ctl, which will ask before it uses its record: %v\n", err)
 		}
 	}
 	var earlier wire.RunState
@@ -205,13 +212,15 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		<-told
 	}
 	if errors.Is(err, wire.ErrQueued) {
-		return fmt.Errorf("%w: follow it: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(run.ID), run.ID, o.server.hint())
+		return fmt.Errorf("%w: follow it: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(run.ID), run.ID,
+			o.server.hint())
 	}
 	if err != nil {
 		return err
 	}
 	if o.server.url != "" {
-		fmt.Fprintf(stderr, "follow again with: %s; stop with: ctl cancel %s%s\n", o.attachAgain(run.ID), run.ID, o.server.hint())
+		fmt.Fprintf(stderr, "follow again with: %s; stop with: ctl cancel %s%s\n", o.attachAgain(run.ID), run.ID,
+			o.server.hint())
 	}
 	if o.detach {
 		fmt.Fprintln(c.OutOrStdout(), run.ID)
@@ -238,12 +247,14 @@ func snapshotWarning(run plan.Run, room uint64) string {
 		return ""
 	}
 	return fmt.Sprintf("the snapshots of this run take about %.0f MiB, and the control plane keeps %d MiB of a run: it may end before its last task; "+
-		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --filter\n", need/(1<<20), room>>20, math.Ceil(2*need/(1<<30)))
+		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --filter\n", need/(1<<20),
+		room>>20, math.Ceil(2*need/(1<<30)))
 }
 
 // follow copies a run that was submitted until it ends, and cancels it when ctx ends before. It prints what happens
 // after since, when the run had ended before; zero: it had not.
-func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission wire.Submission, since time.Time, stderr *console,
+func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission wire.Submission, since time.Time,
+	stderr *console,
 	points *sink.Sink) (wire.End, error) {
 	run, background := submission.Run.ID, context.WithoutCancel(ctx)
 	following, leave := context.WithCancel(background)
@@ -276,10 +287,12 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission w
 	case o.server.url != "":
 		return end, o.left(ctx, run, err)
 	case ctx.Err() == nil: // the record cannot be kept: do not let agents work for nothing
-		err = fmt.Errorf("%w; what is measured cannot be kept in %s: mend that, or make room, and go on with: %s", err, o.runs, o.again(run))
+		err = fmt.Errorf("%w; what is measured cannot be kept in %s: mend that, or make room, and go on with: %s", err,
+			o.runs, o.again(run))
 		return end, errors.Join(err, conn.Cancel(background, run, submitter()))
 	}
-	return end, exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err, o.again(run))}
+	return end, exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err,
+		o.again(run))}
 }
 
 // stop cancels a run that is followed. leave ends the following where nobody may be there to say that the run has
@@ -306,9 +319,12 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 	case !o.detach:
 		return o.influx.open(run.Influx, stderr, log)
 	case o.influx.file != "":
-		return nil, exit{ExitBadMatrix, errors.New("points are written by who follows the run: leave --influx or --detach out, or give --influx to the controller")}
+		return nil,
+			exit{ExitBadMatrix,
+				errors.New("points are written by who follows the run: leave --influx or --detach out, or give --influx to the controller")}
 	case run.Influx != nil && !o.influx.none:
-		fmt.Fprintln(stderr, "no points go to the matrix's InfluxDB: they are written by who follows the run, and --detach does not; the controller may have one of its own (controller --influx)")
+		fmt.Fprintln(stderr,
+			"no points go to the matrix's InfluxDB: they are written by who follows the run, and --detach does not; the controller may have one of its own (controller --influx)")
 	}
 	return nil, nil
 }
@@ -326,7 +342,8 @@ func (o *runOptions) left(ctx context.Context, id string, err error) error {
 		return fmt.Errorf("the control plane does not know run %s any more: it may have been started without its data; "+
 			"go on with what was copied: %s", id, o.again(id))
 	}
-	return fmt.Errorf("%w; the run goes on without this copy: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(id), id, o.server.hint())
+	return fmt.Errorf("%w; the run goes on without this copy: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(id),
+		id, o.server.hint())
 }
 
 // conclude prints and writes the tables, and turns the run's end into an exit code.
@@ -424,7 +441,8 @@ func newRunID(name string) string {
 	if len(clean) > 12 {
 		clean = clean[:12]
 	}
-	return time.Now().UTC().Format("20060102-150405") + "-" + strings.Trim(clean, "-") + "-" + hex.EncodeToString(random[:])
+	return time.Now().UTC().Format("20060102-150405") + "-" + strings.Trim(clean, "-") + "-" +
+		hex.EncodeToString(random[:])
 }
 
 func readable(path string) bool {

@@ -16,15 +16,18 @@ import (
 // TestARunThatTheControllerStoppedIsAnError: with the reason, whether or not something was recorded.
 func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 	root := t.TempDir()
-	record, err := runs.Create(root, plan.Run{Version: plan.RecordFormat, ID: "recorded", Name: "n", Repeat: 1, Started: time.Now().UTC(),
-		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "loopback", Options: []byte("{}")}}}})
+	record, err := runs.Create(root, plan.Run{Version: plan.RecordFormat, ID: "recorded", Name: "n", Repeat: 1,
+		Started: time.Now().UTC(),
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(),
+			Broker: plan.Broker{Name: "b", Driver: "loopback", Options: []byte("{}")}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer record.Close()
 	for _, reason := range []wire.EndReason{wire.EndFailed, wire.EndQuarantined} {
 		for _, id := range []string{"recorded", "not-recorded"} {
-			err := (&runOptions{runs: root}).conclude(t.Context(), io.Discard, id, wire.End{Reason: reason, Detail: "the stream is full"})
+			err := (&runOptions{runs: root}).conclude(t.Context(), io.Discard, id,
+				wire.End{Reason: reason, Detail: "the stream is full"})
 			var code exit
 			if err == nil || errors.As(err, &code) || !strings.Contains(err.Error(), "the stream is full") {
 				t.Errorf("%s, %s: %v, want the reason", reason, id, err)
@@ -48,7 +51,8 @@ func TestARunThatIsNotKnownAnyMoreIsResumed(t *testing.T) {
 // environment has.
 func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
 	t.Setenv("LOCKSTEP_CA", "/etc/ca.crt")
-	o := runOptions{runs: "my runs", server: serverFlags{url: "tls://u:p@bench-1:4222", creds: "my creds/client.nk", ca: "/etc/ca.crt", cert: "c", key: "k"}}
+	o := runOptions{runs: "my runs", server: serverFlags{url: "tls://u:p@bench-1:4222", creds: "my creds/client.nk",
+		ca: "/etc/ca.crt", cert: "c", key: "k"}}
 	flags := " --server 'tls://u:***@bench-1:4222' --creds 'my creds/client.nk' --cert c --key k"
 	for got, want := range map[string]string{
 		o.again("r"):       "ctl run --resume r --runs 'my runs'" + flags,
@@ -68,8 +72,10 @@ func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
 func TestResumeWithoutARecordNamesPull(t *testing.T) {
 	runs := t.TempDir()
 	var out strings.Builder
-	code := Ctl(t.Context(), []string{"run", "--resume", "r-1", "--runs", runs, "--server", "nats://127.0.0.1:1"}, nil, &out, &out)
-	if want := "first: ctl pull r-1 --runs " + runs + " --server nats://127.0.0.1:1\n"; code != ExitError || !strings.HasSuffix(out.String(), want) {
+	code := Ctl(t.Context(), []string{"run", "--resume", "r-1", "--runs", runs, "--server", "nats://127.0.0.1:1"}, nil,
+		&out, &out)
+	if want := "first: ctl pull r-1 --runs " + runs + " --server nats://127.0.0.1:1\n"; code != ExitError ||
+		!strings.HasSuffix(out.String(), want) {
 		t.Errorf("code %d: %swant %s", code, out.String(), want)
 	}
 }
@@ -83,7 +89,8 @@ func TestRunsThatMayFillTheirStreamAreAnnounced(t *testing.T) {
 	if text := snapshotWarning(run, uint64(need)+1); text != "" {
 		t.Errorf("there is room: %s", text)
 	}
-	if text := snapshotWarning(run, 512<<20); !strings.Contains(text, "take about 704 MiB, and the control plane keeps 512 MiB of a run") ||
+	if text := snapshotWarning(run, 512<<20); !strings.Contains(text,
+		"take about 704 MiB, and the control plane keeps 512 MiB of a run") ||
 		!strings.Contains(text, "--record-limit 2GiB") {
 		t.Error(text)
 	}

@@ -69,7 +69,8 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) err
 			detail = display.Cut(detail, maxDetail)
 		}
 		rows = append(rows, []string{r.Run, r.Name, r.State, display.Dash(by), stamp(r.Submitted), took(r, now),
-			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed), display.Dash(detail)})
+			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed),
+			display.Dash(detail)})
 	}
 	columns := width(out)
 	if wide {
@@ -104,7 +105,8 @@ func localRuns(out io.Writer, root string, asJSON bool) error {
 	}
 	var rows [][]string
 	for _, s := range all {
-		rows = append(rows, []string{s.ID, s.Name, s.Started.Format(time.DateTime), strconv.Itoa(s.Done), bound(s.AtMost) + strconv.Itoa(s.Tasks)})
+		rows = append(rows, []string{s.ID, s.Name, s.Started.Format(time.DateTime), strconv.Itoa(s.Done),
+			bound(s.AtMost) + strconv.Itoa(s.Tasks)})
 	}
 	return tabulate(out, []string{"RUN", "MATRIX", "STARTED", "DONE", "OF"}, rows)
 }

@@ -25,9 +25,11 @@ old is refused: the controller speaks protocol 9 and it speaks 8: install the sa
 func TestAgentsFitTheScreen(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	agent := func(name, host string, ago time.Duration) wire.AgentInfo {
-		return wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: name, Host: host, Cores: 16, Version: "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)"}, Seen: now.Add(-ago)}
+		return wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: name, Host: host, Cores: 16,
+			Version: "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)"}, Seen: now.Add(-ago)}
 	}
-	one, two, three, four := agent("load-1-of-many", "bench-host-01", 700*time.Millisecond), agent("load-2", "bench-host-02", 1200*time.Millisecond),
+	one, two, three, four := agent("load-1-of-many", "bench-host-01", 700*time.Millisecond),
+		agent("load-2", "bench-host-02", 1200*time.Millisecond),
 		agent("observer", "bench-host-03", 0), agent("old", "bench-host-04", 3*time.Second)
 	one.Labels = map[string]string{"zone": "a1", "role": "load", "disk": "ssd"}
 	one.Offset, one.Busy = &wire.Offset{Offset: -12345678, Bound: 250000}, "219b602ba6ec-r1"
@@ -59,7 +61,8 @@ func TestAgentsFitTheScreen(t *testing.T) {
 
 // The reason why a run ended, or what it waits for, does not widen the list of runs; -o wide has all of it.
 func TestRunsShortenDetails(t *testing.T) {
-	all := []wire.RunState{{Run: "r", State: wire.StateQueued, Waiting: "2 more agents, used by run 20260102-150405-quick-3f9c, reserved for run s"}}
+	all := []wire.RunState{{Run: "r", State: wire.StateQueued,
+		Waiting: "2 more agents, used by run 20260102-150405-quick-3f9c, reserved for run s"}}
 	for _, x := range []struct {
 		wide bool
 		want string
@@ -82,10 +85,12 @@ func TestRunsListsTheNewestFirst(t *testing.T) {
 	server, lease := leading(t)
 	root := t.TempDir()
 	for i, id := range []string{"first", "second"} {
-		if err := lease.PutRun(t.Context(), wire.RunState{Run: id, State: string(wire.EndDone), Seq: uint64(i + 1)}); err != nil {
+		if err := lease.PutRun(t.Context(), wire.RunState{Run: id, State: string(wire.EndDone),
+			Seq: uint64(i + 1)}); err != nil {
 			t.Fatal(err)
 		}
-		run := plan.Run{ID: id, Name: "x", Repeat: 1, Started: time.Date(2026, 1, 2+i, 3, 4, 5, 0, time.UTC), Cells: []plan.Cell{{ID: "c"}}}
+		run := plan.Run{ID: id, Name: "x", Repeat: 1, Started: time.Date(2026, 1, 2+i, 3, 4, 5, 0, time.UTC),
+			Cells: []plan.Cell{{ID: "c"}}}
 		if _, err := runs.Create(root, run); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +99,8 @@ func TestRunsListsTheNewestFirst(t *testing.T) {
 		for _, more := range [][]string{nil, {"--json"}} {
 			var out strings.Builder
 			code := Ctl(t.Context(), append(append([]string{"runs"}, args...), more...), nil, &out, &out)
-			if first, second := strings.Index(out.String(), "first"), strings.Index(out.String(), "second"); code != ExitOK || second < 0 || first < second {
+			if first, second := strings.Index(out.String(), "first"),
+				strings.Index(out.String(), "second"); code != ExitOK || second < 0 || first < second {
 				t.Errorf("%v %v: code %d:\n%s", args, more, code, out.String())
 			}
 		}

@@ -44,11 +44,16 @@ when a run is not over yet, and what hooks are told.`,
 }
 
 // onSchedules is serverFlags.onFleet of a command about schedules.
-func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.Client, []string) error) func(*cobra.Command, []string) error {
-	run := s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error { return do(c.Context(), c, conn, args) })
+func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.Client,
+	[]string) error) func(*cobra.Command, []string) error {
+	run := s.onFleet(func(c *cobra.Command, conn *wire.Client,
+		args []string) error {
+		return do(c.Context(), c, conn, args)
+	})
 	return func(c *cobra.Command, args []string) error {
 		if s.url == "" {
-			return exit{ExitBadMatrix, errors.New("schedules are kept by a fleet: give --server, or set LOCKSTEP_SERVER")}
+			return exit{ExitBadMatrix,
+				errors.New("schedules are kept by a fleet: give --server, or set LOCKSTEP_SERVER")}
 		}
 		return run(c, args)
 	}
@@ -75,17 +80,23 @@ to them, as in ${env:NAME}, and the agents' hosts have them.`,
   ctl schedule add --name weekly --cron @weekly --tz UTC --overlap queue-one --hook compare --hook chat matrices/full.cue`,
 		Args: arguments(cobra.ExactArgs(1)),
 	}
-	c.RunE = onSchedules(&o.server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
+	c.RunE = onSchedules(&o.server, func(ctx context.Context, c *cobra.Command, conn *wire.Client,
+		args []string) error {
 		return o.add(ctx, c, conn, args[0])
 	})
 	f := c.Flags()
 	f.StringVar(&o.define.Name, "name", "", "`name` of the schedule; none: that of the matrix")
-	f.StringVar(&o.define.Cron, "cron", "", "when, required: minute, hour, day of month, month, day of week, or one of "+strings.Join(schedule.Descriptors, " "))
+	f.StringVar(&o.define.Cron, "cron", "",
+		"when, required: minute, hour, day of month, month, day of week, or one of "+
+			strings.Join(schedule.Descriptors, " "))
 	f.StringVar(&o.define.Zone, "tz", "", "time `zone` of --cron, required, as in Europe/Berlin or UTC")
-	f.StringVar(&o.define.MissedRuns, "missed-runs", schedule.MissedOnce, "what becomes of slots that came while no controller led: once (the last is caught up) or skip")
+	f.StringVar(&o.define.MissedRuns, "missed-runs", schedule.MissedOnce,
+		"what becomes of slots that came while no controller led: once (the last is caught up) or skip")
 	f.DurationVar(&o.within, "within", 12*time.Hour, "how old a slot may be that is caught up")
-	f.StringVar(&o.define.Overlap, "overlap", schedule.OverlapSkip, "what becomes of a slot that comes while the last run is not over: skip, or queue-one (one waits)")
-	f.StringArrayVar(&o.define.Hooks, "hook", nil, "call this hook of the controllers' --hooks file after each run; may be repeated")
+	f.StringVar(&o.define.Overlap, "overlap", schedule.OverlapSkip,
+		"what becomes of a slot that comes while the last run is not over: skip, or queue-one (one waits)")
+	f.StringArrayVar(&o.define.Hooks, "hook", nil,
+		"call this hook of the controllers' --hooks file after each run; may be repeated")
 	f.BoolVar(&o.replace, "replace", false, "change the schedule of that name; its history stays")
 	narrowing(c, &o.narrow)
 	o.server.add(c, "")
@@ -99,21 +110,24 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Clien
 	}
 	d := &o.define
 	d.Within = plan.Duration(o.within)
-	d.Matrix = schedule.Matrix{File: filepath.Base(file), Path: absolute(file), Server: plan.Redact(o.server.url), Text: string(text),
+	d.Matrix = schedule.Matrix{File: filepath.Base(file), Path: absolute(file), Server: plan.Redact(o.server.url),
+		Text:  string(text),
 		Quick: o.narrow.Quick, Set: o.narrow.Set, Filter: o.narrow.Filter}
 	m, run, wrong := expandText(ctx, file, text, o.narrow)
 	if wrong == nil && len(run.Cells) == 0 {
 		wrong = nothingLeft(run)
 	}
 	d.Name = cmp.Or(d.Name, run.Name)
-	if err := errors.Join(wrong, o.check(wrong == nil), noSecrets(file, m), unknownHooks(ctx, conn, d.Hooks)); err != nil {
+	if err := errors.Join(wrong, o.check(wrong == nil), noSecrets(file, m),
+		unknownHooks(ctx, conn, d.Hooks)); err != nil {
 		return exit{ExitBadMatrix, err}
 	}
 	s, err := o.store(ctx, conn)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s: %s × %s, about %s, at %s %s\n", s.Name, display.Count(len(run.Cells), "cell"), repetitions(run), about(run), s.Cron, s.Zone)
+	fmt.Fprintf(c.OutOrStdout(), "%s: %s × %s, about %s, at %s %s\n", s.Name, display.Count(len(run.Cells), "cell"),
+		repetitions(run), about(run), s.Cron, s.Zone)
 	if text := inMemory(run); text != "" {
 		fmt.Fprintln(c.ErrOrStderr(), text)
 	}
@@ -203,7 +217,8 @@ func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error 
 		if slices.Contains(there, hook) {
 			continue
 		}
-		err := fmt.Errorf("hook %q: the controller's --hooks file does not name it (it names: %s)", hook, strings.Join(there, ", "))
+		err := fmt.Errorf("hook %q: the controller's --hooks file does not name it (it names: %s)", hook,
+			strings.Join(there, ", "))
 		if near := plan.ClosestMatch(hook, there); near != "" {
 			err = fmt.Errorf("%w; did you mean %q?", err, near)
 		}
@@ -213,10 +228,12 @@ func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error 
 }
 
 // edit changes a schedule, and says what to do if that does not work.
-func edit(ctx context.Context, conn *wire.Client, name string, change func(*schedule.Schedule) error) (schedule.Schedule, error) {
+func edit(ctx context.Context, conn *wire.Client, name string,
+	change func(*schedule.Schedule) error) (schedule.Schedule, error) {
 	s, err := conn.EditSchedule(ctx, name, change)
 	if errors.Is(err, wire.ErrChanged) {
-		err = fmt.Errorf("%s was changed by %s at this very moment: look at it (ctl schedule show %s) and try again", name, s.By, name)
+		err = fmt.Errorf("%s was changed by %s at this very moment: look at it (ctl schedule show %s) and try again",
+			name, s.By, name)
 	}
 	if err != nil {
 		return s, unknownSchedule(ctx, conn, name, err)
@@ -241,12 +258,14 @@ func unknownSchedule(ctx context.Context, conn *wire.Client, name string, err er
 }
 
 // scheduleEdit is a command that changes one schedule; none: it removes it.
-func scheduleEdit(name, short string, change func(context.Context, *cobra.Command, *wire.Client, string) error) *cobra.Command {
+func scheduleEdit(name, short string, change func(context.Context, *cobra.Command, *wire.Client,
+	string) error) *cobra.Command {
 	var server serverFlags
 	if change == nil {
 		change = removeSchedule
 	}
-	c := &cobra.Command{Use: name + " NAME", Short: short, Example: "  ctl schedule " + name + " nightly", Args: arguments(cobra.ExactArgs(1))}
+	c := &cobra.Command{Use: name + " NAME", Short: short, Example: "  ctl schedule " + name + " nightly",
+		Args: arguments(cobra.ExactArgs(1))}
 	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
 		return change(ctx, c, conn, args[0])
 	})
@@ -319,7 +338,8 @@ func removeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, na
 			return unknownSchedule(ctx, conn, name, err)
 		}
 		if first != 0 && kept.Schedule.Edit != first {
-			return fmt.Errorf("%s was changed by %s at this very moment: look at it and try again", name, kept.Schedule.By)
+			return fmt.Errorf("%s was changed by %s at this very moment: look at it and try again", name,
+				kept.Schedule.By)
 		}
 		first = kept.Schedule.Edit
 		err = conn.RemoveSchedule(ctx, name, kept.Revision)

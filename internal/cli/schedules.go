@@ -18,7 +18,8 @@ import (
 
 func scheduleList() *cobra.Command {
 	var server serverFlags
-	c := &cobra.Command{Use: "list", Short: "List schedules: when the next slot comes, and what came of the last", Example: "  ctl schedule list", Args: arguments(cobra.NoArgs)}
+	c := &cobra.Command{Use: "list", Short: "List schedules: when the next slot comes, and what came of the last",
+		Example: "  ctl schedule list", Args: arguments(cobra.NoArgs)}
 	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, _ []string) error {
 		all, err := conn.Schedules(ctx)
 		if err != nil {
@@ -31,10 +32,12 @@ func scheduleList() *cobra.Command {
 }
 
 // scheduleReader is a command that shows something of one schedule.
-func scheduleReader(use, short, what string, show func(io.Writer, schedule.Schedule, time.Time) error, data func(schedule.Schedule) any) *cobra.Command {
+func scheduleReader(use, short, what string, show func(io.Writer, schedule.Schedule, time.Time) error,
+	data func(schedule.Schedule) any) *cobra.Command {
 	var server serverFlags
 	var asJSON bool
-	c := &cobra.Command{Use: use + " NAME", Short: short, Example: "  ctl schedule " + use + " nightly", Args: arguments(cobra.ExactArgs(1))}
+	c := &cobra.Command{Use: use + " NAME", Short: short, Example: "  ctl schedule " + use + " nightly",
+		Args: arguments(cobra.ExactArgs(1))}
 	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
 		kept, err := conn.Schedule(ctx, args[0])
 		if err != nil {
@@ -51,12 +54,14 @@ func scheduleReader(use, short, what string, show func(io.Writer, schedule.Sched
 }
 
 func scheduleShow() *cobra.Command {
-	return scheduleReader("show", "Show a schedule: its policies, its matrix, the next slots", "the schedule with its history", writeSchedule,
+	return scheduleReader("show", "Show a schedule: its policies, its matrix, the next slots",
+		"the schedule with its history", writeSchedule,
 		func(s schedule.Schedule) any { return s })
 }
 
 func scheduleHistory() *cobra.Command {
-	return scheduleReader("history", "Show what came of a schedule's slots and hooks, the newest last", "the history", writeHistory,
+	return scheduleReader("history", "Show what came of a schedule's slots and hooks, the newest last", "the history",
+		writeHistory,
 		func(s schedule.Schedule) any { return append([]schedule.Entry{}, s.History...) })
 }
 
@@ -141,8 +146,10 @@ func writeSchedule(out io.Writer, s schedule.Schedule, now time.Time) error {
 	for _, only := range s.Matrix.Filter {
 		flags = append(flags, "--filter '"+only+"'")
 	}
-	for _, row := range [][2]string{{"name", s.Name}, {"cron", s.Cron}, {"tz", s.Zone}, {"missed-runs", missed}, {"overlap", s.Overlap}, {"hooks", strings.Join(s.Hooks, ", ")},
-		{"matrix", s.Matrix.Path}, {"flags", strings.Join(flags, " ")}, {"changed", s.Changed.UTC().Format(slotForm) + " by " + s.By}, {"now", standing(s)}} {
+	for _, row := range [][2]string{{"name", s.Name}, {"cron", s.Cron}, {"tz", s.Zone}, {"missed-runs", missed},
+		{"overlap", s.Overlap}, {"hooks", strings.Join(s.Hooks, ", ")},
+		{"matrix", s.Matrix.Path}, {"flags", strings.Join(flags, " ")},
+		{"changed", s.Changed.UTC().Format(slotForm) + " by " + s.By}, {"now", standing(s)}} {
 		fmt.Fprintf(w, "%s:\t%s\n", row[0], cmp.Or(row[1], "–"))
 	}
 	if err := w.Flush(); err != nil {
@@ -182,7 +189,8 @@ func writeHistory(out io.Writer, s schedule.Schedule, _ time.Time) error {
 		if e.Missed > 0 && e.State != schedule.Skipped {
 			why = strings.TrimPrefix(why+fmt.Sprintf("; %d missed", e.Missed), "; ")
 		}
-		rows = append(rows, []string{at, display.Dash(e.Run), cameOf(e), display.Dash(strings.Join(hooks, ", ")), schedule.Cut(display.Dash(why), 200)})
+		rows = append(rows, []string{at, display.Dash(e.Run), cameOf(e), display.Dash(strings.Join(hooks, ", ")),
+			schedule.Cut(display.Dash(why), 200)})
 	}
 	return tabulate(out, []string{"SLOT", "RUN", "CAME OF IT", "HOOKS", "WHY"}, rows)
 }

@@ -45,7 +45,8 @@ func abandoned(log *slog.Logger) {
 			continue
 		}
 		name := filepath.Join(dir, "lock")
-		if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() { // another user's pipe would block, and a link lead elsewhere
+		// another user's pipe would block, and a link lead elsewhere
+		if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 			continue
 		}
 		lock, err := os.OpenInRoot(dir, "lock")

@@ -15,7 +15,8 @@ import (
 
 func showCommand() *cobra.Command {
 	var folder, format string
-	formats := map[string]func(io.Writer, []report.Table) error{"md": report.Markdown, "csv": report.CSV, "json": report.JSON}
+	formats := map[string]func(io.Writer, []report.Table) error{"md": report.Markdown, "csv": report.CSV,
+		"json": report.JSON}
 	c := &cobra.Command{
 		Use:   "show RUN",
 		Short: "Print the tables of a run again, from its record alone",

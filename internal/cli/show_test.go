@@ -28,7 +28,8 @@ func TestShowSaysWhyTheRunEnded(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out strings.Builder
-		if code := Ctl(t.Context(), []string{"show", "--runs", root, "r"}, nil, &out, &out); code != ExitOK || strings.Contains(out.String(), want) != (i == 0) {
+		if code := Ctl(t.Context(), []string{"show", "--runs", root, "r"}, nil, &out, &out); code != ExitOK ||
+			strings.Contains(out.String(), want) != (i == 0) {
 			t.Errorf("after mark %d: code %d:\n%s", i+1, code, out.String())
 		}
 	}

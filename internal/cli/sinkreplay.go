@@ -52,13 +52,15 @@ replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none f
 				return err
 			}
 			if points == nil {
-				return exit{ExitBadMatrix, errors.New("no InfluxDB is named: give --influx FILE, or set INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN")}
+				return exit{ExitBadMatrix,
+					errors.New("no InfluxDB is named: give --influx FILE, or set INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN")}
 			}
 			return replayTo(c, record, points)
 		},
 	}
 	runsFlag(c, &folder)
-	c.Flags().StringVar(&to.file, "influx", "", "write to the InfluxDB that this JSON `file` names, instead of the environment's")
+	c.Flags().StringVar(&to.file, "influx", "",
+		"write to the InfluxDB that this JSON `file` names, instead of the environment's")
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return c
 }

@@ -28,23 +28,28 @@ func TestRefusedReplayNamesTheRemedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "influx.json")
-	if err := os.WriteFile(file, []byte(`{"url": "`+db.URL+`", "org": "o", "bucket": "b", "token": "t"}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"url": "`+db.URL+`", "org": "o", "bucket": "b", "token": "t"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for i, x := range []struct {
 		status int
 		want   string
-	}{{401, "use a token"}, {404, "correct bucket and org"}, {302, "correct the url"}, {200, "correct the url"}, {422, "correct the cause"}} {
+	}{{401, "use a token"}, {404, "correct bucket and org"}, {302, "correct the url"}, {200, "correct the url"},
+		{422, "correct the cause"}} {
 		status = x.status
 		c := replayCommand()
 		c.SetArgs([]string{"--runs", root, "--influx", file, "run-1"})
 		c.SilenceErrors, c.SilenceUsage = true, true
 		err := c.ExecuteContext(t.Context())
-		if err == nil || !strings.Contains(err.Error(), x.want) || !strings.Contains(err.Error(), "then run: ctl sink replay run-1") || strings.Contains(err.Error(), "start InfluxDB") {
+		if err == nil || !strings.Contains(err.Error(), x.want) ||
+			!strings.Contains(err.Error(), "then run: ctl sink replay run-1") ||
+			strings.Contains(err.Error(), "start InfluxDB") {
 			t.Errorf("%d: %v, want it to say %q", x.status, err, x.want)
 		}
 		all := record.Deliveries()
-		if d := all[len(all)-1]; len(all) != i+1 || d.Dropped != 0 || d.Left != 1 || d.Points != 1 || d.Refused != x.status {
+		if d := all[len(all)-1]; len(all) != i+1 || d.Dropped != 0 || d.Left != 1 || d.Points != 1 ||
+			d.Refused != x.status {
 			t.Errorf("%d: delivery %d is %+v, want its one point left", x.status, len(all), d)
 		}
 	}
@@ -72,7 +77,8 @@ func TestReplayBesideTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "influx.json")
-	if err := os.WriteFile(file, []byte(`{"url": "`+db.URL+`", "org": "o", "bucket": "b", "token": "t"}`), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(`{"url": "`+db.URL+`", "org": "o", "bucket": "b", "token": "t"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []int{1, 2, 2} { // points of the beginning, and of the end

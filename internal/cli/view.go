@@ -26,7 +26,8 @@ func (v *view) heading() string {
 	if v.Pace.Tasks() == 1 {
 		tasks = "task"
 	}
-	return fmt.Sprintf("%s: %s%d %s, about %v, run %s", v.Run.Name, atMost(v.Pace.AtMost()), v.Pace.Tasks(), tasks, v.Pace.Planned().Round(time.Second), v.Run.ID)
+	return fmt.Sprintf("%s: %s%d %s, about %v, run %s", v.Run.Name, atMost(v.Pace.AtMost()), v.Pace.Tasks(), tasks,
+		v.Pace.Planned().Round(time.Second), v.Run.ID)
 }
 
 // atMost is what stands before a number of tasks where there may be fewer.

@@ -24,8 +24,10 @@ type webFlags struct {
 
 func (f *webFlags) add(c *cobra.Command, name, what string) {
 	f.name = name
-	c.Flags().StringVar(&f.listen, name, "", "serve "+what+" on `host:port`; beyond loopback only with --"+name+"-users")
-	c.Flags().StringVar(&f.users, name+"-users", "", "`file` with a line NAME:HASH for each who may log in there, as \"ctl fleet password\" writes them")
+	c.Flags().StringVar(&f.listen, name, "", "serve "+what+" on `host:port`; beyond loopback only with --"+name+
+		"-users")
+	c.Flags().StringVar(&f.users, name+"-users", "",
+		"`file` with a line NAME:HASH for each who may log in there, as \"ctl fleet password\" writes them")
 	c.Flags().StringVar(&f.cert, name+"-cert", "", "`file` of the certificate to serve that with; none: without TLS")
 	c.Flags().StringVar(&f.key, name+"-key", "", "`file` of its key")
 }
@@ -36,7 +38,8 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 	if f.listen == "" {
 		for _, more := range []struct{ flag, value string }{{"users", f.users}, {"cert", f.cert}, {"key", f.key}} {
 			if more.value != "" {
-				faults = append(faults, fmt.Errorf("--%s-%s is for --%s: say where to serve", f.name, more.flag, f.name))
+				faults = append(faults, fmt.Errorf("--%s-%s is for --%s: say where to serve", f.name, more.flag,
+					f.name))
 			}
 		}
 		return nil, usageErrors(faults)

@@ -24,11 +24,15 @@ func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
 		args    []string
 		want    []string
 	}{
-		{calls(ctx, Controller), append(control, "--web", "0.0.0.0:0"), []string{"beyond loopback only with credentials", "--web-users FILE", "ctl fleet password"}},
-		{calls(ctx, Controller), append(control, "--web", ":0", "--web-users", bad, "--web-cert", "c"), []string{"users:1: want NAME:HASH", "--web-cert and --web-key together"}},
+		{calls(ctx, Controller), append(control, "--web", "0.0.0.0:0"),
+			[]string{"beyond loopback only with credentials", "--web-users FILE", "ctl fleet password"}},
+		{calls(ctx, Controller), append(control, "--web", ":0", "--web-users", bad, "--web-cert", "c"),
+			[]string{"users:1: want NAME:HASH", "--web-cert and --web-key together"}},
 		{calls(ctx, Controller), append(control, "--web", "8088"), []string{"--web:", "127.0.0.1:8088"}},
-		{calls(ctx, Controller), append(control, "--web-users", bad, "--web-key", "k"), []string{"--web-users is for --web", "--web-key is for --web"}},
-		{calls(ctx, Agent), append(agent, "--metrics", "0.0.0.0:0"), []string{"beyond loopback only with credentials", "--metrics-users FILE"}},
+		{calls(ctx, Controller), append(control, "--web-users", bad, "--web-key", "k"),
+			[]string{"--web-users is for --web", "--web-key is for --web"}},
+		{calls(ctx, Agent), append(agent, "--metrics", "0.0.0.0:0"),
+			[]string{"beyond loopback only with credentials", "--metrics-users FILE"}},
 	} {
 		code, said := c.program(c.args)
 		if code != ExitBadMatrix {
@@ -46,7 +50,8 @@ func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
 }
 
 // calls is a daemon as a function of its arguments.
-func calls(ctx context.Context, program func(context.Context, []string, io.Reader, io.Writer, io.Writer) int) func([]string) (int, string) {
+func calls(ctx context.Context, program func(context.Context, []string, io.Reader, io.Writer,
+	io.Writer) int) func([]string) (int, string) {
 	return func(args []string) (int, string) {
 		var said bytes.Buffer
 		code := program(ctx, args, strings.NewReader(""), &said, &said)
@@ -56,7 +61,8 @@ func calls(ctx context.Context, program func(context.Context, []string, io.Reade
 
 func TestPasswordsAreMadeForUsersFiles(t *testing.T) {
 	var out, said bytes.Buffer
-	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("correct horse\n"), &out, &said); code != 0 {
+	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("correct horse\n"), &out,
+		&said); code != 0 {
 		t.Fatalf("it left with %d: %s", code, &said)
 	}
 	file := filepath.Join(t.TempDir(), "users")
@@ -67,7 +73,8 @@ func TestPasswordsAreMadeForUsersFiles(t *testing.T) {
 	if l, err := flags.listener(nil); err != nil || len(l.Users) != 1 {
 		t.Errorf("what it made is not taken: %v", err)
 	}
-	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("quick"), &out, &said); code != ExitBadMatrix {
+	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("quick"), &out,
+		&said); code != ExitBadMatrix {
 		t.Errorf("a short password: left with %d", code)
 	}
 }

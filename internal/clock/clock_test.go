@@ -58,7 +58,8 @@ func TestNowComparesAcrossProcesses(t *testing.T) {
 	}
 	at, err := strconv.ParseInt(fields[0], 10, 64)
 	if err != nil || at <= before || at >= after {
-		t.Errorf("child read %s (%v), between our %d and %d: two processes of one boot do not compare", fields[0], err, before, after)
+		t.Errorf("child read %s (%v), between our %d and %d: two processes of one boot do not compare", fields[0], err,
+			before, after)
 	}
 	if fields[2] != ID() {
 		t.Errorf("child's clock is %q, ours %q: agents of one host would count as on different clocks", fields[2], ID())
@@ -80,7 +81,8 @@ func TestNowIsMonotonicTime(t *testing.T) {
 }
 
 func TestUntilWaitsAndNeverReturnsEarly(t *testing.T) {
-	for _, wait := range []time.Duration{-time.Second, 0, time.Microsecond, 100 * time.Microsecond, time.Millisecond, 20 * time.Millisecond} {
+	for _, wait := range []time.Duration{-time.Second, 0, time.Microsecond, 100 * time.Microsecond, time.Millisecond,
+		20 * time.Millisecond} {
 		at := Now() + int64(wait)
 		if err := Until(t.Context(), at); err != nil {
 			t.Fatalf("Until(%v): %v", wait, err)
@@ -243,7 +245,8 @@ func TestWaiterDoesNotAllocate(t *testing.T) {
 func TestTimeNamespacesAreToldApart(t *testing.T) {
 	for offsets, want := range map[string]string{
 		"": "", "monotonic           0         0\nboottime           0         0\n": "",
-		"monotonic           0         0\nboottime       86400         0\n": "", "monotonic       86400         5\nboottime           0         0\n": "+86400s5ns",
+		"monotonic           0         0\nboottime       86400         0\n": "",
+		"monotonic       86400         5\nboottime           0         0\n": "+86400s5ns",
 	} {
 		if got := shifted(offsets); got != want {
 			t.Errorf("%q: %q, want %q", offsets, got, want)

@@ -36,7 +36,8 @@ func TestInjectedClock(t *testing.T) {
 // Whoever waits by an injected clock is woken when it reads that time, and not a moment before, whether it was stepped
 // meanwhile or not.
 func TestInjectedClockIsInverted(t *testing.T) {
-	for _, text := range []string{"+250ms", "-3h,drift=-400ppm", "drift=100ppm,step=100ms@5s", "drift=5ppm,step=-100ms@5s"} {
+	for _, text := range []string{"+250ms", "-3h,drift=-400ppm", "drift=100ppm,step=100ms@5s",
+		"drift=5ppm,step=-100ms@5s"} {
 		f, err := parseFault(text, 77)
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +46,8 @@ func TestInjectedClockIsInverted(t *testing.T) {
 			at := f.at(77 + host)
 			when := f.when(at)
 			if when > 77+host+1 || f.at(when) < at-1 || f.at(when-2) >= at && when != f.stepAt {
-				t.Fatalf("%s: reads %d at %d: a wait for it ends at %d, when it reads %d", text, at, 77+host, when, f.at(when))
+				t.Fatalf("%s: reads %d at %d: a wait for it ends at %d, when it reads %d", text, at, 77+host, when,
+					f.at(when))
 			}
 		}
 	}

@@ -88,7 +88,8 @@ func (o *Offsets) Add(x Exchange) (step int64) {
 		return 0
 	}
 	if since := x.Received - o.last.Received; since > 0 && len(o.seen) > 0 {
-		o.slewing = max(0, math.Abs(float64(x.OtherSlew-o.last.OtherSlew))-float64(x.SlewBound+o.last.SlewBound)) / float64(since)
+		o.slewing = max(0, math.Abs(float64(x.OtherSlew-o.last.OtherSlew))-float64(x.SlewBound+
+			o.last.SlewBound)) / float64(since)
 	}
 	o.last = x
 	if n := len(o.seen); n > 0 {
@@ -139,7 +140,8 @@ func (o *Offsets) At(at, slew, bound int64) (Offset, bool) {
 	}
 	is := between(o.seen, o.minSlope, o.maxSlope, at)
 	is.Slew = slew - o.last.OtherSlew
-	is.SlewBound = bound + o.last.SlewBound + int64(math.Ceil(max(maxSlew, o.slewing)*math.Abs(float64(at-o.last.Received))))
+	is.SlewBound = bound + o.last.SlewBound + int64(math.Ceil(max(maxSlew,
+		o.slewing)*math.Abs(float64(at-o.last.Received))))
 	is.Offset, is.Bound = is.Offset+is.Slew, is.Bound+is.SlewBound
 	return is, true
 }

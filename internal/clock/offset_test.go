@@ -54,7 +54,8 @@ func (l *link) exchange(at int64) (Exchange, int64) {
 	heard := at + l.delay(l.there)
 	answered := heard + 20_000
 	received := answered + l.delay(l.back)
-	return Exchange{Sent: at + l.truth(at), Heard: heard, Answered: answered, Received: received + l.truth(received)}, received
+	return Exchange{Sent: at + l.truth(at), Heard: heard, Answered: answered, Received: received + l.truth(received)},
+		received
 }
 
 // play asks for so many seconds, a burst first and then twice a second, and hands the estimate just before each
@@ -90,8 +91,10 @@ func TestOffsetsHoldTheTruth(t *testing.T) {
 	var looks, outside int
 	var excess []float64 // bound beyond half the least round trip, as a part of it, 10 s and later
 	for range links {
-		l := &link{r: r, offset: 1e9 * (r.Float64() - 0.5), drift: 200e-6 * (r.Float64() - 0.5), wander: 0.5e-6 * r.Float64(), period: 120e9 + 600e9*r.Float64(),
-			there: 20e3 + 500e3*r.Float64(), back: 20e3 + 500e3*r.Float64(), queue: 300e3 * r.Float64(), stall: 20e6, often: 0.2 * r.Float64()}
+		l := &link{r: r, offset: 1e9 * (r.Float64() - 0.5), drift: 200e-6 * (r.Float64() - 0.5),
+			wander: 0.5e-6 * r.Float64(), period: 120e9 + 600e9*r.Float64(),
+			there: 20e3 + 500e3*r.Float64(), back: 20e3 + 500e3*r.Float64(), queue: 300e3 * r.Float64(), stall: 20e6,
+			often: 0.2 * r.Float64()}
 		if r.IntN(4) == 0 { // one way is slow and the other is not
 			l.there *= 10
 		}
@@ -116,7 +119,8 @@ func TestOffsetsHoldTheTruth(t *testing.T) {
 		t.Errorf("of %d estimates %d were off by more than their bound, want 0.1 %% at most", looks, outside)
 	}
 	if half > 0.35 || most > 2.5 {
-		t.Errorf("the bound is %.0f %% above half the least round trip in the median and %.0f %% at p99: too coarse", 100*half, 100*most)
+		t.Errorf("the bound is %.0f %% above half the least round trip in the median and %.0f %% at p99: too coarse",
+			100*half, 100*most)
 	}
 }
 
@@ -126,11 +130,14 @@ func TestSmoothOffsetsHoldsTheTruth(t *testing.T) {
 	looks, outside := 0, 0
 	var before, after []float64 // the worst bound of a link against half the least round trip
 	for range 300 {
-		l := &link{r: r, offset: 1e9, drift: 200e-6 * (r.Float64() - 0.5), wander: 0.5e-6 * r.Float64(), period: 120e9 + 600e9*r.Float64(),
-			there: 20e3 + 500e3*r.Float64(), back: 20e3 + 500e3*r.Float64(), queue: 300e3 * r.Float64(), stall: 20e6, often: 0.2 * r.Float64()}
+		l := &link{r: r, offset: 1e9, drift: 200e-6 * (r.Float64() - 0.5), wander: 0.5e-6 * r.Float64(),
+			period: 120e9 + 600e9*r.Float64(),
+			there:  20e3 + 500e3*r.Float64(), back: 20e3 + 500e3*r.Float64(), queue: 300e3 * r.Float64(), stall: 20e6,
+			often: 0.2 * r.Float64()}
 		var known []Offset
 		var truths []int64
-		l.play(20, func(_ int64, is Offset, truth int64) { known, truths = append(known, is), append(truths, truth) }, func(int64, int64) {})
+		l.play(20, func(_ int64, is Offset, truth int64) { known, truths = append(known, is), append(truths, truth) },
+			func(int64, int64) {})
 		coarse, fine := int64(0), int64(0)
 		for i, is := range SmoothOffsets(known) {
 			looks++
@@ -154,7 +161,8 @@ func TestSmoothOffsetsHoldsTheTruth(t *testing.T) {
 		t.Errorf("of %d estimates %d were off by more than their bound, want 0.1 %% at most", looks, outside)
 	}
 	if after[n/2] > 2 || after[n*99/100] > 4 {
-		t.Errorf("in hindsight the bound is still %.1f times half the least round trip, p99 %.1f", after[n/2], after[n*99/100])
+		t.Errorf("in hindsight the bound is still %.1f times half the least round trip, p99 %.1f", after[n/2],
+			after[n*99/100])
 	}
 }
 
@@ -186,7 +194,8 @@ func TestOffsetsWithOneWaySlow(t *testing.T) {
 	l := &link{r: rand.New(rand.NewPCG(3, 4)), there: 2e6, back: 0}
 	l.play(60, func(at int64, is Offset, truth int64) {
 		if d := truth - is.Offset; d < is.Bound-150e3 && at > int64(time.Minute+45*time.Second) || d > is.Bound {
-			t.Fatalf("2 ms there and none back: off by %v with a bound of %v, want nearly all of it", time.Duration(d), time.Duration(is.Bound))
+			t.Fatalf("2 ms there and none back: off by %v with a bound of %v, want nearly all of it", time.Duration(d),
+				time.Duration(is.Bound))
 		}
 	}, func(at, step int64) { t.Errorf("a step of %v", time.Duration(step)) })
 }
@@ -194,7 +203,8 @@ func TestOffsetsWithOneWaySlow(t *testing.T) {
 func TestOffsetsLearnTheDrift(t *testing.T) {
 	l := &link{r: rand.New(rand.NewPCG(5, 6)), drift: 100e-6, there: 100e3, back: 150e3, queue: 50e3}
 	var last Offset
-	l.play(60, func(_ int64, is Offset, _ int64) { last = is }, func(at, step int64) { t.Errorf("a step of %v", time.Duration(step)) })
+	l.play(60, func(_ int64, is Offset, _ int64) { last = is },
+		func(at, step int64) { t.Errorf("a step of %v", time.Duration(step)) })
 	if math.Abs(last.Drift-100e-6) > 5e-6 {
 		t.Errorf("drift %.1f ppm, want 100", last.Drift*1e6)
 	}
@@ -202,12 +212,15 @@ func TestOffsetsLearnTheDrift(t *testing.T) {
 
 // A step is told once, with its size, and what is known after it is of the time after it.
 func TestOffsetsNoticeAStep(t *testing.T) {
-	for _, size := range []time.Duration{100 * time.Millisecond, -100 * time.Millisecond, 3 * time.Hour, -3 * time.Hour, 2 * time.Millisecond} {
-		l := &link{r: rand.New(rand.NewPCG(7, 8)), drift: 30e-6, there: 100e3, back: 200e3, queue: 100e3, step: int64(size),
+	for _, size := range []time.Duration{100 * time.Millisecond, -100 * time.Millisecond, 3 * time.Hour, -3 * time.Hour,
+		2 * time.Millisecond} {
+		l := &link{r: rand.New(rand.NewPCG(7, 8)), drift: 30e-6, there: 100e3, back: 200e3, queue: 100e3,
+			step:   int64(size),
 			stepAt: int64(time.Minute + 30*time.Second)}
 		var steps []int64
 		l.play(60, func(at int64, is Offset, truth int64) {
-			if d := is.Offset - truth; (d > is.Bound || -d > is.Bound) && (at < l.stepAt || at > l.stepAt+int64(time.Second)) {
+			if d := is.Offset - truth; (d > is.Bound || -d > is.Bound) &&
+				(at < l.stepAt || at > l.stepAt+int64(time.Second)) {
 				t.Errorf("%v: off by %v with a bound of %v", size, time.Duration(d), time.Duration(is.Bound))
 			}
 		}, func(at, step int64) {
@@ -304,7 +317,8 @@ func TestOffsetsOfSlewedClocks(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("raw clock %v: of %d estimates %d were off by more than their bound, %d in hindsight", raw, looks, outside, later)
+		t.Logf("raw clock %v: of %d estimates %d were off by more than their bound, %d in hindsight", raw, looks,
+			outside, later)
 		if wrong := max(outside, later); raw && wrong > looks/1000 || !raw && wrong < looks/100 {
 			t.Errorf("raw clock %v: of %d estimates %d were off by more than their bound, and %d in hindsight; "+
 				"want 0.1 %% at most with a raw clock, and more than 1 %% without", raw, looks, outside, later)

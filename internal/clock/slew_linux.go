@@ -16,7 +16,8 @@ func Slew() (ahead, bound int64) {
 	bound = math.MaxInt64
 	for range 3 { // the reading that was interrupted the least
 		var before, raw, after unix.Timespec
-		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &raw) != nil ||
+		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) != nil ||
+			unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &raw) != nil ||
 			unix.ClockGettime(unix.CLOCK_MONOTONIC, &after) != nil {
 			return 0, 0
 		}

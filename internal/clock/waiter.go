@@ -10,19 +10,22 @@ import (
 // When Paced spins, and how. Sleeps end 40–70 µs late here (see keeper), so that times closer together than about twice
 // that cannot be held by sleeping: several would be over at each wake.
 const (
-	minLimit   = 50 * int64(time.Microsecond)  // gaps below it are never slept,
-	maxLimit   = 200 * int64(time.Microsecond) // nor is any above it spun, however late sleeps end: that is a host too busy to spin on
-	usualLate  = 50 * int64(time.Microsecond)  // of a sleep, until it is known better
+	minLimit = 50 * int64(time.Microsecond) // gaps below it are never slept,
+	// nor is any above it spun, however late sleeps end: that is a host too busy to spin on
+	maxLimit   = 200 * int64(time.Microsecond)
+	usualLate  = 50 * int64(time.Microsecond) // of a sleep, until it is known better
 	lateStep   = int64(time.Microsecond)
 	yieldEvery = 20 * int64(time.Microsecond)
-	lastPart   = 2 * int64(time.Microsecond) // not given to others: a yield takes 0.2 µs where nobody waits, and more if somebody does
-	worked     = int64(time.Microsecond)     // a yield that took longer had others do something
-	pollEvery  = 250 * int64(time.Microsecond)
+	// not given to others: a yield takes 0.2 µs where nobody waits, and more if somebody does
+	lastPart  = 2 * int64(time.Microsecond)
+	worked    = int64(time.Microsecond) // a yield that took longer had others do something
+	pollEvery = 250 * int64(time.Microsecond)
 )
 
 var (
-	spinning   atomic.Int32 // goroutines that spin at the moment
-	processors atomic.Int32 // GOMAXPROCS, which is not read every time since that takes the scheduler's lock; 0: not read yet
+	spinning atomic.Int32 // goroutines that spin at the moment
+	// GOMAXPROCS, which is not read every time since that takes the scheduler's lock; 0: not read yet
+	processors atomic.Int32
 	spun       atomic.Int64
 )
 

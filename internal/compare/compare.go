@@ -137,10 +137,12 @@ type Change struct {
 	Shift    stats.Change  `json:"shift"` // in the value's unit
 	P        float64       `json:"p"`
 	Adjusted float64       `json:"adjusted"` // p after Holm
-	Needed   int           `json:"needed"`   // repetitions on either side inside of one run, or earlier runs, without which nothing can be decided
-	Earlier  int           `json:"earlier"`  // runs from which the run-to-run spread is known
-	Backlogs int           `json:"backlogs"` // of these with a backlog, if that is what has changed
-	Error    float64       `json:"error"`    // between runs: standard error of the logarithm of Ratio, or of Shift where there is none
+	// repetitions on either side inside of one run, or earlier runs, without which nothing can be decided
+	Needed   int `json:"needed"`
+	Earlier  int `json:"earlier"`  // runs from which the run-to-run spread is known
+	Backlogs int `json:"backlogs"` // of these with a backlog, if that is what has changed
+	// between runs: standard error of the logarithm of Ratio, or of Shift where there is none
+	Error float64 `json:"error"`
 
 	sign   float64 // of the difference, by rank
 	absent bool    // the side does not have the cell

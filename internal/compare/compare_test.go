@@ -26,7 +26,8 @@ func TestTooFewRepetitionsAreSaid(t *testing.T) {
 	o := Options{By: "broker", Values: []string{"publish.rate"}}
 	w := newWorld(1, 3, 0.01)
 	for _, r := range mustCompare(t, o, w.run("a", cells(10), half)).Values[0].Rows {
-		if x := r.Changes[0]; x.Finding != Inconclusive || x.Why != "too few repetitions: 3, and 6 are needed" || x.Needed != 6 {
+		if x := r.Changes[0]; x.Finding != Inconclusive || x.Why != "too few repetitions: 3, and 6 are needed" ||
+			x.Needed != 6 {
 			t.Errorf("%s: %+v: three repetitions of ten cells can tell nothing, six could", r.Name, x)
 		}
 	}
@@ -79,9 +80,11 @@ func TestNoRepetitionIsDropped(t *testing.T) {
 	}
 	b.Outcomes = b.Outcomes[:len(b.Outcomes)-1]
 	c := mustCompare(t, Options{Spread: known, Values: []string{"publish.p99"}}, a, b)
-	for i, want := range []string{"B: 2 of 8 repetitions unknown: agent lost", "B: 2 of 8 repetitions only a lower bound", "B: 2 of 8 repetitions no number: < 20 ms",
+	for i, want := range []string{"B: 2 of 8 repetitions unknown: agent lost",
+		"B: 2 of 8 repetitions only a lower bound", "B: 2 of 8 repetitions no number: < 20 ms",
 		"B: 2 of 8 repetitions no number: not in the record", "", "", "", "B: 1 of 8 repetitions not run"} {
-		if x := c.Values[0].Rows[i].Changes[0]; x.Why != want || (x.Finding == Inconclusive) != (want != "") || want != "" && x.Ratio != nil {
+		if x := c.Values[0].Rows[i].Changes[0]; x.Why != want || (x.Finding == Inconclusive) != (want != "") ||
+			want != "" && x.Ratio != nil {
 			t.Errorf("%s: %s because %q, want %q", c.Values[0].Rows[i].Name, x.Finding, x.Why, want)
 		}
 	}
@@ -98,7 +101,8 @@ func TestBacklogRanksWorst(t *testing.T) {
 	for _, x := range []struct {
 		base, other int // repetitions with a backlog, of eight
 		want        Finding
-	}{{0, 3, Inconclusive}, {0, 4, Worse}, {0, 8, Worse}, {3, 0, Better}, {8, 0, Better}, {3, 3, Inconclusive}, {8, 8, Inconclusive}, {2, 8, Worse}} {
+	}{{0, 3, Inconclusive}, {0, 4, Worse}, {0, 8, Worse}, {3, 0, Better}, {8, 0, Better}, {3, 3, Inconclusive},
+		{8, 8, Inconclusive}, {2, 8, Worse}} {
 		w := newWorld(3, 8, 0.01)
 		a := w.run("a", cells(1), nil)
 		known, b := w.earlier(a, 9), w.run("b", a.Run.Cells, func(plan.Cell, string) float64 { return 0.8 })
@@ -127,8 +131,10 @@ func TestBacklogRanksWorst(t *testing.T) {
 				t.Errorf("%d and %d of 8: the rule is met %v, violated %v", x.base, x.other, d.Met, d.Violated)
 			}
 		}
-		got := mustCompare(t, Options{By: "broker", Values: []string{"publish.p99"}}, inside).Values[0].Rows[0].Changes[0]
-		if got.Finding == Better && x.other > 0 || got.Finding == Worse && x.base >= x.other || x.base == 0 && x.other == 8 && got.Finding != Worse {
+		got := mustCompare(t, Options{By: "broker", Values: []string{"publish.p99"}},
+			inside).Values[0].Rows[0].Changes[0]
+		if got.Finding == Better && x.other > 0 || got.Finding == Worse && x.base >= x.other || x.base == 0 &&
+			x.other == 8 && got.Finding != Worse {
 			t.Errorf("%d and %d of 8, inside of one run: %s (%s)", x.base, x.other, got.Finding, got.Why)
 		}
 	}
@@ -164,8 +170,10 @@ func TestEarlierBacklogsCount(t *testing.T) {
 			o.Values["publish.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
 		}
 		x.spread.Relative, x.spread.Repetitions = &relative, 8
-		c := mustCompare(t, Options{Spread: func(string, string) plan.RunSpread { return x.spread }, Values: []string{"publish.p99"}}, a, b)
-		if got := c.Values[0].Rows[0].Changes[0]; got.Finding != x.want || math.Abs(got.P-x.p) > 1e-12 || (got.Why == "") != (x.want != Inconclusive) {
+		c := mustCompare(t, Options{Spread: func(string, string) plan.RunSpread { return x.spread },
+			Values: []string{"publish.p99"}}, a, b)
+		if got := c.Values[0].Rows[0].Changes[0]; got.Finding != x.want || math.Abs(got.P-x.p) > 1e-12 ||
+			(got.Why == "") != (x.want != Inconclusive) {
 			t.Errorf("%+v: %s with p = %v (%s), want %s with %v", x.spread, got.Finding, got.P, got.Why, x.want, x.p)
 		}
 		if d := c.NoWorse()[0]; d.Violated != x.violated || d.Met != (x.want == Better) {
@@ -189,7 +197,8 @@ func TestFlagsAreFindings(t *testing.T) {
 			if flag == plan.Backlog { // of a rate, whose number is right
 				want = ""
 			}
-			if x.Why != want || (x.Finding == Inconclusive) != (want != "") || c.Values[0].Rows[1].Changes[0].Finding != Worse {
+			if x.Why != want || (x.Finding == Inconclusive) != (want != "") ||
+				c.Values[0].Rows[1].Changes[0].Finding != Worse {
 				t.Errorf("%s: %s because %q", flag, x.Finding, x.Why)
 			}
 		}
@@ -205,16 +214,19 @@ func TestOtherHostsAreNotCompared(t *testing.T) {
 	for i := range a.Outcomes {
 		a.Outcomes[i].Agents, b.Outcomes[i].Agents = []plan.AgentPart{{Host: "h1"}}, []plan.AgentPart{{Host: "h2"}}
 	}
-	if x := mustCompare(t, Options{Spread: known}, a, b).Values[0].Rows[1].Changes[0]; x.Finding != Inconclusive || x.Why != "measured from other hosts: h1 and h2" {
+	if x := mustCompare(t, Options{Spread: known}, a, b).Values[0].Rows[1].Changes[0]; x.Finding != Inconclusive ||
+		x.Why != "measured from other hosts: h1 and h2" {
 		t.Errorf("%+v", x)
 	}
 	for i := range a.Outcomes {
 		for cores, o := range map[string]*plan.Outcome{"8": &a.Outcomes[i], "4": &b.Outcomes[i]} {
-			o.Agents, o.Events = []plan.AgentPart{{Agent: "a1", Host: "h1"}}, []plan.Event{{Kind: plan.EventCores, Agent: "a1", Detail: cores}}
+			o.Agents, o.Events = []plan.AgentPart{{Agent: "a1", Host: "h1"}},
+				[]plan.Event{{Kind: plan.EventCores, Agent: "a1", Detail: cores}}
 		}
 	}
 	want := "measured from other hosts: h1 (8 cores) and h1 (4 cores)"
-	if x := mustCompare(t, Options{Spread: known}, a, b).Values[0].Rows[1].Changes[0]; x.Finding != Inconclusive || x.Why != want {
+	if x := mustCompare(t, Options{Spread: known}, a, b).Values[0].Rows[1].Changes[0]; x.Finding != Inconclusive ||
+		x.Why != want {
 		t.Errorf("%+v, want %s", x, want)
 	}
 }
@@ -253,8 +265,10 @@ func TestAnAxisInsideOfOneRun(t *testing.T) {
 	for _, bad := range []struct {
 		o    Options
 		want string
-	}{{Options{By: "nonsense"}, "broker, window"}, {Options{By: "broker", Base: "x"}, "nats, rabbit"}, {Options{Base: "x"}, "--by"}, {Options{}, "two runs"},
-		{Options{By: "broker", Match: []string{"mode"}}, `no axis "mode"`}, {Options{By: "broker", Values: []string{"publish.p98", "no/publish.p99"}}, `"publish.p98"`}} {
+	}{{Options{By: "nonsense"}, "broker, window"}, {Options{By: "broker", Base: "x"}, "nats, rabbit"},
+		{Options{Base: "x"}, "--by"}, {Options{}, "two runs"},
+		{Options{By: "broker", Match: []string{"mode"}}, `no axis "mode"`},
+		{Options{By: "broker", Values: []string{"publish.p98", "no/publish.p99"}}, `"publish.p98"`}} {
 		if _, err := Compare([]Recorded{run}, bad.o); err == nil || !strings.Contains(err.Error(), bad.want) {
 			t.Errorf("%+v: got %v, want %q in it", bad.o, err, bad.want)
 		}
@@ -270,10 +284,12 @@ func TestRunsOfOtherWorkloads(t *testing.T) {
 		changed[i].ID = plan.CellID(changed[i].Broker.Name, changed[i].Workload)
 	}
 	_, err := Compare([]Recorded{w.run("a", cells(2), nil), w.run("b", changed, nil)}, Options{})
-	if err == nil || !strings.Contains(err.Error(), "no cell of A is on another side") || !strings.HasSuffix(err.Error(), "with --match (there are: broker, window)") {
+	if err == nil || !strings.Contains(err.Error(), "no cell of A is on another side") ||
+		!strings.HasSuffix(err.Error(), "with --match (there are: broker, window)") {
 		t.Errorf("no cell in common: %v", err)
 	}
-	c := mustCompare(t, Options{Match: []string{"broker", "window"}}, w.run("a", cells(2), nil), w.run("b", changed, nil))
+	c := mustCompare(t, Options{Match: []string{"broker", "window"}}, w.run("a", cells(2), nil),
+		w.run("b", changed, nil))
 	if len(c.Values[0].Rows) != 4 {
 		t.Errorf("%d rows", len(c.Values[0].Rows))
 	}
@@ -283,7 +299,8 @@ func TestRunsOfOtherWorkloads(t *testing.T) {
 	}) {
 		t.Errorf("differences are %+v, want %+v among them", c.Differences, want)
 	}
-	_, err = Compare([]Recorded{w.run("a", cells(2), nil), w.run("b", changed, nil)}, Options{Match: []string{"broker"}})
+	_, err = Compare([]Recorded{w.run("a", cells(2), nil), w.run("b", changed, nil)},
+		Options{Match: []string{"broker"}})
 	if err == nil || !strings.Contains(err.Error(), "several cells") || !strings.Contains(err.Error(), "window") {
 		t.Errorf("cells that a match mixes up: %v", err)
 	}
@@ -293,7 +310,8 @@ func TestSubjectsAndSurroundingsAreCompared(t *testing.T) {
 	w := newWorld(7, 2, 0.01)
 	a, b := w.run("a", cells(1), nil), w.run("b", cells(1), nil)
 	for i := range a.Outcomes {
-		subject := plan.Subject{Product: "RabbitMQ", Version: "4.1", Settings: map[string]string{"disk_free_limit": "50MB", "same": "x"}}
+		subject := plan.Subject{Product: "RabbitMQ", Version: "4.1",
+			Settings: map[string]string{"disk_free_limit": "50MB", "same": "x"}}
 		a.Outcomes[i].Subject = subject
 		a.Outcomes[i].Agents = []plan.AgentPart{{Agent: "a1", Host: "h1", Version: "1.0"}}
 		subject.Settings = map[string]string{"disk_free_limit": "1GB", "same": "x"}
@@ -308,8 +326,10 @@ func TestSubjectsAndSurroundingsAreCompared(t *testing.T) {
 	for _, d := range c.Differences {
 		got = append(got, d.Of+", "+d.What+": "+strings.Join(d.Values, " | "))
 	}
-	want := []string{"agents, hosts: h1 | h2 (16 cores)", "broker nats, settings.disk_free_limit: 50MB | 1GB", "broker rabbit, settings.disk_free_limit: 50MB | 1GB",
-		"clocks, known to within: one clock | ± 512µs", "harness, version: 1.0 | 1.1", "matrix, sha256: 0123456789ab | ffff"}
+	want := []string{"agents, hosts: h1 | h2 (16 cores)", "broker nats, settings.disk_free_limit: 50MB | 1GB",
+		"broker rabbit, settings.disk_free_limit: 50MB | 1GB",
+		"clocks, known to within: one clock | ± 512µs", "harness, version: 1.0 | 1.1",
+		"matrix, sha256: 0123456789ab | ffff"}
 	if !slices.Equal(got, want) {
 		t.Errorf("differences:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -330,7 +350,8 @@ func TestBoundsLimitWhatCanBeTold(t *testing.T) {
 			v.Bound = bound
 			o.Values["publish.p99"] = v
 		}
-		if x := mustCompare(t, Options{By: "broker", Values: []string{"publish.p99"}}, run).Values[0].Rows[0].Changes[0]; x.Finding != want {
+		if x := mustCompare(t, Options{By: "broker", Values: []string{"publish.p99"}},
+			run).Values[0].Rows[0].Changes[0]; x.Finding != want {
 			t.Errorf("bound %v: %s (%s), want %s", bound, x.Finding, x.Why, want)
 		} else if why := "the values are not known well enough (±)"; want == Inconclusive && x.Why != why {
 			t.Errorf("bound %v: because %q, want %q", bound, x.Why, why)
@@ -346,7 +367,8 @@ func TestFromZero(t *testing.T) {
 		a.Outcomes[i].Values["lost"] = plan.Value{}
 		b.Outcomes[i].Values["lost"] = plan.Value{Number: float64((3 + i) * b.Outcomes[i].Index)}
 	}
-	c := mustCompare(t, Options{Values: []string{"lost"}, Spread: func(string, string) plan.RunSpread { return plan.RunSpread{Runs: 6, Repetitions: 6} }}, a, b)
+	c := mustCompare(t, Options{Values: []string{"lost"},
+		Spread: func(string, string) plan.RunSpread { return plan.RunSpread{Runs: 6, Repetitions: 6} }}, a, b)
 	if x := c.Values[0].Rows[1].Changes[0]; x.Finding != Worse || x.Ratio != nil || x.Shift.Estimate < 3 {
 		t.Errorf("got %+v, want worse by some, without a ratio", x)
 	}
@@ -363,11 +385,14 @@ func TestValuesWithoutANumberAreSaid(t *testing.T) {
 		if b.Outcomes[i].Index == 0 {
 			b.Outcomes[i].Values["publish.p99"] = plan.Value{NA: "no samples"}
 		} else {
-			a.Outcomes[i].Values["publish.p99"], b.Outcomes[i].Values["publish.p99"] = plan.Value{NA: "fire-and-forget"}, plan.Value{NA: "fire-and-forget"}
+			a.Outcomes[i].Values["publish.p99"],
+				b.Outcomes[i].Values["publish.p99"] = plan.Value{NA: "fire-and-forget"},
+				plan.Value{NA: "fire-and-forget"}
 		}
 	}
 	c := mustCompare(t, Options{}, a, b)
-	if len(c.Values) != 2 || len(c.Values[1].Rows) != 1 || !strings.HasPrefix(c.Values[1].Rows[0].Changes[0].Why, "B: 4 of 4 repetitions no number: no samples") {
+	if len(c.Values) != 2 || len(c.Values[1].Rows) != 1 ||
+		!strings.HasPrefix(c.Values[1].Rows[0].Changes[0].Why, "B: 4 of 4 repetitions no number: no samples") {
 		t.Errorf("%+v", c.Values)
 	}
 }

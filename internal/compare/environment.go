@@ -56,7 +56,8 @@ func apart(sides []facts) (all []property) {
 	seen := map[property]bool{}
 	for _, f := range sides {
 		for p, values := range f {
-			if !seen[p] && slices.ContainsFunc(sides, func(o facts) bool { return o != nil && !slices.Equal(o[p], values) }) {
+			if !seen[p] && slices.ContainsFunc(sides,
+				func(o facts) bool { return o != nil && !slices.Equal(o[p], values) }) {
 				seen[p] = true
 			}
 		}

@@ -12,7 +12,8 @@ import (
 )
 
 // value compares one value in all cells that the base and another side have.
-func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spread func(cell, value string) plan.RunSpread) Value {
+func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group,
+	spread func(cell, value string) plan.RunSpread) Value {
 	v := Value{Name: info.Name, Title: info.Title, Unit: info.Unit, Better: info.Better}
 	for _, g := range rows {
 		row := Row{At: g.at, Name: g.name()}
@@ -45,10 +46,13 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group, spr
 				}
 				change = betweenRuns(a, b, info.Better, known, 1-c.Alpha)
 				if then, now := g.cells[0].hosts(), x.hosts(); !slices.Equal(then, now) {
-					whys = append(whys, fmt.Sprintf("measured from other hosts: %s and %s", strings.Join(then, ", "), strings.Join(now, ", ")))
+					whys = append(whys, fmt.Sprintf("measured from other hosts: %s and %s", strings.Join(then, ", "),
+						strings.Join(now, ", ")))
 				}
 				if change.Earlier < plan.MinEarlierRuns {
-					whys = append(whys, fmt.Sprintf("the run-to-run spread is unknown: it needs %d earlier runs, and has %d", plan.MinEarlierRuns, change.Earlier))
+					whys = append(whys,
+						fmt.Sprintf("the run-to-run spread is unknown: it needs %d earlier runs, and has %d",
+							plan.MinEarlierRuns, change.Earlier))
 				}
 			}
 			change.Why = strings.Join(whys, "; ")
@@ -189,7 +193,8 @@ func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, conf
 		return c
 	}
 	from, to := a.ranked(better), b.ranked(better)
-	freedom, wider := float64(spread.Runs-1), math.Sqrt(max(1, spread.Repetitions/float64(len(from)))+max(1, spread.Repetitions/float64(len(to))))
+	freedom, wider := float64(spread.Runs-1), math.Sqrt(max(1, spread.Repetitions/float64(len(from)))+
+		max(1, spread.Repetitions/float64(len(to))))
 	difference := func(d, deviation float64) stats.Interval {
 		i := stats.Interval{Low: d, High: d}
 		if known {
@@ -210,7 +215,8 @@ func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, conf
 			deviation = *spread.Relative
 		}
 		i := difference(math.Log(now/then), deviation)
-		c.Ratio = &stats.Change{Estimate: now / then, Interval: stats.Interval{Low: math.Exp(i.Low), High: math.Exp(i.High), Confidence: i.Confidence}}
+		c.Ratio = &stats.Change{Estimate: now / then,
+			Interval: stats.Interval{Low: math.Exp(i.Low), High: math.Exp(i.High), Confidence: i.Confidence}}
 	}
 	return c
 }
@@ -236,7 +242,8 @@ func (c *Comparison) mean(rows []Row, side int) (m Mean) {
 		n := float64(m.Cells)
 		m.Estimate = math.Exp(sum / n)
 		if known {
-			m.Interval = stats.Interval{Low: math.Exp((sum - half) / n), High: math.Exp((sum + half) / n), Confidence: 1 - c.Alpha}
+			m.Interval = stats.Interval{Low: math.Exp((sum - half) / n), High: math.Exp((sum + half) / n),
+				Confidence: 1 - c.Alpha}
 		}
 	}
 	return m
@@ -283,7 +290,8 @@ func (c *Comparison) judge() {
 		a, b := r.Sides[0], r.Sides[i+1]
 		if c.By != "" {
 			x.Needed = needed
-			if smallest := stats.SmallestP(a.size(), b.size()); x.Why == "" && x.Adjusted > c.Alpha && smallest*float64(max(1, c.Tests)) > c.Alpha {
+			if smallest := stats.SmallestP(a.size(), b.size()); x.Why == "" && x.Adjusted > c.Alpha &&
+				smallest*float64(max(1, c.Tests)) > c.Alpha {
 				x.Why = fmt.Sprintf("too few repetitions: %d, and %d are needed", min(a.size(), b.size()), needed)
 			}
 		}

@@ -67,7 +67,8 @@ func sidesOf(runs []Recorded, o Options) ([]*side, error) {
 	case o.By != "" && len(runs) != 1:
 		return nil, fmt.Errorf("compare by %s: that is inside of one run, and %d are given", o.By, len(runs))
 	case o.By == "" && o.Base != "":
-		return nil, fmt.Errorf("compare with base %q: a base is a value of the axis that --by names; of runs the first is the base", o.Base)
+		return nil,
+			fmt.Errorf("compare with base %q: a base is a value of the axis that --by names; of runs the first is the base", o.Base)
 	case o.By == "" && len(runs) < 2:
 		return nil, errors.New("compare: give two runs, or one and the axis to compare by (--by)")
 	}
@@ -103,7 +104,8 @@ func along(whole *side, o Options) ([]*side, error) {
 	for _, c := range whole.cells {
 		i := slices.IndexFunc(c.cell.Coordinates, func(x plan.Coordinate) bool { return x.Axis == o.By })
 		if i < 0 {
-			return nil, fmt.Errorf("compare by %q: run %s has no such axis (there are: %s)", o.By, whole.run.ID, strings.Join(whole.run.Axes, ", "))
+			return nil, fmt.Errorf("compare by %q: run %s has no such axis (there are: %s)", o.By, whole.run.ID,
+				strings.Join(whole.run.Axes, ", "))
 		}
 		mark := text(c.cell.Coordinates[i])
 		at := slices.IndexFunc(sides, func(s *side) bool { return s.mark == mark })
@@ -118,12 +120,14 @@ func along(whole *side, o Options) ([]*side, error) {
 		marks = append(marks, s.mark)
 	}
 	if len(sides) < 2 {
-		return nil, fmt.Errorf("compare by %s: run %s has no two values of it: %s", o.By, whole.run.ID, strings.Join(marks, ", "))
+		return nil, fmt.Errorf("compare by %s: run %s has no two values of it: %s", o.By, whole.run.ID,
+			strings.Join(marks, ", "))
 	}
 	if o.Base != "" {
 		at := slices.Index(marks, o.Base)
 		if at < 0 {
-			return nil, fmt.Errorf("compare with base %q: the axis %s has no such value (there are: %s)", o.Base, o.By, strings.Join(marks, ", "))
+			return nil, fmt.Errorf("compare with base %q: the axis %s has no such value (there are: %s)", o.Base, o.By,
+				strings.Join(marks, ", "))
 		}
 		base := sides[at]
 		sides = slices.Insert(slices.Delete(sides, at, at+1), 0, base)
@@ -165,7 +169,8 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 		for _, c := range s.cells {
 			key, at, lacks := o.key(c.cell)
 			if lacks != "" {
-				faults = append(faults, fmt.Sprintf("run %s has no axis %q (there are: %s)", s.run.ID, lacks, strings.Join(axesOf(s), ", ")))
+				faults = append(faults, fmt.Sprintf("run %s has no axis %q (there are: %s)", s.run.ID, lacks,
+					strings.Join(axesOf(s), ", ")))
 				break
 			}
 			row := slices.IndexFunc(rows, func(g group) bool { return g.key == key })
@@ -175,7 +180,8 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 			}
 			if other := rows[row].cells[i]; other != nil {
 				faults = append(faults, fmt.Sprintf("%s has several cells at %q, which differ in %s: "+
-					"match by it too (--match), or keep one of them (--filter)", s.mark, key, strings.Join(differing(other.cell, c.cell), ", ")))
+					"match by it too (--match), or keep one of them (--filter)", s.mark, key,
+					strings.Join(differing(other.cell, c.cell), ", ")))
 				break
 			}
 			rows[row].cells[i] = c
@@ -199,8 +205,10 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 		return g.cells[0] == nil || len(with) == 1
 	})
 	if len(rows) == 0 {
-		return nil, nil, fmt.Errorf("match cells: no cell of %s is on another side, as ids change with the workload and the broker's name: "+
-			"name the axes that have to agree with --match (there are: %s)", sides[0].mark, strings.Join(axesOf(sides[0]), ", "))
+		return nil, nil,
+			fmt.Errorf("match cells: no cell of %s is on another side, as ids change with the workload and the broker's name: "+
+				"name the axes that have to agree with --match (there are: %s)", sides[0].mark,
+				strings.Join(axesOf(sides[0]), ", "))
 	}
 	return rows, left, nil
 }

@@ -34,9 +34,11 @@ func Shortages(run plan.Run) (all []Shortage) {
 				if c.Workload.Search != nil { // it repeats by itself what it finds
 					continue
 				}
-				others := slices.DeleteFunc(slices.Clone(c.Coordinates), func(x plan.Coordinate) bool { return x.Axis == axis })
+				others := slices.DeleteFunc(slices.Clone(c.Coordinates),
+					func(x plan.Coordinate) bool { return x.Axis == axis })
 				for _, name := range Usual() {
-					if slices.ContainsFunc(c.Workload.Parts(), func(w plan.Workload) bool { return w.Absent(name) == "" }) {
+					if slices.ContainsFunc(c.Workload.Parts(),
+						func(w plan.Workload) bool { return w.Absent(name) == "" }) {
 						sides[place(others)+" "+name]++
 					}
 				}

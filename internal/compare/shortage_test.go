@@ -12,12 +12,14 @@ func TestShortages(t *testing.T) {
 	for repeat := 1; repeat <= 9; repeat++ {
 		w := newWorld(1, repeat, 0.01)
 		run := w.run("a", cells(10), half)
-		run.Run.Tables = []plan.Table{{Rows: []string{"window"}, Columns: []string{"broker"}}, {Rows: []string{"window"}, Columns: []string{"broker"}}, {Rows: []string{"broker", "window"}}}
+		run.Run.Tables = []plan.Table{{Rows: []string{"window"}, Columns: []string{"broker"}},
+			{Rows: []string{"window"}, Columns: []string{"broker"}}, {Rows: []string{"broker", "window"}}}
 		for i := range run.Run.Cells { // publish.rate and publish.p99 are all that the world has
 			run.Run.Cells[i].Workload.Consumers.Nodes = 0
 		}
 		got := Shortages(run.Run)
-		if want := []Shortage{{"broker", 20, repeat, 6}}; repeat < 6 != slices.Equal(got, want) || repeat >= 6 && got != nil {
+		if want := []Shortage{{"broker", 20, repeat, 6}}; repeat < 6 != slices.Equal(got, want) || repeat >= 6 &&
+			got != nil {
 			t.Errorf("%d repetitions: %+v", repeat, got)
 		}
 		if n := mustCompare(t, Options{By: "broker"}, run).Found(); (n[Inconclusive] == 20) != (got != nil) {

@@ -42,7 +42,8 @@ func atMost(t *testing.T, what string, got, n int, p float64) {
 // run. With the spread of five runs known a difference is reported in at most 5 % of pairs; with four it is never, and
 // each change says so.
 func TestUnchangedRunsAreNotReported(t *testing.T) {
-	for _, x := range []struct{ each, common float64 }{{0, 0}, {0.01, 0}, {0.02, 0}, {0.03, 0}, {0, 0.02}, {0, 0.03}, {0, 0.05}, {0.02, 0.03}} {
+	for _, x := range []struct{ each, common float64 }{{0, 0}, {0.01, 0}, {0.02, 0}, {0.03, 0}, {0, 0.02}, {0, 0.03},
+		{0, 0.05}, {0.02, 0.03}} {
 		n, reported, violated := rounds(30), 0, 0
 		for seed := range uint64(n) {
 			w := newWorld(1000+seed, 8, 0.01)
@@ -58,7 +59,8 @@ func TestUnchangedRunsAreNotReported(t *testing.T) {
 			}
 			few := w.earlier(a, 4)
 			c = mustCompare(t, Options{Spread: few}, a, b)
-			if n := c.Found(); n[Inconclusive] != 40 || c.Values[1].Rows[9].Changes[0].Why != "the run-to-run spread is unknown: it needs 5 earlier runs, and has 4" {
+			if n := c.Found(); n[Inconclusive] != 40 ||
+				c.Values[1].Rows[9].Changes[0].Why != "the run-to-run spread is unknown: it needs 5 earlier runs, and has 4" {
 				t.Fatalf("with four earlier runs: %v, %q", n, c.Values[1].Rows[9].Changes[0].Why)
 			}
 		}
@@ -77,7 +79,8 @@ func TestSpreadThatIsTooSmallIsSeen(t *testing.T) {
 		w := newWorld(seed, 8, 0.01)
 		known := w.earlier(w.run("a", cells(10), nil), 30)
 		w.each = 0.05
-		if len(names(mustCompare(t, Options{Spread: known}, w.run("a", cells(10), nil), w.run("b", cells(10), nil)))) > 0 {
+		if len(names(mustCompare(t, Options{Spread: known}, w.run("a", cells(10), nil),
+			w.run("b", cells(10), nil)))) > 0 {
 			reported++
 		}
 	}
@@ -98,7 +101,8 @@ func TestInterleavedIsNoise(t *testing.T) {
 				reported++
 			}
 		}
-		atMost(t, fmt.Sprintf("noise of %.0f %%, 20 cells, 2 values, 8 repetitions: a difference is reported", 100*noise), reported, n, 0.05)
+		atMost(t, fmt.Sprintf("noise of %.0f %%, 20 cells, 2 values, 8 repetitions: a difference is reported",
+			100*noise), reported, n, 0.05)
 	}
 }
 
@@ -130,7 +134,9 @@ func TestARuleRarelyPassesWhatIsWorse(t *testing.T) {
 				}
 			}
 			t.Logf("noise %.0f %%, %+.0f %%: violated in %.0f %%; values that have not changed meet the rule in %.0f %%", 100*noise, 100*(factor-1), 100*float64(violated)/float64(n), 100*float64(unchanged)/float64(3*n))
-			atMost(t, fmt.Sprintf("noise of %.0f %%, true change %+.0f %%, 8 repetitions, 5 earlier runs: the rule is met", 100*noise, 100*(factor-1)), met, n, 0.05)
+			atMost(t,
+				fmt.Sprintf("noise of %.0f %%, true change %+.0f %%, 8 repetitions, 5 earlier runs: the rule is met",
+					100*noise, 100*(factor-1)), met, n, 0.05)
 		}
 	}
 }
@@ -152,7 +158,8 @@ func TestARuleDecidesWhatItCan(t *testing.T) {
 			if d.Met {
 				met++
 			}
-			for _, again := range mustCompare(t, Options{Spread: known, Effect: d.Detectable, Values: []string{d.Value.Name}}, a, same).NoWorse() {
+			for _, again := range mustCompare(t, Options{Spread: known, Effect: d.Detectable,
+				Values: []string{d.Value.Name}}, a, same).NoWorse() {
 				if again.Row.Cell == d.Row.Cell && again.Met {
 					ofDetectable++
 				}
@@ -166,7 +173,8 @@ func TestARuleDecidesWhatItCan(t *testing.T) {
 	}
 	t.Logf("run effects of 0.5 %%, 20 earlier runs: unchanged is met in %d of %d, -15 %% violated in %d; a margin of the smallest detectable effect is met in %d", met, decisions, violated, ofDetectable)
 	if met < decisions*95/100 || violated < decisions*95/100 {
-		t.Errorf("of %d decisions %d are met without a change, and %d violated with one of 15 %%", decisions, met, violated)
+		t.Errorf("of %d decisions %d are met without a change, and %d violated with one of 15 %%", decisions, met,
+			violated)
 	}
 	if part := float64(ofDetectable) / float64(decisions); part < 0.74 || part > 0.86 {
 		t.Errorf("a margin of the smallest detectable effect is met in %.0f %%, want 80 %%", 100*part)
@@ -204,7 +212,8 @@ func TestPlantedShiftsAreNamed(t *testing.T) {
 				exact++
 			}
 		}
-		t.Logf("by %q, 8 repetitions, noise of 3 %%: exactly the four planted changes are named in %d of %d", by, exact, pairs)
+		t.Logf("by %q, 8 repetitions, noise of 3 %%: exactly the four planted changes are named in %d of %d", by, exact,
+			pairs)
 		if exact < pairs*85/100 {
 			t.Errorf("by %q: exactly the planted changes are named in %d of %d pairs", by, exact, pairs)
 		}
@@ -218,7 +227,8 @@ func TestMeansBetweenRunsHoldTheTruth(t *testing.T) {
 		w := newWorld(seed, 4, 0.01)
 		w.common = 0.03
 		a := w.run("a", cells(5), nil)
-		if c := mustCompare(t, Options{Spread: w.earlier(a, 8)}, a, w.run("b", a.Run.Cells, nil)); !c.Values[0].Means[0].Interval.Contains(1) {
+		if c := mustCompare(t, Options{Spread: w.earlier(a, 8)}, a,
+			w.run("b", a.Run.Cells, nil)); !c.Values[0].Means[0].Interval.Contains(1) {
 			outside++
 		}
 	}

@@ -36,7 +36,8 @@ func cells(modes int) (all []plan.Cell) {
 			w := plan.Default()
 			w.Publishers.MaxInFlight = 100 + m
 			c := plan.Cell{Index: len(all), Broker: plan.Broker{Name: broker, Driver: broker}, Workload: w,
-				Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(broker)}, {Axis: "window", Value: raw(100 + m)}}}
+				Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(broker)},
+					{Axis: "window", Value: raw(100 + m)}}}
 			c.ID = plan.CellID(broker, w)
 			all = append(all, c)
 		}
@@ -47,13 +48,15 @@ func cells(modes int) (all []plan.Cell) {
 // run makes a run; factor is by what a cell's values are multiplied.
 func (w world) run(id string, all []plan.Cell, factor func(c plan.Cell, value string) float64) Recorded {
 	run := plan.Run{ID: id, Name: "simulated", Repeat: w.repeat, Axes: []string{"broker", "window"}, Cells: all,
-		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Source: plan.Source{File: "simulated.cue", SHA256: "0123456789abcdef"}}
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Source:  plan.Source{File: "simulated.cue", SHA256: "0123456789abcdef"}}
 	var outcomes []plan.Outcome
 	whole := 1 + w.common*w.r.NormFloat64()
 	for _, c := range all {
 		effects := [2]float64{whole * (1 + w.each*w.r.NormFloat64()), whole * (1 + w.each*w.r.NormFloat64())}
 		for k := 1; k <= w.repeat; k++ {
-			o := plan.Outcome{Run: id, Task: fmt.Sprintf("%s-r%d", c.ID, k), Cell: c.ID, Index: c.Index, Repetition: k, Verdict: plan.Valid, Values: map[string]plan.Value{}}
+			o := plan.Outcome{Run: id, Task: fmt.Sprintf("%s-r%d", c.ID, k), Cell: c.ID, Index: c.Index, Repetition: k,
+				Verdict: plan.Valid, Values: map[string]plan.Value{}}
 			for i, v := range []struct {
 				name string
 				base float64

@@ -66,7 +66,8 @@ type partingSession struct {
 var errAway = errors.New("connection refused")
 
 // Consumer is loopback's, until it parts.
-func (s *partingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *partingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
+	handle drivers.Handler) (drivers.Consumer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.parted.IsZero() {
@@ -111,7 +112,8 @@ func (s *partingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec
 	})
 }
 
-func partingRun(t *testing.T, most time.Duration, options map[string]any, redeliverAfter time.Duration, change ...func(*plan.Workload)) plan.Outcome {
+func partingRun(t *testing.T, most time.Duration, options map[string]any, redeliverAfter time.Duration,
+	change ...func(*plan.Workload)) plan.Outcome {
 	l := newLab(t, "a1", "a2", "a3", "a4")
 	w := l.run(aRun(func(c *plan.Cell) {
 		c.Broker.Driver = "parting"
@@ -156,17 +158,22 @@ func TestABrokenLinkIsNoSilence(t *testing.T) {
 func TestHiddenMessagesAreNotLost(t *testing.T) {
 	hides := map[string]any{"away": "10ms", "hides": "5s"}
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		if o := partingRun(t, 30*time.Second, hides, 5*time.Second); o.Ledger.Received != o.Ledger.Sent || o.Verdict != plan.Valid {
+		if o := partingRun(t, 30*time.Second, hides, 5*time.Second); o.Ledger.Received != o.Ledger.Sent ||
+			o.Verdict != plan.Valid {
 			t.Errorf("%+v, %s %v: want all received", o.Ledger, o.Verdict, o.Reasons)
 		}
-		if o := partingRun(t, 3*time.Second, hides, 5*time.Second); o.Ledger.Undrained != 2 || o.Ledger.Lost != 0 || o.Verdict != plan.Valid {
-			t.Errorf("a drain of 3 s: %+v, %s %v: want the message of each consumer undrained", o.Ledger, o.Verdict, o.Reasons)
+		if o := partingRun(t, 3*time.Second, hides, 5*time.Second); o.Ledger.Undrained != 2 || o.Ledger.Lost != 0 ||
+			o.Verdict != plan.Valid {
+			t.Errorf("a drain of 3 s: %+v, %s %v: want the message of each consumer undrained", o.Ledger, o.Verdict,
+				o.Reasons)
 		}
-		if o := partingRun(t, 30*time.Second, hides, 5*time.Second, func(w *plan.Workload) { w.Warmup = plan.Duration(time.Second) }); o.Ledger.Received != o.Ledger.Sent {
+		if o := partingRun(t, 30*time.Second, hides, 5*time.Second,
+			func(w *plan.Workload) { w.Warmup = plan.Duration(time.Second) }); o.Ledger.Received != o.Ledger.Sent {
 			t.Errorf("the link broke in warm-up: %+v: want all received", o.Ledger)
 		}
 		if o := partingRun(t, 30*time.Second, hides, 2*time.Second); o.Ledger.Lost != 2 || o.Verdict != plan.Invalid {
-			t.Errorf("declared for 2 s: %+v, %s %v: want the message of each consumer lost", o.Ledger, o.Verdict, o.Reasons)
+			t.Errorf("declared for 2 s: %+v, %s %v: want the message of each consumer lost", o.Ledger, o.Verdict,
+				o.Reasons)
 		}
 	})
 }

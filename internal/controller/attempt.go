@@ -55,7 +55,9 @@ type attempt struct {
 	traffic   traffic
 	facts     judge.Facts
 
-	zero      int64 // the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed yet
+	// the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed
+	// yet
+	zero      int64
 	origin    int64 // the same when the measurement begins: zero, as long as that is to be found out
 	measuring bool  // it is known when the measurement begins
 }
@@ -109,7 +111,8 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 // appends the attempts before it to retries. detail is which step of a search it is. An error ends the run.
 //
 // A broken guarantee is an answer whatever else failed, and is never measured again.
-func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail string, retries []plan.FailedAttempt) (result, []plan.FailedAttempt, error) {
+func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail string,
+	retries []plan.FailedAttempt) (result, []plan.FailedAttempt, error) {
 	for {
 		r, err := x.attempt(ctx, t, n, detail)
 		if err != nil {
@@ -124,7 +127,8 @@ func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail stri
 		retries = append(slices.Clone(retries), failed)
 		x.log.Warn("task is retried", "task", t.ID, "attempt", len(retries), "why", failed.String())
 		x.journal.inFlight(ctx, "")
-		e := wire.RunEvent{Kind: wire.AttemptEnded, Task: o.Task, Attempt: failed.Name, N: n, Detail: failed.String(), FailedAttempt: &failed, Outcome: &o}
+		e := wire.RunEvent{Kind: wire.AttemptEnded, Task: o.Task, Attempt: failed.Name, N: n, Detail: failed.String(),
+			FailedAttempt: &failed, Outcome: &o}
 		if err := x.journal.event(ctx, e); err != nil {
 			return result{}, retries, err
 		}
@@ -144,8 +148,9 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 		return result{task: t, failure: short, outcome: outcomeWithout(t, short)}, nil
 	}
 	a := newAttempt(x, t, agents)
-	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Attempt: a.task.Attempt, N: n, Agents: names(agents), Observers: a.observers.list(),
-		Detail: detail, At: time.Now(), Of: x.journal.of}
+	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Attempt: a.task.Attempt, N: n, Agents: names(agents),
+		Observers: a.observers.list(),
+		Detail:    detail, At: time.Now(), Of: x.journal.of}
 	if detail != "" {
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
@@ -173,17 +178,21 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 		e := wire.RunEvent{Kind: wire.TaskInterrupted, Task: t.ID, Attempt: a.task.Attempt, N: n, Detail: why.Error()}
 		return result{}, errors.Join(why, x.journal.event(ctx, e))
 	}
-	return result{attempt: a.task.Attempt, task: a.task, failure: a.facts.Failure, outcome: judged(x.log, a.task, a.merged, a.facts)}, nil
+	return result{attempt: a.task.Attempt, task: a.task, failure: a.facts.Failure,
+		outcome: judged(x.log, a.task, a.merged, a.facts)}, nil
 }
 
 // newAttempt returns an attempt with these agents, and with the observers of the cell's brokers among the others.
 func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 	t.Attempt = wire.NewName()
-	a := &attempt{lease: x.leader.lease, agents: x.leader.agents, journal: x.journal, log: x.log, rtt: x.leader.conn.RTT,
-		task: t, work: t.Cell.Workload, groups: t.Parts(), byName: map[string]*part{}, merged: record.NewMerged(), facts: judge.Facts{Cores: map[string]int{}}}
+	a := &attempt{lease: x.leader.lease, agents: x.leader.agents, journal: x.journal, log: x.log,
+		rtt:  x.leader.conn.RTT,
+		task: t, work: t.Cell.Workload, groups: t.Parts(), byName: map[string]*part{}, merged: record.NewMerged(),
+		facts: judge.Facts{Cores: map[string]int{}}}
 	for i, agent := range agents {
-		a.parts = append(a.parts, &part{agent: agent, at: map[wire.Step]bool{}, AgentPart: plan.AgentPart{Agent: agent.Agent, Index: i,
-			Host: agent.Host, Clock: agent.Clock, Version: agent.Version, Phase: plan.PhasePrepare}})
+		a.parts = append(a.parts, &part{agent: agent, at: map[wire.Step]bool{},
+			AgentPart: plan.AgentPart{Agent: agent.Agent, Index: i,
+				Host: agent.Host, Clock: agent.Clock, Version: agent.Version, Phase: plan.PhasePrepare}})
 		a.facts.Cores[agent.Agent] = agent.Cores
 	}
 	a.observers = findObservers(a, x.leader.agents)
@@ -199,7 +208,8 @@ func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 // about it besides the agents' records.
 func (a *attempt) run(ctx context.Context) {
 	err := a.execute(ctx)
-	rest := wire.WithProgress(a.lease.Context(), func(d time.Duration) { wire.Progress(ctx, d) }) // the end is not cut short by anything else
+	// the end is not cut short by anything else
+	rest := wire.WithProgress(a.lease.Context(), func(d time.Duration) { wire.Progress(ctx, d) })
 	if rest.Err() != nil {
 		return // the next leader decides
 	}
@@ -235,7 +245,8 @@ func (a *attempt) execute(ctx context.Context) error {
 		return err
 	}
 	connect := a.work.Connect.D()
-	if err := a.await(ctx, wire.StepOpen, 2*connect+stepMargin); err != nil { // sessions are open, and agent 0 has declared
+	// sessions are open, and agent 0 has declared
+	if err := a.await(ctx, wire.StepOpen, 2*connect+stepMargin); err != nil {
 		return err
 	}
 	if err := a.awaitObservers(ctx, wire.StepOpen, observerReady); err != nil {
@@ -377,7 +388,10 @@ func (a *attempt) warmUp(ctx context.Context) error {
 	least, most := a.work.Steady.Min.D(), a.work.Steady.Max.D()
 	for next := least; ; next += lookEvery {
 		until := a.zero + min(next, most).Nanoseconds()
-		err := a.wait(ctx, func() (time.Duration, error) { return time.Duration(until - clock.Now()), trouble(a.parts) })
+		err := a.wait(ctx, func() (time.Duration, error) {
+			return time.Duration(until - clock.Now()),
+				trouble(a.parts)
+		})
 		if err != nil {
 			return err
 		}
@@ -410,7 +424,8 @@ func (a *attempt) notSteady() string {
 		gap := time.Duration(float64(publishers) / rate * 1e9)
 		known -= min(3*gap, maxLag)
 	}
-	return judge.NotSteady(seconds[:max(0, min(len(seconds), int(known/time.Second)))], confirmed, slices.ContainsFunc(a.groups, consumes))
+	return judge.NotSteady(seconds[:max(0, min(len(seconds), int(known/time.Second)))], confirmed,
+		slices.ContainsFunc(a.groups, consumes))
 }
 
 // beginMeasurement names the second at which the measurement begins. An agent that hears of it too late fails the task:
@@ -422,7 +437,9 @@ func (a *attempt) beginMeasurement(ctx context.Context) error {
 		return err
 	}
 	if i := slices.IndexFunc(a.parts, func(p *part) bool { return !p.dropped && p.begin != at.Nanoseconds() }); i >= 0 {
-		return &failure{plan.FailedRun, fmt.Sprintf("agent %s set the beginning of the measurement to %v of the load, not to %v", a.parts[i].Agent, time.Duration(a.parts[i].begin), at)}
+		return &failure{plan.FailedRun,
+			fmt.Sprintf("agent %s set the beginning of the measurement to %v of the load, not to %v", a.parts[i].Agent,
+				time.Duration(a.parts[i].begin), at)}
 	}
 	a.origin = a.zero + at.Nanoseconds()
 	a.measuring = true
@@ -495,7 +512,9 @@ func (a *attempt) teardown(ctx context.Context) {
 			return p.at[wire.StepTeardown]
 		})
 		if !down {
-			a.remark("", "error", "no agent was left to tear down: what the task declared at the broker may still be there, named "+g.Topic())
+			a.remark("", "error",
+				"no agent was left to tear down: what the task declared at the broker may still be there, named "+
+					g.Topic())
 		}
 	}
 }
@@ -573,7 +592,8 @@ func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration
 		}
 		left := remaining()
 		if left <= 0 {
-			return 0, &failure{plan.FailedTimeout, fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
+			return 0, &failure{plan.FailedTimeout,
+				fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
 		}
 		return left, nil
 	})
@@ -760,7 +780,8 @@ func (a *attempt) lookForLost(ctx context.Context) {
 			where += ": it left"
 		}
 		a.remark(p.Agent, string(wire.AgentLost), where)
-		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: a.task.ID, Attempt: a.task.Attempt, Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
+		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: a.task.ID, Attempt: a.task.Attempt,
+			Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
 		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		if err := a.journal.record.Event(storing, e); err != nil {
 			a.log.Error("record event", "err", err)

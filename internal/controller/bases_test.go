@@ -29,12 +29,15 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 		l.control()
 		l.await(2)
 		l.add("nightly", func(d *schedule.Definition) {
-			d.Matrix.Text = strings.Replace(tiny, "axis: _", "axis: _\n\trequire: \"publish.rate no worse than baseline by 99.9% at 80%\"", 1) + "repeat: 4\n"
+			d.Matrix.Text = strings.Replace(tiny, "axis: _",
+				"axis: _\n\trequire: \"publish.rate no worse than baseline by 99.9% at 80%\"", 1) + "repeat: 4\n"
 		})
 		l.clock().advance(time.Hour)
 		first := l.schedule("nightly", "the first run", entries(1)).History[0]
-		if text := strings.Join(first.Problems, "\n"); first.State != schedule.Done || len(first.Problems) != 2 || !strings.Contains(text, `inconclusive: mode=confirm-window: publish.rate no worse`) ||
-			!strings.Contains(text, `there is no baseline "tiny" on the control plane (those of a folder: ctl baseline list --runs DIR): ctl baseline set RUN`) {
+		if text := strings.Join(first.Problems, "\n"); first.State != schedule.Done || len(first.Problems) != 2 ||
+			!strings.Contains(text, `inconclusive: mode=confirm-window: publish.rate no worse`) ||
+			!strings.Contains(text,
+				`there is no baseline "tiny" on the control plane (those of a folder: ctl baseline list --runs DIR): ctl baseline set RUN`) {
 			t.Fatalf("without a baseline: %+v", first)
 		}
 		l.state(first.Run, func(s wire.RunState) bool { return s.Copied })
@@ -46,7 +49,8 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 			l.clock().advance(time.Hour)
 			last = l.schedule("nightly", fmt.Sprintf("run %d", n), entries(n)).History[n-1]
 			want := fmt.Sprintf("the run-to-run spread is unknown: it needs 5 earlier runs, and has %d", n-1)
-			if text := strings.Join(last.Problems, "\n"); last.State != schedule.Done || (n < 6) != strings.Contains(text, want) || n == 6 && text != "" {
+			if text := strings.Join(last.Problems, "\n"); last.State != schedule.Done ||
+				(n < 6) != strings.Contains(text, want) || n == 6 && text != "" {
 				t.Errorf("run %d: %+v", n, last)
 			}
 			l.state(last.Run, func(s wire.RunState) bool { return s.Copied })
@@ -60,7 +64,9 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 			t.Fatal(err)
 		}
 		base := record.Plan().BaseOf("tiny")
-		if base.Run != first.Run || len(base.Cells) != 2 || len(base.Cells[0].Repetitions) != 4 || base.Cells[0].Repetitions[0]["publish.rate"].Number == 0 || base.Cells[0].Spreads["publish.rate"].Runs != 5 {
+		if base.Run != first.Run || len(base.Cells) != 2 || len(base.Cells[0].Repetitions) != 4 ||
+			base.Cells[0].Repetitions[0]["publish.rate"].Number == 0 ||
+			base.Cells[0].Spreads["publish.rate"].Runs != 5 {
 			t.Errorf("the plan has %+v", base)
 		}
 		for i := range outcomes { // as if it had become slower since
@@ -68,7 +74,8 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 			v.Number /= 1e6
 			outcomes[i].Values["publish.rate"] = v
 		}
-		if all := report.Rulings(record.Plan(), outcomes); report.Failed(all)[report.Violated] != 2 || !strings.Contains(all[0].Why, "-100 % against run "+first.Run) {
+		if all := report.Rulings(record.Plan(), outcomes); report.Failed(all)[report.Violated] != 2 ||
+			!strings.Contains(all[0].Why, "-100 % against run "+first.Run) {
 			t.Errorf("a thousandth of the rate: %v", all)
 		}
 	})
@@ -105,7 +112,8 @@ func (l *lab) drop(runs ...string) {
 	}
 	for _, run := range runs {
 		for _, stream := range []string{"LOCKSTEP_SNAPSHOTS_", "LOCKSTEP_EVENTS_"} {
-			if err := js.DeleteStream(l.t.Context(), stream+run); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			if err := js.DeleteStream(l.t.Context(), stream+run); err != nil &&
+				!errors.Is(err, jetstream.ErrStreamNotFound) {
 				l.t.Fatal(err)
 			}
 		}
@@ -135,11 +143,13 @@ func TestBaselinesOutliveTheirController(t *testing.T) {
 			run, ruling := l.ruled(comparing())
 			ids = append(ids, run.ID)
 			if n == 0 {
-				if ruling.Result != report.Inconclusive || !strings.Contains(ruling.Why, `there is no baseline "test"`) {
+				if ruling.Result != report.Inconclusive ||
+					!strings.Contains(ruling.Why, `there is no baseline "test"`) {
 					t.Errorf("without a baseline: %v", ruling)
 				}
 				a, err := l.client.SetBaseline(t.Context(), wire.BaselineQuery{Run: run.ID, By: "me@host"})
-				if b := a.Baseline; err != nil || b.Name != "test" || b.Run != run.ID || b.By != "me@host" || a.Note != "" {
+				if b := a.Baseline; err != nil || b.Name != "test" || b.Run != run.ID || b.By != "me@host" ||
+					a.Note != "" {
 					t.Fatalf("the baseline is %+v, %v", a, err)
 				}
 			}
@@ -149,7 +159,8 @@ func TestBaselinesOutliveTheirController(t *testing.T) {
 		l.replaced()
 		run, ruling := l.ruled(comparing())
 		b := run.BaseOf("test")
-		if b.Run != ids[0] || b.Available != 5 || b.Earlier != 7 || len(b.Cells) != 1 || b.Cells[0].Spreads["lost"].Runs != 5 {
+		if b.Run != ids[0] || b.Available != 5 || b.Earlier != 7 || len(b.Cells) != 1 ||
+			b.Cells[0].Spreads["lost"].Runs != 5 {
 			t.Errorf("after a takeover the run is compared with %+v", b)
 		}
 		if ruling.Result != report.Met || !strings.HasSuffix(ruling.Why, "; 5 of 7 earlier runs available") {
@@ -187,7 +198,8 @@ func TestBaselinesOfTheControlPlane(t *testing.T) {
 			}
 		}
 		all, err := l.client.Baselines(t.Context())
-		if err != nil || len(all) != 2 || all[0].Name != "release-4.0" || all[0].Run != first.ID || all[1].Name != "test" || all[1].Run != second.ID {
+		if err != nil || len(all) != 2 || all[0].Name != "release-4.0" || all[0].Run != first.ID ||
+			all[1].Name != "test" || all[1].Run != second.ID {
 			t.Errorf("the baselines are %+v, %v", all, err)
 		}
 		if _, ruling = l.ruled(comparing()); !strings.Contains(ruling.Why, "start it with --dir") {
@@ -209,7 +221,8 @@ func TestBaselinesOfTheControlPlane(t *testing.T) {
 			t.Errorf("a run that is not known: %v", err)
 		}
 		l.drop(first.ID)
-		if err := set("", first.ID); !errors.Is(err, wire.ErrNoRun) || !strings.Contains(err.Error(), "give a newer run") {
+		if err := set("", first.ID); !errors.Is(err, wire.ErrNoRun) ||
+			!strings.Contains(err.Error(), "give a newer run") {
 			t.Errorf("a run without a record: %v", err)
 		}
 	})

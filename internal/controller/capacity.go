@@ -65,7 +65,8 @@ type trial struct {
 
 // newCapacitySearch is the state after some trials.
 func newCapacitySearch(s plan.Search, steps []plan.Step) *capacitySearch {
-	c := &capacitySearch{Search: s, failures: map[float64]int{}, bound: map[float64]plan.Flag{}, verifications: map[float64]verifications{}}
+	c := &capacitySearch{Search: s, failures: map[float64]int{}, bound: map[float64]plan.Flag{},
+		verifications: map[float64]verifications{}}
 	for _, step := range steps {
 		c.add(step)
 	}
@@ -212,7 +213,8 @@ func (c *capacitySearch) below(hi float64) (trial, bool) {
 func (c *capacitySearch) result() plan.SearchResult {
 	lo, hi := c.lo(), c.hi()
 	v := c.verifications[lo]
-	r := plan.SearchResult{Capacity: lo, Verified: v.held, Verifications: v.run, Sure: lo > 0 && c.verified >= c.Repeats, Bound: c.bound[hi]}
+	r := plan.SearchResult{Capacity: lo, Verified: v.held, Verifications: v.run, Sure: lo > 0 &&
+		c.verified >= c.Repeats, Bound: c.bound[hi]}
 	for f, n := range c.failures {
 		if f > lo && n > 1 && r.Bound == "" && (r.Fails == 0 || f < r.Fails) {
 			r.Fails = f
@@ -230,7 +232,8 @@ func (c *capacitySearch) result() plan.SearchResult {
 	case lo == 0 && hi == 0:
 		r.Why = fmt.Sprintf("no step of %d gave usable numbers: %s", c.Steps, c.why)
 	case lo == 0 && c.failures[hi] < 2:
-		r.Why = fmt.Sprintf("the limit of %d steps came before the failure at %s was checked: %s", c.Steps, perSecond(hi), c.why)
+		r.Why = fmt.Sprintf("the limit of %d steps came before the failure at %s was checked: %s", c.Steps,
+			perSecond(hi), c.why)
 	case lo == 0:
 		r.Sure = true
 		r.Why = fmt.Sprintf("no rate holds, down to %s: %s", perSecond(hi), c.why)

@@ -11,7 +11,8 @@ import (
 )
 
 func aSearch() plan.Search {
-	return plan.Search{For: plan.SearchRate, From: 1000, Max: 10_000_000, Within: 0.02, Step: plan.Duration(time.Second), Repeats: 3, Steps: 60}
+	return plan.Search{For: plan.SearchRate, From: 1000, Max: 10_000_000, Within: 0.02,
+		Step: plan.Duration(time.Second), Repeats: 3, Steps: 60}
 }
 
 // system answers a step: it is told how many went before.
@@ -39,7 +40,8 @@ func chase(t *testing.T, s plan.Search, of system) (plan.SearchResult, []plan.St
 		if len(steps) > s.Steps {
 			t.Fatalf("%d steps and no end", len(steps))
 		}
-		steps = append(steps, plan.Step{Rate: m.rate, Kind: m.kind, Answer: of(m, len(steps)), Why: "p99 is 1 s, not < 50ms"})
+		steps = append(steps, plan.Step{Rate: m.rate, Kind: m.kind, Answer: of(m, len(steps)),
+			Why: "p99 is 1 s, not < 50ms"})
 	}
 	return newCapacitySearch(s, steps).result(), steps
 }
@@ -69,7 +71,8 @@ func TestSearchFindsASharpLimit(t *testing.T) {
 		s.From = math.Exp(random.Float64() * 10)
 		limit := s.From * math.Exp(random.Float64()*6)
 		r, steps := chase(t, s, func(m trial, _ int) plan.Answer { return holds(m.rate <= limit) })
-		if r.Verified != 3 || r.Capacity > limit || r.Fails <= limit || r.Fails/r.Capacity-1 > s.Within*1.0001 || r.Why != "" {
+		if r.Verified != 3 || r.Capacity > limit || r.Fails <= limit || r.Fails/r.Capacity-1 > s.Within*1.0001 ||
+			r.Why != "" {
 			t.Fatalf("limit %v from %v within %v: %+v", limit, s.From, s.Within, r)
 		}
 		if most := bound(s, limit); len(steps) > most {
@@ -95,9 +98,12 @@ func TestSearchAtTheEdges(t *testing.T) {
 		{"never holds", 0, nil, 0, 0, 0, "no rate holds, down to 1/s: p99 is 1 s"},
 		{"above the most", 1e12, nil, 1e7, 1e7, 3, "it holds at 10,000,000/s, the most that is tried"},
 		{"most below from", 1e12, func(s *plan.Search) { s.Max = 500 }, 500, 500, 3, "the most that is tried"},
-		{"few steps", 50_000, func(s *plan.Search) { s.Steps = 10 }, 32_000, 32_000, 3, "before the interval was as small as asked"},
-		{"too few steps", 1, func(s *plan.Search) { s.Steps = 6 }, 0, 0, 0, "no rate was found to hold within the limit of 6 steps"},
-		{"no step left to check the lowest rate", 0, func(s *plan.Search) { s.Steps = 11 }, 0, 0, 0, "the limit of 11 steps came before the failure at 1/s was checked"},
+		{"few steps", 50_000, func(s *plan.Search) { s.Steps = 10 }, 32_000, 32_000, 3,
+			"before the interval was as small as asked"},
+		{"too few steps", 1, func(s *plan.Search) { s.Steps = 6 }, 0, 0, 0,
+			"no rate was found to hold within the limit of 6 steps"},
+		{"no step left to check the lowest rate", 0, func(s *plan.Search) { s.Steps = 11 }, 0, 0, 0,
+			"the limit of 11 steps came before the failure at 1/s was checked"},
 		{"first rate below one", 3, func(s *plan.Search) { s.From = 0.1 }, 2.9, 3, 3, ""},
 	} {
 		s := aSearch()
@@ -108,7 +114,8 @@ func TestSearchAtTheEdges(t *testing.T) {
 		if none := strings.HasPrefix(r.Why, "no rate holds"); r.Sure != (none || r.Verified > 0) {
 			t.Errorf("%s: sure: %v, %+v", x.name, r.Sure, r)
 		}
-		if r.Capacity < x.capacity || r.Capacity > x.more || r.Verified != x.verified || !strings.Contains(r.Why, x.why) || (r.Why == "") != (x.why == "") {
+		if r.Capacity < x.capacity || r.Capacity > x.more || r.Verified != x.verified ||
+			!strings.Contains(r.Why, x.why) || (r.Why == "") != (x.why == "") {
 			t.Errorf("%s: %+v after %d steps", x.name, r, len(steps))
 		}
 	}
@@ -126,7 +133,8 @@ func TestSearchForgivesOneAccident(t *testing.T) {
 		if steps[accident].Kind == plan.StepVerify {
 			failed = 1
 		}
-		if !r.Sure || r.Verified != 3 || r.Verifications != 3+failed || r.Capacity < limit/1.02 || r.Capacity > limit || r.Fails <= limit {
+		if !r.Sure || r.Verified != 3 || r.Verifications != 3+failed || r.Capacity < limit/1.02 || r.Capacity > limit ||
+			r.Fails <= limit {
 			t.Errorf("an accident at step %d of %d gives %+v", accident+1, len(steps), r)
 		}
 	}
@@ -137,7 +145,8 @@ func TestSearchAtASoftKnee(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	ends := 0
 	for range 500 {
-		r, _ := chase(t, aSearch(), func(m trial, _ int) plan.Answer { // holds surely to 18,000, by halves at 20,000, hardly at 22,000
+		// holds surely to 18,000, by halves at 20,000, hardly at 22,000
+		r, _ := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
 			return holds(random.Float64() < 1/(1+math.Exp((m.rate-20_000)/300)))
 		})
 		if r.Verified < 3 {
@@ -228,7 +237,8 @@ func TestSearchSaysWhenTheGeneratorWasTheLimit(t *testing.T) {
 			}
 			return plan.AnswerHeld
 		})
-		if string(r.Bound) != string(limit) || r.Fails != 0 || r.Verified != 3 || !strings.HasPrefix(r.Why, string(limit)) || !strings.Contains(r.Why, "capacity is at least 17") {
+		if string(r.Bound) != string(limit) || r.Fails != 0 || r.Verified != 3 ||
+			!strings.HasPrefix(r.Why, string(limit)) || !strings.Contains(r.Why, "capacity is at least 17") {
 			t.Errorf("%s: %+v", limit, r)
 		}
 	}
@@ -281,7 +291,10 @@ func TestSearchIntervalContainsTheLimitDespiteAccidents(t *testing.T) {
 		contained, sure, trials, logError := 0, 0, 0, 0.0
 		for range searches {
 			limit := 15_000 + random.Float64()*10_000
-			r, steps := chase(t, aSearch(), func(m trial, _ int) plan.Answer { return holds(m.rate <= limit && random.Float64() >= p) })
+			r, steps := chase(t, aSearch(), func(m trial,
+				_ int) plan.Answer {
+				return holds(m.rate <= limit && random.Float64() >= p)
+			})
 			trials += len(steps)
 			if r.Capacity > 0 {
 				logError += math.Log(r.Capacity / limit)
@@ -294,9 +307,11 @@ func TestSearchIntervalContainsTheLimitDespiteAccidents(t *testing.T) {
 			}
 		}
 		t.Logf("accidents in %.0f %% of trials: %.1f %% sure, %.1f %% contain the limit, capacity off by %+.1f %% in the mean, %.1f trials", 100*p,
-			100*float64(sure)/searches, 100*float64(contained)/searches, 100*(math.Exp(logError/searches)-1), float64(trials)/searches)
+			100*float64(sure)/searches, 100*float64(contained)/searches, 100*(math.Exp(logError/searches)-1),
+			float64(trials)/searches)
 		if contained < searches*9/10 {
-			t.Errorf("accidents in %.0f %% of trials: %d of %d intervals contain the limit, want 90 %% of them", 100*p, contained, searches)
+			t.Errorf("accidents in %.0f %% of trials: %d of %d intervals contain the limit, want 90 %% of them", 100*p,
+				contained, searches)
 		}
 	}
 }

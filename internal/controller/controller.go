@@ -83,7 +83,8 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return nil
-		case !errors.Is(err, context.DeadlineExceeded) && (!errors.Is(err, wire.ErrServers) || time.Since(began) > formTimeout):
+		case !errors.Is(err, context.DeadlineExceeded) &&
+			(!errors.Is(err, wire.ErrServers) || time.Since(began) > formTimeout):
 			return err
 		}
 		log.Warn("the control plane does not make its streams yet, trying again", "err", err)

@@ -28,7 +28,8 @@ func TestRunFromSubmissionToDirectory(t *testing.T) {
 			if o.Verdict != plan.Valid {
 				t.Errorf("task %s is %s: %v", o.Task, o.Verdict, o.Reasons)
 			}
-			if o.Ledger.Sent != 4000 || o.Ledger.Confirmed != 4000 || o.Ledger.Received != 4000 || o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 {
+			if o.Ledger.Sent != 4000 || o.Ledger.Confirmed != 4000 || o.Ledger.Received != 4000 ||
+				o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 {
 				t.Errorf("the account of %s is %+v, want 4000 sent, confirmed and received", o.Task, o.Ledger)
 			}
 			if len(o.Agents) != 4 || o.Agents[0].Agent != "a1" || o.Agents[3].Phase != plan.PhaseTeardown {
@@ -50,7 +51,8 @@ func TestTooFewAgentsIsSaidBeforeAnythingRuns(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2")
 		w := l.run(aRun(nil, nil), nil, nil)
-		if w.end.Reason != wire.EndNoAgents || w.end.Have != 2 || w.end.Need != 4 || !strings.Contains(w.end.Detail, "a1, a2") {
+		if w.end.Reason != wire.EndNoAgents || w.end.Have != 2 || w.end.Need != 4 ||
+			!strings.Contains(w.end.Detail, "a1, a2") {
 			t.Errorf("the run ended with %+v, want that 2 agents are there and 4 needed", w.end)
 		}
 		if got := w.kinds(); got != "accepted end" {
@@ -78,14 +80,17 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 		// before. The controller looks for silent agents at times that are its own.
 		const looks = wire.HeartbeatEvery / 2 // see silenceEvery
 		if took := noticed.Sub(killed); took > wire.LostAfter+looks || took < wire.LostAfter-wire.HeartbeatEvery {
-			t.Errorf("the loss was noticed after %v, want %v after the last heartbeat, and at most %v later", took, wire.LostAfter, looks)
+			t.Errorf("the loss was noticed after %v, want %v after the last heartbeat, and at most %v later", took,
+				wire.LostAfter, looks)
 		}
 		all := w.outcomes()
 		if len(all) != 2 || w.end.Reason != wire.EndDone || w.end.Failed != 0 {
 			t.Fatalf("%d outcomes, end %+v: the run did not go on", len(all), w.end)
 		}
-		if kindsOf(all[0].FailedAttempts) != "agent-lost" || all[0].Verdict != plan.Valid || all[0].Agents[1].Agent != "a3" {
-			t.Errorf("the first task is %s %v after %+v, with %+v: want it repeated once, without a2", all[0].Verdict, all[0].Reasons, all[0].FailedAttempts, all[0].Agents)
+		if kindsOf(all[0].FailedAttempts) != "agent-lost" || all[0].Verdict != plan.Valid ||
+			all[0].Agents[1].Agent != "a3" {
+			t.Errorf("the first task is %s %v after %+v, with %+v: want it repeated once, without a2", all[0].Verdict,
+				all[0].Reasons, all[0].FailedAttempts, all[0].Agents)
 		}
 		o := firstAttempt(t, w, all[0].Task)
 		if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, "; "), "a2") {
@@ -130,7 +135,8 @@ func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
 			t.Fatalf("%d outcomes and %+v: a cell without agents must fail, not hang", len(all), w.end)
 		}
 		for _, o := range all[1:] {
-			if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown || !strings.Contains(text, "3 there") || !strings.Contains(text, "4 needed") {
+			if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown || !strings.Contains(text, "3 there") ||
+				!strings.Contains(text, "4 needed") {
 				t.Errorf("the outcome is %s because of %q", o.Verdict, text)
 			}
 		}
@@ -146,7 +152,8 @@ func TestBrokerThatIsNotThere(t *testing.T) {
 		broken := func(where string) func(*plan.Cell) {
 			return func(c *plan.Cell) {
 				c.Broker.Driver = "faulty"
-				c.Broker.Options, _ = json.Marshal(map[string]string{"fail": where, "url": "amqp://me:hunter2@127.0.0.1:1"})
+				c.Broker.Options, _ = json.Marshal(map[string]string{"fail": where,
+					"url": "amqp://me:hunter2@127.0.0.1:1"})
 			}
 		}
 		before := faultyTeardowns.Load()
@@ -155,10 +162,13 @@ func TestBrokerThatIsNotThere(t *testing.T) {
 		if len(all) != 5 || w.end.Failed != 4 {
 			t.Fatalf("%d outcomes, end %+v", len(all), w.end)
 		}
-		for i, words := range []string{"open session on agent", "declare topology", "connect consumers on agent", "connect publishers on agent"} {
+		for i, words := range []string{"open session on agent", "declare topology", "connect consumers on agent",
+			"connect publishers on agent"} {
 			text := strings.Join(all[i].Reasons, "; ")
-			if all[i].Verdict != plan.Unknown || !strings.Contains(text, words) || !strings.Contains(text, "127.0.0.1:1: connection refused") {
-				t.Errorf("task %d is %s because of %q, want %q, the address and the cause", i, all[i].Verdict, text, words)
+			if all[i].Verdict != plan.Unknown || !strings.Contains(text, words) ||
+				!strings.Contains(text, "127.0.0.1:1: connection refused") {
+				t.Errorf("task %d is %s because of %q, want %q, the address and the cause", i, all[i].Verdict, text,
+					words)
 			}
 		}
 		if all[4].Verdict != plan.Valid {

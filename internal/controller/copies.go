@@ -112,7 +112,8 @@ func copied(root string, r wire.RunState) bool {
 		return false
 	}
 	marks, err := run.Marks()
-	return err == nil && slices.ContainsFunc(marks, func(m runs.Mark) bool { return m.Kind == runs.MarkEnd && !m.At.Before(r.Submitted) })
+	return err == nil && slices.ContainsFunc(marks,
+		func(m runs.Mark) bool { return m.Kind == runs.MarkEnd && !m.At.Before(r.Submitted) })
 }
 
 // end notes that a copy is whole, or has it retried later.
@@ -127,7 +128,8 @@ func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 	}
 	c.wait = min(max(2*c.wait, copyEvery), copyAgain)
 	c.next = time.Now().Add(c.wait)
-	k.cfg.Log.Error("copy a run: it stays on the control plane, and is copied later", "run", r.Run, "in", c.wait, "err", err)
+	k.cfg.Log.Error("copy a run: it stays on the control plane, and is copied later", "run", r.Run, "in", c.wait, "err",
+		err)
 }
 
 // copy follows a run to its end.
@@ -157,7 +159,8 @@ func (k *copies) keep(ctx context.Context, id string) {
 	if err != nil {
 		k.cfg.Log.Warn("write tables and report of a run: make them with ctl report", "run", id, "err", err)
 	}
-	if err := wire.Guard(k.cfg.Log, "history of run "+id, func() error { return past.Of(k.cfg.Copies).Add(ctx, id) }); err != nil {
+	if err := wire.Guard(k.cfg.Log, "history of run "+id,
+		func() error { return past.Of(k.cfg.Copies).Add(ctx, id) }); err != nil {
 		k.cfg.Log.Warn("add a run to the history: ctl history reindex does it again", "run", id, "err", err)
 	}
 }
@@ -180,7 +183,8 @@ func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
 		}
 		if pause(ctx, copyEvery/4) != nil {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				k.log.Warn("a run has not been copied: its hook is called without a directory", "run", e.Run, "waited", copyWait, "err", err)
+				k.log.Warn("a run has not been copied: its hook is called without a directory", "run", e.Run, "waited",
+					copyWait, "err", err)
 			}
 			return ""
 		}

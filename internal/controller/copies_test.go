@@ -24,7 +24,8 @@ func TestAStandbyCopiesRuns(t *testing.T) {
 			ended := make(chan error, 1)
 			standby := l.connect()
 			go func() {
-				ended <- controller.Serve(ctx, standby, controller.Config{Log: l.log(), Name: "standby", Copies: folder})
+				ended <- controller.Serve(ctx, standby,
+					controller.Config{Log: l.log(), Name: "standby", Copies: folder})
 			}()
 			time.Sleep(90 * time.Second) // the leader has a minute for its own copy
 			if s := l.state(run.ID, wire.RunState.Over); !s.Copied {

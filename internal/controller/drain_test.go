@@ -27,12 +27,14 @@ func TestMissingConfirmsDoNotHideLoss(t *testing.T) {
 		w := l.run(aRun(func(c *plan.Cell) {
 			c.Workload.Publishers.Count, c.Workload.Publishers.MaxInFlight, c.Workload.Publishers.Rate = 0, 1000, 10_000
 			c.Workload.Measure = plan.Duration(300 * time.Millisecond)
-			c.Workload.Drain = plan.Drain{Idle: plan.Duration(200 * time.Millisecond), Timeout: plan.Duration(800 * time.Millisecond)}
+			c.Workload.Drain = plan.Drain{Idle: plan.Duration(200 * time.Millisecond),
+				Timeout: plan.Duration(800 * time.Millisecond)}
 			loopbackOptions(c, map[string]any{"lose": 100, "confirmDelay": "20s"})
 		}), nil, nil)
 		o := w.outcomes()[0]
 		if o.Ledger.Lost != 20 || o.Ledger.Undrained != 0 || o.Verdict != plan.Invalid {
-			t.Errorf("lost %d, undrained %d, %s %v; want the 20 of 2,000 that were lost, and invalid", o.Ledger.Lost, o.Ledger.Undrained, o.Verdict, o.Reasons)
+			t.Errorf("lost %d, undrained %d, %s %v; want the 20 of 2,000 that were lost, and invalid", o.Ledger.Lost,
+				o.Ledger.Undrained, o.Verdict, o.Reasons)
 		}
 	})
 }
@@ -44,11 +46,13 @@ func TestALateConfirmLeavesTimeToReceive(t *testing.T) {
 		w := newLab(t, "a1", "a2", "a3", "a4").run(aRun(func(c *plan.Cell) {
 			c.Workload.Publishers.Count, c.Workload.Publishers.MaxInFlight, c.Workload.Publishers.Rate = 0, 1000, 10_000
 			c.Workload.Measure = plan.Duration(200 * time.Millisecond)
-			c.Workload.Drain = plan.Drain{Idle: plan.Duration(400 * time.Millisecond), Timeout: plan.Duration(5 * time.Second)}
+			c.Workload.Drain = plan.Drain{Idle: plan.Duration(400 * time.Millisecond),
+				Timeout: plan.Duration(5 * time.Second)}
 			loopbackOptions(c, map[string]any{"delay": "1s", "confirmDelay": "900ms"})
 		}), nil, nil)
 		o := w.outcomes()[0]
-		if o.Ledger.Sent != 2000 || o.Ledger.Received != o.Ledger.Sent || o.Ledger.Lost != 0 || o.Verdict != plan.Valid {
+		if o.Ledger.Sent != 2000 || o.Ledger.Received != o.Ledger.Sent || o.Ledger.Lost != 0 ||
+			o.Verdict != plan.Valid {
 			t.Errorf("%+v, %s %v: want all 2,000 received", o.Ledger, o.Verdict, o.Reasons)
 		}
 	})
@@ -62,12 +66,14 @@ func TestWhatStillArrivesAtTheLimitIsUndrained(t *testing.T) {
 			// Deliveries come for three seconds from the end of the measurement on; the limit lies half-way.
 			c.Workload.Publishers.Count, c.Workload.Publishers.MaxInFlight, c.Workload.Publishers.Rate = 0, 5000, 1000
 			c.Workload.Measure = plan.Duration(3 * time.Second)
-			c.Workload.Drain = plan.Drain{Idle: plan.Duration(1400 * time.Millisecond), Timeout: plan.Duration(1500 * time.Millisecond)}
+			c.Workload.Drain = plan.Drain{Idle: plan.Duration(1400 * time.Millisecond),
+				Timeout: plan.Duration(1500 * time.Millisecond)}
 			loopbackOptions(c, map[string]any{"delay": "3s"})
 		}), nil, nil)
 		o := w.outcomes()[0]
 		if o.Ledger.Sent != 3000 || o.Ledger.Undrained == 0 || o.Ledger.Lost != 0 {
-			t.Errorf("lost %d, undrained %d: deliveries were coming when the limit cut the drain", o.Ledger.Lost, o.Ledger.Undrained)
+			t.Errorf("lost %d, undrained %d: deliveries were coming when the limit cut the drain", o.Ledger.Lost,
+				o.Ledger.Undrained)
 		}
 	})
 }

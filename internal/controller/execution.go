@@ -84,7 +84,8 @@ func (x *execution) tasks(ctx context.Context) error {
 		return err
 	}
 	if r := x.queued.refusal; r != nil {
-		x.journal.end.Reason, x.journal.end.Detail, x.journal.end.Have, x.journal.end.Need = r.Reason, r.Detail, r.Have, r.Need
+		x.journal.end.Reason, x.journal.end.Detail, x.journal.end.Have, x.journal.end.Need = r.Reason, r.Detail, r.Have,
+			r.Need
 		return errors.New(r.Detail)
 	}
 	first := true
@@ -155,7 +156,8 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 			return nil, nil, err
 		}
 	}
-	return todo, done, x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.journal.of})
+	return todo, done, x.journal.record.Event(ctx,
+		wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.journal.of})
 }
 
 // fit returns the agents that this run may use, sorted by name, and notes which are reserved for it.
@@ -170,7 +172,8 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 
 // awaitAgents assigns the roles of a task. It waits for missing agents until grace has passed since the shortage began,
 // and then returns it in words.
-func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, short string, err error) {
+func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, short string,
+	err error) {
 	said := false
 	err = x.leader.agents.await(ctx, nil, nil, func() (time.Duration, error) {
 		var missing *wire.End
@@ -191,7 +194,8 @@ func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []
 		}
 		said, x.journal.state.Waiting = true, missing.Detail
 		x.journal.inFlight(ctx, "")
-		return left, x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID, N: n, Of: x.journal.of, Detail: missing.Detail})
+		return left, x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID,
+			N: n, Of: x.journal.of, Detail: missing.Detail})
 	})
 	x.journal.state.Waiting = "" // noted with what follows
 	return all, short, err

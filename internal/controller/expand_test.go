@@ -42,7 +42,8 @@ tables: [{rows: ["broker"], values: ["lost"]}]
 		case <-ctx.Done():
 			t.Fatalf("%s: it is still being expanded", options)
 		}
-		if cancel(); refusal == "" && err != nil || refusal != "" && (err == nil || !strings.Contains(err.Error(), refusal)) {
+		if cancel(); refusal == "" && err != nil || refusal != "" &&
+			(err == nil || !strings.Contains(err.Error(), refusal)) {
 			t.Errorf("%s: %v; want %q", options, err, refusal)
 		}
 	}

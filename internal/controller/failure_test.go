@@ -16,10 +16,14 @@ func TestWhatIsRetried(t *testing.T) {
 		why   string
 	}{
 		{"valid", plan.Outcome{Verdict: plan.Valid}, "", "", ""},
-		{"skewed", plan.Outcome{Verdict: plan.Valid, Values: skewed}, "", plan.FailedSkewed, "the agents did not start together"},
-		{"failed", plan.Outcome{Verdict: plan.Unknown, Failure: plan.FailedConnect, Reasons: []string{"the task failed: no"}}, "no", plan.FailedConnect, "no"},
-		{"lost at the end", plan.Outcome{Verdict: plan.Unknown, Failure: plan.FailedAgentLost, Reasons: []string{"agent a lost"}}, "", plan.FailedAgentLost, "agent a lost"},
-		{"a broken guarantee", plan.Outcome{Verdict: plan.Invalid, Failure: plan.FailedAgentLost, Values: skewed}, "no", "", ""},
+		{"skewed", plan.Outcome{Verdict: plan.Valid, Values: skewed}, "", plan.FailedSkewed,
+			"the agents did not start together"},
+		{"failed", plan.Outcome{Verdict: plan.Unknown, Failure: plan.FailedConnect,
+			Reasons: []string{"the task failed: no"}}, "no", plan.FailedConnect, "no"},
+		{"lost at the end", plan.Outcome{Verdict: plan.Unknown, Failure: plan.FailedAgentLost,
+			Reasons: []string{"agent a lost"}}, "", plan.FailedAgentLost, "agent a lost"},
+		{"a broken guarantee", plan.Outcome{Verdict: plan.Invalid, Failure: plan.FailedAgentLost, Values: skewed}, "no",
+			"", ""},
 		{"no kind that is told apart", plan.Outcome{Verdict: plan.Unknown}, "no", "", ""},
 	} {
 		if kind, why := failureOf(x.o, x.words); kind != x.kind || why != x.why {

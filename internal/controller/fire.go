@@ -25,12 +25,14 @@ const longestExpand = time.Hour
 func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.epoch, k.clock.Now()) })
 	s := k.kept.Schedule
-	if c := s.Current; ctx.Err() != nil || c == nil || c.Run != e.Run || c.State != schedule.Starting || c.Epoch != k.epoch {
+	if c := s.Current; ctx.Err() != nil || c == nil || c.Run != e.Run || c.State != schedule.Starting ||
+		c.Epoch != k.epoch {
 		return
 	}
 	var run plan.Run
 	wire.Progress(ctx, longestExpand)
-	err := wire.Guard(k.log, "the matrix of schedule "+s.Name, func() (err error) { run, err = k.expand(ctx, s.Matrix); return err })
+	err := wire.Guard(k.log, "the matrix of schedule "+s.Name,
+		func() (err error) { run, err = k.expand(ctx, s.Matrix); return err })
 	run.ID, run.Started = e.Run, k.clock.Now().UTC()
 	submission := wire.Submission{Run: run, By: s.By, Schedule: s.Name}
 	if err == nil {
@@ -58,7 +60,8 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 // Expand makes a run of a schedule's matrix, in this process. It ignores ctx while CUE evaluates the matrix, which may
 // take any time and any memory: see Config.Expand.
 func Expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error) {
-	m, err := matrix.Load(from.File, []byte(from.Text), matrix.Narrow{Quick: from.Quick, Set: from.Set, Filter: from.Filter})
+	m, err := matrix.Load(from.File, []byte(from.Text),
+		matrix.Narrow{Quick: from.Quick, Set: from.Set, Filter: from.Filter})
 	if err != nil {
 		return run, err
 	}
@@ -66,7 +69,8 @@ func Expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error)
 		return run, err
 	}
 	if literals := m.Literals(); len(literals) > 0 {
-		return run, fmt.Errorf("the matrix of a schedule is kept on the control plane and must not hold secrets; refer to them, as in ${env:NAME}:\n%s", strings.Join(literals, "\n"))
+		return run,
+			fmt.Errorf("the matrix of a schedule is kept on the control plane and must not hold secrets; refer to them, as in ${env:NAME}:\n%s", strings.Join(literals, "\n"))
 	}
 	run.Version, run.Source.Path, run.Source.Server = plan.RecordFormat, from.Path, from.Server
 	return run, nil
@@ -116,7 +120,8 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 		}
 		if o.Failed() {
 			t, _ := state.TaskOf(o.Task)
-			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(t.Cell.Name(), o.Cell), o.Verdict, plan.Redact(strings.Join(o.Reasons, "; "))))
+			e.Problem(fmt.Sprintf("%s: %s: %s", cmp.Or(t.Cell.Name(), o.Cell), o.Verdict,
+				plan.Redact(strings.Join(o.Reasons, "; "))))
 		}
 		return nil
 	})
@@ -131,8 +136,10 @@ func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error
 			e.Problem(plan.Redact(rule.String()))
 		}
 	}
-	return schedule.Result{State: schedule.State(end.Reason), Why: plan.Redact(end.Detail), Ended: state.Ended, Problems: e.Problems,
-		Tasks: schedule.Tasks{Valid: state.Count(plan.Valid), Invalid: state.Count(plan.Invalid), Unknown: state.Count(plan.Unknown)}}, nil
+	return schedule.Result{State: schedule.State(end.Reason), Why: plan.Redact(end.Detail), Ended: state.Ended,
+		Problems: e.Problems,
+		Tasks: schedule.Tasks{Valid: state.Count(plan.Valid), Invalid: state.Count(plan.Invalid),
+			Unknown: state.Count(plan.Unknown)}}, nil
 }
 
 func accounting(t schedule.Tasks, o plan.Outcome) schedule.Tasks {
@@ -169,7 +176,8 @@ func (k *keeper) copied(run string) schedule.Result {
 }
 
 func (k *keeper) ended(ctx context.Context, o over) {
-	k.log.Info("the run of a slot has ended", "run", o.run, "state", o.how.State, "valid", o.how.Tasks.Valid, "invalid", o.how.Tasks.Invalid, "unknown", o.how.Tasks.Unknown)
+	k.log.Info("the run of a slot has ended", "run", o.run, "state", o.how.State, "valid", o.how.Tasks.Valid, "invalid",
+		o.how.Tasks.Invalid, "unknown", o.how.Tasks.Unknown)
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.End(o.run, o.how) })
 }
 

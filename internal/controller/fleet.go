@@ -43,7 +43,8 @@ type member struct {
 }
 
 func newFleet(log *slog.Logger) *fleet {
-	return &fleet{log: log, members: map[string]*member{}, former: map[string][]former{}, gone: map[string]wire.AgentInfo{},
+	return &fleet{log: log, members: map[string]*member{}, former: map[string][]former{},
+		gone:    map[string]wire.AgentInfo{},
 		refused: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
 }
 
@@ -134,7 +135,8 @@ func (f *fleet) drop(m *member, level slog.Level, why string) {
 	name := m.Agent
 	delete(f.members, name)
 	if len(f.former) >= maxMembers {
-		clear(f.former) // it only tells those that speak late, or two that speak at a time, from one that was started again
+		// it only tells those that speak late, or two that speak at a time, from one that was started again
+		clear(f.former)
 	}
 	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.Instance })
 	list = append(list, former{m.Instance, m.Seen, m.Leaving})
@@ -200,7 +202,8 @@ func (f *fleet) there(name string) bool {
 // await waits for as long as left says, which it calls now, after each report, whenever the fleet has changed, and at
 // least every reportEvery: the wait is over when no time is left, or left returns an error. It returns that error, or
 // the cause of ctx when that has ended. Reports are taken one at a time; there may be none (nil).
-func (f *fleet) await(ctx context.Context, reports <-chan agentReport, take func(agentReport), left func() (time.Duration, error)) error {
+func (f *fleet) await(ctx context.Context, reports <-chan agentReport, take func(agentReport),
+	left func() (time.Duration, error)) error {
 	for ctx.Err() == nil {
 		changed := f.watch(ctx)
 		d, err := left()

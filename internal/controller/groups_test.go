@@ -20,10 +20,13 @@ import (
 func twoGroups(c *plan.Cell) {
 	w := &c.Workload
 	guarantees := plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
-	bulk := plan.Group{Name: "bulk", Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology, Message: w.Message, Guarantees: guarantees}
+	bulk := plan.Group{Name: "bulk", Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology,
+		Message: w.Message, Guarantees: guarantees}
 	bulk.Publishers.Count, bulk.Message.Size = 700, 20_000
-	small := plan.Group{Name: "small", Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology, Message: w.Message, Guarantees: guarantees}
-	small.Publishers.Nodes, small.Publishers.Mode, small.Publishers.Count, small.Publishers.Threads = 1, "confirm-each", 90, 3
+	small := plan.Group{Name: "small", Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology,
+		Message: w.Message, Guarantees: guarantees}
+	small.Publishers.Nodes, small.Publishers.Mode, small.Publishers.Count, small.Publishers.Threads = 1, "confirm-each",
+		90, 3
 	small.Consumers.Nodes, small.Consumers.Threads, small.Consumers.Colocate = 1, 2, true
 	d := plan.Default()
 	w.Publishers, w.Consumers, w.Topology, w.Message = d.Publishers, d.Consumers, d.Topology, d.Message
@@ -47,8 +50,10 @@ func TestGroupsOnOneBroker(t *testing.T) {
 		if len(o.Groups) != 2 || o.Groups[0].Name != "bulk" || o.Groups[1].Name != "small" {
 			t.Fatalf("groups %+v", o.Groups)
 		}
-		if bulk, small := o.Groups[0].Ledger, o.Groups[1].Ledger; bulk != exact(1400) || small != exact(270) || o.Ledger != exact(1670) {
-			t.Errorf("accounts of bulk %+v, small %+v, both %+v; want 1400, 270 and their sum, all received", bulk, small, o.Ledger)
+		if bulk, small := o.Groups[0].Ledger, o.Groups[1].Ledger; bulk != exact(1400) || small != exact(270) ||
+			o.Ledger != exact(1670) {
+			t.Errorf("accounts of bulk %+v, small %+v, both %+v; want 1400, 270 and their sum, all received", bulk,
+				small, o.Ledger)
 		}
 		var who []string
 		for _, a := range o.Agents {
@@ -70,7 +75,8 @@ func TestGroupsOnOneBroker(t *testing.T) {
 			t.Fatal(err)
 		}
 		again, err := dir.Rejudge(o.Task)
-		if err != nil || !reflect.DeepEqual(again.Groups, stored(t, dir).Groups) || !reflect.DeepEqual(again.Values, stored(t, dir).Values) {
+		if err != nil || !reflect.DeepEqual(again.Groups, stored(t, dir).Groups) ||
+			!reflect.DeepEqual(again.Values, stored(t, dir).Values) {
 			t.Errorf("judged again from disk: %v\n got %+v\nwant %+v", err, again, stored(t, dir))
 		}
 		for _, name := range []string{"publish.hlog", "publish.bulk.hlog", "publish.small.hlog", "e2e.small.hlog"} {
@@ -113,14 +119,17 @@ func TestLostAgentOfAGroup(t *testing.T) {
 			t.Fatalf("the run ended with %+v", w.end)
 		}
 		o := firstAttempt(t, w, w.outcomes()[0].Task)
-		if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown || !strings.Contains(text, "group bulk: agent a2 lost in phase") {
+		if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown ||
+			!strings.Contains(text, "group bulk: agent a2 lost in phase") {
 			t.Errorf("%s because of %q: want unknown, naming the group and the agent", o.Verdict, text)
 		}
 		bulk, small := o.Groups[0], o.Groups[1]
-		if bulk.Verdict != plan.Unknown || len(bulk.Values["publish.rate"].Flags) == 0 || bulk.Values["publish.rate"].Flags[len(bulk.Values["publish.rate"].Flags)-1] != plan.Degraded {
+		if bulk.Verdict != plan.Unknown || len(bulk.Values["publish.rate"].Flags) == 0 ||
+			bulk.Values["publish.rate"].Flags[len(bulk.Values["publish.rate"].Flags)-1] != plan.Degraded {
 			t.Errorf("bulk is %s, its publish rate %+v", bulk.Verdict, bulk.Values["publish.rate"])
 		}
-		if small.Ledger.Sent == 0 || small.Ledger.Unknown > 0 || strings.Contains(strings.Join(small.Reasons, ";"), "a2 lost in phase") {
+		if small.Ledger.Sent == 0 || small.Ledger.Unknown > 0 ||
+			strings.Contains(strings.Join(small.Reasons, ";"), "a2 lost in phase") {
 			t.Errorf("small, which lost nobody: %+v %q", small.Ledger, small.Reasons)
 		}
 	})

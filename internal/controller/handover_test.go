@@ -58,10 +58,12 @@ func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.stopped(aRun(func(c *plan.Cell) {
 			c.Workload.Publishers.Count = 0
-			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 2000, Within: 0.5, Step: plan.Duration(3 * time.Second), Repeats: 1, Steps: 5}
+			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 2000,
+				Within: 0.5, Step: plan.Duration(3 * time.Second), Repeats: 1, Steps: 5}
 		}), func() {})
 		o := w.outcomes()[0]
-		if started := strings.Count(w.kinds(), "started"); o.Search == nil || len(o.Search.Steps) < 2 || started != len(o.Search.Steps) || len(o.FailedAttempts) > 0 {
+		if started := strings.Count(w.kinds(), "started"); o.Search == nil || len(o.Search.Steps) < 2 ||
+			started != len(o.Search.Steps) || len(o.FailedAttempts) > 0 {
 			t.Errorf("%d attempts for %+v, after %+v", started, o.Search, o.FailedAttempts)
 		}
 		if !strings.Contains(w.kinds(), "taken-over") {
@@ -75,7 +77,8 @@ func TestAControllerThatHandsOverCanBeStopped(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.stopped(aRun(long), func() { l.stop() })
-		if got, want := w.kinds(), "accepted started interrupted taken-over started outcome end"; got != want || w.end.Reason != wire.EndDone {
+		if got, want := w.kinds(), "accepted started interrupted taken-over started outcome end"; got != want ||
+			w.end.Reason != wire.EndDone {
 			t.Errorf("the follower saw %q, want %q; %+v", got, want, w.end)
 		}
 	})

@@ -27,7 +27,8 @@ type runHistory struct {
 // answer returns the values of cells over the runs that there are copies of.
 func (h *runHistory) answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	if h.dir == "" {
-		return plan.HistoryAnswer{}, errors.New("the controller keeps no history: it needs a folder, controller --dir; ctl pull and ctl history --local look at copies here")
+		return plan.HistoryAnswer{},
+			errors.New("the controller keeps no history: it needs a folder, controller --dir; ctl pull and ctl history --local look at copies here")
 	}
 	return past.Of(h.dir).Answer(q)
 }
@@ -153,7 +154,8 @@ func (h *runHistory) base(ctx context.Context, run plan.Run, name string) (plan.
 	baseline, err := h.store.Baseline(ctx, name)
 	switch {
 	case errors.Is(err, wire.ErrNoBaseline):
-		return plan.Base{Name: name, Why: plan.NoBaseline(name, "on the control plane (those of a folder: ctl baseline list --runs DIR)")}, nil
+		return plan.Base{Name: name, Why: plan.NoBaseline(name,
+			"on the control plane (those of a folder: ctl baseline list --runs DIR)")}, nil
 	case errors.Is(err, wire.ErrUnreadable):
 		return plan.Base{Name: name, Why: fmt.Sprintf("%v; set it again: ctl baseline set RUN", err)}, nil
 	case err != nil:

@@ -87,7 +87,8 @@ func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (pr
 	for {
 		attempts++
 		var final bool
-		if printed, final, err = h.attempt(ctx, hook, n, body); err == nil || final || attempts > hook.Retries || ctx.Err() != nil {
+		if printed, final, err = h.attempt(ctx, hook, n, body); err == nil || final || attempts > hook.Retries ||
+			ctx.Err() != nil {
 			return printed, attempts, err
 		}
 		if err := pause(ctx, backoff); err != nil {
@@ -98,7 +99,8 @@ func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (pr
 }
 
 // attempt tells a hook once; final: another attempt would end alike.
-func (h *Hooks) attempt(ctx context.Context, hook plan.Hook, n schedule.Notice, body []byte) (printed []byte, final bool, err error) {
+func (h *Hooks) attempt(ctx context.Context, hook plan.Hook, n schedule.Notice, body []byte) (printed []byte,
+	final bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hook.Timeout.D())
 	defer cancel()
 	if hook.Webhook != "" {
@@ -159,7 +161,8 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 	if answer.StatusCode/100 == 2 {
 		return false, nil
 	}
-	passing := answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusRequestTimeout || answer.StatusCode == http.StatusTooEarly
+	passing := answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests ||
+		answer.StatusCode == http.StatusRequestTimeout || answer.StatusCode == http.StatusTooEarly
 	return !passing, fmt.Errorf("post to %s: %s %s", r.URL.Host, answer.Status, scrub.Scrub(oneLine(words)))
 }
 
@@ -168,11 +171,14 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	out, said := &procs.Output{Limit: maxPrinted}, &procs.Output{Limit: maxWords}
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), out, said
-	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }), // the controller's credentials are its own
-		"LOCKSTEP_RUN="+n.Run, "LOCKSTEP_SCHEDULE="+n.Schedule, "LOCKSTEP_STATE="+string(n.State), "LOCKSTEP_KEY="+n.Key,
+	// the controller's credentials are its own
+	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }),
+		"LOCKSTEP_RUN="+n.Run, "LOCKSTEP_SCHEDULE="+n.Schedule, "LOCKSTEP_STATE="+string(n.State),
+		"LOCKSTEP_KEY="+n.Key,
 		"LOCKSTEP_RUN_DIR="+n.Directory, "LOCKSTEP_PREVIOUS="+n.Previous, "LOCKSTEP_PREVIOUS_DIR="+n.PreviousDirectory)
 	procs.NewGroup(c, false)
-	c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) } // with all that it has started; it is not waited for yet, so the number is its own
+	// with all that it has started; it is not waited for yet, so the number is its own
+	c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) }
 	c.WaitDelay = time.Second
 	started := make(chan error)
 	go func() { // on a thread that ends without having been used for anything else

@@ -73,7 +73,8 @@ func silent(_ http.ResponseWriter, r *http.Request) {
 }
 
 func webhook(retries int, timeout, backoff time.Duration) plan.Hook {
-	return plan.Hook{Name: "chat", Webhook: "http://chat.example.org/in", Retries: retries, Timeout: plan.Duration(timeout), Backoff: plan.Duration(backoff)}
+	return plan.Hook{Name: "chat", Webhook: "http://chat.example.org/in", Retries: retries,
+		Timeout: plan.Duration(timeout), Backoff: plan.Duration(backoff)}
 }
 
 // Waits double from the backoff on, up to five minutes, and end with the retries.
@@ -119,7 +120,8 @@ func TestWebhooksThatHangAreLeft(t *testing.T) {
 				posting(t, handle, func(h *Hooks) {
 					began := time.Now()
 					_, attempts, err := h.call(t.Context(), webhook(1, 30*time.Second, time.Second), schedule.Notice{})
-					if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "timeout of 30s") || attempts != 2 || took != 61*time.Second {
+					if took := time.Since(began); err == nil || !strings.Contains(err.Error(), "timeout of 30s") ||
+						attempts != 2 || took != 61*time.Second {
 						t.Errorf("ended after %v and %d attempts with %v", took, attempts, err)
 					}
 				})
@@ -131,8 +133,11 @@ func TestWebhooksThatHangAreLeft(t *testing.T) {
 // A controller that ends waits neither for an answer nor for the next attempt.
 func TestHooksEndWithTheController(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
-		"in an attempt":    silent,
-		"between attempts": func(answer http.ResponseWriter, _ *http.Request) { http.Error(answer, "no", http.StatusBadGateway) },
+		"in an attempt": silent,
+		"between attempts": func(answer http.ResponseWriter,
+			_ *http.Request) {
+			http.Error(answer, "no", http.StatusBadGateway)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,7 +146,8 @@ func TestHooksEndWithTheController(t *testing.T) {
 					time.AfterFunc(10*time.Second, stop)
 					began := time.Now()
 					_, _, err := h.call(ctx, webhook(3, time.Minute, time.Minute), schedule.Notice{})
-					if err == nil || time.Since(began) != 10*time.Second || name == "between attempts" && !errors.Is(err, context.Canceled) {
+					if err == nil || time.Since(began) != 10*time.Second || name == "between attempts" &&
+						!errors.Is(err, context.Canceled) {
 						t.Errorf("ended after %v with %v", time.Since(began), err)
 					}
 				})
@@ -160,7 +166,8 @@ func TestHooksLeaveNothingBehind(t *testing.T) {
 			argv := []string{"sh", "-c", start + " echo $! >" + file + `; echo '{"slower": 3}'`}
 			began := time.Now()
 			printed, err := runHook(t.Context(), argv, schedule.Notice{}, nil)
-			if took := time.Since(began); err != nil || string(printed) != "{\"slower\": 3}\n" || took > 30*time.Second {
+			if took := time.Since(began); err != nil || string(printed) != "{\"slower\": 3}\n" ||
+				took > 30*time.Second {
 				t.Errorf("it printed %q after %v: %v", printed, took, err)
 			}
 			text, err := os.ReadFile(file)
@@ -171,14 +178,16 @@ func TestHooksLeaveNothingBehind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for end := time.Now().Add(30 * time.Second); how == "in its group" && alive(pid); time.Sleep(10 * time.Millisecond) {
+			for end := time.Now().Add(30 * time.Second); how == "in its group" &&
+				alive(pid); time.Sleep(10 * time.Millisecond) {
 				if time.Now().After(end) {
 					t.Fatal("what it left behind is still there")
 				}
 			}
 		})
 	}
-	if _, err := runHook(t.Context(), []string{"sh", "-c", "sleep 60 & echo no >&2; exit 3"}, schedule.Notice{}, nil); err == nil || !strings.Contains(err.Error(), "exit status 3: no") {
+	if _, err := runHook(t.Context(), []string{"sh", "-c", "sleep 60 & echo no >&2; exit 3"}, schedule.Notice{},
+		nil); err == nil || !strings.Contains(err.Error(), "exit status 3: no") {
 		t.Errorf("a failure is %v", err)
 	}
 }
@@ -188,7 +197,8 @@ func TestHooksGetNoCredentials(t *testing.T) {
 	t.Setenv("LOCKSTEP_TOKEN", "top-secret")
 	t.Setenv("MINE", "yes")
 	printed, err := runHook(t.Context(), []string{"env"}, schedule.Notice{}, nil)
-	if err != nil || !strings.Contains(string(printed), "MINE=yes\n") || strings.Contains(string(printed), "top-secret") {
+	if err != nil || !strings.Contains(string(printed), "MINE=yes\n") ||
+		strings.Contains(string(printed), "top-secret") {
 		t.Errorf("it has the environment %s, %v", printed, err)
 	}
 }

@@ -43,7 +43,10 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 		"subscriptions":   func(_ *plan.Run, w *plan.Workload) { w.Topology.Subscriptions = many },
 		"bindings":        func(_ *plan.Run, w *plan.Workload) { w.Topology.Bindings = many },
 		"size":            func(_ *plan.Run, w *plan.Workload) { w.Message.Size = many },
-		"sizes":           func(_ *plan.Run, w *plan.Workload) { w.Message.Sizes = []plan.SizeShare{{Min: 1, Max: many}} },
+		"sizes": func(_ *plan.Run, w *plan.Workload) {
+			w.Message.Sizes = []plan.SizeShare{{Min: 1,
+				Max: many}}
+		},
 		"in flight": func(_ *plan.Run, w *plan.Workload) {
 			w.Publishers.Mode, w.Publishers.MaxInFlight, w.Publishers.Threads = "confirm-window", 1_000_000, 11
 		},
@@ -60,14 +63,16 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 			t.Errorf("%s: was taken", name)
 		}
 	}
-	if err := check(&wire.Submission{Run: plan.Run{ID: "r", Repeat: 1, Cells: []plan.Cell{{ID: "c", Workload: good()}}}}); err != nil {
+	if err := check(&wire.Submission{Run: plan.Run{ID: "r", Repeat: 1,
+		Cells: []plan.Cell{{ID: "c", Workload: good()}}}}); err != nil {
 		t.Errorf("a good submission: %v", err)
 	}
 }
 
 // TestAPanicOfTheJudgeIsAnOutcome judges a record that is not there.
 func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
-	o := judged(slog.New(slog.DiscardHandler), plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, nil, judge.Facts{})
+	o := judged(slog.New(slog.DiscardHandler), plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, nil,
+		judge.Facts{})
 	if o.Verdict != plan.Unknown || !strings.Contains(strings.Join(o.Reasons, " "), wire.ErrPanic.Error()) {
 		t.Errorf("the outcome is %s: %v", o.Verdict, o.Reasons)
 	}
@@ -79,7 +84,8 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 		f := newFleet(slog.New(slog.DiscardHandler))
 		refused := 0
 		for i := range 2 * maxMembers {
-			if text := f.heard(wire.Heartbeat{Agent: fmt.Sprint("flood-", i), Instance: "i"}); strings.Contains(text, "takes no more") {
+			if text := f.heard(wire.Heartbeat{Agent: fmt.Sprint("flood-", i), Instance: "i"}); strings.Contains(text,
+				"takes no more") {
 				refused++
 			}
 		}

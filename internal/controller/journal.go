@@ -46,7 +46,8 @@ func (j *journal) countCrash(s *wire.Submission) error {
 	} else if s != nil {
 		for _, c := range s.Run.Cells {
 			if n, is := strings.CutPrefix(j.state.Blamed, c.ID+"-r"); is {
-				what = fmt.Sprintf("repetition %s of cell %s (task %s) in flight", n, cmp.Or(c.Name(), c.ID), j.state.Blamed)
+				what = fmt.Sprintf("repetition %s of cell %s (task %s) in flight", n, cmp.Or(c.Name(), c.ID),
+					j.state.Blamed)
 			}
 		}
 	}
@@ -127,7 +128,8 @@ func (j *journal) outcome(ctx context.Context, o plan.Outcome, rounds *sampling.
 func (j *journal) finish(ctx context.Context) error {
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	if err := j.record.Event(storing, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: j.of, End: &j.end}); err != nil {
+	if err := j.record.Event(storing, wire.RunEvent{At: time.Now(), Kind: wire.RunEnded, Of: j.of,
+		End: &j.end}); err != nil {
 		return fmt.Errorf("end run: %w", err)
 	}
 	j.log.Info("run ended", "reason", j.end.Reason, "ran", j.end.Ran, "failed", j.end.Failed)

@@ -27,7 +27,8 @@ import (
 
 func TestMain(m *testing.M) {
 	// The timekeeper of package clock serves the process for its life.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"), goleak.IgnoreAnyFunction(wiretest.Background))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"),
+		goleak.IgnoreAnyFunction(wiretest.Background))
 }
 
 // lab is an embedded control plane with a controller and agents in this process.
@@ -82,7 +83,8 @@ func (l *lab) open() {
 	}
 	l.t.Cleanup(l.close)
 	l.store = wire.NewStore(l.connect(), wire.StoreConfig{})
-	if l.client, err = wire.NewClient(l.t.Context(), func(context.Context) (*wire.Conn, error) { return l.connect(), nil }); err != nil {
+	if l.client, err = wire.NewClient(l.t.Context(),
+		func(context.Context) (*wire.Conn, error) { return l.connect(), nil }); err != nil {
 		l.t.Fatal(err)
 	}
 	l.control()
@@ -302,7 +304,8 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 	made++
 	id := fmt.Sprintf("run%d", made)
 	madeMu.Unlock()
-	run := plan.Run{Version: plan.RecordFormat, ID: id, Name: "test", Repeat: 1, Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
+	run := plan.Run{Version: plan.RecordFormat, ID: id, Name: "test", Repeat: 1,
+		Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
 		Source: plan.Source{File: "test.cue", Text: "name: \"test\"\n"}, Axes: []string{"n"}}
 	for i, change := range changes {
 		w := plan.Default()

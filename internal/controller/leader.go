@@ -26,10 +26,13 @@ type leader struct {
 	history   *runHistory
 }
 
-func newLeader(conn *wire.Conn, store *wire.Store, cfg Config, lease *wire.Leader, k *copies, stopping context.Context) *leader {
+func newLeader(conn *wire.Conn, store *wire.Store, cfg Config, lease *wire.Leader, k *copies,
+	stopping context.Context) *leader {
 	agents := newFleet(cfg.Log)
-	return &leader{conn: conn, store: store, cfg: cfg, agents: agents, lease: lease, copies: k, stopping: stopping, ownership: &runOwnership{agents: agents},
-		history: &runHistory{store: store, lease: lease, dir: cfg.Copies, log: cfg.Log}, queue: newRunQueue(agents, cfg)}
+	return &leader{conn: conn, store: store, cfg: cfg, agents: agents, lease: lease, copies: k, stopping: stopping,
+		ownership: &runOwnership{agents: agents},
+		history:   &runHistory{store: store, lease: lease, dir: cfg.Copies, log: cfg.Log},
+		queue:     newRunQueue(agents, cfg)}
 }
 
 // lead answers for the fleet and executes runs until ctx ends or the lease does.
@@ -115,7 +118,8 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	l.queue.forget = func(r wire.Request) { l.forget(following, r) }
 	followed := make(chan error, 1)
 	go func() {
-		followed <- l.lease.Queue(following, func(r wire.Request) { l.queue.add(following, r, l.queued(following, r)) }, l.queue.complete)
+		followed <- l.lease.Queue(following, func(r wire.Request) { l.queue.add(following, r, l.queued(following, r)) },
+			l.queue.complete)
 	}()
 	defer func() {
 		stop()
@@ -224,14 +228,16 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	if err != nil {
 		return err
 	}
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout) // one that was cancelled while it waited is ended, too
+	// one that was cancelled while it waited is ended, too
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	state, err := l.stands(last, c.Run)
 	if err != nil && !errors.Is(err, wire.ErrUnreadable) {
 		return err
 	}
-	x := &execution{leader: l, queued: c, log: log, journal: &journal{lease: l.lease, record: record, status: l.cfg.Status, log: log,
-		state: l.stateOf(c.Request, state), end: wire.End{Submission: c.Seq}}}
+	x := &execution{leader: l, queued: c, log: log,
+		journal: &journal{lease: l.lease, record: record, status: l.cfg.Status, log: log,
+			state: l.stateOf(c.Request, state), end: wire.End{Submission: c.Seq}}}
 	if err := x.journal.countCrash(c.Submission); err != nil {
 		return x.reject(ctx, wire.EndQuarantined, err)
 	}

@@ -42,7 +42,8 @@ func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
 			return slices.ContainsFunc(o.Agents, func(a plan.AgentPart) bool { return a.Agent == "a2" })
 		}
 		if !with(all[0]) || with(all[1]) {
-			t.Errorf("a2 took part in the first task: %v, want true; in the second: %v, want false", with(all[0]), with(all[1]))
+			t.Errorf("a2 took part in the first task: %v, want true; in the second: %v, want false", with(all[0]),
+				with(all[1]))
 		}
 		a := l.agents["a2"]
 		select {

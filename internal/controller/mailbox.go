@@ -42,7 +42,8 @@ type agentReport struct {
 }
 
 func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
-	m := &mailbox{ref: wire.RefOf(t), task: t, log: log, commands: map[string]chan wire.Command{}, reports: make(chan agentReport, 64)}
+	m := &mailbox{ref: wire.RefOf(t), task: t, log: log, commands: map[string]chan wire.Command{},
+		reports: make(chan agentReport, 64)}
 	for _, p := range parts {
 		m.agents = append(m.agents, p.agent)
 		m.commands[p.agent.Agent] = make(chan wire.Command, maxCommands)

@@ -33,10 +33,12 @@ func findObservers(a *attempt, agents *fleet) *observers {
 	for _, agent := range agents.fit() {
 		observe, unclear := plan.Observe(brokers, agent.Observes)
 		for _, name := range unclear {
-			o.notObserved(name, agent.Agent, "the driver's name fits several brokers of the cell: name it after the broker in --observe")
+			o.notObserved(name, agent.Agent,
+				"the driver's name fits several brokers of the cell: name it after the broker in --observe")
 		}
 		if len(observe) > 0 && !slices.ContainsFunc(a.parts, func(p *part) bool { return p.Agent == agent.Agent }) {
-			o.parts = append(o.parts, &part{AgentPart: plan.AgentPart{Agent: agent.Agent}, agent: agent, observe: observe, at: map[wire.Step]bool{}})
+			o.parts = append(o.parts, &part{AgentPart: plan.AgentPart{Agent: agent.Agent}, agent: agent,
+				observe: observe, at: map[wire.Step]bool{}})
 		}
 	}
 	for _, agent := range agents.away() {

@@ -30,7 +30,10 @@ func pair(measure time.Duration) func(*plan.Cell) {
 }
 
 func notObserved(o plan.Outcome) bool {
-	return slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.HasPrefix(w, "not observed: broker loop by agent o: ") })
+	return slices.ContainsFunc(o.Warnings, func(w string) bool {
+		return strings.HasPrefix(w,
+			"not observed: broker loop by agent o: ")
+	})
 }
 
 func TestAnObserverTellsOfTheBroker(t *testing.T) {
@@ -38,7 +41,8 @@ func TestAnObserverTellsOfTheBroker(t *testing.T) {
 		l := newLab(t, "a", "b")
 		l.observer("o")
 		l.await(3)
-		for _, o := range l.run(aRun(pair(2*time.Second), pair(2*time.Second)), nil, nil).outcomes() { // the second at once: an observer needs no rest
+		// the second at once: an observer needs no rest
+		for _, o := range l.run(aRun(pair(2*time.Second), pair(2*time.Second)), nil, nil).outcomes() {
 			if o.Verdict != plan.Valid || notObserved(o) || len(o.Agents) != 2 {
 				t.Errorf("%s %v, warnings %q, agents %+v", o.Verdict, o.Reasons, o.Warnings, o.Agents)
 			}
@@ -47,7 +51,8 @@ func TestAnObserverTellsOfTheBroker(t *testing.T) {
 					t.Errorf("%s is %+v, though an observer looks", name, v)
 				}
 			}
-			for _, name := range []string{"broker.disk.read.mean", "broker.disk.write.max", "broker.net.in.mean", "broker.net.out.p50"} {
+			for _, name := range []string{"broker.disk.read.mean", "broker.disk.write.max", "broker.net.in.mean",
+				"broker.net.out.p50"} {
 				if v := o.Values[name]; v.NA != "" || v.Number < 0 {
 					t.Errorf("%s is %+v: a process may see its own", name, v)
 				}
@@ -75,7 +80,8 @@ func TestALostObserverIsARemark(t *testing.T) {
 		l.await(2)
 		o = l.run(aRun(pair(time.Second)), nil, nil).outcomes()[0]
 		if v := o.Values["broker.rss.max"]; o.Verdict != plan.Valid || !notObserved(o) || v.NA == "" {
-			t.Errorf("%s %v, warnings %q, rss %+v: want a valid task without the metrics of an observer that is away", o.Verdict, o.Reasons, o.Warnings, v)
+			t.Errorf("%s %v, warnings %q, rss %+v: want a valid task without the metrics of an observer that is away",
+				o.Verdict, o.Reasons, o.Warnings, v)
 		}
 	})
 }

@@ -96,7 +96,8 @@ func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
 		l.crash()
 		l.unqueue(run.ID)
 		l.control()
-		until(t, 40*time.Second, func() bool { return busy() == 0 }, "agents still work on an attempt that no controller leads")
+		until(t, 40*time.Second, func() bool { return busy() == 0 },
+			"agents still work on an attempt that no controller leads")
 		if left := stands(run); left != nil {
 			t.Errorf("%q is left at the broker", left)
 		}
@@ -154,7 +155,8 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 			t.Errorf("the first attempt counts a2 %d times, and %d agents", again, len(first.Agents))
 		}
 		if o := all[0]; o.Verdict != plan.Valid || kindsOf(o.FailedAttempts) != "agent-lost" {
-			t.Errorf("the first task is %s %v after %+v: want it repeated with the new process", o.Verdict, o.Reasons, o.FailedAttempts)
+			t.Errorf("the first task is %s %v after %+v: want it repeated with the new process", o.Verdict, o.Reasons,
+				o.FailedAttempts)
 		}
 		if o := all[1]; o.Verdict != plan.Valid || o.Agents[1].Agent != "a2" || o.Agents[1].Lost {
 			t.Errorf("the next task is %s %v with %+v: want it with the new process", o.Verdict, o.Reasons, o.Agents)

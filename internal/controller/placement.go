@@ -135,7 +135,8 @@ func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
 	}
 	text := fmt.Sprintf("too few agents: %d there%s, %d needed", have, roster(there, labelled), c.Agents())
 	if labelled {
-		text = fmt.Sprintf("too few agents with the labels wanted: %d there%s; needed: %s", have, roster(there, labelled), strings.Join(wanted, ", "))
+		text = fmt.Sprintf("too few agents with the labels wanted: %d there%s; needed: %s", have,
+			roster(there, labelled), strings.Join(wanted, ", "))
 	}
 	return &wire.End{Reason: wire.EndNoAgents, Detail: text, Have: have, Need: c.Agents()}
 }
@@ -167,7 +168,8 @@ func roster(there []wire.AgentInfo, labelled bool) string {
 
 // faultAgents finds the agents that do the faults of a cell to its targets: of those chosen already, or else others,
 // which it adds to them. missing says what is missing; empty: nothing is.
-func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.AgentInfo, targets map[string][]string, missing string) {
+func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.AgentInfo, targets map[string][]string,
+	missing string) {
 	all, targets = slices.Clone(chosen), map[string][]string{}
 	wanted := w.Targets()
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
@@ -176,19 +178,23 @@ func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.Ag
 		if who < 0 {
 			i := slices.IndexFunc(there, has)
 			if i < 0 {
-				return all, nil, fmt.Sprintf("no agent may disturb %q: start one on that host with --faults FILE; %s", name, targetList(there))
+				return all, nil, fmt.Sprintf("no agent may disturb %q: start one on that host with --faults FILE; %s",
+					name, targetList(there))
 			}
 			all, who = append(all, there[i]), len(all)
 		}
 		for _, a := range there {
 			if has(a) && a.Host != all[who].Host {
-				return all, nil, fmt.Sprintf("agents of the hosts %s and %s may both disturb %q: give each a name of its own", all[who].Host, a.Host, name)
+				return all, nil,
+					fmt.Sprintf("agents of the hosts %s and %s may both disturb %q: give each a name of its own",
+						all[who].Host, a.Host, name)
 			}
 		}
 		can := all[who].Targets[name]
 		for _, kind := range wanted[name] {
 			if !slices.Contains(can, kind) {
-				return all, nil, fmt.Sprintf("agent %s cannot %s %q: its --faults file allows %s", all[who].Agent, kind, name, strings.Join(can, ", "))
+				return all, nil, fmt.Sprintf("agent %s cannot %s %q: its --faults file allows %s", all[who].Agent, kind,
+					name, strings.Join(can, ", "))
 			}
 		}
 		targets[all[who].Agent] = append(targets[all[who].Agent], name)

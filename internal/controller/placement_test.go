@@ -55,8 +55,10 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 		{"without labels, by name", roles(2, 1, nil, nil), there("x zone=a", "y", "z", "zz"), "x y z"},
 		{"each side its own", roles(1, 1, b, a), there("x zone=a", "y zone=b"), "y x"},
 		{"the narrower side first", roles(1, 1, nil, a), there("x zone=a", "y"), "y x"},
-		{"both sides narrow", roles(1, 1, plan.Labels{"zone": "a"}, plan.Labels{"disk": "ssd"}), there("x zone=a disk=ssd", "y zone=a"), "y x"},
-		{"an agent of several labels moves", roles(1, 1, plan.Labels{"disk": "ssd"}, plan.Labels{"zone": "a"}), there("x zone=a disk=ssd", "y disk=ssd", "z disk=hdd"), "y x"},
+		{"both sides narrow", roles(1, 1, plan.Labels{"zone": "a"}, plan.Labels{"disk": "ssd"}),
+			there("x zone=a disk=ssd", "y zone=a"), "y x"},
+		{"an agent of several labels moves", roles(1, 1, plan.Labels{"disk": "ssd"}, plan.Labels{"zone": "a"}),
+			there("x zone=a disk=ssd", "y disk=ssd", "z disk=hdd"), "y x"},
 		{"both of an agent", colocated, there("x zone=a", "y role=load", "z role=load zone=a"), "z"},
 		{"groups", grouped, there("w", "x zone=a", "y zone=a", "z zone=b"), "z w x y"},
 		{"too few of a kind", roles(2, 1, a, b), there("x zone=a", "y zone=b", "z zone=b"), "1 zone=a"},
@@ -93,7 +95,8 @@ func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 		w := plan.Default()
 		for g := range 1 + r.IntN(2) {
 			x := roles(r.IntN(3), r.IntN(3), some(), some())
-			w.Groups = append(w.Groups, plan.Group{Name: string(rune('g' + g)), Publishers: x.Publishers, Consumers: x.Consumers})
+			w.Groups = append(w.Groups, plan.Group{Name: string(rune('g' + g)), Publishers: x.Publishers,
+				Consumers: x.Consumers})
 		}
 		agents := there(strings.Fields("p q r s t u v")[:r.IntN(8)]...)
 		for i := range agents {

@@ -79,16 +79,21 @@ func TestPointsOfARun(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := dir.Deliveries()
-	if len(all) != 1 || all[0].Dropped != 0 || all[0].Written != all[0].Points || all[0].Written == 0 || all[0].End != string(wire.EndDone) {
+	if len(all) != 1 || all[0].Dropped != 0 || all[0].Written != all[0].Points || all[0].Written == 0 ||
+		all[0].End != string(wire.EndDone) {
 		t.Errorf("delivered %+v", all)
 	}
 	for _, o := range w.outcomes() {
-		if d.with("lockstep_event,", "kind=task-start", "cell="+o.Cell, fmt.Sprintf(" %d", o.Started.UnixNano())) != 1 || d.with("lockstep_outcome,", "cell="+o.Cell, "verdict="+string(o.Verdict)) != 1 {
+		if d.with("lockstep_event,", "kind=task-start", "cell="+o.Cell,
+			fmt.Sprintf(" %d", o.Started.UnixNano())) != 1 ||
+			d.with("lockstep_outcome,", "cell="+o.Cell, "verdict="+string(o.Verdict)) != 1 {
 			t.Errorf("start and outcome of %s are not there once", o.Task)
 		}
 	}
-	for agent, role := range map[string]string{"a1": "publisher", "a2": "publisher", "a3": "consumer", "a4": "consumer"} {
-		if d.with("lockstep_window,agent="+agent+",", "role="+role) == 0 || d.with("lockstep_window,agent="+agent+",") != d.with("lockstep_window,agent="+agent+",", "role="+role) {
+	for agent, role := range map[string]string{"a1": "publisher", "a2": "publisher", "a3": "consumer",
+		"a4": "consumer"} {
+		if d.with("lockstep_window,agent="+agent+",", "role="+role) == 0 ||
+			d.with("lockstep_window,agent="+agent+",") != d.with("lockstep_window,agent="+agent+",", "role="+role) {
 			t.Errorf("%s is not written as a %s", agent, role)
 		}
 	}
@@ -128,7 +133,8 @@ func (l *lab) replays(root, run string, live *database) {
 	}
 	again := &database{}
 	l.sinking(again)
-	if d, err := controller.Replay(l.t.Context(), dir, l.points, time.Minute); err != nil || d.Left != 0 || d.Written == 0 {
+	if d, err := controller.Replay(l.t.Context(), dir, l.points, time.Minute); err != nil || d.Left != 0 ||
+		d.Written == 0 {
 		l.t.Errorf("delivered %+v: %v", d, err)
 	}
 	want, got := live.last(), again.last()
@@ -160,7 +166,8 @@ func TestPointsOfAttempts(t *testing.T) {
 			}
 		}
 	})
-	if w.end.Reason != wire.EndInterrupted || d.with("kind=task-stop", "attempt=1", "was given up") != 1 || d.with("lockstep_window,", "attempt=1") == 0 {
+	if w.end.Reason != wire.EndInterrupted || d.with("kind=task-stop", "attempt=1", "was given up") != 1 ||
+		d.with("lockstep_window,", "attempt=1") == 0 {
 		t.Fatalf("the first attempt ended with %+v, or its points are missing", w.end)
 	}
 	run.Cells[0].Workload.Measure = plan.Duration(1e9)
@@ -172,14 +179,17 @@ func TestPointsOfAttempts(t *testing.T) {
 			outcomes++
 		}
 	}
-	if len(w.outcomes()) != 1 || d.with("lockstep_outcome,", "attempt=2") == 0 || outcomes != 1 || d.with("lockstep_window,", "attempt=2") == 0 || d.with("attempt=3") != 0 {
-		t.Errorf("%d outcomes; %d are written, and of the second attempt %d windows", len(w.outcomes()), outcomes, d.with("lockstep_window,", "attempt=2"))
+	if len(w.outcomes()) != 1 || d.with("lockstep_outcome,", "attempt=2") == 0 || outcomes != 1 ||
+		d.with("lockstep_window,", "attempt=2") == 0 || d.with("attempt=3") != 0 {
+		t.Errorf("%d outcomes; %d are written, and of the second attempt %d windows", len(w.outcomes()), outcomes,
+			d.with("lockstep_window,", "attempt=2"))
 	}
 	dir, err := runs.Open(root, run.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all := dir.Deliveries(); len(all) != 3 || all[0].Replayed || all[1].Replayed || !all[2].Replayed || all[2].Left != 0 {
+	if all := dir.Deliveries(); len(all) != 3 || all[0].Replayed || all[1].Replayed || !all[2].Replayed ||
+		all[2].Left != 0 {
 		t.Errorf("delivered %+v, want two parts of the run and a replay at the end of the second", all)
 	}
 	l.replays(root, run.ID, d)
@@ -227,7 +237,8 @@ func TestDroppedPointsAreReplayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := dir.Deliveries()
-	if len(all) != 2 || all[0].Dropped == 0 || all[0].Replayed || !all[1].Replayed || all[1].Left != 0 || all[1].Written != all[1].Points {
+	if len(all) != 2 || all[0].Dropped == 0 || all[0].Replayed || !all[1].Replayed || all[1].Left != 0 ||
+		all[1].Written != all[1].Points {
 		t.Errorf("delivered %+v, want points that were dropped and a replay of all", all)
 	}
 	l.copied(run.ID)

@@ -81,7 +81,8 @@ func TestARunIsQuarantinedWhenControllersFailAtOneTask(t *testing.T) {
 		l.crashTwice(run.ID, task)
 		s := l.ended(run.ID)
 		if s.State != string(wire.EndQuarantined) || s.Done != 1 ||
-			!strings.Contains(s.Detail, "with repetition 1 of cell "+run.Tasks()[1].Cell.Name()+" (task "+task+") in flight (epochs ") || strings.ContainsAny(s.Detail, "[]") {
+			!strings.Contains(s.Detail, "with repetition 1 of cell "+run.Tasks()[1].Cell.Name()+" (task "+task+
+				") in flight (epochs ") || strings.ContainsAny(s.Detail, "[]") {
 			t.Errorf("the run ended as %+v", s)
 		}
 		p, err := controller.Pull(t.Context(), l.client, run.ID, t.TempDir())
@@ -124,7 +125,8 @@ func TestARunIsQuarantinedWhenControllersFailBeforeItsFirstTask(t *testing.T) {
 		}
 		l.config.Log = nil
 		l.control()
-		if s := l.ended(run.ID); s.State != string(wire.EndQuarantined) || !strings.Contains(s.Detail, "before its next task") {
+		if s := l.ended(run.ID); s.State != string(wire.EndQuarantined) ||
+			!strings.Contains(s.Detail, "before its next task") {
 			t.Errorf("the run ended as %+v", s)
 		}
 	})
@@ -144,7 +146,8 @@ func TestARunIsNotQuarantinedForDifferentTasksOrOrderlyStops(t *testing.T) {
 				l.control()
 			}
 		}
-		if s := l.ended(run.ID); s.State != string(wire.EndDone) || s.Done != 3 || s.Failed != 0 || s.InFlight != "" || s.Crashes != nil {
+		if s := l.ended(run.ID); s.State != string(wire.EndDone) || s.Done != 3 || s.Failed != 0 || s.InFlight != "" ||
+			s.Crashes != nil {
 			t.Errorf("the run ended as %+v", s)
 		}
 	})

@@ -29,7 +29,8 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 				}
 			}
 		})
-		if w.end.Reason != wire.EndInterrupted || w.end.Detail != "run was cancelled by me@here" || len(w.outcomes()) != 1 {
+		if w.end.Reason != wire.EndInterrupted || w.end.Detail != "run was cancelled by me@here" ||
+			len(w.outcomes()) != 1 {
 			t.Fatalf("ended with %+v and %d outcomes, want interrupted in the second task", w.end, len(w.outcomes()))
 		}
 		dir, err := runs.Open(w.root, run.ID)
@@ -58,7 +59,8 @@ func TestCancelKeepsWhatWasMeasuredAndResumeRunsTheRest(t *testing.T) {
 			}
 		}
 		if w.end.Reason != wire.EndInterrupted || w.end.Ran != 0 || started == 0 {
-			t.Errorf("the resumed run ended with %+v after %d starts: want that it ran the second task only", w.end, started)
+			t.Errorf("the resumed run ended with %+v after %d starts: want that it ran the second task only", w.end,
+				started)
 		}
 	})
 }
@@ -97,8 +99,10 @@ func TestCancelOfAQueuedRun(t *testing.T) {
 			}
 		})
 		end, err := controller.Record(t.Context(), l.client, second.ID, t.TempDir(), nil, nil)
-		if err != nil || end.Reason != wire.EndInterrupted || end.Ran != 0 || end.Detail != "run was cancelled by me@here" {
-			t.Errorf("the run cancelled while it waited ended with %+v, %v: want interrupted by me, nothing run", end, err)
+		if err != nil || end.Reason != wire.EndInterrupted || end.Ran != 0 ||
+			end.Detail != "run was cancelled by me@here" {
+			t.Errorf("the run cancelled while it waited ended with %+v, %v: want interrupted by me, nothing run", end,
+				err)
 		}
 	})
 }
@@ -139,7 +143,8 @@ func TestDrainIsCutByItsLimit(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(func(c *plan.Cell) {
 			c.Broker.Options = json.RawMessage(`{"name":"slow","delay":"30s"}`)
-			c.Workload.Drain = plan.Drain{Idle: plan.Duration(20 * time.Second), Timeout: plan.Duration(300 * time.Millisecond)}
+			c.Workload.Drain = plan.Drain{Idle: plan.Duration(20 * time.Second),
+				Timeout: plan.Duration(300 * time.Millisecond)}
 		}), nil, nil)
 		if o := w.outcomes()[0]; o.Ledger.Undrained != 4000 || o.Ledger.Lost != 0 {
 			t.Errorf("%+v: want 4000 undrained and none lost", o.Ledger)
@@ -187,7 +192,8 @@ func TestUnknownRun(t *testing.T) {
 		l := newLab(t)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		if _, err := controller.Record(ctx, l.client, "nothing", t.TempDir(), nil, nil); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		if _, err := controller.Record(ctx, l.client, "nothing", t.TempDir(), nil, nil); err == nil ||
+			errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("following a run that does not exist: %v, want an error at once", err)
 		}
 	})
@@ -222,7 +228,8 @@ func TestSubmissionsThatMakeNoSenseAreRefused(t *testing.T) {
 		endless.Repeat = 1 << 60
 		for _, run := range []plan.Run{none, endless, negative} {
 			if w := l.run(run, nil, nil); w.end.Reason != wire.EndRefused || w.end.Detail == "" {
-				t.Errorf("%d cells, %d repetitions: the run ended with %+v, want refused and why", len(run.Cells), run.Repeat, w.end)
+				t.Errorf("%d cells, %d repetitions: the run ended with %+v, want refused and why", len(run.Cells),
+					run.Repeat, w.end)
 			}
 		}
 	})
@@ -264,7 +271,8 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		run := aRun(nil, func(c *plan.Cell) {
-			c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 1000, plan.Duration(2*time.Second)
+			c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 1000,
+				plan.Duration(2*time.Second)
 		}, func(c *plan.Cell) { c.Workload.Message.Size = 500 })
 		restarted := false
 		w := l.run(run, nil, func(p controller.Progress) {
@@ -275,8 +283,10 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 				l.control()
 			}
 		})
-		if got, want := w.kinds(), "accepted started outcome started interrupted taken-over started outcome started outcome end"; got != want {
-			t.Errorf("the follower saw %q, want %q: the first task once, the one in flight again, then the rest", got, want)
+		if got, want := w.kinds(),
+			"accepted started outcome started interrupted taken-over started outcome started outcome end"; got != want {
+			t.Errorf("the follower saw %q, want %q: the first task once, the one in flight again, then the rest", got,
+				want)
 		}
 		all := w.outcomes()
 		if len(all) != 3 || w.end.Reason != wire.EndDone {
@@ -284,7 +294,8 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 		}
 		for i, o := range all {
 			if o.Verdict != plan.Valid || i == 1 && o.Ledger.Sent > 2000 { // 1000 a second for 2 s
-				t.Errorf("%s is %s %v, %d sent: its two attempts were mixed", o.Task, o.Verdict, o.Reasons, o.Ledger.Sent)
+				t.Errorf("%s is %s %v, %d sent: its two attempts were mixed", o.Task, o.Verdict, o.Reasons,
+					o.Ledger.Sent)
 			}
 		}
 	})
@@ -308,7 +319,8 @@ func TestRequestsWithoutALeader(t *testing.T) {
 		} {
 			began := time.Now()
 			err := request()
-			if took := time.Since(began); !errors.Is(err, wire.ErrNoController) || strings.Contains(err.Error(), "\n") || took > 0 {
+			if took := time.Since(began); !errors.Is(err, wire.ErrNoController) ||
+				strings.Contains(err.Error(), "\n") || took > 0 {
 				t.Errorf("%s without a leader, after %v: %v: want one line at once", what, took, err)
 			}
 		}

@@ -30,7 +30,8 @@ func (n hostNames) lookup(_ context.Context, _, host string) (all []netip.Addr, 
 }
 
 func TestWhichBrokersAreOne(t *testing.T) {
-	hosts := hostNames{"rabbit": {"10.9.0.1", "fd00::1"}, "mq.example": {"10.9.0.1"}, "other": {"10.9.0.2"}, "here": {"127.0.1.1"}}
+	hosts := hostNames{"rabbit": {"10.9.0.1", "fd00::1"}, "mq.example": {"10.9.0.1"}, "other": {"10.9.0.2"},
+		"here": {"127.0.1.1"}}
 	for _, x := range []struct {
 		a, b string // options of brokers
 		one  bool
@@ -85,10 +86,12 @@ func TestTheAddressesOfThisHostAreOne(t *testing.T) {
 func TestNamesDelayNoTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead := func(ctx context.Context, _, _ string) ([]netip.Addr, error) { <-ctx.Done(); return nil, ctx.Err() }
-		q := &runQueue{agents: newFleet(slog.New(slog.DiscardHandler)), maxRuns: 4, gather: 3 * time.Second, lookup: dead, changed: make(chan struct{}, 1)}
+		q := &runQueue{agents: newFleet(slog.New(slog.DiscardHandler)), maxRuns: 4, gather: 3 * time.Second,
+			lookup: dead, changed: make(chan struct{}, 1)}
 		begin := time.Now()
 		for i := range 20 {
-			q.add(t.Context(), requestOf(fmt.Sprint("r", i), uint64(i+1), aCell("c", 1, `{"url":"nats://broker-1:4222"}`)), wire.RunState{})
+			q.add(t.Context(), requestOf(fmt.Sprint("r", i), uint64(i+1),
+				aCell("c", 1, `{"url":"nats://broker-1:4222"}`)), wire.RunState{})
 		}
 		q.complete()
 		if took := time.Since(begin); took > lookupTimeout {
@@ -105,8 +108,10 @@ func TestWhatIsMeasuredNeedsNoAgents(t *testing.T) {
 			f.heard(wire.Heartbeat{Agent: fmt.Sprint("a", i), Instance: "i"})
 		}
 		q := &runQueue{agents: f, maxRuns: 4, gather: 3 * time.Second, changed: make(chan struct{}, 1)}
-		noted := wire.RunState{Run: "former", Seq: 1, State: wire.StateRunning, Done: 1, Agents: []string{"a0", "a1", "gone"}}
-		q.add(t.Context(), requestOf("former", 1, aCell("done", 5, `{"name":"x"}`), aCell("left", 2, `{"name":"x"}`)), noted)
+		noted := wire.RunState{Run: "former", Seq: 1, State: wire.StateRunning, Done: 1,
+			Agents: []string{"a0", "a1", "gone"}}
+		q.add(t.Context(), requestOf("former", 1, aCell("done", 5, `{"name":"x"}`), aCell("left", 2, `{"name":"x"}`)),
+			noted)
 		q.complete()
 		begin, _ := q.next()
 		q.met(begin[0])
@@ -119,11 +124,13 @@ func TestWhatIsMeasuredNeedsNoAgents(t *testing.T) {
 }
 
 func aCell(id string, agents int, options string) plan.Cell {
-	c := plan.Cell{ID: id, Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "nats", Options: json.RawMessage(options)}}
+	c := plan.Cell{ID: id, Workload: plan.Default(),
+		Broker: plan.Broker{Name: "b", Driver: "nats", Options: json.RawMessage(options)}}
 	c.Workload.Publishers.Nodes, c.Workload.Consumers.Nodes = agents, 0
 	return c
 }
 
 func requestOf(run string, seq uint64, cells ...plan.Cell) wire.Request {
-	return wire.Request{Run: run, Seq: seq, Submits: true, Submission: &wire.Submission{Run: plan.Run{ID: run, Repeat: 1, Cells: cells}}}
+	return wire.Request{Run: run, Seq: seq, Submits: true,
+		Submission: &wire.Submission{Run: plan.Run{ID: run, Repeat: 1, Cells: cells}}}
 }

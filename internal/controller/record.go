@@ -17,12 +17,13 @@ import (
 // Progress is made of one entry of a run's record, when a follower has stored it. Kind says which fields are set,
 // besides N (the task's place, from 1), Of (how many tasks the run has) and Task. Without a Kind only Entry is set.
 type Progress struct {
-	Kind    ProgressKind
-	At      time.Time
-	N, Of   int
-	Task    plan.Task
-	AtMost  bool     // Of may become less: cells are repeated until they are known well enough
-	Detail  string   // TaskStarted and LiveMetrics (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
+	Kind   ProgressKind
+	At     time.Time
+	N, Of  int
+	Task   plan.Task
+	AtMost bool // Of may become less: cells are repeated until they are known well enough
+	// TaskStarted and LiveMetrics (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
+	Detail  string
 	Agents  []string // TaskStarted: names of its agents
 	Live    runview.Metrics
 	Outcome plan.Outcome
@@ -36,13 +37,15 @@ type ProgressKind string
 
 // The kinds of progress, in the order in which a run shows them.
 const (
-	RunAccepted     ProgressKind = "accepted"    // Of, Run; again, when another controller takes the run up
-	TaskStarted     ProgressKind = "started"     // N, Task (of a search: its step), Agents; Detail: of a search, which step
-	LiveMetrics     ProgressKind = "live"        // Live; about once a second
-	AgentLost       ProgressKind = "agent-lost"  // Detail
-	WaitingAgents   ProgressKind = "waiting"     // Detail
-	TaskEnded       ProgressKind = "outcome"     // Outcome, on disk by then
-	TaskRetried     ProgressKind = "attempt"     // Detail; the attempt that failed is on disk by then, and another follows
+	RunAccepted ProgressKind = "accepted" // Of, Run; again, when another controller takes the run up
+	// N, Task (of a search: its step), Agents; Detail: of a search, which step
+	TaskStarted   ProgressKind = "started"
+	LiveMetrics   ProgressKind = "live"       // Live; about once a second
+	AgentLost     ProgressKind = "agent-lost" // Detail
+	WaitingAgents ProgressKind = "waiting"    // Detail
+	TaskEnded     ProgressKind = "outcome"    // Outcome, on disk by then
+	// Detail; the attempt that failed is on disk by then, and another follows
+	TaskRetried     ProgressKind = "attempt"
 	TakenOver       ProgressKind = "taken-over"  // Detail: another controller leads the run on
 	TaskInterrupted ProgressKind = "interrupted" // Detail; there will be no outcome
 	RunEnded        ProgressKind = "end"         // End
@@ -65,7 +68,8 @@ type Reader interface {
 // The record goes to points, too, which Record closes; it may be nil. If points were dropped and the run has ended,
 // Record replays the run once. It also does so if the directory was there before: an earlier process may have dropped
 // points. The directory has the counts. Points that are not written are no error. The end of ctx also ends the replay.
-func Record(ctx context.Context, conn Reader, run, root string, watch func(Progress), points *sink.Sink) (wire.End, error) {
+func Record(ctx context.Context, conn Reader, run, root string, watch func(Progress), points *sink.Sink) (wire.End,
+	error) {
 	if watch == nil {
 		watch = func(Progress) {}
 	}
@@ -97,7 +101,8 @@ func (f *recorder) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 	run := f.dir.Plan().ID
 	log := f.points.Log().With("run", run, "command", fmt.Sprintf("ctl sink replay --runs %s %s", f.root, run))
 	if d.Dropped > 0 {
-		log.Warn("points for InfluxDB were dropped", "dropped", d.Dropped, "points", d.Points, "why", d.Why, "last", d.LastError)
+		log.Warn("points for InfluxDB were dropped", "dropped", d.Dropped, "points", d.Points, "why", d.Why, "last",
+			d.LastError)
 	}
 	if !ended {
 		return stored
@@ -212,15 +217,18 @@ func (f *recorder) plan(e wire.Entry) error {
 
 // progressOf is what a follower sees at an event; of others, nothing.
 var progressOf = map[wire.EventKind]ProgressKind{
-	wire.RunAccepted: RunAccepted, wire.TaskStarted: TaskStarted, wire.AttemptEnded: TaskRetried, wire.TaskInterrupted: TaskInterrupted,
-	wire.TakenOver: TakenOver, wire.AgentLost: AgentLost, wire.WaitingAgents: WaitingAgents, wire.RunEnded: RunEnded,
+	wire.RunAccepted: RunAccepted, wire.TaskStarted: TaskStarted, wire.AttemptEnded: TaskRetried,
+	wire.TaskInterrupted: TaskInterrupted,
+	wire.TakenOver:       TakenOver, wire.AgentLost: AgentLost, wire.WaitingAgents: WaitingAgents,
+	wire.RunEnded: RunEnded,
 }
 
 func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 	e := *entry.Event
 	f.state.Apply(entry, time.Now())
 	t, _ := f.state.TaskOf(e.Task)
-	p = Progress{Kind: progressOf[e.Kind], At: e.At, N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(), Task: t, Detail: e.Detail}
+	p = Progress{Kind: progressOf[e.Kind], At: e.At, N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(), Task: t,
+		Detail: e.Detail}
 	switch e.Kind {
 	case wire.RunAccepted:
 		run := f.dir.Plan()
@@ -237,7 +245,8 @@ func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 			return Progress{}, nil
 		}
 		p.End = *e.End
-		if err = f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason), Detail: e.End.Detail}); err == nil {
+		if err = f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkEnd, Text: string(e.End.Reason),
+			Detail: e.End.Detail}); err == nil {
 			f.points.End(e.At, string(e.End.Reason))
 		}
 	}
@@ -259,7 +268,8 @@ func (f *recorder) begin(e wire.RunEvent) error {
 	if err := f.dir.BeginAttempt(e.Task, e.Attempt); err != nil {
 		return err
 	}
-	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Attempt, Agents: e.Agents, Attempt: f.dir.Attempt(e.Task)}
+	m := runs.Mark{At: e.At, Kind: runs.MarkStart, Task: e.Task, Name: e.Attempt, Agents: e.Agents,
+		Attempt: f.dir.Attempt(e.Task)}
 	if e.Load != nil {
 		m.Rate, m.Measure = e.Load.Rate, e.Load.Measure
 	}
@@ -310,7 +320,8 @@ func (f *recorder) snapshot(e wire.Entry) (p Progress, err error) {
 	}
 	f.points.Snapshot(*e.Snapshot)
 	if f.state.Apply(e, time.Now()) {
-		p = Progress{Kind: LiveMetrics, At: time.Now(), N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(), Task: a.Task,
+		p = Progress{Kind: LiveMetrics, At: time.Now(), N: f.state.TaskN, Of: f.state.Of, AtMost: f.rounds.Open(),
+			Task:   a.Task,
 			Detail: a.Started.Detail, Agents: a.Started.Agents, Live: *a.Newest()}
 	}
 	return p, nil

@@ -31,7 +31,8 @@ func Replay(ctx context.Context, dir *runs.Run, to *sink.Sink, patience time.Dur
 	}
 	d := points.Close(closing)
 	d.Incomplete = incomplete
-	if !incomplete && d.Left == 0 || errors.Is(failed, sink.ErrAway) { // all are written, or Left and LastError say why not
+	// all are written, or Left and LastError say why not
+	if !incomplete && d.Left == 0 || errors.Is(failed, sink.ErrAway) {
 		failed = nil
 	}
 	if failed != nil {

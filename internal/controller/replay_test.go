@@ -83,7 +83,8 @@ func always(status int) func(int64) int { return func(int64) int { return status
 func recorded(t *testing.T, points *sink.Sink) *recorder {
 	t.Helper()
 	run := plan.Run{ID: "run-1", Name: "quick", Repeat: 3, Started: time.Now().UTC(),
-		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "d", Options: []byte("{}")}}}}
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: plan.Default(),
+			Broker: plan.Broker{Name: "b", Driver: "d", Options: []byte("{}")}}}}
 	dir, err := runs.Create(t.TempDir(), run)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +94,8 @@ func recorded(t *testing.T, points *sink.Sink) *recorder {
 	at := run.Started
 	for _, task := range run.Tasks() {
 		m := runs.Mark{At: at.Add(time.Second), Kind: runs.MarkStart, Task: task.ID, Name: "first", Attempt: 1}
-		stop := runs.Mark{At: at.Add(2 * time.Second), Kind: runs.MarkGiveUp, Task: task.ID, Name: "first", Text: "an agent was lost"}
+		stop := runs.Mark{At: at.Add(2 * time.Second), Kind: runs.MarkGiveUp, Task: task.ID, Name: "first",
+			Text: "an agent was lost"}
 		if err := errors.Join(dir.Mark(m), dir.Mark(stop)); err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +131,8 @@ func TestReplayWaitsToItsEnd(t *testing.T) {
 		for range 2 {
 			began := time.Now()
 			d, err := Replay(t.Context(), f.dir, to, 30*time.Second)
-			if err != nil || d.Written != recordedPoints || d.Left != 0 || !d.Replayed || time.Since(began) < time.Minute {
+			if err != nil || d.Written != recordedPoints || d.Left != 0 || !d.Replayed ||
+				time.Since(began) < time.Minute {
 				t.Errorf("after %v delivered %+v, want all after more than a minute: %v", time.Since(began), d, err)
 			}
 			if !maps.Equal(slow.points, live.points) || len(live.points) != recordedPoints {
@@ -142,7 +145,8 @@ func TestReplayWaitsToItsEnd(t *testing.T) {
 // TestReplayAtTheEnd: points that were dropped are written by one replay at the end of the run. If that fails, a
 // warning has the count and the command.
 func TestReplayAtTheEnd(t *testing.T) {
-	const dropped, failed, command = "were dropped", "did not write all points", `command="ctl sink replay --runs copies run-1"`
+	const dropped, failed, command = "were dropped", "did not write all points",
+		`command="ctl sink replay --runs copies run-1"`
 	for name, c := range map[string]struct {
 		status       func(n int64) int
 		tune         sink.Tuning
@@ -152,9 +156,11 @@ func TestReplayAtTheEnd(t *testing.T) {
 		took         time.Duration // by the replay
 		log          []string      // and nothing else
 	}{
-		"taken":   {status: always(http.StatusNoContent), live: recordedPoints, replay: -1},
-		"resumed": {status: always(http.StatusNoContent), live: recordedPoints, replay: recordedPoints, resumed: true, took: time.Second, log: []string{"wrote all points"}},
-		"queue full": {status: always(http.StatusNoContent), tune: sink.Tuning{Queue: 3}, live: 3, replay: recordedPoints, took: 4 * time.Second,
+		"taken": {status: always(http.StatusNoContent), live: recordedPoints, replay: -1},
+		"resumed": {status: always(http.StatusNoContent), live: recordedPoints, replay: recordedPoints, resumed: true,
+			took: time.Second, log: []string{"wrote all points"}},
+		"queue full": {status: always(http.StatusNoContent), tune: sink.Tuning{Queue: 3}, live: 3,
+			replay: recordedPoints, took: 4 * time.Second,
 			log: []string{dropped, "dropped=5 points=8", "queue full:5", command, "wrote all points"}},
 		"back in time": {status: func(n int64) int {
 			if n < 3 {
@@ -162,9 +168,12 @@ func TestReplayAtTheEnd(t *testing.T) {
 			}
 			return http.StatusNoContent
 		}, replay: recordedPoints, took: 1250 * time.Millisecond, log: []string{dropped, command, "wrote all points"}},
-		"away":    {status: always(http.StatusBadGateway), took: replayPatience, log: []string{dropped, "dropped=8", command, failed, "left=8 points=8", "HTTP 502"}},
-		"silent":  {status: always(0), took: replayPatience, log: []string{dropped, command, failed, "left=8", "no answer"}},
-		"refused": {status: always(http.StatusUnauthorized), took: time.Second, log: []string{dropped, command, failed, "refused: 401 Unauthorized:8"}},
+		"away": {status: always(http.StatusBadGateway), took: replayPatience,
+			log: []string{dropped, "dropped=8", command, failed, "left=8 points=8", "HTTP 502"}},
+		"silent": {status: always(0), took: replayPatience,
+			log: []string{dropped, command, failed, "left=8", "no answer"}},
+		"refused": {status: always(http.StatusUnauthorized), took: time.Second,
+			log: []string{dropped, command, failed, "refused: 401 Unauthorized:8"}},
 		"not at its end": {status: always(http.StatusBadGateway), fallsShort: true, replay: -1,
 			log: []string{dropped, command}},
 	} {
@@ -190,7 +199,8 @@ func TestReplayAtTheEnd(t *testing.T) {
 					t.Fatalf("%d deliveries, want %d: %+v", len(all), len(want), all)
 				}
 				for i, d := range all {
-					if d.Replayed != (i == 1) || d.Points != recordedPoints || d.Written != want[i] || d.Written+d.Dropped+d.Left != d.Points || d.Replayed != (d.Dropped == 0 && i == 1) {
+					if d.Replayed != (i == 1) || d.Points != recordedPoints || d.Written != want[i] ||
+						d.Written+d.Dropped+d.Left != d.Points || d.Replayed != (d.Dropped == 0 && i == 1) {
 						t.Errorf("delivery %d is %+v, want %d points written", i+1, d, want[i])
 					}
 				}

@@ -89,7 +89,8 @@ func TestATaskThatLostAnAgentIsRetried(t *testing.T) {
 			t.Errorf("the follower saw %q, want %q", got, want)
 		}
 		o := w.outcomes()[0]
-		if o.Verdict != plan.Valid || o.Attempt != 2 || kindsOf(o.FailedAttempts) != "agent-lost" || !strings.Contains(o.FailedAttempts[0].Reason, "a2") || w.end.Failed != 0 {
+		if o.Verdict != plan.Valid || o.Attempt != 2 || kindsOf(o.FailedAttempts) != "agent-lost" ||
+			!strings.Contains(o.FailedAttempts[0].Reason, "a2") || w.end.Failed != 0 {
 			t.Fatalf("%s %v, attempt %d after %+v, end %+v", o.Verdict, o.Reasons, o.Attempt, o.FailedAttempts, w.end)
 		}
 		if o.Ledger.Sent != 4000 || o.Ledger.Received != 4000 || o.Agents[1].Agent != "a3" {
@@ -100,15 +101,18 @@ func TestATaskThatLostAnAgentIsRetried(t *testing.T) {
 			t.Fatal(err)
 		}
 		first, err := attemptsOf(dir, o.Task)
-		if err != nil || len(first) != 1 || first[0].Verdict != plan.Unknown || !first[0].Agents[1].Lost || first[0].Attempt != 1 || first[0].Ledger.Sent == 0 {
+		if err != nil || len(first) != 1 || first[0].Verdict != plan.Unknown || !first[0].Agents[1].Lost ||
+			first[0].Attempt != 1 || first[0].Ledger.Sent == 0 {
 			t.Errorf("of the first attempt is kept %+v, %v", first, err)
 		}
 		stored, err := dir.Outcomes()
-		if err != nil || len(stored) != 1 || !strings.Contains(strings.Join(stored[0].Warnings, "\n"), "attempt 1 of this task is not counted: agent-lost: agent a2 was lost") {
+		if err != nil || len(stored) != 1 || !strings.Contains(strings.Join(stored[0].Warnings, "\n"),
+			"attempt 1 of this task is not counted: agent-lost: agent a2 was lost") {
 			t.Errorf("the outcome on disk is %+v, %v", stored, err)
 		}
 		again, err := dir.Rejudge(o.Task)
-		if err != nil || again.Attempt != 2 || kindsOf(again.FailedAttempts) != "agent-lost" || again.Ledger != o.Ledger {
+		if err != nil || again.Attempt != 2 || kindsOf(again.FailedAttempts) != "agent-lost" ||
+			again.Ledger != o.Ledger {
 			t.Errorf("judged again it is %+v, %v", again, err)
 		}
 	})
@@ -118,11 +122,13 @@ func TestATaskThatLostAnAgentIsRetried(t *testing.T) {
 func TestAttemptsAreUsedUp(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
-		run := aRun(both(refused, retrying(2, plan.FailedConnect)), both(refused, retrying(2, plan.FailedRun, plan.FailedAgentLost, plan.FailedTimeout)))
+		run := aRun(both(refused, retrying(2, plan.FailedConnect)),
+			both(refused, retrying(2, plan.FailedRun, plan.FailedAgentLost, plan.FailedTimeout)))
 		run.Repeat, run.Settle = 2, plan.Duration(50*time.Millisecond)
 		w := l.run(run, nil, nil)
 		failedAttempt := "started attempt started attempt started outcome "
-		if got, want := w.kinds(), "accepted "+failedAttempt+"started outcome "+failedAttempt+"started outcome end"; got != want {
+		if got, want := w.kinds(), "accepted "+failedAttempt+"started outcome "+failedAttempt+
+			"started outcome end"; got != want {
 			t.Errorf("the follower saw %q, want %q", got, want)
 		}
 		for i, o := range w.outcomes() {
@@ -130,8 +136,10 @@ func TestAttemptsAreUsedUp(t *testing.T) {
 			if i%2 == 1 {
 				kinds, attempt = "", 1
 			}
-			if o.Verdict != plan.Unknown || o.Failure != plan.FailedConnect || o.Attempt != attempt || kindsOf(o.FailedAttempts) != kinds {
-				t.Errorf("%s: %s (%s), attempt %d after %q; want attempt %d after %q", o.Task, o.Verdict, o.Failure, o.Attempt, kindsOf(o.FailedAttempts), attempt, kinds)
+			if o.Verdict != plan.Unknown || o.Failure != plan.FailedConnect || o.Attempt != attempt ||
+				kindsOf(o.FailedAttempts) != kinds {
+				t.Errorf("%s: %s (%s), attempt %d after %q; want attempt %d after %q", o.Task, o.Verdict, o.Failure,
+					o.Attempt, kindsOf(o.FailedAttempts), attempt, kinds)
 			}
 		}
 		if text := everything(t, w.root); strings.Contains(text, "hunter2") {
@@ -146,11 +154,13 @@ func TestStepsOfASearchAreRetried(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		search := func(c *plan.Cell) {
 			c.Workload.Publishers.Count = 0
-			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 2000, Within: 0.5, Step: plan.Duration(time.Second), Repeats: 1, Steps: 5}
+			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 2000,
+				Within: 0.5, Step: plan.Duration(time.Second), Repeats: 1, Steps: 5}
 		}
 		w := l.run(aRun(both(refused, search, retrying(1, plan.FailedConnect))), nil, nil)
 		o := w.outcomes()[0]
-		if o.Search == nil || len(o.Search.Steps) != 2 || kindsOf(o.FailedAttempts) != "connect connect" || o.Attempt != 1 || o.Verdict != plan.Unknown {
+		if o.Search == nil || len(o.Search.Steps) != 2 || kindsOf(o.FailedAttempts) != "connect connect" ||
+			o.Attempt != 1 || o.Verdict != plan.Unknown {
 			t.Fatalf("%+v after %+v", o.Search, o.FailedAttempts)
 		}
 		for _, s := range o.Search.Steps {
@@ -178,13 +188,15 @@ func TestTrialEndsSoonAfterItHasFailed(t *testing.T) {
 		w := l.run(aRun(func(c *plan.Cell) {
 			loopbackOptions(c, map[string]any{"rate": 100})
 			c.Workload.Publishers.Count, c.Workload.Drain.Timeout = 0, plan.Duration(time.Minute)
-			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 1000, Within: 0.5, Step: plan.Duration(time.Second), Repeats: 1, Steps: 1}
+			c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 1000,
+				Within: 0.5, Step: plan.Duration(time.Second), Repeats: 1, Steps: 1}
 		}), nil, nil)
 		o := w.outcomes()[0]
 		if o.Search == nil || len(o.Search.Steps) != 1 {
 			t.Fatalf("%+v, want one trial", o.Search)
 		}
-		if s := o.Search.Steps[0]; s.Answer != plan.AnswerFailed || !strings.Contains(s.Why, "backlog: ") || !strings.Contains(s.Why, "due and not sent") {
+		if s := o.Search.Steps[0]; s.Answer != plan.AnswerFailed || !strings.Contains(s.Why, "backlog: ") ||
+			!strings.Contains(s.Why, "due and not sent") {
 			t.Errorf("the trial %s: %s", s.Answer, s.Why)
 		}
 		if took, most := o.Ended.Sub(o.Started), 6*time.Second; took > most {
@@ -232,7 +244,8 @@ func TestAttemptsOutliveAControllerButNotARun(t *testing.T) {
 		}
 		second.Settle = 0
 		w = l.runInto(w.root, second, nil, nil)
-		if all := w.outcomes(); len(all) != 1 || all[0].Attempt != 3 || kindsOf(all[0].FailedAttempts) != "connect connect" {
+		if all := w.outcomes(); len(all) != 1 || all[0].Attempt != 3 ||
+			kindsOf(all[0].FailedAttempts) != "connect connect" {
 			t.Errorf("resumed: %+v", all)
 		}
 	})

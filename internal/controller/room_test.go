@@ -38,12 +38,14 @@ func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		if w.end.Reason != wire.EndFailed || !strings.Contains(w.end.Detail, "the snapshots of a run may take 512.0 MiB") ||
+		if w.end.Reason != wire.EndFailed || !strings.Contains(w.end.Detail,
+			"the snapshots of a run may take 512.0 MiB") ||
 			!strings.Contains(w.end.Detail, "--record-limit") || !strings.Contains(w.end.Detail, "ctl run --resume") {
 			t.Errorf("the run ended so: %+v", w.end)
 		}
 		if w.end.Ran < 2 || w.end.Ran >= 5 || len(w.outcomes()) != w.end.Ran || w.end.Failed > 0 {
-			t.Errorf("of %d tasks that were run %d have outcomes, and %d failed", w.end.Ran, len(w.outcomes()), w.end.Failed)
+			t.Errorf("of %d tasks that were run %d have outcomes, and %d failed", w.end.Ran, len(w.outcomes()),
+				w.end.Failed)
 		}
 		if !strings.HasSuffix(w.kinds(), string(controller.TaskInterrupted)+" "+string(controller.RunEnded)) {
 			t.Errorf("events %s: want that the task in flight was interrupted", w.kinds())
@@ -52,7 +54,8 @@ func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 		for _, o := range w.outcomes() {
 			done = append(done, o.Task)
 		}
-		if w = l.runInto(root, run, done, nil); w.end.Reason != wire.EndDone || w.end.Ran != 5-len(done) || w.end.Failed > 0 {
+		if w = l.runInto(root, run, done, nil); w.end.Reason != wire.EndDone || w.end.Ran != 5-len(done) ||
+			w.end.Failed > 0 {
 			t.Errorf("resumed with space for snapshots it ended so: %+v, of %d tasks", w.end, 5-len(done))
 		}
 	})
@@ -67,8 +70,9 @@ func TestARunWaitsForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 50 {
-			cfg := jetstream.StreamConfig{Name: fmt.Sprint("LOCKSTEP_EVENTS_old", i), Subjects: []string{fmt.Sprint("lockstep.events.old", i, ".>")},
-				Storage: jetstream.MemoryStorage}
+			cfg := jetstream.StreamConfig{Name: fmt.Sprint("LOCKSTEP_EVENTS_old", i),
+				Subjects: []string{fmt.Sprint("lockstep.events.old", i, ".>")},
+				Storage:  jetstream.MemoryStorage}
 			if _, err := js.CreateStream(t.Context(), cfg); err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +80,8 @@ func TestARunWaitsForRoom(t *testing.T) {
 		run := aRun(nil)
 		l.submit(run)
 		l.state(run.ID, func(s wire.RunState) bool {
-			return s.State == wire.StateQueued && strings.Contains(s.Waiting, "50 runs have their streams there") && strings.Contains(s.Waiting, "--dir")
+			return s.State == wire.StateQueued && strings.Contains(s.Waiting, "50 runs have their streams there") &&
+				strings.Contains(s.Waiting, "--dir")
 		})
 		if err := js.DeleteStream(t.Context(), "LOCKSTEP_EVENTS_old7"); err != nil {
 			t.Fatal(err)

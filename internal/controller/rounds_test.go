@@ -30,7 +30,8 @@ func untilKnown(t *testing.T) plan.Run {
 	alone := func(count uint64, measure time.Duration) func(*plan.Cell) {
 		return func(c *plan.Cell) {
 			p := &c.Workload.Publishers
-			p.Nodes, p.Count, p.MaxInFlight, c.Workload.Consumers.Nodes, c.Workload.Measure = 1, count, 10, 0, plan.Duration(measure)
+			p.Nodes, p.Count, p.MaxInFlight, c.Workload.Consumers.Nodes, c.Workload.Measure = 1, count, 10, 0,
+				plan.Duration(measure)
 		}
 	}
 	noisy := alone(0, 200*time.Millisecond)
@@ -69,9 +70,11 @@ func TestACellIsRepeatedUntilItIsKnown(t *testing.T) {
 		if quiet, noisy := repetitions(t, run, w.outcomes()); w.end.Reason != wire.EndDone || quiet != 6 || noisy != 8 {
 			t.Fatalf("%+v: the quiet cell was measured %d times, the noisy one %d: want 6 and 8", w.end, quiet, noisy)
 		}
-		first, last := w.events[slices.IndexFunc(w.events, started)], w.events[len(w.events)-1-slices.IndexFunc(reversed(w.events), started)]
+		first, last := w.events[slices.IndexFunc(w.events, started)],
+			w.events[len(w.events)-1-slices.IndexFunc(reversed(w.events), started)]
 		if first.N != 1 || first.Of != 16 || !first.AtMost || last.N != 14 || last.Of != 14 {
-			t.Errorf("the first task is %d of %d (at max: %v), the last %d of %d", first.N, first.Of, first.AtMost, last.N, last.Of)
+			t.Errorf("the first task is %d of %d (at max: %v), the last %d of %d", first.N, first.Of, first.AtMost,
+				last.N, last.Of)
 		}
 		state, err := l.client.RunState(t.Context(), run.ID)
 		if err != nil || state.Tasks != 14 || state.Done != 14 || state.AtMost {
@@ -81,8 +84,10 @@ func TestACellIsRepeatedUntilItIsKnown(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := record.Rounds().Tasks(); n != 14 || len(record.DoneTasks()) != 14 || record.Rounds().Missed(run.Cells[1].ID) == "" {
-			t.Errorf("its record has %d of %d tasks, and says of the noisy cell %q", len(record.DoneTasks()), n, record.Rounds().Missed(run.Cells[1].ID))
+		if n := record.Rounds().Tasks(); n != 14 || len(record.DoneTasks()) != 14 ||
+			record.Rounds().Missed(run.Cells[1].ID) == "" {
+			t.Errorf("its record has %d of %d tasks, and says of the noisy cell %q", len(record.DoneTasks()), n,
+				record.Rounds().Missed(run.Cells[1].ID))
 		}
 		if p, err := controller.Pull(t.Context(), l.client, run.ID, t.TempDir()); err != nil || !p.Complete() {
 			t.Errorf("a copy of it: %+v, %v; want it to be complete", p, err)
@@ -101,7 +106,8 @@ func reversed[T any](all []T) []T {
 // A controller that takes the run over decides as the one before would have.
 func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
 	t.Parallel()
-	for _, at := range []int{11, 13} { // the last of the quiet cell before the decision, and the first of the noisy one after it
+	// the last of the quiet cell before the decision, and the first of the noisy one after it
+	for _, at := range []int{11, 13} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			wiretest.InVirtualTime(t, func(t *testing.T) {
 				l := newLab(t, "a1")
@@ -114,16 +120,21 @@ func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
 				killed := make(chan struct{})
 				go func() {
 					defer close(killed)
-					next(t, reports, func(m *nats.Msg) bool { return strings.Contains(string(m.Data), `"task":"`+task+`"`) })
+					next(t, reports, func(m *nats.Msg) bool {
+						return strings.Contains(string(m.Data),
+							`"task":"`+task+`"`)
+					})
 					l.crash()
 					l.control()
 				}()
 				w := l.run(run, nil, nil)
 				<-killed
-				if quiet, noisy := repetitions(t, run, w.outcomes()); w.end.Reason != wire.EndDone || quiet != 6 || noisy != 8 {
+				if quiet, noisy := repetitions(t, run, w.outcomes()); w.end.Reason != wire.EndDone || quiet != 6 ||
+					noisy != 8 {
 					t.Errorf("%+v: measured %d and %d times, want 6 and 8; %s", w.end, quiet, noisy, w.kinds())
 				}
-				if !slices.ContainsFunc(w.events, func(p controller.Progress) bool { return p.Kind == controller.TakenOver }) {
+				if !slices.ContainsFunc(w.events,
+					func(p controller.Progress) bool { return p.Kind == controller.TakenOver }) {
 					t.Errorf("nobody took over: %s", w.kinds())
 				}
 			})
@@ -147,11 +158,14 @@ func TestAResumedRunRepeatsAsOften(t *testing.T) {
 		}
 		outcomes, err := record.Outcomes()
 		numbers := sampling.Numbers(record.Plan(), outcomes)
-		if done := record.DoneTasks(); err != nil || len(done) != 12 || record.Rounds().Tasks() != 14 || !record.Rounds().Open() {
-			t.Fatalf("%d tasks are done, with %d numbers, of %d; %v", len(done), len(numbers), record.Rounds().Tasks(), err)
+		if done := record.DoneTasks(); err != nil || len(done) != 12 || record.Rounds().Tasks() != 14 ||
+			!record.Rounds().Open() {
+			t.Fatalf("%d tasks are done, with %d numbers, of %d; %v", len(done), len(numbers), record.Rounds().Tasks(),
+				err)
 		}
 		l := newLab(t, "b1")
-		if err := l.client.Submit(t.Context(), wire.Submission{Run: run, Done: record.DoneTasks(), Numbers: numbers}); err != nil {
+		if err := l.client.Submit(t.Context(), wire.Submission{Run: run, Done: record.DoneTasks(),
+			Numbers: numbers}); err != nil {
 			t.Fatal(err)
 		}
 		var tasks []string
@@ -160,10 +174,12 @@ func TestAResumedRunRepeatsAsOften(t *testing.T) {
 				tasks = append(tasks, p.Task.ID)
 			}
 		}, nil)
-		if want := []string{run.Tasks()[13].ID, run.Tasks()[15].ID}; err != nil || end.Reason != wire.EndDone || !slices.Equal(tasks, want) {
+		if want := []string{run.Tasks()[13].ID, run.Tasks()[15].ID}; err != nil || end.Reason != wire.EndDone ||
+			!slices.Equal(tasks, want) {
 			t.Errorf("%+v, %v: it ran %v, want %v", end, err, tasks, want)
 		}
-		if again, err := runs.Open(w.root, run.ID); err != nil || again.Rounds().Tasks() != 14 || len(again.DoneTasks()) != 14 {
+		if again, err := runs.Open(w.root, run.ID); err != nil || again.Rounds().Tasks() != 14 ||
+			len(again.DoneTasks()) != 14 {
 			t.Errorf("the record is not complete: %v", err)
 		}
 	})

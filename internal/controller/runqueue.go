@@ -31,7 +31,8 @@ type runQueue struct {
 }
 
 func newRunQueue(agents *fleet, cfg Config) *runQueue {
-	return &runQueue{agents: agents, maxRuns: cfg.SideBySide, gather: cfg.Gather, lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}
+	return &runQueue{agents: agents, maxRuns: cfg.SideBySide, gather: cfg.Gather,
+		lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}
 }
 
 // add takes a message of the queue, and how the run stands as last noted. A cancellation holds for what was submitted
@@ -154,7 +155,8 @@ func (q *runQueue) next() (begin, waiting []*queuedRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	anyWaits := slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return !run.begun })
-	if !q.read || !anyWaits { // before all is read, one further back may have been begun by a former leader, and have its agents
+	// before all is read, one further back may have been begun by a former leader, and have its agents
+	if !q.read || !anyWaits {
 		return nil, nil
 	}
 	p := q.pass()
@@ -314,7 +316,10 @@ func (q *runQueue) missing(p *schedulingPass, r *queuedRun, w plan.Workload) str
 	}
 	words := []string{cmp.Or(strings.Join(wanted, " and "), "agents for its faults")}
 	for _, user := range q.runs {
-		if slices.ContainsFunc(p.living, func(a wire.AgentInfo) bool { return user != r && p.users[a.Agent] == user && isCandidate(a, w) }) {
+		if slices.ContainsFunc(p.living, func(a wire.AgentInfo) bool {
+			return user != r && p.users[a.Agent] == user &&
+				isCandidate(a, w)
+		}) {
 			words = append(words, user.uses())
 		}
 	}

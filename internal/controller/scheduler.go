@@ -57,7 +57,8 @@ func (cfg Config) schedules(ctx context.Context, store *wire.Store, lease *wire.
 	if store.Local() {
 		return func() {}
 	}
-	s := &scheduler{store: store, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks, runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand, status: cfg.Status}
+	s := &scheduler{store: store, lease: lease, epoch: lease.Epoch(), clock: cfg.Clock, hooks: cfg.Hooks,
+		runs: cfg.Copies, log: cfg.Log, expand: cfg.Expand, status: cfg.Status}
 	if s.clock == nil {
 		s.clock = hostClock{}
 	}
@@ -115,7 +116,8 @@ func (s *scheduler) heard(ctx context.Context, all []wire.KeptSchedule) {
 		k := s.keepers[kept.Name]
 		if k == nil {
 			ctx, stop := context.WithCancel(ctx)
-			k = &keeper{scheduler: s, name: kept.Name, id: kept.Schedule.ID, stop: stop, inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), told: make(chan told, 1),
+			k = &keeper{scheduler: s, name: kept.Name, id: kept.Schedule.ID, stop: stop,
+				inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), told: make(chan told, 1),
 				log: s.log.With("schedule", kept.Name)}
 			s.keepers[kept.Name] = k
 			s.wg.Go(func() {
@@ -194,7 +196,8 @@ func (k *keeper) take(kept wire.KeptSchedule) {
 	}
 	before := k.kept
 	k.kept = kept
-	if kept.Err == nil && (k.table == nil || before.Schedule.Cron != kept.Schedule.Cron || before.Schedule.Zone != kept.Schedule.Zone) {
+	if kept.Err == nil && (k.table == nil || before.Schedule.Cron != kept.Schedule.Cron ||
+		before.Schedule.Zone != kept.Schedule.Zone) {
 		k.table, k.kept.Err = schedule.NewTimetable(kept.Schedule.Cron, kept.Schedule.Zone)
 	}
 	if k.kept.Err != nil && (before.Err == nil || before.Err.Error() != k.kept.Err.Error()) {

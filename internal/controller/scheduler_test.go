@@ -110,7 +110,8 @@ func (l *lab) clock() *handClock { return l.config.Clock.(*handClock) }
 // add adds a schedule for every hour.
 func (l *lab) add(name string, change func(*schedule.Definition)) {
 	l.t.Helper()
-	d := schedule.Definition{Name: name, Cron: "0 * * * *", Zone: "UTC", MissedRuns: schedule.MissedOnce, Within: plan.Duration(24 * time.Hour), Overlap: schedule.OverlapSkip,
+	d := schedule.Definition{Name: name, Cron: "0 * * * *", Zone: "UTC", MissedRuns: schedule.MissedOnce,
+		Within: plan.Duration(24 * time.Hour), Overlap: schedule.OverlapSkip,
 		Matrix: schedule.Matrix{File: "tiny.cue", Path: "/somewhere/tiny.cue", Text: tiny}}
 	if change != nil {
 		change(&d)
@@ -118,7 +119,8 @@ func (l *lab) add(name string, change func(*schedule.Definition)) {
 	if err := d.Check(); err != nil {
 		l.t.Fatal(err)
 	}
-	if _, err := l.store.PutSchedule(l.t.Context(), schedule.New(d, "id-of-"+name, "me@test", l.clock().Now()), 0); err != nil {
+	if _, err := l.store.PutSchedule(l.t.Context(), schedule.New(d, "id-of-"+name, "me@test", l.clock().Now()),
+		0); err != nil {
 		l.t.Fatal(err)
 	}
 }
@@ -181,7 +183,8 @@ func (w *webhooks) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
 		http.Error(answer, err.Error(), http.StatusBadRequest)
 		return
 	}
-	w.posts, w.keys, w.auth = append(w.posts, n), append(w.keys, r.Header.Get("Idempotency-Key")), append(w.auth, r.Header.Get("Authorization"))
+	w.posts, w.keys, w.auth = append(w.posts, n), append(w.keys, r.Header.Get("Idempotency-Key")),
+		append(w.auth, r.Header.Get("Authorization"))
 }
 
 func hooks(t testing.TB, all ...plan.Hook) *controller.Hooks {
@@ -210,9 +213,11 @@ func TestScheduleFires(t *testing.T) {
 	l.stop()
 	l.wg.Wait()
 	l.config.Hooks = hooks(t,
-		plan.Hook{Name: "chat", Webhook: server.URL + "/in", Headers: map[string]string{"Authorization": "Bearer ${env:CHAT_TOKEN}"}, Retries: 3},
+		plan.Hook{Name: "chat", Webhook: server.URL + "/in",
+			Headers: map[string]string{"Authorization": "Bearer ${env:CHAT_TOKEN}"}, Retries: 3},
 		plan.Hook{Name: "compare", Command: []string{"sh", "-c", `echo '{"slower": 3}'`}, Compare: true},
-		plan.Hook{Name: "file", Command: []string{"sh", "-c", `{ echo "$LOCKSTEP_RUN $LOCKSTEP_PREVIOUS $LOCKSTEP_STATE"; env; cat; echo; } >>` + out}},
+		plan.Hook{Name: "file", Command: []string{"sh", "-c",
+			`{ echo "$LOCKSTEP_RUN $LOCKSTEP_PREVIOUS $LOCKSTEP_STATE"; env; cat; echo; } >>` + out}},
 		plan.Hook{Name: "broken", Command: []string{"sh", "-c", `echo no "$LOCKSTEP_RUN" >&2; exit 3`}},
 		plan.Hook{Name: "mute", Command: []string{"false"}})
 	l.control()
@@ -221,21 +226,27 @@ func TestScheduleFires(t *testing.T) {
 		d.Hooks = []string{"chat", "file", "broken", "mute", "absent", "compare"}
 	})
 	l.clock().advance(30 * time.Minute)
-	l.schedule("nightly", "the schedule", func(s schedule.Schedule) bool { return s.Current == nil && len(s.History) == 0 })
+	l.schedule("nightly", "the schedule", func(s schedule.Schedule) bool {
+		return s.Current == nil &&
+			len(s.History) == 0
+	})
 	l.clock().advance(30 * time.Minute)
 	first := l.schedule("nightly", "the first run", entries(1)).History[0]
 	l.clock().advance(time.Hour)
 	s := l.schedule("nightly", "the second run", entries(2))
 	second := s.History[1]
 
-	if first.State != schedule.Done || first.Tasks != (schedule.Tasks{Valid: 2}) || first.Previous != "" || second.Previous != first.Run || second.Run == first.Run {
+	if first.State != schedule.Done || first.Tasks != (schedule.Tasks{Valid: 2}) || first.Previous != "" ||
+		second.Previous != first.Run || second.Run == first.Run {
 		t.Errorf("first is %+v, second %+v", first, second)
 	}
 	var calls []string
 	for _, c := range second.Hooks {
 		calls = append(calls, c.Hook+" "+string(c.State)+" "+c.Why)
 	}
-	if got := strings.Join(calls, "\n"); got != "chat done \nfile done \nbroken failed run command: exit status 3: no "+second.Run+"\nmute failed run command: exit status 1, and it wrote nothing to its standard error\nabsent failed this controller knows no hook \"absent\": name it in its --hooks file\ncompare done " {
+	if got := strings.Join(calls, "\n"); got != "chat done \nfile done \nbroken failed run command: exit status 3: no "+
+		second.Run+
+		"\nmute failed run command: exit status 1, and it wrote nothing to its standard error\nabsent failed this controller knows no hook \"absent\": name it in its --hooks file\ncompare done " {
 		t.Errorf("hooks:\n%s", got)
 	}
 	w.mu.Lock()
@@ -243,12 +254,15 @@ func TestScheduleFires(t *testing.T) {
 	if len(w.posts) != 2 || first.Hooks[0].Attempts != 3 {
 		t.Fatalf("%d posts came, the first after %d attempts: want 2, and 3", len(w.posts), first.Hooks[0].Attempts)
 	}
-	if n := w.posts[1]; n.Run != second.Run || n.Previous != first.Run || n.Schedule != "nightly" || n.Slot != "2026-11-21T02:00:00Z" || n.Tasks.Valid != 2 ||
-		string(n.Comparison) != `{"compare":{"slower":3}}` || n.Key != w.keys[1] || w.keys[0] == w.keys[1] || w.auth[1] != "Bearer hunter2secret" {
+	if n := w.posts[1]; n.Run != second.Run || n.Previous != first.Run || n.Schedule != "nightly" ||
+		n.Slot != "2026-11-21T02:00:00Z" || n.Tasks.Valid != 2 ||
+		string(n.Comparison) != `{"compare":{"slower":3}}` || n.Key != w.keys[1] || w.keys[0] == w.keys[1] ||
+		w.auth[1] != "Bearer hunter2secret" {
 		t.Errorf("posted: %+v, keys %v, %v", n, w.keys, w.auth)
 	}
 	text, err := os.ReadFile(out)
-	if err != nil || !strings.Contains(string(text), second.Run+" "+first.Run+" done\n") || !strings.Contains(string(text), `"comparison":{"compare":{"slower":3}}`) {
+	if err != nil || !strings.Contains(string(text), second.Run+" "+first.Run+" done\n") ||
+		!strings.Contains(string(text), `"comparison":{"compare":{"slower":3}}`) {
 		t.Errorf("the command got %s, %v", text, err)
 	}
 	if strings.Contains(string(text), "LOCKSTEP_TEST_TOKEN") {
@@ -297,7 +311,8 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		runs := map[string]string{"stored": begun("stored"), "making": begun("making"), "submitted": begun("submitted"), "noted": begun("noted"), "given-up": begun("given-up")}
+		runs := map[string]string{"stored": begun("stored"), "making": begun("making"), "submitted": begun("submitted"),
+			"noted": begun("noted"), "given-up": begun("given-up")}
 		now := l.clock().Now()
 		l.edit("making", func(s *schedule.Schedule) { s.Begin(runs["making"], 1, now) })
 		submit(runs["submitted"], "submitted") // and killed before that was stored
@@ -309,7 +324,8 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 			}
 		})
 		out := filepath.Join(t.TempDir(), "out")
-		l.config.Hooks = hooks(t, plan.Hook{Name: "count", Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
+		l.config.Hooks = hooks(t, plan.Hook{Name: "count",
+			Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
 		l.clock().advance(time.Hour)
 		lease.Resign(t.Context())
 		l.control()
@@ -330,7 +346,8 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 			}
 		}
 		text, err := os.ReadFile(out)
-		if keys := strings.Fields(string(text)); err != nil || len(keys) != len(runs) || len(slices.Compact(slices.Sorted(slices.Values(keys)))) != len(runs) {
+		if keys := strings.Fields(string(text)); err != nil || len(keys) != len(runs) ||
+			len(slices.Compact(slices.Sorted(slices.Values(keys)))) != len(runs) {
 			t.Errorf("hooks were called for %q, %v: want each once", text, err)
 		}
 	})
@@ -361,13 +378,15 @@ func TestScheduleOutlivesControllers(t *testing.T) {
 		out := filepath.Join(t.TempDir(), "out")
 		l.stop()
 		l.wg.Wait()
-		l.config.Hooks = hooks(t, plan.Hook{Name: "count", Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
+		l.config.Hooks = hooks(t, plan.Hook{Name: "count",
+			Command: []string{"sh", "-c", "echo $LOCKSTEP_KEY >>" + out}})
 		l.add("hourly", func(d *schedule.Definition) { d.Hooks = []string{"count"} })
 		random := rand.New(rand.NewPCG(7, 7))
 		const slots = 3
 		for n := 1; n <= slots; n++ {
 			l.clock().advance(time.Hour)
-			for range map[bool]int{true: 1, false: 2}[n == 2] { // after three that ended while they made a run its matrix would be to blame
+			// after three that ended while they made a run its matrix would be to blame
+			for range map[bool]int{true: 1, false: 2}[n == 2] {
 				l.control()
 				time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
 				l.stop()
@@ -416,7 +435,10 @@ func TestScheduleOverlaps(t *testing.T) {
 		}
 		l.clock().advance(time.Hour)
 		for _, policy := range []string{schedule.OverlapSkip, schedule.OverlapQueueOne} {
-			l.schedule(policy, "its run", func(s schedule.Schedule) bool { return s.Current != nil && s.Current.State == schedule.Submitted })
+			l.schedule(policy, "its run", func(s schedule.Schedule) bool {
+				return s.Current != nil &&
+					s.Current.State == schedule.Submitted
+			})
 		}
 		for range 2 {
 			l.clock().advance(time.Hour)
@@ -432,7 +454,8 @@ func TestScheduleOverlaps(t *testing.T) {
 		skipped := map[string]int{schedule.OverlapSkip: 2, schedule.OverlapQueueOne: 1}
 		for policy, want := range skipped {
 			s := l.schedule(policy, "its history", func(s schedule.Schedule) bool { return len(s.History) == want })
-			if (s.Waiting != nil) != (policy == schedule.OverlapQueueOne) || !strings.Contains(s.History[0].Why, s.Current.Run) {
+			if (s.Waiting != nil) != (policy == schedule.OverlapQueueOne) ||
+				!strings.Contains(s.History[0].Why, s.Current.Run) {
 				t.Errorf("%s: waiting %+v, history %+v", policy, s.Waiting, s.History)
 			}
 			l.edit(policy, func(s *schedule.Schedule) { s.Pause("me", l.clock().Now()) })
@@ -456,8 +479,10 @@ func TestScheduleOfAFaultyMatrix(t *testing.T) {
 		l := newScheduleLab(t, "a1")
 		l.await(1)
 		faulty := map[string]string{
-			"nonsense": `name: "x`, "unknown-driver": strings.Replace(tiny, `"loopback"`, `"gone"`, 1), "secret": strings.Replace(tiny, `options: name: "tiny"`, `options: {name: "tiny", password: "hunter2"}`, 1),
-			"computed-secret": strings.Replace(tiny, `options: name: "tiny"`, `via: "amqp://u:" + "hunter2" + "@127.0.0.1:1"`, 1),
+			"nonsense": `name: "x`, "unknown-driver": strings.Replace(tiny, `"loopback"`, `"gone"`, 1),
+			"secret": strings.Replace(tiny, `options: name: "tiny"`, `options: {name: "tiny", password: "hunter2"}`, 1),
+			"computed-secret": strings.Replace(tiny, `options: name: "tiny"`,
+				`via: "amqp://u:" + "hunter2" + "@127.0.0.1:1"`, 1),
 		}
 		for name, text := range faulty {
 			l.add(name, func(d *schedule.Definition) { d.Matrix.Text = text })
@@ -470,7 +495,8 @@ func TestScheduleOfAFaultyMatrix(t *testing.T) {
 				t.Errorf("%s: %+v, want faulty and why", name, e)
 			}
 		}
-		if s := l.schedule("too-many-agents", "its entry", entries(1)); s.History[0].State != schedule.State(wire.EndNoAgents) || s.History[0].Why == "" {
+		if s := l.schedule("too-many-agents", "its entry",
+			entries(1)); s.History[0].State != schedule.State(wire.EndNoAgents) || s.History[0].Why == "" {
 			t.Errorf("%+v, want no-agents and how many", s.History[0])
 		}
 		l.edit("nonsense", func(s *schedule.Schedule) { s.Matrix.Text, s.Matrix.Set = tiny, nil })

@@ -200,7 +200,8 @@ func TestWhoWaitsLongerHasFirstClaim(t *testing.T) {
 		if s := l.state(all.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID {
 			t.Errorf("it waits for %q", s.Waiting)
 		}
-		if s := l.state(last.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID+", reserved for run "+all.ID {
+		if s := l.state(last.ID, waits); s.Waiting != "2 more agents, used by run "+first.ID+", reserved for run "+
+			all.ID {
 			t.Errorf("it waits for %q", s.Waiting)
 		}
 		seen := l.follow(first, all, last)
@@ -216,7 +217,8 @@ func TestTwoRunsInFlightAreTakenOver(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		l.await(4)
-		first, second, third := small(6*time.Second, "", nil), small(6*time.Second, "", nil), small(time.Second, "", nil)
+		first, second, third := small(6*time.Second, "", nil), small(6*time.Second, "", nil),
+			small(time.Second, "", nil)
 		l.submit(first, second)
 		one, two := l.state(first.ID, running).Agents, l.state(second.ID, running).Agents
 		l.submit(third)
@@ -273,7 +275,8 @@ func TestALargeRunDoesNotStarve(t *testing.T) {
 		_, ended := l.follow(large)[0].span(t)
 		for i, w := range l.follow(later...) {
 			if began, _ := w.span(t); began.Before(ended) {
-				t.Errorf("small run %d began at %v, before the large one that was submitted first ended at %v", i, began, ended)
+				t.Errorf("small run %d began at %v, before the large one that was submitted first ended at %v", i,
+					began, ended)
 			}
 		}
 	})
@@ -300,7 +303,8 @@ func TestARunWhoseAgentsAreMissingIsPassedOver(t *testing.T) {
 		all := l.follow(next, missing)
 		_, ended := all[0].span(t)
 		end := all[1].end
-		if s := l.state(missing.ID, wire.RunState.Over); end.Reason != wire.EndNoAgents || end.Detail != want || end.Have != 2 || end.Need != 2 || s.Ended.Before(ended) {
+		if s := l.state(missing.ID, wire.RunState.Over); end.Reason != wire.EndNoAgents || end.Detail != want ||
+			end.Have != 2 || end.Need != 2 || s.Ended.Before(ended) {
 			t.Errorf("it ended at %v with %+v, want no-agents after the other, which ended at %v", s.Ended, end, ended)
 		}
 	})

@@ -31,7 +31,8 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 			measure = t.Cell.Workload.Measure
 		}
 		number := len(found.Steps) + 1
-		r, retries, err := x.measure(ctx, t.Step(m.rate, measure), n, fmt.Sprintf("step %d: %s (%s)", number, perSecond(m.rate), m.kind), nil)
+		r, retries, err := x.measure(ctx, t.Step(m.rate, measure), n,
+			fmt.Sprintf("step %d: %s (%s)", number, perSecond(m.rate), m.kind), nil)
 		again = append(again, retries...)
 		if err != nil {
 			return err
@@ -63,7 +64,8 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 
 // answer is the step that an attempt was.
 func answer(s plan.Search, r result, m trial) plan.Step {
-	step := plan.Step{Rate: m.rate, Attempt: r.attempt, Kind: m.kind, Measure: r.task.Cell.Workload.Measure, Values: judge.StepValues(s, r.task, r.outcome)}
+	step := plan.Step{Rate: m.rate, Attempt: r.attempt, Kind: m.kind, Measure: r.task.Cell.Workload.Measure,
+		Values: judge.StepValues(s, r.task, r.outcome)}
 	if r.outcome.Verdict == plan.Invalid {
 		step.Broken = r.outcome.Reasons
 	}

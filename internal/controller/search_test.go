@@ -33,7 +33,8 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 				got := searchedBy(t, x.kind, x.after)
 				// In each attempt agents, names and times are others; the load, and so what comes of it, is not.
 				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(plan.Step{}, "Attempt", "Values")); diff != "" {
-					t.Errorf("the search differs from one that nothing was done to (-undisturbed +disturbed):\n%s", diff)
+					t.Errorf("the search differs from one that nothing was done to (-undisturbed +disturbed):\n%s",
+						diff)
 				}
 			})
 		})
@@ -44,7 +45,8 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 func searching(c *plan.Cell) {
 	loopbackOptions(c, map[string]any{"rate": 3000})
 	c.Workload.Publishers.Count, c.Workload.Measure = 0, plan.Duration(2*time.Second)
-	c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 10_000, Within: 0.1, Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
+	c.Workload.Search = &plan.Search{For: plan.SearchRate, While: "lost == 0", From: 1000, Max: 10_000, Within: 0.1,
+		Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
 }
 
 // A search whose agents leave ends with the steps that it has, and says why. One that never had its agents has no
@@ -64,7 +66,8 @@ func TestASearchEndsWithoutItsAgents(t *testing.T) {
 		if s := all[0].Search; s == nil || s.Sure || len(s.Steps) != 3 || !strings.Contains(s.Why, "3 there") {
 			t.Errorf("the search has %+v, want three steps and the shortage", s)
 		}
-		if text := strings.Join(all[1].Reasons, "; "); all[1].Search != nil || all[1].Verdict != plan.Unknown || !strings.Contains(text, "3 there") {
+		if text := strings.Join(all[1].Reasons, "; "); all[1].Search != nil || all[1].Verdict != plan.Unknown ||
+			!strings.Contains(text, "3 there") {
 			t.Errorf("the second search is %s because of %q, with %+v", all[1].Verdict, text, all[1].Search)
 		}
 	})
@@ -114,7 +117,8 @@ func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.Se
 		again = len(done)
 	}
 	if begun != len(o.Search.Steps)+again || len(o.FailedAttempts) != again {
-		t.Errorf("%d attempts for %d steps, of which %d do not count: want %d", begun, len(o.Search.Steps), len(o.FailedAttempts), again)
+		t.Errorf("%d attempts for %d steps, of which %d do not count: want %d", begun, len(o.Search.Steps),
+			len(o.FailedAttempts), again)
 	}
 	return o.Search
 }

@@ -16,11 +16,15 @@ func TestStartIsSaidInEveryClock(t *testing.T) {
 		want    Offset
 	}{
 		"its own clock": {wire.Arrival{Clock: "c", Now: now, Wall: wall}, Offset{Clock: "c"}},
-		"a measured one, 10 s ago": {wire.Arrival{Clock: "a", Now: 1, Wall: 2, Offset: &wire.Offset{Reference: "c", At: now + ahead - int64(10*time.Second),
-			Offset: ahead, Bound: 77, Drift: 100}}, Offset{Clock: "a", Add: ahead + int64(time.Millisecond), Bound: 77}},
-		"one measured against another controller": {wire.Arrival{Clock: "a", Now: now + ahead, Wall: wall, Offset: &wire.Offset{Reference: "d", Offset: 3}},
+		"a measured one, 10 s ago": {wire.Arrival{Clock: "a", Now: 1, Wall: 2,
+			Offset: &wire.Offset{Reference: "c", At: now + ahead - int64(10*time.Second),
+				Offset: ahead, Bound: 77, Drift: 100}},
+			Offset{Clock: "a", Add: ahead + int64(time.Millisecond), Bound: 77}},
+		"one measured against another controller": {wire.Arrival{Clock: "a", Now: now + ahead, Wall: wall,
+			Offset: &wire.Offset{Reference: "d", Offset: 3}},
 			Offset{Clock: "a", Add: ahead, Bound: unknown}},
-		"calendars": {wire.Arrival{Clock: "a", Now: now + ahead, Wall: wall + 5}, Offset{Clock: "a", Add: ahead - 5, Bound: unknown}},
+		"calendars": {wire.Arrival{Clock: "a", Now: now + ahead, Wall: wall + 5},
+			Offset{Clock: "a", Add: ahead - 5, Bound: unknown}},
 	} {
 		if got := offset(c.arrival, "c", now, wall); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

@@ -83,5 +83,6 @@ func (s *Status) Stuck() error {
 	if len(stuck) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no progress for %v: %s; send SIGQUIT for the stacks of all goroutines", maxStall, strings.Join(slices.Sorted(maps.Keys(stuck)), ", "))
+	return fmt.Errorf("no progress for %v: %s; send SIGQUIT for the stacks of all goroutines", maxStall,
+		strings.Join(slices.Sorted(maps.Keys(stuck)), ", "))
 }

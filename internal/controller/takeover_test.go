@@ -95,14 +95,18 @@ func (x killing) replaced(t *testing.T) {
 	slow := func(c *plan.Cell) { c.Broker.Driver = "deliberate" }
 	run := aRun(slow, func(c *plan.Cell) {
 		slow(c)
-		c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 500, plan.Duration(2*time.Second)
+		c.Workload.Publishers.Count, c.Workload.Publishers.Rate, c.Workload.Measure = 0, 500,
+			plan.Duration(2*time.Second)
 	}, slow)
 	second := run.Tasks()[1].ID
 	reports := heard(t, l.foreigner(), "lockstep.agent.>")
 	killed := make(chan struct{})
 	go func() {
 		defer close(killed)
-		next(t, reports, func(m *nats.Msg) bool { return strings.Contains(string(m.Data), `"task":"`+second+`"`) && x.when(m) })
+		next(t, reports, func(m *nats.Msg) bool {
+			return strings.Contains(string(m.Data), `"task":"`+second+`"`) &&
+				x.when(m)
+		})
 		time.Sleep(deliberation / 10)
 		l.crash()
 		l.control()
@@ -114,7 +118,8 @@ func (x killing) replaced(t *testing.T) {
 		t.Fatalf("%d outcomes, %+v; the follower saw %s", len(all), w.end, w.kinds())
 	}
 	for i, o := range all {
-		if o.Task != run.Tasks()[i].ID || o.Verdict != plan.Valid || o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 || o.Ledger.Received != o.Ledger.Sent {
+		if o.Task != run.Tasks()[i].ID || o.Verdict != plan.Valid ||
+			o.Ledger.Lost+o.Ledger.Duplicated+o.Ledger.Unknown != 0 || o.Ledger.Received != o.Ledger.Sent {
 			t.Errorf("outcome %d is of %s: %s %v, %+v", i, o.Task, o.Verdict, o.Reasons, o.Ledger)
 		}
 	}
@@ -125,11 +130,13 @@ func (x killing) replaced(t *testing.T) {
 	if over < 0 {
 		t.Fatalf("nothing says that another controller took over: %s", w.kinds())
 	}
-	if e := w.events[over]; e.Task.ID != run.Tasks()[x.task-1].ID || !strings.HasSuffix(e.Detail, " has taken over: the task in flight is repeated") {
+	if e := w.events[over]; e.Task.ID != run.Tasks()[x.task-1].ID ||
+		!strings.HasSuffix(e.Detail, " has taken over: the task in flight is repeated") {
 		t.Errorf("the record says %q of task %q, want that task %d is repeated", e.Detail, e.Task.ID, x.task)
 	}
 	for i, o := range all {
-		if repeated := i == x.task-1; len(o.FailedAttempts) > 0 != repeated || repeated && (len(o.FailedAttempts) != 1 || o.FailedAttempts[0].Kind != plan.FailedInterrupted) {
+		if repeated := i == x.task-1; len(o.FailedAttempts) > 0 != repeated || repeated &&
+			(len(o.FailedAttempts) != 1 || o.FailedAttempts[0].Kind != plan.FailedInterrupted) {
 			t.Errorf("outcome %d names the attempts %+v before it", i, o.FailedAttempts)
 		}
 	}
@@ -207,10 +214,12 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 		}
 		asked := plan.HistoryQuery{Cells: []string{run.Cells[0].ID[:6]}, Value: "sent"}
 		a, err := l.client.History(t.Context(), asked)
-		if err != nil || a.Runs != 1 || len(a.Cells) != 1 || len(a.Cells[0].Points) != 1 || a.Cells[0].Points[0].Run != run.ID || a.Cells[0].Points[0].Value.Number == 0 {
+		if err != nil || a.Runs != 1 || len(a.Cells) != 1 || len(a.Cells[0].Points) != 1 ||
+			a.Cells[0].Points[0].Run != run.ID || a.Cells[0].Points[0].Value.Number == 0 {
 			t.Errorf("the controller's history answers %+v, %v", a, err)
 		}
-		if _, err := l.client.History(t.Context(), plan.HistoryQuery{Cells: []string{"zzz"}}); err == nil || !strings.Contains(err.Error(), `no cell's id begins with "zzz"`) {
+		if _, err := l.client.History(t.Context(), plan.HistoryQuery{Cells: []string{"zzz"}}); err == nil ||
+			!strings.Contains(err.Error(), `no cell's id begins with "zzz"`) {
 			t.Errorf("for a cell that is not there it answers %v", err)
 		}
 	})

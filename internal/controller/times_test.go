@@ -29,8 +29,9 @@ func TestARunTookAsLongAsItsRecordSays(t *testing.T) {
 	}{
 		"taken over":                 {accepted, time.Time{}, begin, time.Time{}},
 		"taken over, noted too late": {accepted, begin.Add(time.Hour), begin, time.Time{}},
-		"ended, and not noted":       {append(accepted, event(wire.RunEnded, time.Hour, 4)), time.Time{}, begin, begin.Add(time.Hour)},
-		"submitted again":            {former, time.Time{}, time.Time{}, time.Time{}},
+		"ended, and not noted": {append(accepted, event(wire.RunEnded, time.Hour, 4)), time.Time{}, begin,
+			begin.Add(time.Hour)},
+		"submitted again": {former, time.Time{}, time.Time{}, time.Time{}},
 	} {
 		h := runview.New(plan.Run{})
 		for _, e := range x.record {

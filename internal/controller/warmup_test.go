@@ -54,7 +54,8 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 			t.Fatalf("%s: %v", o.Verdict, o.Reasons)
 		}
 		t.Logf("cut %v, warnings %v", o.Cut, o.Warnings)
-		if o.Cut.D()%time.Second != 0 || o.Cut.D() < 8*time.Second || o.Values["warmup.cut"].Number != o.Cut.D().Seconds() {
+		if o.Cut.D()%time.Second != 0 || o.Cut.D() < 8*time.Second ||
+			o.Values["warmup.cut"].Number != o.Cut.D().Seconds() {
 			t.Errorf("cut %v, value %+v: want at least the 4 s of the slow start, 4 s of 5 to see that it is over, and the 2 s that it lies ahead", o.Cut, o.Values["warmup.cut"])
 		}
 		if live[true] < 5 || live[false] == 0 {

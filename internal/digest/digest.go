@@ -29,11 +29,13 @@ type Digest struct {
 	Unfinished string          `json:"unfinished,omitempty"` // that tasks have no outcome
 	Rules      []report.Ruling `json:"rules,omitempty"`      // that are not met
 	Statuses   []Status        `json:"statuses,omitempty"`   // values that became numbers, or are none any more
-	Shifts     []Shift         `json:"shifts,omitempty"`     // alarms: the worse before the better, those common to many cells first
-	Tested     int             `json:"tested"`               // series, of a cell and value each, that have enough runs for an alarm
-	Untested   int             `json:"untested"`             // that have not
-	New        []string        `json:"new,omitempty"`        // cells that no run before had
-	Subject    []string        `json:"subject,omitempty"`    // what became different since the run before: versions, settings
+	// alarms: the worse before the better, those common to many cells first
+	Shifts   []Shift  `json:"shifts,omitempty"`
+	Tested   int      `json:"tested"`        // series, of a cell and value each, that have enough runs for an alarm
+	Untested int      `json:"untested"`      // that have not
+	New      []string `json:"new,omitempty"` // cells that no run before had
+	// what became different since the run before: versions, settings
+	Subject []string `json:"subject,omitempty"`
 }
 
 // Shift is a value whose level changed in the last scheduled runs: of one cell, or of more than a third of the cells in
@@ -50,12 +52,13 @@ type Shift struct {
 	Finding compare.Finding `json:"finding"`
 	Before  float64         `json:"before,omitempty"`
 	After   float64         `json:"after,omitempty"`
-	Change  float64         `json:"-"`           // relative to the level before, infinite from zero; the median of a common change
-	P       float64         `json:"p,omitempty"` // corrected for all series and split points in the last runs
-	Runs    int             `json:"runs"`        // with the new level
-	Since   string          `json:"since"`       // the first of them
-	At      time.Time       `json:"at"`
-	Causes  []string        `json:"causes,omitempty"` // differences of the runs around it
+	// relative to the level before, infinite from zero; the median of a common change
+	Change float64   `json:"-"`
+	P      float64   `json:"p,omitempty"` // corrected for all series and split points in the last runs
+	Runs   int       `json:"runs"`        // with the new level
+	Since  string    `json:"since"`       // the first of them
+	At     time.Time `json:"at"`
+	Causes []string  `json:"causes,omitempty"` // differences of the runs around it
 }
 
 // Status is a change of whether values are numbers, and of why they are none.
@@ -81,7 +84,8 @@ const maxListed = 20
 
 // Of makes the digest of a run, which the history has to have.
 func Of(m compare.Recorded, past *history.Store) (Digest, error) {
-	d := Digest{Run: m.Run.ID, Matrix: m.Run.Name, Started: m.Run.Started, Summary: report.Summary(m.Run, m.Outcomes), Problems: report.Failures(m.Run, m.Outcomes), Unfinished: report.NotRun(m.Run, m.Outcomes)}
+	d := Digest{Run: m.Run.ID, Matrix: m.Run.Name, Started: m.Run.Started, Summary: report.Summary(m.Run, m.Outcomes),
+		Problems: report.Failures(m.Run, m.Outcomes), Unfinished: report.NotRun(m.Run, m.Outcomes)}
 	for _, r := range report.Rulings(m.Run, m.Outcomes) {
 		if r.Failed() {
 			d.Rules = append(d.Rules, r)
@@ -97,7 +101,8 @@ func Of(m compare.Recorded, past *history.Store) (Digest, error) {
 func (d *Digest) look(run plan.Run, past *history.Store) error {
 	var all []history.Answer
 	for _, cell := range run.Cells {
-		answers, err := past.Look(plan.HistoryCell{ID: cell.ID, Matrix: run.Name, Coordinates: cell.Coordinates}, compare.Usual(), run.Started, history.Depth)
+		answers, err := past.Look(plan.HistoryCell{ID: cell.ID, Matrix: run.Name, Coordinates: cell.Coordinates},
+			compare.Usual(), run.Started, history.Depth)
 		if err != nil {
 			return err
 		}
@@ -132,7 +137,8 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 			}
 		}
 		key := [2]string{s.Cell.ID, s.Value}
-		if j, has := newest[key]; !has || !last.Started.Before(trends.Series[j].Points[len(trends.Series[j].Points)-1].Started) {
+		if j, has := newest[key]; !has ||
+			!last.Started.Before(trends.Series[j].Points[len(trends.Series[j].Points)-1].Started) {
 			newest[key] = i
 		}
 	}
@@ -141,7 +147,9 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 		d.Shifts = append(d.Shifts, commonShift(c))
 	}
 	slices.SortStableFunc(d.Shifts, func(a, b Shift) int {
-		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count), cmp.Compare(a.P, b.P)) // worse, better
+		// worse, better
+		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count),
+			cmp.Compare(a.P, b.P))
 	})
 	for i, s := range trends.Series {
 		if newest[[2]string{s.Cell.ID, s.Value}] == i {
@@ -159,8 +167,10 @@ func (d *Digest) status(s history.Series) {
 		return
 	}
 	name := func(status string) string { return cmp.Or(status, "numeric") }
-	x := Status{Cells: []string{nameOf(plan.Cell{ID: s.Cell.ID, Coordinates: s.Cell.Coordinates})}, Count: 1, Values: []string{s.Value},
-		Finding: compare.Worse, Before: name(c.Before), Earlier: c.Earlier, Of: c.Of, Status: name(c.Status), Runs: c.Runs, Since: c.Since.Run, At: c.Since.Started}
+	x := Status{Cells: []string{nameOf(plan.Cell{ID: s.Cell.ID, Coordinates: s.Cell.Coordinates})}, Count: 1,
+		Values:  []string{s.Value},
+		Finding: compare.Worse, Before: name(c.Before), Earlier: c.Earlier, Of: c.Of, Status: name(c.Status),
+		Runs: c.Runs, Since: c.Since.Run, At: c.Since.Started}
 	if c.Status == "" {
 		x.Finding = compare.Better
 	}
@@ -199,9 +209,11 @@ func (d *Digest) mergeStatuses() {
 // series of its own.
 func (d *Digest) moved(a history.Answer) {
 	for _, c := range a.Cells {
-		if i := slices.IndexFunc(c.Points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 && c.Points[i].Environment != c.Points[i-1].Environment {
+		if i := slices.IndexFunc(c.Points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 &&
+			c.Points[i].Environment != c.Points[i-1].Environment {
 			hosts := func(p plan.HistoryPoint) string { return strings.Join(a.Environments[p.Environment].Hosts, ", ") }
-			d.differs(fmt.Sprintf("hosts: %s → %s, and what was measured from others is not compared", hosts(c.Points[i-1]), hosts(c.Points[i])))
+			d.differs(fmt.Sprintf("hosts: %s → %s, and what was measured from others is not compared",
+				hosts(c.Points[i-1]), hosts(c.Points[i])))
 		}
 	}
 }
@@ -242,7 +254,8 @@ func commonShift(c history.Common) Shift {
 
 func newShift(name string, by float64, since history.Point) Shift {
 	value, _ := plan.ValueNamed(name)
-	s := Shift{Value: name, Title: value.Title, Unit: value.Unit, Finding: compare.Worse, Change: by, Since: since.Run, At: since.Started}
+	s := Shift{Value: name, Title: value.Title, Unit: value.Unit, Finding: compare.Worse, Change: by, Since: since.Run,
+		At: since.Started}
 	if (by > 0) == (value.Better == plan.HigherIsBetter) {
 		s.Finding = compare.Better
 	}

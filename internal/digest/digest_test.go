@@ -22,11 +22,14 @@ const hostile = `</script><b>|*x*|</b>`
 func scheduledRun(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.Outcome)) compare.Recorded {
 	t.Helper()
 	noise := rand.New(rand.NewPCG(7, uint64(n)))
-	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: 3, Axes: []string{"mode"},
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: 3,
+		Axes:    []string{"mode"},
 		Started: time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC).AddDate(0, 0, n)}
 	for i := range cells {
-		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
-			Coordinates: []plan.Coordinate{{Axis: "mode", Value: fmt.Appendf(nil, "%q", fmt.Sprintf("m%d%s", i, hostile))}}})
+		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i,
+			Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
+			Coordinates: []plan.Coordinate{{Axis: "mode",
+				Value: fmt.Appendf(nil, "%q", fmt.Sprintf("m%d%s", i, hostile))}}})
 	}
 	dir, err := runs.Create(root, run)
 	if err != nil {
@@ -34,8 +37,10 @@ func scheduledRun(t *testing.T, root string, n, cells int, edit func(cell int, o
 	}
 	for _, task := range run.Tasks() {
 		level := func(x float64) plan.Value { return plan.Value{Number: x * (1 + 0.02*noise.NormFloat64())} }
-		o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
-			Values:  map[string]plan.Value{"publish.rate": level(1000), "consume.rate": level(1000), "publish.p99": level(0.010), "e2e.p99": level(0.012)},
+		o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID,
+			Index: task.Cell.Index, Repetition: task.Repetition, Verdict: plan.Valid,
+			Values: map[string]plan.Value{"publish.rate": level(1000), "consume.rate": level(1000),
+				"publish.p99": level(0.010), "e2e.p99": level(0.012)},
 			Agents:  []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}},
 			Subject: plan.Subject{Product: "RabbitMQ", Version: "4.0", Settings: map[string]string{"watermark": "0.4"}}}
 		edit(task.Cell.Index, &o)
@@ -89,16 +94,19 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 		t.Fatalf("shifts: %+v", d.Shifts)
 	}
 	s := d.Shifts[0]
-	if s.Cell != "mode=m1"+hostile || s.Value != "publish.rate" || s.Finding != compare.Worse || s.Since != "night-0038" || s.Runs != 2 || s.Change > -0.17 || s.Change < -0.23 {
+	if s.Cell != "mode=m1"+hostile || s.Value != "publish.rate" || s.Finding != compare.Worse ||
+		s.Since != "night-0038" || s.Runs != 2 || s.Change > -0.17 || s.Change < -0.23 {
 		t.Errorf("%+v", s)
 	}
 	if want := "watermark: 0.4 → 0.8 with night-0038"; !slices.Contains(s.Causes, want) {
 		t.Errorf("causes are %q, want %q", s.Causes, want)
 	}
 	if d.Tested != 16 || len(d.New) > 0 || len(d.Subject) > 0 || d.Worse() != 1 {
-		t.Errorf("%d series told, new cells %v, different since the run before %v, %d worse", d.Tested, d.New, d.Subject, d.Worse())
+		t.Errorf("%d series told, new cells %v, different since the run before %v, %d worse", d.Tested, d.New,
+			d.Subject, d.Worse())
 	}
-	if marks := d.Remarks(); len(marks) != 1 || marks[0].Kind != "worse" || !strings.HasSuffix(marks[0].Text, ", since night-0038") {
+	if marks := d.Remarks(); len(marks) != 1 || marks[0].Kind != "worse" ||
+		!strings.HasSuffix(marks[0].Text, ", since night-0038") {
 		t.Errorf("the remarks for drawings are %+v", marks)
 	}
 	var md, html, text bytes.Buffer
@@ -107,12 +115,14 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, want := range []string{"# nightly: 1 worse", "since night-0038, 2026-02-08 02:00 UTC", "watermark: 0.4 → 0.8"} {
+	for _, want := range []string{"# nightly: 1 worse", "since night-0038, 2026-02-08 02:00 UTC",
+		"watermark: 0.4 → 0.8"} {
 		if !strings.Contains(strings.ReplaceAll(md.String(), "\\", ""), want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, &md)
 		}
 	}
-	if strings.Contains(html.String(), "</script><b>") || strings.Contains(md.String(), "<b>") || !strings.Contains(html.String(), "watermark: 0.4 → 0.8") {
+	if strings.Contains(html.String(), "</script><b>") || strings.Contains(md.String(), "<b>") ||
+		!strings.Contains(html.String(), "watermark: 0.4 → 0.8") {
 		t.Errorf("the page has users' marks, or lacks the setting:\n%s", &html)
 	}
 }
@@ -128,7 +138,8 @@ func TestQuietScheduledRuns(t *testing.T) {
 	for n := 1; n < 30; n++ {
 		last = scheduledRun(t, root, n, 2, func(int, *plan.Outcome) {})
 	}
-	if d = made(t, root, last); d.Title() != "nightly: nothing got worse" || len(d.Shifts) > 0 || len(d.New) > 0 || d.Tested != 8 {
+	if d = made(t, root, last); d.Title() != "nightly: nothing got worse" || len(d.Shifts) > 0 || len(d.New) > 0 ||
+		d.Tested != 8 {
 		t.Errorf("a stable night: %q, %+v", d.Title(), d)
 	}
 	last = scheduledRun(t, root, 30, 3, func(cell int, o *plan.Outcome) {
@@ -137,7 +148,8 @@ func TestQuietScheduledRuns(t *testing.T) {
 		}
 	})
 	d = made(t, root, last)
-	if d.Title() != "nightly: 1 problem" || len(d.New) != 1 || !strings.Contains(d.New[0], "m2") || !strings.Contains(d.Problems[0], "3 confirmed") {
+	if d.Title() != "nightly: 1 problem" || len(d.New) != 1 || !strings.Contains(d.New[0], "m2") ||
+		!strings.Contains(d.Problems[0], "3 confirmed") {
 		t.Errorf("a night with a new cell and a failure: %q, new %q, problems %q", d.Title(), d.New, d.Problems)
 	}
 }

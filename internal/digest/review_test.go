@@ -38,7 +38,8 @@ func TestAScheduledRunThatWasCutShortIsTold(t *testing.T) {
 	if err := d.Markdown(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Not finished", "5 of 6 tasks were not run: the run still goes on, or was stopped", "No alarm is possible yet: 4 series have too few runs."} {
+	for _, want := range []string{"## Not finished", "5 of 6 tasks were not run: the run still goes on, or was stopped",
+		"No alarm is possible yet: 4 series have too few runs."} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
@@ -87,12 +88,14 @@ func TestBacklogIsReportedFirst(t *testing.T) {
 			if n < 36 || cell != 1 {
 				return
 			}
-			o.Values["consume.rate"] = plan.Value{Number: 0.97 * o.Values["consume.rate"].Number, Flags: []plan.Flag{plan.Backlog}}
+			o.Values["consume.rate"] = plan.Value{Number: 0.97 * o.Values["consume.rate"].Number,
+				Flags: []plan.Flag{plan.Backlog}}
 			o.Values["e2e.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
 		})
 	}
 	d := made(t, root, last)
-	want := []string{"worse: mode=m1" + hostile + ": consume.rate, e2e.p99: numeric in 36 of 36 runs, backlog since night-0036 (4 runs)"}
+	want := []string{"worse: mode=m1" + hostile +
+		": consume.rate, e2e.p99: numeric in 36 of 36 runs, backlog since night-0036 (4 runs)"}
 	if got := lines(d); !slices.Equal(got, want) || d.Worse() != 1 || d.Title() != "nightly: 1 worse" {
 		t.Errorf("%s: %q, want %q", d.Title(), got, want)
 	}
@@ -121,7 +124,8 @@ func TestStatusesOfScheduledRuns(t *testing.T) {
 		"worse: 5 cells: publish.p99: numeric in 13 of 13 runs, only a bound since night-0013 (1 run)",
 		"worse: mode=m1" + hostile + ": publish.rate: numeric in 12 of 12 runs, client-bound since night-0012 (2 runs)",
 		"worse: mode=m6" + hostile + ": publish.rate: numeric in 13 of 13 runs, missing since night-0013 (1 run)",
-		"better: mode=m4" + hostile + ": publish.rate: client-bound in 12 of 12 runs, numeric since night-0012 (2 runs)",
+		"better: mode=m4" + hostile +
+			": publish.rate: client-bound in 12 of 12 runs, numeric since night-0012 (2 runs)",
 	}
 	if got := lines(made(t, root, last)); !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -144,7 +148,8 @@ func TestACommonChangeIsReportedOnce(t *testing.T) {
 			}
 		})
 	}
-	for run, want := range map[int][]string{19: nil, 20: {"in 1 run", "in 1 run"}, 21: {"in 1 run", "in 2 runs"}, 22: {"in 1 run", "in 3 runs"}, 23: nil, 24: nil, 26: nil} {
+	for run, want := range map[int][]string{19: nil, 20: {"in 1 run", "in 1 run"}, 21: {"in 1 run", "in 2 runs"},
+		22: {"in 1 run", "in 3 runs"}, 23: nil, 24: nil, 26: nil} {
 		var got []string
 		for _, l := range lines(made(t, root, byRun[run])) {
 			if _, runs, is := strings.Cut(l, ", "); is && strings.HasPrefix(l, "worse: 6 of 6 cells: ") {
@@ -206,7 +211,8 @@ func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
 	if err := json.Unmarshal(text.Bytes(), &said); err != nil {
 		t.Fatal(err)
 	}
-	if said.Title != d.Title() || len(said.Lines) == 0 || len(said.Problems)+said.More["problems"] != 300 || said.More["problems"] == 0 || len(said.Shifts)+said.More["shifts"] != 12 {
+	if said.Title != d.Title() || len(said.Lines) == 0 || len(said.Problems)+said.More["problems"] != 300 ||
+		said.More["problems"] == 0 || len(said.Shifts)+said.More["shifts"] != 12 {
 		t.Errorf("%q, %d lines, %d problems, more: %v", said.Title, len(said.Lines), len(said.Problems), said.More)
 	}
 }

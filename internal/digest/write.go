@@ -16,9 +16,11 @@ import (
 // Line is a shift in words: "mode=a: publish.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
 func (s Shift) Line() string {
 	if s.Count > 0 {
-		return fmt.Sprintf("%d of %d cells: %s %s, in %s", s.Count, s.Of, s.Title, display.Change(s.Change), display.Count(s.Runs, "run"))
+		return fmt.Sprintf("%d of %d cells: %s %s, in %s", s.Count, s.Of, s.Title, display.Change(s.Change),
+			display.Count(s.Runs, "run"))
 	}
-	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title, report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), display.Change(s.Change), s.P, s.Runs)
+	return fmt.Sprintf("%s: %s %s → %s (%s), p %.2g, in the last %d runs", s.Cell, s.Title,
+		report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), display.Change(s.Change), s.P, s.Runs)
 }
 
 // Line is a status in words: "mode=a: consume.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4
@@ -28,7 +30,8 @@ func (s Status) Line() string {
 	if s.Count > 1 {
 		where = display.Count(s.Count, "cell")
 	}
-	return fmt.Sprintf("%s: %s: %s in %d of %s, %s since %s (%s)", where, strings.Join(s.Values, ", "), s.Before, s.Earlier, display.Count(s.Of, "run"), s.Status, s.Since, display.Count(s.Runs, "run"))
+	return fmt.Sprintf("%s: %s: %s in %d of %s, %s since %s (%s)", where, strings.Join(s.Values, ", "), s.Before,
+		s.Earlier, display.Count(s.Of, "run"), s.Status, s.Since, display.Count(s.Runs, "run"))
 }
 
 // section is a heading with what is under it.
@@ -82,7 +85,8 @@ func (d Digest) sections() (all []section) {
 		shifts.None = "Too few runs for an alarm."
 	}
 	for _, s := range d.Shifts {
-		l := line{Text: string(s.Finding) + ": " + s.Line(), Mark: s.Finding, Subs: []string{"since " + s.Since + ", " + s.At.UTC().Format("2006-01-02 15:04 UTC")}}
+		l := line{Text: string(s.Finding) + ": " + s.Line(), Mark: s.Finding,
+			Subs: []string{"since " + s.Since + ", " + s.At.UTC().Format("2006-01-02 15:04 UTC")}}
 		l.Subs = append(append(l.Subs, names(s.Cells, s.Count)...), s.Causes...)
 		if len(s.Causes) == 0 {
 			l.Subs = append(l.Subs, "no setting or version is known to have changed")
@@ -98,7 +102,8 @@ func (d Digest) sections() (all []section) {
 		all = append(all, s)
 	}
 	if d.Unfinished != "" {
-		plain("Not finished", []string{d.Unfinished + ": the run still goes on, or was stopped (ctl run --resume " + d.Run + " goes on with it)"})
+		plain("Not finished", []string{d.Unfinished + ": the run still goes on, or was stopped (ctl run --resume " +
+			d.Run + " goes on with it)"})
 	}
 	plain("What failed", d.Problems)
 	var rules []string
@@ -154,7 +159,8 @@ func (d Digest) about() string {
 // Markdown writes the digest for chats and mails.
 func (d Digest) Markdown(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\nRun `%s`, %s. %s.\n", report.MarkdownText(d.Title()), d.Run, d.Started.UTC().Format("2006-01-02 15:04 UTC"), report.MarkdownText(d.Summary))
+	fmt.Fprintf(&b, "# %s\n\nRun `%s`, %s. %s.\n", report.MarkdownText(d.Title()), d.Run,
+		d.Started.UTC().Format("2006-01-02 15:04 UTC"), report.MarkdownText(d.Summary))
 	for _, s := range d.sections() {
 		if len(s.Lines) == 0 && s.None == "" {
 			continue
@@ -182,5 +188,6 @@ var sheet = template.Must(template.New("digest").Parse(source))
 
 // HTML writes the digest as one file that needs nothing from outside and has no script.
 func (d Digest) HTML(w io.Writer) error {
-	return sheet.Execute(w, map[string]any{"Title": d.Title(), "Digest": d, "Sections": d.sections(), "About": d.about(), "At": d.Started.UTC().Format("2006-01-02 15:04 UTC")})
+	return sheet.Execute(w, map[string]any{"Title": d.Title(), "Digest": d, "Sections": d.sections(),
+		"About": d.about(), "At": d.Started.UTC().Format("2006-01-02 15:04 UTC")})
 }

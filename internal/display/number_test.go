@@ -8,7 +8,8 @@ import (
 
 func TestNumber(t *testing.T) {
 	for x, want := range map[float64]string{
-		0: "0", 3: "3", 19.46: "19.5", 100: "100", 999.6: "1,000", 1234567: "1,234,567", -20050: "-20,050", 0.25: "0.25",
+		0: "0", 3: "3", 19.46: "19.5", 100: "100", 999.6: "1,000", 1234567: "1,234,567", -20050: "-20,050",
+		0.25: "0.25",
 	} {
 		if got := Number(x); got != want {
 			t.Errorf("Number(%v) = %q, want %q", x, got, want)
@@ -26,7 +27,8 @@ func TestCount(t *testing.T) {
 
 func TestElapsed(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 90400 * time.Millisecond: "1m30s", 47*time.Hour + time.Minute: "47h1m0s", 52*time.Hour + 59*time.Minute: "2d4h",
+		-time.Second: "0s", 90400 * time.Millisecond: "1m30s", 47*time.Hour + time.Minute: "47h1m0s",
+		52*time.Hour + 59*time.Minute: "2d4h",
 	} {
 		if got := Elapsed(d); got != want {
 			t.Errorf("Elapsed(%v) = %q, want %q", d, got, want)
@@ -43,7 +45,8 @@ func TestChangeFromZero(t *testing.T) {
 }
 
 func TestChangesAreWritten(t *testing.T) {
-	for x, want := range map[float64]string{0.0374: "+3.7 %", -0.5: "-50 %", 11: "×12.0", 0.0001: "0 %", 0.0996: "+10 %"} {
+	for x, want := range map[float64]string{0.0374: "+3.7 %", -0.5: "-50 %", 11: "×12.0", 0.0001: "0 %",
+		0.0996: "+10 %"} {
 		if got := Change(x); got != want {
 			t.Errorf("%v is written %q, want %q", x, got, want)
 		}

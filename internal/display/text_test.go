@@ -61,10 +61,12 @@ func TestWrapKeepsWordsWhole(t *testing.T) {
 // A cell of foreign origin is one line, and controls no terminal.
 func TestTablesHoldNoControlCharacters(t *testing.T) {
 	var b strings.Builder
-	if err := NewTable([]string{"A\x1b[1m", "B"}, [][]string{{"one\ntwo", "\x1b[2J"}, {"x", "\u202e"}}).Write(&b, 0); err != nil {
+	if err := NewTable([]string{"A\x1b[1m", "B"}, [][]string{{"one\ntwo", "\x1b[2J"}, {"x", "\u202e"}}).Write(&b,
+		0); err != nil {
 		t.Fatal(err)
 	}
-	if text := b.String(); strings.Count(text, "\n") != 4 || strings.ContainsAny(text, "\x1b\u202e\t") || !strings.Contains(text, "one two") {
+	if text := b.String(); strings.Count(text, "\n") != 4 || strings.ContainsAny(text, "\x1b\u202e\t") ||
+		!strings.Contains(text, "one two") {
 		t.Errorf("%q", text)
 	}
 }

@@ -72,13 +72,15 @@ func connected(b *testing.B, w plan.Workload) (*Engine, drivers.Session) {
 		b.Fatal(err)
 	}
 	raw, _ := json.Marshal(map[string]any{"name": b.Name()})
-	session, err := d.Open(b.Context(), raw, drivers.Env{Log: slog.New(slog.DiscardHandler), Event: func(drivers.EventKind, string) {}})
+	session, err := d.Open(b.Context(), raw, drivers.Env{Log: slog.New(slog.DiscardHandler),
+		Event: func(drivers.EventKind, string) {}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	a := plan.Assignment{Task: plan.Task{Run: "bench", ID: "t", Cell: plan.Cell{Workload: w}},
 		Publishers: plan.Share{Count: 1, Total: 1}, Consumers: plan.Share{Count: 1, Total: 1}}
-	e, err := New(Config{CopiesBody: d.Info().Declare(raw, drivers.Use{}).Capabilities.CopiesBody, Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler)})
+	e, err := New(Config{CopiesBody: d.Info().Declare(raw, drivers.Use{}).Capabilities.CopiesBody, Assignment: a,
+		Session: session, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -72,7 +72,8 @@ func (r *bindingDeliveries) receive(e *Engine, env envelope, body []byte, now in
 		return
 	}
 	r.seen[binding] = struct{}{}
-	r.first = append(r.first, record.BindingDelivery{Binding: binding, Called: env.intended, Sent: env.send, At: now + e.clockCorrection(env)})
+	r.first = append(r.first, record.BindingDelivery{Binding: binding, Called: env.intended, Sent: env.send,
+		At: now + e.clockCorrection(env)})
 }
 
 // flush hands over what was received, and returns the first delivery of each binding since the last call.

@@ -47,7 +47,8 @@ type churnBinding struct {
 func (e *Engine) newChurn() (*churn, error) {
 	binder, can := e.cfg.Session.(drivers.Binder)
 	if !can {
-		return nil, fmt.Errorf("make bindings while messages flow: %w: leave topology.churn out", drivers.ErrUnsupported)
+		return nil, fmt.Errorf("make bindings while messages flow: %w: leave topology.churn out",
+			drivers.ErrUnsupported)
 	}
 	c := &churn{e: e, work: e.work.Topology.Churn, binder: binder, calls: make(chan struct{}, maxCalls)}
 	for queue := range min(e.topology.Queues, maxQueues) {
@@ -75,7 +76,8 @@ func (c *churn) run(soft, hard context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	var waiter clock.Waiter
-	for number := uint64(0); waiter.Until(soft, c.e.timeline.next(schedule)+c.e.timeline.origin.Load()) == nil; number++ {
+	for number := uint64(0); waiter.Until(soft, c.e.timeline.next(schedule)+
+		c.e.timeline.origin.Load()) == nil; number++ {
 		if !enter(soft, active) || !enter(soft, c.calls) { // the call is made by another goroutine, in its turn
 			return
 		}
@@ -148,7 +150,8 @@ func (b *churnBinding) key() uint32 { return drivers.ExtraKey | uint32(b.number)
 // carry sends messages through a binding, the first at once, as long as it stays.
 func (c *churn) carry(ctx context.Context, b *churnBinding) {
 	var waiter clock.Waiter
-	origin, end, every := c.e.timeline.origin.Load(), b.made+c.work.Hold.D().Nanoseconds(), float64(time.Second)/c.work.Probes
+	origin, end, every := c.e.timeline.origin.Load(), b.made+c.work.Hold.D().Nanoseconds(),
+		float64(time.Second)/c.work.Probes
 	for n := 0; ; n++ {
 		intended := b.made + int64(float64(n)*every)
 		if intended >= end {

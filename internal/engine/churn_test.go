@@ -34,7 +34,8 @@ func churning(t *testing.T, options string, change func(*plan.Workload)) subject
 func all(t *testing.T, what string, h *record.Hist, n uint64, want time.Duration) {
 	t.Helper()
 	if h.Count() != n || h.Min() != int64(want) || h.Max() != int64(want) {
-		t.Errorf("%s: %d samples of %v … %v, want %d of %v", what, h.Count(), time.Duration(h.Min()), time.Duration(h.Max()), n, want)
+		t.Errorf("%s: %d samples of %v … %v, want %d of %v", what, h.Count(), time.Duration(h.Min()),
+			time.Duration(h.Max()), n, want)
 	}
 }
 
@@ -59,17 +60,21 @@ func TestBindingTimesAreExact(t *testing.T) {
 		all(t, "first message", firsts(m, 10*time.Second), 50, 10*time.Millisecond)
 		further := m.Hist(record.BindingMessage)
 		if further.Min() != 3e6 || further.Max() != 3e6 || further.Count() < 9*45 || further.Count() > 10*50 {
-			t.Errorf("%d further messages of %d … %d ns, want about 450 of 3 ms", further.Count(), further.Min(), further.Max())
+			t.Errorf("%d further messages of %d … %d ns, want about 450 of 3 ms", further.Count(), further.Min(),
+				further.Max())
 		}
 		// In 12 s bindings are made at 0, 0.2, 0.4 … 11.8 s; the last five are still there at the end.
-		if made, removed, failed := m.Total(record.BindingsMade), m.Total(record.BindingsRemoved), m.Total(record.BindingErrors); made != 60 || removed < 54 || removed > 55 || failed != 0 {
-			t.Errorf("%d bindings made, %d removed, %d errors; want 60, 55 or one less, and none", made, removed, failed)
+		if made, removed, failed := m.Total(record.BindingsMade), m.Total(record.BindingsRemoved),
+			m.Total(record.BindingErrors); made != 60 || removed < 54 || removed > 55 || failed != 0 {
+			t.Errorf("%d bindings made, %d removed, %d errors; want 60, 55 or one less, and none", made, removed,
+				failed)
 		}
 		// Of the last five, made 0.993, 0.793 … 0.193 s before the end, 10, 8, 6, 4 and 2 went out.
 		if got := m.Bindings(); got.Sent != 55*10+30 || got.Missing != 0 || got.Received != got.Sent {
 			t.Errorf("%+v; want 580 sent and received", got)
 		}
-		if got := m.Accounting(1); got.Sent != 1200 || got.Received != 1200 || got.Duplicated+got.Reordered+got.Corrupt != 0 {
+		if got := m.Accounting(1); got.Sent != 1200 || got.Received != 1200 ||
+			got.Duplicated+got.Reordered+got.Corrupt != 0 {
 			t.Errorf("%+v; want the 1200 messages of the cell, and no others", got)
 		}
 		if got := m.Total(record.Received); got != 1200 {
@@ -241,7 +246,8 @@ func TestChurnEndsWithTheCount(t *testing.T) {
 func TestChurnNeedsABinder(t *testing.T) {
 	w := plan.Default()
 	w.Topology.Churn.Rate = 1
-	a := plan.Assignment{Task: plan.Task{Run: "test", ID: "churn", Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}
+	a := plan.Assignment{Task: plan.Task{Run: "test", ID: "churn", Cell: plan.Cell{Workload: w}},
+		Publishers: plan.Share{Count: 1, Total: 1}}
 	if _, err := New(Config{Assignment: a, Session: instant{}}); !errors.Is(err, drivers.ErrUnsupported) {
 		t.Errorf("error %v, want ErrUnsupported", err)
 	}

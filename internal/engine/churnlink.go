@@ -46,10 +46,11 @@ func (l *churnLink) dial(ctx context.Context, onClosed func(error)) (drivers.Pub
 	e := l.c.e
 	return e.cfg.Session.Publisher(ctx, drivers.PublisherSpec{
 		Topology: e.topology, Queue: l.queue, Mode: drivers.ConfirmWindow, MaxInFlight: churnWindow, Batch: 1,
-		Persistent: e.work.Publishers.Persistent, Node: drivers.Node(e.work.Publishers.Node), Connection: churnConnection,
-		OnConfirm: l.onConfirm,
-		OnReturn:  func([]byte) {}, // not asked for
-		OnClosed:  onClosed,
+		Persistent: e.work.Publishers.Persistent, Node: drivers.Node(e.work.Publishers.Node),
+		Connection: churnConnection,
+		OnConfirm:  l.onConfirm,
+		OnReturn:   func([]byte) {}, // not asked for
+		OnClosed:   onClosed,
 	})
 }
 
@@ -95,7 +96,9 @@ func (l *churnLink) reopen(ctx context.Context) bool {
 func (l *churnLink) onConfirm(token uint64, err error) {
 	m := l.forget(token)
 	if m == nil {
-		l.c.e.Event(drivers.EventNotice, fmt.Sprintf("driver confirmed message %d of the new bindings of queue %d, which is not in flight", token, l.queue))
+		l.c.e.Event(drivers.EventNotice,
+			fmt.Sprintf("driver confirmed message %d of the new bindings of queue %d, which is not in flight", token,
+				l.queue))
 		return
 	}
 	if err == nil {

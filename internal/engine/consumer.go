@@ -48,7 +48,8 @@ type source struct {
 
 func (e *Engine) newConsumer(subscription, i int) *consumer {
 	w, a := e.work, e.cfg.Assignment
-	c := &consumer{e: e, index: i, done: make(chan struct{}), processor: newProcessor(w.Consumers, e.task, subscription, i),
+	c := &consumer{e: e, index: i, done: make(chan struct{}),
+		processor:      newProcessor(w.Consumers, e.task, subscription, i),
 		lifetime:       newLifetime(e.timeline, w.Consumers.Lifetime, i, a.Consumers.Total, int64(w.Measure)),
 		redeliverAfter: a.Task.Cell.RedeliverAfter.D()}
 	if process := w.Consumers.Process; c.redeliverAfter > 0 {
@@ -84,7 +85,8 @@ func (c *consumer) dial(ctx context.Context, onClosed func(error)) (receiving, e
 	spec := c.spec
 	spec.OnClosed = onClosed
 	processing, interrupt := context.WithCancel(c.e.supervision)
-	conn, err := c.e.cfg.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error { return c.handle(processing, batch) })
+	conn, err := c.e.cfg.Session.Consumer(ctx, spec,
+		func(batch []drivers.Delivery) error { return c.handle(processing, batch) })
 	if err != nil {
 		interrupt()
 		return receiving{}, fmt.Errorf("subscription %d: %w", spec.Subscription, err)
@@ -101,7 +103,8 @@ func (c *consumer) begin(r *record.Collector) {
 	c.sources = make([]source, c.e.cfg.Assignment.Publishers.Total)
 	flows := record.FlowsOf(c.e.topology.Subscriptions, c.e.topology.Queues)
 	for i := range c.sources {
-		c.sources[i].received = c.deliveries.Set(record.SetKey{Kind: record.SetReceived, Subscription: c.spec.Subscription, Publisher: i})
+		c.sources[i].received = c.deliveries.Set(record.SetKey{Kind: record.SetReceived,
+			Subscription: c.spec.Subscription, Publisher: i})
 		c.sources[i].flow = flows.Of(c.spec.Subscription, queueOf(c.e.work, i, c.e.work.Publishers.Threads))
 	}
 }

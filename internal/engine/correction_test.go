@@ -52,7 +52,8 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 					}
 					return
 				}
-				if got := time.Duration(h.Quantile(1)); h.Count() != 1 || got < c.want*999/1000 || got > c.want*1001/1000 {
+				if got := time.Duration(h.Quantile(1)); h.Count() != 1 || got < c.want*999/1000 ||
+					got > c.want*1001/1000 {
 					t.Errorf("%d latencies of %v, want one of %v", h.Count(), got, c.want)
 				}
 			})

@@ -70,7 +70,8 @@ func New(cfg Config) (*Engine, error) {
 	if w.Message.Size < EnvelopeSize {
 		return nil, fmt.Errorf("message size %d is less than the envelope's %d bytes", w.Message.Size, EnvelopeSize)
 	}
-	e := &Engine{cfg: cfg, work: w, topology: Topology(a.Task), task: identity(a.Task.Topic()), clockID: identity(clock.ID()),
+	e := &Engine{cfg: cfg, work: w, topology: Topology(a.Task), task: identity(a.Task.Topic()),
+		clockID:  identity(clock.ID()),
 		timeline: newTimeline(w), started: make(chan struct{})}
 	e.journal = newJournal(e.timeline)
 	var err error
@@ -333,7 +334,8 @@ func (e *Engine) finishPublishers() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, p := range e.publishers {
-		if times := p.pacer.times; times.Active > 0 && (e.last.Busiest.Active == 0 || times.Busy() > e.last.Busiest.Busy()) {
+		if times := p.pacer.times; times.Active > 0 &&
+			(e.last.Busiest.Active == 0 || times.Busy() > e.last.Busiest.Busy()) {
 			e.last.Busiest = times
 		}
 		e.last.LastSend = max(e.last.LastSend, p.recorder.lastSend)

@@ -95,7 +95,8 @@ func (s subject) play(ctx context.Context) *record.Merged {
 		session = s.wrap(session)
 	}
 	a := s.task()
-	if e, err = New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler), CopiesBody: s.copies}); err != nil {
+	if e, err = New(Config{Assignment: a, Session: session, Log: slog.New(slog.DiscardHandler),
+		CopiesBody: s.copies}); err != nil {
 		t.Fatalf("new engine: %v", err)
 	}
 	if s.made != nil {
@@ -117,7 +118,8 @@ func (s subject) play(ctx context.Context) *record.Merged {
 	seq := uint64(0)
 	take := func(final bool) {
 		p := e.Take(final)
-		m.Add(record.Snapshot{Agent: "a", Seq: seq, Windows: p.Windows, Sets: p.Sets, Events: p.Events, Bindings: p.Bindings, LastSend: p.LastSend,
+		m.Add(record.Snapshot{Agent: "a", Seq: seq, Windows: p.Windows, Sets: p.Sets, Events: p.Events,
+			Bindings: p.Bindings, LastSend: p.LastSend,
 			LastConfirm: p.LastConfirm, LastDelivery: p.LastDelivery, Skew: p.Skew, Gaps: p.Gaps, Final: final})
 		seq++
 	}
@@ -132,7 +134,8 @@ func (s subject) play(ctx context.Context) *record.Merged {
 		t.Fatalf("run: %v", err)
 	}
 	take(false)
-	for end := clock.Now() + int64(s.work.Drain.Idle.D()); clock.Now() < end && !m.AllIn(s.work.Topology.Subscriptions); {
+	for end := clock.Now() + int64(s.work.Drain.Idle.D()); clock.Now() < end &&
+		!m.AllIn(s.work.Topology.Subscriptions); {
 		_ = clock.Until(ctx, clock.Now()+int64(20*time.Millisecond))
 		take(false)
 		if ctx.Err() != nil {
@@ -159,10 +162,12 @@ func TestModes(t *testing.T) {
 			s.copies = copies
 			m := s.play(t.Context())
 			accounting := m.Accounting(1)
-			if accounting.Sent < 1000 || accounting.Missing != 0 || accounting.Duplicated != 0 || accounting.Reordered != 0 || accounting.Corrupt != 0 {
+			if accounting.Sent < 1000 || accounting.Missing != 0 || accounting.Duplicated != 0 ||
+				accounting.Reordered != 0 || accounting.Corrupt != 0 {
 				t.Errorf("tally %+v, want at least 1000 sent, all received once and in order", accounting)
 			}
-			if want := map[bool]uint64{true: accounting.Sent, false: 0}[mode.Confirmed()]; accounting.Confirmed != want {
+			if want := map[bool]uint64{true: accounting.Sent,
+				false: 0}[mode.Confirmed()]; accounting.Confirmed != want {
 				t.Errorf("%d confirmed of %d, want %d", accounting.Confirmed, accounting.Sent, want)
 			}
 			if got := m.Hist(record.Publish).Count(); mode.Confirmed() != (got > 0) {
@@ -188,8 +193,9 @@ func TestCountEndsTheMeasurement(t *testing.T) {
 func TestCountAtARate(t *testing.T) {
 	for name, test := range map[string]struct {
 		count, confirmed, unsent uint64
-		confirm                  string // how long each takes: at 100/s asked for 1,000/s, ten are due for each that is sent
-		drain                    time.Duration
+		// how long each takes: at 100/s asked for 1,000/s, ten are due for each that is sent
+		confirm string
+		drain   time.Duration
 	}{
 		"reached":            {count: 500, confirmed: 500, drain: time.Second},
 		"reached after end":  {count: 300, confirmed: 300, confirm: "10ms", drain: 5 * time.Second},
@@ -199,16 +205,19 @@ func TestCountAtARate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) {
-					w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, test.count, "confirm-each", 0
+					w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, test.count,
+						"confirm-each", 0
 				})
 				s.work.Measure, s.work.Drain.Timeout = plan.Duration(2*time.Second), plan.Duration(test.drain)
 				if test.confirm != "" {
 					s.options = fmt.Sprintf(`{"confirmDelay": %q}`, test.confirm)
 				}
 				m := s.play(t.Context())
-				confirmed, ages, unsent := m.Hist(record.PublishIntended).Count(), m.Hist(record.UnsentAge).Count(), uint64(m.Total(record.Unsent))
+				confirmed, ages, unsent := m.Hist(record.PublishIntended).Count(), m.Hist(record.UnsentAge).Count(),
+					uint64(m.Total(record.Unsent))
 				if confirmed != test.confirmed || ages != test.unsent || unsent != test.unsent {
-					t.Errorf("%d confirmed, %d unsent with %d ages; want %d and %d", confirmed, unsent, ages, test.confirmed, test.unsent)
+					t.Errorf("%d confirmed, %d unsent with %d ages; want %d and %d", confirmed, unsent, ages,
+						test.confirmed, test.unsent)
 				}
 				if late := m.Hist(record.SendDelay).Max(); test.confirm == "" && late != 0 {
 					t.Errorf("%v late, want never", time.Duration(late))
@@ -223,7 +232,8 @@ func TestCountAtARate(t *testing.T) {
 func TestCountOfALoadThatIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
-			w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, 500, "confirm-each", plan.Duration(time.Second)
+			w.Publishers.Rate, w.Publishers.Count, w.Publishers.Mode, w.Warmup = 1000, 500, "confirm-each",
+				plan.Duration(time.Second)
 		})
 		s.options = `{"confirmDelay": "10ms"}`
 		m := s.play(t.Context())
@@ -238,7 +248,8 @@ func TestCountOfALoadThatIsBehind(t *testing.T) {
 				t.Errorf("%v: %d counted, want 500", c, measured)
 			}
 		}
-		if sent, last := m.Sum(record.Sent, 0, 60), time.Duration(m.Last().Confirm); sent != 500 || last != 5*time.Second {
+		if sent, last := m.Sum(record.Sent, 0, 60), time.Duration(m.Last().Confirm); sent != 500 ||
+			last != 5*time.Second {
 			t.Errorf("%d sent in the measurement, the last confirmed after %v; want 500 and 5 s", sent, last)
 		}
 	})
@@ -338,8 +349,10 @@ func TestLedgerIsExact(t *testing.T) {
 			})
 			s.options = test.options
 			got := s.play(t.Context()).Accounting(1)
-			if got.Sent != 20_000 || got.Missing != test.lost || got.Duplicated != test.duplicated || got.Reordered != test.reordered {
-				t.Errorf("%+v; want 20000 sent, %d lost, %d duplicated, %d reordered", got, test.lost, test.duplicated, test.reordered)
+			if got.Sent != 20_000 || got.Missing != test.lost || got.Duplicated != test.duplicated ||
+				got.Reordered != test.reordered {
+				t.Errorf("%+v; want 20000 sent, %d lost, %d duplicated, %d reordered", got, test.lost, test.duplicated,
+					test.reordered)
 			}
 			if got.MissingConfirmed != test.lost {
 				t.Errorf("%d lost although confirmed, want %d", got.MissingConfirmed, test.lost)
@@ -427,7 +440,8 @@ func (o opening) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dri
 	return o.Session.Publisher(ctx, spec)
 }
 
-func (o opening) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (o opening) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	time.Sleep(time.Millisecond)
 	return o.Session.Consumer(ctx, spec, handle)
 }
@@ -476,7 +490,8 @@ func TestLateGeneratorIsLateNotBlocked(t *testing.T) {
 		m := generated(t, 1000, -100*time.Millisecond, 200*time.Millisecond)
 		late, blocked := m.Hist(record.SendDelay), m.Hist(record.Backpressure)
 		if late.Count() != 200 || late.Max() != 100e6 || late.AtLeast(1e6) != 100 || blocked.Max() != 0 {
-			t.Errorf("%d messages, %d of them late by %d ns at most, blocked by %d ns; want 200, 100, 100 ms and none", late.Count(),
+			t.Errorf("%d messages, %d of them late by %d ns at most, blocked by %d ns; want 200, 100, 100 ms and none",
+				late.Count(),
 				late.AtLeast(1e6), late.Max(), blocked.Max())
 		}
 		if n := m.Total(record.Unsent); n != 0 {
@@ -493,7 +508,8 @@ func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
 		t.Error("no message counted as never sent, although the rate was out of reach")
 	}
 	if late, blocked := m.Hist(record.SendDelay), m.Hist(record.Backpressure); late.Max() == 0 || blocked.Max() != 0 {
-		t.Errorf("late by %d ns and blocked by %d ns at most: want all of the delay to be the generator's", late.Max(), blocked.Max())
+		t.Errorf("late by %d ns and blocked by %d ns at most: want all of the delay to be the generator's", late.Max(),
+			blocked.Max())
 	}
 }
 
@@ -532,16 +548,20 @@ func TestOwnWorkIsNotBlocked(t *testing.T) {
 				late, blocked, busy = blocked, late, 0
 			}
 			m, times := driven(t, slow{waits: waits}, 2000, 0, 5*time.Second)
-			if most, other := m.Hist(late).Quantile(0.99), m.Hist(blocked).Max(); most < int64(2*time.Second) || other != 0 {
-				t.Errorf("waits %v: %v, and %v of the other; want seconds and none", waits, time.Duration(most), time.Duration(other))
+			if most, other := m.Hist(late).Quantile(0.99), m.Hist(blocked).Max(); most < int64(2*time.Second) ||
+				other != 0 {
+				t.Errorf("waits %v: %v, and %v of the other; want seconds and none", waits, time.Duration(most),
+					time.Duration(other))
 			}
 			if got := times.Busy(); got < busy-0.01 || got > busy+0.01 {
 				t.Errorf("waits %v: busy for %.3f of the time, want %v", waits, got, busy)
 			}
-			if _, times = driven(t, slow{waits: waits}, 0, 0, 5*time.Second); times.Busy() < busy-0.01 || times.Busy() > busy+0.01 {
+			if _, times = driven(t, slow{waits: waits}, 0, 0, 5*time.Second); times.Busy() < busy-0.01 ||
+				times.Busy() > busy+0.01 {
 				t.Errorf("closed loop, waits %v: %+v, want busy for %v of the time", waits, times, busy)
 			}
-			if _, times = driven(t, slow{waits: waits}, 200, 0, 5*time.Second); times.Busy() < 0.2*busy-0.01 || times.Busy() > 0.2*busy+0.01 {
+			if _, times = driven(t, slow{waits: waits}, 200, 0, 5*time.Second); times.Busy() < 0.2*busy-0.01 ||
+				times.Busy() > 0.2*busy+0.01 {
 				t.Errorf("200/s, waits %v: %+v, want busy for %v of the time", waits, times, 0.2*busy)
 			}
 		})
@@ -567,7 +587,8 @@ func (s sessionOf) Publisher(_ context.Context, spec drivers.PublisherSpec) (dri
 
 // busiestOf publishes as fast as it goes for five seconds over one connection, with a queue for each publisher, and
 // returns the times of the one that worked most.
-func busiestOf(t *testing.T, publishers int, publisher func(drivers.PublisherSpec) drivers.Publisher) record.PublisherTimes {
+func busiestOf(t *testing.T, publishers int,
+	publisher func(drivers.PublisherSpec) drivers.Publisher) record.PublisherTimes {
 	t.Helper()
 	_, times := driven(t, sessionOf{publisher: publisher}, 0, 0, 5*time.Second, func(a *plan.Assignment) {
 		a.Publishers.Count, a.Publishers.Total = publishers, publishers
@@ -585,13 +606,15 @@ func generated(t *testing.T, rate float64, begins, measure time.Duration) *recor
 }
 
 // driven is generated with a session, and how its publisher spent its time. Rate 0 is closed loop.
-func driven(t *testing.T, session drivers.Session, rate float64, begins, measure time.Duration, edit ...func(*plan.Assignment)) (
+func driven(t *testing.T, session drivers.Session, rate float64, begins, measure time.Duration,
+	edit ...func(*plan.Assignment)) (
 	*record.Merged, record.PublisherTimes) {
 	t.Helper()
 	w := plan.Default()
 	w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "fire-and-forget", rate, 0, plan.Duration(measure)
 	w.Drain.Timeout = plan.Duration(20 * time.Millisecond)
-	a := plan.Assignment{Task: plan.Task{Run: "test", ID: "late", Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}
+	a := plan.Assignment{Task: plan.Task{Run: "test", ID: "late", Cell: plan.Cell{Workload: w}},
+		Publishers: plan.Share{Count: 1, Total: 1}}
 	for _, edit := range edit {
 		edit(&a)
 	}
@@ -654,8 +677,10 @@ func TestPacingError(t *testing.T) {
 func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := plan.Default()
-		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "connection-per-message", 100, 0, plan.Duration(2*time.Second)
-		a := plan.Assignment{Task: plan.Task{Run: "test", ID: "refused", Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}
+		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure = "connection-per-message", 100, 0,
+			plan.Duration(2*time.Second)
+		a := plan.Assignment{Task: plan.Task{Run: "test", ID: "refused", Cell: plan.Cell{Workload: w}},
+			Publishers: plan.Share{Count: 1, Total: 1}}
 		e, err := New(Config{Assignment: a, Session: refusing{}, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
@@ -669,7 +694,8 @@ func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
 		m := record.NewMerged()
 		p := e.Take(true)
 		m.Add(record.Snapshot{Agent: "a", Windows: p.Windows})
-		if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 || blocked < int64(time.Second) {
+		if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 ||
+			blocked < int64(time.Second) {
 			t.Errorf("send delay at most %d ns, blocked at most %d ns; want 0 and more than a second", late, blocked)
 		}
 		if m.Total(record.PublishErrors) == 0 {
@@ -697,7 +723,8 @@ func TestOnePublishersWaitIsNotAnothers(t *testing.T) {
 			return slowPublisher{waiting: spec.Waiting}
 		})
 		if busiest.Publisher != 1 || busiest.Busy() < 0.99 {
-			t.Errorf("%+v is the busiest and works %.2f of the time; want publisher 1 and 1.00", busiest, busiest.Busy())
+			t.Errorf("%+v is the busiest and works %.2f of the time; want publisher 1 and 1.00", busiest,
+				busiest.Busy())
 		}
 	})
 }

@@ -11,7 +11,8 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 		body[i] = byte(i)
 	}
 	sum := stamp(body, 7, 9, 3)
-	for _, want := range []envelope{{3, 0, 0, 0, 9, 0}, {3, 1 << 40, -5, 17, 9, -250e6}, {3, 42, 1 << 50, 1<<50 + 1, 9, 1 << 60}} {
+	for _, want := range []envelope{{3, 0, 0, 0, 9, 0}, {3, 1 << 40, -5, 17, 9, -250e6},
+		{3, 42, 1 << 50, 1<<50 + 1, 9, 1 << 60}} {
 		put(body, sum, want.sequence, want.intended, want.send, want.correction)
 		got, err := open(body, 7)
 		if err != nil || got != want {

@@ -15,7 +15,8 @@ import (
 func failureKind(ctx context.Context, err error) (record.Counter, bool) {
 	var n net.Error
 	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &n) && n.Timeout(), errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &n) && n.Timeout(),
+		errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return record.Timeouts, true
 	case errors.Is(err, drivers.ErrClosed):
 		return record.ClosedErrors, true

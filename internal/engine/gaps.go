@@ -46,7 +46,8 @@ func (g *gapDetector) keep(r *record.Recorder, now, since int64) {
 // finish records the time since the last, however short, as one that did not end.
 func (g *gapDetector) finish(r *record.Recorder, now, since int64) {
 	now = max(now, g.last)
-	r.Gap(record.Gap{Kind: g.kind, Owner: g.owner, From: g.last, To: now, Waited: min(max(g.last, since), now), Open: true, Min: g.min})
+	r.Gap(record.Gap{Kind: g.kind, Owner: g.owner, From: g.last, To: now, Waited: min(max(g.last, since), now),
+		Open: true, Min: g.min})
 	g.last = now
 }
 

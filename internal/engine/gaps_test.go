@@ -41,7 +41,8 @@ func TestStallIsAGapOfEveryOwner(t *testing.T) {
 			}
 			for owner, g := range of {
 				if g.From < begin-spacing-1 || g.From > begin || g.To != end || g.Waited > begin+spacing {
-					t.Errorf("%s %d: gap %+v, want from %v at most %v ms before, to %v", kind, owner, g, begin, spacing/1e6, end)
+					t.Errorf("%s %d: gap %+v, want from %v at most %v ms before, to %v", kind, owner, g, begin,
+						spacing/1e6, end)
 				}
 			}
 		}
@@ -67,7 +68,8 @@ func TestWhatAPublisherWaitsFor(t *testing.T) {
 		to := 0.0
 		s := newSubject(t, func(w *plan.Workload) {
 			w.Publishers.Profile = []plan.Stage{{For: plan.Duration(300 * time.Millisecond), Rate: 1000},
-				{For: plan.Duration(300 * time.Millisecond), Rate: 0, To: &to}, {For: plan.Duration(400 * time.Millisecond), Rate: 1000}}
+				{For: plan.Duration(300 * time.Millisecond), Rate: 0, To: &to},
+				{For: plan.Duration(400 * time.Millisecond), Rate: 1000}}
 		})
 		g := longest(s.play(t.Context()), record.GapConfirm)[0]
 		if g.From > 300e6 || g.To < 600e6 || g.Waited < 599e6 {
@@ -105,7 +107,8 @@ func TestGapsOfATaskAreFew(t *testing.T) {
 		}
 		for _, kind := range []string{record.GapConfirm, record.GapDelivery} {
 			if n[kind] < 3 || n[kind] > 2*maxGaps || least[kind] != 40e6 {
-				t.Errorf("%s: %d gaps of 24,000 times of 25 ms are kept and the least is %v; want few, and 40 ms", kind, n[kind], time.Duration(least[kind]))
+				t.Errorf("%s: %d gaps of 24,000 times of 25 ms are kept and the least is %v; want few, and 40 ms", kind,
+					n[kind], time.Duration(least[kind]))
 			}
 		}
 		if g := longest(m, record.GapConfirm)[0]; g.To-g.From < 500e6 || g.To-g.From > 525e6 {

@@ -123,7 +123,8 @@ func (j *journal) warn(what string, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.warnings[what]++; j.warnings[what] <= maxWarnings {
-		j.events = append(j.events, record.Event{At: j.now(), Kind: eventError, Detail: fmt.Sprintf("%s: %v", what, err)})
+		j.events = append(j.events, record.Event{At: j.now(), Kind: eventError,
+			Detail: fmt.Sprintf("%s: %v", what, err)})
 	}
 }
 

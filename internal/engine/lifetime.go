@@ -22,7 +22,8 @@ func newLifetime(t *timeline, p plan.Lifetime, i, total int, always int64) *life
 	if p == (plan.Lifetime{}) {
 		return nil
 	}
-	l := &lifetime{timeline: t, from: int64(p.ConnectAt), to: forever, stay: int64(p.Stay), away: int64(p.Away), always: always}
+	l := &lifetime{timeline: t, from: int64(p.ConnectAt), to: forever, stay: int64(p.Stay), away: int64(p.Away),
+		always: always}
 	if p.DisconnectAt > 0 {
 		l.to = int64(p.DisconnectAt)
 	}

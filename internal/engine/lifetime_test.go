@@ -63,7 +63,8 @@ func TestConsumersJoinLate(t *testing.T) {
 		})
 		m := s.play(t.Context())
 		accounting := m.Accounting(1)
-		if accounting.Sent != 600 || accounting.Missing != 0 || accounting.Duplicated != 0 || accounting.Reordered != 0 {
+		if accounting.Sent != 600 || accounting.Missing != 0 || accounting.Duplicated != 0 ||
+			accounting.Reordered != 0 {
 			t.Errorf("%+v; want 600 sent, all received once", accounting)
 		}
 		if got := m.Sum(record.Received, -5, 2); got != 0 {
@@ -76,7 +77,8 @@ func TestConsumersJoinLate(t *testing.T) {
 			t.Errorf("end-to-end latency at most %d ns, want 2 s: of the first message of the measurement", got)
 		}
 		if m.Total(record.Connects) != 2 || m.Total(record.Disconnects) != 0 || m.Total(record.Reconnects) != 0 {
-			t.Errorf("%d joins, %d leaves, %d reconnects; want 2, 0, 0", m.Total(record.Connects), m.Total(record.Disconnects), m.Total(record.Reconnects))
+			t.Errorf("%d joins, %d leaves, %d reconnects; want 2, 0, 0", m.Total(record.Connects),
+				m.Total(record.Disconnects), m.Total(record.Reconnects))
 		}
 		for _, e := range m.Events() {
 			if e.Kind == record.EventGap || e.Kind == "closed" {
@@ -101,23 +103,28 @@ func TestPublishersComeAndGo(t *testing.T) {
 				accounting := m.Accounting(1)
 				// In warm-up and in each second, three of four are there.
 				if accounting.Sent != 9*300 || accounting.Missing != 0 || m.Total(record.Unsent) != 0 {
-					t.Errorf("%+v, %d unsent; want %d sent, none missing, none unsent", accounting, m.Total(record.Unsent), 9*300)
+					t.Errorf("%+v, %d unsent; want %d sent, none missing, none unsent", accounting,
+						m.Total(record.Unsent), 9*300)
 				}
 				for second := range 8 {
 					if got := m.Sum(record.Sent, second, second+1); got < 299 || got > 301 {
 						t.Errorf("%d sent in second %d, want 300", got, second)
 					}
 				}
-				if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 || blocked != 0 {
+				if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 ||
+					blocked != 0 {
 					t.Errorf("send delay %d ns, blocked %d ns; want none: who is away has nothing to do", late, blocked)
 				}
 				// The first leaves at 3 and 7, joins at 4, and the others likewise at other times; the one that would
 				// join at 8 does not.
 				if m.Total(record.Disconnects) != 8-1 || m.Total(record.Connects) != 8-1 {
-					t.Errorf("%d leaves and %d joins, want 7 of each", m.Total(record.Disconnects), m.Total(record.Connects))
+					t.Errorf("%d leaves and %d joins, want 7 of each", m.Total(record.Disconnects),
+						m.Total(record.Connects))
 				}
-				if m.Total(record.Reconnects) != 0 || m.Total(record.PublishErrors) != 0 || m.Total(record.Unconfirmed) != 0 {
-					t.Errorf("%d reconnects, %d errors, %d never confirmed; leaving is none of them", m.Total(record.Reconnects),
+				if m.Total(record.Reconnects) != 0 || m.Total(record.PublishErrors) != 0 ||
+					m.Total(record.Unconfirmed) != 0 {
+					t.Errorf("%d reconnects, %d errors, %d never confirmed; leaving is none of them",
+						m.Total(record.Reconnects),
 						m.Total(record.PublishErrors), m.Total(record.Unconfirmed))
 				}
 			})
@@ -136,14 +143,16 @@ func TestPublishersForAWhile(t *testing.T) {
 				})
 				s.options = `{"confirmDelay": "10ms"}`
 				m := s.play(t.Context())
-				if before, during, after := m.Sum(record.Sent, -5, 1), m.Sum(record.Sent, 1, 3), m.Sum(record.Sent, 3, 5); before+after > 1 || during < 100 {
+				if before, during, after := m.Sum(record.Sent, -5, 1), m.Sum(record.Sent, 1, 3),
+					m.Sum(record.Sent, 3, 5); before+after > 1 || during < 100 {
 					t.Errorf("%d sent before, %d while the publisher was there, %d after", before, during, after)
 				}
 				if accounting := m.Accounting(1); accounting.Missing != 0 {
 					t.Errorf("%+v; want nothing missing", accounting)
 				}
 				if m.Total(record.Connects) != 1 || m.Total(record.Disconnects) != 1 {
-					t.Errorf("%d joins and %d leaves, want one of each", m.Total(record.Connects), m.Total(record.Disconnects))
+					t.Errorf("%d joins and %d leaves, want one of each", m.Total(record.Connects),
+						m.Total(record.Disconnects))
 				}
 			})
 		})
@@ -166,11 +175,14 @@ func TestConsumersComeAndGo(t *testing.T) {
 				})
 				m := s.play(t.Context())
 				accounting := m.Accounting(1)
-				if accounting.Sent != 4000 || accounting.Missing != 0 || accounting.Duplicated != 0 || accounting.Reordered != 0 {
+				if accounting.Sent != 4000 || accounting.Missing != 0 || accounting.Duplicated != 0 ||
+					accounting.Reordered != 0 {
 					t.Errorf("%+v; want 4000 received once and in order", accounting)
 				}
-				if m.Total(record.Disconnects) < 14 || m.Total(record.Connects) < m.Total(record.Disconnects) || m.Total(record.Reconnects) != 0 {
-					t.Errorf("%d leaves, %d joins, %d reconnects", m.Total(record.Disconnects), m.Total(record.Connects), m.Total(record.Reconnects))
+				if m.Total(record.Disconnects) < 14 || m.Total(record.Connects) < m.Total(record.Disconnects) ||
+					m.Total(record.Reconnects) != 0 {
+					t.Errorf("%d leaves, %d joins, %d reconnects", m.Total(record.Disconnects),
+						m.Total(record.Connects), m.Total(record.Reconnects))
 				}
 			})
 		})
@@ -245,7 +257,8 @@ func TestAPublisherHeldWhileAway(t *testing.T) {
 			t.Run(fmt.Sprintf("%s auto %t", mode, auto), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newSubject(t, func(w *plan.Workload) {
-						w.Publishers.Mode, w.Publishers.Rate, w.Publishers.MaxInFlight, w.Warmup, w.Measure = mode, 100, 1, 0, seconds(8)
+						w.Publishers.Mode, w.Publishers.Rate, w.Publishers.MaxInFlight, w.Warmup, w.Measure = mode, 100,
+							1, 0, seconds(8)
 						w.Publishers.Lifetime = plan.Lifetime{Stay: seconds(2), Away: seconds(1)}
 						w.Steady.Auto = auto
 						w.Connect = seconds(10)
@@ -274,10 +287,12 @@ func TestAPublisherHeldWhileAway(t *testing.T) {
 					if n := m.Total(record.Unsent); n < 48 || n > 50 {
 						t.Errorf("%d unsent, want those due from 1.5 to 2 s", n)
 					}
-					if leaves, joins := m.Total(record.Disconnects), m.Total(record.Connects); leaves != 2 || joins != 2 {
+					if leaves, joins := m.Total(record.Disconnects), m.Total(record.Connects); leaves != 2 ||
+						joins != 2 {
 						t.Errorf("%d leaves and %d joins, want 2 of each", leaves, joins)
 					}
-					if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 || blocked < 14e8 || blocked > 16e8 {
+					if late, blocked := m.Hist(record.SendDelay).Max(), m.Hist(record.Backpressure).Max(); late != 0 ||
+						blocked < 14e8 || blocked > 16e8 {
 						t.Errorf("send delay %d ns, blocked %d ns; want none, and 1.5 s from the join that was due to the one there was", late, blocked)
 					}
 				})
@@ -290,7 +305,8 @@ func TestAPublisherHeldWhileAway(t *testing.T) {
 // one takes longer than the time limit of go test. The test uses the host's clock: skipping ends with the measurement.
 func TestLeavingEndsAtAnyRate(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) {
-		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure, w.Drain.Timeout = "confirm-each", 1e12, 0, seconds(0.3), seconds(1)
+		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure, w.Drain.Timeout = "confirm-each", 1e12, 0,
+			seconds(0.3), seconds(1)
 		w.Publishers.Lifetime = plan.Lifetime{Stay: seconds(0.1), Away: seconds(0.1)}
 	})
 	m := s.play(t.Context())
@@ -367,7 +383,8 @@ func TestTimeAwayIsNotWork(t *testing.T) {
 				return slowToClose{slowPublisher{waiting: spec.Waiting}}
 			}}
 			_, times := driven(t, session, rate, 0, 5*time.Second, func(a *plan.Assignment) {
-				a.Task.Cell.Workload.Publishers.Lifetime = plan.Lifetime{ConnectAt: plan.Duration(time.Second), DisconnectAt: plan.Duration(2 * time.Second)}
+				a.Task.Cell.Workload.Publishers.Lifetime = plan.Lifetime{ConnectAt: plan.Duration(time.Second),
+					DisconnectAt: plan.Duration(2 * time.Second)}
 			})
 			if times.Busy() > 0.01 {
 				t.Errorf("rate %v: %+v works %.2f of the time, want 0.00", rate, times, times.Busy())

@@ -52,7 +52,8 @@ func (s *oneConnection) Publisher(ctx context.Context, spec drivers.PublisherSpe
 	return sharedPublisher{p, &s.publishers, s.publishers.add(spec.OnClosed)}, err
 }
 
-func (s *oneConnection) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *oneConnection) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
+	handle drivers.Handler) (drivers.Consumer, error) {
 	c, err := s.Session.Consumer(ctx, spec, handle)
 	return sharedConsumer{c, &s.consumers, s.consumers.add(spec.OnClosed)}, err
 }
@@ -85,7 +86,8 @@ func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
 	for _, how := range []string{"complete", "cancelled", "closed while it runs"} {
 		t.Run(how, bubbled(func(t *testing.T) {
 			s := newSubject(t, func(w *plan.Workload) {
-				w.Publishers.Threads, w.Consumers.Threads, w.Publishers.Mode, w.Publishers.Rate = 3, 3, "confirm-window", 1000
+				w.Publishers.Threads, w.Consumers.Threads, w.Publishers.Mode, w.Publishers.Rate = 3, 3,
+					"confirm-window", 1000
 			})
 			s.wrap = func(session drivers.Session) drivers.Session { return &oneConnection{Session: session} }
 			var e *Engine

@@ -13,8 +13,10 @@ import (
 // payloadGenerator makes the payloads of one publisher whose bodies differ in size or payload. The publisher's
 // goroutine owns it.
 type payloadGenerator struct {
-	sizes  *sizes   // nil: bodies are as long as their buffers
-	source []byte   // payloads are cut out of it, one after the other; nil: the payload stays. Read only: the agent's publishers share it
+	sizes *sizes // nil: bodies are as long as their buffers
+	// payloads are cut out of it, one after the other; nil: the payload stays. Read only: the agent's publishers share
+	// it
+	source []byte
 	at     int      // in source
 	repeat float64  // the part of each payload that is zeros
 	sums   []uint32 // without a source: CRC-32C of the payload's first 0, 1, 2 … strides
@@ -41,8 +43,9 @@ func newPayloadSource(m plan.Message, task uint64, access drivers.Access) ([]byt
 			return nil, fmt.Errorf("read payload file: %w; each agent that publishes needs it", err)
 		}
 		if len(source) < max(1, largest) {
-			return nil, fmt.Errorf("read payload file %s: it has %d bytes, and the largest body takes %d of it; give a larger file or smaller messages",
-				m.Payload.File, len(source), largest)
+			return nil,
+				fmt.Errorf("read payload file %s: it has %d bytes, and the largest body takes %d of it; give a larger file or smaller messages",
+					m.Payload.File, len(source), largest)
 		}
 		return source, nil
 	}
@@ -51,7 +54,8 @@ func newPayloadSource(m plan.Message, task uint64, access drivers.Access) ([]byt
 
 // seed is the seed of one of a task's random streams: one for each publisher and purpose.
 func seed(task uint64, publisher int, purpose byte) [32]byte {
-	return [32]byte{byte(publisher), byte(publisher >> 8), byte(publisher >> 16), byte(task), byte(task >> 8), byte(task >> 16), byte(task >> 24),
+	return [32]byte{byte(publisher), byte(publisher >> 8), byte(publisher >> 16), byte(task), byte(task >> 8),
+		byte(task >> 16), byte(task >> 24),
 		purpose}
 }
 

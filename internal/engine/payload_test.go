@@ -23,7 +23,9 @@ func filler(t *testing.T, m plan.Message) *publisher {
 	}
 	w := plan.Default()
 	w.Message, w.Publishers.Mode = m, "fire-and-forget"
-	e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Run: "r", ID: t.Name(), Cell: plan.Cell{Workload: w}},
+	e,
+		err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Run: "r", ID: t.Name(),
+		Cell: plan.Cell{Workload: w}},
 		Publishers: plan.Share{Count: 2, Total: 2}}, Access: drivers.FullAccess()})
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +48,8 @@ func (p *publisher) nextBody(t *testing.T) []byte {
 // strides.
 func TestSizesAreDrawnByWeight(t *testing.T) {
 	const n = 200_000
-	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 100, Max: 100, Weight: 90}, {Min: 200, Max: 299, Weight: 9},
+	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 100, Max: 100, Weight: 90},
+		{Min: 200, Max: 299, Weight: 9},
 		{Min: 20_000, Max: 20_000, Weight: 1}}})
 	var count [3]int
 	var within [100]int
@@ -133,7 +136,8 @@ func TestPayloadFile(t *testing.T) {
 	} {
 		w := plan.Default()
 		w.Message = plan.Message{Size: test.size, Payload: plan.Payload{Kind: plan.PayloadFile, File: test.file}}
-		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}},
+		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}},
+			Publishers: plan.Share{Count: 1, Total: 1}},
 			Access: drivers.FullAccess()})
 		for _, want := range test.says {
 			if err == nil || !strings.Contains(err.Error(), want) {
@@ -152,7 +156,8 @@ func TestPayloadFileNeedsAccess(t *testing.T) {
 	for _, file := range []string{path, path + ".not"} {
 		w := plan.Default()
 		w.Message = plan.Message{Size: EnvelopeSize + 1000, Payload: plan.Payload{Kind: plan.PayloadFile, File: file}}
-		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}}})
+		_, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}},
+			Publishers: plan.Share{Count: 1, Total: 1}}})
 		if err == nil || !strings.Contains(err.Error(), "file "+file+" may not be read") {
 			t.Errorf("%s: %v; want a refusal", file, err)
 		}
@@ -165,7 +170,8 @@ func TestSizesInEveryMode(t *testing.T) {
 		for _, kind := range []string{plan.PayloadRandom, plan.PayloadCompressible} {
 			t.Run(string(mode)+" "+kind, func(t *testing.T) {
 				s := newSubject(t, func(w *plan.Workload) {
-					w.Publishers.Mode, w.Publishers.Threads, w.Publishers.Count, w.Publishers.MaxInFlight = string(mode), 2, 300, 20
+					w.Publishers.Mode, w.Publishers.Threads, w.Publishers.Count,
+						w.Publishers.MaxInFlight = string(mode), 2, 300, 20
 					w.Message.Size, w.Message.Sizes = 9000, []plan.SizeShare{{Min: 64, Max: 9000, Weight: 1}}
 					w.Message.Payload.Kind = kind
 				})
@@ -176,7 +182,8 @@ func TestSizesInEveryMode(t *testing.T) {
 				}
 				sent, received := m.Total(record.SentBytes), m.Total(record.ReceivedBytes)
 				if mean := float64(sent) / float64(accounting.Sent); sent != received || mean < 4000 || mean > 5060 {
-					t.Errorf("%d bytes sent and %d received, %.0f each; want as many, about 4532 each", sent, received, mean)
+					t.Errorf("%d bytes sent and %d received, %.0f each; want as many, about 4532 each", sent, received,
+						mean)
 				}
 			})
 		}
@@ -187,22 +194,28 @@ func TestSizesInEveryMode(t *testing.T) {
 func TestContentsDoNotAllocate(t *testing.T) {
 	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 64, Max: 2000, Weight: 1}, {Min: 64, Max: 64, Weight: 1}},
 		Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}, Keys: plan.Keys{Count: 100, Skew: 1}})
-	if n := testing.AllocsPerRun(1000, func() { p.prepare(p.body, 1, 2); p.e.keys.key(p.sequence, &p.keyDraws) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() {
+		p.prepare(p.body, 1, 2)
+		p.e.keys.key(p.sequence,
+			&p.keyDraws)
+	}); n != 0 {
 		t.Errorf("%v allocations a message, want 0", n)
 	}
 }
 
 func BenchmarkPrepare(b *testing.B) {
 	for name, m := range map[string]plan.Message{
-		"same":         {Size: 100},
-		"sizes":        {Size: 1000, Sizes: []plan.SizeShare{{Min: 100, Max: 1000, Weight: 9}, {Min: 100, Max: 100, Weight: 1}}},
+		"same": {Size: 100},
+		"sizes": {Size: 1000, Sizes: []plan.SizeShare{{Min: 100, Max: 1000, Weight: 9},
+			{Min: 100, Max: 100, Weight: 1}}},
 		"compressible": {Size: 1000, Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}},
 		"keys":         {Size: 100, Keys: plan.Keys{Count: 1_000_000, Skew: 1}},
 	} {
 		b.Run(name, func(b *testing.B) {
 			w := plan.Default()
 			w.Message, w.Publishers.Mode = m, "fire-and-forget"
-			e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}}, Publishers: plan.Share{Count: 1, Total: 1}},
+			e, err := New(Config{Assignment: plan.Assignment{Task: plan.Task{Cell: plan.Cell{Workload: w}},
+				Publishers: plan.Share{Count: 1, Total: 1}},
 				Access: drivers.FullAccess()})
 			if err != nil {
 				b.Fatal(err)

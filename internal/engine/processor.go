@@ -29,7 +29,8 @@ func newProcessor(c plan.Consumers, task uint64, subscription, consumer int) *pr
 	if c.Nack == 0 && c.Process == (plan.DurationDist{}) {
 		return nil
 	}
-	return &processor{delay: c.Process, nack: c.Nack, draws: *rand.NewPCG(task, 3<<48|uint64(subscription)<<24|uint64(consumer))}
+	return &processor{delay: c.Process, nack: c.Nack,
+		draws: *rand.NewPCG(task, 3<<48|uint64(subscription)<<24|uint64(consumer))}
 }
 
 // unit is uniform in (0, 1].

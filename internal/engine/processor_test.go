@@ -18,7 +18,8 @@ func TestSlowConsumers(t *testing.T) {
 			w.Publishers.Rate, w.Warmup, w.Measure = 100, 0, plan.Duration(2*time.Second)
 			w.Drain.Idle = plan.Duration(3 * time.Second)
 			w.Consumers.Batch, w.Consumers.Prefetch = 1, 1
-			w.Consumers.Process = plan.DurationDist{Min: plan.Duration(20 * time.Millisecond), Max: plan.Duration(20 * time.Millisecond)}
+			w.Consumers.Process = plan.DurationDist{Min: plan.Duration(20 * time.Millisecond),
+				Max: plan.Duration(20 * time.Millisecond)}
 		})
 		m := s.play(t.Context())
 		if got := m.Sum(record.Received, 0, 2); got != 100 {
@@ -92,7 +93,8 @@ func TestNack(t *testing.T) {
 			})
 			m := s.play(t.Context())
 			accounting := m.Accounting(1)
-			if accounting.Sent != 20_000 || accounting.Missing != 0 || accounting.Duplicated != 0 || accounting.Reordered != 0 {
+			if accounting.Sent != 20_000 || accounting.Missing != 0 || accounting.Duplicated != 0 ||
+				accounting.Reordered != 0 {
 				t.Errorf("%+v; want 20000 received once and in order", accounting)
 			}
 			received, nacked := m.Total(record.Received), m.Total(record.Nacked)

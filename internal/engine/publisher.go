@@ -52,8 +52,9 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 		writes[number] = &drivers.Waiting{}
 	}
 	p.spec = drivers.PublisherSpec{
-		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode, MaxInFlight: w.Publishers.MaxInFlight,
-		Batch: w.Publishers.Batch.Max, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
+		Topology: e.topology, Queue: queueOf(w, i, w.Publishers.Threads), Mode: p.mode,
+		MaxInFlight: w.Publishers.MaxInFlight,
+		Batch:       w.Publishers.Batch.Max, Persistent: w.Publishers.Persistent, Mandatory: w.Publishers.Mandatory,
 		Node: drivers.Node(w.Publishers.Node), Connection: number,
 		OnReturn: p.onReturn, Waiting: &drivers.Waiting{Writes: writes[number]},
 	}
@@ -62,7 +63,8 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 	}
 	p.link = newLink(e, fmt.Sprintf("publisher %d", i), p.dial)
 	minGap, _ := w.MinGap()
-	p.recorder = recorder{timeline: e.timeline, index: i, flow: record.FlowsOf(w.Topology.Subscriptions, w.Topology.Queues).Of(0, p.spec.Queue),
+	p.recorder = recorder{timeline: e.timeline, index: i,
+		flow:  record.FlowsOf(w.Topology.Subscriptions, w.Topology.Queues).Of(0, p.spec.Queue),
 		paced: w.Publishers.Open(), confirmed: p.mode.Confirmed(), gaps: newGapDetector(record.GapConfirm, i, minGap)}
 	if p.mode.Confirmed() {
 		p.spec.OnConfirm = p.onConfirm
@@ -70,9 +72,10 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 	} else {
 		p.body = p.newBody()
 	}
-	p.pacer = pacer{timeline: e.timeline, waiting: p.spec.Waiting, count: w.Publishers.Count, maxUnsent: maxUnsent / int64(a.Publishers.Count),
-		schedule: newSchedule(w.Publishers, w.Warmup.D(), e.task, i, a.Publishers.Total),
-		lifetime: newLifetime(e.timeline, w.Publishers.Lifetime, i, a.Publishers.Total, forever)}
+	p.pacer = pacer{timeline: e.timeline, waiting: p.spec.Waiting, count: w.Publishers.Count,
+		maxUnsent: maxUnsent / int64(a.Publishers.Count),
+		schedule:  newSchedule(w.Publishers, w.Warmup.D(), e.task, i, a.Publishers.Total),
+		lifetime:  newLifetime(e.timeline, w.Publishers.Lifetime, i, a.Publishers.Total, forever)}
 	if w.Steady.Auto {
 		deferStages(p.pacer.schedule, e.timeline.warmupEnds)
 	}
@@ -157,7 +160,8 @@ func (p *publisher) run(soft, hard context.Context) {
 		p.pacer.countUnsent(now)
 	}
 	p.recorder.sends.Flush()
-	p.pacer.times.Publisher, p.pacer.times.Active = p.index, p.e.timeline.within(p.e.timeline.from.Load(), p.e.timeline.now())
+	p.pacer.times.Publisher, p.pacer.times.Active = p.index,
+		p.e.timeline.within(p.e.timeline.from.Load(), p.e.timeline.now())
 }
 
 // step returns the function that the publish mode repeats; it returns false when the publisher is done.
@@ -429,7 +433,8 @@ func (p *publisher) onConfirm(token uint64, err error) {
 	now := p.e.timeline.now()
 	s := p.window.find(token)
 	if s == nil {
-		p.e.Event(drivers.EventNotice, fmt.Sprintf("driver confirmed token %d of publisher %d, which is not in flight", token, p.index))
+		p.e.Event(drivers.EventNotice, fmt.Sprintf("driver confirmed token %d of publisher %d, which is not in flight",
+			token, p.index))
 		return
 	}
 	p.recorder.confirm(s, err, now)

@@ -42,7 +42,8 @@ func (r *recorder) begin(c *record.Collector) {
 		return r.Set(record.SetKey{Publisher: publisher, Kind: kind})
 	}
 	r.sent, r.uncertain = set(r.sends, r.index, record.SetSent), set(r.sends, r.index, record.SetUncertain)
-	r.acknowledged, r.rejected = set(r.confirms, r.index, record.SetConfirmed), set(r.confirms, r.index, record.SetRejected)
+	r.acknowledged, r.rejected = set(r.confirms, r.index, record.SetConfirmed),
+		set(r.confirms, r.index, record.SetRejected)
 	r.returned = set(r.returns, r.index, record.SetReturned)
 }
 

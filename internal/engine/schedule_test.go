@@ -89,7 +89,8 @@ func TestSchedulesDoNotDrift(t *testing.T) {
 }
 
 func TestProfileSendsExactlyWhatItsStagesSay(t *testing.T) {
-	p := profiled(held(9*time.Second, 1000), held(2*time.Second, 0), ramp(4*time.Second, 100, 900), ramp(2*time.Second, 300, 0), held(time.Second, 20_000))
+	p := profiled(held(9*time.Second, 1000), held(2*time.Second, 0), ramp(4*time.Second, 100, 900),
+		ramp(2*time.Second, 300, 0), held(time.Second, 20_000))
 	const warmup, length = 3 * time.Second, 18 * time.Second
 	for _, k := range []int{1, 4, 7} {
 		due := dueBefore(t, p, warmup, warmup+3*length, k)
@@ -177,7 +178,8 @@ func TestPoissonGapsAreExponential(t *testing.T) {
 func TestPoissonStreamsAreIndependent(t *testing.T) {
 	const n = 100_000
 	first := poissonGaps(0, 2, n, 1000, 42)
-	for name, other := range map[string][]float64{"publisher": poissonGaps(1, 2, n, 1000, 42), "task": poissonGaps(0, 2, n, 1000, 43)} {
+	for name, other := range map[string][]float64{"publisher": poissonGaps(1, 2, n, 1000, 42),
+		"task": poissonGaps(0, 2, n, 1000, 43)} {
 		if r := correlation(first, other); math.Abs(r) > 4/math.Sqrt(n) {
 			t.Errorf("another %s: correlation %v", name, r)
 		}
@@ -198,7 +200,8 @@ func TestPoissonFollowsTheProfile(t *testing.T) {
 	for _, x := range []struct {
 		from, to time.Duration
 		mean     float64
-	}{{0, 1, 20_000}, {1, 3, 40_000}, {3, 4, 0}, {4, 5, 12_500}, {5, 6, 37_500}, {6, 8, 40_000}, {8, 9, 0}, {9, 10, 12_500}} {
+	}{{0, 1, 20_000}, {1, 3, 40_000}, {3, 4, 0}, {4, 5, 12_500}, {5, 6, 37_500}, {6, 8, 40_000}, {8, 9, 0},
+		{9, 10, 12_500}} {
 		if n := float64(between(due, x.from*time.Second, x.to*time.Second)); math.Abs(n-x.mean) > 4*math.Sqrt(x.mean) {
 			t.Errorf("from %v to %v s: %v messages, want %v ± 4 standard deviations", int(x.from), int(x.to), n, x.mean)
 		}

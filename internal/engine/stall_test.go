@@ -35,7 +35,8 @@ func TestAStallBeyondTheEndEndsTheTaskAll(t *testing.T) {
 				longest = max(longest, min(g.To, int64(time.Second))-g.From)
 			}
 		}
-		if want := int64(700 * time.Millisecond); longest < want-int64(20*time.Millisecond) || longest > want+int64(20*time.Millisecond) {
+		if want := int64(700 * time.Millisecond); longest < want-int64(20*time.Millisecond) ||
+			longest > want+int64(20*time.Millisecond) {
 			t.Errorf("longest time without a confirm %v, want about 700 ms", time.Duration(longest))
 		}
 	})

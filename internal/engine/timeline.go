@@ -34,8 +34,9 @@ type timeline struct {
 }
 
 func newTimeline(w plan.Workload) *timeline {
-	t := &timeline{warmup: w.Warmup.D(), measure: w.Measure.D(), drain: w.Drain.Timeout.D(), auto: w.Steady.Auto, byCount: w.Publishers.Count > 0,
-		known: make(chan struct{})}
+	t := &timeline{warmup: w.Warmup.D(), measure: w.Measure.D(), drain: w.Drain.Timeout.D(), auto: w.Steady.Auto,
+		byCount: w.Publishers.Count > 0,
+		known:   make(chan struct{})}
 	t.from.Store(notYetKnown)
 	t.end.Store(notYetKnown)
 	return t
@@ -81,11 +82,13 @@ func (t *timeline) warmupEnds() (time.Duration, bool) {
 func (t *timeline) check(at time.Duration) error {
 	switch now := t.now(); {
 	case t.from.Load() != notYetKnown:
-		return fmt.Errorf("begin the measurement %v after the start: it was to begin at %v already", at, time.Duration(t.from.Load()))
+		return fmt.Errorf("begin the measurement %v after the start: it was to begin at %v already", at,
+			time.Duration(t.from.Load()))
 	case at <= 0 || at%time.Second != 0:
 		return fmt.Errorf("begin the measurement %v after the start: not a whole second of the load", at)
 	case now > int64(at-minNotice):
-		return fmt.Errorf("begin the measurement %v after the start: this agent heard of it at %v, too late", at, time.Duration(now))
+		return fmt.Errorf("begin the measurement %v after the start: this agent heard of it at %v, too late", at,
+			time.Duration(now))
 	}
 	return nil
 }

@@ -65,7 +65,8 @@ func TestMeasureLate(t *testing.T) {
 				want = 50
 			}
 			if sent[[2]int{i, measured}] != want || sent[[2]int{i, 1 - measured}] != 0 {
-				t.Errorf("second %d: sent %d of the right kind and %d of the other, want %d", i, sent[[2]int{i, measured}], sent[[2]int{i, 1 - measured}], want)
+				t.Errorf("second %d: sent %d of the right kind and %d of the other, want %d", i,
+					sent[[2]int{i, measured}], sent[[2]int{i, 1 - measured}], want)
 			}
 		}
 		if n := m.Total(record.Sent); n != 750 {
@@ -150,7 +151,10 @@ func TestProfileBeginsWithMeasurement(t *testing.T) {
 func TestContextsOfALateEnd(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newSubject(t, func(w *plan.Workload) { w.Warmup, w.Steady.Auto, w.Measure = 0, true, plan.Duration(time.Second) })
+			s := newSubject(t, func(w *plan.Workload) {
+				w.Warmup, w.Steady.Auto, w.Measure = 0, true,
+					plan.Duration(time.Second)
+			})
 			e, err := New(Config{Assignment: s.task()})
 			if err != nil {
 				t.Fatal(err)
@@ -172,7 +176,8 @@ func TestContextsOfALateEnd(t *testing.T) {
 			}
 			<-derived.Done()
 			if ctx.Err() != want || derived.Err() != want || context.Cause(derived) != want {
-				t.Errorf("ended with %v, what is made from it with %v, because of %v; want %v", ctx.Err(), derived.Err(), context.Cause(derived), want)
+				t.Errorf("ended with %v, what is made from it with %v, because of %v; want %v", ctx.Err(),
+					derived.Err(), context.Cause(derived), want)
 			}
 			cancel()
 		})

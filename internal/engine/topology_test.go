@@ -11,7 +11,8 @@ import (
 // Colocated, each agent's consumers read the queues that its own publishers write to, all of them are read, and no
 // other agent touches them.
 func TestColocatedAgentsHaveQueuesOfTheirOwn(t *testing.T) {
-	for _, c := range []struct{ nodes, publishers, consumers, queues int }{{1, 3, 2, 2}, {2, 2, 2, 2}, {2, 1, 3, 2}, {3, 4, 2, 6}, {4, 1, 1, 4}} {
+	for _, c := range []struct{ nodes, publishers, consumers, queues int }{{1, 3, 2, 2}, {2, 2, 2, 2}, {2, 1, 3, 2},
+		{3, 4, 2, 6}, {4, 1, 1, 4}} {
 		w := plan.Default()
 		w.Publishers.Nodes, w.Publishers.Threads = c.nodes, c.publishers
 		w.Consumers.Nodes, w.Consumers.Threads, w.Consumers.Colocate = c.nodes, c.consumers, true
@@ -35,7 +36,8 @@ func TestColocatedAgentsHaveQueuesOfTheirOwn(t *testing.T) {
 			}
 			for q := range written {
 				if !read[q] {
-					t.Errorf("%+v: agent %s writes to queue %d and does not read it; it reads %v", c, a.Agent, q, slices.Sorted(maps.Keys(read)))
+					t.Errorf("%+v: agent %s writes to queue %d and does not read it; it reads %v", c, a.Agent, q,
+						slices.Sorted(maps.Keys(read)))
 				}
 			}
 		}

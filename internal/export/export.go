@@ -40,7 +40,8 @@ type Table struct {
 }
 
 // identity are the columns that every table begins with; the axes follow.
-var identity = []Column{{"run", Text}, {"matrix", Text}, {"started", Text}, {"task", Text}, {"cell", Text}, {"repetition", Whole}, {"group", Text},
+var identity = []Column{{"run", Text}, {"matrix", Text}, {"started", Text}, {"task", Text}, {"cell", Text},
+	{"repetition", Whole}, {"group", Text},
 	{"broker", Text}, {"driver", Text}, {"product", Text}, {"version", Text}, {"subject", Text}, {"verdict", Text}}
 
 // axisColumn is the column of an axis: its name, told apart from the columns that are always there.
@@ -68,8 +69,10 @@ type part struct {
 // place is what identifies the part's rows.
 func (x part) place(p plan.Run) []any {
 	c, s := x.task.Cell, x.subject
-	row := []any{p.ID, p.Name, x.outcome.Started.UTC().Format("2006-01-02T15:04:05.000Z"), x.task.ID, c.ID, int64(x.task.Repetition), optional(x.group),
-		c.Broker.Name, c.Broker.Driver, optional(s.Product), optional(s.Version), optional(s.Fingerprint), string(x.verdict)}
+	row := []any{p.ID, p.Name, x.outcome.Started.UTC().Format("2006-01-02T15:04:05.000Z"), x.task.ID, c.ID,
+		int64(x.task.Repetition), optional(x.group),
+		c.Broker.Name, c.Broker.Driver, optional(s.Product), optional(s.Version), optional(s.Fingerprint),
+		string(x.verdict)}
 	for _, axis := range p.Axes {
 		value, has := c.Coordinate(axis)
 		if !has {
@@ -102,7 +105,10 @@ func parts(p plan.Run, outcomes []plan.Outcome) []part {
 		}
 		all = append(all, part{t, "", o.Subject, o.Verdict, o.Values, o})
 		for _, of := range t.Parts() {
-			i := slices.IndexFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == of.Group && of.Group != "" })
+			i := slices.IndexFunc(o.Groups, func(g plan.GroupOutcome) bool {
+				return g.Name == of.Group &&
+					of.Group != ""
+			})
 			if i < 0 {
 				continue
 			}
@@ -162,7 +168,8 @@ func valueRow(p plan.Run, infos []plan.ValueInfo, x part) []any {
 }
 
 // shown are the series of windows that the table has.
-var shown = []record.Series{record.Publish, record.PublishIntended, record.EndToEnd, record.SendDelay, record.Backpressure}
+var shown = []record.Series{record.Publish, record.PublishIntended, record.EndToEnd, record.SendDelay,
+	record.Backpressure}
 
 // Windows is a table with a row for each second of each repetition: every counter, and of each latency the number of
 // samples, p50, p99 and the greatest, in seconds. Seconds of messages that were not due inside the measurement have
@@ -173,12 +180,14 @@ func Windows(run *runs.Run) (Table, error) {
 	if err != nil {
 		return Table{}, err
 	}
-	t := Table{Columns: append(head(p), Column{"second", Whole}, Column{"start", Number}, Column{"length", Number}, Column{"measured", Truth})}
+	t := Table{Columns: append(head(p), Column{"second", Whole}, Column{"start", Number}, Column{"length", Number},
+		Column{"measured", Truth})}
 	for _, c := range record.Counters() {
 		t.Columns = append(t.Columns, Column{c.String(), Whole})
 	}
 	for _, s := range shown {
-		t.Columns = append(t.Columns, Column{s.String() + ".count", Whole}, Column{s.String() + ".p50", Number}, Column{s.String() + ".p99", Number}, Column{s.String() + ".max", Number})
+		t.Columns = append(t.Columns, Column{s.String() + ".count", Whole}, Column{s.String() + ".p50", Number},
+			Column{s.String() + ".p99", Number}, Column{s.String() + ".max", Number})
 	}
 	t.Rows = func(yield func([]any, error) bool) {
 		for _, x := range parts(p, outcomes) {
@@ -224,7 +233,9 @@ func spread(h *record.Hist) []any {
 	if h == nil || h.Count() == 0 {
 		return []any{int64(0), nil, nil, nil}
 	}
-	return []any{int64(h.Count()), float64(h.Quantile(0.5)) / 1e9, float64(h.Quantile(0.99)) / 1e9, float64(h.Max()) / 1e9} //nolint:gosec // bounded by the codec
+	// nolint:gosec // bounded by the codec
+	return []any{int64(h.Count()), float64(h.Quantile(0.5)) / 1e9, float64(h.Quantile(0.99)) / 1e9,
+		float64(h.Max()) / 1e9}
 }
 
 // wrong is an error about a row.

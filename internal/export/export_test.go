@@ -79,13 +79,15 @@ func TestValuesHaveARowForEachRepetition(t *testing.T) {
 		t.Fatalf("%d rows, want 4", len(rows))
 	}
 	got := rows[0]
-	for name, want := range map[string]string{"task": "c0ffee-r1", "repetition": "1", "axis.mode": "confirm-window", "axis.size": "-100", "broker": "rabbit", "product": "RabbitMQ",
+	for name, want := range map[string]string{"task": "c0ffee-r1", "repetition": "1", "axis.mode": "confirm-window",
+		"axis.size": "-100", "broker": "rabbit", "product": "RabbitMQ",
 		"verdict": "valid", "publish.rate": "1000", "publish.p50": "0.001000447", "group": "", "lost": "0"} {
 		if got[name] != want {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
 	}
-	if blind := rows[1]; blind["publish.p50"] != "" || !strings.Contains(blind["missing"], "publish.p50:fire-and-forget") {
+	if blind := rows[1]; blind["publish.p50"] != "" ||
+		!strings.Contains(blind["missing"], "publish.p50:fire-and-forget") {
 		t.Errorf("what is not there: publish.p50 is %q, missing %q", blind["publish.p50"], blind["missing"])
 	}
 	if failed := rows[3]; failed["verdict"] != "unknown" {
@@ -100,7 +102,9 @@ func TestWindowsHaveARowForEachSecond(t *testing.T) {
 	if len(rows) != 8 {
 		t.Fatalf("%d rows, want 2 seconds of 4 repetitions", len(rows))
 	}
-	for name, want := range map[string]string{"second": "1", "start": "1", "length": "1", "measured": "true", "sent": "1000", "confirmed": "1000", "publish.count": "1000", "publish.max": "0.002", "backpressure.count": "0", "backpressure.p99": ""} {
+	for name, want := range map[string]string{"second": "1", "start": "1", "length": "1", "measured": "true",
+		"sent": "1000", "confirmed": "1000", "publish.count": "1000", "publish.max": "0.002", "backpressure.count": "0",
+		"backpressure.p99": ""} {
 		if got := rows[1][name]; got != want {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
@@ -111,8 +115,10 @@ func TestWindowsHaveARowForEachSecond(t *testing.T) {
 func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 	w := plan.Default()
 	w.Warmup, w.Measure = plan.Duration(100*time.Millisecond), plan.Duration(500*time.Millisecond)
-	run, err := runs.Create(t.TempDir(), plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "short", Repeat: 1, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
-		Cells: []plan.Cell{{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage("{}")}}}})
+	run, err := runs.Create(t.TempDir(), plan.Run{Version: plan.RecordFormat, ID: "run-1", Name: "short", Repeat: 1,
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Cells: []plan.Cell{{ID: "c0ffee", Workload: w,
+			Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage("{}")}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +146,8 @@ func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 	if len(rows) != 2 {
 		t.Fatalf("%d rows: %v", len(rows), rows)
 	}
-	for i, want := range []map[string]string{{"second": "-1", "start": "-0.1", "length": "0.1", "sent": "20"}, {"second": "0", "start": "0", "length": "0.5", "sent": "100"}} {
+	for i, want := range []map[string]string{{"second": "-1", "start": "-0.1", "length": "0.1", "sent": "20"},
+		{"second": "0", "start": "0", "length": "0.5", "sent": "100"}} {
 		for name, value := range want {
 			if got := rows[i][name]; got != value {
 				t.Errorf("row %d: %s is %q, want %q", i, name, got, value)
@@ -257,7 +264,8 @@ func TestGoBenchIsReadByBenchfmt(t *testing.T) {
 			if rate, has := x.Value("publish-msg/s"); !has || rate != 1000 {
 				t.Errorf("%s: rate %v, %v", x.Name, rate, has)
 			}
-			if p99, has := x.Value("publish-p99-sec"); strings.Contains(x.Name.String(), "confirm") && (!has || math.Abs(p99-0.00198) > 1e-5) {
+			if p99, has := x.Value("publish-p99-sec"); strings.Contains(x.Name.String(), "confirm") &&
+				(!has || math.Abs(p99-0.00198) > 1e-5) {
 				t.Errorf("%s: p99 is %v s, %v", x.Name, p99, has)
 			}
 			if len(x.Config) > 0 {
@@ -275,7 +283,9 @@ func TestGoBenchIsReadByBenchfmt(t *testing.T) {
 
 func TestGoBenchNamesWhatIsUnknown(t *testing.T) {
 	_, err := GoBench(io.Discard, plan.Run{}, nil, []string{"publish.rat", "p99"})
-	if err == nil || !strings.Contains(err.Error(), `"publish.rat"`) || !strings.Contains(err.Error(), `"p99"`) || !strings.Contains(err.Error(), `did you mean "publish.rate"`) || len(err.Error()) > 300 || !errors.Is(err, ErrUnknown) {
+	if err == nil || !strings.Contains(err.Error(), `"publish.rat"`) || !strings.Contains(err.Error(), `"p99"`) ||
+		!strings.Contains(err.Error(), `did you mean "publish.rate"`) || len(err.Error()) > 300 ||
+		!errors.Is(err, ErrUnknown) {
 		t.Errorf("it says %v", err)
 	}
 }
@@ -370,7 +380,8 @@ func TestOMBCountsUnsentMessages(t *testing.T) {
 	m := record.NewMerged()
 	s.Windows = []record.Window{*w}
 	m.Add(s)
-	k := omb{out: map[string]any{}, m: m, o: plan.Outcome{Values: map[string]plan.Value{"e2e.p50": {Number: 0.001}}}, measured: 1, subs: 2}
+	k := omb{out: map[string]any{}, m: m, o: plan.Outcome{Values: map[string]plan.Value{"e2e.p50": {Number: 0.001}}},
+		measured: 1, subs: 2}
 	k.latency("endToEndLatency", "EndToEndLatency", record.EndToEnd, "e2e.p50")
 	if got := k.out["aggregatedEndToEndLatency99pct"].(float64); math.Abs(got-5000) > 5 {
 		t.Errorf("p99 of the whole is %v ms, want 5,000", got)

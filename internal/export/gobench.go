@@ -60,7 +60,8 @@ func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (
 
 // about says what was tested.
 func about(x part) string {
-	return fmt.Sprintf("# driver %s, product %s, version %s\n", oneLine(x.task.Cell.Broker.Driver), oneLine(x.subject.Product), oneLine(x.subject.Version))
+	return fmt.Sprintf("# driver %s, product %s, version %s\n", oneLine(x.task.Cell.Broker.Driver),
+		oneLine(x.subject.Product), oneLine(x.subject.Version))
 }
 
 // chosen are the values by their names.
@@ -96,7 +97,8 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 		}
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("%w: %s (docs/values.md lists them; all are all of them)", ErrUnknown, strings.Join(unknown, "; "))
+		return nil, fmt.Errorf("%w: %s (docs/values.md lists them; all are all of them)", ErrUnknown,
+			strings.Join(unknown, "; "))
 	}
 	return infos, nil
 }
@@ -130,7 +132,8 @@ func benchName(p plan.Run, x part) string {
 		parts = append(parts, "group="+word(x.group))
 	}
 	name := strings.Join(parts, "/")
-	if i := strings.LastIndexByte(name, '-'); i >= 0 && i+1 < len(name) && strings.Trim(name[i+1:], "0123456789") == "" {
+	if i := strings.LastIndexByte(name, '-'); i >= 0 && i+1 < len(name) &&
+		strings.Trim(name[i+1:], "0123456789") == "" {
 		name += "-1"
 	}
 	return name

@@ -18,7 +18,8 @@ const ombPeriod = 10
 var ombMetrics = []struct {
 	name string
 	q    float64
-}{{"50pct", 0.5}, {"75pct", 0.75}, {"95pct", 0.95}, {"99pct", 0.99}, {"999pct", 0.999}, {"9999pct", 0.9999}, {"99999pct", 0.99999}, {"Max", 1}}
+}{{"50pct", 0.5}, {"75pct", 0.75}, {"95pct", 0.95}, {"99pct", 0.99}, {"999pct", 0.999}, {"9999pct", 0.9999},
+	{"99999pct", 0.99999}, {"Max", 1}}
 
 // OMB is one repetition as a result of the OpenMessaging Benchmark, for JSON: the fields of its TestResult for which
 // Lockstep measures the same. publishDelayLatency and partitions have no equal here and are left out, and so is
@@ -39,7 +40,8 @@ func OMB(run *runs.Run, o plan.Outcome) (map[string]any, error) {
 		out["workload"] = p.Name + " " + name
 	}
 	shape(out, x.task.Cell.Workload)
-	k := omb{out: out, m: m, o: o, measured: o.Measured.D().Seconds(), subs: max(1, x.task.Cell.Workload.Topology.Subscriptions)}
+	k := omb{out: out, m: m, o: o, measured: o.Measured.D().Seconds(),
+		subs: max(1, x.task.Cell.Workload.Topology.Subscriptions)}
 	k.rates(x.task.Cell.Workload)
 	k.latency("publishLatency", "PublishLatency", record.Publish, "publish.p50")
 	k.latency("endToEndLatency", "EndToEndLatency", record.EndToEnd, "e2e.p50")
@@ -89,9 +91,11 @@ func (k omb) rates(w plan.Workload) {
 		per := func(c record.Counter) float64 {
 			return float64(k.m.Sum(c, from, to)) / (min(float64(to), k.measured) - float64(from))
 		}
-		publish, failed, consume = append(publish, per(record.Sent)), append(failed, per(record.PublishErrors)), append(consume, per(record.Received))
+		publish, failed, consume = append(publish, per(record.Sent)), append(failed, per(record.PublishErrors)),
+			append(consume, per(record.Received))
 		const ever = -1 << 40
-		backlog = append(backlog, max(0, int64(k.subs)*k.m.Sum(record.Sent, ever, to)-k.m.Sum(record.Received, ever, to)))
+		backlog = append(backlog, max(0, int64(k.subs)*k.m.Sum(record.Sent, ever, to)-k.m.Sum(record.Received, ever,
+			to)))
 	})
 	k.out["publishRate"], k.out["publishErrorRate"] = publish, failed
 	if w.Consumers.Nodes > 0 || len(w.Groups) > 0 {
@@ -117,7 +121,8 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 				period = append(period, w)
 			}
 		}
-		sum, _ := judge.WithUnanswered(s, func(of record.Series) *record.Hist { return record.HistOf(of, period) }, k.subs)
+		sum, _ := judge.WithUnanswered(s, func(of record.Series) *record.Hist { return record.HistOf(of, period) },
+			k.subs)
 		for field, ms := range metrics(sum) {
 			lists[field] = append(lists[field], ms)
 		}

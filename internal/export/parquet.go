@@ -30,7 +30,8 @@ func Parquet(w io.Writer, t Table) error {
 		column, _ := schema.Lookup(c.Name)
 		places[i] = column.ColumnIndex
 	}
-	out := parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Zstd), parquet.CreatedBy("lockstep", "1", "0"), parquet.MaxRowsPerRowGroup(rowsInGroup))
+	out := parquet.NewGenericWriter[any](w, schema, parquet.Compression(&parquet.Zstd),
+		parquet.CreatedBy("lockstep", "1", "0"), parquet.MaxRowsPerRowGroup(rowsInGroup))
 	var rows []parquet.Row
 	for row, err := range t.Rows {
 		if err != nil {

@@ -18,10 +18,12 @@ func recordedRun(t *testing.T) *runs.Run {
 	confirmed.Measure, blind.Measure = plan.Duration(2*time.Second), plan.Duration(2*time.Second)
 	blind.Publishers.Mode = "fire-and-forget"
 	at := func(mode string) []plan.Coordinate {
-		return []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"` + mode + `"`)}, {Axis: "size", Value: json.RawMessage("-100")}}
+		return []plan.Coordinate{{Axis: "mode", Value: json.RawMessage(`"` + mode + `"`)},
+			{Axis: "size", Value: json.RawMessage("-100")}}
 	}
 	broker := plan.Broker{Name: "rabbit", Driver: "rabbitmq", Options: json.RawMessage(`{}`)}
-	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-small-0001", Name: "small one", Repeat: 2, Axes: []string{"mode", "size"},
+	p := plan.Run{Version: plan.RecordFormat, ID: "20260102-030405-small-0001", Name: "small one", Repeat: 2,
+		Axes:    []string{"mode", "size"},
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Tables:  []plan.Table{{Rows: []string{"mode"}, Values: []string{"publish.rate", "publish.p99"}}},
 		Cells: []plan.Cell{{ID: "c0ffee", Workload: confirmed, Coordinates: at("confirm-window"), Broker: broker},
@@ -39,7 +41,8 @@ func recordedRun(t *testing.T) *runs.Run {
 		m := record.NewMerged()
 		m.Add(s)
 		f := judge.Facts{Agents: []plan.AgentPart{{Agent: "a", Host: "h", Clock: "1", Phase: plan.PhaseTeardown}},
-			Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1"}, Started: p.Started, Ended: p.Started.Add(time.Second)}
+			Subject: plan.Subject{Fingerprint: "f", Product: "RabbitMQ", Version: "4.1"}, Started: p.Started,
+			Ended: p.Started.Add(time.Second)}
 		if i == 3 {
 			f.Failure = "it broke"
 		}
@@ -72,7 +75,8 @@ func snapshot(task plan.Task) record.Snapshot {
 	}
 	rec.Flush()
 	last := int64(2 * time.Second)
-	s := record.Snapshot{Task: task.ID, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last, LastDelivery: last, Final: true}
+	s := record.Snapshot{Task: task.ID, Agent: "a", Seq: 1, At: last, Clock: "1", LastSend: last, LastConfirm: last,
+		LastDelivery: last, Final: true}
 	s.Windows, s.Sets = log.Take()
 	return s
 }

@@ -39,7 +39,8 @@ func writes(data []byte) func(io.Writer) error {
 // WriteOutput writes a file that can be made again: a reader sees the old file or the whole new one. It ignores that a
 // file system cannot sync directories. It writes to a device, a pipe or what a link names directly.
 func WriteOutput(path string, mode fs.FileMode, write func(io.Writer) error) error {
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() { // a link, a device or a pipe
+	// a link, a device or a pipe
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
 		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 		if err != nil {
 			return err
@@ -64,7 +65,8 @@ type folderError struct{ error }
 func (e folderError) Unwrap() []error { return []error{e.error, ErrFolder} }
 
 // replace writes a temporary file beside path and renames it.
-func replace(path string, mode fs.FileMode, suffix string, write func(io.Writer) error, ofSync func(error) error) error {
+func replace(path string, mode fs.FileMode, suffix string, write func(io.Writer) error,
+	ofSync func(error) error) error {
 	dir := filepath.Dir(path)
 	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*"+suffix)
 	if err != nil {

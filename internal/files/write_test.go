@@ -37,11 +37,16 @@ func TestWriteIsAtomic(t *testing.T) {
 		t.Errorf("error %v, want %v", err, failed)
 	}
 	holds("first", 0o644)
-	if err := WriteOutput(path, 0o600, func(w io.Writer) error { _, err := io.WriteString(w, "second"); return err }); err != nil {
+	if err := WriteOutput(path, 0o600, func(w io.Writer) error {
+		_,
+			err := io.WriteString(w, "second")
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	holds("second", 0o600)
-	if err := WriteRecord(filepath.Join(dir, "missing", "file"), nil, 0o644); !errors.Is(err, fs.ErrNotExist) || !errors.Is(err, ErrFolder) {
+	if err := WriteRecord(filepath.Join(dir, "missing", "file"), nil, 0o644); !errors.Is(err, fs.ErrNotExist) ||
+		!errors.Is(err, ErrFolder) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
 }
@@ -60,7 +65,8 @@ func TestDirectorySyncErrors(t *testing.T) {
 		t.Errorf("an input/output error is %v", err)
 	}
 	path := filepath.Join(t.TempDir(), "f")
-	err := replace(path, 0o644, recordSuffix, func(io.Writer) error { return nil }, func(error) error { return syscall.EINVAL })
+	err := replace(path, 0o644, recordSuffix, func(io.Writer) error { return nil },
+		func(error) error { return syscall.EINVAL })
 	if !errors.Is(err, syscall.EINVAL) {
 		t.Errorf("a record whose directory cannot be synced: %v", err)
 	}
@@ -77,7 +83,8 @@ func TestRemoveIncomplete(t *testing.T) {
 	if err := errors.Join(RemoveIncomplete(dir, "."), RemoveIncomplete(dir, "tasks/*")); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{".a.1.tmp": false, "tasks/t1/.b.2.tmp": false, "tasks/t1/keep.tmp": true, ".other": true} {
+	for name, want := range map[string]bool{".a.1.tmp": false, "tasks/t1/.b.2.tmp": false, "tasks/t1/keep.tmp": true,
+		".other": true} {
 		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
 			t.Errorf("%s is there: %v, want %v", name, err == nil, want)
 		}

@@ -25,7 +25,8 @@ const Baselines = "baselines.jsonl"
 // NewBaseline makes a baseline of a run; its name is empty for that of the run's matrix. note says which part of the
 // run has nothing to compare with; empty: all of it has. A run without a valid repetition is refused. Of the outcomes
 // it keeps what rules and the history use.
-func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan.BaselineRecord, note string, err error) {
+func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan.BaselineRecord, note string,
+	err error) {
 	if name != "" && name != run.Name {
 		if err := plan.CheckBaselineName(name); err != nil {
 			return b, "", err
@@ -36,24 +37,29 @@ func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan
 		if o.Verdict == plan.Valid {
 			cells[o.Cell] = true
 		}
-		events := slices.DeleteFunc(slices.Clone(o.Events), func(e plan.Event) bool { return e.Kind != plan.EventCores })
-		kept := plan.Outcome{Version: o.Version, Run: o.Run, Task: o.Task, Cell: o.Cell, Index: o.Index, Repetition: o.Repetition,
-			Verdict: o.Verdict, Values: o.Values, Agents: o.Agents, Subject: o.Subject, Events: events}
+		events := slices.DeleteFunc(slices.Clone(o.Events),
+			func(e plan.Event) bool { return e.Kind != plan.EventCores })
+		kept := plan.Outcome{Version: o.Version, Run: o.Run, Task: o.Task, Cell: o.Cell, Index: o.Index,
+			Repetition: o.Repetition,
+			Verdict:    o.Verdict, Values: o.Values, Agents: o.Agents, Subject: o.Subject, Events: events}
 		for _, g := range o.Groups {
-			kept.Groups = append(kept.Groups, plan.GroupOutcome{Name: g.Name, Subject: g.Subject, Verdict: g.Verdict, Values: g.Values})
+			kept.Groups = append(kept.Groups, plan.GroupOutcome{Name: g.Name, Subject: g.Subject, Verdict: g.Verdict,
+				Values: g.Values})
 		}
 		b.Outcomes = append(b.Outcomes, kept)
 	}
 	if len(cells) == 0 {
-		return b, "", fmt.Errorf("run %s has no valid repetition that anything could be compared with: give another run; ctl show %s tells more",
-			run.ID, run.ID)
+		return b, "",
+			fmt.Errorf("run %s has no valid repetition that anything could be compared with: give another run; ctl show %s tells more",
+				run.ID, run.ID)
 	}
 	if tasks, of := sampling.Of(run, outcomes).Tasks(), len(run.Cells); len(outcomes) < tasks || len(cells) < of {
 		note = fmt.Sprintf("incomplete: %d of %d tasks have an outcome, and %d of %d cells a valid repetition: "+
 			"the other cells are compared with nothing", len(outcomes), tasks, len(cells), of)
 	}
 	b.Plan = run
-	b.Baseline = plan.Baseline{Name: cmp.Or(name, run.Name), Run: run.ID, Matrix: run.Name, Set: time.Now().UTC(), By: by}
+	b.Baseline = plan.Baseline{Name: cmp.Or(name, run.Name), Run: run.ID, Matrix: run.Name, Set: time.Now().UTC(),
+		By: by}
 	return b, note, nil
 }
 

@@ -19,7 +19,8 @@ func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 		i := slices.IndexFunc(known, func(b plan.Baseline) bool { return b.Name == name })
 		switch {
 		case damaged != nil:
-			all = append(all, plan.Base{Name: name, Why: fmt.Sprintf("the baseline %q cannot be read: %v", name, damaged)})
+			all = append(all, plan.Base{Name: name,
+				Why: fmt.Sprintf("the baseline %q cannot be read: %v", name, damaged)})
 			continue
 		case i < 0:
 			all = append(all, plan.Base{Name: name, Why: plan.NoBaseline(name, s.place())})
@@ -32,7 +33,8 @@ func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 		}
 		if err != nil {
 			all = append(all, plan.Base{Name: name, Why: fmt.Sprintf(
-				"the record of the baseline %q cannot be read: %v; make another run the baseline: ctl baseline set RUN", name, err)})
+				"the record of the baseline %q cannot be read: %v; make another run the baseline: ctl baseline set RUN",
+				name, err)})
 			continue
 		}
 		all = append(all, s.Base(run, plan.BaselineRecord{Baseline: known[i], Plan: record.Plan(), Outcomes: outcomes}))

@@ -20,17 +20,20 @@ func TestBasesOfRules(t *testing.T) {
 	})
 	run := scheduledRun(t, root, 2, 3, 1, nothing)
 	run.Cells[0].Require = []plan.Rule{{Text: "lost == 0"}, {Text: "no worse than baseline by 5%"}}
-	run.Cells[1].Require = []plan.Rule{{Text: "publish.rate no worse than baseline release by 5%"}, {Text: "lost no worse than baseline by 5%"}}
+	run.Cells[1].Require = []plan.Rule{{Text: "publish.rate no worse than baseline release by 5%"},
+		{Text: "lost no worse than baseline by 5%"}}
 	s := Of(root)
 	if err := s.SetBaseline(plan.Baseline{Name: "nightly", Run: "night-0001"}); err != nil {
 		t.Fatal(err)
 	}
 	all := s.Bases(run)
-	if len(all) != 2 || all[0].Name != "nightly" || all[0].Why != "" || all[0].Run != "night-0001" || all[1].Name != "release" || !strings.Contains(all[1].Why, "ctl baseline set RUN") {
+	if len(all) != 2 || all[0].Name != "nightly" || all[0].Why != "" || all[0].Run != "night-0001" ||
+		all[1].Name != "release" || !strings.Contains(all[1].Why, "ctl baseline set RUN") {
 		t.Fatalf("%+v", all)
 	}
 	cells := all[0].Cells
-	if len(cells) != 2 || len(cells[0].Repetitions) != 3 || len(cells[1].Repetitions) != 3 || cells[1].Repetitions[1]["lost"].NA != "invalid" {
+	if len(cells) != 2 || len(cells[0].Repetitions) != 3 || len(cells[1].Repetitions) != 3 ||
+		cells[1].Repetitions[1]["lost"].NA != "invalid" {
 		t.Fatalf("the cells of the baseline, with all repetitions: %+v", cells)
 	}
 	got := cells[1].Repetitions[2]
@@ -54,7 +57,8 @@ func TestABaselineWithoutItsFolder(t *testing.T) {
 	for n := range 6 {
 		run := scheduledRun(t, root, n, 2, 3, func(cell, repetition int, o *plan.Outcome) {
 			o.Values["publish.rate"] = plan.Value{Number: float64(1000*cell + 10*n + repetition)}
-			o.Groups = []plan.GroupOutcome{{Name: "bulk", Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: float64(500 + n)}}}}
+			o.Groups = []plan.GroupOutcome{{Name: "bulk", Verdict: plan.Valid,
+				Values: map[string]plan.Value{"publish.rate": {Number: float64(500 + n)}}}}
 			o.Events = []plan.Event{{Kind: plan.EventCores, Agent: "a1", Detail: "8"}, {Kind: "other"}}
 			if cell == 1 && repetition == 2 {
 				o.Verdict = plan.Unknown
@@ -76,7 +80,8 @@ func TestABaselineWithoutItsFolder(t *testing.T) {
 	run := scheduledRun(t, t.TempDir(), 6, 2, 3, nothing)
 	run.Cells[0].Require = []plan.Rule{{Text: "publish.rate, bulk/publish.rate no worse than baseline by 5%"}}
 	want, got := own.Bases(run)[0], other.Base(run, baseline)
-	if d := cmp.Diff(want, got); d != "" || len(got.Cells) != 2 || got.Cells[0].Spreads["publish.rate"].Runs != 6 || got.Cells[0].Hosts[0] != "bench-1 (8 cores)" {
+	if d := cmp.Diff(want, got); d != "" || len(got.Cells) != 2 || got.Cells[0].Spreads["publish.rate"].Runs != 6 ||
+		got.Cells[0].Hosts[0] != "bench-1 (8 cores)" {
 		t.Errorf("the baseline is %+v; it differs from that of the folder: %s", got, d)
 	}
 }

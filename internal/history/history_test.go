@@ -25,11 +25,14 @@ import (
 var began = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
 
 // scheduledRun is a run of cells in the folder, one a day, whose subject and values the caller makes.
-func scheduledRun(t testing.TB, root string, n, cells, repeat int, make func(cell, repetition int, o *plan.Outcome)) plan.Run {
+func scheduledRun(t testing.TB, root string, n, cells, repeat int,
+	make func(cell, repetition int, o *plan.Outcome)) plan.Run {
 	t.Helper()
-	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: repeat, Started: began.AddDate(0, 0, n), Axes: []string{"mode"}}
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Repeat: repeat,
+		Started: began.AddDate(0, 0, n), Axes: []string{"mode"}}
 	for i := range cells {
-		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
+		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc000+i), Index: i,
+			Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
 			Coordinates: []plan.Coordinate{{Axis: "mode", Value: fmt.Appendf(nil, "%q", fmt.Sprintf("m%d", i))}}})
 	}
 	r, err := runs.Create(root, run)
@@ -47,9 +50,11 @@ func scheduledRun(t testing.TB, root string, n, cells, repeat int, make func(cel
 
 func finish(t testing.TB, r *runs.Run, task plan.Task, make func(cell, repetition int, o *plan.Outcome)) {
 	t.Helper()
-	o := plan.Outcome{Version: plan.RecordFormat, Run: task.Run, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: task.Repetition,
-		Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: 1000}, "lost": {}, "publish.p99": {NA: "fire-and-forget"},
-			"e2e.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}},
+	o := plan.Outcome{Version: plan.RecordFormat, Run: task.Run, Task: task.ID, Cell: task.Cell.ID,
+		Index: task.Cell.Index, Repetition: task.Repetition,
+		Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: 1000}, "lost": {},
+			"publish.p99": {NA: "fire-and-forget"},
+			"e2e.p99":     {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}},
 		Agents:  []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}},
 		Subject: plan.Subject{Product: "RabbitMQ", Version: "4.0", Settings: map[string]string{"watermark": "0.4"}}}
 	make(task.Cell.Index, task.Repetition, &o)
@@ -103,14 +108,17 @@ func TestValuesComeBackAsTheyWere(t *testing.T) {
 		t.Fatalf("answer %+v", a)
 	}
 	p := a.Cells[0].Points[1]
-	want := plan.HistoryPoint{Run: run.ID, Matrix: "nightly", At: began, Repetition: 2, Value: plan.Value{Number: 102}, Verdict: plan.Valid, Subject: p.Subject, Environment: p.Environment, Version: "1.0"}
+	want := plan.HistoryPoint{Run: run.ID, Matrix: "nightly", At: began, Repetition: 2, Value: plan.Value{Number: 102},
+		Verdict: plan.Valid, Subject: p.Subject, Environment: p.Environment, Version: "1.0"}
 	if d := cmp.Diff(want, p); d != "" {
 		t.Error(d)
 	}
-	if a.Subjects[p.Subject].Version != "4.0" || !slices.Equal(a.Environments[p.Environment].Hosts, []string{"bench-1"}) {
+	if a.Subjects[p.Subject].Version != "4.0" || !slices.Equal(a.Environments[p.Environment].Hosts,
+		[]string{"bench-1"}) {
 		t.Errorf("subjects %v, environments %v", a.Subjects, a.Environments)
 	}
-	for value, want := range map[string]plan.Value{"lost": {}, "publish.p99": {NA: "fire-and-forget"}, "e2e.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}, "bulk/publish.rate": {Number: 7}} {
+	for value, want := range map[string]plan.Value{"lost": {}, "publish.p99": {NA: "fire-and-forget"},
+		"e2e.p99": {Number: 0.002, Bound: 0.0001, Flags: []plan.Flag{plan.Backlog}}, "bulk/publish.rate": {Number: 7}} {
 		a := ask(t, s, plan.HistoryQuery{Cells: []string{run.Cells[2].ID}, Value: value})
 		if d := cmp.Diff(want, a.Cells[0].Points[0].Value); d != "" || a.Cells[0].Points[0].Usable() {
 			t.Errorf("%s: %s", value, d)
@@ -128,20 +136,24 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 		want  int
 		fault string
 	}{
-		{nil, 20, ""}, {[]string{"000000abc00"}, 16, ""}, {[]string{"000000abc001"}, 1, ""}, {[]string{"mode=m3,m4"}, 2, ""},
+		{nil, 20, ""}, {[]string{"000000abc00"}, 16, ""}, {[]string{"000000abc001"}, 1, ""},
+		{[]string{"mode=m3,m4"}, 2, ""},
 		{[]string{"mode=m3", "mode=m4", "000000abc003"}, 1, ""},
 		{[]string{"mod=m3", "ffff"}, 0, `no cell has mod=m3 (of mod there are: none); no cell's id begins with "ffff"`},
 		{[]string{"mode=x"}, 0, `no cell has mode=x (of mode there are: m0, m1,`},
 	} {
 		a, err := s.Answer(plan.HistoryQuery{Cells: c.cells})
-		if c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) || c.fault == "" && (err != nil || len(a.Cells) != c.want) {
+		if c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) || c.fault == "" &&
+			(err != nil || len(a.Cells) != c.want) {
 			t.Errorf("%v: %d cells, %v: want %d %s", c.cells, len(a.Cells), err, c.want, c.fault)
 		}
 	}
-	if _, err := s.Answer(plan.HistoryQuery{Value: "publish.rat"}); err == nil || !strings.Contains(err.Error(), `did you mean "publish.rate"`) {
+	if _, err := s.Answer(plan.HistoryQuery{Value: "publish.rat"}); err == nil ||
+		!strings.Contains(err.Error(), `did you mean "publish.rate"`) {
 		t.Errorf("%v", err)
 	}
-	if _, err := s.Answer(plan.HistoryQuery{Matrix: "weekly"}); err == nil || !strings.Contains(err.Error(), "there are: nightly") {
+	if _, err := s.Answer(plan.HistoryQuery{Matrix: "weekly"}); err == nil ||
+		!strings.Contains(err.Error(), "there are: nightly") {
 		t.Errorf("%v", err)
 	}
 	if a := ask(t, s, plan.HistoryQuery{Value: "publish.rate", Max: 10}); len(a.Cells[0].Points)+a.MorePoints == 0 {
@@ -153,7 +165,9 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 func TestRecordsAreReadAgain(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
-	half := plan.Run{Version: plan.RecordFormat, ID: "half", Name: "nightly", Repeat: 1, Started: began.AddDate(0, 0, -400), Cells: []plan.Cell{{ID: "a", Broker: plan.Broker{Options: []byte("{}")}}, {ID: "b", Index: 1, Broker: plan.Broker{Options: []byte("{}")}}}}
+	half := plan.Run{Version: plan.RecordFormat, ID: "half", Name: "nightly", Repeat: 1,
+		Started: began.AddDate(0, 0, -400), Cells: []plan.Cell{{ID: "a", Broker: plan.Broker{Options: []byte("{}")}},
+			{ID: "b", Index: 1, Broker: plan.Broker{Options: []byte("{}")}}}}
 	r, err := runs.Create(root, half)
 	if err != nil {
 		t.Fatal(err)
@@ -169,7 +183,8 @@ func TestRecordsAreReadAgain(t *testing.T) {
 	}
 	elsewhere := t.TempDir()
 	scheduledRun(t, elsewhere, 3, 1, 1, nothing)
-	if err := os.CopyFS(filepath.Join(root, "night-0003"), os.DirFS(filepath.Join(elsewhere, "night-0003"))); err != nil {
+	if err := os.CopyFS(filepath.Join(root, "night-0003"),
+		os.DirFS(filepath.Join(elsewhere, "night-0003"))); err != nil {
 		t.Fatal(err)
 	}
 	if in := fresh(t, s); in.Runs != 2 {
@@ -196,7 +211,8 @@ func TestRecordsAreReadAgain(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(root, "night-0003")); err != nil {
 		t.Fatal(err)
 	}
-	if in, err := s.Reindex(t.Context(), false); err != nil || in.Gone != 1 || ask(t, s, plan.HistoryQuery{}).Runs != 2 {
+	if in, err := s.Reindex(t.Context(), false); err != nil || in.Gone != 1 ||
+		ask(t, s, plan.HistoryQuery{}).Runs != 2 {
 		t.Errorf("%+v, %v: a run whose record is gone stays in the history", in, err)
 	}
 }
@@ -209,10 +225,12 @@ func TestADamagedStoreSaysSoAndIsMadeAnew(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, File), []byte("not a store"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Answer(plan.HistoryQuery{}); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "reindex --rebuild") {
+	if _, err := s.Answer(plan.HistoryQuery{}); !errors.Is(err, ErrDamaged) ||
+		!strings.Contains(err.Error(), "reindex --rebuild") {
 		t.Errorf("%v", err)
 	}
-	if in, err := s.Reindex(t.Context(), true); err != nil || len(in.Warnings) > 0 || ask(t, s, plan.HistoryQuery{}).Runs != 1 {
+	if in, err := s.Reindex(t.Context(), true); err != nil || len(in.Warnings) > 0 ||
+		ask(t, s, plan.HistoryQuery{}).Runs != 1 {
 		t.Errorf("%+v, %v", in, err)
 	}
 }
@@ -365,19 +383,24 @@ func synthetic(t testing.TB, root string, ids, cells int) *Store {
 	for n := 0; n < ids; {
 		err := s.update(func(tx *bbolt.Tx) error {
 			for some := 0; n < ids && some < 20_000; n, some = n+1, some+cells {
-				run := plan.Run{ID: fmt.Sprintf("night-%04d", n), Name: "nightly", Started: began.Add(time.Duration(n) * time.Hour)}
+				run := plan.Run{ID: fmt.Sprintf("night-%04d", n), Name: "nightly",
+					Started: began.Add(time.Duration(n) * time.Hour)}
 				var outcomes []plan.Outcome
 				for i := range cells {
 					cell := fmt.Sprintf("%012x", i)
-					o := plan.Outcome{Run: run.ID, Cell: cell, Repetition: 1, Verdict: plan.Valid, Values: map[string]plan.Value{},
-						Agents: []plan.AgentPart{{Host: "bench-1", Version: "1.0"}}, Subject: plan.Subject{Version: "4.0", Fingerprint: fmt.Sprint(n / 500)}}
+					o := plan.Outcome{Run: run.ID, Cell: cell, Repetition: 1, Verdict: plan.Valid,
+						Values:  map[string]plan.Value{},
+						Agents:  []plan.AgentPart{{Host: "bench-1", Version: "1.0"}},
+						Subject: plan.Subject{Version: "4.0", Fingerprint: fmt.Sprint(n / 500)}}
 					for k, v := range values {
 						o.Values[v.Name] = plan.Value{Number: float64(n*k) + 0.5}
 					}
 					outcomes = append(outcomes, o)
-					run.Cells = append(run.Cells, plan.Cell{ID: cell, Coordinates: []plan.Coordinate{{Axis: "n", Value: fmt.Appendf(nil, "%d", i)}}})
+					run.Cells = append(run.Cells, plan.Cell{ID: cell,
+						Coordinates: []plan.Coordinate{{Axis: "n", Value: fmt.Appendf(nil, "%d", i)}}})
 				}
-				if err := errors.Join(os.Mkdir(filepath.Join(root, run.ID), 0o755), putRun(tx, run, cells, "", outcomes)); err != nil {
+				if err := errors.Join(os.Mkdir(filepath.Join(root, run.ID), 0o755),
+					putRun(tx, run, cells, "", outcomes)); err != nil {
 					return err
 				}
 			}
@@ -474,6 +497,7 @@ func TestLeftOutIsOfTheRunsAskedFor(t *testing.T) {
 	fresh(t, s)
 	a := ask(t, s, plan.HistoryQuery{Value: "publish.rate", Runs: 4, Max: 5})
 	if len(a.Cells[0].Points) != 5 || a.MorePoints != 3 {
-		t.Errorf("%d points and %d left out: want 5 and 3 of 4 runs with 2 repetitions", len(a.Cells[0].Points), a.MorePoints)
+		t.Errorf("%d points and %d left out: want 5 and 3 of 4 runs with 2 repetitions", len(a.Cells[0].Points),
+			a.MorePoints)
 	}
 }

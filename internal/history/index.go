@@ -59,14 +59,18 @@ func (s *Store) Fresh(ctx context.Context) (Indexed, error) {
 func (s *Store) Add(ctx context.Context, run string) error {
 	in, err := s.index(ctx, func(id string) bool { return id == run })
 	if err == nil && in.Runs == 0 {
-		err = fmt.Errorf("add run %s to the history: %s", run, cmp.Or(strings.Join(in.Warnings, "; "), "there is no record of it in "+s.root))
+		err = fmt.Errorf("add run %s to the history: %s", run,
+			cmp.Or(strings.Join(in.Warnings, "; "), "there is no record of it in "+s.root))
 	}
 	return err
 }
 
 // Put adds a run of which there is no directory here, or replaces what is stored of it.
 func (s *Store) Put(run plan.Run, outcomes []plan.Outcome) error {
-	return s.update(func(tx *bbolt.Tx) error { return putRun(tx, run, sampling.Of(run, outcomes).Tasks(), "", outcomes) })
+	return s.update(func(tx *bbolt.Tx) error {
+		return putRun(tx, run, sampling.Of(run, outcomes).Tasks(), "",
+			outcomes)
+	})
 }
 
 // Reindex reads every record again. What is in the history already is replaced; runs whose records are gone stay in it.
@@ -139,7 +143,10 @@ func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Inde
 			in.Warnings = append(in.Warnings, err.Error())
 			continue
 		}
-		if err := s.update(func(tx *bbolt.Tx) error { return putRun(tx, run.Plan(), run.Rounds().Tasks(), stamp, outcomes) }); err != nil {
+		if err := s.update(func(tx *bbolt.Tx) error {
+			return putRun(tx, run.Plan(), run.Rounds().Tasks(), stamp,
+				outcomes)
+		}); err != nil {
 			return in, err
 		}
 		in.Runs, in.Outcomes = in.Runs+1, in.Outcomes+len(outcomes)
@@ -154,7 +161,8 @@ func (s *Store) Record(id string) (*runs.Run, []plan.Outcome, error) {
 		return nil, nil, err
 	}
 	if is := run.Plan().ID; is != id {
-		return nil, nil, fmt.Errorf("%s holds the run %s: leave records in directories of their names", filepath.Join(s.root, id), is)
+		return nil, nil, fmt.Errorf("%s holds the run %s: leave records in directories of their names",
+			filepath.Join(s.root, id), is)
 	}
 	outcomes, err := run.Outcomes()
 	return run, outcomes, err
@@ -178,7 +186,8 @@ func putRun(tx *bbolt.Tx, p plan.Run, tasks int, stamp string, outcomes []plan.O
 			continue
 		}
 		b, key := tx.Bucket(bucketCells), c.ID+"\x00"+p.Name
-		cell := plan.HistoryCell{ID: c.ID, Matrix: p.Name, Coordinates: c.Coordinates, First: p.Started, Last: p.Started}
+		cell := plan.HistoryCell{ID: c.ID, Matrix: p.Name, Coordinates: c.Coordinates, First: p.Started,
+			Last: p.Started}
 		var before plan.HistoryCell
 		switch has, err := get(b, key, &before); {
 		case err != nil:

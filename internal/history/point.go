@@ -17,7 +17,8 @@ import (
 // stored is the values of one outcome in the store.
 type stored struct {
 	plan.HistoryPoint
-	Names string            `json:"names"` // fingerprint of the values' names, which are the same in nearly all points of a cell
+	// fingerprint of the values' names, which are the same in nearly all points of a cell
+	Names string            `json:"names"`
 	Value []json.RawMessage `json:"value"` // in the order of the names
 }
 
@@ -33,7 +34,8 @@ func putPoint(tx *bbolt.Tx, run IndexedRun, o plan.Outcome) error {
 	environment, version := environmentOf(o)
 	subject, values := subjectOf(o), valuesOf(o)
 	names := slices.Sorted(maps.Keys(values))
-	p := stored{HistoryPoint: plan.HistoryPoint{Run: o.Run, Matrix: run.Matrix, At: run.Started, Repetition: o.Repetition, Verdict: o.Verdict, Version: version,
+	p := stored{HistoryPoint: plan.HistoryPoint{Run: o.Run, Matrix: run.Matrix, At: run.Started,
+		Repetition: o.Repetition, Verdict: o.Verdict, Version: version,
 		Subject: subject.Fingerprint, Environment: fingerprint(environment.Hosts)}, Names: fingerprint(names)}
 	for _, name := range names {
 		text, err := json.Marshal(values[name])
@@ -46,7 +48,8 @@ func putPoint(tx *bbolt.Tx, run IndexedRun, o plan.Outcome) error {
 		bucket []byte
 		key    string
 		value  any
-	}{{bucketEnvironments, p.Environment, environment}, {bucketSubjects, p.Subject, subject}, {bucketNames, p.Names, names}} {
+	}{{bucketEnvironments, p.Environment, environment}, {bucketSubjects, p.Subject, subject},
+		{bucketNames, p.Names, names}} {
 		if b := tx.Bucket(x.bucket); b.Get([]byte(x.key)) == nil {
 			if err := put(b, x.key, x.value); err != nil {
 				return err

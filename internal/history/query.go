@@ -64,7 +64,8 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 }
 
 func newAnswer(value string) Answer {
-	return Answer{value, plan.HistoryAnswer{Cells: []plan.HistoryCell{}, Subjects: map[string]plan.Subject{}, Environments: map[string]plan.Environment{}}}
+	return Answer{value, plan.HistoryAnswer{Cells: []plan.HistoryCell{}, Subjects: map[string]plan.Subject{},
+		Environments: map[string]plan.Environment{}}}
 }
 
 // Look looks back from a moment at one cell, in so many newest runs that began then or before. There is an answer for
@@ -127,10 +128,12 @@ func cellsOf(tx *bbolt.Tx, matrix string) (all []plan.HistoryCell, err error) {
 		return nil
 	})
 	if err == nil && matrix != "" && !matrices[matrix] && len(matrices) > 0 {
-		err = fmt.Errorf("the history has no matrix %q (there are: %s)", matrix, strings.Join(slices.Sorted(maps.Keys(matrices)), ", "))
+		err = fmt.Errorf("the history has no matrix %q (there are: %s)", matrix,
+			strings.Join(slices.Sorted(maps.Keys(matrices)), ", "))
 	}
 	slices.SortFunc(all, func(a, b plan.HistoryCell) int {
-		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Matrix, b.Matrix), cmp.Compare(a.Name(), b.Name()), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Matrix, b.Matrix), cmp.Compare(a.Name(), b.Name()),
+			cmp.Compare(a.ID, b.ID))
 	})
 	return all, err
 }
@@ -195,7 +198,8 @@ func (x choice) missing(all []plan.HistoryCell) string {
 			}
 		}
 	}
-	return fmt.Sprintf("no cell has %s=%s (of %s there are: %s)", x.axis, x.text, x.axis, cmp.Or(strings.Join(slices.Sorted(maps.Keys(there)), ", "), "none"))
+	return fmt.Sprintf("no cell has %s=%s (of %s there are: %s)", x.axis, x.text, x.axis,
+		cmp.Or(strings.Join(slices.Sorted(maps.Keys(there)), ", "), "none"))
 }
 
 // span limits what is read of a cell; a zero field is no limit.
@@ -270,7 +274,8 @@ func (r *reader) add(p stored) error {
 		a := &r.answers[i]
 		c := &a.Cells[len(a.Cells)-1]
 		c.Points = append(c.Points, p.HistoryPoint)
-		if err := errors.Join(explain(r.tx, bucketSubjects, p.Subject, a.Subjects), explain(r.tx, bucketEnvironments, p.Environment, a.Environments)); err != nil {
+		if err := errors.Join(explain(r.tx, bucketSubjects, p.Subject, a.Subjects),
+			explain(r.tx, bucketEnvironments, p.Environment, a.Environments)); err != nil {
 			return err
 		}
 	}

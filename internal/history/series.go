@@ -82,7 +82,8 @@ func NewTrends(run string, answers ...Answer) (t Trends) {
 				by[p.Environment] = append(by[p.Environment], p)
 			}
 			for _, hosts := range order {
-				s := Series{Cell: c, Value: a.Value, Environment: a.Environments[hosts], Points: newPoints(by[hosts]), hosts: hosts}
+				s := Series{Cell: c, Value: a.Value, Environment: a.Environments[hosts], Points: newPoints(by[hosts]),
+					hosts: hosts}
 				for i := 1; i < len(s.Points); i++ {
 					s.Points[i].New = differ(s.Points[:i], s.Points[i].Repetitions, a.HistoryAnswer)
 				}
@@ -160,7 +161,8 @@ func (t *Trends) find(run string) {
 		all[i].Group = strings.Join([]string{s.Value, g.matrix, g.hosts}, "\x00")
 		for j, p := range s.Points {
 			if p.Usable > 0 {
-				before, _ := slices.BinarySearchFunc(starts[g], p.Started, func(x, at time.Time) int { return cmp.Or(x.Compare(at), -1) })
+				before, _ := slices.BinarySearchFunc(starts[g], p.Started,
+					func(x, at time.Time) int { return cmp.Or(x.Compare(at), -1) })
 				all[i].Runs, all[i].Values = append(all[i].Runs, before-len(starts[g])), append(all[i].Values, p.Number)
 				at[i] = append(at[i], j)
 			}
@@ -178,7 +180,8 @@ func (t *Trends) find(run string) {
 		t.Series[i].Changes = points
 	}
 	for _, c := range found.Common {
-		common := Common{Value: t.Series[c.Series[0]].Value, Runs: c.To - c.From + 1, Shifts: c.Shifts, Tested: cells[c.Group]}
+		common := Common{Value: t.Series[c.Series[0]].Value, Runs: c.To - c.From + 1, Shifts: c.Shifts,
+			Tested: cells[c.Group]}
 		for _, i := range c.Series {
 			common.Cells = append(common.Cells, t.Series[i].Cell.Name())
 			common.Since = t.Series[i].Points[at[i][slices.Index(all[i].Runs, c.From)]]

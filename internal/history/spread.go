@@ -19,7 +19,8 @@ const maxRuns = 1000
 // hosts of the run like. It begins with like if that is a baseline, else with the last baseline before it, so that a
 // new baseline ends what is known of an earlier level; it ends at a moment. It leaves out the runs in except, and those
 // with a repetition that is not valid or whose value is incomparable. A repetition with a backlog ranks worst.
-func (s *Store) Spreads(cell string, values []string, like string, until time.Time, except ...string) (map[string]plan.RunSpread, error) {
+func (s *Store) Spreads(cell string, values []string, like string, until time.Time,
+	except ...string) (map[string]plan.RunSpread, error) {
 	baselines, err := s.Baselines()
 	if err != nil {
 		return nil, err
@@ -47,7 +48,8 @@ func (s *Store) spreads(cell string, values []string, like string, isBaseline fu
 		for begin > 0 && !isBaseline(points[begin].Run) {
 			begin--
 		}
-		version, environment := brokerVersion(a.Subjects[points[at].Repetitions[0].Subject]), points[at].Repetitions[0].Environment
+		version, environment := brokerVersion(a.Subjects[points[at].Repetitions[0].Subject]),
+			points[at].Repetitions[0].Environment
 		info, _ := plan.ValueNamed(a.Value)
 		var medians []float64
 		repetitions, backlogs := 0, 0
@@ -55,7 +57,8 @@ func (s *Store) spreads(cell string, values []string, like string, isBaseline fu
 			numbers, worst := make([]float64, 0, len(p.Repetitions)), 0
 			for _, r := range p.Repetitions {
 				switch {
-				case r.Verdict != plan.Valid || r.Environment != environment || brokerVersion(a.Subjects[r.Subject]) != version:
+				case r.Verdict != plan.Valid || r.Environment != environment ||
+					brokerVersion(a.Subjects[r.Subject]) != version:
 				case r.Value.NA == string(plan.Backlog):
 					numbers, worst = append(numbers, info.Better.Worst()), worst+1
 				case r.Value.Incomparable() == "":
@@ -99,7 +102,8 @@ func spreadOf(medians []float64, repetitions int) plan.RunSpread {
 func brokerVersion(s plan.Subject) string {
 	words := []string{s.Product, s.Version, s.Label}
 	for name, value := range s.Settings {
-		if _, what := plan.SplitGroup(name); what != name && slices.Contains([]string{"product", "version", "label"}, what) {
+		if _, what := plan.SplitGroup(name); what != name &&
+			slices.Contains([]string{"product", "version", "label"}, what) {
 			words = append(words, name+"="+value)
 		}
 	}
@@ -110,7 +114,8 @@ func brokerVersion(s plan.Subject) string {
 // SpreadsOf returns the run-to-run spread for a comparison of runs, the first of which is the base: over the base and
 // all others of the folder that began until the last of them, without those that are compared with it. The names of
 // values are as in compare.Options.
-func (s *Store) SpreadsOf(compared []compare.Recorded, values []string) (func(cell, value string) plan.RunSpread, error) {
+func (s *Store) SpreadsOf(compared []compare.Recorded, values []string) (func(cell, value string) plan.RunSpread,
+	error) {
 	if len(values) == 0 {
 		values = compare.Usual()
 	}

@@ -53,7 +53,8 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := all["publish.rate"]
-	if got.Runs != 5 || got.Repetitions != 3 || math.Abs(got.Deviation-15.8113883) > 1e-6 || got.Relative == nil || math.Abs(*got.Relative-0.0158143) > 1e-6 {
+	if got.Runs != 5 || got.Repetitions != 3 || math.Abs(got.Deviation-15.8113883) > 1e-6 || got.Relative == nil ||
+		math.Abs(*got.Relative-0.0158143) > 1e-6 {
 		t.Errorf("five runs with a deviation of 15.8: %+v", got)
 	}
 	with, err := s.Spreads(cell, []string{"publish.rate"}, "night-0000", began.AddDate(0, 0, 15), "night-0011")
@@ -63,7 +64,8 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 	if lost := all["lost"]; lost.Runs != 8 || lost.Deviation != 0 || lost.Relative != nil {
 		t.Errorf("of zeros there is no relative deviation: %+v", lost)
 	}
-	if all, err = s.Spreads(cell, []string{"publish.rate"}, "elsewhere", began.AddDate(1, 0, 0)); err != nil || all["publish.rate"].Runs != 0 {
+	if all, err = s.Spreads(cell, []string{"publish.rate"}, "elsewhere", began.AddDate(1, 0, 0)); err != nil ||
+		all["publish.rate"].Runs != 0 {
 		t.Errorf("of a base that the history does not have: %+v, %v", all, err)
 	}
 	if all, err = s.Spreads("none", []string{"publish.rate"}, "night-0000", began); err != nil || len(all) != 0 {
@@ -88,8 +90,10 @@ func TestBacklogsOfEvenRepetitions(t *testing.T) {
 			s := Of(root)
 			fresh(t, s)
 			all, err := s.Spreads(cell, []string{value}, "night-0000", began.AddDate(0, 0, 8))
-			if got := all[value]; err != nil || got.Runs != 6 || got.Backlogs != 2 || got.Relative == nil || !(got.Deviation < 10) {
-				t.Errorf("%s, %d repetitions: %+v, %v; want 6 runs with numbers and 2 with a backlog", value, repetitions, got, err)
+			if got := all[value]; err != nil || got.Runs != 6 || got.Backlogs != 2 || got.Relative == nil ||
+				!(got.Deviation < 10) {
+				t.Errorf("%s, %d repetitions: %+v, %v; want 6 runs with numbers and 2 with a backlog", value,
+					repetitions, got, err)
 			}
 		}
 	}

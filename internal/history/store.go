@@ -45,7 +45,8 @@ var (
 	bucketNames        = []byte("names")        // of values, by fingerprint
 	bucketPoints       = []byte("points")
 
-	buckets = [][]byte{bucketMeta, bucketCells, bucketRuns, bucketSubjects, bucketEnvironments, bucketNames, bucketPoints}
+	buckets = [][]byte{bucketMeta, bucketCells, bucketRuns, bucketSubjects, bucketEnvironments, bucketNames,
+		bucketPoints}
 	keyForm = []byte("form")
 )
 
@@ -111,11 +112,12 @@ func (s *Store) open(readOnly bool, use func(*bbolt.DB) error) (err error) {
 			err = fmt.Errorf("read %s: %w (%v)", s.path, ErrDamaged, r)
 		}
 	}()
-	db, err := bbolt.Open(s.path, 0o644, &bbolt.Options{ReadOnly: readOnly, Timeout: patience, PageSize: pages, OpenFile: func(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
-		f, err = os.OpenFile(name, flag, mode)
-		file = f
-		return f, err
-	}})
+	db, err := bbolt.Open(s.path, 0o644, &bbolt.Options{ReadOnly: readOnly, Timeout: patience, PageSize: pages,
+		OpenFile: func(name string, flag int, mode fs.FileMode) (f *os.File, err error) {
+			f, err = os.OpenFile(name, flag, mode)
+			file = f
+			return f, err
+		}})
 	if err != nil {
 		return s.failed("open", err)
 	}
@@ -156,7 +158,8 @@ func (s *Store) failed(verb string, err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
 		return fmt.Errorf("%s %s: another program has been writing to it for %v; try again", verb, s.path, patience)
-	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch):
+	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
+		errors.Is(err, bolterrors.ErrVersionMismatch):
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
 	case strings.HasPrefix(err.Error(), "file size too small"): // the library has no name for it
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)

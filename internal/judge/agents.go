@@ -29,7 +29,8 @@ func inside(samples []record.HostSample, span time.Duration, f func(s record.Hos
 }
 
 // meanOf is the mean of a metric of these samples over the measurement, weighed by time, and for how long it is known.
-func meanOf(samples []record.HostSample, span time.Duration, of func(record.HostSample) (float64, bool)) (mean float64, known time.Duration) {
+func meanOf(samples []record.HostSample, span time.Duration, of func(record.HostSample) (float64, bool)) (mean float64,
+	known time.Duration) {
 	inside(samples, span, func(s record.HostSample, from, to time.Duration) {
 		if v, is := of(s); is {
 			known += to - from
@@ -44,7 +45,8 @@ func agentMean(of func(record.HostSample) float64) valueOf {
 	return func(m *measurements) plan.Value {
 		v := plan.Value{NA: NANotMeasured}
 		for _, samples := range m.in.record.Hosts() {
-			mean, known := meanOf(samples, m.in.span.length(), func(s record.HostSample) (float64, bool) { return of(s), true })
+			mean, known := meanOf(samples, m.in.span.length(),
+				func(s record.HostSample) (float64, bool) { return of(s), true })
 			if known > 0 {
 				v = plan.Value{Number: max(mean, v.Number)}
 			}

@@ -9,7 +9,8 @@ import (
 )
 
 func sampleAt(at time.Duration, cpu float64, rss int64) record.HostSample {
-	return record.HostSample{At: int64(at), AgentCPU: cpu, AgentRSS: rss, HasBroker: true, BrokerCPU: 2 * cpu, BrokerRSS: 10 * rss}
+	return record.HostSample{At: int64(at), AgentCPU: cpu, AgentRSS: rss, HasBroker: true, BrokerCPU: 2 * cpu,
+		BrokerRSS: 10 * rss}
 }
 
 func TestHostMetrics(t *testing.T) {
@@ -38,11 +39,14 @@ func TestHostMetrics(t *testing.T) {
 // Agents of one host see the same broker; those of several hosts see parts of it.
 func TestBrokerOfSeveralHosts(t *testing.T) {
 	at := func(agent string, second int, cpu float64) record.Snapshot {
-		return record.Snapshot{Agent: agent, Seq: uint64(second), Host: record.HostSample{At: int64(second) * int64(time.Second), AgentCPU: 1, HasBroker: true, BrokerCPU: cpu, BrokerRSS: 10}}
+		return record.Snapshot{Agent: agent, Seq: uint64(second),
+			Host: record.HostSample{At: int64(second) * int64(time.Second), AgentCPU: 1, HasBroker: true,
+				BrokerCPU: cpu, BrokerRSS: 10}}
 	}
 	x := newWorld(nil)
 	x.task.Cell.Broker.Process = plan.Processes{{Port: 5672}}
-	x.facts.Agents = []plan.AgentPart{{Agent: "p", Index: 0, Host: "one", Clock: "1"}, {Agent: "q", Index: 1, Host: "one", Clock: "1"}, {Agent: "r", Index: 2, Host: "two", Clock: "2"}}
+	x.facts.Agents = []plan.AgentPart{{Agent: "p", Index: 0, Host: "one", Clock: "1"},
+		{Agent: "q", Index: 1, Host: "one", Clock: "1"}, {Agent: "r", Index: 2, Host: "two", Clock: "2"}}
 	x.steady(10, atOnce)
 	for second := range 11 {
 		x.merge.Add(at("p", second, 1))
@@ -69,12 +73,16 @@ func TestSamplesWeighByTheirTimeInTheMeasurement(t *testing.T) {
 		want    float64
 	}{
 		{"none", nil, s, 0},
-		{"a short one after the end", []record.HostSample{sampleAt(0, 0, 1), sampleAt(s, 1, 1), sampleAt(1033*ms, 0, 1)}, s, 1},
-		{"one that begins before the start", []record.HostSample{sampleAt(-500*ms, 0, 1), sampleAt(500*ms, 4, 1), sampleAt(s, 2, 1)}, s, 3},
-		{"one that ends after the end", []record.HostSample{sampleAt(0, 0, 1), sampleAt(900*ms, 1, 1), sampleAt(1900*ms, 2, 1)}, s, 1.1},
+		{"a short one after the end", []record.HostSample{sampleAt(0, 0, 1), sampleAt(s, 1, 1),
+			sampleAt(1033*ms, 0, 1)}, s, 1},
+		{"one that begins before the start", []record.HostSample{sampleAt(-500*ms, 0, 1), sampleAt(500*ms, 4, 1),
+			sampleAt(s, 2, 1)}, s, 3},
+		{"one that ends after the end", []record.HostSample{sampleAt(0, 0, 1), sampleAt(900*ms, 1, 1),
+			sampleAt(1900*ms, 2, 1)}, s, 1.1},
 		{"a first of unknown beginning", []record.HostSample{sampleAt(500*ms, 9, 1), sampleAt(s, 2, 1)}, s, 2},
 		{"only a first", []record.HostSample{sampleAt(s, 2, 1)}, s, 2},
-		{"only a first, and one in the drain", []record.HostSample{sampleAt(1100*ms, 2, 1), sampleAt(2100*ms, 5, 1)}, s, 2},
+		{"only a first, and one in the drain", []record.HostSample{sampleAt(1100*ms, 2, 1), sampleAt(2100*ms, 5, 1)}, s,
+			2},
 		{"all before the start", []record.HostSample{sampleAt(-s, 2, 1), sampleAt(0, 5, 1)}, s, 0},
 	} {
 		got, known := meanOf(c.samples, c.span, func(s record.HostSample) (float64, bool) { return s.AgentCPU, true })

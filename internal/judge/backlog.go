@@ -157,7 +157,8 @@ func keepsUp(in *input, every everySecond) bool {
 		}
 	}
 	for _, b := range backlogs {
-		if grows(b[:to-every.first], from-every.first, in.span.sending.Seconds()-float64(every.first), falseFlags/float64(len(backlogs))) {
+		if grows(b[:to-every.first], from-every.first, in.span.sending.Seconds()-float64(every.first),
+			falseFlags/float64(len(backlogs))) {
 			return false
 		}
 	}

@@ -100,7 +100,8 @@ func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
 	for i := -2; i < 10; i++ {
 		sum := func(c record.Counter) float64 { return float64(x.merge.Sum(c, i, i+1)) }
 		got := every.at(i)
-		for c, n := range map[record.Counter]float64{record.Sent: got.sent, record.Returned: got.returned, record.Rejected: got.rejected, record.Unique: got.unique} {
+		for c, n := range map[record.Counter]float64{record.Sent: got.sent, record.Returned: got.returned,
+			record.Rejected: got.rejected, record.Unique: got.unique} {
 			if n != sum(c) {
 				t.Errorf("second %d: %s %v, want %v", i, c, n, sum(c))
 			}
@@ -116,7 +117,8 @@ func TestSecondsOfLongAgoTakeNoRoom(t *testing.T) {
 	s := x.snapshot()
 	s.Windows = append(s.Windows, record.Window{Index: math.MinInt + 1, Length: int64(time.Second)})
 	x.merge.Add(s)
-	if every := perSecond(newInput(x.task, x.merge, x.facts, 0, nil)); len(every.of) > 10+int((x.task.Cell.Workload.Warmup.D()+earlier)/time.Second) {
+	if every := perSecond(newInput(x.task, x.merge, x.facts, 0, nil)); len(every.of) > 10+
+		int((x.task.Cell.Workload.Warmup.D()+earlier)/time.Second) {
 		t.Errorf("room for %d seconds", len(every.of))
 	}
 }
@@ -174,7 +176,8 @@ func TestBacklogValues(t *testing.T) {
 		return at, n%10 > 0
 	})
 	o = x.judge()
-	for _, name := range []string{"backlog.drain", "catchup.rate"} { // what is lost does not wait, and what waits may not be lost
+	// what is lost does not wait, and what waits may not be lost
+	for _, name := range []string{"backlog.drain", "catchup.rate"} {
 		if got := o.Values[name]; got.NA != NADrainLost {
 			t.Errorf("%s %+v where one in ten is lost, want %q", name, got, NADrainLost)
 		}
@@ -188,7 +191,8 @@ func TestBacklogValues(t *testing.T) {
 
 // What consumers that left had not acknowledged comes again: that is no broken guarantee.
 func TestLeavingExcusesDuplicates(t *testing.T) {
-	for lifetime, want := range map[plan.Lifetime]plan.Verdict{{}: plan.Invalid, {DisconnectAt: plan.Duration(5 * time.Second)}: plan.Valid} {
+	for lifetime, want := range map[plan.Lifetime]plan.Verdict{{}: plan.Invalid,
+		{DisconnectAt: plan.Duration(5 * time.Second)}: plan.Valid} {
 		x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime = lifetime })
 		x.steady(100, atOnce)
 		x.receive(7, 0, time.Second)
@@ -234,7 +238,8 @@ func TestFailureValues(t *testing.T) {
 	x.count(time.Second, record.Timeouts, 3)
 	x.sample(record.PublishFailed, 8*time.Second)
 	o := x.judge()
-	for name, want := range map[string]float64{"publish.errors": 9, "errors.closed": 5, "errors.timeout": 3, "errors.other": 1, "publish.max": 0.001, "publish.failed.max": 8} {
+	for name, want := range map[string]float64{"publish.errors": 9, "errors.closed": 5, "errors.timeout": 3,
+		"errors.other": 1, "publish.max": 0.001, "publish.failed.max": 8} {
 		if v := o.Values[name]; v.NA != "" || math.Abs(v.Number-want) > 0.01*want {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}

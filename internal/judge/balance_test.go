@@ -29,23 +29,37 @@ func TestBalance(t *testing.T) {
 		backlog  bool
 	}{
 		{"at once", nil, atOnce, false, false},
-		{"half a second late all the time", nil, func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 500*time.Millisecond, true }, false, false},
+		{"half a second late all the time", nil, func(_ int, sent time.Duration) (time.Duration,
+			bool) {
+			return sent + 500*time.Millisecond, true
+		}, false, false},
 		{"half as fast", nil, slower(2), false, true},
 		{"a tenth slower", nil, slower(1.1), false, true},
 		{"5 % slower", nil, slower(1.05), false, true},
 		{"1 % slower", nil, slower(1.01), false, false},
 		{"nothing comes at all", nil, func(int, time.Duration) (time.Duration, bool) { return 0, false }, true, true},
 		{"one in a hundred is lost, the rest at once", nil, losing, false, false},
-		{"one in ten is lost, the rest at once", nil, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, false, true},
+		{"one in ten is lost, the rest at once", nil,
+			func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, false,
+			true},
 		{"a queue that drops its head: 300 of 1,000 are received", nil, dropping, false, true},
-		{"a short measurement of such a queue", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, dropping, false, true},
-		{"1 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, slower(1 / 0.91), false, true},
-		{"1.5 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) }, slower(1 / 0.91), false, true},
-		{"2 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(2 * time.Second) }, slower(1 / 0.91), false, true},
-		{"1.5 s, 1 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) }, slower(1.01), false, false},
-		{"1.5 s, half a second late all the time", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
-			func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 500*time.Millisecond, true }, false, false},
-		{"one in ten still queued when the drain is cut", nil, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, true, true},
+		{"a short measurement of such a queue", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) },
+			dropping, false, true},
+		{"1 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, slower(1 / 0.91), false,
+			true},
+		{"1.5 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
+			slower(1 / 0.91), false, true},
+		{"2 s, 9 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(2 * time.Second) }, slower(1 / 0.91),
+			false, true},
+		{"1.5 s, 1 % slower", func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
+			slower(1.01), false, false},
+		{"1.5 s, half a second late all the time",
+			func(w *plan.Workload) { w.Measure = plan.Duration(1500 * time.Millisecond) },
+			func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 500*time.Millisecond, true }, false,
+			false},
+		{"one in ten still queued when the drain is cut", nil,
+			func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 != 0 }, true,
+			true},
 		{"a receiver that stops after 5 s", nil, func(_ int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, sent < 5*time.Second
 		}, true, true},
@@ -55,10 +69,14 @@ func TestBalance(t *testing.T) {
 			}
 			return sent + time.Millisecond, true
 		}, false, false},
-		{"messages on the wire of a slow network at the end, without warm-up", func(w *plan.Workload) { w.Network.Latency = plan.Duration(100 * time.Millisecond) },
-			func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 100*time.Millisecond, true }, false, false},
-		{"a short measurement, half as fast", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) }, slower(2), false, true},
-		{"a short measurement, at once", func(w *plan.Workload) { w.Measure = plan.Duration(300 * time.Millisecond) }, atOnce, false, false},
+		{"messages on the wire of a slow network at the end, without warm-up",
+			func(w *plan.Workload) { w.Network.Latency = plan.Duration(100 * time.Millisecond) },
+			func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 100*time.Millisecond, true }, false,
+			false},
+		{"a short measurement, half as fast", func(w *plan.Workload) { w.Measure = plan.Duration(time.Second) },
+			slower(2), false, true},
+		{"a short measurement, at once", func(w *plan.Workload) { w.Measure = plan.Duration(300 * time.Millisecond) },
+			atOnce, false, false},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -101,7 +119,8 @@ func TestOneFlowOfMany(t *testing.T) {
 		of      int
 		gets    float64 // part of its messages that one of the flows delivers
 		backlog bool
-	}{{2, 1, false}, {2, 0.99, false}, {2, 0.97, true}, {10, 0.8, true}, {20, 0.55, true}, {50, 0, true}, {50, 1, false}} {
+	}{{2, 1, false}, {2, 0.99, false}, {2, 0.97, true}, {10, 0.8, true}, {20, 0.55, true}, {50, 0, true},
+		{50, 1, false}} {
 		for _, queues := range []bool{false, true} {
 			x := newWorld(func(w *plan.Workload) {
 				w.Topology.Subscriptions = c.of
@@ -166,7 +185,8 @@ func TestReturnedMessagesAreNoBacklog(t *testing.T) {
 	o := x.judge()
 	flagged(t, o, plan.Backlog, false, "throughput")
 	if o.Ledger.Unroutable != 2750 || o.Ledger.Lost != 0 {
-		t.Errorf("unroutable %d, lost %d; want 2750 and 0: what came back is not lost", o.Ledger.Unroutable, o.Ledger.Lost)
+		t.Errorf("unroutable %d, lost %d; want 2750 and 0: what came back is not lost", o.Ledger.Unroutable,
+			o.Ledger.Lost)
 	}
 }
 
@@ -178,7 +198,10 @@ func TestMessagesOnTheirWayAreNoBacklog(t *testing.T) {
 			w.Publishers.Mode, w.Measure, w.Warmup = "fire-and-forget", plan.Duration(measure), 0
 		})
 		x.begin = 0
-		x.steady(1000, func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 150*time.Millisecond, true })
+		x.steady(1000, func(_ int, sent time.Duration) (time.Duration, bool) {
+			return sent + 150*time.Millisecond,
+				true
+		})
 		o := x.judge()
 		flagged(t, o, plan.Backlog, false, "throughput")
 		near(t, o, "consume.rate", 1000*(1-0.15/measure.Seconds()))
@@ -194,8 +217,12 @@ func TestBacklogByCount(t *testing.T) {
 		"at once": {atOnce, false},
 		"3 of 10": {dropping, true},
 		"half":    {func(_ int, sent time.Duration) (time.Duration, bool) { return 2 * sent, true }, true},
-		"a fifth less, and deliveries go on in the second in which publishers end": {func(_ int, sent time.Duration) (time.Duration, bool) { return sent * 5 / 4, true }, true},
-		"9 of 10s": {func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 > 0 }, true},
+		"a fifth less, and deliveries go on in the second in which publishers end": {func(_ int,
+			sent time.Duration) (time.Duration, bool) {
+			return sent * 5 / 4, true
+		}, true},
+		"9 of 10s": {func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%10 > 0 },
+			true},
 	} {
 		x := newWorld(func(w *plan.Workload) {
 			w.Publishers.Count, w.Warmup, w.Measure = 4200, 0, plan.Duration(4200*time.Millisecond)
@@ -253,14 +280,19 @@ func TestBacklogOfAShortMeasurement(t *testing.T) {
 		received func(n int, sent time.Duration) (time.Duration, bool)
 		backlog  bool
 	}{
-		"at once":       {atOnce, false},
-		"20 ms later":   {func(_ int, sent time.Duration) (time.Duration, bool) { return sent + 20*time.Millisecond, true }, false},
-		"half as often": {func(_ int, sent time.Duration) (time.Duration, bool) { return max(sent, 2*sent), true }, true},
+		"at once": {atOnce, false},
+		"20 ms later": {func(_ int, sent time.Duration) (time.Duration, bool) {
+			return sent + 20*time.Millisecond,
+				true
+		}, false},
+		"half as often": {func(_ int, sent time.Duration) (time.Duration, bool) { return max(sent, 2*sent), true },
+			true},
 		"nothing more": {func(_ int, sent time.Duration) (time.Duration, bool) {
 			return sent + time.Millisecond, sent < 200*time.Millisecond
 		}, true},
 	} {
-		for _, measure := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 2500 * time.Millisecond} {
+		for _, measure := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond,
+			2500 * time.Millisecond} {
 			x := newWorld(func(w *plan.Workload) {
 				w.Warmup, w.Measure = plan.Duration(500*time.Millisecond), plan.Duration(measure)
 			})

@@ -44,7 +44,8 @@ func bindingLatenciesOf(in *input) map[string]latency {
 		}
 		return l
 	}
-	return map[string]latency{"binding": of(in.hists[record.Binding], false), "binding.first": of(first, true), "binding.message": of(further, true)}
+	return map[string]latency{"binding": of(in.hists[record.Binding], false), "binding.first": of(first, true),
+		"binding.message": of(further, true)}
 }
 
 // bindingsLost is how many messages through new bindings were lost, by the rules of the ledger.

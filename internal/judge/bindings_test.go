@@ -30,7 +30,8 @@ func churned(n int, edit func(*plan.Workload)) *world {
 			x.set(record.SetBindingSent, 0).Add(uint64(2*i + m))
 			x.set(record.SetBindingReceived, 0).Add(uint64(2*i + m))
 		}
-		deliveries = append(deliveries, record.BindingDelivery{Binding: uint64(i), Called: called, Sent: called + 10*ms, At: called + 30*ms})
+		deliveries = append(deliveries, record.BindingDelivery{Binding: uint64(i), Called: called, Sent: called + 10*ms,
+			At: called + 30*ms})
 		x.rec.Window(called, called >= 0).Record(record.BindingMessage, 5*ms)
 	}
 	x.merge.Add(record.Snapshot{Agent: "c", Seq: 1, Bindings: deliveries})
@@ -41,7 +42,8 @@ func TestBindingValues(t *testing.T) {
 	x := churned(11, nil)
 	// Another agent took a later message of binding 5 for the first.
 	s := int64(time.Second)
-	x.merge.Add(record.Snapshot{Agent: "d", Seq: 1, Bindings: []record.BindingDelivery{{Binding: 5, Called: 4 * s, Sent: 4*s + s/2, At: 5 * s}}})
+	x.merge.Add(record.Snapshot{Agent: "d", Seq: 1,
+		Bindings: []record.BindingDelivery{{Binding: 5, Called: 4 * s, Sent: 4*s + s/2, At: 5 * s}}})
 	o := x.judge()
 	verdict(t, o, plan.Valid, "")
 	for name, want := range map[string]float64{

@@ -172,11 +172,14 @@ func processMetrics() []processMetric {
 	network := func(s record.HostSample, v float64) (float64, string) { return v, s.NoNet }
 	return []processMetric{
 		{name: "cpu", of: func(s record.HostSample) (float64, string) { return s.BrokerCPU, "" }},
-		{name: plan.MetricRSS, of: func(s record.HostSample) (float64, string) { return float64(s.BrokerRSS), "" }, most: true},
+		{name: plan.MetricRSS, of: func(s record.HostSample) (float64, string) { return float64(s.BrokerRSS), "" },
+			most: true},
 		{name: plan.MetricDiskRead, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskRead) }},
 		{name: plan.MetricDiskWrite, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskWrite) }},
-		{name: plan.MetricNetIn, of: func(s record.HostSample) (float64, string) { return network(s, s.NetIn) }, once: true},
-		{name: plan.MetricNetOut, of: func(s record.HostSample) (float64, string) { return network(s, s.NetOut) }, once: true},
+		{name: plan.MetricNetIn, of: func(s record.HostSample) (float64, string) { return network(s, s.NetIn) },
+			once: true},
+		{name: plan.MetricNetOut, of: func(s record.HostSample) (float64, string) { return network(s, s.NetOut) },
+			once: true},
 	}
 }
 
@@ -220,7 +223,8 @@ func nodesOf(in *input, observed map[string][]record.HostSample, away []string) 
 	}
 	by := map[string]*node{}
 	note := func(key, place string, samples []record.HostSample) {
-		_, known := meanOf(samples, in.span.length(), func(s record.HostSample) (float64, bool) { return 0, s.HasBroker })
+		_, known := meanOf(samples, in.span.length(),
+			func(s record.HostSample) (float64, bool) { return 0, s.HasBroker })
 		if n := by[key]; n == nil || known > n.known {
 			by[key] = &node{place: place, samples: samples, known: known}
 		}
@@ -283,7 +287,8 @@ func (f processMetric) metric(nodes []*node, span time.Duration, missing string)
 
 // over is a metric's mean over the measurement, and what it was in each second, in which the middle of a sample lies;
 // or why it is not known.
-func (f processMetric) over(samples []record.HostSample, span time.Duration) (mean float64, seconds map[int]float64, missing string) {
+func (f processMetric) over(samples []record.HostSample, span time.Duration) (mean float64, seconds map[int]float64,
+	missing string) {
 	known := func(s record.HostSample) (float64, bool) {
 		v, why := f.of(s)
 		if why != "" && s.HasBroker {

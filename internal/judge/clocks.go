@@ -71,7 +71,8 @@ func tracksOf(in *input) map[string]track {
 func trackOf(in *input, samples []record.ClockSample) track {
 	offsets := make([]clock.Offset, len(samples))
 	for i, s := range samples {
-		offsets[i] = clock.Offset{At: s.At, Offset: s.Offset, Bound: s.Bound, Drift: s.Drift / 1e6, Slew: s.Slew, SlewBound: s.SlewBound}
+		offsets[i] = clock.Offset{At: s.At, Offset: s.Offset, Bound: s.Bound, Drift: s.Drift / 1e6, Slew: s.Slew,
+			SlewBound: s.SlewBound}
 	}
 	offsets = clock.SmoothOffsets(offsets)
 	measured := int64(in.span.sending)
@@ -169,7 +170,8 @@ func compareClocks(in *input, known map[string]track) (c clockComparison) {
 				continue
 			}
 			from, to := sends.at(int64(in.span.sending)/2), receives.at(int64(in.span.sending)/2)
-			pair := plan.ClockPair{Publisher: p.Agent, Consumer: k.Agent, Bound: plan.Duration(sends.wrong + receives.wrong),
+			pair := plan.ClockPair{Publisher: p.Agent, Consumer: k.Agent,
+				Bound:  plan.Duration(sends.wrong + receives.wrong),
 				Offset: plan.Duration(to.Offset - from.Offset), Drift: (to.Drift - from.Drift) * 1e6}
 			c.pairs = append(c.pairs, pair)
 			c.bound = max(c.bound, pair.Bound.D())
@@ -208,7 +210,8 @@ func startsOf(in *input, known map[string]track) starts {
 	if len(started) == 0 {
 		return s
 	}
-	clocks, first, last := commonOf(in, known, started, -warmup), time.Duration(math.MaxInt64), time.Duration(math.MinInt64)
+	clocks, first, last := commonOf(in, known, started, -warmup), time.Duration(math.MaxInt64),
+		time.Duration(math.MinInt64)
 	for i := range s.agents {
 		if a := &s.agents[i]; started[a.Agent] {
 			a.Skew = plan.Duration(clocks.time(a.Agent, int64(skews[a.Agent])-warmup) + warmup)

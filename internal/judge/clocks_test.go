@@ -14,8 +14,9 @@ import (
 func (x *world) compared(agent, clockID, reference string, from, to int, offset, bound, applied float64) {
 	s := record.Snapshot{Agent: agent, Clock: clockID, Seq: 5000}
 	for at := from; at <= to; at++ {
-		s.Clocks = append(s.Clocks, record.ClockSample{At: int64(at) * int64(time.Second), Reference: reference, Offset: int64(offset * 1e3),
-			Bound: int64(bound * 1e3), Applied: int64(applied * 1e3)})
+		s.Clocks = append(s.Clocks, record.ClockSample{At: int64(at) * int64(time.Second), Reference: reference,
+			Offset: int64(offset * 1e3),
+			Bound:  int64(bound * 1e3), Applied: int64(applied * 1e3)})
 	}
 	x.merge.Add(s)
 	for i := range x.facts.Agents {
@@ -105,7 +106,8 @@ func TestClockPairsAreInTheOutcome(t *testing.T) {
 	x.compared("b", "h2", "ref", -2, 11, -2000, 100, 2000)
 	x.last.Skew = 3 * time.Millisecond
 	o := x.judge()
-	want := plan.ClockPair{Publisher: "a", Consumer: "b", Offset: plan.Duration(-3 * time.Millisecond), Bound: plan.Duration(300 * time.Microsecond)}
+	want := plan.ClockPair{Publisher: "a", Consumer: "b", Offset: plan.Duration(-3 * time.Millisecond),
+		Bound: plan.Duration(300 * time.Microsecond)}
 	if len(o.Clocks) != 1 || o.Clocks[0] != want {
 		t.Errorf("pairs %+v, want %+v", o.Clocks, want)
 	}
@@ -114,7 +116,8 @@ func TestClockPairsAreInTheOutcome(t *testing.T) {
 	if got := o.Values["start.skew"].Bound; math.Abs(got-300e-6) > 1e-9 {
 		t.Errorf("the start's skew has a bound of %v s, want 300 µs", got)
 	}
-	if again := Judge(x.task, x.merge, FactsOf(o, x.merge)); again.Agents[0].Skew != o.Agents[0].Skew || again.Values["start.skew"].Number != o.Values["start.skew"].Number {
+	if again := Judge(x.task, x.merge, FactsOf(o, x.merge)); again.Agents[0].Skew != o.Agents[0].Skew ||
+		again.Values["start.skew"].Number != o.Values["start.skew"].Number {
 		t.Errorf("judged again the skew is %v, and was %v", again.Agents[0].Skew, o.Agents[0].Skew)
 	}
 }
@@ -125,7 +128,8 @@ func TestClockStepIsToldAndFlagged(t *testing.T) {
 		x.steady(100, atOnce)
 		x.compared("a", "h1", "ref", -2, 11, 0, 10, 0)
 		x.compared("b", "h2", "ref", -2, 11, 0, 10, 0)
-		x.merge.Add(record.Snapshot{Agent: agent, Seq: 7000, Events: []record.Event{{At: 1e9, Kind: record.EventClockStep, Detail: "moved by 100ms"}}})
+		x.merge.Add(record.Snapshot{Agent: agent, Seq: 7000,
+			Events: []record.Event{{At: 1e9, Kind: record.EventClockStep, Detail: "moved by 100ms"}}})
 		o := x.judge()
 		flagged(t, o, plan.ClockUnsafe, want, "e2e.p50")
 		flagged(t, o, plan.ClockUnsafe, false, "publish.p50")

@@ -13,15 +13,17 @@ import (
 
 // Facts are what the agents' records do not tell of a task.
 type Facts struct {
-	Agents    []plan.AgentPart // every agent of the task, by index
-	Subject   plan.Subject
-	Subjects  map[string]plan.Subject // by group, where groups have brokers of their own; Subject is then one of them
-	Cores     map[string]int          // of the agents' hosts, by agent; an agent that is missing is never called saturated
-	Events    []plan.Event            // the controller's own; the agents' come from their records
-	DrainCut  bool                    // the drain was ended by its limit, not by silence
-	Failure   string                  // why the task failed; empty if it did not
-	Kind      plan.FailureKind        // of Failure, or of what the agents show (one was lost); empty: none that is told apart
-	NotSteady string                  // what still moved when the measurement began (warmup: "auto"); empty if nothing did
+	Agents   []plan.AgentPart // every agent of the task, by index
+	Subject  plan.Subject
+	Subjects map[string]plan.Subject // by group, where groups have brokers of their own; Subject is then one of them
+	// of the agents' hosts, by agent; an agent that is missing is never called saturated
+	Cores    map[string]int
+	Events   []plan.Event // the controller's own; the agents' come from their records
+	DrainCut bool         // the drain was ended by its limit, not by silence
+	Failure  string       // why the task failed; empty if it did not
+	// of Failure, or of what the agents show (one was lost); empty: none that is told apart
+	Kind      plan.FailureKind
+	NotSteady string // what still moved when the measurement began (warmup: "auto"); empty if nothing did
 	Cancelled bool
 	Started   time.Time
 	Ended     time.Time
@@ -102,7 +104,8 @@ func CoresOf(o plan.Outcome) map[string]int {
 func agentEvents(m *record.Merged) []plan.Event {
 	var events []plan.Event
 	for _, e := range m.Events() {
-		events = append(events, plan.Event{At: plan.Duration(e.At), Agent: e.Agent, Kind: e.Kind, Detail: plan.Redact(e.Detail)})
+		events = append(events, plan.Event{At: plan.Duration(e.At), Agent: e.Agent, Kind: e.Kind,
+			Detail: plan.Redact(e.Detail)})
 	}
 	return events
 }

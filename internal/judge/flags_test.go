@@ -47,7 +47,8 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	flows := subscriptions * queues
 	each := rate / float64(queues)
 	x := newWorld(func(w *plan.Workload) {
-		w.Measure, w.Topology.Subscriptions, w.Topology.Queues = plan.Duration(time.Duration(measure)*time.Second), subscriptions, queues
+		w.Measure, w.Topology.Subscriptions, w.Topology.Queues = plan.Duration(time.Duration(measure)*time.Second),
+			subscriptions, queues
 		if w.Publishers.Rate = rate; r.IntN(3) == 0 {
 			w.Publishers.Rate = 0
 		}
@@ -72,7 +73,8 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	median, varies, shape := uniform(0.0002, 0.2), uniform(0.005, 0.1), uniform(0.1, 1)
 	for second := -2; second < measure; second++ {
 		published := make([]int64, queues)
-		factor, together, waiting := 1-c.falls*float64(max(0, second)), 1+noise*rateNoise(), max(0.1, 1+0.3*levelNoise())
+		factor, together, waiting := 1-c.falls*float64(max(0, second)), 1+noise*rateNoise(),
+			max(0.1, 1+0.3*levelNoise())
 		for q := range published {
 			switch arrivals {
 			case 0:
@@ -119,8 +121,9 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	x.facts.Cores = map[string]int{"a": 4, "b": 4}
 	at := int64(time.Duration(measure) * time.Second)
 	for i, agent := range []string{"a", "b"} {
-		part := record.Snapshot{Agent: agent, Seq: 1000, At: at, Host: record.HostSample{At: at, AgentCPU: 2 * r.Float64(), AgentWaited: 0.2 * r.Float64(),
-			HostCPU: 2 + r.Float64(), HostCores: 4, LocalBroker: r.IntN(2) == 0}}
+		part := record.Snapshot{Agent: agent, Seq: 1000, At: at,
+			Host: record.HostSample{At: at, AgentCPU: 2 * r.Float64(), AgentWaited: 0.2 * r.Float64(),
+				HostCPU: 2 + r.Float64(), HostCores: 4, LocalBroker: r.IntN(2) == 0}}
 		part.Busiest = record.PublisherTimes{Active: at, Waited: int64(float64(at) * (0.5 + 0.5*r.Float64()))}
 		if !c.shares && i == 1 {
 			part.Clock = "clock-2"

@@ -40,7 +40,8 @@ func outages(gaps []record.Gap, owners int) []outage {
 			edges = append(edges, edge{g.From, true, g}, edge{g.To, false, g})
 		}
 	}
-	slices.SortFunc(edges, func(a, b edge) int { // what ends at a time goes before what begins then: something came between
+	// what ends at a time goes before what begins then: something came between
+	slices.SortFunc(edges, func(a, b edge) int {
 		if c := cmp.Compare(a.at, b.at); c != 0 || a.begin == b.begin {
 			return c
 		}
@@ -86,9 +87,11 @@ func gapsOf(in *input, known map[string]track) map[string]gapValues {
 	accounting, p, c := in.accounting(), in.workload.Publishers, in.workload.Consumers
 	confirms := gapKind{kind: record.GapConfirm, owners: p.Nodes * p.Threads, least: minConfirm, span: in.span.sending,
 		last: func(l record.Last) int64 { return l.Confirm }, missing: accounting.Unconfirmed}
-	deliveries := gapKind{kind: record.GapDelivery, owners: in.subscriptions * c.Nodes * c.Threads, least: minDelivery, span: in.span.receiving,
+	deliveries := gapKind{kind: record.GapDelivery, owners: in.subscriptions * c.Nodes * c.Threads, least: minDelivery,
+		span: in.span.receiving,
 		last: func(l record.Last) int64 { return l.Delivery }, missing: accounting.Missing}
-	return map[string]gapValues{confirms.kind: confirms.values(in, known), deliveries.kind: deliveries.values(in, known)}
+	return map[string]gapValues{confirms.kind: confirms.values(in, known),
+		deliveries.kind: deliveries.values(in, known)}
 }
 
 // gapKind is what gaps of one kind are of.
@@ -125,7 +128,8 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 	}
 	clocks := commonOf(in, known, agents, int64(k.span)/2)
 	for i, g := range own {
-		own[i].From, own[i].To, own[i].Waited = clocks.time(g.Agent, g.From), clocks.time(g.Agent, g.To), clocks.time(g.Agent, g.Waited)
+		own[i].From, own[i].To, own[i].Waited = clocks.time(g.Agent, g.From), clocks.time(g.Agent, g.To),
+			clocks.time(g.Agent, g.Waited)
 	}
 	all := outages(own, k.owners)
 	last := int64(math.MinInt64) // of what came, if all that was to come did
@@ -137,7 +141,8 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 	if k.missing > 0 || in.record.Total(record.PublishErrors) > 0 {
 		last = math.MaxInt64
 	}
-	return gapValues{longest: k.value(longestWithin(all, 0, int64(k.span)), clocks), recovery: k.recovery(in, all, last, clocks), clocksKnown: clocks.known}
+	return gapValues{longest: k.value(longestWithin(all, 0, int64(k.span)), clocks),
+		recovery: k.recovery(in, all, last, clocks), clocksKnown: clocks.known}
 }
 
 // value is the length of an outage; one below what is kept is only known to be shorter than that. It is as wrong as the
@@ -146,7 +151,8 @@ func (k gapKind) value(o outage, clocks common) plan.Value {
 	if time.Duration(o.to-o.from) < k.least {
 		return plan.Value{NA: fmt.Sprintf("< %g ms", float64(k.least)/1e6)}
 	}
-	return plan.Value{Number: time.Duration(o.to - o.from).Seconds(), Bound: max(clocks.bound(o.from), clocks.bound(o.to)).Seconds()}
+	return plan.Value{Number: time.Duration(o.to - o.from).Seconds(),
+		Bound: max(clocks.bound(o.from), clocks.bound(o.to)).Seconds()}
 }
 
 // longestWithin is the longest of outages between two times.

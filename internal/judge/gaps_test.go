@@ -26,18 +26,24 @@ func TestStretchesAreWhatAllGapsHaveInCommon(t *testing.T) {
 		owners int
 		want   []outage
 	}{
-		"one owner":                          {[]record.Gap{gap(0, 10, 50, 10)}, 1, []outage{{10, 50, false}}},
-		"one of two has none":                {[]record.Gap{gap(0, 10, 50, 10)}, 2, nil},
-		"overlap":                            {[]record.Gap{gap(0, 10, 50, 10), gap(1, 20, 60, 20)}, 2, []outage{{20, 50, false}}},
-		"apart":                              {[]record.Gap{gap(0, 10, 50, 10), gap(1, 50, 60, 50)}, 2, nil},
-		"something came between":             {[]record.Gap{gap(0, 10, 30, 10), gap(0, 30, 50, 30), gap(1, 0, 60, 0)}, 2, []outage{{10, 30, false}, {30, 50, false}}},
-		"one waits later":                    {[]record.Gap{gap(0, 10, 50, 25)}, 1, []outage{{25, 50, false}}},
-		"the first that waits counts":        {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 30)}, 2, []outage{{30, 50, false}}},
-		"waited long before all are without": {[]record.Gap{gap(0, 40, 50, 50), gap(1, 5, 55, 10)}, 2, []outage{{40, 50, false}}},
-		"nobody waits":                       {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 55)}, 2, nil},
-		"open at the end":                    {[]record.Gap{open(0, 10, 100, 10), open(1, 20, 101, 20)}, 2, []outage{{20, 100, true}}},
-		"closed while idle":                  {[]record.Gap{open(0, 10, 100, 100), open(1, 20, 101, 101)}, 2, nil},
-		"another of no length does not take it in": {[]record.Gap{gap(0, 10, 50, 10), open(0, 50, 50, 50)}, 1, []outage{{10, 50, false}}},
+		"one owner":           {[]record.Gap{gap(0, 10, 50, 10)}, 1, []outage{{10, 50, false}}},
+		"one of two has none": {[]record.Gap{gap(0, 10, 50, 10)}, 2, nil},
+		"overlap": {[]record.Gap{gap(0, 10, 50, 10), gap(1, 20, 60, 20)}, 2,
+			[]outage{{20, 50, false}}},
+		"apart": {[]record.Gap{gap(0, 10, 50, 10), gap(1, 50, 60, 50)}, 2, nil},
+		"something came between": {[]record.Gap{gap(0, 10, 30, 10), gap(0, 30, 50, 30), gap(1, 0, 60, 0)},
+			2, []outage{{10, 30, false}, {30, 50, false}}},
+		"one waits later": {[]record.Gap{gap(0, 10, 50, 25)}, 1, []outage{{25, 50, false}}},
+		"the first that waits counts": {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 30)}, 2,
+			[]outage{{30, 50, false}}},
+		"waited long before all are without": {[]record.Gap{gap(0, 40, 50, 50), gap(1, 5, 55, 10)}, 2,
+			[]outage{{40, 50, false}}},
+		"nobody waits": {[]record.Gap{gap(0, 10, 50, 50), gap(1, 5, 55, 55)}, 2, nil},
+		"open at the end": {[]record.Gap{open(0, 10, 100, 10), open(1, 20, 101, 20)}, 2,
+			[]outage{{20, 100, true}}},
+		"closed while idle": {[]record.Gap{open(0, 10, 100, 100), open(1, 20, 101, 101)}, 2, nil},
+		"another of no length does not take it in": {[]record.Gap{gap(0, 10, 50, 10), open(0, 50, 50, 50)}, 1,
+			[]outage{{10, 50, false}}},
 	} {
 		if got := outages(c.gaps, c.owners); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -49,7 +55,8 @@ func TestStretchesAreWhatAllGapsHaveInCommon(t *testing.T) {
 func disturbed(gaps ...record.Gap) *world {
 	x := newWorld(func(w *plan.Workload) {
 		w.Publishers.Threads, w.Consumers.Threads = 2, 2
-		w.Faults = []plan.Fault{{Kind: plan.FaultPause, Target: "rabbit", At: plan.Duration(4 * time.Second), For: plan.Duration(time.Second), On: "all", Share: 1}}
+		w.Faults = []plan.Fault{{Kind: plan.FaultPause, Target: "rabbit", At: plan.Duration(4 * time.Second),
+			For: plan.Duration(time.Second), On: "all", Share: 1}}
 	})
 	x.steady(100, atOnce)
 	x.last.Gaps = gaps
@@ -64,7 +71,8 @@ func both(from, to int64) []record.Gap {
 	for _, kind := range []string{record.GapConfirm, record.GapDelivery} {
 		for owner := range 2 {
 			end := record.Gap{Kind: kind, Owner: owner, From: 10e9, To: 12e9, Waited: 12e9, Open: true}
-			gaps = append(gaps, record.Gap{Kind: kind, Owner: owner, From: from, To: to + int64(owner)*1e6, Waited: from}, end)
+			gaps = append(gaps, record.Gap{Kind: kind, Owner: owner, From: from, To: to + int64(owner)*1e6,
+				Waited: from}, end)
 		}
 	}
 	return gaps
@@ -72,7 +80,8 @@ func both(from, to int64) []record.Gap {
 
 func TestGapsAndRecovery(t *testing.T) {
 	o := disturbed(both(3_990e6, 5_250e6)...).judge()
-	for name, want := range map[string]float64{"gap.confirm": 1.26, "gap.delivery": 1.26, "recovery.confirm": 0.25, "recovery.delivery": 0.25} {
+	for name, want := range map[string]float64{"gap.confirm": 1.26, "gap.delivery": 1.26, "recovery.confirm": 0.25,
+		"recovery.delivery": 0.25} {
 		if v := o.Values[name]; v.NA != "" || math.Abs(v.Number-want) > 1e-9 {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}
@@ -118,7 +127,8 @@ func TestNothingToRecover(t *testing.T) {
 	for name, missing := range map[string]bool{"all came": false, "one did not": true} {
 		x := disturbed(gap(0, 4_500e6, 4_500e6, 4_500e6))
 		x.merge, x.log = record.NewMerged(), record.NewCollector(x.task.Cell.Workload.Measure.D())
-		x.rec, x.lat, x.sets, x.last.LastSend, x.last.LastConfirm, x.last.LastDelivery = x.log.Recorder(), x.log.Recorder(), map[record.SetKey]*record.Set{}, 0, 0, 0
+		x.rec, x.lat, x.sets, x.last.LastSend, x.last.LastConfirm, x.last.LastDelivery = x.log.Recorder(),
+			x.log.Recorder(), map[record.SetKey]*record.Set{}, 0, 0, 0
 		x.receive(x.send(4_400*time.Millisecond), 0, 4_450*time.Millisecond)
 		if missing {
 			x.send(4_450 * time.Millisecond)
@@ -148,7 +158,8 @@ func TestGapsBelowWhatIsKeptAreNotTold(t *testing.T) {
 	gaps := both(3_990e6, 5_250e6)
 	gaps[1].Min = 2e9
 	o := disturbed(gaps...).judge()
-	for name, want := range map[string]string{"gap.confirm": "< 2000 ms", "recovery.confirm": "< 2000 ms", "gap.delivery": ""} {
+	for name, want := range map[string]string{"gap.confirm": "< 2000 ms", "recovery.confirm": "< 2000 ms",
+		"gap.delivery": ""} {
 		if v := o.Values[name]; v.NA != want {
 			t.Errorf("%s is %+v, want %q", name, v, want)
 		}
@@ -158,7 +169,8 @@ func TestGapsBelowWhatIsKeptAreNotTold(t *testing.T) {
 func TestFaultThatDidNotHappenIsUnknown(t *testing.T) {
 	x := disturbed(both(1, 2)...)
 	x.last.Events = nil
-	if o := x.judge(); o.Verdict != plan.Unknown || !slices.Contains(o.Reasons, "the fault pause rabbit at 4s for 1s did not happen") {
+	if o := x.judge(); o.Verdict != plan.Unknown ||
+		!slices.Contains(o.Reasons, "the fault pause rabbit at 4s for 1s did not happen") {
 		t.Errorf("verdict %s: %v", o.Verdict, o.Reasons)
 	}
 }
@@ -172,11 +184,16 @@ func TestFaultsExcuseWhatTheyBreak(t *testing.T) {
 		duplicate  bool
 		want       plan.Verdict
 	}{
-		"duplicates behind a cut":        {plan.Fault{Kind: plan.FaultCut, On: "all", Share: 1}, true, true, plan.Valid},
-		"duplicates behind a stall":      {plan.Fault{Kind: plan.FaultStall, On: "all", Share: 1}, true, true, plan.Invalid},
-		"transient loss behind a kill":   {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, false, false, plan.Valid},
-		"persistent loss behind a kill":  {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, true, false, plan.Invalid},
-		"transient loss behind a freeze": {plan.Fault{Kind: plan.FaultPause, Target: "x", On: "all", Share: 1}, false, false, plan.Invalid},
+		"duplicates behind a cut": {plan.Fault{Kind: plan.FaultCut, On: "all", Share: 1}, true, true,
+			plan.Valid},
+		"duplicates behind a stall": {plan.Fault{Kind: plan.FaultStall, On: "all", Share: 1}, true, true,
+			plan.Invalid},
+		"transient loss behind a kill": {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, false,
+			false, plan.Valid},
+		"persistent loss behind a kill": {plan.Fault{Kind: plan.FaultKill, Target: "x", On: "all", Share: 1}, true,
+			false, plan.Invalid},
+		"transient loss behind a freeze": {plan.Fault{Kind: plan.FaultPause, Target: "x", On: "all", Share: 1}, false,
+			false, plan.Invalid},
 	} {
 		x := newWorld(func(w *plan.Workload) {
 			w.Publishers.Persistent = c.persistent
@@ -213,7 +230,8 @@ func TestRecoveryAcrossHosts(t *testing.T) {
 			if second > 10 {
 				bound = 30e6
 			}
-			other.Clocks = append(other.Clocks, record.ClockSample{At: second * 1e9, Reference: "clock-1", Offset: 250e6, Bound: bound})
+			other.Clocks = append(other.Clocks, record.ClockSample{At: second * 1e9, Reference: "clock-1",
+				Offset: 250e6, Bound: bound})
 		}
 		if !c.clocks {
 			other.Clocks = nil

@@ -104,7 +104,8 @@ func (f Facts) of(group string) Facts {
 
 // join adds the account, the verdict and the warnings of one group to the outcome of the cell.
 func join(o *plan.Outcome, name string, g plan.Outcome, f Facts) {
-	group := plan.GroupOutcome{Name: name, Verdict: g.Verdict, Values: g.Values, Ledger: g.Ledger, Reasons: g.Reasons, Warnings: g.Warnings}
+	group := plan.GroupOutcome{Name: name, Verdict: g.Verdict, Values: g.Values, Ledger: g.Ledger, Reasons: g.Reasons,
+		Warnings: g.Warnings}
 	if _, own := f.Subjects[name]; own {
 		group.Subject = &g.Subject
 	}
@@ -158,10 +159,14 @@ func worse(a, b plan.Verdict) plan.Verdict {
 // sum adds two accounts.
 func sum(a, b plan.Ledger) plan.Ledger {
 	return plan.Ledger{
-		Sent: a.Sent + b.Sent, Uncertain: a.Uncertain + b.Uncertain, Confirmed: a.Confirmed + b.Confirmed, Rejected: a.Rejected + b.Rejected,
-		Unconfirmed: a.Unconfirmed + b.Unconfirmed, Unroutable: a.Unroutable + b.Unroutable, Received: a.Received + b.Received, Lost: a.Lost + b.Lost,
-		LostConfirmed: a.LostConfirmed + b.LostConfirmed, Undrained: a.Undrained + b.Undrained, Unknown: a.Unknown + b.Unknown,
-		Duplicated: a.Duplicated + b.Duplicated, Reordered: a.Reordered + b.Reordered, Corrupt: a.Corrupt + b.Corrupt, Foreign: a.Foreign + b.Foreign,
+		Sent: a.Sent + b.Sent, Uncertain: a.Uncertain + b.Uncertain, Confirmed: a.Confirmed + b.Confirmed,
+		Rejected:    a.Rejected + b.Rejected,
+		Unconfirmed: a.Unconfirmed + b.Unconfirmed, Unroutable: a.Unroutable + b.Unroutable,
+		Received: a.Received + b.Received, Lost: a.Lost + b.Lost,
+		LostConfirmed: a.LostConfirmed + b.LostConfirmed, Undrained: a.Undrained + b.Undrained,
+		Unknown:    a.Unknown + b.Unknown,
+		Duplicated: a.Duplicated + b.Duplicated, Reordered: a.Reordered + b.Reordered, Corrupt: a.Corrupt + b.Corrupt,
+		Foreign: a.Foreign + b.Foreign,
 	}
 }
 
@@ -201,7 +206,8 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out pl
 	case numbers == 0:
 		out.NA = why
 	}
-	if out.NA == "" && numbers > 1 && (!v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Greatest) || v.Rate() && apart(groups)) {
+	if out.NA == "" && numbers > 1 && (!v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Greatest) || v.Rate() &&
+		apart(groups)) {
 		out = plan.Value{NA: naEachGroup, Flags: out.Flags}
 	}
 	if metric, said := strings.CutPrefix(v.Name, "broker."); said {

@@ -26,8 +26,9 @@ func newPair() *pair {
 	x.task = x.bulk.task
 	for i, g := range []*world{x.bulk, x.small} {
 		w, name := g.task.Cell.Workload, []string{"bulk", "small"}[i]
-		x.task.Cell.Workload.Groups = append(x.task.Cell.Workload.Groups, plan.Group{Name: name, Publishers: w.Publishers, Consumers: w.Consumers,
-			Topology: w.Topology, Message: w.Message, Guarantees: g.task.Cell.Guarantees})
+		x.task.Cell.Workload.Groups = append(x.task.Cell.Workload.Groups,
+			plan.Group{Name: name, Publishers: w.Publishers, Consumers: w.Consumers,
+				Topology: w.Topology, Message: w.Message, Guarantees: g.task.Cell.Guarantees})
 		for _, a := range g.facts.Agents {
 			a.Agent, a.Index, a.Group = string(rune('a'+len(x.facts.Agents))), len(x.facts.Agents), name
 			x.facts.Agents = append(x.facts.Agents, a)
@@ -61,10 +62,12 @@ func TestGroupsAddUp(t *testing.T) {
 		t.Errorf("%s %q %q", o.Verdict, o.Reasons, o.Warnings)
 	}
 	bulk, small := o.Groups[0], o.Groups[1]
-	if bulk.Ledger.Sent != 11_000 || small.Ledger.Sent != 1100 || o.Ledger.Sent != 12_100 || o.Ledger.Received != 12_100 || o.Ledger.Lost != 0 {
+	if bulk.Ledger.Sent != 11_000 || small.Ledger.Sent != 1100 || o.Ledger.Sent != 12_100 ||
+		o.Ledger.Received != 12_100 || o.Ledger.Lost != 0 {
 		t.Errorf("accounts %+v %+v %+v", bulk.Ledger, small.Ledger, o.Ledger)
 	}
-	for name, want := range map[string]float64{"publish.rate": 1100, "bulk/publish.rate": 1000, "small/publish.rate": 100, "consume.rate": 1100, "throughput": 1100,
+	for name, want := range map[string]float64{"publish.rate": 1100, "bulk/publish.rate": 1000,
+		"small/publish.rate": 100, "consume.rate": 1100, "throughput": 1100,
 		"sent": 12_100, "small/received": 1100, "small/publish.max": 0.001} {
 		v, has := o.Value(name)
 		if !has || v.NA != "" || math.Abs(v.Number-want) > 0.02*want {
@@ -72,7 +75,8 @@ func TestGroupsAddUp(t *testing.T) {
 		}
 	}
 	// Of two populations there is none; what no group has, the cell has not for the same reason.
-	for name, why := range map[string]string{"publish.p50": naEachGroup, "e2e.max": naEachGroup, "publish.p99.highest": naNoInterval, "gap.confirm": NANotMeasured} {
+	for name, why := range map[string]string{"publish.p50": naEachGroup, "e2e.max": naEachGroup,
+		"publish.p99.highest": naNoInterval, "gap.confirm": NANotMeasured} {
 		each := bulk.Values[name].NA == "" && small.Values[name].NA == ""
 		if v := o.Values[name]; v.NA != why || each != (why == naEachGroup) {
 			t.Errorf("the cell's %s is %+v, want %q; both groups have a number: %v", name, v, why, each)
@@ -93,10 +97,12 @@ func TestLossOfOneGroup(t *testing.T) {
 	x.bulk.steady(1000, atOnce)
 	x.small.steady(100, func(n int, at time.Duration) (time.Duration, bool) { return at, n != 500 })
 	o := x.judge()
-	if o.Verdict != plan.Invalid || !reflect.DeepEqual(o.Reasons, prefixed("group small: ", o.Groups[1].Reasons)) || !strings.Contains(o.Reasons[0], "1 message that the broker had confirmed was lost") {
+	if o.Verdict != plan.Invalid || !reflect.DeepEqual(o.Reasons, prefixed("group small: ", o.Groups[1].Reasons)) ||
+		!strings.Contains(o.Reasons[0], "1 message that the broker had confirmed was lost") {
 		t.Errorf("%s because of %q", o.Verdict, o.Reasons)
 	}
-	if o.Groups[0].Verdict != plan.Valid || o.Groups[1].Verdict != plan.Invalid || o.Ledger.Lost != 1 || o.Groups[0].Ledger.Lost != 0 {
+	if o.Groups[0].Verdict != plan.Valid || o.Groups[1].Verdict != plan.Invalid || o.Ledger.Lost != 1 ||
+		o.Groups[0].Ledger.Lost != 0 {
 		t.Errorf("bulk %s, small %s, lost %d", o.Groups[0].Verdict, o.Groups[1].Verdict, o.Ledger.Lost)
 	}
 	if v := o.Values["lost"]; v.Number != 1 {
@@ -136,7 +142,8 @@ func TestFlagsOfOneGroup(t *testing.T) {
 	x.small.steady(100, atOnce)
 	x.small.count(0, record.PortsExhausted, 1)
 	o := x.judge()
-	for name, want := range map[string]bool{"publish.p99": true, "publish.rate": true, "small/publish.p99": true, "bulk/publish.p99": false} {
+	for name, want := range map[string]bool{"publish.p99": true, "publish.rate": true, "small/publish.p99": true,
+		"bulk/publish.p99": false} {
 		if v, _ := o.Value(name); slices.Contains(v.Flags, plan.ClientBound) != want {
 			t.Errorf("%s is %+v, client-bound %v wanted", name, v, want)
 		}
@@ -156,7 +163,8 @@ func TestGroupsHaveOneTime(t *testing.T) {
 		x.small.count(at, record.Sent, int64(btoi(second >= 3))*100)
 	}
 	o := x.judge()
-	for name, want := range map[string]float64{"publish.rate": 1100, "bulk/publish.rate": 1000, "small/publish.rate": 100} {
+	for name, want := range map[string]float64{"publish.rate": 1100, "bulk/publish.rate": 1000,
+		"small/publish.rate": 100} {
 		if v, _ := o.Value(name); v.NA != "" || v.Number != want {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}
@@ -169,7 +177,8 @@ func TestGroupsHaveOneTime(t *testing.T) {
 // TestModesOfGroups: what one group cannot have is the other's alone.
 func TestModesOfGroups(t *testing.T) {
 	x := newPair()
-	x.task.Cell.Workload.Groups[0].Publishers.Mode, x.bulk.task.Cell.Workload.Publishers.Mode = "fire-and-forget", "fire-and-forget"
+	x.task.Cell.Workload.Groups[0].Publishers.Mode, x.bulk.task.Cell.Workload.Publishers.Mode = "fire-and-forget",
+		"fire-and-forget"
 	x.bulk.steady(1000, atOnce)
 	x.small.steady(100, atOnce)
 	o := x.judge()
@@ -215,16 +224,19 @@ func TestLostAgentOfOneGroup(t *testing.T) {
 	x := newPair()
 	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) { return at, n < 10_000 })
 	x.small.steady(100, atOnce)
-	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase, x.facts.Failure = true, plan.PhaseMeasure, "agent b was lost in measure"
+	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase, x.facts.Failure = true, plan.PhaseMeasure,
+		"agent b was lost in measure"
 	o := x.judge()
 	if o.Verdict != plan.Unknown || o.Groups[0].Ledger.Unknown != 1000 || o.Groups[1].Ledger.Unknown != 0 {
 		t.Errorf("%s, %+v", o.Verdict, o.Groups)
 	}
 	text := strings.Join(o.Reasons, "; ")
-	if strings.Count(text, "the task failed: agent b was lost") != 1 || !strings.Contains(text, "group bulk: agent b lost in phase measure") || strings.Contains(text, "group small") {
+	if strings.Count(text, "the task failed: agent b was lost") != 1 ||
+		!strings.Contains(text, "group bulk: agent b lost in phase measure") || strings.Contains(text, "group small") {
 		t.Errorf("reasons %q", o.Reasons)
 	}
-	if empty := Judge(x.task, record.NewMerged(), Facts{Failure: "too few"}); empty.Verdict != plan.Unknown || len(empty.Reasons) != 1 || len(empty.Groups) != 2 {
+	if empty := Judge(x.task, record.NewMerged(), Facts{Failure: "too few"}); empty.Verdict != plan.Unknown ||
+		len(empty.Reasons) != 1 || len(empty.Groups) != 2 {
 		t.Errorf("%+v", empty)
 	}
 }
@@ -238,12 +250,15 @@ func TestMetricsOfGroups(t *testing.T) {
 	for i, group := range []string{"bulk", "small"} {
 		for s := range 10 {
 			at := int64(s) * int64(time.Second)
-			m.Add(record.Snapshot{Group: group, Agent: string(rune('a' + 2*i)), Seq: uint64(100 + s), At: at, Probes: []record.ProbeSample{
-				{At: at + int64(i), Name: "memory", Value: 1000}, {At: at + int64(i), Name: "queue_depth", Value: float64(10 * (i + 1))}}})
+			m.Add(record.Snapshot{Group: group, Agent: string(rune('a' + 2*i)), Seq: uint64(100 + s), At: at,
+				Probes: []record.ProbeSample{
+					{At: at + int64(i), Name: "memory", Value: 1000},
+					{At: at + int64(i), Name: "queue_depth", Value: float64(10 * (i + 1))}}})
 		}
 	}
 	o := Judge(x.task, m, x.facts)
-	for name, want := range map[string]float64{"broker.memory.mean": 1000, "bulk/broker.memory.mean": 1000, "bulk/broker.queue_depth.mean": 10, "small/broker.queue_depth.max": 20} {
+	for name, want := range map[string]float64{"broker.memory.mean": 1000, "bulk/broker.memory.mean": 1000,
+		"bulk/broker.queue_depth.mean": 10, "small/broker.queue_depth.max": 20} {
 		if v, _ := o.Value(name); v.NA != "" || math.Abs(v.Number-want) > 1e-6 {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}

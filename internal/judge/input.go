@@ -28,7 +28,8 @@ type input struct {
 // newInput prepares the evaluation of a task whose record is rebased; cell is nil for a task without groups.
 func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *input) *input {
 	f.Agents = withClocks(m, f)
-	in := &input{task: t, workload: t.Cell.Workload, record: m, hists: map[record.Series]*record.Hist{}, facts: f, cut: cut, cell: cell}
+	in := &input{task: t, workload: t.Cell.Workload, record: m, hists: map[record.Series]*record.Hist{}, facts: f,
+		cut: cut, cell: cell}
 	if cell == nil {
 		in.cell = in
 	}
@@ -38,7 +39,8 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 	for _, s := range record.AllSeries() {
 		in.hists[s] = m.Hist(s)
 	}
-	in.accounting = sync.OnceValue(func() record.Accounting { return m.Accounting(in.subscriptions) }) // a large ledger is read once
+	// a large ledger is read once
+	in.accounting = sync.OnceValue(func() record.Accounting { return m.Accounting(in.subscriptions) })
 	in.span = spanOf(in.workload, m)
 	in.overlap = in.overlapOf()
 	in.sent = in.counted(record.Sent)

@@ -88,10 +88,14 @@ func evaluate(in *input) plan.Outcome {
 	m := measure(in)
 	values := valuesOf(m)
 	o := plan.Outcome{
-		Version: plan.RecordFormat, Run: in.task.Run, Task: in.task.ID, Cell: in.task.Cell.ID, Index: in.task.Cell.Index, Repetition: in.task.Repetition,
-		Values: withFlags(m, values), Ledger: m.ledger, Agents: m.starts.agents, Subject: in.facts.Subject, Events: allEvents(in.record, in.facts),
-		Started: in.facts.Started, Ended: in.facts.Ended, Measured: plan.Duration(in.overlap.length), Cut: plan.Duration(in.cut),
-		Limitations: m.limitations, Clocks: m.clocks.pairs, Warnings: warningsOf(m, values), Attempt: 1, Failure: in.facts.Kind,
+		Version: plan.RecordFormat, Run: in.task.Run, Task: in.task.ID, Cell: in.task.Cell.ID,
+		Index: in.task.Cell.Index, Repetition: in.task.Repetition,
+		Values: withFlags(m, values), Ledger: m.ledger, Agents: m.starts.agents, Subject: in.facts.Subject,
+		Events:  allEvents(in.record, in.facts),
+		Started: in.facts.Started, Ended: in.facts.Ended, Measured: plan.Duration(in.overlap.length),
+		Cut:         plan.Duration(in.cut),
+		Limitations: m.limitations, Clocks: m.clocks.pairs, Warnings: warningsOf(m, values), Attempt: 1,
+		Failure: in.facts.Kind,
 	}
 	o.Verdict, o.Reasons = verdictOf(in, m.ledger)
 	return o

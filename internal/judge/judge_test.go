@@ -105,7 +105,8 @@ func TestEveryValueIsInEveryOutcome(t *testing.T) {
 }
 
 func TestModesWithoutConfirms(t *testing.T) {
-	for mode, why := range map[string]string{"fire-and-forget": NAFireAndForget, "connection-per-message": NANoConfirms} {
+	for mode, why := range map[string]string{"fire-and-forget": NAFireAndForget,
+		"connection-per-message": NANoConfirms} {
 		x := newWorld(func(w *plan.Workload) { w.Publishers.Mode, w.Publishers.Rate = mode, 100 })
 		x.steady(100, atOnce)
 		for range 20 {
@@ -128,7 +129,8 @@ func TestWithoutConsumers(t *testing.T) {
 	x.steady(100, func(int, time.Duration) (time.Duration, bool) { return 0, false })
 	o := x.judge()
 	verdict(t, o, plan.Valid, "")
-	for _, name := range []string{"consume.rate", "received", "lost", "undrained", "unknown", "duplicated", "reordered", "e2e.p99"} {
+	for _, name := range []string{"consume.rate", "received", "lost", "undrained", "unknown", "duplicated", "reordered",
+		"e2e.p99"} {
 		na(t, o, name, NANoConsumers)
 	}
 	near(t, o, "throughput", 100)

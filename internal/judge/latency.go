@@ -41,7 +41,8 @@ func latenciesOf(in *input, keepsUp bool) map[string]latency {
 	all := map[string]latency{}
 	for _, s := range latencySeries {
 		median, _ := plan.ValueNamed(s.name + ".p50")
-		l := latency{distribution: in.distributionOf(s.series), na: in.absent(median.Traits), across: s.series == record.EndToEnd}
+		l := latency{distribution: in.distributionOf(s.series), na: in.absent(median.Traits),
+			across: s.series == record.EndToEnd}
 		switch h := l.hist; {
 		case l.na != "":
 		case h.Count() == 0 && h.Negative() == 0:
@@ -78,7 +79,8 @@ func (l latency) highest(q float64) plan.Value {
 	worst := plan.Value{NA: NAFewSamples}
 	for _, d := range l.intervals {
 		if v := d.quantile(q); v.NA == "" {
-			worst.NA, worst.Number, worst.Over = "", max(worst.Number, v.Number), max(worst.Over, v.Over) // a bound may be above all
+			// a bound may be above all
+			worst.NA, worst.Number, worst.Over = "", max(worst.Number, v.Number), max(worst.Over, v.Over)
 		}
 	}
 	return worst
@@ -124,7 +126,8 @@ type distribution struct {
 // of these. The latency from the intended send time to the confirm has one sample for each message that was due and not
 // sent, and for each that failed without an answer of the broker: its age when it failed is the least that the latency
 // can be. A end-to-end latency has one for each message not sent and subscription.
-func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) (all *record.Hist, n uint64) {
+func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) (all *record.Hist,
+	n uint64) {
 	d := distributionOf(s, hist, subscriptions)
 	return d.hist, d.unanswered
 }
@@ -180,7 +183,8 @@ func (d distribution) quantile(q float64) plan.Value {
 		v.Over = d.hist.Over()
 	case d.unanswered > 0:
 		rank := q * float64(n)
-		if sent := float64(d.answered.Count()); rank > sent || float64(d.answered.Quantile(rank/sent)) > (1+maxShift)*float64(at) {
+		if sent := float64(d.answered.Count()); rank > sent ||
+			float64(d.answered.Quantile(rank/sent)) > (1+maxShift)*float64(at) {
 			v.Over = d.unanswered
 		}
 	}

@@ -53,7 +53,10 @@ func TestNoFullInterval(t *testing.T) {
 	x.steady(100, atOnce)
 	o := x.judge()
 	na(t, o, "publish.p95.highest", naNoInterval)
-	x = newWorld(func(w *plan.Workload) { w.Publishers.Mode, w.Interval = "fire-and-forget", plan.Duration(time.Second) })
+	x = newWorld(func(w *plan.Workload) {
+		w.Publishers.Mode, w.Interval = "fire-and-forget",
+			plan.Duration(time.Second)
+	})
 	x.steady(100, atOnce)
 	na(t, x.judge(), "publish.p95.highest", NAFireAndForget)
 }

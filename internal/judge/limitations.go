@@ -40,7 +40,8 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 		all = append(all, plan.Limitation{Flag: plan.ClientBound, Cause: plan.CausePorts, Value: float64(n), Max: 1})
 	}
 	add := func(p *loadProcess, cause plan.LimitationCause, value, limit float64) {
-		all = append(all, plan.Limitation{Flag: p.flag(), Cause: cause, Host: p.host, Agents: p.agents, Value: value, Max: limit})
+		all = append(all, plan.Limitation{Flag: p.flag(), Cause: cause, Host: p.host, Agents: p.agents, Value: value,
+			Max: limit})
 	}
 	busiest := in.record.Busiest()
 	for _, p := range processes {
@@ -77,7 +78,8 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 		}
 		return most
 	}
-	if late, limit, open := in.sendDelay(); open && late > limit && late > time.Duration(in.hists[record.Backpressure].Quantile(0.99)) {
+	if late, limit, open := in.sendDelay(); open && late > limit &&
+		late > time.Duration(in.hists[record.Backpressure].Quantile(0.99)) {
 		add(of(sends), plan.CauseSendDelay, late.Seconds(), limit.Seconds())
 	}
 	if waited := in.hists[record.Scheduling]; waited.Count() > 0 {
@@ -133,7 +135,8 @@ func loadProcessesOf(in *input) (all []*loadProcess) {
 	}
 	samples, by := in.record.Hosts(), map[string]*loadProcess{}
 	mean := func(agent string, of func(record.HostSample) float64) float64 {
-		m, _ := meanOf(samples[agent], in.span.sending, func(s record.HostSample) (float64, bool) { return of(s), true })
+		m, _ := meanOf(samples[agent], in.span.sending,
+			func(s record.HostSample) (float64, bool) { return of(s), true })
 		return m
 	}
 	for _, agent := range slices.Sorted(maps.Keys(samples)) {
@@ -144,11 +147,13 @@ func loadProcessesOf(in *input) (all []*loadProcess) {
 		if p := by[key]; p != nil { // what is of the process is the same in the samples of all its agents
 			p.agents = append(p.agents, agent)
 			p.thread = max(p.thread, mean(agent, func(s record.HostSample) float64 { return s.DriverThread }))
-			p.local = p.local || slices.ContainsFunc(samples[agent], func(s record.HostSample) bool { return s.LocalBroker })
+			p.local = p.local || slices.ContainsFunc(samples[agent],
+				func(s record.HostSample) bool { return s.LocalBroker })
 			continue
 		}
 		own := in.task.Cell.InProcess
-		p := &loadProcess{host: hosts[agent], agents: []string{agent}, cores: float64(in.facts.Cores[agent]), inProcess: own, local: own, brokerKnown: own}
+		p := &loadProcess{host: hosts[agent], agents: []string{agent}, cores: float64(in.facts.Cores[agent]),
+			inProcess: own, local: own, brokerKnown: own}
 		p.cpu = mean(agent, func(s record.HostSample) float64 { return s.AgentCPU })
 		p.spin = mean(agent, func(s record.HostSample) float64 { return s.AgentSpin })
 		p.thread = mean(agent, func(s record.HostSample) float64 { return s.DriverThread })

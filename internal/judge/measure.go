@@ -25,8 +25,10 @@ type measurements struct {
 
 func measure(in *input) *measurements {
 	clocks := tracksOf(in)
-	m := &measurements{in: in, ledger: ledgerOf(in), bindingLatencies: bindingLatenciesOf(in), bindings: in.record.Bindings(), gaps: gapsOf(in, clocks),
-		broker: brokerMetricsOf(in), clocks: compareClocks(in, clocks), starts: startsOf(in, clocks), limitations: limitationsOf(in), drifts: driftsOf(in)}
+	m := &measurements{in: in, ledger: ledgerOf(in), bindingLatencies: bindingLatenciesOf(in),
+		bindings: in.record.Bindings(), gaps: gapsOf(in, clocks),
+		broker: brokerMetricsOf(in), clocks: compareClocks(in, clocks), starts: startsOf(in, clocks),
+		limitations: limitationsOf(in), drifts: driftsOf(in)}
 	if in.subscriptions > 0 {
 		load := perSecond(in)
 		m.keepsUp = !builds(in.workload.Consumers) && keepsUp(in, load)

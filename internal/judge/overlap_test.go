@@ -18,8 +18,10 @@ func TestRatesByCountAreOfTheTimeThatAllRan(t *testing.T) {
 		for i := range agents {
 			end := int64(i+1) * int64(time.Second)
 			w := record.Window{Index: i, Start: end - int64(time.Second), Measured: true, Length: int64(time.Second)}
-			w.Counts[record.Sent], w.Counts[record.Confirmed], w.Counts[record.Received], w.Counts[record.Unique] = 1000, 1000, 1000, 1000
-			x.merge.Add(record.Snapshot{Agent: string(rune('a' + i)), Seq: 1, Clock: "clock-1", Windows: []record.Window{w},
+			w.Counts[record.Sent], w.Counts[record.Confirmed], w.Counts[record.Received],
+				w.Counts[record.Unique] = 1000, 1000, 1000, 1000
+			x.merge.Add(record.Snapshot{Agent: string(rune('a' + i)), Seq: 1, Clock: "clock-1",
+				Windows:  []record.Window{w},
 				LastSend: end - 1, LastConfirm: end, LastDelivery: end})
 		}
 		o := Judge(x.task, x.merge, x.facts)
@@ -38,7 +40,8 @@ func TestAgentsByCountEndTogether(t *testing.T) {
 	for i, end := range []time.Duration{2270 * time.Millisecond, 2300 * time.Millisecond} {
 		var windows []record.Window
 		for second, n := range []int64{100, 100, 30} {
-			w := record.Window{Index: second, Start: int64(second) * int64(time.Second), Measured: true, Length: int64(time.Second)}
+			w := record.Window{Index: second, Start: int64(second) * int64(time.Second), Measured: true,
+				Length: int64(time.Second)}
 			w.Counts[record.Sent], w.Counts[record.Unique] = n, n
 			windows = append(windows, w)
 		}
@@ -68,7 +71,8 @@ func TestAgentsThatEndInTheirFirstSecond(t *testing.T) {
 
 // Every agent starts some microseconds late. Within what the cell allows that costs no second of the measurement.
 func TestSendDelayWithinTheBudgetIsOverlooked(t *testing.T) {
-	for late, measured := range map[time.Duration]bool{60 * time.Microsecond: true, 20 * time.Millisecond: true, 21 * time.Millisecond: false} {
+	for late, measured := range map[time.Duration]bool{60 * time.Microsecond: true, 20 * time.Millisecond: true,
+		21 * time.Millisecond: false} {
 		x := newWorld(func(w *plan.Workload) { w.Warmup, w.Measure = 0, plan.Duration(time.Second) })
 		x.last.Skew = late
 		x.count(0, record.Sent, 300)
@@ -103,7 +107,8 @@ func TestRatesAreOfTheTimeThatAllRan(t *testing.T) {
 			}
 			x.count(at, record.Sent, n)
 		}
-		x.merge.Add(record.Snapshot{Agent: "b", Clock: "clock-1", At: int64(max(c.lost, 11*time.Second*btoi(c.lost == 0)))})
+		x.merge.Add(record.Snapshot{Agent: "b", Clock: "clock-1",
+			At: int64(max(c.lost, 11*time.Second*btoi(c.lost == 0)))})
 		o := x.judge()
 		if c.rate == 0 {
 			if v := o.Values["publish.rate"]; v.NA != NANotMeasured {

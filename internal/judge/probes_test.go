@@ -17,7 +17,8 @@ func (x *world) said(name, node string, values map[time.Duration]float64) {
 	for at, v := range values {
 		all = append(all, record.ProbeSample{At: int64(at), Name: name, Node: node, Value: v})
 	}
-	x.merge.Add(record.Snapshot{Task: x.task.ID, Agent: "prober", Seq: x.next + uint64(len(x.merge.Probes())), Probes: all})
+	x.merge.Add(record.Snapshot{Task: x.task.ID, Agent: "prober", Seq: x.next + uint64(len(x.merge.Probes())),
+		Probes: all})
 }
 
 // Nodes are added up at each moment; the mean is weighed by time, and nothing from outside the measurement counts.

@@ -12,7 +12,8 @@ import (
 func (x *world) seenBy(agent, place, node string, change func(second int, h *record.HostSample)) {
 	for second := range 11 {
 		at := int64(second) * int64(time.Second)
-		h := record.HostSample{At: at, Broker: x.task.Cell.Broker.Name, Place: place, Node: node, HasBroker: true, BrokerCPU: 1, BrokerRSS: 10, DiskWrite: 100, NetIn: 1000, NetOut: 2000}
+		h := record.HostSample{At: at, Broker: x.task.Cell.Broker.Name, Place: place, Node: node, HasBroker: true,
+			BrokerCPU: 1, BrokerRSS: 10, DiskWrite: 100, NetIn: 1000, NetOut: 2000}
 		if change != nil {
 			change(second, &h)
 		}
@@ -37,8 +38,9 @@ func TestObserversOfAClusterAreAddedUp(t *testing.T) {
 		}
 	})
 	o := x.judge()
-	for name, want := range map[string]float64{"broker.cpu.p50": 3, "broker.rss.max": 30, "broker.disk.write.p50": 300, "broker.disk.write.max": 1100,
-		"broker.disk.read.max": 0, "broker.net.in.mean": 2000, "broker.net.out.max": 4000} {
+	for name, want := range map[string]float64{"broker.cpu.p50": 3, "broker.rss.max": 30, "broker.disk.write.p50": 300,
+		"broker.disk.write.max": 1100,
+		"broker.disk.read.max":  0, "broker.net.in.mean": 2000, "broker.net.out.max": 4000} {
 		near(t, o, name, want)
 	}
 	if v := o.Values["agent.cpu"]; v.NA != NANotMeasured {
@@ -57,12 +59,14 @@ func TestWhatObserversDoNotSeeIsNotAvailable(t *testing.T) {
 		t.Errorf("%+v: want the reason", v)
 	}
 
-	x.facts.Events = []plan.Event{{Agent: "two", Kind: EventNotObserved, Detail: NotObserved("observed", "two", "the agent is away")}}
+	x.facts.Events = []plan.Event{{Agent: "two", Kind: EventNotObserved,
+		Detail: NotObserved("observed", "two", "the agent is away")}}
 	o = x.judge()
 	if v := o.Values["broker.rss.mean"]; v.NA != NANotObserved {
 		t.Errorf("%+v: a node that nobody saw is missing", v)
 	}
-	if n := len(o.Warnings); n == 0 || o.Warnings[n-1] != "not observed: broker observed by agent two: the agent is away" {
+	if n := len(o.Warnings); n == 0 ||
+		o.Warnings[n-1] != "not observed: broker observed by agent two: the agent is away" {
 		t.Errorf("warnings %q do not say what is not observed", o.Warnings)
 	}
 

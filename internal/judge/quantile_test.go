@@ -19,8 +19,10 @@ func TestQuantilesOfFewSamples(t *testing.T) {
 		over bool
 	}{
 		{4, "p50", 0, false}, {8, "p50", 2, true}, {19, "p50", 6, true}, {20, "p50", 10, false},
-		{23, "p90", 18, true}, {100, "p90", 90, false}, {23, "p99", 22, true}, {23, "p99.9", 23, true}, {999, "p99", 984, true},
-		{1000, "p99", 990, false}, {9999, "p99.9", 9984, true}, {10_000, "p99.9", 9990, false}, {23, "max", 23, false}, {1, "max", 1, false},
+		{23, "p90", 18, true}, {100, "p90", 90, false}, {23, "p99", 22, true}, {23, "p99.9", 23, true},
+		{999, "p99", 984, true},
+		{1000, "p99", 990, false}, {9999, "p99.9", 9984, true}, {10_000, "p99.9", 9990, false}, {23, "max", 23, false},
+		{1, "max", 1, false},
 	} {
 		h := record.NewHist()
 		for i := range c.n {
@@ -31,7 +33,8 @@ func TestQuantilesOfFewSamples(t *testing.T) {
 				continue
 			}
 			v := distribution{hist: h}.quantile(q.Q)
-			if (v.NA == NAFewSamples) != (c.ms == 0) || v.Over > 0 != c.over || math.Abs(v.Number*1000-c.ms) > 0.001*c.ms {
+			if (v.NA == NAFewSamples) != (c.ms == 0) || v.Over > 0 != c.over ||
+				math.Abs(v.Number*1000-c.ms) > 0.001*c.ms {
 				t.Errorf("%s of %d samples is %+v, want %g ms, a bound: %v", q.Name, c.n, v, c.ms, c.over)
 			}
 			if sample := time.Duration(h.Quantile(q.Q)).Seconds(); c.over && v.Sample != sample {
@@ -47,7 +50,8 @@ func TestBoundsOfQuantilesCover(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 16))
 	const cells = 2000
 	for _, n := range []int{8, 23, 99, 400, 999} {
-		for _, q := range []plan.Quantile{{Name: "p50", Q: 0.5}, {Name: "p90", Q: 0.9}, {Name: "p99", Q: 0.99}, {Name: "p99.9", Q: 0.999}} {
+		for _, q := range []plan.Quantile{{Name: "p50", Q: 0.5}, {Name: "p90", Q: 0.9}, {Name: "p99", Q: 0.99},
+			{Name: "p99.9", Q: 0.999}} {
 			truth, below, bounds := -10*math.Log(1-q.Q), 0, 0
 			for range cells {
 				h := record.NewHist()
@@ -67,7 +71,8 @@ func TestBoundsOfQuantilesCover(t *testing.T) {
 			}
 			// 93.2 % is 3.7 standard deviations below 95 %.
 			if bounds > 0 && below < cells*932/1000 {
-				t.Errorf("%d samples: the bound of %s is below the truth in %.1f %%", n, q.Name, 100*float64(below)/cells)
+				t.Errorf("%d samples: the bound of %s is below the truth in %.1f %%", n, q.Name,
+					100*float64(below)/cells)
 			}
 		}
 	}

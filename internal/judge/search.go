@@ -114,7 +114,8 @@ func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.V
 // step makes the whole invalid: it was declared for every rate.
 func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	r.Low = passed(t.Cell.Workload, r)
-	o.Search, o.Values, o.Reasons, o.Warnings = &r, maps.Clone(o.Values), slices.Clone(o.Reasons), slices.Clone(o.Warnings)
+	o.Search, o.Values, o.Reasons, o.Warnings = &r, maps.Clone(o.Values), slices.Clone(o.Reasons),
+		slices.Clone(o.Warnings)
 	breaks(&o, r.Steps)
 	if !r.Sure {
 		o.Reasons = append(o.Reasons, "the search found no sure capacity: "+r.Why)

@@ -29,7 +29,8 @@ func aStep(n int, edit func(*world)) (plan.Task, plan.Outcome) {
 
 // busyHost is a host whose CPUs the load generator and the broker on it use up.
 func busyHost(at time.Duration) record.HostSample {
-	return record.HostSample{At: int64(at), AgentCPU: 2, BrokerCPU: 2, HasBroker: true, HostCPU: 4, HostCores: 4, AgentWaited: 0.5}
+	return record.HostSample{At: int64(at), AgentCPU: 2, BrokerCPU: 2, HasBroker: true, HostCPU: 4, HostCores: 4,
+		AgentWaited: 0.5}
 }
 
 func TestAnswerOfAStep(t *testing.T) {
@@ -49,20 +50,28 @@ func TestAnswerOfAStep(t *testing.T) {
 		{"all well", 1000, nil, "", plan.AnswerHeld, ""},
 		{"within half of the width and a stall of 50 ms", 941, nil, "", plan.AnswerHeld, ""},
 		{"beyond both", 935, nil, "", plan.AnswerFailed, "sent 935/s of it"},
-		{"unsent at the end of the drain", 1000, func(x *world) { x.count(0, record.Unsent, 3) }, "", plan.AnswerFailed, "backlog: 3 messages due and not sent"},
+		{"unsent at the end of the drain", 1000, func(x *world) { x.count(0, record.Unsent, 3) }, "", plan.AnswerFailed,
+			"backlog: 3 messages due and not sent"},
 		{"a tail of few samples", 1000, nil, "p99.9 < 5ms", plan.AnswerHeld, ""},
 		{"condition", 1000, nil, "p99 < 1us", plan.AnswerFailed, "p99 is 2.00 ms, not < 1us"},
-		{"the bound of clocks", 1000, unsure, "p99 < 2100us", plan.AnswerFailed, "p99 is 2.00 ms ± 200 µs: whether it is < 2100us is not known"},
-		{"beyond the bound of clocks", 1000, unsure, "p99 < 1700us", plan.AnswerFailed, "p99 is 2.00 ms ± 200 µs, not < 1700us"},
+		{"the bound of clocks", 1000, unsure, "p99 < 2100us", plan.AnswerFailed,
+			"p99 is 2.00 ms ± 200 µs: whether it is < 2100us is not known"},
+		{"beyond the bound of clocks", 1000, unsure, "p99 < 1700us", plan.AnswerFailed,
+			"p99 is 2.00 ms ± 200 µs, not < 1700us"},
 		{"guarantee", 1000, func(x *world) { x.send(0) }, "p99 < 5ms", plan.AnswerFailed, "broken guarantee"},
 		{"lost agent", 1000, func(x *world) { x.facts.Agents[0].Lost = true }, "", plan.AnswerUnknown, "agent a lost"},
-		{"client", 500, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerClientBound, "client-bound: the agents: 1 connections"},
+		{"client", 500, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerClientBound,
+			"client-bound: the agents: 1 connections"},
 		{"CPUs shared with the broker", 500, func(x *world) {
 			x.samples = []record.HostSample{busyHost(0), busyHost(time.Second)}
 		}, "", plan.AnswerSharedHost, "shared-host: "},
-		{"a broken guarantee of a client at its limit", 1000, func(x *world) { x.send(0); x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerFailed, "broken guarantee"},
-		{"a drain that was cut", 1000, func(x *world) { x.send(0); x.facts.DrainCut = true }, "lost == 0", plan.AnswerFailed, "lost has no number: undrained"},
-		{"client, and yet it holds", 1000, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerHeld, ""},
+		{"a broken guarantee of a client at its limit", 1000,
+			func(x *world) { x.send(0); x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerFailed,
+			"broken guarantee"},
+		{"a drain that was cut", 1000, func(x *world) { x.send(0); x.facts.DrainCut = true }, "lost == 0",
+			plan.AnswerFailed, "lost has no number: undrained"},
+		{"client, and yet it holds", 1000, func(x *world) { x.count(0, record.PortsExhausted, 1) }, "", plan.AnswerHeld,
+			""},
 	} {
 		task, o := aStep(x.sent, x.edit)
 		search := s
@@ -86,21 +95,28 @@ func TestSearchedOutcomes(t *testing.T) {
 	}
 	steps := []plan.Step{verify(900, 10), verify(1000, 998), verify(1000, 991), verify(1000, 1001)}
 	sure := Searched(task, o, plan.SearchResult{Capacity: 1000, Fails: 1020, Verified: 3, Sure: true, Steps: steps})
-	if sure.Verdict != plan.Valid || sure.Values["capacity"].Number != 1000 || sure.Values["capacity.low"].Number != 991 || sure.Values["capacity.high"].Number != 1020 {
-		t.Errorf("%s %v: %+v %+v %+v", sure.Verdict, sure.Reasons, sure.Values["capacity"], sure.Values["capacity.low"], sure.Values["capacity.high"])
+	if sure.Verdict != plan.Valid || sure.Values["capacity"].Number != 1000 ||
+		sure.Values["capacity.low"].Number != 991 || sure.Values["capacity.high"].Number != 1020 {
+		t.Errorf("%s %v: %+v %+v %+v", sure.Verdict, sure.Reasons, sure.Values["capacity"], sure.Values["capacity.low"],
+			sure.Values["capacity.high"])
 	}
 	if o.Search != nil || o.Values["capacity"].NA != NANoSearch {
 		t.Error("the step's own outcome was changed")
 	}
-	if above := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 1, Sure: true, Steps: []plan.Step{verify(1000, 1200)}}); above.Search.Low != 1000 {
+	if above := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 1, Sure: true,
+		Steps: []plan.Step{verify(1000, 1200)}}); above.Search.Low != 1000 {
 		t.Errorf("1200/s were sent at 1000/s by catching up, and %v is said to have passed", above.Search.Low)
 	}
-	unsure := Searched(task, o, plan.SearchResult{Capacity: 1000, Fails: 1020, Verified: 1, Why: "out of steps", Steps: steps[:2]})
-	if unsure.Verdict != plan.Unknown || unsure.Values["capacity"].NA != "out of steps" || !strings.Contains(strings.Join(unsure.Reasons, ""), "out of steps") {
+	unsure := Searched(task, o, plan.SearchResult{Capacity: 1000, Fails: 1020, Verified: 1, Why: "out of steps",
+		Steps: steps[:2]})
+	if unsure.Verdict != plan.Unknown || unsure.Values["capacity"].NA != "out of steps" ||
+		!strings.Contains(strings.Join(unsure.Reasons, ""), "out of steps") {
 		t.Errorf("%s %v: %+v", unsure.Verdict, unsure.Reasons, unsure.Values["capacity"])
 	}
-	bound := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 3, Sure: true, Bound: plan.SharedHost, Why: "shared-host at 2,000/s", Steps: steps})
-	if v := bound.Values["capacity.high"]; bound.Verdict != plan.Valid || v.NA == "" || bound.Values["capacity"].Flags[0] != plan.SharedHost {
+	bound := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 3, Sure: true, Bound: plan.SharedHost,
+		Why: "shared-host at 2,000/s", Steps: steps})
+	if v := bound.Values["capacity.high"]; bound.Verdict != plan.Valid || v.NA == "" ||
+		bound.Values["capacity"].Flags[0] != plan.SharedHost {
 		t.Errorf("%s: %+v", bound.Verdict, bound.Values["capacity"])
 	}
 }
@@ -108,10 +124,13 @@ func TestSearchedOutcomes(t *testing.T) {
 // A guarantee that was broken at any rate was broken by the broker under test; the capacity stays what it is.
 func TestSearchedOutcomeShowsBrokenGuarantees(t *testing.T) {
 	task, o := aStep(1000, nil)
-	broken := plan.Step{Rate: 2000, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Broken: []string{"broken guarantee: 1 message was lost"}}
+	broken := plan.Step{Rate: 2000, Kind: plan.StepBracket, Answer: plan.AnswerFailed,
+		Broken: []string{"broken guarantee: 1 message was lost"}}
 	held := plan.Step{Rate: 1000, Kind: plan.StepVerify, Answer: plan.AnswerHeld}
-	got := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 1, Sure: true, Steps: []plan.Step{broken, held}})
-	if got.Verdict != plan.Invalid || len(got.Reasons) != 1 || got.Reasons[0] != "at 2,000/s: broken guarantee: 1 message was lost" || got.Values["capacity"].Number != 1000 {
+	got := Searched(task, o, plan.SearchResult{Capacity: 1000, Verified: 1, Sure: true,
+		Steps: []plan.Step{broken, held}})
+	if got.Verdict != plan.Invalid || len(got.Reasons) != 1 ||
+		got.Reasons[0] != "at 2,000/s: broken guarantee: 1 message was lost" || got.Values["capacity"].Number != 1000 {
 		t.Errorf("%s because of %q: %+v", got.Verdict, got.Reasons, got.Values["capacity"])
 	}
 	task, o = aStep(1000, func(x *world) { x.send(0) })
@@ -130,7 +149,8 @@ func TestProcessingIsAbsentWhereABacklogIsBuilt(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })
 	x.steady(100, late)
 	o := x.judge()
-	for name, absent := range map[string]bool{"e2e.p99": true, "e2e.p99.highest": true, "e2e.negative": false, "consume.rate": false, "backlog.drain": false} {
+	for name, absent := range map[string]bool{"e2e.p99": true, "e2e.p99.highest": true, "e2e.negative": false,
+		"consume.rate": false, "backlog.drain": false} {
 		if why := x.task.Cell.Workload.Absent(name); (why != "") != absent || absent && o.Values[name].NA == "" {
 			t.Errorf("%s is %+v, and absent because %q", name, o.Values[name], why)
 		}
@@ -148,12 +168,15 @@ func TestAbsentIsWhatJudgeSays(t *testing.T) {
 				x.send(0)
 				o := x.judge()
 				for name, v := range o.Values {
-					never := v.NA == NAFireAndForget || v.NA == NANoConfirms || v.NA == NAClosedLoop || v.NA == NANoConsumers
-					if strings.HasPrefix(name, "binding") || strings.HasPrefix(name, "broker") || strings.HasPrefix(name, "capacity") {
+					never := v.NA == NAFireAndForget || v.NA == NANoConfirms || v.NA == NAClosedLoop ||
+						v.NA == NANoConsumers
+					if strings.HasPrefix(name, "binding") || strings.HasPrefix(name, "broker") ||
+						strings.HasPrefix(name, "capacity") {
 						continue
 					}
 					if why := x.task.Cell.Workload.Absent(name); (why != "") != never {
-						t.Errorf("%s, %d consumers, rate %v: %s is %+v, and absent because %q", mode, consumers, rate, name, v, why)
+						t.Errorf("%s, %d consumers, rate %v: %s is %+v, and absent because %q", mode, consumers, rate,
+							name, v, why)
 					}
 				}
 			}

@@ -18,7 +18,8 @@ func TestSideBySide(t *testing.T) {
 	x.bulk.steady(1000, atOnce)
 	x.small.steady(100, atOnce)
 	x.facts.Subject = plan.Subject{Product: "One", Version: "1"}
-	x.facts.Subjects = map[string]plan.Subject{"bulk": x.facts.Subject, "small": {Product: "Two", Version: "2", Settings: map[string]string{"url": "fake://u:secret@h/"}}}
+	x.facts.Subjects = map[string]plan.Subject{"bulk": x.facts.Subject,
+		"small": {Product: "Two", Version: "2", Settings: map[string]string{"url": "fake://u:secret@h/"}}}
 	m := x.merge()
 	var probes [2][]record.ProbeSample
 	for i, level := range []float64{100, 900} {

@@ -241,7 +241,8 @@ type drift struct {
 // the cell makes them: no profile, no faults, and no client that connects or disconnects.
 func driftsOf(in *input) (drifts []drift) {
 	p, c := in.workload.Publishers, in.workload.Consumers
-	if len(p.Profile) > 0 || len(in.workload.Faults) > 0 || p.Lifetime != (plan.Lifetime{}) || c.Lifetime != (plan.Lifetime{}) {
+	if len(p.Profile) > 0 || len(in.workload.Faults) > 0 || p.Lifetime != (plan.Lifetime{}) ||
+		c.Lifetime != (plan.Lifetime{}) {
 		return nil
 	}
 	confirmed := Confirmed(p.Mode)

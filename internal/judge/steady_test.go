@@ -40,7 +40,8 @@ func (w warming) watch(random *rand.Rand) (found int, why string) {
 		if w.delay != nil {
 			delay = w.delay(at)
 		}
-		seconds = append(seconds, Second{Sent: math.Round(sent), Received: math.Round(received), Latency: noisy(delay), Samples: math.Round(sent)})
+		seconds = append(seconds, Second{Sent: math.Round(sent), Received: math.Round(received), Latency: noisy(delay),
+			Samples: math.Round(sent)})
 		if why = NotSteady(seconds, true, true); why == "" {
 			return t + 1, ""
 		}
@@ -87,9 +88,12 @@ func TestNotSteady(t *testing.T) {
 		{name: "steady", rate: constant(10_000), by: 6, found: 1},
 		{name: "steady, noise of 1 %", rate: constant(10_000), noise: 0.01, by: 12, found: 1},
 		{name: "steady, noise of 10 %", rate: constant(10_000), noise: 0.1, by: 45, found: 0.9},
-		{name: "approach within 3 s", rate: approach(2000, 10_000, 1), noise: 0.01, from: 2, by: 16, found: 1, wrong: 0.05},
-		{name: "approach within 12 s", rate: approach(2000, 10_000, 4), noise: 0.01, from: 10, by: 30, found: 1, wrong: 0.05},
-		{name: "latency falls", rate: constant(10_000), delay: approach(0.1, 0.01, 2), noise: 0.02, from: 5, by: 24, found: 1, wrong: 0.05},
+		{name: "approach within 3 s", rate: approach(2000, 10_000, 1), noise: 0.01, from: 2, by: 16, found: 1,
+			wrong: 0.05},
+		{name: "approach within 12 s", rate: approach(2000, 10_000, 4), noise: 0.01, from: 10, by: 30, found: 1,
+			wrong: 0.05},
+		{name: "latency falls", rate: constant(10_000), delay: approach(0.1, 0.01, 2), noise: 0.02, from: 5, by: 24,
+			found: 1, wrong: 0.05},
 		{name: "step at once", rate: step(4, 3000, 10_000), noise: 0.005, from: 4, by: 12, found: 1, wrong: 0.01},
 		{name: "1 a second", rate: constant(1), by: 34, found: 1},
 		{name: "1 a second, Poisson", rate: constant(1), count: true, by: 60, found: 0.8},
@@ -98,7 +102,8 @@ func TestNotSteady(t *testing.T) {
 		{name: "rises by 1 % a second, noise of 5 %", rate: linear(0.01), noise: 0.05, from: 60, wrong: 0.05},
 		{name: "rises by 2 % a second, noise of 10 %", rate: linear(0.02), noise: 0.1, from: 60, wrong: 0.05},
 		{name: "falls by 0.8 % a second, noise of 2 %", rate: linear(-0.008), noise: 0.02, from: 60, wrong: 0.05},
-		{name: "latency rises by 2 % a second", rate: constant(10_000), delay: func(t float64) float64 { return 0.01 * math.Exp(t/50) }, noise: 0.05, from: 60, wrong: 0.05},
+		{name: "latency rises by 2 % a second", rate: constant(10_000),
+			delay: func(t float64) float64 { return 0.01 * math.Exp(t/50) }, noise: 0.05, from: 60, wrong: 0.05},
 		{name: "waves of a half, 4 s", rate: waves(0.5, 4), noise: 0.01, from: 60, wrong: 0.05},
 		{name: "waves of a half, 11 s", rate: waves(0.5, 11), noise: 0.01, from: 60, wrong: 0.05},
 		{name: "small waves, 3 s", rate: waves(0.03, 3), by: 20, found: 1},
@@ -177,18 +182,22 @@ func TestLateStartInAutoWarmup(t *testing.T) {
 	w.Warmup, w.Steady.Auto, w.Measure = 0, true, plan.Duration(2500*time.Millisecond)
 	m := record.NewMerged()
 	for i := range 8 {
-		win := record.Window{Index: i, Start: int64(i) * int64(time.Second), Length: int64(time.Second), Measured: i >= 5}
+		win := record.Window{Index: i, Start: int64(i) * int64(time.Second), Length: int64(time.Second),
+			Measured: i >= 5}
 		if i == 7 {
 			win.Length /= 2
 		}
 		win.Counts[record.Sent] = 1000 * win.Length / int64(time.Second)
-		m.Add(record.Snapshot{Agent: "a", Seq: uint64(i + 1), At: int64(i+1) * int64(time.Second), Begin: int64(5 * time.Second),
-			Skew: 15 * time.Millisecond, Windows: []record.Window{win}, LastSend: int64(i+1)*int64(time.Second) - 1})
+		m.Add(record.Snapshot{Agent: "a", Seq: uint64(i + 1), At: int64(i+1) * int64(time.Second),
+			Begin: int64(5 * time.Second),
+			Skew:  15 * time.Millisecond, Windows: []record.Window{win}, LastSend: int64(i+1)*int64(time.Second) - 1})
 	}
 	for range 2 { // judging changes nothing
 		o := Judge(plan.Task{Cell: plan.Cell{Workload: w}}, m, Facts{Agents: []plan.AgentPart{{Agent: "a"}}})
-		if o.Cut.D() != 5*time.Second || o.Measured.D() != 2500*time.Millisecond || o.Values["publish.rate"].Number != 1000 || o.Values["warmup.cut"].Number != 5 {
-			t.Errorf("cut %v (%+v), measured %v, publish rate %+v", o.Cut, o.Values["warmup.cut"], o.Measured, o.Values["publish.rate"])
+		if o.Cut.D() != 5*time.Second || o.Measured.D() != 2500*time.Millisecond ||
+			o.Values["publish.rate"].Number != 1000 || o.Values["warmup.cut"].Number != 5 {
+			t.Errorf("cut %v (%+v), measured %v, publish rate %+v", o.Cut, o.Values["warmup.cut"], o.Measured,
+				o.Values["publish.rate"])
 		}
 	}
 }
@@ -223,7 +232,8 @@ func TestDrift(t *testing.T) {
 			n := int64(2000 * (1 - c.falls*float64(max(0, second))))
 			x.second(second, []int64{n}, []int64{n})
 			latency := 10e6 * (1 + c.rises*float64(max(0, second)))
-			x.rec.Window(int64(second)*int64(time.Second), second >= 0).RecordN(record.Publish, int64(latency), uint64(n))
+			x.rec.Window(int64(second)*int64(time.Second), second >= 0).RecordN(record.Publish, int64(latency),
+				uint64(n))
 		}
 		o := x.judge()
 		flagged(t, o, plan.Drifting, c.drifts, "publish.rate", "consume.rate", "publish.p99")

@@ -19,7 +19,8 @@ func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
 	x.count(0, record.Unsent, 1)
 	x.sample(record.UnsentAge, time.Millisecond)
 	o := x.judge()
-	for name, want := range map[string]uint64{"publish.intended.p50": 0, "publish.intended.p99": 0, "publish.intended.max": 1, "e2e.p50": 0, "e2e.max": 1, "publish.max": 0} {
+	for name, want := range map[string]uint64{"publish.intended.p50": 0, "publish.intended.p99": 0,
+		"publish.intended.max": 1, "e2e.p50": 0, "e2e.max": 1, "publish.max": 0} {
 		if v := o.Values[name]; v.NA != "" || v.Over != want {
 			t.Errorf("%s is %+v, want a bound by %d messages", name, v, want)
 		}
@@ -82,7 +83,8 @@ func TestIntervalsHaveEverySeries(t *testing.T) {
 	x.merge.Add(x.snapshot())
 	in := newInput(x.task, x.merge, x.facts, 0, nil)
 	in.subscriptions = 2
-	for series, unanswered := range map[record.Series]uint64{record.PublishIntended: 2, record.EndToEnd: 2, record.Publish: 0} {
+	for series, unanswered := range map[record.Series]uint64{record.PublishIntended: 2, record.EndToEnd: 2,
+		record.Publish: 0} {
 		var n uint64
 		for _, d := range in.intervals(series) {
 			n += d.unanswered

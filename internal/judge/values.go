@@ -124,12 +124,16 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 	}
 	for _, q := range plan.HighestQuantiles() {
 		for _, name := range highestSeries {
-			all[name+"."+q.Name+".highest"] = func(m *measurements) plan.Value { return m.clockBound(m.latencies[name], (latency).highest, q.Q) }
+			all[name+"."+q.Name+".highest"] = func(m *measurements) plan.Value {
+				return m.clockBound(m.latencies[name],
+					(latency).highest, q.Q)
+			}
 		}
 	}
 	for _, f := range append(plan.Metrics(), plan.ProcessMetrics()...) {
 		for _, s := range plan.MetricStatistics() {
-			all[plan.MetricValue(f.Name, s)] = func(m *measurements) plan.Value { return m.broker.metrics[f.Name].value(s) }
+			all[plan.MetricValue(f.Name,
+				s)] = func(m *measurements) plan.Value { return m.broker.metrics[f.Name].value(s) }
 		}
 	}
 	return all

@@ -57,23 +57,30 @@ func verdictOf(in *input, l plan.Ledger) (plan.Verdict, []string) {
 func brokenGuarantees(in *input, l plan.Ledger) []string {
 	p := in.task.Cell.Guarantees
 	whole := !in.linkBroke() && !in.degraded()
-	kept := in.workload.Publishers.Persistent || !slices.ContainsFunc(in.workload.Faults, plan.Fault.Ends) // what is in memory alone ends with its process
+	// what is in memory alone ends with its process
+	kept := in.workload.Publishers.Persistent || !slices.ContainsFunc(in.workload.Faults, plan.Fault.Ends)
 	var reasons []string
 	if p.ConfirmedKept && l.LostConfirmed > 0 && kept {
-		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s that the broker had confirmed %s lost", messages(l.LostConfirmed), was(l.LostConfirmed)))
+		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s that the broker had confirmed %s lost",
+			messages(l.LostConfirmed), was(l.LostConfirmed)))
 	}
 	if p.SentKept && l.Lost > 0 && whole {
-		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s %s lost although no link broke", messages(l.Lost), was(l.Lost)))
+		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s %s lost although no link broke", messages(l.Lost),
+			was(l.Lost)))
 	}
-	left := in.workload.Consumers.Lifetime != plan.Lifetime{} // what one that left had and did not acknowledge comes again
+	// what one that left had and did not acknowledge comes again
+	left := in.workload.Consumers.Lifetime != plan.Lifetime{}
 	if p.NoDuplicates && l.Duplicated > 0 && whole && !left {
-		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received again although no link broke", messagesWere(l.Duplicated)))
+		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received again although no link broke",
+			messagesWere(l.Duplicated)))
 	}
 	if p.Ordered && l.Reordered > 0 && !in.unmarkedRedeliveries() {
-		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received after a later one", messagesWere(l.Reordered)))
+		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received after a later one",
+			messagesWere(l.Reordered)))
 	}
 	if l.Corrupt > 0 {
-		reasons = append(reasons, fmt.Sprintf("%s received corrupt: the envelope did not verify", messagesWere(l.Corrupt)))
+		reasons = append(reasons, fmt.Sprintf("%s received corrupt: the envelope did not verify",
+			messagesWere(l.Corrupt)))
 	}
 	return reasons
 }
@@ -82,14 +89,16 @@ func brokenGuarantees(in *input, l plan.Ledger) []string {
 // left before it took them: they go to others of its queue then, and are no redeliveries to a broker that marks none.
 func (in *input) unmarkedRedeliveries() bool {
 	c := in.workload.Consumers
-	return c.Lifetime != plan.Lifetime{} && c.Nodes*c.Threads > in.workload.Topology.Queues && in.record.Total(record.Redelivered) == 0
+	return c.Lifetime != plan.Lifetime{} && c.Nodes*c.Threads > in.workload.Topology.Queues &&
+		in.record.Total(record.Redelivered) == 0
 }
 
 // linkBroke reports whether any link broke, whether it was opened again or never.
 func (in *input) linkBroke() bool {
-	return in.record.Total(record.Reconnects) > 0 || slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) || slices.ContainsFunc(in.record.Events(), func(e record.Event) bool {
-		return e.Kind == eventClosed || e.Kind == record.EventGap
-	})
+	return in.record.Total(record.Reconnects) > 0 || slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) ||
+		slices.ContainsFunc(in.record.Events(), func(e record.Event) bool {
+			return e.Kind == eventClosed || e.Kind == record.EventGap
+		})
 }
 
 // unknownReasons lists why there is no usable number.
@@ -138,7 +147,8 @@ func strandedLinks(in *input) (reasons []string) {
 	for _, e := range in.record.Events() {
 		missed := time.Duration(min(e.At+e.Nanos, int64(measured)) - max(e.At, 0))
 		if e.Kind == record.EventGap && e.Lasting && missed > time.Duration(Tolerance*float64(measured)) {
-			reasons = append(reasons, fmt.Sprintf("a link was gone for the last %v of the measurement: agent %s, %s", missed.Round(time.Millisecond), e.Agent, e.Detail))
+			reasons = append(reasons, fmt.Sprintf("a link was gone for the last %v of the measurement: agent %s, %s",
+				missed.Round(time.Millisecond), e.Agent, e.Detail))
 		}
 	}
 	const most = 3

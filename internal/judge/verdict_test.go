@@ -67,7 +67,8 @@ func TestBrokenLinks(t *testing.T) {
 
 // TestALinkThatStaysBrokenExcusesToo: it was never opened again, so no reconnect tells of it.
 func TestALinkThatStaysBrokenExcusesToo(t *testing.T) {
-	for _, e := range []record.Event{{Kind: "closed", Detail: "consumer 0: EOF"}, {Kind: record.EventGap, Nanos: 1e9}, {Kind: "notice"}} {
+	for _, e := range []record.Event{{Kind: "closed", Detail: "consumer 0: EOF"}, {Kind: record.EventGap, Nanos: 1e9},
+		{Kind: "notice"}} {
 		x := newWorld(nil)
 		x.task.Cell.Guarantees = plan.Guarantees{SentKept: true, NoDuplicates: true}
 		x.steady(1000, losing)
@@ -79,7 +80,8 @@ func TestALinkThatStaysBrokenExcusesToo(t *testing.T) {
 		}
 		o := x.judge()
 		verdict(t, o, want, reason)
-		if told := strings.Contains(strings.Join(o.Warnings, "\n"), "not opened again: 1"); told != (e.Kind == record.EventGap) {
+		if told := strings.Contains(strings.Join(o.Warnings, "\n"),
+			"not opened again: 1"); told != (e.Kind == record.EventGap) {
 			t.Errorf("after %q the warnings are %q", e.Kind, o.Warnings)
 		}
 	}
@@ -237,37 +239,53 @@ func TestLimitations(t *testing.T) {
 		{"late by 500 µs of 600", open, late(500*time.Microsecond, 0, 600*time.Microsecond), "", ""},
 		{"blocked by the broker", open, late(0, time.Second, time.Second), "", ""},
 		{"late by 5 ms where the broker held messages up for a second", open, late(5*ms, time.Second, 8*ms), "", ""},
-		{"late while other processes use the CPU", open, both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4})),
+		{"late while other processes use the CPU", open,
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4})),
 			plan.HostBusy, plan.CauseSendDelay},
 		{"late while it waits for a CPU of a host that others use in bursts", open,
-			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.5, HostCPU: 1.5, HostCores: 4})), plan.HostBusy, plan.CauseSendDelay},
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.5, HostCPU: 1.5,
+				HostCores: 4})), plan.HostBusy, plan.CauseSendDelay},
 		{"late on a host that it shares with the broker, which uses it up", open,
-			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 3.9, HostCores: 4, LocalBroker: true})), plan.SharedHost, plan.CauseSendDelay},
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 3.9, HostCores: 4,
+				LocalBroker: true})), plan.SharedHost, plan.CauseSendDelay},
 		{"late on a host that it shares with the broker, and that is idle", open,
-			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 2, HostCores: 4, LocalBroker: true})), plan.ClientBound, plan.CauseSendDelay},
+			both(late(5*ms, 0, 8*ms), host(record.HostSample{AgentCPU: 1, HostCPU: 2, HostCores: 4,
+				LocalBroker: true})), plan.ClientBound, plan.CauseSendDelay},
 
-		{"95 % of the CPUs, all its own", nil, host(record.HostSample{AgentCPU: 3.8, HostCPU: 3.8, HostCores: 4}), plan.ClientBound, plan.CauseCPU},
+		{"95 % of the CPUs, all its own", nil, host(record.HostSample{AgentCPU: 3.8, HostCPU: 3.8, HostCores: 4}),
+			plan.ClientBound, plan.CauseCPU},
 		{"half of the CPUs", nil, host(record.HostSample{AgentCPU: 2, HostCPU: 2, HostCores: 4}), "", ""},
-		{"all of its quota on a larger host", nil, host(record.HostSample{AgentCPU: 3.9, HostCPU: 9, HostCores: 64}), plan.ClientBound, plan.CauseCPU},
-		{"the quota of a process on a host of unknown size", nil, host(record.HostSample{AgentCPU: 3.9}), plan.ClientBound, plan.CauseCPU},
-		{"95 % of the CPUs, most of it polling the clock", open, host(record.HostSample{AgentCPU: 3.8, AgentSpin: 3, HostCPU: 3.8, HostCores: 4, LocalBroker: true}), "", ""},
-		{"1.5 cores beside a broker of 2.4", nil, host(record.HostSample{AgentCPU: 1.5, BrokerCPU: 2.4, HasBroker: true, HostCPU: 3.9, HostCores: 4}),
+		{"all of its quota on a larger host", nil, host(record.HostSample{AgentCPU: 3.9, HostCPU: 9, HostCores: 64}),
+			plan.ClientBound, plan.CauseCPU},
+		{"the quota of a process on a host of unknown size", nil, host(record.HostSample{AgentCPU: 3.9}),
+			plan.ClientBound, plan.CauseCPU},
+		{"95 % of the CPUs, most of it polling the clock", open,
+			host(record.HostSample{AgentCPU: 3.8, AgentSpin: 3, HostCPU: 3.8, HostCores: 4, LocalBroker: true}), "",
+			""},
+		{"1.5 cores beside a broker of 2.4", nil, host(record.HostSample{AgentCPU: 1.5, BrokerCPU: 2.4, HasBroker: true,
+			HostCPU: 3.9, HostCores: 4}),
 			plan.SharedHost, plan.CauseCPU},
-		{"0.2 cores beside a broker of 0.3 and 3.5 of others", nil, host(record.HostSample{AgentCPU: 0.2, BrokerCPU: 0.3, HasBroker: true, HostCPU: 4, HostCores: 4}),
+		{"0.2 cores beside a broker of 0.3 and 3.5 of others", nil,
+			host(record.HostSample{AgentCPU: 0.2, BrokerCPU: 0.3, HasBroker: true, HostCPU: 4, HostCores: 4}),
 			plan.HostBusy, plan.CauseCPU},
 		{"all of the quota of a process that has the broker in it", nil, func(x *world) {
 			x.task.Cell.InProcess = true
 			host(record.HostSample{AgentCPU: 3.9, HostCPU: 5, HostCores: 16})(x)
 		}, plan.SharedHost, plan.CauseCPU},
-		{"0.1 cores beside 3.9 of others", nil, host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4}), plan.HostBusy, plan.CauseCPU},
-		{"threads that wait a little on an idle host", nil, host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.6, HostCPU: 0.3, HostCores: 4}), "", ""},
+		{"0.1 cores beside 3.9 of others", nil, host(record.HostSample{AgentCPU: 0.1, HostCPU: 4, HostCores: 4}),
+			plan.HostBusy, plan.CauseCPU},
+		{"threads that wait a little on an idle host", nil,
+			host(record.HostSample{AgentCPU: 0.1, AgentWaited: 0.6, HostCPU: 0.3, HostCores: 4}), "", ""},
 
-		{"one publisher that works all the time on a host of 16 cores", nil, publisher(0.97), plan.ClientBound, plan.CausePublisher},
+		{"one publisher that works all the time on a host of 16 cores", nil, publisher(0.97), plan.ClientBound,
+			plan.CausePublisher},
 		{"publishers that wait for a fifth of the time", nil, publisher(0.8), "", ""},
 		{"a publisher that works all the time and is not late", open, publisher(0.97), "", ""},
-		{"a driver's process whose busiest thread ran all the time", nil, host(record.HostSample{AgentCPU: 1, DriverThread: 0.97, HostCPU: 1, HostCores: 64}),
+		{"a driver's process whose busiest thread ran all the time", nil,
+			host(record.HostSample{AgentCPU: 1, DriverThread: 0.97, HostCPU: 1, HostCores: 64}),
 			plan.ClientBound, plan.CauseThread},
-		{"a driver's process that does much on several threads", nil, host(record.HostSample{AgentCPU: 2, DriverThread: 0.6, HostCPU: 2, HostCores: 64}), "", ""},
+		{"a driver's process that does much on several threads", nil,
+			host(record.HostSample{AgentCPU: 2, DriverThread: 0.6, HostCPU: 2, HostCores: 64}), "", ""},
 
 		{"goroutines waited 3 ms of 8", nil, scheduled(3*ms, 8*ms), plan.ClientBound, plan.CauseScheduling},
 		{"goroutines waited 3 ms of 80", nil, scheduled(3*ms, 80*ms), "", ""},
@@ -283,7 +301,8 @@ func TestLimitations(t *testing.T) {
 				flagged(t, o, f, f == c.want, "publish.rate", "throughput", "publish.p99")
 				flagged(t, o, f, false, "lost", "agent.cpu")
 			}
-			found := slices.ContainsFunc(o.Limitations, func(l plan.Limitation) bool { return l.Flag == c.want && l.Cause == c.cause })
+			found := slices.ContainsFunc(o.Limitations,
+				func(l plan.Limitation) bool { return l.Flag == c.want && l.Cause == c.cause })
 			if found != (c.want != "") || len(o.Limitations) > 0 && c.want == "" {
 				t.Errorf("limitations %v", o.Limitations)
 			}
@@ -364,13 +383,17 @@ func TestClipped(t *testing.T) {
 			t.Errorf("%s says that %d samples were beyond the range, want %d", name, got, over)
 		}
 	}
-	if !slices.ContainsFunc(o.Warnings, func(w string) bool { return strings.HasPrefix(w, "1 publish samples were beyond") }) {
+	if !slices.ContainsFunc(o.Warnings, func(w string) bool {
+		return strings.HasPrefix(w,
+			"1 publish samples were beyond")
+	}) {
 		t.Errorf("warnings %q do not count the clipped sample", o.Warnings)
 	}
 }
 
 func TestSkewed(t *testing.T) {
-	for skew, want := range map[time.Duration]bool{time.Millisecond: false, 19 * time.Millisecond: false, 21 * time.Millisecond: true, -200 * time.Millisecond: true} {
+	for skew, want := range map[time.Duration]bool{time.Millisecond: false, 19 * time.Millisecond: false,
+		21 * time.Millisecond: true, -200 * time.Millisecond: true} {
 		x := newWorld(nil)
 		x.steady(100, atOnce)
 		x.last.Skew = skew + time.Second // both a second late: that is not apart
@@ -407,9 +430,11 @@ func TestALinkGoneForGood(t *testing.T) {
 			x.steady(100, atOnce)
 			if c.fault != "" {
 				x.task.Cell.Workload.Faults = []plan.Fault{{Kind: c.fault}}
-				x.last.Events = append(x.last.Events, record.Event{Kind: record.EventFault, Detail: plan.Fault{Kind: c.fault}.Detail("")})
+				x.last.Events = append(x.last.Events,
+					record.Event{Kind: record.EventFault, Detail: plan.Fault{Kind: c.fault}.Detail("")})
 			}
-			x.last.Events = append(x.last.Events, record.Event{At: int64(c.at), Kind: record.EventGap, Nanos: int64(15 * time.Second), Lasting: c.lasting, Detail: "publisher 0"})
+			x.last.Events = append(x.last.Events, record.Event{At: int64(c.at), Kind: record.EventGap,
+				Nanos: int64(15 * time.Second), Lasting: c.lasting, Detail: "publisher 0"})
 			reason := ""
 			if c.want == plan.Unknown {
 				reason = "of the measurement: agent a, publisher 0"
@@ -423,7 +448,8 @@ func TestGapsAndBlockedConnections(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, atOnce)
 	x.count(0, record.ConnBlockedNanos, int64(1500*time.Millisecond))
-	x.last.Events = []record.Event{{At: 1, Kind: record.EventGap, Nanos: int64(time.Second)}, {At: 2, Kind: record.EventGap, Nanos: int64(3 * time.Second)},
+	x.last.Events = []record.Event{{At: 1, Kind: record.EventGap, Nanos: int64(time.Second)},
+		{At: 2, Kind: record.EventGap, Nanos: int64(3 * time.Second)},
 		{At: 3, Kind: "notice", Nanos: int64(time.Hour)}}
 	o := x.judge()
 	near(t, o, "gap.longest", 3)

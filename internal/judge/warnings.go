@@ -25,16 +25,18 @@ func warningsOf(m *measurements, values map[string]plan.Value) (all []string) {
 		all = append(all, fmt.Sprintf("not-steady: after %v of warm-up: %s", m.in.warmup(), why))
 	}
 	if m.in.latencyOff() {
-		all = append(all, fmt.Sprintf("latency-off: the simulated network added %v to a round trip (median), %v was asked for: the agents' hosts are too busy, or too slow, for it",
-			m.in.addedLatency(0.5).Round(time.Microsecond), m.in.workload.Network.Latency.D()))
+		all = append(all,
+			fmt.Sprintf("latency-off: the simulated network added %v to a round trip (median), %v was asked for: the agents' hosts are too busy, or too slow, for it",
+				m.in.addedLatency(0.5).Round(time.Microsecond), m.in.workload.Network.Latency.D()))
 	}
 	for _, d := range m.drifts {
 		verb := "rose"
 		if d.part < 0 {
 			verb = "fell"
 		}
-		all = append(all, fmt.Sprintf("drifting: %s %s by %.0f %% in the %d s of the measurement: measure for longer, or after a longer warm-up",
-			d.name, verb, 100*math.Abs(d.part), d.seconds))
+		all = append(all,
+			fmt.Sprintf("drifting: %s %s by %.0f %% in the %d s of the measurement: measure for longer, or after a longer warm-up",
+				d.name, verb, 100*math.Abs(d.part), d.seconds))
 	}
 	all = append(all, skewWarnings(m.in.workload, m.starts)...)
 	return append(all, deliveryWarnings(m)...)
@@ -46,7 +48,8 @@ func latencyWarnings(name string, l latency) (all []string) {
 		return nil
 	}
 	if n := h.Negative(); l.across && n > 0 {
-		all = append(all, fmt.Sprintf("%d of %d end-to-end latencies were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count()))
+		all = append(all,
+			fmt.Sprintf("%d of %d end-to-end latencies were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count()))
 	}
 	if l.na == NABacklog {
 		return all
@@ -56,7 +59,8 @@ func latencyWarnings(name string, l latency) (all []string) {
 
 func rangeWarnings(name string, h *record.Hist) []string {
 	if n := h.Over(); n > 0 {
-		return []string{fmt.Sprintf("%d %s samples were beyond the histogram's range of an hour and count as an hour", n, name)}
+		return []string{fmt.Sprintf("%d %s samples were beyond the histogram's range of an hour and count as an hour",
+			n, name)}
 	}
 	return nil
 }
@@ -65,7 +69,8 @@ func rangeWarnings(name string, h *record.Hist) []string {
 func nodeWarnings(in *input, b brokerMetrics) (all []string) {
 	for _, n := range b.nodes {
 		if b.observed && n.known < time.Duration(minAnswered*float64(in.span.length())) {
-			all = append(all, fmt.Sprintf("the processes of broker %s were seen for %v of %v by an observer", in.task.Cell.Broker.Name,
+			all = append(all, fmt.Sprintf("the processes of broker %s were seen for %v of %v by an observer",
+				in.task.Cell.Broker.Name,
 				n.known.Round(100*time.Millisecond), in.span.length()))
 		}
 	}
@@ -76,10 +81,13 @@ func nodeWarnings(in *input, b brokerMetrics) (all []string) {
 func brokerWarnings(in *input, b brokerMetrics) (all []string) {
 	whole := int(in.span.length() / time.Second)
 	if b.asked && float64(b.answered) < minAnswered*float64(whole) {
-		all = append(all, fmt.Sprintf("the broker told its metrics %d times in a measurement of %d s: they are of those moments", b.answered, whole))
+		all = append(all,
+			fmt.Sprintf("the broker told its metrics %d times in a measurement of %d s: they are of those moments",
+				b.answered, whole))
 	}
 	if b.lacking > 0 {
-		all = append(all, fmt.Sprintf("the broker's metrics lacked a node %d times, which are left out of them", b.lacking))
+		all = append(all, fmt.Sprintf("the broker's metrics lacked a node %d times, which are left out of them",
+			b.lacking))
 	}
 	return all
 }
@@ -91,20 +99,23 @@ func bindingWarnings(m *measurements, values map[string]plan.Value) (all []strin
 	for _, name := range bindingNames {
 		l := m.bindingLatencies[name]
 		if n := l.hist.Negative(); l.across && l.na == "" && n > 0 {
-			all = append(all, fmt.Sprintf("%d of %d times of %s were negative and are in no quantile: the clocks of the hosts are apart", n, n+l.hist.Count(), name))
+			all = append(all,
+				fmt.Sprintf("%d of %d times of %s were negative and are in no quantile: the clocks of the hosts are apart", n, n+l.hist.Count(), name))
 		}
 		all = append(all, rangeWarnings(name, l.hist)...)
 	}
 	perSecond, length := m.in.workload.Topology.Churn.Rate, m.in.span.sending.Seconds()
 	asked, made := perSecond*length, m.in.counted(record.BindingsMade)
 	if asked-made > Tolerance*asked+1 {
-		all = append(all, fmt.Sprintf("asked for %s bindings a second, made %s", display.Number(perSecond), display.Number(made/length)))
+		all = append(all, fmt.Sprintf("asked for %s bindings a second, made %s", display.Number(perSecond),
+			display.Number(made/length)))
 	}
 	if n := m.in.record.Total(record.BindingErrors); n > 0 {
 		all = append(all, fmt.Sprintf("%d calls to make or remove a binding failed; see the events", n))
 	}
 	if v, n := values["binding.lost"], m.bindings.Missing; v.NA == "" && n > 0 {
-		all = append(all, fmt.Sprintf("%s through a new binding %s lost after the broker had confirmed the binding", messages(n), was(n)))
+		all = append(all, fmt.Sprintf("%s through a new binding %s lost after the broker had confirmed the binding",
+			messages(n), was(n)))
 	}
 	return all
 }
@@ -112,12 +123,14 @@ func bindingWarnings(m *measurements, values map[string]plan.Value) (all []strin
 // clockWarnings are of clocks that were stepped, and of those that were known to less than what was measured with them.
 func clockWarnings(m *measurements, values map[string]plan.Value) (all []string) {
 	for _, e := range m.clocks.steps {
-		all = append(all, fmt.Sprintf("clock-unsafe: agent %s, %v into the measurement: %s", e.Agent, time.Duration(e.At).Round(time.Millisecond), e.Detail))
+		all = append(all, fmt.Sprintf("clock-unsafe: agent %s, %v into the measurement: %s", e.Agent,
+			time.Duration(e.At).Round(time.Millisecond), e.Detail))
 	}
 	for _, latency := range []string{"e2e", "binding.first", "binding.message"} {
 		if m.clocks.coarse(values[latency+".p50"]) {
-			all = append(all, fmt.Sprintf("clock-unsafe: the clocks of publishers and consumers were known to %v, which is more than the median of %s",
-				m.clocks.bound.Round(time.Microsecond), latency))
+			all = append(all,
+				fmt.Sprintf("clock-unsafe: the clocks of publishers and consumers were known to %v, which is more than the median of %s",
+					m.clocks.bound.Round(time.Microsecond), latency))
 		}
 	}
 	return all
@@ -174,7 +187,8 @@ func deliveryWarnings(m *measurements) (all []string) {
 		warn("links that broke and were not opened again: %d; see the events", n)
 	}
 	if l.Undrained > 0 && in.facts.DrainCut {
-		warn("the drain was cut by its limit of %v with %s still missing", in.workload.Drain.Timeout, messages(l.Undrained))
+		warn("the drain was cut by its limit of %v with %s still missing", in.workload.Drain.Timeout,
+			messages(l.Undrained))
 	}
 	for _, a := range in.facts.Agents {
 		if a.Error != "" && !strings.Contains(in.facts.Failure, a.Error) {
@@ -205,7 +219,8 @@ func shortfall(m *measurements) string {
 	sendDelay, blocked := in.hists[record.SendDelay].Quantile(0.99), in.hists[record.Backpressure].Quantile(0.99)
 	why := fmt.Sprintf("publishers waited for the broker (back-pressure p99 %v)", roughly(blocked))
 	if len(m.limitations) > 0 && sendDelay > blocked {
-		why = fmt.Sprintf("%s (send delay p99 %v, back-pressure p99 %v)", m.limitations[0].Flag, roughly(sendDelay), roughly(blocked))
+		why = fmt.Sprintf("%s (send delay p99 %v, back-pressure p99 %v)", m.limitations[0].Flag, roughly(sendDelay),
+			roughly(blocked))
 	}
 	if failed > 0 {
 		why += fmt.Sprintf("; calls to publish that failed: %.0f", failed)

@@ -50,7 +50,8 @@ func TestARateThatWasNotReached(t *testing.T) {
 	x.sample(record.Backpressure, 2*time.Second)
 	x.sample(record.SendDelay, time.Microsecond)
 	o := x.judge()
-	warned(t, o, true, "asked for 1,000/s, sent 500/s: publishers waited for the broker (back-pressure p99 2", "messages due and never sent: 5000")
+	warned(t, o, true, "asked for 1,000/s, sent 500/s: publishers waited for the broker (back-pressure p99 2",
+		"messages due and never sent: 5000")
 	verdict(t, o, plan.Valid, "")
 
 	x = asking(1000)
@@ -59,7 +60,8 @@ func TestARateThatWasNotReached(t *testing.T) {
 	warned(t, o, true, "asked for 1,000/s, sent 500/s: client-bound (send delay p99 2")
 	warned(t, o, false, "publishers waited")
 
-	for name, end := range map[string]func(*Facts){"failed": func(f *Facts) { f.Failure = "no broker" }, "stopped": func(f *Facts) { f.Cancelled = true }} {
+	for name, end := range map[string]func(*Facts){"failed": func(f *Facts) { f.Failure = "no broker" },
+		"stopped": func(f *Facts) { f.Cancelled = true }} {
 		x = asking(1000)
 		end(&x.facts)
 		if o = x.judge(); strings.Contains(strings.Join(o.Warnings, "\n"), "asked for") {
@@ -115,7 +117,8 @@ func TestNothingIsMissingByCount(t *testing.T) {
 }
 
 func TestNumbersForPeople(t *testing.T) {
-	for ns, want := range map[int64]string{0: "below 1µs", 999: "below 1µs", 1234: "1.234µs", 12345: "12.35µs", 9876543210: "9.877s"} {
+	for ns, want := range map[int64]string{0: "below 1µs", 999: "below 1µs", 1234: "1.234µs", 12345: "12.35µs",
+		9876543210: "9.877s"} {
 		if got := roughly(ns); got != want {
 			t.Errorf("%d ns read %q, want %q", ns, got, want)
 		}

@@ -29,12 +29,14 @@ func newWorld(edit func(*plan.Workload)) *world {
 	if edit != nil {
 		edit(&w)
 	}
-	cell := plan.Cell{ID: "c0ffee", Workload: w, Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
+	cell := plan.Cell{ID: "c0ffee", Workload: w, Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true,
+		NoDuplicates: true, Ordered: true}}
 	x := &world{task: plan.Task{Run: "r1", ID: "c0ffee-r1", Cell: cell, Repetition: 1}, merge: record.NewMerged(),
 		log: record.NewCollector(w.Measure.D()), sets: map[record.SetKey]*record.Set{}, begin: -time.Second}
 	x.rec, x.lat = x.log.Recorder(), x.log.Recorder()
 	for i := range cell.Agents() {
-		x.facts.Agents = append(x.facts.Agents, plan.AgentPart{Agent: string(rune('a' + i)), Index: i, Host: "h", Clock: "clock-1", Phase: plan.PhaseTeardown})
+		x.facts.Agents = append(x.facts.Agents, plan.AgentPart{Agent: string(rune('a' + i)), Index: i, Host: "h",
+			Clock: "clock-1", Phase: plan.PhaseTeardown})
 	}
 	return x
 }

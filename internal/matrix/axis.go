@@ -217,7 +217,8 @@ func (r *axisReader) group() {
 		r.checkDuplicates(g)
 	}
 	if n := r.space.size(); n > maxCombinations {
-		r.doc.add(r.doc.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes", fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
+		r.doc.add(r.doc.root.LookupPath(cue.ParsePath("axes")).Pos(), "axes",
+			fmt.Sprintf("they have more than %d combinations; shorten some", maxCombinations))
 	}
 }
 

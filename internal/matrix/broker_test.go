@@ -16,11 +16,13 @@ func TestProcessOfABroker(t *testing.T) {
 		set     []string
 		want    plan.Processes
 	}{
-		"one":            {`process: port: 5672`, nil, plan.Processes{{Port: 5672}}},
-		"several":        {`process: [{port: 5672}, {command: "beam"}, {pid: 7}]`, nil, plan.Processes{{Port: 5672}, {Command: "beam"}, {PID: 7}}},
-		"none":           {``, nil, nil},
-		"set":            {`process: port: 5672`, []string{"brokers.b.process.port=7"}, plan.Processes{{Port: 7}}},
-		"set to several": {`process: port: 5672`, []string{"brokers.b.process=[{port: 1}, {port: 2}]"}, plan.Processes{{Port: 1}, {Port: 2}}},
+		"one": {`process: port: 5672`, nil, plan.Processes{{Port: 5672}}},
+		"several": {`process: [{port: 5672}, {command: "beam"}, {pid: 7}]`, nil,
+			plan.Processes{{Port: 5672}, {Command: "beam"}, {PID: 7}}},
+		"none": {``, nil, nil},
+		"set":  {`process: port: 5672`, []string{"brokers.b.process.port=7"}, plan.Processes{{Port: 7}}},
+		"set to several": {`process: port: 5672`, []string{"brokers.b.process=[{port: 1}, {port: 2}]"},
+			plan.Processes{{Port: 1}, {Port: 2}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			run := expand(t, `name: "x", brokers: b: {driver: "fake", `+c.process+`}`, Narrow{Set: c.set})
@@ -30,7 +32,8 @@ func TestProcessOfABroker(t *testing.T) {
 		})
 	}
 	for _, wrong := range []string{`process: 7`, `process: [{port: 0}]`, `process: [{ports: 1}]`, `process: ["x"]`} {
-		m, err := Load("x.cue", []byte("package matrix\nname: \"x\", brokers: b: {driver: \"fake\", "+wrong+"}\n"), Narrow{})
+		m, err := Load("x.cue", []byte("package matrix\nname: \"x\", brokers: b: {driver: \"fake\", "+wrong+"}\n"),
+			Narrow{})
 		if err == nil {
 			_, err = m.Run(context.Background())
 		}
@@ -43,12 +46,18 @@ func TestProcessOfABroker(t *testing.T) {
 // Bindings that come and go have defaults that leave cells as they are, and bounds.
 func TestChurnOfBindings(t *testing.T) {
 	plain := expand(t, `name: "x", brokers: b: driver: "fake"`, Narrow{})
-	same := expand(t, `name: "x", brokers: b: driver: "fake", cell: topology: churn: {rate: 0, hold: "1s", probes: 10}`, Narrow{})
-	if plain.Cells[0].ID != same.Cells[0].ID || plain.Cells[0].Workload.Topology.Churn != (plan.Churn{Hold: plan.Default().Topology.Churn.Hold, Probes: 10}) {
-		t.Errorf("%+v: want no bindings by default, and no other cell for saying so", plain.Cells[0].Workload.Topology.Churn)
+	same := expand(t, `name: "x", brokers: b: driver: "fake", cell: topology: churn: {rate: 0, hold: "1s", probes: 10}`,
+		Narrow{})
+	if plain.Cells[0].ID != same.Cells[0].ID ||
+		plain.Cells[0].Workload.Topology.Churn != (plan.Churn{Hold: plan.Default().Topology.Churn.Hold, Probes: 10}) {
+		t.Errorf("%+v: want no bindings by default, and no other cell for saying so",
+			plain.Cells[0].Workload.Topology.Churn)
 	}
 	for _, wrong := range []string{"rate: -1", "rate: 1e9", `hold: "0s"`, "probes: 0"} {
-		m, err := Load("x.cue", []byte("package matrix\nname: \"x\", brokers: b: driver: \"fake\", cell: topology: churn: "+wrong+"\n"), Narrow{})
+		m,
+			err := Load("x.cue",
+			[]byte("package matrix\nname: \"x\", brokers: b: driver: \"fake\", cell: topology: churn: "+wrong+"\n"),
+			Narrow{})
 		if err == nil {
 			_, err = m.Run(context.Background())
 		}

@@ -31,7 +31,8 @@ func (r *brokerReader) readBrokers() {
 		r.brokers[name] = r.readBroker(name, it.Value())
 	}
 	if len(r.brokers) == 0 {
-		r.doc.add(place(r.doc.root.LookupPath(cue.ParsePath("brokers"))), "brokers", `it is empty; give at least one, as in brokers: local: {driver: "nats", options: embedded: true}`)
+		r.doc.add(place(r.doc.root.LookupPath(cue.ParsePath("brokers"))), "brokers",
+			`it is empty; give at least one, as in brokers: local: {driver: "nats", options: embedded: true}`)
 	}
 }
 
@@ -77,7 +78,8 @@ func noDriver(name string) string {
 	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return msg + " (there are: " + strings.Join(names, ", ") + "); one in another language is named in a file of this host: --drivers FILE"
+	return msg + " (there are: " + strings.Join(names, ", ") +
+		"); one in another language is named in a file of this host: --drivers FILE"
 }
 
 func noBroker(brokers map[string]*plan.Broker, shown, name string) string {
@@ -92,7 +94,8 @@ func noBroker(brokers map[string]*plan.Broker, shown, name string) string {
 // readOptions reads the options, with the driver's defaults, and which of them are secret.
 func (r *brokerReader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value) {
 	v, path := broker.LookupPath(cue.ParsePath("options")), join("brokers", b.Name)+".options"
-	schema := r.doc.ctx.CompileString(info.Schema, cue.Filename("the schema of driver "+info.Name)).LookupPath(cue.ParsePath("#Options"))
+	schema := r.doc.ctx.CompileString(info.Schema,
+		cue.Filename("the schema of driver "+info.Name)).LookupPath(cue.ParsePath("#Options"))
 	if schema.Err() != nil {
 		r.doc.add(place(v), path, "the schema of driver "+info.Name+" has a mistake: "+schema.Err().Error())
 		return
@@ -130,7 +133,8 @@ func (r *brokerReader) findSecrets(b *plan.Broker, v cue.Value, path, in string,
 	} else if fields, err := v.Fields(); err == nil {
 		for fields.Next() {
 			if at := fields.Selector(); at.IsString() { // what is wrong may have others
-				r.findSecrets(b, fields.Value(), join(path, at.Unquoted()), strings.TrimPrefix(in+"."+at.Unquoted(), "."), marked)
+				r.findSecrets(b, fields.Value(), join(path, at.Unquoted()),
+					strings.TrimPrefix(in+"."+at.Unquoted(), "."), marked)
 			}
 		}
 	}

@@ -24,13 +24,18 @@ func unsearchable(w plan.Workload) []problem {
 	report(p.Rate > 0, "publishers.rate", sets+"publishers.rate, or give it as search.from")
 	report(len(p.Profile) > 0, "publishers.profile", sets+"publishers.profile")
 	report(p.Count > 0, "publishers.count", "each step of a search is measured for a time; remove publishers.count")
-	report(p.Lifetime != plan.Lifetime{}, "publishers.lifetime", "publishers that come and go send less than a search asks for; remove it")
+	report(p.Lifetime != plan.Lifetime{}, "publishers.lifetime",
+		"publishers that come and go send less than a search asks for; remove it")
 	join, leave := w.Consumers.Lifetime.ConnectAt, w.Consumers.Lifetime.DisconnectAt
-	report(join > 0, "consumers.lifetime.connectAt", "steps of a search are shorter than what verifies them: consumers that join at some time make them another load; remove it")
-	report(leave > 0, "consumers.lifetime.disconnectAt", "steps of a search are shorter than what verifies them: consumers that leave at some time make them another load; remove it")
-	report(len(w.Faults) > 0, "search", "a search measures many times, and what fails in a fault is not capacity; remove faults or the search")
+	report(join > 0, "consumers.lifetime.connectAt",
+		"steps of a search are shorter than what verifies them: consumers that join at some time make them another load; remove it")
+	report(leave > 0, "consumers.lifetime.disconnectAt",
+		"steps of a search are shorter than what verifies them: consumers that leave at some time make them another load; remove it")
+	report(len(w.Faults) > 0, "search",
+		"a search measures many times, and what fails in a fault is not capacity; remove faults or the search")
 	report(s.From > s.Max, "search.from", "%v is above search.max, %v", s.From, s.Max)
-	report(s.Steps < s.Repeats+2, "search.steps", "%d leaves no room for a search beside %d repeats; give at least %d", s.Steps, s.Repeats, s.Repeats+2)
+	report(s.Steps < s.Repeats+2, "search.steps", "%d leaves no room for a search beside %d repeats; give at least %d",
+		s.Steps, s.Repeats, s.Repeats+2)
 	why := unmeasured(s.While, w)
 	report(why != "", "search.while", "%s", why)
 	return out

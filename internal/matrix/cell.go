@@ -202,7 +202,8 @@ func (m *Matrix) broker(tree map[string]any, own map[string]*plan.Broker) (*plan
 		return nil, nil // reported already
 	}
 	if name == "" {
-		return nil, []problem{{"broker", "there are several brokers; add an axis broker, or name one here" + m.brokersThere()}}
+		return nil, []problem{{"broker", "there are several brokers; add an axis broker, or name one here" +
+			m.brokersThere()}}
 	}
 	return nil, []problem{{"broker", m.noBroker(name)}}
 }
@@ -320,7 +321,8 @@ func normalise(tree map[string]any) {
 func duplicateFields(tree map[string]any) []problem {
 	both := duplicateSizes(at(tree, "message", "size"))
 	if tree["latency"] != nil && at(tree, "network", "latency") != nil {
-		return append([]problem{{"latency", "it is given twice, here and as network.latency; remove one of them"}}, both...)
+		return append([]problem{{"latency", "it is given twice, here and as network.latency; remove one of them"}},
+			both...)
 	}
 	return both
 }
@@ -335,19 +337,27 @@ func inconsistent(w plan.Workload) []problem {
 	}
 	p, c := w.Publishers, w.Consumers
 	report(p.Batch.Min > p.Batch.Max, "publishers.batch", "its min, %d, is above its max, %d", p.Batch.Min, p.Batch.Max)
-	report(w.Drain.Idle > w.Drain.Timeout, "drain.idle", "%s is above drain.timeout, %s: the drain would always be cut", w.Drain.Idle, w.Drain.Timeout)
-	report(p.Rate > 0 && len(p.Profile) > 0, "publishers.profile", "it is given together with publishers.rate, %v; remove one of them", p.Rate)
-	report(len(p.Profile) > 0 && !slices.ContainsFunc(p.Profile, func(s plan.Stage) bool { return s.Messages(s.For.D()) > 0 }), "publishers.profile", "no stage sends anything; give one a rate above 0")
+	report(w.Drain.Idle > w.Drain.Timeout, "drain.idle", "%s is above drain.timeout, %s: the drain would always be cut",
+		w.Drain.Idle, w.Drain.Timeout)
+	report(p.Rate > 0 && len(p.Profile) > 0, "publishers.profile",
+		"it is given together with publishers.rate, %v; remove one of them", p.Rate)
+	report(len(p.Profile) > 0 && !slices.ContainsFunc(p.Profile,
+		func(s plan.Stage) bool { return s.Messages(s.For.D()) > 0 }), "publishers.profile",
+		"no stage sends anything; give one a rate above 0")
 	report(p.Arrivals == plan.ArrivalsPoisson && !p.Open() && w.Search == nil, "publishers.arrivals",
 		"%q needs times at which messages are due: give publishers.rate or publishers.profile", p.Arrivals)
 	queues, readers := w.Topology.Queues, c.Nodes*c.Threads
 	report(readers > 0 && readers < queues, "topology.queues",
 		"%d queues but only %s a subscription: the rest would never be read; raise consumers.threads or lower topology.queues", queues, display.Count(readers, "consumer"))
 	if c.Colocate && c.Nodes > 0 {
-		report(p.Nodes != c.Nodes, "consumers.nodes", "%d, and publishers.nodes is %d: colocated, each agent receives its own messages; make them equal", c.Nodes, p.Nodes)
-		report(queues%c.Nodes != 0, "topology.queues", "%d do not divide among %s: colocated, each agent has queues of its own; make them a multiple of consumers.nodes",
+		report(p.Nodes != c.Nodes, "consumers.nodes",
+			"%d, and publishers.nodes is %d: colocated, each agent receives its own messages; make them equal", c.Nodes,
+			p.Nodes)
+		report(queues%c.Nodes != 0, "topology.queues",
+			"%d do not divide among %s: colocated, each agent has queues of its own; make them a multiple of consumers.nodes",
 			queues, display.Count(c.Nodes, "agent"))
-		report(c.Nodes > 1 && w.Topology.Churn.Rate > 0, "topology.churn", "one agent sends through new bindings to the queues of all: colocated, each agent receives its own messages alone; use one node")
+		report(c.Nodes > 1 && w.Topology.Churn.Rate > 0, "topology.churn",
+			"one agent sends through new bindings to the queues of all: colocated, each agent receives its own messages alone; use one node")
 	}
 	report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
 		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; give a value up to the prefetch", c.AckEvery, c.Prefetch)

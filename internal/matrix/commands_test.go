@@ -15,7 +15,8 @@ func TestCommands(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
-		if c := got["mine"]; len(got) != 1 || len(c.Command) != 2 || c.Command[1] != "driver.py" || c.Env["A"] != "b" || c.Dir != "x" {
+		if c := got["mine"]; len(got) != 1 || len(c.Command) != 2 || c.Command[1] != "driver.py" || c.Env["A"] != "b" ||
+			c.Dir != "x" {
 			t.Errorf("%s: got %+v", file, got)
 		}
 	}
@@ -23,11 +24,12 @@ func TestCommands(t *testing.T) {
 
 func TestCommandsFaults(t *testing.T) {
 	for text, want := range map[string][]string{
-		"a: {comand: [\"x\"]}\nb: {command: \"x\"}\n": {"d.cue:1:", "comand", `did you mean "command"`, "d.cue:2:", "b.command"},
-		"a: command: []\n":                            {"d.cue:1:", "a.command"},
-		"a: command: [\"\"]\n":                        {"d.cue:1:", "names no program"},
-		"\n":                                          {"no driver is named"},
-		"a: {\n":                                      {"d.cue:"},
+		"a: {comand: [\"x\"]}\nb: {command: \"x\"}\n": {"d.cue:1:", "comand", `did you mean "command"`, "d.cue:2:",
+			"b.command"},
+		"a: command: []\n":     {"d.cue:1:", "a.command"},
+		"a: command: [\"\"]\n": {"d.cue:1:", "names no program"},
+		"\n":                   {"no driver is named"},
+		"a: {\n":               {"d.cue:"},
 	} {
 		_, err := Commands("d.cue", []byte(text))
 		for _, part := range want {

@@ -20,11 +20,13 @@ func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combin
 		d, reasons = w.declarePart(b, work)
 	}
 	if len(reasons) > 0 {
-		return Combination{Excluded: &plan.Excluded{Coordinates: coordinates, Kind: "n/a", Reason: strings.Join(reasons, "; ")}}
+		return Combination{Excluded: &plan.Excluded{Coordinates: coordinates, Kind: "n/a",
+			Reason: strings.Join(reasons, "; ")}}
 	}
 	return Combination{Cell: &plan.Cell{
 		ID: id, Coordinates: coordinates, Broker: *b, Workload: work,
-		Label: d.Label, Guarantees: plan.Guarantees(d.Guarantees), CopiesBody: d.Capabilities.CopiesBody, InProcess: d.Capabilities.InProcess, Notes: d.Notes,
+		Label: d.Label, Guarantees: plan.Guarantees(d.Guarantees), CopiesBody: d.Capabilities.CopiesBody,
+		InProcess: d.Capabilities.InProcess, Notes: d.Notes,
 		RedeliverAfter: plan.Duration(d.RedeliverAfter),
 	}}
 }
@@ -43,8 +45,9 @@ func (w *worker) declarePart(b *plan.Broker, work plan.Workload) (d drivers.Decl
 func useOf(w plan.Workload) drivers.Use {
 	p, c, t := w.Publishers, w.Consumers, w.Topology
 	return drivers.Use{
-		Mode: drivers.Mode(p.Mode), Persistent: p.Persistent, Mandatory: p.Mandatory, Ack: drivers.Ack(c.Ack), Prefetch: c.Prefetch,
-		Queues: t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings,
+		Mode: drivers.Mode(p.Mode), Persistent: p.Persistent, Mandatory: p.Mandatory, Ack: drivers.Ack(c.Ack),
+		Prefetch: c.Prefetch,
+		Queues:   t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings,
 		Publishers: p.Nodes * p.Threads, Consumers: c.Nodes * c.Threads * t.Subscriptions,
 		Churn:         t.Churn.Rate > 0,
 		Keys:          w.Message.Keys.Count > 0,

@@ -61,7 +61,8 @@ func describeList(schema cue.Value) string {
 
 // describeScalar describes a type with its bounds.
 func describeScalar(schema cue.Value) string {
-	words := map[cue.Kind]string{cue.IntKind: "a whole number", cue.StringKind: "a string", cue.BoolKind: "true or false"}
+	words := map[cue.Kind]string{cue.IntKind: "a whole number", cue.StringKind: "a string",
+		cue.BoolKind: "true or false"}
 	text := words[schema.IncompleteKind()]
 	if text == "" {
 		text = "a number"
@@ -86,7 +87,8 @@ func describeScalar(schema cue.Value) string {
 	for _, b := range []struct {
 		op   cue.Op
 		word string
-	}{{cue.GreaterThanEqualOp, "at least "}, {cue.GreaterThanOp, "above "}, {cue.LessThanEqualOp, "at most "}, {cue.LessThanOp, "below "}} {
+	}{{cue.GreaterThanEqualOp, "at least "}, {cue.GreaterThanOp, "above "}, {cue.LessThanEqualOp, "at most "},
+		{cue.LessThanOp, "below "}} {
 		if end := bounds[b.op]; end != "" {
 			ends = append(ends, b.word+end)
 		}
@@ -210,7 +212,8 @@ func show(v cue.Value) string {
 	var b strings.Builder
 	for line := range strings.Lines(fmt.Sprint(v)) {
 		line = strings.Join(strings.Fields(line), " ")
-		if so := b.String(); so != "" && line != "}" && line != "]" && !strings.HasSuffix(so, "{") && !strings.HasSuffix(so, "[") {
+		if so := b.String(); so != "" && line != "}" && line != "]" && !strings.HasSuffix(so, "{") &&
+			!strings.HasSuffix(so, "[") {
 			b.WriteString(", ")
 		}
 		b.WriteString(line)

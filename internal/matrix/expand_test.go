@@ -69,8 +69,10 @@ func TestStudy(t *testing.T) {
 	}
 	got := names(run)[:5]
 	want := []string{
-		"broker=rabbit mode=fire-and-forget threads=1 latency=0ms", "broker=rabbit mode=fire-and-forget threads=1 latency=1ms",
-		"broker=rabbit mode=fire-and-forget threads=1 latency=5ms", "broker=rabbit mode=fire-and-forget threads=1 latency=50ms",
+		"broker=rabbit mode=fire-and-forget threads=1 latency=0ms",
+		"broker=rabbit mode=fire-and-forget threads=1 latency=1ms",
+		"broker=rabbit mode=fire-and-forget threads=1 latency=5ms",
+		"broker=rabbit mode=fire-and-forget threads=1 latency=50ms",
 		"broker=rabbit mode=fire-and-forget threads=2 latency=0ms",
 	}
 	if !slices.Equal(got, want) {
@@ -85,10 +87,12 @@ func TestStudy(t *testing.T) {
 		t.Errorf("%s:\n got %+v\nwant %+v", c.Name(), c.Workload, w)
 	}
 	if c.ID != plan.CellID("rabbit", w) || c.Label != "held in no memory" || !c.Guarantees.ConfirmedKept {
-		t.Errorf("%s: id %s, label %q, guarantees %+v are not those of the workload and the driver", c.Name(), c.ID, c.Label, c.Guarantees)
+		t.Errorf("%s: id %s, label %q, guarantees %+v are not those of the workload and the driver", c.Name(), c.ID,
+			c.Label, c.Guarantees)
 	}
 	x := run.Excluded[0]
-	if x.Kind != "skipped" || x.Reason != `by the pattern {mode: "connection-per-message", latency: "50ms"} at m.cue:11:8` {
+	if x.Kind != "skipped" ||
+		x.Reason != `by the pattern {mode: "connection-per-message", latency: "50ms"} at m.cue:11:8` {
 		t.Errorf("a skipped combination says %s, %q", x.Kind, x.Reason)
 	}
 	if run.Agents != 2 || most(run) != 75*32300*time.Millisecond {
@@ -97,12 +101,14 @@ func TestStudy(t *testing.T) {
 }
 
 func TestRecordHoldsNoPassword(t *testing.T) {
-	run := expand(t, study, Narrow{Quick: true, Set: []string{`brokers.rabbit.options.url="amqp://u:hunter2@h/"`}, Filter: []string{"threads=5"}})
+	run := expand(t, study, Narrow{Quick: true, Set: []string{`brokers.rabbit.options.url="amqp://u:hunter2@h/"`},
+		Filter: []string{"threads=5"}})
 	s := run.Source
 	if strings.Contains(s.Text+strings.Join(s.Set, ""), "hunter2") {
 		t.Errorf("the source of the run holds the password: %+v", s)
 	}
-	if s.File != "m.cue" || !strings.HasSuffix(s.Path, "/dir/m.cue") || len(s.SHA256) != 64 || !s.Quick || len(s.Filter) != 1 {
+	if s.File != "m.cue" || !strings.HasSuffix(s.Path, "/dir/m.cue") || len(s.SHA256) != 64 || !s.Quick ||
+		len(s.Filter) != 1 {
 		t.Errorf("the source of the run is %+v", s)
 	}
 	if !strings.Contains(string(run.Cells[0].Broker.Options), "hunter2@h/") {
@@ -117,8 +123,10 @@ func TestNarrow(t *testing.T) {
 		cells int
 		check func(plan.Cell) bool
 	}{
-		{"quick", Narrow{Quick: true}, 4*2*4 - 2, func(c plan.Cell) bool { return c.Workload.Measure.D() == 3*time.Second }},
-		{"set replaces an axis", Narrow{Set: []string{"axes.threads=[7]"}}, 15, func(c plan.Cell) bool { return c.Workload.Publishers.Threads == 7 }},
+		{"quick", Narrow{Quick: true}, 4*2*4 - 2,
+			func(c plan.Cell) bool { return c.Workload.Measure.D() == 3*time.Second }},
+		{"set replaces an axis", Narrow{Set: []string{"axes.threads=[7]"}}, 15,
+			func(c plan.Cell) bool { return c.Workload.Publishers.Threads == 7 }},
 		{"set after short", Narrow{Quick: true, Set: []string{"axes.threads=[7]", `cell.measure="1s"`}}, 15,
 			func(c plan.Cell) bool {
 				return c.Workload.Publishers.Threads == 7 && c.Workload.Measure.D() == time.Second
@@ -127,10 +135,14 @@ func TestNarrow(t *testing.T) {
 			func(c plan.Cell) bool { return c.Workload.Publishers.Threads%3 == 0 }},
 		{"set a new field", Narrow{Set: []string{"cell.consumers.prefetch=axis.threads*10"}}, 75,
 			func(c plan.Cell) bool { return c.Workload.Consumers.Prefetch == c.Workload.Publishers.Threads*10 }},
-		{"set a whole struct", Narrow{Set: []string{`cell.publishers={mode: axis.mode, batch: {min: 2, max: 9}, threads: axis.threads}`}}, 75,
+		{"set a whole struct",
+			Narrow{Set: []string{`cell.publishers={mode: axis.mode, batch: {min: 2, max: 9}, threads: axis.threads}`}},
+			75,
 			func(c plan.Cell) bool { return c.Workload.Publishers.Batch == plan.Batch{Min: 2, Max: 9} }},
-		{"only one", Narrow{Filter: []string{"mode=confirm-each"}}, 20, func(c plan.Cell) bool { return c.Workload.Publishers.Mode == "confirm-each" }},
-		{"only two of one axis and one of another", Narrow{Filter: []string{"mode=confirm-each,fire-and-forget", "threads=2", "threads=3"}}, 16,
+		{"only one", Narrow{Filter: []string{"mode=confirm-each"}}, 20,
+			func(c plan.Cell) bool { return c.Workload.Publishers.Mode == "confirm-each" }},
+		{"only two of one axis and one of another",
+			Narrow{Filter: []string{"mode=confirm-each,fire-and-forget", "threads=2", "threads=3"}}, 16,
 			func(c plan.Cell) bool {
 				return c.Workload.Publishers.Threads == 2 || c.Workload.Publishers.Threads == 3
 			}},
@@ -158,18 +170,24 @@ func TestByName(t *testing.T) {
 		name, text string
 		want       func(w *plan.Workload)
 	}{
-		{"all six", `axes: {broker: ["b"], mode: ["confirm-each"], nodes: [2], threads: [3], latency: ["5ms"], bindings: [4]}`, func(w *plan.Workload) {
-			w.Publishers.Mode, w.Publishers.Nodes, w.Publishers.Threads = "confirm-each", 2, 3
-			w.Consumers.Nodes, w.Consumers.Threads, w.Network.Latency, w.Topology.Bindings = 2, 3, plan.Duration(5*time.Millisecond), 4
-		}},
+		{"all six",
+			`axes: {broker: ["b"], mode: ["confirm-each"], nodes: [2], threads: [3], latency: ["5ms"], bindings: [4]}`,
+			func(w *plan.Workload) {
+				w.Publishers.Mode, w.Publishers.Nodes, w.Publishers.Threads = "confirm-each", 2, 3
+				w.Consumers.Nodes, w.Consumers.Threads, w.Network.Latency, w.Topology.Bindings = 2, 3,
+					plan.Duration(5*time.Millisecond), 4
+			}},
 		{"the template wins", `axes: {broker: ["b"], threads: [3], nodes: [2], latency: ["5ms"]}
 			cell: {consumers: {threads: 1, nodes: 4}, latency: "7ms", publishers: nodes: 5}`, func(w *plan.Workload) {
-			w.Publishers.Nodes, w.Publishers.Threads, w.Consumers.Nodes, w.Network.Latency = 5, 3, 4, plan.Duration(7*time.Millisecond)
+			w.Publishers.Nodes, w.Publishers.Threads, w.Consumers.Nodes, w.Network.Latency = 5, 3, 4,
+				plan.Duration(7*time.Millisecond)
 		}},
-		{"no consumers stay none", `axes: {broker: ["b"], threads: [3], nodes: [2]}, cell: consumers: nodes: 0`, func(w *plan.Workload) {
-			w.Publishers.Nodes, w.Publishers.Threads, w.Consumers.Nodes = 2, 3, 0
-		}},
-		{"short forms", `axes: size: [100], cell: {axis: _, broker: "b", message: size: axis.size, publishers: {batch: 7, node: 1}, consumers: node: "follower", labels: {n: 5, s: "t"}}`,
+		{"no consumers stay none", `axes: {broker: ["b"], threads: [3], nodes: [2]}, cell: consumers: nodes: 0`,
+			func(w *plan.Workload) {
+				w.Publishers.Nodes, w.Publishers.Threads, w.Consumers.Nodes = 2, 3, 0
+			}},
+		{"short forms",
+			`axes: size: [100], cell: {axis: _, broker: "b", message: size: axis.size, publishers: {batch: 7, node: 1}, consumers: node: "follower", labels: {n: 5, s: "t"}}`,
 			func(w *plan.Workload) {
 				w.Publishers.Batch, w.Publishers.Node, w.Consumers.Node = plan.Batch{Min: 7, Max: 7}, "1", "follower"
 				w.Labels = map[string]string{"n": "5", "s": "t"}
@@ -182,7 +200,8 @@ func TestByName(t *testing.T) {
 		}},
 		{"values derived from defaults and from axes by name", `axes: {broker: ["b"], threads: [3]}
 			cell: {publishers: _, consumers: prefetch: publishers.maxInFlight + publishers.threads, latency: "1ms"}`, func(w *plan.Workload) {
-			w.Publishers.Threads, w.Consumers.Threads, w.Consumers.Prefetch, w.Network.Latency = 3, 3, 1003, plan.Duration(time.Millisecond)
+			w.Publishers.Threads, w.Consumers.Threads, w.Consumers.Prefetch, w.Network.Latency = 3, 3, 1003,
+				plan.Duration(time.Millisecond)
 		}},
 	} {
 		text := head + c.text
@@ -203,8 +222,10 @@ func TestZip(t *testing.T) {
 	run := expand(t, head+`axes: {nodes: [1, 2, 2], mode: ["confirm-each", "confirm-window"], threads: [4, 4, 8]}
 		zip: [["nodes", "threads"]], cell: broker: "b"`, Narrow{})
 	want := []string{
-		"nodes=1 mode=confirm-each threads=4", "nodes=1 mode=confirm-window threads=4", "nodes=2 mode=confirm-each threads=4",
-		"nodes=2 mode=confirm-window threads=4", "nodes=2 mode=confirm-each threads=8", "nodes=2 mode=confirm-window threads=8",
+		"nodes=1 mode=confirm-each threads=4", "nodes=1 mode=confirm-window threads=4",
+		"nodes=2 mode=confirm-each threads=4",
+		"nodes=2 mode=confirm-window threads=4", "nodes=2 mode=confirm-each threads=8",
+		"nodes=2 mode=confirm-window threads=8",
 	}
 	if got := names(run); !slices.Equal(got, want) {
 		t.Errorf("zipped cells are %q, want %q", got, want)
@@ -244,7 +265,8 @@ func TestOrderAndTimes(t *testing.T) {
 		repeat: 3, settle: "2s", grace: "5m", strict: true`, Narrow{})
 	if run.Order != (plan.Order{Random: true, Seed: 9_007_199_254_740_993}) || run.Repeat != 3 || !run.Strict ||
 		run.Settle.D() != 2*time.Second || run.Grace.D() != 5*time.Minute {
-		t.Errorf("got order %+v, repeat %d, settle %s, grace %s, strict %v", run.Order, run.Repeat, run.Settle, run.Grace, run.Strict)
+		t.Errorf("got order %+v, repeat %d, settle %s, grace %s, strict %v", run.Order, run.Repeat, run.Settle,
+			run.Grace, run.Strict)
 	}
 	if want := 3 * (12300*time.Millisecond + 2*time.Second); most(run) != want {
 		t.Errorf("estimate %s, want %s", most(run), want)
@@ -267,7 +289,9 @@ func TestSharedEvaluationsChangeNothing(t *testing.T) {
 	if !reflect.DeepEqual(shared, alone) {
 		t.Error("shared evaluations give other cells")
 	}
-	for _, text := range []string{`cell: {axis: threads: <3}`, `cell: {axis: _, labels: {for k, v in axis {(k): "\(v)"}}}`, `cell: {axis: _, let a = axis, labels: x: a.threads}`} {
+	for _, text := range []string{`cell: {axis: threads: <3}`,
+		`cell: {axis: _, labels: {for k, v in axis {(k): "\(v)"}}}`,
+		`cell: {axis: _, let a = axis, labels: x: a.threads}`} {
 		m := loaded(t, head+`axes: {broker: ["b"], threads: [1, 2]}, `+text, Narrow{})
 		if m.refers != nil {
 			t.Errorf("%s: takes %v for all that the template refers to", text, m.refers)

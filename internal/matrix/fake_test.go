@@ -41,15 +41,18 @@ func (f fake) Info() drivers.Info {
 
 func (f fake) declare(options json.RawMessage, use drivers.Use) drivers.Declaration {
 	d := drivers.Declaration{Capabilities: drivers.Capabilities{
-		Modes: drivers.Modes(), Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
-		Mandatory: true, Persistent: true, Transient: true, UnlimitedPrefetch: true, Subscriptions: true, Bindings: true, Nodes: true,
+		Modes: drivers.Modes(), Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
+			drivers.AckAutomatic},
+		Mandatory: true, Persistent: true, Transient: true, UnlimitedPrefetch: true, Subscriptions: true,
+		Bindings: true, Nodes: true,
 	}, Guarantees: drivers.Guarantees{ConfirmedKept: true}, Label: "held in no memory"}
 	var o struct{ Storage string }
 	if json.Unmarshal(options, &o) == nil && o.Storage == "file" && use.Prefetch == 13 {
 		d.Unfit = append(d.Unfit, "13 is an unlucky prefetch for files")
 	}
 	if f.name == "simple" {
-		d.Capabilities = drivers.Capabilities{Modes: slices.Clone(drivers.Modes()[:1]), Acks: []drivers.Ack{drivers.AckAutomatic}, Transient: true}
+		d.Capabilities = drivers.Capabilities{Modes: slices.Clone(drivers.Modes()[:1]),
+			Acks: []drivers.Ack{drivers.AckAutomatic}, Transient: true}
 	}
 	return d
 }

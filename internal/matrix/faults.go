@@ -17,21 +17,30 @@ func faulty(w plan.Workload) []problem {
 			}
 		}
 		connections := f.Kind == plan.FaultCut || f.Kind == plan.FaultStall || f.Kind == plan.FaultSlow
-		report(connections && f.Target != "", ".target", "%s is done to connections; leave target out, or choose kill, pause, restart or isolate", f.Kind)
-		report(!connections && f.Target == "", "", "%s needs a target: what an agent on the broker's host may disturb, by the name in that agent's --faults file", f.Kind)
-		report(!connections && f.On != "all", ".on", "%s is done to the broker, not to the connections of %s; leave on out", f.Kind, f.On)
-		report(!connections && f.Share < 1, ".share", "%s is done to the broker, not to a share of connections; leave share out", f.Kind)
-		report(f.Kind == plan.FaultSlow && f.Latency == 0 && f.Bandwidth == 0, "", "slow changes nothing; give a latency, a bandwidth, or both")
+		report(connections && f.Target != "", ".target",
+			"%s is done to connections; leave target out, or choose kill, pause, restart or isolate", f.Kind)
+		report(!connections && f.Target == "", "",
+			"%s needs a target: what an agent on the broker's host may disturb, by the name in that agent's --faults file", f.Kind)
+		report(!connections && f.On != "all", ".on",
+			"%s is done to the broker, not to the connections of %s; leave on out", f.Kind, f.On)
+		report(!connections && f.Share < 1, ".share",
+			"%s is done to the broker, not to a share of connections; leave share out", f.Kind)
+		report(f.Kind == plan.FaultSlow && f.Latency == 0 && f.Bandwidth == 0, "",
+			"slow changes nothing; give a latency, a bandwidth, or both")
 		report(f.Kind != plan.FaultSlow && f.Latency != 0, ".latency", "it is for slow alone; leave it out")
 		report(f.Kind != plan.FaultSlow && f.Bandwidth != 0, ".bandwidth", "it is for slow alone; leave it out")
-		report(f.At+f.For > w.Measure, "", "it ends %s after the measurement began, which lasts %s; begin earlier, or raise measure", f.At+f.For, w.Measure)
+		report(f.At+f.For > w.Measure, "",
+			"it ends %s after the measurement began, which lasts %s; begin earlier, or raise measure", f.At+f.For,
+			w.Measure)
 		out = append(out, roles(w, f, path)...)
 		for k, g := range w.Faults[:i] {
 			report(meet(f, g), "", "it overlaps with faults[%d] (%s); let it begin at %s or later", k, g, g.At+g.For)
 		}
 	}
 	if len(w.Faults) > 0 && len(w.Groups) > 0 {
-		out = append(out, problem{"faults", "a cell of several groups cannot have faults; give each group a cell of its own, or take faults out"})
+		out = append(out,
+			problem{"faults",
+				"a cell of several groups cannot have faults; give each group a cell of its own, or take faults out"})
 	}
 	if len(w.Faults) > 0 && w.Search != nil {
 		out = append(out, problem{"faults", "a search finds the rate that holds by itself; take faults or search out"})
@@ -43,13 +52,17 @@ func faulty(w plan.Workload) []problem {
 func roles(w plan.Workload, f plan.Fault, path string) []problem {
 	var out []problem
 	if f.On != "all" && w.Consumers.Colocate {
-		out = append(out, problem{path + ".on", "with consumers.colocate each agent's connections are of publishers and consumers; leave on out, or colocate"})
+		out = append(out,
+			problem{path + ".on",
+				"with consumers.colocate each agent's connections are of publishers and consumers; leave on out, or colocate"})
 	}
 	if f.On == "consumers" && w.Consumers.Nodes == 0 {
 		out = append(out, problem{path + ".on", "the cell has no consumers; choose publishers"})
 	}
-	if f.Share < 1 && (w.Publishers.Mode == "connection-per-message" || w.Publishers.Mode == "connection-per-message-confirm") && f.On != "consumers" {
-		out = append(out, problem{path + ".share", "in mode " + w.Publishers.Mode + " no connection stays to be chosen; leave share out"})
+	if f.Share < 1 && (w.Publishers.Mode == "connection-per-message" ||
+		w.Publishers.Mode == "connection-per-message-confirm") && f.On != "consumers" {
+		out = append(out, problem{path + ".share",
+			"in mode " + w.Publishers.Mode + " no connection stays to be chosen; leave share out"})
 	}
 	return out
 }

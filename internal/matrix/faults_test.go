@@ -48,7 +48,8 @@ func TestFaultsGolden(t *testing.T) {
 		}
 		golden(t, strings.TrimSuffix(filepath.Base(file), ".cue")+".golden", faults.Error()+"\n")
 		for _, f := range faults {
-			for _, jargon := range []string{"disjunction", "subsum", "incomplete", "bottom", "_|_", "non-concrete", "conflicting"} {
+			for _, jargon := range []string{"disjunction", "subsum", "incomplete", "bottom", "_|_", "non-concrete",
+				"conflicting"} {
 				if strings.Contains(f.Message, jargon) {
 					t.Errorf("%s: %q is CUE's jargon: %s", file, jargon, f.Message)
 				}
@@ -81,7 +82,8 @@ func TestNarrowFaults(t *testing.T) {
 		{Set: []string{"axes.threads", "axes.threads=", "axes.threads[0]=1", "axes.threads=[1,"}},
 		{Set: []string{"cell.publishers.mode=confirm-each"}},
 		{Set: []string{"cell.publishers.mode=confirmed", "cell.publishers.maxInFligh=3"}},
-		{Set: []string{`brokers.rabbit.options.url="amqp://u:hunter2@h/"`, `brokers.rabbit.options.urls=["amqp://u:hunter2@h/", 5]`}},
+		{Set: []string{`brokers.rabbit.options.url="amqp://u:hunter2@h/"`,
+			`brokers.rabbit.options.urls=["amqp://u:hunter2@h/", 5]`}},
 		{Set: []string{"axes.threads=[0]", "axes.thread=[1]"}},
 	} {
 		got := faultsText(t, study, n)
@@ -129,7 +131,8 @@ func TestCombinationFaults(t *testing.T) {
 // neither.
 func TestQueuesThatNobodyReadsArePublishedInto(t *testing.T) {
 	for _, consumers := range []string{"nodes: 0", "threads: 3", "{nodes: 2, threads: 2}"} {
-		m, err := Load("m.cue", []byte(head+`cell: {broker: "b", topology: queues: 3, consumers: `+consumers+`}`), Narrow{})
+		m, err := Load("m.cue", []byte(head+`cell: {broker: "b", topology: queues: 3, consumers: `+consumers+`}`),
+			Narrow{})
 		if err == nil {
 			_, err = m.Run(context.Background())
 		}
@@ -162,7 +165,8 @@ func TestRateAndProfileThatCannotBe(t *testing.T) {
 		`{profile: [{for: "1s", rate: 0}, {for: "2s", rate: 0, to: 0}]}`: "publishers.profile: no stage sends anything",
 		`{arrivals: "poisson"}`:                                          `publishers.arrivals: "poisson" needs times at which messages are due`,
 	} {
-		got := faultsText(t, "package matrix\nname: \"x\"\nbrokers: a: driver: \"fake\"\ncell: publishers: "+publishers+"\n", Narrow{})
+		got := faultsText(t, "package matrix\nname: \"x\"\nbrokers: a: driver: \"fake\"\ncell: publishers: "+publishers+
+			"\n", Narrow{})
 		if !strings.Contains(got, want) || !strings.Contains(got, "m.cue:4") {
 			t.Errorf("%s: %s\nwant %s", publishers, got, want)
 		}

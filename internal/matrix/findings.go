@@ -81,7 +81,8 @@ func tidy(file string, faults Errors, scrub *plan.Scrubber) Errors {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), strings.Compare(a.Path, b.Path))
 	})
 	return slices.CompactFunc(faults, func(a, b Error) bool {
-		return a.File == b.File && a.Line == b.Line && a.Column == b.Column && (a.Message == b.Message || a.Path == b.Path && a.Line > 0)
+		return a.File == b.File && a.Line == b.Line && a.Column == b.Column &&
+			(a.Message == b.Message || a.Path == b.Path && a.Line > 0)
 	})
 }
 

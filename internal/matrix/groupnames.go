@@ -43,7 +43,8 @@ func (l *loader) readGroups() {
 		return true
 	}, nil)
 	if a := l.space.find(groupAxis); a >= 0 && l.groups.any() {
-		l.doc.add(l.space.axes[a].place, join("axes", groupAxis), "tables show the groups of the cell on an axis of this name; call the axis something else")
+		l.doc.add(l.space.axes[a].place, join("axes", groupAxis),
+			"tables show the groups of the cell on an axis of this name; call the axis something else")
 	}
 }
 

@@ -29,7 +29,8 @@ func validateNames(tree map[string]any) (out []problem) {
 			out = append(out, problem{join("groups", name) + "." + p.path, p.message})
 		}
 		if !groupName.MatchString(name) {
-			out = append(out, problem{join("groups", name), fmt.Sprintf("a group cannot be called %q: give it a name of up to 12 letters and digits that begins with a letter", name)})
+			out = append(out, problem{join("groups", name),
+				fmt.Sprintf("a group cannot be called %q: give it a name of up to 12 letters and digits that begins with a letter", name)})
 		}
 	}
 	return out
@@ -73,7 +74,9 @@ func inconsistentParts(w plan.Workload) []problem {
 	}
 	var out []problem
 	if w.Search != nil {
-		out = append(out, problem{"search", "it varies one rate, and each of the groups has its own; search in a cell without groups"})
+		out = append(out,
+			problem{"search",
+				"it varies one rate, and each of the groups has its own; search in a cell without groups"})
 	}
 	for i, part := range w.Parts() {
 		for _, p := range wrong(part) {
@@ -108,7 +111,8 @@ func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drive
 		for _, note := range d.Notes {
 			whole.Notes = append(whole.Notes, of(note))
 		}
-		g.Label, g.Guarantees, g.CopiesBody, g.InProcess = d.Label, plan.Guarantees(d.Guarantees), d.Capabilities.CopiesBody, d.Capabilities.InProcess
+		g.Label, g.Guarantees, g.CopiesBody, g.InProcess = d.Label, plan.Guarantees(d.Guarantees),
+			d.Capabilities.CopiesBody, d.Capabilities.InProcess
 		g.RedeliverAfter = plan.Duration(d.RedeliverAfter)
 		whole.RedeliverAfter = max(whole.RedeliverAfter, d.RedeliverAfter)
 		if d.Label != "" {

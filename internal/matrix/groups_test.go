@@ -22,20 +22,24 @@ func TestGroups(t *testing.T) {
 		t.Fatalf("%d cells and %d agents, want 2 and 2 of bulk with 1 of small", len(run.Cells), run.Agents)
 	}
 	w := run.Cells[1].Workload
-	if d := plan.Default(); w.Publishers.Threads != d.Publishers.Threads || w.Publishers.MaxInFlight != d.Publishers.MaxInFlight {
+	if d := plan.Default(); w.Publishers.Threads != d.Publishers.Threads ||
+		w.Publishers.MaxInFlight != d.Publishers.MaxInFlight {
 		t.Errorf("the cell keeps publishers %+v, which nothing is done with", w.Publishers)
 	}
 	if len(w.Groups) != 2 || w.Groups[0].Name != "bulk" || w.Groups[1].Name != "small" {
 		t.Fatalf("groups %+v", w.Groups)
 	}
 	bulk, small := w.Groups[0], w.Groups[1]
-	if p := bulk.Publishers; p.Rate != 500 || p.Threads != 1 || p.MaxInFlight != 50 || p.Mode != "confirm-window" || p.Batch != (plan.Batch{Min: 1, Max: 2}) {
+	if p := bulk.Publishers; p.Rate != 500 || p.Threads != 1 || p.MaxInFlight != 50 || p.Mode != "confirm-window" ||
+		p.Batch != (plan.Batch{Min: 1, Max: 2}) {
 		t.Errorf("publishers of bulk: %+v", p)
 	}
-	if bulk.Consumers.Threads != 3 || bulk.Consumers.Prefetch != 20 || bulk.Message.Size != 9000 || len(bulk.Message.Sizes) != 2 {
+	if bulk.Consumers.Threads != 3 || bulk.Consumers.Prefetch != 20 || bulk.Message.Size != 9000 ||
+		len(bulk.Message.Sizes) != 2 {
 		t.Errorf("bulk: %+v", bulk)
 	}
-	if p := small.Publishers; p.Rate != 0 || p.Threads != 3 || p.Mode != "confirm-each" || p.Batch.Min != 7 || small.Consumers.Nodes != 0 || small.Message.Size != 100 {
+	if p := small.Publishers; p.Rate != 0 || p.Threads != 3 || p.Mode != "confirm-each" || p.Batch.Min != 7 ||
+		small.Consumers.Nodes != 0 || small.Message.Size != 100 {
 		t.Errorf("small: %+v", small)
 	}
 	if bulk.Label == "" || run.Cells[0].ID == run.Cells[1].ID {
@@ -56,7 +60,8 @@ func TestReferencesOfGroups(t *testing.T) {
 	w := run.Cells[0].Workload
 	x, y, z := w.Groups[0], w.Groups[1], w.Groups[2]
 	if x.Consumers.Prefetch != 7 || x.Topology.Queues != 1 || y.Consumers.Prefetch != 50+3+100 {
-		t.Errorf("prefetch of x %d, queues of x %d, prefetch of y %d", x.Consumers.Prefetch, x.Topology.Queues, y.Consumers.Prefetch)
+		t.Errorf("prefetch of x %d, queues of x %d, prefetch of y %d", x.Consumers.Prefetch, x.Topology.Queues,
+			y.Consumers.Prefetch)
 	}
 	for _, g := range []plan.Group{x, y, z} {
 		if p := g.Publishers; p.MaxInFlight != 50 || p.Threads != 3 || p.Count != 7 || g.Consumers.Threads != 3 {
@@ -99,7 +104,8 @@ func TestGroupThatBrokersCannot(t *testing.T) {
 	for _, x := range run.Excluded {
 		all = append(all, x.Kind+": "+x.Reason)
 	}
-	if len(run.Cells)+len(run.Excluded) != 2 || len(all) != 1 || all[0] != "n/a: group y: simple here cannot publish confirm-each (it can: fire-and-forget)" {
+	if len(run.Cells)+len(run.Excluded) != 2 || len(all) != 1 ||
+		all[0] != "n/a: group y: simple here cannot publish confirm-each (it can: fire-and-forget)" {
 		t.Errorf("%d cells, excluded: %q", len(run.Cells), all)
 	}
 }
@@ -119,13 +125,15 @@ func TestTablesOfGroups(t *testing.T) {
 	}
 	var out []string
 	for _, text := range []string{
-		groups + `tables: [{rows: ["rate", "groop"], values: ["publish.rate", "bulkk/publish.rate"], highest: "smal/sent"}]`,
+		groups +
+			`tables: [{rows: ["rate", "groop"], values: ["publish.rate", "bulkk/publish.rate"], highest: "smal/sent"}]`,
 		`axes: broker: ["b"], tables: [{rows: ["group"], values: ["bulk/publish.rate"], headings: group: "G"}]`,
 		`axes: {broker: ["b"], group: [1, 2]}, cell: {axis: _, groups: x: publishers: threads: axis.group}`,
 	} {
 		out = append(out, faultsText(t, head+text, Narrow{}))
 	}
-	if text := faultsText(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["bulk/publish.rat"]}]`, Narrow{}); !strings.Contains(text, `there is no value "publish.rat"; did you mean "publish.rate"?`) {
+	if text := faultsText(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["bulk/publish.rat"]}]`,
+		Narrow{}); !strings.Contains(text, `there is no value "publish.rat"; did you mean "publish.rate"?`) {
 		t.Error(text)
 	}
 	golden(t, "grouptables.golden", strings.Join(out, "\n\n")+"\n")
@@ -138,7 +146,8 @@ func TestLatencyOfGroups(t *testing.T) {
 			repeat: {until: "ci(` + value + `) < 5%", max: 12}`
 	}
 	got := faultsText(t, text("publish.p99"), Narrow{})
-	if n := strings.Count(got, `publish.p99 never has a number here: each group has its own; name one: "bulk/publish.p99"`); n != 2 {
+	if n := strings.Count(got,
+		`publish.p99 never has a number here: each group has its own; name one: "bulk/publish.p99"`); n != 2 {
 		t.Errorf("%d of 2 errors: %s", n, got)
 	}
 	for _, value := range []string{"bulk/publish.p99", "publish.rate", "consume.rate"} {

@@ -46,7 +46,8 @@ func Hooks(file string, text []byte) ([]plan.Hook, error) {
 		hooks = append(hooks, h)
 	}
 	if len(named) == 0 && len(errs) == 0 {
-		errs = append(errs, errorAt(v.Pos(), "hooks", "nothing is named; name what schedules may call, or leave --hooks out"))
+		errs = append(errs, errorAt(v.Pos(), "hooks",
+			"nothing is named; name what schedules may call, or leave --hooks out"))
 	}
 	if len(errs) > 0 {
 		return nil, tidy(file, errs, nil)
@@ -62,7 +63,8 @@ func unhook(h plan.Hook) (wrong []problem) {
 		}
 	}
 	command := len(h.Command) > 0
-	report(!hookName(h.Name), "", "its name is not a plain one; give letters, digits, \".\", \"_\" and \"-\", at most 64")
+	report(!hookName(h.Name), "",
+		"its name is not a plain one; give letters, digits, \".\", \"_\" and \"-\", at most 64")
 	report(command == (h.Webhook != ""), "", "give a command or a webhook, one of the two")
 	report(command && strings.TrimSpace(h.Command[0]) == "", ".command", "it has no program")
 	report(!command && h.Compare, ".compare", "only what a command prints can be a comparison; leave it out")
@@ -70,13 +72,15 @@ func unhook(h plan.Hook) (wrong []problem) {
 	report(h.Timeout.D() > maxHookTimeout, ".timeout", "it is longer than an hour")
 	report(h.Backoff.D() > maxHookBackoff, ".backoff", "it is longer than five minutes")
 	for name, value := range h.Headers {
-		report(!headerName(name) || strings.ContainsAny(value, "\r\n"), "."+join("headers", name), fmt.Sprintf("%q with its value is no header of HTTP", name))
+		report(!headerName(name) || strings.ContainsAny(value, "\r\n"), "."+join("headers", name),
+			fmt.Sprintf("%q with its value is no header of HTTP", name))
 	}
 	return wrong
 }
 
 func hookName(s string) bool {
-	return s != "" && len(s) <= 64 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == "" && !strings.ContainsAny(s[:1], "._-")
+	return s != "" && len(s) <= 64 && strings.Trim(s,
+		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == "" && !strings.ContainsAny(s[:1], "._-")
 }
 
 func headerName(s string) bool {

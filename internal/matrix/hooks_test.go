@@ -15,14 +15,17 @@ func TestHooks(t *testing.T) {
 		"chat.ops": {"webhook": "https://x/y", "headers": {"Authorization": "Bearer ${env:T}"}, "backoff": "3s"}
 	}}`))
 	want := []plan.Hook{
-		{Name: "chat.ops", Webhook: "https://x/y", Headers: map[string]string{"Authorization": "Bearer ${env:T}"}, Timeout: plan.Duration(30 * time.Second), Retries: 3,
+		{Name: "chat.ops", Webhook: "https://x/y", Headers: map[string]string{"Authorization": "Bearer ${env:T}"},
+			Timeout: plan.Duration(30 * time.Second), Retries: 3,
 			Backoff: plan.Duration(3 * time.Second)},
-		{Name: "mail", Command: []string{"/usr/bin/mail", "me"}, Compare: true, Timeout: plan.Duration(2 * time.Second), Backoff: plan.Duration(time.Second)},
+		{Name: "mail", Command: []string{"/usr/bin/mail", "me"}, Compare: true, Timeout: plan.Duration(2 * time.Second),
+			Backoff: plan.Duration(time.Second)},
 	}
 	if err != nil || !reflect.DeepEqual(hooks, want) {
 		t.Fatalf("%+v, %v", hooks, err)
 	}
-	if hooks, err = Hooks("h.cue", []byte(`hooks: a: {command: ["x"], retries: 2}`)); err != nil || hooks[0].Retries != 2 {
+	if hooks, err = Hooks("h.cue", []byte(`hooks: a: {command: ["x"], retries: 2}`)); err != nil ||
+		hooks[0].Retries != 2 {
 		t.Errorf("CUE: %+v, %v", hooks, err)
 	}
 }
@@ -46,7 +49,8 @@ func TestHooksFaults(t *testing.T) {
 		t.Fatal("taken")
 	}
 	for _, want := range []string{`h.json:2:8: hooks.a.comand: there is no field "comand" here; did you mean "command"?`, "h.json:3:", "one of the two", "h.json:4:", "ftp://x",
-		"h.json:5:", "leave it out", "h.json:6:", "soon", "h.json:7:", "11", "h.json:8:", "longer than an hour", "h.json:9:", "plain one", "h.json:10:", "no program", "hooks.i.headers: they are for a webhook",
+		"h.json:5:", "leave it out", "h.json:6:", "soon", "h.json:7:", "11", "h.json:8:", "longer than an hour",
+		"h.json:9:", "plain one", "h.json:10:", "no program", "hooks.i.headers: they are for a webhook",
 		"h.json:11:", `headers."X y"`, "headers.Y"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)

@@ -48,7 +48,8 @@ func TestInvalidMatrices(t *testing.T) {
 			if want := wanted[name+".errors"]; got != want && !*update {
 				t.Errorf("%s: %s:\n%s\nwant\n%s", file, name, got, want)
 			}
-			for _, jargon := range []string{"empty disjunction", "subsum", "incomplete", "bottom", "_|_", "non-concrete", "conflicting", "out of bound"} {
+			for _, jargon := range []string{"empty disjunction", "subsum", "incomplete", "bottom", "_|_",
+				"non-concrete", "conflicting", "out of bound"} {
 				if strings.Contains(got, jargon) {
 					t.Errorf("%s: %s: %q is CUE's jargon: %s", file, name, jargon, got)
 				}

@@ -9,8 +9,10 @@ import (
 
 // TestLabels: labels enter the ids of cells, so that their texts stay as they are.
 func TestLabels(t *testing.T) {
-	run := expand(t, `name: "x", brokers: b: driver: "fake", cell: labels: {size: 1_000_000, share: 0.0000125, big: 1e21, up: true, text: "t"}`, Narrow{})
-	want := map[string]string{"size": "1000000", "share": "0.0000125", "big": "1000000000000000000000", "up": "true", "text": "t"}
+	run := expand(t,
+		`name: "x", brokers: b: driver: "fake", cell: labels: {size: 1_000_000, share: 0.0000125, big: 1e21, up: true, text: "t"}`, Narrow{})
+	want := map[string]string{"size": "1000000", "share": "0.0000125", "big": "1000000000000000000000", "up": "true",
+		"text": "t"}
 	if got := run.Cells[0].Workload.Labels; !maps.Equal(got, want) {
 		t.Errorf("the labels are %v, want %v", got, want)
 	}
@@ -18,7 +20,9 @@ func TestLabels(t *testing.T) {
 
 // TestLabelsOfDefaults: a default that a label is made of has the text that it has in a plan.
 func TestLabelsOfDefaults(t *testing.T) {
-	run := expand(t, `name: "x", brokers: b: driver: "fake", cell: {interval: _, measure: _, labels: {i: interval, m: measure}}`, Narrow{})
+	run := expand(t,
+		`name: "x", brokers: b: driver: "fake", cell: {interval: _, measure: _, labels: {i: interval, m: measure}}`,
+		Narrow{})
 	want := map[string]string{"i": plan.Default().Interval.String(), "m": plan.Default().Measure.String()}
 	if got := run.Cells[0].Workload.Labels; !maps.Equal(got, want) || want["i"] != "1m0s" {
 		t.Errorf("the labels are %v, want %v", got, want)

@@ -84,7 +84,8 @@ func (l *loader) validate() {
 	if err := l.doc.root.Validate(); err != nil {
 		var others errors.Error
 		for _, e := range errors.Errors(err) {
-			if !strings.HasSuffix(message(e), notPresent) || lastPosition(e).IsValid() { // of a schema that the matrix embeds: reported below
+			// of a schema that the matrix embeds: reported below
+			if !strings.HasSuffix(message(e), notPresent) || lastPosition(e).IsValid() {
 				others = errors.Append(others, e)
 			}
 		}
@@ -98,7 +99,8 @@ func (l *loader) validate() {
 // checkAxisNames finds axis.NAME in the template, and in what it may refer to, where there is no such axis.
 func (l *loader) checkAxisNames() {
 	for _, decl := range l.doc.syntax.Decls {
-		if f, ok := decl.(*ast.Field); ok && slices.Contains([]string{"brokers", "axes", "tables", "skip"}, labelOf(f)) {
+		if f, ok := decl.(*ast.Field); ok && slices.Contains([]string{"brokers", "axes", "tables", "skip"},
+			labelOf(f)) {
 			continue
 		}
 		ast.Walk(decl, func(n ast.Node) bool {
@@ -132,7 +134,8 @@ func (l *loader) checkUnused(refers map[string]bool) {
 		if refers == nil || refers[a.name] || standardAxes()[a.name] != nil {
 			continue
 		}
-		msg := fmt.Sprintf("it does not enter the cell; use axis.%s in the template, or in labels: {%s: axis.%s}", a.name, a.name, a.name)
+		msg := fmt.Sprintf("it does not enter the cell; use axis.%s in the template, or in labels: {%s: axis.%s}",
+			a.name, a.name, a.name)
 		if near := plan.ClosestMatch(a.name, slices.Sorted(maps.Keys(standardAxes()))); near != "" {
 			msg += fmt.Sprintf("; did you mean the axis %q?", near)
 		}

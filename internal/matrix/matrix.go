@@ -152,8 +152,9 @@ func (l *loader) matrix(tables tableChecker) *Matrix {
 			m.drivers[b.Driver] = d.Info().Declare
 		}
 	}
-	m.base = plan.Run{Version: 1, Name: r.name(), Tables: tables.tables(), Repeat: 1, Order: r.order(), Settle: r.duration("settle", 0),
-		Grace: r.duration("grace", time.Minute), Source: r.record(), Axes: l.space.names(), Influx: r.influx()}
+	m.base = plan.Run{Version: 1, Name: r.name(), Tables: tables.tables(), Repeat: 1, Order: r.order(),
+		Settle: r.duration("settle", 0),
+		Grace:  r.duration("grace", time.Minute), Source: r.record(), Axes: l.space.names(), Influx: r.influx()}
 	m.base.Repeat, m.base.Until = r.repeat()
 	m.untilAt = place(l.doc.root.LookupPath(untilPath))
 	l.secrets = append(l.secrets, r.secrets...)
@@ -200,7 +201,8 @@ func (r *runReader) influx() *plan.Influx {
 // record is the run's account of where its matrix came from, with its secrets.
 func (r *runReader) record() plan.Source {
 	sum := sha256.Sum256(r.doc.source.text)
-	s := plan.Source{File: filepath.Base(r.doc.file), Path: r.doc.file, SHA256: hex.EncodeToString(sum[:]), Text: string(r.doc.source.text),
+	s := plan.Source{File: filepath.Base(r.doc.file), Path: r.doc.file, SHA256: hex.EncodeToString(sum[:]),
+		Text:  string(r.doc.source.text),
 		Quick: r.doc.narrow.Quick, Set: slices.Clone(r.doc.narrow.Set), Filter: slices.Clone(r.doc.narrow.Filter)}
 	if path, err := filepath.Abs(r.doc.file); err == nil {
 		s.Path = path

@@ -99,7 +99,8 @@ axes: threads: [3]
 cell: {publishers: maxInFlight: 50, groups: {x: {}, y: publishers: maxInFlight: 60}}
 `
 	w := expand(t, text, Narrow{}).Cells[0].Workload
-	if x, y := w.Groups[0].Publishers, w.Groups[1].Publishers; x.MaxInFlight != 50 || x.Threads != 3 || y.MaxInFlight != 60 || y.Threads != 3 {
+	if x, y := w.Groups[0].Publishers, w.Groups[1].Publishers; x.MaxInFlight != 50 || x.Threads != 3 ||
+		y.MaxInFlight != 60 || y.Threads != 3 {
 		t.Errorf("groups inherit %+v and %+v", x, y)
 	}
 	for set, want := range map[string]string{
@@ -121,7 +122,8 @@ func TestBrokersWithoutOptions(t *testing.T) {
 	r := brokerReader{doc: &document{ctx: ctx}}
 	both := ctx.CompileString("a: {driver: \"d\"}\nb: {driver: \"d\"}", cue.Filename("m.cue"))
 	for _, name := range []string{"a", "b"} {
-		r.readOptions(&plan.Broker{Name: name}, drivers.Info{Name: "d", Schema: "#Options: url!: string"}, both.LookupPath(cue.ParsePath(name)))
+		r.readOptions(&plan.Broker{Name: name}, drivers.Info{Name: "d", Schema: "#Options: url!: string"},
+			both.LookupPath(cue.ParsePath(name)))
 	}
 	const want = "m.cue:1:4: brokers.a.options: url is missing; give a string\nm.cue:2:4: brokers.b.options: url is missing; give a string"
 	if got := r.doc.errors.Error(); got != want {

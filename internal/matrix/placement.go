@@ -29,7 +29,8 @@ func misplaced(w plan.Workload) (out []problem) {
 	}{{"publishers.on", p.On}, {"consumers.on", c.On}} {
 		for _, name := range slices.Sorted(maps.Keys(side.on)) {
 			if !labelName.MatchString(name) {
-				out = append(out, problem{side.path, fmt.Sprintf("no agent can have a label called %q: give a name of letters, digits, \".\", \"_\" and \"-\"", name)})
+				out = append(out, problem{side.path,
+					fmt.Sprintf("no agent can have a label called %q: give a name of letters, digits, \".\", \"_\" and \"-\"", name)})
 			}
 		}
 	}
@@ -38,7 +39,9 @@ func misplaced(w plan.Workload) (out []problem) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.On)) {
 		if other, both := c.On[name]; both && other != p.On[name] {
-			out = append(out, problem{"consumers.on", fmt.Sprintf("%s is %q, and %q in publishers.on: colocated, no agent has both; make them equal", name, other, p.On[name])})
+			out = append(out, problem{"consumers.on",
+				fmt.Sprintf("%s is %q, and %q in publishers.on: colocated, no agent has both; make them equal", name,
+					other, p.On[name])})
 		}
 	}
 	return out

@@ -52,7 +52,8 @@ func documented(schema string) string {
 			comment = append(comment, strings.TrimSpace(strings.TrimPrefix(trimmed, "//")))
 			continue
 		case m != nil && m[2] == "{":
-			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| field | values | default | |\n|---|---|---|---|\n", m[1], strings.Join(comment, " "))
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| field | values | default | |\n|---|---|---|---|\n", m[1],
+				strings.Join(comment, " "))
 			inside = true
 		case m != nil:
 			fmt.Fprintf(&b, "\n## %s\n\n%s Written as `%s`.\n", m[1], strings.Join(comment, " "), m[2])
@@ -76,5 +77,6 @@ func documentField(b *strings.Builder, line string, comment []string) {
 		preset = "`" + preset + "`"
 	}
 	quoted := strings.NewReplacer("|", "\\|").Replace
-	fmt.Fprintf(b, "| `%s%s` | `%s` | %s | %s |\n", m[1], strings.TrimSuffix(m[2], "?"), quoted(m[3]), quoted(preset), quoted(strings.Join(comment, " ")))
+	fmt.Fprintf(b, "| `%s%s` | `%s` | %s | %s |\n", m[1], strings.TrimSuffix(m[2], "?"), quoted(m[3]), quoted(preset),
+		quoted(strings.Join(comment, " ")))
 }

@@ -34,8 +34,9 @@ func (r *runReader) repeat() (n int, until *plan.StopRule) {
 	}
 	if least := sampling.Least(u); err == nil && int(most) < least {
 		at := given.LookupPath(cue.ParsePath("max"))
-		r.doc.add(place(at), "repeat.max", fmt.Sprintf("%d can never end early: an interval at %g %% takes %d repetitions; give at least %d (%d is a good one), or a lower confidence: %q",
-			most, 100*u.Confidence, least, least, 2*least, "ci < 5% at 80%"))
+		r.doc.add(place(at), "repeat.max",
+			fmt.Sprintf("%d can never end early: an interval at %g %% takes %d repetitions; give at least %d (%d is a good one), or a lower confidence: %q",
+				most, 100*u.Confidence, least, least, 2*least, "ci < 5% at 80%"))
 	}
 	if err != nil {
 		return int(most), nil
@@ -54,7 +55,8 @@ func (m *Matrix) unrepeatable(w plan.Workload) Errors {
 	if why == "" {
 		return nil
 	}
-	return Errors{errorAt(m.untilAt, "repeat.until", fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as publish.rate", name, why))}
+	return Errors{errorAt(m.untilAt, "repeat.until",
+		fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as publish.rate", name, why))}
 }
 
 // absent is why a cell of this workload never has a number for a value, which may be that of a group; empty: it can
@@ -72,7 +74,8 @@ func absent(name string, w plan.Workload) (why string) {
 			}
 		}
 		v, _ := plan.ValueNamed(plain)
-		if len(have) > 1 && !v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Greatest) && !strings.HasPrefix(plain, "broker.") {
+		if len(have) > 1 && !v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Greatest) &&
+			!strings.HasPrefix(plain, "broker.") {
 			return fmt.Sprintf("each group has its own; name one: %q", have[0]+"/"+plain)
 		}
 		if len(have) > 0 {

@@ -21,7 +21,8 @@ func TestRepeatUntil(t *testing.T) {
 	fill := func(rule, repeat string) []byte {
 		return []byte(strings.NewReplacer("RULE", rule, "REPEAT", repeat).Replace(repeating))
 	}
-	run := expand(t, string(fill(`"publish.rate no worse than baseline by 5%"`, `{until: "ci(publish.p99) < 5%", max: 12}`)), Narrow{})
+	run := expand(t, string(fill(`"publish.rate no worse than baseline by 5%"`,
+		`{until: "ci(publish.p99) < 5%", max: 12}`)), Narrow{})
 	if u := run.Until; u == nil || run.Repeat != 12 || u.Value != "publish.p99" {
 		t.Errorf("it repeats %d times, until %+v", run.Repeat, u)
 	}
@@ -32,10 +33,14 @@ func TestRepeatUntil(t *testing.T) {
 		rule, repeat string
 		wants        []string
 	}{
-		{`"e2e.p99 no worse than baseline by 5%"`, `{until: "ci(e2e.p99) < 5%", max: 12}`, []string{"u.cue:9:17: repeat.until: e2e.p99 never has a number here: there are no consumers",
-			`u.cue:7:11: cell.require: "e2e.p99 no worse than baseline by 5%": e2e.p99 never has a number`}},
-		{`"no worse than baseline"`, `{until: "soon", max: 500}`, []string{`u.cue:9:17: repeat.until: "soon" is no condition`, "repeat.max: 500 is not valid here", `"no worse than baseline": it does not say`}},
-		{`[]`, `{until: "ci < 5%", max: 5}`, []string{"repeat.max: 5 can never end early: an interval at 95 % takes 6 repetitions"}},
+		{`"e2e.p99 no worse than baseline by 5%"`, `{until: "ci(e2e.p99) < 5%", max: 12}`,
+			[]string{"u.cue:9:17: repeat.until: e2e.p99 never has a number here: there are no consumers",
+				`u.cue:7:11: cell.require: "e2e.p99 no worse than baseline by 5%": e2e.p99 never has a number`}},
+		{`"no worse than baseline"`, `{until: "soon", max: 500}`,
+			[]string{`u.cue:9:17: repeat.until: "soon" is no condition`, "repeat.max: 500 is not valid here",
+				`"no worse than baseline": it does not say`}},
+		{`[]`, `{until: "ci < 5%", max: 5}`,
+			[]string{"repeat.max: 5 can never end early: an interval at 95 % takes 6 repetitions"}},
 		{`[]`, `{until: "ci < 5%"}`, []string{"max is missing"}},
 	} {
 		_, err := Load("u.cue", fill(x.rule, x.repeat), Narrow{})

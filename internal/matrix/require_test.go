@@ -21,7 +21,9 @@ tables: [{rows: ["threads"], values: ["publish.rate"]}]
 
 // What is required is the cell's, may depend on the combination, and leaves the id alone.
 func TestRequireIsNoPartOfTheWorkload(t *testing.T) {
-	with := expand(t, strings.Replace(requiring, "REQUIRE", `require: ["lost == 0", {rule: "p99 < \(axis.threads)s", inconclusive: "pass"}, {rule: "rate > 1"}]`, 1), Narrow{}).Cells
+	with := expand(t, strings.Replace(requiring, "REQUIRE",
+		`require: ["lost == 0", {rule: "p99 < \(axis.threads)s", inconclusive: "pass"}, {rule: "rate > 1"}]`, 1),
+		Narrow{}).Cells
 	without := expand(t, strings.Replace(requiring, "REQUIRE", "", 1), Narrow{}).Cells
 	if len(with) != 2 || len(without) != 2 {
 		t.Fatalf("%d and %d cells", len(with), len(without))
@@ -30,7 +32,8 @@ func TestRequireIsNoPartOfTheWorkload(t *testing.T) {
 		if c.ID != without[i].ID {
 			t.Errorf("cell %d has id %s with rules and %s without", i, c.ID, without[i].ID)
 		}
-		if want := []plan.Rule{{Text: "lost == 0"}, {Text: []string{"p99 < 1s", "p99 < 2s"}[i], Inconclusive: "pass"}, {Text: "rate > 1"}}; !slices.Equal(c.Require, want) || without[i].Require != nil {
+		if want := []plan.Rule{{Text: "lost == 0"}, {Text: []string{"p99 < 1s", "p99 < 2s"}[i], Inconclusive: "pass"},
+			{Text: "rate > 1"}}; !slices.Equal(c.Require, want) || without[i].Require != nil {
 			t.Errorf("cell %d requires %q, and %q without rules", i, c.Require, without[i].Require)
 		}
 	}

@@ -30,7 +30,8 @@ func TestRetryIsNoPartOfTheWorkload(t *testing.T) {
 		if c.ID != without[i].ID {
 			t.Errorf("cell %d has id %s with retries and %s without", i, c.ID, without[i].ID)
 		}
-		if r := c.Retry; r == nil || r.Max != i+1 || !slices.Equal(r.On, []plan.FailureKind{plan.FailedAgentLost, plan.FailedSkewed}) {
+		if r := c.Retry; r == nil || r.Max != i+1 ||
+			!slices.Equal(r.On, []plan.FailureKind{plan.FailedAgentLost, plan.FailedSkewed}) {
 			t.Errorf("cell %d has the policy %+v", i, r)
 		}
 		if without[i].Retry != nil {
@@ -47,7 +48,8 @@ func TestRetryKinds(t *testing.T) {
 	}
 	list := strings.Join(all, ", ")
 	expand(t, strings.Replace(retrying, "ON", list, 1), Narrow{})
-	for on, want := range map[string]string{"": "cell.retry.on: it is empty; give at least one of " + list, `"run", "connect", "run"`: `"run" is in the list already`} {
+	for on, want := range map[string]string{"": "cell.retry.on: it is empty; give at least one of " + list,
+		`"run", "connect", "run"`: `"run" is in the list already`} {
 		if text := faultsText(t, strings.Replace(retrying, "ON", on, 1), Narrow{}); !strings.Contains(text, want) {
 			t.Errorf("on: [%s]: %q, want %q", on, text, want)
 		}

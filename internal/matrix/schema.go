@@ -94,7 +94,8 @@ func Schema() string {
 			continue
 		}
 		info := d.Info()
-		fmt.Fprintf(&b, "\n// Driver %q: %s\n%s", name, strings.Join(strings.Fields(info.Doc), " "), nested(name, info.Schema))
+		fmt.Fprintf(&b, "\n// Driver %q: %s\n%s", name, strings.Join(strings.Fields(info.Doc), " "),
+			nested(name, info.Schema))
 	}
 	b.WriteString("\n// The values that tables can show, and their units:\n//\n")
 	for _, v := range plan.Values() {

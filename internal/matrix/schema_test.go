@@ -87,7 +87,8 @@ func same(t *testing.T, path string, got, want any) {
 
 func TestRunDefaults(t *testing.T) {
 	got := defaultsOf(lookupDefinition(schemaIn(cuecontext.New()), "#Matrix"))
-	for field, want := range map[string]any{"repeat": 1.0, "order": "interleaved", "settle": "0s", "grace": "60s", "strict": false} {
+	for field, want := range map[string]any{"repeat": 1.0, "order": "interleaved", "settle": "0s", "grace": "60s",
+		"strict": false} {
 		if got[field] != want {
 			t.Errorf("%s is %v by default in the schema, want %v", field, got[field], want)
 		}

@@ -60,7 +60,9 @@ _quick: *false | bool @tag(quick,type=bool)
 
 func TestSecretsOfOptions(t *testing.T) {
 	withSecretive(t)
-	m, err := Load("x.cue", []byte(secretMatrix), Narrow{Set: []string{`brokers.b.options.tls.privateKey="seventh-secret"`}})
+	m,
+		err := Load("x.cue", []byte(secretMatrix),
+		Narrow{Set: []string{`brokers.b.options.tls.privateKey="seventh-secret"`}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +70,8 @@ func TestSecretsOfOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := run.Cells[0].Broker.Secret, []string{"pwd", "logins", "tls.privateKey", "headers.X-Login", "others"}; !slices.Equal(got, want) {
+	if got, want := run.Cells[0].Broker.Secret, []string{"pwd", "logins", "tls.privateKey", "headers.X-Login",
+		"others"}; !slices.Equal(got, want) {
 		t.Errorf("secret options are %q, want %q", got, want)
 	}
 	want := regexp.MustCompile("[a-z]+-secret").ReplaceAllString(secretMatrix, "***")
@@ -79,10 +82,12 @@ func TestSecretsOfOptions(t *testing.T) {
 		t.Errorf("--set is %q, want %q", run.Source.Set, want)
 	}
 	options := string(run.Redacted().Cells[0].Broker.Options)
-	if strings.Contains(options, "-secret") || !strings.Contains(options, "${env:LOGIN}") || !strings.Contains(options, "public-cert") {
+	if strings.Contains(options, "-secret") || !strings.Contains(options, "${env:LOGIN}") ||
+		!strings.Contains(options, "public-cert") {
 		t.Errorf("the recorded options are %s", options)
 	}
-	literals := []string{"brokers.b.options.headers.X-Login", "brokers.b.options.logins", "brokers.b.options.others.a", "brokers.b.options.pwd",
+	literals := []string{"brokers.b.options.headers.X-Login", "brokers.b.options.logins", "brokers.b.options.others.a",
+		"brokers.b.options.pwd",
 		"brokers.b.options.tls.privateKey"}
 	if got := m.Literals(); !slices.Equal(got, literals) {
 		t.Errorf("secrets are in %q, want %q", got, literals)
@@ -91,11 +96,13 @@ func TestSecretsOfOptions(t *testing.T) {
 
 // A matrix marks what the driver's schema does not.
 func TestAMatrixMarksSecrets(t *testing.T) {
-	m, err := Load("x.cue", []byte(`name: "x", brokers: b: {driver: "fake", options: url: "own-secret" @secret()}`), Narrow{})
+	m, err := Load("x.cue", []byte(`name: "x", brokers: b: {driver: "fake", options: url: "own-secret" @secret()}`),
+		Narrow{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := m.base.Source.Text; strings.Contains(text, "own-secret") || !slices.Equal(m.brokers["b"].Secret, []string{"url"}) {
+	if text := m.base.Source.Text; strings.Contains(text, "own-secret") ||
+		!slices.Equal(m.brokers["b"].Secret, []string{"url"}) {
 		t.Errorf("secret options are %q, the source is %s", m.brokers["b"].Secret, text)
 	}
 }
@@ -103,7 +110,8 @@ func TestAMatrixMarksSecrets(t *testing.T) {
 // The short form of a matrix replaces secrets that stay in its text.
 func TestSecretsThatAreReplacedAreHidden(t *testing.T) {
 	withSecretive(t)
-	for _, n := range []Narrow{{}, {Quick: true}, {Set: []string{`brokers.b.options.pwd="${env:PWD}"`}}, {Quick: true, Set: []string{`brokers.b.options.pwd="${env:PWD}"`}}} {
+	for _, n := range []Narrow{{}, {Quick: true}, {Set: []string{`brokers.b.options.pwd="${env:PWD}"`}},
+		{Quick: true, Set: []string{`brokers.b.options.pwd="${env:PWD}"`}}} {
 		m, err := Load("x.cue", []byte(secretMatrix), n)
 		if err != nil {
 			t.Fatal(err)
@@ -134,7 +142,8 @@ cell: broker: "b"`
 // Errors name values, and what is wrong in one place must not show the secret of another.
 func TestFaultsHoldNoSecret(t *testing.T) {
 	withSecretive(t)
-	got := faultsText(t, strings.Replace(secretMatrix, `cert: "public-cert"`, `cert: 5`, 1)+"\ncell: broker: \"first-secret\"", Narrow{})
+	got := faultsText(t, strings.Replace(secretMatrix, `cert: "public-cert"`, `cert: 5`, 1)+
+		"\ncell: broker: \"first-secret\"", Narrow{})
 	if strings.Contains(got, "-secret") || !strings.Contains(got, "cert") || !strings.Contains(got, `no broker "***"`) {
 		t.Errorf("the errors are %s", got)
 	}

@@ -52,7 +52,8 @@ func duplicateSizes(size any) (out []problem) {
 	for i, s := range shares {
 		share, _ := s.(map[string]any)
 		if share["size"] != nil && (share["min"] != nil || share["max"] != nil) {
-			out = append(out, problem{"message.size", fmt.Sprintf("size %d of the list has size and bounds; give size, or min and max", i+1)})
+			out = append(out, problem{"message.size",
+				fmt.Sprintf("size %d of the list has size and bounds; give size, or min and max", i+1)})
 		}
 	}
 	return out

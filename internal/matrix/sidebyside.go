@@ -16,7 +16,8 @@ func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
 		return nil
 	}
 	if groups, _ := tree["groups"].(map[string]any); len(groups) > 0 {
-		return []problem{{"sideBySide", "they are given together with groups; give each of the groups its broker instead"}}
+		return []problem{{"sideBySide",
+			"they are given together with groups; give each of the groups its broker instead"}}
 	}
 	if len(names) == 1 {
 		return []problem{{"sideBySide", "one broker alone cannot be compared; name two or more brokers"}}
@@ -32,7 +33,8 @@ func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
 		case slices.Contains(known, broker):
 			out = append(out, problem{"sideBySide", fmt.Sprintf("%q is there twice; name each broker once", broker)})
 		case !groupName.MatchString(name) || groups[name] != nil:
-			out = append(out, problem{"sideBySide", fmt.Sprintf("no group of its own can be called by the name of broker %q; write groups instead, each with a broker", broker)})
+			out = append(out, problem{"sideBySide",
+				fmt.Sprintf("no group of its own can be called by the name of broker %q; write groups instead, each with a broker", broker)})
 		default:
 			groups[name] = map[string]any{"broker": broker}
 		}

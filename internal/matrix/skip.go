@@ -41,11 +41,13 @@ func (r *skipReader) readSkip() {
 		path := fmt.Sprintf("skip[%d]", i)
 		it, err := v.Fields()
 		if err != nil || !hasFields(v) {
-			r.doc.add(v.Pos(), path, show(v)+" is not a pattern; give a struct of axes, as in {mode: \"confirm-each\", threads: >3}")
+			r.doc.add(v.Pos(), path,
+				show(v)+" is not a pattern; give a struct of axes, as in {mode: \"confirm-each\", threads: >3}")
 			continue
 		}
 		pos := v.Pos()
-		p := pattern{text: show(v), place: fmt.Sprintf("%s:%d:%d", filepath.Base(pos.Filename()), pos.Line(), pos.Column()), fits: map[int][]bool{}}
+		p := pattern{text: show(v), place: fmt.Sprintf("%s:%d:%d", filepath.Base(pos.Filename()), pos.Line(),
+			pos.Column()), fits: map[int][]bool{}}
 		ok := true
 		for it.Next() {
 			ok = r.readSkipField(p, it.Selector().Unquoted(), it.Value(), path) && ok

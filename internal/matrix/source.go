@@ -29,7 +29,8 @@ func (s source) parse() (*ast.File, Errors) {
 		return nil, cueErrors(s.file, err)
 	}
 	if !setTag(f, quickTag, s.narrow.Quick) && s.narrow.Quick {
-		return nil, Errors{{File: "--quick", Message: s.file + " has no short form; leave --quick out, or let the matrix depend on " +
+		return nil, Errors{{File: "--quick", Message: s.file +
+			" has no short form; leave --quick out, or let the matrix depend on " +
 			"_quick: *false | bool @tag(quick,type=bool)"}}
 	}
 	var faults Errors
@@ -79,13 +80,16 @@ func parseSet(set string) (path []string, value ast.Expr, fault string) {
 	}
 	for _, sel := range p.Selectors() {
 		if sel.LabelType() != cue.StringLabel {
-			return nil, nil, fmt.Sprintf("%s in the path is not the name of a field; replace the whole list or struct that holds it", sel)
+			return nil, nil,
+				fmt.Sprintf("%s in the path is not the name of a field; replace the whole list or struct that holds it",
+					sel)
 		}
 		path = append(path, sel.Unquoted())
 	}
 	value, err := parser.ParseExpr(setFile+set, right)
 	if err != nil {
-		return nil, nil, fmt.Sprintf("%q is not a CUE value (%s); text goes into double quotes, as in %s='\"…\"'", right, plain(errors.Errors(err)[0]), left)
+		return nil, nil, fmt.Sprintf("%q is not a CUE value (%s); text goes into double quotes, as in %s='\"…\"'",
+			right, plain(errors.Errors(err)[0]), left)
 	}
 	return path, value, ""
 }
@@ -251,7 +255,8 @@ func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Errors) {
 		unbind(f)
 		v = ctx.BuildInstance(instance(f))
 	}
-	if err := v.Err(); err != nil && v.Source() == nil && !v.LookupPath(cue.ParsePath("name")).Exists() && len(errors.Errors(err)) > 0 && !hasFields(v) {
+	if err := v.Err(); err != nil && v.Source() == nil && !v.LookupPath(cue.ParsePath("name")).Exists() &&
+		len(errors.Errors(err)) > 0 && !hasFields(v) {
 		return cue.Value{}, f, append(faults, cueErrors(s.file, err)...)
 	}
 	return v, f, faults

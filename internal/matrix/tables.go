@@ -33,7 +33,8 @@ func (c *tableChecker) checkTables() {
 			}
 		}
 		if values.Exists() && values.Validate() == nil && len(elements(values)) == 0 {
-			c.doc.add(place(values), join(path, "values"), "it is empty; give at least one value, as in [\"publish.rate\"]")
+			c.doc.add(place(values), join(path, "values"),
+				"it is empty; give at least one value, as in [\"publish.rate\"]")
 		}
 		c.checkHeadings(t, path)
 		if best := c.checkBest(t, path); !best && len(shown) > 0 {
@@ -51,7 +52,8 @@ func (c *tableChecker) checkTableAxis(x cue.Value, path string, shown map[string
 		c.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is in the table already", name))
 	}
 	shown[name] = true
-	if !c.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() && (name != groupAxis || !c.groups.any()) {
+	if !c.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() &&
+		(name != groupAxis || !c.groups.any()) {
 		c.doc.add(x.Pos(), path, c.space.noAxis(name))
 	}
 }
@@ -75,8 +77,9 @@ func (c *tableChecker) checkHidden(t cue.Value, path string, shown map[string]bo
 			}
 		}
 		if !seen && kept > 1 {
-			c.doc.add(t.Pos(), path, fmt.Sprintf("axis %s has %d values, but the table does not show it and would mix them; name it in split, rows or columns",
-				strings.Join(names, " or "), kept))
+			c.doc.add(t.Pos(), path,
+				fmt.Sprintf("axis %s has %d values, but the table does not show it and would mix them; name it in split, rows or columns",
+					strings.Join(names, " or "), kept))
 		}
 	}
 }
@@ -88,7 +91,8 @@ func (c *tableChecker) checkHeadings(t cue.Value, path string) {
 		return // not given, or reported by the check
 	}
 	for it.Next() {
-		if name := it.Selector().Unquoted(); c.space.find(name) < 0 && !c.isValue(name) && (name != groupAxis || !c.groups.any()) {
+		if name := it.Selector().Unquoted(); c.space.find(name) < 0 && !c.isValue(name) &&
+			(name != groupAxis || !c.groups.any()) {
 			c.doc.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value", name))
 		}
 	}
@@ -110,7 +114,8 @@ func (c *tableChecker) checkBest(t cue.Value, path string) bool {
 		case len(asked) > 1:
 			c.doc.add(x.Pos(), join(path, which), "the table has highest already; make a second table for the lowest")
 		case len(elements(t.LookupPath(cue.ParsePath("columns")))) > 0:
-			c.doc.add(x.Pos(), join(path, which), "a table of best cells has no columns; name the axes in rows or split, or leave them out")
+			c.doc.add(x.Pos(), join(path, which),
+				"a table of best cells has no columns; name the axes in rows or split, or leave them out")
 		}
 	}
 	return len(asked) > 0
@@ -174,5 +179,6 @@ func (c *tableChecker) tables() []plan.Table {
 	if c.groups.any() {
 		rows = append(rows, groupAxis)
 	}
-	return []plan.Table{{Rows: rows, Values: []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99", "e2e.p50", "e2e.p99"}}}
+	return []plan.Table{{Rows: rows, Values: []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99",
+		"e2e.p50", "e2e.p99"}}}
 }

@@ -36,7 +36,8 @@ func Targets(file string, text []byte) ([]plan.Target, error) {
 		targets = append(targets, t)
 	}
 	if len(targets) == 0 && len(errs) == 0 {
-		errs = append(errs, errorAt(v.Pos(), "targets", "nothing is named; name what may be disturbed, or leave --faults out"))
+		errs = append(errs, errorAt(v.Pos(), "targets",
+			"nothing is named; name what may be disturbed, or leave --faults out"))
 	}
 	if len(errs) > 0 {
 		return nil, errs
@@ -59,7 +60,8 @@ func unfit(t plan.Target) (wrong []string) {
 	}
 	report(!plainName.MatchString(t.Name), "its name is not a plain one; give letters, digits and _")
 	report(ways > 1, "its process is given in several ways; give one of pid, port and command")
-	report(len(t.Start) > 0 && (t.Process.PID != 0 || ways == 0), "what is started again has to be found again; give its process by port or by command")
+	report(len(t.Start) > 0 && (t.Process.PID != 0 || ways == 0),
+		"what is started again has to be found again; give its process by port or by command")
 	report(len(t.Stop) > 0 && len(t.Start) == 0, "stop is for what is started again; give start, too")
 	report((len(t.Isolate) > 0) != (len(t.Heal) > 0), "isolate and heal belong together; give both, or neither")
 	report(len(wrong) == 0 && len(t.Kinds()) == 0, "nothing can be done to it; give its process, or isolate and heal")

@@ -12,7 +12,8 @@ func TestTargets(t *testing.T) {
 		a: {process: pid: 7}
 		c: {isolate: ["x"], heal: ["y"]}
 	}`))
-	if err != nil || len(targets) != 3 || targets[0].Name != "a" || targets[1].Process.Port != 5672 || targets[1].Start[1] != "y" {
+	if err != nil || len(targets) != 3 || targets[0].Name != "a" || targets[1].Process.Port != 5672 ||
+		targets[1].Start[1] != "y" {
 		t.Fatalf("%+v, %v", targets, err)
 	}
 	for i, want := range [][]string{{"pause"}, {"pause", "kill", "restart"}, {"isolate"}} {
@@ -38,7 +39,8 @@ func TestTargetsFaults(t *testing.T) {
 	if err == nil {
 		t.Fatal("taken")
 	}
-	for _, want := range []string{"d.cue:2:21: targets.a.process.port", `d.cue:5:6: targets.d.proces: there is no field "proces" here; did you mean "process"?`} {
+	for _, want := range []string{"d.cue:2:21: targets.a.process.port",
+		`d.cue:5:6: targets.d.proces: there is no field "proces" here; did you mean "process"?`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)
 		}
@@ -50,7 +52,8 @@ func TestTargetsFaults(t *testing.T) {
 	f: {}
 }
 `))
-	for _, want := range []string{"d.cue:2:", "found again", "d.cue:3:", "belong together", "d.cue:4:", "several ways", "d.cue:5:", "nothing can be done"} {
+	for _, want := range []string{"d.cue:2:", "found again", "d.cue:3:", "belong together", "d.cue:4:", "several ways",
+		"d.cue:5:", "nothing can be done"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)
 		}

@@ -55,7 +55,8 @@ func (x *validator) explain(schema, v cue.Value, path string) {
 	}
 	switch {
 	case len(x.errors) > before:
-	case (x.template || path == "" && x.templates != nil) && kind&(cue.StructKind|cue.ListKind) != 0 && v.Validate() == nil && part.Exists():
+	case (x.template || path == "" && x.templates != nil) && kind&(cue.StructKind|cue.ListKind) != 0 &&
+		v.Validate() == nil && part.Exists():
 		// the parts are valid as far as they are known before a combination is filled in
 	case kind == cue.StructKind && part.Exists() && v.Validate() != nil: // of a hidden field
 		x.evaluation(v, path, v.Validate())
@@ -205,7 +206,8 @@ func unknownField(schema cue.Value, name, path string) string {
 	names := fieldNames(schema)
 	msg := fmt.Sprintf("there is no field %q here", name)
 	if path == "" && name == "short" && slices.Contains(names, "cell") {
-		return msg + "; the short form is a tag of CUE: declare _quick: *false | bool @tag(quick,type=bool), and write if _quick {…} in the fields"
+		return msg +
+			"; the short form is a tag of CUE: declare _quick: *false | bool @tag(quick,type=bool), and write if _quick {…} in the fields"
 	}
 	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)

@@ -36,7 +36,8 @@ type reporter func(wrong bool, path, format string, args ...any)
 func validateMessage(report reporter, m plan.Message) {
 	report(m.Size == 0, "message.size", "there is no size in the list; give at least one {size} or {min, max}")
 	for i, s := range m.Sizes {
-		report(s.Min == 0 || s.Max == 0, "message.size", "size %d of the list has no bounds; give size, or min and max", i+1)
+		report(s.Min == 0 || s.Max == 0, "message.size", "size %d of the list has no bounds; give size, or min and max",
+			i+1)
 		report(s.Min > s.Max && s.Max > 0, "message.size", "the min, %d, is above the max, %d", s.Min, s.Max)
 	}
 	pay, isDefault := m.Payload, plan.Default().Message.Payload.Repeat
@@ -44,14 +45,17 @@ func validateMessage(report reporter, m plan.Message) {
 		"%v is of no use with kind %q; give kind: \"compressible\"", pay.Repeat, pay.Kind)
 	report(pay.Kind == plan.PayloadFile && !filepath.IsAbs(pay.File), "message.payload.file",
 		"%q is no absolute path; give one, as it is on the hosts of the agents that publish", pay.File)
-	report(pay.Kind != plan.PayloadFile && pay.File != "", "message.payload.file", "%q is of no use with kind %q; give kind: \"file\"", pay.File, pay.Kind)
-	report(m.Keys.Skew > 0 && m.Keys.Count == 0, "message.keys.skew", "%v of keys without a count: each message has another one; give message.keys.count", m.Keys.Skew)
+	report(pay.Kind != plan.PayloadFile && pay.File != "", "message.payload.file",
+		"%q is of no use with kind %q; give kind: \"file\"", pay.File, pay.Kind)
+	report(m.Keys.Skew > 0 && m.Keys.Count == 0, "message.keys.skew",
+		"%v of keys without a count: each message has another one; give message.keys.count", m.Keys.Skew)
 }
 
 func validateConsumers(report reporter, c plan.Consumers, silence plan.Duration) {
 	s := c.Process
 	report(s.Min > s.Max && s.Mean == 0, "consumers.process", "its min, %s, is above its max, %s", s.Min, s.Max)
-	report(s.Mean > 0 && (s.Min > 0 || s.Max > 0), "consumers.process", "it has a mean, %s, and bounds; give {mean}, or {min, max}", s.Mean)
+	report(s.Mean > 0 && (s.Min > 0 || s.Max > 0), "consumers.process",
+		"it has a mean, %s, and bounds; give {mean}, or {min, max}", s.Mean)
 	batch := c.Batch
 	if c.Prefetch > 0 {
 		batch = min(batch, c.Prefetch)
@@ -61,7 +65,8 @@ func validateConsumers(report reporter, c plan.Consumers, silence plan.Duration)
 			"%s may take a consumer up to %s, in which it receives nothing, and drain.idle is %s: what waits would count as lost; lower consumers.batch or raise drain.idle",
 			display.Count(batch, "message"), takes, silence)
 	}
-	report(c.Nack > 0 && c.Ack == "automatic", "consumers.nack", "%v of what is acknowledged automatically: it cannot be refused; give consumers.ack \"each\"", c.Nack)
+	report(c.Nack > 0 && c.Ack == "automatic", "consumers.nack",
+		"%v of what is acknowledged automatically: it cannot be refused; give consumers.ack \"each\"", c.Nack)
 }
 
 // longest is how long a consumer takes over a batch at the most: of exponential times nobody sees more than the mean of
@@ -78,12 +83,17 @@ func validateLifetime(report reporter, role string, p plan.Lifetime, measure pla
 		return
 	}
 	at := role + ".lifetime"
-	report(byCount > 0, at, "%s come and go by time, and the measurement ends by publishers.count; give measure instead", role)
-	report(p.ConnectAt >= measure && p.ConnectAt > 0, at+".from", "%s is not before the measurement ends, at %s", p.ConnectAt, measure)
-	report(p.DisconnectAt >= measure && p.DisconnectAt > 0, at+".to", "%s is not before the measurement ends, at %s; leave it out to stay to the end", p.DisconnectAt, measure)
-	report(p.DisconnectAt > 0 && p.DisconnectAt <= p.ConnectAt, at+".to", "%s is not after from, %s", p.DisconnectAt, p.ConnectAt)
+	report(byCount > 0, at,
+		"%s come and go by time, and the measurement ends by publishers.count; give measure instead", role)
+	report(p.ConnectAt >= measure && p.ConnectAt > 0, at+".from", "%s is not before the measurement ends, at %s",
+		p.ConnectAt, measure)
+	report(p.DisconnectAt >= measure && p.DisconnectAt > 0, at+".to",
+		"%s is not before the measurement ends, at %s; leave it out to stay to the end", p.DisconnectAt, measure)
+	report(p.DisconnectAt > 0 && p.DisconnectAt <= p.ConnectAt, at+".to", "%s is not after from, %s", p.DisconnectAt,
+		p.ConnectAt)
 	report((p.Stay > 0) != (p.Away > 0), at, "stay is %s and away %s; give both, or neither", p.Stay, p.Away)
-	report(p.Stay > 0 && p.ConnectAt+p.Stay >= measure, at+".stay", "%s from %s on lasts to the measurement's end, at %s: no client would disconnect", p.Stay, p.ConnectAt, measure)
+	report(p.Stay > 0 && p.ConnectAt+p.Stay >= measure, at+".stay",
+		"%s from %s on lasts to the measurement's end, at %s: no client would disconnect", p.Stay, p.ConnectAt, measure)
 }
 
 // tooLarge finds cells whose bodies in flight would not fit into an agent's memory.

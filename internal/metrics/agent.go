@@ -11,7 +11,8 @@ import (
 )
 
 // phases are those that a task goes through.
-var phases = []plan.Phase{plan.PhasePrepare, plan.PhaseReady, plan.PhaseWarmup, plan.PhaseMeasure, plan.PhaseDrain, plan.PhaseTeardown}
+var phases = []plan.Phase{plan.PhasePrepare, plan.PhaseReady, plan.PhaseWarmup, plan.PhaseMeasure, plan.PhaseDrain,
+	plan.PhaseTeardown}
 
 // AgentStatus is the state of an agent: agent.Status.
 type AgentStatus interface {
@@ -38,10 +39,12 @@ func (a *agentCollector) Collect(to chan<- prometheus.Metric) {
 	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(a.linked()))
 	for _, slot := range a.status.Slots() {
 		s.gauge("agent_busy", "Whether this slot works on a task.", truth(slot.Busy != ""), "agent", slot.Agent)
-		s.gauge("agent_draining", "Whether this slot leaves when it is idle.", truth(slot.Draining), "agent", slot.Agent)
+		s.gauge("agent_draining", "Whether this slot leaves when it is idle.", truth(slot.Draining), "agent",
+			slot.Agent)
 		now := a.status.Phase(slot.Agent)
 		for _, phase := range phases {
-			s.gauge("agent_task_phase", "The phase in which this slot's task is: 1 for one of them, or for none while there is no task.",
+			s.gauge("agent_task_phase",
+				"The phase in which this slot's task is: 1 for one of them, or for none while there is no task.",
 				truth(now == phase), "agent", slot.Agent, "phase", string(phase))
 		}
 		if o := slot.Offset; o != nil {

@@ -24,7 +24,8 @@ type Points interface {
 
 // Controller serves the metrics of a controller. Those of the fleet come from the one that leads alone, so that a sum
 // over controllers counts nothing twice. points is nil where the controller writes none.
-func Controller(conn *wire.Client, status ControllerStatus, points Points, version string, log *slog.Logger) http.Handler {
+func Controller(conn *wire.Client, status ControllerStatus, points Points, version string,
+	log *slog.Logger) http.Handler {
 	return handler(&controllerCollector{conn, status, points, log}, version, log)
 }
 
@@ -43,27 +44,32 @@ func (c *controllerCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
 	s, epoch := sheet(to), c.status.Leads()
-	s.gauge("controller_leading", "Whether this controller leads. The sum over all controllers is 1, or nothing is executed.", truth(epoch > 0))
+	s.gauge("controller_leading",
+		"Whether this controller leads. The sum over all controllers is 1, or nothing is executed.", truth(epoch > 0))
 	if leader, err := c.conn.Leader(ctx); err == nil {
-		s.gauge("controller_epoch", "The leadership under which runs are executed; it grows with each. Without a leader it is missing.",
+		s.gauge("controller_epoch",
+			"The leadership under which runs are executed; it grows with each. Without a leader it is missing.",
 			float64(leader.Epoch))
 	}
 	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(c.conn.Linked()))
 	for verdict, n := range c.status.Tasks() {
-		s.counter("tasks_total", "Tasks to which this controller has given an outcome, by verdict.", float64(n), "verdict", string(verdict))
+		s.counter("tasks_total", "Tasks to which this controller has given an outcome, by verdict.", float64(n),
+			"verdict", string(verdict))
 	}
 	if c.points != nil {
 		written, dropped, left := c.points.Points()
 		for outcome, n := range map[string]int64{"written": written, "dropped": dropped, "left": left} {
-			s.counter("sink_points_total", "Points made for InfluxDB; dropped: during a run; left: not written by the replay at its end. "+
-				"A replay counts points again.",
+			s.counter("sink_points_total",
+				"Points made for InfluxDB; dropped: during a run; left: not written by the replay at its end. "+
+					"A replay counts points again.",
 				float64(n), "outcome", outcome)
 		}
 	}
 	if epoch == 0 || !c.conn.Linked() {
 		return
 	}
-	for what, ask := range map[string]func(context.Context, sheet) error{"runs": c.runs, "agents": c.agents, "room": c.room} {
+	for what, ask := range map[string]func(context.Context, sheet) error{"runs": c.runs, "agents": c.agents,
+		"room": c.room} {
 		err := ask(ctx, s)
 		if err != nil {
 			c.log.Warn("collect metrics for Prometheus", "of", what, "error", err)
@@ -81,15 +87,19 @@ func (c *controllerCollector) runs(ctx context.Context, s sheet) error {
 		return err
 	}
 	n := map[string]int{}
-	for _, state := range []string{wire.StateQueued, wire.StateRunning, string(wire.EndDone), string(wire.EndInterrupted),
-		string(wire.EndFailed), string(wire.EndRefused), string(wire.EndNoAgents), string(wire.EndNoTarget), string(wire.EndQuarantined)} {
+	for _, state := range []string{wire.StateQueued, wire.StateRunning, string(wire.EndDone),
+		string(wire.EndInterrupted),
+		string(wire.EndFailed), string(wire.EndRefused), string(wire.EndNoAgents), string(wire.EndNoTarget),
+		string(wire.EndQuarantined)} {
 		n[state] = 0
 	}
 	for _, r := range runs {
 		n[r.State]++
 	}
 	for state, count := range n {
-		s.gauge("runs", "Runs that the control plane knows, by state: what waits (queued), runs (running), or how it ended.", float64(count), "state", state)
+		s.gauge("runs",
+			"Runs that the control plane knows, by state: what waits (queued), runs (running), or how it ended.",
+			float64(count), "state", state)
 	}
 	return nil
 }
@@ -126,6 +136,8 @@ func (c *controllerCollector) room(ctx context.Context, s sheet) error {
 		return err
 	}
 	s.gauge("record_bytes", "Bytes that the streams of runs hold on the control plane.", float64(used))
-	s.gauge("record_limit_bytes", "Bytes that they may hold. Beyond them the oldest copied run is deleted; without one no further run begins.", float64(limit))
+	s.gauge("record_limit_bytes",
+		"Bytes that they may hold. Beyond them the oldest copied run is deleted; without one no further run begins.",
+		float64(limit))
 	return nil
 }

@@ -19,10 +19,12 @@ const askTimeout = 5 * time.Second
 // handler serves a collector with the metrics of the process.
 func handler(c prometheus.Collector, version string, log *slog.Logger) http.Handler {
 	r := prometheus.NewRegistry()
-	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lockstep_build_info", Help: "Which release this is; always 1.",
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lockstep_build_info",
+		Help:        "Which release this is; always 1.",
 		ConstLabels: prometheus.Labels{"version": version}})
 	build.Set(1)
-	r.MustRegister(c, build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	r.MustRegister(c, build, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		MaxRequestsInFlight: 2, Timeout: 2 * askTimeout})
 }

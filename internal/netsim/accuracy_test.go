@@ -54,7 +54,8 @@ func TestRoundTripsAreExact(t *testing.T) {
 			go func() { _, _ = io.Copy(far, far) }()
 			took := roundTrips(t, near, 20)
 			if want := int64(latency); took[0] != want || took[len(took)-1] != want {
-				t.Errorf("latency %v: round trips took %v … %v", latency, time.Duration(took[0]), time.Duration(took[len(took)-1]))
+				t.Errorf("latency %v: round trips took %v … %v", latency, time.Duration(took[0]),
+					time.Duration(took[len(took)-1]))
 			}
 			closeBoth(near, far)
 		}
@@ -135,7 +136,8 @@ func TestDelaysAreFound(t *testing.T) {
 		held = <-result
 	}
 	if d := c.Delays.Take(); d.Count() != 2 || d.Max() < int64(kept) || d.Max() > took-int64(latency) {
-		t.Errorf("%d samples up to %v for a round trip of %v that was kept for %v", d.Count(), time.Duration(d.Max()), time.Duration(took), kept)
+		t.Errorf("%d samples up to %v for a round trip of %v that was kept for %v", d.Count(), time.Duration(d.Max()),
+			time.Duration(took), kept)
 	}
 }
 
@@ -170,9 +172,11 @@ func TestBandwidth(t *testing.T) {
 	for _, latency := range []time.Duration{0, 20 * time.Millisecond} {
 		near, far := connect(t, Conditions{Latency: latency, Bandwidth: bandwidth})
 		want := transferTime(2_000_000, latency)
-		for way, took := range map[string]time.Duration{"out": transfer(t, near, far, 2_000_000), "in": transfer(t, far, near, 2_000_000)} {
+		for way, took := range map[string]time.Duration{"out": transfer(t, near, far, 2_000_000),
+			"in": transfer(t, far, near, 2_000_000)} {
 			if took < want*99/100 {
-				t.Errorf("latency %v, %s: took %v, less than the %v that the bandwidth allows", latency, way, took, want)
+				t.Errorf("latency %v, %s: took %v, less than the %v that the bandwidth allows", latency, way, took,
+					want)
 			}
 		}
 	}
@@ -184,7 +188,8 @@ func TestBandwidthIsExact(t *testing.T) {
 		for _, latency := range []time.Duration{0, 20 * time.Millisecond} {
 			near, far := pipe(Conditions{Latency: latency, Bandwidth: bandwidth})
 			want := transferTime(4_000_000, latency)
-			for way, took := range map[string]time.Duration{"out": transfer(t, near, far, 4_000_000), "in": transfer(t, far, near, 4_000_000)} {
+			for way, took := range map[string]time.Duration{"out": transfer(t, near, far, 4_000_000),
+				"in": transfer(t, far, near, 4_000_000)} {
 				if off := (took - want).Abs(); off > time.Microsecond { // a rounding for each piece
 					t.Errorf("latency %v, %s: took %v, want %v", latency, way, took, want)
 				}
@@ -231,7 +236,8 @@ func closeBoth(near, far net.Conn) {
 // BenchmarkRoundTrip reports by how much round trips of 100 bytes on loopback exceed the latency asked for.
 // The bare one is the loopback's own round trip.
 func BenchmarkRoundTrip(b *testing.B) {
-	for _, latency := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
+	for _, latency := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond,
+		50 * time.Millisecond} {
 		b.Run(latency.String(), func(b *testing.B) {
 			near := dialTo(b, serve(b, echo), Conditions{Latency: latency})
 			took := roundTrips(b, near, b.N)
@@ -250,7 +256,8 @@ func BenchmarkRoundTrip(b *testing.B) {
 func BenchmarkThroughput(b *testing.B) {
 	for _, latency := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		b.Run(latency.String(), func(b *testing.B) {
-			near := dialTo(b, serve(b, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); c.Close() }), Conditions{Latency: latency})
+			near := dialTo(b, serve(b, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); c.Close() }),
+				Conditions{Latency: latency})
 			chunk := make([]byte, 64<<10)
 			b.SetBytes(int64(len(chunk)))
 			for b.Loop() {
@@ -268,7 +275,8 @@ func BenchmarkThroughput(b *testing.B) {
 func BenchmarkSmallWrites(b *testing.B) {
 	for _, latency := range []time.Duration{0, 10 * time.Millisecond} {
 		b.Run(latency.String(), func(b *testing.B) {
-			near := dialTo(b, serve(b, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); c.Close() }), Conditions{Latency: latency})
+			near := dialTo(b, serve(b, func(c *net.TCPConn) { _, _ = io.Copy(io.Discard, c); c.Close() }),
+				Conditions{Latency: latency})
 			chunk := make([]byte, 100)
 			b.ReportAllocs()
 			for b.Loop() {

@@ -31,8 +31,10 @@ func newConn(inner net.Conn, there, back *path, conditions Conditions) net.Conn 
 	if buffer <= 0 {
 		buffer = DefaultBuffer
 	}
-	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer), faults: conditions.Faults, delays: conditions.Delays}
-	c.out.marks.apart = true // one write of the client's is one of ours, so that it costs the host the same with and without latency
+	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer), faults: conditions.Faults,
+		delays: conditions.Delays}
+	// one write of the client's is one of ours, so that it costs the host the same with and without latency
+	c.out.marks.apart = true
 	if c.faults != nil {
 		c.faults.adopt(c)
 	}

@@ -128,7 +128,8 @@ func TestHalfClosedConnectionStillReceives(t *testing.T) {
 }
 
 func TestCloseDeliversWhatWasWritten(t *testing.T) {
-	for name, c := range map[string]Conditions{"latency": slow, "bandwidth": {Latency: 2 * oneWay, Bandwidth: 20_000_000}} {
+	for name, c := range map[string]Conditions{"latency": slow,
+		"bandwidth": {Latency: 2 * oneWay, Bandwidth: 20_000_000}} {
 		t.Run(name, func(t *testing.T) {
 			near, far := connect(t, c)
 			sent := make([]byte, 3<<20)
@@ -214,7 +215,8 @@ func TestBytesInFlightAreBounded(t *testing.T) {
 		near, far := pipe(Conditions{Latency: 300 * time.Millisecond, Buffer: buffer})
 		begin := clock.Now()
 		_ = near.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		if n, err := near.Write(make([]byte, 3*buffer)); n != buffer || !errors.Is(err, os.ErrDeadlineExceeded) || since(begin) != 50*time.Millisecond {
+		if n, err := near.Write(make([]byte, 3*buffer)); n != buffer || !errors.Is(err, os.ErrDeadlineExceeded) ||
+			since(begin) != 50*time.Millisecond {
 			t.Errorf("Write: %d, %v after %v; want %d bytes and then the deadline", n, err, since(begin), buffer)
 		}
 		closeBoth(near, far)

@@ -23,7 +23,8 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 }
 
 // bubble gives a test n connections that faults can be done to, and closes them.
-func bubble(t *testing.T, c Conditions, n int, test func(t *testing.T, f *Faults, dial DialFunc, near, far []net.Conn)) {
+func bubble(t *testing.T, c Conditions, n int, test func(t *testing.T, f *Faults, dial DialFunc, near,
+	far []net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
 		c.Faults = NewFaults(7)
 		var p pipes
@@ -90,13 +91,15 @@ func TestStallKeepsBackEverythingAndLosesNothing(t *testing.T) {
 		write(far[0])
 		time.Sleep(94 * time.Millisecond)
 		f.End() // at 200 ms
-		if got := <-there; len(got) != 3 || got[0] != 5*time.Millisecond || got[1] != 200*time.Millisecond || got[2] != 200*time.Millisecond {
+		if got := <-there; len(got) != 3 || got[0] != 5*time.Millisecond || got[1] != 200*time.Millisecond ||
+			got[2] != 200*time.Millisecond {
 			t.Errorf("the peer read at %v, want at 5 ms and twice at 200 ms", got)
 		}
 		if got := <-back; len(got) != 2 || got[0] != 200*time.Millisecond || got[1] != 200*time.Millisecond {
 			t.Errorf("we read at %v, want twice at 200 ms", got)
 		}
-		if at := <-dialled; at != 205*time.Millisecond { // one way was done when the stall began, the other is not stalled any more
+		// one way was done when the stall began, the other is not stalled any more
+		if at := <-dialled; at != 205*time.Millisecond {
 			t.Errorf("a dial during the stall was through at %v, want 205 ms", at)
 		}
 	})
@@ -119,67 +122,70 @@ func TestDeadlinesHoldInAStall(t *testing.T) {
 }
 
 func TestSlowAddsLatencyAndBandwidthAndKeepsOrder(t *testing.T) {
-	bubble(t, Conditions{Latency: 2 * time.Millisecond}, 1, func(t *testing.T, f *Faults, _ DialFunc, near, far []net.Conn) {
-		begin := clock.Now()
-		there := reads(far[0], begin, 4)
-		send := func() { _, _ = near[0].Write([]byte("x")) }
-		send()                             // 1 ms
-		f.Slow(1, 40*time.Millisecond, 50) // 20 ms more each way, and 20 ms a byte
-		send()                             // 20 + 1 + 20
-		send()                             // 40 + 1 + 20
-		f.End()
-		send() // at 1 ms by itself, but behind the others
-		want := []time.Duration{time.Millisecond, 41 * time.Millisecond, 61 * time.Millisecond, 61 * time.Millisecond}
-		got := <-there
-		for i := range want {
-			if len(got) != len(want) || got[i] != want[i] {
-				t.Fatalf("the peer read at %v, want %v", got, want)
+	bubble(t, Conditions{Latency: 2 * time.Millisecond}, 1,
+		func(t *testing.T, f *Faults, _ DialFunc, near, far []net.Conn) {
+			begin := clock.Now()
+			there := reads(far[0], begin, 4)
+			send := func() { _, _ = near[0].Write([]byte("x")) }
+			send()                             // 1 ms
+			f.Slow(1, 40*time.Millisecond, 50) // 20 ms more each way, and 20 ms a byte
+			send()                             // 20 + 1 + 20
+			send()                             // 40 + 1 + 20
+			f.End()
+			send() // at 1 ms by itself, but behind the others
+			want := []time.Duration{time.Millisecond, 41 * time.Millisecond, 61 * time.Millisecond,
+				61 * time.Millisecond}
+			got := <-there
+			for i := range want {
+				if len(got) != len(want) || got[i] != want[i] {
+					t.Fatalf("the peer read at %v, want %v", got, want)
+				}
 			}
-		}
-		begin = clock.Now()
-		there = reads(far[0], begin, 1)
-		send()
-		if got := <-there; got[0] != time.Millisecond {
-			t.Errorf("after the end a byte took %v, want the usual 1 ms", got[0])
-		}
-	})
+			begin = clock.Now()
+			there = reads(far[0], begin, 1)
+			send()
+			if got := <-there; got[0] != time.Millisecond {
+				t.Errorf("after the end a byte took %v, want the usual 1 ms", got[0])
+			}
+		})
 }
 
 func TestCutResetsAndRefuses(t *testing.T) {
-	bubble(t, Conditions{Latency: 10 * time.Millisecond}, 2, func(t *testing.T, f *Faults, dial DialFunc, near, far []net.Conn) {
-		_, _ = far[0].Write([]byte("in flight"))
-		failed := make(chan error, 1)
-		go func() {
-			_, err := near[1].Read(make([]byte, 1)) // waits when the cut comes
-			failed <- err
-		}()
-		synctest.Wait()
-		begin := clock.Now()
-		if hit := f.Cut(1); hit != (Hit{2, 2}) {
-			t.Errorf("cut hit %+v, want both", hit)
-		}
-		if _, err := near[0].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("read of a cut connection: %v, want a reset", err)
-		}
-		if _, err := near[0].Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("write to a cut connection: %v, want a reset", err)
-		}
-		if err := <-failed; !errors.Is(err, syscall.ECONNRESET) || since(begin) != 0 {
-			t.Errorf("waiting read: %v after %v, want a reset at once", err, since(begin))
-		}
-		if _, err := far[0].Read(make([]byte, 1)); err == nil {
-			t.Error("the peer of a cut connection still reads")
-		}
-		if _, err := dial(t.Context(), "tcp", "broker:1"); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("dial during the cut: %v, want it refused", err)
-		}
-		f.End()
-		c, err := dial(t.Context(), "tcp", "broker:1")
-		if err != nil {
-			t.Fatalf("dial after the cut: %v", err)
-		}
-		c.Close()
-	})
+	bubble(t, Conditions{Latency: 10 * time.Millisecond}, 2,
+		func(t *testing.T, f *Faults, dial DialFunc, near, far []net.Conn) {
+			_, _ = far[0].Write([]byte("in flight"))
+			failed := make(chan error, 1)
+			go func() {
+				_, err := near[1].Read(make([]byte, 1)) // waits when the cut comes
+				failed <- err
+			}()
+			synctest.Wait()
+			begin := clock.Now()
+			if hit := f.Cut(1); hit != (Hit{2, 2}) {
+				t.Errorf("cut hit %+v, want both", hit)
+			}
+			if _, err := near[0].Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("read of a cut connection: %v, want a reset", err)
+			}
+			if _, err := near[0].Write([]byte("x")); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("write to a cut connection: %v, want a reset", err)
+			}
+			if err := <-failed; !errors.Is(err, syscall.ECONNRESET) || since(begin) != 0 {
+				t.Errorf("waiting read: %v after %v, want a reset at once", err, since(begin))
+			}
+			if _, err := far[0].Read(make([]byte, 1)); err == nil {
+				t.Error("the peer of a cut connection still reads")
+			}
+			if _, err := dial(t.Context(), "tcp", "broker:1"); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Errorf("dial during the cut: %v, want it refused", err)
+			}
+			f.End()
+			c, err := dial(t.Context(), "tcp", "broker:1")
+			if err != nil {
+				t.Fatalf("dial after the cut: %v", err)
+			}
+			c.Close()
+		})
 }
 
 // As many connections as a share spares can be open during a cut, whoever opens them.
@@ -237,7 +243,8 @@ func TestCutOfRealConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer forwarded.Close()
-	for begin := clock.Now(); f.Slow(0, 0, 0).All < 2; time.Sleep(time.Millisecond) { // the forwarder's dial comes later
+	// the forwarder's dial comes later
+	for begin := clock.Now(); f.Slow(0, 0, 0).All < 2; time.Sleep(time.Millisecond) {
 		f.End()
 		if since(begin) > hang {
 			t.Fatal("the forwarder did not dial")

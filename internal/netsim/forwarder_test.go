@@ -101,7 +101,8 @@ func TestForwarderCloseEndsConnectionsAndDials(t *testing.T) {
 	far := <-fars
 	<-dialling
 	f.Close()
-	for name, c := range map[string]net.Conn{"client": near, "server": far, "client whose upstream was dialled": waits} {
+	for name, c := range map[string]net.Conn{"client": near, "server": far,
+		"client whose upstream was dialled": waits} {
 		_ = c.SetReadDeadline(time.Now().Add(hang))
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) || isTimeout(err) {
 			t.Errorf("%s reads %v after Close, want an end", name, err)

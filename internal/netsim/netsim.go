@@ -64,7 +64,8 @@ func Dialer(base DialFunc, c Conditions) DialFunc {
 }
 
 // dial has the request reach the peer after one way, and the answer, be it a refusal, come back after the other.
-func dial(ctx context.Context, base DialFunc, network, address string, there, back *path, c Conditions) (net.Conn, error) {
+func dial(ctx context.Context, base DialFunc, network, address string, there, back *path, c Conditions) (net.Conn,
+	error) {
 	cut := func(err error) error {
 		return &net.OpError{Op: "dial", Net: network, Addr: target{network, address}, Err: err}
 	}

@@ -127,7 +127,10 @@ func TestDialTakesARoundTripMore(t *testing.T) {
 	refused := errors.New("refused")
 	synctest.Test(t, func(t *testing.T) {
 		var p pipes
-		for _, base := range []DialFunc{p.dial, func(context.Context, string, string) (net.Conn, error) { return nil, refused }} {
+		for _, base := range []DialFunc{p.dial, func(context.Context, string, string) (net.Conn, error) {
+			return nil,
+				refused
+		}} {
 			begin := clock.Now()
 			c, err := Dialer(base, Conditions{Latency: latency})(t.Context(), "tcp", "broker:1")
 			if took := since(begin); took != latency || err != nil && err != refused {
@@ -171,7 +174,8 @@ func TestDialEndsWithItsContext(t *testing.T) {
 			begin := clock.Now()
 			c, err := Dialer(p.dial, Conditions{Latency: 400 * time.Millisecond})(ctx, "tcp", "broker:1")
 			if c != nil || !errors.Is(err, context.DeadlineExceeded) || !isTimeout(err) || since(begin) != after {
-				t.Errorf("dial cut after %v: %v, %v after %v; want no connection and a timeout", after, c, err, since(begin))
+				t.Errorf("dial cut after %v: %v, %v after %v; want no connection and a timeout", after, c, err,
+					since(begin))
 			}
 			for _, peer := range p.peers {
 				if _, err := peer.Read(make([]byte, 1)); err != io.EOF {

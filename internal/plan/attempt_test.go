@@ -10,12 +10,15 @@ import (
 func TestAttemptsHaveNamesOfTheirOwn(t *testing.T) {
 	task := grouped()
 	seen := map[string]bool{}
-	for _, attempt := range []string{"", "wXo1tUcf6cwtwc1RXo3JuT", "wXo1tUcf6cwtwc1RXo3JyM"} { // of one process, in sequence
+	// of one process, in sequence
+	for _, attempt := range []string{"", "wXo1tUcf6cwtwc1RXo3JuT", "wXo1tUcf6cwtwc1RXo3JyM"} {
 		named := task
 		named.Attempt = attempt
 		for _, part := range append(named.Parts(), named) {
-			if topic := part.Topic(); seen[topic] || !strings.HasPrefix(topic, task.Topic()) || !strings.HasPrefix(topic, named.Topic()) {
-				t.Errorf("attempt %q: %s is not new, or does not begin with %s and %s", attempt, topic, task.Topic(), named.Topic())
+			if topic := part.Topic(); seen[topic] || !strings.HasPrefix(topic, task.Topic()) ||
+				!strings.HasPrefix(topic, named.Topic()) {
+				t.Errorf("attempt %q: %s is not new, or does not begin with %s and %s", attempt, topic, task.Topic(),
+					named.Topic())
 			} else {
 				seen[topic] = true
 			}

@@ -33,11 +33,14 @@ func (r Run) Bounded() error {
 	}
 	var faults []error
 	if r.Settle < 0 || r.Settle > Duration(maxWait) || r.Grace < 0 || r.Grace > Duration(maxWait) {
-		faults = append(faults, fmt.Errorf("the run settles for %v and waits %v for agents: want 0 to %v", r.Settle, r.Grace, maxWait))
+		faults = append(faults, fmt.Errorf("the run settles for %v and waits %v for agents: want 0 to %v", r.Settle,
+			r.Grace, maxWait))
 	}
-	if u := r.Until; u != nil && (!(u.Within > 0) || !(u.Confidence > 0.5 && u.Confidence < 1) || r.Repeat > maxRounds) {
-		faults = append(faults, fmt.Errorf("the run repeats until %q, within %v at %v, and at most %d times: want parts between 0 and 1, and at most %d times",
-			u.Rule, u.Within, u.Confidence, r.Repeat, maxRounds))
+	if u := r.Until; u != nil && (!(u.Within > 0) || !(u.Confidence > 0.5 && u.Confidence < 1) ||
+		r.Repeat > maxRounds) {
+		faults = append(faults,
+			fmt.Errorf("the run repeats until %q, within %v at %v, and at most %d times: want parts between 0 and 1, and at most %d times",
+				u.Rule, u.Within, u.Confidence, r.Repeat, maxRounds))
 	}
 	for _, c := range r.Cells {
 		if err := c.Bounded(); err != nil {
@@ -94,7 +97,8 @@ func (a Assignment) Check() error {
 		{"first publisher", a.Publishers.First, 0, a.Publishers.Total - a.Publishers.Count},
 		{"consumers", a.Consumers.Count, 0, c.Threads}, {"first consumer", a.Consumers.First, 0, c.Nodes * c.Threads},
 		{"queues", w.Topology.Queues, 1, math.MaxInt}, {"subscriptions", w.Topology.Subscriptions, 1, math.MaxInt},
-		{"bindings", w.Topology.Bindings, 1, math.MaxInt}, {"bytes of a message", w.Message.Size, MinMessageSize, math.MaxInt},
+		{"bindings", w.Topology.Bindings, 1, math.MaxInt},
+		{"bytes of a message", w.Message.Size, MinMessageSize, math.MaxInt},
 	} {
 		switch {
 		case x.value < x.from && x.top == math.MaxInt:
@@ -119,14 +123,20 @@ func (w Workload) Bounded() error {
 		name             string
 		value, from, top int
 	}{
-		{"nodes of publishers", p.Nodes, 0, 10_000}, {"threads of publishers", p.Threads, 0, 100_000}, {"maxInFlight", p.MaxInFlight, 0, 100_000_000},
-		{"minimum batch of publishers", p.Batch.Min, 0, 100_000_000}, {"maximum batch of publishers", p.Batch.Max, 0, 100_000_000},
+		{"nodes of publishers", p.Nodes, 0, 10_000}, {"threads of publishers", p.Threads, 0, 100_000},
+		{"maxInFlight", p.MaxInFlight, 0, 100_000_000},
+		{"minimum batch of publishers", p.Batch.Min, 0, 100_000_000},
+		{"maximum batch of publishers", p.Batch.Max, 0, 100_000_000},
 		{"stages of the profile", len(p.Profile), 0, 100_000},
-		{"nodes of consumers", c.Nodes, 0, 10_000}, {"threads of consumers", c.Threads, 0, 100_000}, {"prefetch", c.Prefetch, 0, 1_000_000},
+		{"nodes of consumers", c.Nodes, 0, 10_000}, {"threads of consumers", c.Threads, 0, 100_000},
+		{"prefetch", c.Prefetch, 0, 1_000_000},
 		{"batch of consumers", c.Batch, 0, 1_000_000}, {"ackEvery", c.AckEvery, 0, 1_000_000},
-		{"queues", t.Queues, 0, 100_000}, {"subscriptions", t.Subscriptions, 0, 10_000}, {"bindings", t.Bindings, 0, 1_000_000},
-		{"channels", t.Channels, 0, 65_535}, {"message size", w.Message.Size, 0, 104_857_600}, {"message sizes", len(w.Message.Sizes), 0, 10_000},
-		{"faults", len(w.Faults), 0, 10_000}, {"steps of the search", s.Steps, 0, 1000}, {"repeats of the search", s.Repeats, 0, 100},
+		{"queues", t.Queues, 0, 100_000}, {"subscriptions", t.Subscriptions, 0, 10_000},
+		{"bindings", t.Bindings, 0, 1_000_000},
+		{"channels", t.Channels, 0, 65_535}, {"message size", w.Message.Size, 0, 104_857_600},
+		{"message sizes", len(w.Message.Sizes), 0, 10_000},
+		{"faults", len(w.Faults), 0, 10_000}, {"steps of the search", s.Steps, 0, 1000},
+		{"repeats of the search", s.Repeats, 0, 100},
 	} {
 		if x.value < x.from || x.value > x.top {
 			faults = append(faults, fmt.Errorf("%d %s: want %d to %d", x.value, x.name, x.from, x.top))
@@ -142,17 +152,22 @@ func (w Workload) Bounded() error {
 		name  string
 		value Duration
 	}{
-		{"warmup", w.Warmup}, {"measure", w.Measure}, {"interval", w.Interval}, {"connect", w.Connect}, {"idle time of the drain", w.Drain.Idle},
-		{"timeout of the drain", w.Drain.Timeout}, {"maximum of steady", w.Steady.Max}, {"step of the search", s.Step}, {"latency", w.Network.Latency}, {"jitter", w.Network.Jitter}, {"pause", p.Pause}, {"ackInterval", c.AckInterval},
+		{"warmup", w.Warmup}, {"measure", w.Measure}, {"interval", w.Interval}, {"connect", w.Connect},
+		{"idle time of the drain", w.Drain.Idle},
+		{"timeout of the drain", w.Drain.Timeout}, {"maximum of steady", w.Steady.Max}, {"step of the search", s.Step},
+		{"latency", w.Network.Latency}, {"jitter", w.Network.Jitter}, {"pause", p.Pause},
+		{"ackInterval", c.AckInterval},
 	} {
 		if x.value < 0 || x.value.D() > maxTaskTime {
 			faults = append(faults, fmt.Errorf("%v of %s: want 0 to %v", x.value, x.name, maxTaskTime))
 		}
 	}
-	churns := t.Churn.Rate > 0 && t.Churn.Rate <= maxChurn && t.Churn.Probes > 0 && t.Churn.Probes <= maxChurn && t.Churn.Hold > 0
+	churns := t.Churn.Rate > 0 && t.Churn.Rate <= maxChurn && t.Churn.Probes > 0 && t.Churn.Probes <= maxChurn &&
+		t.Churn.Hold > 0
 	if t.Churn.Rate != 0 && !churns {
-		faults = append(faults, fmt.Errorf("%v bindings per second for %v with %v messages per second each: want all above 0, and at most %d per second",
-			t.Churn.Rate, t.Churn.Hold, t.Churn.Probes, maxChurn))
+		faults = append(faults,
+			fmt.Errorf("%v bindings per second for %v with %v messages per second each: want all above 0, and at most %d per second",
+				t.Churn.Rate, t.Churn.Hold, t.Churn.Probes, maxChurn))
 	}
 	if len(faults) > 0 {
 		return errors.Join(faults...)
@@ -174,7 +189,8 @@ func (w Workload) productsBounded() error {
 	}{
 		{"publishers (nodes × threads)", all, maxAllPublishers},
 		{"messages in flight for each agent (threads × window or batch)", inFlight, maxInFlight},
-		{"bytes in flight for each agent (threads × window or batch × message size)", min(inFlight, maxInFlight) * w.Message.Size, maxInFlightBytes},
+		{"bytes in flight for each agent (threads × window or batch × message size)",
+			min(inFlight, maxInFlight) * w.Message.Size, maxInFlightBytes},
 		{"pairs of a publisher and a consumer for each agent (publishers × subscriptions × threads of consumers)",
 			all * w.Topology.Subscriptions * w.Consumers.Threads, maxPublisherPairs},
 	} {
@@ -183,8 +199,9 @@ func (w Workload) productsBounded() error {
 		}
 	}
 	if limit := Limit(w); limit > maxTaskTime+maxTaskRest {
-		faults = append(faults, fmt.Errorf("tasks of up to %v (4 × connect, warmup, measure, 2 × timeout of the drain, and undoing faults): want at most %v",
-			limit, maxTaskTime+maxTaskRest))
+		faults = append(faults,
+			fmt.Errorf("tasks of up to %v (4 × connect, warmup, measure, 2 × timeout of the drain, and undoing faults): want at most %v",
+				limit, maxTaskTime+maxTaskRest))
 	}
 	return errors.Join(faults...)
 }

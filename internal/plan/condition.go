@@ -107,7 +107,8 @@ func (e either) fails(values map[string]Value) []Failure {
 		if len(failures) == 0 {
 			return nil
 		}
-		part := Failure{reasons(failures, "; "), !slices.ContainsFunc(failures, func(f Failure) bool { return !f.Unknown })}
+		part := Failure{reasons(failures, "; "), !slices.ContainsFunc(failures,
+			func(f Failure) bool { return !f.Unknown })}
 		unknown = unknown || part.Unknown
 		if !slices.Contains(all, part) {
 			all = append(all, part)

@@ -23,10 +23,14 @@ func parsed(t *testing.T, text string, w Workload) Condition {
 // One outcome, and what each condition makes of it.
 func TestConditionHolds(t *testing.T) {
 	values := map[string]Value{
-		"e2e.p50": {Number: 0.004}, "e2e.p99": {Number: 0.0613}, "publish.intended.p99": {Number: 0.001}, "lost": {Number: 3},
-		"consume.rate": {Number: 20_050.4}, "publish.rate": {Number: 20_060, Flags: []Flag{Skewed}}, "agent.rss": {Number: 300 << 20},
-		"confirmed": {NA: "fire-and-forget"}, "e2e.max": {NA: "backlog", Flags: []Flag{Backlog}}, "gap.confirm": {NA: "< 20 ms"},
-		"publish.intended.p99.9": {Number: 2, Over: 5}, "publish.intended.max": {Number: 2, Over: 5}, "e2e.p95": {Number: 0.0499, Bound: 0.005},
+		"e2e.p50": {Number: 0.004}, "e2e.p99": {Number: 0.0613}, "publish.intended.p99": {Number: 0.001},
+		"lost":         {Number: 3},
+		"consume.rate": {Number: 20_050.4}, "publish.rate": {Number: 20_060, Flags: []Flag{Skewed}},
+		"agent.rss": {Number: 300 << 20},
+		"confirmed": {NA: "fire-and-forget"}, "e2e.max": {NA: "backlog", Flags: []Flag{Backlog}},
+		"gap.confirm":            {NA: "< 20 ms"},
+		"publish.intended.p99.9": {Number: 2, Over: 5}, "publish.intended.max": {Number: 2, Over: 5},
+		"e2e.p95":     {Number: 0.0499, Bound: 0.005},
 		"publish.p50": {Number: 0.01, Flags: []Flag{ClockUnsafe}},
 	}
 	for _, x := range []struct{ text, why string }{
@@ -49,7 +53,8 @@ func TestConditionHolds(t *testing.T) {
 		{"!backlog", backlogged},
 		{"max < 1s && !backlog", backlogged},
 		// An upper bound decides what it can.
-		{"gap.confirm < 500ms && 20ms >= gap.confirm && gap.confirm < 20ms && gap.confirm < p99 && gap.confirm != 1s", ""},
+		{"gap.confirm < 500ms && 20ms >= gap.confirm && gap.confirm < 20ms && gap.confirm < p99 && gap.confirm != 1s",
+			""},
 		{"!(gap.confirm >= 20ms)", ""},
 		{"gap.confirm < 10ms", "gap.confirm is less than 20.0 ms: whether it is < 10ms is not known"},
 		{"gap.confirm > 10ms", "gap.confirm is less than 20.0 ms: whether it is > 10ms is not known"},
@@ -69,12 +74,15 @@ func TestConditionHolds(t *testing.T) {
 		{"50ms > publish.intended.p99.9", "publish.intended.p99.9 is more than 2.00 s, not < 50ms"},
 		{"publish.intended.p99.9 <= 2s", "publish.intended.p99.9 is more than 2.00 s, not <= 2s"},
 		{"publish.intended.p99.9 >= 2s && publish.intended.p99.9 > 2s && 1s <= publish.intended.p99.9 && publish.intended.p99.9 != 1s", ""},
-		{"publish.intended.p99.9 < 10s", "publish.intended.p99.9 is more than 2.00 s: whether it is < 10s is not known"},
-		{"!(publish.intended.p99.9 < 10s)", "publish.intended.p99.9 is more than 2.00 s: whether it is >= 10s is not known"},
+		{"publish.intended.p99.9 < 10s",
+			"publish.intended.p99.9 is more than 2.00 s: whether it is < 10s is not known"},
+		{"!(publish.intended.p99.9 < 10s)",
+			"publish.intended.p99.9 is more than 2.00 s: whether it is >= 10s is not known"},
 		{"publish.intended.p99.9 == 2s", "publish.intended.p99.9 is more than 2.00 s, not == 2s"},
 		{"publish.intended.p99.9 > p99", ""},
 		{"p99 < publish.intended.p99.9", ""},
-		{"publish.intended.p99.9 <= publish.intended.max", "publish.intended.p99.9 is more than 2.00 s: whether it is <= publish.intended.max, more than 2.00 s is not known"},
+		{"publish.intended.p99.9 <= publish.intended.max",
+			"publish.intended.p99.9 is more than 2.00 s: whether it is <= publish.intended.max, more than 2.00 s is not known"},
 		// No number, no comparison: neither as it is nor negated.
 		{"confirmed > 0", "confirmed has no number: fire-and-forget"},
 		{"!(confirmed > 0)", "confirmed has no number: fire-and-forget"},
@@ -171,7 +179,8 @@ func TestConditionFaults(t *testing.T) {
 
 // Whatever is written, it is read to its end, and what is accepted can be evaluated.
 func FuzzCondition(f *testing.F) {
-	for _, text := range []string{"p99 < 50ms && lost == 0 && !backlog", "!((p50<1s)||rate>=20_000/s)", "§ µs ! ) ( 5 5", "p99<1m30s"} {
+	for _, text := range []string{"p99 < 50ms && lost == 0 && !backlog", "!((p50<1s)||rate>=20_000/s)",
+		"§ µs ! ) ( 5 5", "p99<1m30s"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

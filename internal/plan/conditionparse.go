@@ -184,7 +184,8 @@ func (p *conditionParser) skip() {
 // incomplete reports an operand that is compared with nothing.
 func (p *conditionParser) incomplete(left operand, next token) {
 	if !p.unitAfterBlank(left, next) {
-		p.fault(token{column: left.column}, "%s is not compared with anything: write it as in p99 < 50ms; a condition by itself is only a flag (%s)",
+		p.fault(token{column: left.column},
+			"%s is not compared with anything: write it as in p99 < 50ms; a condition by itself is only a flag (%s)",
 			left.text, joinFlags())
 	}
 }
@@ -283,7 +284,8 @@ func (p *conditionParser) fit(left, right operand) Unit {
 		}
 		return b
 	case a != b && !(a == Text && b == PerSecond || a == PerSecond && b == Text):
-		p.fault(token{column: right.column}, "%s is in %s and %s in %s: they cannot be compared", left.text, a, right.text, b)
+		p.fault(token{column: right.column}, "%s is in %s and %s in %s: they cannot be compared", left.text, a,
+			right.text, b)
 	}
 	return a
 }

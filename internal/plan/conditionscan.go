@@ -33,7 +33,8 @@ func (t token) String() string {
 // signs are the operators, the longer ones first, and what people write instead of them.
 var signs = []string{"&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "(", ")"}
 
-var meant = map[string]string{"=": "==", "&": "&&", "|": "||", "≤": "<=", "≥": ">=", "≠": "!=", "and": "&&", "AND": "&&", "or": "||", "OR": "||", "not": "!", "NOT": "!"}
+var meant = map[string]string{"=": "==", "&": "&&", "|": "||", "≤": "<=", "≥": ">=", "≠": "!=", "and": "&&",
+	"AND": "&&", "or": "||", "OR": "||", "not": "!", "NOT": "!"}
 
 // scan cuts the text into tokens; what is meant by a wrong sign is taken for it, so that the rest can be looked at.
 func (p *conditionParser) scan(text string) []token {

@@ -55,7 +55,8 @@ func (r Run) CheckTasks() error {
 		return fmt.Errorf("%d cells: want at most %d: %w", len(r.Cells), MaxCells, ErrTooLarge)
 	}
 	if r.Repeat < 0 || r.Repeat > MaxTasks/max(1, len(r.Cells)) {
-		return fmt.Errorf("%d cells × %d repetitions: want at most %d tasks: %w", len(r.Cells), r.Repeat, MaxTasks, ErrTooLarge)
+		return fmt.Errorf("%d cells × %d repetitions: want at most %d tasks: %w", len(r.Cells), r.Repeat, MaxTasks,
+			ErrTooLarge)
 	}
 	return nil
 }
@@ -101,7 +102,8 @@ func (m *meter) value(t reflect.Type, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("more than %d lists and objects in each other: %w", maxDepth, ErrTooLarge)
 	}
-	for t != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && open == '{') { // Processes: one, or a list
+	// Processes: one, or a list
+	for t != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && open == '{') {
 		t = t.Elem()
 	}
 	for m.tokens.More() {

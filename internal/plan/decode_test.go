@@ -46,7 +46,8 @@ func TestDecodingCountsBeforeItAllocates(t *testing.T) {
 		if !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s: %v: want ErrTooLarge", name, err)
 		}
-		if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<30 { // most of it is tokens, which are free at once
+		// most of it is tokens, which are free at once
+		if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<30 {
 			t.Errorf("%s: %d MiB were allocated to refuse it", name, grown>>20)
 		}
 	}
@@ -57,7 +58,8 @@ func TestTasksAreCounted(t *testing.T) {
 	for _, x := range []struct {
 		cells, repeat int
 		ok            bool
-	}{{0, 1, true}, {0, 0, true}, {1, MaxTasks, true}, {1, MaxTasks + 1, false}, {2, MaxTasks/2 + 1, false}, {1, -1, false}, {0, 1 << 40, false},
+	}{{0, 1, true}, {0, 0, true}, {1, MaxTasks, true}, {1, MaxTasks + 1, false}, {2, MaxTasks/2 + 1, false},
+		{1, -1, false}, {0, 1 << 40, false},
 		{MaxCells, MaxTasks / MaxCells, true}, {MaxCells + 1, 1, false}, {3, 1<<63 - 1, false}} {
 		if err := (Run{Cells: make([]Cell, x.cells), Repeat: x.repeat}).CheckTasks(); (err == nil) != x.ok {
 			t.Errorf("%d cells × %d: %v", x.cells, x.repeat, err)
@@ -67,7 +69,8 @@ func TestTasksAreCounted(t *testing.T) {
 
 // TestTheLargestRunIsRead: as many cells as fit into a message, each as short as a cell can be, and the same indented.
 func TestTheLargestRunIsRead(t *testing.T) {
-	cell := Cell{ID: "3f9c2d81aa07", Workload: Default(), Broker: Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{}`)},
+	cell := Cell{ID: "3f9c2d81aa07", Workload: Default(),
+		Broker:      Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{}`)},
 		Coordinates: []Coordinate{{Axis: "threads", Value: json.RawMessage(`1`)}}}
 	run := Run{Version: RecordFormat, ID: "r", Repeat: 1}
 	for range MaxCells {

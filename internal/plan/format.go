@@ -15,5 +15,6 @@ func CheckFormat(format int) error {
 	if format == RecordFormat {
 		return nil
 	}
-	return fmt.Errorf("format %d: this program reads format %d: use the release of Lockstep that wrote it", format, RecordFormat)
+	return fmt.Errorf("format %d: this program reads format %d: use the release of Lockstep that wrote it", format,
+		RecordFormat)
 }

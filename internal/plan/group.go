@@ -21,7 +21,8 @@ func (t Task) Parts() []Task {
 		if g.Broker != nil {
 			p.Cell.Broker = *g.Broker
 		}
-		p.Cell.Label, p.Cell.Guarantees, p.Cell.CopiesBody, p.Cell.InProcess = g.Label, g.Guarantees, g.CopiesBody, g.InProcess
+		p.Cell.Label, p.Cell.Guarantees, p.Cell.CopiesBody, p.Cell.InProcess = g.Label, g.Guarantees, g.CopiesBody,
+			g.InProcess
 		p.Cell.RedeliverAfter = g.RedeliverAfter
 		parts[i] = p
 	}

@@ -13,7 +13,8 @@ func grouped() Task {
 	w := Default()
 	group := func(name string, nodes, threads, size int, colocate bool) Group {
 		d := Default()
-		g := Group{Name: name, Publishers: d.Publishers, Consumers: d.Consumers, Topology: d.Topology, Message: d.Message, Label: "label of " + name}
+		g := Group{Name: name, Publishers: d.Publishers, Consumers: d.Consumers, Topology: d.Topology,
+			Message: d.Message, Label: "label of " + name}
 		g.Publishers.Nodes, g.Publishers.Threads, g.Message.Size, g.Consumers.Colocate = nodes, threads, size, colocate
 		return g
 	}
@@ -39,8 +40,10 @@ func TestAssignGroups(t *testing.T) {
 	}
 	var got []part
 	for _, a := range Assign(task, []string{"a", "b", "c", "d", "e"}) {
-		got = append(got, part{a.Agent, a.Task.Group, a.Task.Topic(), a.Index, a.Task.Cell.Workload.Message.Size, a.Publishers, a.Consumers})
-		if a.Task.ID != task.ID || len(a.Task.Cell.Workload.Groups) > 0 || a.Task.Cell.Label != "label of "+a.Task.Group || a.Deadline <= 0 {
+		got = append(got, part{a.Agent, a.Task.Group, a.Task.Topic(), a.Index, a.Task.Cell.Workload.Message.Size,
+			a.Publishers, a.Consumers})
+		if a.Task.ID != task.ID || len(a.Task.Cell.Workload.Groups) > 0 ||
+			a.Task.Cell.Label != "label of "+a.Task.Group || a.Deadline <= 0 {
 			t.Errorf("agent %s: task %+v", a.Agent, a.Task)
 		}
 	}
@@ -63,7 +66,8 @@ func TestIDOfGroups(t *testing.T) {
 		t.Errorf("id %s, want %s", id, want)
 	}
 	said := grouped().Cell.Workload
-	said.Groups[0].Label, said.Groups[0].Guarantees.Ordered, said.Groups[1].CopiesBody = "another release's words", true, true
+	said.Groups[0].Label, said.Groups[0].Guarantees.Ordered, said.Groups[1].CopiesBody = "another release's words",
+		true, true
 	if id := CellID("rabbit", said); id != want {
 		t.Errorf("what the driver says gives another id")
 	}
@@ -86,7 +90,8 @@ func TestIDOfGroups(t *testing.T) {
 }
 
 func TestValuesOfGroups(t *testing.T) {
-	o := Outcome{Values: map[string]Value{"sent": {Number: 3}}, Groups: []GroupOutcome{{Name: "bulk", Values: map[string]Value{"sent": {Number: 1}}}}}
+	o := Outcome{Values: map[string]Value{"sent": {Number: 3}},
+		Groups: []GroupOutcome{{Name: "bulk", Values: map[string]Value{"sent": {Number: 1}}}}}
 	for name, want := range map[string]float64{"sent": 3, "bulk/sent": 1} {
 		if v, has := o.Value(name); !has || v.Number != want {
 			t.Errorf("%s is %v, %v; want %v", name, v, has, want)

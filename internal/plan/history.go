@@ -7,12 +7,14 @@ import (
 
 // HistoryQuery asks a history for what became of cells over runs.
 type HistoryQuery struct {
-	Cells  []string  `json:"cells,omitempty"`  // ids, beginnings of ids, or axis=value[,value], all of which have to hold; none: all
+	// ids, beginnings of ids, or axis=value[,value], all of which have to hold; none: all
+	Cells  []string  `json:"cells,omitempty"`
 	Matrix string    `json:"matrix,omitempty"` // of this name alone
 	Value  string    `json:"value,omitempty"`  // as tables name it; empty: the cells alone are listed
 	Since  time.Time `json:"since,omitzero"`   // of runs that began then or later
 	Runs   int       `json:"runs,omitempty"`   // the newest of each cell; 0: all
-	Max    int       `json:"max,omitempty"`    // points in all; the oldest are left out. 0: as many as the history gives at a time
+	// points in all; the oldest are left out. 0: as many as the history gives at a time
+	Max int `json:"max,omitempty"`
 }
 
 // HistoryAnswer is what a history knows.
@@ -54,7 +56,8 @@ type HistoryPoint struct {
 // Usable reports whether the number may be compared with those of other runs. A bound may not, nor may a number with a
 // flag that makes it Incomparable.
 func (p HistoryPoint) Usable() bool {
-	return p.Value.NA == "" && p.Value.Over == 0 && p.Verdict == Valid && !slices.ContainsFunc(p.Value.Flags, Flag.Incomparable)
+	return p.Value.NA == "" && p.Value.Over == 0 && p.Verdict == Valid &&
+		!slices.ContainsFunc(p.Value.Flags, Flag.Incomparable)
 }
 
 // Environment is where a cell was measured from.

@@ -9,7 +9,8 @@ func Estimate(w Workload) time.Duration {
 	if s := w.Search; s != nil {
 		short := Task{Cell: Cell{Workload: w}}.Step(s.From, s.Step).Cell.Workload
 		w.Search = nil
-		return time.Duration(s.expected())*Estimate(short) + time.Duration(s.Repeats)*Estimate(w) + 2*short.Drain.Timeout.D()
+		return time.Duration(s.expected())*Estimate(short) + time.Duration(s.Repeats)*Estimate(w) +
+			2*short.Drain.Timeout.D()
 	}
 	warmup := w.Warmup.D()
 	if w.Steady.Auto { // about as long as it takes a load to be seen steady that is so from the start
@@ -21,7 +22,8 @@ func Estimate(w Workload) time.Duration {
 // Limit is when a task (of a search: one of its steps, which has none of its own) is given up, whatever happens: every
 // deadline of its phases one after the other, and a margin.
 func Limit(w Workload) time.Duration {
-	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + 2*w.Drain.Timeout.D() + 30*time.Second + w.LongestUndo()
+	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + 2*w.Drain.Timeout.D() + 30*time.Second +
+		w.LongestUndo()
 }
 
 // RecordLimit is how far the times of a task's record may be from T0: Limit, the time for redelivery, and an hour for

@@ -22,8 +22,9 @@ type LimitationCause string
 
 // The causes.
 const (
-	CauseCPU        LimitationCause = "cpu"        // cores that were used, of Max
-	CauseThread     LimitationCause = "thread"     // part of the time in which the busiest thread of a driver's process ran
+	CauseCPU LimitationCause = "cpu" // cores that were used, of Max
+	// part of the time in which the busiest thread of a driver's process ran
+	CauseThread     LimitationCause = "thread"
 	CausePublisher  LimitationCause = "publisher"  // part of the time in which the busiest publisher did its own work
 	CauseSendDelay  LimitationCause = "send_delay" // p99, seconds
 	CauseScheduling LimitationCause = "scheduling" // p99 of the wait of goroutines for a CPU, seconds
@@ -56,7 +57,8 @@ func (l Limitation) Text(least, most float64) string {
 	what := ""
 	switch l.Cause {
 	case CauseCPU:
-		what = between(func(x float64) string { return fmt.Sprintf("%.2f", x) }) + fmt.Sprintf(" of %g CPUs were used", l.Max)
+		what = between(func(x float64) string { return fmt.Sprintf("%.2f", x) }) +
+			fmt.Sprintf(" of %g CPUs were used", l.Max)
 	case CauseThread:
 		what = "a thread of the driver's process ran " + percent + " of the time"
 	case CausePublisher:
@@ -66,7 +68,8 @@ func (l Limitation) Text(least, most float64) string {
 	case CauseScheduling:
 		what = "goroutines waited for a CPU: p99 " + seconds
 	case CausePorts:
-		what = between(func(x float64) string { return fmt.Sprintf("%.0f", x) }) + " connections could not be opened: no local ports were left"
+		what = between(func(x float64) string { return fmt.Sprintf("%.0f", x) }) +
+			" connections could not be opened: no local ports were left"
 	}
 	of := l.Process()
 	if l.Host != "" {

@@ -8,9 +8,11 @@ import (
 // A remark that holds for a hundred cells is read once.
 func TestNotesAreToldOnce(t *testing.T) {
 	cell := func(broker, threads string, notes ...string) Cell {
-		return Cell{Broker: Broker{Name: broker}, Notes: notes, Coordinates: []Coordinate{{"broker", []byte(`"` + broker + `"`)}, {"threads", []byte(threads)}}}
+		return Cell{Broker: Broker{Name: broker}, Notes: notes,
+			Coordinates: []Coordinate{{"broker", []byte(`"` + broker + `"`)}, {"threads", []byte(threads)}}}
 	}
-	got := Run{Cells: []Cell{cell("a", "1", "x", "y"), cell("a", "2", "x"), cell("b", "1"), cell("b", "2", "x"), cell("b", "3", "x")}}.Notes()
+	got := Run{Cells: []Cell{cell("a", "1", "x", "y"), cell("a", "2", "x"), cell("b", "1"), cell("b", "2", "x"),
+		cell("b", "3", "x")}}.Notes()
 	want := []string{"broker=a: x", "broker=a threads=1: y", "broker=b threads=2 and 1 more of broker=b: x"}
 	if !slices.Equal(got, want) {
 		t.Errorf("notes %q, want %q", got, want)

@@ -24,7 +24,8 @@ func Assign(t Task, agents []string) []Assignment {
 	}
 	for i := len(all); i < len(agents) && len(t.Cell.Workload.Faults) > 0; i++ {
 		a := all[0]
-		a.Agent, a.Index, a.Publishers, a.Consumers = agents[i], i, Share{Total: a.Publishers.Total}, Share{Total: a.Consumers.Total}
+		a.Agent, a.Index, a.Publishers, a.Consumers = agents[i], i, Share{Total: a.Publishers.Total},
+			Share{Total: a.Consumers.Total}
 		all = append(all, a)
 	}
 	return all

@@ -49,7 +49,8 @@ func TestTasksRandom(t *testing.T) {
 			t.Errorf("repetition %d is not every cell once: %v", rep+1, part)
 		}
 	}
-	if first, second := run.Tasks()[:20], run.Tasks()[20:]; slices.EqualFunc(first, second, func(a, b Task) bool { return a.Cell.ID == b.Cell.ID }) {
+	if first, second := run.Tasks()[:20], run.Tasks()[20:]; slices.EqualFunc(first, second,
+		func(a, b Task) bool { return a.Cell.ID == b.Cell.ID }) {
 		t.Error("both repetitions have the same order: what follows what would never change")
 	}
 }
@@ -68,7 +69,8 @@ func TestAssign(t *testing.T) {
 		task Task
 		want [][2]Share
 	}{
-		{"roles apart", taskOf(2, 3, 1, 4, false), [][2]Share{{{0, 3, 6}, none(4)}, {{3, 3, 6}, none(4)}, {none(6), {0, 4, 4}}}},
+		{"roles apart", taskOf(2, 3, 1, 4, false),
+			[][2]Share{{{0, 3, 6}, none(4)}, {{3, 3, 6}, none(4)}, {none(6), {0, 4, 4}}}},
 		{"colocated", taskOf(1, 2, 2, 1, true), [][2]Share{{{0, 2, 2}, {0, 1, 2}}, {none(2), {1, 1, 2}}}},
 		{"no consumers", taskOf(1, 1, 0, 1, false), [][2]Share{{{0, 1, 1}, none(0)}}},
 	} {
@@ -78,8 +80,10 @@ func TestAssign(t *testing.T) {
 			continue
 		}
 		for i, a := range got {
-			if a.Publishers != c.want[i][0] || a.Consumers != c.want[i][1] || a.Index != i || a.Agent != []string{"a", "b", "c", "d"}[i] {
-				t.Errorf("%s: agent %d is %s (%d) with publishers %v and consumers %v, want %v", c.name, i, a.Agent, a.Index, a.Publishers, a.Consumers, c.want[i])
+			if a.Publishers != c.want[i][0] || a.Consumers != c.want[i][1] || a.Index != i ||
+				a.Agent != []string{"a", "b", "c", "d"}[i] {
+				t.Errorf("%s: agent %d is %s (%d) with publishers %v and consumers %v, want %v", c.name, i, a.Agent,
+					a.Index, a.Publishers, a.Consumers, c.want[i])
 			}
 			if a.Deadline.D() < c.task.Cell.Workload.Measure.D() {
 				t.Errorf("%s: the deadline %s is shorter than the measurement", c.name, a.Deadline)

@@ -38,7 +38,8 @@ const (
 
 // Flags lists every flag.
 func Flags() []Flag {
-	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady, Drifting, LatencyOff}
+	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady,
+		Drifting, LatencyOff}
 }
 
 // Incomparable reports whether a number with the flag cannot be compared with that of another run. Four flags leave it
@@ -136,16 +137,19 @@ type Outcome struct {
 	// entered the values. Of a search it is 1, and Attempts are those of its steps that were retried.
 	Attempt        int             `json:"attempt,omitempty"`
 	FailedAttempts []FailedAttempt `json:"failedAttempts,omitempty"`
-	Failure        FailureKind     `json:"failure,omitempty"` // what kept this attempt from giving numbers; empty: nothing of a kind that is told apart
+	// what kept this attempt from giving numbers; empty: nothing of a kind that is told apart
+	Failure FailureKind `json:"failure,omitempty"`
 }
 
 // ClockPair is how well the clocks of two agents of a task were known.
 type ClockPair struct {
-	Publisher string   `json:"publisher"`
-	Consumer  string   `json:"consumer"`
-	Offset    Duration `json:"offset"` // consumer's clock minus publisher's, beyond the agreed start, in the middle of the measurement
-	Bound     Duration `json:"bound"`  // the most that the corrected times may be wrong, either way, at any time of the measurement
-	Drift     float64  `json:"drift"`  // parts per million
+	Publisher string `json:"publisher"`
+	Consumer  string `json:"consumer"`
+	// consumer's clock minus publisher's, beyond the agreed start, in the middle of the measurement
+	Offset Duration `json:"offset"`
+	// the most that the corrected times may be wrong, either way, at any time of the measurement
+	Bound Duration `json:"bound"`
+	Drift float64  `json:"drift"` // parts per million
 }
 
 // GroupOutcome is what came of one group of a cell.

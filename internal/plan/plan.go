@@ -58,13 +58,15 @@ func (c Coordinate) Text() string {
 
 // Broker is a named system under test.
 type Broker struct {
-	Name    string          `json:"name"`
-	Driver  string          `json:"driver"`
-	Options json.RawMessage `json:"options"`           // validated, with the schema's defaults; may hold secret references
-	Secret  []string        `json:"secret,omitempty"`  // paths in Options whose strings are secret, as the driver's schema marks them
-	Version string          `json:"version,omitempty"` // a label of the user's
-	Via     string          `json:"via,omitempty"`     // host:port that every dial goes to instead (a proxy)
-	Process Processes       `json:"process,omitempty"`
+	Name   string `json:"name"`
+	Driver string `json:"driver"`
+	// validated, with the schema's defaults; may hold secret references
+	Options json.RawMessage `json:"options"`
+	// paths in Options whose strings are secret, as the driver's schema marks them
+	Secret  []string  `json:"secret,omitempty"`
+	Version string    `json:"version,omitempty"` // a label of the user's
+	Via     string    `json:"via,omitempty"`     // host:port that every dial goes to instead (a proxy)
+	Process Processes `json:"process,omitempty"`
 }
 
 // Processes are a broker's processes: one, or those of a cluster. JSON has one by itself or a list.
@@ -117,18 +119,22 @@ type Cell struct {
 	// RedeliverAfter is drivers.Declaration.RedeliverAfter.
 	RedeliverAfter Duration `json:"redeliverAfter,omitempty"`
 	CopiesBody     bool     `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
-	InProcess      bool     `json:"inProcess,omitempty"`  // from the driver: the broker is in the memory of an agent's process
-	Simulated      bool     `json:"simulated,omitempty"`  // another cell simulates a network, and this one uses the same connections
-	Notes          []string `json:"notes,omitempty"`      // from the driver: what is possible but perhaps not meant
-	Retry          *Retry   `json:"retry,omitempty"`      // nil: what fails is not retried
-	Require        []Rule   `json:"require,omitempty"`    // over the outcomes of all repetitions; no part of the workload
+	// from the driver: the broker is in the memory of an agent's process
+	InProcess bool `json:"inProcess,omitempty"`
+	// another cell simulates a network, and this one uses the same connections
+	Simulated bool     `json:"simulated,omitempty"`
+	Notes     []string `json:"notes,omitempty"` // from the driver: what is possible but perhaps not meant
+	Retry     *Retry   `json:"retry,omitempty"` // nil: what fails is not retried
+	// over the outcomes of all repetitions; no part of the workload
+	Require []Rule `json:"require,omitempty"`
 }
 
 // Rule is a requirement on a cell's values: a condition (ParseCondition), or a comparison with a baseline
 // (ParseRegression).
 type Rule struct {
-	Text         string `json:"rule"`
-	Inconclusive string `json:"inconclusive,omitempty"` // "pass": the rule passes if its result is inconclusive; empty: it fails
+	Text string `json:"rule"`
+	// "pass": the rule passes if its result is inconclusive; empty: it fails
+	Inconclusive string `json:"inconclusive,omitempty"`
 }
 
 // Guarantees mirrors drivers.Guarantees: what breaking makes a cell invalid.

@@ -44,7 +44,9 @@ func ParseRegression(text string) (r Regression, is bool, err error) {
 		case why != "":
 			faults = append(faults, why)
 		case info.Better == NeitherBetter:
-			faults = append(faults, name+" is neither better nor worse when it changes; take another value, or a condition such as "+name+" < …")
+			faults = append(faults,
+				name+" is neither better nor worse when it changes; take another value, or a condition such as "+name+
+					" < …")
 		}
 		r.Values = append(r.Values, name)
 	}
@@ -92,8 +94,9 @@ const MinEarlierRuns = 5
 // RunSpread is how much the medians of a value of a cell differed in earlier runs with one broker version and the same
 // hosts.
 type RunSpread struct {
-	Runs        int      `json:"runs"`               // whose median is a number
-	Backlogs    int      `json:"backlogs,omitempty"` // whose median repetition had a backlog; they are in none of the other fields
+	Runs int `json:"runs"` // whose median is a number
+	// whose median repetition had a backlog; they are in none of the other fields
+	Backlogs    int      `json:"backlogs,omitempty"`
 	Repetitions float64  `json:"repetitions"`        // per run, on average
 	Deviation   float64  `json:"deviation"`          // sample standard deviation of the medians, in the value's unit
 	Relative    *float64 `json:"relative,omitempty"` // the same of their logarithms; nil: a median is not positive

@@ -8,19 +8,23 @@ import (
 
 func TestParseRegression(t *testing.T) {
 	for text, want := range map[string]Regression{
-		"no worse than baseline by 5%":                                           {Effect: 0.05, Confidence: 0.95},
-		"publish.rate no worse than baseline by 5% at 99%":                       {Values: []string{"publish.rate"}, Effect: 0.05, Confidence: 0.99},
-		" publish.rate , bulk/publish.p99 no worse than baseline r-4.0 by 2.5 %": {Values: []string{"publish.rate", "bulk/publish.p99"}, Baseline: "r-4.0", Effect: 0.025, Confidence: 0.95},
+		"no worse than baseline by 5%": {Effect: 0.05, Confidence: 0.95},
+		"publish.rate no worse than baseline by 5% at 99%": {Values: []string{"publish.rate"},
+			Effect: 0.05, Confidence: 0.99},
+		" publish.rate , bulk/publish.p99 no worse than baseline r-4.0 by 2.5 %": {Values: []string{"publish.rate",
+			"bulk/publish.p99"}, Baseline: "r-4.0", Effect: 0.025, Confidence: 0.95},
 	} {
 		got, is, err := ParseRegression(text)
-		if !is || err != nil || !slices.Equal(got.Values, want.Values) || got.Baseline != want.Baseline || far(got.Effect, want.Effect) || far(got.Confidence, want.Confidence) {
+		if !is || err != nil || !slices.Equal(got.Values, want.Values) || got.Baseline != want.Baseline ||
+			far(got.Effect, want.Effect) || far(got.Confidence, want.Confidence) {
 			t.Errorf("%q is %+v, %v, %v; want %+v", text, got, is, err, want)
 		}
 	}
 	for text, wants := range map[string][]string{
 		"no worse than baseline":                                {`write it as "no worse than baseline by 5%"`},
 		"publish.rat, agent.cpu no worse than baseline by 100%": {`there is no value "publish.rat"; did you mean "publish.rate"?`, "agent.cpu is neither better nor worse", "100% is not between 0% and 100%"},
-		"throughput no worse than baseline by 5% at 5%":         {"throughput is no single number", "5% is not between 50% and 100%"},
+		"throughput no worse than baseline by 5% at 5%": {"throughput is no single number",
+			"5% is not between 50% and 100%"},
 	} {
 		_, is, err := ParseRegression(text)
 		for _, want := range wants {

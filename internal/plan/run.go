@@ -94,10 +94,11 @@ func (t Task) Topic() string {
 
 // Assignment is one agent's part of a task; where the cell has groups, Task is that of the agent's group.
 type Assignment struct {
-	Protocol   int      `json:"protocol"`
-	Task       Task     `json:"task"`
-	Agent      string   `json:"agent"`
-	Index      int      `json:"index"` // among the agents of the task, or of its group, from 0; agent 0 does Setup and Teardown
+	Protocol int    `json:"protocol"`
+	Task     Task   `json:"task"`
+	Agent    string `json:"agent"`
+	// among the agents of the task, or of its group, from 0; agent 0 does Setup and Teardown
+	Index      int      `json:"index"`
 	Publishers Share    `json:"publishers"`
 	Consumers  Share    `json:"consumers"`
 	Targets    []string `json:"targets,omitempty"` // what this agent is to disturb on its host

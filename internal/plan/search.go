@@ -25,7 +25,8 @@ const SearchRate = "rate"
 // UnmarshalJSON fills in the defaults of a search for what is left out.
 func (s *Search) UnmarshalJSON(text []byte) error {
 	type plain Search
-	p := plain{For: SearchRate, From: 1000, Max: 10_000_000, Within: 0.02, Step: Duration(5 * time.Second), Repeats: 3, Steps: 60}
+	p := plain{For: SearchRate, From: 1000, Max: 10_000_000, Within: 0.02, Step: Duration(5 * time.Second), Repeats: 3,
+		Steps: 60}
 	if err := json.Unmarshal(text, &p); err != nil {
 		return err
 	}
@@ -35,15 +36,18 @@ func (s *Search) UnmarshalJSON(text []byte) error {
 
 // SearchResult is what a search for capacity tried, and found.
 type SearchResult struct {
-	Capacity      float64 `json:"capacity"`        // the highest rate that held, verified if Sure; 0: none did
-	Low           float64 `json:"low"`             // the lowest rate that really passed in its verifications: received or, without consumers, sent
-	Fails         float64 `json:"fails"`           // the lowest rate above it at which the condition failed at least twice; 0: none did
-	Verified      int     `json:"verified"`        // verifications of Capacity, for the cell's own measurement, that held
-	Verifications int     `json:"verifications"`   // verifications of Capacity that were run
-	Sure          bool    `json:"sure"`            // Capacity is verified, or it is 0 because no rate holds
-	Bound         Flag    `json:"bound,omitempty"` // why the limit above Capacity was not the broker's alone; empty: it was
-	Why           string  `json:"why,omitempty"`   // why there is no better answer
-	Steps         []Step  `json:"steps"`           // in the order of time
+	Capacity float64 `json:"capacity"` // the highest rate that held, verified if Sure; 0: none did
+	// the lowest rate that really passed in its verifications: received or, without consumers, sent
+	Low   float64 `json:"low"`
+	Fails float64 `json:"fails"` // the lowest rate above it at which the condition failed at least twice; 0: none did
+	// verifications of Capacity, for the cell's own measurement, that held
+	Verified      int  `json:"verified"`
+	Verifications int  `json:"verifications"` // verifications of Capacity that were run
+	Sure          bool `json:"sure"`          // Capacity is verified, or it is 0 because no rate holds
+	// why the limit above Capacity was not the broker's alone; empty: it was
+	Bound Flag   `json:"bound,omitempty"`
+	Why   string `json:"why,omitempty"` // why there is no better answer
+	Steps []Step `json:"steps"`         // in the order of time
 }
 
 // Step is one rate that a search tried.

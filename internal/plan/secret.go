@@ -35,7 +35,8 @@ func Redact(s string) string {
 	}
 	return userinfo.ReplaceAllStringFunc(s, func(found string) string {
 		part := userinfo.FindStringSubmatch(found)
-		if !isLiteral(part[2]) || strings.HasPrefix(part[2], `\(`) && strings.HasSuffix(part[2], ")") { // CUE fills in \(name)
+		// CUE fills in \(name)
+		if !isLiteral(part[2]) || strings.HasPrefix(part[2], `\(`) && strings.HasSuffix(part[2], ")") {
 			return found
 		}
 		return part[1] + stars + part[3]
@@ -84,7 +85,8 @@ func forms(secret string) []string {
 		quoted, _ := encode(s) // a string always marshals
 		forHTML, _ := json.Marshal(s)
 		all = append(all, url.QueryEscape(s), url.PathEscape(s), url.UserPassword("", s).String()[1:],
-			string(quoted[1:len(quoted)-1]), string(forHTML[1:len(forHTML)-1]), base64.RawStdEncoding.EncodeToString([]byte(s)))
+			string(quoted[1:len(quoted)-1]), string(forHTML[1:len(forHTML)-1]),
+			base64.RawStdEncoding.EncodeToString([]byte(s)))
 	}
 	return all
 }
@@ -306,7 +308,8 @@ func (r Run) Redacted() Run {
 		}
 	}
 	r.Influx = r.Influx.Redacted()
-	r.Source.Text, r.Source.Set, r.Source.Filter = scrub.Scrub(r.Source.Text), scrub.all(r.Source.Set), scrub.all(r.Source.Filter)
+	r.Source.Text, r.Source.Set, r.Source.Filter = scrub.Scrub(r.Source.Text), scrub.all(r.Source.Set),
+		scrub.all(r.Source.Filter)
 	return r
 }
 
@@ -377,7 +380,8 @@ func Endpoints(options json.RawMessage) []string {
 	eachString(tree, "", func(_, s string) string {
 		for _, part := range strings.Split(Redact(s), ",") {
 			part = strings.TrimSpace(part)
-			if scheme, rest, ok := strings.Cut(part, "://"); ok && scheme != "" && rest != "" || hostPort.MatchString(part) {
+			if scheme, rest, ok := strings.Cut(part, "://"); ok && scheme != "" && rest != "" ||
+				hostPort.MatchString(part) {
 				found[part] = true
 			}
 		}

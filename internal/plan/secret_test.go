@@ -13,7 +13,8 @@ import (
 func TestRedact(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"amqp://guest:hunter2@127.0.0.1:5672/", "amqp://guest:***@127.0.0.1:5672/"},
-		{"dial nats://u:p@h:4222: refused, then amqps://a:b@c", "dial nats://u:***@h:4222: refused, then amqps://a:***@c"},
+		{"dial nats://u:p@h:4222: refused, then amqps://a:b@c",
+			"dial nats://u:***@h:4222: refused, then amqps://a:***@c"},
 		{"redis://:secret@h", "redis://:***@h"},
 		{"amqp://u:p@ss@h/", "amqp://u:***@h/"},
 		{"amqp://u:p/ss@h/", "amqp://u:***@h/"},
@@ -78,7 +79,8 @@ func TestResolve(t *testing.T) {
 }
 
 func TestResolveNamesAllThatIsMissing(t *testing.T) {
-	_, _, err := Resolve(json.RawMessage(`{"a":"${env:NONE}","b":["${file:/no}","${env:NEITHER}","${env:PW}"]}`), nil, fakeHost{})
+	_, _, err := Resolve(json.RawMessage(`{"a":"${env:NONE}","b":["${file:/no}","${env:NEITHER}","${env:PW}"]}`), nil,
+		fakeHost{})
 	if err == nil {
 		t.Fatal("missing references were taken")
 	}
@@ -124,7 +126,8 @@ func TestScrubberLeavesUserNames(t *testing.T) {
 }
 
 func TestRunRedacted(t *testing.T) {
-	own := Broker{Name: "other", Options: json.RawMessage(`{"token":"swordfish"}`), Secret: []string{"token"}, Via: "ssh://bench:opensesame@host"}
+	own := Broker{Name: "other", Options: json.RawMessage(`{"token":"swordfish"}`), Secret: []string{"token"},
+		Via: "ssh://bench:opensesame@host"}
 	run := Run{
 		ID: "hunter2-1",
 		Cells: []Cell{{
@@ -136,7 +139,8 @@ func TestRunRedacted(t *testing.T) {
 		}},
 		Excluded: []Excluded{{Reason: "no hunter2"}},
 		Influx:   &Influx{URL: "http://h", Token: "influence"},
-		Source:   Source{Text: `url: "amqp://u:hunter2@h/" // influence`, Set: []string{`brokers.r.options.url="amqp://u:hunter2@h/"`}},
+		Source: Source{Text: `url: "amqp://u:hunter2@h/" // influence`,
+			Set: []string{`brokers.r.options.url="amqp://u:hunter2@h/"`}},
 	}
 	before, err := json.Marshal(run)
 	if err != nil {
@@ -147,7 +151,8 @@ func TestRunRedacted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{"u:hunter2", "swordfish", "opensesame", "influence", `"abc"`, "no hunter2", `["hunter2"]`} {
+	for _, secret := range []string{"u:hunter2", "swordfish", "opensesame", "influence", `"abc"`, "no hunter2",
+		`["hunter2"]`} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("the redacted run holds %s: %s", secret, text)
 		}
@@ -155,7 +160,8 @@ func TestRunRedacted(t *testing.T) {
 	if want := `{"note":"not ***","tls":{"key":"***","other":"${env:KEY}"},"url":"amqp://u:***@h/"}`; string(redacted.Cells[0].Broker.Options) != want {
 		t.Errorf("options\n got %s\nwant %s", redacted.Cells[0].Broker.Options, want)
 	}
-	if c := redacted.Cells[0]; redacted.ID != run.ID || c.Broker.Name != "hunter2" || c.Coordinates[0].Text() != "hunter2" {
+	if c := redacted.Cells[0]; redacted.ID != run.ID || c.Broker.Name != "hunter2" ||
+		c.Coordinates[0].Text() != "hunter2" {
 		t.Errorf("names were changed: %s", text)
 	}
 	if after, err := json.Marshal(run); err != nil || string(after) != string(before) {
@@ -174,12 +180,14 @@ func TestSourceRedacted(t *testing.T) {
 		{`a: "hunter2" // hunter2`, "hunter2", `a: "***" // ***`},
 		{`a: "a\"b\\c"`, `a"b\c`, `a: "***"`},
 		{`// p@ss`, "p%40ss", `// ***`},
-		{`a: "hun" + "ter2"`, "hunter2", "// The matrix is not recorded: the secret in f does not occur in it as one text.\n"},
+		{`a: "hun" + "ter2"`, "hunter2",
+			"// The matrix is not recorded: the secret in f does not occur in it as one text.\n"},
 		{`a: "abc"`, "abc", "// The matrix is not recorded: the secret in f is shorter than 4 characters.\n"},
 		{`a: "x"`, `a.b="c"`, `a: "x"`}, // it is in --set
 	} {
 		got := Source{Text: c.text, Set: set}.Redacted([]Secret{{Path: "f", Value: c.secret}})
-		if omitted := strings.HasPrefix(c.want, "// The matrix"); got.Text != c.want || got.Omitted != omitted || omitted && got.Set[0] != "a.b=***" {
+		if omitted := strings.HasPrefix(c.want, "// The matrix"); got.Text != c.want || got.Omitted != omitted ||
+			omitted && got.Set[0] != "a.b=***" {
 			t.Errorf("%s without %s is %+v, want %s", c.text, c.secret, got, c.want)
 		}
 	}
@@ -200,7 +208,8 @@ func TestEndpoints(t *testing.T) {
 }
 
 func TestFingerprint(t *testing.T) {
-	base := Subject{Endpoints: []string{"amqp://u:one@h"}, Product: "RabbitMQ", Version: "3.10.8", Settings: map[string]string{"a": "1", "b": "2"}}
+	base := Subject{Endpoints: []string{"amqp://u:one@h"}, Product: "RabbitMQ", Version: "3.10.8",
+		Settings: map[string]string{"a": "1", "b": "2"}}
 	same := base
 	same.Endpoints, same.Fingerprint = []string{"amqp://u:two@h"}, "before"
 	if Fingerprint(base) != Fingerprint(same) {

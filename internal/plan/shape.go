@@ -84,7 +84,8 @@ type SizeShare struct {
 type Payload struct {
 	Kind   string  `json:"kind"`   // one of the constants
 	Repeat float64 `json:"repeat"` // PayloadCompressible: the part of each body that repeats
-	File   string  `json:"file"`   // PayloadFile: a path on the agent's host; bodies are cut out of it, one after the other
+	// PayloadFile: a path on the agent's host; bodies are cut out of it, one after the other
+	File string `json:"file"`
 }
 
 // The kinds of payload.
@@ -104,7 +105,8 @@ type Keys struct {
 type Steady struct {
 	Auto bool     `json:"auto,omitempty"` // Workload.Warmup is 0 then
 	Min  Duration `json:"min"`            // it takes this long at least,
-	Max  Duration `json:"max"`            // and at most; then the measurement begins all the same, and is flagged not-steady
+	// and at most; then the measurement begins all the same, and is flagged not-steady
+	Max Duration `json:"max"`
 }
 
 // Fault is something that is done to the connections or to the broker while messages flow, and undone again.

@@ -14,17 +14,19 @@ func TestParseStopRule(t *testing.T) {
 	} {
 		want.Rule = text
 		got, err := ParseStopRule(text)
-		if err != nil || got.Value != want.Value || far(got.Within, want.Within) || far(got.Confidence, want.Confidence) || got.Rule != text {
+		if err != nil || got.Value != want.Value || far(got.Within, want.Within) ||
+			far(got.Confidence, want.Confidence) || got.Rule != text {
 			t.Errorf("%q is %+v, %v; want %+v", text, got, err, want)
 		}
 	}
 	for text, wants := range map[string][]string{
-		"":                            {`"" is no condition`, `write it as "ci < 5%"`},
-		"ci > 5%":                     {"is no condition"},
-		"p99 < 5ms":                   {"is no condition"},
-		"ci(publish.rat) < 0% at 40%": {`there is no value "publish.rat"; did you mean "publish.rate"?`, "0% is not between 0% and 100%", "40% is not between 50% and 100%"},
-		"ci() < 5%":                   {`there is no value ""`},
-		"ci(throughput) < five%":      {"throughput is no single number", "five% is not between"},
+		"":          {`"" is no condition`, `write it as "ci < 5%"`},
+		"ci > 5%":   {"is no condition"},
+		"p99 < 5ms": {"is no condition"},
+		"ci(publish.rat) < 0% at 40%": {`there is no value "publish.rat"; did you mean "publish.rate"?`,
+			"0% is not between 0% and 100%", "40% is not between 50% and 100%"},
+		"ci() < 5%":              {`there is no value ""`},
+		"ci(throughput) < five%": {"throughput is no single number", "five% is not between"},
 	} {
 		_, err := ParseStopRule(text)
 		for _, want := range wants {

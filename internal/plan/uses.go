@@ -45,7 +45,8 @@ func (r Run) Uses() []string {
 		}
 	}
 	if i := r.Influx; i != nil {
-		texts("points", "InfluxDB", "", map[string]any{"url": i.URL, "org": i.Org, "bucket": i.Bucket, "token": i.Token})
+		texts("points", "InfluxDB", "", map[string]any{"url": i.URL, "org": i.Org, "bucket": i.Bucket,
+			"token": i.Token})
 	}
 	return slices.Sorted(maps.Keys(lines))
 }

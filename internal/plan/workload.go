@@ -9,19 +9,21 @@ type Publishers struct {
 	Nodes       int      `json:"nodes"`
 	Threads     int      `json:"threads"` // per node
 	Mode        string   `json:"mode"`
-	MaxInFlight int      `json:"maxInFlight"`       // confirm-window
-	OnFull      string   `json:"onFull"`            // confirm-window: "wait" for room, or "pause"
-	Pause       Duration `json:"pause"`             // onFull "pause": how long
-	Batch       Batch    `json:"batch"`             // confirm-batch
-	Rate        float64  `json:"rate,omitempty"`    // messages a second of the whole cell; 0 is closed loop, unless there is a profile
-	Arrivals    string   `json:"arrivals"`          // open loop: ArrivalsEven or ArrivalsPoisson
-	Profile     []Stage  `json:"profile,omitempty"` // instead of Rate
-	Count       uint64   `json:"count,omitempty"`   // per publisher; ends the measurement instead of the duration
-	Persistent  bool     `json:"persistent"`
-	Mandatory   bool     `json:"mandatory"`
-	Node        Node     `json:"node"`
-	Lifetime    Lifetime `json:"lifetime"`
-	On          Labels   `json:"on,omitempty"` // what their agents must have; colocated, with what Consumers.On asks for
+	MaxInFlight int      `json:"maxInFlight"` // confirm-window
+	OnFull      string   `json:"onFull"`      // confirm-window: "wait" for room, or "pause"
+	Pause       Duration `json:"pause"`       // onFull "pause": how long
+	Batch       Batch    `json:"batch"`       // confirm-batch
+	// messages a second of the whole cell; 0 is closed loop, unless there is a profile
+	Rate       float64  `json:"rate,omitempty"`
+	Arrivals   string   `json:"arrivals"`          // open loop: ArrivalsEven or ArrivalsPoisson
+	Profile    []Stage  `json:"profile,omitempty"` // instead of Rate
+	Count      uint64   `json:"count,omitempty"`   // per publisher; ends the measurement instead of the duration
+	Persistent bool     `json:"persistent"`
+	Mandatory  bool     `json:"mandatory"`
+	Node       Node     `json:"node"`
+	Lifetime   Lifetime `json:"lifetime"`
+	// what their agents must have; colocated, with what Consumers.On asks for
+	On Labels `json:"on,omitempty"`
 }
 
 // Open reports whether messages are due at times of their own (open loop).
@@ -51,19 +53,20 @@ type Batch struct {
 
 // Consumers is the receiving side of a cell; Nodes 0 means that there is none.
 type Consumers struct {
-	Nodes       int          `json:"nodes"`
-	Threads     int          `json:"threads"`  // per node and subscription
-	Prefetch    int          `json:"prefetch"` // 0 is unlimited
-	Batch       int          `json:"batch"`
-	Ack         string       `json:"ack"`
-	AckEvery    int          `json:"ackEvery"`
-	AckInterval Duration     `json:"ackInterval"`
-	Node        Node         `json:"node"`
-	Colocate    bool         `json:"colocate"`     // on the publishers' agents, each of which receives its own messages alone
-	Process     DurationDist `json:"process"`      // what a consumer takes over each message before it acknowledges
-	Nack        float64      `json:"nack"`         // share of deliveries that are refused, to come again
-	Lifetime    Lifetime     `json:"lifetime"`     // of each consumer's link
-	On          Labels       `json:"on,omitempty"` // what their agents must have
+	Nodes       int      `json:"nodes"`
+	Threads     int      `json:"threads"`  // per node and subscription
+	Prefetch    int      `json:"prefetch"` // 0 is unlimited
+	Batch       int      `json:"batch"`
+	Ack         string   `json:"ack"`
+	AckEvery    int      `json:"ackEvery"`
+	AckInterval Duration `json:"ackInterval"`
+	Node        Node     `json:"node"`
+	// on the publishers' agents, each of which receives its own messages alone
+	Colocate bool         `json:"colocate"`
+	Process  DurationDist `json:"process"`      // what a consumer takes over each message before it acknowledges
+	Nack     float64      `json:"nack"`         // share of deliveries that are refused, to come again
+	Lifetime Lifetime     `json:"lifetime"`     // of each consumer's link
+	On       Labels       `json:"on,omitempty"` // what their agents must have
 }
 
 // Topology is what a cell wants at the broker.
@@ -87,7 +90,8 @@ type Churn struct {
 
 // Message is what is sent.
 type Message struct {
-	Size    int         `json:"size"`            // bytes of the body, envelope included; the greatest where there are Sizes
+	// bytes of the body, envelope included; the greatest where there are Sizes
+	Size    int         `json:"size"`
 	Sizes   []SizeShare `json:"sizes,omitempty"` // a distribution of sizes
 	Payload Payload     `json:"payload"`         // what follows the envelope
 	Keys    Keys        `json:"keys"`
@@ -108,29 +112,31 @@ type Drain struct {
 
 // Workload is all of a cell that its id is made from, besides the broker's name.
 type Workload struct {
-	Publishers Publishers        `json:"publishers"`
-	Consumers  Consumers         `json:"consumers"`
-	Topology   Topology          `json:"topology"`
-	Message    Message           `json:"message"`
-	Network    Network           `json:"network"`
-	Warmup     Duration          `json:"warmup"`
-	Measure    Duration          `json:"measure"`  // with Count: the limit
-	Interval   Duration          `json:"interval"` // of the measurement, over which each of the "highest" quantiles is taken
-	Drain      Drain             `json:"drain"`
-	Connect    Duration          `json:"connect"` // deadline of opening, declaring and connecting, each
-	Skew       Duration          `json:"skew"`    // how far apart agents may start before values are flagged
-	Steady     Steady            `json:"steady"`
-	Search     *Search           `json:"search,omitempty"`
-	Faults     []Fault           `json:"faults,omitempty"` // in order of time
-	Groups     []Group           `json:"groups,omitempty"` // by name; none: the cell is one group of its own fields
-	Labels     map[string]string `json:"labels,omitempty"`
+	Publishers Publishers `json:"publishers"`
+	Consumers  Consumers  `json:"consumers"`
+	Topology   Topology   `json:"topology"`
+	Message    Message    `json:"message"`
+	Network    Network    `json:"network"`
+	Warmup     Duration   `json:"warmup"`
+	Measure    Duration   `json:"measure"` // with Count: the limit
+	// of the measurement, over which each of the "highest" quantiles is taken
+	Interval Duration          `json:"interval"`
+	Drain    Drain             `json:"drain"`
+	Connect  Duration          `json:"connect"` // deadline of opening, declaring and connecting, each
+	Skew     Duration          `json:"skew"`    // how far apart agents may start before values are flagged
+	Steady   Steady            `json:"steady"`
+	Search   *Search           `json:"search,omitempty"`
+	Faults   []Fault           `json:"faults,omitempty"` // in order of time
+	Groups   []Group           `json:"groups,omitempty"` // by name; none: the cell is one group of its own fields
+	Labels   map[string]string `json:"labels,omitempty"`
 }
 
 // Default is a workload of nothing but defaults. The matrix schema has the same ones; a test compares them.
 func Default() Workload {
 	return Workload{
 		Publishers: Publishers{Nodes: 1, Threads: 1, Mode: "confirm-window", MaxInFlight: 1000, OnFull: "wait",
-			Pause: Duration(100 * time.Millisecond), Batch: Batch{Min: 100, Max: 100}, Arrivals: ArrivalsEven, Persistent: true, Node: "any"},
+			Pause: Duration(100 * time.Millisecond), Batch: Batch{Min: 100, Max: 100}, Arrivals: ArrivalsEven,
+			Persistent: true, Node: "any"},
 		Consumers: Consumers{Nodes: 1, Threads: 1, Prefetch: 100, Batch: 100, Ack: "each", AckEvery: 100,
 			AckInterval: Duration(time.Second), Node: "any"},
 		Topology: Topology{Queues: 1, Subscriptions: 1, Bindings: 1, Mapping: "round-robin", Connections: "per-thread",

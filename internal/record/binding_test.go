@@ -10,7 +10,8 @@ import (
 // Which message of a binding came first is only known when all agents have told: in whatever order they do.
 func TestFirstDeliveryOfABinding(t *testing.T) {
 	told := []BindingDelivery{
-		{Binding: 1, Called: 10, Sent: 20, At: 50}, {Binding: 1, Called: 10, Sent: 30, At: 40}, {Binding: 1, Called: 10, Sent: 25, At: 45},
+		{Binding: 1, Called: 10, Sent: 20, At: 50}, {Binding: 1, Called: 10, Sent: 30, At: 40},
+		{Binding: 1, Called: 10, Sent: 25, At: 45},
 		{Binding: 2, Called: -5, Sent: 1, At: 2},
 	}
 	random := rand.New(rand.NewPCG(1, 2))
@@ -23,7 +24,8 @@ func TestFirstDeliveryOfABinding(t *testing.T) {
 			m.Add(s) // again: it counts once
 		}
 		first, others := m.BindingDeliveries()
-		if !slices.Equal(first, []BindingDelivery{{1, 10, 30, 40}, {2, -5, 1, 2}}) || !slices.Equal(others, []BindingDelivery{{1, 10, 25, 45}, {1, 10, 20, 50}}) {
+		if !slices.Equal(first, []BindingDelivery{{1, 10, 30, 40}, {2, -5, 1, 2}}) ||
+			!slices.Equal(others, []BindingDelivery{{1, 10, 25, 45}, {1, 10, 20, 50}}) {
 			t.Fatalf("first %v, others %v", first, others)
 		}
 	}
@@ -33,7 +35,8 @@ func TestFirstDeliveryOfABinding(t *testing.T) {
 func TestBindingMessagesAreApart(t *testing.T) {
 	c := NewCollector(0)
 	p, k := c.Recorder(), c.Recorder()
-	sent, received, plain := p.Set(SetKey{Kind: SetBindingSent}), k.Set(SetKey{Kind: SetBindingReceived}), p.Set(SetKey{Kind: SetSent})
+	sent, received, plain := p.Set(SetKey{Kind: SetBindingSent}), k.Set(SetKey{Kind: SetBindingReceived}),
+		p.Set(SetKey{Kind: SetSent})
 	arrived := k.Set(SetKey{Kind: SetReceived})
 	for i := range uint64(10_000) {
 		sent.Add(i)

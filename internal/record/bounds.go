@@ -27,14 +27,16 @@ func newBudget(size int) *budget {
 
 func (b *budget) unpack(payload int) error {
 	if b.payload -= payload; b.payload < 0 {
-		return fmt.Errorf("its histograms unpack to more than %d bytes, the bound for %d bytes of snapshot", freePayload+payloadEach*b.size, b.size)
+		return fmt.Errorf("its histograms unpack to more than %d bytes, the bound for %d bytes of snapshot",
+			freePayload+payloadEach*b.size, b.size)
 	}
 	return nil
 }
 
 func (b *budget) page() error {
 	if b.pages--; b.pages < 0 {
-		return fmt.Errorf("it has more than %d pages of sets, the bound for %d bytes of snapshot", freePages+b.size/bytesAPage, b.size)
+		return fmt.Errorf("it has more than %d pages of sets, the bound for %d bytes of snapshot",
+			freePages+b.size/bytesAPage, b.size)
 	}
 	return nil
 }
@@ -49,7 +51,8 @@ func (l *list[T]) UnmarshalJSON(data []byte) error {
 	}
 	n := elements(data)
 	if n > 1 && n*least > len(data) {
-		return fmt.Errorf("read snapshot: a list has %d elements in %d bytes: the bound is one in %d bytes", n, len(data), least)
+		return fmt.Errorf("read snapshot: a list has %d elements in %d bytes: the bound is one in %d bytes", n,
+			len(data), least)
 	}
 	all := make([]T, 0, n)
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -135,7 +138,8 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 // record spans. Events and clock samples are left out: they may be older than T0 by any time, and no second is made for
 // them.
 func (s *Snapshot) CheckTimes(limit time.Duration) error {
-	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery, s.LastInterrupted}
+	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery,
+		s.LastInterrupted}
 	for _, w := range s.Windows {
 		index := max(-1<<32, min(int64(w.Index), 1<<32)) // no product of these is too large
 		times = append(times, w.Start, index*second)
@@ -151,7 +155,8 @@ func (s *Snapshot) CheckTimes(limit time.Duration) error {
 	}
 	for _, t := range times {
 		if t < -int64(limit) || t > int64(limit) {
-			return fmt.Errorf("snapshot %d of agent %s has a time of %v since T0: want at most %v before or after it", s.Seq, s.Agent, time.Duration(t), limit)
+			return fmt.Errorf("snapshot %d of agent %s has a time of %v since T0: want at most %v before or after it",
+				s.Seq, s.Agent, time.Duration(t), limit)
 		}
 	}
 	return nil

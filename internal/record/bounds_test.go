@@ -12,7 +12,8 @@ import (
 // repeated is a snapshot of about so many bytes with one list of the same element.
 func repeated(size int, name, element string) []byte {
 	n := max(1, (size-100)/(len(element)+1))
-	return fmt.Appendf(nil, `{"protocol":1,"task":"t","agent":"a","seq":1,%q:[%s]}`, name, strings.TrimSuffix(strings.Repeat(element+",", n), ","))
+	return fmt.Appendf(nil, `{"protocol":1,"task":"t","agent":"a","seq":1,%q:[%s]}`, name,
+		strings.TrimSuffix(strings.Repeat(element+",", n), ","))
 }
 
 // dense is a histogram that is small in JSON and large in memory.
@@ -56,19 +57,22 @@ func TestHostileSnapshotsCostLittle(t *testing.T) {
 		body []byte
 		want string
 	}{
-		"empty windows":               {repeated(size, "windows", `{}`), "the bound is one in 20 bytes"},
-		"windows of nothing":          {repeated(size, "windows", `{"index":1,"start":1}`), ""},
-		"dense histograms":            {repeated(size, "windows", `{"index":1,"start":1,"hists":{"publish":`+hist+`}}`), "histograms unpack to more than"},
-		"dense histograms, all kinds": {repeated(size, "windows", `{"index":1,"start":1,"hists":{"publish":`+hist+`,"backpressure":`+hist+`,"pacing":`+hist+`}}`), "histograms unpack to more than"},
-		"sparse pages":                {repeated(size, "sets", sparse(t, 100_000)), "the bound for"},
-		"sets of a page":              {repeated(size, "sets", sparse(t, 1)), ""},
-		"empty sets":                  {repeated(size, "sets", `{}`), "the bound is one in 16 bytes"},
-		"empty events":                {repeated(size, "events", `{}`), "the bound is one in 16 bytes"},
-		"no events":                   {repeated(size, "events", `null`), "the bound is one in 16 bytes"},
-		"empty probes":                {repeated(size, "probes", `{}`), "the bound is one in 16 bytes"},
-		"empty deliveries":            {repeated(size, "bindings", `{}`), "the bound is one in 16 bytes"},
-		"empty clocks":                {repeated(size, "clocks", `{}`), "the bound is one in 16 bytes"},
-		"empty gaps":                  {repeated(size, "gaps", `{}`), "the bound is one in 16 bytes"},
+		"empty windows":      {repeated(size, "windows", `{}`), "the bound is one in 20 bytes"},
+		"windows of nothing": {repeated(size, "windows", `{"index":1,"start":1}`), ""},
+		"dense histograms": {repeated(size, "windows", `{"index":1,"start":1,"hists":{"publish":`+hist+`}}`),
+			"histograms unpack to more than"},
+		"dense histograms, all kinds": {repeated(size, "windows",
+			`{"index":1,"start":1,"hists":{"publish":`+hist+`,"backpressure":`+hist+`,"pacing":`+hist+`}}`),
+			"histograms unpack to more than"},
+		"sparse pages":     {repeated(size, "sets", sparse(t, 100_000)), "the bound for"},
+		"sets of a page":   {repeated(size, "sets", sparse(t, 1)), ""},
+		"empty sets":       {repeated(size, "sets", `{}`), "the bound is one in 16 bytes"},
+		"empty events":     {repeated(size, "events", `{}`), "the bound is one in 16 bytes"},
+		"no events":        {repeated(size, "events", `null`), "the bound is one in 16 bytes"},
+		"empty probes":     {repeated(size, "probes", `{}`), "the bound is one in 16 bytes"},
+		"empty deliveries": {repeated(size, "bindings", `{}`), "the bound is one in 16 bytes"},
+		"empty clocks":     {repeated(size, "clocks", `{}`), "the bound is one in 16 bytes"},
+		"empty gaps":       {repeated(size, "gaps", `{}`), "the bound is one in 16 bytes"},
 	} {
 		var before, after runtime.MemStats
 		runtime.GC()
@@ -94,7 +98,8 @@ func TestHostileSnapshotsCostLittle(t *testing.T) {
 }
 
 func TestElementsAreCountedAsTheyAre(t *testing.T) {
-	for text, want := range map[string]int{`null`: 0, `[]`: 0, `[ ]`: 0, `[1]`: 1, `[ null , {} ]`: 2, `["a,b]","\",\\",{"x":[1,2,{"y":","}]}]`: 3, `[[]]`: 1, `[{"a":1,"b":2}]`: 1} {
+	for text, want := range map[string]int{`null`: 0, `[]`: 0, `[ ]`: 0, `[1]`: 1, `[ null , {} ]`: 2,
+		`["a,b]","\",\\",{"x":[1,2,{"y":","}]}]`: 3, `[[]]`: 1, `[{"a":1,"b":2}]`: 1} {
 		if n := elements([]byte(text)); n != want {
 			t.Errorf("%s has %d elements, want %d", text, n, want)
 		}
@@ -104,9 +109,12 @@ func TestElementsAreCountedAsTheyAre(t *testing.T) {
 // FuzzSnapshot reads anything as a snapshot: an error, or what can be written, and reads the same again.
 func FuzzSnapshot(f *testing.F) {
 	hist := dense(f)
-	for _, body := range [][]byte{repeated(200, "windows", `{}`), repeated(300, "windows", `{"index":1,"start":1}`), repeated(0, "windows", `{"index":1,"start":1,"hists":{"publish":`+hist+`}}`),
-		repeated(0, "sets", sparse(f, 3)), repeated(100, "events", `null`), []byte(`{"windows":[null]}`), []byte(`{"windows":null,"sets":[{"kind":"sent","publisher":0,"pages":"AAA="}]}`),
-		[]byte(`{"windows":[{"hists":{"publish":null}}]}`), []byte(`{"windows":[{"hists":{"publish":""}}],"host":{"at":1}}`), []byte(`null`)} {
+	for _, body := range [][]byte{repeated(200, "windows", `{}`), repeated(300, "windows", `{"index":1,"start":1}`),
+		repeated(0, "windows", `{"index":1,"start":1,"hists":{"publish":`+hist+`}}`),
+		repeated(0, "sets", sparse(f, 3)), repeated(100, "events", `null`), []byte(`{"windows":[null]}`),
+		[]byte(`{"windows":null,"sets":[{"kind":"sent","publisher":0,"pages":"AAA="}]}`),
+		[]byte(`{"windows":[{"hists":{"publish":null}}]}`),
+		[]byte(`{"windows":[{"hists":{"publish":""}}],"host":{"at":1}}`), []byte(`null`)} {
 		f.Add(body)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {

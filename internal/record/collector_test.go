@@ -14,7 +14,8 @@ func TestRecorderFillsWindows(t *testing.T) {
 	for _, e := range []struct {
 		at       int64
 		measured bool
-	}{{-500 * ms, false}, {-1, false}, {0, true}, {1, false}, {999 * ms, true}, {1499 * ms, true}, {1500 * ms, true}, {900 * ms, true}, {2499 * ms, true}} {
+	}{{-500 * ms, false}, {-1, false}, {0, true}, {1, false}, {999 * ms, true}, {1499 * ms, true}, {1500 * ms, true},
+		{900 * ms, true}, {2499 * ms, true}} {
 		w := r.Window(e.at, e.measured)
 		w.Counts[Received]++
 		w.Record(EndToEnd, e.at)
@@ -100,8 +101,10 @@ func TestTakenIsNotRecycled(t *testing.T) {
 	}
 	held := map[uint64]bool{}
 	members(sets[0].Pages, held)
-	if w := windows[0]; w.Counts[Sent] != 10 || w.Hists[Publish].Count() != 10 || w.Hists[Publish].Max() != 10 || len(held) != 10 {
-		t.Errorf("changed afterwards: %d sent, %d samples up to %d, %d numbers", w.Counts[Sent], w.Hists[Publish].Count(), w.Hists[Publish].Max(), len(held))
+	if w := windows[0]; w.Counts[Sent] != 10 || w.Hists[Publish].Count() != 10 || w.Hists[Publish].Max() != 10 ||
+		len(held) != 10 {
+		t.Errorf("changed afterwards: %d sent, %d samples up to %d, %d numbers", w.Counts[Sent],
+			w.Hists[Publish].Count(), w.Hists[Publish].Max(), len(held))
 	}
 }
 

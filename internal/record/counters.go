@@ -34,15 +34,19 @@ const (
 	Timeouts                        // of PublishErrors and of refused connections: a deadline passed
 	ClosedErrors                    // of PublishErrors: the link was gone
 	Nacked                          // deliveries that a consumer refused (consumers.nack); they are not in Received
-	Connects                        // publishers and consumers that connected (lifetime), beside those there from the start
-	Disconnects                     // that left
-	SpinNanos                       // processor time that pacing spent waiting without sleeping
+	// publishers and consumers that connected (lifetime), beside those there from the start
+	Connects
+	Disconnects // that left
+	SpinNanos   // processor time that pacing spent waiting without sleeping
 	numCounters
 )
 
-var counterNames = [numCounters]string{"sent", "sentBytes", "confirmed", "rejected", "unconfirmed", "returned", "publishErrors",
-	"portsExhausted", "received", "receivedBytes", "unique", "duplicated", "reordered", "redelivered", "corrupt", "foreign",
-	"reconnects", "connBlockedNanos", "unsent", "bindingsMade", "bindingsRemoved", "bindingErrors", "bindingSent", "bindingReceived",
+var counterNames = [numCounters]string{"sent", "sentBytes", "confirmed", "rejected", "unconfirmed", "returned",
+	"publishErrors",
+	"portsExhausted", "received", "receivedBytes", "unique", "duplicated", "reordered", "redelivered", "corrupt",
+	"foreign",
+	"reconnects", "connBlockedNanos", "unsent", "bindingsMade", "bindingsRemoved", "bindingErrors", "bindingSent",
+	"bindingReceived",
 	"timeouts", "closedErrors", "nacked", "connects", "disconnects", "spinNanos"}
 
 // Series names one of a window's latency distributions.
@@ -58,16 +62,20 @@ const (
 	Binding                       // call that makes a binding to the broker's word
 	BindingMessage                // publish call to delivery of messages through a new binding, less the first received
 	PublishFailed                 // publish call to refusal, error or loss of the link: what is kept out of Send
-	Pacing                        // by how much the time between two sends is off the time between their intended send times (open loop, not blocked)
-	GCPause                       // of the agent's process: each stop of the world
-	Scheduling                    // of the agent's process: how long goroutines that could run waited for a processor
-	UnsentAge                     // intended send time to the end of the drain, of what was due inside the measurement and never sent
-	NetworkDelay                  // simulated network: how much later than asked for a piece was handed over, one way
-	Unanswered                    // intended send time to error or loss of the link, without an answer of the broker (open loop)
+	// by how much the time between two sends is off the time between their intended send times (open loop, not blocked)
+	Pacing
+	GCPause    // of the agent's process: each stop of the world
+	Scheduling // of the agent's process: how long goroutines that could run waited for a processor
+	// intended send time to the end of the drain, of what was due inside the measurement and never sent
+	UnsentAge
+	NetworkDelay // simulated network: how much later than asked for a piece was handed over, one way
+	// intended send time to error or loss of the link, without an answer of the broker (open loop)
+	Unanswered
 	numSeries
 )
 
-var seriesNames = [numSeries]string{"publish", "publishIntended", "endToEnd", "sendDelay", "backpressure", "binding", "bindingMessage",
+var seriesNames = [numSeries]string{"publish", "publishIntended", "endToEnd", "sendDelay", "backpressure", "binding",
+	"bindingMessage",
 	"publishFailed", "pacing", "gcPause", "scheduling", "unsentAge", "networkDelay", "unanswered"}
 
 // SetKind names what the sequence numbers of a Set have in common.
@@ -86,7 +94,8 @@ const (
 	numSetKinds
 )
 
-var setKindNames = [numSetKinds]string{"sent", "uncertain", "confirmed", "rejected", "returned", "received", "bindingSent", "bindingReceived"}
+var setKindNames = [numSetKinds]string{"sent", "uncertain", "confirmed", "rejected", "returned", "received",
+	"bindingSent", "bindingReceived"}
 
 // Counters lists every counter.
 func Counters() []Counter { return all[Counter](len(counterNames)) }

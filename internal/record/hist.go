@@ -219,7 +219,8 @@ func (h *Hist) Quantile(q float64) int64 {
 // that it is more than Quantile(q).
 func (h *Hist) OverAt(q float64) bool {
 	n := h.Count()
-	return h.over > 0 && uint64(min(q, 1)*float64(n)+0.5) > n-h.over // the rank of a quantile is rounded so by HdrHistogram
+	// the rank of a quantile is rounded so by HdrHistogram
+	return h.over > 0 && uint64(min(q, 1)*float64(n)+0.5) > n-h.over
 }
 
 // Each calls f with every value, to the resolution of the histogram, and its number of samples.
@@ -241,7 +242,8 @@ func (h *Hist) AtLeast(ns int64) (n uint64) {
 	if h.settled == nil {
 		return 0
 	}
-	shift := max(0, bits.Len64(uint64(max(0, ns)))-fineBits) // samples of ns itself are counted at the beginning of their bucket
+	// samples of ns itself are counted at the beginning of their bucket
+	shift := max(0, bits.Len64(uint64(max(0, ns)))-fineBits)
 	for value, count := range h.settled.ForEachBucket {
 		if value >= ns>>shift<<shift {
 			n += uint64(count)

@@ -45,9 +45,11 @@ func TestHistAgreesWithHdrHistogram(t *testing.T) {
 		for _, p := range parts {
 			merged.Merge(p)
 		}
-		for name, got := range map[string]*Hist{"recorded": h, "merged": merged, "cloned": merged.Clone(), "decoded": recode(t, h)} {
+		for name, got := range map[string]*Hist{"recorded": h, "merged": merged, "cloned": merged.Clone(),
+			"decoded": recode(t, h)} {
 			if got.Count() != uint64(reference.TotalCount()) || got.Min() != least || got.Max() != greatest {
-				t.Fatalf("round %d, %s: count %d min %d max %d, want %d %d %d", round, name, got.Count(), got.Min(), got.Max(),
+				t.Fatalf("round %d, %s: count %d min %d max %d, want %d %d %d", round, name, got.Count(), got.Min(),
+					got.Max(),
 					reference.TotalCount(), least, greatest)
 			}
 			for _, q := range []float64{0, 0.001, 0.5, 0.9, 0.95, 0.99, 0.999} {
@@ -92,7 +94,8 @@ func TestHistOutsideItsRange(t *testing.T) {
 		t.Errorf("negative %d, over %d, count %d, min %d, max %d", h.Negative(), h.Over(), h.Count(), h.Min(), h.Max())
 	}
 	if sum.Negative() != 4 || sum.Over() != 4 || sum.Count() != 6 || sum.Quantile(0.9) != highest {
-		t.Errorf("merged: negative %d, over %d, count %d, p90 %d", sum.Negative(), sum.Over(), sum.Count(), sum.Quantile(0.9))
+		t.Errorf("merged: negative %d, over %d, count %d, p90 %d", sum.Negative(), sum.Over(), sum.Count(),
+			sum.Quantile(0.9))
 	}
 	only := NewHist()
 	only.Record(-3)
@@ -159,7 +162,8 @@ func TestHistHoldsCompressedV2(t *testing.T) {
 		t.Fatal(err)
 	}
 	if decoded.TotalCount() != 10_000 || decoded.ValueAtQuantile(50) != h.Quantile(0.5) {
-		t.Errorf("HdrHistogram reads %d samples with median %d, want 10000 and %d", decoded.TotalCount(), decoded.ValueAtQuantile(50), h.Quantile(0.5))
+		t.Errorf("HdrHistogram reads %d samples with median %d, want 10000 and %d", decoded.TotalCount(),
+			decoded.ValueAtQuantile(50), h.Quantile(0.5))
 	}
 }
 
@@ -303,8 +307,10 @@ func TestRecordNIsRecordNTimes(t *testing.T) {
 			one.Record(ns)
 		}
 	}
-	if one.Count() != many.Count() || one.Negative() != many.Negative() || one.Over() != many.Over() || one.Min() != many.Min() || one.Max() != many.Max() {
-		t.Errorf("%d samples, %d negative, %d over, %d to %d; want %d, %d, %d, %d to %d", many.Count(), many.Negative(), many.Over(), many.Min(), many.Max(),
+	if one.Count() != many.Count() || one.Negative() != many.Negative() || one.Over() != many.Over() ||
+		one.Min() != many.Min() || one.Max() != many.Max() {
+		t.Errorf("%d samples, %d negative, %d over, %d to %d; want %d, %d, %d, %d to %d", many.Count(), many.Negative(),
+			many.Over(), many.Min(), many.Max(),
 			one.Count(), one.Negative(), one.Over(), one.Min(), one.Max())
 	}
 	for _, q := range []float64{0, 0.1, 0.5, 0.9, 0.99, 1} {

@@ -137,7 +137,8 @@ func checkGeometry(compressed []byte) (payload int, err error) {
 	if _, err := io.ReadFull(inflater, header[:]); err != nil {
 		return 0, err
 	}
-	d, low, high := binary.BigEndian.Uint32(header[12:]), binary.BigEndian.Uint64(header[16:]), binary.BigEndian.Uint64(header[24:])
+	d, low, high := binary.BigEndian.Uint32(header[12:]), binary.BigEndian.Uint64(header[16:]),
+		binary.BigEndian.Uint64(header[24:])
 	if d != digits || low != 1 || high != uint64(highest) {
 		return 0, fmt.Errorf("range %d to %d with %d digits is not ours", low, high, d)
 	}

@@ -62,7 +62,8 @@ func TestHlogReadsBack(t *testing.T) {
 		if err := m.WriteHlog(&log, Publish); err != nil {
 			t.Fatal(err)
 		}
-		for _, want := range []string{"#[Histogram log format version 1.3]\n", "#[StartTime: ", "\"StartTimestamp\",\"Interval_Length\""} {
+		for _, want := range []string{"#[Histogram log format version 1.3]\n", "#[StartTime: ",
+			"\"StartTimestamp\",\"Interval_Length\""} {
 			if !strings.Contains(log.String(), want) {
 				t.Errorf("%s: no %q in\n%s", c.name, want, log.String())
 			}
@@ -75,14 +76,17 @@ func TestHlogReadsBack(t *testing.T) {
 		for i, w := range windows {
 			l, start := lines[i], c.zero+w.Start/int64(time.Millisecond)
 			if abs(l.start-start) > 1 || abs(l.end-l.start-w.Length/int64(time.Millisecond)) > 1 {
-				t.Errorf("%s: line %d from %d to %d, want from %d for %d ns", c.name, i, l.start, l.end, start, w.Length)
+				t.Errorf("%s: line %d from %d to %d, want from %d for %d ns", c.name, i, l.start, l.end, start,
+					w.Length)
 			}
 			if (l.tag == "") != w.Measured {
 				t.Errorf("%s: line %d has the tag %q, measured: %v", c.name, i, l.tag, w.Measured)
 			}
 			h := w.Hists[Publish]
-			if l.count != int64(h.Count()) || l.least > h.Min() || l.most < h.Max() || float64(l.most-l.least) > 1.01*float64(h.Max()-h.Min())+2000 {
-				t.Errorf("%s: line %d has %d samples from %d to %d, want %d from %d to %d", c.name, i, l.count, l.least, l.most, h.Count(), h.Min(), h.Max())
+			if l.count != int64(h.Count()) || l.least > h.Min() || l.most < h.Max() ||
+				float64(l.most-l.least) > 1.01*float64(h.Max()-h.Min())+2000 {
+				t.Errorf("%s: line %d has %d samples from %d to %d, want %d from %d to %d", c.name, i, l.count, l.least,
+					l.most, h.Count(), h.Min(), h.Max())
 			}
 		}
 	}

@@ -40,8 +40,10 @@ type increment struct {
 
 // NewMerged returns the record of a task of which nothing is known yet.
 func NewMerged() *Merged {
-	return &Merged{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(), bindings: newBindings(),
-		hosts: map[string][]HostSample{}, busiest: map[string]PublisherTimes{}, observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
+	return &Merged{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(),
+		bindings: newBindings(),
+		hosts:    map[string][]HostSample{}, busiest: map[string]PublisherTimes{},
+		observed: map[string]map[string][]HostSample{}, clocks: map[string]string{}, skews: map[string]time.Duration{},
 		last: map[string]Last{}, clockSamples: map[string][]ClockSample{}, reportedUntil: map[string]int64{}}
 }
 
@@ -241,7 +243,8 @@ func (m *Merged) Observed(broker string) map[string][]HostSample {
 func sampled(by map[string][]HostSample) map[string][]HostSample {
 	hosts := make(map[string][]HostSample, len(by))
 	for agent, samples := range by {
-		hosts[agent] = slices.SortedStableFunc(slices.Values(samples), func(a, b HostSample) int { return cmp.Compare(a.At, b.At) })
+		hosts[agent] = slices.SortedStableFunc(slices.Values(samples),
+			func(a, b HostSample) int { return cmp.Compare(a.At, b.At) })
 	}
 	return hosts
 }
@@ -306,7 +309,8 @@ func (m *Merged) ClockSamples() map[string][]ClockSample {
 	defer m.mu.Unlock()
 	all := make(map[string][]ClockSample, len(m.clockSamples))
 	for agent, samples := range m.clockSamples {
-		all[agent] = slices.SortedStableFunc(slices.Values(samples), func(a, b ClockSample) int { return cmp.Compare(a.At, b.At) })
+		all[agent] = slices.SortedStableFunc(slices.Values(samples),
+			func(a, b ClockSample) int { return cmp.Compare(a.At, b.At) })
 	}
 	return all
 }

@@ -47,7 +47,8 @@ func TestMergeIsExact(t *testing.T) {
 func TestUncertainDoesNotHideMissing(t *testing.T) {
 	c := NewCollector(0)
 	r := c.Recorder()
-	sent, uncertain, received := r.Set(SetKey{Kind: SetSent}), r.Set(SetKey{Kind: SetUncertain}), r.Set(SetKey{Kind: SetReceived})
+	sent, uncertain, received := r.Set(SetKey{Kind: SetSent}), r.Set(SetKey{Kind: SetUncertain}),
+		r.Set(SetKey{Kind: SetReceived})
 	sent.Add(0)
 	sent.Add(1)
 	uncertain.Add(2)
@@ -125,10 +126,13 @@ func TestMergeOfWindows(t *testing.T) {
 
 func TestMergeOfNotes(t *testing.T) {
 	m := NewMerged()
-	m.Add(Snapshot{Agent: "a", Seq: 2, At: 9, Host: HostSample{AgentCPU: 2}, Events: []Event{{At: 5, Kind: EventGap, Nanos: 3}}, LastSend: -4, LastDelivery: 8})
-	m.Add(Snapshot{Agent: "a", Seq: 1, At: 3, Host: HostSample{AgentCPU: 1}, Clock: "boot", Skew: time.Millisecond, LastSend: -6, LastDelivery: 2})
+	m.Add(Snapshot{Agent: "a", Seq: 2, At: 9, Host: HostSample{AgentCPU: 2},
+		Events: []Event{{At: 5, Kind: EventGap, Nanos: 3}}, LastSend: -4, LastDelivery: 8})
+	m.Add(Snapshot{Agent: "a", Seq: 1, At: 3, Host: HostSample{AgentCPU: 1}, Clock: "boot", Skew: time.Millisecond,
+		LastSend: -6, LastDelivery: 2})
 	m.Add(Snapshot{Agent: "b", Seq: 1, At: 4, Events: []Event{{At: 1, Kind: "closed"}}})
-	if h := m.Hosts(); len(h) != 1 || len(h["a"]) != 2 || h["a"][0] != (HostSample{At: 3, AgentCPU: 1}) || h["a"][1].At != 9 {
+	if h := m.Hosts(); len(h) != 1 || len(h["a"]) != 2 || h["a"][0] != (HostSample{At: 3, AgentCPU: 1}) ||
+		h["a"][1].At != 9 {
 		t.Errorf("hosts %+v, want a's two by time and none of b", h)
 	}
 	want := []Event{{At: 1, Agent: "b", Kind: "closed"}, {At: 5, Agent: "a", Kind: EventGap, Nanos: 3}}

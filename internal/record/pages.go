@@ -94,7 +94,8 @@ func mergePages(handed []SetPages) []SetPages {
 }
 
 func (k SetKey) compare(o SetKey) int {
-	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Subscription, o.Subscription), cmp.Compare(k.Publisher, o.Publisher))
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Subscription, o.Subscription),
+		cmp.Compare(k.Publisher, o.Publisher))
 }
 
 type setPagesJSON struct {

@@ -94,12 +94,13 @@ func TestPagesRefuseDamage(t *testing.T) {
 	raw := append([]byte{0, formRaw}, make([]byte, pageBytes)...)
 	far := append(binary.AppendUvarint(nil, maxPage), formFull)
 	for name, pages := range map[string][]byte{
-		"page without form":       {0},
-		"page of nothing":         {0, formRuns},
-		"raw cut short":           raw[:len(raw)-1],
-		"page out of range":       far,
-		"number that wraps":       append([]byte{0, formFull}, binary.AppendUvarint(nil, ^uint64(0))...),
-		"numbers out of range":    append([]byte{5, formFull}, append(binary.AppendUvarint(nil, maxPage-6), formFull)...),
+		"page without form": {0},
+		"page of nothing":   {0, formRuns},
+		"raw cut short":     raw[:len(raw)-1],
+		"page out of range": far,
+		"number that wraps": append([]byte{0, formFull}, binary.AppendUvarint(nil, ^uint64(0))...),
+		"numbers out of range": append([]byte{5, formFull},
+			append(binary.AppendUvarint(nil, maxPage-6), formFull)...),
 		"run beyond the page":     {0, formRuns + 1, 0xff, 0x1f, 1},
 		"run that is too long":    {0, formRuns + 1, 0, 0x80, 0x20},
 		"gap beyond the page":     {0, formRuns + 1, 0x80, 0x20, 0},
@@ -113,8 +114,10 @@ func TestPagesRefuseDamage(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	for _, text := range []string{`{"kind":"snet","publisher":0,"pages":""}`, `{"kind":"sent","publisher":-1,"pages":""}`,
-		`{"kind":"sent","publisher":0,"subscription":1048576,"pages":""}`, `{"kind":"sent","publisher":0,"pages":"?"}`} {
+	for _, text := range []string{`{"kind":"snet","publisher":0,"pages":""}`,
+		`{"kind":"sent","publisher":-1,"pages":""}`,
+		`{"kind":"sent","publisher":0,"subscription":1048576,"pages":""}`,
+		`{"kind":"sent","publisher":0,"pages":"?"}`} {
 		if err := new(SetPages).UnmarshalJSON([]byte(text)); err == nil {
 			t.Errorf("accepted %s", text)
 		}

@@ -94,7 +94,8 @@ func (s Snapshot) shifted(by int64) Snapshot {
 	for i, r := range s.Bindings {
 		s.Bindings[i] = r.shifted(by)
 	}
-	s.LastSend, s.LastConfirm, s.LastDelivery = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by), shiftLast(s.LastDelivery, by)
+	s.LastSend, s.LastConfirm, s.LastDelivery = shiftLast(s.LastSend, by), shiftLast(s.LastConfirm, by),
+		shiftLast(s.LastDelivery, by)
 	s.LastInterrupted = shiftLast(s.LastInterrupted, by)
 	s.Clocks = shiftClocks(append([]ClockSample(nil), s.Clocks...), by)
 	s.Gaps = shiftGaps(append([]Gap(nil), s.Gaps...), by)

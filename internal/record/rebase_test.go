@@ -13,8 +13,10 @@ func filled(seq uint64, at int64) Snapshot {
 	w.Counts[Sent] = int64(seq)
 	w.Record(Publish, 1000)
 	return Snapshot{Agent: "a", Seq: seq, At: at, Begin: 5 * second, Epoch: time.Unix(100, 0), Windows: []Window{w},
-		Host: HostSample{At: at, AgentCPU: 1}, Events: []Event{{At: at, Kind: "k"}}, Probes: []ProbeSample{{At: at, Name: "p"}},
-		Bindings: []BindingDelivery{{Binding: 1, Called: at, Sent: at + 1, At: at + 2}}, LastSend: at, LastConfirm: at + 1, LastDelivery: at + 2,
+		Host: HostSample{At: at, AgentCPU: 1}, Events: []Event{{At: at, Kind: "k"}},
+		Probes:   []ProbeSample{{At: at, Name: "p"}},
+		Bindings: []BindingDelivery{{Binding: 1, Called: at, Sent: at + 1, At: at + 2}}, LastSend: at,
+		LastConfirm: at + 1, LastDelivery: at + 2,
 		Clocks: []ClockSample{{At: at}}, Gaps: []Gap{{Kind: GapConfirm, From: at, To: at + 3, Waited: at + 1}}}
 }
 
@@ -29,7 +31,8 @@ func TestRebase(t *testing.T) {
 		kept := filled(uint64(i+1), at)
 		before.Add(s)
 		after.Add(s)
-		if s.Windows[0].Index != kept.Windows[0].Index || !slices.Equal(s.Events, kept.Events) || !slices.Equal(s.Clocks, kept.Clocks) {
+		if s.Windows[0].Index != kept.Windows[0].Index || !slices.Equal(s.Events, kept.Events) ||
+			!slices.Equal(s.Clocks, kept.Clocks) {
 			t.Fatal("the caller's snapshot changed")
 		}
 		moved := filled(uint64(i+1), at-by)
@@ -44,8 +47,10 @@ func TestRebase(t *testing.T) {
 			t.Errorf("%s: the measurement begins at %v", name, m.Begin())
 		}
 		for what, both := range map[string][2]any{
-			"windows": {want.Windows(), m.Windows()}, "hosts": {want.Hosts(), m.Hosts()}, "events": {want.Events(), m.Events()},
-			"gaps": {want.Gaps(), m.Gaps()}, "probes": {want.Probes(), m.Probes()}, "clocks": {want.ClockSamples(), m.ClockSamples()}, "heard": {want.ReportedUntil(), m.ReportedUntil()},
+			"windows": {want.Windows(), m.Windows()}, "hosts": {want.Hosts(), m.Hosts()},
+			"events": {want.Events(), m.Events()},
+			"gaps":   {want.Gaps(), m.Gaps()}, "probes": {want.Probes(), m.Probes()},
+			"clocks": {want.ClockSamples(), m.ClockSamples()}, "heard": {want.ReportedUntil(), m.ReportedUntil()},
 			"last": {want.Last(), m.Last()}, "each last": {want.LastOfEach(), m.LastOfEach()},
 			"epoch": {want.epoch, m.epoch}, "sum": {want.Sum(Sent, 0, 3), m.Sum(Sent, 0, 3)},
 			"bindings": {want.bindings.first, m.bindings.first}, "others": {want.bindings.others, m.bindings.others},

@@ -33,9 +33,10 @@ type HostSample struct {
 	// which threads of the process were runnable that they waited for a CPU: 0 to 1.
 	AgentSpin   float64 `json:"agentSpin,omitempty"`
 	AgentWaited float64 `json:"agentWaited,omitempty"`
-	PID         int     `json:"pid,omitempty"`     // of the agent's process, which several agents may share
-	HostCPU     float64 `json:"hostCPU,omitempty"` // cores that all processes of the host used, and its hypervisor took, since the last sample
-	HostCores   int     `json:"hostCores,omitempty"`
+	PID         int     `json:"pid,omitempty"` // of the agent's process, which several agents may share
+	// cores that all processes of the host used, and its hypervisor took, since the last sample
+	HostCPU   float64 `json:"hostCPU,omitempty"`
+	HostCores int     `json:"hostCores,omitempty"`
 	// LocalBroker: connections of the driver lead to this host, or the broker is in the agent's process.
 	LocalBroker bool `json:"localBroker,omitempty"`
 	// DriverThread is for how much of the time the busiest thread of a driver that is a process of its own ran. Its
@@ -43,7 +44,8 @@ type HostSample struct {
 	DriverThread float64 `json:"driverThread,omitempty"`
 	BrokerCPU    float64 `json:"brokerCPU,omitempty"`
 	BrokerRSS    int64   `json:"brokerRSS,omitempty"`
-	HasBroker    bool    `json:"hasBroker,omitempty"` // the broker's processes run on this host and were found, all of them
+	// the broker's processes run on this host and were found, all of them
+	HasBroker bool `json:"hasBroker,omitempty"`
 
 	// Rates since the last sample, in bytes a second: what the broker's processes had the kernel read from disks and
 	// write to them, and what all interfaces of their network namespaces took in and sent out. NoDisk and NoNet are why
@@ -66,14 +68,17 @@ type HostSample struct {
 // ClockSample is what an agent knows of its clock at a time: the reference's time since T0 is its own less Offset, give
 // or take Bound.
 type ClockSample struct {
-	At        int64   `json:"at"`        // nanoseconds since T0
-	Reference string  `json:"reference"` // id of the clock that all agents of the task compare theirs with
-	Offset    int64   `json:"offset"`    // ns, own time since T0 minus the reference's: 0 if the agreed start was exact, and nothing drifts
+	At        int64  `json:"at"`        // nanoseconds since T0
+	Reference string `json:"reference"` // id of the clock that all agents of the task compare theirs with
+	// ns, own time since T0 minus the reference's: 0 if the agreed start was exact, and nothing drifts
+	Offset    int64   `json:"offset"`
 	Bound     int64   `json:"bound"`     // ns
 	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows while neither clock is slewed
 	Slew      int64   `json:"slew"`      // ns, the part of Offset that came of slewing: see clock.Offset
 	SlewBound int64   `json:"slewBound"` // ns, the part of Bound that it has
-	Applied   int64   `json:"applied"`   // ns that were added to this agent's times, from the sample before until At, before they were compared with another clock's
+	// ns that were added to this agent's times, from the sample before until At, before they were compared with another
+	// clock's
+	Applied int64 `json:"applied"`
 }
 
 // Kinds of Gap.
@@ -123,10 +128,11 @@ type Part struct {
 // PublisherTimes is how one publisher spent the measurement, in ns. What is neither waiting nor pausing is the load
 // generator's own work.
 type PublisherTimes struct {
-	Publisher int   `json:"publisher"` // its number among all of the task
-	Active    int64 `json:"active"`    // from the beginning of the measurement until it stopped, or the measurement ended
-	Waited    int64 `json:"waited"`    // for the broker: confirms, free in-flight slots, blocked writes, connections
-	Paused    int64 `json:"paused"`    // for the intended send time, or while it was to be away
+	Publisher int `json:"publisher"` // its number among all of the task
+	// from the beginning of the measurement until it stopped, or the measurement ended
+	Active int64 `json:"active"`
+	Waited int64 `json:"waited"` // for the broker: confirms, free in-flight slots, blocked writes, connections
+	Paused int64 `json:"paused"` // for the intended send time, or while it was to be away
 }
 
 // Busy is the part of its time in which the publisher did its own work: 0 to 1.
@@ -144,9 +150,10 @@ type Snapshot struct {
 	At    int64  `json:"at"` // nanoseconds since T0
 	// Begin is when the measurement begins, in nanoseconds since T0, where that was found out while the load ran; 0: it
 	// begins at T0, or it is not known yet.
-	Begin        int64             `json:"begin,omitempty"`
-	Clock        string            `json:"clock,omitempty"`
-	Epoch        time.Time         `json:"epoch,omitzero"` // T0 by the agent's wall clock, for people and .hlog files only
+	Begin int64  `json:"begin,omitempty"`
+	Clock string `json:"clock,omitempty"`
+	// T0 by the agent's wall clock, for people and .hlog files only
+	Epoch        time.Time         `json:"epoch,omitzero"`
 	Windows      []Window          `json:"windows,omitempty"`
 	Sets         []SetPages        `json:"sets,omitempty"`
 	Host         HostSample        `json:"host,omitzero"`
@@ -159,13 +166,15 @@ type Snapshot struct {
 	// LastInterrupted is when a consumer's link last broke, or a consumer may last have acknowledged too late: nothing
 	// had come for longer than Cell.RedeliverAfter, or that is less than what it has prefetched takes it. What it had
 	// then may come again until RedeliverAfter has passed.
-	LastInterrupted int64          `json:"lastInterrupted,omitempty"`
-	Apart           int            `json:"apart,omitempty"` // consumers that had no link to receive over when this was taken
-	Skew            time.Duration  `json:"skew,omitempty"`  // nanoseconds, actual minus agreed start
-	Clocks          []ClockSample  `json:"clocks,omitempty"`
-	Gaps            []Gap          `json:"gaps,omitempty"`
-	Busiest         PublisherTimes `json:"busiest,omitzero"` // of the agent, once its publishers have stopped: the one that worked most
-	Final           bool           `json:"final,omitempty"`  // the agent's last of this task
+	LastInterrupted int64 `json:"lastInterrupted,omitempty"`
+	// consumers that had no link to receive over when this was taken
+	Apart  int           `json:"apart,omitempty"`
+	Skew   time.Duration `json:"skew,omitempty"` // nanoseconds, actual minus agreed start
+	Clocks []ClockSample `json:"clocks,omitempty"`
+	Gaps   []Gap         `json:"gaps,omitempty"`
+	// of the agent, once its publishers have stopped: the one that worked most
+	Busiest PublisherTimes `json:"busiest,omitzero"`
+	Final   bool           `json:"final,omitempty"` // the agent's last of this task
 }
 
 // Split divides a snapshot that is too large for one message into two that say the same together. The first keeps Seq;
@@ -196,6 +205,7 @@ func (s Snapshot) Split() (first, second Snapshot, ok bool) {
 	default:
 		return s, Snapshot{}, false
 	}
-	first.Host, first.Events, first.Clocks, first.Probes, first.Bindings, first.Gaps, first.Final = HostSample{}, nil, nil, nil, nil, nil, false
+	first.Host, first.Events, first.Clocks, first.Probes, first.Bindings, first.Gaps, first.Final = HostSample{}, nil,
+		nil, nil, nil, nil, false
 	return first, second, true
 }

@@ -31,7 +31,8 @@ func TestSplitLosesNothing(t *testing.T) {
 			return
 		}
 		if len(s.Windows) > 1 || len(s.Sets) > 0 && len(s.Sets[0].Pages) > 1 || len(s.Probes)+len(s.Bindings) > 1 {
-			t.Errorf("not divided: %d windows, %d sets, %d probes, %d deliveries", len(s.Windows), len(s.Sets), len(s.Probes), len(s.Bindings))
+			t.Errorf("not divided: %d windows, %d sets, %d probes, %d deliveries", len(s.Windows), len(s.Sets),
+				len(s.Probes), len(s.Bindings))
 		}
 		if s.Final {
 			finals++
@@ -45,7 +46,8 @@ func TestSplitLosesNothing(t *testing.T) {
 		t.Errorf("%d counted, %d in the set, want 20000", m.Total(Sent), m.Accounting(0).Sent)
 	}
 	if finals != 1 || len(m.Events()) != 1 || len(m.Hosts()["a"]) != 1 || m.Last().Send != 5 {
-		t.Errorf("%d final parts, %d events, %d samples, want one of each", finals, len(m.Events()), len(m.Hosts()["a"]))
+		t.Errorf("%d final parts, %d events, %d samples, want one of each", finals, len(m.Events()),
+			len(m.Hosts()["a"]))
 	}
 	if first, others := m.BindingDeliveries(); len(first) != 5 || len(others) != 0 || len(m.Probes()) != 5 {
 		t.Errorf("%d and %d deliveries, %d probes; want 5 and none, 5", len(first), len(others), len(m.Probes()))

@@ -172,7 +172,8 @@ type windowJSON struct {
 
 // MarshalJSON leaves out counters that are zero; histograms are base64.
 func (w Window) MarshalJSON() ([]byte, error) {
-	j := windowJSON{Index: w.Index, Measured: w.Measured, Start: w.Start, Counts: map[Counter]int64{}, Hists: map[Series]*Hist{},
+	j := windowJSON{Index: w.Index, Measured: w.Measured, Start: w.Start, Counts: map[Counter]int64{},
+		Hists:     map[Series]*Hist{},
 		Published: w.Published, Delivered: w.Delivered}
 	if w.Length != second {
 		j.Length = w.Length
@@ -220,7 +221,8 @@ func (w *Window) UnmarshalJSON(data []byte) error {
 }
 
 func (w *Window) read(j windowText, left *budget) error {
-	*w = Window{Index: j.Index, Measured: j.Measured, Start: j.Start, Length: j.Length, Published: j.Published, Delivered: j.Delivered}
+	*w = Window{Index: j.Index, Measured: j.Measured, Start: j.Start, Length: j.Length, Published: j.Published,
+		Delivered: j.Delivered}
 	if w.Length == 0 {
 		w.Length = second
 	}
@@ -228,7 +230,8 @@ func (w *Window) read(j windowText, left *budget) error {
 		return fmt.Errorf("read window %d: length of %d ns is impossible; the record is damaged", w.Index, w.Length)
 	}
 	if n := max(len(w.Published), len(w.Delivered)); n > maxFlows {
-		return fmt.Errorf("read window %d: it counts %d flows, the bound is %d; the record is damaged", w.Index, n, maxFlows)
+		return fmt.Errorf("read window %d: it counts %d flows, the bound is %d; the record is damaged", w.Index, n,
+			maxFlows)
 	}
 	for c, n := range j.Counts {
 		w.Counts[c] = n

@@ -17,16 +17,21 @@ func TestWindowOf(t *testing.T) {
 		index         int
 		start, length int64
 	}{
-		{3 * s, 0, 0, 0, s}, {3 * s, s - 1, 0, 0, s}, {3 * s, s, 1, s, s}, {3 * s, -1, -1, -s, s}, {3 * s, -s, -1, -s, s},
-		{3 * s, -s - 1, -2, -2 * s, s}, {3 * s, 3*s - 1, 2, 2 * s, s}, {3 * s, 3 * s, 3, 3 * s, s}, {3 * s, 4 * s, 4, 4 * s, s},
-		{2500 * ms, 2*s + 1, 2, 2 * s, 500 * ms}, {2500 * ms, 2500*ms - 1, 2, 2 * s, 500 * ms}, {2500 * ms, 2500 * ms, 3, 2500 * ms, s},
+		{3 * s, 0, 0, 0, s}, {3 * s, s - 1, 0, 0, s}, {3 * s, s, 1, s, s}, {3 * s, -1, -1, -s, s},
+		{3 * s, -s, -1, -s, s},
+		{3 * s, -s - 1, -2, -2 * s, s}, {3 * s, 3*s - 1, 2, 2 * s, s}, {3 * s, 3 * s, 3, 3 * s, s},
+		{3 * s, 4 * s, 4, 4 * s, s},
+		{2500 * ms, 2*s + 1, 2, 2 * s, 500 * ms}, {2500 * ms, 2500*ms - 1, 2, 2 * s, 500 * ms},
+		{2500 * ms, 2500 * ms, 3, 2500 * ms, s},
 		{2500 * ms, 3499 * ms, 3, 2500 * ms, s}, {2500 * ms, 3500 * ms, 4, 3500 * ms, s}, {300 * ms, 0, 0, 0, 300 * ms},
 		{300 * ms, 300 * ms, 1, 300 * ms, s}, {300 * ms, -1, -1, -s, s}, {0, 5 * s, 5, 5 * s, s}, {0, -1, -1, -s, s},
 	} {
 		index, start, length := windowOf(c.t, c.measure)
 		if index != c.index || start != c.start || length != c.length {
-			t.Errorf("at %v of %v: window %d from %v for %v, want %d from %v for %v", time.Duration(c.t), time.Duration(c.measure),
-				index, time.Duration(start), time.Duration(length), c.index, time.Duration(c.start), time.Duration(c.length))
+			t.Errorf("at %v of %v: window %d from %v for %v, want %d from %v for %v", time.Duration(c.t),
+				time.Duration(c.measure),
+				index, time.Duration(start), time.Duration(length), c.index, time.Duration(c.start),
+				time.Duration(c.length))
 		}
 		if c.t < start || c.t >= start+length {
 			t.Errorf("at %v of %v: not inside its window", time.Duration(c.t), time.Duration(c.measure))
@@ -58,12 +63,14 @@ func TestWindowJSON(t *testing.T) {
 	if err := json.Unmarshal(data, &back); err != nil {
 		t.Fatal(err)
 	}
-	if back.Index != w.Index || back.Start != w.Start || back.Length != w.Length || back.Measured || back.Counts != w.Counts ||
+	if back.Index != w.Index || back.Start != w.Start || back.Length != w.Length || back.Measured ||
+		back.Counts != w.Counts ||
 		!slices.Equal(back.Published, []int64{0, 12}) || !slices.Equal(back.Delivered, []int64{0, 0, 0, 1}) ||
 		back.Hists[EndToEnd].Max() != 5000 || back.Hists[Publish] != nil {
 		t.Errorf("came back as %+v", back)
 	}
-	for _, bad := range []string{`{"counts":{"snet":1}}`, `{"hists":{"sedn":""}}`, `{"hists":{"publish":"AA=="}}`, `{"length":-1}`,
+	for _, bad := range []string{`{"counts":{"snet":1}}`, `{"hists":{"sedn":""}}`, `{"hists":{"publish":"AA=="}}`,
+		`{"length":-1}`,
 		`{"length":1000000001}`, `{"delivered":[` + strings.Repeat("0,", maxFlows) + `0]}`, `[]`} {
 		if err := json.Unmarshal([]byte(bad), &back); err == nil {
 			t.Errorf("accepted %s", bad)
@@ -83,7 +90,8 @@ func TestFlowsAreCounted(t *testing.T) {
 		a.Flush()
 		b.Flush()
 		windows, _ := c.Take()
-		if w := windows[0]; len(windows) != 1 || !slices.Equal(w.Published, []int64{3, 0, 4}) || !slices.Equal(w.Delivered, []int64{0, 1}) {
+		if w := windows[0]; len(windows) != 1 || !slices.Equal(w.Published, []int64{3, 0, 4}) ||
+			!slices.Equal(w.Delivered, []int64{0, 1}) {
 			t.Errorf("%d windows, the first with %v published and %v delivered", len(windows), w.Published, w.Delivered)
 		}
 	}
@@ -91,7 +99,8 @@ func TestFlowsAreCounted(t *testing.T) {
 
 // Every flow has a number; beyond 1,024 several have the same.
 func TestFlowNumbers(t *testing.T) {
-	for _, c := range []struct{ subscriptions, queues, numbers int }{{0, 0, 1}, {1, 1, 1}, {50, 1, 50}, {3, 4, 12}, {2, 2000, 1024}, {5000, 3, 1024}} {
+	for _, c := range []struct{ subscriptions, queues, numbers int }{{0, 0, 1}, {1, 1, 1}, {50, 1, 50}, {3, 4, 12},
+		{2, 2000, 1024}, {5000, 3, 1024}} {
 		f, seen := FlowsOf(c.subscriptions, c.queues), map[int]bool{}
 		for s := range max(1, c.subscriptions) {
 			for q := range max(1, c.queues) {
@@ -99,7 +108,8 @@ func TestFlowNumbers(t *testing.T) {
 			}
 		}
 		if len(seen) != c.numbers || f.Subscriptions*f.Queues != c.numbers || !seen[c.numbers-1] || f.Of(0, 0) != 0 {
-			t.Errorf("%d subscriptions of %d queues: %d numbers of %+v, want %d", c.subscriptions, c.queues, len(seen), f, c.numbers)
+			t.Errorf("%d subscriptions of %d queues: %d numbers of %+v, want %d", c.subscriptions, c.queues, len(seen),
+				f, c.numbers)
 		}
 	}
 }

@@ -177,10 +177,12 @@ func (w *world) run(t *testing.T) {
 // accounting counts by going through every name.
 func (w *world) accounting() Accounting {
 	count := func(k SetKind) uint64 { return uint64(len(w.sets[k])) }
-	t := Accounting{Sent: count(SetSent), Uncertain: count(SetUncertain), Confirmed: count(SetConfirmed), Rejected: count(SetRejected),
+	t := Accounting{Sent: count(SetSent), Uncertain: count(SetUncertain), Confirmed: count(SetConfirmed),
+		Rejected: count(SetRejected),
 		Returned: count(SetReturned), Received: count(SetReceived), Duplicated: w.repeated}
 	for name := range w.sets[SetSent] {
-		confirmed, rejected, returned := w.sets[SetConfirmed][name], w.sets[SetRejected][name], w.sets[SetReturned][name]
+		confirmed, rejected, returned := w.sets[SetConfirmed][name], w.sets[SetRejected][name],
+			w.sets[SetReturned][name]
 		if !confirmed && !rejected {
 			t.Unconfirmed++
 		}

@@ -38,7 +38,8 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 
 // bestRow is a row of such a table by the value of some name. Without a best cell it says why by that value alone: the
 // others' numbers would be those of any cell.
-func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, cells []*cell, winner *cell, n *notes) []Field {
+func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, cells []*cell, winner *cell,
+	n *notes) []Field {
 	var where place
 	if winner != nil {
 		where = winner.place

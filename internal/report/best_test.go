@@ -14,8 +14,10 @@ func contest(rates map[string][]float64, best func(*plan.Table)) []Table {
 	var outcomes []plan.Outcome
 	for _, broker := range []string{"a", "b"} {
 		for i, rate := range rates[broker] {
-			c := plan.Cell{ID: broker + string(rune('0'+i)), Index: len(run.Cells), Label: "on " + broker, Workload: plan.Default(),
-				Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(broker)}, {Axis: "threads", Value: raw(i + 1)}}}
+			c := plan.Cell{ID: broker + string(rune('0'+i)), Index: len(run.Cells), Label: "on " + broker,
+				Workload: plan.Default(),
+				Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(broker)},
+					{Axis: "threads", Value: raw(i + 1)}}}
 			run.Cells = append(run.Cells, c)
 			o := outcome(c, 1, map[string]plan.Value{"consume.rate": {Number: rate}, "sent": {Number: float64(i)}})
 			if rate == 0 {
@@ -36,8 +38,10 @@ func TestTablesOfBestCells(t *testing.T) {
 		best func(*plan.Table)
 		want []string
 	}{
-		{func(t *plan.Table) { t.Highest = "consume.rate" }, []string{"a 3 30.0 2", "b 1 5.00 0"}}, // of equals the first
-		{func(t *plan.Table) { t.Lowest = "consume.rate" }, []string{"a 1 10.0 0", "b 2 4.00 1"}},  // what failed is not the lowest
+		// of equals the first
+		{func(t *plan.Table) { t.Highest = "consume.rate" }, []string{"a 3 30.0 2", "b 1 5.00 0"}},
+		// what failed is not the lowest
+		{func(t *plan.Table) { t.Lowest = "consume.rate" }, []string{"a 1 10.0 0", "b 2 4.00 1"}},
 	} {
 		tables := contest(rates, x.best)
 		if len(tables) != 1 {
@@ -75,7 +79,8 @@ func TestNoBestCellIsSaid(t *testing.T) {
 // guarantee.
 func TestNoBestCellShowsNoNumbers(t *testing.T) {
 	run := plan.Run{Name: "contest", Repeat: 1, Axes: []string{"broker", "threads"},
-		Tables: []plan.Table{{Rows: []string{"broker"}, Lowest: "e2e.p95", Values: []string{"e2e.p95", "consume.rate"}}}}
+		Tables: []plan.Table{{Rows: []string{"broker"}, Lowest: "e2e.p95",
+			Values: []string{"e2e.p95", "consume.rate"}}}}
 	for _, broken := range []bool{false, true} {
 		run.Cells = nil
 		var outcomes []plan.Outcome
@@ -91,7 +96,8 @@ func TestNoBestCellShowsNoNumbers(t *testing.T) {
 		}
 		row := Build(run, outcomes)[0].Rows[0]
 		latency, rate := row[2], row[3]
-		if latency.Number != nil || rate.Number != nil || rate.Text != "–" || !broken && latency.Text != "backlog" || broken && len(latency.Notes) == 0 {
+		if latency.Number != nil || rate.Number != nil || rate.Text != "–" || !broken && latency.Text != "backlog" ||
+			broken && len(latency.Notes) == 0 {
 			t.Errorf("broken=%v: row %+v, want why there is no best cell, and no numbers", broken, row)
 		}
 	}
@@ -114,7 +120,8 @@ func TestFlaggedCellsAreNotTheBest(t *testing.T) {
 	for _, c := range []struct {
 		flagged []bool
 		want    string // threads
-	}{{[]bool{false, false, false}, "3"}, {[]bool{false, false, true}, "2"}, {[]bool{true, false, true}, "2"}, {[]bool{true, true, true}, "3"}} {
+	}{{[]bool{false, false, false}, "3"}, {[]bool{false, false, true}, "2"}, {[]bool{true, false, true}, "2"},
+		{[]bool{true, true, true}, "3"}} {
 		var cells []*cell
 		for i, flagged := range c.flagged {
 			v := plan.Value{Number: float64(10 * (i + 1))}

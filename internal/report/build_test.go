@@ -128,7 +128,8 @@ func TestWidth(t *testing.T) {
 func single(t *testing.T, value string, edit func(*plan.Run), outcomes ...plan.Outcome) (Field, Table) {
 	t.Helper()
 	run := plan.Run{ID: "r1", Name: "one", Repeat: max(1, len(outcomes)), Axes: []string{"mode"},
-		Cells:  []plan.Cell{{ID: "c0", Coordinates: []plan.Coordinate{{Axis: "mode", Value: raw("x")}}, Workload: plan.Default()}},
+		Cells: []plan.Cell{{ID: "c0", Coordinates: []plan.Coordinate{{Axis: "mode", Value: raw("x")}},
+			Workload: plan.Default()}},
 		Tables: []plan.Table{{Rows: []string{"mode"}, Values: []string{value}}}}
 	if edit != nil {
 		edit(&run)
@@ -157,16 +158,20 @@ func TestMedianIsOfValidRepetitionsOnly(t *testing.T) {
 	if f.Number == nil || *f.Number != 20 {
 		t.Errorf("median is %v, want the mean of the valid 10 and 30", f.Number)
 	}
-	if f.Mark != "invalid" || f.Verdict != plan.Invalid || len(table.Notes) != 1 || !strings.Contains(table.Notes[0], "1 of 3") {
+	if f.Mark != "invalid" || f.Verdict != plan.Invalid || len(table.Notes) != 1 ||
+		!strings.Contains(table.Notes[0], "1 of 3") {
 		t.Errorf("an invalid repetition is not shown: %+v, notes %q", f, table.Notes)
 	}
 }
 
 // A gap that is only known to be shorter than what is kept is below every number: it has its place in the median.
 func TestMedianKnowsWhatIsLess(t *testing.T) {
-	short, long, longer := with("gap.confirm", plan.Value{NA: "< 20 ms"}), with("gap.confirm", plan.Value{Number: 0.3}), with("gap.confirm", plan.Value{Number: 0.4})
-	for want, outcomes := range map[string][]plan.Outcome{"< 20 ms": {long, short, short}, "300 ms": {longer, short, long}, "400 ms": {longer, long, longer}} {
-		if f, _ := single(t, "gap.confirm", nil, outcomes...); f.Text != want || (f.Number == nil) != strings.HasPrefix(want, "<") {
+	short, long, longer := with("gap.confirm", plan.Value{NA: "< 20 ms"}), with("gap.confirm", plan.Value{Number: 0.3}),
+		with("gap.confirm", plan.Value{Number: 0.4})
+	for want, outcomes := range map[string][]plan.Outcome{"< 20 ms": {long, short, short},
+		"300 ms": {longer, short, long}, "400 ms": {longer, long, longer}} {
+		if f, _ := single(t, "gap.confirm", nil, outcomes...); f.Text != want ||
+			(f.Number == nil) != strings.HasPrefix(want, "<") {
 			t.Errorf("%q, want %q", f.Text, want)
 		}
 	}
@@ -177,10 +182,12 @@ func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
 	whole := func(r *plan.Run) { r.Repeat = 9 }
 	one := with("sent", plan.Value{Number: 10})
 	_, table := single(t, "sent", whole, one, one, one)
-	if got := strings.Join(table.Remarks, "\n"); got != "each number is the median of the valid repetitions of its cell, 3 of 9" {
+	if got := strings.Join(table.Remarks,
+		"\n"); got != "each number is the median of the valid repetitions of its cell, 3 of 9" {
 		t.Errorf("3 of 9 repetitions: %q", got)
 	}
-	if _, table = single(t, "sent", nil, one, one, one); !slices.Contains(table.Remarks, "each number is the median of 3 repetitions") {
+	if _, table = single(t, "sent", nil, one, one, one); !slices.Contains(table.Remarks,
+		"each number is the median of 3 repetitions") {
 		t.Errorf("all three: %q", table.Remarks)
 	}
 	if _, table = single(t, "sent", whole); len(table.Remarks) > 0 {
@@ -191,16 +198,19 @@ func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
 // The median of an even number is the mean of the two in the middle, a lower bound if one of them is, and a note tells
 // of losses in some repetitions.
 func TestMedianOfAnEvenNumber(t *testing.T) {
-	f, _ := single(t, "publish.p99", nil, with("publish.p99", plan.Value{Number: 0.101}), with("publish.p99", plan.Value{Number: 0.001}))
+	f, _ := single(t, "publish.p99", nil, with("publish.p99", plan.Value{Number: 0.101}),
+		with("publish.p99", plan.Value{Number: 0.001}))
 	if f.Text != "51.0 ms" {
 		t.Errorf("the median of 1 ms and 101 ms is %s", f.Text)
 	}
-	f, _ = single(t, "publish.p99", nil, with("publish.p99", plan.Value{Number: 0.101, Over: 3}), with("publish.p99", plan.Value{Number: 0.001}))
+	f, _ = single(t, "publish.p99", nil, with("publish.p99", plan.Value{Number: 0.101, Over: 3}),
+		with("publish.p99", plan.Value{Number: 0.001}))
 	if f.Text != "> 51.0 ms" {
 		t.Errorf("the median of 1 ms and more than 101 ms is %s", f.Text)
 	}
 	f, table := single(t, "lost", nil, with("lost", plan.Value{Number: 3}), with("lost", plan.Value{Number: 0}))
-	if f.Number == nil || *f.Number != 1.5 || !strings.Contains(strings.Join(table.Notes, "\n"), "in the repetitions: 3, 0") {
+	if f.Number == nil || *f.Number != 1.5 || !strings.Contains(strings.Join(table.Notes, "\n"),
+		"in the repetitions: 3, 0") {
 		t.Errorf("lost %v, notes %q: want 1.5, and a note of the 3", f.Number, table.Notes)
 	}
 }
@@ -217,7 +227,8 @@ func TestSeveralSubscriptionsAreComparedOneByOne(t *testing.T) {
 }
 
 func TestThroughputWithoutConsumersIsTheSendRate(t *testing.T) {
-	o := plan.Outcome{Values: map[string]plan.Value{"throughput": {Number: 1000}, "consume.rate": {NA: judge.NANoConsumers}}}
+	o := plan.Outcome{Values: map[string]plan.Value{"throughput": {Number: 1000},
+		"consume.rate": {NA: judge.NANoConsumers}}}
 	if f, _ := single(t, "throughput", nil, o); f.Text != "1,000" || f.Mark != "" {
 		t.Errorf("got %q %q: nothing was received, so nothing can be balanced", f.Text, f.Mark)
 	}
@@ -235,7 +246,8 @@ func TestAxesThatATableForgetsAreNotMixed(t *testing.T) {
 	run.Tables = []plan.Table{{Rows: []string{"mode"}, Columns: []string{"threads"}, Values: []string{"publish.rate"}}}
 	tables := Build(run, outcomes)
 	if want := []string{"mode", "broker", "latency"}; len(tables) != 1 || !slices.Equal(tables[0].Axes, want) {
-		t.Fatalf("axes are %v, want %v: cells of different brokers and latencies would share a field", tables[0].Axes, want)
+		t.Fatalf("axes are %v, want %v: cells of different brokers and latencies would share a field", tables[0].Axes,
+			want)
 	}
 }
 
@@ -252,7 +264,8 @@ func TestZippedAxesNeedNotAllBeNamed(t *testing.T) {
 
 func TestCoordinatesThatAreObjectsStayOnOneLine(t *testing.T) {
 	run := plan.Run{Name: "o", Repeat: 1, Tables: []plan.Table{{Rows: []string{"a"}, Values: []string{"sent"}}},
-		Cells: []plan.Cell{{ID: "c", Coordinates: []plan.Coordinate{{Axis: "a", Value: json.RawMessage("{\n  \"min\": 1\n}")}}}}}
+		Cells: []plan.Cell{{ID: "c", Coordinates: []plan.Coordinate{{Axis: "a",
+			Value: json.RawMessage("{\n  \"min\": 1\n}")}}}}}
 	if got := Build(run, nil)[0].Rows[0][0].Text; got != `{"min":1}` {
 		t.Errorf("got %q", got)
 	}
@@ -284,10 +297,12 @@ func TestASuccessHasNoProblems(t *testing.T) {
 }
 
 func TestALargeMatrixIsNotSlow(t *testing.T) {
-	run := plan.Run{Repeat: 1, Tables: []plan.Table{{Rows: []string{"a"}, Columns: []string{"b"}, Values: []string{"sent"}}}}
+	run := plan.Run{Repeat: 1, Tables: []plan.Table{{Rows: []string{"a"}, Columns: []string{"b"},
+		Values: []string{"sent"}}}}
 	var outcomes []plan.Outcome
 	for i := range 10_000 {
-		c := plan.Cell{ID: fmt.Sprint(i), Index: i, Coordinates: []plan.Coordinate{{Axis: "a", Value: raw(i / 10)}, {Axis: "b", Value: raw(i % 10)}}}
+		c := plan.Cell{ID: fmt.Sprint(i), Index: i,
+			Coordinates: []plan.Coordinate{{Axis: "a", Value: raw(i / 10)}, {Axis: "b", Value: raw(i % 10)}}}
 		run.Cells = append(run.Cells, c)
 		outcomes = append(outcomes, outcome(c, 1, map[string]plan.Value{"sent": {Number: float64(i)}}))
 	}
@@ -314,10 +329,12 @@ func TestARunWithoutCellsHasNoTables(t *testing.T) {
 
 // A warning is told once a cell, whichever repetitions it is of, and names the cell.
 func TestWarningsAreToldOnce(t *testing.T) {
-	run := plan.Run{Repeat: 3, Axes: []string{"mode"}, Cells: []plan.Cell{{ID: "c", Coordinates: []plan.Coordinate{{Axis: "mode", Value: []byte(`"each"`)}}}}}
+	run := plan.Run{Repeat: 3, Axes: []string{"mode"},
+		Cells: []plan.Cell{{ID: "c", Coordinates: []plan.Coordinate{{Axis: "mode", Value: []byte(`"each"`)}}}}}
 	var outcomes []plan.Outcome
 	for rep, warnings := range [][]string{{"late"}, nil, {"late", "cut"}} {
-		outcomes = append(outcomes, plan.Outcome{Cell: "c", Repetition: rep + 1, Verdict: plan.Valid, Warnings: warnings})
+		outcomes = append(outcomes, plan.Outcome{Cell: "c", Repetition: rep + 1, Verdict: plan.Valid,
+			Warnings: warnings})
 	}
 	got := Warnings(run, outcomes)
 	if want := []string{"mode=each: late", "mode=each: cut"}; !slices.Equal(got, want) {

@@ -153,7 +153,8 @@ func collect(outcomes []plan.Outcome, value string) (numbers []float64, missing 
 
 // absent is why an outcome has no such value at all.
 func absent(o plan.Outcome, value string) string {
-	if group, _ := plan.SplitGroup(value); group != "" && !slices.ContainsFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == group }) {
+	if group, _ := plan.SplitGroup(value); group != "" &&
+		!slices.ContainsFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == group }) {
 		return "no group " + group + " in this cell"
 	}
 	return "not in the record"
@@ -301,7 +302,8 @@ var meanings = []struct {
 	{plan.HostBusy, "other processes used the CPU of the load generator's host"},
 	{plan.ClockUnsafe, "times come from clocks of different hosts, and their offset is not known to within the median"},
 	{plan.Skewed, "agents did not start together"},
-	{plan.NotSteady, "the load had not become steady when the measurement began: it is of a load that still moved (warmup: \"auto\")"},
+	{plan.NotSteady,
+		"the load had not become steady when the measurement began: it is of a load that still moved (warmup: \"auto\")"},
 	{plan.LatencyOff, "the simulated network added more latency than was asked for (network.latency.p50)"},
 	{plan.Drifting, "a rate or the median latency rose or fell all through the measurement"},
 	{plan.Degraded, "only some of the agents took part to the end"},
@@ -338,8 +340,12 @@ func legend(rows [][]Field) []string {
 			lines = append(lines, string(m.flag)+": "+m.text)
 		}
 	}
-	if slices.ContainsFunc(rows, func(r []Field) bool { return slices.ContainsFunc(r, func(f Field) bool { return f.Bound > 0 }) }) {
-		lines = append(lines, "±: the truth is at most so far from the number (clocks of different hosts, backlogs seen once a second)")
+	if slices.ContainsFunc(rows, func(r []Field) bool {
+		return slices.ContainsFunc(r,
+			func(f Field) bool { return f.Bound > 0 })
+	}) {
+		lines = append(lines,
+			"±: the truth is at most so far from the number (clocks of different hosts, backlogs seen once a second)")
 	}
 	return lines
 }

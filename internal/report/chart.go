@@ -70,7 +70,8 @@ func (c *Chart) lines(width int) []string {
 	for i, p := range c.Points {
 		out = append(out, strings.TrimRight(labels[i]+a.plot(p), " "))
 	}
-	legend := c.Latency + " latency: ● p50, ○ p99, × max; ✓ held, ✗ failed, ? limited by the load generator or its host, or unknown, ▶ capacity"
+	legend := c.Latency +
+		" latency: ● p50, ○ p99, × max; ✓ held, ✗ failed, ? limited by the load generator or its host, or unknown, ▶ capacity"
 	return append(append(out, ""), display.Wrap(legend, width)...)
 }
 

@@ -26,8 +26,10 @@ func CompareCSV(w io.Writer, c compare.Comparison) error {
 		}
 	}
 	out := csv.NewWriter(w)
-	head := slices.Concat([]string{"value", "unit", "better", "cell", "name"}, axes, []string{"base", "side", "base.repetitions", "repetitions", "base.median", "median",
-		"base.low", "base.high", "low", "high", "ratio", "ratio.low", "ratio.high", "confidence", "shift", "p", "p.adjusted", "finding", "flags", "note"})
+	head := slices.Concat([]string{"value", "unit", "better", "cell", "name"}, axes,
+		[]string{"base", "side", "base.repetitions", "repetitions", "base.median", "median",
+			"base.low", "base.high", "low", "high", "ratio", "ratio.low", "ratio.high", "confidence", "shift", "p",
+			"p.adjusted", "finding", "flags", "note"})
 	if err := out.Write(head); err != nil {
 		return err
 	}
@@ -74,8 +76,11 @@ func changeLine(c compare.Comparison, v compare.Value, r compare.Row, i int, x c
 		ratio = append([]string{full(x.Ratio.Estimate)}, bounds(x.Ratio.Interval)...)
 	}
 	flags := slices.Compact(slices.Sorted(slices.Values(slices.Concat(a.Flags, b.Flags))))
-	return slices.Concat(line, []string{c.Sides[0].Mark, c.Sides[i+1].Mark, strconv.Itoa(a.N), strconv.Itoa(b.N), full(a.Median), full(b.Median)},
-		bounds(a.Interval), bounds(b.Interval), ratio, []string{full(sure), full(x.Shift.Estimate), full(x.P), full(x.Adjusted), string(x.Finding), words(flags), x.Why})
+	return slices.Concat(line, []string{c.Sides[0].Mark, c.Sides[i+1].Mark, strconv.Itoa(a.N), strconv.Itoa(b.N),
+		full(a.Median), full(b.Median)},
+		bounds(a.Interval), bounds(b.Interval), ratio,
+		[]string{full(sure), full(x.Shift.Estimate), full(x.P), full(x.Adjusted), string(x.Finding), words(flags),
+			x.Why})
 }
 
 // CompareJSON writes a comparison as it is.

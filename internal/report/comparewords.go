@@ -45,11 +45,13 @@ func found(c compare.Comparison) (lines []string) {
 
 func foundLine(c compare.Comparison, v compare.Value, r compare.Row, i int) string {
 	x, then, now := r.Changes[i], sampleField(c, v, r.Sides[0]), sampleField(c, v, r.Sides[i+1])
-	line := fmt.Sprintf("%s: %s: %s %s (medians %s → %s, p %s)", x.Finding, r.Name, v.Name, changeText(x, v.Unit), then.Text, now.Text, probability(x.Adjusted))
+	line := fmt.Sprintf("%s: %s: %s %s (medians %s → %s, p %s)", x.Finding, r.Name, v.Name, changeText(x, v.Unit),
+		then.Text, now.Text, probability(x.Adjusted))
 	if len(c.Sides) > 2 {
 		line = c.Sides[i+1].Mark + " " + line
 	}
-	return line + FlagsText(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
+	return line +
+		FlagsText(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
 }
 
 // FlagsText says flags at the end of a line that names a change: ", flagged client-bound". "" of none.
@@ -82,7 +84,8 @@ func foundSummary(c compare.Comparison) string {
 
 // method is how the numbers were made, in a few lines.
 func method(c compare.Comparison) []string {
-	test, change := "t-test of the medians of runs, with the run-to-run spread of earlier runs", "the ratio of the medians"
+	test, change := "t-test of the medians of runs, with the run-to-run spread of earlier runs",
+		"the ratio of the medians"
 	if c.By != "" {
 		test, change = "Mann–Whitney over repetitions", "the median of the ratios of all pairs of repetitions"
 	}

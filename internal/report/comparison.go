@@ -30,7 +30,8 @@ const maxLeft = 40
 func NewCompared(c compare.Comparison) Compared {
 	out := Compared{Besides: besides(c), Left: left(c), Found: found(c), Summary: foundSummary(c)}
 	for i, s := range c.Sides {
-		line := fmt.Sprintf("%s: %s, %s, %s, %s × %d", s.Mark, s.Run, s.Name, s.Started.UTC().Format(time.DateTime+" UTC"), display.Count(s.Cells, "cell"), s.Repetitions)
+		line := fmt.Sprintf("%s: %s, %s, %s, %s × %d", s.Mark, s.Run, s.Name,
+			s.Started.UTC().Format(time.DateTime+" UTC"), display.Count(s.Cells, "cell"), s.Repetitions)
 		if i == 0 {
 			line += " (base)"
 		}
@@ -55,7 +56,8 @@ func besides(c compare.Comparison) []Table {
 	if len(c.Differences) == 0 {
 		return nil
 	}
-	t := Table{Title: "What else differs", Axes: []string{"of", "what"}, Head: append([]string{"of", "what"}, marks(c)...)}
+	t := Table{Title: "What else differs", Axes: []string{"of", "what"},
+		Head: append([]string{"of", "what"}, marks(c)...)}
 	for _, d := range c.Differences {
 		row := []Field{{Text: d.Of}, {Text: d.What}}
 		for _, v := range d.Values {
@@ -66,7 +68,8 @@ func besides(c compare.Comparison) []Table {
 	return []Table{t}
 }
 
-var betterWords = map[plan.Direction]string{plan.HigherIsBetter: "higher is better", plan.LowerIsBetter: "lower is better", plan.NeitherBetter: "neither is better"}
+var betterWords = map[plan.Direction]string{plan.HigherIsBetter: "higher is better",
+	plan.LowerIsBetter: "lower is better", plan.NeitherBetter: "neither is better"}
 
 // valueTable is the table of one value: a line for each cell, or, where there are more than two sides, one for each
 // side of it, so that it does not grow wider with every side.

@@ -26,13 +26,15 @@ func comparisonOf(t *testing.T, ids ...string) compare.Comparison {
 	t.Helper()
 	var runs []compare.Recorded
 	for side, id := range ids {
-		run := plan.Run{ID: id, Name: "night", Repeat: 8, Axes: []string{"broker", "mode"}, Started: time.Date(2026, 1, 2+side, 2, 0, 0, 0, time.UTC)}
+		run := plan.Run{ID: id, Name: "night", Repeat: 8, Axes: []string{"broker", "mode"},
+			Started: time.Date(2026, 1, 2+side, 2, 0, 0, 0, time.UTC)}
 		var outcomes []plan.Outcome
 		for i, mode := range []string{"fast", "slow", "two", "alone", "broken"} {
 			if mode == "alone" && side > 0 {
 				continue
 			}
-			c := plan.Cell{ID: fmt.Sprintf("c%d", i), Index: i, Coordinates: at("rabbit", mode, 1, "0ms")[:2], Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq"}, Workload: plan.Default()}
+			c := plan.Cell{ID: fmt.Sprintf("c%d", i), Index: i, Coordinates: at("rabbit", mode, 1, "0ms")[:2],
+				Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq"}, Workload: plan.Default()}
 			run.Cells = append(run.Cells, c)
 			for k := range 8 {
 				o := outcome(c, k+1, scheduledRuns(side, k, mode))
@@ -121,7 +123,8 @@ func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
 		t.Errorf("the JSON cannot be read again: %v, %v", err, again.Found())
 	}
 	text := strings.Join(NewCompared(c).Found, "\n")
-	if !strings.Contains(text, "worse: broker=rabbit mode=slow: publish.p99") || !strings.Contains(text, "better: broker=rabbit mode=fast: publish.rate") {
+	if !strings.Contains(text, "worse: broker=rabbit mode=slow: publish.p99") ||
+		!strings.Contains(text, "better: broker=rabbit mode=fast: publish.rate") {
 		t.Errorf("found:\n%s", text)
 	}
 }
@@ -159,15 +162,18 @@ func TestFoundLinesAreCleanAndSayFlags(t *testing.T) {
 // Where nothing is decided there is no p: 1 would say that the sides are alike. The reason is a note.
 func TestInconclusiveHasAReasonAndNoP(t *testing.T) {
 	c := comparison(t)
-	c.Values[0].Rows[0].Changes[0].Finding, c.Values[0].Rows[0].Changes[0].Why = compare.Inconclusive, "2 of 5 earlier runs"
+	c.Values[0].Rows[0].Changes[0].Finding, c.Values[0].Rows[0].Changes[0].Why = compare.Inconclusive,
+		"2 of 5 earlier runs"
 	table := NewCompared(c).Tables[0]
-	if got := table.Rows[0][slices.Index(table.Head, "p")].Text; got != "–" || !slices.Contains(table.Notes, "2 of 5 earlier runs") {
+	if got := table.Rows[0][slices.Index(table.Head, "p")].Text; got != "–" ||
+		!slices.Contains(table.Notes, "2 of 5 earlier runs") {
 		t.Errorf("p is %q, the notes %q", got, table.Notes)
 	}
 }
 
 func TestOneCellIsNotCells(t *testing.T) {
-	x := NewCompared(compare.Comparison{Sides: []compare.Side{{Mark: "A", Cells: 1, Repetitions: 6}}, Left: []compare.Left{{Cell: "a"}}})
+	x := NewCompared(compare.Comparison{Sides: []compare.Side{{Mark: "A", Cells: 1, Repetitions: 6}},
+		Left: []compare.Left{{Cell: "a"}}})
 	if !strings.Contains(x.Sides[0], ", 1 cell × 6") || !strings.HasSuffix(x.Summary, "; 1 cell left out") {
 		t.Errorf("%q, %q", x.Sides, x.Summary)
 	}

@@ -26,7 +26,8 @@ func Delivered(run string, all []plan.Delivery) string {
 		line += fmt.Sprintf("; %d dropped (%s)", sum.Dropped, reasonsOf(sum.Why))
 	}
 	if replay.Left > 0 {
-		line += fmt.Sprintf("; a replay has not written %d of %d (%s)", replay.Left, replay.Points, reasonsOf(replay.Why))
+		line += fmt.Sprintf("; a replay has not written %d of %d (%s)", replay.Left, replay.Points,
+			reasonsOf(replay.Why))
 	}
 	if replay.Incomplete {
 		line += "; a replay ended before the end of the record"
@@ -142,7 +143,10 @@ func remedy(run string, status int, cause string) string {
 
 // reasonsOf lists counts by reason, the greatest first.
 func reasonsOf(why map[string]int64) string {
-	reasons := slices.SortedFunc(maps.Keys(why), func(a, b string) int { return cmp.Or(cmp.Compare(why[b], why[a]), cmp.Compare(a, b)) })
+	reasons := slices.SortedFunc(maps.Keys(why), func(a,
+		b string) int {
+		return cmp.Or(cmp.Compare(why[b], why[a]), cmp.Compare(a, b))
+	})
 	for i, reason := range reasons {
 		reasons[i] = fmt.Sprintf("%d %s", why[reason], reason)
 	}

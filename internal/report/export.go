@@ -71,7 +71,8 @@ func markdownNotes(out *bufio.Writer, t Table) {
 	}
 }
 
-var escapes = strings.NewReplacer("\\", "\\\\", "|", "\\|", "<", "&lt;", "*", "\\*", "_", "\\_", "`", "\\`", "\r", " ", "\n", " ")
+var escapes = strings.NewReplacer("\\", "\\\\", "|", "\\|", "<", "&lt;", "*", "\\*", "_", "\\_", "`", "\\`", "\r", " ",
+	"\n", " ")
 
 func escape(text string) string { return escapes.Replace(text) }
 
@@ -85,7 +86,8 @@ func CSV(w io.Writer, tables []Table) error {
 	axes := allAxes(tables)
 	out := csv.NewWriter(w)
 	head := append([]string{"table", "title"}, axes...)
-	if err := out.Write(append(head, "value", "number", "unit", "flags", "verdict", "text", "note", "bound")); err != nil {
+	if err := out.Write(append(head, "value", "number", "unit", "flags", "verdict", "text", "note",
+		"bound")); err != nil {
 		return err
 	}
 	for n, t := range tables {
@@ -130,7 +132,8 @@ func line(n int, t Table, row []Field, f Field, axes []string) []string {
 	for _, i := range f.Notes {
 		why = append(why, t.Notes[i-1])
 	}
-	return append(out, f.Value, number, string(unit), words(f.Flags), string(f.Verdict), strings.TrimSpace(f.Text+" "+f.Mark), strings.Join(why, "; "), limits)
+	return append(out, f.Value, number, string(unit), words(f.Flags), string(f.Verdict),
+		strings.TrimSpace(f.Text+" "+f.Mark), strings.Join(why, "; "), limits)
 }
 
 // allAxes lists axes in the order in which tables use them.
@@ -175,7 +178,8 @@ func JSON(w io.Writer, tables []Table) error {
 func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	tables := Build(run, outcomes)
 	var text, markdown, lines, whole bytes.Buffer
-	for _, err := range []error{Text(&text, tables, 0), Markdown(&markdown, tables), CSV(&lines, tables), JSON(&whole, tables)} {
+	for _, err := range []error{Text(&text, tables, 0), Markdown(&markdown, tables), CSV(&lines, tables),
+		JSON(&whole, tables)} {
 		if err != nil {
 			return nil, fmt.Errorf("write tables of run %s: %w", run.ID, err)
 		}
@@ -203,5 +207,6 @@ func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	}
 	fmt.Fprintf(&text, "\n%s\n", Summary(run, outcomes))
 	fmt.Fprintf(&markdown, "\n%s\n", Summary(run, outcomes))
-	return map[string][]byte{"tables.txt": text.Bytes(), "tables.md": markdown.Bytes(), "tables.csv": lines.Bytes(), "tables.json": whole.Bytes(), "junit.xml": judged}, nil
+	return map[string][]byte{"tables.txt": text.Bytes(), "tables.md": markdown.Bytes(), "tables.csv": lines.Bytes(),
+		"tables.json": whole.Bytes(), "junit.xml": judged}, nil
 }

@@ -102,7 +102,8 @@ func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
 	for _, c := range sorted {
 		got := byID[c.ID]
 		slices.SortStableFunc(got, func(a, b plan.Outcome) int { return a.Repetition - b.Repetition })
-		b.cells = append(b.cells, &cell{cell: c, place: placeOf(c.Coordinates), often: oftenOf(rounds, c.ID), outcomes: got})
+		b.cells = append(b.cells, &cell{cell: c, place: placeOf(c.Coordinates), often: oftenOf(rounds, c.ID),
+			outcomes: got})
 		b.learn(b.cells[len(b.cells)-1].place)
 	}
 	for _, e := range run.Excluded {
@@ -189,7 +190,10 @@ func (b *builder) missingAxes(axes []string) []string {
 	for {
 		axis := b.collision(axes)
 		if axis == "" {
-			slices.SortFunc(added, func(x, y string) int { return slices.Index(b.run.Axes, x) - slices.Index(b.run.Axes, y) })
+			slices.SortFunc(added, func(x, y string) int {
+				return slices.Index(b.run.Axes, x) - slices.Index(b.run.Axes,
+					y)
+			})
 			return added
 		}
 		axes, added = append(axes, axis), append(added, axis)

@@ -16,7 +16,8 @@ const noGroup = "–"
 
 // byGroup reports whether a table has each group by itself.
 func byGroup(run plan.Run, t plan.Table) bool {
-	return slices.Contains(slices.Concat(t.Split, t.Rows, t.Columns), groupAxis) && !slices.Contains(run.Axes, groupAxis)
+	return slices.Contains(slices.Concat(t.Split, t.Rows, t.Columns), groupAxis) &&
+		!slices.Contains(run.Axes, groupAxis)
 }
 
 // perGroup makes a cell of every group, which is told apart on an axis of its own, and an outcome of what came of each.
@@ -57,7 +58,8 @@ func perGroup(run plan.Run, outcomes []plan.Outcome) (plan.Run, []plan.Outcome) 
 		for _, g := range o.Groups {
 			part := o
 			part.Cell, part.Groups = o.Cell+"/"+g.Name, nil
-			part.Verdict, part.Values, part.Ledger, part.Reasons, part.Warnings = g.Verdict, g.Values, g.Ledger, g.Reasons, g.Warnings
+			part.Verdict, part.Values, part.Ledger, part.Reasons, part.Warnings = g.Verdict, g.Values, g.Ledger,
+				g.Reasons, g.Warnings
 			parts = append(parts, part)
 		}
 	}
@@ -68,7 +70,8 @@ func perGroup(run plan.Run, outcomes []plan.Outcome) (plan.Run, []plan.Outcome) 
 func lacking(run plan.Run, names []string) (out []plan.Excluded) {
 	for _, c := range run.Cells {
 		if len(c.Workload.Groups) < len(names) {
-			out = append(out, plan.Excluded{Coordinates: c.Coordinates, Kind: "skipped", Reason: "the cell has no such group"})
+			out = append(out, plan.Excluded{Coordinates: c.Coordinates, Kind: "skipped",
+				Reason: "the cell has no such group"})
 		}
 	}
 	return out

@@ -12,23 +12,28 @@ import (
 func mixed() (plan.Run, []plan.Outcome) {
 	group := func(name string) plan.Group {
 		d := plan.Default()
-		return plan.Group{Name: name, Publishers: d.Publishers, Consumers: d.Consumers, Topology: d.Topology, Message: d.Message, Label: "kept by " + name}
+		return plan.Group{Name: name, Publishers: d.Publishers, Consumers: d.Consumers, Topology: d.Topology,
+			Message: d.Message, Label: "kept by " + name}
 	}
 	run := plan.Run{ID: "r1", Name: "mixed", Repeat: 1, Axes: []string{"bulk"}}
 	for i, groups := range [][]plan.Group{{group("small")}, {group("bulk"), group("small")}} {
 		w := plan.Default()
 		w.Groups = groups
-		run.Cells = append(run.Cells, plan.Cell{ID: string(rune('a' + i)), Index: i, Coordinates: []plan.Coordinate{{Axis: "bulk", Value: raw(i)}}, Workload: w})
+		run.Cells = append(run.Cells, plan.Cell{ID: string(rune('a' + i)), Index: i,
+			Coordinates: []plan.Coordinate{{Axis: "bulk", Value: raw(i)}}, Workload: w})
 	}
-	run.Excluded = []plan.Excluded{{Coordinates: []plan.Coordinate{{Axis: "bulk", Value: raw(2)}}, Kind: kindNA, Reason: "group bulk: too much"}}
+	run.Excluded = []plan.Excluded{{Coordinates: []plan.Coordinate{{Axis: "bulk", Value: raw(2)}}, Kind: kindNA,
+		Reason: "group bulk: too much"}}
 	values := func(rate, p99 float64) map[string]plan.Value {
-		return map[string]plan.Value{"publish.rate": {Number: rate}, "consume.rate": {Number: rate}, "throughput": {Number: rate}, "publish.p99": {Number: p99}}
+		return map[string]plan.Value{"publish.rate": {Number: rate}, "consume.rate": {Number: rate},
+			"throughput": {Number: rate}, "publish.p99": {Number: p99}}
 	}
 	alone := plan.Outcome{Cell: "a", Repetition: 1, Verdict: plan.Valid, Values: values(100, 0.001),
 		Groups: []plan.GroupOutcome{{Name: "small", Verdict: plan.Valid, Values: values(100, 0.001)}}}
-	both := plan.Outcome{Cell: "b", Repetition: 1, Verdict: plan.Invalid, Reasons: []string{"group bulk: lost one"}, Values: values(1100, 0.5), Groups: []plan.GroupOutcome{
-		{Name: "bulk", Verdict: plan.Invalid, Reasons: []string{"lost one"}, Values: values(1000, 0.5)},
-		{Name: "small", Verdict: plan.Valid, Values: values(100, 0.25)}}}
+	both := plan.Outcome{Cell: "b", Repetition: 1, Verdict: plan.Invalid, Reasons: []string{"group bulk: lost one"},
+		Values: values(1100, 0.5), Groups: []plan.GroupOutcome{
+			{Name: "bulk", Verdict: plan.Invalid, Reasons: []string{"lost one"}, Values: values(1000, 0.5)},
+			{Name: "small", Verdict: plan.Valid, Values: values(100, 0.25)}}}
 	return run, []plan.Outcome{alone, both}
 }
 
@@ -56,12 +61,18 @@ func TestGroupsInTables(t *testing.T) {
 		tables []plan.Table
 		want   string
 	}{
-		"none given": {nil, "0 | small | 100 | 100 | 1.00 ms | \n1 | small | 100 | 100 | 250 ms | \n1 | bulk | 1,000 invalid | 1,000 invalid | 500 ms invalid | \n2 | small | n/a | n/a | n/a | \n2 | bulk | n/a | n/a | n/a | \n"},
-		"beside each other": {[]plan.Table{{Rows: []string{"bulk"}, Values: []string{"bulk/publish.rate", "small/publish.p99", "small/throughput"}}},
+		"none given": {nil,
+			"0 | small | 100 | 100 | 1.00 ms | \n1 | small | 100 | 100 | 250 ms | \n1 | bulk | 1,000 invalid | 1,000 invalid | 500 ms invalid | \n2 | small | n/a | n/a | n/a | \n2 | bulk | n/a | n/a | n/a | \n"},
+		"beside each other": {[]plan.Table{{Rows: []string{"bulk"},
+			Values: []string{"bulk/publish.rate", "small/publish.p99", "small/throughput"}}},
 			"0 | – | 1.00 ms | 100 balanced | \n1 | 1,000 invalid | 250 ms invalid | 100 balanced invalid | \n2 | n/a | n/a | n/a | \n"},
-		"as columns":     {[]plan.Table{{Rows: []string{"bulk"}, Columns: []string{"group"}, Values: []string{"publish.p99"}}}, "0 | 1.00 ms | · | \n1 | 250 ms | 500 ms invalid | \n2 | n/a | n/a | \n"},
-		"best":           {[]plan.Table{{Lowest: "small/publish.p99", Values: []string{"small/publish.p99"}}}, "0 | 1.00 ms | \n"},
-		"best of groups": {[]plan.Table{{Rows: []string{"group"}, Highest: "publish.p99", Values: []string{"publish.p99"}}}, "small | 1 | 250 ms | \nbulk | – | – | \n"},
+		"as columns": {[]plan.Table{{Rows: []string{"bulk"}, Columns: []string{"group"},
+			Values: []string{"publish.p99"}}},
+			"0 | 1.00 ms | · | \n1 | 250 ms | 500 ms invalid | \n2 | n/a | n/a | \n"},
+		"best": {[]plan.Table{{Lowest: "small/publish.p99", Values: []string{"small/publish.p99"}}},
+			"0 | 1.00 ms | \n"},
+		"best of groups": {[]plan.Table{{Rows: []string{"group"}, Highest: "publish.p99",
+			Values: []string{"publish.p99"}}}, "small | 1 | 250 ms | \nbulk | – | – | \n"},
 	} {
 		run.Tables = c.tables
 		if got := shown(t, run, outcomes); got != c.want {

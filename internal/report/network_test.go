@@ -23,9 +23,12 @@ func TestAchievedLatencyIsBesideItsAxis(t *testing.T) {
 			text, _ := json.Marshal(latency.String())
 			id := fmt.Sprintf("c%d%d", i, threads)
 			run.Cells = append(run.Cells, plan.Cell{ID: id, Index: 3*i + threads, Workload: w,
-				Coordinates: []plan.Coordinate{{Axis: "latency", Value: text}, {Axis: "threads", Value: json.RawMessage(fmt.Sprint(threads))}}})
-			outcomes = append(outcomes, plan.Outcome{Run: "r", Task: id + "-r1", Cell: id, Repetition: 1, Verdict: plan.Valid, Values: map[string]plan.Value{
-				"publish.rate": {Number: 1000}, "network.latency.p50": {Number: latency.Seconds() + 1e-4*float64(threads)}}})
+				Coordinates: []plan.Coordinate{{Axis: "latency", Value: text},
+					{Axis: "threads", Value: json.RawMessage(fmt.Sprint(threads))}}})
+			outcomes = append(outcomes, plan.Outcome{Run: "r", Task: id + "-r1", Cell: id, Repetition: 1,
+				Verdict: plan.Valid, Values: map[string]plan.Value{
+					"publish.rate": {Number: 1000}, "network.latency.p50": {Number: latency.Seconds() +
+						1e-4*float64(threads)}}})
 		}
 	}
 	for _, x := range []struct {

@@ -22,7 +22,8 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 	for _, c := range base.Cells {
 		then[c.ID] = c
 	}
-	now := compare.Recorded{Mark: "this run", Run: plan.Run{ID: run.ID, Name: run.Name, Repeat: run.Repeat, Until: run.Until}}
+	now := compare.Recorded{Mark: "this run", Run: plan.Run{ID: run.ID, Name: run.Name, Repeat: run.Repeat,
+		Until: run.Until}}
 	before := compare.Recorded{Mark: "run " + base.Run, Run: plan.Run{ID: base.Run}}
 	for _, c := range all {
 		if !slices.ContainsFunc(c.cell.Require, func(r plan.Rule) bool { return r.Text == text }) {
@@ -38,15 +39,17 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		default:
 			why = "none of its values has a number" // until one has
 			now.Run.Cells, before.Run.Cells = append(now.Run.Cells, c.cell), append(before.Run.Cells, c.cell)
-			now.Outcomes, before.Outcomes = append(now.Outcomes, c.outcomes...), append(before.Outcomes, restored(old)...)
+			now.Outcomes, before.Outcomes = append(now.Outcomes, c.outcomes...),
+				append(before.Outcomes, restored(old)...)
 		}
 		rulings[c.cell.ID] = Ruling{Result: Inconclusive, Why: "no data: " + strings.TrimPrefix(why, "no data: ")}
 	}
 	if len(now.Run.Cells) == 0 {
 		return rulings
 	}
-	found, err := compare.Compare([]compare.Recorded{before, now}, compare.Options{Values: rule.Values, Effect: rule.Effect, Alpha: 1 - rule.Confidence,
-		Spread: func(cell, value string) plan.RunSpread { return then[cell].Spreads[value] }})
+	found, err := compare.Compare([]compare.Recorded{before, now},
+		compare.Options{Values: rule.Values, Effect: rule.Effect, Alpha: 1 - rule.Confidence,
+			Spread: func(cell, value string) plan.RunSpread { return then[cell].Spreads[value] }})
 	if err != nil {
 		for _, c := range now.Run.Cells {
 			rulings[c.ID] = Ruling{Result: Inconclusive, Why: "no data: " + err.Error()}
@@ -54,14 +57,18 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		return rulings
 	}
 	failures, remarks, compared := map[string][]plan.Failure{}, map[string][]string{}, map[string][]string{}
-	tooFew, bounded := map[string]bool{}, map[string]bool{} // by cell: a value needs more earlier runs; a value is a lower bound
+	// by cell: a value needs more earlier runs; a value is a lower bound
+	tooFew, bounded := map[string]bool{}, map[string]bool{}
 	for _, d := range found.NoWorse() {
 		id, x := d.Row.Cell, d.Row.Changes[0]
 		compared[id] = append(compared[id], d.Value.Name)
 		lower := strings.Contains(d.Row.Sides[0].Missing+d.Row.Sides[1].Missing, plan.LowerBound)
 		bounded[id] = bounded[id] || lower
 		tooFew[id] = tooFew[id] || !lower && x.Earlier < x.Needed
-		same := slices.IndexFunc(failures[id], func(f plan.Failure) bool { return x.Why != "" && strings.HasSuffix(f.Why, ": "+x.Why) })
+		same := slices.IndexFunc(failures[id], func(f plan.Failure) bool {
+			return x.Why != "" &&
+				strings.HasSuffix(f.Why, ": "+x.Why)
+		})
 		switch {
 		case d.Met:
 			remarks[id] = append(remarks[id], d.Value.Name+" "+detectable(d))
@@ -75,7 +82,9 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 	for _, c := range now.Run.Cells {
 		for _, name := range rule.Values {
 			if !slices.Contains(compared[c.ID], name) {
-				failures[c.ID] = append(failures[c.ID], plan.Failure{Why: fmt.Sprintf("no data: %s has no number now, and none in run %s", name, base.Run), Unknown: true})
+				failures[c.ID] = append(failures[c.ID],
+					plan.Failure{Why: fmt.Sprintf("no data: %s has no number now, and none in run %s", name, base.Run),
+						Unknown: true})
 			}
 		}
 		if compared[c.ID] == nil && failures[c.ID] == nil {
@@ -124,7 +133,8 @@ func noMet(d compare.Decision, rule plan.Regression, base plan.Base) string {
 		}
 		return text
 	}
-	text := fmt.Sprintf("%s %s against run %s (medians %s → %s", name, changeText(x, unit), base.Run, format(unit, then.Median), format(unit, now.Median))
+	text := fmt.Sprintf("%s %s against run %s (medians %s → %s", name, changeText(x, unit), base.Run,
+		format(unit, then.Median), format(unit, now.Median))
 	if d.Violated {
 		return fmt.Sprintf("%s, p = %.2g)", text, d.P)
 	}
@@ -160,7 +170,8 @@ func restored(c plan.BaseCell) (all []plan.Outcome) {
 			at := slices.IndexFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == group })
 			if at < 0 {
 				at = len(o.Groups)
-				o.Groups = append(o.Groups, plan.GroupOutcome{Name: group, Verdict: plan.Valid, Values: map[string]plan.Value{}})
+				o.Groups = append(o.Groups, plan.GroupOutcome{Name: group, Verdict: plan.Valid,
+					Values: map[string]plan.Value{}})
 			}
 			o.Groups[at].Values[plain] = values[name]
 		}

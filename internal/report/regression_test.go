@@ -11,17 +11,23 @@ import (
 // compared is a run of one cell and its baseline, by the rates of their repetitions, after nine earlier runs whose
 // medians differed by 1 %.
 func compared(rule string, before, now []float64) (plan.Run, []plan.Outcome) {
-	run := plan.Run{ID: "new", Name: "nightly", Repeat: len(now), Cells: []plan.Cell{{ID: "c1", Require: []plan.Rule{{Text: rule}}}}}
+	run := plan.Run{ID: "new", Name: "nightly", Repeat: len(now),
+		Cells: []plan.Cell{{ID: "c1", Require: []plan.Rule{{Text: rule}}}}}
 	relative := 0.01
 	spread := plan.RunSpread{Runs: 9, Repetitions: 5, Deviation: 10, Relative: &relative}
-	base := plan.Base{Name: "nightly", Run: "old", Cells: []plan.BaseCell{{ID: "c1", Spreads: map[string]plan.RunSpread{"publish.rate": spread, "publish.p99": spread}}}}
+	base := plan.Base{Name: "nightly", Run: "old",
+		Cells: []plan.BaseCell{{ID: "c1", Spreads: map[string]plan.RunSpread{"publish.rate": spread,
+			"publish.p99": spread}}}}
 	for _, rate := range before {
-		base.Cells[0].Repetitions = append(base.Cells[0].Repetitions, map[string]plan.Value{"publish.rate": {Number: rate}, "publish.p99": {NA: "no"}})
+		base.Cells[0].Repetitions = append(base.Cells[0].Repetitions,
+			map[string]plan.Value{"publish.rate": {Number: rate}, "publish.p99": {NA: "no"}})
 	}
 	run.Bases = []plan.Base{base}
 	var outcomes []plan.Outcome
 	for i, rate := range now {
-		outcomes = append(outcomes, plan.Outcome{Task: fmt.Sprintf("c1-r%d", i+1), Cell: "c1", Repetition: i + 1, Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: rate}, "publish.p99": {NA: "no"}}})
+		outcomes = append(outcomes, plan.Outcome{Task: fmt.Sprintf("c1-r%d", i+1), Cell: "c1", Repetition: i + 1,
+			Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: rate},
+				"publish.p99": {NA: "no"}}})
 	}
 	return run, outcomes
 }
@@ -43,17 +49,27 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		result      Result
 		why         string
 	}{
-		"the same":             {usual, level(1000), level(1000), nil, Met, "smallest detectable effect: publish.rate 3.8 %"},
-		"better":               {named, level(1000), level(2000), nil, Met, ""},
-		"worse by less":        {named, level(1000), level(980), nil, Met, ""},
-		"worse by some":        {named, level(1000), level(950), nil, Inconclusive, "publish.rate -5.0 % against run old (medians 1,000 → 950), at worst -7.5 % at 95 % (smallest detectable effect 3.8 %)"},
-		"worse":                {usual, level(1000), level(850), nil, Violated, "publish.rate -15 % against run old (medians 1,000 → 850, p = 2.5e-05)"},
-		"the same, with noise": {usual, level(1000), level(1000), spread(plan.RunSpread{Runs: 9, Repetitions: 5, Relative: &wide}), Inconclusive, "smallest detectable effect 14 %"},
-		"first runs":           {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive, "publish.rate: the run-to-run spread is unknown: it needs 5 earlier runs, and has 2; run the matrix until"},
-		"no number":            {"publish.p99 no worse than baseline by 5%", level(1000), level(1000), nil, Inconclusive, "no data: publish.p99 has no number now, and none in run old"},
-		"no baseline":          {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases = nil }, Inconclusive, `no data: there is no baseline "nightly": ctl baseline set RUN`},
-		"another baseline":     {"no worse than baseline r4 by 5%", level(1000), level(1000), nil, Inconclusive, `there is no baseline "r4"`},
-		"a cell that it has not": {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases[0].Cells[0].ID = "other" }, Inconclusive,
+		"the same": {usual, level(1000), level(1000), nil, Met,
+			"smallest detectable effect: publish.rate 3.8 %"},
+		"better":        {named, level(1000), level(2000), nil, Met, ""},
+		"worse by less": {named, level(1000), level(980), nil, Met, ""},
+		"worse by some": {named, level(1000), level(950), nil, Inconclusive,
+			"publish.rate -5.0 % against run old (medians 1,000 → 950), at worst -7.5 % at 95 % (smallest detectable effect 3.8 %)"},
+		"worse": {usual, level(1000), level(850), nil, Violated,
+			"publish.rate -15 % against run old (medians 1,000 → 850, p = 2.5e-05)"},
+		"the same, with noise": {usual, level(1000), level(1000),
+			spread(plan.RunSpread{Runs: 9, Repetitions: 5, Relative: &wide}), Inconclusive,
+			"smallest detectable effect 14 %"},
+		"first runs": {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive,
+			"publish.rate: the run-to-run spread is unknown: it needs 5 earlier runs, and has 2; run the matrix until"},
+		"no number": {"publish.p99 no worse than baseline by 5%", level(1000), level(1000), nil,
+			Inconclusive, "no data: publish.p99 has no number now, and none in run old"},
+		"no baseline": {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases = nil },
+			Inconclusive, `no data: there is no baseline "nightly": ctl baseline set RUN`},
+		"another baseline": {"no worse than baseline r4 by 5%", level(1000), level(1000), nil, Inconclusive,
+			`there is no baseline "r4"`},
+		"a cell that it has not": {usual, level(1000), level(1000),
+			func(r *plan.Run, _ []plan.Outcome) { r.Bases[0].Cells[0].ID = "other" }, Inconclusive,
 			`the baseline "nightly", run old, has no valid repetition of this cell`},
 		"failed": {usual, level(1000), level(1000), func(_ *plan.Run, all []plan.Outcome) {
 			for i := range all {
@@ -66,13 +82,15 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		"one of the baseline failed": {usual, level(1000), level(500), func(r *plan.Run, _ []plan.Outcome) {
 			r.Bases[0].Cells[0].Repetitions[1]["publish.rate"] = plan.Value{NA: "invalid"}
 		}, Inconclusive, "publish.rate: run old: 1 of 5 repetitions no number: invalid"},
-		"a lower bound": {"publish.rate, publish.p99 no worse than baseline by 5%", level(1000), level(1000), func(r *plan.Run, all []plan.Outcome) {
-			for i, values := range r.Bases[0].Cells[0].Repetitions {
-				values["publish.p99"], all[i].Values["publish.p99"] = plan.Value{Number: 0.001}, plan.Value{Number: 0.001, Over: 3}
-			}
-			r.Bases[0].Cells[0].Spreads["publish.p99"] = plan.RunSpread{}
-		}, Inconclusive, "publish.p99: this run: 5 of 5 repetitions only a lower bound; " +
-			"the run-to-run spread is unknown: it needs 5 earlier runs, and has 0; more runs do not decide"},
+		"a lower bound": {"publish.rate, publish.p99 no worse than baseline by 5%", level(1000), level(1000),
+			func(r *plan.Run, all []plan.Outcome) {
+				for i, values := range r.Bases[0].Cells[0].Repetitions {
+					values["publish.p99"], all[i].Values["publish.p99"] = plan.Value{Number: 0.001},
+						plan.Value{Number: 0.001, Over: 3}
+				}
+				r.Bases[0].Cells[0].Spreads["publish.p99"] = plan.RunSpread{}
+			}, Inconclusive, "publish.p99: this run: 5 of 5 repetitions only a lower bound; " +
+				"the run-to-run spread is unknown: it needs 5 earlier runs, and has 0; more runs do not decide"},
 		"flagged": {usual, level(1000), level(500), func(_ *plan.Run, all []plan.Outcome) {
 			all[2].Values["publish.rate"] = plan.Value{Number: 500, Flags: []plan.Flag{plan.ClientBound}}
 		}, Inconclusive, "publish.rate: this run: client-bound"},
@@ -89,7 +107,8 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		}, Inconclusive, "publish.p99: this run: 5 of 5 repetitions no number: no"},
 		"a backlog": {usual, level(1000), level(1000), func(r *plan.Run, all []plan.Outcome) {
 			for i, values := range r.Bases[0].Cells[0].Repetitions {
-				values["publish.p99"], all[i].Values["publish.p99"] = plan.Value{Number: 0.001}, plan.Value{NA: "backlog"}
+				values["publish.p99"], all[i].Values["publish.p99"] = plan.Value{Number: 0.001},
+					plan.Value{NA: "backlog"}
 			}
 		}, Violated, "publish.p99: backlog in 5 of 5 repetitions, and in 0 of 5 of run old"},
 		"nothing to compare": {usual, level(1000), level(1000), func(r *plan.Run, all []plan.Outcome) {
@@ -148,13 +167,15 @@ func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
 		t.Errorf("strict: %q, %q", Problems(run, outcomes), Warnings(run, outcomes))
 	}
 	run.Strict, run.Repeat = false, 10
-	if got := Problems(run, outcomes); len(got) != 1 || got[0] != "4 of at most 10 tasks were not run" || Summary(run, outcomes) != "at most 10 tasks: 6 valid, 0 invalid, 0 unknown, 4 not run" {
+	if got := Problems(run, outcomes); len(got) != 1 || got[0] != "4 of at most 10 tasks were not run" ||
+		Summary(run, outcomes) != "at most 10 tasks: 6 valid, 0 invalid, 0 unknown, 4 not run" {
 		t.Errorf("broken off: %q, %q", got, Summary(run, outcomes))
 	}
 	for i := range outcomes {
 		outcomes[i].Values["publish.rate"] = plan.Value{Number: 1000}
 	}
-	if got := Problems(run, outcomes); len(got) != 0 || Summary(run, outcomes) != "6 tasks: 6 valid, 0 invalid, 0 unknown" {
+	if got := Problems(run, outcomes); len(got) != 0 ||
+		Summary(run, outcomes) != "6 tasks: 6 valid, 0 invalid, 0 unknown" {
 		t.Errorf("known early: %q, %q", got, Summary(run, outcomes))
 	}
 }

@@ -83,7 +83,8 @@ func (b *builder) tables(t plan.Table) (tables []Table) {
 // table fills one part of a split.
 func (g *grid) table(t plan.Table, part place) Table {
 	rows, columns := g.b.tuples(t.Rows, part), g.b.tuples(t.Columns, part)
-	out := Table{Title: g.b.title(t, g.annotated(part)), Axes: t.Rows, Split: part.coordinates(), Head: axisHeadings(t, t.Rows)}
+	out := Table{Title: g.b.title(t, g.annotated(part)), Axes: t.Rows, Split: part.coordinates(),
+		Head: axisHeadings(t, t.Rows)}
 	for _, column := range columns {
 		for _, value := range t.Values {
 			out.Head = append(out.Head, heading(g.annotated(column), titleOf(t, value), len(t.Values) == 1))
@@ -112,7 +113,8 @@ func (g *grid) table(t plan.Table, part place) Table {
 	out.Notes = n.texts
 	out.Remarks = append(labels.remarks(), legend(out.Rows)...)
 	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.SplitGroup(v); return v == "throughput" }) {
-		out.Remarks = append(out.Remarks, "throughput: one rate where sending and receiving agree (balanced), else sent / received")
+		out.Remarks = append(out.Remarks,
+			"throughput: one rate where sending and receiving agree (balanced), else sent / received")
 	}
 	out.Remarks = append(out.Remarks, g.b.repeated()...)
 	return out
@@ -132,7 +134,8 @@ func (b *builder) repeated() []string {
 	case most <= 1 || len(b.cells) > 0 && many == 0:
 		return nil
 	case few < least || many < most:
-		return []string{fmt.Sprintf("each number is the median of the valid repetitions of its cell, %s of %s", fromTo(few, many), fromTo(least, most))}
+		return []string{fmt.Sprintf("each number is the median of the valid repetitions of its cell, %s of %s",
+			fromTo(few, many), fromTo(least, most))}
 	case least != most && b.run.Until != nil:
 		return []string{fmt.Sprintf("each number is the median of as many repetitions as it took (%s), %d to %d",
 			b.run.Until.Rule, least, most)}

@@ -107,7 +107,8 @@ func (c *cell) judge(rule string) Ruling {
 	var all []plan.Failure
 	for i, part := range w.Parts() {
 		group := w.Groups[i].Name
-		for _, f := range failures(rule, part, valid, func(o plan.Outcome) map[string]plan.Value { return ofGroup(o, group) }) {
+		for _, f := range failures(rule, part, valid,
+			func(o plan.Outcome) map[string]plan.Value { return ofGroup(o, group) }) {
 			f.Why = group + ": " + f.Why
 			all = append(all, f)
 		}
@@ -144,7 +145,8 @@ func ofGroup(o plan.Outcome, name string) map[string]plan.Value {
 }
 
 // failures judges one workload by the values of its valid repetitions; each failure is there once.
-func failures(rule string, w plan.Workload, valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) []plan.Failure {
+func failures(rule string, w plan.Workload, valid []plan.Outcome,
+	values func(plan.Outcome) map[string]plan.Value) []plan.Failure {
 	condition, err := plan.ParseCondition(rule, w)
 	if err != nil {
 		return []plan.Failure{{Why: err.Error(), Unknown: true}} // of a record that another version made

@@ -11,7 +11,8 @@ import (
 func TestAttemptsAreNoted(t *testing.T) {
 	run, all := study()
 	one := all[:1]
-	one[0].FailedAttempts = []plan.FailedAttempt{{Name: "x", Kind: plan.FailedAgentLost}, {Name: "y", Kind: plan.FailedConnect}}
+	one[0].FailedAttempts = []plan.FailedAttempt{{Name: "x", Kind: plan.FailedAgentLost},
+		{Name: "y", Kind: plan.FailedConnect}}
 	run.Repeat = 1
 	for _, verdict := range []plan.Verdict{plan.Valid, plan.Unknown} {
 		one[0].Verdict, one[0].Reasons = verdict, []string{"the reason"}

@@ -33,7 +33,8 @@ func (c *cell) search(o plan.Outcome) Table {
 	if latency != "e2e" {
 		values = slices.Delete(values, 1, 2)
 	}
-	t := Table{Title: c.searchTitle(o), Split: c.place.coordinates(), Axes: []string{"search.rate"}, Head: []string{"Asked msg/s", "Step", "Answer"}}
+	t := Table{Title: c.searchTitle(o), Split: c.place.coordinates(), Axes: []string{"search.rate"},
+		Head: []string{"Asked msg/s", "Step", "Answer"}}
 	for _, name := range values {
 		t.Head = append(t.Head, valueInfo(name).Title)
 	}
@@ -113,7 +114,8 @@ func interval(r *plan.SearchResult) string {
 	if r.Fails == 0 {
 		return fmt.Sprintf("or more, held %d of %d", r.Verified, r.Verifications)
 	}
-	return fmt.Sprintf("(%s–%s), held %d of %d", display.Number(r.Low), display.Number(r.Fails), r.Verified, r.Verifications)
+	return fmt.Sprintf("(%s–%s), held %d of %d", display.Number(r.Low), display.Number(r.Fails), r.Verified,
+		r.Verifications)
 }
 
 // capacity shows the interval beside the number: that of the repetition that is shown.

@@ -22,8 +22,9 @@ func at(broker, mode string, threads int, latency string) []plan.Coordinate {
 }
 
 func outcome(c plan.Cell, repetition int, values map[string]plan.Value) plan.Outcome {
-	return plan.Outcome{Run: "r1", Task: fmt.Sprintf("%s-r%d", c.ID, repetition), Cell: c.ID, Index: c.Index, Repetition: repetition,
-		Verdict: plan.Valid, Values: values}
+	return plan.Outcome{Run: "r1", Task: fmt.Sprintf("%s-r%d", c.ID, repetition), Cell: c.ID, Index: c.Index,
+		Repetition: repetition,
+		Verdict:    plan.Valid, Values: values}
 }
 
 // study is a run with everything in it that tables have to show: two brokers with unlike confirms, repetitions, flags,
@@ -39,13 +40,16 @@ func study() (plan.Run, []plan.Outcome) {
 					here := at(broker, mode, threads, latency)
 					switch {
 					case broker == "nats" && mode == "connection-per-message":
-						run.Excluded = append(run.Excluded, plan.Excluded{Coordinates: here, Kind: "n/a", Reason: "driver nats keeps one connection"})
+						run.Excluded = append(run.Excluded,
+							plan.Excluded{Coordinates: here, Kind: "n/a", Reason: "driver nats keeps one connection"})
 						continue
 					case mode == "connection-per-message" && latency == "50ms":
-						run.Excluded = append(run.Excluded, plan.Excluded{Coordinates: here, Kind: "skipped", Reason: "skip pattern 1"})
+						run.Excluded = append(run.Excluded,
+							plan.Excluded{Coordinates: here, Kind: "skipped", Reason: "skip pattern 1"})
 						continue
 					}
-					c := plan.Cell{ID: fmt.Sprintf("c%02d", len(run.Cells)), Index: len(run.Cells), Coordinates: here, Label: labels[broker],
+					c := plan.Cell{ID: fmt.Sprintf("c%02d", len(run.Cells)), Index: len(run.Cells), Coordinates: here,
+						Label:  labels[broker],
 						Broker: plan.Broker{Name: broker}, Workload: plan.Default()}
 					c.Workload.Publishers.Mode = mode
 					run.Cells = append(run.Cells, c)
@@ -55,14 +59,17 @@ func study() (plan.Run, []plan.Outcome) {
 		}
 	}
 	run.Tables = []plan.Table{
-		{Title: "Publish rates", Split: []string{"broker"}, Rows: []string{"mode", "threads"}, Columns: []string{"latency"}, Values: []string{"publish.rate"}},
-		{Rows: []string{"broker", "mode", "threads", "latency"}, Values: []string{"throughput", "publish.p99", "e2e.p99", "lost", "agent.cpu", "broker.rss.max"}},
+		{Title: "Publish rates", Split: []string{"broker"}, Rows: []string{"mode", "threads"},
+			Columns: []string{"latency"}, Values: []string{"publish.rate"}},
+		{Rows: []string{"broker", "mode", "threads", "latency"},
+			Values: []string{"throughput", "publish.p99", "e2e.p99", "lost", "agent.cpu", "broker.rss.max"}},
 	}
 	return run, outcomes
 }
 
 func studied(c plan.Cell, threads int, latency string) []plan.Outcome {
-	base := map[string]float64{"fire-and-forget": 60_000, "confirm-window": 41_234, "confirm-each": 2_345.6, "connection-per-message": 98.76}
+	base := map[string]float64{"fire-and-forget": 60_000, "confirm-window": 41_234, "confirm-each": 2_345.6,
+		"connection-per-message": 98.76}
 	rate := base[c.Workload.Publishers.Mode] * float64(threads)
 	send := plan.Value{Number: 0.00085}
 	switch c.Workload.Publishers.Mode {
@@ -78,8 +85,10 @@ func studied(c plan.Cell, threads int, latency string) []plan.Outcome {
 	for r := 1; r <= 3; r++ {
 		factor := []float64{1, 1.01, 0.5}[r-1] // the median is the first
 		o := outcome(c, r, map[string]plan.Value{
-			"publish.rate": {Number: rate * factor}, "throughput": {Number: rate * factor}, "consume.rate": {Number: rate * factor},
-			"publish.p99": send, "e2e.p99": {Number: 1.2345}, "lost": {}, "agent.cpu": {Number: 1.25}, "broker.rss.max": {Number: 220_200_960},
+			"publish.rate": {Number: rate * factor}, "throughput": {Number: rate * factor},
+			"consume.rate": {Number: rate * factor},
+			"publish.p99":  send, "e2e.p99": {Number: 1.2345}, "lost": {}, "agent.cpu": {Number: 1.25},
+			"broker.rss.max": {Number: 220_200_960},
 		})
 		all = append(all, o)
 	}
@@ -111,21 +120,25 @@ func happen(c plan.Cell, all []plan.Outcome) []plan.Outcome {
 			all[i].Values["e2e.p99"] = plan.Value{Number: 0.0018, Bound: 0.0121, Flags: []plan.Flag{plan.ClockUnsafe}}
 		}
 	case "broker=rabbit mode=confirm-window threads=5 latency=0ms": // one lost messages that were confirmed
-		all[1].Verdict, all[1].Reasons = plan.Invalid, []string{"broken guarantee: 3 messages that the broker had confirmed were lost"}
+		all[1].Verdict, all[1].Reasons = plan.Invalid,
+			[]string{"broken guarantee: 3 messages that the broker had confirmed were lost"}
 		all[1].Values["publish.rate"] = plan.Value{Number: 1}
 	case "broker=rabbit mode=confirm-each threads=5 latency=0ms": // all did
 		for i := range all {
-			all[i].Verdict, all[i].Reasons = plan.Invalid, []string{"broken guarantee: 1 message was received after a later one"}
+			all[i].Verdict, all[i].Reasons = plan.Invalid,
+				[]string{"broken guarantee: 1 message was received after a later one"}
 		}
 	case "broker=rabbit mode=confirm-each threads=5 latency=50ms": // none worked
 		for i := range all {
-			all[i].Verdict, all[i].Reasons = plan.Unknown, []string{"the task failed: connect to 10.0.0.9:5672: connection refused"}
+			all[i].Verdict, all[i].Reasons = plan.Unknown,
+				[]string{"the task failed: connect to 10.0.0.9:5672: connection refused"}
 			all[i].Values = map[string]plan.Value{}
 		}
 	case "broker=rabbit mode=fire-and-forget threads=1 latency=0ms": // lost in one, unpromised
 		all[2].Values["lost"] = plan.Value{Number: 1234}
 	case "broker=rabbit mode=fire-and-forget threads=5 latency=50ms": // one agent lost, one not run
-		all[0].Verdict, all[0].Reasons = plan.Unknown, []string{"agent a2 lost in phase measure; at least 7 messages unknown"}
+		all[0].Verdict, all[0].Reasons = plan.Unknown,
+			[]string{"agent a2 lost in phase measure; at least 7 messages unknown"}
 		return all[:2]
 	case "broker=rabbit mode=connection-per-message threads=5 latency=0ms": // not run at all
 		return nil

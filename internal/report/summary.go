@@ -20,7 +20,8 @@ func Summary(run plan.Run, outcomes []plan.Outcome) string {
 	if total == 1 {
 		tasks = "task"
 	}
-	text := fmt.Sprintf("%s%d %s: %d valid, %d invalid, %d unknown", most, total, tasks, n[plan.Valid], n[plan.Invalid], n[plan.Unknown])
+	text := fmt.Sprintf("%s%d %s: %d valid, %d invalid, %d unknown", most, total, tasks, n[plan.Valid], n[plan.Invalid],
+		n[plan.Unknown])
 	if missing := total - len(outcomes); missing > 0 {
 		text += fmt.Sprintf(", %d not run", missing)
 	}

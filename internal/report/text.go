@@ -50,7 +50,8 @@ func cleaned(t Table) Table {
 		}
 		return texts
 	}
-	t.Title, t.Axes, t.Head, t.Notes, t.Remarks = display.Clean(t.Title), clean(t.Axes), clean(t.Head), clean(t.Notes), clean(t.Remarks)
+	t.Title, t.Axes, t.Head, t.Notes, t.Remarks = display.Clean(t.Title), clean(t.Axes), clean(t.Head), clean(t.Notes),
+		clean(t.Remarks)
 	t.Rows = slices.Clone(t.Rows)
 	for i, row := range t.Rows {
 		t.Rows[i] = slices.Clone(row)

@@ -11,8 +11,10 @@ import (
 // beside is a run of one cell per mode, with an axis of its own besides.
 func beside(id string, repeat int, own string, rates ...float64) Study {
 	run := plan.Run{ID: id, Name: id, Repeat: repeat, Axes: []string{"mode", own},
-		Cells:  []plan.Cell{{ID: "c0", Coordinates: []plan.Coordinate{{Axis: "mode", Value: raw("x")}, {Axis: own, Value: raw(1)}}, Workload: plan.Default()}},
-		Tables: []plan.Table{{Rows: []string{"mode"}, Values: []string{"publish.rate"}}, {Rows: []string{"mode"}, Values: []string{"publish.rate"}, Highest: "publish.rate"}}}
+		Cells: []plan.Cell{{ID: "c0", Coordinates: []plan.Coordinate{{Axis: "mode", Value: raw("x")},
+			{Axis: own, Value: raw(1)}}, Workload: plan.Default()}},
+		Tables: []plan.Table{{Rows: []string{"mode"}, Values: []string{"publish.rate"}},
+			{Rows: []string{"mode"}, Values: []string{"publish.rate"}, Highest: "publish.rate"}}}
 	var outcomes []plan.Outcome
 	for i, rate := range rates {
 		outcomes = append(outcomes, outcome(run.Cells[0], i+1, map[string]plan.Value{"publish.rate": {Number: rate}}))
@@ -22,7 +24,8 @@ func beside(id string, repeat int, own string, rates ...float64) Study {
 
 // TestRunsAreNotMixed: the same cell of two runs has a field for each, and repetitions are counted by run.
 func TestRunsAreNotMixed(t *testing.T) {
-	tables := Together([]Study{beside("first", 3, "threads", 10, 20, 30), beside("second", 1, "threads", 500)}, []string{"A", "B"}).Build()
+	tables := Together([]Study{beside("first", 3, "threads", 10, 20, 30), beside("second", 1, "threads", 500)},
+		[]string{"A", "B"}).Build()
 	if len(tables) != 2 {
 		t.Fatalf("got %d tables, want each that both ask for once", len(tables))
 	}
@@ -33,7 +36,8 @@ func TestRunsAreNotMixed(t *testing.T) {
 	if row := first.Rows[0]; *row[1].Number != 20 || *row[2].Number != 500 || len(row[2].Notes) > 0 {
 		t.Errorf("got %+v: want the median of the first run and the only number of the second", row)
 	}
-	if remarks := strings.Join(first.Remarks, "\n"); !strings.Contains(remarks, "median of the repetitions of its run, 1 to 3") {
+	if remarks := strings.Join(first.Remarks, "\n"); !strings.Contains(remarks,
+		"median of the repetitions of its run, 1 to 3") {
 		t.Errorf("remarks %q do not say of how many repetitions a number is", remarks)
 	}
 	if best := tables[1]; len(best.Rows) != 2 || best.Rows[1][1].Text != "B" || *best.Rows[1][2].Number != 500 {
@@ -44,7 +48,8 @@ func TestRunsAreNotMixed(t *testing.T) {
 // TestRunsMayDifferInTheirAxes: a cell without an axis stands beside those that have it, in a table as wide as its
 // heading.
 func TestRunsMayDifferInTheirAxes(t *testing.T) {
-	for _, table := range Together([]Study{beside("first", 1, "threads", 10), beside("second", 1, "latency", 500)}, []string{"A", "B"}).Build() {
+	for _, table := range Together([]Study{beside("first", 1, "threads", 10), beside("second", 1, "latency", 500)},
+		[]string{"A", "B"}).Build() {
 		for _, row := range table.Rows {
 			if len(row) != len(table.Head) {
 				t.Errorf("a row has %d fields, its heading %d", len(row), len(table.Head))

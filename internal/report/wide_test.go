@@ -7,13 +7,15 @@ import (
 
 // Wide characters take two columns, and those that are put on others none: what follows them stays in line.
 func TestWideCharactersStayInLine(t *testing.T) {
-	table := Table{Axes: []string{"key"}, Head: []string{"key", "n"}, Rows: [][]Field{{{Text: "東京"}, {Text: "1"}}, {{Text: "ab"}, {Text: "2"}}, {{Text: "e\u0301"}, {Text: "3"}},
-		{{Text: "👩‍👩‍👧‍👦"}, {Text: "4"}}, {{Text: "🇩🇪"}, {Text: "5"}}}}
+	table := Table{Axes: []string{"key"}, Head: []string{"key", "n"},
+		Rows: [][]Field{{{Text: "東京"}, {Text: "1"}}, {{Text: "ab"}, {Text: "2"}}, {{Text: "e\u0301"}, {Text: "3"}},
+			{{Text: "👩‍👩‍👧‍👦"}, {Text: "4"}}, {{Text: "🇩🇪"}, {Text: "5"}}}}
 	var out strings.Builder
 	if err := Text(&out, []Table{table}, 0); err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]string{"1": "東京  ", "2": "ab    ", "3": "e\u0301     ", "4": "👩‍👩‍👧‍👦    ", "5": "🇩🇪    "} {
+	for text, want := range map[string]string{"1": "東京  ", "2": "ab    ", "3": "e\u0301     ", "4": "👩‍👩‍👧‍👦    ",
+		"5": "🇩🇪    "} {
 		if !strings.Contains(out.String(), want+text) {
 			t.Errorf("%q does not follow %q in\n%s", text, want, out.String())
 		}

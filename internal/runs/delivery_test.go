@@ -17,8 +17,9 @@ func TestDeliveriesAddUp(t *testing.T) {
 	if all := r.Deliveries(); len(all) != 0 {
 		t.Errorf("a run without InfluxDB has %+v", all)
 	}
-	first := plan.Delivery{URL: "http://h:8086", Bucket: "b", Began: time.Unix(5, 0).UTC(), Points: 9, Written: 7, Dropped: 2,
-		Why: map[string]int64{"queue full": 2}, LastError: "log in to http://u:hunter2@h: refused"}
+	first := plan.Delivery{URL: "http://h:8086", Bucket: "b", Began: time.Unix(5, 0).UTC(), Points: 9, Written: 7,
+		Dropped: 2,
+		Why:     map[string]int64{"queue full": 2}, LastError: "log in to http://u:hunter2@h: refused"}
 	if err := r.AddDelivery(first); err != nil {
 		t.Fatal(err)
 	}
@@ -26,7 +27,8 @@ func TestDeliveriesAddUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := r.Deliveries()
-	if len(all) != 2 || all[0].Written != 7 || all[0].Why["queue full"] != 2 || all[1].Written != 1 || !all[0].Began.Equal(first.Began) {
+	if len(all) != 2 || all[0].Written != 7 || all[0].Why["queue full"] != 2 || all[1].Written != 1 ||
+		!all[0].Began.Equal(first.Began) {
 		t.Errorf("got %+v", all)
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dir(), deliveryFile))

@@ -18,7 +18,8 @@ func TestLinesOfARecordAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]error{"{}\n": plan.ErrTooLarge, "?\n": nil} {
-		if err := os.WriteFile(filepath.Join(r.Dir(), marksFile), []byte(strings.Repeat(line, maxLines+1)), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(r.Dir(), marksFile), []byte(strings.Repeat(line, maxLines+1)),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		marks, err := r.Marks()

@@ -55,7 +55,8 @@ func List(root string) ([]Summary, error) {
 // summaryOf counts outcomes by their files only: they are written at once.
 func summaryOf(r *Run) Summary {
 	rounds := r.Rounds()
-	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: rounds.Tasks(), AtMost: rounds.Open(), Dir: r.dir}
+	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: rounds.Tasks(),
+		AtMost: rounds.Open(), Dir: r.dir}
 	for _, t := range r.plan.Tasks() {
 		if _, err := os.Stat(r.tasks(t.ID).file(outcomeFile)); err == nil {
 			s.Done++

@@ -19,7 +19,8 @@ func TestMarksAreToldOnce(t *testing.T) {
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 	start := Mark{At: at, Kind: MarkStart, Task: "t-r1", Name: "abc", Attempt: 1, Agents: []string{"a1", "a2"}}
-	gone := Mark{At: at.Add(time.Second), Kind: MarkGiveUp, Task: "t-r1", Name: "abc", Text: "amqp://u:p4ss@h went away"}
+	gone := Mark{At: at.Add(time.Second), Kind: MarkGiveUp, Task: "t-r1", Name: "abc",
+		Text: "amqp://u:p4ss@h went away"}
 	again := start
 	again.At, again.Name, again.Attempt = at.Add(2*time.Second), "def", 2
 	for _, m := range []Mark{start, gone, again, start, gone} {
@@ -45,7 +46,8 @@ func TestMarksAreToldOnce(t *testing.T) {
 		}
 	}
 	text, err := os.ReadFile(filepath.Join(r.Dir(), marksFile))
-	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || len(lines) != 5 || lines[3] != `{"at":"2026-` || !strings.HasSuffix(lines[4], `"text":"done"}`) {
+	if lines := strings.Split(strings.TrimSpace(string(text)), "\n"); err != nil || len(lines) != 5 ||
+		lines[3] != `{"at":"2026-` || !strings.HasSuffix(lines[4], `"text":"done"}`) {
 		t.Errorf("%v, want four whole lines and the one that was cut off:\n%s", err, text)
 	}
 	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 4 is cut off") {

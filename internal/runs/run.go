@@ -100,7 +100,8 @@ func Create(root string, p plan.Run) (*Run, error) {
 	if err := os.MkdirAll(filepath.Join(dir, tasksDir), dirMode); err != nil {
 		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
 	}
-	if err := files.WriteRecord(filepath.Join(dir, matrixFile), []byte(plan.Redact(p.Source.Text)), fileMode); err != nil {
+	if err := files.WriteRecord(filepath.Join(dir, matrixFile), []byte(plan.Redact(p.Source.Text)),
+		fileMode); err != nil {
 		return nil, fmt.Errorf("create run %s: %w", p.ID, err)
 	}
 	if err := files.WriteRecord(filepath.Join(dir, runFile), text, fileMode); err != nil {
@@ -119,8 +120,10 @@ func reopen(root, dir string, p plan.Run) (*Run, error) {
 		return nil, err
 	}
 	sameTask := func(a, b plan.Task) bool { return a.ID == b.ID }
-	if !r.plan.Started.Equal(p.Started) || r.plan.Source.SHA256 != p.Source.SHA256 || !slices.EqualFunc(r.plan.Tasks(), p.Tasks(), sameTask) {
-		return nil, fmt.Errorf("create run %s: %s holds another run of that id: give another directory for results", p.ID, dir)
+	if !r.plan.Started.Equal(p.Started) || r.plan.Source.SHA256 != p.Source.SHA256 ||
+		!slices.EqualFunc(r.plan.Tasks(), p.Tasks(), sameTask) {
+		return nil, fmt.Errorf("create run %s: %s holds another run of that id: give another directory for results",
+			p.ID, dir)
 	}
 	if err := pointLatest(root, p.ID); err != nil {
 		return nil, fmt.Errorf("open run %s: %w", p.ID, err)

@@ -19,10 +19,13 @@ import (
 
 func someRun(id string) plan.Run {
 	w := plan.Default()
-	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "quick", Repeat: 2, Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "quick", Repeat: 2,
+		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		Cells: []plan.Cell{
-			{ID: "c0", Index: 0, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/"}`)}},
-			{ID: "c1", Index: 1, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{}`)}},
+			{ID: "c0", Index: 0, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback",
+				Options: json.RawMessage(`{"url":"amqp://guest:hunter2@h/"}`)}},
+			{ID: "c1", Index: 1, Workload: w, Broker: plan.Broker{Name: "b", Driver: "loopback",
+				Options: json.RawMessage(`{}`)}},
 		},
 		Source: plan.Source{File: "m.cue", SHA256: "00", Text: `brokers: b: options: url: "amqp://guest:hunter2@h/"`}}
 }
@@ -41,7 +44,8 @@ func create(t *testing.T, root, id string) *Run {
 func recorded(task plan.Task) record.Snapshot {
 	log := record.NewCollector(task.Cell.Workload.Measure.D())
 	rec := log.Recorder()
-	sent, confirmed, received := rec.Set(record.SetKey{Kind: record.SetSent}), rec.Set(record.SetKey{Kind: record.SetConfirmed}), rec.Set(record.SetKey{Kind: record.SetReceived})
+	sent, confirmed, received := rec.Set(record.SetKey{Kind: record.SetSent}),
+		rec.Set(record.SetKey{Kind: record.SetConfirmed}), rec.Set(record.SetKey{Kind: record.SetReceived})
 	last := int64(0)
 	for n := uint64(0); last < int64(task.Cell.Workload.Measure.D()-5*time.Millisecond); n++ {
 		last = int64(n) * int64(5*time.Millisecond)
@@ -70,11 +74,13 @@ func recorded(task plan.Task) record.Snapshot {
 func finish(t *testing.T, r *Run, task plan.Task) plan.Outcome {
 	t.Helper()
 	facts := judge.Facts{
-		Cores: map[string]int{"a": 2}, DrainCut: true, Started: time.Unix(1000, 0).UTC(), Ended: time.Unix(1015, 0).UTC(),
+		Cores: map[string]int{"a": 2}, DrainCut: true, Started: time.Unix(1000, 0).UTC(),
+		Ended:  time.Unix(1015, 0).UTC(),
 		Events: []plan.Event{{At: 1, Kind: "notice", Agent: "a", Detail: "seen by the controller"}},
 	}
 	for i, agent := range []string{"a", "b"} {
-		facts.Agents = append(facts.Agents, plan.AgentPart{Agent: agent, Index: i, Host: "h", Clock: "clock-1", Phase: plan.PhaseTeardown})
+		facts.Agents = append(facts.Agents, plan.AgentPart{Agent: agent, Index: i, Host: "h", Clock: "clock-1",
+			Phase: plan.PhaseTeardown})
 	}
 	s, m := recorded(task), record.NewMerged()
 	for range 2 { // a copy that starts again sees everything twice
@@ -179,7 +185,8 @@ func TestAgesOfMessagesWithoutAnAnswerAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"unsent.hlog", "unanswered.hlog"} {
-		if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, name)); err != nil || !bytes.Contains(text, []byte("Lockstep series")) {
+		if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, name)); err != nil ||
+			!bytes.Contains(text, []byte("Lockstep series")) {
 			t.Errorf("%s: %v: %s", name, err, text)
 		}
 	}
@@ -189,11 +196,14 @@ func TestNoSecretIsWritten(t *testing.T) {
 	root := t.TempDir()
 	r := create(t, root, "run-1")
 	task := r.Plan().Tasks()[0]
-	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, Events: []record.Event{{Detail: "amqp://guest:hunter2@h/ refused"}}}); err != nil {
+	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1,
+		Events: []record.Event{{Detail: "amqp://guest:hunter2@h/ refused"}}}); err != nil {
 		t.Fatal(err)
 	}
-	o := judge.Judge(task, record.NewMerged(), judge.Facts{Failure: `dial "amqp://guest:hunter2@h/": refused`, Agents: []plan.AgentPart{{Error: "amqp://guest:hunter2@h"}},
-		Subject: plan.Subject{Endpoints: []string{"amqp://guest:hunter2@h/"}, Settings: map[string]string{"url": "amqp://guest:hunter2@h/"}}})
+	o := judge.Judge(task, record.NewMerged(), judge.Facts{Failure: `dial "amqp://guest:hunter2@h/": refused`,
+		Agents: []plan.AgentPart{{Error: "amqp://guest:hunter2@h"}},
+		Subject: plan.Subject{Endpoints: []string{"amqp://guest:hunter2@h/"},
+			Settings: map[string]string{"url": "amqp://guest:hunter2@h/"}}})
 	if err := r.Finish(o); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +247,8 @@ func TestATruncatedOutcomeIsNone(t *testing.T) {
 		}
 		outcomes, err := again.Outcomes()
 		if err != nil || len(outcomes) != 0 || again.Done(task.ID) {
-			t.Errorf("cut to %d bytes it still shows: %d outcomes, done %v, %v", cut, len(outcomes), again.Done(task.ID), err)
+			t.Errorf("cut to %d bytes it still shows: %d outcomes, done %v, %v", cut, len(outcomes),
+				again.Done(task.ID), err)
 		}
 		if w := again.Warnings(); len(w) != 1 || !strings.Contains(w[0], "counts as not done") {
 			t.Errorf("cut to %d bytes: warnings %q", cut, w)
@@ -323,7 +334,8 @@ func TestATruncatedSnapshotIsLeftOutWithAWarning(t *testing.T) {
 	}
 	// One in the middle does not hide what comes after it.
 	lines := bytes.SplitAfter(whole, []byte("\n"))
-	if err := os.WriteFile(path, bytes.Join([][]byte{lines[0], []byte("{broken\n"), lines[2]}, nil), 0o644); err != nil {
+	if err := os.WriteFile(path, bytes.Join([][]byte{lines[0], []byte("{broken\n"), lines[2]}, nil),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	if m, err = again.Record(task.ID); err != nil || len(m.Hosts()["a"]) != 2 {
@@ -366,7 +378,8 @@ func TestRunsOfAnotherFormatAreRefused(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text = bytes.Replace(text, fmt.Appendf(nil, `"version": %d`, plan.RecordFormat), fmt.Appendf(nil, `"version": %d`, format), 1)
+			text = bytes.Replace(text, fmt.Appendf(nil, `"version": %d`, plan.RecordFormat),
+				fmt.Appendf(nil, `"version": %d`, format), 1)
 			text = bytes.Replace(text, []byte(`"name": "quick"`), []byte(`"name": `+name), 1)
 			if err := os.WriteFile(path, text, 0o600); err != nil {
 				t.Fatal(err)

@@ -141,7 +141,8 @@ func (d taskDir) warnings(o plan.Outcome) []string {
 		if t, ok := failed[name]; ok && t.Kind != plan.FailedInterrupted {
 			text = fmt.Sprintf("attempt %d of this task is not counted: %s", n+1, t)
 		}
-		warnings = append(warnings, fmt.Sprintf("%s; what it recorded is kept in %s/%s", text, tasksDir, earlier.name()))
+		warnings = append(warnings, fmt.Sprintf("%s; what it recorded is kept in %s/%s", text, tasksDir,
+			earlier.name()))
 	}
 	return warnings
 }

@@ -19,7 +19,8 @@ import (
 func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	root := t.TempDir()
 	task := someRun("run-1").Tasks()[0]
-	failed := plan.FailedAttempt{Name: "first", Kind: plan.FailedAgentLost, Reason: "agent a was lost in measure, amqp://u:hunter2@h/"}
+	failed := plan.FailedAttempt{Name: "first", Kind: plan.FailedAgentLost,
+		Reason: "agent a was lost in measure, amqp://u:hunter2@h/"}
 	lost := judge.Judge(task, record.NewMerged(), judge.Facts{Failure: failed.Reason, Kind: failed.Kind})
 	copied := func(snapshots int, second bool) *Run {
 		t.Helper()
@@ -29,7 +30,8 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range snapshots {
-				if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: uint64(i + 1), At: int64(i + 1)}); err != nil {
+				if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: uint64(i + 1),
+					At: int64(i + 1)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -62,7 +64,8 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	last := copied(3, true) // once more, with the second attempt begun
 	kept := filepath.Join(last.Dir(), "tasks", task.ID+".attempt1")
 	text, err = os.ReadFile(filepath.Join(kept, snapshotFile))
-	if lines := strings.Count(string(text), "\n"); err != nil || lines != 3 || strings.Contains(string(text), `"seq":3,{`) {
+	if lines := strings.Count(string(text), "\n"); err != nil || lines != 3 ||
+		strings.Contains(string(text), `"seq":3,{`) {
 		t.Errorf("the first attempt has %d snapshots, %v; want 3, each once:\n%s", lines, err, text)
 	}
 	if _, err := os.Stat(filepath.Join(last.Dir(), "tasks", task.ID+".attempt2")); err == nil {
@@ -77,11 +80,13 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	stored, err := last.Outcomes()
-	if err != nil || len(stored) != 1 || !strings.Contains(strings.Join(stored[0].Warnings, "\n"), "attempt 1 of this task is not counted: agent-lost: agent a was lost") {
+	if err != nil || len(stored) != 1 || !strings.Contains(strings.Join(stored[0].Warnings, "\n"),
+		"attempt 1 of this task is not counted: agent-lost: agent a was lost") {
 		t.Errorf("the outcome is %+v, %v", stored, err)
 	}
 	again, err := last.Rejudge(task.ID)
-	if err != nil || again.Attempt != 2 || len(again.FailedAttempts) != 1 || strings.Join(again.Warnings, "\n") != strings.Join(stored[0].Warnings, "\n") {
+	if err != nil || again.Attempt != 2 || len(again.FailedAttempts) != 1 ||
+		strings.Join(again.Warnings, "\n") != strings.Join(stored[0].Warnings, "\n") {
 		t.Errorf("judged again: %+v, %v", again, err)
 	}
 	var failedAttempt plan.Outcome
@@ -92,7 +97,8 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	if err != nil || failedAttempt.Verdict != plan.Unknown || failedAttempt.Failure != plan.FailedAgentLost {
 		t.Errorf("of the first attempt is kept %+v, %v", failedAttempt, err)
 	}
-	for _, file := range []string{filepath.Join(kept, outcomeFile), filepath.Join(last.Dir(), "tasks", task.ID, outcomeFile)} {
+	for _, file := range []string{filepath.Join(kept, outcomeFile),
+		filepath.Join(last.Dir(), "tasks", task.ID, outcomeFile)} {
 		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "hunter2") {
 			t.Errorf("%s holds a password, or is not there (%v)", file, err)
 		}
@@ -120,8 +126,12 @@ func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	begin("two")
 	m := record.NewMerged()
 	last := task.Step(500, plan.Duration(time.Second))
-	o := judge.Searched(task, judge.Judge(last, m, judge.Facts{Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC()}), plan.SearchResult{Why: "out of steps", Steps: []plan.Step{
-		{Rate: 1000, Attempt: "one", Kind: plan.StepBracket, Answer: plan.AnswerFailed}, {Rate: 500, Attempt: "two", Kind: plan.StepBracket, Answer: plan.AnswerHeld, Measure: plan.Duration(time.Second)}}})
+	o := judge.Searched(task, judge.Judge(last, m,
+		judge.Facts{Started: time.Unix(1, 0).UTC(), Ended: time.Unix(2, 0).UTC()}),
+		plan.SearchResult{Why: "out of steps", Steps: []plan.Step{
+			{Rate: 1000, Attempt: "one", Kind: plan.StepBracket, Answer: plan.AnswerFailed},
+			{Rate: 500, Attempt: "two", Kind: plan.StepBracket, Answer: plan.AnswerHeld,
+				Measure: plan.Duration(time.Second)}}})
 	if err := r.Finish(o); err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +139,12 @@ func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	if err != nil || len(stored) != 1 {
 		t.Fatal(stored, err)
 	}
-	if w := strings.Join(stored[0].Warnings, "\n"); strings.Count(w, "was interrupted") != 1 || !strings.Contains(w, "attempt 1 ") {
+	if w := strings.Join(stored[0].Warnings, "\n"); strings.Count(w, "was interrupted") != 1 ||
+		!strings.Contains(w, "attempt 1 ") {
 		t.Errorf("the warnings are %q, want one on the attempt that was broken off", w)
 	}
-	if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID+".attempt2", "snapshots.jsonl")); err != nil || !strings.Contains(string(text), `"at":8`) {
+	if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID+".attempt2", "snapshots.jsonl")); err != nil ||
+		!strings.Contains(string(text), `"at":8`) {
 		t.Errorf("the record of the first step: %s, %v", text, err)
 	}
 	again, err := r.Rejudge(task.ID)

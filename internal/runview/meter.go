@@ -17,7 +17,8 @@ type Metrics struct {
 	Since  time.Duration // the measurement began: see Attempt.Since
 	Agents int           // that have reported the last seconds, or are done
 	Of     int           // that the task has
-	Flows  []Flow        // the task's, or that of each of its groups, by name: groups share no load, and are not added up
+	// the task's, or that of each of its groups, by name: groups share no load, and are not added up
+	Flows []Flow
 }
 
 // Flow is what one group sends and receives. Rates are of the last whole second that
@@ -46,8 +47,9 @@ const RecentSeconds = 5
 const (
 	silentAfter = 3 * time.Second        // an agent without a snapshot for so long is not waited for
 	handOver    = 250 * time.Millisecond // publishers hand over a second with their first message of the next
-	tolerance   = 0.02                   // as in what is judged: a lag that grows by more of what was sent makes receiving fall behind,
-	stall       = 50 * time.Millisecond  // beside what is sent in so long
+	// as in what is judged: a lag that grows by more of what was sent makes receiving fall behind,
+	tolerance = 0.02
+	stall     = 50 * time.Millisecond // beside what is sent in so long
 )
 
 // meter makes live metrics of snapshots.

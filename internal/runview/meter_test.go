@@ -48,7 +48,8 @@ func TestLiveMetrics(t *testing.T) {
 	t.Parallel()
 	ms := time.Millisecond
 	live := observed(t, aTask(),
-		[]record.Snapshot{snapshotOf("p", "", 0, counts{100, 100, 0}), snapshotOf("c", "", 0, counts{0, 0, 90}, 2*ms, 2*ms, 8*ms)},
+		[]record.Snapshot{snapshotOf("p", "", 0, counts{100, 100, 0}),
+			snapshotOf("c", "", 0, counts{0, 0, 90}, 2*ms, 2*ms, 8*ms)},
 		[]record.Snapshot{snapshotOf("p", "", 1, counts{120, 120, 0}), snapshotOf("c", "", 1, counts{0, 0, 125}, 2*ms)},
 		[]record.Snapshot{snapshotOf("p", "", 2, counts{999, 999, 0})},
 	)
@@ -56,7 +57,8 @@ func TestLiveMetrics(t *testing.T) {
 	if len(live.Flows) != 1 || !f.Known || f.Send != 120 || f.Receive != 125 || f.Lag != 5 || f.Behind {
 		t.Errorf("%+v", f)
 	}
-	if f.Processing.Samples != 4 || f.Processing.P50 < 2*ms || f.Processing.P50 > 21*ms/10 || f.Processing.P99 < 8*ms || f.Confirm.Samples != 0 {
+	if f.Processing.Samples != 4 || f.Processing.P50 < 2*ms || f.Processing.P50 > 21*ms/10 || f.Processing.P99 < 8*ms ||
+		f.Confirm.Samples != 0 {
 		t.Errorf("latencies %+v, %+v", f.Processing, f.Confirm)
 	}
 	if live.Agents != 2 || live.Of != 2 {
@@ -69,7 +71,8 @@ func TestLiveLagGrows(t *testing.T) {
 	t.Parallel()
 	var seconds [][]record.Snapshot
 	for i := range int64(12) {
-		seconds = append(seconds, []record.Snapshot{snapshotOf("p", "", i, counts{100, 100, 0}), snapshotOf("c", "", i, counts{0, 0, 80})})
+		seconds = append(seconds, []record.Snapshot{snapshotOf("p", "", i, counts{100, 100, 0}),
+			snapshotOf("c", "", i, counts{0, 0, 80})})
 	}
 	f := observed(t, aTask(), seconds...).Flows[0]
 	if !f.Behind || f.Lag != 12*20 {
@@ -114,13 +117,17 @@ func TestLiveGroups(t *testing.T) {
 	task := aTask()
 	w := task.Cell.Workload
 	for _, name := range []string{"bulk", "small"} {
-		task.Cell.Workload.Groups = append(task.Cell.Workload.Groups, plan.Group{Name: name, Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology})
+		task.Cell.Workload.Groups = append(task.Cell.Workload.Groups,
+			plan.Group{Name: name, Publishers: w.Publishers, Consumers: w.Consumers, Topology: w.Topology})
 	}
 	live := observed(t, task,
-		[]record.Snapshot{snapshotOf("b", "bulk", 0, counts{900, 900, 900}), snapshotOf("s", "small", 0, counts{10, 10, 10})},
-		[]record.Snapshot{snapshotOf("b", "bulk", 1, counts{901, 901, 901}), snapshotOf("s", "small", 1, counts{11, 11, 11})},
+		[]record.Snapshot{snapshotOf("b", "bulk", 0, counts{900, 900, 900}),
+			snapshotOf("s", "small", 0, counts{10, 10, 10})},
+		[]record.Snapshot{snapshotOf("b", "bulk", 1, counts{901, 901, 901}),
+			snapshotOf("s", "small", 1, counts{11, 11, 11})},
 	)
-	if len(live.Flows) != 2 || live.Flows[0].Group != "bulk" || live.Flows[0].Send != 901 || live.Flows[1].Group != "small" || live.Flows[1].Send != 11 {
+	if len(live.Flows) != 2 || live.Flows[0].Group != "bulk" || live.Flows[0].Send != 901 ||
+		live.Flows[1].Group != "small" || live.Flows[1].Send != 11 {
 		t.Errorf("%+v", live.Flows)
 	}
 }

@@ -20,7 +20,8 @@ type Pace struct {
 }
 
 func newPace(run plan.Run, rounds *sampling.Rounds, tasks []plan.Task) *Pace {
-	p := &Pace{settle: run.Settle.D(), rest: make(map[string]time.Duration, len(tasks)), rounds: rounds, cells: map[string][]plan.Task{}}
+	p := &Pace{settle: run.Settle.D(), rest: make(map[string]time.Duration, len(tasks)), rounds: rounds,
+		cells: map[string][]plan.Task{}}
 	for _, t := range tasks {
 		p.rest[t.ID] = plan.Estimate(t.Cell.Workload) + p.settle
 		p.planned += p.rest[t.ID]

@@ -16,7 +16,8 @@ func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := plan.Workload{Measure: plan.Duration(time.Second)}
-	run := plan.Run{Cells: []plan.Cell{{ID: "a", Workload: w}, {ID: "b", Index: 1, Workload: w}}, Repeat: 10, Until: &until}
+	run := plan.Run{Cells: []plan.Cell{{ID: "a", Workload: w}, {ID: "b", Index: 1, Workload: w}}, Repeat: 10,
+		Until: &until}
 	s, resumed, numbers := New(run), New(run), map[string]float64{}
 	var had []string
 	p := s.Pace
@@ -25,14 +26,16 @@ func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
 	}
 	for n := 1; n <= 6; n++ {
 		id := fmt.Sprintf("a-r%d", n)
-		o := plan.Outcome{Task: id, Cell: "a", Repetition: n, Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: 1000}}}
+		o := plan.Outcome{Task: id, Cell: "a", Repetition: n, Verdict: plan.Valid,
+			Values: map[string]plan.Value{"publish.rate": {Number: 1000}}}
 		s.Apply(wire.Entry{Outcome: &o}, time.Now())
 		had = append(had, id)
 		numbers[id] = 1000
 	}
 	resumed.Had(had, numbers)
 	for _, p := range []*Pace{p, resumed.Pace} {
-		if done, of := p.All(); done != 6 || of != 16 || p.Tasks() != 10 || !p.AtMost() || p.Planned() != 10*plan.Estimate(w) {
+		if done, of := p.All(); done != 6 || of != 16 || p.Tasks() != 10 || !p.AtMost() ||
+			p.Planned() != 10*plan.Estimate(w) {
 			t.Errorf("%d of %d, %d left, which take %v", done, of, p.Tasks(), p.Planned())
 		}
 	}

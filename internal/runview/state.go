@@ -67,7 +67,8 @@ func (f Search) With(s plan.Step, o plan.Outcome) Search {
 
 // New returns the state of a run without a record. A run without an ID is taken from the record.
 func New(run plan.Run) *State {
-	s := &State{Retries: map[string][]plan.FailedAttempt{}, Searches: map[string]Search{}, done: map[string]plan.Verdict{}, verdicts: map[plan.Verdict]int{}}
+	s := &State{Retries: map[string][]plan.FailedAttempt{}, Searches: map[string]Search{},
+		done: map[string]plan.Verdict{}, verdicts: map[plan.Verdict]int{}}
 	s.plan(run)
 	return s
 }
@@ -233,7 +234,8 @@ func (s *State) start(e wire.RunEvent, now time.Time) {
 	if e.Load != nil {
 		t = t.Step(e.Load.Rate, e.Load.Measure)
 	}
-	s.Attempt = &Attempt{Ref: wire.Ref{Run: s.Run.ID, Task: e.Task, Attempt: e.Attempt}, Started: e, At: at, Task: t, meter: newMeter(t, len(e.Agents))}
+	s.Attempt = &Attempt{Ref: wire.Ref{Run: s.Run.ID, Task: e.Task, Attempt: e.Attempt}, Started: e, At: at, Task: t,
+		meter: newMeter(t, len(e.Agents))}
 }
 
 func (s *State) outcome(o plan.Outcome) {

@@ -60,8 +60,10 @@ func (r *replay) phase() Phase {
 func TestAnAttemptThatHasEndedShowsNothing(t *testing.T) {
 	step, outcome := plan.Step{}, plan.Outcome{}
 	for name, end := range map[string]wire.RunEvent{
-		"failed": {Kind: wire.AttemptEnded, FailedAttempt: &plan.FailedAttempt{Name: "1"}}, "a step of a search": {Kind: wire.StepEnded, Step: &step, Outcome: &outcome},
-		"interrupted": {Kind: wire.TaskInterrupted}, "the run ended": {Kind: wire.RunEnded, End: &wire.End{}}, "taken over": {Kind: wire.TakenOver},
+		"failed":             {Kind: wire.AttemptEnded, FailedAttempt: &plan.FailedAttempt{Name: "1"}},
+		"a step of a search": {Kind: wire.StepEnded, Step: &step, Outcome: &outcome},
+		"interrupted":        {Kind: wire.TaskInterrupted}, "the run ended": {Kind: wire.RunEnded, End: &wire.End{}},
+		"taken over": {Kind: wire.TakenOver},
 	} {
 		run, tasks := aRun()
 		r := newReplay(run)
@@ -80,7 +82,8 @@ func TestAnAttemptThatHasEndedShowsNothing(t *testing.T) {
 			t.Errorf("%s: phase %q", name, p)
 		}
 		task, since := r.underWay(r.now)
-		if between := end.Kind != wire.TaskInterrupted && end.Kind != wire.RunEnded; between != (task != "") || between && since != 9*time.Second {
+		if between := end.Kind != wire.TaskInterrupted && end.Kind != wire.RunEnded; between != (task != "") ||
+			between && since != 9*time.Second {
 			t.Errorf("%s: task %q is under way for %v", name, task, since)
 		}
 	}
@@ -98,7 +101,8 @@ func TestPhases(t *testing.T) {
 		want  Phase
 		since time.Duration
 	}{
-		{0, 0, Connecting, 0}, {-4 * time.Second, 0, WarmUp, -4 * time.Second}, {-4 * time.Second, time.Hour, WarmUp, -2 * time.Second},
+		{0, 0, Connecting, 0}, {-4 * time.Second, 0, WarmUp, -4 * time.Second},
+		{-4 * time.Second, time.Hour, WarmUp, -2 * time.Second},
 		{2 * time.Second, time.Second, Measuring, 3 * time.Second}, {11 * time.Second, 0, Draining, 11 * time.Second},
 	} {
 		r.Apply(wire.Entry{Ref: ref, Snapshot: &record.Snapshot{Agent: "a", At: c.at.Nanoseconds()}}, r.now)
@@ -121,15 +125,18 @@ func TestStateForTheNextLeader(t *testing.T) {
 	r := newReplay(run)
 	first, second := tasks[0].ID, tasks[1].ID
 	r.begin(first, "1", 1)
-	r.event(wire.RunEvent{Kind: wire.AttemptEnded, Task: first, Attempt: "1", FailedAttempt: &plan.FailedAttempt{Name: "1", Kind: plan.FailedConnect}})
+	r.event(wire.RunEvent{Kind: wire.AttemptEnded, Task: first, Attempt: "1",
+		FailedAttempt: &plan.FailedAttempt{Name: "1", Kind: plan.FailedConnect}})
 	r.begin(first, "2", 1)
 	o := plan.Outcome{Task: first, Cell: "c", Repetition: 1, Verdict: plan.Valid}
 	r.Apply(wire.Entry{Outcome: &o}, r.now)
 	r.begin(second, "3", 1)
-	r.event(wire.RunEvent{Kind: wire.StepEnded, Task: second, Attempt: "3", Step: &plan.Step{Rate: 5}, Outcome: &plan.Outcome{Started: epoch}})
+	r.event(wire.RunEvent{Kind: wire.StepEnded, Task: second, Attempt: "3", Step: &plan.Step{Rate: 5},
+		Outcome: &plan.Outcome{Started: epoch}})
 	r.begin(second, "4", 1)
 	r.event(wire.RunEvent{Kind: wire.TakenOver, Task: second, Attempt: "4"})
-	if !r.Planned || !r.Accepted || r.Ran != 1 || r.Failed != 0 || !r.Done(first) || r.Done(second) || r.Count(plan.Valid) != 1 || r.TaskN != 1 || r.Of != 2 {
+	if !r.Planned || !r.Accepted || r.Ran != 1 || r.Failed != 0 || !r.Done(first) || r.Done(second) ||
+		r.Count(plan.Valid) != 1 || r.TaskN != 1 || r.Of != 2 {
 		t.Errorf("%+v", r.State)
 	}
 	if r.Attempt == nil || r.Attempt.Ref.Attempt != "4" || !r.Attempt.Abandoned {
@@ -138,11 +145,13 @@ func TestStateForTheNextLeader(t *testing.T) {
 	if s := r.Searches[second]; len(s.Steps) != 1 || s.Steps[0].Rate != 5 || s.Started != epoch {
 		t.Errorf("search: %+v", s)
 	}
-	if got := r.Retries[second]; len(got) != 1 || got[0].Name != "4" || got[0].Kind != plan.FailedInterrupted || len(r.Retries[first]) != 0 {
+	if got := r.Retries[second]; len(got) != 1 || got[0].Name != "4" || got[0].Kind != plan.FailedInterrupted ||
+		len(r.Retries[first]) != 0 {
 		t.Errorf("retries: %+v", r.Retries)
 	}
 	r.event(wire.RunEvent{Kind: wire.RunEnded, End: &wire.End{Submission: 7}})
-	if r.Accepted || r.Attempt != nil || r.End == nil || r.End.Submission != 7 || r.Ended.IsZero() || len(r.Searches)+len(r.Retries) > 0 {
+	if r.Accepted || r.Attempt != nil || r.End == nil || r.End.Submission != 7 || r.Ended.IsZero() ||
+		len(r.Searches)+len(r.Retries) > 0 {
 		t.Errorf("after the end: %+v", r.State)
 	}
 	r.event(wire.RunEvent{Kind: wire.RunAccepted})

@@ -158,7 +158,8 @@ func (r *Rounds) decide(all map[int]*float64) Cell {
 			continue
 		}
 		confidence := r.run.Until.Confidence
-		summary := stats.Summary{N: len(numbers), Median: stats.Median(numbers), Interval: stats.MedianInterval(numbers, confidence)}
+		summary := stats.Summary{N: len(numbers), Median: stats.Median(numbers),
+			Interval: stats.MedianInterval(numbers, confidence)}
 		c.Numbers = summary.N
 		c.Part, c.Known = summary.Relative(confidence)
 		c.Reached = c.Known && c.Part < r.run.Until.Within
@@ -183,7 +184,8 @@ func (r *Rounds) Missed(id string) string {
 	case c.Known:
 		text = fmt.Sprintf("ci of %s is ±%s after %d repetitions", value, display.Percent(c.Part), c.Done)
 	case c.Numbers < r.least():
-		text += fmt.Sprintf(": %d of %d repetitions are valid and have a number, and it takes %d", c.Numbers, c.Done, r.least())
+		text += fmt.Sprintf(": %d of %d repetitions are valid and have a number, and it takes %d", c.Numbers, c.Done,
+			r.least())
 	default:
 		text += fmt.Sprintf(" as a part of its median, which is zero, after %d repetitions", c.Done)
 	}

@@ -20,7 +20,8 @@ func study(t testing.TB, rule string, most int) plan.Run {
 }
 
 func measured(cell string, repetition int, rate float64) plan.Outcome {
-	return plan.Outcome{Task: fmt.Sprintf("%s-r%d", cell, repetition), Cell: cell, Repetition: repetition, Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: rate}}}
+	return plan.Outcome{Task: fmt.Sprintf("%s-r%d", cell, repetition), Cell: cell, Repetition: repetition,
+		Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: rate}}}
 }
 
 // rates are a cell's numbers: a quiet one and a noisy one.
@@ -56,10 +57,12 @@ func TestAQuietCellStopsAndANoisyOneGoesOn(t *testing.T) {
 	if a := rounds.Cell("a"); !a.Over || !a.Reached || a.Numbers != 6 || rounds.Missed("a") != "" {
 		t.Errorf("the quiet cell: %+v, %q", a, rounds.Missed("a"))
 	}
-	if got, want := rounds.Missed("b"), "ci of publish.rate is ±17 % after 10 repetitions, wanted: ci < 5%"; got != want {
+	if got, want := rounds.Missed("b"),
+		"ci of publish.rate is ±17 % after 10 repetitions, wanted: ci < 5%"; got != want {
 		t.Errorf("the noisy cell: %q, want %q", got, want)
 	}
-	if rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 7}) || !rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 6}) {
+	if rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 7}) ||
+		!rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 6}) {
 		t.Error("the seventh repetition of the quiet cell is needed, or its sixth is not")
 	}
 }
@@ -80,10 +83,12 @@ func TestDecisionsAreOfOutcomesAlone(t *testing.T) {
 			}
 			for _, task := range run.Tasks() {
 				if leading.Needed(task) != again.Needed(task) {
-					t.Fatalf("after %d outcomes task %s is needed: %v, and for who takes over: %v", len(outcomes), task.ID, leading.Needed(task), again.Needed(task))
+					t.Fatalf("after %d outcomes task %s is needed: %v, and for who takes over: %v", len(outcomes),
+						task.ID, leading.Needed(task), again.Needed(task))
 				}
 			}
-			if a, b := leading.Tasks(), again.Tasks(); a != b || leading.Open() != again.Open() || leading.Missed("a") != again.Missed("a") || leading.Cell("b") != again.Cell("b") {
+			if a, b := leading.Tasks(), again.Tasks(); a != b || leading.Open() != again.Open() ||
+				leading.Missed("a") != again.Missed("a") || leading.Cell("b") != again.Cell("b") {
 				t.Fatalf("after %d outcomes: %d tasks, and for who takes over %d", len(outcomes), a, b)
 			}
 			o := measured(x.Cell.ID, x.Repetition, 1000*(1+noise*random.NormFloat64()))
@@ -98,7 +103,8 @@ func TestDecisionsAreOfOutcomesAlone(t *testing.T) {
 		}
 		for _, id := range []string{"a", "b"} {
 			c := leading.Cell(id)
-			if c.Repeat < min(10, Least(*run.Until)) || c.Repeat > 10 || c.Done != c.Repeat || c.Reached != (c.Known && c.Part < run.Until.Within) || !c.Reached && c.Repeat != 10 {
+			if c.Repeat < min(10, Least(*run.Until)) || c.Repeat > 10 || c.Done != c.Repeat ||
+				c.Reached != (c.Known && c.Part < run.Until.Within) || !c.Reached && c.Repeat != 10 {
 				t.Fatalf("cell %s of noise %v: %+v", id, noise, c)
 			}
 		}
@@ -145,7 +151,8 @@ func TestALostRepetitionIsMadeAgain(t *testing.T) {
 		t.Errorf("without the third: %+v", c)
 	}
 	rounds.Add(measured("a", 3, 1000))
-	if c := rounds.Cell("a"); !c.Over || c.Repeat != 7 || c.Done != 7 || rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 8}) {
+	if c := rounds.Cell("a"); !c.Over || c.Repeat != 7 || c.Done != 7 ||
+		rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 8}) {
 		t.Errorf("with it: %+v", c)
 	}
 	rounds.Add(measured("a", 99, 1)) // of no task
@@ -185,14 +192,16 @@ func TestCoverageOfStopping(t *testing.T) {
 		for range cells {
 			run := study(t, "ci < 5%", 20)
 			rounds := New(run)
-			times += execute(plan.Run{ID: run.ID, Cells: run.Cells[:1], Repeat: 20}, rounds, func(x plan.Task) plan.Outcome {
-				return measured(x.Cell.ID, x.Repetition, 1000*(1+noise*random.NormFloat64()))
-			})["a"]
+			times += execute(plan.Run{ID: run.ID, Cells: run.Cells[:1], Repeat: 20}, rounds,
+				func(x plan.Task) plan.Outcome {
+					return measured(x.Cell.ID, x.Repetition, 1000*(1+noise*random.NormFloat64()))
+				})["a"]
 			if low, high := rounds.interval("a"); low <= 1000 && 1000 <= high {
 				held++
 			}
 		}
-		t.Logf("noise %g: %.1f repetitions in the mean, the interval holds the median in %.1f %%", noise, float64(times)/cells, 100*float64(held)/cells)
+		t.Logf("noise %g: %.1f repetitions in the mean, the interval holds the median in %.1f %%", noise,
+			float64(times)/cells, 100*float64(held)/cells)
 		if float64(held)/cells < 0.9 {
 			t.Errorf("noise %g: the interval holds the median in %.1f %% only", noise, 100*float64(held)/cells)
 		}
@@ -203,7 +212,8 @@ func TestRunsWithoutARule(t *testing.T) {
 	run := plan.Run{Cells: []plan.Cell{{ID: "a"}, {ID: "b"}}, Repeat: 3}
 	rounds := New(run)
 	times := execute(run, rounds, func(x plan.Task) plan.Outcome { return measured(x.Cell.ID, x.Repetition, 1) })
-	if times["a"] != 3 || rounds.Tasks() != 6 || rounds.Open() || rounds.Cell("a").Repeat != 3 || rounds.Missed("a") != "" {
+	if times["a"] != 3 || rounds.Tasks() != 6 || rounds.Open() || rounds.Cell("a").Repeat != 3 ||
+		rounds.Missed("a") != "" {
 		t.Errorf("measured %v, %d tasks", times, rounds.Tasks())
 	}
 }

@@ -99,7 +99,8 @@ func (s *Schedule) passed(t *Timetable, now time.Time) (last time.Time, n int) {
 // arrive starts a slot, or does what the policy says if the last run is not over.
 func (s *Schedule) arrive(slot Slot) {
 	run := s.RunID(slot)
-	if s.Current != nil && s.Current.Run == run || s.Waiting != nil && s.RunID(*s.Waiting) == run || slices.ContainsFunc(s.History, func(e Entry) bool { return e.Run == run }) {
+	if s.Current != nil && s.Current.Run == run || s.Waiting != nil && s.RunID(*s.Waiting) == run ||
+		slices.ContainsFunc(s.History, func(e Entry) bool { return e.Run == run }) {
 		return // the clock was put back: it has its run, had it, or waits already
 	}
 	switch {
@@ -111,7 +112,8 @@ func (s *Schedule) arrive(slot Slot) {
 	case s.Overlap == OverlapQueueOne && s.Waiting == nil:
 		s.Waiting = &slot
 	case s.Overlap == OverlapQueueOne:
-		s.skip(slot, fmt.Sprintf("run %s is not over, and the slot of %s waits behind it", s.Current.Run, s.Waiting.At.Format(time.RFC3339)))
+		s.skip(slot, fmt.Sprintf("run %s is not over, and the slot of %s waits behind it", s.Current.Run,
+			s.Waiting.At.Format(time.RFC3339)))
 	default:
 		s.skip(slot, fmt.Sprintf("run %s is not over", s.Current.Run))
 	}
@@ -211,7 +213,9 @@ func (s *Schedule) Called(run string, c Call, compared []byte) bool {
 				continue
 			}
 			if len(compared) > 0 && !e.Compare(c.Hook, compared) {
-				c.State, c.Why = CallFailed, fmt.Sprintf("what it said is more than %d bytes with the other comparisons, and was not kept", MaxCompared)
+				c.State, c.Why = CallFailed,
+					fmt.Sprintf("what it said is more than %d bytes with the other comparisons, and was not kept",
+						MaxCompared)
 			}
 			c.Why = Cut(c.Why, maxWhy)
 			e.Hooks[k] = c

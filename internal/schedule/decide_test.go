@@ -13,7 +13,8 @@ import (
 )
 
 func nightly(change func(*Definition)) Definition {
-	d := Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "UTC", MissedRuns: MissedOnce, Within: plan.Duration(6 * time.Hour), Overlap: OverlapSkip,
+	d := Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "UTC", MissedRuns: MissedOnce,
+		Within: plan.Duration(6 * time.Hour), Overlap: OverlapSkip,
 		Hooks: []string{"mail"}, Matrix: Matrix{File: "n.cue", Text: "name: \"n\""}}
 	if change != nil {
 		change(&d)
@@ -67,7 +68,8 @@ func TestSlotsFireOnce(t *testing.T) {
 		t.Error("a slot fired twice")
 	}
 	// The clock is put back, by little and by a lot: what had its run gets no other.
-	for _, now := range []string{"2026-11-02T01:59:00Z", "2026-11-01T23:00:00Z", "2026-11-02T02:00:00Z", "2026-11-02T02:20:00Z"} {
+	for _, now := range []string{"2026-11-02T01:59:00Z", "2026-11-01T23:00:00Z", "2026-11-02T02:00:00Z",
+		"2026-11-02T02:20:00Z"} {
 		if s.Due(slots, at(t, now)); s.Current != nil {
 			t.Errorf("at %s the slot fired again", now)
 		}
@@ -84,9 +86,11 @@ func TestMissedSlots(t *testing.T) {
 		current     string // slot
 		why         string // of what was skipped
 	}{
-		"once, young":              {MissedOnce, "2026-11-05T07:59:00Z", "2026-11-05T02:00:00Z", ""},
-		"once, too old":            {MissedOnce, "2026-11-05T08:01:00Z", "", "older than 6h0m0s; with it 4 slots since 2026-11-01"},
-		"skip":                     {MissedSkip, "2026-11-05T02:02:00Z", "", "no controller led when it came; with it 4 slots"},
+		"once, young": {MissedOnce, "2026-11-05T07:59:00Z", "2026-11-05T02:00:00Z", ""},
+		"once, too old": {MissedOnce, "2026-11-05T08:01:00Z", "",
+			"older than 6h0m0s; with it 4 slots since 2026-11-01"},
+		"skip": {MissedSkip, "2026-11-05T02:02:00Z", "",
+			"no controller led when it came; with it 4 slots"},
 		"skip, but one is on time": {MissedSkip, "2026-11-05T02:00:10Z", "2026-11-05T02:00:00Z", ""},
 		"skip, only one":           {MissedSkip, "2026-11-02T02:02:00Z", "", "no controller led when it came"},
 	} {
@@ -95,9 +99,11 @@ func TestMissedSlots(t *testing.T) {
 			now := at(t, c.now)
 			s.Due(slots, now)
 			switch {
-			case c.current == "" && s.Current != nil, c.current != "" && (s.Current == nil || !s.Current.At.Equal(at(t, c.current))):
+			case c.current == "" && s.Current != nil, c.current != "" &&
+				(s.Current == nil || !s.Current.At.Equal(at(t, c.current))):
 				t.Errorf("current is %+v, want %q", s.Current, c.current)
-			case c.why == "" && len(s.History) > 0, c.why != "" && (len(s.History) != 1 || !strings.Contains(s.History[0].Why, c.why)):
+			case c.why == "" && len(s.History) > 0, c.why != "" &&
+				(len(s.History) != 1 || !strings.Contains(s.History[0].Why, c.why)):
 				t.Errorf("history is %+v, want %q", s.History, c.why)
 			}
 			if s.Current != nil && s.Current.Missed == 0 {
@@ -119,7 +125,8 @@ func TestYearsAreMissedInOneStep(t *testing.T) {
 	}
 	s, slots = fixture(t, func(d *Definition) { d.Cron, d.MissedRuns = "0 0 1 1 *", MissedSkip })
 	s.Due(slots, at(t, "2029-03-01T10:00:30Z"))
-	if len(s.History) != 1 || !strings.Contains(s.History[0].Why, "3 slots") || !s.History[0].At.Equal(at(t, "2029-01-01T00:00:00Z")) {
+	if len(s.History) != 1 || !strings.Contains(s.History[0].Why, "3 slots") ||
+		!s.History[0].At.Equal(at(t, "2029-01-01T00:00:00Z")) {
 		t.Errorf("%+v: want one entry for three New Years", s.History)
 	}
 }
@@ -141,7 +148,8 @@ func TestOverlap(t *testing.T) {
 				t.Errorf("history is %q, want %q", got, want)
 			}
 			s.Due(slots, at(t, "2026-11-01T12:35:00Z"))
-			if waited := s.Current != nil && s.Current.At.Equal(at(t, "2026-11-01T12:20:00Z")); waited != (policy == OverlapQueueOne) || s.Waiting != nil {
+			if waited := s.Current != nil && s.Current.At.Equal(at(t,
+				"2026-11-01T12:20:00Z")); waited != (policy == OverlapQueueOne) || s.Waiting != nil {
 				t.Errorf("current is %+v, waiting %+v", s.Current, s.Waiting)
 			}
 		})
@@ -212,7 +220,8 @@ func TestMakingIsGivenUp(t *testing.T) {
 			}
 		}
 	}
-	if !s.Begin(run, maxBegun, now) || s.Current != nil || s.states() != "faulty" || !strings.Contains(s.History[0].Why, "3 controllers") {
+	if !s.Begin(run, maxBegun, now) || s.Current != nil || s.states() != "faulty" ||
+		!strings.Contains(s.History[0].Why, "3 controllers") {
 		t.Errorf("%+v, %+v: want it given up", s.Current, s.History)
 	}
 	if s.History[0].Hooks[0].State != CallPending {
@@ -288,7 +297,8 @@ func TestComparisons(t *testing.T) {
 	if e.Compare("big", []byte(strings.Repeat("x", MaxCompared))) {
 		t.Error("kept without bound")
 	}
-	if n := (&Schedule{Definition: nightly(nil), ID: "i"}).Notice(e, "mail"); n.Key != "i//mail" || string(n.Comparison) != string(e.Compared) {
+	if n := (&Schedule{Definition: nightly(nil), ID: "i"}).Notice(e, "mail"); n.Key != "i//mail" ||
+		string(n.Comparison) != string(e.Compared) {
 		t.Errorf("notice is %+v", n)
 	}
 }
@@ -298,11 +308,13 @@ func TestRunIDs(t *testing.T) {
 	other, _ := fixture(t, nil)
 	other.ID = "another of the same name"
 	slot := Slot{At: at(t, "2026-11-02T03:00:00+01:00")}
-	if a, b := s.RunID(slot), s.RunID(Slot{At: slot.At.UTC(), Missed: 3}); a != b || !strings.HasPrefix(a, "20261102-020000-nightly-") {
+	if a, b := s.RunID(slot), s.RunID(Slot{At: slot.At.UTC(), Missed: 3}); a != b ||
+		!strings.HasPrefix(a, "20261102-020000-nightly-") {
 		t.Errorf("%s and %s: want one id for one slot, whoever makes it", a, b)
 	}
 	seen := map[string]bool{}
-	for _, id := range []string{s.RunID(slot), other.RunID(slot), s.RunID(Slot{At: slot.At, Asked: true}), s.RunID(Slot{At: slot.At.Add(time.Minute)})} {
+	for _, id := range []string{s.RunID(slot), other.RunID(slot), s.RunID(Slot{At: slot.At, Asked: true}),
+		s.RunID(Slot{At: slot.At.Add(time.Minute)})} {
 		if seen[id] {
 			t.Errorf("%s twice", id)
 		}
@@ -312,12 +324,14 @@ func TestRunIDs(t *testing.T) {
 
 func TestDefinitionFaultsComeAtOnce(t *testing.T) {
 	d := nightly(func(d *Definition) {
-		d.Name, d.Cron, d.Zone, d.MissedRuns, d.Overlap, d.Within = "a b", "x", "y", "perhaps", "pile", plan.Duration(8*24*time.Hour)
+		d.Name, d.Cron, d.Zone, d.MissedRuns, d.Overlap, d.Within = "a b", "x", "y", "perhaps", "pile",
+			plan.Duration(8*24*time.Hour)
 		d.Hooks = []string{"h", "h", "no hook"}
 		d.Matrix.Text = ""
 	})
 	err := d.Check()
-	for _, want := range []string{`"a b"`, `"x"`, `"y"`, `"perhaps"`, `"pile"`, "192h", "given twice", `"no hook"`, "0 bytes"} {
+	for _, want := range []string{`"a b"`, `"x"`, `"y"`, `"perhaps"`, `"pile"`, "192h", "given twice", `"no hook"`,
+		"0 bytes"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v\ndoes not say %s", err, want)
 		}
@@ -332,7 +346,9 @@ func TestReadRefuses(t *testing.T) {
 	wrong.Zone = "Nowhere"
 	for i, s := range []Schedule{newer, wrong} {
 		text, _ := json.Marshal(s)
-		if _, err := Read(bytes.NewReader(text)); err == nil || !strings.Contains(err.Error(), []string{fmt.Sprintf("format %d: this program reads format %d", plan.RecordFormat+1, plan.RecordFormat), "Nowhere"}[i]) {
+		if _, err := Read(bytes.NewReader(text)); err == nil ||
+			!strings.Contains(err.Error(), []string{fmt.Sprintf("format %d: this program reads format %d",
+				plan.RecordFormat+1, plan.RecordFormat), "Nowhere"}[i]) {
 			t.Errorf("%d: %v", i, err)
 		}
 	}
@@ -363,11 +379,13 @@ func TestAnyOrderOfEvents(t *testing.T) {
 	for seed := range 60 {
 		random := newRandom(seed)
 		s, slots := fixture(t, func(d *Definition) {
-			d.Cron, d.MissedRuns, d.Overlap = "*/7 * * * *", []string{MissedSkip, MissedOnce}[random(2)], []string{OverlapSkip, OverlapQueueOne}[random(2)]
+			d.Cron, d.MissedRuns, d.Overlap = "*/7 * * * *", []string{MissedSkip, MissedOnce}[random(2)],
+				[]string{OverlapSkip, OverlapQueueOne}[random(2)]
 		})
 		now, fired := s.Added, 0
 		for step := range 300 {
-			now = now.Add([]time.Duration{0, time.Second, time.Minute, 7 * time.Minute, time.Hour, -time.Minute, -3 * time.Hour, 30 * time.Hour}[random(8)])
+			now = now.Add([]time.Duration{0, time.Second, time.Minute, 7 * time.Minute, time.Hour, -time.Minute,
+				-3 * time.Hour, 30 * time.Hour}[random(8)])
 			before := s.Current
 			switch random(8) {
 			case 0:
@@ -431,7 +449,8 @@ func TestClockPutBackUnderARun(t *testing.T) {
 			s.Due(slots, at(t, "2026-11-02T00:30:00Z"))
 			s.Due(slots, at(t, "2026-11-02T02:00:20Z"))
 			if s.Current == nil || s.Current.Run != run || len(s.History) > 0 {
-				t.Errorf("%s, %s: current %+v, history %+v: want run %s alone", policy, after, s.Current, s.History, run)
+				t.Errorf("%s, %s: current %+v, history %+v: want run %s alone", policy, after, s.Current, s.History,
+					run)
 			}
 		}
 		if again("under way"); s.Waiting != nil {

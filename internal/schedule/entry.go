@@ -11,18 +11,19 @@ import (
 // Entry is what came of one slot.
 type Entry struct {
 	Slot
-	Run      string          `json:"run,omitempty"`
-	State    State           `json:"state"`
-	Why      string          `json:"why,omitempty"`    // it was skipped, failed, or ended early
-	Begun    int             `json:"begun,omitempty"`  // how many controllers began to make the run, and
-	Epoch    uint64          `json:"epoch,omitempty"`  // the epoch of the last of them
-	Started  time.Time       `json:"started,omitzero"` // the leader took it up
-	Ended    time.Time       `json:"ended,omitzero"`
-	Tasks    Tasks           `json:"tasks"`
-	Problems []string        `json:"problems,omitempty"` // the first of them
-	Previous string          `json:"previous,omitempty"` // the run before it that had outcomes
-	Hooks    []Call          `json:"hooks,omitempty"`
-	Compared json.RawMessage `json:"compared,omitempty"` // what comparison hooks said, by name: {"NAME": JSON or a text}
+	Run      string    `json:"run,omitempty"`
+	State    State     `json:"state"`
+	Why      string    `json:"why,omitempty"`    // it was skipped, failed, or ended early
+	Begun    int       `json:"begun,omitempty"`  // how many controllers began to make the run, and
+	Epoch    uint64    `json:"epoch,omitempty"`  // the epoch of the last of them
+	Started  time.Time `json:"started,omitzero"` // the leader took it up
+	Ended    time.Time `json:"ended,omitzero"`
+	Tasks    Tasks     `json:"tasks"`
+	Problems []string  `json:"problems,omitempty"` // the first of them
+	Previous string    `json:"previous,omitempty"` // the run before it that had outcomes
+	Hooks    []Call    `json:"hooks,omitempty"`
+	// what comparison hooks said, by name: {"NAME": JSON or a text}
+	Compared json.RawMessage `json:"compared,omitempty"`
 }
 
 // State is how far a slot is, or what came of it.
@@ -102,7 +103,8 @@ func (e *Entry) Compare(hook string, said []byte) bool {
 		return false
 	}
 	if !json.Valid(said) {
-		said, _ = json.Marshal(strings.ToValidUTF8(strings.TrimSpace(string(said)), "\uFFFD")) // a string always marshals
+		// a string always marshals
+		said, _ = json.Marshal(strings.ToValidUTF8(strings.TrimSpace(string(said)), "\uFFFD"))
 	}
 	all[hook] = said
 	text, err := json.Marshal(all)

@@ -97,21 +97,26 @@ func (d Definition) Check() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	report(!plainName.MatchString(d.Name), "name %.80q: give letters, digits, \".\", \"_\" and \"-\", at most 64", d.Name)
+	report(!plainName.MatchString(d.Name), "name %.80q: give letters, digits, \".\", \"_\" and \"-\", at most 64",
+		d.Name)
 	_, err := NewTimetable(d.Cron, d.Zone)
 	report(err != nil, "%w", err)
-	report(d.MissedRuns != MissedSkip && d.MissedRuns != MissedOnce, "missed %q: give %s or %s", d.MissedRuns, MissedSkip, MissedOnce)
-	report(d.Overlap != OverlapSkip && d.Overlap != OverlapQueueOne, "overlap %q: give %s or %s", d.Overlap, OverlapSkip, OverlapQueueOne)
+	report(d.MissedRuns != MissedSkip && d.MissedRuns != MissedOnce, "missed %q: give %s or %s", d.MissedRuns,
+		MissedSkip, MissedOnce)
+	report(d.Overlap != OverlapSkip && d.Overlap != OverlapQueueOne, "overlap %q: give %s or %s", d.Overlap,
+		OverlapSkip, OverlapQueueOne)
 	report(d.Within < 0 || d.Within.D() > MaxWithin, "within %s: give a duration up to %s", d.Within, MaxWithin)
 	report(len(d.Hooks) > MaxHooks, "%d hooks: give %d at most", len(d.Hooks), MaxHooks)
 	for i, hook := range d.Hooks {
 		report(!plainName.MatchString(hook), "hook %.80q: give a name of the controllers' hooks file", hook)
 		report(slices.Contains(d.Hooks[:i], hook), "hook %.80q is given twice", hook)
 	}
-	report(d.Matrix.Text == "" || len(d.Matrix.Text) > MaxText, "matrix %s has %d bytes: give one of 1 to %d", d.Matrix.File, len(d.Matrix.Text), MaxText)
+	report(d.Matrix.Text == "" || len(d.Matrix.Text) > MaxText, "matrix %s has %d bytes: give one of 1 to %d",
+		d.Matrix.File, len(d.Matrix.Text), MaxText)
 	flags := slices.Concat(d.Matrix.Set, d.Matrix.Filter)
 	report(len(flags) > maxFlags, "%d times --set and --filter: give %d at most", len(flags), maxFlags)
-	report(slices.ContainsFunc(flags, func(f string) bool { return len(f) > maxFlag }), "a --set or --filter is longer than %d bytes", maxFlag)
+	report(slices.ContainsFunc(flags, func(f string) bool { return len(f) > maxFlag }),
+		"a --set or --filter is longer than %d bytes", maxFlag)
 	return errors.Join(faults...)
 }
 
@@ -132,7 +137,8 @@ func Read(r io.Reader) (Schedule, error) {
 
 // New is a schedule whose slots begin after now. id tells it from others of its name.
 func New(d Definition, id, by string, now time.Time) Schedule {
-	return Schedule{Version: plan.RecordFormat, ID: id, Edit: 1, Definition: d, Added: now, Changed: now, By: by, Since: now}
+	return Schedule{Version: plan.RecordFormat, ID: id, Edit: 1, Definition: d, Added: now, Changed: now, By: by,
+		Since: now}
 }
 
 // Redefine changes what a person says of a schedule; its history and a run in flight stay, slots begin anew after now.
@@ -158,7 +164,8 @@ func (s *Schedule) Resume(by string, now time.Time) {
 func (s *Schedule) Ask(by string, now time.Time) error {
 	switch {
 	case s.Asked != nil:
-		return fmt.Errorf("a run was asked for at %s already, and no controller has taken it up yet", s.Asked.At.Format(time.RFC3339))
+		return fmt.Errorf("a run was asked for at %s already, and no controller has taken it up yet",
+			s.Asked.At.Format(time.RFC3339))
 	case s.Current != nil && s.Overlap == OverlapSkip:
 		return fmt.Errorf("its run %s is not over; wait for it, or cancel it", s.Current.Run)
 	case s.Current != nil && s.Waiting != nil:

@@ -16,7 +16,8 @@ import (
 // put back, is its first occurrence. One that does not exist, because clocks were put forward, is the moment at which
 // they were; several of them are one slot then.
 type Timetable struct {
-	spec *cron.SpecSchedule // in UTC, where every time on the wall exists once: the days of change are Timetable's business
+	// in UTC, where every time on the wall exists once: the days of change are Timetable's business
+	spec *cron.SpecSchedule
 	zone *time.Location
 }
 

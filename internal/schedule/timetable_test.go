@@ -33,14 +33,18 @@ func TestSlots(t *testing.T) {
 	}{
 		"every night": {"0 2 * * *", "Europe/Berlin", "2026-11-21T00:00:00+01:00",
 			[]string{"2026-11-21T02:00:00+01:00", "2026-11-22T02:00:00+01:00"}},
-		"the slot itself is not after it": {"0 2 * * *", "Europe/Berlin", "2026-11-21T02:00:00+01:00", []string{"2026-11-22T02:00:00+01:00"}},
+		"the slot itself is not after it": {"0 2 * * *", "Europe/Berlin", "2026-11-21T02:00:00+01:00",
+			[]string{"2026-11-22T02:00:00+01:00"}},
 		"does not exist": {"30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00+01:00",
 			[]string{"2026-03-29T03:00:00+02:00", "2026-03-30T02:30:00+02:00"}},
-		"several that do not exist, and the one they meet": {"*/20 2,3 * * *", "Europe/Berlin", "2026-03-29T00:00:00+01:00",
-			[]string{"2026-03-29T03:00:00+02:00", "2026-03-29T03:20:00+02:00", "2026-03-29T03:40:00+02:00", "2026-03-30T02:00:00+02:00"}},
+		"several that do not exist, and the one they meet": {"*/20 2,3 * * *", "Europe/Berlin",
+			"2026-03-29T00:00:00+01:00",
+			[]string{"2026-03-29T03:00:00+02:00", "2026-03-29T03:20:00+02:00", "2026-03-29T03:40:00+02:00",
+				"2026-03-30T02:00:00+02:00"}},
 		"exists twice": {"30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00+02:00",
 			[]string{"2026-10-25T02:30:00+02:00", "2026-10-26T02:30:00+01:00"}},
-		"between the two": {"30 2 * * *", "Europe/Berlin", "2026-10-25T02:15:00+01:00", []string{"2026-10-26T02:30:00+01:00"}},
+		"between the two": {"30 2 * * *", "Europe/Berlin", "2026-10-25T02:15:00+01:00",
+			[]string{"2026-10-26T02:30:00+01:00"}},
 		"each hour, on the day with one hour more": {"0 * * * *", "Europe/Berlin", "2026-10-25T01:30:00+02:00",
 			[]string{"2026-10-25T02:00:00+02:00", "2026-10-25T03:00:00+01:00"}},
 		"midnight does not exist": {"@daily", "Africa/Cairo", "2026-04-23T12:00:00+02:00",
@@ -49,8 +53,10 @@ func TestSlots(t *testing.T) {
 			[]string{"2026-10-04T02:30:00+11:00", "2026-10-05T02:15:00+11:00"}},
 		"a whole day that does not exist": {"0 12 30 12 *", "Pacific/Apia", "2011-12-29T13:00:00-10:00",
 			[]string{"2011-12-31T00:00:00+14:00", "2012-12-30T12:00:00+14:00"}},
-		"either day, as crontab has it": {"0 0 13 * 5", "UTC", "2026-11-10T00:00:00Z", []string{"2026-11-13T00:00:00Z", "2026-11-20T00:00:00Z"}},
-		"a leap day":                    {"0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", []string{"2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"}},
+		"either day, as crontab has it": {"0 0 13 * 5", "UTC", "2026-11-10T00:00:00Z",
+			[]string{"2026-11-13T00:00:00Z", "2026-11-20T00:00:00Z"}},
+		"a leap day": {"0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z",
+			[]string{"2028-02-29T00:00:00Z", "2032-02-29T00:00:00Z"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			slots, now := table(t, c.cron, c.zone), at(t, c.after)
@@ -66,7 +72,8 @@ func TestSlots(t *testing.T) {
 // Whatever the zone and the expression: every time on the wall is one slot, the first minute at which the clock shows
 // it or has jumped over it.
 func TestEveryTimeOnTheWallIsOneSlot(t *testing.T) {
-	for _, zone := range []string{"Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Australia/Lord_Howe", "Africa/Cairo", "Africa/Casablanca"} {
+	for _, zone := range []string{"Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Australia/Lord_Howe",
+		"Africa/Cairo", "Africa/Casablanca"} {
 		t.Run(zone, func(t *testing.T) {
 			for _, expression := range []string{"*/10 * * * *", "30 * * * *", "0 2 * * *", "5,35 0-3 * * *"} {
 				slots := table(t, expression, zone)

@@ -53,7 +53,8 @@ func (m *memoryInflux) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 func respond(status int, body io.Reader) *http.Response {
-	return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{}, Body: io.NopCloser(body)}
+	return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{},
+		Body: io.NopCloser(body)}
 }
 
 // unavailable is the answer of an InfluxDB that takes no points for the moment.
@@ -117,10 +118,12 @@ func TestAwayAndBack(t *testing.T) {
 		x, s := minute(), db.open(t, Tuning{}, slog.New(slog.NewTextHandler(&log, nil)))
 		live(x, s)
 		d := s.Close(t.Context())
-		if want := lines(t, x.stream()); !slices.Equal(db.lines, want) || d.Written != int64(len(want)) || d.Points != d.Written || d.Retries == 0 {
+		if want := lines(t, x.stream()); !slices.Equal(db.lines, want) || d.Written != int64(len(want)) ||
+			d.Points != d.Written || d.Retries == 0 {
 			t.Errorf("%d lines came, want %d in their order; delivered %+v", len(db.lines), len(want), d)
 		}
-		if words := log.String(); strings.Count(words, "does not accept points") != 1 || strings.Count(words, "accepts points again") != 1 {
+		if words := log.String(); strings.Count(words, "does not accept points") != 1 ||
+			strings.Count(words, "accepts points again") != 1 {
 			t.Errorf("the log is %q, want one line for each change", words)
 		}
 	})
@@ -176,7 +179,8 @@ func TestQueueIsBounded(t *testing.T) {
 			t.Errorf("Close took %v, want %v", waited, tune.Flush)
 		}
 		made := int64(len(x.stream()) + 1)
-		if d.Points != made || d.Written != 0 || d.Dropped != made || d.Why[whyLate] != 1+15 || d.Why[whyFull] != made-1-15 || !strings.Contains(d.LastError, "no answer") {
+		if d.Points != made || d.Written != 0 || d.Dropped != made || d.Why[whyLate] != 1+15 ||
+			d.Why[whyFull] != made-1-15 || !strings.Contains(d.LastError, "no answer") {
 			t.Errorf("delivered %+v, want %d points dropped, all but 16 as the queue was full", d, made)
 		}
 	})
@@ -203,8 +207,11 @@ func (d drip) Read(p []byte) (int, error) {
 // point is counted.
 func TestInfluxNeverSlowsARun(t *testing.T) {
 	for name, answer := range map[string]func(*http.Request, int) (*http.Response, error){
-		"silent":      silent,
-		"unreachable": func(*http.Request, int) (*http.Response, error) { return nil, errors.New("connection refused") },
+		"silent": silent,
+		"unreachable": func(*http.Request, int) (*http.Response, error) {
+			return nil,
+				errors.New("connection refused")
+		},
 		"endless": func(*http.Request, int) (*http.Response, error) {
 			return respond(http.StatusBadRequest, endless{}), nil
 		},
@@ -248,7 +255,8 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var d plan.Delivery
-		if waited := took(func() { d = s.Close(ctx) }); waited != time.Minute || d.Dropped != d.Points || d.Points == 0 {
+		if waited := took(func() { d = s.Close(ctx) }); waited != time.Minute || d.Dropped != d.Points ||
+			d.Points == 0 {
 			t.Errorf("after %v delivered %+v, want all dropped after a minute", waited, d)
 		}
 		if again := s.Close(t.Context()); again.Points != d.Points {
@@ -289,13 +297,15 @@ func TestAwaitSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := (&memoryInflux{answer: unavailable}).open(t, tune, nil)
 		var err error
-		if waited := took(func() { err = feedAll(t.Context(), s) }); waited != 30*time.Second || !errors.Is(err, ErrAway) || !strings.Contains(err.Error(), "503") {
+		if waited := took(func() { err = feedAll(t.Context(), s) }); waited != 30*time.Second ||
+			!errors.Is(err, ErrAway) || !strings.Contains(err.Error(), "503") {
 			t.Errorf("after %v: %v; want to give up after 30 s without progress", waited, err)
 		}
 		s.Close(t.Context())
 	})
 	synctest.Test(t, func(t *testing.T) { // a fast InfluxDB, and a context that has ended
-		s := (&memoryInflux{answer: func(*http.Request, int) (*http.Response, error) { return nil, nil }}).open(t, tune, nil)
+		s := (&memoryInflux{answer: func(*http.Request, int) (*http.Response, error) { return nil, nil }}).open(t, tune,
+			nil)
 		s.Begin(steadyWorld().run)
 		time.Sleep(time.Minute)
 		interrupted := errors.New("interrupted")
@@ -333,7 +343,8 @@ func TestReplay(t *testing.T) {
 			feed(x, again)
 			return again.Close(t.Context())
 		}
-		if d := replay(); d.Left != want || d.Points != want || d.Dropped != 0 || !d.Replayed || d.Why[whyLate] != want {
+		if d := replay(); d.Left != want || d.Points != want || d.Dropped != 0 || !d.Replayed ||
+			d.Why[whyLate] != want {
 			t.Errorf("the replay in vain delivered %+v, want all %d left", d, want)
 		}
 		away = false

@@ -30,7 +30,8 @@ type counts struct {
 
 func (c *counts) begin(to Target) {
 	c.changed, c.into = make(chan struct{}, 1), &Counters{}
-	c.d = plan.Delivery{URL: to.scrub.Scrub(to.url), Org: to.org, Bucket: to.bucket, Began: time.Now().UTC(), Why: map[string]int64{}}
+	c.d = plan.Delivery{URL: to.scrub.Scrub(to.url), Org: to.org, Bucket: to.bucket, Began: time.Now().UTC(),
+		Why: map[string]int64{}}
 }
 
 func (c *counts) change(f func(*plan.Delivery)) {

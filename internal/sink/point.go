@@ -85,5 +85,6 @@ func (p Point) line() string {
 		return ""
 	}
 	// The client's own writer of lines: with tags and fields in order, so that equal points are equal lines.
-	return strings.TrimSuffix(write.PointToLineProtocol(write.NewPoint(p.Measurement, p.Tags, fields, p.Time), time.Nanosecond), "\n")
+	return strings.TrimSuffix(write.PointToLineProtocol(write.NewPoint(p.Measurement, p.Tags, fields, p.Time),
+		time.Nanosecond), "\n")
 }

@@ -20,7 +20,8 @@ type queue struct {
 }
 
 func newQueue(size, batch int, linger time.Duration, taken chan struct{}) *queue {
-	return &queue{size: size, batch: batch, linger: linger, changed: make(chan struct{}, 1), taken: taken, closed: make(chan struct{})}
+	return &queue{size: size, batch: batch, linger: linger, changed: make(chan struct{}, 1), taken: taken,
+		closed: make(chan struct{})}
 }
 
 // signal fills a channel of capacity 1.

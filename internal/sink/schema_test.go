@@ -53,7 +53,8 @@ func TestTheDocumentIsTheSchema(t *testing.T) {
 		got = tables()
 	}
 	if want := tables(); got != want {
-		t.Errorf("%s does not describe the points that are written; go test ./internal/sink -update writes it anew", document)
+		t.Errorf("%s does not describe the points that are written; go test ./internal/sink -update writes it anew",
+			document)
 	}
 }
 

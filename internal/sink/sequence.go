@@ -45,7 +45,8 @@ type window struct {
 func (w *window) end() time.Duration { return time.Duration(w.Start + w.Length) }
 
 func newSequence(measure, begin time.Duration) *sequence {
-	return &sequence{measure: measure, begin: begin, windows: map[windowKey]*window{}, changed: map[windowKey]struct{}{}}
+	return &sequence{measure: measure, begin: begin, windows: map[windowKey]*window{},
+		changed: map[windowKey]struct{}{}}
 }
 
 // add adds what o holds of its second, of messages that so many subscriptions each receive; o stays as it is.

@@ -22,7 +22,8 @@ import (
 
 // Tuning sets the limits of a Sink. A zero field has the default that its comment gives.
 type Tuning struct {
-	Queue     int               // maximum number of lines that wait: 20,000, about 30 MB; four agents make about ten per second
+	// maximum number of lines that wait: 20,000, about 30 MB; four agents make about ten per second
+	Queue     int
 	Batch     int               // maximum number of lines in a request: 1,000
 	Linger    time.Duration     // time that a batch waits for more lines: 1 s
 	Request   time.Duration     // deadline of a request: 5 s
@@ -69,7 +70,8 @@ func Open(target Target, tune Tuning, version string, log *slog.Logger) *Sink {
 		log = slog.New(slog.DiscardHandler)
 	}
 	tune = tune.withDefaults()
-	options := influxdb2.DefaultOptions().SetUseGZip(true).SetApplicationName("lockstep/" + version).SetPrecision(time.Nanosecond)
+	options := influxdb2.DefaultOptions().SetUseGZip(true).SetApplicationName("lockstep/" +
+		version).SetPrecision(time.Nanosecond)
 	client := httpClient(tune)
 	options.SetHTTPClient(client)
 	api := influxdb2.NewClientWithOptions(target.url, target.token, options).WriteAPIBlocking(target.org, target.bucket)
@@ -131,7 +133,8 @@ func (s *Sink) await(ctx context.Context, enough func() bool) error {
 		select {
 		case <-s.counts.changed:
 		case <-late.C:
-			return fmt.Errorf("%w for %v: %s", ErrAway, s.tune.Patience, cmp.Or(s.counts.delivery().LastError, "no answer"))
+			return fmt.Errorf("%w for %v: %s", ErrAway, s.tune.Patience,
+				cmp.Or(s.counts.delivery().LastError, "no answer"))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -240,7 +243,8 @@ func (s *Sink) Remark(run plan.Run, found []Remark) {
 	s.write()
 	points := make([]Point, len(found))
 	for i, r := range found {
-		points[i] = Point{measureEvent, map[string]string{"run": run.ID, "matrix": run.Name, "kind": r.Kind}, map[string]any{"text": text(r.Text)}, run.Started.Add(time.Duration(i))}
+		points[i] = Point{measureEvent, map[string]string{"run": run.ID, "matrix": run.Name, "kind": r.Kind},
+			map[string]any{"text": text(r.Text)}, run.Started.Add(time.Duration(i))}
 	}
 	s.put(points)
 }

@@ -21,11 +21,13 @@ import (
 const secret = "s3cret-token/+="
 
 // quick is a tuning for tests on a real network: pauses are some milliseconds.
-var quick = Tuning{Linger: 5 * time.Millisecond, Request: 20 * time.Second, Flush: 20 * time.Second, MinPause: 5 * time.Millisecond, MaxPause: 20 * time.Millisecond}
+var quick = Tuning{Linger: 5 * time.Millisecond, Request: 20 * time.Second, Flush: 20 * time.Second,
+	MinPause: 5 * time.Millisecond, MaxPause: 20 * time.Millisecond}
 
 func targetOf(t testing.TB, url string) Target {
 	t.Helper()
-	to, err := Resolve(plan.Influx{URL: url, Org: "bench", Bucket: "lock step", Token: "${file:/token}"}, fakeHost{secret})
+	to, err := Resolve(plan.Influx{URL: url, Org: "bench", Bucket: "lock step", Token: "${file:/token}"},
+		fakeHost{secret})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +46,8 @@ func serve(t *testing.T, answer func(n int, w http.ResponseWriter) (taken bool))
 	s := &server{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
-		if r.Method != http.MethodPost || r.URL.Path != "/api/v2/write" || q.Get("org") != "bench" || q.Get("bucket") != "lock step" || q.Get("precision") != "ns" {
+		if r.Method != http.MethodPost || r.URL.Path != "/api/v2/write" || q.Get("org") != "bench" ||
+			q.Get("bucket") != "lock step" || q.Get("precision") != "ns" {
 			t.Errorf("asked for %s %s", r.Method, r.URL)
 		}
 		if got := r.Header.Get("Authorization"); got != "Token "+secret {
@@ -114,7 +117,8 @@ func TestAllArrives(t *testing.T) {
 	db, x := serve(t, nil), steadyWorld()
 	d := run(t, x, Open(targetOf(t, db.URL+"/"), quick, "test", nil))
 	want := lines(t, x.stream())
-	if d.Written != int64(len(want)) || d.Dropped != 0 || d.Retries != 0 || d.LastError != "" || d.End != "done" || d.URL != db.URL || d.Bucket != "lock step" {
+	if d.Written != int64(len(want)) || d.Dropped != 0 || d.Retries != 0 || d.LastError != "" || d.End != "done" ||
+		d.URL != db.URL || d.Bucket != "lock step" {
 		t.Errorf("delivered %+v, want all of %d", d, len(want))
 	}
 	if slices.Sort(want); !slices.Equal(slices.Sorted(slices.Values(db.lines)), want) {
@@ -141,12 +145,16 @@ func TestWhatIsRefused(t *testing.T) {
 		why, last string
 		written   int64
 	}{
-		"token":    {401, `{"code":"unauthorized","message":"unauthorized access"}`, "refused: 401 Unauthorized", "unauthorized access", 0},
-		"bucket":   {404, `{"code":"not found","message":"bucket \"lock step\" not found"}`, "refused: 404 Not Found", "not found", 0},
-		"echo":     {400, `{"code":"invalid","message":"what is ` + secret + `?"}`, "refused: 400 Bad Request", "what is ***?", 0},
-		"conflict": {422, `{"code":"unprocessable entity","message":"failure writing points to database: partial write: field type conflict: x dropped=3"}`, "refused: 422 Unprocessable Entity", "field type conflict", -3},
-		"page":     {200, `<html>welcome</html>`, "refused: not an InfluxDB", "that is not InfluxDB", 0},
-		"moved":    {302, ``, "refused: 302 Found", "302", 0},
+		"token": {401, `{"code":"unauthorized","message":"unauthorized access"}`, "refused: 401 Unauthorized",
+			"unauthorized access", 0},
+		"bucket": {404, `{"code":"not found","message":"bucket \"lock step\" not found"}`, "refused: 404 Not Found",
+			"not found", 0},
+		"echo": {400, `{"code":"invalid","message":"what is ` + secret + `?"}`, "refused: 400 Bad Request",
+			"what is ***?", 0},
+		"conflict": {422,
+			`{"code":"unprocessable entity","message":"failure writing points to database: partial write: field type conflict: x dropped=3"}`, "refused: 422 Unprocessable Entity", "field type conflict", -3},
+		"page":  {200, `<html>welcome</html>`, "refused: not an InfluxDB", "that is not InfluxDB", 0},
+		"moved": {302, ``, "refused: 302 Found", "302", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := serve(t, func(_ int, w http.ResponseWriter) bool {
@@ -165,7 +173,8 @@ func TestWhatIsRefused(t *testing.T) {
 			if want < 0 {
 				want += d.Points
 			}
-			if d.Written != want || d.Why[c.why] != d.Points-want || !strings.Contains(d.LastError, c.last) || d.Retries != 0 {
+			if d.Written != want || d.Why[c.why] != d.Points-want || !strings.Contains(d.LastError, c.last) ||
+				d.Retries != 0 {
 				t.Errorf("delivered %+v, want %d written, the rest %q, last error %q", d, want, c.why, c.last)
 			}
 			if text, _ := json.Marshal(d); bytes.Contains(text, []byte(secret)) {
@@ -223,7 +232,8 @@ func TestRemarks(t *testing.T) {
 	began := time.Unix(1767225600, 0)
 	for range 2 {
 		s := Open(targetOf(t, db.URL), Tuning{}, "test", nil)
-		s.Remark(plan.Run{ID: "r1", Name: "nightly", Started: began}, []Remark{{"worse", "m=1: publish rate 10 → 8"}, {"rule", "p99 < 20ms"}})
+		s.Remark(plan.Run{ID: "r1", Name: "nightly", Started: began},
+			[]Remark{{"worse", "m=1: publish rate 10 → 8"}, {"rule", "p99 < 20ms"}})
 		if d := s.Close(t.Context()); d.Written != 2 {
 			t.Fatalf("written: %+v", d)
 		}

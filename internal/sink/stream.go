@@ -41,7 +41,8 @@ type Start struct {
 // Begin returns the point of the run's beginning.
 func (s *Stream) Begin() []Point {
 	return []Point{{measureEvent, with(s.tags(), "kind", "run-start"), map[string]any{
-		"text": text(fmt.Sprintf("run %s begins: %d tasks", s.run.ID, len(s.run.Cells)*s.run.Repeat)), "tasks": int64(len(s.run.Cells) * s.run.Repeat)}, s.run.Started}}
+		"text":  text(fmt.Sprintf("run %s begins: %d tasks", s.run.ID, len(s.run.Cells)*s.run.Repeat)),
+		"tasks": int64(len(s.run.Cells) * s.run.Repeat)}, s.run.Started}}
 }
 
 // End returns the point of the run's end; reason is a word.
@@ -74,13 +75,15 @@ func (s *Stream) Snapshot(x record.Snapshot) []Point {
 	}
 	t.seen[i] = struct{}{}
 	if t.origin.IsZero() {
-		t.origin = x.Epoch // of the first that knows it, for all: agents' calendars differ, and theirs is read anew each time
+		// of the first that knows it, for all: agents' calendars differ, and theirs is read anew each time
+		t.origin = x.Epoch
 	}
 	if x.Begin > 0 {
 		t.setBegin(time.Duration(x.Begin))
 	}
 	points := t.notes(x)
-	if x.Host.Broker != "" && len(x.Windows) == 0 && t.parts[x.Agent] == nil { // an observer, who has no part in the load
+	// an observer, who has no part in the load
+	if x.Host.Broker != "" && len(x.Windows) == 0 && t.parts[x.Agent] == nil {
 		return points
 	}
 	part := t.parts[x.Agent]

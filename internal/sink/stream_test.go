@@ -57,8 +57,10 @@ func TestPointsSayWhatTheRecordSays(t *testing.T) {
 		if p.Measurement == measureTotal && p.Time.Sub(x.epoch)%time.Second != 0 {
 			t.Errorf("a second begins at %v, T0 is %v", p.Time, x.epoch)
 		}
-		if want := map[string]string{"run": "run-1", "cell": "c0ffee", "repetition": "1", "attempt": "1", "broker": "rabbit", "driver": "rabbitmq",
-			"mode": "confirm-window", "axis_threads": "5", "axis_disk_type": "ssd, fast"}; p.Measurement != measureEvent {
+		if want := map[string]string{"run": "run-1", "cell": "c0ffee", "repetition": "1", "attempt": "1",
+			"broker": "rabbit", "driver": "rabbitmq",
+			"mode": "confirm-window", "axis_threads": "5",
+			"axis_disk_type": "ssd, fast"}; p.Measurement != measureEvent {
 			for key, value := range want {
 				if p.Tags[key] != value {
 					t.Errorf("%s has %s=%q, want %q", p.Measurement, key, p.Tags[key], value)
@@ -96,9 +98,11 @@ func TestTheSameRecordGivesTheSamePoints(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(5 * time.Second)
 	x.report(0, 6*time.Second, func(s *record.Snapshot) {
-		s.Events = []record.Event{{At: 5, Kind: "closed", Detail: "publisher 0: a"}, {At: 5, Kind: "closed", Detail: "publisher 1: b"}}
+		s.Events = []record.Event{{At: 5, Kind: "closed", Detail: "publisher 0: a"},
+			{At: 5, Kind: "closed", Detail: "publisher 1: b"}}
 		s.Host = record.HostSample{AgentCPU: 0.5, AgentRSS: 100}
-		s.Probes = []record.ProbeSample{{At: 7, Name: "memory", Value: 5}, {At: 7, Name: "connections", Value: 2}, {At: 7, Name: "memory", Node: "n1", Value: 3}}
+		s.Probes = []record.ProbeSample{{At: 7, Name: "memory", Value: 5}, {At: 7, Name: "connections", Value: 2},
+			{At: 7, Name: "memory", Node: "n1", Value: 3}}
 	})
 	once := lines(t, x.stream())
 	if again := lines(t, x.stream()); !slices.Equal(once, again) {
@@ -159,7 +163,8 @@ func TestWhatComesLateCounts(t *testing.T) {
 				t.Errorf("seed %d: %s adds up to %v sent, the record to %v", seed, measurement, sum, want)
 			}
 			if sum, _ := m.sum(measurement, "publish.count"); sum != float64(x.merge.Hist(record.Publish).Count()) {
-				t.Errorf("seed %d: %s has %v samples of send, the record %d", seed, measurement, sum, x.merge.Hist(record.Publish).Count())
+				t.Errorf("seed %d: %s has %v samples of send, the record %d", seed, measurement, sum,
+					x.merge.Hist(record.Publish).Count())
 			}
 		}
 	}
@@ -278,13 +283,15 @@ func TestOutcomeOfATaskThatNeverBegan(t *testing.T) {
 	s := NewStream(x.run)
 	o := x.outcome()
 	o.Verdict, o.Reasons = plan.Unknown, []string{`too few agents for amqp://u:hunter2@h/`}
-	o.Events = []plan.Event{{At: 5, Kind: "agent-lost", Agent: "a1", Detail: "in warm-up"}, {Kind: coresEvent, Agent: "a1", Detail: "2"}}
+	o.Events = []plan.Event{{At: 5, Kind: "agent-lost", Agent: "a1", Detail: "in warm-up"},
+		{Kind: coresEvent, Agent: "a1", Detail: "2"}}
 	points := s.Outcome(o, Start{Task: x.task, Attempt: 3})
 	all := strings.Join(lines(t, points), "\n")
 	if strings.Contains(all, "hunter2") || strings.Contains(all, coresEvent) {
 		t.Errorf("a password, or what is for no eye, is in\n%s", all)
 	}
-	for _, want := range []string{"kind=task-start", "kind=task-stop", "kind=agent-lost", "verdict=unknown", "attempt=3", "too few agents"} {
+	for _, want := range []string{"kind=task-start", "kind=task-stop", "kind=agent-lost", "verdict=unknown",
+		"attempt=3", "too few agents"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in\n%s", want, all)
 		}

@@ -41,12 +41,17 @@ func TestFromEnvironment(t *testing.T) {
 		"nothing":    {nil, plan.Influx{}, ""},
 		"token only": {[]string{"INFLUX_TOKEN", "x"}, plan.Influx{}, ""},
 		"all": {[]string{"INFLUX_URL", "u", "INFLUX_ORG", "o", "INFLUX_BUCKET", "b", "INFLUX_TOKEN", "t"},
-			plan.Influx{URL: "${env:INFLUX_URL}", Org: "${env:INFLUX_ORG}", Bucket: "${env:INFLUX_BUCKET}", Token: "${env:INFLUX_TOKEN}"}, ""},
-		"host":     {[]string{"INFLUX_HOST", "u", "INFLUX_BUCKET", "b"}, plan.Influx{URL: "${env:INFLUX_HOST}", Bucket: "${env:INFLUX_BUCKET}"}, ""},
-		"half":     {[]string{"INFLUX_URL", "u", "INFLUX_TOKEN", "t"}, plan.Influx{}, "INFLUX_BUCKET"},
-		"empty":    {[]string{"INFLUX_URL", "", "INFLUX_BUCKET", "b"}, plan.Influx{}, ""},
-		"v2":       {[]string{"INFLUXDB_V2_URL", "u", "INFLUXDB_V2_BUCKET", "b", "INFLUXDB_V2_TOKEN", "t", "INFLUX_TOKEN", "other"}, plan.Influx{URL: "${env:INFLUXDB_V2_URL}", Bucket: "${env:INFLUXDB_V2_BUCKET}", Token: "${env:INFLUXDB_V2_TOKEN}"}, ""},
-		"whole v2": {[]string{"INFLUX_URL", "u", "INFLUXDB_V2_URL", "u", "INFLUXDB_V2_BUCKET", "b"}, plan.Influx{URL: "${env:INFLUXDB_V2_URL}", Bucket: "${env:INFLUXDB_V2_BUCKET}"}, ""},
+			plan.Influx{URL: "${env:INFLUX_URL}", Org: "${env:INFLUX_ORG}", Bucket: "${env:INFLUX_BUCKET}",
+				Token: "${env:INFLUX_TOKEN}"}, ""},
+		"host": {[]string{"INFLUX_HOST", "u", "INFLUX_BUCKET", "b"},
+			plan.Influx{URL: "${env:INFLUX_HOST}", Bucket: "${env:INFLUX_BUCKET}"}, ""},
+		"half":  {[]string{"INFLUX_URL", "u", "INFLUX_TOKEN", "t"}, plan.Influx{}, "INFLUX_BUCKET"},
+		"empty": {[]string{"INFLUX_URL", "", "INFLUX_BUCKET", "b"}, plan.Influx{}, ""},
+		"v2": {[]string{"INFLUXDB_V2_URL", "u", "INFLUXDB_V2_BUCKET", "b", "INFLUXDB_V2_TOKEN", "t",
+			"INFLUX_TOKEN", "other"}, plan.Influx{URL: "${env:INFLUXDB_V2_URL}", Bucket: "${env:INFLUXDB_V2_BUCKET}",
+			Token: "${env:INFLUXDB_V2_TOKEN}"}, ""},
+		"whole v2": {[]string{"INFLUX_URL", "u", "INFLUXDB_V2_URL", "u", "INFLUXDB_V2_BUCKET", "b"},
+			plan.Influx{URL: "${env:INFLUXDB_V2_URL}", Bucket: "${env:INFLUXDB_V2_BUCKET}"}, ""},
 	} {
 		got, missing := FromEnvironment(env(c.env...))
 		if missing != c.missing || (got == nil) != (c.want == plan.Influx{}) || got != nil && *got != c.want {

@@ -75,7 +75,8 @@ func (s *Stream) newTask(b Start) *task {
 	if w.SideBySide() {
 		broker, driver = several, several
 	}
-	t.tags = with(s.tags(), "cell", c.ID, "repetition", strconv.Itoa(b.Task.Repetition), "attempt", strconv.Itoa(max(b.Attempt, 1)),
+	t.tags = with(s.tags(), "cell", c.ID, "repetition", strconv.Itoa(b.Task.Repetition), "attempt",
+		strconv.Itoa(max(b.Attempt, 1)),
 		"broker", broker, "driver", driver, "mode", mode)
 	for _, x := range c.Coordinates {
 		if x.Axis != "broker" && x.Axis != "mode" {
@@ -110,7 +111,8 @@ func (t *task) newAgent(name string, r role, part plan.Task) agent {
 	w, broker := part.Cell.Workload, part.Cell.Broker
 	a := agent{role: r, tags: with(t.tags, "agent", name, "role", r.String()), confirm: t.all.confirm}
 	if part.Group != "" {
-		a.tags = with(a.tags, "group", part.Group, "mode", w.Publishers.Mode, "broker", broker.Name, "driver", broker.Driver)
+		a.tags = with(a.tags, "group", part.Group, "mode", w.Publishers.Mode, "broker", broker.Name, "driver",
+			broker.Driver)
 		a.confirm = drivers.Mode(w.Publishers.Mode).Confirmed()
 	}
 	if w.Consumers.Nodes > 0 {
@@ -255,7 +257,8 @@ func (t *task) notes(x record.Snapshot) []Point {
 func (t *task) host(agent string, h record.HostSample) Point {
 	fields, tags := map[string]any{}, t.agent(agent).tags
 	if h.Broker == "" {
-		fields["cpu"], fields["rss"], fields["spin"], fields["waited"] = h.AgentCPU, h.AgentRSS, h.AgentSpin, h.AgentWaited
+		fields["cpu"], fields["rss"], fields["spin"], fields["waited"] = h.AgentCPU, h.AgentRSS, h.AgentSpin,
+			h.AgentWaited
 	} else {
 		tags = t.tagsOfObserver(agent, h.Broker)
 	}
@@ -287,7 +290,8 @@ func (t *task) probes(group string, samples []record.ProbeSample) []Point {
 		if !there {
 			i = len(points)
 			index[at] = i
-			points = append(points, Point{measureBroker, with(t.ofGroup(group), "node", p.Node, "group", group), map[string]any{}, t.time(p.At)})
+			points = append(points, Point{measureBroker, with(t.ofGroup(group), "node", p.Node, "group", group),
+				map[string]any{}, t.time(p.At)})
 		}
 		points[i].Fields[p.Name] = p.Value
 	}
@@ -320,8 +324,10 @@ func (t *task) event(kind, agent string, at time.Time, lasted time.Duration, wor
 
 func (t *task) outcome(o plan.Outcome) Point {
 	fields := valueFields(o.Values)
-	fields["measured"], fields["agents"], fields["warnings"] = o.Measured.D().Seconds(), int64(len(o.Agents)), int64(len(o.Warnings))
-	for key, s := range map[string]string{"name": plain(t.Cell.Name()), "reasons": strings.Join(o.Reasons, "; "), "label": t.Cell.Label,
+	fields["measured"], fields["agents"], fields["warnings"] = o.Measured.D().Seconds(), int64(len(o.Agents)),
+		int64(len(o.Warnings))
+	for key, s := range map[string]string{"name": plain(t.Cell.Name()), "reasons": strings.Join(o.Reasons, "; "),
+		"label":   t.Cell.Label,
 		"product": o.Subject.Product, "version": o.Subject.Version, "fingerprint": o.Subject.Fingerprint} {
 		if s != "" {
 			fields[key] = text(plan.Redact(s))
@@ -372,7 +378,8 @@ func (t *task) groupOutcomes(o plan.Outcome) []Point {
 					fields[key] = text(plan.Redact(s))
 				}
 			}
-			tags := with(t.ofGroup(g.Name), "group", g.Name, "mode", part.Cell.Workload.Publishers.Mode, "verdict", string(g.Verdict))
+			tags := with(t.ofGroup(g.Name), "group", g.Name, "mode", part.Cell.Workload.Publishers.Mode, "verdict",
+				string(g.Verdict))
 			points = append(points, Point{measureGroup, tags, fields, o.Ended})
 		}
 	}

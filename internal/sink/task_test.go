@@ -12,7 +12,8 @@ import (
 func groupedWorld() *world {
 	x := newWorld(func(c *plan.Cell) {
 		d := plan.Default()
-		bulk := plan.Group{Name: "bulk", Publishers: d.Publishers, Consumers: d.Consumers, Topology: d.Topology, Message: d.Message}
+		bulk := plan.Group{Name: "bulk", Publishers: d.Publishers, Consumers: d.Consumers, Topology: d.Topology,
+			Message: d.Message}
 		small := bulk
 		bulk.Publishers.Mode, small.Name, small.Label = "fire-and-forget", "small", "on disk"
 		c.Workload.Groups = []plan.Group{bulk, small}

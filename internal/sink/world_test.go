@@ -20,8 +20,10 @@ var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 func someRun(edit func(*plan.Cell)) plan.Run {
 	w := plan.Default()
 	w.Measure = plan.Duration(3500 * time.Millisecond)
-	c := plan.Cell{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq"}, Label: "on disk", Coordinates: []plan.Coordinate{
-		{Axis: "broker", Value: json.RawMessage(`"rabbit"`)}, {Axis: "threads", Value: json.RawMessage(`5`)}, {Axis: "disk type", Value: json.RawMessage(`"ssd, fast"`)}}}
+	c := plan.Cell{ID: "c0ffee", Workload: w, Broker: plan.Broker{Name: "rabbit", Driver: "rabbitmq"}, Label: "on disk",
+		Coordinates: []plan.Coordinate{
+			{Axis: "broker", Value: json.RawMessage(`"rabbit"`)}, {Axis: "threads", Value: json.RawMessage(`5`)},
+			{Axis: "disk type", Value: json.RawMessage(`"ssd, fast"`)}}}
 	if edit != nil {
 		edit(&c)
 	}
@@ -49,7 +51,8 @@ func newWorld(edit func(*plan.Cell)) *world {
 	run := someRun(edit)
 	x := &world{run: run, task: run.Tasks()[0], epoch: began.Add(5 * time.Second), merge: record.NewMerged()}
 	for i := range run.Cells[0].Agents() {
-		a := &worldAgent{name: fmt.Sprintf("a%d", i+1), collector: record.NewCollector(run.Cells[0].Workload.Measure.D())}
+		a := &worldAgent{name: fmt.Sprintf("a%d", i+1),
+			collector: record.NewCollector(run.Cells[0].Workload.Measure.D())}
 		a.owner = a.collector.Recorder()
 		x.agents = append(x.agents, a)
 	}
@@ -75,7 +78,8 @@ func (x *world) report(agent int, at time.Duration, edit func(*record.Snapshot))
 	a := x.agents[agent]
 	a.seq++
 	a.owner.Flush()
-	s := record.Snapshot{Task: x.task.ID, Agent: a.name, Seq: a.seq, At: int64(at), Epoch: x.epoch.Add(time.Duration(len(x.snapshots)) * time.Microsecond)}
+	s := record.Snapshot{Task: x.task.ID, Agent: a.name, Seq: a.seq, At: int64(at),
+		Epoch: x.epoch.Add(time.Duration(len(x.snapshots)) * time.Microsecond)}
 	s.Windows, s.Sets = a.collector.Take()
 	if edit != nil {
 		edit(&s)
@@ -109,12 +113,17 @@ func (x *world) steady(until time.Duration) {
 func (x *world) outcome() plan.Outcome {
 	var groups []plan.GroupOutcome
 	for _, g := range x.task.Cell.Workload.Groups {
-		groups = append(groups, plan.GroupOutcome{Name: g.Name, Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: 50, Flags: []plan.Flag{plan.Backlog}}},
+		groups = append(groups, plan.GroupOutcome{Name: g.Name, Verdict: plan.Valid,
+			Values:  map[string]plan.Value{"publish.rate": {Number: 50, Flags: []plan.Flag{plan.Backlog}}},
 			Reasons: []string{"none"}})
 	}
-	return plan.Outcome{Version: plan.RecordFormat, Groups: groups, Run: x.run.ID, Task: x.task.ID, Cell: x.task.Cell.ID, Repetition: 1, Verdict: plan.Valid,
-		Values: map[string]plan.Value{"publish.rate": {Number: 100}, "consume.rate": {Number: 99, Flags: []plan.Flag{plan.Backlog}}, "e2e.p50": {Number: 0.001, Bound: 0.002}, "e2e.p99": {NA: "backlog"}},
-		Agents: []plan.AgentPart{{Agent: "a1"}, {Agent: "a2", Index: 1}}, Started: began.Add(time.Second), Ended: began.Add(20 * time.Second),
+	return plan.Outcome{Version: plan.RecordFormat, Groups: groups, Run: x.run.ID, Task: x.task.ID,
+		Cell: x.task.Cell.ID, Repetition: 1, Verdict: plan.Valid,
+		Values: map[string]plan.Value{"publish.rate": {Number: 100},
+			"consume.rate": {Number: 99, Flags: []plan.Flag{plan.Backlog}}, "e2e.p50": {Number: 0.001, Bound: 0.002},
+			"e2e.p99": {NA: "backlog"}},
+		Agents: []plan.AgentPart{{Agent: "a1"}, {Agent: "a2", Index: 1}}, Started: began.Add(time.Second),
+		Ended:    began.Add(20 * time.Second),
 		Measured: plan.Duration(3500 * time.Millisecond), Subject: plan.Subject{Product: "RabbitMQ", Version: "3.10.8"}}
 }
 

@@ -86,7 +86,8 @@ func (w *writer) attempt(ctx context.Context, lines []string) bool {
 
 // passing reports whether a retry may have another status: no answer, too many requests, or an error of the server.
 func passing(status int) bool {
-	return status == 0 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
+	return status == 0 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests ||
+		status >= http.StatusInternalServerError
 }
 
 // partly finds how many points of a batch InfluxDB left out while it took the others.

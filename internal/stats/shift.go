@@ -20,7 +20,8 @@ func Difference(a, b []float64, confidence float64) (c Change, ok bool) {
 	}
 	all := differences(a, b)
 	k, sure := margin(len(a), len(b), confidence)
-	return Change{Estimate: middle(all), Interval: Interval{Low: all[k], High: all[len(all)-1-k], Confidence: sure}}, true
+	return Change{Estimate: middle(all), Interval: Interval{Low: all[k], High: all[len(all)-1-k], Confidence: sure}},
+		true
 }
 
 // differences are those of all pairs, sorted.
@@ -67,7 +68,8 @@ func Ratio(a, b []float64, confidence float64) (c Change, ok bool) {
 		return Change{}, false
 	}
 	c, ok = Difference(la, lb, confidence)
-	c.Estimate, c.Interval.Low, c.Interval.High = math.Exp(c.Estimate), math.Exp(c.Interval.Low), math.Exp(c.Interval.High)
+	c.Estimate, c.Interval.Low, c.Interval.High = math.Exp(c.Estimate), math.Exp(c.Interval.Low),
+		math.Exp(c.Interval.High)
 	return c, ok
 }
 

@@ -42,7 +42,8 @@ func TestChangeProperties(t *testing.T) {
 	if _, ok := Ratio([]float64{0, 1}, []float64{1}, 0.95); ok {
 		t.Error("a ratio to zero")
 	}
-	if c, _ := Difference([]float64{1, 2, 3}, []float64{4, 5, 6}, 0.95); c.Interval.Holds(0.95) || c.Interval.Low != 1 || c.Interval.High != 5 {
+	if c, _ := Difference([]float64{1, 2, 3}, []float64{4, 5, 6}, 0.95); c.Interval.Holds(0.95) ||
+		c.Interval.Low != 1 || c.Interval.High != 5 {
 		t.Errorf("3 and 3 give all pairs at 90 %%, got %+v", c.Interval)
 	}
 	many, _ := Difference(normal(r, 50, 0, 1), normal(r, 50, 1, 1), 0.95)
@@ -91,7 +92,8 @@ func TestCoverage(t *testing.T) {
 }
 
 func TestGeometricMeans(t *testing.T) {
-	pairs := []Pair{{[]float64{1, 1}, []float64{2, 2}}, {[]float64{1, 1}, []float64{8, 8}}, {[]float64{0, 1}, []float64{1, 1}}}
+	pairs := []Pair{{[]float64{1, 1}, []float64{2, 2}}, {[]float64{1, 1}, []float64{8, 8}},
+		{[]float64{0, 1}, []float64{1, 1}}}
 	c, used, ok := GeometricRatio(pairs, 0.95)
 	near(t, "of cells", c.Estimate, 4, 1e-12)
 	if !ok || used != 2 || math.Abs(c.Interval.Half()) > 1e-9 {
@@ -123,7 +125,8 @@ func TestCoverageOfGeometricMeans(t *testing.T) {
 					held++
 				}
 			}
-			t.Logf("%d repetitions of %2d cells: %.1f %% of the intervals hold the truth", n, cells, 100*float64(held)/rounds)
+			t.Logf("%d repetitions of %2d cells: %.1f %% of the intervals hold the truth", n, cells,
+				100*float64(held)/rounds)
 			if held < rounds*90/100 {
 				t.Errorf("%d repetitions of %d cells: %d of %d intervals hold the truth", n, cells, held, rounds)
 			}

@@ -85,7 +85,8 @@ func readWorkload(t *table, fallback string) workload {
 		threads int64
 	}{{"producersPerTopic", w.publishers * w.topics}, {"consumerPerSubscription", w.consumers * w.topics}} {
 		if e := t.find(role.key); e != nil && role.threads > maxThreads {
-			t.fault(e, "%d for each of %d topics are %d threads, and one agent runs %d at most", role.threads/w.topics, w.topics, role.threads, maxThreads)
+			t.fault(e, "%d for each of %d topics are %d threads, and one agent runs %d at most", role.threads/w.topics,
+				w.topics, role.threads, maxThreads)
 		}
 	}
 	if w.size < minSize {
@@ -93,11 +94,13 @@ func readWorkload(t *table, fallback string) workload {
 		w.size = minSize
 	}
 	if w.rate == 0 {
-		t.remark("producerRate", "0 has the benchmark look for the highest rate that consumers keep up with; here publishers send as fast as it goes, and "+
-			"the table says where receiving did not keep up")
+		t.remark("producerRate",
+			"0 has the benchmark look for the highest rate that consumers keep up with; here publishers send as fast as it goes, and "+
+				"the table says where receiving did not keep up")
 	}
 	if w.warmup > 0 && t.find("warmupDurationMinutes") == nil {
-		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "", fmt.Sprintf("no warmupDurationMinutes: %d minute, as the benchmark has it then", ombWarmup)})
+		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
+			fmt.Sprintf("no warmupDurationMinutes: %d minute, as the benchmark has it then", ombWarmup)})
 	}
 	readKeys(t)
 	for key, why := range ombLost {
@@ -167,7 +170,8 @@ func readDriver(t *table, w workload) broker {
 // onePartition refuses topics with partitions, as the benchmark does for brokers that have none.
 func onePartition(t *table, w workload) {
 	if w.partitions > 1 {
-		t.report.fault(t.file, t.line, "the workload has %d partitions for each topic; the benchmark refuses this driver then, since the broker has none", w.partitions)
+		t.report.fault(t.file, t.line,
+			"the workload has %d partitions for each topic; the benchmark refuses this driver then, since the broker has none", w.partitions)
 	}
 }
 

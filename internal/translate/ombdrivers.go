@@ -19,7 +19,8 @@ func ombKafka(t *table, w workload) broker {
 	b := broker{driver: "kafka", mode: "confirm-window", persistent: true}
 	common, topic := t.inner("commonConfig"), t.inner("topicConfig")
 	producer, consumer := t.inner("producerConfig"), t.inner("consumerConfig")
-	b.options = append(b.options, kafkaBrokers(t, common), field{"replicationFactor", t.number("replicationFactor", 1, 1, 32767)}, field{"partitions", w.partitions})
+	b.options = append(b.options, kafkaBrokers(t, common),
+		field{"replicationFactor", t.number("replicationFactor", 1, 1, 32767)}, field{"partitions", w.partitions})
 	if topic.find("min.insync.replicas") != nil {
 		b.options = append(b.options, field{"minInSyncReplicas", topic.number("min.insync.replicas", 1, 1, 32767)})
 	}
@@ -135,7 +136,8 @@ func kafkaIdempotence(p *table, b *broker, acks string) {
 	if idempotent {
 		b.options = append(b.options, field{"client", "franz"}, field{"idempotence", true})
 		if asked == nil {
-			p.report.lost = append(p.report.lost, Lost{p.file, p.line, "", "no enable.idempotence: Kafka's Java producer has it then, as here (without its retries)"})
+			p.report.lost = append(p.report.lost, Lost{p.file, p.line, "",
+				"no enable.idempotence: Kafka's Java producer has it then, as here (without its retries)"})
 		}
 		if n != requestsInFlight {
 			p.remark(inFlight, "with idempotence it is %d here", requestsInFlight)
@@ -143,7 +145,8 @@ func kafkaIdempotence(p *table, b *broker, acks string) {
 		return
 	}
 	if asked == nil && all && n < requestsInFlight && (err != nil || retries != 0) {
-		p.remark(inFlight, "Kafka's Java producer has idempotence then; here that has always %d, so it is left out", requestsInFlight)
+		p.remark(inFlight, "Kafka's Java producer has idempotence then; here that has always %d, so it is left out",
+			requestsInFlight)
 	}
 	if n > 1 {
 		b.options = append(b.options, field{"client", "franz"}, field{"inFlight", min(n, 100)})
@@ -159,7 +162,8 @@ func kafkaConsumer(c *table, b *broker) {
 	b.options = append(b.options, field{"commit", "background"})
 	polled := c.number("max.poll.records", 500, 1, 1_000_000)
 	if c.yes("enable.auto.commit", false) {
-		b.ack = []field{{"ack", "interval"}, {"ackInterval", milliseconds(c.number("auto.commit.interval.ms", 5000, 1, 86_400_000))}, {"batch", polled}}
+		b.ack = []field{{"ack", "interval"}, {"ackInterval",
+			milliseconds(c.number("auto.commit.interval.ms", 5000, 1, 86_400_000))}, {"batch", polled}}
 	} else {
 		b.ack = []field{{"ack", "each"}, {"batch", polled}}
 		c.lose("auto.commit.interval.ms", "without enable.auto.commit it has no effect")
@@ -172,7 +176,8 @@ func kafkaConsumer(c *table, b *broker) {
 		}
 	}
 	for _, d := range []struct{ key, option string }{
-		{"fetch.max.wait.ms", "fetchWait"}, {"session.timeout.ms", "sessionTimeout"}, {"heartbeat.interval.ms", "heartbeat"},
+		{"fetch.max.wait.ms", "fetchWait"}, {"session.timeout.ms", "sessionTimeout"},
+		{"heartbeat.interval.ms", "heartbeat"},
 	} {
 		if c.find(d.key) != nil {
 			b.options = append(b.options, field{d.option, milliseconds(c.number(d.key, 500, 1, 3_600_000))})
@@ -218,7 +223,8 @@ func ombRabbitMQ(t *table, w workload) broker {
 		b.options = append(b.options, field{"url", urls[0]})
 	} else {
 		b.options = append(b.options, field{"urls", urls})
-		t.remark("amqpUris", "the benchmark spreads topics over the brokers; here everything goes to the first that answers, unless the cell places it (node)")
+		t.remark("amqpUris",
+			"the benchmark spreads topics over the brokers; here everything goes to the first that answers, unless the cell places it (node)")
 	}
 	kind := strings.ToLower(t.text("queueType", "CLASSIC"))
 	if !slices.Contains([]string{"classic", "quorum", "stream"}, kind) {
@@ -233,11 +239,14 @@ func ombRabbitMQ(t *table, w workload) broker {
 	if kind == "stream" {
 		b.ack, b.prefetch, b.copies = []field{{"ack", "each"}}, ombWindow, true
 		if w.consumers > 1 {
-			t.remark("queueType", "each consumer of a stream receives all of it: each of the %d of a subscription is a subscription of its own here", w.consumers)
+			t.remark("queueType",
+				"each consumer of a stream receives all of it: each of the %d of a subscription is a subscription of its own here", w.consumers)
 		}
-		t.remark("queueType", "consumers of streams have to acknowledge: each message here, with a prefetch of %d, where the benchmark's do neither", ombWindow)
+		t.remark("queueType",
+			"consumers of streams have to acknowledge: each message here, with a prefetch of %d, where the benchmark's do neither", ombWindow)
 	}
-	for _, key := range []string{"producerCreationDelay", "producerCreationBatchSize", "consumerCreationDelay", "consumerCreationBatchSize"} {
+	for _, key := range []string{"producerCreationDelay", "producerCreationBatchSize", "consumerCreationDelay",
+		"consumerCreationBatchSize"} {
 		t.lose(key, "publishers and consumers connect all at once here, before anything is sent")
 	}
 	unbounded(t)
@@ -253,13 +262,16 @@ func remarkPassword(t *table, key, url string) {
 
 // unbounded says that there is a bound here where the benchmark has none.
 func unbounded(t *table) {
-	t.report.lost = append(t.report.lost, Lost{t.file, t.line, "", fmt.Sprintf("the benchmark bounds unconfirmed messages by nothing; here by %d for each publisher (window)", ombWindow)})
+	t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
+		fmt.Sprintf("the benchmark bounds unconfirmed messages by nothing; here by %d for each publisher (window)",
+			ombWindow)})
 }
 
 // ombNATS reads the driver file of NATS: a stream in files for each topic, on one connection.
 func ombNATS(t *table, w workload) broker {
 	onePartition(t, w)
-	b := broker{driver: "nats", mode: "confirm-window", window: ombWindow, persistent: true, shared: true, ack: []field{{"ack", "each"}}, prefetch: 1000}
+	b := broker{driver: "nats", mode: "confirm-window", window: ombWindow, persistent: true, shared: true,
+		ack: []field{{"ack", "each"}}, prefetch: 1000}
 	url := t.text("natsHostUrl", "")
 	if url == "" {
 		t.report.fault(t.file, t.line, "natsHostUrl is missing: it says where the server is")
@@ -284,7 +296,8 @@ const confirmationWindow = 1 << 20
 // the same port unless the broker was set otherwise.
 func ombArtemis(t *table, w workload) broker {
 	onePartition(t, w)
-	b := broker{driver: "artemis", mode: "confirm-window", window: max(1, confirmationWindow/max(1, w.size)), persistent: true, shared: true, ack: []field{{"ack", "each"}}, prefetch: 1000}
+	b := broker{driver: "artemis", mode: "confirm-window", window: max(1, confirmationWindow/max(1, w.size)),
+		persistent: true, shared: true, ack: []field{{"ack", "each"}}, prefetch: 1000}
 	address := t.text("brokerAddress", "")
 	if address == "" {
 		t.report.fault(t.file, t.line, "brokerAddress is missing: it says where the broker is")
@@ -299,7 +312,8 @@ func ombArtemis(t *table, w workload) broker {
 	if parameters != "" {
 		t.remark("brokerAddress", "what follows the ? is for Artemis's own client")
 	}
-	t.remark("brokerAddress", "the benchmark speaks Artemis's own protocol; here it is AMQP 1.0, which the same port takes unless the broker was set otherwise")
+	t.remark("brokerAddress",
+		"the benchmark speaks Artemis's own protocol; here it is AMQP 1.0, which the same port takes unless the broker was set otherwise")
 	b.options = []field{{"url", "amqp://" + host}, {"routing", "multicast"}}
 	return b
 }

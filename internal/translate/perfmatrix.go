@@ -32,9 +32,12 @@ func (c column) in() any {
 // fields are what a run is, by the names of the axes that they become if they vary.
 func (r run) fields() []field {
 	return []field{
-		{"scenario", r.scenario}, {"options", r.options}, {"size", r.size}, {"publishers", r.publishers}, {"channels", r.channels}, {"mode", r.mode},
-		{"maxInFlight", r.window}, {"rate", r.rate}, {"count", r.count}, {"persistent", r.persistent}, {"mandatory", r.mandatory},
-		{"consumerNodes", min(r.consumers, 1)}, {"consumers", max(r.consumers, 1)}, {"prefetch", r.prefetch}, {"ack", r.ack}, {"ackEvery", r.ackEvery},
+		{"scenario", r.scenario}, {"options", r.options}, {"size", r.size}, {"publishers", r.publishers},
+		{"channels", r.channels}, {"mode", r.mode},
+		{"maxInFlight", r.window}, {"rate", r.rate}, {"count", r.count}, {"persistent", r.persistent},
+		{"mandatory", r.mandatory},
+		{"consumerNodes", min(r.consumers, 1)}, {"consumers", max(r.consumers, 1)}, {"prefetch", r.prefetch},
+		{"ack", r.ack}, {"ackEvery", r.ackEvery},
 		{"queues", r.queues}, {"subscriptions", r.subscriptions}, {"measure", r.measure},
 	}
 }
@@ -53,7 +56,8 @@ func columns(runs []run) map[string]column {
 }
 
 // axesInOrder is how axes are listed.
-var axesInOrder = []string{"scenario", "broker", "size", "publishers", "channels", "mode", "maxInFlight", "rate", "count", "persistent", "mandatory",
+var axesInOrder = []string{"scenario", "broker", "size", "publishers", "channels", "mode", "maxInFlight", "rate",
+	"count", "persistent", "mandatory",
 	"consumerNodes", "consumers", "prefetch", "ack", "ackEvery", "queues", "subscriptions", "measure"}
 
 // perfFields are the matrix.
@@ -73,7 +77,8 @@ func perfFields(title string, runs []run) []field {
 		fields = append(fields, field{"zip", []any{zip}})
 	}
 	rows := rowsOf(varying, runs)
-	return append(fields, field{"cell", perfCell(all)}, field{"tables", []any{[]field{{"rows", rows}, {"values", tableValues}}}})
+	return append(fields, field{"cell", perfCell(all)},
+		field{"tables", []any{[]field{{"rows", rows}, {"values", tableValues}}}})
 }
 
 // rowsOf names the axes that tell the rows of the table: all of them, or, where they vary together, the scenario and
@@ -82,7 +87,8 @@ func rowsOf(varying []column, runs []run) (rows []any) {
 	for _, c := range varying {
 		told := c.axis == "scenario" || !varying[0].varies() || varying[0].axis != "scenario"
 		for i := range runs {
-			told = told || i > 0 && runs[i].scenario == runs[i-1].scenario && literal(c.values[i]) != literal(c.values[i-1])
+			told = told || i > 0 && runs[i].scenario == runs[i-1].scenario &&
+				literal(c.values[i]) != literal(c.values[i-1])
 		}
 		if told {
 			rows = append(rows, c.axis)
@@ -113,14 +119,17 @@ func perfCell(all map[string]column) []field {
 	}
 	consumers := []field{{"nodes", all["consumerNodes"].in()}}
 	if c := all["consumerNodes"]; c.varies() || c.values[0] != int64(0) {
-		consumers = append(consumers, field{"threads", all["consumers"].in()}, field{"prefetch", all["prefetch"].in()}, field{"ack", all["ack"].in()})
+		consumers = append(consumers, field{"threads", all["consumers"].in()}, field{"prefetch", all["prefetch"].in()},
+			field{"ack", all["ack"].in()})
 		if a := all["ack"]; a.varies() || a.values[0] == "every" {
 			consumers = append(consumers, field{"ackEvery", all["ackEvery"].in()})
 		}
 	}
-	topology := []field{{"queues", all["queues"].in()}, {"subscriptions", all["subscriptions"].in()}, {"channels", all["channels"].in()}}
+	topology := []field{{"queues", all["queues"].in()}, {"subscriptions", all["subscriptions"].in()},
+		{"channels", all["channels"].in()}}
 	cell = append(cell, field{"publishers", publishers}, field{"consumers", consumers}, field{"topology", topology},
-		field{"message", []field{{"size", all["size"].in()}}}, field{"warmup", "0s"}, field{"measure", all["measure"].in()})
+		field{"message", []field{{"size", all["size"].in()}}}, field{"warmup", "0s"},
+		field{"measure", all["measure"].in()})
 	if c := all["scenario"]; c.varies() {
 		cell = append(cell, field{"labels", []field{{"scenario", c.in()}}})
 	}

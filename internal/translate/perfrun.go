@@ -50,8 +50,10 @@ var perfLost = map[string]string{
 
 // perfKnown are the parameters that have a counterpart.
 var perfKnown = []string{
-	"autoAck", "channelPrefetch", "confirm", "consumerChannelCount", "consumerCount", "consumerPrefetch", "exchangeType", "flags", "minMsgSize",
-	"msgCount", "multiAckEvery", "producerChannelCount", "producerCount", "producerMsgCount", "producerRateLimit", "publishingInterval",
+	"autoAck", "channelPrefetch", "confirm", "consumerChannelCount", "consumerCount", "consumerPrefetch",
+	"exchangeType", "flags", "minMsgSize",
+	"msgCount", "multiAckEvery", "producerChannelCount", "producerCount", "producerMsgCount", "producerRateLimit",
+	"publishingInterval",
 	"queueArguments", "queueNames", "queuePattern", "queueSequenceFrom", "queueSequenceTo", "timeLimit",
 }
 
@@ -87,11 +89,14 @@ func (t *table) remarkValue(name, why string, a ...any) {
 
 func readThreads(t *table, r *run) {
 	producers, consumers := t.number("producerCount", 1, 1, maxThreads), t.number("consumerCount", 1, 0, maxThreads)
-	perProducer, perConsumer := t.number("producerChannelCount", 1, 1, 65_535), t.number("consumerChannelCount", 1, 1, 65_535)
+	perProducer, perConsumer := t.number("producerChannelCount", 1, 1, 65_535),
+		t.number("consumerChannelCount", 1, 1, 65_535)
 	r.publishers, r.consumers, r.channels = producers*perProducer, consumers*perConsumer, perProducer
 	if consumers > 0 && perConsumer != perProducer {
-		t.remarkValue("consumerChannelCount", "a connection has as many channels for consumers as for publishers here: %d", perProducer)
-		t.remarkValue("producerChannelCount", "a connection has as many channels for consumers as for publishers here: %d", perProducer)
+		t.remarkValue("consumerChannelCount",
+			"a connection has as many channels for consumers as for publishers here: %d", perProducer)
+		t.remarkValue("producerChannelCount",
+			"a connection has as many channels for consumers as for publishers here: %d", perProducer)
 	}
 	for _, role := range []struct {
 		key string
@@ -109,7 +114,8 @@ func readSending(t *table, r *run) {
 		r.mode, r.window = "fire-and-forget", 1000
 	case 0:
 		r.mode, r.window = "confirm-window", perfWindow
-		t.remarkValue("confirm", "PerfTest bounds unconfirmed messages by nothing then; here by %d for each publisher", perfWindow)
+		t.remarkValue("confirm", "PerfTest bounds unconfirmed messages by nothing then; here by %d for each publisher",
+			perfWindow)
 	default:
 		r.mode, r.window = "confirm-window", confirm
 	}
@@ -160,13 +166,15 @@ func readReceiving(t *table, r *run) {
 		if r.prefetch == 0 || channel < r.prefetch {
 			r.prefetch = channel
 		}
-		t.remarkValue("channelPrefetch", "the prefetch is that of a consumer here, which has a channel of its own: the smaller one, where both are given")
+		t.remarkValue("channelPrefetch",
+			"the prefetch is that of a consumer here, which has a channel of its own: the smaller one, where both are given")
 	}
 	switch {
 	case r.ack != "every":
 		r.ackEvery = 100 // of no effect
 	case r.prefetch > 0 && r.prefetch < r.ackEvery:
-		t.remarkValue("multiAckEvery", "lowered to the prefetch, %d: the broker sends no more before the first acknowledgement", r.prefetch)
+		t.remarkValue("multiAckEvery",
+			"lowered to the prefetch, %d: the broker sends no more before the first acknowledgement", r.prefetch)
 		r.ackEvery = r.prefetch
 	}
 }
@@ -181,7 +189,8 @@ func readQueues(t *table, r *run) {
 		}
 		t.remark("queuePattern", "queues have names of the task's own here")
 		if r.consumers > 0 && r.consumers < r.queues {
-			t.remarkValue("queueSequenceTo", "%d queues instead of %d, since there are no more consumers: a queue that nobody reads has no place here", r.consumers, r.queues)
+			t.remarkValue("queueSequenceTo",
+				"%d queues instead of %d, since there are no more consumers: a queue that nobody reads has no place here", r.consumers, r.queues)
 			r.queues = r.consumers
 		}
 	}
@@ -191,13 +200,15 @@ func readQueues(t *table, r *run) {
 		}
 		if n := int64(len(e.value.list)); n > 1 {
 			r.subscriptions = n
-			t.remark("queueNames", "each of the %d queues gets every message: %d subscriptions here, with consumers of its own each", n, n)
+			t.remark("queueNames",
+				"each of the %d queues gets every message: %d subscriptions here, with consumers of its own each", n, n)
 		} else {
 			t.remark("queueNames", "queues have names of the task's own here")
 		}
 	}
 	arguments := readArguments(t)
-	if named := t.find("queueNames"); t.find("queuePattern") == nil && to == 0 && (named == nil || len(named.value.list) == 0) {
+	if named := t.find("queueNames"); t.find("queuePattern") == nil && to == 0 &&
+		(named == nil || len(named.value.list) == 0) {
 		arguments = readUnnamed(t, r, arguments)
 	}
 	r.options = append(r.options, arguments...)
@@ -215,15 +226,19 @@ func readUnnamed(t *table, r *run, arguments []field) []field {
 	switch {
 	case r.consumers > 1:
 		for _, key := range []string{"consumerCount", "consumerChannelCount"} {
-			t.remarkValue(key, "without names of queues each of the %d consumers has a queue of its own in PerfTest, which gets every message: as many "+
-				"subscriptions here, with one consumer each", r.consumers)
+			t.remarkValue(key,
+				"without names of queues each of the %d consumers has a queue of its own in PerfTest, which gets every message: as many "+
+					"subscriptions here, with one consumer each", r.consumers)
 		}
 		if r.consumers > maxSubscriptions {
-			t.report.fault(t.file, t.line, "%d consumers with a queue each: there can be %d here; give queue-names for them to share one", r.consumers, maxSubscriptions)
+			t.report.fault(t.file, t.line,
+				"%d consumers with a queue each: there can be %d here; give queue-names for them to share one",
+				r.consumers, maxSubscriptions)
 		}
 		r.subscriptions, r.consumers = r.consumers, 1
 	case r.consumers == 0 && len(arguments) == 0:
-		t.remarkValue("consumerCount", "without consumers and names of queues PerfTest has no queue, and the broker drops what it is sent; here there is one that keeps one message")
+		t.remarkValue("consumerCount",
+			"without consumers and names of queues PerfTest has no queue, and the broker drops what it is sent; here there is one that keeps one message")
 		return []field{{"queue", []field{{"maxLength", 1}, {"overflow", "drop-head"}}}}
 	}
 	return arguments
@@ -285,9 +300,11 @@ func readEnd(t *table, r *run) {
 		r.measure = seconds(limit)
 	case r.count > 0:
 		r.measure = perfCounted
-		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "", "no time-limit: " + perfCounted + " at most for so many messages"})
+		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
+			"no time-limit: " + perfCounted + " at most for so many messages"})
 	default:
 		r.measure = "10s"
-		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "", "no time-limit: PerfTest goes on until it is stopped; here it is 10s"})
+		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
+			"no time-limit: PerfTest goes on until it is stopped; here it is 10s"})
 	}
 }

@@ -18,13 +18,15 @@ const (
 )
 
 // perfFactors are the shares of the highest rate that PerfTest's rate-vs-latency measures at, once it knows that.
-var perfFactors = []float64{0.01, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.04, 1.05}
+var perfFactors = []float64{0.01, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.04,
+	1.05}
 
 // PerfTest translates a scenario file of RabbitMQ PerfTest's HTML tools (PerfTestMulti). An error is Faults.
 func PerfTest(scenarios File) (*Result, error) {
 	r := &report{}
 	runs := readScenarios(scenarios, r)
-	from := fmt.Sprintf("A matrix from RabbitMQ PerfTest's scenario file %s, by ctl import perftest.", base(scenarios.Name))
+	from := fmt.Sprintf("A matrix from RabbitMQ PerfTest's scenario file %s, by ctl import perftest.",
+		base(scenarios.Name))
 	stem, _, _ := strings.Cut(base(scenarios.Name), ".")
 	return r.result(func(lost []Lost) string { return matrix(from, lost, perfFields(name(stem, "perftest"), runs)) })
 }
@@ -91,8 +93,9 @@ func readScenario(t *table) *scenario {
 		s.readVariables(t)
 	case "rate-vs-latency":
 		t.lose("variables", "PerfTest does not look at them in a rate-vs-latency scenario")
-		t.remark("type", "PerfTest measures the highest rate and then at shares of it; here the first step alone, as fast as it goes. "+
-			"Set publishers.rate to %s of what that gives for the second", shares())
+		t.remark("type",
+			"PerfTest measures the highest rate and then at shares of it; here the first step alone, as fast as it goes. "+
+				"Set publishers.rate to %s of what that gives for the second", shares())
 		if len(s.params) > 1 {
 			s.params = s.params[:1]
 		}
@@ -119,13 +122,15 @@ func (s *scenario) readParams(t *table) {
 	}
 	for i, one := range e.value.list {
 		if one.table == nil {
-			t.report.fault(t.file, one.line, "set %d of params is %s; it has to be keys and values", i+1, one.describe())
+			t.report.fault(t.file, one.line, "set %d of params is %s; it has to be keys and values", i+1,
+				one.describe())
 			continue
 		}
 		one.table.rename()
 		if s.kind == "rate-vs-latency" && i > 0 {
 			for _, unused := range one.table.keys {
-				one.table.drop(unused, "PerfTest looks at the first set of parameters alone in a rate-vs-latency scenario")
+				one.table.drop(unused,
+					"PerfTest looks at the first set of parameters alone in a rate-vs-latency scenario")
 			}
 			continue
 		}
@@ -236,7 +241,8 @@ func (s *scenario) runs() []run {
 		}
 	}
 	if len(all) < n {
-		s.report.lost = append(s.report.lost, Lost{s.file, s.line, "", fmt.Sprintf("scenario %s has %d measurements, of which %d differ here", s.name, n, len(all))})
+		s.report.lost = append(s.report.lost, Lost{s.file, s.line, "",
+			fmt.Sprintf("scenario %s has %d measurements, of which %d differ here", s.name, n, len(all))})
 	}
 	return all
 }

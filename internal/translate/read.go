@@ -125,7 +125,8 @@ func (in reader) value(n ast.Node, path string) value {
 		v.text, v.block, v.quoted = n.Value.Value, v.line+1, true
 	case *ast.StringNode:
 		v.text = n.Value
-		if origin := strings.TrimSpace(n.GetToken().Origin); strings.HasPrefix(origin, `"`) || strings.HasPrefix(origin, "'") {
+		if origin := strings.TrimSpace(n.GetToken().Origin); strings.HasPrefix(origin, `"`) ||
+			strings.HasPrefix(origin, "'") {
 			v.quoted = true
 		}
 	case ast.ScalarNode:

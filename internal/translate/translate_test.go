@@ -113,7 +113,8 @@ func TestNothingIsDropped(t *testing.T) {
 
 func mentioned(said map[string]bool, file, key string) bool {
 	for line := range said {
-		if strings.HasPrefix(line, file+":") && (strings.HasSuffix(line, " "+key) || strings.HasSuffix(line, ": "+key)) {
+		if strings.HasPrefix(line, file+":") && (strings.HasSuffix(line, " "+key) ||
+			strings.HasSuffix(line, ": "+key)) {
 			return true
 		}
 	}
@@ -142,7 +143,8 @@ func keysOf(t *testing.T, f File) []string {
 			}
 		case string:
 			for line := range strings.Lines(v) {
-				if key, _, is := strings.Cut(strings.TrimSpace(line), "="); is && strings.Contains(key, ".") && !strings.ContainsAny(key, "/ ") {
+				if key, _, is := strings.Cut(strings.TrimSpace(line), "="); is && strings.Contains(key, ".") &&
+					!strings.ContainsAny(key, "/ ") {
 					keys = append(keys, key)
 				}
 			}
@@ -197,14 +199,18 @@ func TestSecretsAreNotListed(t *testing.T) {
 // message. With a name they share it.
 func TestQueuesWithoutNames(t *testing.T) {
 	for params, want := range map[string][]string{
-		`"consumer-count": 4`:                                                  {"subscriptions: 4", "threads:  1", "queues:        1"},
-		`"consumer-count": 2, "consumer-channel-count": 3`:                     {"subscriptions: 6", "threads:  1"},
-		`"consumer-count": 4, "queue-names": ["q"]`:                            {"subscriptions: 1", "threads:  4"},
-		`"consumer-count": 4, "queue-pattern": "q-%d", "queue-sequence-to": 2`: {"subscriptions: 1", "threads:  4", "queues:        2"},
-		`"consumer-count": 0`:                                                  {"maxLength: 1", "nodes: 0"},
-		`"consumer-count": 0, "queue-names": ["q"]`:                            {"nodes: 0", "subscriptions: 1"},
+		`"consumer-count": 4`: {"subscriptions: 4", "threads:  1",
+			"queues:        1"},
+		`"consumer-count": 2, "consumer-channel-count": 3`: {"subscriptions: 6", "threads:  1"},
+		`"consumer-count": 4, "queue-names": ["q"]`:        {"subscriptions: 1", "threads:  4"},
+		`"consumer-count": 4, "queue-pattern": "q-%d", "queue-sequence-to": 2`: {"subscriptions: 1", "threads:  4",
+			"queues:        2"},
+		`"consumer-count": 0`:                       {"maxLength: 1", "nodes: 0"},
+		`"consumer-count": 0, "queue-names": ["q"]`: {"nodes: 0", "subscriptions: 1"},
 	} {
-		r, err := PerfTest(File{"s.json", []byte(`[{"name": "s", "type": "simple", "params": [{"time-limit": 9, ` + params + `}]}]`)})
+		r,
+			err := PerfTest(File{"s.json", []byte(`[{"name": "s", "type": "simple", "params": [{"time-limit": 9, ` +
+			params + `}]}]`)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,13 +237,17 @@ func TestPrefetchAloneIsOneAxis(t *testing.T) {
 // What a driver file does not say is as Kafka's Java producer has it, and not as the driver here has it by itself.
 func TestDefaultsOfTheJavaProducer(t *testing.T) {
 	for producer, want := range map[string][]string{
-		"acks=all":                             {`client:            "franz"`, "idempotence:       true", "batchBytes:        16384"},
-		"acks=1":                               {`client:            "franz"`, "inFlight:          5", "batchBytes:        16384"},
+		"acks=all": {`client:            "franz"`, "idempotence:       true",
+			"batchBytes:        16384"},
+		"acks=1": {`client:            "franz"`, "inFlight:          5",
+			"batchBytes:        16384"},
 		"acks=all\n  retries=0":                {"inFlight:          5"},
 		"acks=all\n  enable.idempotence=false": {"inFlight:          5"},
-		"acks=all\n  max.in.flight.requests.per.connection=2":                     {"inFlight:          2", "it is left out"},
-		"acks=all\n  max.in.flight.requests.per.connection=20":                    {"inFlight:          20"},
-		"acks=all\n  max.in.flight.requests.per.connection=1\n  batch.size=65536": {"batchBytes:        65536", "it is left out"},
+		"acks=all\n  max.in.flight.requests.per.connection=2": {"inFlight:          2",
+			"it is left out"},
+		"acks=all\n  max.in.flight.requests.per.connection=20": {"inFlight:          20"},
+		"acks=all\n  max.in.flight.requests.per.connection=1\n  batch.size=65536": {"batchBytes:        65536",
+			"it is left out"},
 	} {
 		driver := "name: k\ndriverClass: io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver\n" +
 			"commonConfig: bootstrap.servers=a:9092\nproducerConfig: |\n  " + producer + "\n"
@@ -258,7 +268,8 @@ func TestDefaultsOfTheJavaProducer(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	for text, want := range map[string]string{
-		"1 producer / 1 consumers on 1 topic": "1-producer-1-consumers-on-1-topic", "": "fallback", "...": "fallback", "ä": "fallback",
+		"1 producer / 1 consumers on 1 topic": "1-producer-1-consumers-on-1-topic", "": "fallback", "...": "fallback",
+		"ä":                      "fallback",
 		strings.Repeat("x", 150): strings.Repeat("x", 100), "a.b_c-": "a.b_c",
 	} {
 		if got := name(text, "fallback"); got != want {

@@ -47,7 +47,9 @@ func ReadUsers(path string) (Users, error) {
 		_, bad := bcrypt.Cost([]byte(hash))
 		switch {
 		case name == "" || bad != nil: // the line is not shown: it may be a password
-			faults = append(faults, fmt.Errorf("%s:%d: want NAME:HASH with a bcrypt hash, as \"ctl fleet password NAME\" writes it", path, n))
+			faults = append(faults,
+				fmt.Errorf("%s:%d: want NAME:HASH with a bcrypt hash, as \"ctl fleet password NAME\" writes it", path,
+					n))
 		case users[name] != nil:
 			faults = append(faults, fmt.Errorf("%s:%d: user %q is there twice", path, n, name))
 		}
@@ -106,7 +108,8 @@ func NewAccess(listen string, users Users) (*Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %q: %w (write it like 127.0.0.1:8088)", listen, err)
 	}
-	a := &Access{users: users, loopback: loopback(host), key: make([]byte, 32), known: map[[sha256.Size]byte]bool{}, checking: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
+	a := &Access{users: users, loopback: loopback(host), key: make([]byte, 32), known: map[[sha256.Size]byte]bool{},
+		checking: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
 	if !a.loopback && len(users) == 0 {
 		return nil, fmt.Errorf("listen on %q: %w", listen, ErrOpen)
 	}
@@ -152,7 +155,8 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 				a.challenge(w)
 				return
 			}
-			http.Error(w, "this page is read without login as localhost or 127.0.0.1 only; under other names start it with --web-users", http.StatusForbidden)
+			http.Error(w,
+				"this page is read without login as localhost or 127.0.0.1 only; under other names start it with --web-users", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)

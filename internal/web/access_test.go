@@ -15,7 +15,8 @@ import (
 
 func TestNothingIsListenedOnBeyondLoopbackWithoutCredentials(t *testing.T) {
 	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0", "10.1.2.3:0", "bench-1:0"} {
-		at, _, err := (web.Listener{Listen: listen, Log: slog.New(slog.DiscardHandler)}).Serve(func(*web.Access) http.Handler { return http.NotFoundHandler() })
+		at, _, err := (web.Listener{Listen: listen,
+			Log: slog.New(slog.DiscardHandler)}).Serve(func(*web.Access) http.Handler { return http.NotFoundHandler() })
 		if !errors.Is(err, web.ErrOpen) {
 			t.Errorf("%s: listens at %v, %v; want that it is refused", listen, at, err)
 		}
@@ -31,7 +32,8 @@ func TestNothingIsListenedOnBeyondLoopbackWithoutCredentials(t *testing.T) {
 }
 
 func TestServeListensAndStops(t *testing.T) {
-	at, stop, err := web.Listener{Listen: "127.0.0.1:0", Log: slog.New(slog.DiscardHandler)}.Serve(func(*web.Access) http.Handler {
+	at, stop, err := web.Listener{Listen: "127.0.0.1:0",
+		Log: slog.New(slog.DiscardHandler)}.Serve(func(*web.Access) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("here")) })
 	})
 	if err != nil {
@@ -40,7 +42,8 @@ func TestServeListensAndStops(t *testing.T) {
 	if answer, text := ask(t, "GET", "http://"+at.String(), "", nil); text != "here" {
 		t.Errorf("it says %s %q", answer.Status, text)
 	}
-	_, _, taken := web.Listener{Listen: at.String(), Log: slog.New(slog.DiscardHandler)}.Serve(func(*web.Access) http.Handler { return http.NotFoundHandler() })
+	_, _, taken := web.Listener{Listen: at.String(),
+		Log: slog.New(slog.DiscardHandler)}.Serve(func(*web.Access) http.Handler { return http.NotFoundHandler() })
 	if taken == nil || !strings.Contains(taken.Error(), "give another address") {
 		t.Errorf("a second one on the same address: %v", taken)
 	}
@@ -63,7 +66,8 @@ func TestWhoMaySee(t *testing.T) {
 		{"a name of the world that resolves to loopback", "127.0.0.1:8088", "evil.example:8088", "", "", false, 403},
 		{"the same where one can log in", "127.0.0.1:8088", "evil.example", "", "", true, 401},
 		{"somebody who did, behind a proxy", "127.0.0.1:8088", "bench.example", "alice", "correct horse", true, 200},
-		{"a wrong password is refused, on loopback, too", "127.0.0.1:8088", "127.0.0.1", "alice", "wrong horse", true, 401},
+		{"a wrong password is refused, on loopback, too", "127.0.0.1:8088", "127.0.0.1", "alice", "wrong horse", true,
+			401},
 		{"beyond loopback", "0.0.0.0:8088", "bench-1:8088", "", "", true, 401},
 		{"beyond loopback, wrong", "0.0.0.0:8088", "bench-1:8088", "alice", "wrong", true, 401},
 		{"beyond loopback, unknown", "0.0.0.0:8088", "bench-1:8088", "mallory", "correct horse", true, 401},
@@ -137,14 +141,16 @@ func TestUsersFileWithFaultsTellsAllOfThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if all, err := web.ReadUsers(writeFile(t, "# who\n\n"+line+"\n", 0o600)); err != nil || len(all) != 1 || all["alice"] == nil {
+	if all, err := web.ReadUsers(writeFile(t, "# who\n\n"+line+"\n", 0o600)); err != nil || len(all) != 1 ||
+		all["alice"] == nil {
 		t.Errorf("%d users, %v", len(all), err)
 	}
 	_, err = web.ReadUsers(writeFile(t, "bob:plaintext\n"+line+"\n"+line+"\nnothing\n", 0o602))
 	if err == nil {
 		t.Fatal("a file with faults was taken")
 	}
-	for _, want := range []string{":1: want NAME:HASH", ":3: user \"alice\" is there twice", ":4: want", "anybody on this host may write"} {
+	for _, want := range []string{":1: want NAME:HASH", ":3: user \"alice\" is there twice", ":4: want",
+		"anybody on this host may write"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
@@ -155,7 +161,8 @@ func TestUsersFileWithFaultsTellsAllOfThem(t *testing.T) {
 	if _, err := web.ReadUsers(writeFile(t, "", 0o600)); err == nil {
 		t.Error("a file without users was taken")
 	}
-	for _, bad := range [][2]string{{"a:b", "long enough"}, {"a", "short"}, {"", "long enough"}, {"a", strings.Repeat("x", 73)}} {
+	for _, bad := range [][2]string{{"a:b", "long enough"}, {"a", "short"}, {"", "long enough"},
+		{"a", strings.Repeat("x", 73)}} {
 		if line, err := web.Password(bad[0], []byte(bad[1])); err == nil {
 			t.Errorf("Password(%q, %q) gave %q", bad[0], bad[1], line)
 		}

@@ -17,7 +17,8 @@ func TestPanicsOfRequestsAreErrors(t *testing.T) {
 	pages := New(Config{Access: access, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	answer := httptest.NewRecorder()
 	pages.ServeHTTP(answer, httptest.NewRequest("GET", "/runs/r1", nil))
-	if answer.Code != 500 || !strings.Contains(log.String(), "GET /runs/r1") || !strings.Contains(log.String(), "stack") {
+	if answer.Code != 500 || !strings.Contains(log.String(), "GET /runs/r1") ||
+		!strings.Contains(log.String(), "stack") {
 		t.Errorf("status %d, and the log has %q", answer.Code, log.String())
 	}
 }

@@ -82,7 +82,8 @@ func (s *site) history(r *http.Request) (view, error) {
 	}
 	slices.Sort(names)
 	for _, name := range slices.Compact(names) {
-		v.Matrices = append(v.Matrices, choice{name, "/history?" + url.Values{"matrix": {name}}.Encode(), name == v.Name})
+		v.Matrices = append(v.Matrices, choice{name, "/history?" + url.Values{"matrix": {name}}.Encode(),
+			name == v.Name})
 	}
 	if v.Name == "" || !slices.Contains(names, v.Name) {
 		return view{Page: "history", Title: "History", Body: v}, nil
@@ -128,7 +129,8 @@ func (v *historyView) show(t history.Trends, value string, link func(cell string
 	info, _ := plan.ValueNamed(name)
 	format := func(x float64) string { return report.Show(info, plan.Value{Number: x}) }
 	for _, c := range t.Common {
-		v.Common = append(v.Common, fmt.Sprintf("%+.1f %% in %d of %d cells since %s, in %d run(s)", 100*stats.Median(c.Shifts), len(c.Cells), c.Tested, c.Since.Run, c.Runs))
+		v.Common = append(v.Common, fmt.Sprintf("%+.1f %% in %d of %d cells since %s, in %d run(s)",
+			100*stats.Median(c.Shifts), len(c.Cells), c.Tested, c.Since.Run, c.Runs))
 	}
 	most, first, last := 0.0, time.Time{}, time.Time{}
 	for _, s := range t.Series {
@@ -152,14 +154,17 @@ func (v *historyView) show(t history.Trends, value string, link func(cell string
 		if numbers := s.Numbers(); len(numbers) > 0 {
 			x.Last = format(numbers[len(numbers)-1])
 		}
-		plot := chart.Plot{Title: fmt.Sprintf("%s of %s in %d runs", v.Title, x.Name, len(s.Points)), Series: []chart.Line{{}}}
+		plot := chart.Plot{Title: fmt.Sprintf("%s of %s in %d runs", v.Title, x.Name, len(s.Points)),
+			Series: []chart.Line{{}}}
 		gap := false
 		for _, p := range s.Points {
 			at := float64(p.Started.Unix())
 			point := pointView{Run: p.Run, At: p.Started, Text: "–", Status: p.Status, New: p.New}
 			if p.Usable > 0 {
 				point.Number, point.Text = &p.Number, format(p.Number)
-				plot.Series[0].Points = append(plot.Series[0].Points, chart.Point{X: at, Y: p.Number, Break: gap, Flagged: p.Status != "", Title: strings.TrimSpace(when(p.Started) + ": " + point.Text + " " + p.Status)})
+				plot.Series[0].Points = append(plot.Series[0].Points,
+					chart.Point{X: at, Y: p.Number, Break: gap, Flagged: p.Status != "",
+						Title: strings.TrimSpace(when(p.Started) + ": " + point.Text + " " + p.Status)})
 			} else {
 				plot.Absent = append(plot.Absent, chart.Point{X: at, Title: when(p.Started) + ": " + p.Status})
 			}
@@ -170,15 +175,18 @@ func (v *historyView) show(t history.Trends, value string, link func(cell string
 		for _, c := range s.Changes {
 			since := s.Points[c.At]
 			shift := fmt.Sprintf("%+.1f %%", 100*c.Shift())
-			text := fmt.Sprintf("%s since %s: %s → %s, p = %.2g", shift, when(since.Started), format(c.Before), format(c.After), c.P)
+			text := fmt.Sprintf("%s since %s: %s → %s, p = %.2g", shift, when(since.Started), format(c.Before),
+				format(c.After), c.P)
 			x.Changes = append(x.Changes, changeView{text, since.Run, c.Alarm && !v.One, s.Causes(c.At)})
 			x.Alarm = x.Alarm || c.Alarm
 			plot.Marks = append(plot.Marks, chart.Mark{At: float64(since.Started.Unix()), Text: shift, Full: text})
 		}
-		plot.X = chart.Axis{Label: "begin of the run (UTC)", Format: func(x float64) string { return time.Unix(int64(x), 0).UTC().Format("Jan 2") }}
+		plot.X = chart.Axis{Label: "begin of the run (UTC)",
+			Format: func(x float64) string { return time.Unix(int64(x), 0).UTC().Format("Jan 2") }}
 		plot.X.At, plot.X.Names = days(first, last)
 		plot.X.Min, plot.X.Max = float64(first.Unix()), float64(last.Unix())
-		plot.Y = chart.Axis{Label: labelOf(v.Title, info.Unit), Zero: true, Max: most, Format: formatOf(info.Unit, most)}
+		plot.Y = chart.Axis{Label: labelOf(v.Title, info.Unit), Zero: true, Max: most,
+			Format: formatOf(info.Unit, most)}
 		x.Chart = template.HTML(plot.SVG()) //nolint:gosec // chart escapes every text
 		v.Series = append(v.Series, x)
 	}

@@ -55,7 +55,8 @@ func users(t *testing.T) web.Users {
 func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Status{}, working: &agent.Status{}, points: &sink.Counters{}}
+	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Status{}, working: &agent.Status{},
+		points: &sink.Counters{}}
 	var err error
 	if l.server, err = wire.Embedded(t.Context(), wire.ServerConfig{Log: log}); err != nil {
 		t.Fatal(err)
@@ -69,7 +70,8 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	})
 	leads := l.connect()
 	wg.Go(func() {
-		if err := controller.Serve(ctx, leads, controller.Config{Log: log, Name: "head", Copies: l.copies, Gather: 500 * time.Millisecond, Status: l.standing}); err != nil {
+		if err := controller.Serve(ctx, leads, controller.Config{Log: log, Name: "head", Copies: l.copies,
+			Gather: 500 * time.Millisecond, Status: l.standing}); err != nil {
 			t.Errorf("controller: %v", err)
 		}
 	})
@@ -93,9 +95,12 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 // serve serves the pages as a process of its own would: one that leads or one that stands by.
 func (l *lab) serve(who web.Users) string {
 	l.t.Helper()
-	conn, log := l.connectClient(), slog.New(slog.NewTextHandler(l.t.Output(), &slog.HandlerOptions{Level: slog.LevelError}))
-	at, stop, err := web.Listener{Listen: "127.0.0.1:0", Users: who, Log: log}.Serve(func(access *web.Access) http.Handler {
-		return web.New(web.Config{Conn: conn, Copies: l.copies, Access: access, Version: "test", Log: log, Metrics: metrics.Controller(conn, l.standing, l.points, "test", log)})
+	conn, log := l.connectClient(), slog.New(slog.NewTextHandler(l.t.Output(),
+		&slog.HandlerOptions{Level: slog.LevelError}))
+	at, stop, err := web.Listener{Listen: "127.0.0.1:0", Users: who,
+		Log: log}.Serve(func(access *web.Access) http.Handler {
+		return web.New(web.Config{Conn: conn, Copies: l.copies, Access: access, Version: "test", Log: log,
+			Metrics: metrics.Controller(conn, l.standing, l.points, "test", log)})
 	})
 	if err != nil {
 		l.t.Fatal(err)
@@ -144,7 +149,8 @@ func aRun(id string, change func(*plan.Cell)) plan.Run {
 	w.Drain = plan.Drain{Idle: plan.Duration(2 * time.Minute), Timeout: plan.Duration(2 * time.Minute)}
 	w.Connect = plan.Duration(2 * time.Minute)
 	value, _ := json.Marshal(hostile)
-	options, _ := json.Marshal(map[string]any{"name": fmt.Sprint(id, "-", brokers.Add(1))}) // tests that run side by side have runs of one name
+	// tests that run side by side have runs of one name
+	options, _ := json.Marshal(map[string]any{"name": fmt.Sprint(id, "-", brokers.Add(1))})
 	c := plan.Cell{Coordinates: []plan.Coordinate{{Axis: "n<i>", Value: value}}, Workload: w,
 		Broker:     plan.Broker{Name: hostile, Driver: "loopback", Options: options},
 		Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
@@ -152,8 +158,10 @@ func aRun(id string, change func(*plan.Cell)) plan.Run {
 		change(&c)
 	}
 	c.ID = plan.CellID("loop", c.Workload)
-	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "nightly " + hostile, Repeat: 1, Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
-		Source: plan.Source{File: hostile + ".cue", Text: "// " + hostile}, Axes: []string{"n<i>"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
+	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "nightly " + hostile, Repeat: 1,
+		Grace: plan.Duration(100 * time.Millisecond), Started: time.Now().UTC().Truncate(time.Second),
+		Source: plan.Source{File: hostile + ".cue", Text: "// " + hostile}, Axes: []string{"n<i>"}, Agents: c.Agents(),
+		Cells: []plan.Cell{c}}
 }
 
 // long makes a cell that lasts until it is stopped.
@@ -196,7 +204,8 @@ func ask(t *testing.T, method, url, body string, change func(*http.Request)) (*h
 	if change != nil {
 		change(r)
 	}
-	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Timeout: time.Minute}
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Timeout: time.Minute}
 	answer, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)

@@ -113,7 +113,8 @@ func (l *runInfo) view(now time.Time) liveView {
 		v.Elapsed = short(now.Sub(l.Began))
 	}
 	if a := l.Attempt; a != nil {
-		v.Cell, v.Repetition, v.Step, v.Agents = a.Task.Cell.Name(), a.Task.Repetition, a.Started.Detail, a.Started.Agents
+		v.Cell, v.Repetition, v.Step, v.Agents = a.Task.Cell.Name(), a.Task.Repetition, a.Started.Detail,
+			a.Started.Agents
 		v.AttemptFor = short(now.Sub(a.At))
 		phase, _ := a.Phase(now)
 		v.Phase = phaseText[phase]
@@ -135,8 +136,10 @@ func (l *runInfo) view(now time.Time) liveView {
 }
 
 var phaseText = map[runview.Phase]string{
-	runview.Connecting: "connecting; nothing has been heard of its agents yet", runview.UntilSteady: "warming up, until the load is steady",
-	runview.WarmUp: "warming up", runview.Measuring: "measuring", runview.Draining: "draining", runview.Abandoned: "its controller was lost; its agents end it",
+	runview.Connecting:  "connecting; nothing has been heard of its agents yet",
+	runview.UntilSteady: "warming up, until the load is steady",
+	runview.WarmUp:      "warming up", runview.Measuring: "measuring", runview.Draining: "draining",
+	runview.Abandoned: "its controller was lost; its agents end it",
 }
 
 // draw fills in the newest figures and the chart of those before.
@@ -147,12 +150,15 @@ func draw(v *liveView, a *runview.Attempt) {
 	}
 	v.Reported, v.Reporting, v.Recent = newest.Agents, newest.Of, runview.RecentSeconds
 	for _, f := range newest.Flows {
-		one := flow{Group: f.Group, Known: f.Known, Send: f.Send, Receive: f.Receive, Lag: f.Lag, Behind: f.Behind, Consumes: f.Consumes}
+		one := flow{Group: f.Group, Known: f.Known, Send: f.Send, Receive: f.Receive, Lag: f.Lag, Behind: f.Behind,
+			Consumes: f.Consumes}
 		if f.Confirm.Samples > 0 {
-			one.Latencies = append(one.Latencies, liveLatency{"publish", latency(int64(f.Confirm.P50)), latency(int64(f.Confirm.P99))})
+			one.Latencies = append(one.Latencies, liveLatency{"publish", latency(int64(f.Confirm.P50)),
+				latency(int64(f.Confirm.P99))})
 		}
 		if f.Consumes && f.Processing.Samples > 0 {
-			one.Latencies = append(one.Latencies, liveLatency{"e2e", latency(int64(f.Processing.P50)), latency(int64(f.Processing.P99))})
+			one.Latencies = append(one.Latencies, liveLatency{"e2e", latency(int64(f.Processing.P50)),
+				latency(int64(f.Processing.P99))})
 		}
 		v.Flows = append(v.Flows, one)
 	}
@@ -161,8 +167,10 @@ func draw(v *liveView, a *runview.Attempt) {
 		return
 	}
 	plot := chart.Plot{Title: "messages per second over the seconds of the task",
-		X: chart.Axis{Label: "seconds since the measurement began; negative: warm-up", Whole: true}, Y: chart.Axis{Label: "messages/s", Zero: true, Format: wholeNumber}, Series: lines}
-	v.Chart, v.Key = template.HTML(plot.SVG()), template.HTML(chart.Key(lines)) //nolint:gosec // chart escapes every text
+		X: chart.Axis{Label: "seconds since the measurement began; negative: warm-up", Whole: true},
+		Y: chart.Axis{Label: "messages/s", Zero: true, Format: wholeNumber}, Series: lines}
+	// nolint:gosec // chart escapes every text
+	v.Chart, v.Key = template.HTML(plot.SVG()), template.HTML(chart.Key(lines))
 }
 
 // linesOf are what each flow sends and receives, as many as a chart can tell apart.
@@ -187,7 +195,9 @@ func linesOf(series []runview.Metrics) (lines []chart.Line) {
 			for _, at := range series {
 				if i < len(at.Flows) && at.Flows[i].Known {
 					x, y := at.Since.Seconds(), kind.rate(at.Flows[i])
-					line.Points = append(line.Points, chart.Point{X: x, Y: y, Bare: true, Title: fmt.Sprintf("%.0f s: %s %s", x, wholeNumber(y), line.Name)})
+					line.Points = append(line.Points,
+						chart.Point{X: x, Y: y, Bare: true,
+							Title: fmt.Sprintf("%.0f s: %s %s", x, wholeNumber(y), line.Name)})
 				}
 			}
 			if len(line.Points) > 0 {
@@ -213,7 +223,8 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
 	default:
-		http.Error(w, fmt.Sprintf("%d live views are open already; the page loads itself again instead", maxStreams), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d live views are open already; the page loads itself again instead", maxStreams),
+			http.StatusServiceUnavailable)
 		return
 	}
 	looking, stop := context.WithTimeout(r.Context(), askTimeout)
@@ -269,6 +280,7 @@ func (s *site) part(w http.ResponseWriter, v liveView, task bool) error {
 	case task:
 		name = "task"
 	}
-	_, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", name, strings.NewReplacer("\r", " ", "\n", "\ndata: ").Replace(text.String()))
+	_, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", name,
+		strings.NewReplacer("\r", " ", "\n", "\ndata: ").Replace(text.String()))
 	return err
 }

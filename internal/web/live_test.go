@@ -17,7 +17,9 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 	work.Consumers.Nodes, work.Measure = 1, plan.Duration(10*time.Second)
 	cell := plan.Cell{ID: "c", Workload: work}
 	for _, name := range []string{"bulk", "light"} {
-		cell.Workload.Groups = append(cell.Workload.Groups, plan.Group{Name: name, Publishers: work.Publishers, Consumers: work.Consumers, Topology: work.Topology, Message: work.Message})
+		cell.Workload.Groups = append(cell.Workload.Groups,
+			plan.Group{Name: name, Publishers: work.Publishers, Consumers: work.Consumers, Topology: work.Topology,
+				Message: work.Message})
 	}
 	run := plan.Run{ID: "r", Repeat: 1, Cells: []plan.Cell{cell}}
 	task := run.Tasks()[0]
@@ -26,7 +28,8 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 	ref := wire.Ref{Run: "r", Task: task.ID, Attempt: "1"}
 	l.entry(wire.Entry{Plan: &run})
 	l.entry(wire.Entry{Event: &wire.RunEvent{Kind: wire.RunAccepted, At: begun, Of: 1}})
-	l.entry(wire.Entry{Event: &wire.RunEvent{Kind: wire.TaskStarted, At: begun, Task: task.ID, Attempt: "1", N: 1, Of: 1, Agents: []string{"bulk-1", "bulk-2", "light-1"}}})
+	l.entry(wire.Entry{Event: &wire.RunEvent{Kind: wire.TaskStarted, At: begun, Task: task.ID, Attempt: "1", N: 1,
+		Of: 1, Agents: []string{"bulk-1", "bulk-2", "light-1"}}})
 	if got := l.view(begun).Phase; !strings.HasPrefix(got, "connecting") {
 		t.Errorf("before anything was heard it is %q", got)
 	}
@@ -38,11 +41,13 @@ func TestGroupsAreNotAddedUp(t *testing.T) {
 			w := record.Window{Index: int(second), Measured: true, Start: second * 1e9, Length: 1e9}
 			w.Counts[record.Sent], w.Counts[record.Received], w.Counts[record.Unique] = sent, sent, sent
 			group := agent[:len(agent)-2]
-			l.entry(wire.Entry{Ref: ref, Snapshot: &record.Snapshot{Agent: agent, Group: group, At: (second+1)*1e9 + 5e8, Windows: []record.Window{w}}})
+			l.entry(wire.Entry{Ref: ref, Snapshot: &record.Snapshot{Agent: agent, Group: group,
+				At: (second+1)*1e9 + 5e8, Windows: []record.Window{w}}})
 		}
 	}
 	v := l.view(begun.Add(6 * time.Second))
-	if len(v.Flows) != 2 || v.Flows[0].Group != "bulk" || v.Flows[0].Send != 1000 || v.Flows[1].Send != 5 || v.Flows[0].Receive != 1000 {
+	if len(v.Flows) != 2 || v.Flows[0].Group != "bulk" || v.Flows[0].Send != 1000 || v.Flows[1].Send != 5 ||
+		v.Flows[0].Receive != 1000 {
 		t.Errorf("the flows are %+v", v.Flows)
 	}
 	if v.Reporting != 3 || v.Chart == "" || v.Phase != "measuring" {

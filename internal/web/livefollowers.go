@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	watchLonger = 30 * time.Second // a run is followed on when nobody looks: longer than a page without scripts takes to load itself again
-	catchUp     = time.Second      // that a page waits for the seconds of the task under way
+	// a run is followed on when nobody looks: longer than a page without scripts takes to load itself again
+	watchLonger = 30 * time.Second
+	catchUp     = time.Second // that a page waits for the seconds of the task under way
 )
 
 // liveFollowers follow runs, each once for all who look at it. Safe for concurrent use.
@@ -47,7 +48,8 @@ func (all *liveFollowers) look(ctx context.Context, run string) (w *liveFollower
 	w = all.of[run]
 	if w == nil {
 		following, stop := context.WithCancel(context.WithoutCancel(ctx)) // others look on when this one has left
-		w = &liveFollower{run: run, stop: stop, read: make(chan struct{}), caught: make(chan struct{}), over: make(chan struct{}), at: newRunInfo()}
+		w = &liveFollower{run: run, stop: stop, read: make(chan struct{}), caught: make(chan struct{}),
+			over: make(chan struct{}), at: newRunInfo()}
 		all.of[run] = w
 		go all.follow(following, w)
 	}
@@ -105,7 +107,8 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 		close(w.over)
 	}()
 	looking, enough := context.WithTimeout(ctx, askTimeout)
-	last, err := all.conn.ReadSummary(looking, w.run, w.at.entry) // no other goroutine uses w.at before w.read is closed
+	// no other goroutine uses w.at before w.read is closed
+	last, err := all.conn.ReadSummary(looking, w.run, w.at.entry)
 	enough()
 	w.why = err
 	ended, idle := w.at.End != nil, w.at.Attempt == nil

@@ -36,7 +36,8 @@ func sound(t *testing.T, path, text string) {
 	if !strings.HasSuffix(strings.TrimSpace(text), "</html>") {
 		t.Errorf("%s is not whole:\n%s", path, text)
 	}
-	for _, bad := range []string{"alert(\"1\")</script>", "<script>alert", "<b>", "<i>", "ZgotmplZ", "<no value>", "NaN"} {
+	for _, bad := range []string{"alert(\"1\")</script>", "<script>alert", "<b>", "<i>", "ZgotmplZ", "<no value>",
+		"NaN"} {
 		if strings.Contains(text, bad) {
 			t.Errorf("%s holds %q:\n%s", path, bad, text)
 		}
@@ -59,7 +60,8 @@ func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
 	if err != nil || len(outcomes) != 1 || outcomes[0].Verdict != plan.Valid {
 		t.Fatalf("the outcomes are %+v, %v", outcomes, err)
 	}
-	paths := []string{"/", "/runs/run-1", "/agents", "/schedules", "/history", "/history?" + url.Values{"matrix": {run.Name}}.Encode()}
+	paths := []string{"/", "/runs/run-1", "/agents", "/schedules", "/history",
+		"/history?" + url.Values{"matrix": {run.Name}}.Encode()}
 	for _, path := range paths {
 		sound(t, path, l.get(path, nil))
 	}
@@ -69,7 +71,8 @@ func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
 	if p99.NA != "" || p99.Number == 0 {
 		t.Fatalf("the latency is %+v", p99)
 	}
-	for _, want := range []string{`<data value="` + number + `">`, "1 task: 1 valid, 0 invalid, 0 unknown", "&lt;/script&gt;", "🐇", "its copy on this host"} {
+	for _, want := range []string{`<data value="` + number + `">`, "1 task: 1 valid, 0 invalid, 0 unknown",
+		"&lt;/script&gt;", "🐇", "its copy on this host"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the run's page does not hold %q:\n%s", want, text)
 		}
@@ -85,7 +88,8 @@ func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
 		t.Errorf("what is missing is not named:\n%s", missing)
 	}
 	sound(t, "/runs/no-such-run", missing)
-	if csp := answer.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'self';") || !strings.Contains(csp, "frame-ancestors 'none'") {
+	if csp := answer.Header.Get("Content-Security-Policy"); !strings.HasPrefix(csp, "default-src 'self';") ||
+		!strings.Contains(csp, "frame-ancestors 'none'") {
 		t.Errorf("the policy is %q", csp)
 	}
 }
@@ -109,20 +113,24 @@ func TestFilesOfARunAndNothingElse(t *testing.T) {
 	l := newLab(t, nil, "a1", "a2")
 	l.finish(aRun("run-1", nil))
 	secret := filepath.Join(l.copies, "secret")
-	for path, text := range map[string]string{secret: "secret", filepath.Join(l.copies, "run-1", "report.html"): "<script>alert(1)</script>"} {
+	for path, text := range map[string]string{secret: "secret",
+		filepath.Join(l.copies, "run-1", "report.html"): "<script>alert(1)</script>"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	answer, text := ask(t, "GET", l.pages+"/runs/run-1/report.html", "", nil)
-	if csp := answer.Header.Get("Content-Security-Policy"); answer.StatusCode != 200 || text != "<script>alert(1)</script>" || !strings.HasPrefix(csp, "sandbox") || strings.Contains(csp, "allow-scripts") {
+	if csp := answer.Header.Get("Content-Security-Policy"); answer.StatusCode != 200 ||
+		text != "<script>alert(1)</script>" || !strings.HasPrefix(csp, "sandbox") ||
+		strings.Contains(csp, "allow-scripts") {
 		t.Errorf("the report: %s, policy %q", answer.Status, csp)
 	}
 	_ = os.Remove(filepath.Join(l.copies, "run-1", "tables.txt"))
 	if err := os.Symlink("/etc/passwd", filepath.Join(l.copies, "run-1", "tables.txt")); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{"/runs/run-1/run.json", "/runs/..%2frun-1/report.html", "/runs/run-1/..%2f..%2fsecret", "/runs/%2e%2e/secret", "/runs/run-1/tables.txt",
+	for _, path := range []string{"/runs/run-1/run.json", "/runs/..%2frun-1/report.html",
+		"/runs/run-1/..%2f..%2fsecret", "/runs/%2e%2e/secret", "/runs/run-1/tables.txt",
 		"/runs/latest/report.html", "/runs/" + url.PathEscape(filepath.Join(l.copies, "run-1")) + "/report.html"} {
 		if answer, text := ask(t, "GET", l.pages+path, "", nil); answer.StatusCode == 200 {
 			t.Errorf("%s is served: %.60s", path, text)
@@ -134,23 +142,29 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, users(t), "a1", "a2")
 	l.submit(aRun("run-1", long))
-	l.eventually("the page of the run has a live part", func() bool { return strings.Contains(l.get("/runs/run-1", nil), "Now: ") })
-	if text := l.get("/runs/run-1", nil); strings.Contains(text, "<button") || strings.Contains(text, "tasks were not run") {
+	l.eventually("the page of the run has a live part",
+		func() bool { return strings.Contains(l.get("/runs/run-1", nil), "Now: ") })
+	if text := l.get("/runs/run-1", nil); strings.Contains(text, "<button") ||
+		strings.Contains(text, "tasks were not run") {
 		t.Errorf("who has not logged in is offered a button, or a run that goes on is called incomplete:\n%s", text)
 	}
 	l.eventually("the agent's figures say that it measures", func() bool {
 		w := httptest.NewRecorder()
-		metrics.Agent(l.working, l.client.Linked, "test", slog.New(slog.DiscardHandler)).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+		metrics.Agent(l.working, l.client.Linked, "test", slog.New(slog.DiscardHandler)).ServeHTTP(w,
+			httptest.NewRequest("GET", "/metrics", nil))
 		text := w.Body.String()
-		return strings.Contains(text, `lockstep_agent_busy{agent="a1"} 1`) && strings.Contains(text, `lockstep_agent_task_phase{agent="a1",phase="measure"} 1`) &&
-			strings.Contains(text, `lockstep_agent_task_phase{agent="a1",phase="drain"} 0`) && strings.Contains(text, "lockstep_control_plane_linked 1")
+		return strings.Contains(text, `lockstep_agent_busy{agent="a1"} 1`) &&
+			strings.Contains(text, `lockstep_agent_task_phase{agent="a1",phase="measure"} 1`) &&
+			strings.Contains(text, `lockstep_agent_task_phase{agent="a1",phase="drain"} 0`) &&
+			strings.Contains(text, "lockstep_control_plane_linked 1")
 	})
 	stream, err := http.Get(l.pages + "/runs/run-1/live")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stream.Body.Close()
-	defer time.AfterFunc(3*time.Minute, func() { stream.Body.Close() }).Stop() // what never comes fails the test, and does not hang it
+	// what never comes fails the test, and does not hang it
+	defer time.AfterFunc(3*time.Minute, func() { stream.Body.Close() }).Stop()
 	if kind := stream.Header.Get("Content-Type"); kind != "text/event-stream" {
 		t.Fatalf("the stream is %s", kind)
 	}
@@ -167,7 +181,8 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 		}
 		if seen && !asked && !painted { // in mid-task a page has the figures without its script
 			painted = true
-			if text := l.get("/runs/run-1", nil); !strings.Contains(text, "<dt>received</dt>") || !strings.Contains(text, ": measuring; on ") {
+			if text := l.get("/runs/run-1", nil); !strings.Contains(text, "<dt>received</dt>") ||
+				!strings.Contains(text, ": measuring; on ") {
 				t.Errorf("the page of a task that measures does not say so before its script runs:\n%s", text)
 			}
 		}
@@ -182,7 +197,8 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 	}
 	l.eventually("the run is interrupted by alice", func() bool {
 		state, err := l.client.RunState(t.Context(), "run-1")
-		return err == nil && state.State == string(wire.EndInterrupted) && state.Detail == "run was cancelled by alice@web"
+		return err == nil && state.State == string(wire.EndInterrupted) &&
+			state.Detail == "run was cancelled by alice@web"
 	})
 }
 
@@ -241,7 +257,8 @@ func TestAPageOfARunNamesItsFlags(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if text := l.get("/runs/run-1", nil); !strings.Contains(text, "<dt>Flags</dt><dd><code>--set cell.measure=&#34;12s&#34;</code>") {
+	if text := l.get("/runs/run-1", nil); !strings.Contains(text,
+		"<dt>Flags</dt><dd><code>--set cell.measure=&#34;12s&#34;</code>") {
 		t.Errorf("the run's page does not name its flags:\n%s", text)
 	}
 	if text := l.get("/runs/run-0", nil); strings.Contains(text, "<dt>Flags</dt>") {
@@ -274,11 +291,14 @@ func (l *lab) act(path, token string, want int) {
 
 func addSchedule(l *lab) {
 	l.t.Helper()
-	d := schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "Europe/Berlin", MissedRuns: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
-		Matrix: schedule.Matrix{File: "n.cue", Path: "/x/" + hostile, Text: "// " + hostile, Set: []string{hostile}}}
+	d := schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "Europe/Berlin", MissedRuns: schedule.MissedSkip,
+		Overlap: schedule.OverlapSkip,
+		Matrix:  schedule.Matrix{File: "n.cue", Path: "/x/" + hostile, Text: "// " + hostile, Set: []string{hostile}}}
 	s := schedule.New(d, "id", hostile, time.Now())
-	s.History = []schedule.Entry{{Slot: schedule.Slot{At: time.Now()}, Run: "run-0", State: schedule.Done, Tasks: schedule.Tasks{Valid: 3, Invalid: 1},
-		Problems: []string{hostile}, Why: hostile, Compared: json.RawMessage(`{"x":"` + strings.ReplaceAll(hostile, `"`, `\"`) + `"}`)}}
+	s.History = []schedule.Entry{{Slot: schedule.Slot{At: time.Now()}, Run: "run-0", State: schedule.Done,
+		Tasks:    schedule.Tasks{Valid: 3, Invalid: 1},
+		Problems: []string{hostile}, Why: hostile,
+		Compared: json.RawMessage(`{"x":"` + strings.ReplaceAll(hostile, `"`, `\"`) + `"}`)}}
 	if err := l.client.AddSchedule(l.t.Context(), s); err != nil {
 		l.t.Fatal(err)
 	}
@@ -303,11 +323,13 @@ func TestSchedulesAreShownPausedAndRun(t *testing.T) {
 	if err != nil || !kept.Schedule.Paused || kept.Schedule.By != "alice@web" {
 		t.Errorf("the schedule is %+v, %v; want it paused by alice@web", kept.Schedule, err)
 	}
-	if text := l.get("/schedules/nightly?done=pause", alice); !strings.Contains(text, "The schedule is paused; a run") || !strings.Contains(text, ">Resume<") {
+	if text := l.get("/schedules/nightly?done=pause", alice); !strings.Contains(text,
+		"The schedule is paused; a run") || !strings.Contains(text, ">Resume<") {
 		t.Errorf("the page does not say so:\n%s", text)
 	}
 	l.act("/schedules/nightly/run", token, http.StatusSeeOther)
-	if kept, err = l.client.Schedule(t.Context(), "nightly"); err != nil || kept.Schedule.Asked == nil || kept.Schedule.Asked.By != "alice@web" {
+	if kept, err = l.client.Schedule(t.Context(), "nightly"); err != nil || kept.Schedule.Asked == nil ||
+		kept.Schedule.Asked.By != "alice@web" {
 		t.Errorf("the schedule is %+v, %v; want that a run is asked for", kept.Schedule, err)
 	}
 	l.act("/schedules/nightly/run", token, http.StatusConflict)
@@ -319,7 +341,8 @@ func TestNothingIsDoneForWhoMayNot(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, users(t))
 	addSchedule(l)
-	token, form := tokenOf(t, l.get("/schedules/nightly", alice)), func(token string) string { return url.Values{"token": {token}}.Encode() }
+	token, form := tokenOf(t, l.get("/schedules/nightly", alice)),
+		func(token string) string { return url.Values{"token": {token}}.Encode() }
 	for _, c := range []struct {
 		about, token string
 		change       func(*http.Request)
@@ -329,9 +352,18 @@ func TestNothingIsDoneForWhoMayNot(t *testing.T) {
 		{"a wrong password", token, func(r *http.Request) { r.SetBasicAuth("alice", "wrong horse") }, 401},
 		{"no token", "", alice, 403},
 		{"a token of nobody's", strings.Repeat("0", 64), alice, 403},
-		{"another site, says the browser", token, func(r *http.Request) { alice(r); r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
-		{"a sister site, says the browser", token, func(r *http.Request) { alice(r); r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
-		{"another site, by its origin", token, func(r *http.Request) { alice(r); r.Header.Set("Origin", "http://evil.example") }, 403},
+		{"another site, says the browser", token, func(r *http.Request) {
+			alice(r)
+			r.Header.Set("Sec-Fetch-Site",
+				"cross-site")
+		}, 403},
+		{"a sister site, says the browser", token,
+			func(r *http.Request) { alice(r); r.Header.Set("Sec-Fetch-Site", "same-site") }, 403},
+		{"another site, by its origin", token, func(r *http.Request) {
+			alice(r)
+			r.Header.Set("Origin",
+				"http://evil.example")
+		}, 403},
 		{"a hidden origin", token, func(r *http.Request) { alice(r); r.Header.Set("Origin", "null") }, 403},
 	} {
 		answer, _ := ask(t, "POST", l.pages+"/schedules/nightly/pause", form(c.token), c.change)
@@ -351,7 +383,8 @@ func TestNothingIsDoneForWhoMayNot(t *testing.T) {
 	if err != nil || kept.Schedule.Paused || kept.Schedule.Edit != 1 {
 		t.Errorf("the schedule was changed: %+v, %v", kept.Schedule, err)
 	}
-	for _, to := range []string{"//evil.example", "https://evil.example", "/\t/evil.example", "/schedules"} { // a link to here leads nowhere else
+	// a link to here leads nowhere else
+	for _, to := range []string{"//evil.example", "https://evil.example", "/\t/evil.example", "/schedules"} {
 		answer, _ := ask(t, "GET", l.pages+"/login?to="+url.QueryEscape(to), "", alice)
 		if answer.StatusCode != 303 || answer.Header.Get("Location") != "/" {
 			t.Errorf("after login to %q: %s to %q, want /", to, answer.Status, answer.Header.Get("Location"))
@@ -365,9 +398,11 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	l := newLab(t, nil)
 	matrix := "nightly " + hostile
 	for i := range 20 {
-		run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("run-%02d", i), Name: matrix, Repeat: 1, Axes: []string{"mode"}, Started: time.Date(2026, 3, 1+i, 2, 0, 0, 0, time.UTC)}
+		run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprintf("run-%02d", i), Name: matrix, Repeat: 1,
+			Axes: []string{"mode"}, Started: time.Date(2026, 3, 1+i, 2, 0, 0, 0, time.UTC)}
 		for j, mode := range []string{"steady", "slower " + hostile} {
-			run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc0+j), Index: j, Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
+			run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprintf("%012x", 0xabc0+j), Index: j,
+				Workload: plan.Default(), Broker: plan.Broker{Options: []byte("{}")},
 				Coordinates: []plan.Coordinate{{Axis: "mode", Value: fmt.Appendf(nil, "%q", mode)}}})
 		}
 		dir, err := runs.Create(l.copies, run)
@@ -382,8 +417,10 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 			case task.Cell.Index == 1 && i == 9:
 				rate = plan.Value{NA: "not measured " + hostile}
 			}
-			o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID, Index: task.Cell.Index, Repetition: 1, Verdict: plan.Valid,
-				Values: map[string]plan.Value{"publish.rate": rate}, Agents: []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}}}
+			o := plan.Outcome{Version: plan.RecordFormat, Run: run.ID, Task: task.ID, Cell: task.Cell.ID,
+				Index: task.Cell.Index, Repetition: 1, Verdict: plan.Valid,
+				Values: map[string]plan.Value{"publish.rate": rate},
+				Agents: []plan.AgentPart{{Agent: "a1", Host: "bench-1", Version: "1.0"}}}
 			if err := dir.Finish(o); err != nil {
 				t.Fatal(err)
 			}
@@ -399,18 +436,21 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	text := l.get(path, nil)
 	sound(t, path, text)
 	slower, steady := strings.Index(text, "mode=slower "), strings.Index(text, "mode=steady")
-	if strings.Count(text, `<svg class="chart" viewBox`) != 2 || strings.Count(text, "<strong>alarm:</strong>") != 1 || slower < 0 || slower > steady {
+	if strings.Count(text, `<svg class="chart" viewBox`) != 2 || strings.Count(text, "<strong>alarm:</strong>") != 1 ||
+		slower < 0 || slower > steady {
 		t.Errorf("want two drawings, the one with the only alarm first:\n%s", text)
 	}
 	path += "&cell=00000000abc1"
 	text = l.get(path, nil)
 	sound(t, path, text)
-	for _, want := range []string{"-29.8 % since 2026-03-19", "of this cell alone", `since 2026-03-19 02:00:00 UTC`, `<a href="/runs/run-18">run-18</a>`, "not measured &lt;/script&gt;"} {
+	for _, want := range []string{"-29.8 % since 2026-03-19", "of this cell alone", `since 2026-03-19 02:00:00 UTC`,
+		`<a href="/runs/run-18">run-18</a>`, "not measured &lt;/script&gt;"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page of the cell does not hold %q:\n%s", want, text)
 		}
 	}
-	if rows := text[strings.Index(text, "<tbody>"):]; strings.Contains(text, "steady") || strings.Index(rows, "run-19") > strings.Index(rows, "run-00") {
+	if rows := text[strings.Index(text, "<tbody>"):]; strings.Contains(text, "steady") ||
+		strings.Index(rows, "run-19") > strings.Index(rows, "run-00") {
 		t.Errorf("want one cell, the newest run first:\n%s", text)
 	}
 }
@@ -420,14 +460,18 @@ func TestFiguresForPrometheus(t *testing.T) {
 	l := newLab(t, nil, "a1", "a2")
 	l.finish(aRun("run-1", nil))
 	text := l.get("/metrics", nil)
-	for _, want := range []string{"lockstep_controller_leading 1", `lockstep_runs{state="done"} 1`, `lockstep_runs{state="queued"} 0`, `lockstep_tasks_total{verdict="valid"} 1`,
-		`lockstep_agents{state="free"} 2`, "lockstep_record_limit_bytes 1.073741824e+09", "go_goroutines ", `lockstep_build_info{version="test"} 1`,
-		`lockstep_controller_figures_known{of="room"} 1`, `lockstep_sink_points_total{outcome="written"} 0`, `lockstep_sink_points_total{outcome="left"} 0`} {
+	for _, want := range []string{"lockstep_controller_leading 1", `lockstep_runs{state="done"} 1`,
+		`lockstep_runs{state="queued"} 0`, `lockstep_tasks_total{verdict="valid"} 1`,
+		`lockstep_agents{state="free"} 2`, "lockstep_record_limit_bytes 1.073741824e+09", "go_goroutines ",
+		`lockstep_build_info{version="test"} 1`,
+		`lockstep_controller_figures_known{of="room"} 1`, `lockstep_sink_points_total{outcome="written"} 0`,
+		`lockstep_sink_points_total{outcome="left"} 0`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q:\n%s", want, text)
 		}
 	}
-	if bytes := regexp.MustCompile(`(?m)^lockstep_record_bytes (\S+)$`).FindStringSubmatch(text); bytes == nil || bytes[1] == "0" {
+	if bytes := regexp.MustCompile(`(?m)^lockstep_record_bytes (\S+)$`).FindStringSubmatch(text); bytes == nil ||
+		bytes[1] == "0" {
 		t.Errorf("the record takes %v bytes after a run", bytes)
 	}
 }
@@ -437,10 +481,12 @@ func TestFiguresForPrometheus(t *testing.T) {
 func TestTheDigestOfASlotIsReadable(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, users(t))
-	s := schedule.New(schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "UTC", MissedRuns: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
+	s := schedule.New(schedule.Definition{Name: "nightly", Cron: "0 2 * * *", Zone: "UTC",
+		MissedRuns: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
 		Matrix: schedule.Matrix{File: "n.cue", Path: "/n.cue", Text: "x"}}, "id", "me", time.Now())
 	for _, run := range []string{"run-1", "run-none"} {
-		s.History = append(s.History, schedule.Entry{Slot: schedule.Slot{At: time.Now()}, Run: run, State: schedule.Done,
+		s.History = append(s.History, schedule.Entry{Slot: schedule.Slot{At: time.Now()}, Run: run,
+			State:    schedule.Done,
 			Compared: json.RawMessage(`{"other":{"slower":3},"old":"cut","digest":{"title":"nightly: 1 worse","lines":["worse: <b>it</b>"],"run":"hidden"}}`)})
 	}
 	if err := l.client.AddSchedule(t.Context(), s); err != nil {

@@ -48,7 +48,8 @@ func (s *site) runs(r *http.Request) (view, error) {
 	}
 	for _, b := range stored {
 		if !known[b.ID] {
-			over = append(over, runLine{RunState: wire.RunState{Run: b.ID, Name: b.Name, Submitted: b.Started, Started: b.Started}, Kept: true})
+			over = append(over, runLine{RunState: wire.RunState{Run: b.ID, Name: b.Name, Submitted: b.Started,
+				Started: b.Started}, Kept: true})
 		}
 	}
 	slices.SortStableFunc(over, func(a, b runLine) int { return b.Submitted.Compare(a.Submitted) })
@@ -113,7 +114,8 @@ func (s *site) run(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	if v.Known {
-		v.Summary, v.Problems, v.Warnings = report.Summary(v.Plan, outcomes), report.Failures(v.Plan, outcomes), report.Warnings(v.Plan, outcomes)
+		v.Summary, v.Problems, v.Warnings = report.Summary(v.Plan, outcomes), report.Failures(v.Plan, outcomes),
+			report.Warnings(v.Plan, outcomes)
 		v.Tables = shortened(report.Build(v.Plan, outcomes))
 		v.Brokers = subjects(outcomes)
 		if v.over() { // that tasks have not been run yet is no problem while they may be
@@ -229,7 +231,8 @@ func subjects(outcomes []plan.Outcome) (all []string) {
 func (s *site) agents(r *http.Request) (view, error) {
 	all, err := s.Conn.Agents(r.Context())
 	if errors.Is(err, wire.ErrNoController) {
-		return view{Page: "agents", Title: "Agents", Body: []wire.AgentInfo(nil), Refresh: 5}, nil // the frame says that nobody leads
+		// the frame says that nobody leads
+		return view{Page: "agents", Title: "Agents", Body: []wire.AgentInfo(nil), Refresh: 5}, nil
 	}
 	return view{Page: "agents", Title: "Agents", Body: all, Refresh: 5}, err
 }

@@ -63,7 +63,10 @@ func (s *runStore) list() ([]storedRun, error) {
 		}
 	}
 	s.stored = there
-	slices.SortFunc(all, func(a, b storedRun) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(b.ID, a.ID)) })
+	slices.SortFunc(all, func(a, b storedRun) int {
+		return cmp.Or(b.Started.Compare(a.Started),
+			cmp.Compare(b.ID, a.ID))
+	})
 	return all, nil
 }
 

@@ -100,7 +100,8 @@ func describe(s schedule.Schedule, now time.Time) (scheduleView, error) {
 	}
 	v.Flags = plan.Source{Quick: s.Matrix.Quick, Set: s.Matrix.Set, Filter: s.Matrix.Filter}.Flags()
 	for _, e := range slices.Backward(s.History) {
-		v.Entries = append(v.Entries, entryView{Entry: e, Slot: e.At.In(table.Zone()).Format(slotForm), Class: entryClass(e), Said: compared(e.Compared)})
+		v.Entries = append(v.Entries, entryView{Entry: e, Slot: e.At.In(table.Zone()).Format(slotForm),
+			Class: entryClass(e), Said: compared(e.Compared)})
 	}
 	return v, nil
 }

@@ -57,14 +57,17 @@ func (l Listener) Serve(handler func(*Access) http.Handler) (at net.Addr, stop f
 			_ = listener.Close()
 			return nil, nil, fmt.Errorf("read the certificate to serve with: %w", err)
 		}
-		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12})
+		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair},
+			MinVersion: tls.VersionTLS12})
 	}
 	if !secure && !access.loopback {
 		l.Log.Warn("pages are served beyond loopback without TLS: passwords can be read on the way; give a certificate and its key", "listen", l.Listen)
 	}
 	living, end := context.WithCancel(context.Background())
-	server := &http.Server{Handler: access.Guard(handler(access)), ReadHeaderTimeout: headTimeout, ReadTimeout: headTimeout, WriteTimeout: writeTimeout,
-		IdleTimeout: idleTimeout, MaxHeaderBytes: headBytes, ErrorLog: slog.NewLogLogger(l.Log.Handler(), slog.LevelDebug),
+	server := &http.Server{Handler: access.Guard(handler(access)), ReadHeaderTimeout: headTimeout,
+		ReadTimeout: headTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: headBytes,
+		ErrorLog:    slog.NewLogLogger(l.Log.Handler(), slog.LevelDebug),
 		BaseContext: func(net.Listener) context.Context { return living }}
 	served := make(chan struct{})
 	go func() {

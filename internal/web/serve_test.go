@@ -27,7 +27,8 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter:    time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
 	if err != nil {
@@ -63,7 +64,8 @@ func TestPagesOverTLS(t *testing.T) {
 	}
 	defer stop()
 	asked := func(scheme string, most uint16) (string, error) {
-		c := http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS10, MaxVersion: most}}}
+		c := http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool,
+			MinVersion: tls.VersionTLS10, MaxVersion: most}}}
 		answer, err := c.Get(scheme + "://" + at.String())
 		if err != nil {
 			return "", err

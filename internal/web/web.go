@@ -55,7 +55,8 @@ var sources embed.FS
 
 // New makes the pages. They trust that requests have passed Access.Guard.
 func New(cfg Config) http.Handler {
-	s := &site{Config: cfg, store: runStore{dir: cfg.Copies}, followers: newLiveFollowers(cfg.Conn), streams: make(chan struct{}, maxStreams)}
+	s := &site{Config: cfg, store: runStore{dir: cfg.Copies}, followers: newLiveFollowers(cfg.Conn),
+		streams: make(chan struct{}, maxStreams)}
 	mux := http.NewServeMux()
 	for pattern, page := range map[string]func(*http.Request) (view, error){
 		"GET /{$}":              s.runs,
@@ -91,7 +92,8 @@ func (s *site) guarded(next http.Handler) http.Handler {
 				return
 			}
 		}
-		if err := wire.Guard(s.Log, r.Method+" "+r.URL.Path, func() error { next.ServeHTTP(w, r); return nil }); err != nil {
+		if err := wire.Guard(s.Log, r.Method+" "+r.URL.Path,
+			func() error { next.ServeHTTP(w, r); return nil }); err != nil {
 			http.Error(w, "the request failed; the controller's log has the reason", http.StatusInternalServerError)
 		}
 	})
@@ -102,7 +104,8 @@ func (s *site) guarded(next http.Handler) http.Handler {
 func securityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy",
+			"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin") // "no-referrer" would have browsers hide the origin of forms
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -189,7 +192,8 @@ func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, body := http.StatusBadGateway, notFound{"This could not be read", err.Error()}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wire.ErrNoSchedule):
-		status, body = http.StatusNotFound, notFound{"There is no such " + asked(r), "The control plane does not know it, and no copy of it is here."}
+		status, body = http.StatusNotFound, notFound{"There is no such " + asked(r),
+			"The control plane does not know it, and no copy of it is here."}
 	case errors.Is(err, errForbidden):
 		status, body = http.StatusForbidden, notFound{"Not allowed", err.Error()}
 	case errors.Is(err, errImpossible), errors.Is(err, wire.ErrChanged):
@@ -233,7 +237,8 @@ func (s *site) file(w http.ResponseWriter, r *http.Request) {
 		}
 		// A report brings its style with itself. It gets an origin of its own, so that whatever it holds can do nothing
 		// in the name of its reader.
-		w.Header().Set("Content-Security-Policy", "sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'")
+		w.Header().Set("Content-Security-Policy",
+			"sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'")
 		w.Header().Set("Content-Type", f.Type)
 		http.ServeContent(patient{w, http.NewResponseController(w)}, r, "", info.ModTime(), file)
 		return
@@ -270,7 +275,8 @@ func (s *site) login(w http.ResponseWriter, r *http.Request) {
 // pages are the templates, each with the layout.
 var pages = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
-	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(sources, "pages/layout.html", "pages/parts.html"))
+	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(sources, "pages/layout.html",
+		"pages/parts.html"))
 	for _, name := range []string{"runs", "run", "agents", "schedules", "schedule", "history", "error"} {
 		all[name] = template.Must(template.Must(layout.Clone()).ParseFS(sources, "pages/"+name+".html"))
 	}

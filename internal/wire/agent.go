@@ -61,7 +61,8 @@ func (a *Agent) obey(epoch uint64) error {
 	for {
 		seen := a.epoch.Load()
 		if epoch < seen {
-			return fmt.Errorf("sent by the controller of epoch %d, and that of epoch %d leads: %w", epoch, seen, lease.ErrFenced)
+			return fmt.Errorf("sent by the controller of epoch %d, and that of epoch %d leads: %w", epoch, seen,
+				lease.ErrFenced)
 		}
 		if a.epoch.CompareAndSwap(seen, epoch) {
 			return nil
@@ -197,7 +198,8 @@ func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error 
 
 // repeat sends a request until it is answered or ctx ends. timeout is of one request. One that could not be stored is
 // sent again, too.
-func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, subject string, timeout time.Duration, q Q) error {
+func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, subject string, timeout time.Duration,
+	q Q) error {
 	for {
 		err := ErrNoController
 		if c.Linked() { // else the library would send all of them when there is a link

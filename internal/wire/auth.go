@@ -22,13 +22,15 @@ type Auth struct {
 	User, Password string
 	Token          string
 	Creds          string // path of an nkey's seed, as "ctl fleet init" makes them, or of a NATS credentials file
-	CA             string // path of the certificates (PEM) that the server's must be signed by; empty: those that the host trusts
-	Cert, Key      string // paths of a certificate of one's own and its key (PEM), for servers that ask for one
+	// path of the certificates (PEM) that the server's must be signed by; empty: those that the host trusts
+	CA        string
+	Cert, Key string // paths of a certificate of one's own and its key (PEM), for servers that ask for one
 }
 
 // Unaccepted reports whether an error of Dial is that the control plane does not take what Auth shows.
 func Unaccepted(err error) bool {
-	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || errors.Is(err, nats.ErrAuthRevoked)
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
+		errors.Is(err, nats.ErrAuthRevoked)
 }
 
 // Check reports all files that cannot be used. Dial does so, too, but one at a time.
@@ -76,7 +78,8 @@ func credentials(path string) ([]nats.Option, error) {
 	}
 	pair, err := nkeys.ParseDecoratedUserNKey(text)
 	if err != nil {
-		return nil, fmt.Errorf("read credentials %s: neither the seed of an nkey nor a NATS credentials file: %w", path, err)
+		return nil, fmt.Errorf("read credentials %s: neither the seed of an nkey nor a NATS credentials file: %w", path,
+			err)
 	}
 	key, err := pair.PublicKey()
 	if err != nil {

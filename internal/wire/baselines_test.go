@@ -15,7 +15,8 @@ import (
 func TestBaselinesThatCannotBeUsed(t *testing.T) {
 	c := storeOf(t, plane(t, ServerConfig{}))
 	l := campaign(t, c, "test")
-	b := plan.BaselineRecord{Baseline: plan.Baseline{Name: "good", Run: "r1", Matrix: "m"}, Plan: plan.Run{Version: plan.RecordFormat, ID: "r1", Name: "m"},
+	b := plan.BaselineRecord{Baseline: plan.Baseline{Name: "good", Run: "r1", Matrix: "m"},
+		Plan:     plan.Run{Version: plan.RecordFormat, ID: "r1", Name: "m"},
 		Outcomes: []plan.Outcome{{Task: "t1", Values: map[string]plan.Value{"lost": {}}}}}
 	if err := l.PutBaseline(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -30,14 +31,16 @@ func TestBaselinesThatCannotBeUsed(t *testing.T) {
 	noise := make([]byte, MaxMessage/2)
 	_, _ = rand.Read(noise) // never fails
 	large := b
-	large.Baseline.Name, large.Outcomes = "large", []plan.Outcome{{Task: hex.EncodeToString(noise)}, {Task: hex.EncodeToString(noise[:len(noise)/2])}}
+	large.Baseline.Name, large.Outcomes = "large",
+		[]plan.Outcome{{Task: hex.EncodeToString(noise)}, {Task: hex.EncodeToString(noise[:len(noise)/2])}}
 	for range 2 {
 		large.Outcomes = append(large.Outcomes, large.Outcomes...)
 	}
 	if err := l.PutBaseline(t.Context(), large); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a large baseline: %v", err)
 	}
-	if all, err := c.baselines(t.Context()); err != nil || len(all) != 2 || all[0] != (plan.Baseline{Name: "a b"}) || all[1] != b.Baseline {
+	if all, err := c.baselines(t.Context()); err != nil || len(all) != 2 || all[0] != (plan.Baseline{Name: "a b"}) ||
+		all[1] != b.Baseline {
 		t.Errorf("the list is %+v, %v", all, err)
 	}
 	old := b
@@ -45,7 +48,8 @@ func TestBaselinesThatCannotBeUsed(t *testing.T) {
 	if err := l.PutBaseline(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]error{"good": nil, "old": ErrUnreadable, "a b": ErrUnreadable, "large": ErrNoBaseline} {
+	for name, want := range map[string]error{"good": nil, "old": ErrUnreadable, "a b": ErrUnreadable,
+		"large": ErrNoBaseline} {
 		got, err := c.Baseline(t.Context(), name)
 		if !errors.Is(err, want) || want == nil && (got.Plan.ID != "r1" || len(got.Outcomes) != 1) {
 			t.Errorf("baseline %q: %+v, %v; want %v", name, got, err, want)

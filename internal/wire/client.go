@@ -16,8 +16,9 @@ import (
 // Deadlines of a client's requests. A submission is repeated meanwhile if no controller leads.
 const (
 	requestTimeout = 5 * time.Second
-	slowTimeout    = 15 * time.Second // of the history, which may be written to meanwhile, and of one attempt of a submission, which may be large
-	submitTimeout  = 30 * time.Second
+	// of the history, which may be written to meanwhile, and of one attempt of a submission, which may be large
+	slowTimeout   = 15 * time.Second
+	submitTimeout = 30 * time.Second
 )
 
 // ErrNoController is wrapped by the error of a request that no controller answers.
@@ -109,7 +110,8 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 		}
 		var answered *refused
 		final := errors.As(failed, &answered) && !errors.Is(failed, ErrNoController) || lasting(failed)
-		sent = !final && (sent || failed != ErrNoController) //nolint:errorlint // the error itself: nobody was there to take it
+		// nolint:errorlint // the error itself: nobody was there to take it
+		sent = !final && (sent || failed != ErrNoController)
 		if final || wait(ctx, retryWait) != nil {
 			err = failed
 		}
@@ -267,7 +269,8 @@ func (c *Client) Schedules(ctx context.Context) ([]KeptSchedule, error) {
 // EditSchedule changes a schedule, and returns it as it is then. What the controller notes meanwhile is no obstacle;
 // what another person changes is: the error then wraps ErrChanged, and the schedule returned is that person's. The
 // error of change ends it.
-func (c *Client) EditSchedule(ctx context.Context, name string, change func(*schedule.Schedule) error) (schedule.Schedule, error) {
+func (c *Client) EditSchedule(ctx context.Context, name string,
+	change func(*schedule.Schedule) error) (schedule.Schedule, error) {
 	for first := 0; ; {
 		kept, err := c.Schedule(ctx, name)
 		if err != nil {
@@ -289,7 +292,8 @@ func (c *Client) EditSchedule(ctx context.Context, name string, change func(*sch
 
 // RemoveSchedule deletes a schedule with its history. A run in flight continues.
 func (c *Client) RemoveSchedule(ctx context.Context, name string, revision uint64) error {
-	_, err := serviceScheduleRemove.call(ctx, c, "remove schedule "+name, storedSchedule{Name: name, Revision: revision})
+	_, err := serviceScheduleRemove.call(ctx, c, "remove schedule "+name,
+		storedSchedule{Name: name, Revision: revision})
 	return err
 }
 

@@ -16,8 +16,9 @@ import (
 	"lockstep/test/wiretest"
 )
 
-var aDefinition = schedule.Definition{Name: "x", Cron: "@daily", Zone: "UTC", MissedRuns: schedule.MissedSkip, Overlap: schedule.OverlapSkip,
-	Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}
+var aDefinition = schedule.Definition{Name: "x", Cron: "@daily", Zone: "UTC", MissedRuns: schedule.MissedSkip,
+	Overlap: schedule.OverlapSkip,
+	Matrix:  schedule.Matrix{File: "x.cue", Text: "package matrix"}}
 
 // clientOf connects a client within the process.
 func clientOf(t testing.TB, s *Server) *Client {
@@ -113,7 +114,8 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 		}()
 		time.Sleep(10 * time.Minute)
 		begun := time.Now()
-		if err := leading.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, leading.leader.store, "r")}}); err != nil {
+		if err := leading.Event(t.Context(), RunEvent{Kind: RunEnded,
+			End: &End{Reason: EndDone, Submission: submission(t, leading.leader.store, "r")}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := <-ended; err != nil || at.Sub(begun) > batchPause {
@@ -139,7 +141,8 @@ func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = client.Follow(following, "r", func(Entry) error { read <- time.Now(); return nil }) // its error is that of following
+			// its error is that of following
+			_, _ = client.Follow(following, "r", func(Entry) error { read <- time.Now(); return nil })
 		}()
 		defer func() { leave(); <-ended }()
 		time.Sleep(7 * time.Second) // the reader's second request waits

@@ -42,7 +42,8 @@ func Hopeless(err error) bool {
 	var value *json.UnsupportedValueError
 	var kind *json.UnsupportedTypeError
 	var refused *jetstream.APIError
-	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrPermissionViolation) ||
+	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, nats.ErrMaxPayload) ||
+		errors.Is(err, nats.ErrPermissionViolation) ||
 		errors.As(err, &value) || errors.As(err, &kind) || errors.As(err, &refused) && refused.ErrorCode == tooLong
 }
 
@@ -71,7 +72,8 @@ func (c codec) message(to string, body []byte) (*nats.Msg, error) {
 		}
 	}
 	if len(body) > limit {
-		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", to, len(body), limit, ErrTooLarge)
+		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", to,
+			len(body), limit, ErrTooLarge)
 	}
 	m := nats.NewMsg(to)
 	if recorded || strings.HasPrefix(to, subject.Queue) {
@@ -148,7 +150,8 @@ func pack(v any) ([]byte, error) {
 	z := gzip.NewWriter(&b)
 	text, err := json.Marshal(v)
 	if err == nil && len(text) > plan.MaxDocument {
-		err = fmt.Errorf("%d bytes, and the control plane takes %d: split the matrix: %w", len(text), plan.MaxDocument, ErrTooLarge)
+		err = fmt.Errorf("%d bytes, and the control plane takes %d: split the matrix: %w", len(text), plan.MaxDocument,
+			ErrTooLarge)
 	}
 	if err == nil {
 		_, err = z.Write(text)

@@ -67,7 +67,8 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	if err != nil {
 		return nil, err
 	}
-	opts := append([]nats.Option{nats.Name("lockstep"), nats.Timeout(timeout), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
+	opts := append([]nats.Option{nats.Name("lockstep"), nats.Timeout(timeout), nats.MaxReconnects(-1),
+		nats.ReconnectWait(250 * time.Millisecond),
 		nats.ErrorHandler(refused.hear), nats.ReconnectHandler(func(*nats.Conn) {
 			signal(relinked)
 			again.report()
@@ -76,8 +77,9 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 	if err != nil {
 		return nil, err
 	}
-	return &Conn{nc: nc, codec: codec{protocol: plan.Protocol, maxPayload: nc.MaxPayload}, local: local, files: files, refused: refused,
-		holder: keys.Holder(auth.Creds), log: slog.Default(), relinked: relinked, again: again}, nil
+	return &Conn{nc: nc, codec: codec{protocol: plan.Protocol, maxPayload: nc.MaxPayload}, local: local, files: files,
+		refused: refused,
+		holder:  keys.Holder(auth.Creds), log: slog.Default(), relinked: relinked, again: again}, nil
 }
 
 // LogTo logs from now on when the link is lost, why it cannot be opened again, when it is there again, and what panics
@@ -115,7 +117,8 @@ func (c *Conn) Closed() bool { return c.nc.IsClosed() }
 func (c *Conn) unlinked(err error) error {
 	if last := c.nc.LastError(); c.Closed() && Unaccepted(last) {
 		return fmt.Errorf("the control plane no longer accepts the credentials of %s (%w): copy the new key here "+
-			"that \"ctl fleet rotate\" or \"ctl fleet agent\" made, and start again", cmp.Or(c.holder, "this program"), last)
+			"that \"ctl fleet rotate\" or \"ctl fleet agent\" made, and start again", cmp.Or(c.holder, "this program"),
+			last)
 	}
 	return err
 }
@@ -144,7 +147,11 @@ func (c *Conn) LocalPort() int {
 	}
 	if !at.IP.IsLoopback() {
 		own, _ := net.InterfaceAddrs()
-		if !slices.ContainsFunc(own, func(a net.Addr) bool { n, ok := a.(*net.IPNet); return ok && n.IP.Equal(at.IP) }) {
+		if !slices.ContainsFunc(own, func(a net.Addr) bool {
+			n, ok := a.(*net.IPNet)
+			return ok &&
+				n.IP.Equal(at.IP)
+		}) {
 			return 0
 		}
 	}

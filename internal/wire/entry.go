@@ -78,7 +78,8 @@ func readBody(c *Conn, e *Entry, kind string, m stored) error {
 			err = subject.CheckNames(e.Event.Task, e.Event.Attempt)
 		}
 	case "outcome":
-		if err = decodeInto(c, m, who, &e.Outcome); err == nil && (e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {
+		if err = decodeInto(c, m, who, &e.Outcome); err == nil &&
+			(e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {
 			e.Outcome, err = nil, fmt.Errorf("read message of %s: it is of another task", who)
 		}
 	case "snapshot":

@@ -22,7 +22,8 @@ func TestOnlyALaterFenceFences(t *testing.T) {
 		jetstream.JSErrCodeStreamWrongLastSequence: true, jetstream.JSErrCodeStreamWrongLastSequenceConstant: false,
 	} {
 		stop, err := c.subscribe(subject.Event("r"), func(m *nats.Msg) (*nats.Msg, error) {
-			return &nats.Msg{Subject: m.Reply, Data: fmt.Appendf(nil, `{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code)}, nil
+			return &nats.Msg{Subject: m.Reply, Data: fmt.Appendf(nil,
+				`{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code)}, nil
 		})
 		if err != nil {
 			t.Fatal(err)

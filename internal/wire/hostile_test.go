@@ -24,7 +24,8 @@ import (
 // TestACompressedMessageIsBounded unpacks what would fill the memory, and measures that it does not.
 func TestACompressedMessageIsBounded(t *testing.T) {
 	b := gzipped(t, []byte(`{"run":{"id":"`))
-	b = append(b, bytes.Repeat(gzipped(t, bytes.Repeat([]byte("a"), 1<<20)), 1<<10)...) // 1 GiB: what is compressed piece by piece unpacks as one
+	// 1 GiB: what is compressed piece by piece unpacks as one
+	b = append(b, bytes.Repeat(gzipped(t, bytes.Repeat([]byte("a"), 1<<20)), 1<<10)...)
 	c := codec{protocol: plan.Protocol}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -78,12 +79,17 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	controller, agent := storeOf(t, s), link(t, s)
 	took := make(chan Heartbeat, 10)
-	stop, err := campaign(t, controller, "test").AnswerHeartbeats(func(h Heartbeat) (bool, error) { took <- h; return false, nil }, func(Heartbeat, string) {})
+	stop, err := campaign(t, controller, "test").AnswerHeartbeats(func(h Heartbeat) (bool,
+		error) {
+		took <- h
+		return false, nil
+	}, func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	m, err := agent.codec.encode(subject.Heartbeat("a1"), Heartbeat{Agent: "a1", Labels: map[string]string{"zone": strings.Repeat("x", 1<<20)}})
+	m, err := agent.codec.encode(subject.Heartbeat("a1"),
+		Heartbeat{Agent: "a1", Labels: map[string]string{"zone": strings.Repeat("x", 1<<20)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,14 +107,18 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 
 // FuzzMessages decodes anything as each kind of message: an error, or a value that can be written again.
 func FuzzMessages(f *testing.F) {
-	for _, text := range []string{``, `null`, `{}`, `[]`, `"x"`, `{"agent":"a1","offset":null}`, `{"run":{"cells":[{}],"repeat":1e99}}`, `{"start":{"c":-9223372036854775808}}`,
-		`{"windows":[null]}`, `{"windows":[{"index":-1}]}`, `{"sets":[{"pages":"////"}]}`, `{"windows":[{},{},{}]}`, `{"events":[null,null,null,null]}`, `{"task":{"cell":{"broker":{"options":"x"}}}}`, `{"publishers":{"count":-1}}`,
+	for _, text := range []string{``, `null`, `{}`, `[]`, `"x"`, `{"agent":"a1","offset":null}`,
+		`{"run":{"cells":[{}],"repeat":1e99}}`, `{"start":{"c":-9223372036854775808}}`,
+		`{"windows":[null]}`, `{"windows":[{"index":-1}]}`, `{"sets":[{"pages":"////"}]}`, `{"windows":[{},{},{}]}`,
+		`{"events":[null,null,null,null]}`, `{"task":{"cell":{"broker":{"options":"x"}}}}`,
+		`{"publishers":{"count":-1}}`,
 		"\x1f\x8b\x08", strings.Repeat("[", 20000), `{"subject":{}}`, `{"step":"` + strings.Repeat("x", 100) + `"}`} {
 		f.Add([]byte(text))
 	}
 	c := codec{protocol: plan.Protocol}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		kinds := []any{&Submission{}, &Heartbeat{}, &HeartbeatAnswer{}, &Command{}, &Arrival{}, &snapshotReport{}, &[]record.Snapshot{}, &RunEvent{}, &plan.Outcome{}, &plan.Run{}, &record.Snapshot{},
+		kinds := []any{&Submission{}, &Heartbeat{}, &HeartbeatAnswer{}, &Command{}, &Arrival{}, &snapshotReport{},
+			&[]record.Snapshot{}, &RunEvent{}, &plan.Outcome{}, &plan.Run{}, &record.Snapshot{},
 			&[]AgentInfo{}, &clockAnswer{}, &RunState{}, &lease.Holder{}}
 		for _, v := range kinds {
 			if err := c.decode(ours(), body, "anybody", v); err == nil {

@@ -155,7 +155,8 @@ func (l *Leader) AnswerClock() (stop func(), err error) {
 			return nil, err
 		}
 		slew, bound := clock.Slew()
-		answer, err := l.conn.codec.encode(m.Reply, clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound})
+		answer, err := l.conn.codec.encode(m.Reply,
+			clockAnswer{Clock: clock.ID(), Heard: heard, Answered: clock.Now(), Slew: slew, SlewBound: bound})
 		if err == nil {
 			lease.Stamp(answer.Header, l.who.Epoch)
 		}
@@ -166,14 +167,16 @@ func (l *Leader) AnswerClock() (stop func(), err error) {
 // AnswerHeartbeats hands every heartbeat to handle, one at a time, until stop is called. handle returns whether the
 // attempt that the agent works on is over, and why the agent is refused, if it is. refused is told of each that is,
 // with what it said of itself as far as that can be read.
-func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error), refused func(h Heartbeat, why string)) (stop func(), err error) {
+func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error),
+	refused func(h Heartbeat, why string)) (stop func(), err error) {
 	return l.conn.subscribe(subject.Heartbeat("*"), func(m *nats.Msg) (*nats.Msg, error) {
 		var h Heartbeat
 		var over bool
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		var refuse error
 		if len(m.Data) > maxHeartbeat {
-			refuse = fmt.Errorf("a heartbeat of %d bytes: want at most %d; give it fewer labels and targets", len(m.Data), maxHeartbeat)
+			refuse = fmt.Errorf("a heartbeat of %d bytes: want at most %d; give it fewer labels and targets",
+				len(m.Data), maxHeartbeat)
 		} else {
 			refuse = l.conn.codec.decode(m.Header, m.Data, who, &h)
 		}
@@ -216,7 +219,8 @@ func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshots := service{subject.Report("*"), MaxMessage, maxRequests, l.who.Epoch}
 	s.add(serve(l.conn, snapshots, func(ctx context.Context, from string, r snapshotReport) (empty, error) {
 		if subject.Report(r.Snapshot.Agent) != from || r.Snapshot.Task != r.Ref.Task {
-			return empty{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q", r.Snapshot.Agent, r.Snapshot.Task)
+			return empty{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q",
+				r.Snapshot.Agent, r.Snapshot.Task)
 		}
 		return empty{}, snapshot(ctx, r.Ref, r.Snapshot)
 	}))
@@ -274,7 +278,10 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		q.By = oneLine(q.By)
 		return baseline(ctx, q)
 	})
-	serviceBaselineRemove.offer(s, acknowledged(func(ctx context.Context, q named) error { return l.store.removeBaseline(ctx, q.Name) }))
+	serviceBaselineRemove.offer(s, acknowledged(func(ctx context.Context,
+		q named) error {
+		return l.store.removeBaseline(ctx, q.Name)
+	}))
 
 	serviceLeader.offer(s, func(context.Context, empty) (lease.Holder, error) { return l.who, nil })
 	serviceAgents.offer(s, func(context.Context, empty) ([]AgentInfo, error) { return agents(), nil })
@@ -283,7 +290,8 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	serviceRun.offer(s, func(ctx context.Context, q named) (RunState, error) { return l.store.RunState(ctx, q.Name) })
 	serviceRead.offer(s, func(ctx context.Context, q recordQuery) (batch, error) {
 		if l.conn.local && q.Delete && q.Behind.Snapshots > 0 {
-			err := l.store.purge(ctx, subject.RunStream(subject.SnapshotsStream, q.Run), q.Behind.Snapshots, subject.Snapshots+subject.EncodeToken(q.Run)+".snapshot.>")
+			err := l.store.purge(ctx, subject.RunStream(subject.SnapshotsStream, q.Run), q.Behind.Snapshots,
+				subject.Snapshots+subject.EncodeToken(q.Run)+".snapshot.>")
 			if err != nil {
 				return batch{}, err
 			}
@@ -315,7 +323,10 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 			q.Max = points / 2
 		}
 	})
-	serviceBaselines.offer(s, func(ctx context.Context, _ empty) ([]plan.Baseline, error) { return l.store.baselines(ctx) })
+	serviceBaselines.offer(s, func(ctx context.Context, _ empty) ([]plan.Baseline,
+		error) {
+		return l.store.baselines(ctx)
+	})
 	serviceSchedules.offer(s, func(ctx context.Context, _ empty) (names []string, err error) {
 		all, err := l.store.Schedules(ctx)
 		for _, s := range all {
@@ -409,7 +420,8 @@ func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 		if err == nil {
 			return r, nil
 		}
-		forming := errors.Is(err, nats.ErrNoResponders) && wait(ctx, retryWait) == nil // a stream of a cluster, just made
+		// a stream of a cluster, just made
+		forming := errors.Is(err, nats.ErrNoResponders) && wait(ctx, retryWait) == nil
 		if !lease.IsConflict(err) && !forming || ctx.Err() != nil {
 			return nil, fmt.Errorf("acquire run %s: %w", run, err)
 		}
@@ -462,7 +474,8 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 	case run == "" || streams[run] != nil:
 		return "", nil
 	case count > maxRuns:
-		return fmt.Sprintf("room on the control plane: %d runs have their streams there, its maximum, and %s", count-1, help), nil
+		return fmt.Sprintf("room on the control plane: %d runs have their streams there, its maximum, and %s", count-1,
+			help), nil
 	case used >= limit:
 		return fmt.Sprintf("room on the control plane: the streams of %d runs hold %.1f MiB, of %.1f MiB that they may (controller --record-limit), and %s",
 			count-1, float64(used)/(1<<20), float64(limit)/(1<<20), help), nil

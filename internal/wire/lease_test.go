@@ -150,7 +150,8 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 		if is.PreviousEpoch() != old.Epoch() {
 			t.Errorf("the run was that of epoch %d, and is said to be of %d", old.Epoch(), is.PreviousEpoch())
 		}
-		if err := errors.Join(leader.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}), event(is, "after")); err != nil {
+		if err := errors.Join(leader.PutRun(t.Context(), RunState{Run: "r", State: StateRunning}),
+			event(is, "after")); err != nil {
 			t.Fatal(err)
 		}
 		way.open()
@@ -184,10 +185,11 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said []string
-		_, err = readRecord(t.Context(), recordReader{agent}, recordQuery{Run: "r", Summary: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
-			said = append(said, e.Event.Detail)
-			return e.Err
-		})
+		_, err = readRecord(t.Context(), recordReader{agent},
+			recordQuery{Run: "r", Summary: true, Behind: Cursor{Events: 1}}, func(e Entry) error {
+				said = append(said, e.Event.Detail)
+				return e.Err
+			})
 		if got := strings.Join(said, ", "); err != nil || got != "in time, after, end" {
 			t.Errorf("the record holds %q, %v", got, err)
 		}
@@ -289,8 +291,10 @@ func cluster(t *testing.T) ([]*server.Server, *Store) {
 	}
 	var servers []*server.Server
 	for i := range ports {
-		opts := &server.Options{ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(),
-			NoSigs: true, NoLog: true, Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]}, Routes: routes}
+		opts := &server.Options{ServerName: fmt.Sprint("n", i), Host: "127.0.0.1", Port: server.RANDOM_PORT,
+			JetStream: true, StoreDir: t.TempDir(),
+			NoSigs: true, NoLog: true, Cluster: server.ClusterOpts{Name: "c", Host: "127.0.0.1", Port: ports[i]},
+			Routes: routes}
 		s, err := server.NewServer(opts)
 		if err != nil {
 			t.Fatal(err)
@@ -362,7 +366,8 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 	}
 	info, err := s.Info(t.Context(), jetstream.WithSubjectFilter(subject.Event("r")))
 	if err != nil || info.State.Subjects[subject.Event("r")] != n || info.Config.Replicas != 3 {
-		t.Errorf("%d events are stored of %d, with %d replicas, %v", info.State.Subjects[subject.Event("r")], n, info.Config.Replicas, err)
+		t.Errorf("%d events are stored of %d, with %d replicas, %v", info.State.Subjects[subject.Event("r")], n,
+			info.Config.Replicas, err)
 	}
 }
 
@@ -399,7 +404,8 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 			return leaderOf(t.Context(), c, epoch).Command(ctx, "a", Command{Instance: "i", Ref: ref, Assignment: &a})
 		}
 		ahead := uint64(time.Now().Add(25 * time.Hour).UnixMilli())
-		if err := send(second, ahead, "ahead"); err == nil || !strings.Contains(err.Error(), "ahead of this host's clock") {
+		if err := send(second, ahead, "ahead"); err == nil ||
+			!strings.Contains(err.Error(), "ahead of this host's clock") {
 			t.Errorf("an epoch 25 h ahead: %v: want to read that no leader has it", err)
 		}
 		if err := send(second, next.Epoch(), "new"); err != nil {
@@ -409,7 +415,8 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 			t.Errorf("a former leader's command: %v, want lease.ErrFenced", err)
 		}
 		if fmt.Sprint(got) != "[new]" || agent.epoch.Load() != next.Epoch() {
-			t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.epoch.Load(), next.Epoch())
+			t.Errorf("the agent obeyed %v, and knows epoch %d; want the leader's alone, %d", got, agent.epoch.Load(),
+				next.Epoch())
 		}
 	})
 }
@@ -429,7 +436,8 @@ func TestAStandbyWithAnotherRecordLimitSaysSo(t *testing.T) {
 			if l != nil || !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(l, err)
 			}
-			warned := strings.Contains(log.String(), "another --record-limit") && strings.Contains(log.String(), "leader=1073741824 here=134217728")
+			warned := strings.Contains(log.String(), "another --record-limit") &&
+				strings.Contains(log.String(), "leader=1073741824 here=134217728")
 			if !strings.Contains(log.String(), "standing by") || warned != (limit == MinRecord) {
 				t.Errorf("limit %d: %s", limit, log.String())
 			}

@@ -25,7 +25,8 @@ func (g *guardedPlane) limits(t *testing.T, account string) (connections, subscr
 		t.Fatal(err)
 	}
 	_, after, _ := strings.Cut(string(text), account+" {\n")
-	if _, err := fmt.Sscanf(after, "    limits: {max_connections: %d, max_subscriptions: %d}", &connections, &subscriptions); err != nil {
+	if _, err := fmt.Sscanf(after, "    limits: {max_connections: %d, max_subscriptions: %d}", &connections,
+		&subscriptions); err != nil {
 		t.Fatal(err)
 	}
 	return connections, subscriptions
@@ -43,7 +44,8 @@ func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 	allowed, _ := g.limits(t, "VIEWERS")
 	for _, x := range []struct{ limit, lower string }{
 		{fmt.Sprintf("max_connections: %d\n", keys.MaxConnections), "max_connections: 9\n"},
-		{fmt.Sprintf("VIEWERS {\n    limits: {max_connections: %d,", allowed), "VIEWERS {\n    limits: {max_connections: 2,"},
+		{fmt.Sprintf("VIEWERS {\n    limits: {max_connections: %d,", allowed),
+			"VIEWERS {\n    limits: {max_connections: 2,"},
 	} {
 		if strings.Count(conf, x.limit) != 1 {
 			t.Fatalf("the configuration does not have %q once:\n%s", x.limit, conf)
@@ -60,7 +62,8 @@ func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 	if c, err := Dial(t.Context(), g.url, g.auth("viewer")); !errors.Is(err, nats.ErrMaxAccountConnectionsExceeded) {
 		t.Errorf("a third viewer: %v, %v: want a refusal", c, err)
 	}
-	others := []*Conn{link(t, s), g.dial(t, "client"), g.dial(t, "a1"), g.dial(t, "a1"), g.dial(t, "client"), g.dial(t, "controller")}
+	others := []*Conn{link(t, s), g.dial(t, "client"), g.dial(t, "a1"), g.dial(t, "a1"), g.dial(t, "client"),
+		g.dial(t, "controller")}
 	if c, err := Dial(t.Context(), g.url, g.auth("client")); err == nil { // closed before TLS, and so without a reason
 		t.Errorf("a tenth connection: %v: want a refusal", c)
 	}
@@ -80,7 +83,8 @@ func TestSubscriptionsOfAConnectionAreBounded(t *testing.T) {
 	for _, x := range []struct {
 		user  string
 		bound int
-	}{{"viewer", bound("VIEWERS")}, {"client", bound("CLIENTS")}, {"a1", bound("AGENTS")}, {"controller", keys.MaxSubscriptions}} {
+	}{{"viewer", bound("VIEWERS")}, {"client", bound("CLIENTS")}, {"a1", bound("AGENTS")},
+		{"controller", keys.MaxSubscriptions}} {
 		nc, refused := g.hostile(t, x.user)
 		inbox := nc.NewInbox()
 		subscribe := func(i int) {
@@ -118,8 +122,9 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	other := link(t, s)
 	for what, x := range map[string]struct{ send, want string }{
-		"control line": {"PUB " + strings.Repeat("x", keys.MaxControlLine) + " 0\r\n\r\n", "maximum control line exceeded"},
-		"payload":      {fmt.Sprintf("PUB x %d\r\n", MaxMessage+1), "maximum payload violation"},
+		"control line": {"PUB " + strings.Repeat("x", keys.MaxControlLine) + " 0\r\n\r\n",
+			"maximum control line exceeded"},
+		"payload": {fmt.Sprintf("PUB x %d\r\n", MaxMessage+1), "maximum payload violation"},
 	} {
 		raw, lines := rawLink(t, s)
 		go func() { _, _ = raw.Write([]byte(x.send)) }() // the server may close before it read everything
@@ -179,8 +184,10 @@ func rawLink(t *testing.T, s *Server) (net.Conn, *bufio.Reader) {
 // TestServersWithoutConfigurationAreBounded: a configuration file of an earlier release names no limits either.
 func TestServersWithoutConfigurationAreBounded(t *testing.T) {
 	v, err := plane(t, ServerConfig{}).ns.Varz(nil)
-	if err != nil || v.MaxConn != keys.MaxConnections || v.MaxSubs != keys.MaxSubscriptions || v.MaxControlLine != keys.MaxControlLine ||
+	if err != nil || v.MaxConn != keys.MaxConnections || v.MaxSubs != keys.MaxSubscriptions ||
+		v.MaxControlLine != keys.MaxControlLine ||
 		v.MaxPayload != MaxMessage || v.MaxPending != keys.MaxPending {
-		t.Errorf("%v: %d connections, %d subscriptions, %d control line, %d payload, %d pending", err, v.MaxConn, v.MaxSubs, v.MaxControlLine, v.MaxPayload, v.MaxPending)
+		t.Errorf("%v: %d connections, %d subscriptions, %d control line, %d payload, %d pending", err, v.MaxConn,
+			v.MaxSubs, v.MaxControlLine, v.MaxPayload, v.MaxPending)
 	}
 }

@@ -119,21 +119,25 @@ const (
 	StepConsumers  Step = "consumers"  // this agent's consumers are connected
 	StepPublishers Step = "publishers" // this agent's publishers are connected: ready
 	StepStart      Step = "start"      // released with the start time; arrives when its publishers have stopped
-	StepMeasure    Step = "measure"    // warmup "auto": released while the load runs, with the beginning of the measurement; arrives when it is set
-	StepDrain      Step = "drain"      // released when all publishers have stopped: snapshots come often; arrives with the first
-	StepFinish     Step = "finish"     // everything closed, last snapshot stored; releasing to it ends any step early
-	StepTeardown   Step = "teardown"   // the named agent has removed the topology
-	StepDone       Step = "done"       // session closed, nothing left
+	// warmup "auto": released while the load runs, with the beginning of the measurement; arrives when it is set
+	StepMeasure Step = "measure"
+	// released when all publishers have stopped: snapshots come often; arrives with the first
+	StepDrain    Step = "drain"
+	StepFinish   Step = "finish"   // everything closed, last snapshot stored; releasing to it ends any step early
+	StepTeardown Step = "teardown" // the named agent has removed the topology
+	StepDone     Step = "done"     // session closed, nothing left
 )
 
 // Release sends the agents of a task on.
 type Release struct {
-	Step   Step             `json:"step"`
-	Start  map[string]int64 `json:"start,omitempty"`  // StepStart: begin of warm-up, by id of the clock that reads it, ns
-	Begin  int64            `json:"begin,omitempty"`  // StepMeasure: when the measurement begins, ns since T0
-	Clock  string           `json:"clock,omitempty"`  // StepStart: id of the clock that all compare theirs with; Start names it
-	Agent  string           `json:"agent,omitempty"`  // StepTeardown: who does it
-	Reason string           `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
+	Step Step `json:"step"`
+	// StepStart: begin of warm-up, by id of the clock that reads it, ns
+	Start map[string]int64 `json:"start,omitempty"`
+	Begin int64            `json:"begin,omitempty"` // StepMeasure: when the measurement begins, ns since T0
+	// StepStart: id of the clock that all compare theirs with; Start names it
+	Clock  string `json:"clock,omitempty"`
+	Agent  string `json:"agent,omitempty"`  // StepTeardown: who does it
+	Reason string `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
 }
 
 // Arrival is an agent's report that it has reached a step, or failed on the way to it.
@@ -166,8 +170,9 @@ type RunEvent struct {
 	Observers []Observer `json:"observers,omitempty"` // TaskStarted: who besides measures brokers' processes
 	Detail    string     `json:"detail,omitempty"`
 	// AgentLost: for how long the controller had not heard of it; 0: that is not known.
-	Silence       plan.Duration       `json:"silence,omitempty"`
-	Load          *Load               `json:"load,omitempty"` // TaskStarted: of the step of a search, instead of the task's own
+	Silence plan.Duration `json:"silence,omitempty"`
+	// TaskStarted: of the step of a search, instead of the task's own
+	Load          *Load               `json:"load,omitempty"`
 	End           *End                `json:"end,omitempty"`
 	FailedAttempt *plan.FailedAttempt `json:"failedAttempt,omitempty"` // AttemptEnded: the attempt that does not count
 	Step          *plan.Step          `json:"step,omitempty"`          // StepEnded: the result of the step
@@ -201,15 +206,18 @@ type EventKind string
 
 // The kinds of run events.
 const (
-	RunAccepted     EventKind = "accepted"    // the controller has begun with the run
-	TaskStarted     EventKind = "task"        // assigned to its agents
-	AttemptEnded    EventKind = "attempt"     // failed, does not count, and is followed by another; FailedAttempt, Outcome
-	StepEnded       EventKind = "step"        // of a search; Step, Outcome
-	TaskInterrupted EventKind = "interrupted" // given up without an outcome: the run was cancelled or the controller stopped
-	AgentLost       EventKind = "agent-lost"  // Detail says which, and where
-	TakenOver       EventKind = "taken-over"  // another controller leads the run on; Detail says what becomes of the task in flight
-	WaitingAgents   EventKind = "waiting"     // too few agents: waiting for Grace
-	RunEnded        EventKind = "end"         // the last one
+	RunAccepted EventKind = "accepted" // the controller has begun with the run
+	TaskStarted EventKind = "task"     // assigned to its agents
+	// failed, does not count, and is followed by another; FailedAttempt, Outcome
+	AttemptEnded EventKind = "attempt"
+	StepEnded    EventKind = "step" // of a search; Step, Outcome
+	// given up without an outcome: the run was cancelled or the controller stopped
+	TaskInterrupted EventKind = "interrupted"
+	AgentLost       EventKind = "agent-lost" // Detail says which, and where
+	// another controller leads the run on; Detail says what becomes of the task in flight
+	TakenOver     EventKind = "taken-over"
+	WaitingAgents EventKind = "waiting" // too few agents: waiting for Grace
+	RunEnded      EventKind = "end"     // the last one
 )
 
 // End is how a run ended.
@@ -229,13 +237,15 @@ type EndReason string
 
 // The reasons for which runs end.
 const (
-	EndDone        EndReason = "done"        // every task has an outcome
-	EndNoAgents    EndReason = "no-agents"   // too few from the start: nothing was run
-	EndNoTarget    EndReason = "no-target"   // nobody may disturb what the faults name: nothing was run; Detail says more
+	EndDone     EndReason = "done"      // every task has an outcome
+	EndNoAgents EndReason = "no-agents" // too few from the start: nothing was run
+	// nobody may disturb what the faults name: nothing was run; Detail says more
+	EndNoTarget    EndReason = "no-target"
 	EndInterrupted EndReason = "interrupted" // cancelled: the task in flight has no outcome
 	EndRefused     EndReason = "refused"     // the submission was not understood
 	EndFailed      EndReason = "failed"      // the control plane did not take what had to be stored; Detail says why
-	EndQuarantined EndReason = "quarantined" // controllers failed repeatedly with the same task in flight, or before the first one
+	// controllers failed repeatedly with the same task in flight, or before the first one
+	EndQuarantined EndReason = "quarantined"
 )
 
 // snapshotReport is a snapshot with the attempt that it is of.

@@ -52,7 +52,8 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 		sending.Go(func() {
 			for i := range n {
 				for range 1 + i%2 {
-					if err := agent.Snapshot(t.Context(), ref, record.Snapshot{Task: "t", Agent: fmt.Sprint("a.", a), Seq: uint64(i + 1)}); err != nil {
+					if err := agent.Snapshot(t.Context(), ref,
+						record.Snapshot{Task: "t", Agent: fmt.Sprint("a.", a), Seq: uint64(i + 1)}); err != nil {
 						t.Error(err)
 					}
 				}
@@ -63,7 +64,8 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 	if handed.Load() != agents*n {
 		t.Errorf("%d snapshots were handed on, of %d", handed.Load(), agents*n)
 	}
-	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, c, "r")}}); err != nil {
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded,
+		End: &End{Reason: EndDone, Submission: submission(t, c, "r")}}); err != nil {
 		t.Fatal(err)
 	}
 	next, messages := map[string]uint64{}, map[uint64]bool{}
@@ -73,7 +75,8 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 		}
 		messages[e.At.Snapshots] = true
 		if next[e.Agent]++; e.Snapshot.Seq != next[e.Agent] || e.Ref != ref || e.Snapshot.Agent != e.Agent {
-			t.Errorf("got snapshot %d of %+v %s, want %d: lost, repeated or out of order", e.Snapshot.Seq, e.Ref, e.Agent, next[e.Agent])
+			t.Errorf("got snapshot %d of %+v %s, want %d: lost, repeated or out of order", e.Snapshot.Seq, e.Ref,
+				e.Agent, next[e.Agent])
 		}
 		return nil
 	})
@@ -91,7 +94,8 @@ func TestAnAgentCannotStoreWithoutBound(t *testing.T) {
 	c, agent := storeOf(t, s), NewAgent(link(t, s))
 	r, ref := recorder(t, c, "r"), Ref{Run: "r", Task: "t", Attempt: "x"}
 	takeReports(t, r.leader, r.Snapshots(t.Context(), ref, 100_000, func(record.Snapshot) {}))
-	large := record.Snapshot{Task: "t", Agent: "a1", Seq: 1, Events: []record.Event{{Detail: strings.Repeat("x", MaxMessage)}}}
+	large := record.Snapshot{Task: "t", Agent: "a1", Seq: 1,
+		Events: []record.Event{{Detail: strings.Repeat("x", MaxMessage)}}}
 	if err := agent.Snapshot(t.Context(), ref, large); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("a snapshot of more than %d bytes: %v, want ErrTooLarge", MaxMessage, err)
 	}
@@ -120,7 +124,11 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 
 	refused := make(chan Heartbeat, 1)
 	leader := campaign(t, now, "test")
-	stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { t.Error("an agent of another version was let in"); return false, nil },
+	stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool,
+		error) {
+		t.Error("an agent of another version was let in")
+		return false, nil
+	},
 		func(h Heartbeat, why string) {
 			if !strings.Contains(why, fmt.Sprint(plan.Protocol+1)) {
 				t.Errorf("the controller is told %q", why)
@@ -136,7 +144,10 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	defer stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
-	if err := NewAgent(old).SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a.1", Host: strings.Repeat("h", 1000)} }, nil); !both(err) {
+	if err := NewAgent(old).SendHeartbeats(ctx, func() Heartbeat {
+		return Heartbeat{Agent: "a.1",
+			Host: strings.Repeat("h", 1000)}
+	}, nil); !both(err) {
 		t.Errorf("the agent reads %v: it names not both versions", err)
 	}
 	if h := <-refused; h.Agent != "a.1" || h.Protocol != plan.Protocol+1 || len(h.Host) != MaxName {
@@ -149,14 +160,19 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	for what, request := range map[string]func() error{
 		"lists agents": func() error { _, err := client.Agents(ctx); return err },
 		"submits":      func() error { return client.Submit(ctx, Submission{Run: plan.Run{ID: "s"}}) },
-		"follows":      func() error { _, err := client.Follow(ctx, "r", func(Entry) error { return nil }); return err },
+		"follows": func() error {
+			_, err := client.Follow(ctx, "r",
+				func(Entry) error { return nil })
+			return err
+		},
 	} {
 		if err := request(); !both(err) || !errors.Is(err, ErrProtocol) {
 			t.Errorf("a client that %s reads %v: it names not both versions", what, err)
 		}
 	}
 
-	refuses, err := NewAgent(old).Commands("a1", "", func(Command) error { t.Error("a command of another version was obeyed"); return nil })
+	refuses, err := NewAgent(old).Commands("a1", "",
+		func(Command) error { t.Error("a command of another version was obeyed"); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,11 +192,13 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 	for name, x := range map[string]struct {
 		by     *Store
 		format int
-	}{"other protocol": {other, plan.RecordFormat}, "newer": {c, plan.RecordFormat + 1}, "older": {c, plan.RecordFormat - 1}} {
+	}{"other protocol": {other, plan.RecordFormat}, "newer": {c, plan.RecordFormat + 1},
+		"older": {c, plan.RecordFormat - 1}} {
 		check := func(what string, err error) {
 			t.Helper()
 			names := err != nil && errors.Is(err, ErrProtocol) &&
-				strings.Contains(err.Error(), fmt.Sprintf("format %d: this program reads format %d", x.format, plan.RecordFormat))
+				strings.Contains(err.Error(), fmt.Sprintf("format %d: this program reads format %d", x.format,
+					plan.RecordFormat))
 			if x.format == plan.RecordFormat && err != nil || x.format != plan.RecordFormat && !names {
 				t.Errorf("%s: %s of format %d: %v", name, what, x.format, err)
 			}
@@ -211,7 +229,8 @@ func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 				stop()
 			}
 		}, func() {})
-		if _, err := readRecord(t.Context(), recordReader{c}, recordQuery{Run: name}, func(e Entry) error { check("a plan", e.Err); return nil }); err != nil {
+		if _, err := readRecord(t.Context(), recordReader{c}, recordQuery{Run: name},
+			func(e Entry) error { check("a plan", e.Err); return nil }); err != nil {
 			t.Error(err)
 		}
 	}
@@ -246,16 +265,19 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 		}
 		kept, err := wiretest.Stored(t.Context(), c.js)
 		if n := kept[subject.AttemptSnapshots("r", "t", "x")]; err != nil || n > 1 {
-			t.Errorf("%d snapshots are stored, %v: want those alone that the follower of a local run has not handled", n, err)
+			t.Errorf("%d snapshots are stored, %v: want those alone that the follower of a local run has not handled",
+				n, err)
 		}
 		if seen < n {
 			put(seen + 1)
 			return nil
 		}
-		if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: 99}}); err != nil { // of an earlier submission
+		// of an earlier submission
+		if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: 99}}); err != nil {
 			t.Fatal(err)
 		}
-		return r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Ran: n, Submission: submission(t, c, "r")}})
+		return r.Event(t.Context(), RunEvent{Kind: RunEnded,
+			End: &End{Reason: EndDone, Ran: n, Submission: submission(t, c, "r")}})
 	})
 	if err != nil || seen != n || end.Ran != n {
 		t.Errorf("saw %d events of %d and the end %+v, %v", seen, n, end, err)
@@ -265,11 +287,14 @@ func TestFollowGoesOnWhereItWas(t *testing.T) {
 func TestHostileMessagesAreErrors(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := storeOf(t, s)
-	bodies := []string{"", "null", "[]", "{}", "{", strings.Repeat("[", 100000), `{"windows":[{"hists":["AAAA"]}]}`, `{"seq":-1}`, "\x1f\x8b\x08\x00",
+	bodies := []string{"", "null", "[]", "{}", "{", strings.Repeat("[", 100000), `{"windows":[{"hists":["AAAA"]}]}`,
+		`{"seq":-1}`, "\x1f\x8b\x08\x00",
 		`{"agent":"other"}`, `{"sets":[{"pages":[{"index":18446744073709551615}]}]}`}
 	recorder(t, c, "r")
-	subjects := []string{subject.Plan("r"), subject.Event("r"), subject.Outcome("r", "t"), subject.Events + "r.odd", subject.Snapshots + "r.snapshot",
-		subject.AttemptSnapshots("r", "t", "x"), subject.Snapshots + "r.snapshot.=.=.=z", subject.Snapshots + "r.snapshot.a.b.c.d.e"}
+	subjects := []string{subject.Plan("r"), subject.Event("r"), subject.Outcome("r", "t"), subject.Events + "r.odd",
+		subject.Snapshots + "r.snapshot",
+		subject.AttemptSnapshots("r", "t", "x"), subject.Snapshots + "r.snapshot.=.=.=z",
+		subject.Snapshots + "r.snapshot.a.b.c.d.e"}
 	for _, subject := range subjects {
 		for _, body := range bodies {
 			m := nats.NewMsg(subject)
@@ -291,7 +316,9 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 			q.Behind = q.Behind.behind(m)
 			got++
 			for _, e := range entriesOf(c.conn, m) {
-				empty := strings.HasPrefix(m.Subject, subject.Snapshots) && (string(m.Body) == "[]" || string(m.Body) == "null") // no snapshots
+				// no snapshots
+				empty := strings.HasPrefix(m.Subject, subject.Snapshots) &&
+					(string(m.Body) == "[]" || string(m.Body) == "null")
 				if e.Err == nil && e.Snapshot == nil && e.Event == nil && e.Outcome == nil && e.Plan == nil && !empty {
 					t.Errorf("%s %.40q: neither a message nor an error", m.Subject, m.Body)
 				}
@@ -317,12 +344,14 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := agent.heartbeat(t.Context(), Heartbeat{Agent: "a1"}); err != nil || agent.epoch.Load() != next.Epoch() {
+	if _, err := agent.heartbeat(t.Context(), Heartbeat{Agent: "a1"}); err != nil ||
+		agent.epoch.Load() != next.Epoch() {
 		t.Fatalf("%v: it heard of epoch %d, want %d", err, agent.epoch.Load(), next.Epoch())
 	}
 	stopHeartbeats()
 	var asked atomic.Int32
-	stopFormer, err := former.AnswerReports(func(context.Context, Arrival) error { asked.Add(1); return ErrNoAttempt }, none)
+	stopFormer, err := former.AnswerReports(func(context.Context, Arrival) error { asked.Add(1); return ErrNoAttempt },
+		none)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +389,8 @@ func TestAnotherProcessOfTheNameAnswersNoCommand(t *testing.T) {
 		}
 		defer stop()
 	}
-	if err := leader.Command(t.Context(), "a1", Command{Instance: "i", Release: &Release{Step: StepStart}}); err != nil || got.Load() == 0 {
+	if err := leader.Command(t.Context(), "a1", Command{Instance: "i",
+		Release: &Release{Step: StepStart}}); err != nil || got.Load() == 0 {
 		t.Errorf("%v, handed over %d times", err, got.Load())
 	}
 }
@@ -382,7 +412,8 @@ func TestCommandsAreHandledInOrder(t *testing.T) {
 	}
 	defer stop()
 	for _, step := range []Step{StepConsumers, StepPublishers} {
-		m, err := sender.codec.encode(subject.Command("a1"), Command{Epoch: 1, Instance: "i", Release: &Release{Step: step}})
+		m, err := sender.codec.encode(subject.Command("a1"),
+			Command{Epoch: 1, Instance: "i", Release: &Release{Step: step}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -440,11 +471,13 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 	if most.Load() > together {
 		t.Errorf("%d requests of %d bytes were handled at a time: want at most %d", most.Load(), large, together)
 	}
-	_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("é", maxError)})
+	_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"),
+		Arrival{Agent: "a1", Error: strings.Repeat("é", maxError)})
 	if err != nil {
 		t.Error(err)
 	}
-	_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"), Arrival{Agent: "a1", Error: strings.Repeat("e", agentRequest)})
+	_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"),
+		Arrival{Agent: "a1", Error: strings.Repeat("e", agentRequest)})
 	if err == nil || !strings.Contains(err.Error(), "want at most") {
 		t.Errorf("an arrival of more than %d bytes: %v", agentRequest, err)
 	}

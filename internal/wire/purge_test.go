@@ -62,7 +62,8 @@ func TestOnlyWhatWasThereIsDeleted(t *testing.T) {
 	if err == nil {
 		err = leader.Dequeue(t.Context(), "r", last.Seq-1)
 	}
-	if kept, stored := wiretest.Stored(t.Context(), c.js); err != nil || stored != nil || kept[subject.Submit("r")] != 1 {
+	if kept, stored := wiretest.Stored(t.Context(), c.js); err != nil || stored != nil ||
+		kept[subject.Submit("r")] != 1 {
 		t.Errorf("of 3 submissions are left %v, %v, %v: want the last", kept, err, stored)
 	}
 }

@@ -44,7 +44,8 @@ func outlived(t *testing.T) time.Duration {
 		})
 	}
 	queued := make(chan string, 2)
-	go l.Queue(ctx, func(r Request) { queued <- fmt.Sprint(r.Run, r.Err) }, func() {}) //nolint:errcheck // its end is that of ctx
+	// nolint:errcheck // its end is that of ctx
+	go l.Queue(ctx, func(r Request) { queued <- fmt.Sprint(r.Run, r.Err) }, func() {})
 	pass := func(task string) {
 		t.Helper()
 		if err := r.Event(t.Context(), RunEvent{Kind: AgentLost, Detail: task}); err != nil {

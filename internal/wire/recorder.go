@@ -36,7 +36,8 @@ func (r *Recorder) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if events.CachedInfo().State.Msgs == 0 && snapshots.CachedInfo().State.Msgs > 0 { // of a record that was just deleted
+	// of a record that was just deleted
+	if events.CachedInfo().State.Msgs == 0 && snapshots.CachedInfo().State.Msgs > 0 {
 		if err := snapshots.Purge(ctx); err != nil {
 			return err
 		}
@@ -102,7 +103,8 @@ func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg
 	}
 	lease.Stamp(m.Header, r.leader.who.Epoch)
 	m.Header.Set(headerAfter, strconv.FormatUint(other.last.Load(), 10))
-	seq, err := r.leader.store.put(ctx, m, onceID(), jetstream.WithExpectLastSequenceForSubject(s.fence, s.fenceSubject))
+	seq, err := r.leader.store.put(ctx, m, onceID(),
+		jetstream.WithExpectLastSequenceForSubject(s.fence, s.fenceSubject))
 	if err == nil {
 		s.last.Store(seq)
 	}
@@ -165,7 +167,8 @@ func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
 // is called for each snapshot that was stored, once, from one goroutine, before Store returns. The end of ctx ends what
 // is being stored.
 func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
-	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored, agents: map[string]*agentSnapshots{}}
+	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored,
+		agents: map[string]*agentSnapshots{}}
 }
 
 // storeSnapshots stores one message of snapshots.

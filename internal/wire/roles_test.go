@@ -42,7 +42,8 @@ func guardPlane(t *testing.T) *guardedPlane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := Embedded(t.Context(), ServerConfig{Listen: "127.0.0.1:0", Config: filepath.Join(dir, "nats.conf"), Dir: t.TempDir(),
+	s, err := Embedded(t.Context(), ServerConfig{Listen: "127.0.0.1:0", Config: filepath.Join(dir, "nats.conf"),
+		Dir:  t.TempDir(),
 		Auth: Auth{Creds: filepath.Join(dir, "controller.nk")}})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +83,11 @@ func (g *guardedPlane) hostile(t *testing.T, name string) (*nats.Conn, <-chan er
 		t.Fatal(err)
 	}
 	refused := make(chan error, 100)
-	nc, err := nats.Connect(g.url, append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err }))...)
+	nc,
+		err := nats.Connect(g.url, append(opts, nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription,
+		err error) {
+		refused <- err
+	}))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +101,8 @@ func mustRefuse(t *testing.T, what string, refused <-chan error) {
 	t.Helper()
 	select {
 	case err := <-refused:
-		if !errors.Is(err, nats.ErrPermissionViolation) && !strings.Contains(strings.ToLower(err.Error()), "permissions violation") {
+		if !errors.Is(err, nats.ErrPermissionViolation) &&
+			!strings.Contains(strings.ToLower(err.Error()), "permissions violation") {
 			t.Errorf("%s: refused with %v: want a permissions violation", what, err)
 		}
 	case <-time.After(refusedWithin):
@@ -109,7 +115,8 @@ func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	g := guardPlane(t)
 	leader := campaign(t, storeOf(t, g.server), "test")
 	var got atomic.Int32
-	stop, err := NewAgent(g.dial(t, "a2.zone b")).Commands("a2.zone b", "i", func(Command) error { got.Add(1); return nil })
+	stop, err := NewAgent(g.dial(t, "a2.zone b")).Commands("a2.zone b", "i",
+		func(Command) error { got.Add(1); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +130,8 @@ func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
 	for i := range 5 {
-		if err := leader.Command(ctx, "a2.zone b", Command{Instance: "i", Ref: Ref{Run: fmt.Sprint("r", i)}, Release: &Release{Step: StepStart}}); err != nil {
+		if err := leader.Command(ctx, "a2.zone b",
+			Command{Instance: "i", Ref: Ref{Run: fmt.Sprint("r", i)}, Release: &Release{Step: StepStart}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,7 +160,8 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	if err := os.WriteFile(path, []byte(open), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Embedded(t.Context(), ServerConfig{Listen: "127.0.0.1:0", Config: path, Dir: t.TempDir(), Auth: g.server.cfg.Auth})
+	s, err := Embedded(t.Context(), ServerConfig{Listen: "127.0.0.1:0", Config: path, Dir: t.TempDir(),
+		Auth: g.server.cfg.Auth})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +172,8 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	leader := campaign(t, controller, "test")
-	stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, func(Heartbeat, string) {})
+	stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil },
+		func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,10 +187,14 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc, refused := g.hostile(t, "a1")
-	for _, stream := range []string{subject.RunStream(subject.EventsStream, "r"), subject.RunStream(subject.SnapshotsStream, "r"), subject.QueueStream, "KV_" + subject.StateBucket, "KV_" + subject.SchedulesBucket} {
+	for _, stream := range []string{subject.RunStream(subject.EventsStream, "r"),
+		subject.RunStream(subject.SnapshotsStream, "r"), subject.QueueStream, "KV_" + subject.StateBucket,
+		"KV_" + subject.SchedulesBucket} {
 		for _, request := range []string{"STREAM.DELETE.", "STREAM.PURGE.", "STREAM.INFO.", "CONSUMER.CREATE."} {
-			for _, to := range []string{subject.Heartbeat("a1"), subject.Clock("a1"), subject.Arrive("a1"), subject.API + "CONSUMER.MSG.NEXT." + stream + ".x"} {
-				if err := nc.PublishMsg(&nats.Msg{Subject: to, Reply: subject.API + request + stream, Data: []byte(`{"batch":1,"no_wait":true}`)}); err != nil {
+			for _, to := range []string{subject.Heartbeat("a1"), subject.Clock("a1"), subject.Arrive("a1"),
+				subject.API + "CONSUMER.MSG.NEXT." + stream + ".x"} {
+				if err := nc.PublishMsg(&nats.Msg{Subject: to, Reply: subject.API + request + stream,
+					Data: []byte(`{"batch":1,"no_wait":true}`)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -192,10 +206,12 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
-	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subject.Heartbeat("a1"), Heartbeat{Agent: "a1"}); err != nil {
+	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subject.Heartbeat("a1"),
+		Heartbeat{Agent: "a1"}); err != nil {
 		t.Errorf("a heartbeat after all that: %v", err)
 	}
-	if after, err := wiretest.Stored(t.Context(), controller.js); err != nil || fmt.Sprint(after) != fmt.Sprint(before) {
+	if after, err := wiretest.Stored(t.Context(), controller.js); err != nil ||
+		fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("the streams hold %v, %v; before %v", after, err, before)
 	}
 	if len(refused) > 0 {
@@ -208,7 +224,8 @@ func TestWithoutALeaderAgentsLearnItAtOnce(t *testing.T) {
 	g := guardPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
-	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subject.Heartbeat("a1"), Heartbeat{Agent: "a1"}); !errors.Is(err, ErrNoController) {
+	if _, err := request[Heartbeat, HeartbeatAnswer](ctx, g.dial(t, "a1"), nil, subject.Heartbeat("a1"),
+		Heartbeat{Agent: "a1"}); !errors.Is(err, ErrNoController) {
 		t.Errorf("a heartbeat that nobody hears: %v, want ErrNoController", err)
 	}
 }
@@ -227,7 +244,8 @@ func longHistory(q plan.HistoryQuery) plan.HistoryAnswer {
 
 func TestEachRoleCanDoItsWork(t *testing.T) {
 	g := guardPlane(t)
-	controller, client, viewer, one, two := storeOf(t, g.server), g.client(t, "client"), g.client(t, "viewer"), g.dial(t, "a1"), g.dial(t, "a2.zone b")
+	controller, client, viewer, one, two := storeOf(t, g.server), g.client(t, "client"), g.client(t, "viewer"),
+		g.dial(t, "a1"), g.dial(t, "a2.zone b")
 	ctx, cancel := context.WithTimeout(t.Context(), refusedWithin)
 	defer cancel()
 
@@ -266,7 +284,8 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		pulsed := make(chan error, 1)
 		agent := NewAgent(c)
 		go func() {
-			pulsed <- agent.SendHeartbeats(pulsing, func() Heartbeat { return Heartbeat{Agent: name, Instance: "i"} }, nil)
+			pulsed <- agent.SendHeartbeats(pulsing, func() Heartbeat { return Heartbeat{Agent: name, Instance: "i"} },
+				nil)
 		}()
 		for heard := ""; heard != name; {
 			select {
@@ -292,7 +311,8 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		}
 		stop()
 	}
-	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: submission(t, leading.leader.store, "r1")}}))
+	must("event", leading.Event(ctx, RunEvent{Kind: RunEnded,
+		End: &End{Reason: EndDone, Submission: submission(t, leading.leader.store, "r1")}}))
 	_, err = client.Follow(ctx, "r1", func(Entry) error { return nil })
 	must("follow the run", err)
 	for who, c := range map[string]*Client{"client": client, "viewer": viewer} {
@@ -308,7 +328,8 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		if n := len(h.Cells[0].Points); n < minPoints || n >= longPoints {
 			t.Errorf("%s gets %d points: want what has room", who, n)
 		}
-		if _, err = c.History(ctx, plan.HistoryQuery{Cells: []string{"x"}}); err == nil || !strings.Contains(err.Error(), "no such cell") {
+		if _, err = c.History(ctx, plan.HistoryQuery{Cells: []string{"x"}}); err == nil ||
+			!strings.Contains(err.Error(), "no such cell") {
 			t.Errorf("%s asks for what is not there: %v", who, err)
 		}
 		if len(agents) != 1 {
@@ -320,18 +341,26 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		"an agent reads the history": func() error { _, err := agent.History(ctx, plan.HistoryQuery{}); return err },
 		"an agent lists agents":      func() error { _, err := agent.Agents(ctx); return err },
 		"an agent looks who leads":   func() error { _, err := agent.Leader(ctx); return err },
-		"an agent follows a run":     func() error { _, err := agent.Follow(ctx, "r1", func(Entry) error { return nil }); return err },
-		"an agent submits a run":     func() error { return agent.Submit(ctx, Submission{Run: plan.Run{ID: "r2"}}) },
-		"a viewer submits a run":     func() error { return viewer.Submit(ctx, Submission{Run: plan.Run{ID: "r2"}}) },
-		"a viewer cancels a run":     func() error { return viewer.Cancel(ctx, "r1", "") },
-		"a viewer adds a schedule":   func() error { return viewer.AddSchedule(ctx, schedule.New(aDefinition, "id", "me", time.Now())) },
-		"a viewer removes one":       func() error { return viewer.RemoveSchedule(ctx, "x", 1) },
+		"an agent follows a run": func() error {
+			_,
+				err := agent.Follow(ctx, "r1", func(Entry) error { return nil })
+			return err
+		},
+		"an agent submits a run": func() error { return agent.Submit(ctx, Submission{Run: plan.Run{ID: "r2"}}) },
+		"a viewer submits a run": func() error { return viewer.Submit(ctx, Submission{Run: plan.Run{ID: "r2"}}) },
+		"a viewer cancels a run": func() error { return viewer.Cancel(ctx, "r1", "") },
+		"a viewer adds a schedule": func() error {
+			return viewer.AddSchedule(ctx,
+				schedule.New(aDefinition, "id", "me", time.Now()))
+		},
+		"a viewer removes one": func() error { return viewer.RemoveSchedule(ctx, "x", 1) },
 	} {
 		holder := "those of the viewer; give --creds client.nk"
 		if strings.HasPrefix(what, "an agent") {
 			holder = "those of agent a1; give --creds client.nk"
 		}
-		if err := request(); !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "may not") || !strings.Contains(err.Error(), holder) {
+		if err := request(); !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "may not") ||
+			!strings.Contains(err.Error(), holder) {
 			t.Errorf("%s: %v: want an error that it may not, with whose key it shows", what, err)
 		}
 	}
@@ -429,7 +458,8 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	g := guardPlane(t)
 	lead := recorder(t, storeOf(t, g.server), "r1")
 	serveClients(t, lead.leader)
-	stop, err := lead.leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil }, func(Heartbeat, string) {})
+	stop, err := lead.leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { return false, nil },
+		func(Heartbeat, string) {})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -456,7 +486,10 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	defer cancel()
 	busy, beating, following := make(chan struct{}, 1), make(chan error, 1), make(chan error, 1)
 	go func() {
-		beating <- agent.SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Process: "a1", Slots: 1} }, nil)
+		beating <- agent.SendHeartbeats(ctx, func() Heartbeat {
+			return Heartbeat{Agent: "a1", Process: "a1",
+				Slots: 1}
+		}, nil)
 	}()
 	go func() {
 		_, err := follower.Follow(ctx, "r1", func(Entry) error { busy <- struct{}{}; return nil })
@@ -471,7 +504,8 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	}
 	check := func(what, holder string, err error) {
 		t.Helper()
-		if !Unaccepted(err) || errors.Is(err, ErrNoController) || !strings.Contains(err.Error(), "no longer accepts the credentials of "+holder) {
+		if !Unaccepted(err) || errors.Is(err, ErrNoController) ||
+			!strings.Contains(err.Error(), "no longer accepts the credentials of "+holder) {
 			t.Errorf("%s: %v, want that the key of %s is not accepted any more", what, err, holder)
 		}
 	}
@@ -518,7 +552,8 @@ func TestALinkThatCannotBeOpenedAgainSaysWhyOnce(t *testing.T) {
 	defer cancel()
 	for !c.Closed() && wait(ctx, retryWait) == nil {
 	}
-	want := []string{"WARN the link to the control plane is lost; it is opened again", "WARN the link to the control plane reports an error"}
+	want := []string{"WARN the link to the control plane is lost; it is opened again",
+		"WARN the link to the control plane reports an error"}
 	if got := log.await(t, 2); !slices.Equal(got, want) {
 		t.Errorf("logged is %q, want %q", got, want)
 	}
@@ -546,7 +581,8 @@ func TestStrangersAreRefused(t *testing.T) {
 		}
 	}
 	// Without TLS the server does not talk.
-	if c, err := Dial(t.Context(), strings.Replace(g.url, "tls://", "nats://", 1), Auth{Creds: known.Creds}); err == nil {
+	if c, err := Dial(t.Context(), strings.Replace(g.url, "tls://", "nats://", 1),
+		Auth{Creds: known.Creds}); err == nil {
 		c.Close()
 		t.Error("connected without the authority")
 	}
@@ -634,7 +670,8 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	}
 	nc, refused := g.hostile(t, "s")
 	for _, name := range []string{"s.3", "s.22", "a1"} {
-		for what, subject := range map[string]string{"beat": subject.Heartbeat(name), "arrive": subject.Arrive(name), "report": subject.Report(name)} {
+		for what, subject := range map[string]string{"beat": subject.Heartbeat(name), "arrive": subject.Arrive(name),
+			"report": subject.Report(name)} {
 			if err := nc.Publish(subject, nil); err != nil {
 				t.Fatal(err)
 			}
@@ -651,8 +688,10 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 		h    Heartbeat
 		want []string
 	}{
-		"another name":  {Heartbeat{Agent: "load-1", Process: "load-1", Slots: 1}, []string{"the credentials of agent load-1 are those of agent a1", "ctl fleet agent DIR load-1"}},
-		"fewer slots":   {Heartbeat{Agent: "a1.2", Process: "a1", Slots: 4}, []string{"do not hold for a1.2", "--slots 4 DIR a1"}},
+		"another name": {Heartbeat{Agent: "load-1", Process: "load-1", Slots: 1},
+			[]string{"the credentials of agent load-1 are those of agent a1", "ctl fleet agent DIR load-1"}},
+		"fewer slots": {Heartbeat{Agent: "a1.2", Process: "a1", Slots: 4},
+			[]string{"do not hold for a1.2", "--slots 4 DIR a1"}},
 		"a slot of one": {Heartbeat{Agent: "load-1.2", Process: "load-1", Slots: 4}, []string{"those of agent a1"}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -666,7 +705,8 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*HeartbeatEvery)
 	defer cancel()
-	if err := NewAgent(g.dial(t, "a1")).SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Process: "a1", Slots: 1} }, nil); err != nil {
+	if err := NewAgent(g.dial(t, "a1")).SendHeartbeats(ctx,
+		func() Heartbeat { return Heartbeat{Agent: "a1", Process: "a1", Slots: 1} }, nil); err != nil {
 		t.Errorf("its own credentials: %v", err)
 	}
 }
@@ -676,7 +716,8 @@ func TestAControllerLearnsThatItsCredentialsAreOfAnotherRole(t *testing.T) {
 	g := guardPlane(t)
 	for _, name := range []string{"client", "viewer"} {
 		err := NewStore(g.dial(t, name), StoreConfig{}).Prepare(t.Context())
-		if !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "those of the "+name+"; give --creds controller.nk") {
+		if !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(),
+			"those of the "+name+"; give --creds controller.nk") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -24,13 +24,14 @@ type RunState struct {
 	By        string    `json:"by,omitempty"`       // user@host
 	Schedule  string    `json:"schedule,omitempty"` // that submitted it
 	Tasks     int       `json:"tasks"`
-	AtMost    bool      `json:"atMost,omitempty"` // there may be fewer: cells are repeated until they are known well enough
-	Done      int       `json:"done"`             // tasks that have an outcome
-	Failed    int       `json:"failed,omitempty"` // of these: not valid
-	Detail    string    `json:"detail,omitempty"` // why it ended as it did
-	Agents    []string  `json:"agents,omitempty"` // reserved for it
-	Key       string    `json:"key,omitempty"`    // of the submission
-	Copied    bool      `json:"copied,omitempty"` // a controller's directory holds all of its record
+	// there may be fewer: cells are repeated until they are known well enough
+	AtMost bool     `json:"atMost,omitempty"`
+	Done   int      `json:"done"`             // tasks that have an outcome
+	Failed int      `json:"failed,omitempty"` // of these: not valid
+	Detail string   `json:"detail,omitempty"` // why it ended as it did
+	Agents []string `json:"agents,omitempty"` // reserved for it
+	Key    string   `json:"key,omitempty"`    // of the submission
+	Copied bool     `json:"copied,omitempty"` // a controller's directory holds all of its record
 	// InFlight is what the leader does with the run: the id of a task of which an attempt is in flight, or
 	// StartInFlight; empty: nothing, or the leader ended in order. Crashes are the epochs of leaderships that failed
 	// with Blamed in flight, one after the other.

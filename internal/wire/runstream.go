@@ -38,8 +38,10 @@ func newRunStreams(store *Store, run string) (events, snapshots *runStream) {
 
 func newRunStream(store *Store, holds, stream, first, run string, limit int64) *runStream {
 	name := subject.RunStream(stream, run)
-	return &runStream{store: store, name: name, holds: holds, fenceSubject: subject.Fence(first, run), turn: make(chan struct{}, 1),
-		config: store.complete(jetstream.StreamConfig{Name: name, Subjects: []string{first + subject.EncodeToken(run) + ".>"}, MaxBytes: limit})}
+	return &runStream{store: store, name: name, holds: holds, fenceSubject: subject.Fence(first, run),
+		turn: make(chan struct{}, 1),
+		config: store.complete(jetstream.StreamConfig{Name: name,
+			Subjects: []string{first + subject.EncodeToken(run) + ".>"}, MaxBytes: limit})}
 }
 
 // prepare makes the stream, or gives it its limit again: of a run that ended, it was reduced to what it held.

@@ -88,7 +88,8 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 			live := make(chan []Entry, 1)
 			go func() {
 				var all []Entry
-				_, err := clientOf(t, s).Follow(t.Context(), run, func(e Entry) error { all = append(all, e); return nil })
+				_, err := clientOf(t, s).Follow(t.Context(), run,
+					func(e Entry) error { all = append(all, e); return nil })
 				if err != nil {
 					t.Error(err)
 				}
@@ -97,16 +98,18 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 			written := writeAtRandom(t, leader, run, rand.New(rand.NewPCG(seed, 1)))
 			inOrder(t, "a follower", <-live, written)
 			var later []Entry
-			if _, err := c.Follow(t.Context(), run, func(e Entry) error { later = append(later, e); return nil }); err != nil {
+			if _, err := c.Follow(t.Context(), run,
+				func(e Entry) error { later = append(later, e); return nil }); err != nil {
 				t.Fatal(err)
 			}
 			inOrder(t, "a later reader", later, written)
 			for i := 0; i < len(later)-1; i += 7 { // from anywhere
 				rest := later[: i+1 : i+1]
-				_, err := follow(t.Context(), recordReader{c}, recordQuery{Run: run, Behind: later[i].At, Wait: true}, func(e Entry) error {
-					rest = append(rest, e)
-					return nil
-				})
+				_, err := follow(t.Context(), recordReader{c}, recordQuery{Run: run, Behind: later[i].At, Wait: true},
+					func(e Entry) error {
+						rest = append(rest, e)
+						return nil
+					})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -154,7 +157,8 @@ func writeAtRandom(t *testing.T, leader *Leader, run string, random *rand.Rand) 
 		<-other
 		must(r.Outcome(t.Context(), plan.Outcome{Task: task, Run: run}))
 	}
-	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndDone, Submission: 1 << 62}}); err != nil {
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded,
+		End: &End{Reason: EndDone, Submission: 1 << 62}}); err != nil {
 		t.Error(err)
 	}
 	return written
@@ -172,16 +176,19 @@ func inOrder(t *testing.T, who string, all []Entry, written map[string]int) {
 			current = e.Event.Task
 		case e.Snapshot != nil:
 			if got[e.Ref.Task]++; e.Ref.Task != current || done[current] || e.Snapshot.Seq != uint64(got[current]) {
-				t.Fatalf("%s: entry %d: snapshot %d of task %s comes in task %s (over: %v) as number %d", who, i, e.Snapshot.Seq, e.Ref.Task,
+				t.Fatalf("%s: entry %d: snapshot %d of task %s comes in task %s (over: %v) as number %d", who, i,
+					e.Snapshot.Seq, e.Ref.Task,
 					current, done[current], got[e.Ref.Task])
 			}
 		case e.Outcome != nil:
 			if done[e.Ref.Task] = true; e.Ref.Task != current || got[current] != written[current] {
-				t.Fatalf("%s: entry %d: the outcome of task %s comes after %d snapshots of %d", who, i, e.Ref.Task, got[current], written[current])
+				t.Fatalf("%s: entry %d: the outcome of task %s comes after %d snapshots of %d", who, i, e.Ref.Task,
+					got[current], written[current])
 			}
 		}
 	}
-	if len(done) != len(written) || len(all) == 0 || all[len(all)-1].Event == nil || all[len(all)-1].Event.Kind != RunEnded {
+	if len(done) != len(written) || len(all) == 0 || all[len(all)-1].Event == nil ||
+		all[len(all)-1].Event.Kind != RunEnded {
 		t.Errorf("%s: %d outcomes of %d in %d entries", who, len(done), len(written), len(all))
 	}
 }
@@ -202,11 +209,13 @@ func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 	for ; err == nil; n++ {
 		err = agent.Snapshot(t.Context(), ref, record.Snapshot{Task: "t", Agent: "a", Seq: n, Clock: fill(30_000)})
 	}
-	if n < 9 || !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "--record-limit") || !strings.Contains(err.Error(), "--resume") {
+	if n < 9 || !errors.Is(err, ErrFull) || !strings.Contains(err.Error(), "--record-limit") ||
+		!strings.Contains(err.Error(), "--resume") {
 		t.Fatalf("snapshot %d: %v: want ErrFull, and what to do", n-1, err)
 	}
 	for range 2 {
-		if err := r.Outcome(t.Context(), plan.Outcome{Task: "t", Run: "r", Reasons: []string{fill(20_000)}}); err != nil {
+		if err := r.Outcome(t.Context(), plan.Outcome{Task: "t", Run: "r",
+			Reasons: []string{fill(20_000)}}); err != nil {
 			t.Fatal(err)
 		}
 		if r, err = leader.Acquire(t.Context(), "r"); err != nil {
@@ -219,7 +228,8 @@ func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 	if !errors.Is(err, ErrFull) || !Hopeless(err) {
 		t.Fatalf("when the events are full: %v", err)
 	}
-	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded, End: &End{Reason: EndFailed, Detail: err.Error()}}); err != nil {
+	if err := r.Event(t.Context(), RunEvent{Kind: RunEnded,
+		End: &End{Reason: EndFailed, Detail: err.Error()}}); err != nil {
 		t.Errorf("the end of the run: %v", err)
 	}
 }
@@ -229,7 +239,8 @@ func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 64<<20)
 	for i := range maxRuns {
-		endRun(t, leader, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone), Copied: i >= 2}, 100)
+		endRun(t, leader, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone), Copied: i >= 2},
+			100)
 	}
 	needed := func(run string) bool { return run == "r2" }
 	if waiting, err := leader.MakeRoom(t.Context(), "", needed); err != nil || waiting != "" {
@@ -242,7 +253,8 @@ func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
 		t.Fatalf("the 51st waits for %q, %v", waiting, err)
 	}
 	if have := fmt.Sprint(runsWithStreams(t, c, "r0", "r1", "r2", "r3", "r4")); have != "[r0 r1 r2 r4]" {
-		t.Errorf("streams of %s are left of the oldest, want all but r3: r0 and r1 were not copied, and r2 is needed", have)
+		t.Errorf("streams of %s are left of the oldest, want all but r3: r0 and r1 were not copied, and r2 is needed",
+			have)
 	}
 }
 
@@ -261,13 +273,15 @@ func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 	for i := range 18 { // 1,080,000 bytes
 		endRun(t, leader, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone)}, 60_000)
 	}
-	if why := room("new"); !strings.Contains(why, "18 runs hold 1.1 MiB, of 1.0 MiB") || !strings.Contains(why, "--record-limit") || !strings.Contains(why, "--dir") {
+	if why := room("new"); !strings.Contains(why, "18 runs hold 1.1 MiB, of 1.0 MiB") ||
+		!strings.Contains(why, "--record-limit") || !strings.Contains(why, "--dir") {
 		t.Errorf("it waits for %q", why)
 	}
 	if why := room("r3"); why != "" {
 		t.Errorf("a run that is submitted again waits for %q", why)
 	}
-	if err := leader.PutRun(t.Context(), RunState{Run: "r1", Seq: 2, State: string(EndDone), Copied: true}); err != nil {
+	if err := leader.PutRun(t.Context(), RunState{Run: "r1", Seq: 2, State: string(EndDone),
+		Copied: true}); err != nil {
 		t.Fatal(err)
 	}
 	if why := room("new"); why != "" {
@@ -291,7 +305,8 @@ func TestEndedRunsReserveNoSpace(t *testing.T) {
 	_, c, leader := bounded(t, 16<<20)
 	endRun(t, leader, RunState{Run: "r", Seq: 1, State: string(EndDone)}, 1000)
 	limits := func() (all []int64) {
-		for _, name := range []string{subject.RunStream(subject.EventsStream, "r"), subject.RunStream(subject.SnapshotsStream, "r")} {
+		for _, name := range []string{subject.RunStream(subject.EventsStream, "r"),
+			subject.RunStream(subject.SnapshotsStream, "r")} {
 			s, err := c.js.Stream(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
@@ -323,7 +338,8 @@ func TestRunsThatHaveStreamsAreNotForgotten(t *testing.T) {
 	_, c, leader := bounded(t, 64<<20)
 	endRun(t, leader, RunState{Run: "r0", State: string(EndDone), Seq: 1}, 10)
 	for i := 1; i < maxEnded+2; i++ {
-		if err := leader.PutRun(t.Context(), RunState{Run: fmt.Sprint("r", i), State: string(EndDone), Copied: true, Seq: uint64(i) + 1}); err != nil {
+		if err := leader.PutRun(t.Context(), RunState{Run: fmt.Sprint("r", i), State: string(EndDone), Copied: true,
+			Seq: uint64(i) + 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -367,7 +383,8 @@ func followDeleted(t *testing.T, listed RunState, want error) {
 	begin := func() {
 		t.Helper()
 		r, err := leader.Acquire(t.Context(), "r")
-		if err = errors.Join(err, r.Plan(t.Context(), plan.Run{ID: "r"}), r.Event(t.Context(), RunEvent{Kind: RunAccepted})); err != nil {
+		if err = errors.Join(err, r.Plan(t.Context(), plan.Run{ID: "r"}),
+			r.Event(t.Context(), RunEvent{Kind: RunAccepted})); err != nil {
 			t.Fatal(err)
 		}
 	}

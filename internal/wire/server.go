@@ -101,7 +101,8 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	if cfg.Config == "" {
 		if cfg.Auth.Creds != "" {
-			return nil, errors.New("start control plane: a credentials file needs the users that it belongs to (--nats-config); without, an embedded one takes a user and password, or a token")
+			return nil,
+				errors.New("start control plane: a credentials file needs the users that it belongs to (--nats-config); without, an embedded one takes a user and password, or a token")
 		}
 		return &server.Options{Username: cfg.Auth.User, Password: cfg.Auth.Password, Authorization: cfg.Auth.Token}, nil
 	}
@@ -157,7 +158,8 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 
 // guarded reports whether a server wants to know who connects.
 func guarded(o *server.Options) bool {
-	return o.Authorization != "" || o.Username != "" && o.Password != "" || len(o.Users)+len(o.Nkeys)+len(o.TrustedOperators) > 0
+	return o.Authorization != "" || o.Username != "" && o.Password != "" ||
+		len(o.Users)+len(o.Nkeys)+len(o.TrustedOperators) > 0
 }
 
 // Reload reads the configuration file again: users, permissions, certificate. Users that are gone are disconnected, the
@@ -191,7 +193,8 @@ func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
 	for !s.ns.ReadyForConnections(20 * time.Millisecond) {
 		select {
 		case why := <-fatal:
-			return fmt.Errorf("start control plane on %q: %s; end what listens there, or give another --listen", s.cfg.Listen, why)
+			return fmt.Errorf("start control plane on %q: %s; end what listens there, or give another --listen",
+				s.cfg.Listen, why)
 		case <-ctx.Done():
 			return fmt.Errorf("start control plane on %q: %w", s.cfg.Listen, ctx.Err())
 		default:

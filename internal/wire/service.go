@@ -90,7 +90,8 @@ type service struct {
 // serve answers requests until stop is called, which ends the context of the requests in progress and waits for them.
 // handle is called from several goroutines; subject is that of the request, whose words may name who asks: the server
 // checks them against the permissions of the user. An answer that exceeds the message limit is an error.
-func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(), err error) {
+func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(),
+	err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	room := semaphore.NewWeighted(maxBytes)
 	unsubscribe, err := c.subscribe(s.subject, func(m *nats.Msg) (*nats.Msg, error) {

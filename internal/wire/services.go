@@ -14,25 +14,30 @@ import (
 
 // The services for clients, and then those for clients and viewers.
 var (
-	serviceSubmit         = clientService[submitQuery, empty]{subject: subject.ClientServices + "submit", size: MaxMessage, timeout: slowTimeout}
-	serviceCancel         = clientService[cancelQuery, empty]{subject: subject.ClientServices + "cancel"}
-	serviceSchedulePut    = clientService[storedSchedule, empty]{subject: subject.ClientServices + "schedule.put", size: MaxMessage}
+	serviceSubmit = clientService[submitQuery, empty]{subject: subject.ClientServices + "submit",
+		size: MaxMessage, timeout: slowTimeout}
+	serviceCancel      = clientService[cancelQuery, empty]{subject: subject.ClientServices + "cancel"}
+	serviceSchedulePut = clientService[storedSchedule, empty]{subject: subject.ClientServices + "schedule.put",
+		size: MaxMessage}
 	serviceScheduleRemove = clientService[storedSchedule, empty]{subject: subject.ClientServices + "schedule.remove"}
 	serviceBaselineSet    = clientService[BaselineQuery, BaselineAnswer]{
 		subject: subject.ClientServices + "baseline.set", parallel: 1, timeout: slowTimeout}
 	serviceBaselineRemove = clientService[named, empty]{subject: subject.ClientServices + "baseline.remove"}
 
-	serviceLeader    = clientService[empty, lease.Holder]{subject: subject.ViewServices + "leader"}
-	serviceAgents    = clientService[empty, []AgentInfo]{subject: subject.ViewServices + "agents"}
-	serviceRuns      = clientService[empty, []RunState]{subject: subject.ViewServices + "runs"}
-	serviceRun       = clientService[named, RunState]{subject: subject.ViewServices + "run"}
-	serviceRead      = clientService[recordQuery, batch]{subject: subject.ViewServices + "read", parallel: maxReads, timeout: slowTimeout}
-	serviceRoom      = clientService[empty, roomAnswer]{subject: subject.ViewServices + "room"}
-	serviceHistory   = clientService[historyQuery, plan.HistoryAnswer]{subject: subject.ViewServices + "history", parallel: 1, timeout: slowTimeout}
+	serviceLeader = clientService[empty, lease.Holder]{subject: subject.ViewServices + "leader"}
+	serviceAgents = clientService[empty, []AgentInfo]{subject: subject.ViewServices + "agents"}
+	serviceRuns   = clientService[empty, []RunState]{subject: subject.ViewServices + "runs"}
+	serviceRun    = clientService[named, RunState]{subject: subject.ViewServices + "run"}
+	serviceRead   = clientService[recordQuery, batch]{subject: subject.ViewServices + "read", parallel: maxReads,
+		timeout: slowTimeout}
+	serviceRoom    = clientService[empty, roomAnswer]{subject: subject.ViewServices + "room"}
+	serviceHistory = clientService[historyQuery, plan.HistoryAnswer]{subject: subject.ViewServices + "history",
+		parallel: 1, timeout: slowTimeout}
 	serviceSchedules = clientService[empty, []string]{subject: subject.ViewServices + "schedules"}
 	serviceSchedule  = clientService[named, storedSchedule]{subject: subject.ViewServices + "schedule"}
 	serviceHooks     = clientService[empty, []string]{subject: subject.ViewServices + "hooks"}
-	serviceBaselines = clientService[empty, []plan.Baseline]{subject: subject.ViewServices + "baselines", parallel: 1, timeout: slowTimeout}
+	serviceBaselines = clientService[empty, []plan.Baseline]{subject: subject.ViewServices + "baselines", parallel: 1,
+		timeout: slowTimeout}
 )
 
 // Requests and answers of services. A request is checked before it is handled.

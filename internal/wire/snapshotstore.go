@@ -80,7 +80,8 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 	case a.pending != nil && a.pending.snapshot.Seq == snapshot.Seq:
 		return a.pending, nil
 	case a.pending != nil:
-		return nil, fmt.Errorf("store snapshot %d: %w: number %d is being stored", snapshot.Seq, ErrNotStored, a.pending.snapshot.Seq)
+		return nil, fmt.Errorf("store snapshot %d: %w: number %d is being stored", snapshot.Seq, ErrNotStored,
+			a.pending.snapshot.Seq)
 	case len(text)+2 > s.record.leader.conn.codec.entryLimit():
 		return nil, fmt.Errorf("store snapshot: %d bytes: %w", len(text), ErrTooLarge)
 	case a.bytes+len(text) > s.limit:
@@ -103,7 +104,8 @@ func (s *SnapshotStore) store() {
 	for {
 		s.mu.Lock()
 		n, size := 0, 1
-		for n < len(s.pending) && (n == 0 || size+len(s.pending[n].text)+1 <= min(batchBytes, s.record.leader.conn.codec.entryLimit())) {
+		for n < len(s.pending) && (n == 0 || size+len(s.pending[n].text)+
+			1 <= min(batchBytes, s.record.leader.conn.codec.entryLimit())) {
 			size += len(s.pending[n].text) + 1
 			n++
 		}

@@ -119,7 +119,8 @@ func (s *Store) Prepare(ctx context.Context) error {
 	}
 	for _, cfg := range []jetstream.StreamConfig{
 		// Numbers go on where a server has lost the queue with its memory.
-		{Name: subject.QueueStream, Subjects: []string{subject.Queue + ">"}, MaxBytes: queueBytes, FirstSeq: uint64(time.Now().UnixMilli())},
+		{Name: subject.QueueStream, Subjects: []string{subject.Queue + ">"}, MaxBytes: queueBytes,
+			FirstSeq: uint64(time.Now().UnixMilli())},
 		bucketConfig(subject.StateBucket, stateBytes),
 		bucketConfig(subject.SchedulesBucket, scheduleBytes),
 		bucketConfig(subject.BaselinesBucket, baselineBytes),
@@ -149,14 +150,16 @@ func (s *Store) complete(cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	if s.replicas == 0 && s.conn.nc.ConnectedClusterName() != "" {
 		cfg.Replicas = clusterReplicas
 	}
-	cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, cfg.Name != subject.QueueStream // whose readers need its newest messages
+	// whose readers need its newest messages
+	cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, cfg.Name != subject.QueueStream
 	return cfg
 }
 
 // bucketConfig is the stream of a bucket of keys and values, of which each keeps its last. It is as the client library
 // makes it, but for rollups, which nothing uses.
 func bucketConfig(name string, bytes int64) jetstream.StreamConfig {
-	return jetstream.StreamConfig{Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1, MaxBytes: bytes, DenyDelete: true}
+	return jetstream.StreamConfig{Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1,
+		MaxBytes: bytes, DenyDelete: true}
 }
 
 // adapt gives a stream that is there the subjects and the replicas that it needs.
@@ -301,7 +304,10 @@ func (s *Store) Runs(ctx context.Context) ([]RunState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
-	slices.SortFunc(runs, func(a, b RunState) int { return cmp.Or(cmp.Compare(a.Seq, b.Seq), strings.Compare(a.Run, b.Run)) })
+	slices.SortFunc(runs, func(a, b RunState) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq),
+			strings.Compare(a.Run, b.Run))
+	})
 	return runs, nil
 }
 
@@ -367,7 +373,8 @@ func (s *Store) PutSchedule(ctx context.Context, v schedule.Schedule, revision u
 // putValue stores a schedule, a new one if revision is 0, and returns its new revision.
 func (s *Store) putValue(ctx context.Context, name string, value []byte, revision uint64) (now uint64, err error) {
 	if limit := s.conn.codec.limit() / 4 * 3; len(value) > limit { // readers get it in base64
-		return 0, fmt.Errorf("%d bytes, and the limit is %d (max_payload of its NATS server): %w", len(value), limit, ErrTooLarge)
+		return 0, fmt.Errorf("%d bytes, and the limit is %d (max_payload of its NATS server): %w", len(value), limit,
+			ErrTooLarge)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -416,7 +423,11 @@ func (s *Store) Schedules(ctx context.Context) (all []KeptSchedule, err error) {
 	if err == nil {
 		err = each(ctx, kv, ">", func(e jetstream.KeyValueEntry) {
 			kept := KeptSchedule{Name: e.Key(), Revision: e.Revision()}
-			if err := Guard(s.conn.log, e.Key(), func() error { kept = readSchedule(e.Key(), e.Value(), e.Revision()); return nil }); err != nil {
+			if err := Guard(s.conn.log, e.Key(), func() error {
+				kept = readSchedule(e.Key(), e.Value(),
+					e.Revision())
+				return nil
+			}); err != nil {
 				kept.Err = err
 			}
 			all = append(all, kept)
@@ -513,7 +524,8 @@ func streamFull(err error) bool {
 // lacksResources reports whether the server lacks memory or disk, its own or the account's.
 func lacksResources(err error) bool {
 	var refused *jetstream.APIError
-	return errors.As(err, &refused) && slices.Contains([]jetstream.ErrorCode{10002, 10023, 10028, 10047}, refused.ErrorCode)
+	return errors.As(err, &refused) && slices.Contains([]jetstream.ErrorCode{10002, 10023, 10028, 10047},
+		refused.ErrorCode)
 }
 
 func lastOf(ctx context.Context, s jetstream.Stream, subject string) (stored, error) {
@@ -548,7 +560,8 @@ func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jet
 }
 
 // replaceValue stores the value of a key over a revision, 0: none, and returns its new revision.
-func replaceValue(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, revision uint64) (uint64, error) {
+func replaceValue(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, revision uint64) (uint64,
+	error) {
 	if revision == 0 {
 		return kv.Create(ctx, key, value)
 	}

@@ -15,8 +15,10 @@ func TestATakenPortIsSaidOnce(t *testing.T) {
 	}
 	defer first.Close()
 	var said bytes.Buffer
-	_, err = Embedded(t.Context(), ServerConfig{Listen: strings.TrimPrefix(first.URL(), "nats://"), Open: true, Log: slog.New(slog.NewTextHandler(&said, nil))})
-	if err == nil || !strings.Contains(err.Error(), "in use") || !strings.Contains(err.Error(), "give another --listen") {
+	_, err = Embedded(t.Context(), ServerConfig{Listen: strings.TrimPrefix(first.URL(), "nats://"), Open: true,
+		Log: slog.New(slog.NewTextHandler(&said, nil))})
+	if err == nil || !strings.Contains(err.Error(), "in use") ||
+		!strings.Contains(err.Error(), "give another --listen") {
 		t.Errorf("the error is %v", err)
 	}
 	if said.Len() > 0 {

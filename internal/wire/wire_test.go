@@ -108,7 +108,8 @@ func TestEmbeddedOpensNoPort(t *testing.T) {
 
 func TestListenNeedsCredentials(t *testing.T) {
 	for _, cfg := range []ServerConfig{
-		{Listen: "127.0.0.1:0"}, {Listen: "[::1]:0"}, {Listen: "localhost:0"}, {Listen: "127.0.0.1:0", Auth: Auth{User: "u"}},
+		{Listen: "127.0.0.1:0"}, {Listen: "[::1]:0"}, {Listen: "localhost:0"},
+		{Listen: "127.0.0.1:0", Auth: Auth{User: "u"}},
 		{Listen: "0.0.0.0:0", Open: true}, {Listen: ":0", Open: true}, {Listen: "example.org:0", Open: true},
 		{Listen: "0.0.0.0:0"}, {Listen: ":0"}, {Listen: "[::]:0"}, {Listen: "192.0.2.1:0"}, {Listen: "example.org:0"},
 		{Listen: "0.0.0.0:0", Auth: Auth{User: "u"}},
@@ -136,7 +137,8 @@ func TestDialNeedsTheCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Close()
-	if _, _, err := net.SplitHostPort(strings.TrimPrefix(s.URL(), "nats://")); err != nil || !strings.Contains(s.URL(), "127.0.0.1") {
+	if _, _, err := net.SplitHostPort(strings.TrimPrefix(s.URL(), "nats://")); err != nil ||
+		!strings.Contains(s.URL(), "127.0.0.1") {
 		t.Errorf("URL %q is not the loopback address asked for", s.URL())
 	}
 }
@@ -165,12 +167,13 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 	over := Ref{Run: "r", Task: "t", Attempt: "x"}
 	told := make(chan Ref, 16)
 	go func() { // a controller comes later
-		ended <- agent.SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Attempt: over} }, func(ref Ref, why error) {
-			if !errors.Is(why, ErrNoAttempt) {
-				t.Errorf("the attempt is to be ended: %v", why)
-			}
-			told <- ref
-		})
+		ended <- agent.SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Attempt: over} },
+			func(ref Ref, why error) {
+				if !errors.Is(why, ErrNoAttempt) {
+					t.Errorf("the attempt is to be ended: %v", why)
+				}
+				told <- ref
+			})
 	}()
 	leader := campaign(t, controller, "test")
 	var left atomic.Int32
@@ -185,7 +188,8 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 	}
 	defer stop()
 	if ref := <-told; ref != over || agent.epoch.Load() != leader.Epoch() {
-		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that no controller leads, and %d", ref, agent.epoch.Load(), leader.Epoch())
+		t.Errorf("the agent is to end %+v under epoch %d: want the attempt that no controller leads, and %d", ref,
+			agent.epoch.Load(), leader.Epoch())
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -201,8 +205,9 @@ func TestARunOfTenThousandCellsFits(t *testing.T) {
 	leader := campaign(t, storeOf(t, s), "test")
 	run := plan.Run{ID: "r", Repeat: 3}
 	for i := range 10_000 {
-		cell := plan.Cell{ID: fmt.Sprintf("%012x", uint64(i)*0x9e3779b97f4a7c15>>16), Index: i, Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "nats",
-			Options: []byte(`{"url":"nats://u:p@127.0.0.1:4222"}`)}}
+		cell := plan.Cell{ID: fmt.Sprintf("%012x", uint64(i)*0x9e3779b97f4a7c15>>16), Index: i,
+			Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "nats",
+				Options: []byte(`{"url":"nats://u:p@127.0.0.1:4222"}`)}}
 		run.Cells = append(run.Cells, cell)
 	}
 	serveClients(t, leader)
@@ -211,7 +216,8 @@ func TestARunOfTenThousandCellsFits(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	_ = leader.Queue(ctx, func(r Request) {
-		if r.Err != nil || len(r.Submission.Run.Cells) != len(run.Cells) || r.Submission.Run.Cells[9999].ID != run.Cells[9999].ID {
+		if r.Err != nil || len(r.Submission.Run.Cells) != len(run.Cells) ||
+			r.Submission.Run.Cells[9999].ID != run.Cells[9999].ID {
 			t.Errorf("the run came back as %d cells, %v", len(r.Submission.Run.Cells), r.Err)
 		}
 		stop()

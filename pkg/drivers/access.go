@@ -53,7 +53,8 @@ func LimitedAccess(folders, variables []string, cloud bool) (Access, error) {
 	}
 	for _, name := range variables {
 		if name == "" || strings.ContainsAny(name, "={}") || isOwn(name) {
-			errs = append(errs, fmt.Errorf("allow variable %q: give the name of a variable that does not begin with %s", name, ownVariables))
+			errs = append(errs, fmt.Errorf("allow variable %q: give the name of a variable that does not begin with %s",
+				name, ownVariables))
 		}
 	}
 	return a, errors.Join(errs...)
@@ -62,7 +63,8 @@ func LimitedAccess(folders, variables []string, cloud bool) (Access, error) {
 // ownVariables begin the names of the variables that configure Lockstep itself, its credentials included.
 const ownVariables = "LOCKSTEP_"
 
-func isOwn(name string) bool { return strings.HasPrefix(strings.ToUpper(name), ownVariables) } // Windows ignores the case
+// Windows ignores the case
+func isOwn(name string) bool { return strings.HasPrefix(strings.ToUpper(name), ownVariables) }
 
 // Getenv returns the value of a variable. A variable that is not allowed has the same error whether it is set or not.
 func (a Access) Getenv(name string) (string, error) {

@@ -58,7 +58,8 @@ func TestFilesOfAllowedFoldersAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := limited(t, filepath.Join(dir, "a"), filepath.Join(dir, "c"))
-	for path, want := range map[string]string{"a/in/password": "good", "a/../a/in/password": "good", "a/link": "good", "c/token": "better"} {
+	for path, want := range map[string]string{"a/in/password": "good", "a/../a/in/password": "good", "a/link": "good",
+		"c/token": "better"} {
 		for _, read := range []func(string) ([]byte, error){a.ReadFile, a.ReadPayload, drivers.FullAccess().ReadFile} {
 			if text, err := read(dir + "/" + path); err != nil || string(text) != want {
 				t.Errorf("%s: %q, %v; want %q", path, text, err, want)
@@ -82,8 +83,10 @@ func TestNoOtherFileIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := limited(t, open)
-	for _, path := range []string{filepath.Join(shut, "agent.nk"), open + "/../shut/agent.nk", open + "2/file", filepath.Join(open, "absolute"),
-		filepath.Join(open, "relative"), filepath.Join(open, "folder", "agent.nk"), open, "/etc/passwd", "/dev/zero", "file", ""} {
+	for _, path := range []string{filepath.Join(shut, "agent.nk"), open + "/../shut/agent.nk", open + "2/file",
+		filepath.Join(open, "absolute"),
+		filepath.Join(open, "relative"), filepath.Join(open, "folder", "agent.nk"), open, "/etc/passwd", "/dev/zero",
+		"file", ""} {
 		refused(t, a, path)
 		if got := refused(t, drivers.Access{}, path); !strings.Contains(got, "--files") {
 			t.Errorf("%q without a folder: %q; want the flag that allows it", path, got)
@@ -94,7 +97,8 @@ func TestNoOtherFileIsRead(t *testing.T) {
 // TestRefusalsDoNotTellWhatExists: who may not read a file does not learn from the error whether it is there.
 func TestRefusalsDoNotTellWhatExists(t *testing.T) {
 	dir := t.TempDir()
-	open, there, absent := filepath.Join(dir, "open"), filepath.Join(dir, "shut", "there"), filepath.Join(dir, "shut", "gone!")
+	open, there, absent := filepath.Join(dir, "open"), filepath.Join(dir, "shut", "there"),
+		filepath.Join(dir, "shut", "gone!")
 	write(t, there, "x")
 	write(t, filepath.Join(open, "file"), "x")
 	for name, to := range map[string]string{"a": there, "b": absent, "c": "../shut/there", "d": "../shut/gone!"} {
@@ -104,7 +108,8 @@ func TestRefusalsDoNotTellWhatExists(t *testing.T) {
 	}
 	a := limited(t, open)
 	for _, pair := range [][2]string{{there, absent}, {open + "/a", open + "/b"}, {open + "/c", open + "/d"}} {
-		if x, y := strings.ReplaceAll(refused(t, a, pair[0]), pair[0], ""), strings.ReplaceAll(refused(t, a, pair[1]), pair[1], ""); trimmed(x) != trimmed(y) {
+		if x, y := strings.ReplaceAll(refused(t, a, pair[0]), pair[0], ""),
+			strings.ReplaceAll(refused(t, a, pair[1]), pair[1], ""); trimmed(x) != trimmed(y) {
 			t.Errorf("of files that exist: %q; that do not: %q", x, y)
 		}
 	}
@@ -112,7 +117,8 @@ func TestRefusalsDoNotTellWhatExists(t *testing.T) {
 	for _, pair := range [][2]string{{"BROKER_PASSWORD", "BROKER_PASSWOR2"}, {"LOCKSTEP_TOKEN", "LOCKSTEP_TOKE2"}} {
 		_, x := a.Getenv(pair[0])
 		_, y := a.Getenv(pair[1])
-		if x == nil || y == nil || strings.ReplaceAll(x.Error(), pair[0], "") != strings.ReplaceAll(y.Error(), pair[1], "") {
+		if x == nil || y == nil || strings.ReplaceAll(x.Error(), pair[0], "") != strings.ReplaceAll(y.Error(), pair[1],
+			"") {
 			t.Errorf("of variables that are set: %v; that are not: %v", x, y)
 		}
 	}
@@ -143,7 +149,8 @@ func TestOnlyRegularFilesOfLimitedSize(t *testing.T) {
 			if err := os.Truncate(path, limit+1); err != nil { // a sparse file
 				t.Fatal(err)
 			}
-			text, err := map[string]func(string) ([]byte, error){"file": a.ReadFile, "payload": a.ReadPayload}[read](path)
+			text, err := map[string]func(string) ([]byte, error){"file": a.ReadFile,
+				"payload": a.ReadPayload}[read](path)
 			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("more than %d bytes", limit)) {
 				t.Errorf("a %s of %d bytes: %d bytes, %v", read, limit+1, len(text), err)
 			}
@@ -166,7 +173,8 @@ func TestOnlyListedVariablesAreRead(t *testing.T) {
 	if value, err := a.Getenv("BROKER_PASSWORD"); err != nil || value != "theirs" {
 		t.Errorf("a listed variable: %q, %v", value, err)
 	}
-	for name, want := range map[string]string{"HOME": "--env HOME", "NOT_SET": "not set", "LOCKSTEP_TOKEN": "Lockstep's own"} {
+	for name, want := range map[string]string{"HOME": "--env HOME", "NOT_SET": "not set",
+		"LOCKSTEP_TOKEN": "Lockstep's own"} {
 		if value, err := a.Getenv(name); err == nil || value != "" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %q, %v; want %q", name, value, err, want)
 		}

@@ -135,7 +135,8 @@ const (
 
 // Modes lists every mode, in the order of the documentation.
 func Modes() []Mode {
-	return []Mode{FireAndForget, ConfirmWindow, ConfirmBatch, ConfirmEach, ConnectionPerMessage, ConnectionPerMessageConfirm}
+	return []Mode{FireAndForget, ConfirmWindow, ConfirmBatch, ConfirmEach, ConnectionPerMessage,
+		ConnectionPerMessageConfirm}
 }
 
 // Confirmed reports whether messages of this mode are confirmed by the broker.
@@ -287,8 +288,10 @@ const ExtraKey uint32 = 1 << 31
 // Message is one message to send.
 type Message struct {
 	Token uint64 // given back to OnConfirm
-	Key   uint32 // binding of the queue, or partition key: the driver takes it modulo what there is, unless it is an ExtraKey or above
-	Body  []byte // the driver's until its confirm; in unconfirmed modes, and with CopiesBody, until Publish returns
+	// binding of the queue, or partition key: the driver takes it modulo what there is, unless it is an ExtraKey or
+	// above
+	Key  uint32
+	Body []byte // the driver's until its confirm; in unconfirmed modes, and with CopiesBody, until Publish returns
 }
 
 // Delivery is one message received.

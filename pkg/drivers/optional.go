@@ -48,29 +48,34 @@ const (
 	MetricMemoryOther       MetricName = "memory.other"       // bytes
 	MetricCPU               MetricName = "cpu"                // cores since the last probe
 	MetricErlangProcesses   MetricName = "erlang_processes"   //
-	MetricRunQueue          MetricName = "run_queue"          // tasks that wait inside the broker: for a scheduler, a lock, a thread
-	MetricFileDescriptors   MetricName = "file_descriptors"   //
-	MetricConnections       MetricName = "connections"        //
-	MetricChannels          MetricName = "channels"           //
-	MetricConsumers         MetricName = "consumers"          //
-	MetricQueues            MetricName = "queues"             //
-	MetricBindings          MetricName = "bindings"           //
-	MetricQueueDepth        MetricName = "queue_depth"        // messages, unacknowledged ones included
-	MetricUnacked           MetricName = "unacked"            // messages delivered and not acknowledged
-	MetricPublishRate       MetricName = "publish_rate"       // messages a second
-	MetricDeliverRate       MetricName = "deliver_rate"       // messages a second
-	MetricConnectionRate    MetricName = "connection_rate"    // connections opened a second
-	MetricDiskFree          MetricName = "disk_free"          // bytes
-	MetricStored            MetricName = "stored"             // bytes on disk
-	MetricLag               MetricName = "lag"                // messages that the consumers have yet to commit
-	MetricUnderReplicated   MetricName = "under_replicated"   // partitions or queues with fewer replicas in sync than they should have
+	// tasks that wait inside the broker: for a scheduler, a lock, a thread
+	MetricRunQueue        MetricName = "run_queue"
+	MetricFileDescriptors MetricName = "file_descriptors" //
+	MetricConnections     MetricName = "connections"      //
+	MetricChannels        MetricName = "channels"         //
+	MetricConsumers       MetricName = "consumers"        //
+	MetricQueues          MetricName = "queues"           //
+	MetricBindings        MetricName = "bindings"         //
+	MetricQueueDepth      MetricName = "queue_depth"      // messages, unacknowledged ones included
+	MetricUnacked         MetricName = "unacked"          // messages delivered and not acknowledged
+	MetricPublishRate     MetricName = "publish_rate"     // messages a second
+	MetricDeliverRate     MetricName = "deliver_rate"     // messages a second
+	MetricConnectionRate  MetricName = "connection_rate"  // connections opened a second
+	MetricDiskFree        MetricName = "disk_free"        // bytes
+	MetricStored          MetricName = "stored"           // bytes on disk
+	MetricLag             MetricName = "lag"              // messages that the consumers have yet to commit
+	// partitions or queues with fewer replicas in sync than they should have
+	MetricUnderReplicated MetricName = "under_replicated"
 )
 
 // Metrics lists every metric, in the order of the documentation.
 func Metrics() []MetricName {
-	return []MetricName{MetricMemory, MetricMemoryConnections, MetricMemoryQueues, MetricMemoryMetadata, MetricMemoryBinary, MetricMemoryOther,
-		MetricCPU, MetricErlangProcesses, MetricRunQueue, MetricFileDescriptors, MetricConnections, MetricChannels, MetricConsumers,
-		MetricQueues, MetricBindings, MetricQueueDepth, MetricUnacked, MetricPublishRate, MetricDeliverRate, MetricConnectionRate,
+	return []MetricName{MetricMemory, MetricMemoryConnections, MetricMemoryQueues, MetricMemoryMetadata,
+		MetricMemoryBinary, MetricMemoryOther,
+		MetricCPU, MetricErlangProcesses, MetricRunQueue, MetricFileDescriptors, MetricConnections, MetricChannels,
+		MetricConsumers,
+		MetricQueues, MetricBindings, MetricQueueDepth, MetricUnacked, MetricPublishRate, MetricDeliverRate,
+		MetricConnectionRate,
 		MetricDiskFree, MetricStored, MetricLag, MetricUnderReplicated}
 }
 

@@ -59,6 +59,7 @@ func Lookup(name string) (Driver, error) {
 	if ok {
 		return d, nil
 	}
-	return nil, fmt.Errorf("no driver %q on this host (there are: %s); one of a process of its own is named in the file that --drivers gives",
-		name, strings.Join(Names(), ", "))
+	return nil,
+		fmt.Errorf("no driver %q on this host (there are: %s); one of a process of its own is named in the file that --drivers gives",
+			name, strings.Join(Names(), ", "))
 }

@@ -64,7 +64,8 @@ func (w *Waiting) Nanos() int64 {
 	if w == nil {
 		return 0
 	}
-	if b := w.Writes; b != nil && w.open.Load()+b.open.Load() == 0 { // the usual case, cheaply: it is asked for each message
+	// the usual case, cheaply: it is asked for each message
+	if b := w.Writes; b != nil && w.open.Load()+b.open.Load() == 0 {
 		return w.total.Load() + b.total.Load()
 	}
 	return w.nanos()

@@ -38,7 +38,8 @@ func TestWaitingIsAUnion(t *testing.T) {
 		} {
 			step.then()
 			time.Sleep(time.Millisecond)
-			if a, b := time.Duration(one.Nanos()), time.Duration(other.Nanos()); a != step.one*time.Millisecond || b != step.other*time.Millisecond {
+			if a, b := time.Duration(one.Nanos()), time.Duration(other.Nanos()); a != step.one*time.Millisecond ||
+				b != step.other*time.Millisecond {
 				t.Errorf("step %d: %v and %v, want %d ms and %d ms", i, a, b, step.one, step.other)
 			}
 		}

@@ -37,7 +37,8 @@ func inDriver(t *testing.T, driver, options string, change func(*plan.Workload))
 	w := task.Cell.Workload
 	publishers, consumers := w.Publishers.Nodes*w.Publishers.Threads, w.Consumers.Nodes*w.Consumers.Threads
 	return judged(task, play(t, driver, options, plan.Assignment{Task: task,
-		Publishers: plan.Share{Count: publishers, Total: publishers}, Consumers: plan.Share{Count: consumers, Total: consumers}}))
+		Publishers: plan.Share{Count: publishers, Total: publishers},
+		Consumers:  plan.Share{Count: consumers, Total: consumers}}))
 }
 
 // taskOf is a task of one cell.
@@ -106,7 +107,8 @@ func inBubble(t *testing.T, driver, options string, part plan.Assignment) record
 		t.Fatal(err)
 	}
 	p := e.Take(true)
-	return record.Snapshot{Windows: p.Windows, Sets: p.Sets, Events: p.Events, LastSend: p.LastSend, LastConfirm: p.LastConfirm,
+	return record.Snapshot{Windows: p.Windows, Sets: p.Sets, Events: p.Events, LastSend: p.LastSend,
+		LastConfirm:  p.LastConfirm,
 		LastDelivery: p.LastDelivery, Skew: p.Skew, Gaps: p.Gaps, Final: true}
 }
 
@@ -130,7 +132,8 @@ func (m measured) quantiles(t *testing.T, truth, latency string, sorted []time.D
 	for _, q := range plan.Quantiles() {
 		want := quantile(sorted, q.Q)
 		name := latency + "." + q.Name
-		check(t, row{truth: truth, value: name, want: want, got: m.number(t, name), bound: bucket(want), unit: plan.Seconds})
+		check(t, row{truth: truth, value: name, want: want, got: m.number(t, name), bound: bucket(want),
+			unit: plan.Seconds})
 	}
 }
 
@@ -144,5 +147,6 @@ func (m measured) count(t *testing.T, truth, name string, want float64) {
 func (m measured) flagged(t *testing.T, truth, value string, flag plan.Flag, want bool) {
 	t.Helper()
 	number := map[bool]float64{true: 1}
-	check(t, row{truth: truth, value: value + " (" + string(flag) + ")", want: number[want], got: number[slices.Contains(m.Values[value].Flags, flag)]})
+	check(t, row{truth: truth, value: value + " (" + string(flag) + ")", want: number[want],
+		got: number[slices.Contains(m.Values[value].Flags, flag)]})
 }

@@ -36,7 +36,8 @@ func TestDistributions(t *testing.T) {
 		{"fixed 12.3 ms", `"12.3ms"`, func(float64) float64 { return 12.3e6 }},
 		{"uniform 1–30 ms", `{"min":"1ms","max":"30ms"}`, func(u float64) float64 { return 1e6 + u*29e6 }},
 		{"exponential, mean 10 ms", `{"mean":"10ms"}`, func(u float64) float64 { return -10e6 * math.Log(1-u) }},
-		{"lognormal, median 5 ms, σ 1", `{"median":"5ms","sigma":1}`, func(u float64) float64 { return 5e6 * math.Exp(math.Sqrt2*math.Erfinv(2*u-1)) }},
+		{"lognormal, median 5 ms, σ 1", `{"median":"5ms","sigma":1}`,
+			func(u float64) float64 { return 5e6 * math.Exp(math.Sqrt2*math.Erfinv(2*u-1)) }},
 		{"99 of 100 1 ms, one 700 ms", `{"values":[` + repeated(`"1ms"`, 99) + `,"700ms"]}`, func(u float64) float64 {
 			if u > 0.99 {
 				return 700e6
@@ -87,7 +88,8 @@ func TestStallWindow(t *testing.T) {
 // lindley is the history of one publisher that sends one message at a time, of all messages that are due before an end:
 // message n goes out when it is due or when the one before is confirmed, whichever is later, and is confirmed when the
 // broker does.
-func lindley(first, every, end time.Duration, confirm func(sent time.Duration) time.Duration) (send, due, blocked []time.Duration) {
+func lindley(first, every, end time.Duration, confirm func(sent time.Duration) time.Duration) (send, due,
+	blocked []time.Duration) {
 	var free time.Duration = math.MinInt64
 	for at := first; at < end; at += every {
 		sent := max(at, free)
@@ -106,12 +108,13 @@ func TestStallEach(t *testing.T) {
 	const publishers, period = 4, 4 * ms
 	var send, due, blocked []time.Duration
 	for i := range publishers {
-		s, d, b := lindley(-time.Second+time.Duration(i)*ms, period, 10*time.Second, func(sent time.Duration) time.Duration {
-			if at := sent + 3*ms; at < 3*time.Second || at >= 4*time.Second {
-				return at
-			}
-			return 4 * time.Second
-		})
+		s, d, b := lindley(-time.Second+time.Duration(i)*ms, period, 10*time.Second,
+			func(sent time.Duration) time.Duration {
+				if at := sent + 3*ms; at < 3*time.Second || at >= 4*time.Second {
+					return at
+				}
+				return 4 * time.Second
+			})
 		send, due, blocked = append(send, s...), append(due, d...), append(blocked, b...)
 	}
 	slices.Sort(send)
@@ -175,20 +178,22 @@ func TestStallAtTheEnd(t *testing.T) {
 		var due []time.Duration
 		from := 10*time.Second - before
 		for i := range publishers {
-			_, d, _ := lindley(-time.Second+time.Duration(i)*ms, publishers*ms, 10*time.Second, func(sent time.Duration) time.Duration {
-				if at := sent + 3*ms; at < from || at >= from+3*time.Second {
-					return at
-				}
-				return from + 3*time.Second
-			})
+			_, d, _ := lindley(-time.Second+time.Duration(i)*ms, publishers*ms, 10*time.Second,
+				func(sent time.Duration) time.Duration {
+					if at := sent + 3*ms; at < from || at >= from+3*time.Second {
+						return at
+					}
+					return from + 3*time.Second
+				})
 			due = append(due, d...)
 		}
 		slices.Sort(due)
 		truth := fmt.Sprintf("stall of 3 s from %v before the end", before)
-		m := in(t, fmt.Sprintf(`{"confirmDelay":"3ms","stalls":[{"at":%q,"for":"3s"}]}`, time.Second+from), func(w *plan.Workload) {
-			steady(w)
-			w.Publishers.Threads, w.Publishers.Mode = publishers, "confirm-each"
-		})
+		m := in(t, fmt.Sprintf(`{"confirmDelay":"3ms","stalls":[{"at":%q,"for":"3s"}]}`, time.Second+from),
+			func(w *plan.Workload) {
+				steady(w)
+				w.Publishers.Threads, w.Publishers.Mode = publishers, "confirm-each"
+			})
 		m.quantiles(t, truth, "publish.intended", due)
 		m.count(t, truth, "unsent", 0)
 		m.count(t, truth, "lost", 0)
@@ -198,7 +203,8 @@ func TestStallAtTheEnd(t *testing.T) {
 // A broker that is asked for four times what one message at a time can do holds the publisher; the generator is not
 // late, and is not blamed. All that was due is sent in the drain, and waits for up to half a minute.
 func TestBlockedIsNotLate(t *testing.T) {
-	send, due, blocked := lindley(0, 2500*time.Microsecond, 10*time.Second, func(sent time.Duration) time.Duration { return sent + 10*ms })
+	send, due, blocked := lindley(0, 2500*time.Microsecond, 10*time.Second,
+		func(sent time.Duration) time.Duration { return sent + 10*ms })
 	slices.Sort(due)
 	slices.Sort(blocked)
 	truth := "confirms take 10 ms, 400/s asked for, confirm-each"
@@ -241,7 +247,8 @@ func TestUnsentAtTheEndOfTheDrain(t *testing.T) {
 	})
 	m.quantiles(t, truth, "publish.intended", due)
 	m.count(t, truth, "unsent", 2499)
-	for rule, want := range map[string]bool{"publish.intended.p99 < 50ms": false, "publish.intended.p50 < 20s": false, "publish.intended.p50 > 1s": true, "unsent == 0": false} {
+	for rule, want := range map[string]bool{"publish.intended.p99 < 50ms": false, "publish.intended.p50 < 20s": false,
+		"publish.intended.p50 > 1s": true, "unsent == 0": false} {
 		condition, err := plan.ParseCondition(rule, m.work)
 		if err != nil {
 			t.Fatal(err)

@@ -36,7 +36,8 @@ func (s starving) Open(ctx context.Context, options json.RawMessage, env drivers
 
 type starvingSession struct{ drivers.Session }
 
-func (s starvingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s starvingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
+	handle drivers.Handler) (drivers.Consumer, error) {
 	return s.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error {
 		if spec.Subscription == starved {
 			time.Sleep(time.Duration(len(batch)) * takes)
@@ -48,7 +49,8 @@ func (s starvingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec
 // One subscription of 20 gets 320 of 400 messages a second: 1 % less than all is received, and the backlog is found.
 func TestOneStarvedSubscription(t *testing.T) {
 	for driver, want := range map[string]bool{"loopback": false, "starving-loopback": true} {
-		truth := map[bool]string{false: "20 subscriptions, 400/s", true: "one of 20 subscriptions takes 320 of 400/s"}[want]
+		truth := map[bool]string{false: "20 subscriptions, 400/s",
+			true: "one of 20 subscriptions takes 320 of 400/s"}[want]
 		m := inDriver(t, driver, `{}`, func(w *plan.Workload) {
 			w.Publishers.Rate, w.Topology.Subscriptions = 400, 20
 		})
@@ -70,9 +72,11 @@ func TestAgentsByCountThatEndApart(t *testing.T) {
 		w.Publishers.Nodes, w.Publishers.Count, w.Consumers.Nodes, w.Consumers.Colocate, w.Warmup = 2, 5000, 2, true, 0
 	})
 	part := func(i int) plan.Assignment {
-		return plan.Assignment{Task: task, Publishers: plan.Share{First: i, Count: 1, Total: 2}, Consumers: plan.Share{First: i, Count: 1, Total: 2}}
+		return plan.Assignment{Task: task, Publishers: plan.Share{First: i, Count: 1, Total: 2},
+			Consumers: plan.Share{First: i, Count: 1, Total: 2}}
 	}
-	m := judged(task, play(t, "loopback", `{"rate":1000,"burst":1}`, part(0)), play(t, "loopback", `{"rate":500,"burst":1}`, part(1)))
+	m := judged(task, play(t, "loopback", `{"rate":1000,"burst":1}`, part(0)),
+		play(t, "loopback", `{"rate":500,"burst":1}`, part(1)))
 	for _, name := range []string{"publish.rate", "confirm.rate", "consume.rate"} {
 		check(t, row{truth: truth, value: name, want: 1500, got: m.number(t, name), bound: 1500 * 0.01})
 	}
@@ -82,9 +86,11 @@ func TestAgentsByCountThatEndApart(t *testing.T) {
 // A broker whose confirms take 15 ms at first and 5 ms at the end makes a closed loop faster all the time; one whose
 // confirms take 10 ms does not.
 func TestDriftingRate(t *testing.T) {
-	for options, want := range map[string]bool{`{"confirmDelay":"10ms"}`: false, `{"confirmDelay":"5ms","slowStart":{"for":"11s","extra":"10ms"}}`: true} {
+	for options, want := range map[string]bool{`{"confirmDelay":"10ms"}`: false,
+		`{"confirmDelay":"5ms","slowStart":{"for":"11s","extra":"10ms"}}`: true} {
 		m := in(t, options, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
-		truth := map[bool]string{false: "closed loop, confirms take 10 ms", true: "closed loop, confirms take 15 ms, at the end 5 ms"}[want]
+		truth := map[bool]string{false: "closed loop, confirms take 10 ms",
+			true: "closed loop, confirms take 15 ms, at the end 5 ms"}[want]
 		m.flagged(t, truth, "publish.rate", plan.Drifting, want)
 	}
 }

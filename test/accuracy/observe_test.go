@@ -56,7 +56,8 @@ func (s observedSession) Publisher(ctx context.Context, spec drivers.PublisherSp
 	return observedPublisher{p, number, to}, err
 }
 
-func (s observedSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s observedSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
+	handle drivers.Handler) (drivers.Consumer, error) {
 	to := s.o.stamps.Load()
 	return s.Session.Consumer(ctx, spec, func(batch []drivers.Delivery) error {
 		now := time.Now()
@@ -74,6 +75,7 @@ type observedPublisher struct {
 }
 
 func (p observedPublisher) Publish(ctx context.Context, m drivers.Message) error {
-	p.to.take(loopback.Stamp{Kind: loopback.Accepted, At: time.Now(), Publisher: p.number, Token: m.Token, Body: m.Body})
+	p.to.take(loopback.Stamp{Kind: loopback.Accepted, At: time.Now(), Publisher: p.number, Token: m.Token,
+		Body: m.Body})
 	return p.Publisher.Publish(ctx, m)
 }

@@ -21,7 +21,8 @@ import (
 
 // matrix is one cell, in CUE.
 func matrix(driver, options, cell string) string {
-	return fmt.Sprintf("package matrix\nname: \"truth\"\nbrokers: known: {driver: %q, options: %s}\ncell: {%s}\n", driver, options, cell)
+	return fmt.Sprintf("package matrix\nname: \"truth\"\nbrokers: known: {driver: %q, options: %s}\ncell: {%s}\n",
+		driver, options, cell)
 }
 
 // program runs a matrix of one cell through the whole of ctl: controller, agents, wire, record, judgement. during, if
@@ -77,7 +78,8 @@ type message struct {
 }
 
 func newStamps() *stamps {
-	return &stamps{began: time.Now(), messages: make([]message, 0, 1<<16), out: map[[2]uint64]int{}, byNumber: map[[2]uint64]int{}}
+	return &stamps{began: time.Now(), messages: make([]message, 0, 1<<16), out: map[[2]uint64]int{},
+		byNumber: map[[2]uint64]int{}}
 }
 
 // watch collects the stamps of a loopback until the test ends.
@@ -94,7 +96,8 @@ func (s *stamps) take(x loopback.Stamp) {
 	switch x.Kind {
 	case loopback.Accepted:
 		n := len(s.messages)
-		s.messages = append(s.messages, message{publisher: x.Publisher, accepted: at, due: int64(binary.LittleEndian.Uint64(x.Body[24:])), send: int64(binary.LittleEndian.Uint64(x.Body[32:]))})
+		s.messages = append(s.messages, message{publisher: x.Publisher, accepted: at,
+			due: int64(binary.LittleEndian.Uint64(x.Body[24:])), send: int64(binary.LittleEndian.Uint64(x.Body[32:]))})
 		s.out[[2]uint64{x.Publisher, x.Token}], s.byNumber[numberOf(x.Body)] = n, n
 	case loopback.Confirmed:
 		s.messages[s.out[[2]uint64{x.Publisher, x.Token}]].confirmed = at
@@ -148,7 +151,8 @@ func sorted(messages []message, latency func(message) time.Duration) []time.Dura
 // messages take from the engine's send time to the stamp of their acceptance, beyond the least, once for each end of a
 // latency.
 func apart(messages []message) float64 {
-	return 2 * quantile(sorted(messages, func(m message) time.Duration { return time.Duration(m.accepted - m.send) }), 0.9)
+	return 2 * quantile(sorted(messages, func(m message) time.Duration { return time.Duration(m.accepted - m.send) }),
+		0.9)
 }
 
 // stamped compares what is shown with the stamps of every message, within 1 % or one bucket, up to p99: of the fewer
@@ -168,13 +172,15 @@ func (m measured) againstStamps(truth string, messages []message, apart, ranks f
 	for _, x := range []struct {
 		value   string
 		latency func(message) time.Duration
-	}{{"publish", message.sendLatency}, {"publish.intended", message.sendDueLatency}, {"e2e", message.processingLatency}} {
+	}{{"publish", message.sendLatency}, {"publish.intended", message.sendDueLatency},
+		{"e2e", message.processingLatency}} {
 		all := sorted(messages, x.latency)
 		for _, q := range plan.Quantiles() {
 			if q.Q > 0.99 {
 				continue
 			}
-			r := row{truth: truth, value: x.value + "." + q.Name, want: quantile(all, q.Q), got: math.NaN(), unit: plan.Seconds}
+			r := row{truth: truth, value: x.value + "." + q.Name, want: quantile(all, q.Q), got: math.NaN(),
+				unit: plan.Seconds}
 			if v, has := m.Values[r.value]; has && v.NA == "" {
 				r.got = v.Number
 			}

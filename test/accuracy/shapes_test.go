@@ -16,7 +16,8 @@ func TestSlowConsumer(t *testing.T) {
 	const every, takes = time.Second / 250, 3 * ms
 	truth := "consumer takes 3 ms, 250/s, stall of 300 ms"
 	m := in(t, `{"delay":"2ms","stalls":[{"at":"4s","for":"300ms"}]}`, func(w *plan.Workload) {
-		w.Publishers.Rate, w.Consumers.Process, w.Consumers.Prefetch = 250, plan.DurationDist{Min: plan.Duration(takes), Max: plan.Duration(takes)}, 1
+		w.Publishers.Rate, w.Consumers.Process, w.Consumers.Prefetch = 250,
+			plan.DurationDist{Min: plan.Duration(takes), Max: plan.Duration(takes)}, 1
 	})
 	var want []time.Duration
 	var free time.Duration
@@ -41,5 +42,6 @@ func TestRefused(t *testing.T) {
 	m.count(t, truth, "lost", 0)
 	// Each delivery is refused with p = 0.1, so that n messages take n/(1-p) deliveries: n·p/(1-p) are refused, give or
 	// take 4 standard deviations of a negative binomial, √(n·p)/(1-p).
-	check(t, row{truth: truth, value: "(refused)", want: 1222.2, got: float64(m.merge.Total(record.Nacked)), bound: 4 * 36.9, unit: plan.Count})
+	check(t, row{truth: truth, value: "(refused)", want: 1222.2, got: float64(m.merge.Total(record.Nacked)),
+		bound: 4 * 36.9, unit: plan.Count})
 }

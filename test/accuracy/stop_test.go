@@ -62,7 +62,8 @@ func (x stopped) window(t *testing.T) {
 		name   string
 		series record.Series
 	}{{"publish.intended", record.PublishIntended}, {"e2e", record.EndToEnd}} {
-		check(t, row{truth: x.truth, value: "(" + latency.name + " over 10 ms)", want: 1000 * x.s, got: slower(x.merge.Hist(latency.series), 10*ms),
+		check(t, row{truth: x.truth, value: "(" + latency.name + " over 10 ms)", want: 1000 * x.s,
+			got:   slower(x.merge.Hist(latency.series), 10*ms),
 			bound: 50*x.s + 1000*x.catchUp + x.noise, unit: plan.Count})
 		for _, q := range []struct {
 			name string
@@ -93,8 +94,10 @@ func (x stopped) each(t *testing.T) {
 		t.Fatalf("a confirm takes %.2f ms of the %v ms between two messages here: publishers do not catch up, and the formula is not of that", d*1000, every*1000)
 	}
 	number := func(d float64) float64 { return publishers * (x.s + d - 0.01) / (every - d) }
-	longer := max(0, x.catchUp-(number(d)/1000-x.s)) // the time that it took beyond the formula's: something else was slow then
-	check(t, row{truth: x.truth, value: "(publish.intended over 10 ms)", want: number(d), got: slower(x.merge.Hist(record.PublishIntended), 10*ms),
+	// the time that it took beyond the formula's: something else was slow then
+	longer := max(0, x.catchUp-(number(d)/1000-x.s))
+	check(t, row{truth: x.truth, value: "(publish.intended over 10 ms)", want: number(d),
+		got:   slower(x.merge.Hist(record.PublishIntended), 10*ms),
 		bound: 50*x.s + (number(d+delta)-number(d-delta))/2 + x.noise + 1000*longer, unit: plan.Count})
 	for _, q := range []struct {
 		name string
@@ -105,7 +108,8 @@ func (x stopped) each(t *testing.T) {
 		check(t, row{truth: x.truth, value: name, want: x.s - q.k/publishers*(every-d) + d, got: x.number(t, name),
 			bound: 0.02*x.s + q.k/publishers*delta + x.wake + x.slow/1000, unit: plan.Seconds})
 	}
-	check(t, row{truth: x.truth, value: "publish.max", want: x.s, got: x.number(t, "publish.max"), bound: 0.02*x.s + x.wake + x.slow/1000, unit: plan.Seconds})
+	check(t, row{truth: x.truth, value: "publish.max", want: x.s, got: x.number(t, "publish.max"),
+		bound: 0.02*x.s + x.wake + x.slow/1000, unit: plan.Seconds})
 }
 
 // hurry is how long a confirm takes while publishers catch up, on average of the first messages of each, in seconds,
@@ -113,7 +117,8 @@ func (x stopped) each(t *testing.T) {
 func (x stopped) hurry(first int) (d, delta float64) {
 	sums, counts := map[uint64]float64{}, map[uint64]float64{}
 	for _, m := range x.messages {
-		if m.accepted > x.resumed && m.accepted <= x.resumed+int64(x.catchUp*1e9) && counts[m.publisher] < float64(first) {
+		if m.accepted > x.resumed && m.accepted <= x.resumed+int64(x.catchUp*1e9) &&
+			counts[m.publisher] < float64(first) {
 			sums[m.publisher] += m.sendLatency().Seconds()
 			counts[m.publisher]++
 		}
@@ -164,7 +169,8 @@ type broker struct {
 }
 
 var brokers = []broker{
-	{driver: "rabbitmq", part: "rabbitmq", variable: "LOCKSTEP_RABBITMQ_URL", options: `{url: %q}`, observed: observe("rabbitmq")},
+	{driver: "rabbitmq", part: "rabbitmq", variable: "LOCKSTEP_RABBITMQ_URL", options: `{url: %q}`,
+		observed: observe("rabbitmq")},
 	{driver: "nats", part: "nats", variable: "LOCKSTEP_NATS_URL", options: `{urls: [%q]}`, observed: observe("nats")},
 }
 
@@ -174,15 +180,16 @@ func stop(t *testing.T, b broker, mode string) (x stopped) {
 	control, stamps := os.Getenv("LOCKSTEP_LAB_CONTROL"), newStamps()
 	b.observed.stamps.Store(stamps)
 	var stop, standing, resume, going time.Time
-	x.measured = program(t, matrix("observed-"+b.driver, fmt.Sprintf(b.options, b.url), stopCell(mode, "10s")), func(runs string) {
-		if !awaitSnapshots(runs, 3) {
-			t.Error("nothing was measured")
-			return
-		}
-		stop, standing = ask(t, control, "pause", b.process)
-		time.Sleep(time.Second)
-		resume, going = ask(t, control, "resume", b.process)
-	})
+	x.measured = program(t, matrix("observed-"+b.driver, fmt.Sprintf(b.options, b.url), stopCell(mode, "10s")),
+		func(runs string) {
+			if !awaitSnapshots(runs, 3) {
+				t.Error("nothing was measured")
+				return
+			}
+			stop, standing = ask(t, control, "pause", b.process)
+			time.Sleep(time.Second)
+			resume, going = ask(t, control, "resume", b.process)
+		})
 	x.s = (resume.Sub(standing) + going.Sub(stop)).Seconds() / 2 // each signal was sent between the call and the answer
 	x.truth = fmt.Sprintf("%s stopped for %.4f s, %s", b.driver, x.s, mode)
 	x.messages, x.resumed = stamps.measured(10*time.Second), int64(resume.Sub(stamps.began))
@@ -190,7 +197,8 @@ func stop(t *testing.T, b broker, mode string) (x stopped) {
 		t.Fatalf("%s: no message was measured", x.truth)
 	}
 	x.fault(int64(stop.Sub(stamps.began)))
-	t.Logf("%s: caught up after %.1f ms; %v other messages took longer than 10 ms, %v much longer", x.truth, x.catchUp*1000, x.noise, x.slow)
+	t.Logf("%s: caught up after %.1f ms; %v other messages took longer than 10 ms, %v much longer", x.truth,
+		x.catchUp*1000, x.noise, x.slow)
 	return x
 }
 

@@ -33,7 +33,8 @@ var table struct {
 func check(t *testing.T, r row) {
 	t.Helper()
 	if r.off() {
-		t.Errorf("%s: %s is %s, want %s, off by %s; at most %s", r.truth, r.value, r.show(r.got), r.show(r.want), r.show(r.got-r.want), r.show(r.bound))
+		t.Errorf("%s: %s is %s, want %s, off by %s; at most %s", r.truth, r.value, r.show(r.got), r.show(r.want),
+			r.show(r.got-r.want), r.show(r.bound))
 	}
 	table.Lock()
 	defer table.Unlock()
@@ -90,10 +91,12 @@ func write(w io.Writer) {
 		if r.off() {
 			verdict = "OUT OF BOUND"
 		}
-		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", truth, r.value, r.show(r.want), r.show(r.got), r.show(r.got-r.want), r.show(r.bound), verdict)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", truth, r.value, r.show(r.want), r.show(r.got),
+			r.show(r.got-r.want), r.show(r.bound), verdict)
 	}
 	out.Flush()
-	fmt.Fprintf(w, "%d numbers checked; p90, p95 and p99.9 of loopback's latencies are shown only where they are out of their bounds\n", len(table.rows))
+	fmt.Fprintf(w,
+		"%d numbers checked; p90, p95 and p99.9 of loopback's latencies are shown only where they are out of their bounds\n", len(table.rows))
 }
 
 // folded reports whether a value is shown only where it is wrong: the table is long.

@@ -55,9 +55,12 @@ func Start(program string) (*Browser, error) {
 	if err != nil {
 		return nil, errors.Join(err, toRead.Close(), to.Close(), os.RemoveAll(profile))
 	}
-	b := &Browser{profile: profile, to: to, answers: map[int]chan answer{}, pages: map[string]*Page{}, ended: make(chan struct{})}
-	b.cmd = exec.Command(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage",
-		"--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--user-data-dir="+profile, "--remote-debugging-pipe", "about:blank")
+	b := &Browser{profile: profile, to: to, answers: map[int]chan answer{}, pages: map[string]*Page{},
+		ended: make(chan struct{})}
+	b.cmd = exec.Command(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking",
+		"--disable-dev-shm-usage",
+		"--no-first-run", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--user-data-dir="+profile,
+		"--remote-debugging-pipe", "about:blank")
 	b.cmd.ExtraFiles = []*os.File{toRead, toWrite}
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	err = b.cmd.Start()
@@ -173,7 +176,8 @@ func (b *Browser) Open(ctx context.Context, url string) (*Page, error) {
 		return nil, err
 	}
 	var attached struct{ SessionID string }
-	if err := b.call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached); err != nil {
+	if err := b.call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true},
+		&attached); err != nil {
 		return nil, err
 	}
 	p := &Page{b: b, session: attached.SessionID, loaded: make(chan struct{}, 1)}
@@ -275,7 +279,8 @@ func (p *Page) Eval(ctx context.Context, expression string, value any) error {
 
 // Size makes the page as large as a screen, of a phone if it is narrow.
 func (p *Page) Size(ctx context.Context, width, height int) error {
-	return p.Do(ctx, "Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
+	return p.Do(ctx, "Emulation.setDeviceMetricsOverride",
+		map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
 }
 
 // Dark has the page believe that its reader wants dark colours, or light ones.
@@ -284,7 +289,8 @@ func (p *Page) Dark(ctx context.Context, dark bool) error {
 	if dark {
 		value = "dark"
 	}
-	return p.Do(ctx, "Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": value}}})
+	return p.Do(ctx, "Emulation.setEmulatedMedia",
+		map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": value}}})
 }
 
 // PDF prints the page.
@@ -299,7 +305,8 @@ func (p *Page) PDF(ctx context.Context) ([]byte, error) {
 // Screenshot is a picture (PNG) of the whole page, not only of what fits its size.
 func (p *Page) Screenshot(ctx context.Context) ([]byte, error) {
 	var out struct{ Data string }
-	if err := p.b.call(ctx, p.session, "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true}, &out); err != nil {
+	if err := p.b.call(ctx, p.session, "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true},
+		&out); err != nil {
 		return nil, err
 	}
 	return base64.StdEncoding.DecodeString(out.Data)

@@ -27,11 +27,14 @@ func TestPagesThatAreBadAreTold(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for name, c := range map[string]struct{ html, complaint, request string }{
-		"clean":     {`<p>nothing</p><img alt="" src="data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=">`, "", ""},
-		"image":     {`<img alt="" src="http://lockstep.example/x.png">`, "lockstep.example", "http://lockstep.example/x.png"},
+		"clean": {`<p>nothing</p><img alt="" src="data:image/gif;base64,R0lGODlhAQABAAAAACwAAAAAAQABAAA=">`, "",
+			""},
+		"image": {`<img alt="" src="http://lockstep.example/x.png">`, "lockstep.example",
+			"http://lockstep.example/x.png"},
 		"exception": {`<script>throw new Error("oh")</script>`, "oh", ""},
 		"console":   {`<script>console.error("oh")</script>`, "oh", ""},
-		"forbidden": {`<meta http-equiv="Content-Security-Policy" content="default-src 'none'"><script>1</script>`, "Content Security Policy", ""},
+		"forbidden": {`<meta http-equiv="Content-Security-Policy" content="default-src 'none'"><script>1</script>`,
+			"Content Security Policy", ""},
 	} {
 		path := filepath.Join(t.TempDir(), "page.html")
 		if err := os.WriteFile(path, []byte("<!doctype html><title>t</title>"+c.html), 0o600); err != nil {

@@ -50,24 +50,29 @@ func said(t *testing.T, all ...any) (record []stored) {
 
 // An account finds what a takeover must not leave out, or say and not do.
 func TestAccountOfTakeovers(t *testing.T) {
-	accepted, begun := wire.RunEvent{Kind: wire.RunAccepted}, wire.RunEvent{Kind: wire.TaskStarted, Task: "x", Attempt: "1"}
+	accepted, begun := wire.RunEvent{Kind: wire.RunAccepted},
+		wire.RunEvent{Kind: wire.TaskStarted, Task: "x", Attempt: "1"}
 	again, outcome := wire.RunEvent{Kind: wire.TaskStarted, Task: "x", Attempt: "2"}, plan.Outcome{Task: "x"}
 	cut := wire.RunEvent{Kind: wire.TaskInterrupted, Task: "x", Attempt: "1"}
 	taken := func(task, attempt, what string) wire.RunEvent {
-		return wire.RunEvent{Kind: wire.TakenOver, Task: task, Attempt: attempt, Detail: "controller c has taken over: " + what}
+		return wire.RunEvent{Kind: wire.TakenOver, Task: task, Attempt: attempt,
+			Detail: "controller c has taken over: " + what}
 	}
 	repeated := taken("x", "1", "the task in flight is repeated")
 	for name, c := range map[string]struct {
 		said []any
 		want string // of the error; empty: there is none
 	}{
-		"repeated":           {[]any{"1", accepted, begun, "2", repeated, cut, again, outcome}, ""},
-		"nothing in flight":  {[]any{"1", accepted, begun, outcome, "2", taken("", "", "no task was in flight"), again}, ""},
-		"silent":             {[]any{"1", accepted, begun, "2", outcome}, "does not say that it took the run over"},
-		"silent, then again": {[]any{"1", accepted, begun, "2", again, outcome}, "does not say that it took the run over"},
-		"says neither":       {[]any{"1", accepted, begun, "2", taken("x", "1", "hm"), outcome}, "in flight was task"},
-		"of another":         {[]any{"1", accepted, begun, "2", taken("", "", "no task was in flight"), outcome}, "in flight was task"},
-		"repeated, and not":  {[]any{"1", accepted, begun, "2", repeated, outcome}, "was to be repeated"},
+		"repeated": {[]any{"1", accepted, begun, "2", repeated, cut, again, outcome}, ""},
+		"nothing in flight": {[]any{"1", accepted, begun, outcome, "2", taken("", "", "no task was in flight"), again},
+			""},
+		"silent": {[]any{"1", accepted, begun, "2", outcome}, "does not say that it took the run over"},
+		"silent, then again": {[]any{"1", accepted, begun, "2", again, outcome},
+			"does not say that it took the run over"},
+		"says neither": {[]any{"1", accepted, begun, "2", taken("x", "1", "hm"), outcome}, "in flight was task"},
+		"of another": {[]any{"1", accepted, begun, "2", taken("", "", "no task was in flight"), outcome},
+			"in flight was task"},
+		"repeated, and not": {[]any{"1", accepted, begun, "2", repeated, outcome}, "was to be repeated"},
 	} {
 		l := &listener{TB: t}
 		a := &account{t: l, record: said(t, c.said...), outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}}
@@ -82,8 +87,10 @@ func TestAccountOfTakeovers(t *testing.T) {
 // Snapshots that are missing or too late are lost.
 func TestAccountOfSnapshots(t *testing.T) {
 	l := &listener{TB: t}
-	a := &account{t: l, outcomes: map[string]plan.Outcome{"x": {Agents: []plan.AgentPart{{Agent: "a"}, {Agent: "b", Lost: true}}}}}
-	a.unbroken("x", map[string]record.Snapshot{"1": {Agent: "a", Seq: 1}, "2": {Agent: "a", Seq: 2}, "3": {Agent: "a", Seq: 1<<32 + 2}})
+	a := &account{t: l, outcomes: map[string]plan.Outcome{"x": {Agents: []plan.AgentPart{{Agent: "a"},
+		{Agent: "b", Lost: true}}}}}
+	a.unbroken("x", map[string]record.Snapshot{"1": {Agent: "a", Seq: 1}, "2": {Agent: "a", Seq: 2},
+		"3": {Agent: "a", Seq: 1<<32 + 2}})
 	a.late("x", stored{}, record.Snapshot{Agent: "b", Seq: 9})
 	if len(l.errors) > 0 {
 		t.Errorf("nothing is lost: %q", l.errors)
@@ -104,7 +111,8 @@ func TestAccountOfHarms(t *testing.T) {
 		return plan.Outcome{Verdict: plan.Unknown, Started: at(from), Ended: at(to)}
 	}
 	l := &listener{TB: t}
-	a := &account{t: l, outcomes: map[string]plan.Outcome{"1": unknown(0, 10), "2": unknown(12, 20), "3": {Verdict: plan.Valid, Started: at(20)}}}
+	a := &account{t: l, outcomes: map[string]plan.Outcome{"1": unknown(0, 10), "2": unknown(12, 20),
+		"3": {Verdict: plan.Valid, Started: at(20)}}}
 	if a.explained([]harm{{at(5), at(11), 1}, {at(15), at(16), 1}}); len(l.errors) > 0 {
 		t.Errorf("each is explained: %q", l.errors)
 	}

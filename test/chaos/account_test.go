@@ -58,7 +58,8 @@ func (a *account) lose(format string, v ...any) {
 // account reads the run's record from JetStream and from the directories, and compares.
 func (f *fleet) account() *account {
 	f.t.Helper()
-	a := &account{t: f.t, run: f.run, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}, record: f.stored(), excused: f.forgetful}
+	a := &account{t: f.t, run: f.run, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{},
+		record: f.stored(), excused: f.forgetful}
 	a.read()
 	a.ledByOne()
 	a.handedOn()
@@ -193,7 +194,8 @@ func (a *account) ledByOne() {
 		case s.epoch == "":
 			a.lose("message %d of the record (%s) names no epoch", s.seq, s.kind)
 		case s.epoch < last[s.stream]: // of one length, as they are milliseconds since 1970
-			a.lose("message %d of the record (%s) is of epoch %s, and one before it of %s: two controllers led", s.seq, s.kind, s.epoch, last[s.stream])
+			a.lose("message %d of the record (%s) is of epoch %s, and one before it of %s: two controllers led", s.seq,
+				s.kind, s.epoch, last[s.stream])
 		default:
 			last[s.stream] = s.epoch
 		}
@@ -294,14 +296,17 @@ func (a *account) addsUp(task string, had map[string]record.Snapshot) {
 	var sent, confirmed, unique int64
 	for _, s := range had {
 		for _, w := range s.Windows {
-			sent, confirmed, unique = sent+w.Counts[record.Sent], confirmed+w.Counts[record.Confirmed], unique+w.Counts[record.Unique]
+			sent, confirmed, unique = sent+w.Counts[record.Sent], confirmed+w.Counts[record.Confirmed],
+				unique+w.Counts[record.Unique]
 		}
 	}
 	l := a.outcomes[task].Ledger
 	if uint64(sent) != l.Sent || uint64(confirmed) != l.Confirmed || uint64(unique) != l.Received {
-		a.lose("the ledger of task %s has %d sent, %d confirmed, %d received; the snapshots have %d, %d, %d", task, l.Sent, l.Confirmed, l.Received, sent, confirmed, unique)
+		a.lose("the ledger of task %s has %d sent, %d confirmed, %d received; the snapshots have %d, %d, %d", task,
+			l.Sent, l.Confirmed, l.Received, sent, confirmed, unique)
 	}
-	whole := !slices.ContainsFunc(a.outcomes[task].Agents, func(p plan.AgentPart) bool { return p.Lost }) // what a lost publisher sent last is not known
+	// what a lost publisher sent last is not known
+	whole := !slices.ContainsFunc(a.outcomes[task].Agents, func(p plan.AgentPart) bool { return p.Lost })
 	told := l.Received + l.Lost + l.Undrained + l.Unknown + l.Unroutable + l.Rejected
 	if told < l.Sent || whole && told > l.Sent+l.Uncertain {
 		a.lose("the ledger of task %s does not add up: %+v", task, l)
@@ -309,8 +314,10 @@ func (a *account) addsUp(task string, had map[string]record.Snapshot) {
 	if l.LostConfirmed == 0 {
 		return
 	}
-	if guaranteed := a.cell(task).Guarantees.ConfirmedKept; !a.excused || guaranteed && a.outcomes[task].Verdict == plan.Valid {
-		a.lose("%d confirmed messages of task %s are missing, and its verdict is %s", l.LostConfirmed, task, a.outcomes[task].Verdict)
+	if guaranteed := a.cell(task).Guarantees.ConfirmedKept; !a.excused || guaranteed &&
+		a.outcomes[task].Verdict == plan.Valid {
+		a.lose("%d confirmed messages of task %s are missing, and its verdict is %s", l.LostConfirmed, task,
+			a.outcomes[task].Verdict)
 	}
 }
 
@@ -362,7 +369,8 @@ func apart(a, b string) string {
 
 // sans is an outcome as text, without the remarks on earlier attempts that the directory adds.
 func sans(o plan.Outcome) string {
-	o.Warnings = slices.DeleteFunc(slices.Clone(o.Warnings), func(w string) bool { return strings.HasPrefix(w, "attempt ") })
+	o.Warnings = slices.DeleteFunc(slices.Clone(o.Warnings),
+		func(w string) bool { return strings.HasPrefix(w, "attempt ") })
 	if len(o.Warnings) == 0 {
 		o.Warnings = nil
 	}
@@ -383,7 +391,8 @@ func (a *account) sameFiles(what, followed, otherwise string) {
 		case !ok:
 			a.lose("%s is in the directory of the run that was followed, and not in %s", name, what)
 		case !bytes.Equal(text, again):
-			a.lose("%s differs between the directory of the run that was followed and %s: %s", name, what, apart(string(text), string(again)))
+			a.lose("%s differs between the directory of the run that was followed and %s: %s", name, what,
+				apart(string(text), string(again)))
 		}
 	}
 	for name := range other {

@@ -21,7 +21,8 @@ var phases = []string{inPrepare, inReady, inWarmup, inMeasure, inDrain, inTeardo
 
 func agentFaults() (all []fault) {
 	for _, phase := range phases {
-		all = append(all, fault{name: "agent killed/" + phase, short: phase == inMeasure, do: func(r *row) { r.agentKilled(phase) }})
+		all = append(all, fault{name: "agent killed/" + phase, short: phase == inMeasure,
+			do: func(r *row) { r.agentKilled(phase) }})
 	}
 	return append(all,
 		fault{name: "agent killed/restarted at once", do: agentRestarted},
@@ -82,7 +83,8 @@ func agentPaused(r *row) {
 	r.line.wentOn = a.wentOn(at)
 	if e, ok := a.first(wire.AgentLost, at); ok {
 		if early := e.At.Sub(at); early < wire.LostAfter-wire.HeartbeatEvery-500*time.Millisecond {
-			r.t.Errorf("agent %s was lost after %v: heartbeats come once a second, and %v of silence are allowed", victim, early, wire.LostAfter)
+			r.t.Errorf("agent %s was lost after %v: heartbeats come once a second, and %v of silence are allowed",
+				victim, early, wire.LostAfter)
 		}
 		a.repeated(b.Task)
 	}
@@ -113,10 +115,12 @@ func agentStopped(r *row) {
 func clockStepped(r *row) {
 	after := r.between(13*time.Second, 18*time.Second).Round(time.Millisecond)
 	victim := r.oneOf("a1", "a2")
-	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}, variables: map[string][]string{victim: {"LOCKSTEP_CLOCK=step=100ms@" + after.String()}}})
+	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"},
+		variables: map[string][]string{victim: {"LOCKSTEP_CLOCK=step=100ms@" + after.String()}}})
 	f.agents[victim].Kill() // its clock counts from its start, which is to be just before the run
 	process.Eventually(r.t, "one agent gone", func() bool { return f.there() == 1 })
-	one := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`, fmt.Sprintf("measure: %q", measure), `measure: "20s"`)
+	one := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`,
+		fmt.Sprintf("measure: %q", measure), `measure: "20s"`)
 	f.restart(victim)
 	f.submit(one.Replace(f.matrix(1, "")))
 	stepped := f.agents[victim].Begun.Add(after)
@@ -124,14 +128,18 @@ func clockStepped(r *row) {
 	a := f.ends(0, 3)
 	hit := false
 	for id, o := range a.outcomes {
-		told := slices.ContainsFunc(o.Events, func(e plan.Event) bool { return e.Kind == "clock-step" && e.Agent == victim })
+		told := slices.ContainsFunc(o.Events, func(e plan.Event) bool {
+			return e.Kind == "clock-step" &&
+				e.Agent == victim
+		})
 		if told {
 			r.line.said = append(r.line.said, "clock-step of agent "+victim)
 		}
 		inside := stepped.After(o.Started.Add(2*time.Second)) && stepped.Before(o.Ended.Add(-2*time.Second))
 		hit = hit || inside
 		if inside && !told {
-			r.t.Errorf("task %s, from %v to %v, says nothing of the clock that was stepped at %v", id, o.Started, o.Ended, stepped)
+			r.t.Errorf("task %s, from %v to %v, says nothing of the clock that was stepped at %v", id, o.Started,
+				o.Ended, stepped)
 		}
 	}
 	if !hit {
@@ -149,7 +157,8 @@ func (a *account) noticed(r *row, at time.Time, agent string) {
 	}
 	r.line.noticed = e.At.Sub(at)
 	if e.Silence <= 0 || long() && e.Silence.D() > lostWithin {
-		a.t.Errorf("agent %s was noticed as lost after %v without a word of it, want more than 0 and at most %v", agent, e.Silence, lostWithin)
+		a.t.Errorf("agent %s was noticed as lost after %v without a word of it, want more than 0 and at most %v", agent,
+			e.Silence, lostWithin)
 	}
 }
 

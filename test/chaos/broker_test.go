@@ -54,7 +54,8 @@ func brokerGone(r *row) {
 	r.line.wentOn = a.wentOn(at)
 	for id, o := range a.outcomes {
 		if o.Verdict == plan.Valid || len(o.Reasons) == 0 {
-			r.t.Errorf("task %s is %s although the broker is gone (it was killed in %s): %q", id, o.Verdict, b.Task, o.Reasons)
+			r.t.Errorf("task %s is %s although the broker is gone (it was killed in %s): %q", id, o.Verdict, b.Task,
+				o.Reasons)
 		}
 	}
 }

@@ -10,7 +10,8 @@ import (
 
 // faults are the rows of the table.
 func faults() []fault {
-	return slices.Concat(agentFaults(), controllerFaults(), planeFaults(), brokerFaults(), ctlFaults(), linkFaults(), wireFaults(), diskFaults(), stormFaults())
+	return slices.Concat(agentFaults(), controllerFaults(), planeFaults(), brokerFaults(), ctlFaults(), linkFaults(),
+		wireFaults(), diskFaults(), stormFaults())
 }
 
 // TestChaos does every fault, or the short selection, and prints the table.

@@ -16,7 +16,8 @@ import (
 func controllerFaults() (all []fault) {
 	for _, phase := range phases {
 		all = append(all, fault{name: "controller killed/" + phase, do: func(r *row) { r.controllerKilled(phase, 0) }})
-		all = append(all, fault{name: "controller killed beside its control plane/" + phase, do: func(r *row) { r.controllerKilled(phase, 1) }})
+		all = append(all, fault{name: "controller killed beside its control plane/" + phase,
+			do: func(r *row) { r.controllerKilled(phase, 1) }})
 	}
 	return append(all,
 		fault{name: "leader killed, a standby takes over", short: true, do: leaderKilled},
@@ -26,8 +27,10 @@ func controllerFaults() (all []fault) {
 		fault{name: "leader asked to leave, a standby goes on", do: leaderAsked},
 		fault{name: "leader and its NATS server of three killed", short: true, do: leaderAndServerKilled},
 		fault{name: "lease lapsed", short: true, do: leaseLapsed},
-		fault{name: "controller killed in a search", short: true, do: func(r *row) { r.controllerRestarted(syscall.SIGKILL) }},
-		fault{name: "controller asked to leave in a search", do: func(r *row) { r.controllerRestarted(syscall.SIGTERM) }},
+		fault{name: "controller killed in a search", short: true,
+			do: func(r *row) { r.controllerRestarted(syscall.SIGKILL) }},
+		fault{name: "controller asked to leave in a search",
+			do: func(r *row) { r.controllerRestarted(syscall.SIGTERM) }},
 	)
 }
 
@@ -68,9 +71,10 @@ func leaderKilled(r *row) {
 // leaderAndServerKilled kills the leader and the node of the control plane that it is connected to, for good.
 func leaderAndServerKilled(r *row) {
 	through := map[string]string{}
-	f := r.fleet(shape{plane: 3, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}, through: through, before: func(f *fleet) {
-		through["c1"] = f.plane[0].url()
-	}})
+	f := r.fleet(shape{plane: 3, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}, through: through,
+		before: func(f *fleet) {
+			through["c1"] = f.plane[0].url()
+		}})
 	f.submit(f.matrix(2, ""))
 	phase := r.oneOf(phases...)
 	f.reach(r, 2, phase)
@@ -101,7 +105,8 @@ func leaseLapsed(r *row) {
 	f.controllers["c1"].Signal(syscall.SIGCONT)
 	f.find(from, "a renewal of the lease", stepLimit, renewed)
 	lapse := time.Since(at)
-	r.did("SIGSTOP of the leader in %s, %v from one renewal of the lease to the next", phase, lapse.Round(100*time.Millisecond))
+	r.did("SIGSTOP of the leader in %s, %v from one renewal of the lease to the next", phase,
+		lapse.Round(100*time.Millisecond))
 	a := f.ends(0)
 	r.line.wentOn = a.wentOn(at)
 	a.explained(nil)
@@ -157,7 +162,8 @@ func quarantined(r *row) {
 	if code := f.ctl.Leaves(); code != 1 || !strings.Contains(f.ctl.Tail(3000), "task "+b.Task+" in flight") {
 		f.t.Errorf("ctl left with %d, and it said last:\n%s", code, f.ctl.Tail(3000))
 	}
-	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil || !strings.Contains(out, string(wire.EndQuarantined)) {
+	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil ||
+		!strings.Contains(out, string(wire.EndQuarantined)) {
 		f.t.Errorf("ctl runs: %v, and it said:\n%s", err, out)
 	}
 	f.resume()
@@ -188,8 +194,10 @@ func leaderAsked(r *row) {
 // steps before are not done again, and one in which it was asked to leave neither.
 func (r *row) controllerRestarted(s syscall.Signal) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
-	search := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`, "rate: 300, ", "", `"5ms"`, `"1ms"`,
-		"\tmeasure:", fmt.Sprintf("\tsearch: {while: \"lost == 0\", from: 50, max: 200, step: %q, repeats: 2}\n\tmeasure:", measure))
+	search := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`, "rate: 300, ", "",
+		`"5ms"`, `"1ms"`,
+		"\tmeasure:",
+		fmt.Sprintf("\tsearch: {while: \"lost == 0\", from: 50, max: 200, step: %q, repeats: 2}\n\tmeasure:", measure))
 	f.submit(search.Replace(f.matrix(1, "")))
 	b := f.task(1)
 	for range 2 {

@@ -29,7 +29,9 @@ func ctlKilled(r *row) {
 // attached follows the run into the directory that a ctl that was killed has begun.
 func (f *fleet) attached() {
 	f.t.Helper()
-	f.ctl = f.start(process.Command{Name: "attach", Argv: []string{filepath.Join(programs, "ctl"), "attach", f.run.Plan().ID, "--server", f.url, "--runs", f.followed()}})
+	f.ctl = f.start(process.Command{Name: "attach",
+		Argv: []string{filepath.Join(programs, "ctl"), "attach", f.run.Plan().ID, "--server", f.url, "--runs",
+			f.followed()}})
 	if code := f.ctl.Leaves(); code != 0 {
 		f.t.Errorf("ctl attach left with %d, want 0; it said last:\n%s", code, f.ctl.Tail(3000))
 	}

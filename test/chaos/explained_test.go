@@ -31,9 +31,13 @@ func (a *account) explained(harms []harm) {
 		if o.Verdict == plan.Valid {
 			continue
 		}
-		i := slices.IndexFunc(left, func(h harm) bool { return h.tasks > 0 && o.Started.Before(h.to) && o.Ended.After(h.from) })
+		i := slices.IndexFunc(left, func(h harm) bool {
+			return h.tasks > 0 && o.Started.Before(h.to) &&
+				o.Ended.After(h.from)
+		})
 		if i < 0 {
-			a.t.Errorf("task %s (%v to %v), which nothing that was done explains, is %s: %q", id, o.Started, o.Ended, o.Verdict, o.Reasons)
+			a.t.Errorf("task %s (%v to %v), which nothing that was done explains, is %s: %q", id, o.Started, o.Ended,
+				o.Verdict, o.Reasons)
 			continue
 		}
 		left[i].tasks--
@@ -85,17 +89,21 @@ func (a *account) became(seq uint64, e, flight wire.RunEvent) {
 	idle := strings.HasSuffix(e.Detail, ": no task was in flight")
 	switch {
 	case e.Task != flight.Task || e.Attempt != flight.Attempt || idle != (e.Task == "") || !idle && !repeated:
-		a.lose("message %d of the record says %q of task %q, attempt %q: in flight was task %q, attempt %q", seq, e.Detail, e.Task, e.Attempt, flight.Task, flight.Attempt)
+		a.lose("message %d of the record says %q of task %q, attempt %q: in flight was task %q, attempt %q", seq,
+			e.Detail, e.Task, e.Attempt, flight.Task, flight.Attempt)
 	case repeated && a.counted(e.Task) == e.Attempt:
-		a.lose("task %s was to be repeated (message %d), and its outcome is of the same attempt %s", e.Task, seq, e.Attempt)
+		a.lose("task %s was to be repeated (message %d), and its outcome is of the same attempt %s", e.Task, seq,
+			e.Attempt)
 	}
 }
 
 // late tells of a snapshot that came after the outcome: only one of an agent that was lost may.
 func (a *account) late(task string, s stored, shot record.Snapshot) {
 	a.t.Helper()
-	if !slices.ContainsFunc(a.outcomes[task].Agents, func(p plan.AgentPart) bool { return p.Agent == shot.Agent && p.Lost }) {
-		a.lose("snapshot %d of agent %s, which was not lost in task %s, was stored (message %d) after the outcome", shot.Seq, shot.Agent, task, s.seq)
+	if !slices.ContainsFunc(a.outcomes[task].Agents,
+		func(p plan.AgentPart) bool { return p.Agent == shot.Agent && p.Lost }) {
+		a.lose("snapshot %d of agent %s, which was not lost in task %s, was stored (message %d) after the outcome",
+			shot.Seq, shot.Agent, task, s.seq)
 	}
 }
 

@@ -46,15 +46,17 @@ type shape struct {
 	controllers []string // the first is waited for before the others start; none: one
 	agents      []string
 	variables   map[string][]string // of agents and controllers, by name
-	through     map[string]string   // URL of the control plane for a process that is not to have the plain one, by name; set by before
-	flags       []string            // of all controllers, besides
-	dir         map[string]string   // --dir of a process, by name; none: in the row's folder
-	before      func(*fleet)        // called when the control plane is there, and nothing else
+	// URL of the control plane for a process that is not to have the plain one, by name; set by before
+	through map[string]string
+	flags   []string          // of all controllers, besides
+	dir     map[string]string // --dir of a process, by name; none: in the row's folder
+	before  func(*fleet)      // called when the control plane is there, and nothing else
 }
 
 func (r *row) fleet(s shape) *fleet {
 	r.t.Helper()
-	f := &fleet{row: r, t: r.t, controllers: map[string]*process.Process{}, commands: map[string]process.Command{}, agents: map[string]*process.Process{}}
+	f := &fleet{row: r, t: r.t, controllers: map[string]*process.Process{}, commands: map[string]process.Command{},
+		agents: map[string]*process.Process{}}
 	if len(s.controllers) == 0 {
 		s.controllers = []string{"controller"}
 	}
@@ -115,7 +117,8 @@ func (f *fleet) controllerFlags(s shape, name string, port int) []string {
 }
 
 func (f *fleet) command(s shape, name, program string, args ...string) {
-	f.commands[name] = process.Command{Name: name, Env: s.variables[name], Argv: append([]string{filepath.Join(programs, program)}, args...)}
+	f.commands[name] = process.Command{Name: name, Env: s.variables[name],
+		Argv: append([]string{filepath.Join(programs, program)}, args...)}
 }
 
 // startController starts one, or starts one again that was killed.
@@ -197,7 +200,8 @@ func (f *fleet) launch(text string) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		f.t.Fatal(err)
 	}
-	f.ctl = f.start(process.Command{Name: "ctl", Argv: []string{filepath.Join(programs, "ctl"), "run", "--server", f.url, "--runs", f.followed(), file}})
+	f.ctl = f.start(process.Command{Name: "ctl", Argv: []string{filepath.Join(programs, "ctl"), "run", "--server",
+		f.url, "--runs", f.followed(), file}})
 }
 
 // begins waits until the run directory is there.
@@ -221,7 +225,8 @@ func (f *fleet) followed() string { return filepath.Join(f.dir, "runs") }
 func (f *fleet) pulled() string {
 	f.t.Helper()
 	root := filepath.Join(f.dir, "pulled")
-	if out, err := f.ctlOutput("pull", f.run.Plan().ID, root, "--server", f.url); err != nil || !strings.Contains(out, "complete: all") {
+	if out, err := f.ctlOutput("pull", f.run.Plan().ID, root, "--server", f.url); err != nil ||
+		!strings.Contains(out, "complete: all") {
 		f.t.Errorf("ctl pull: %v, and it said: %s", err, out)
 	}
 	return filepath.Join(root, f.run.Plan().ID)
@@ -246,8 +251,9 @@ func (f *fleet) copied() (dir string) {
 // resume has ctl continue the run that has ended.
 func (f *fleet) resume() {
 	f.t.Helper()
-	f.ctl = f.start(process.Command{Name: "resume", Argv: []string{filepath.Join(programs, "ctl"), "run", "--resume", f.run.Plan().ID,
-		"--server", f.url, "--runs", f.followed()}})
+	f.ctl = f.start(process.Command{Name: "resume",
+		Argv: []string{filepath.Join(programs, "ctl"), "run", "--resume", f.run.Plan().ID,
+			"--server", f.url, "--runs", f.followed()}})
 }
 
 // read checks that ctl has printed a text.

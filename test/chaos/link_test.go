@@ -10,7 +10,8 @@ import (
 func linkFaults() (all []fault) {
 	for _, how := range []string{"cut", "silent"} {
 		for _, span := range []time.Duration{3 * time.Second, 20 * time.Second} {
-			all = append(all, fault{name: fmt.Sprintf("link of an agent %s/%v", how, span), short: how == "cut" && span == 3*time.Second,
+			all = append(all, fault{name: fmt.Sprintf("link of an agent %s/%v", how, span), short: how == "cut" &&
+				span == 3*time.Second,
 				do: func(r *row) { r.linkFails(how, span) }})
 		}
 	}

@@ -33,7 +33,8 @@ func serveNATS() int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	opts := &server.Options{ServerName: n.Name, Host: "127.0.0.1", Port: n.Port, JetStream: true, StoreDir: n.Dir, NoSigs: true}
+	opts := &server.Options{ServerName: n.Name, Host: "127.0.0.1", Port: n.Port, JetStream: true, StoreDir: n.Dir,
+		NoSigs: true}
 	if len(n.Routes) > 0 {
 		opts.Cluster = server.ClusterOpts{Name: "chaos", Host: "127.0.0.1", Port: n.Cluster}
 		for _, port := range n.Routes {
@@ -77,7 +78,8 @@ func (s *nats) again() {
 	if err != nil {
 		s.row.t.Fatal(err)
 	}
-	s.Process = s.row.start(process.Command{Name: s.Name, Env: []string{serverVariable + "=" + string(text)}, Argv: []string{exe}})
+	s.Process = s.row.start(process.Command{Name: s.Name, Env: []string{serverVariable + "=" + string(text)},
+		Argv: []string{exe}})
 	process.Listening(s.row.t, s.Port)
 }
 
@@ -86,7 +88,8 @@ func (r *row) cluster(name string, n int) (all []*nats) {
 	r.t.Helper()
 	ports := process.Ports(r.t, 2*n)
 	for i := range n {
-		all = append(all, r.nats(node{Name: name + strconv.Itoa(i+1), Port: ports[i], Cluster: ports[n+i], Routes: ports[n:]}))
+		all = append(all, r.nats(node{Name: name + strconv.Itoa(i+1), Port: ports[i], Cluster: ports[n+i],
+			Routes: ports[n:]}))
 	}
 	return all
 }

@@ -18,10 +18,16 @@ import (
 
 func planeFaults() []fault {
 	return []fault{
-		{name: "control plane killed/" + inMeasure, do: func(r *row) { r.planeAway("kill -9", inMeasure, r.between(0, 8*time.Second)) }},
-		{name: "control plane killed/anywhere", do: func(r *row) { r.planeAway("kill -9", r.oneOf(phases...), r.between(0, 8*time.Second)) }},
-		{name: "control plane away for long/in a task", short: true, do: func(r *row) { r.planeAway("kill -9", r.oneOf(phases...), longAway()) }},
-		{name: "control plane away for long/after a task", short: true, do: func(r *row) { r.planeAway("SIGSTOP", inSettle, longAway()) }},
+		{name: "control plane killed/" + inMeasure,
+			do: func(r *row) { r.planeAway("kill -9", inMeasure, r.between(0, 8*time.Second)) }},
+		{name: "control plane killed/anywhere", do: func(r *row) {
+			r.planeAway("kill -9", r.oneOf(phases...),
+				r.between(0, 8*time.Second))
+		}},
+		{name: "control plane away for long/in a task", short: true,
+			do: func(r *row) { r.planeAway("kill -9", r.oneOf(phases...), longAway()) }},
+		{name: "control plane away for long/after a task", short: true,
+			do: func(r *row) { r.planeAway("SIGSTOP", inSettle, longAway()) }},
 		{name: "control plane full of snapshots", short: true, do: planeFull},
 		{name: "control plane killed/one of three", do: oneOfThree},
 	}
@@ -75,7 +81,8 @@ func planeFull(r *row) {
 	}
 	f.read("the snapshots of a run may take 64.0 MiB: start the controller with a larger --record-limit and continue the run with " +
 		"ctl run --resume")
-	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil || !strings.Contains(out, string(wire.EndFailed)) {
+	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil ||
+		!strings.Contains(out, string(wire.EndFailed)) {
 		f.t.Errorf("ctl runs: %v, and it said:\n%s", err, out)
 	}
 	kept := &account{t: f.t, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{}, record: f.stored()}
@@ -100,7 +107,8 @@ func planeFull(r *row) {
 // smallest.
 func (f *fleet) fill() {
 	f.t.Helper()
-	m, _ := f.find(0, "a stored snapshot", stepLimit, func(m *natsgo.Msg) bool { return kind(m.Subject) == "snapshots.snapshot" })
+	m, _ := f.find(0, "a stored snapshot", stepLimit,
+		func(m *natsgo.Msg) bool { return kind(m.Subject) == "snapshots.snapshot" })
 	js, err := jetstream.New(f.nc)
 	if err != nil {
 		f.t.Fatal(err)
@@ -108,7 +116,8 @@ func (f *fleet) fill() {
 	ctx, cancel := context.WithTimeout(context.Background(), stepLimit)
 	defer cancel()
 	for space := 900 << 10; ; {
-		more := &natsgo.Msg{Subject: m.Subject, Header: natsgo.Header{}, Data: append(slices.Clone(m.Data), bytes.Repeat([]byte{' '}, space)...)}
+		more := &natsgo.Msg{Subject: m.Subject, Header: natsgo.Header{},
+			Data: append(slices.Clone(m.Data), bytes.Repeat([]byte{' '}, space)...)}
 		for _, k := range []string{"Lockstep-Epoch", "Lockstep-After", "Lockstep-Protocol", "Lockstep-Format"} {
 			if v := m.Header.Get(k); v != "" {
 				more.Header.Set(k, v)

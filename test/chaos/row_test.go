@@ -99,7 +99,8 @@ func (l line) cells() []string {
 	if l.lost >= 0 {
 		lost = fmt.Sprint(l.lost)
 	}
-	return []string{l.fault, fmt.Sprint(l.seed), l.did, strings.Join(l.said, "; "), lost, span(l.noticed), span(l.wentOn)}
+	return []string{l.fault, fmt.Sprint(l.seed), l.did, strings.Join(l.said, "; "), lost, span(l.noticed),
+		span(l.wentOn)}
 }
 
 // table lays lines out in columns.

@@ -29,7 +29,8 @@ const leaseSubject = "$KV.LOCKSTEP_STATE.leader"
 
 func newWatch(t *testing.T, url string) *watch {
 	t.Helper()
-	nc, err := natsgo.Connect(url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100*time.Millisecond), natsgo.RetryOnFailedConnect(true),
+	nc, err := natsgo.Connect(url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(100*time.Millisecond),
+		natsgo.RetryOnFailedConnect(true),
 		natsgo.ErrorHandler(func(*natsgo.Conn, *natsgo.Subscription, error) {}))
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +109,8 @@ func event(m *natsgo.Msg) (e wire.RunEvent, ok bool) {
 // event waits for an event of a kind.
 func (w *watch) event(from int, k wire.EventKind, within time.Duration) begun {
 	w.t.Helper()
-	m, place := w.find(from, "event "+string(k), within, func(m *natsgo.Msg) bool { e, ok := event(m); return ok && e.Kind == k })
+	m, place := w.find(from, "event "+string(k), within,
+		func(m *natsgo.Msg) bool { e, ok := event(m); return ok && e.Kind == k })
 	e, _ := event(m)
 	return begun{e, place}
 }
@@ -130,7 +132,8 @@ func (w *watch) release(b begun, step wire.Step) wire.Release {
 	var c wire.Command
 	w.find(b.place, "the release to "+string(step), stepLimit, func(m *natsgo.Msg) bool {
 		c = wire.Command{}
-		return kind(m.Subject) == "command" && json.Unmarshal(m.Data, &c) == nil && c.Ref.Attempt == b.Attempt && c.Release != nil && c.Release.Step == step
+		return kind(m.Subject) == "command" && json.Unmarshal(m.Data, &c) == nil && c.Ref.Attempt == b.Attempt &&
+			c.Release != nil && c.Release.Step == step
 	})
 	return *c.Release
 }
@@ -140,7 +143,8 @@ func (w *watch) arrival(b begun, step wire.Step) {
 	w.t.Helper()
 	w.find(b.place, "the arrival at "+string(step), stepLimit, func(m *natsgo.Msg) bool {
 		var a wire.Arrival
-		return kind(m.Subject) == "agent.arrive" && json.Unmarshal(m.Data, &a) == nil && a.Attempt == b.Attempt && a.Step == step
+		return kind(m.Subject) == "agent.arrive" && json.Unmarshal(m.Data, &a) == nil && a.Attempt == b.Attempt &&
+			a.Step == step
 	})
 }
 
@@ -189,7 +193,8 @@ func (w *watch) within(r *row, b begun, phase string) {
 		w.release(b, wire.StepFinish)
 		r.pass(time.Duration(part * float64(30*time.Millisecond)))
 	case inSettle:
-		w.find(b.place, "an outcome", stepLimit, func(m *natsgo.Msg) bool { return kind(m.Subject) == "events.outcome" })
+		w.find(b.place, "an outcome", stepLimit,
+			func(m *natsgo.Msg) bool { return kind(m.Subject) == "events.outcome" })
 		r.pass(time.Duration(part * float64(500*time.Millisecond)))
 	}
 }

@@ -100,7 +100,9 @@ func (f *fleet) repeat(nc *natsgo.Conn, id bool, later time.Duration, stop <-cha
 func formerHeartbeat(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	victim := r.oneOf("a1", "a2")
-	old, _ := f.find(0, "a heartbeat", stepLimit, func(m *natsgo.Msg) bool { return m.Subject == "lockstep.agent.heartbeat."+victim })
+	old,
+		_ := f.find(0, "a heartbeat", stepLimit,
+		func(m *natsgo.Msg) bool { return m.Subject == "lockstep.agent.heartbeat."+victim })
 	f.submit(f.matrix(3, ""))
 	b := f.reach(r, 2, inMeasure)
 	f.agents[victim].Kill()
@@ -108,7 +110,8 @@ func formerHeartbeat(r *row) {
 	f.restart(victim)
 	for n := 3; n < 6; n++ {
 		f.reach(r, n, r.oneOf(phases...))
-		if err := f.nc.PublishMsg(&natsgo.Msg{Subject: old.Subject, Reply: old.Reply, Header: old.Header, Data: old.Data}); err != nil {
+		if err := f.nc.PublishMsg(&natsgo.Msg{Subject: old.Subject, Reply: old.Reply, Header: old.Header,
+			Data: old.Data}); err != nil {
 			r.t.Fatal(err)
 		}
 	}

@@ -92,7 +92,8 @@ func watch(ctx context.Context, s settings, p progress, command []string) (sampl
 		return sample{}, errors.New("it printed no rate after its warm-up; see what it said above")
 	}
 	if cpuLast <= cpuFirst {
-		return sample{}, errors.New("its processor time is not known: it ended before the measurement did; see what it said above")
+		return sample{},
+			errors.New("its processor time is not known: it ended before the measurement did; see what it said above")
 	}
 	var sum float64
 	for _, r := range rates {
@@ -137,11 +138,14 @@ func kafka() (contest, error) {
 		client = "franz"
 	}
 	return contest{
-		tool: "kafka-producer-perf-test (Lockstep's client: " + client + ")", driver: "kafka", window: 20_000, persistent: true,
-		options: fmt.Sprintf("{brokers: [%q], client: %q, acks: \"all\", partitions: 1, linger: \"5ms\", batchBytes: 16384}", brokers, client),
+		tool: "kafka-producer-perf-test (Lockstep's client: " + client + ")", driver: "kafka", window: 20_000,
+		persistent: true,
+		options:    fmt.Sprintf("{brokers: [%q], client: %q, acks: \"all\", partitions: 1, linger: \"5ms\", batchBytes: 16384}", brokers, client),
 		theirs: func(ctx context.Context, s settings, size int) (sample, string, error) {
-			command := []string{tools, "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", brokers, "--topic", "peer",
-				"--num-records", "1000000000", "--record-size", strconv.Itoa(size), "--throughput", "-1", "--reporting-interval", "1000",
+			command := []string{tools, "org.apache.kafka.tools.ProducerPerformance", "--bootstrap-server", brokers,
+				"--topic", "peer",
+				"--num-records", "1000000000", "--record-size", strconv.Itoa(size), "--throughput", "-1",
+				"--reporting-interval", "1000",
 				"--command-property", "acks=all", "linger.ms=5", "batch.size=16384", "enable.idempotence=false"}
 			x, err := watch(ctx, s, progress{regexp.MustCompile(`([0-9.]+) records/sec \(`)}, command)
 			return x, quoted(javaOptions) + " kafka-producer-perf-test " + strings.Join(command[2:], " "), err
@@ -162,8 +166,10 @@ func rabbitmq() (contest, error) {
 		tool: "RabbitMQ PerfTest", driver: "rabbitmq", window: 1000, persistent: true,
 		options: fmt.Sprintf("{url: %q, queue: {maxLength: 10000, overflow: \"drop-head\"}}", url),
 		theirs: func(ctx context.Context, s settings, size int) (sample, string, error) {
-			command := []string{perftest, "-h", strings.TrimSuffix(url, "/") + "/%2f", "-x", "1", "-y", "0", "-u", "peer", "-f", "persistent", "-c", "1000",
-				"-s", strconv.Itoa(size), "-qa", "x-max-length=10000,x-overflow=drop-head", "-z", strconv.Itoa(int((s.warmup + s.measure).Seconds()) + 5)}
+			command := []string{perftest, "-h", strings.TrimSuffix(url, "/") + "/%2f", "-x", "1", "-y", "0", "-u",
+				"peer", "-f", "persistent", "-c", "1000",
+				"-s", strconv.Itoa(size), "-qa", "x-max-length=10000,x-overflow=drop-head", "-z",
+				strconv.Itoa(int((s.warmup + s.measure).Seconds()) + 5)}
 			x, err := watch(ctx, s, progress{regexp.MustCompile(`confirmed: ([0-9,.]+) msg/s`)}, command)
 			return x, quoted(javaOptions) + " perf-test " + strings.Join(command[1:], " "), err
 		},
@@ -187,7 +193,8 @@ func nats() (contest, error) {
 			if size > 500 {
 				n /= 3
 			}
-			command := []string{bench, "bench", "js", "pub", "async", "peer", "--server", url, "--no-progress", "--create", "--purge", "--storage", "file",
+			command := []string{bench, "bench", "js", "pub", "async", "peer", "--server", url, "--no-progress",
+				"--create", "--purge", "--storage", "file",
 				"--batch", "500", "--msgs", strconv.Itoa(n), "--size", strconv.Itoa(size)}
 			x, err := whole(ctx, s, n, regexp.MustCompile(`([0-9][0-9,.]*) msgs/sec`), command)
 			return x, "nats " + strings.Join(command[1:], " "), err

@@ -15,7 +15,8 @@ func TestToolsRunInAWholeVirtualMachine(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no java")
 	}
-	cmd := exec.CommandContext(t.Context(), java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:+PrintFlagsFinal", "-version")
+	cmd := exec.CommandContext(t.Context(), java, "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+		"-XX:+PrintFlagsFinal", "-version")
 	cmd.Env = append(os.Environ(), javaOptions)
 	text, err := cmd.Output()
 	if err != nil {
@@ -27,7 +28,8 @@ func TestToolsRunInAWholeVirtualMachine(t *testing.T) {
 			flags[f[1]] = f[3]
 		}
 	}
-	for flag, want := range map[string]string{"TieredStopAtLevel": "4", "UseSerialGC": "false", "UseG1GC": "true", "MaxHeapSize": "536870912"} {
+	for flag, want := range map[string]string{"TieredStopAtLevel": "4", "UseSerialGC": "false", "UseG1GC": "true",
+		"MaxHeapSize": "536870912"} {
 		if flags[flag] != want {
 			t.Errorf("%s is %q, want %s", flag, flags[flag], want)
 		}

@@ -96,27 +96,33 @@ func (f *fleet) trace(servers int, sync string) []call {
 	for i, host := range hosts {
 		conf := filepath.Join(f.dir, fmt.Sprintf("nats-%d.conf", i))
 		f.write(conf, plain(f.read(filepath.Join(creds, configOf(host, servers))), host, route))
-		argv := []string{"setpriv", "--pdeathsig", "KILL", program("controller"), "--listen", fmt.Sprintf("%s:%d", host, f.port), "--sync", sync,
-			"--dir", filepath.Join(f.dir, fmt.Sprint("controller-", i)), "--nats-config", conf, "--creds", filepath.Join(creds, "controller.nk")}
+		argv := []string{"setpriv", "--pdeathsig", "KILL", program("controller"), "--listen",
+			fmt.Sprintf("%s:%d", host, f.port), "--sync", sync,
+			"--dir", filepath.Join(f.dir, fmt.Sprint("controller-", i)), "--nats-config", conf, "--creds",
+			filepath.Join(creds, "controller.nk")}
 		script += strings.Join(argv, " ") + " &\n"
 		urls = append(urls, fmt.Sprintf("nats://%s:%d", host, f.port))
 	}
 	trace := filepath.Join(f.dir, "trace")
-	process.Start(t, process.Command{Dir: f.dir, Bare: true, Argv: []string{strace, "-f", "-yy", "-s", "1000000", "-e", "signal=none",
-		"-e", "trace=open,openat,read,write,writev,pwrite64,pwritev,fsync,fdatasync", "-o", trace,
-		"setpriv", "--pdeathsig", "KILL", "sh", "-c", script + "wait"}})
+	process.Start(t, process.Command{Dir: f.dir, Bare: true,
+		Argv: []string{strace, "-f", "-yy", "-s", "1000000", "-e", "signal=none",
+			"-e", "trace=open,openat,read,write,writev,pwrite64,pwritev,fsync,fdatasync", "-o", trace,
+			"setpriv", "--pdeathsig", "KILL", "sh", "-c", script + "wait"}})
 	as := func(key string) []string {
 		return []string{"--server", strings.Join(urls, ","), "--creds", filepath.Join(creds, key)}
 	}
 	process.Listening(t, f.port)
-	process.Start(t, process.Command{Dir: f.dir, Bare: true, Argv: append([]string{program("agent"), "--name", "a1", "--dir", filepath.Join(f.dir, "a1")}, as("agents/a1.nk")...)})
+	process.Start(t, process.Command{Dir: f.dir, Bare: true,
+		Argv: append([]string{program("agent"), "--name", "a1", "--dir", filepath.Join(f.dir, "a1")},
+			as("agents/a1.nk")...)})
 	process.Eventually(t, "an agent there", func() bool {
 		out, err := exec.Command(program("ctl"), append([]string{"agents"}, as("viewer.nk")...)...).CombinedOutput()
 		return err == nil && strings.Contains(string(out), "a1")
 	})
 	file := filepath.Join(f.dir, "durable.cue")
 	f.write(file, matrix)
-	f.must(exec.Command(program("ctl"), append([]string{"run", "--runs", filepath.Join(f.dir, "runs"), file}, as("client.nk")...)...))
+	f.must(exec.Command(program("ctl"), append([]string{"run", "--runs", filepath.Join(f.dir, "runs"), file},
+		as("client.nk")...)...))
 	return callsOf(f.read(trace))
 }
 

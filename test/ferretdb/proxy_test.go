@@ -85,7 +85,8 @@ func claim(t *testing.T, url, collection string, workers, documents int) (duplic
 				var got struct {
 					ID int `bson:"_id"`
 				}
-				err := c.FindOneAndUpdate(ctx, bson.M{"state": "new"}, bson.M{"$set": bson.M{"state": "claimed"}}).Decode(&got)
+				err := c.FindOneAndUpdate(ctx, bson.M{"state": "new"},
+					bson.M{"$set": bson.M{"state": "claimed"}}).Decode(&got)
 				if errors.Is(err, mongo.ErrNoDocuments) {
 					return
 				}
@@ -138,7 +139,8 @@ func TestUnacknowledgedWrites(t *testing.T) {
 		}
 		if i%20 == 0 {
 			var got bson.M
-			if err := c.FindOneAndUpdate(ctx, bson.M{"_id": 0}, bson.M{"$inc": bson.M{"n": 1}}).Decode(&got); err != nil {
+			if err := c.FindOneAndUpdate(ctx, bson.M{"_id": 0},
+				bson.M{"$inc": bson.M{"n": 1}}).Decode(&got); err != nil {
 				t.Fatal(err)
 			}
 		}

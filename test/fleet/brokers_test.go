@@ -17,11 +17,12 @@ import (
 // deployment is a broker's role as the test runs it, with programs of this machine in the place of those from its
 // authors.
 type deployment struct {
-	broker  string
-	nodes   int
-	release func(t *testing.T, r *rig) string // folder of what its archive holds; nil: it comes in packages, which the hosts have from this machine
-	vars    string                            // YAML
-	program string                            // what runs on the hosts, and does not afterwards
+	broker string
+	nodes  int
+	// folder of what its archive holds; nil: it comes in packages, which the hosts have from this machine
+	release func(t *testing.T, r *rig) string
+	vars    string // YAML
+	program string // what runs on the hosts, and does not afterwards
 }
 
 // Everything in Java is small: three of it share this machine.
@@ -104,7 +105,8 @@ func (d deployment) run(t *testing.T, r *rig) {
 		}
 	}
 	for _, h := range hosts {
-		if mode := r.on(h, "stat -c '%a %U' /srv/brokers"); mode != "755 root\n" { // all brokers of a host have to enter it
+		// all brokers of a host have to enter it
+		if mode := r.on(h, "stat -c '%a %U' /srv/brokers"); mode != "755 root\n" {
 			t.Errorf("/srv/brokers of %s is %s", h.name, mode)
 		}
 	}
@@ -192,7 +194,8 @@ func (r *rig) archive(t *testing.T, program string) (url, checksum string) {
 	} else if !info.IsDir() {
 		from, what = filepath.Dir(program), filepath.Base(program)
 	}
-	r.must("tar", "--create", "--dereference", "--file", file, "--mode", "u+rwX,go=rX", "--directory", from, "--transform", "s,^,release/,", what)
+	r.must("tar", "--create", "--dereference", "--file", file, "--mode", "u+rwX,go=rX", "--directory", from,
+		"--transform", "s,^,release/,", what)
 	packed, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +204,8 @@ func (r *rig) archive(t *testing.T, program string) (url, checksum string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(packed) })}
+	server := &http.Server{ReadHeaderTimeout: time.Minute,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(packed) })}
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(func() { _ = server.Close() })
 	return "http://" + listener.Addr().String() + "/release.tar", fmt.Sprintf("sha256:%x", sha256.Sum256(packed))

@@ -67,7 +67,8 @@ func install(t *testing.T, r *rig) {
 640 root lockstep /etc/lockstep/creds/agent.nk
 lockstep
 `
-	if out := r.on(r.hosts[1], "stat -c '%a %U %G %n' /etc/lockstep/agent.env /etc/lockstep/creds/agent.nk; stat -c %U /proc/$(cat /run/lockstep/agent.child)"); out != want {
+	if out := r.on(r.hosts[1],
+		"stat -c '%a %U %G %n' /etc/lockstep/agent.env /etc/lockstep/creds/agent.nk; stat -c %U /proc/$(cat /run/lockstep/agent.child)"); out != want {
 		t.Errorf("files and the process belong to\n%swant\n%s", out, want)
 	}
 }
@@ -144,7 +145,8 @@ tables: [{rows: ["broker"], values: ["publish.p50", "publish.rate"]}]
 		t.Errorf("without the delay the median of a confirmed send is %v", near)
 	}
 	if noise := added + near; far < added || far >= added+noise {
-		t.Errorf("with %v of round trip the median of a confirmed send is %v, want at least that, and less than %v", added, far, added+noise)
+		t.Errorf("with %v of round trip the median of a confirmed send is %v, want at least that, and less than %v",
+			added, far, added+noise)
 	}
 }
 

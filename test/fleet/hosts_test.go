@@ -40,7 +40,8 @@ func (s *site) bridge() string { return s.prefix + "1" }
 func newSite(t *testing.T, names ...string) *site {
 	t.Helper()
 	pid := os.Getpid()
-	s := &site{t: t, dir: t.TempDir(), id: fmt.Sprintf("lsf%x", pid), prefix: fmt.Sprintf("10.%d.%d.", 200+pid/250%50, pid%250)}
+	s := &site{t: t, dir: t.TempDir(), id: fmt.Sprintf("lsf%x", pid),
+		prefix: fmt.Sprintf("10.%d.%d.", 200+pid/250%50, pid%250)}
 	s.cleanup()
 	s.key = filepath.Join(s.dir, "key")
 	s.must("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", s.key)
@@ -144,7 +145,8 @@ Subsystem sftp internal-sftp
 	defer log.Close()
 	// With the first of its processes all others of the host end, and that one ends with the test, also if that is
 	// killed.
-	h.process = exec.Command("ip", "netns", "exec", h.space, "unshare", "--uts", "--mount", "--pid", "--fork", "--kill-child",
+	h.process = exec.Command("ip", "netns", "exec", h.space, "unshare", "--uts", "--mount", "--pid", "--fork",
+		"--kill-child",
 		"sh", script, h.name, root, settings, os.Getenv("LOCKSTEP_SSHD"))
 	h.process.Stdout, h.process.Stderr = log, log
 	h.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
@@ -189,7 +191,8 @@ func eventually(t *testing.T, what string, within time.Duration, not func() erro
 // sshArgs are SSH's settings on this machine: one connection to each host, which all commands share, for as long as the
 // test.
 func (s *site) sshArgs() []string {
-	return []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=120", "-o", "ControlPath=" + s.dir + "/ssh-%h", "-o", "StrictHostKeyChecking=no",
+	return []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=120", "-o", "ControlPath=" + s.dir + "/ssh-%h",
+		"-o", "StrictHostKeyChecking=no",
 		"-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=60"}
 }
 

@@ -39,8 +39,10 @@ func ansible(t *testing.T, settings []string, name string, args ...string) (stri
 	c.Dir = ansibleFolder
 	c.WaitDelay = 5 * time.Second
 	home := t.TempDir()
-	c.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "ANSIBLE_HOME="+home, "ANSIBLE_CONFIG=ansible.cfg",
-		"ANSIBLE_LOCAL_TEMP="+home, "ANSIBLE_HOST_KEY_CHECKING=false", "ANSIBLE_NOCOLOR=1", "NO_COLOR=1", "XDG_CACHE_HOME="+home)
+	c.Env = append(os.Environ(), "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "ANSIBLE_HOME="+home,
+		"ANSIBLE_CONFIG=ansible.cfg",
+		"ANSIBLE_LOCAL_TEMP="+home, "ANSIBLE_HOST_KEY_CHECKING=false", "ANSIBLE_NOCOLOR=1", "NO_COLOR=1",
+		"XDG_CACHE_HOME="+home)
 	c.Env = append(c.Env, settings...)
 	out, err := c.CombinedOutput()
 	return string(out), err
@@ -58,7 +60,8 @@ func TestPlaybooks(t *testing.T) {
 	}
 	args = append(args, books...)
 	for _, inventory := range []string{"small", "large"} {
-		if out, err := ansible(t, nil, "ansible-playbook", append([]string{"--syntax-check", "-i", "inventory/" + inventory + ".yml"}, books...)...); err != nil {
+		if out, err := ansible(t, nil, "ansible-playbook",
+			append([]string{"--syntax-check", "-i", "inventory/" + inventory + ".yml"}, books...)...); err != nil {
 			t.Errorf("syntax, with the %s inventory: %v\n%s", inventory, err, out)
 		}
 	}

@@ -24,7 +24,8 @@ func shown(t *testing.T, r *rig) {
 		t.Skip("takes minutes: LOCKSTEP_LONG=1 does it")
 	}
 	h := r.hosts[0]
-	r.on(h, "groupadd --force grafana; install -m 755 "+filepath.Join(lab(t, "LOCKSTEP_RELEASES"), "influxdb", "influxd")+" /opt/influxd")
+	r.on(h, "groupadd --force grafana; install -m 755 "+
+		filepath.Join(lab(t, "LOCKSTEP_RELEASES"), "influxdb", "influxd")+" /opt/influxd")
 	inventory := filepath.Join(r.dir, "results.yml")
 	r.write(inventory, fmt.Sprintf(`
 all:
@@ -52,7 +53,8 @@ grafana: {hosts: {h1: }}
 
 	r.playOn(t, 1, "site.yml", append(args, "-e", "influxdb_state=absent")...)
 	r.on(h, "rm -r /etc/grafana /var/lib/grafana") // uninstall.yml leaves Grafana
-	if left := r.on(h, "ls -d /var/lib/influxdb 2>/dev/null; grep '^influxdb:' /etc/passwd; for p in /proc/[0-9]*; do readlink $p/exe; done | grep influxd; true"); left != "" {
+	if left := r.on(h,
+		"ls -d /var/lib/influxdb 2>/dev/null; grep '^influxdb:' /etc/passwd; for p in /proc/[0-9]*; do readlink $p/exe; done | grep influxd; true"); left != "" {
 		t.Errorf("of InfluxDB there is still\n%s", left)
 	}
 }
@@ -61,7 +63,8 @@ grafana: {hosts: {h1: }}
 func (r *rig) points(t *testing.T, url string) {
 	t.Helper()
 	target := filepath.Join(t.TempDir(), "influx.json")
-	text, err := json.Marshal(map[string]string{"url": url, "org": "lockstep", "bucket": "lockstep", "token": "${env:FLEET_INFLUX_TOKEN}"})
+	text, err := json.Marshal(map[string]string{"url": url, "org": "lockstep", "bucket": "lockstep",
+		"token": "${env:FLEET_INFLUX_TOKEN}"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +87,8 @@ tables: [{rows: ["mode"], values: ["sent"]}]
 	defer cancel()
 	query := fmt.Sprintf(`from(bucket: "lockstep") |> range(start: -1h) |> filter(fn: (r) => r._measurement == "lockstep_total" and r.run == %q and r._field == "sent")
  |> group() |> sum() |> keep(columns: ["_value"])`, outcomes[0].Run)
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/v2/query?org=lockstep", strings.NewReader(query))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/api/v2/query?org=lockstep",
+		strings.NewReader(query))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,10 +119,12 @@ func (r *rig) grafana(t *testing.T, h *host) {
 			} `yaml:"secureJsonData"`
 		} `yaml:"datasources"`
 	}
-	if err := yaml.Unmarshal([]byte(r.on(h, "cat /etc/grafana/provisioning/datasources/lockstep.yaml")), &sources); err != nil {
+	if err := yaml.Unmarshal([]byte(r.on(h, "cat /etc/grafana/provisioning/datasources/lockstep.yaml")),
+		&sources); err != nil {
 		t.Fatal(err)
 	}
-	if s := sources.Datasources; len(s) != 1 || s[0].Secure.Token != influxToken || s[0].URL != "http://"+h.address+":8086" {
+	if s := sources.Datasources; len(s) != 1 || s[0].Secure.Token != influxToken ||
+		s[0].URL != "http://"+h.address+":8086" {
 		t.Errorf("the source of data is %+v", s)
 	}
 	var providers struct {
@@ -128,7 +134,8 @@ func (r *rig) grafana(t *testing.T, h *host) {
 			} `yaml:"options"`
 		} `yaml:"providers"`
 	}
-	if err := yaml.Unmarshal([]byte(r.on(h, "cat /etc/grafana/provisioning/dashboards/lockstep.yaml")), &providers); err != nil {
+	if err := yaml.Unmarshal([]byte(r.on(h, "cat /etc/grafana/provisioning/dashboards/lockstep.yaml")),
+		&providers); err != nil {
 		t.Fatal(err)
 	}
 	if len(providers.Providers) != 1 {
@@ -143,7 +150,8 @@ func (r *rig) grafana(t *testing.T, h *host) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := r.on(h, "cat "+filepath.Join(providers.Providers[0].Options.Path, filepath.Base(file))); strings.TrimSpace(text) != strings.TrimSpace(string(shipped)) {
+		if text := r.on(h, "cat "+filepath.Join(providers.Providers[0].Options.Path,
+			filepath.Base(file))); strings.TrimSpace(text) != strings.TrimSpace(string(shipped)) {
 			t.Errorf("Grafana finds another dashboard in %s than is shipped", filepath.Base(file))
 		}
 	}

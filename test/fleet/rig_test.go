@@ -53,7 +53,8 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(r.hangUp)
 	r.programs = r.build()
 	r.creds = filepath.Join(r.dir, "creds")
-	r.must(filepath.Join(r.programs, "ctl"), "fleet", "init", r.creds, "--host", r.hosts[0].address, "--agents", "h1,h2,h3,"+observer, "--at", "/etc/lockstep/creds")
+	r.must(filepath.Join(r.programs, "ctl"), "fleet", "init", r.creds, "--host", r.hosts[0].address, "--agents",
+		"h1,h2,h3,"+observer, "--at", "/etc/lockstep/creds")
 	r.writeInventory()
 	t.Cleanup(r.tellLogs)
 	return r
@@ -64,7 +65,8 @@ func newRig(t *testing.T) *rig {
 func (r *rig) writeInventory() {
 	r.inventory = filepath.Join(r.dir, "hosts.yml")
 	text := "all:\n  vars:\n"
-	for _, v := range [][2]string{{"ansible_user", "root"}, {"ansible_python_interpreter", "/usr/bin/python3"}, {"ansible_ssh_private_key_file", r.key},
+	for _, v := range [][2]string{{"ansible_user", "root"}, {"ansible_python_interpreter", "/usr/bin/python3"},
+		{"ansible_ssh_private_key_file", r.key},
 		{"lockstep_service", "background"}, {"lockstep_fleet", r.creds}, {"lockstep_server", r.server()}} {
 		text += fmt.Sprintf("    %s: %q\n", v[0], v[1])
 	}
@@ -86,7 +88,8 @@ func (r *rig) server() string { return "tls://" + r.hosts[0].address + ":4222" }
 // broker starts a NATS under test on an address of this machine, and returns its URL.
 func (r *rig) broker(t *testing.T, address string) string {
 	t.Helper()
-	nats, err := server.NewServer(&server.Options{Host: address, Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	nats, err := server.NewServer(&server.Options{Host: address, Port: -1, JetStream: true, StoreDir: t.TempDir(),
+		NoSigs: true, NoLog: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +109,8 @@ func (r *rig) build() string {
 	r.t.Helper()
 	begun := time.Now()
 	dir := filepath.Join(r.dir, first)
-	c := exec.Command("go", "build", "-ldflags", "-s -w -X lockstep/internal/cli.release="+first, "-o", dir+"/", "../../cmd/...", "github.com/nats-io/nats-server/v2")
+	c := exec.Command("go", "build", "-ldflags", "-s -w -X lockstep/internal/cli.release="+first, "-o", dir+"/",
+		"../../cmd/...", "github.com/nats-io/nats-server/v2")
 	c.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := c.CombinedOutput(); err != nil {
 		r.t.Fatalf("build the programs: %v\n%s", err, out)
@@ -152,7 +156,8 @@ func (r *rig) playOn(t *testing.T, hosts int, book string, args ...string) (chan
 	t.Helper()
 	begun := time.Now()
 	settings := []string{"ANSIBLE_SSH_ARGS=" + strings.Join(r.sshArgs(), " "), "ANSIBLE_TIMEOUT=60"}
-	out, err := ansible(t, settings, "ansible-playbook", append([]string{"-i", r.inventory, "-e", "lockstep_programs=" + r.programs, book}, args...)...)
+	out, err := ansible(t, settings, "ansible-playbook",
+		append([]string{"-i", r.inventory, "-e", "lockstep_programs=" + r.programs, book}, args...)...)
 	found := recap.FindAllStringSubmatch(out, -1)
 	if err != nil || len(found) != hosts {
 		t.Fatalf("%s %q: %v, %d hosts\n%s", book, args, err, len(found), out)
@@ -182,7 +187,8 @@ func (r *rig) tellLogs() {
 func (r *rig) ctl(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, filepath.Join(r.dir, first, "ctl"), args...)
 	c.Dir = r.dir
-	c.Env = append(os.Environ(), "LOCKSTEP_SERVER="+r.server(), "LOCKSTEP_CA="+filepath.Join(r.creds, "ca.crt"), "LOCKSTEP_CREDS="+filepath.Join(r.creds, "client.nk"))
+	c.Env = append(os.Environ(), "LOCKSTEP_SERVER="+r.server(), "LOCKSTEP_CA="+filepath.Join(r.creds, "ca.crt"),
+		"LOCKSTEP_CREDS="+filepath.Join(r.creds, "client.nk"))
 	return c
 }
 

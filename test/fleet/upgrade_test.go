@@ -25,7 +25,8 @@ type bring struct {
 // upgrade brings the second release to the fleet while a matrix runs. It is that of one agent which every task needs,
 // so that the run waits for it; with LOCKSTEP_LONG that of the controller and of all agents, two of which are needed.
 func upgrade(t *testing.T, r *rig) {
-	b := bring{hosts: []string{"h3"}, args: []string{"--limit", "h3"}, placed: `{publishers: on: host: "h2", consumers: on: host: "h3"}`}
+	b := bring{hosts: []string{"h3"}, args: []string{"--limit", "h3"},
+		placed: `{publishers: on: host: "h2", consumers: on: host: "h3"}`}
 	if os.Getenv("LOCKSTEP_LONG") != "" {
 		b = bring{hosts: []string{"h1", "h2", "h3", observer}, placed: "{}", retries: true}
 	}

@@ -23,7 +23,8 @@ func TestServicesForAgents(t *testing.T) {
 	attempted := false
 	end := f.follow("victim", func(e wire.Entry) {
 		if e.Outcome != nil && (e.Outcome.Verdict != "valid" || len(e.Outcome.FailedAttempts) > 0) {
-			t.Errorf("the run's outcome is %s %v after %+v", e.Outcome.Verdict, e.Outcome.Reasons, e.Outcome.FailedAttempts)
+			t.Errorf("the run's outcome is %s %v after %+v", e.Outcome.Verdict, e.Outcome.Reasons,
+				e.Outcome.FailedAttempts)
 		}
 		if e.Event == nil || e.Event.Kind != wire.TaskStarted {
 			return
@@ -35,40 +36,46 @@ func TestServicesForAgents(t *testing.T) {
 			return text(t, wire.Arrival{Ref: ref, Agent: agent, Step: wire.StepFinish, Error: "it was me"})
 		}
 		snapshot := func(ref wire.Ref, agent string) string {
-			return text(t, map[string]any{"ref": ref, "snapshot": map[string]any{"task": ref.Task, "agent": agent, "seq": 1}})
+			return text(t, map[string]any{"ref": ref,
+				"snapshot": map[string]any{"task": ref.Task, "agent": agent, "seq": 1}})
 		}
 		for _, service := range []string{"heartbeat", "clock", "arrive", "snapshot"} {
 			for what, body := range map[string]string{
-				"nothing":                       "",
-				"no JSON":                       "{",
-				"another type":                  `[1, "x"]`,
-				"deeply nested":                 strings.Repeat("[", 100_000),
-				"one MiB":                       `{"agent":"` + strings.Repeat("x", 1<<20) + `"}`,
-				"an arrival of another agent":   arrival(led, "a1"),
-				"a snapshot of another agent":   snapshot(led, "a1"),
-				"an arrival without a part":     arrival(led, "a3"),
-				"a snapshot without a part":     snapshot(led, "a3"),
-				"an arrival that is too late":   arrival(late, "a3"),
-				"a snapshot that is too late":   snapshot(late, "a3"),
-				"a snapshot of another run":     snapshot(wire.Ref{Run: "other", Task: led.Task, Attempt: led.Attempt}, "a3"),
-				"a snapshot of a long run name": snapshot(wire.Ref{Run: tooLong, Task: led.Task, Attempt: led.Attempt}, "a3"),
+				"nothing":                     "",
+				"no JSON":                     "{",
+				"another type":                `[1, "x"]`,
+				"deeply nested":               strings.Repeat("[", 100_000),
+				"one MiB":                     `{"agent":"` + strings.Repeat("x", 1<<20) + `"}`,
+				"an arrival of another agent": arrival(led, "a1"),
+				"a snapshot of another agent": snapshot(led, "a1"),
+				"an arrival without a part":   arrival(led, "a3"),
+				"a snapshot without a part":   snapshot(led, "a3"),
+				"an arrival that is too late": arrival(late, "a3"),
+				"a snapshot that is too late": snapshot(late, "a3"),
+				"a snapshot of another run": snapshot(wire.Ref{Run: "other", Task: led.Task, Attempt: led.Attempt},
+					"a3"),
+				"a snapshot of a long run name": snapshot(wire.Ref{Run: tooLong, Task: led.Task, Attempt: led.Attempt},
+					"a3"),
 			} {
 				answer, err := nc.RequestMsg(message("lockstep.agent."+service+".a3", body), within)
 				must(t, err)
 				// Who beats with what is not a heartbeat names an agent, or none; a clock is asked without words.
-				if refused := answer.Header.Get("Lockstep-Error") != ""; !refused && (service == "arrive" || service == "snapshot") {
+				if refused := answer.Header.Get("Lockstep-Error") != ""; !refused &&
+					(service == "arrive" || service == "snapshot") {
 					t.Errorf("%s took %s: %s", service, what, answer.Data)
 				}
 			}
 			for _, agent := range []string{"a1", "a2", "x", "*", ">"} {
-				if answer, err := nc.RequestMsg(message("lockstep.agent."+service+"."+agent, "{}"), 100*time.Millisecond); err == nil {
+				if answer, err := nc.RequestMsg(message("lockstep.agent."+service+"."+agent, "{}"),
+					100*time.Millisecond); err == nil {
 					t.Errorf("%s answered a3 as %s: %v %s", service, agent, answer.Header, answer.Data)
 				} else if !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, nats.ErrNoResponders) {
 					t.Errorf("%s as %s: %v", service, agent, err)
 				}
 			}
 		}
-		for _, subject := range []string{"lockstep.command.a1", "lockstep.command.a3", "lockstep.events.victim.event", "$JS.API.INFO", "$JS.API.STREAM.DELETE.LOCKSTEP_QUEUE"} {
+		for _, subject := range []string{"lockstep.command.a1", "lockstep.command.a3", "lockstep.events.victim.event",
+			"$JS.API.INFO", "$JS.API.STREAM.DELETE.LOCKSTEP_QUEUE"} {
 			if answer, err := nc.RequestMsg(message(subject, "{}"), 100*time.Millisecond); err == nil {
 				t.Errorf("%s answered an agent: %v %s", subject, answer.Header, answer.Data)
 			}

@@ -40,7 +40,8 @@ func TestDaemonsStaySmall(t *testing.T) {
 		}
 	})
 
-	for key, services := range map[string][]string{"agents/a3.nk": agentServices("a3"), "viewer.nk": viewServices, "client.nk": clientServices} {
+	for key, services := range map[string][]string{"agents/a3.nk": agentServices("a3"), "viewer.nk": viewServices,
+		"client.nk": clientServices} {
 		nc := f.dial(key)
 		small, large := floods(int(nc.MaxPayload()) - 1024)
 		for _, service := range services {
@@ -59,8 +60,9 @@ func TestDaemonsStaySmall(t *testing.T) {
 	// Late messages: of the attempt that is over, by an agent that had a part in it, and of the run that has ended.
 	agent, client := f.dial("agents/a1.nk"), f.dial("client.nk")
 	for service, body := range map[string]string{
-		"arrive":   text(t, wire.Arrival{Ref: attempt, Agent: "a1", Step: wire.StepFinish, Error: "it was me"}),
-		"snapshot": text(t, map[string]any{"ref": attempt, "snapshot": map[string]any{"task": attempt.Task, "agent": "a1", "seq": hostileSeq}}),
+		"arrive": text(t, wire.Arrival{Ref: attempt, Agent: "a1", Step: wire.StepFinish, Error: "it was me"}),
+		"snapshot": text(t, map[string]any{"ref": attempt,
+			"snapshot": map[string]any{"task": attempt.Task, "agent": "a1", "seq": hostileSeq}}),
 	} {
 		answer, err := agent.RequestMsg(message("lockstep.agent."+service+".a1", body), within)
 		must(t, err)
@@ -72,7 +74,8 @@ func TestDaemonsStaySmall(t *testing.T) {
 	if err := f.client.RemoveSchedule(t.Context(), "none", 1); err == nil {
 		t.Error("a schedule that is not there was removed")
 	}
-	if _, err := client.RequestMsg(message("lockstep.client.forget", text(t, attempt)), within); !errors.Is(err, nats.ErrNoResponders) {
+	if _, err := client.RequestMsg(message("lockstep.client.forget", text(t, attempt)), within); !errors.Is(err,
+		nats.ErrNoResponders) {
 		t.Errorf("a request to forget snapshots on a control plane of several: %v, want no answer", err)
 	}
 
@@ -100,16 +103,21 @@ func (f *fleet) processes() map[string]*process.Process {
 	port := process.Ports(t, 1)[0]
 	f.url = fmt.Sprintf("tls://127.0.0.1:%d", port)
 	start := func(program, key string, env []string, args ...string) *process.Process {
-		env = append(env, "LOCKSTEP_CREDS="+filepath.Join(f.creds, key), "LOCKSTEP_CA="+filepath.Join(f.creds, "ca.crt"))
-		return process.Start(t, process.Command{Dir: dir, Bare: true, Env: env, Argv: append([]string{filepath.Join(programs, program)}, args...)})
+		env = append(env, "LOCKSTEP_CREDS="+filepath.Join(f.creds, key),
+			"LOCKSTEP_CA="+filepath.Join(f.creds, "ca.crt"))
+		return process.Start(t, process.Command{Dir: dir, Bare: true, Env: env,
+			Argv: append([]string{filepath.Join(programs, program)}, args...)})
 	}
 	daemons := map[string]*process.Process{
-		"controller": start("controller", "controller.nk", []string{"GOMEMLIMIT=384MiB"}, "--listen", fmt.Sprintf("127.0.0.1:%d", port),
+		"controller": start("controller", "controller.nk", []string{"GOMEMLIMIT=384MiB"}, "--listen",
+			fmt.Sprintf("127.0.0.1:%d", port),
 			"--dir", filepath.Join(dir, "controller"), "--nats-config", filepath.Join(f.creds, "nats.conf")),
 	}
 	process.Listening(t, port)
-	daemons["agent"] = start("agent", "agents/a1.nk", nil, "--server", f.url, "--name", "a1", "--slots", "2", "--dir", filepath.Join(dir, "a1"))
-	daemons["observer"] = start("agent", "agents/observer.nk", []string{"GOMEMLIMIT=128MiB"}, "--server", f.url, "--name", "observer",
+	daemons["agent"] = start("agent", "agents/a1.nk", nil, "--server", f.url, "--name", "a1", "--slots", "2", "--dir",
+		filepath.Join(dir, "a1"))
+	daemons["observer"] = start("agent", "agents/observer.nk", []string{"GOMEMLIMIT=128MiB"}, "--server", f.url,
+		"--name", "observer",
 		"--dir", filepath.Join(dir, "observer"), "--observe", "nats=port:1")
 	f.client, err = wire.DialClient(t.Context(), f.url, f.auth("client.nk"))
 	must(t, err)
@@ -156,7 +164,8 @@ func (f *fleet) stored(run string, see func(wire.Entry)) (all []wire.Cursor) {
 }
 
 // takesLarge are the services whose requests may be as large as a message; others refuse these unread.
-var takesLarge = []string{"lockstep.agent.arrive.a3", "lockstep.agent.snapshot.a3", "lockstep.client.submit", "lockstep.client.schedule.put"}
+var takesLarge = []string{"lockstep.agent.arrive.a3", "lockstep.agent.snapshot.a3", "lockstep.client.submit",
+	"lockstep.client.schedule.put"}
 
 // floods are bodies of requests, as large as a message may be or packed, none of which is a request. Large ones take a
 // multiple of their size when they are read.
@@ -178,7 +187,8 @@ func floods(limit int) (small, large [][]byte) {
 		fmt.Appendf(nil, `{"Run":"r","Key":"k","Name":"s","Submission":%q,"Value":%[1]q}`, bomb),
 	}
 	large = [][]byte{
-		list(`{"ref":{"run":"r","task":"t","attempt":"y"},"snapshot":{"task":"t","agent":"a3","seq":1,"windows":[`, `{"index":1,"counts":{}},`),
+		list(`{"ref":{"run":"r","task":"t","attempt":"y"},"snapshot":{"task":"t","agent":"a3","seq":1,"windows":[`,
+			`{"index":1,"counts":{}},`),
 		list(`{"Run":"r","agent":"a3","subject":{"nodes":[`, `{},`),
 	}
 	return small, large

@@ -86,10 +86,12 @@ func TestLongNamesInPaths(t *testing.T) {
 	f := startFleet(t)
 	access, err := web.NewAccess(net.JoinHostPort("127.0.0.1", "0"), nil)
 	must(t, err)
-	pages := httptest.NewServer(web.New(web.Config{Conn: f.client, Copies: f.copies, Access: access, Log: slog.New(slog.DiscardHandler)}))
+	pages := httptest.NewServer(web.New(web.Config{Conn: f.client, Copies: f.copies, Access: access,
+		Log: slog.New(slog.DiscardHandler)}))
 	defer pages.Close()
 	inParts := strings.TrimSuffix(strings.Repeat(tooLong[:100]+"%2F", 50), "%2F")
-	for _, path := range []string{"/runs/" + tooLong, "/runs/" + inParts, "/runs/" + tooLong + "/live", "/runs/" + tooLong + "/report.html", "/schedules/" + tooLong, "/schedules/" + inParts, "/" + tooLong} {
+	for _, path := range []string{"/runs/" + tooLong, "/runs/" + inParts, "/runs/" + tooLong + "/live",
+		"/runs/" + tooLong + "/report.html", "/schedules/" + tooLong, "/schedules/" + inParts, "/" + tooLong} {
 		answer, err := pages.Client().Get(pages.URL + path)
 		must(t, err)
 		_, err = io.Copy(io.Discard, answer.Body)

@@ -51,15 +51,17 @@ func startFleet(t *testing.T, agents ...string) *fleet {
 	must(t, err)
 	must(t, creds.AddAgents(1, "a1", "a2", "a3"))
 	f.users = creds.Users
-	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Config: filepath.Join(f.creds, "nats.conf"),
-		Dir: filepath.Join(dir, "streams"), Auth: wire.Auth{Creds: filepath.Join(f.creds, "controller.nk")}})
+	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0",
+		Config: filepath.Join(f.creds, "nats.conf"),
+		Dir:    filepath.Join(dir, "streams"), Auth: wire.Auth{Creds: filepath.Join(f.creds, "controller.nk")}})
 	must(t, err)
 	t.Cleanup(server.Close)
 	f.url = strings.Replace(server.URL(), "nats://", "tls://", 1)
 	f.conn, err = server.Connect(t.Context())
 	must(t, err)
 	f.serve(func(ctx context.Context) error {
-		return controller.Serve(ctx, f.conn, controller.Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Copies: f.copies})
+		return controller.Serve(ctx, f.conn, controller.Config{Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			Copies: f.copies})
 	})
 	f.js, err = jetstream.New(f.dial("controller.nk"))
 	must(t, err)
@@ -71,7 +73,8 @@ func startFleet(t *testing.T, agents ...string) *fleet {
 		must(t, err)
 		t.Cleanup(conn.Close)
 		f.serve(func(ctx context.Context) error {
-			return agent.Serve(ctx, wire.NewAgent(conn), agent.Config{Name: name, Dir: filepath.Join(dir, name), Log: slog.New(slog.DiscardHandler)})
+			return agent.Serve(ctx, wire.NewAgent(conn),
+				agent.Config{Name: name, Dir: filepath.Join(dir, name), Log: slog.New(slog.DiscardHandler)})
 		})
 	}
 	f.await(len(agents))
@@ -128,7 +131,8 @@ func (f *fleet) dial(key string) *nats.Conn {
 	seed, err := nats.NkeyOptionFromSeed(filepath.Join(f.creds, key))
 	must(f.t, err)
 	user := f.users[slices.IndexFunc(f.users, func(u keys.User) bool { return u.File() == key })]
-	nc, err := nats.Connect(f.url, seed, nats.RootCAs(filepath.Join(f.creds, "ca.crt")), nats.CustomInboxPrefix("_INBOX."+user.Key))
+	nc, err := nats.Connect(f.url, seed, nats.RootCAs(filepath.Join(f.creds, "ca.crt")),
+		nats.CustomInboxPrefix("_INBOX."+user.Key))
 	must(f.t, err)
 	f.t.Cleanup(nc.Close)
 	return nc
@@ -146,7 +150,8 @@ func aRun(id string) plan.Run {
 		Broker:     plan.Broker{Name: "loop", Driver: "loopback", Options: options},
 		Guarantees: plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}}
 	c.ID = plan.CellID("loop", c.Workload)
-	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "hostile", Repeat: 1, Started: time.Now().UTC().Truncate(time.Second), Axes: []string{"n"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
+	return plan.Run{Version: plan.RecordFormat, ID: id, Name: "hostile", Repeat: 1,
+		Started: time.Now().UTC().Truncate(time.Second), Axes: []string{"n"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
 }
 
 var brokers atomic.Int64 // loopbacks of this process

@@ -19,7 +19,8 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 	if len(before) == 0 {
 		t.Fatal("there are no streams")
 	}
-	replies := []string{"lockstep.queue.cancel.r1", "lockstep.agent.heartbeat.a3", "lockstep.command.a3", "$KV.LOCKSTEP_STATE.spy", "$KV.LOCKSTEP_SCHEDULES.spy", "_INBOX"}
+	replies := []string{"lockstep.queue.cancel.r1", "lockstep.agent.heartbeat.a3", "lockstep.command.a3",
+		"$KV.LOCKSTEP_STATE.spy", "$KV.LOCKSTEP_SCHEDULES.spy", "_INBOX"}
 	for _, user := range f.users { // an inbox of another user
 		replies = append(replies, "_INBOX."+user.Key+".x")
 	}
@@ -38,7 +39,8 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 		nc := f.dial(key)
 		for _, subject := range subjects {
 			for _, reply := range replies {
-				for _, m := range []*nats.Msg{{Subject: subject}, {Subject: subject, Data: []byte("x")}, message(subject, ""), message(subject, "{}")} {
+				for _, m := range []*nats.Msg{{Subject: subject}, {Subject: subject, Data: []byte("x")},
+					message(subject, ""), message(subject, "{}")} {
 					m.Reply = reply
 					must(t, nc.PublishMsg(m))
 				}
@@ -57,7 +59,8 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 	for name, stream := range before {
 		now, there := after[name]
 		if !there || !now.Created.Equal(stream.Created) || now.State.Msgs < stream.State.Msgs {
-			t.Errorf("stream %s of %v has %d messages now, and was of %v: want the same stream with at least %d", name, now.Created, now.State.Msgs, stream.Created, stream.State.Msgs)
+			t.Errorf("stream %s of %v has %d messages now, and was of %v: want the same stream with at least %d", name,
+				now.Created, now.State.Msgs, stream.Created, stream.State.Msgs)
 		}
 		for _, subject := range replies {
 			if now.State.Subjects[subject] > 0 {
@@ -95,13 +98,17 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 		nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
 		var attacks []*nats.Msg
 		for name := range before {
-			consumer := `{"stream_name":"` + name + `","config":{"name":"spy","ack_policy":"none","deliver_policy":"all","inactive_threshold":60000000000}}`
-			attacks = append(attacks, &nats.Msg{Subject: "$JS.API.CONSUMER.CREATE." + name + ".spy", Data: []byte(consumer), Reply: nc.NewInbox()},
-				&nats.Msg{Subject: "$JS.API.CONSUMER.MSG.NEXT." + name + ".spy", Data: []byte(`{"batch":1,"no_wait":true}`), Reply: "$JS.API.STREAM.DELETE." + name})
+			consumer := `{"stream_name":"` + name +
+				`","config":{"name":"spy","ack_policy":"none","deliver_policy":"all","inactive_threshold":60000000000}}`
+			attacks = append(attacks, &nats.Msg{Subject: "$JS.API.CONSUMER.CREATE." + name + ".spy",
+				Data: []byte(consumer), Reply: nc.NewInbox()},
+				&nats.Msg{Subject: "$JS.API.CONSUMER.MSG.NEXT." + name + ".spy",
+					Data: []byte(`{"batch":1,"no_wait":true}`), Reply: "$JS.API.STREAM.DELETE." + name})
 		}
 		for _, subject := range []string{"lockstep.queue.forged.outcome.t", "$KV.LOCKSTEP_STATE.leader"} {
 			forged := message("lockstep.queue.submit.forged", `{"task":"t"}`)
-			attacks = append(attacks, forged, &nats.Msg{Subject: "$JS.API.DIRECT.GET.LOCKSTEP_QUEUE.lockstep.queue.submit.forged", Reply: subject})
+			attacks = append(attacks, forged,
+				&nats.Msg{Subject: "$JS.API.DIRECT.GET.LOCKSTEP_QUEUE.lockstep.queue.submit.forged", Reply: subject})
 		}
 		for _, m := range attacks {
 			must(t, nc.PublishMsg(m))
@@ -111,7 +118,8 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 				case <-refused:
 					done = true
 				case <-time.After(5 * time.Second): // the server reports a refusal before it answers Flush
-					if after := f.streams(); len(after) < len(before) || after["LOCKSTEP_QUEUE"].State.Msgs > before["LOCKSTEP_QUEUE"].State.Msgs {
+					if after := f.streams(); len(after) < len(before) ||
+						after["LOCKSTEP_QUEUE"].State.Msgs > before["LOCKSTEP_QUEUE"].State.Msgs {
 						t.Fatalf("%s: %s, with the reply subject %s, changed a stream", key, m.Subject, m.Reply)
 					}
 					t.Errorf("%s: %s, with the reply subject %s, was not refused", key, m.Subject, m.Reply)

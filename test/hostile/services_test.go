@@ -25,10 +25,13 @@ import (
 
 // The services of the controller that leads.
 var (
-	clientServices = []string{"lockstep.client.submit", "lockstep.client.cancel", "lockstep.client.schedule.put", "lockstep.client.schedule.remove",
+	clientServices = []string{"lockstep.client.submit", "lockstep.client.cancel", "lockstep.client.schedule.put",
+		"lockstep.client.schedule.remove",
 		"lockstep.client.baseline.set", "lockstep.client.baseline.remove"}
-	viewServices = []string{"lockstep.view.leader", "lockstep.view.agents", "lockstep.view.runs", "lockstep.view.run", "lockstep.view.read", "lockstep.view.room",
-		"lockstep.view.history", "lockstep.view.schedules", "lockstep.view.schedule", "lockstep.view.hooks", "lockstep.view.baselines"}
+	viewServices = []string{"lockstep.view.leader", "lockstep.view.agents", "lockstep.view.runs", "lockstep.view.run",
+		"lockstep.view.read", "lockstep.view.room",
+		"lockstep.view.history", "lockstep.view.schedules", "lockstep.view.schedule", "lockstep.view.hooks",
+		"lockstep.view.baselines"}
 )
 
 // agentServices are those for one agent.
@@ -40,7 +43,8 @@ func agentServices(name string) (all []string) {
 }
 
 // mayRequest are the services of each role that has no other rights.
-var mayRequest = map[string][]string{"client.nk": slices.Concat(clientServices, viewServices), "viewer.nk": viewServices}
+var mayRequest = map[string][]string{"client.nk": slices.Concat(clientServices, viewServices),
+	"viewer.nk": viewServices}
 
 // refusals counts what the server refuses a connection.
 func refusals(nc *nats.Conn) <-chan error {
@@ -55,9 +59,11 @@ func TestServicesSurviveAnyRequest(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	limit := int(f.dial("client.nk").MaxPayload()) - 1024
 	long, deep := strings.Repeat("n", 5000), strings.Repeat("[", 100_000)
-	bodies := []string{"", "null", "[]", "{}", "{", `"x"`, "\x1f\x8b\x08\x00", deep, `{"Run":-1}`, `{"run":"","behind":{"events":18446744073709551615},"wait":false}`,
+	bodies := []string{"", "null", "[]", "{}", "{", `"x"`, "\x1f\x8b\x08\x00", deep, `{"Run":-1}`,
+		`{"run":"","behind":{"events":18446744073709551615},"wait":false}`,
 		fmt.Sprintf(`{"Name":%q,"Run":%q,"run":%q}`, long, long, long), `{"Name":"a.b *>\n","Run":"a.b *>\n"}`,
-		`{"Run":"r","Key":"k","Submission":"H4sIAAAAAAAA"}`, `{"Name":"s","Revision":0,"Value":"eHh4"}`, `{"Name":"s","Revision":0,"Value":"H4sIAAAAAAAA"}`,
+		`{"Run":"r","Key":"k","Submission":"H4sIAAAAAAAA"}`, `{"Name":"s","Revision":0,"Value":"eHh4"}`,
+		`{"Name":"s","Revision":0,"Value":"H4sIAAAAAAAA"}`,
 		`{"Name":"` + strings.Repeat("x", limit-20) + `"}`, strings.Repeat("\x00", limit)}
 	for key, services := range mayRequest {
 		nc := f.dial(key)
@@ -94,9 +100,12 @@ func TestServicesSurviveAnyRequest(t *testing.T) {
 // publish one for it. The subject of a reply changes nothing: the server replaces it between accounts.
 func TestRolesReachNoStream(t *testing.T) {
 	f := startFleet(t)
-	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly", Zone: "UTC", MissedRuns: schedule.MissedSkip,
-		Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}, "id", "me", time.Now())))
-	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOCKSTEP_EVENTS_kept", Subjects: []string{"lockstep.events.kept.>"}})
+	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly",
+		Zone: "UTC", MissedRuns: schedule.MissedSkip,
+		Overlap: schedule.OverlapSkip, Matrix: schedule.Matrix{File: "x.cue", Text: "package matrix"}}, "id", "me",
+		time.Now())))
+	_, err := f.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOCKSTEP_EVENTS_kept",
+		Subjects: []string{"lockstep.events.kept.>"}})
 	must(t, err)
 	_, err = f.js.Publish(t.Context(), "lockstep.events.kept.plan", []byte("x"))
 	must(t, err)
@@ -104,15 +113,18 @@ func TestRolesReachNoStream(t *testing.T) {
 	var apis, replies []string
 	for name, info := range before {
 		api := "$JS.API."
-		apis = append(apis, api+"STREAM.INFO."+name, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name, api+"CONSUMER.CREATE."+name,
-			api+"CONSUMER.CREATE."+name+".spy", api+"CONSUMER.MSG.NEXT."+name+".spy", api+"DIRECT.GET."+name, api+"STREAM.MSG.GET."+name)
+		apis = append(apis, api+"STREAM.INFO."+name, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name,
+			api+"CONSUMER.CREATE."+name,
+			api+"CONSUMER.CREATE."+name+".spy", api+"CONSUMER.MSG.NEXT."+name+".spy", api+"DIRECT.GET."+name,
+			api+"STREAM.MSG.GET."+name)
 		for subject := range info.State.Subjects {
 			apis = append(apis, subject, api+"DIRECT.GET."+name+"."+subject)
 			replies = append(replies, subject)
 		}
 		replies = append(replies, api+"STREAM.DELETE."+name, api+"STREAM.PURGE."+name, api+"CONSUMER.CREATE."+name)
 	}
-	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "$KV.LOCKSTEP_BASELINES.spy", "lockstep.queue.submit.forged", "lockstep.events.kept.event", "_R_.forged")
+	replies = append(replies, "$KV.LOCKSTEP_STATE.leader", "$KV.LOCKSTEP_SCHEDULES.spy", "$KV.LOCKSTEP_BASELINES.spy",
+		"lockstep.queue.submit.forged", "lockstep.events.kept.event", "_R_.forged")
 	roles := maps.Clone(mayRequest)
 	roles["agents/a1.nk"] = agentServices("a1")
 	for key, services := range roles {
@@ -120,7 +132,8 @@ func TestRolesReachNoStream(t *testing.T) {
 		refused := refusals(nc)
 		for _, subject := range apis {
 			for _, reply := range append([]string{nc.NewInbox()}, replies...) {
-				must(t, nc.PublishMsg(&nats.Msg{Subject: subject, Reply: reply, Data: []byte(`{"batch":1,"no_wait":true}`)}))
+				must(t, nc.PublishMsg(&nats.Msg{Subject: subject, Reply: reply,
+					Data: []byte(`{"batch":1,"no_wait":true}`)}))
 			}
 			if _, err := nc.Request(subject, nil, 50*time.Millisecond); err == nil {
 				t.Errorf("%s: %s was answered", key, subject)
@@ -128,17 +141,20 @@ func TestRolesReachNoStream(t *testing.T) {
 		}
 		for _, service := range services {
 			for _, reply := range replies {
-				for _, m := range []*nats.Msg{{Subject: service}, message(service, "{}"), message(service, `{"Name":"kept","run":"kept"}`)} {
+				for _, m := range []*nats.Msg{{Subject: service}, message(service, "{}"),
+					message(service, `{"Name":"kept","run":"kept"}`)} {
 					m.Reply = reply
 					must(t, nc.PublishMsg(m))
 				}
 			}
-			if _, err := nc.RequestMsg(message(service, "{}"), within); err != nil { // the requests before it were handled
+			// the requests before it were handled
+			if _, err := nc.RequestMsg(message(service, "{}"), within); err != nil {
 				t.Errorf("%s: %s was not answered: %v", key, service, err)
 			}
 		}
 		if len(refused) < len(apis) {
-			t.Errorf("%s: the server refused %d messages, want at least one for each of %d subjects", key, len(refused), len(apis))
+			t.Errorf("%s: the server refused %d messages, want at least one for each of %d subjects", key, len(refused),
+				len(apis))
 		}
 	}
 	after := f.streams()
@@ -149,7 +165,8 @@ func TestRolesReachNoStream(t *testing.T) {
 			t.Errorf("stream %s was deleted", name)
 		case name == "KV_LOCKSTEP_STATE", name == "LOCKSTEP_QUEUE": // the lease is renewed, and a client may cancel
 		case now.State.Msgs != stream.State.Msgs || now.State.LastSeq != stream.State.LastSeq:
-			t.Errorf("stream %s has %d messages up to %d, had %d up to %d", name, now.State.Msgs, now.State.LastSeq, stream.State.Msgs, stream.State.LastSeq)
+			t.Errorf("stream %s has %d messages up to %d, had %d up to %d", name, now.State.Msgs, now.State.LastSeq,
+				stream.State.Msgs, stream.State.LastSeq)
 		}
 	}
 	f.alive("hostile replies")
@@ -232,7 +249,8 @@ func TestSecretsOfSubmissionsAreNotServed(t *testing.T) {
 		for _, body := range []string{"{}", `{"Name":"secret"}`, `{"run":"secret"}`, `{"run":"secret","wait":true}`} {
 			answer, err := nc.RequestMsg(message(service, body), within)
 			must(t, err)
-			if strings.Contains(string(answer.Data), secret) || strings.Contains(answer.Header.Get("Lockstep-Error"), secret) {
+			if strings.Contains(string(answer.Data), secret) ||
+				strings.Contains(answer.Header.Get("Lockstep-Error"), secret) {
 				t.Errorf("%s %s has the secret", service, body)
 			}
 		}

@@ -18,7 +18,8 @@ const jolokia = "jolokia-jvm-1.7.2.jar"
 // activemq is the broker without its web console; spring reads its configuration.
 func activemq(version, spring string) program {
 	libraries := []string{
-		"org.apache.logging.log4j:log4j-slf4j2-impl:2.25.4", "org.springframework:spring-context:" + spring, "org.jolokia:jolokia-jvm:1.7.2",
+		"org.apache.logging.log4j:log4j-slf4j2-impl:2.25.4", "org.springframework:spring-context:" + spring,
+		"org.jolokia:jolokia-jvm:1.7.2",
 	}
 	for _, artifact := range []string{"console", "spring", "kahadb-store", "amqp", "stomp"} {
 		libraries = append(libraries, "org.apache.activemq:activemq-"+artifact+":"+version)
@@ -54,7 +55,8 @@ const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/bean
 const lockedStore = "slave mode"
 
 // planActiveMQ plans size brokers on one store: of these one is active, and the others wait until its process ends.
-func planActiveMQ(name string, size int, env func(amqp, stomp, http []int) []string) func(*site, string) (*Plan, error) {
+func planActiveMQ(name string, size int, env func(amqp, stomp, http []int) []string) func(*site, string) (*Plan,
+	error) {
 	return func(s *site, dir string) (*Plan, error) {
 		ports, err := s.ports(3 * size)
 		if err != nil {
@@ -64,7 +66,8 @@ func planActiveMQ(name string, size int, env func(amqp, stomp, http []int) []str
 		plan := &Plan{Env: func() []string { return env(amqp, stomp, http) }}
 		for i := range size {
 			own := filepath.Join(dir, "n"+strconv.Itoa(i+1))
-			p, err := configureActiveMQ(activemq63.in(s), numbered(name, i+1, size), own, filepath.Join(dir, "data"), amqp[i], stomp[i], http[i])
+			p, err := configureActiveMQ(activemq63.in(s), numbered(name, i+1, size), own, filepath.Join(dir, "data"),
+				amqp[i], stomp[i], http[i])
 			if err != nil {
 				return nil, err
 			}
@@ -119,6 +122,7 @@ func activemqPair(amqp, _, http []int) []string {
 		consoles = append(consoles, "http://"+loopback(http[i])+"/jolokia")
 	}
 	return []string{
-		"LOCKSTEP_ACTIVEMQ_PAIR_URLS=" + strings.Join(urls, ","), "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS=" + strings.Join(consoles, ","),
+		"LOCKSTEP_ACTIVEMQ_PAIR_URLS=" + strings.Join(urls, ","),
+		"LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS=" + strings.Join(consoles, ","),
 	}
 }

@@ -21,7 +21,8 @@ func fetchAnsible(ctx context.Context, s *site, dir string) error {
 	if err := finish(tool(ctx, "", "python3", "-m", "venv", dir)); err != nil {
 		return errors.Join(errors.New("make a virtual environment of Python: on Debian that needs python3-venv"), err)
 	}
-	pip := tool(ctx, "", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+	pip := tool(ctx, "", filepath.Join(dir, "bin", "python"), "-m", "pip", "install", "--quiet",
+		"--disable-pip-version-check",
 		"--requirement", filepath.Join(src, "test/lab/ansible.txt"))
 	if err := finish(pip); err != nil {
 		return err
@@ -53,14 +54,16 @@ func relocate(scripts, from, to string) error {
 
 // planAnsible leads to the folder of its programs.
 func planAnsible(s *site, _ string) (*Plan, error) {
-	return &Plan{Env: func() []string { return []string{"LOCKSTEP_ANSIBLE=" + filepath.Join(ansible.in(s), "bin")} }}, nil
+	return &Plan{Env: func() []string { return []string{"LOCKSTEP_ANSIBLE=" + filepath.Join(ansible.in(s), "bin")} }},
+		nil
 }
 
 // sshServer is OpenSSH's, which is only installed: a test that makes hosts starts one on each.
 var sshServer = debian{file: "/usr/sbin/sshd", packages: "openssh-server"}
 
 // hostNeeds are what hosts are made of, and what roles expect on any.
-var hostNeeds = []need{sshServer, debian{file: "ssh", packages: "openssh-client"}, debian{file: "ip", packages: "iproute2"}, debian{file: "kill", packages: "procps"}}
+var hostNeeds = []need{sshServer, debian{file: "ssh", packages: "openssh-client"},
+	debian{file: "ip", packages: "iproute2"}, debian{file: "kill", packages: "procps"}}
 
 // planSSHD leads to the server's program.
 func planSSHD(*site, string) (*Plan, error) {

@@ -28,7 +28,8 @@ func balance(listen string, nodes []string) error {
 			first := next.Add(1)
 			for i := range nodes {
 				dialer := net.Dialer{Timeout: 2 * time.Second}
-				node, err := dialer.DialContext(context.Background(), "tcp", nodes[(first+uint64(i))%uint64(len(nodes))])
+				node, err := dialer.DialContext(context.Background(), "tcp",
+					nodes[(first+uint64(i))%uint64(len(nodes))])
 				if err != nil {
 					continue
 				}

@@ -27,7 +27,8 @@ func shells(name, script string, size int) Part {
 		for i := range size {
 			file := filepath.Join(dir, strconv.Itoa(i))
 			plan.Processes = append(plan.Processes, &Process{
-				Name: numbered(name, i+1, size), Dir: dir, Log: filepath.Join(dir, "log"), Env: []string{"FILE=" + file},
+				Name: numbered(name, i+1, size), Dir: dir, Log: filepath.Join(dir, "log"),
+				Env:     []string{"FILE=" + file},
 				First:   []string{"/bin/sh", "-c", "echo first >> " + file + ".first"},
 				Command: []string{"/bin/sh", "-c", script},
 				Ready: func(context.Context) error {
@@ -90,7 +91,8 @@ func TestControl(t *testing.T) {
 	if err := l.start(t.Context(), []Part{shells("trio", lasts, 3), shells("solo", lasts, 1)}); err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Contains(l.env, "NAME=trio") || !slices.Contains(l.env, "LOCKSTEP_SOLO_PID="+strconv.Itoa(l.plans[1].Processes[0].PID())) {
+	if !slices.Contains(l.env, "NAME=trio") || !slices.Contains(l.env,
+		"LOCKSTEP_SOLO_PID="+strconv.Itoa(l.plans[1].Processes[0].PID())) {
 		t.Errorf("environment %v", l.env)
 	}
 	control, _ := strings.CutPrefix(l.env[len(l.env)-1], "LOCKSTEP_LAB_CONTROL=")
@@ -270,7 +272,8 @@ func TestTwoLabs(t *testing.T) {
 			t.Errorf("a fresh lab has streams %v", streams)
 		}
 		name := "lab-" + strconv.Itoa(i)
-		if _, err := jetStream(t, l).CreateStream(t.Context(), jetstream.StreamConfig{Name: name, Replicas: 3}); err != nil {
+		if _, err := jetStream(t, l).CreateStream(t.Context(),
+			jetstream.StreamConfig{Name: name, Replicas: 3}); err != nil {
 			t.Fatal(err)
 		}
 		if streams := streamsOf(t, l); !slices.Equal(streams, []string{name}) {

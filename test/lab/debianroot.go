@@ -100,7 +100,8 @@ func debianMirror(ctx context.Context, s *site) (string, error) {
 }
 
 func listedMirror(ctx context.Context) (string, error) {
-	text, err := tool(ctx, "", "apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(COMPONENT) $(REPO_URI)", "Created-By: Packages").Output()
+	text, err := tool(ctx, "", "apt-get", "indextargets", "--format", "$(ORIGIN) $(LABEL) $(COMPONENT) $(REPO_URI)",
+		"Created-By: Packages").Output()
 	if err != nil {
 		return "", fmt.Errorf("find a mirror of Debian: apt-get indextargets: %w", err)
 	}
@@ -141,7 +142,8 @@ APT::Sandbox::User "root";
 Acquire::Languages "none";
 `, dir)
 	source := fmt.Sprintf("deb [%s] %s %s main\n", options, mirror, release)
-	return filepath.Join(dir, "apt.conf"), write(dir, map[string]string{"apt.conf": config, "sources.list": source, "status": ""})
+	return filepath.Join(dir, "apt.conf"), write(dir,
+		map[string]string{"apt.conf": config, "sources.list": source, "status": ""})
 }
 
 // unpackRoot unpacks packages, and writes the files that their installation scripts would write and that programs need.

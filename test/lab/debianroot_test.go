@@ -20,7 +20,8 @@ func TestAptOfItsOwn(t *testing.T) {
 	}
 	for line := range strings.Lines(string(config)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if strings.HasPrefix(name, "Dir::") && value != `"";` && value != `"/dev/null";` && !strings.HasPrefix(value, `"`+dir+"/") {
+		if strings.HasPrefix(name, "Dir::") && value != `"";` && value != `"/dev/null";` &&
+			!strings.HasPrefix(value, `"`+dir+"/") {
 			t.Errorf("%s is %s, outside %s", name, value, dir)
 		}
 	}
@@ -28,7 +29,8 @@ func TestAptOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(string(sources), "deb [target=Packages") || !strings.HasSuffix(string(sources), "] http://mirror.example/debian/ trixie main\n") {
+	if !strings.HasPrefix(string(sources), "deb [target=Packages") ||
+		!strings.HasSuffix(string(sources), "] http://mirror.example/debian/ trixie main\n") {
 		t.Errorf("the sources are %q", sources)
 	}
 }

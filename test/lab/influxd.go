@@ -14,7 +14,8 @@ import (
 // influxd29 takes minutes to build, most of them for its query language, which is written in Rust.
 var influxd29 = program{key: "influxd-2.9.1", fetch: buildInfluxd}
 
-var influxNeeds = []need{debian{file: "gcc", packages: "gcc libc6-dev"}, debian{file: "pkg-config", packages: "pkg-config"}, influxd29}
+var influxNeeds = []need{debian{file: "gcc", packages: "gcc libc6-dev"},
+	debian{file: "pkg-config", packages: "pkg-config"}, influxd29}
 
 // buildInfluxd builds it from its Go module. A stand-in for pkg-config, by the same authors, has cargo build the Rust
 // part.
@@ -34,7 +35,8 @@ func buildInfluxd(ctx context.Context, s *site, dir string) error {
 	s.say("building influxd, once: this takes five to ten minutes")
 	build := tool(ctx, filepath.Join(src, "test", "influxd"), "go", "build", "-tags", "sqlite_foreign_keys,sqlite_json",
 		"-ldflags", "-s -w", "-o", filepath.Join(dir, "influxd"), "github.com/influxdata/influxdb/v2/cmd/influxd")
-	build.Env = append(os.Environ(), "PKG_CONFIG="+filepath.Join(dir, "pkg-config"), "RUSTUP_TOOLCHAIN="+rustToolchain(ctx))
+	build.Env = append(os.Environ(), "PKG_CONFIG="+filepath.Join(dir, "pkg-config"),
+		"RUSTUP_TOOLCHAIN="+rustToolchain(ctx))
 	return finish(build)
 }
 
@@ -93,7 +95,8 @@ func setUpInflux(ctx context.Context, url string) error {
 	}
 	if fresh.Allowed {
 		user := map[string]string{
-			"username": influxName, "password": influxToken, "org": influxName, "bucket": influxName, "token": influxToken,
+			"username": influxName, "password": influxToken, "org": influxName, "bucket": influxName,
+			"token": influxToken,
 		}
 		if err := call(ctx, http.MethodPost, url+"/api/v2/setup", user, nil); err != nil {
 			return fmt.Errorf("make a user: %w", err)

@@ -16,11 +16,13 @@ const slf4jLog4j = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4" // without
 
 // The newest version that is complete, tools and all.
 var kafka43 = jars("kafka-4.3.1", []string{
-	"org.apache.kafka:kafka_2.13:4.3.1", "org.apache.kafka:kafka-tools:4.3.1", "org.apache.kafka:trogdor:4.3.1", slf4jLog4j,
+	"org.apache.kafka:kafka_2.13:4.3.1", "org.apache.kafka:kafka-tools:4.3.1", "org.apache.kafka:trogdor:4.3.1",
+	slf4jLog4j,
 }, nil)
 
 // The broker alone: its tools cannot be had.
-var kafka44 = jars("kafka-4.4.0", []string{"org.apache.kafka:kafka_2.13:4.4.0", slf4jLog4j}, []string{"org.apache.kafka:kafka-tools-api"})
+var kafka44 = jars("kafka-4.4.0", []string{"org.apache.kafka:kafka_2.13:4.4.0", slf4jLog4j},
+	[]string{"org.apache.kafka:kafka-tools-api"})
 
 // kafkaCluster is any 16 bytes, in base64, that all nodes agree on.
 const kafkaCluster = "TG9ja3N0ZXBMYWJLYWZrYQ"
@@ -47,14 +49,16 @@ func planKafka(version program, name string, size int) func(*site, string) (*Pla
 		var voters, brokers, guards []string
 		for i := range nodes {
 			id := i + 1
-			nodes[i] = kafkaNode{ID: id, Dir: filepath.Join(dir, "n"+strconv.Itoa(id)), Broker: ports[3*i], Controller: ports[3*i+1], Guard: ports[3*i+2]}
+			nodes[i] = kafkaNode{ID: id, Dir: filepath.Join(dir, "n"+strconv.Itoa(id)), Broker: ports[3*i],
+				Controller: ports[3*i+1], Guard: ports[3*i+2]}
 			voters = append(voters, fmt.Sprintf("%d@%s", id, loopback(nodes[i].Controller)))
 			brokers = append(brokers, nodes[i].address())
 			guards = append(guards, loopback(nodes[i].Guard))
 		}
 		plan := &Plan{Env: func() []string {
 			prefix := "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
-			return []string{prefix + "_BROKERS=" + strings.Join(brokers, ","), prefix + "_GUARDED_BROKERS=" + strings.Join(guards, ",")}
+			return []string{prefix + "_BROKERS=" + strings.Join(brokers, ","),
+				prefix + "_GUARDED_BROKERS=" + strings.Join(guards, ",")}
 		}}
 		for _, node := range nodes {
 			p, err := node.configure(version.in(s), strings.Join(voters, ","), size)

@@ -13,7 +13,8 @@ import (
 
 func TestParse(t *testing.T) {
 	faulty := [][]string{
-		nil, {"walk"}, {"run", "rabbitmq"}, {"run", "--"}, {"up", "--", "true"}, {"up", "kafkaesque"}, {"up", "rabbitmq", "--", "true"},
+		nil, {"walk"}, {"run", "rabbitmq"}, {"run", "--"}, {"up", "--", "true"}, {"up", "kafkaesque"},
+		{"up", "rabbitmq", "--", "true"},
 		{"up", "--kep", "rabbitmq"}, {"up", "all", "kafkaesque"}, {"list", "rabbitmq"}, {"up"}, {"install"},
 		{"install", "nats", "--", "true"},
 	}
@@ -29,7 +30,8 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(o.parts) != 2 || o.parts[0].Name != "rabbitmq3" || !o.keep || strings.Join(o.command, " ") != "go test -- x" {
+	if len(o.parts) != 2 || o.parts[0].Name != "rabbitmq3" || !o.keep ||
+		strings.Join(o.command, " ") != "go test -- x" {
 		t.Errorf("the command line is read as %+v", o)
 	}
 }
@@ -97,12 +99,14 @@ func running(pid int) bool {
 func TestCommandsExitCode(t *testing.T) {
 	interrupts := make(chan os.Signal, 1)
 	var out bytes.Buffer
-	code, err := runCommand([]string{"/bin/sh", "-c", "echo $GREETING; exit 7"}, []string{"GREETING=hello"}, interrupts, &out, &out)
+	code, err := runCommand([]string{"/bin/sh", "-c", "echo $GREETING; exit 7"}, []string{"GREETING=hello"}, interrupts,
+		&out, &out)
 	if code != 7 || err != nil || out.String() != "hello\n" {
 		t.Errorf("code %d, error %v, output %q", code, err, out.String())
 	}
 	interrupts <- syscall.SIGINT
-	code, _ = runCommand([]string{"/bin/sh", "-c", "trap 'kill $!; exit 9' INT; sleep 60 & wait"}, nil, interrupts, &out, &out)
+	code, _ = runCommand([]string{"/bin/sh", "-c", "trap 'kill $!; exit 9' INT; sleep 60 & wait"}, nil, interrupts,
+		&out, &out)
 	if code == 0 {
 		t.Error("an interrupted command's code is 0")
 	}

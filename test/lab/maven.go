@@ -34,10 +34,12 @@ func jars(name string, libraries, without []string) program {
 				return err
 			}
 			defer pom.Close()
-			if err := pomTemplate.Execute(pom, map[string]any{"Libraries": split(libraries), "Without": split(without)}); err != nil {
+			if err := pomTemplate.Execute(pom, map[string]any{"Libraries": split(libraries),
+				"Without": split(without)}); err != nil {
 				return fmt.Errorf("write %s: %w", file, err)
 			}
-			return mvn(ctx, s, dir, "-f", file, mavenDependency+"copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+dir)
+			return mvn(ctx, s, dir, "-f", file, mavenDependency+"copy-dependencies", "-DincludeScope=runtime",
+				"-DoutputDirectory="+dir)
 		},
 	}
 }
@@ -47,7 +49,8 @@ func distribution(name, artifact string) program {
 	return program{
 		key: name,
 		fetch: func(ctx context.Context, s *site, dir string) error {
-			if err := mvn(ctx, s, dir, mavenDependency+"copy", "-Dartifact="+artifact, "-DoutputDirectory="+dir); err != nil {
+			if err := mvn(ctx, s, dir, mavenDependency+"copy", "-Dartifact="+artifact,
+				"-DoutputDirectory="+dir); err != nil {
 				return err
 			}
 			archives, err := filepath.Glob(filepath.Join(dir, "*.tar.gz"))

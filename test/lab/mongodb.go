@@ -25,8 +25,9 @@ func planMongoDB(s *site, dir string) (*Plan, error) {
 	return &Plan{
 		Processes: []*Process{{
 			Name: "mongodb", Dir: dir, Log: filepath.Join(dir, "log"),
-			Command: []string{s.bin("ferretdb"), "-plain", loopback(ports[0]), "-serial", loopback(ports[1]), "-dir", data},
-			Ready:   func(ctx context.Context) error { return pingMongoDB(ctx, serial) },
+			Command: []string{s.bin("ferretdb"), "-plain", loopback(ports[0]), "-serial", loopback(ports[1]), "-dir",
+				data},
+			Ready: func(ctx context.Context) error { return pingMongoDB(ctx, serial) },
 		}},
 		Env: func() []string { return []string{"LOCKSTEP_MONGODB_URL=" + serial, "LOCKSTEP_FERRETDB_URL=" + plain} },
 	}, nil

@@ -56,7 +56,8 @@ func TestMongoDBClaimsOnce(t *testing.T) {
 				var job struct {
 					ID int `bson:"_id"`
 				}
-				err := jobs.FindOneAndUpdate(ctx, bson.M{"state": "new"}, bson.M{"$set": bson.M{"state": "claimed"}}).Decode(&job)
+				err := jobs.FindOneAndUpdate(ctx, bson.M{"state": "new"},
+					bson.M{"$set": bson.M{"state": "claimed"}}).Decode(&job)
 				if errors.Is(err, mongo.ErrNoDocuments) {
 					return
 				}

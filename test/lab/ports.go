@@ -57,7 +57,9 @@ func (s *site) ports(n int) ([]int, error) {
 			}
 		}
 		if moved {
-			fmt.Fprintf(s.out, "lab: port %d is taken, %d is used instead: matrices that ship have to be told, by --set\n", s.preferred[i], ports[i])
+			fmt.Fprintf(s.out,
+				"lab: port %d is taken, %d is used instead: matrices that ship have to be told, by --set\n",
+				s.preferred[i], ports[i])
 		}
 	}
 	s.preferred = nil

@@ -110,7 +110,8 @@ func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rab
 	if err := os.WriteFile(cookie, []byte("lockstep"+strconv.Itoa(rand.Int())), 0o400); err != nil {
 		return nil, fmt.Errorf("write Erlang's cookie: %w", err)
 	}
-	base := append(os.Environ(), "HOME="+home.inside, "ERL_EPMD_PORT="+strconv.Itoa(ports[0]), "ERL_EPMD_ADDRESS=127.0.0.1")
+	base := append(os.Environ(), "HOME="+home.inside, "ERL_EPMD_PORT="+strconv.Itoa(ports[0]),
+		"ERL_EPMD_ADDRESS=127.0.0.1")
 	plan := &Plan{Helpers: []*Process{{
 		Name: name + "-epmd", Dir: dir, Env: base, Log: filepath.Join(dir, "epmd.log"),
 		Command: home.command(home.epmd, "-port", strconv.Itoa(ports[0]), "-address", "127.0.0.1"),
@@ -120,8 +121,9 @@ func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rab
 		p := ports[1+4*i:]
 		id := strconv.Itoa(i + 1)
 		nodes[i] = rabbitNode{
-			name: "rmq" + id + "@localhost", dir: filepath.Join(dir, "n"+id), inside: filepath.Join(home.inside, "n"+id),
-			amqp: p[0], dist: p[1], http: p[2], prometheus: p[3],
+			name: "rmq" + id + "@localhost", dir: filepath.Join(dir, "n"+id),
+			inside: filepath.Join(home.inside, "n"+id),
+			amqp:   p[0], dist: p[1], http: p[2], prometheus: p[3],
 		}
 		process, err := nodes[i].configure(home, base, size, ports[0])
 		if err != nil {
@@ -151,7 +153,8 @@ func (p *Plan) addBalancer(name, dir string, port int, nodes []rabbitNode) error
 	for _, n := range nodes {
 		command = append(command, loopback(n.amqp))
 	}
-	p.Helpers = append(p.Helpers, &Process{Name: name + "-balancer", Dir: dir, Log: filepath.Join(dir, "balancer.log"), Command: command})
+	p.Helpers = append(p.Helpers, &Process{Name: name + "-balancer", Dir: dir, Log: filepath.Join(dir, "balancer.log"),
+		Command: command})
 	return nil
 }
 
@@ -211,7 +214,8 @@ log.file.level = warning
 		Command: home.command(rabbitServer), Dir: n.dir, Log: filepath.Join(n.dir, "log", "output"),
 		Env: append(base[:len(base):len(base)],
 			"RABBITMQ_CONF_ENV_FILE=/dev/null", // not this machine's own
-			"RUNNING_UNDER_SYSTEMD=true",       // the script becomes the broker, which so ends with the lab and can be signalled
+			// the script becomes the broker, which so ends with the lab and can be signalled
+			"RUNNING_UNDER_SYSTEMD=true",
 			"RABBITMQ_NODENAME="+n.name,
 			"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
 			"RABBITMQ_NODE_PORT="+strconv.Itoa(n.amqp),

@@ -26,14 +26,16 @@ func BenchmarkArtemis(b *testing.B) {
 
 // BenchmarkActiveMQ is a queue with transient messages.
 func BenchmarkActiveMQ(b *testing.B) {
-	compareAMQP10(b, "activemq", "LOCKSTEP_ACTIVEMQ_URL", func(name string) string { return "queue://" + name + ".q0.s0" })
+	compareAMQP10(b, "activemq", "LOCKSTEP_ACTIVEMQ_URL",
+		func(name string) string { return "queue://" + name + ".q0.s0" })
 }
 
 // compareAMQP10 has the driver declare for the bare loop too, and name says what that is called.
 func compareAMQP10(b *testing.B, driver, variable string, name func(task string) string) {
 	at := os.Getenv(variable)
 	if at == "" {
-		b.Skipf("%s is not set: the harness overhead for %s needs that broker (go run ./test/lab run %[2]s -- …)", variable, driver)
+		b.Skipf("%s is not set: the harness overhead for %s needs that broker (go run ./test/lab run %[2]s -- …)",
+			variable, driver)
 	}
 	u, err := url.Parse(at)
 	must(b, err)
@@ -42,12 +44,14 @@ func compareAMQP10(b *testing.B, driver, variable string, name func(task string)
 	ctx := context.Background()
 	d, err := drivers.Lookup(driver)
 	must(b, err)
-	session, err := d.Open(ctx, options, drivers.Env{Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler)})
+	session, err := d.Open(ctx, options, drivers.Env{Dial: new(net.Dialer).DialContext,
+		Log: slog.New(slog.DiscardHandler)})
 	must(b, err)
 	defer func() { must(b, session.Close()) }()
 	compare(b, subject{name: driver, options: options, bare: func(b *testing.B, w work) sample {
 		tasks++
-		t := drivers.Topology{Name: "lockstep-tax-bare-" + strconv.Itoa(tasks), Queues: 1, Subscriptions: 1, Bindings: 1, QueueNode: drivers.AnyNode}
+		t := drivers.Topology{Name: "lockstep-tax-bare-" + strconv.Itoa(tasks), Queues: 1, Subscriptions: 1,
+			Bindings: 1, QueueNode: drivers.AnyNode}
 		must(b, session.Setup(ctx, t))
 		defer func() { must(b, session.Teardown(ctx, t)) }()
 		return bareAMQP10(b, u.Host, name(t.Name), w)
@@ -74,9 +78,11 @@ func bareAMQP10(b *testing.B, address, queue string, w work) sample {
 	if !w.mode.Confirmed() {
 		settlement = amqp.SenderSettleModeSettled
 	}
-	sender, err := to.NewSender(ctx, queue, &amqp.SenderOptions{SettlementMode: &settlement, TargetCapabilities: []string{"queue"}})
+	sender, err := to.NewSender(ctx, queue, &amqp.SenderOptions{SettlementMode: &settlement,
+		TargetCapabilities: []string{"queue"}})
 	must(b, err)
-	receiver, err := from.NewReceiver(ctx, queue, &amqp.ReceiverOptions{Credit: prefetch, SourceCapabilities: []string{"queue"}})
+	receiver, err := from.NewReceiver(ctx, queue, &amqp.ReceiverOptions{Credit: prefetch,
+		SourceCapabilities: []string{"queue"}})
 	must(b, err)
 
 	received := make(chan error, 1)

@@ -23,12 +23,14 @@ func assignment(w work) plan.Assignment {
 	tasks++
 	cell := plan.Cell{Workload: plan.Default()}
 	x := &cell.Workload
-	x.Publishers.Mode, x.Publishers.MaxInFlight, x.Publishers.Count, x.Publishers.Persistent = string(w.mode), window, uint64(w.n), false
+	x.Publishers.Mode, x.Publishers.MaxInFlight, x.Publishers.Count, x.Publishers.Persistent = string(w.mode), window,
+		uint64(w.n), false
 	x.Consumers.Prefetch = prefetch
 	x.Message.Size = w.size
 	x.Warmup, x.Measure = 0, plan.Duration(patience)
 	one := plan.Share{Count: 1, Total: 1}
-	return plan.Assignment{Task: plan.Task{Run: "tax", ID: fmt.Sprint(tasks), Cell: cell}, Publishers: one, Consumers: one}
+	return plan.Assignment{Task: plan.Task{Run: "tax", ID: fmt.Sprint(tasks), Cell: cell}, Publishers: one,
+		Consumers: one}
 }
 
 // engine does the work as an agent does, with everything recorded.
@@ -41,7 +43,8 @@ func engine(b *testing.B, s subject, w work) sample {
 	forwarder := netsim.NewForwarder(new(net.Dialer).DialContext)
 	defer func() { must(b, forwarder.Close()) }()
 	session, err := d.Open(ctx, s.options, drivers.Env{
-		Dial: new(net.Dialer).DialContext, Forward: forwarder.Forward, Log: slog.New(slog.DiscardHandler), Dir: b.TempDir(),
+		Dial: new(net.Dialer).DialContext, Forward: forwarder.Forward, Log: slog.New(slog.DiscardHandler),
+		Dir:   b.TempDir(),
 		Event: func(kind drivers.EventKind, detail string) { b.Errorf("%s: %s", kind, detail) },
 	})
 	must(b, err)

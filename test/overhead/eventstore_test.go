@@ -95,13 +95,15 @@ func bareEventStore(b *testing.B, address string, w work) sample {
 	tasks++
 	stream := "lockstep-tax-bare-" + strconv.Itoa(tasks)
 	set := esdb.SubscriptionSettingsDefault()
-	must(b, to.CreatePersistentSubscription(ctx, stream, "s0", esdb.PersistentStreamSubscriptionOptions{Settings: &set, StartFrom: esdb.Start{}}))
+	must(b, to.CreatePersistentSubscription(ctx, stream, "s0",
+		esdb.PersistentStreamSubscriptionOptions{Settings: &set, StartFrom: esdb.Start{}}))
 	defer func() {
 		must(b, to.DeletePersistentSubscription(ctx, stream, "s0", esdb.DeletePersistentSubscriptionOptions{}))
 		_, err := to.DeleteStream(ctx, stream, esdb.DeleteStreamOptions{})
 		must(b, err)
 	}()
-	sub, err := from.SubscribeToPersistentSubscription(ctx, stream, "s0", esdb.SubscribeToPersistentSubscriptionOptions{BufferSize: prefetch})
+	sub, err := from.SubscribeToPersistentSubscription(ctx, stream, "s0",
+		esdb.SubscribeToPersistentSubscriptionOptions{BufferSize: prefetch})
 	must(b, err)
 	defer func() { must(b, sub.Close()) }()
 

@@ -28,7 +28,8 @@ const kafkaBrokers = "LOCKSTEP_KAFKA_BROKERS"
 func kafkaAt(b *testing.B) []string {
 	brokers := os.Getenv(kafkaBrokers)
 	if brokers == "" {
-		b.Skipf("%s is not set: the harness overhead for Kafka needs a Kafka (go run ./test/lab run kafka -- …)", kafkaBrokers)
+		b.Skipf("%s is not set: the harness overhead for Kafka needs a Kafka (go run ./test/lab run kafka -- …)",
+			kafkaBrokers)
 	}
 	return strings.Split(brokers, ",")
 }
@@ -66,14 +67,16 @@ func BenchmarkKafkaLibraries(b *testing.B) {
 		{"franz-go", func(w work) sample { return bareFranz(b, brokers, w) }},
 	}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(out, "\nbare loops over Kafka's libraries: medians of %d rounds\n\tloop\tmsg/s\tby the first (quartiles)\tCPU ns/msg\n", pairs/2)
+	fmt.Fprintf(out,
+		"\nbare loops over Kafka's libraries: medians of %d rounds\n\tloop\tmsg/s\tby the first (quartiles)\tCPU ns/msg\n", pairs/2)
 	for _, mode := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmEach} {
 		for _, size := range []int{100, 1024} {
 			w := work{mode: mode, size: size, n: 1000}
 			for range 3 {
 				w.n = min(most, max(1000, int(float64(w.n)/loops[0].run(w).elapsed.Seconds()*sampleTime.Seconds())))
 			}
-			rates, ratios, floors := make([][]float64, len(loops)), make([][]float64, len(loops)), make([][]float64, len(loops))
+			rates, ratios, floors := make([][]float64, len(loops)), make([][]float64, len(loops)),
+				make([][]float64, len(loops))
 			for range pairs / 2 {
 				var first time.Duration
 				for i, loop := range loops {
@@ -86,7 +89,8 @@ func BenchmarkKafkaLibraries(b *testing.B) {
 			}
 			for i, loop := range loops {
 				fmt.Fprintf(out, "%s\t%s\t%.0f\t%.3f (%.3f–%.3f)\t%.0f\n", w, loop.name, quantile(rates[i], 0.5),
-					quantile(ratios[i], 0.5), quantile(ratios[i], 0.25), quantile(ratios[i], 0.75), quantile(floors[i], 0.5))
+					quantile(ratios[i], 0.5), quantile(ratios[i], 0.25), quantile(ratios[i], 0.75),
+					quantile(floors[i], 0.5))
 			}
 		}
 	}
@@ -106,7 +110,8 @@ func kafkaTopic(b *testing.B, brokers []string) (name string, remove func()) {
 	must(b, err)
 	must(b, made.Errors[name])
 	for { // its leader has to be at work
-		ends, err := c.ListOffsets(context.Background(), &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{name: {kafka.LastOffsetOf(0)}}})
+		ends, err := c.ListOffsets(context.Background(),
+			&kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{name: {kafka.LastOffsetOf(0)}}})
 		if err == nil && len(ends.Topics[name]) == 1 && ends.Topics[name][0].Error == nil {
 			break
 		}
@@ -122,13 +127,15 @@ func kafkaTopic(b *testing.B, brokers []string) (name string, remove func()) {
 }
 
 // bareKafka receives through a group of kafka-go as the driver does, and publishes in one of two ways.
-func bareKafka(b *testing.B, brokers []string, w work, way func(*testing.B, []string, string, work) kafkaSender) sample {
+func bareKafka(b *testing.B, brokers []string, w work,
+	way func(*testing.B, []string, string, work) kafkaSender) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	topic, remove := kafkaTopic(b, brokers)
 	defer remove()
-	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{ID: topic, Brokers: brokers, Topics: []string{topic}, JoinGroupBackoff: 100 * time.Millisecond,
-		StartOffset: kafka.FirstOffset})
+	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{ID: topic, Brokers: brokers, Topics: []string{topic},
+		JoinGroupBackoff: 100 * time.Millisecond,
+		StartOffset:      kafka.FirstOffset})
 	must(b, err)
 	defer func() { must(b, group.Close()) }()
 	var generation *kafka.Generation
@@ -154,7 +161,8 @@ func bareKafka(b *testing.B, brokers []string, w work, way func(*testing.B, []st
 }
 
 // receiveKafka commits after each 100 messages, and after those that end a fetch.
-func receiveKafka(conn *kafka.Conn, dial func() (*kafka.Conn, error), generation *kafka.Generation, topic string, deadline time.Time, n int) error {
+func receiveKafka(conn *kafka.Conn, dial func() (*kafka.Conn, error), generation *kafka.Generation, topic string,
+	deadline time.Time, n int) error {
 	defer func() {
 		if conn != nil {
 			_ = conn.Close()
@@ -165,7 +173,8 @@ func receiveKafka(conn *kafka.Conn, dial func() (*kafka.Conn, error), generation
 		if err := conn.SetReadDeadline(deadline); err != nil {
 			return err
 		}
-		batch := conn.ReadBatchWith(kafka.ReadBatchConfig{MinBytes: 1, MaxBytes: 1 << 20, MaxWait: 500 * time.Millisecond})
+		batch := conn.ReadBatchWith(kafka.ReadBatchConfig{MinBytes: 1, MaxBytes: 1 << 20,
+			MaxWait: 500 * time.Millisecond})
 		for uncommitted, more := 0, true; more; {
 			_, err := batch.Read(body)
 			if more = err == nil; more {
@@ -180,7 +189,8 @@ func receiveKafka(conn *kafka.Conn, dial func() (*kafka.Conn, error), generation
 			}
 		}
 		err := batch.Close()
-		if errors.Is(err, io.ErrNoProgress) { // the library has lost its place, as it does now and then where a log ends
+		// the library has lost its place, as it does now and then where a log ends
+		if errors.Is(err, io.ErrNoProgress) {
 			_ = conn.Close()
 			if conn, err = dial(); err == nil {
 				_, err = conn.Seek(int64(received), kafka.SeekAbsolute|kafka.SeekDontCheck)
@@ -208,10 +218,13 @@ func kafkaRequests(b *testing.B, brokers []string, topic string, w work) kafkaSe
 	if !w.mode.Confirmed() {
 		acks = kafka.RequireNone
 	}
-	_, err := c.ListOffsets(context.Background(), &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(0)}}})
+	_,
+		err := c.ListOffsets(context.Background(),
+		&kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: {kafka.LastOffsetOf(0)}}})
 	must(b, err)
 	produce := func(bodies *bodyReader) error {
-		r, err := c.Produce(context.Background(), &kafka.ProduceRequest{Topic: topic, RequiredAcks: acks, Records: bodies})
+		r, err := c.Produce(context.Background(), &kafka.ProduceRequest{Topic: topic, RequiredAcks: acks,
+			Records: bodies})
 		if err == nil && r != nil {
 			err = r.Error
 		}
@@ -285,8 +298,9 @@ func (r *bodyReader) ReadRecord() (*kafka.Record, error) {
 func kafkaWriter(_ *testing.B, brokers []string, topic string, w work) kafkaSender {
 	transport := &kafka.Transport{MetadataTopics: []string{topic}}
 	g, failed := newGate(), make(chan error, 1)
-	writer := &kafka.Writer{Addr: kafka.TCP(brokers...), Topic: topic, Transport: transport, MaxAttempts: 1, RequiredAcks: kafka.RequireAll,
-		BatchSize: window, BatchTimeout: time.Millisecond, Async: w.mode != drivers.ConfirmEach}
+	writer := &kafka.Writer{Addr: kafka.TCP(brokers...), Topic: topic, Transport: transport, MaxAttempts: 1,
+		RequiredAcks: kafka.RequireAll,
+		BatchSize:    window, BatchTimeout: time.Millisecond, Async: w.mode != drivers.ConfirmEach}
 	if w.mode == drivers.ConfirmEach {
 		writer.BatchSize = 1
 	}
@@ -330,8 +344,10 @@ func bareFranz(b *testing.B, brokers []string, w work) sample {
 	topic, remove := kafkaTopic(b, brokers)
 	defer remove()
 	joined := make(chan struct{})
-	from, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics(), kgo.ConsumerGroup(topic), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(), kgo.FetchMaxWait(500*time.Millisecond), kgo.Balancers(kgo.RangeBalancer()),
+	from, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics(), kgo.ConsumerGroup(topic),
+		kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.DisableAutoCommit(),
+		kgo.FetchMaxWait(500*time.Millisecond), kgo.Balancers(kgo.RangeBalancer()),
 		kgo.OnPartitionsAssigned(func(context.Context, *kgo.Client, map[string][]int32) { close(joined) }))
 	must(b, err)
 	defer from.Close()
@@ -339,8 +355,10 @@ func bareFranz(b *testing.B, brokers []string, w work) sample {
 	if !w.mode.Confirmed() {
 		acks = kgo.NoAck()
 	}
-	to, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics(), kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(0), kgo.RequiredAcks(acks),
-		kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(5), kgo.RecordRetries(0), kgo.ProducerBatchCompression(kgo.NoCompression()),
+	to, err := kgo.NewClient(kgo.SeedBrokers(brokers...), kgo.DisableClientMetrics(), kgo.DefaultProduceTopic(topic),
+		kgo.ProducerLinger(0), kgo.RequiredAcks(acks),
+		kgo.DisableIdempotentWrite(), kgo.MaxProduceRequestsInflightPerBroker(5), kgo.RecordRetries(0),
+		kgo.ProducerBatchCompression(kgo.NoCompression()),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	must(b, err)
 	defer to.Close()

@@ -31,7 +31,8 @@ func BenchmarkMongoDB(b *testing.B) {
 	}
 	o, err := json.Marshal(map[string]any{"url": url, "w": 1, "journal": false, "pollInterval": "1ms"})
 	must(b, err)
-	compare(b, subject{name: "mongodb", options: o, pairs: 8, least: 300, bare: func(b *testing.B, w work) sample { return bareMongoDB(b, url, w) }})
+	compare(b, subject{name: "mongodb", options: o, pairs: 8, least: 300,
+		bare: func(b *testing.B, w work) sample { return bareMongoDB(b, url, w) }})
 }
 
 // bareMongoDB has a client for each side, as the engine does, and makes what the driver makes.
@@ -40,7 +41,8 @@ func bareMongoDB(b *testing.B, url string, w work) sample {
 	defer cancel()
 	tasks++
 	open := func(concern *writeconcern.WriteConcern) *mongo.Collection {
-		c, err := mongo.Connect(options.Client().ApplyURI(url).SetRetryWrites(false).SetRetryReads(false).SetWriteConcern(concern))
+		c,
+			err := mongo.Connect(options.Client().ApplyURI(url).SetRetryWrites(false).SetRetryReads(false).SetWriteConcern(concern))
 		must(b, err)
 		must(b, c.Ping(ctx, nil))
 		return c.Database("lockstep").Collection("lockstep-tax-bare-" + strconv.Itoa(tasks))
@@ -53,7 +55,8 @@ func bareMongoDB(b *testing.B, url string, w work) sample {
 		must(b, from.Drop(context.Background()))
 		must(b, errors.Join(from.Database().Client().Disconnect(ctx), to.Database().Client().Disconnect(ctx)))
 	}()
-	_, err := from.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "at", Value: 1}, {Key: "_id", Value: 1}}})
+	_, err := from.Indexes().CreateOne(ctx, mongo.IndexModel{Keys: bson.D{{Key: "at", Value: 1},
+		{Key: "_id", Value: 1}}})
 	must(b, err)
 
 	received := make(chan error, 1)
@@ -75,7 +78,8 @@ func claimMongoDB(ctx context.Context, from *mongo.Collection, n int) error {
 		}
 		now := time.Now()
 		err := from.FindOneAndUpdate(ctx, bson.D{{Key: "at", Value: bson.D{{Key: "$lte", Value: now}}}}, bson.D{
-			{Key: "$set", Value: bson.D{{Key: "at", Value: now.Add(30 * time.Second)}}}, {Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}},
+			{Key: "$set", Value: bson.D{{Key: "at", Value: now.Add(30 * time.Second)}}},
+			{Key: "$inc", Value: bson.D{{Key: "n", Value: 1}}},
 		}).Decode(&m)
 		if errors.Is(err, mongo.ErrNoDocuments) {
 			time.Sleep(time.Millisecond)

@@ -39,8 +39,9 @@ func serve(address string) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	srv, err := server.NewServer(&server.Options{ServerName: "tax", Host: host, Port: number, NoSigs: true, NoLog: true, JetStream: true,
-		StoreDir: dir})
+	srv, err := server.NewServer(&server.Options{ServerName: "tax", Host: host, Port: number, NoSigs: true, NoLog: true,
+		JetStream: true,
+		StoreDir:  dir})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -108,12 +109,14 @@ func bareNATS(b *testing.B, address string, w work) sample {
 	must(b, err)
 	tasks++
 	name := "lockstep-tax-bare-" + strconv.Itoa(tasks)
-	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".*"}, Retention: jetstream.InterestPolicy,
-		Storage: jetstream.MemoryStorage, Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1})
+	stream, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: name, Subjects: []string{name + ".*"},
+		Retention: jetstream.InterestPolicy,
+		Storage:   jetstream.MemoryStorage, Discard: jetstream.DiscardNew, MaxMsgs: -1, MaxBytes: -1, MaxConsumers: -1})
 	must(b, err)
 	defer func() { must(b, js.DeleteStream(context.Background(), name)) }()
-	_, err = stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "s0", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: -1,
-		MaxDeliver: -1, AckWait: 30 * time.Second, MemoryStorage: true})
+	_, err = stream.CreateConsumer(ctx, jetstream.ConsumerConfig{Durable: "s0", AckPolicy: jetstream.AckExplicitPolicy,
+		MaxAckPending: -1,
+		MaxDeliver:    -1, AckWait: 30 * time.Second, MemoryStorage: true})
 	must(b, err)
 
 	received := make(chan error, 1)

@@ -75,7 +75,8 @@ func compare(b *testing.B, s subject) {
 	}
 	n := cmp.Or(s.pairs, pairs)
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(out, "\nharness tax, %s, GOMAXPROCS %d: medians of %d pairs; ratio is engine by bare, wanted ≥ 0.95 where bare does ≤ 200,000/s; extra CPU wanted ≤ 300 ns\n",
+	fmt.Fprintf(out,
+		"\nharness tax, %s, GOMAXPROCS %d: medians of %d pairs; ratio is engine by bare, wanted ≥ 0.95 where bare does ≤ 200,000/s; extra CPU wanted ≤ 300 ns\n",
 		s.name, runtime.GOMAXPROCS(0), n)
 	for _, line := range table {
 		fmt.Fprintln(out, line)

@@ -26,7 +26,8 @@ func BenchmarkRabbitMQ(b *testing.B) {
 	}
 	options, err := json.Marshal(map[string]any{"url": url})
 	must(b, err)
-	compare(b, subject{name: "rabbitmq", options: options, bare: func(b *testing.B, w work) sample { return bareRabbitMQ(b, url, w) }})
+	compare(b, subject{name: "rabbitmq", options: options,
+		bare: func(b *testing.B, w work) sample { return bareRabbitMQ(b, url, w) }})
 }
 
 func openChannel(b *testing.B, url string) (*amqp.Connection, *amqp.Channel) {

@@ -61,7 +61,8 @@ func BenchmarkSink(b *testing.B) {
 	}
 	b.ReportMetric(0, "ns/op")
 	fmt.Printf("\nsink tax, GOMAXPROCS %d: %d rounds of runs of %v each, without a sink %.0f msg/s (quartiles %.0f–%.0f); ratios are with by without, wanted ≥ 0.97\n",
-		runtime.GOMAXPROCS(0), sinkRounds, sinkMeasure, quantile(rates[0], 0.5), quantile(rates[0], 0.25), quantile(rates[0], 0.75))
+		runtime.GOMAXPROCS(0), sinkRounds, sinkMeasure, quantile(rates[0], 0.5), quantile(rates[0], 0.25),
+		quantile(rates[0], 0.75))
 	for i, name := range []string{what, "InfluxDB hanging"} {
 		for _, of := range []struct {
 			what   string
@@ -69,7 +70,8 @@ func BenchmarkSink(b *testing.B) {
 		}{{"rate of sending", rates}, {"messages a second of this process's CPU", works}} {
 			ratios := pairwise(of.values[i+1], of.values[0])
 			low, mean, high := confidence(ratios)
-			fmt.Printf("%-40s %-40s %.4f, 95 %% confidence %.4f–%.4f (median of pairs %.4f)\n", name, of.what, mean, low, high, quantile(ratios, 0.5))
+			fmt.Printf("%-40s %-40s %.4f, 95 %% confidence %.4f–%.4f (median of pairs %.4f)\n", name, of.what, mean,
+				low, high, quantile(ratios, 0.5))
 		}
 	}
 }
@@ -157,7 +159,8 @@ func (f *sinkFleet) run(points *sink.Sink) (rate, sent float64) {
 	must(f.b, err)
 	cell := plan.Cell{Workload: w, Broker: plan.Broker{Name: "loop", Driver: "loopback", Options: options}}
 	cell.ID = plan.CellID("loop", w)
-	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprint("tax-", f.runs), Name: "tax", Repeat: 1, Started: time.Now(), Cells: []plan.Cell{cell}, Agents: 2}
+	run := plan.Run{Version: plan.RecordFormat, ID: fmt.Sprint("tax-", f.runs), Name: "tax", Repeat: 1,
+		Started: time.Now(), Cells: []plan.Cell{cell}, Agents: 2}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	must(f.b, f.conn.Submit(ctx, wire.Submission{Run: run}))
@@ -181,9 +184,14 @@ func (f *sinkFleet) target(i plan.Influx) sink.Target {
 
 func (f *sinkFleet) database() (to sink.Target, what string) {
 	if url := os.Getenv("LOCKSTEP_INFLUX_URL"); url != "" {
-		return f.target(plan.Influx{URL: url, Org: os.Getenv("LOCKSTEP_INFLUX_ORG"), Bucket: os.Getenv("LOCKSTEP_INFLUX_BUCKET"), Token: "${env:LOCKSTEP_INFLUX_TOKEN}"}), "InfluxDB on this host"
+		return f.target(plan.Influx{URL: url, Org: os.Getenv("LOCKSTEP_INFLUX_ORG"),
+				Bucket: os.Getenv("LOCKSTEP_INFLUX_BUCKET"), Token: "${env:LOCKSTEP_INFLUX_TOKEN}"}),
+			"InfluxDB on this host"
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}))
 	f.b.Cleanup(server.Close)
 	return f.target(plan.Influx{URL: server.URL, Bucket: "tax"}), "a stand-in for InfluxDB in this process"
 }

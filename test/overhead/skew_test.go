@@ -58,7 +58,8 @@ func BenchmarkStartSkew(b *testing.B) {
 // start of each.
 func fleetSkews(b *testing.B, programs string) (off []float64) {
 	dir := b.TempDir()
-	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: filepath.Join(dir, "nats"), NoSigs: true, NoLog: true})
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true,
+		StoreDir: filepath.Join(dir, "nats"), NoSigs: true, NoLog: true})
 	must(b, err)
 	broker.Start()
 	defer broker.Shutdown()
@@ -89,7 +90,8 @@ cell: {
 `, broker.ClientURL(), skewTasks, skewAgents, 10*skewAgents), 0o600))
 	var out []byte
 	for range 20 { // until the controller listens
-		if out, err = program("ctl", "run", "--server", url, matrix).CombinedOutput(); err == nil || strings.Contains(string(out), "record:") {
+		if out, err = program("ctl", "run", "--server", url, matrix).CombinedOutput(); err == nil ||
+			strings.Contains(string(out), "record:") {
 			break
 		}
 		time.Sleep(500 * time.Millisecond)
@@ -164,7 +166,8 @@ func TestSleeper(t *testing.T) {
 		at++
 		when := unix.NsecToTimespec(at * int64(sleeperEvery))
 		for clock.Now() < when.Nano() { // again where a signal ended it
-			syscall.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, uintptr(unsafe.Pointer(&when)), 0, 0, 0)
+			syscall.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
+				uintptr(unsafe.Pointer(&when)), 0, 0, 0)
 		}
 		fmt.Println(clock.Now() - at*int64(sleeperEvery))
 	}

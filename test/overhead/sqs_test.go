@@ -28,11 +28,13 @@ const sqsEndpoint = "LOCKSTEP_SQS_ENDPOINT"
 func BenchmarkSQS(b *testing.B) {
 	endpoint := os.Getenv(sqsEndpoint)
 	if endpoint == "" {
-		b.Skipf("%s is not set: the harness overhead for SQS needs its stand-in (go run ./test/lab run elasticmq -- …)", sqsEndpoint)
+		b.Skipf("%s is not set: the harness overhead for SQS needs its stand-in (go run ./test/lab run elasticmq -- …)",
+			sqsEndpoint)
 	}
 	o, err := json.Marshal(map[string]any{"endpoint": endpoint, "region": "elasticmq", "accessKey": "x", "secret": "x"})
 	must(b, err)
-	compare(b, subject{name: "sqs", options: o, pairs: 8, least: 300, bare: func(b *testing.B, w work) sample { return bareSQS(b, endpoint, w) }})
+	compare(b, subject{name: "sqs", options: o, pairs: 8, least: 300,
+		bare: func(b *testing.B, w work) sample { return bareSQS(b, endpoint, w) }})
 }
 
 // bareSQS has a client for each side, as the engine does.
@@ -42,19 +44,25 @@ func bareSQS(b *testing.B, endpoint string, w work) sample {
 	tasks++
 	open := func() *sqs.Client {
 		return sqs.New(sqs.Options{
-			Region: "elasticmq", BaseEndpoint: &endpoint, Retryer: aws.NopRetryer{}, HTTPClient: &http.Client{Transport: &http.Transport{}},
+			Region: "elasticmq", BaseEndpoint: &endpoint, Retryer: aws.NopRetryer{},
+			HTTPClient:  &http.Client{Transport: &http.Transport{}},
 			Credentials: aws.NewCredentialsCache(credentials.NewStaticCredentialsProvider("x", "x", "")),
 		})
 	}
 	to, from := open(), open()
-	made, err := to.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String("lockstep-tax-bare-" + strconv.Itoa(tasks))})
+	made,
+		err := to.CreateQueue(ctx, &sqs.CreateQueueInput{QueueName: aws.String("lockstep-tax-bare-" +
+		strconv.Itoa(tasks))})
 	must(b, err)
 	at := made.QueueUrl
 	defer func() {
 		_, err := to.DeleteQueue(context.Background(), &sqs.DeleteQueueInput{QueueUrl: at})
 		must(b, err)
 	}()
-	_, err = from.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-tax-bare-" + strconv.Itoa(tasks))}) // connects
+	// connects
+	_,
+		err = from.GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-tax-bare-" +
+		strconv.Itoa(tasks))})
 	must(b, err)
 
 	received := make(chan error, 1)
@@ -70,13 +78,15 @@ func bareSQS(b *testing.B, endpoint string, w work) sample {
 // receiveSQS receives up to ten at a time and deletes one by one.
 func receiveSQS(ctx context.Context, from *sqs.Client, at *string, n int) error {
 	for i := 0; i < n; {
-		got, err := from.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: at, MaxNumberOfMessages: 10, WaitTimeSeconds: 1,
+		got, err := from.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: at, MaxNumberOfMessages: 10,
+			WaitTimeSeconds:             1,
 			MessageSystemAttributeNames: []types.MessageSystemAttributeName{types.MessageSystemAttributeNameApproximateReceiveCount}})
 		if err != nil {
 			return fmt.Errorf("the bare loop received %d of %d messages: %w", i, n, err)
 		}
 		for _, m := range got.Messages {
-			if _, err := from.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: at, ReceiptHandle: m.ReceiptHandle}); err != nil {
+			if _, err := from.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: at,
+				ReceiptHandle: m.ReceiptHandle}); err != nil {
 				return err
 			}
 		}

@@ -81,7 +81,8 @@ func checkArchive(t *testing.T, file, version string) {
 	dir := t.TempDir()
 	files := unpack(t, file, dir)
 	root := "lockstep-" + version + "-linux-amd64/"
-	for _, want := range []string{"README.md", "LICENSE", "docs/security.md", "matrices/quick.cue", "systemd/lockstep-agent.service", "dashboards/live.json",
+	for _, want := range []string{"README.md", "LICENSE", "docs/security.md", "matrices/quick.cue",
+		"systemd/lockstep-agent.service", "dashboards/live.json",
 		"dashboards/provisioning/dashboards/lockstep.yaml", "dashboards/provisioning/datasources/lockstep.yaml"} {
 		if !slices.Contains(files, root+want) {
 			t.Errorf("%s is not in the archive", want)
@@ -100,7 +101,8 @@ func checkArchive(t *testing.T, file, version string) {
 		}
 		_ = binary.Close()
 		says, err := exec.Command(path, "--version").CombinedOutput()
-		if want := regexp.MustCompile(`\Q` + version + `\E \(commit [0-9a-f]{12}, 20\d\d-\d\d-\d\d(, modified)?\)`); err != nil || !want.Match(says) {
+		if want := regexp.MustCompile(`\Q` + version +
+			`\E \(commit [0-9a-f]{12}, 20\d\d-\d\d-\d\d(, modified)?\)`); err != nil || !want.Match(says) {
 			t.Errorf("%s --version: %v, %q; want %s", program, err, says, want)
 		}
 	}
@@ -194,10 +196,13 @@ func installDeb(t *testing.T, first, second string) {
 		t.Fatalf("install the package: %v\n%s", err, text)
 	}
 	for _, want := range []string{
-		`1\.2\.3 \(commit`, `user: lockstep-controller lockstep-controller /var/lib/lockstep/controller:/usr/sbin/nologin`,
-		`user: lockstep-agent lockstep-agent /var/lib/lockstep/agent:`, `user: lockstep-observer lockstep-observer /var/lib/lockstep/observer:`,
+		`1\.2\.3 \(commit`,
+		`user: lockstep-controller lockstep-controller /var/lib/lockstep/controller:/usr/sbin/nologin`,
+		`user: lockstep-agent lockstep-agent /var/lib/lockstep/agent:`,
+		`user: lockstep-observer lockstep-observer /var/lib/lockstep/observer:`,
 		`config: 755 root:root creds: 755 root:root`,
-		`unit: controller verified`, `unit: agent verified`, `unit: observer verified`, `upgraded: lockstep\s1\.2\.4`, `kept: MARK=1`,
+		`unit: controller verified`, `unit: agent verified`, `unit: observer verified`, `upgraded: lockstep\s1\.2\.4`,
+		`kept: MARK=1`,
 		`quick.cue: 12 cells`, `removed: 0 programs, MARK=1`, `purged: 0 folders, 0 users`,
 	} {
 		if !regexp.MustCompile(want).Match(text) {

@@ -105,14 +105,16 @@ func TestReportInABrowser(t *testing.T) {
 	fits(ctx, t, page)
 	colours(ctx, t, page)
 	paper(ctx, t, page)
-	if !eval[bool](ctx, t, page, `typeof alerted === "undefined" && document.scripts.length === 1 && document.images.length === 0`) {
+	if !eval[bool](ctx, t, page,
+		`typeof alerted === "undefined" && document.scripts.length === 1 && document.images.length === 0`) {
 		t.Error("a name became part of the page")
 	}
 	several := filepath.Join(t.TempDir(), "two.html")
 	call("run", "--runs", folder, "testdata/page.cue")
 	call("report", "--runs", folder, "--out", several, run.Plan().ID, "latest")
 	two := look(ctx, t, b, several)
-	if got := eval[string](ctx, t, two, `document.querySelector("#t1 thead").innerText`); !strings.Contains(got, "run=A") || !strings.Contains(got, "run=B") {
+	if got := eval[string](ctx, t, two, `document.querySelector("#t1 thead").innerText`); !strings.Contains(got,
+		"run=A") || !strings.Contains(got, "run=B") {
 		t.Errorf("the report of two runs has columns %q", got)
 	}
 }
@@ -124,7 +126,8 @@ func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *runs
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := eval[[]string](ctx, t, page, `[...document.querySelectorAll("section.table tbody td data")].map(d => d.value + " " + d.innerText)`)
+	got := eval[[]string](ctx, t, page,
+		`[...document.querySelectorAll("section.table tbody td data")].map(d => d.value + " " + d.innerText)`)
 	var want []string
 	for _, table := range report.Build(run.Plan(), outcomes) {
 		for _, row := range table.Rows {
@@ -147,7 +150,8 @@ func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *runs
 			t.Errorf("number %d is %q, want %q", i, got[i], want[i])
 		}
 	}
-	for _, text := range []string{"broken guarantee", "connection refused", "All of it", "</script><script>alert(1)</script>", "🐇"} {
+	for _, text := range []string{"broken guarantee", "connection refused", "All of it",
+		"</script><script>alert(1)</script>", "🐇"} {
 		if !eval[bool](ctx, t, page, `document.body.innerText.includes(`+strconv.Quote(text)+`)`) {
 			t.Errorf("%q is not to be seen", text)
 		}
@@ -161,7 +165,8 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	titles := eval[[]string](ctx, t, page, `(document.querySelectorAll("details").forEach(d => d.open = true),
 		[...document.querySelectorAll("figure")].filter(f => { const s = f.querySelector(":scope > svg"), r = s && s.getBoundingClientRect(); return s && r.width > 200 && r.height > 40 }).map(f => f.querySelector("figcaption").innerText))`)
 	all := strings.Join(titles, "\n")
-	for _, want := range []string{"Throughput over broker", "End-to-end latency over broker", "Publish latency, distribution", "Rates over time", "Latency over time",
+	for _, want := range []string{"Throughput over broker", "End-to-end latency over broker",
+		"Publish latency, distribution", "Rates over time", "Latency over time",
 		"Latency of each step over its rate"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no drawing is called %q; there are:\n%s", want, all)
@@ -173,16 +178,20 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	if len(outside) > 0 {
 		t.Errorf("%d elements are outside of their drawings, as %.300s", len(outside), outside[0])
 	}
-	if broken := eval[int](ctx, t, page, `[...document.querySelectorAll("svg *")].filter(e => [...e.attributes].some(a => /NaN|Infinity|undefined/.test(a.value))).length`); broken > 0 {
+	if broken := eval[int](ctx, t, page,
+		`[...document.querySelectorAll("svg *")].filter(e => [...e.attributes].some(a => /NaN|Infinity|undefined/.test(a.value))).length`); broken > 0 {
 		t.Errorf("%d elements have no place", broken)
 	}
-	if filled := eval[int](ctx, t, page, `[...document.querySelectorAll("svg rect.hollow")].filter(e => getComputedStyle(e).fill !== getComputedStyle(document.body).backgroundColor).length`); filled > 0 {
+	if filled := eval[int](ctx, t, page,
+		`[...document.querySelectorAll("svg rect.hollow")].filter(e => getComputedStyle(e).fill !== getComputedStyle(document.body).backgroundColor).length`); filled > 0 {
 		t.Errorf("%d hollow bars are filled: what was received looks as what was sent", filled)
 	}
-	if empty := eval[[]string](ctx, t, page, `[...document.querySelectorAll("metric > svg")].filter(s => !s.querySelector(".l, .m, rect[class^=s], rect[class^=plain], .whisker")).map(s => s.getAttribute("aria-label"))`); len(empty) > 0 {
+	if empty := eval[[]string](ctx, t, page,
+		`[...document.querySelectorAll("metric > svg")].filter(s => !s.querySelector(".l, .m, rect[class^=s], rect[class^=plain], .whisker")).map(s => s.getAttribute("aria-label"))`); len(empty) > 0 {
 		t.Errorf("nothing is drawn in %q", empty)
 	}
-	if !eval[bool](ctx, t, page, `document.querySelectorAll("svg .fault").length > 0 && document.querySelectorAll("svg .mark").length > 0`) {
+	if !eval[bool](ctx, t, page,
+		`document.querySelectorAll("svg .fault").length > 0 && document.querySelectorAll("svg .mark").length > 0`) {
 		t.Error("nothing marks the fault")
 	}
 	keep(ctx, t, page, "light")

@@ -76,38 +76,47 @@ func TestWebPageInABrowser(t *testing.T) {
 	defer cancel()
 	dir := t.TempDir()
 	control := daemon(t, func(ctx context.Context, said *logs) int {
-		return cli.Controller(ctx, []string{"--open", "--listen", "127.0.0.1:0", "--dir", dir, "--web", "127.0.0.1:0"}, nil, said, said)
+		return cli.Controller(ctx, []string{"--open", "--listen", "127.0.0.1:0", "--dir", dir, "--web", "127.0.0.1:0"},
+			nil, said, said)
 	})
 	server, site := control.find(t, `url=(\S+)`), "http://"+control.find(t, `what=web at=(\S+)`)
 	for _, name := range []string{"load-1", "load-2"} {
 		daemon(t, func(ctx context.Context, said *logs) int {
-			return cli.Agent(ctx, []string{"--server", server, "--name", name, "--dir", filepath.Join(dir, name)}, nil, said, said)
+			return cli.Agent(ctx, []string{"--server", server, "--name", name, "--dir", filepath.Join(dir, name)}, nil,
+				said, said)
 		})
 	}
 	ran := &logs{}
 	ended := make(chan int, 1)
 	go func() {
-		ended <- cli.Ctl(ctx, []string{"run", "--server", server, "--runs", t.TempDir(), "testdata/web.cue"}, nil, ran, ran)
+		ended <- cli.Ctl(ctx, []string{"run", "--server", server, "--runs", t.TempDir(), "testdata/web.cue"}, nil, ran,
+			ran)
 	}()
 	id := wait(ctx, t, b, site)
 	live := visit(ctx, t, b, site+"/runs/"+id)
-	until(ctx, t, live, `document.querySelector("#live .rates") !== null && document.querySelector("#live svg") !== null`)
+	until(ctx, t, live,
+		`document.querySelector("#live .rates") !== null && document.querySelector("#live svg") !== null`)
 	picture(ctx, t, live, "web-live")
 	if code := <-ended; code != 0 {
 		t.Fatalf("ctl run left with %d:\n%s", code, ran)
 	}
-	until(ctx, t, live, `document.querySelector("#live") === null && document.querySelectorAll("section.table tbody tr").length === 2`) // it has loaded itself again
+	// it has loaded itself again
+	until(ctx, t, live,
+		`document.querySelector("#live") === null && document.querySelectorAll("section.table tbody tr").length === 2`)
 	page := visit(ctx, t, b, site+"/runs/"+id)
 	until(ctx, t, page, `document.querySelector(".files .report") !== null || (location.reload(), false)`)
-	if !eval[bool](ctx, t, page, `typeof alerted === "undefined" && document.images.length === 0 && document.querySelector("section.table h3").innerText.includes("</script>")`) {
+	if !eval[bool](ctx, t, page,
+		`typeof alerted === "undefined" && document.images.length === 0 && document.querySelector("section.table h3").innerText.includes("</script>")`) {
 		t.Error("a name became part of the page, or is not shown")
 	}
 	earlier(t, filepath.Join(dir, "runs"), id)
-	for at, path := range map[string]string{"web-run": "/runs/" + id, "web-runs": "/", "web-agents": "/agents", "web-schedules": "/schedules",
-		"web-history": "/history?" + url.Values{"matrix": {"web"}}.Encode(), "web-missing": "/runs/none"} {
+	for at, path := range map[string]string{"web-run": "/runs/" + id, "web-runs": "/", "web-agents": "/agents",
+		"web-schedules": "/schedules",
+		"web-history":   "/history?" + url.Values{"matrix": {"web"}}.Encode(), "web-missing": "/runs/none"} {
 		p := visit(ctx, t, b, site+path)
 		if at == "web-history" {
-			until(ctx, t, p, `document.querySelectorAll("metric svg").length === 2 && document.querySelectorAll("metric svg .m").length >= 14`)
+			until(ctx, t, p,
+				`document.querySelectorAll("metric svg").length === 2 && document.querySelectorAll("metric svg .m").length >= 14`)
 		}
 		narrow(ctx, t, p, at)
 	}
@@ -184,7 +193,8 @@ func wait(ctx context.Context, t *testing.T, b *browser.Browser, site string) st
 	t.Helper()
 	for {
 		page := visit(ctx, t, b, site)
-		id := eval[string](ctx, t, page, `[...document.querySelectorAll("section[aria-labelledby=active] tbody tr")].filter(r => r.innerText.includes("running")).map(r => r.querySelector("a").innerText).join()`)
+		id := eval[string](ctx, t, page,
+			`[...document.querySelectorAll("section[aria-labelledby=active] tbody tr")].filter(r => r.innerText.includes("running")).map(r => r.querySelector("a").innerText).join()`)
 		if id != "" {
 			return id
 		}
@@ -207,7 +217,8 @@ func until(ctx context.Context, t *testing.T, p *browser.Page, condition string)
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			t.Fatalf("it never came about that %s:\n%s", condition, eval[string](context.WithoutCancel(ctx), t, p, `document.body.innerText`))
+			t.Fatalf("it never came about that %s:\n%s", condition,
+				eval[string](context.WithoutCancel(ctx), t, p, `document.body.innerText`))
 		}
 	}
 }

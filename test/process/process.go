@@ -23,8 +23,9 @@ import (
 
 // Command is how a process is started, and can be started again.
 type Command struct {
-	Dir  string   // where it runs, and where what it says is kept
-	Name string   // of the file NAME.log there, which goes on when it is started again; none: a new file of the program's name
+	Dir string // where it runs, and where what it says is kept
+	// of the file NAME.log there, which goes on when it is started again; none: a new file of the program's name
+	Name string
 	Env  []string // NAME=value, besides the test's own
 	Bare bool     // of the test's own variables it gets none that is Lockstep's
 	Argv []string
@@ -101,7 +102,8 @@ func Start(t testing.TB, c Command) *Process {
 	t.Helper()
 	log, from := c.logFile(t)
 	defer log.Close()
-	p := &Process{t: t, cmd: exec.Command(c.Argv[0], c.Argv[1:]...), log: log.Name(), from: from, end: make(chan struct{})}
+	p := &Process{t: t, cmd: exec.Command(c.Argv[0], c.Argv[1:]...), log: log.Name(), from: from,
+		end: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env, p.cmd.Stdout, p.cmd.Stderr = c.Dir, c.environment(), log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

@@ -58,7 +58,10 @@ tables: [{title: "With \(_pw)", rows: ["broker"], values: ["publish.rate"], head
 // TestSecretsAreInNoFile looks for the secrets of a matrix in everything that a run writes and prints.
 func TestSecretsAreInNoFile(t *testing.T) {
 	t.Setenv("CANARY", "canary-environment")
-	influx := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	influx := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	}))
 	defer influx.Close()
 	joined := strings.NewReplacer(`password: _pwd}`, `password: "can" + "ary-joined"}`)
 	const asked, omitted = "RERUN_SECRET_1: let _let", "run the matrix of the bundle again: The matrix is not recorded"
@@ -68,30 +71,39 @@ func TestSecretsAreInNoFile(t *testing.T) {
 		source       string // is in the recorded matrix
 		rerun        string // is in what a rerun of the bundle asks for
 	}{
-		{"as it is", canaries, nil, `hidden: {driver: "rabbitmq", options: url: "amqp://bench:\(_pw)@127.0.0.1:1/"}`, asked},
-		{"with --set", canaries, []string{"--set", `brokers.given.options.url="amqp://bench:canary-set@127.0.0.1:1/"`}, `_pw:         "***" // it was *** before, too`, asked},
+		{"as it is", canaries, nil, `hidden: {driver: "rabbitmq", options: url: "amqp://bench:\(_pw)@127.0.0.1:1/"}`,
+			asked},
+		{"with --set", canaries, []string{"--set", `brokers.given.options.url="amqp://bench:canary-set@127.0.0.1:1/"`},
+			`_pw:         "***" // it was *** before, too`, asked},
 		{"short", canaries, []string{"--quick"}, `password: [if _quick {"***"}, "***"][0]`, asked},
-		{"joined", joined.Replace(canaries), []string{"--set", `brokers.given.options.url="amqp://bench:canary-set@127.0.0.1:1/"`},
+		{"joined", joined.Replace(canaries), []string{"--set",
+			`brokers.given.options.url="amqp://bench:canary-set@127.0.0.1:1/"`},
 			"// The matrix is not recorded: the secret in brokers.pwd.options.password does not occur in it as one text.\n", omitted},
 		{"too short", strings.Replace(canaries, `password: _pwd}`, `password: "cry"}`, 1), nil,
-			"// The matrix is not recorded: the secret in brokers.pwd.options.password is shorter than 4 characters.\n", omitted},
+			"// The matrix is not recorded: the secret in brokers.pwd.options.password is shorter than 4 characters.\n",
+			omitted},
 		{"a driver's name", strings.Replace(canaries, `password: _pwd}`, `password: "kafka"}`, 1), nil,
 			"// The matrix is not recorded: a secret in it is also a name in it, such as that of a field or a driver.\n", omitted},
-		{"a short password of a URL", strings.Replace(canaries, `canary%2Fescaped@127.0.0.1:1"}} // canary/escaped`, `cry@127.0.0.1:1"}}`, 1), nil,
+		{"a short password of a URL", strings.Replace(canaries, `canary%2Fescaped@127.0.0.1:1"}} // canary/escaped`,
+			`cry@127.0.0.1:1"}}`, 1), nil,
 			`management: "http://bench:***@127.0.0.1:1"`, asked},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
-			file, runs, bundle := filepath.Join(dir, "matrix.cue"), filepath.Join(dir, "runs"), filepath.Join(dir, "run.zip")
-			if err := os.WriteFile(file, []byte(strings.Replace(c.matrix, "INFLUX", influx.URL, 1)), 0o600); err != nil {
+			file, runs, bundle := filepath.Join(dir, "matrix.cue"), filepath.Join(dir, "runs"),
+				filepath.Join(dir, "run.zip")
+			if err := os.WriteFile(file, []byte(strings.Replace(c.matrix, "INFLUX", influx.URL, 1)),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			var out bytes.Buffer
 			ctl := func(args ...string) int { return cli.Ctl(t.Context(), args, strings.NewReader(""), &out, &out) }
-			if code := ctl(append([]string{"run", "--verbose", "--runs", runs, file}, c.flags...)...); code != cli.ExitFailedCells {
+			if code := ctl(append([]string{"run", "--verbose", "--runs", runs, file},
+				c.flags...)...); code != cli.ExitFailedCells {
 				t.Fatalf("ctl run ended with %d:\n%s", code, out.String())
 			}
-			for _, args := range [][]string{{"report", "--runs", runs, "latest"}, {"show", "--runs", runs, "latest"}, {"bundle", "--runs", runs, "latest", "-o", bundle}} {
+			for _, args := range [][]string{{"report", "--runs", runs, "latest"}, {"show", "--runs", runs, "latest"},
+				{"bundle", "--runs", runs, "latest", "-o", bundle}} {
 				if code := ctl(args...); code != 0 {
 					t.Fatalf("ctl %v ended with %d:\n%s", args, code, out.String())
 				}
@@ -108,7 +120,8 @@ func TestSecretsAreInNoFile(t *testing.T) {
 			if n := canariesBelow(t, archive); n < 10 {
 				t.Errorf("the bundle has only %d files", n)
 			}
-			if code := ctl("rerun", "--runs", runs, bundle); code != cli.ExitBadMatrix || !strings.Contains(out.String(), c.rerun) {
+			if code := ctl("rerun", "--runs", runs, bundle); code != cli.ExitBadMatrix ||
+				!strings.Contains(out.String(), c.rerun) {
 				t.Errorf("ctl rerun ended with %d, want an error with %q:\n%s", code, c.rerun, out.String())
 			}
 			source, err := os.ReadFile(filepath.Join(runs, "latest", "matrix.cue"))

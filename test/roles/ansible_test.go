@@ -77,7 +77,8 @@ func attempt(t *testing.T, limit time.Duration, env []string, name string, args 
 // environment is that of Ansible: nothing of the user's own.
 func environment(bin, home string) []string {
 	return []string{
-		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "ANSIBLE_NOCOLOR=1", "ANSIBLE_HOME=" + home,
+		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "ANSIBLE_NOCOLOR=1",
+		"ANSIBLE_HOME=" + home,
 		"ANSIBLE_ROLES_PATH=roles", "ANSIBLE_PIPELINING=1", "ANSIBLE_LOCALHOST_WARNING=false",
 	}
 }

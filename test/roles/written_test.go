@@ -81,7 +81,8 @@ func TestPlaybookSyntax(t *testing.T) {
 	dir := t.TempDir()
 	hosts := filepath.Join(dir, "hosts.yml")
 	write(t, hosts, inventory)
-	execute(t, 5*time.Minute, environment(bin, dir), filepath.Join(bin, "ansible-playbook"), "--syntax-check", "-i", hosts, "brokers.yml")
+	execute(t, 5*time.Minute, environment(bin, dir), filepath.Join(bin, "ansible-playbook"), "--syntax-check", "-i",
+		hosts, "brokers.yml")
 }
 
 // TestLint holds the roles to the strictest profile that there is.
@@ -111,24 +112,31 @@ func TestWhatRolesWrite(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, "units"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, 30*time.Minute, environment(bin, dir), filepath.Join(bin, "ansible-playbook"), "-i", hosts, "--limit", "n1", "brokers.yml")
+	execute(t, 30*time.Minute, environment(bin, dir), filepath.Join(bin, "ansible-playbook"), "-i", hosts, "--limit",
+		"n1", "brokers.yml")
 
 	t.Run("nats", func(t *testing.T) { natsReads(t, filepath.Join(dir, "nats/etc/nats.conf")) })
 	t.Run("rabbitmq", func(t *testing.T) {
-		has(t, filepath.Join(dir, "rabbitmq/etc/rabbitmq.conf"), "cluster_formation.peer_discovery_backend = classic_config",
-			"cluster_formation.classic_config.nodes.3 = rabbit@10.9.0.3", "default_queue_type = quorum", "cluster_partition_handling = pause_minority")
-		has(t, filepath.Join(dir, "rabbitmq/etc/enabled_plugins"), "[rabbitmq_management,rabbitmq_prometheus,rabbitmq_stream].")
+		has(t, filepath.Join(dir, "rabbitmq/etc/rabbitmq.conf"),
+			"cluster_formation.peer_discovery_backend = classic_config",
+			"cluster_formation.classic_config.nodes.3 = rabbit@10.9.0.3", "default_queue_type = quorum",
+			"cluster_partition_handling = pause_minority")
+		has(t, filepath.Join(dir, "rabbitmq/etc/enabled_plugins"),
+			"[rabbitmq_management,rabbitmq_prometheus,rabbitmq_stream].")
 	})
 	t.Run("kafka", func(t *testing.T) {
 		has(t, filepath.Join(dir, "kafka/etc/server.properties"), "process.roles=broker,controller", "node.id=1",
-			"controller.quorum.voters=1@10.9.0.1:9093,2@10.9.0.2:9093,3@10.9.0.3:9093", "default.replication.factor=3", "min.insync.replicas=2")
+			"controller.quorum.voters=1@10.9.0.1:9093,2@10.9.0.2:9093,3@10.9.0.3:9093", "default.replication.factor=3",
+			"min.insync.replicas=2")
 	})
 	t.Run("artemis", func(t *testing.T) {
 		file := filepath.Join(dir, "artemis/etc/broker.xml")
 		wellFormed(t, file)
 		wellFormed(t, filepath.Join(dir, "artemis/etc/bootstrap.xml"))
-		has(t, file, "<check-for-active-server>true</check-for-active-server>", "<cluster-password>c &amp; d</cluster-password>",
-			`<connector name="self">tcp://10.9.0.1:5672</connector>`, `<connector name="peer">tcp://10.9.0.2:5672</connector>`)
+		has(t, file, "<check-for-active-server>true</check-for-active-server>",
+			"<cluster-password>c &amp; d</cluster-password>",
+			`<connector name="self">tcp://10.9.0.1:5672</connector>`,
+			`<connector name="peer">tcp://10.9.0.2:5672</connector>`)
 	})
 	t.Run("activemq", func(t *testing.T) {
 		file := filepath.Join(dir, "activemq/etc/activemq.xml")
@@ -148,7 +156,8 @@ func TestWhatRolesWrite(t *testing.T) {
 			}
 		}
 		readYAML(t, filepath.Join(dir, "mongodb/etc/mongod.conf"), &conf)
-		if conf.Net.BindIP != "127.0.0.1,10.9.0.1" || conf.Replication.ReplSetName != "lockstep" || conf.Security.KeyFile != dir+"/mongodb/etc/keyfile" {
+		if conf.Net.BindIP != "127.0.0.1,10.9.0.1" || conf.Replication.ReplSetName != "lockstep" ||
+			conf.Security.KeyFile != dir+"/mongodb/etc/keyfile" {
 			t.Errorf("mongod.conf says %+v", conf)
 		}
 		has(t, filepath.Join(dir, "mongodb/etc/initiate.js"), `{_id: 2, host: "10.9.0.3:27017"},`)
@@ -201,8 +210,10 @@ func natsReads(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !o.JetStream || len(o.Routes) != 3 || o.Cluster.Host != "10.9.0.1" || o.Cluster.Port != 6222 || o.Password != `a "quoted" secret` {
-		t.Errorf("nats.conf: JetStream %v, routes %v, cluster %+v, password %q", o.JetStream, o.Routes, o.Cluster, o.Password)
+	if !o.JetStream || len(o.Routes) != 3 || o.Cluster.Host != "10.9.0.1" || o.Cluster.Port != 6222 ||
+		o.Password != `a "quoted" secret` {
+		t.Errorf("nats.conf: JetStream %v, routes %v, cluster %+v, password %q", o.JetStream, o.Routes, o.Cluster,
+			o.Password)
 	}
 }
 
@@ -236,7 +247,8 @@ func unitReads(t *testing.T, unit string) {
 	}
 	there := program.ReplaceAllString(read(t, unit), `ExecStart="/bin/true"`)
 	write(t, unit, there)
-	if out := execute(t, time.Minute, nil, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit); out != "" {
+	if out := execute(t, time.Minute, nil, "systemd-analyze", "verify", "--man=no", "--recursive-errors=no",
+		unit); out != "" {
 		t.Errorf("systemd-analyze verify %s: %s", filepath.Base(unit), out)
 	}
 }

@@ -55,7 +55,8 @@ func startLight(t *testing.T, url, name string, s *skews) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &light{conn: wire.NewAgent(conn), name: name, instance: wire.NewName(), skews: s, releases: map[wire.Ref]chan wire.Release{}}
+	l := &light{conn: wire.NewAgent(conn), name: name, instance: wire.NewName(), skews: s,
+		releases: map[wire.Ref]chan wire.Release{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	assigned := make(chan plan.Assignment, 16)
 	unsubscribe, err := l.conn.Commands(name, l.instance, func(c wire.Command) error { return l.command(c, assigned) })
@@ -118,8 +119,10 @@ func (l *light) live(ctx context.Context, a plan.Assignment) {
 	defer cancel()
 	var skew time.Duration
 	arrive := func(step wire.Step, phase plan.Phase) {
-		v := wire.Arrival{Ref: wire.RefOf(a.Task), Agent: l.name, Step: step, Phase: phase, Host: "light", Clock: clock.ID(), Now: clock.Now(),
-			Wall: time.Now().UnixNano(), Offset: &wire.Offset{Reference: clock.ID(), At: clock.Now()}, Skew: plan.Duration(skew)}
+		v := wire.Arrival{Ref: wire.RefOf(a.Task), Agent: l.name, Step: step, Phase: phase, Host: "light",
+			Clock: clock.ID(), Now: clock.Now(),
+			Wall: time.Now().UnixNano(), Offset: &wire.Offset{Reference: clock.ID(), At: clock.Now()},
+			Skew: plan.Duration(skew)}
 		if step == wire.StepOpen && a.Index == 0 {
 			v.Subject = &plan.Subject{}
 		}
@@ -174,8 +177,9 @@ func (l *light) run(ctx context.Context, a plan.Assignment, r wire.Release) time
 	share := w.Publishers.Rate * float64(a.Publishers.Count) / float64(max(1, a.Publishers.Total))
 	rec.Window(0, true).Counts[record.Sent] += int64(share * w.Measure.D().Seconds())
 	rec.Flush()
-	s := record.Snapshot{Task: a.Task.ID, Agent: l.name, Seq: 1, At: clock.Now() - start, Clock: clock.ID(), Final: true,
-		Skew: time.Duration(skew), LastSend: end - start - 1}
+	s := record.Snapshot{Task: a.Task.ID, Agent: l.name, Seq: 1, At: clock.Now() - start, Clock: clock.ID(),
+		Final: true,
+		Skew:  time.Duration(skew), LastSend: end - start - 1}
 	s.Windows, s.Sets = c.Take()
 	_ = l.conn.Snapshot(ctx, wire.RefOf(a.Task), s) // the controller misses it, and says so
 	return time.Duration(skew)

@@ -52,7 +52,8 @@ func TestManyAgents(t *testing.T) {
 		began := time.Now()
 		many := startFleet(t, url, 4, n.agents, &late)
 		registered(t, url, n.agents)
-		t.Logf("%d agents registered %v after the first of them dialled", n.agents, time.Since(began).Round(time.Millisecond))
+		t.Logf("%d agents registered %v after the first of them dialled", n.agents,
+			time.Since(began).Round(time.Millisecond))
 		large = append(large, overhead(t, programs, url, dir, fmt.Sprintf("large%d", round), perRound, 4))
 		t.Logf("controller: %d MiB with %d agents after %d tasks", controller.RSS()>>20, n.agents, 2*perRound*(round+1))
 		if round == n.rounds-1 {
@@ -100,7 +101,9 @@ func startController(t *testing.T, programs, dir string) (url string, controller
 	t.Helper()
 	port := process.Ports(t, 1)[0]
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	c := process.Start(t, process.Command{Dir: dir, Argv: []string{filepath.Join(programs, "controller"), "--open", "--listen", address, "--dir", filepath.Join(dir, "controller")}})
+	c := process.Start(t, process.Command{Dir: dir,
+		Argv: []string{filepath.Join(programs, "controller"), "--open", "--listen", address, "--dir",
+			filepath.Join(dir, "controller")}})
 	process.Listening(t, port)
 	return "nats://" + address, c
 }
@@ -162,7 +165,8 @@ cell: {
 		t.Fatal(err)
 	}
 	folder := filepath.Join(dir, "runs-"+name)
-	out, err := exec.Command(filepath.Join(programs, "ctl"), "run", "--server", url, "--runs", folder, file).CombinedOutput()
+	out, err := exec.Command(filepath.Join(programs, "ctl"), "run", "--server", url, "--runs", folder,
+		file).CombinedOutput()
 	found, _ := filepath.Glob(filepath.Join(folder, "*", "run.json"))
 	if err != nil || len(found) == 0 {
 		t.Fatalf("ctl run: %v\n%s", err, out)

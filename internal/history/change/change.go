@@ -19,7 +19,9 @@ import (
 
 // The parameters of the method.
 const (
-	Alpha    = 0.04 // of Holm's procedure, in each family of tests: with estimated variances, any of its change points is false in up to 5 %
+	// of Holm's procedure, in each family of tests: with estimated variances, any of its change points is false in up
+	// to 5 %
+	Alpha    = 0.04
 	MinShift = 0.05 // smallest change of a level, relative to the level before
 	Recent   = 3    // k: a change point in the last k scheduled runs is an alarm
 	MaxRuns  = 1000 // of a longer series, the newest runs are used
@@ -27,7 +29,8 @@ const (
 	segment   = 2    // minimum runs between two change points
 	minBefore = 6    // minimum runs before a change point in the last k runs
 	weak      = 0.01 // level of the test that ends the search for candidates
-	outlying  = 3.5  // in scaled median absolute deviations: Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993
+	// in scaled median absolute deviations: Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993
+	outlying = 3.5
 )
 
 // Series is a time series, oldest run first.

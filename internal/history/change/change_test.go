@@ -10,9 +10,12 @@ import (
 
 // nile is the yearly flow of the Nile at Aswan, 1871 to 1970, in 10^8 m³, as Cobb (Biometrika, 1978) published it. The
 // literature agrees on one change: from 1899 on there was less.
-var nile = []float64{1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960, 1180, 799, 958, 1140, 1100, 1210, 1150, 1250,
-	1260, 1220, 1030, 1100, 774, 840, 874, 694, 940, 833, 701, 916, 692, 1020, 1050, 969, 831, 726, 456, 824, 702, 1120, 1100, 832, 764, 821, 768, 845, 864,
-	862, 698, 845, 744, 796, 1040, 759, 781, 865, 845, 944, 984, 897, 822, 1010, 771, 676, 649, 846, 812, 742, 801, 1040, 860, 874, 848, 890, 744, 749, 838,
+var nile = []float64{1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960, 1180,
+	799, 958, 1140, 1100, 1210, 1150, 1250,
+	1260, 1220, 1030, 1100, 774, 840, 874, 694, 940, 833, 701, 916, 692, 1020, 1050, 969, 831, 726, 456, 824, 702, 1120,
+	1100, 832, 764, 821, 768, 845, 864,
+	862, 698, 845, 744, 796, 1040, 759, 781, 865, 845, 944, 984, 897, 822, 1010, 771, 676, 649, 846, 812, 742, 801,
+	1040, 860, 874, 848, 890, 744, 749, 838,
 	1050, 918, 986, 797, 923, 975, 815, 1020, 906, 901, 1170, 912, 746, 919, 718, 714, 740}
 
 // alone finds the changes of one series.
@@ -57,13 +60,15 @@ func TestSplitIsThatOfTheDefinition(t *testing.T) {
 			}
 		}
 	}
-	if at, right := newEnergy(values).split(start, start+segment, end); at != wantAt || right != wantRight || right == end {
+	if at, right := newEnergy(values).split(start, start+segment, end); at != wantAt || right != wantRight ||
+		right == end {
 		t.Errorf("%d to %d: want %d to %d, which is not the end", at, right, wantAt, wantRight)
 	}
 }
 
 func TestStudentTail(t *testing.T) {
-	for _, c := range []struct{ x, freedom, want float64 }{{2.776445, 4, 0.025}, {3.385185, 30, 0.001}, {1, 1, 0.25}, {5.2936, 91, 4.1e-7}} {
+	for _, c := range []struct{ x, freedom, want float64 }{{2.776445, 4, 0.025}, {3.385185, 30, 0.001}, {1, 1, 0.25},
+		{5.2936, 91, 4.1e-7}} {
 		if got := stats.StudentT(-c.x, c.freedom); math.Abs(got/c.want-1) > 0.02 {
 			t.Errorf("t(%v) above %v: %v, want %v", c.freedom, c.x, got, c.want)
 		}
@@ -97,7 +102,8 @@ func TestATemporaryRegressionIsFound(t *testing.T) {
 				found++
 			}
 		}
-		t.Logf("%+.0f %% for %d of 90 runs: both change points found in %d of %d series", 100*(c.by-1), c.width, found, n)
+		t.Logf("%+.0f %% for %d of 90 runs: both change points found in %d of %d series", 100*(c.by-1), c.width, found,
+			n)
 		if found < c.min {
 			t.Errorf("want at least %d", c.min)
 		}
@@ -135,9 +141,12 @@ func TestStepsAndOutliers(t *testing.T) {
 }
 
 func TestConstantAndShortSeries(t *testing.T) {
-	for name, values := range map[string][]float64{"constant": {5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, "short": {5, 5, 9}, "none": nil,
-		"one lost message": slices.Concat(make([]float64, 17), []float64{4}, make([]float64, 12)), "zeros": make([]float64, 30),
-		"lost messages in two runs": slices.Concat(make([]float64, 17), []float64{4, 0, 0, 0, 0, 9}, make([]float64, 9))} {
+	for name, values := range map[string][]float64{"constant": {5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, "short": {5, 5, 9},
+		"none":             nil,
+		"one lost message": slices.Concat(make([]float64, 17), []float64{4}, make([]float64, 12)),
+		"zeros":            make([]float64, 30),
+		"lost messages in two runs": slices.Concat(make([]float64, 17), []float64{4, 0, 0, 0, 0, 9},
+			make([]float64, 9))} {
 		if c := alone(values); len(c) > 0 {
 			t.Errorf("%s: %+v", name, c)
 		}
@@ -150,7 +159,8 @@ func TestConstantAndShortSeries(t *testing.T) {
 // An outlier among the newest runs is not part of the new level, and alone it is none.
 func TestAnOutlierIsNoLevel(t *testing.T) {
 	series := []float64{1000, 1010, 990, 1005, 995, 1002, 998, 1001, 1003, 999, 1004, 996}
-	for _, c := range []struct{ last, level []float64 }{{[]float64{800, 100, 800}, []float64{800}}, {[]float64{800, 795, 100}, []float64{797.5}}, {[]float64{1000, 100}, nil}, {[]float64{100}, nil}} {
+	for _, c := range []struct{ last, level []float64 }{{[]float64{800, 100, 800}, []float64{800}},
+		{[]float64{800, 795, 100}, []float64{797.5}}, {[]float64{1000, 100}, nil}, {[]float64{100}, nil}} {
 		var levels []float64
 		for _, p := range alone(slices.Concat(series, c.last)) {
 			levels = append(levels, p.After)

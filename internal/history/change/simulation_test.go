@@ -173,7 +173,8 @@ func TestFalseAlarms(t *testing.T) {
 			continue
 		}
 		n := w.falseAlarms(rand.New(rand.NewPCG(2026, uint64(i))), digests)
-		t.Logf("%-38s %3d of %d stable digests have an alarm: %.1f %%", w.name+":", n, digests, 100*float64(n)/float64(digests))
+		t.Logf("%-38s %3d of %d stable digests have an alarm: %.1f %%", w.name+":", n, digests,
+			100*float64(n)/float64(digests))
 		if most := above(digests, w.limit); w.limit < 1 && n > most {
 			t.Errorf("%s: want at most %d", w.name, most)
 		}
@@ -186,7 +187,8 @@ func TestFalseAlarms(t *testing.T) {
 // probability of 99 % if 82 % are found.
 func TestChangesAreFound(t *testing.T) {
 	for i, w := range worlds {
-		digests, steps := map[string]int{"90 earlier runs": 4, "temporary regressions in 20 cells": 4, "3 slow runs": 4}[w.name], []float64{-0.1}
+		digests, steps := map[string]int{"90 earlier runs": 4, "temporary regressions in 20 cells": 4,
+			"3 slow runs": 4}[w.name], []float64{-0.1}
 		if os.Getenv("LOCKSTEP_LONG") != "" {
 			digests, steps = 25, []float64{-0.1, 0.1, -0.15}
 		}

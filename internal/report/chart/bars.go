@@ -121,7 +121,8 @@ func (row Row) bars(c *canvas, f frame, y float64) {
 	for _, v := range row.Values {
 		base := y + barHeight/2 + fontSize*0.35
 		if v.Absent {
-			fmt.Fprintf(c, `<text class="soft" x="%s" y="%s">%s<title>%s</title></text>`+"\n", num(f.left+4), num(base), html.EscapeString(v.Text), html.EscapeString(v.Title))
+			fmt.Fprintf(c, `<text class="soft" x="%s" y="%s">%s<title>%s</title></text>`+"\n", num(f.left+4), num(base),
+				html.EscapeString(v.Text), html.EscapeString(v.Title))
 			y += barHeight
 			continue
 		}
@@ -160,7 +161,8 @@ func (row Row) dots(c *canvas, f frame, y float64) {
 			row.span(c, f, v.Look, at[v.Look])
 		}
 		if v.Absent {
-			fmt.Fprintf(c, `<text class="soft" x="%s" y="%s">%s<title>%s</title></text>`+"\n", num(f.left+4), num(at[v.Look]+fontSize*0.35), html.EscapeString(v.Text), html.EscapeString(v.Title))
+			fmt.Fprintf(c, `<text class="soft" x="%s" y="%s">%s<title>%s</title></text>`+"\n", num(f.left+4),
+				num(at[v.Look]+fontSize*0.35), html.EscapeString(v.Text), html.EscapeString(v.Title))
 			continue
 		}
 		if v.High > v.Low {

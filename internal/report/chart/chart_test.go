@@ -38,47 +38,60 @@ func golden(t *testing.T, name, got string) {
 func ms(x float64) string { return fmt.Sprintf("%.3g ms", 1e3*x) }
 
 func lines() Plot {
-	return Plot{Title: "Latency over threads", X: Axis{Label: "threads", Names: []string{"1", "2", "8"}, At: []float64{1, 2, 8}},
+	return Plot{Title: "Latency over threads", X: Axis{Label: "threads", Names: []string{"1", "2", "8"},
+		At: []float64{1, 2, 8}},
 		Y: Axis{Label: "latency (log)", Kind: Log, Format: ms},
 		Series: []Line{
-			{Name: "p50", Points: []Point{{X: 1, Y: 0.001, Title: "1: 1 ms"}, {X: 2, Y: 0.002, Low: 0.0015, High: 0.0025, Title: "2: 2 ms ± 0.5"}, {X: 8, Y: 0.02, Flagged: true, Title: "8: 20 ms backlog"}}},
-			{Name: "p99", Look: 1, Dash: 1, Shape: Hollow, Points: []Point{{X: 1, Y: 0.01}, {X: 8, Y: 0.5, Break: true}}}},
+			{Name: "p50", Points: []Point{{X: 1, Y: 0.001, Title: "1: 1 ms"},
+				{X: 2, Y: 0.002, Low: 0.0015, High: 0.0025, Title: "2: 2 ms ± 0.5"},
+				{X: 8, Y: 0.02, Flagged: true, Title: "8: 20 ms backlog"}}},
+			{Name: "p99", Look: 1, Dash: 1, Shape: Hollow,
+				Points: []Point{{X: 1, Y: 0.01}, {X: 8, Y: 0.5, Break: true}}}},
 		Absent: []Point{{X: 2, Title: `2: <failed> & "quoted"`}}}
 }
 
 func course() Plot {
 	return Plot{Title: "Rates over time", X: Axis{Label: "seconds"}, Y: Axis{Label: "msg/s", Zero: true},
-		Series: []Line{{Name: "sent", Shape: NoMark, Step: true, Points: []Point{{X: -1, Y: 50}, {X: 0, Y: 100}, {X: 1, Y: 0}, {X: 2, Y: 100}, {X: 3, Y: 100}}}},
-		Bands:  []Band{{From: 0, To: 3, Class: "band", Text: "the measurement"}, {From: 1, To: 2, Class: "fault", Text: "cut"}},
-		Marks:  []Mark{{At: 1, Text: "fault", Full: "fault at 1 s"}, {At: 1.05, Text: "agent-lost", Full: "agent-lost at 1.05 s"}},
+		Series: []Line{{Name: "sent", Shape: NoMark, Step: true,
+			Points: []Point{{X: -1, Y: 50}, {X: 0, Y: 100}, {X: 1, Y: 0}, {X: 2, Y: 100}, {X: 3, Y: 100}}}},
+		Bands: []Band{{From: 0, To: 3, Class: "band", Text: "the measurement"},
+			{From: 1, To: 2, Class: "fault", Text: "cut"}},
+		Marks: []Mark{{At: 1, Text: "fault", Full: "fault at 1 s"},
+			{At: 1.05, Text: "agent-lost", Full: "agent-lost at 1.05 s"}},
 		Hovers: []Band{{From: 1, To: 2, Text: "1–2 s: sent 0/s"}}}
 }
 
 func bars() Rows {
 	return Rows{Title: "Throughput over mode", X: Axis{Label: "msg/s", Zero: true}, Rows: []Row{
-		{Name: "confirm-each", Values: []Bar{{At: 1200, Text: "1,200", Title: "sent 1,200"}, {At: 800, Shape: Hollow, Text: "800 backlog", Flagged: true}}},
-		{Name: "a name that is far too long for the room there is", Values: []Bar{{At: 300, Low: 250, High: 420, Look: 1, Text: "300"}}},
+		{Name: "confirm-each", Values: []Bar{{At: 1200, Text: "1,200", Title: "sent 1,200"},
+			{At: 800, Shape: Hollow, Text: "800 backlog", Flagged: true}}},
+		{Name: "a name that is far too long for the room there is",
+			Values: []Bar{{At: 300, Low: 250, High: 420, Look: 1, Text: "300"}}},
 		{Name: "gone", Values: []Bar{{Absent: true, Text: "failed", Title: "connection refused"}}}}}
 }
 
 func dots() Rows {
 	return Rows{Title: "Latency over mode", X: Axis{Label: "latency (log)", Kind: Log, Format: ms}, Rows: []Row{
-		{Name: "confirm-each", Values: []Bar{{At: 0.001, Title: "p50 1 ms"}, {At: 0.03, Shape: Hollow}, {At: 0.2, Shape: Cross}, {At: 0.004, Look: 1}}},
+		{Name: "confirm-each", Values: []Bar{{At: 0.001, Title: "p50 1 ms"}, {At: 0.03, Shape: Hollow},
+			{At: 0.2, Shape: Cross}, {At: 0.004, Look: 1}}},
 		{Name: "gone", Values: []Bar{{Absent: true, Text: "backlog"}}}}}
 }
 
 func percentiles() Plot {
-	p := Plot{Title: "Distribution", X: Axis{Label: "percentile", Kind: Percentile}, Y: Axis{Label: "latency (log)", Kind: Log, Format: ms}}
+	p := Plot{Title: "Distribution", X: Axis{Label: "percentile", Kind: Percentile},
+		Y: Axis{Label: "latency (log)", Kind: Log, Format: ms}}
 	var l Line
 	for i := range 8 {
-		l.Points = append(l.Points, Point{X: 1 - math.Pow(10, -float64(i)/2), Y: 0.001 * math.Pow(2, float64(i)), Bare: i%2 == 1})
+		l.Points = append(l.Points, Point{X: 1 - math.Pow(10, -float64(i)/2), Y: 0.001 * math.Pow(2, float64(i)),
+			Bare: i%2 == 1})
 	}
 	p.Series = []Line{l}
 	return p
 }
 
 func TestGolden(t *testing.T) {
-	for name, svg := range map[string]string{"lines.svg": lines().SVG(), "course.svg": course().SVG(), "bars.svg": bars().SVG(), "dots.svg": dots().SVG(),
+	for name, svg := range map[string]string{"lines.svg": lines().SVG(), "course.svg": course().SVG(),
+		"bars.svg": bars().SVG(), "dots.svg": dots().SVG(),
 		"percentiles.svg": percentiles().SVG(), "key.html": Key(lines().Series)} {
 		golden(t, name, svg)
 		wellFormed(t, name, svg)
@@ -119,7 +132,8 @@ func numbers(t *testing.T, svg, element, attribute string) (all []float64) {
 
 // TestBarsBeginAtZero: the lengths of bars are in the proportion of their values.
 func TestBarsBeginAtZero(t *testing.T) {
-	r := Rows{X: Axis{Zero: true}, Rows: []Row{{Name: "a", Values: []Bar{{At: 900}}}, {Name: "b", Values: []Bar{{At: 1000}}}}}
+	r := Rows{X: Axis{Zero: true}, Rows: []Row{{Name: "a", Values: []Bar{{At: 900}}},
+		{Name: "b", Values: []Bar{{At: 1000}}}}}
 	wide := numbers(t, r.SVG(), `<rect class="s0"`, "width")
 	if len(wide) != 2 || math.Abs(wide[0]/wide[1]-0.9) > 0.005 {
 		t.Errorf("bars of 900 and 1000 are %v wide", wide)

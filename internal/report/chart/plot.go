@@ -80,7 +80,8 @@ func (p Plot) SVG() string {
 		l.draw(c, f)
 	}
 	for _, a := range p.Absent {
-		fmt.Fprintf(c, `<text class="soft" text-anchor="middle" x="%s" y="%s">∅<title>%s</title></text>`+"\n", num(f.px(a.X)), num(f.bottom-3), html.EscapeString(a.Title))
+		fmt.Fprintf(c, `<text class="soft" text-anchor="middle" x="%s" y="%s">∅<title>%s</title></text>`+"\n",
+			num(f.px(a.X)), num(f.bottom-3), html.EscapeString(a.Title))
 	}
 	p.marks(c, f)
 	for _, h := range p.Hovers {
@@ -224,7 +225,8 @@ func Key(lines []Line) string {
 		if l.Shape != NoMark {
 			c.marker(l.Look, l.Shape, false, 13, 6, "")
 		}
-		fmt.Fprintf(&b, `<li><svg class="chart" viewBox="0 0 26 12" aria-hidden="true">%s</svg>%s</li>`, strings.TrimSpace(c.String()), html.EscapeString(l.Name))
+		fmt.Fprintf(&b, `<li><svg class="chart" viewBox="0 0 26 12" aria-hidden="true">%s</svg>%s</li>`,
+			strings.TrimSpace(c.String()), html.EscapeString(l.Name))
 	}
 	b.WriteString("</ul>\n")
 	return b.String()

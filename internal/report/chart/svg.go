@@ -38,7 +38,8 @@ type canvas struct {
 // open begins a drawing; its title is what a reader who does not see it is told.
 func (c *canvas) open(height float64, title string) {
 	c.height = height
-	fmt.Fprintf(c, `<svg class="chart" viewBox="0 0 %s %s" role="img" aria-label="%s">`, num(width), num(height), html.EscapeString(title))
+	fmt.Fprintf(c, `<svg class="chart" viewBox="0 0 %s %s" role="img" aria-label="%s">`, num(width), num(height),
+		html.EscapeString(title))
 	c.WriteByte('\n')
 }
 
@@ -53,7 +54,8 @@ func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
 
 // rect is a rectangle; it tells its title, if there is one.
 func (c *canvas) rect(class string, x, y, w, h float64, title string) {
-	fmt.Fprintf(c, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"`, class, num(x), num(y), num(max(0, w)), num(max(0, h)))
+	fmt.Fprintf(c, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"`, class, num(x), num(y), num(max(0, w)),
+		num(max(0, h)))
 	if title == "" {
 		c.WriteString("/>\n")
 		return
@@ -63,7 +65,8 @@ func (c *canvas) rect(class string, x, y, w, h float64, title string) {
 
 // text writes text that is anchored at its "start", "middle" or "end".
 func (c *canvas) text(class, anchor string, x, y float64, text string) {
-	fmt.Fprintf(c, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`+"\n", class, anchor, num(x), num(y), html.EscapeString(text))
+	fmt.Fprintf(c, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`+"\n", class, anchor, num(x), num(y),
+		html.EscapeString(text))
 }
 
 // label is text that is cut to a width; whole it is its title.
@@ -73,7 +76,8 @@ func (c *canvas) label(class, anchor string, x, y float64, text string, wide flo
 		c.text(class, anchor, x, y, text)
 		return
 	}
-	fmt.Fprintf(c, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s<title>%s</title></text>`+"\n", class, anchor, num(x), num(y),
+	fmt.Fprintf(c, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s<title>%s</title></text>`+"\n", class, anchor,
+		num(x), num(y),
 		html.EscapeString(cut), html.EscapeString(text))
 }
 

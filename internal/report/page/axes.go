@@ -47,9 +47,11 @@ func (m measure) names() (names []string) {
 type shown struct{ value, name string }
 
 var measures = []measure{
-	{title: "Capacity", label: "msg/s", values: []shown{{"capacity", "capacity"}}, low: "capacity.low", high: "capacity.high"},
+	{title: "Capacity", label: "msg/s", values: []shown{{"capacity", "capacity"}}, low: "capacity.low",
+		high: "capacity.high"},
 	{title: "Throughput", label: "msg/s", values: []shown{{"publish.rate", "sent"}, {"consume.rate", "received"}}},
-	{title: "Publish latency", label: "publish call to confirm (log)", log: true, values: []shown{{"publish.p50", "p50"}, {"publish.p99", "p99"}, {"publish.max", "max"}}},
+	{title: "Publish latency", label: "publish call to confirm (log)", log: true,
+		values: []shown{{"publish.p50", "p50"}, {"publish.p99", "p99"}, {"publish.max", "max"}}},
 	{title: "End-to-end latency", label: "intended send time or publish call to delivery (log)", log: true,
 		values: []shown{{"e2e.p50", "p50"}, {"e2e.p99", "p99"}, {"e2e.max", "max"}}},
 }
@@ -132,7 +134,8 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 	v := axisView{Axis: axis}
 	var notes []string
 	if more := len(facets) - maxFacets; more > 0 {
-		notes = append(notes, fmt.Sprintf("%d more combinations of %s are in the tables only", more, strings.Join(rest, ", ")))
+		notes = append(notes, fmt.Sprintf("%d more combinations of %s are in the tables only", more,
+			strings.Join(rest, ", ")))
 		facets = facets[:maxFacets]
 	}
 	for _, f := range facets {
@@ -140,9 +143,13 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 			if m.empty(all) {
 				continue
 			}
-			d := drawing{axis: axis, colour: colour, measure: m, facet: f, names: ascending(distinct(all, axis)), colours: ascending(distinct(all, colour))}
+			d := drawing{axis: axis, colour: colour, measure: m, facet: f, names: ascending(distinct(all, axis)),
+				colours: ascending(distinct(all, colour))}
 			d.facet.spots = slices.Clone(f.spots)
-			slices.SortStableFunc(d.facet.spots, func(a, b spot) int { return slices.Index(d.names, a.at[axis]) - slices.Index(d.names, b.at[axis]) })
+			slices.SortStableFunc(d.facet.spots, func(a,
+				b spot) int {
+				return slices.Index(d.names, a.at[axis]) - slices.Index(d.names, b.at[axis])
+			})
 			d.limit(all)
 			if fig, any := d.figure(); any {
 				v.Figures = append(v.Figures, fig)
@@ -150,7 +157,8 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 		}
 	}
 	if n := len(distinct(all, axis)); n > maxRows && scaleOf(distinct(all, axis)).values == nil {
-		notes = append(notes, fmt.Sprintf("the first %d of %d values of %s; the others are in the tables", maxRows, n, axis))
+		notes = append(notes, fmt.Sprintf("the first %d of %d values of %s; the others are in the tables", maxRows, n,
+			axis))
 	}
 	v.Note = strings.Join(notes, "; ")
 	return v
@@ -246,7 +254,8 @@ func (d *drawing) figure() (f figure, any bool) {
 	}
 	r := d.rows()
 	r.Title = d.title()
-	return figure{Title: d.title(), SVG: template.HTML(r.SVG()), Key: template.HTML(chart.Key(d.key(false)))}, true //nolint:gosec // the package escapes
+	// nolint:gosec // the package escapes
+	return figure{Title: d.title(), SVG: template.HTML(r.SVG()), Key: template.HTML(chart.Key(d.key(false)))}, true
 }
 
 // tell is a value in words: what it is of, with its flags.

@@ -44,9 +44,12 @@ type accountRow struct {
 }
 
 func account(l plan.Ledger) []accountRow {
-	return []accountRow{{"sent", l.Sent}, {"uncertain whether sent", l.Uncertain}, {"confirmed", l.Confirmed}, {"rejected", l.Rejected}, {"never confirmed", l.Unconfirmed},
-		{"unroutable", l.Unroutable}, {"received", l.Received}, {"lost", l.Lost}, {"lost although confirmed", l.LostConfirmed}, {"undrained", l.Undrained},
-		{"unknown", l.Unknown}, {"duplicated", l.Duplicated}, {"reordered", l.Reordered}, {"corrupt", l.Corrupt}, {"of another task", l.Foreign}}
+	return []accountRow{{"sent", l.Sent}, {"uncertain whether sent", l.Uncertain}, {"confirmed", l.Confirmed},
+		{"rejected", l.Rejected}, {"never confirmed", l.Unconfirmed},
+		{"unroutable", l.Unroutable}, {"received", l.Received}, {"lost", l.Lost},
+		{"lost although confirmed", l.LostConfirmed}, {"undrained", l.Undrained},
+		{"unknown", l.Unknown}, {"duplicated", l.Duplicated}, {"reordered", l.Reordered}, {"corrupt", l.Corrupt},
+		{"of another task", l.Foreign}}
 }
 
 // valueTable is the values of a task or of one of its groups.
@@ -154,8 +157,9 @@ func choose(cells [][]detail, o Options) (chosen [][]detail, left string) {
 	for _, i := range taken {
 		chosen = append(chosen, cells[i])
 	}
-	return chosen, fmt.Sprintf("%d of %d cells are here in detail: those that are not valid, then those with flags, then the first of the matrix. The tables above have all; ctl report --full has all in detail.",
-		len(chosen), len(cells))
+	return chosen,
+		fmt.Sprintf("%d of %d cells are here in detail: those that are not valid, then those with flags, then the first of the matrix. The tables above have all; ctl report --full has all in detail.",
+			len(chosen), len(cells))
 }
 
 // urgency is less for what a reader wants to see first.
@@ -177,7 +181,8 @@ func urgency(cell []detail) int {
 // cellOf reads the records of a cell's tasks.
 func cellOf(cell []detail) (cellView, error) {
 	first := cell[0].task.Cell
-	v := cellView{ID: first.ID, Name: cmp.Or(first.Name(), "the only cell"), Label: first.Label, Workload: workload(first.Workload)}
+	v := cellView{ID: first.ID, Name: cmp.Or(first.Name(), "the only cell"), Label: first.Label,
+		Workload: workload(first.Workload)}
 	var verdicts []plan.Verdict
 	curves := &curves{}
 	for _, d := range cell {
@@ -210,7 +215,8 @@ func workload(w plan.Workload) string {
 
 func taskOf(d detail, m *record.Merged) taskView {
 	o := d.outcome
-	v := taskView{Title: d.title, Outcome: o, Took: o.Ended.Sub(o.Started).Round(100 * time.Millisecond).String(), Account: account(o.Ledger), Values: valueTables(o)}
+	v := taskView{Title: d.title, Outcome: o, Took: o.Ended.Sub(o.Started).Round(100 * time.Millisecond).String(),
+		Account: account(o.Ledger), Values: valueTables(o)}
 	for _, e := range o.Events {
 		if e.Kind != eventCores {
 			v.Events = append(v.Events, e)
@@ -243,7 +249,8 @@ func valuesOf(group string, verdict plan.Verdict, reasons []string, values map[s
 		switch {
 		case !has:
 		case v.NA == "":
-			t.Rows = append(t.Rows, valueRow{Name: info.Name, Title: info.Title, Text: report.Show(info, v), Doc: info.Doc, Value: v})
+			t.Rows = append(t.Rows, valueRow{Name: info.Name, Title: info.Title, Text: report.Show(info, v),
+				Doc: info.Doc, Value: v})
 		default:
 			i := slices.IndexFunc(t.Absent, func(a absence) bool { return a.Why == v.NA })
 			if i < 0 {

@@ -50,8 +50,11 @@ type comparisonSheet struct {
 // is escaped.
 func WriteComparison(w io.Writer, c compare.Comparison) error {
 	x := report.NewCompared(c)
-	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Sides: x.Sides, Besides: tableViews(x.Besides, false), //nolint:gosec // our own
-		Tables: tableViews(x.Tables, false), Found: x.Found, Left: x.Left, Method: x.Method(c), Summary: x.Summary, Data: c}
+	// nolint:gosec // our own
+	p := comparisonSheet{CSS: template.CSS(chart.CSS + css + comparisonCSS), Sides: x.Sides,
+		Besides: tableViews(x.Besides, false),
+		Tables:  tableViews(x.Tables, false), Found: x.Found, Left: x.Left, Method: x.Method(c), Summary: x.Summary,
+		Data: c}
 	var names []string
 	for _, s := range c.Sides {
 		names = append(names, s.Mark)

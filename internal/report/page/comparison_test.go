@@ -17,8 +17,10 @@ func TestComparisonsNeedNothingAndEscape(t *testing.T) {
 	c := compare.Comparison{Sides: []compare.Side{{Mark: "A", Run: evil}, {Mark: evil}}, Effect: 0.05, Alpha: 0.05,
 		Differences: []compare.Difference{{Of: "broker " + evil, What: evil, Values: []string{evil, "x"}}},
 		Left:        []compare.Left{{Cell: evil, Reason: evil}},
-		Values: []compare.Value{{Name: "publish.p99", Unit: plan.Seconds, Better: plan.LowerIsBetter, Rows: []compare.Row{{Name: evil,
-			Sides: []compare.Sample{sample, sample}, Changes: []compare.Change{{Finding: compare.Worse, Ratio: &stats.Change{Estimate: 2}}}}}}}}
+		Values: []compare.Value{{Name: "publish.p99", Unit: plan.Seconds, Better: plan.LowerIsBetter,
+			Rows: []compare.Row{{Name: evil,
+				Sides:   []compare.Sample{sample, sample},
+				Changes: []compare.Change{{Finding: compare.Worse, Ratio: &stats.Change{Estimate: 2}}}}}}}}
 	var out bytes.Buffer
 	if err := WriteComparison(&out, c); err != nil {
 		t.Fatal(err)

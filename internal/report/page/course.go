@@ -50,7 +50,8 @@ func courseOf(m *record.Merged) (course []stretch, each int) {
 			known[i] = bounds{end, 1e9}
 		}
 		if s.counts == nil {
-			*s = stretch{from: seconds(end), counts: map[record.Counter]int64{}, hists: map[record.Series]*record.Hist{}}
+			*s = stretch{from: seconds(end), counts: map[record.Counter]int64{},
+				hists: map[record.Series]*record.Hist{}}
 		}
 		end += known[i].length
 		s.to = seconds(end)

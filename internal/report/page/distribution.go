@@ -31,7 +31,8 @@ var distributions = []struct {
 	series            record.Series
 }{
 	{"publish", "Publish latency, distribution", "publish call to confirm (log)", record.Publish},
-	{"e2e", "End-to-end latency, distribution", "intended send time or publish call to delivery (log)", record.EndToEnd},
+	{"e2e", "End-to-end latency, distribution", "intended send time or publish call to delivery (log)",
+		record.EndToEnd},
 }
 
 // add takes the distributions of a task, by group where it has groups: those of different brokers are not mixed.
@@ -95,11 +96,13 @@ func distribution(title, axis string, some []curve) figure {
 			notes = append(notes, prefix(c.name)+c.off)
 		}
 		if c.unsent > 0 {
-			notes = append(notes, fmt.Sprintf("%s%d samples are the age of a message that was due and not sent: its latency is at least that",
-				prefix(c.name), c.unsent))
+			notes = append(notes,
+				fmt.Sprintf("%s%d samples are the age of a message that was due and not sent: its latency is at least that",
+					prefix(c.name), c.unsent))
 		}
 		if n := c.hist.Negative(); n > 0 {
-			notes = append(notes, fmt.Sprintf("%s%d negative samples are in no percentile: clocks were apart", prefix(c.name), n))
+			notes = append(notes, fmt.Sprintf("%s%d negative samples are in no percentile: clocks were apart",
+				prefix(c.name), n))
 		}
 		if n := c.hist.Over(); n > 0 {
 			notes = append(notes, fmt.Sprintf("%s%d samples beyond an hour are drawn as an hour", prefix(c.name), n))
@@ -144,7 +147,8 @@ func percentiles(h *record.Hist) (points []chart.Point) {
 		points = append(points, p)
 	}
 	most := seconds(h.Max())
-	return append(points, chart.Point{X: last, Y: most, Title: fmt.Sprintf("max of %d: %s", h.Count(), report.Format(plan.Seconds, most))})
+	return append(points, chart.Point{X: last, Y: most,
+		Title: fmt.Sprintf("max of %d: %s", h.Count(), report.Format(plan.Seconds, most))})
 }
 
 func seconds(ns int64) float64 { return float64(ns) / 1e9 }

@@ -75,7 +75,8 @@ func (e *environment) brokers(r recorded) {
 
 func (e *environment) broker(r recorded, b plan.Broker, s plan.Subject) {
 	for i := range e.Brokers {
-		if x := &e.Brokers[i]; x.Run == r.mark && x.Name == b.Name && x.Subject.Fingerprint == s.Fingerprint && x.Subject.Version == s.Version {
+		if x := &e.Brokers[i]; x.Run == r.mark && x.Name == b.Name && x.Subject.Fingerprint == s.Fingerprint &&
+			x.Subject.Version == s.Version {
 			x.Tasks++
 			return
 		}
@@ -94,10 +95,12 @@ func (e *environment) hosts(r recorded) {
 	first := len(e.Hosts)
 	for _, o := range r.outcomes {
 		for _, a := range o.Agents {
-			i := slices.IndexFunc(e.Hosts[first:], func(h hostView) bool { return h.Agent == a.Agent && h.Host == a.Host && h.Version == a.Version })
+			i := slices.IndexFunc(e.Hosts[first:],
+				func(h hostView) bool { return h.Agent == a.Agent && h.Host == a.Host && h.Version == a.Version })
 			if i < 0 {
 				i = len(e.Hosts) - first
-				e.Hosts = append(e.Hosts, hostView{Run: r.mark, Agent: a.Agent, Host: a.Host, Version: a.Version, Clock: a.Clock})
+				e.Hosts = append(e.Hosts, hostView{Run: r.mark, Agent: a.Agent, Host: a.Host, Version: a.Version,
+					Clock: a.Clock})
 			}
 			h := &e.Hosts[first+i]
 			h.Tasks++
@@ -120,7 +123,8 @@ func (e *environment) clocks(r recorded) {
 	first := len(e.Clocks)
 	for _, o := range r.outcomes {
 		for _, c := range o.Clocks {
-			i := slices.IndexFunc(e.Clocks[first:], func(v clockView) bool { return v.Publisher == c.Publisher && v.Consumer == c.Consumer })
+			i := slices.IndexFunc(e.Clocks[first:],
+				func(v clockView) bool { return v.Publisher == c.Publisher && v.Consumer == c.Consumer })
 			if i < 0 {
 				e.Clocks = append(e.Clocks, clockView{r.mark, c.Publisher, c.Consumer, c.Bound, c.Offset})
 				continue

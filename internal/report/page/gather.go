@@ -80,7 +80,9 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 		study = report.Together(studies, marks(len(all)))
 	}
 	tables := study.Build()
-	p := sheet{CSS: template.CSS(chart.CSS + css), Tables: tableViews(tables, len(all) > 1), Axes: axisViews(study), Environment: environmentOf(all)} //nolint:gosec // our own
+	// nolint:gosec // our own
+	p := sheet{CSS: template.CSS(chart.CSS + css), Tables: tableViews(tables, len(all) > 1), Axes: axisViews(study),
+		Environment: environmentOf(all)}
 	var err error
 	if p.Cells, p.Left, err = cellViews(all, o); err != nil {
 		return sheet{}, err
@@ -97,9 +99,11 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 }
 
 func viewOf(r recorded) runView {
-	v := runView{Mark: r.mark, Plan: r.plan, Summary: report.Summary(r.plan, r.outcomes), Problems: report.Problems(r.plan, r.outcomes),
+	v := runView{Mark: r.mark, Plan: r.plan, Summary: report.Summary(r.plan, r.outcomes),
+		Problems: report.Problems(r.plan, r.outcomes),
 		Rules:    report.Rulings(r.plan, r.outcomes),
-		Warnings: report.Warnings(r.plan, r.outcomes), Damage: r.run.Warnings(), Delivered: report.Delivered(r.plan.ID, r.run.Deliveries())}
+		Warnings: report.Warnings(r.plan, r.outcomes), Damage: r.run.Warnings(),
+		Delivered: report.Delivered(r.plan.ID, r.run.Deliveries())}
 	n := map[plan.Verdict]int{}
 	for _, o := range r.outcomes {
 		n[o.Verdict]++

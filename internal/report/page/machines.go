@@ -21,7 +21,8 @@ const (
 // machines draws what agents and brokers used.
 func (t timeline) machines(d detail, m *record.Merged) (all []figure) {
 	hosts := m.Hosts()
-	if f, any := t.samples("Agents, CPU", "cores", hosts, cores, func(h record.HostSample) (float64, bool) { return h.AgentCPU, true }); any {
+	if f, any := t.samples("Agents, CPU", "cores", hosts, cores,
+		func(h record.HostSample) (float64, bool) { return h.AgentCPU, true }); any {
 		all = append(all, f)
 	}
 	if f, any := t.pauses(m); any {
@@ -42,10 +43,12 @@ func (t timeline) machines(d detail, m *record.Merged) (all []figure) {
 		has := func(of func(record.HostSample) float64) func(record.HostSample) (float64, bool) {
 			return func(h record.HostSample) (float64, bool) { return of(h), h.HasBroker }
 		}
-		if f, any := t.samples("Broker "+b.Name+", CPU of its processes", "cores", seen, cores, has(func(h record.HostSample) float64 { return h.BrokerCPU })); any {
+		if f, any := t.samples("Broker "+b.Name+", CPU of its processes", "cores", seen, cores,
+			has(func(h record.HostSample) float64 { return h.BrokerCPU })); any {
 			all = append(all, f)
 		}
-		if f, any := t.samples("Broker "+b.Name+", memory of its processes", "bytes", seen, memory, has(func(h record.HostSample) float64 { return float64(h.BrokerRSS) })); any {
+		if f, any := t.samples("Broker "+b.Name+", memory of its processes", "bytes", seen, memory,
+			has(func(h record.HostSample) float64 { return float64(h.BrokerRSS) })); any {
 			all = append(all, f)
 		}
 	}
@@ -67,7 +70,8 @@ func cores(x float64) string  { return fmt.Sprintf("%.3g", x) }
 func memory(x float64) string { return report.Format(plan.Bytes, x) }
 
 // samples draws a figure of hosts, a line for each that has it.
-func (t timeline) samples(title, label string, hosts map[string][]record.HostSample, format func(float64) string, of func(record.HostSample) (float64, bool)) (figure, bool) {
+func (t timeline) samples(title, label string, hosts map[string][]record.HostSample, format func(float64) string,
+	of func(record.HostSample) (float64, bool)) (figure, bool) {
 	p := t.plot(label, false, format)
 	left := 0
 	for _, agent := range slices.Sorted(maps.Keys(hosts)) {
@@ -115,11 +119,13 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	for i, s := range []struct {
 		series record.Series
 		name   string
-	}{{record.GCPause, "garbage collection"}, {record.Scheduling, "waiting for a processor"}, {record.SendDelay, "send delay of sending"}} {
+	}{{record.GCPause, "garbage collection"}, {record.Scheduling, "waiting for a processor"},
+		{record.SendDelay, "send delay of sending"}} {
 		l := chart.Line{Name: s.name, Look: i, Dash: i, Shape: chart.Shape(i), Loose: true}
 		for _, at := range course {
 			if h := at.hists[s.series]; h != nil && h.Max() > 0 {
-				l.Points = append(l.Points, chart.Point{X: (at.from + at.to) / 2, Y: seconds(h.Max()), Title: s.name + ": " + report.Format(plan.Seconds, seconds(h.Max()))})
+				l.Points = append(l.Points, chart.Point{X: (at.from + at.to) / 2, Y: seconds(h.Max()),
+					Title: s.name + ": " + report.Format(plan.Seconds, seconds(h.Max()))})
 			}
 		}
 		if len(l.Points) > 0 {
@@ -158,7 +164,8 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 			if len(p.Series) == maxLines {
 				break
 			}
-			l := chart.Line{Name: cmp.Or(node, "the broker"), Look: len(p.Series), Dash: len(p.Series) % 3, Shape: chart.NoMark}
+			l := chart.Line{Name: cmp.Or(node, "the broker"), Look: len(p.Series), Dash: len(p.Series) % 3,
+				Shape: chart.NoMark}
 			for _, s := range thinned(nodes[node]) {
 				l.Points = append(l.Points, chart.Point{X: seconds(s.At), Y: s.Value})
 			}

@@ -17,7 +17,9 @@ func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 	task := plan.Task{ID: "t", Cell: plan.Cell{Workload: work}}
 	m := record.NewMerged()
 	for i, name := range []string{"hare", "tortoise"} {
-		task.Cell.Workload.Groups = append(task.Cell.Workload.Groups, plan.Group{Name: name, Broker: &plan.Broker{Name: name}, Publishers: work.Publishers, Consumers: work.Consumers})
+		task.Cell.Workload.Groups = append(task.Cell.Workload.Groups,
+			plan.Group{Name: name, Broker: &plan.Broker{Name: name}, Publishers: work.Publishers,
+				Consumers: work.Consumers})
 		for seq := range 3 {
 			at := int64(seq+1) * 1e9
 			m.Add(record.Snapshot{Task: "t", Group: name, Agent: "agent-" + name, Seq: uint64(seq + 1), At: at,
@@ -27,7 +29,8 @@ func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 		}
 	}
 	drawn := map[string]string{}
-	for _, f := range timeFigures(detail{task: task, outcome: plan.Outcome{Measured: plan.Duration(3 * time.Second)}}, m, nil) {
+	for _, f := range timeFigures(detail{task: task, outcome: plan.Outcome{Measured: plan.Duration(3 * time.Second)}},
+		m, nil) {
 		drawn[f.Title] = string(f.SVG) + string(f.Key)
 	}
 	for name, other := range map[string]string{"hare": "tortoise", "tortoise": "hare"} {
@@ -47,7 +50,8 @@ func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 // TestTimesThatCannotBeAreNotDrawn: a window thousands of years away made the axis of time endless.
 func TestTimesThatCannotBeAreNotDrawn(t *testing.T) {
 	m := record.NewMerged()
-	m.Add(record.Snapshot{Task: "t", Agent: "a", Seq: 1, Windows: []record.Window{{Index: 0, Start: 9.2e18, Length: 4000}, {Index: 1, Start: 1e9, Length: 1e9}}})
+	m.Add(record.Snapshot{Task: "t", Agent: "a", Seq: 1,
+		Windows: []record.Window{{Index: 0, Start: 9.2e18, Length: 4000}, {Index: 1, Start: 1e9, Length: 1e9}}})
 	if course, _ := courseOf(m); len(course) != 1 || course[0].from != 1 || course[0].to != 2 {
 		t.Errorf("%+v", course)
 	}
@@ -57,7 +61,8 @@ func TestTimesThatCannotBeAreNotDrawn(t *testing.T) {
 func TestScalesHaveRoomForBounds(t *testing.T) {
 	number := func(x float64) report.Field { return report.Field{Number: &x} }
 	d := drawing{measure: measures[0]}
-	d.limit([]spot{{values: map[string]report.Field{"capacity": number(100), "capacity.low": number(90), "capacity.high": number(180)}}})
+	d.limit([]spot{{values: map[string]report.Field{"capacity": number(100), "capacity.low": number(90),
+		"capacity.high": number(180)}}})
 	if d.y.Max != 180 {
 		t.Errorf("the scale ends at %v", d.y.Max)
 	}
@@ -82,11 +87,14 @@ func TestLatencyBetweenHostsIsDrawnWithItsBound(t *testing.T) {
 		"± 300 µs":     {Number: 0.002, Bound: 0.0003},
 		"clock-unsafe": {Number: 0.002, Bound: 0.3, Flags: []plan.Flag{plan.ClockUnsafe}},
 	} {
-		if notes := strings.Join(distribution("x", "y", []curve{{hist: h, off: between(want)}}).Notes, "; "); !strings.Contains(notes, v) {
+		if notes := strings.Join(distribution("x", "y", []curve{{hist: h, off: between(want)}}).Notes,
+			"; "); !strings.Contains(notes, v) {
 			t.Errorf("the notes are %q, want %q", notes, v)
 		}
-		c := partCourse{values: map[string]plan.Value{"e2e.p50": want, "publish.p50": {}}, course: []stretch{{to: 1}}, each: 1}
-		if notes := strings.Join(c.latencies().Notes, "; "); !strings.Contains(notes, "e2e: ") || !strings.Contains(notes, v) || strings.Contains(notes, "publish: ") {
+		c := partCourse{values: map[string]plan.Value{"e2e.p50": want, "publish.p50": {}}, course: []stretch{{to: 1}},
+			each: 1}
+		if notes := strings.Join(c.latencies().Notes, "; "); !strings.Contains(notes, "e2e: ") ||
+			!strings.Contains(notes, v) || strings.Contains(notes, "publish: ") {
 			t.Errorf("the notes over time are %q, want %q of processing", notes, v)
 		}
 	}
@@ -105,7 +113,8 @@ func TestDistributionsShowUnsentMessages(t *testing.T) {
 	if len(c.processing) != 1 || c.processing[0].hist.Max() != int64(5*time.Second) {
 		t.Fatalf("%+v", c.processing)
 	}
-	if notes := c.figures()[0].Notes; len(notes) != 1 || !strings.Contains(notes[0], "10 samples are the age of a message that was due and not sent") {
+	if notes := c.figures()[0].Notes; len(notes) != 1 ||
+		!strings.Contains(notes[0], "10 samples are the age of a message that was due and not sent") {
 		t.Errorf("notes %q", notes)
 	}
 }

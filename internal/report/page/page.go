@@ -125,7 +125,8 @@ func plotted(title string, p chart.Plot, notes ...string) figure {
 		return figure{Title: title, Notes: notes}
 	}
 	p.Title = title
-	return figure{Title: title, SVG: template.HTML(p.SVG()), Key: template.HTML(chart.Key(p.Series)), Notes: notes} //nolint:gosec // see above
+	// nolint:gosec // see above
+	return figure{Title: title, SVG: template.HTML(p.SVG()), Key: template.HTML(chart.Key(p.Series)), Notes: notes}
 }
 
 // tableView is a table and, of a search, its drawing.

@@ -202,7 +202,8 @@ func TestDistributionsAreTheRecords(t *testing.T) {
 			t.Errorf("no point says %q; there are %q", want, titles)
 		}
 	}
-	if want := "max of 1000: " + report.Format(plan.Seconds, outcomes[0].Values["publish.max"].Number); !strings.Contains(all, want) {
+	if want := "max of 1000: " + report.Format(plan.Seconds,
+		outcomes[0].Values["publish.max"].Number); !strings.Contains(all, want) {
 		t.Errorf("no point says %q; there are %q", want, titles)
 	}
 }
@@ -240,7 +241,8 @@ func TestUsersTextIsOnlyText(t *testing.T) {
 		t.Fatalf("the page has %d script elements, want the one with data", len(scripts))
 	}
 	var d data
-	if err := json.Unmarshal([]byte(scripts[0].FirstChild.Data), &d); err != nil || len(d.Tables) != 4 || d.Tables[0].Title != hostile[0] {
+	if err := json.Unmarshal([]byte(scripts[0].FirstChild.Data), &d); err != nil || len(d.Tables) != 4 ||
+		d.Tables[0].Title != hostile[0] {
 		t.Errorf("the data of the page does not read again: %v, %d tables", err, len(d.Tables))
 	}
 	for _, element := range []string{"img", "iframe", "object", "form", "base"} {
@@ -250,7 +252,8 @@ func TestUsersTextIsOnlyText(t *testing.T) {
 	}
 	for d := range page.Descendants() {
 		for _, a := range d.Attr {
-			if strings.HasPrefix(a.Key, "on") || strings.HasPrefix(strings.TrimSpace(strings.ToLower(a.Val)), "javascript:") {
+			if strings.HasPrefix(a.Key, "on") || strings.HasPrefix(strings.TrimSpace(strings.ToLower(a.Val)),
+				"javascript:") {
 				t.Errorf("<%s %s=%q> runs a script", d.Data, a.Key, a.Val)
 			}
 		}
@@ -334,7 +337,8 @@ func TestALargeRunStaysReadable(t *testing.T) {
 	if page.id("cc0777").Data == "" {
 		t.Error("the cell that failed is not shown in detail")
 	}
-	if got := page.id("cells").text(); !strings.Contains(got, fmt.Sprintf("%d of 1000 cells are here in detail", Detailed)) {
+	if got := page.id("cells").text(); !strings.Contains(got,
+		fmt.Sprintf("%d of 1000 cells are here in detail", Detailed)) {
 		t.Errorf("nothing says what is left out: %.200s", got)
 	}
 	if full := written(t, Options{Full: true}, dir); bytes.Count(full, []byte(`<details class="cell"`)) != 1000 {
@@ -351,19 +355,22 @@ func TestRunsAreBesideEachOther(t *testing.T) {
 	for _, h := range page.id("t1").all("thead")[0].all("th") {
 		head = append(head, h.text())
 	}
-	if want := []string{"broker", "threads", "run=A Publish msg/s", "run=B Publish msg/s", "run=A Consume msg/s"}; !slices.Equal(head[:5], want) {
+	if want := []string{"broker", "threads", "run=A Publish msg/s", "run=B Publish msg/s",
+		"run=A Consume msg/s"}; !slices.Equal(head[:5], want) {
 		t.Errorf("columns are %q, want %q first", head, want)
 	}
 	outcomes, _ := second.Outcomes()
 	row := page.id("t1").all("tbody")[0].all("tr")[0].all("td")
-	if got, want := row[1].all("data")[0].attr("value"), strconv.FormatFloat(outcomes[0].Values["publish.rate"].Number, 'f', -1, 64); got != want {
+	if got, want := row[1].all("data")[0].attr("value"),
+		strconv.FormatFloat(outcomes[0].Values["publish.rate"].Number, 'f', -1, 64); got != want {
 		t.Errorf("run B sent %s, want %s", got, want)
 	}
 	keys := page.id("axes").all("ul")
 	if len(keys) == 0 || !strings.Contains(keys[0].text(), "run=A") || !strings.Contains(keys[0].text(), "run=B") {
 		t.Error("the drawings do not tell the runs apart")
 	}
-	if got := page.id("cc0000").text(); !strings.Contains(got, "run A, repetition 1") || !strings.Contains(got, "run B, repetition 2") {
+	if got := page.id("cc0000").text(); !strings.Contains(got, "run A, repetition 1") ||
+		!strings.Contains(got, "run B, repetition 2") {
 		t.Error("the cell's distributions are not of both runs")
 	}
 }
@@ -492,7 +499,8 @@ func TestWhatHappenedIsMarked(t *testing.T) {
 // TestNothingToDrawIsNoDrawing: axes without a point would say that nothing happened; what is left is why there is
 // none.
 func TestNothingToDrawIsNoDrawing(t *testing.T) {
-	if f := plotted("Latency over time", chart.Plot{Series: []chart.Line{{Name: "publish"}}}, "send: backlog"); f.SVG != "" || f.Key != "" || len(f.Notes) != 1 {
+	if f := plotted("Latency over time", chart.Plot{Series: []chart.Line{{Name: "publish"}}},
+		"send: backlog"); f.SVG != "" || f.Key != "" || len(f.Notes) != 1 {
 		t.Errorf("it is drawn: %+v", f)
 	}
 	if f := distribution("Latency", "time", []curve{{why: "backlog"}}); f.SVG != "" || len(f.Notes) != 1 {

@@ -41,7 +41,8 @@ var (
 	}{
 		{"held", func(a plan.Answer) bool { return a == plan.AnswerHeld }},
 		{"failed", func(a plan.Answer) bool { return a == plan.AnswerFailed }},
-		{"limited by the load generator or its host, or unknown", func(a plan.Answer) bool { return a != plan.AnswerHeld && a != plan.AnswerFailed }},
+		{"limited by the load generator or its host, or unknown",
+			func(a plan.Answer) bool { return a != plan.AnswerHeld && a != plan.AnswerFailed }},
 	}
 	stepLatencies = []struct {
 		name string
@@ -56,14 +57,16 @@ var (
 // searchFigure draws the steps of a search: latency over the rate that was asked for. What held, failed and is not
 // known differ in colour and sign.
 func searchFigure(t report.Table) figure {
-	plot := chart.Plot{X: ratesAxis(t.Chart.Points), Y: chart.Axis{Label: t.Chart.Latency + " latency (log)", Kind: chart.Log, Format: latencyTicks}}
+	plot := chart.Plot{X: ratesAxis(t.Chart.Points),
+		Y: chart.Axis{Label: t.Chart.Latency + " latency (log)", Kind: chart.Log, Format: latencyTicks}}
 	for look, answer := range stepAnswers {
 		for n, latency := range stepLatencies {
 			l := chart.Line{Name: answer.name + ", " + latency.name, Look: look, Shape: chart.Shape(n), Loose: true}
 			for _, p := range t.Chart.Points {
 				if x := latency.of(p); x != nil && answer.is(p.Answer) {
 					l.Points = append(l.Points, chart.Point{X: p.Rate, Y: *x,
-						Title: fmt.Sprintf("%s msg/s %s: %s %s", display.Number(p.Rate), p.Answer, latency.name, report.Format(plan.Seconds, *x))})
+						Title: fmt.Sprintf("%s msg/s %s: %s %s", display.Number(p.Rate), p.Answer, latency.name,
+							report.Format(plan.Seconds, *x))})
 				}
 			}
 			if len(l.Points) > 0 {
@@ -73,10 +76,12 @@ func searchFigure(t report.Table) figure {
 	}
 	for _, p := range t.Chart.Points {
 		if p.P50 == nil && p.P99 == nil && p.Max == nil {
-			plot.Absent = append(plot.Absent, chart.Point{X: p.Rate, Title: fmt.Sprintf("%s msg/s %s: no latency: %s", display.Number(p.Rate), p.Answer, p.Absent)})
+			plot.Absent = append(plot.Absent, chart.Point{X: p.Rate,
+				Title: fmt.Sprintf("%s msg/s %s: no latency: %s", display.Number(p.Rate), p.Answer, p.Absent)})
 		}
 		if p.Capacity && len(plot.Marks) == 0 {
-			plot.Marks = append(plot.Marks, chart.Mark{At: p.Rate, Text: "capacity", Full: "capacity: " + display.Number(p.Rate) + " msg/s"})
+			plot.Marks = append(plot.Marks, chart.Mark{At: p.Rate, Text: "capacity",
+				Full: "capacity: " + display.Number(p.Rate) + " msg/s"})
 		}
 	}
 	return plotted("Latency of each step over its rate", plot)

@@ -60,7 +60,8 @@ func (t timeline) plot(label string, log bool, format func(float64) string) char
 	if log {
 		y.Kind, y.Zero = chart.Log, false
 	}
-	return chart.Plot{X: chart.Axis{Label: "seconds since the measurement began", Min: t.from, Max: t.to}, Y: y, Bands: t.bands, Marks: t.marks}
+	return chart.Plot{X: chart.Axis{Label: "seconds since the measurement began", Min: t.from, Max: t.to}, Y: y,
+		Bands: t.bands, Marks: t.marks}
 }
 
 // bandsOf shades the measurement, faults, and the times in which a link was gone.
@@ -71,7 +72,8 @@ func bandsOf(d detail, m *record.Merged) []chart.Band {
 		from, to := seconds(e.At), seconds(e.At+e.Nanos)
 		switch e.Kind {
 		case record.EventFault:
-			bands = append(bands, chart.Band{From: from, To: to, Class: "fault", Text: fmt.Sprintf("fault by %s: %s", e.Agent, e.Detail)})
+			bands = append(bands, chart.Band{From: from, To: to, Class: "fault",
+				Text: fmt.Sprintf("fault by %s: %s", e.Agent, e.Detail)})
 		case record.EventGap:
 			gaps = append(gaps, chart.Band{From: from, To: to, Class: "fault", Text: "links were gone"})
 		}
@@ -109,8 +111,10 @@ func marksOf(events []plan.Event) (marks []chart.Mark, more int) {
 		last[e.Kind] = len(marks)
 		marks = append(marks, chart.Mark{At: at, Text: e.Kind, Full: full})
 	}
-	slices.SortStableFunc(marks, func(a, b chart.Mark) int { // of two that are close the first is named: rather a fault than what came of it
-		return cmp.Or(cmp.Compare(math.Floor(2*a.At), math.Floor(2*b.At)), cmp.Compare(consequence(a.Text), consequence(b.Text)))
+	// of two that are close the first is named: rather a fault than what came of it
+	slices.SortStableFunc(marks, func(a, b chart.Mark) int {
+		return cmp.Or(cmp.Compare(math.Floor(2*a.At), math.Floor(2*b.At)),
+			cmp.Compare(consequence(a.Text), consequence(b.Text)))
 	})
 	return marks, more
 }
@@ -183,7 +187,8 @@ func (c partCourse) rates() figure {
 		}
 		return parts
 	})
-	return plotted(c.title("Rates over time"), p, c.means("means of")+"; the first and the last seconds are only partly under load")
+	return plotted(c.title("Rates over time"), p, c.means("means of")+
+		"; the first and the last seconds are only partly under load")
 }
 
 func (c partCourse) hovers(tell func(*stretch) []string) (all []chart.Band) {
@@ -221,8 +226,10 @@ func (c partCourse) latencies() figure {
 	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
 		for _, l := range kinds {
 			if h := s.hists[l.series]; h != nil && h.Count() > 0 && c.values[l.name+".p50"].NA == "" {
-				parts = append(parts, fmt.Sprintf("%s p50 %s, p99 %s, max %s", l.name, report.Format(plan.Seconds, seconds(h.Quantile(0.5))),
-					report.Format(plan.Seconds, seconds(h.Quantile(0.99))), report.Format(plan.Seconds, seconds(h.Max()))))
+				parts = append(parts, fmt.Sprintf("%s p50 %s, p99 %s, max %s", l.name,
+					report.Format(plan.Seconds, seconds(h.Quantile(0.5))),
+					report.Format(plan.Seconds, seconds(h.Quantile(0.99))),
+					report.Format(plan.Seconds, seconds(h.Max()))))
 			}
 		}
 		return parts
@@ -234,7 +241,8 @@ func (c partCourse) latencies() figure {
 func between(v plan.Value) string {
 	switch {
 	case slices.Contains(v.Flags, plan.ClockUnsafe):
-		return "clock-unsafe, the times come from clocks of different hosts; each may be off by " + report.Format(plan.Seconds, v.Bound)
+		return "clock-unsafe, the times come from clocks of different hosts; each may be off by " +
+			report.Format(plan.Seconds, v.Bound)
 	case v.Bound > 0:
 		return "each time may be off by ± " + report.Format(plan.Seconds, v.Bound) + ", as the clocks were known"
 	}

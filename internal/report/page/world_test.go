@@ -16,7 +16,8 @@ import (
 )
 
 // hostile are names that users could give: each would break a page that does not escape it.
-var hostile = []string{`</script><script>alert(1)</script>`, `"quoted" & 'single'`, `<img src=x onerror=alert(1)>`, `emoji 🐇 {{.}} ${x}`}
+var hostile = []string{`</script><script>alert(1)</script>`, `"quoted" & 'single'`, `<img src=x onerror=alert(1)>`,
+	`emoji 🐇 {{.}} ${x}`}
 
 var begun = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
 
@@ -32,18 +33,22 @@ func raw(t *testing.T, v any) json.RawMessage {
 // matrix is a run of so many cells on two axes, of which the first has hostile names.
 func matrix(t *testing.T, id string, cells, repeat int) plan.Run {
 	t.Helper()
-	run := plan.Run{Version: plan.RecordFormat, ID: id, Name: "page", Repeat: repeat, Axes: []string{"broker", "threads"}, Started: begun,
+	run := plan.Run{Version: plan.RecordFormat, ID: id, Name: "page", Repeat: repeat,
+		Axes: []string{"broker", "threads"}, Started: begun,
 		Source: plan.Source{File: "page.cue", Text: "// " + hostile[0] + "\nname: \"page\"\n", SHA256: "abc"},
 		Tables: []plan.Table{
-			{Title: hostile[0], Rows: []string{"broker", "threads"}, Values: []string{"publish.rate", "consume.rate", "publish.p99", "e2e.p99", "lost"}},
+			{Title: hostile[0], Rows: []string{"broker", "threads"},
+				Values: []string{"publish.rate", "consume.rate", "publish.p99", "e2e.p99", "lost"}},
 			{Rows: []string{"broker"}, Columns: []string{"threads"}, Values: []string{"publish.p50"}}}}
 	for i := range cells {
 		name := hostile[i%len(hostile)]
 		if cells > 16 {
 			name = fmt.Sprintf("b%02d", i/25)
 		}
-		c := plan.Cell{ID: fmt.Sprintf("c%04d", i), Index: i, Workload: plan.Default(), Label: "confirmed: " + name, Broker: plan.Broker{Name: name, Driver: "loopback", Options: json.RawMessage("{}")},
-			Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(t, name)}, {Axis: "threads", Value: raw(t, 1+i/len(hostile))}}}
+		c := plan.Cell{ID: fmt.Sprintf("c%04d", i), Index: i, Workload: plan.Default(), Label: "confirmed: " + name,
+			Broker: plan.Broker{Name: name, Driver: "loopback", Options: json.RawMessage("{}")},
+			Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(t, name)},
+				{Axis: "threads", Value: raw(t, 1+i/len(hostile))}}}
 		if cells > 16 {
 			c.Coordinates[1].Value = raw(t, 1+i%25)
 		}
@@ -78,7 +83,8 @@ func keepTask(t *testing.T, dir *runs.Run, task plan.Task, edit func(*record.Sna
 func measured(task plan.Task) (record.Snapshot, judge.Facts) {
 	c := record.NewCollector(task.Cell.Workload.Measure.D())
 	r, late := c.Recorder(), time.Duration(task.Cell.Index)*100*time.Microsecond
-	sent, confirmed, received := r.Set(record.SetKey{Kind: record.SetSent}), r.Set(record.SetKey{Kind: record.SetConfirmed}), r.Set(record.SetKey{Kind: record.SetReceived})
+	sent, confirmed, received := r.Set(record.SetKey{Kind: record.SetSent}),
+		r.Set(record.SetKey{Kind: record.SetConfirmed}), r.Set(record.SetKey{Kind: record.SetReceived})
 	for n := range uint64(1100) {
 		at := -time.Second + time.Duration(n)*10*time.Millisecond
 		w := r.Window(int64(at), at >= 0)
@@ -94,16 +100,23 @@ func measured(task plan.Task) (record.Snapshot, judge.Facts) {
 		received.Add(n)
 	}
 	r.Flush()
-	s := record.Snapshot{Task: task.ID, Agent: "agent-" + hostile[1], Seq: 1, At: int64(11 * time.Second), Clock: "clock-1", Epoch: begun,
-		LastSend: int64(9990 * time.Millisecond), LastConfirm: int64(9995 * time.Millisecond), LastDelivery: int64(9999 * time.Millisecond), Final: true,
+	s := record.Snapshot{Task: task.ID, Agent: "agent-" + hostile[1], Seq: 1, At: int64(11 * time.Second),
+		Clock: "clock-1", Epoch: begun,
+		LastSend: int64(9990 * time.Millisecond), LastConfirm: int64(9995 * time.Millisecond),
+		LastDelivery: int64(9999 * time.Millisecond), Final: true,
 		Events: []record.Event{
-			{At: int64(3 * time.Second), Kind: record.EventFault, Detail: "cut publishers at 3s for 1s: " + hostile[0], Nanos: int64(time.Second)},
-			{At: int64(3 * time.Second), Kind: record.EventGap, Detail: "publisher 0", Nanos: int64(1200 * time.Millisecond)}},
-		Probes: []record.ProbeSample{{At: 1e9, Name: "queue_depth", Value: 4}, {At: 2e9, Name: "queue_depth", Value: 9}}}
+			{At: int64(3 * time.Second), Kind: record.EventFault, Detail: "cut publishers at 3s for 1s: " + hostile[0],
+				Nanos: int64(time.Second)},
+			{At: int64(3 * time.Second), Kind: record.EventGap, Detail: "publisher 0",
+				Nanos: int64(1200 * time.Millisecond)}},
+		Probes: []record.ProbeSample{{At: 1e9, Name: "queue_depth", Value: 4},
+			{At: 2e9, Name: "queue_depth", Value: 9}}}
 	s.Windows, s.Sets = c.Take()
 	f := judge.Facts{Started: begun, Ended: begun.Add(15 * time.Second), Cores: map[string]int{s.Agent: 2},
-		Subject: plan.Subject{Fingerprint: "f00", Product: "Loop " + hostile[2], Version: "1.2", Settings: map[string]string{"durable": hostile[1]}},
-		Agents: []plan.AgentPart{{Agent: s.Agent, Host: "host-a", Clock: "clock-1", Phase: plan.PhaseTeardown, Version: "v1"},
+		Subject: plan.Subject{Fingerprint: "f00", Product: "Loop " + hostile[2], Version: "1.2",
+			Settings: map[string]string{"durable": hostile[1]}},
+		Agents: []plan.AgentPart{{Agent: s.Agent, Host: "host-a", Clock: "clock-1", Phase: plan.PhaseTeardown,
+			Version: "v1"},
 			{Agent: "agent-b", Index: 1, Host: "host-b", Clock: "clock-1", Phase: plan.PhaseTeardown, Version: "v1"}}}
 	return s, f
 }
@@ -150,7 +163,9 @@ func makeWorld(t *testing.T, id string) *runs.Run {
 				f.Agents[1].Lost, f.Agents[1].Phase = true, plan.PhaseMeasure
 			})
 		case 4:
-			if err := dir.Finish(judge.Judge(task, record.NewMerged(), judge.Facts{Failure: "connect to <b>broker</b>: refused", Kind: plan.FailedConnect, Started: begun, Ended: begun})); err != nil {
+			if err := dir.Finish(judge.Judge(task, record.NewMerged(),
+				judge.Facts{Failure: "connect to <b>broker</b>: refused", Kind: plan.FailedConnect, Started: begun,
+					Ended: begun})); err != nil {
 				t.Fatal(err)
 			}
 		case 5:
@@ -182,12 +197,17 @@ func keepSearch(t *testing.T, dir *runs.Run, task plan.Task) {
 		t.Fatal(err)
 	}
 	values := func(p99 float64) map[string]plan.Value {
-		return map[string]plan.Value{"publish.rate": {Number: 100}, "consume.rate": {Number: 100}, "e2e.p50": {Number: p99 / 2}, "e2e.p99": {Number: p99}, "e2e.max": {Number: 2 * p99}}
+		return map[string]plan.Value{"publish.rate": {Number: 100}, "consume.rate": {Number: 100},
+			"e2e.p50": {Number: p99 / 2}, "e2e.p99": {Number: p99}, "e2e.max": {Number: 2 * p99}}
 	}
-	r := plan.SearchResult{Capacity: 2000, Low: 1990, Fails: 2100, Verified: 3, Verifications: 3, Sure: true, Steps: []plan.Step{
-		{Rate: 1000, Kind: plan.StepBracket, Answer: plan.AnswerHeld, Values: values(0.004), Measure: task.Cell.Workload.Measure},
-		{Rate: 2100, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Why: "p99 is 80 ms, not < 50ms", Values: values(0.08), Measure: task.Cell.Workload.Measure},
-		{Rate: 2000, Kind: plan.StepVerify, Answer: plan.AnswerHeld, Values: values(0.02), Measure: task.Cell.Workload.Measure}}}
+	r := plan.SearchResult{Capacity: 2000, Low: 1990, Fails: 2100, Verified: 3, Verifications: 3, Sure: true,
+		Steps: []plan.Step{
+			{Rate: 1000, Kind: plan.StepBracket, Answer: plan.AnswerHeld, Values: values(0.004),
+				Measure: task.Cell.Workload.Measure},
+			{Rate: 2100, Kind: plan.StepBracket, Answer: plan.AnswerFailed, Why: "p99 is 80 ms, not < 50ms",
+				Values: values(0.08), Measure: task.Cell.Workload.Measure},
+			{Rate: 2000, Kind: plan.StepVerify, Answer: plan.AnswerHeld, Values: values(0.02),
+				Measure: task.Cell.Workload.Measure}}}
 	if err := dir.Finish(judge.Searched(task, judge.Judge(task, m, f), r)); err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,9 @@ const (
 
 // makeAuthority writes the certificate that signs the servers', and its key.
 func makeAuthority(dir string) error {
-	return makeCertificate(dir, "ca", authorityHolds, nil, &x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane"},
-		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign})
+	return makeCertificate(dir, "ca", authorityHolds, nil,
+		&x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane"},
+			IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign})
 }
 
 // makeServer writes the certificate that every server of the control plane shows, for all names it is reached by.
@@ -35,8 +36,10 @@ func makeServer(dir string, hosts []string) error {
 	if err != nil {
 		return fmt.Errorf("read the authority (ca.crt and ca.key): %w", err)
 	}
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane server"}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}} // servers of a cluster dial each other
+	template := &x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane server"},
+		KeyUsage: x509.KeyUsageDigitalSignature,
+		// servers of a cluster dial each other
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
@@ -66,8 +69,10 @@ func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate,
 	if err != nil {
 		return fmt.Errorf("make certificate %s: %w", name, err)
 	}
-	if err := files.WriteSecret(filepath.Join(dir, name+".key"), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})); err != nil {
+	if err := files.WriteSecret(filepath.Join(dir, name+".key"),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})); err != nil {
 		return err
 	}
-	return files.WriteSecret(filepath.Join(dir, name+".crt"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return files.WriteSecret(filepath.Join(dir, name+".crt"),
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }

@@ -39,7 +39,8 @@ const credentialsFile = "fleet.json"
 // that is there is overwritten.
 func Make(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
 	if _, err := os.Stat(filepath.Join(dir, credentialsFile)); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("make credentials: %s holds a fleet's already: add agents to it, or take another folder", dir)
+		return nil, fmt.Errorf("make credentials: %s holds a fleet's already: add agents to it, or take another folder",
+			dir)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "agents"), 0o700); err != nil {
 		return nil, fmt.Errorf("make credentials: %w", err)
@@ -199,7 +200,8 @@ func (c *Credentials) add(role Role, name string, slots int) error {
 	if err != nil {
 		return fmt.Errorf("make a key for %s: %w", name, err)
 	}
-	if err := files.WriteSecret(filepath.Join(c.dir, u.File()), fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u, seed)); err != nil {
+	if err := files.WriteSecret(filepath.Join(c.dir, u.File()),
+		fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u, seed)); err != nil {
 		return err
 	}
 	c.Users = append(c.Users, u)

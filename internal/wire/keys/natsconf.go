@@ -37,7 +37,8 @@ func configs(c *Credentials) (map[string]string, error) {
 	}
 	all := map[string]string{}
 	for _, host := range c.Hosts {
-		all["nats-"+subject.EncodeToken(host)+".conf"] = config(c, "lockstep-"+subject.EncodeToken(host), routes(c)) + users
+		all["nats-"+subject.EncodeToken(host)+".conf"] = config(c, "lockstep-"+subject.EncodeToken(host), routes(c)) +
+			users
 	}
 	return all, nil
 }
@@ -88,7 +89,8 @@ func routes(c *Credentials) string {
 
 // usersText are the accounts with their users, and the services that they offer each other.
 func usersText(c *Credentials) (string, error) {
-	const export, imported = "      {service: %q, accounts: [%s]}\n", "      {service: {account: %[2]s, subject: %[1]q}}\n"
+	const export, imported = "      {service: %q, accounts: [%s]}\n",
+		"      {service: {account: %[2]s, subject: %[1]q}}\n"
 	services := func(format string, subjects []string, account string) (lines string) {
 		for _, subject := range subjects {
 			lines += fmt.Sprintf(format, subject, account)
@@ -98,8 +100,10 @@ func usersText(c *Credentials) (string, error) {
 	var b strings.Builder
 	b.WriteString("accounts {\n")
 	for i, a := range accounts {
-		fmt.Fprintf(&b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", a.name, a.connections, a.subscriptions)
-		exports, imports := services(export, a.exports, accounts[0].name), services(imported, a.imports, accounts[0].name)
+		fmt.Fprintf(&b, "  %s {\n    limits: {max_connections: %d, max_subscriptions: %d}\n", a.name, a.connections,
+			a.subscriptions)
+		exports, imports := services(export, a.exports, accounts[0].name),
+			services(imported, a.imports, accounts[0].name)
 		if i == 0 {
 			b.WriteString("    jetstream: enabled\n")
 			for _, other := range accounts[1:] {
@@ -121,7 +125,8 @@ func usersText(c *Credentials) (string, error) {
 			if u.Role == RoleAgent { // an agent answers commands
 				responses = "        allow_responses: true\n"
 			}
-			fmt.Fprintf(&b, "      # %s %s\n      {nkey: %q, permissions: {\n        publish: {allow: [%s]}\n        subscribe: {allow: [%s]}\n%s      }}\n",
+			fmt.Fprintf(&b,
+				"      # %s %s\n      {nkey: %q, permissions: {\n        publish: {allow: [%s]}\n        subscribe: {allow: [%s]}\n%s      }}\n",
 				u.Role, subject.EncodeToken(u.Name), u.Key, quote(may.Publish), quote(may.Subscribe), responses)
 		}
 		b.WriteString("    ]\n  }\n")

@@ -16,9 +16,11 @@ type Role string
 // The roles.
 const (
 	RoleController Role = "controller" // everything on Lockstep's streams
-	RoleClient     Role = "client"     // ctl: requests to submit, cancel, edit schedules and baselines, and those of viewers
-	RoleViewer     Role = "viewer"     // ctl: requests that read records and lists, and change nothing
-	RoleAgent      Role = "agent"      // a named agent or observer: reports of its own to the controller, which sends it commands
+	// ctl: requests to submit, cancel, edit schedules and baselines, and those of viewers
+	RoleClient Role = "client"
+	RoleViewer Role = "viewer" // ctl: requests that read records and lists, and change nothing
+	// a named agent or observer: reports of its own to the controller, which sends it commands
+	RoleAgent Role = "agent"
 )
 
 // permissions are the subjects that a user may publish to and listen to. All may listen to their own inbox, which the
@@ -56,10 +58,13 @@ type account struct {
 // accounts lists that of the controllers first.
 var accounts = []account{
 	{name: "LOCKSTEP", roles: []Role{RoleController}, connections: 500, subscriptions: MaxSubscriptions},
-	{name: "AGENTS", roles: []Role{RoleAgent}, imports: []string{subject.AgentServices + ">"}, exports: []string{subject.Command("*")},
+	{name: "AGENTS", roles: []Role{RoleAgent}, imports: []string{subject.AgentServices + ">"},
+		exports:     []string{subject.Command("*")},
 		connections: 25_000, subscriptions: 256},
-	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{subject.ClientServices + ">", subject.ViewServices + ">"}, connections: 500, subscriptions: 256},
-	{name: "VIEWERS", roles: []Role{RoleViewer}, imports: []string{subject.ViewServices + ">"}, connections: 500, subscriptions: 256},
+	{name: "CLIENTS", roles: []Role{RoleClient}, imports: []string{subject.ClientServices + ">",
+		subject.ViewServices + ">"}, connections: 500, subscriptions: 256},
+	{name: "VIEWERS", roles: []Role{RoleViewer}, imports: []string{subject.ViewServices + ">"}, connections: 500,
+		subscriptions: 256},
 }
 
 // allow returns what a user of a role may do; name is an agent's, and slots how many it has.
@@ -67,8 +72,10 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 	p := permissions{Subscribe: []string{InboxPrefix(key) + ".>"}}
 	switch r {
 	case RoleController:
-		p.Publish = []string{subject.Root + ">", subject.Inboxes + ">", subject.BorderReplies + ">", subject.API + ">", "$JS.FC.>",
-			"$KV." + subject.StateBucket + ".>", "$KV." + subject.SchedulesBucket + ".>", "$KV." + subject.BaselinesBucket + ".>"}
+		p.Publish = []string{subject.Root + ">", subject.Inboxes + ">", subject.BorderReplies + ">", subject.API + ">",
+			"$JS.FC.>",
+			"$KV." + subject.StateBucket + ".>", "$KV." + subject.SchedulesBucket + ".>",
+			"$KV." + subject.BaselinesBucket + ".>"}
 		p.Subscribe = append(p.Subscribe, subject.Root+">")
 	case RoleClient:
 		p.Publish = []string{subject.ClientServices + ">", subject.ViewServices + ">"}
@@ -84,7 +91,9 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 			p.Subscribe = append(p.Subscribe, subject.Command(own))
 		}
 	default:
-		return p, fmt.Errorf("unknown role %q: want %s", r, strings.Join([]string{string(RoleController), string(RoleClient), string(RoleViewer), string(RoleAgent)}, ", "))
+		return p, fmt.Errorf("unknown role %q: want %s", r,
+			strings.Join([]string{string(RoleController), string(RoleClient), string(RoleViewer), string(RoleAgent)},
+				", "))
 	}
 	slices.Sort(p.Publish)
 	p.Publish = slices.Compact(p.Publish)

@@ -130,7 +130,8 @@ type candidate struct {
 func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 	at := time.Now()
 	defer func() {
-		if err != nil || time.Since(at) > RenewEvery { // the holder could renew it no better: it is to have the time again
+		// the holder could renew it no better: it is to have the time again
+		if err != nil || time.Since(at) > RenewEvery {
 			c.since = time.Now()
 		}
 	}()
@@ -167,7 +168,8 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 }
 
 // take writes the lease, unless another was faster.
-func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revision uint64, at time.Time) (*Lease, error) {
+func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revision uint64, at time.Time) (*Lease,
+	error) {
 	who := c.cfg.Who
 	// The epoch grows even when the bucket was lost with a server's memory: no epoch is ahead of the milliseconds since
 	// 1970.
@@ -191,7 +193,8 @@ func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revisi
 	case <-time.After(min(time.Until(time.UnixMilli(int64(who.Epoch)+1)), maxEpochWait)):
 	case <-ctx.Done():
 	}
-	l := &Lease{cfg: c.cfg, who: who, revision: revision, done: make(chan struct{}), asked: make(chan chan error), renewed: at}
+	l := &Lease{cfg: c.cfg, who: who, revision: revision, done: make(chan struct{}), asked: make(chan chan error),
+		renewed: at}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	go l.renew(bucket)
 	return l, nil
@@ -272,7 +275,8 @@ func (l *Lease) renew(bucket Bucket) {
 				err = (*healthy)()
 			}
 			if err != nil && stuck {
-				l.cfg.Log.Error("the lease is not renewed: another controller takes it", "epoch", l.who.Epoch, "err", err)
+				l.cfg.Log.Error("the lease is not renewed: another controller takes it", "epoch", l.who.Epoch, "err",
+					err)
 				l.cancel(ErrLost)
 				return
 			}
@@ -295,12 +299,14 @@ func (l *Lease) renew(bucket Bucket) {
 			lapsed := l.Lapsed()
 			l.mu.Lock()
 			if lapsed > l.lapsed {
-				l.cfg.Log.Info("the lease had lapsed and is renewed: leading on", "epoch", l.who.Epoch, "lapsed", lapsed-l.lapsed)
+				l.cfg.Log.Info("the lease had lapsed and is renewed: leading on", "epoch", l.who.Epoch, "lapsed",
+					lapsed-l.lapsed)
 			}
 			l.renewed, l.lapsed = at, lapsed
 			l.mu.Unlock()
 		case errors.Is(err, ErrLost), l.cfg.Closed():
-			l.cfg.Log.Warn("another controller took the lease, or the connection was closed", "epoch", l.who.Epoch, "err", err)
+			l.cfg.Log.Warn("another controller took the lease, or the connection was closed", "epoch", l.who.Epoch,
+				"err", err)
 			l.cancel(ErrLost)
 			return
 		case l.ctx.Err() == nil:
@@ -342,7 +348,8 @@ func (l *Lease) write(ctx context.Context, bucket Bucket) error {
 func IsConflict(err error) bool {
 	var refused *jetstream.APIError
 	return errors.As(err, &refused) &&
-		(refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) ||
+		(refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+			refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) ||
 		errors.Is(err, jetstream.ErrKeyExists)
 }
 

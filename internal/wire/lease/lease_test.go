@@ -276,7 +276,8 @@ func TestALeaseThatIsGivenBackIsTakenAtOnce(t *testing.T) {
 			t.Errorf("a lease that was given back after 1h was taken after %v", took)
 		}
 		if one.Context().Err() == nil || two.Holder().Epoch <= one.Holder().Epoch {
-			t.Errorf("epoch %d follows %d, which ended: %v", two.Holder().Epoch, one.Holder().Epoch, one.Context().Err())
+			t.Errorf("epoch %d follows %d, which ended: %v", two.Holder().Epoch, one.Holder().Epoch,
+				one.Context().Err())
 		}
 	})
 }

@@ -19,13 +19,17 @@ func open(t *testing.T, options json.RawMessage) drivers.Session {
 }
 
 func topology(queues, subscriptions int) drivers.Topology {
-	return labtest.Topology(func(t *drivers.Topology) { t.Queues, t.Subscriptions, t.Persistent = queues, subscriptions, true })
+	return labtest.Topology(func(t *drivers.Topology) {
+		t.Queues, t.Subscriptions, t.Persistent = queues, subscriptions,
+			true
+	})
 }
 
 // fill leaves n messages in queue 0 of every subscription.
 func fill(t *testing.T, s drivers.Session, of drivers.Topology, n int) {
 	t.Helper()
-	p, err := s.Publisher(labtest.Context(t), drivers.PublisherSpec{Topology: of, Mode: drivers.FireAndForget, Node: drivers.AnyNode, Connection: drivers.Exclusive})
+	p, err := s.Publisher(labtest.Context(t), drivers.PublisherSpec{Topology: of, Mode: drivers.FireAndForget,
+		Node: drivers.AnyNode, Connection: drivers.Exclusive})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +114,8 @@ func TestProbeCounts(t *testing.T) {
 		}
 	}()
 	first := await(t, s, nil)
-	for _, rate := range []drivers.MetricName{drivers.MetricPublishRate, drivers.MetricDeliverRate, drivers.MetricConnectionRate, drivers.MetricCPU} {
+	for _, rate := range []drivers.MetricName{drivers.MetricPublishRate, drivers.MetricDeliverRate,
+		drivers.MetricConnectionRate, drivers.MetricCPU} {
 		if v, said := first[rate]; said {
 			t.Errorf("%s is %v in the first answer", rate, v)
 		}
@@ -118,7 +123,8 @@ func TestProbeCounts(t *testing.T) {
 	fill(t, s, of, 25)
 	gate, received := make(chan struct{}), atomic.Int64{}
 	c, err := s.Consumer(labtest.Context(t), drivers.ConsumerSpec{
-		Topology: of, Prefetch: 10, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+		Topology: of, Prefetch: 10, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode,
+		Connection: drivers.Exclusive,
 	}, func(batch []drivers.Delivery) error {
 		<-gate
 		received.Add(int64(len(batch)))
@@ -127,9 +133,11 @@ func TestProbeCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := await(t, s, map[drivers.MetricName]float64{drivers.MetricQueues: 1, drivers.MetricQueueDepth: 25, drivers.MetricUnacked: 10})
+	seen := await(t, s, map[drivers.MetricName]float64{drivers.MetricQueues: 1, drivers.MetricQueueDepth: 25,
+		drivers.MetricUnacked: 10})
 	for _, name := range []drivers.MetricName{
-		drivers.MetricConnections, drivers.MetricConsumers, drivers.MetricMemory, drivers.MetricFileDescriptors, drivers.MetricStored,
+		drivers.MetricConnections, drivers.MetricConsumers, drivers.MetricMemory, drivers.MetricFileDescriptors,
+		drivers.MetricStored,
 		drivers.MetricMemoryQueues,
 	} {
 		if seen[name] <= 0 {
@@ -148,7 +156,8 @@ func TestProbeCounts(t *testing.T) {
 		}
 		fill(t, s, of, 5)
 		for name, value := range await(t, s, nil) {
-			if value > 0 && (name == drivers.MetricPublishRate || name == drivers.MetricDeliverRate || name == drivers.MetricConnectionRate) {
+			if value > 0 && (name == drivers.MetricPublishRate || name == drivers.MetricDeliverRate ||
+				name == drivers.MetricConnectionRate) {
 				rates[name] = value
 			}
 		}

@@ -26,8 +26,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
-			Modes:             drivers.Modes(),
-			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
+			Modes: drivers.Modes(),
+			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
+				drivers.AckAutomatic},
 			Persistent:        true,
 			Transient:         true,
 			UnlimitedPrefetch: true,
@@ -55,11 +56,13 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 func notes(o *options) []string {
 	var all []string
 	if o.Endpoints() > 1 && o.HA == independent {
-		all = append(all, `several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is guaranteed of it;`+
-			` say ha: "shared-store" if the brokers share their store`)
+		all = append(all,
+			`several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is guaranteed of it;`+
+				` say ha: "shared-store" if the brokers share their store`)
 	}
 	if len(o.Jolokia) == 0 {
-		all = append(all, "without jolokia the queues of each task stay at the broker, empty, until it removes inactive ones itself")
+		all = append(all,
+			"without jolokia the queues of each task stay at the broker, empty, until it removes inactive ones itself")
 	}
 	return all
 }

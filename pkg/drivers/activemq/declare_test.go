@@ -10,7 +10,8 @@ import (
 // can be held against it.
 func TestRefusalsAreNotInOrder(t *testing.T) {
 	for nack, ordered := range map[bool]bool{false: true, true: false} {
-		p := guarantees(&options{}, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true, Consumers: 1, Ack: drivers.AckEach, Nack: nack})
+		p := guarantees(&options{}, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true, Consumers: 1,
+			Ack: drivers.AckEach, Nack: nack})
 		if p.Ordered != ordered {
 			t.Errorf("refusing %t: order is guaranteed: %t, want %t", nack, p.Ordered, ordered)
 		}

@@ -55,7 +55,8 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 }
 
 // Consumer receives from the queue of its subscription.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	if err := s.use(spec.Topology); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}

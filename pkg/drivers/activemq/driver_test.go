@@ -19,7 +19,8 @@ func TestConformance(t *testing.T) {
 
 // What a list of brokers changes: connections.
 func TestConformancePair(t *testing.T) {
-	drivertest.Run(t, harness(persistent{}, pair(t, `{}`), []string{"open", "dial", "describe", "setup", "teardown", "mode", "close", "cut"}))
+	drivertest.Run(t, harness(persistent{}, pair(t, `{}`),
+		[]string{"open", "dial", "describe", "setup", "teardown", "mode", "close", "cut"}))
 }
 
 func TestConformanceLong(t *testing.T) {

@@ -33,7 +33,8 @@ func parseJolokia(urls []string) ([]server, error) {
 	for i, text := range urls {
 		u, err := url.Parse(text)
 		if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-			return nil, fmt.Errorf(`read jolokia: number %d is not of the form "http://user:password@host:8161/api/jolokia"`, i)
+			return nil,
+				fmt.Errorf(`read jolokia: number %d is not of the form "http://user:password@host:8161/api/jolokia"`, i)
 		}
 		s := server{user: u.User.Username(), origin: u.Scheme + "://" + u.Host}
 		s.secret, _ = u.User.Password()
@@ -53,12 +54,14 @@ type jolokia struct {
 	at int // the server that answered last
 }
 
-func newJolokia(urls []string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*jolokia, error) {
+func newJolokia(urls []string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*jolokia,
+	error) {
 	servers, err := parseJolokia(urls)
 	if err != nil {
 		return nil, err
 	}
-	return &jolokia{servers: servers, client: &http.Client{Transport: &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 1}}}, nil
+	return &jolokia{servers: servers, client: &http.Client{Transport: &http.Transport{DialContext: dial,
+		MaxIdleConnsPerHost: 1}}}, nil
 }
 
 func (j *jolokia) close() { j.client.CloseIdleConnections() }
@@ -101,7 +104,8 @@ type bean struct {
 }
 
 var aboutBroker = question{Type: "read", MBean: brokerBean, Attribute: []string{
-	"BrokerName", "BrokerVersion", "Slave", "CurrentConnectionsCount", "TotalConnectionsCount", "TotalConsumerCount", "Persistent", "MemoryLimit", "StoreLimit",
+	"BrokerName", "BrokerVersion", "Slave", "CurrentConnectionsCount", "TotalConnectionsCount", "TotalConsumerCount",
+	"Persistent", "MemoryLimit", "StoreLimit",
 }}
 
 // ask puts questions to the active broker and tells which one that is. Reading is repeated at another server; what

@@ -42,7 +42,8 @@ func TestProbeOfRefusedBeansIsMissing(t *testing.T) {
 	s := &managedSession{}
 	for range 2 { // rates come with the second
 		for name, metrics := range map[string][]drivers.Metric{
-			"memory": memoryMetrics(refused), "process": s.processMetrics(refused, "b"), "store": storeMetrics(refused), "queues": s.queueMetrics(refused, "b"),
+			"memory": memoryMetrics(refused), "process": s.processMetrics(refused, "b"), "store": storeMetrics(refused),
+			"queues": s.queueMetrics(refused, "b"),
 		} {
 			if len(metrics) > 0 {
 				t.Errorf("%s: %v", name, metrics)

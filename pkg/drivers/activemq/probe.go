@@ -9,9 +9,12 @@ import (
 
 // The questions of Probe.
 var (
-	aboutMemory  = question{Type: "read", MBean: "java.lang:type=Memory", Attribute: []string{"HeapMemoryUsage", "NonHeapMemoryUsage"}}
-	aboutProcess = question{Type: "read", MBean: "java.lang:type=OperatingSystem", Attribute: []string{"ProcessCpuTime", "OpenFileDescriptorCount"}}
-	aboutStore   = question{Type: "read", MBean: brokerBean + ",service=PersistenceAdapter,instanceName=*", Attribute: []string{"Size"}}
+	aboutMemory = question{Type: "read", MBean: "java.lang:type=Memory",
+		Attribute: []string{"HeapMemoryUsage", "NonHeapMemoryUsage"}}
+	aboutProcess = question{Type: "read", MBean: "java.lang:type=OperatingSystem",
+		Attribute: []string{"ProcessCpuTime", "OpenFileDescriptorCount"}}
+	aboutStore = question{Type: "read", MBean: brokerBean + ",service=PersistenceAdapter,instanceName=*",
+		Attribute: []string{"Size"}}
 )
 
 // queueAttributes are what is asked of each of the task's queues.
@@ -22,7 +25,8 @@ func (s *managedSession) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	questions := []question{aboutMemory, aboutProcess, aboutStore}
 	task := s.task.Load()
 	if task != nil {
-		questions = append(questions, question{Type: "read", MBean: queueBeans(task.Name + "."), Attribute: queueAttributes})
+		questions = append(questions, question{Type: "read", MBean: queueBeans(task.Name + "."),
+			Attribute: queueAttributes})
 	}
 	broker, replies, err := s.jolokia.ask(ctx, questions...)
 	if err != nil {

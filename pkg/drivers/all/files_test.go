@@ -162,8 +162,10 @@ type folders struct {
 func newFolders(t *testing.T) folders {
 	t.Helper()
 	open, shut := t.TempDir(), t.TempDir()
-	f := folders{good: filepath.Join(open, "good.pem"), outside: filepath.Join(shut, "good.pem"), absent: filepath.Join(shut, "none.pem"),
-		fifo: filepath.Join(open, "fifo"), fifoOutside: filepath.Join(shut, "fifo"), large: filepath.Join(open, "large")}
+	f := folders{good: filepath.Join(open, "good.pem"), outside: filepath.Join(shut, "good.pem"),
+		absent: filepath.Join(shut, "none.pem"),
+		fifo:   filepath.Join(open, "fifo"), fifoOutside: filepath.Join(shut, "fifo"),
+		large: filepath.Join(open, "large")}
 	pair := certificate(t)
 	for path, text := range map[string][]byte{f.good: pair, f.outside: pair, f.large: make([]byte, drivers.MaxFile+1)} {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
@@ -198,7 +200,8 @@ func certificate(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})...)
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})...)
 }
 
 // check opens sessions with options that name one path after the other. With a refusal, no path is taken.
@@ -206,13 +209,15 @@ func (f folders) check(t *testing.T, d drivers.Driver, refusal string, options f
 	t.Helper()
 	for _, c := range []struct{ path, refusal string }{
 		{f.fifoOutside, "--files"}, // first: a driver that opens files by itself blocks, and reads no device
-		{f.outside, "--files"}, {f.absent, "--files"}, {f.fifo, "not a regular file"}, {"/dev/zero", "not a regular file"}, {f.large, "more than"},
+		{f.outside, "--files"}, {f.absent, "--files"}, {f.fifo, "not a regular file"},
+		{"/dev/zero", "not a regular file"}, {f.large, "more than"},
 	} {
 		want := c.refusal
 		if refusal != "" {
 			want = refusal
 		}
-		if err, dialled := opened(t, d, f.access, options(c.path)); dialled || err == nil || !strings.Contains(err.Error(), want) {
+		if err, dialled := opened(t, d, f.access, options(c.path)); dialled || err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Fatalf("%s: %v; broker dialled: %t; want %q and no connection", c.path, err, dialled, want)
 		}
 	}
@@ -234,7 +239,9 @@ func opened(t *testing.T, d drivers.Driver, access drivers.Access, options strin
 	}
 	done := make(chan error, 1)
 	go func() {
-		d.Info().Declare(json.RawMessage(options), drivers.Use{Mode: drivers.ConfirmWindow, Ack: drivers.AckEach, Queues: 1, Subscriptions: 1, Publishers: 1, Consumers: 1})
+		d.Info().Declare(json.RawMessage(options),
+			drivers.Use{Mode: drivers.ConfirmWindow, Ack: drivers.AckEach, Queues: 1, Subscriptions: 1, Publishers: 1,
+				Consumers: 1})
 		s, err := d.Open(ctx, json.RawMessage(options), drivers.Env{Dial: unreachable, Dir: t.TempDir(), Access: access,
 			Forward: func(ctx context.Context, address string) (string, error) {
 				_, err := unreachable(ctx, "tcp", address)
@@ -256,20 +263,23 @@ func opened(t *testing.T, d drivers.Driver, access drivers.Access, options strin
 // TestTheHostsCloudIdentityIsNotUsed: no address of a matrix gets requests or tokens of the host's own identity, unless
 // that is allowed.
 func TestTheHostsCloudIdentityIsNotUsed(t *testing.T) {
-	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "r", "AWS_EC2_METADATA_DISABLED": "true"} {
+	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
+		"AWS_REGION": "r", "AWS_EC2_METADATA_DISABLED": "true"} {
 		t.Setenv(name, value)
 	}
 	for _, c := range []struct{ driver, options string }{
 		{"sqs", `{"endpoint": "http://h:1"}`},
 		{"sqs", `{"region": "eu-west-1"}`},
 		{"mongodb", `{"url": "mongodb://h:1/?authMechanism=MONGODB-AWS"}`},
-		{"mongodb", `{"url": "mongodb://h:1/?authMechanism=MONGODB-OIDC&authMechanismProperties=ENVIRONMENT:gcp,TOKEN_RESOURCE:x"}`},
+		{"mongodb",
+			`{"url": "mongodb://h:1/?authMechanism=MONGODB-OIDC&authMechanismProperties=ENVIRONMENT:gcp,TOKEN_RESOURCE:x"}`},
 	} {
 		d, err := drivers.Lookup(c.driver)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err, dialled := opened(t, d, drivers.Access{}, c.options); dialled || err == nil || !strings.Contains(err.Error(), "--cloud-identity") {
+		if err, dialled := opened(t, d, drivers.Access{}, c.options); dialled || err == nil ||
+			!strings.Contains(err.Error(), "--cloud-identity") {
 			t.Errorf("%s %s: %v; dialled: %t; want a refusal and no connection", c.driver, c.options, err, dialled)
 		}
 		if err, dialled := opened(t, d, drivers.FullAccess(), c.options); !dialled {

@@ -13,7 +13,8 @@ import (
 func TestAllocations(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	ctx, body := r.context(), make([]byte, 100)
-	conn, err := amqp.Dial(ctx, lab.Variable(t, "LOCKSTEP_ARTEMIS_URL"), &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()})
+	conn, err := amqp.Dial(ctx, lab.Variable(t, "LOCKSTEP_ARTEMIS_URL"),
+		&amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +23,8 @@ func TestAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sender, err := link.NewSender(ctx, address(r.topology, 0), &amqp.SenderOptions{TargetCapabilities: []string{"queue"}})
+	sender, err := link.NewSender(ctx, address(r.topology, 0),
+		&amqp.SenderOptions{TargetCapabilities: []string{"queue"}})
 	if err != nil {
 		t.Fatal(err)
 	}

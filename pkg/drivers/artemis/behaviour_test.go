@@ -24,7 +24,8 @@ func TestSilentBrokerIsPassedBy(t *testing.T) {
 	}, `{}`))
 	select {
 	case event := <-r.events:
-		if !strings.Contains(event, silent.Addr().String()) || !strings.Contains(event, strings.TrimPrefix(url, "amqp://")) {
+		if !strings.Contains(event, silent.Addr().String()) ||
+			!strings.Contains(event, strings.TrimPrefix(url, "amqp://")) {
 			t.Errorf("the event does not say from where to where: %s", event)
 		}
 	default:
@@ -71,12 +72,14 @@ func TestReplicationThatIsNone(t *testing.T) {
 // reason.
 func TestFullAddressRejects(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
-	settings := operation("broker", "addAddressSettings", r.topology.Name+".#", `{"addressFullMessagePolicy": "FAIL", "maxSizeBytes": 50000, "pageSizeBytes": 10000}`)
+	settings := operation("broker", "addAddressSettings", r.topology.Name+".#",
+		`{"addressFullMessagePolicy": "FAIL", "maxSizeBytes": 50000, "pageSizeBytes": 10000}`)
 	if err := r.session.read(r.context(), settings, new(any)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if answers, err := r.session.manage(r.context(), operation("broker", "removeAddressSettings", r.topology.Name+".#")); err != nil || !answers[0].ok {
+		if answers, err := r.session.manage(r.context(),
+			operation("broker", "removeAddressSettings", r.topology.Name+".#")); err != nil || !answers[0].ok {
 			t.Errorf("remove the settings: %v %v", answers, err)
 		}
 	}()
@@ -105,7 +108,10 @@ func TestRemovedUnderConsumer(t *testing.T) {
 	if err := r.session.Teardown(r.context(), r.topology); err != nil {
 		t.Fatal(err)
 	}
-	labtest.Eventually(t, "the end of the link", func() bool { return look(n, func(n *diary) int { return len(n.closed) }) == 1 })
+	labtest.Eventually(t, "the end of the link", func() bool {
+		return look(n,
+			func(n *diary) int { return len(n.closed) }) == 1
+	})
 	if !errors.Is(n.closed[0], drivers.ErrClosed) {
 		t.Errorf("the end of the link is %v", n.closed[0])
 	}
@@ -120,7 +126,10 @@ func TestStalledAcknowledgement(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	labtest.Eventually(t, "20 confirms", func() bool { return look(sent, func(n *diary) int { return n.confirmed }) == 20 })
+	labtest.Eventually(t, "20 confirms", func() bool {
+		return look(sent,
+			func(n *diary) int { return n.confirmed }) == 20
+	})
 	r.stall = make(chan struct{})
 	gate := make(chan struct{})
 	c, got := r.consumer(20, gate)
@@ -148,10 +157,14 @@ func TestProbeCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	labtest.Eventually(t, "25 confirms", func() bool { return look(n, func(n *diary) int { return n.confirmed }) == 25 })
+	labtest.Eventually(t, "25 confirms", func() bool {
+		return look(n,
+			func(n *diary) int { return n.confirmed }) == 25
+	})
 	gate := make(chan struct{})
 	_, got := r.consumer(10, gate)
-	want := map[drivers.MetricName]float64{drivers.MetricQueues: 1, drivers.MetricQueueDepth: 25, drivers.MetricUnacked: 10}
+	want := map[drivers.MetricName]float64{drivers.MetricQueues: 1, drivers.MetricQueueDepth: 25,
+		drivers.MetricUnacked: 10}
 	seen := map[drivers.MetricName]float64{}
 	matches := func() bool {
 		clear(seen)
@@ -174,13 +187,17 @@ func TestProbeCounts(t *testing.T) {
 			t.Fatalf("the broker says %v, want %v", seen, want)
 		}
 	}
-	for _, name := range []drivers.MetricName{drivers.MetricConnections, drivers.MetricConsumers, drivers.MetricMemoryQueues} {
+	for _, name := range []drivers.MetricName{drivers.MetricConnections, drivers.MetricConsumers,
+		drivers.MetricMemoryQueues} {
 		if seen[name] <= 0 {
 			t.Errorf("%s is %v with a publisher, a consumer and 25 messages", name, seen[name])
 		}
 	}
 	close(gate)
-	labtest.Eventually(t, "all messages", func() bool { return look(got, func(n *diary) int { return n.received }) == 25 })
+	labtest.Eventually(t, "all messages", func() bool {
+		return look(got,
+			func(n *diary) int { return n.received }) == 25
+	})
 	want = map[drivers.MetricName]float64{drivers.MetricQueueDepth: 0, drivers.MetricUnacked: 0}
 	labtest.Eventually(t, "an empty queue", matches)
 }

@@ -27,8 +27,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
-			Modes:             drivers.Modes(),
-			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
+			Modes: drivers.Modes(),
+			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
+				drivers.AckAutomatic},
 			Persistent:        true,
 			Transient:         true,
 			UnlimitedPrefetch: true,

@@ -89,7 +89,8 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	}
 	tell(&d, told, said)
 	maps.Copy(d.Settings, s.options.flags(said))
-	answers, err := s.manage(ctx, operation("broker", "listNetworkTopology"), operation("broker", "getAddressSettingsAsJSON", "lockstep"))
+	answers, err := s.manage(ctx, operation("broker", "listNetworkTopology"),
+		operation("broker", "getAddressSettingsAsJSON", "lockstep"))
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe Artemis: %w", err)
 	}

@@ -50,19 +50,22 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 
 // Consumer receives from the queue of its subscription, by the name that says both address and queue: nothing is made
 // by attaching.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	if err := s.use(spec.Topology); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
 	from := address(spec.Topology, spec.Queue) + "::" + s.options.queue(spec.Topology, spec.Subscription, spec.Queue)
-	return s.Session.Consumer(ctx, spec, amqp10.Terminus{Address: from, Capabilities: s.options.capabilities(spec.Topology)}, handle)
+	return s.Session.Consumer(ctx, spec, amqp10.Terminus{Address: from,
+		Capabilities: s.options.capabilities(spec.Topology)}, handle)
 }
 
 // use notes what the session is used for, if it can be.
 func (s *session) use(t drivers.Topology) error {
 	switch {
 	case t.Subscriptions > 1 && s.options.Routing == anycast:
-		return fmt.Errorf("%w: %d subscriptions of an anycast address: each message goes to one of them", drivers.ErrUnsupported, t.Subscriptions)
+		return fmt.Errorf("%w: %d subscriptions of an anycast address: each message goes to one of them",
+			drivers.ErrUnsupported, t.Subscriptions)
 	case t.Bindings > 1:
 		return fmt.Errorf("%w: several bindings of a queue", drivers.ErrUnsupported)
 	case t.QueueNode != drivers.AnyNode && t.QueueNode != "":

@@ -21,7 +21,8 @@ func TestConformance(t *testing.T) {
 
 // What a primary and its backup change: connections, and confirms that wait for the replica.
 func TestConformancePair(t *testing.T) {
-	drivertest.Run(t, harness(persistent{}, pair(t, `{}`), []string{"open", "dial", "describe", "probe", "setup", "mode", "close", "cut"}))
+	drivertest.Run(t, harness(persistent{}, pair(t, `{}`),
+		[]string{"open", "dial", "describe", "probe", "setup", "mode", "close", "cut"}))
 }
 
 func TestConformanceLong(t *testing.T) {

@@ -81,7 +81,8 @@ func TestTLS(t *testing.T) {
 			t.Errorf("not confirmed over TLS: %v", n.errors)
 		}
 	}
-	_, err := driver{}.Open(labtest.Context(t), json.RawMessage(fmt.Sprintf(`{"url": %q}`, url)), drivers.Env{Dial: new(net.Dialer).DialContext})
+	_, err := driver{}.Open(labtest.Context(t), json.RawMessage(fmt.Sprintf(`{"url": %q}`, url)),
+		drivers.Env{Dial: new(net.Dialer).DialContext})
 	if err == nil || !strings.Contains(err.Error(), "certificate") || strings.Contains(err.Error(), "secret") {
 		t.Errorf("a broker with a certificate that nobody knows: %v", err)
 	}

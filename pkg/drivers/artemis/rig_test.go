@@ -88,8 +88,9 @@ func (s *stallable) Close() error {
 
 func newRig(t testing.TB, options json.RawMessage) *rig {
 	t.Helper()
-	r := &rig{t: t, topology: labtest.Topology(func(t *drivers.Topology) { t.Persistent = true }), events: make(chan string, 100),
-		dials: map[string]int{}}
+	r := &rig{t: t, topology: labtest.Topology(func(t *drivers.Topology) { t.Persistent = true }),
+		events: make(chan string, 100),
+		dials:  map[string]int{}}
 	env := labtest.Env(func(_ drivers.EventKind, detail string) { r.events <- detail })
 	env.Dial = r.dial
 	r.session = labtest.Open(t, driver{}, options, env).(*session)
@@ -111,8 +112,9 @@ func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *diary) {
 	r.t.Helper()
 	n := &diary{}
 	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{
-		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Persistent: true, Node: drivers.AnyNode, Connection: drivers.Exclusive,
-		OnConfirm: n.confirm, OnClosed: n.close,
+		Topology: r.topology, Mode: mode, MaxInFlight: 1000, Persistent: true, Node: drivers.AnyNode,
+		Connection: drivers.Exclusive,
+		OnConfirm:  n.confirm, OnClosed: n.close,
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -126,8 +128,9 @@ func (r *rig) consumer(prefetch int, gate chan struct{}) (drivers.Consumer, *dia
 	r.t.Helper()
 	n := &diary{}
 	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{
-		Topology: r.topology, Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive,
-		OnClosed: n.close,
+		Topology: r.topology, Prefetch: prefetch, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode,
+		Connection: drivers.Exclusive,
+		OnClosed:   n.close,
 	}, func(batch []drivers.Delivery) error {
 		n.enter()
 		if gate != nil {

@@ -49,7 +49,8 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	for q := range t.Queues {
 		for sub := range queues {
 			calls = append(calls, operation("broker", "createQueue", text(queueConfig{
-				Name: s.options.queue(t, sub, q), Address: address(t, q), Routing: routing, Durable: t.Persistent, AutoCreateAddress: true,
+				Name: s.options.queue(t, sub, q), Address: address(t, q), Routing: routing, Durable: t.Persistent,
+				AutoCreateAddress: true,
 			}), false))
 		}
 	}

@@ -25,7 +25,8 @@ func (c *check) binderRig() (*rig, drivers.Binder, drivers.Declaration) {
 	case !can:
 		c.fatalf("changing bindings while messages flow is declared, but the session is no Binder")
 	case !slices.Contains(d.Capabilities.Modes, drivers.ConfirmWindow):
-		c.errorf("changing bindings while messages flow is declared without %s, in which their messages are sent", drivers.ConfirmWindow)
+		c.errorf("changing bindings while messages flow is declared without %s, in which their messages are sent",
+			drivers.ConfirmWindow)
 	}
 	return r, binder, d
 }
@@ -37,7 +38,10 @@ func checkBinder(c *check) {
 	boxes := map[[2]int]*inbox{}
 	for s := range r.use.Subscriptions {
 		for q := range r.use.Queues {
-			boxes[[2]int{s, q}] = r.inbox(nil, func(spec *drivers.ConsumerSpec) { spec.Subscription, spec.Queue = s, q })
+			boxes[[2]int{s, q}] = r.inbox(nil, func(spec *drivers.ConsumerSpec) {
+				spec.Subscription, spec.Queue = s,
+					q
+			})
 		}
 	}
 	const key, other = drivers.ExtraKey, drivers.ExtraKey + 12_345

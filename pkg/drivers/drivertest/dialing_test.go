@@ -156,11 +156,14 @@ func TestDialChecks(t *testing.T) {
 		driver dialing
 		checks []string
 	}{
-		{"dial", dialing{address: address}, []string{"open/dead", "open/cancel", "dial/refused", "dial/counted", "dial/exclusive",
+		{"dial", dialing{address: address}, []string{"open/dead", "open/cancel", "dial/refused", "dial/counted",
+			"dial/exclusive",
 			"mode/confirm-window", "publish-blocks/close", "publish-blocks/cancel", "cut/publisher"}},
 		// A forwarder accepts before it dials, so that only a protocol's handshake would notice a refusal.
-		{"forward", dialing{address: address, forward: true}, []string{"dial/counted", "dial/exclusive", "cut/publisher"}},
-		{"bypass", dialing{address: address, bypass: true}, []string{"open/cancel", "dial/refused", "dial/counted", "dial/exclusive", "cut/publisher"}},
+		{"forward", dialing{address: address, forward: true},
+			[]string{"dial/counted", "dial/exclusive", "cut/publisher"}},
+		{"bypass", dialing{address: address, bypass: true},
+			[]string{"open/cancel", "dial/refused", "dial/counted", "dial/exclusive", "cut/publisher"}},
 	} {
 		for _, name := range test.checks {
 			t.Run(test.kind+"/"+name, func(t *testing.T) { testDial(t, test.driver, name) })

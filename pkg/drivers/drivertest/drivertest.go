@@ -51,13 +51,15 @@ type Harness struct {
 // MessagePath is the Subset for options that change how messages reach queues, are kept, confirmed and acknowledged.
 // It leaves out the checks of sessions, links and single calls.
 func MessagePath() []string {
-	return []string{"info", "cleanup", "setup", "teardown", "mode", "ack", "redelivery", "order", "prefetch", "fan-out", "bindings", "binder",
+	return []string{"info", "cleanup", "setup", "teardown", "mode", "ack", "redelivery", "order", "prefetch", "fan-out",
+		"bindings", "binder",
 		"queues", "mandatory"}
 }
 
 // Links is the Subset for options that change how connections are made, shared and given up, such as a list of nodes.
 func Links() []string {
-	return []string{"open", "dial", "describe", "probe", "close", "session-close", "publish-blocks", "handler-blocks", "cut", "restart"}
+	return []string{"open", "dial", "describe", "probe", "close", "session-close", "publish-blocks", "handler-blocks",
+		"cut", "restart"}
 }
 
 // maxParallel is the default of Harness.MaxParallel.

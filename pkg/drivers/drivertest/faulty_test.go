@@ -119,7 +119,10 @@ func (s *faultySession) Leftovers(_ context.Context, prefix string) (all []drive
 }
 
 func beginning(all []drivers.Leftover, prefix string) []drivers.Leftover {
-	return slices.DeleteFunc(slices.Clone(all), func(x drivers.Leftover) bool { return !strings.HasPrefix(x.Name, prefix) })
+	return slices.DeleteFunc(slices.Clone(all), func(x drivers.Leftover) bool {
+		return !strings.HasPrefix(x.Name,
+			prefix)
+	})
 }
 
 func (s *faultySession) Cleanup(ctx context.Context, these []drivers.Leftover) error {
@@ -147,7 +150,8 @@ func (s *faultySession) Publisher(ctx context.Context, spec drivers.PublisherSpe
 	return p, err
 }
 
-func (s *faultySession) Consumer(ctx context.Context, spec drivers.ConsumerSpec, h drivers.Handler) (drivers.Consumer, error) {
+func (s *faultySession) Consumer(ctx context.Context, spec drivers.ConsumerSpec, h drivers.Handler) (drivers.Consumer,
+	error) {
 	if s.f.conSpec != nil {
 		s.f.conSpec(&spec)
 	}

@@ -190,7 +190,8 @@ func (in *inbox) inOrder() {
 			continue
 		}
 		if next, seen := last[key]; seen && r.id.seq < next-1 {
-			in.c.errorf("message %d of publisher %d arrives after %d, on the same stream", r.id.seq, r.id.publisher, next-1)
+			in.c.errorf("message %d of publisher %d arrives after %d, on the same stream", r.id.seq, r.id.publisher,
+				next-1)
 			return
 		}
 		last[key] = r.id.seq + 1

@@ -31,7 +31,8 @@ func checkCutLate(c *check) {
 	}
 	u := c.use(c.anyMode())
 	c.need(u)
-	for i, after := range []time.Duration{0, 0, 500 * time.Microsecond, time.Millisecond, 3 * time.Millisecond, 10 * time.Millisecond} {
+	for i, after := range []time.Duration{0, 0, 500 * time.Microsecond, time.Millisecond, 3 * time.Millisecond,
+		10 * time.Millisecond} {
 		r := c.rig(u)
 		sending, receiving := &closeNotice{c: c, of: "publisher"}, &closeNotice{c: c, of: "consumer"}
 		s := c.newSender(uint32(i), u.Mode)

@@ -54,7 +54,8 @@ func (c *check) block(ctx context.Context, s *sender) <-chan error {
 
 // blockMode is fire-and-forget where it is declared: confirms would need a window as large as the bytes in flight.
 func (c *check) blockMode() drivers.Mode {
-	if slices.Contains(c.declare(c.use(drivers.FireAndForget)).Capabilities.Modes, drivers.FireAndForget) && c.h.FullOptions == nil {
+	if slices.Contains(c.declare(c.use(drivers.FireAndForget)).Capabilities.Modes, drivers.FireAndForget) &&
+		c.h.FullOptions == nil {
 		return drivers.FireAndForget
 	}
 	return c.anyMode()
@@ -165,7 +166,8 @@ func checkCutPublisher(c *check) {
 	c.cut()
 	c.await(flushed, "Publish and Flush over a broken link")
 	cancel()
-	c.eventually(func() bool { return s.closings.Load() > 0 }, func() string { return "OnClosed is not called after the link broke" })
+	c.eventually(func() bool { return s.closings.Load() > 0 },
+		func() string { return "OnClosed is not called after the link broke" })
 	c.eventually(func() bool { return s.outstanding() == 0 }, func() string {
 		return fmt.Sprintf("%d confirms stay open after the link broke", s.outstanding())
 	})
@@ -235,7 +237,8 @@ func checkCutConsumer(c *check) {
 	s.send(10)
 	c.await(g.entered, "the first message")
 	c.cut()
-	c.eventually(func() bool { return in.closings.Load() > 0 }, func() string { return "OnClosed is not called after the link broke" })
+	c.eventually(func() bool { return in.closings.Load() > 0 },
+		func() string { return "OnClosed is not called after the link broke" })
 	g.release()
 	in.close()
 	calls := len(in.all())

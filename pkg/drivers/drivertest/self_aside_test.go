@@ -28,7 +28,8 @@ func proberFaults() []fault {
 		{"says what is no number", metrics(func(all []drivers.Metric) []drivers.Metric {
 			return append(all, drivers.Metric{Name: drivers.MetricMemory, Value: math.NaN()})
 		}), []string{"probe"}},
-		{"says a metric twice", metrics(func(all []drivers.Metric) []drivers.Metric { return append(all, all[0]) }), []string{"probe"}},
+		{"says a metric twice", metrics(func(all []drivers.Metric) []drivers.Metric { return append(all, all[0]) }),
+			[]string{"probe"}},
 		{"says a metric of the whole and of its nodes", metrics(func(all []drivers.Metric) []drivers.Metric {
 			return append(all, drivers.Metric{Name: all[0].Name, Node: "n", Value: 1})
 		}), []string{"probe"}},
@@ -42,13 +43,15 @@ func proberFaults() []fault {
 			return all
 		}), []string{"probe"}},
 		{"says nothing", metrics(func([]drivers.Metric) []drivers.Metric { return nil }), []string{"probe"}},
-		{"does not end a probe with its context", faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
+		{"does not end a probe with its context", faulty{probe: func(p drivers.Prober,
+			ctx context.Context) ([]drivers.Metric, error) {
 			if ctx.Err() != nil {
 				<-make(chan struct{})
 			}
 			return p.Probe(ctx)
 		}}, []string{"probe/ends"}},
-		{"says zero where there is no answer", faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
+		{"says zero where there is no answer", faulty{probe: func(p drivers.Prober,
+			ctx context.Context) ([]drivers.Metric, error) {
 			all, err := p.Probe(ctx)
 			if err != nil {
 				all = []drivers.Metric{{Name: drivers.MetricQueueDepth}}
@@ -73,12 +76,14 @@ func binderFaults() []fault {
 	return []fault{
 		{"binds nothing", faulty{bind: nothing}, []string{"binder"}},
 		{"unbinds nothing", faulty{unbind: nothing}, []string{"binder"}},
-		{"binds every subscription", faulty{bind: func(b drivers.Binder, ctx context.Context, t drivers.Topology, _, queue int, key uint32) error {
+		{"binds every subscription", faulty{bind: func(b drivers.Binder, ctx context.Context, t drivers.Topology, _,
+			queue int, key uint32) error {
 			return errors.Join(b.Bind(ctx, t, 0, queue, key), b.Bind(ctx, t, 1, queue, key))
 		}}, []string{"binder"}},
 		{"binds later", option(`"bindSpread":"300ms"`), []string{"binder"}},
 		{"takes all keys for one", faulty{
-			bind: func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int, _ uint32) error {
+			bind: func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int,
+				_ uint32) error {
 				return b.Bind(ctx, t, subscription, queue, drivers.ExtraKey)
 			},
 			publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
@@ -90,13 +95,15 @@ func binderFaults() []fault {
 				}}
 			},
 		}, []string{"binder"}},
-		{"minds what is not bound", faulty{unbind: func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
+		{"minds what is not bound", faulty{unbind: func(b drivers.Binder, ctx context.Context, t drivers.Topology,
+			subscription, queue int, key uint32) error {
 			if err := b.Unbind(ctx, t, subscription, queue, key); err != nil || key != drivers.ExtraKey {
 				return err
 			}
 			return errors.New("not bound")
 		}}, []string{"binder"}},
-		{"leaves bindings to the next", faulty{teardown: func(drivers.Session, context.Context, drivers.Topology) error {
+		{"leaves bindings to the next", faulty{teardown: func(drivers.Session, context.Context,
+			drivers.Topology) error {
 			return nil
 		}, setup: func(s drivers.Session, ctx context.Context, t drivers.Topology) error {
 			err := s.Setup(ctx, t)
@@ -111,14 +118,19 @@ func binderFaults() []fault {
 
 func cleanerFaults() []fault {
 	return []fault{
-		{"lists everything", faulty{leftovers: func(all []drivers.Leftover, _ string) []drivers.Leftover { return all }}, []string{"cleanup"}},
-		{"lists nothing", faulty{leftovers: func([]drivers.Leftover, string) []drivers.Leftover { return nil }}, []string{"cleanup"}},
+		{"lists everything", faulty{leftovers: func(all []drivers.Leftover,
+			_ string) []drivers.Leftover {
+			return all
+		}}, []string{"cleanup"}},
+		{"lists nothing", faulty{leftovers: func([]drivers.Leftover, string) []drivers.Leftover { return nil }},
+			[]string{"cleanup"}},
 		{"lists in no order", faulty{leftovers: func(all []drivers.Leftover, prefix string) []drivers.Leftover {
 			all = beginning(all, prefix)
 			slices.Reverse(all)
 			return all
 		}}, []string{"cleanup"}},
-		{"cleans up nothing", faulty{cleanup: func([]drivers.Leftover) []drivers.Leftover { return nil }}, []string{"cleanup"}},
+		{"cleans up nothing", faulty{cleanup: func([]drivers.Leftover) []drivers.Leftover { return nil }},
+			[]string{"cleanup"}},
 		{"cleans up more than it is told", faulty{cleanup: func(these []drivers.Leftover) []drivers.Leftover {
 			topologies.Range(func(name, _ any) bool {
 				these = append(these, drivers.Leftover{Name: name.(string)})

@@ -32,10 +32,14 @@ func silenced() faulty {
 // failure says which.
 func TestFailureNamesBrokenLink(t *testing.T) {
 	r := runOne(t, telling{silenced()}, "order", 100*time.Millisecond)
-	if len(r.failures) == 0 || !strings.Contains(r.failures[0], "do not arrive; the consumer's link broke: reset by peer") {
+	if len(r.failures) == 0 || !strings.Contains(r.failures[0],
+		"do not arrive; the consumer's link broke: reset by peer") {
 		t.Errorf("the failures are %q", r.failures)
 	}
-	if !slices.ContainsFunc(r.logs, func(line string) bool { return strings.Contains(line, "the broker is slow today") }) {
+	if !slices.ContainsFunc(r.logs, func(line string) bool {
+		return strings.Contains(line,
+			"the broker is slow today")
+	}) {
 		t.Errorf("what the driver said is not in the log: %q", r.logs)
 	}
 }

@@ -30,10 +30,12 @@ func consumerFaults() []fault {
 		{"corrupts bodies", faulty{handler: func(h drivers.Handler) drivers.Handler {
 			return func(d []drivers.Delivery) error { d[0].Body[len(d[0].Body)-1]++; return h(d) }
 		}}, []string{"mode/confirm-window", "sizes"}},
-		{"ignores the prefetch", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Prefetch = 0 }}, []string{"prefetch"}},
+		{"ignores the prefetch", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Prefetch = 0 }},
+			[]string{"prefetch"}},
 		{"ignores the batch", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Batch = 1000 }}, []string{"batch"}},
 		{"waits for batches to fill", gathering(), []string{"batch"}},
-		{"mixes subscriptions", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Subscription = 0 }}, []string{"fan-out"}},
+		{"mixes subscriptions", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Subscription = 0 }},
+			[]string{"fan-out"}},
 		{"mixes queues", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.Queue = 0 }}, []string{"queues"}},
 		{"calls the handler twice at a time", faulty{handler: func(h drivers.Handler) drivers.Handler {
 			return func(d []drivers.Delivery) error {
@@ -51,7 +53,8 @@ func consumerFaults() []fault {
 		{"never ends Close", faulty{consumer: func(c drivers.Consumer) drivers.Consumer {
 			return closing(func() error { _ = c.Close(); select {} })
 		}}, []string{"handler-blocks/close", "ack/each"}},
-		{"says nothing of a broken link", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.OnClosed = nil }}, []string{"cut/consumer"}},
+		{"says nothing of a broken link", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.OnClosed = nil }},
+			[]string{"cut/consumer"}},
 		{"closes while it says that the link broke", faulty{conSpec: func(s *drivers.ConsumerSpec) {
 			call := s.OnClosed
 			s.OnClosed = func(err error) { go call(err) }
@@ -104,7 +107,8 @@ func sessionFaults() []fault {
 		}}, []string{"mode/confirm-each", "mode/connection-per-message"}},
 		{"gives no label", faulty{declare: func(d *drivers.Declaration) { d.Label = "" }}, []string{"info"}},
 		{"declares something else each time", changing(), []string{"info"}},
-		{"does not empty in Setup", faulty{setup: func(s drivers.Session, ctx context.Context, t drivers.Topology) error {
+		{"does not empty in Setup", faulty{setup: func(s drivers.Session, ctx context.Context,
+			t drivers.Topology) error {
 			again := t
 			again.Name += "-seen"
 			_, err := s.Consumer(ctx, drivers.ConsumerSpec{Topology: again, Batch: 1, Ack: drivers.AckEach}, nil)
@@ -113,7 +117,8 @@ func sessionFaults() []fault {
 			}
 			return errors.Join(s.Setup(ctx, again), s.Setup(ctx, t))
 		}}, []string{"setup"}},
-		{"cannot tear down nothing", faulty{teardown: func(s drivers.Session, ctx context.Context, t drivers.Topology) error {
+		{"cannot tear down nothing", faulty{teardown: func(s drivers.Session, ctx context.Context,
+			t drivers.Topology) error {
 			p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: t, Mode: drivers.FireAndForget})
 			if err != nil {
 				return err
@@ -122,7 +127,8 @@ func sessionFaults() []fault {
 		}}, []string{"teardown"}},
 		{"does not tear down", faulty{
 			setup: func(s drivers.Session, ctx context.Context, t drivers.Topology) error {
-				if p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: t, Mode: drivers.FireAndForget}); err == nil {
+				if p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: t,
+					Mode: drivers.FireAndForget}); err == nil {
 					return p.Close()
 				}
 				return s.Setup(ctx, t)

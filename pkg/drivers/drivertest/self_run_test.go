@@ -59,7 +59,8 @@ func TestRunAttributes(t *testing.T) {
 		"whole":       {nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBrokenDriver$", "-test.v", "-test.count=1")
+			c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBrokenDriver$", "-test.v",
+				"-test.count=1")
 			c.Env = append(os.Environ(), brokenDriver+"="+name)
 			out, err := c.CombinedOutput()
 			text := string(out)
@@ -104,7 +105,10 @@ func TestSubset(t *testing.T) {
 		t.Errorf("without a subset %d of %d checks are chosen", len(whole), len(checks()))
 	}
 	parts := names(Harness{Subset: slices.Concat(MessagePath(), Links())})
-	if missing := slices.DeleteFunc(whole, func(name string) bool { return slices.Contains(parts, name) }); !slices.Equal(missing,
+	if missing := slices.DeleteFunc(whole, func(name string) bool {
+		return slices.Contains(parts,
+			name)
+	}); !slices.Equal(missing,
 		[]string{"sizes", "ready", "batch", "together"}) {
 		t.Errorf("in neither subset are %q", missing)
 	}
@@ -117,7 +121,8 @@ func TestSubset(t *testing.T) {
 func TestAlone(t *testing.T) {
 	cut := Harness{Cut: func() {}}
 	for name, want := range map[string][2]bool{
-		"restart": {true, true}, "cleanup": {true, true}, "cut/late": {false, true}, "binder/ends": {false, true}, "order": {false, false},
+		"restart": {true, true}, "cleanup": {true, true}, "cut/late": {false, true}, "binder/ends": {false, true},
+		"order": {false, false},
 	} {
 		if got := [2]bool{Harness{}.alone(name), cut.alone(name)}; got != want {
 			t.Errorf("%s runs alone: %v, want %v", name, got, want)

@@ -27,7 +27,8 @@ const maxRetries = 10
 // must pass for the whole one, or its failure would say nothing.
 func TestSuiteFindsFaults(t *testing.T) {
 	passed := map[string]bool{}
-	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), consumerFaults(), sessionFaults(), asideFaults()) {
+	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), consumerFaults(), sessionFaults(),
+		asideFaults()) {
 		t.Run(f.name, func(t *testing.T) {
 			for _, name := range f.found {
 				if !passed[name] {
@@ -89,12 +90,14 @@ func confirmFaults() []fault {
 				call(token, err)
 			}
 		}), []string{"mode/confirm-window", "mode/confirm-batch"}},
-		{"counts instead of giving tokens back", onConfirm(func(_ *drivers.PublisherSpec, _ uint64, err error, call func(uint64, error)) {
+		{"counts instead of giving tokens back", onConfirm(func(_ *drivers.PublisherSpec, _ uint64, err error,
+			call func(uint64, error)) {
 			call(uint64(n.Add(1)), err)
 		}), []string{"mode/confirm-window"}},
 		{"confirms from several goroutines at once", concurrentConfirms(), []string{"mode/confirm-window"}},
 		{"confirms after Close", lateConfirms(), []string{"close/confirm-window"}},
-		{"confirms what is not to be confirmed", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
+		{"confirms what is not to be confirmed", faulty{publisher: func(p drivers.Publisher,
+			spec drivers.PublisherSpec) drivers.Publisher {
 			return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
 				spec.OnConfirm(m.Token, nil)
 				return p.Publish(ctx, m)
@@ -118,7 +121,8 @@ func publisherFaults() []fault {
 		{"duplicates messages", option(`"duplicate":20`), []string{"mode/confirm-window", "fan-out"}},
 		{"reorders messages", option(`"swap":[3,17]`), []string{"mode/confirm-window", "order"}},
 		{"rejects messages", option(`"reject":20`), []string{"mode/confirm-window"}},
-		{"drops what Close finds", faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
+		{"drops what Close finds", faulty{publisher: func(p drivers.Publisher,
+			_ drivers.PublisherSpec) drivers.Publisher {
 			return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
 				if tenth() {
 					return nil
@@ -133,7 +137,8 @@ func publisherFaults() []fault {
 		}}, []string{"publish-blocks/cancel"}},
 		{"waits in Close for Publish", waitingClose(), []string{"publish-blocks/close"}},
 		{"returns after the confirm", returnsLate(), []string{"mandatory"}},
-		{"returns nothing", faulty{pubSpec: func(s *drivers.PublisherSpec) { s.Mandatory = false }}, []string{"mandatory", "mandatory/unconfirmed"}},
+		{"returns nothing", faulty{pubSpec: func(s *drivers.PublisherSpec) { s.Mandatory = false }},
+			[]string{"mandatory", "mandatory/unconfirmed"}},
 		{"loses some keys", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
 			return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
 				if m.Key > 1<<30 {
@@ -143,12 +148,14 @@ func publisherFaults() []fault {
 				return p.Publish(ctx, m)
 			}}
 		}}, []string{"bindings"}},
-		{"says nothing of a broken link", faulty{pubSpec: func(s *drivers.PublisherSpec) { s.OnClosed = nil }}, []string{"cut/publisher"}},
+		{"says nothing of a broken link", faulty{pubSpec: func(s *drivers.PublisherSpec) { s.OnClosed = nil }},
+			[]string{"cut/publisher"}},
 		{"says twice that a link broke", faulty{pubSpec: func(s *drivers.PublisherSpec) {
 			call := s.OnClosed
 			s.OnClosed = func(err error) { call(err); call(err) }
 		}}, []string{"cut/publisher"}},
-		{"says that Close broke the link", faulty{publisher: func(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
+		{"says that Close broke the link", faulty{publisher: func(p drivers.Publisher,
+			spec drivers.PublisherSpec) drivers.Publisher {
 			return &publishing{Publisher: p, close: func() error { spec.OnClosed(drivers.ErrClosed); return p.Close() }}
 		}}, []string{"close/confirm-window"}},
 		{"says after Close that the link broke", faulty{pubSpec: func(s *drivers.PublisherSpec) {

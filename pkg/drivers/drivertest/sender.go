@@ -97,7 +97,8 @@ func (s *sender) spec(spec drivers.PublisherSpec) drivers.PublisherSpec {
 
 func (c *check) newSender(publisher uint32, m drivers.Mode) *sender {
 	copies := c.declare(c.use(m)).Capabilities.CopiesBody
-	return &sender{c: c, id: publisher, confirmed: m.Confirmed(), copied: copies || !m.Confirmed(), sent: map[uint64]*outcome{}, bySeq: map[uint64]*outcome{}}
+	return &sender{c: c, id: publisher, confirmed: m.Confirmed(), copied: copies || !m.Confirmed(),
+		sent: map[uint64]*outcome{}, bySeq: map[uint64]*outcome{}}
 }
 
 // sender connects a publisher of the rig's mode; edit may change its spec.

@@ -53,7 +53,8 @@ func (c *check) need(u drivers.Use) drivers.Declaration {
 
 // anyMode is a declared mode for checks that are not about modes: a confirmed one if there is one.
 func (c *check) anyMode() drivers.Mode {
-	for _, m := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmBatch, drivers.ConfirmEach, drivers.FireAndForget} {
+	for _, m := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmBatch, drivers.ConfirmEach,
+		drivers.FireAndForget} {
 		if slices.Contains(c.declare(c.use(m)).Capabilities.Modes, m) {
 			return m
 		}

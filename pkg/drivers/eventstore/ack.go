@@ -63,7 +63,8 @@ func (c *consumer) awaitAnswers() {
 			_, _ = c.link.holds(ctx, stream) // any answer will do: it comes behind them most likely
 			return
 		}
-		info, err := c.link.client.GetPersistentSubscriptionInfo(ctx, stream, group, esdb.GetPersistentSubscriptionOptions{})
+		info, err := c.link.client.GetPersistentSubscriptionInfo(ctx, stream, group,
+			esdb.GetPersistentSubscriptionOptions{})
 		if err != nil {
 			_ = c.link.verdict(err) // breaks the link if it has to
 			return

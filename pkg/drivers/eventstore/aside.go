@@ -14,7 +14,8 @@ import (
 type basic security
 
 func (b basic) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Basic " + base64.StdEncoding.EncodeToString([]byte(b.user+":"+b.password))}, nil
+	return map[string]string{"authorization": "Basic " +
+		base64.StdEncoding.EncodeToString([]byte(b.user+":"+b.password))}, nil
 }
 
 func (basic) RequireTransportSecurity() bool { return true }
@@ -37,7 +38,10 @@ func (s *session) aside(e endpoint) (*grpc.ClientConn, error) {
 	dial := s.env.Aside()
 	o := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
-		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) { return dial(ctx, "tcp", address) }),
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn,
+			error) {
+			return dial(ctx, "tcp", address)
+		}),
 	}
 	if s.security.user != "" {
 		o = append(o, grpc.WithPerRPCCredentials(basic(s.security)))

@@ -79,7 +79,8 @@ func TestStandInComesBack(t *testing.T) {
 	c := r.consumer(in, nil)
 	r.send(p, 3, 10)
 	kill()
-	labtest.Eventually(t, "an idle publisher and consumer to hear of it", func() bool { return n.ends() == 1 && in.ends() == 1 })
+	labtest.Eventually(t, "an idle publisher and consumer to hear of it",
+		func() bool { return n.ends() == 1 && in.ends() == 1 })
 	_, _ = p.Close(), c.Close()
 	if err := r.session.Setup(r.ctx, r.topology); err == nil || !strings.Contains(err.Error(), address) {
 		t.Errorf("Setup without a server: %v", err)
@@ -153,7 +154,8 @@ func TestAppendInDoubt(t *testing.T) {
 		streams.RegisterStreamsServer(s, inDoubt{code: code})
 		go func() { _ = s.Serve(l) }()
 		t.Cleanup(s.Stop)
-		r := &rig{t: t, ctx: labtest.Context(t), topology: drivers.Topology{Name: "doubt", Queues: 1, Subscriptions: 1, Bindings: 1}}
+		r := &rig{t: t, ctx: labtest.Context(t), topology: drivers.Topology{Name: "doubt", Queues: 1, Subscriptions: 1,
+			Bindings: 1}}
 		opened, err := driver{}.Open(r.ctx, reached(t, l.Addr().String(), `{}`), r.env())
 		if err != nil {
 			t.Fatal(err)
@@ -164,7 +166,8 @@ func TestAppendInDoubt(t *testing.T) {
 		r.send(p, 1, 10)
 		labtest.Eventually(t, "the confirm", func() bool { all, _ := n.confirms(); return all == 1 })
 		n.mu.Lock()
-		if len(n.errors) != 1 || errors.Is(n.errors[0], drivers.ErrRejected) || !errors.Is(n.errors[0], drivers.ErrClosed) {
+		if len(n.errors) != 1 || errors.Is(n.errors[0], drivers.ErrRejected) ||
+			!errors.Is(n.errors[0], drivers.ErrClosed) {
 			t.Errorf("%s: confirmed with %v, want ErrClosed", code, n.errors)
 		}
 		n.mu.Unlock()
@@ -276,12 +279,16 @@ func TestStandInSessionLeavesNoGoroutine(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	labtest.Eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before+12 }) // listeners of Forward
+	// listeners of Forward
+	labtest.Eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before+12 })
 }
 
 func TestProbeCountsWhatIsThere(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
-	r := newRig(t, reached(t, address, `{}`), func(t *drivers.Topology) { t.Queues, t.Subscriptions, t.Consumers = 2, 2, 4 })
+	r := newRig(t, reached(t, address, `{}`), func(t *drivers.Topology) {
+		t.Queues, t.Subscriptions, t.Consumers = 2, 2,
+			4
+	})
 	p, _ := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) { s.Queue = 1 })
 	blocked := &heard{react: func(drivers.Delivery) error { time.Sleep(50 * time.Millisecond); return nil }}
 	r.consumer(blocked, func(s *drivers.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })

@@ -55,12 +55,14 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 // streams lists those whose names begin with prefix and that hold anything.
 func (l *link) streams(ctx context.Context, prefix string) ([]string, error) {
 	if v := l.version; v.Major < 23 || (v.Major == 23 && v.Minor < 10) {
-		return nil, fmt.Errorf("EventStoreDB before 23.10 does not say when it has gone through all: %w", drivers.ErrUnsupported)
+		return nil, fmt.Errorf("EventStoreDB before 23.10 does not say when it has gone through all: %w",
+			drivers.ErrUnsupported)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sub, err := l.client.SubscribeToAll(ctx, esdb.SubscribeToAllOptions{
-		From: esdb.Start{}, MaxSearchWindow: 1000, Filter: &esdb.SubscriptionFilter{Type: esdb.StreamFilterType, Prefixes: []string{prefix}},
+		From: esdb.Start{}, MaxSearchWindow: 1000,
+		Filter: &esdb.SubscriptionFilter{Type: esdb.StreamFilterType, Prefixes: []string{prefix}},
 	})
 	if err != nil {
 		return nil, l.explain(err)
@@ -107,7 +109,8 @@ func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 			case one.Kind == kindStream:
 				errs = append(errs, l.removeStream(ctx, one.Name))
 			default:
-				errs = append(errs, fmt.Errorf("remove %s %q: it is not of a kind that this driver makes", one.Kind, one.Name))
+				errs = append(errs, fmt.Errorf("remove %s %q: it is not of a kind that this driver makes", one.Kind,
+					one.Name))
 			}
 		}
 		return errors.Join(errs...)

@@ -41,7 +41,8 @@ type consumer struct {
 }
 
 // Consumer joins the group of its subscription and queue. That has been there since Setup, so that nothing is missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	c, err := s.consume(ctx, spec, handle)
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
@@ -61,8 +62,10 @@ func (s *session) consume(ctx context.Context, spec drivers.ConsumerSpec, handle
 		return nil, err
 	}
 	c := &consumer{
-		session: s, name: uuid.NewString(), spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
-		inbox: make(chan *esdb.EventAppeared, spec.Prefetch), stop: make(chan struct{}), lost: make(chan struct{}), ran: make(chan struct{}),
+		session: s, name: uuid.NewString(), spec: spec, link: on, leave: leave, handle: handle,
+		notice: drivers.NewNotice(spec.OnClosed),
+		inbox:  make(chan *esdb.EventAppeared, spec.Prefetch), stop: make(chan struct{}), lost: make(chan struct{}),
+		ran: make(chan struct{}),
 	}
 	if err := c.subscribe(ctx); err != nil {
 		leave()
@@ -81,11 +84,13 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	switch spec.Ack {
 	case drivers.AckEach, drivers.AckEvery, drivers.AckInterval:
 	default:
-		return fmt.Errorf("acknowledgement %q: persistent subscriptions know explicit ones: %w", spec.Ack, drivers.ErrUnsupported)
+		return fmt.Errorf("acknowledgement %q: persistent subscriptions know explicit ones: %w", spec.Ack,
+			drivers.ErrUnsupported)
 	}
 	switch {
 	case spec.Prefetch < 1:
-		return fmt.Errorf("a prefetch of %d: a subscriber has a buffer of a size: %w", spec.Prefetch, drivers.ErrUnsupported)
+		return fmt.Errorf("a prefetch of %d: a subscriber has a buffer of a size: %w", spec.Prefetch,
+			drivers.ErrUnsupported)
 	case spec.Batch < 1:
 		return fmt.Errorf("a receive batch of %d: it must be 1 or more", spec.Batch)
 	case spec.Ack == drivers.AckEvery && spec.AckEvery < 1:
@@ -107,7 +112,8 @@ func (c *consumer) subscribe(ctx context.Context) error {
 		esdb.SubscribeToPersistentSubscriptionOptions{BufferSize: uint32(c.spec.Prefetch)})
 	if !stop() {
 		err = errors.Join(ctx.Err(), err)
-		err = fmt.Errorf("%w (over one connection EventStoreDB takes %d calls at a time, subscriptions included)", err, callsPerConnection)
+		err = fmt.Errorf("%w (over one connection EventStoreDB takes %d calls at a time, subscriptions included)", err,
+			callsPerConnection)
 	}
 	if err != nil {
 		cancel()
@@ -179,7 +185,8 @@ func (c *consumer) pass(e *esdb.EventAppeared) {
 		if e.RetryCount > 0 {
 			again = drivers.Yes
 		}
-		c.batch = append(c.batch, drivers.Delivery{Body: e.Event.Event.Data, Redelivered: again, Stream: uint32(c.spec.Queue)})
+		c.batch = append(c.batch, drivers.Delivery{Body: e.Event.Event.Data, Redelivered: again,
+			Stream: uint32(c.spec.Queue)})
 		c.events = append(c.events, e.Event)
 		if len(c.batch) >= c.spec.Batch {
 			break

@@ -78,14 +78,17 @@ func unfit(o *options, use drivers.Use) []string {
 func notes(o *options, use drivers.Use) []string {
 	var all []string
 	if use.Mode == drivers.ConfirmWindow {
-		all = append(all, fmt.Sprintf("a connection has at most %d appends under way, however large the window (concurrency): EventStoreDB takes %d calls"+
-			" at a time over one, unless it was set otherwise", o.Concurrency, callsPerConnection))
+		all = append(all,
+			fmt.Sprintf("a connection has at most %d appends under way, however large the window (concurrency): EventStoreDB takes %d calls"+
+				" at a time over one, unless it was set otherwise", o.Concurrency, callsPerConnection))
 	}
 	if use.Consumers > callsPerConnection {
-		all = append(all, fmt.Sprintf("a consumer takes one of the %d calls of its connection for as long as it lives: give consumers several connections", callsPerConnection))
+		all = append(all,
+			fmt.Sprintf("a consumer takes one of the %d calls of its connection for as long as it lives: give consumers several connections", callsPerConnection))
 	}
 	if use.Consumers > 0 && duration(o.Timeout) == 0 {
-		all = append(all, `messageTimeout: "0s": what a consumer does not answer comes to another one only when the first has gone`)
+		all = append(all,
+			`messageTimeout: "0s": what a consumer does not answer comes to another one only when the first has gone`)
 	}
 	return all
 }

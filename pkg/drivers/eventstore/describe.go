@@ -68,7 +68,8 @@ func (s *session) describeSettings() map[string]string {
 	all := map[string]string{
 		"strategy": o.Strategy, "message_timeout": o.Timeout, "max_retry_count": strconv.Itoa(int(o.MaxRetries)),
 		"live_buffer_size": strconv.Itoa(int(o.LiveBuffer)), "history_buffer_size": strconv.Itoa(int(o.History)),
-		"read_batch_size": strconv.Itoa(int(o.ReadBatch)), "checkpoint_after": o.CheckAfter, "tls": strconv.FormatBool(s.security.tls != nil),
+		"read_batch_size": strconv.Itoa(int(o.ReadBatch)), "checkpoint_after": o.CheckAfter,
+		"tls": strconv.FormatBool(s.security.tls != nil),
 	}
 	if o.MaxCount > 0 {
 		all["max_count"] = strconv.FormatUint(o.MaxCount, 10)

@@ -38,7 +38,8 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &session{options: o, env: env, over: make(chan struct{}), links: map[*link]struct{}{}, seats: map[seatKey]*seat{}, parts: map[part]struct{}{}, ways: map[string]string{},
+	s := &session{options: o, env: env, over: make(chan struct{}), links: map[*link]struct{}{},
+		seats: map[seatKey]*seat{}, parts: map[part]struct{}{}, ways: map[string]string{},
 		asides: map[string]*grpc.ClientConn{}}
 	if s.endpoints, err = o.endpoints(); err != nil {
 		return nil, err

@@ -109,14 +109,16 @@ func TestStandInConformance(t *testing.T) {
 	suite := func(more string, subset ...string) func(t *testing.T) {
 		return func(t *testing.T) {
 			drivertest.Run(t, drivertest.Harness{
-				Driver: driver{}, Options: reached(t, address, more), DeadOptions: dead, DeadAddress: "127.0.0.1:1", Subset: subset,
+				Driver: driver{}, Options: reached(t, address, more), DeadOptions: dead, DeadAddress: "127.0.0.1:1",
+				Subset:       subset,
 				NoQueueDepth: true, // the server reports the lag of groups instead
 			})
 		}
 	}
 	single := `{"strategy": "DispatchToSingle", "maxCount": 100000, "concurrency": 7}`
 	t.Run("round-robin", suite(`{}`))
-	t.Run("dispatch-to-single", suite(single, slices.Concat(drivertest.MessagePath(), []string{"close", "together", "cut/publisher"})...))
+	t.Run("dispatch-to-single", suite(single, slices.Concat(drivertest.MessagePath(),
+		[]string{"close", "together", "cut/publisher"})...))
 	t.Run("dispatch-to-single-whole", func(t *testing.T) {
 		labtest.Long(t)
 		suite(single)(t)

@@ -83,7 +83,8 @@ func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &link{session: s, address: e.address, room: make(chan struct{}, s.options.Concurrency), done: make(chan struct{}), watchers: map[any]func(error){}}
+	l := &link{session: s, address: e.address, room: make(chan struct{}, s.options.Concurrency),
+		done: make(chan struct{}), watchers: map[any]func(error){}}
 	l.wire = newWire(local, e.address, l.fail)
 	if l.client, err = esdb.NewClient(s.configuration(l.wire.target())); err != nil {
 		l.wire.release()

@@ -39,7 +39,8 @@ type options struct {
 // schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
-		Strategy: string(esdb.ConsumerStrategyRoundRobin), Timeout: "30s", MaxRetries: 10, LiveBuffer: 500, History: 500, ReadBatch: 20,
+		Strategy: string(esdb.ConsumerStrategyRoundRobin), Timeout: "30s", MaxRetries: 10, LiveBuffer: 500,
+		History: 500, ReadBatch: 20,
 		CheckAfter: "2s", CheckLeast: 10, CheckMost: 1000, Concurrency: callsPerConnection, Confirm: "30s",
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -97,9 +98,11 @@ func duration(text string) time.Duration {
 func (o *options) settings() esdb.PersistentSubscriptionSettings {
 	return esdb.PersistentSubscriptionSettings{
 		MaxRetryCount: o.MaxRetries, CheckpointLowerBound: o.CheckLeast, CheckpointUpperBound: o.CheckMost,
-		MaxSubscriberCount: esdb.SubscriberCountUnlimited, LiveBufferSize: o.LiveBuffer, ReadBatchSize: o.ReadBatch, HistoryBufferSize: o.History,
-		ConsumerStrategyName: esdb.ConsumerStrategy(o.Strategy), MessageTimeout: int32(duration(o.Timeout).Milliseconds()),
-		CheckpointAfter: int32(duration(o.CheckAfter).Milliseconds()),
+		MaxSubscriberCount: esdb.SubscriberCountUnlimited, LiveBufferSize: o.LiveBuffer, ReadBatchSize: o.ReadBatch,
+		HistoryBufferSize:    o.History,
+		ConsumerStrategyName: esdb.ConsumerStrategy(o.Strategy),
+		MessageTimeout:       int32(duration(o.Timeout).Milliseconds()),
+		CheckpointAfter:      int32(duration(o.CheckAfter).Milliseconds()),
 	}
 }
 
@@ -120,8 +123,9 @@ func parseEndpoint(text string) (endpoint, error) {
 			" (one host; percent-encode what is special in user and password)")
 	}
 	if u.Scheme != "esdb" {
-		return endpoint{}, errors.New(`the scheme is not "esdb": a cluster is given as urls, one for each node, since the library's ` +
-			"discovery (esdb+discover) would go past what lies between client and broker here")
+		return endpoint{},
+			errors.New(`the scheme is not "esdb": a cluster is given as urls, one for each node, since the library's ` +
+				"discovery (esdb+discover) would go past what lies between client and broker here")
 	}
 	port := u.Port()
 	if port == "" {
@@ -158,8 +162,10 @@ func (o *options) endpoints() ([]endpoint, error) {
 		}
 		if first := e; i > 0 {
 			first.address = all[0].address
-			if first.tls != all[0].tls || first.ca != all[0].ca || first.unproven != all[0].unproven || first.user.String() != all[0].user.String() {
-				return nil, fmt.Errorf("read eventstore url number %d: it differs from the first in more than the host", i)
+			if first.tls != all[0].tls || first.ca != all[0].ca || first.unproven != all[0].unproven ||
+				first.user.String() != all[0].user.String() {
+				return nil, fmt.Errorf("read eventstore url number %d: it differs from the first in more than the host",
+					i)
 			}
 		}
 		all = append(all, e)
@@ -186,7 +192,8 @@ func (o *options) security(access drivers.Access) (security, error) {
 	}
 	if !e.tls {
 		if s.user != "" {
-			return s, errors.New("user and password need TLS: without it the library sends neither (drop tls=false, or user and password)")
+			return s,
+				errors.New("user and password need TLS: without it the library sends neither (drop tls=false, or user and password)")
 		}
 		return s, nil
 	}

@@ -39,7 +39,8 @@ func certificate(t *testing.T, host string) (c tls.Certificate, file string) {
 	}
 	from := x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: host}, DNSNames: []string{host},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &from, &from, key.Public(), key)
 	if err != nil {
@@ -55,7 +56,9 @@ func certificate(t *testing.T, host string) (c tls.Certificate, file string) {
 // TLS goes through Forward, and still it is the server's own name that its certificate has to have.
 func TestStandInWithTLS(t *testing.T) {
 	c, file := certificate(t, "localhost")
-	_, address := inProcess(t, server.Options{Credentials: credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{c}})})
+	_,
+		address := inProcess(t,
+		server.Options{Credentials: credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{c}})})
 	_, port, _ := net.SplitHostPort(address)
 	url := func(host, more string) json.RawMessage {
 		text, _ := json.Marshal(map[string]string{"url": "esdb://admin:changeit@" + host + ":" + port + more})
@@ -99,21 +102,26 @@ func TestStandInCluster(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.ServeFollower(l) }()
 	follower := l.Addr().String()
-	urls, _ := json.Marshal(map[string]any{"urls": []string{"esdb://" + follower + "?tls=false", "esdb://" + leader + "?tls=false"}})
+	urls, _ := json.Marshal(map[string]any{"urls": []string{"esdb://" + follower + "?tls=false",
+		"esdb://" + leader + "?tls=false"}})
 	r := newRig(t, urls, nil)
 	d, err := r.session.Describe(r.ctx)
 	if err != nil || len(d.Members) != 2 || !slices.IsSorted(d.Members) || !strings.HasSuffix(d.Version, "stand-in") {
 		t.Errorf("Describe: %+v, %v", d, err)
 	}
 	at := func(node drivers.Node) string {
-		p, n := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) { s.Node, s.Connection = node, drivers.Exclusive })
+		p, n := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) {
+			s.Node, s.Connection = node,
+				drivers.Exclusive
+		})
 		r.send(p, 1, 10)
 		if _, failed := n.confirms(); failed > 0 {
 			t.Errorf("node %s: %v", node, n.errors)
 		}
 		return p.(*publisher).link.address
 	}
-	for node, want := range map[drivers.Node]string{drivers.AnyNode: leader, nodeLeader: leader, nodeFollower: follower, "0": follower, "1": leader} {
+	for node, want := range map[drivers.Node]string{drivers.AnyNode: leader, nodeLeader: leader, nodeFollower: follower,
+		"0": follower, "1": leader} {
 		if got := at(node); got != want {
 			t.Errorf("node %s is at %s, want %s", node, got, want)
 		}
@@ -121,7 +129,8 @@ func TestStandInCluster(t *testing.T) {
 	in := &heard{}
 	r.consumer(in, nil)
 	labtest.Eventually(t, "messages from both nodes", func() bool { return in.received() == 5 })
-	_, err = r.session.Consumer(r.ctx, drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1, Ack: drivers.AckEach, Node: "0"}, in.handle)
+	_, err = r.session.Consumer(r.ctx, drivers.ConsumerSpec{Topology: r.topology, Prefetch: 1, Batch: 1,
+		Ack: drivers.AckEach, Node: "0"}, in.handle)
 	if err == nil || !strings.Contains(err.Error(), "leader") {
 		t.Errorf("a consumer at the follower: %v", err)
 	}
@@ -132,7 +141,8 @@ func TestStandInCluster(t *testing.T) {
 }
 
 func TestDeclare(t *testing.T) {
-	use := drivers.Use{Mode: drivers.ConfirmEach, Publishers: 1, Consumers: 1, PublisherNode: drivers.AnyNode, ConsumerNode: drivers.AnyNode, QueueNode: drivers.AnyNode}
+	use := drivers.Use{Mode: drivers.ConfirmEach, Publishers: 1, Consumers: 1, PublisherNode: drivers.AnyNode,
+		ConsumerNode: drivers.AnyNode, QueueNode: drivers.AnyNode}
 	said := func(options string, change func(*drivers.Use)) drivers.Declaration {
 		u := use
 		if change != nil {
@@ -141,13 +151,15 @@ func TestDeclare(t *testing.T) {
 		return declare(json.RawMessage(options), u)
 	}
 	const one, two = `{"url": "esdb://a:2113?tls=false"}`, `{"urls": ["esdb://a", "esdb://b"]}`
-	if d := said(one, nil); len(d.Unfit)+len(d.Notes) > 0 || !d.Guarantees.ConfirmedKept || d.Guarantees.NoDuplicates || d.Guarantees.Ordered || d.Capabilities.Nodes {
+	if d := said(one, nil); len(d.Unfit)+len(d.Notes) > 0 || !d.Guarantees.ConfirmedKept || d.Guarantees.NoDuplicates ||
+		d.Guarantees.Ordered || d.Capabilities.Nodes {
 		t.Errorf("one node: %+v", d)
 	}
 	if d := said(two, nil); !d.Capabilities.Nodes || !strings.Contains(d.Label, "majority") {
 		t.Errorf("two nodes: %+v", d)
 	}
-	if d := said(`{"url": "esdb://a", "maxCount": 10}`, nil); d.Guarantees.ConfirmedKept || !strings.Contains(d.Label, "last 10") {
+	if d := said(`{"url": "esdb://a", "maxCount": 10}`, nil); d.Guarantees.ConfirmedKept ||
+		!strings.Contains(d.Label, "last 10") {
 		t.Errorf("a bounded stream keeps everything: %+v", d)
 	}
 	for name, c := range map[string]struct {
@@ -175,16 +187,20 @@ func TestDeclare(t *testing.T) {
 			t.Errorf("%s: %v, want it to say %q", name, d.Unfit, c.want)
 		}
 	}
-	if d := said(one, func(u *drivers.Use) { u.Mode = drivers.ConfirmWindow }); len(d.Notes) != 1 || !strings.Contains(d.Notes[0], "at most 100 appends") {
+	if d := said(one, func(u *drivers.Use) { u.Mode = drivers.ConfirmWindow }); len(d.Notes) != 1 ||
+		!strings.Contains(d.Notes[0], "at most 100 appends") {
 		t.Errorf("a maxInFlight: %v", d.Notes)
 	}
-	if d := said(`{"url": "esdb://a", "messageTimeout": "0s"}`, func(u *drivers.Use) { u.Consumers = 200 }); len(d.Notes) != 2 {
+	if d := said(`{"url": "esdb://a", "messageTimeout": "0s"}`,
+		func(u *drivers.Use) { u.Consumers = 200 }); len(d.Notes) != 2 {
 		t.Errorf("200 consumers without a time-out: %v", d.Notes)
 	}
 }
 
 func TestCredentialsNeedTLS(t *testing.T) {
-	_, err := driver{}.Open(labtest.Context(t), json.RawMessage(`{"url": "esdb://admin:changeit@127.0.0.1:1?tls=false"}`), drivers.Env{})
+	_,
+		err := driver{}.Open(labtest.Context(t),
+		json.RawMessage(`{"url": "esdb://admin:changeit@127.0.0.1:1?tls=false"}`), drivers.Env{})
 	if err == nil || !strings.Contains(err.Error(), "need TLS") || strings.Contains(err.Error(), "changeit") {
 		t.Errorf("user and password without TLS: %v", err)
 	}

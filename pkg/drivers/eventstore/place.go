@@ -24,7 +24,8 @@ const (
 func (s *session) place(ctx context.Context, node drivers.Node) ([]endpoint, error) {
 	if i, err := strconv.Atoi(string(node)); err == nil {
 		if i < 0 || i >= len(s.endpoints) {
-			return nil, fmt.Errorf("place on node %q: options have %d urls, counted from 0: %w", node, len(s.endpoints), drivers.ErrUnsupported)
+			return nil, fmt.Errorf("place on node %q: options have %d urls, counted from 0: %w", node, len(s.endpoints),
+				drivers.ErrUnsupported)
 		}
 		return s.endpoints[i : i+1], nil
 	}
@@ -48,7 +49,8 @@ func (s *session) place(ctx context.Context, node drivers.Node) ([]endpoint, err
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("find the %s among %d members of the cluster: there is none at the moment", want, len(members))
+		return nil, fmt.Errorf("find the %s among %d members of the cluster: there is none at the moment", want,
+			len(members))
 	}
 	return found, nil
 }

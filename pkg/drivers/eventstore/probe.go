@@ -38,7 +38,8 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 		return metrics, fmt.Errorf("probe EventStoreDB: %w", err)
 	}
 	if len(metrics) == 0 {
-		return nil, fmt.Errorf("probe EventStoreDB: its nodes tell this user no statistics, and the cell has no persistent subscriptions: %w", drivers.ErrUnsupported)
+		return nil,
+			fmt.Errorf("probe EventStoreDB: its nodes tell this user no statistics, and the cell has no persistent subscriptions: %w", drivers.ErrUnsupported)
 	}
 	return metrics, nil
 }
@@ -58,9 +59,11 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 		sum.add(list)
 	}
 	metrics := []drivers.Metric{
-		{Name: drivers.MetricConsumers, Value: sum.consumers}, {Name: drivers.MetricUnacked, Value: sum.unacked}, {Name: drivers.MetricLag, Value: sum.lag},
+		{Name: drivers.MetricConsumers, Value: sum.consumers}, {Name: drivers.MetricUnacked, Value: sum.unacked},
+		{Name: drivers.MetricLag, Value: sum.lag},
 	}
-	for name, counter := range map[drivers.MetricName]float64{drivers.MetricPublishRate: sum.appended, drivers.MetricDeliverRate: sum.delivered} {
+	for name, counter := range map[drivers.MetricName]float64{drivers.MetricPublishRate: sum.appended,
+		drivers.MetricDeliverRate: sum.delivered} {
 		if rate, known := s.grown.PerSecond(t.Name+" "+string(name), counter); known {
 			metrics = append(metrics, drivers.Metric{Name: name, Value: rate})
 		}
@@ -74,11 +77,12 @@ func (s *session) list(ctx context.Context, at endpoint, stream string) ([]*pers
 	if err != nil {
 		return nil, err
 	}
-	r, err := persistent.NewPersistentSubscriptionsClient(conn).List(ctx, &persistent.ListReq{Options: &persistent.ListReq_Options{
-		ListOption: &persistent.ListReq_Options_ListForStream{ListForStream: &persistent.ListReq_StreamOption{
-			StreamOption: &persistent.ListReq_StreamOption_Stream{Stream: &shared.StreamIdentifier{StreamName: []byte(stream)}},
-		}},
-	}})
+	r, err := persistent.NewPersistentSubscriptionsClient(conn).List(ctx,
+		&persistent.ListReq{Options: &persistent.ListReq_Options{
+			ListOption: &persistent.ListReq_Options_ListForStream{ListForStream: &persistent.ListReq_StreamOption{
+				StreamOption: &persistent.ListReq_StreamOption_Stream{Stream: &shared.StreamIdentifier{StreamName: []byte(stream)}},
+			}},
+		}})
 	return r.GetSubscriptions(), err
 }
 

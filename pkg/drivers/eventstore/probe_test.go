@@ -28,7 +28,8 @@ func TestProbeTellsStatisticsOfTheStandIn(t *testing.T) {
 			}
 			all[f.Name] = f.Value
 		}
-		if memory, free := all[drivers.MetricMemory], all[drivers.MetricDiskFree]; len(all) != 3 || memory < 1<<20 || memory > 1<<36 || free < 1<<20 {
+		if memory, free := all[drivers.MetricMemory], all[drivers.MetricDiskFree]; len(all) != 3 || memory < 1<<20 ||
+			memory > 1<<36 || free < 1<<20 {
 			t.Errorf("metrics %v, want memory, disk_free and run_queue", all)
 		}
 	}
@@ -75,14 +76,18 @@ func TestStatisticsAsDocumented(t *testing.T) {
 		return all
 	}
 	got := named(map[string]string{
-		"proc-mem": "118648832", "proc-cpu": "2.44386363", "sys-drive-/data-availableBytes": "545628151808", "sys-drive-/data-usage": "72%",
-		"es-queue-Index Committer-length": "2", "es-queue-MainQueue-length": "3", "es-queue-MainQueue-currentIdleTime": "",
+		"proc-mem": "118648832", "proc-cpu": "2.44386363", "sys-drive-/data-availableBytes": "545628151808",
+		"sys-drive-/data-usage":           "72%",
+		"es-queue-Index Committer-length": "2", "es-queue-MainQueue-length": "3",
+		"es-queue-MainQueue-currentIdleTime": "",
 	})
-	want := map[drivers.MetricName]float64{drivers.MetricMemory: 118648832, drivers.MetricDiskFree: 545628151808, drivers.MetricRunQueue: 5}
+	want := map[drivers.MetricName]float64{drivers.MetricMemory: 118648832, drivers.MetricDiskFree: 545628151808,
+		drivers.MetricRunQueue: 5}
 	if !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if got := named(map[string]string{"proc-mem": "-1", "sys-drive-c-availableBytes": "?", "es-queue-MainQueue-length": "-1"}); len(got) > 0 {
+	if got := named(map[string]string{"proc-mem": "-1", "sys-drive-c-availableBytes": "?",
+		"es-queue-MainQueue-length": "-1"}); len(got) > 0 {
 		t.Errorf("unknown values give %v", got)
 	}
 }
@@ -92,7 +97,8 @@ func TestParseStats(t *testing.T) {
 	if want := map[string]string{"a": "-1", "b": ""}; err != nil || !maps.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
-	for _, bad := range []string{"\x0a", "\x0a\x05\x0a", "\x08\x01", "\x0a\x02\x1a\x00", "\x12\x00", "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
+	for _, bad := range []string{"\x0a", "\x0a\x05\x0a", "\x08\x01", "\x0a\x02\x1a\x00", "\x12\x00",
+		"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"} {
 		if got, err := parseStats([]byte(bad)); err == nil {
 			t.Errorf("%q gives %v", bad, got)
 		}

@@ -17,7 +17,8 @@ import (
 )
 
 // modes are those of a broker that answers every append.
-var modes = []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmBatch, drivers.ConfirmEach, drivers.ConnectionPerMessageConfirm}
+var modes = []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmBatch, drivers.ConfirmEach,
+	drivers.ConnectionPerMessageConfirm}
 
 // eventType is the type of all events sent.
 const eventType = "lockstep"
@@ -56,10 +57,12 @@ func (s *session) publish(ctx context.Context, spec drivers.PublisherSpec) (*pub
 		return nil, err
 	}
 	patience := duration(s.options.Confirm)
-	p := &publisher{session: s, link: on, stream: streamName(spec.Topology, spec.Queue), options: esdb.AppendToStreamOptions{Deadline: &patience}}
+	p := &publisher{session: s, link: on, stream: streamName(spec.Topology, spec.Queue),
+		options: esdb.AppendToStreamOptions{Deadline: &patience}}
 	_, _ = rand.Read(p.id[:8]) // never fails
 	p.Publisher = requests.New(requests.Plan{
-		Spec: spec, Lane: p.lane, Lanes: max(1, min(spec.MaxInFlight, s.options.Concurrency)), Most: 1, Patience: patience, Leave: leave,
+		Spec: spec, Lane: p.lane, Lanes: max(1, min(spec.MaxInFlight, s.options.Concurrency)), Most: 1,
+		Patience: patience, Leave: leave,
 	})
 	if err := s.enrol(p, spec.Topology); err != nil {
 		return nil, errors.Join(err, p.Publisher.Close())

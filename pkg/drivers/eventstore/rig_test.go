@@ -51,23 +51,24 @@ func (r *rig) env() drivers.Env {
 		r.dials.Add(1)
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}
-	return drivers.Env{Dial: dial, Access: drivers.FullAccess(), Event: func(drivers.EventKind, string) {}, Forward: func(ctx context.Context, address string) (string, error) {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return "", err
-		}
-		r.t.Cleanup(func() { _ = l.Close() })
-		go func() {
-			for {
-				near, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go r.relay(dial, near, address)
+	return drivers.Env{Dial: dial, Access: drivers.FullAccess(), Event: func(drivers.EventKind, string) {},
+		Forward: func(ctx context.Context, address string) (string, error) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return "", err
 			}
-		}()
-		return l.Addr().String(), nil
-	}}
+			r.t.Cleanup(func() { _ = l.Close() })
+			go func() {
+				for {
+					near, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go r.relay(dial, near, address)
+				}
+			}()
+			return l.Addr().String(), nil
+		}}
 }
 
 func (r *rig) relay(dial func(context.Context, string, string) (net.Conn, error), near net.Conn, address string) {
@@ -170,7 +171,8 @@ func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) 
 func (r *rig) consumer(n *heard, change func(*drivers.ConsumerSpec)) drivers.Consumer {
 	r.t.Helper()
 	spec := drivers.ConsumerSpec{
-		Topology: r.topology, Prefetch: 100, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: 1, OnClosed: n.onClosed,
+		Topology: r.topology, Prefetch: 100, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: 1,
+		OnClosed: n.onClosed,
 	}
 	if change != nil {
 		change(&spec)

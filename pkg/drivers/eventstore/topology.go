@@ -27,7 +27,8 @@ func checkTopology(t drivers.Topology) error {
 		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
 	}
 	if t.Bindings > 1 {
-		return fmt.Errorf("topology %q: %d bindings for each queue: EventStoreDB routes nothing: %w", t.Name, t.Bindings, drivers.ErrUnsupported)
+		return fmt.Errorf("topology %q: %d bindings for each queue: EventStoreDB routes nothing: %w", t.Name,
+			t.Bindings, drivers.ErrUnsupported)
 	}
 	return nil
 }
@@ -88,7 +89,8 @@ func (s *session) declare(ctx context.Context, l *link, t drivers.Topology, queu
 			break
 		}
 		if err := s.declareGroup(ctx, l, stream, groupName(t, subscription), from); err != nil {
-			return fmt.Errorf("create persistent subscription %s to stream %s: %w", groupName(t, subscription), stream, err)
+			return fmt.Errorf("create persistent subscription %s to stream %s: %w", groupName(t, subscription), stream,
+				err)
 		}
 	}
 	return nil
@@ -99,7 +101,8 @@ func (s *session) declareGroup(ctx context.Context, l *link, stream, group strin
 	o := esdb.PersistentStreamSubscriptionOptions{Settings: &settings, StartFrom: from}
 	err := l.client.CreatePersistentSubscription(ctx, stream, group, o)
 	if is(err, esdb.ErrorCodeResourceAlreadyExists) {
-		if err = l.client.DeletePersistentSubscription(ctx, stream, group, esdb.DeletePersistentSubscriptionOptions{}); err == nil {
+		if err = l.client.DeletePersistentSubscription(ctx, stream, group,
+			esdb.DeletePersistentSubscriptionOptions{}); err == nil {
 			err = l.client.CreatePersistentSubscription(ctx, stream, group, o)
 		}
 	}
@@ -109,7 +112,8 @@ func (s *session) declareGroup(ctx context.Context, l *link, stream, group strin
 // behind is the position behind all that a stream holds. "The end" would be where the stream ends when the server gets
 // to it.
 func (l *link) behind(ctx context.Context, stream string) (esdb.StreamPosition, error) {
-	reading, err := l.client.ReadStream(ctx, stream, esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
+	reading, err := l.client.ReadStream(ctx, stream,
+		esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
 	if err != nil {
 		return nil, l.explain(err)
 	}
@@ -173,7 +177,8 @@ func (l *link) removeStream(ctx context.Context, stream string) error {
 
 // holds reports whether a stream has any event that can be read.
 func (l *link) holds(ctx context.Context, stream string) (bool, error) {
-	reading, err := l.client.ReadStream(ctx, stream, esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
+	reading, err := l.client.ReadStream(ctx, stream,
+		esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
 	if err != nil {
 		return false, err
 	}

@@ -108,7 +108,8 @@ func (resolving) OverrideAuthority(target resolver.Target) string {
 	return target.Endpoint()
 }
 
-func (resolving) Build(target resolver.Target, conn resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
+func (resolving) Build(target resolver.Target, conn resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver,
+	error) {
 	found, ok := wires.Load(target.URL.Host)
 	if !ok {
 		return nil, fmt.Errorf("no connection %q", target.URL.Host)
@@ -162,7 +163,8 @@ func (s *single) UpdateClientConnState(state balancer.ClientConnState) error {
 		return nil
 	}
 	s.sub = sub
-	s.conn.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting, Picker: pickNone{balancer.ErrNoSubConnAvailable}})
+	s.conn.UpdateState(balancer.State{ConnectivityState: connectivity.Connecting,
+		Picker: pickNone{balancer.ErrNoSubConnAvailable}})
 	sub.Connect()
 	return nil
 }

@@ -19,7 +19,8 @@ func BenchmarkMessage(b *testing.B) {
 	for _, size := range []int{128, 4096} {
 		b.Run(fmt.Sprintf("external/%d", size), func(b *testing.B) { benchmark(b, openChild(b, "good", usual), size) })
 		b.Run(fmt.Sprintf("loopback/%d", size), func(b *testing.B) {
-			s, err := loopback.Driver{}.Open(context.Background(), json.RawMessage(fmt.Sprintf(`{"name": %q}`, b.Name())), drivers.Env{})
+			s, err := loopback.Driver{}.Open(context.Background(),
+				json.RawMessage(fmt.Sprintf(`{"name": %q}`, b.Name())), drivers.Env{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -35,10 +36,11 @@ func benchmark(b *testing.B, s drivers.Session, size int) {
 		b.Fatal(err)
 	}
 	var received atomic.Int64
-	c, err := s.Consumer(ctx, drivers.ConsumerSpec{Topology: oneQueue, Batch: 100, Ack: drivers.AckEach}, func(ds []drivers.Delivery) error {
-		received.Add(int64(len(ds)))
-		return nil
-	})
+	c, err := s.Consumer(ctx, drivers.ConsumerSpec{Topology: oneQueue, Batch: 100, Ack: drivers.AckEach},
+		func(ds []drivers.Delivery) error {
+			received.Add(int64(len(ds)))
+			return nil
+		})
 	if err != nil {
 		b.Fatal(err)
 	}

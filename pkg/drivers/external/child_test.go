@@ -135,7 +135,8 @@ func (c *child) hear(h heard, body []byte) {
 	case "cancel":
 		return
 	case "describe":
-		c.say(nil, `{"type":"failed","id":%d,"kind":%q,"message":"no"}`, h.ID, map[bool]string{true: "weird", false: "unsupported"}[c.how == "kind"])
+		c.say(nil, `{"type":"failed","id":%d,"kind":%q,"message":"no"}`, h.ID,
+			map[bool]string{true: "weird", false: "unsupported"}[c.how == "kind"])
 		return
 	case "probe":
 		if c.how == "mute" {
@@ -155,7 +156,8 @@ func (c *child) hello(h heard) {
 	case "prints":
 		c.now("Hello, world! I am a driver.\n")
 	case "version":
-		c.say(nil, `{"type":"done","id":%d,"result":{"protocol":9,"name":"child","declares":[{"when":{"mood":1},"modes":["x"]}]}}`, h.ID)
+		c.say(nil,
+			`{"type":"done","id":%d,"result":{"protocol":9,"name":"child","declares":[{"when":{"mood":1},"modes":["x"]}]}}`, h.ID)
 		return
 	case "environment":
 		for _, v := range os.Environ() {
@@ -163,7 +165,8 @@ func (c *child) hello(h heard) {
 		}
 		os.Exit(3)
 	}
-	c.say(nil, `{"type":"done","id":%d,"result":{"protocol":2,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
+	c.say(nil,
+		`{"type":"done","id":%d,"result":{"protocol":2,"name":"child","doc":"A driver for tests.","schema":"#Options: {}","flushes":true,"declares":[{"modes":["fire-and-forget","confirm-window","confirm-each"],"acks":["each","every","automatic"],"label":"memory","capabilities":{"transient":true,"unlimitedPrefetch":true},"guarantees":{"confirmedKept":true}}]}}`, h.ID)
 }
 
 func (c *child) open(h heard) {
@@ -226,7 +229,8 @@ func (c *child) publish(h heard, body []byte) {
 		c.say(nil, `{"type":"done","id":1}`)
 		return
 	case "refuses":
-		c.say(nil, `{"type":"confirm","publisher":%d,"numbers":[[%d,%d]],"kind":"other","message":"x"}`, h.Publisher, h.First, last)
+		c.say(nil, `{"type":"confirm","publisher":%d,"numbers":[[%d,%d]],"kind":"other","message":"x"}`, h.Publisher,
+			h.First, last)
 		return
 	case "floods":
 		for range 100 {
@@ -283,7 +287,8 @@ func childCommand(how string) Command {
 }
 
 // quick are limits that a test can wait for.
-var quick = limits{hello: 30 * time.Second, call: 30 * time.Second, close: 10 * time.Second, ping: 100 * time.Millisecond, pings: 600}
+var quick = limits{hello: 30 * time.Second, call: 30 * time.Second, close: 10 * time.Second,
+	ping: 100 * time.Millisecond, pings: 600}
 
 func newChild(t testing.TB, how string, limit limits) *Driver {
 	t.Helper()

@@ -55,7 +55,8 @@ func (c *consumer) deliver(deliveries [][3]uint32, body []byte) error {
 		if c.waiting >= windowMessages || c.bytes >= windowBytes {
 			return fmt.Errorf("deliver to consumer %d: %d deliveries of %d bytes were not handled yet: the window is %d of %d", c.id, c.waiting, c.bytes, windowMessages, windowBytes)
 		}
-		c.queue = append(c.queue, drivers.Delivery{Body: body[:size:size], Redelivered: drivers.Tristate(d[1]), Stream: d[2]})
+		c.queue = append(c.queue, drivers.Delivery{Body: body[:size:size], Redelivered: drivers.Tristate(d[1]),
+			Stream: d[2]})
 		c.waiting, c.bytes = c.waiting+1, c.bytes+int(size)
 		body = body[size:]
 	}

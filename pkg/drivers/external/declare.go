@@ -33,15 +33,17 @@ type rule struct {
 	Acks         []drivers.Ack              `json:"acks"`
 	Capabilities json.RawMessage            `json:"capabilities"`
 	Guarantees   json.RawMessage            `json:"guarantees"`
-	Redeliver    string                     `json:"redeliverAfter"` // a duration, like "30s", or the option that has it: "options.ackWait"
-	Label        string                     `json:"label"`
-	Unfit        []string                   `json:"unfit"`
-	Notes        []string                   `json:"notes"`
+	// a duration, like "30s", or the option that has it: "options.ackWait"
+	Redeliver string   `json:"redeliverAfter"`
+	Label     string   `json:"label"`
+	Unfit     []string `json:"unfit"`
+	Notes     []string `json:"notes"`
 }
 
 // capabilities are those of drivers.Capabilities that a rule may name.
 type capabilities struct {
-	Mandatory, Persistent, Transient, UnlimitedPrefetch, Subscriptions, Bindings, Churn, Nodes, Keys, Redelivery, Streams bool
+	Mandatory, Persistent, Transient, UnlimitedPrefetch, Subscriptions, Bindings, Churn, Nodes, Keys, Redelivery,
+	Streams bool
 }
 
 func readDescription(raw json.RawMessage) (description, error) {
@@ -67,7 +69,8 @@ func (d *description) check() error {
 	if !strings.Contains(d.Schema, "#Options") {
 		wrong("schema does not define #Options")
 	}
-	if len(d.Declares) == 0 || len(d.Declares[0].When) > 0 || d.Declares[0].Label == "" || len(d.Declares[0].Modes) == 0 || len(d.Declares[0].Acks) == 0 {
+	if len(d.Declares) == 0 || len(d.Declares[0].When) > 0 || d.Declares[0].Label == "" ||
+		len(d.Declares[0].Modes) == 0 || len(d.Declares[0].Acks) == 0 {
 		wrong("declares has to begin with a rule without when that has modes, acks and a label")
 	}
 	for i, r := range d.Declares {
@@ -82,7 +85,8 @@ func (r *rule) check() (errs []error) {
 	known := fields(drivers.Use{})
 	for _, name := range slices.Sorted(maps.Keys(r.When)) {
 		if _, is := known[name]; !is && !strings.HasPrefix(name, "options.") {
-			errs = append(errs, fmt.Errorf("when: there is no %q (there are: %s, and options.NAME)", name, strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
+			errs = append(errs, fmt.Errorf("when: there is no %q (there are: %s, and options.NAME)", name,
+				strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
 		}
 		if _, err := readTest(r.When[name]); err != nil {
 			errs = append(errs, fmt.Errorf("when: %s: %w", name, err))
@@ -175,7 +179,8 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 		out.Unfit, out.Notes = append(out.Unfit, r.Unfit...), append(out.Notes, r.Notes...)
 	}
 	c := &out.Capabilities
-	c.Mandatory, c.Persistent, c.Transient, c.UnlimitedPrefetch = can.Mandatory, can.Persistent, can.Transient, can.UnlimitedPrefetch
+	c.Mandatory, c.Persistent, c.Transient, c.UnlimitedPrefetch = can.Mandatory, can.Persistent, can.Transient,
+		can.UnlimitedPrefetch
 	c.Subscriptions, c.Bindings, c.Churn, c.Nodes = can.Subscriptions, can.Bindings, can.Churn, can.Nodes
 	c.Keys, c.Redelivery, c.Streams = can.Keys, can.Redelivery, can.Streams
 	c.CopiesBody = true // into a frame
@@ -239,9 +244,12 @@ func at(tree any, path []string) any {
 // fields are the values of a use by name, as JSON has them.
 func fields(u drivers.Use) map[string]any {
 	return map[string]any{
-		"mode": string(u.Mode), "persistent": u.Persistent, "mandatory": u.Mandatory, "ack": string(u.Ack), "prefetch": float64(u.Prefetch),
-		"queues": float64(u.Queues), "subscriptions": float64(u.Subscriptions), "bindings": float64(u.Bindings),
-		"publishers": float64(u.Publishers), "consumers": float64(u.Consumers), "churn": u.Churn, "keys": u.Keys, "nack": u.Nack,
-		"simulated": u.Simulated, "publisherNode": string(u.PublisherNode), "consumerNode": string(u.ConsumerNode), "queueNode": string(u.QueueNode),
+		"mode": string(u.Mode), "persistent": u.Persistent, "mandatory": u.Mandatory, "ack": string(u.Ack),
+		"prefetch": float64(u.Prefetch),
+		"queues":   float64(u.Queues), "subscriptions": float64(u.Subscriptions), "bindings": float64(u.Bindings),
+		"publishers": float64(u.Publishers), "consumers": float64(u.Consumers), "churn": u.Churn, "keys": u.Keys,
+		"nack":      u.Nack,
+		"simulated": u.Simulated, "publisherNode": string(u.PublisherNode), "consumerNode": string(u.ConsumerNode),
+		"queueNode": string(u.QueueNode),
 	}
 }

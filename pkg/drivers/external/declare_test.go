@@ -14,7 +14,8 @@ func TestRedeliverAfter(t *testing.T) {
 	describe := func(redeliverAfter string) (description, error) {
 		text, err := json.Marshal(map[string]any{
 			"protocol": protocol, "name": "x", "version": "1", "doc": "A driver.", "schema": "#Options: {...}",
-			"declares": []any{map[string]any{"modes": drivers.Modes(), "acks": []string{"each"}, "label": "x", "redeliverAfter": redeliverAfter}},
+			"declares": []any{map[string]any{"modes": drivers.Modes(), "acks": []string{"each"}, "label": "x",
+				"redeliverAfter": redeliverAfter}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -34,18 +35,21 @@ func TestRedeliverAfter(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", x.said, err)
 		}
-		if got := d.declare(json.RawMessage(x.options), drivers.Use{}); got.RedeliverAfter != x.want || len(got.Unfit) > 0 {
+		if got := d.declare(json.RawMessage(x.options), drivers.Use{}); got.RedeliverAfter != x.want ||
+			len(got.Unfit) > 0 {
 			t.Errorf("%q of %s: %v, unfit %v; want %v", x.said, x.options, got.RedeliverAfter, got.Unfit, x.want)
 		}
 	}
-	if _, err := describe("soon"); err == nil || !strings.Contains(err.Error(), `declares[0]: redeliverAfter: invalid duration soon`) {
+	if _, err := describe("soon"); err == nil || !strings.Contains(err.Error(),
+		`declares[0]: redeliverAfter: invalid duration soon`) {
 		t.Errorf("%v; want what is wrong", err)
 	}
 	d, err := describe("options.ackWait")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.declare(json.RawMessage(`{}`), drivers.Use{}); len(got.Unfit) != 1 || !strings.Contains(got.Unfit[0], "options.ackWait") {
+	if got := d.declare(json.RawMessage(`{}`), drivers.Use{}); len(got.Unfit) != 1 ||
+		!strings.Contains(got.Unfit[0], "options.ackWait") {
 		t.Errorf("unfit %v; want that there is no option ackWait", got.Unfit)
 	}
 }

@@ -56,10 +56,12 @@ func talk(t *testing.T, d *Driver) {
 	}
 	must(s.Setup(ctx, topology))
 	received, confirmed := make(chan struct{}), make(chan struct{})
-	c, err := s.Consumer(ctx, drivers.ConsumerSpec{Topology: topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode},
+	c, err := s.Consumer(ctx, drivers.ConsumerSpec{Topology: topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach,
+		Node: drivers.AnyNode},
 		func([]drivers.Delivery) error { close(received); return nil })
 	must(err)
-	p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, MaxInFlight: 1000, Node: drivers.AnyNode, Connection: 1,
+	p, err := s.Publisher(ctx, drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
+		Node: drivers.AnyNode, Connection: 1,
 		OnConfirm: func(uint64, error) { close(confirmed) }})
 	must(err)
 	must(p.Publish(ctx, drivers.Message{Token: 1 << 60, Key: 7, Body: []byte("hello")}))

@@ -76,9 +76,10 @@ func Register(ctx context.Context, commands map[string]Command, log *slog.Logger
 
 // Info says what the process said of itself when it was asked.
 func (d *Driver) Info() drivers.Info {
-	return drivers.Info{Name: d.said.Name, Doc: d.said.Doc, Schema: d.said.Schema, Declare: func(options json.RawMessage, use drivers.Use) drivers.Declaration {
-		return d.said.declare(options, use)
-	}}
+	return drivers.Info{Name: d.said.Name, Doc: d.said.Doc, Schema: d.said.Schema,
+		Declare: func(options json.RawMessage, use drivers.Use) drivers.Declaration {
+			return d.said.declare(options, use)
+		}}
 }
 
 func withDefaults(env drivers.Env) drivers.Env {
@@ -89,7 +90,10 @@ func withDefaults(env drivers.Env) drivers.Env {
 		env.Event = func(drivers.EventKind, string) {}
 	}
 	if env.Forward == nil {
-		env.Forward = func(context.Context, string) (string, error) { return "", errors.New("there is no way out of here") }
+		env.Forward = func(context.Context, string) (string, error) {
+			return "",
+				errors.New("there is no way out of here")
+		}
 	}
 	return env
 }

@@ -48,7 +48,8 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	metrics := make([]drivers.Metric, 0, len(said))
 	for _, f := range said {
 		if !slices.Contains(drivers.Metrics(), f.Name) || f.Value < 0 || math.IsInf(f.Value, 0) {
-			return nil, fmt.Errorf("probe broker: %+v is no metric; there are %v, all of them at least 0", f, drivers.Metrics())
+			return nil, fmt.Errorf("probe broker: %+v is no metric; there are %v, all of them at least 0", f,
+				drivers.Metrics())
 		}
 		metrics = append(metrics, drivers.Metric(f))
 	}
@@ -62,7 +63,8 @@ func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, qu
 
 // Unbind undoes Bind.
 func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
-	return s.do(ctx, "unbind", asked{Type: "unbind", Topology: topologyOf(t), Binding: &binding{subscription, queue, key}})
+	return s.do(ctx, "unbind", asked{Type: "unbind", Topology: topologyOf(t),
+		Binding: &binding{subscription, queue, key}})
 }
 
 // Leftovers lists what the broker has whose name begins with prefix.

@@ -37,7 +37,8 @@ func (l *ledger) onConfirm(token uint64, err error) {
 }
 
 func (l *ledger) spec() drivers.PublisherSpec {
-	return drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000, OnConfirm: l.onConfirm, OnClosed: func(err error) { l.closed <- err }}
+	return drivers.PublisherSpec{Topology: oneQueue, Mode: drivers.ConfirmWindow, MaxInFlight: 1000,
+		OnConfirm: l.onConfirm, OnClosed: func(err error) { l.closed <- err }}
 }
 
 // A process that breaks the rules, or dies, is the end of its session: every accepted message has one confirm, which
@@ -66,7 +67,9 @@ func TestFaultyWhilePublishing(t *testing.T) {
 			s := openChild(t, how, quick)
 			block := make(chan struct{})
 			gone := make(chan error, 1)
-			consumer, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: oneQueue, Batch: 10, Ack: drivers.AckEach, OnClosed: func(err error) { gone <- err }},
+			consumer, err := s.Consumer(t.Context(),
+				drivers.ConsumerSpec{Topology: oneQueue, Batch: 10, Ack: drivers.AckEach,
+					OnClosed: func(err error) { gone <- err }},
 				func([]drivers.Delivery) error { <-block; return nil })
 			if err != nil {
 				t.Fatal(err)
@@ -121,7 +124,8 @@ func (l *ledger) check(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.confirms) != len(l.accepted) || l.again > 0 {
-		t.Errorf("%d messages were accepted, %d have a confirm, %d more than one", len(l.accepted), len(l.confirms), l.again)
+		t.Errorf("%d messages were accepted, %d have a confirm, %d more than one", len(l.accepted), len(l.confirms),
+			l.again)
 	}
 	failed := 0
 	for token, err := range l.confirms {
@@ -165,10 +169,12 @@ func TestFaultyHello(t *testing.T) {
 			}
 		})
 	}
-	if _, err := newDriver(t.Context(), "other", childCommand("good"), quick, nil); err == nil || !strings.Contains(err.Error(), `it calls itself "child"`) {
+	if _, err := newDriver(t.Context(), "other", childCommand("good"), quick, nil); err == nil ||
+		!strings.Contains(err.Error(), `it calls itself "child"`) {
 		t.Errorf("another name gives %v", err)
 	}
-	if _, err := newDriver(t.Context(), "none", Command{Command: []string{"/there/is/none"}}, quick, nil); err == nil || !strings.Contains(err.Error(), "/there/is/none") {
+	if _, err := newDriver(t.Context(), "none", Command{Command: []string{"/there/is/none"}}, quick, nil); err == nil ||
+		!strings.Contains(err.Error(), "/there/is/none") {
 		t.Errorf("a missing program gives %v", err)
 	}
 }
@@ -186,7 +192,8 @@ func TestEnvironmentIsKept(t *testing.T) {
 	if strings.Contains(err.Error(), "top-secret") {
 		t.Errorf("the driver has this program's secrets: %v", err)
 	}
-	if env := strings.Join(c.environment(), "\n"); !strings.Contains(env, "MINE=yes") || strings.Contains(env, "top-secret") || !strings.Contains(env, "PATH=") {
+	if env := strings.Join(c.environment(), "\n"); !strings.Contains(env, "MINE=yes") ||
+		strings.Contains(env, "top-secret") || !strings.Contains(env, "PATH=") {
 		t.Errorf("the environment is %s", env)
 	}
 }
@@ -201,7 +208,8 @@ func TestHangingIsKilled(t *testing.T) {
 	if _, err := s.Publisher(t.Context(), l.spec()); err != nil {
 		t.Fatal(err)
 	}
-	if err := await(t, l.closed, "the end of a driver that hangs"); !strings.Contains(err.Error(), "no word on a ping") {
+	if err := await(t, l.closed, "the end of a driver that hangs"); !strings.Contains(err.Error(),
+		"no word on a ping") {
 		t.Errorf("it ends with %v", err)
 	}
 }
@@ -246,7 +254,8 @@ func TestBackpressure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Publish(t.Context(), drivers.Message{Body: make([]byte, maxMessage+1)}); err == nil || !strings.Contains(err.Error(), "takes at most") {
+	if err := p.Publish(t.Context(), drivers.Message{Body: make([]byte, maxMessage+1)}); err == nil ||
+		!strings.Contains(err.Error(), "takes at most") {
 		t.Errorf("a message beyond the bound gives %v", err)
 	}
 }

@@ -11,7 +11,8 @@ import (
 
 // FuzzReadFrame: whatever comes, a frame is within its bounds and is read back as it was written, and nothing panics.
 func FuzzReadFrame(f *testing.F) {
-	for _, seed := range [][]byte{nil, frameOf(`{"type":"ping"}`, ""), frameOf("{}", "body"), []byte("Hello, world\n"), {0, 0, 0, 2, 0, 0, 0, 9, '{', '}', 1},
+	for _, seed := range [][]byte{nil, frameOf(`{"type":"ping"}`, ""), frameOf("{}", "body"), []byte("Hello, world\n"),
+		{0, 0, 0, 2, 0, 0, 0, 9, '{', '}', 1},
 		{0, 0, 0, 1, 0, 0, 0, 0, '{'}, {0, 16, 0, 1, 0, 0, 0, 0}, {0, 0, 0, 2, 4, 0, 0, 1, '{', '}'}} {
 		f.Add(seed)
 	}
@@ -36,16 +37,21 @@ func FuzzReadFrame(f *testing.F) {
 
 // FuzzHear: no header makes a conversation panic, hang or allocate without bound.
 func FuzzHear(f *testing.F) {
-	for _, seed := range []string{`{}`, `{"type":"done","id":1}`, `{"type":"taken","publisher":1,"count":-1}`, `{"type":"confirm","publisher":1,"numbers":[[0,18446744073709551615]]}`,
-		`{"type":"confirm","publisher":1,"numbers":[[1,0]]}`, `{"type":"deliver","consumer":2,"deliveries":[[4294967295,9,0]]}`, `{"type":"closed","consumer":2}`,
-		`{"type":"closed","publisher":1}`, `{"type":"return","publisher":1}`, `{"type":"event"}`, `{"type":"forward"}`, `{"type":"confirm","publisher":1,"numbers":[[0,1]],"kind":"rejected"}`} {
+	for _, seed := range []string{`{}`, `{"type":"done","id":1}`, `{"type":"taken","publisher":1,"count":-1}`,
+		`{"type":"confirm","publisher":1,"numbers":[[0,18446744073709551615]]}`,
+		`{"type":"confirm","publisher":1,"numbers":[[1,0]]}`,
+		`{"type":"deliver","consumer":2,"deliveries":[[4294967295,9,0]]}`, `{"type":"closed","consumer":2}`,
+		`{"type":"closed","publisher":1}`, `{"type":"return","publisher":1}`, `{"type":"event"}`, `{"type":"forward"}`,
+		`{"type":"confirm","publisher":1,"numbers":[[0,1]],"kind":"rejected"}`} {
 		f.Add([]byte(seed), []byte("body"))
 	}
 	f.Fuzz(func(t *testing.T, header, body []byte) {
 		var before, after runtime.MemStats
 		l := &link{out: newOutbox(), lastHandle: 2}
-		l.publishers = map[uint64]*publisher{1: {link: l, id: 1, spec: newLedger().spec(), room: make(chan struct{}, 1), notice: drivers.NewNotice(nil)}}
-		l.consumers = map[uint64]*consumer{2: {link: l, id: 2, arrived: make(chan struct{}, 1), notice: drivers.NewNotice(nil)}}
+		l.publishers = map[uint64]*publisher{1: {link: l, id: 1, spec: newLedger().spec(), room: make(chan struct{}, 1),
+			notice: drivers.NewNotice(nil)}}
+		l.consumers = map[uint64]*consumer{2: {link: l, id: 2, arrived: make(chan struct{}, 1),
+			notice: drivers.NewNotice(nil)}}
 		runtime.ReadMemStats(&before)
 		_ = l.hear(frame{header, body})
 		runtime.ReadMemStats(&after)

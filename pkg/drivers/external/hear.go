@@ -67,7 +67,8 @@ func (l *link) hearAnswer(s said) error {
 // never was.
 func (l *link) known(s said, handle uint64) error {
 	if handle == 0 || handle > l.lastHandle {
-		return fmt.Errorf("%s is of publisher %d and consumer %d, which there never were", s.Type, s.Publisher, s.Consumer)
+		return fmt.Errorf("%s is of publisher %d and consumer %d, which there never were", s.Type, s.Publisher,
+			s.Consumer)
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ type limits struct {
 	pings int           // looks without an answer until it is taken for dead
 }
 
-var usual = limits{hello: 20 * time.Second, call: 5 * time.Minute, close: 5 * time.Second, ping: 2 * time.Second, pings: 10}
+var usual = limits{hello: 20 * time.Second, call: 5 * time.Minute, close: 5 * time.Second, ping: 2 * time.Second,
+	pings: 10}
 
 // link is the conversation with one process. One goroutine reads, one writes, one looks whether it still answers; they
 // end with conclude.
@@ -62,7 +63,8 @@ func begin(ctx context.Context, name string, c Command, limit limits, log *slog.
 		return fail(err)
 	}
 	l := &link{name: name, proc: proc, log: log, limit: limit, out: newOutbox(), done: make(chan struct{}),
-		waiting: map[uint64]func(json.RawMessage, error){}, publishers: map[uint64]*publisher{}, consumers: map[uint64]*consumer{}}
+		waiting: map[uint64]func(json.RawMessage, error){}, publishers: map[uint64]*publisher{},
+		consumers: map[uint64]*consumer{}}
 	l.over.Go(func() {
 		if err := l.out.write(proc.stdin, l.done); err != nil {
 			l.log.Debug("write to the driver", "err", err) // it has ended, or is about to: the reader knows why

@@ -28,7 +28,8 @@ const (
 
 // inherited are the variables that a driver's process gets beside its own; the rest of this program's environment has
 // secrets.
-var inherited = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR"}
+var inherited = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE",
+	"SSL_CERT_DIR"}
 
 // process is a driver's process. Nothing of it, and nothing that it started in its process group, outlives stop.
 type process struct {
@@ -73,7 +74,8 @@ func start(c Command, log *slog.Logger) (*process, error) {
 	procs.NewGroup(cmd, true)
 	widen(stdin)
 	widen(stdout)
-	p := &process{stdin: stdin, stdout: stdout, ended: make(chan struct{}), tail: tail{log: log, done: make(chan struct{})}}
+	p := &process{stdin: stdin, stdout: stdout, ended: make(chan struct{}),
+		tail: tail{log: log, done: make(chan struct{})}}
 	started := make(chan error, 1)
 	go p.live(cmd, stderr, started)
 	if err := <-started; err != nil {

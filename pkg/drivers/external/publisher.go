@@ -37,7 +37,8 @@ type publisher struct {
 // take.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if len(m.Body) > maxMessage {
-		return fmt.Errorf("publish: a message of %d bytes: a driver of another process takes at most %d", len(m.Body), maxMessage)
+		return fmt.Errorf("publish: a message of %d bytes: a driver of another process takes at most %d", len(m.Body),
+			maxMessage)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -103,7 +104,8 @@ func (p *publisher) taken(count, bytes int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if count < 0 || bytes < 0 || count > p.untaken || bytes > p.unbytes {
-		return fmt.Errorf("taken says %d messages of %d bytes, and publisher %d has sent %d of %d that were not taken", count, bytes, p.id, p.untaken, p.unbytes)
+		return fmt.Errorf("taken says %d messages of %d bytes, and publisher %d has sent %d of %d that were not taken",
+			count, bytes, p.id, p.untaken, p.unbytes)
 	}
 	p.untaken, p.unbytes = p.untaken-count, p.unbytes-bytes
 	p.wake()

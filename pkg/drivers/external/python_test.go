@@ -33,7 +33,8 @@ func python(t *testing.T) Command {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Command{Command: []string{strings.TrimSpace(string(interpreter)), "nats_driver.py"}, Env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}, Dir: dir}
+	return Command{Command: []string{strings.TrimSpace(string(interpreter)), "nats_driver.py"},
+		Env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}, Dir: dir}
 }
 
 // testLog is where a failing test finds what the driver said.
@@ -72,7 +73,8 @@ func TestPythonExample(t *testing.T) {
 
 func startNATS(t *testing.T, port int, dir string) (stop func()) {
 	t.Helper()
-	srv, err := server.NewServer(&server.Options{ServerName: "python", Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true,
+	srv, err := server.NewServer(&server.Options{ServerName: "python", Host: "127.0.0.1", Port: port, NoSigs: true,
+		NoLog:     true,
 		JetStream: true, StoreDir: dir, Username: "user", Password: "p@ss"})
 	if err != nil {
 		t.Fatal(err)

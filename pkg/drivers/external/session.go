@@ -50,8 +50,10 @@ func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.
 	s.link.mu.Lock()
 	s.link.serve = s.serve
 	s.link.mu.Unlock()
-	s.driver = &Driver{said: said, command: d.command, limit: d.limit} // as it is now: a daemon may have read it long ago
-	if _, err := s.call(ctx, asked{Type: "open", Options: options, Dir: env.Dir, Window: &window{windowMessages, windowBytes}}); err != nil {
+	// as it is now: a daemon may have read it long ago
+	s.driver = &Driver{said: said, command: d.command, limit: d.limit}
+	if _, err := s.call(ctx, asked{Type: "open", Options: options, Dir: env.Dir,
+		Window: &window{windowMessages, windowBytes}}); err != nil {
 		_ = s.Close()
 		return nil, fmt.Errorf("driver %s: open: %w", d.said.Name, err)
 	}
@@ -108,7 +110,8 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: drivers.NewNotice(spec.OnClosed),
 		flushs: s.driver.said.Flushes, room: make(chan struct{}, 1)}
 	request := asked{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
-		place: place{spec.Queue, spec.Node, spec.Connection}, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight, Batch: spec.Batch,
+		place: place{spec.Queue, spec.Node, spec.Connection}, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight,
+		Batch:      spec.Batch,
 		Persistent: spec.Persistent, Mandatory: spec.Mandatory}}
 	if err := s.connect(ctx, "connect publisher", request, func() { s.link.publishers[p.id] = p }); err != nil {
 		return nil, err
@@ -117,9 +120,11 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 }
 
 // Consumer has the driver connect one.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	use := useOf(spec.Topology)
-	use.Mode, use.Ack, use.Prefetch, use.ConsumerNode, use.Persistent = drivers.ConfirmWindow, spec.Ack, spec.Prefetch, spec.Node, spec.Topology.Persistent
+	use.Mode, use.Ack, use.Prefetch, use.ConsumerNode, use.Persistent = drivers.ConfirmWindow, spec.Ack, spec.Prefetch,
+		spec.Node, spec.Topology.Persistent
 	can := s.driver.said.declare(s.options, use).Capabilities
 	switch {
 	case !slices.Contains(can.Acks, spec.Ack):
@@ -129,8 +134,9 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	c := newConsumer(s.link, spec, handle)
 	request := asked{Type: "consumer", Consumer: c.id, Topology: topologyOf(spec.Topology), Spec: consumerWords{
-		place: place{spec.Queue, spec.Node, spec.Connection}, Subscription: spec.Subscription, Prefetch: spec.Prefetch, Batch: c.spec.Batch,
-		Ack: spec.Ack, AckEvery: spec.AckEvery, AckInterval: milliseconds(spec.AckInterval)}}
+		place: place{spec.Queue, spec.Node, spec.Connection}, Subscription: spec.Subscription, Prefetch: spec.Prefetch,
+		Batch: c.spec.Batch,
+		Ack:   spec.Ack, AckEvery: spec.AckEvery, AckInterval: milliseconds(spec.AckInterval)}}
 	if err := s.connect(ctx, "connect consumer", request, func() { s.link.consumers[c.id] = c }); err != nil {
 		return nil, err
 	}
@@ -158,7 +164,8 @@ func (s *session) connect(ctx context.Context, doing string, request asked, add 
 	}
 	handle := max(request.Publisher, request.Consumer)
 	_, err = s.link.callOr(ctx, request, func() {
-		s.link.ask(asked{Type: "close", Publisher: request.Publisher, Consumer: request.Consumer}, func(json.RawMessage, error) {})
+		s.link.ask(asked{Type: "close", Publisher: request.Publisher, Consumer: request.Consumer},
+			func(json.RawMessage, error) {})
 	})
 	if err != nil {
 		s.link.forget(handle)
@@ -188,14 +195,16 @@ func (s *session) serve(asks said) error {
 
 func (s *session) event(e said) {
 	kind := drivers.EventKind(e.Kind)
-	if !slices.Contains([]drivers.EventKind{drivers.EventBlocked, drivers.EventUnblocked, drivers.EventRebalanced}, kind) {
+	if !slices.Contains([]drivers.EventKind{drivers.EventBlocked, drivers.EventUnblocked, drivers.EventRebalanced},
+		kind) {
 		kind = drivers.EventNotice
 	}
 	switch s.events++; {
 	case s.events < maxEvents:
 		s.env.Event(kind, bounded(e.Detail))
 	case s.events == maxEvents:
-		s.env.Event(drivers.EventNotice, fmt.Sprintf("driver %s reported %d events; those that follow are left out", s.link.name, maxEvents))
+		s.env.Event(drivers.EventNotice, fmt.Sprintf("driver %s reported %d events; those that follow are left out",
+			s.link.name, maxEvents))
 	}
 }
 
@@ -243,6 +252,7 @@ func (s *session) Close() error {
 }
 
 func useOf(t drivers.Topology) drivers.Use {
-	return drivers.Use{Queues: t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings, Publishers: t.Publishers, Consumers: t.Consumers,
+	return drivers.Use{Queues: t.Queues, Subscriptions: t.Subscriptions, Bindings: t.Bindings, Publishers: t.Publishers,
+		Consumers: t.Consumers,
 		QueueNode: t.QueueNode, PublisherNode: drivers.AnyNode, ConsumerNode: drivers.AnyNode}
 }

@@ -141,7 +141,8 @@ func bounded(s string) string {
 }
 
 // kinds are the errors that a driver can name; any other kind is a fault of the driver.
-var kinds = map[string]error{"closed": drivers.ErrClosed, "rejected": drivers.ErrRejected, "unsupported": drivers.ErrUnsupported, "other": nil}
+var kinds = map[string]error{"closed": drivers.ErrClosed, "rejected": drivers.ErrRejected,
+	"unsupported": drivers.ErrUnsupported, "other": nil}
 
 // failure makes an error of what a driver said.
 func failure(kind, message string) (error, bool) {

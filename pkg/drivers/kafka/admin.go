@@ -95,7 +95,8 @@ func explain(err error) error {
 		return fmt.Errorf("%w (the brokers ask for no user at this address: leave user and password out, or give the address where they do)", err)
 	case errors.Is(err, kerr.InvalidReplicationFactor):
 		return fmt.Errorf("%w (give a replicationFactor of at most the number of brokers)", err)
-	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed), errors.Is(err, kerr.GroupAuthorizationFailed):
+	case errors.Is(err, kerr.TopicAuthorizationFailed), errors.Is(err, kerr.ClusterAuthorizationFailed),
+		errors.Is(err, kerr.GroupAuthorizationFailed):
 		return fmt.Errorf("%w (the user needs the right to create, write, read and delete topics, and to read and delete groups)", err)
 	}
 	return err
@@ -161,13 +162,15 @@ func address(b kmsg.MetadataResponseBroker) string {
 }
 
 // placement lists the replicas of a topic's partitions if the topology pins its leaders to a node, else nothing.
-func (s *session) placement(ctx context.Context, t drivers.Topology) ([]kmsg.CreateTopicsRequestTopicReplicaAssignment, error) {
+func (s *session) placement(ctx context.Context, t drivers.Topology) ([]kmsg.CreateTopicsRequestTopicReplicaAssignment,
+	error) {
 	if t.QueueNode == "" || t.QueueNode == drivers.AnyNode {
 		return nil, nil
 	}
 	index, err := strconv.Atoi(string(t.QueueNode))
 	if err != nil || index < 0 || index >= len(s.options.Brokers) {
-		return nil, fmt.Errorf("place on node %q: options have %d brokers, counted from 0: %w", t.QueueNode, len(s.options.Brokers), drivers.ErrUnsupported)
+		return nil, fmt.Errorf("place on node %q: options have %d brokers, counted from 0: %w", t.QueueNode,
+			len(s.options.Brokers), drivers.ErrUnsupported)
 	}
 	known, err := s.metadata(ctx, s.admin, []string{})
 	if err != nil {
@@ -175,10 +178,12 @@ func (s *session) placement(ctx context.Context, t drivers.Topology) ([]kmsg.Cre
 	}
 	brokers := known.Brokers
 	slices.SortFunc(brokers, func(a, b kmsg.MetadataResponseBroker) int { return int(a.NodeID - b.NodeID) })
-	first := slices.IndexFunc(brokers, func(b kmsg.MetadataResponseBroker) bool { return address(b) == s.options.Brokers[index] })
+	first := slices.IndexFunc(brokers,
+		func(b kmsg.MetadataResponseBroker) bool { return address(b) == s.options.Brokers[index] })
 	if first < 0 {
-		return nil, fmt.Errorf("place on node %d: no broker advertises itself as %s: give brokers as they advertise themselves",
-			index, s.options.Brokers[index])
+		return nil,
+			fmt.Errorf("place on node %d: no broker advertises itself as %s: give brokers as they advertise themselves",
+				index, s.options.Brokers[index])
 	}
 	copies := min(s.options.ReplicationFactor, len(brokers))
 	if copies < s.options.ReplicationFactor {

@@ -82,11 +82,17 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 		{"linger", `{"linger": "5s"}`, func(b recordBatch) bool { return b.records == 100 }},
 		{"linger franz", `{"linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.records == 100 }},
 		{"gzip", `{"compression": "gzip", "linger": "5s"}`, func(b recordBatch) bool { return b.attributes&7 == 1 }},
-		{"snappy", `{"compression": "snappy", "linger": "5s"}`, func(b recordBatch) bool { return b.attributes&7 == 2 }},
-		{"lz4 franz", `{"compression": "lz4", "linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.attributes&7 == 3 }},
-		{"zstd franz", `{"compression": "zstd", "linger": "5s", "client": "franz"}`, func(b recordBatch) bool { return b.attributes&7 == 4 }},
+		{"snappy", `{"compression": "snappy", "linger": "5s"}`,
+			func(b recordBatch) bool { return b.attributes&7 == 2 }},
+		{"lz4 franz", `{"compression": "lz4", "linger": "5s", "client": "franz"}`,
+			func(b recordBatch) bool { return b.attributes&7 == 3 }},
+		{"zstd franz", `{"compression": "zstd", "linger": "5s", "client": "franz"}`,
+			func(b recordBatch) bool { return b.attributes&7 == 4 }},
 		{"idempotent", `{"idempotence": true, "client": "franz"}`, func(b recordBatch) bool { return b.producer >= 0 }},
-		{"not idempotent", `{"client": "franz"}`, func(b recordBatch) bool { return b.producer < 0 && b.attributes&7 == 0 }},
+		{"not idempotent", `{"client": "franz"}`, func(b recordBatch) bool {
+			return b.producer < 0 &&
+				b.attributes&7 == 0
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := setUp(t, at(t, single, c.options))

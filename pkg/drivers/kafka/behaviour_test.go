@@ -174,7 +174,10 @@ func TestProbeFollows(t *testing.T) {
 		if grown := metric(drivers.MetricStored) - before; grown < 50*10 {
 			t.Errorf("50 messages take %v bytes", grown)
 		}
-		_, got := r.consumer(func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, 50*time.Millisecond }, nil)
+		_, got := r.consumer(func(s *drivers.ConsumerSpec) {
+			s.Ack, s.AckInterval = drivers.AckInterval,
+				50*time.Millisecond
+		}, nil)
 		labtest.Eventually(t, "messages", func() bool { return len(got.received()) == 50 })
 		if members := metric(drivers.MetricConsumers); members != 1 {
 			t.Errorf("%v consumers, want one", members)
@@ -188,14 +191,16 @@ func TestImpossibleReplicationFactor(t *testing.T) {
 	r := open(t, at(t, single, `{"replicationFactor": 3}`))
 	began := time.Now()
 	err := r.session.Setup(r.context(), r.topology)
-	if err == nil || !strings.Contains(err.Error(), "INVALID_REPLICATION_FACTOR") || !strings.Contains(err.Error(), "at most the number of brokers") {
+	if err == nil || !strings.Contains(err.Error(), "INVALID_REPLICATION_FACTOR") ||
+		!strings.Contains(err.Error(), "at most the number of brokers") {
 		t.Errorf("three replicas on one broker: %v", err)
 	}
 	if took := time.Since(began); labtest.IsLong() && took > 5*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	r.topology.QueueNode = "0"
-	if err := r.session.Setup(r.context(), r.topology); err == nil || !strings.Contains(err.Error(), "at most the number of brokers") {
+	if err := r.session.Setup(r.context(), r.topology); err == nil ||
+		!strings.Contains(err.Error(), "at most the number of brokers") {
 		t.Errorf("three replicas on one broker, placed: %v", err)
 	}
 }
@@ -206,7 +211,8 @@ func TestCredentials(t *testing.T) {
 	guarded := "LOCKSTEP_KAFKA_GUARDED_BROKERS"
 	both(t, func(t *testing.T, client string) {
 		for _, mechanism := range []string{"PLAIN", "SCRAM-SHA-256"} {
-			r := setUp(t, at(t, guarded, `{"user": "lab", "password": "lab-secret", "mechanism": "`+mechanism+`", "client": "`+client+`"}`))
+			r := setUp(t, at(t, guarded, `{"user": "lab", "password": "lab-secret", "mechanism": "`+mechanism+
+				`", "client": "`+client+`"}`))
 			_, got := r.consumer(nil, nil)
 			p, _ := r.publisher(drivers.ConfirmWindow)
 			r.send(p, "hello")
@@ -215,15 +221,18 @@ func TestCredentials(t *testing.T) {
 	})
 	for _, c := range []struct{ where, options, hint string }{
 		{guarded, `{"user": "lab", "password": "wr0ng-w0rd"}`, "give user, password and mechanism"},
-		{guarded, `{"user": "lab", "password": "wr0ng-w0rd", "mechanism": "SCRAM-SHA-256"}`, "give user, password and mechanism"},
-		{guarded, `{"user": "lab", "password": "wr0ng-w0rd", "mechanism": "SCRAM-SHA-512"}`, "give user, password and mechanism"},
+		{guarded, `{"user": "lab", "password": "wr0ng-w0rd", "mechanism": "SCRAM-SHA-256"}`,
+			"give user, password and mechanism"},
+		{guarded, `{"user": "lab", "password": "wr0ng-w0rd", "mechanism": "SCRAM-SHA-512"}`,
+			"give user, password and mechanism"},
 		{guarded, `{}`, "SASL"},
 		{single, `{"user": "lab", "password": "wr0ng-w0rd"}`, "leave user and password out"},
 		{single, `{"tls": {"enable": true}}`, "TLS"},
 	} {
 		began := time.Now()
 		_, err := driver{}.Open(t.Context(), at(t, c.where, c.options), drivers.Env{Dial: dialer})
-		if err == nil || strings.Contains(err.Error(), "wr0ng") || !strings.Contains(err.Error(), c.hint) || !strings.Contains(err.Error(), "127.0.0.1:") {
+		if err == nil || strings.Contains(err.Error(), "wr0ng") || !strings.Contains(err.Error(), c.hint) ||
+			!strings.Contains(err.Error(), "127.0.0.1:") {
 			t.Errorf("%s at %s: %v; want a hint: %s", c.options, c.where, err, c.hint)
 		}
 		if took := time.Since(began); labtest.IsLong() && took > 10*time.Second {
@@ -237,7 +246,8 @@ func TestTooLargeBody(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"batchBytes": 4096, "client": "`+client+`"}`))
 		p, heard := r.publisher(drivers.ConfirmWindow)
-		if err := p.Publish(t.Context(), drivers.Message{Body: bytes.Repeat([]byte("x"), 5000)}); err == nil || !strings.Contains(err.Error(), "batchBytes") {
+		if err := p.Publish(t.Context(), drivers.Message{Body: bytes.Repeat([]byte("x"), 5000)}); err == nil ||
+			!strings.Contains(err.Error(), "batchBytes") {
 			t.Errorf("a body above batchBytes: %v", err)
 		}
 		r.send(p, "a small one")
@@ -252,7 +262,10 @@ func TestTooLargeBody(t *testing.T) {
 func TestOrderWithoutConfirms(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
-		_, got := r.consumer(func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval, s.Prefetch = drivers.AckInterval, time.Second, 0 }, nil)
+		_, got := r.consumer(func(s *drivers.ConsumerSpec) {
+			s.Ack, s.AckInterval, s.Prefetch = drivers.AckInterval,
+				time.Second, 0
+		}, nil)
 		p, _ := r.publisher(drivers.FireAndForget)
 		sent := numbers(0, 30_000)
 		r.send(p, sent...)
@@ -276,8 +289,9 @@ func TestManyConsumersJoinAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range n {
 			wg.Go(func() {
-				connected[i], errs[i] = r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10,
-					Ack: drivers.AckEach, OnClosed: all[i].closed}, all[i].take)
+				connected[i], errs[i] = r.session.Consumer(r.context(),
+					drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10,
+						Ack: drivers.AckEach, OnClosed: all[i].closed}, all[i].take)
 			})
 		}
 		wg.Wait()

@@ -17,7 +17,8 @@ func TestDescribe(t *testing.T) {
 	if d.Product != "Apache Kafka" || d.Version == "" || len(d.Members) != 3 {
 		t.Errorf("three brokers say of themselves: %+v", d)
 	}
-	for name, want := range map[string]string{"min.insync.replicas": "2", "flush.messages": "1", "unclean.leader.election.enable": "false"} {
+	for name, want := range map[string]string{"min.insync.replicas": "2", "flush.messages": "1",
+		"unclean.leader.election.enable": "false"} {
 		if d.Settings[name] != want {
 			t.Errorf("%s is %q, want %q", name, d.Settings[name], want)
 		}
@@ -44,7 +45,8 @@ func TestPlacement(t *testing.T) {
 				}
 			}
 			if leader != broker || len(p.Replicas) != 3 {
-				t.Errorf("partition %d on node %d is led by %s, not %s, with replicas %v", p.Partition, i, leader, broker, p.Replicas)
+				t.Errorf("partition %d on node %d is led by %s, not %s, with replicas %v", p.Partition, i, leader,
+					broker, p.Replicas)
 			}
 		}
 	}

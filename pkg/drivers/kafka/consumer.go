@@ -27,11 +27,12 @@ type consumer struct {
 	once         sync.Once
 	stop         chan struct{} // closed by Close, which nothing is handed over after
 
-	mu         sync.Mutex      // held while the handler runs and while positions change
-	changed    *sync.Cond      // on mu: something was committed, or the consumer ends
-	positions  map[int32]int64 // after the last message accepted, of partitions with messages that are not in a commit yet
-	accepted   int             // messages accepted and not in a commit yet
-	unanswered int             // messages in the commit under way, when receiving goes on meanwhile
+	mu      sync.Mutex // held while the handler runs and while positions change
+	changed *sync.Cond // on mu: something was committed, or the consumer ends
+	// after the last message accepted, of partitions with messages that are not in a commit yet
+	positions  map[int32]int64
+	accepted   int // messages accepted and not in a commit yet
+	unanswered int // messages in the commit under way, when receiving goes on meanwhile
 	deliveries []drivers.Delivery
 }
 
@@ -53,7 +54,8 @@ type message struct {
 
 // Consumer joins the group of its subscription to the queue, and returns when partitions have been assigned to its
 // members. A group goes on where it had come to, or begins with the first message: nothing can be missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	if err := checkConsumer(spec); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
@@ -67,7 +69,8 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
 	c := &consumer{
-		spec: spec, session: s, link: l, topic: topicName(spec.Topology, spec.Queue), group: group, id: newID(), handle: handle,
+		spec: spec, session: s, link: l, topic: topicName(spec.Topology, spec.Queue), group: group, id: newID(),
+		handle: handle,
 		notice: drivers.NewNotice(spec.OnClosed), stop: make(chan struct{}), positions: map[int32]int64{},
 	}
 	c.changed = sync.NewCond(&c.mu)
@@ -97,7 +100,8 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	case drivers.AckEach:
 	case drivers.AckEvery:
 		if spec.AckEvery < 1 || (spec.Prefetch > 0 && spec.AckEvery > spec.Prefetch) {
-			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d", spec.AckEvery, spec.Prefetch)
+			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d",
+				spec.AckEvery, spec.Prefetch)
 		}
 	case drivers.AckInterval:
 		if spec.AckInterval <= 0 {
@@ -140,7 +144,8 @@ func (c *consumer) Close() error {
 	c.once.Do(func() {
 		c.notice.End()
 		c.link.unwatch(c)
-		late := time.AfterFunc(2*grace, func() { c.link.broke(errors.New("the broker does not answer while a consumer ends")) })
+		late := time.AfterFunc(2*grace,
+			func() { c.link.broke(errors.New("the broker does not answer while a consumer ends")) })
 		defer late.Stop()
 		close(c.stop)
 		c.mu.Lock()

@@ -79,7 +79,8 @@ func guarantees(o *options) drivers.Guarantees {
 // forgets reports whether the topics' own settings may have the log drop messages before they are read.
 func (o *options) forgets() bool {
 	for name := range o.Topic {
-		if strings.HasPrefix(name, "retention.") || strings.HasPrefix(name, "cleanup.") || strings.HasPrefix(name, "local.retention.") {
+		if strings.HasPrefix(name, "retention.") || strings.HasPrefix(name, "cleanup.") ||
+			strings.HasPrefix(name, "local.retention.") {
 			return true
 		}
 	}
@@ -89,11 +90,13 @@ func (o *options) forgets() bool {
 func unfit(o *options, use drivers.Use) []string {
 	var reasons []string
 	if use.Mode.Confirmed() && o.acks == 0 {
-		reasons = append(reasons, fmt.Sprintf("with acks 0 a broker confirms nothing, as mode %s wants it to", use.Mode))
+		reasons = append(reasons, fmt.Sprintf("with acks 0 a broker confirms nothing, as mode %s wants it to",
+			use.Mode))
 	}
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
 		if checkClientNode(node) != nil {
-			reasons = append(reasons, fmt.Sprintf("a client cannot be placed on node %s: with Kafka it is at the leader of each partition; queueNode places that", node))
+			reasons = append(reasons,
+				fmt.Sprintf("a client cannot be placed on node %s: with Kafka it is at the leader of each partition; queueNode places that", node))
 		}
 	}
 	switch i, err := strconv.Atoi(string(use.QueueNode)); {
@@ -117,10 +120,12 @@ func notes(o *options, use drivers.Use) []string {
 		all = append(all, consumerNotes(o, use)...)
 	}
 	if use.Consumers > 0 && use.Ack == drivers.AckEach {
-		all = append(all, "a commit acknowledges all before it: ack \"each\" commits once for each receive batch; consumers.batch: 1 commits every message")
+		all = append(all,
+			"a commit acknowledges all before it: ack \"each\" commits once for each receive batch; consumers.batch: 1 commits every message")
 	}
 	if use.Consumers > 0 && use.Ack == drivers.AckInterval && use.Prefetch > 0 {
-		all = append(all, fmt.Sprintf("with acks at an interval no more than the prefetch, %d messages, is received in an interval; prefetch 0 bounds nothing", use.Prefetch))
+		all = append(all,
+			fmt.Sprintf("with acks at an interval no more than the prefetch, %d messages, is received in an interval; prefetch 0 bounds nothing", use.Prefetch))
 	}
 	if !use.Persistent {
 		all = append(all, "Kafka writes every message to its log, persistent or not")
@@ -138,7 +143,8 @@ func consumerNotes(o *options, use drivers.Use) []string {
 	if without == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d consumers of a subscription share %d partitions: %d get nothing; give partitions", each, queues*o.Partitions, without)}
+	return []string{fmt.Sprintf("%d consumers of a subscription share %d partitions: %d get nothing; give partitions",
+		each, queues*o.Partitions, without)}
 }
 
 // label says what a confirm means, which depends on replicas and on when the brokers sync their disks.

@@ -20,7 +20,8 @@ var releases = []struct {
 	level   int16
 	release string
 }{
-	{1, "3.3"}, {8, "3.4"}, {9, "3.5"}, {12, "3.6"}, {15, "3.7"}, {20, "3.8"}, {21, "3.9"}, {22, "4.0"}, {26, "4.1"}, {28, "4.2"}, {30, "4.3"},
+	{1, "3.3"}, {8, "3.4"}, {9, "3.5"}, {12, "3.6"}, {15, "3.7"}, {20, "3.8"}, {21, "3.9"}, {22, "4.0"}, {26, "4.1"},
+	{28, "4.2"}, {30, "4.3"},
 	{31, "4.4"},
 }
 
@@ -29,7 +30,8 @@ const newest = 33
 
 // settings are those of topics that matter.
 var settings = []string{
-	"min.insync.replicas", "flush.messages", "flush.ms", "compression.type", "max.message.bytes", "retention.ms", "retention.bytes",
+	"min.insync.replicas", "flush.messages", "flush.ms", "compression.type", "max.message.bytes", "retention.ms",
+	"retention.bytes",
 	"unclean.leader.election.enable", "message.timestamp.type",
 }
 

@@ -36,7 +36,8 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &session{options: o, env: env, links: map[*link]struct{}{}, seats: map[seatKey]*seat{}, orphans: map[string][]string{}}
+	s := &session{options: o, env: env, links: map[*link]struct{}{}, seats: map[seatKey]*seat{},
+		orphans: map[string][]string{}}
 	if s.tls, err = o.tlsConfig(env.Access); err != nil {
 		return nil, fmt.Errorf("open kafka session: %w", err)
 	}

@@ -26,7 +26,8 @@ func TestConformance(t *testing.T) {
 // The other client has the cluster in make test-long, and TestKafkaClusterNodeKilled of the programs.
 func TestConformanceCluster(t *testing.T) {
 	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+kafkaGo+`", `+replicated+`}`),
-		[]string{"setup", "mode", "ack/each", "redelivery/each", "order", "fan-out", "queues", "cut", "probe", "describe"}))
+		[]string{"setup", "mode", "ack/each", "redelivery/each", "order", "fan-out", "queues", "cut", "probe",
+			"describe"}))
 }
 
 func TestConformanceLong(t *testing.T) {

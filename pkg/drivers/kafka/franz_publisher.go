@@ -32,7 +32,8 @@ const held = time.Minute
 
 func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.PublisherSpec) (client, error) {
 	o := &s.options
-	c := &franzClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue), outlets: map[*franzOutlet]struct{}{}}
+	c := &franzClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue),
+		outlets: map[*franzOutlet]struct{}{}}
 	acks, linger := o.acksFor(spec.Mode.Confirmed()), o.Linger.std()
 	switch {
 	case holds(spec.Mode):
@@ -41,11 +42,15 @@ func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.Publis
 		linger = 0
 	}
 	options := append(s.franzOptions(clientID),
-		kgo.Dialer(l.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife), kgo.MetadataMinAge(100*time.Millisecond),
-		kgo.DefaultProduceTopicAlways(), kgo.DefaultProduceTopic(c.topic), kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.std()), kgo.RecordDeliveryTimeout(o.ConfirmTimeout.std()+linger),
+		kgo.Dialer(l.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife),
+		kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.DefaultProduceTopicAlways(), kgo.DefaultProduceTopic(c.topic),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RecordRetries(0), kgo.ProduceRequestTimeout(o.ConfirmTimeout.std()),
+		kgo.RecordDeliveryTimeout(o.ConfirmTimeout.std()+linger),
 		kgo.RequestTimeoutOverhead(time.Second), kgo.RetryTimeout(o.ConfirmTimeout.std()),
-		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytes(int32(o.BatchBytes)), kgo.MaxBufferedRecords(math.MaxInt32),
+		kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytes(int32(o.BatchBytes)),
+		kgo.MaxBufferedRecords(math.MaxInt32),
 		kgo.ProducerBatchCompression(compressions[o.Compression].franz), kgo.RequiredAcks(franzAcks(acks)),
 	)
 	if !o.Idempotence || acks != acksAll {
@@ -98,8 +103,9 @@ func (c *franzClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (o
 		}
 	}
 	o := &franzOutlet{client: c, tell: spec.OnConfirm, tells: spec.Mode.Confirmed() && spec.OnConfirm != nil,
-		lingers: holds(spec.Mode) || c.session.options.Linger > 0 && spec.Mode != drivers.ConfirmEach && !perMessage(spec.Mode),
-		room:    newRoom(!spec.Mode.Confirmed(), spec.Waiting), emptied: make(chan struct{}, 1)}
+		lingers: holds(spec.Mode) || c.session.options.Linger > 0 && spec.Mode != drivers.ConfirmEach &&
+			!perMessage(spec.Mode),
+		room: newRoom(!spec.Mode.Confirmed(), spec.Waiting), emptied: make(chan struct{}, 1)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.outlets[o] = struct{}{}
@@ -116,7 +122,8 @@ func (c *franzClient) leaveOutlet(o *franzOutlet) {
 // neither lingers nor flushes; the record is for a partition that there is not, so that it goes nowhere.
 func (c *franzClient) learn(ctx context.Context) error {
 	refused := make(chan error, 1)
-	c.library.Produce(context.Background(), &kgo.Record{Partition: -1}, func(_ *kgo.Record, err error) { refused <- err })
+	c.library.Produce(context.Background(), &kgo.Record{Partition: -1},
+		func(_ *kgo.Record, err error) { refused <- err })
 	select {
 	case err := <-refused:
 		var said *kerr.Error

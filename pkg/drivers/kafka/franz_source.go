@@ -35,12 +35,17 @@ func (s *franzSource) start(ctx context.Context) error {
 	o := &s.c.session.options
 	var err error
 	s.library, err = kgo.NewClient(append(s.c.session.franzOptions(s.c.id),
-		kgo.Dialer(s.c.link.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife), kgo.MetadataMinAge(100*time.Millisecond),
+		kgo.Dialer(s.c.link.dial), kgo.ConnIdleTimeout(idle), kgo.MetadataMaxAge(signOfLife),
+		kgo.MetadataMinAge(100*time.Millisecond),
 		kgo.RetryTimeout(patience), kgo.RequestTimeoutOverhead(patience),
-		kgo.ConsumerGroup(s.c.group), kgo.ConsumeTopics(s.c.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.Balancers(kgo.RangeBalancer()),
-		kgo.SessionTimeout(o.SessionTimeout.std()), kgo.RebalanceTimeout(max(rebalancing, o.SessionTimeout.std())), kgo.HeartbeatInterval(o.Heartbeat.std()),
-		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.OnPartitionsAssigned(s.assigned), kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),
-		kgo.FetchMinBytes(1), kgo.FetchMaxWait(o.FetchWait.std()), kgo.FetchMaxPartitionBytes(int32(o.FetchBytes)), kgo.FetchMaxBytes(max(50<<20, int32(o.FetchBytes))),
+		kgo.ConsumerGroup(s.c.group), kgo.ConsumeTopics(s.c.topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.Balancers(kgo.RangeBalancer()),
+		kgo.SessionTimeout(o.SessionTimeout.std()), kgo.RebalanceTimeout(max(rebalancing, o.SessionTimeout.std())),
+		kgo.HeartbeatInterval(o.Heartbeat.std()),
+		kgo.DisableAutoCommit(), kgo.BlockRebalanceOnPoll(), kgo.OnPartitionsAssigned(s.assigned),
+		kgo.OnPartitionsRevoked(s.revoked), kgo.OnPartitionsLost(s.lost),
+		kgo.FetchMinBytes(1), kgo.FetchMaxWait(o.FetchWait.std()), kgo.FetchMaxPartitionBytes(int32(o.FetchBytes)),
+		kgo.FetchMaxBytes(max(50<<20, int32(o.FetchBytes))),
 		kgo.WithHooks((*groupHook)(s)),
 	)...)
 	if err != nil {
@@ -97,7 +102,8 @@ func (s *franzSource) revoked(_ context.Context, _ *kgo.Client, gone map[string]
 func (s *franzSource) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	s.drop(gone)
 	if len(gone) > 0 {
-		go s.c.link.broke(fmt.Errorf("group %s has taken partitions %v away: %w", s.c.group, gone[s.c.topic], kerr.UnknownMemberID))
+		go s.c.link.broke(fmt.Errorf("group %s has taken partitions %v away: %w", s.c.group, gone[s.c.topic],
+			kerr.UnknownMemberID))
 	}
 }
 

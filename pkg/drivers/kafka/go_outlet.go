@@ -59,8 +59,9 @@ func newGoOutlet(c *goClient, spec drivers.PublisherSpec, leaders []string) *goO
 	o := &c.session.options
 	confirmed := spec.Mode.Confirmed()
 	out := &goOutlet{
-		client: c, acks: o.acksFor(confirmed), linger: o.Linger.std(), hold: holds(spec.Mode), most: o.BatchSize, bytes: o.BatchBytes,
-		tell: spec.OnConfirm, tells: confirmed && spec.OnConfirm != nil, room: newRoom(!confirmed, spec.Waiting),
+		client: c, acks: o.acksFor(confirmed), linger: o.Linger.std(), hold: holds(spec.Mode), most: o.BatchSize,
+		bytes: o.BatchBytes,
+		tell:  spec.OnConfirm, tells: confirmed && spec.OnConfirm != nil, room: newRoom(!confirmed, spec.Waiting),
 		queues: make([]queue, len(leaders)), senders: make([]*sender, len(leaders)),
 	}
 	if spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode) {

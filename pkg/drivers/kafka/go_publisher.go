@@ -128,7 +128,8 @@ func (c *goClient) connect(ctx context.Context, s *sender) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	topic := listoffsets.RequestTopic{Topic: c.topic}
 	for _, p := range s.partitions {
-		topic.Partitions = append(topic.Partitions, listoffsets.RequestPartition{Partition: p, CurrentLeaderEpoch: -1, Timestamp: -1})
+		topic.Partitions = append(topic.Partitions,
+			listoffsets.RequestPartition{Partition: p, CurrentLeaderEpoch: -1, Timestamp: -1})
 	}
 	answer, err := conn.ask(&listoffsets.Request{ReplicaID: -1, Topics: []listoffsets.RequestTopic{topic}})
 	if err != nil {
@@ -151,10 +152,12 @@ func (c *goClient) produce(conn *goConn, acks int16, batches []*batch) ([]error,
 	attributes := compressions[c.session.options.Compression].goes
 	partitions := make([]produce.RequestPartition, len(batches))
 	for i, b := range batches {
-		partitions[i] = produce.RequestPartition{Partition: b.partition, RecordSet: protocol.RecordSet{Attributes: attributes, Records: b}}
+		partitions[i] = produce.RequestPartition{Partition: b.partition,
+			RecordSet: protocol.RecordSet{Attributes: attributes, Records: b}}
 	}
 	answer, err := conn.ask(&produce.Request{
-		Acks: acks, Timeout: int32(conn.timeout.Milliseconds()), Topics: []produce.RequestTopic{{Topic: c.topic, Partitions: partitions}},
+		Acks: acks, Timeout: int32(conn.timeout.Milliseconds()),
+		Topics: []produce.RequestTopic{{Topic: c.topic, Partitions: partitions}},
 	})
 	if err != nil {
 		return nil, err

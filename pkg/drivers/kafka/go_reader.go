@@ -38,7 +38,8 @@ const (
 // finds out, and gives the connection up. Nothing is lost by that: another connection is asked for the same.
 func (g *goGeneration) read(index int, from kafka.PartitionAssignment) {
 	c := g.source.c
-	r := &reader{g: g, index: index, partition: int32(from.ID), conn: g.conns[index], next: max(from.Offset, 0), block: make([]byte, firstBlock), most: c.spec.Batch}
+	r := &reader{g: g, index: index, partition: int32(from.ID), conn: g.conns[index], next: max(from.Offset, 0),
+		block: make([]byte, firstBlock), most: c.spec.Batch}
 	for {
 		more, err := r.fetch()
 		if err != nil && more && !g.over.Load() {
@@ -107,7 +108,8 @@ func (r *reader) fetch() (more bool, err error) {
 		return true, err
 	}
 	r.extend(o.FetchWait.std())
-	batch := r.conn.ReadBatchWith(kafka.ReadBatchConfig{MinBytes: 1, MaxBytes: o.FetchBytes, MaxWait: o.FetchWait.std()})
+	batch := r.conn.ReadBatchWith(kafka.ReadBatchConfig{MinBytes: 1, MaxBytes: o.FetchBytes,
+		MaxWait: o.FetchWait.std()})
 	more, err = r.drain(batch)
 	if !more {
 		_ = r.conn.Close() // so that the rest need not be read

@@ -47,7 +47,8 @@ type goGeneration struct {
 }
 
 func newGoSource(c *consumer) source {
-	s := &goSource{c: c, dialer: &kafka.Dialer{ClientID: c.id, DialFunc: c.link.dial, SASLMechanism: c.session.sasl, Timeout: patience}}
+	s := &goSource{c: c, dialer: &kafka.Dialer{ClientID: c.id, DialFunc: c.link.dial, SASLMechanism: c.session.sasl,
+		Timeout: patience}}
 	reading := *s.dialer
 	reading.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := c.link.dial(ctx, network, address)
@@ -74,8 +75,10 @@ func (s *goSource) start(ctx context.Context) error {
 	o := &s.c.session.options
 	var err error
 	s.group, err = kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		ID: s.c.group, Brokers: o.Brokers, Dialer: s.dialer, Topics: []string{s.c.topic}, GroupBalancers: []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},
-		HeartbeatInterval: o.Heartbeat.std(), SessionTimeout: o.SessionTimeout.std(), RebalanceTimeout: max(rebalancing, o.SessionTimeout.std()),
+		ID: s.c.group, Brokers: o.Brokers, Dialer: s.dialer, Topics: []string{s.c.topic},
+		GroupBalancers:    []kafka.GroupBalancer{kafka.RangeGroupBalancer{}},
+		HeartbeatInterval: o.Heartbeat.std(), SessionTimeout: o.SessionTimeout.std(),
+		RebalanceTimeout: max(rebalancing, o.SessionTimeout.std()),
 		JoinGroupBackoff: joinAgain, StartOffset: kafka.FirstOffset,
 	})
 	if err != nil {
@@ -179,7 +182,8 @@ func (g *goGeneration) dial(ctx context.Context, partition int) (*kafka.Conn, er
 	if !known {
 		return nil, fmt.Errorf("partition %d of %s has no leader", partition, g.source.c.topic)
 	}
-	return g.source.reading.DialPartition(ctx, "tcp", "", kafka.Partition{Topic: g.source.c.topic, ID: partition, Leader: at})
+	return g.source.reading.DialPartition(ctx, "tcp", "",
+		kafka.Partition{Topic: g.source.c.topic, ID: partition, Leader: at})
 }
 
 func (g *goGeneration) findLeaders(ctx context.Context) (map[int]kafka.Broker, error) {

@@ -101,6 +101,7 @@ func (s *session) adopt(ctx context.Context, group string) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.orphans[group] = slices.DeleteFunc(s.orphans[group], func(client string) bool { return slices.Contains(gone, client) })
+	s.orphans[group] = slices.DeleteFunc(s.orphans[group],
+		func(client string) bool { return slices.Contains(gone, client) })
 	return nil
 }

@@ -47,7 +47,8 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	if l.over.Load() {
 		return nil, fmt.Errorf("connect to %s: link: %w", address, drivers.ErrClosed)
 	}
-	ctx, cancel := context.WithCancel(drivers.WithWaiting(ctx, nil)) // the libraries' goroutines write: Publish waits for room alone
+	// the libraries' goroutines write: Publish waits for room alone
+	ctx, cancel := context.WithCancel(drivers.WithWaiting(ctx, nil))
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
 	raw, err := dialTLS(ctx, l.session.env.Dial, l.session.tls, network, address)

@@ -75,8 +75,10 @@ const acksAll = -1
 // schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
-		Client: kafkaGo, ReplicationFactor: 1, MinInSyncReplicas: 1, Partitions: 1, BatchBytes: 1_000_000, Compression: "none", InFlight: 5,
-		Commit: "blocking", FetchBytes: 1 << 20, FetchWait: duration(500 * time.Millisecond), ConfirmTimeout: duration(30 * time.Second),
+		Client: kafkaGo, ReplicationFactor: 1, MinInSyncReplicas: 1, Partitions: 1, BatchBytes: 1_000_000,
+		Compression: "none", InFlight: 5,
+		Commit: "blocking", FetchBytes: 1 << 20, FetchWait: duration(500 * time.Millisecond),
+		ConfirmTimeout: duration(30 * time.Second),
 		SessionTimeout: duration(10 * time.Second), Heartbeat: duration(500 * time.Millisecond), Mechanism: "PLAIN",
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -113,10 +115,12 @@ func (o *options) fault() string {
 	switch {
 	case o.Client != kafkaGo && o.Client != franz:
 		return fmt.Sprintf("client %q: %q or %q", o.Client, kafkaGo, franz)
-	case o.ReplicationFactor < 1 || o.MinInSyncReplicas < 1 || o.Partitions < 1 || o.InFlight < 1 || o.BatchSize < 0 || o.BatchBytes < 1024:
+	case o.ReplicationFactor < 1 || o.MinInSyncReplicas < 1 || o.Partitions < 1 || o.InFlight < 1 || o.BatchSize < 0 ||
+		o.BatchBytes < 1024:
 		return "replicationFactor, minInSyncReplicas, partitions and inFlight must be 1 or more, batchSize 0 or more, batchBytes 1024 or more"
 	case o.MinInSyncReplicas > o.ReplicationFactor:
-		return fmt.Sprintf("minInSyncReplicas %d is above replicationFactor %d: no message could ever be taken", o.MinInSyncReplicas, o.ReplicationFactor)
+		return fmt.Sprintf("minInSyncReplicas %d is above replicationFactor %d: no message could ever be taken",
+			o.MinInSyncReplicas, o.ReplicationFactor)
 	case o.Commit != "blocking" && o.Commit != "background":
 		return fmt.Sprintf(`commit %q: "blocking" or "background"`, o.Commit)
 	case o.ConfirmTimeout.std() < time.Second || o.Heartbeat <= 0 || o.FetchWait <= 0:

@@ -55,7 +55,8 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 			t.Errorf("options %s with %+v: unfit %q, want %q", c.options, c.use, all, c.reason)
 		}
 	}
-	if d := declare([]byte(`{"brokers": ["a:1"], "acks": "all"}`), drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEvery}); len(d.Unfit) > 0 {
+	if d := declare([]byte(`{"brokers": ["a:1"], "acks": "all"}`),
+		drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEvery}); len(d.Unfit) > 0 {
 		t.Errorf("plain options are unfit: %v", d.Unfit)
 	}
 }
@@ -74,13 +75,15 @@ func TestNotesCountIdleConsumers(t *testing.T) {
 		{"16", 1, 1, 16, ""},
 	} {
 		d := declare([]byte(`{"brokers": ["a:1"], "partitions": `+c.partitions+`}`),
-			drivers.Use{Queues: c.queues, Subscriptions: c.subscriptions, Consumers: c.users, Ack: drivers.AckEvery, Persistent: true})
+			drivers.Use{Queues: c.queues, Subscriptions: c.subscriptions, Consumers: c.users, Ack: drivers.AckEvery,
+				Persistent: true})
 		got := ""
 		if len(d.Notes) > 0 {
 			got = d.Notes[0]
 		}
 		if !strings.HasPrefix(got, c.note) || (c.note == "") != (got == "") {
-			t.Errorf("%d consumers, %d subscriptions, %d queues of %s partitions: %q, want %q", c.users, c.subscriptions, c.queues, c.partitions, got, c.note)
+			t.Errorf("%d consumers, %d subscriptions, %d queues of %s partitions: %q, want %q", c.users,
+				c.subscriptions, c.queues, c.partitions, got, c.note)
 		}
 	}
 }
@@ -92,26 +95,32 @@ func TestGuaranteesAndLabels(t *testing.T) {
 		kept    bool
 		label   string
 	}{
-		{`"acks": "all", "replicationFactor": 3, "minInSyncReplicas": 2`, true, "RF 3 min ISR 2, confirm: written by all in-sync replicas, synced as the brokers are set"},
-		{`"acks": 1, "replicationFactor": 3`, false, "RF 3, confirm: written by its leader alone, synced as the brokers are set"},
+		{`"acks": "all", "replicationFactor": 3, "minInSyncReplicas": 2`, true,
+			"RF 3 min ISR 2, confirm: written by all in-sync replicas, synced as the brokers are set"},
+		{`"acks": 1, "replicationFactor": 3`, false,
+			"RF 3, confirm: written by its leader alone, synced as the brokers are set"},
 		{`"acks": 1`, true, "RF 1, confirm: written by its leader alone, synced as the brokers are set"},
 		{`"topic": {"flush.messages": 1}`, true, "RF 1, confirm: synced to disk by its leader alone"},
 		{`"topic": {"retention.bytes": 1000}`, false, "RF 1, confirm: written"},
-		{`"replicationFactor": 3, "topic": {"unclean.leader.election.enable": true}`, false, "RF 3 min ISR 1, confirm: written"},
+		{`"replicationFactor": 3, "topic": {"unclean.leader.election.enable": true}`, false,
+			"RF 3 min ISR 1, confirm: written"},
 		{`"client": "franz", "idempotence": true`, true, "RF 1, idempotent, confirm"},
 	} {
-		d := declare([]byte(`{"brokers": ["a:1"], `+c.options+`}`), drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true})
+		d := declare([]byte(`{"brokers": ["a:1"], `+c.options+`}`),
+			drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true})
 		if d.Guarantees.ConfirmedKept != c.kept || !strings.HasPrefix(d.Label, c.label) {
 			t.Errorf("%s: kept %t, label %q", c.options, d.Guarantees.ConfirmedKept, d.Label)
 		}
 	}
-	if d := declare([]byte(`{"brokers": ["a:1"], "acks": "all"}`), drivers.Use{Mode: drivers.FireAndForget}); !strings.Contains(d.Label, "acks 0, not confirmed") {
+	if d := declare([]byte(`{"brokers": ["a:1"], "acks": "all"}`),
+		drivers.Use{Mode: drivers.FireAndForget}); !strings.Contains(d.Label, "acks 0, not confirmed") {
 		t.Errorf("fire-and-forget is labelled %q", d.Label)
 	}
 }
 
 func TestRelease(t *testing.T) {
-	for level, want := range map[int16]string{7: "3.3", 19: "3.7", 25: "4.0", 27: "4.1", 30: "4.3", 31: "4.4", 33: "4.4", 40: "after 4.4"} {
+	for level, want := range map[int16]string{7: "3.3", 19: "3.7", 25: "4.0", 27: "4.1", 30: "4.3", 31: "4.4",
+		33: "4.4", 40: "after 4.4"} {
 		if got := release(level); got != want {
 			t.Errorf("level %d is of release %q, want %q", level, got, want)
 		}
@@ -157,7 +166,8 @@ func TestBatchGivesEachBodyOnce(t *testing.T) {
 // TestWritesInTheBackgroundAreNotWaitedFor: Publish does not wait for what the library's goroutines write.
 func TestWritesInTheBackgroundAreNotWaitedFor(t *testing.T) {
 	var waiting *drivers.Waiting
-	s := &session{links: map[*link]struct{}{}, env: drivers.Env{Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	s := &session{links: map[*link]struct{}{}, env: drivers.Env{Dial: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
 		waiting = drivers.WaitingOf(ctx)
 		return nil, net.ErrClosed
 	}}}
@@ -166,7 +176,8 @@ func TestWritesInTheBackgroundAreNotWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.close()
-	if _, err := l.dial(drivers.WithWaiting(t.Context(), &drivers.Waiting{}), "tcp", "broker:9092"); !errors.Is(err, net.ErrClosed) || waiting != nil {
+	if _, err := l.dial(drivers.WithWaiting(t.Context(), &drivers.Waiting{}), "tcp", "broker:9092"); !errors.Is(err,
+		net.ErrClosed) || waiting != nil {
 		t.Errorf("%v; blocked writes are counted: %v", err, waiting != nil)
 	}
 }

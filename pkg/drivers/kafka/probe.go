@@ -28,7 +28,8 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	parts := []func(context.Context, drivers.Topology) ([]drivers.Metric, error){s.replicaMetrics, s.diskMetrics, s.logMetrics, s.groupMetrics}
+	parts := []func(context.Context, drivers.Topology) ([]drivers.Metric, error){s.replicaMetrics, s.diskMetrics,
+		s.logMetrics, s.groupMetrics}
 	answers, errs := make([][]drivers.Metric, len(parts)), make([]error, len(parts))
 	var wg sync.WaitGroup
 	for i, part := range parts {
@@ -61,7 +62,8 @@ func (s *session) replicaMetrics(ctx context.Context, t drivers.Topology) ([]dri
 		return nil, fmt.Errorf("ask for replicas: %d of %d partitions are known", partitions, all)
 	}
 	return []drivers.Metric{
-		{Name: drivers.MetricQueues, Value: float64(t.Queues)}, {Name: drivers.MetricUnderReplicated, Value: float64(short)},
+		{Name: drivers.MetricQueues, Value: float64(t.Queues)},
+		{Name: drivers.MetricUnderReplicated, Value: float64(short)},
 	}, nil
 }
 
@@ -84,7 +86,8 @@ func (s *session) diskMetrics(ctx context.Context, t drivers.Topology) ([]driver
 	var metrics []drivers.Metric
 	for _, shard := range shards {
 		if shard.Err == nil {
-			metrics = append(metrics, ofDirs(fmt.Sprint(shard.Meta.NodeID), shard.Resp.(*kmsg.DescribeLogDirsResponse))...)
+			metrics = append(metrics, ofDirs(fmt.Sprint(shard.Meta.NodeID),
+				shard.Resp.(*kmsg.DescribeLogDirsResponse))...)
 		}
 	}
 	if len(metrics) == 0 {
@@ -218,7 +221,8 @@ func (s *session) positions(ctx context.Context, t drivers.Topology) (map[string
 		for _, t := range g.Topics {
 			for _, p := range t.Partitions {
 				if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
-					return nil, fmt.Errorf("ask what group %s has committed in partition %d: %w", g.Group, p.Partition, explain(err))
+					return nil, fmt.Errorf("ask what group %s has committed in partition %d: %w", g.Group, p.Partition,
+						explain(err))
 				}
 				at[p.Partition] = max(0, p.Offset)
 			}

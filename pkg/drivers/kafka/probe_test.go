@@ -53,21 +53,26 @@ func TestProbeBeginsWithoutRates(t *testing.T) {
 // does not say.
 func TestMetricsOfLogFolders(t *testing.T) {
 	dir := func(code int16, size, total, usable int64) kmsg.DescribeLogDirsResponseDir {
-		return kmsg.DescribeLogDirsResponseDir{ErrorCode: code, TotalBytes: total, UsableBytes: usable, Topics: []kmsg.DescribeLogDirsResponseDirTopic{
-			{Partitions: []kmsg.DescribeLogDirsResponseDirTopicPartition{{Size: size}}},
-		}}
+		return kmsg.DescribeLogDirsResponseDir{ErrorCode: code, TotalBytes: total, UsableBytes: usable,
+			Topics: []kmsg.DescribeLogDirsResponseDirTopic{
+				{Partitions: []kmsg.DescribeLogDirsResponseDirTopicPartition{{Size: size}}},
+			}}
 	}
 	offline := kerr.KafkaStorageError.Code
 	for name, c := range map[string]struct {
 		said kmsg.DescribeLogDirsResponse
 		want map[drivers.MetricName]float64
 	}{
-		"one disk":    {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60), dir(0, 7, 100, 60)}}, map[drivers.MetricName]float64{"stored": 12, "disk_free": 60}},
-		"two disks":   {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60), dir(0, 7, 90, 50)}}, map[drivers.MetricName]float64{"stored": 12, "disk_free": 110}},
-		"not said":    {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, -1, -1)}}, map[drivers.MetricName]float64{"stored": 5}},
-		"one offline": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60), dir(offline, 0, -1, -1)}}, nil},
-		"refused":     {kmsg.DescribeLogDirsResponse{ErrorCode: kerr.ClusterAuthorizationFailed.Code}, nil},
-		"no folders":  {kmsg.DescribeLogDirsResponse{}, nil},
+		"one disk": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60),
+			dir(0, 7, 100, 60)}}, map[drivers.MetricName]float64{"stored": 12, "disk_free": 60}},
+		"two disks": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60),
+			dir(0, 7, 90, 50)}}, map[drivers.MetricName]float64{"stored": 12, "disk_free": 110}},
+		"not said": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, -1, -1)}},
+			map[drivers.MetricName]float64{"stored": 5}},
+		"one offline": {kmsg.DescribeLogDirsResponse{Dirs: []kmsg.DescribeLogDirsResponseDir{dir(0, 5, 100, 60),
+			dir(offline, 0, -1, -1)}}, nil},
+		"refused":    {kmsg.DescribeLogDirsResponse{ErrorCode: kerr.ClusterAuthorizationFailed.Code}, nil},
+		"no folders": {kmsg.DescribeLogDirsResponse{}, nil},
 	} {
 		metrics := ofDirs("1", &c.said)
 		if len(metrics) != len(c.want) {

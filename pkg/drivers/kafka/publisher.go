@@ -85,7 +85,8 @@ func checkClientNode(node drivers.Node) error {
 	case "", drivers.AnyNode, nodeLeader:
 		return nil
 	}
-	return fmt.Errorf("place a client on node %q: with Kafka it is at the leader of each partition: %w", node, drivers.ErrUnsupported)
+	return fmt.Errorf("place a client on node %q: with Kafka it is at the leader of each partition: %w", node,
+		drivers.ErrUnsupported)
 }
 
 // perMessage reports whether a publisher is for one message.
@@ -105,7 +106,8 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		return fmt.Errorf("publish: %w", drivers.ErrClosed)
 	}
 	if len(m.Body) > p.most {
-		return fmt.Errorf("publish: a body of %d bytes does not fit into a batch: give batchBytes of %d or more", len(m.Body), len(m.Body)+overhead)
+		return fmt.Errorf("publish: a body of %d bytes does not fit into a batch: give batchBytes of %d or more",
+			len(m.Body), len(m.Body)+overhead)
 	}
 	return p.out.send(ctx, int32(m.Key%p.partitions), m)
 }
@@ -135,8 +137,10 @@ func (p *publisher) Close() error {
 // success it is not known what became of the messages: a leader that is deposed, or has waited for its followers in
 // vain, may have kept them.
 var refusals = []error{
-	kerr.NotEnoughReplicas, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.CorruptMessage, kerr.InvalidTimestamp,
-	kerr.InvalidTopicException, kerr.InvalidRequiredAcks, kerr.TopicAuthorizationFailed, kerr.ClusterAuthorizationFailed, kerr.PolicyViolation,
+	kerr.NotEnoughReplicas, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.CorruptMessage,
+	kerr.InvalidTimestamp,
+	kerr.InvalidTopicException, kerr.InvalidRequiredAcks, kerr.TopicAuthorizationFailed,
+	kerr.ClusterAuthorizationFailed, kerr.PolicyViolation,
 	kerr.UnsupportedCompressionType, kerr.UnsupportedForMessageFormat, kerr.ThrottlingQuotaExceeded,
 }
 

@@ -46,7 +46,8 @@ func open(t testing.TB, options json.RawMessage) *rig {
 }
 
 // openBy has the session dial in another way for all but what is measured.
-func openBy(t testing.TB, options json.RawMessage, aside func(ctx context.Context, network, address string) (net.Conn, error)) *rig {
+func openBy(t testing.TB, options json.RawMessage,
+	aside func(ctx context.Context, network, address string) (net.Conn, error)) *rig {
 	t.Helper()
 	r := &rig{t: t, topology: labtest.Topology(nil)}
 	env := labtest.Env(r.event)
@@ -136,7 +137,8 @@ func (n *heard) received() []string {
 func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
 	r.t.Helper()
 	n := &heard{}
-	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: mode, MaxInFlight: 1000, Batch: 1000,
+	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: mode,
+		MaxInFlight: 1000, Batch: 1000,
 		Connection: drivers.Exclusive, OnConfirm: n.confirm, OnClosed: n.closed})
 	if err != nil {
 		r.t.Fatal(err)
@@ -149,7 +151,8 @@ func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *heard) {
 func (r *rig) send(p drivers.Publisher, bodies ...string) {
 	r.t.Helper()
 	for i, body := range bodies {
-		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i), Body: []byte(body)}); err != nil {
+		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i),
+			Body: []byte(body)}); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -161,7 +164,8 @@ func (r *rig) send(p drivers.Publisher, bodies ...string) {
 func (r *rig) consumer(change func(*drivers.ConsumerSpec), handling func()) (drivers.Consumer, *heard) {
 	r.t.Helper()
 	n := &heard{handling: handling}
-	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach, OnClosed: n.closed}
+	spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach,
+		OnClosed: n.closed}
 	if change != nil {
 		change(&spec)
 	}

@@ -41,7 +41,8 @@ func groupNames(t drivers.Topology) []string {
 
 func checkTopology(t drivers.Topology) error {
 	if t.Bindings > 1 {
-		return fmt.Errorf("%d bindings of a queue: a topic has none; keys choose partitions: %w", t.Bindings, drivers.ErrUnsupported)
+		return fmt.Errorf("%d bindings of a queue: a topic has none; keys choose partitions: %w", t.Bindings,
+			drivers.ErrUnsupported)
 	}
 	return nil
 }
@@ -92,7 +93,8 @@ func (s *session) create(ctx context.Context, t drivers.Topology) error {
 }
 
 // createSome creates topics. Some may be left to be created: those that are still on their way out by these names.
-func (s *session) createSome(ctx context.Context, names []string, placement []kmsg.CreateTopicsRequestTopicReplicaAssignment) (left []string, final bool, err error) {
+func (s *session) createSome(ctx context.Context, names []string,
+	placement []kmsg.CreateTopicsRequestTopicReplicaAssignment) (left []string, final bool, err error) {
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.TimeoutMillis = timeoutMillis(ctx)
 	for _, name := range names {
@@ -114,9 +116,11 @@ func (s *session) createSome(ctx context.Context, names []string, placement []km
 	return left, false, err
 }
 
-func (s *session) newTopic(name string, placement []kmsg.CreateTopicsRequestTopicReplicaAssignment) kmsg.CreateTopicsRequestTopic {
+func (s *session) newTopic(name string,
+	placement []kmsg.CreateTopicsRequestTopicReplicaAssignment) kmsg.CreateTopicsRequestTopic {
 	topic := kmsg.NewCreateTopicsRequestTopic()
-	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(s.options.Partitions), int16(s.options.ReplicationFactor)
+	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = name, int32(s.options.Partitions),
+		int16(s.options.ReplicationFactor)
 	if placement != nil {
 		topic.NumPartitions, topic.ReplicationFactor, topic.ReplicaAssignment = -1, -1, placement
 	}
@@ -175,7 +179,8 @@ func (s *session) known(ctx context.Context, topics []string) error {
 				return fmt.Errorf("broker %s: %w", address(b), err)
 			}
 			if len(topic.Partitions) < s.options.Partitions {
-				return fmt.Errorf("broker %s knows %d of %d partitions", address(b), len(topic.Partitions), s.options.Partitions)
+				return fmt.Errorf("broker %s knows %d of %d partitions", address(b), len(topic.Partitions),
+					s.options.Partitions)
 			}
 		}
 	}
@@ -218,7 +223,8 @@ func (s *session) ends(ctx context.Context, topics []string) (map[string][]int64
 		}
 	}
 	if count < len(topics)*s.options.Partitions {
-		return nil, fmt.Errorf("ask where logs end: %d of %d partitions answer", count, len(topics)*s.options.Partitions)
+		return nil, fmt.Errorf("ask where logs end: %d of %d partitions answer", count,
+			len(topics)*s.options.Partitions)
 	}
 	return ends, nil
 }

@@ -42,12 +42,13 @@ func BenchmarkPublishDeliver(b *testing.B) {
 func publishDeliver(b *testing.B, size, batch int) {
 	s, topology := open(b, "")
 	done, got, confirmed := make(chan struct{}), 0, 0
-	c, err := s.Consumer(b.Context(), drivers.ConsumerSpec{Topology: topology, Batch: batch, Ack: drivers.AckEach}, func(d []drivers.Delivery) error {
-		if got += len(d); got == b.N {
-			close(done)
-		}
-		return nil
-	})
+	c, err := s.Consumer(b.Context(), drivers.ConsumerSpec{Topology: topology, Batch: batch, Ack: drivers.AckEach},
+		func(d []drivers.Delivery) error {
+			if got += len(d); got == b.N {
+				close(done)
+			}
+			return nil
+		})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -104,7 +104,8 @@ func (s *session) binding(t drivers.Topology, subscription, queue int, key uint3
 	case err != nil:
 		return nil, err
 	case key < drivers.ExtraKey:
-		return nil, fmt.Errorf("key %d belongs to the queue's own bindings: those made while messages flow begin at %d", key, drivers.ExtraKey)
+		return nil, fmt.Errorf("key %d belongs to the queue's own bindings: those made while messages flow begin at %d",
+			key, drivers.ExtraKey)
 	case at.queue(subscription, queue) == nil:
 		return nil, fmt.Errorf("topology %q has no queue %d in subscription %d", t.Name, queue, subscription)
 	}

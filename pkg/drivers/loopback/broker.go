@@ -129,7 +129,8 @@ func (b *broker) declare(t drivers.Topology) {
 	if old != nil {
 		old.end()
 	}
-	made := &topology{name: t.Name, shape: shape, queues: make([][]*queue, t.Subscriptions), shared: make([]*sequence, t.Queues)}
+	made := &topology{name: t.Name, shape: shape, queues: make([][]*queue, t.Subscriptions),
+		shared: make([]*sequence, t.Queues)}
 	for s := range made.queues {
 		made.queues[s] = make([]*queue, t.Queues)
 		for n := range made.queues[s] {
@@ -157,7 +158,9 @@ func (b *broker) topology(name string) (*topology, error) {
 	if t := b.topologies[name]; t != nil {
 		return t, nil
 	}
-	return nil, fmt.Errorf("broker %q has no topology %q: run Setup first, in a session of the same process and broker name", b.name, name)
+	return nil,
+		fmt.Errorf("broker %q has no topology %q: run Setup first, in a session of the same process and broker name",
+			b.name, name)
 }
 
 // end drops all messages and takes no more.

@@ -28,7 +28,8 @@ type pending struct {
 }
 
 func newConfirmer(now func() int64, onConfirm func(uint64, error)) *confirmer {
-	return &confirmer{now: now, onConfirm: onConfirm, changed: make(chan struct{}, 1), broken: make(chan struct{}), done: make(chan struct{})}
+	return &confirmer{now: now, onConfirm: onConfirm, changed: make(chan struct{}, 1), broken: make(chan struct{}),
+		done: make(chan struct{})}
 }
 
 // add guarantees a confirm at due; false if the confirmer is closed.

@@ -157,7 +157,8 @@ func (c *consumer) deliver(r run) {
 	if r.redelivered {
 		said = drivers.Yes
 	}
-	lazy := c.spec.Ack == drivers.AckEach || c.spec.Ack == drivers.AckAutomatic // nothing is counted: settle once for many
+	// nothing is counted: settle once for many
+	lazy := c.spec.Ack == drivers.AckEach || c.spec.Ack == drivers.AckAutomatic
 	from, at := 0, 0
 	for at < len(r.slots) && !c.ended.Load() {
 		n := min(len(c.deliveries), len(r.slots)-at)

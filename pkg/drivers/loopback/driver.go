@@ -37,8 +37,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 	d := drivers.Declaration{
 		Capabilities: drivers.Capabilities{
-			Modes:             drivers.Modes(),
-			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
+			Modes: drivers.Modes(),
+			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
+				drivers.AckAutomatic},
 			Mandatory:         true,
 			Persistent:        true, // all is in memory, and the broker cannot restart without its process
 			Transient:         true,
@@ -50,10 +51,12 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			InProcess:         true,
 			CopiesBody:        true, // into the queue
 		},
-		Guarantees: drivers.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: o.Delay.fixed()},
+		Guarantees: drivers.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true,
+			Ordered: o.Delay.fixed()},
 	}
 	if use.Simulated {
-		d.Unfit = append(d.Unfit, "loopback has no network to delay or to disturb; its options delay and confirmDelay do that")
+		d.Unfit = append(d.Unfit,
+			"loopback has no network to delay or to disturb; its options delay and confirmDelay do that")
 	}
 	d.Label = o.label()
 	return d

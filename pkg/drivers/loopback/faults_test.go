@@ -32,7 +32,8 @@ func exchange(t *testing.T, options string, mode drivers.Mode, n int) *account {
 	t.Helper()
 	s, topology := open(t, options)
 	a := &account{confirms: map[uint64]error{}, when: map[uint64]time.Duration{}, started: time.Now()}
-	c, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 16, Ack: drivers.AckEach}, a.receive)
+	c, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 16, Ack: drivers.AckEach},
+		a.receive)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +44,8 @@ func exchange(t *testing.T, options string, mode drivers.Mode, n int) *account {
 			t.Fatal(err)
 		}
 		body := binary.LittleEndian.AppendUint32(nil, uint32(i))
-		if err = p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: body}); err == nil && mode == drivers.ConnectionPerMessageConfirm && i+1 < n {
+		if err = p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: body}); err == nil &&
+			mode == drivers.ConnectionPerMessageConfirm && i+1 < n {
 			_ = p.Close()
 			p, err = s.Publisher(t.Context(), spec)
 		}
@@ -93,8 +95,10 @@ func TestFaultsAreExact(t *testing.T) {
 		{``, drivers.ConfirmWindow, upTo(30), nil},
 		{`,"lose":10`, drivers.ConfirmWindow, without(upTo(30), 9, 19, 29), nil},
 		{`,"lose":10`, drivers.ConnectionPerMessageConfirm, without(upTo(30), 9, 19, 29), nil},
-		{`,"duplicate":10`, drivers.ConfirmWindow, slices.Concat(upTo(10), []int{9}, upTo(20)[10:], []int{19}, upTo(30)[20:], []int{29}), nil},
-		{`,"swap":[0,5,28]`, drivers.ConfirmWindow, slices.Concat([]int{1, 0, 2, 3, 4, 6, 5}, upTo(28)[7:], []int{29, 28}), nil},
+		{`,"duplicate":10`, drivers.ConfirmWindow,
+			slices.Concat(upTo(10), []int{9}, upTo(20)[10:], []int{19}, upTo(30)[20:], []int{29}), nil},
+		{`,"swap":[0,5,28]`, drivers.ConfirmWindow,
+			slices.Concat([]int{1, 0, 2, 3, 4, 6, 5}, upTo(28)[7:], []int{29, 28}), nil},
 		{`,"swap":[29]`, drivers.ConfirmWindow, upTo(30), nil}, // has no next neighbour
 		{`,"reject":10`, drivers.ConfirmWindow, without(upTo(30), 9, 19, 29), []int{9, 19, 29}},
 	} {
@@ -140,7 +144,8 @@ func TestRateIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := exchange(t, `,"rate":300`, drivers.ConfirmWindow, 1000)
 		for i := range 1000 {
-			if want := time.Duration(i/300)*time.Second + time.Duration(i%300)*time.Second/300; a.when[uint64(i)] != want {
+			if want := time.Duration(i/300)*time.Second +
+				time.Duration(i%300)*time.Second/300; a.when[uint64(i)] != want {
 				t.Fatalf("message %d is accepted at %v, want %v", i, a.when[uint64(i)], want)
 			}
 		}
@@ -153,7 +158,8 @@ func TestBurstIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, `,"rate":1000,"burst":5`)
 		a := &account{confirms: map[uint64]error{}, when: map[uint64]time.Duration{}, started: time.Now()}
-		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, OnConfirm: a.confirm})
+		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+			OnConfirm: a.confirm})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,7 +220,8 @@ func TestLognormal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := exchange(t, `,"delay":{"median":"10ms","sigma":0.5}`, drivers.ConfirmWindow, 1000)
 		slices.Sort(a.at)
-		for at, z := range map[int]float64{500: 0.0012533, 841: 1.0006398, 977: 2.0047} { // Φ⁻¹((at+½)/1000), from tables
+		// Φ⁻¹((at+½)/1000), from tables
+		for at, z := range map[int]float64{500: 0.0012533, 841: 1.0006398, 977: 2.0047} {
 			want := 10 * math.Exp(0.5*z)
 			if got := a.at[at].Seconds() * 1000; math.Abs(got/want-1) > 0.002 {
 				t.Errorf("quantile %d of 1000 is %.4f ms, want %.4f", at, got, want)
@@ -226,12 +233,16 @@ func TestLognormal(t *testing.T) {
 // TestStallsAndSlowStart: what would end inside a stall ends with it, and what begins early takes longer.
 func TestStallsAndSlowStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, topology := open(t, `,"delay":"10ms","confirmDelay":"5ms","stalls":[{"at":"100ms","for":"50ms"}],"slowStart":{"for":"80ms","extra":"40ms"}`)
+		s,
+			topology := open(t,
+			`,"delay":"10ms","confirmDelay":"5ms","stalls":[{"at":"100ms","for":"50ms"}],"slowStart":{"for":"80ms","extra":"40ms"}`)
 		a := &account{confirms: map[uint64]error{}, when: map[uint64]time.Duration{}, started: time.Now()}
-		if _, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach}, a.receive); err != nil {
+		if _, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach},
+			a.receive); err != nil {
 			t.Fatal(err)
 		}
-		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, OnConfirm: a.confirm})
+		p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+			OnConfirm: a.confirm})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -240,7 +251,8 @@ func TestStallsAndSlowStart(t *testing.T) {
 		confirmed := []time.Duration{45, 65, 85, 95, 99, 150, 150, 155}
 		for i, at := range at {
 			time.Sleep(at*time.Millisecond - time.Since(a.started))
-			if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i), Body: []byte{byte(i), 0, 0, 0}}); err != nil {
+			if err := p.Publish(t.Context(), drivers.Message{Token: uint64(i),
+				Body: []byte{byte(i), 0, 0, 0}}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -250,7 +262,8 @@ func TestStallsAndSlowStart(t *testing.T) {
 		defer a.mu.Unlock()
 		for i := range at {
 			if a.at[i] != received[i]*time.Millisecond || a.when[uint64(i)] != confirmed[i]*time.Millisecond {
-				t.Errorf("message at %d ms is received at %v and confirmed at %v, want %d and %d ms", at[i], a.at[i], a.when[uint64(i)], received[i], confirmed[i])
+				t.Errorf("message at %d ms is received at %v and confirmed at %v, want %d and %d ms", at[i], a.at[i],
+					a.when[uint64(i)], received[i], confirmed[i])
 			}
 		}
 	})
@@ -269,7 +282,8 @@ func TestTapStampsEveryMessage(t *testing.T) {
 		})
 		defer stop()
 		exchange(t, `,"delay":"3ms","confirmDelay":"2ms"`, drivers.ConfirmWindow, 100)
-		for kind, want := range map[loopback.StampKind]time.Duration{loopback.Accepted: 0, loopback.Confirmed: 2e6, loopback.Delivered: 3e6} {
+		for kind, want := range map[loopback.StampKind]time.Duration{loopback.Accepted: 0, loopback.Confirmed: 2e6,
+			loopback.Delivered: 3e6} {
 			if all := took[kind]; len(all) != 100 || slices.Min(all) != want || slices.Max(all) != want {
 				t.Errorf("stamps of kind %d: %v, want 100 of %v", kind, all, want)
 			}
@@ -279,8 +293,10 @@ func TestTapStampsEveryMessage(t *testing.T) {
 
 // TestTimesAreChecked wants every impossible option refused.
 func TestTimesAreChecked(t *testing.T) {
-	for _, options := range []string{`{"delay":"-1ms"}`, `{"delay":{"sigma":1}}`, `{"delay":{"values":[]}}`, `{"burst":-1}`,
-		`{"stalls":[{"at":"2s","for":"1s"},{"at":"2500ms","for":"1s"}]}`, `{"slowStart":{"for":"1s","extra":"2s"}}`, `{"delay":{"min":"2ms","max":"1ms"}}`} {
+	for _, options := range []string{`{"delay":"-1ms"}`, `{"delay":{"sigma":1}}`, `{"delay":{"values":[]}}`,
+		`{"burst":-1}`,
+		`{"stalls":[{"at":"2s","for":"1s"},{"at":"2500ms","for":"1s"}]}`, `{"slowStart":{"for":"1s","extra":"2s"}}`,
+		`{"delay":{"min":"2ms","max":"1ms"}}`} {
 		if s, err := (loopback.Driver{}).Open(t.Context(), []byte(options), drivers.Env{}); err == nil {
 			_ = s.Close()
 			t.Errorf("%s is taken", options)

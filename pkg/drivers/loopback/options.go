@@ -74,7 +74,8 @@ func (o options) check() error {
 	if o.Name == "" {
 		return errors.New("read options of loopback: name is empty")
 	}
-	if o.Lose < 0 || o.Duplicate < 0 || o.Reject < 0 || o.Rate < 0 || o.Burst < 0 || o.Delay.negative() || o.ConfirmDelay.negative() || o.BindDelay < 0 || o.BindSpread < 0 {
+	if o.Lose < 0 || o.Duplicate < 0 || o.Reject < 0 || o.Rate < 0 || o.Burst < 0 || o.Delay.negative() ||
+		o.ConfirmDelay.negative() || o.BindDelay < 0 || o.BindSpread < 0 {
 		return errors.New("read options of loopback: a negative count or duration; 0 turns a fault off")
 	}
 	if o.Capacity < 1 || o.CapacityBytes < 1 {
@@ -86,7 +87,8 @@ func (o options) check() error {
 	}
 	for i, s := range o.Stalls {
 		if s.At < 0 || s.For < 0 || i > 0 && s.At < o.Stalls[i-1].At+o.Stalls[i-1].For {
-			return fmt.Errorf("read options of loopback: stall %d at %v for %v: stalls must ascend and may not overlap", i, time.Duration(s.At), time.Duration(s.For))
+			return fmt.Errorf("read options of loopback: stall %d at %v for %v: stalls must ascend and may not overlap",
+				i, time.Duration(s.At), time.Duration(s.For))
 		}
 	}
 	last := int64(-2)
@@ -116,7 +118,8 @@ func (o options) label() string {
 	for _, s := range o.Stalls {
 		say(true, "stalls at %v for %v", time.Duration(s.At), time.Duration(s.For))
 	}
-	say(o.SlowStart.Extra > 0, "takes up to %v longer in the first %v", time.Duration(o.SlowStart.Extra), time.Duration(o.SlowStart.For))
+	say(o.SlowStart.Extra > 0, "takes up to %v longer in the first %v", time.Duration(o.SlowStart.Extra),
+		time.Duration(o.SlowStart.For))
 	say(o.BindDelay > 0, "binds after %v", time.Duration(o.BindDelay))
 	say(o.BindSpread > 0, "bindings work %v later", time.Duration(o.BindSpread))
 	say(o.Rate > 0, "takes %d/s", o.Rate)
@@ -125,7 +128,8 @@ func (o options) label() string {
 
 // plain reports whether nothing but the queue stands between publish and delivery.
 func (o options) plain() bool {
-	return o.Lose == 0 && o.Duplicate == 0 && o.Reject == 0 && len(o.Swap) == 0 && o.Delay.none() && o.Rate == 0 && !o.confirmsLater() && !o.shifts()
+	return o.Lose == 0 && o.Duplicate == 0 && o.Reject == 0 && len(o.Swap) == 0 && o.Delay.none() && o.Rate == 0 &&
+		!o.confirmsLater() && !o.shifts()
 }
 
 // confirmsLater reports whether any confirm waits.

@@ -42,7 +42,8 @@ func newPublisher(s *session, t *topology, spec drivers.PublisherSpec) *publishe
 		p.spec.OnConfirm = tapConfirms(p.tap, p.number, spec.OnConfirm)
 	}
 	p.fast = len(p.queues) == 1 && s.options.plain() && p.tap == nil
-	if each := spec.Mode == drivers.ConnectionPerMessage || spec.Mode == drivers.ConnectionPerMessageConfirm; each && len(p.queues) > 0 {
+	if each := spec.Mode == drivers.ConnectionPerMessage || spec.Mode == drivers.ConnectionPerMessageConfirm; each &&
+		len(p.queues) > 0 {
 		p.sequence = t.shared[spec.Queue]
 	}
 	if s.options.Rate > 0 {
@@ -167,7 +168,8 @@ func unroutable(queues []*queue) bool {
 func (p *publisher) awaitRoom(ctx context.Context, queues []*queue, size int) error {
 	o := &p.session.options
 	for _, q := range queues {
-		for room := q.room(size, o.Capacity, o.CapacityBytes); room != nil; room = q.room(size, o.Capacity, o.CapacityBytes) {
+		for room := q.room(size, o.Capacity, o.CapacityBytes); room != nil; room = q.room(size, o.Capacity,
+			o.CapacityBytes) {
 			p.spec.Waiting.Begin()
 			select {
 			case <-room:

@@ -37,10 +37,11 @@ func TestCapacityBlocks(t *testing.T) {
 			t.Fatal("publishing to a full queue does not block")
 		}
 		got := 0
-		c, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach}, func([]drivers.Delivery) error {
-			got++
-			return nil
-		})
+		c, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEach},
+			func([]drivers.Delivery) error {
+				got++
+				return nil
+			})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +61,8 @@ func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, `,"confirmDelay":"1h"`)
 		var closed, failed, again int
-		spec := drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEvery, AckEvery: 100, OnClosed: func(error) { closed++ }}
+		spec := drivers.ConsumerSpec{Topology: topology, Batch: 1, Ack: drivers.AckEvery, AckEvery: 100,
+			OnClosed: func(error) { closed++ }}
 		c, err := s.Consumer(t.Context(), spec, func([]drivers.Delivery) error { return nil })
 		if err != nil {
 			t.Fatal(err)
@@ -111,7 +113,8 @@ func TestPrefetchOfOneSharesFairly(t *testing.T) {
 		s, topology := open(t, "")
 		var got [2]int
 		for i := range got {
-			_, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Prefetch: 1, Ack: drivers.AckEach},
+			_, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 1, Prefetch: 1,
+				Ack: drivers.AckEach},
 				func([]drivers.Delivery) error { got[i]++; return nil })
 			if err != nil {
 				t.Fatal(err)
@@ -137,14 +140,16 @@ func TestPrefetchOfOneSharesFairly(t *testing.T) {
 func TestHotPathAllocatesNothing(t *testing.T) {
 	s, topology := open(t, "")
 	taken := make(chan int, 1<<16)
-	_, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 256, Ack: drivers.AckEach}, func(d []drivers.Delivery) error {
-		taken <- len(d)
-		return nil
-	})
+	_, err := s.Consumer(t.Context(), drivers.ConsumerSpec{Topology: topology, Batch: 256, Ack: drivers.AckEach},
+		func(d []drivers.Delivery) error {
+			taken <- len(d)
+			return nil
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow, OnConfirm: func(uint64, error) {}})
+	p, err := s.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.ConfirmWindow,
+		OnConfirm: func(uint64, error) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +168,8 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 
 // TestOptionsAreChecked refuses what the schema would.
 func TestOptionsAreChecked(t *testing.T) {
-	for _, raw := range []string{`{"lose":-1}`, `{"nmae":"x"}`, `{"swap":[3,4]}`, `{"swap":[5,1]}`, `{"capacity":0}`, `{"delay":"5"}`, `{"name":""}`, `{} {}`} {
+	for _, raw := range []string{`{"lose":-1}`, `{"nmae":"x"}`, `{"swap":[3,4]}`, `{"swap":[5,1]}`, `{"capacity":0}`,
+		`{"delay":"5"}`, `{"name":""}`, `{} {}`} {
 		if _, err := (loopback.Driver{}).Open(t.Context(), []byte(raw), drivers.Env{}); err == nil {
 			t.Errorf("options %s are taken", raw)
 		}
@@ -178,7 +184,8 @@ func TestSessionsMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Close() }()
-	if _, err := b.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget}); err != nil {
+	if _, err := b.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology,
+		Mode: drivers.FireAndForget}); err != nil {
 		t.Errorf("a session does not find the topology of another at the same broker: %v", err)
 	}
 	other, err := loopback.Driver{}.Open(t.Context(), []byte(`{"name":"elsewhere"}`), drivers.Env{})
@@ -186,7 +193,8 @@ func TestSessionsMeet(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = other.Close() }()
-	if _, err := other.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology, Mode: drivers.FireAndForget}); err == nil {
+	if _, err := other.Publisher(t.Context(), drivers.PublisherSpec{Topology: topology,
+		Mode: drivers.FireAndForget}); err == nil {
 		t.Error("a session finds the topology of another broker")
 	}
 	_ = a

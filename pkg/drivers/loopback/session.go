@@ -33,7 +33,8 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 		return err
 	}
 	if t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1 {
-		return fmt.Errorf("set up topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
+		return fmt.Errorf("set up topology %q: it needs a name and at least one queue, subscription and binding",
+			t.Name)
 	}
 	s.broker.declare(t)
 	s.mu.Lock()
@@ -69,7 +70,8 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	return p, nil
 }
 
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	switch spec.Ack {
 	case drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic:
 	default:
@@ -87,7 +89,8 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	q := t.queue(spec.Subscription, spec.Queue)
 	if q == nil {
-		return nil, fmt.Errorf("connect consumer: topology %q has no queue %d in subscription %d", t.name, spec.Queue, spec.Subscription)
+		return nil, fmt.Errorf("connect consumer: topology %q has no queue %d in subscription %d", t.name, spec.Queue,
+			spec.Subscription)
 	}
 	c := newConsumer(s, q, spec, handle)
 	if err := s.add(c); err != nil {

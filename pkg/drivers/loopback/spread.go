@@ -62,17 +62,21 @@ func (s *spread) UnmarshalJSON(text []byte) error {
 		slices.Sort(all)
 		*s = spread{fmt.Sprintf("one of %d times", len(all)), all}
 	case o.Mean > 0: // exponential: F⁻¹(u) = -mean·ln(1-u)
-		*s = spread{fmt.Sprintf("exponentially, %v on average", time.Duration(o.Mean)), gridOf(func(u float64) float64 { return -float64(o.Mean) * math.Log1p(-u) })}
+		*s = spread{fmt.Sprintf("exponentially, %v on average", time.Duration(o.Mean)),
+			gridOf(func(u float64) float64 { return -float64(o.Mean) * math.Log1p(-u) })}
 	case o.Median > 0: // lognormal: F⁻¹(u) = median·e^(σ·Φ⁻¹(u)), Φ⁻¹(u) = √2·erf⁻¹(2u-1)
-		*s = spread{fmt.Sprintf("lognormally, median %v, sigma %v", time.Duration(o.Median), o.Sigma), gridOf(func(u float64) float64 {
-			return float64(o.Median) * math.Exp(o.Sigma*math.Sqrt2*math.Erfinv(2*u-1))
-		})}
+		*s = spread{fmt.Sprintf("lognormally, median %v, sigma %v", time.Duration(o.Median), o.Sigma),
+			gridOf(func(u float64) float64 {
+				return float64(o.Median) * math.Exp(o.Sigma*math.Sqrt2*math.Erfinv(2*u-1))
+			})}
 	case o.Max > 0 && o.Max >= o.Min: // uniform
-		*s = spread{fmt.Sprintf("%v to %v", time.Duration(o.Min), time.Duration(o.Max)), gridOf(func(u float64) float64 {
-			return float64(o.Min) + u*float64(o.Max-o.Min)
-		})}
+		*s = spread{fmt.Sprintf("%v to %v", time.Duration(o.Min), time.Duration(o.Max)),
+			gridOf(func(u float64) float64 {
+				return float64(o.Min) + u*float64(o.Max-o.Min)
+			})}
 	default:
-		return fmt.Errorf("a distribution %s: give {min, max}, least first, {mean}, {median, sigma} or {values}", strings.TrimSpace(string(text)))
+		return fmt.Errorf("a distribution %s: give {min, max}, least first, {mean}, {median, sigma} or {values}",
+			strings.TrimSpace(string(text)))
 	}
 	return nil
 }
@@ -102,7 +106,8 @@ func (d *dealer) next(s *spread, seed uint64) int64 {
 	}
 	if d.at == len(d.order) {
 		d.order, d.at = append(d.order[:0], s.values...), 0
-		rand.New(rand.NewPCG(seed, d.round)).Shuffle(len(d.order), func(i, j int) { d.order[i], d.order[j] = d.order[j], d.order[i] })
+		rand.New(rand.NewPCG(seed, d.round)).Shuffle(len(d.order),
+			func(i, j int) { d.order[i], d.order[j] = d.order[j], d.order[i] })
 		d.round++
 	}
 	d.at++

@@ -93,8 +93,10 @@ func TestWriteConcernsAreSent(t *testing.T) {
 			r := newRig(t, standIn(t, c.options), nil)
 			on, sent := watched(t, &r.session.options)
 			spec := drivers.PublisherSpec{Topology: r.topology, Mode: c.mode, Persistent: c.persistent}
-			i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(), options: r.session.insertOptions(spec)}
-			if n, err := i.send(r.context(), []drivers.Message{{Body: []byte("a")}, {Body: []byte("b")}}, make([]error, 2)); n != 2 || err != nil {
+			i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(),
+				options: r.session.insertOptions(spec)}
+			if n, err := i.send(r.context(), []drivers.Message{{Body: []byte("a")}, {Body: []byte("b")}},
+				make([]error, 2)); n != 2 || err != nil {
 				t.Fatalf("%d answered, error %v", n, err)
 			}
 			inserts := sent.of("insert")
@@ -134,7 +136,8 @@ func TestPartOfAnInsertIsRefused(t *testing.T) {
 		r.session.options.Ordered = c.ordered
 		spec := drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch}
 		on, _ := watched(t, &r.session.options)
-		i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(), options: r.session.insertOptions(spec), ordered: c.ordered}
+		i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(),
+			options: r.session.insertOptions(spec), ordered: c.ordered}
 		later := time.Now().Add(time.Hour).UnixNano() // ids follow from it alone
 		four := []drivers.Message{{Body: []byte("a")}, {Body: []byte("b")}, {Body: []byte("c")}, {Body: []byte("d")}}
 		i.ids.last = later + 1
@@ -159,7 +162,8 @@ func TestWriteConcernErrorRejectsAll(t *testing.T) {
 	i := &inserter{into: []*mongo.Collection{nil}}
 	verdicts := make([]error, 2)
 	c := connectionless(t)
-	i.judge(c, mongo.BulkWriteException{WriteConcernError: &mongo.WriteConcernError{Code: 64, Message: "waiting for replication timed out"}}, verdicts)
+	i.judge(c, mongo.BulkWriteException{WriteConcernError: &mongo.WriteConcernError{Code: 64,
+		Message: "waiting for replication timed out"}}, verdicts)
 	for _, v := range verdicts {
 		if !errors.Is(v, drivers.ErrRejected) || !strings.Contains(v.Error(), "replication timed out") {
 			t.Errorf("verdict %v", v)
@@ -192,7 +196,8 @@ func TestWriteConcernIsNotHonoured(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Product != "FerretDB" || d.Settings["replica_set"] != "none" || !strings.Contains(d.Settings["write_concern"], "w:majority: not honoured by this server") {
+	if d.Product != "FerretDB" || d.Settings["replica_set"] != "none" ||
+		!strings.Contains(d.Settings["write_concern"], "w:majority: not honoured by this server") {
 		t.Errorf("the server is described as %+v", d)
 	}
 	if err := r.session.Setup(r.context(), r.topology); err != nil { // again
@@ -209,7 +214,8 @@ func TestWriteConcernIsNotHonoured(t *testing.T) {
 // Metrics are of the task's collections; what is claimed counts as not acknowledged.
 func TestProbeCountsMessages(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "1m"}`), func(t *drivers.Topology) { t.Subscriptions = 2 })
-	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch, Batch: 5})
+	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch,
+		Batch: 5})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +226,8 @@ func TestProbeCountsMessages(t *testing.T) {
 		}
 	}
 	entered, release := make(chan struct{}), make(chan struct{})
-	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Subscription: 1, Batch: 1, Prefetch: 1, Ack: drivers.AckEach},
+	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Subscription: 1, Batch: 1,
+		Prefetch: 1, Ack: drivers.AckEach},
 		func([]drivers.Delivery) error {
 			select {
 			case entered <- struct{}{}:
@@ -261,7 +268,8 @@ func TestVisibilityEnds(t *testing.T) {
 	}
 	release, came := make(chan struct{}), make(chan drivers.Tristate, 10)
 	consume := func() drivers.Consumer {
-		c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 1, Ack: drivers.AckEach, Connection: 7},
+		c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 1,
+			Ack: drivers.AckEach, Connection: 7},
 			func(batch []drivers.Delivery) error {
 				came <- batch[0].Redelivered
 				<-release

@@ -50,7 +50,8 @@ type consumer struct {
 const refusedPause = 200 * time.Millisecond
 
 // Consumer connects a consumer. Its collection has been there since Setup, so that nothing is missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	c, err := s.consumer(ctx, spec, handle)
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
@@ -72,7 +73,8 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	o := &s.options
 	c := &consumer{
 		spec: spec, link: on, leave: leave, log: s.env.Log, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
-		visibility: o.times.visibility, poll: o.times.poll, patience: o.times.confirm, sorted: o.Order == orderInsertion,
+		visibility: o.times.visibility, poll: o.times.poll, patience: o.times.confirm,
+		sorted: o.Order == orderInsertion,
 		from: on.client.Database(o.Database).Collection(collectionName(spec.Topology, spec.Subscription, spec.Queue),
 			client.Collection().SetWriteConcern(o.writeConcern(spec.Topology.Persistent))),
 		stop: make(chan struct{}), broken: make(chan struct{}), ended: make(chan struct{}),
@@ -262,7 +264,8 @@ func (c *consumer) deliver(l lease) error {
 		return c.giveBack(l, 0)
 	}
 	c.unacked = append(c.unacked, l.id)
-	if c.spec.Ack == drivers.AckEach || (c.spec.Ack == drivers.AckEvery && (len(c.unacked) >= c.spec.AckEvery || c.full())) {
+	if c.spec.Ack == drivers.AckEach || (c.spec.Ack == drivers.AckEvery &&
+		(len(c.unacked) >= c.spec.AckEvery || c.full())) {
 		return c.acknowledge()
 	}
 	return nil

@@ -28,8 +28,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	automatic := use.Ack == drivers.AckAutomatic
 	d := drivers.Declaration{
 		Capabilities: drivers.Capabilities{
-			Modes:             modes(&o),
-			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
+			Modes: modes(&o),
+			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
+				drivers.AckAutomatic},
 			Persistent:        true,
 			Transient:         true,
 			UnlimitedPrefetch: true,
@@ -51,7 +52,8 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		d.RedeliverAfter = o.times.visibility
 	}
 	if use.Subscriptions > 1 {
-		d.Notes = append(d.Notes, "every message is inserted once for each subscription, one insert after another: MongoDB has no fan-out")
+		d.Notes = append(d.Notes,
+			"every message is inserted once for each subscription, one insert after another: MongoDB has no fan-out")
 	}
 	return d
 }

@@ -34,7 +34,8 @@ func (s *session) ask(ctx context.Context) (server, error) {
 		Hosts   []string `bson:"hosts"`
 		Message string   `bson:"msg"`
 	}
-	if err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
+	if err := db.Client().Database("admin").RunCommand(ctx,
+		bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
 		return server{}, fmt.Errorf("ask MongoDB for its topology: %w", err)
 	}
 	var build struct {
@@ -44,7 +45,8 @@ func (s *session) ask(ctx context.Context) (server, error) {
 			Version string `bson:"version"`
 		} `bson:"ferretdb"`
 	}
-	if err := db.Client().Database("admin").RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
+	if err := db.Client().Database("admin").RunCommand(ctx,
+		bson.D{{Key: "buildInfo", Value: 1}}).Decode(&build); err != nil {
 		return server{}, fmt.Errorf("ask MongoDB for its version: %w", err)
 	}
 	ferret := build.Ferret
@@ -52,7 +54,8 @@ func (s *session) ask(ctx context.Context) (server, error) {
 		ferret = build.Nested.Version
 	}
 	slices.Sort(hello.Hosts)
-	return server{version: build.Version, ferret: ferret, set: hello.SetName, hosts: hello.Hosts, sharded: hello.Message == "isdbgrid"}, nil
+	return server{version: build.Version, ferret: ferret, set: hello.SetName, hosts: hello.Hosts,
+		sharded: hello.Message == "isdbgrid"}, nil
 }
 
 // doubt says what the server makes of the write concern that the label names, if it is less.
@@ -83,8 +86,9 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	}
 	o := &s.options
 	d := drivers.Description{Product: "MongoDB", Version: v.version, Members: v.hosts, Settings: map[string]string{
-		"database": o.Database, "write_concern": o.W.String(), "order": o.Order, "visibility": o.Visibility, "poll_interval": o.PollInterval,
-		"insert_batch": strconv.Itoa(o.InsertBatch), "inserters": strconv.Itoa(o.Inserters), "retries": "off",
+		"database": o.Database, "write_concern": o.W.String(), "order": o.Order, "visibility": o.Visibility,
+		"poll_interval": o.PollInterval,
+		"insert_batch":  strconv.Itoa(o.InsertBatch), "inserters": strconv.Itoa(o.Inserters), "retries": "off",
 	}}
 	if v.ferret != "" {
 		d.Product, d.Version = "FerretDB", v.ferret
@@ -127,7 +131,8 @@ func (s *session) checkSilence(ctx context.Context, spec drivers.PublisherSpec) 
 	}
 	defer leave()
 	db := l.client.Database(s.options.Database)
-	c := db.Collection(collectionName(spec.Topology, 0, spec.Queue), client.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
+	c := db.Collection(collectionName(spec.Topology, 0, spec.Queue),
+		client.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
 	if _, err := c.DeleteOne(ctx, bson.D{{Key: fieldID, Value: "nothing"}}); err != nil {
 		return fmt.Errorf("try a write with w: 0 at %s: %w", l.address, err)
 	}

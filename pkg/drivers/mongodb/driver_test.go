@@ -21,7 +21,8 @@ func TestConformance(t *testing.T) {
 		{"default", `{}`, false, nil},
 		// FerretDB sorts all documents to find the first: a backlog takes its square in time.
 		{"ordered", ordered, true, slices.Concat(drivertest.MessagePath(), []string{"close", "batch", "cut"})},
-		{"concurrent", concurrent, false, slices.Concat(drivertest.MessagePath(), []string{"close", "publish-blocks", "together", "cut/publisher"})},
+		{"concurrent", concurrent, false, slices.Concat(drivertest.MessagePath(),
+			[]string{"close", "publish-blocks", "together", "cut/publisher"})},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) { drivertest.Run(t, harness(standIn(t, c.options), c.slow, c.subset)) })

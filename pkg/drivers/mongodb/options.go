@@ -135,13 +135,15 @@ const srv = "mongodb+srv://"
 // place.
 func (o *options) client() (*client.ClientOptions, error) {
 	if strings.HasPrefix(strings.ToLower(o.URL), srv) {
-		return nil, errors.New("url: mongodb+srv looks names up past the simulated network: list the hosts in mongodb://a:27017,b:27017/")
+		return nil,
+			errors.New("url: mongodb+srv looks names up past the simulated network: list the hosts in mongodb://a:27017,b:27017/")
 	}
 	_, query, _ := strings.Cut(o.URL, "?")
 	plain, _ := url.QueryUnescape(query) // the library refuses what cannot be unescaped
 	plain = strings.ToLower(plain)
 	if strings.Contains(plain, "file=") { // the library would open it by itself
-		return nil, errors.New("url: tlsCAFile, tlsCertificateKeyFile and other files: give tls: {ca, cert, key} instead")
+		return nil,
+			errors.New("url: tlsCAFile, tlsCertificateKeyFile and other files: give tls: {ca, cert, key} instead")
 	}
 	c := client.Client().ApplyURI(o.URL)
 	if err := c.Validate(); err != nil || len(c.Hosts) == 0 {
@@ -149,8 +151,10 @@ func (o *options) client() (*client.ClientOptions, error) {
 			` (percent-encode what is special in user and password)`)
 	}
 	switch {
-	case strings.Contains(plain, "keyfilepassword="), strings.Contains(plain, "keypassword="), strings.Contains(plain, "aws_session_token"):
-		return nil, errors.New("url: a secret in the query would be in records: use user and password, or a key file without a password")
+	case strings.Contains(plain, "keyfilepassword="), strings.Contains(plain, "keypassword="),
+		strings.Contains(plain, "aws_session_token"):
+		return nil,
+			errors.New("url: a secret in the query would be in records: use user and password, or a key file without a password")
 	case c.WriteConcern != nil:
 		return nil, errors.New("url: w, journal and wtimeoutMS are options of their own here: take them out of it")
 	case c.RetryWrites != nil && *c.RetryWrites, c.RetryReads != nil && *c.RetryReads:

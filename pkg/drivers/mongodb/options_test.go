@@ -21,7 +21,8 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 		{`{"url": "mongodb://user:hunter2@h/?journal=true"}`, "options of their own"},
 		{`{"url": "mongodb://user:hunter2@h/?retryWrites=true"}`, "nothing is sent twice"},
 		{`{"url": "mongodb://user:hunter2@h/?retryReads=true"}`, "nothing is sent twice"},
-		{`{"url": "mongodb://id:key@h/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:hunter2"}`, "a secret in the query"},
+		{`{"url": "mongodb://id:key@h/?authMechanism=MONGODB-AWS&authMechanismProperties=AWS_SESSION_TOKEN:hunter2"}`,
+			"a secret in the query"},
 		{`{"url": "mongodb://h/", "w": 0}`, "fire-and-forget"},
 		{`{"url": "mongodb://h/", "w": "all"}`, "majority"},
 		{`{"url": "mongodb://h/", "visibility": "soon"}`, "visibility"},
@@ -53,19 +54,27 @@ func TestLabelAndGuarantees(t *testing.T) {
 	}{
 		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true}, "w:majority, journaled", true, false},
 		{`{}`, drivers.Use{Mode: drivers.ConfirmEach}, "w:majority, journaled by default", true, false},
-		{`{"journal": false}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true}, "w:majority, not journaled", false, false},
+		{`{"journal": false}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true}, "w:majority, not journaled",
+			false, false},
 		{`{"w": 1}`, drivers.Use{Mode: drivers.ConfirmWindow}, "w:1, journaled as the server is set", false, false},
-		{`{"w": 2, "journal": true, "wtimeout": "1s"}`, drivers.Use{Mode: drivers.ConfirmBatch}, "w:2, journaled, wtimeout 1s", false, false},
-		{`{"order": "insertion"}`, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true}, "w:majority, journaled", true, true},
-		{`{"order": "insertion", "inserters": 2}`, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true}, "w:majority, journaled", true, false},
-		{`{"order": "insertion", "inserters": 2}`, drivers.Use{Mode: drivers.ConfirmBatch, Persistent: true}, "w:majority, journaled", true, true},
+		{`{"w": 2, "journal": true, "wtimeout": "1s"}`, drivers.Use{Mode: drivers.ConfirmBatch},
+			"w:2, journaled, wtimeout 1s", false, false},
+		{`{"order": "insertion"}`, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true}, "w:majority, journaled",
+			true, true},
+		{`{"order": "insertion", "inserters": 2}`, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true},
+			"w:majority, journaled", true, false},
+		{`{"order": "insertion", "inserters": 2}`, drivers.Use{Mode: drivers.ConfirmBatch, Persistent: true},
+			"w:majority, journaled", true, true},
 		{`{}`, drivers.Use{Mode: drivers.FireAndForget, Persistent: true}, "w:0, not confirmed", true, false},
-		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true, Ack: drivers.AckAutomatic}, "w:majority, journaled", false, false},
+		{`{}`, drivers.Use{Mode: drivers.ConfirmEach, Persistent: true, Ack: drivers.AckAutomatic},
+			"w:majority, journaled", false, false},
 	}
 	for _, c := range cases {
 		d := declare(labtest.Options(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options), c.use)
-		if len(d.Unfit) > 0 || d.Label != c.label || d.Guarantees.ConfirmedKept != c.kept || d.Guarantees.Ordered != c.ordered {
-			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label, d.Guarantees, d.Unfit, c.label, c.kept, c.ordered)
+		if len(d.Unfit) > 0 || d.Label != c.label || d.Guarantees.ConfirmedKept != c.kept ||
+			d.Guarantees.Ordered != c.ordered {
+			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label,
+				d.Guarantees, d.Unfit, c.label, c.kept, c.ordered)
 		}
 		if d.Guarantees.NoDuplicates != (c.use.Ack == drivers.AckAutomatic) {
 			t.Errorf("%s, %+v: guarantees no duplicates: %v", c.options, c.use, d.Guarantees.NoDuplicates)
@@ -134,7 +143,8 @@ func TestFlags(t *testing.T) {
 		label := label(&o, drivers.Use{Mode: drivers.ConfirmEach, Persistent: c.persistent})
 		asked, _, _ := strings.Cut(c.of.doubt(&o, c.persistent), ": not honoured")
 		if asked != c.asked || (asked != "" && !strings.HasPrefix(label, asked)) {
-			t.Errorf("%+v with %s, persistent %v, label %q: doubts %q, want %q", c.of, c.options, c.persistent, label, asked, c.asked)
+			t.Errorf("%+v with %s, persistent %v, label %q: doubts %q, want %q", c.of, c.options, c.persistent, label,
+				asked, c.asked)
 		}
 	}
 }

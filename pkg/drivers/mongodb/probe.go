@@ -130,7 +130,8 @@ func collectionMetrics(ctx context.Context, db *mongo.Database, names []string) 
 		}
 		sized = sized && are && too
 		depth, stored = depth+count, stored+data+index
-		n, err := db.Collection(name).CountDocuments(ctx, bson.D{{Key: fieldAt, Value: bson.D{{Key: "$gt", Value: now}}}})
+		n, err := db.Collection(name).CountDocuments(ctx,
+			bson.D{{Key: fieldAt, Value: bson.D{{Key: "$gt", Value: now}}}})
 		if err != nil {
 			return nil, fmt.Errorf("count %s: %w", name, err)
 		}

@@ -37,16 +37,19 @@ func TestProbeOfAServerAsDocumented(t *testing.T) {
 	status := func(host string, micros, inserted, opened int64) bson.Raw {
 		return document(t, bson.D{
 			{Key: "host", Value: host},
-			{Key: "connections", Value: bson.D{{Key: "current", Value: int32(7)}, {Key: "totalCreated", Value: opened}}},
+			{Key: "connections", Value: bson.D{{Key: "current", Value: int32(7)},
+				{Key: "totalCreated", Value: opened}}},
 			{Key: "mem", Value: bson.D{{Key: "resident", Value: int64(100)}}},
 			{Key: "globalLock", Value: bson.D{{Key: "currentQueue", Value: bson.D{{Key: "total", Value: int32(3)}}}}},
 			{Key: "opcounters", Value: bson.D{{Key: "insert", Value: inserted}}},
-			{Key: "extra_info", Value: bson.D{{Key: "user_time_us", Value: micros}, {Key: "system_time_us", Value: micros}}},
+			{Key: "extra_info", Value: bson.D{{Key: "user_time_us", Value: micros},
+				{Key: "system_time_us", Value: micros}}},
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var grown growth.Counters
-		want := map[drivers.MetricName]float64{drivers.MetricConnections: 7, drivers.MetricMemory: 100 << 20, drivers.MetricRunQueue: 3}
+		want := map[drivers.MetricName]float64{drivers.MetricConnections: 7, drivers.MetricMemory: 100 << 20,
+			drivers.MetricRunQueue: 3}
 		if first := named(serverMetrics(status("a", 1e6, 1000, 20), &grown)); !maps.Equal(first, want) {
 			t.Errorf("the first probe gives %v, want %v", first, want)
 		}
@@ -60,7 +63,8 @@ func TestProbeOfAServerAsDocumented(t *testing.T) {
 			t.Errorf("the first probe of another primary gives %v, want %v", other, want)
 		}
 	})
-	disk := named(diskMetrics(document(t, bson.D{{Key: "fsUsedSize", Value: 30.0}, {Key: "fsTotalSize", Value: 100.0}})))
+	disk := named(diskMetrics(document(t, bson.D{{Key: "fsUsedSize", Value: 30.0},
+		{Key: "fsTotalSize", Value: 100.0}})))
 	if !maps.Equal(disk, map[drivers.MetricName]float64{drivers.MetricDiskFree: 70}) {
 		t.Errorf("the disk gives %v", disk)
 	}

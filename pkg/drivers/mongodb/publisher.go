@@ -44,7 +44,8 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	p = requests.New(requests.Plan{
 		Spec: spec, Lanes: s.options.Inserters, Most: s.options.InsertBatch, Patience: s.options.times.confirm,
 		Lane: func(waiting *drivers.Waiting) requests.Publish {
-			i := &inserter{link: on, into: into, ids: newIDs(), options: s.insertOptions(spec), ordered: s.options.Ordered, waiting: waiting}
+			i := &inserter{link: on, into: into, ids: newIDs(), options: s.insertOptions(spec),
+				ordered: s.options.Ordered, waiting: waiting}
 			return i.send
 		},
 		Settle: func(ctx context.Context) error { return on.client.Ping(ctx, nil) },

@@ -13,7 +13,8 @@ var lab = labtest.Broker{Name: "FerretDB, which stands in for MongoDB,", Parts: 
 
 // standIn are options for FerretDB behind the proxy that makes its claims atomic; more is JSON that is laid over them.
 func standIn(t testing.TB, more string) json.RawMessage {
-	return labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_MONGODB_URL"), "visibility": "10s", "pollInterval": "5ms"}, more)
+	return labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_MONGODB_URL"), "visibility": "10s",
+		"pollInterval": "5ms"}, more)
 }
 
 // rig is a session with a topology, both gone at the end of the test.

@@ -29,7 +29,8 @@ func TestCertificatesOfOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"broker"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	template := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"broker"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,8 @@ func TestCertificatesOfOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, block := range map[string]*pem.Block{"cert": {Type: "CERTIFICATE", Bytes: der}, "key": {Type: "PRIVATE KEY", Bytes: private}} {
+	for name, block := range map[string]*pem.Block{"cert": {Type: "CERTIFICATE", Bytes: der},
+		"key": {Type: "PRIVATE KEY", Bytes: private}} {
 		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -51,10 +53,12 @@ func TestCertificatesOfOptions(t *testing.T) {
 		near, far := net.Pipe()
 		go func() {
 			defer far.Close()
-			server := tls.Server(far, &tls.Config{ClientAuth: tls.RequireAnyClientCert, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+			server := tls.Server(far, &tls.Config{ClientAuth: tls.RequireAnyClientCert,
+				Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
 			err := server.Handshake()
 			if err == nil {
-				if got := server.ConnectionState().PeerCertificates; len(got) != 1 || string(got[0].Raw) != string(der) {
+				if got := server.ConnectionState().PeerCertificates; len(got) != 1 ||
+					string(got[0].Raw) != string(der) {
 					err = fmt.Errorf("the client has certificates %v", got)
 				}
 			}

@@ -71,7 +71,8 @@ func (s *session) make(ctx context.Context, db *mongo.Database, name string) err
 	if err := db.CreateCollection(ctx, name); err != nil {
 		return fmt.Errorf("create collection %s: %w", name, err)
 	}
-	_, err := db.Collection(name).Indexes().CreateOne(ctx, mongo.IndexModel{Keys: inOrder, Options: client.Index().SetName("claim")})
+	_, err := db.Collection(name).Indexes().CreateOne(ctx,
+		mongo.IndexModel{Keys: inOrder, Options: client.Index().SetName("claim")})
 	if err != nil {
 		return fmt.Errorf("create index of collection %s: %w", name, err)
 	}
@@ -148,7 +149,8 @@ func (s *session) list(ctx context.Context, prefix string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	names, err := db.ListCollectionNames(ctx, bson.D{{Key: "name", Value: bson.D{{Key: "$regex", Value: "^" + regexp.QuoteMeta(prefix)}}}})
+	names, err := db.ListCollectionNames(ctx, bson.D{{Key: "name",
+		Value: bson.D{{Key: "$regex", Value: "^" + regexp.QuoteMeta(prefix)}}}})
 	if err != nil {
 		return nil, fmt.Errorf("list collections: %w", err)
 	}

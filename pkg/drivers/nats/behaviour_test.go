@@ -225,7 +225,8 @@ func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 			t.Fatal(err)
 		}
 		for _, srv := range servers {
-			if leads := srv.JetStreamIsStreamLeader("$G", streamName(top, 0)); leads != (srv.Name() == fmt.Sprintf("n%d", i)) {
+			if leads := srv.JetStreamIsStreamLeader("$G",
+				streamName(top, 0)); leads != (srv.Name() == fmt.Sprintf("n%d", i)) {
 				t.Errorf("queue on node %d: server %s leads: %t", i, srv.Name(), leads)
 			}
 		}
@@ -250,7 +251,8 @@ func TestWrongPassword(t *testing.T) {
 	began := time.Now()
 	_, err := driver{}.Open(t.Context(), fmt.Appendf(nil, `{"url": "nats://user:wr0ng@%s"}`, srv.Addr()),
 		drivers.Env{Dial: new(net.Dialer).DialContext})
-	if err == nil || !strings.Contains(err.Error(), srv.Addr().String()) || !strings.Contains(err.Error(), "Authorization") {
+	if err == nil || !strings.Contains(err.Error(), srv.Addr().String()) ||
+		!strings.Contains(err.Error(), "Authorization") {
 		t.Errorf("a wrong password gives %v", err)
 	}
 	if err != nil && strings.Contains(err.Error(), "wr0ng") {

@@ -41,9 +41,11 @@ type confirmer struct {
 func newConfirmer(on *link, spec drivers.PublisherSpec, patience time.Duration) (*confirmer, error) {
 	inbox := client.NewInbox() + "."
 	c := &confirmer{
-		link: on, tell: spec.OnConfirm, stop: make(chan struct{}), progress: make(chan struct{}, 1), settled: make(chan struct{}),
-		slots:  newSlots(inbox, inFlight(spec)),
-		prompt: spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm, patience: patience,
+		link: on, tell: spec.OnConfirm, stop: make(chan struct{}), progress: make(chan struct{}, 1),
+		settled:  make(chan struct{}),
+		slots:    newSlots(inbox, inFlight(spec)),
+		prompt:   spec.Mode == drivers.ConfirmEach || spec.Mode == drivers.ConnectionPerMessageConfirm,
+		patience: patience,
 	}
 	if c.tell == nil {
 		c.tell = func(uint64, error) {}

@@ -40,7 +40,8 @@ type consumer struct {
 
 // Consumer attaches to the durable consumer of its subscription and queue. That has been there since Setup, so that
 // nothing is missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	c, err := s.attach(ctx, spec, handle)
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
@@ -66,7 +67,8 @@ func (s *session) attach(ctx context.Context, spec drivers.ConsumerSpec, handle 
 		return nil, err
 	}
 	c := &consumer{
-		spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed), stop: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
+		spec: spec, link: on, leave: leave, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
+		stop: make(chan struct{}), left: make(chan struct{}), ended: make(chan struct{}),
 		acks: "$JS.ACK." + stream + "." + durable + ".1.",
 	}
 	inbox := client.NewInbox()
@@ -208,7 +210,8 @@ func (c *consumer) receive(m *client.Msg) {
 		case m == last:
 			c.over.Store(true)
 		case m.Header == nil || !c.pull.status(m):
-			c.batch = append(c.batch, drivers.Delivery{Body: m.Data, Redelivered: c.redelivered(m.Reply), Stream: uint32(c.spec.Queue)})
+			c.batch = append(c.batch, drivers.Delivery{Body: m.Data, Redelivered: c.redelivered(m.Reply),
+				Stream: uint32(c.spec.Queue)})
 			c.replies = append(c.replies, m.Reply)
 		}
 		if len(c.batch) >= c.spec.Batch {

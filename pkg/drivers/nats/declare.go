@@ -39,8 +39,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
-			Modes:             drivers.Modes(),
-			Acks:              []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic},
+			Modes: drivers.Modes(),
+			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
+				drivers.AckAutomatic},
 			Persistent:        o.Storage != "memory",
 			Transient:         true,
 			UnlimitedPrefetch: true,
@@ -80,7 +81,8 @@ func unfit(o *options, use drivers.Use) []string {
 		reasons = append(reasons, fmt.Sprintf("a queue cannot be placed on its own %s: give an index", use.QueueNode))
 	}
 	if _, err := strconv.Atoi(string(use.QueueNode)); err == nil && nodes > 1 && o.Replicas == 1 {
-		reasons = append(reasons, "NATS places a stream of one replica itself: a queue is pinned by its leader and needs replicas: 3")
+		reasons = append(reasons,
+			"NATS places a stream of one replica itself: a queue is pinned by its leader and needs replicas: 3")
 	}
 	if (use.PublisherNode == nodeFollower || use.ConsumerNode == nodeFollower) && o.Replicas == 1 {
 		reasons = append(reasons, "a stream of one replica has no follower")

@@ -36,7 +36,8 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, err
 	}
-	s := &session{options: o, env: env, links: map[*link]struct{}{}, seats: map[seatKey]*seat{}, names: map[string]string{},
+	s := &session{options: o, env: env, links: map[*link]struct{}{}, seats: map[seatKey]*seat{},
+		names: map[string]string{},
 		known: map[string]struct{}{}, prober: prober{monitor: watch}}
 	if o.Credentials != "" {
 		if s.credentials, err = env.Access.ReadFile(o.Credentials); err != nil {

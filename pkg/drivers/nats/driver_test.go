@@ -29,13 +29,15 @@ func with(more string) json.RawMessage { return json.RawMessage("{" + more + ", 
 
 func TestEmbeddedMemory(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
-		Driver: driver{}, Options: with(`"embedded": true, "name": "memory", "storage": "memory"`), DeadOptions: []byte(deadOptions),
+		Driver: driver{}, Options: with(`"embedded": true, "name": "memory", "storage": "memory"`),
+		DeadOptions: []byte(deadOptions),
 	})
 }
 
 func TestEmbeddedFile(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
-		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file"`), Subset: drivertest.MessagePath(),
+		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file"`),
+		Subset:      drivertest.MessagePath(),
 		MaxParallel: 1, // the server is shared, and keeps its files in the folder of the session that came first
 	})
 }
@@ -46,8 +48,9 @@ func TestServerFile(t *testing.T) {
 	dir := t.TempDir()
 	kill := startProcess(t, address, watched, dir)
 	drivertest.Run(t, drivertest.Harness{
-		Driver:  driver{},
-		Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss", "monitoring": ["http://%s"]`, address, watched)),
+		Driver: driver{},
+		Options: with(fmt.Sprintf(`"url": "nats://%s", "user": "user", "password": "p@ss", "monitoring": ["http://%s"]`,
+			address, watched)),
 		Restart: func(t *testing.T) {
 			kill()
 			kill = startProcess(t, address, watched, dir)
@@ -77,7 +80,8 @@ func serve(address, watched, dir string) {
 	number, _ := strconv.Atoi(port)
 	_, port, _ = strings.Cut(watched, ":")
 	watch, _ := strconv.Atoi(port)
-	srv, err := server.NewServer(&server.Options{ServerName: "alone", Host: host, Port: number, HTTPHost: host, HTTPPort: watch, NoSigs: true, NoLog: true,
+	srv, err := server.NewServer(&server.Options{ServerName: "alone", Host: host, Port: number, HTTPHost: host,
+		HTTPPort: watch, NoSigs: true, NoLog: true,
 		JetStream: true, StoreDir: dir, Username: "user", Password: "p@ss"})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -137,14 +141,16 @@ func TestClusterOfThree(t *testing.T) {
 		MaxParallel: 3, // three servers share this process
 	}
 	if os.Getenv("LOCKSTEP_LONG") == "" { // what replicas and a list of servers change
-		h.Subset = []string{"open", "dial", "probe", "setup", "mode", "ack/each", "redelivery/each", "order", "fan-out", "cut"}
+		h.Subset = []string{"open", "dial", "probe", "setup", "mode", "ack/each", "redelivery/each", "order", "fan-out",
+			"cut"}
 	}
 	drivertest.Run(t, h)
 }
 
 func serverOptions(t *testing.T, name string) *server.Options {
 	return &server.Options{
-		ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, StoreDir: t.TempDir(),
+		ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true,
+		StoreDir:           t.TempDir(),
 		JetStreamMaxMemory: 1 << 30, JetStreamMaxStore: 4 << 30,
 	}
 }

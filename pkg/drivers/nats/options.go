@@ -155,7 +155,8 @@ func parseEndpoint(text string) (endpoint, error) {
 			` (percent-encode what is special in user and password)`)
 	}
 	if _, has := u.User.Password(); u.User != nil && !has {
-		return endpoint{}, errors.New("it has a user without a password, which NATS takes for a token: write the token into the option token")
+		return endpoint{},
+			errors.New("it has a user without a password, which NATS takes for a token: write the token into the option token")
 	}
 	port := u.Port()
 	if port == "" {

@@ -13,7 +13,8 @@ import (
 
 // A secret that is not where records hide it is refused.
 func TestURLsThatRecordsWouldShow(t *testing.T) {
-	for text, want := range map[string]string{"nats://hunter2@host:4222": "option token", "user:hunter2@host": "not of the form"} {
+	for text, want := range map[string]string{"nats://hunter2@host:4222": "option token",
+		"user:hunter2@host": "not of the form"} {
 		_, err := parseEndpoint(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -72,7 +73,8 @@ func TestPullerAsksAgain(t *testing.T) {
 		p := newPuller(nil, "", "", 10)
 		p.asked, p.held = test.asked, test.held
 		if got := p.wanted(); got != test.want {
-			t.Errorf("with %d of 10 asked for and %d held it asks for %d, want %d", test.asked, test.held, got, test.want)
+			t.Errorf("with %d of 10 asked for and %d held it asks for %d, want %d", test.asked, test.held, got,
+				test.want)
 		}
 	}
 }

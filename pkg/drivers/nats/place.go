@@ -24,7 +24,8 @@ func (s *session) place(ctx context.Context, node drivers.Node, stream string) (
 	}
 	i, err := strconv.Atoi(string(node))
 	if err != nil || i < 0 || i >= len(s.endpoints) {
-		return nil, fmt.Errorf("place on node %q: options have %d urls, counted from 0: %w", node, len(s.endpoints), drivers.ErrUnsupported)
+		return nil, fmt.Errorf("place on node %q: options have %d urls, counted from 0: %w", node, len(s.endpoints),
+			drivers.ErrUnsupported)
 	}
 	return s.endpoints[i : i+1], nil
 }
@@ -44,7 +45,8 @@ func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([
 		if role == nodeLeader {
 			return s.endpoints[:1], nil
 		}
-		return nil, fmt.Errorf("find the follower of stream %s: its server is in no cluster: %w", stream, drivers.ErrUnsupported)
+		return nil, fmt.Errorf("find the follower of stream %s: its server is in no cluster: %w", stream,
+			drivers.ErrUnsupported)
 	}
 	want := []string{cluster.Leader}
 	if role == nodeFollower {
@@ -60,7 +62,8 @@ func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([
 		}
 	}
 	if len(places) == 0 {
-		return nil, fmt.Errorf("find the %s of stream %s: none of the urls is that of %v: give those of all servers", role, stream, want)
+		return nil, fmt.Errorf("find the %s of stream %s: none of the urls is that of %v: give those of all servers",
+			role, stream, want)
 	}
 	return places, nil
 }
@@ -102,7 +105,8 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 		return nil
 	}
 	if s.options.Replicas == 1 {
-		return fmt.Errorf("place stream %s on %s: one of one replica is placed by NATS: %w", info.Config.Name, name, drivers.ErrUnsupported)
+		return fmt.Errorf("place stream %s on %s: one of one replica is placed by NATS: %w", info.Config.Name, name,
+			drivers.ErrUnsupported)
 	}
 	ask, err := json.Marshal(map[string]any{"placement": map[string]string{"preferred": name}})
 	if err != nil {

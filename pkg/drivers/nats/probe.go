@@ -97,7 +97,8 @@ func (s *session) ownMetrics(ctx context.Context, js jetstream.JetStream) ([]dri
 	if err != nil {
 		return nil, err
 	}
-	metrics := []drivers.Metric{{Name: drivers.MetricQueues, Value: float64(sum.queues)}, {Name: drivers.MetricUnderReplicated, Value: float64(sum.short)}}
+	metrics := []drivers.Metric{{Name: drivers.MetricQueues, Value: float64(sum.queues)},
+		{Name: drivers.MetricUnderReplicated, Value: float64(sum.short)}}
 	if sum.queues != t.Queues {
 		return metrics, nil
 	}

@@ -20,7 +20,8 @@ func watched(t *testing.T, monitoring func(real string) string) (*session, func(
 	address, watch := freeAddress(t), freeAddress(t)
 	kill := startProcess(t, address, watch, t.TempDir())
 	t.Cleanup(kill)
-	text, err := json.Marshal(map[string]any{"url": "nats://user:p%40ss@" + address, "monitoring": []string{monitoring("http://" + watch)}})
+	text, err := json.Marshal(map[string]any{"url": "nats://user:p%40ss@" + address,
+		"monitoring": []string{monitoring("http://" + watch)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +40,8 @@ func said(metrics []drivers.Metric) map[drivers.MetricName]float64 {
 }
 
 // probeUntil asks until the answer is as wanted.
-func probeUntil(t *testing.T, s *session, what string, wanted func(map[drivers.MetricName]float64) bool) map[drivers.MetricName]float64 {
+func probeUntil(t *testing.T, s *session, what string,
+	wanted func(map[drivers.MetricName]float64) bool) map[drivers.MetricName]float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -82,8 +84,10 @@ func TestProbeOfAServer(t *testing.T) {
 	if err := s.Setup(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach, Connection: drivers.Exclusive})
-	probeUntil(t, s, "connection more", func(now map[drivers.MetricName]float64) bool { return now[drivers.MetricConnections] > before })
+	p, _ := connect(t, s, drivers.PublisherSpec{Topology: top, Mode: drivers.ConfirmEach,
+		Connection: drivers.Exclusive})
+	probeUntil(t, s, "connection more",
+		func(now map[drivers.MetricName]float64) bool { return now[drivers.MetricConnections] > before })
 	busy := 0.0
 	probeUntil(t, s, "processor time", func(now map[drivers.MetricName]float64) bool {
 		for range 300 {
@@ -137,7 +141,8 @@ func TestProbeWithoutMonitoringIsMissing(t *testing.T) {
 	}
 	t.Run("another page", func(t *testing.T) {
 		s, _ := watched(t, func(real string) string { return real + "/nothing" })
-		if metrics, err := s.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "404") || len(metrics) != 1 {
+		if metrics, err := s.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "404") ||
+			len(metrics) != 1 {
 			t.Errorf("%v, %v", metrics, err)
 		}
 	})
@@ -156,7 +161,8 @@ func TestProbeOfADeadServerIsMissing(t *testing.T) {
 func TestMonitoringURL(t *testing.T) {
 	for _, url := range []string{"", "127.0.0.1:8222", "nats://127.0.0.1:8222", "http://"} {
 		text := fmt.Appendf(nil, `{"url": "nats://127.0.0.1:1", "monitoring": [%q]}`, url)
-		if _, err := (driver{}).Open(t.Context(), text, drivers.Env{Dial: new(net.Dialer).DialContext}); err == nil || !strings.Contains(err.Error(), "monitoring url number 0") {
+		if _, err := (driver{}).Open(t.Context(), text, drivers.Env{Dial: new(net.Dialer).DialContext}); err == nil ||
+			!strings.Contains(err.Error(), "monitoring url number 0") {
 			t.Errorf("monitoring %q: %v", url, err)
 		}
 	}

@@ -165,7 +165,8 @@ func (p *publisher) guard(ctx context.Context) {
 // refused explains why the library did not take a message: of a broken link, it says so.
 func (p *publisher) refused(err error) error {
 	if errors.Is(err, client.ErrMaxPayload) {
-		return fmt.Errorf("publish at %s: %w (the server takes at most %d bytes)", p.link.address, err, p.link.nc.MaxPayload())
+		return fmt.Errorf("publish at %s: %w (the server takes at most %d bytes)", p.link.address, err,
+			p.link.nc.MaxPayload())
 	}
 	if !errors.Is(err, client.ErrConnectionClosed) {
 		_ = p.link.raw.Close() // the library could not write: what it had buffered may be lost

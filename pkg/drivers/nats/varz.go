@@ -101,7 +101,8 @@ func (m *monitor) ask(ctx context.Context, address string) (v varz, err error) {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return v, fmt.Errorf("ask the monitoring of NATS at %s: %s; monitoring has to lead to the server's http port", shown, response.Status)
+		return v, fmt.Errorf("ask the monitoring of NATS at %s: %s; monitoring has to lead to the server's http port",
+			shown, response.Status)
 	}
 	if err := json.NewDecoder(http.MaxBytesReader(nil, response.Body, varzLimit)).Decode(&v); err != nil {
 		return v, fmt.Errorf("read the answer of the monitoring of NATS at %s: %w", shown, err)

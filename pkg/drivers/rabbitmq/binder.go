@@ -23,7 +23,8 @@ type binder struct {
 func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
 	err := s.rebind(ctx, t, key, func(ch *amqp.Channel) error {
 		r := s.options.extraRoute(queue, key)
-		return ch.QueueBind(s.options.queueName(t, subscription, queue), r.key, s.options.exchangeName(t, queue), false, r.binding())
+		return ch.QueueBind(s.options.queueName(t, subscription, queue), r.key, s.options.exchangeName(t, queue), false,
+			r.binding())
 	})
 	if err != nil {
 		return fmt.Errorf("bind: %w", err)
@@ -35,7 +36,8 @@ func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, qu
 func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
 	err := s.rebind(ctx, t, key, func(ch *amqp.Channel) error {
 		r := s.options.extraRoute(queue, key)
-		return ch.QueueUnbind(s.options.queueName(t, subscription, queue), r.key, s.options.exchangeName(t, queue), r.binding())
+		return ch.QueueUnbind(s.options.queueName(t, subscription, queue), r.key, s.options.exchangeName(t, queue),
+			r.binding())
 	})
 	if err != nil {
 		return fmt.Errorf("unbind: %w", err)
@@ -46,10 +48,12 @@ func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, 
 // rebind makes one call on a channel of the binder.
 func (s *session) rebind(ctx context.Context, t drivers.Topology, key uint32, call func(*amqp.Channel) error) error {
 	if o := &s.options; !capabilities(o, drivers.Use{}).Churn {
-		return fmt.Errorf("%w: bindings of %s exchanges and %s queues are not told apart by a key", drivers.ErrUnsupported, o.Exchange.Type, o.Queue.Type)
+		return fmt.Errorf("%w: bindings of %s exchanges and %s queues are not told apart by a key",
+			drivers.ErrUnsupported, o.Exchange.Type, o.Queue.Type)
 	}
 	if key < drivers.ExtraKey {
-		return fmt.Errorf("key %d belongs to the queue's own bindings: those made while messages flow begin at %d", key, drivers.ExtraKey)
+		return fmt.Errorf("key %d belongs to the queue's own bindings: those made while messages flow begin at %d", key,
+			drivers.ExtraKey)
 	}
 	l, ch, err := s.binder.borrow(ctx, s)
 	if err != nil {

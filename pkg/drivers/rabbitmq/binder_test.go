@@ -14,14 +14,16 @@ import (
 func TestBindingsOfEachExchange(t *testing.T) {
 	for _, kind := range []string{"direct", "topic", "headers"} {
 		t.Run(kind, func(t *testing.T) {
-			r := newRig(t, single(t, `{"exchange": {"type": "`+kind+`"}}`), func(t *drivers.Topology) { t.Bindings = 3 })
+			r := newRig(t, single(t, `{"exchange": {"type": "`+kind+`"}}`),
+				func(t *drivers.Topology) { t.Bindings = 3 })
 			_, got := r.consumer(nil)
 			p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
 			const key = drivers.ExtraKey + 7
 			sent := 0
 			send := func(returned, received int) {
 				t.Helper()
-				if err := p.Publish(t.Context(), drivers.Message{Token: uint64(sent), Key: key, Body: []byte("x")}); err != nil {
+				if err := p.Publish(t.Context(), drivers.Message{Token: uint64(sent), Key: key,
+					Body: []byte("x")}); err != nil {
 					t.Fatal(err)
 				}
 				sent++
@@ -51,9 +53,11 @@ func TestBindingsOfEachExchange(t *testing.T) {
 
 // What cannot be told apart by a key is refused, and so are the keys of the queue's own bindings.
 func TestBindRefuses(t *testing.T) {
-	for _, options := range []string{`{"exchange": {"type": "fanout"}}`, `{"exchange": {"type": "default"}}`, `{"queue": {"type": "stream"}}`} {
+	for _, options := range []string{`{"exchange": {"type": "fanout"}}`, `{"exchange": {"type": "default"}}`,
+		`{"queue": {"type": "stream"}}`} {
 		r := newRig(t, single(t, options), nil)
-		if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ExtraKey); !errors.Is(err, drivers.ErrUnsupported) {
+		if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ExtraKey); !errors.Is(err,
+			drivers.ErrUnsupported) {
 			t.Errorf("%s: error %v, want ErrUnsupported", options, err)
 		}
 	}
@@ -62,7 +66,8 @@ func TestBindRefuses(t *testing.T) {
 		t.Error("a key of the queue's own bindings was bound")
 	}
 	// A queue that is not there closes the channel, and only that.
-	if err := r.session.Bind(t.Context(), r.topology, 5, 0, drivers.ExtraKey); err == nil || !strings.Contains(err.Error(), "NOT_FOUND") {
+	if err := r.session.Bind(t.Context(), r.topology, 5, 0, drivers.ExtraKey); err == nil ||
+		!strings.Contains(err.Error(), "NOT_FOUND") {
 		t.Errorf("error %v, want the broker's", err)
 	}
 	if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ExtraKey); err != nil {

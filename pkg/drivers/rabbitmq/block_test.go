@@ -10,7 +10,10 @@ import (
 // Two blocked connections are one blocked time, which has to end under the name it began with, whichever is freed last.
 func TestBlockedTimeEnds(t *testing.T) {
 	var got []event
-	s := &session{env: drivers.Env{Event: func(kind drivers.EventKind, detail string) { got = append(got, event{kind, detail}) }}}
+	s := &session{env: drivers.Env{Event: func(kind drivers.EventKind,
+		detail string) {
+		got = append(got, event{kind, detail})
+	}}}
 	s.block("a:5672", "low on memory")
 	s.block("b:5672", "low on disk")
 	s.unblock()

@@ -23,11 +23,13 @@ func TestReturnComesBeforeConfirm(t *testing.T) {
 	const n = 500
 	for i := range n {
 		token := uint64(i)
-		if err := p.Publish(t.Context(), drivers.Message{Token: token, Body: []byte(string(rune('0' + i)))}); err != nil {
+		if err := p.Publish(t.Context(), drivers.Message{Token: token,
+			Body: []byte(string(rune('0' + i)))}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	labtest.Eventually(t, "a return and a confirm for each message", func() bool { h, _ := heard.counts(); return h == 2*n })
+	labtest.Eventually(t, "a return and a confirm for each message",
+		func() bool { h, _ := heard.counts(); return h == 2*n })
 	for i := range n {
 		id := string(rune('0' + i))
 		returned, confirmed := slices.Index(heard.order, "return "+id), slices.Index(heard.order, "confirm "+id)
@@ -83,16 +85,19 @@ func TestThousandBindings(t *testing.T) {
 	for _, kind := range []string{"direct", "topic", "headers"} {
 		t.Run(kind, func(t *testing.T) {
 			begun := time.Now()
-			r := newRig(t, single(t, `{"exchange": {"type": "`+kind+`"}}`), func(t *drivers.Topology) { t.Bindings = 1000 })
+			r := newRig(t, single(t, `{"exchange": {"type": "`+kind+`"}}`),
+				func(t *drivers.Topology) { t.Bindings = 1000 })
 			t.Logf("declared in %v", time.Since(begun))
 			_, got := r.consumer(nil)
 			p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
 			for key := range uint32(1000) {
-				if err := p.Publish(t.Context(), drivers.Message{Token: uint64(key), Key: key, Body: []byte("x")}); err != nil {
+				if err := p.Publish(t.Context(), drivers.Message{Token: uint64(key), Key: key,
+					Body: []byte("x")}); err != nil {
 					t.Fatal(err)
 				}
 			}
-			labtest.Eventually(t, "a message by each binding", func() bool { _, received := got.counts(); return received == 1000 })
+			labtest.Eventually(t, "a message by each binding",
+				func() bool { _, received := got.counts(); return received == 1000 })
 			if h, _ := heard.counts(); h > 1000 {
 				t.Errorf("%d messages came back as unroutable", h-1000)
 			}
@@ -105,7 +110,8 @@ func TestThousandBindings(t *testing.T) {
 func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
 	for _, part := range []string{"RABBITMQ", "RABBITMQ4"} {
 		t.Run(part, func(t *testing.T) {
-			r := newRig(t, labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_"+part+"_URL")}, `{"queue": {"type": "quorum"}}`), nil)
+			r := newRig(t, labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_"+part+"_URL")},
+				`{"queue": {"type": "quorum"}}`), nil)
 			p, heard := r.publisher(drivers.ConfirmEach, nil)
 			if err := p.Publish(t.Context(), drivers.Message{Body: []byte("x")}); err != nil {
 				t.Fatal(err)
@@ -114,7 +120,8 @@ func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
 			const refusals = 30
 			var deliveries atomic.Int64
 			c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{
-				Topology: r.topology, Prefetch: 10, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+				Topology: r.topology, Prefetch: 10, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode,
+				Connection: drivers.Exclusive,
 			}, func([]drivers.Delivery) error {
 				if deliveries.Add(1) <= refusals {
 					return errors.New("refused")
@@ -150,7 +157,8 @@ func TestDeliveryLimit(t *testing.T) {
 		{"named", `{"queue": {"type": "quorum", "arguments": {"x-delivery-limit": 7}}}`, 4, int64(7)},
 		{"by policy", `{"queue": {"type": "quorum"}, "policy": {"delivery-limit": 7}}`, 4, nil},
 	} {
-		o, err := parseOptions(labtest.Options(t, map[string]any{"url": "amqp://h", "management": "http://h"}, c.options))
+		o, err := parseOptions(labtest.Options(t, map[string]any{"url": "amqp://h", "management": "http://h"},
+			c.options))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +172,8 @@ func TestDeliveryLimit(t *testing.T) {
 func TestMemoryAlarmBlocks(t *testing.T) {
 	control := lab.Variable(t, "LOCKSTEP_RABBITMQ_CTL")
 	set := func(watermark string) {
-		if text, err := exec.Command(control, "set_vm_memory_high_watermark", "absolute", watermark).CombinedOutput(); err != nil {
+		if text, err := exec.Command(control, "set_vm_memory_high_watermark", "absolute",
+			watermark).CombinedOutput(); err != nil {
 			t.Fatalf("set memory watermark: %v\n%s", err, text)
 		}
 	}
@@ -196,7 +205,8 @@ func TestMemoryAlarmBlocks(t *testing.T) {
 	}
 	set("1GB")
 	if unblocked := await(drivers.EventUnblocked); unblocked != blocked || blocked != p.lease.address {
-		t.Errorf("blocked %q, unblocked %q: a block ends only with its own detail, the address %s", blocked, unblocked, p.lease.address)
+		t.Errorf("blocked %q, unblocked %q: a block ends only with its own detail, the address %s", blocked, unblocked,
+			p.lease.address)
 	}
 }
 

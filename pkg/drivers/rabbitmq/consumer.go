@@ -45,7 +45,8 @@ type consumer struct {
 
 // Consumer starts to consume; the broker's consume-ok says that nothing can be missed from then on, and a queue keeps
 // what came before.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	if err := s.checkConsumer(spec); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
@@ -61,7 +62,8 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	spec.Batch = max(spec.Batch, 1)
 	c := &consumer{
 		spec: spec, handle: handle, session: s, lease: on,
-		batch: make([]drivers.Delivery, 0, spec.Batch), ended: make(chan struct{}), notice: drivers.NewNotice(spec.OnClosed),
+		batch: make([]drivers.Delivery, 0, spec.Batch), ended: make(chan struct{}),
+		notice: drivers.NewNotice(spec.OnClosed),
 	}
 	if s.options.Queue.Type == stream {
 		c.offset = s.position(fmt.Sprintf("%d %s", spec.Subscription, queue))
@@ -83,7 +85,8 @@ func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
 	case drivers.AckEach, drivers.AckAutomatic:
 	case drivers.AckEvery:
 		if spec.AckEvery < 1 || (spec.Prefetch > 0 && spec.AckEvery > spec.Prefetch) {
-			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d", spec.AckEvery, spec.Prefetch)
+			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d",
+				spec.AckEvery, spec.Prefetch)
 		}
 	case drivers.AckInterval:
 		if spec.AckInterval <= 0 {

@@ -92,7 +92,8 @@ func forgetful(o *options) bool {
 			return true
 		}
 	}
-	for _, name := range []string{"message-ttl", "expires", "max-age", "max-length", "max-length-bytes", "delivery-limit"} {
+	for _, name := range []string{"message-ttl", "expires", "max-age", "max-length", "max-length-bytes",
+		"delivery-limit"} {
 		if _, set := o.Policy[name]; set {
 			return true
 		}
@@ -125,7 +126,8 @@ func unfitQueue(o *options, use drivers.Use) []string {
 		reasons = append(reasons, o.Queue.Type+" queues are always durable")
 	}
 	if _, ha := o.Policy["ha-mode"]; ha && o.Queue.Type != classic {
-		reasons = append(reasons, "ha-mode mirrors classic queues only: "+o.Queue.Type+" queues have replicas of their own")
+		reasons = append(reasons, "ha-mode mirrors classic queues only: "+o.Queue.Type+
+			" queues have replicas of their own")
 	}
 	if o.Queue.Type == quorum && o.Queue.Overflow == "reject-publish-dlx" {
 		reasons = append(reasons, "quorum queues do not know overflow reject-publish-dlx")

@@ -45,7 +45,8 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	}
 	s := &session{
 		options: o, endpoints: endpoints, heartbeat: heartbeat, env: env, api: api, metrics: plugins,
-		links: map[*link]struct{}{}, shared: map[shareKey]*share{}, offsets: map[string]*offset{}, leaders: map[string]placed{},
+		links: map[*link]struct{}{}, shared: map[shareKey]*share{}, offsets: map[string]*offset{},
+		leaders: map[string]placed{},
 	}
 	if s.admin, err = s.dial(ctx, anywhere); err != nil {
 		api.close()

@@ -55,7 +55,10 @@ func TestConformanceLong(t *testing.T) {
 		{"stream", `{"queue": {"type": "stream"}}`, drivertest.MessagePath()},
 		{"mirrored", `{"policy": {"ha-mode": "all", "ha-sync-mode": "automatic"}}`, drivertest.MessagePath()},
 	} {
-		t.Run("cluster-"+c.name, func(t *testing.T) { drivertest.Run(t, harness(driver{}, cluster(t, c.options), c.subset)) })
+		t.Run("cluster-"+c.name, func(t *testing.T) {
+			drivertest.Run(t,
+				harness(driver{}, cluster(t, c.options), c.subset))
+		})
 	}
 }
 

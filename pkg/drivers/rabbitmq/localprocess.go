@@ -37,7 +37,8 @@ func localProcess(pid string) (p process, ok bool) {
 		return p, false
 	}
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before it may hold anything
-	const user, system, start = 11, 12, 19                                    // proc(5): fields 14, 15 and 22, counted from the third
+	// proc(5): fields 14, 15 and 22, counted from the third
+	const user, system, start = 11, 12, 19
 	if len(fields) <= start {
 		return p, false
 	}

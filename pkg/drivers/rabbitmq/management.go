@@ -21,7 +21,8 @@ type management struct {
 	client             *http.Client
 }
 
-func newManagement(o *options, e endpoint, dial func(context.Context, string, string) (net.Conn, error)) (*management, error) {
+func newManagement(o *options, e endpoint, dial func(context.Context, string, string) (net.Conn, error)) (*management,
+	error) {
 	base, user, secret, err := o.managementBase(e)
 	if err != nil || base == "" {
 		return nil, err
@@ -43,7 +44,8 @@ func (m *management) call(ctx context.Context, method string, body, answer any, 
 	return m.send(ctx, method, nil, body, answer, segments...)
 }
 
-func (m *management) send(ctx context.Context, method string, query url.Values, body, answer any, segments ...string) error {
+func (m *management) send(ctx context.Context, method string, query url.Values, body, answer any,
+	segments ...string) error {
 	if m == nil {
 		return errors.New("ask the management API: the options have no management url")
 	}

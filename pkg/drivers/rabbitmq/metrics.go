@@ -70,9 +70,12 @@ type queueMessages struct {
 
 // wanted are the metrics that are read of a node.
 var wanted = map[string]bool{
-	"erlang_vm_process_count": true, "erlang_vm_statistics_run_queues_length": true, "erlang_vm_statistics_runtime_milliseconds": true,
-	"rabbitmq_process_resident_memory_bytes": true, "rabbitmq_process_open_fds": true, "rabbitmq_disk_space_available_bytes": true,
-	"rabbitmq_connections": true, "rabbitmq_channels": true, "rabbitmq_consumers": true, "rabbitmq_connections_opened_total": true,
+	"erlang_vm_process_count": true, "erlang_vm_statistics_run_queues_length": true,
+	"erlang_vm_statistics_runtime_milliseconds": true,
+	"rabbitmq_process_resident_memory_bytes":    true, "rabbitmq_process_open_fds": true,
+	"rabbitmq_disk_space_available_bytes": true,
+	"rabbitmq_connections":                true, "rabbitmq_channels": true, "rabbitmq_consumers": true,
+	"rabbitmq_connections_opened_total":       true,
 	"rabbitmq_global_messages_received_total": true, "rabbitmq_global_messages_delivered_total": true,
 }
 
@@ -102,27 +105,30 @@ func (m *metrics) scrape(ctx context.Context, n metricsNode) (scrape, error) {
 }
 
 // scrapeQueues asks one node for the queues whose names begin with prefix.
-func (m *metrics) scrapeQueues(ctx context.Context, n metricsNode, vhost, prefix string) (map[string]queueMessages, error) {
+func (m *metrics) scrapeQueues(ctx context.Context, n metricsNode, vhost, prefix string) (map[string]queueMessages,
+	error) {
 	queues := map[string]queueMessages{}
-	err := m.read(ctx, n, detailedQueues+url.QueryEscape(vhost), func(name string, labels map[string]string, value float64) {
-		queue := labels["queue"]
-		if labels["vhost"] != vhost || !strings.HasPrefix(queue, prefix) {
-			return
-		}
-		q := queues[queue]
-		switch name {
-		case queueAll:
-			q.all, q.allSaid = value, true
-		case queueUnacked:
-			q.unacked, q.unackedSaid = value, true
-		}
-		queues[queue] = q
-	})
+	err := m.read(ctx, n, detailedQueues+url.QueryEscape(vhost),
+		func(name string, labels map[string]string, value float64) {
+			queue := labels["queue"]
+			if labels["vhost"] != vhost || !strings.HasPrefix(queue, prefix) {
+				return
+			}
+			q := queues[queue]
+			switch name {
+			case queueAll:
+				q.all, q.allSaid = value, true
+			case queueUnacked:
+				q.unacked, q.unackedSaid = value, true
+			}
+			queues[queue] = q
+		})
 	return queues, err
 }
 
 // read calls each for every sample of an answer.
-func (m *metrics) read(ctx context.Context, n metricsNode, path string, each func(name string, labels map[string]string, value float64)) error {
+func (m *metrics) read(ctx context.Context, n metricsNode, path string,
+	each func(name string, labels map[string]string, value float64)) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, n.base+path, nil)
 	if err != nil {
 		return fmt.Errorf("make request to the Prometheus plugin: %w", err)
@@ -136,7 +142,8 @@ func (m *metrics) read(ctx context.Context, n metricsNode, path string, each fun
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("ask the Prometheus plugin at %s%s: %s; is rabbitmq_prometheus enabled there?", n.base, path, response.Status)
+		return fmt.Errorf("ask the Prometheus plugin at %s%s: %s; is rabbitmq_prometheus enabled there?", n.base, path,
+			response.Status)
 	}
 	lines := bufio.NewScanner(io.LimitReader(response.Body, metricsLimit))
 	lines.Buffer(nil, 1<<20)

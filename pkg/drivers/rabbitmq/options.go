@@ -206,8 +206,9 @@ func (o *options) endpoints() ([]endpoint, error) {
 			return nil, fmt.Errorf("%w (number %d of urls)", err, i)
 		}
 		if i > 0 && e.vhost != all[0].vhost {
-			return nil, fmt.Errorf("read AMQP urls: number %d has vhost %q, number 0 has %q; a cluster's must be the same",
-				i, e.vhost, all[0].vhost)
+			return nil,
+				fmt.Errorf("read AMQP urls: number %d has vhost %q, number 0 has %q; a cluster's must be the same",
+					i, e.vhost, all[0].vhost)
 		}
 		all = append(all, e)
 	}

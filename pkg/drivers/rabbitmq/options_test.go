@@ -75,7 +75,8 @@ func TestSilentBrokerEndsAtTheDeadline(t *testing.T) {
 }
 
 func TestDeclare(t *testing.T) {
-	one := drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach, Prefetch: 1, Queues: 1, Subscriptions: 1, Publishers: 1, Consumers: 1}
+	one := drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEach, Prefetch: 1, Queues: 1, Subscriptions: 1,
+		Publishers: 1, Consumers: 1}
 	with := func(change func(*drivers.Use)) drivers.Use {
 		u := one
 		change(&u)
@@ -93,33 +94,44 @@ func TestDeclare(t *testing.T) {
 		{"transient is not kept", `{` + url + `}`, one, "", func(d drivers.Declaration) bool {
 			return !d.Guarantees.ConfirmedKept && d.Guarantees.SentKept && strings.Contains(d.Label, "in memory")
 		}},
-		{"persistent is kept", `{` + url + `}`, with(func(u *drivers.Use) { u.Persistent = true }), "", func(d drivers.Declaration) bool {
-			return d.Guarantees.ConfirmedKept && strings.Contains(d.Label, "disk")
-		}},
+		{"persistent is kept", `{` + url + `}`, with(func(u *drivers.Use) { u.Persistent = true }), "",
+			func(d drivers.Declaration) bool {
+				return d.Guarantees.ConfirmedKept && strings.Contains(d.Label, "disk")
+			}},
 		{"a queue that drops keeps nothing", `{` + url + `, "queue": {"maxLength": 5}}`,
 			with(func(u *drivers.Use) { u.Persistent = true }), "",
 			func(d drivers.Declaration) bool { return !d.Guarantees.ConfirmedKept && !d.Guarantees.SentKept }},
-		{"a queue that refuses keeps what it confirmed", `{` + url + `, "queue": {"maxLength": 5, "overflow": "reject-publish"}}`,
+		{"a queue that refuses keeps what it confirmed",
+			`{` + url + `, "queue": {"maxLength": 5, "overflow": "reject-publish"}}`,
 			with(func(u *drivers.Use) { u.Persistent = true }), "",
 			func(d drivers.Declaration) bool { return d.Guarantees.ConfirmedKept && !d.Guarantees.SentKept }},
-		{"stream has no automatic ack", `{` + url + `, "queue": {"type": "stream"}}`, one, "", func(d drivers.Declaration) bool {
-			return !slices.Contains(d.Capabilities.Acks, drivers.AckAutomatic) && !d.Capabilities.UnlimitedPrefetch
-		}},
+		{"stream has no automatic ack", `{` + url + `, "queue": {"type": "stream"}}`, one, "",
+			func(d drivers.Declaration) bool {
+				return !slices.Contains(d.Capabilities.Acks, drivers.AckAutomatic) && !d.Capabilities.UnlimitedPrefetch
+			}},
 		{"two consumers of one stream", `{` + url + `, "queue": {"type": "stream"}}`,
 			with(func(u *drivers.Use) { u.Consumers = 2 }), "every consumer of a stream", nil},
-		{"node out of range", `{"urls": ["amqp://h/", "amqp://i/"]}`, with(func(u *drivers.Use) { u.QueueNode = "2" }), "node 2", nil},
+		{"node out of range", `{"urls": ["amqp://h/", "amqp://i/"]}`, with(func(u *drivers.Use) { u.QueueNode = "2" }),
+			"node 2", nil},
 		{"leader without management", `{"urls": ["amqp://h/", "amqp://i/"]}`,
 			with(func(u *drivers.Use) { u.PublisherNode = "leader" }), "management", nil},
 		{"policy without management", `{` + url + `, "policy": {"ha-mode": "all"}}`, one, "management", nil},
-		{"quorum not durable", `{` + url + `, "queue": {"type": "quorum", "durable": false}}`, one, "always durable", nil},
-		{"mirrors are named", `{` + url + `, "management": "http://h", "policy": {"ha-mode": "exactly", "ha-params": 2}}`, one, "",
+		{"quorum not durable", `{` + url + `, "queue": {"type": "quorum", "durable": false}}`, one, "always durable",
+			nil},
+		{"mirrors are named",
+			`{` + url + `, "management": "http://h", "policy": {"ha-mode": "exactly", "ha-params": 2}}`, one, "",
 			func(d drivers.Declaration) bool { return strings.Contains(d.Label, "mirrored (ha-mode exactly 2)") }},
-		{"mirrors of a quorum queue", `{` + url + `, "management": "http://h", "policy": {"ha-mode": "all"}, "queue": {"type": "quorum"}}`, one, "mirrors classic queues only", nil},
-		{"bindings come and go", `{` + url + `}`, one, "", func(d drivers.Declaration) bool { return d.Capabilities.Churn }},
-		{"bindings of a fanout do not", `{` + url + `, "exchange": {"type": "fanout"}}`, one, "", func(d drivers.Declaration) bool { return !d.Capabilities.Churn }},
-		{"default exchange does not fan out", `{` + url + `, "exchange": {"type": "default"}}`, one, "", func(d drivers.Declaration) bool {
-			return !d.Capabilities.Bindings && !d.Capabilities.Subscriptions
-		}},
+		{"mirrors of a quorum queue",
+			`{` + url + `, "management": "http://h", "policy": {"ha-mode": "all"}, "queue": {"type": "quorum"}}`, one,
+			"mirrors classic queues only", nil},
+		{"bindings come and go", `{` + url + `}`, one, "",
+			func(d drivers.Declaration) bool { return d.Capabilities.Churn }},
+		{"bindings of a fanout do not", `{` + url + `, "exchange": {"type": "fanout"}}`, one, "",
+			func(d drivers.Declaration) bool { return !d.Capabilities.Churn }},
+		{"default exchange does not fan out", `{` + url + `, "exchange": {"type": "default"}}`, one, "",
+			func(d drivers.Declaration) bool {
+				return !d.Capabilities.Bindings && !d.Capabilities.Subscriptions
+			}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {

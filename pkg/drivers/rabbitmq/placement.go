@@ -66,7 +66,8 @@ func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.
 			return i, nil
 		}
 	}
-	return 0, fmt.Errorf("place on the %s of %s: it is at %v, the options' urls lead to %v", role, queue, where.with(role), s.nodes)
+	return 0, fmt.Errorf("place on the %s of %s: it is at %v, the options' urls lead to %v", role, queue,
+		where.with(role), s.nodes)
 }
 
 // awaitRole asks until the broker knows the queue's members: of a stream it does only once it has gathered statistics.

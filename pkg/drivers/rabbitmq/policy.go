@@ -105,7 +105,8 @@ func (s *session) awaitMirror(ctx context.Context, queue string, want int) error
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for %d mirrors of %s, there are %d: %w", want, queue, len(q.Synchronised), ctx.Err())
+			return fmt.Errorf("wait for %d mirrors of %s, there are %d: %w", want, queue, len(q.Synchronised),
+				ctx.Err())
 		case <-ticker.C:
 		}
 	}

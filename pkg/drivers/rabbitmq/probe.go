@@ -179,7 +179,8 @@ func (p *probe) scrapeAll(ctx context.Context) {
 	}
 	whole := len(answered) == len(scrapes)
 	if p.api != nil {
-		whole = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes, func(n nodeMetrics) bool { return answered[n.Name].node == "" })
+		whole = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes,
+			func(n nodeMetrics) bool { return answered[n.Name].node == "" })
 	}
 	if whole {
 		for _, node := range slices.Sorted(maps.Keys(answered)) {

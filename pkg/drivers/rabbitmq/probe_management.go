@@ -77,13 +77,15 @@ func (p *probe) ofTheWhole(ctx context.Context) {
 			Connections rate `json:"connection_created_details"`
 		} `json:"churn_rates"`
 	}
-	if err := p.api.query(ctx, columns("object_totals,message_stats.publish_details.rate,message_stats.deliver_get_details.rate,"+
-		"churn_rates.connection_created_details.rate"), &o, "overview"); err != nil {
+	if err := p.api.query(ctx,
+		columns("object_totals,message_stats.publish_details.rate,message_stats.deliver_get_details.rate,"+
+			"churn_rates.connection_created_details.rate"), &o, "overview"); err != nil {
 		p.failed(err)
 		return
 	}
 	for name, value := range map[drivers.MetricName]*float64{
-		drivers.MetricConnections: o.Totals.Connections, drivers.MetricChannels: o.Totals.Channels, drivers.MetricConsumers: o.Totals.Consumers,
+		drivers.MetricConnections: o.Totals.Connections, drivers.MetricChannels: o.Totals.Channels,
+		drivers.MetricConsumers:   o.Totals.Consumers,
 		drivers.MetricPublishRate: o.Messages.Publish.Rate, drivers.MetricDeliverRate: o.Messages.Deliver.Rate,
 		drivers.MetricConnectionRate: o.Churn.Connections.Rate,
 	} {
@@ -99,11 +101,13 @@ var categories = map[string]drivers.MetricName{
 	"connection_readers": drivers.MetricMemoryConnections, "connection_writers": drivers.MetricMemoryConnections,
 	"connection_channels": drivers.MetricMemoryConnections, "connection_other": drivers.MetricMemoryConnections,
 	"queue_procs": drivers.MetricMemoryQueues, "queue_slave_procs": drivers.MetricMemoryQueues,
-	"quorum_queue_procs": drivers.MetricMemoryQueues, "quorum_queue_dlx_procs": drivers.MetricMemoryQueues, "quorum_ets": drivers.MetricMemoryQueues,
+	"quorum_queue_procs": drivers.MetricMemoryQueues, "quorum_queue_dlx_procs": drivers.MetricMemoryQueues,
+	"quorum_ets":         drivers.MetricMemoryQueues,
 	"stream_queue_procs": drivers.MetricMemoryQueues, "stream_queue_replica_reader_procs": drivers.MetricMemoryQueues,
 	"stream_queue_coordinator_procs": drivers.MetricMemoryQueues, "msg_index": drivers.MetricMemoryQueues,
-	"mnesia": drivers.MetricMemoryMetadata, "metadata_store": drivers.MetricMemoryMetadata, "metadata_store_ets": drivers.MetricMemoryMetadata,
-	"binary": drivers.MetricMemoryBinary,
+	"mnesia": drivers.MetricMemoryMetadata, "metadata_store": drivers.MetricMemoryMetadata,
+	"metadata_store_ets": drivers.MetricMemoryMetadata,
+	"binary":             drivers.MetricMemoryBinary,
 }
 
 // ofMemory adds each node's memory and its categories, or, without the management API, its memory alone.
@@ -176,7 +180,8 @@ func (p *probe) ofBindings(ctx context.Context) {
 	}
 	p.seldom("bindings", func() error {
 		var all []struct{}
-		if err := p.api.query(ctx, columns("vhost"), &all, "exchanges", p.endpoints[0].vhost, exchanges[0], "bindings", "source"); err != nil {
+		if err := p.api.query(ctx, columns("vhost"), &all, "exchanges", p.endpoints[0].vhost, exchanges[0], "bindings",
+			"source"); err != nil {
 			return fmt.Errorf("list bindings: %w", err)
 		}
 		p.add(drivers.MetricBindings, "", float64(len(all)))

@@ -88,15 +88,18 @@ func TestProbeIsOfTheMoment(t *testing.T) {
 	most := time.Since(inner)
 	now := r.probe()
 	least := time.Since(outer)
-	for name, want := range map[drivers.MetricName]float64{drivers.MetricConnections: n + 1, drivers.MetricChannels: n + 1} {
+	for name, want := range map[drivers.MetricName]float64{drivers.MetricConnections: n + 1,
+		drivers.MetricChannels: n + 1} {
 		if got := now.sum(t, name) - before.sum(t, name); got != want {
 			t.Errorf("%s grew by %v, want %v", name, got, want)
 		}
 	}
-	if got := now.sum(t, drivers.MetricErlangProcesses) - before.sum(t, drivers.MetricErlangProcesses); got < 8*n || got > 20*n {
+	if got := now.sum(t, drivers.MetricErlangProcesses) - before.sum(t, drivers.MetricErlangProcesses); got < 8*n ||
+		got > 20*n {
 		t.Errorf("%v Erlang processes more for %d connections with a channel each; want about 11 each", got, n+1)
 	}
-	for name, want := range map[drivers.MetricName]float64{drivers.MetricPublishRate: 100, drivers.MetricConnectionRate: n + 1} {
+	for name, want := range map[drivers.MetricName]float64{drivers.MetricPublishRate: 100,
+		drivers.MetricConnectionRate: n + 1} {
 		if got := now.sum(t, name); got < 0.99*want/least.Seconds() || got > 1.01*want/most.Seconds() {
 			t.Errorf("%s is %.1f a second, of %v in %v to %v", name, got, want, most, least)
 		}
@@ -125,7 +128,8 @@ func TestProbeCountsItsOwnQueues(t *testing.T) {
 			r.becomes(drivers.MetricQueueDepth, 300)
 			r.becomes(drivers.MetricUnacked, 0)
 			release := make(chan struct{})
-			spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 7, Batch: 1, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive}
+			spec := drivers.ConsumerSpec{Topology: r.topology, Prefetch: 7, Batch: 1, Ack: drivers.AckEach,
+				Node: drivers.AnyNode, Connection: drivers.Exclusive}
 			c, err := r.session.Consumer(t.Context(), spec, func([]drivers.Delivery) error {
 				<-release
 				return nil
@@ -208,7 +212,8 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 		t.Errorf("memory is %.0f bytes; the process has %.0f", memory, rss)
 	}
 	var parts float64
-	for _, part := range []drivers.MetricName{drivers.MetricMemoryConnections, drivers.MetricMemoryQueues, drivers.MetricMemoryMetadata,
+	for _, part := range []drivers.MetricName{drivers.MetricMemoryConnections, drivers.MetricMemoryQueues,
+		drivers.MetricMemoryMetadata,
 		drivers.MetricMemoryBinary, drivers.MetricMemoryOther} {
 		parts += now.sum(t, part)
 	}
@@ -222,7 +227,8 @@ func TestProbeOfACluster(t *testing.T) {
 	r := newRig(t, cluster(t, `{"queue": {"type": "quorum"}}`), nil)
 	r.probe()
 	now := r.probe()
-	for _, name := range []drivers.MetricName{drivers.MetricErlangProcesses, drivers.MetricConnections, drivers.MetricDiskFree, drivers.MetricCPU, drivers.MetricPublishRate} {
+	for _, name := range []drivers.MetricName{drivers.MetricErlangProcesses, drivers.MetricConnections,
+		drivers.MetricDiskFree, drivers.MetricCPU, drivers.MetricPublishRate} {
 		if len(now[name]) != 3 {
 			t.Errorf("%s is told of %v, want three nodes", name, now[name])
 		}
@@ -232,7 +238,8 @@ func TestProbeOfACluster(t *testing.T) {
 	short := newRig(t, cluster(t, fmt.Sprintf(`{"prometheus": [%q, %q]}`, plugins[0], plugins[1])), nil)
 	now = short.probe()
 	if _, whole := now[drivers.MetricConnections][""]; !whole || len(now[drivers.MetricErlangProcesses]) != 3 {
-		t.Errorf("two plugins of three nodes: connections %v, processes %v; want those of the management API", now[drivers.MetricConnections], now[drivers.MetricErlangProcesses])
+		t.Errorf("two plugins of three nodes: connections %v, processes %v; want those of the management API",
+			now[drivers.MetricConnections], now[drivers.MetricErlangProcesses])
 	}
 	select {
 	case e := <-short.events:
@@ -246,14 +253,16 @@ func TestProbeOfACluster(t *testing.T) {
 
 func TestProbeNeedsAnAPI(t *testing.T) {
 	r := newRig(t, single(t, `{"management": "", "prometheus": null}`), nil)
-	if _, err := r.session.Probe(t.Context()); !errors.Is(err, drivers.ErrUnsupported) || !strings.Contains(err.Error(), "management") {
+	if _, err := r.session.Probe(t.Context()); !errors.Is(err, drivers.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "management") {
 		t.Errorf("error %v, want one that names the option", err)
 	}
 	if _, err := r.session.Leftovers(t.Context(), "x"); !errors.Is(err, drivers.ErrUnsupported) {
 		t.Errorf("error %v, want ErrUnsupported", err)
 	}
 	dead := newRig(t, single(t, `{"prometheus": ["http://somebody:hunter2@127.0.0.1:1"]}`), nil)
-	if _, err := dead.session.Probe(t.Context()); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), "127.0.0.1:1") {
+	if _, err := dead.session.Probe(t.Context()); err == nil || strings.Contains(err.Error(), "hunter2") ||
+		!strings.Contains(err.Error(), "127.0.0.1:1") {
 		t.Errorf("error %v, want one that names the plugin's address and hides the password", err)
 	}
 }
@@ -264,13 +273,15 @@ func TestSample(t *testing.T) {
 		labels map[string]string
 		value  float64
 	}{
-		`erlang_vm_process_count 388`:                 {"erlang_vm_process_count", nil, 388},
-		`x{a="1",b="two"} 1.5e3 1700000000000`:        {"x", map[string]string{"a": "1", "b": "two"}, 1500},
-		`x{vhost="/",queue="a \"b\" {c} \\ \n d",} 7`: {"x", map[string]string{"vhost": "/", "queue": "a \"b\" {c} \\ \n d"}, 7},
+		`erlang_vm_process_count 388`:          {"erlang_vm_process_count", nil, 388},
+		`x{a="1",b="two"} 1.5e3 1700000000000`: {"x", map[string]string{"a": "1", "b": "two"}, 1500},
+		`x{vhost="/",queue="a \"b\" {c} \\ \n d",} 7`: {"x",
+			map[string]string{"vhost": "/", "queue": "a \"b\" {c} \\ \n d"}, 7},
 		`x{} 0`: {"x", nil, 0},
 	} {
 		name, labels, value, ok := sample(line)
-		if !ok || name != want.name || value != want.value || fmt.Sprint(labels) != fmt.Sprint(want.labels) && len(want.labels) > 0 {
+		if !ok || name != want.name || value != want.value || fmt.Sprint(labels) != fmt.Sprint(want.labels) &&
+			len(want.labels) > 0 {
 			t.Errorf("%s: %q %v %v %v", line, name, labels, value, ok)
 		}
 	}
@@ -291,7 +302,8 @@ func TestLocalProcess(t *testing.T) {
 	if p.rabbit || p.age < 0 || p.age > time.Hour {
 		t.Errorf("this test is taken for RabbitMQ, or to be %v old: %+v", p.age, p)
 	}
-	if (nodeMetrics{PID: self, Uptime: p.age.Milliseconds()}).isHere() || (nodeMetrics{PID: "x"}).isHere() || (nodeMetrics{PID: "../1"}).isHere() {
+	if (nodeMetrics{PID: self, Uptime: p.age.Milliseconds()}).isHere() || (nodeMetrics{PID: "x"}).isHere() ||
+		(nodeMetrics{PID: "../1"}).isHere() {
 		t.Error("what is not RabbitMQ is taken for it")
 	}
 	pid := newRig(t, single(t, `{}`), nil).pid()
@@ -324,12 +336,14 @@ func TestMirrorsAreRefusedWhereThereAreNone(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		topology := drivers.Topology{Name: "test-mirrors-" + strconv.Itoa(os.Getpid()), Queues: 1, Subscriptions: 1, Bindings: 1, Persistent: true}
+		topology := drivers.Topology{Name: "test-mirrors-" + strconv.Itoa(os.Getpid()), Queues: 1, Subscriptions: 1,
+			Bindings: 1, Persistent: true}
 		defer s.Teardown(t.Context(), topology) //nolint:errcheck // what matters is Setup
 		return s.Setup(t.Context(), topology)
 	}
 	mirrored := cluster(t, `{"policy": {"ha-mode": "all"}}`)
-	if err := setUp(mirrored, dial); !errors.Is(err, drivers.ErrUnsupported) || !strings.Contains(err.Error(), "RabbitMQ 4.10.8") || !strings.Contains(err.Error(), "quorum") {
+	if err := setUp(mirrored, dial); !errors.Is(err, drivers.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "RabbitMQ 4.10.8") || !strings.Contains(err.Error(), "quorum") {
 		t.Errorf("set up mirrored queues on release 4: %v; want a refusal that names it and what to do", err)
 	}
 	if err := setUp(mirrored, (&net.Dialer{}).DialContext); err != nil {
@@ -347,7 +361,8 @@ func TestCleanupKnowsItsKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []drivers.Leftover{{Kind: "exchange", Name: r.topology.Name}, {Kind: "policy", Name: r.topology.Name}, {Kind: "queue", Name: r.topology.Name + "-s0-q0"}}
+	want := []drivers.Leftover{{Kind: "exchange", Name: r.topology.Name}, {Kind: "policy", Name: r.topology.Name},
+		{Kind: "queue", Name: r.topology.Name + "-s0-q0"}}
 	if !slices.Equal(all, want) {
 		t.Errorf("%v, want %v", all, want)
 	}

@@ -81,7 +81,8 @@ func (r *rig) consumer(change func(*drivers.ConsumerSpec)) (*consumer, *notes) {
 	r.t.Helper()
 	n := &notes{}
 	spec := drivers.ConsumerSpec{
-		Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode, Connection: drivers.Exclusive,
+		Topology: r.topology, Prefetch: 100, Batch: 10, Ack: drivers.AckEach, Node: drivers.AnyNode,
+		Connection: drivers.Exclusive,
 	}
 	if change != nil {
 		change(&spec)

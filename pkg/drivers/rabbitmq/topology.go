@@ -98,7 +98,8 @@ func (r route) binding() amqp.Table {
 func (s *session) checkTopology(t drivers.Topology) error {
 	o := &s.options
 	if o.Exchange.Type == exchangeDefault && (t.Bindings > 1 || o.queueSets(t) > 1) {
-		return fmt.Errorf("%w: the default exchange has neither several bindings nor several subscriptions", drivers.ErrUnsupported)
+		return fmt.Errorf("%w: the default exchange has neither several bindings nor several subscriptions",
+			drivers.ErrUnsupported)
 	}
 	if o.Exchange.Type == exchangeFanout && t.Bindings > 1 {
 		return fmt.Errorf("%w: a fanout exchange has no several bindings", drivers.ErrUnsupported)
@@ -211,7 +212,8 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool) error
 	o := &s.options
 	durable := o.durable(t.Persistent)
 	for _, name := range o.exchangeNames(t) {
-		if err := ch.ExchangeDeclare(name, o.Exchange.Type, durable, false, false, false, table(o.Exchange.Arguments)); err != nil {
+		if err := ch.ExchangeDeclare(name, o.Exchange.Type, durable, false, false, false,
+			table(o.Exchange.Arguments)); err != nil {
 			return fmt.Errorf("declare %s exchange: %w", o.Exchange.Type, err)
 		}
 	}

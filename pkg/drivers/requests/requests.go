@@ -79,7 +79,8 @@ type lane struct {
 
 // New begins to publish.
 func New(plan Plan) *Publisher {
-	p := &Publisher{plan: plan, notice: drivers.NewNotice(plan.Spec.OnClosed), broken: make(chan struct{}), closing: make(chan struct{})}
+	p := &Publisher{plan: plan, notice: drivers.NewNotice(plan.Spec.OnClosed), broken: make(chan struct{}),
+		closing: make(chan struct{})}
 	if p.plan.Spec.OnConfirm == nil {
 		p.plan.Spec.OnConfirm = func(uint64, error) {}
 	}

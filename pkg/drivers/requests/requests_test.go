@@ -363,7 +363,8 @@ func TestSettle(t *testing.T) {
 // TestWorkForARequestIsNotWaitedFor: what a lane takes to encode a request, and the engine for its confirms, is no
 // wait; nor is a request of confirm-window, which Publish does not wait for.
 func TestWorkForARequestIsNotWaitedFor(t *testing.T) {
-	for mode, want := range map[drivers.Mode]time.Duration{drivers.ConfirmEach: 50 * time.Millisecond, drivers.ConfirmBatch: 5 * time.Millisecond,
+	for mode, want := range map[drivers.Mode]time.Duration{drivers.ConfirmEach: 50 * time.Millisecond,
+		drivers.ConfirmBatch:  5 * time.Millisecond,
 		drivers.FireAndForget: 50 * time.Millisecond, drivers.ConfirmWindow: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			var waiting drivers.Waiting
@@ -449,14 +450,16 @@ func TestLinksAreShared(t *testing.T) {
 		leave()
 	}
 	if a.ends != 1 || other.ends != 1 || alone.ends != 1 || second.ends != 1 || c.ends != 0 {
-		t.Errorf("closed %d, %d, %d, %d and %d times, want 1, 1, 1, 1 and 0", a.ends, other.ends, alone.ends, second.ends, c.ends)
+		t.Errorf("closed %d, %d, %d, %d and %d times, want 1, 1, 1, 1 and 0", a.ends, other.ends, alone.ends,
+			second.ends, c.ends)
 	}
 	f := &ear{}
 	c.Join(f)
 	links.Close()
 	leaveC()
 	if c.ends != 1 || f.abandoned != 1 || len(f.broke) > 0 {
-		t.Errorf("the session's end closes a link %d times, its member is abandoned %d times and hears %v", c.ends, f.abandoned, f.broke)
+		t.Errorf("the session's end closes a link %d times, its member is abandoned %d times and hears %v", c.ends,
+			f.abandoned, f.broke)
 	}
 	if _, _, err := links.Take(1, connect); !errors.Is(err, drivers.ErrClosed) {
 		t.Errorf("a closed session gives a link: %v", err)

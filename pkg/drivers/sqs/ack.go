@@ -84,14 +84,16 @@ func (c *consumer) remove(handles []string) error {
 	ctx, cancel := c.context()
 	defer cancel()
 	if len(handles) == 1 {
-		_, err := c.on.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &c.on.queue, ReceiptHandle: &handles[0]})
+		_, err := c.on.client.DeleteMessage(ctx, &sqs.DeleteMessageInput{QueueUrl: &c.on.queue,
+			ReceiptHandle: &handles[0]})
 		return err
 	}
 	entries := make([]types.DeleteMessageBatchRequestEntry, len(handles))
 	for i := range handles {
 		entries[i] = types.DeleteMessageBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &handles[i]}
 	}
-	answer, err := c.on.client.DeleteMessageBatch(ctx, &sqs.DeleteMessageBatchInput{QueueUrl: &c.on.queue, Entries: entries})
+	answer, err := c.on.client.DeleteMessageBatch(ctx,
+		&sqs.DeleteMessageBatchInput{QueueUrl: &c.on.queue, Entries: entries})
 	if err == nil && len(answer.Failed) > 0 {
 		c.partly("acknowledge", answer.Failed, len(handles))
 	}
@@ -106,10 +108,12 @@ func (c *consumer) giveBack(handles []string) {
 	for some := range slices.Chunk(handles, mostPerRequest) {
 		entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(some))
 		for i := range some {
-			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &some[i], VisibilityTimeout: 0}
+			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &some[i],
+				VisibilityTimeout: 0}
 		}
 		ctx, cancel := c.context()
-		answer, err := c.on.client.ChangeMessageVisibilityBatch(ctx, &sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &c.on.queue, Entries: entries})
+		answer, err := c.on.client.ChangeMessageVisibilityBatch(ctx,
+			&sqs.ChangeMessageVisibilityBatchInput{QueueUrl: &c.on.queue, Entries: entries})
 		cancel()
 		if err != nil {
 			c.failed("give back", err)
@@ -121,7 +125,8 @@ func (c *consumer) giveBack(handles []string) {
 
 // partly says that some messages of a request were refused: they come again when their visibility ends.
 func (c *consumer) partly(doing string, failed []types.BatchResultErrorEntry, of int) {
-	c.say(fmt.Sprintf("%s: %d of %d messages refused, to come again: %s: %s", doing, len(failed), of, aws.ToString(failed[0].Code), aws.ToString(failed[0].Message)))
+	c.say(fmt.Sprintf("%s: %d of %d messages refused, to come again: %s: %s", doing, len(failed), of,
+		aws.ToString(failed[0].Code), aws.ToString(failed[0].Message)))
 }
 
 // failed deals with a request that had no answer, or a bad one.

@@ -80,7 +80,8 @@ func (m *meddler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		request["Entries"] = slices.DeleteFunc(entries, func(e any) bool {
 			id := e.(map[string]any)["Id"].(string)
 			if m.refuse(action, id) {
-				failed = append(failed, map[string]any{"Id": id, "Code": "Meddled", "Message": "not this one", "SenderFault": false})
+				failed = append(failed, map[string]any{"Id": id, "Code": "Meddled", "Message": "not this one",
+					"SenderFault": false})
 				return true
 			}
 			return false
@@ -189,7 +190,8 @@ func (a *account) receipts() []string {
 func send(t *testing.T, r *rig, p drivers.Publisher, n int) {
 	t.Helper()
 	for i := range n {
-		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i), Body: fmt.Appendf(nil, "%02d", i)}); err != nil {
+		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Key: uint32(i),
+			Body: fmt.Appendf(nil, "%02d", i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -214,7 +216,8 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 	var want []string
 	for token := range uint64(25) {
 		err, confirmed := a.confirms[token]
-		if bad := slices.Contains(refused, token); !confirmed || (err != nil) != bad || (bad && (!errors.Is(err, drivers.ErrRejected) || !strings.Contains(err.Error(), "Meddled"))) {
+		if bad := slices.Contains(refused, token); !confirmed || (err != nil) != bad ||
+			(bad && (!errors.Is(err, drivers.ErrRejected) || !strings.Contains(err.Error(), "Meddled"))) {
 			t.Errorf("message %d: confirmed %v with %v, want refused: %v", token, confirmed, err, bad)
 		}
 		if err == nil {
@@ -237,7 +240,8 @@ func TestRefusedRequestsAreNotRepeated(t *testing.T) {
 		status  int
 		code    string
 		refused bool
-	}{{400, "RequestThrottled", true}, {503, "ThrottlingException", true}, {500, "InternalError", false}, {503, "ServiceUnavailable", false}} {
+	}{{400, "RequestThrottled", true}, {503, "ThrottlingException", true}, {500, "InternalError", false},
+		{503, "ServiceUnavailable", false}} {
 		m, options := meddle(t, `{}`)
 		m.answer = func(action string, nth int) (int, string) {
 			if action == "SendMessageBatch" && nth == 1 {
@@ -257,7 +261,8 @@ func TestRefusedRequestsAreNotRepeated(t *testing.T) {
 			t.Errorf("%s: requests of %v messages, want %v", c.code, got, want)
 		}
 		for token := range uint64(12) {
-			if err, told := a.confirms[token]; !told || (err != nil) != (token < failed) || (err != nil && !errors.Is(err, why)) {
+			if err, told := a.confirms[token]; !told || (err != nil) != (token < failed) ||
+				(err != nil && !errors.Is(err, why)) {
 				t.Errorf("%s: message %d is confirmed: %v, with %v", c.code, token, told, err)
 			}
 		}
@@ -325,7 +330,8 @@ func TestLargestBody(t *testing.T) {
 	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 4})
 	largest := mostBytes / 4 * 3
 	for i, size := range []int{10, largest, largest + 1, 10} {
-		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i), Body: bytes.Repeat([]byte{byte(i)}, size)}); err != nil {
+		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i),
+			Body: bytes.Repeat([]byte{byte(i)}, size)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -333,7 +339,8 @@ func TestLargestBody(t *testing.T) {
 		t.Errorf("requests of %v messages, want %v: no two of these fit into one", got, want)
 	}
 	for token := range uint64(4) {
-		if err := a.confirms[token]; (err != nil) != (token == 2) || (token == 2 && !errors.Is(err, drivers.ErrRejected)) {
+		if err := a.confirms[token]; (err != nil) != (token == 2) ||
+			(token == 2 && !errors.Is(err, drivers.ErrRejected)) {
 			t.Errorf("message %d is confirmed with %v", token, err)
 		}
 	}
@@ -355,7 +362,8 @@ func TestQueueIsGone(t *testing.T) {
 		return len(a.closed) == 1
 	})
 	_ = c.Close()
-	_, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 1, Prefetch: 1, Ack: drivers.AckEach}, nil)
+	_, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 1, Prefetch: 1,
+		Ack: drivers.AckEach}, nil)
 	if !missing(err) || !strings.Contains(err.Error(), "find queue "+r.topology.Name) {
 		t.Errorf("connecting again gives %v", err)
 	}
@@ -368,7 +376,8 @@ func TestGroupsAreStreams(t *testing.T) {
 	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 40})
 	var mu sync.Mutex
 	streams := map[uint32][]string{}
-	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 10},
+	c, err := r.session.Consumer(r.context(), drivers.ConsumerSpec{Topology: r.topology, Batch: 10, Prefetch: 10,
+		Ack: drivers.AckEvery, AckEvery: 10},
 		func(batch []drivers.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -406,7 +415,8 @@ func TestDescription(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d.Product != "SQS-compatible server" || d.Settings["server"] == "" || d.Settings["encoding"] != "base64" || d.Settings["retries"] != "off" {
+	if d.Product != "SQS-compatible server" || d.Settings["server"] == "" || d.Settings["encoding"] != "base64" ||
+		d.Settings["retries"] != "off" {
 		t.Errorf("described as %+v", d)
 	}
 	if u, _ := url.Parse(r.session.options.Endpoint); r.session.options.address() != u.Host {
@@ -423,7 +433,9 @@ func TestCredentialsOfTheEnvironment(t *testing.T) {
 	t.Setenv("AWS_REGION", "")
 	t.Setenv("AWS_DEFAULT_REGION", "")
 	options := json.RawMessage(fmt.Sprintf(`{"endpoint": %q}`, endpoint))
-	if _, err := (driver{}).Open(t.Context(), options, drivers.Env{Dial: new(net.Dialer).DialContext, Access: drivers.FullAccess()}); err == nil || !strings.Contains(err.Error(), "AWS_REGION") {
+	if _, err := (driver{}).Open(t.Context(), options,
+		drivers.Env{Dial: new(net.Dialer).DialContext, Access: drivers.FullAccess()}); err == nil ||
+		!strings.Contains(err.Error(), "AWS_REGION") {
 		t.Errorf("without a region: %v", err)
 	}
 	t.Setenv("AWS_REGION", "elsewhere")

@@ -53,7 +53,8 @@ type consumer struct {
 }
 
 // Consumer connects a consumer. Its queue has been there since Setup, so that nothing is missed.
-func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
+	error) {
 	c, err := s.consumer(ctx, spec, handle)
 	if err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
@@ -71,8 +72,10 @@ func (s *session) consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	name := s.queueName(spec.Topology, spec.Queue)
 	c := &consumer{
-		spec: spec, on: on, leave: leave, log: s.env.Log, event: s.env.Event, where: s.options.address(), fifo: s.options.FIFO,
-		wait: s.options.times.wait, poll: s.options.times.poll, patience: s.options.times.confirm, handle: handle, notice: drivers.NewNotice(spec.OnClosed),
+		spec: spec, on: on, leave: leave, log: s.env.Log, event: s.env.Event, where: s.options.address(),
+		fifo: s.options.FIFO,
+		wait: s.options.times.wait, poll: s.options.times.poll, patience: s.options.times.confirm, handle: handle,
+		notice: drivers.NewNotice(spec.OnClosed),
 		forget: func(err error) { s.forget(name, err) },
 		room:   make(chan struct{}, 1), stop: make(chan struct{}), broken: make(chan struct{}),
 	}
@@ -193,7 +196,8 @@ func (c *consumer) receive(most int) ([]types.Message, error) {
 		attributes = attributes[:1]
 	}
 	answer, err := c.on.client.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{
-		QueueUrl: &c.on.queue, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(c.wait / time.Second), MessageSystemAttributeNames: attributes,
+		QueueUrl: &c.on.queue, MaxNumberOfMessages: int32(most), WaitTimeSeconds: int32(c.wait / time.Second),
+		MessageSystemAttributeNames: attributes,
 	})
 	if err != nil {
 		if c.ctx.Err() != nil && c.over() {

@@ -42,7 +42,8 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	o := &s.options
 	d := drivers.Description{Product: "Amazon SQS", Settings: map[string]string{
 		"region": o.Region, "fifo": strconv.FormatBool(o.FIFO), "visibility": o.Visibility, "wait_time": o.WaitTime,
-		"send_batch": strconv.Itoa(o.SendBatch), "requests": strconv.Itoa(o.Requests), "encoding": "base64", "retries": "off",
+		"send_batch": strconv.Itoa(o.SendBatch), "requests": strconv.Itoa(o.Requests), "encoding": "base64",
+		"retries": "off",
 	}}
 	if o.times.wait == 0 {
 		d.Settings["poll_interval"] = o.PollInterval

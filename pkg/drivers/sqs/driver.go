@@ -84,7 +84,10 @@ func (s *session) configure(ctx context.Context) error {
 	if err := s.env.Access.CloudIdentity(); err != nil {
 		return fmt.Errorf("look for AWS credentials: %w", err)
 	}
-	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.DialContext, t.Proxy = s.aside.DialContext, nil })
+	client := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) {
+		t.DialContext,
+			t.Proxy = s.aside.DialContext, nil
+	})
 	found, err := config.LoadDefaultConfig(ctx, config.WithRegion(o.Region), config.WithHTTPClient(client))
 	if err != nil {
 		return fmt.Errorf("look for AWS credentials: %w", err)

@@ -55,22 +55,27 @@ func (service) Retrieve(context.Context) (aws.Credentials, error) {
 
 func (service) Do(*http.Request) (*http.Response, error) {
 	time.Sleep(5 * time.Millisecond)
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(`{"Successful":[{"Id":"0"}]}`))}, nil
+	return &http.Response{StatusCode: http.StatusOK,
+		Body: io.NopCloser(strings.NewReader(`{"Successful":[{"Id":"0"}]}`))}, nil
 }
 
 // TestTheSDKsWorkIsNotWaitedFor: a publisher waits for the answer, and not for what the SDK does before the request.
 func TestTheSDKsWorkIsNotWaitedFor(t *testing.T) {
 	for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmBatch} {
 		synctest.Test(t, func(t *testing.T) {
-			client := sqs.New(sqs.Options{Region: "nowhere", BaseEndpoint: aws.String("http://nowhere"), Credentials: service{}, HTTPClient: service{},
+			client := sqs.New(sqs.Options{Region: "nowhere", BaseEndpoint: aws.String("http://nowhere"),
+				Credentials: service{}, HTTPClient: service{},
 				Retryer: aws.NopRetryer{}})
 			var waiting drivers.Waiting
-			send := (&session{}).newSender(joined{&link{client: client}, "http://nowhere/queue"}, drivers.PublisherSpec{Mode: mode}, &waiting)
+			send := (&session{}).newSender(joined{&link{client: client}, "http://nowhere/queue"},
+				drivers.PublisherSpec{Mode: mode}, &waiting)
 			began, verdicts := time.Now(), make([]error, 1)
-			if n, err := send(t.Context(), []drivers.Message{{Body: []byte("x")}}, verdicts); n != 1 || err != nil || verdicts[0] != nil {
+			if n, err := send(t.Context(), []drivers.Message{{Body: []byte("x")}}, verdicts); n != 1 || err != nil ||
+				verdicts[0] != nil {
 				t.Fatalf("%s: %d, %v, %v", mode, n, err, verdicts[0])
 			}
-			if took, waited := time.Since(began), time.Duration(waiting.Nanos()); took != 8*time.Millisecond || waited != 5*time.Millisecond {
+			if took, waited := time.Since(began), time.Duration(waiting.Nanos()); took != 8*time.Millisecond ||
+				waited != 5*time.Millisecond {
 				t.Errorf("%s: waited for %v of %v, want 5 of 8 ms", mode, waited, took)
 			}
 		})

@@ -28,7 +28,8 @@ type dialing = func(ctx context.Context, network, address string) (net.Conn, err
 // transport goes through dial alone: no proxy of the environment, and HTTP/1.1, which is what SQS speaks.
 func transport(dial dialing) *http.Transport {
 	return &http.Transport{
-		DialContext: dial, DisableCompression: true, IdleConnTimeout: idleTimeout, TLSHandshakeTimeout: 10 * time.Second,
+		DialContext: dial, DisableCompression: true, IdleConnTimeout: idleTimeout,
+		TLSHandshakeTimeout: 10 * time.Second,
 		MaxIdleConnsPerHost: 1000, ForceAttemptHTTP2: false,
 	}
 }
@@ -146,7 +147,8 @@ func explain(err error) error {
 	switch api.ErrorCode() {
 	case "AccessDenied", "AccessDeniedException":
 		return fmt.Errorf("%w: allow these credentials sqs:* on queues named lockstep-*, and sqs:ListQueues", err)
-	case "InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException", "InvalidSignatureException", "ExpiredToken":
+	case "InvalidClientTokenId", "SignatureDoesNotMatch", "UnrecognizedClientException", "InvalidSignatureException",
+		"ExpiredToken":
 		return fmt.Errorf("%w: check accessKey, secret and region", err)
 	}
 	return err

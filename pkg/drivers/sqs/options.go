@@ -35,7 +35,8 @@ const mostPerRequest = 10
 // parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
 // schema.
 func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{Groups: 1, SendBatch: mostPerRequest, Requests: 1, WaitTime: "1s", PollInterval: "10ms", Visibility: "30s", ConfirmTimeout: "30s"}
+	o := options{Groups: 1, SendBatch: mostPerRequest, Requests: 1, WaitTime: "1s", PollInterval: "10ms",
+		Visibility: "30s", ConfirmTimeout: "30s"}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&o); err != nil {
@@ -84,7 +85,8 @@ func (o *options) check() error {
 		{"confirmTimeout", o.ConfirmTimeout, &o.times.confirm, time.Millisecond, 24 * time.Hour, 1},
 	} {
 		var err error
-		if *d.into, err = time.ParseDuration(d.text); err != nil || *d.into < d.least || *d.into > d.most || *d.into%d.whole != 0 {
+		if *d.into, err = time.ParseDuration(d.text); err != nil || *d.into < d.least || *d.into > d.most ||
+			*d.into%d.whole != 0 {
 			return fmt.Errorf("%s %q: from %v to %v, in steps of %v", d.name, d.text, d.least, d.most, d.whole)
 		}
 	}

@@ -47,11 +47,16 @@ func TestLabelAndPromises(t *testing.T) {
 		notes    int
 	}{
 		{`{}`, drivers.Use{Mode: drivers.ConfirmEach}, "standard, confirm: stored redundantly by AWS", false, true, 0},
-		{`{"endpoint": "http://h:9324"}`, drivers.Use{Mode: drivers.ConfirmEach}, "standard, confirm: taken by the server at the endpoint, stored as that is set", false, true, 0},
-		{`{"fifo": true}`, drivers.Use{Mode: drivers.ConfirmWindow, Consumers: 1, Queues: 1}, "FIFO, confirm: stored redundantly by AWS", true, false, 0},
-		{`{"fifo": true, "requests": 2}`, drivers.Use{Mode: drivers.ConfirmWindow}, "FIFO, confirm: stored redundantly by AWS", false, false, 0},
-		{`{"fifo": true, "requests": 2}`, drivers.Use{Mode: drivers.ConfirmBatch}, "FIFO, confirm: stored redundantly by AWS", true, false, 0},
-		{`{"fifo": true, "groups": 2}`, drivers.Use{Mode: drivers.ConfirmEach, Consumers: 6, Queues: 2}, "FIFO, confirm: stored redundantly by AWS", true, false, 1},
+		{`{"endpoint": "http://h:9324"}`, drivers.Use{Mode: drivers.ConfirmEach},
+			"standard, confirm: taken by the server at the endpoint, stored as that is set", false, true, 0},
+		{`{"fifo": true}`, drivers.Use{Mode: drivers.ConfirmWindow, Consumers: 1, Queues: 1},
+			"FIFO, confirm: stored redundantly by AWS", true, false, 0},
+		{`{"fifo": true, "requests": 2}`, drivers.Use{Mode: drivers.ConfirmWindow},
+			"FIFO, confirm: stored redundantly by AWS", false, false, 0},
+		{`{"fifo": true, "requests": 2}`, drivers.Use{Mode: drivers.ConfirmBatch},
+			"FIFO, confirm: stored redundantly by AWS", true, false, 0},
+		{`{"fifo": true, "groups": 2}`, drivers.Use{Mode: drivers.ConfirmEach, Consumers: 6, Queues: 2},
+			"FIFO, confirm: stored redundantly by AWS", true, false, 1},
 	}
 	for _, c := range cases {
 		d := declare(json.RawMessage(c.options), c.use)

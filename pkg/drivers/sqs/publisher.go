@@ -37,7 +37,8 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	case spec.Mandatory:
 		return nil, fmt.Errorf("mandatory messages: SQS gives none back: %w", drivers.ErrUnsupported)
 	}
-	on, leave, err := s.join(ctx, spec.Topology, spec.Queue, spec.Connection, spec.Mode != drivers.ConnectionPerMessageConfirm)
+	on, leave, err := s.join(ctx, spec.Topology, spec.Queue, spec.Connection,
+		spec.Mode != drivers.ConnectionPerMessageConfirm)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +177,8 @@ func (n *sender) request(ctx context.Context, some int, verdicts []error) error 
 			MessageGroupId: e.MessageGroupId, MessageDeduplicationId: e.MessageDeduplicationId}, n.counts)
 		return n.refuse(err, verdicts)
 	}
-	answer, err := n.on.client.SendMessageBatch(ctx, &sqs.SendMessageBatchInput{QueueUrl: &n.on.queue, Entries: n.entries[:some]}, n.counts)
+	answer, err := n.on.client.SendMessageBatch(ctx,
+		&sqs.SendMessageBatchInput{QueueUrl: &n.on.queue, Entries: n.entries[:some]}, n.counts)
 	if err != nil {
 		return n.refuse(err, verdicts)
 	}

@@ -15,7 +15,8 @@ var lab = labtest.Broker{Name: "ElasticMQ, which stands in for SQS,", Parts: "el
 func standIn(t testing.TB, more string) json.RawMessage {
 	t.Helper()
 	return labtest.Options(t, map[string]any{
-		"endpoint": lab.Variable(t, "LOCKSTEP_SQS_ENDPOINT"), "region": "elasticmq", "accessKey": "x", "secret": "x", "visibility": "10s",
+		"endpoint": lab.Variable(t, "LOCKSTEP_SQS_ENDPOINT"), "region": "elasticmq", "accessKey": "x", "secret": "x",
+		"visibility": "10s",
 	}, more)
 }
 

@@ -33,7 +33,8 @@ func checkTopology(t drivers.Topology) error {
 	case t.Name == "" || t.Queues < 1 || t.Subscriptions < 1 || t.Bindings < 1:
 		return fmt.Errorf("topology %q: it needs a name and at least one queue, subscription and binding", t.Name)
 	case t.Subscriptions > 1:
-		return fmt.Errorf("%d subscriptions: SQS has no fan-out (SNS does it, which is another service): %w", t.Subscriptions, drivers.ErrUnsupported)
+		return fmt.Errorf("%d subscriptions: SQS has no fan-out (SNS does it, which is another service): %w",
+			t.Subscriptions, drivers.ErrUnsupported)
 	case t.Bindings > 1:
 		return fmt.Errorf("%d bindings: a queue has none: %w", t.Bindings, drivers.ErrUnsupported)
 	}
@@ -185,7 +186,8 @@ const kindQueue = "queue"
 // Leftovers lists the queues whose names begin with prefix.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	var all []drivers.Leftover
-	pages := sqs.NewListQueuesPaginator(s.client(s.admin), &sqs.ListQueuesInput{QueueNamePrefix: &prefix, MaxResults: aws.Int32(1000)})
+	pages := sqs.NewListQueuesPaginator(s.client(s.admin),
+		&sqs.ListQueuesInput{QueueNamePrefix: &prefix, MaxResults: aws.Int32(1000)})
 	for pages.HasMorePages() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
@@ -221,17 +223,20 @@ type amounts struct{ visible, hidden, delayed float64 }
 func (a amounts) all() float64 { return a.visible + a.hidden + a.delayed }
 
 func depth(ctx context.Context, client *sqs.Client, at *string) (amounts, error) {
-	answer, err := client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: at, AttributeNames: []types.QueueAttributeName{
-		types.QueueAttributeNameApproximateNumberOfMessages, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
-		types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
-	}})
+	answer, err := client.GetQueueAttributes(ctx, &sqs.GetQueueAttributesInput{QueueUrl: at,
+		AttributeNames: []types.QueueAttributeName{
+			types.QueueAttributeNameApproximateNumberOfMessages,
+			types.QueueAttributeNameApproximateNumberOfMessagesNotVisible,
+			types.QueueAttributeNameApproximateNumberOfMessagesDelayed,
+		}})
 	if err != nil {
 		return amounts{}, err
 	}
 	var a amounts
 	for name, into := range map[types.QueueAttributeName]*float64{
-		types.QueueAttributeNameApproximateNumberOfMessages: &a.visible, types.QueueAttributeNameApproximateNumberOfMessagesNotVisible: &a.hidden,
-		types.QueueAttributeNameApproximateNumberOfMessagesDelayed: &a.delayed,
+		types.QueueAttributeNameApproximateNumberOfMessages:           &a.visible,
+		types.QueueAttributeNameApproximateNumberOfMessagesNotVisible: &a.hidden,
+		types.QueueAttributeNameApproximateNumberOfMessagesDelayed:    &a.delayed,
 	} {
 		if *into, err = strconv.ParseFloat(answer.Attributes[string(name)], 64); err != nil {
 			return a, fmt.Errorf("read %s: %w", name, err)

@@ -37,8 +37,10 @@ func streamDeleted(stream string) *fault {
 }
 
 func wrongVersion(stream, expected, actual string) *fault {
-	return &fault{codes.FailedPrecondition, "WrongExpectedVersion: stream " + stream + ", expected " + expected + ", actual " + actual,
-		[]string{"exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected, "actual-version", actual}}
+	return &fault{codes.FailedPrecondition, "WrongExpectedVersion: stream " + stream + ", expected " + expected +
+		", actual " + actual,
+		[]string{"exception", "wrong-expected-version", "stream-name", stream, "expected-version", expected,
+			"actual-version", actual}}
 }
 
 func appendTooLarge(most int) *fault {
@@ -48,7 +50,8 @@ func appendTooLarge(most int) *fault {
 
 func missingMetadata(key string) *fault {
 	return &fault{codes.InvalidArgument, "Required Metadata Property '" + key + "' is missing",
-		[]string{"exception", "missing-required-metadata-property", "required-metadata-properties", "type,content-type"}}
+		[]string{"exception", "missing-required-metadata-property", "required-metadata-properties",
+			"type,content-type"}}
 }
 
 func invalid(text string) *fault { return &fault{code: codes.InvalidArgument, text: text} }
@@ -64,7 +67,8 @@ func groupExists(stream, group string) *fault {
 }
 
 func groupFull(stream, group string) *fault {
-	return &fault{codes.FailedPrecondition, "Maximum subscriptions reached for subscription group " + group + " on stream " + stream + ".",
+	return &fault{codes.FailedPrecondition, "Maximum subscriptions reached for subscription group " + group +
+		" on stream " + stream + ".",
 		[]string{"exception", "maximum-subscribers-reached", "stream-name", stream, "group-name", group}}
 }
 
@@ -75,5 +79,6 @@ func groupDropped(stream, group string) *fault {
 
 func notLeader(host string, port uint32) *fault {
 	return &fault{codes.NotFound, "Leader info available",
-		[]string{"exception", "not-leader", "leader-endpoint-host", host, "leader-endpoint-port", strconv.Itoa(int(port))}}
+		[]string{"exception", "not-leader", "leader-endpoint-host", host, "leader-endpoint-port",
+			strconv.Itoa(int(port))}}
 }

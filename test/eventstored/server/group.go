@@ -61,7 +61,8 @@ type group struct {
 
 // newGroup makes a group that begins where its settings say; the end is where the stream ends now.
 func newGroup(s *store, stream, name string, set settings) *group {
-	g := &group{store: s, stream: stream, name: name, settings: set, outstanding: map[uuid.UUID]*message{}, checkpointed: -1}
+	g := &group{store: s, stream: stream, name: name, settings: set, outstanding: map[uuid.UUID]*message{},
+		checkpointed: -1}
 	g.measured.at = time.Now()
 	if set.start >= 0 {
 		g.next = uint64(set.start)
@@ -273,7 +274,8 @@ func (g *group) markCheckpoint(timely bool) {
 		lowest = min(lowest, int64(g.retry[0].event.revision)-1)
 	}
 	ahead := lowest - g.checkpointed
-	due := timely && ahead >= int64(g.settings.checkpoint.least) && time.Since(g.checkpointedAt) >= g.settings.checkpoint.after
+	due := timely && ahead >= int64(g.settings.checkpoint.least) &&
+		time.Since(g.checkpointedAt) >= g.settings.checkpoint.after
 	if ahead > 0 && (due || ahead >= int64(g.settings.checkpoint.most)) {
 		g.checkpointed, g.checkpointedAt = lowest, time.Now()
 	}
@@ -290,7 +292,8 @@ func (g *group) replay(most int64) {
 	for _, e := range g.parked[:n] {
 		g.retry = append(g.retry, &message{event: e})
 	}
-	slices.SortStableFunc(g.retry, func(a, b *message) int { return int(int64(a.event.revision) - int64(b.event.revision)) })
+	slices.SortStableFunc(g.retry,
+		func(a, b *message) int { return int(int64(a.event.revision) - int64(b.event.revision)) })
 	g.parked = slices.Clone(g.parked[n:])
 	g.push()
 }

@@ -33,10 +33,12 @@ func TestGroupsAreThereOnce(t *testing.T) {
 	r.want("created again", code(r.db.CreatePersistentSubscription(r.ctx, "a", "g", again)), "exists")
 	m := r.join("a", "g", 10)
 	r.must(r.db.DeletePersistentSubscription(r.ctx, "a", "g", esdb.DeletePersistentSubscriptionOptions{}))
-	if e := <-m.got; e.SubscriptionDropped == nil || !strings.Contains(e.SubscriptionDropped.Error.Error(), "does not exist") {
+	if e := <-m.got; e.SubscriptionDropped == nil ||
+		!strings.Contains(e.SubscriptionDropped.Error.Error(), "does not exist") {
 		t.Errorf("a reader of a deleted group gets %+v", e)
 	}
-	r.want("deleted again", code(r.db.DeletePersistentSubscription(r.ctx, "a", "g", esdb.DeletePersistentSubscriptionOptions{})), "not found")
+	r.want("deleted again", code(r.db.DeletePersistentSubscription(r.ctx, "a", "g",
+		esdb.DeletePersistentSubscriptionOptions{})), "not found")
 	_, err := r.db.SubscribeToPersistentSubscription(r.ctx, "a", "g", esdb.SubscribeToPersistentSubscriptionOptions{})
 	r.want("read", code(err), "not found")
 }
@@ -56,7 +58,8 @@ func TestGroupKeepsToTheBufferSize(t *testing.T) {
 	r.must(m.sub.Ack(all[0], all[2]))
 	got, _ = m.take(2)
 	r.want("after two more", got, "4 5")
-	if i := r.info("a", "g"); i.Stats.TotalInFlightMessages != 3 || i.Connections[0].AvailableSlots != 0 || *i.Stats.LastKnownEventRevision != 9 {
+	if i := r.info("a", "g"); i.Stats.TotalInFlightMessages != 3 || i.Connections[0].AvailableSlots != 0 ||
+		*i.Stats.LastKnownEventRevision != 9 {
 		t.Errorf("info: %+v %+v", i.Stats, i.Connections[0])
 	}
 }
@@ -69,7 +72,8 @@ func TestStrategies(t *testing.T) {
 	} {
 		t.Run(string(strategy), func(t *testing.T) {
 			r := newRig(t, Options{})
-			r.create("a", "g", esdb.Start{}, func(s *esdb.PersistentSubscriptionSettings) { s.ConsumerStrategyName = strategy })
+			r.create("a", "g", esdb.Start{},
+				func(s *esdb.PersistentSubscriptionSettings) { s.ConsumerStrategyName = strategy })
 			one, two := r.join("a", "g", 3), r.join("a", "g", 3)
 			if strategy == esdb.ConsumerStrategyPinned && bucket("a")%2 == 1 {
 				one, two = two, one
@@ -110,7 +114,10 @@ func TestRefusals(t *testing.T) {
 
 func TestTimeouts(t *testing.T) {
 	r := newRig(t, Options{Tick: 10 * time.Millisecond})
-	r.create("a", "g", esdb.Start{}, func(s *esdb.PersistentSubscriptionSettings) { s.MessageTimeout, s.MaxRetryCount = 1000, 1 })
+	r.create("a", "g", esdb.Start{}, func(s *esdb.PersistentSubscriptionSettings) {
+		s.MessageTimeout,
+			s.MaxRetryCount = 1000, 1
+	})
 	r.append("a", 3)
 	start := time.Now()
 	m := r.join("a", "g", 3)

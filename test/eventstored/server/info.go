@@ -50,13 +50,17 @@ func (g *group) info() *persistent.SubscriptionInfo {
 	set := &g.settings
 	i := &persistent.SubscriptionInfo{
 		EventSource: g.stream, GroupName: g.name, Status: "Live", StartFrom: strconv.FormatInt(set.start, 10),
-		TotalItems: g.total, CountSinceLastMeasurement: g.total - g.measured.total, AveragePerSecond: rate(g.total-g.measured.total, seconds),
-		ResolveLinkTos: set.resolveLinks, ExtraStatistics: set.extra, MessageTimeoutMilliseconds: int32(set.timeout.Milliseconds()),
-		MaxRetryCount: set.maxRetries, LiveBufferSize: set.live, BufferSize: set.history, ReadBatchSize: set.batch,
+		TotalItems: g.total, CountSinceLastMeasurement: g.total - g.measured.total,
+		AveragePerSecond: rate(g.total-g.measured.total, seconds),
+		ResolveLinkTos:   set.resolveLinks, ExtraStatistics: set.extra,
+		MessageTimeoutMilliseconds: int32(set.timeout.Milliseconds()),
+		MaxRetryCount:              set.maxRetries, LiveBufferSize: set.live, BufferSize: set.history,
+		ReadBatchSize:               set.batch,
 		CheckPointAfterMilliseconds: int32(set.checkpoint.after.Milliseconds()),
 		MinCheckPointCount:          set.checkpoint.least, MaxCheckPointCount: set.checkpoint.most,
 		RetryBufferCount: int32(len(g.retry)), OutstandingMessagesCount: int32(len(g.outstanding)),
-		NamedConsumerStrategy: set.strategy, MaxSubscriberCount: set.maxSubscribers, ParkedMessageCount: int64(len(g.parked)),
+		NamedConsumerStrategy: set.strategy, MaxSubscriberCount: set.maxSubscribers,
+		ParkedMessageCount: int64(len(g.parked)),
 	}
 	if int64(g.next) <= known {
 		i.Status = "Behind"
@@ -70,7 +74,8 @@ func (g *group) info() *persistent.SubscriptionInfo {
 	for _, c := range g.clients {
 		i.TotalInFlightMessages += int32(c.inFlight)
 		i.Connections = append(i.Connections, &persistent.SubscriptionInfo_ConnectionInfo{
-			From: c.from, ConnectionName: c.name, TotalItems: c.total, InFlightMessages: int32(c.inFlight), AvailableSlots: int32(c.slots),
+			From: c.from, ConnectionName: c.name, TotalItems: c.total, InFlightMessages: int32(c.inFlight),
+			AvailableSlots:            int32(c.slots),
 			CountSinceLastMeasurement: c.total - c.measured, AverageItemsPerSecond: rate(c.total-c.measured, seconds),
 		})
 		c.measured = c.total

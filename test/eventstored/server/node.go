@@ -20,9 +20,10 @@ type features struct {
 
 // supported are the methods, as the protocol names them.
 var supported = map[string][]string{
-	"event_store.client.streams.streams":                                  {"append", "read", "delete", "tombstone"},
-	"event_store.client.persistent_subscriptions.persistentsubscriptions": {"create", "update", "delete", "read", "getinfo", "list", "replayparked"},
-	"event_store.client.gossip.gossip":                                    {"read"},
+	"event_store.client.streams.streams": {"append", "read", "delete", "tombstone"},
+	"event_store.client.persistent_subscriptions.persistentsubscriptions": {"create", "update", "delete", "read",
+		"getinfo", "list", "replayparked"},
+	"event_store.client.gossip.gossip": {"read"},
 }
 
 func (f features) GetSupportedMethods(context.Context, *shared.Empty) (*serverfeatures.SupportedMethods, error) {

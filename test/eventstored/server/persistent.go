@@ -18,7 +18,8 @@ type persistentService struct {
 	groups *groups
 }
 
-var errAll = &fault{code: codes.Unimplemented, text: "persistent subscriptions to $all are not implemented by this stand-in"}
+var errAll = &fault{code: codes.Unimplemented,
+	text: "persistent subscriptions to $all are not implemented by this stand-in"}
 
 func (s *persistentService) Create(ctx context.Context, r *persistent.CreateReq) (*persistent.CreateResp, error) {
 	o := r.GetOptions()
@@ -68,12 +69,14 @@ type wishes interface {
 
 func readWishes(w wishes) (settings, *fault) {
 	set := settings{
-		timeout:    time.Duration(w.GetMessageTimeoutMs())*time.Millisecond + time.Duration(w.GetMessageTimeoutTicks())*100,
+		timeout: time.Duration(w.GetMessageTimeoutMs())*time.Millisecond +
+			time.Duration(w.GetMessageTimeoutTicks())*100,
 		maxRetries: w.GetMaxRetryCount(), maxSubscribers: w.GetMaxSubscriberCount(),
 		live: w.GetLiveBufferSize(), history: w.GetHistoryBufferSize(), batch: w.GetReadBatchSize(),
 		resolveLinks: w.GetResolveLinks(), extra: w.GetExtraStatistics(),
 	}
-	set.checkpoint.after = time.Duration(w.GetCheckpointAfterMs())*time.Millisecond + time.Duration(w.GetCheckpointAfterTicks())*100
+	set.checkpoint.after = time.Duration(w.GetCheckpointAfterMs())*time.Millisecond +
+		time.Duration(w.GetCheckpointAfterTicks())*100
 	set.checkpoint.least, set.checkpoint.most = w.GetMinCheckpointCount(), w.GetMaxCheckpointCount()
 	switch {
 	case set.timeout < 0 || set.maxRetries < 0 || set.maxSubscribers < 0 || set.live < 0 || set.history < 0:
@@ -116,13 +119,15 @@ func (s *persistentService) Delete(ctx context.Context, r *persistent.DeleteReq)
 	if r.GetOptions().GetAll() != nil {
 		return nil, errAll
 	}
-	if f := s.groups.remove(string(r.GetOptions().GetStreamIdentifier().GetStreamName()), r.GetOptions().GetGroupName()); f != nil {
+	if f := s.groups.remove(string(r.GetOptions().GetStreamIdentifier().GetStreamName()),
+		r.GetOptions().GetGroupName()); f != nil {
 		return nil, answer(ctx, f)
 	}
 	return &persistent.DeleteResp{}, nil
 }
 
-func (s *persistentService) ReplayParked(ctx context.Context, r *persistent.ReplayParkedReq) (*persistent.ReplayParkedResp, error) {
+func (s *persistentService) ReplayParked(ctx context.Context,
+	r *persistent.ReplayParkedReq) (*persistent.ReplayParkedResp, error) {
 	if r.GetOptions().GetAll() != nil {
 		return nil, errAll
 	}

@@ -69,7 +69,8 @@ func (r *rig) must(err error) {
 func events(n int) []esdb.EventData {
 	var all []esdb.EventData
 	for i := range n {
-		all = append(all, esdb.EventData{EventID: uuid.New(), EventType: "test", Data: fmt.Append(nil, i), Metadata: []byte("meta")})
+		all = append(all, esdb.EventData{EventID: uuid.New(), EventType: "test", Data: fmt.Append(nil, i),
+			Metadata: []byte("meta")})
 	}
 	return all
 }
@@ -118,8 +119,10 @@ func code(err error) string {
 		return err.Error()
 	}
 	names := map[esdb.ErrorCode]string{
-		esdb.ErrorCodeResourceNotFound: "not found", esdb.ErrorCodeStreamDeleted: "deleted", esdb.ErrorCodeWrongExpectedVersion: "wrong version",
-		esdb.ErrorCodeResourceAlreadyExists: "exists", esdb.ErrorCodeUnsupportedFeature: "unsupported", esdb.ErrorCodeNotLeader: "not leader",
+		esdb.ErrorCodeResourceNotFound: "not found", esdb.ErrorCodeStreamDeleted: "deleted",
+		esdb.ErrorCodeWrongExpectedVersion:  "wrong version",
+		esdb.ErrorCodeResourceAlreadyExists: "exists", esdb.ErrorCodeUnsupportedFeature: "unsupported",
+		esdb.ErrorCodeNotLeader: "not leader",
 	}
 	if name, known := names[e.Code()]; known {
 		return name
@@ -135,13 +138,15 @@ func (r *rig) want(what, got, want string) {
 }
 
 // create makes a group; change may alter its settings.
-func (r *rig) create(stream, group string, from esdb.StreamPosition, change func(*esdb.PersistentSubscriptionSettings)) {
+func (r *rig) create(stream, group string, from esdb.StreamPosition,
+	change func(*esdb.PersistentSubscriptionSettings)) {
 	r.t.Helper()
 	set := esdb.SubscriptionSettingsDefault()
 	if change != nil {
 		change(&set)
 	}
-	r.must(r.db.CreatePersistentSubscription(r.ctx, stream, group, esdb.PersistentStreamSubscriptionOptions{Settings: &set, StartFrom: from}))
+	r.must(r.db.CreatePersistentSubscription(r.ctx, stream, group,
+		esdb.PersistentStreamSubscriptionOptions{Settings: &set, StartFrom: from}))
 }
 
 // member is a client's stay in a group. What it gets comes through its channel.
@@ -153,7 +158,8 @@ type reader struct {
 
 func (r *rig) join(stream, group string, buffer uint32) *reader {
 	r.t.Helper()
-	sub, err := r.db.SubscribeToPersistentSubscription(r.ctx, stream, group, esdb.SubscribeToPersistentSubscriptionOptions{BufferSize: buffer})
+	sub, err := r.db.SubscribeToPersistentSubscription(r.ctx, stream, group,
+		esdb.SubscribeToPersistentSubscriptionOptions{BufferSize: buffer})
 	r.must(err)
 	m := &reader{r, sub, make(chan *esdb.PersistentSubscriptionEvent, 1000)}
 	go func() {

@@ -80,7 +80,8 @@ func (s *Server) ServeFollower(l net.Listener) error { return s.serve(l, gossip.
 
 func (s *Server) serve(l net.Listener, state gossip.MemberInfo_VNodeState) error {
 	server := grpc.NewServer(s.grpcOptions()...)
-	streams.RegisterStreamsServer(server, &streamsService{store: s.store, groups: s.groups, maxAppend: s.options.MaxAppendSize})
+	streams.RegisterStreamsServer(server, &streamsService{store: s.store, groups: s.groups,
+		maxAppend: s.options.MaxAppendSize})
 	serverfeatures.RegisterServerFeaturesServer(server, features{version: s.options.Version})
 	gossip.RegisterGossipServer(server, gossiper{server: s})
 	if !s.options.NoStats {

@@ -15,23 +15,25 @@ import (
 // and then waits for the caller to go, as a server does whose period is long.
 var statsService = grpc.ServiceDesc{
 	ServiceName: "event_store.client.monitoring.Monitoring", HandlerType: (*any)(nil),
-	Streams: []grpc.StreamDesc{{StreamName: "Stats", ServerStreams: true, Handler: func(_ any, stream grpc.ServerStream) error {
-		if err := stream.RecvMsg(&shared.Empty{}); err != nil {
-			return err
-		}
-		answer := &shared.Empty{}
-		answer.ProtoReflect().SetUnknown(statsAnswer(ownStats()))
-		if err := stream.SendMsg(answer); err != nil {
-			return err
-		}
-		<-stream.Context().Done()
-		return nil
-	}}},
+	Streams: []grpc.StreamDesc{{StreamName: "Stats", ServerStreams: true,
+		Handler: func(_ any, stream grpc.ServerStream) error {
+			if err := stream.RecvMsg(&shared.Empty{}); err != nil {
+				return err
+			}
+			answer := &shared.Empty{}
+			answer.ProtoReflect().SetUnknown(statsAnswer(ownStats()))
+			if err := stream.SendMsg(answer); err != nil {
+				return err
+			}
+			<-stream.Context().Done()
+			return nil
+		}}},
 }
 
 // ownStats are of the stand-in's own process and disk. What it has no word for is -1, as a server says it.
 func ownStats() map[string]string {
-	stats := map[string]string{"proc-cpu": "-1", "es-queue-MainQueue-length": "0", "es-queue-MainQueue-queueName": "MainQueue"}
+	stats := map[string]string{"proc-cpu": "-1", "es-queue-MainQueue-length": "0",
+		"es-queue-MainQueue-queueName": "MainQueue"}
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
 		if parts := strings.Fields(string(text)); len(parts) > 1 {
 			pages, _ := strconv.Atoi(parts[1])

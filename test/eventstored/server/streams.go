@@ -169,7 +169,8 @@ func (s *streamsService) Tombstone(ctx context.Context, r *streams.TombstoneReq)
 
 // text names an expectation as the protocol's errors do.
 func (e expectation) text() string {
-	return map[expected]string{expectAny: "-2", expectNoStream: "-1", expectExists: "-4", expectRevision: strconv.FormatUint(e.revision, 10)}[e.kind]
+	return map[expected]string{expectAny: "-2", expectNoStream: "-1", expectExists: "-4",
+		expectRevision: strconv.FormatUint(e.revision, 10)}[e.kind]
 }
 
 // text names the revision that a stream is at.

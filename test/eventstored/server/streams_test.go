@@ -73,7 +73,8 @@ func TestAppendIsLimited(t *testing.T) {
 // end is the revision of the last event of a stream.
 func (r *rig) end(stream string) uint64 {
 	r.t.Helper()
-	reading, err := r.db.ReadStream(r.ctx, stream, esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
+	reading, err := r.db.ReadStream(r.ctx, stream, esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}},
+		1)
 	r.must(err)
 	defer reading.Close()
 	e, err := reading.Recv()
@@ -140,7 +141,8 @@ func TestAllWithFilterCatchesUp(t *testing.T) {
 	r.append("b-1", 5)
 	r.append("a-2", 1)
 	sub, err := r.db.SubscribeToAll(r.ctx, esdb.SubscribeToAllOptions{
-		From: esdb.Start{}, Filter: &esdb.SubscriptionFilter{Type: esdb.StreamFilterType, Prefixes: []string{"a-"}}, MaxSearchWindow: 4,
+		From: esdb.Start{}, Filter: &esdb.SubscriptionFilter{Type: esdb.StreamFilterType, Prefixes: []string{"a-"}},
+		MaxSearchWindow: 4,
 	})
 	r.must(err)
 	defer sub.Close()

@@ -14,7 +14,9 @@ func TestOwn(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.Method+" "+r.URL.String())
 		if r.URL.Path == "/up" {
-			_, _ = io.WriteString(w, "LOCKSTEP_PAIR_URL=http://h/?a=b\nLOCKSTEP_LAB_INSTANCE=pair-own1\nLOCKSTEP_LAB_PROCESSES=pair-own1-1,pair-own1-2\n")
+			_,
+				_ = io.WriteString(w,
+				"LOCKSTEP_PAIR_URL=http://h/?a=b\nLOCKSTEP_LAB_INSTANCE=pair-own1\nLOCKSTEP_LAB_PROCESSES=pair-own1-1,pair-own1-2\n")
 		}
 	}))
 	defer server.Close()

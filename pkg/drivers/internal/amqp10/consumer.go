@@ -40,7 +40,8 @@ type consumer struct {
 
 // Consumer opens a link from the terminus, on a connection as spec says. What is sent to a queue from then on, and what
 // came before, is kept for it by the broker.
-func (s *Session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, from Terminus, handle drivers.Handler) (drivers.Consumer, error) {
+func (s *Session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, from Terminus,
+	handle drivers.Handler) (drivers.Consumer, error) {
 	if err := checkConsumer(spec); err != nil {
 		return nil, fmt.Errorf("connect consumer: %w", err)
 	}
@@ -68,7 +69,8 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	case drivers.AckEach, drivers.AckAutomatic:
 	case drivers.AckEvery:
 		if spec.AckEvery < 1 || (spec.Prefetch > 0 && spec.AckEvery > spec.Prefetch) {
-			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d", spec.AckEvery, spec.Prefetch)
+			return fmt.Errorf("an ack every %d messages with a prefetch of %d never comes: make it 1 to %[2]d",
+				spec.AckEvery, spec.Prefetch)
 		}
 	case drivers.AckInterval:
 		if spec.AckInterval <= 0 {
@@ -105,7 +107,8 @@ func (c *consumer) run() {
 	err := c.loop()
 	c.accept(len(c.owed))
 	if err != nil {
-		c.broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, err)) // nothing new if the connection is gone
+		// nothing new if the connection is gone
+		c.broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, err))
 	}
 }
 

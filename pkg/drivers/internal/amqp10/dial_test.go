@@ -55,7 +55,8 @@ func TestSilentBrokersShareTheTime(t *testing.T) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}
 	}
-	took, err = open(t, 20*time.Second, Options{URLs: []string{"amqp://" + a, "amqp://" + b}, ConnectTimeout: "200ms"}, silent)
+	took, err = open(t, 20*time.Second, Options{URLs: []string{"amqp://" + a, "amqp://" + b}, ConnectTimeout: "200ms"},
+		silent)
 	if took != 400*time.Millisecond || !strings.Contains(err.Error(), b) {
 		t.Errorf("connectTimeout of 200 ms for two brokers: after %v, want 400 ms: %v", took, err)
 	}
@@ -100,7 +101,8 @@ func TestCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{file: "no PEM certificate", file + "x": "no such file"} {
-		if _, err := open(t, time.Second, Options{URL: "amqps://127.0.0.1:1", TLS: TLSOptions{CA: path}}, silent); !strings.Contains(err.Error(), want) {
+		if _, err := open(t, time.Second, Options{URL: "amqps://127.0.0.1:1", TLS: TLSOptions{CA: path}},
+			silent); !strings.Contains(err.Error(), want) {
 			t.Errorf("the error is %v, want one with %q", err, want)
 		}
 	}

@@ -84,7 +84,8 @@ func (s *Session) answered(at int) {
 	s.at = at
 	s.mu.Unlock()
 	if before != at {
-		s.env.Event(drivers.EventNotice, fmt.Sprintf("failed over from %s to %s", s.endpoints[before].address, s.endpoints[at].address))
+		s.env.Event(drivers.EventNotice, fmt.Sprintf("failed over from %s to %s", s.endpoints[before].address,
+			s.endpoints[at].address))
 	}
 }
 
@@ -97,8 +98,9 @@ func (s *Session) dialOne(ctx context.Context, dial dialFunc, e endpoint) (*link
 	if l.Conn, err = s.handshake(ctx, raw, e); err != nil {
 		_ = raw.Close()
 		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) { // which of the two comes first is chance
-			return nil, fmt.Errorf("connect to %s at %s: it takes connections and says nothing (a passive broker does): %w",
-				s.product, e.address, cmp.Or(ctx.Err(), context.DeadlineExceeded))
+			return nil,
+				fmt.Errorf("connect to %s at %s: it takes connections and says nothing (a passive broker does): %w",
+					s.product, e.address, cmp.Or(ctx.Err(), context.DeadlineExceeded))
 		}
 		if strings.Contains(err.Error(), "auth failed") { // the library has no type for it
 			err = fmt.Errorf("%w (check user and password in the url)", err)

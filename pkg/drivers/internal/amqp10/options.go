@@ -55,7 +55,8 @@ func (o *Options) Check() error {
 func (o *Options) settings() (settings, error) {
 	switch {
 	case o.URL == "" && len(o.URLs) == 0:
-		return settings{}, errors.New(`give url: "amqp://user:password@host:5672", or urls, one for each broker to fail over to`)
+		return settings{},
+			errors.New(`give url: "amqp://user:password@host:5672", or urls, one for each broker to fail over to`)
 	case o.URL != "" && len(o.URLs) > 0:
 		return settings{}, errors.New("give either url or urls, not both")
 	}
@@ -100,9 +101,11 @@ type endpoint struct {
 // place.
 func parseEndpoint(text string) (endpoint, error) {
 	u, err := url.Parse(text)
-	if err != nil || u.Hostname() == "" || (u.Scheme != "amqp" && u.Scheme != "amqps") || (u.Path != "" && u.Path != "/") || u.RawQuery != "" {
-		return endpoint{}, errors.New(`read AMQP url: not of the form "amqp://user:password@host:port", or amqps:// for TLS` +
-			` (percent-encode what is special in user and password)`)
+	if err != nil || u.Hostname() == "" || (u.Scheme != "amqp" && u.Scheme != "amqps") ||
+		(u.Path != "" && u.Path != "/") || u.RawQuery != "" {
+		return endpoint{},
+			errors.New(`read AMQP url: not of the form "amqp://user:password@host:port", or amqps:// for TLS` +
+				` (percent-encode what is special in user and password)`)
 	}
 	e := endpoint{host: u.Hostname(), tls: u.Scheme == "amqps", anonymous: u.User == nil}
 	port := u.Port()

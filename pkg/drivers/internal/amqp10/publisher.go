@@ -199,7 +199,8 @@ func (p *publisher) guard(ctx context.Context) {
 // refused explains why the library did not send a message. It may have sent a part, so that nothing can follow it on
 // this link, unless it is the library itself that finds the message too large.
 func (p *publisher) refused(ctx context.Context, err error) error {
-	if own, ok := err.(*amqp.Error); ok && own.Condition == amqp.ErrCondMessageSizeExceeded { // the broker's would be wrapped
+	// the broker's would be wrapped
+	if own, ok := err.(*amqp.Error); ok && own.Condition == amqp.ErrCondMessageSizeExceeded {
 		return fmt.Errorf("publish at %s: %w", p.lease.address, err)
 	}
 	p.done = true
