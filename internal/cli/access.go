@@ -2,12 +2,12 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// accessFlags are the files and variables of a daemon's host that others may name.
+// accessFlags are the folders and environment variables of a daemon's host that references may read.
 type accessFlags struct {
 	folders, variables []string
 }
 
-// add adds the flags; who names files and variables, in words.
+// add adds the flags. who names the readers in the help: "matrices".
 func (a *accessFlags) add(c *cobra.Command, who string) {
 	c.Flags().StringArrayVar(&a.folders, "files", nil,
 		"allow "+who+" to read files below an absolute `folder`; repeatable (default no file)")

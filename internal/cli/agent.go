@@ -34,7 +34,7 @@ type agentOptions struct {
 	verbose     bool
 }
 
-// Agent is the daemon on a client host.
+// Agent runs the daemon of a client host and returns its exit code.
 func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var o agentOptions
 	root := &cobra.Command{
@@ -65,7 +65,7 @@ assigned meanwhile, which is how agents are upgraded while a run goes on.`,
 }
 
 func (o *agentOptions) add(c *cobra.Command) {
-	host, _ := os.Hostname() // an empty name is refused by check
+	host, _ := os.Hostname() // check rejects an empty name
 	o.server.add(c, "")
 	o.metrics.add(c, "metrics", "metrics for Prometheus, at /metrics,")
 	faultsFlag(c, &o.injectFault)
@@ -87,7 +87,7 @@ func (o *agentOptions) add(c *cobra.Command) {
 	fromEnvironment(c)
 }
 
-// check reads the flags, and has all their faults at once.
+// check parses the flags. The error lists all invalid flags.
 func (o *agentOptions) check() error {
 	var faults []error
 	fault := func(err error) {
@@ -125,7 +125,7 @@ func (o *agentOptions) check() error {
 	return usageErrors(faults)
 }
 
-// run serves until ctx ends and nothing is in flight any more, or the agent is asked to drain.
+// run serves until ctx ends and no task is in flight, or until the agent has drained after drainSignal.
 func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 	cfg := o.cfg
 	release, err := lockDir("--dir", cfg.Dir)

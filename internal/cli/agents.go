@@ -43,7 +43,7 @@ func agentsCommand() *cobra.Command {
 	return c
 }
 
-// fleetAgents lists agents, and after them why those that are refused are; wide tells more of each.
+// fleetAgents lists agents, then the reasons for refused agents. wide adds columns.
 func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide bool) error {
 	head := []string{"AGENT", "STATE", "HOST", "LABELS", "CLOCK", "SEEN"}
 	if wide {
@@ -73,7 +73,7 @@ func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide boo
 	return err
 }
 
-// doing is an agent's state in a word.
+// doing returns the state of an agent as one word.
 func doing(a wire.AgentInfo) string {
 	switch {
 	case a.Refused != "":
@@ -88,7 +88,7 @@ func doing(a wire.AgentInfo) string {
 	return "free"
 }
 
-// labelled writes labels: "role=load zone=a".
+// labelled formats labels, sorted by name: "role=load zone=a".
 func labelled(labels map[string]string) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -97,7 +97,7 @@ func labelled(labels map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-// offset is how far a clock is from the controller's.
+// offset formats the offset of an agent's clock from the controller's, in milliseconds with its bound.
 func offset(o *wire.Offset) string {
 	if o == nil {
 		return "not known"
@@ -106,7 +106,7 @@ func offset(o *wire.Offset) string {
 	return fmt.Sprintf("%s ms ± %s", ms(o.Offset), ms(o.Bound))
 }
 
-// wideFormat is the flag -o, whose only value is wide.
+// wideFormat is the value of the flag -o. It accepts only "wide".
 type wideFormat bool
 
 func (w *wideFormat) String() string {

@@ -14,7 +14,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// baselineOptions say whose baselines: of a fleet, or of a folder.
+// baselineOptions select the baselines of a fleet or those of a folder.
 type baselineOptions struct {
 	server serverFlags
 	runs   string
@@ -40,13 +40,13 @@ of --runs, for local runs and ctl compare.`,
 	return c
 }
 
-// ofFleet reports whether the baselines are those of a fleet.
+// ofFleet reports whether the command uses the baselines of a fleet. An explicit --runs selects the folder.
 func (o *baselineOptions) ofFleet(c *cobra.Command) bool {
 	return o.server.url != "" && !c.Flags().Changed("runs")
 }
 
-// bases are the numbers that a run's rules compare it with, as this folder has them. Before anything is run it is said
-// which are missing.
+// bases returns the numbers of this folder's history that the rules of a run need. It prints a warning for each missing
+// one.
 func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
 	all := history.Of(o.runs).Bases(run)
 	for _, b := range all {
@@ -97,7 +97,8 @@ func (o *baselineOptions) set() *cobra.Command {
 	return c
 }
 
-// setHere stores a baseline in the folder. Its note says which part of the run has nothing to compare with.
+// setHere stores a baseline in the folder. The note, if any, counts the tasks without an outcome and the cells without
+// a valid repetition.
 func (o *baselineOptions) setHere(_ context.Context, run, name string) (b plan.Baseline, note string, err error) {
 	record, err := runs.Open(o.runs, run)
 	if err != nil {

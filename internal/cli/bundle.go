@@ -17,7 +17,7 @@ import (
 	"lockstep/internal/runs"
 )
 
-// bundleEnd ends the names of bundles: they are zip files, too.
+// bundleEnd is the suffix of bundle file names. Bundles are zip files.
 const bundleEnd = ".bundle.zip"
 
 func bundleCommand() *cobra.Command {
@@ -59,7 +59,7 @@ Exit codes: 0 it is written; 1 it is not.`,
 	return c
 }
 
-// recordOf opens a run's record, of a fleet after it was copied.
+// recordOf opens the record of a run. With a server it first copies the record into folder.
 func recordOf(c *cobra.Command, s serverFlags, folder, name string) (*runs.Run, error) {
 	if s.url == "" {
 		return runs.Open(folder, name)
@@ -89,7 +89,7 @@ func recordOf(c *cobra.Command, s serverFlags, folder, name string) (*runs.Run, 
 	return runs.Open("", p.Dir)
 }
 
-// writeBundle writes a run as one file and prints what it contains.
+// writeBundle writes a run to one file and prints a summary of the bundle.
 func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
 	sum := sha256.New()
 	var m bundle.Manifest
@@ -113,7 +113,7 @@ func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
 	return err
 }
 
-// opened is a bundle on disk.
+// opened is a bundle with its open file, which the caller closes.
 type opened struct {
 	*bundle.Bundle
 	file *os.File
@@ -178,7 +178,7 @@ func verifyBundle(ctx context.Context, b opened) (bundle.Verification, error) {
 	return bundle.Verify(ctx, b.Bundle, dir, version())
 }
 
-// maxLines is how many lines of a kind are printed: one other snapshot may change a hundred values.
+// maxLines limits the printed lines per kind: one altered snapshot can change a hundred values.
 const maxLines = 50
 
 func printVerification(out io.Writer, name string, v bundle.Verification) error {

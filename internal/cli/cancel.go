@@ -14,7 +14,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// queuedFor is how long ctl cancel waits for a run that had not begun: there is nothing of it to close.
+// queuedFor is the maximum wait of ctl cancel for a queued run: it has no task to close.
 const queuedFor = 3 * time.Second
 
 func cancelCommand() *cobra.Command {
@@ -40,7 +40,7 @@ outcome; ctl run --resume goes on from there. RUN is an id, the beginning of one
 	return c
 }
 
-// cancelRun cancels a run and says in words what came of that.
+// cancelRun cancels a run, waits up to limit for its end, and returns the result as text.
 func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.Duration, hint string) (string, error) {
 	state, err := findRun(ctx, conn, name)
 	if err != nil {
@@ -74,8 +74,8 @@ func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.D
 		limit, state.Run, hint)
 }
 
-// awaitEnd returns the state of a run once the submission that state is of has ended, or limit has passed. A state of
-// another submission means that it has ended, too.
+// awaitEnd waits until the submission of state has ended, at most limit, and returns the newest state. A state of a
+// later submission means that the earlier one has ended.
 func awaitEnd(ctx context.Context, conn *wire.Client, state wire.RunState, limit time.Duration) (wire.RunState, error) {
 	late := time.NewTimer(limit)
 	defer late.Stop()
@@ -96,7 +96,7 @@ func awaitEnd(ctx context.Context, conn *wire.Client, state wire.RunState, limit
 	}
 }
 
-// tasksOf is how far a run is.
+// tasksOf returns the number of tasks with an outcome, as text.
 func tasksOf(s wire.RunState) string {
 	text := fmt.Sprintf("%d of %s%d tasks have an outcome", s.Done, atMost(s.AtMost), s.Tasks)
 	if s.Failed > 0 {
@@ -132,7 +132,7 @@ RUN is an id, the beginning of one, or latest.`,
 	return c
 }
 
-// pullRun copies a run and says in words how much of it that is.
+// pullRun copies the record of a run and returns as text how many tasks it has.
 func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (string, error) {
 	state, err := findRun(ctx, conn, name)
 	if err != nil {
@@ -166,7 +166,7 @@ func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (s
 		why, p.Dir), nil
 }
 
-// keep writes the tables and the report of a copy.
+// keep writes the tables and the report into a copied record.
 func keep(dir string) error {
 	run, err := runs.Open("", dir)
 	if err != nil {
@@ -175,7 +175,7 @@ func keep(dir string) error {
 	return page.Keep(run)
 }
 
-// onHost is where the controller that leads is.
+// onHost returns " on host NAME" of the leading controller, or "" if it is unknown.
 func onHost(ctx context.Context, conn *wire.Client) string {
 	l, err := conn.Leader(ctx)
 	if err != nil || l.Host == "" {

@@ -20,7 +20,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// brokerTimeout is for opening a broker, for listing what it has, and for removing it.
+// brokerTimeout limits the opening of a broker and the listing of its leftovers together, and their removal.
 const brokerTimeout = 30 * time.Second
 
 // cleanupOptions are the flags of ctl cleanup.
@@ -67,10 +67,10 @@ or the command line has errors; 1 a broker could not be asked or did not remove 
 // target is one broker to clean up.
 type target struct {
 	broker   plan.Broker
-	attempts []plan.Task // of the record, and of their groups
+	attempts []plan.Task // attempts of the record, one element per group
 	cleanup  *agent.Cleanup
 	found    []drivers.Leftover
-	blind    bool // it cannot list: the topologies of attempts are removed by name
+	blind    bool // the broker cannot list its topologies: those of attempts are removed by name
 }
 
 func (o *cleanupOptions) cleanup(c *cobra.Command, of string) error {
@@ -116,7 +116,7 @@ func (o *cleanupOptions) cleanup(c *cobra.Command, of string) error {
 	return nil
 }
 
-// sure prints what was found and asks whether to remove it.
+// sure prints the leftovers and asks for consent to remove them.
 func (o *cleanupOptions) sure(c *cobra.Command, prefix string, found []*target) (bool, error) {
 	out := c.OutOrStdout()
 	if len(found) == 0 {
@@ -130,8 +130,8 @@ func (o *cleanupOptions) sure(c *cobra.Command, prefix string, found []*target) 
 		"nothing was removed: there is no terminal to ask on; give --yes to remove all of this")
 }
 
-// ask puts a question on the terminal, unless the answer is given; without a terminal it fails with the text of
-// refusal. Only y and yes mean yes.
+// ask asks a question on the terminal and reports whether the answer was y or yes. yes skips the question. Without a
+// terminal the error is refusal.
 func ask(c *cobra.Command, yes bool, question, refusal string) (bool, error) {
 	switch in, isFile := c.InOrStdin().(*os.File); {
 	case yes:
@@ -167,7 +167,8 @@ func list(out io.Writer, found []*target) error {
 	return tabulate(out, []string{"BROKER", "WHAT", "NAME"}, rows)
 }
 
-// look opens the broker and lists what it has.
+// look opens the broker and lists its leftovers whose names begin with prefix. Without support for listing, it sets
+// blind if the record has attempts.
 func (t *target) look(ctx context.Context, prefix string) error {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
@@ -185,14 +186,14 @@ func (t *target) look(ctx context.Context, prefix string) error {
 			err)
 	}
 	for _, x := range all {
-		if strings.HasPrefix(x.Name, prefix) { // whatever the driver lists, nothing else is touched
+		if strings.HasPrefix(x.Name, prefix) { // the driver may list more; only names with the prefix are removed
 			t.found = append(t.found, x)
 		}
 	}
 	return err
 }
 
-// remove removes what was found.
+// remove removes the leftovers that look found, or the topologies of all attempts if the broker cannot list them.
 func (t *target) remove(ctx context.Context) error {
 	if !t.blind {
 		ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
@@ -211,10 +212,10 @@ func (t *target) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// everything is what the names of all runs begin with.
+// everything is the prefix of the names of all runs.
 const everything = "lockstep-"
 
-// targets finds the brokers, each once, and what the names of what is to be cleaned up begin with.
+// targets returns the distinct brokers of a matrix or a record, and the name prefix of the leftovers to remove.
 func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, targets []*target, err error) {
 	var run plan.Run
 	var marks []runs.Mark
@@ -249,7 +250,7 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 			add(broker)
 		}
 	}
-	attempts := map[string][]string{} // of tasks: names at a broker are those of attempts
+	attempts := map[string][]string{} // by task: names at a broker contain the attempt
 	for _, m := range marks {
 		if m.Kind == runs.MarkStart {
 			attempts[m.Task] = append(attempts[m.Task], m.Name)
@@ -266,8 +267,8 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 	return prefix, targets, nil
 }
 
-// record reads the plan of a recorded run again, as resuming it does: the record holds no secrets. It asks before a
-// record of somebody else is used.
+// record expands the matrix of a recorded run again, because the record contains no secrets. It asks for consent if
+// this ctl did not create the run.
 func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.Mark, error) {
 	switch {
 	case o.run != "":

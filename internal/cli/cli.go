@@ -1,5 +1,5 @@
-// Package cli is the command line of the three programs: flags, help, exit codes, and the wiring of the parts below.
-// Each program is a function from arguments and streams to an exit code, so that tests run them whole.
+// Package cli implements the command lines of the three programs: flags, help, exit codes, and the wiring of packages.
+// Each program is a function from arguments and streams to an exit code, so that tests can call it.
 package cli
 
 import (
@@ -26,18 +26,18 @@ import (
 // The exit codes of ctl.
 const (
 	ExitOK           = 0   // no cell failed or was invalid
-	ExitError        = 1   // something else went wrong: a file, the control plane, a record
+	ExitError        = 1   // any other error: a file, the control plane, a record
 	ExitBadMatrix    = 2   // the matrix or the command line has errors; nothing was run
 	ExitFailedCells  = 3   // the run is complete, and a cell failed or was invalid
-	ExitNoAgents     = 4   // too few agents; nothing was run
+	ExitNoAgents     = 4   // too few agents, or a fault without a target; nothing was run
 	ExitViolated     = 5   // all cells are valid, and a rule (require) is violated
 	ExitAltered      = 6   // a bundle was altered, or its record gives other values
-	ExitWorse        = 7   // ctl compare --fail-on-regression: something is worse
+	ExitWorse        = 7   // ctl compare or digest --fail-on-regression: a value is worse
 	ExitInconclusive = 8   // all cells are valid, no rule is violated, and one is inconclusive
-	ExitInterrupted  = 130 // stopped by a signal or cancelled; what was measured is kept
+	ExitInterrupted  = 130 // stopped by a signal or cancelled; the record keeps the measurements
 )
 
-// exit is an error that knows its exit code. An empty message prints nothing.
+// exit is an error with an exit code. Nothing is printed for an empty message.
 type exit struct {
 	code int
 	err  error
@@ -52,8 +52,8 @@ func (e exit) Error() string {
 
 func (e exit) Unwrap() error { return e.err }
 
-// execute runs a command tree and turns its error into an exit code. What is written to standard error, and to a
-// terminal, has no control characters.
+// execute runs a command tree and returns the exit code of its error. Control characters are escaped in the output to
+// standard error and to terminals.
 func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if terminal.Is(stdout) {
 		stdout = terminal.NewWriter(stdout)
@@ -93,10 +93,11 @@ func execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 	return ExitError
 }
 
-// errTerminated is the cause of a context that SIGTERM ended: nobody types that at a run to stop it.
+// errTerminated is the cause of a context that SIGTERM cancelled. Then ctl leaves a run on a fleet running.
 var errTerminated = errors.New("terminated")
 
-// Interruptible returns a context that the first SIGINT or SIGTERM cancels; the last of so many leaves at once.
+// Interruptible returns a context that the first SIGINT or SIGTERM cancels. The signal with number last ends the
+// program at once with ExitInterrupted.
 func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 	ctx, cancelCause := context.WithCancelCause(context.Background())
 	cancel := func() { cancelCause(nil) }
@@ -116,11 +117,10 @@ func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 	return ctx, cancel
 }
 
-// What a release says of itself, by -ldflags "-X lockstep/internal/cli.release=1.2.3" and so on:
-// deploy/packages/build.sh does it.
+// Version data of a release, set by deploy/packages/build.sh with -ldflags "-X lockstep/internal/cli.release=1.2.3".
 var release, commit, date string
 
-// version is the release, or the module's version, with the commit and its date, as far as the build knows them:
+// version returns the release, or else the module's version, with the commit and its date if the build contains them:
 // "1.2.3 (commit 0a1b2c3d4e5f, 2026-01-02)".
 func version() string {
 	v, revision, at, modified := release, commit, date, false
@@ -154,7 +154,7 @@ func version() string {
 	return v
 }
 
-// logger writes text for people to stderr; verbose adds debugging.
+// logger logs text to stderr: warnings and errors, and all levels if verbose.
 func logger(stderr io.Writer, verbose bool) *slog.Logger {
 	level := slog.LevelWarn
 	if verbose {

@@ -79,7 +79,7 @@ inconclusive or left out.`,
 
 var compareFormats = []string{"text", "md", "csv", "json", "html"}
 
-// check tells of every fault of the flags at once.
+// check parses and checks the flags. The error lists all invalid ones.
 func (o *compareOptions) check() error {
 	var faults []error
 	if !slices.Contains(compareFormats, o.format) {
@@ -145,7 +145,7 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 	return o.verdict(found)
 }
 
-// read reads a run without the cells that --filter leaves out, and returns its directory.
+// read reads a run without the cells that --filter excludes, and returns its directory.
 func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err error) {
 	record, err := runs.Open(o.runs, id)
 	if err != nil {
@@ -204,7 +204,7 @@ func (o *compareOptions) render(w io.Writer, c compare.Comparison, width int) er
 	return report.NewCompared(c).Text(w, c, width)
 }
 
-// verdict is the exit code that --fail-on-regression asks for. Cells that were left out are named.
+// verdict returns an error with the exit code of --fail-on-regression. It names the cells that were not compared.
 func (o *compareOptions) verdict(c compare.Comparison) error {
 	n := c.Found()
 	total, left := 0, ""

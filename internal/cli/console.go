@@ -8,12 +8,12 @@ import (
 	"lockstep/internal/terminal"
 )
 
-// console is where a command reports its progress to a person: the terminal or file of its errors. While a block of
-// live metrics stands on the terminal, what is written appears above it. It is safe for concurrent use.
+// console writes the progress of a command to its standard error. Written lines appear above the block of live metrics,
+// if one is shown. It is safe for concurrent use.
 type console struct {
 	out   io.Writer
 	mu    sync.Mutex
-	board *terminal.Board // nil: no block stands
+	board *terminal.Board // nil: no block is shown
 }
 
 func newConsole(out io.Writer) *console { return &console{out: out} }
@@ -28,7 +28,7 @@ func (c *console) Write(p []byte) (int, error) {
 	return c.out.Write(p)
 }
 
-// live puts up a block, which frame makes, if there is a terminal for it.
+// live shows a block with the lines of frame if the output is a terminal.
 func (c *console) live(frame func(columns int, paint terminal.Painter) []string) {
 	t, is := terminal.Of(c.out, os.Getenv)
 	if !is {
@@ -40,7 +40,7 @@ func (c *console) live(frame func(columns int, paint terminal.Painter) []string)
 		func(columns int) []string { return frame(columns, t.Painter) })
 }
 
-// plain takes the block away.
+// plain removes the block.
 func (c *console) plain() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

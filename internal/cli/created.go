@@ -15,8 +15,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// createdFile is where ctl lists the digests of the plans that this user submitted, one per line. It is no part of any
-// record: the author of a record, a bundle or the state of a fleet cannot add to it.
+// createdFile returns the path of the file with the digests of the plans that this user submitted, one per line. It is
+// not part of a record, so the author of a record, a bundle or a fleet's state cannot add to it.
 func createdFile() (string, error) {
 	dir := os.Getenv("XDG_STATE_HOME")
 	if dir == "" {
@@ -29,7 +29,7 @@ func createdFile() (string, error) {
 	return filepath.Join(dir, "lockstep", "created-runs"), nil
 }
 
-// asRecorded is a plan as its record has it: without secrets, and without the bases that a controller adds.
+// asRecorded returns a plan as JSON like in its record: without secrets, and without the bases that a controller adds.
 func asRecorded(run plan.Run) (string, error) {
 	run = run.Redacted()
 	run.Bases = nil
@@ -37,7 +37,7 @@ func asRecorded(run plan.Run) (string, error) {
 	return plan.Redact(string(text)), err
 }
 
-// noteCreated has created report the run from now on.
+// noteCreated adds a run to the file, so that created returns true for it.
 func noteCreated(run plan.Run) error {
 	name, err := createdFile()
 	if err != nil {
@@ -58,8 +58,8 @@ func noteCreated(run plan.Run) error {
 	return errors.Join(err, file.Close())
 }
 
-// created reports whether the plan of a record is one that this user submitted. If that cannot be found out, it is not.
-// A plan with a secret where the record has none is another one: somebody has put it there.
+// created reports whether this user submitted the plan of a record. It returns false if the file cannot be read. A plan
+// with a secret was altered, because records contain no secrets: the result is false.
 func created(run plan.Run) bool {
 	name, err := createdFile()
 	if err != nil {
@@ -79,8 +79,9 @@ func created(run plan.Run) bool {
 		slices.Contains(strings.Split(string(list), "\n"), hexDigest([]byte(redacted)))
 }
 
-// consent asks before run, which was expanded from the record of another user, uses what it names. Nothing of it was
-// opened, resolved or dialled before.
+// consent asks for permission to use the files, secrets and brokers that run names, unless this user created it. The
+// parameter of is the recorded plan from which run was expanded. Call it before any of them is opened, resolved or
+// dialled.
 func consent(c *cobra.Command, yes bool, of, run plan.Run) error {
 	if created(of) {
 		return nil

@@ -31,7 +31,7 @@ what each may do. Copy to each host only what it needs; ca.key and the rest stay
 	return c
 }
 
-// reloaded says what makes a change of users count.
+// reloaded is the hint after a change of users: it has no effect before the servers reload their configuration.
 const reloaded = "Copy nats.conf to the control plane and have it read again: systemctl reload lockstep-controller, or nats-server --signal reload.\n"
 
 func fleetInit() *cobra.Command {
@@ -76,7 +76,7 @@ func fleetInit() *cobra.Command {
 	return c
 }
 
-// agentNames refuses names that no agent can have.
+// agentNames returns an error for each name that is not valid for an agent.
 func agentNames(names []string) error {
 	var faults []error
 	for _, name := range names {

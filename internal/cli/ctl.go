@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/matrix"
 )
 
-// Ctl is the program that people type.
+// Ctl runs the client program ctl and returns its exit code.
 func Ctl(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:   "ctl",
@@ -36,8 +36,8 @@ it hands the same run to a fleet of agents.`,
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 
-// narrowing are the flags of a command that reads a matrix: those that change it without editing it, and the drivers it
-// may name.
+// narrowing adds the flags of commands that read a matrix: --quick, --set and --filter, which change the matrix without
+// editing the file, and --drivers.
 func narrowing(c *cobra.Command, n *matrix.Narrow) {
 	withDrivers(c)
 	f := c.Flags()

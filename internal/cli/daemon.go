@@ -24,7 +24,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// maxBeside bounds the runs that one controller executes at a time.
+// maxBeside limits --max-parallel-runs.
 const maxBeside = 64
 
 // controllerOptions are the flags of the controller.
@@ -33,22 +33,22 @@ type controllerOptions struct {
 	pages       webFlags
 	influx      influxFlags
 	access      accessFlags
-	allowed     drivers.Access // of access
+	allowed     drivers.Access // parsed from access
 	listen, dir string
 	open        bool
 	config      string
 	hooks       string
-	drivers     string // file, of --drivers
+	drivers     string // the file of --drivers
 	replicas    int
 	beside      int
 	room        memory
 	sync        string
-	syncEvery   time.Duration // of sync; 0: always
+	syncEvery   time.Duration // parsed from sync; 0: before each acknowledgement
 	within      time.Duration
 	verbose     bool
 }
 
-// Controller is the daemon that executes runs on a fleet.
+// Controller runs the daemon that executes runs on a fleet, and returns its exit code.
 func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var o controllerOptions
 	root := &cobra.Command{
@@ -113,7 +113,7 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	fromEnvironment(c)
 }
 
-// check has all faults of the flags at once.
+// check parses and checks the flags. The error lists all invalid ones.
 func (o *controllerOptions) check() error {
 	var faults []error
 	if (o.listen == "") == (o.server.url == "") {
@@ -156,7 +156,7 @@ func (o *controllerOptions) check() error {
 	return usageErrors(faults)
 }
 
-// run serves until ctx ends, or the control plane that it serves breaks.
+// run serves until ctx ends and no task is in flight, or until the embedded control plane fails.
 func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	hooks, err := readHooks(o.hooks, o.allowed)
 	if err != nil {
@@ -190,7 +190,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		return err
 	}
 	defer conn.Close()
-	pages, err := wire.NewClient(ctx, connect) // whatever its requests do, the controller keeps its connection
+	pages, err := wire.NewClient(ctx, connect) // separate: requests of pages cannot close the controller's connection
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		Store:  wire.StoreConfig{RecordLimit: int64(o.room), Replicas: o.replicas},
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {
-		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks are told where it is
+		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks get this path
 			return fmt.Errorf("find the folder of copies: %w", err)
 		}
 	}
@@ -232,13 +232,13 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	select {
 	case err := <-served:
 		return leave(log, err)
-	case err := <-broken: // nothing can be said any more: it leaves as if it had been killed, and the next start goes on
+	case err := <-broken: // no message can be stored: exit as if killed, the next start continues the runs
 		return fmt.Errorf("keep messages under %s: %w; make room there and start the controller again: its runs go on",
 			o.dir, err)
 	}
 }
 
-// readHooks reads the file that says what is called after the runs of schedules.
+// readHooks reads the file of commands that the controller calls after the runs of schedules.
 func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 	if file == "" {
 		return nil, nil
@@ -263,8 +263,8 @@ func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 	return hooks, nil
 }
 
-// controlPlane serves one, or uses the one that is there: connect opens a connection to it. broken receives why one
-// that is served cannot go on.
+// controlPlane returns a function that connects to the control plane: to an embedded server if cfg.Listen is set, else
+// to the server of s. broken receives the error that ended an embedded server.
 func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 	connect func(context.Context) (*wire.Conn, error), broken <-chan error, stop func(), err error) {
 	background := context.WithoutCancel(ctx)
@@ -287,7 +287,7 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 	return server.Connect, server.Broken(), func() { deafen(); server.Close() }, nil
 }
 
-// unserved says what to do about a control plane that cannot be served.
+// unserved adds the remedy to the error of an embedded control plane.
 func unserved(err error) error {
 	if errors.Is(err, wire.ErrOpen) {
 		err = fmt.Errorf("%w: give --nats-config and --creds of what \"ctl fleet init\" makes, or set LOCKSTEP_TOKEN, "+
@@ -299,7 +299,7 @@ func unserved(err error) error {
 	return err
 }
 
-// onHangup calls reload at every SIGHUP until stop is called, which waits for a reload that is going on.
+// onHangup calls reload at each SIGHUP. stop ends that, and waits for a call in progress.
 func onHangup(reload func()) (stop func()) {
 	signals, ended := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(signals, syscall.SIGHUP)
@@ -316,7 +316,7 @@ func onHangup(reload func()) (stop func()) {
 	}
 }
 
-// dialPatiently keeps trying: daemons start in any order.
+// dialPatiently retries until it is connected or ctx ends, because daemons start in any order.
 func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.Conn, error) {
 	const least, most = 250 * time.Millisecond, 5 * time.Second
 	for pause := least; ; pause = min(2*pause, most) {
@@ -335,7 +335,7 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 	}
 }
 
-// leave makes of a daemon's end what it is: asked to stop is no error.
+// leave logs the end of a daemon. A cancelled context is a requested stop and not an error.
 func leave(log *slog.Logger, err error) error {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("serve: %w", err)

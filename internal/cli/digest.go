@@ -26,7 +26,7 @@ type digestOptions struct {
 	influx       influxFlags
 }
 
-// hookDirectory names the record of the run that a schedule's hook is called for.
+// hookDirectory is the variable with the record directory of the run for which a hook is called.
 const hookDirectory = "LOCKSTEP_RUN_DIR"
 
 func digestCommand() *cobra.Command {
@@ -97,7 +97,8 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	return o.verdict(d)
 }
 
-// verdict returns the exit code that --fail-on-regression requests. Those of failed tasks and rules are as of ctl run.
+// verdict returns an error with the exit code of --fail-on-regression. The codes for tasks and rules are those of ctl
+// run.
 func (o *digestOptions) verdict(d digest.Digest) error {
 	rules := report.Failed(d.Rules)
 	code := ExitOK
@@ -118,7 +119,8 @@ func (o *digestOptions) verdict(d digest.Digest) error {
 	return exit{code, errors.New(d.Title())}
 }
 
-// mark writes remarks to InfluxDB, if a flag or the environment names one. That of the record is its author's choice.
+// mark writes remarks to the InfluxDB that a flag or the environment names. It ignores the one of the record, which the
+// author of the record chose.
 func (o *digestOptions) mark(c *cobra.Command, run plan.Run, found []digest.Remark) error {
 	if len(found) == 0 {
 		return nil
@@ -139,7 +141,7 @@ func (o *digestOptions) mark(c *cobra.Command, run plan.Run, found []digest.Rema
 	return err
 }
 
-// record opens the run, and tells the folder that it is in.
+// record opens the run, and returns the folder that contains its record.
 func (o *digestOptions) record(args []string) (record *runs.Run, root string, err error) {
 	id := os.Getenv(hookDirectory)
 	if len(args) > 0 {
@@ -163,7 +165,7 @@ func (o *digestOptions) digest(c *cobra.Command, record *runs.Run, root string) 
 	return digest.Of(compare.Recorded{Run: record.Plan(), Outcomes: outcomes}, store)
 }
 
-// keepDigest writes it beside the record.
+// keepDigest writes the digest beside the record as Markdown and HTML.
 func keepDigest(record *runs.Run, d digest.Digest) error {
 	var md, html bytes.Buffer
 	return errors.Join(d.Markdown(&md), d.HTML(&html), record.WriteFile("digest.md", md.Bytes()),

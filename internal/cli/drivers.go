@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/drivers/external"
 )
 
-// withDrivers gives a command the flag --drivers: what that file names is there while the command runs.
+// withDrivers adds the flag --drivers. The drivers of its file are registered while the command runs.
 func withDrivers(c *cobra.Command) {
 	var file string
 	c.Flags().StringVar(&file, "drivers", os.Getenv("LOCKSTEP_DRIVERS"),
@@ -32,7 +32,7 @@ func withDrivers(c *cobra.Command) {
 	}
 }
 
-// addDrivers asks every driver of the file what it is.
+// addDrivers starts and registers the drivers of a file. remove unregisters and stops them.
 func addDrivers(ctx context.Context, file string, stderr io.Writer) (remove func(), err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -9,17 +9,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// variable is the name in the environment of a daemon's flag.
+// variable returns the name of the environment variable of a daemon's flag.
 func variable(flag string) string {
 	if flag == "label" {
-		return "LOCKSTEP_LABELS" // one variable holds all of them
+		return "LOCKSTEP_LABELS" // contains all labels
 	}
 	return "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// fromEnvironment lets every flag of a daemon be given as a variable, so that a service unit is the same on every host.
-// The command line goes before the environment. Flags that may be repeated take a list, parted by commas or white
-// space.
+// fromEnvironment lets environment variables set every flag of a daemon, so that service units are the same on all
+// hosts. The command line has precedence. Repeatable flags take a list, separated by commas or white space.
 func fromEnvironment(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if name := variable(f.Name); !strings.Contains(f.Usage, name) {
@@ -27,7 +26,7 @@ func fromEnvironment(c *cobra.Command) {
 		}
 	})
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		// fails for no flag that there is
+		// fails only for an unknown flag
 		c.Flags().Visit(func(f *pflag.Flag) { _ = c.Flags().SetAnnotation(f.Name, typed, nil) })
 		var faults []string
 		c.Flags().VisitAll(func(f *pflag.Flag) {
@@ -47,11 +46,11 @@ func fromEnvironment(c *cobra.Command) {
 	}
 }
 
-// typed marks a flag that the command line has, and not only the environment.
+// typed is the annotation of flags that the command line sets, as opposed to the environment.
 const typed = "typed"
 
-// preferTyped clears those of flags, of which one is to be given, that only the environment has when the command line
-// has another of them.
+// preferTyped resolves flags that exclude each other. If the command line sets one of them, it clears those that only
+// the environment sets.
 func preferTyped(c *cobra.Command, flags ...string) {
 	var said, unsaid []*pflag.Flag
 	for _, name := range flags {
@@ -66,7 +65,7 @@ func preferTyped(c *cobra.Command, flags ...string) {
 		return
 	}
 	for _, f := range unsaid {
-		_ = f.Value.Set("") // of text, which takes anything
+		_ = f.Value.Set("") // a text flag accepts any value
 	}
 }
 
@@ -76,7 +75,7 @@ func setFlag(f *pflag.Flag, value string) error {
 	if !is {
 		return f.Value.Set(value)
 	}
-	if f.Name == observeFlagName { // a command line has blanks
+	if f.Name == observeFlagName { // its commands contain blanks
 		return several.Replace(strings.Split(value, ","))
 	}
 	return several.Replace(strings.FieldsFunc(value,

@@ -21,34 +21,34 @@ import (
 	"lockstep/internal/schedule"
 )
 
-// Limits of the process that expands the matrix of a schedule; one runs at a time. 10,000 cells of a loopback broker,
-// the maximum of a run, take 118 MiB. The unit of the controller allows 1 GiB for both processes.
+// Limits of the process that expands the matrix of a schedule. Only one such process runs at a time. The maximum of
+// 10,000 cells with the loopback driver takes 118 MiB. The controller's unit allows 1 GiB for both processes.
 const (
 	expandMemory = 384 << 20 // bytes
 	expandTime   = 5 * time.Minute
 )
 
-// expandCommand is the hidden command that expander starts.
+// expandCommand is the name of the hidden command that expander starts.
 const expandCommand = "expand-schedule"
 
-// expansion is what the hidden command prints.
+// expansion is the output of the hidden command.
 type expansion struct {
 	Run   *plan.Run `json:"run,omitempty"`
 	Error string    `json:"error,omitempty"`
 }
 
-// tooMuchMemory is the error of a matrix that takes more than so many bytes.
+// tooMuchMemory returns the error of a matrix whose expansion takes more than memory bytes.
 func tooMuchMemory(memory uint64) error {
 	return fmt.Errorf("expand matrix: it takes more than %d MiB of memory: make the matrix smaller", memory>>20)
 }
 
-// expandSchedule is the hidden command: it reads a schedule.Matrix and writes an expansion, both as JSON.
+// expandSchedule is the hidden command. It reads a schedule.Matrix and writes an expansion, both as JSON.
 func expandSchedule() *cobra.Command {
 	var memory uint64
 	c := &cobra.Command{
 		Use: expandCommand, Hidden: true, Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			time.AfterFunc(expandTime, func() { os.Exit(1) }) // of a controller that was killed
+			time.AfterFunc(expandTime, func() { os.Exit(1) }) // also if the controller was killed
 			exceeded := func() {
 				_ = json.NewEncoder(c.OutOrStdout()).Encode(expansion{Error: tooMuchMemory(memory).Error()})
 				os.Exit(0)
@@ -72,9 +72,9 @@ func expandSchedule() *cobra.Command {
 	return c
 }
 
-// expander returns a function that expands the matrix of a schedule in another process of this program, which gets none
-// of the settings of this one but the file of drivers, and is ended when the matrix takes longer than limit, or more
-// memory (bytes).
+// expander returns a function that expands the matrix of a schedule in a child process of this program. The child gets
+// no LOCKSTEP_ variables, only the file of drivers. It ends with an error after limit, or when it needs more than
+// memory bytes.
 func expander(drivers string, limit time.Duration, memory uint64) func(context.Context, schedule.Matrix) (plan.Run,
 	error) {
 	place := make(chan struct{}, 1)
@@ -103,7 +103,7 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(text), out, said
 		c.WaitDelay = time.Second
 		procs.NewGroup(c, false)
-		// with the external drivers that it has started
+		// the group includes the external drivers that it has started
 		c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) }
 		err = c.Run()
 		if cause := context.Cause(ctx); cause != nil {
@@ -111,7 +111,7 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 		}
 		if err != nil {
 			why := strings.TrimSpace(string(said.Text))
-			if strings.Contains(why, "out of memory") { // one allocation was beyond what the host has
+			if strings.Contains(why, "out of memory") { // a single allocation exceeded the memory of the host
 				return plan.Run{}, tooMuchMemory(memory)
 			}
 			return plan.Run{}, fmt.Errorf("expand matrix: %w: %s", err, why)

@@ -24,7 +24,7 @@ type exportOptions struct {
 	windows     bool
 }
 
-// exportFormats are what --format takes.
+// exportFormats are the values of --format.
 var exportFormats = []string{"csv", "parquet", "gobench", "omb"}
 
 func exportCommand() *cobra.Command {
@@ -67,7 +67,7 @@ Exit codes: 0 it is written; 2 the command line has errors; 1 it is not written.
 	return c
 }
 
-// check finds all that does not go together.
+// check lists all invalid and conflicting flags.
 func (o exportOptions) check() error {
 	var faults []error
 	known := false
@@ -124,7 +124,7 @@ func (o exportOptions) export(c *cobra.Command, run *runs.Run) error {
 	})
 }
 
-// write hands on the file, whole or not at all, or standard output.
+// write writes the export to standard output, or to the file of -o, which is replaced only if f succeeds.
 func (o exportOptions) write(stdout io.Writer, f func(io.Writer) error) error {
 	if o.out == "" {
 		return f(stdout)
@@ -132,7 +132,7 @@ func (o exportOptions) write(stdout io.Writer, f func(io.Writer) error) error {
 	return writeOutput("export", o.out, "-o", f)
 }
 
-// omb writes one file a repetition, named as the benchmark names its own: workload, driver, and here the task.
+// omb writes one file per valid repetition, named after the run and the task, and prints its path.
 func (o exportOptions) omb(c *cobra.Command, run *runs.Run, outcomes []plan.Outcome) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return fmt.Errorf("make the folder of the export: %w; give another with -o", err)

@@ -15,7 +15,7 @@ func faultsFlag(c *cobra.Command, to *string) {
 		"`file` that says what faults may be done to on this host; see docs/faults.md. None: nothing")
 }
 
-// faultTargets reads the file that says what matrices may disturb on this host.
+// faultTargets reads the file of targets into which matrices may inject faults on this host.
 func faultTargets(file string) ([]plan.Target, error) {
 	if file == "" {
 		return nil, nil

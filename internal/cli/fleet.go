@@ -21,8 +21,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// serverFlags say which control plane to use. Secrets come from the environment or a file, not from the command line,
-// where others could read them.
+// serverFlags select the control plane and the credentials for it. Secrets come from the environment or a file: other
+// users can read a command line.
 type serverFlags struct {
 	url       string
 	creds     string
@@ -42,19 +42,20 @@ func (s *serverFlags) add(c *cobra.Command, none string) {
 	c.Flags().StringVar(&s.key, "key", os.Getenv("LOCKSTEP_KEY"), "`file` of its key (LOCKSTEP_KEY)")
 }
 
-// auth is what this program shows to the control plane, or asks of others when it serves one.
+// auth returns the credentials that this program presents, or that it requires if it serves the control plane.
 func (s *serverFlags) auth() wire.Auth {
 	return wire.Auth{User: os.Getenv("LOCKSTEP_USER"), Password: os.Getenv("LOCKSTEP_PASSWORD"),
 		Token: os.Getenv("LOCKSTEP_TOKEN"), Creds: s.creds,
 		CA: s.ca, Cert: s.cert, Key: s.key}
 }
 
-// files lists the flags that name a file, with their values.
+// files returns the flags that name a file, as pairs of name and value.
 func (s *serverFlags) files() [][2]string {
 	return [][2]string{{"creds", s.creds}, {"ca", s.ca}, {"cert", s.cert}, {"key", s.key}}
 }
 
-// hint returns the flags that the user gave, as a shell reads them: another command needs them to use the same fleet.
+// hint returns the flags that another command needs to use the same fleet, quoted for a shell. It omits flags that
+// equal their environment variable.
 func (s *serverFlags) hint() (text string) {
 	for _, f := range append([][2]string{{"server", plan.Redact(s.url)}}, s.files()...) {
 		name, value := f[0], f[1]
@@ -65,8 +66,8 @@ func (s *serverFlags) hint() (text string) {
 	return text
 }
 
-// check returns an error for every URL that cannot be dialled, and every file that cannot be read or used: neither is
-// any better a moment later, as a control plane may be. Without a server there is nothing to check.
+// check returns an error for each invalid URL, and for each file that cannot be read or used. Retries would not resolve
+// these errors. Without a server there is nothing to check.
 func (s *serverFlags) check() error {
 	if s.url == "" {
 		return nil
@@ -103,13 +104,13 @@ func isPort(text string) bool {
 	return err == nil && port > 0
 }
 
-// fleet is a control plane to work with, and, in a local run, everything behind it.
+// fleet is a connection to a control plane. close also stops the processes of a local fleet.
 type fleet struct {
 	conn  *wire.Client
 	close func()
 }
 
-// connect dials the fleet, or starts one in this process: control plane, controller, and as many agents as asked for.
+// connect dials the fleet. Without a server it starts a fleet with this number of agents in this process.
 func (s *serverFlags) connect(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (fleet, error) {
 	if s.url == "" {
 		return local(ctx, agents, targets, log)
@@ -121,7 +122,7 @@ func (s *serverFlags) connect(ctx context.Context, agents int, targets []plan.Ta
 	return fleet{conn: conn, close: conn.Close}, nil
 }
 
-// local is a fleet in one process: the same parts, the same wire, no port.
+// local starts a control plane, a controller and agents in this process. They use the same protocol, without a port.
 func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Logger) (fleet, error) {
 	dir, remove, err := scratch(log)
 	if err != nil {
@@ -174,7 +175,7 @@ func local(ctx context.Context, agents int, targets []plan.Target, log *slog.Log
 	return f, nil
 }
 
-// onFleet returns the function of a command that sends requests to the fleet of --server.
+// onFleet returns a RunE function that calls do with a connection to the fleet of --server.
 func (s *serverFlags) onFleet(do func(c *cobra.Command, conn *wire.Client, args []string) error) func(*cobra.Command,
 	[]string) error {
 	return func(c *cobra.Command, args []string) error {

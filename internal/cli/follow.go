@@ -17,11 +17,11 @@ import (
 	"lockstep/internal/wire"
 )
 
-// lookEvery is how often a follower looks whether a controller leads: one that is gone is noticed by the second look
-// that misses it.
+// lookEvery is the interval at which lookout checks for a leading controller. It reports an absence after two failed
+// checks in sequence.
 const lookEvery = 3 * time.Second
 
-// need asks for a fleet where there is none to ask in this process.
+// need returns an error if no server is given.
 func (s *serverFlags) need() error {
 	if s.url == "" {
 		return exit{ExitBadMatrix, errors.New("which fleet? give --server nats://host:port or set LOCKSTEP_SERVER")}
@@ -29,7 +29,7 @@ func (s *serverFlags) need() error {
 	return nil
 }
 
-// dial connects to the fleet, and says what to do if that does not work.
+// dial connects to the fleet. Its error contains the remedy.
 func (s *serverFlags) dial(ctx context.Context) (*wire.Client, error) {
 	if err := s.check(); err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func (s *serverFlags) dial(ctx context.Context) (*wire.Client, error) {
 	return conn, nil
 }
 
-// remedy is what to do about a control plane that cannot be dialled.
+// remedy returns the advice for an error of dialling the control plane.
 func (s *serverFlags) remedy(err error) string {
 	var unknown x509.UnknownAuthorityError
 	auth := s.auth()
@@ -57,8 +57,8 @@ func (s *serverFlags) remedy(err error) string {
 	return "is --server right, and a controller (or its NATS server) running there?"
 }
 
-// lookout prints what a run waits for before it begins, when no controller leads, or the control plane is away, and
-// when they are back, until ctx ends.
+// lookout prints, until ctx ends, why a queued run waits, and when the controller or the control plane disappears and
+// returns.
 func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -96,7 +96,8 @@ func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 	}
 }
 
-// queue says that a run is in the queue, and behind what. Of one that nothing has looked at yet it says nothing.
+// queue returns the text for a queued run, with the reason for its wait, and whether the run has begun. The text is
+// empty before the controller has given a reason.
 func queue(ctx context.Context, conn *wire.Client, run string) (words string, begun bool) {
 	state, err := findRun(ctx, conn, run)
 	switch {
@@ -152,7 +153,7 @@ func knownRuns(runs []wire.RunState) string {
 	return "there are: " + strings.Join(lines, ", ")
 }
 
-// submitter is user@host: who submits a run or changes a schedule.
+// submitter returns user@host, the name under which this ctl submits runs and changes schedules.
 func submitter() string {
 	name := os.Getenv("USER")
 	if u, err := user.Current(); err == nil {

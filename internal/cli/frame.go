@@ -15,12 +15,12 @@ import (
 
 // Widths of frames, in columns.
 const (
-	narrow  = 60 // below it, metrics are a line each
-	bars    = 30 // the widest bar
+	narrow  = 60 // below it, each metric has a line of its own
+	bars    = 30 // the maximum width of a bar
 	nothing = "–"
 )
 
-// frame is what stands on a terminal now.
+// frame returns the lines of the live view, at most columns wide.
 func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []string {
 	if v.Run.ID == "" {
 		return []string{"waiting for the run to begin"}
@@ -42,7 +42,7 @@ func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []strin
 	return append(lines, table(a, columns, paint)...)
 }
 
-// narrow is frame where there is little room.
+// narrow is frame for terminals with few columns.
 func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []string {
 	size := max(3, columns/4)
 	done, of := v.Pace.All()
@@ -68,7 +68,7 @@ func (v *view) narrow(columns int, now time.Time, paint terminal.Painter) []stri
 	return lines
 }
 
-// flowLines has a line for each metric of a flow.
+// flowLines returns one line per metric of a flow.
 func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
 	if f.Group != "" {
 		lines = append(lines, display.Clean(f.Group))
@@ -85,7 +85,7 @@ func flowLines(f runview.Flow, paint terminal.Painter) (lines []string) {
 	return lines
 }
 
-// idle says why no task is under way.
+// idle returns the reason why no task is in flight.
 func (v *view) idle(paint terminal.Painter) string {
 	switch {
 	case v.Note != "":
@@ -101,7 +101,7 @@ func bar(name string, part float64, columns int, paint terminal.Painter) string 
 	return name + " " + paint.Paint(terminal.Cyan, full) + paint.Paint(terminal.Faint, rest)
 }
 
-// standing is how far the run is, in words.
+// standing returns the progress of the run as text.
 func (v *view) standing(now time.Time, paint terminal.Painter) string {
 	done, of := v.Pace.All()
 	text := fmt.Sprintf("%d of %s%d tasks", done, atMost(v.Pace.AtMost()), of)
@@ -121,7 +121,7 @@ func (v *view) standing(now time.Time, paint terminal.Painter) string {
 	return text
 }
 
-// remaining is the time left, in words.
+// remaining returns the estimated time left as text.
 func (v *view) remaining(now time.Time) string {
 	left := v.Left(now).Round(time.Second)
 	if left == 0 {
@@ -130,7 +130,7 @@ func (v *view) remaining(now time.Time) string {
 	return fmt.Sprintf("about %v left", left)
 }
 
-// agents says how many of the attempt's agents are heard of.
+// agents returns how many of the attempt's agents have reported the newest second.
 func agents(a *runview.Attempt, paint terminal.Painter) string {
 	live := a.Newest()
 	if live == nil {
@@ -143,8 +143,8 @@ func agents(a *runview.Attempt, paint terminal.Painter) string {
 	return "; " + text
 }
 
-// metrics are the columns of live metrics, with headings in the words of tables, and which of them go first where there
-// is no room for all: those of the highest rank.
+// figures are the columns of live metrics, with the headings of tables. If there is no room for all, the columns with
+// the highest rank are left out first.
 var figures = []struct {
 	of, what string
 	rank     int
@@ -153,7 +153,7 @@ var figures = []struct {
 	{"End-to-end", "p50", 5}, {"End-to-end", "p99", 3},
 }
 
-// metric is a text of such a column, and how it looks.
+// metric is the text of a cell in such a column, with its style.
 type metric struct {
 	text  string
 	style terminal.Style
@@ -166,8 +166,8 @@ func (f metric) paint(text string, p terminal.Painter) string {
 	return p.Paint(f.style, text)
 }
 
-// cells are the texts of a flow, in the order of metrics. What cannot be, and what is not known yet, is a dash, and no
-// number.
+// cells returns the texts of a flow, in the order of figures. A dash is shown for a metric that is not known yet or
+// does not apply.
 func cells(f runview.Flow) []metric {
 	out := make([]metric, len(figures))
 	for i := range out {
@@ -185,7 +185,7 @@ func cells(f runview.Flow) []metric {
 	}
 	out[1], out[2] = metric{text: display.Number(f.Receive)}, metric{text: display.Decimals(f.Lag, 0)}
 	switch {
-	case f.Behind: // times then say how long the queue is
+	case f.Behind: // then latencies only measure the length of the queue
 		out[2].style = terminal.Yellow
 		out[5] = metric{string(plan.Backlog), terminal.Yellow}
 		out[6] = out[5]
@@ -202,7 +202,7 @@ func latency(d time.Duration) metric {
 	return metric{text: report.Format(plan.Seconds, d.Seconds())}
 }
 
-// table has a row for each flow; columns for which there is no room are left out, the cheapest first.
+// table has one row per flow. Columns without room are left out, in the order of their rank.
 func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 	live := a.Newest()
 	if live == nil {
@@ -251,7 +251,7 @@ func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 	return append(lines, paint.Paint(terminal.Faint, legend))
 }
 
-// fitting are the columns that there is room for beside the names.
+// fitting returns the indices of the columns that fit beside the names.
 func fitting(widths []int, names, columns int) []int {
 	var shown []int
 	for i := range figures {

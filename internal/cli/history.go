@@ -107,7 +107,7 @@ func (o *historyOptions) ask(c *cobra.Command) (plan.HistoryAnswer, error) {
 	return answer, err
 }
 
-// freshen reads the records that the history does not have yet. One that cannot be written to is asked as it is.
+// freshen reads records that are not in the history yet. A history without write permission is used as it is.
 func freshen(c *cobra.Command, store *history.Store) error {
 	in, err := store.Fresh(c.Context())
 	warned(c, in)
@@ -124,8 +124,8 @@ func warned(c *cobra.Command, in history.Indexed) {
 	}
 }
 
-// remember puts a run into the history of its folder. The record is whole without that, and the next ctl history does
-// it then.
+// remember adds a run to the history of its folder. After an error the record is still complete, and the next ctl
+// history adds it.
 func remember(ctx context.Context, root, run string) error {
 	err := history.Of(root).Add(ctx, run)
 	switch {

@@ -18,10 +18,10 @@ import (
 	"lockstep/internal/stats"
 )
 
-// historyPage writes what a history has answered.
+// historyPage writes the answer of a history query.
 type historyPage struct {
 	out    io.Writer
-	width  int // columns; 0: as wide as it likes
+	width  int // columns; 0: no limit
 	value  string
 	answer plan.HistoryAnswer
 }
@@ -75,12 +75,12 @@ func (p *historyPage) trends() history.Trends {
 	return history.NewTrends("", history.Answer{Value: p.value, HistoryAnswer: p.answer})
 }
 
-// say writes a line, wrapped where it is too wide.
+// say writes a line, wrapped at the width.
 func (p *historyPage) say(indent int, text string) {
 	fmt.Fprintln(p.out, display.Hang(text, p.width, indent))
 }
 
-// cells lists the cells that there are.
+// cells lists the cells of the history.
 func (p *historyPage) cells() error {
 	var rows [][]string
 	for _, c := range p.answer.Cells {
@@ -91,7 +91,7 @@ func (p *historyPage) cells() error {
 
 func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 
-// overview is a line for each series.
+// overview prints one line per series.
 func (p *historyPage) overview(trends history.Trends) error {
 	info := p.info()
 	p.say(0, p.heading())
@@ -135,13 +135,13 @@ func (p *historyPage) heading() string {
 	return fmt.Sprintf("%s (%s)", p.value, info.Title)
 }
 
-// commonText is a change of many cells in words.
+// commonText formats a change that many cells have in common.
 func commonText(c history.Common) string {
 	return fmt.Sprintf("%s in %d of %d cells since %s (%s, %s)", display.Change(stats.Median(c.Shifts)), len(c.Cells),
 		c.Tested, day(c.Since.Started), c.Since.Run, display.Count(c.Runs, "run"))
 }
 
-// series is the table of one series, with its changes.
+// series prints the table of one series, with its changes.
 func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	info, series := p.info(), c.Numbers()
 	p.say(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(),
@@ -181,7 +181,7 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 			spread = span(n, info)
 		}
 		doubt := statuses(n)
-		if p.narrow() && doubt != "" { // beside the number all the same
+		if p.narrow() && doubt != "" { // STATUS is left out, but its information must not be
 			number += " ?"
 			notes = append(notes, "? "+day(n.Started)+": "+doubt)
 		}
@@ -194,10 +194,10 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	return err
 }
 
-// narrow tells that there is no room for everything.
+// narrow reports whether the terminal has no room for all columns.
 func (p *historyPage) narrow() bool { return p.width > 0 && p.width < 110 }
 
-// table leaves columns out that are empty and, where there is no room for all, those named.
+// table prints a table without its empty columns and, on a narrow terminal, without the columns with the indices spare.
 func (p *historyPage) table(head []string, rows [][]string, spare ...int) error {
 	var keep []int
 	for i := range head {
@@ -234,7 +234,7 @@ func (p *historyPage) changed(c history.Series, x change.Point) string {
 	return display.Clean(text)
 }
 
-// span is the minimum and the maximum of a run's repetitions.
+// span returns the minimum and maximum of a run's usable repetitions.
 func span(n history.Point, info plan.ValueInfo) string {
 	if n.Usable < 2 {
 		return ""
@@ -249,7 +249,7 @@ func span(n history.Point, info plan.ValueInfo) string {
 		report.Show(info, plan.Value{Number: most}))
 }
 
-// statuses are verdicts, flags, and why there is no number.
+// statuses lists the verdicts other than valid, the flags, and the reasons for missing numbers.
 func statuses(n history.Point) string {
 	var words []string
 	seen := map[string]bool{}
@@ -270,8 +270,8 @@ func statuses(n history.Point) string {
 	return strings.Join(words, ", ")
 }
 
-// spark draws a series in so many columns; of a longer one, the median of those that share a column. Its foot is its
-// least, its head its greatest.
+// spark draws a series as bars, at most one per column. A bar of a longer series shows the median of several values.
+// The lowest bar is the minimum and the highest the maximum.
 func spark(series []float64, columns int) string {
 	bars := []rune("▁▂▃▄▅▆▇█")
 	if len(series) == 0 || columns < 1 {
@@ -296,7 +296,7 @@ func spark(series []float64, columns int) string {
 	return string(out)
 }
 
-// csv is a line for each repetition, numbers as they are.
+// csv writes one line per repetition, with unrounded numbers.
 func (p *historyPage) csv() error {
 	w := csv.NewWriter(p.out)
 	_ = w.Write([]string{"cell", "matrix", "axes", "run", "begin", "repetition", "value", "number", "bound", "na",
@@ -319,11 +319,11 @@ func (p *historyPage) csv() error {
 				strings.Join(p.answer.Environments[x.Environment].Hosts, " "), x.Version, since[c.ID+" "+x.Run]})
 		}
 	}
-	w.Flush() // its error is that of every write
+	w.Flush() // Flush reports no error itself; Error does
 	return w.Error()
 }
 
-// changes are the shifts, by cell and the first run of the new level.
+// changes returns the relative shifts by cell and first run of the new level.
 func (p *historyPage) changes() map[string]string {
 	all := map[string]string{}
 	for _, s := range p.trends().Series {
@@ -334,11 +334,11 @@ func (p *historyPage) changes() map[string]string {
 	return all
 }
 
-// jsonChange is a change as JSON has it.
+// jsonChange is a change point in the JSON output.
 type jsonChange struct {
 	Cell   string   `json:"cell"`
 	Hosts  []string `json:"hosts"`
-	Since  string   `json:"since"` // run
+	Since  string   `json:"since"` // the first run of the new level
 	Before float64  `json:"before"`
 	After  float64  `json:"after"`
 	P      float64  `json:"p"`
@@ -346,13 +346,13 @@ type jsonChange struct {
 	Causes []string `json:"causes,omitempty"`
 }
 
-// jsonCommon is a change of more than a third of the cells.
+// jsonCommon is a change of more than a third of the cells in the same runs.
 type jsonCommon struct {
 	Cells  []string `json:"cells"`
 	Of     int      `json:"of"`
 	Since  string   `json:"since"`
 	Runs   int      `json:"runs"`
-	Change float64  `json:"change"` // median
+	Change float64  `json:"change"` // median of the relative shifts
 }
 
 func (p *historyPage) json() error {

@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/translate"
 )
 
-// importCommand makes matrices of what other tools measure with.
+// importCommand writes matrices from the workloads of other tools.
 func importCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import",
@@ -67,7 +67,7 @@ func importFrom(use, short, example string, files int,
 	return c
 }
 
-// writeMatrix writes over nothing: somebody may have gone on working on what was written before.
+// writeMatrix writes to a new file or to standard output. It never overwrites a file, which may have been edited.
 func writeMatrix(file, text string, stdout io.Writer) error {
 	if file == "" {
 		_, err := io.WriteString(stdout, text)

@@ -15,23 +15,24 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// influxFlags say where the points of a run go. The first that says anything counts, whole: --no-influx, --influx, the
-// matrix, the environment. Parts of two are never mixed, so that no token goes to a server that it is not for.
+// influxFlags select the InfluxDB for the points of a run. The first source that names one is used alone: --no-influx,
+// --influx, the matrix, the environment. Settings of two sources are never combined, so that no token goes to a server
+// that it is not for.
 type influxFlags struct {
 	file   string
 	none   bool
-	needed bool // the command has nothing to do without an InfluxDB, and no --no-influx
+	needed bool // the command requires an InfluxDB and has no --no-influx
 }
 
-// add adds --influx and --no-influx. instead says which InfluxDB would be written to without them.
+// add adds --influx and --no-influx. instead names the default InfluxDB in the help.
 func (f *influxFlags) add(c *cobra.Command, instead string) {
 	c.Flags().StringVar(&f.file, "influx", "", "write points to the InfluxDB that this JSON `file` names, instead of "+
 		instead)
 	c.Flags().BoolVar(&f.none, "no-influx", false, "write no points to InfluxDB")
 }
 
-// open starts a sink for a run whose matrix names an InfluxDB or none, or returns nil if no InfluxDB is named. What is
-// asked for and cannot be is an error now, before anything is measured; whether InfluxDB is there is not looked at.
+// open opens a sink for a run, or returns nil if no InfluxDB is named. matrix is the InfluxDB of the matrix, or nil.
+// Invalid settings are an error before anything is measured. InfluxDB is not contacted.
 func (f *influxFlags) open(matrix *plan.Influx, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
 	to, from, err := f.choose(matrix)
 	if err != nil {
@@ -51,9 +52,9 @@ func (f *influxFlags) open(matrix *plan.Influx, stderr io.Writer, log *slog.Logg
 	return sink.Open(target, sink.Tuning{}, version(), log), nil
 }
 
-// daemon opens sinks for the runs that a controller copies: to the InfluxDB of its own file or environment, and never
-// to one that a matrix names, which would have whoever submits a run send the controller's secrets where he likes.
-// References in the file are read through access. What becomes of their points is counted.
+// daemon returns a function that opens a sink for each run that a controller copies, and the counters of all sinks. It
+// uses only the InfluxDB of the controller's file or environment. The one of a matrix is never used: its author could
+// have the controller's secrets sent there. References in the file are read through access.
 func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger) (open func() *sink.Sink,
 	count metrics.Points, err error) {
 	if err := f.check(); err != nil {
@@ -75,7 +76,7 @@ func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger
 		return nil, nil, nil
 	}
 	if f.file == "" {
-		access = drivers.FullAccess() // no file names these variables
+		access = drivers.FullAccess() // the operator sets these variables, and no file refers to them
 	}
 	target, err := f.resolve(*to, from, access)
 	if err != nil {
@@ -90,7 +91,7 @@ func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger
 	}, counters, nil
 }
 
-// resolve fills in what from, in words, says of an InfluxDB. References are read through access.
+// resolve resolves the references in the settings of an InfluxDB through access. from names their source in errors.
 func (f *influxFlags) resolve(to plan.Influx, from string, access drivers.Access) (sink.Target, error) {
 	target, err := sink.Resolve(to, access)
 	switch {
@@ -102,7 +103,8 @@ func (f *influxFlags) resolve(to plan.Influx, from string, access drivers.Access
 	return target, exit{ExitBadMatrix, fmt.Errorf("%s: %w (--no-influx does without)", from, err)}
 }
 
-// choose returns what to write to and who said so; nil with words is worth a remark.
+// choose returns the settings of the InfluxDB and their source. With nil settings, a from that is not empty is a
+// warning to print.
 func (f *influxFlags) choose(matrix *plan.Influx) (to *plan.Influx, from string, err error) {
 	switch {
 	case f.none:
@@ -130,7 +132,7 @@ func (f *influxFlags) choose(matrix *plan.Influx) (to *plan.Influx, from string,
 	return nil, "", nil
 }
 
-// check finds what is wrong with the flags themselves.
+// check returns an error for flags that exclude each other.
 func (f *influxFlags) check() error {
 	if f.none && f.file != "" {
 		return exit{ExitBadMatrix, errors.New("give --influx FILE or --no-influx, not both")}

@@ -19,7 +19,7 @@ func labelFlag(c *cobra.Command, to *[]string) {
 		"a property of this agent, `name=value`, that cells can ask for (publishers: on: {name: \"value\"}); repeatable ("+labelsEnv+", separated by commas)")
 }
 
-// labels reads what --label says, or, where it says nothing, the environment.
+// labels parses the values of --label or, if there are none, of LOCKSTEP_LABELS.
 func labels(given []string) (map[string]string, error) {
 	source := "--label"
 	if len(given) == 0 {
@@ -52,7 +52,7 @@ func labels(given []string) (map[string]string, error) {
 	return all, nil
 }
 
-// unlabelled refuses what agents of this process can never do: they have no labels.
+// unlabelled returns an error if a cell requires labels: agents in this process have none.
 func unlabelled(run plan.Run) error {
 	for _, c := range run.Cells {
 		for _, r := range c.Workload.Roles() {

@@ -11,9 +11,9 @@ import (
 	"lockstep/internal/files"
 )
 
-// lockDir makes dir this process's alone until release is called or the process is gone, however it ends: two daemons
-// on the same files spoil them. An empty dir is not locked. flag is what the user gave it with. release removes a
-// folder that it made and nothing was written to.
+// lockDir creates dir and locks it for this process until release is called or the process ends. Two daemons with the
+// same files would corrupt them. An empty path is not locked. flag names the flag of dir in errors. release removes a
+// folder that lockDir has created and that contains only the lock.
 func lockDir(flag, dir string) (release func(), err error) {
 	if dir == "" {
 		return func() {}, nil
@@ -36,15 +36,15 @@ func lockDir(flag, dir string) (release func(), err error) {
 	}
 	if opened, err := file.Stat(); err != nil {
 		return fail(errors.Join(err, file.Close()))
-	} else if now, err := os.Stat(lock); err != nil || !os.SameFile(opened, now) { // another released it
+	} else if now, err := os.Stat(lock); err != nil || !os.SameFile(opened, now) { // another process has removed it
 		return fail(errors.Join(errors.New("it was removed at this moment: start again"), file.Close()))
 	}
 	release = func() {
 		if left, err := os.ReadDir(dir); missing != nil && err == nil && len(left) == 1 {
-			_ = os.Remove(lock) // while it is locked: who has opened it sees that it is gone
-			_ = os.Remove(dir)  // unless something was added
+			_ = os.Remove(lock) // while it is locked, so that a process that has just opened it notices
+			_ = os.Remove(dir)  // fails if a file was added
 		}
-		_ = file.Close() // the lock goes with it
+		_ = file.Close() // releases the lock
 	}
 	err = file.Truncate(0)
 	if err == nil {
@@ -57,7 +57,7 @@ func lockDir(flag, dir string) (release func(), err error) {
 	return release, nil
 }
 
-// holder names the process that wrote its number into a lock file.
+// holder names the process whose id is in a lock file.
 func holder(lock string) string {
 	text, err := os.ReadFile(lock)
 	pid, bad := strconv.Atoi(strings.TrimSpace(string(text)))

@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// memory is a flag's amount of bytes, at least what a record needs; 0: not said.
+// memory is a flag with a number of bytes, at least wire.MinRecord; 0: not set.
 type memory int64
 
 func (m *memory) String() string {
@@ -33,5 +33,5 @@ func (m *memory) Set(text string) error {
 
 func (*memory) Type() string { return "bytes" }
 
-// maxRecord bounds the record that is asked for.
+// maxRecord is the maximum of --record-limit.
 const maxRecord = 64 << 40

@@ -20,7 +20,7 @@ func observeFlag(c *cobra.Command, to *[]string) {
 			"NAME is the broker's in matrices, or its driver's. Repeatable, also for a name (LOCKSTEP_OBSERVE, separated by commas)")
 }
 
-// observed reads what --observe says: the processes of brokers, by name. The error has all faults.
+// observed parses the values of --observe: the processes of brokers, by name. The error lists all invalid ones.
 func observed(given []string) (map[string]plan.Processes, error) {
 	all := map[string]plan.Processes{}
 	var faults []error
@@ -41,7 +41,7 @@ func observed(given []string) (map[string]plan.Processes, error) {
 	return all, nil
 }
 
-// observation reads one.
+// observation parses one value of --observe.
 func observation(text string) (name string, p plan.Process, err error) {
 	const forms = "write NAME=port:5672, NAME=pid:1234 or NAME=command:TEXT, NAME being the broker's in matrices or its driver's"
 	name, process, is := strings.Cut(text, "=")
@@ -60,7 +60,7 @@ func observation(text string) (name string, p plan.Process, err error) {
 	case "port":
 		p.Port, err = number(65535)
 	case "pid":
-		p.PID, err = number(1 << 22) // the most that Linux gives
+		p.PID, err = number(1 << 22) // the maximum of Linux
 	case "command":
 		p.Command = value
 	default:

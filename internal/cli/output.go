@@ -16,7 +16,7 @@ import (
 	"lockstep/internal/terminal"
 )
 
-// width is how wide a table may be: the terminal's width, or 0, as wide as it likes, when it is none.
+// width returns the width of a terminal in columns, or 0 if out is not a terminal: then tables have no limit.
 func width(out io.Writer) int {
 	if terminal.Is(out) {
 		if w, _, err := term.GetSize(int(terminal.File(out).Fd())); err == nil && w > 0 {
@@ -26,7 +26,7 @@ func width(out io.Writer) int {
 	return 0
 }
 
-// tabulate prints rows of texts as a table in the width of the terminal.
+// tabulate prints a table in the width of the terminal.
 func tabulate(out io.Writer, head []string, rows [][]string) error {
 	return display.NewTable(head, rows).Write(out, width(out))
 }
@@ -44,7 +44,7 @@ func stamp(t time.Time) string {
 	return t.Local().Format(time.DateTime)
 }
 
-// writeOutput writes a file whole or not at all. flag is the one that names another place.
+// writeOutput writes a file atomically. flag names the flag of its path in errors.
 func writeOutput(what, path, flag string, write func(io.Writer) error) error {
 	err := files.WriteOutput(path, 0o644, write)
 	switch {

@@ -18,7 +18,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// expand loads a matrix and collects its cells.
+// expand loads a matrix file and expands it.
 func expand(ctx context.Context, file string, n matrix.Narrow) (plan.Run, error) {
 	m, err := load(file, n)
 	if err != nil {
@@ -27,8 +27,7 @@ func expand(ctx context.Context, file string, n matrix.Narrow) (plan.Run, error)
 	return m.Run(ctx)
 }
 
-// executable returns an error if no controller takes a run of the matrix in a file: it has too many cells or tasks, or
-// one that is too large.
+// executable returns an error if controllers would reject the run of a matrix file, because it exceeds a limit.
 func executable(file string, run plan.Run) error {
 	err := run.Bounded()
 	switch {
@@ -71,10 +70,11 @@ how many combinations are left out; --all lists everything.`,
 	return c
 }
 
-// maxListed is how many cells, notes and combinations that are left out are listed without --all; more are summed up.
+// maxListed limits the listed cells, notes and excluded combinations without --all. More combinations are summed up by
+// reason.
 const maxListed = 20
 
-// writePlan prints a plan for people; all lists everything, however much it is.
+// writePlan prints a plan as text. all lists everything.
 func writePlan(out io.Writer, run plan.Run, all bool) error {
 	columns := width(out)
 	fmt.Fprintf(out, "%s: %s × %s, %s, %s, about %v\n", run.Name, display.Count(len(run.Cells), "cell"),
@@ -97,7 +97,7 @@ func writePlan(out io.Writer, run plan.Run, all bool) error {
 	return nil
 }
 
-// repetitions says how often each cell is measured.
+// repetitions returns the number of repetitions of each cell, as text.
 func repetitions(run plan.Run) string {
 	least, most := matrix.Rounds(run)
 	if run.Until == nil {
@@ -106,7 +106,7 @@ func repetitions(run plan.Run) string {
 	return fmt.Sprintf("%d to %d repetitions (until %s)", least, most, display.Clean(run.Until.Rule))
 }
 
-// about is how long a run takes.
+// about returns the estimated duration of a run, as text.
 func about(run plan.Run) string {
 	least, most := matrix.Estimate(run)
 	if run.Until == nil {
@@ -115,8 +115,8 @@ func about(run plan.Run) string {
 	return fmt.Sprintf("%v to %v", least.Round(time.Second), most.Round(time.Second))
 }
 
-// repetitionNotes are the comparisons that the repetitions of one run cannot decide, and the time that deciding them
-// takes. Short forms are not for comparing.
+// repetitionNotes returns notes about comparisons for which the repetitions of one run are too few, with the time that
+// enough repetitions take. A quick run gets none: it is not meant for comparisons.
 func repetitionNotes(run plan.Run) (notes []string) {
 	if run.Source.Quick {
 		return nil
@@ -138,7 +138,7 @@ func repetitionNotes(run plan.Run) (notes []string) {
 	return notes
 }
 
-// axisValues lists the values of an axis that cells have.
+// axisValues returns the number of distinct values that the cells have on an axis, and a list of them.
 func axisValues(run plan.Run, axis string) (n int, text string) {
 	var texts []string
 	seen := map[string]bool{}
@@ -186,7 +186,7 @@ func writeNotes(out io.Writer, notes []string, all bool) {
 	}
 }
 
-// writeExcluded lists every combination that is left out.
+// writeExcluded lists every excluded combination.
 func writeExcluded(out io.Writer, run plan.Run) error {
 	if len(run.Excluded) == 0 {
 		return nil
@@ -199,14 +199,14 @@ func writeExcluded(out io.Writer, run plan.Run) error {
 	return tabulate(out, append(append([]string{"LEFT OUT"}, upper(run.Axes)...), "WHY"), rows)
 }
 
-// cause is why combinations are left out, and what they have in common.
+// cause is a reason for excluded combinations, with their number and the coordinates that all of them share.
 type cause struct {
 	kind, reason string
 	n            int
 	common       []plan.Coordinate
 }
 
-// sumExcluded says how many combinations are left out for each reason, and where, the most first.
+// sumExcluded prints the number of excluded combinations per reason, the largest first.
 func sumExcluded(out io.Writer, excluded []plan.Excluded, columns int) {
 	causes := causesOf(excluded)
 	number, kind := 0, 0

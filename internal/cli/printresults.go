@@ -11,8 +11,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// printResults prints the tables of a record, its problems and what became of its rules, writes them beside it, and
-// returns the exit code that the run deserves.
+// printResults prints the tables, warnings, problems and rule results of a record. It writes the tables beside the
+// record, and returns the exit code of the run.
 func printResults(out io.Writer, record *runs.Run) (code int, err error) {
 	outcomes, err := record.Outcomes()
 	if err != nil {

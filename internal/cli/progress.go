@@ -13,17 +13,18 @@ import (
 	"lockstep/internal/wire"
 )
 
-// progress tells a person how a run goes: one plain line a task and, on a terminal, live metrics below these.
+// progress prints one line per ended task and, on a terminal, live metrics below the lines.
 type progress struct {
 	to       *console
 	mu       sync.Mutex
 	view     view
-	gone     string    // why nothing is read of the run; empty: it is read
+	gone     string    // why the run cannot be followed at the moment; empty: it can
 	takeover string    // Detail of the last takeover
-	since    time.Time // no lines are printed of what happened until then; zero: all are
+	since    time.Time // events up to this time print no line; zero: all do
 }
 
-// newProgress begins with a run, of which some tasks are done; a run without an id is one that will be told of.
+// newProgress starts the progress of a run. If it has no run id yet, show prints the heading when an entry names the
+// run.
 func newProgress(to *console, s wire.Submission) *progress {
 	p := &progress{to: to, view: newView(s)}
 	if s.Run.ID != "" {
@@ -39,7 +40,7 @@ func (p *progress) frame(columns int, paint terminal.Painter) []string {
 	return p.view.frame(columns, time.Now(), paint)
 }
 
-// away prints why nothing is read of the run, once.
+// away prints why the run cannot be followed, once per reason.
 func (p *progress) away(why string) {
 	p.mu.Lock()
 	said := p.gone == why
@@ -50,7 +51,7 @@ func (p *progress) away(why string) {
 	}
 }
 
-// back prints that the run is read again, if it was not.
+// back prints that the run is followed again, if away was called before.
 func (p *progress) back() {
 	p.mu.Lock()
 	gone := p.gone != ""
@@ -61,11 +62,11 @@ func (p *progress) back() {
 	}
 }
 
-// show is called with everything that happens in the run.
+// show applies an event of the run to the live metrics, and prints a line for the important ones.
 func (p *progress) show(e controller.Progress) {
 	p.back()
 	p.mu.Lock()
-	begins := p.view.Run.ID == "" // followed from elsewhere
+	begins := p.view.Run.ID == "" // of ctl attach
 	p.view.Apply(e.Entry, time.Now())
 	begins = begins && p.view.Run.ID != ""
 	heading := p.view.heading()
@@ -95,14 +96,14 @@ func (p *progress) show(e controller.Progress) {
 	}
 }
 
-// taskOf is a task's place in the run, and its cell; a matrix without axes has one cell, without a name.
+// taskOf returns a task's place in the run and the name of its cell, which is empty for a matrix without axes.
 func taskOf(e controller.Progress) string {
 	return strings.TrimSpace(place(e) + " " + e.Task.Cell.Name())
 }
 
 func place(e controller.Progress) string { return fmt.Sprintf("[%d/%s%d]", e.N, bound(e.AtMost), e.Of) }
 
-// bound stands before a number of tasks where there may be fewer, and little room.
+// bound returns the prefix of a number of tasks that is an upper bound, in its short form.
 func bound(open bool) string {
 	if open {
 		return "≤"
@@ -110,7 +111,7 @@ func bound(open bool) string {
 	return ""
 }
 
-// ending is a task's outcome in a few words.
+// ending summarises a task's outcome.
 func ending(o plan.Outcome) string {
 	parts := []string{string(o.Verdict)}
 	if v, ok := o.Values["capacity"]; ok && v.NA == "" {
@@ -128,10 +129,10 @@ func ending(o plan.Outcome) string {
 	return strings.Join(parts, ", ")
 }
 
-// say prints a line that stays. Safe for concurrent use.
+// say prints a line above the live metrics. It is safe for concurrent use.
 func (p *progress) say(format string, args ...any) {
 	fmt.Fprintln(p.to, display.Clean(fmt.Sprintf(format, args...)))
 }
 
-// close takes the live metrics away.
+// close removes the live metrics.
 func (p *progress) close() { p.to.plain() }

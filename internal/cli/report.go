@@ -65,7 +65,7 @@ Exit codes: 0 it is written; 1 it is not.`,
 	return c
 }
 
-// writeReport writes the page of runs.
+// writeReport writes the HTML page of one or more runs.
 func writeReport(path string, folder []*runs.Run, o page.Options) error {
 	return writeOutput("report", path, "--out", func(w io.Writer) error { return page.Write(w, folder, o) })
 }

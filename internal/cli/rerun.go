@@ -32,7 +32,7 @@ type rerun struct {
 	manifest bundle.Manifest
 	plan     plan.Run
 	was      bundle.Environment
-	files    map[string]string // by path on the agents' hosts: the digest of what they read
+	files    map[string]string // digests of the files that agents read, by path on the agents' hosts
 }
 
 func rerunCommand() *cobra.Command {
@@ -70,7 +70,7 @@ Exit codes: those of ctl run, and 6 where a file of the bundle was altered.`,
 	return c
 }
 
-// readRerun reads and checks a bundle: every digest, as nobody wants to run an altered matrix.
+// readRerun reads a bundle and checks all of its digests.
 func readRerun(path string) (*rerun, error) {
 	b, err := openBundle(path)
 	if err != nil {
@@ -102,14 +102,14 @@ func readRerun(path string) (*rerun, error) {
 	return r, nil
 }
 
-// stars are what a record has in place of a secret.
+// stars replaces secrets in a record.
 const stars = "***"
 
-// starName is the variable that a secret is asked for by.
+// starName is the format of the variables that supply the replaced secrets.
 const starName = "RERUN_SECRET_%d"
 
-// filled puts references in place of the secrets that were taken out of text, numbering on from n, and tells of each
-// where it belongs.
+// filled replaces the redacted secrets in text by references to variables. It numbers them from *n+1, and appends to
+// asked each variable with the line that it belongs to.
 func filled(text string, n *int, asked *[]string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -124,7 +124,8 @@ func filled(text string, n *int, asked *[]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// expand expands the matrix of the bundle again.
+// expand expands the matrix of the bundle with the narrowing of its run and that of n. local reports whether this
+// host's environment resolves the secrets.
 func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.Run, error) {
 	source, set := r.plan.Source, slices.Clone(r.plan.Source.Set)
 	if source.Omitted {
@@ -152,7 +153,7 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 	return m.Run(ctx)
 }
 
-// missing are the secrets that this host's environment does not have, if it is the one that needs them.
+// missing returns an error that lists the variables without a value, if this host's environment has to have them.
 func missing(asked []string, local bool) error {
 	var lacking []string
 	for _, line := range asked {
@@ -169,17 +170,17 @@ func missing(asked []string, local bool) error {
 			strings.Join(lacking, "\n  "))}
 }
 
-// before says what differs from then, before anything runs.
+// before prints the differences from the bundle's run before the new run begins.
 func (r *rerun) before(ctx context.Context, out io.Writer, run plan.Run, server string) error {
 	now := bundle.Environment{Server: server}
 	if server == "" {
-		host, _ := os.Hostname() // "" is told as a difference
+		host, _ := os.Hostname() // an empty name shows as a difference
 		for _, a := range r.was.Agents {
 			now.Agents = append(now.Agents, bundle.Agent{Agent: a.Agent, Host: host, Version: version(),
 				Cores: runtime.GOMAXPROCS(0)})
 		}
 	} else {
-		now.Agents = r.was.Agents // not known before they have the first task
+		now.Agents = r.was.Agents // unknown before the first task
 	}
 	all := bundle.Cells(r.plan, run)
 	if err := r.payloads(server == "", &all); err != nil {
@@ -196,7 +197,7 @@ func (r *rerun) before(ctx context.Context, out io.Writer, run plan.Run, server 
 	return nil
 }
 
-// payloads compares the files that agents read with those of then. A missing one would fail every task.
+// payloads appends the changes of the files that agents read. A missing file is an error: it would fail every task.
 func (r *rerun) payloads(local bool, all *[]string) error {
 	var lacking []string
 	for _, f := range r.manifest.Read {
@@ -228,7 +229,7 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 			strings.Join(lacking, "\n  "))}
 }
 
-// digestOf is the SHA-256 of a regular file: the path is a stranger's, and may be of what never ends.
+// digestOf returns the SHA-256 of a regular file. The path is from the bundle and could name a device that never ends.
 func digestOf(path string) (string, error) {
 	if info, err := os.Stat(path); err != nil {
 		return "", err
@@ -245,7 +246,7 @@ func digestOf(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), err
 }
 
-// shellWord is a text that a shell takes as one word, whatever is in it.
+// shellWord quotes a text as one word for a shell.
 func shellWord(text string) string {
 	const plainly = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+,@%=:"
 	if text != "" && strings.Trim(text, plainly) == "" && !strings.HasPrefix(text, "-") {
@@ -254,10 +255,10 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// askLimit is how long a broker is waited for that is asked what it is.
+// askLimit limits the wait for one broker's description.
 const askLimit = 10 * time.Second
 
-// asked are the brokers as they describe themselves now.
+// asked returns the current descriptions of the brokers. It appends a line to all for each broker without one.
 func asked(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
 	var brokers []bundle.Broker
 	seen := map[string]bool{}
@@ -280,7 +281,7 @@ func asked(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
 	return brokers
 }
 
-// after says once more what was different, with what agents and brokers were, when the run has ended.
+// after prints the differences again when the run has ended, with its agents and brokers.
 func (r *rerun) after(out io.Writer, record *runs.Run) error {
 	outcomes, err := record.Outcomes()
 	if err != nil {

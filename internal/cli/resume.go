@@ -17,7 +17,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// submission loads a matrix, or the record of a run to resume.
+// submission returns the run of a matrix, or the rest of a run to resume.
 func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submission, error) {
 	if o.resume != "" {
 		s, err := o.resumption(ctx)
@@ -36,7 +36,7 @@ func (o *runOptions) submission(ctx context.Context, args []string) (wire.Submis
 	return wire.Submission{Run: run, By: submitter()}, nil
 }
 
-// expand loads a matrix file, or the matrix of a bundle.
+// expand expands the matrix of a file or of a bundle.
 func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) {
 	if o.rerun != nil {
 		return o.rerun.expand(ctx, o.narrow, o.server.url == "")
@@ -44,8 +44,8 @@ func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) 
 	return expand(ctx, file, o.narrow)
 }
 
-// resumption expands the matrix again, since the record holds no secrets: from the copy in the record if nothing was
-// redacted in it, else from the file it came from, which has to be the same still.
+// resumption expands the matrix of a recorded run again, because the record contains no secrets. It uses the copy in
+// the record if nothing was redacted in it. Else it reads the original file, which must be unchanged.
 func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	record, err := runs.Open(o.runs, o.resume)
 	if err != nil && o.server.url != "" {
@@ -114,7 +114,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	return s, err
 }
 
-// goOnIn has a run that was named by its path go on where it is, and not a second time while another ctl runs it.
+// goOnIn sets --runs to the folder of a run that was given by its path. It fails if another ctl runs it.
 func (o *runOptions) goOnIn(record *runs.Run) error {
 	id := record.Plan().ID
 	dir, err := filepath.EvalSymlinks(record.Dir())
@@ -129,7 +129,7 @@ func (o *runOptions) goOnIn(record *runs.Run) error {
 	if here, err := filepath.EvalSymlinks(filepath.Join(o.runs, id)); err != nil || here != dir {
 		o.runs = filepath.Dir(dir)
 	}
-	if o.server.url != "" { // a fleet looks after that itself
+	if o.server.url != "" { // the fleet prevents that
 		return nil
 	}
 	if err := record.Hold(); errors.Is(err, runs.ErrHeld) {
@@ -137,10 +137,10 @@ func (o *runOptions) goOnIn(record *runs.Run) error {
 	} else if err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
-	return record.Close() // who records it holds it again
+	return record.Close() // recording the run locks it again
 }
 
-// nothingLeft says why a matrix has no cell to run.
+// nothingLeft returns an error with the reasons why a matrix has no cell to run.
 func nothingLeft(run plan.Run) error {
 	var reasons []string
 	for _, x := range run.Excluded {
@@ -159,7 +159,7 @@ func where(server string) string {
 	return "on the fleet at " + server
 }
 
-// begunWith says with which --set a run was begun.
+// begunWith returns the --set flags with which a run was started.
 func begunWith(set []string) string {
 	if len(set) == 0 {
 		return "and it was begun without --set"
@@ -167,5 +167,5 @@ func begunWith(set []string) string {
 	return "and it was begun with " + quoted(set)
 }
 
-// quoted writes --set as a shell takes them.
+// quoted formats --set flags for a shell.
 func quoted(set []string) string { return "--set '" + strings.Join(set, "' --set '") + "'" }

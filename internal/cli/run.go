@@ -27,7 +27,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// runOptions are the flags of ctl run.
+// runOptions are the flags of the commands that run a matrix, and the run that they repeat or resume.
 type runOptions struct {
 	narrow      matrix.Narrow
 	server      serverFlags
@@ -39,8 +39,8 @@ type runOptions struct {
 	detach      bool
 	yes         bool
 	rerun       *rerun    // nil: the matrix is a file, or the record of a run to resume
-	origin      *plan.Run // whose matrix is run again, as its record or bundle has it; nil: the matrix is a file
-	// complete says that the run to resume has all its outcomes.
+	origin      *plan.Run // the recorded plan of the run to repeat or resume; nil: the matrix is a file
+	// complete is true if the run to resume has all its outcomes.
 	complete bool
 }
 
@@ -99,7 +99,7 @@ failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
 	return c
 }
 
-// flags are those of every command that runs a matrix.
+// flags adds the flags that ctl run and ctl rerun share.
 func (o *runOptions) flags(c *cobra.Command) {
 	narrowing(c, &o.narrow)
 	o.influx.add(c, "the matrix's or the environment's")
@@ -112,7 +112,7 @@ func (o *runOptions) flags(c *cobra.Command) {
 	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
 }
 
-// check finds flags that do not go together.
+// check returns an error for flags that exclude each other.
 func (o *runOptions) check() error {
 	if o.injectFault != "" && o.server.url != "" {
 		return exit{ExitBadMatrix,
@@ -129,10 +129,10 @@ func runsFlag(c *cobra.Command, to *string) {
 	c.Flags().StringVar(to, "runs", "runs", "`folder` of run records")
 }
 
-// stopLimit is how long ctl waits for the end of a run of a fleet that it cancelled.
+// stopLimit limits the wait for the end of a cancelled run on a fleet.
 const stopLimit = 2 * time.Minute
 
-// run does the whole job of ctl run.
+// run submits the run, follows it, and prints its tables.
 func (o *runOptions) run(c *cobra.Command, args []string) error {
 	ctx := c.Context()
 	submission, err := o.submission(ctx, args)
@@ -170,7 +170,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		run.Bases = o.bases(c.ErrOrStderr(), run)
 		submission.Run.Bases = run.Bases
 	}
-	background := context.WithoutCancel(ctx) // a first Ctrl-C must not cut the control plane under the run
+	background := context.WithoutCancel(ctx) // the first Ctrl-C must not end the control plane of a local run
 	stderr := newConsole(c.ErrOrStderr())
 	log := logger(stderr, o.verbose)
 	points, err := o.points(run, stderr, log)
@@ -178,14 +178,14 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer points.Close(background)
-	submission.Run.Influx = run.Influx.Redacted() // nobody else writes points
+	submission.Run.Influx = run.Influx.Redacted() // only this process writes its points
 	fleet, err := o.server.connect(background, run.Agents, targets, log)
 	if err != nil {
 		return err
 	}
 	defer fleet.close()
 	if o.server.url != "" {
-		if _, limit, err := fleet.conn.RecordRoom(ctx); err == nil { // else the submission says what is wrong
+		if _, limit, err := fleet.conn.RecordRoom(ctx); err == nil { // else Submit returns the error
 			fmt.Fprint(stderr, snapshotWarning(run, limit/2))
 		}
 	}
@@ -193,14 +193,14 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if o.resume == "" {
-		if err := noteCreated(submission.Run); err != nil { // the run is none the worse for it
+		if err := noteCreated(submission.Run); err != nil { // the run itself is not affected
 			fmt.Fprintf(stderr,
 				"the run is not noted as created by this ctl, which will ask before it uses its record: %v\n", err)
 		}
 	}
 	var earlier wire.RunState
 	if o.resume != "" {
-		earlier, _ = fleet.conn.RunState(ctx, run.ID) // else the submission says what is wrong
+		earlier, _ = fleet.conn.RunState(ctx, run.ID) // else Submit returns the error
 	}
 	told := make(chan struct{})
 	waits := time.AfterFunc(2*time.Second, func() {
@@ -233,11 +233,11 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	return o.conclude(background, c.OutOrStdout(), run.ID, end)
 }
 
-// snapshotRate is about how many bytes the snapshots of an agent take in a second: 3 KiB at 100 messages per second, 18
-// KiB at 100,000.
+// snapshotRate is the approximate size of an agent's snapshots in bytes per second. It is 3 KiB at 100 messages per
+// second, and 18 KiB at 100,000.
 const snapshotRate = 10 << 10
 
-// snapshotWarning is a line if the snapshots of a run may need more bytes than there are for those of one run.
+// snapshotWarning returns a line if the snapshots of a run may need more than room bytes, the share of one run.
 func snapshotWarning(run plan.Run, room uint64) string {
 	need := 0.0
 	for _, t := range run.Tasks() {
@@ -251,8 +251,8 @@ func snapshotWarning(run plan.Run, room uint64) string {
 		room>>20, math.Ceil(2*need/(1<<30)))
 }
 
-// follow copies a run that was submitted until it ends, and cancels it when ctx ends before. It prints what happens
-// after since, when the run had ended before; zero: it had not.
+// follow copies a submitted run until it ends, and cancels it if ctx ends before. It prints no event up to since, the
+// end of an earlier submission; zero: there was none.
 func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission wire.Submission, since time.Time,
 	stderr *console,
 	points *sink.Sink) (wire.End, error) {
@@ -265,7 +265,7 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission w
 	if o.server.url != "" {
 		go lookout(following, conn, run, p)
 	}
-	var replaying atomic.Bool // the run has ended
+	var replaying atomic.Bool // the run has ended, and dropped points are written again
 	stop := context.AfterFunc(ctx, func() {
 		if replaying.Load() {
 			leave()
@@ -286,7 +286,7 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission w
 		return end, nil
 	case o.server.url != "":
 		return end, o.left(ctx, run, err)
-	case ctx.Err() == nil: // the record cannot be kept: do not let agents work for nothing
+	case ctx.Err() == nil: // the record cannot be written: cancel the run
 		err = fmt.Errorf("%w; what is measured cannot be kept in %s: mend that, or make room, and go on with: %s", err,
 			o.runs, o.again(run))
 		return end, errors.Join(err, conn.Cancel(background, run, submitter()))
@@ -295,11 +295,11 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission w
 		o.again(run))}
 }
 
-// stop cancels a run that is followed. leave ends the following where nobody may be there to say that the run has
-// ended.
+// stop reacts to a signal. It cancels a followed run, or leaves it running on a fleet after SIGTERM. It calls leave,
+// which stops following, if no controller may be left to report the end of the run.
 func (o *runOptions) stop(ctx context.Context, conn *wire.Client, run string, stderr io.Writer, leave func()) {
 	if o.server.url != "" && errors.Is(context.Cause(ctx), errTerminated) {
-		leave() // the fleet goes on
+		leave() // the run continues on the fleet
 		return
 	}
 	fmt.Fprintln(stderr, "stopping: closing what is open and removing what was declared (again to leave at once)")
@@ -307,13 +307,13 @@ func (o *runOptions) stop(ctx context.Context, conn *wire.Client, run string, st
 		fmt.Fprintln(stderr, err)
 		leave()
 	}
-	if o.server.url != "" { // its controller may be gone for good
+	if o.server.url != "" { // its controller may have failed
 		time.AfterFunc(stopLimit, leave)
 	}
 }
 
-// points opens the InfluxDB to write to. A run that is left to the fleet is followed by its controller alone, which has
-// an InfluxDB of its own or none.
+// points opens the sink of a followed run. With --detach, only the controller can write points, to an InfluxDB of its
+// own.
 func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*sink.Sink, error) {
 	switch {
 	case !o.detach:
@@ -329,8 +329,8 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 	return nil, nil
 }
 
-// left is the error of a run on a fleet that is not followed to its end: it goes on there, unless it is not known there
-// any more.
+// left returns the error of a run on a fleet that was not followed to its end. The error contains the command that
+// continues it.
 func (o *runOptions) left(ctx context.Context, id string, err error) error {
 	if ctx.Err() != nil {
 		return exit{ExitInterrupted, fmt.Errorf("left before the run ended; follow it again: %s", o.attachAgain(id))}
@@ -346,7 +346,7 @@ func (o *runOptions) left(ctx context.Context, id string, err error) error {
 		id, o.server.hint())
 }
 
-// conclude prints and writes the tables, and turns the run's end into an exit code.
+// conclude prints and writes the tables, and returns an error with the exit code of the run.
 func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end wire.End) error {
 	if end.Reason == wire.EndNoAgents {
 		return exit{ExitNoAgents, fmt.Errorf("%s; start more, or narrow the matrix with --filter or --set", end.Detail)}
@@ -378,7 +378,7 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	}
 	kept := page.Keep(record)
 	code, err := printResults(out, record)
-	if err := remember(ctx, o.runs, record.Plan().ID); err != nil { // the run is none the worse for it
+	if err := remember(ctx, o.runs, record.Plan().ID); err != nil { // the record is not affected
 		fmt.Fprintln(out, display.Clean(err.Error()))
 	}
 	if err := errors.Join(err, kept); err != nil {
@@ -395,17 +395,17 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	return nil
 }
 
-// again is the command that goes on with a run.
+// again returns the command that resumes a run.
 func (o *runOptions) again(id string) string {
 	return "ctl run --resume " + id + o.elsewhere() + o.server.hint()
 }
 
-// attachAgain is the command that follows a run of a fleet again, into the same folder.
+// attachAgain returns the command that follows a run on a fleet again, into the same folder.
 func (o *runOptions) attachAgain(id string) string {
 	return "ctl attach " + id + o.elsewhere() + o.server.hint()
 }
 
-// elsewhere is the flag that says where records are, if not where they are by default.
+// elsewhere returns the flag --runs, or "" for the default folder.
 func (o *runOptions) elsewhere() string {
 	if o.runs == "runs" {
 		return ""
@@ -413,7 +413,7 @@ func (o *runOptions) elsewhere() string {
 	return " --runs " + shellWord(o.runs)
 }
 
-// writable makes the folder of records, and finds out whether one can be kept there, before anything is measured.
+// writable creates the folder of records and checks that it can be written, before anything is measured.
 func writable(root string) error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return fmt.Errorf("make the folder of records: %w; give another with --runs", err)
@@ -425,7 +425,7 @@ func writable(root string) error {
 	return os.Remove(probe)
 }
 
-// newRunID is sortable by time and unlikely to meet another: "20260102-150405-quick-3f9c".
+// newRunID returns a sortable id with a random part, which makes collisions unlikely: "20260102-150405-quick-3f9c".
 func newRunID(name string) string {
 	var random [2]byte
 	_, _ = rand.Read(random[:]) // never fails

@@ -53,7 +53,7 @@ records below --runs. The newest is first.`,
 	return c
 }
 
-// fleetRuns lists runs in their order; wide does not cut details.
+// fleetRuns prints a table of runs. wide does not shorten details.
 func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) error {
 	var rows [][]string
 	for _, r := range all {
@@ -80,10 +80,10 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) err
 	return display.NewTable(head, rows).Write(out, columns)
 }
 
-// maxDetail is how many columns DETAIL may take without -o wide.
+// maxDetail limits the column DETAIL without -o wide.
 const maxDetail = 60
 
-// took is how long a run has run, or waits.
+// took returns how long a run took, or has taken so far; "–" before its start.
 func took(r wire.RunState, now time.Time) string {
 	from, to := r.Started, r.Ended
 	if from.IsZero() {

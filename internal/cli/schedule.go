@@ -43,7 +43,7 @@ when a run is not over yet, and what hooks are told.`,
 	return c
 }
 
-// onSchedules is serverFlags.onFleet of a command about schedules.
+// onSchedules is serverFlags.onFleet for commands about schedules.
 func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.Client,
 	[]string) error) func(*cobra.Command, []string) error {
 	run := s.onFleet(func(c *cobra.Command, conn *wire.Client,
@@ -137,7 +137,7 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Clien
 	return writeSlots(c.OutOrStdout(), s, time.Now(), 3)
 }
 
-// check finds what is wrong with the flags; named reports whether the matrix could be read, which has the name.
+// check checks the flags. named reports whether the matrix could be read, which has the default name.
 func (o *addOptions) check(named bool) error {
 	d := o.define
 	if d.Name == "" && !named {
@@ -146,7 +146,7 @@ func (o *addOptions) check(named bool) error {
 	return d.Check()
 }
 
-// expandText reads a matrix, nil with an error, and expands it.
+// expandText loads and expands a matrix. The matrix is nil if it cannot be loaded.
 func expandText(ctx context.Context, file string, text []byte, n matrix.Narrow) (*matrix.Matrix, plan.Run, error) {
 	m, err := matrix.Load(file, text, n)
 	if err != nil {
@@ -159,8 +159,8 @@ func expandText(ctx context.Context, file string, text []byte, n matrix.Narrow) 
 	return m, run, err
 }
 
-// inMemory says what a fleet needs for brokers that are in the memory of an agent; empty: there is none that several
-// agents meet in.
+// inMemory returns the advice for a broker in the memory of an agent whose cells need several agents; empty if there is
+// none.
 func inMemory(run plan.Run) string {
 	most, name := 1, ""
 	for _, c := range run.Cells {
@@ -174,7 +174,7 @@ func inMemory(run plan.Run) string {
 	return fmt.Sprintf("broker %s is in the memory of an agent: a fleet measures it only where one agent has all the slots (agent --slots %d), or name a server in the broker's options", name, most)
 }
 
-// store adds the schedule, or changes the one that is there.
+// store adds the schedule, or with --replace changes it.
 func (o *addOptions) store(ctx context.Context, conn *wire.Client) (schedule.Schedule, error) {
 	if !o.replace {
 		s := schedule.New(o.define, wire.NewName(), submitter(), time.Now().UTC())
@@ -190,7 +190,7 @@ func (o *addOptions) store(ctx context.Context, conn *wire.Client) (schedule.Sch
 	})
 }
 
-// noSecrets refuses a matrix with secrets in it: a schedule is stored with its text.
+// noSecrets returns an error for a matrix that contains secrets, because its text is stored on the control plane.
 func noSecrets(file string, m *matrix.Matrix) error {
 	literals := m.Literals()
 	if len(literals) == 0 {
@@ -200,7 +200,7 @@ func noSecrets(file string, m *matrix.Matrix) error {
 		file, strings.Join(literals, "\n"+file+": "))
 }
 
-// unknownHooks finds names that the leader does not know.
+// unknownHooks returns an error for each hook that the leading controller does not have.
 func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error {
 	if len(hooks) == 0 {
 		return nil
@@ -227,7 +227,7 @@ func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error 
 	return errors.Join(errs...)
 }
 
-// edit changes a schedule, and says what to do if that does not work.
+// edit changes a schedule. Its errors contain the remedy.
 func edit(ctx context.Context, conn *wire.Client, name string,
 	change func(*schedule.Schedule) error) (schedule.Schedule, error) {
 	s, err := conn.EditSchedule(ctx, name, change)
@@ -241,7 +241,7 @@ func edit(ctx context.Context, conn *wire.Client, name string,
 	return s, nil
 }
 
-// unknownSchedule adds which schedules there are.
+// unknownSchedule adds the existing schedules to an error about an unknown one.
 func unknownSchedule(ctx context.Context, conn *wire.Client, name string, err error) error {
 	if !errors.Is(err, wire.ErrNoSchedule) {
 		return err
@@ -257,7 +257,7 @@ func unknownSchedule(ctx context.Context, conn *wire.Client, name string, err er
 	return fmt.Errorf("there is no schedule %s (there are: %s)", name, strings.Join(names, ", "))
 }
 
-// scheduleEdit is a command that changes one schedule; none: it removes it.
+// scheduleEdit returns a command that changes one schedule. Without change, it removes the schedule.
 func scheduleEdit(name, short string, change func(context.Context, *cobra.Command, *wire.Client,
 	string) error) *cobra.Command {
 	var server serverFlags
@@ -273,13 +273,12 @@ func scheduleEdit(name, short string, change func(context.Context, *cobra.Comman
 	return c
 }
 
-// asItIs is the error of an edit that has nothing to do: it is a word to the user, and no failure of the command, as
-// that of a run that had ended is none of ctl cancel.
+// asItIs is returned by an edit that changes nothing. The command prints it and succeeds.
 type asItIs string
 
 func (e asItIs) Error() string { return string(e) }
 
-// unchanged prints why nothing was to be done, and passes on all other errors.
+// unchanged prints an asItIs, and returns all other errors.
 func unchanged(out io.Writer, err error) error {
 	var said asItIs
 	if errors.As(err, &said) {
@@ -334,7 +333,7 @@ func removeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, na
 	first := 0
 	for {
 		kept, err := conn.Schedule(ctx, name)
-		if kept.Err == nil && err != nil { // one that cannot be used can be removed
+		if kept.Err == nil && err != nil { // a schedule that cannot be decoded can still be removed
 			return unknownSchedule(ctx, conn, name, err)
 		}
 		if first != 0 && kept.Schedule.Edit != first {

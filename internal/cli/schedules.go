@@ -31,7 +31,7 @@ func scheduleList() *cobra.Command {
 	return c
 }
 
-// scheduleReader is a command that shows something of one schedule.
+// scheduleReader returns a command that prints one schedule, or with --json the result of data.
 func scheduleReader(use, short, what string, show func(io.Writer, schedule.Schedule, time.Time) error,
 	data func(schedule.Schedule) any) *cobra.Command {
 	var server serverFlags
@@ -67,7 +67,7 @@ func scheduleHistory() *cobra.Command {
 
 const slotForm = "2006-01-02 15:04 MST"
 
-// writeSlots prints the next slots.
+// writeSlots prints the next n slots.
 func writeSlots(out io.Writer, s schedule.Schedule, now time.Time, n int) error {
 	table, err := schedule.NewTimetable(s.Cron, s.Zone)
 	if err != nil {
@@ -106,7 +106,7 @@ func writeSchedules(out io.Writer, all []wire.KeptSchedule, now time.Time) error
 	return tabulate(out, []string{"NAME", "CRON", "TZ", "NEXT", "NOW", "LAST"}, rows)
 }
 
-// standing is what a schedule does now.
+// standing returns the current state of a schedule.
 func standing(s schedule.Schedule) string {
 	word := "idle"
 	switch {

@@ -12,11 +12,10 @@ import (
 
 const (
 	scratchNames = "lockstep-local-*"
-	scratchYoung = time.Minute // its maker may not have taken it yet
+	scratchYoung = time.Minute // the process that created it may not have locked it yet
 )
 
-// scratch makes a folder for what a run in this process keeps on disk while it lasts. Those of processes that were
-// killed are removed.
+// scratch creates a folder for the temporary files of a local run. It first removes the folders of killed processes.
 func scratch(log *slog.Logger) (dir string, remove func(), err error) {
 	abandoned(log)
 	if dir, err = os.MkdirTemp("", scratchNames); err != nil {
@@ -35,17 +34,17 @@ func scratch(log *slog.Logger) (dir string, remove func(), err error) {
 	}, nil
 }
 
-// abandoned removes folders whose process is gone: nobody has their lock. What cannot be looked at or removed is
-// another user's.
+// abandoned removes the folders of processes that have ended. A folder whose lock file is not locked is abandoned.
+// Folders that cannot be read or removed belong to other users and are skipped.
 func abandoned(log *slog.Logger) {
-	there, _ := filepath.Glob(filepath.Join(os.TempDir(), scratchNames)) // the pattern is a good one
+	there, _ := filepath.Glob(filepath.Join(os.TempDir(), scratchNames)) // the error is for invalid patterns only
 	for _, dir := range there {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() || time.Since(info.ModTime()) < scratchYoung {
 			continue
 		}
 		name := filepath.Join(dir, "lock")
-		// another user's pipe would block, and a link lead elsewhere
+		// a pipe of another user would block, and a link could lead to another folder
 		if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 			continue
 		}

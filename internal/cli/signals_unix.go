@@ -4,5 +4,5 @@ package cli
 
 import "syscall"
 
-// drainSignal asks an agent to leave as soon as no task is in flight.
+// drainSignal makes an agent leave as soon as no task is in flight.
 const drainSignal = syscall.SIGUSR1

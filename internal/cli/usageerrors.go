@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// usageErrors returns all errors of a command line as one; nil if there are none.
+// usageErrors joins the errors of a command line into one with exit code ExitBadMatrix; nil if there are none.
 func usageErrors(all []error) error {
 	if err := errors.Join(all...); err != nil {
 		return exit{ExitBadMatrix, err}
@@ -16,7 +16,7 @@ func usageErrors(all []error) error {
 	return nil
 }
 
-// invalidValue says which values a flag takes, where the error of its package does not.
+// invalidValue returns an error that states which values a flag accepts. It returns err for types whose own errors do.
 func invalidValue(f *pflag.Flag, err error) error {
 	switch f.Value.Type() {
 	case "bool":
@@ -29,7 +29,7 @@ func invalidValue(f *pflag.Flag, err error) error {
 	return err
 }
 
-// arguments wraps a check of positional arguments so that a mistake there has its exit code and points to the help.
+// arguments wraps a check of positional arguments. Its errors have the exit code ExitBadMatrix and refer to the help.
 func arguments(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if err := check(c, args); err != nil {

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// view is what live metrics show of a run: the same entries at the same times make the same frames.
+// view is the state of a run that live metrics show. Frames depend only on its entries and their times.
 type view struct{ *runview.State }
 
 func newView(s wire.Submission) view {
@@ -20,7 +20,7 @@ func newView(s wire.Submission) view {
 	return v
 }
 
-// heading says what is run.
+// heading returns the line that announces the run.
 func (v *view) heading() string {
 	tasks := "tasks"
 	if v.Pace.Tasks() == 1 {
@@ -30,7 +30,7 @@ func (v *view) heading() string {
 		v.Pace.Planned().Round(time.Second), v.Run.ID)
 }
 
-// atMost is what stands before a number of tasks where there may be fewer.
+// atMost returns the prefix of a number of tasks that is an upper bound.
 func atMost(open bool) string {
 	if open {
 		return "at most "
@@ -38,7 +38,7 @@ func atMost(open bool) string {
 	return ""
 }
 
-// phase is the phase of an attempt, in words, and how much of its load's time is over, 0 … 1.
+// phase returns the phase of an attempt as text, and the elapsed part of warm-up and measurement, from 0 to 1.
 func phase(a *runview.Attempt, now time.Time) (words string, part float64) {
 	w := a.Task.Cell.Workload
 	warmup, measure := w.Warmup.D(), w.Measure.D()
@@ -62,12 +62,12 @@ func phase(a *runview.Attempt, now time.Time) (words string, part float64) {
 	return "connecting", 0
 }
 
-// counted reports whether publishers stop after a count.
+// counted reports whether any publishers stop after a number of messages.
 func counted(w plan.Workload) bool {
 	return slices.ContainsFunc(w.Parts(), func(p plan.Workload) bool { return p.Publishers.Count > 0 })
 }
 
-// nameOf is the task of an attempt and, of a search, its step.
+// nameOf returns the cell and repetition of an attempt and, of a search, its step.
 func nameOf(a *runview.Attempt) string {
 	parts := []string{a.Task.Cell.Name()}
 	if a.Task.Repetition > 1 {

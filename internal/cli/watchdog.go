@@ -8,8 +8,9 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// supervise reports to systemd that the daemon is ready, and then, until stop is called, that it makes progress:
-// systemd ends a daemon that does not, if its unit has a WatchdogSec. Without systemd it does nothing.
+// supervise reports to systemd that the daemon is ready and then, until stop is called, that it makes progress. If
+// stuck returns an error, the report is omitted, and systemd ends a daemon whose unit has a WatchdogSec. Without
+// systemd, supervise does nothing.
 func supervise(log *slog.Logger, stuck func() error) (stop func()) {
 	every, err := daemon.SdWatchdogEnabled(true)
 	if err == nil {

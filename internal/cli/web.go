@@ -14,9 +14,9 @@ import (
 	"lockstep/internal/web"
 )
 
-// webFlags say where a daemon serves pages or metrics over HTTP, and to whom.
+// webFlags select where a daemon serves pages or metrics over HTTP, and to which users.
 type webFlags struct {
-	name      string // of the flag that says where
+	name      string // the flag with the address
 	listen    string
 	users     string
 	cert, key string
@@ -32,7 +32,7 @@ func (f *webFlags) add(c *cobra.Command, name, what string) {
 	c.Flags().StringVar(&f.key, name+"-key", "", "`file` of its key")
 }
 
-// listener is what the flags say, or nil if they say nothing. The error holds every fault.
+// listener returns the listener that the flags describe, or nil without an address. The error lists all invalid flags.
 func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 	var faults []error
 	if f.listen == "" {
@@ -61,7 +61,7 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 	return l, usageErrors(faults)
 }
 
-// hint says what to do about an error.
+// hint adds the remedy to an error.
 func (f *webFlags) hint(err error) error {
 	if errors.Is(err, web.ErrOpen) {
 		return fmt.Errorf("%w: give --%s-users FILE with what \"ctl fleet password NAME\" writes, or listen on 127.0.0.1", err, f.name)
@@ -69,8 +69,8 @@ func (f *webFlags) hint(err error) error {
 	return err
 }
 
-// start serves before there is what to serve of: whether the address is free is known at once, and until ready is
-// called, whoever asks is told to wait.
+// start listens at once, so that an address in use is an error at the start. Requests get status 503 until ready is
+// called with the function that makes the handler.
 func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Handler), stop func(), err error) {
 	l, err := f.listener(log)
 	if err != nil || l == nil {
@@ -99,7 +99,7 @@ func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Ha
 	}, stop, nil
 }
 
-// onlyMetrics serves metrics at /metrics, says so at /, and serves nothing else.
+// onlyMetrics returns a handler that serves metrics at /metrics and a reference to them at /.
 func onlyMetrics(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
