@@ -19,14 +19,14 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// ErrOpen is wrapped by the error of listening beyond loopback without credentials.
+// ErrOpen is wrapped by the error of listening beyond loopback without users.
 var ErrOpen = errors.New("beyond loopback only with credentials")
 
-// Users are who may log in: bcrypt hashes of passwords, by name.
+// Users are the bcrypt hashes of the passwords of all users, by user name.
 type Users map[string][]byte
 
-// ReadUsers reads a file with a line "name:hash" for each user, as "ctl fleet password" and "htpasswd -B" write them.
-// The error holds every fault.
+// ReadUsers reads a file with one line "name:hash" per user, as "ctl fleet password" and "htpasswd -B" write it. The
+// error lists all invalid lines. A file that every user of the host may write is an error.
 func ReadUsers(path string) (Users, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -46,7 +46,7 @@ func ReadUsers(path string) (Users, error) {
 		name, hash, _ := strings.Cut(line, ":")
 		_, bad := bcrypt.Cost([]byte(hash))
 		switch {
-		case name == "" || bad != nil: // the line is not shown: it may be a password
+		case name == "" || bad != nil: // the line may be a password and is not shown
 			faults = append(faults,
 				fmt.Errorf("%s:%d: want NAME:HASH with a bcrypt hash, as \"ctl fleet password NAME\" writes it", path,
 					n))
@@ -67,7 +67,8 @@ func ReadUsers(path string) (Users, error) {
 	return users, nil
 }
 
-// Password makes the line of a users' file for a user.
+// Password returns a line for the file of users. The password must have 8 to 72 bytes. The upper limit is that of
+// bcrypt.
 func Password(name string, password []byte) (string, error) {
 	switch {
 	case name == "" || strings.ContainsAny(name, ":\r\n"):
@@ -82,27 +83,27 @@ func Password(name string, password []byte) (string, error) {
 	return name + ":" + string(hash), nil
 }
 
-// Access decides who may see what is served, and who may change something. Safe for concurrent use.
+// Access authenticates readers and authorises actions. It is safe for concurrent use.
 type Access struct {
 	users    Users
-	loopback bool // it listens there alone, where reading needs no login
+	loopback bool // it listens on loopback only, where reading needs no login
 	key      []byte
-	nobody   []byte // a hash that no password has, so that names that are not known take as long as those that are
+	nobody   []byte // the hash of an unknown password, so that unknown names take as long to check as known ones
 
 	mu       sync.Mutex
-	known    map[[sha256.Size]byte]bool // names and passwords that were right
-	checking chan struct{}              // bcrypt takes its time: guesses of all the world do so one after the other,
-	waiting  chan struct{}              // and so many wait for it
+	known    map[[sha256.Size]byte]bool // HMACs of names and passwords that were correct
+	checking chan struct{}              // bcrypt is slow: passwords are checked one at a time,
+	waiting  chan struct{}              // and at most maxWaiting requests wait
 }
 
-// maxWaiting is how many logins wait for the one that is checked: some seconds of checking.
+// maxWaiting limits the waiting logins. The last of them waits for some seconds.
 const maxWaiting = 32
 
-// maxKnown bounds what is remembered of right passwords.
+// maxKnown limits the remembered correct logins.
 const maxKnown = 1000
 
-// NewAccess is the access to what listens on an address (host:port). The error wraps ErrOpen if that is beyond loopback
-// and there are no users.
+// NewAccess returns the access control for a listen address (host:port). The error wraps ErrOpen if the address is
+// beyond loopback and there are no users.
 func NewAccess(listen string, users Users) (*Access, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -122,15 +123,15 @@ func NewAccess(listen string, users Users) (*Access, error) {
 	return a, nil
 }
 
-// loopback reports whether listening on a host reaches this machine alone. A name other than localhost may resolve to
-// anything.
+// loopback reports whether a listener on host is reachable from this machine only. It returns false for names other
+// than localhost, because they can resolve to any address.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Guard lets to next whoever may see what it serves. Who has logged in is in the request's context; on loopback, nobody
-// needs to.
+// Guard passes authorised requests to next, with the user name in the request's context. A listener on loopback
+// requires no login if the Host header is a loopback name. Credentials in a request are checked if there are users.
 func (a *Access) Guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, password, given := r.BasicAuth()
@@ -150,7 +151,7 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 		case !a.loopback:
 			a.challenge(w)
 			return
-		case !loopback(hostOf(r.Host)): // a site of the world may have its name resolve to 127.0.0.1 and read here by its visitors' browsers
+		case !loopback(hostOf(r.Host)): // DNS rebinding: the name of a foreign site may resolve to 127.0.0.1
 			if len(a.users) > 0 {
 				a.challenge(w)
 				return
@@ -175,8 +176,8 @@ func (a *Access) challenge(w http.ResponseWriter) {
 	http.Error(w, "log in with a name and password of the --web-users file", http.StatusUnauthorized)
 }
 
-// right checks a name and password. Browsers send them with every request, so that what was right is remembered, by a
-// hash that nobody else can make. busy: too many others wait to be checked.
+// right reports whether a name and password are correct. Browsers send them with every request, so the HMAC of correct
+// ones is remembered. busy reports that too many logins are waiting.
 func (a *Access) right(ctx context.Context, user, password string) (right, busy bool) {
 	sum := [sha256.Size]byte(a.mac("login", user, password))
 	a.mu.Lock()
@@ -222,17 +223,17 @@ func (a *Access) mac(words ...string) []byte {
 
 type userKey struct{}
 
-// user is who has logged in; "": nobody.
+// user returns the name of the logged-in user, or "".
 func user(r *http.Request) string {
 	name, _ := r.Context().Value(userKey{}).(string)
 	return name
 }
 
-// token is what a form shows to prove that it was made here for this user.
+// token returns the token that forms contain, as proof that this site made them for the user.
 func (a *Access) token(user string) string { return hex.EncodeToString(a.mac("form", user)) }
 
-// mayAct returns why a request may change nothing; nil: it may. It has to be of somebody who has logged in, come from a
-// page of this site (Origin, Sec-Fetch-Site), and hold the token of that page.
+// mayAct returns nil if a request may change something, else the reason as an error. The request must come from a page
+// of this site (Origin, Sec-Fetch-Site), of a logged-in user, and contain that user's token.
 func (a *Access) mayAct(r *http.Request) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		return fmt.Errorf("%w: it comes from another site", errForbidden)

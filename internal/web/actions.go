@@ -11,11 +11,11 @@ import (
 	"lockstep/internal/schedule"
 )
 
-// errImpossible is wrapped by the error of what could be done at another time.
+// errImpossible is wrapped by the error of an action that the current state does not permit.
 var errImpossible = errors.New("nothing was done")
 
-// said is what a page says after an action, by the word in its address: whoever makes up an address cannot make up what
-// it says.
+// said maps the code in the URL to the message that the page shows after an action. Only these messages can be shown,
+// so a crafted URL cannot inject text.
 var said = map[string]string{
 	"cancel": "The run was told to stop: its task in flight is closed and torn down, and has no outcome.",
 	"pause":  "The schedule is paused; a run in flight goes on.",
@@ -23,14 +23,14 @@ var said = map[string]string{
 	"run":    "A run was asked for; the controller makes it in a moment.",
 }
 
-// maxForm bounds a form, in bytes.
+// maxForm limits the size of a form in bytes.
 const maxForm = 16 << 10
 
-// act does what a form asks for, and leads back to the page at the address that do returns.
+// act returns a handler that checks and executes a form. It redirects to the path that do returns.
 func (s *site) act(do func(*http.Request) (back string, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-		if user(r) == "" && len(s.Access.users) > 0 { // a browser that has yet to ask its user
+		if user(r) == "" && len(s.Access.users) > 0 { // asks the browser for the user's login
 			s.Access.challenge(w)
 			return
 		}

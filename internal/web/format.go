@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// functions are those of templates.
+// functions are the functions of the templates.
 var functions = template.FuncMap{
 	"when":   when,
 	"ago":    ago,
@@ -29,7 +29,7 @@ var functions = template.FuncMap{
 	"points": func(n *float64) string { return strconv.FormatFloat(*n, 'f', -1, 64) },
 }
 
-// when is a time as pages show it.
+// when formats a time in UTC.
 func when(t time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -37,7 +37,7 @@ func when(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05") + " UTC"
 }
 
-// ago is how long ago a time was.
+// ago formats the time since t.
 func ago(t, now time.Time) string {
 	if t.IsZero() {
 		return "–"
@@ -45,15 +45,15 @@ func ago(t, now time.Time) string {
 	return short(now.Sub(t)) + " ago"
 }
 
-// short is a duration for pages.
+// short formats a duration.
 func short(d time.Duration) string { return display.Elapsed(d) }
 
-// offset is how far a clock is from the controller's.
+// offset formats the offset of a clock from the controller's.
 func offset(o *wire.Offset) string {
 	return fmt.Sprintf("%.3f ms ± %.3f", float64(o.Offset)/1e6, float64(o.Bound)/1e6)
 }
 
-// took is how long a run has run.
+// took formats how long a run took, or has taken so far.
 func took(r wire.RunState, now time.Time) string {
 	if r.Started.IsZero() {
 		return "–"
@@ -68,7 +68,7 @@ func took(r wire.RunState, now time.Time) string {
 // wholeNumber formats a number without decimals.
 func wholeNumber(x float64) string { return display.Decimals(x, 0) }
 
-// stateClass is how a run's state is coloured; the word is beside it.
+// stateClass returns the CSS class of a run's state.
 func stateClass(r wire.RunState) string {
 	switch {
 	case r.State == wire.StateQueued:

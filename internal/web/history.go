@@ -23,18 +23,19 @@ import (
 // maxSeries is the maximum number of series on one page.
 const maxSeries = 60
 
-// historyView is the page of series, their change points and alarms.
+// historyView is the page of series with their change points and alarms.
 type historyView struct {
 	Matrices []choice
 	Values   []choice
-	Name     string // of the matrix
-	Title    string // of the value
+	Name     string // of the selected matrix
+	Title    string // of the selected value
 	Common   []string
 	Series   []seriesView
-	One      bool // a single cell, with all its numbers
+	One      bool // a single cell with all its points
 	More     int  // series that are not shown
 	Runs     int  // maximum number of newest runs of each cell
-	// What the controller's answer has left out. If it is anything, alarms may differ from those of the digest.
+	// Numbers of cells and points that the controller's answer omits. If any is omitted, alarms may differ from the
+	// digest.
 	MoreCells, MorePoints int
 }
 
@@ -45,7 +46,7 @@ type choice struct {
 
 // seriesView is one series.
 type seriesView struct {
-	Name, Apart string // of the cell; what distinguishes its series
+	Name, Apart string // name of the cell; what distinguishes this series of it
 	Last, Link  string
 	Alarm       bool
 	Chart       template.HTML
@@ -68,7 +69,7 @@ type pointView struct {
 	New    []string
 }
 
-// history shows a value of the cells of a matrix over the runs in the history of the controller that leads.
+// history returns the page of a value of a matrix's cells, from the history of the leading controller.
 func (s *site) history(r *http.Request) (view, error) {
 	ask := r.URL.Query()
 	v := historyView{Name: ask.Get("matrix")}
@@ -103,7 +104,7 @@ func (s *site) history(r *http.Request) (view, error) {
 	if v.One, v.Runs = cell != "", history.Depth; v.One {
 		query.Cells, query.Runs = []string{cell}, 0
 	} else if slices.Contains(compare.Usual(), value) {
-		family = compare.Usual() // as in the digest, whose alarms are of these values, all cells and so many runs
+		family = compare.Usual() // as in the digest: its alarms are of these values, all cells and so many runs
 	}
 	var answers []history.Answer
 	for _, name := range family {
@@ -122,7 +123,7 @@ func (s *site) history(r *http.Request) (view, error) {
 	return view{Page: "history", Title: "History of " + v.Name, Body: v}, nil
 }
 
-// show fills in the series. Those with an alarm come first.
+// show fills in the series of a value. Series with an alarm come first.
 func (v *historyView) show(t history.Trends, value string, link func(cell string) string) {
 	v.Title = titleOf(value)
 	_, name := plan.SplitGroup(value)
@@ -215,7 +216,8 @@ func titleOf(value string) string {
 	return info.Title
 }
 
-// days are up to six ticks at midnights, or at the ends where there is none between them.
+// days returns up to about six ticks at midnights (UTC). If no midnight is in the range, it returns one tick at the
+// time first.
 func days(first, last time.Time) (at []float64, names []string) {
 	const form, most = "Jan 2", 6
 	day := 24 * time.Hour
@@ -232,7 +234,7 @@ func days(first, last time.Time) (at []float64, names []string) {
 	return at, names
 }
 
-// labelOf is what an axis shows: units of rates are in their titles, and those of times beside each tick.
+// labelOf returns the label of an axis. Units of rates are in the titles, and those of times in the ticks.
 func labelOf(title string, u plan.Unit) string {
 	switch u {
 	case plan.Bytes, plan.BytesRate, plan.Cores:
@@ -241,7 +243,7 @@ func labelOf(title string, u plan.Unit) string {
 	return title
 }
 
-// formatOf writes ticks of an axis in one unit.
+// formatOf returns a function that formats all ticks of an axis in the same unit. most is the maximum of the axis.
 func formatOf(u plan.Unit, most float64) func(float64) string {
 	scale, suffix := 1.0, ""
 	switch {

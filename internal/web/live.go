@@ -22,7 +22,7 @@ const (
 	maxLatest = 5
 )
 
-// runInfo is the state of a run, with its outcomes. It belongs to one goroutine.
+// runInfo is the state of a run with its outcomes. It is not safe for concurrent use.
 type runInfo struct {
 	*runview.State
 	outcomes map[string]plan.Outcome // by task
@@ -33,7 +33,7 @@ func newRunInfo() *runInfo {
 	return &runInfo{State: runview.New(plan.Run{}), outcomes: map[string]plan.Outcome{}}
 }
 
-// entry takes the next entry of the record.
+// entry applies the next entry of the record.
 func (l *runInfo) entry(e wire.Entry) {
 	l.Apply(e, time.Now())
 	if e.Outcome == nil {
@@ -45,7 +45,7 @@ func (l *runInfo) entry(e wire.Entry) {
 	}
 }
 
-// inOrder lists the outcomes in the order of the run's tasks.
+// inOrder returns the outcomes in the order of the run's tasks.
 func (l *runInfo) inOrder() (all []plan.Outcome) {
 	for _, t := range l.Run.Tasks() {
 		if o, done := l.outcomes[t.ID]; done {
@@ -55,31 +55,31 @@ func (l *runInfo) inOrder() (all []plan.Outcome) {
 	return all
 }
 
-// liveView is what a page shows of it.
+// liveView is the live part of a run's page.
 type liveView struct {
 	Done, Of, N int
-	AtMost      bool // Of may become less
+	AtMost      bool // Of is an upper bound
 	Cell        string
 	Repetition  int
 	Phase       string
 	Agents      []string
 	Elapsed     string
-	Step        string // of the search of the cell
+	Step        string // of a capacity search
 	AttemptFor  string
 	Left        string
 	Note        string
 	Latest      []taskLine
 	Counts      []count
 	Flows       []flow
-	Reported    int // agents that have reported the last second, of
+	Reported    int // agents that have reported the newest second, and their total
 	Reporting   int
-	Recent      int // seconds that latencies are of
+	Recent      int // seconds that the latencies cover
 	Chart       template.HTML
 	Key         template.HTML
 	Ended       string
 }
 
-// flow is what one group of the task, or the whole of it, does.
+// flow is the live metrics of one group, or of a task without groups.
 type flow struct {
 	Group         string
 	Known         bool
@@ -142,7 +142,7 @@ var phaseText = map[runview.Phase]string{
 	runview.Abandoned: "its controller was lost; its agents end it",
 }
 
-// draw fills in the newest figures and the chart of those before.
+// draw fills in the newest metrics and the chart of the earlier ones.
 func draw(v *liveView, a *runview.Attempt) {
 	newest := a.Newest()
 	if newest == nil {
@@ -173,7 +173,7 @@ func draw(v *liveView, a *runview.Attempt) {
 	v.Chart, v.Key = template.HTML(plot.SVG()), template.HTML(chart.Key(lines))
 }
 
-// linesOf are what each flow sends and receives, as many as a chart can tell apart.
+// linesOf returns the publish and consume rates of the flows as lines, at most as many as a chart can distinguish.
 func linesOf(series []runview.Metrics) (lines []chart.Line) {
 	for i, f := range series[len(series)-1].Flows {
 		of := ""
@@ -208,7 +208,7 @@ func linesOf(series []runview.Metrics) (lines []chart.Line) {
 	return lines
 }
 
-// latency is one in three digits.
+// latency formats nanoseconds with three significant digits.
 func latency(ns int64) string {
 	if ns < 1000 {
 		return "< 1 µs"
@@ -216,8 +216,8 @@ func latency(ns int64) string {
 	return display.Seconds(float64(ns) / 1e9)
 }
 
-// live streams the live part of a run's page, made anew once a second, as server-sent events: "live", "task" where
-// an outcome has come, and at last "end".
+// live streams the live part of a run's page once per second as server-sent events. The events are "live", "task" after
+// a new outcome, and "end" as the last one.
 func (s *site) live(w http.ResponseWriter, r *http.Request) {
 	select {
 	case s.streams <- struct{}{}:
@@ -239,7 +239,7 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 	s.stream(r.Context(), w, watch)
 }
 
-// stream writes the live view until the run has ended, is followed no longer, or the reader is gone.
+// stream writes the live view until the run ends, its follower ends, or the client disconnects.
 func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *liveFollower) {
 	control := http.NewResponseController(w)
 	tick := time.NewTicker(liveEvery)

@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// a run is followed on when nobody looks: longer than a page without scripts takes to load itself again
+	// the time for which a run is followed without viewers; longer than the reload interval of pages without scripts
 	watchLonger = 30 * time.Second
-	catchUp     = time.Second // that a page waits for the seconds of the task under way
+	catchUp     = time.Second // the wait of a page for the earlier seconds of the task in flight
 )
 
-// liveFollowers follow runs, each once for all who look at it. Safe for concurrent use.
+// liveFollowers follow runs, each run once for all its viewers. They are safe for concurrent use.
 type liveFollowers struct {
 	conn *wire.Client
 	mu   sync.Mutex
 	of   map[string]*liveFollower // by run
 }
 
-// liveFollower is a run that is followed.
+// liveFollower follows the record of one run.
 type liveFollower struct {
 	run     string
 	stop    context.CancelFunc
-	lookers int       // guarded by liveFollowers.mu, as is
-	left    time.Time // when the last of them left
+	lookers int       // guarded by liveFollowers.mu, as is left
+	left    time.Time // when the last viewer left
 
-	read   chan struct{} // closed when the run's outline has been read, or why says why not
+	read   chan struct{} // closed when the summary of the run has been read, or why is set
 	why    error
-	caught chan struct{} // closed when all that was there has been read
-	over   chan struct{} // closed when nothing more comes: the run has ended, or is followed no longer
+	caught chan struct{} // closed when the existing entries have been read
+	over   chan struct{} // closed when the run has ended or is no longer followed
 
-	mu sync.Mutex // guards
+	mu sync.Mutex // guards at
 	at *runInfo
 }
 
@@ -41,13 +41,13 @@ func newLiveFollowers(conn *wire.Client) *liveFollowers {
 	return &liveFollowers{conn: conn, of: map[string]*liveFollower{}}
 }
 
-// look returns the watch of a run, with its outline read, and leave, to be called by who looks no longer. The error
-// wraps wire.ErrNoRecord if the run has not begun.
+// look returns the follower of a run after it has read the summary. The caller calls leave when its viewer disconnects.
+// The error wraps wire.ErrNoRecord if the run has not begun.
 func (all *liveFollowers) look(ctx context.Context, run string) (w *liveFollower, leave func(), err error) {
 	all.mu.Lock()
 	w = all.of[run]
 	if w == nil {
-		following, stop := context.WithCancel(context.WithoutCancel(ctx)) // others look on when this one has left
+		following, stop := context.WithCancel(context.WithoutCancel(ctx)) // the follower outlives this viewer
 		w = &liveFollower{run: run, stop: stop, read: make(chan struct{}), caught: make(chan struct{}),
 			over: make(chan struct{}), at: newRunInfo()}
 		all.of[run] = w
@@ -69,7 +69,7 @@ func (all *liveFollowers) look(ctx context.Context, run string) (w *liveFollower
 	return w, leave, nil
 }
 
-// leave lets a watch end when nobody has looked for a while.
+// leave removes a viewer. A follower without viewers ends after watchLonger.
 func (all *liveFollowers) leave(w *liveFollower) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -88,14 +88,14 @@ func (all *liveFollowers) leave(w *liveFollower) {
 	})
 }
 
-// forget has who looks next begin anew. The caller holds mu.
+// forget removes a follower, so that the next viewer starts a new one. The caller has locked mu.
 func (all *liveFollowers) forget(w *liveFollower) {
 	if all.of[w.run] == w {
 		delete(all.of, w.run)
 	}
 }
 
-// follow reads a run's record until the run has ended, the watch is stopped, or the connection closed.
+// follow reads the record of a run until the run has ended, the follower is stopped, or the connection is closed.
 func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 	caught := sync.OnceFunc(func() { close(w.caught) })
 	defer func() {
@@ -119,7 +119,7 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 	if idle {
 		caught()
 	}
-	_ = all.conn.FollowFrom(ctx, w.run, last, func(e wire.Entry) { // ends with ctx, or with the connection
+	_ = all.conn.FollowFrom(ctx, w.run, last, func(e wire.Entry) { // returns when ctx ends or the connection is closed
 		w.mu.Lock()
 		w.at.entry(e)
 		ended := w.at.End != nil
@@ -133,14 +133,14 @@ func (all *liveFollowers) follow(ctx context.Context, w *liveFollower) {
 	})
 }
 
-// view is how the run stands now, and of how many of its tasks there is an outcome.
+// view returns the live view of the run and the number of its outcomes.
 func (w *liveFollower) view(now time.Time) (v liveView, outcomes int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.at.view(now), w.at.Outcomes()
 }
 
-// settle waits a moment for what is there already of the task under way.
+// settle waits up to catchUp until the existing entries of the task in flight have been read.
 func (w *liveFollower) settle(ctx context.Context) {
 	late := time.NewTimer(catchUp)
 	defer late.Stop()

@@ -15,17 +15,17 @@ import (
 	"lockstep/internal/wire"
 )
 
-// maxRuns bounds a list unless the request is for the whole of it.
+// maxRuns limits the list of runs, unless the request has the parameter all.
 const maxRuns = 100
 
-// runLine is a run in the list: as the control plane knows it, or as a copy tells.
+// runLine is a run in the list, from the control plane or from a stored copy.
 type runLine struct {
 	wire.RunState
-	Kept bool // the control plane does not know it any more
+	Kept bool // only a copy is left
 	Took string
 }
 
-// runs lists what waits, runs and has ended, the newest first.
+// runs returns the page of queued, running and ended runs, the newest first.
 func (s *site) runs(r *http.Request) (view, error) {
 	states, err := s.Conn.Runs(r.Context())
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *site) runs(r *http.Request) (view, error) {
 		}
 	}
 	slices.SortStableFunc(over, func(a, b runLine) int { return b.Submitted.Compare(a.Submitted) })
-	slices.Reverse(active) // those that run come first
+	slices.Reverse(active) // runs in progress come first
 	slices.SortStableFunc(active, func(a, b runLine) int { return rank(a) - rank(b) })
 	body := struct {
 		Active, Over []runLine
@@ -80,7 +80,7 @@ func rank(r runLine) int {
 type runView struct {
 	State    wire.RunState
 	Kept     bool
-	Known    bool // there is a plan
+	Known    bool // the plan has been read
 	Plan     plan.Run
 	Summary  string
 	Tables   []report.Table
@@ -91,15 +91,15 @@ type runView struct {
 	Live     *liveView
 	Took     string
 	Brokers  []string
-	// From is where its numbers were read.
+	// From names the source of the numbers.
 	From    string
-	Copying bool // its copy, with the report, is being made
+	Copying bool // the copy of its record is still being made
 }
 
-// link is one that templates may use as it is.
+// link is a link on a page.
 type link struct{ To, Title string }
 
-// maxRows bounds what of a table is shown.
+// maxRows limits the rows of a table on a page.
 const maxRows = 1000
 
 func (s *site) run(r *http.Request) (view, error) {
@@ -118,7 +118,7 @@ func (s *site) run(r *http.Request) (view, error) {
 			report.Warnings(v.Plan, outcomes)
 		v.Tables = shortened(report.Build(v.Plan, outcomes))
 		v.Brokers = subjects(outcomes)
-		if v.over() { // that tasks have not been run yet is no problem while they may be
+		if v.over() { // tasks that have not run yet are a problem only after the end
 			v.Problems, v.Rules = report.Problems(v.Plan, outcomes), report.Rulings(v.Plan, outcomes)
 		}
 	}
@@ -137,15 +137,15 @@ func (s *site) run(r *http.Request) (view, error) {
 	return out, nil
 }
 
-// copyFor is for how long after its end a run's copy, with its report, is waited for.
+// copyFor is how long after the end of a run the page waits for its copy.
 const copyFor = 5 * time.Minute
 
-// copying reports whether the copy of a run that has ended is being made.
+// copying reports whether the copy of an ended run is still being made.
 func (s *site) copying(v runView) bool {
 	return s.Copies != "" && v.State.Over() && !v.State.Copied && time.Since(v.State.Ended) < copyFor
 }
 
-// shortened cuts tables to what a browser shows at ease, and says so.
+// shortened cuts tables to maxRows and adds a remark to each that it has cut.
 func shortened(tables []report.Table) []report.Table {
 	for i := range tables {
 		if t := &tables[i]; len(t.Rows) > maxRows {
@@ -156,11 +156,11 @@ func shortened(tables []report.Table) []report.Table {
 	return tables
 }
 
-// over reports whether nothing more comes of the run.
+// over reports whether the run has ended.
 func (v *runView) over() bool { return v.Kept || v.State.Over() }
 
-// outcomes reads a run from where most is known of it: the record, while it goes on or its copy is behind; else the
-// copy.
+// outcomes reads a run from its most complete source. That is the copy if the run has ended and the copy has all its
+// outcomes. Else it is the record on the control plane, or the copy if there is no record.
 func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outcome, error) {
 	run, copied, missing := s.store.read(id)
 	if missing != nil && !errors.Is(missing, fs.ErrNotExist) {
@@ -182,13 +182,13 @@ func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outc
 	case missing == nil:
 		v.Plan, v.Known, v.From = run, true, "its copy on this host, which may not hold all of it"
 		return copied, nil
-	case err == nil || errors.Is(err, wire.ErrNoRecord): // it waits, was refused, or its record was deleted
+	case err == nil || errors.Is(err, wire.ErrNoRecord): // queued, rejected, or its record was deleted
 		return nil, nil
 	}
 	return nil, err
 }
 
-// recorded reads a run from the control plane, with its live part while it goes on.
+// recorded reads a run from the control plane. A run in progress includes its live view.
 func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, []plan.Outcome, error) {
 	if v.over() {
 		l := newRunInfo()
@@ -208,7 +208,7 @@ func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, [
 	return w.at.Run, w.at.inOrder(), nil
 }
 
-// subjects are what was really tested, each once.
+// subjects lists the distinct products that were measured, with version and label.
 func subjects(outcomes []plan.Outcome) (all []string) {
 	for _, o := range outcomes {
 		text := o.Subject.Product
@@ -227,11 +227,11 @@ func subjects(outcomes []plan.Outcome) (all []string) {
 	return all
 }
 
-// agents lists who is there.
+// agents returns the page of the fleet's agents.
 func (s *site) agents(r *http.Request) (view, error) {
 	all, err := s.Conn.Agents(r.Context())
 	if errors.Is(err, wire.ErrNoController) {
-		// the frame says that nobody leads
+		// the layout shows that no controller leads
 		return view{Page: "agents", Title: "Agents", Body: []wire.AgentInfo(nil), Refresh: 5}, nil
 	}
 	return view{Page: "agents", Title: "Agents", Body: all, Refresh: 5}, err

@@ -17,8 +17,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// runStore is the folder of runs' copies. It reads again what has changed, and only that. Safe for concurrent use;
-// without a folder it is empty.
+// runStore is the folder with the copies of runs. It reads a copy again only if its run.json has changed. It is safe
+// for concurrent use. Without a folder it is empty.
 type runStore struct {
 	dir string
 
@@ -34,12 +34,12 @@ type storedRun struct {
 	written time.Time
 }
 
-// plain reports whether an id names a directory of the store, and nothing else.
+// plain reports whether an id can only name a directory in the store.
 func plain(id string) bool {
 	return id != "" && id == filepath.Base(id) && !strings.HasPrefix(id, ".") && id != "latest" && filepath.IsLocal(id)
 }
 
-// list describes the runs, newest first.
+// list returns the runs, newest first.
 func (s *runStore) list() ([]storedRun, error) {
 	if s.dir == "" {
 		return nil, nil
@@ -70,7 +70,7 @@ func (s *runStore) list() ([]storedRun, error) {
 	return all, nil
 }
 
-// look reads what a run is. The caller holds mu.
+// look returns the description of a run from its run.json. The caller has locked mu.
 func (s *runStore) look(id string) (storedRun, bool) {
 	path := filepath.Join(s.dir, id, "run.json")
 	info, err := os.Stat(path)
@@ -88,7 +88,7 @@ func (s *runStore) look(id string) (storedRun, bool) {
 	return b, true
 }
 
-// read returns a run as its copy has it; fs.ErrNotExist, wrapped, if there is none.
+// read returns the copy of a run. The error wraps fs.ErrNotExist if there is none.
 func (s *runStore) read(id string) (plan.Run, []plan.Outcome, error) {
 	if s.dir == "" || !plain(id) {
 		return plan.Run{}, nil, fs.ErrNotExist
@@ -114,7 +114,7 @@ var files = []struct{ Name, Type, Title string }{
 	{"matrix.cue", "text/plain; charset=utf-8", "matrix"},
 }
 
-// open opens a file of a run's directory, and none that a link there leads to outside of the store.
+// open opens a file of a run's directory. Links to files outside the store are errors.
 func (s *runStore) open(id, name string) (*os.File, error) {
 	if s.dir == "" || !plain(id) {
 		return nil, fs.ErrNotExist
@@ -127,7 +127,7 @@ func (s *runStore) open(id, name string) (*os.File, error) {
 	return root.Open(filepath.Join(id, name))
 }
 
-// has lists which of the files a run's directory has.
+// has returns the names of the files that a run's directory contains.
 func (s *runStore) has(id string) (names []string) {
 	if s.dir == "" || !plain(id) {
 		return nil

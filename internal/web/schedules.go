@@ -15,39 +15,39 @@ import (
 	"lockstep/internal/schedule"
 )
 
-// slotForm shows the time of a slot in its schedule's zone.
+// slotForm is the format of slots, in the time zone of the schedule.
 const slotForm = "Mon 2006-01-02 15:04 MST"
 
-// maxSlots is how many slots to come are shown.
+// maxSlots is the number of next slots on a page.
 const maxSlots = 5
 
-// scheduleView is a schedule as pages show it.
+// scheduleView is a schedule with the texts that pages show.
 type scheduleView struct {
 	schedule.Schedule
-	Fault   string // why it cannot be used
+	Fault   string // why the schedule cannot be used
 	Next    []string
 	Now     string
 	Flags   []string
 	Entries []entryView // newest first
 }
 
-// entryView is one slot of a history, and what came of it.
+// entryView is one slot of the history with its result.
 type entryView struct {
 	schedule.Entry
 	Slot   string
 	Class  string
-	Said   []remark // by comparison hooks
-	Digest string   // link to the run's digest; empty: the controller's copy has none
+	Said   []remark // results of comparison hooks
+	Digest string   // link to the digest of the run; empty: the copy has none
 }
 
-// remark is what a comparison hook printed.
+// remark is the output of a comparison hook.
 type remark struct {
 	Hook, Title string
 	Lines       []string
-	Text        string // of hooks that do not print a title and lines: as it is, JSON indented
+	Text        string // other output, as a text or indented JSON
 }
 
-// Last is the newest entry.
+// Last returns the newest entry, or nil.
 func (v scheduleView) Last() *entryView {
 	if len(v.Entries) == 0 {
 		return nil
@@ -88,7 +88,7 @@ func (s *site) schedule(r *http.Request) (view, error) {
 	return view{Page: "schedule", Title: "Schedule " + kept.Name, Body: v, Refresh: 30}, err
 }
 
-// describe says what a schedule does, and did.
+// describe returns a schedule with its state, next slots and history.
 func describe(s schedule.Schedule, now time.Time) (scheduleView, error) {
 	v := scheduleView{Schedule: s, Now: standing(s)}
 	table, err := schedule.NewTimetable(s.Cron, s.Zone)
@@ -106,7 +106,7 @@ func describe(s schedule.Schedule, now time.Time) (scheduleView, error) {
 	return v, nil
 }
 
-// standing is what a schedule does now.
+// standing returns the current state of a schedule as text.
 func standing(s schedule.Schedule) string {
 	var words []string
 	switch {
@@ -136,7 +136,8 @@ func entryClass(e schedule.Entry) string {
 	return "valid"
 }
 
-// compared is what comparison hooks said, each by its name. What is old was cut to a text.
+// compared returns the results of comparison hooks, sorted by the name of the hook. Old entries are a text without
+// names.
 func compared(kept json.RawMessage) (all []remark) {
 	var byHook map[string]json.RawMessage
 	if json.Unmarshal(kept, &byHook) != nil {
@@ -168,7 +169,7 @@ func saidBy(hook string, printed json.RawMessage) remark {
 	return one
 }
 
-// CameOf is what came of an entry, in words.
+// CameOf returns the result of an entry as text.
 func (e entryView) CameOf() string {
 	if e.Tasks.Total() == 0 {
 		return string(e.State)

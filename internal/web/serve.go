@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Bounds of a request; a stream of the live view lifts the one of writing.
+// Limits of a request. A stream of a live view extends the write timeout.
 const (
 	headTimeout  = 10 * time.Second
 	writeTimeout = time.Minute
@@ -20,27 +20,28 @@ const (
 	leaveTimeout = 2 * time.Second
 )
 
-// patient writes as long as the reader takes something: a large file over a slow link takes longer than any page.
+// patient extends the write timeout before each write: a large file over a slow link can take longer.
 type patient struct {
 	http.ResponseWriter
 	control *http.ResponseController
 }
 
 func (p patient) Write(text []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // what cannot be put off ends at the server's own
+	_ = p.control.SetWriteDeadline(time.Now().Add(writeTimeout)) // on an error the server's own timeout applies
 	return p.ResponseWriter.Write(text)
 }
 
-// Listener is where to serve.
+// Listener describes an HTTP listener.
 type Listener struct {
 	Listen    string // host:port
-	Users     Users  // none: on loopback alone
-	Cert, Key string // files of a certificate and its key (PEM); none: without TLS
+	Users     Users  // none: loopback only
+	Cert, Key string // files of a certificate and its key (PEM); none: no TLS
 	Log       *slog.Logger
 }
 
-// Serve opens the listener and serves what handler makes of its Access until stop is called. An error is one of
-// starting: what cannot be listened on is known before a daemon begins with its work.
+// Serve listens and serves the handler until stop is called. The handler gets the Access that guards it. A listener
+// that cannot be opened is an error, so that a daemon fails at its start. stop waits for the end of requests, for at
+// most leaveTimeout.
 func (l Listener) Serve(handler func(*Access) http.Handler) (at net.Addr, stop func(), err error) {
 	access, err := NewAccess(l.Listen, l.Users)
 	if err != nil {
@@ -77,7 +78,7 @@ func (l Listener) Serve(handler func(*Access) http.Handler) (at net.Addr, stop f
 		}
 	}()
 	return listener.Addr(), func() {
-		end() // streams of live views would never end by themselves
+		end() // ends the streams of live views
 		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {

@@ -1,8 +1,12 @@
-// Package web serves the pages of a controller: runs, the running one, schedules, agents, history, reports. It reads
-// what any client of the control plane may, and the copies of runs; a controller that stands by serves the same. It
-// guarantees that nothing is listened on beyond loopback without credentials, that nothing is changed but by who has
-// logged in, from a page of its own, that no page asks anything of another host, and that names of users are text
-// wherever they are shown.
+// Package web serves the pages of a controller: runs, live metrics, schedules, agents, history and reports. It reads
+// only what any client of the control plane may read, and the copies of runs. A standby controller serves the same
+// pages.
+//
+// Guarantees:
+//   - A listener beyond loopback requires credentials.
+//   - Only a logged-in user can change something, and only from a page of this site.
+//   - Pages load nothing from other hosts.
+//   - Names that users choose are escaped.
 package web
 
 import (
@@ -24,36 +28,36 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Config of the pages.
+// Config has the parameters of the pages.
 type Config struct {
 	Conn *wire.Client
-	// Copies is the folder of runs' copies; empty: there are none, and a run is shown for as long as the control plane
-	// keeps its record.
+	// Copies is the folder with the copies of runs. If it is empty, a run is shown only as long as the control plane
+	// stores its record.
 	Copies  string
 	Access  *Access
-	Metrics http.Handler // serves /metrics; nil: nothing does
+	Metrics http.Handler // serves /metrics; nil: not served
 	Version string
 	Log     *slog.Logger
 }
 
-// site is what serves the pages.
+// site serves the pages.
 type site struct {
 	Config
 	store     runStore
 	followers *liveFollowers
-	streams   chan struct{} // live views at a time
+	streams   chan struct{} // a semaphore for live views
 }
 
-// maxStreams bounds the live views at a time.
+// maxStreams limits the concurrent live views.
 const maxStreams = 32
 
-// askTimeout bounds what a page may wait for.
+// askTimeout limits the requests for one page to the control plane.
 const askTimeout = 10 * time.Second
 
 //go:embed pages
 var sources embed.FS
 
-// New makes the pages. They trust that requests have passed Access.Guard.
+// New returns the handler of the pages. Requests must have passed Access.Guard.
 func New(cfg Config) http.Handler {
 	s := &site{Config: cfg, store: runStore{dir: cfg.Copies}, followers: newLiveFollowers(cfg.Conn),
 		streams: make(chan struct{}, maxStreams)}
@@ -82,8 +86,8 @@ func New(cfg Config) http.Handler {
 	return securityHeaders(s.guarded(mux))
 }
 
-// guarded refuses paths in which a name is longer than any is, as names become subjects on the control plane. It
-// answers a request that panics with an error.
+// guarded rejects paths with a name longer than wire.MaxName, because names become subjects on the control plane. It
+// answers a request that panics with status 500.
 func (s *site) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for part := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
@@ -99,15 +103,15 @@ func (s *site) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// securityHeaders says to browsers what pages may do: load from here alone, be framed by no page, and tell other sites
-// nothing.
+// securityHeaders restricts what browsers do with pages: they load only from this site, are not shown in frames, and
+// send no referrer to other sites.
 func securityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy",
 			"default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "same-origin") // "no-referrer" would have browsers hide the origin of forms
+		h.Set("Referrer-Policy", "same-origin") // "no-referrer" makes browsers hide the origin of forms
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Cache-Control", "no-store")
@@ -115,25 +119,25 @@ func securityHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// view is a page's name, title and contents.
+// view is the name, title and contents of a page.
 type view struct {
 	Page  string
 	Title string
 	Body  any
-	// Refresh is after how many seconds a browser without scripts loads it again; 0: it does not.
+	// Refresh is the interval in seconds at which a browser without scripts reloads the page; 0: it does not.
 	Refresh int
-	Script  bool // it has the live view
+	Script  bool // the page loads live.js
 }
 
-// frame is what every page shows around its view.
+// frame is the data of the layout around a view.
 type frame struct {
 	view
 	Site struct {
 		User, Token string
-		Login       bool // it is possible
+		Login       bool // users exist
 		Version     string
 		Leader      string
-		Alone       string // why no controller leads
+		Alone       string // why no controller leads, or that it is unknown
 		Said        string
 		Now         time.Time
 	}
@@ -170,10 +174,10 @@ func (s *site) write(w http.ResponseWriter, r *http.Request, status int, v view)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(text.Bytes()) // fails when the reader is gone
+	_, _ = w.Write(text.Bytes()) // fails after a disconnect
 }
 
-// leads says who leads, or why nobody does.
+// leads returns the text about the leading controller, or the reason why there is none.
 func (s *site) leads(ctx context.Context) (leader, alone string) {
 	l, err := s.Conn.Leader(ctx)
 	switch {
@@ -185,7 +189,7 @@ func (s *site) leads(ctx context.Context) (leader, alone string) {
 	return l.Name + " leads", ""
 }
 
-// notFound is a page that is not there, with where to go on.
+// notFound is the page of an error.
 type notFound struct{ What, Why string }
 
 func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -204,7 +208,7 @@ func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	s.write(w, r, status, view{Page: "error", Title: body.What, Body: body})
 }
 
-// asked is what kind of thing a request asks for.
+// asked returns the kind of object that a request names.
 func asked(r *http.Request) string {
 	switch {
 	case r.PathValue("file") != "":
@@ -217,7 +221,7 @@ func asked(r *http.Request) string {
 	return "page"
 }
 
-// file serves a file of a run's copy.
+// file serves a file from the copy of a run.
 func (s *site) file(w http.ResponseWriter, r *http.Request) {
 	id, name := r.PathValue("run"), r.PathValue("file")
 	for _, f := range files {
@@ -235,8 +239,8 @@ func (s *site) file(w http.ResponseWriter, r *http.Request) {
 			s.fail(w, r, fs.ErrNotExist)
 			return
 		}
-		// A report brings its style with itself. It gets an origin of its own, so that whatever it holds can do nothing
-		// in the name of its reader.
+		// A report contains its own style. The sandbox gives it an opaque origin, so that its content cannot act as the
+		// user.
 		w.Header().Set("Content-Security-Policy",
 			"sandbox allow-popups; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'")
 		w.Header().Set("Content-Type", f.Type)
@@ -249,17 +253,17 @@ func (s *site) file(w http.ResponseWriter, r *http.Request) {
 func asset(kind, before, name string) http.HandlerFunc {
 	text, err := sources.ReadFile("pages/" + name)
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // the file is embedded
 	}
 	text = append([]byte(before), text...)
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", kind)
 		w.Header().Set("Cache-Control", "max-age=60")
-		_, _ = io.Copy(w, bytes.NewReader(text)) // fails when the reader is gone
+		_, _ = io.Copy(w, bytes.NewReader(text)) // fails after a disconnect
 	}
 }
 
-// login asks for name and password, which browsers then send with every request.
+// login requests a name and password, which browsers then send with every request.
 func (s *site) login(w http.ResponseWriter, r *http.Request) {
 	if user(r) == "" {
 		if len(s.Access.users) == 0 {
@@ -272,7 +276,7 @@ func (s *site) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }
 
-// pages are the templates, each with the layout.
+// pages are the templates by name, each with the layout.
 var pages = func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout").Funcs(functions).ParseFS(sources, "pages/layout.html",
