@@ -7,10 +7,10 @@ import (
 	"lockstep/internal/stats"
 )
 
-// among finds what the median of numbers and of values that are only known to be less than something, and so than all
-// of the numbers, is made of: one number or two, or none and what it is less than, for people. If only one of the two
-// in the middle is a number, the median is at most that. Where a number may be less than such a value, only numbers are
-// looked at.
+// among returns the one or two middle numbers of the median over numbers and upper bounds (values with LessThan). The
+// bounds are assumed to be below all numbers. If a bound is the median, middle is empty, and less is the text of the
+// largest bound. If only the upper of two middle values is a number, middle is that number, an upper bound of the
+// median. If a number is below a bound, the bounds are ignored.
 func among(numbers []float64, values []plan.Value) (middle []float64, less string) {
 	n, most := 0, 0.0
 	for _, v := range values {
@@ -30,8 +30,8 @@ func among(numbers []float64, values []plan.Value) (middle []float64, less strin
 	return stats.Sorted(numbers)[max(0, (all-1)/2-n) : all/2-n+1], ""
 }
 
-// median is the median of numbers, which are those of values. It is a lower bound where a value that is one may be
-// above it, and has their largest bound.
+// median returns the median of numbers, which are the numbers of values, with the largest error bound of them. It is a
+// lower bound (Over) if a value at or below the middle is one.
 func median(numbers []float64, values []plan.Value) plan.Value {
 	middle := plan.Value{Number: stats.Median(numbers)}
 	upper := stats.Sorted(numbers)[len(numbers)/2]

@@ -7,7 +7,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// bestTable fills one part of a split with the best cell of each row, and says on the other axes where that is.
+// bestTable fills one part of a split with the best cell per row. Columns for the other axes show where that cell is.
 func (b *builder) bestTable(t plan.Table, part place) Table {
 	name, better, word := t.Highest, func(x, y float64) bool { return x > y }, "highest"
 	if t.Lowest != "" {
@@ -36,8 +36,8 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 	return out
 }
 
-// bestRow is a row of such a table by the value of some name. Without a best cell it says why by that value alone: the
-// others' numbers would be those of any cell.
+// bestRow is a row of such a table, by the value named by. Without a best cell it shows the reason and no numbers: they
+// would be those of an arbitrary cell.
 func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, cells []*cell, winner *cell,
 	n *notes) []Field {
 	var where place
@@ -63,21 +63,20 @@ func (b *builder) bestRow(t plan.Table, by string, row place, chosen []string, c
 	return fields
 }
 
-// noBest is the field of a value where no cell is the best by another: what keeps the first cell from it, and no
-// number.
+// noBest returns the field of a row without a best cell. It has no number, but the reason from the first cell.
 func noBest(cells []*cell, value string, info, by plan.ValueInfo, n *notes) Field {
 	why := cells[0].field(by, n)
 	if value == by.Name && why.Number == nil {
 		return why
 	}
 	f := Field{Value: value, Unit: info.Unit, Verdict: why.Verdict, Text: "–", Notes: why.Notes}
-	if why.Number != nil { // of a cell that is not valid
+	if why.Number != nil { // the cell is not valid
 		f.Notes = append(slices.Clone(f.Notes), n.add("no cell is valid")...)
 	}
 	return f
 }
 
-// differing lists, in the matrix's order, the axes besides some on which cells differ.
+// differing lists the axes on which cells differ, in the order of the matrix, without those in besides.
 func (b *builder) differing(besides []string) []string {
 	var axes []string
 	for _, axis := range b.run.Axes {
@@ -92,7 +91,7 @@ func (b *builder) differing(besides []string) []string {
 	return axes
 }
 
-// within lists the cells that are at these points.
+// within lists the cells that are at all points of a place.
 func (b *builder) within(at place) []*cell {
 	var some []*cell
 	for _, c := range b.cells {
@@ -121,13 +120,12 @@ func (p place) holds(at place) bool {
 	return true
 }
 
-// best is the first of the cells whose median over valid repetitions no other's betters; nil if none has a number. A
-// cell whose value has a flag in a valid repetition, or is a bound, is behind all others: what is doubtful is no
-// record.
+// best returns the cell with the best median over valid repetitions, the first of equal ones; nil if no cell has a
+// number. A cell whose value has a flag, or is a bound, is chosen only if all cells are like that.
 func best(cells []*cell, value string, better func(x, y float64) bool) *cell {
 	var winner *cell
 	var most float64
-	flagged := false // the winner is
+	flagged := false // the winner has a flag or is a bound
 	for _, c := range cells {
 		numbers, _, flags := collect(c.with(plan.Valid), value)
 		if len(numbers) == 0 {

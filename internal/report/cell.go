@@ -13,19 +13,19 @@ import (
 	"lockstep/internal/stats"
 )
 
-// cell is a cell and what came of its repetitions.
+// cell is a cell with its outcomes.
 type cell struct {
 	cell  plan.Cell
 	place place
 	often
-	outcomes []plan.Outcome // by repetition
+	outcomes []plan.Outcome // sorted by repetition
 }
 
-// often is how often a cell is measured.
+// often is the number of repetitions of a cell.
 type often struct {
-	repeat int    // at most, while it is open
-	open   bool   // there may be fewer: it depends on what they measure
-	missed string // it has had all of them, and is not known as well as asked for
+	repeat int    // the maximum while open
+	open   bool   // the number depends on the results of repetitions to come
+	missed string // why the maximum of repetitions has not reached the requested precision; empty: it has
 }
 
 func oftenOf(rounds *sampling.Rounds, id string) often {
@@ -33,7 +33,7 @@ func oftenOf(rounds *sampling.Rounds, id string) often {
 	return often{repeat: c.Repeat, open: rounds.Undecided(id), missed: rounds.Missed(id)}
 }
 
-// of is how many repetitions there are, in words.
+// of returns the number of repetitions as text.
 func (o often) of() string {
 	if o.open {
 		return fmt.Sprintf("at most %d", o.repeat)
@@ -41,7 +41,7 @@ func (o often) of() string {
 	return fmt.Sprint(o.repeat)
 }
 
-// name is the cell for people.
+// name returns the name of the cell for people.
 func (c *cell) name() string {
 	if len(c.place) == 0 {
 		return "cell " + c.cell.ID
@@ -60,8 +60,8 @@ func (c *cell) with(v plan.Verdict) []plan.Outcome {
 	return some
 }
 
-// usable are the outcomes whose numbers are shown: the valid ones; the invalid ones, marked, where no other is; none
-// where all failed.
+// usable returns the outcomes whose numbers are shown: the valid ones, else the invalid ones, which are marked. If all
+// repetitions failed, there are none.
 func (c *cell) usable() []plan.Outcome {
 	if valid := c.with(plan.Valid); len(valid) > 0 {
 		return valid
@@ -69,7 +69,7 @@ func (c *cell) usable() []plan.Outcome {
 	return c.with(plan.Invalid)
 }
 
-// worst is the verdict that a reader must know of.
+// worst returns the worst verdict among the outcomes.
 func (c *cell) worst() plan.Verdict {
 	for _, v := range []plan.Verdict{plan.Invalid, plan.Unknown, plan.Valid} {
 		if len(c.with(v)) > 0 {
@@ -79,14 +79,13 @@ func (c *cell) worst() plan.Verdict {
 	return ""
 }
 
-// renderers write values that are more than one number.
+// renderers format values that have more than one number.
 var renderers = map[string]func(*cell, *Field, *notes){
 	"throughput": throughput,
 	"capacity":   capacity,
 }
 
-// field is one value of the cell: the median of the usable repetitions, what is doubtful about it, and notes of what
-// went wrong.
+// field returns one value of the cell: the median of the usable repetitions with its flags, and notes about errors.
 func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	f := Field{Value: info.Name, Unit: info.Unit, Verdict: c.worst()}
 	usable := c.usable()
@@ -129,8 +128,8 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	return f
 }
 
-// collect gathers a value over outcomes: numbers, reasons for no number, and the union of flags in the order of their
-// declaration.
+// collect returns a value over outcomes: its numbers, the distinct reasons for missing numbers, and the union of flags
+// in the order of meanings.
 func collect(outcomes []plan.Outcome, value string) (numbers []float64, missing []string, flags []plan.Flag) {
 	for _, o := range outcomes {
 		v, has := o.Value(value)
@@ -151,7 +150,7 @@ func collect(outcomes []plan.Outcome, value string) (numbers []float64, missing 
 	return numbers, missing, slices.Compact(flags)
 }
 
-// absent is why an outcome has no such value at all.
+// absent returns why an outcome does not contain a value.
 func absent(o plan.Outcome, value string) string {
 	if group, _ := plan.SplitGroup(value); group != "" &&
 		!slices.ContainsFunc(o.Groups, func(g plan.GroupOutcome) bool { return g.Name == group }) {
@@ -160,24 +159,23 @@ func absent(o plan.Outcome, value string) string {
 	return "not in the record"
 }
 
-// absence says why there is no number: in one word where it is the broker's doing, by a dash and a note where there
-// cannot be one.
+// absence fills in a field without a number. The text is "backlog", or an upper bound, or a dash with a note.
 func (c *cell) absence(f *Field, absent []string, n *notes) {
 	if slices.Contains(absent, judge.NABacklog) {
 		f.Text = judge.NABacklog
 		return
 	}
 	if len(absent) == 1 && strings.HasPrefix(absent[0], "< ") {
-		f.Text = absent[0] // below what is kept: nearly a number
+		f.Text = absent[0] // an upper bound is nearly a number
 		return
 	}
-	f.Text = "–" // flags are warnings about a number, and there is none
+	f.Text = "–" // without flags, which are warnings about a number
 	for _, why := range absent {
 		f.Notes = append(f.Notes, n.add(explain(why))...)
 	}
 }
 
-// explanations of reasons for no number, in a few more words.
+// explanations of the reasons for missing numbers.
 var explanations = map[string]string{
 	judge.NAFireAndForget: "fire-and-forget: nothing is confirmed",
 	judge.NANoConfirms:    "no confirms in this mode",
@@ -192,7 +190,7 @@ func explain(why string) string {
 	return why
 }
 
-// blame marks the field and notes what went wrong in which part of the repetitions.
+// blame marks a field with invalid repetitions. It adds notes about repetitions that are invalid, failed or not run.
 func (c *cell) blame(f *Field, n *notes) {
 	if invalid := c.with(plan.Invalid); len(invalid) > 0 {
 		f.Mark = strings.TrimSpace(f.Mark + " invalid")
@@ -209,7 +207,7 @@ func (c *cell) blame(f *Field, n *notes) {
 	}
 }
 
-// retried notes which repetitions took several attempts, and why.
+// retried returns notes about the repetitions that needed several attempts, with the reasons.
 func (c *cell) retried(n *notes) (all []int) {
 	for _, o := range c.outcomes {
 		text := o.AttemptsText()
@@ -224,7 +222,7 @@ func (c *cell) retried(n *notes) (all []int) {
 	return all
 }
 
-// part says how many of the repetitions, where there are several.
+// part returns the text "n of m repetitions", or "" for a cell with one repetition.
 func (c *cell) part(n int) string {
 	if c.repeat <= 1 {
 		return ""
@@ -232,7 +230,7 @@ func (c *cell) part(n int) string {
 	return fmt.Sprintf("%d of %d repetitions ", n, c.repeat)
 }
 
-// reasons of outcomes, each once.
+// reasons returns the distinct reasons of outcomes.
 func reasons(outcomes []plan.Outcome) string {
 	var all []string
 	for _, o := range outcomes {
@@ -249,8 +247,8 @@ func reasons(outcomes []plan.Outcome) string {
 	return strings.Join(all, "; ")
 }
 
-// throughput shows one rate where in every repetition the publish and consume rates (of one subscription) agree within
-// 2 % and no backlog grew, else publish / consume.
+// throughput shows one rate if the publish rate agrees with the consume rate per subscription in every repetition,
+// within judge.Tolerance, and there was no backlog. Otherwise it shows publish / consume.
 func throughput(c *cell, f *Field, n *notes) {
 	of := strings.TrimSuffix(f.Value, "throughput") // a group
 	subscriptions := float64(max(1, c.workload(strings.TrimSuffix(of, "/")).Topology.Subscriptions))
@@ -264,9 +262,9 @@ func throughput(c *cell, f *Field, n *notes) {
 		}
 	}
 	if len(consumed) == 0 {
-		return // no consumers: the publish rate
+		return // no consumers: only the publish rate
 	}
-	if !agree { // that is what backlog says
+	if !agree { // two rates show that without the flag backlog
 		f.Mark = words(without(f.Flags, plan.Backlog))
 	} else if !slices.Contains(f.Flags, plan.Backlog) {
 		f.Mark = strings.TrimSpace("balanced " + f.Mark)
@@ -278,8 +276,8 @@ func throughput(c *cell, f *Field, n *notes) {
 	}
 }
 
-// unevenCounts lists counts of which some are zero and others are not: the median hides a loss in one repetition of
-// three.
+// unevenCounts lists the counts of the repetitions if some are zero and others are not. The median could hide a loss in
+// one repetition of three.
 func unevenCounts(unit plan.Unit, numbers []float64) string {
 	if unit != plan.Count || slices.Min(numbers) > 0 || slices.Max(numbers) == 0 {
 		return ""
@@ -291,7 +289,7 @@ func unevenCounts(unit plan.Unit, numbers []float64) string {
 	return "in the repetitions: " + strings.Join(texts, ", ")
 }
 
-// meanings of the flags that results set, in the order in which they are shown.
+// meanings explain the flags, in the order in which tables show them.
 var meanings = []struct {
 	flag plan.Flag
 	text string
@@ -331,7 +329,7 @@ func words(flags []plan.Flag) string {
 	return strings.Join(all, " ")
 }
 
-// legend explains the flags that a table shows.
+// legend explains the flags in a table, and the sign ± if it is used.
 func legend(rows [][]Field) []string {
 	var lines []string
 	for _, m := range meanings {

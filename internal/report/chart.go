@@ -8,13 +8,13 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Chart is latency against rate: one point for each step of a search, in the order of the table's rows.
+// Chart is latency over rate: one point per step of a search, in the order of the table's rows.
 type Chart struct {
-	Latency string  `json:"latency"` // which: "Processing"
+	Latency string  `json:"latency"` // the kind of latency: "End-to-end"
 	Points  []Point `json:"points"`
 }
 
-// Point is what a step measured; latencies are in seconds, nil where there is none.
+// Point is the result of a step. Latencies are in seconds, and nil if there is none.
 type Point struct {
 	Rate     float64     `json:"rate"`
 	Answer   plan.Answer `json:"answer"`
@@ -22,7 +22,7 @@ type Point struct {
 	P99      *float64    `json:"p99,omitempty"`
 	Max      *float64    `json:"max,omitempty"`
 	Absent   string      `json:"absent,omitempty"`   // why there are no latencies
-	Capacity bool        `json:"capacity,omitempty"` // the rate is what the search found
+	Capacity bool        `json:"capacity,omitempty"` // the rate is the capacity
 }
 
 func pointOf(s plan.Step, latency string, capacity bool) Point {
@@ -39,12 +39,12 @@ func pointOf(s plan.Step, latency string, capacity bool) Point {
 
 // Widths of charts, in characters.
 const (
-	chartWidth = 80 // where any width is allowed
+	chartWidth = 80 // without a limit, and the maximum
 	plotLeast  = 20
 )
 
-// lines draws the chart: a line for each point, its latencies on a logarithmic axis to the right, the same for all.
-// Text has no room for two fine axes; this way every step keeps its place, however close the rates are.
+// lines draws the chart with a row per point and a common logarithmic latency axis to the right. Rows keep the steps
+// apart even if their rates are close together.
 func (c *Chart) lines(width int) []string {
 	if width <= 0 || width > chartWidth {
 		width = chartWidth
@@ -87,8 +87,8 @@ func sign(a plan.Answer) string {
 
 // axis is a logarithmic axis of latencies over whole decades.
 type axis struct {
-	first   int // power of ten of its beginning, in seconds
-	decades int // 0: there is nothing to show
+	first   int // exponent of the first tick, in seconds
+	decades int // 0: there is no latency
 	width   int
 }
 
@@ -108,7 +108,7 @@ func (c *Chart) axis(width int) axis {
 	return axis{first: first, decades: max(1, int(math.Ceil(math.Log10(most)))-first), width: width}
 }
 
-// column is where a latency is.
+// column returns the column of a latency.
 func (a axis) column(seconds float64) int {
 	at := (math.Log10(seconds) - float64(a.first)) / float64(a.decades)
 	return max(0, min(a.width-1, int(math.Round(at*float64(a.width-1)))))
@@ -116,7 +116,7 @@ func (a axis) column(seconds float64) int {
 
 func (a axis) tick(i int) int { return i * (a.width - 1) / a.decades }
 
-// heads are the latencies at the ticks, as many as have room.
+// heads returns the labels of the ticks, without those that would overlap.
 func (a axis) heads() string {
 	line := []rune(strings.Repeat(" ", a.width))
 	free := 0
@@ -132,7 +132,7 @@ func (a axis) heads() string {
 	return strings.TrimRight(string(line), " ")
 }
 
-// decade writes a power of ten of seconds: "10 ms".
+// decade formats a power of ten in seconds: "10 ms".
 func decade(power int) string {
 	x := display.Seconds(math.Pow(10, float64(power)))
 	number, unit, _ := strings.Cut(x, " ")
@@ -150,7 +150,7 @@ func (a axis) rule() string {
 	return string(line)
 }
 
-// plot is one point; where two latencies meet, the lower quantile is shown.
+// plot draws the marks of one point. The lower quantile covers a higher one in the same column.
 func (a axis) plot(p Point) string {
 	if p.P50 == nil && p.P99 == nil && p.Max == nil {
 		return p.Absent

@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/stats"
 )
 
-// CompareCSV writes a line for every cell, value and side but the base; numbers are in full and in the value's unit,
-// changes are factors. What was left out has lines, too, whose finding is "left out" and whose note says why.
+// CompareCSV writes one line per cell, value and side other than the base. Numbers are unrounded in the value's unit,
+// and ratios are factors. A cell that was left out has a line with the finding "left out" and the reason as its note.
 func CompareCSV(w io.Writer, c compare.Comparison) error {
 	var axes []string
 	for _, v := range c.Values {
@@ -36,7 +36,7 @@ func CompareCSV(w io.Writer, c compare.Comparison) error {
 	for _, v := range c.Values {
 		for _, r := range v.Rows {
 			for i, x := range r.Changes {
-				if x.Finding == "" { // the side does not have the cell
+				if x.Finding == "" { // the cell is missing on this side
 					continue
 				}
 				if err := out.Write(changeLine(c, v, r, i, x, axes)); err != nil {
@@ -83,7 +83,7 @@ func changeLine(c compare.Comparison, v compare.Value, r compare.Row, i int, x c
 			x.Why})
 }
 
-// CompareJSON writes a comparison as it is.
+// CompareJSON writes a comparison as JSON.
 func CompareJSON(w io.Writer, c compare.Comparison) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

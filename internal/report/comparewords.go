@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// left lists the cells that are not compared.
+// left lists the cells that are not compared, at most maxLeft.
 func left(c compare.Comparison) (lines []string) {
 	for i, l := range c.Left {
 		if i == maxLeft {
@@ -24,7 +24,7 @@ func left(c compare.Comparison) (lines []string) {
 	return lines
 }
 
-// found lists the differences, the worse before the better.
+// found lists the differences in the order of compare.Findings.
 func found(c compare.Comparison) (lines []string) {
 	for _, f := range compare.Findings() {
 		if f == compare.NoDifference || f == compare.Inconclusive {
@@ -54,7 +54,7 @@ func foundLine(c compare.Comparison, v compare.Value, r compare.Row, i int) stri
 		FlagsText(slices.Compact(slices.Sorted(slices.Values(slices.Concat(r.Sides[0].Flags, r.Sides[i+1].Flags)))))
 }
 
-// FlagsText says flags at the end of a line that names a change: ", flagged client-bound". "" of none.
+// FlagsText returns the flags for the end of a line about a change: ", flagged client-bound". It is "" without flags.
 func FlagsText(flags []plan.Flag) string {
 	if len(flags) == 0 {
 		return ""
@@ -62,7 +62,7 @@ func FlagsText(flags []plan.Flag) string {
 	return ", flagged " + words(flags)
 }
 
-// foundSummary is the last line: "24 compared: 2 worse, 1 better, 21 no difference shown".
+// foundSummary returns the last line: "24 compared: 2 worse, 1 better, 21 no difference shown".
 func foundSummary(c compare.Comparison) string {
 	n, total := c.Found(), 0
 	var parts []string
@@ -82,7 +82,7 @@ func foundSummary(c compare.Comparison) string {
 	return text
 }
 
-// method is how the numbers were made, in a few lines.
+// method describes the test and the intervals in two lines.
 func method(c compare.Comparison) []string {
 	test, change := "t-test of the medians of runs, with the run-to-run spread of earlier runs",
 		"the ratio of the medians"
@@ -95,7 +95,7 @@ func method(c compare.Comparison) []string {
 	}
 }
 
-// Text writes a comparison for a terminal of the given width; 0 is any width.
+// Text writes a comparison for a terminal of the given width in columns; 0: no limit.
 func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 	out := bufio.NewWriter(w)
 	for _, line := range x.Sides {
@@ -160,5 +160,5 @@ func (x Compared) Markdown(w io.Writer, c compare.Comparison) error {
 	return out.Flush()
 }
 
-// Method is how the numbers came about, in a few lines.
+// Method describes the test and the intervals in two lines.
 func (x Compared) Method(c compare.Comparison) []string { return method(c) }

@@ -12,21 +12,20 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Compared is a comparison as people read it: what differs besides the numbers first, then a table for each value, then
-// what is in none of them, and at last what was found.
+// Compared is a comparison as tables and lines, in the order in which they are shown.
 type Compared struct {
-	Sides   []string // a line each
-	Besides []Table  // none, or one
+	Sides   []string // one line per side
+	Besides []Table  // the table of other differences, if there are any
 	Tables  []Table
 	Left    []string
-	Found   []string // a line for each difference
+	Found   []string // one line per difference
 	Summary string
 }
 
-// maxLeft is how many cells that were left out are listed; more are counted.
+// maxLeft limits the listed cells that were left out.
 const maxLeft = 40
 
-// NewCompared makes tables and lines of a comparison.
+// NewCompared formats a comparison.
 func NewCompared(c compare.Comparison) Compared {
 	out := Compared{Besides: besides(c), Left: left(c), Found: found(c), Summary: foundSummary(c)}
 	for i, s := range c.Sides {
@@ -51,7 +50,7 @@ func marks(c compare.Comparison) []string {
 	return all
 }
 
-// besides is the table of what differs besides the numbers.
+// besides returns the table of differences other than those of values.
 func besides(c compare.Comparison) []Table {
 	if len(c.Differences) == 0 {
 		return nil
@@ -71,8 +70,8 @@ func besides(c compare.Comparison) []Table {
 var betterWords = map[plan.Direction]string{plan.HigherIsBetter: "higher is better",
 	plan.LowerIsBetter: "lower is better", plan.NeitherBetter: "neither is better"}
 
-// valueTable is the table of one value: a line for each cell, or, where there are more than two sides, one for each
-// side of it, so that it does not grow wider with every side.
+// valueTable returns the table of one value. It has one row per cell. With more than two sides it has one row per cell
+// and side, so that its width stays the same.
 func valueTable(c compare.Comparison, v compare.Value) Table {
 	t := Table{Title: fmt.Sprintf("%s (%s), %s", v.Title, v.Name, betterWords[v.Better]), Axes: axesOf(v)}
 	n := &notes{}
@@ -90,7 +89,7 @@ func valueTable(c compare.Comparison, v compare.Value) Table {
 	return t
 }
 
-// axesOf are the axes on which a value's cells are, at least one.
+// axesOf returns the axes of a value's cells, or "cell" if there are none.
 func axesOf(v compare.Value) (axes []string) {
 	for _, r := range v.Rows {
 		for _, at := range r.At {
@@ -105,7 +104,7 @@ func axesOf(v compare.Value) (axes []string) {
 	return axes
 }
 
-// cellRows are the rows of two sides.
+// cellRows returns the rows for two sides.
 func cellRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (rows [][]Field) {
 	for _, r := range v.Rows {
 		row := placeFields(r, axes)
@@ -122,7 +121,7 @@ func cellRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (r
 	return rows
 }
 
-// sideRows are the rows of more than two.
+// sideRows returns the rows for more than two sides.
 func sideRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (rows [][]Field) {
 	for _, r := range v.Rows {
 		for i, s := range r.Sides {
@@ -142,7 +141,7 @@ func sideRows(c compare.Comparison, v compare.Value, axes []string, n *notes) (r
 
 func sure(c compare.Comparison) string { return fmt.Sprintf("%.4g %%", 100*(1-c.Alpha)) }
 
-// placeFields are the fields of a row's coordinates.
+// placeFields returns the fields of a row's coordinates.
 func placeFields(r compare.Row, axes []string) []Field {
 	fields := make([]Field, len(axes))
 	for i, axis := range axes {
@@ -159,7 +158,7 @@ func placeFields(r compare.Row, axes []string) []Field {
 	return fields
 }
 
-// changeFields are the fields of a side's change against the base; of the base itself they are empty.
+// changeFields returns the fields of a side's change against the base. They are empty for the base itself.
 func changeFields(c compare.Comparison, v compare.Value, r compare.Row, side int, n *notes) []Field {
 	fields := make([]Field, 4)
 	if side == 0 {
@@ -174,7 +173,7 @@ func changeFields(c compare.Comparison, v compare.Value, r compare.Row, side int
 	return fields
 }
 
-// sampleField is a side's median, how well it is known, and its flags.
+// sampleField returns the field of a side's median, with its relative interval and its flags.
 func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field {
 	f := Field{Value: v.Name, Unit: v.Unit, Flags: s.Flags, Bound: s.Bound}
 	if s.N == 0 {
@@ -197,7 +196,7 @@ func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field 
 	return f
 }
 
-// meanFields are the fields of a side's geometric mean over cells, with their number if some are not in it.
+// meanFields returns the fields of a side's geometric mean, with the number of cells if some have none.
 func meanFields(c compare.Comparison, m compare.Mean, cells int) []Field {
 	fields := []Field{{Text: "–"}, {}, {}, {}}
 	if m.Cells > 0 {
@@ -212,7 +211,7 @@ func meanFields(c compare.Comparison, m compare.Mean, cells int) []Field {
 	return fields
 }
 
-// changeText is a change as a part or, from or to zero, in the value's unit; "–" if it is not known.
+// changeText formats a change as a percentage or, without a ratio, as a difference in the value's unit; "–": unknown.
 func changeText(x compare.Change, unit plan.Unit) string {
 	switch {
 	case x.Ratio != nil:
@@ -223,7 +222,7 @@ func changeText(x compare.Change, unit plan.Unit) string {
 	return signedNumber(unit, x.Shift.Estimate)
 }
 
-// span2 is the interval of a change; empty if it is not known with this confidence.
+// span2 formats the interval of a change. It is empty if the interval does not reach the confidence.
 func span2(x compare.Change, unit plan.Unit, confidence float64) string {
 	switch {
 	case x.Ratio != nil && x.Ratio.Interval.Holds(confidence):
@@ -245,7 +244,7 @@ func signedNumber(unit plan.Unit, x float64) string {
 	}
 }
 
-// chance is p of a change; none where no p, however small, could have told anything.
+// chance formats the adjusted p of a change; "–" if it is inconclusive.
 func chance(x compare.Change) string {
 	switch {
 	case x.Finding == "":

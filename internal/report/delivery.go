@@ -11,8 +11,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Delivered is a line on the points of a run for InfluxDB, with the command that writes them again if some were
-// dropped. It is empty if there is no delivery.
+// Delivered returns a line about the points of a run in InfluxDB. If points are missing, it includes the command that
+// writes them again. The line is empty without deliveries.
 func Delivered(run string, all []plan.Delivery) string {
 	if len(all) == 0 {
 		return ""
@@ -45,7 +45,7 @@ func Delivered(run string, all []plan.Delivery) string {
 }
 
 // addUp adds up the deliveries that the last complete replay does not supersede. It supersedes those that ended before
-// it began. replay is the last incomplete one since then.
+// it began. replay is the last incomplete replay since then.
 func addUp(all []plan.Delivery) (sum, replay plan.Delivery) {
 	last, latest := -1, -1 // index of the last complete replay, and of the last incomplete one after it
 	for i, d := range all {
@@ -87,8 +87,9 @@ func addUp(all []plan.Delivery) (sum, replay plan.Delivery) {
 	return sum, replay
 }
 
-// written counts the points of live deliveries and of one replay, all by index; -1: no replay. Points of a delivery
-// that began before the replay ended may be those of the replay: of the two numbers the greater one counts.
+// written counts the points that live deliveries and one replay have written. live and replay are indices; -1: no
+// replay. Live deliveries that began before the replay ended may have written the same points, so the larger of the two
+// numbers counts.
 func written(all []plan.Delivery, live []int, replay int) int64 {
 	var before, after int64
 	for _, i := range live {
@@ -104,8 +105,8 @@ func written(all []plan.Delivery, live []int, replay int) int64 {
 	return before + after
 }
 
-// NotWritten is the message of a replay that has not written all points, with the command that writes them. It does not
-// have the cause of an interruption.
+// NotWritten returns the message of a replay that has not written all points, with the command that writes them. It
+// does not contain the cause of an interruption.
 func NotWritten(run string, d plan.Delivery) string {
 	line := fmt.Sprintf("InfluxDB at %s, bucket %s, has accepted %d points", d.URL, d.Bucket, d.Written)
 	if d.Left > 0 {
@@ -121,8 +122,8 @@ func NotWritten(run string, d plan.Delivery) string {
 	return line + "; " + remedy(run, d.Refused, d.Cause)
 }
 
-// remedy is the user's next step after points were not written. status is the HTTP status of a refusal, or 0. cause is
-// that of a replay that ended early although InfluxDB accepted points, or empty.
+// remedy returns the user's next step after points were not written. status is the HTTP status of a rejection, or 0.
+// cause is that of a replay that ended early although InfluxDB accepted points, or empty.
 func remedy(run string, status int, cause string) string {
 	command := "run: ctl sink replay " + run
 	step := "correct the cause of the refusal"
@@ -141,7 +142,7 @@ func remedy(run string, status int, cause string) string {
 	return "the record is complete: " + step + ", then " + command
 }
 
-// reasonsOf lists counts by reason, the greatest first.
+// reasonsOf lists counts by reason, the largest first.
 func reasonsOf(why map[string]int64) string {
 	reasons := slices.SortedFunc(maps.Keys(why), func(a,
 		b string) int {

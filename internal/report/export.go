@@ -76,12 +76,12 @@ var escapes = strings.NewReplacer("\\", "\\\\", "|", "\\|", "<", "&lt;", "*", "\
 
 func escape(text string) string { return escapes.Replace(text) }
 
-// MarkdownText is a text that Markdown shows as it is, on one line.
+// MarkdownText escapes a text for one line of Markdown.
 func MarkdownText(text string) string { return escape(text) }
 
-// CSV writes one line for every value of every table. The columns are: the table's number and title, every axis that
-// any table uses (empty where a table does not), then value, number, unit, flags (separated by blanks), verdict, text,
-// note and bound (±, empty where the value has none). Numbers are in full and in the unit.
+// CSV writes one line per value of each table. The columns are the table's number and title, then every axis of any
+// table, which is empty if this table does not have it. Then follow value, number, unit, flags (separated by blanks),
+// verdict, text, note and bound (±, empty without one). Numbers are unrounded in the unit.
 func CSV(w io.Writer, tables []Table) error {
 	axes := allAxes(tables)
 	out := csv.NewWriter(w)
@@ -103,7 +103,7 @@ func CSV(w io.Writer, tables []Table) error {
 	return out.Error()
 }
 
-// line is the line of one field.
+// line returns the line of one field.
 func line(n int, t Table, row []Field, f Field, axes []string) []string {
 	at := map[string]string{}
 	for _, c := range slices.Concat(t.Split, f.Column) {
@@ -126,7 +126,7 @@ func line(n int, t Table, row []Field, f Field, axes []string) []string {
 	}
 	unit := f.Unit
 	if unit == plan.Text {
-		unit = plan.PerSecond // the number behind the text
+		unit = plan.PerSecond // the number behind the text is a rate
 	}
 	var why []string
 	for _, i := range f.Notes {
@@ -136,7 +136,7 @@ func line(n int, t Table, row []Field, f Field, axes []string) []string {
 		strings.TrimSpace(f.Text+" "+f.Mark), strings.Join(why, "; "), limits)
 }
 
-// allAxes lists axes in the order in which tables use them.
+// allAxes lists the axes of all tables in the order of their first use.
 func allAxes(tables []Table) []string {
 	var axes []string
 	add := func(axis string) {
@@ -162,7 +162,7 @@ func allAxes(tables []Table) []string {
 	return axes
 }
 
-// JSON writes tables as they are.
+// JSON writes tables as JSON.
 func JSON(w io.Writer, tables []Table) error {
 	if tables == nil {
 		tables = []Table{}
@@ -173,8 +173,8 @@ func JSON(w io.Writer, tables []Table) error {
 	return e.Encode(tables)
 }
 
-// Files are a run's tables as they are kept beside its record, by name: tables.txt, .md, .csv and .json, and junit.xml.
-// Text and Markdown end with the problems, what became of the rules, and the summary.
+// Files returns the files of a run's tables by name: tables.txt, .md, .csv and .json, and junit.xml. Text and Markdown
+// end with the problems, the rule results and the summary.
 func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	tables := Build(run, outcomes)
 	var text, markdown, lines, whole bytes.Buffer

@@ -8,11 +8,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Format writes a number of a unit as tables do.
+// Format formats a number of a unit as in tables.
 func Format(unit plan.Unit, x float64) string { return format(unit, x) }
 
-// Show writes a value of an outcome as tables do: its number with its unit and how far it may be off, or why there is
-// none.
+// Show formats a value as in tables, with its unit and error bound. Without a number it returns the reason.
 func Show(info plan.ValueInfo, v plan.Value) string {
 	if v.NA != "" {
 		return explain(v.NA)
@@ -20,8 +19,8 @@ func Show(info plan.ValueInfo, v plan.Value) string {
 	return strings.TrimSpace(show(info, v) + " " + display.PlusMinus(v.Number, v.Bound))
 }
 
-// show writes a value as format does, but for what is known by a bound only: a latency below the resolution, and a
-// quantile that is more than its number (plan.Value.Over).
+// show formats a value like format. It adds "<" to a latency below the resolution, and ">" to a quantile that is a
+// lower bound (plan.Value.Over).
 func show(info plan.ValueInfo, v plan.Value) string {
 	switch {
 	case v.Over > 0 && v.Number >= 3600:
@@ -34,7 +33,7 @@ func show(info plan.ValueInfo, v plan.Value) string {
 	return format(info.Unit, v.Number)
 }
 
-// limit writes a whole number of hours, seconds or microseconds: "1 h", "1 µs".
+// limit formats whole hours, seconds or microseconds: "1 h", "1 µs".
 func limit(seconds float64) string {
 	if hours := seconds / 3600; hours >= 1 && hours == math.Trunc(hours) {
 		return display.Decimals(hours, 0) + " h"
@@ -45,8 +44,8 @@ func limit(seconds float64) string {
 	return display.Decimals(seconds*1e6, 0) + " µs"
 }
 
-// format writes a number with its unit, if that is not in the heading, to three significant digits; numbers from 100 on
-// in full.
+// format formats a number with three significant digits, and in full from 100 on. It includes the unit if headings do
+// not.
 func format(unit plan.Unit, x float64) string {
 	switch unit {
 	case plan.Seconds:

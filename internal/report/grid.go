@@ -10,12 +10,12 @@ import (
 	"lockstep/internal/sampling"
 )
 
-const kindNA = "n/a" // of an excluded combination that the broker cannot do
+const kindNA = "n/a" // the kind of excluded combinations that the broker does not support
 
 // point is a value on an axis.
 type point struct{ axis, text string }
 
-// place is where a combination is in the matrix: a point on each of its axes, in their order.
+// place is a combination in the matrix: one point per axis, in the order of the axes.
 type place []point
 
 func placeOf(coordinates []plan.Coordinate) place {
@@ -26,7 +26,7 @@ func placeOf(coordinates []plan.Coordinate) place {
 	return p
 }
 
-// compact is a coordinate's text on one line.
+// compact returns the text of a coordinate, on one line.
 func compact(c plan.Coordinate) string {
 	var one bytes.Buffer
 	if json.Compact(&one, c.Value) == nil {
@@ -35,7 +35,7 @@ func compact(c plan.Coordinate) string {
 	return c.Text()
 }
 
-// on returns the points on some axes, in the order of these; an axis that the place does not have is left out.
+// on returns the points on axes, in their order. An axis that the place does not have is left out.
 func (p place) on(axes []string) place {
 	var some place
 	for _, axis := range axes {
@@ -46,8 +46,7 @@ func (p place) on(axes []string) place {
 	return some
 }
 
-// fields are the place's points on axes, one each; a record of another hand may have cells that are on no point of an
-// axis.
+// fields returns one field per axis. The text is a dash for an axis without a point, which a foreign record may have.
 func (p place) fields(axes []string) []Field {
 	fields := make([]Field, len(axes))
 	for i, axis := range axes {
@@ -59,7 +58,7 @@ func (p place) fields(axes []string) []Field {
 	return fields
 }
 
-// String writes points for people: "mode=confirm-each threads=5".
+// String formats points: "mode=confirm-each threads=5".
 func (p place) String() string {
 	parts := make([]string, len(p))
 	for i, x := range p {
@@ -82,12 +81,12 @@ type exclusion struct {
 	place place
 }
 
-// builder has the cells of a run with their outcomes, in the order of the matrix.
+// builder builds tables from the cells of a run and their outcomes, in the order of the matrix.
 type builder struct {
 	run      plan.Run
 	cells    []*cell
 	excluded []*exclusion
-	order    map[point]int // of the values of each axis
+	order    map[point]int // position of each point, in the order in which the matrix has them
 }
 
 func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
@@ -113,7 +112,7 @@ func newBuilder(run plan.Run, outcomes []plan.Outcome) *builder {
 	return b
 }
 
-// learn takes values in the order in which they come.
+// learn records the order of values on the axes.
 func (b *builder) learn(p place) {
 	for _, x := range p {
 		if _, known := b.order[x]; !known {
@@ -122,7 +121,7 @@ func (b *builder) learn(p place) {
 	}
 }
 
-// grid is the cells and exclusions of one asked table, by their points on its axes.
+// grid finds the cells and exclusions of one requested table by their points on its axes.
 type grid struct {
 	b         *builder
 	axes      []string
@@ -144,8 +143,8 @@ func (b *builder) grid(axes []string) *grid {
 	return g
 }
 
-// tuples lists, in the order of the matrix, the points on some axes of what is in one part of the matrix: cells, and
-// combinations that brokers cannot do. What only patterns skipped is left out.
+// tuples lists the distinct points on axes of one part of the matrix, in the order of the matrix. It includes
+// combinations that brokers do not support, but not those that skip patterns excluded.
 func (b *builder) tuples(axes []string, part place) []place {
 	var partAxes []string
 	for _, p := range part {
@@ -183,7 +182,7 @@ func (b *builder) compare(x, y place) int {
 	return len(x) - len(y)
 }
 
-// missingAxes lists axes, in the matrix's order, that must be added to axes so that no two cells are in the same place.
+// missingAxes lists the axes that must be added to axes to give each cell a distinct place, in the order of the matrix.
 func (b *builder) missingAxes(axes []string) []string {
 	axes = slices.Clone(axes)
 	var added []string
@@ -200,7 +199,7 @@ func (b *builder) missingAxes(axes []string) []string {
 	}
 }
 
-// collision finds an axis that tells two cells apart which axes do not.
+// collision returns an axis that distinguishes two cells with the same points on axes; empty: there are none.
 func (b *builder) collision(axes []string) string {
 	first := map[string]place{}
 	for _, c := range b.cells {

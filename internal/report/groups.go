@@ -8,10 +8,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// groupAxis is the axis by which tables tell the groups of cells apart; it is in none of the matrix's axes.
+// groupAxis is the axis that distinguishes the groups of cells in tables. It is not an axis of the matrix.
 const groupAxis = "group"
 
-// noGroup stands on that axis for a cell without groups.
+// noGroup is the value on that axis of a cell without groups.
 const noGroup = "–"
 
 // byGroup reports whether a table has each group by itself.
@@ -20,10 +20,10 @@ func byGroup(run plan.Run, t plan.Table) bool {
 		!slices.Contains(run.Axes, groupAxis)
 }
 
-// perGroup makes a cell of every group, which is told apart on an axis of its own, and an outcome of what came of each.
+// perGroup returns a run in which each group is a cell, on an additional axis, with an outcome of its own.
 func perGroup(run plan.Run, outcomes []plan.Outcome) (plan.Run, []plan.Outcome) {
 	on := func(at []plan.Coordinate, group string) []plan.Coordinate {
-		value, _ := json.Marshal(group) // plain text
+		value, _ := json.Marshal(group) // a string cannot fail
 		return append(slices.Clip(at), plan.Coordinate{Axis: groupAxis, Value: value})
 	}
 	out := run
@@ -66,7 +66,7 @@ func perGroup(run plan.Run, outcomes []plan.Outcome) (plan.Run, []plan.Outcome) 
 	return out, parts
 }
 
-// lacking are the cells that do not have all of the groups, as combinations that are not run for those that they lack.
+// lacking returns the cells that do not have all groups, as exclusions for the missing ones.
 func lacking(run plan.Run, names []string) (out []plan.Excluded) {
 	for _, c := range run.Cells {
 		if len(c.Workload.Groups) < len(names) {
@@ -82,7 +82,7 @@ func grouped(run plan.Run) bool {
 	return slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return len(c.Workload.Groups) > 0 })
 }
 
-// workload is that of a group, or of the cell where the name of the group is empty.
+// workload returns the workload of a group, or of the cell if no group has the name.
 func (c *cell) workload(group string) plan.Workload {
 	for _, g := range c.cell.Workload.Groups {
 		if g.Name == group {

@@ -34,8 +34,8 @@ type (
 	}
 )
 
-// JUnit writes a run as JUnit XML: for each cell one test that it is valid, in error where it is not, and one for each
-// of its rules. A violated rule is a failure; an inconclusive one is an error, or skipped if the rule accepts that.
+// JUnit returns a run as JUnit XML. Each cell has a test "valid" and a test per rule. A cell that is not valid is an
+// error. A violated rule is a failure. An inconclusive rule is an error, or skipped if the rule accepts that.
 func JUnit(run plan.Run, outcomes []plan.Outcome) ([]byte, error) {
 	suite := junitSuite{Name: run.Name, At: run.Started.UTC().Format("2006-01-02T15:04:05"), Time: "0"}
 	rulings := Rulings(run, outcomes)
@@ -78,7 +78,7 @@ func JUnit(run plan.Run, outcomes []plan.Outcome) ([]byte, error) {
 
 func seconds(s float64) string { return fmt.Sprintf("%.3f", s) }
 
-// unsound says why not all repetitions of a cell are a success.
+// unsound returns the first problem of a cell or that repetitions were not run; empty: all are a success.
 func (c *cell) unsound(strict bool) string {
 	for _, line := range c.problems(strict) {
 		return line

@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// labelled collects what a confirm means in the cells of a table.
+// labelled collects the meanings of a confirm in the cells of a table.
 type labelled struct {
 	labels []string
 	cells  []*cell
@@ -25,10 +25,10 @@ func (l *labelled) add(c *cell) {
 	}
 }
 
-// notHonoured is how drivers begin what they say of a setting that the server takes and does not keep.
+// notHonoured is the prefix of a driver's text about a setting that the server accepts and ignores.
 const notHonoured = "not honoured by this server"
 
-// label is what a confirm was to mean in the cell, and what of that the server did not honour.
+// label returns the meaning of a confirm in the cell, with the settings that the server does not honour.
 func (c *cell) label() string {
 	label := c.cell.Label
 	var broken []string
@@ -46,8 +46,8 @@ func (c *cell) label() string {
 	return label
 }
 
-// remarks says what a confirm means, and where it means which if it differs: by one axis that tells them apart, or cell
-// by cell.
+// remarks explains what a confirm means. If that differs, it lists the places of each meaning: by an axis that
+// distinguishes them, or cell by cell.
 func (l *labelled) remarks() []string {
 	switch len(l.labels) {
 	case 0:
@@ -80,7 +80,7 @@ func (l *labelled) places() map[string][]string {
 	return where
 }
 
-// by groups labels by an axis; ok is false where a value of the axis has several labels.
+// by groups the labels by the values of an axis. ok is false if a value has several labels.
 func (l *labelled) by(axis string) (where map[string][]string, ok bool) {
 	where = map[string][]string{}
 	of := map[string]string{}

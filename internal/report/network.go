@@ -9,8 +9,8 @@ import (
 	"lockstep/internal/stats"
 )
 
-// achieved are the latencies that the simulated network really added, by the points of axes that set network.latency:
-// the median of the cells there.
+// achieved returns the latencies that the simulated network added, as texts by point. It has only the points of axes
+// that set network.latency, with the median over the cells there.
 func (b *builder) achieved() map[point]string {
 	latency, numbers := map[string]bool{}, map[point][]float64{}
 	for _, axis := range b.run.Axes {
@@ -33,7 +33,7 @@ func (b *builder) achieved() map[point]string {
 	return texts
 }
 
-// annotated is a place for people, with the achieved latency behind each point that has one.
+// annotated appends the achieved latencies to the points of a place.
 func (g *grid) annotated(p place) place {
 	p = slices.Clone(p)
 	for i, x := range p {

@@ -14,7 +14,7 @@ import (
 )
 
 // regressed judges a rule about a baseline for all cells that have it, as one family of tests (compare.NoWorse). It
-// returns the rulings by the ids of cells.
+// returns the rulings by cell id.
 func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map[string]Ruling {
 	rulings := map[string]Ruling{}
 	base := run.BaseOf(run.BaselineOf(rule))
@@ -37,7 +37,7 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		case !has:
 			why = fmt.Sprintf("the baseline %q, run %s, has no valid repetition of this cell, whose id changes with its workload and broker's name: ctl baseline set RUN", base.Name, base.Run)
 		default:
-			why = "none of its values has a number" // until one has
+			why = "none of its values has a number" // replaced as soon as a value has a number
 			now.Run.Cells, before.Run.Cells = append(now.Run.Cells, c.cell), append(before.Run.Cells, c.cell)
 			now.Outcomes, before.Outcomes = append(now.Outcomes, c.outcomes...),
 				append(before.Outcomes, restored(old)...)
@@ -72,7 +72,7 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		switch {
 		case d.Met:
 			remarks[id] = append(remarks[id], d.Value.Name+" "+detectable(d))
-		case same >= 0: // values with one reason share it
+		case same >= 0: // values with the same reason share it
 			f := &failures[id][same]
 			f.Why = strings.TrimSuffix(f.Why, ": "+x.Why) + ", " + d.Value.Name + ": " + x.Why
 		default:
@@ -103,7 +103,7 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 	return rulings
 }
 
-// earlierRuns says how many of the earlier runs were available if some were not, and what to do if a rule has too few.
+// earlierRuns returns a text if earlier runs were not available, and the remedy if a rule has too few.
 func earlierRuns(base plan.Base, tooFew bool) (text string) {
 	missing := base.Available < base.Earlier
 	if missing {
@@ -118,7 +118,7 @@ func earlierRuns(base plan.Base, tooFew bool) (text string) {
 	return text
 }
 
-// noMet is why a value does not meet a rule about a baseline.
+// noMet returns why a value does not meet a rule about a baseline.
 func noMet(d compare.Decision, rule plan.Regression, base plan.Base) string {
 	x, name, unit := d.Row.Changes[0], d.Value.Name, d.Value.Unit
 	if x.Why != "" {
@@ -146,7 +146,7 @@ func noMet(d compare.Decision, rule plan.Regression, base plan.Base) string {
 	return text + "smallest detectable effect " + detectable(d) + ")"
 }
 
-// detectable is the smallest detectable effect of a value.
+// detectable formats the smallest detectable effect of a value.
 func detectable(d compare.Decision) string {
 	if math.IsNaN(d.Detectable) || math.IsInf(d.Detectable, 0) {
 		return "unknown"
@@ -154,7 +154,7 @@ func detectable(d compare.Decision) string {
 	return display.Percent(d.Detectable)
 }
 
-// restored makes outcomes of what a plan keeps of a baseline's cell.
+// restored returns outcomes with the values that a plan contains of a baseline's cell.
 func restored(c plan.BaseCell) (all []plan.Outcome) {
 	for i, values := range c.Repetitions {
 		o := plan.Outcome{Cell: c.ID, Repetition: i + 1, Verdict: plan.Valid, Values: map[string]plan.Value{}}

@@ -1,6 +1,5 @@
-// Package report turns the outcomes of a run into tables for people and machines: medians over repetitions, with every
-// flag beside its number. It guarantees the same output for the same outcomes, and that nothing missing looks like a
-// number.
+// Package report formats the outcomes of a run as tables for people and machines. Numbers are medians over repetitions,
+// with their flags beside them. The same outcomes give the same output, and a missing value never looks like a number.
 package report
 
 import (
@@ -13,30 +12,30 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Table is a summary table, the same for every format.
+// Table is a summary table, independent of the output format.
 type Table struct {
 	Title   string       `json:"title"`
-	Split   []Coordinate `json:"split,omitempty"` // which part of the matrix it is
+	Split   []Coordinate `json:"split,omitempty"` // the part of the matrix that it shows
 	Axes    []string     `json:"axes"`            // the first len(Axes) fields of a row are coordinates
-	Head    []string     `json:"head"`            // as many as a row has fields
+	Head    []string     `json:"head"`            // one heading per field of a row
 	Rows    [][]Field    `json:"rows"`
 	Notes   []string     `json:"notes,omitempty"`   // footnotes, numbered from 1 by Field.Notes
 	Remarks []string     `json:"remarks,omitempty"` // about the whole table
 	Chart   *Chart       `json:"chart,omitempty"`
 }
 
-// Coordinate is the value of an axis as people read it.
+// Coordinate is the value of an axis as text.
 type Coordinate struct {
 	Axis string `json:"axis"`
 	Text string `json:"text"`
 }
 
-// Field is one place of a table: a coordinate of its row, or a value of one cell.
+// Field is a field of a table: a coordinate of its row, or a value of one cell.
 type Field struct {
 	Text    string       `json:"text"`             // a number with its unit, or a word
-	Bound   float64      `json:"bound,omitempty"`  // how far the truth may be off Number, either way, in its unit
-	Mark    string       `json:"mark,omitempty"`   // words shown after it
-	Number  *float64     `json:"number,omitempty"` // nil: there is none
+	Bound   float64      `json:"bound,omitempty"`  // maximum error of Number in both directions, in its unit
+	Mark    string       `json:"mark,omitempty"`   // words shown after the text
+	Number  *float64     `json:"number,omitempty"` // nil: no number
 	Unit    plan.Unit    `json:"unit,omitempty"`
 	Flags   []plan.Flag  `json:"flags,omitempty"`
 	Verdict plan.Verdict `json:"verdict,omitempty"` // the worst of the repetitions; empty: not run
@@ -45,14 +44,14 @@ type Field struct {
 	Notes   []int        `json:"notes,omitempty"` // footnotes
 }
 
-// Build makes the tables that a run's matrix asks for: one for each part of a split that has a cell to show. An axis
-// that a table does not name, though cells differ in it, becomes a row axis, so that no two cells share a field; in a
-// table of best cells it says where the best is. Searches for capacity have tables of their own after them.
+// Build returns the tables that a run's matrix requests: one per part of a split that has a cell. An axis on which
+// cells differ becomes a row axis if the table does not name it, so that no two cells share a field. A table of best
+// cells shows such axes as columns. The tables of capacity searches follow.
 func Build(run plan.Run, outcomes []plan.Outcome) []Table {
 	return StudyOf(run, outcomes).Build()
 }
 
-// asked are the tables that a run's matrix asks for, or one of what most want to know.
+// asked returns the tables that a run's matrix requests, or a default table.
 func asked(run plan.Run) []plan.Table {
 	if len(run.Tables) > 0 {
 		return run.Tables
@@ -64,7 +63,7 @@ func asked(run plan.Run) []plan.Table {
 	return []plan.Table{t}
 }
 
-// tables makes one that was asked for, in its parts.
+// tables builds a requested table, one Table per part of its split.
 func (b *builder) tables(t plan.Table) (tables []Table) {
 	if t.Highest != "" || t.Lowest != "" {
 		for _, part := range b.tuples(t.Split, nil) {
@@ -80,7 +79,7 @@ func (b *builder) tables(t plan.Table) (tables []Table) {
 	return tables
 }
 
-// table fills one part of a split.
+// table builds the table of one part of a split.
 func (g *grid) table(t plan.Table, part place) Table {
 	rows, columns := g.b.tuples(t.Rows, part), g.b.tuples(t.Columns, part)
 	out := Table{Title: g.b.title(t, g.annotated(part)), Axes: t.Rows, Split: part.coordinates(),
@@ -120,7 +119,7 @@ func (g *grid) table(t plan.Table, part place) Table {
 	return out
 }
 
-// repeated says what a number is where there are several repetitions.
+// repeated returns a remark about the number of repetitions behind each median, if there are several.
 func (b *builder) repeated() []string {
 	least, most := b.run.Repeat, 0
 	for _, c := range b.cells {
@@ -145,7 +144,7 @@ func (b *builder) repeated() []string {
 	return []string{fmt.Sprintf("each number is the median of %d repetitions", most)}
 }
 
-// measured is how many valid repetitions the cells have that have any: the least, and the most.
+// measured returns the minimum and maximum number of valid repetitions, over the cells that have any.
 func (b *builder) measured() (few, many int) {
 	for _, c := range b.cells {
 		if n := len(c.with(plan.Valid)); n > 0 {
@@ -158,7 +157,7 @@ func (b *builder) measured() (few, many int) {
 	return few, many
 }
 
-// fromTo writes a range of counts: "3", "3 to 9".
+// fromTo formats a range of counts: "3", "3 to 9".
 func fromTo(least, most int) string {
 	if least == most {
 		return strconv.Itoa(most)
@@ -166,7 +165,7 @@ func fromTo(least, most int) string {
 	return fmt.Sprintf("%d to %d", least, most)
 }
 
-// field is one value at a place of the matrix.
+// field returns one value at a place of the matrix.
 func (g *grid) field(at string, value string, n *notes) Field {
 	info := valueInfo(value)
 	if c := g.cells[at]; c != nil {
@@ -183,7 +182,7 @@ func (g *grid) field(at string, value string, n *notes) Field {
 	return f
 }
 
-// title names the table, its part of the split and, where columns are axes, the one value that it shows.
+// title returns the title with the part of the split. If columns are axes, it includes the only value.
 func (b *builder) title(t plan.Table, part place) string {
 	title := t.Title
 	if title == "" {
@@ -208,7 +207,7 @@ func heading(column place, title string, only bool) string {
 	return column.String() + " " + title
 }
 
-// titleOf is a value's heading in a table.
+// titleOf returns the heading of a value in a table.
 func titleOf(t plan.Table, value string) string {
 	if own := t.Headings[value]; own != "" {
 		return own
@@ -226,7 +225,7 @@ func axisHeadings(t plan.Table, axes []string) []string {
 	return head
 }
 
-// known are the values that there are, by name.
+// known returns all values by name.
 var known = sync.OnceValue(func() map[string]plan.ValueInfo {
 	all := map[string]plan.ValueInfo{}
 	for _, v := range plan.Values() {
@@ -235,7 +234,7 @@ var known = sync.OnceValue(func() map[string]plan.ValueInfo {
 	return all
 })
 
-// valueInfo describes a value. One that is not known, from a newer matrix, is shown by its name.
+// valueInfo returns the description of a value. An unknown value, from a newer matrix, has its name as its title.
 func valueInfo(name string) plan.ValueInfo {
 	group, plain := plan.SplitGroup(name)
 	v, is := known()[plain]
@@ -248,7 +247,7 @@ func valueInfo(name string) plan.ValueInfo {
 	return v
 }
 
-// notes are a table's footnotes, each text once.
+// notes are the footnotes of a table, without duplicates.
 type notes struct{ texts []string }
 
 func (n *notes) add(text string) []int {

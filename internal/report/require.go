@@ -20,11 +20,11 @@ const (
 
 // Ruling is the result of one rule of one cell (plan.Cell.Require).
 type Ruling struct {
-	Cell     string // for people
-	ID       string // the cell's
+	Cell     string // the name of the cell for people
+	ID       string // the id of the cell
 	Rule     string
 	Result   Result
-	Why      string // of a rule about a baseline that is met: its smallest detectable effects
+	Why      string // the reason; for a rule about a baseline that is met, its smallest detectable effects
 	Accepted bool   // the rule passes if its result is inconclusive
 }
 
@@ -45,9 +45,9 @@ func (r Ruling) String() string {
 	return text
 }
 
-// Rulings judges every rule of a run, in the order of the matrix. Rates and latencies are the medians of the valid
+// Rulings judges all rules of a run, in the order of the matrix. Rates and latencies are the medians over the valid
 // repetitions, as in tables. Counts and flags are those of each repetition: one loss in three repetitions is a loss. A
-// rule without data is inconclusive. All rules about one baseline with one text are judged together (regressed).
+// rule without data is inconclusive. All rules with the same text about a baseline are judged together (regressed).
 func Rulings(run plan.Run, outcomes []plan.Outcome) []Ruling {
 	var all []Ruling
 	cells := newBuilder(run, outcomes).cells
@@ -57,7 +57,7 @@ func Rulings(run plan.Run, outcomes []plan.Outcome) []Ruling {
 			var r Ruling
 			switch rule, is, err := plan.ParseRegression(required.Text); {
 			case err != nil:
-				r = Ruling{Result: Inconclusive, Why: err.Error()} // of a record that another version made
+				r = Ruling{Result: Inconclusive, Why: err.Error()} // in a record of another version
 			case is:
 				if regressions[required.Text] == nil {
 					regressions[required.Text] = regressed(run, required.Text, rule, cells)
@@ -73,7 +73,7 @@ func Rulings(run plan.Run, outcomes []plan.Outcome) []Ruling {
 	return all
 }
 
-// Failed counts the rules that make a run fail, by their result.
+// Failed counts the rulings that make a run fail, by result.
 func Failed(all []Ruling) map[Result]int {
 	n := map[Result]int{}
 	for _, r := range all {
@@ -84,7 +84,7 @@ func Failed(all []Ruling) map[Result]int {
 	return n
 }
 
-// lacks is why there is nothing to judge a cell by.
+// lacks returns the reason why a cell has no data for rules; empty: it has data.
 func (c *cell) lacks() string {
 	switch {
 	case len(c.outcomes) == 0:
@@ -95,7 +95,7 @@ func (c *cell) lacks() string {
 	return ""
 }
 
-// judge judges a condition in a cell, and in each of its groups.
+// judge judges a condition in a cell, or in each of its groups.
 func (c *cell) judge(rule string) Ruling {
 	if why := c.lacks(); why != "" {
 		return Ruling{Result: Inconclusive, Why: why}
@@ -116,7 +116,7 @@ func (c *cell) judge(rule string) Ruling {
 	return ruling(all)
 }
 
-// ruling is violated if any failure is certain: the reasons are then the certain ones.
+// ruling combines failures. Any certain failure makes the result violated, with the certain failures as the reason.
 func ruling(all []plan.Failure) Ruling {
 	r := Ruling{Result: Met}
 	var certain, whys []string
@@ -144,12 +144,12 @@ func ofGroup(o plan.Outcome, name string) map[string]plan.Value {
 	return nil
 }
 
-// failures judges one workload by the values of its valid repetitions; each failure is there once.
+// failures judges one workload by the values of its valid repetitions. The failures are distinct.
 func failures(rule string, w plan.Workload, valid []plan.Outcome,
 	values func(plan.Outcome) map[string]plan.Value) []plan.Failure {
 	condition, err := plan.ParseCondition(rule, w)
 	if err != nil {
-		return []plan.Failure{{Why: err.Error(), Unknown: true}} // of a record that another version made
+		return []plan.Failure{{Why: err.Error(), Unknown: true}} // in a record of another version
 	}
 	middles := medians(valid, values)
 	var all []plan.Failure
@@ -170,8 +170,8 @@ func failures(rule string, w plan.Workload, valid []plan.Outcome,
 	return all
 }
 
-// medians are the middles of all values that are no counts, over the repetitions that have a number or are known to be
-// less than one. A middle is a lower bound where that of a repetition may be above it.
+// medians returns the medians of all values except counts, over the repetitions that have a number or an upper bound. A
+// median is a lower bound if one of its values is (median).
 func medians(valid []plan.Outcome, values func(plan.Outcome) map[string]plan.Value) map[string]plan.Value {
 	numbers, every := map[string][]float64{}, map[string][]plan.Value{}
 	for _, o := range valid {

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// searches makes a table, with a chart, of the steps of every search for capacity, in the order of the matrix.
+// searches returns a table with a chart for each capacity search, in the order of the matrix.
 func (b *builder) searches() []Table {
 	var tables []Table
 	for _, c := range b.cells {
@@ -23,7 +23,7 @@ func (b *builder) searches() []Table {
 	return tables
 }
 
-// search is the table of one search: a row for each step, by rate and then by time.
+// search returns the table of one search: one row per step, by rate and then by time.
 func (c *cell) search(o plan.Outcome) Table {
 	latency := "e2e"
 	if c.cell.Workload.Consumers.Nodes == 0 {
@@ -67,7 +67,7 @@ func (c *cell) search(o plan.Outcome) Table {
 	return t
 }
 
-// byRate are the indexes of steps, by rate and then by time.
+// byRate returns the indices of steps, by rate and then by time.
 func byRate(steps []plan.Step) []int {
 	order := make([]int, len(steps))
 	for i := range order {
@@ -77,7 +77,7 @@ func byRate(steps []plan.Step) []int {
 	return order
 }
 
-// stepField is a value of a step. Doubts about it are in the answer's note, if they mattered.
+// stepField returns the field of a step's value. It shows no flags: the note of the answer has those that matter.
 func stepField(s plan.Step, name string) Field {
 	info := valueInfo(name)
 	f := Field{Text: "–", Value: name, Unit: info.Unit}
@@ -90,7 +90,7 @@ func stepField(s plan.Step, name string) Field {
 	return f
 }
 
-// searchTitle says what a search found: "Capacity, broker=nats: 20,050 msg/s (19,990–20,200), held 3 of 4".
+// searchTitle returns the title with the result: "Capacity, broker=nats: 20,050 msg/s (19,990–20,200), held 3 of 4".
 func (c *cell) searchTitle(o plan.Outcome) string {
 	title := "Capacity"
 	if len(c.place) > 0 {
@@ -109,7 +109,7 @@ func (c *cell) searchTitle(o plan.Outcome) string {
 	}
 }
 
-// interval is how sure a capacity is: "(19,990–20,200), held 3 of 4".
+// interval formats the interval of a capacity and its verification: "(19,990–20,200), held 3 of 4".
 func interval(r *plan.SearchResult) string {
 	if r.Fails == 0 {
 		return fmt.Sprintf("or more, held %d of %d", r.Verified, r.Verifications)
@@ -118,7 +118,7 @@ func interval(r *plan.SearchResult) string {
 		r.Verifications)
 }
 
-// capacity shows the interval beside the number: that of the repetition that is shown.
+// capacity adds the interval of the repetition whose number is shown.
 func capacity(c *cell, f *Field, n *notes) {
 	for _, o := range c.usable() {
 		if r := o.Search; r != nil && r.Sure && r.Capacity == *f.Number {

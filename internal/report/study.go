@@ -10,18 +10,18 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// RunAxis is the axis on which several runs are told apart; it is in none of their matrices.
+// RunAxis is the axis that distinguishes several runs. It is not an axis of their matrices.
 const RunAxis = "run"
 
-// Study is what tables are made of: a run, or several side by side, with what came of them.
+// Study is the data of tables: one run, or several side by side, with their outcomes.
 type Study struct {
 	Run      plan.Run
 	Outcomes []plan.Outcome
-	repeats  map[string]often // of cells, where they differ in it
+	repeats  map[string]often // by cell id; only if the numbers of repetitions may differ between cells
 	asked    []plan.Table
 }
 
-// StudyOf is the study of one run.
+// StudyOf returns the study of one run.
 func StudyOf(run plan.Run, outcomes []plan.Outcome) Study {
 	s := Study{Run: run, Outcomes: outcomes, asked: asked(run), repeats: map[string]often{}}
 	if run.Until != nil {
@@ -30,7 +30,7 @@ func StudyOf(run plan.Run, outcomes []plan.Outcome) Study {
 	return s
 }
 
-// repeat notes how often each cell of a run is measured; mark is what its ids begin with here.
+// repeat stores the number of repetitions of each cell of a run. mark is the prefix of the cell ids in this study.
 func (s *Study) repeat(mark string, run plan.Run, outcomes []plan.Outcome) {
 	rounds := sampling.Of(run, outcomes)
 	for _, c := range run.Cells {
@@ -38,9 +38,9 @@ func (s *Study) repeat(mark string, run plan.Run, outcomes []plan.Outcome) {
 	}
 }
 
-// Together has several runs side by side: their cells on an axis of its own, named by marks, which are as many as there
-// are studies. Each table that any of them asks for has a column for each run, or a row where it shows best cells.
-// Nothing is mixed: a field is of one run.
+// Together combines several runs, with an additional axis for the run. marks names the runs and has one element per
+// study. Each table of any of them gets a column per run, or a row per run if it shows best cells. Each field shows one
+// run only.
 func Together(studies []Study, marks []string) Study {
 	all := Study{repeats: map[string]often{}}
 	for i, s := range studies {
@@ -73,7 +73,7 @@ func Together(studies []Study, marks []string) Study {
 	return all
 }
 
-// ask adds tables that are not asked for yet, with the run on them.
+// ask adds the tables that the study does not have yet, with the run as an axis.
 func (s *Study) ask(tables []plan.Table) {
 	for _, t := range tables {
 		if t.Highest != "" || t.Lowest != "" {
@@ -88,7 +88,7 @@ func (s *Study) ask(tables []plan.Table) {
 	}
 }
 
-// square gives every cell a point on every axis: matrices may differ in those that they have.
+// square gives every cell a point on every axis, because the matrices may have different axes.
 func (s *Study) square() {
 	whole := func(at []plan.Coordinate) []plan.Coordinate {
 		for _, axis := range s.Run.Axes {
@@ -106,7 +106,7 @@ func (s *Study) square() {
 	}
 }
 
-// text is a coordinate's value. Text cannot fail to be written.
+// text encodes the value of a coordinate. Strings cannot fail.
 func text(s string) json.RawMessage { return encoded(s) }
 
 func encoded(v any) []byte {
@@ -114,12 +114,12 @@ func encoded(v any) []byte {
 	return out
 }
 
-// Build makes the tables that are asked for, and those of searches.
+// Build returns the requested tables and those of searches.
 func (s Study) Build() []Table {
 	return append(s.Tables(s.asked), s.builder(false).searches()...)
 }
 
-// Tables makes tables of the study's cells, besides those of searches.
+// Tables returns the given tables over the study's cells, without those of searches.
 func (s Study) Tables(asked []plan.Table) (tables []Table) {
 	var builders [2]*builder
 	for _, t := range asked {
@@ -135,7 +135,7 @@ func (s Study) Tables(asked []plan.Table) (tables []Table) {
 	return tables
 }
 
-// builder has the study's cells, or the groups of them each as a cell.
+// builder returns a builder of the study's cells. If parted, each group of a cell is a cell of its own.
 func (s Study) builder(parted bool) *builder {
 	run, outcomes := s.Run, s.Outcomes
 	if parted {
@@ -143,7 +143,7 @@ func (s Study) builder(parted bool) *builder {
 	}
 	b := newBuilder(run, outcomes)
 	for _, c := range b.cells {
-		id, _, _ := strings.Cut(c.cell.ID, "/") // of a group
+		id, _, _ := strings.Cut(c.cell.ID, "/") // without the name of a group
 		if n, known := s.repeats[id]; known {
 			c.often = n
 		}
@@ -151,8 +151,8 @@ func (s Study) builder(parted bool) *builder {
 	return b
 }
 
-// Grouped reports whether any cell has groups; a table that names GroupAxis has each by itself.
+// Grouped reports whether any cell has groups. A table that names GroupAxis shows each group by itself.
 func (s Study) Grouped() bool { return grouped(s.Run) }
 
-// GroupAxis is the axis by which tables tell the groups of cells apart.
+// GroupAxis is the axis that distinguishes the groups of cells in tables.
 const GroupAxis = groupAxis

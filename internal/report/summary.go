@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// Summary is the last line of a run's report: "24 tasks: 23 valid, 1 invalid, 0 unknown".
+// Summary returns the last line of a run's report: "24 tasks: 23 valid, 1 invalid, 0 unknown".
 func Summary(run plan.Run, outcomes []plan.Outcome) string {
 	n := map[plan.Verdict]int{}
 	for _, o := range outcomes {
@@ -28,7 +28,7 @@ func Summary(run plan.Run, outcomes []plan.Outcome) string {
 	return text
 }
 
-// total is how many tasks a run has; most is "at most " where there may be fewer.
+// total returns the number of tasks of a run. most is "at most " if that is an upper bound, else empty.
 func total(run plan.Run, outcomes []plan.Outcome) (n int, most string) {
 	rounds := sampling.Of(run, outcomes)
 	if rounds.Open() {
@@ -37,7 +37,7 @@ func total(run plan.Run, outcomes []plan.Outcome) (n int, most string) {
 	return rounds.Tasks(), most
 }
 
-// NotRun says how many tasks have no outcome; empty: none.
+// NotRun returns the number of tasks without an outcome, as text; empty: none.
 func NotRun(run plan.Run, outcomes []plan.Outcome) string {
 	if n, most := total(run, outcomes); n > len(outcomes) {
 		return fmt.Sprintf("%d of %s%d tasks were not run", n-len(outcomes), most, n)
@@ -45,8 +45,8 @@ func NotRun(run plan.Run, outcomes []plan.Outcome) string {
 	return ""
 }
 
-// Failures lists what was run and keeps a run from being a success, one line a cell and reason, in the order of the
-// matrix: verdicts that are not valid, flags and cells that are not known as well as asked for if the run is strict.
+// Failures lists the results that make a run fail, one line per cell and reason, in the order of the matrix. These are
+// verdicts other than valid. If the run is strict, they include flags and cells that missed their requested precision.
 func Failures(run plan.Run, outcomes []plan.Outcome) []string {
 	var lines []string
 	for _, c := range newBuilder(run, outcomes).cells {
@@ -55,8 +55,8 @@ func Failures(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// Problems lists what keeps a run from being a success: its failures, and at last how many tasks were not run. There
-// are none if it is a success.
+// Problems lists the failures of a run, then the number of tasks that were not run. It is empty if the run is a
+// success.
 func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	lines := Failures(run, outcomes)
 	if text := NotRun(run, outcomes); text != "" {
@@ -65,8 +65,8 @@ func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// Warnings lists what a reader of the numbers ought to know besides: what drivers remark, then what limited the load
-// generator, one line per process and cause, then one line per cell and warning, in the order of the matrix.
+// Warnings lists further information about the numbers: the notes of drivers, then one line per limited process and
+// cause, then one line per cell and warning. Cells are in the order of the matrix.
 func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
 	cells := newBuilder(run, outcomes).cells
 	lines := append(run.Notes(), limitations(cells)...)
@@ -85,7 +85,7 @@ func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// limitations are those of all cells: one line per flag, process and cause, with the range of what was measured.
+// limitations returns one line per flag, process and cause over all cells, with the range of the measured values.
 func limitations(cells []*cell) (lines []string) {
 	type group struct {
 		plan.Limitation
@@ -125,7 +125,7 @@ func limitations(cells []*cell) (lines []string) {
 	return lines
 }
 
-// problems are those of one cell; repetitions with the same problem share a line.
+// problems returns the problems of one cell. Repetitions with the same problem share a line.
 func (c *cell) problems(strict bool) []string {
 	var texts []string
 	in := map[string][]string{}

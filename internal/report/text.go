@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/display"
 )
 
-// Text writes tables for a terminal of the given width in columns; 0 is any width. Headings are wrapped where they make
-// a table too wide; a table that is still too wide is written row by row, one line a field.
+// Text writes tables for a terminal of the given width in columns; 0: no limit. Headings of a wide table are wrapped. A
+// table that is still too wide is written row by row, with one line per field.
 func Text(w io.Writer, tables []Table, width int) error {
 	out := bufio.NewWriter(w)
 	for i, t := range tables {
@@ -41,7 +41,7 @@ func Text(w io.Writer, tables []Table, width int) error {
 	return out.Flush()
 }
 
-// cleaned is a table whose texts, which may be of others, cannot move a terminal's cursor.
+// cleaned returns a table without control characters, because texts may come from other users.
 func cleaned(t Table) Table {
 	clean := func(texts []string) []string {
 		texts = slices.Clone(texts)
@@ -62,7 +62,7 @@ func cleaned(t Table) Table {
 	return t
 }
 
-// text returns the table of texts.
+// text returns the table as texts.
 func (t Table) text() display.Table {
 	out := display.Table{Head: t.Head, Keys: len(t.Axes), Rows: make([][]display.Cell, len(t.Rows))}
 	for i, row := range t.Rows {
@@ -74,7 +74,7 @@ func (t Table) text() display.Table {
 	return out
 }
 
-// tail is what follows a field's text: its mark and its footnotes.
+// tail returns the text after a field: its mark and its footnotes.
 func tail(f Field) string {
 	text := superscripts(f.Notes)
 	if f.Mark != "" {
@@ -83,8 +83,8 @@ func tail(f Field) string {
 	return text
 }
 
-// split parts a field where the numbers of its column end: before its mark, and before a second number ("300,000 /
-// 90,000").
+// split separates a field after the number that its column aligns: before its mark, and before a second number
+// ("300,000 / 90,000").
 func split(f Field) display.Cell {
 	text, second, two := strings.Cut(f.Text, " / ")
 	if two && f.Number != nil {
@@ -93,7 +93,7 @@ func split(f Field) display.Cell {
 	return display.Cell{Text: f.Text, Tail: tail(f)}
 }
 
-// below writes footnotes and remarks.
+// below writes the footnotes and remarks of a table.
 func below(out *bufio.Writer, t Table, width int) {
 	if len(t.Notes)+len(t.Remarks) > 0 {
 		out.WriteByte('\n')
@@ -120,7 +120,7 @@ func below(out *bufio.Writer, t Table, width int) {
 
 var raised = []string{"⁰", "¹", "²", "³", "⁴", "⁵", "⁶", "⁷", "⁸", "⁹"}
 
-// superscripts writes the numbers of footnotes: "¹" or "¹˒¹²".
+// superscripts formats the numbers of footnotes: "¹" or "¹˒¹²".
 func superscripts(notes []int) string {
 	marks := make([]string, len(notes))
 	for i, n := range notes {
