@@ -11,28 +11,28 @@ import (
 	"lockstep/internal/report/chart"
 )
 
-// axisView is the drawings of what comes of one axis of the matrix.
+// axisView is the drawings over one axis of the matrix.
 type axisView struct {
 	Axis    string
 	Figures []figure
 	Note    string
 }
 
-// Bounds of the drawings over one axis: what is left out is said.
+// Limits of the drawings over one axis. A note states what is left out.
 const (
 	maxFacets = 6
 	maxRows   = 30
 )
 
-// measure is what is drawn over an axis: one drawing of some values.
+// measure is the content of one drawing over an axis: one or several values.
 type measure struct {
 	title, label string
 	log          bool
 	values       []shown
-	low, high    string // values that say how far the first may be off
+	low, high    string // values with the interval of the first value
 }
 
-// names are all values that are drawn of a measure, its bounds included.
+// names returns all values of a measure, including the bounds of its interval.
 func (m measure) names() (names []string) {
 	for _, v := range m.values {
 		names = append(names, v.value)
@@ -43,7 +43,7 @@ func (m measure) names() (names []string) {
 	return names
 }
 
-// shown is a value of a measure, the n-th of it by its look.
+// shown is a value of a measure with its name in the legend.
 type shown struct{ value, name string }
 
 var measures = []measure{
@@ -56,13 +56,13 @@ var measures = []measure{
 		values: []shown{{"e2e.p50", "p50"}, {"e2e.p99", "p99"}, {"e2e.max", "max"}}},
 }
 
-// spot is a cell, or a group of one: where it is in the matrix, and its values.
+// spot is a cell, or a group of one, with its values and its coordinates in the matrix.
 type spot struct {
 	at     map[string]string
 	values map[string]report.Field
 }
 
-// spots makes the study's cells from a table of all that is drawn, so that drawings and tables cannot differ.
+// spots returns the study's cells. It reads them from a table, so that drawings and tables cannot differ.
 func spots(study report.Study) (axes []string, all []spot) {
 	axes = slices.Clone(study.Run.Axes)
 	if study.Grouped() && !slices.Contains(axes, report.GroupAxis) {
@@ -87,7 +87,7 @@ func spots(study report.Study) (axes []string, all []spot) {
 	return axes, all
 }
 
-// axisViews draws what there is to see over every axis on which cells differ.
+// axisViews returns the drawings over every axis on which cells differ.
 func axisViews(study report.Study) (views []axisView) {
 	axes, all := spots(study)
 	var varying []string
@@ -98,10 +98,10 @@ func axisViews(study report.Study) (views []axisView) {
 	}
 	for _, axis := range varying {
 		if axis == report.RunAxis && len(varying) > 1 {
-			continue // it is the colour of all others
+			continue // the run is the colour in all other drawings
 		}
 		others := slices.DeleteFunc(slices.Clone(varying), func(o string) bool { return o == axis })
-		if len(distinct(all, axis)) == len(all) { // it tells all cells apart by itself
+		if len(distinct(all, axis)) == len(all) { // it distinguishes all cells by itself
 			others = nil
 		}
 		if v := drawAxis(axis, others, all); len(v.Figures) > 0 {
@@ -121,7 +121,7 @@ func distinct(all []spot, axis string) (values []string) {
 	return values
 }
 
-// facet is the spots that differ on the drawn axis and in colour only.
+// facet is the cells that differ only on the drawn axis and the axis of colours.
 type facet struct {
 	name  string
 	spots []spot
@@ -164,7 +164,7 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 	return v
 }
 
-// colourOf chooses the axis that colours tell apart: runs, else the one with most values of those that have few enough.
+// colourOf chooses the axis that colours distinguish: runs, else the axis with the most values up to chart.Series.
 func colourOf(others []string, all []spot) (best string) {
 	if slices.Contains(others, report.RunAxis) {
 		return report.RunAxis
@@ -197,7 +197,7 @@ func facetsOf(rest []string, all []spot) (facets []facet) {
 	return facets
 }
 
-// empty reports whether no spot has a number of the measure. Such a measure has no drawing.
+// empty reports whether no spot has a number of the measure. Such a measure is not drawn.
 func (m measure) empty(all []spot) bool {
 	for _, s := range all {
 		for _, v := range m.values {
@@ -218,7 +218,7 @@ type drawing struct {
 	y              chart.Axis
 }
 
-// limit gives the drawing the limits of all facets: side by side they are to be compared.
+// limit sets the limits of the value axis over all facets, so that their drawings have the same scale.
 func (d *drawing) limit(all []spot) {
 	d.y = chart.Axis{Label: d.measure.label, Zero: true, Format: rateTicks}
 	if d.measure.log {
@@ -244,7 +244,7 @@ func (d *drawing) title() string {
 	return title
 }
 
-// figure draws lines over numbers and rows over names; any is false where there is nothing to draw.
+// figure draws lines over numbers or times, and rows over names. any is false if there is no number.
 func (d *drawing) figure() (f figure, any bool) {
 	if d.measure.empty(d.facet.spots) {
 		return figure{}, false
@@ -258,7 +258,7 @@ func (d *drawing) figure() (f figure, any bool) {
 	return figure{Title: d.title(), SVG: template.HTML(r.SVG()), Key: template.HTML(chart.Key(d.key(false)))}, true
 }
 
-// tell is a value in words: what it is of, with its flags.
+// tell returns a value as text, with its coordinates and flags.
 func (d *drawing) tell(s spot, v shown) string {
 	f := s.values[v.value]
 	where := d.axis + "=" + s.at[d.axis]
@@ -272,7 +272,7 @@ func (d *drawing) tell(s spot, v shown) string {
 	return where + ": " + v.name + " " + strings.TrimSpace(f.Text+unit+" "+f.Mark)
 }
 
-// doubtful reports whether a number is to be looked at twice.
+// doubtful reports whether a number has a flag, or a repetition that is invalid or unknown.
 func doubtful(f report.Field) bool {
 	return len(f.Flags) > 0 || f.Verdict == plan.Invalid || f.Verdict == plan.Unknown
 }

@@ -14,18 +14,18 @@ import (
 	"lockstep/internal/report"
 )
 
-// cellView is the detail of one cell, in all runs that have it.
+// cellView is the details of one cell, over all runs that have it.
 type cellView struct {
 	ID, Name      string
 	Runs          []string // marks of the runs that have it; none: there is only one run
 	Verdict       plan.Verdict
-	Label         string // what a confirm means
+	Label         string // the meaning of a confirm
 	Workload      string // JSON
 	Tasks         []taskView
 	Distributions []figure
 }
 
-// taskView is the detail of one repetition.
+// taskView is the details of one repetition.
 type taskView struct {
 	Title     string
 	Outcome   plan.Outcome
@@ -37,7 +37,7 @@ type taskView struct {
 	MoreEvent int
 }
 
-// accountRow is one figure of a task's exact accounting of messages.
+// accountRow is one line of a task's delivery accounting.
 type accountRow struct {
 	Name string
 	N    uint64
@@ -66,10 +66,10 @@ type valueRow struct {
 	Value                  plan.Value
 }
 
-// absence is values that have no number, for one reason.
+// absence is a list of values that have no number for the same reason.
 type absence struct{ Why, Names string }
 
-// maxEvents is how many events of a task are listed.
+// maxEvents limits the listed events of a task.
 const maxEvents = 100
 
 // detail is a task that is shown in detail.
@@ -77,10 +77,10 @@ type detail struct {
 	of      recorded
 	task    plan.Task
 	outcome plan.Outcome
-	title   string // which of the cell's tasks it is; empty: its only one
+	title   string // distinguishes the tasks of the cell; empty: its only one
 }
 
-// cellViews chooses which cells are shown in detail, and shows them; left says which are not.
+// cellViews returns the details of the chosen cells. left states which cells are left out.
 func cellViews(all []recorded, o Options) (views []cellView, left string, err error) {
 	chosen, left := choose(details(all), o)
 	for _, cell := range chosen {
@@ -93,7 +93,8 @@ func cellViews(all []recorded, o Options) (views []cellView, left string, err er
 	return views, left, nil
 }
 
-// details lists the tasks with an outcome by cell, in the order of the matrix; a cell that several runs have is one.
+// details lists the tasks with an outcome by cell, in the order of the matrix. Several runs with the same cell share
+// it.
 func details(all []recorded) (cells [][]detail) {
 	at := map[string]int{}
 	for _, r := range all {
@@ -133,7 +134,8 @@ func titleOf(r recorded, t plan.Task) string {
 	return strings.Join(parts, ", ")
 }
 
-// choose takes the cells that there is room for: those that failed first, then those with flags, then the others.
+// choose selects cells with at most Detailed tasks in total, and at least one cell. The first ones are failed cells,
+// then flagged ones, then the others.
 func choose(cells [][]detail, o Options) (chosen [][]detail, left string) {
 	order := make([]int, len(cells))
 	tasks := 0
@@ -162,7 +164,7 @@ func choose(cells [][]detail, o Options) (chosen [][]detail, left string) {
 			len(chosen), len(cells))
 }
 
-// urgency is less for what a reader wants to see first.
+// urgency is the rank of a cell in choose: 0 failed, 1 flagged, 2 otherwise.
 func urgency(cell []detail) int {
 	flagged := 2
 	for _, d := range cell {
@@ -230,10 +232,10 @@ func taskOf(d detail, m *record.Merged) taskView {
 	return v
 }
 
-// eventCores is the kind of the event by which an outcome keeps how many cores an agent's host has.
+// eventCores is the kind of event that contains the number of cores of an agent's host.
 const eventCores = "host-cores"
 
-// valueTables are all values of an outcome: its own and those of its groups.
+// valueTables returns all values of an outcome and of its groups.
 func valueTables(o plan.Outcome) []valueTable {
 	tables := []valueTable{valuesOf("", o.Verdict, nil, o.Values)}
 	for _, g := range o.Groups {

@@ -17,7 +17,7 @@ var comparisonSource string
 
 var comparisonTemplate = template.Must(template.New("comparison").Funcs(template.FuncMap{
 	"add": func(a, b int) int { return a + b },
-	"finding": func(text string) string { // a class: how a field is coloured
+	"finding": func(text string) string { // the CSS class of a finding
 		switch compare.Finding(text) {
 		case compare.Worse:
 			return "worse"
@@ -30,10 +30,10 @@ var comparisonTemplate = template.Must(template.New("comparison").Funcs(template
 	},
 }).Parse(comparisonSource))
 
-// comparisonCSS is what a comparison has besides a report.
+// comparisonCSS is the style of a comparison in addition to that of a report.
 const comparisonCSS = "\ntd.worse { color: var(--bad); font-weight: 600; } td.better { color: var(--good); font-weight: 600; }\n"
 
-// comparisonSheet is all that the page shows.
+// comparisonSheet is the data of the page's template.
 type comparisonSheet struct {
 	CSS         template.CSS
 	Title       string
@@ -46,8 +46,8 @@ type comparisonSheet struct {
 	Data        compare.Comparison
 }
 
-// WriteComparison writes a comparison as one HTML file that needs nothing from outside and no script. All text of users
-// is escaped.
+// WriteComparison writes a comparison as one HTML file without external resources and scripts. All text of users is
+// escaped.
 func WriteComparison(w io.Writer, c compare.Comparison) error {
 	x := report.NewCompared(c)
 	// nolint:gosec // our own
@@ -63,7 +63,7 @@ func WriteComparison(w io.Writer, c compare.Comparison) error {
 	if c.By != "" {
 		p.Title = c.By + ": " + p.Title
 	}
-	for i := range p.Besides { // footnotes of tables are told apart by the tables' numbers
+	for i := range p.Besides { // the ids of footnotes contain the numbers of tables
 		p.Besides[i].N = len(p.Tables) + i + 1
 	}
 	if err := comparisonTemplate.Execute(w, p); err != nil {

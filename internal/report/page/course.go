@@ -6,11 +6,11 @@ import (
 	"lockstep/internal/record"
 )
 
-// maxPoints is how many stretches of time a drawing has at most; of a longer task each is several seconds.
+// maxPoints limits the points of a drawing. In a longer task each point covers several seconds.
 const maxPoints = 100
 
-// stretch is one second of a task, or several: sums of what was counted and merged distributions, never means of
-// percentiles.
+// stretch is one or several seconds of a task. It has the sums of counters and the merged histograms, because means of
+// percentiles would be wrong.
 type stretch struct {
 	from, to float64 // seconds since the measurement began
 	counts   map[record.Counter]int64
@@ -21,8 +21,8 @@ func (s *stretch) rate(c record.Counter) float64 {
 	return float64(s.counts[c]) / (s.to - s.from)
 }
 
-// courseOf are the stretches of a record without a hole: a second in which nothing happened is one. each is how many
-// seconds one has.
+// courseOf returns the stretches of a record without gaps: seconds without windows are included. each is the number of
+// seconds per stretch.
 func courseOf(m *record.Merged) (course []stretch, each int) {
 	type bounds struct{ start, length int64 }
 	known := map[int]bounds{}
@@ -64,7 +64,8 @@ func courseOf(m *record.Merged) (course []stretch, each int) {
 	return course, each
 }
 
-// maxSeconds is further from the measurement than any window can be: a week. A damaged record must not take all memory.
+// maxSeconds limits the distance of windows from the measurement to a week, so that a damaged record cannot exhaust the
+// memory.
 const maxSeconds = 7 * 24 * 3600
 
 func possible(w *record.Window) bool {

@@ -13,19 +13,19 @@ import (
 	"lockstep/internal/report/chart"
 )
 
-// curve is one distribution of a cell, of which there are several: of repetitions, groups and runs.
+// curve is one distribution of a cell, for a repetition, group and run.
 type curve struct {
 	name   string
 	hist   *record.Hist
-	unsent uint64 // samples that are the age of a message that was due and not sent
-	why    string // there is none to show, though there are samples
-	off    string // how far it may be from the truth
+	unsent uint64 // samples that are ages of messages that were due and not sent
+	why    string // the reason for not showing the curve; empty: it is shown
+	off    string // its maximum error, as text
 }
 
-// curves are the distributions of a cell by what they are of.
+// curves are the distributions of a cell by their kind.
 type curves struct{ send, processing []curve }
 
-// distributions are what has a drawing of its own: values by the name that they begin with.
+// distributions are the kinds of distributions. name is the prefix of their values.
 var distributions = []struct {
 	name, title, axis string
 	series            record.Series
@@ -35,7 +35,7 @@ var distributions = []struct {
 		record.EndToEnd},
 }
 
-// add takes the distributions of a task, by group where it has groups: those of different brokers are not mixed.
+// add adds the distributions of a task, one per group: groups may use different brokers.
 func (c *curves) add(d detail, m *record.Merged) {
 	for n, part := range d.task.Parts() {
 		name, values, of := d.title, d.outcome.Values, m.Group(part.Group)
@@ -51,7 +51,7 @@ func (c *curves) add(d detail, m *record.Merged) {
 			one := curve{name: name}
 			one.hist, one.unsent = judge.WithUnanswered(s, of.Hist, part.Cell.Workload.Topology.Subscriptions)
 			if v, has := values[distributions[i].name+".p50"]; has {
-				one.why, one.off = v.NA, between(v) // a backlog: its latency says how long the test was
+				one.why, one.off = v.NA, between(v) // a backlog: the latency depends on the test time
 			}
 			if one.hist.Count() > 0 {
 				*to = append(*to, one)
@@ -67,7 +67,7 @@ func joined(a, b string) string {
 	return a + ", " + b
 }
 
-// figures draws the distributions: those of one cell in one drawing.
+// figures draws one figure per kind of distribution.
 func (c *curves) figures() (all []figure) {
 	for i, some := range [][]curve{c.send, c.processing} {
 		if len(some) > 0 {
@@ -77,7 +77,7 @@ func (c *curves) figures() (all []figure) {
 	return all
 }
 
-// perNine is how many points a curve has from one nine to the next.
+// perNine is the number of points of a curve per nine (90 %, 99 %, 99.9 %).
 const perNine = 12
 
 func distribution(title, axis string, some []curve) figure {
@@ -118,11 +118,11 @@ func prefix(name string) string {
 	return name + ": "
 }
 
-// percentiles are points of a distribution, as fine as its samples allow; those that tables know have markers, the
-// greatest sample is the last.
+// percentiles returns the points of a distribution, at a resolution that its samples allow. The quantiles of tables
+// have markers. The last point is the maximum.
 func percentiles(h *record.Hist) (points []chart.Point) {
 	n := float64(h.Count())
-	last := 1 - 1/(2*n) // where the greatest of n samples stands for itself
+	last := 1 - 1/(2*n) // the position of the maximum of n samples
 	var at []float64
 	for i := 0; ; i++ {
 		q := 1 - math.Pow(10, -float64(i)/perNine)

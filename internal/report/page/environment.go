@@ -9,14 +9,14 @@ import (
 	"lockstep/internal/plan"
 )
 
-// environment is what was tested, and by what.
+// environment is the brokers, hosts and clocks of the runs.
 type environment struct {
 	Brokers []brokerView
 	Hosts   []hostView
 	Clocks  []clockView
 }
 
-// brokerView is a broker as it described itself; one that changed in the middle of a run is there twice.
+// brokerView is a broker with its own description. A broker that changed during a run has two views.
 type brokerView struct {
 	Run, Name, Driver string
 	Subject           plan.Subject
@@ -33,7 +33,7 @@ type hostView struct {
 	Tasks, Lost                      int
 }
 
-// clockView is the widest that the clocks of two agents were apart, and how well that was known.
+// clockView is the clock offset between two agents at its largest error bound.
 type clockView struct {
 	Run, Publisher, Consumer string
 	Bound                    plan.Duration

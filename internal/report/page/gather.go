@@ -14,11 +14,11 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// runView is what the page says of a run as a whole.
+// runView is the data of a run as a whole.
 type runView struct {
-	Mark      string // A, B, …; empty: it is the only one
+	Mark      string // A, B, …; empty: there is only one run
 	Plan      plan.Run
-	Ended     time.Time // of the last task that has; zero: none has
+	Ended     time.Time // end of the last task with an outcome; zero: there is none
 	Took      string
 	Summary   string
 	Counts    []count
@@ -28,16 +28,16 @@ type runView struct {
 	Damage    []string
 	Delivered string
 	Excluded  []plan.Excluded
-	Skipped   int // combinations that patterns left out
+	Skipped   int // combinations that skip patterns excluded
 }
 
-// count is how many tasks have a verdict.
+// count is the number of tasks with a verdict.
 type count struct {
 	Verdict string
 	N       int
 }
 
-// recorded is a run as it is read.
+// recorded is a run with its outcomes.
 type recorded struct {
 	mark     string
 	run      *runs.Run
@@ -45,7 +45,7 @@ type recorded struct {
 	outcomes []plan.Outcome
 }
 
-// marks name runs that are side by side.
+// marks returns the names of n runs: A to Z, AA, AB and so on.
 func marks(n int) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -56,7 +56,7 @@ func marks(n int) []string {
 	return all
 }
 
-// gather reads all that the page shows.
+// gather reads all data of the page.
 func gather(list []*runs.Run, o Options) (sheet, error) {
 	var all []recorded
 	var studies []report.Study
@@ -90,7 +90,7 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 	p.Few = len(p.Cells) <= maxPrinted
 	names := make([]string, len(all))
 	for i, r := range all {
-		p.Runs = append(p.Runs, viewOf(r)) // after the records were read: what was damaged is known then
+		p.Runs = append(p.Runs, viewOf(r)) // the records must have been read: that finds damage
 		names[i] = r.plan.ID
 	}
 	p.Title = strings.Join(names, ", ")
@@ -132,7 +132,7 @@ func viewOf(r recorded) runView {
 	return v
 }
 
-// Where says what took the load.
+// Where returns the place of the load generators.
 func (v runView) Where() string {
 	if v.Plan.Source.Server == "" {
 		return "in one process"
@@ -140,7 +140,7 @@ func (v runView) Where() string {
 	return "on the fleet at " + v.Plan.Source.Server
 }
 
-// Order says in which order the tasks were run.
+// Order returns the order of the tasks.
 func (v runView) Order() string {
 	if v.Plan.Order.Random {
 		return fmt.Sprintf("shuffled, seed %d", v.Plan.Order.Seed)
@@ -148,7 +148,7 @@ func (v runView) Order() string {
 	return "of the matrix"
 }
 
-// worst is the verdict of several that a reader must know of.
+// worst returns the worst of several verdicts.
 func worst(all []plan.Verdict) plan.Verdict {
 	for _, v := range []plan.Verdict{plan.Invalid, plan.Unknown, plan.Valid} {
 		if slices.Contains(all, v) {

@@ -13,18 +13,17 @@ import (
 	"lockstep/internal/report/chart"
 )
 
-// scaleOfNumbers is how values of an axis that are numbers or times are placed; nil values: they are neither, and have
-// no order.
+// scaleOfNumbers is the positions of an axis's values if all of them are numbers or durations. Otherwise values is nil.
 type scaleOfNumbers struct {
 	values []float64
 	kind   chart.Kind
 	note   string
 }
 
-// minApart is how close two values may be, as a part of the axis.
+// minApart is the minimum distance of two values, as a part of the axis.
 const minApart = 0.04
 
-// ascending are the values of an axis in order, if they have one of their own.
+// ascending sorts the values of an axis if they are numbers or durations.
 func ascending(texts []string) []string {
 	s := scaleOf(texts)
 	if s.values == nil {
@@ -42,8 +41,8 @@ func ascending(texts []string) []string {
 	return sorted
 }
 
-// scaleOf places the values of an axis: to scale if they are far enough apart, by their logarithms, else evenly, which
-// is said.
+// scaleOf chooses the scale of an axis: linear if the values are far enough apart, else logarithmic, else evenly
+// spaced. note names a scale that is not linear.
 func scaleOf(texts []string) scaleOfNumbers {
 	var s scaleOfNumbers
 	for _, text := range texts {
@@ -68,7 +67,7 @@ func scaleOf(texts []string) scaleOfNumbers {
 	return s
 }
 
-// apart reports whether values ascend, and no two are too close to each other after f.
+// apart reports whether values ascend after f, each by at least minApart of their range.
 func apart(values []float64, f func(float64) float64) bool {
 	first, last := f(values[0]), f(values[len(values)-1])
 	for i := range values[1:] {
@@ -80,7 +79,7 @@ func apart(values []float64, f func(float64) float64) bool {
 	return true
 }
 
-// plot draws lines over numbers.
+// plot draws lines over numbers or times.
 func (d *drawing) plot(s scaleOfNumbers) figure {
 	p := chart.Plot{X: d.ticked(s), Y: d.y}
 	at := map[string]float64{}
@@ -122,7 +121,7 @@ func (d *drawing) plot(s scaleOfNumbers) figure {
 	return f
 }
 
-// ticked is the axis of the values, with a tick at each.
+// ticked returns the axis with a tick at each value.
 func (d *drawing) ticked(s scaleOfNumbers) chart.Axis {
 	a := chart.Axis{Label: d.axis + s.note, Kind: s.kind, Names: d.names}
 	if s.kind != chart.Ordinal {
@@ -131,7 +130,7 @@ func (d *drawing) ticked(s scaleOfNumbers) chart.Axis {
 	return a
 }
 
-// bounds are how far off a number may be: between the bounds of a search, or by its own bound; equal where neither is
+// bounds returns the interval of a number: the bounds of a search, or its own error bound. They are equal if neither is
 // known.
 func (d *drawing) bounds(s spot, f report.Field) (low, high float64) {
 	if d.measure.low != "" {
@@ -147,7 +146,7 @@ func (d *drawing) bounds(s spot, f report.Field) (low, high float64) {
 	return 0, 0
 }
 
-// remarks are what the signs of a drawing mean, where it has them.
+// remarks explain the signs that occur in a drawing.
 func (d *drawing) remarks(absent bool) (all []string) {
 	for _, s := range d.facet.spots {
 		for _, v := range d.measure.values {
@@ -166,7 +165,7 @@ func (d *drawing) remarks(absent bool) (all []string) {
 	return all
 }
 
-// rows draws a row for each value of an axis that has no order.
+// rows draws one row per value of an axis that has no order.
 func (d *drawing) rows() chart.Rows {
 	r := chart.Rows{X: d.y}
 	r.X.Label = d.measure.title + ", " + d.measure.label
@@ -189,8 +188,7 @@ func (d *drawing) rows() chart.Rows {
 	return r
 }
 
-// bars are the values of one spot. Where receiving kept up with sending the bar of receiving would be that of sending
-// again.
+// bars returns the bars of one spot. A consume rate that agrees with the publish rate has no bar of its own.
 func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 	for n, v := range d.measure.values {
 		f := s.values[v.value]
@@ -216,12 +214,12 @@ func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 	return all
 }
 
-// balanced reports whether a number is that of the bar before, as tables have it.
+// balanced reports whether a number agrees with the first bar, within the same tolerance as in tables (2 %).
 func balanced(before []chart.Bar, x float64) bool {
 	return len(before) > 0 && !before[0].Absent && math.Abs(x-before[0].At) <= 0.02*before[0].At
 }
 
-// key is the legend: colours, and then what the signs are, where there are several of each.
+// key returns the legend: the colours, then the signs of the values, unless there is only one of them.
 func (d *drawing) key(dashed bool) (all []chart.Line) {
 	if d.colour != "" {
 		for i, colour := range d.colours {
@@ -244,7 +242,7 @@ func (d *drawing) key(dashed bool) (all []chart.Line) {
 	return all
 }
 
-// look is the colour of a value: of its place on the axis of colours or, where there is none, its own.
+// look returns the colour of a value: that of its place on the axis of colours, else one of its own.
 func (d *drawing) look(colour, value int) int {
 	if d.colour == "" && !d.measure.log {
 		return value

@@ -12,13 +12,13 @@ import (
 	"lockstep/internal/report/chart"
 )
 
-// maxLines is how many agents or nodes a drawing has; maxMetrics how many metrics of a broker are drawn.
+// maxLines limits the agents or nodes in a drawing, and maxMetrics the drawn metrics of a broker.
 const (
 	maxLines   = chart.Series
 	maxMetrics = 6
 )
 
-// machines draws what agents and brokers used.
+// machines draws the resource usage of agents and brokers.
 func (t timeline) machines(d detail, m *record.Merged) (all []figure) {
 	hosts := m.Hosts()
 	if f, any := t.samples("Agents, CPU", "cores", hosts, cores,
@@ -55,7 +55,7 @@ func (t timeline) machines(d detail, m *record.Merged) (all []figure) {
 	return all
 }
 
-// hostsOf are the samples of those agents that work with a broker: another one's processes are not in them.
+// hostsOf returns the samples of the agents that use a broker. The others do not measure its processes.
 func hostsOf(broker string, task plan.Task, m *record.Merged) map[string][]record.HostSample {
 	hosts := map[string][]record.HostSample{}
 	for _, part := range task.Parts() {
@@ -69,7 +69,7 @@ func hostsOf(broker string, task plan.Task, m *record.Merged) map[string][]recor
 func cores(x float64) string  { return fmt.Sprintf("%.3g", x) }
 func memory(x float64) string { return report.Format(plan.Bytes, x) }
 
-// samples draws a figure of hosts, a line for each that has it.
+// samples draws one metric of hosts, with a line per host that has it.
 func (t timeline) samples(title, label string, hosts map[string][]record.HostSample, format func(float64) string,
 	of func(record.HostSample) (float64, bool)) (figure, bool) {
 	p := t.plot(label, false, format)
@@ -103,7 +103,7 @@ func (t timeline) finished(title string, p chart.Plot, left int) (figure, bool) 
 	return plotted(title, p, notes...), true
 }
 
-// thinned leaves out samples of a long record evenly; those that are kept are as they were.
+// thinned returns at most maxPoints samples, evenly chosen.
 func thinned[T any](samples []T) (some []T) {
 	each := (len(samples)-1)/maxPoints + 1
 	for i := 0; i < len(samples); i += each {
@@ -112,7 +112,7 @@ func thinned[T any](samples []T) (some []T) {
 	return some
 }
 
-// pauses draws the longest times in which the agents could not work: garbage collection, and waiting for a processor.
+// pauses draws the longest pauses of the agents: garbage collection, waits for a processor, and send delays.
 func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	course, each := courseOf(m)
 	p := t.plot("longest (log)", true, latencyTicks)
@@ -138,8 +138,8 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	return plotted("Agents, pauses", p, partCourse{each: each}.means("the longest of")), true
 }
 
-// brokerMetrics draws what the broker of a part of a task said of itself, a line for each node that says it. of is the
-// part, for people.
+// brokerFigures draws the metrics that the broker of a part of a task reported, with a line per node. of names the part
+// in titles.
 func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 	by := map[string]map[string][]record.ProbeSample{}
 	for _, s := range m.Probes() {
@@ -182,7 +182,7 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 	return all
 }
 
-// flat reports whether a figure never changed: it is in the values, and a drawing shows nothing more.
+// flat reports whether a metric never changed. Such a metric is not drawn, because the values show it.
 func flat(nodes map[string][]record.ProbeSample) bool {
 	for _, samples := range nodes {
 		for _, s := range samples {

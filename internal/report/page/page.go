@@ -1,10 +1,9 @@
-// Package page writes the report of a run, or of several side by side, as one HTML file that needs nothing from outside
-// and no script: the tables that the terminal shows, drawings of them over each axis, and of each cell its verdict,
-// distributions, seconds and events. Every figure on it is one of the record's, and a number that is doubtful is shown
-// so.
+// Package page writes the report of one or several runs as one HTML file without external resources and scripts. It has
+// the tables of the terminal, drawings of them over each axis, and for each cell its verdict, distributions, time
+// series and events. All numbers are from the record, and doubtful ones are marked.
 //
-// The file allows itself nothing (Content-Security-Policy), and all text of users is escaped. The same records give the
-// same bytes.
+// Its Content-Security-Policy permits no requests, and all text of users is escaped. The same records give the same
+// bytes.
 package page
 
 import (
@@ -24,10 +23,10 @@ import (
 	"lockstep/internal/runs"
 )
 
-// maxPrinted is how many cells are printed in detail unasked; of more, those that are unfolded.
+// maxPrinted limits the cells that are printed in detail by default. With more cells only unfolded ones are printed.
 const maxPrinted = 12
 
-// Name is that of the file in a run's directory.
+// Name is the file name of the report in a run's directory.
 const Name = "report.html"
 
 //go:embed page.html
@@ -36,17 +35,17 @@ var source string
 //go:embed page.css
 var css string
 
-// Options say what a report has.
+// Options select the content of a report.
 type Options struct {
-	// Full has the details of every cell, however large the file becomes; without, only Detailed tasks have them.
+	// Full includes the details of every cell, however large the file becomes. Otherwise only Detailed tasks have them.
 	Full bool
 }
 
-// Detailed is how many tasks a report has in detail, if it is not full: the failed and invalid ones first, then the
-// flagged ones.
+// Detailed limits the tasks with details if the report is not full. Failed and invalid ones are first, then flagged
+// ones.
 const Detailed = 48
 
-// Write writes the report of runs, which are called A, B, … where there are several.
+// Write writes the report of runs. Several runs are named A, B and so on.
 func Write(w io.Writer, list []*runs.Run, o Options) error {
 	p, err := gather(list, o)
 	if err != nil {
@@ -58,7 +57,7 @@ func Write(w io.Writer, list []*runs.Run, o Options) error {
 	return nil
 }
 
-// Keep writes what people read of a run into its directory: the tables (report.Files) and the report.
+// Keep writes the tables (report.Files) and the report of a run into its directory.
 func Keep(run *runs.Run) error {
 	outcomes, err := run.Outcomes()
 	if err != nil {
@@ -90,7 +89,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"combination": func(e plan.Excluded) string { return plan.Cell{Coordinates: e.Coordinates}.Name() },
 }).Parse(source))
 
-// sheet is all that the page shows.
+// sheet is the data of the page's template.
 type sheet struct {
 	CSS         template.CSS
 	Title       string
@@ -98,19 +97,19 @@ type sheet struct {
 	Tables      []tableView
 	Axes        []axisView
 	Cells       []cellView
-	Few         bool   // cells: all of them are printed in detail
+	Few         bool   // all cells are printed in detail
 	Left        string // which cells are not shown in detail
 	Environment environment
 	Data        data
 }
 
-// data is what the page says, for programs.
+// data is the content of the page as JSON, for programs.
 type data struct {
 	Runs   []string       `json:"runs"`
 	Tables []report.Table `json:"tables"`
 }
 
-// figure is a drawing with what there is to say of it.
+// figure is a drawing with its legend and notes.
 type figure struct {
 	Title string
 	SVG   template.HTML
@@ -118,8 +117,8 @@ type figure struct {
 	Notes []string
 }
 
-// plotted makes a figure of a plot. What the chart package returns is escaped.
-// plotted is a figure of lines. Where none has a point, only the notes are left, which say why.
+// plotted returns a figure of a plot, whose texts the chart package escapes. If the plot has no point, the figure has
+// only the notes, which state the reason.
 func plotted(title string, p chart.Plot, notes ...string) figure {
 	if !slices.ContainsFunc(p.Series, func(l chart.Line) bool { return len(l.Points) > 0 }) {
 		return figure{Title: title, Notes: notes}
@@ -129,7 +128,7 @@ func plotted(title string, p chart.Plot, notes ...string) figure {
 	return figure{Title: title, SVG: template.HTML(p.SVG()), Key: template.HTML(chart.Key(p.Series)), Notes: notes}
 }
 
-// tableView is a table and, of a search, its drawing.
+// tableView is a table, with the drawing of a search.
 type tableView struct {
 	N int // from 1
 	report.Table
@@ -137,7 +136,7 @@ type tableView struct {
 	Figure *figure
 }
 
-// maxUpright is how many columns have room on a page that is printed upright, and on most screens.
+// maxUpright is the number of columns that fit on a page in portrait format, and on most screens.
 const maxUpright = 9
 
 // Many reports whether the table has more columns than most readers see at once.
@@ -168,7 +167,7 @@ func tableViews(tables []report.Table, several bool) []tableView {
 	return views
 }
 
-// beside has the columns of one value beside each other, so that runs are compared where the eye is.
+// beside moves the columns of the same value next to each other, for the comparison of runs.
 func beside(t report.Table) report.Table {
 	if len(t.Rows) == 0 {
 		return t

@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/report/chart"
 )
 
-// latencyTicks writes the ticks of an axis of latencies: powers of ten of seconds, and 2 and 5 times them.
+// latencyTicks formats the ticks of a latency axis: 1, 2 or 5 times a power of ten seconds.
 func latencyTicks(x float64) string {
 	for _, u := range []struct {
 		least float64
@@ -22,7 +22,7 @@ func latencyTicks(x float64) string {
 	return fmt.Sprintf("%.3g ns", x*1e9)
 }
 
-// rateTicks writes the ticks of an axis of rates or counts: 200, 12k, 3M.
+// rateTicks formats the ticks of an axis of rates or counts: 200, 12k, 3M.
 func rateTicks(x float64) string {
 	switch {
 	case x >= 1e6:
@@ -33,7 +33,7 @@ func rateTicks(x float64) string {
 	return fmt.Sprintf("%.4g", x)
 }
 
-// Steps are told apart by what came of them, and which latency it is.
+// The answers of steps and the kinds of latency, which colours and signs distinguish.
 var (
 	stepAnswers = []struct {
 		name string
@@ -54,8 +54,8 @@ var (
 	}
 )
 
-// searchFigure draws the steps of a search: latency over the rate that was asked for. What held, failed and is not
-// known differ in colour and sign.
+// searchFigure draws the steps of a search: latency over the requested rate. Held, failed and undecided steps differ in
+// colour and sign.
 func searchFigure(t report.Table) figure {
 	plot := chart.Plot{X: ratesAxis(t.Chart.Points),
 		Y: chart.Axis{Label: t.Chart.Latency + " latency (log)", Kind: chart.Log, Format: latencyTicks}}
@@ -87,7 +87,7 @@ func searchFigure(t report.Table) figure {
 	return plotted("Latency of each step over its rate", plot)
 }
 
-// ratesAxis is from zero, or logarithmic where the rates are far apart.
+// ratesAxis returns a linear axis from zero, or a logarithmic one if the rates are far apart.
 func ratesAxis(points []report.Point) chart.Axis {
 	least, most := 0.0, 0.0
 	for _, p := range points {

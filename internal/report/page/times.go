@@ -15,7 +15,7 @@ import (
 	"lockstep/internal/report/chart"
 )
 
-// timeFigures draws what happened in a task second by second: each of its groups by itself, then agents and broker.
+// timeFigures draws the seconds of a task: a set of figures per group, then agents and broker.
 func timeFigures(d detail, m *record.Merged, events []plan.Event) (all []figure) {
 	marks, unmarked := marksOf(events)
 	t := timeline{bands: bandsOf(d, m), marks: marks}
@@ -48,9 +48,9 @@ func timeFigures(d detail, m *record.Merged, events []plan.Event) (all []figure)
 	return append(all, t.machines(d, m)...)
 }
 
-// timeline is what all drawings of a task over time have: when it was measured, and what happened.
+// timeline is the common part of all drawings of a task over time.
 type timeline struct {
-	from, to float64 // seconds: all drawings of a task have one scale
+	from, to float64 // in seconds: all drawings of a task have the same scale
 	bands    []chart.Band
 	marks    []chart.Mark
 }
@@ -64,7 +64,7 @@ func (t timeline) plot(label string, log bool, format func(float64) string) char
 		Bands: t.bands, Marks: t.marks}
 }
 
-// bandsOf shades the measurement, faults, and the times in which a link was gone.
+// bandsOf returns the shaded times: the measurement, faults, and outages of links.
 func bandsOf(d detail, m *record.Merged) []chart.Band {
 	bands := []chart.Band{{From: 0, To: d.outcome.Measured.D().Seconds(), Class: "band", Text: "the measurement"}}
 	var gaps []chart.Band
@@ -79,7 +79,7 @@ func bandsOf(d detail, m *record.Merged) []chart.Band {
 		}
 	}
 	slices.SortFunc(gaps, func(a, b chart.Band) int { return cmp.Compare(a.From, b.From) })
-	for i, g := range gaps { // those of many links at once are one
+	for i, g := range gaps { // overlapping outages of several links are merged
 		if last := &bands[len(bands)-1]; i > 0 && g.From <= last.To {
 			last.To = max(last.To, g.To)
 			continue
@@ -89,10 +89,11 @@ func bandsOf(d detail, m *record.Merged) []chart.Band {
 	return bands
 }
 
-// maxMarks is how many events a drawing marks.
+// maxMarks limits the marked events of a drawing.
 const maxMarks = 30
 
-// marksOf marks events; those of one kind within a tenth of a second are one. more is how many have no mark.
+// marksOf returns marks for events. Events of one kind within 0.1 s share a mark. more is the number of events without
+// one.
 func marksOf(events []plan.Event) (marks []chart.Mark, more int) {
 	last := map[string]int{}
 	for _, e := range events {
@@ -111,7 +112,7 @@ func marksOf(events []plan.Event) (marks []chart.Mark, more int) {
 		last[e.Kind] = len(marks)
 		marks = append(marks, chart.Mark{At: at, Text: e.Kind, Full: full})
 	}
-	// of two that are close the first is named: rather a fault than what came of it
+	// of two close marks only the first has a text: prefer a cause to its consequence
 	slices.SortStableFunc(marks, func(a, b chart.Mark) int {
 		return cmp.Or(cmp.Compare(math.Floor(2*a.At), math.Floor(2*b.At)),
 			cmp.Compare(consequence(a.Text), consequence(b.Text)))
@@ -119,7 +120,7 @@ func marksOf(events []plan.Event) (marks []chart.Mark, more int) {
 	return marks, more
 }
 
-// consequence is 0 for events that are rather a cause.
+// consequence returns 0 for events that are usually a cause.
 func consequence(kind string) int {
 	if kind == record.EventFault || kind == eventLost {
 		return 0
@@ -127,10 +128,10 @@ func consequence(kind string) int {
 	return 1
 }
 
-// eventLost is the kind of the controller's event of an agent that it lost.
+// eventLost is the kind of the controller's event for an agent that it lost.
 const eventLost = "agent-lost"
 
-// partCourse is the course of a task or of one of its groups.
+// partCourse is the time series of a task or of one of its groups.
 type partCourse struct {
 	timeline
 	task   plan.Task
@@ -146,7 +147,7 @@ func (c partCourse) title(text string) string {
 	return text
 }
 
-// means says what a point is.
+// means describes what a point shows.
 func (c partCourse) means(what string) string {
 	each := "each second"
 	if c.each > 1 {
@@ -155,8 +156,7 @@ func (c partCourse) means(what string) string {
 	return what + " " + each + "; shaded: the measurement"
 }
 
-// rates draws what was sent, confirmed and received. A rate is that of its stretch: it holds from its beginning to its
-// end.
+// rates draws the publish, confirm and consume rates. Each rate covers its stretch from the beginning to the end.
 func (c partCourse) rates() figure {
 	p := c.plot("msg/s", false, rateTicks)
 	kinds := []struct {
@@ -200,7 +200,7 @@ func (c partCourse) hovers(tell func(*stretch) []string) (all []chart.Band) {
 	return all
 }
 
-// latencies draws percentiles of what ended in each stretch. A latency that the cell does not show is not drawn either.
+// latencies draws percentiles per stretch. A latency that has no number in the cell's values is not drawn.
 func (c partCourse) latencies() figure {
 	p := c.plot("latency (log)", true, latencyTicks)
 	var notes []string
@@ -237,7 +237,7 @@ func (c partCourse) latencies() figure {
 	return plotted(c.title("Latency over time"), p, notes...)
 }
 
-// between says how far a latency between hosts may be from the truth; every sample, by as much.
+// between describes the error bound of a latency between hosts, which applies to every sample.
 func between(v plan.Value) string {
 	switch {
 	case slices.Contains(v.Flags, plan.ClockUnsafe):
@@ -249,7 +249,7 @@ func between(v plan.Value) string {
 	return ""
 }
 
-// quantile is a line of one; a stretch without samples breaks it.
+// quantile returns the line of one quantile, with a gap at each stretch without samples.
 func (c partCourse) quantile(s record.Series, q plan.Quantile, look, dash int) chart.Line {
 	l := chart.Line{Name: fmt.Sprintf("%s %s", s, q.Name), Look: look, Dash: dash, Shape: chart.NoMark, Step: true}
 	gap := true
@@ -266,7 +266,8 @@ func (c partCourse) quantile(s record.Series, q plan.Quantile, look, dash int) c
 	return l
 }
 
-// waiting draws how many messages were sent and not received at the end of each stretch, over all subscriptions.
+// waiting draws the number of messages that are sent and not received at the end of each stretch, over all
+// subscriptions.
 func (c partCourse) waiting() (f figure, any bool) {
 	w := c.task.Cell.Workload
 	if w.Consumers.Nodes == 0 {
