@@ -6,43 +6,43 @@ import (
 	"strconv"
 )
 
-// Kind is how an axis places its values.
+// Kind is the scale of an axis.
 type Kind int
 
 // The kinds of axes.
 const (
 	Linear     Kind = iota
-	Log             // values above zero; others are drawn at the lower end
-	Percentile      // of shares 0 … 1, by how few samples are above: every nine has the same room
+	Log             // positive values; others are drawn at the lower end
+	Percentile      // quantiles from 0 to 1; every further nine takes the same space
 	Ordinal         // positions 0, 1, 2 … of Axis.Names
 )
 
 // Axis describes one axis of a drawing.
 type Axis struct {
-	Label  string // what it is, with its unit
+	Label  string // the quantity with its unit
 	Kind   Kind
-	Zero   bool                 // Linear: the axis has zero on it, so that lengths compare
-	Whole  bool                 // Linear: there is nothing between whole numbers
-	Names  []string             // Ordinal, or of At
-	At     []float64            // where the ticks are; nil: where numbers are round
+	Zero   bool                 // Linear: includes zero, so that lengths are comparable
+	Whole  bool                 // Linear: ticks are whole numbers
+	Names  []string             // names of the positions (Ordinal) or of the ticks At
+	At     []float64            // positions of the ticks; nil: at round numbers
 	Format func(float64) string // of ticks; nil: plain numbers
-	// Min and Most are limits besides those of what is drawn, so that drawings side by side have one scale; 0, 0: none.
+	// Min and Max extend the limits, so that several drawings have the same scale. Both 0: only the values count.
 	Min, Max float64
 }
 
-// tick is a line of the grid; a minor one has no text.
+// tick is a position on an axis with its text.
 type tick struct {
 	at   float64 // 0 … 1
 	text string
 }
 
-// scale is an axis that knows its limits, in transformed units.
+// scale is an axis with its limits, in transformed units.
 type scale struct {
 	Axis
 	from, to float64
 }
 
-// fit makes the scale of an axis for these values.
+// fit returns the scale of an axis for values.
 func (a Axis) fit(values []float64) scale {
 	s := scale{Axis: a, from: math.Inf(1), to: math.Inf(-1)}
 	if a.Kind == Ordinal {
@@ -66,12 +66,12 @@ func (a Axis) fit(values []float64) scale {
 	return s.rounded()
 }
 
-// rounded widens the limits to whole ticks, and gives an empty axis some.
+// rounded extends the limits to whole ticks. An axis without values gets the limits 0 and 1.
 func (s scale) rounded() scale {
 	if math.IsInf(s.from, 0) {
 		s.from, s.to = 0, 1
 	}
-	if s.At != nil { // a little room at both ends
+	if s.At != nil { // a small margin at both ends
 		room := max(0.05*(s.to-s.from), 1e-9)
 		s.from, s.to = s.from-room, s.to+room
 		return s
@@ -101,7 +101,7 @@ func (a Axis) transform(v float64) float64 {
 	return v
 }
 
-// place is where a value is between the ends of the axis.
+// place returns the position of a value on the axis, from 0 to 1.
 func (s scale) place(v float64) float64 {
 	if s.Kind == Log && v <= 0 || math.IsNaN(v) {
 		return 0
@@ -109,7 +109,7 @@ func (s scale) place(v float64) float64 {
 	return max(0, min(1, (s.transform(v)-s.from)/(s.to-s.from)))
 }
 
-// niceStep is a step of 1, 2 or 5 times a power of ten that divides a span in at most five.
+// niceStep returns the smallest step of 1, 2 or 5 times a power of ten that divides a span into at most five parts.
 func niceStep(span float64) float64 {
 	if span <= 0 {
 		return 1
@@ -154,7 +154,7 @@ func (s scale) ticks() []tick {
 	var all []tick
 	step := s.step()
 	first := math.Ceil(s.from/step - 1e-9)
-	for i := range maxTicks { // counted: beyond 2⁵³ a float plus one is the same float
+	for i := range maxTicks { // bounded: from 2⁵³ on, a float plus one is the same float
 		at := (first + float64(i)) * step
 		if at > s.to+step*1e-9 {
 			break
@@ -164,11 +164,11 @@ func (s scale) ticks() []tick {
 	return all
 }
 
-// maxTicks is more than a step (niceStep) or a decade (decades) leaves of any axis.
+// maxTicks is more than the number of ticks that niceStep and decades give on any axis.
 const maxTicks = 20
 
-// lowerTick is the greatest logarithm of 1, 2 or 5 times a power of ten that is not above x; of -x, its negative is the
-// least not below x.
+// lowerTick returns the largest logarithm of 1, 2 or 5 times a power of ten that is not above x.
+// The negative of lowerTick(-x) is the smallest such logarithm that is not below x.
 func lowerTick(x float64) float64 {
 	whole := math.Floor(x + 1e-9)
 	best := whole
@@ -181,7 +181,7 @@ func lowerTick(x float64) float64 {
 	return best
 }
 
-// decades are powers of ten, with 2 and 5 times them where there are few.
+// decades returns ticks at powers of ten and, on a short axis, at 2 and 5 times them.
 func (s scale) decades() []tick {
 	var all []tick
 	few := s.to-s.from <= 2.5
@@ -202,7 +202,7 @@ func (s scale) decades() []tick {
 	return all
 }
 
-// nines are 0 %, 50 % and 90, 99, 99.9 … %.
+// nines returns ticks at 0 %, 50 %, 90 %, 99 %, 99.9 % and so on.
 func (s scale) nines() []tick {
 	all := []tick{{s.place(0), "0 %"}, {s.place(0.5), "50 %"}}
 	for n := 1; float64(n) <= s.to+1e-9; n++ {
@@ -214,7 +214,7 @@ func (s scale) nines() []tick {
 }
 
 func (s scale) text(v float64) string {
-	v += 0 // no -0
+	v += 0 // avoids -0
 	if s.Format != nil {
 		return s.Format(v)
 	}

@@ -5,10 +5,10 @@ import (
 	"html"
 )
 
-// Rows is a drawing of values by name, one row a name: bars from zero on a linear axis, signs on a line on a
-// logarithmic one, on which lengths mean nothing.
+// Rows is a drawing of values by name, with one row per name. On a linear axis the values are bars from zero. On a
+// logarithmic one they are signs, because lengths of bars would have no meaning.
 type Rows struct {
-	Title string // in words, for who does not see it
+	Title string // a description for screen readers
 	X     Axis
 	Rows  []Row
 }
@@ -22,11 +22,11 @@ type Row struct {
 // Bar is one value of a row.
 type Bar struct {
 	At        float64
-	Low, High float64 // equal: that is not known
+	Low, High float64 // interval; equal: unknown
 	Look      int
 	Shape     Shape  // on a logarithmic axis
-	Flagged   bool   // it is flagged
-	Text      string // beside it; where Absent, instead of it
+	Flagged   bool   // drawn as doubtful
+	Text      string // beside the bar; if Absent, instead of it
 	Absent    bool
 	Title     string
 }
@@ -40,7 +40,7 @@ const (
 // SVG draws the rows.
 func (r Rows) SVG() string {
 	bars := r.X.Kind == Linear
-	lines := 0.0 // of bars
+	lines := 0.0 // total number of lines of bars
 	for _, row := range r.Rows {
 		lines += float64(r.lines(row))
 	}
@@ -68,7 +68,7 @@ func (r Rows) SVG() string {
 	return c.end()
 }
 
-// lines is how many lines a row takes: one for each bar, or for each look of signs.
+// lines returns the number of lines of a row: one per bar, or one per look of signs.
 func (r Rows) lines(row Row) int {
 	if r.X.Kind == Linear {
 		return max(1, len(row.Values))
@@ -151,7 +151,7 @@ func whisker(c *canvas, f frame, v Bar, y float64) {
 	c.line("base", high, y-3, high, y+3)
 }
 
-// dots draws signs; those of one look share a line.
+// dots draws signs. Signs of the same look share a line.
 func (row Row) dots(c *canvas, f frame, y float64) {
 	at := map[int]float64{}
 	for _, v := range row.Values {
@@ -172,7 +172,7 @@ func (row Row) dots(c *canvas, f frame, y float64) {
 	}
 }
 
-// span joins the signs of one look.
+// span connects the signs of one look.
 func (row Row) span(c *canvas, f frame, of int, y float64) {
 	first, last, n := 0.0, 0.0, 0
 	for _, v := range row.Values {

@@ -8,48 +8,48 @@ import (
 
 // Plot is a drawing of series over an axis.
 type Plot struct {
-	Title  string // in words, for who does not see it
+	Title  string // a description for screen readers
 	X, Y   Axis
 	Series []Line
 	Bands  []Band
 	Marks  []Mark
-	Hovers []Band // tell their text and show nothing
+	Hovers []Band // invisible areas that show their text under the pointer
 	Absent []Point
 }
 
 // Line is a series of points.
 type Line struct {
 	Name   string
-	Look   int   // colour and marker
-	Dash   int   // 0 … 2: of the line
+	Look   int   // number of the series: colour and marker
+	Dash   int   // dash pattern of the line, 0 to 2
 	Shape  Shape // of the markers
-	Step   bool  // a point's value holds until the next: means of a time
+	Step   bool  // a value applies until the next point, as for means over time
 	Loose  bool  // no line joins the points
 	Points []Point
 }
 
-// Point is one value. Title tells it in words.
+// Point is one value. Title describes it as text.
 type Point struct {
 	X, Y    float64
-	Low     float64 // with High: how far off it may be; equal: that is not known
+	Low     float64 // interval with High; equal: unknown
 	High    float64
-	Flagged bool // it is flagged
-	Bare    bool // it has no marker
-	Break   bool // no line leads here from the point before
+	Flagged bool // drawn with a ring
+	Bare    bool // no marker
+	Break   bool // no line from the previous point
 	Title   string
 }
 
-// Band is a stretch of the X axis.
+// Band is a range of the X axis.
 type Band struct {
 	From, To float64
 	Class    string // "band", "fault"
 	Text     string // its title
 }
 
-// Mark is a place on the X axis at which something happened.
+// Mark is an event on the X axis.
 type Mark struct {
 	At   float64
-	Text string // in a few letters
+	Text string // a short text
 	Full string // its title
 }
 
@@ -60,7 +60,7 @@ const (
 	bottom     = 34.0
 )
 
-// frame is where the plot's area is.
+// frame is the area of the plot with its scales.
 type frame struct {
 	x, y                     scale
 	left, right, top, bottom float64
@@ -107,7 +107,7 @@ func (p Plot) frame() frame {
 		xs = append(xs, h.From, h.To)
 	}
 	f := frame{x: p.X.fit(xs), y: p.Y.fit(ys), right: width - right, top: top, bottom: plotHeight - bottom}
-	if p.X.Kind == Linear && !p.X.Zero && p.X.At == nil && len(xs) > 0 { // time: no empty room before and after
+	if p.X.Kind == Linear && !p.X.Zero && p.X.At == nil && len(xs) > 0 { // a time axis has no margins
 		f.x.from, f.x.to = xs[0], xs[0]
 		if p.X.Max > p.X.Min {
 			xs = append(xs, p.X.Min, p.X.Max)
@@ -126,7 +126,7 @@ func (p Plot) frame() frame {
 	return f
 }
 
-// grid draws axes: lines across for Y, ticks for X as many as have room, and what they are.
+// grid draws the axes: grid lines and ticks for Y, as many tick texts for X as fit, and the labels.
 func (f frame) grid(c *canvas) {
 	for _, t := range f.y.ticks() {
 		y := f.bottom - t.at*(f.bottom-f.top)
@@ -163,7 +163,7 @@ func (p Plot) bands(c *canvas, f frame) {
 	}
 }
 
-// marks draws what happened, and numbers it where there is room for no more.
+// marks draws the events. A text that does not fit is only in the title of its mark.
 func (p Plot) marks(c *canvas, f frame) {
 	free := 0.0
 	for _, m := range p.Marks {
@@ -208,12 +208,12 @@ func (l Line) draw(c *canvas, f frame) {
 	}
 }
 
-// alone reports whether no line leads to a point or from it: without a marker it would not be seen.
+// alone reports whether no line is joined to a point. Such a point always gets a marker, to be visible.
 func (l Line) alone(i int) bool {
 	return (i == 0 || l.Points[i].Break) && (i == len(l.Points)-1 || l.Points[i+1].Break)
 }
 
-// Key is a legend of lines as a list of HTML: what each looks like, and its name.
+// Key returns a legend of lines as an HTML list: the sign of each line and its name.
 func Key(lines []Line) string {
 	var b strings.Builder
 	b.WriteString(`<ul class="key">`)

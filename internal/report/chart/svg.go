@@ -1,9 +1,8 @@
-// Package chart draws measured figures as SVG that needs no script: axes with units and ticks, and what it shows in
-// words (<title>) for each point and for the whole, so that it can be read by pointing, by a screen reader, and on
-// paper. The same drawing gives the same bytes.
+// Package chart draws measurements as SVG without scripts. Axes have units and ticks. Each point and the whole drawing
+// have a description (<title>), for the pointer and for screen readers. The same drawing gives the same bytes.
 //
-// Colours are those of the page, by CSS (see CSS); series differ in marker and dash, too, so that none is told apart by
-// colour alone.
+// Colours are set by the CSS of the page (see CSS). Series also differ in marker and dash, so that colour is never the
+// only difference.
 package chart
 
 import (
@@ -15,18 +14,18 @@ import (
 	"unicode"
 )
 
-// CSS styles drawings, in light and dark. A page that shows any has it once.
+// CSS styles drawings, in light and dark. A page with drawings contains it once.
 //
 //go:embed chart.css
 var CSS string
 
-// Series is how many looks there are; series of higher numbers begin again.
+// Series is the number of distinct looks. Series with higher numbers reuse them from the first.
 const Series = 6
 
 const (
 	width    = 440.0 // of every drawing, in its own units
 	fontSize = 11.0
-	charWide = 6.8 // of the average character in a wide font
+	charWide = 6.8 // width of an average character in a wide font
 )
 
 // canvas collects an SVG document.
@@ -35,7 +34,7 @@ type canvas struct {
 	height float64
 }
 
-// open begins a drawing; its title is what a reader who does not see it is told.
+// open begins a drawing. Screen readers read its title.
 func (c *canvas) open(height float64, title string) {
 	c.height = height
 	fmt.Fprintf(c, `<svg class="chart" viewBox="0 0 %s %s" role="img" aria-label="%s">`, num(width), num(height),
@@ -52,7 +51,7 @@ func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
 	fmt.Fprintf(c, `<line class="%s" x1="%s" y1="%s" x2="%s" y2="%s"/>`+"\n", class, num(x1), num(y1), num(x2), num(y2))
 }
 
-// rect is a rectangle; it tells its title, if there is one.
+// rect draws a rectangle. The title is optional.
 func (c *canvas) rect(class string, x, y, w, h float64, title string) {
 	fmt.Fprintf(c, `<rect class="%s" x="%s" y="%s" width="%s" height="%s"`, class, num(x), num(y), num(max(0, w)),
 		num(max(0, h)))
@@ -63,13 +62,13 @@ func (c *canvas) rect(class string, x, y, w, h float64, title string) {
 	fmt.Fprintf(c, "><title>%s</title></rect>\n", html.EscapeString(title))
 }
 
-// text writes text that is anchored at its "start", "middle" or "end".
+// text writes a text that is anchored at its "start", "middle" or "end".
 func (c *canvas) text(class, anchor string, x, y float64, text string) {
 	fmt.Fprintf(c, `<text class="%s" text-anchor="%s" x="%s" y="%s">%s</text>`+"\n", class, anchor, num(x), num(y),
 		html.EscapeString(text))
 }
 
-// label is text that is cut to a width; whole it is its title.
+// label writes a text, shortened to the width wide. The title of a shortened text is the whole text.
 func (c *canvas) label(class, anchor string, x, y float64, text string, wide float64) {
 	cut := fitted(text, wide)
 	if cut == text {
@@ -81,10 +80,10 @@ func (c *canvas) label(class, anchor string, x, y float64, text string, wide flo
 		html.EscapeString(cut), html.EscapeString(text))
 }
 
-// Plain is the look of what stands for no series.
+// Plain is the look of legend entries that belong to no series.
 const Plain = -1
 
-// look is the class of a series' colour.
+// look returns the CSS class of a series' colour.
 func look(series int) string {
 	if series < 0 {
 		return "plain"
@@ -92,8 +91,8 @@ func look(series int) string {
 	return fmt.Sprintf("s%d", series%Series)
 }
 
-// marker draws the sign of a series: filled for the first of a kind, hollow for the second, a cross for the third. A
-// series without signs has the first.
+// marker draws the marker of a value. The series determines its form: circle, square or triangle. The shape makes it
+// filled or hollow, or replaces it by a cross. ring draws a ring around it.
 func (c *canvas) marker(series int, shape Shape, ring bool, x, y float64, title string) {
 	class := "m " + look(series)
 	if shape == Hollow {
@@ -120,7 +119,7 @@ func (c *canvas) marker(series int, shape Shape, ring bool, x, y float64, title 
 	c.WriteString("</g>\n")
 }
 
-// Shape is the sign of a value, where one series has several kinds.
+// Shape distinguishes the values of one series.
 type Shape int
 
 // The shapes.
@@ -131,7 +130,7 @@ const (
 	NoMark
 )
 
-// num writes a coordinate, to a tenth.
+// num formats a coordinate with one decimal.
 func num(x float64) string {
 	text := strconv.FormatFloat(x, 'f', 1, 64)
 	if text = strings.TrimSuffix(text, ".0"); text == "-0" {
@@ -140,7 +139,7 @@ func num(x float64) string {
 	return text
 }
 
-// wide estimates how wide a text is.
+// wide estimates the width of a text.
 func wide(text string) (w float64) {
 	for _, r := range text {
 		switch {
@@ -154,7 +153,7 @@ func wide(text string) (w float64) {
 	return w
 }
 
-// fitted cuts a text that is too wide, in the middle: names often differ at their ends.
+// fitted shortens a text in the middle until its width is at most most: names often differ at their ends.
 func fitted(text string, most float64) string {
 	if wide(text) <= most {
 		return text
