@@ -18,13 +18,13 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// Baselines is the name of the file of baselines in the folder of runs. Each line is a baseline, the last of a name
-// counts, and one without a run removes the name.
+// Baselines is the name of the file of baselines in the folder of runs. Each line is a baseline. The last line of a
+// name counts, and a line without a run removes the name.
 const Baselines = "baselines.jsonl"
 
-// NewBaseline makes a baseline of a run; its name is empty for that of the run's matrix. note says which part of the
-// run has nothing to compare with; empty: all of it has. A run without a valid repetition is refused. Of the outcomes
-// it keeps what rules and the history use.
+// NewBaseline returns the baseline of a run. An empty name stands for the name of the run's matrix. A run without a
+// valid repetition is an error. note is not empty if tasks have no outcome or cells no valid repetition: they cannot be
+// compared. The outcomes contain only what rules and the history use.
 func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan.BaselineRecord, note string,
 	err error) {
 	if name != "" && name != run.Name {
@@ -63,11 +63,11 @@ func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan
 	return b, note, nil
 }
 
-// SetBaseline stores a baseline; it replaces the one of its name.
+// SetBaseline stores a baseline, and replaces the one with the same name.
 func (s *Store) SetBaseline(b plan.Baseline) error {
 	file, err := os.OpenFile(filepath.Join(s.root, Baselines), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err == nil {
-		err = errors.Join(json.NewEncoder(file).Encode(b), file.Sync(), file.Close()) // in one write
+		err = errors.Join(json.NewEncoder(file).Encode(b), file.Sync(), file.Close()) // Encode makes one write
 	}
 	if err != nil {
 		return fmt.Errorf("set baseline %s: %w", b.Name, err)
@@ -75,7 +75,7 @@ func (s *Store) SetBaseline(b plan.Baseline) error {
 	return nil
 }
 
-// Baselines lists the baselines, by name.
+// Baselines returns the baselines, sorted by name.
 func (s *Store) Baselines() (all []plan.Baseline, err error) {
 	file, err := os.Open(filepath.Join(s.root, Baselines))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -103,7 +103,7 @@ func (s *Store) Baselines() (all []plan.Baseline, err error) {
 	return all, nil
 }
 
-// RemoveBaseline forgets a baseline; its run stays.
+// RemoveBaseline removes a baseline, but not its run.
 func (s *Store) RemoveBaseline(name string) error {
 	all, err := s.Baselines()
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *Store) RemoveBaseline(name string) error {
 	return fmt.Errorf("there is no baseline %q %s; there are here: %s", name, s.place(), strings.Join(names, ", "))
 }
 
-// place says where this folder's baselines are, and how to look at those that are elsewhere.
+// place names this folder, and the command for the baselines of a fleet, for errors.
 func (s *Store) place() string {
 	return fmt.Sprintf("in the folder %s (those of a fleet: ctl baseline list --server URL)", s.root)
 }

@@ -11,8 +11,8 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// Bases reads the numbers that the rules of a run compare it with, of the baselines of this folder. Where there are
-// none they say why.
+// Bases returns the numbers that the rules of a run compare it with, from the baselines of this folder. A Base without
+// numbers has the reason in Why.
 func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 	known, damaged := s.Baselines()
 	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
@@ -42,8 +42,8 @@ func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 	return all
 }
 
-// Base is the numbers of a baseline that the rules of a run compare it with. The run-to-run spread is of the history,
-// which has to have the baseline's run, too.
+// Base returns the numbers of a baseline that the rules of a run compare it with. The run-to-run spread comes from the
+// history, which must contain the run of the baseline.
 func (s *Store) Base(run plan.Run, of plan.BaselineRecord) plan.Base {
 	name := of.Baseline.Name
 	wanted := map[string]bool{}
@@ -59,7 +59,7 @@ func (s *Store) Base(run plan.Run, of plan.BaselineRecord) plan.Base {
 	values := slices.Sorted(maps.Keys(wanted))
 	b := plan.Base{Name: name, Run: of.Plan.ID, Started: of.Plan.Started}
 	rounds := sampling.Of(of.Plan, of.Outcomes)
-	began := func(string) bool { return true } // the run is the baseline
+	began := func(string) bool { return true } // the spread begins with the baseline's run
 	for _, c := range run.Cells {
 		cell := baseCell(c.ID, of.Outcomes, values, rounds.Cell(c.ID).Repeat)
 		if len(cell.Repetitions) == 0 {
@@ -74,7 +74,7 @@ func (s *Store) Base(run plan.Run, of plan.BaselineRecord) plan.Base {
 	return b
 }
 
-// baseCell is a cell with the values of all its repetitions; with none if no repetition is valid.
+// baseCell returns a cell with the values of all its repetitions. It has none if no repetition is valid.
 func baseCell(id string, outcomes []plan.Outcome, values []string, repeat int) plan.BaseCell {
 	cell := plan.BaseCell{ID: id}
 	valid := false

@@ -22,28 +22,27 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// Indexed is what came of filling a history.
+// Indexed is the result of filling a history.
 type Indexed struct {
-	Runs     int      // that were read
-	Outcomes int      // of them
-	Gone     int      // runs that the history has and of which there is no record any more
-	Warnings []string // runs that could not be read, and why
+	Runs     int      // read
+	Outcomes int      // in these runs
+	Gone     int      // runs in the history without a record
+	Warnings []string // runs that could not be read, with the reasons
 }
 
-// resumable is how long after its begin an incomplete run is looked at again although nothing of it seems to have
-// changed.
+// resumable is the age up to which an incomplete run is read again even if its stamp has not changed.
 const resumable = 7 * 24 * time.Hour
 
-// IndexedRun is what the history has of a run.
+// IndexedRun is the state of a run in the history.
 type IndexedRun struct {
 	Matrix  string    `json:"matrix"`
 	Started time.Time `json:"started"`
 	Done    int       `json:"done"`
 	Tasks   int       `json:"tasks"`
-	Stamp   string    `json:"stamp"` // of its record, as it was read
+	Stamp   string    `json:"stamp"` // of its record, when it was read
 }
 
-// Fresh reads the records that are new, or were incomplete when they were read last.
+// Fresh reads the records that are new, or that were incomplete when they were last read.
 func (s *Store) Fresh(ctx context.Context) (Indexed, error) {
 	there, err := s.Runs()
 	if err != nil {
@@ -55,7 +54,7 @@ func (s *Store) Fresh(ctx context.Context) (Indexed, error) {
 	})
 }
 
-// Add reads the record of one run.
+// Add reads the record of one run. It is an error if there is none.
 func (s *Store) Add(ctx context.Context, run string) error {
 	in, err := s.index(ctx, func(id string) bool { return id == run })
 	if err == nil && in.Runs == 0 {
@@ -65,7 +64,7 @@ func (s *Store) Add(ctx context.Context, run string) error {
 	return err
 }
 
-// Put adds a run of which there is no directory here, or replaces what is stored of it.
+// Put adds a run without a directory in the folder, or replaces its stored points.
 func (s *Store) Put(run plan.Run, outcomes []plan.Outcome) error {
 	return s.update(func(tx *bbolt.Tx) error {
 		return putRun(tx, run, sampling.Of(run, outcomes).Tasks(), "",
@@ -73,8 +72,8 @@ func (s *Store) Put(run plan.Run, outcomes []plan.Outcome) error {
 	})
 }
 
-// Reindex reads every record again. What is in the history already is replaced; runs whose records are gone stay in it.
-// anew removes the store first, so that only the records are in it; if that is interrupted, Fresh continues it.
+// Reindex reads all records again and replaces their stored points. Runs without a record stay in the history. With
+// anew it first removes the store, so that it contains only runs with records. Fresh continues an interrupted call.
 func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 	if anew {
 		if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -94,7 +93,7 @@ func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 	return in, err
 }
 
-// Runs is what the history knows of its runs, by id.
+// Runs returns the runs in the history by id.
 func (s *Store) Runs() (map[string]IndexedRun, error) {
 	all := map[string]IndexedRun{}
 	err := s.view(func(tx *bbolt.Tx) error {
@@ -120,8 +119,7 @@ func (s *Store) stamp(run string) string {
 	return strings.Join(words, " ")
 }
 
-// index reads the records of the runs that are wanted, each in one transaction: an index that is broken off has done
-// whole runs.
+// index reads the records of the wanted runs, each in one transaction. An interrupted call leaves only complete runs.
 func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Indexed, err error) {
 	entries, err := os.ReadDir(s.root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -136,7 +134,7 @@ func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Inde
 		}
 		stamp := s.stamp(e.Name())
 		run, outcomes, err := s.Record(e.Name())
-		if errors.Is(err, fs.ErrNotExist) { // no run
+		if errors.Is(err, fs.ErrNotExist) { // not a run
 			continue
 		}
 		if err != nil {
@@ -154,7 +152,7 @@ func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Inde
 	return in, nil
 }
 
-// Record opens the record of a run, which has to be in the directory of its name, and reads its outcomes.
+// Record opens the record of a run and reads its outcomes. Its directory must have the name of the run.
 func (s *Store) Record(id string) (*runs.Run, []plan.Outcome, error) {
 	run, err := runs.Open(s.root, filepath.Join(s.root, id))
 	if err != nil {
@@ -168,7 +166,7 @@ func (s *Store) Record(id string) (*runs.Run, []plan.Outcome, error) {
 	return run, outcomes, err
 }
 
-// putRun writes a run and its number of tasks, and replaces what is stored of it.
+// putRun stores a run with its number of tasks and its points.
 func putRun(tx *bbolt.Tx, p plan.Run, tasks int, stamp string, outcomes []plan.Outcome) error {
 	run := IndexedRun{Matrix: p.Name, Started: p.Started, Done: len(outcomes), Tasks: tasks, Stamp: stamp}
 	if err := put(tx.Bucket(bucketRuns), p.ID, run); err != nil {
@@ -205,7 +203,7 @@ func putRun(tx *bbolt.Tx, p plan.Run, tasks int, stamp string, outcomes []plan.O
 	return nil
 }
 
-// valuesOf returns the values of an outcome. Those of its groups have the group's name before theirs.
+// valuesOf returns the values of an outcome. Values of groups have the group's name as a prefix.
 func valuesOf(o plan.Outcome) map[string]plan.Value {
 	all := map[string]plan.Value{}
 	maps.Copy(all, o.Values)
@@ -217,7 +215,7 @@ func valuesOf(o plan.Outcome) map[string]plan.Value {
 	return all
 }
 
-// environmentOf is where an outcome was measured from, and by which version of Lockstep.
+// environmentOf returns the hosts that an outcome was measured from, and the versions of Lockstep.
 func environmentOf(o plan.Outcome) (e plan.Environment, version string) {
 	e.Hosts = o.Hosts()
 	var versions []string
@@ -228,8 +226,8 @@ func environmentOf(o plan.Outcome) (e plan.Environment, version string) {
 	return e, strings.Join(slices.Compact(versions), ", ")
 }
 
-// subjectOf is what an outcome tested; of side-by-side brokers, the brokers of all groups, each setting with its
-// group's name before it.
+// subjectOf returns the broker of an outcome. With side-by-side brokers it has the settings of all of them, with the
+// group's name as a prefix.
 func subjectOf(o plan.Outcome) plan.Subject {
 	subject := o.Subject
 	for _, g := range o.Groups {

@@ -17,19 +17,20 @@ import (
 // stored is the values of one outcome in the store.
 type stored struct {
 	plan.HistoryPoint
-	// fingerprint of the values' names, which are the same in nearly all points of a cell
+	// fingerprint of the names of values, which are the same in nearly all points of a cell
 	Names string            `json:"names"`
 	Value []json.RawMessage `json:"value"` // in the order of the names
 }
 
-// pointKey orders the points of a cell by time: it is the cell, the begin of the run, the run, and the repetition.
+// pointKey returns the key of a point, which orders the points of a cell by time: cell, start of the run, run,
+// repetition.
 func pointKey(cell string, p plan.HistoryPoint) []byte {
 	key := binary.BigEndian.AppendUint64(append([]byte(cell), 0), uint64(p.At.UnixNano()))
 	key = append(append(key, p.Run...), 0)
 	return binary.BigEndian.AppendUint16(key, uint16(p.Repetition))
 }
 
-// putPoint writes the point of an outcome, and what its fingerprints stand for.
+// putPoint stores the point of an outcome, and the values of its fingerprints if they are new.
 func putPoint(tx *bbolt.Tx, run IndexedRun, o plan.Outcome) error {
 	environment, version := environmentOf(o)
 	subject, values := subjectOf(o), valuesOf(o)
@@ -57,12 +58,12 @@ func putPoint(tx *bbolt.Tx, run IndexedRun, o plan.Outcome) error {
 		}
 	}
 	b := tx.Bucket(bucketPoints)
-	b.FillPercent = 0.95 // a cell's points come in order: what is full stays so
+	b.FillPercent = 0.95 // the points of a cell are appended in order, so that full pages stay full
 	return put(b, string(pointKey(o.Cell, p.HistoryPoint)), p)
 }
 
-// newest calls each with the beginning of the run and the text of every point of a cell, from the newest back, while it
-// returns true.
+// newest calls each for the points of a cell, from the newest to the oldest, until it returns false. The arguments are
+// the start of the run and the stored text.
 func newest(tx *bbolt.Tx, cell string, each func(at time.Time, text []byte) bool) error {
 	cursor := tx.Bucket(bucketPoints).Cursor()
 	last := cursor.Prev

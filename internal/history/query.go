@@ -15,14 +15,13 @@ import (
 	"lockstep/internal/plan"
 )
 
-// What one answer holds at most: it has to fit into a message of the control plane, too.
+// Limits of one answer, which must fit into a message of the control plane.
 const (
 	MaxCells  = 500
 	MaxPoints = 10_000
 )
 
-// Answer looks up what is asked for. The error of a question that names what is not there says all of it, and what
-// there is.
+// Answer answers a query. Names that do not exist are an error, which lists all of them and the existing ones.
 func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	if err := Known(q.Value); err != nil {
 		return plan.HistoryAnswer{}, err
@@ -49,7 +48,7 @@ func (s *Store) Answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 			most = min(most, q.Max)
 		}
 		r := reader{tx: tx, answers: []Answer{a}, places: map[string][]int{}}
-		for _, c := range cells { // each has the same share
+		for _, c := range cells { // each cell has the same share
 			r.answers[0].Cells = append(r.answers[0].Cells, c)
 			left, err := r.read(c.ID, span{since: q.Since, runs: q.Runs, points: max(1, most/len(cells))})
 			if err != nil {
@@ -68,8 +67,8 @@ func newAnswer(value string) Answer {
 		Environments: map[string]plan.Environment{}}}
 }
 
-// Look looks back from a moment at one cell, in so many newest runs that began then or before. There is an answer for
-// each value.
+// Look returns an answer per value, with the points of one cell. It reads only the newest runs that began at or before
+// until, and runs limits their number.
 func (s *Store) Look(cell plan.HistoryCell, values []string, until time.Time, runs int) (answers []Answer, err error) {
 	for _, value := range values {
 		a := newAnswer(value)
@@ -84,8 +83,7 @@ func (s *Store) Look(cell plan.HistoryCell, values []string, until time.Time, ru
 	return answers, err
 }
 
-// Known says what is wrong with the name of a value: it is none that outcomes have, or one without a history. The empty
-// name is right.
+// Known returns an error if value is not the name of a value with a history. The empty name is accepted.
 func Known(value string) error {
 	_, name := plan.SplitGroup(value)
 	var names []string
@@ -108,7 +106,8 @@ func Known(value string) error {
 	return fmt.Errorf("there is no value %q (docs/values.md lists them)%s", value, hint)
 }
 
-// cellsOf lists the cells of a matrix, those run last first; of none, each cell with the matrix that had it last.
+// cellsOf returns the cells of a matrix, the most recently run first. An empty matrix selects each cell once, with the
+// matrix that last had it.
 func cellsOf(tx *bbolt.Tx, matrix string) (all []plan.HistoryCell, err error) {
 	matrices, last := map[string]bool{}, map[string]int{}
 	err = tx.Bucket(bucketCells).ForEach(func(key, text []byte) error {
@@ -138,7 +137,7 @@ func cellsOf(tx *bbolt.Tx, matrix string) (all []plan.HistoryCell, err error) {
 	return all, err
 }
 
-// choice is a value of an axis or, without an axis, the beginning of an id.
+// choice is a value of an axis or, without an axis, a prefix of a cell id.
 type choice struct{ axis, text string }
 
 func (x choice) is(c plan.HistoryCell) bool {
@@ -149,8 +148,8 @@ func (x choice) is(c plan.HistoryCell) bool {
 	return has && at == x.text
 }
 
-// choose keeps the cells that are asked for, by ids and axis=value[,value]: one of the ids has to match, and one value
-// of each axis. A value may contain commas.
+// choose returns the cells that match asked, which has ids and axis=value[,value]. A cell must match one of the ids and
+// one value of each axis. A value may contain commas.
 func choose(all []plan.HistoryCell, asked []string) ([]plan.HistoryCell, error) {
 	exists := func(x choice) bool { return slices.ContainsFunc(all, x.is) }
 	alternatives := map[string][]choice{}
@@ -185,7 +184,7 @@ func choose(all []plan.HistoryCell, asked []string) ([]plan.HistoryCell, error) 
 	}), nil
 }
 
-// missing says that no cell is of a choice, and what there is.
+// missing returns the error text for a choice that no cell matches, with the existing values.
 func (x choice) missing(all []plan.HistoryCell) string {
 	if x.axis == "" {
 		return fmt.Sprintf("no cell's id begins with %q: ctl plan shows the ids of a matrix, ctl history those that have been run", x.text)
@@ -202,21 +201,21 @@ func (x choice) missing(all []plan.HistoryCell) string {
 		cmp.Or(strings.Join(slices.Sorted(maps.Keys(there)), ", "), "none"))
 }
 
-// span limits what is read of a cell; a zero field is no limit.
+// span limits the points that are read of a cell. A zero field is no limit.
 type span struct {
-	since, until time.Time // when runs began, both ends included
-	runs, points int       // the newest
+	since, until time.Time // start of the runs, inclusive
+	runs, points int       // maximum numbers, the newest first
 }
 
 // reader reads values of points into answers, within one transaction.
 type reader struct {
 	tx      *bbolt.Tx
-	answers []Answer         // of each value
-	places  map[string][]int // of the values, by the fingerprint of names
+	answers []Answer         // one per value
+	places  map[string][]int // positions of the values by the fingerprint of names
 }
 
-// read adds the points of a cell to the last cell of each answer, and returns the number of points that the limit of
-// points has left out.
+// read adds the points of a cell to the last cell of each answer. left is the number of points beyond the limit
+// span.points.
 func (r *reader) read(cell string, in span) (left int, err error) {
 	var started time.Time
 	runs, points := 0, 0
@@ -251,7 +250,7 @@ func (r *reader) read(cell string, in span) (left int, err error) {
 	return left, cmp.Or(err, broken)
 }
 
-// add adds a point to the last cell of the answers whose values it has, with what its fingerprints stand for.
+// add adds a point to the last cell of the answers whose values it has, and resolves its fingerprints.
 func (r *reader) add(p stored) error {
 	places, has := r.places[p.Names]
 	if !has {
@@ -282,7 +281,7 @@ func (r *reader) add(p stored) error {
 	return nil
 }
 
-// explain adds what a fingerprint stands for.
+// explain adds the value of a fingerprint.
 func explain[T any](tx *bbolt.Tx, bucket []byte, key string, to map[string]T) error {
 	if _, has := to[key]; has {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/stats"
 )
 
-// Series is a value of a cell in the runs that are comparable: those from one environment.
+// Series is a value of a cell over comparable runs: those from the same environment.
 type Series struct {
 	Cell        plan.HistoryCell // without points
 	Value       string
@@ -30,25 +30,25 @@ type Point struct {
 	Matrix      string
 	Started     time.Time
 	Number      float64 // median of the usable repetitions, as in tables
-	Usable      int     // repetitions
-	Status      string  // of most repetitions, or SomeBacklog; "" is a usable number
+	Usable      int     // number of usable repetitions
+	Status      string  // of most repetitions, or SomeBacklog; "": a usable number
 	Repetitions []plan.HistoryPoint
-	// New lists the differences from the run before: "version: 3.13.7 → 4.0.5".
+	// New lists the differences from the previous run: "version: 3.13.7 → 4.0.5".
 	New []string
 }
 
-// Common is a change of one value in more than a third of the cells that were measured from the same hosts, in the same
-// runs.
+// Common is a change of one value in the same runs, in more than a third of the cells that were measured from the same
+// hosts.
 type Common struct {
 	Value  string
-	Since  Point     // the first run
-	Runs   int       // with the change
+	Since  Point     // the first run of the change
+	Runs   int       // number of runs with the change
 	Cells  []string  // names
 	Tested int       // cells with this value
-	Shifts []float64 // of each of Cells, relative to the level before
+	Shifts []float64 // one per element of Cells, relative to the level before
 }
 
-// Trends has series and their changes, which were found in all series together.
+// Trends is series with their change points, which were tested together.
 type Trends struct {
 	Series          []Series
 	Common          []Common
@@ -56,18 +56,18 @@ type Trends struct {
 	Autocorrelation float64 // of consecutive runs
 }
 
-// Depth is the number of newest runs of a cell in which alarms are sought, with the last change.Recent of them.
-// docs/history.md was measured with so many.
+// Depth is the number of newest runs of a cell in which alarms are searched. The error rates in docs/history.md were
+// measured with it.
 const Depth = 90 + change.Recent
 
-// Answer is a history's answer for one value.
+// Answer is the answer of a history for one value.
 type Answer struct {
 	Value string
 	plan.HistoryAnswer
 }
 
-// NewTrends divides the points of answers into series and finds their changes. If run is not empty, alarms are sought
-// only in series from the hosts that this run was measured from.
+// NewTrends divides the points of answers into series and finds their changes. If run is not empty, only series from
+// the hosts of this run can have alarms.
 func NewTrends(run string, answers ...Answer) (t Trends) {
 	for _, a := range answers {
 		for _, c := range a.Cells {
@@ -127,8 +127,8 @@ func (t *Trends) runsOf() map[group]map[string]groupRun {
 	return all
 }
 
-// scheduled returns the beginnings of the runs of a group that have at least half as many cells as its median run. The
-// others, which somebody made of a part of the matrix, have the number of the one before.
+// scheduled returns the start times of the runs of a group that have at least half as many cells as its median run.
+// Other runs are of a part of the matrix and have the number of the run before them.
 func scheduled(runs map[string]groupRun) (started []time.Time) {
 	var sizes []float64
 	for _, r := range runs {
@@ -144,15 +144,15 @@ func scheduled(runs map[string]groupRun) (started []time.Time) {
 	return started
 }
 
-// find finds the changes in all series. The newest scheduled run of each group has the number 0, and those before it
-// negative ones.
+// find finds the changes in all series. The newest scheduled run of each group has the number 0, and earlier runs have
+// negative numbers.
 func (t *Trends) find(run string) {
 	runs, starts := t.runsOf(), map[group][]time.Time{}
 	for g, some := range runs {
 		starts[g] = scheduled(some)
 	}
 	all, cells := make([]change.Series, len(t.Series)), map[string]int{}
-	at := make([][]int, len(t.Series)) // indexes of the points that have a number
+	at := make([][]int, len(t.Series)) // indices of the points that have a number
 	for i, s := range t.Series {
 		g := s.group()
 		if _, has := runs[g][run]; run != "" && !has {
@@ -190,7 +190,7 @@ func (t *Trends) find(run string) {
 	}
 }
 
-// newPoints makes a point of each run.
+// newPoints returns one point per run.
 func newPoints(repetitions []plan.HistoryPoint) (all []Point) {
 	for _, r := range repetitions {
 		if n := len(all); n == 0 || all[n-1].Run != r.Run {
@@ -222,7 +222,7 @@ func newPoints(repetitions []plan.HistoryPoint) (all []Point) {
 	return all
 }
 
-// Numbers are the numbers of the points that have one.
+// Numbers returns the numbers of the points that have one.
 func (s Series) Numbers() (numbers []float64) {
 	for _, p := range s.Points {
 		if p.Usable > 0 {
@@ -232,7 +232,7 @@ func (s Series) Numbers() (numbers []float64) {
 	return numbers
 }
 
-// Distinction names the hosts of a series if its cell has series from others.
+// Distinction returns the hosts of a series if its cell also has series from other hosts, else "".
 func (t Trends) Distinction(s Series) string {
 	for _, o := range t.Series {
 		if o.Cell.ID == s.Cell.ID && o.hosts != s.hosts {
@@ -242,8 +242,8 @@ func (t Trends) Distinction(s Series) string {
 	return ""
 }
 
-// Causes are the differences of the runs around a change: of the first run of the new level, of that before and of that
-// after it, since the place of a change is known to a run.
+// Causes lists the differences of the first run of a new level and of its two neighbours, because a change is located
+// only to within one run.
 func (s Series) Causes(at int) (causes []string) {
 	for i := max(1, at-1); i <= min(at+1, len(s.Points)-1); i++ {
 		for _, text := range s.Points[i].New {
@@ -253,8 +253,8 @@ func (s Series) Causes(at int) (causes []string) {
 	return causes
 }
 
-// differ returns the differences between a run and those before it: the subject's version and settings, against the
-// last run that has them, and Lockstep's own version.
+// differ returns the differences between a run and those before it. They are the settings of the subject, against the
+// last run that has one, and the version of Lockstep.
 func differ(before []Point, after []plan.HistoryPoint, a plan.HistoryAnswer) (words []string) {
 	if now, known := firstSubject(after, a); known {
 		for _, n := range slices.Backward(before) {
@@ -270,7 +270,7 @@ func differ(before []Point, after []plan.HistoryPoint, a plan.HistoryAnswer) (wo
 	return words
 }
 
-// firstSubject is the subject of the first repetition of a run that has one.
+// firstSubject returns the subject of the first repetition of a run that has one.
 func firstSubject(repetitions []plan.HistoryPoint, a plan.HistoryAnswer) (s plan.Subject, known bool) {
 	for _, p := range repetitions {
 		if s = a.Subjects[p.Subject]; isKnown(s) {
@@ -282,7 +282,7 @@ func firstSubject(repetitions []plan.HistoryPoint, a plan.HistoryAnswer) (s plan
 
 func isKnown(s plan.Subject) bool { return len(flat(s)) > 0 }
 
-// different names what two subjects differ in, each as "setting: before → after".
+// different lists the differences of two subjects as "setting: before → after".
 func different(before, after plan.Subject) (words []string) {
 	x, y := flat(before), flat(after)
 	both := maps.Clone(x)
@@ -305,7 +305,7 @@ func arrow(name, before, after string) string {
 	return fmt.Sprintf("%s: %s → %s", name, said(before), said(after))
 }
 
-// flat is a subject as settings, by name.
+// flat returns a subject as settings by name.
 func flat(s plan.Subject) map[string]string {
 	all := maps.Clone(s.Settings)
 	if all == nil {

@@ -12,13 +12,13 @@ import (
 	"lockstep/internal/stats"
 )
 
-// maxRuns is the number of runs, the newest, that a spread is made of.
+// maxRuns limits the runs of a spread to the newest.
 const maxRuns = 1000
 
-// Spreads returns the run-to-run spread of values of a cell, by name, over the runs that had the broker version and
-// hosts of the run like. It begins with like if that is a baseline, else with the last baseline before it, so that a
-// new baseline ends what is known of an earlier level; it ends at a moment. It leaves out the runs in except, and those
-// with a repetition that is not valid or whose value is incomparable. A repetition with a backlog ranks worst.
+// Spreads returns the run-to-run spreads of a cell by value name, over the runs with the broker version and hosts of
+// the run like. The first run is like if it is a baseline, else the last baseline before it: a new baseline starts a
+// new level. The last run began at until or before. Runs in except, and runs with a repetition that is not valid or not
+// comparable, are left out. A repetition with a backlog counts as the worst value.
 func (s *Store) Spreads(cell string, values []string, like string, until time.Time,
 	except ...string) (map[string]plan.RunSpread, error) {
 	baselines, err := s.Baselines()
@@ -80,7 +80,7 @@ func (s *Store) spreads(cell string, values []string, like string, isBaseline fu
 	return all, nil
 }
 
-// spreadOf is the spread of the medians of runs, which have so many repetitions together.
+// spreadOf returns the spread of the medians of runs. repetitions is their total number of repetitions.
 func spreadOf(medians []float64, repetitions int) plan.RunSpread {
 	s := plan.RunSpread{Runs: len(medians)}
 	if s.Runs < 2 {
@@ -98,7 +98,7 @@ func spreadOf(medians []float64, repetitions int) plan.RunSpread {
 	return s
 }
 
-// brokerVersion is the product and version of a subject, and of each broker of a side-by-side cell.
+// brokerVersion returns the product and version of a subject, including those of side-by-side brokers.
 func brokerVersion(s plan.Subject) string {
 	words := []string{s.Product, s.Version, s.Label}
 	for name, value := range s.Settings {
@@ -111,9 +111,9 @@ func brokerVersion(s plan.Subject) string {
 	return strings.Join(words, "\x00")
 }
 
-// SpreadsOf returns the run-to-run spread for a comparison of runs, the first of which is the base: over the base and
-// all others of the folder that began until the last of them, without those that are compared with it. The names of
-// values are as in compare.Options.
+// SpreadsOf returns the run-to-run spreads for a comparison, whose first run is the base. They cover the runs of the
+// folder that began no later than the last compared run, without the compared runs except the base. An empty list of
+// values stands for compare.Usual.
 func (s *Store) SpreadsOf(compared []compare.Recorded, values []string) (func(cell, value string) plan.RunSpread,
 	error) {
 	if len(values) == 0 {

@@ -7,7 +7,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// statusOf is why a repetition has no usable number, or "backlog" beside one; "" is a usable number without doubt.
+// statusOf returns the reason why a repetition has no usable number, or its flag; "": a usable number without such a
+// flag.
 func statusOf(p plan.HistoryPoint) string {
 	_, bounded := p.Value.LessThan()
 	switch {
@@ -28,26 +29,26 @@ func statusOf(p plan.HistoryPoint) string {
 	return ""
 }
 
-// Statuses of a run that are none of a repetition.
+// Statuses of a run that no repetition has.
 const (
 	Missing     = "missing"                     // the newest run has no value of the cell
-	SomeBacklog = "backlog in some repetitions" // in fewer than half
+	SomeBacklog = "backlog in some repetitions" // in fewer than half of them
 )
 
 // StatusChange is a change of the status of a value.
 type StatusChange struct {
-	Before  string // the most frequent status before; "" is a number
+	Before  string // the most frequent status before; "": a number
 	Earlier int    // runs with it before
 	Of      int    // runs before
 	Status  string // of the newest runs
 	Since   Point  // the first of them
-	Runs    int    // of them
+	Runs    int    // number of them
 }
 
-// Status returns the change of the status that the newest run has, if fewer than a tenth of the runs before had that
-// status. newest is the newest run of the matrix. A status that is not a number is reported for as long as it lasts, a
-// number after another status in the first Recent runs. A flag of a number, and backlog in some repetitions, which
-// chance raises in a few runs, have to be in two consecutive runs.
+// Status returns the change to the status of the newest run, if less than a tenth of the earlier runs had it. newest is
+// the newest run of the matrix. A status other than a number is reported as long as it lasts. A number after another
+// status is reported in the first change.Recent runs. Flags of a number, and backlog in some repetitions, must occur in
+// two consecutive runs, because chance causes them in single runs.
 func (s Series) Status(newest Point) (c StatusChange, changed bool) {
 	points := s.Points
 	if len(points) > 0 && points[len(points)-1].Run != newest.Run {
@@ -81,5 +82,5 @@ func (s Series) Status(newest Point) (c StatusChange, changed bool) {
 	return c, true
 }
 
-// minEarlier is the minimum of runs with another status before a change of the status is reported.
+// minEarlier is the minimum number of runs with another status before a change is reported.
 const minEarlier = 3

@@ -1,9 +1,9 @@
-// Package history keeps the values of all outcomes of many runs in one file, so that a cell can be looked at over time.
-// It is filled from the records of runs, and can be rebuilt from them at any time. The names of baselines have a file
-// of their own (Baselines).
+// Package history stores the values of the outcomes of many runs in one file, to show cells over time. It is filled
+// from the records of runs, and can be rebuilt from them at any time. The names of baselines have their own file
+// (Baselines).
 //
-// The file is beside the directories of the runs (File). It is opened for each call and closed again, so that several
-// programs may use one; whoever writes has it for himself meanwhile, and the others wait.
+// The file is beside the directories of the runs (File). Each call opens and closes it, so that several programs can
+// use it. A writer locks it exclusively, and other programs wait.
 package history
 
 import (
@@ -26,19 +26,19 @@ import (
 // File is the name of the store in the folder of runs.
 const File = "history.db"
 
-// form is the version of what is in the file. One of another is made anew.
+// form is the version of the file format. Another version is an error, whose remedy is to rebuild the history.
 const form = "3"
 
-// patience is how long a call waits for others that use the file.
+// patience is the maximum wait for other programs that use the file.
 const patience = 30 * time.Second
 
-// pages are the size of the file's: of small ones, points of some 4 kB each would fill half.
+// pages is the page size of the file in bytes. Points have about 4 kB and would only half fill small pages.
 const pages = 16 << 10
 
 // The buckets.
 var (
 	bucketMeta         = []byte("meta")
-	bucketCells        = []byte("cells") // of each matrix
+	bucketCells        = []byte("cells") // by cell and matrix
 	bucketRuns         = []byte("runs")
 	bucketSubjects     = []byte("subjects")     // by fingerprint
 	bucketEnvironments = []byte("environments") // by fingerprint
@@ -55,15 +55,14 @@ var ErrDamaged = errors.New("the history is damaged; rebuild it and set the base
 
 // Store is the history of the runs in one folder. It is safe for concurrent use.
 type Store struct {
-	root string // of the runs
+	root string // the folder of runs
 	path string
 }
 
-// Of is the history of the runs in a folder. Nothing is read or written yet.
+// Of returns the history of the runs in a folder. It does not access the file.
 func Of(root string) *Store { return &Store{root: root, path: filepath.Join(root, File)} }
 
-// view reads the store; there is nothing in one that is not there, or that whoever made it was stopped before it had
-// anything.
+// view calls read in a read-only transaction. It does not call it if the file does not exist or was never written to.
 func (s *Store) view(read func(*bbolt.Tx) error) error {
 	info, err := os.Stat(s.path)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
@@ -82,7 +81,7 @@ func (s *Store) view(read func(*bbolt.Tx) error) error {
 	})
 }
 
-// update writes to the store, all of it or nothing, and makes it if it is not there.
+// update calls write in a transaction, which is committed completely or not at all. It creates the file if needed.
 func (s *Store) update(write func(*bbolt.Tx) error) error {
 	return s.open(false, func(db *bbolt.DB) error {
 		return db.Update(func(tx *bbolt.Tx) error {
@@ -99,15 +98,14 @@ func (s *Store) update(write func(*bbolt.Tx) error) error {
 	})
 }
 
-// open opens a store for one call. What the library does about pages that are not what they must be, it panics, or that
-// are not there, which is a fault of memory, becomes an error, and leaves no lock behind.
+// open opens the file for one call. In a damaged file the library panics, or accesses unmapped memory. Both become
+// errors, and the lock is released.
 func (s *Store) open(readOnly bool, use func(*bbolt.DB) error) (err error) {
 	var file *os.File
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			// The library's own Close may wait for what has just been left. The mapping, which stays, keeps a file
-			// open: unlocked it has to be.
+			// The library's Close could block now. The file stays open because of its mapping, so it must be unlocked.
 			_ = errors.Join(files.Unlock(file), file.Close())
 			err = fmt.Errorf("read %s: %w (%v)", s.path, ErrDamaged, r)
 		}
@@ -124,13 +122,13 @@ func (s *Store) open(readOnly bool, use func(*bbolt.DB) error) (err error) {
 	return errors.Join(use(db), db.Close())
 }
 
-// empty reports whether a store was made and never written to.
+// empty reports whether a store was created and never written to.
 func empty(tx *bbolt.Tx) bool {
 	first, _ := tx.Cursor().First()
 	return first == nil
 }
 
-// createBuckets makes an empty store.
+// createBuckets creates the buckets of an empty store.
 func (s *Store) createBuckets(tx *bbolt.Tx) error {
 	for _, b := range buckets {
 		if _, err := tx.CreateBucket(b); err != nil {
@@ -140,7 +138,7 @@ func (s *Store) createBuckets(tx *bbolt.Tx) error {
 	return tx.Bucket(bucketMeta).Put(keyForm, []byte(form))
 }
 
-// checkVersion checks that the store has all buckets, and the version that this program reads.
+// checkVersion returns an error if a bucket is missing or the version is not form.
 func (s *Store) checkVersion(tx *bbolt.Tx) error {
 	for _, b := range buckets {
 		if tx.Bucket(b) == nil {
@@ -153,7 +151,7 @@ func (s *Store) checkVersion(tx *bbolt.Tx) error {
 	return nil
 }
 
-// failed says what did not work, and what to do about it.
+// failed adds the remedy to an error.
 func (s *Store) failed(verb string, err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
@@ -161,7 +159,7 @@ func (s *Store) failed(verb string, err error) error {
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
 		errors.Is(err, bolterrors.ErrVersionMismatch):
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
-	case strings.HasPrefix(err.Error(), "file size too small"): // the library has no name for it
+	case strings.HasPrefix(err.Error(), "file size too small"): // the library has no error value for it
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
 	}
 	return fmt.Errorf("%s the history: %w", verb, err)
@@ -175,7 +173,7 @@ func put(b *bbolt.Bucket, key string, v any) error {
 	return b.Put([]byte(key), text)
 }
 
-// get reads what put has written; it reports whether there is any.
+// get reads a value that put has written, and reports whether there is one.
 func get(b *bbolt.Bucket, key string, v any) (bool, error) {
 	text := b.Get([]byte(key))
 	if text == nil {
