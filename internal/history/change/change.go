@@ -2,10 +2,10 @@
 // value per scheduled run.
 //
 // Candidates come from E-divisive means (Matteson and James, A Nonparametric Approach for Multiple Change Point
-// Analysis of Multivariate Data, 2014). A candidate is a change point if Student's t-test of the levels on both sides
-// rejects that they are equal, and the levels differ by MinShift, as in Fleming et al. (Hunter: Using Change Point
-// Detection to Hunt for Performance Regressions, 2023), which is Apache Otava. P-values are corrected for all series
-// and split points (Holm, 1979). docs/history.md has the error rates, measured.
+// Analysis of Multivariate Data, 2014). A candidate is a change point if two conditions hold. Student's t-test rejects
+// that the levels on both sides are equal, and the levels differ by MinShift. This is the method of Fleming et al.
+// (Hunter: Using Change Point Detection to Hunt for Performance Regressions, 2023), which is Apache Otava. P-values are
+// corrected for all series and split points (Holm, 1979). docs/history.md has the measured error rates.
 //
 // All functions are pure and may be called concurrently.
 package change
@@ -19,12 +19,12 @@ import (
 
 // The parameters of the method.
 const (
-	// of Holm's procedure, in each family of tests: with estimated variances, any of its change points is false in up
-	// to 5 %
+	// the level of Holm's procedure in each family of tests; with estimated variances, the probability of any false
+	// change point is up to 5 %
 	Alpha    = 0.04
 	MinShift = 0.05 // smallest change of a level, relative to the level before
 	Recent   = 3    // k: a change point in the last k scheduled runs is an alarm
-	MaxRuns  = 1000 // of a longer series, the newest runs are used
+	MaxRuns  = 1000 // only the newest runs of a longer series are used
 
 	segment   = 2    // minimum runs between two change points
 	minBefore = 6    // minimum runs before a change point in the last k runs
@@ -35,7 +35,7 @@ const (
 
 // Series is a time series, oldest run first.
 type Series struct {
-	Group  string // series of one group are the same value of different cells
+	Group  string // series of one group have the same value of different cells
 	Runs   []int  // ascending numbers of the scheduled runs; the same run has the same number in all series
 	Values []float64
 }
@@ -68,9 +68,9 @@ type Common struct {
 	Shifts []float64 // of each of them: the change in the first run, relative to the level before
 }
 
-// Result is what Find found.
+// Result is the result of Find.
 type Result struct {
-	Points          [][]Point // of each series, in order
+	Points          [][]Point // one element per series, in order
 	Common          []Common  // in the last Recent scheduled runs; Points has no alarm for these values
 	Tested          int       // series that are long enough for an alarm
 	Autocorrelation float64   // of consecutive runs, estimated over all series
@@ -107,8 +107,8 @@ func Find(all []Series, last int) Result {
 	return r
 }
 
-// prune corrects the p-values of all candidates, and removes from each series the least significant one that is not
-// significant, or too small.
+// prune corrects the p-values of all candidates. From each series it removes the least significant candidate that is
+// not significant or too small.
 func prune(all []*series, recent, earlier int) (removed bool) {
 	ps := map[bool][]float64{}
 	for _, s := range all {

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	commonRuns   = 2 * Recent // newest runs in which common changes are sought
-	commonBefore = 9          // runs before these, of which the level before is the median
+	commonRuns   = 2 * Recent // number of newest runs in which common changes are searched
+	commonBefore = 9          // number of runs before these; their median is the level before
 	commonFar    = 2.0        // minimum deviation from that level, in standard deviations
 	minCommon    = 3          // minimum number of cells
 )
 
-// common finds changes in more than a third of the cells of a group in the same runs, one run being enough. It also
-// returns, for each series, the runs whose values such a change explains. They are not tested again; the test would
-// find the change in some cells, or in later runs. A change of commonRuns or more runs explains nothing: it is a level.
-// sds are the standard deviations of the series relative to their levels.
+// common finds changes in more than a third of the cells of a group in the same runs, of one or more runs. It also
+// returns, for each series, the runs whose values such a change explains. These are not tested again: the test would
+// find the change in some cells, or in later runs. A change of commonRuns or more runs is a new level and explains
+// nothing. sds are the standard deviations of the series relative to their levels.
 func common(all []Series, last int, sds []float64) (found []Common, explained []map[int]bool) {
 	explained = make([]map[int]bool, len(all))
 	type key struct {
@@ -27,16 +27,16 @@ func common(all []Series, last int, sds []float64) (found []Common, explained []
 		run   int
 		up    bool
 	}
-	cells := map[string]int{}          // of each group
+	cells := map[string]int{}          // by group
 	total := map[key]map[int]bool{}    // series that moved by more than noise
-	moved := map[key]map[int]float64{} // by how much each series moved, if by MinShift or more
+	moved := map[key]map[int]float64{} // relative change of each series that moved by at least MinShift
 	for i, s := range all {
 		fresh, _ := slices.BinarySearch(s.Runs, last-commonRuns+1)
 		if fresh < minBefore {
 			continue
 		}
 		level := stats.Median(s.Values[max(0, fresh-commonBefore):fresh])
-		if level == 0 || fresh == len(s.Values) { // it cannot change by a part of itself, or has no recent runs
+		if level == 0 || fresh == len(s.Values) { // a relative change needs a level, and recent runs
 			continue
 		}
 		cells[s.Group]++
@@ -54,7 +54,7 @@ func common(all []Series, last int, sds []float64) (found []Common, explained []
 				if total[k] == nil {
 					total[k] = map[int]bool{}
 				}
-				total[k][i] = true // once, however many runs have this number
+				total[k][i] = true // counted once, even if several runs have this number
 			}
 		}
 	}

@@ -2,7 +2,7 @@ package change
 
 import "math"
 
-// energy has the sums of the distances of all pairs of values: sums[i*(n+1)+j] is that between the first i and the
+// energy has the sums of the distances of all pairs of values: sums[i*(n+1)+j] is the sum between the first i and the
 // first j values.
 type energy struct {
 	sums []float64
@@ -23,16 +23,16 @@ func newEnergy(values []float64) energy {
 	return e
 }
 
-// split returns the split of the values from start to end, at from or later, and the right end of what follows it, for
-// which the scaled energy distance between start…at and at…right is largest (Matteson and James, 2014, equations 5 to
-// 7, with alpha = 1).
+// split returns the best split of the values from start to end, and the right end of the part after it. The split is at
+// from or later. The best one has the largest scaled energy distance between start…at and at…right. See Matteson and
+// James, 2014, equations 5 to 7, with alpha = 1.
 func (e energy) split(start, from, end int) (at, right int) {
 	most := math.Inf(-1)
 	w := e.n + 1
 	for k := from; k <= end-segment; k++ {
 		x := float64(k - start)
 		atK, atStart := e.sums[k*w:(k+1)*w], e.sums[start*w:(start+1)*w]
-		left := atK[k] - 2*atK[start] + atStart[start] // each pair twice
+		left := atK[k] - 2*atK[start] + atStart[start] // contains each pair twice
 		for m := k + segment; m <= end; m++ {
 			y := float64(m - k)
 			across := atK[m] - atK[k] - atStart[m] + atStart[k]

@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/stats"
 )
 
-// series is a series while its change points are sought.
+// series is the state of the search for change points in a series.
 type series struct {
 	values          []float64
 	index           []int   // of each value in Series.Values
@@ -57,7 +57,7 @@ func differences(values []float64, lag int) (all []float64) {
 	return all
 }
 
-// propose finds candidates: those of E-divisive means, and the best split in the last Recent runs, which the search
+// propose adds the candidates: those of E-divisive means, and the best split in the last Recent runs, which that search
 // does not always reach.
 func (s *series) propose() {
 	e := newEnergy(s.clipped())
@@ -94,7 +94,7 @@ func (s *series) clipped() []float64 {
 	return values
 }
 
-// test estimates the levels between the candidates, and compares neighbours.
+// test estimates the levels between the candidates, and compares consecutive levels.
 func (s *series) test() {
 	var all []level
 	start := 0
@@ -177,10 +177,10 @@ func (s *series) inflation(n float64) float64 {
 	return (1+r)/(1-r) - 2*r*(1-math.Pow(r, n))/(n*(1-r)*(1-r))
 }
 
-// autocorrelation estimates the correlation of consecutive runs, over all series. It is the ratio of the variances of
-// the differences between values that are two runs and one run apart, less one (von Neumann, 1941), which the levels do
-// not affect and a few changes hardly do. The standard deviations are estimated by mean absolute differences, of which
-// large ones are reduced to four medians.
+// autocorrelation estimates the correlation of consecutive runs, over all series. The estimate is a ratio of variances
+// less one (von Neumann, 1941). The variances are those of the differences between values that are two runs and one run
+// apart. Levels do not affect them, and a few changes hardly do. Standard deviations are estimated by mean absolute
+// differences, of which large ones are reduced to four medians.
 func autocorrelation(all []Series) float64 {
 	var one, two float64
 	for _, s := range all {
