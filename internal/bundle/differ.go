@@ -12,7 +12,7 @@ func digest(text string) string {
 	return hexOf(sum[:])
 }
 
-// generic is v as JSON reads it, with numbers as they are written.
+// generic returns v as decoded JSON, with numbers as json.Number.
 func generic(v any) any {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -33,7 +33,7 @@ const nothing = "nothing"
 // difference is a place where two JSON documents differ, with both values.
 type difference struct{ at, was, is string }
 
-// differences compares two documents that generic made. at is the place of both in theirs.
+// differences compares two values of generic. at is their path in the documents.
 func differences(at string, was, is any) (all []difference) {
 	within := func(name string) string {
 		if at == "" {
@@ -69,7 +69,7 @@ func differences(at string, was, is any) (all []difference) {
 	return all
 }
 
-// written is the text of a value that generic made.
+// written returns the text of a value of generic.
 func written(v any) string {
 	if v == nil {
 		return nothing

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Environment is what a run was executed with, and against what, as its outcomes say.
+// Environment is the agents and brokers of a run, from its outcomes.
 type Environment struct {
 	Server  string   `json:"server,omitempty"` // of the fleet; empty: a local run
 	Agents  []Agent  `json:"agents"`
@@ -22,17 +22,17 @@ type Agent struct {
 	Agent   string `json:"agent"`
 	Host    string `json:"host"`
 	Version string `json:"version"`         // of Lockstep
-	Cores   int    `json:"cores,omitempty"` // of the host; 0: not known
+	Cores   int    `json:"cores,omitempty"` // of the host; 0: unknown
 }
 
-// Broker is a broker as it described itself; one that changed in the middle of a run is there twice.
+// Broker is a broker with its own description. A broker that changed during a run is there twice.
 type Broker struct {
 	Name    string       `json:"name"`
 	Driver  string       `json:"driver"`
 	Subject plan.Subject `json:"subject"`
 }
 
-// EnvironmentOf takes the environment out of outcomes.
+// EnvironmentOf returns the environment of outcomes.
 func EnvironmentOf(p plan.Run, outcomes []plan.Outcome) Environment {
 	e := Environment{Server: p.Source.Server, Agents: []Agent{}, Brokers: []Broker{}}
 	cells := map[string]plan.Cell{}
@@ -74,8 +74,8 @@ func (e *Environment) subjects(c plan.Cell, o plan.Outcome) {
 	}
 }
 
-// Differences says in what other is not as e, for people: "broker rabbit: version 3.12, now 3.13". Of brokers that
-// other does not know it says nothing.
+// Differences describes how other differs from e: "broker rabbit: version 3.12, now 3.13". Brokers that other does not
+// have are ignored.
 func (e Environment) Differences(other Environment) []string {
 	var all []string
 	say := func(what, was, is string) {
@@ -96,7 +96,7 @@ func (e Environment) Differences(other Environment) []string {
 	return all
 }
 
-// subjects says in what a broker is not what it was.
+// subjects lists the differences between two descriptions of a broker.
 func subjects(was, is Broker) []string {
 	var all []string
 	say := func(what, a, b string) {
@@ -130,7 +130,7 @@ func (a Agent) host() string {
 	return a.Host + " (" + strconv.Itoa(a.Cores) + " cores)"
 }
 
-// each lists what agents have, each once.
+// each lists the distinct texts of agents.
 func each(agents []Agent, of func(Agent) string) string {
 	set := map[string]bool{}
 	for _, a := range agents {
@@ -141,7 +141,7 @@ func each(agents []Agent, of func(Agent) string) string {
 	return strings.Join(sorted(set), ", ")
 }
 
-// Cells says in what the cells of a plan, their order and their brokers are not those of then.
+// Cells lists the differences between two plans: cells, repetitions, order and the options of brokers.
 func Cells(then, now plan.Run) []string {
 	var all []string
 	ids := func(p plan.Run) map[string]plan.Cell {
@@ -171,7 +171,7 @@ func Cells(then, now plan.Run) []string {
 	return append(all, options(then, now.Redacted())...)
 }
 
-// options says which options of brokers, by their names, are others.
+// options lists the changed options of brokers with the same name.
 func options(then, now plan.Run) []string {
 	before := map[string]plan.Broker{}
 	for _, c := range then.Cells {

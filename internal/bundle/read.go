@@ -17,7 +17,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Bundle is an opened bundle, whose manifest was read and whose names were checked. Not safe for concurrent use.
+// Bundle is an opened bundle whose manifest has been read and whose names have been checked. It is not safe for
+// concurrent use.
 type Bundle struct {
 	Manifest Manifest
 
@@ -27,8 +28,8 @@ type Bundle struct {
 	order   []*zip.File
 }
 
-// Open reads the directory and the manifest of a bundle within limits. An error that wraps ErrAltered says which part
-// is not what ctl bundle wrote.
+// Open reads the directory and the manifest of a bundle within limits. An error about the contents wraps ErrAltered and
+// names the file.
 func Open(from io.ReaderAt, size int64, limits Limits) (*Bundle, error) {
 	z, err := zip.NewReader(from, size)
 	if err != nil {
@@ -48,7 +49,7 @@ func Open(from io.ReaderAt, size int64, limits Limits) (*Bundle, error) {
 	return b, b.listed()
 }
 
-// admit refuses names and sizes that no bundle has, before anything is unpacked.
+// admit checks names and sizes before anything is unpacked.
 func (b *Bundle) admit(files []*zip.File) error {
 	if len(files) > b.limits.Files {
 		return altered("the archive", "%d files, more than %d", len(files), b.limits.Files)
@@ -73,13 +74,13 @@ func (b *Bundle) admit(files []*zip.File) error {
 	return nil
 }
 
-// most is what a bundle of this size may unpack to.
+// most returns the maximum unpacked size of a bundle of this size, in bytes.
 func (b *Bundle) most() uint64 {
 	const free = 1 << 20
 	return uint64(min(b.limits.Total, free+b.limits.Ratio*b.size))
 }
 
-// listed compares the manifest with what is there.
+// listed compares the manifest with the files of the archive.
 func (b *Bundle) listed() error {
 	named := map[string]bool{manifestName: true}
 	for _, f := range b.Manifest.Files {
@@ -101,7 +102,7 @@ func (b *Bundle) listed() error {
 	return nil
 }
 
-// document decodes a file that is read whole.
+// document decodes a JSON file.
 func (b *Bundle) document(name string, into any) error {
 	f := b.entries[name]
 	if f == nil {
@@ -118,7 +119,8 @@ func (b *Bundle) document(name string, into any) error {
 	return nil
 }
 
-// Unpack writes the files below dir, which is empty, and returns an error for each that is not the one in the manifest.
+// Unpack writes the files below dir, which must be empty. It returns an error for each file that differs from the
+// manifest.
 func (b *Bundle) Unpack(dir string) ([]error, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -168,7 +170,7 @@ func (b *Bundle) unpack(root *os.Root, f File) error {
 	return nil
 }
 
-// disk keeps errors of writing apart from those of reading.
+// disk separates errors of writing from those of reading.
 type disk struct {
 	to  io.Writer
 	err error
@@ -180,8 +182,8 @@ func (d *disk) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// guard fails where a file has more than who reads it later can hold: lines of those that are read by line, all of the
-// others.
+// guard returns a writer that fails if a file exceeds the memory of its later readers: per line in .jsonl files, else
+// as a whole.
 func (b *Bundle) guard(f File) io.Writer {
 	if !strings.HasPrefix(f.Name, runDir+"/") {
 		return io.Discard
@@ -207,8 +209,8 @@ func (g *guard) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// valid reports whether a name may be in a bundle: below its directory everywhere, and without surprises for people and
-// file systems.
+// valid reports whether a name may occur in a bundle. It must be below run/ or files/ or be a known document, and be
+// portable between file systems.
 func valid(name string) bool {
 	if !fs.ValidPath(name) || len(name) > 400 || strings.ContainsAny(name, `\:*?"<>|`) || strings.Count(name, "/") > 4 {
 		return false
@@ -225,7 +227,7 @@ func valid(name string) bool {
 	return top == runDir || top == filesDir
 }
 
-// clip is text of strangers, short enough for a message.
+// clip shortens a text of unknown origin for a message.
 func clip(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "…"
@@ -244,13 +246,13 @@ func (b *Bundle) Plan(dir string) (plan.Run, error) {
 	return run.Plan(), nil
 }
 
-// Environment reads what the run was executed with.
+// Environment reads the environment of the run.
 func (b *Bundle) Environment() (e Environment, err error) {
 	err = b.document(environmentName, &e)
 	return e, err
 }
 
-// Digest is that of a file, as the manifest says; "" for one that is not there.
+// Digest returns the SHA-256 of a file from the manifest; "" if it is not listed.
 func (b *Bundle) Digest(name string) string {
 	for _, f := range b.Manifest.Files {
 		if f.Name == name {

@@ -19,19 +19,19 @@ import (
 // Verification is the result of checking a bundle.
 type Verification struct {
 	Manifest    Manifest
-	Altered     []error  // each names a file that is not the one in the manifest, or that no run has
-	Differences []string // the record gives another value or file than the bundle has
+	Altered     []error  // one per file that differs from the manifest, or that no run has
+	Differences []string // values or files that differ from those of the record
 	Unknown     []string // what cannot be checked, with the reason
 	Notes       []string
-	Outcomes    int // judged again
+	Outcomes    int // number of tasks that were judged again
 }
 
-// OK reports whether no file was altered and the record gives what the bundle has.
+// OK reports whether no file was altered and the record gives the stored values and files.
 func (v Verification) OK() bool { return len(v.Altered)+len(v.Differences) == 0 }
 
-// Verify unpacks a bundle below dir, which is empty, and checks every digest. If no file was altered, it judges the
-// record of each task again and compares the result with the stored outcome and with the files made of it. harness is
-// the version of this program. An error is about this host.
+// Verify unpacks a bundle below dir, which must be empty, and checks every digest. If no file was altered, it judges
+// the record of each task again. It compares the results with the stored outcomes and the files made of them. harness
+// is the version of this program. An error means that this host could not check the bundle.
 func Verify(ctx context.Context, b *Bundle, dir, harness string) (Verification, error) {
 	v := Verification{Manifest: b.Manifest}
 	var err error
@@ -114,7 +114,7 @@ func (c *check) run(ctx context.Context, b *Bundle) error {
 	return c.derived(p, outcomes)
 }
 
-// record opens the run of a bundle that was unpacked below dir. Its plan may be anything.
+// record opens the run of a bundle that was unpacked below dir. It checks the plan, which is from an untrusted source.
 func (b *Bundle) record(dir string) (*runs.Run, error) {
 	name := path.Join(runDir, "run.json")
 	run, err := runs.Open("", filepath.Join(dir, runDir)+string(filepath.Separator))
@@ -172,7 +172,7 @@ func (c *check) task(run *runs.Run, t plan.Task) (again plan.Outcome, judged boo
 	return again, true, nil
 }
 
-// rejudge judges a task again. A record that Lockstep did not write must not end the program.
+// rejudge judges a task again. It returns a panic as an error, because the record is from an untrusted source.
 func rejudge(run *runs.Run, task string) (o plan.Outcome, histograms map[string][]byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -186,7 +186,7 @@ func rejudge(run *runs.Run, task string) (o plan.Outcome, histograms map[string]
 	return o, histograms, err
 }
 
-// derived compares every file that is made of the plan and the outcomes.
+// derived compares the files that are made of the plan and the outcomes.
 func (c *check) derived(p plan.Run, outcomes []plan.Outcome) error {
 	tables, err := report.Files(p, outcomes)
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *check) derived(p plan.Run, outcomes []plan.Outcome) error {
 	return nil
 }
 
-// same compares a file with what the record gives.
+// same compares a file with its recomputed contents.
 func (c *check) same(name string, recomputed []byte) {
 	data, err := os.ReadFile(filepath.Join(c.dir, filepath.FromSlash(name)))
 	switch {

@@ -23,17 +23,17 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// source is a file to be: on disk, or in memory.
+// source is the contents of a file of the bundle, from disk or from memory.
 type source struct {
 	File
 	path string
 	data []byte
 }
 
-// Write writes the bundle of a run, and returns what is in it. harness is the version of this program. A record that
-// holds what looks like a password is refused: nothing of Lockstep writes one. The files that the matrix had agents
-// read are in it only if created says that the run was created on this host: whoever made another record chose their
-// names.
+// Write writes the bundle of a run and returns its manifest. harness is the version of this program. A record with a
+// text that looks like a password is an error, because Lockstep never writes one. created reports whether this user
+// created the run. The files that the matrix had agents read are included only then, because the author of another
+// record chose their paths.
 func Write(w io.Writer, run *runs.Run, harness string, created bool) (Manifest, error) {
 	m, sources, err := gather(run, harness, created)
 	if err != nil {
@@ -45,7 +45,7 @@ func Write(w io.Writer, run *runs.Run, harness string, created bool) (Manifest, 
 	return m, nil
 }
 
-// gather lists what goes into the bundle, the manifest first.
+// gather returns the files of the bundle, the manifest first.
 func gather(run *runs.Run, harness string, created bool) (Manifest, []source, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()
@@ -91,7 +91,7 @@ func gather(run *runs.Run, harness string, created bool) (Manifest, []source, er
 	return m, append([]source{{File: File{Name: manifestName}, data: text}}, all...), err
 }
 
-// errMeanwhile is of a run that is still written: what is made of its outcomes would not be of the files beside them.
+// errMeanwhile is the error of a run that is still written: its outcomes and files would be of different times.
 var errMeanwhile = errors.New("the record was changed meanwhile: wait until the run has ended, or end it (ctl cancel), and bundle it then")
 
 func encode(v any) ([]byte, error) {
@@ -103,19 +103,19 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// useless tells of files of a run's directory that can be made again, or are of no use to others.
+// useless reports whether a file of a run's directory can be made again, and is left out.
 func useless(name string) bool {
 	return slices.Contains([]string{"report.html", "digest.md", "digest.html"}, name)
 }
 
-// recorded lists the files of a run's directory, less the tables, which are made afresh.
+// recorded lists the files of a run's directory without the tables, which are made again.
 func recorded(dir string, tables map[string][]byte) ([]source, error) {
 	var all []source
 	err := fs.WalkDir(os.DirFS(dir), ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case name != "." && strings.HasPrefix(d.Name(), "."): // half written
+		case name != "." && strings.HasPrefix(d.Name(), "."): // incompletely written
 			if d.IsDir() {
 				return fs.SkipDir
 			}
@@ -132,7 +132,7 @@ func recorded(dir string, tables map[string][]byte) ([]source, error) {
 	return all, err
 }
 
-// innocent fails where a file holds what looks like a secret.
+// innocent returns an error if a file contains a text that looks like a secret.
 func (f source) innocent() error {
 	if strings.HasSuffix(f.Name, ".hlog") {
 		return nil
@@ -147,8 +147,7 @@ func (f source) innocent() error {
 	return nil
 }
 
-// payloads lists the files that the matrix had agents read, as far as they are on this host. Secrets (${file:…}) are
-// none of them.
+// payloads lists the files that the matrix had agents read. Secrets (${file:…}) are not among them.
 func payloads(p plan.Run, created bool) []Read {
 	seen := map[string]bool{}
 	var all []Read
@@ -170,7 +169,7 @@ func payloads(p plan.Run, created bool) []Read {
 	return all
 }
 
-// missing returns why a payload file is not packed; empty: it is.
+// missing returns the reason for not including a payload file; empty: it is included.
 func missing(p plan.Run, r Read, created bool) string {
 	switch {
 	case p.Source.Server != "":
@@ -211,7 +210,7 @@ func (f *source) digest() error {
 	return err
 }
 
-// archive writes the files as a zip.
+// archive writes the files as a zip archive.
 func archive(w io.Writer, files []source) error {
 	z := zip.NewWriter(w)
 	for _, f := range files {
@@ -222,7 +221,7 @@ func archive(w io.Writer, files []source) error {
 	return z.Close()
 }
 
-// add writes one file, which has to be what it was when its digest was taken.
+// add writes one file. It fails if the file has changed since its digest was computed.
 func (f source) add(z *zip.Writer) error {
 	to, err := z.CreateHeader(&zip.FileHeader{Name: f.Name, Method: zip.Deflate})
 	if err != nil {
