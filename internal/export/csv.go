@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// CSV writes a table as RFC 4180 says, numbers in full, nothing for what is not there.
+// CSV writes a table according to RFC 4180. Numbers are unrounded, and a missing value is empty.
 func CSV(w io.Writer, t Table) error {
 	out := csv.NewWriter(w)
 	line := make([]string, len(t.Columns))

@@ -1,6 +1,6 @@
-// Package export writes the outcomes and windows of a run for other tools: CSV and Parquet for notebooks, the format of
-// Go benchmarks for benchstat, and result files of the OpenMessaging Benchmark. What a format has no place for is left
-// out, and what Lockstep does not measure is not made up. The same record gives the same bytes.
+// Package export writes the outcomes and windows of a run for other tools. The formats are CSV and Parquet for
+// notebooks, Go benchmarks for benchstat, and result files of the OpenMessaging Benchmark. Information without a place
+// in a format is left out, and no value is invented. The same record gives the same bytes.
 package export
 
 import (
@@ -15,7 +15,7 @@ import (
 	"lockstep/internal/runs"
 )
 
-// Kind is what a column of a table holds.
+// Kind is the type of a column.
 type Kind int
 
 // The kinds of columns.
@@ -32,22 +32,22 @@ type Column struct {
 	Kind Kind
 }
 
-// Table is rows for notebooks, streamed. A place of a row is a string, an int64, a float64 or a bool, as its column
-// says, or nil: there is none.
+// Table is a table for notebooks, with rows as a stream. The type of a field depends on the Kind of its column: string,
+// int64, float64 or bool. A missing value is nil.
 type Table struct {
 	Columns []Column
 	Rows    iter.Seq2[[]any, error]
 }
 
-// identity are the columns that every table begins with; the axes follow.
+// identity is the first columns of every table. The axes follow.
 var identity = []Column{{"run", Text}, {"matrix", Text}, {"started", Text}, {"task", Text}, {"cell", Text},
 	{"repetition", Whole}, {"group", Text},
 	{"broker", Text}, {"driver", Text}, {"product", Text}, {"version", Text}, {"subject", Text}, {"verdict", Text}}
 
-// axisColumn is the column of an axis: its name, told apart from the columns that are always there.
+// axisColumn returns the name of an axis's column. The prefix separates it from the other columns.
 func axisColumn(axis string) string { return "axis." + axis }
 
-// head are the columns that identify a row.
+// head returns the columns that identify a row.
 func head(p plan.Run) []Column {
 	all := slices.Clone(identity)
 	for _, axis := range p.Axes {
@@ -56,7 +56,7 @@ func head(p plan.Run) []Column {
 	return all
 }
 
-// part is the whole of an outcome, or one of its groups.
+// part is a task or one of its groups, with its result.
 type part struct {
 	task    plan.Task
 	group   string
@@ -66,7 +66,7 @@ type part struct {
 	outcome plan.Outcome
 }
 
-// place is what identifies the part's rows.
+// place returns the fields that identify the part's rows.
 func (x part) place(p plan.Run) []any {
 	c, s := x.task.Cell, x.subject
 	row := []any{p.ID, p.Name, x.outcome.Started.UTC().Format("2006-01-02T15:04:05.000Z"), x.task.ID, c.ID,
@@ -91,7 +91,7 @@ func optional(s string) any {
 	return s
 }
 
-// parts lists what came of every task, in the order of the run: the whole of each, then its groups.
+// parts lists the results in the order of outcomes: each task as a whole, then its groups.
 func parts(p plan.Run, outcomes []plan.Outcome) []part {
 	tasks := map[string]plan.Task{}
 	for _, t := range p.Tasks() {
@@ -122,9 +122,9 @@ func parts(p plan.Run, outcomes []plan.Outcome) []part {
 	return all
 }
 
-// Values is a table with a row for each repetition of each cell, and for each of its groups: all values in their unit
-// (seconds, messages a second, bytes), empty where there is none; then flags as "value:flag value:flag", and why there
-// is none as "value:reason; …".
+// Values returns a table with one row per repetition of a cell, and one per group of it. Values are in their units
+// (seconds, messages per second, bytes), and empty if missing. The last columns are the flags as "value:flag
+// value:flag", and the reasons for missing values as "value:reason; …".
 func Values(run *runs.Run) (Table, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()
@@ -167,13 +167,13 @@ func valueRow(p plan.Run, infos []plan.ValueInfo, x part) []any {
 	return append(row, optional(strings.Join(flags, " ")), optional(strings.Join(missing, "; ")))
 }
 
-// shown are the series of windows that the table has.
+// shown lists the latencies in the table of windows.
 var shown = []record.Series{record.Publish, record.PublishIntended, record.EndToEnd, record.SendDelay,
 	record.Backpressure}
 
-// Windows is a table with a row for each second of each repetition: every counter, and of each latency the number of
-// samples, p50, p99 and the greatest, in seconds. Seconds of messages that were not due inside the measurement have
-// measured false.
+// Windows returns a table with one row per second of a repetition. It has every counter and, per latency, the number of
+// samples, p50, p99 and the maximum, in seconds. The column measured is false for seconds of messages whose intended
+// send time is outside the measurement.
 func Windows(run *runs.Run) (Table, error) {
 	p := run.Plan()
 	outcomes, err := run.Outcomes()
@@ -228,7 +228,7 @@ func windowsOf(run *runs.Run, x part, yield func([]any, error) bool) bool {
 	return true
 }
 
-// spread is a distribution in four places.
+// spread returns the four fields of a distribution.
 func spread(h *record.Hist) []any {
 	if h == nil || h.Count() == 0 {
 		return []any{int64(0), nil, nil, nil}
@@ -238,5 +238,5 @@ func spread(h *record.Hist) []any {
 		float64(h.Max()) / 1e9}
 }
 
-// wrong is an error about a row.
+// wrong returns the error of a value that does not have the type of its column.
 func wrong(c Column, v any) error { return fmt.Errorf("column %s: %T is not what it holds", c.Name, v) }

@@ -14,16 +14,16 @@ import (
 	"lockstep/internal/plan"
 )
 
-// ErrUnknown is wrapped by the error about names of values that there are not.
+// ErrUnknown is wrapped by the error about unknown names of values.
 var ErrUnknown = errors.New("choose values")
 
-// Left says what an export left out.
+// Left counts the results that an export left out: those not valid, and those without any of the values.
 type Left struct{ Invalid, Empty int }
 
-// GoBench writes outcomes in the format of Go benchmarks, for benchstat: a line for each repetition of each cell and
-// group, with the same name for all repetitions. names are the values to write; none: those of the run's tables.
-// Outcomes that are not valid are left out. What the run is, and what was tested, are lines that benchstat passes over:
-// it does not compare benchmarks whose configuration ("key: value") differs.
+// GoBench writes outcomes in the format of Go benchmarks, for benchstat. It writes one line per valid repetition of a
+// cell and group, with the same name for all repetitions. names are the values to write; none: those of the run's
+// tables. The run and the subjects are comments: benchstat does not compare benchmarks with different configuration
+// lines ("key: value").
 func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (Left, error) {
 	infos, err := chosen(p, names)
 	if err != nil {
@@ -58,13 +58,13 @@ func GoBench(w io.Writer, p plan.Run, outcomes []plan.Outcome, names []string) (
 	return left, out.Flush()
 }
 
-// about says what was tested.
+// about returns the comment line about the broker.
 func about(x part) string {
 	return fmt.Sprintf("# driver %s, product %s, version %s\n", oneLine(x.task.Cell.Broker.Driver),
 		oneLine(x.subject.Product), oneLine(x.subject.Version))
 }
 
-// chosen are the values by their names.
+// chosen returns the values with the given names.
 func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 	all := plan.Values()
 	if len(names) == 0 {
@@ -103,7 +103,7 @@ func chosen(p plan.Run, names []string) ([]plan.ValueInfo, error) {
 	return infos, nil
 }
 
-// benchmark is the line of one repetition; empty, if it has none of the values.
+// benchmark returns the line of one repetition; empty if it has none of the values.
 func benchmark(p plan.Run, x part, infos []plan.ValueInfo) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Benchmark%s 1", benchName(p, x))
@@ -121,8 +121,8 @@ func benchmark(p plan.Run, x part, infos []plan.ValueInfo) string {
 	return b.String()
 }
 
-// benchName is the matrix and the coordinates: "Quick/broker=rabbit/threads=5". A name that ends in a dash and a number
-// would be read as one of so many processors: it gets a "-1" for that.
+// benchName returns the name of the matrix with the coordinates: "Quick/broker=rabbit/threads=5". A dash and a number
+// at its end would be read as GOMAXPROCS, so "-1" is appended to such a name.
 func benchName(p plan.Run, x part) string {
 	parts := []string{strings.ToUpper(word(p.Name)[:1]) + word(p.Name)[1:]}
 	for _, c := range x.task.Cell.Coordinates {
@@ -139,7 +139,7 @@ func benchName(p plan.Run, x part) string {
 	return name
 }
 
-// word is text that a benchmark's name can hold: without space and slashes, never empty.
+// word returns a text that is valid in the name of a benchmark: without blanks and slashes, and not empty.
 func word(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) || unicode.IsControl(r) || r == '/' {
@@ -155,7 +155,7 @@ func word(s string) string {
 
 func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
-// metric is a value in a unit that says its name: 1200 publish-msg/s, 4500000 publish-p99-ns. benchstat shows
+// metric returns a value in a unit that contains its name: 1200 publish-msg/s, 4500000 publish-p99-ns. benchstat shows
 // nanoseconds as seconds with a prefix.
 func metric(info plan.ValueInfo, n float64) (float64, string) {
 	name := strings.ReplaceAll(info.Name, ".", "-")

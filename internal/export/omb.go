@@ -10,20 +10,20 @@ import (
 	"lockstep/internal/runs"
 )
 
-// ombPeriod is over how long the OpenMessaging Benchmark takes each of its metrics; a shorter measurement is one
-// period.
+// ombPeriod is the interval of the metrics of the OpenMessaging Benchmark, in seconds. A shorter measurement is one
+// interval.
 const ombPeriod = 10
 
-// ombMetrics are the latencies of its result files: the names' end, and the quantile.
+// ombMetrics are the latency fields of its result files: the suffix of the name, and the quantile.
 var ombMetrics = []struct {
 	name string
 	q    float64
 }{{"50pct", 0.5}, {"75pct", 0.75}, {"95pct", 0.95}, {"99pct", 0.99}, {"999pct", 0.999}, {"9999pct", 0.9999},
 	{"99999pct", 0.99999}, {"Max", 1}}
 
-// OMB is one repetition as a result of the OpenMessaging Benchmark, for JSON: the fields of its TestResult for which
-// Lockstep measures the same. publishDelayLatency and partitions have no equal here and are left out, and so is
-// whatever the outcome has no number for.
+// OMB returns one repetition as a result of the OpenMessaging Benchmark, for JSON. It has the fields of TestResult that
+// Lockstep also measures. publishDelayLatency and partitions have no equivalent and are left out, as are values that
+// the outcome does not have.
 func OMB(run *runs.Run, o plan.Outcome) (map[string]any, error) {
 	p := run.Plan()
 	all := parts(p, []plan.Outcome{o})
@@ -48,10 +48,10 @@ func OMB(run *runs.Run, o plan.Outcome) (map[string]any, error) {
 	return out, nil
 }
 
-// shape is what was run, where it can be said for each topic.
+// shape adds the workload, as far as its numbers per topic are whole.
 func shape(out map[string]any, w plan.Workload) {
 	if len(w.Groups) > 0 {
-		return // each has its own
+		return // each group has its own
 	}
 	out["messageSize"] = w.Message.Size
 	out["topics"] = w.Topology.Queues
@@ -59,7 +59,7 @@ func shape(out map[string]any, w plan.Workload) {
 		out["producersPerTopic"] = n / w.Topology.Queues
 	}
 	if n := w.Consumers.Nodes * w.Consumers.Threads; w.Topology.Queues > 0 && n%w.Topology.Queues == 0 {
-		out["consumersPerTopic"] = n / w.Topology.Queues // of one subscription, as there
+		out["consumersPerTopic"] = n / w.Topology.Queues // of one subscription, as in that benchmark
 	}
 }
 
@@ -71,7 +71,7 @@ type omb struct {
 	subs     int
 }
 
-// periods calls f with the seconds of every full period.
+// periods calls f with the first second and the end of every complete period.
 func (k omb) periods(f func(from, to int)) {
 	if k.measured < ombPeriod {
 		if k.measured > 0 {
@@ -84,7 +84,7 @@ func (k omb) periods(f func(from, to int)) {
 	}
 }
 
-// rates are what was sent, received, refused and waiting.
+// rates adds the publish, error and consume rates and the backlog, per period.
 func (k omb) rates(w plan.Workload) {
 	publish, failed, consume, backlog := []float64{}, []float64{}, []float64{}, []int64{}
 	k.periods(func(from, to int) {
@@ -106,8 +106,8 @@ func (k omb) rates(w plan.Workload) {
 	}
 }
 
-// latency is a series in milliseconds, of every period and of the whole measurement, unless the outcome has no number
-// for it.
+// latency adds a latency in milliseconds, per period and for the whole measurement. It adds nothing if the outcome has
+// no number for value.
 func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	if v, has := k.o.Values[value]; !has || v.NA != "" {
 		return
@@ -142,7 +142,7 @@ func (k omb) latency(name, aggregated string, s record.Series, value string) {
 	}
 }
 
-// metrics are the latencies of a distribution by the ends of their names.
+// metrics returns the latencies of a distribution in milliseconds, by the suffix of the field.
 func metrics(h *record.Hist) map[string]float64 {
 	all := map[string]float64{"Avg": h.Mean() / 1e6}
 	for _, f := range ombMetrics {

@@ -7,15 +7,15 @@ import (
 	"github.com/parquet-go/parquet-go"
 )
 
-// rowsAtOnce is how many rows are handed to the library at a time, and rowsInGroup how many it keeps in memory before
-// it writes them.
+// rowsAtOnce is the number of rows per call of the library. rowsInGroup limits the rows that it has in memory before it
+// writes them.
 const (
 	rowsAtOnce  = 256
 	rowsInGroup = 100_000
 )
 
-// Parquet writes a table as a Parquet file, compressed with Zstandard. Columns are in alphabetical order, and all of
-// them may be null.
+// Parquet writes a table as a Parquet file, compressed with Zstandard. The columns are in alphabetical order and
+// nullable.
 func Parquet(w io.Writer, t Table) error {
 	root := parquet.Group{}
 	for _, c := range t.Columns {
@@ -68,7 +68,7 @@ func leaf(k Kind) parquet.Node {
 	return parquet.String()
 }
 
-// value is one place of a row: at level 1 where it is there, at 0 where it is not.
+// value returns one field of a row: definition level 1 for a value, 0 for null.
 func value(c Column, v any, place int) (parquet.Value, error) {
 	switch x := v.(type) {
 	case nil:
