@@ -1,6 +1,6 @@
-// Package digest says in a page what the last run of a matrix tells against those before it: what changed its level,
-// since when and how sure, what became different meanwhile, what is new, what failed, and which rules are not met.
-// Rules and package compare decide about baselines.
+// Package digest summarises the newest run of a matrix against its earlier runs: changed levels with their start and
+// p-value, changed settings, new cells, failures, and rules that are not met. Rules and package compare evaluate
+// baselines.
 package digest
 
 import (
@@ -19,56 +19,56 @@ import (
 	"lockstep/internal/stats"
 )
 
-// Digest is what is to be known of a run.
+// Digest is the summary of a run.
 type Digest struct {
 	Run        string          `json:"run"`
 	Matrix     string          `json:"matrix"`
 	Started    time.Time       `json:"started"`
-	Summary    string          `json:"summary"`              // of its verdicts
-	Problems   []string        `json:"problems,omitempty"`   // what failed
-	Unfinished string          `json:"unfinished,omitempty"` // that tasks have no outcome
-	Rules      []report.Ruling `json:"rules,omitempty"`      // that are not met
-	Statuses   []Status        `json:"statuses,omitempty"`   // values that became numbers, or are none any more
-	// alarms: the worse before the better, those common to many cells first
+	Summary    string          `json:"summary"`              // of the verdicts
+	Problems   []string        `json:"problems,omitempty"`   // failures
+	Unfinished string          `json:"unfinished,omitempty"` // number of tasks without an outcome; empty: none
+	Rules      []report.Ruling `json:"rules,omitempty"`      // rules that make the run fail
+	Statuses   []Status        `json:"statuses,omitempty"`   // values that changed between numbers and other statuses
+	// alarms: worse before better, those common to many cells first
 	Shifts   []Shift  `json:"shifts,omitempty"`
-	Tested   int      `json:"tested"`        // series, of a cell and value each, that have enough runs for an alarm
-	Untested int      `json:"untested"`      // that have not
-	New      []string `json:"new,omitempty"` // cells that no run before had
-	// what became different since the run before: versions, settings
+	Tested   int      `json:"tested"`        // series, each of a cell and value, with enough runs for an alarm
+	Untested int      `json:"untested"`      // series with too few runs
+	New      []string `json:"new,omitempty"` // cells without an earlier run
+	// changes since the previous run: versions, settings, hosts
 	Subject []string `json:"subject,omitempty"`
 }
 
-// Shift is a value whose level changed in the last scheduled runs: of one cell, or of more than a third of the cells in
-// the same run.
+// Shift is a change of the level of a value in the last scheduled runs: of one cell, or of more than a third of the
+// cells in the same run.
 type Shift struct {
 	Cell    string          `json:"cell,omitempty"`
 	ID      string          `json:"id,omitempty"`
-	Cells   []string        `json:"cells,omitempty"` // of a common change: the first of them
-	Count   int             `json:"count,omitempty"` // of them
-	Of      int             `json:"of,omitempty"`    // cells that have the value
+	Cells   []string        `json:"cells,omitempty"` // of a common change: the first cells
+	Count   int             `json:"count,omitempty"` // number of the changed cells
+	Of      int             `json:"of,omitempty"`    // number of cells with the value
 	Value   string          `json:"value"`
 	Title   string          `json:"title"`
 	Unit    plan.Unit       `json:"unit"`
 	Finding compare.Finding `json:"finding"`
 	Before  float64         `json:"before,omitempty"`
 	After   float64         `json:"after,omitempty"`
-	// relative to the level before, infinite from zero; the median of a common change
+	// relative to the level before, infinite from zero; of a common change: the median
 	Change float64   `json:"-"`
 	P      float64   `json:"p,omitempty"` // corrected for all series and split points in the last runs
-	Runs   int       `json:"runs"`        // with the new level
+	Runs   int       `json:"runs"`        // number of runs with the new level
 	Since  string    `json:"since"`       // the first of them
 	At     time.Time `json:"at"`
-	Causes []string  `json:"causes,omitempty"` // differences of the runs around it
+	Causes []string  `json:"causes,omitempty"` // differences of the runs around the change
 }
 
-// Status is a change of whether values are numbers, and of why they are none.
+// Status is a change of the status of values: a number, or the reason for not being one.
 type Status struct {
-	Cells   []string        `json:"cells"` // the first of them
-	Count   int             `json:"count"` // of them
+	Cells   []string        `json:"cells"` // the cells with this change
+	Count   int             `json:"count"` // number of these cells
 	Values  []string        `json:"values"`
 	Finding compare.Finding `json:"finding"`
-	Before  string          `json:"before"`  // "numeric", a verdict, a flag, or why there is no number
-	Earlier int             `json:"earlier"` // runs with it before
+	Before  string          `json:"before"`  // "numeric", a verdict, a flag, or the reason for a missing number
+	Earlier int             `json:"earlier"` // runs with this status before
 	Of      int             `json:"of"`      // runs before
 	Status  string          `json:"status"`
 	Runs    int             `json:"runs"`
@@ -76,13 +76,13 @@ type Status struct {
 	At      time.Time       `json:"at"`
 }
 
-// maxNames is the maximum number of cells that are named of a change in many.
+// maxNames limits the named cells of a common change.
 const maxNames = 5
 
-// maxListed is the maximum number of cells that are listed in text with the same change of status.
+// maxListed limits the cells that are listed in text with the same change of status.
 const maxListed = 20
 
-// Of makes the digest of a run, which the history has to have.
+// Of returns the digest of a run. The history must contain the run.
 func Of(m compare.Recorded, past *history.Store) (Digest, error) {
 	d := Digest{Run: m.Run.ID, Matrix: m.Run.Name, Started: m.Run.Started, Summary: report.Summary(m.Run, m.Outcomes),
 		Problems: report.Failures(m.Run, m.Outcomes), Unfinished: report.NotRun(m.Run, m.Outcomes)}
@@ -97,7 +97,7 @@ func Of(m compare.Recorded, past *history.Store) (Digest, error) {
 	return d, nil
 }
 
-// look finds what changed in the last runs: all values of all cells are one family of tests.
+// look finds the changes in the last runs. All values of all cells are one family of tests.
 func (d *Digest) look(run plan.Run, past *history.Store) error {
 	var all []history.Answer
 	for _, cell := range run.Cells {
@@ -106,7 +106,7 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 		if err != nil {
 			return err
 		}
-		known := false // from a run before
+		known := false // from an earlier run
 		for _, answer := range answers {
 			d.moved(answer)
 			for _, c := range answer.Cells {
@@ -120,7 +120,7 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 	}
 	trends := history.NewTrends(run.ID, all...)
 	numbers := 0
-	newest := map[[2]string]int{} // of a cell and value: the series with the newest point
+	newest := map[[2]string]int{} // by cell and value: the series with the newest point
 	for i, s := range trends.Series {
 		last := s.Points[len(s.Points)-1]
 		if last.Run == d.Run {
@@ -147,7 +147,7 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 		d.Shifts = append(d.Shifts, commonShift(c))
 	}
 	slices.SortStableFunc(d.Shifts, func(a, b Shift) int {
-		// worse, better
+		// worse before better
 		return cmp.Or(strings.Compare(string(b.Finding), string(a.Finding)), cmp.Compare(b.Count, a.Count),
 			cmp.Compare(a.P, b.P))
 	})
@@ -160,7 +160,7 @@ func (d *Digest) look(run plan.Run, past *history.Store) error {
 	return nil
 }
 
-// status adds the change of a value's status, if there is one. The same change of several values of a cell is one.
+// status adds the change of a value's status, if there is one. Values of a cell with the same change share an element.
 func (d *Digest) status(s history.Series) {
 	c, changed := s.Status(history.Point{Run: d.Run, Started: d.Started})
 	if !changed {
@@ -184,7 +184,7 @@ func (d *Digest) status(s history.Series) {
 	d.Statuses = append(d.Statuses, x)
 }
 
-// mergeStatuses reports the same change of several cells once.
+// mergeStatuses merges the same change of several cells into one element.
 func (d *Digest) mergeStatuses() {
 	var all []Status
 	for _, s := range d.Statuses {
@@ -205,8 +205,8 @@ func (d *Digest) mergeStatuses() {
 	d.Statuses = all
 }
 
-// moved says that this run was measured from other hosts than the run before: what was measured from elsewhere is a
-// series of its own.
+// moved adds a note if this run was measured from other hosts than the previous run: each set of hosts has its own
+// series.
 func (d *Digest) moved(a history.Answer) {
 	for _, c := range a.Cells {
 		if i := slices.IndexFunc(c.Points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 &&
@@ -218,7 +218,7 @@ func (d *Digest) moved(a history.Answer) {
 	}
 }
 
-// differs keeps what became different, each once.
+// differs adds a change of settings, versions or hosts once.
 func (d *Digest) differs(text string) {
 	if !slices.Contains(d.Subject, text) {
 		d.Subject = append(d.Subject, text)
@@ -262,7 +262,7 @@ func newShift(name string, by float64, since history.Point) Shift {
 	return s
 }
 
-// Worse counts the levels and statuses that got worse.
+// Worse returns the number of shifts and statuses that are worse.
 func (d Digest) Worse() (n int) {
 	for _, s := range d.Shifts {
 		if s.Finding == compare.Worse {

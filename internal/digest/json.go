@@ -5,20 +5,19 @@ import (
 	"io"
 )
 
-// maxJSON is how long the digest for programs gets, in bytes: half of what a schedule keeps of all its comparison hooks
-// together.
+// maxJSON limits the JSON output in bytes. It is half of the size that a schedule stores for the output of all its
+// comparison hooks.
 const maxJSON = 32 << 10
 
-// told is the digest for programs. Long lists are cut; More counts what they lack.
+// told is the JSON output. Long lists are shortened, and More has the numbers of omitted elements.
 type told struct {
 	Title string   `json:"title"`
-	Lines []string `json:"lines,omitempty"` // what people are told, in the order in which they want to know it
+	Lines []string `json:"lines,omitempty"` // the text output, in the order of its importance
 	Digest
 	More map[string]int `json:"more,omitempty"` // by the name of the list
 }
 
-// JSON writes the digest for programs: in one line of at most 32 KiB, whatever the run, so that it can be kept with the
-// run.
+// JSON writes the digest as one line of at most 32 KiB, so that a schedule can store it with the run.
 func (d Digest) JSON(w io.Writer) error {
 	whole := told{Title: d.Title(), Lines: d.lines(), Digest: d}
 	for most := 256; ; most /= 2 {
@@ -33,7 +32,7 @@ func (d Digest) JSON(w io.Writer) error {
 	}
 }
 
-// lines are those of all sections, each with the section's name.
+// lines returns the lines of all sections, with the section's title as a prefix.
 func (d Digest) lines() (all []string) {
 	for _, s := range d.sections() {
 		for _, l := range s.Lines {
@@ -43,7 +42,7 @@ func (d Digest) lines() (all []string) {
 	return all
 }
 
-// cut leaves at most so many entries in each list.
+// cut returns a copy with at most that many elements per list.
 func (t told) cut(most int) told {
 	t.More = map[string]int{}
 	t.Lines = first(t.Lines, most, t.More, "lines")

@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/report"
 )
 
-// Line is a shift in words: "mode=a: publish.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
+// Line formats a shift: "mode=a: publish.rate 10,012 → 8,940 (−11 %), p 0.001, in the last 2 runs".
 func (s Shift) Line() string {
 	if s.Count > 0 {
 		return fmt.Sprintf("%d of %d cells: %s %s, in %s", s.Count, s.Of, s.Title, display.Change(s.Change),
@@ -23,7 +23,7 @@ func (s Shift) Line() string {
 		report.Format(s.Unit, s.Before), report.Format(s.Unit, s.After), display.Change(s.Change), s.P, s.Runs)
 }
 
-// Line is a status in words: "mode=a: consume.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4
+// Line formats a status: "mode=a: consume.rate: numeric in 36 of 36 runs, backlog since 20260107-020000-nightly (4
 // runs)".
 func (s Status) Line() string {
 	where := s.Cells[0]
@@ -34,11 +34,11 @@ func (s Status) Line() string {
 		s.Earlier, display.Count(s.Of, "run"), s.Status, s.Since, display.Count(s.Runs, "run"))
 }
 
-// section is a heading with what is under it.
+// section is a title with its lines.
 type section struct {
 	Title string
 	Lines []line
-	None  string // said where there are no lines; empty: then there is no section
+	None  string // shown if there are no lines; empty: the section is left out
 }
 
 type line struct {
@@ -47,7 +47,7 @@ type line struct {
 	Mark compare.Finding
 }
 
-// Title says the most of it in a line.
+// Title summarises the digest in one line.
 func (d Digest) Title() string {
 	var words []string
 	if n := d.Worse(); n > 0 {
@@ -71,7 +71,7 @@ func (d Digest) Title() string {
 	return d.Matrix + ": " + strings.Join(words, ", ")
 }
 
-// sections are what both forms show, in the order in which one wants to know it.
+// sections returns the contents of both text formats, in the order of importance.
 func (d Digest) sections() (all []section) {
 	shifts := section{Title: "What changed"}
 	for _, x := range d.Statuses {
@@ -116,7 +116,7 @@ func (d Digest) sections() (all []section) {
 	return all
 }
 
-// names lists the first cells of a change in so many.
+// names lists the first cells of a change, and the number of the others.
 func names(first []string, of int) []string {
 	if more := of - len(first); more > 0 {
 		return append(slices.Clone(first), fmt.Sprintf("and %d more", more))
@@ -124,10 +124,10 @@ func names(first []string, of int) []string {
 	return first
 }
 
-// Remark is something worth a mark in a drawing over time: "worse", "better" or "rule", and a sentence.
+// Remark is an annotation for dashboards. Kind is "worse", "better" or "rule".
 type Remark struct{ Kind, Text string }
 
-// Remarks are what got worse or better, and the rules that are not met.
+// Remarks returns the changes for the worse or better, and the rules that are not met.
 func (d Digest) Remarks() (all []Remark) {
 	for _, s := range d.Statuses {
 		all = append(all, Remark{string(s.Finding), s.Line()})
@@ -186,7 +186,7 @@ var source string
 
 var sheet = template.Must(template.New("digest").Parse(source))
 
-// HTML writes the digest as one file that needs nothing from outside and has no script.
+// HTML writes the digest as one file without external resources and scripts.
 func (d Digest) HTML(w io.Writer) error {
 	return sheet.Execute(w, map[string]any{"Title": d.Title(), "Digest": d, "Sections": d.sections(),
 		"About": d.about(), "At": d.Started.UTC().Format("2006-01-02 15:04 UTC")})
