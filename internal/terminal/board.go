@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// DrawEvery is how often a board looks at what it shows: nobody reads faster.
+// DrawEvery is the interval at which a board draws changes.
 const DrawEvery = 250 * time.Millisecond
 
-// Board is a writer of lines that stay, as a Writer writes them, and, below them, a block that is drawn again whenever
-// it has changed. A goroutine of its own does the writing, so that a terminal that takes its time, or is held by its
-// user, does not delay the others. It is safe for concurrent use.
+// Board writes lines to a terminal like a Writer. Below them it shows a block, which it draws again after changes. Only
+// its own goroutine writes to the terminal, so that a slow or paused terminal does not block its callers. It is safe
+// for concurrent use.
 type Board struct {
 	screen *Screen
 	frame  func(columns int) []string
 	mu     sync.Mutex
-	text   strings.Builder // to be printed
-	escape *Writer         // to text
+	text   strings.Builder // not yet printed
+	escape *Writer         // writes to text
 	stop   chan struct{}
 	done   chan struct{}
 }
 
-// NewBoard starts a board. frame is called from one goroutine, at most once in DrawEvery; what others wrote is clean in
-// its lines, which may have styles and go past a Writer.
+// NewBoard starts a board. frame is called from one goroutine, at most once per DrawEvery. Its lines are not escaped,
+// so that they may have styles: text from other sources in them must be clean.
 func NewBoard(out io.Writer, t Terminal, frame func(columns int) []string) *Board {
 	b := &Board{screen: NewScreen(out, t.Size), frame: frame, stop: make(chan struct{}), done: make(chan struct{})}
 	b.escape = NewWriter(&b.text)
@@ -33,14 +33,14 @@ func NewBoard(out io.Writer, t Terminal, frame func(columns int) []string) *Boar
 	return b
 }
 
-// Write takes text that stays. A line is shown when it is whole.
+// Write adds text above the block. A line is shown when it is complete.
 func (b *Board) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.escape.Write(p)
 }
 
-// Close shows what was written and takes the block away. What is written later is lost.
+// Close prints the written text and removes the block. Later text is lost.
 func (b *Board) Close() {
 	close(b.stop)
 	<-b.done
@@ -56,7 +56,7 @@ func (b *Board) serve() {
 		select {
 		case <-tick.C:
 		case <-b.stop:
-			_ = b.screen.Print(b.take(true), nil) // a terminal that is gone shows nothing
+			_ = b.screen.Print(b.take(true), nil) // an error means that the terminal is closed
 			return
 		}
 		now, _ := b.screen.size()
@@ -70,7 +70,7 @@ func (b *Board) serve() {
 	}
 }
 
-// take returns the whole lines that were written; in the end, the rest as one, too.
+// take returns the complete lines that were written and, at the end, the rest as a line.
 func (b *Board) take(end bool) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -4,5 +4,5 @@ package terminal
 
 import "os"
 
-// sequences reports whether a terminal understands control sequences.
+// sequences reports whether a terminal supports control sequences.
 func sequences(*os.File) bool { return true }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// sequences has a console understand control sequences, and reports whether it does: those before Windows 10 do not.
+// sequences enables control sequences on a console, and reports whether it supports them: since Windows 10.
 func sequences(f *os.File) bool {
 	var mode uint32
 	console := windows.Handle(f.Fd())

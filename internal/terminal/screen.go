@@ -10,14 +10,14 @@ import (
 	"lockstep/internal/display"
 )
 
-// Terminal is what is known of the terminal that a program writes to.
+// Terminal has the capabilities of the terminal that a program writes to.
 type Terminal struct {
 	Painter
-	Size func() (columns, rows int) // as it is now
+	Size func() (columns, rows int) // the current size
 }
 
-// Of reports whether out is a terminal on which the cursor can be moved, and what it can do. NO_COLOR (no-color.org)
-// takes the colours away; a terminal that says that it is dumb, or nothing at all, is treated as none.
+// Of returns the capabilities of a terminal, and whether the cursor can be moved on it. NO_COLOR (no-color.org)
+// disables colours. The result is false if TERM is "dumb" or, except on Windows, not set.
 func Of(out io.Writer, getenv func(string) string) (Terminal, bool) {
 	if !Is(out) {
 		return Terminal{}, false
@@ -39,13 +39,13 @@ func Of(out io.Writer, getenv func(string) string) (Terminal, bool) {
 	}}, true
 }
 
-// Screen is a block of lines at the foot of a terminal, below those that stay. Everything it does is one write, at the
-// end of which the cursor is to be seen, at the begin of the line below: a program that is killed, or panics, leaves
-// the terminal in order. It is for one goroutine at a time.
+// Screen shows a block of lines at the bottom of a terminal, below the printed text. Each update is one write, which
+// ends with a visible cursor at the start of the line below. So a killed or panicking program leaves the terminal
+// usable. It is not safe for concurrent use.
 type Screen struct {
 	out    io.Writer
 	size   func() (columns, rows int)
-	widths []int // of the lines that stand
+	widths []int // of the displayed lines
 }
 
 // NewScreen returns a screen without a block.
@@ -60,14 +60,14 @@ const (
 	eraseRight = "\x1b[K"
 )
 
-// Draw puts lines where the block stands. Those too wide are cut; those for which the terminal is too low are left out,
-// from the last.
+// Draw replaces the block. Lines that are too wide are cut, and the last lines are left out if the terminal has too few
+// rows.
 func (s *Screen) Draw(lines []string) error { return s.write("", lines) }
 
-// Print writes text that stays, whole lines, and the block below it.
+// Print writes complete lines of text above the block, and replaces the block.
 func (s *Screen) Print(text string, lines []string) error { return s.write(text, lines) }
 
-// Clear takes the block away.
+// Clear removes the block.
 func (s *Screen) Clear() error {
 	if len(s.widths) == 0 {
 		return nil
@@ -85,7 +85,7 @@ func (s *Screen) write(text string, lines []string) error {
 	lines = lines[:max(0, min(len(lines), rows-1))]
 	s.widths = s.widths[:0]
 	for _, line := range lines {
-		line = display.Cut(line, columns-1) // in the last column some terminals wrap already
+		line = display.Cut(line, columns-1) // some terminals wrap in the last column
 		b.WriteString(line)
 		b.WriteByte('\n')
 		s.widths = append(s.widths, display.StyledWidth(line))
@@ -95,8 +95,8 @@ func (s *Screen) write(text string, lines []string) error {
 	return err
 }
 
-// top moves the cursor to where the block begins. A terminal that was made narrower since has broken its lines, each
-// into as many as it takes.
+// top moves the cursor to the start of the block. A terminal that has become narrower has wrapped the lines, so their
+// current number of rows is computed.
 func (s *Screen) top(columns int) string {
 	rows := 0
 	for _, w := range s.widths {

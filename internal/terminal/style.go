@@ -1,13 +1,13 @@
-// Package terminal draws on terminals: styles, text of foreign origin without control characters, and a block of lines
-// at the foot that is drawn again and again.
+// Package terminal writes to terminals: styles, text of unknown origin without control characters, and a block of lines
+// that is updated in place.
 package terminal
 
 import "strings"
 
-// Style is how a text looks, as an SGR parameter; none where colours are off.
+// Style is an SGR parameter.
 type Style string
 
-// The styles. All are of the sixteen that every terminal has, in the colours that its user chose.
+// The styles. They use only the 16 standard colours, which users can configure.
 const (
 	Bold   Style = "1"
 	Faint  Style = "2"
@@ -17,10 +17,10 @@ const (
 	Cyan   Style = "36"
 )
 
-// Painter writes texts in styles, or as they are. The zero value is without colours.
+// Painter writes texts in styles, or without styles. The zero value uses none.
 type Painter struct{ Colours bool }
 
-// Paint writes text in a style.
+// Paint returns text in a style.
 func (p Painter) Paint(s Style, text string) string {
 	if !p.Colours || text == "" {
 		return text
@@ -28,10 +28,11 @@ func (p Painter) Paint(s Style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// Bar is a part, 0 … 1, of so many columns: full blocks, an eighth of one at their end, and a light line for the rest.
+// Bar returns a bar for a part from 0 to 1, columns wide: full blocks with an eighth block at the end, and a light line
+// for the rest.
 func Bar(part float64, columns int) (full, rest string) {
 	const eighths = " ▏▎▍▌▋▊▉"
-	if !(part > 0) { // nor a NaN
+	if !(part > 0) { // also for NaN
 		return "", strings.Repeat("─", max(0, columns))
 	}
 	n := int(min(part, 1) * float64(max(0, columns)) * 8)

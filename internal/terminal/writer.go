@@ -11,19 +11,19 @@ import (
 	"golang.org/x/term"
 )
 
-// Writer writes text that others may have a part in to a terminal: control characters but line ends and tabs, changes
-// of the direction of text, and bytes that are not UTF-8 become escapes such as \x1b and \u202e. It is safe for
+// Writer writes text of unknown origin to a terminal. It replaces control characters except line breaks and tabs,
+// characters that change the text direction, and invalid UTF-8 by escapes such as \x1b and \u202e. It is safe for
 // concurrent use.
 type Writer struct {
 	out  io.Writer
 	mu   sync.Mutex
-	rest []byte // the beginning of a character whose other bytes are still to come
+	rest []byte // the beginning of an incomplete character
 }
 
 // NewWriter returns a Writer to out.
 func NewWriter(out io.Writer) *Writer { return &Writer{out: out} }
 
-// Write writes p in one write.
+// Write writes p with one call of the underlying writer.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -54,7 +54,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// File returns the file that out, or the Writer that it is, writes to; nil if it is none.
+// File returns the file that out writes to, also through a Writer; nil if it is not a file.
 func File(out io.Writer) *os.File {
 	if w, is := out.(*Writer); is {
 		out = w.out
@@ -63,7 +63,7 @@ func File(out io.Writer) *os.File {
 	return f
 }
 
-// Is reports whether out is a terminal, whatever it can do.
+// Is reports whether out is a terminal, including terminals without control sequences.
 func Is(out io.Writer) bool {
 	f := File(out)
 	return f != nil && term.IsTerminal(int(f.Fd()))
