@@ -122,7 +122,7 @@ func (t Table) horizontal(out *strings.Builder, columns []column) {
 			if skip := lines - len(c.head); n >= skip {
 				line = c.head[n-skip]
 			}
-			if !c.left { // above numbers, not above what follows them
+			if !c.left { // align with the texts without their tails
 				line = Pad(line, c.width-c.tail, false)
 			}
 			cells[i] = Pad(line, c.width, true)
