@@ -10,17 +10,17 @@ import (
 	"lockstep/internal/wire"
 )
 
-// phases are those that a task goes through.
+// phases are the phases of a task.
 var phases = []plan.Phase{plan.PhasePrepare, plan.PhaseReady, plan.PhaseWarmup, plan.PhaseMeasure, plan.PhaseDrain,
 	plan.PhaseTeardown}
 
-// AgentStatus is the state of an agent: agent.Status.
+// AgentStatus is implemented by agent.Status.
 type AgentStatus interface {
 	Slots() []wire.Heartbeat
 	Phase(slot string) plan.Phase
 }
 
-// Agent serves the metrics of an agent. linked reports whether there is a link to the control plane.
+// Agent returns the handler for the metrics of an agent. linked reports whether it is connected to the control plane.
 func Agent(status AgentStatus, linked func() bool, version string, log *slog.Logger) http.Handler {
 	return handler(&agentCollector{status, linked}, version, log)
 }
@@ -30,10 +30,10 @@ type agentCollector struct {
 	linked func() bool
 }
 
-// Describe describes nothing: the metrics depend on what the agent does.
+// Describe sends no descriptions: the set of metrics depends on the state of the agent.
 func (*agentCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads the state of the agent.
+// Collect collects the state of the agent.
 func (a *agentCollector) Collect(to chan<- prometheus.Metric) {
 	s := sheet(to)
 	s.gauge("control_plane_linked", "Whether this process has a link to the control plane.", truth(a.linked()))

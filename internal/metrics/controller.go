@@ -11,19 +11,19 @@ import (
 	"lockstep/internal/wire"
 )
 
-// ControllerStatus is the state of a controller.
+// ControllerStatus is implemented by controller.Status.
 type ControllerStatus interface {
 	Leads() uint64
 	Tasks() map[plan.Verdict]uint64
 }
 
-// Points counts points for InfluxDB: sink.Counters.
+// Points is implemented by sink.Counters: the numbers of points for InfluxDB.
 type Points interface {
 	Points() (written, dropped, left int64)
 }
 
-// Controller serves the metrics of a controller. Those of the fleet come from the one that leads alone, so that a sum
-// over controllers counts nothing twice. points is nil where the controller writes none.
+// Controller returns the handler for the metrics of a controller. Only the leading controller has the metrics of the
+// fleet, so that sums over controllers count nothing twice. points is nil if the controller writes none.
 func Controller(conn *wire.Client, status ControllerStatus, points Points, version string,
 	log *slog.Logger) http.Handler {
 	return handler(&controllerCollector{conn, status, points, log}, version, log)
@@ -36,10 +36,10 @@ type controllerCollector struct {
 	log    *slog.Logger
 }
 
-// Describe describes nothing: the metrics depend on who leads.
+// Describe sends no descriptions: the set of metrics depends on the leadership.
 func (*controllerCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect reads the state of the controller and asks the control plane for that of the fleet.
+// Collect collects the state of the controller and, if it leads, requests that of the fleet from the control plane.
 func (c *controllerCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
@@ -80,7 +80,7 @@ func (c *controllerCollector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// runs counts runs by how they stand; of those that have ended the control plane knows the newest 1,000.
+// runs counts runs by state. The control plane lists only the newest 1,000 ended runs.
 func (c *controllerCollector) runs(ctx context.Context, s sheet) error {
 	runs, err := c.conn.Runs(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *controllerCollector) runs(ctx context.Context, s sheet) error {
 	return nil
 }
 
-// agents counts agents by what they do.
+// agents counts agents by state.
 func (c *controllerCollector) agents(ctx context.Context, s sheet) error {
 	agents, err := c.conn.Agents(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func (c *controllerCollector) agents(ctx context.Context, s sheet) error {
 	return nil
 }
 
-// room is how full the record is.
+// room reports the size and the limit of the record.
 func (c *controllerCollector) room(ctx context.Context, s sheet) error {
 	used, limit, err := c.conn.RecordRoom(ctx)
 	if err != nil {

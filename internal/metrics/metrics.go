@@ -1,6 +1,6 @@
-// Package metrics serves the state of a controller or an agent to Prometheus: a handful of metrics for somebody on
-// call, by Prometheus' conventions. They are made for each scrape, of state that is there anyway: nothing is counted
-// per message. What was measured is not here; it is in records.
+// Package metrics serves the operational state of a controller or an agent to Prometheus, according to its conventions.
+// The metrics are computed for each scrape from existing state, so that nothing is counted per message. Measurements
+// are in records and not here.
 package metrics
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// askTimeout bounds what a scrape may wait for; Prometheus gives up after 10 s, unless told otherwise.
+// askTimeout limits the requests of a scrape to the control plane. Prometheus's default timeout is 10 s.
 const askTimeout = 5 * time.Second
 
-// handler serves a collector with the metrics of the process.
+// handler serves a collector together with the metrics of the process.
 func handler(c prometheus.Collector, version string, log *slog.Logger) http.Handler {
 	r := prometheus.NewRegistry()
 	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "lockstep_build_info",
@@ -29,8 +29,7 @@ func handler(c prometheus.Collector, version string, log *slog.Logger) http.Hand
 		MaxRequestsInFlight: 2, Timeout: 2 * askTimeout})
 }
 
-// sheet collects metrics. A description is rebuilt each time: there are few, and a scrape comes every few seconds at
-// most.
+// sheet sends metrics. It builds a description per metric and scrape, because there are few of both.
 type sheet chan<- prometheus.Metric
 
 func (s sheet) gauge(name, help string, value float64, labels ...string) {
@@ -41,7 +40,7 @@ func (s sheet) counter(name, help string, value float64, labels ...string) {
 	s.add(prometheus.CounterValue, name, help, value, labels)
 }
 
-// add takes labels as names and values in turn.
+// add sends a metric. labels alternates names and values.
 func (s sheet) add(kind prometheus.ValueType, name, help string, value float64, labels []string) {
 	var names, values []string
 	for i := 0; i+1 < len(labels); i += 2 {
@@ -50,7 +49,7 @@ func (s sheet) add(kind prometheus.ValueType, name, help string, value float64, 
 	s <- prometheus.MustNewConstMetric(prometheus.NewDesc("lockstep_"+name, help, names, nil), kind, value, values...)
 }
 
-// truth is 1 or 0.
+// truth returns 1 or 0.
 func truth(b bool) float64 {
 	if b {
 		return 1
