@@ -1,4 +1,4 @@
-// Agent is the daemon on a client host that executes its part of every task.
+// Agent is the daemon of a client host. It executes this host's part of every task.
 package main
 
 import (

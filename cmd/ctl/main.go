@@ -1,4 +1,4 @@
-// Ctl is what a person or a cron line types: it checks, plans and runs matrices, and shows what came of them.
+// Ctl is the client program: it checks, plans and runs matrices, and shows their results.
 package main
 
 import (
