@@ -20,23 +20,23 @@ import (
 
 // This file is the life of a task, in the order of execution:
 //
-//	task      measures the task, and stores its outcome
+//	task      measures the task and stores its outcome
 //	measure   makes attempts until one counts
-//	attempt   has roles assigned to agents, stores the start, and judges at the end
-//	run       executes, has all closed and torn down, whatever failed
+//	attempt   assigns roles to agents, stores the start, and judges at the end
+//	run       executes, and always closes and tears down
 //	execute   sessions, topology, consumers, publishers, start time, warm-up, measurement, drain
 //
-// Each step follows below them. The waiting for agents and their reports are at the end of the file.
+// The steps follow in this order. The functions that wait for agents and handle reports are at the end of the file.
 
-// Margins beyond what the agents allow themselves for a step, so that their own words come first.
+// Margins beyond the agents' own timeouts of a step, so that the agents' errors arrive first.
 const (
 	stepMargin  = 8 * time.Second
-	finishLimit = 38 * time.Second // to leave a stuck driver, close everything and hand over the rest
+	finishLimit = 38 * time.Second // to leave a stuck driver, close everything and report the rest
 	doneLimit   = 15 * time.Second
 )
 
-// attempt is one attempt of a task: the controller's side of its life. It runs in one goroutine. It has more than 25
-// methods, as its steps have one each.
+// attempt is the controller's side of one attempt of a task. One goroutine uses it. It has more than 25 methods, as
+// each step has one.
 type attempt struct {
 	lease   *wire.Leader
 	agents  *fleet
@@ -46,54 +46,54 @@ type attempt struct {
 
 	task      plan.Task
 	work      plan.Workload
-	groups    []plan.Task // of the cell; one that is the whole task, if it has none
+	groups    []plan.Task // the groups of the cell; without groups, the whole task
 	parts     []*part
 	observers *observers
-	byName    map[string]*part // of both
+	byName    map[string]*part // parts and observers
 	mailbox   *mailbox
 	merged    *record.Merged
 	traffic   traffic
 	facts     judge.Facts
 
-	// the controller's clock.Now() at T0, when the measurement or, with warmup "auto", the load begins; 0: not agreed
-	// yet
+	// zero is the controller's clock.Now() at T0; 0: not agreed yet. T0 is the start of the measurement or, with warmup
+	// "auto", of the load.
 	zero      int64
-	origin    int64 // the same when the measurement begins: zero, as long as that is to be found out
-	measuring bool  // it is known when the measurement begins
+	origin    int64 // the same for the start of the measurement; zero until it is known
+	measuring bool  // the start of the measurement is known
 }
 
-// part is one agent in the attempt, or an observer of it.
+// part is the state of one agent or observer in the attempt.
 type part struct {
 	plan.AgentPart
 	agent   wire.AgentInfo
-	observe []plan.Observation // of an observer
-	at      map[wire.Step]bool // steps it arrived at
-	begin   int64              // what it set for the beginning of the measurement, ns since T0
+	observe []plan.Observation // of an observer; nil for agents
+	at      map[wire.Step]bool // steps that it has reached
+	begin   int64              // the start of the measurement that it has set, ns since T0
 	failed  bool
-	apart   bool             // a consumer of its had no link when its last snapshot was taken
-	kind    plan.FailureKind // of the failure; empty: no known kind
+	apart   bool             // a consumer had no link when the last snapshot was made
+	kind    plan.FailureKind // of the failure; empty: unknown
 	arrival wire.Arrival     // the last one
-	dropped bool             // lost, or not answering any more, or an observer that failed: it is not waited for
+	dropped bool             // not waited for: it was lost, does not answer, or is a failed observer
 	subject *plan.Subject
 }
 
-// failure is why an attempt is given up.
+// failure is the reason why an attempt is given up.
 type failure struct {
-	kind  plan.FailureKind // empty: no known kind
+	kind  plan.FailureKind // empty: unknown
 	words string
 }
 
 func (f *failure) Error() string { return f.words }
 
-// result is that of an attempt that has ended, or could not begin.
+// result is the result of an attempt that has ended or could not begin.
 type result struct {
-	attempt string // name; empty: there were too few agents, as failure says
+	attempt string // name; empty: too few agents, see failure
 	task    plan.Task
 	failure string // empty: none
 	outcome plan.Outcome
 }
 
-// task runs one task; an error ends the run.
+// task runs one task. An error ends the run.
 func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 	if t.Cell.Workload.Search != nil {
 		return x.search(ctx, t, n)
@@ -105,12 +105,14 @@ func (x *execution) task(ctx context.Context, t plan.Task, n int) error {
 	return x.journal.outcome(ctx, withRetries(r.outcome, retries), x.rounds)
 }
 
-// measure runs a task, or a step of its search, until an attempt of it counts, as its cell's policy has it
-// (plan.Cell.Retry): an attempt that failed in a way that the policy names is stored in the record with its outcome.
-// Then another begins, after the run's settle, with the agents that are there. It returns the result that counts, and
-// appends the attempts before it to retries. detail is which step of a search it is. An error ends the run.
+// measure repeats a task, or a step of its search, until an attempt counts. The cell's policy (plan.Cell.Retry) names
+// the failures that are repeated. A failed attempt is stored in the record with its outcome. After the run's settle
+// time the next attempt begins with the agents that live then.
 //
-// A broken guarantee is an answer whatever else failed, and is never measured again.
+// It returns the result that counts, and appends the failed attempts to retries. detail describes the step of a search.
+// An error ends the run.
+//
+// An attempt that broke a guarantee always counts, as that is a result of the broker.
 func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail string,
 	retries []plan.FailedAttempt) (result, []plan.FailedAttempt, error) {
 	for {
@@ -138,7 +140,7 @@ func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail stri
 	}
 }
 
-// attempt leads the agents through a task once, and judges the record. An error ends the run.
+// attempt executes a task once and judges the record. An error ends the run.
 func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail string) (result, error) {
 	agents, short, err := x.awaitAgents(x.between, t, n)
 	if err != nil {
@@ -155,7 +157,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 		event.Load = &wire.Load{Rate: t.Cell.Workload.Publishers.Rate, Measure: t.Cell.Workload.Measure}
 	}
 	x.journal.inFlight(ctx, t.ID)
-	a.facts.Started = event.At // one time for both: what follows the run and what is made of its record later agree
+	a.facts.Started = event.At // one time for both, so that live views and reports made later agree
 	if err := x.journal.record.Event(ctx, event); err != nil {
 		return result{}, err
 	}
@@ -164,7 +166,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 	a.run(ctx)
 	disown()
 	closeMailbox()
-	a.facts.SinceT0(judge.Cut(a.work, a.merged)) // no snapshot is stored any more
+	a.facts.SinceT0(judge.Cut(a.work, a.merged)) // no more snapshots are stored
 	if lease := x.leader.lease.Context(); lease.Err() != nil {
 		return result{}, context.Cause(lease)
 	}
@@ -182,7 +184,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 		outcome: judged(x.log, a.task, a.merged, a.facts)}, nil
 }
 
-// newAttempt returns an attempt with these agents, and with the observers of the cell's brokers among the others.
+// newAttempt returns an attempt with these agents and with the observers of the cell's brokers.
 func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 	t.Attempt = wire.NewName()
 	a := &attempt{lease: x.leader.lease, agents: x.leader.agents, journal: x.journal, log: x.log,
@@ -204,14 +206,14 @@ func newAttempt(x *execution, t plan.Task, agents []wire.AgentInfo) *attempt {
 	return a
 }
 
-// run executes the attempt, and has it ended in order, whatever became of it. The facts have what there is to know
-// about it besides the agents' records.
+// run executes the attempt and always ends it in order. Afterwards facts has everything about the attempt that the
+// agents' records do not have.
 func (a *attempt) run(ctx context.Context) {
 	err := a.execute(ctx)
-	// the end is not cut short by anything else
+	// nothing else shortens the end of the attempt
 	rest := wire.WithProgress(a.lease.Context(), func(d time.Duration) { wire.Progress(ctx, d) })
 	if rest.Err() != nil {
-		return // the next leader decides
+		return // the next leader repeats the task
 	}
 	reason := ""
 	switch {
@@ -223,7 +225,7 @@ func (a *attempt) run(ctx context.Context) {
 		reason = err.Error()
 		a.facts.Failure = reason
 		var f *failure
-		if errors.As(err, &f) { // or the control plane does not answer the controller
+		if errors.As(err, &f) { // else the control plane does not answer the controller
 			a.facts.Kind = f.kind
 		}
 	}
@@ -234,18 +236,18 @@ func (a *attempt) run(ctx context.Context) {
 	for _, p := range a.parts {
 		a.facts.Agents = append(a.facts.Agents, p.AgentPart)
 		if p.Lost && !a.facts.Cancelled {
-			a.facts.Kind = cmp.Or(a.facts.Kind, plan.FailedAgentLost) // whenever that was
+			a.facts.Kind = cmp.Or(a.facts.Kind, plan.FailedAgentLost) // in any phase
 		}
 	}
 }
 
-// execute goes from the assignment to the end of the drain.
+// execute performs the steps from the assignment to the end of the drain.
 func (a *attempt) execute(ctx context.Context) error {
 	if err := a.assign(); err != nil {
 		return err
 	}
 	connect := a.work.Connect.D()
-	// sessions are open, and agent 0 has declared
+	// sessions are open, and agent 0 has declared the topology
 	if err := a.await(ctx, wire.StepOpen, 2*connect+stepMargin); err != nil {
 		return err
 	}
@@ -278,7 +280,7 @@ func (a *attempt) execute(ctx context.Context) error {
 	return a.drain(ctx)
 }
 
-// assign sends every agent its part.
+// assign sends the assignments to all agents and observers.
 func (a *attempt) assign() error {
 	agents := make([]wire.AgentInfo, len(a.parts))
 	for i, p := range a.parts {
@@ -304,8 +306,8 @@ func (a *attempt) assign() error {
 	return nil
 }
 
-// oneProcess rejects a broker that lives in the memory of a process if its agents are of several processes: each would
-// have a broker of its own, and receive nothing.
+// oneProcess rejects an in-process broker if the agents of a group are in several processes. Each process would have
+// its own broker, and consumers would receive nothing.
 func oneProcess(parts []*part, assignments []plan.Assignment) error {
 	first := map[string]wire.AgentInfo{} // by group
 	for i, a := range assignments {
@@ -323,10 +325,10 @@ func oneProcess(parts []*part, assignments []plan.Assignment) error {
 	return nil
 }
 
-// learn takes what agent 0, of the first group, found out about the broker; of side-by-side brokers, what that of each
-// did.
+// learn stores the broker description of the first group's first agent and, for side-by-side brokers, the description
+// of each group.
 func (a *attempt) learn() {
-	for _, p := range slices.Backward(a.parts) { // the first is the last to be set
+	for _, p := range slices.Backward(a.parts) { // the first part is set last
 		if p.subject == nil {
 			continue
 		}
@@ -342,12 +344,11 @@ func (a *attempt) learn() {
 	}
 }
 
-// minAhead is how far ahead the start lies at least, so that every agent is waiting for it when it comes.
+// minAhead is the minimum lead time of the start, so that every agent already waits for it.
 const minAhead = 50 * time.Millisecond
 
-// start agrees on the beginning of warm-up, a little ahead, and says it in every agent's clock and in this one, to
-// which agents compare theirs. Agents of one host start at one time, by the offset that the best informed of them
-// knows.
+// start chooses the start of the load, a little ahead, and expresses it in the clock of every agent and in the
+// controller's. Agents with the same clock start at the same time: the offset with the smallest bound is used.
 func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duration, err error) {
 	rtt, err := a.rtt(ctx)
 	if err != nil {
@@ -377,13 +378,13 @@ func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duratio
 
 const (
 	lookEvery = time.Second
-	// maxLag is the maximum wait for seconds of publishers that send rarely: they hand a second over with a message of
-	// a later one.
+	// maxLag is the maximum allowance for publishers that send rarely. They report a second of the load with a message
+	// of a later second.
 	maxLag = 5 * time.Second
 )
 
-// warmUp waits until the load is steady on all agents together, or for the most that may take, and has the measurement
-// begin then: at one second of the load, named while it still lies ahead, that every agent confirms.
+// warmUp waits until the load is steady on all agents together, but at most Steady.Max. Then it begins the measurement
+// at a whole second of the load, which lies ahead and which every agent must confirm.
 func (a *attempt) warmUp(ctx context.Context) error {
 	least, most := a.work.Steady.Min.D(), a.work.Steady.Max.D()
 	for next := least; ; next += lookEvery {
@@ -402,7 +403,8 @@ func (a *attempt) warmUp(ctx context.Context) error {
 	}
 }
 
-// notSteady is why the load is not steady, from the seconds of it that every agent has reported all of; empty if it is.
+// notSteady returns why the load is not steady; empty: it is. It uses only the seconds that every agent has reported
+// completely.
 func (a *attempt) notSteady() string {
 	heard := a.merged.ReportedUntil()
 	known, publishers := time.Duration(1<<62), 0
@@ -428,8 +430,8 @@ func (a *attempt) notSteady() string {
 		slices.ContainsFunc(a.groups, consumes))
 }
 
-// beginMeasurement names the second at which the measurement begins. An agent that hears of it too late fails the task:
-// its messages would be missing in silence.
+// beginMeasurement sets the second at which the measurement begins. An agent that set another start fails the task:
+// otherwise its messages would be missing without an error.
 func (a *attempt) beginMeasurement(ctx context.Context) error {
 	at := time.Duration(clock.Now()-a.zero) + plan.MeasureAhead
 	at = (at + time.Second - 1).Truncate(time.Second)
@@ -446,10 +448,15 @@ func (a *attempt) beginMeasurement(ctx context.Context) error {
 	return nil
 }
 
-// drain waits for the last messages: until all are in, nothing came for the time of silence, or the drain's limit,
-// which begins when publishers have stopped. A confirm shows that the broker is alive and begins the silence again, but
-// it is not a delivery: at the limit it does not count. As long as a consumer has no link there is no silence, nor
-// while the broker may keep back what was delivered and not acknowledged: that may come, also a second time.
+// drain waits for the last messages. It ends:
+//
+//   - when all messages have arrived,
+//   - after Drain.Idle without a delivery,
+//   - at Drain.Timeout, which begins when the publishers have stopped.
+//
+// A confirm shows that the broker is alive, so it restarts the idle time. It is not a delivery, so at the timeout it
+// does not count as progress. The idle time does not end while a consumer has no link. Before the timeout, the drain
+// does not end while the broker may redeliver unacknowledged messages.
 func (a *attempt) drain(ctx context.Context) error {
 	stopped := clock.Now()
 	limit := stopped + a.work.Drain.Timeout.D().Nanoseconds()
@@ -479,12 +486,12 @@ func (a *attempt) drain(ctx context.Context) error {
 	})
 }
 
-// apart reports whether an agent has a consumer without its link: its silence says nothing.
+// apart reports whether a consumer of an agent has no link. Then the absence of deliveries proves nothing.
 func (a *attempt) apart() bool {
 	return slices.ContainsFunc(a.parts, func(p *part) bool { return p.apart && !p.dropped })
 }
 
-// allIn reports whether all that was sent has arrived, in every group.
+// allIn reports whether all sent messages have arrived, in every group.
 func (a *attempt) allIn() bool {
 	return !slices.ContainsFunc(a.groups, func(t plan.Task) bool {
 		w := t.Cell.Workload
@@ -492,7 +499,7 @@ func (a *attempt) allIn() bool {
 	})
 }
 
-// finish has all agents close and hand over what they have. An empty reason is the regular end.
+// finish makes all agents close and report the rest. An empty reason is the regular end.
 func (a *attempt) finish(ctx context.Context, reason string) {
 	a.release(wire.Release{Step: wire.StepFinish, Reason: reason})
 	a.settle(ctx, a.parts, wire.StepFinish, finishLimit+a.work.LongestUndo())
@@ -500,7 +507,8 @@ func (a *attempt) finish(ctx context.Context, reason string) {
 	_ = a.awaitObservers(ctx, wire.StepFinish, observerLast) // see settle
 }
 
-// teardown has one agent of each group remove its topology: agent 0, or the first that is left.
+// teardown makes one agent of each group remove its topology: the first that has finished, or the next if that one does
+// not answer.
 func (a *attempt) teardown(ctx context.Context) {
 	for _, g := range a.groups {
 		down := slices.ContainsFunc(a.parts, func(p *part) bool {
@@ -519,8 +527,8 @@ func (a *attempt) teardown(ctx context.Context) {
 	}
 }
 
-// judged judges an attempt. A panic of the judge, for what agents reported, makes an outcome that is unknown and has
-// its text.
+// judged judges an attempt. If the judge panics because of reported data, the outcome is unknown, with the panic as the
+// failure.
 func judged(log *slog.Logger, t plan.Task, m *record.Merged, f judge.Facts) (o plan.Outcome) {
 	err := wire.Guard(log, "judge task "+t.ID, func() error { o = judge.Judge(t, m, f); return nil })
 	if err != nil {
@@ -529,14 +537,14 @@ func judged(log *slog.Logger, t plan.Task, m *record.Merged, f judge.Facts) (o p
 	return o
 }
 
-// outcomeWithout is the outcome of a task that never had its agents.
+// outcomeWithout returns the outcome of a task that never had enough agents.
 func outcomeWithout(t plan.Task, words string) plan.Outcome {
 	now := time.Now()
 	return judge.Judge(t, record.NewMerged(), judge.Facts{Failure: words, Started: now, Ended: now})
 }
 
-// failureOf is the kind of an attempt's failure and why; empty, if it did not fail or its outcome is an answer all the
-// same.
+// failureOf returns the kind and the reason of an attempt's failure. They are empty if the attempt did not fail, or if
+// a guarantee was broken.
 func failureOf(o plan.Outcome, words string) (plan.FailureKind, string) {
 	switch {
 	case o.Verdict == plan.Invalid:
@@ -552,7 +560,7 @@ func failureOf(o plan.Outcome, words string) (plan.FailureKind, string) {
 	return "", ""
 }
 
-// withRetries is the outcome of the attempt that counts, with those before it.
+// withRetries returns the outcome that counts, with the failed attempts before it.
 func withRetries(o plan.Outcome, retries []plan.FailedAttempt) plan.Outcome {
 	o.FailedAttempts = retries
 	if o.Attempt = 1; o.Search == nil {
@@ -561,15 +569,16 @@ func withRetries(o plan.Outcome, retries []plan.FailedAttempt) plan.Outcome {
 	return o
 }
 
-// Below is how the attempt waits for its agents, and takes their reports.
+// The functions below wait for agents and handle their reports.
 
-// step releases the agents and waits until all have arrived.
+// step releases the agents to a step and waits until all have arrived.
 func (a *attempt) step(ctx context.Context, r wire.Release, limit time.Duration) error {
 	a.release(r)
 	return a.await(ctx, r.Step, limit)
 }
 
-// release sends the agents on, and the observers, or the one that the release names.
+// release sends a release to all agents that are not dropped, or to the agent that it names. Start and finish go to
+// observers, too.
 func (a *attempt) release(r wire.Release) {
 	to := a.parts
 	if r.Step == wire.StepStart || r.Step == wire.StepFinish {
@@ -582,7 +591,8 @@ func (a *attempt) release(r wire.Release) {
 	}
 }
 
-// await waits until every agent has arrived at a step. The first that fails, is lost or is late ends it.
+// await waits until every agent has arrived at a step. The first agent that fails, is lost or is late ends the wait
+// with an error.
 func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration) error {
 	remaining := a.within(limit)
 	return a.wait(ctx, func() (time.Duration, error) {
@@ -599,11 +609,11 @@ func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration
 	})
 }
 
-// settle waits like await, but continues without agents that are lost or late: at the end of a task no agent may hold
-// up the others.
+// settle waits like await, but drops agents that are late, and continues without lost ones. At the end of a task no
+// agent may delay the others.
 func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, limit time.Duration) {
 	remaining := a.within(limit)
-	_ = a.wait(ctx, func() (time.Duration, error) { // who leads no more leaves the rest to the next
+	_ = a.wait(ctx, func() (time.Duration, error) { // if the lease is lost, the next leader does the rest
 		p := waitingFor(parts, step)
 		if p == nil {
 			return 0, nil
@@ -621,7 +631,7 @@ func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, lim
 	})
 }
 
-// wait takes reports and looks for lost agents, for as long as left says: see fleet.await.
+// wait handles reports and looks for lost agents until left returns no remaining time: see fleet.await.
 func (a *attempt) wait(ctx context.Context, left func() (time.Duration, error)) error {
 	return a.agents.await(ctx, a.mailbox.reports, a.take, func() (time.Duration, error) {
 		a.lookForLost(ctx)
@@ -629,8 +639,8 @@ func (a *attempt) wait(ctx context.Context, left func() (time.Duration, error)) 
 	})
 }
 
-// within returns what is left of a limit. It does not run while the lease has lapsed: nothing is heard of the agents
-// then. It does run if the attempt was cancelled.
+// within returns a function for the remaining time of a limit. Time in which the lease had lapsed does not count, as no
+// report arrives then. It does count if the attempt was cancelled.
 func (a *attempt) within(limit time.Duration) (remaining func() time.Duration) {
 	began, lapsed := time.Now(), a.lease.Lapsed()
 	return func() time.Duration {
@@ -642,8 +652,8 @@ func (a *attempt) within(limit time.Duration) (remaining func() time.Duration) {
 	}
 }
 
-// awaitObservers waits until the observers that are there have arrived at a step, for at most limit. Those that are
-// late are dropped. The error is that ctx ended.
+// awaitObservers waits until the observers have arrived at a step, for at most limit. Late observers are dropped. An
+// error means that ctx ended.
 func (a *attempt) awaitObservers(ctx context.Context, step wire.Step, limit time.Duration) error {
 	began := time.Now()
 	return a.wait(ctx, func() (time.Duration, error) {
@@ -659,7 +669,7 @@ func (a *attempt) awaitObservers(ctx context.Context, step wire.Step, limit time
 	})
 }
 
-// trouble is the first failure of an agent.
+// trouble returns the first failure of an agent: a lost agent before any other failure.
 func trouble(parts []*part) error {
 	for _, p := range parts {
 		if p.Lost {
@@ -678,7 +688,7 @@ func trouble(parts []*part) error {
 	return nil
 }
 
-// waitingFor returns the first of these agents that is waited for at a step; nil: all have arrived.
+// waitingFor returns the first agent that is waited for at a step; nil: all have arrived.
 func waitingFor(parts []*part, step wire.Step) *part {
 	i := slices.IndexFunc(parts, func(p *part) bool { return !p.dropped && !p.at[step] })
 	if i < 0 {
@@ -687,7 +697,7 @@ func waitingFor(parts []*part, step wire.Step) *part {
 	return parts[i]
 }
 
-// take takes one report of an agent. One that it panics at fails the task.
+// take handles one report. A panic fails the part of its agent.
 func (a *attempt) take(r agentReport) {
 	err := wire.Guard(a.log, "report of agent "+r.agent, func() error { a.handle(r); return nil })
 	if p := a.byName[r.agent]; err != nil {
@@ -719,7 +729,7 @@ func (a *attempt) arrived(p *part, v wire.Arrival) {
 		return // sent again, as the answer was lost
 	}
 	if v.Error != "" && p.at[v.Step] {
-		return // the first of a step counts
+		return // only the first arrival at a step counts
 	}
 	p.arrival = v
 	if v.Subject != nil {
@@ -743,7 +753,7 @@ func (a *attempt) arrived(p *part, v wire.Arrival) {
 	}
 	p.Error = cmp.Or(p.Error, v.Error)
 	switch v.Step {
-	case wire.StepFinish, wire.StepTeardown, wire.StepDone: // the measurement is over by then: a remark, not a failure
+	case wire.StepFinish, wire.StepTeardown, wire.StepDone: // the measurement is over: an event, not a failure
 		p.at[v.Step] = true
 		a.remark(p.Agent, "error", v.Error)
 	case wire.StepOpen, wire.StepConsumers, wire.StepPublishers:
@@ -753,7 +763,7 @@ func (a *attempt) arrived(p *part, v wire.Arrival) {
 	}
 }
 
-// lookForLost finds agents and observers that have vanished.
+// lookForLost finds agents and observers whose process has ended or is silent.
 func (a *attempt) lookForLost(ctx context.Context) {
 	for _, o := range a.observers.parts {
 		if lives, _, _ := a.agents.process(o.agent); !lives && !o.at[wire.StepFinish] {
@@ -790,7 +800,7 @@ func (a *attempt) lookForLost(ctx context.Context) {
 	}
 }
 
-// phase is where an agent was, that cannot say so itself, when the last was heard of it.
+// phase returns the phase in which a lost agent was when it sent its last message.
 func (a *attempt) phase(p *part, silence time.Duration) plan.Phase {
 	now := clock.Now() - a.origin - silence.Nanoseconds() // since the measurement began
 	switch {
@@ -806,7 +816,7 @@ func (a *attempt) phase(p *part, silence time.Duration) plan.Phase {
 	return plan.PhaseDrain
 }
 
-// remark adds an event of the controller's own, at a time since T0.
+// remark adds an event of the controller to the facts, with its time since T0.
 func (a *attempt) remark(agent, kind, detail string) {
 	at := plan.Duration(0)
 	if a.zero != 0 {
@@ -815,17 +825,16 @@ func (a *attempt) remark(agent, kind, detail string) {
 	a.facts.Events = append(a.facts.Events, plan.Event{At: at, Agent: agent, Kind: kind, Detail: detail})
 }
 
-// traffic is when messages last moved, by the controller's clock.Now(); 0: not known.
+// traffic has the times of the last messages by the controller's clock.Now(); 0: not known.
 type traffic struct {
-	moved     int64 // a message was sent or received
+	moved     int64 // a message was sent or delivered
 	confirmed int64
-	// redelivered is until when messages that were delivered and not acknowledged may come again; 0: none may.
+	// redelivered is the end of the time in which unacknowledged messages may be redelivered; 0: none may.
 	redelivered int64
 }
 
-// hear takes a snapshot of an agent. It has how long ago messages moved when it was taken, whatever clock it was read
-// from; the time that it took to come makes it seem later, never earlier. redeliverAfter is that of the agent's group,
-// ns.
+// hear handles a snapshot. Only time differences within the snapshot are used, so the agent's clock does not matter.
+// The transport delay makes times appear later, never earlier. redeliverAfter is that of the agent's group, in ns.
 func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
 	now := clock.Now()
 	note := func(last *int64, at int64) {
@@ -836,7 +845,7 @@ func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
 	note(&t.moved, s.LastSend)
 	note(&t.moved, s.LastDelivery)
 	note(&t.confirmed, s.LastConfirm)
-	if p.apart && s.Apart == 0 { // what waits at the broker begins to come only now
+	if p.apart && s.Apart == 0 { // messages that waited at the broker begin to arrive now
 		t.moved = now
 	}
 	p.apart = s.Apart > 0
@@ -849,13 +858,13 @@ func (t *traffic) hear(p *part, s *record.Snapshot, redeliverAfter int64) {
 // consumes reports whether a group of a cell has consumers.
 func consumes(t plan.Task) bool { return t.Cell.Workload.Consumers.Nodes > 0 }
 
-// redeliverAfter is that of a group of a cell, ns; "" is the cell without groups.
+// redeliverAfter returns Cell.RedeliverAfter of a group in ns; "" is the cell without groups.
 func redeliverAfter(groups []plan.Task, group string) int64 {
 	i := slices.IndexFunc(groups, func(t plan.Task) bool { return t.Group == group })
 	return groups[max(0, i)].Cell.RedeliverAfter.D().Nanoseconds()
 }
 
-// verb says in words what agents do on the way to a step.
+// verb returns in words what agents do on the way to a step.
 func verb(s wire.Step) string {
 	switch s {
 	case wire.StepOpen:

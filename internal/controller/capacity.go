@@ -10,60 +10,61 @@ import (
 	"lockstep/internal/plan"
 )
 
-// maxRetreats is how often a rate may fail in its verification before the search gives up.
+// maxRetreats is how often verifications may fail before the search gives up.
 const maxRetreats = 5
 
-// minFailures is how often a rate must have failed, without holding in between, to be the upper end of the interval.
+// minFailures is how often a rate must fail, without holding in between, to be the upper end of the interval.
 const minFailures = 3
 
-// lowestPart of the first rate, or 1 message a second if that is more, is the lowest rate that is tried.
+// lowestPart of the first rate is the lowest rate that is tried. It is at least 1 message per second, unless the first
+// rate is lower.
 const lowestPart = 1.0 / 1024
 
-// capacitySearch is the state of a search. It is a function of the results so far: the same trials give the same next
-// one. The capacity lies between the highest rate that held (lo) and the lowest above it that failed (hi).
+// capacitySearch is the state of a search. It is a pure function of the results so far: the same trials lead to the
+// same next trial. The capacity lies between lo, the highest rate that held, and hi, the lowest rate above lo that
+// failed.
 //
-//   - Bracket: double while it holds, halve while none does.
-//   - Bisect: the geometric middle, since the interval is to become small in proportion; each trial halves its
-//     logarithm wherever it lies.
-//   - Check: the lowest rate that failed, twice more. The upper end of the interval rests on this failure alone: each
-//     of about 15 trials may have failed by accident, and one check would find too few of these. If the rate holds now,
-//     the search continues above. Checking every failure would cost more.
-//   - Verify: lo, for the cell's own measurement, until it has held as often as the search repeats. One failure may be
-//     an accident, and the trial is repeated. After a second one, what held in short trials counts no more: the search
-//     goes down, ever faster, and on with trials of full length.
-//   - A trial that fails where the limit was not the broker's alone (client-bound, shared-host, host-busy) says
-//     nothing, and is repeated; only the second one counts.
+//   - Bracket: double the rate while it holds; halve it while no rate holds.
+//   - Bisect: try the geometric mean, as the interval must become small relative to the rate. Each trial halves the
+//     logarithm of the interval.
+//   - Check: repeat hi twice. The upper end rests on this single failure, and each of about 15 trials may fail by
+//     accident. One check would find too few of these accidents; to check every failure would cost more. If the rate
+//     holds now, the search continues above it.
+//   - Verify: repeat lo with the cell's own measurement, until it has held Search.Repeats times. A single failure may
+//     be an accident and is repeated. After a second failure, results of short trials no longer count. The search goes
+//     down in growing steps, and all further trials have full length.
+//   - A trial that failed while something besides the broker was a limit (client-bound, shared-host, host-busy) is
+//     repeated. Only the second such result counts.
 //
-// It ends: every trial counts, and there are at most Search.Steps. Before they are used up, what was found by then is
-// verified.
+// The search ends: every trial counts, up to Search.Steps. Before they are used up, the search verifies the current lo.
 type capacitySearch struct {
 	plan.Search
 	trials        int
 	held          []float64
-	failures      map[float64]int       // of each rate, since it held last
-	bound         map[float64]plan.Flag // of these: why it was not the broker's alone, the last time
+	failures      map[float64]int       // by rate, since a rate at or above it last held
+	bound         map[float64]plan.Flag // by failed rate: the limit besides the broker at its last failure
 	verified      int                   // how often lo has held in verification
 	verifications map[float64]verifications
-	full          bool // trials are as long as verifications
-	down          int  // trials down since the last that held, with full
+	full          bool // all trials have the length of verifications
+	down          int  // steps down since the last rate that held, with full
 	retreats      int
-	unclear       int  // results without usable numbers, at the end
-	doubtful      bool // the last trial failed not by the broker alone, for the first time
+	unclear       int  // consecutive results without usable numbers
+	doubtful      bool // the last trial failed with a limit besides the broker, for the first time
 	last          trial
-	why           string // of the lowest rate that failed
+	why           string // reason for the failure of the lowest failed rate
 }
 
-// verifications are all of a rate, whatever came between.
+// verifications counts all verifications of a rate, in the whole search.
 type verifications struct{ held, run int }
 
 // trial is one measurement of a search.
 type trial struct {
 	rate float64
 	kind plan.StepKind
-	full bool // for the cell's own measurement rather than the step's
+	full bool // measured for the cell's duration instead of the step's
 }
 
-// newCapacitySearch is the state after some trials.
+// newCapacitySearch returns the state after some trials.
 func newCapacitySearch(s plan.Search, steps []plan.Step) *capacitySearch {
 	c := &capacitySearch{Search: s, failures: map[float64]int{}, bound: map[float64]plan.Flag{},
 		verifications: map[float64]verifications{}}
@@ -105,7 +106,7 @@ func (c *capacitySearch) add(s plan.Step) {
 	}
 }
 
-// holds adds a rate that held. What failed at or below it was an accident.
+// holds adds a rate that held. Earlier failures at or below it were accidents.
 func (c *capacitySearch) holds(rate float64) {
 	c.held = append(c.held, rate)
 	maps.DeleteFunc(c.failures, func(f float64, _ int) bool { return f <= rate })
@@ -118,7 +119,7 @@ func (c *capacitySearch) fails(s plan.Step) {
 	}
 	c.failures[s.Rate]++
 	if c.bound[s.Rate] = s.Answer.Limit(); c.bound[s.Rate] != "" {
-		c.failures[s.Rate]++ // it was repeated
+		c.failures[s.Rate]++ // the trial was repeated
 	}
 	switch {
 	case s.Kind == plan.StepVerify && c.failures[s.Rate] > 1:
@@ -129,7 +130,7 @@ func (c *capacitySearch) fails(s plan.Step) {
 	}
 }
 
-// lo is the highest rate that held; 0: none did.
+// lo returns the highest rate that held; 0: none.
 func (c *capacitySearch) lo() float64 {
 	if len(c.held) == 0 {
 		return 0
@@ -137,7 +138,7 @@ func (c *capacitySearch) lo() float64 {
 	return slices.Max(c.held)
 }
 
-// hi is the lowest rate that failed, of those above lo; 0: none did.
+// hi returns the lowest failed rate above lo; 0: none.
 func (c *capacitySearch) hi() float64 {
 	lo, hi := c.lo(), 0.0
 	for f := range c.failures {
@@ -157,7 +158,7 @@ func (c *capacitySearch) narrow() bool {
 
 func (c *capacitySearch) middle() float64 { return c.round(math.Sqrt(c.lo() * c.hi())) }
 
-// round makes a rate readable without moving it by more than a fraction of what the search is to find out.
+// round makes a rate readable. It moves it by at most a small fraction of the required precision (Within).
 func (c *capacitySearch) round(rate float64) float64 {
 	if rate <= 0 {
 		return rate
@@ -166,12 +167,12 @@ func (c *capacitySearch) round(rate float64) float64 {
 	if unit >= 1 {
 		return math.Round(rate/unit) * unit
 	}
-	return math.Round(rate*math.Round(1/unit)) / math.Round(1/unit) // a decimal fraction without binary dust
+	return math.Round(rate*math.Round(1/unit)) / math.Round(1/unit) // exact decimal fraction
 }
 
 func (c *capacitySearch) lowest() float64 { return min(c.From, max(1, c.From*lowestPart)) }
 
-// next is the step to be done, or false at the end.
+// next returns the next trial; false: the search has ended.
 func (c *capacitySearch) next() (trial, bool) {
 	lo, hi, left := c.lo(), c.hi(), c.Steps-c.trials
 	verify := trial{lo, plan.StepVerify, true}
@@ -196,8 +197,8 @@ func (c *capacitySearch) next() (trial, bool) {
 	return verify, true
 }
 
-// below is a step down where nothing holds yet: to the half or, after a failed verification, first by a little and then
-// by more and more.
+// below returns a step down while no rate holds: to the half or, after a failed verification, by a growing factor of up
+// to 2.
 func (c *capacitySearch) below(hi float64) (trial, bool) {
 	if hi <= c.lowest() {
 		return trial{hi, plan.StepCheck, c.full}, c.failures[hi] < minFailures
@@ -209,7 +210,7 @@ func (c *capacitySearch) below(hi float64) (trial, bool) {
 	return trial{max(rate, c.lowest()), plan.StepBracket, c.full}, true
 }
 
-// result is what the search has found at its end.
+// result returns the result of the search at its end.
 func (c *capacitySearch) result() plan.SearchResult {
 	lo, hi := c.lo(), c.hi()
 	v := c.verifications[lo]

@@ -1,9 +1,13 @@
-// Package controller takes runs from the queue and has agents execute them in lockstep, each run one task at a time,
-// until every task has an outcome. Runs that need other agents and other brokers are executed side by side. It
-// guarantees that every wait has a deadline, that a lost agent or a failed task leaves an outcome with its reason while
-// the run continues, and that what has an outcome is not run again.
+// Package controller executes queued runs with agents in lockstep. A run executes one task at a time, until every task
+// has an outcome. Runs that need different agents and different brokers execute side by side.
 //
-// Record is the other half: the follower that copies a run's record from the control plane to a directory.
+// The package guarantees:
+//
+//   - Every wait has a deadline.
+//   - A lost agent or a failed task leads to an outcome with the reason, and the run continues.
+//   - A task that has an outcome is not run again.
+//
+// Record is the follower: it copies a run's record from the control plane to a directory.
 package controller
 
 import (
@@ -23,45 +27,46 @@ import (
 	"lockstep/internal/wire/lease"
 )
 
-// Config of a controller. The zero value serves.
+// Config configures a controller. The zero value is valid.
 type Config struct {
 	Log *slog.Logger
-	// Gather is how long agents of a run must have been missing before it is refused, once its turn has come; 0: 3 s.
+	// Gather is how long a run at its turn waits for missing agents before it is refused. 0: 3 s.
 	Gather time.Duration
-	// Name and Version say who leads, to people and to other controllers; without a name it is the host's.
+	// Name and Version identify the leader to people and to other controllers. An empty Name is replaced by the host
+	// name.
 	Name, Version string
-	// Copies is the folder in which the controller keeps a copy of every run, also while it stands by. What is copied
-	// there may be deleted from the control plane when that needs room.
+	// Copies is the folder of this controller's copies of all runs. A standby controller copies, too. The control plane
+	// may delete a copied run when it needs space. Empty: no copies.
 	Copies string
-	// Points opens a sink for a run that is copied, so that its points go to InfluxDB whoever follows it; nil: they do
-	// not.
+	// Points opens a sink for each run that the leader copies, so that InfluxDB gets the points of every run. nil: no
+	// points are written.
 	Points func() *sink.Sink
-	// Clock is the time by which schedules fire; nil: the host's. Hooks are what is called after their runs; nil:
-	// nothing.
+	// Clock is the clock that schedules use. nil: the host's clock. Hooks are called after runs of schedules. nil:
+	// none.
 	Clock Clock
 	Hooks *Hooks
-	// Expand makes a run of a schedule's matrix. Whoever may edit schedules writes the matrix: a daemon evaluates it in
-	// a process of its own, with limits of time and memory. nil: the function Expand, in this process. It is called
-	// from several goroutines.
+	// Expand expands the matrix of a schedule to a run. Every user who may edit schedules writes such matrices, so a
+	// daemon evaluates them in a separate process with limits of time and memory. nil: the function Expand, in this
+	// process. It is called from several goroutines.
 	Expand func(context.Context, schedule.Matrix) (plan.Run, error)
-	// Store has the limits of what the control plane stores.
+	// Store configures the limits of what the control plane stores.
 	Store wire.StoreConfig
-	// SideBySide is how many runs are executed at a time, at most; 1: one after the other; 0: 4.
+	// SideBySide is the maximum number of runs executed at the same time. 1: one after the other. 0: 4.
 	SideBySide int
-	// Status gets the status of this controller; nil: one of Serve's own.
+	// Status receives the status of this controller. nil: Serve uses its own.
 	Status *Status
-	// Stop is closed when the controller has to hand over as soon as no task is in flight; nil: never.
+	// Stop is closed when the controller must hand over as soon as no task is in flight. nil: never.
 	Stop <-chan struct{}
 }
 
-// errCancelled is the cause of a run that was cancelled. One whose controller stops has another, and stays in the
-// queue.
+// errCancelled is the cause of a context whose run was cancelled. A run whose controller stops has another cause and
+// stays in the queue.
 var errCancelled = errors.New("run was cancelled")
 
-// errStopping is the cause of contexts that end when the controller is to hand over.
+// errStopping is the cause of contexts that end because the controller must hand over.
 var errStopping = errors.New("the controller hands over")
 
-// cancelledBy is errCancelled with the name of who did it, if that is known.
+// cancelledBy returns errCancelled with the name of the user who cancelled, if it is known.
 func cancelledBy(who string) error {
 	if who == "" {
 		return errCancelled
@@ -69,14 +74,14 @@ func cancelledBy(who string) error {
 	return fmt.Errorf("%w by %s", errCancelled, who)
 }
 
-// stopTimeout bounds what is still said after the controller was told to stop.
+// stopTimeout bounds each of the last writes and requests after the controller was told to stop.
 const stopTimeout = 10 * time.Second
 
-// formTimeout is how long a cluster may take to form before what it says of its servers is believed.
+// formTimeout is how long a cluster may take to form. Until then ErrServers is not final.
 const formTimeout = 20 * time.Second
 
-// prepare makes the streams. A cluster that is just starting does not answer yet, or knows too few of its servers:
-// daemons start in any order.
+// prepare creates the streams. It retries while a cluster that is starting does not answer or has too few servers, as
+// daemons start in any order. It returns nil when ctx ends.
 func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 	for began := time.Now(); ; {
 		err := store.Prepare(ctx)
@@ -88,15 +93,19 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 			return err
 		}
 		log.Warn("the control plane does not make its streams yet, trying again", "err", err)
-		_ = pause(ctx, time.Second) // the loop looks at ctx
+		_ = pause(ctx, time.Second) // the loop checks ctx
 	}
 }
 
-// Serve waits until this controller leads, and then executes runs. When Config.Stop is closed it begins no task, waits
-// for those in flight, hands leadership on and returns nil. When ctx ends it gives up the tasks in flight in an orderly
-// way before that. A run stays in the queue and continues with the next controller, as far as the control plane keeps
-// it. When another controller leads it stops at once, leaves the agents alone and stands by again. While the control
-// plane does not answer it waits, and continues if no other controller led meanwhile.
+// Serve waits until this controller leads, and then executes runs.
+//
+//   - When Config.Stop is closed, Serve begins no task, waits for the tasks in flight, hands over and returns nil.
+//   - When ctx ends, Serve ends the tasks in flight in order, hands over and returns nil.
+//   - When another controller leads, Serve stops at once, leaves the agents alone and stands by again.
+//   - While the control plane does not answer, Serve waits. It continues if no other controller led meanwhile.
+//
+// A run that is not complete stays in the queue. The next leader continues it, as far as the control plane keeps
+// its data.
 func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -131,7 +140,7 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		defer end()
 		copying.Go(func() { k.run(under) })
 	}
-	host, _ := os.Hostname() // for people alone
+	host, _ := os.Hostname() // only for people
 	who := lease.Holder{Name: cmp.Or(cfg.Name, host), Host: host, Instance: wire.NewName(), Version: cfg.Version}
 	for {
 		leading, err := store.Campaign(stopping, who, cfg.Log)
@@ -154,12 +163,12 @@ func Serve(ctx context.Context, conn *wire.Conn, cfg Config) error {
 		}
 		if err != nil && !lost {
 			cfg.Log.Error("lead", "err", err)
-			_ = pause(stopping, time.Second) // Campaign looks at it
+			_ = pause(stopping, time.Second) // Campaign checks ctx
 		}
 	}
 }
 
-// check refuses submissions that no matrix makes. nil is none.
+// check refuses submissions that no matrix can expand to. A nil submission is valid.
 func check(s *wire.Submission) error {
 	if s == nil {
 		return nil
@@ -170,7 +179,7 @@ func check(s *wire.Submission) error {
 	return s.Run.Bounded()
 }
 
-// pause waits for d, or for the end of ctx, whose cause it returns.
+// pause waits for d. If ctx ends first, it returns the cause of ctx.
 func pause(ctx context.Context, d time.Duration) error {
 	wire.Progress(ctx, d)
 	if d <= 0 {

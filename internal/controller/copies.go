@@ -18,18 +18,18 @@ import (
 	"lockstep/internal/wire"
 )
 
-// copyEvery is how often is looked for runs that are not copied yet.
+// copyEvery is the interval at which a controller looks for runs to copy.
 const copyEvery = 2 * time.Second
 
-// Of runs that have ended so many are copied at a time; runs that are executed are followed besides. Between attempts
-// of one is a growing pause.
+// copyBeside is the number of ended runs copied at the same time. Executed runs are copied in addition. copyAgain is
+// the maximum pause between attempts to copy a run; the pause doubles from copyEvery.
 const (
 	copyBeside = 2
 	copyAgain  = 5 * time.Minute
 )
 
-// copies are a controller's copies of runs: it copies those that have ended, and while it leads it also follows those
-// that are executed. The leader copies a run first, with its points.
+// copies manages a controller's copies of runs. Every controller copies runs that have ended. The leader also follows
+// executed runs, copies them first, and writes their points.
 type copies struct {
 	store   *wire.Store
 	cfg     Config
@@ -42,13 +42,13 @@ type copies struct {
 // copying is one run's copy.
 type copying struct {
 	seq   uint64 // of the submission
-	now   bool   // it is under way
+	now   bool   // a goroutine copies it
 	whole bool
 	wait  time.Duration
-	next  time.Time // when it is retried
+	next  time.Time // of the next attempt
 }
 
-// run copies runs until ctx ends, and notes of those that have ended that there is a whole copy.
+// run copies runs until ctx ends, and marks ended runs that have a complete copy.
 func (k *copies) run(ctx context.Context) {
 	var under sync.WaitGroup
 	defer under.Wait()
@@ -77,12 +77,12 @@ func (k *copies) run(ctx context.Context) {
 	}
 }
 
-// begin reports whether a run is to be copied now, and whether its copy is whole.
+// begin reports whether a run must be copied now, and whether its copy is complete.
 func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c := k.of[r.Run]
-	if c != nil && c.now { // that of an earlier submission continues to the end of this one
+	if c != nil && c.now { // an earlier copy of the run is running: it continues to the end of this submission
 		return false, false
 	}
 	if c == nil || c.seq != r.Seq {
@@ -105,7 +105,7 @@ func (k *copies) begin(r wire.RunState) (begin, whole bool) {
 	return true, false
 }
 
-// copied reports whether the folder holds a whole copy of a run that has ended.
+// copied reports whether the folder has a complete copy of a run that has ended.
 func copied(root string, r wire.RunState) bool {
 	run, err := runs.Open(root, filepath.Join(root, r.Run))
 	if err != nil {
@@ -116,7 +116,7 @@ func copied(root string, r wire.RunState) bool {
 		func(m runs.Mark) bool { return m.Kind == runs.MarkEnd && !m.At.Before(r.Submitted) })
 }
 
-// end notes that a copy is whole, or has it retried later.
+// end stores the result of a copy: complete, or to be retried later.
 func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -132,7 +132,7 @@ func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 		err)
 }
 
-// copy follows a run to its end.
+// copy copies a run to its end.
 func (k *copies) copy(ctx context.Context, r wire.RunState) error {
 	var points *sink.Sink
 	if k.cfg.Points != nil && k.leads.Load() {
@@ -145,13 +145,12 @@ func (k *copies) copy(ctx context.Context, r wire.RunState) error {
 	return nil
 }
 
-// keep writes the tables and the report beside a copy, and its values into the history. Without them the copy is whole:
-// ctl report makes them again, and ctl history reindex. What agents report may be anything, and whatever it does to a
-// page, the controller continues.
+// keep writes tables and a report beside a copy, and adds its values to the history. A failure does not make the copy
+// incomplete: ctl report and ctl history reindex repeat both. A panic is caught, as agents may report anything.
 func (k *copies) keep(ctx context.Context, id string) {
 	run, err := runs.Open(k.cfg.Copies, filepath.Join(k.cfg.Copies, id))
 	if errors.Is(err, fs.ErrNotExist) {
-		return // refused before there was a plan
+		return // refused before it had a plan
 	}
 	if err == nil {
 		err = wire.Guard(k.cfg.Log, "report of run "+id, func() error { return page.Keep(run) })
@@ -165,11 +164,11 @@ func (k *copies) keep(ctx context.Context, id string) {
 	}
 }
 
-// copyWait is how long a hook waits for the leader's copy of its run, and controllers that stand by before they copy
-// it. The leader's follows the run, so that it is there soon after the end, or never.
+// copyWait is how long a hook waits for the leader's copy of its run. A standby controller waits that long before it
+// copies the run. The leader follows the run, so its copy is complete soon after the end, or never.
 const copyWait = time.Minute
 
-// awaitCopy waits until the copy of an entry's run is whole, and returns where it is; "": there is none on this host.
+// awaitCopy waits for the complete copy of an entry's run and returns its directory; empty: this host has none.
 func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
 	if k.runs == "" || e.Run == "" || e.State == schedule.Faulty {
 		return ""
@@ -191,7 +190,8 @@ func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
 	}
 }
 
-// directory is the controller's copy of a run, if there is one with a plan. The copy is not compared with the record.
+// directory returns the directory of the controller's copy of a run; empty: there is none with a plan. The copy may be
+// incomplete.
 func (k *keeper) directory(run string) string {
 	if k.runs == "" || run == "" {
 		return ""

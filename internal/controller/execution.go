@@ -15,26 +15,26 @@ import (
 	"lockstep/internal/wire/lease"
 )
 
-// execution is one run being executed. It belongs to one goroutine.
+// execution is one executed run. One goroutine uses it.
 type execution struct {
 	leader  *leader
 	queued  *queuedRun
 	journal *journal
 	log     *slog.Logger
-	// between ends with the run's context, or when the controller hands over: no attempt begins any more.
+	// between ends with the run's context, or when the controller hands over: no further attempt may begin.
 	between  context.Context
 	run      plan.Run
-	short    time.Time                       // since when there are too few agents; zero: there are enough
-	rounds   *sampling.Rounds                // how often each cell is measured
-	retries  map[string][]plan.FailedAttempt // of tasks, before this controller took the run up; and
-	searches map[string]runview.Search       // the steps of their searches
+	short    time.Time                       // since when there are too few agents; zero: enough
+	rounds   *sampling.Rounds                // the number of repetitions of each cell
+	retries  map[string][]plan.FailedAttempt // failed attempts of tasks before this leadership, by task
+	searches map[string]runview.Search       // steps of searches before this leadership, by task
 }
 
-// errEnded is that a former leader had recorded the run's end.
+// errEnded means that a former leader has recorded the end of the run.
 var errEnded = errors.New("the run has ended")
 
-// execute takes a run to its end, stores it in the run's record and deletes its submission. When the controller stops
-// or no longer leads, the run stays in the queue instead. An error is not the run's, and another attempt may succeed.
+// execute runs all tasks, stores the end of the run in its record and deletes its submission. When the controller stops
+// or the lease is lost, the run stays in the queue. An error is not the run's own: another attempt may succeed.
 func (x *execution) execute(ctx context.Context) error {
 	var cancel context.CancelFunc
 	x.between, cancel = x.leader.untilStop(ctx)
@@ -57,10 +57,10 @@ func (x *execution) execute(ctx context.Context) error {
 		return err
 	case errors.Is(err, errCancelled): // the task in flight has no outcome
 		end.Reason, end.Detail = wire.EndInterrupted, err.Error()
-	case x.between.Err() != nil: // the controller stops, or hands over
+	case x.between.Err() != nil: // the controller stops or hands over
 		x.journal.inFlight(context.WithoutCancel(ctx), "")
 		return nil
-	case end.Reason != wire.EndDone: // that was said where it was found
+	case end.Reason != wire.EndDone: // the reason was set where the error occurred
 	case !wire.Hopeless(err) && !errors.Is(err, wire.ErrPanic):
 		x.journal.inFlight(context.WithoutCancel(ctx), "")
 		return err
@@ -70,14 +70,14 @@ func (x *execution) execute(ctx context.Context) error {
 	return x.journal.finish(ctx)
 }
 
-// reject ends a submission that is not executed.
+// reject ends a submission that cannot be executed.
 func (x *execution) reject(ctx context.Context, reason wire.EndReason, why error) error {
 	x.log.Error("a run is not executed", "reason", reason, "err", why)
 	x.journal.end.Reason, x.journal.end.Detail = reason, why.Error()
 	return x.journal.finish(ctx)
 }
 
-// tasks runs all that has no outcome yet.
+// tasks runs all tasks without an outcome.
 func (x *execution) tasks(ctx context.Context) error {
 	todo, done, err := x.begin(ctx)
 	if err != nil {
@@ -93,7 +93,7 @@ func (x *execution) tasks(ctx context.Context) error {
 		if done[t.ID] || !x.rounds.Needed(t) {
 			continue
 		}
-		if x.run.Until != nil { // which place it has depends on those before it
+		if x.run.Until != nil { // the place of a task depends on the tasks before it
 			n = x.journal.state.Done
 		}
 		if !first {
@@ -109,8 +109,8 @@ func (x *execution) tasks(ctx context.Context) error {
 	return nil
 }
 
-// begin opens the run's record, or takes it up where a former leader left it, and finds out what is left to do. That is
-// done for a run that was cancelled meanwhile, too: its end is recorded.
+// begin creates the run's record, or continues the record of a former leader, and determines the remaining tasks. It
+// also does so for a cancelled run, whose end must be recorded.
 func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[string]bool, err error) {
 	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
@@ -141,7 +141,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if h.Attempt != nil {
 		had = append(had, h.Attempt.Started.Agents...)
 	}
-	x.leader.agents.awaitThat(ctx, wire.LostAfter, func() bool { // a new leader has heard no agent yet
+	x.leader.agents.awaitThat(ctx, wire.LostAfter, func() bool { // a new leader has received no heartbeats yet
 		return !slices.ContainsFunc(had, func(name string) bool { return !x.leader.agents.there(name) })
 	})
 	x.leader.queue.met(x.queued)
@@ -160,7 +160,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.journal.of})
 }
 
-// fit returns the agents that this run may use, sorted by name, and notes which are reserved for it.
+// fit returns the agents that this run may use, sorted by name, and stores their names in the run's state.
 func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 	fit := x.leader.queue.fit(x.queued)
 	if now := x.leader.queue.names(x.queued); !slices.Equal(now, x.journal.state.Agents) {
@@ -170,8 +170,8 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 	return fit
 }
 
-// awaitAgents assigns the roles of a task. It waits for missing agents until grace has passed since the shortage began,
-// and then returns it in words.
+// awaitAgents chooses the agents of a task. It waits for missing agents until grace has passed since the shortage
+// began. Then short describes the shortage.
 func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, short string,
 	err error) {
 	said := false
@@ -197,6 +197,6 @@ func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []
 		return left, x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID,
 			N: n, Of: x.journal.of, Detail: missing.Detail})
 	})
-	x.journal.state.Waiting = "" // noted with what follows
+	x.journal.state.Waiting = "" // stored with the next state
 	return all, short, err
 }

@@ -18,10 +18,10 @@ import (
 	"lockstep/internal/wire"
 )
 
-// longestExpand is more than Config.Expand takes, with the calls of other schedules that it may wait for.
+// longestExpand exceeds the duration of Config.Expand, including the calls of other schedules that it may wait for.
 const longestExpand = time.Hour
 
-// fire makes the run of a slot that is stored as the current one, and submits it.
+// fire expands and submits the run of a slot whose entry is stored as the current one.
 func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.Begin(e.Run, k.epoch, k.clock.Now()) })
 	s := k.kept.Schedule
@@ -38,7 +38,7 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	if err == nil {
 		err = check(&submission)
 	}
-	again := false // the control plane may take it later
+	again := false // the control plane may accept it later
 	if err == nil {
 		err = k.lease.SubmitOnce(ctx, submission)
 		again = err != nil && !errors.Is(err, wire.ErrTooLarge)
@@ -50,15 +50,15 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	case ctx.Err() != nil:
 	case again:
 		k.log.Error("submit the run of a slot: trying again", "run", e.Run, "err", err)
-		_ = pause(ctx, time.Second) // the loop looks at ctx
+		_ = pause(ctx, time.Second) // the loop checks ctx
 	default:
 		k.log.Error("no run for a slot", "slot", e.At, "err", err)
 		k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(err.Error()), k.clock.Now()) })
 	}
 }
 
-// Expand makes a run of a schedule's matrix, in this process. It ignores ctx while CUE evaluates the matrix, which may
-// take any time and any memory: see Config.Expand.
+// Expand expands the matrix of a schedule to a run, in this process. It ignores ctx while CUE evaluates the matrix,
+// which may take any time and memory: see Config.Expand.
 func Expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error) {
 	m, err := matrix.Load(from.File, []byte(from.Text),
 		matrix.Narrow{Quick: from.Quick, Set: from.Set, Filter: from.Filter})
@@ -76,13 +76,13 @@ func Expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error)
 	return run, nil
 }
 
-// over is how a run ended.
+// over is the result of a run that has ended.
 type over struct {
 	run string
 	how schedule.Result
 }
 
-// await follows a run to its end.
+// await follows a run to its end, and reports the result to the keeper.
 func (k *keeper) await(ctx context.Context, run string) {
 	for {
 		how, err := k.follow(ctx, run)
@@ -100,12 +100,12 @@ func (k *keeper) await(ctx context.Context, run string) {
 	}
 }
 
-// follow returns the result of a run when it has ended.
+// follow waits until a run has ended, and returns its result.
 func (k *keeper) follow(ctx context.Context, run string) (schedule.Result, error) {
 	state := runview.New(plan.Run{})
-	var e schedule.Entry // keeps the first problems
+	var e schedule.Entry // collects the first problems
 	ruled := false
-	var outcomes []plan.Outcome // if there are rules to judge by them
+	var outcomes []plan.Outcome // only for plans with rules
 	end, err := k.store.Await(ctx, run, func(entry wire.Entry) error {
 		state.Apply(entry, k.clock.Now())
 		if entry.Plan != nil {
@@ -154,7 +154,7 @@ func accounting(t schedule.Tasks, o plan.Outcome) schedule.Tasks {
 	return t
 }
 
-// copied is what the controller's copy says of a run that the control plane has forgotten.
+// copied returns the result of a run that is no longer on the control plane, from the controller's copy.
 func (k *keeper) copied(run string) schedule.Result {
 	r := schedule.Result{State: schedule.Gone, Why: "the control plane has forgotten the run", Ended: k.clock.Now()}
 	if k.runs == "" {
@@ -181,19 +181,19 @@ func (k *keeper) ended(ctx context.Context, o over) {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.End(o.run, o.how) })
 }
 
-// told is what came of a hook's call.
+// told is the result of a hook call.
 type told struct {
 	run     string
 	call    schedule.Call
 	printed []byte
 }
 
-// tell calls the next hook of an entry: comparisons first.
+// tell calls the next hook of an entry. Hooks that compare come first.
 func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 	name, hook, err := k.nextHook(e)
 	k.calling = e.Run
 	n := k.kept.Schedule.Notice(e, name)
-	ctx = wire.WithProgress(ctx, nil) // of another goroutine
+	ctx = wire.WithProgress(ctx, nil) // this goroutine's progress is not watched
 	k.wg.Go(func() {
 		t := told{run: e.Run, call: schedule.Call{Hook: name, State: schedule.CallDone}}
 		n.Directory, n.PreviousDirectory = k.awaitCopy(ctx, e), k.directory(e.Previous)
@@ -220,7 +220,7 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 	})
 }
 
-// nextHook is the pending hook of an entry that comes next; the error says that there is no such hook here.
+// nextHook returns the next pending hook of an entry. The error means that this controller has no such hook.
 func (k *keeper) nextHook(e schedule.Entry) (name string, hook plan.Hook, err error) {
 	for _, c := range e.Hooks {
 		if c.State != schedule.CallPending {

@@ -13,28 +13,28 @@ import (
 	"lockstep/internal/wire"
 )
 
-// fleet knows which agents live. Safe for concurrent use.
+// fleet tracks the living agents. Safe for concurrent use.
 type fleet struct {
 	log     *slog.Logger
 	mu      sync.Mutex
 	members map[string]*member
-	former  map[string][]former       // of each name
-	gone    map[string]wire.AgentInfo // observers that were lost, and have not come back
-	refused map[string]wire.AgentInfo // lately, by name
-	changed chan struct{}             // closed and replaced whenever an agent comes or goes
+	former  map[string][]former       // by agent
+	gone    map[string]wire.AgentInfo // lost observers that have not come back
+	refused map[string]wire.AgentInfo // recently refused, by agent
+	changed chan struct{}             // closed and replaced at every change of the members or their tasks
 }
 
-// maxMembers bounds what heartbeats of ever new names make the controller remember.
+// maxMembers bounds the memory that heartbeats with ever new names can use.
 const maxMembers = 20_000
 
-// former is a process that had an agent's name before. What it said may come late.
+// former is an earlier process of an agent's name. Its messages may arrive late.
 type former struct {
 	instance string
 	seen     time.Time
-	left     bool // it said goodbye
+	left     bool // it sent a leaving heartbeat
 }
 
-// maxFormer is how many former processes of a name are remembered.
+// maxFormer is the number of former processes kept per name.
 const maxFormer = 16
 
 type member struct {
@@ -48,14 +48,14 @@ func newFleet(log *slog.Logger) *fleet {
 		refused: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
 }
 
-// heard takes a heartbeat; a text returned refuses the agent.
+// heard handles a heartbeat. It returns why the agent is refused; empty: it is accepted.
 func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.members[h.Agent]
 	if m != nil && m.Instance != h.Instance {
 		if slices.ContainsFunc(f.former[h.Agent], func(o former) bool { return o.instance == h.Instance }) {
-			if h.Leaving { // both speak, or it speaks late: it does not get its name back
+			if h.Leaving { // two processes report, or an old one reports late: it does not get the name back
 				return ""
 			}
 			return fmt.Sprintf("another agent named %q runs on host %s: give each a name of its own", h.Agent, m.Host)
@@ -95,8 +95,7 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 	return ""
 }
 
-// alive counts a message of an agent's process as a sign of life. What a former process of the name left to say is
-// none.
+// alive counts a message of an agent's current process as a sign of life. A message of a former process does not count.
 func (f *fleet) alive(a wire.AgentInfo) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,13 +104,13 @@ func (f *fleet) alive(a wire.AgentInfo) {
 	}
 }
 
-// silenceEvery is how often the fleet looks for agents that are silent.
+// silenceEvery is the interval at which the fleet looks for silent agents.
 const silenceEvery = wire.HeartbeatEvery / 2
 
-// dropSilent drops agents that were silent for wire.LostAfter, until ctx ends. It does not count the time in which the
-// control plane did not answer (rtt) or this process did not run for a while: no agent could be heard.
+// dropSilent drops agents that were silent for wire.LostAfter, until ctx ends. Time in which the control plane did not
+// answer (rtt), or this process did not run, does not count: no heartbeat can be received then.
 func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.Duration, error)) {
-	heard := time.Now() // since when agents can be
+	heard := time.Now() // since when heartbeats can be received
 	for at := heard; pause(ctx, silenceEvery) == nil; at = time.Now() {
 		if _, err := rtt(ctx); err != nil || time.Since(at) > silenceEvery+wire.LostAfter/2 {
 			heard = time.Now()
@@ -130,12 +129,12 @@ func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.
 	}
 }
 
-// drop forgets a member. The caller holds mu.
+// drop removes a member. The caller holds mu.
 func (f *fleet) drop(m *member, level slog.Level, why string) {
 	name := m.Agent
 	delete(f.members, name)
 	if len(f.former) >= maxMembers {
-		// it only tells those that speak late, or two that speak at a time, from one that was started again
+		// it only serves to recognise late messages, and two processes with one name
 		clear(f.former)
 	}
 	list := slices.DeleteFunc(f.former[name], func(o former) bool { return o.instance == m.Instance })
@@ -145,21 +144,21 @@ func (f *fleet) drop(m *member, level slog.Level, why string) {
 	f.tell()
 }
 
-// tell wakes those who watch. The caller holds mu.
+// tell wakes the waiting goroutines. The caller holds mu.
 func (f *fleet) tell() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// rouse wakes those who watch: agents were given back, or it is time to report progress.
+// rouse wakes the waiting goroutines: agents are free again, or progress must be reported.
 func (f *fleet) rouse() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.tell()
 }
 
-// watch returns a channel that is closed when an agent next comes or goes, or is given back, and at least every
-// reportEvery. Who waits for it reports progress under ctx.
+// watch returns a channel that is closed at the next change of the fleet, and at least every reportEvery. It reports
+// the progress of the goroutine of ctx.
 func (f *fleet) watch(ctx context.Context) <-chan struct{} {
 	wire.Progress(ctx, 0)
 	f.mu.Lock()
@@ -167,8 +166,8 @@ func (f *fleet) watch(ctx context.Context) <-chan struct{} {
 	return f.changed
 }
 
-// process returns whether the process of an agent that was chosen lives. Of one that does not it returns whether it
-// said goodbye, and how long ago the last was heard of it; 0: that is not known.
+// process reports whether the process of an assigned agent lives. For a process that has ended it returns whether it
+// left in order, and the time since its last message; 0: not known.
 func (f *fleet) process(a wire.AgentInfo) (lives, left bool, silence time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -183,7 +182,8 @@ func (f *fleet) process(a wire.AgentInfo) (lives, left bool, silence time.Durati
 	return false, false, 0
 }
 
-// blame marks an agent that did not end a task in time: it gets no other until it says that it is free.
+// blame marks an agent that did not end a task in time. It gets no other task until its heartbeat no longer names this
+// one.
 func (f *fleet) blame(a wire.AgentInfo, task string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,9 +199,9 @@ func (f *fleet) there(name string) bool {
 	return f.members[name] != nil
 }
 
-// await waits for as long as left says, which it calls now, after each report, whenever the fleet has changed, and at
-// least every reportEvery: the wait is over when no time is left, or left returns an error. It returns that error, or
-// the cause of ctx when that has ended. Reports are taken one at a time; there may be none (nil).
+// await waits until left returns no remaining time or an error, and returns that error. It calls left now, after each
+// report, after each change of the fleet, and at least every reportEvery. If ctx ends, it returns the cause of ctx.
+// take is called for one report at a time. reports may be nil.
 func (f *fleet) await(ctx context.Context, reports <-chan agentReport, take func(agentReport),
 	left func() (time.Duration, error)) error {
 	for ctx.Err() == nil {
@@ -226,7 +226,7 @@ func (f *fleet) await(ctx context.Context, reports <-chan agentReport, take func
 // awaitThat waits until done returns true, for at most limit.
 func (f *fleet) awaitThat(ctx context.Context, limit time.Duration, done func() bool) {
 	began := time.Now()
-	_ = f.await(ctx, nil, nil, func() (time.Duration, error) { // an end of ctx is found by the caller's next step
+	_ = f.await(ctx, nil, nil, func() (time.Duration, error) { // the caller's next step finds the end of ctx
 		if done() {
 			return 0, nil
 		}
@@ -237,7 +237,7 @@ func (f *fleet) awaitThat(ctx context.Context, limit time.Duration, done func() 
 // list returns the living agents, sorted by name.
 func (f *fleet) list() []wire.AgentInfo { return f.those(func(*member) bool { return true }) }
 
-// fit returns the agents that can take a task, sorted by name.
+// fit returns the agents that can accept a task, sorted by name.
 func (f *fleet) fit() []wire.AgentInfo {
 	return f.those(func(m *member) bool { return m.stuck == "" && !m.Draining })
 }
@@ -255,7 +255,7 @@ func (f *fleet) those(want func(*member) bool) []wire.AgentInfo {
 	return agents
 }
 
-// away are the observers that were lost, sorted by name: what they should see is not seen.
+// away returns the lost observers, sorted by name. What they should measure is not measured.
 func (f *fleet) away() []wire.AgentInfo {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -264,13 +264,13 @@ func (f *fleet) away() []wire.AgentInfo {
 
 func byName(a, b wire.AgentInfo) int { return cmp.Compare(a.Agent, b.Agent) }
 
-// Bounds of the list of refused agents, which is for people.
+// Bounds of the list of refused agents, which is only for people.
 const (
 	maxRefused = 100
 	refusedFor = 30 * time.Second
 )
 
-// refuse notes that an agent was refused.
+// refuse adds an agent to the list of refused agents.
 func (f *fleet) refuse(h wire.Heartbeat, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -284,12 +284,12 @@ func (f *fleet) refuse(h wire.Heartbeat, why string) {
 	f.refused[h.Agent] = wire.AgentInfo{Heartbeat: h, Seen: time.Now(), Refused: why}
 }
 
-// forgetRefused forgets agents that were refused a while ago. The caller holds mu.
+// forgetRefused removes agents whose last refusal is older than refusedFor. The caller holds mu.
 func (f *fleet) forgetRefused() {
 	maps.DeleteFunc(f.refused, func(_ string, a wire.AgentInfo) bool { return time.Since(a.Seen) >= refusedFor })
 }
 
-// known lists the living agents, sorted by name, and after them those that were refused lately.
+// known returns the living agents, sorted by name, followed by the recently refused ones.
 func (f *fleet) known() []wire.AgentInfo {
 	agents := f.list()
 	f.mu.Lock()

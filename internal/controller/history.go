@@ -15,8 +15,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// runHistory has the runs that this controller knows of besides those that it executes: the copies in its folder, and
-// the records on the control plane. Baselines are made of them. Safe for concurrent use.
+// runHistory gives access to runs that have ended: the copies in this controller's folder, and the records on the
+// control plane. Baselines are made from them. Safe for concurrent use.
 type runHistory struct {
 	store *wire.Store
 	lease *wire.Leader
@@ -24,7 +24,7 @@ type runHistory struct {
 	log   *slog.Logger
 }
 
-// answer returns the values of cells over the runs that there are copies of.
+// answer returns the values of cells over the runs in the folder.
 func (h *runHistory) answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	if h.dir == "" {
 		return plan.HistoryAnswer{},
@@ -33,15 +33,15 @@ func (h *runHistory) answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	return past.Of(h.dir).Answer(q)
 }
 
-// fillLimit bounds how long a run waits for the history to be filled.
+// fillLimit bounds how long a run waits for fill.
 const fillLimit = 30 * time.Second
 
-// fill adds what the history lacks: copies in this controller's folder, which another leader or a person may have
-// put there, and records that are still on the control plane. Of these it reads the runs that match, which it returns.
+// fill adds missing runs to the history: copies in this controller's folder, which another leader or a person may have
+// put there, and records on the control plane. It reads only the matching records, and returns the runs that match.
 func (h *runHistory) fill(ctx context.Context, match func(wire.RunState) bool) (matching []wire.RunState) {
 	store := past.Of(h.dir)
 	var in past.Indexed
-	err := os.MkdirAll(h.dir, 0o755) // there are no copies yet
+	err := os.MkdirAll(h.dir, 0o755) // the folder may not exist yet
 	if err == nil {
 		in, err = store.Fresh(ctx)
 	}
@@ -65,7 +65,7 @@ func (h *runHistory) fill(ctx context.Context, match func(wire.RunState) bool) (
 		}
 		run, outcomes, unread := h.outcomes(ctx, r.Run)
 		switch {
-		case errors.Is(unread, wire.ErrNoRun), errors.Is(unread, wire.ErrNoRecord): // deleted for room
+		case errors.Is(unread, wire.ErrNoRun), errors.Is(unread, wire.ErrNoRecord): // deleted to free space
 		case unread != nil:
 			h.log.Warn("fill the history", "left out", unread)
 		case len(outcomes) > has[r.Run].Done:
@@ -78,8 +78,8 @@ func (h *runHistory) fill(ctx context.Context, match func(wire.RunState) bool) (
 	return matching
 }
 
-// outcomes reads the plan and the outcomes of a run that has ended from the control plane. The error wraps
-// wire.ErrNoRun or wire.ErrNoRecord if they are not there.
+// outcomes reads the plan and the outcomes of an ended run from the control plane. The error wraps wire.ErrNoRun or
+// wire.ErrNoRecord if the control plane does not have them.
 func (h *runHistory) outcomes(ctx context.Context, id string) (run plan.Run, all []plan.Outcome, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
@@ -94,14 +94,14 @@ func (h *runHistory) outcomes(ctx context.Context, id string) (run plan.Run, all
 		}
 		return e.Err
 	})
-	if err == nil && run.ID == "" { // refused
+	if err == nil && run.ID == "" { // the run was refused
 		err = fmt.Errorf("read run %s: %w", id, wire.ErrNoRecord)
 	}
 	return run, all, err
 }
 
-// setBaseline stores a run that has ended as a baseline: of the control plane's record or of the copy, whichever has
-// more of it.
+// setBaseline stores an ended run as a baseline. It uses the control plane's record or the copy, whichever has more
+// outcomes.
 func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.BaselineAnswer, err error) {
 	state, err := h.store.RunState(ctx, q.Run)
 	if err == nil && state.Run != "" && !state.Over() {
@@ -126,15 +126,15 @@ func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a w
 	return wire.BaselineAnswer{Baseline: b.Baseline, Note: note}, h.lease.PutBaseline(ctx, b)
 }
 
-// addBases gives a run the numbers of the control plane's baselines for those of its rules that have none yet. An error
-// is of the control plane: it may have passed later.
+// addBases adds the numbers of the control plane's baselines to a run, for the rules that have none yet. An error comes
+// from the control plane and may be temporary.
 func (h *runHistory) addBases(ctx context.Context, run *plan.Run) error {
 	for _, name := range slices.Sorted(maps.Keys(run.Regressions())) {
 		i := slices.IndexFunc(run.Bases, func(has plan.Base) bool { return has.Name == name })
 		if i >= 0 && (run.Bases[i].Why == "" || h.store.Local()) { // a local run has those of its folder
 			continue
 		}
-		wire.Progress(ctx, 3*fillLimit) // the history may be locked by another process, too
+		wire.Progress(ctx, 3*fillLimit) // another process may hold the lock of the history
 		b, err := h.base(ctx, *run, name)
 		if err != nil {
 			return err
@@ -148,8 +148,8 @@ func (h *runHistory) addBases(ctx context.Context, run *plan.Run) error {
 	return nil
 }
 
-// base is the numbers of a baseline of the control plane, with the spread of the earlier runs that are available: those
-// of this controller's folder, and those whose records are still on the control plane.
+// base returns the numbers of a baseline of the control plane, with the run-to-run spread. The spread is computed from
+// the available earlier runs: those in this controller's folder, and those on the control plane.
 func (h *runHistory) base(ctx context.Context, run plan.Run, name string) (plan.Base, error) {
 	baseline, err := h.store.Baseline(ctx, name)
 	switch {

@@ -21,7 +21,7 @@ import (
 	"lockstep/internal/schedule"
 )
 
-// Bounds of what a hook says back, in bytes.
+// Limits of the output of a hook, in bytes.
 const (
 	maxPrinted = schedule.MaxCompared
 	maxWords   = 500
@@ -29,15 +29,16 @@ const (
 
 const maxBackoff = 5 * time.Minute
 
-// Hooks are what a controller calls after a schedule's runs. Safe for concurrent use.
+// Hooks are the hooks that a controller calls after runs of schedules. Safe for concurrent use.
 type Hooks struct {
 	all    []plan.Hook
 	client http.RoundTripper
 	host   plan.Host
 }
 
-// NewHooks takes hooks as matrix.Hooks reads them. References to secrets are filled in at each call, from host; an
-// error tells those that cannot be filled in now, and commands that this host does not have.
+// NewHooks returns the hooks that matrix.Hooks has read. References to secrets are resolved with host at each call. The
+// error lists references that cannot be resolved now, and commands that this host does not have. The hooks are valid
+// all the same.
 func NewHooks(all []plan.Hook, host plan.Host) (*Hooks, error) {
 	h := &Hooks{all: all, client: http.DefaultTransport, host: host}
 	var errs []error
@@ -55,7 +56,7 @@ func NewHooks(all []plan.Hook, host plan.Host) (*Hooks, error) {
 	return h, errors.Join(errs...)
 }
 
-// Names lists the hooks in order. It may be called on nil.
+// Names returns the names of the hooks in order. The receiver may be nil.
 func (h *Hooks) Names() []string {
 	names := []string{}
 	if h != nil {
@@ -66,7 +67,7 @@ func (h *Hooks) Names() []string {
 	return names
 }
 
-// find returns a hook by its name. It may be called on nil.
+// find returns a hook by its name. The receiver may be nil.
 func (h *Hooks) find(name string) (plan.Hook, error) {
 	if h != nil {
 		if i := slices.IndexFunc(h.all, func(hook plan.Hook) bool { return hook.Name == name }); i >= 0 {
@@ -76,8 +77,8 @@ func (h *Hooks) find(name string) (plan.Hook, error) {
 	return plan.Hook{}, fmt.Errorf("this controller knows no hook %q: name it in its --hooks file", name)
 }
 
-// call tells a hook, and again after a while if it could not be told, as often as the hook says. It returns what a
-// command printed, and how many attempts there were. The error holds no secret. When ctx ends it stops at once.
+// call calls a hook, and retries with a doubling pause, up to hook.Retries times. It returns what a command printed,
+// and the number of attempts. The error contains no secret. When ctx ends, call returns at once.
 func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (printed []byte, attempts int, err error) {
 	body, err := json.Marshal(n)
 	if err != nil {
@@ -98,7 +99,7 @@ func (h *Hooks) call(ctx context.Context, hook plan.Hook, n schedule.Notice) (pr
 	}
 }
 
-// attempt tells a hook once; final: another attempt would end alike.
+// attempt calls a hook once. final: a retry would fail in the same way.
 func (h *Hooks) attempt(ctx context.Context, hook plan.Hook, n schedule.Notice, body []byte) (printed []byte,
 	final bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, hook.Timeout.D())
@@ -114,7 +115,8 @@ func (h *Hooks) attempt(ctx context.Context, hook plan.Hook, n schedule.Notice, 
 	return printed, final, err
 }
 
-// address is where a webhook goes, with its secrets, and what removes these from text.
+// address resolves the secrets in the address and the headers of a webhook. It also returns the scrubber that removes
+// them from text.
 func (h *Hooks) address(hook plan.Hook) (plan.Hook, *plan.Scrubber, error) {
 	if hook.Webhook == "" {
 		return hook, nil, nil
@@ -132,7 +134,7 @@ func (h *Hooks) address(hook plan.Hook) (plan.Hook, *plan.Scrubber, error) {
 		return hook, nil, err
 	}
 	if u, err := url.Parse(hook.Webhook); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return hook, nil, errors.New("its webhook is not an address of http or https") // which is a secret perhaps
+		return hook, nil, errors.New("its webhook is not an address of http or https") // it may be a secret
 	}
 	return hook, scrub, nil
 }
@@ -152,7 +154,7 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 	for name, value := range to.Headers {
 		r.Header.Set(name, value)
 	}
-	answer, err := h.client.RoundTrip(r) // redirects are answers: a redirected POST becomes a GET
+	answer, err := h.client.RoundTrip(r) // redirects are not followed: a redirected POST becomes a GET
 	if err != nil {
 		return false, fmt.Errorf("post to %s: %s", r.URL.Host, scrub.Scrub(err.Error()))
 	}
@@ -166,22 +168,23 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 	return !passing, fmt.Errorf("post to %s: %s %s", r.URL.Host, answer.Status, scrub.Scrub(oneLine(words)))
 }
 
-// runHook runs a command with the notice on its standard input. What it has started and left behind ends with it.
+// runHook runs a command with the notice on its standard input. Processes that it leaves in its process group are
+// killed.
 func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte) ([]byte, error) {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	out, said := &procs.Output{Limit: maxPrinted}, &procs.Output{Limit: maxWords}
 	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), out, said
-	// the controller's credentials are its own
+	// the controller's credentials are not passed on
 	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }),
 		"LOCKSTEP_RUN="+n.Run, "LOCKSTEP_SCHEDULE="+n.Schedule, "LOCKSTEP_STATE="+string(n.State),
 		"LOCKSTEP_KEY="+n.Key,
 		"LOCKSTEP_RUN_DIR="+n.Directory, "LOCKSTEP_PREVIOUS="+n.Previous, "LOCKSTEP_PREVIOUS_DIR="+n.PreviousDirectory)
 	procs.NewGroup(c, false)
-	// with all that it has started; it is not waited for yet, so the number is its own
+	// kills the whole group; the process is not reaped yet, so no other process has its pid
 	c.Cancel = func() error { return procs.KillGroup(c.Process.Pid) }
 	c.WaitDelay = time.Second
 	started := make(chan error)
-	go func() { // on a thread that ends without having been used for anything else
+	go func() { // on a thread that ends with this goroutine, as DropAmbient changes the thread
 		runtime.LockOSThread()
 		err := procs.DropAmbient()
 		if err == nil {
@@ -193,11 +196,11 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	if err == nil {
 		if procs.Groups {
 			procs.AwaitExit(c.Process.Pid)
-			_ = procs.KillGroup(c.Process.Pid) // what it left behind, which may hold on to its standard output
+			_ = procs.KillGroup(c.Process.Pid) // remaining processes of the group may keep standard output open
 		}
 		err = c.Wait()
 	}
-	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() { // something left its group, too
+	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() { // a process left the group
 		err = nil
 	}
 	if words := plan.Redact(oneLine(said.Text)); err != nil && words == "" {

@@ -17,7 +17,7 @@ import (
 // maxCrashes is how many leaderships may fail with the same task of a run in flight before the run is quarantined.
 const maxCrashes = 2
 
-// journal writes the record of an executed run, and notes the state of the run for people. It belongs to one goroutine.
+// journal writes the record and the state of an executed run. One goroutine uses it.
 type journal struct {
 	lease  *wire.Leader
 	record *wire.Recorder
@@ -25,11 +25,11 @@ type journal struct {
 	log    *slog.Logger
 	state  wire.RunState
 	end    wire.End // of this submission
-	of     int      // tasks: the maximum, while the rounds are open
+	of     int      // number of tasks; the maximum while the rounds are open
 }
 
-// countCrash counts a former leadership that did not end in order with the run in flight as failed. The error is that
-// too many failed: another attempt would end this controller, too.
+// countCrash counts a former leadership that failed with the run in flight. It returns an error after maxCrashes:
+// another attempt would probably end this controller, too.
 func (j *journal) countCrash(s *wire.Submission) error {
 	if j.state.InFlight != "" && j.state.Epoch != j.lease.Epoch() {
 		if j.state.Blamed != j.state.InFlight {
@@ -56,7 +56,7 @@ func (j *journal) countCrash(s *wire.Submission) error {
 		len(j.state.Crashes), what, epochs)
 }
 
-// inFlight notes what is in flight from now on; empty: nothing is.
+// inFlight stores what is in flight from now on; empty: nothing.
 func (j *journal) inFlight(ctx context.Context, what string) {
 	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
@@ -66,14 +66,14 @@ func (j *journal) inFlight(ctx context.Context, what string) {
 	j.note(ctx)
 }
 
-// note stores the state of the run. It is for people: the record counts.
+// note stores the state of the run. An error is only logged: the state is for people, and the record is authoritative.
 func (j *journal) note(ctx context.Context) {
 	if err := j.lease.PutRun(ctx, j.state); err != nil && ctx.Err() == nil {
 		j.log.Warn("note how a run stands", "err", err)
 	}
 }
 
-// setTimes sets when a run began and ended, by its record: what was noted of it may be lost. It reports whether this
+// setTimes sets when a run began and ended from its record, as its stored state may be lost. It reports whether this
 // submission of the run has ended.
 func setTimes(s *wire.RunState, h *runview.State, submission uint64) (ended bool) {
 	s.Ended = time.Time{}
@@ -86,13 +86,13 @@ func setTimes(s *wire.RunState, h *runview.State, submission uint64) (ended bool
 	return ended
 }
 
-// count notes how many tasks the run has, by what is known now.
+// count updates the number of tasks of the run.
 func (j *journal) count(rounds *sampling.Rounds) {
 	j.of = rounds.Tasks()
 	j.state.Tasks, j.state.AtMost = j.of, rounds.Open()
 }
 
-// event stores an event of the run, also for a while after the end of ctx.
+// event stores an event of the run, also within stopTimeout after the end of ctx.
 func (j *journal) event(ctx context.Context, e wire.RunEvent) error {
 	ctx, cancel := wire.WithGracePeriod(ctx, stopTimeout)
 	defer cancel()
@@ -100,7 +100,7 @@ func (j *journal) event(ctx context.Context, e wire.RunEvent) error {
 	return j.record.Event(ctx, e)
 }
 
-// outcome stores an outcome, also for a while after the end of ctx, and adds it to the rounds.
+// outcome stores an outcome, also within stopTimeout after the end of ctx, and adds it to the rounds.
 func (j *journal) outcome(ctx context.Context, o plan.Outcome, rounds *sampling.Rounds) error {
 	j.end.Ran++
 	if o.Failed() {
@@ -123,8 +123,8 @@ func (j *journal) outcome(ctx context.Context, o plan.Outcome, rounds *sampling.
 	return nil
 }
 
-// finish stores the end of the run as the last event of its record, and closes the journal. On an error the run stays
-// in the queue, for another attempt. Each takes stopTimeout at most, also after the end of ctx.
+// finish stores the end of the run as the last event of its record, and then closes the journal. On an error the run
+// stays in the queue for another attempt. Each of the two takes at most stopTimeout, also after the end of ctx.
 func (j *journal) finish(ctx context.Context) error {
 	storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -138,7 +138,7 @@ func (j *journal) finish(ctx context.Context) error {
 	return j.close(closing)
 }
 
-// close notes how the run ended, as its record says, and deletes its submission.
+// close stores the end in the run's state and deletes the submission.
 func (j *journal) close(ctx context.Context) error {
 	j.state.State, j.state.Detail, j.state.Agents, j.state.Waiting = string(j.end.Reason), j.end.Detail, nil, ""
 	j.state.InFlight, j.state.Blamed, j.state.Crashes = "", "", nil

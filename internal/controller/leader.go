@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// leader is one leadership.
+// leader is the state of one leadership.
 type leader struct {
 	conn   *wire.Conn
 	store  *wire.Store
@@ -18,9 +18,9 @@ type leader struct {
 	lease  *wire.Leader
 	queue  *runQueue
 	copies *copies
-	// stopping ends when no task is to begin any more.
+	// stopping ends when no further task may begin.
 	stopping context.Context
-	// purging is held while streams of runs are made or deleted, and while a run that has ended is submitted again.
+	// purging is locked while streams of runs are created or deleted, and while an ended run is submitted again.
 	purging   sync.Mutex
 	ownership *runOwnership
 	history   *runHistory
@@ -35,7 +35,7 @@ func newLeader(conn *wire.Conn, store *wire.Store, cfg Config, lease *wire.Leade
 		queue:     newRunQueue(agents, cfg)}
 }
 
-// lead answers for the fleet and executes runs until ctx ends or the lease does.
+// lead serves agents and clients, and executes runs, until ctx or the lease ends.
 func (l *leader) lead(ctx context.Context) error {
 	for _, answer := range []func() (func(), error){
 		func() (func(), error) {
@@ -65,7 +65,7 @@ func (l *leader) lead(ctx context.Context) error {
 		keeping.Go(func() { l.history.fill(ctx, func(wire.RunState) bool { return true }) })
 	}
 	keeping.Go(func() { l.keepRoom(ctx) })
-	rousing, rest := context.WithCancel(l.lease.Context()) // tasks that are given up take their time
+	rousing, rest := context.WithCancel(l.lease.Context()) // tasks that are given up need time to end
 	keeping.Go(func() {
 		for pause(rousing, reportEvery) == nil { // the loops of the queue and of runs report progress
 			l.queue.wake()
@@ -79,7 +79,8 @@ func (l *leader) lead(ctx context.Context) error {
 	return l.serveQueue(ctx)
 }
 
-// keepStreams makes streams again that were lost with the memory of a server which came back.
+// keepStreams creates lost streams again after each reconnect: a server that keeps streams in memory comes back without
+// them.
 func (l *leader) keepStreams(ctx context.Context) {
 	for {
 		select {
@@ -97,12 +98,12 @@ func (l *leader) keepStreams(ctx context.Context) {
 			if ctx.Err() == nil {
 				l.cfg.Log.Warn("look after the streams", "err", err)
 			}
-			_ = pause(ctx, time.Second) // the loop looks at ctx
+			_ = pause(ctx, time.Second) // the loop checks ctx
 		}
 	}
 }
 
-// untilStop returns a context that ends with ctx, or when no task is to begin any more.
+// untilStop returns a context that ends with ctx, or when no further task may begin.
 func (l *leader) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unbind := context.AfterFunc(l.stopping, func() { cancel(context.Cause(l.stopping)) })
@@ -112,7 +113,8 @@ func (l *leader) untilStop(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
-// serveQueue executes runs side by side until ctx ends, or this controller hands over and no task is in flight.
+// serveQueue executes runs side by side. It returns when ctx ends, or when this controller hands over and no task is in
+// flight.
 func (l *leader) serveQueue(ctx context.Context) error {
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 	l.queue.forget = func(r wire.Request) { l.forget(following, r) }
@@ -163,14 +165,14 @@ func (l *leader) serveQueue(ctx context.Context) error {
 	return nil
 }
 
-// forget deletes a cancellation that nothing is here for.
+// forget deletes a cancellation that no queued run matches.
 func (l *leader) forget(ctx context.Context, r wire.Request) {
 	if err := l.lease.Dequeue(ctx, r.Run, r.Seq); err != nil {
 		l.cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
 	}
 }
 
-// noteWaiting notes what a run waits for.
+// noteWaiting stores what a run waits for in the run's state.
 func (l *leader) noteWaiting(ctx context.Context, c *queuedRun, waiting string) {
 	s := l.stateOf(c.Request, c.noted)
 	s.State, s.Waiting = wire.StateQueued, waiting
@@ -179,7 +181,7 @@ func (l *leader) noteWaiting(ctx context.Context, c *queuedRun, waiting string) 
 	}
 }
 
-// forgetRuns keeps the list of runs that have ended as long as it may be.
+// forgetRuns deletes the states of the oldest ended runs beyond the limit of the list.
 func (l *leader) forgetRuns(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
@@ -191,15 +193,15 @@ func (l *leader) forgetRuns(ctx context.Context) {
 	}
 }
 
-// Between attempts of a run that the control plane broke off.
+// Pauses between attempts to execute a run after an error of the control plane.
 const (
 	minRetry = time.Second
 	maxRetry = 30 * time.Second
 )
 
-// carry executes a run until it has ended, or this controller stops or hands over (leading ends) or leads no more. What
-// was broken off by an error that is not the run's own is taken up again, with the agents and brokers that it has, as
-// another leader would.
+// carry executes a run until it has ended, this controller hands over (leading ends), or the lease is lost. An error
+// that is not the run's own leads to another attempt, which keeps the run's agents and brokers. The attempt continues
+// from the record, as another leader would.
 func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
 	for wait := minRetry; ; wait = min(2*wait, maxRetry) {
 		began := time.Now()
@@ -217,7 +219,8 @@ func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
 	}
 }
 
-// execute takes up a run and leads it to its end. The error is not the run's: it stays in the queue.
+// execute acquires the record of a run and executes the run to its end. An error is not the run's own: the run stays in
+// the queue.
 func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	log := l.cfg.Log.With("run", c.Run)
 	ctx, unwatch := l.cfg.Status.watch(ctx, "run "+c.Run)
@@ -228,7 +231,7 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	if err != nil {
 		return err
 	}
-	// one that was cancelled while it waited is ended, too
+	// the end of a run that was cancelled while it waited is recorded, too
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	state, err := l.stands(last, c.Run)
@@ -253,7 +256,8 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	return x.execute(ctx)
 }
 
-// queued notes that a run waits, unless it was taken up before, and returns how it stands.
+// queued stores the state of a new submission and returns it. If the submission already has a state, it returns that
+// one.
 func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	if r.Submission == nil {
 		return wire.RunState{}
@@ -262,7 +266,7 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	if err == nil && state.Seq == r.Seq {
 		return state
 	}
-	l.purging.Lock() // a run that is submitted again is no longer one that has ended
+	l.purging.Lock() // the run has not ended any more
 	defer l.purging.Unlock()
 	state = l.stateOf(r, wire.RunState{})
 	if err := l.lease.PutRun(ctx, state); err != nil && ctx.Err() == nil {
@@ -271,8 +275,8 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	return state
 }
 
-// stands reads how a run stands, and continues trying for as long as this controller leads: it says which agents a run
-// has that a former leader had begun.
+// stands reads the state of a run, and retries while ctx lasts. The state must not be skipped: it names the agents that
+// a former leader reserved for the run.
 func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) {
 	for {
 		one, cancel := context.WithTimeout(ctx, stopTimeout)
@@ -285,7 +289,7 @@ func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) 
 	}
 }
 
-// stateOf is how a run stands: as noted, or else at its beginning.
+// stateOf returns the noted state if it is of this submission, else the state of a new submission.
 func (l *leader) stateOf(r wire.Request, noted wire.RunState) wire.RunState {
 	if noted.Seq == r.Seq && noted.Run == r.Run {
 		return noted
@@ -298,13 +302,13 @@ func (l *leader) stateOf(r wire.Request, noted wire.RunState) wire.RunState {
 	return s
 }
 
-// roomEvery is how often the streams of old runs are deleted that newer ones leave no room for.
+// roomEvery is the interval at which the leader deletes streams of old runs to free space.
 const roomEvery = 5 * time.Second
 
-// lockWait is how long a run may wait for others that are taken up.
+// lockWait is the maximum time that a run waits for other runs to be opened.
 const lockWait = 2 * time.Minute
 
-// keepRoom deletes streams of old runs while others go on, until ctx ends.
+// keepRoom deletes streams of old runs while other runs execute, until ctx ends.
 func (l *leader) keepRoom(ctx context.Context) {
 	for pause(ctx, roomEvery) == nil {
 		l.purging.Lock()
@@ -316,7 +320,7 @@ func (l *leader) keepRoom(ctx context.Context) {
 	}
 }
 
-// takeUp opens the record of a run. A run without streams waits until there is room for them, unless it was cancelled.
+// takeUp opens the record of a run. A run without streams waits until there is space for them, unless it was cancelled.
 func (l *leader) takeUp(ctx context.Context, c *queuedRun) (*wire.Recorder, error) {
 	for said := ""; ; {
 		record, waiting, err := l.openRecord(ctx, c.Run)
@@ -334,9 +338,9 @@ func (l *leader) takeUp(ctx context.Context, c *queuedRun) (*wire.Recorder, erro
 	}
 }
 
-// openRecord opens the record of a run if there is room for it; else it returns what the run waits for.
+// openRecord opens the record of a run if there is space for it. Otherwise it returns what the run waits for.
 func (l *leader) openRecord(ctx context.Context, run string) (record *wire.Recorder, waiting string, err error) {
-	cancelled := errors.Is(context.Cause(ctx), errCancelled) // its end is recorded
+	cancelled := errors.Is(context.Cause(ctx), errCancelled) // the end of a cancelled run is recorded
 	wire.Progress(ctx, lockWait)
 	l.purging.Lock()
 	defer l.purging.Unlock()

@@ -11,17 +11,17 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Limits of the bytes that an agent may have stored in one attempt: ten times what agents with the most connections
-// need.
+// Limits of the bytes of snapshots that an agent may store in one attempt: ten times what agents with the most
+// connections need.
 const (
 	snapshotBytes       = 64 << 20
-	snapshotBytesSecond = 256 << 10 // of the time that the attempt may take
+	snapshotBytesSecond = 256 << 10 // per second of plan.RecordLimit
 )
 
-// maxCommands is more than an agent is sent in an attempt: an assignment, and a release to each step.
+// maxCommands is more than an agent receives in an attempt: an assignment and a release to each step.
 const maxCommands = 16
 
-// mailbox has the messages of one attempt: commands to its agents, and their reports. Safe for concurrent use.
+// mailbox carries the messages of one attempt: commands to its agents, and their reports. Safe for concurrent use.
 type mailbox struct {
 	ref       wire.Ref
 	task      plan.Task
@@ -30,15 +30,15 @@ type mailbox struct {
 	commands  map[string]chan wire.Command // by agent
 	reports   chan agentReport
 	snapshots *wire.SnapshotStore
-	closed    <-chan struct{} // no report is taken any more
+	closed    <-chan struct{} // then no report is accepted any more
 }
 
-// agentReport is what an agent reported: exactly one field besides its name is set.
+// agentReport is a report of an agent. A snapshot may have an err; otherwise exactly one field besides agent is set.
 type agentReport struct {
 	agent    string
 	arrival  *wire.Arrival
 	snapshot *record.Snapshot // stored
-	err      error            // it reported what it cannot have, or refused a command
+	err      error            // why the report or a command was rejected
 }
 
 func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
@@ -51,14 +51,14 @@ func newMailbox(log *slog.Logger, t plan.Task, parts []*part) *mailbox {
 	return m
 }
 
-// open sends commands from now on, and stores snapshots in the run's record and adds them to merged, until it is
-// closed.
+// open begins to send commands. It stores snapshots in the run's record and adds them to merged. closeMailbox ends both
+// and waits for them.
 func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *record.Merged) (closeMailbox func()) {
 	ctx, cancel := context.WithCancel(lease.Context())
 	m.closed = ctx.Done()
 	limit := snapshotBytes + int(plan.RecordLimit(m.task).Seconds()*snapshotBytesSecond)
 	m.snapshots = recorder.Snapshots(ctx, m.ref, limit, func(s record.Snapshot) {
-		// What is stored counts, also if the attempt takes no report any more.
+		// A stored snapshot counts, even if the attempt no longer accepts reports.
 		r := agentReport{agent: s.Agent, snapshot: &s}
 		r.err = wire.Guard(m.log, "snapshot of agent "+s.Agent, func() error { merged.Add(s); return nil })
 		_ = m.hand(ctx, r)
@@ -74,7 +74,8 @@ func (m *mailbox) open(lease *wire.Leader, recorder *wire.Recorder, merged *reco
 	}
 }
 
-// send sends commands to one agent, in order, each until the agent has it. An agent that rejects one fails.
+// send sends commands to one agent in order, each until the agent has confirmed it. A rejected command is reported to
+// the attempt.
 func (m *mailbox) send(ctx context.Context, lease *wire.Leader, a wire.AgentInfo) {
 	for {
 		select {
@@ -89,13 +90,13 @@ func (m *mailbox) send(ctx context.Context, lease *wire.Leader, a wire.AgentInfo
 	}
 }
 
-// command has a command sent to an agent's process.
+// command queues a command for an agent's process.
 func (m *mailbox) command(a wire.AgentInfo, command wire.Command) {
 	command.Instance, command.Ref = a.Instance, m.ref
 	m.commands[a.Agent] <- command
 }
 
-// hand gives the attempt a report. It returns when the attempt has it.
+// hand passes a report to the attempt and waits until the attempt has it.
 func (m *mailbox) hand(ctx context.Context, r agentReport) error {
 	select {
 	case m.reports <- r:

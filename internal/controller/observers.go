@@ -16,17 +16,16 @@ const (
 	observerLast  = 3 * time.Second
 )
 
-// observers are the agents that measure the processes of a cell's brokers beside an attempt. They have no part in it:
-// it neither fails nor waits for one, but for the limits above.
+// observers are the agents that measure the processes of a cell's brokers during an attempt. They have no role in it.
+// The attempt waits for them only within the limits above, and never fails because of them.
 type observers struct {
 	parts  []*part
 	task   plan.Task
 	log    *slog.Logger
-	remark func(agent, kind, detail string) // in the outcome
+	remark func(agent, kind, detail string) // adds an event to the outcome
 }
 
-// findObservers finds the observers of the cell's brokers among the agents that are there and have no part in the
-// attempt.
+// findObservers finds the observers of the cell's brokers among the agents that have no role in the attempt.
 func findObservers(a *attempt, agents *fleet) *observers {
 	o := &observers{task: a.task, log: a.log, remark: a.remark}
 	brokers := a.task.Cell.Brokers()
@@ -50,13 +49,13 @@ func findObservers(a *attempt, agents *fleet) *observers {
 	return o
 }
 
-// notObserved has the outcome say that an observer does not see a broker.
+// notObserved adds an event to the outcome: an observer does not measure a broker.
 func (o *observers) notObserved(broker, observer, why string) {
 	o.remark(observer, judge.EventNotObserved, judge.NotObserved(broker, observer, why))
 }
 
-// assignment is what an observer is assigned. It has nothing of the task that an observer does not need, and no options
-// of brokers.
+// assignment returns the assignment of an observer. It has only the parts of the task that an observer needs, and no
+// options of brokers, as these may hold secrets.
 func (o *observers) assignment(p *part, deadline plan.Duration) *plan.Assignment {
 	work := o.task.Cell.Workload
 	t := plan.Task{Run: o.task.Run, ID: o.task.ID, Attempt: o.task.Attempt, Repetition: o.task.Repetition,
@@ -64,7 +63,7 @@ func (o *observers) assignment(p *part, deadline plan.Duration) *plan.Assignment
 	return &plan.Assignment{Protocol: plan.Protocol, Task: t, Agent: p.Agent, Observe: p.observe, Deadline: deadline}
 }
 
-// take takes one report of an observer.
+// take handles one report of an observer.
 func (o *observers) take(p *part, r agentReport) {
 	switch {
 	case r.err != nil:
@@ -77,7 +76,7 @@ func (o *observers) take(p *part, r agentReport) {
 	}
 }
 
-// drop notes that an observer does not see its brokers from now on.
+// drop excludes an observer from the attempt and adds the reason to the outcome.
 func (o *observers) drop(p *part, why string) {
 	if p.dropped {
 		return
@@ -89,7 +88,7 @@ func (o *observers) drop(p *part, why string) {
 	}
 }
 
-// list returns the observers as the run's record has them.
+// list returns the observers in the form of the run's record.
 func (o *observers) list() (all []wire.Observer) {
 	for _, p := range o.parts {
 		all = append(all, wire.Observer{Agent: p.Agent, Observe: p.observe})

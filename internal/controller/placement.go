@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// assignAgents chooses the agents of a cell, those that do its faults included, or returns why it cannot have them.
+// assignAgents chooses the agents of a cell, including those that inject its faults. missing is the reason if there are
+// too few.
 func assignAgents(c plan.Cell, there []wire.AgentInfo) (all []wire.AgentInfo, missing *wire.End) {
 	chosen, unfilled := assignRoles(c.Workload, there)
 	if len(unfilled) > 0 {
@@ -23,17 +24,17 @@ func assignAgents(c plan.Cell, there []wire.AgentInfo) (all []wire.AgentInfo, mi
 	return all, nil
 }
 
-// placement assigns roles to agents, each agent one at most.
+// placement assigns roles to agents: at most one role per agent.
 type placement struct {
 	roles []plan.Role
 	there []wire.AgentInfo
-	role  []int // of each agent; -1: it is free
-	next  []int // of each role: agents before this one are not free, or do not fit
+	role  []int // by agent; -1: free
+	next  []int // by role: no agent before this one is free and fits
 }
 
-// assignRoles chooses the agents of a workload, in the order of its roles and of names. It finds a choice wherever
-// there is one, and the same one for the same agents: roles that the fewest agents fit choose first. unfilled has the
-// roles that do not get all their agents, each with the number that is missing; then there is no choice.
+// assignRoles chooses the agents of a workload, in the order of its roles and then of names. It finds an assignment if
+// one exists, and the same one for the same agents. Roles that the fewest agents fit are assigned first. If no
+// assignment exists, unfilled has the roles that lack agents, each with the missing number.
 func assignRoles(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentInfo, unfilled []plan.Role) {
 	there = slices.DeleteFunc(slices.Clone(there), func(a wire.AgentInfo) bool { return a.Observer })
 	p := placement{roles: w.Roles(), there: there, role: make([]int, len(there))}
@@ -45,7 +46,7 @@ func assignRoles(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentIn
 		for n := range p.roles[r].Agents {
 			if !p.assign(r, make([]bool, len(p.roles))) {
 				short := p.roles[r]
-				short.Agents -= n // the others of this role find none either
+				short.Agents -= n // the remaining agents of this role cannot be found either
 				unfilled = append(unfilled, short)
 				break
 			}
@@ -66,7 +67,7 @@ func assignRoles(w plan.Workload, there []wire.AgentInfo) (chosen []wire.AgentIn
 
 func (p *placement) fits(agent, role int) bool { return p.roles[role].On.Within(p.there[agent].Labels) }
 
-// narrowest lists the roles, those that the fewest agents fit first.
+// narrowest returns the roles in ascending order of the number of agents that fit.
 func (p *placement) narrowest() []int {
 	order, fit := make([]int, len(p.roles)), make([]int, len(p.roles))
 	for r := range p.roles {
@@ -81,11 +82,11 @@ func (p *placement) narrowest() []int {
 	return order
 }
 
-// assign gives a role one more agent: a free one, or one of another role that finds another in its place. The roles
-// that were visited on the way are not visited again.
+// assign gives a role one more agent: a free one, or one of another role that gets a different agent instead (an
+// augmenting path of bipartite matching). Visited roles are not visited again.
 func (p *placement) assign(role int, visited []bool) bool {
 	visited[role] = true
-	for ; p.next[role] < len(p.there); p.next[role]++ { // who has a role is never free again
+	for ; p.next[role] < len(p.there); p.next[role]++ { // an agent with a role never becomes free again
 		if i := p.next[role]; p.role[i] < 0 && p.fits(i, role) {
 			p.role[i] = role
 			return true
@@ -103,10 +104,10 @@ func (p *placement) assign(role int, visited []bool) bool {
 	return false
 }
 
-// maxNamed bounds how many agents a message lists.
+// maxNamed is the maximum number of agents that a message lists.
 const maxNamed = 20
 
-// shortage says that a cell cannot have its agents, and how many there are that may have a role.
+// shortage returns the end of a run that has too few agents, with the numbers of available and needed agents.
 func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
 	have := 0
 	for _, a := range there {
@@ -141,7 +142,7 @@ func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
 	return &wire.End{Reason: wire.EndNoAgents, Detail: text, Have: have, Need: c.Agents()}
 }
 
-// roster lists agents, in brackets.
+// roster lists agents in parentheses.
 func roster(there []wire.AgentInfo, labelled bool) string {
 	var list []string
 	for i, a := range there {
@@ -166,8 +167,8 @@ func roster(there []wire.AgentInfo, labelled bool) string {
 	return " (" + strings.Join(list, ", ") + ")"
 }
 
-// faultAgents finds the agents that do the faults of a cell to its targets: of those chosen already, or else others,
-// which it adds to them. missing says what is missing; empty: nothing is.
+// faultAgents finds the agents that inject the faults of a cell, by target. It prefers chosen agents and adds others to
+// them. missing is the reason if a target has no agent; empty: none is missing.
 func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.AgentInfo, targets map[string][]string,
 	missing string) {
 	all, targets = slices.Clone(chosen), map[string][]string{}
@@ -202,7 +203,7 @@ func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.Ag
 	return all, targets, ""
 }
 
-// targetList says what can be disturbed.
+// targetList lists the targets and kinds of faults that the agents offer.
 func targetList(agents []wire.AgentInfo) string {
 	var list []string
 	for _, a := range agents {

@@ -14,28 +14,28 @@ import (
 	"lockstep/internal/wire"
 )
 
-// queuedRun is one submission, from when it is read until its run has ended.
+// queuedRun is one submission, from the time it is read until its run has ended.
 type queuedRun struct {
 	wire.Request
-	noted   wire.RunState     // when it was read
-	needs   []plan.Cell       // that are left to measure, the largest first; each kind of need for agents once
+	noted   wire.RunState     // when the submission was read
+	needs   []plan.Cell       // cells still to measure, the largest first; one per distinct need for agents
 	brokers map[string]string // names in the matrix by identity: see brokerIdentities
-	begun   bool              // it is executed
-	former  bool              // by a former leader; its agents may not have been heard yet, and stay reserved
+	begun   bool              // this leadership executes it
+	former  bool              // a former leader executed it; its agents stay reserved before they report again
 	agents  map[string]bool   // reserved for it
-	short   time.Time         // since when all agents together could not serve it; zero: they could
-	refusal *wire.End         // it is not executed, as they still could not
-	waiting string            // what it waits for, as last noted
-	// rejected runs only end: they were cancelled, with a cause, or their submission cannot be executed.
+	short   time.Time         // since when all agents together could not serve it; zero: they can
+	refusal *wire.End         // why it is refused
+	waiting string            // the stored reason to wait
+	// rejected runs only end: they were cancelled (cause), or their submission cannot be executed.
 	rejected bool
 	cause    error
 	cancel   context.CancelCauseFunc
 }
 
-// executed reports whether a run is executed, or was until a former leader ended.
+// executed reports whether this leadership executes the run, or a former one did until it ended.
 func (r *queuedRun) executed() bool { return r.begun || r.former }
 
-// newQueuedRun reads a submission. A run that a former leader had begun keeps the agents that it had.
+// newQueuedRun reads a submission. A run that a former leader executed keeps its agents.
 func newQueuedRun(ctx context.Context, r wire.Request, noted wire.RunState, lookup lookup) *queuedRun {
 	q := &queuedRun{Request: r, noted: noted, waiting: noted.Waiting, agents: map[string]bool{}}
 	if q.Err = cmp.Or(r.Err, check(r.Submission)); q.Err == nil {
@@ -62,7 +62,7 @@ func newQueuedRun(ctx context.Context, r wire.Request, noted wire.RunState, look
 	return q
 }
 
-// require sets what the tasks need that are not done.
+// require sets needs to the cells of tasks that are not done.
 func (r *queuedRun) require(done map[string]bool) {
 	r.needs = nil
 	seen := map[string]bool{}
@@ -76,21 +76,21 @@ func (r *queuedRun) require(done map[string]bool) {
 	slices.SortStableFunc(r.needs, func(a, b plan.Cell) int { return cmp.Compare(b.Agents(), a.Agents()) })
 }
 
-// lookup resolves the name of a host, as net.Resolver.LookupNetIP does.
+// lookup resolves a host name, as net.Resolver.LookupNetIP does.
 type lookup func(ctx context.Context, network, host string) ([]netip.Addr, error)
 
-// lookupTimeout bounds how long the names of one submission are resolved, and those of all submissions that a new
-// leader finds in the queue. maxIdentities bounds those of the brokers of a run.
+// lookupTimeout bounds the name lookups of one submission, and those of all submissions that a new leader finds in the
+// queue. maxIdentities bounds the identities of the brokers of one run.
 const (
 	lookupTimeout = 2 * time.Second
 	maxIdentities = 10_000
 )
 
-// brokerIdentities maps the identities of a run's brokers to their names in the matrix. Two brokers with an identity in
-// common are never loaded by two runs at the same time. The identities of a broker are the names and addresses of its
-// hosts, as brokers of one host share its cores; without hosts, its driver with its options, whoever logs in.
+// brokerIdentities maps the identities of a run's brokers to their names in the matrix. Two runs never load brokers
+// with a common identity at the same time. The identities are the names and addresses of the broker's hosts, as brokers
+// on one host share its cores. A broker without hosts is identified by its driver and its options without secrets.
 func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[string]string {
-	own, _ := net.InterfaceAddrs() // without them, the addresses of this host differ
+	own, _ := net.InterfaceAddrs() // on an error, addresses of this host count as different
 	brokers, seen := map[string]string{}, map[string]bool{}
 	for _, cell := range run.Cells {
 		for _, b := range cell.Brokers() {
@@ -117,7 +117,8 @@ func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[stri
 	return brokers
 }
 
-// addresses are those of a host; none if its name cannot be resolved here. All addresses of this host are one.
+// addresses returns the addresses of a host; none if its name cannot be resolved. All addresses of this host are the
+// same one.
 func addresses(ctx context.Context, host string, own []net.Addr, lookup lookup) (all []string) {
 	found := []netip.Addr{netip.IPv6Loopback()}
 	if a, err := netip.ParseAddr(host); err == nil {

@@ -14,60 +14,62 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Progress is made of one entry of a run's record, when a follower has stored it. Kind says which fields are set,
-// besides N (the task's place, from 1), Of (how many tasks the run has) and Task. Without a Kind only Entry is set.
+// Progress describes one entry of a run's record that a follower has stored. Kind determines which fields are set,
+// besides N (place of the task, from 1), Of (number of tasks) and Task. Without a Kind only Entry is set.
 type Progress struct {
 	Kind   ProgressKind
 	At     time.Time
 	N, Of  int
 	Task   plan.Task
-	AtMost bool // Of may become less: cells are repeated until they are known well enough
-	// TaskStarted and LiveMetrics (the step of a search), TaskInterrupted, TakenOver, AgentLost, WaitingAgents
+	AtMost bool // Of is a maximum: cells are repeated until they are known well enough
+	// TaskStarted and LiveMetrics: step of a search. TaskRetried, TaskInterrupted, TakenOver, AgentLost, WaitingAgents:
+	// reason
 	Detail  string
 	Agents  []string // TaskStarted: names of its agents
 	Live    runview.Metrics
 	Outcome plan.Outcome
 	End     wire.End
-	Run     *plan.Run  // RunAccepted: what is run
-	Entry   wire.Entry // that it was made of; none: ReplayStarted
+	Run     *plan.Run  // RunAccepted: the plan
+	Entry   wire.Entry // its entry; empty for ReplayStarted
 }
 
 // ProgressKind classes a Progress.
 type ProgressKind string
 
-// The kinds of progress, in the order in which a run shows them.
+// The kinds of progress, with the fields that they set.
 const (
-	RunAccepted ProgressKind = "accepted" // Of, Run; again, when another controller takes the run up
-	// N, Task (of a search: its step), Agents; Detail: of a search, which step
+	RunAccepted ProgressKind = "accepted" // Of, Run; once per submission of the run
+	// N, Task (of a search: its step), Agents, Detail (of a search: which step)
 	TaskStarted   ProgressKind = "started"
-	LiveMetrics   ProgressKind = "live"       // Live; about once a second
+	LiveMetrics   ProgressKind = "live"       // Live; about once per second
 	AgentLost     ProgressKind = "agent-lost" // Detail
 	WaitingAgents ProgressKind = "waiting"    // Detail
-	TaskEnded     ProgressKind = "outcome"    // Outcome, on disk by then
-	// Detail; the attempt that failed is on disk by then, and another follows
+	TaskEnded     ProgressKind = "outcome"    // Outcome, which is on disk
+	// Detail; the failed attempt is on disk, and another attempt follows
 	TaskRetried     ProgressKind = "attempt"
-	TakenOver       ProgressKind = "taken-over"  // Detail: another controller leads the run on
-	TaskInterrupted ProgressKind = "interrupted" // Detail; there will be no outcome
+	TakenOver       ProgressKind = "taken-over"  // Detail; another controller leads the run
+	TaskInterrupted ProgressKind = "interrupted" // Detail; the attempt has no outcome
 	RunEnded        ProgressKind = "end"         // End
-	ReplayStarted   ProgressKind = "replay"      // the run has ended; all its points are written to InfluxDB again
+	ReplayStarted   ProgressKind = "replay"      // the run has ended, and all its points are written to InfluxDB again
 )
 
 // Reader reads the records of runs: a wire.Client, or a controller's wire.Store.
 type Reader interface {
-	// Local reports whether the control plane ends with this process, and has one follower.
+	// Local reports whether the control plane ends with this process. Then it has one follower.
 	Local() bool
-	// Follow hands a run's record to handle until the run has ended.
+	// Follow passes a run's record to handle until the run has ended.
 	Follow(ctx context.Context, run string, handle func(wire.Entry) error) (wire.End, error)
 }
 
-// Record copies a run's record from the control plane to its directory below root, from the beginning of the run to its
-// end, which it returns. watch is called from one goroutine, in order; it may be nil. On a control plane of this
-// process what was copied is deleted there. When ctx ends it stops with ctx's error; the run continues, and calling
-// Record again completes the copy.
+// Record copies a run's record from the control plane to its directory below root until the run has ended. It returns
+// the run's end. watch is called in order from one goroutine; it may be nil. A control plane of this process deletes
+// snapshots that were copied. When ctx ends, Record returns ctx's error; the run continues. A later call of Record
+// completes the copy.
 //
-// The record goes to points, too, which Record closes; it may be nil. If points were dropped and the run has ended,
-// Record replays the run once. It also does so if the directory was there before: an earlier process may have dropped
-// points. The directory has the counts. Points that are not written are no error. The end of ctx also ends the replay.
+// Record also writes the record's points to points, which may be nil, and closes points. If points were dropped and the
+// run has ended, Record replays the run once. It also does so if the directory existed before, as an earlier process
+// may have dropped points. The directory stores the counts. Points that are not written are no error. The end of ctx
+// also ends the replay.
 func Record(ctx context.Context, conn Reader, run, root string, watch func(Progress), points *sink.Sink) (wire.End,
 	error) {
 	if watch == nil {
@@ -85,7 +87,7 @@ func Record(ctx context.Context, conn Reader, run, root string, watch func(Progr
 	return end, err
 }
 
-// Limits of the replay at the end of a run: the time without progress, and the whole time. Both are below copyWait.
+// Limits of the replay at the end of a run: time without progress, and total time. Both are below copyWait.
 const (
 	replayPatience = 5 * time.Second
 	replayTimeout  = 30 * time.Second
@@ -125,22 +127,22 @@ func (f *recorder) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 	return stored
 }
 
-// Pulled is what Pull has found of a run.
+// Pulled is the result of Pull.
 type Pulled struct {
 	Dir  string    // of the run
-	End  *wire.End // nil: it has not ended
-	Done int       // tasks with an outcome in the directory, of
+	End  *wire.End // nil: the run has not ended
+	Done int       // number of tasks with an outcome in the directory
 	Of   int
-	// AtMost says that Of may become less: cells are repeated until they are known well enough.
+	// AtMost reports that Of is a maximum: cells are repeated until they are known well enough.
 	AtMost bool
 }
 
 // Complete reports whether every task has an outcome.
 func (p Pulled) Complete() bool { return p.Of > 0 && p.Done == p.Of }
 
-// Pull copies a run's record from the control plane to its directory below root, as far as it is there. A directory
-// that is there is completed: what it has already stays. The error wraps wire.ErrNoRecord where the control plane has
-// nothing of the run.
+// Pull copies the available part of a run's record from the control plane to its directory below root. It completes an
+// existing directory and keeps its contents. The error wraps wire.ErrNoRecord if the control plane has no record of the
+// run.
 func Pull(ctx context.Context, conn *wire.Client, run, root string) (Pulled, error) {
 	f := &recorder{root: root, watch: func(Progress) {}}
 	end, err := conn.Copy(ctx, run, f.entry)
@@ -156,12 +158,12 @@ type recorder struct {
 	root    string
 	watch   func(Progress)
 	dir     *runs.Run
-	state   *runview.State // nil: there was no plan yet
+	state   *runview.State // nil before the plan
 	rounds  *sampling.Rounds
 	skip    bool // the attempt in flight is on disk already
 	points  *sink.Sink
-	resumed bool // the directory was there already: an earlier process may have dropped points
-	owns    bool // the run is of this process, which has its one follower
+	resumed bool // the directory existed: an earlier process may have dropped points
+	owns    bool // the control plane is of this process, which is its one follower
 }
 
 func (f *recorder) entry(e wire.Entry) error {
@@ -170,12 +172,12 @@ func (f *recorder) entry(e wire.Entry) error {
 	switch {
 	case e.Err != nil:
 		if errors.Is(e.Err, wire.ErrProtocol) && e.Agent == "" {
-			return e.Err // of the controller: nothing that follows can be read
+			return e.Err // from the controller: later entries cannot be read either
 		}
-		return nil // of an agent: the controller says what came of it
+		return nil // from an agent: the controller reports the consequence
 	case e.Plan != nil:
 		err = f.plan(e)
-	case f.dir == nil && e.Event != nil && e.Event.End != nil: // refused before there was a plan
+	case f.dir == nil && e.Event != nil && e.Event.End != nil: // refused before it had a plan
 		p = Progress{Kind: RunEnded, At: e.Event.At, End: *e.Event.End}
 	case f.dir == nil:
 		return errors.New("its plan is not in the record any more")
@@ -195,7 +197,7 @@ func (f *recorder) entry(e wire.Entry) error {
 }
 
 func (f *recorder) plan(e wire.Entry) error {
-	if f.dir != nil { // the run was taken up again
+	if f.dir != nil { // the run was submitted again or continued
 		return nil
 	}
 	run := *e.Plan
@@ -215,7 +217,7 @@ func (f *recorder) plan(e wire.Entry) error {
 	return nil
 }
 
-// progressOf is what a follower sees at an event; of others, nothing.
+// progressOf maps kinds of events to kinds of progress. Other events have no progress.
 var progressOf = map[wire.EventKind]ProgressKind{
 	wire.RunAccepted: RunAccepted, wire.TaskStarted: TaskStarted, wire.AttemptEnded: TaskRetried,
 	wire.TaskInterrupted: TaskInterrupted,
@@ -280,7 +282,7 @@ func (f *recorder) begin(e wire.RunEvent) error {
 	return nil
 }
 
-// startOf is what points are told of an attempt that begins.
+// startOf returns the sink's description of an attempt that begins.
 func startOf(t plan.Task, m runs.Mark) sink.Start {
 	if m.Rate > 0 {
 		t = t.Step(m.Rate, m.Measure)
@@ -288,13 +290,13 @@ func startOf(t plan.Task, m runs.Mark) sink.Start {
 	return sink.Start{Task: t, Attempt: m.Attempt, At: m.At, Agents: m.Agents}
 }
 
-// giveUp notes that an attempt will have no outcome.
+// giveUp records that an attempt has no outcome.
 func (f *recorder) giveUp(e wire.RunEvent) error {
 	f.points.GiveUp(e.Task, e.At, plan.Redact(e.Detail))
 	return f.dir.Mark(runs.Mark{At: e.At, Kind: runs.MarkGiveUp, Task: e.Task, Name: e.Attempt, Text: e.Detail})
 }
 
-// endTry keeps an attempt that does not count.
+// endTry stores an attempt that does not count.
 func (f *recorder) endTry(e wire.RunEvent) error {
 	if e.Outcome == nil || f.dir.Done(e.Task) {
 		return nil
@@ -308,8 +310,8 @@ func (f *recorder) endTry(e wire.RunEvent) error {
 	return f.dir.EndAttempt(e.Attempt, *e.Outcome)
 }
 
-// snapshot keeps a snapshot of the attempt in flight. What comes of an earlier one, or of agents that have no part in
-// it, was not judged and is left out.
+// snapshot stores a snapshot of the attempt in flight. Snapshots of an earlier attempt, or of agents without a part in
+// it, were not judged and are skipped.
 func (f *recorder) snapshot(e wire.Entry) (p Progress, err error) {
 	a := f.state.Attempt
 	if f.skip || !a.Takes(e.Ref, e.Snapshot) {
@@ -337,7 +339,7 @@ func (f *recorder) outcome(e wire.Entry) (p Progress, err error) {
 		if err := f.dir.Finish(o); err != nil {
 			return p, err
 		}
-		kept, err := f.dir.Outcome(o.Task) // with what the record says of its attempts
+		kept, err := f.dir.Outcome(o.Task) // with the attempts from the record
 		if err != nil {
 			return p, err
 		}

@@ -9,8 +9,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// takeOver continues with a run that a former leader had begun. The attempt in flight has no outcome, and its task is
-// repeated: another leader does not know what the agents reported to the former one.
+// takeOver continues a run that a former leader executed. The task in flight has no outcome and is repeated: this
+// leader does not have the agents' reports to the former one.
 func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	x.journal.end.Ran, x.journal.end.Failed = h.Ran, h.Failed
 	what := fmt.Sprintf("controller %s has taken over", x.leader.lease.Name())

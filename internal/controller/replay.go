@@ -13,10 +13,12 @@ import (
 	"lockstep/internal/sink"
 )
 
-// Replay writes all points of a run again, made of its directory alone, to the InfluxDB of to, which stays the
-// caller's. The points have the same tags, times and fields as during the run, so that InfluxDB has each once. Replay
-// waits until all are written; it gives up when InfluxDB accepts none for patience. It stores the counts in the
-// directory and returns them. Points that InfluxDB does not accept are no error.
+// Replay writes all points of a run again, from its directory alone, to the InfluxDB of to. The caller keeps the
+// ownership of to. The points have the same tags, times and fields as during the run, so InfluxDB stores each of them
+// once.
+//
+// Replay waits until all points are written. It gives up when InfluxDB accepts no point for the duration of patience.
+// It stores the counts in the directory and returns them. Points that InfluxDB does not accept are no error.
 func Replay(ctx context.Context, dir *runs.Run, to *sink.Sink, patience time.Duration) (plan.Delivery, error) {
 	points := to.ForReplay(patience)
 	failed := replayAll(ctx, dir, points)
@@ -31,7 +33,7 @@ func Replay(ctx context.Context, dir *runs.Run, to *sink.Sink, patience time.Dur
 	}
 	d := points.Close(closing)
 	d.Incomplete = incomplete
-	// all are written, or Left and LastError say why not
+	// all points are written, or Left and LastError describe the rest
 	if !incomplete && d.Left == 0 || errors.Is(failed, sink.ErrAway) {
 		failed = nil
 	}
@@ -50,7 +52,7 @@ func replayAll(ctx context.Context, dir *runs.Run, points *sink.Sink) error {
 	if err != nil {
 		return err
 	}
-	byTask := map[string][]runs.Mark{} // "": the run's own
+	byTask := map[string][]runs.Mark{} // "": of the run itself
 	for _, m := range marks {
 		byTask[m.Task] = append(byTask[m.Task], m)
 	}
@@ -71,7 +73,7 @@ func replayAll(ctx context.Context, dir *runs.Run, points *sink.Sink) error {
 	return nil
 }
 
-// replayTask passes the points of all attempts of a task to a sink, and of its outcome.
+// replayTask passes the points of all attempts and of the outcome of a task to a sink.
 func replayTask(ctx context.Context, dir *runs.Run, t plan.Task, marks []runs.Mark, points *sink.Sink) error {
 	for _, m := range marks {
 		switch m.Kind {

@@ -15,19 +15,19 @@ import (
 	"lockstep/internal/wire"
 )
 
-// runQueue has the runs that wait and those that are executed, in the order submitted. Safe for concurrent use.
+// runQueue holds the queued and the executed runs in the order of submission. Safe for concurrent use.
 type runQueue struct {
 	agents  *fleet
-	maxRuns int           // side by side
-	gather  time.Duration // how long a run whose turn it is waits for agents that are missing
+	maxRuns int           // maximum of executed runs
+	gather  time.Duration // how long a run at its turn waits for missing agents
 	lookup  lookup
 	mu      sync.Mutex
-	runs    []*queuedRun // in the order submitted
-	read    bool         // what was there when this controller began to lead
-	// resolving is how long the names of submissions were resolved before that. One goroutine adds.
+	runs    []*queuedRun // in the order of submission
+	read    bool         // all messages that were queued when this controller began to lead were added
+	// resolving is the total time of name lookups before read was set. Only the goroutine that adds uses it.
 	resolving time.Duration
 	changed   chan struct{}
-	forget    func(wire.Request) // deletes a cancellation that nothing is here for
+	forget    func(wire.Request) // deletes a cancellation that no run matches
 }
 
 func newRunQueue(agents *fleet, cfg Config) *runQueue {
@@ -35,8 +35,8 @@ func newRunQueue(agents *fleet, cfg Config) *runQueue {
 		lookup: net.DefaultResolver.LookupNetIP, changed: make(chan struct{}, 1)}
 }
 
-// add takes a message of the queue, and how the run stands as last noted. A cancellation holds for what was submitted
-// before it.
+// add adds a message of the queue. noted is the last stored state of its run. A cancellation applies to all earlier
+// submissions of its run.
 func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState) {
 	var submitted *queuedRun
 	if r.Submission != nil || r.Submits {
@@ -58,7 +58,7 @@ func (q *runQueue) add(ctx context.Context, r wire.Request, noted wire.RunState)
 	q.wake()
 }
 
-// complete notes that all was added that was there when this controller began to lead.
+// complete is called when every message that was queued at the start of this leadership was added.
 func (q *runQueue) complete() {
 	q.mu.Lock()
 	q.read = true
@@ -93,7 +93,7 @@ func (q *runQueue) insert(r wire.Request, submitted *queuedRun) (idle bool) {
 	return idle
 }
 
-// start says how to cancel a run that begins, which may have been asked for already.
+// start sets the function that cancels a run that begins. It calls it at once if the run was cancelled meanwhile.
 func (q *runQueue) start(run *queuedRun, cancel context.CancelCauseFunc) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,7 +103,7 @@ func (q *runQueue) start(run *queuedRun, cancel context.CancelCauseFunc) {
 	}
 }
 
-// finish gives back what a run had.
+// finish removes an ended run, which frees its agents and brokers.
 func (q *runQueue) finish(run *queuedRun) {
 	q.mu.Lock()
 	q.runs = slices.DeleteFunc(q.runs, func(o *queuedRun) bool { return o == run })
@@ -112,21 +112,21 @@ func (q *runQueue) finish(run *queuedRun) {
 	q.wake()
 }
 
-// holds reports whether a run waits or is executed.
+// holds reports whether a run is queued or executed.
 func (q *runQueue) holds(id string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return run.Run == id })
 }
 
-// met ends the time in which agents of a run that was taken over stay reserved although they were not heard of.
+// met ends the reservation of agents that are missing since a former leader had the run.
 func (q *runQueue) met(run *queuedRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	run.former = false
 }
 
-// require sets what the tasks of a run need that are not done.
+// require sets the cells that a run still has to measure.
 func (q *runQueue) require(run *queuedRun, done map[string]bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -142,20 +142,20 @@ func (q *runQueue) names(run *queuedRun) []string {
 	return slices.Sorted(maps.Keys(run.agents))
 }
 
-// fit returns the agents that an executed run may use, sorted by name; those that were lost are replaced by what is
-// free for it.
+// fit returns the agents that an executed run may use, sorted by name. Lost agents are replaced by free ones.
 func (q *runQueue) fit(run *queuedRun) []wire.AgentInfo {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.DeleteFunc(q.pass().living, func(a wire.AgentInfo) bool { return !run.agents[a.Agent] })
 }
 
-// next makes the runs begin whose turn it is, and returns them, and those that wait for something else than before.
+// next marks the runs whose turn it is as begun and returns them. waiting are the runs whose reason to wait has
+// changed.
 func (q *runQueue) next() (begin, waiting []*queuedRun) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	anyWaits := slices.ContainsFunc(q.runs, func(run *queuedRun) bool { return !run.begun })
-	// before all is read, one further back may have been begun by a former leader, and have its agents
+	// until all messages are read, a later run may turn out to be begun by a former leader, with its agents
 	if !q.read || !anyWaits {
 		return nil, nil
 	}
@@ -184,16 +184,16 @@ func (q *runQueue) next() (begin, waiting []*queuedRun) {
 	return begin, waiting
 }
 
-// schedulingPass is what one look at the queue finds in use. Runs are looked at in the order submitted, and each
-// reserves what the later ones must leave it. The queue's mutex is held.
+// schedulingPass is the state of one pass over the queue. Runs are visited in the order of submission, and each run
+// reserves what later runs must leave to it. The queue's mutex is locked.
 type schedulingPass struct {
-	living  []wire.AgentInfo      // that can take a task, sorted by name
-	users   map[string]*queuedRun // of agents
-	brokers map[string]*queuedRun // of identities of brokers
+	living  []wire.AgentInfo      // that can accept a task, sorted by name
+	users   map[string]*queuedRun // by agent
+	brokers map[string]*queuedRun // by identity of the broker
 	running int
 }
 
-// pass begins a look at the queue: executed runs have what they have, and free agents in place of those that they lost.
+// pass begins a pass. Executed runs keep their agents, and get free agents in place of lost ones.
 func (q *runQueue) pass() *schedulingPass {
 	p := &schedulingPass{living: q.agents.fit(), users: map[string]*queuedRun{}, brokers: map[string]*queuedRun{}}
 	for _, r := range q.runs {
@@ -220,11 +220,11 @@ func (q *runQueue) pass() *schedulingPass {
 	return p
 }
 
-// reserve gives a run the free agents that it lacks, and returns the first cell that there are too few for. Then all
-// free agents that the run could use are reserved for it.
+// reserve gives a run the free agents that it needs. It returns the first cell with too few agents; then all free
+// agents that the run could use are reserved for it.
 func (p *schedulingPass) reserve(r *queuedRun) (short *plan.Cell) {
 	for i, c := range r.needs {
-		chosen, missing := assignAgents(c, append(p.usedBy(r), p.usedBy(nil)...)) // what it has comes first
+		chosen, missing := assignAgents(c, append(p.usedBy(r), p.usedBy(nil)...)) // its own agents come first
 		if missing != nil && short == nil {
 			short = &r.needs[i]
 		}
@@ -240,7 +240,7 @@ func (p *schedulingPass) reserve(r *queuedRun) (short *plan.Cell) {
 	return short
 }
 
-// usedBy lists the agents that a run uses, or those that none does.
+// usedBy lists the agents that a run uses; nil: the free agents.
 func (p *schedulingPass) usedBy(user *queuedRun) []wire.AgentInfo {
 	return slices.DeleteFunc(slices.Clone(p.living), func(a wire.AgentInfo) bool { return p.users[a.Agent] != user })
 }
@@ -255,10 +255,13 @@ func isCandidate(a wire.AgentInfo, w plan.Workload) bool {
 	return slices.ContainsFunc(w.Roles(), func(r plan.Role) bool { return !a.Observer && r.On.Within(a.Labels) })
 }
 
-// admit says what a run waits for; empty: it begins. A run that waits for others to end reserves its brokers, and the
-// free agents that it needs, or all that it could use while these are too few: nothing that was submitted later delays
-// it. A run whose agents are missing, as all that live could not serve it, reserves nothing. It is refused when they
-// have been missing for gather and nothing else keeps it from beginning.
+// admit returns what a run waits for; empty: the run begins.
+//
+// A run that waits for other runs reserves its brokers and the agents that it needs. While there are too few agents, it
+// reserves all agents that it could use. So no later submission delays it.
+//
+// A run that all living agents together cannot serve reserves no agents. It is refused after gather if nothing else
+// makes it wait.
 func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 	var missing *wire.End
 	for _, c := range r.needs {
@@ -299,7 +302,7 @@ func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 	return waiting
 }
 
-// missing says how many agents a run waits for, and which runs have them.
+// missing returns how many agents a run waits for, and which runs use them.
 func (q *runQueue) missing(p *schedulingPass, r *queuedRun, w plan.Workload) string {
 	_, unfilled := assignRoles(w, p.usedBy(r))
 	need := map[string]int{} // by labels
@@ -326,7 +329,7 @@ func (q *runQueue) missing(p *schedulingPass, r *queuedRun, w plan.Workload) str
 	return strings.Join(words, ", ")
 }
 
-// uses says that a run has what another waits for, or will have it first.
+// uses returns in words that a run uses, or will use first, what another run waits for.
 func (r *queuedRun) uses() string {
 	if r.executed() {
 		return "used by run " + r.Run

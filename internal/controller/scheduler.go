@@ -13,10 +13,10 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Clock is the time by which schedules fire. The zero Config has the host's.
+// Clock is the clock that schedules use. See Config.Clock for the default.
 type Clock interface {
 	Now() time.Time
-	// After sends once d has passed; stop has to be called, and ends the wait.
+	// After sends a value once d has passed. stop ends the wait and must be called.
 	After(d time.Duration) (c <-chan time.Time, stop func())
 }
 
@@ -29,18 +29,17 @@ func (hostClock) After(d time.Duration) (<-chan time.Time, func()) {
 	return t.C, func() { t.Stop() }
 }
 
-// slotLook is how often a schedule looks at the clock at least: calendars are set, and hosts sleep.
+// slotLook is the maximum interval at which a schedule reads the clock: wall clocks are set, and hosts sleep.
 const slotLook = 20 * time.Second
 
-// scheduler fires schedules for as long as its controller leads. Every change of a schedule is stored by
-// compare-and-set before anything is done about it, so that another scheduler can go on from any point, and two at once
-// do no harm.
+// scheduler fires schedules while its controller leads. Every change of a schedule is stored by compare-and-set before
+// it takes effect. So another scheduler can continue at any point, and two schedulers at the same time do no harm.
 type scheduler struct {
 	store *wire.Store
 	lease *wire.Leader
 	clock Clock
 	hooks *Hooks
-	epoch uint64 // of this controller's lead
+	epoch uint64 // of this leadership
 	runs  string // folder of the controller's copies; empty: none
 	log   *slog.Logger
 
@@ -51,8 +50,8 @@ type scheduler struct {
 	wg      sync.WaitGroup
 }
 
-// schedules begins to fire, and returns what ends it. On a control plane that ends with this process there is nothing
-// to fire.
+// schedules starts the scheduler and returns a function that stops it. A control plane that ends with this process has
+// no schedules.
 func (cfg Config) schedules(ctx context.Context, store *wire.Store, lease *wire.Leader) (stop func()) {
 	if store.Local() {
 		return func() {}
@@ -77,7 +76,7 @@ func (cfg Config) schedules(ctx context.Context, store *wire.Store, lease *wire.
 	}
 }
 
-// run fires until ctx ends, and waits for all that it began.
+// run fires schedules until ctx ends, and waits for the goroutines that it started.
 func (s *scheduler) run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer s.wg.Wait()
@@ -101,7 +100,7 @@ func (s *scheduler) run(ctx context.Context) {
 	}
 }
 
-// heard hands schedules to their keepers, and ends the keepers of those that are gone.
+// heard passes schedules to their keepers, and stops the keepers of removed schedules.
 func (s *scheduler) heard(ctx context.Context, all []wire.KeptSchedule) {
 	for name, k := range s.keepers {
 		same := func(kept wire.KeptSchedule) bool {
@@ -122,7 +121,7 @@ func (s *scheduler) heard(ctx context.Context, all []wire.KeptSchedule) {
 			s.keepers[kept.Name] = k
 			s.wg.Go(func() {
 				for wire.Guard(k.log, "schedule", func() error { k.keep(ctx); return nil }) != nil {
-					k.kept = wire.KeptSchedule{} // it fires again when it is changed; the others fire
+					k.kept = wire.KeptSchedule{} // it fires again after a change; the others fire
 				}
 			})
 		}
@@ -130,7 +129,7 @@ func (s *scheduler) heard(ctx context.Context, all []wire.KeptSchedule) {
 			continue
 		}
 		k.handed = kept.Revision
-		select { // the newest counts
+		select { // only the newest counts
 		case <-k.inbox:
 		default:
 		}
@@ -138,12 +137,12 @@ func (s *scheduler) heard(ctx context.Context, all []wire.KeptSchedule) {
 	}
 }
 
-// keeper leads one schedule.
+// keeper manages one schedule.
 type keeper struct {
 	*scheduler
 	name   string
-	id     string // of the schedule: another one of its name has another
-	handed uint64 // revision of the last that was sent to inbox; the scheduler's
+	id     string // of the schedule; a later schedule of the same name has another
+	handed uint64 // revision last sent to inbox; used by the scheduler only
 	stop   context.CancelFunc
 	inbox  chan wire.KeptSchedule
 	over   chan over
@@ -152,13 +151,12 @@ type keeper struct {
 
 	kept    wire.KeptSchedule
 	table   *schedule.Timetable
-	awaited string // the run that over will tell of
-	calling string // the run whose hook told will tell of
+	awaited string // the run whose end over will report
+	calling string // the run whose hook result told will report
 	wg      sync.WaitGroup
 }
 
-// keep continues until ctx ends: whenever the schedule changes, a slot comes, a run ends or a hook was called, it does
-// what is next.
+// keep handles changes of the schedule, slots, ended runs and hook results until ctx ends.
 func (k *keeper) keep(ctx context.Context) {
 	defer k.wg.Wait()
 	ctx, unwatch := k.status.watch(ctx, "schedule "+k.name)
@@ -189,7 +187,7 @@ func (k *keeper) keep(ctx context.Context) {
 	}
 }
 
-// take makes what was read the present state, unless a newer one is known.
+// take replaces the current state by the one that was read, unless the current one is newer.
 func (k *keeper) take(kept wire.KeptSchedule) {
 	if kept.Revision < k.kept.Revision {
 		return
@@ -205,8 +203,8 @@ func (k *keeper) take(kept wire.KeptSchedule) {
 	}
 }
 
-// change stores what edit makes of the schedule. It is made again on a newer state if somebody else was faster; change
-// reports whether it was made and stored.
+// change stores the schedule as edited by edit. If another writer changed it meanwhile, edit is applied again to the
+// newer state. change reports whether the edit was made and stored.
 func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool) bool {
 	for ctx.Err() == nil && k.kept.Err == nil {
 		s := k.kept.Schedule.Clone()
@@ -221,7 +219,7 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 		if errors.Is(err, wire.ErrChanged) {
 			kept, read := k.store.Schedule(ctx, k.name)
 			if errors.Is(read, wire.ErrNoSchedule) {
-				k.kept = wire.KeptSchedule{} // removed; the next reading says so, too
+				k.kept = wire.KeptSchedule{} // removed; the next reading of the schedules stops this keeper
 				return false
 			}
 			if read == nil {
@@ -233,12 +231,12 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 		if ctx.Err() == nil {
 			k.log.Warn("store a schedule: trying again", "err", err)
 		}
-		_ = pause(ctx, time.Second) // the loop looks at ctx
+		_ = pause(ctx, time.Second) // the loop checks ctx
 	}
 	return false
 }
 
-// look does what is due, and returns how long nothing will be.
+// look performs the actions that are due, and returns the time until the next one.
 func (k *keeper) look(ctx context.Context) time.Duration {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.Due(k.table, k.clock.Now()) })
 	if e := k.kept.Schedule.Current; e != nil && e.State == schedule.Starting {
@@ -247,7 +245,7 @@ func (k *keeper) look(ctx context.Context) time.Duration {
 	if e := k.kept.Schedule.Current; e != nil && e.State == schedule.Submitted && k.awaited == "" {
 		run := e.Run
 		k.awaited = run
-		beside := wire.WithProgress(ctx, nil) // of another goroutine
+		beside := wire.WithProgress(ctx, nil) // this goroutine's progress is not watched
 		k.wg.Go(func() { k.await(beside, run) })
 	}
 	if e := k.kept.Schedule.Uncalled(); e != nil && k.calling == "" {

@@ -9,13 +9,13 @@ import (
 	"lockstep/internal/wire"
 )
 
-// search runs a task that looks for its capacity: an attempt of the task for every step, each judged like a task of its
-// own, and one outcome for all of them. A step that fails is retried by the cell's policy, and its answer is that of
-// the try that counts alone. Each step is stored when it has ended, so that the next leader continues behind it.
+// search runs a task that searches for its capacity. Each step is an attempt of the task that is judged separately, and
+// all steps lead to one outcome. Failed attempts of a step are repeated by the cell's policy, and only the attempt that
+// counts is the answer. Each step is stored when it has ended, so that the next leader continues after it.
 func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	s := *t.Cell.Workload.Search
 	found, again := x.searches[t.ID], x.retries[t.ID]
-	few := "" // in words: there were too few agents for a step
+	few := "" // in words: too few agents for a step
 	for {
 		m, more := newCapacitySearch(s, found.Steps).next()
 		if !more {
@@ -49,7 +49,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		if err := x.journal.event(ctx, e); err != nil {
 			return err
 		}
-		x.journal.state.Blamed, x.journal.state.Crashes = "", nil // what fails from now on is another step
+		x.journal.state.Blamed, x.journal.state.Crashes = "", nil // a later crash belongs to another step
 		x.journal.inFlight(ctx, "")
 		found = found.With(step, r.outcome)
 	}
@@ -62,7 +62,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 	return x.journal.outcome(ctx, withRetries(judge.Searched(t, found.Last, result), again), x.rounds)
 }
 
-// answer is the step that an attempt was.
+// answer returns the step that an attempt was.
 func answer(s plan.Search, r result, m trial) plan.Step {
 	step := plan.Step{Rate: m.rate, Attempt: r.attempt, Kind: m.kind, Measure: r.task.Cell.Workload.Measure,
 		Values: judge.StepValues(s, r.task, r.outcome)}

@@ -6,18 +6,19 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Offset leads from the controller's clock to another.
+// Offset converts times of the controller's clock to those of another clock.
 type Offset struct {
-	Clock string // id of the other
+	Clock string // id of the other clock
 	Add   int64  // ns to add to a time of the controller's clock
-	// Bound is how far Add may be off, in ns: nothing where it is the same clock. unknown: the clocks were not
-	// compared, and Add was read from the hosts' calendars, which agree as well as their administrators see to.
+	// Bound is the maximum error of Add in ns; 0 for the same clock. unknown: the clocks were not compared. Then Add
+	// was computed from the hosts' wall clocks, and is as accurate as they are.
 	Bound int64
 }
 
 const unknown = math.MaxInt64
 
-// offset finds the way from this clock to that of an arrival. What the agent measured is carried on to now.
+// offset returns the offset from this clock to that of an arrival. It extrapolates the agent's measurement to now. now
+// is the reading of this clock, wall the Unix time, in ns.
 func offset(a wire.Arrival, id string, now, wall int64) Offset {
 	o := a.Offset
 	switch {

@@ -14,19 +14,18 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Status is what a controller reports of itself while Serve runs. The zero value is one of which nothing is known yet.
-// Safe for concurrent use.
+// Status is the state of a controller while Serve runs. The zero value is ready to use. Safe for concurrent use.
 type Status struct {
 	epoch atomic.Uint64
 	mu    sync.Mutex
 	tasks map[plan.Verdict]uint64
-	loops map[string]time.Time // until when each has to report progress
+	loops map[string]time.Time // the deadline of each loop's next report
 }
 
-// Leads is the leadership that this controller has; 0: it stands by.
+// Leads returns the epoch of this controller's leadership; 0: it stands by.
 func (s *Status) Leads() uint64 { return s.epoch.Load() }
 
-// Tasks counts the tasks that got an outcome from this controller, by verdict, since the process began.
+// Tasks returns the number of tasks that got an outcome from this process, by verdict.
 func (s *Status) Tasks() map[plan.Verdict]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -37,10 +36,10 @@ func (s *Status) Tasks() map[plan.Verdict]uint64 {
 	return all
 }
 
-// lead notes a leadership, or with 0 that there is none any more.
+// lead sets the epoch of the leadership; 0: none.
 func (s *Status) lead(epoch uint64) { s.epoch.Store(epoch) }
 
-// count notes an outcome.
+// count counts an outcome.
 func (s *Status) count(verdict plan.Verdict) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,13 +49,13 @@ func (s *Status) count(verdict plan.Verdict) {
 	s.tasks[verdict]++
 }
 
-// Loops of a leadership report progress at least every reportEvery. One that has not reported for maxStall is stuck.
+// Loops of a leadership report progress at least every reportEvery. A loop that has not reported for maxStall is stuck.
 const (
 	reportEvery = 5 * time.Second
 	maxStall    = 30 * time.Second
 )
 
-// watch watches the progress of a loop, which runs under the context returned, until stop is called.
+// watch monitors the progress of a loop, which must use the returned context, until stop is called.
 func (s *Status) watch(ctx context.Context, loop string) (watched context.Context, stop func()) {
 	report := func(within time.Duration) {
 		s.mu.Lock()
@@ -74,7 +73,7 @@ func (s *Status) watch(ctx context.Context, loop string) (watched context.Contex
 	}
 }
 
-// Stuck returns an error that names the loops which make no progress; nil: there are none.
+// Stuck returns an error that names the loops without progress; nil: all make progress.
 func (s *Status) Stuck() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
