@@ -16,44 +16,43 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// LeaderGone is for how long an agent continues with an attempt although no controller answers it.
+// LeaderGone is how long an agent continues an attempt without an answer from any controller.
 const LeaderGone = 2 * time.Minute
 
-// Limits of one request of an agent or a controller to the other. What is not answered by then is sent again.
+// Timeouts of one request between an agent and a controller. A request without an answer is repeated.
 const (
 	commandTimeout = time.Second
 	reportTimeout  = 5 * time.Second
 	repeatAfter    = 250 * time.Millisecond
 )
 
-// epochAhead is by how much an epoch may be ahead of this host's calendar: epochs are milliseconds since 1970.
+// epochAhead is how far an epoch may be ahead of this host's wall clock. Epochs are milliseconds since 1970.
 const epochAhead = 24 * time.Hour
 
-// ErrNoAttempt is wrapped by the error of a report about an attempt that the controller does not lead, or in which the
-// agent has no part.
+// ErrNoAttempt is wrapped by the error of a report about an attempt that the controller does not lead with this agent.
 var ErrNoAttempt = errors.New("the controller does not lead this attempt with this agent")
 
-// ErrNotStored is wrapped by the error of a report that the control plane did not store, but may store later.
+// ErrNotStored is wrapped by the error of a report that was not stored, but may be stored at a later attempt.
 var ErrNotStored = errors.New("the control plane did not store it")
 
-// Agent is the control plane as an agent uses it: requests to the controller that leads, and commands from it. The
-// slots of one process share it. Safe for concurrent use.
+// Agent is the control plane for an agent: requests to the leader, and commands from it. All slots of a process share
+// one. Safe for concurrent use.
 type Agent struct {
 	conn  *Conn
-	epoch atomic.Uint64 // the highest leadership that was heard of
+	epoch atomic.Uint64 // the highest epoch received so far
 }
 
-// NewAgent returns the control plane as an agent uses it over a connection, which stays the caller's.
+// NewAgent returns the control plane for an agent. The caller keeps the ownership of conn.
 func NewAgent(conn *Conn) *Agent { return &Agent{conn: conn} }
 
-// LocalPort is the port of the control plane if that is on this host, else 0: faults of the network spare it.
+// LocalPort returns the port of the control plane if it is on this host, else 0. Network faults must not affect it.
 func (a *Agent) LocalPort() int { return a.conn.LocalPort() }
 
 // errAhead is wrapped by the error of an epoch that no leader can have.
 var errAhead = errors.New("ahead of this host's clock")
 
-// obey refuses what was sent under an earlier leadership than the highest heard of, and epochs that no leader can have:
-// one of them would have every later leader refused.
+// obey returns an error for epochs lower than the highest received one. It also rejects epochs that no leader can have:
+// after such an epoch every later leader would be refused.
 func (a *Agent) obey(epoch uint64) error {
 	if limit := uint64(time.Now().Add(epochAhead).UnixMilli()); epoch > limit {
 		return fmt.Errorf("epoch %d is more than %v %w: compare the clocks of the hosts", epoch, epochAhead, errAhead)
@@ -70,16 +69,17 @@ func (a *Agent) obey(epoch uint64) error {
 	}
 }
 
-// SendHeartbeats sends a heartbeat at once and then every HeartbeatEvery, until ctx ends: then it sends a last one and
-// returns nil. It returns an error when the controller refuses the agent, or the connection was closed. end is called
-// if the attempt that a heartbeat named is to be ended: nobody leads it (ErrNoAttempt), or no controller has answered
-// for LeaderGone (ErrNoController). now and end are called from one goroutine.
+// SendHeartbeats sends a heartbeat every HeartbeatEvery until ctx ends. Then it sends a leaving heartbeat and returns
+// nil. It returns an error if the controller refuses the agent, or the connection was closed.
+//
+// end is called if the attempt in a heartbeat must be ended. The reason is ErrNoAttempt if no controller leads it, or
+// ErrNoController if none has answered for LeaderGone. now and end are called from one goroutine.
 func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end func(attempt Ref, why error)) error {
 	answered, last, said := time.Now(), Ref{}, ""
 	for {
 		h, sent := now(), time.Now()
 		if h.Attempt != last {
-			answered, last = sent, h.Attempt // its assignment has come
+			answered, last = sent, h.Attempt // the time starts when the attempt does
 		}
 		answer, err := a.heartbeat(ctx, h)
 		pause := repeatAfter
@@ -103,7 +103,7 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 		if wait(ctx, pause) != nil {
 			h = now()
 			h.Leaving = true
-			_, _ = a.heartbeat(context.WithoutCancel(ctx), h) // the controller notices without it, too
+			_, _ = a.heartbeat(context.WithoutCancel(ctx), h) // the controller also notices without it
 			return nil
 		}
 	}
@@ -118,7 +118,7 @@ func (a *Agent) heartbeat(ctx context.Context, h Heartbeat) (answer HeartbeatAns
 	return request[Heartbeat, HeartbeatAnswer](ctx, a.conn, a.obey, subject.Heartbeat(h.Agent), h)
 }
 
-// permissionHint says why the control plane has refused a heartbeat.
+// permissionHint returns the error of a heartbeat that the credentials do not allow, with the probable fix.
 func (a *Agent) permissionHint(h Heartbeat) error {
 	holder := a.conn.holder
 	if h.Agent != h.Process && (holder == "" || holder == keys.User{Role: keys.RoleAgent, Name: h.Process}.String()) {
@@ -133,8 +133,8 @@ func (a *Agent) permissionHint(h Heartbeat) error {
 		h.Process, of, h.Process, nats.ErrPermissionViolation)
 }
 
-// AskClock asks the controller for its time once, for an agent, and returns the four times, by how much both clocks
-// were slewed, and the id of the controller's clock.
+// AskClock requests the controller's time once. It returns the four times of the exchange, by how much both clocks were
+// slewed, and the id of the controller's clock.
 func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x clock.Exchange, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
@@ -153,10 +153,10 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	return answer.Clock, x, nil
 }
 
-// Commands hands the commands for a process of an agent to handle until stop is called, one after the other, in the
-// order in which they arrive. That handle returns tells the controller that the command has arrived, so handle returns
-// soon. The controller sends a command again until then: one may come more than once. Commands of a former leader do
-// not reach handle. Those for another process of the same name are left to that one.
+// Commands passes the commands for a process of an agent to handle until stop is called, one at a time and in order.
+// The controller repeats a command until handle has returned. So handle must return soon, and a command may come more
+// than once. Commands of a former leader are refused. Commands for another process of the same name are left to that
+// process.
 func (a *Agent) Commands(agent, instance string, handle func(Command) error) (stop func(), err error) {
 	s := service{subject: subject.Command(agent), size: MaxMessage, parallel: 1}
 	return serve(a.conn, s, func(_ context.Context, _ string, c Command) (empty, error) {
@@ -178,7 +178,7 @@ func (a *Agent) Commands(agent, instance string, handle func(Command) error) (st
 	})
 }
 
-// Arrive reports an agent's arrival at a step, or its failure, until the controller has it or ctx ends.
+// Arrive reports an agent's arrival at a step, or its failure. It retries until the controller has it or ctx ends.
 func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
 	if err := repeat(ctx, a.conn, a.obey, subject.Arrive(v.Agent), reportTimeout, v); err != nil {
 		return fmt.Errorf("arrive at %s: %w", v.Step, err)
@@ -186,9 +186,9 @@ func (a *Agent) Arrive(ctx context.Context, v Arrival) error {
 	return nil
 }
 
-// Snapshot reports a snapshot of one agent until it is stored or ctx ends. The controller stores each number of an
-// agent once; an agent sends its snapshots one after the other. An error that wraps ErrTooLarge means that it must be
-// sent in parts.
+// Snapshot reports a snapshot. It retries until the snapshot is stored or ctx ends. The controller stores each number
+// of an agent once. An agent must send its snapshots one after the other. An error that wraps ErrTooLarge means that
+// the snapshot must be split.
 func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error {
 	if err := repeat(ctx, a.conn, a.obey, subject.Report(s.Agent), reportTimeout, snapshotReport{ref, s}); err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
@@ -196,13 +196,13 @@ func (a *Agent) Snapshot(ctx context.Context, ref Ref, s record.Snapshot) error 
 	return nil
 }
 
-// repeat sends a request until it is answered or ctx ends. timeout is of one request. One that could not be stored is
-// sent again, too.
+// repeat sends a request until it is answered or ctx ends. It also repeats a request whose data could not be stored.
+// timeout bounds each attempt.
 func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, subject string, timeout time.Duration,
 	q Q) error {
 	for {
 		err := ErrNoController
-		if c.Linked() { // else the library would send all of them when there is a link
+		if c.Linked() { // else the library would buffer all of them until the link is restored
 			one, stop := c.again.within(ctx)
 			bounded, cancel := context.WithTimeout(one, timeout)
 			_, err = request[Q, empty](bounded, c, obey, subject, q)
@@ -219,8 +219,8 @@ func repeat[Q any](ctx context.Context, c *Conn, obey func(epoch uint64) error, 
 	}
 }
 
-// rejected reports whether a request was answered with an error, or by another protocol version: sent again it would be
-// answered in the same way.
+// rejected reports whether a request was answered with an error, or by a peer of another protocol version. A repeated
+// request would get the same answer.
 func rejected(err error) bool {
 	var answer *refused
 	return errors.As(err, &answer) || errors.Is(err, ErrProtocol)

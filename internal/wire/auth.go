@@ -16,24 +16,25 @@ import (
 	"lockstep/internal/wire/keys"
 )
 
-// Auth is how to show who one is to a control plane, and how to know the control plane. At most one way of showing is
-// used: the creds file, token, user and password. The zero value is nobody, and trusts what the host trusts.
+// Auth has the credentials for a control plane, and the authority that must have signed the server's certificate. At
+// most one kind of credentials is used, in this order: creds file, token, user and password. The zero value has no
+// credentials and trusts the authorities of the host.
 type Auth struct {
 	User, Password string
 	Token          string
-	Creds          string // path of an nkey's seed, as "ctl fleet init" makes them, or of a NATS credentials file
-	// path of the certificates (PEM) that the server's must be signed by; empty: those that the host trusts
+	Creds          string // path of the seed of an nkey ("ctl fleet init"), or of a NATS credentials file
+	// path of the authority's certificates (PEM); empty: those of the host
 	CA        string
-	Cert, Key string // paths of a certificate of one's own and its key (PEM), for servers that ask for one
+	Cert, Key string // paths of a client certificate and its key (PEM), for servers that require one
 }
 
-// Unaccepted reports whether an error of Dial is that the control plane does not take what Auth shows.
+// Unaccepted reports whether an error of Dial means that the control plane does not accept the credentials.
 func Unaccepted(err error) bool {
 	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) ||
 		errors.Is(err, nats.ErrAuthRevoked)
 }
 
-// Check reports all files that cannot be used. Dial does so, too, but one at a time.
+// Check returns the errors of all files. Dial stops at the first one.
 func (a Auth) Check() error {
 	opts, err := a.options()
 	for _, use := range opts {
@@ -42,7 +43,7 @@ func (a Auth) Check() error {
 	return err
 }
 
-// options are what nats.go needs to know.
+// options returns the options of the NATS client.
 func (a Auth) options() (opts []nats.Option, err error) {
 	if a.CA != "" {
 		opts = append(opts, nats.RootCAs(a.CA))
@@ -65,8 +66,8 @@ func (a Auth) options() (opts []nats.Option, err error) {
 	return opts, nil
 }
 
-// credentials reads a file of either kind. A NATS credentials file is read again whenever the link is opened again; a
-// seed stays in memory: a link that was lost comes back without its file.
+// credentials reads a file of either kind. A NATS credentials file is read again at every reconnect. A seed stays in
+// memory, so that a reconnect does not need the file.
 func credentials(path string) ([]nats.Option, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -88,13 +89,13 @@ func credentials(path string) ([]nats.Option, error) {
 	return []nats.Option{nats.Nkey(key, pair.Sign), nats.CustomInboxPrefix(keys.InboxPrefix(key))}, nil
 }
 
-// ErrNotAllowed is that the credentials may not do what was asked of the server. It wraps nats.ErrPermissionViolation.
+// ErrNotAllowed means that the credentials do not allow a request. It wraps nats.ErrPermissionViolation.
 var ErrNotAllowed = fmt.Errorf("the credentials of this program may not do that: %w", nats.ErrPermissionViolation)
 
-// permissionErrors ends the requests that the server refuses, which it reports apart from any answer. Safe for
+// permissionErrors ends requests that the server refuses. The server reports refusals separately from answers. Safe for
 // concurrent use.
 type permissionErrors struct {
-	requests sync.Map // the context.CancelCauseFunc of each *nats.Msg that waits for its answer
+	requests sync.Map // the context.CancelCauseFunc of each waiting *nats.Msg
 }
 
 func (p *permissionErrors) hear(_ *nats.Conn, _ *nats.Subscription, err error) {

@@ -13,10 +13,10 @@ import (
 	"lockstep/internal/wire/lease"
 )
 
-// Deadlines of a client's requests. A submission is repeated meanwhile if no controller leads.
+// Deadlines of a client's requests. A submission is repeated until submitTimeout while no controller leads.
 const (
 	requestTimeout = 5 * time.Second
-	// of the history, which may be written to meanwhile, and of one attempt of a submission, which may be large
+	// of history requests, which may wait for writes, and of one attempt of a submission, which may be large
 	slowTimeout   = 15 * time.Second
 	submitTimeout = 30 * time.Second
 )
@@ -30,19 +30,18 @@ var ErrQueued = errors.New("it is queued or executed already")
 // errRelinked ends a request whose answer was lost with the link.
 var errRelinked = errors.New("the link to the control plane was lost")
 
-// Client is the control plane as ctl, the web page and the metrics use it: requests to the controller that leads, and
-// nothing else. A connection that was closed by the server is dialled again. It has one method for
-// each request. Safe for concurrent use.
+// Client is the control plane for ctl, the web page and the metrics: requests to the leader, one method per request. If
+// the server closed the connection, the next request dials again. Safe for concurrent use.
 type Client struct {
 	dial func(context.Context) (*Conn, error)
 
 	mu     sync.Mutex
 	conn   *Conn
 	closed bool
-	epoch  uint64 // of the newest leader that answered; 0: Leader was not called
+	epoch  uint64 // of the newest leader that Leader returned; 0: none
 }
 
-// NewClient dials. The client owns the connections that dial makes.
+// NewClient dials. The client owns the connections that dial returns.
 func NewClient(ctx context.Context, dial func(context.Context) (*Conn, error)) (*Client, error) {
 	conn, err := dial(ctx)
 	if err != nil {
@@ -56,7 +55,7 @@ func DialClient(ctx context.Context, url string, auth Auth) (*Client, error) {
 	return NewClient(ctx, func(ctx context.Context) (*Conn, error) { return Dial(ctx, url, auth) })
 }
 
-// Close ends the connection at once.
+// Close closes the connection at once.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -64,10 +63,10 @@ func (c *Client) Close() {
 	c.conn.Close()
 }
 
-// Linked reports whether there is a link to the control plane at the moment.
+// Linked reports whether the link to the control plane is up.
 func (c *Client) Linked() bool { return c.connection().Linked() }
 
-// Local reports whether the control plane lives and dies with this process, and has one follower.
+// Local reports whether the control plane ends with this process and has one follower.
 func (c *Client) Local() bool { return c.connection().Local() }
 
 func (c *Client) connection() *Conn {
@@ -76,7 +75,7 @@ func (c *Client) connection() *Conn {
 	return c.conn
 }
 
-// link returns the connection, a new one if the server closed it.
+// link returns the connection. It dials a new one if the server closed the old one.
 func (c *Client) link(ctx context.Context) (*Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,8 +92,8 @@ func (c *Client) link(ctx context.Context) (*Conn, error) {
 	return c.conn, nil
 }
 
-// Submit queues a run. It repeats the request for 30 s while no controller leads, or the control plane is away; the run
-// is queued once. The error says so if the run may be queued although no answer came.
+// Submit queues a run once. It repeats the request for up to 30 s while no controller leads or the control plane is
+// away. If a request had no answer, the error reports that the run may be queued.
 func (c *Client) Submit(ctx context.Context, s Submission) error {
 	packed, err := pack(s)
 	if err == nil && s.Run.ID == "" {
@@ -102,7 +101,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
-	sent := false // and not answered
+	sent := false // a request had no answer
 	for q := (submitQuery{Run: s.Run.ID, Key: onceID(), Submission: packed}); err == nil; {
 		_, failed := serviceSubmit.call(ctx, c, "", q)
 		if failed == nil {
@@ -122,16 +121,17 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 	return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
 }
 
-// Cancel has a run stopped: the task in flight is closed, torn down and left without an outcome. It returns when the
-// cancellation is stored; the run's record has its end, with by: a name of the form user@host. A run that is queued is
-// removed from the queue.
+// Cancel ends a run. The task in flight is closed, torn down and left without an outcome. A queued run is removed from
+// the queue. Cancel returns when the cancellation is stored; the run's record gets its end later. by has the form
+// user@host.
 func (c *Client) Cancel(ctx context.Context, run, by string) error {
 	_, err := serviceCancel.call(ctx, c, "cancel run "+run, cancelQuery{Run: run, By: by})
 	return err
 }
 
-// Leader is who leads. The error wraps ErrNoController if nobody does. It ends the requests that a former leader has
-// not answered, which are repeated.
+// Leader returns the controller that leads. The error wraps ErrNoController if none leads. If the leader has changed
+// since the last call, Leader ends the waiting requests, as a former leader does not answer them. Submit and Follow
+// repeat theirs.
 func (c *Client) Leader(ctx context.Context) (lease.Holder, error) {
 	l, err := serviceLeader.call(ctx, c, "", empty{})
 	c.mu.Lock()
@@ -145,24 +145,23 @@ func (c *Client) Leader(ctx context.Context) (lease.Holder, error) {
 	return l, err
 }
 
-// Agents lists the agents that live, sorted by name, as the controller sees them, and after them those that it has
-// refused in the last half minute.
+// Agents returns the living agents, sorted by name, followed by the agents refused in the last 30 s, as the controller
+// sees them.
 func (c *Client) Agents(ctx context.Context) ([]AgentInfo, error) {
 	return serviceAgents.call(ctx, c, "list agents", empty{})
 }
 
-// Runs lists the runs that the control plane knows, in the order submitted: those that are queued or executed, and the
-// newest 1,000 that have ended.
+// Runs returns the runs of the control plane, in the order of submission: see Store.Runs.
 func (c *Client) Runs(ctx context.Context) ([]RunState, error) {
 	return serviceRuns.call(ctx, c, "list runs", empty{})
 }
 
-// RunState is the state of a run as last stored; the zero value if the run is not known.
+// RunState returns the stored state of a run; the zero value if the run is not known.
 func (c *Client) RunState(ctx context.Context, run string) (RunState, error) {
 	return serviceRun.call(ctx, c, "read the state of run "+run, named{run})
 }
 
-// RecordRoom returns how many bytes the streams of all runs hold, and their limit.
+// RecordRoom returns the size of the streams of all runs, and their limit, in bytes.
 func (c *Client) RecordRoom(ctx context.Context) (used, limit uint64, err error) {
 	r, err := serviceRoom.call(ctx, c, "look at the streams of runs", empty{})
 	return r.Used, r.Limit, err
@@ -177,15 +176,15 @@ func (c *Client) read(ctx context.Context, q recordQuery) (batch, error) {
 	return serviceRead.call(ctx, c, "", q)
 }
 
-// Follow hands the record of a run to handle, from its beginning to the run's end, which it returns: see Store.Follow.
-// It continues when another controller leads, or the control plane is back. A local run has this one follower: the
-// snapshots that it has handled are deleted.
+// Follow passes the record of a run to handle, from its start to the run's end, which it returns: see Store.Follow. It
+// continues after losses of the link and of the leader. A local run has only this follower: snapshots that it has
+// handled are deleted.
 func (c *Client) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
 	return follow(ctx, c, recordQuery{Run: run, Wait: true, Delete: c.Local()}, handle)
 }
 
-// Copy hands the record of a run, as far as it is there, to handle, like Follow. It returns how the run ended; nil: it
-// has not ended since it was last submitted.
+// Copy passes the available part of a run's record to handle, like Follow. It returns the run's end; nil: the run has
+// not ended since its last submission.
 func (c *Client) Copy(ctx context.Context, run string, handle func(Entry) error) (*End, error) {
 	end, err := readRecord(ctx, c, recordQuery{Run: run}, handle)
 	if err != nil {
@@ -194,9 +193,8 @@ func (c *Client) Copy(ctx context.Context, run string, handle func(Entry) error)
 	return end, nil
 }
 
-// ReadSummary hands the plan, the events and the outcomes of a run, as far as they are there, to handle, like Copy: the
-// record without its snapshots, which are nearly all of it. It returns the position behind the last that it handed;
-// FollowFrom continues there.
+// ReadSummary passes the available plan, events and outcomes of a run to handle, like Copy. It skips the snapshots,
+// which are most of the record. It returns the position after the last entry, where FollowFrom can continue.
 func (c *Client) ReadSummary(ctx context.Context, run string, handle func(Entry)) (last Cursor, err error) {
 	_, err = readRecord(ctx, c, recordQuery{Run: run, Summary: true}, func(e Entry) error {
 		handle(e)
@@ -209,8 +207,8 @@ func (c *Client) ReadSummary(ctx context.Context, run string, handle func(Entry)
 	return last, nil
 }
 
-// FollowFrom hands what is stored of a run's record behind a position to handle, like Follow. Entries say whether
-// they are the Last that there is for the moment.
+// FollowFrom passes the record of a run after a position to handle, like Follow. Entry.Last marks the last entry
+// available at present.
 func (c *Client) FollowFrom(ctx context.Context, run string, behind Cursor, handle func(Entry)) error {
 	_, err := follow(ctx, c, recordQuery{Run: run, Behind: behind, Wait: true}, func(e Entry) error {
 		handle(e)
@@ -219,7 +217,7 @@ func (c *Client) FollowFrom(ctx context.Context, run string, behind Cursor, hand
 	return err
 }
 
-// AddSchedule stores a new schedule. The error wraps ErrChanged if there is one of its name.
+// AddSchedule stores a new schedule. The error wraps ErrChanged if its name exists.
 func (c *Client) AddSchedule(ctx context.Context, s schedule.Schedule) error {
 	return c.putSchedule(ctx, s, 0)
 }
@@ -245,7 +243,7 @@ func (c *Client) Schedule(ctx context.Context, name string) (KeptSchedule, error
 	return kept, kept.Err
 }
 
-// Schedules lists all of them by name.
+// Schedules returns all schedules, sorted by name, including those that cannot be used.
 func (c *Client) Schedules(ctx context.Context) ([]KeptSchedule, error) {
 	names, err := serviceSchedules.call(ctx, c, "list schedules", empty{})
 	if err != nil {
@@ -266,9 +264,9 @@ func (c *Client) Schedules(ctx context.Context) ([]KeptSchedule, error) {
 	return all, nil
 }
 
-// EditSchedule changes a schedule, and returns it as it is then. What the controller notes meanwhile is no obstacle;
-// what another person changes is: the error then wraps ErrChanged, and the schedule returned is that person's. The
-// error of change ends it.
+// EditSchedule changes a schedule and returns the new state. change is called again if the controller has updated the
+// schedule meanwhile. If another user has edited it meanwhile, the error wraps ErrChanged, and the returned schedule is
+// that user's. An error of change ends the edit.
 func (c *Client) EditSchedule(ctx context.Context, name string,
 	change func(*schedule.Schedule) error) (schedule.Schedule, error) {
 	for first := 0; ; {
@@ -297,22 +295,22 @@ func (c *Client) RemoveSchedule(ctx context.Context, name string, revision uint6
 	return err
 }
 
-// Hooks lists the names of the hooks that the controller knows.
+// Hooks returns the names of the controller's hooks.
 func (c *Client) Hooks(ctx context.Context) ([]string, error) {
 	return serviceHooks.call(ctx, c, "list hooks", empty{})
 }
 
-// SetBaseline makes a run that has ended a baseline; it replaces the one of its name.
+// SetBaseline makes an ended run a baseline. It replaces an existing baseline of the same name.
 func (c *Client) SetBaseline(ctx context.Context, q BaselineQuery) (BaselineAnswer, error) {
 	return serviceBaselineSet.call(ctx, c, "", q)
 }
 
-// Baselines lists all of them by name.
+// Baselines returns all baselines, sorted by name.
 func (c *Client) Baselines(ctx context.Context) ([]plan.Baseline, error) {
 	return serviceBaselines.call(ctx, c, "", empty{})
 }
 
-// RemoveBaseline deletes a baseline; its run stays. The error wraps ErrNoBaseline if there is none of that name.
+// RemoveBaseline deletes a baseline. Its run stays. The error wraps ErrNoBaseline if there is none of that name.
 func (c *Client) RemoveBaseline(ctx context.Context, name string) error {
 	_, err := serviceBaselineRemove.call(ctx, c, "", named{name})
 	return err

@@ -16,28 +16,27 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Headers of messages. Each has the number of its format; a refusal has the text of an error instead of a body.
+// Headers of messages. Each message has the number of its format. A refusal has the text of an error instead of a body.
 const (
 	headerProtocol = "Lockstep-Protocol" // of requests and answers: plan.Protocol
-	headerFormat   = "Lockstep-Format"   // of what is stored in the record and the queue: plan.RecordFormat
+	headerFormat   = "Lockstep-Format"   // of messages in the record and the queue: plan.RecordFormat
 	headerError    = "Lockstep-Error"
 )
 
-// ErrProtocol is wrapped by the error of a message in another format, stored or not.
+// ErrProtocol is wrapped by the error of a message of another format, stored or not.
 var ErrProtocol = errors.New("formats differ")
 
-// ErrTooLarge is wrapped by the error of a message that the control plane would not take.
+// ErrTooLarge is wrapped by the error of a message that the control plane would not accept.
 var ErrTooLarge = errors.New("message is too large for the control plane")
 
-// ErrUnreadable is wrapped by the error of what is stored and cannot be read, however often that is tried.
+// ErrUnreadable is wrapped by the error of stored data that can never be read.
 var ErrUnreadable = errors.New("what is stored cannot be read")
 
-// tooLong is the code with which a server refuses a message for its size.
+// tooLong is the error code of a message that the server refuses for its size.
 const tooLong = 10054
 
-// Hopeless reports whether what failed would fail again however often it is tried: a message that is too large or
-// cannot be written down, or one that the credentials do not allow. Anything else that the control plane did not take
-// it may take later.
+// Hopeless reports whether an operation would fail again at every attempt: the message is too large or cannot be
+// encoded, its stream is full, or the credentials do not allow it. Other errors of the control plane may be temporary.
 func Hopeless(err error) bool {
 	var value *json.UnsupportedValueError
 	var kind *json.UnsupportedTypeError
@@ -47,13 +46,13 @@ func Hopeless(err error) bool {
 		errors.As(err, &value) || errors.As(err, &kind) || errors.As(err, &refused) && refused.ErrorCode == tooLong
 }
 
-// codec writes and reads the messages of one connection, within the limits of its server.
+// codec encodes and decodes the messages of one connection, within the limits of its server.
 type codec struct {
-	protocol   int          // plan.Protocol, but for tests
-	maxPayload func() int64 // bytes that the server takes
+	protocol   int          // plan.Protocol, except in tests
+	maxPayload func() int64 // maximum message size of the server, in bytes
 }
 
-// encode makes a message of v.
+// encode returns a message with v as JSON.
 func (c codec) encode(subject string, v any) (*nats.Msg, error) {
 	body, err := json.Marshal(v)
 	if err != nil {
@@ -68,7 +67,7 @@ func (c codec) message(to string, body []byte) (*nats.Msg, error) {
 	if recorded {
 		limit = c.entryLimit()
 		if !structured(body) {
-			limit = limit * 3 / 4 // readers get it in base64
+			limit = limit * 3 / 4 // in an answer it is base64
 		}
 	}
 	if len(body) > limit {
@@ -85,16 +84,16 @@ func (c codec) message(to string, body []byte) (*nats.Msg, error) {
 	return m, nil
 }
 
-// limit is the greatest body; headers need some room too.
+// limit returns the maximum size of a body. It leaves space for headers.
 func (c codec) limit() int { return int(min(c.maxPayload(), MaxMessage)) - 1024 }
 
-// entryLimit is the greatest body of a message of the record: readers get it in an answer.
+// entryLimit returns the maximum size of a body in the record, which readers get as a part of an answer.
 func (c codec) entryLimit() int { return c.limit() - 1024 }
 
-// check refuses messages in another format. who is the sender, for the reader of the error.
+// check refuses messages of another format. who names the sender in the error.
 func (c codec) check(h nats.Header, who string) error {
 	if stored := h.Get(headerFormat); stored != "" {
-		format, _ := strconv.Atoi(stored) // 0: no number, and no format
+		format, _ := strconv.Atoi(stored) // not a number: 0, which is no format
 		if err := plan.CheckFormat(format); err != nil {
 			return fmt.Errorf("read record of %s: %w: %w", who, err, ErrProtocol)
 		}
@@ -111,7 +110,7 @@ func (c codec) check(h nats.Header, who string) error {
 	return nil
 }
 
-// decode reads a message of who into v.
+// decode decodes a message of who into v.
 func (c codec) decode(h nats.Header, body []byte, who string, v any) error {
 	if err := c.check(h, who); err != nil {
 		return err
@@ -122,7 +121,7 @@ func (c codec) decode(h nats.Header, body []byte, who string, v any) error {
 	return nil
 }
 
-// unpack reads a compressed message.
+// unpack decodes a compressed message.
 func (c codec) unpack(h nats.Header, body []byte, who string, v any) error {
 	if err := c.check(h, who); err != nil {
 		return err
@@ -130,8 +129,7 @@ func (c codec) unpack(h nats.Header, body []byte, who string, v any) error {
 	return unzip(body, who, v)
 }
 
-// refusal is the reply that tells the sender why its message was not taken, with the identity that codes gives the
-// error.
+// refusal returns the reply to a message that was not accepted, with the reason and its identity from codes.
 func (c codec) refusal(reply string, why error) *nats.Msg {
 	m := nats.NewMsg(reply)
 	m.Header.Set(headerProtocol, strconv.Itoa(c.protocol))
@@ -144,7 +142,7 @@ func (c codec) refusal(reply string, why error) *nats.Msg {
 	return m
 }
 
-// pack is v as compressed JSON: for runs, which repeat themselves.
+// pack returns v as compressed JSON. It is for data with much repetition, such as plans.
 func pack(v any) ([]byte, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -165,7 +163,7 @@ func pack(v any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// unzip reads what pack made.
+// unzip decodes the result of pack.
 func unzip(body []byte, who string, v any) error {
 	z, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
@@ -177,7 +175,7 @@ func unzip(body []byte, who string, v any) error {
 	return nil
 }
 
-// oneLine makes text fit for a header.
+// oneLine makes text valid for a header: it truncates it and replaces control characters.
 func oneLine(text string) string {
 	const maxText = 2000
 	if len(text) > maxText {

@@ -19,37 +19,37 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Conn is one peer's connection to the control plane: it sends requests, answers them, and is opened again when it was
-// lost. What a peer may do is in Client, Agent and Store. Safe for concurrent use.
+// Conn is the connection of one peer to the control plane. It sends and answers requests, and reconnects after a lost
+// link. Client, Agent and Store are the uses of a connection. Safe for concurrent use.
 type Conn struct {
 	nc    *nats.Conn
 	codec codec
-	local bool // the control plane lives and dies with this process, and has one follower
-	files bool // streams are kept on disk
+	local bool // the control plane ends with this process and has one follower
+	files bool // streams are stored on disk
 
 	refused *permissionErrors
-	holder  string // whose credentials are used; empty: they do not name anybody
+	holder  string // user of the credentials; empty: unknown
 
 	log      *slog.Logger
-	relinked chan struct{} // holds something when a lost link is there again
+	relinked chan struct{} // has a value after a reconnect
 	again    *reconnects
 }
 
 const (
 	connectTimeout = 5 * time.Second
-	// storeTimeout is of one attempt, of everything that is asked of a server: of one that was killed no answer comes,
-	// and its clients' link is there again long before a caller's own deadline.
+	// storeTimeout bounds one attempt of a request to a server. A server that was killed never answers, and the link is
+	// restored long before a caller's own deadline.
 	storeTimeout = 5 * time.Second
 	// prepareTimeout bounds Store.Prepare.
 	prepareTimeout = 10 * time.Second
 	retryWait      = 100 * time.Millisecond
 )
 
-// Dial connects to the control plane of a fleet. Lost links are opened again until Close.
+// Dial connects to the control plane of a fleet. It restores lost links until Close is called.
 func Dial(ctx context.Context, url string, auth Auth) (*Conn, error) {
 	c, err := connect(ctx, url, auth, false, true)
 	if errors.Is(err, nats.ErrNoServers) {
-		err = errors.New("connection refused") // the library drops this error alone
+		err = errors.New("connection refused") // the library drops only this error
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to control plane %s: %w", plan.Redact(url), err)
@@ -82,8 +82,8 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 		holder:  keys.Holder(auth.Creds), log: slog.Default(), relinked: relinked, again: again}, nil
 }
 
-// LogTo logs from now on when the link is lost, why it cannot be opened again, when it is there again, and what panics
-// while a message is handled. It is called before anything else. A connection that is closed says nothing.
+// LogTo sets the log for lost and restored links, errors of links, and panics in message handlers. It must be called
+// before any other use. A closed connection logs nothing.
 func (c *Conn) LogTo(log *slog.Logger) {
 	c.log = log
 	back, said := c.nc.ReconnectHandler(), "" // the last error; the library calls one handler at a time
@@ -94,7 +94,7 @@ func (c *Conn) LogTo(log *slog.Logger) {
 	})
 	c.nc.SetErrorHandler(func(nc *nats.Conn, s *nats.Subscription, err error) {
 		c.refused.hear(nc, s, err)
-		if err.Error() != said && !errors.Is(err, nats.ErrPermissionViolation) { // that ends a request
+		if err.Error() != said && !errors.Is(err, nats.ErrPermissionViolation) { // that one ends a request
 			said = err.Error()
 			log.Warn("the link to the control plane reports an error", "error", err)
 		}
@@ -106,14 +106,14 @@ func (c *Conn) LogTo(log *slog.Logger) {
 	})
 }
 
-// Close ends the connection at once.
+// Close closes the connection at once.
 func (c *Conn) Close() { c.nc.Close() }
 
-// Closed reports whether Close was called.
+// Closed reports whether the connection was closed, by Close or for good by the server.
 func (c *Conn) Closed() bool { return c.nc.IsClosed() }
 
-// unlinked returns the reason for which the server closed the connection, if the server no longer accepts its
-// credentials, and else err.
+// unlinked returns the reason if the server closed the connection because it no longer accepts the credentials, else
+// err.
 func (c *Conn) unlinked(err error) error {
 	if last := c.nc.LastError(); c.Closed() && Unaccepted(last) {
 		return fmt.Errorf("the control plane no longer accepts the credentials of %s (%w): copy the new key here "+
@@ -123,23 +123,23 @@ func (c *Conn) unlinked(err error) error {
 	return err
 }
 
-// Linked reports whether there is a link to the control plane at the moment.
+// Linked reports whether the link to the control plane is up.
 func (c *Conn) Linked() bool { return c.nc.IsConnected() }
 
-// Relinked receives when a link that was lost is there again. It is for one reader.
+// Relinked receives after a lost link was restored. It is for one reader.
 func (c *Conn) Relinked() <-chan struct{} { return c.relinked }
 
-// Local reports whether the control plane lives and dies with this process.
+// Local reports whether the control plane ends with this process.
 func (c *Conn) Local() bool { return c.local }
 
-// RTT measures the time to the control plane's server and back.
+// RTT measures the round-trip time to the control plane's server.
 func (c *Conn) RTT(ctx context.Context) (time.Duration, error) {
 	asked := time.Now()
 	err := c.flush(ctx, 10*time.Second)
 	return time.Since(asked), err
 }
 
-// LocalPort is the port of the control plane if that is on this host, else 0.
+// LocalPort returns the port of the control plane if it is on this host, else 0.
 func (c *Conn) LocalPort() int {
 	at, err := net.ResolveTCPAddr("tcp", c.nc.ConnectedAddr())
 	if err != nil || at.IP == nil {
@@ -158,7 +158,8 @@ func (c *Conn) LocalPort() int {
 	return at.Port
 }
 
-// ask sends a request and returns its answer, or, as soon as the server says so, that the credentials may not send it.
+// ask sends a request and returns its answer. It fails at once with ErrNotAllowed if the credentials do not allow the
+// request.
 func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -171,8 +172,8 @@ func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	return answer, err
 }
 
-// subscribe calls handle for each message on a subject, one at a time, until stop is called. It replies with the answer
-// that handle returns, or with a refusal that has the text of its error; with neither it does not reply.
+// subscribe calls handle for each message on a subject, one at a time, until stop is called. It sends the answer that
+// handle returns, or a refusal with the text of its error. If handle returns neither, it sends nothing.
 func (c *Conn) subscribe(to string, handle func(m *nats.Msg) (answer *nats.Msg, err error)) (stop func(), err error) {
 	sub, err := c.nc.Subscribe(to, func(m *nats.Msg) {
 		var answer *nats.Msg
@@ -194,25 +195,25 @@ func (c *Conn) subscribe(to string, handle func(m *nats.Msg) (answer *nats.Msg, 
 	return func() { _ = sub.Unsubscribe() }, nil // fails only when the connection is closed
 }
 
-// reply sends an answer, if there is one. This is the only place in which a controller replies to a peer, and it
-// replies only to inboxes, and to the subjects by which the server replaces those of other accounts: a peer may name
-// any reply subject, also one of the JetStream API, and the server would accept the reply with the controller's
-// permissions. Replies may get lost: whoever requested one has a deadline.
+// reply sends an answer, if there is one. It replies only to inboxes, and to the subjects by which the server replaces
+// inboxes of other accounts. A peer may name any reply subject, such as one of the JetStream API. The server would
+// accept that reply with the controller's permissions. All replies of a controller must be sent here. Replies may get
+// lost; requests have a deadline.
 func (c *Conn) reply(inbox string, answer *nats.Msg) {
 	if answer != nil && (strings.HasPrefix(inbox, subject.Inboxes) || strings.HasPrefix(inbox, subject.BorderReplies)) {
 		_ = c.nc.PublishMsg(answer)
 	}
 }
 
-// flush waits until the server has all that was sent. It is not nats.Conn.FlushTimeout: the whole process shares the
-// timers of that, and tests in virtual time cannot share timers.
+// flush waits until the server has received everything that was sent. nats.Conn.FlushTimeout is not used: its timers
+// are shared by the whole process, and tests in virtual time cannot share timers.
 func (c *Conn) flush(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	return c.nc.FlushWithContext(ctx)
 }
 
-// signal has a channel hold something.
+// signal puts a value into a channel, if the channel is empty.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -220,11 +221,11 @@ func signal(c chan struct{}) {
 	}
 }
 
-// reconnects tells everybody who reads from a server that a lost link is there again: what they read may not be.
+// reconnects ends waits for answers that may be lost: after a restored link, and when a new leader is known.
 type reconnects struct {
 	mu   sync.Mutex
-	next chan struct{} // closed and replaced
-	last time.Time     // when a lost link was last there again; zero: none was lost
+	next chan struct{} // closed and replaced at each report
+	last time.Time     // time of the last report; zero: none
 }
 
 func (r *reconnects) report() {
@@ -235,7 +236,7 @@ func (r *reconnects) report() {
 	r.next = make(chan struct{})
 }
 
-// within is a context that ends with ctx, or when a lost link is there again.
+// within returns a context that ends with ctx, or at the next report.
 func (r *reconnects) within(ctx context.Context) (context.Context, context.CancelFunc) {
 	r.mu.Lock()
 	next := r.next
@@ -251,7 +252,7 @@ func (r *reconnects) within(ctx context.Context) (context.Context, context.Cance
 	return ctx, cancel
 }
 
-// wait lets d pass, or returns ctx's error.
+// wait waits for d. If ctx ends first, it returns ctx's error.
 func wait(ctx context.Context, d time.Duration) error {
 	Progress(ctx, d)
 	t := time.NewTimer(d)

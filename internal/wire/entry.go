@@ -9,22 +9,23 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Entry is one message of a run's record: exactly one field besides Ref and At is set.
+// Entry is one message of a run's record. Exactly one of Plan, Event, Snapshot, Outcome and Err is set; none for a
+// fence.
 type Entry struct {
-	Ref      Ref    // Run always; Task and Attempt where the message belongs to one
-	At       Cursor // behind it
+	Ref      Ref    // Run always; Task and Attempt of messages that belong to one
+	At       Cursor // the position behind it
 	Plan     *plan.Run
 	Event    *RunEvent
 	Snapshot *record.Snapshot
 	Outcome  *plan.Outcome
-	Err      error // the message could not be read, or is of another protocol version; Ref says whose it is
+	Err      error // the message is invalid, or of another format; Ref identifies it as far as possible
 	Agent    string
-	Last     bool // FollowFrom: there is no more behind it for the moment
+	Last     bool // FollowFrom: no further entry is available at present
 
-	snapshots []record.Snapshot // that one message holds: see entriesOf
+	snapshots []record.Snapshot // of one message: see entriesOf
 }
 
-// entriesOf reads one message of a run's record: one entry, or one for each snapshot.
+// entriesOf decodes one message of a run's record: to one entry, or one entry per snapshot.
 func entriesOf(c *Conn, m stored) []Entry {
 	e := entryOf(c, m)
 	if len(e.snapshots) == 0 {
@@ -41,7 +42,7 @@ func entriesOf(c *Conn, m stored) []Entry {
 	return all
 }
 
-// entryOf reads one message of a run's record; its snapshots stay together.
+// entryOf decodes one message of a run's record. Snapshots of one message stay together.
 func entryOf(c *Conn, m stored) (e Entry) {
 	words := strings.Split(strings.TrimPrefix(strings.TrimPrefix(m.Subject, subject.Events), subject.Snapshots), ".")
 	for i, to := range []*string{&e.Ref.Run, nil, &e.Ref.Task, &e.Ref.Attempt} {
@@ -90,7 +91,7 @@ func readBody(c *Conn, e *Entry, kind string, m stored) error {
 	return err
 }
 
-// decodeInto sets *to only if the message is whole.
+// decodeInto sets *to only if the message is complete.
 func decodeInto[T any](c *Conn, m stored, who string, to **T) error {
 	v := new(T)
 	if err := c.codec.decode(m.Header, m.Body, who, v); err != nil {

@@ -7,12 +7,12 @@ import (
 	"runtime/debug"
 )
 
-// ErrPanic is wrapped by the error of what ended with a panic.
+// ErrPanic is wrapped by errors that come from a panic.
 var ErrPanic = errors.New("an error in Lockstep, please report it")
 
-// Guard calls do and returns its error, or one that wraps ErrPanic if it panics: the panic is logged with its stack. It
-// is for the boundary at which one message or one request is handled: what a peer sends may be anything, and whatever
-// that leads to, the process serves the others.
+// Guard calls do and returns its error. If do panics, Guard logs the panic with its stack and returns an error that
+// wraps ErrPanic. It is used where one message or request is handled: a peer may send anything, and the process must
+// continue to serve the others.
 func Guard(log *slog.Logger, what string, do func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {

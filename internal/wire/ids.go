@@ -2,7 +2,7 @@ package wire
 
 import "crypto/rand"
 
-// onceID is the id of a message that is sent once, and again only while the call that sends it lasts. The server drops
-// a message whose id it has seen on the stream within two minutes, and answers as if it had been stored: nobody else
-// can tell the id.
+// onceID returns the id of a message that is stored once, although the call that sends it may retry. For two minutes
+// the server drops further messages with an id that it has stored, and answers as if they had been stored. So the id
+// must not be predictable.
 func onceID() string { return rand.Text() }

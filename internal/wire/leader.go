@@ -21,35 +21,35 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Request is one message of the queue: a submission, or a cancellation; or one that cannot be read, which Err says.
+// Request is one message of the queue: a submission or a cancellation. Err is set if it cannot be read.
 type Request struct {
 	Run        string
-	Seq        uint64 // numbers submissions
+	Seq        uint64 // sequence number in the queue
 	At         time.Time
-	Submits    bool // it is a submission, also if it cannot be read
+	Submits    bool // it is a submission, even if it cannot be read
 	Submission *Submission
 	Key        string // of the submission
-	By         string // who cancels; empty: that is not known
+	By         string // user that cancels; empty: unknown
 	Err        error
 }
 
-// queueEvery is how often the queue is read at least. Its leader reads at once what it has stored.
+// queueEvery is the maximum interval at which the queue is read. The leader reads a message that it has stored at once.
 const queueEvery = 5 * time.Second
 
-// maxHeartbeat bounds what an agent may say of itself, which the controller keeps.
+// maxHeartbeat is the maximum size of a heartbeat in bytes, which the controller keeps in memory.
 const maxHeartbeat = 16 << 10
 
-// maxError bounds the text of an agent's error, in bytes: outcomes have it.
+// maxError is the maximum length of an agent's error in bytes, which outcomes contain.
 const maxError = 4 << 10
 
-// endingWait is how long a submission waits for an earlier one of the same run that is just ending.
+// endingWait is how long a submission waits for an earlier submission of the same run that is about to end.
 const endingWait = time.Second
 
-// minPoints is what an answer has room for on any server.
+// minPoints is the number of history points that an answer can contain on any server.
 const minPoints = 500
 
-// Leader is one leadership of a controller: it reads the queue, answers agents and clients, commands agents, and writes
-// what only a leader may. Safe for concurrent use.
+// Leader is one leadership of a controller. It reads the queue, answers agents and clients, commands agents, and writes
+// data that only a leader may write. Safe for concurrent use.
 type Leader struct {
 	store *Store
 	conn  *Conn // of the store
@@ -57,30 +57,32 @@ type Leader struct {
 	who   lease.Holder
 	ctx   context.Context // of the lease
 
-	// queued and edited hold something when this leader has stored a message of the queue or a schedule.
+	// queued and edited have a value after this leader has stored a message of the queue or a schedule.
 	queued, edited chan struct{}
 }
 
-// Epoch numbers the leadership: a later one has a greater number.
+// Epoch is the number of the leadership. Later leaderships have greater numbers.
 func (l *Leader) Epoch() uint64 { return l.who.Epoch }
 
-// Name is that of the controller which leads.
+// Name returns the name of the controller that leads.
 func (l *Leader) Name() string { return l.who.Name }
 
-// Context ends when the leadership is lost, with the cause lease.ErrLost, or was given back: see lease.Lease.Context.
+// Context ends with the cause lease.ErrLost when the leadership is lost, or when it is given back: see
+// lease.Lease.Context.
 func (l *Leader) Context() context.Context { return l.ctx }
 
-// Lapsed returns for how long in total the lease had lapsed up to now.
+// Lapsed returns the total time in which the lease had lapsed so far.
 func (l *Leader) Lapsed() time.Duration { return l.lease.Lapsed() }
 
-// RenewWhile has the lease renewed only while healthy returns nil: see lease.Lease.RenewWhile.
+// RenewWhile makes the renewal of the lease depend on healthy: see lease.Lease.RenewWhile.
 func (l *Leader) RenewWhile(healthy func() error) { l.lease.RenewWhile(healthy) }
 
-// Resign gives the leadership back, so that the next controller has it at once.
+// Resign gives the leadership back, so that the next controller can lead at once.
 func (l *Leader) Resign(ctx context.Context) { l.lease.Resign(ctx) }
 
-// Queue hands the queue to handle, from its beginning, until ctx ends. It calls read when all that was there has been
-// handed over. One goroutine calls both. An error means that the connection was closed or may not do this.
+// Queue passes the messages of the queue to handle, from its first one, until ctx ends. It calls read once, when all
+// messages that existed have been passed. One goroutine calls both. An error means that ctx ended, or that the
+// connection was closed or lacks permission.
 func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) error {
 	read = sync.OnceFunc(read)
 	said := ""
@@ -116,12 +118,12 @@ func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) e
 	}
 }
 
-// handleRequest reads a message of the queue. The submission of one that panics is refused.
+// handleRequest decodes a message of the queue and passes it to handle. If that panics, the submission is refused.
 func (l *Leader) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) {
 	words := strings.Split(m.Subject, ".")
 	r := Request{Seq: m.Sequence, At: m.Time, Submits: len(words) == 4 && words[2] == "submit"}
 	if r.Run, r.Err = subject.DecodeToken(words[len(words)-1]); r.Err != nil {
-		return // there is no run to report it for
+		return // no run to report it for
 	}
 	err := Guard(l.conn.log, m.Subject, func() error {
 		if !r.Submits {
@@ -144,10 +146,10 @@ func (l *Leader) handleRequest(m *jetstream.RawStreamMsg, handle func(Request)) 
 	}
 }
 
-// Edited receives when a client has stored or removed a schedule. It is for one reader.
+// Edited receives after a client has stored or removed a schedule. It is for one reader.
 func (l *Leader) Edited() <-chan struct{} { return l.edited }
 
-// AnswerClock makes this process's clock the reference that all agents compare theirs with, until stop is called.
+// AnswerClock makes this process's clock the reference for all agents until stop is called.
 func (l *Leader) AnswerClock() (stop func(), err error) {
 	return l.conn.subscribe(subject.Clock("*"), func(m *nats.Msg) (*nats.Msg, error) {
 		heard := clock.Now()
@@ -164,9 +166,9 @@ func (l *Leader) AnswerClock() (stop func(), err error) {
 	})
 }
 
-// AnswerHeartbeats hands every heartbeat to handle, one at a time, until stop is called. handle returns whether the
-// attempt that the agent works on is over, and why the agent is refused, if it is. refused is told of each that is,
-// with what it said of itself as far as that can be read.
+// AnswerHeartbeats passes every heartbeat to handle, one at a time, until stop is called. handle returns whether the
+// agent's attempt is over, or an error that refuses the agent. refused is called for each refused heartbeat, with the
+// fields that can be read.
 func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse error),
 	refused func(h Heartbeat, why string)) (stop func(), err error) {
 	return l.conn.subscribe(subject.Heartbeat("*"), func(m *nats.Msg) (*nats.Msg, error) {
@@ -202,9 +204,9 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 	})
 }
 
-// AnswerReports hands the arrivals and snapshots of agents to arrive and snapshot until stop is called. An agent has
-// its answer when they return; their errors reach it. An agent repeats what was not answered in time, so that a report
-// may come more than once. Both are called from several goroutines.
+// AnswerReports passes arrivals and snapshots of agents to arrive and snapshot until stop is called. An agent gets its
+// answer, or the error, when they return. Agents repeat reports that were not answered in time, so a report may come
+// more than once. Both functions are called from several goroutines.
 func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshot func(context.Context, Ref, record.Snapshot) error) (stop func(), err error) {
 	s := &services{}
@@ -227,7 +229,7 @@ func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	return s.started()
 }
 
-// Command sends a command to an agent until the agent has it or refuses it, ctx ends or the lease is lost.
+// Command sends a command to an agent until the agent confirms or refuses it, ctx ends or the lease is lost.
 func (l *Leader) Command(ctx context.Context, agent string, c Command) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -235,12 +237,12 @@ func (l *Leader) Command(ctx context.Context, agent string, c Command) error {
 	return repeat(ctx, l.conn, nil, subject.Command(agent), commandTimeout, c)
 }
 
-// ServeClients answers clients and viewers until stop is called. agents lists the agents, history answers for the runs
-// that have ended, hooks are the names of those that schedules may call, baseline makes a run a baseline.
+// ServeClients answers clients and viewers until stop is called. agents lists the agents. history answers queries for
+// ended runs. hooks are the names of the hooks that schedules may use. baseline makes a run a baseline.
 func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.HistoryQuery) (plan.HistoryAnswer, error),
 	hooks []string, baseline func(context.Context, BaselineQuery) (BaselineAnswer, error)) (stop func(), err error) {
 	s := &services{leader: l}
-	var unpacking sync.Mutex // one submission at a time: it may be large
+	var unpacking sync.Mutex // one submission at a time, as it may be large
 	serviceSubmit.offer(s, acknowledged(func(ctx context.Context, q submitQuery) error {
 		unpacking.Lock()
 		var submission Submission
@@ -307,7 +309,7 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 		return answer, err
 	})
 	serviceHistory.offer(s, func(_ context.Context, q historyQuery) (plan.HistoryAnswer, error) {
-		for { // with fewer points, if the answer is too large for the server
+		for { // retry with fewer points if the answer is too large for the server
 			a, err := history(plan.HistoryQuery(q))
 			if err != nil {
 				return a, err
@@ -341,8 +343,8 @@ func (l *Leader) ServeClients(agents func() []AgentInfo, history func(plan.Histo
 	return s.started()
 }
 
-// enqueue stores a packed submission in the queue, once for each key. The error is ErrQueued if an earlier one of the
-// same run does not end.
+// enqueue stores a compressed submission in the queue, once per key. The error is ErrQueued if an earlier submission of
+// the run does not end within endingWait.
 func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte) error {
 	m, err := l.conn.codec.message(subject.Submit(run), packed)
 	if err != nil {
@@ -374,7 +376,8 @@ func (l *Leader) enqueue(ctx context.Context, run, key string, packed []byte) er
 	}
 }
 
-// SubmitOnce queues the run of a slot, whose id is the slot's. Nothing happens if the run is known.
+// SubmitOnce queues the run of a slot. The run's id is derived from the slot, so nothing happens if the run exists
+// already.
 func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -397,8 +400,8 @@ func (l *Leader) SubmitOnce(ctx context.Context, s Submission) error {
 	return nil
 }
 
-// Dequeue deletes a run's submission and cancellations up to a message of the queue, with the secrets they may hold, if
-// this controller still leads.
+// Dequeue deletes a run's submissions and cancellations up to a sequence number of the queue, with the secrets in them.
+// It first confirms that this controller leads.
 func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -408,8 +411,8 @@ func (l *Leader) Dequeue(ctx context.Context, run string, upTo uint64) error {
 	return l.store.purge(ctx, subject.QueueStream, upTo, subject.Submit(run), subject.Cancel(run))
 }
 
-// Acquire opens the record of a run to this leadership and closes it to all before. It makes the run's streams if they
-// are not there.
+// Acquire opens the record of a run for this leadership and closes it to all earlier ones. It creates missing streams
+// of the run.
 func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -420,7 +423,7 @@ func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 		if err == nil {
 			return r, nil
 		}
-		// a stream of a cluster, just made
+		// the stream of a cluster was just created and has no leader yet
 		forming := errors.Is(err, nats.ErrNoResponders) && wait(ctx, retryWait) == nil
 		if !lease.IsConflict(err) && !forming || ctx.Err() != nil {
 			return nil, fmt.Errorf("acquire run %s: %w", run, err)
@@ -428,14 +431,16 @@ func (l *Leader) Acquire(ctx context.Context, run string) (*Recorder, error) {
 	}
 }
 
-// MakeRoom deletes the streams of the oldest runs that have ended and were copied, until all together hold less than
-// the limit, and there are fewer than 50 with those of run, which is to begin; "" if none is. It keeps those of runs
-// that are needed. It returns why run has to wait; "" if it need not, or has streams. The follower of a local control
-// plane is the copy. Streams of other runs that have ended reserve no more bytes than they hold.
+// MakeRoom deletes the streams of the oldest runs that have ended and were copied. It stops when the total size is
+// below the limit, and the number of runs with streams is at most maxRuns. run is a run that is about to begin and
+// counts, too; empty: none. Runs for which needed returns true are kept.
+//
+// MakeRoom returns why run must wait; empty: it need not. On a local control plane the follower is the copy. The
+// streams of other ended runs are reduced to the size of their contents.
 func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run string) bool) (waiting string, err error) {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	ctx, late := context.WithTimeout(ctx, storeTimeout) // before another controller could take the lease
+	ctx, late := context.WithTimeout(ctx, storeTimeout) // no other controller leads before
 	defer late()
 	streams, err := l.store.runStreams(ctx)
 	if err != nil {
@@ -483,7 +488,8 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 	return "", nil
 }
 
-// PutRun stores how a run stands. A later leader's word is not overwritten: the error then wraps lease.ErrFenced.
+// PutRun stores the state of a run. It does not overwrite the state of a later leader: the error then wraps
+// lease.ErrFenced.
 func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	Progress(ctx, storeTimeout)
 	ctx, cancel := l.bound(ctx)
@@ -515,8 +521,8 @@ func (l *Leader) PutRun(ctx context.Context, s RunState) error {
 	return fmt.Errorf("store the state of run %s: %w", s.Run, err)
 }
 
-// ForgetRuns deletes the states of the oldest runs that have ended, beyond the newest 1,000. It keeps those of runs
-// that have streams, and those that are needed.
+// ForgetRuns deletes the states of the oldest ended runs, beyond the newest 1,000. It keeps runs that have streams, and
+// runs for which needed returns true.
 func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) error {
 	runs, err := l.store.Runs(ctx)
 	if err != nil {
@@ -536,7 +542,7 @@ func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) e
 	for _, s := range over[:len(over)-maxEnded] {
 		if err == nil && streams[s.Run] == nil && !needed(s.Run) {
 			err = kv.Delete(ctx, keyRun(s.Run), jetstream.LastRevision(s.revision))
-			if lease.IsConflict(err) { // it has changed
+			if lease.IsConflict(err) { // it has changed since it was read
 				err = nil
 			}
 		}
@@ -547,7 +553,7 @@ func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) e
 	return nil
 }
 
-// PutBaseline stores a baseline; it replaces the one of its name.
+// PutBaseline stores a baseline. It replaces an existing one with the same name.
 func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 	kv, err := l.store.bucket(ctx, subject.BaselinesBucket)
 	var value []byte
@@ -568,7 +574,7 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 	return nil
 }
 
-// bound is a context that ends with ctx and with the leadership, with the cause of either.
+// bound returns a context that ends with ctx or with the leadership, with the cause of the first.
 func (l *Leader) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(l.ctx, func() { cancel(context.Cause(l.ctx)) })
@@ -578,7 +584,7 @@ func (l *Leader) bound(ctx context.Context) (context.Context, context.CancelFunc
 	}
 }
 
-// cancelledBy returns who cancels; empty: that is not known.
+// cancelledBy returns the user that cancels; empty: unknown.
 func cancelledBy(body []byte) string {
 	var c cancellation
 	if json.Unmarshal(body, &c) != nil || len(c.By) > MaxName {
@@ -587,8 +593,8 @@ func cancelledBy(body []byte) string {
 	return oneLine(c.By)
 }
 
-// parseRefused is who sent a heartbeat that was refused: its name by the subject, and what else can be read of it,
-// whatever protocol it speaks.
+// parseRefused returns the sender of a refused heartbeat: its name from the subject, and the other fields as far as
+// they can be read. The heartbeat may be of any protocol version.
 func parseRefused(m *nats.Msg) Heartbeat {
 	var said struct{ Host, Version string }
 	if len(m.Data) <= maxHeartbeat {

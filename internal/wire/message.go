@@ -11,27 +11,27 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Submission is a run to execute, expanded and ready. It carries the options as they were written, so it is deleted
-// from the control plane when the run has ended.
+// Submission is an expanded run to execute. It contains the options as written, with secrets, so it is deleted from the
+// control plane when the run has ended.
 type Submission struct {
 	Run  plan.Run `json:"run"`
-	Done []string `json:"done,omitempty"` // ids of tasks that have an outcome already: not run again
-	// Numbers are what repetitions in Done measured of the value that plan.Run.Until is about; those without one have
-	// none.
+	Done []string `json:"done,omitempty"` // ids of tasks that already have an outcome and are not run again
+	// Numbers are the results of repetitions in Done, for the value of plan.Run.Until. Repetitions without a result are
+	// absent.
 	Numbers map[string]float64 `json:"numbers,omitempty"`
 	By      string             `json:"by,omitempty"` // user@host
 	// Schedule names the schedule that submitted it.
 	Schedule string `json:"schedule,omitempty"`
 }
 
-// check returns an error unless the submission is of a run, and all its names may be parts of subjects.
+// check returns an error unless the submission is of the run, and all its names are short enough for subjects.
 func (s Submission) check(run string) error {
 	if s.Run.ID != run {
 		return fmt.Errorf("read submission: it holds run %.20q", s.Run.ID)
 	}
 	names := []string{s.Schedule, s.Run.Name, s.By}
 	for _, t := range s.Run.Cells {
-		names = append(names, t.ID+"-r"+strconv.Itoa(s.Run.Repeat)) // the longest of its tasks' names
+		names = append(names, t.ID+"-r"+strconv.Itoa(s.Run.Repeat)) // the longest name of its tasks
 	}
 	if err := subject.CheckNames(names...); err != nil {
 		return fmt.Errorf("read submission: %w", err)
@@ -39,65 +39,65 @@ func (s Submission) check(run string) error {
 	return nil
 }
 
-// cancellation asks for the end of a run. Earlier releases send none.
+// cancellation requests the end of a run.
 type cancellation struct {
 	By string `json:"by,omitempty"` // user@host
 }
 
-// Heartbeat is what an agent says of itself once a second.
+// Heartbeat is the report of an agent about itself, sent every HeartbeatEvery.
 type Heartbeat struct {
 	Agent    string            `json:"agent"`
-	Instance string            `json:"instance"` // of the process: a restarted agent has another
+	Instance string            `json:"instance"` // id of the process: a restarted agent has another
 	Host     string            `json:"host"`
 	Clock    string            `json:"clock"` // id of the host's clock
 	Version  string            `json:"version,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
 	Cores    int               `json:"cores"`
-	Busy     string            `json:"busy,omitempty"` // id of the task it works on
+	Busy     string            `json:"busy,omitempty"` // id of the task that it works on
 	Leaving  bool              `json:"leaving,omitempty"`
-	// Draining says that it leaves when it is idle, and wants no further task.
+	// Draining reports that the agent leaves after its task and accepts no further one.
 	Draining bool `json:"draining,omitempty"`
-	// Targets are what can be disturbed on its host, by name, with the kinds of faults.
+	// Targets are the targets of faults on its host, by name, with the kinds of faults.
 	Targets map[string][]string `json:"targets,omitempty"`
 	Offset  *Offset             `json:"offset,omitempty"` // nil: not known yet
-	// Observes names the brokers whose processes it measures, by their names in matrices or their drivers. Observer: it
+	// Observes names the brokers whose processes it measures: by their name in matrices, or their driver. An Observer
 	// does nothing else.
 	Observes []string `json:"observes,omitempty"`
 	Observer bool     `json:"observer,omitempty"`
-	Protocol int      `json:"protocol,omitempty"` // that it speaks
-	Process  string   `json:"process,omitempty"`  // name of the first slot of its process, and how many slots that has
+	Protocol int      `json:"protocol,omitempty"` // its protocol version
+	Process  string   `json:"process,omitempty"`  // name of the first slot of its process, which has Slots slots
 	Slots    int      `json:"slots,omitempty"`
-	// Memory is an id of its process: agents with one id share the brokers that live in a process.
+	// Memory is an id of its process. Agents with the same id share in-process brokers.
 	Memory  string `json:"memory,omitempty"`
-	Attempt Ref    `json:"attempt,omitzero"` // that it works on; Busy is its task
+	Attempt Ref    `json:"attempt,omitzero"` // the attempt that it works on; Busy is its task
 }
 
-// HeartbeatAnswer is what the controller that leads answers to a heartbeat.
+// HeartbeatAnswer is the answer of the leader to a heartbeat.
 type HeartbeatAnswer struct {
-	Over bool `json:"over,omitempty"` // nobody leads the attempt that the heartbeat names
+	Over bool `json:"over,omitempty"` // no controller leads the attempt in the heartbeat
 }
 
-// Offset is how far an agent's clock is from the reference: its own reading less Offset, give or take Bound, is the
-// reference's.
+// Offset is the difference between an agent's clock and the reference clock. The agent's reading minus Offset is the
+// reference's reading, with an error of at most Bound.
 type Offset struct {
 	Reference string  `json:"reference"` // id of the reference's clock
-	At        int64   `json:"at"`        // by the agent's clock, ns
-	Offset    int64   `json:"offset"`    // ns; 0, with no bound, where both read one clock
+	At        int64   `json:"at"`        // time of the agent's clock, ns
+	Offset    int64   `json:"offset"`    // ns; 0, with Bound 0, if both are the same clock
 	Bound     int64   `json:"bound"`     // ns
-	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows while neither clock is slewed
-	Slew      int64   `json:"slew"`      // ns, the part of Offset that came of slewing: see clock.Offset
-	SlewBound int64   `json:"slewBound"` // ns, the part of Bound that it has
+	Drift     float64 `json:"drift"`     // parts per million: growth of Offset while neither clock is slewed
+	Slew      int64   `json:"slew"`      // ns, the part of Offset caused by slewing: see clock.Offset
+	SlewBound int64   `json:"slewBound"` // ns, the part of Bound caused by slewing
 }
 
-// AgentInfo is one agent as the controller sees it.
+// AgentInfo is an agent as the controller sees it.
 type AgentInfo struct {
 	Heartbeat
 	Seen time.Time `json:"seen"`
-	// Refused is why the controller does not take it; it gets no task, and ends. Empty: it is taken.
+	// Refused is the reason why the controller refuses the agent, which gets no task. Empty: it is accepted.
 	Refused string `json:"refused,omitempty"`
 }
 
-// Command is an assignment, or a release, for one process of an agent. An assignment carries secrets if the options do.
+// Command is an assignment or a release for one process of an agent. An assignment may contain secrets.
 type Command struct {
 	Epoch      uint64           `json:"epoch"` // of the leadership; Leader.Command sets it
 	Instance   string           `json:"instance"`
@@ -106,72 +106,72 @@ type Command struct {
 	Release    *Release         `json:"release,omitempty"`
 }
 
-// RefOf names the attempt that a task of an assignment is about.
+// RefOf returns the attempt of an assigned task.
 func RefOf(t plan.Task) Ref { return Ref{Run: t.Run, Task: t.ID, Attempt: t.Attempt} }
 
-// Step is a place where agents wait for each other. An agent arrives at it; the controller releases all of them towards
-// the next.
+// Step is a point at which the agents of a task wait for each other. Agents arrive at a step, and the controller then
+// releases all of them to the next one.
 type Step string
 
-// The steps in order: what an agent has done when it arrives, and what it does when released to it.
+// The steps in order: the state of an agent that arrives, and its work after a release to the step.
 const (
 	StepOpen       Step = "open"       // session open; agent 0: topology declared, broker described
 	StepConsumers  Step = "consumers"  // this agent's consumers are connected
 	StepPublishers Step = "publishers" // this agent's publishers are connected: ready
-	StepStart      Step = "start"      // released with the start time; arrives when its publishers have stopped
-	// warmup "auto": released while the load runs, with the beginning of the measurement; arrives when it is set
+	StepStart      Step = "start"      // released with the start time; agents arrive when their publishers have stopped
+	// warmup "auto": released during the load with the start of the measurement; agents arrive when they have set it
 	StepMeasure Step = "measure"
-	// released when all publishers have stopped: snapshots come often; arrives with the first
+	// released when all publishers have stopped: agents send snapshots often, and arrive with the first
 	StepDrain    Step = "drain"
-	StepFinish   Step = "finish"   // everything closed, last snapshot stored; releasing to it ends any step early
+	StepFinish   Step = "finish"   // everything closed, last snapshot stored; a release to it ends any earlier step
 	StepTeardown Step = "teardown" // the named agent has removed the topology
-	StepDone     Step = "done"     // session closed, nothing left
+	StepDone     Step = "done"     // session closed, no resources left
 )
 
-// Release sends the agents of a task on.
+// Release sends the agents of a task to the next step.
 type Release struct {
 	Step Step `json:"step"`
-	// StepStart: begin of warm-up, by id of the clock that reads it, ns
+	// StepStart: start of the load, by id of the clock that Start is read with, ns
 	Start map[string]int64 `json:"start,omitempty"`
-	Begin int64            `json:"begin,omitempty"` // StepMeasure: when the measurement begins, ns since T0
-	// StepStart: id of the clock that all compare theirs with; Start names it
+	Begin int64            `json:"begin,omitempty"` // StepMeasure: start of the measurement, ns since T0
+	// StepStart: id of the reference clock; Start has it, too
 	Clock  string `json:"clock,omitempty"`
-	Agent  string `json:"agent,omitempty"`  // StepTeardown: who does it
+	Agent  string `json:"agent,omitempty"`  // StepTeardown: the agent that does it
 	Reason string `json:"reason,omitempty"` // StepFinish: why the task is given up; empty: it is complete
 }
 
-// Arrival is an agent's report that it has reached a step, or failed on the way to it.
+// Arrival is the report of an agent that it has reached a step, or failed before it.
 type Arrival struct {
 	Ref
 	Agent   string        `json:"agent"`
 	Step    Step          `json:"step"`
-	Error   string        `json:"error,omitempty"` // why it could not get there; scrubbed of secrets
-	Phase   plan.Phase    `json:"phase"`           // of the agent, now
+	Error   string        `json:"error,omitempty"` // why it did not reach the step; without secrets
+	Phase   plan.Phase    `json:"phase"`           // current phase of the agent
 	Host    string        `json:"host,omitempty"`
 	Clock   string        `json:"clock,omitempty"`
 	Version string        `json:"version,omitempty"`
-	Now     int64         `json:"now,omitempty"`  // the agent's clock when it sent this, ns
-	Wall    int64         `json:"wall,omitempty"` // the same instant by the host's calendar, Unix ns
+	Now     int64         `json:"now,omitempty"`  // reading of the agent's clock when it sent this, ns
+	Wall    int64         `json:"wall,omitempty"` // the same instant of the host's wall clock, Unix ns
 	Offset  *Offset       `json:"offset,omitempty"`
-	Begin   int64         `json:"begin,omitempty"` // StepMeasure: what was set
+	Begin   int64         `json:"begin,omitempty"` // StepMeasure: the start that the agent has set, ns since T0
 	Skew    plan.Duration `json:"skew,omitempty"`  // StepStart: actual minus agreed start, by the agent's clock
 	Subject *plan.Subject `json:"subject,omitempty"`
 }
 
-// RunEvent is something that happened in a run, besides snapshots and outcomes.
+// RunEvent is an event of a run, other than snapshots and outcomes.
 type RunEvent struct {
 	At        time.Time  `json:"at"`
 	Kind      EventKind  `json:"kind"`
 	Task      string     `json:"task,omitempty"`
 	Attempt   string     `json:"attempt,omitempty"`
-	N         int        `json:"n,omitempty"`         // TaskStarted: its place among the tasks of the run, from 1
-	Of        int        `json:"of,omitempty"`        // how many tasks the run has
+	N         int        `json:"n,omitempty"`         // TaskStarted: place among the tasks of the run, from 1
+	Of        int        `json:"of,omitempty"`        // number of tasks of the run
 	Agents    []string   `json:"agents,omitempty"`    // TaskStarted: names of its agents, by index
-	Observers []Observer `json:"observers,omitempty"` // TaskStarted: who besides measures brokers' processes
+	Observers []Observer `json:"observers,omitempty"` // TaskStarted: agents that measure processes of brokers
 	Detail    string     `json:"detail,omitempty"`
-	// AgentLost: for how long the controller had not heard of it; 0: that is not known.
+	// AgentLost: time since the last message of the agent; 0: not known.
 	Silence plan.Duration `json:"silence,omitempty"`
-	// TaskStarted: of the step of a search, instead of the task's own
+	// TaskStarted: the load of a step of a search, which replaces the task's own
 	Load          *Load               `json:"load,omitempty"`
 	End           *End                `json:"end,omitempty"`
 	FailedAttempt *plan.FailedAttempt `json:"failedAttempt,omitempty"` // AttemptEnded: the attempt that does not count
@@ -179,20 +179,20 @@ type RunEvent struct {
 	Outcome       *plan.Outcome       `json:"outcome,omitempty"`       // AttemptEnded, StepEnded: of the attempt
 }
 
-// Observer is an agent that measures brokers' processes beside a task.
+// Observer is an agent that measures processes of brokers during a task.
 type Observer struct {
 	Agent   string             `json:"agent"`
 	Observe []plan.Observation `json:"observe"`
 }
 
-// Load is what a step of a search sends, and for how long it is measured.
+// Load is the rate and the duration of a step of a search.
 type Load struct {
 	Rate    float64       `json:"rate"`
 	Measure plan.Duration `json:"measure"`
 }
 
-// CheckSnapshot returns an error unless a snapshot is of an agent that takes part in the attempt of t that began with
-// e, and has times that t can have.
+// CheckSnapshot returns an error unless the snapshot's agent has a part in the attempt of t that began with e. The
+// snapshot's times must also be possible for t.
 func (e RunEvent) CheckSnapshot(t plan.Task, s *record.Snapshot) error {
 	observes := func(o Observer) bool { return o.Agent == s.Agent }
 	if !slices.Contains(e.Agents, s.Agent) && !slices.ContainsFunc(e.Observers, observes) {
@@ -206,29 +206,29 @@ type EventKind string
 
 // The kinds of run events.
 const (
-	RunAccepted EventKind = "accepted" // the controller has begun with the run
+	RunAccepted EventKind = "accepted" // a submission of the run has begun
 	TaskStarted EventKind = "task"     // assigned to its agents
-	// failed, does not count, and is followed by another; FailedAttempt, Outcome
+	// an attempt failed, does not count and is followed by another; FailedAttempt, Outcome
 	AttemptEnded EventKind = "attempt"
-	StepEnded    EventKind = "step" // of a search; Step, Outcome
-	// given up without an outcome: the run was cancelled or the controller stopped
+	StepEnded    EventKind = "step" // a step of a search has ended; Step, Outcome
+	// given up without an outcome: the run was cancelled, the controller stopped, or the record is full
 	TaskInterrupted EventKind = "interrupted"
-	AgentLost       EventKind = "agent-lost" // Detail says which, and where
-	// another controller leads the run on; Detail says what becomes of the task in flight
+	AgentLost       EventKind = "agent-lost" // Detail: the agent and its phase
+	// another controller leads the run; Detail: the consequence for the task in flight
 	TakenOver     EventKind = "taken-over"
-	WaitingAgents EventKind = "waiting" // too few agents: waiting for Grace
-	RunEnded      EventKind = "end"     // the last one
+	WaitingAgents EventKind = "waiting" // too few agents: waits for them during plan.Run.Grace
+	RunEnded      EventKind = "end"     // the last event of a submission
 )
 
-// End is how a run ended.
+// End describes how a run ended.
 type End struct {
 	Reason EndReason `json:"reason"`
 	Detail string    `json:"detail,omitempty"`
-	Have   int       `json:"have"`   // EndNoAgents: how many are there, and
-	Need   int       `json:"need"`   // how many the run needs
-	Ran    int       `json:"ran"`    // tasks that got an outcome now
-	Failed int       `json:"failed"` // of these: not valid
-	// Submission numbers the submission that ended: a run that is resumed ends more than once.
+	Have   int       `json:"have"`   // EndNoAgents: number of available agents
+	Need   int       `json:"need"`   // EndNoAgents: number of agents that the run needs
+	Ran    int       `json:"ran"`    // tasks that got an outcome in this submission
+	Failed int       `json:"failed"` // the part of Ran that is not valid
+	// Submission is the sequence number of the submission that ended: a resumed run ends more than once.
 	Submission uint64 `json:"submission"`
 }
 
@@ -238,29 +238,28 @@ type EndReason string
 // The reasons for which runs end.
 const (
 	EndDone     EndReason = "done"      // every task has an outcome
-	EndNoAgents EndReason = "no-agents" // too few from the start: nothing was run
-	// nobody may disturb what the faults name: nothing was run; Detail says more
+	EndNoAgents EndReason = "no-agents" // too few agents from the start: no task was run
+	// no agent can inject the faults into their targets: no task was run; Detail: the reason
 	EndNoTarget    EndReason = "no-target"
 	EndInterrupted EndReason = "interrupted" // cancelled: the task in flight has no outcome
-	EndRefused     EndReason = "refused"     // the submission was not understood
-	EndFailed      EndReason = "failed"      // the control plane did not take what had to be stored; Detail says why
-	// controllers failed repeatedly with the same task in flight, or before the first one
+	EndRefused     EndReason = "refused"     // the submission is invalid
+	EndFailed      EndReason = "failed"      // permanent error, such as data that cannot be stored; Detail: the reason
+	// several controllers failed with the same task in flight, or before the first one
 	EndQuarantined EndReason = "quarantined"
 )
 
-// snapshotReport is a snapshot with the attempt that it is of.
+// snapshotReport is a snapshot and its attempt.
 type snapshotReport struct {
 	Ref      Ref             `json:"ref"`
 	Snapshot record.Snapshot `json:"snapshot"`
 }
 
-// clockAnswer is what a peer's clock read when it heard a question, and when it answered. The asker knows the other two
-// times.
+// clockAnswer has the times at which a clock request was received and answered. The sender adds its own two times.
 type clockAnswer struct {
 	Clock    string `json:"clock"`
 	Heard    int64  `json:"heard"`
 	Answered int64  `json:"answered"`
-	// Slew is by how much the clock is ahead of CLOCK_MONOTONIC_RAW, give or take SlewBound: see clock.Slew.
+	// Slew is how far the clock is ahead of CLOCK_MONOTONIC_RAW, with an error of at most SlewBound: see clock.Slew.
 	Slew      int64 `json:"slew"`
 	SlewBound int64 `json:"slewBound"`
 }
@@ -268,9 +267,9 @@ type clockAnswer struct {
 const clockTimeout = time.Second
 
 type (
-	// BaselineQuery asks for a run to be a baseline. The name is optional: without one it is that of the run's matrix.
+	// BaselineQuery requests a baseline from a run. An empty Name means the name of the run's matrix.
 	BaselineQuery struct{ Name, Run, By string }
-	// BaselineAnswer is the baseline that was stored. Note says which part of the run has nothing to compare with.
+	// BaselineAnswer has the stored baseline. Note names the part of the run that later runs cannot be compared with.
 	BaselineAnswer struct {
 		Baseline plan.Baseline
 		Note     string

@@ -7,14 +7,14 @@ import (
 
 type progressKey struct{}
 
-// WithProgress returns a context for one goroutine whose progress is watched. Whenever a function of this package waits
-// under it, report is called with the maximum duration of that wait. With nil nothing is watched.
+// WithProgress returns a context for one goroutine whose progress is watched. Functions of this package that wait under
+// it call report with the maximum duration of the wait. With a nil report, nothing is watched.
 func WithProgress(ctx context.Context, report func(within time.Duration)) context.Context {
 	return context.WithValue(ctx, progressKey{}, report)
 }
 
-// Progress reports that the goroutine of ctx continues, and does so again within a duration. Without WithProgress it
-// does nothing.
+// Progress reports that the goroutine of ctx makes progress, and will report again within a duration. It does nothing
+// under a context without WithProgress.
 func Progress(ctx context.Context, within time.Duration) {
 	if report, ok := ctx.Value(progressKey{}).(func(time.Duration)); ok && report != nil {
 		report(within)

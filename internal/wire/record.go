@@ -12,21 +12,21 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// ErrNoRecord is wrapped by the error of reading a run whose record is not on the control plane: it has not begun, or
-// was deleted there.
+// ErrNoRecord is wrapped by the error of reading a run without a record on the control plane: the run has not begun, or
+// its record was deleted.
 var ErrNoRecord = errors.New("the control plane has no record of it")
 
-// ErrNoRun is wrapped by the error of reading a run that the control plane does not know.
+// ErrNoRun is wrapped by the error of reading a run that the control plane does not have.
 var ErrNoRun = errors.New("the control plane knows no such run: it was never submitted, or its record is too old")
 
 // Cursor is a position in the record of a run: the sequence numbers of the last messages that were read. The zero value
-// is its beginning.
+// is the start of the record.
 type Cursor struct {
 	Events    uint64 `json:"events,omitempty"`
 	Snapshots uint64 `json:"snapshots,omitempty"`
 }
 
-// behind returns the position behind a message. Snapshots that were stored before an event are never read after it.
+// behind returns the position behind a message. A snapshot that was stored before an event is never read after it.
 func (c Cursor) behind(m stored) Cursor {
 	if strings.HasPrefix(m.Subject, subject.Snapshots) {
 		return Cursor{c.Events, m.Seq}
@@ -34,20 +34,20 @@ func (c Cursor) behind(m stored) Cursor {
 	return Cursor{m.Seq, max(c.Snapshots, m.after())}
 }
 
-// recordQuery asks for a batch of the record of a run.
+// recordQuery requests a batch of a run's record.
 type recordQuery struct {
 	Run     string `json:"run"`
 	Behind  Cursor `json:"behind,omitzero"`
 	Summary bool   `json:"outline,omitempty"` // without snapshots
-	Wait    bool   `json:"wait,omitempty"`    // for a first message, at most batchWait
-	Delete  bool   `json:"delete,omitempty"`  // the snapshots that are not behind it, of a local run
+	Wait    bool   `json:"wait,omitempty"`    // for the first message, up to batchWait
+	Delete  bool   `json:"delete,omitempty"`  // delete the snapshots up to Behind; only of a local run
 }
 
-// batch is a part of the record of a run, in order.
+// batch is a part of a run's record, in order.
 type batch struct {
 	Messages []stored `json:"messages,omitempty"`
-	More     bool     `json:"more,omitempty"` // there is more behind it
-	End      *End     `json:"end,omitempty"`  // of the run, if the last message is its last end
+	More     bool     `json:"more,omitempty"` // more messages follow
+	End      *End     `json:"end,omitempty"`  // of the run, if the last message is its final end
 }
 
 // stored is a message of a stream.
@@ -58,15 +58,17 @@ type stored struct {
 	Body    body        `json:"body"`
 }
 
-// headerAfter names the last message of the other stream of the run that was stored before a message was sent.
+// headerAfter has the sequence number of the last message of the run's other stream that was stored before this
+// message.
 const headerAfter = "Lockstep-After"
 
 func (m stored) after() uint64 {
-	n, _ := strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) // 0: nothing precedes it
+	n, _ := strconv.ParseUint(m.Header.Get(headerAfter), 10, 64) // 0: none
 	return n
 }
 
-// body is the body of a message. In JSON an object or a list is itself, anything else is a string in base64.
+// body is the body of a message. In JSON, an object or a list is embedded as it is. Anything else is a string in
+// base64.
 type body []byte
 
 func (b body) MarshalJSON() ([]byte, error) {

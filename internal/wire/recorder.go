@@ -15,8 +15,8 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Recorder leads one run under one leadership: it writes the run's record. What a former leader still wants to write is
-// refused by the server, with an error that wraps lease.ErrFenced. Safe for concurrent use.
+// Recorder writes the record of one run under one leadership. The server refuses writes of a former leader; their error
+// wraps lease.ErrFenced. Safe for concurrent use.
 type Recorder struct {
 	leader    *Leader
 	run       string
@@ -25,8 +25,8 @@ type Recorder struct {
 	snapshots *runStream
 }
 
-// open makes the streams, and stores a fence in each after that of the leadership before. A run has a record as soon as
-// it has a stream of events, so that this one is made last.
+// open creates the streams and stores a fence in each, after the fence of the previous leadership. A run has a record
+// as soon as it has a stream of events, so that stream is created last.
 func (r *Recorder) open(ctx context.Context) error {
 	snapshots, err := r.snapshots.prepare(ctx, r.leader.who.Epoch)
 	if err != nil {
@@ -36,7 +36,7 @@ func (r *Recorder) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// of a record that was just deleted
+	// snapshots of a record that was just deleted
 	if events.CachedInfo().State.Msgs == 0 && snapshots.CachedInfo().State.Msgs > 0 {
 		if err := snapshots.Purge(ctx); err != nil {
 			return err
@@ -48,7 +48,7 @@ func (r *Recorder) open(ctx context.Context) error {
 	return err
 }
 
-// fence stores the fence of this leadership in a stream, and returns the epoch of the one before.
+// fence stores the fence of this leadership in a stream, and returns the epoch of the previous fence.
 func (r *Recorder) fence(ctx context.Context, s *runStream, made jetstream.Stream) (before uint64, err error) {
 	last, err := lastOf(ctx, made, s.fenceSubject)
 	if err != nil {
@@ -67,10 +67,10 @@ func (r *Recorder) fence(ctx context.Context, s *runStream, made jetstream.Strea
 	return before, err
 }
 
-// PreviousEpoch is the epoch of the leadership that had the run before this one; 0: none had.
+// PreviousEpoch returns the epoch of the previous leadership of the run; 0: none.
 func (r *Recorder) PreviousEpoch() uint64 { return r.previous }
 
-// Review hands what the run's record held when it was taken up to handle, in order: plan, events and outcomes.
+// Review passes the messages that the record had when it was acquired to handle in order: plan, events and outcomes.
 func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	ctx, cancel := r.leader.bound(ctx)
 	defer cancel()
@@ -87,7 +87,7 @@ func (r *Recorder) Review(ctx context.Context, handle func(Entry)) error {
 	return fmt.Errorf("read the record of run %s: %w", r.run, err)
 }
 
-// store writes an event or an outcome behind the fence. It follows the snapshots that were stored by now.
+// store writes an event or an outcome after the fence. Readers get it after the snapshots that are stored now.
 func (r *Recorder) store(ctx context.Context, m *nats.Msg) error {
 	return r.storeIn(ctx, r.events, r.snapshots, m)
 }
@@ -118,7 +118,7 @@ func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg
 	return err
 }
 
-// Plan stores a run's plan, without secrets, as the beginning of its record.
+// Plan stores a run's plan without secrets, as the first message of its record.
 func (r *Recorder) Plan(ctx context.Context, run plan.Run) error {
 	packed, err := pack(run.Redacted())
 	var m *nats.Msg
@@ -141,7 +141,7 @@ func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
 		err = r.store(ctx, m)
 	}
 	if errors.Is(err, ErrFull) && e.Kind == RunEnded {
-		if _, err = r.events.prepare(ctx, r.leader.who.Epoch); err == nil { // with space for it
+		if _, err = r.events.prepare(ctx, r.leader.who.Epoch); err == nil { // with space for the end
 			err = r.store(ctx, m)
 		}
 	}
@@ -151,7 +151,7 @@ func (r *Recorder) Event(ctx context.Context, e RunEvent) error {
 	return nil
 }
 
-// Outcome stores what came of a task of the run.
+// Outcome stores the outcome of a task.
 func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
 	m, err := r.leader.conn.codec.encode(subject.Outcome(r.run, o.Task), o)
 	if err == nil {
@@ -163,9 +163,9 @@ func (r *Recorder) Outcome(ctx context.Context, o plan.Outcome) error {
 	return nil
 }
 
-// Snapshots returns a store for the snapshots of an attempt. limit is how many bytes an agent may have stored. stored
-// is called for each snapshot that was stored, once, from one goroutine, before Store returns. The end of ctx ends what
-// is being stored.
+// Snapshots returns a store for the snapshots of an attempt. limit is the maximum number of bytes per agent. stored is
+// called once for each stored snapshot, from one goroutine, before Store returns. The end of ctx ends writes in
+// progress.
 func (r *Recorder) Snapshots(ctx context.Context, ref Ref, limit int, stored func(record.Snapshot)) *SnapshotStore {
 	return &SnapshotStore{ctx: ctx, record: r, ref: ref, limit: limit, stored: stored,
 		agents: map[string]*agentSnapshots{}}

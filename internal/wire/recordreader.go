@@ -13,20 +13,20 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Limits of one batch of a record, and how long a reader waits for the first message of one.
+// Limits of one batch of a record, and how long a reader waits for its first message.
 const (
-	batchBytes    = 512 << 10 // unless its only message is larger
+	batchBytes    = 512 << 10 // unless the only message is larger
 	batchMessages = 256
 	batchWait     = 5 * time.Second
 )
 
-// batchPause is the pause of a reader that has read everything.
+// batchPause is the pause of a reader that has read all messages.
 const batchPause = 250 * time.Millisecond
 
-// source reads batches: a recordReader from the streams, a Client from the controller that leads.
+// source reads batches: a recordReader from the streams, a Client from the leader.
 type source interface {
 	read(ctx context.Context, q recordQuery) (batch, error)
-	connection() *Conn // that decodes them
+	connection() *Conn // for decoding
 }
 
 // recordReader reads the records of runs from their streams.
@@ -34,10 +34,10 @@ type recordReader struct{ store *Store }
 
 func (r recordReader) connection() *Conn { return r.store.conn }
 
-// read reads a batch. The error wraps ErrNoRun if the run is not known, or not any more, ErrNoRecord if its record was
-// deleted since its last message was read, or, without Wait, if it has none.
+// read reads a batch. The error wraps ErrNoRun if the run is not known, or no longer. It wraps ErrNoRecord if the
+// record was deleted since its last message was read, or, without Wait, if there is no record.
 func (r recordReader) read(ctx context.Context, q recordQuery) (b batch, err error) {
-	// What ends the run is looked up first: an end that is stored meanwhile is of this submission, or a later one.
+	// The pending submission is read first: an end that is stored later is of this submission or a later one.
 	last, err := r.store.lastMessage(ctx, subject.QueueStream, subject.Submit(q.Run))
 	if err != nil {
 		return b, err
@@ -52,8 +52,8 @@ func (r recordReader) read(ctx context.Context, q recordQuery) (b batch, err err
 	}
 }
 
-// readOnce merges the streams of a run. It looks up the end of the events before that of the snapshots: then all
-// snapshots that precede an event are in sight.
+// readOnce merges the two streams of a run. It reads the last sequence number of the events before that of the
+// snapshots, so that all snapshots before an event are visible.
 func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint64) (b batch, err error) {
 	ctx, cancel := context.WithTimeout(ctx, slowTimeout-requestTimeout)
 	defer cancel()
@@ -65,7 +65,7 @@ func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint6
 		return b, nil
 	case missing && q.Behind != Cursor{}:
 		if state, err := r.store.RunState(ctx, q.Run); state.Run == "" && !errors.Is(err, ErrUnreadable) {
-			return b, cmp.Or(err, ErrNoRun) // it came back without its data
+			return b, cmp.Or(err, ErrNoRun) // the server came back without its data
 		}
 		return b, fmt.Errorf("%w any more: it was deleted for newer runs before its end was read; "+
 			"a controller with --dir has a copy, below runs", ErrNoRecord)
@@ -99,7 +99,7 @@ func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint6
 			}
 		}
 		var m stored
-		// Snapshots are deleted on a local control plane alone, and its only server is never behind.
+		// Only a local control plane deletes snapshots, and its only server is never behind.
 		deleted := snapshot.Seq > event.after() || snapshot.Seq == 0 && r.store.conn.local
 		switch {
 		case event.Seq > 0 && (q.Summary || at.Snapshots >= event.after() || deleted):
@@ -140,12 +140,12 @@ func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint6
 		}
 	}
 	if len(b.Messages) > 0 {
-		return b, nil // an error comes again
+		return b, nil // the error occurs again
 	}
 	return b, err
 }
 
-// next returns the first message of a run's stream behind a sequence number; without a number if there is none.
+// next returns the first message of a run's stream after a sequence number. Its sequence number is 0 if there is none.
 func (r recordReader) next(ctx context.Context, s jetstream.Stream, behind uint64) (stored, error) {
 	for behind < s.CachedInfo().State.LastSeq {
 		Progress(ctx, storeTimeout)
@@ -164,8 +164,9 @@ func (r recordReader) next(ctx context.Context, s jetstream.Stream, behind uint6
 	return stored{}, nil
 }
 
-// readRecord hands the entries of a run's record to handle, in order, until its last end, which it returns, or, without
-// q.Wait, as far as they are there: nil then. With q.Wait it outlives losses of the link and of the leader.
+// readRecord passes the entries of a run's record to handle in order until the final end, which it returns. It
+// continues after losses of the link and of the leader. Without q.Wait it stops at the last available entry, and
+// returns nil if that is not the end.
 func readRecord(ctx context.Context, from source, q recordQuery, handle func(Entry) error) (*End, error) {
 	again := retryWait
 	for {
@@ -211,7 +212,7 @@ func follow(ctx context.Context, from source, q recordQuery, handle func(Entry) 
 	return *end, nil
 }
 
-// lasting reports whether a reader gets the same error if it reads again.
+// lasting reports whether a reader would get the same error again.
 func lasting(err error) bool {
 	if Unaccepted(err) {
 		return true

@@ -14,19 +14,20 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// runStream is one of the two streams of a run, as its leader writes it.
+// runStream is one of the two streams of a run, as used by the leader.
 type runStream struct {
 	store        *Store
 	name         string
-	holds        string // in words
+	holds        string // its contents, in words
 	config       jetstream.StreamConfig
 	fenceSubject string
-	fence        uint64        // number of the message that opened it to this leadership
-	last         atomic.Uint64 // number of the last message that this leadership stored
+	fence        uint64        // sequence number of this leadership's fence
+	last         atomic.Uint64 // sequence number of the last message of this leadership
 	turn         chan struct{} // one write at a time: a cluster refuses a second one while it decides on the first
 }
 
-// newRunStreams are the streams of a run. The only run of a local control plane may use all of its limit for snapshots.
+// newRunStreams returns the streams of a run. On a local control plane, which has one run, snapshots may use the whole
+// limit.
 func newRunStreams(store *Store, run string) (events, snapshots *runStream) {
 	limit := store.recordLimit / 2
 	if store.conn.local {
@@ -44,13 +45,13 @@ func newRunStream(store *Store, holds, stream, first, run string, limit int64) *
 			Subjects: []string{first + subject.EncodeToken(run) + ".>"}, MaxBytes: limit})}
 }
 
-// prepare makes the stream, or gives it its limit again: of a run that ended, it was reduced to what it held.
+// prepare creates the stream, or restores its limit: that of an ended run was reduced to the size of its contents.
 func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream, error) {
 	made, err := s.store.js.Stream(ctx, s.name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		cfg := s.config
-		// Numbers go on where a stream was deleted, as a reader has a Cursor. Epochs grow with the milliseconds since
-		// 1970.
+		// Sequence numbers stay ascending after a stream was deleted, as readers may have a Cursor. Epochs grow at
+		// least with the milliseconds since 1970.
 		cfg.FirstSeq = max(uint64(time.Now().UnixMilli()), epoch)
 		made, err = s.store.js.CreateStream(ctx, cfg)
 	} else if err == nil {
@@ -70,7 +71,7 @@ func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream
 	return made, nil
 }
 
-// streamsOfRun are the streams that a run has on the control plane: two, unless they are just made or deleted.
+// streamsOfRun are the existing streams of a run: two, except while they are created or deleted.
 type streamsOfRun []*jetstream.StreamInfo
 
 func (s streamsOfRun) bytes() (n uint64) {
@@ -80,7 +81,7 @@ func (s streamsOfRun) bytes() (n uint64) {
 	return n
 }
 
-// release has the server keep no more bytes free for the streams of a run than they hold.
+// release reduces the limits of the streams to the size of their contents, so that the server reserves no more space.
 func (s streamsOfRun) release(ctx context.Context, js jetstream.JetStream) error {
 	for _, info := range s {
 		cfg := info.Config
@@ -94,7 +95,8 @@ func (s streamsOfRun) release(ctx context.Context, js jetstream.JetStream) error
 	return nil
 }
 
-// remove deletes the streams of a run. Its record is gone with its events, which are deleted first: see Recorder.open.
+// remove deletes the streams of a run. The stream of events is deleted first, as it defines whether there is a record:
+// see Recorder.open.
 func (s streamsOfRun) remove(ctx context.Context, js jetstream.JetStream) error {
 	slices.SortFunc(s, func(a, b *jetstream.StreamInfo) int { return cmp.Compare(a.Config.Name, b.Config.Name) })
 	for _, info := range s {

@@ -10,17 +10,17 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// ErrNoSchedule is wrapped by the error of what is done to a schedule that is not there.
+// ErrNoSchedule is wrapped by errors about a schedule that does not exist.
 var ErrNoSchedule = errors.New("there is no schedule of that name")
 
-// ErrChanged is wrapped by the error of a change to a schedule that somebody else has changed since it was read.
-// Nothing is changed then.
+// ErrChanged is wrapped by the error of a change to a schedule that was changed since it was read. Then nothing is
+// changed.
 var ErrChanged = errors.New("it was changed meanwhile")
 
-// KeptSchedule is a schedule as the control plane keeps it, or why it cannot be used.
+// KeptSchedule is a schedule as stored on the control plane. Err is set if it cannot be used.
 type KeptSchedule struct {
 	Name     string
-	Revision uint64 // of the value: grows with each change; 0: nothing was read yet
+	Revision uint64 // of the value; grows with each change; 0: nothing was read yet
 	Schedule schedule.Schedule
 	Err      error
 }
@@ -44,5 +44,5 @@ func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
 	return kept
 }
 
-// ErrNoBaseline is wrapped by the error of what is done to a baseline that is not there.
+// ErrNoBaseline is wrapped by errors about a baseline that does not exist.
 var ErrNoBaseline = errors.New("there is no baseline of that name on the control plane: ctl baseline list shows those there, with --runs DIR those of a folder")

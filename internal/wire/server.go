@@ -20,24 +20,24 @@ import (
 	"lockstep/internal/wire/keys"
 )
 
-// ServerConfig says how to embed a control plane.
+// ServerConfig configures an embedded control plane.
 type ServerConfig struct {
-	Listen string // host:port to listen on; empty: in-process connections only, no port. Port 0 chooses one.
-	Auth   Auth   // what clients must show; required with Listen, unless Open. With Config: what Connect shows
-	Open   bool   // anybody on this host may connect if Listen is on loopback and there are no credentials
-	// Shared marks a control plane that has more than one follower and outlives its clients, though it opens no port.
-	// One with Listen is shared, too.
+	Listen string // host:port to listen on; port 0: any free port; empty: only in-process connections
+	Auth   Auth   // credentials of clients; required with Listen, unless Open. With Config: those of Connect
+	Open   bool   // allows clients without credentials if Listen is a loopback address
+	// Shared means that the control plane has several followers and outlives its clients, although it has no port. One
+	// with Listen is always shared.
 	Shared bool
-	// Config is the path of a NATS server's configuration, for its users, permissions and certificate, as "ctl fleet
-	// init" makes it; empty: none. Where to listen and where streams are is said here, whatever it says.
+	// Config is the path of a NATS server configuration ("ctl fleet init") with users, permissions and certificate;
+	// empty: none. Its settings for the address and the storage of streams are ignored.
 	Config string
-	// Record is how many bytes the streams of runs may hold on a server without Dir, which has memory for that; 0: the
-	// default.
+	// Record is the maximum size of the streams of runs in bytes, on a server without Dir, which reserves memory for
+	// it; 0: the default.
 	Record int64
-	Dir    string // where streams are kept, for good; empty: in memory, gone with the server
-	// Sync is how often what was written below Dir is synced to the disk; 0: before each message is acknowledged.
+	Dir    string // folder of the streams; empty: in memory, lost with the server
+	// Sync is the interval at which Dir is synced to the disk; 0: before each message is acknowledged.
 	Sync time.Duration
-	// Scratch is where a folder is made for as long as the server lasts, without Dir; empty: in the temporary folder.
+	// Scratch is the folder of the server's temporary folder if there is no Dir; empty: the system's.
 	Scratch string
 	Log     *slog.Logger // nil: nothing is logged
 }
@@ -50,7 +50,7 @@ type Server struct {
 	broken  chan error
 
 	mu    sync.Mutex
-	conns []*Conn // made by Connect: without the server they would try to reconnect for ever
+	conns []*Conn // made by Connect: without the server they would reconnect forever
 }
 
 const (
@@ -59,7 +59,7 @@ const (
 	stopTimeout    = 10 * time.Second // of the server
 )
 
-// Embedded starts a control plane in this process. Close ends it; ctx bounds only the start.
+// Embedded starts a control plane in this process. Close ends it. ctx bounds only the start.
 func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 	opts, err := serverOptions(cfg)
 	if err != nil {
@@ -73,7 +73,7 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		s.cfg.Log.Warn("the control plane listens beyond loopback without TLS: what agents are assigned, secrets in matrices included, "+
 			"can be read on the way; \"ctl fleet init\" makes certificates", "listen", cfg.Listen)
 	}
-	if opts.StoreDir == "" { // JetStream wants a folder even if every stream is in memory
+	if opts.StoreDir == "" { // JetStream needs a folder even if all streams are in memory
 		if s.scratch, err = os.MkdirTemp(cfg.Scratch, "lockstep-control-*"); err != nil {
 			return nil, fmt.Errorf("start control plane: %w", err)
 		}
@@ -91,13 +91,13 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		return nil, err
 	}
 	select {
-	case log.fatal <- "": // nobody reads it any more: what comes is logged
+	case log.fatal <- "": // ready no longer reads: later errors are logged
 	default:
 	}
 	return s, nil
 }
 
-// baseOptions are those of the configuration file, if there is one, or ask for what Auth says.
+// baseOptions returns the options of the configuration file, or, without one, options for the credentials in Auth.
 func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	if cfg.Config == "" {
 		if cfg.Auth.Creds != "" {
@@ -113,15 +113,15 @@ func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	return opts, nil
 }
 
-// closedClients is how many connections that are gone a server of ours remembers, for who looks at its monitoring:
-// about 1 kB each, and 10,000 if it is not said.
+// closedClients is the number of closed connections that an embedded server keeps for its monitoring, with about 1 kB
+// each. The library's default is 10,000.
 const closedClients = 200
 
-// Errors of what a server was asked to do.
+// Errors of invalid configurations.
 var (
-	// ErrAsked is wrapped by the error of a configuration that cannot be served, whatever the host is like.
+	// ErrAsked is wrapped by the error of a configuration that is invalid on every host.
 	ErrAsked = errors.New("start control plane")
-	// ErrOpen is wrapped by the error of listening without credentials: beyond loopback always, on loopback unless
+	// ErrOpen is wrapped by the error of listening without credentials. It is only allowed on loopback with
 	// ServerConfig.Open.
 	ErrOpen = errors.New("credentials are required")
 )
@@ -156,14 +156,14 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	return opts, nil
 }
 
-// guarded reports whether a server wants to know who connects.
+// guarded reports whether a server requires credentials.
 func guarded(o *server.Options) bool {
 	return o.Authorization != "" || o.Username != "" && o.Password != "" ||
 		len(o.Users)+len(o.Nkeys)+len(o.TrustedOperators) > 0
 }
 
-// Reload reads the configuration file again: users, permissions, certificate. Users that are gone are disconnected, the
-// others stay. A file with errors changes nothing and is an error; without one Reload does nothing.
+// Reload reads the configuration file again: users, permissions and certificate. Removed users are disconnected, others
+// are not. An invalid file is an error and changes nothing. Without a file Reload does nothing.
 func (s *Server) Reload() error {
 	if s.cfg.Config == "" {
 		return nil
@@ -179,14 +179,13 @@ func (s *Server) Reload() error {
 	return nil
 }
 
-// loopback reports whether listening on host reaches this machine only. A name other than localhost may resolve to
-// anything.
+// loopback reports whether an address reaches only this host. Names other than localhost may resolve to any address.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// ready waits for the server, at most startTimeout, and turns its failure to listen into an error.
+// ready waits for the server, for at most startTimeout. It returns an error if the server cannot listen.
 func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -203,11 +202,11 @@ func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
 	return nil
 }
 
-// Broken receives why the control plane cannot keep messages any more: its disk is full or fails. Nothing that it took
-// is lost, and it continues when it is started again and there is room. It is for one reader.
+// Broken receives the reason if the control plane can no longer store messages, as its disk is full or fails.
+// Acknowledged messages are not lost. A restart repairs it when there is space again. It is for one reader.
 func (s *Server) Broken() <-chan error { return s.broken }
 
-// URL is where to Dial; empty without Listen.
+// URL returns the address for Dial; empty without Listen.
 func (s *Server) URL() string {
 	if s.cfg.Listen == "" {
 		return ""
@@ -215,10 +214,10 @@ func (s *Server) URL() string {
 	return s.ns.ClientURL()
 }
 
-// Connect makes a connection within the process. The caller closes it; the server's Close does so, too.
+// Connect returns a connection within the process. The caller closes it; Server.Close also does.
 func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 	auth := s.cfg.Auth
-	auth.CA, auth.Cert, auth.Key = "", "", "" // no network between
+	auth.CA, auth.Cert, auth.Key = "", "", "" // no network in between
 	c, err := connect(ctx, "", auth, s.cfg.Listen == "" && !s.cfg.Shared, s.cfg.Dir != "", nats.InProcessServer(s.ns))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the control plane of this process: %w", err)
@@ -230,14 +229,14 @@ func (s *Server) Connect(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-// Client connects a client within the process. The caller closes it; the server's Close does so, too.
+// Client returns a client within the process. The caller closes it; Server.Close also does.
 func (s *Server) Client(ctx context.Context) (*Client, error) { return NewClient(ctx, s.Connect) }
 
-// InProcessConn is a connection within the process for a plain client of NATS: see nats.InProcessServer.
+// InProcessConn returns a connection within the process for any NATS client: see nats.InProcessServer.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
-// Close ends the server and every connection to it, and waits until it is gone, for 10 s at most: a server whose
-// storage is stuck never is, and goes with the process.
+// Close closes all connections and stops the server. It waits for at most 10 s, as a server whose storage is stuck
+// never stops.
 func (s *Server) Close() {
 	s.mu.Lock()
 	for _, c := range s.conns {
@@ -249,11 +248,11 @@ func (s *Server) Close() {
 		s.shut(func() { s.ns.Shutdown(); s.ns.WaitForShutdown() }, stopTimeout)
 	}
 	if s.scratch != "" {
-		_ = os.RemoveAll(s.scratch) // a leftover in the temporary folder is no failure
+		_ = os.RemoveAll(s.scratch) // an error is ignored: it is a temporary folder
 	}
 }
 
-// shut calls shutdown, which returns when the server is gone, and leaves it alone when it does not in time.
+// shut calls shutdown and waits for it, but no longer than limit.
 func (s *Server) shut(shutdown func(), limit time.Duration) {
 	gone := make(chan struct{})
 	go func() {
@@ -267,15 +266,15 @@ func (s *Server) shut(shutdown func(), limit time.Duration) {
 	}
 }
 
-// serverLog passes the server's warnings and errors on; the rest says nothing about a run.
+// serverLog logs the server's warnings and errors, and drops other messages.
 type serverLog struct {
 	log    *slog.Logger
-	fatal  chan string // the first reason for which the server cannot go on
-	broken chan error  // the first reason for which it cannot keep messages
+	fatal  chan string // the first reason why the server cannot start
+	broken chan error  // the first reason why it cannot store messages
 }
 
-// unkept begin what the server says when it could not keep a message, and will not keep another one in that stream
-// until it is started again: it says so nowhere else, and leaves who sent the message without an answer.
+// unkept are the beginnings of errors that the server logs when it could not store a message. It then stores no further
+// message in that stream until it is restarted. It reports this nowhere else, and the sender gets no answer.
 var unkept = []string{"JetStream failed to store a msg", "JetStream out of"}
 
 func (l serverLog) Noticef(string, ...any) {}
@@ -296,10 +295,10 @@ func (l serverLog) Errorf(format string, v ...any) {
 	}
 }
 
-// Fatalf does not end the program, as the server's own logger would.
+// Fatalf reports the error. It does not end the process, unlike the server's own logger.
 func (l serverLog) Fatalf(format string, v ...any) {
 	select {
-	case l.fatal <- fmt.Sprintf(format, v...): // the first is what ready returns
+	case l.fatal <- fmt.Sprintf(format, v...): // ready returns the first one
 	default:
 		l.log.Error("control plane: " + fmt.Sprintf(format, v...))
 	}

@@ -11,22 +11,22 @@ import (
 	"lockstep/internal/wire/lease"
 )
 
-// Limits of the requests of one service that are handled at the same time. Further ones wait in the subscription; the
-// client library drops what exceeds its limits, and requests have deadlines.
+// Limits of the concurrent requests of one service. Further requests wait in the subscription. The client library drops
+// requests beyond its limits; callers have deadlines.
 const (
 	maxRequests     = 1024
 	maxBytes        = 4 * MaxMessage // of their bodies, each counted decodedSize times
 	decodedSize     = 4
-	maxPendingBytes = 2 * MaxMessage // bytes that wait for it
+	maxPendingBytes = 2 * MaxMessage // bytes that wait in the subscription
 )
 
-// errUnanswered is the error of a request that is somebody else's to answer.
+// errUnanswered means that another process must answer the request.
 var errUnanswered = errors.New("it is for another process")
 
-// headerCode names the error of a refusal that callers distinguish: see codes.
+// headerCode identifies the error of a refusal, so that callers can distinguish it: see codes.
 const headerCode = "Lockstep-Code"
 
-// codes are the errors that keep their identity across a request: errors.Is holds for them on both sides.
+// codes are the errors whose identity is transferred with an answer: errors.Is works on both sides.
 var codes = map[string]error{
 	"changed":     ErrChanged,
 	"fenced":      lease.ErrFenced,
@@ -44,18 +44,19 @@ var codes = map[string]error{
 	"unreadable":  ErrUnreadable,
 }
 
-// refused is an error that a service answered, with the identity that codes gives it.
+// refused is an error that a service returned, with the identity from codes.
 type refused struct {
 	text string
-	is   error // nil: none that callers distinguish
+	is   error // nil: callers do not distinguish it
 }
 
 func (r *refused) Error() string { return r.text }
 
 func (r *refused) Unwrap() error { return r.is }
 
-// request sends q to a service and returns its answer. Without a controller that leads the error wraps ErrNoController,
-// at once. ctx bounds the wait for the answer. obey checks the leadership under which it was sent; nil: any will do.
+// request sends q to a service and returns its answer. The error wraps ErrNoController, without a wait, if no
+// controller leads. ctx bounds the wait for the answer. obey checks the epoch of the answer; nil: any epoch is
+// accepted.
 func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) error, to string, q Q) (a A, err error) {
 	m, err := c.codec.encode(to, q)
 	if err != nil {
@@ -79,17 +80,17 @@ func request[Q, A any](ctx context.Context, c *Conn, obey func(epoch uint64) err
 	return a, c.codec.decode(answer.Header, answer.Data, "the controller", &a)
 }
 
-// service is how requests on a subject are answered.
+// service configures how requests on a subject are answered.
 type service struct {
 	subject  string
-	size     int    // bytes of a request
-	parallel int    // requests that are handled at the same time
-	epoch    uint64 // that answers carry; 0: none
+	size     int    // maximum size of a request in bytes
+	parallel int    // maximum number of concurrent requests
+	epoch    uint64 // of the answers; 0: none
 }
 
-// serve answers requests until stop is called, which ends the context of the requests in progress and waits for them.
-// handle is called from several goroutines; subject is that of the request, whose words may name who asks: the server
-// checks them against the permissions of the user. An answer that exceeds the message limit is an error.
+// serve answers requests until stop is called. stop ends the context of the requests in progress and waits for them.
+// handle is called from several goroutines. Its subject is that of the request: words of it may name the sender, as the
+// server checks them against the permissions of the user. An answer that exceeds the message limit is an error.
 func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(),
 	err error) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -100,7 +101,7 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 		}
 		takes := int64(min(maxBytes, max(decodedSize*len(m.Data), maxBytes/s.parallel)))
 		if room.Acquire(ctx, takes) != nil {
-			return nil, nil // it is over
+			return nil, nil // the service was stopped
 		}
 		go func() {
 			defer room.Release(takes)
@@ -136,6 +137,6 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 	return func() {
 		unsubscribe()
 		cancel()
-		_ = room.Acquire(context.Background(), maxBytes) // all of them have ended then
+		_ = room.Acquire(context.Background(), maxBytes) // waits for all requests
 	}, nil
 }

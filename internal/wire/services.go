@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// The services for clients, and then those for clients and viewers.
+// The services for clients, followed by the services for clients and viewers.
 var (
 	serviceSubmit = clientService[submitQuery, empty]{subject: subject.ClientServices + "submit",
 		size: MaxMessage, timeout: slowTimeout}
@@ -43,12 +43,12 @@ var (
 // Requests and answers of services. A request is checked before it is handled.
 type (
 	empty struct{}
-	// named asks for a run, a schedule or a baseline.
+	// named requests a run, a schedule or a baseline.
 	named       struct{ Name string }
 	submitQuery struct {
 		Run        string
-		Key        string // of the submission: one that is repeated has the same
-		Submission []byte // packed
+		Key        string // of the submission; repetitions of a request have the same
+		Submission []byte // compressed by pack
 	}
 	cancelQuery    struct{ Run, By string }
 	historyQuery   plan.HistoryQuery
@@ -56,7 +56,7 @@ type (
 	storedSchedule struct {
 		Name     string
 		Revision uint64
-		Value    []byte // packed
+		Value    []byte // compressed by pack
 	}
 )
 
@@ -81,23 +81,23 @@ func (q BaselineQuery) check() error {
 	return errors.Join(subject.CheckName(q.Run), subject.CheckNames(q.Name, q.By))
 }
 
-// Limits of requests: their size in bytes, and how many of one service are handled at the same time.
+// Limits of requests: the size in bytes, and the number of concurrent requests of one service.
 const (
 	smallRequest = 64 << 10
-	agentRequest = 256 << 10 // an arrival describes a broker
+	agentRequest = 256 << 10 // an arrival contains the description of a broker
 	fewRequests  = 16
 	maxReads     = 512 // most of them wait for something to read
 )
 
-// clientService is a service of the controller that leads, for clients: they request Q, and A is the answer.
+// clientService is a service of the leader for clients. Q is the request and A the answer.
 type clientService[Q interface{ check() error }, A any] struct {
 	subject  string
-	size     int           // bytes of a request; 0: smallRequest
-	parallel int           // requests that are handled at the same time; 0: fewRequests
-	timeout  time.Duration // of a client; 0: requestTimeout
+	size     int           // maximum size of a request in bytes; 0: smallRequest
+	parallel int           // maximum number of concurrent requests; 0: fewRequests
+	timeout  time.Duration // deadline of a client's request; 0: requestTimeout
 }
 
-// offer answers a service. handle's context ends with the lease, and after the longest time that a client waits.
+// offer starts to answer a service. handle's context ends with the lease, and after the longest deadline of a client.
 func (v clientService[Q, A]) offer(s *services, handle func(context.Context, Q) (A, error)) {
 	limits := service{subject: v.subject, size: cmp.Or(v.size, smallRequest), parallel: cmp.Or(v.parallel, fewRequests)}
 	s.add(serve(s.leader.conn, limits, func(ctx context.Context, _ string, q Q) (a A, err error) {
@@ -110,14 +110,14 @@ func (v clientService[Q, A]) offer(s *services, handle func(context.Context, Q) 
 		defer late()
 		a, err = handle(ctx, q)
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-			err = ErrNoController // no more: another one answers
+			err = ErrNoController // this controller no longer leads: the next one answers
 		}
 		return a, err
 	}))
 }
 
-// call requests a service and returns its answer. It ends early if the link was lost: the answer is, too. Its errors
-// begin with what the caller does, unless that is empty.
+// call requests a service and returns its answer. It ends early if the link was lost and restored, as the answer was
+// lost with it. doing is the beginning of its errors; empty: none.
 func (v clientService[Q, A]) call(ctx context.Context, c *Client, doing string, q Q) (a A, err error) {
 	timeout := cmp.Or(v.timeout, requestTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -147,7 +147,7 @@ func (v clientService[Q, A]) call(ctx context.Context, c *Client, doing string, 
 	return a, err
 }
 
-// services are those that a leader has begun to answer.
+// services are the services that a leader has started to answer.
 type services struct {
 	leader *Leader
 	stops  []func()
@@ -160,7 +160,8 @@ func (s *services) add(stop func(), err error) {
 	}
 }
 
-// started returns what ends the services, or why not all of them could be begun: none is then.
+// started returns the function that stops the services. If a service could not be started, it stops the others and
+// returns the error.
 func (s *services) started() (stop func(), err error) {
 	stop = func() {
 		for _, stop := range s.stops {
@@ -174,7 +175,7 @@ func (s *services) started() (stop func(), err error) {
 	return stop, nil
 }
 
-// acknowledged is the handler of a service whose answer says nothing but that handle has returned.
+// acknowledged returns a handler with an empty answer.
 func acknowledged[Q any](handle func(context.Context, Q) error) func(context.Context, Q) (empty, error) {
 	return func(ctx context.Context, q Q) (empty, error) { return empty{}, handle(ctx, q) }
 }

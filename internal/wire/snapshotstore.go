@@ -10,30 +10,30 @@ import (
 	"lockstep/internal/record"
 )
 
-// ErrSnapshots is wrapped by the error of an agent that has sent more snapshots than an attempt may have.
+// ErrSnapshots is wrapped by the error of an agent that has exceeded the limit of snapshots of an attempt.
 var ErrSnapshots = errors.New("too many bytes of snapshots")
 
-// SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive while others are
-// being stored are stored together with the next ones, as one message: a disk that syncs 100 times per second serves
-// 1,000 agents. Safe for concurrent use.
+// SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive during a write are
+// stored together by the next write, as one message. So a disk that syncs 100 times per second serves 1,000 agents.
+// Safe for concurrent use.
 type SnapshotStore struct {
 	ctx    context.Context
 	record *Recorder
 	ref    Ref
-	limit  int // bytes of an agent
+	limit  int // maximum bytes per agent
 	stored func(record.Snapshot)
 
 	mu      sync.Mutex
 	agents  map[string]*agentSnapshots
 	pending []*pendingSnapshot
 	storing sync.WaitGroup
-	busy    bool  // a goroutine stores what is pending
-	full    error // the run may store no more
+	busy    bool  // a goroutine stores pending snapshots
+	full    error // the run has no space for further snapshots
 }
 
-// agentSnapshots is what is known of one agent's snapshots.
+// agentSnapshots is the state of one agent's snapshots.
 type agentSnapshots struct {
-	last    uint64 // number of the last that is stored
+	last    uint64 // number of the last stored snapshot
 	bytes   int
 	pending *pendingSnapshot // nil: none
 }
@@ -42,12 +42,12 @@ type pendingSnapshot struct {
 	snapshot record.Snapshot
 	text     []byte
 	agent    *agentSnapshots
-	done     chan struct{} // closed when it is stored, or err says why not
+	done     chan struct{} // closed when it is stored or err is set
 	err      error
 }
 
-// Store returns when a snapshot is stored, also if an earlier call stored it. An error that wraps ErrNotStored means
-// that it may be stored later, one that wraps ErrFull that the run may store no more.
+// Store returns when a snapshot is stored, or was stored by an earlier call. An error that wraps ErrNotStored means
+// that a later attempt may succeed. One that wraps ErrFull means that the run has no more space.
 func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) error {
 	text, err := json.Marshal(snapshot)
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *SnapshotStore) Store(ctx context.Context, snapshot record.Snapshot) err
 	}
 }
 
-// add makes a snapshot pending. It returns nil if it is stored already, or cannot be.
+// add makes a snapshot pending. It returns nil if the snapshot is already stored or cannot be stored.
 func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,7 +99,7 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 	return a.pending, nil
 }
 
-// store stores what is pending, as much as one batch of a reader takes at a time, until nothing is.
+// store stores pending snapshots until there are none. One message has at most as much as one batch of a reader.
 func (s *SnapshotStore) store() {
 	for {
 		s.mu.Lock()
@@ -143,12 +143,12 @@ func (s *SnapshotStore) store() {
 	}
 }
 
-// Full returns the error of a snapshot for which the run had no space; nil if there was none. It wraps ErrFull.
+// Full returns the error of a snapshot for which the run had no space; nil: none. It wraps ErrFull.
 func (s *SnapshotStore) Full() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.full
 }
 
-// Wait returns when nothing is being stored any more. It is called after the end of the store's context.
+// Wait returns when no write is in progress. It is called after the end of the store's context.
 func (s *SnapshotStore) Wait() { s.storing.Wait() }

@@ -20,7 +20,7 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Limits of the streams. Beyond them publishing fails, and says so: nothing is dropped silently.
+// Limits of the streams. Beyond them the server refuses messages with an error: it never drops stored ones.
 const (
 	queueBytes    = 512 << 20
 	stateBytes    = 64 << 20
@@ -29,56 +29,56 @@ const (
 	dedupe        = 2 * time.Minute
 )
 
-// Limits of the streams of runs. recordBytes is that of all unless LimitRecord says otherwise; fenceBytes is what a
-// stream always has space for: a fence, or the end of its run.
+// Limits of the streams of runs. recordBytes is the default of StoreConfig.RecordLimit. fenceBytes is the space that an
+// acquired stream always has, for the fence and the end of its run.
 const (
 	recordBytes = 1 << 30
 	maxRuns     = 50 // with streams
 	fenceBytes  = 64 << 10
 )
 
-// MinRecord is the minimum of StoreConfig.RecordLimit, but for tests: the events of a run may then take four of the
-// largest messages.
+// MinRecord is the minimum of StoreConfig.RecordLimit outside tests. Then the events of a run have space for four of
+// the largest messages.
 const MinRecord = 128 << 20
 
-// ErrServers is wrapped by the error of a control plane with too few servers for the replicas asked for.
+// ErrServers is wrapped by the error of a control plane with fewer servers than the replicas that were requested.
 var ErrServers = errors.New("the control plane has too few servers")
 
 // ErrFull is wrapped by the error of a message whose stream has reached its limit.
 var ErrFull = errors.New("the stream is full")
 
-// clusterReplicas is how many servers of a cluster keep each message, unless StoreConfig.Replicas is set: one of them
-// may fail.
+// clusterReplicas is the number of servers of a cluster that store each message, unless StoreConfig.Replicas is set.
+// One of three may fail.
 const clusterReplicas = 3
 
-// StoreConfig has the limits of what a control plane stores. All controllers of one need the same.
+// StoreConfig has the limits of what a control plane stores. All its controllers need the same values.
 type StoreConfig struct {
-	// RecordLimit is how many bytes the streams of all runs may hold in total; 0: 1 GiB. The snapshots of a run may
-	// take half of it, and its events a quarter.
+	// RecordLimit is the maximum size of the streams of all runs in bytes; 0: 1 GiB. The snapshots of a run may use
+	// half of it, and its events a quarter.
 	RecordLimit int64
-	// Replicas is the number of servers of the control plane's cluster that keep each message, of streams that are made
-	// and of those that exist; 0: three on a cluster and else one, and streams that exist stay as they are.
+	// Replicas is the number of servers of a cluster that store each message, in new and existing streams. 0: existing
+	// streams stay as they are, and new ones have three on a cluster, else one.
 	Replicas int
 }
 
-// Store is what the control plane stores, its streams and buckets, as controllers alone may use it: whether they lead
-// or stand by. What only a leader may write is in Leader. Safe for concurrent use.
+// Store gives controllers access to the streams and buckets of the control plane, whether they lead or stand by. Writes
+// that require leadership are in Leader. Safe for concurrent use.
 type Store struct {
 	conn        *Conn
 	js          jetstream.JetStream
-	recordLimit int64 // bytes that the streams of all runs may hold
-	replicas    int   // of streams that this controller makes; 0: the default
+	recordLimit int64 // maximum size of the streams of all runs in bytes
+	replicas    int   // of streams that this controller creates; 0: the default
 }
 
-// NewStore returns what the control plane of a connection stores. The connection stays the caller's.
+// NewStore returns the store of a connection's control plane. The caller keeps the ownership of conn.
 func NewStore(conn *Conn, cfg StoreConfig) *Store {
-	js, _ := jetstream.New(conn.nc) // fails only for its options
+	js, _ := jetstream.New(conn.nc) // fails only for invalid options
 	return &Store{conn: conn, js: js, recordLimit: cmp.Or(cfg.RecordLimit, recordBytes), replicas: cfg.Replicas}
 }
 
-// Campaign waits until this controller leads, and returns its leadership, which lasts until Leader.Resign is called or
-// it is lost. It outlives servers that are away or come back empty. An error means that ctx ended, that the connection
-// was closed or may not do this, or that the control plane has too few servers. log may be nil.
+// Campaign waits until this controller leads, and returns the leadership. It lasts until Leader.Resign is called or it
+// is lost. Campaign retries while servers are away, and prepares those that come back empty. An error means that ctx
+// ended, the connection was closed or lacks permission, or the control plane has too few servers. log may be nil.
 func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger) (*Leader, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -104,12 +104,12 @@ func (s *Store) Campaign(ctx context.Context, who lease.Holder, log *slog.Logger
 		queued: make(chan struct{}, 1), edited: make(chan struct{}, 1)}, nil
 }
 
-// Local reports whether the control plane lives and dies with this process.
+// Local reports whether the control plane ends with this process.
 func (s *Store) Local() bool { return s.conn.Local() }
 
-// Prepare makes the streams that the control plane needs besides those of runs. Limits of those that are there stay as
-// they are. It takes at most prepareTimeout: a request to a server that has just ended is never answered. The error
-// wraps ErrNotAllowed if the credentials are not those of a controller.
+// Prepare creates the streams and buckets of the control plane, except those of runs. Existing streams keep their
+// limits. It takes at most prepareTimeout, as a server that has just ended never answers. The error wraps ErrNotAllowed
+// if the credentials are not those of a controller.
 func (s *Store) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
@@ -118,7 +118,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 			ErrNotAllowed, cmp.Or(s.conn.holder, "another role"))
 	}
 	for _, cfg := range []jetstream.StreamConfig{
-		// Numbers go on where a server has lost the queue with its memory.
+		// Sequence numbers stay ascending after a server has lost the queue with its memory.
 		{Name: subject.QueueStream, Subjects: []string{subject.Queue + ">"}, MaxBytes: queueBytes,
 			FirstSeq: uint64(time.Now().UnixMilli())},
 		bucketConfig(subject.StateBucket, stateBytes),
@@ -130,7 +130,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			_, err = s.js.CreateStream(ctx, cfg)
 		}
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another controller has just made it
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another controller has just created it
 			err = nil
 		}
 		if err != nil {
@@ -140,7 +140,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// complete completes the configuration of a stream: where and how often its messages are stored.
+// complete sets where a stream's messages are stored, and with how many replicas.
 func (s *Store) complete(cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	cfg.Storage = jetstream.MemoryStorage
 	if s.conn.files {
@@ -150,19 +150,19 @@ func (s *Store) complete(cfg jetstream.StreamConfig) jetstream.StreamConfig {
 	if s.replicas == 0 && s.conn.nc.ConnectedClusterName() != "" {
 		cfg.Replicas = clusterReplicas
 	}
-	// whose readers need its newest messages
+	// only readers of the queue always need its newest messages
 	cfg.Discard, cfg.Duplicates, cfg.AllowDirect = jetstream.DiscardNew, dedupe, cfg.Name != subject.QueueStream
 	return cfg
 }
 
-// bucketConfig is the stream of a bucket of keys and values, of which each keeps its last. It is as the client library
-// makes it, but for rollups, which nothing uses.
+// bucketConfig returns the stream of a key-value bucket that keeps one value per key. It equals that of the client
+// library, but without rollups, which nothing uses.
 func bucketConfig(name string, bytes int64) jetstream.StreamConfig {
 	return jetstream.StreamConfig{Name: "KV_" + name, Subjects: []string{"$KV." + name + ".>"}, MaxMsgsPerSubject: 1,
 		MaxBytes: bytes, DenyDelete: true}
 }
 
-// adapt gives a stream that is there the subjects and the replicas that it needs.
+// adapt updates the subjects and the replicas of an existing stream.
 func (s *Store) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 	stream, err := s.js.Stream(ctx, want.Name)
 	if err != nil {
@@ -190,8 +190,8 @@ func unprepared(name string, replicas int, err error) error {
 	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
 }
 
-// stream returns a stream. It waits for one that is not there until ctx ends: a server stores messages of a new stream
-// before it finds the stream by its name, and a controller that is just starting makes one stream after another.
+// stream returns a stream. It waits for a missing stream until ctx ends: a server stores messages of a new stream
+// before it finds the stream by name. A controller that starts creates its streams one by one.
 func (s *Store) stream(ctx context.Context, name string) (jetstream.Stream, error) {
 	for {
 		found, err := s.js.Stream(ctx, name)
@@ -201,9 +201,9 @@ func (s *Store) stream(ctx context.Context, name string) (jetstream.Stream, erro
 	}
 }
 
-// put publishes a message and returns its sequence number when it is stored. id makes it safe to try again while the
-// control plane is away, lacks resources, or decides on another message of the same expectation, which put does until
-// ctx ends. The error wraps ErrFull if the stream has reached its limit.
+// put publishes a message and returns its sequence number after it was stored. It retries until ctx ends while the
+// control plane is away, lacks resources, or decides on another message with the same expectation. id makes the retries
+// safe. The error wraps ErrFull if the stream has reached its limit.
 func (s *Store) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstream.PublishOpt) (uint64, error) {
 	opts = append(opts, jetstream.WithMsgID(id), jetstream.WithRetryAttempts(0))
 	for {
@@ -233,7 +233,7 @@ func (s *Store) bucket(ctx context.Context, name string) (jetstream.KeyValue, er
 	return kv, nil
 }
 
-// purge deletes messages up to a sequence number; 0: all that are there.
+// purge deletes the messages of subjects up to a sequence number; 0: all.
 func (s *Store) purge(ctx context.Context, stream string, upTo uint64, subjects ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -254,7 +254,7 @@ func (s *Store) purge(ctx context.Context, stream string, upTo uint64, subjects 
 	return nil
 }
 
-// lastMessage is a subject's last message, without its body; without a sequence number if there is none.
+// lastMessage returns the last message of a subject without its body. Its sequence number is 0 if there is none.
 func (s *Store) lastMessage(ctx context.Context, stream, subject string) (stored, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -265,11 +265,11 @@ func (s *Store) lastMessage(ctx context.Context, stream, subject string) (stored
 	return lastOf(ctx, found, subject)
 }
 
-// runStreams lists the streams of runs, by run.
+// runStreams returns the streams of runs, by run.
 func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error) {
 	all := map[string]streamsOfRun{}
 	list := s.js.ListStreams(ctx)
-	for info := range list.Info() { // whose sender waits until all are read
+	for info := range list.Info() { // the sender blocks until all are read
 		name := info.Config.Name
 		if !strings.HasPrefix(name, subject.EventsStream) && !strings.HasPrefix(name, subject.SnapshotsStream) {
 			continue
@@ -285,8 +285,8 @@ func (s *Store) runStreams(ctx context.Context) (map[string]streamsOfRun, error)
 	return all, nil
 }
 
-// Runs lists the runs that the control plane knows, in the order submitted: those that wait or run, and the newest
-// 1,000 that have ended.
+// Runs returns the runs of the control plane, in the order of submission: all that are queued or executed, and at least
+// the newest 1,000 that have ended.
 func (s *Store) Runs(ctx context.Context) ([]RunState, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -311,7 +311,7 @@ func (s *Store) Runs(ctx context.Context) ([]RunState, error) {
 	return runs, nil
 }
 
-// RunState is how a run stands as last stored; the zero value if nothing is known of it.
+// RunState returns the stored state of a run; the zero value if the run is not known.
 func (s *Store) RunState(ctx context.Context, run string) (r RunState, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -325,8 +325,8 @@ func (s *Store) RunState(ctx context.Context, run string) (r RunState, err error
 	return r, nil
 }
 
-// MarkCopied notes in the state of a run that has ended that a controller's directory holds all of its record. Nothing
-// happens if the state has changed since r was read: the caller looks again.
+// MarkCopied notes in the state of an ended run that a controller's folder has a complete copy. If the state has
+// changed since r was read, nothing happens: the caller tries again with the new state.
 func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -345,9 +345,9 @@ func (s *Store) MarkCopied(ctx context.Context, r RunState) error {
 	return err
 }
 
-// Follow hands the record of a run to handle, from its beginning, in order: plan, events, snapshots, outcomes. It
-// returns the run's end when that was handled, or the error of handle or of ctx. An error that wraps ErrNoRun or
-// ErrNoRecord means that the run is not known, or its record was deleted. One goroutine calls handle.
+// Follow passes the record of a run to handle in order, from its start: plan, events, snapshots, outcomes. It returns
+// the run's end after it was handled, or the error of handle or ctx. The error wraps ErrNoRun if the run is not known,
+// and ErrNoRecord if its record was deleted. One goroutine calls handle.
 func (s *Store) Follow(ctx context.Context, run string, handle func(Entry) error) (End, error) {
 	return follow(ctx, recordReader{s}, recordQuery{Run: run, Wait: true}, handle)
 }
@@ -357,8 +357,8 @@ func (s *Store) Await(ctx context.Context, run string, handle func(Entry) error)
 	return follow(ctx, recordReader{s}, recordQuery{Run: run, Summary: true, Wait: true}, handle)
 }
 
-// PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if its revision is
-// another by now, or it is gone.
+// PutSchedule stores a changed schedule and returns its new revision. The error wraps ErrChanged if the revision is no
+// longer the current one, or the schedule was removed.
 func (s *Store) PutSchedule(ctx context.Context, v schedule.Schedule, revision uint64) (uint64, error) {
 	value, err := pack(v)
 	if err == nil {
@@ -370,9 +370,10 @@ func (s *Store) PutSchedule(ctx context.Context, v schedule.Schedule, revision u
 	return revision, nil
 }
 
-// putValue stores a schedule, a new one if revision is 0, and returns its new revision.
+// putValue stores a schedule and returns its new revision. revision is the one that it replaces; 0: the schedule is
+// new.
 func (s *Store) putValue(ctx context.Context, name string, value []byte, revision uint64) (now uint64, err error) {
-	if limit := s.conn.codec.limit() / 4 * 3; len(value) > limit { // readers get it in base64
+	if limit := s.conn.codec.limit() / 4 * 3; len(value) > limit { // in an answer it is base64
 		return 0, fmt.Errorf("%d bytes, and the limit is %d (max_payload of its NATS server): %w", len(value), limit,
 			ErrTooLarge)
 	}
@@ -415,7 +416,7 @@ func (s *Store) scheduleValue(ctx context.Context, name string) (value []byte, r
 	return e.Value(), e.Revision(), nil
 }
 
-// Schedules lists all of them, also those that cannot be used.
+// Schedules returns all schedules, including those that cannot be used.
 func (s *Store) Schedules(ctx context.Context) (all []KeptSchedule, err error) {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -437,7 +438,7 @@ func (s *Store) Schedules(ctx context.Context) (all []KeptSchedule, err error) {
 }
 
 func (s *Store) removeSchedule(ctx context.Context, name string, revision uint64) error {
-	if revision == 0 { // to the library: any
+	if revision == 0 { // the library would delete any revision
 		return ErrChanged
 	}
 	kv, err := s.bucket(ctx, subject.SchedulesBucket)
@@ -477,7 +478,7 @@ func (s *Store) Baseline(ctx context.Context, name string) (b plan.BaselineRecor
 	return b, nil
 }
 
-// baselines lists all of them by name. One that cannot be read has only its name.
+// baselines returns all baselines, sorted by name. An unreadable baseline has only its name.
 func (s *Store) baselines(ctx context.Context) (all []plan.Baseline, err error) {
 	kv, err := s.bucket(ctx, subject.BaselinesBucket)
 	if err == nil {
@@ -493,7 +494,7 @@ func (s *Store) baselines(ctx context.Context) (all []plan.Baseline, err error) 
 	return all, err
 }
 
-// removeBaseline deletes a baseline; its run stays.
+// removeBaseline deletes a baseline. Its run stays.
 func (s *Store) removeBaseline(ctx context.Context, name string) error {
 	kv, err := s.bucket(ctx, subject.BaselinesBucket)
 	if err != nil {
@@ -505,10 +506,10 @@ func (s *Store) removeBaseline(ctx context.Context, name string) error {
 	return kv.Delete(ctx, subject.EncodeToken(name))
 }
 
-// unavailable is the code with which a cluster says that it has no leader for the moment.
+// unavailable is the error code of a cluster that has no leader at present.
 const unavailable = 10008
 
-// final reports whether the server refused a message for good.
+// final reports whether the server would refuse a message again.
 func final(err error) bool {
 	var refused *jetstream.APIError
 	return errors.As(err, &refused) && refused.ErrorCode != jetstream.JSErrCodeStreamWrongLastSequenceConstant &&
@@ -521,7 +522,7 @@ func streamFull(err error) bool {
 	return errors.As(err, &refused) && refused.ErrorCode == 10077 && strings.HasPrefix(refused.Description, "maximum ")
 }
 
-// lacksResources reports whether the server lacks memory or disk, its own or the account's.
+// lacksResources reports whether the server or the account lacks memory or disk space.
 func lacksResources(err error) bool {
 	var refused *jetstream.APIError
 	return errors.As(err, &refused) && slices.Contains([]jetstream.ErrorCode{10002, 10023, 10028, 10047},
@@ -539,7 +540,7 @@ func lastOf(ctx context.Context, s jetstream.Stream, subject string) (stored, er
 	return stored{Seq: m.Sequence, Header: m.Header}, nil
 }
 
-// each hands every value of the keys that match to take.
+// each calls take with every value whose key matches.
 func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jetstream.KeyValueEntry)) error {
 	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())
 	if err != nil {
@@ -549,7 +550,7 @@ func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jet
 	for {
 		select {
 		case e, open := <-w.Updates():
-			if e == nil || !open { // all that is there has come
+			if e == nil || !open { // all existing values have come
 				return nil
 			}
 			take(e)
@@ -559,7 +560,8 @@ func each(ctx context.Context, kv jetstream.KeyValue, keys string, take func(jet
 	}
 }
 
-// replaceValue stores the value of a key over a revision, 0: none, and returns its new revision.
+// replaceValue stores the value of a key and returns its new revision. revision is the one that it replaces; 0: the key
+// is new.
 func replaceValue(ctx context.Context, kv jetstream.KeyValue, key string, value []byte, revision uint64) (uint64,
 	error) {
 	if revision == 0 {

@@ -16,21 +16,21 @@ import (
 	"lockstep/internal/files"
 )
 
-// How long certificates hold, and how far a host's calendar may be behind.
+// Validity of certificates, and the maximum that a host's wall clock may be behind.
 const (
 	authorityHolds = 10 * 365 * 24 * time.Hour
 	serverHolds    = 2 * 365 * 24 * time.Hour
 	calendarsApart = time.Hour
 )
 
-// makeAuthority writes the certificate that signs the servers', and its key.
+// makeAuthority writes the certificate of the authority that signs the servers' certificate, and its key.
 func makeAuthority(dir string) error {
 	return makeCertificate(dir, "ca", authorityHolds, nil,
 		&x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane"},
 			IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign})
 }
 
-// makeServer writes the certificate that every server of the control plane shows, for all names it is reached by.
+// makeServer writes the certificate of all servers of the control plane, for all their names.
 func makeServer(dir string, hosts []string) error {
 	authority, err := tls.LoadX509KeyPair(filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"))
 	if err != nil {
@@ -38,7 +38,7 @@ func makeServer(dir string, hosts []string) error {
 	}
 	template := &x509.Certificate{Subject: pkix.Name{CommonName: "Lockstep control plane server"},
 		KeyUsage: x509.KeyUsageDigitalSignature,
-		// servers of a cluster dial each other
+		// servers of a cluster also connect to each other
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
 	for _, h := range hosts {
 		if ip := net.ParseIP(h); ip != nil {
@@ -50,8 +50,8 @@ func makeServer(dir string, hosts []string) error {
 	return makeCertificate(dir, "server", serverHolds, &authority, template)
 }
 
-// makeCertificate writes name.crt and name.key, signed by an authority; nil: by itself. The template says all but how
-// long it holds.
+// makeCertificate writes name.crt and name.key, signed by an authority; nil: self-signed. It sets the validity and uses
+// the template for everything else.
 func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate, template *x509.Certificate) error {
 	template.NotBefore, template.NotAfter = time.Now().Add(-calendarsApart), time.Now().Add(holds)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,5 +1,5 @@
-// Package keys makes what the peers of a control plane authenticate with: keys, certificates, and the configuration of
-// its servers, which has the permissions of each role.
+// Package keys creates the credentials of a control plane: keys, certificates, and the server configuration with the
+// permissions of each role.
 package keys
 
 import (
@@ -20,13 +20,13 @@ import (
 	"lockstep/internal/files"
 )
 
-// Credentials is a folder with what the peers of one control plane show to each other: an authority and the servers'
-// certificate, a key for each user, and the NATS configuration that says what each may do. Only its maker needs all of
-// it. Not safe for concurrent use.
+// Credentials is a folder with the credentials of one control plane: a certificate authority and the servers'
+// certificate, a key for each user, and the NATS configuration with all permissions. Only its creator needs all of it.
+// Not safe for concurrent use.
 type Credentials struct {
 	Hosts   []string `json:"hosts"`             // names and addresses of the control plane's servers
-	Cluster bool     `json:"cluster,omitempty"` // the servers are a cluster, each on one of the hosts
-	At      string   `json:"at"`                // the folder of the certificates on the servers
+	Cluster bool     `json:"cluster,omitempty"` // each host has one server of a cluster
+	At      string   `json:"at"`                // folder of the certificates on the servers
 	Users   []User   `json:"users"`
 
 	dir string
@@ -34,9 +34,9 @@ type Credentials struct {
 
 const credentialsFile = "fleet.json"
 
-// Make fills a new folder: the authority, the servers' certificate for hosts (and this one by its loopback names), and
-// the controller's, the client's and the viewer's keys. at is where the certificates will lie on the servers. Nothing
-// that is there is overwritten.
+// Make creates the credentials in a new folder. It writes the authority, the servers' certificate, and the keys of the
+// controller, the client and the viewer. The certificate is valid for hosts and the loopback names. at is the folder of
+// the certificates on the servers. A folder that already has credentials is an error.
 func Make(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
 	if _, err := os.Stat(filepath.Join(dir, credentialsFile)); !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("make credentials: %s holds a fleet's already: add agents to it, or take another folder",
@@ -64,7 +64,7 @@ func Make(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
 	return c, nil
 }
 
-// Open reads what Make wrote.
+// Open reads the credentials of a folder that Make has filled.
 func Open(dir string) (*Credentials, error) {
 	text, err := os.ReadFile(filepath.Join(dir, credentialsFile))
 	if err != nil {
@@ -77,8 +77,8 @@ func Open(dir string) (*Credentials, error) {
 	return c, nil
 }
 
-// AddAgents makes keys for agents, of so many slots each. Names that have one already, also as a slot, are an error,
-// and nothing is made.
+// AddAgents creates keys for agents with the given number of slots each. A name that is in use, also as a slot of
+// another agent, is an error. Then no key is created.
 func (c *Credentials) AddAgents(slots int, names ...string) error {
 	if slots < 1 || slots > MaxSlots {
 		return fmt.Errorf("add agents of %d slots: give a number from 1 to %d", slots, MaxSlots)
@@ -113,7 +113,7 @@ func (c *Credentials) AddAgents(slots int, names ...string) error {
 	return c.write()
 }
 
-// Controllers are the names of the controllers' users.
+// Controllers returns the names of the users with the role of a controller.
 func (c *Credentials) Controllers() (names []string) {
 	for _, u := range c.Users {
 		if u.Role == RoleController {
@@ -123,7 +123,7 @@ func (c *Credentials) Controllers() (names []string) {
 	return names
 }
 
-// Remove takes users out: the servers refuse them once they have read the new configuration.
+// Remove removes users. The servers refuse them after they have read the new configuration.
 func (c *Credentials) Remove(names ...string) error {
 	for _, name := range names {
 		i := c.find(name)
@@ -138,7 +138,7 @@ func (c *Credentials) Remove(names ...string) error {
 	return c.write()
 }
 
-// Rotate gives users new keys; the old ones are refused once the servers have read the new configuration.
+// Rotate gives users new keys. The servers refuse the old keys after they have read the new configuration.
 func (c *Credentials) Rotate(names ...string) error {
 	for _, name := range names {
 		i := c.find(name)
@@ -154,13 +154,13 @@ func (c *Credentials) Rotate(names ...string) error {
 	return c.write()
 }
 
-// Renew makes a new certificate for the servers.
+// Renew creates a new certificate for the servers.
 func (c *Credentials) Renew() error {
 	own := []string{"localhost", "127.0.0.1", "::1"}
 	return makeServer(c.dir, append(slices.Clone(c.Hosts), own...))
 }
 
-// Expires returns until when the servers' certificate holds.
+// Expires returns the end of the validity of the servers' certificate.
 func (c *Credentials) Expires() (time.Time, error) {
 	path := filepath.Join(c.dir, "server.crt")
 	text, err := os.ReadFile(path)
@@ -182,7 +182,7 @@ func (c *Credentials) find(name string) int {
 	return slices.IndexFunc(c.Users, func(u User) bool { return u.Name == name })
 }
 
-// add makes a key and its file.
+// add creates a user's key and its file.
 func (c *Credentials) add(role Role, name string, slots int) error {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
@@ -208,7 +208,7 @@ func (c *Credentials) add(role Role, name string, slots int) error {
 	return nil
 }
 
-// write stores the list and the servers' configuration.
+// write stores the list of users and the servers' configuration.
 func (c *Credentials) write() error {
 	slices.SortStableFunc(c.Users, func(a, b User) int {
 		order := []Role{RoleController, RoleClient, RoleViewer, RoleAgent}

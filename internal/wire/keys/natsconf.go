@@ -17,16 +17,16 @@ const (
 	routePort  = 6222
 )
 
-// Limits of each server of the control plane. Accounts have lower ones: see accounts.
+// Limits of each server of the control plane. Accounts have lower limits: see accounts.
 const (
-	MaxPayload       = 8 << 20         // bytes of a message; a fleet's server may be set lower
-	MaxConnections   = 30_000          // more than all accounts together, so that none takes those of another
-	MaxSubscriptions = 4096            // of a connection
-	MaxControlLine   = 4 << 10         // bytes, with the subjects
-	MaxPending       = 16 * MaxPayload // bytes for a client that does not read them; it is disconnected
+	MaxPayload       = 8 << 20         // maximum size of a message in bytes; a server may be configured lower
+	MaxConnections   = 30_000          // more than all accounts together: none can use up those of another
+	MaxSubscriptions = 4096            // per connection
+	MaxControlLine   = 4 << 10         // bytes, including subjects
+	MaxPending       = 16 * MaxPayload // bytes for a client that does not read; then it is disconnected
 )
 
-// configs are the configurations of the control plane's servers, by the name of their file.
+// configs returns the configurations of the control plane's servers by file name.
 func configs(c *Credentials) (map[string]string, error) {
 	users, err := usersText(c)
 	if err != nil {
@@ -67,7 +67,7 @@ tls {
 		file("server.crt"), file("server.key"), cluster)
 }
 
-// routes let the servers of a cluster know each other, by the same certificates.
+// routes returns the configuration by which the servers of a cluster connect to each other, with the same certificates.
 func routes(c *Credentials) string {
 	var urls []string
 	for _, h := range c.Hosts {
@@ -87,7 +87,7 @@ func routes(c *Credentials) string {
 `, routePort, path.Join(c.At, "server.crt"), path.Join(c.At, "server.key"), path.Join(c.At, "ca.crt"), quote(urls))
 }
 
-// usersText are the accounts with their users, and the services that they offer each other.
+// usersText returns the accounts with their users, and the services between accounts.
 func usersText(c *Credentials) (string, error) {
 	const export, imported = "      {service: %q, accounts: [%s]}\n",
 		"      {service: {account: %[2]s, subject: %[1]q}}\n"

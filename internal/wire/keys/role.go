@@ -9,33 +9,33 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// Role is what a peer of the control plane may do. Whoever adds a subject or a stream says here who may use it: what is
-// not listed is refused.
+// Role is a set of permissions on the control plane. All permissions are defined in this file: a new subject or stream
+// must be added here, as the servers refuse everything else.
 type Role string
 
 // The roles.
 const (
 	RoleController Role = "controller" // everything on Lockstep's streams
-	// ctl: requests to submit, cancel, edit schedules and baselines, and those of viewers
+	// ctl: requests to submit and cancel runs and to edit schedules and baselines, and those of viewers
 	RoleClient Role = "client"
 	RoleViewer Role = "viewer" // ctl: requests that read records and lists, and change nothing
-	// a named agent or observer: reports of its own to the controller, which sends it commands
+	// an agent or observer: reports about itself to the controller, and commands from it
 	RoleAgent Role = "agent"
 )
 
-// permissions are the subjects that a user may publish to and listen to. All may listen to their own inbox, which the
-// user's key names.
+// permissions are the subjects that a user may publish and subscribe to. Every user may subscribe to its own inbox,
+// which is named after its key.
 type permissions struct {
 	Publish, Subscribe []string
 }
 
-// InboxPrefix is the first words of the subjects on which a user gets answers. No other user may listen there.
+// InboxPrefix returns the first words of the subjects of a user's answers. No other user may subscribe to them.
 func InboxPrefix(key string) string { return subject.Inboxes + key }
 
-// MaxSlots bounds the tasks that one agent does side by side.
+// MaxSlots is the maximum number of tasks that an agent executes at the same time.
 const MaxSlots = 64
 
-// SlotName is the name under which a slot of an agent, counted from 0, does its tasks.
+// SlotName returns the name under which a slot of an agent executes tasks. Slots are counted from 0.
 func SlotName(agent string, slot int) string {
 	if slot == 0 {
 		return agent
@@ -43,19 +43,19 @@ func SlotName(agent string, slot int) string {
 	return fmt.Sprintf("%s.%d", agent, slot+1)
 }
 
-// account is an account of the control plane's servers. The streams are in that of the controllers; a user of another
-// one reaches them by no subject, and a request only by the services that its account imports.
+// account is an account of the control plane's servers. The streams are in the controllers' account. Users of other
+// accounts cannot reach them by any subject, only through the services that their account imports.
 type account struct {
 	name  string
 	roles []Role
-	// imports are the subjects of services of the controllers' account, and exports those of services that it has from
-	// here.
+	// imports are the services of the controllers' account that this account may use. exports are its services for the
+	// controllers' account.
 	imports, exports []string
-	// connections of all users together, and subscriptions of each connection, that servers accept at most.
+	// Limits: connections of all users together, and subscriptions per connection.
 	connections, subscriptions int
 }
 
-// accounts lists that of the controllers first.
+// accounts are all accounts. The controllers' account must be the first.
 var accounts = []account{
 	{name: "LOCKSTEP", roles: []Role{RoleController}, connections: 500, subscriptions: MaxSubscriptions},
 	{name: "AGENTS", roles: []Role{RoleAgent}, imports: []string{subject.AgentServices + ">"},
@@ -67,7 +67,7 @@ var accounts = []account{
 		subscriptions: 256},
 }
 
-// allow returns what a user of a role may do; name is an agent's, and slots how many it has.
+// allow returns the permissions of a user. name and slots are used only for an agent.
 func (r Role) allow(name, key string, slots int) (permissions, error) {
 	p := permissions{Subscribe: []string{InboxPrefix(key) + ".>"}}
 	switch r {
@@ -85,7 +85,7 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 		if name == "" {
 			return p, errors.New("an agent's credentials need its name")
 		}
-		for slot := range max(slots, 1) { // each by its name: a pattern would reach an agent that is called so
+		for slot := range max(slots, 1) { // one subject per name: a pattern could match the name of another agent
 			own := SlotName(name, slot)
 			p.Publish = append(p.Publish, subject.AgentServices+"*."+subject.EncodeToken(own))
 			p.Subscribe = append(p.Subscribe, subject.Command(own))

@@ -11,17 +11,17 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// User is somebody whom the control plane knows.
+// User is a user of the control plane.
 type User struct {
 	Role Role   `json:"role"`
-	Name string `json:"name"` // of the agent; else the role's
-	// Slots is how many an agent may have (agent --slots); 0: one.
+	Name string `json:"name"` // of the agent; other roles: the role's name
+	// Slots is the maximum number of slots of an agent (agent --slots); 0: one.
 	Slots int       `json:"slots,omitempty"`
-	Key   string    `json:"key"` // public
+	Key   string    `json:"key"` // public key
 	Made  time.Time `json:"made"`
 }
 
-// File is where the user's seed is, in the folder.
+// File returns the path of the user's seed, relative to the folder.
 func (u User) File() string {
 	if u.Role == RoleAgent {
 		return filepath.Join("agents", subject.EncodeToken(u.Name)+".nk")
@@ -29,7 +29,7 @@ func (u User) File() string {
 	return u.Name + ".nk"
 }
 
-// String names the user in messages.
+// String returns the user's name for messages, such as "agent a1" or "the client".
 func (u User) String() string {
 	if u.Role == RoleAgent {
 		return "agent " + u.Name
@@ -37,7 +37,7 @@ func (u User) String() string {
 	return "the " + u.Name
 }
 
-// names are those under which the user does tasks.
+// names returns the names under which the user executes tasks, one per slot.
 func (u User) names() []string {
 	names := make([]string, max(u.Slots, 1))
 	for slot := range names {
@@ -46,10 +46,10 @@ func (u User) names() []string {
 	return names
 }
 
-// agentName is what agents can be called: the rule of their labels' names.
+// agentName matches the valid names of agents, which follow the rule of label names.
 var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// CheckName checks an agent's name. The error says how to write one.
+// CheckName returns an error, with the rule, if an agent's name is invalid.
 func CheckName(name string) error {
 	if !agentName.MatchString(name) {
 		return fmt.Errorf("name %q: write it of letters, digits, \".\", \"_\" and \"-\", beginning with a letter or digit, like load-1", name)
@@ -57,10 +57,10 @@ func CheckName(name string) error {
 	return nil
 }
 
-// heldBy begins the line of a seed's file that names its user.
+// heldBy is the beginning of the line with the user in the file of a seed.
 const heldBy = "# Seed of "
 
-// Holder returns whose seed a file is, like "agent a1"; empty: it does not name anybody.
+// Holder returns the user named in the file of a seed, such as "agent a1"; empty: none.
 func Holder(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

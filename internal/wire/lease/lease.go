@@ -1,7 +1,8 @@
-// Package lease elects one leader among the controllers of a control plane, and fences the ones before it.
+// Package lease elects one leader among the controllers of a control plane, and fences former leaders.
 //
-// The lease is one value of a bucket, which its holder renews. Each leadership has an epoch, greater than those before.
-// What a leader writes and commands carries its epoch, so that servers and agents refuse a former leader's.
+// The lease is one value of a bucket, which its holder renews. Each leadership has an epoch that is greater than all
+// earlier ones. Writes and commands of a leader carry its epoch, so servers and agents can refuse those of a former
+// leader.
 package lease
 
 import (
@@ -19,9 +20,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Times of the lease. Its holder renews it every RenewEvery. It lapses after LapsesAfter without a renewal: what the
-// leader waits for is not late meanwhile. A candidate takes it after TakenAfter without a renewal, by its own monotonic
-// clock, while the control plane answered it. A holder whose lease lapsed continues if it renews the lease before that.
+// Times of the lease. The holder renews it every RenewEvery. It lapses after LapsesAfter without a renewal: that time
+// does not count against timeouts of the leader. A candidate takes it after TakenAfter without a renewal. It measures
+// this by its monotonic clock, while the control plane answers. A holder whose lease has lapsed continues if it renews
+// the lease before a candidate takes it.
 const (
 	RenewEvery  = 2 * time.Second
 	LapsesAfter = 4 * time.Second
@@ -29,52 +31,52 @@ const (
 
 	lookEvery = RenewEvery / 4 // by candidates
 
-	maxEpochWait = 10 * time.Millisecond // unless hosts have different calendars, 1 ms is enough
+	maxEpochWait = 10 * time.Millisecond // 1 ms is enough unless the wall clocks of hosts differ
 )
 
-// Timeouts of one attempt to take the lease, and to give it back.
+// Timeouts of one attempt to take the lease, and of giving it back.
 const (
 	takeTimeout   = 5 * time.Second
 	resignTimeout = 5 * time.Second
 )
 
-// ErrLost is the cause of a lease's context that ended because this controller does not lead any more.
+// ErrLost is the cause of the end of a lease's context when this controller no longer leads.
 var ErrLost = errors.New("leadership was lost: another controller took the lease, the control plane lost it, or this controller was stuck")
 
-// ErrFenced is wrapped by the error of what a former leader wanted to write or to have done.
+// ErrFenced is wrapped by the error of a write or command of a former leader.
 var ErrFenced = errors.New("a later controller leads")
 
-// Holder is who leads: the value of the lease.
+// Holder is the value of the lease: the controller that leads.
 type Holder struct {
 	Epoch    uint64 `json:"epoch"` // grows with each leadership
 	Name     string `json:"name"`
 	Host     string `json:"host,omitempty"`
-	Instance string `json:"instance"` // of the process
+	Instance string `json:"instance"` // id of the process
 	Version  string `json:"version,omitempty"`
-	Record   int64  `json:"record,omitempty"`   // bytes that the streams of all runs may hold
-	Released bool   `json:"released,omitempty"` // given back: the next may have it at once
+	Record   int64  `json:"record,omitempty"`   // maximum size of the streams of all runs in bytes
+	Released bool   `json:"released,omitempty"` // given back: a candidate may take it at once
 }
 
-// Bucket keeps the lease. A jetstream.KeyValue is one.
+// Bucket stores the lease. It is a part of jetstream.KeyValue.
 type Bucket interface {
 	Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error)
 	Create(ctx context.Context, key string, value []byte, opts ...jetstream.KVCreateOpt) (uint64, error)
 	Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error)
 }
 
-// Config of a candidate. All fields are required.
+// Config configures a candidate. All fields are required.
 type Config struct {
 	Who    Holder // without Epoch and Released
 	Open   func(context.Context) (Bucket, error)
-	Closed func() bool      // reports whether the connection was closed: no renewal can succeed
+	Closed func() bool      // reports whether the connection was closed, so that no renewal can succeed
 	Final  func(error) bool // reports whether an error of Open or the bucket ends the campaign
-	Log    *slog.Logger     // of changes of the leadership
+	Log    *slog.Logger     // for changes of the leadership
 }
 
 // Key is the key of the lease in its bucket.
 const Key = "leader"
 
-// headerEpoch names the leadership under which a message was sent.
+// headerEpoch has the epoch of the leadership that sent a message.
 const headerEpoch = "Lockstep-Epoch"
 
 // Lease is one leadership. Safe for concurrent use.
@@ -83,18 +85,19 @@ type Lease struct {
 	who      Holder
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	done     chan struct{} // closed when nothing renews it any more
+	done     chan struct{} // closed when the renewing goroutine has ended
 	asked    chan chan error
-	healthy  atomic.Pointer[func() error] // nil: it always is
-	revision uint64                       // of the last renewal; the renewing goroutine's until done is closed
+	healthy  atomic.Pointer[func() error] // nil: always healthy
+	revision uint64                       // of the last renewal; owned by the renewing goroutine until done is closed
 
 	mu      sync.Mutex
-	renewed time.Time     // when the last successful renewal began
-	lapsed  time.Duration // total time before that in which the lease had lapsed
+	renewed time.Time     // start of the last successful renewal
+	lapsed  time.Duration // total lapsed time before renewed
 }
 
-// Campaign waits until this controller leads, and returns its lease, which is renewed until Resign is called or it is
-// lost. It outlives servers that are away or come back empty. An error means that ctx ended or that Final holds for it.
+// Campaign waits until this controller leads, and returns its lease. The lease is renewed until Resign is called or it
+// is lost. Campaign retries while servers are away or come back empty. An error means that ctx ended, or that Final is
+// true for it.
 func Campaign(ctx context.Context, cfg Config) (*Lease, error) {
 	c := candidate{cfg: cfg}
 	for {
@@ -118,19 +121,19 @@ func Campaign(ctx context.Context, cfg Config) (*Lease, error) {
 	}
 }
 
-// candidate is one candidate's view of the lease.
+// candidate is the view that a candidate has of the lease.
 type candidate struct {
 	cfg      Config
-	revision uint64    // the last seen, and
-	since    time.Time // since when
-	logged   string    // the last error
+	revision uint64    // the last revision seen
+	since    time.Time // when revision was first seen
+	logged   string    // the last logged error
 }
 
-// try takes the lease if it is free. It returns neither a lease nor an error while another holds it.
+// try takes the lease if it is free. It returns nil and no error while another controller holds it.
 func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 	at := time.Now()
 	defer func() {
-		// the holder could renew it no better: it is to have the time again
+		// the holder could not renew the lease either, so it gets the full time again
 		if err != nil || time.Since(at) > RenewEvery {
 			c.since = time.Now()
 		}
@@ -149,7 +152,7 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("read the lease: %w", err)
 	}
-	_ = json.Unmarshal(e.Value(), &held) // no holder renews an unreadable lease for long
+	_ = json.Unmarshal(e.Value(), &held) // an unreadable lease is not renewed and so becomes free
 	own := held.Instance == c.cfg.Who.Instance
 	if e.Revision() != c.revision {
 		if c.revision == 0 && !held.Released && !own {
@@ -167,12 +170,12 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 	return nil, nil
 }
 
-// take writes the lease, unless another was faster.
+// take writes the lease. It returns nil and no error if another candidate was faster.
 func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revision uint64, at time.Time) (*Lease,
 	error) {
 	who := c.cfg.Who
-	// The epoch grows even when the bucket was lost with a server's memory: no epoch is ahead of the milliseconds since
-	// 1970.
+	// The epoch must grow even if the bucket was lost with a server's memory. So it is at least the milliseconds since
+	// 1970, and no epoch is ahead of them.
 	who.Epoch = max(held.Epoch+1, uint64(time.Now().UnixMilli()))
 	value, err := json.Marshal(who)
 	if err != nil {
@@ -189,7 +192,7 @@ func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revisi
 	if err != nil {
 		return nil, fmt.Errorf("take the lease: %w", err)
 	}
-	select { // until the calendar is past the epoch: if the bucket is lost now, the next epoch is greater all the same
+	select { // until the wall clock is past the epoch: the next epoch is greater even if the bucket is lost now
 	case <-time.After(min(time.Until(time.UnixMilli(int64(who.Epoch)+1)), maxEpochWait)):
 	case <-ctx.Done():
 	}
@@ -200,26 +203,26 @@ func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revisi
 	return l, nil
 }
 
-// Holder returns who leads under this lease.
+// Holder returns the holder of this lease.
 func (l *Lease) Holder() Holder { return l.who }
 
-// Context ends when the lease is lost, with the cause ErrLost, or was given back. It ends neither with the context of
-// Campaign, since what is under way is completed first, nor when the lease lapses: the server refuses what a leader
-// writes after another one, and agents refuse what it commands.
+// Context ends with the cause ErrLost when the lease is lost, or when it is given back. It does not end with the
+// context of Campaign, as work in progress is completed first. It does not end when the lease lapses either: servers
+// and agents refuse a former leader.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// Lapsed returns for how long in total the lease had lapsed up to now.
+// Lapsed returns the total time in which the lease had lapsed so far.
 func (l *Lease) Lapsed() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lapsed + max(0, time.Since(l.renewed)-LapsesAfter)
 }
 
-// RenewWhile has the lease renewed only while healthy returns nil. The lease is lost when it returns an error at two
-// renewals in a row: at one, the whole process may have stood still.
+// RenewWhile makes the renewal depend on healthy. The lease is lost if healthy returns an error at two consecutive
+// renewals. A single error may only mean that the whole process was suspended.
 func (l *Lease) RenewWhile(healthy func() error) { l.healthy.Store(&healthy) }
 
-// Resign gives the lease back, so that the next controller has it at once. One that was lost is let be.
+// Resign gives the lease back, so that the next controller can take it at once. A lost lease is not changed.
 func (l *Lease) Resign(ctx context.Context) {
 	lost := l.ctx.Err() != nil
 	l.cancel(context.Canceled)
@@ -239,8 +242,8 @@ func (l *Lease) Resign(ctx context.Context) {
 	}
 }
 
-// Confirm renews the lease now: when that succeeds no other controller has led until then, whatever a replica of the
-// cluster that lags behind would say. The error wraps ErrFenced if the lease was lost.
+// Confirm renews the lease now. Success proves that no other controller has led so far, even if a replica of the
+// cluster lags behind. The error wraps ErrFenced if the lease was lost.
 func (l *Lease) Confirm(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
@@ -261,7 +264,7 @@ func (l *Lease) Confirm(ctx context.Context) error {
 	}
 }
 
-// renew keeps the lease until its context ends, or ends that.
+// renew renews the lease until its context ends, or ends the context if the lease is lost.
 func (l *Lease) renew(bucket Bucket) {
 	defer close(l.done)
 	tick := time.NewTicker(RenewEvery)
@@ -315,7 +318,7 @@ func (l *Lease) renew(bucket Bucket) {
 	}
 }
 
-// write renews the lease. A renewal whose answer was lost has changed the revision all the same.
+// write renews the lease. If the answer to an earlier renewal was lost, it continues from the changed revision.
 func (l *Lease) write(ctx context.Context, bucket Bucket) error {
 	value, err := json.Marshal(l.who)
 	if err != nil {
@@ -332,7 +335,7 @@ func (l *Lease) write(ctx context.Context, bucket Bucket) error {
 		e, got := bucket.Get(ctx, Key)
 		var held Holder
 		switch {
-		case errors.Is(got, jetstream.ErrKeyNotFound): // with the memory of its server
+		case errors.Is(got, jetstream.ErrKeyNotFound): // lost with its server's memory
 			return ErrLost
 		case got != nil:
 			return got
@@ -344,7 +347,7 @@ func (l *Lease) write(ctx context.Context, bucket Bucket) error {
 	return err
 }
 
-// IsConflict reports whether a write was refused because another came before it.
+// IsConflict reports whether a write was refused because another write came first.
 func IsConflict(err error) bool {
 	var refused *jetstream.APIError
 	return errors.As(err, &refused) &&
@@ -353,17 +356,17 @@ func IsConflict(err error) bool {
 		errors.Is(err, jetstream.ErrKeyExists)
 }
 
-// IsFenced reports whether a write was refused because a later leadership's fence is there, and not because a cluster
-// was still deciding when the time was up.
+// IsFenced reports whether a write was refused because of a later leadership's fence. It is false if a cluster was
+// still deciding on another message.
 func IsFenced(err error) bool {
 	var refused *jetstream.APIError
 	return errors.As(err, &refused) && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
 }
 
-// Stamp names the leadership in the header of a message.
+// Stamp sets the epoch in the header of a message.
 func Stamp(h nats.Header, epoch uint64) { h.Set(headerEpoch, strconv.FormatUint(epoch, 10)) }
 
-// Epoch is the leadership under which a message was sent; 0: none is named.
+// Epoch returns the epoch from the header of a message; 0: none.
 func Epoch(h nats.Header) uint64 {
 	n, err := strconv.ParseUint(h.Get(headerEpoch), 10, 64)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package subject has the names of the control plane's subjects, streams and buckets.
+// Package subject defines the names of the control plane's subjects, streams and buckets.
 package subject
 
 import (
@@ -9,21 +9,22 @@ import (
 	"strings"
 )
 
-// Names of the streams. Each run has two, whose names end with the run's: see RunStream.
+// Names of the streams. Each run has two streams, whose names end with that of the run: see RunStream.
 const (
 	QueueStream     = "LOCKSTEP_QUEUE"
 	EventsStream    = "LOCKSTEP_EVENTS_"
 	SnapshotsStream = "LOCKSTEP_SNAPSHOTS_"
 )
 
-// Names of the buckets: of the lease and the states of runs, of schedules, and of baselines.
+// Names of the buckets: for the lease and the states of runs, for schedules, and for baselines.
 const (
 	StateBucket     = "LOCKSTEP_STATE"
 	SchedulesBucket = "LOCKSTEP_SCHEDULES"
 	BaselinesBucket = "LOCKSTEP_BASELINES"
 )
 
-// First words of subjects. Those of services name who may use them: clients, viewers and clients, agents.
+// First words of subjects. The services are grouped by the roles that may use them: clients, clients and viewers,
+// agents.
 const (
 	Root           = "lockstep."
 	Queue          = Root + "queue."
@@ -35,31 +36,32 @@ const (
 
 	Inboxes = "_INBOX."
 	API     = "$JS.API."
-	// BorderReplies begin the reply subjects that a server writes where a request crosses from one account to another.
+	// BorderReplies are the reply subjects that a server inserts when a request crosses accounts.
 	BorderReplies = "_R_."
 )
 
-// Submit and Cancel are the subjects of a run's messages in the queue.
+// Submit and Cancel return the subjects of a run's messages in the queue.
 func Submit(run string) string { return Queue + "submit." + EncodeToken(run) }
 func Cancel(run string) string { return Queue + "cancel." + EncodeToken(run) }
 
-// Plan, Event and Outcome are the subjects of a run's record, besides its snapshots.
+// Plan, Event and Outcome return the subjects of a run's record, except its snapshots.
 func Plan(run string) string  { return Events + EncodeToken(run) + ".plan" }
 func Event(run string) string { return Events + EncodeToken(run) + ".event" }
 func Outcome(run, task string) string {
 	return Events + EncodeToken(run) + ".outcome." + EncodeToken(task)
 }
 
-// Fence has the fences of leaderships in a stream of a run. first is Events or Snapshots.
+// Fence returns the subject of the fences in a stream of a run. first is Events or Snapshots.
 func Fence(first, run string) string { return first + EncodeToken(run) + ".epoch" }
 
-// AttemptSnapshots has the snapshots of an attempt, several in one message.
+// AttemptSnapshots returns the subject of the snapshots of an attempt. A message has several snapshots.
 func AttemptSnapshots(run, task, try string) string {
 	return Snapshots + EncodeToken(run) + ".snapshot." + EncodeToken(task) + "." + EncodeToken(try)
 }
 
-// Heartbeat, Clock, Arrive and Report are services of the controller that leads, for agents. Command is the service of
-// an agent, for that controller. The last word is the agent's name, "*" for all: the server lets an agent use its own.
+// Heartbeat, Clock, Arrive and Report return the subjects of services of the leader for agents. Command is the service
+// of an agent for the leader. The last word is the agent's name, or "*" for all. The server allows an agent only its
+// own.
 func Heartbeat(agent string) string { return AgentServices + "heartbeat." + agentToken(agent) }
 func Clock(agent string) string     { return AgentServices + "clock." + agentToken(agent) }
 func Arrive(agent string) string    { return AgentServices + "arrive." + agentToken(agent) }
@@ -73,7 +75,8 @@ func agentToken(agent string) string {
 	return EncodeToken(agent)
 }
 
-// RunStream is the name of a run's stream. stream is EventsStream or SnapshotsStream. A server takes 255 bytes.
+// RunStream returns the name of a run's stream. stream is EventsStream or SnapshotsStream. Long names are hashed, as a
+// server accepts at most 255 bytes.
 func RunStream(stream, run string) string {
 	name := EncodeToken(run)
 	if len(name) > 200 {
@@ -82,7 +85,8 @@ func RunStream(stream, run string) string {
 	return stream + name
 }
 
-// EncodeToken writes a name as one word of a subject: letters, digits, "-" and "_" as they are, anything else as =hex.
+// EncodeToken encodes a name as one word of a subject. Letters, digits, "-" and "_" are unchanged; other bytes become
+// =hex.
 func EncodeToken(name string) string {
 	if name == "" {
 		return "="
@@ -99,11 +103,11 @@ func EncodeToken(name string) string {
 	return b.String()
 }
 
-// MaxName is the maximum length of a name, in bytes. Names of runs, tasks, attempts, agents, processes and schedules
-// are words of NATS subjects, and a server closes the connection of whoever uses a subject of more than 4,096 bytes.
+// MaxName is the maximum length in bytes of names of runs, tasks, attempts, agents, processes and schedules. The names
+// are words of NATS subjects, and a server closes connections that use subjects of more than 4,096 bytes.
 const MaxName = 200
 
-// CheckNames returns an error if one of the names is too long.
+// CheckNames returns an error if a name is too long.
 func CheckNames(names ...string) error {
 	for _, name := range names {
 		if len(name) > MaxName {
@@ -113,7 +117,7 @@ func CheckNames(names ...string) error {
 	return nil
 }
 
-// CheckName returns an error unless a name that a request has to have is there, and not too long.
+// CheckName returns an error if a required name is missing or too long.
 func CheckName(name string) error {
 	if name == "" {
 		return errors.New("a name is missing")
@@ -121,8 +125,7 @@ func CheckName(name string) error {
 	return CheckNames(name)
 }
 
-// DecodeToken is the reverse of EncodeToken. A name that is too long is an error: names of all that is received are
-// read here.
+// DecodeToken reverses EncodeToken. A name that is too long is an error, as received names are checked here.
 func DecodeToken(word string) (string, error) {
 	if word == "=" {
 		return "", nil
