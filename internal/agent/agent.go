@@ -1,7 +1,6 @@
-// Package agent carries out assignments on one client host. A slot registers with the controller and takes one
-// assignment at a time; a lifecycle opens a driver's session, drives the engine from step to step as the controller
-// releases them, and reports snapshots of what was measured. After every task nothing is left of it, whatever
-// happened, and no secret leaves the host.
+// Package agent executes assignments on a client host. A slot registers with the controller and executes one assignment
+// at a time. A lifecycle opens a driver's session, leads the engine through the steps that the controller releases, and
+// reports snapshots of the measurements. After every task all its resources are released. No secret leaves the host.
 package agent
 
 import (
@@ -19,36 +18,35 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Config configures an agent. It has one field for each flag of the program, and three limits of time that tests
-// shorten.
+// Config configures an agent. It has one field per flag of the program, and timeouts that tests shorten.
 type Config struct {
 	Name    string // unique in the fleet
 	Labels  map[string]string
-	Dir     string // for what tasks keep on disk while they last; empty: the temporary folder
-	Slots   int    // tasks side by side; 0: one
+	Dir     string // folder for temporary files of tasks; empty: the system's temporary folder
+	Slots   int    // maximum number of concurrent tasks; 0: one
 	Version string // of this program, for records
 	Log     *slog.Logger
-	// Access states what matrices may read of this host; the zero value allows nothing.
+	// Access defines what matrices may read from this host. The zero value allows nothing.
 	Access drivers.Access
-	// Targets are what matrices may inject faults into on this host, by name.
+	// Targets are the targets of faults on this host.
 	Targets []plan.Target
-	// Observes are the brokers whose processes this agent measures, by their names in matrices or their drivers. With
-	// any, it takes no load.
+	// Observes are the brokers whose processes this agent measures, by their name in matrices or their driver. An agent
+	// with any is an observer: it gets no load.
 	Observes map[string]plan.Processes
-	// Drain is closed when the agent has to leave as soon as it is idle; nil: it stays until Serve's context ends.
+	// Drain is closed when the agent must leave as soon as it is idle. nil: never.
 	Drain <-chan struct{}
-	// Stop is closed when the agent has to leave at once if it is idle, and else as with Drain; nil: never.
+	// Stop is closed when the agent must leave: at once if it is idle, else as with Drain. nil: never.
 	Stop <-chan struct{}
-	// Proc is where the host's processes are read; empty: /proc.
+	// Proc is the path of the proc file system; empty: /proc.
 	Proc string
-	// Status gets the slots of this agent; optional.
+	// Status receives the slots of this agent; optional.
 	Status *Status
 
 	obey, leave, answer time.Duration // for tests; 0: obeyTimeout, leaveTimeout and answerTimeout
 	host                string        // set by complete
 }
 
-// Causes for which a task ends early.
+// Causes of the early end of a task.
 var (
 	errStopping   = errors.New("the agent was asked to leave, and gave the task up")
 	errSuperseded = errors.New("controller assigned another task")
@@ -57,10 +55,10 @@ var (
 	errUnled      = errors.New("no controller leads the attempt any more")
 )
 
-// Serve registers with the controller and carries out assignments, one at a time in each slot, until ctx ends; then it
-// ends the tasks in flight, says goodbye and returns nil. With Config.Drain and Stop each slot does so, too, once no
-// task is in flight there any more. It returns an error when the controller refuses the agent or conn was closed,
-// which stays the caller's.
+// Serve registers with the controller and executes assignments, one at a time per slot, until ctx ends. Then it ends
+// the tasks in flight, sends leaving heartbeats and returns nil. After Config.Drain or Stop each slot does the same
+// when it is idle. Serve returns an error if the controller refuses the agent, or conn was closed. The caller keeps the
+// ownership of conn.
 func Serve(ctx context.Context, conn *wire.Agent, cfg Config) error {
 	if err := cfg.complete(); err != nil {
 		return err
@@ -74,7 +72,7 @@ func Serve(ctx context.Context, conn *wire.Agent, cfg Config) error {
 		cfg.Status.add(slot)
 		slots.Go(func() {
 			if errs[i] = slot.run(ctx); errs[i] != nil {
-				stop() // one that is refused ends all
+				stop() // a refused slot ends all slots
 			}
 		})
 	}
@@ -82,7 +80,7 @@ func Serve(ctx context.Context, conn *wire.Agent, cfg Config) error {
 	return errors.Join(errs...)
 }
 
-// complete checks the configuration and fills in what was left out.
+// complete checks the configuration and sets the defaults.
 func (cfg *Config) complete() (err error) {
 	if cfg.Name == "" {
 		return errors.New("start agent: it has no name")

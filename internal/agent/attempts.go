@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	maxAttempts = 256 // remembered: many more than a controller has in hand
-	maxReleases = 16  // of one attempt: there is one to each step
+	maxAttempts = 256 // kept: many more than a controller uses at a time
+	maxReleases = 16  // of one attempt: one per step
 )
 
-// attempts are those that this slot was assigned last, with what the controller released in them: commands may come
-// more than once, and releases before the attempt has begun. Safe for concurrent use.
+// attempts stores the last attempts of this slot with their releases. Commands may come more than once, and releases
+// may come before the attempt has begun. Safe for concurrent use.
 type attempts struct {
 	mu    sync.Mutex
 	known map[wire.Ref]*inbox

@@ -10,25 +10,25 @@ import (
 	"lockstep/internal/record"
 )
 
-// brokerProcesses measures the processes of one broker, of which none, some or all are on this host. One goroutine at a
-// time.
+// brokerProcesses measures the processes of one broker, of which none, some or all may be on this host. It must be used
+// by one goroutine at a time.
 type brokerProcesses struct {
 	proc    procfs
 	all     []brokerProcess
-	require bool // all are to be here; else those that were found at some time
+	require bool // all must be here; else only those that were found before
 }
 
-// brokerProcess is one of them, with what it had used when it was last read.
+// brokerProcess is one process with its last counters.
 type brokerProcess struct {
 	plan.Process
 	pid     int // 0: not found
 	before  usage
 	disk    byteCounters
 	network map[string]byteCounters // by interface
-	seen    bool                    // it was found here at some time
+	seen    bool                    // it was found here before
 }
 
-// Why there are no metrics of disks and networks.
+// Reasons for missing metrics of disks and networks.
 const (
 	noRight = "the broker's host does not let this agent see it: " +
 		"run the agent as the broker's user, as root or with CAP_SYS_PTRACE"
@@ -37,7 +37,7 @@ const (
 		"run the agent as their user, as root or with CAP_SYS_PTRACE"
 )
 
-// reason is why a file of /proc could not be read.
+// reason returns why a file of proc could not be read.
 func reason(err error) string {
 	if errors.Is(err, fs.ErrPermission) {
 		return noRight
@@ -45,7 +45,7 @@ func reason(err error) string {
 	return noCount
 }
 
-// newBrokerProcesses begins to measure; the first sample is of the time from here.
+// newBrokerProcesses starts to measure. The first sample covers the time from this call.
 func newBrokerProcesses(proc procfs, of plan.Processes) brokerProcesses {
 	b := brokerProcesses{proc: proc, all: make([]brokerProcess, len(of))}
 	for i := range b.all {
@@ -55,21 +55,21 @@ func newBrokerProcesses(proc procfs, of plan.Processes) brokerProcesses {
 	return b
 }
 
-// find looks for a process and begins to measure it.
+// find looks for a process and starts to measure it.
 func (b *brokerProcesses) find(p *brokerProcess) {
 	p.before, p.disk, p.network = usage{}, byteCounters{}, nil
 	var ok bool
 	if p.pid = b.proc.find(p.Process); p.pid != 0 {
 		pid := strconv.Itoa(p.pid)
-		p.disk, _ = b.proc.disk(pid) // why it is not known comes with the first sample
+		p.disk, _ = b.proc.disk(pid) // the first sample reports errors
 		p.network, _ = b.proc.network(pid)
 		p.before, ok = b.proc.usage(pid)
 	}
 	p.seen = p.seen || ok
 }
 
-// sample adds up the processes, each once whoever names it. While one that was here is not, there is no sum: the rest
-// would look like the whole.
+// sample sets the sums over all processes. A process that is named twice counts once. There is no sum while a process
+// that was here before is missing, as a partial sum would look complete.
 func (b *brokerProcesses) sample(s *record.HostSample) {
 	var sum record.HostSample
 	counted, spaces := map[int]bool{}, map[string]bool{}
@@ -77,7 +77,7 @@ func (b *brokerProcesses) sample(s *record.HostSample) {
 	for i := range b.all {
 		p := &b.all[i]
 		now, there := b.proc.usage(strconv.Itoa(p.pid))
-		if !there || now.start != p.before.start { // not found yet, or restarted: measured from here on
+		if !there || now.start != p.before.start { // not found yet, or restarted: measured from now on
 			b.find(p)
 			whole = whole && !p.seen && !b.require
 			continue
@@ -106,7 +106,7 @@ func (b *brokerProcesses) sample(s *record.HostSample) {
 	}
 }
 
-// since is what one process used since it was last read, and keeps now for the next time.
+// since returns the usage of one process since the last call, and stores now for the next.
 func (b *brokerProcesses) since(p *brokerProcess, now usage) (s record.HostSample) {
 	pid := strconv.Itoa(p.pid)
 	s.BrokerCPU = now.since(p.before)
@@ -126,7 +126,7 @@ func (b *brokerProcesses) since(p *brokerProcess, now usage) (s record.HostSampl
 	}
 	var sum byteCounters
 	for name, n := range network {
-		if before, known := p.network[name]; known { // one that was not there before counts from here on
+		if before, known := p.network[name]; known { // a new interface counts from the next call on
 			c := n.since(before)
 			sum.in, sum.out = sum.in+c.in, sum.out+c.out
 		}
@@ -136,11 +136,11 @@ func (b *brokerProcesses) since(p *brokerProcess, now usage) (s record.HostSampl
 	return s
 }
 
-// addNetwork adds what the network namespace of a process received and sent, once for all processes in it.
+// addNetwork adds the traffic of a process's network namespace, once for all processes in it.
 func (b *brokerProcesses) addNetwork(sum *record.HostSample, one record.HostSample, pid int, spaces map[string]bool) {
 	space, err := b.proc.networkSpace(strconv.Itoa(pid))
 	if err != nil && spaces[""] {
-		sum.NoNet = noSpaces // a single process needs no telling apart
+		sum.NoNet = noSpaces // a single process needs no distinction
 	}
 	if !spaces[space] {
 		sum.NetIn, sum.NetOut, sum.NoNet = sum.NetIn+one.NetIn, sum.NetOut+one.NetOut, cmp.Or(sum.NoNet, one.NoNet)

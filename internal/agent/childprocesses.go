@@ -9,19 +9,18 @@ import (
 	"lockstep/internal/record"
 )
 
-// maxChildProcesses bounds the processes of one driver that are read.
+// maxChildProcesses is the maximum number of processes of one driver that are measured.
 const maxChildProcesses = 256
 
-// childProcesses measures the processes that a driver's client runs in, with those that they have started. One
-// goroutine at a time.
+// childProcesses measures the processes of a driver's client and their descendants. It must be used by one goroutine at
+// a time.
 type childProcesses struct {
 	proc procfs
-	at   time.Time                // of the last sample; zero: there was none
-	used map[string]time.Duration // by each process and thread
+	at   time.Time                // time of the last sample; zero: none
+	used map[string]time.Duration // CPU time by process or thread
 }
 
-// sample adds what these processes and their descendants used since the last sample to what the agent did: it is the
-// agent's as if it had done that itself.
+// sample adds the usage of these processes and their descendants since the last sample to the usage of the agent.
 func (c *childProcesses) sample(roots []int, s *record.HostSample) {
 	if len(roots) == 0 {
 		return
@@ -32,7 +31,7 @@ func (c *childProcesses) sample(roots []int, s *record.HostSample) {
 		if !ok {
 			return u, 0
 		}
-		key := path + " " + u.start // of another process with the same number nothing was used before
+		key := path + " " + u.start // another process with the same pid has no earlier usage
 		used[key] = u.cpu
 		if c.at.IsZero() {
 			return u, 0
@@ -50,8 +49,8 @@ func (c *childProcesses) sample(roots []int, s *record.HostSample) {
 	c.at, c.used = now, used
 }
 
-// descendants are processes with all that descend from them. Where the kernel does not list children, the processes
-// alone.
+// descendants returns the processes and all their descendants. If the kernel does not list children, it returns only
+// the processes.
 func (c *childProcesses) descendants(roots []int) []int {
 	all := slices.Clone(roots)
 	for i := 0; i < len(all) && len(all) < maxChildProcesses; i++ {

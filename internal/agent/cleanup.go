@@ -11,11 +11,12 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Cleanup is a driver's session outside of any task, by which this host finds and removes what runs have left at a
-// broker. Its errors have no secrets. Safe for concurrent use as the driver's session is.
+// Cleanup is a driver's session outside any task. It finds and removes leftovers of runs at a broker. Its errors
+// contain no secrets. It is as safe for concurrent use as the driver's session.
 type Cleanup struct{ session *session }
 
-// OpenCleanup opens a session with a broker. What its options refer to is read through access. The caller closes it.
+// OpenCleanup opens a session with a broker. Files and secrets in its options are read through access. The caller
+// closes the Cleanup.
 func OpenCleanup(ctx context.Context, b plan.Broker, access drivers.Access) (*Cleanup, error) {
 	s := &session{broker: b, access: access, log: slog.New(slog.DiscardHandler),
 		event: func(drivers.EventKind, string) {}}
@@ -25,8 +26,8 @@ func OpenCleanup(ctx context.Context, b plan.Broker, access drivers.Access) (*Cl
 	return &Cleanup{s}, nil
 }
 
-// Leftovers lists what the broker has whose name begins with prefix, sorted. The error wraps drivers.ErrUnsupported
-// where the driver, with these options, cannot list: then there is only Teardown.
+// Leftovers returns the broker's objects whose names begin with prefix, sorted. The error wraps drivers.ErrUnsupported
+// if the driver cannot list them with these options. Then only Teardown can remove leftovers.
 func (c *Cleanup) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	cleaner, can := c.session.current().(drivers.Cleaner)
 	if !can {
@@ -36,7 +37,7 @@ func (c *Cleanup) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return all, c.session.cleanError(err)
 }
 
-// Remove removes what Leftovers listed.
+// Remove removes objects that Leftovers has returned.
 func (c *Cleanup) Remove(ctx context.Context, these []drivers.Leftover) error {
 	cleaner, can := c.session.current().(drivers.Cleaner)
 	if !can {
@@ -45,7 +46,7 @@ func (c *Cleanup) Remove(ctx context.Context, these []drivers.Leftover) error {
 	return c.session.cleanError(cleaner.Cleanup(ctx, these))
 }
 
-// Teardown removes the topology of a task, if there is anything of it.
+// Teardown removes the topology of a task as far as it exists.
 func (c *Cleanup) Teardown(ctx context.Context, t plan.Task) error {
 	ctx, cancel := context.WithTimeout(ctx, t.Cell.Workload.Connect.D())
 	defer cancel()
@@ -56,11 +57,11 @@ func (c *Cleanup) Teardown(ctx context.Context, t plan.Task) error {
 	return c.session.cleanError(errors.Join(errs...))
 }
 
-// Close ends the session.
+// Close closes the session.
 func (c *Cleanup) Close() error { return c.session.close() }
 
-// Describe asks a broker what it is from this host, outside of any task: product, version, members, settings and
-// endpoints, without secrets. What the broker's options refer to is read through access.
+// Describe returns a broker's description, requested from this host outside any task: product, version, members,
+// settings and endpoints, without secrets. Files and secrets in the broker's options are read through access.
 func Describe(ctx context.Context, b plan.Broker, access drivers.Access) (plan.Subject, error) {
 	c, err := OpenCleanup(ctx, b, access)
 	if err != nil {

@@ -9,25 +9,25 @@ import (
 	"lockstep/internal/wire"
 )
 
-// How often the controller is asked for its time: in a burst when it is a new one, and then for ever.
+// Intervals of clock requests to the controller: a burst for a new controller, then askEvery.
 const (
 	askFirst = 20 * time.Millisecond
 	askBurst = 8
 	askEvery = 500 * time.Millisecond
-	maxSteps = 100 // kept for a task that may ask for them
+	maxSteps = 100 // kept for a later task
 )
 
 // comparison compares this host's clock with the controller's. Safe for concurrent use.
 type comparison struct {
 	mu        sync.Mutex
-	reference string // id of the controller's clock; empty: nobody has answered yet
+	reference string // id of the controller's clock; empty: no answer yet
 	offsets   clock.Offsets
 	asked     int
 	steps     []int64 // ns, in order of time
 }
 
-// run asks the controller for its time until ctx ends. A controller that is away is no failure: the bound of the last
-// offset grows.
+// run requests the controller's time until ctx ends. A missing answer is no failure: the bound of the last offset
+// grows.
 func (c *comparison) run(ctx context.Context, conn *wire.Agent, agent string) {
 	t := time.NewTimer(0)
 	defer t.Stop()
@@ -45,7 +45,7 @@ func (c *comparison) run(ctx context.Context, conn *wire.Agent, agent string) {
 	}
 }
 
-// add adds an exchange and returns how many there were with this reference.
+// add adds an exchange and returns the number of exchanges with this reference.
 func (c *comparison) add(reference string, x clock.Exchange) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,7 +62,7 @@ func (c *comparison) add(reference string, x clock.Exchange) int {
 	return c.asked
 }
 
-// now is the offset at this moment, nil while it is not known. Between a clock and itself it is exactly 0.
+// now returns the current offset; nil: not known yet. The offset of a clock to itself is exactly 0.
 func (c *comparison) now() *wire.Offset {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *comparison) now() *wire.Offset {
 		Drift: o.Drift * 1e6, Slew: o.Slew, SlewBound: o.SlewBound}
 }
 
-// takeSteps returns by how much the clock was stepped since it was called last.
+// takeSteps returns the steps of the clock since the last call.
 func (c *comparison) takeSteps() []int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// correctEvery is how often the engine gets a new correction: at 100 ppm a clock drifts by 25 µs meanwhile.
+// correctEvery is the interval at which the engine gets a new correction: at 100 ppm a clock drifts by 25 µs in it.
 const correctEvery = 250 * time.Millisecond
 
-// minCalendarStep is by how much the host's calendar must have moved against its monotonic clock to be an event.
+// minCalendarStep is the minimum step of the host's wall clock against its monotonic clock that is an event.
 const minCalendarStep = 50 * time.Millisecond
 
-// correction gives an attempt's engine the difference from this agent's clock to the reference, and keeps for the
-// record how right that was. Safe for concurrent use.
+// correction gives the engine of an attempt the correction of this agent's clock to the reference clock. It records
+// samples that show its accuracy. Safe for concurrent use.
 type correction struct {
 	compared *comparison
 	timeline *timeline
@@ -33,7 +33,7 @@ type correction struct {
 
 // run corrects the engine until ctx ends.
 func (c *correction) run(ctx context.Context, e *engine.Engine) {
-	c.compared.takeSteps() // of before
+	c.compared.takeSteps() // drop steps from before
 	tick := time.NewTicker(correctEvery)
 	defer tick.Stop()
 	calendar := time.Now().UnixNano() - clock.Now()
@@ -58,19 +58,19 @@ func (c *correction) run(ctx context.Context, e *engine.Engine) {
 	}
 }
 
-// apply applies the offset of now, and keeps it beside what was applied until now.
+// apply applies the current offset, and records it with the correction that was applied until now.
 func (c *correction) apply(e *engine.Engine) {
 	start, begin, ahead, reference := c.timeline.agreed()
 	o := c.compared.now()
-	if o == nil || o.Reference != reference { // another controller took over, with another clock than was agreed on
+	if o == nil || o.Reference != reference { // another controller took over, and its clock is not the agreed reference
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.begun && o.At < start { // nothing was compared by another yet
+	if !c.begun && o.At < start { // before the start, no message has used another correction
 		c.applied = ahead - o.Offset
 	} else if c.begun && reference == clock.ID() {
-		return // nor will it change
+		return // the correction never changes
 	}
 	c.begun = true
 	s := record.ClockSample{At: o.At - begin, Reference: reference, Offset: o.Offset - ahead, Bound: o.Bound,
@@ -80,7 +80,7 @@ func (c *correction) apply(e *engine.Engine) {
 	e.Correct(c.applied)
 }
 
-// take returns the samples since it was called last.
+// take returns the samples since the last call.
 func (c *correction) take() []record.ClockSample {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,14 +14,14 @@ import (
 	"lockstep/internal/record"
 )
 
-// faults injects those faults of a cell that are this agent's: into its connections, and into processes of this host
-// that the agent's configuration allows. Whatever becomes of the agent, a guard undoes those of processes.
+// faults injects the faults of a cell that are assigned to this agent: into its connections, and into the targets that
+// its configuration allows. A guard undoes faults of processes if the agent ends.
 type faults struct {
 	own         []plan.Fault
-	connections *netsim.Faults // nil: the cell has none of connections
-	targets     []plan.Target  // what the agent's configuration allows
+	connections *netsim.Faults // nil: the cell has no faults of connections
+	targets     []plan.Target  // from the agent's configuration
 	proc        procfs
-	controlPort func() int // of a control plane on this host at the moment, which faults spare; 0: there is none
+	controlPort func() int // port of a control plane on this host, which faults must not affect; 0: none
 	log         *slog.Logger
 
 	injecting sync.WaitGroup
@@ -29,7 +29,7 @@ type faults struct {
 	end       context.CancelFunc
 }
 
-// newFaults returns the faults of an assignment. connections is nil where the cell has none of them.
+// newFaults returns the faults of an assignment. connections is nil if the cell has no faults of connections.
 func newFaults(s *slot, a plan.Assignment, connections *netsim.Faults) *faults {
 	f := &faults{connections: connections, targets: s.cfg.Targets, proc: procfs(s.cfg.Proc),
 		controlPort: s.conn.LocalPort, log: s.cfg.Log}
@@ -42,7 +42,7 @@ func newFaults(s *slot, a plan.Assignment, connections *netsim.Faults) *faults {
 	return f
 }
 
-// isOwn reports whether a fault is injected by the agent of an assignment.
+// isOwn reports whether the agent of an assignment injects a fault.
 func isOwn(a plan.Assignment, f plan.Fault) bool {
 	if !f.Connections() {
 		return slices.Contains(a.Targets, f.Target)
@@ -50,8 +50,8 @@ func isOwn(a plan.Assignment, f plan.Fault) bool {
 	return a.Publishers.Count > 0 && f.On != "consumers" || a.Consumers.Count > 0 && f.On != "publishers"
 }
 
-// start injects each fault at its time, beside the engine. All are undone when ctx ends at the latest.
-// failed is called with the error of one that fails.
+// start injects each fault at its time, concurrently with the engine. All faults are undone at the latest when ctx
+// ends. failed is called with the error of a fault that fails.
 func (f *faults) start(ctx context.Context, e *engine.Engine, failed func(plan.Fault, error)) {
 	for _, x := range f.own {
 		f.injecting.Go(func() {
@@ -71,8 +71,8 @@ func (f *faults) undo() {
 	f.injecting.Wait()
 }
 
-// run injects one fault at its time and undoes it, and records when that was. One whose time does not come is not
-// recorded, which makes the task's verdict unknown.
+// run injects one fault at its time, undoes it, and records the interval. If its time does not come, nothing is
+// recorded, and the task's verdict is unknown.
 func (f *faults) run(ctx context.Context, e *engine.Engine, x plan.Fault) error {
 	begin, err := e.MeasureBegins(ctx)
 	if err != nil {
@@ -86,13 +86,13 @@ func (f *faults) run(ctx context.Context, e *engine.Engine, x plan.Fault) error 
 		return err
 	}
 	from := clock.Now()
-	_ = clock.Until(ctx, from+x.For.D().Nanoseconds()) // at the task's end it is undone all the same
+	_ = clock.Until(ctx, from+x.For.D().Nanoseconds()) // at the end of the task it is undone early
 	err = undo()
 	e.RecordInterval(record.EventFault, x.Detail(what), from, clock.Now())
 	return err
 }
 
-// inject begins a fault; undo ends it and returns when it has ended.
+// inject starts a fault. undo ends it and returns when it has ended.
 func (f *faults) inject(x plan.Fault) (what string, undo func() error, err error) {
 	if !x.Connections() {
 		return f.injectIntoTarget(x)

@@ -11,17 +11,17 @@ import (
 	"lockstep/internal/procs"
 )
 
-// guard is a process that undoes a fault when this one is gone, however it ended: it waits for the end of a pipe that
-// this process alone holds. It is in a session of its own and ignores what ends the agent in an orderly way, so that
-// it lives as long as it is needed.
+// guard is a process that undoes a fault when the agent has ended, for any reason. It waits for the end of a pipe that
+// only the agent holds. It has its own session and ignores the signals that end an agent, so that it outlives the
+// agent.
 type guard struct {
 	pipe  io.WriteCloser
 	ended chan error
 }
 
-// guardScript waits for the pipe's end, and then until the process $1, if any, is gone (one minute at most), and
-// becomes the undoing command. That comes quoted in the environment: among the arguments its words would make the
-// guard look like the process that it starts.
+// guardScript waits for the end of the pipe, and then until process $1 has ended (0: none), for at most one minute.
+// Then it executes the undo command. The command is passed in the environment: as an argument it would make the guard
+// match the target's command line.
 const guardScript = `trap '' TERM INT HUP
 read -r word
 [ "$word" = done ] && exit 0
@@ -33,7 +33,7 @@ done
 trap - TERM INT HUP
 eval "exec $undo"`
 
-// newGuard starts a guard that runs undo once the process pid, if not 0, is gone.
+// newGuard starts a guard that runs undo after process pid has ended; pid 0: at once.
 func newGuard(pid int, undo []string) (*guard, error) {
 	c := exec.Command("/bin/sh", "-c", guardScript, "lockstep-guard", strconv.Itoa(pid))
 	c.Env = append(os.Environ(), "LOCKSTEP_UNDO="+quoted(undo))
@@ -50,20 +50,20 @@ func newGuard(pid int, undo []string) (*guard, error) {
 	return g, nil
 }
 
-// dismiss ends the guard, as there is nothing to undo any more.
+// dismiss ends the guard without an undo.
 func (g *guard) dismiss() {
-	_, _ = io.WriteString(g.pipe, "done\n") // if it cannot be told, it undoes what is undone
+	_, _ = io.WriteString(g.pipe, "done\n") // on an error the guard only repeats the undo
 	_ = g.pipe.Close()
 }
 
-// fire has the guard undo the fault now. The channel tells when the undoing command has ended; one that stays is what
-// it started.
+// fire makes the guard undo the fault now. The channel receives when the undo command has ended. A command that does
+// not end is the started process itself.
 func (g *guard) fire() <-chan error {
 	_ = g.pipe.Close()
 	return g.ended
 }
 
-// quoted is a command as a shell reads it back.
+// quoted returns a command in the form that a shell reads.
 func quoted(argv []string) string {
 	var b strings.Builder
 	for _, word := range argv {

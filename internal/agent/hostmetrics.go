@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// hostMetrics measures this process with those of its driver, the host's CPUs, and the broker's processes if they are
-// here. One goroutine at a time.
+// hostMetrics measures this process and those of its driver, the host's CPUs, and the broker's processes on this host.
+// It must be used by one goroutine at a time.
 type hostMetrics struct {
 	proc     procfs
 	self     usage
@@ -22,7 +22,7 @@ type hostMetrics struct {
 	children childProcesses
 }
 
-// newHostMetrics begins to measure; the first sample is of the time from here.
+// newHostMetrics starts to measure. The first sample covers the time from this call.
 func newHostMetrics(proc procfs, broker plan.Processes) *hostMetrics {
 	h := &hostMetrics{proc: proc, broker: newBrokerProcesses(proc, broker), children: childProcesses{proc: proc}}
 	h.self, _ = proc.usage("self")
@@ -32,7 +32,7 @@ func newHostMetrics(proc procfs, broker plan.Processes) *hostMetrics {
 	return h
 }
 
-// sample is what was used since the last one. clients are the processes that the driver's client runs in.
+// sample returns the usage since the last sample. clients are the processes of the driver's client.
 func (h *hostMetrics) sample(clients []int) record.HostSample {
 	s := record.HostSample{PID: os.Getpid()}
 	s.HostCPU, s.HostCores = h.cpu()
@@ -51,12 +51,12 @@ func (h *hostMetrics) sample(clients []int) record.HostSample {
 	return s
 }
 
-// threadCounts is how long a thread ran, and how long it was runnable and waited for a CPU, ns.
+// threadCounts is how long a thread ran, and how long it was runnable and waited for a CPU, in ns.
 type threadCounts struct{ ran, waited int64 }
 
-// waited is the part of the time in which threads of this process were runnable that they waited for a CPU, since it
-// was last called. It is of the first two fields of schedstat (Documentation/scheduler/sched-stats.rst of Linux). What
-// threads did that have ended is not known.
+// waited returns the share of runnable time in which this process's threads waited for a CPU since the last call. It
+// uses the first two fields of schedstat (Documentation/scheduler/sched-stats.rst of Linux). Threads that have ended
+// are not counted.
 func (h *hostMetrics) waited() float64 {
 	before, sum := h.threads, threadCounts{}
 	h.threads = map[string]threadCounts{}
@@ -80,11 +80,11 @@ func (h *hostMetrics) waited() float64 {
 	return float64(sum.waited) / float64(sum.ran+sum.waited)
 }
 
-// cpuTicks is what the CPUs of the host did since it started.
+// cpuTicks counts the ticks of all CPUs since the host started.
 type cpuTicks struct{ busy, idle int64 }
 
-// cpu is how many cores all processes of the host used since it was last called, time that a hypervisor took included,
-// and how many there are: from the first line of /proc/stat (proc(5)).
+// cpu returns how many cores all processes used since the last call, including time stolen by a hypervisor, and the
+// number of cores. It reads the cpu lines of /proc/stat (proc(5)).
 func (h *hostMetrics) cpu() (used float64, cores int) {
 	text, err := h.proc.read("stat")
 	if err != nil {
@@ -99,7 +99,7 @@ func (h *hostMetrics) cpu() (used float64, cores int) {
 		case f[0] != "cpu":
 			cores++
 		default:
-			for i := user; i < len(f) && i <= steal; i++ { // guest time, behind, is part of user time
+			for i := user; i < len(f) && i <= steal; i++ { // guest time, in later fields, is part of user time
 				if i == idle || i == iowait {
 					now.idle += number(f[i])
 				} else {

@@ -17,24 +17,24 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Deadlines of what has none in the workload.
+// Timeouts of operations that have none in the workload.
 const (
-	closeTimeout        = 10 * time.Second // of publishers and consumers, and again of the session
-	answerTimeout       = 10 * time.Second // of the last messages to the controller
-	handInFailedTimeout = time.Second      // of those after what the control plane did not take
-	obeyTimeout         = 2 * time.Second  // until the session is closed under a driver's call that was cancelled
+	closeTimeout        = 10 * time.Second // closing publishers and consumers, and closing the session
+	answerTimeout       = 10 * time.Second // last messages to the controller
+	handInFailedTimeout = time.Second      // messages after a failed hand-in
+	obeyTimeout         = 2 * time.Second  // until the session is closed under a cancelled driver call
 	leaveTimeout        = 10 * time.Second // until such a call is left behind
 )
 
-// lifecycle is the life of one assignment, from its acceptance until nothing of it is left. The methods are in the
-// order in which they happen; run is the overview.
+// lifecycle is the life of one assignment, from its acceptance until all its resources are released. The methods are in
+// the order of execution; run is the overview.
 type lifecycle struct {
 	slot       *slot
 	assignment plan.Assignment
 	inbox      *inbox
 	ref        wire.Ref
 	work       plan.Workload
-	log        *slog.Logger // without secrets
+	log        *slog.Logger // removes secrets
 
 	session    *session
 	timeline   *timeline
@@ -42,28 +42,28 @@ type lifecycle struct {
 	prober     *prober
 	faults     *faults
 	reporter   *reporter
-	beside     sync.WaitGroup // correction, prober and reporter, while they go on
+	beside     sync.WaitGroup // correction, prober and reporter
 
-	releases  chan wire.Release // to steps
-	dismissed chan struct{}     // closed when the controller has released StepDone, maybe together with StepFinish
+	releases  chan wire.Release // releases to steps
+	dismissed chan struct{}     // closed when the controller has released StepDone, possibly together with StepFinish
 
 	mu     sync.Mutex
 	engine *engine.Engine
-	early  []record.Event // reported before there was an engine
+	early  []record.Event // events before there was an engine
 
-	tornDown     bool // used by run alone
-	handInFailed bool // used by run alone
+	tornDown     bool // used only by run
+	handInFailed bool // used only by run
 }
 
-// newLifecycle accepts an assignment. Metrics of the host are of the time from here.
+// newLifecycle accepts an assignment. Metrics of the host begin here.
 func newLifecycle(s *slot, a assigned) *lifecycle {
 	task := a.assignment.Task
 	l := &lifecycle{slot: s, assignment: a.assignment, inbox: a.inbox, ref: wire.RefOf(task), work: task.Cell.Workload,
 		timeline: &timeline{work: task.Cell.Workload, phase: plan.PhasePrepare},
 		releases: make(chan wire.Release, maxReleases), dismissed: make(chan struct{})}
-	// The seed makes jitter repeat from run to run, and differ between repetitions and agents.
+	// The seed makes jitter the same in every run, but different for each repetition and agent.
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s %d%s", task.ID, a.assignment.Index, task.Group) // never fails
+	fmt.Fprintf(h, "%s %d%s", task.ID, a.assignment.Index, task.Group) // cannot fail
 	l.session = &session{broker: task.Cell.Broker, access: s.cfg.Access, parent: s.cfg.Dir, event: l.event,
 		network: l.work.Network, seed: h.Sum64()}
 	if l.work.FaultsConnections() {
@@ -85,7 +85,7 @@ func newLifecycle(s *slot, a assigned) *lifecycle {
 	return l
 }
 
-// run is the life of the assignment. It always returns: every wait in it has a deadline.
+// run executes the assignment. It always returns, as every wait in it has a deadline.
 func (l *lifecycle) run(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, l.assignment.Deadline.D(), errDeadline)
 	defer cancel()
@@ -121,8 +121,7 @@ func (l *lifecycle) run(ctx context.Context) {
 	l.arriveLast(ctx, wire.StepDone, nil)
 }
 
-// steps does the work up to the drain: each step when the controller has released it. An error has been reported to the
-// controller.
+// steps performs the steps up to the drain, each after its release. Errors were reported to the controller.
 func (l *lifecycle) steps(ctx context.Context) error {
 	for _, s := range []struct {
 		step wire.Step
@@ -145,7 +144,7 @@ func (l *lifecycle) steps(ctx context.Context) error {
 		if err = s.do(ctx, r); err != nil {
 			cause := context.Cause(ctx)
 			if errors.Is(cause, errFinish) {
-				return err // the controller knows why
+				return err // the controller knows the reason
 			}
 			if cause != nil {
 				err = cause
@@ -159,7 +158,7 @@ func (l *lifecycle) steps(ctx context.Context) error {
 	return nil
 }
 
-// open checks the assignment, opens the driver's session and makes the engine; agent 0 declares the topology too.
+// open checks the assignment, opens the driver's session and creates the engine. Agent 0 also declares the topology.
 func (l *lifecycle) open(ctx context.Context, _ wire.Release) error {
 	if err := l.assignment.Check(); err != nil {
 		return err
@@ -206,9 +205,8 @@ func (l *lifecycle) connectPublishers(ctx context.Context, _ wire.Release) error
 	return nil
 }
 
-// load sends and receives from the start that all agents agreed on until this agent's publishers have stopped. Beside
-// it snapshots are sent, the clock is corrected, faults are injected and, on agent 0, the broker is asked for its
-// metrics.
+// load sends and receives from the agreed start until this agent's publishers have stopped. Concurrently it sends
+// snapshots, corrects the clock and injects faults. Agent 0 also probes the broker.
 func (l *lifecycle) load(ctx context.Context, r wire.Release) error {
 	if err := l.timeline.setStart(r); err != nil {
 		return err
@@ -236,13 +234,13 @@ func (l *lifecycle) load(ctx context.Context, r wire.Release) error {
 		l.prober.finish(ctx)
 	}
 	if err := l.reporter.snapshot(ctx, e, stopped, false); err != nil && ctx.Err() == nil {
-		l.log.Warn("send snapshot", "err", err) // the drain does not begin without it
+		l.log.Warn("send snapshot", "err", err) // the drain cannot begin without it
 	}
 	return nil
 }
 
-// drain returns when the first snapshot since the publishers have stopped everywhere is stored, and all before it: the
-// controller would count as lost what it has not received.
+// drain returns when the first snapshot after the release of the drain is stored, with all earlier ones. Otherwise the
+// controller would count missing deliveries as lost.
 func (l *lifecycle) drain(ctx context.Context, _ wire.Release) error {
 	select {
 	case err := <-l.reporter.drained:
@@ -252,8 +250,8 @@ func (l *lifecycle) drain(ctx context.Context, _ wire.Release) error {
 	}
 }
 
-// awaitDriver waits for a cancelled driver's call, so that nothing is closed while the engine still runs, and closes
-// the session under one that does not obey. A call that does not return even then is left behind, with an error.
+// awaitDriver waits for a cancelled driver call, so that nothing is closed while the engine still runs. After obey it
+// closes the session under the call. A call that has not returned after leave is left behind, with an error.
 func (l *lifecycle) awaitDriver(worked <-chan struct{}) error {
 	late := time.NewTimer(l.slot.cfg.leave)
 	defer late.Stop()
@@ -279,7 +277,7 @@ func (l *lifecycle) awaitDriver(worked <-chan struct{}) error {
 }
 
 // finish closes publishers and consumers, takes the last snapshot and hands in this agent's part. reason is why the
-// agent ended the task before the controller, leftBehind why the engine may still be at work.
+// agent ended the task before the controller did. leftBehind is the error of a driver call that may still run.
 func (l *lifecycle) finish(ctx context.Context, reason, leftBehind error) {
 	if reason != nil {
 		l.log.Warn("task ended by the agent", "reason", reason)
@@ -299,13 +297,13 @@ func (l *lifecycle) finish(ctx context.Context, reason, leftBehind error) {
 	l.handIn(ctx, err)
 }
 
-// handIn gives the controller the rest of this agent's part and answers the release to finish.
+// handIn sends the remaining snapshots and the arrival at StepFinish.
 func (l *lifecycle) handIn(ctx context.Context, failure error) {
 	ctx, cancel := wire.WithGracePeriod(ctx, l.slot.cfg.answer)
 	defer cancel()
 	handed := make(chan struct{})
 	defer close(handed)
-	go func() { // once dismissed, no controller waits for it, and it does not wait either
+	go func() { // after StepDone no controller waits for it, so it only gets answer more time
 		select {
 		case <-l.dismissed:
 			late := time.NewTimer(l.slot.cfg.answer)
@@ -329,12 +327,12 @@ func (l *lifecycle) handIn(ctx context.Context, failure error) {
 	l.handInFailed = l.slot.arrive(ctx, l.arrival(ctx, wire.StepFinish, failure), l.log) != nil || sent != nil
 }
 
-// awaitDone returns when the controller has said that the task is done. Meanwhile it removes the topology when this
-// agent is named for it, or by itself when it declared it and hears nothing any more.
+// awaitDone returns when the controller has released StepDone. If the controller names this agent, it removes the
+// topology. If ctx ends first, agent 0 removes it without a release, and so does any agent without a leader.
 func (l *lifecycle) awaitDone(ctx context.Context) {
 	for {
 		select {
-		case r := <-l.releases: // before the end, if both are there
+		case r := <-l.releases: // before StepDone, if both are there
 			l.tearDownIf(ctx, r)
 			continue
 		default:
@@ -345,7 +343,7 @@ func (l *lifecycle) awaitDone(ctx context.Context) {
 		case <-l.dismissed:
 			return
 		case <-ctx.Done():
-			// Another leader repeats the task as soon as no agent works on it, maybe without agent 0.
+			// Another leader repeats the task when no agent works on it any more, possibly without agent 0.
 			unled := errors.Is(context.Cause(ctx), errUnled)
 			if (l.assignment.Index == 0 || unled) && !l.tornDown {
 				if err := l.tearDown(ctx); err != nil {
@@ -363,7 +361,7 @@ func (l *lifecycle) tearDownIf(ctx context.Context, r wire.Release) {
 	}
 }
 
-// tearDown removes the topology. Where no session could be opened nothing was declared from here.
+// tearDown removes the topology. If no session was opened, this agent has declared nothing.
 func (l *lifecycle) tearDown(ctx context.Context) error {
 	s := l.session.current()
 	if s == nil {
@@ -378,7 +376,7 @@ func (l *lifecycle) tearDown(ctx context.Context) error {
 	return nil
 }
 
-// listen takes releases while the steps go on: the one to finish ends the work wherever it is.
+// listen receives releases while the steps execute. The release to finish ends the current step.
 func (l *lifecycle) listen(ctx context.Context, stop context.CancelCauseFunc) {
 	for {
 		var r wire.Release
@@ -408,7 +406,7 @@ func (l *lifecycle) listen(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// beginMeasurement has the measurement begin when the controller says so, while the load runs, and answers with what
+// beginMeasurement starts the measurement at the time in the release, while the load runs, and reports the time that
 // was set.
 func (l *lifecycle) beginMeasurement(ctx context.Context, r wire.Release) {
 	e := l.currentEngine()
@@ -426,7 +424,7 @@ func (l *lifecycle) beginMeasurement(ctx context.Context, r wire.Release) {
 	l.arrive(ctx, r.Step, nil)
 }
 
-// await returns the release to a step. The one to finish overtakes all others.
+// await returns the release to a step. A release to finish ends the wait with an error.
 func (l *lifecycle) await(ctx context.Context, step wire.Step) (wire.Release, error) {
 	for {
 		select {
@@ -434,7 +432,7 @@ func (l *lifecycle) await(ctx context.Context, step wire.Step) (wire.Release, er
 			if r.Step == step {
 				return r, nil
 			}
-			if r.Step == wire.StepFinish { // who awaits it comes later
+			if r.Step == wire.StepFinish { // for the later wait for it
 				l.releases <- r
 				<-ctx.Done()
 				return wire.Release{}, context.Cause(ctx)
@@ -445,14 +443,14 @@ func (l *lifecycle) await(ctx context.Context, step wire.Step) (wire.Release, er
 	}
 }
 
-// arrive reports a step or a failure. It is tried for a while even if ctx has ended.
+// arrive reports a step or a failure. It retries for a while even after the end of ctx.
 func (l *lifecycle) arrive(ctx context.Context, step wire.Step, failure error) {
 	ctx, cancel := wire.WithGracePeriod(ctx, l.slot.cfg.answer)
 	defer cancel()
-	_ = l.slot.arrive(ctx, l.arrival(ctx, step, failure), l.log) // it has been logged
+	_ = l.slot.arrive(ctx, l.arrival(ctx, step, failure), l.log) // the error was logged
 }
 
-// arriveLast is arrive for what comes after this agent's part: a short try where the control plane did not take that.
+// arriveLast is arrive after the hand-in. If that failed, the report has a short timeout.
 func (l *lifecycle) arriveLast(ctx context.Context, step wire.Step, failure error) {
 	if !l.handInFailed {
 		l.arrive(ctx, step, failure)
@@ -460,10 +458,10 @@ func (l *lifecycle) arriveLast(ctx context.Context, step wire.Step, failure erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), handInFailedTimeout)
 	defer cancel()
-	_ = l.slot.arrive(ctx, l.arrival(ctx, step, failure), l.log) // it has been logged
+	_ = l.slot.arrive(ctx, l.arrival(ctx, step, failure), l.log) // the error was logged
 }
 
-// arrival is what there is to report of a step, now.
+// arrival returns the arrival at a step, as of now.
 func (l *lifecycle) arrival(ctx context.Context, step wire.Step, failure error) wire.Arrival {
 	a := wire.Arrival{Ref: l.ref, Step: step, Phase: l.timeline.currentPhase()}
 	if failure != nil {
@@ -474,7 +472,7 @@ func (l *lifecycle) arrival(ctx context.Context, step wire.Step, failure error) 
 		describing, cancel := context.WithTimeout(ctx, describeTimeout)
 		defer cancel()
 		subject, err := l.session.describe(describing)
-		if err != nil { // it is measured all the same
+		if err != nil { // the task continues
 			l.event(drivers.EventNotice, "describe broker: "+err.Error())
 		}
 		a.Subject = &subject
@@ -486,7 +484,7 @@ func (l *lifecycle) arrival(ctx context.Context, step wire.Step, failure error) 
 	return a
 }
 
-// event takes what the driver reports of its links; there is no engine before its session is open.
+// event passes an event of the driver to the engine. Before the engine exists, events are kept.
 func (l *lifecycle) event(kind drivers.EventKind, detail string) {
 	l.mu.Lock()
 	e := l.engine
@@ -510,7 +508,7 @@ func (l *lifecycle) setEngine(e *engine.Engine) {
 	}
 }
 
-// currentEngine returns the engine; nil while there is none.
+// currentEngine returns the engine; nil before it was created.
 func (l *lifecycle) currentEngine() *engine.Engine {
 	l.mu.Lock()
 	defer l.mu.Unlock()

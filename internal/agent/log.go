@@ -5,8 +5,8 @@ import (
 	"log/slog"
 )
 
-// scrubbingLog is a logger without the secrets that scrub removes: drivers and their libraries log what they like.
-// scrub is safe for concurrent use.
+// scrubbingLog returns a logger that removes secrets with scrub, as drivers and their libraries may log anything. scrub
+// must be safe for concurrent use.
 func scrubbingLog(log *slog.Logger, scrub func(string) string) *slog.Logger {
 	return slog.New(scrubbing{log.Handler(), scrub})
 }
@@ -41,7 +41,7 @@ func (s scrubbing) WithGroup(name string) slog.Handler {
 	return scrubbing{s.to.WithGroup(name), s.scrub}
 }
 
-// attr is the attribute itself, or its text where that has a secret.
+// attr returns the attribute, or its scrubbed text if the text contained a secret.
 func (s scrubbing) attr(a slog.Attr) slog.Attr {
 	value := a.Value.Resolve()
 	if value.Kind() == slog.KindGroup {

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	maxObservations = 64   // of tasks at a time: more are a mistake, or hostile
-	maxUnsent       = 3600 // samples that wait for the control plane; the oldest are dropped
+	maxObservations = 64   // maximum of concurrent tasks: more indicate an error or an attack
+	maxUnsent       = 3600 // maximum of samples that wait for the control plane; the oldest are dropped
 )
 
-// observation is a task of which this agent measures the brokers' processes. It opens no session, and any number of
-// them go on side by side, each with samples of its own: they take no slot.
+// observation measures the brokers' processes during a task. It opens no session and uses no slot. Any number of
+// observations run concurrently, each with its own samples.
 type observation struct {
 	slot       *slot
 	assignment plan.Assignment
@@ -35,7 +35,7 @@ type observation struct {
 	sequence   uint64
 }
 
-// observe begins an observation beside all else, unless there are too many.
+// observe starts an observation, unless there are too many.
 func (s *slot) observe(ctx context.Context, a assigned) {
 	o := &observation{slot: s, assignment: a.assignment, inbox: a.inbox, ref: wire.RefOf(a.assignment.Task),
 		log: s.cfg.Log.With("task", a.assignment.Task.ID, "agent", s.cfg.Name)}
@@ -50,7 +50,7 @@ func (s *slot) observe(ctx context.Context, a assigned) {
 	})
 }
 
-// run is the life of an observation. It always returns: every wait in it has a deadline.
+// run executes an observation. It always returns, as every wait in it has a deadline.
 func (o *observation) run(ctx context.Context) {
 	ctx, cancel := context.WithTimeoutCause(ctx, o.assignment.Deadline.D(), errDeadline)
 	defer cancel()
@@ -77,7 +77,7 @@ func (o *observation) run(ctx context.Context) {
 	o.finish(ctx, err)
 }
 
-// open checks the assignment and begins to measure the processes.
+// open checks the assignment and starts to measure the processes.
 func (o *observation) open() error {
 	if err := o.assignment.CheckProtocol(); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (o *observation) open() error {
 	return nil
 }
 
-// listen passes the start on, and stops everything when the controller ends the task.
+// listen passes the start on, and ends the observation when the controller ends the task.
 func (o *observation) listen(ctx context.Context, start chan<- wire.Release, stop context.CancelCauseFunc) {
 	for {
 		select {
@@ -111,8 +111,8 @@ func (o *observation) listen(ctx context.Context, start chan<- wire.Release, sto
 	}
 }
 
-// measure takes a sample at the start and with every full second of the measurement, until ctx ends; it returns the
-// cause of that.
+// measure takes a sample at the start and at each full second of the measurement, until ctx ends. It returns the cause
+// of ctx.
 func (o *observation) measure(ctx context.Context, start <-chan wire.Release) error {
 	select {
 	case r := <-start:
@@ -126,7 +126,7 @@ func (o *observation) measure(ctx context.Context, start <-chan wire.Release) er
 	}
 	for {
 		since := time.Duration(clock.Now() - o.begin)
-		at := since.Truncate(reportEvery) // towards 0
+		at := since.Truncate(reportEvery) // rounds towards 0
 		if since >= 0 {
 			at += reportEvery
 		}
@@ -146,7 +146,7 @@ func (o *observation) measure(ctx context.Context, start <-chan wire.Release) er
 	}
 }
 
-// sample takes what the processes used since the last one.
+// sample adds the usage of the processes since the last sample.
 func (o *observation) sample(last bool) {
 	for _, b := range o.brokers {
 		at := clock.Now() - o.begin
@@ -161,7 +161,7 @@ func (o *observation) sample(last bool) {
 	}
 }
 
-// send stores what was taken, in order. What could not be stored stays for the next time.
+// send stores the unsent samples in order. On an error the rest stays for the next call.
 func (o *observation) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
 	defer cancel()
@@ -174,7 +174,7 @@ func (o *observation) send(ctx context.Context) error {
 	return nil
 }
 
-// finish sends the rest. why is what ended the observation before the controller did.
+// finish sends the remaining samples. why is the reason if the observation ended before the controller ended it.
 func (o *observation) finish(ctx context.Context, why error) {
 	ctx, cancel := wire.WithGracePeriod(ctx, o.slot.cfg.answer)
 	defer cancel()
@@ -194,17 +194,18 @@ func (o *observation) arrive(ctx context.Context, step wire.Step, failure error)
 	if failure != nil {
 		a.Error = failure.Error()
 	}
-	_ = o.slot.arrive(ctx, a, o.log) // it has been logged
+	_ = o.slot.arrive(ctx, a, o.log) // the error was logged
 }
 
-// observedBroker measures the processes of one broker, all of which are to be here. One goroutine at a time.
+// observedBroker measures the processes of one broker, which must all be on this host. It must be used by one goroutine
+// at a time.
 type observedBroker struct {
 	name, node, place string
 	processes         brokerProcesses
 }
 
-// newObservedBroker begins to measure; the first sample is of the time from here. A process that is not there yet is
-// looked for again with each sample.
+// newObservedBroker starts to measure. The first sample covers the time from this call. Each sample looks again for
+// missing processes.
 func newObservedBroker(proc procfs, place string, x plan.Observation, of plan.Processes) observedBroker {
 	names := make([]string, len(of))
 	for i, p := range of {
@@ -217,18 +218,18 @@ func newObservedBroker(proc procfs, place string, x plan.Observation, of plan.Pr
 	return b
 }
 
-// sample is what the processes used since the last one.
+// sample returns the usage of the processes since the last sample.
 func (b observedBroker) sample() record.HostSample {
 	s := record.HostSample{Broker: b.name, Place: b.place, Node: b.node}
 	b.processes.sample(&s)
 	return s
 }
 
-// placeOf is where this process runs: its host, and the network namespace in which it looks for ports.
+// placeOf returns where this process runs: its host, and the network namespace in which it looks for ports.
 func placeOf(proc procfs, host string) string {
-	space, _ := proc.networkSpace("self") // without it the host has one
+	space, _ := proc.networkSpace("self") // on an error the host counts as one namespace
 	return strings.TrimSpace(host + " " + space)
 }
 
-// observedNames lists the names of what an agent observes, sorted.
+// observedNames returns the sorted names of the brokers that an agent observes.
 func observedNames(all map[string]plan.Processes) []string { return slices.Sorted(maps.Keys(all)) }

@@ -15,24 +15,24 @@ import (
 
 const (
 	probeEvery       = time.Second
-	probeTimeout     = 5 * time.Second // one probe; those that are due meanwhile are left out
+	probeTimeout     = 5 * time.Second // one probe; probes that are due meanwhile are skipped
 	lastProbeTimeout = time.Second     // the wait for the last one before the drain
 )
 
-// errStuck is a probe that did not return when it was cancelled.
+// errStuck is the error of a probe that did not return after it was cancelled.
 var errStuck = errors.New("the driver did not let go of a probe; the broker is not asked again")
 
-// prober asks the broker for its metrics as the record's seconds begin, from the beginning of warm-up to the end of
-// the drain, and once more when this agent's publishers have stopped, beside everything else: the load neither waits
-// for it nor fails with it. A metric without an answer is missing; the first error is an event.
+// prober requests the broker's metrics at each second of the record, from the start of the load to the end of the
+// drain. It probes once more when this agent's publishers have stopped. It runs concurrently with the load, which
+// neither waits for it nor fails with it. A metric without an answer is missing; the first error is an event.
 type prober struct {
 	session  *session
 	timeline *timeline
-	leave    time.Duration // after which a probe that was cancelled is left behind
+	leave    time.Duration // after which a cancelled probe is left behind
 
 	stopped context.Context // ends when the publishers have stopped
 	stop    context.CancelFunc
-	last    chan struct{} // closed when the broker was asked after that
+	last    chan struct{} // closed when the broker was probed after that
 
 	mu      sync.Mutex
 	samples []record.ProbeSample // not yet taken
@@ -44,7 +44,7 @@ func newProber(s *session, t *timeline, leave time.Duration) *prober {
 	return p
 }
 
-// run asks the broker until ctx ends, if the driver can. The session is open.
+// run probes the broker until ctx ends, if the driver supports it. The session must be open.
 func (p *prober) run(ctx context.Context) {
 	defer p.stop()
 	last := sync.OnceFunc(func() { close(p.last) })
@@ -82,10 +82,10 @@ func (p *prober) wait(ctx, other context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(other, cancel)()
-	_ = clock.Until(ctx, nextSecond(p.timeline.t0(), clock.Now())) // an early end shows in the contexts
+	_ = clock.Until(ctx, nextSecond(p.timeline.t0(), clock.Now())) // the caller checks the contexts
 }
 
-// finish has the broker asked once more, for what it did in the last second, and waits a moment for the answer.
+// finish requests one more probe, for the last second, and waits up to lastProbeTimeout for its answer.
 func (p *prober) finish(ctx context.Context) {
 	p.stop()
 	late := time.NewTimer(lastProbeTimeout)
@@ -97,7 +97,7 @@ func (p *prober) finish(ctx context.Context) {
 	}
 }
 
-// nextSecond is when the next second of a record begins whose T0 is begin, after now.
+// nextSecond returns the start of the next second after now, in a record whose T0 is begin.
 func nextSecond(begin, now int64) int64 {
 	every := probeEvery.Nanoseconds()
 	past := (now - begin) % every
@@ -107,7 +107,7 @@ func nextSecond(begin, now int64) int64 {
 	return now - past + every
 }
 
-// ask probes once, with a deadline that holds even if the driver does not obey it.
+// ask probes once. It returns after the timeout even if the driver ignores it.
 func (p *prober) ask(ctx context.Context, driver drivers.Prober) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -138,7 +138,7 @@ func (p *prober) ask(ctx context.Context, driver drivers.Prober) error {
 	}
 }
 
-// add adds metrics of a time between the question and the answer; what is no number is missing.
+// add adds metrics at the middle of the request and its answer. Values that are not finite numbers are skipped.
 func (p *prober) add(metrics []drivers.Metric, asked, answered int64) {
 	at := asked + (answered-asked)/2 - p.timeline.t0()
 	p.mu.Lock()
@@ -151,7 +151,7 @@ func (p *prober) add(metrics []drivers.Metric, asked, answered int64) {
 	}
 }
 
-// take returns the samples since it was called last.
+// take returns the samples since the last call.
 func (p *prober) take() []record.ProbeSample {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,25 +15,26 @@ import (
 	"lockstep/internal/plan"
 )
 
-// procfs is the path of a /proc. The agent reads it directly: a few small files of a known format, where the usual
-// library brings a dependency for each operating system. Without a /proc there are no metrics. Safe for concurrent use.
+// procfs is the path of a proc file system. The agent reads it directly: it needs few files of a known format, and a
+// library would bring dependencies for each operating system. Without proc there are no metrics. Safe for concurrent
+// use.
 type procfs string
 
-// ticksPerSecond is USER_HZ, 100 on every Linux that Go runs on.
+// ticksPerSecond is USER_HZ: 100 on every Linux that Go supports.
 const ticksPerSecond = 100
 
-// maxThreads bounds the threads of one process that are read.
+// maxThreads is the maximum number of threads per process that are read.
 const maxThreads = 256
 
-// usage is what a process or thread had used at a time.
+// usage is the total usage of a process or thread at a time.
 type usage struct {
 	at    time.Time
 	cpu   time.Duration
 	rss   int64
-	start string // when it began: another one may get the same pid
+	start string // its start time, as another one may get the same pid
 }
 
-// since is the mean use of the processor, in cores.
+// since returns the mean CPU usage in cores.
 func (u usage) since(before usage) float64 {
 	elapsed := u.at.Sub(before.at)
 	if elapsed <= 0 || before.at.IsZero() {
@@ -42,22 +43,22 @@ func (u usage) since(before usage) float64 {
 	return float64(u.cpu-before.cpu) / float64(elapsed)
 }
 
-// read returns a file of a process or thread; pid may be "self" or the folder of a thread.
+// read returns a file of a process or thread. pid may be "self" or the folder of a thread.
 func (p procfs) read(pid string, name ...string) ([]byte, error) {
 	return os.ReadFile(filepath.Join(string(p), pid, filepath.Join(name...)))
 }
 
-// stat returns the fields of /proc/PID/stat from the third on; nil if the process is not there.
+// stat returns the fields of /proc/PID/stat from the third on; nil: there is no such process.
 func (p procfs) stat(pid string) []string {
 	stat, err := p.read(pid, "stat")
-	end := bytes.LastIndexByte(stat, ')') // the name before it may hold anything
+	end := bytes.LastIndexByte(stat, ')') // the name before it may contain anything
 	if err != nil || end < 0 {
 		return nil
 	}
 	return strings.Fields(string(stat[end+1:]))
 }
 
-// usage reads the processor time and resident memory of a process or thread.
+// usage returns the CPU time and resident memory of a process or thread.
 func (p procfs) usage(pid string) (usage, bool) {
 	const user, system, start, rss = 11, 12, 19, 21 // proc(5): fields 14, 15, 22 and 24, counted from the third
 	fields := p.stat(pid)
@@ -69,7 +70,7 @@ func (p procfs) usage(pid string) (usage, bool) {
 		rss: number(fields[rss]) * int64(os.Getpagesize()), start: fields[start]}, true
 }
 
-// processes lists the processes that match, except this one.
+// processes returns the processes that match, except this one.
 func (p procfs) processes(match func(pid string) bool) (pids []int) {
 	entries, _ := os.ReadDir(string(p))
 	for _, e := range entries {
@@ -80,7 +81,7 @@ func (p procfs) processes(match func(pid string) bool) (pids []int) {
 	return pids
 }
 
-// find returns the pid of a process as a matrix or a file names it, or 0.
+// find returns the pid of the process that a matrix or file describes; 0: none.
 func (p procfs) find(x plan.Process) int {
 	switch {
 	case x.PID != 0:
@@ -93,13 +94,13 @@ func (p procfs) find(x plan.Process) int {
 	return 0
 }
 
-// hasCommand reports whether a process has words in its command line.
+// hasCommand reports whether the command line of a process contains words.
 func (p procfs) hasCommand(pid, words string) bool {
 	command, err := p.read(pid, "cmdline")
 	return err == nil && strings.Contains(string(bytes.ReplaceAll(command, []byte{0}, []byte{' '})), words)
 }
 
-// largest is the process with the most memory of those that match: a server rather than the shell that started it.
+// largest returns the matching process with the most memory: a server rather than the shell that started it.
 func (p procfs) largest(match func(pid string) bool) (found int) {
 	largest := int64(-1)
 	for _, pid := range p.processes(match) {
@@ -110,7 +111,8 @@ func (p procfs) largest(match func(pid string) bool) (found int) {
 	return found
 }
 
-// listener is the process that listens on a TCP port, or 0. An agent sees those of its own user, or all as root.
+// listener returns the process that listens on a TCP port; 0: none. An agent sees only processes of its own user,
+// unless it is root.
 func (p procfs) listener(port int) int {
 	sockets := map[string]bool{}
 	for _, name := range []string{"tcp", "tcp6"} {
@@ -136,7 +138,7 @@ func (p procfs) listener(port int) int {
 	})
 }
 
-// portOf reads the port of an address like 0100007F:1538.
+// portOf returns the port of an address such as 0100007F:1538.
 func portOf(address string) int {
 	b, err := hex.DecodeString(address[strings.LastIndexByte(address, ':')+1:])
 	if err != nil || len(b) != 2 {
@@ -145,7 +147,7 @@ func portOf(address string) int {
 	return int(b[0])<<8 | int(b[1])
 }
 
-// program is the path of what a process runs, without the mark of a file that was replaced meanwhile.
+// program returns the path of a process's program, without the suffix of a deleted file.
 func (p procfs) program(pid int) string {
 	path, _ := os.Readlink(filepath.Join(string(p), strconv.Itoa(pid), "exe"))
 	return strings.TrimSuffix(path, " (deleted)")
@@ -166,7 +168,7 @@ func (p procfs) isAncestor(pid int) bool {
 	return false
 }
 
-// threads are the folders of a process's threads, below /proc.
+// threads returns the folders of a process's threads, relative to /proc.
 func (p procfs) threads(pid int) (paths []string) {
 	dir := fmt.Sprintf("%d/task", pid)
 	entries, _ := os.ReadDir(filepath.Join(string(p), dir))
@@ -176,15 +178,15 @@ func (p procfs) threads(pid int) (paths []string) {
 	return paths
 }
 
-// byteCounters are two counters of bytes: read from disks and written to them, or received by an interface and sent.
+// byteCounters are two counters of bytes: read from and written to disks, or received and sent by an interface.
 type byteCounters struct{ in, out int64 }
 
-// since is what was counted after before. The kernel's counters restart at 0 where something is made again.
+// since returns the difference to before. Counters may restart at 0.
 func (c byteCounters) since(before byteCounters) byteCounters {
 	return byteCounters{max(0, c.in-before.in), max(0, c.out-before.out)}
 }
 
-// rates are bytes per second.
+// rates returns bytes per second.
 func (c byteCounters) rates(elapsed time.Duration) (in, out float64) {
 	if elapsed <= 0 {
 		return 0, 0
@@ -192,8 +194,8 @@ func (c byteCounters) rates(elapsed time.Duration) (in, out float64) {
 	return float64(c.in) / elapsed.Seconds(), float64(c.out) / elapsed.Seconds()
 }
 
-// disk is what a process has had the kernel read from disks and write to them. The file is readable for the process's
-// user, root and those with CAP_SYS_PTRACE.
+// disk returns the bytes that a process has made the kernel read from and write to disks. Only the process's user, root
+// and processes with CAP_SYS_PTRACE may read the file.
 func (p procfs) disk(pid string) (c byteCounters, err error) {
 	text, err := p.read(pid, "io")
 	if err != nil {
@@ -215,7 +217,7 @@ func (p procfs) disk(pid string) (c byteCounters, err error) {
 	return c, nil
 }
 
-// network is what each interface of a process's network namespace has received and sent, the loopback included.
+// network returns the counters of each interface in a process's network namespace, including the loopback.
 func (p procfs) network(pid string) (map[string]byteCounters, error) {
 	text, err := p.read(pid, "net", "dev")
 	if err != nil {
@@ -224,7 +226,7 @@ func (p procfs) network(pid string) (map[string]byteCounters, error) {
 	all := map[string]byteCounters{}
 	for line := range strings.Lines(string(text)) {
 		name, counts, is := strings.Cut(line, ":")
-		const in, out = 0, 8 // bytes received and sent, see proc(5)
+		const in, out = 0, 8 // received and sent bytes, see proc(5)
 		if f := strings.Fields(counts); is && len(f) > out {
 			all[strings.TrimSpace(name)] = byteCounters{number(f[in]), number(f[out])}
 		}
@@ -235,12 +237,12 @@ func (p procfs) network(pid string) (map[string]byteCounters, error) {
 	return all, nil
 }
 
-// networkSpace names the network namespace of a process.
+// networkSpace returns the id of a process's network namespace.
 func (p procfs) networkSpace(pid string) (string, error) {
 	return os.Readlink(filepath.Join(string(p), pid, "ns", "net"))
 }
 
-// number reads a decimal; the kernel writes no other.
+// number parses a decimal number; the kernel writes no other format.
 func number(s string) int64 {
 	n, _ := strconv.ParseInt(s, 10, 64)
 	return n

@@ -14,26 +14,26 @@ import (
 	"lockstep/internal/wire"
 )
 
-// How often snapshots are sent, and metrics of the host read.
+// Intervals of snapshots, and of samples of the host.
 const (
 	reportEvery   = time.Second
 	drainEvery    = 20 * time.Millisecond
-	storeTimeout  = 3 * time.Second        // what the control plane has not stored by then goes with the next
-	minHostSample = 100 * time.Millisecond // the kernel counts in steps of 10 ms: a shorter sample means nothing
+	storeTimeout  = 3 * time.Second        // snapshots not stored by then are sent with the next
+	minHostSample = 100 * time.Millisecond // the kernel counts in steps of 10 ms, so shorter samples are useless
 )
 
-// occasion is why a snapshot is taken.
+// occasion is the reason for a snapshot.
 type occasion uint8
 
 const (
 	regular occasion = iota
-	news             // only if there is something new
+	news             // only if there is new data
 	epoch            // the measurement begins
 	stopped          // this agent's publishers have stopped
 	final            // the last of the task
 )
 
-// reporter takes snapshots of what an attempt records and stores them in order, each once. Safe for concurrent use.
+// reporter makes snapshots of an attempt's record and stores them in order, each once. Safe for concurrent use.
 type reporter struct {
 	conn       *wire.Agent
 	ref        wire.Ref
@@ -46,23 +46,24 @@ type reporter struct {
 	runtime    *runtimeMetrics
 	sampleHost func() record.HostSample
 
-	measuring chan struct{} // closed when the controller has set when the measurement begins (warmup "auto")
+	measuring chan struct{} // closed when the controller has set the start of the measurement (warmup "auto")
 	draining  chan struct{} // closed when the controller has released the drain
-	drained   chan error    // nil when the first snapshot after that is stored, and all before it
+	drained   chan error    // receives the result of storing the first snapshot after that, and all before it
 
-	// sending is full while a snapshot is taken and sent, and guards the fields below. A mutex would stop virtual time.
+	// sending is full while a snapshot is made and sent, and guards the fields below. A mutex would stop virtual time
+	// in tests.
 	sending  chan struct{}
 	unsent   []record.Snapshot
-	sampled  time.Time // when metrics of the host were last read
-	counting bool      // they are of the measurement
+	sampled  time.Time // time of the last sample of the host
+	counting bool      // the sample belongs to the measurement
 	sequence uint64
 
 	skew atomic.Int64 // ns
 }
 
-// run sends snapshots until ctx ends: once per second, counted from the measurement's beginning, and in the drain as
-// soon as something changed. It returns the error of a snapshot that could not be stored in the drain: the controller
-// would take the silence for the end.
+// run sends snapshots until ctx ends: once per second from the start of the measurement, and in the drain after each
+// change. It returns the error of a snapshot that could not be stored in the drain. Otherwise the controller would take
+// the missing snapshots for the absence of deliveries.
 func (r *reporter) run(ctx context.Context, e *engine.Engine, log *slog.Logger) error {
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
@@ -80,7 +81,7 @@ func (r *reporter) run(ctx context.Context, e *engine.Engine, log *slog.Logger) 
 		case <-measuring:
 			measuring = nil
 			r.sending <- struct{}{}
-			r.counting = false // they were of the load
+			r.counting = false // the samples so far were of the load
 			<-r.sending
 			began.Reset(time.Duration(r.timeline.t0() + r.timeline.measurement().Nanoseconds() - clock.Now()))
 			continue
@@ -98,7 +99,7 @@ func (r *reporter) run(ctx context.Context, e *engine.Engine, log *slog.Logger) 
 		}
 		switch {
 		case err == nil || ctx.Err() != nil:
-		case draining != nil: // it goes with the next
+		case draining != nil: // it is sent with the next
 			log.Warn("send snapshot", "err", err)
 		default:
 			return err
@@ -106,8 +107,8 @@ func (r *reporter) run(ctx context.Context, e *engine.Engine, log *slog.Logger) 
 	}
 }
 
-// snapshot takes a snapshot and sends all that is unsent. What the control plane does not store soon goes with the
-// next; a patient one then waits for it until ctx ends.
+// snapshot makes a snapshot and sends all unsent ones. If they are not stored within storeTimeout, they are sent with
+// the next one. A patient call then waits for them until ctx ends.
 func (r *reporter) snapshot(ctx context.Context, e *engine.Engine, why occasion, patient bool) error {
 	r.sending <- struct{}{}
 	defer func() { <-r.sending }()
@@ -121,7 +122,7 @@ func (r *reporter) snapshot(ctx context.Context, e *engine.Engine, why occasion,
 	return r.send(ctx)
 }
 
-// last takes the last snapshot of an attempt; complete: nothing of the engine runs any more.
+// last makes the last snapshot of an attempt. complete means that no part of the engine runs any more.
 func (r *reporter) last(e *engine.Engine, complete bool) {
 	r.sending <- struct{}{}
 	defer func() { <-r.sending }()
@@ -132,14 +133,14 @@ func (r *reporter) last(e *engine.Engine, complete bool) {
 	r.take(e, why)
 }
 
-// flush sends all that is unsent.
+// flush sends all unsent snapshots.
 func (r *reporter) flush(ctx context.Context) error {
 	r.sending <- struct{}{}
 	defer func() { <-r.sending }()
 	return r.send(ctx)
 }
 
-// take makes a snapshot of what was recorded since the last one. The caller holds sending.
+// take makes a snapshot of the data since the last one. The caller holds sending.
 func (r *reporter) take(e *engine.Engine, why occasion) {
 	begin, measurement := r.timeline.t0(), r.timeline.measurement()
 	var at int64
@@ -176,9 +177,9 @@ func (r *reporter) take(e *engine.Engine, why occasion) {
 	r.unsent = append(r.unsent, s)
 }
 
-// isSampleDue reports whether metrics of the host are read at a time of the measurement; of the load, while it is not
-// known when that begins. Each is of the time since the last, so one at the beginning, however short, and one at the
-// end keep out what is not of the measurement.
+// isSampleDue reports whether the host must be sampled now. at is the time since the start of the measurement or, until
+// that is known, of the load. Each sample covers the time since the last one. So a sample at the start, however short,
+// and one at the end exclude everything outside the measurement.
 func (r *reporter) isSampleDue(why occasion, at int64) bool {
 	since := time.Since(r.sampled)
 	switch why {
@@ -192,7 +193,7 @@ func (r *reporter) isSampleDue(why occasion, at int64) bool {
 	return since >= reportEvery*9/10 && !soon
 }
 
-// send stores what was taken, in order. What could not be stored stays for the next time. The caller holds sending.
+// send stores the unsent snapshots in order. On an error the rest stays for the next call. The caller holds sending.
 func (r *reporter) send(ctx context.Context) error {
 	for len(r.unsent) > 0 {
 		s := r.unsent[0]
@@ -204,7 +205,7 @@ func (r *reporter) send(ctx context.Context) error {
 		err := r.conn.Snapshot(ctx, r.ref, s)
 		if errors.Is(err, wire.ErrTooLarge) {
 			if first, second, ok := s.Split(); ok {
-				second.Seq = 0 // one of its own, when its turn comes
+				second.Seq = 0 // it gets its own number later
 				r.unsent = append([]record.Snapshot{first, second}, r.unsent[1:]...)
 				continue
 			}

@@ -11,19 +11,18 @@ import (
 	"lockstep/internal/record"
 )
 
-// runtimeHistograms reads what Go's runtime measures of this process: its pauses for garbage collection, and how long
-// goroutines that could run waited for a processor (of which it samples one in eight). The zero value counts from the
-// start of the process. One goroutine at a time.
+// runtimeHistograms reads metrics of Go's runtime for this process: pauses of the garbage collector, and how long
+// runnable goroutines waited for a processor. The runtime samples one goroutine in eight. The zero value counts from
+// the start of the process. It must be used by one goroutine at a time.
 //
-// The runtime keeps histograms of which only the counts of buckets are known, each a quarter of a power of two wide or
-// less. Every sample is taken for the upper end of its bucket: durations are never too small, and at most a quarter
-// too large.
+// The runtime provides histograms of counts per bucket. A bucket is at most a quarter of a power of two wide. Every
+// sample counts as the upper end of its bucket. So durations are never too small, and at most a quarter too large.
 type runtimeHistograms struct {
 	samples []metrics.Sample
 	before  [][]uint64
 }
 
-// runtimeSeries are the runtime's names of what is read.
+// runtimeSeries maps series of the record to metrics of the runtime.
 var runtimeSeries = []struct {
 	series record.Series
 	metric string
@@ -32,7 +31,7 @@ var runtimeSeries = []struct {
 	{record.Scheduling, "/sched/latencies:seconds"},
 }
 
-// read calls f with what has happened since it was called last, each duration with its number; f may be nil.
+// read calls f with each duration since the last call of read, and its number of samples. f may be nil.
 func (r *runtimeHistograms) read(f func(s record.Series, ns int64, n uint64)) {
 	if r.samples == nil {
 		for _, s := range runtimeSeries {
@@ -42,7 +41,7 @@ func (r *runtimeHistograms) read(f func(s record.Series, ns int64, n uint64)) {
 	}
 	metrics.Read(r.samples)
 	for i, s := range r.samples {
-		if s.Value.Kind() != metrics.KindFloat64Histogram { // a later release of Go may not have it
+		if s.Value.Kind() != metrics.KindFloat64Histogram { // a later release of Go may not provide it
 			continue
 		}
 		h := s.Value.Float64Histogram()
@@ -58,7 +57,7 @@ func (r *runtimeHistograms) read(f func(s record.Series, ns int64, n uint64)) {
 	}
 }
 
-// upper is the end of a bucket in nanoseconds, or its beginning where it has none.
+// upper returns the end of a bucket in nanoseconds, or its start if the end is infinite.
 func upper(from, to float64) int64 {
 	if math.IsInf(to, 1) {
 		to = max(0, from)
@@ -66,26 +65,27 @@ func upper(from, to float64) int64 {
 	return int64(math.Round(to * 1e9))
 }
 
-// runtimeReporter is the attempt that reports the runtime of this process: agents may share one (local runs), and would
-// count it several times.
+// runtimeReporter is the attempt that reports the runtime of this process. Agents of a local run share a process, and
+// would otherwise report it several times.
 var runtimeReporter atomic.Pointer[runtimeMetrics]
 
-// runtimeMetrics gives an engine what the runtime and the simulated network measured. One goroutine at a time.
+// runtimeMetrics passes metrics of the runtime and of the simulated network to an engine. It must be used by one
+// goroutine at a time.
 type runtimeMetrics struct {
 	delays     *netsim.Delays // nil: no network is simulated
 	histograms runtimeHistograms
-	at         int64 // clock.Now() when they were read
+	at         int64 // clock.Now() of the last reading
 }
 
-// newRuntimeMetrics begins to measure. The caller closes it, so that another attempt reports the runtime.
+// newRuntimeMetrics starts to measure. The caller must close it, so that another attempt can report the runtime.
 func newRuntimeMetrics(delays *netsim.Delays) *runtimeMetrics {
 	r := &runtimeMetrics{delays: delays, at: clock.Now()}
 	r.histograms.read(nil)
 	return r
 }
 
-// observe gives the engine what was measured since the last time. The runtime is reported by the first attempt that
-// comes, until that is closed.
+// observe passes the metrics since its last call to the engine. Only the first attempt that calls it reports the
+// runtime, until that attempt is closed.
 func (r *runtimeMetrics) observe(e *engine.Engine) {
 	now := clock.Now()
 	middle := r.at + (now-r.at)/2
@@ -94,7 +94,7 @@ func (r *runtimeMetrics) observe(e *engine.Engine) {
 		r.delays.Take().Each(func(ns int64, n uint64) { e.Observe(middle, record.NetworkDelay, ns, n) })
 	}
 	if !runtimeReporter.CompareAndSwap(nil, r) && runtimeReporter.Load() != r {
-		r.histograms.read(nil) // so that what another attempt reports is not reported again
+		r.histograms.read(nil) // the same metrics must not be reported again later
 		return
 	}
 	r.histograms.read(func(s record.Series, ns int64, n uint64) { e.Observe(middle, s, ns, n) })

@@ -16,26 +16,26 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// describeTimeout is the limit for a broker to describe itself.
+// describeTimeout is the timeout of a broker's description.
 const describeTimeout = 5 * time.Second
 
-// session is a driver's session with a broker, and what it uses of this host while it lasts: a folder, and a forwarder
-// for clients that do not dial through the agent. close releases all of them, also what an open that was left behind
-// still makes. Safe for concurrent use.
+// session is a driver's session with a broker, with its resources on this host: a folder, and a forwarder for clients
+// that do not dial through the agent. close releases all of them, including those that a slow open still creates. Safe
+// for concurrent use.
 type session struct {
 	broker plan.Broker
 	access drivers.Access
-	parent string // of the folder; empty: the temporary folder
+	parent string // parent of the folder; empty: the system's temporary folder
 	log    *slog.Logger
-	event  func(drivers.EventKind, string) // takes what the driver reports of its links
+	event  func(drivers.EventKind, string) // receives events of the driver's links
 
 	network plan.Network
-	seed    uint64         // of jitter and faults
-	faults  *netsim.Faults // nil: the cell has none of connections
+	seed    uint64         // for jitter and faults
+	faults  *netsim.Faults // nil: the cell has no faults of connections
 	delays  *netsim.Delays // nil: no network is simulated
 
 	localBroker atomic.Bool                   // a connection leads to this host
-	scrubber    atomic.Pointer[plan.Scrubber] // of the options, once they are resolved
+	scrubber    atomic.Pointer[plan.Scrubber] // of the resolved options; nil before
 
 	mu        sync.Mutex
 	closed    bool
@@ -47,7 +47,7 @@ type session struct {
 
 var errSessionClosed = errors.New("the session was closed while it was being opened")
 
-// open opens the driver's session. It may outlive close, which then has the last word.
+// open opens the driver's session. If close was called meanwhile, open closes the session again and returns an error.
 func (s *session) open(ctx context.Context) error {
 	driver, err := drivers.Lookup(s.broker.Driver)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *session) open(ctx context.Context) error {
 	return err
 }
 
-// env makes what the driver may use of this host.
+// env creates the resources that the driver may use on this host.
 func (s *session) env() (drivers.Env, error) {
 	if s.parent != "" {
 		if err := os.MkdirAll(s.parent, 0o755); err != nil {
@@ -112,13 +112,13 @@ func (s *session) env() (drivers.Env, error) {
 	}
 	forward := forwarder.Forward
 	if s.delays == nil && s.faults == nil && s.broker.Via == "" {
-		forward = s.direct // a relay would cost what no network does
+		forward = s.direct // a relay would add costs that a network does not have
 	}
 	return drivers.Env{Dial: countingWrites(dial), DialAside: direct, Forward: forward, Log: s.log, Event: s.event,
 		Dir: dir, Access: s.access}, nil
 }
 
-// direct leads to the address itself.
+// direct returns the address unchanged.
 func (s *session) direct(_ context.Context, address string) (string, error) {
 	host, _, _ := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
@@ -127,15 +127,15 @@ func (s *session) direct(_ context.Context, address string) (string, error) {
 	return address, nil
 }
 
-// current returns the driver's session; nil while it is not open.
+// current returns the driver's session; nil before it is open.
 func (s *session) current() drivers.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.driver
 }
 
-// describe returns the broker as it describes itself, without secrets. With an error the subject has what is known
-// without an answer.
+// describe returns the broker's description without secrets. On an error, the subject has the fields that need no
+// answer.
 func (s *session) describe(ctx context.Context) (plan.Subject, error) {
 	s.mu.Lock()
 	driver, endpoints := s.driver, s.endpoints
@@ -162,7 +162,7 @@ func (s *session) describe(ctx context.Context) (plan.Subject, error) {
 	return subject, nil
 }
 
-// clientProcesses lists the processes that the driver's client runs in, besides this one.
+// clientProcesses returns the processes of the driver's client, except this one.
 func (s *session) clientProcesses() []int {
 	if o, is := s.current().(drivers.Outside); is {
 		return o.Processes()
@@ -173,7 +173,7 @@ func (s *session) clientProcesses() []int {
 // clean removes secrets from text that leaves the agent.
 func (s *session) clean(text string) string { return s.scrubber.Load().Scrub(text) }
 
-// cleanError is clean of the text of an error, which may be nil.
+// cleanError removes secrets from the text of an error, which may be nil.
 func (s *session) cleanError(err error) error {
 	if err == nil {
 		return nil
@@ -181,7 +181,7 @@ func (s *session) cleanError(err error) error {
 	return cleanedError{err, s.clean(err.Error())}
 }
 
-// cleanedError is an error without the secrets in its text.
+// cleanedError is an error with a text without secrets.
 type cleanedError struct {
 	error
 	text string
@@ -191,10 +191,11 @@ func (c cleanedError) Error() string { return c.text }
 
 func (c cleanedError) Unwrap() error { return c.error }
 
-// close ends the driver's session and removes what it used. It may be called while open has not returned.
+// close closes the driver's session and removes its resources. It may be called before open has returned.
 func (s *session) close() error { return s.release() }
 
-// release closes and removes what there is by now. A driver that does not close within closeTimeout is left behind.
+// release closes and removes the resources that exist now. A driver that does not close within closeTimeout is left
+// behind.
 func (s *session) release() error {
 	s.mu.Lock()
 	s.closed = true

@@ -17,15 +17,16 @@ import (
 	"lockstep/internal/wire/keys"
 )
 
-// drainAfter is for how long a slot that drains is idle before it leaves, three heartbeats: what the controller
-// assigned before it had received the notice is still done, and it reads the last report before it reads the goodbye.
+// drainAfter is how long a draining slot must be idle before it leaves: three heartbeats. Tasks that were assigned
+// before the controller received the notice are still executed. The controller also receives the last report before the
+// leaving heartbeat.
 const drainAfter = 3 * wire.HeartbeatEvery
 
-// memory distinguishes this process from others.
+// memory identifies this process: see wire.Heartbeat.Memory.
 var memory = wire.NewName()
 
-// slot carries out one assignment at a time, and any number of observations beside it. To the controller it is an
-// agent of its own.
+// slot executes one assignment at a time, and any number of observations in addition. For the controller it is an agent
+// of its own.
 type slot struct {
 	conn *wire.Agent
 	cfg  Config
@@ -41,26 +42,26 @@ type slot struct {
 	busy     atomic.Pointer[wire.Ref]
 	current  atomic.Pointer[lifecycle] // the newest
 	draining atomic.Bool
-	reported atomic.Pointer[time.Time] // when the loop of heartbeats last went on; nil: there is none
+	reported atomic.Pointer[time.Time] // time of the last heartbeat; nil: heartbeats have ended or not begun
 
 	mu     sync.Mutex
 	cancel context.CancelCauseFunc // ends the attempt in flight
 }
 
-// assigned is an attempt of which this slot has a part.
+// assigned is an assignment of this slot with its inbox.
 type assigned struct {
 	assignment plan.Assignment
 	inbox      *inbox
 }
 
-// newSlot makes a slot of an agent; the first has the agent's name, the others a number behind it. cfg is complete.
+// newSlot returns a slot of an agent. Slot 0 has the agent's name; the others have a number appended. cfg is complete.
 func newSlot(conn *wire.Agent, cfg Config, number int) *slot {
 	process := cfg.Name
 	cfg.Name = keys.SlotName(cfg.Name, number)
 	s := &slot{conn: conn, cfg: cfg, place: placeOf(procfs(cfg.Proc), cfg.host), self: wire.Heartbeat{
 		Agent: cfg.Name, Instance: wire.NewName(), Host: cfg.host, Clock: clock.ID(), Version: cfg.Version,
 		Labels: cfg.Labels, Protocol: plan.Protocol,
-		Cores: runtime.GOMAXPROCS(0), // what a container's quota leaves of the host
+		Cores: runtime.GOMAXPROCS(0), // respects a container's CPU quota
 		Slots: cfg.Slots, Process: process, Memory: memory,
 		Observes: observedNames(cfg.Observes), Observer: len(cfg.Observes) > 0,
 	}}
@@ -73,8 +74,8 @@ func newSlot(conn *wire.Agent, cfg Config, number int) *slot {
 	return s
 }
 
-// run registers the slot with the controller and carries out assignments until ctx ends, the slot has drained or the
-// controller refuses it; then nothing of it is left.
+// run registers the slot with the controller and executes assignments. It returns when ctx ends, the slot has drained
+// or the controller refuses it. Then all its goroutines have ended.
 func (s *slot) run(ctx context.Context) error {
 	inner, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -103,7 +104,7 @@ func (s *slot) run(ctx context.Context) error {
 	return err
 }
 
-// command takes a command of the controller, which sends it again until this returns.
+// command handles a command of the controller, which repeats it until command has returned.
 func (s *slot) command(c wire.Command, to chan<- assigned) error {
 	if c.Release != nil {
 		return s.attempts.release(c.Ref, *c.Release)
@@ -120,15 +121,15 @@ func (s *slot) command(c wire.Command, to chan<- assigned) error {
 	}
 }
 
-// serve carries out assignments until ctx ends, the slot has drained or the controller refuses it.
+// serve executes assignments until ctx ends, the slot has drained or the controller refuses it.
 func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-chan error) error {
 	var (
 		cancel      context.CancelCauseFunc = func(error) {}
 		idle                                = make(chan struct{})
-		done        <-chan struct{}         = idle // closed when nothing is left of the attempt in flight
+		done        <-chan struct{}         = idle // closed when the attempt in flight has ended completely
 		drain, stop                         = s.cfg.Drain, s.cfg.Stop
 		free        <-chan struct{}         // done, while draining
-		quiet       <-chan time.Time        // then idle for long enough to leave
+		quiet       <-chan time.Time        // fires when the slot was idle for drainAfter
 	)
 	close(idle)
 	finish := func(cause error) {
@@ -145,7 +146,7 @@ func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-ch
 				s.observe(observing, a)
 				continue
 			}
-			// The controller gives work to a slot that it believes idle: no controller needs the work in progress here.
+			// The controller assigns only to slots that it considers idle, so no controller needs the current attempt.
 			finish(errSuperseded)
 			cancel, done = s.start(ctx, a)
 			if s.draining.Load() { // assigned before the controller had received the notice
@@ -183,7 +184,7 @@ func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-ch
 	}
 }
 
-// start begins the life of an assignment; done is closed when nothing of it is left.
+// start starts the lifecycle of an assignment. done is closed when it has ended completely.
 func (s *slot) start(ctx context.Context, a assigned) (cancel context.CancelCauseFunc, done <-chan struct{}) {
 	ctx, cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	l, ended := newLifecycle(s, a), make(chan struct{})
@@ -202,7 +203,7 @@ func (s *slot) start(ctx context.Context, a assigned) (cancel context.CancelCaus
 	return cancel, ended
 }
 
-// endUnled ends the attempt in flight if it is this one, which no controller leads any more.
+// endUnled ends the attempt in flight if it is this one, as no controller leads it any more.
 func (s *slot) endUnled(ref wire.Ref, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,8 +222,8 @@ func (s *slot) heartbeat() wire.Heartbeat {
 	return h
 }
 
-// arrive completes an arrival with this slot and the time, and reports it until the controller has it or ctx ends. An
-// error has been logged.
+// arrive adds the slot's data and the time to an arrival and reports it. It retries until the controller has it or ctx
+// ends. Errors are logged.
 func (s *slot) arrive(ctx context.Context, a wire.Arrival, log *slog.Logger) error {
 	a.Agent, a.Host, a.Clock, a.Version = s.cfg.Name, s.cfg.host, clock.ID(), s.cfg.Version
 	a.Now, a.Wall, a.Offset = clock.Now(), time.Now().UnixNano(), s.compared.now()
@@ -233,8 +234,8 @@ func (s *slot) arrive(ctx context.Context, a wire.Arrival, log *slog.Logger) err
 	return err
 }
 
-// hostSampler begins to measure this host for an attempt and returns what reads it. An observer, which takes part in a
-// task only to inject faults, measures the broker.
+// hostSampler starts to measure this host for an attempt and returns the function that takes samples. An observer has a
+// task only to inject faults, and measures the broker.
 func (s *slot) hostSampler(of *session) func() record.HostSample {
 	if fit, _ := plan.Observe([]plan.Broker{of.broker}, s.self.Observes); len(fit) > 0 {
 		b := newObservedBroker(procfs(s.cfg.Proc), s.place, fit[0], s.cfg.Observes[fit[0].As])

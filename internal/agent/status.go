@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// Status is the state of an agent while Serve runs, for metrics and a watchdog. The zero value has no slots. Safe for
-// concurrent use; reading it takes no part in any measurement.
+// Status is the state of an agent while Serve runs, for metrics and a watchdog. The zero value has no slots. Reading it
+// does not affect measurements. Safe for concurrent use.
 type Status struct {
 	mu    sync.Mutex
 	slots []*slot
@@ -27,7 +27,7 @@ func (s *Status) Slots() (all []wire.Heartbeat) {
 	return all
 }
 
-// Phase returns the phase of the task of a slot; empty: it has none.
+// Phase returns the phase of a slot's task; empty: it has no task.
 func (s *Status) Phase(agent string) plan.Phase {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,7 @@ func (s *Status) Phase(agent string) plan.Phase {
 	return ""
 }
 
-// add adds a slot, unless s is nil.
+// add adds a slot. The receiver may be nil.
 func (s *Status) add(slot *slot) {
 	if s == nil {
 		return
@@ -49,10 +49,10 @@ func (s *Status) add(slot *slot) {
 	s.slots = append(s.slots, slot)
 }
 
-// maxStall is for how long a slot may send no heartbeat. Each attempt to send one has a shorter limit.
+// maxStall is the maximum time without a heartbeat of a slot. It is longer than each attempt to send one may take.
 const maxStall = 30 * time.Second
 
-// Stuck returns an error that names the slots which send no heartbeats any more; nil: there are none.
+// Stuck returns an error that names the slots which no longer send heartbeats; nil: none.
 func (s *Status) Stuck() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

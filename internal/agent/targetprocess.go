@@ -15,26 +15,26 @@ import (
 	"lockstep/internal/procs"
 )
 
-// Limits of the commands of a target, and of a process that starts again; plan.Workload.LongestUndo is more than both.
+// Limits for commands of a target, and for a process that restarts. plan.Workload.LongestUndo exceeds their sum.
 const (
 	stopTimeout  = 30 * time.Second
 	startTimeout = 25 * time.Second
 	restartPoll  = 10 * time.Millisecond
 )
 
-// targetProcess is the process of a target as it was found at a time.
+// targetProcess is the process of a target as found at a certain time.
 type targetProcess struct {
 	target plan.Target
 	proc   procfs
 	pid    int
-	start  string // when it began: another may get the same pid
-	exe    string // the program it runs
+	start  string // its start time, as another process may get the same pid
+	exe    string // path of its program
 	handle *os.Process
 	log    *slog.Logger
 }
 
-// findTarget finds the process of a target, and refuses those whose end would be the agent's or the control plane's
-// own. controlPort is the port of a control plane on this host, or 0.
+// findTarget finds the process of a target. It refuses the agent itself, its ancestors, and a control plane on this
+// host. controlPort is the port of that control plane, or 0.
 func findTarget(target plan.Target, proc procfs, controlPort int, log *slog.Logger) (*targetProcess, error) {
 	p := &targetProcess{target: target, proc: proc, log: log}
 	if several := matching(proc, target.Process); len(several) > 1 {
@@ -55,7 +55,7 @@ func findTarget(target plan.Target, proc procfs, controlPort int, log *slog.Logg
 		return nil, fmt.Errorf("target %q is process %d, which serves the control plane: not disturbed", target.Name,
 			p.pid)
 	}
-	handle, err := os.FindProcess(p.pid) // of this very process, even if its pid is used again
+	handle, err := os.FindProcess(p.pid) // refers to this process even if its pid is used again
 	if err != nil {
 		return nil, fmt.Errorf("find process %d of target %q: %w", p.pid, target.Name, err)
 	}
@@ -66,8 +66,8 @@ func findTarget(target plan.Target, proc procfs, controlPort int, log *slog.Logg
 	return p, nil
 }
 
-// matching lists the processes that a target by its command may be, as "123 (name)". Metrics may be of the largest; a
-// signal may go to no other than was meant.
+// matching returns the processes that match a target's command, as "123 (name)". Metrics may use the largest of
+// several, but a signal must not go to the wrong process.
 func matching(proc procfs, x plan.Process) (all []string) {
 	if x.Command == "" || x.PID != 0 || x.Port != 0 {
 		return nil
@@ -97,18 +97,18 @@ func (p *targetProcess) find() (pid int, start string) {
 	return pid, u.start
 }
 
-// restarted reports whether the process is there again. By its command it is one of the same program: the command that
-// starts it may have its words.
+// restarted reports whether the target's process has started again. If the target is named by its command, the program
+// must be the same, as the start command may contain the same words.
 func (p *targetProcess) restarted() bool {
 	pid, start := p.find()
-	// starts are in steps of 10 ms: two processes may have the same
+	// start times have a resolution of 10 ms: two processes may have the same
 	if start == "" || pid == p.pid && start == p.start {
 		return false
 	}
 	return p.target.Process.Command == "" || p.exe == "" || p.proc.program(pid) == p.exe
 }
 
-// pause stops the process where it is, until undo.
+// pause suspends the process until undo.
 func (p *targetProcess) pause() (undo func() error, err error) {
 	g, err := newGuard(0, []string{"/bin/sh", "-c", "kill -CONT " + strconv.Itoa(p.pid)})
 	if err != nil {
@@ -127,7 +127,7 @@ func (p *targetProcess) pause() (undo func() error, err error) {
 	}, nil
 }
 
-// end kills the process or has it stop in an orderly way; undo starts it again and returns when it is there.
+// end kills or stops the process. undo starts it again and returns when it runs.
 func (p *targetProcess) end(kill bool) (undo func() error, err error) {
 	g, err := newGuard(p.pid, p.target.Start)
 	if err != nil {
@@ -150,11 +150,11 @@ func (p *targetProcess) end(kill bool) (undo func() error, err error) {
 		late := time.After(stopTimeout + startTimeout)
 		for {
 			select {
-			case err := <-ended: // looked at first: what a failed start left behind is no server
+			case err := <-ended: // checked first: a process left by a failed start is not the target
 				if err != nil {
 					return fmt.Errorf("start target %q again: %w; start it by hand", p.target.Name, err)
 				}
-				ended = nil // it has handed over to a server in the background
+				ended = nil // the command has started a server in the background
 			default:
 			}
 			if p.restarted() {
@@ -170,7 +170,7 @@ func (p *targetProcess) end(kill bool) (undo func() error, err error) {
 	}, nil
 }
 
-// isolate cuts the target off its network by its command, until undo.
+// isolate separates the target from its network with its command, until undo.
 func isolate(log *slog.Logger, target plan.Target) (what string, undo func() error, err error) {
 	g, err := newGuard(0, target.Heal)
 	if err != nil {
@@ -195,8 +195,8 @@ func isolate(log *slog.Logger, target plan.Target) (what string, undo func() err
 	return "its network", heal, nil
 }
 
-// runCommand runs a command of a target to its end. Its arguments and output may have secrets and go to the agent's
-// own log alone.
+// runCommand runs a command of a target until it ends. Arguments and output may contain secrets, so they only go to the
+// agent's own log.
 func runCommand(log *slog.Logger, argv []string) error {
 	c := exec.Command(argv[0], argv[1:]...)
 	procs.NewSession(c)

@@ -10,22 +10,22 @@ import (
 	"lockstep/internal/wire"
 )
 
-// errNoStart is a release that does not name this host's clock.
+// errNoStart is the error of a start release that does not have this host's clock.
 var errNoStart = errors.New("controller named no start time for clock " + clock.ID())
 
-// timeline is when the phases of an attempt begin, on this agent's clock. Safe for concurrent use.
+// timeline has the start times of an attempt's phases on this agent's clock. Safe for concurrent use.
 type timeline struct {
 	work plan.Workload
 
 	mu        sync.Mutex
 	phase     plan.Phase
 	begin     int64         // clock.Now() at T0; 0: not known yet
-	measure   time.Duration // from T0 to the measurement, where that is found out while the load runs; 0: not known yet
-	ahead     int64         // ns by which the agreed start takes this clock to be ahead of the reference
-	reference string        // id of the clock that all agents of the task compare theirs with
+	measure   time.Duration // from T0 to the measurement, for warmup "auto"; 0: not known yet
+	ahead     int64         // ns by which this clock is ahead of the reference, as used for the start
+	reference string        // id of the reference clock of the task
 }
 
-// setStart sets when the load starts.
+// setStart sets the start of the load.
 func (t *timeline) setStart(r wire.Release) error {
 	start, named := r.Start[clock.ID()]
 	if !named {
@@ -38,29 +38,28 @@ func (t *timeline) setStart(r wire.Release) error {
 	return nil
 }
 
-// agreed returns when the load starts and T0, and by how much this clock was taken to be ahead of the reference for
-// that.
+// agreed returns the start of the load, T0, and the reference clock with the lead that was used for the start.
 func (t *timeline) agreed() (start, begin, ahead int64, reference string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.begin - t.work.Warmup.D().Nanoseconds(), t.begin, t.ahead, t.reference
 }
 
-// t0 is clock.Now() at T0; 0 while it is not known.
+// t0 returns clock.Now() at T0; 0: not known yet.
 func (t *timeline) t0() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.begin
 }
 
-// setMeasurement sets when the measurement begins, since T0.
+// setMeasurement sets the start of the measurement, since T0.
 func (t *timeline) setMeasurement(since time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.measure = since
 }
 
-// measurement is when the measurement begins, since T0: 0 also while that is to be found out.
+// measurement returns the start of the measurement since T0; 0 also while it is not known.
 func (t *timeline) measurement() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +72,7 @@ func (t *timeline) setPhase(p plan.Phase) {
 	t.phase = p
 }
 
-// currentPhase is the phase of this agent; between start and stop it follows from the time.
+// currentPhase returns the phase of this agent. Between start and stop it follows from the time.
 func (t *timeline) currentPhase() plan.Phase {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// countingWrites is dial for connections of which publishers want to know for how long writes to them are blocked:
-// those of the host's TCP, and simulated ones.
+// countingWrites wraps dial. If a publisher measures how long its writes are blocked, TCP connections and simulated
+// connections report it.
 func countingWrites(dial netsim.DialFunc) netsim.DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
@@ -27,7 +27,7 @@ func countingWrites(dial netsim.DialFunc) netsim.DialFunc {
 	}
 }
 
-// isLocal reports whether a connection leads to the host that it comes from.
+// isLocal reports whether both ends of a connection are on the same host.
 func isLocal(conn net.Conn) bool {
 	to, _ := conn.RemoteAddr().(*net.TCPAddr)
 	from, _ := conn.LocalAddr().(*net.TCPAddr)

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// blockable is a TCP connection that does not report when a write is blocked: one that takes longer than 100 µs
-// was. Shorter ones are not counted, and a longer one counts although it may have waited for a CPU.
+// blockable is a TCP connection that estimates how long its writes are blocked: a write of more than 100 µs counts as
+// blocked. So shorter blocks do not count, and a wait for a CPU may count.
 type blockable struct {
 	*net.TCPConn
 	waiting *drivers.Waiting
@@ -20,7 +20,7 @@ func newBlockable(conn *net.TCPConn, waiting *drivers.Waiting) net.Conn {
 	return &blockable{conn, waiting}
 }
 
-// Write is that of net.TCPConn.
+// Write writes like net.TCPConn.Write.
 func (c *blockable) Write(b []byte) (int, error) {
 	c.waiting.Begin()
 	defer c.waiting.EndAbove(100 * time.Microsecond)

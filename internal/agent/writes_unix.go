@@ -13,31 +13,31 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// blockable is a TCP connection that reports for how long its send buffer was full. It writes as net.TCPConn does: it
-// tries, and waits when the kernel takes no more. Only waiting costs a reading of the clock.
+// blockable is a TCP connection that reports how long its send buffer was full. It writes like net.TCPConn: it tries,
+// and waits when the buffer is full. It reads the clock only when it waits.
 type blockable struct {
 	*net.TCPConn
 	raw     syscall.RawConn
 	waiting *drivers.Waiting
 
-	mu      sync.Mutex // guards what follows, which is of the Write under way
+	mu      sync.Mutex // guards the fields below, which belong to the current Write
 	rest    []byte
 	failure error
 	blocked bool
-	attempt func(fd uintptr) bool // made once: a closure for each Write would be an allocation
+	attempt func(fd uintptr) bool // made once, as a closure per Write would allocate
 }
 
 func newBlockable(conn *net.TCPConn, waiting *drivers.Waiting) net.Conn {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return conn // it is closed: its first write fails
+		return conn // the connection is closed: its first write fails
 	}
 	c := &blockable{TCPConn: conn, raw: raw, waiting: waiting}
 	c.attempt = c.try
 	return c
 }
 
-// Write is that of net.TCPConn.
+// Write writes like net.TCPConn.Write.
 func (c *blockable) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +56,7 @@ func (c *blockable) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// try writes what the kernel takes. False: it takes no more for now.
+// try writes until the buffer is full. It returns false if bytes remain.
 func (c *blockable) try(fd uintptr) bool {
 	const atOnce = 1 << 30
 	for len(c.rest) > 0 {
