@@ -9,29 +9,29 @@ import (
 	"lockstep/internal/wire"
 )
 
-// maxSeries is how many metrics of an attempt are kept: about two minutes.
+// maxSeries is the maximum number of metrics kept per attempt: two minutes.
 const maxSeries = 120
 
 // Attempt is an attempt in flight.
 type Attempt struct {
 	Ref     wire.Ref
 	Started wire.RunEvent
-	At      time.Time // when it began: the time of Started, or when that was read, whichever is earlier
-	Task    plan.Task // or the step of its search that the attempt is
-	// Series are the last metrics, one each second of the load; the newest is the last.
+	At      time.Time // the time of Started, or when that was read, whichever is earlier
+	Task    plan.Task // or a step of its search
+	// Series are the last metrics in order of time, one per second of the load.
 	Series []Metrics
-	// Since is the time since the measurement began, as its agents reported at HeardAt: negative in warm-up, Unsteady
-	// while the beginning is not known. HeardAt is zero before the load begins.
+	// Since is the time since the measurement began, as reported at HeardAt. It is negative in warm-up, and Unsteady
+	// while that start is not known. HeardAt is zero before the load begins.
 	Since   time.Duration
 	HeardAt time.Time
-	// Abandoned means that its controller was lost. Its agents are about to end it.
+	// Abandoned means that the attempt's controller was lost. Its agents will end it.
 	Abandoned bool
 
 	meter   *meter
-	metered int64 // the newest of Series, ns since T0; 0: none
+	metered int64 // time of the newest of Series, ns since T0; 0: none
 }
 
-// Unsteady is the value of Since and Metrics.Since while it is not known when the measurement begins.
+// Unsteady is the value of Since and Metrics.Since while the start of the measurement is not known.
 const Unsteady time.Duration = -1
 
 // Phase is the phase of an attempt.
@@ -40,14 +40,14 @@ type Phase string
 // The phases in order.
 const (
 	Connecting  Phase = "connecting"
-	UntilSteady Phase = "warm-up until steady" // it is not known for how long
+	UntilSteady Phase = "warm-up until steady" // of unknown duration
 	WarmUp      Phase = "warm-up"
 	Measuring   Phase = "measuring"
 	Draining    Phase = "draining"
 	Abandoned   Phase = "abandoned"
 )
 
-// maxAhead is how far the time since the last report is trusted. Agents report once a second.
+// maxAhead is the maximum time since the last report that is added. Agents report once per second.
 const maxAhead = 2 * time.Second
 
 // Phase returns the phase at the time now, and the time since the measurement began, which is negative in warm-up.
@@ -67,7 +67,7 @@ func (a *Attempt) Phase(now time.Time) (p Phase, since time.Duration) {
 	return Draining, since
 }
 
-// Newest returns the newest metrics; nil: there are none.
+// Newest returns the newest metrics; nil: none.
 func (a *Attempt) Newest() *Metrics {
 	if len(a.Series) == 0 {
 		return nil
@@ -75,17 +75,17 @@ func (a *Attempt) Newest() *Metrics {
 	return &a.Series[len(a.Series)-1]
 }
 
-// Takes reports whether a snapshot is of this attempt, of an agent that has a part in it. It may be called on nil.
+// Takes reports whether a snapshot belongs to this attempt and to an agent with a part in it. The receiver may be nil.
 func (a *Attempt) Takes(ref wire.Ref, s *record.Snapshot) bool {
 	return a != nil && !a.Abandoned && ref == a.Ref && a.Started.CheckSnapshot(a.Task, s) == nil
 }
 
 func (a *Attempt) abandon() { a.Abandoned, a.Series = true, nil }
 
-// add takes a snapshot. It reports whether there are new metrics, which are one second of the load apart: a reader that
-// begins in the middle gets those of the seconds before at once.
+// add adds a snapshot. It reports whether there are new metrics, which are at least one second of the load apart. The
+// interval is measured on the agents' time, so a late reader gets the earlier metrics at once.
 func (a *Attempt) add(s *record.Snapshot, now time.Time) (metrics bool) {
-	if s.Host.Broker != "" && len(s.Windows) == 0 || s.At == 0 { // an observer, or the load has not begun
+	if s.Host.Broker != "" && len(s.Windows) == 0 || s.At == 0 { // an observer, or before the load
 		return false
 	}
 	a.HeardAt, a.Since = now, time.Duration(s.At-s.Begin)

@@ -12,54 +12,54 @@ import (
 	"lockstep/internal/record"
 )
 
-// Metrics are the live metrics of the task in flight over all agents, for people, not for a record.
+// Metrics are the live metrics of the task in flight over all agents. They are for people and are not recorded.
 type Metrics struct {
-	Since  time.Duration // the measurement began: see Attempt.Since
-	Agents int           // that have reported the last seconds, or are done
-	Of     int           // that the task has
-	// the task's, or that of each of its groups, by name: groups share no load, and are not added up
+	Since  time.Duration // see Attempt.Since
+	Agents int           // agents that have reported recently or are done
+	Of     int           // agents of the task
+	// of the task, or of each of its groups by name: groups share no load and are not added up
 	Flows []Flow
 }
 
-// Flow is what one group sends and receives. Rates are of the last whole second that
-// all of its agents have reported, latencies of the RecentSeconds before its end.
+// Flow has the live metrics of one group. Rates are of the last complete second that all its agents have reported.
+// Latencies are of the RecentSeconds before the end of that second.
 type Flow struct {
 	Group      string
-	Known      bool    // there was such a second: Send, Receive and Lag are numbers
+	Known      bool    // there was such a second: Send, Receive and Lag are valid
 	Send       float64 // messages per second
 	Receive    float64 // messages per second, over all subscriptions
-	Lag        float64 // messages that were sent and not received, in flight included, over all subscriptions
-	Behind     bool    // receiving does not keep up with sending: the lag grows
-	Consumes   bool    // it has consumers; else Receive, Lag and Processing say nothing
+	Lag        float64 // messages sent but not received, including those in flight, over all subscriptions
+	Behind     bool    // consumers do not keep up with publishers: the lag grows
+	Consumes   bool    // it has consumers; else Receive, Lag and Processing are meaningless
 	Confirm    Latency // publish call to confirm
 	Processing Latency
 }
 
-// Latency is two quantiles; both 0 where there is no sample.
+// Latency has two quantiles; both are 0 without samples.
 type Latency struct {
 	P50, P99 time.Duration
 	Samples  uint64
 }
 
-// RecentSeconds is what live latencies are of: enough for a p99, and not much older than what is seen.
+// RecentSeconds is the time that live latencies cover: enough samples for a p99, and still recent.
 const RecentSeconds = 5
 
 const (
-	silentAfter = 3 * time.Second        // an agent without a snapshot for so long is not waited for
-	handOver    = 250 * time.Millisecond // publishers hand over a second with their first message of the next
-	// as in what is judged: a lag that grows by more of what was sent makes receiving fall behind,
+	silentAfter = 3 * time.Second        // an agent without a snapshot for this time is not waited for
+	handOver    = 250 * time.Millisecond // publishers report a second with their first message of the next
+	// the same tolerances as in the judgement of the lag: a share of the messages sent, plus
 	tolerance = 0.02
-	stall     = 50 * time.Millisecond // beside what is sent in so long
+	stall     = 50 * time.Millisecond // the messages sent in this time
 )
 
-// meter makes live metrics of snapshots.
+// meter computes live metrics from snapshots.
 type meter struct {
-	agents int // that the task has
+	agents int // of the task
 	heard  map[string]*heard
 	groups map[string]*flowMeter
 }
 
-// heard is what was heard of an agent.
+// heard is the state of an agent's reports.
 type heard struct {
 	group string
 	at    int64 // ns since T0
@@ -88,7 +88,7 @@ func (m *meter) add(s *record.Snapshot) {
 	}
 }
 
-// metrics are those of what was added so far, without Since.
+// metrics returns the current metrics, without Since.
 func (m *meter) metrics() Metrics {
 	f := Metrics{Of: m.agents}
 	latest := m.latest()
@@ -113,7 +113,7 @@ func (m *meter) latest() (at int64) {
 
 func (h *heard) fresh(latest int64) bool { return h.final || h.at > latest-int64(silentAfter) }
 
-// reportedUntil is up to when all agents of a group have reported what they did.
+// reportedUntil returns the time up to which all agents of a group have reported.
 func (m *meter) reportedUntil(group string, latest int64) int64 {
 	until := latest
 	for _, h := range m.heard {
@@ -124,7 +124,7 @@ func (m *meter) reportedUntil(group string, latest int64) int64 {
 	return until - int64(handOver)
 }
 
-// flowSecond is what a group did in one second.
+// flowSecond has the counts of a group in one second.
 type flowSecond struct {
 	length                 int64
 	sent, refused, settled int64 // settled: confirmed, refused or given up
@@ -132,12 +132,12 @@ type flowSecond struct {
 	confirms, processing   record.Hist
 }
 
-// flowMeter keeps the last seconds of a group, and what lagged before them.
+// flowMeter has the last seconds of a group, and the lag before them.
 type flowMeter struct {
 	part    plan.Task
-	seconds map[int64]*flowSecond // by their begin
-	kept    int64                 // seconds that begin before are in before alone
-	before  float64               // lag
+	seconds map[int64]*flowSecond // by start
+	kept    int64                 // earlier seconds are only part of before
+	before  float64               // the lag
 }
 
 func (f *flowMeter) add(w *record.Window) {
@@ -168,7 +168,7 @@ func (f *flowMeter) lag(sent, refused, unique int64) float64 {
 	return float64(sent-refused)*float64(max(1, f.part.Cell.Workload.Topology.Subscriptions)) - float64(unique)
 }
 
-// flow returns the message flow of the seconds that end by until. A second that is not reported had nothing in it.
+// flow returns the metrics of the seconds that end by until. A second without a report counts as empty.
 func (f *flowMeter) flow(group string, until int64) Flow {
 	out := Flow{Group: group, Consumes: f.part.Cell.Workload.Consumers.Nodes > 0}
 	whole := f.whole(until)
@@ -181,7 +181,7 @@ func (f *flowMeter) flow(group string, until int64) Flow {
 		if until-start <= (RecentSeconds+1)*int64(time.Second) {
 			r.add(t)
 		}
-		if until-start-t.length < int64(time.Second) { // the last
+		if until-start-t.length < int64(time.Second) { // the last second
 			out.Send = float64(t.sent) / time.Duration(t.length).Seconds()
 			out.Receive = float64(t.received) / time.Duration(t.length).Seconds()
 		}
@@ -192,7 +192,7 @@ func (f *flowMeter) flow(group string, until int64) Flow {
 	return out
 }
 
-// whole lists the begins of the last seconds that end by until, and moves those before them into the lag.
+// whole returns the starts of the last seconds that end by until. It adds earlier seconds to the lag.
 func (f *flowMeter) whole(until int64) []int64 {
 	var whole []int64
 	for start, t := range f.seconds {
@@ -205,13 +205,13 @@ func (f *flowMeter) whole(until int64) []int64 {
 	for _, start := range whole[:old] {
 		t := f.seconds[start]
 		f.before += f.lag(t.sent, t.refused, t.unique)
-		f.kept = cmp.Or(start+t.length, 1) // 0 is none
+		f.kept = cmp.Or(start+t.length, 1) // 0: none
 		delete(f.seconds, start)
 	}
 	return whole[old:]
 }
 
-// recent is the sum of some seconds.
+// recent is the sum of several seconds.
 type recent struct {
 	seconds                int
 	length                 int64
@@ -229,7 +229,7 @@ func (r *recent) add(t *flowSecond) {
 	r.processing.Merge(&t.processing)
 }
 
-// behind reports whether receiving fell behind sending: by more than what is judged as balanced lets pass.
+// behind reports whether consumers fell behind publishers by more than the judgement tolerates.
 func (f *flowMeter) behind(r recent) bool {
 	w := f.part.Cell.Workload
 	subs := float64(max(1, w.Topology.Subscriptions))

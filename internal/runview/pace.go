@@ -7,16 +7,16 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// Pace estimates how long the rest of a run takes.
+// Pace estimates the remaining time of a run.
 type Pace struct {
 	settle  time.Duration
-	rest    map[string]time.Duration // the planned time of tasks without an outcome, by id
-	over    int                      // tasks with an outcome
+	rest    map[string]time.Duration // planned time of tasks without an outcome, by id
+	over    int                      // number of tasks with an outcome
 	rounds  *sampling.Rounds
-	cells   map[string][]plan.Task // by id, of a run that repeats until a value is known well enough
+	cells   map[string][]plan.Task // by id, for a run that repeats cells until a value is known well enough
 	planned time.Duration          // the sum of rest
-	took    time.Duration          // by the tasks that ended since,
-	meant   time.Duration          // and their planned time
+	took    time.Duration          // total time of the tasks that have ended since
+	meant   time.Duration          // planned time of these tasks
 }
 
 func newPace(run plan.Run, rounds *sampling.Rounds, tasks []plan.Task) *Pace {
@@ -32,7 +32,7 @@ func newPace(run plan.Run, rounds *sampling.Rounds, tasks []plan.Task) *Pace {
 	return p
 }
 
-// done takes out a task that has an outcome. It reports whether it was in.
+// done removes a task that has an outcome. It reports whether the task was in rest.
 func (p *Pace) done(task string) (planned time.Duration, was bool) {
 	if planned, was = p.drop(task); was {
 		p.over++
@@ -47,14 +47,14 @@ func (p *Pace) drop(task string) (planned time.Duration, was bool) {
 	return planned, was
 }
 
-// dropNotNeeded takes out the tasks that are not needed, of all cells.
+// dropNotNeeded removes the tasks of all cells that are not needed.
 func (p *Pace) dropNotNeeded() {
 	for id := range p.cells {
 		p.spare(id)
 	}
 }
 
-// spare takes out the tasks of a cell that are not needed.
+// spare removes the tasks of a cell that are not needed.
 func (p *Pace) spare(cell string) {
 	for _, t := range p.cells[cell] {
 		if !p.rounds.Needed(t) {
@@ -63,7 +63,7 @@ func (p *Pace) spare(cell string) {
 	}
 }
 
-// ended takes an outcome that the rounds have already.
+// ended adds an outcome, which must have been added to the rounds before.
 func (p *Pace) ended(o plan.Outcome) {
 	if planned, was := p.done(o.Task); was {
 		p.meant += planned
@@ -75,17 +75,18 @@ func (p *Pace) ended(o plan.Outcome) {
 // AtMost reports whether there may be fewer tasks: cells are repeated until they are known well enough.
 func (p *Pace) AtMost() bool { return p.rounds.Open() }
 
-// All returns how many tasks have an outcome, and how many the run has: the maximum, while AtMost.
+// All returns the number of tasks with an outcome, and the number of all tasks, which is a maximum while AtMost is
+// true.
 func (p *Pace) All() (done, of int) { return p.over, p.over + len(p.rest) }
 
-// Tasks is the number of tasks without an outcome.
+// Tasks returns the number of tasks without an outcome.
 func (p *Pace) Tasks() int { return len(p.rest) }
 
-// Planned is their planned time.
+// Planned returns the planned time of the tasks without an outcome.
 func (p *Pace) Planned() time.Duration { return p.planned }
 
-// left is the time that the rest takes if the remaining tasks exceed their planned time as those that have ended. A
-// task that has been under way since is a part of the rest; "": none is.
+// left returns the remaining time. It assumes that the remaining tasks exceed their planned time by the same factor as
+// those that have ended. task has run for since; "": none runs.
 func (p *Pace) left(task string, since time.Duration) time.Duration {
 	pace := 1.0
 	if p.meant > 0 && p.took > 0 {
@@ -98,7 +99,7 @@ func (p *Pace) left(task string, since time.Duration) time.Duration {
 	return time.Duration(max(0, left))
 }
 
-// part is the part of the time since the first outcome that is over, 0 to 1.
+// part returns the completed share of the time, 0 to 1.
 func (p *Pace) part(task string, since time.Duration) float64 {
 	spent := p.took
 	if task != "" {

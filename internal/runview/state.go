@@ -1,6 +1,5 @@
-// Package runview folds the entries of a run's record into the state of the run. Whoever follows or takes up a run has
-// its state from here: ctl, the web page, copies, schedules, and the leader. It judges nothing: outcomes have the
-// results.
+// Package runview reduces the entries of a run's record to the state of the run. Clients, the web page, copies,
+// schedules and the leader use it. It does not judge: the results are in the outcomes.
 package runview
 
 import (
@@ -11,48 +10,48 @@ import (
 	"lockstep/internal/wire"
 )
 
-// State is the state of a run, by the entries of its record so far. The fields are for reading. It belongs to one
-// goroutine. It has one field for each fact that pages, terminals and leaders show or continue from.
+// State is the state of a run after the entries of its record so far. The fields are read-only for callers. One
+// goroutine uses a State. Each field is a fact that pages, terminals and leaders show or continue from.
 type State struct {
-	Run     plan.Run // ID "": it is not known yet
+	Run     plan.Run // ID "": not known yet
 	Planned bool     // the record has a plan
 
 	Accepted bool      // the last submission that began has not ended
-	Began    time.Time // when that submission began; zero: none did
-	End      *wire.End // of the last submission that ended, if none began after it
+	Began    time.Time // start of that submission; zero: none
+	End      *wire.End // end of the last submission, unless a later one has begun
 	Ended    time.Time // the time of End
-	Ran      int       // outcomes of the last submission that began
-	Failed   int       // of these: failed
+	Ran      int       // outcomes in the last submission that began
+	Failed   int       // the part of Ran that is not valid
 
-	// TaskN is the place of Task, the last task that has one, among the Of tasks of the run, from 1.
+	// TaskN is the place, from 1, of Task among the Of tasks of the run. Task is the last task with a known place.
 	Task  string
 	TaskN int
 	Of    int
-	// Attempt is the attempt in flight; nil: there is none, as between two attempts of a task.
+	// Attempt is the attempt in flight; nil: none, as between two attempts of a task.
 	Attempt *Attempt
-	// Note is the reason for which the run waits, or the last incident, until a task begins or ends.
+	// Note is why the run waits, or the last incident, until a task begins or ends.
 	Note string
 
-	// Retries are, by task without an outcome, the attempts of this submission that do not count: those that failed and
-	// were to be repeated, and those without an end. Those of a search are of all its steps.
+	// Retries are the attempts of this submission that do not count, by task without an outcome: failed attempts that
+	// are repeated, and attempts without an end. Those of a search are of all its steps.
 	Retries  map[string][]plan.FailedAttempt
-	Searches map[string]Search // of this submission without an outcome, by task
+	Searches map[string]Search // by task without an outcome, of this submission
 	Rounds   *sampling.Rounds
 	Pace     *Pace
 
 	tasks    map[string]taskKey
 	done     map[string]plan.Verdict // "": the outcome is not in the record
 	verdicts map[plan.Verdict]int
-	inFlight string // the task that has begun and has no outcome, also between two attempts; "": none
+	inFlight string // the task that has begun and has no outcome, also between attempts; "": none
 	since    time.Time
 }
 
 type taskKey struct{ cell, repetition int }
 
-// Search is the progress of the search of a task.
+// Search is the progress of a task's search.
 type Search struct {
 	Steps   []plan.Step
-	Started time.Time    // the first step
+	Started time.Time    // of the first step
 	Last    plan.Outcome // of the last step
 }
 
@@ -65,7 +64,7 @@ func (f Search) With(s plan.Step, o plan.Outcome) Search {
 	return f
 }
 
-// New returns the state of a run without a record. A run without an ID is taken from the record.
+// New returns the state of a run before its record is read. A run without an ID is read from the record.
 func New(run plan.Run) *State {
 	s := &State{Retries: map[string][]plan.FailedAttempt{}, Searches: map[string]Search{},
 		done: map[string]plan.Verdict{}, verdicts: map[plan.Verdict]int{}}
@@ -87,8 +86,8 @@ func (s *State) plan(run plan.Run) {
 	s.Pace = newPace(run, s.Rounds, tasks)
 }
 
-// Had adds tasks whose outcomes are elsewhere, with the numbers of those that have one: see wire.Submission. Outcomes
-// in the record have precedence.
+// Had adds tasks whose outcomes are stored elsewhere, with their numbers: see wire.Submission. Outcomes in the record
+// have precedence.
 func (s *State) Had(tasks []string, numbers map[string]float64) {
 	for _, id := range tasks {
 		t, planned := s.TaskOf(id)
@@ -106,7 +105,7 @@ func (s *State) Had(tasks []string, numbers map[string]float64) {
 	s.Pace.dropNotNeeded()
 }
 
-// TaskOf returns the task with an id; false: the run has none.
+// TaskOf returns the task with an id; false: the run has no such task.
 func (s *State) TaskOf(id string) (plan.Task, bool) {
 	k, has := s.tasks[id]
 	if !has {
@@ -115,16 +114,16 @@ func (s *State) TaskOf(id string) (plan.Task, bool) {
 	return plan.Task{Run: s.Run.ID, ID: id, Cell: s.Run.Cells[k.cell], Repetition: k.repetition}, true
 }
 
-// Tasks is the number of tasks that are planned.
+// Tasks returns the number of planned tasks.
 func (s *State) Tasks() int { return len(s.tasks) }
 
-// Done reports whether a task has an outcome, here or elsewhere.
+// Done reports whether a task has an outcome, in the record or elsewhere.
 func (s *State) Done(task string) bool {
 	_, done := s.done[task]
 	return done
 }
 
-// AllDone returns the tasks that have an outcome, here or elsewhere.
+// AllDone returns the ids of tasks that have an outcome, in the record or elsewhere.
 func (s *State) AllDone() map[string]bool {
 	all := make(map[string]bool, len(s.done))
 	for id := range s.done {
@@ -133,19 +132,19 @@ func (s *State) AllDone() map[string]bool {
 	return all
 }
 
-// Count is the number of outcomes in the record with a verdict.
+// Count returns the number of outcomes in the record with a verdict.
 func (s *State) Count(v plan.Verdict) int { return s.verdicts[v] }
 
-// Outcomes is the number of tasks that have an outcome, here or elsewhere.
+// Outcomes returns the number of tasks that have an outcome, in the record or elsewhere.
 func (s *State) Outcomes() int { return len(s.done) }
 
-// Left is the estimated time until the run ends, without waits.
+// Left returns the estimated time until the run ends, without waits.
 func (s *State) Left(now time.Time) time.Duration { return s.Pace.left(s.underWay(now)) }
 
-// Part is the part of the run's time that is over, 0 to 1.
+// Part returns the completed share of the run's time, 0 to 1.
 func (s *State) Part(now time.Time) float64 { return s.Pace.part(s.underWay(now)) }
 
-// underWay is the task that has begun and has no outcome, and for how long.
+// underWay returns the task that has begun and has no outcome, and the time since it began.
 func (s *State) underWay(now time.Time) (task string, since time.Duration) {
 	if s.inFlight == "" {
 		return "", 0
@@ -153,8 +152,8 @@ func (s *State) underWay(now time.Time) (task string, since time.Duration) {
 	return s.inFlight, max(0, now.Sub(s.since))
 }
 
-// Apply takes the next entry, at the time now. It reports whether the attempt has new metrics. Entries that could not
-// be read, and snapshots that are not of the attempt in flight, change nothing.
+// Apply updates the state with the next entry, at the time now. It reports whether the attempt has new metrics.
+// Unreadable entries, and snapshots of other attempts, change nothing.
 func (s *State) Apply(e wire.Entry, now time.Time) (metrics bool) {
 	switch {
 	case e.Plan != nil:
@@ -221,7 +220,7 @@ func (s *State) event(e wire.RunEvent, now time.Time) {
 	}
 }
 
-// start begins an attempt.
+// start starts an attempt.
 func (s *State) start(e wire.RunEvent, now time.Time) {
 	at := now
 	if e.At.Before(now) && !e.At.IsZero() {
