@@ -6,16 +6,18 @@ import (
 	"time"
 )
 
-// OnTime is how late a slot may be taken up without having been missed: somebody else takes the lead within seconds.
+// OnTime is how late a slot may be handled without counting as missed: another controller takes the lead within
+// seconds.
 const OnTime = time.Minute
 
-// Bounds of the look at slots that were missed, and of how often the making of a run is begun.
+// maxMissed is the maximum number of missed slots that are counted. maxBegun is the maximum number of attempts to make
+// a run.
 const (
 	maxMissed = 1000
 	maxBegun  = 3
 )
 
-// Wake is when Due has something to do next, by the timetable; zero: never.
+// Wake returns the time of the next slot; zero: there is none.
 func (s *Schedule) Wake(t *Timetable) time.Time {
 	if s.Paused {
 		return time.Time{}
@@ -23,11 +25,11 @@ func (s *Schedule) Wake(t *Timetable) time.Time {
 	return t.Next(s.Since)
 }
 
-// Due settles every slot up to now: it is started, waits behind the run before it, or is skipped by a policy, and why.
-// It reports whether anything has changed; the slot to be started is Current then, and has to be stored before anything
-// is done for it.
+// Due settles every slot up to now: the slot is started, waits for the run before it, or is skipped with a reason. It
+// reports whether anything has changed. A slot to be started becomes Current, which must be stored before its run is
+// made.
 func (s *Schedule) Due(t *Timetable, now time.Time) (changed bool) {
-	if s.Since.After(now.Add(time.Hour)) { // the clock that was read last time was wrong
+	if s.Since.After(now.Add(time.Hour)) { // the clock was wrong at the last reading
 		s.Since, changed = now, true
 	}
 	if !s.Paused {
@@ -78,7 +80,7 @@ func (s *Schedule) take(t *Timetable, now time.Time) bool {
 	return true
 }
 
-// passed is the last slot after Since up to now, and how many there are, up to maxMissed.
+// passed returns the last slot after Since up to now, and the number of these slots, up to maxMissed.
 func (s *Schedule) passed(t *Timetable, now time.Time) (last time.Time, n int) {
 	for next := t.Next(s.Since); !next.IsZero() && !next.After(now) && n < maxMissed; next = t.Next(next) {
 		last, n = next, n+1
@@ -86,7 +88,7 @@ func (s *Schedule) passed(t *Timetable, now time.Time) (last time.Time, n int) {
 	if n < maxMissed {
 		return last, n
 	}
-	for reach := time.Hour; ; reach *= 2 { // there are many: look for the last one from now backwards
+	for reach := time.Hour; ; reach *= 2 { // there are many: search backwards from now for the last one
 		for next := t.Next(now.Add(-reach)); !next.IsZero() && !next.After(now); next = t.Next(next) {
 			last, reach = next, 0
 		}
@@ -96,17 +98,17 @@ func (s *Schedule) passed(t *Timetable, now time.Time) (last time.Time, n int) {
 	}
 }
 
-// arrive starts a slot, or does what the policy says if the last run is not over.
+// arrive starts a slot, or applies the overlap policy if the last run has not ended.
 func (s *Schedule) arrive(slot Slot) {
 	run := s.RunID(slot)
 	if s.Current != nil && s.Current.Run == run || s.Waiting != nil && s.RunID(*s.Waiting) == run ||
 		slices.ContainsFunc(s.History, func(e Entry) bool { return e.Run == run }) {
-		return // the clock was put back: it has its run, had it, or waits already
+		return // the clock was set back: the slot has had its run, or waits already
 	}
 	switch {
 	case s.Current == nil && s.Waiting == nil:
 		s.begin(slot)
-	case s.Current == nil: // what waits has come first
+	case s.Current == nil: // the waiting slot is earlier
 		s.begin(*s.Waiting)
 		s.Waiting = &slot
 	case s.Overlap == OverlapQueueOne && s.Waiting == nil:
@@ -127,14 +129,14 @@ func (s *Schedule) begin(slot Slot) {
 	s.Current = &e
 }
 
-// skip notes a slot that gets no run.
+// skip adds a slot without a run to the history.
 func (s *Schedule) skip(slot Slot, why string) {
 	s.close(Entry{Slot: slot, State: Skipped, Why: why})
 }
 
-// Begin counts that the leader of an epoch makes the run of Current, which has to be stored before it does; however
-// often it tries, it counts once. After a few that ended in the middle it gives the slot up instead: whatever ended
-// them will end the next one, too. It reports whether anything has changed.
+// Begin counts an attempt of the leader of an epoch to make the run of Current. It must be stored before the attempt.
+// Repeated attempts in one epoch count once. After maxBegun attempts that ended the controller, it gives the slot up,
+// as the next attempt would probably end the same way. It reports whether anything has changed.
 func (s *Schedule) Begin(run string, epoch uint64, now time.Time) bool {
 	e := s.Current
 	if e == nil || e.Run != run || e.State != Starting || e.Begun > 0 && e.Epoch == epoch {
@@ -149,7 +151,7 @@ func (s *Schedule) Begin(run string, epoch uint64, now time.Time) bool {
 	return true
 }
 
-// Submit notes that the run of Current is in the queue.
+// Submit records that the run of Current was queued.
 func (s *Schedule) Submit(run string) bool {
 	if s.Current == nil || s.Current.Run != run || s.Current.State != Starting {
 		return false
@@ -158,7 +160,7 @@ func (s *Schedule) Submit(run string) bool {
 	return true
 }
 
-// Fail notes that no run could be made of Current.
+// Fail records that no run could be made for Current.
 func (s *Schedule) Fail(run, why string, now time.Time) bool {
 	if s.Current == nil || s.Current.Run != run || s.Current.State != Starting {
 		return false
@@ -168,7 +170,7 @@ func (s *Schedule) Fail(run, why string, now time.Time) bool {
 	return true
 }
 
-// Result is how the run of a slot ended.
+// Result describes how the run of a slot ended.
 type Result struct {
 	State    State
 	Why      string
@@ -177,7 +179,7 @@ type Result struct {
 	Problems []string
 }
 
-// End notes how the run of Current ended; its hooks are pending from then on.
+// End records the result of Current's run. Its hooks are then pending.
 func (s *Schedule) End(run string, r Result) bool {
 	e := s.Current
 	if e == nil || e.Run != run {
@@ -201,7 +203,7 @@ func (s *Schedule) end(at time.Time) {
 	s.close(e)
 }
 
-// Called notes what came of a hook's call, and what a comparison said.
+// Called records the result of a hook call, and the output of a comparison.
 func (s *Schedule) Called(run string, c Call, compared []byte) bool {
 	for i := range s.History {
 		e := &s.History[i]
@@ -225,7 +227,7 @@ func (s *Schedule) Called(run string, c Call, compared []byte) bool {
 	return false
 }
 
-// Uncalled is the oldest entry with hooks that are not called yet; nil: none.
+// Uncalled returns the oldest entry with pending hooks; nil: none.
 func (s *Schedule) Uncalled() *Entry {
 	for i := range s.History {
 		if _, is := s.History[i].Pending(); is {

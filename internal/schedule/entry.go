@@ -8,48 +8,49 @@ import (
 	"unicode/utf8"
 )
 
-// Entry is what came of one slot.
+// Entry is the result of one slot.
 type Entry struct {
 	Slot
 	Run      string    `json:"run,omitempty"`
 	State    State     `json:"state"`
-	Why      string    `json:"why,omitempty"`    // it was skipped, failed, or ended early
-	Begun    int       `json:"begun,omitempty"`  // how many controllers began to make the run, and
+	Why      string    `json:"why,omitempty"`    // why it was skipped, failed or ended early
+	Begun    int       `json:"begun,omitempty"`  // number of controllers that began to make the run
 	Epoch    uint64    `json:"epoch,omitempty"`  // the epoch of the last of them
-	Started  time.Time `json:"started,omitzero"` // the leader took it up
+	Started  time.Time `json:"started,omitzero"` // time of the last Begin
 	Ended    time.Time `json:"ended,omitzero"`
 	Tasks    Tasks     `json:"tasks"`
 	Problems []string  `json:"problems,omitempty"` // the first of them
-	Previous string    `json:"previous,omitempty"` // the run before it that had outcomes
+	Previous string    `json:"previous,omitempty"` // the run before it with outcomes
 	Hooks    []Call    `json:"hooks,omitempty"`
-	// what comparison hooks said, by name: {"NAME": JSON or a text}
+	// outputs of comparison hooks, by name of the hook: JSON or a text
 	Compared json.RawMessage `json:"compared,omitempty"`
 }
 
-// State is how far a slot is, or what came of it.
+// State is the state or the result of a slot.
 type State string
 
-// The states. A run that ended has its end's reason as state: done, interrupted, no-agents, no-target, refused, failed.
+// The states. A run that has ended has the reason of its end as its state: done, interrupted, no-agents, no-target,
+// refused, failed, quarantined.
 const (
-	Starting  State = "starting"  // the run is being made: it may have been submitted, or not
-	Submitted State = "submitted" // it waits in the queue, or runs
+	Starting  State = "starting"  // the run is being made, and may have been submitted
+	Submitted State = "submitted" // the run is queued or executed
 	Done      State = "done"      // every task has an outcome
-	Skipped   State = "skipped"   // by a policy
-	Faulty    State = "faulty"    // no run could be made of the matrix
-	Gone      State = "gone"      // the control plane does not know any more what came of it
+	Skipped   State = "skipped"   // because of a policy
+	Faulty    State = "faulty"    // no run could be made from the matrix
+	Gone      State = "gone"      // the control plane no longer has the result
 )
 
-// Tasks counts the tasks of a run that have an outcome, by verdict.
+// Tasks counts the tasks of a run with an outcome, by verdict.
 type Tasks struct {
 	Valid   int `json:"valid"`
 	Invalid int `json:"invalid"`
 	Unknown int `json:"unknown"`
 }
 
-// Total is how many have one.
+// Total returns the number of tasks with an outcome.
 func (t Tasks) Total() int { return t.Valid + t.Invalid + t.Unknown }
 
-// Call is one hook of an entry.
+// Call is the call of one hook of an entry.
 type Call struct {
 	Hook     string    `json:"hook"`
 	State    CallState `json:"state"`
@@ -58,35 +59,35 @@ type Call struct {
 	At       time.Time `json:"at,omitzero"`
 }
 
-// CallState is how far a call is.
+// CallState is the state of a call.
 type CallState string
 
-// The states of a call. One that is pending when its controller ends is made again by the next.
+// The states of a call. A call that is pending when its controller ends is repeated by the next controller.
 const (
 	CallPending CallState = "pending"
 	CallDone    CallState = "done"
 	CallFailed  CallState = "failed"
-	CallNone    CallState = "none" // a comparison of a run that has no outcome
+	CallNone    CallState = "none" // a comparison of a run without outcomes
 )
 
-// Bounds of what an entry keeps.
+// Limits of an entry.
 const (
-	MaxCompared = 64 << 10 // bytes, of all comparison hooks together, in the newest entries
-	maxOld      = 1 << 10  // in older ones
+	MaxCompared = 64 << 10 // bytes of all comparison outputs together, in the newest entries
+	maxOld      = 1 << 10  // the same in older entries
 	newest      = 5
 	maxProblems = 20
 	maxProblem  = 300
 	maxWhy      = 2000
 )
 
-// Problem adds one, if there is room.
+// Problem adds a problem, up to maxProblems.
 func (e *Entry) Problem(text string) {
 	if len(e.Problems) < maxProblems {
 		e.Problems = append(e.Problems, Cut(text, maxProblem))
 	}
 }
 
-// Pending is the name of the first hook that is not called yet.
+// Pending returns the name of the first hook that was not called yet.
 func (e *Entry) Pending() (hook string, is bool) {
 	for _, c := range e.Hooks {
 		if c.State == CallPending {
@@ -96,7 +97,8 @@ func (e *Entry) Pending() (hook string, is bool) {
 	return "", false
 }
 
-// Compare keeps what a comparison hook said: as it is if it is JSON, else as a text. It reports whether there was room.
+// Compare stores the output of a comparison hook: unchanged if it is JSON, else as a text. It reports whether there was
+// space.
 func (e *Entry) Compare(hook string, said []byte) bool {
 	all := map[string]json.RawMessage{}
 	if len(e.Compared) > 0 && json.Unmarshal(e.Compared, &all) != nil {
@@ -115,7 +117,7 @@ func (e *Entry) Compare(hook string, said []byte) bool {
 	return true
 }
 
-// Cut shortens a text to at most n bytes, and shows that it did.
+// Cut shortens a text to at most n bytes. A shortened text ends with an ellipsis.
 func Cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -125,7 +127,7 @@ func Cut(text string, n int) string {
 	return text[:n] + "…"
 }
 
-// close puts an entry into the history and keeps that within its bounds.
+// close adds an entry to the history and enforces the history's limits.
 func (s *Schedule) close(e Entry) {
 	e.Why = Cut(e.Why, maxWhy)
 	s.History = append(s.History, e)

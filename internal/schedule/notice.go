@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Notice is what a hook is told, as JSON: docs/schedules.md says it to those who write hooks.
+// Notice is the JSON that a hook receives. docs/schedules.md documents it for the authors of hooks.
 type Notice struct {
-	Version  int    `json:"version"` // of this form: 1
-	Key      string `json:"key"`     // the same for every call about the same run to the same hook
+	Version  int    `json:"version"` // of this format: 1
+	Key      string `json:"key"`     // the same for every call of the same hook about the same run
 	Hook     string `json:"hook"`
 	Schedule string `json:"schedule"`
 	Slot     string `json:"slot"` // RFC 3339, in the schedule's time zone
@@ -29,7 +29,7 @@ type Notice struct {
 	Comparison        json.RawMessage `json:"comparison,omitempty"`
 }
 
-// Notice is what a hook is told about an entry; directories are the caller's to add.
+// Notice returns the notice of an entry for a hook. The caller adds the directories.
 func (s *Schedule) Notice(e Entry, hook string) Notice {
 	slot := e.At
 	if zone, err := readZone(s.Zone); err == nil {

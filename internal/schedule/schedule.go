@@ -1,6 +1,6 @@
-// Package schedule is what a schedule is and does, without a clock, a network or a file: its slots, what comes of each
-// by its policies, its history, and what hooks are told. Whoever leads keeps the time and the store; every change of a
-// Schedule is a method that can be made again on a newer copy of it.
+// Package schedule has the state and the rules of schedules, without a clock, a network or files: slots, policies,
+// history, and notices for hooks. The leader has the clock and the store. Every change of a Schedule is a method that
+// can be repeated on a newer copy.
 package schedule
 
 import (
@@ -17,15 +17,16 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Policies for slots that came while nobody led, and for those that come while the schedule's last run is not over.
+// Policies for slots that come while no controller leads (MissedRuns), and while the schedule's last run has not ended
+// (Overlap).
 const (
 	MissedSkip      = "skip"
-	MissedOnce      = "once" // the last one is caught up, if it is not too old
+	MissedOnce      = "once" // the last missed slot gets a run, if it is not too old
 	OverlapSkip     = "skip"
-	OverlapQueueOne = "queue-one" // one waits, further ones are skipped
+	OverlapQueueOne = "queue-one" // one slot waits, further ones are skipped
 )
 
-// Bounds of what a schedule holds: it is one value of the control plane.
+// Limits of a schedule, which is one value of the control plane.
 const (
 	MaxText    = 256 << 10 // bytes of a matrix
 	MaxHistory = 100
@@ -35,11 +36,11 @@ const (
 	maxFlag    = 4 << 10
 )
 
-// Schedule is one schedule with its state, as the control plane keeps it. Not safe for concurrent use; the text of its
-// matrix holds no secrets.
+// Schedule is one schedule with its state, as stored on the control plane. The text of its matrix contains no secrets.
+// Not safe for concurrent use.
 type Schedule struct {
 	Version int    `json:"version"` // plan.RecordFormat
-	ID      string `json:"id"`      // of this schedule among all that ever had its name
+	ID      string `json:"id"`      // unique among all schedules that ever had its name
 	Edit    int    `json:"edit"`    // counts changes by people
 	Definition
 
@@ -48,29 +49,29 @@ type Schedule struct {
 	By      string    `json:"by"` // user@host of the last change
 	Paused  bool      `json:"paused,omitempty"`
 
-	Since   time.Time `json:"since"`             // all slots up to it are settled
-	Asked   *Slot     `json:"asked,omitempty"`   // somebody wants a run now
-	Waiting *Slot     `json:"waiting,omitempty"` // behind Current
-	Current *Entry    `json:"current,omitempty"` // its run is being made, waits in the queue, or runs
+	Since   time.Time `json:"since"`             // all slots up to this time are settled
+	Asked   *Slot     `json:"asked,omitempty"`   // a user has requested a run now
+	Waiting *Slot     `json:"waiting,omitempty"` // for the end of Current's run
+	Current *Entry    `json:"current,omitempty"` // its run is being made, queued or executed
 	History []Entry   `json:"history,omitempty"` // oldest first
 }
 
-// Definition is what a person says of a schedule.
+// Definition is the part of a schedule that users define.
 type Definition struct {
 	Name       string        `json:"name"`
 	Cron       string        `json:"cron"`
 	Zone       string        `json:"tz"`
 	MissedRuns string        `json:"missedRuns"`
-	Within     plan.Duration `json:"within"` // MissedOnce: how old a slot may be that is caught up
+	Within     plan.Duration `json:"within"` // MissedOnce: maximum age of a missed slot that gets a run
 	Overlap    string        `json:"overlap"`
 	Hooks      []string      `json:"hooks,omitempty"` // names in the controllers' hooks file
 	Matrix     Matrix        `json:"matrix"`
 }
 
-// Matrix is the matrix as it was when the schedule was added, and what narrows it.
+// Matrix is the matrix at the time when the schedule was added, and the flags that narrow it.
 type Matrix struct {
 	File   string   `json:"file"` // base name
-	Path   string   `json:"path"` // on the host of whoever added it
+	Path   string   `json:"path"` // on the host of the user who added it
 	Server string   `json:"server,omitempty"`
 	Text   string   `json:"text"`
 	Quick  bool     `json:"quick,omitempty"`
@@ -81,15 +82,14 @@ type Matrix struct {
 // Slot is a time at which a run is due.
 type Slot struct {
 	At     time.Time `json:"at"`
-	Asked  bool      `json:"asked,omitempty"`  // not by the timetable
-	By     string    `json:"by,omitempty"`     // who asked
-	Missed int       `json:"missed,omitempty"` // slots before it, or it and those before it, that came while nobody led
+	Asked  bool      `json:"asked,omitempty"`  // requested by a user, not by the timetable
+	By     string    `json:"by,omitempty"`     // the user who requested it
+	Missed int       `json:"missed,omitempty"` // number of missed slots, up to this one
 }
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// Check returns every error of a definition, each on a line of its own; nil: there is none. It does not look into the
-// matrix.
+// Check returns all errors of a definition, one per line; nil: none. It does not check the contents of the matrix.
 func (d Definition) Check() error {
 	var faults []error
 	report := func(wrong bool, format string, args ...any) {
@@ -120,7 +120,7 @@ func (d Definition) Check() error {
 	return errors.Join(faults...)
 }
 
-// Read returns a schedule as it was stored, or why it cannot be used.
+// Read reads a stored schedule. The error is the reason why it cannot be used.
 func Read(r io.Reader) (Schedule, error) {
 	var s Schedule
 	if err := plan.Decode(r, plan.MaxDocument, &s); err != nil {
@@ -135,32 +135,33 @@ func Read(r io.Reader) (Schedule, error) {
 	return s, nil
 }
 
-// New is a schedule whose slots begin after now. id tells it from others of its name.
+// New returns a schedule whose slots begin after now. id distinguishes it from others of the same name.
 func New(d Definition, id, by string, now time.Time) Schedule {
 	return Schedule{Version: plan.RecordFormat, ID: id, Edit: 1, Definition: d, Added: now, Changed: now, By: by,
 		Since: now}
 }
 
-// Redefine changes what a person says of a schedule; its history and a run in flight stay, slots begin anew after now.
+// Redefine replaces the definition of a schedule. Its history and a run in flight stay. Its slots begin again after
+// now.
 func (s *Schedule) Redefine(d Definition, by string, now time.Time) {
 	s.Definition, s.Since, s.Waiting = d, now, nil
 	s.edited(by, now)
 }
 
-// Pause makes no slot come any more, nor the one that waits, until Resume; the run in flight goes on. Slots that pass
-// meanwhile are not missed.
+// Pause stops all slots, including a waiting one, until Resume. The run in flight continues. Slots in that time do not
+// count as missed.
 func (s *Schedule) Pause(by string, now time.Time) {
 	s.Paused, s.Waiting = true, nil
 	s.edited(by, now)
 }
 
-// Resume has slots come again after now.
+// Resume starts the slots again after now.
 func (s *Schedule) Resume(by string, now time.Time) {
 	s.Paused, s.Since = false, now
 	s.edited(by, now)
 }
 
-// Ask wants a run now, paused or not. The error says why there will be none.
+// Ask requests a run now, even if the schedule is paused. The error is the reason why there will be none.
 func (s *Schedule) Ask(by string, now time.Time) error {
 	switch {
 	case s.Asked != nil:
@@ -172,7 +173,7 @@ func (s *Schedule) Ask(by string, now time.Time) error {
 		return fmt.Errorf("its run %s is not over, and another waits behind it", s.Current.Run)
 	}
 	s.Asked = &Slot{At: now.Truncate(time.Second), Asked: true, By: by}
-	s.Edit++ // and nothing of the schedule itself is changed
+	s.Edit++ // By and Changed stay, as the definition does not change
 	return nil
 }
 
@@ -181,8 +182,8 @@ func (s *Schedule) edited(by string, now time.Time) {
 	s.By, s.Changed = by, now
 }
 
-// RunID is the id of the run of a slot, the same whoever makes it: by time of the slot, then name, then what tells it
-// from all others.
+// RunID returns the id of the run of a slot, which is the same for every controller. It consists of the slot's time,
+// the schedule's name and a hash that makes it unique.
 func (s *Schedule) RunID(slot Slot) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %v", s.ID, s.Name, slot.At.UnixNano(), slot.Asked))
 	name := strings.Trim(strings.Map(func(r rune) rune {
@@ -194,7 +195,7 @@ func (s *Schedule) RunID(slot Slot) string {
 	return slot.At.UTC().Format("20060102-150405") + "-" + name[:min(len(name), 24)] + "-" + hex.EncodeToString(sum[:4])
 }
 
-// Last is the newest entry of the history whose run came to an end with outcomes; nil: none.
+// Last returns the newest entry of the history whose run has outcomes; nil: none.
 func (s *Schedule) Last() *Entry {
 	for i := len(s.History) - 1; i >= 0; i-- {
 		if s.History[i].Tasks.Total() > 0 {
@@ -204,7 +205,7 @@ func (s *Schedule) Last() *Entry {
 	return nil
 }
 
-// Clone is a copy that can be changed without changing s.
+// Clone returns a deep copy.
 func (s Schedule) Clone() Schedule {
 	copied := func(x *Slot) *Slot {
 		if x == nil {

@@ -5,30 +5,30 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // a bare host has no time zones of its own
+	_ "time/tzdata" // a minimal host has no time zone database
 
 	cron "github.com/netresearch/go-cron"
 )
 
-// Timetable knows the slots of a cron expression in a time zone. Immutable and safe for concurrent use.
+// Timetable has the slots of a cron expression in a time zone. It is immutable and safe for concurrent use.
 //
-// An expression names times on the wall clock, and each of them is one slot. One that exists twice, because clocks were
-// put back, is its first occurrence. One that does not exist, because clocks were put forward, is the moment at which
-// they were; several of them are one slot then.
+// An expression denotes times of the wall clock, and each of them is one slot. A time that exists twice, because clocks
+// were set back, is a slot at its first occurrence. A time that does not exist, because clocks were set forward, is a
+// slot at the moment of the change. Several such times are one slot.
 type Timetable struct {
-	// in UTC, where every time on the wall exists once: the days of change are Timetable's business
+	// in UTC, where every wall-clock time exists once; Timetable handles the changes of clocks
 	spec *cron.SpecSchedule
 	zone *time.Location
 }
 
-// Descriptors are the words that stand for an expression.
+// Descriptors are the words that can replace an expression.
 var Descriptors = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"}
 
-// fiveFields reads what crontab reads: where both days are restricted, either one is enough.
+// fiveFields parses expressions like crontab: if both day fields are restricted, either of them is enough.
 var fiveFields = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor | cron.DowOrDom)
 
-// NewTimetable reads a cron expression of five fields, or one of Descriptors, and an IANA name of a time zone. The
-// error holds every fault.
+// NewTimetable parses a cron expression of five fields, or one of Descriptors, and the IANA name of a time zone. The
+// error contains all errors.
 func NewTimetable(expression, zone string) (*Timetable, error) {
 	spec, wrong := readCron(expression)
 	at, err := readZone(zone)
@@ -58,7 +58,7 @@ func readCron(expression string) (*cron.SpecSchedule, error) {
 		return nil, fmt.Errorf("cron %q: %w; %s", expression, err, how)
 	}
 	spec, ok := parsed.(*cron.SpecSchedule)
-	if !ok { // @every and the like name no time on the wall
+	if !ok { // @every and similar denote no time of day
 		return nil, fmt.Errorf("cron %q is not a time of day; %s", expression, how)
 	}
 	inUTC := *spec
@@ -84,12 +84,13 @@ func readZone(name string) (*time.Location, error) {
 	return zone, nil
 }
 
-// Zone is the time zone of the slots.
+// Zone returns the time zone of the slots.
 func (t *Timetable) Zone() *time.Location { return t.zone }
 
-// Next is the first slot after a time, in the timetable's zone; zero: there is none.
+// Next returns the first slot after a time, in the timetable's zone; zero: there is none.
 func (t *Timetable) Next(after time.Time) time.Time {
-	// Later times on the wall are never earlier slots, and the wall's time at after is a slot at after or before.
+	// Later wall-clock times never have earlier slots. The slot of the wall-clock time at after is not later than
+	// after.
 	for w := t.spec.Next(wall(after.In(t.zone))); !w.IsZero(); w = t.spec.Next(w) {
 		if slot := instant(w, t.zone); slot.After(after) {
 			return slot
@@ -98,17 +99,18 @@ func (t *Timetable) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// wall is what the wall clock shows at t, as if it were in UTC.
+// wall returns the wall-clock time of t as a time in UTC.
 func wall(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// instant is when the wall clock of a zone shows w for the first time, or, if it never does, when it jumps over w.
+// instant returns the first time at which the wall clock of a zone shows w. If it skips w, instant returns the time of
+// the change.
 func instant(w time.Time, zone *time.Location) time.Time {
 	near := time.Date(w.Year(), w.Month(), w.Day(), w.Hour(), w.Minute(), w.Second(), 0, zone)
 	begin, end := near.ZoneBounds()
 	first := time.Time{}
-	for _, at := range []time.Time{begin.Add(-1), near, end} { // the offsets around: each may show w, or not
+	for _, at := range []time.Time{begin.Add(-1), near, end} { // with the offsets before, at and after w
 		_, seconds := at.In(zone).Zone()
 		t := w.Add(-time.Duration(seconds) * time.Second).In(zone)
 		if wall(t).Equal(w) && (first.IsZero() || t.Before(first)) {
