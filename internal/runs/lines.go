@@ -14,14 +14,13 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Bounds of a file of JSON lines.
+// Limits of a file of JSON lines.
 const (
 	maxLines  = 500_000
-	maxDamage = 100 // descriptions of lines that are left out
+	maxDamage = 100 // descriptions of skipped lines
 )
 
-// linesOf reads a file of JSON lines. It returns what is damaged, and left out, as warnings. A file that is not there
-// has none.
+// linesOf reads a file of JSON lines. Warnings describe skipped damaged lines. A missing file has no lines.
 func linesOf[T any](path string) (all []T, warnings []string, err error) {
 	name := filepath.Base(path)
 	file, err := os.Open(path)
@@ -45,9 +44,8 @@ func linesOf[T any](path string) (all []T, warnings []string, err error) {
 	return all, warnings, err
 }
 
-// readLines calls each for the values of JSON lines, in order, until it fails. It returns where the last whole line
-// ends, and describes the lines that are left out: damaged ones, and a last one without its end, whose writer was
-// killed.
+// readLines calls each with the values of JSON lines in order, until it returns an error. It returns the end of the
+// last complete line, and descriptions of skipped lines: damaged ones, and an incomplete last one of a killed writer.
 func readLines[T any](from io.Reader, each func(T) error) (end int64, damage []string, err error) {
 	lines := bufio.NewReaderSize(from, 1<<16)
 	for n := 1; ; n++ {
@@ -76,7 +74,8 @@ func readLines[T any](from io.Reader, each func(T) error) (end int64, damage []s
 	}
 }
 
-// encode writes JSON, with a line's end, without the secrets of texts. HTML escapes would hide URLs from redaction.
+// encode returns JSON with a line end, without secrets. HTML escapes are off, as they would hide URLs from the
+// redaction.
 func encode(v any, indent string) ([]byte, error) {
 	var b strings.Builder
 	e := json.NewEncoder(&b)

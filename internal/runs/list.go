@@ -14,19 +14,18 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Summary is a run in one line.
+// Summary describes a run in one line.
 type Summary struct {
 	ID      string
-	Name    string // the matrix's
+	Name    string // of the matrix
 	Started time.Time
 	Tasks   int
-	AtMost  bool // there may be fewer: cells are repeated until they are known well enough
+	AtMost  bool // Tasks is a maximum: cells are repeated until they are known well enough
 	Done    int  // tasks with an outcome
 	Dir     string
 }
 
-// List describes the runs below root, newest first. A root that is not there has none; a directory without a plan is no
-// run.
+// List returns the runs below root, newest first. A missing root has none. A directory without a plan is not a run.
 func List(root string) ([]Summary, error) {
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +51,7 @@ func List(root string) ([]Summary, error) {
 	return all, nil
 }
 
-// summaryOf counts outcomes by their files only: they are written at once.
+// summaryOf counts outcomes by their files, which are written atomically.
 func summaryOf(r *Run) Summary {
 	rounds := r.Rounds()
 	s := Summary{ID: r.plan.ID, Name: r.plan.Name, Started: r.plan.Started, Tasks: rounds.Tasks(),
@@ -79,7 +78,7 @@ func openDir(dir string) (*Run, error) {
 	return newRun(dir, p), nil
 }
 
-// Open finds a run below root by its id, a prefix that only one id has, "latest", or the path of its directory.
+// Open opens a run below root by its id, a unique prefix of its id, "latest", or the path of its directory.
 func Open(root, id string) (*Run, error) {
 	if id == "" {
 		return nil, fmt.Errorf("open run: no id given; %s", listing(root, ""))
@@ -110,7 +109,7 @@ func Open(root, id string) (*Run, error) {
 	return nil, fmt.Errorf("open run %q: no such run in %s; %s", id, root, listing(root, ""))
 }
 
-// openLatest follows the link, or, where a copy of the directory lost it, takes the run that started last.
+// openLatest follows the link "latest". Without the link, as in some copies, it opens the run that started last.
 func openLatest(root string) (*Run, error) {
 	if dir, err := filepath.EvalSymlinks(filepath.Join(root, latestLink)); err == nil && isRun(dir) {
 		return openDir(filepath.Join(root, filepath.Base(dir)))
@@ -130,7 +129,7 @@ func isRun(dir string) bool {
 	return err == nil
 }
 
-// runIDs lists the names of runs below root, sorted.
+// runIDs returns the names of runs below root, sorted.
 func runIDs(root string) []string {
 	entries, err := os.ReadDir(root)
 	if err != nil {
@@ -145,7 +144,7 @@ func runIDs(root string) []string {
 	return ids
 }
 
-// listing says which runs there are whose ids begin with prefix, newest first, for error messages.
+// listing lists the runs whose ids begin with prefix, newest first, for error messages.
 func listing(root, prefix string) string {
 	const most = 10
 	all, err := List(root)

@@ -15,14 +15,15 @@ import (
 	"lockstep/internal/record"
 )
 
-// recorder writes the record of an attempt that has no outcome yet.
+// recorder writes the record of an attempt without an outcome.
 type recorder struct {
 	dir   taskDir
 	file  *os.File
 	merge *record.Merged
 }
 
-// openRecorder starts the record of an attempt or, if resume is true, continues one after its last complete line.
+// openRecorder starts the record of an attempt. If resume is true, it continues the record after its last complete
+// line.
 func openRecorder(dir taskDir, resume bool) (*recorder, error) {
 	flag := os.O_CREATE | os.O_RDWR
 	if !resume {
@@ -46,8 +47,8 @@ func openRecorder(dir taskDir, resume bool) (*recorder, error) {
 	return w, nil
 }
 
-// append adds a snapshot, without secrets, in one write. It leaves out one that is there already (same agent and
-// number).
+// append adds a snapshot, without secrets, in one write. It skips a snapshot that the record already has (same agent
+// and number).
 func (w *recorder) append(s record.Snapshot) error {
 	clean := s
 	clean.Events = slices.Clone(s.Events)
@@ -86,7 +87,7 @@ func addTo(m *record.Merged) func(record.Snapshot) error {
 	}
 }
 
-// hlogs are the histograms of a task that are written for other tools, by file name without its end.
+// hlogs are the histograms of a task that are written for other tools, by file name without its extension.
 var hlogs = []struct {
 	name   string
 	series record.Series
@@ -98,7 +99,7 @@ var hlogs = []struct {
 	{"unanswered", record.Unanswered},
 }
 
-// histograms are the files of a task's histograms, by name, of the whole and of its groups.
+// histograms returns the histogram files of a task and of its groups, by name.
 func histograms(m *record.Merged) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := addHlogs(files, "", m)
@@ -108,8 +109,7 @@ func histograms(m *record.Merged) (map[string][]byte, error) {
 	return files, err
 }
 
-// addHlogs adds the histograms of a task, or of one of its groups, whose files are told apart by what follows their
-// name.
+// addHlogs adds the histograms of a task or of one of its groups. of is the suffix of their file names.
 func addHlogs(files map[string][]byte, of string, m *record.Merged) error {
 	for _, h := range hlogs {
 		if m.Hist(h.series).Count() == 0 {

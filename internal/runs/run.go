@@ -1,21 +1,21 @@
-// Package runs keeps the record of a run in a directory. An outcome is there whole or not at all, a task without one is
-// not done, and no secret of a URL is written.
+// Package runs stores the record of a run in a directory. An outcome is written completely or not at all. A task
+// without an outcome is not done. No secret of a URL is written.
 //
 // The directory of a run:
 //
 //	run.json                        the plan, without secrets
 //	matrix.cue                      the matrix as it was, without secrets
-//	tasks/<task>/snapshots.jsonl    what the agents reported, one snapshot a line, as it came
-//	tasks/<task>/*.hlog             histograms in HdrHistogram's log format; *.<group>.hlog those of one group of the cell
-//	tasks/<task>/attempt                the name of the attempt that it is of
-//	tasks/<task>/outcome.json       last, at once
-//	tasks/<task>.attempt1               what an earlier attempt of the task had recorded; outcome.json only if it was not interrupted
+//	tasks/<task>/snapshots.jsonl    snapshots of the agents in order of arrival, one per line
+//	tasks/<task>/*.hlog             histograms in HdrHistogram's log format; *.<group>.hlog are those of a group
+//	tasks/<task>/attempt            the name of the recorded attempt
+//	tasks/<task>/outcome.json       the outcome, written last
+//	tasks/<task>.attempt1           the record of an earlier attempt; without outcome.json if it was interrupted
 //	tables.{txt,md,csv,json}        the summary tables
-//	report.html                     tables, drawings and details as one page
-//	timeline.jsonl                  when attempts began and were given up, and how the run ended
-//	sink.jsonl                      how many points InfluxDB was given, if there is one
+//	report.html                     tables, charts and details on one page
+//	timeline.jsonl                  starts and give-ups of attempts, and the end of the run
+//	sink.jsonl                      numbers of points written to InfluxDB, if there is one
 //
-// Its parent holds one directory a run and the symbolic link "latest".
+// The parent directory has one directory per run and the symbolic link "latest".
 package runs
 
 import (
@@ -48,20 +48,21 @@ const (
 	latestLink   = "latest"
 )
 
-// ErrHeld is returned, wrapped, by Hold where another process has the run.
+// ErrHeld is wrapped by the error of Hold if another process holds the run.
 var ErrHeld = errors.New("another process is running it at the moment")
 
-// ErrDone is returned, wrapped, for writing to the record of a task that has an outcome.
+// ErrDone is wrapped by the error of writing to the record of a task that has an outcome.
 var ErrDone = errors.New("the task has an outcome already")
 
-// deliveryFile has the results of writing the run's points to InfluxDB: a line for the run, and one for each time that
-// it was resumed, copied again or replayed.
+// deliveryFile has the results of writing the run's points to InfluxDB: one line for the run, and one for each later
+// resume, copy or replay.
 const deliveryFile = "sink.jsonl"
 
-// Run is the directory of one run. It is safe for concurrent use within one process; only one process may write.
+// Run is the directory of one run. It is safe for concurrent use within one process. Only one process may write, except
+// for AddDelivery.
 //
-// It has 29 methods, of which five are private: one for each step of recording a task, for each view of its record, and
-// for each file beside the tasks. All work on files of one directory under one lock.
+// Its many methods work on the files of one directory under one lock. There is one method per step of recording a task,
+// per view of its record, and per file beside the tasks.
 type Run struct {
 	dir  string
 	plan plan.Run
@@ -69,7 +70,7 @@ type Run struct {
 	mu       sync.Mutex
 	writing  map[string]*recorder // by task
 	warnings []string
-	marked   map[markKey]bool // marks in the file; nil before the first look
+	marked   map[markKey]bool // marks in the file; nil: not read yet
 	lock     *os.File         // see Hold
 }
 
@@ -77,9 +78,9 @@ func newRun(dir string, p plan.Run) *Run {
 	return &Run{dir: dir, plan: p, writing: map[string]*recorder{}}
 }
 
-// Create makes the directory of a run below root, writes its plan without secrets, and points "latest" to it. The
-// directory of the same run is opened if it is there already, so that a copy can be made again and a run be resumed;
-// that of another run is an error.
+// Create creates the directory of a run below root, writes its plan without secrets, and points "latest" to it. If the
+// directory of the same run exists, Create opens it, so that a run can be resumed and a copy repeated. A directory of
+// another run is an error.
 func Create(root string, p plan.Run) (*Run, error) {
 	if p.ID == "" || p.ID == latestLink || p.ID != filepath.Base(p.ID) || strings.HasPrefix(p.ID, ".") {
 		return nil, fmt.Errorf("create run: %q cannot be a run's id: it names a directory", p.ID)
@@ -113,7 +114,7 @@ func Create(root string, p plan.Run) (*Run, error) {
 	return newRun(dir, p), nil
 }
 
-// reopen opens the directory of a run that is copied again or resumed. Its plan stays as it was written first.
+// reopen opens the directory of a run that is resumed or copied again. The stored plan stays.
 func reopen(root, dir string, p plan.Run) (*Run, error) {
 	r, err := openDir(dir)
 	if err != nil {
@@ -131,7 +132,7 @@ func reopen(root, dir string, p plan.Run) (*Run, error) {
 	return r, nil
 }
 
-// pointLatest makes "latest" a link to a run, in one step.
+// pointLatest links "latest" to a run atomically.
 func pointLatest(root, id string) error {
 	temp := filepath.Join(root, "."+latestLink+"-"+id)
 	if err := os.Remove(temp); err != nil && !os.IsNotExist(err) {
@@ -143,17 +144,17 @@ func pointLatest(root, id string) error {
 	return os.Rename(temp, filepath.Join(root, latestLink))
 }
 
-// Plan is what was decided before the run began, without secrets.
+// Plan returns the plan of the run, without secrets.
 func (r *Run) Plan() plan.Run { return r.plan }
 
-// Dir is the run's directory.
+// Dir returns the run's directory.
 func (r *Run) Dir() string { return r.dir }
 
 func (r *Run) tasks(id string) taskDir {
 	return taskDir{tasks: filepath.Join(r.dir, tasksDir), task: id}
 }
 
-// Warnings lists, in the order found, what was damaged or cut off in the record and was left out.
+// Warnings returns descriptions of damaged or incomplete parts of the record, which were skipped, in the order found.
 func (r *Run) Warnings() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,15 +170,16 @@ func (r *Run) warn(texts ...string) {
 	}
 }
 
-// Hold keeps other processes from running the run into this directory until Close, or until this process ends:
-// snapshots of one and outcomes of the other would be mixed. Others may read meanwhile, and copy what a fleet runs.
+// Hold prevents other processes from executing the run into this directory, until Close or the end of this process.
+// Otherwise snapshots of one and outcomes of the other would be mixed. Other processes may still read, and copy a
+// fleet's run.
 func (r *Run) Hold() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.lock != nil {
 		return nil
 	}
-	file, err := files.OpenLocked(filepath.Join(r.dir, runFile), os.O_RDWR, 0) // written once, and never renamed over
+	file, err := files.OpenLocked(filepath.Join(r.dir, runFile), os.O_RDWR, 0) // written once, and never replaced
 	if errors.Is(err, files.ErrLocked) {
 		err = ErrHeld
 	}
@@ -188,7 +190,7 @@ func (r *Run) Hold() error {
 	return nil
 }
 
-// Close closes the files of tasks that are still being recorded, which stay without an outcome, and ends Hold.
+// Close closes the files of tasks that are being recorded, which get no outcome, and ends Hold.
 func (r *Run) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -206,7 +208,7 @@ func (r *Run) Close() error {
 	return errors.Join(errs...)
 }
 
-// WriteFile puts a file beside the plan, at once, without secrets of URLs. The name has no directory.
+// WriteFile writes a file beside the plan atomically, without secrets of URLs. The name must not contain a directory.
 func (r *Run) WriteFile(name string, data []byte) error {
 	if name != filepath.Base(name) {
 		return fmt.Errorf("write %q into run %s: the name has a directory", name, r.plan.ID)
@@ -217,9 +219,8 @@ func (r *Run) WriteFile(name string, data []byte) error {
 	return nil
 }
 
-// BeginAttempt starts the record of an attempt of a task. It continues a record of the same attempt, from a copy that
-// was interrupted, so that copying again never leaves less than there was. It fails with ErrDone, wrapped, for an
-// earlier attempt (see HasAttempt).
+// BeginAttempt starts the record of an attempt of a task. It continues an existing record of the same attempt, so that
+// a repeated copy never loses data. The error wraps ErrDone for an earlier attempt (see HasAttempt).
 func (r *Run) BeginAttempt(task, attempt string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -246,8 +247,8 @@ func (r *Run) BeginAttempt(task, attempt string) error {
 	return nil
 }
 
-// begin starts a new record of a task. What an interrupted attempt left is stored as tasks/<task>.attempt<n>. The
-// caller holds mu.
+// begin starts a new record of a task. The record of an earlier attempt is moved to tasks/<task>.attempt<n>. The caller
+// holds mu.
 func (r *Run) begin(task string) (*recorder, error) {
 	if task == "" || strings.HasPrefix(task, ".") || task != filepath.Base(task) {
 		return nil, fmt.Errorf("record task %q: not a task's id", task)
@@ -276,8 +277,8 @@ func (r *Run) begin(task string) (*recorder, error) {
 	return w, nil
 }
 
-// Append adds a snapshot to the record of a task, in one write. It leaves out one that is there already (same agent and
-// number).
+// Append adds a snapshot to the record of a task in one write. It skips a snapshot that the record already has (same
+// agent and number).
 func (r *Run) Append(task string, s record.Snapshot) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -293,12 +294,12 @@ func (r *Run) Append(task string, s record.Snapshot) (err error) {
 	return nil
 }
 
-// Finish writes the histograms of a task and then, last and at once, its outcome. From then on the task is done.
+// Finish writes the histograms of a task, and then its outcome atomically. The task is done afterwards.
 func (r *Run) Finish(o plan.Outcome) (err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w := r.writing[o.Task]
-	if w == nil { // it failed before it measured anything
+	if w == nil { // the task failed before its first snapshot
 		if w, err = r.begin(o.Task); err != nil {
 			return err
 		}
@@ -326,8 +327,7 @@ func writeOutcome(dir taskDir, o plan.Outcome) error {
 	return files.WriteRecord(dir.file(outcomeFile), text, fileMode)
 }
 
-// EndAttempt stores an attempt that does not count, with its outcome, beside the task's directory:
-// tasks/<task>.attempt<n>. The task is not done by it.
+// EndAttempt stores an attempt that does not count, with its outcome, in tasks/<task>.attempt<n>. The task is not done.
 func (r *Run) EndAttempt(attempt string, o plan.Outcome) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -358,7 +358,7 @@ func (r *Run) EndAttempt(attempt string, o plan.Outcome) error {
 	return nil
 }
 
-// HasAttempt reports whether an attempt that does not count is stored already.
+// HasAttempt reports whether an attempt that does not count is stored.
 func (r *Run) HasAttempt(task, attempt string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -366,7 +366,7 @@ func (r *Run) HasAttempt(task, attempt string) bool {
 	return is
 }
 
-// Attempt returns the number, from 1, of the attempt that is recorded now or has the outcome.
+// Attempt returns the number, from 1, of the current attempt or of the attempt with the outcome.
 func (r *Run) Attempt(task string) int { return r.tasks(task).attempts() + 1 }
 
 // Done reports whether a task has an outcome.
@@ -375,8 +375,7 @@ func (r *Run) Done(task string) bool {
 	return err == nil
 }
 
-// DoneTasks lists the ids of tasks that have an outcome, in the order of the run: those that a resumed run leaves
-// alone.
+// DoneTasks returns the ids of tasks that have an outcome, in the order of the run. A resumed run does not repeat them.
 func (r *Run) DoneTasks() []string {
 	var done []string
 	for _, t := range r.plan.Tasks() {
@@ -387,8 +386,8 @@ func (r *Run) DoneTasks() []string {
 	return done
 }
 
-// Rounds is how often cells are measured, by the outcomes that there are: tasks that are not needed are no part of the
-// run.
+// Rounds returns the repetitions of cells according to the stored outcomes. Tasks that are not needed are not part of
+// the run.
 func (r *Run) Rounds() *sampling.Rounds {
 	rounds := sampling.New(r.plan)
 	if r.plan.Until == nil {
@@ -402,11 +401,10 @@ func (r *Run) Rounds() *sampling.Rounds {
 	return rounds
 }
 
-// Outcome reads the outcome of a task as it is stored. It fails with fs.ErrNotExist, wrapped, if the task is not done.
+// Outcome returns the stored outcome of a task. The error wraps fs.ErrNotExist if the task is not done.
 func (r *Run) Outcome(task string) (plan.Outcome, error) { return r.tasks(task).outcome(r.plan.ID) }
 
-// Outcomes reads the outcomes that there are, in the order of the run's tasks. One that is damaged is none, with a
-// warning.
+// Outcomes returns all outcomes in the order of the run's tasks. It skips damaged ones with a warning.
 func (r *Run) Outcomes() ([]plan.Outcome, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -426,8 +424,8 @@ func (r *Run) Outcomes() ([]plan.Outcome, error) {
 	return all, nil
 }
 
-// Record reads the merged record of a task; its times count from the measurement. What is cut off or damaged is left
-// out, and is in Warnings. A task without a record has an empty one.
+// Record returns the merged record of a task. Times are relative to the start of the measurement. Damaged and
+// incomplete parts are skipped and listed in Warnings. A task without a record has an empty one.
 func (r *Run) Record(task string) (*record.Merged, error) {
 	m, err := r.read(task)
 	if err == nil {
@@ -437,7 +435,7 @@ func (r *Run) Record(task string) (*record.Merged, error) {
 	return m, err
 }
 
-// read merges the record of a task; its times count from T0.
+// read merges the record of a task. Times are relative to T0.
 func (r *Run) read(task string) (*record.Merged, error) {
 	m := record.NewMerged()
 	damage, err := r.tasks(task).snapshots(addTo(m))
@@ -449,7 +447,7 @@ func (r *Run) read(task string) (*record.Merged, error) {
 	return m, err
 }
 
-// Histograms makes the files of a task's histograms again from its snapshots, by name; nothing is written.
+// Histograms computes the histogram files of a task from its snapshots, by name. It writes nothing.
 func (r *Run) Histograms(task string) (map[string][]byte, error) {
 	m, err := r.read(task)
 	if err != nil {
@@ -458,7 +456,7 @@ func (r *Run) Histograms(task string) (map[string][]byte, error) {
 	return histograms(m)
 }
 
-// taskOf finds a task of a plan.
+// taskOf returns a task of a plan.
 func taskOf(p plan.Run, id string) (plan.Task, bool) {
 	all := p.Tasks()
 	i := slices.IndexFunc(all, func(t plan.Task) bool { return t.ID == id })
@@ -468,22 +466,22 @@ func taskOf(p plan.Run, id string) (plan.Task, bool) {
 	return all[i], true
 }
 
-// Snapshots calls each for what was recorded of an attempt of a task, in order; without a name, of the last attempt.
-// What is damaged is left out. An error of each ends it.
+// Snapshots calls each with the recorded snapshots of an attempt in order; attempt "": the last one. Damaged lines are
+// skipped. An error of each ends it.
 func (r *Run) Snapshots(task, attempt string, each func(record.Snapshot) error) error {
 	dir := r.tasks(task)
 	if attempt != "" && dir.attempt() != attempt {
 		var is bool
 		if dir, is = dir.stored(attempt); !is {
-			return nil // nothing was recorded of it
+			return nil // nothing was recorded
 		}
 	}
 	_, err := dir.snapshots(each)
 	return err
 }
 
-// Rejudge judges a task again from its record and the facts in its outcome; nothing is written. For an undamaged record
-// the result is the stored outcome.
+// Rejudge judges a task again from its record and the facts in its outcome. It writes nothing. For an undamaged record
+// the result equals the stored outcome.
 func (r *Run) Rejudge(task string) (plan.Outcome, error) {
 	fail := func(err error) (plan.Outcome, error) {
 		return plan.Outcome{}, fmt.Errorf("judge task %s again: %w", task, err)
@@ -505,12 +503,12 @@ func (r *Run) Rejudge(task string) (plan.Outcome, error) {
 	text, err := encode(again, "")
 	if err == nil {
 		again = plan.Outcome{}
-		err = json.Unmarshal(text, &again) // as it is stored, without secrets
+		err = json.Unmarshal(text, &again) // in the stored form, without secrets
 	}
 	return again, err
 }
 
-// Mark stores a moment once, although the controller reports the moments of a run again to each copy of it.
+// Mark stores a mark once, although the controller sends the events of a run to each copy again.
 func (r *Run) Mark(m Mark) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -539,7 +537,7 @@ func (r *Run) Mark(m Mark) error {
 	return nil
 }
 
-// Marks reads the moments of a run in their order. A run that has not begun has none.
+// Marks returns the marks of a run in order. A run that has not begun has none.
 func (r *Run) Marks() ([]Mark, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -550,8 +548,8 @@ func (r *Run) Marks() ([]Mark, error) {
 	return all, nil
 }
 
-// AddDelivery stores the result of writing the points of the run to InfluxDB. Unlike the others, it may be called while
-// another process writes: points may be written again while the run continues.
+// AddDelivery stores the result of writing the run's points to InfluxDB. Unlike other methods, it may be called while
+// another process writes: points may be replayed while the run continues.
 func (r *Run) AddDelivery(d plan.Delivery) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -565,8 +563,8 @@ func (r *Run) AddDelivery(d plan.Delivery) error {
 	return nil
 }
 
-// Deliveries returns the results of writing the points of the run to InfluxDB, in order of time. What is damaged is
-// left out, with a warning.
+// Deliveries returns the results of writing the run's points to InfluxDB, in order of time. Damaged lines are skipped
+// with a warning.
 func (r *Run) Deliveries() []plan.Delivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 	"lockstep/internal/record"
 )
 
-// attemptFile has the name of the attempt that a task's directory is of, as the control plane names it.
+// attemptFile has the control plane's name of the attempt in a task's directory.
 const attemptFile = "attempt"
 
-// taskDir is the directory of a task: of its last attempt or, where earlier is not 0, of the earlier attempt of that
-// number. It has no state but the files.
+// taskDir is the directory of a task: of its last attempt or, if earlier is not 0, of the earlier attempt with that
+// number. It has no state besides the files.
 type taskDir struct {
 	tasks   string // directory of all tasks
 	task    string
@@ -51,10 +51,10 @@ func (d taskDir) attempts() int {
 	}
 }
 
-// stored returns the directory of the earlier attempt of a name. It is false if there is none.
+// stored returns the directory of the earlier attempt with a name; false: there is none.
 func (d taskDir) stored(attempt string) (taskDir, bool) {
 	if attempt == "" || d.task != filepath.Base(d.task) {
-		return taskDir{}, false // of a controller that does not name attempts, or refused
+		return taskDir{}, false // no named attempt, or not a task's id
 	}
 	for n := range d.attempts() {
 		if earlier := (taskDir{d.tasks, d.task, n + 1}); earlier.attempt() == attempt {
@@ -64,7 +64,7 @@ func (d taskDir) stored(attempt string) (taskDir, bool) {
 	return taskDir{}, false
 }
 
-// moveAside makes the last attempt an earlier one if its directory contains anything.
+// moveAside makes the last attempt an earlier one, if its directory is not empty.
 func (d taskDir) moveAside() error {
 	old, err := os.ReadDir(d.file(""))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(old) == 0 {
@@ -76,12 +76,13 @@ func (d taskDir) moveAside() error {
 	return os.Rename(d.file(""), (taskDir{d.tasks, d.task, d.attempts() + 1}).file(""))
 }
 
-// damaged is a file whose contents are not what they must be.
+// damaged is the error of a file with invalid contents.
 type damaged struct{ path, why string }
 
 func (d *damaged) Error() string { return fmt.Sprintf("%s left out: %s", d.path, d.why) }
 
-// outcome reads the outcome of the task of a run. It fails with fs.ErrNotExist or *damaged if the task is not done.
+// outcome returns the outcome of the task. The error is fs.ErrNotExist or *damaged if the task is not done. run is the
+// expected run.
 func (d taskDir) outcome(run string) (plan.Outcome, error) {
 	path := filepath.Join(tasksDir, d.task, outcomeFile)
 	text, err := os.ReadFile(d.file(outcomeFile))
@@ -101,7 +102,7 @@ func (d taskDir) outcome(run string) (plan.Outcome, error) {
 	return o, nil
 }
 
-// snapshots calls each for the snapshots of the attempt, in order. A record that is not there has none.
+// snapshots calls each with the snapshots of the attempt in order. A missing record has none.
 func (d taskDir) snapshots(each func(record.Snapshot) error) (damage []string, err error) {
 	file, err := os.Open(d.file(snapshotFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,8 +118,8 @@ func (d taskDir) snapshots(each func(record.Snapshot) error) (damage []string, e
 	return damage, nil
 }
 
-// warnings returns those of an outcome and one for each earlier attempt of its task. Trials of a search are attempts,
-// too; those that count have no warning.
+// warnings returns the warnings of an outcome, and one for each earlier attempt of its task. Trials of a search are
+// attempts, too; those that count have no warning.
 func (d taskDir) warnings(o plan.Outcome) []string {
 	counted := map[string]bool{}
 	if o.Search != nil {
