@@ -21,7 +21,7 @@ func TryLock(f *os.File) error {
 // Unlock releases the lock of a file that stays open.
 func Unlock(f *os.File) error { return flock(f, syscall.LOCK_UN) }
 
-// SyncDir makes the names in a directory durable.
+// SyncDir makes the entries of a directory durable.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// offset is where locks are set, beyond what a file contains: a locked range cannot be read by others on Windows.
+// offset is the position of locks, beyond the contents of files: on Windows other processes cannot read a locked range.
 var offset = windows.Overlapped{OffsetHigh: math.MaxInt32}
 
 // TryLock locks an open file exclusively. The lock ends when f is closed or the process ends.
@@ -27,7 +27,7 @@ func Unlock(f *os.File) error {
 	return windows.UnlockFileEx(windows.Handle(f.Fd()), 0, 1, 0, &at)
 }
 
-// SyncDir does nothing: Windows cannot sync directories.
+// SyncDir does nothing, as Windows cannot sync directories.
 func SyncDir(string) error { return nil }
 
 func lockFile(f *os.File, flags uint32) error {

@@ -10,20 +10,19 @@ import (
 	"syscall"
 )
 
-// The names of files that are not complete begin with a dot and end with a suffix. RemoveIncomplete removes those of
-// records.
+// Suffixes of temporary files, whose names begin with a dot. RemoveIncomplete removes those of records.
 const (
 	recordSuffix = ".tmp"
 	outputSuffix = ".part"
 )
 
-// WriteRecord writes a file of a record: after it returns nil, path has data after any crash. Otherwise path is as it
-// was. An error of the directory sync is an error.
+// WriteRecord writes a file of a record. After it returns nil, path has data after any crash. Otherwise path is
+// unchanged, unless only the sync of the directory failed, which is an error, too.
 func WriteRecord(path string, data []byte, mode fs.FileMode) error {
 	return replace(path, mode, recordSuffix, writes(data), func(err error) error { return err })
 }
 
-// WriteSecret writes a file as WriteRecord does, for its owner alone. It ignores that a file system cannot sync
+// WriteSecret writes a file like WriteRecord, but readable only by its owner. It ignores file systems that cannot sync
 // directories.
 func WriteSecret(path string, data []byte) error {
 	return replace(path, 0o600, outputSuffix, writes(data), unlessUnsupported)
@@ -36,8 +35,8 @@ func writes(data []byte) func(io.Writer) error {
 	}
 }
 
-// WriteOutput writes a file that can be made again: a reader sees the old file or the whole new one. It ignores that a
-// file system cannot sync directories. It writes to a device, a pipe or what a link names directly.
+// WriteOutput writes a file that can be made again. Readers see the old file or the complete new one. It ignores file
+// systems that cannot sync directories. It writes directly to devices, pipes and the targets of links.
 func WriteOutput(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	// a link, a device or a pipe
 	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && !info.IsDir() {
@@ -59,19 +58,19 @@ func unlessUnsupported(err error) error {
 	return err
 }
 
-// folderError is a cause that is ErrFolder, too.
+// folderError adds ErrFolder to a cause.
 type folderError struct{ error }
 
 func (e folderError) Unwrap() []error { return []error{e.error, ErrFolder} }
 
-// replace writes a temporary file beside path and renames it.
+// replace writes a temporary file beside path and renames it. ofSync filters the error of the directory sync.
 func replace(path string, mode fs.FileMode, suffix string, write func(io.Writer) error,
 	ofSync func(error) error) error {
 	dir := filepath.Dir(path)
 	temp, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*"+suffix)
 	if err != nil {
 		var why *fs.PathError
-		if errors.As(err, &why) { // its path is of a file that the caller did not name
+		if errors.As(err, &why) { // its path is that of the temporary file, which the caller did not name
 			err = why.Err
 		}
 		return fmt.Errorf("write %s: write into folder %s: %w", path, dir, folderError{err})
@@ -93,8 +92,8 @@ func replace(path string, mode fs.FileMode, suffix string, write func(io.Writer)
 	return nil
 }
 
-// RemoveIncomplete removes the files of records that a killed process left incomplete in the directories that match
-// pattern below root.
+// RemoveIncomplete removes temporary files of records that a killed process has left. It searches the directories that
+// match pattern below root.
 func RemoveIncomplete(root, pattern string) error {
 	left, err := fs.Glob(os.DirFS(root), pattern+"/.*"+recordSuffix)
 	if err != nil {
@@ -108,8 +107,8 @@ func RemoveIncomplete(root, pattern string) error {
 	return nil
 }
 
-// AppendLine appends a line, which ends with a line feed, in one write. An incomplete last line of a killed writer
-// remains a line of its own.
+// AppendLine appends a line, which must end with a line feed, in one write. An incomplete last line of a killed writer
+// stays a separate line.
 func AppendLine(path string, line []byte, mode fs.FileMode) (err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|os.O_APPEND, mode)
 	if err != nil {
