@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// LimitMemory limits the memory of this process, in bytes, until it ends. Garbage is collected more often as memory
-// comes near to the limit; exceeded is called once it is beyond.
+// LimitMemory limits the memory of this process, in bytes. The garbage collector runs more often when the memory comes
+// near the limit. exceeded is called once, in another goroutine, when the memory exceeds the limit.
 func LimitMemory(limit uint64, exceeded func()) {
 	debug.SetMemoryLimit(int64(limit - limit/8))
 	go func() {
@@ -24,7 +24,7 @@ func LimitMemory(limit uint64, exceeded func()) {
 	}()
 }
 
-// Output keeps the beginning of what a child process writes, at most Limit bytes. Further bytes are dropped.
+// Output is an io.Writer that keeps the first Limit bytes and drops the others.
 type Output struct {
 	Limit int
 	Text  []byte

@@ -19,7 +19,7 @@ func NewGroup(*exec.Cmd, bool) {}
 // NewSession has no effect on this system.
 func NewSession(*exec.Cmd) {}
 
-// Self is the path of this program.
+// Self returns the path of this program.
 func Self() (string, error) { return os.Executable() }
 
 // DropAmbient does nothing: only Linux has ambient capabilities.
@@ -28,7 +28,7 @@ func DropAmbient() error { return nil }
 // AwaitExit returns at once on this system.
 func AwaitExit(int) {}
 
-// KillGroup kills the child alone on this system.
+// KillGroup kills only the child on this system.
 func KillGroup(pid int) error {
 	p, err := os.FindProcess(pid)
 	if err != nil {
