@@ -9,10 +9,11 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Counters add up the points of the sinks that share them. The zero value is ready; safe for concurrent use.
+// Counters add up the points of the sinks that share them. The zero value is ready to use. Safe for concurrent use.
 type Counters struct{ written, dropped, left atomic.Int64 }
 
-// Points returns how many points were written, were dropped during runs, and were left by replays. Nil counts none.
+// Points returns the numbers of points that were written, were dropped during runs, and were left by replays. The
+// receiver may be nil.
 func (c *Counters) Points() (written, dropped, left int64) {
 	if c == nil {
 		return 0, 0, 0
@@ -20,12 +21,12 @@ func (c *Counters) Points() (written, dropped, left int64) {
 	return c.written.Load(), c.dropped.Load(), c.left.Load()
 }
 
-// counts are those of one sink. Safe for concurrent use.
+// counts are the counts of one sink. Safe for concurrent use.
 type counts struct {
 	mu      sync.Mutex
 	d       plan.Delivery
-	into    *Counters     // never nil after begin
-	changed chan struct{} // capacity 1: points were taken off the queue, written or dropped
+	into    *Counters     // not nil after begin
+	changed chan struct{} // capacity 1: has a value after points left the queue or were counted
 }
 
 func (c *counts) begin(to Target) {
@@ -63,7 +64,7 @@ func (c *counts) drop(why string, n int) {
 	signal(c.changed)
 }
 
-// refuse drops points that InfluxDB never takes as they are.
+// refuse counts points that InfluxDB permanently refuses.
 func (c *counts) refuse(status int, why string, n int) {
 	c.change(func(d *plan.Delivery) { d.Refused = status })
 	c.drop(why, n)

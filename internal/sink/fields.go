@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// role is what an agent does in a task.
+// role is the role of an agent in a task.
 type role uint8
 
 const (
@@ -27,18 +27,18 @@ func (r role) String() string {
 	return "both"
 }
 
-// counterField is how a counter of a window is written: always for agents of its role, zero included, and wherever it
-// is not zero.
+// counterField defines how a counter of a window is written. It is always written for agents of its role, even if it is
+// 0. For other agents it is written only if it is not 0.
 type counterField struct {
 	key     string
 	role    role
-	confirm bool // where messages are confirmed
-	nanos   bool // a time: written in seconds
+	confirm bool // only if messages are confirmed
+	nanos   bool // a duration: written in seconds
 	doc     string
 }
 
-// counterFields names the counters in the words of tables. A counter that is missing here is written by its name in
-// the record.
+// counterFields maps counters to field names, with the terms of the tables. A counter that is missing here has its name
+// in the record.
 var counterFields = map[record.Counter]counterField{
 	record.Sent:      {key: "sent", role: publishes, doc: "messages that Publish accepted"},
 	record.SentBytes: {key: "sent.bytes", role: publishes, doc: "bytes of their bodies"},
@@ -90,7 +90,7 @@ func counterFieldOf(c record.Counter) counterField {
 		doc: "the record's counter of this name"}
 }
 
-// seriesField is how a distribution of a window is written: key.count, key.p50 and so on.
+// seriesField defines how a distribution of a window is written: key.count, key.p50 and so on.
 type seriesField struct{ key, doc string }
 
 var seriesFields = map[record.Series]seriesField{
@@ -126,13 +126,13 @@ func seriesFieldOf(s record.Series) seriesField {
 	return seriesField{s.String(), "the record's series of this name"}
 }
 
-// rates are counters a second.
+// rates are counters per second.
 var rates = []struct {
 	key     string
 	counter record.Counter
 }{{"publish.rate", record.Sent}, {"confirm.rate", record.Confirmed}, {"consume.rate", record.Unique}}
 
-// fieldsOf writes a window of agents of some role.
+// fieldsOf returns the fields of a window of agents with a role.
 func fieldsOf(w *window, r role, confirmed bool) map[string]any {
 	fields := map[string]any{}
 	applies := func(f counterField) bool { return f.role&r != 0 && (confirmed || !f.confirm) }
@@ -159,7 +159,7 @@ func fieldsOf(w *window, r role, confirmed bool) map[string]any {
 	return fields
 }
 
-// addSeries writes a distribution; quantiles are seconds. Without samples there are none.
+// addSeries adds the fields of a distribution. Quantiles are in seconds; without samples there are none.
 func addSeries(fields map[string]any, key string, h *record.Hist) {
 	fields[key+".count"] = int64(h.Count())
 	if n := h.Negative(); n > 0 {

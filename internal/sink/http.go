@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// maxAnswer is how much of an answer is read, in bytes: more than an error needs.
+// maxAnswer is the maximum number of bytes of an answer that are read: more than an error needs.
 const maxAnswer = 64 << 10
 
-// otherError is of a server that takes points as only others than InfluxDB do.
+// otherError is the error of a server that answers a write with a success other than 204, and so is not InfluxDB.
 type otherError struct {
 	status int
-	words  string // with the status
+	words  string // status line
 }
 
 func (e otherError) Error() string {
@@ -32,7 +32,7 @@ func httpClient(tune Tuning) *http.Client {
 		}
 	}
 	return &http.Client{
-		// A redirected POST becomes a GET, which succeeds and writes nothing.
+		// A redirected POST becomes a GET, which would succeed and write nothing.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		Transport:     strict{transport},
 	}
@@ -41,7 +41,7 @@ func httpClient(tune Tuning) *http.Client {
 // strict accepts only 204 as a success, and limits the length of an answer.
 type strict struct{ base http.RoundTripper }
 
-// CloseIdleConnections is for http.Client, which looks for it.
+// CloseIdleConnections is called by http.Client.
 func (s strict) CloseIdleConnections() {
 	if c, ok := s.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

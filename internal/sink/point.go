@@ -9,33 +9,33 @@ import (
 	"github.com/influxdata/influxdb-client-go/v2/api/write"
 )
 
-// Point is one point as InfluxDB keeps it: points that agree in Measurement, Tags and Time are one, and the fields of
-// the later one replace those of the earlier. That is why writing a run again changes nothing.
+// Point is one point as InfluxDB stores it. Points with equal Measurement, Tags and Time are one point, and later
+// fields replace earlier ones. So writing a run again changes nothing.
 type Point struct {
 	Measurement string
 	Tags        map[string]string
-	Fields      map[string]any // int64, float64 or string: numbers are signed
+	Fields      map[string]any // int64, float64 or string; integers are signed
 	Time        time.Time
 }
 
-// with returns tags and some more; tags stay as they are.
+// with returns a copy of tags with additional pairs of keys and values.
 func with(tags map[string]string, more ...string) map[string]string {
 	all := make(map[string]string, len(tags)+len(more)/2)
 	maps.Copy(all, tags)
 	for i := 0; i < len(more); i += 2 {
-		if value := tagValue(more[i+1]); value != "" { // an empty tag is no tag
+		if value := tagValue(more[i+1]); value != "" { // InfluxDB has no empty tags
 			all[more[i]] = value
 		}
 	}
 	return all
 }
 
-// maxTag bounds what a matrix can put into InfluxDB's index, in bytes.
+// maxTag is the maximum length of a tag in bytes. It bounds what a matrix can add to InfluxDB's index.
 const maxTag = 100
 
-// plain spells text so that it may be a tag and stand in a query: line protocol cannot hold every backslash and line
-// end, and between quotes Flux takes a backslash for an escape and ${ for an expression, which Grafana does not know
-// when it fills in a variable.
+// plain replaces characters that are not allowed in a tag or a query. Line protocol cannot represent every backslash
+// and line end. In quotes, Flux reads a backslash as an escape and ${ as an expression, which Grafana does not consider
+// when it inserts a variable.
 func plain(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == '\\' {
@@ -46,7 +46,7 @@ func plain(text string) string {
 	return strings.ReplaceAll(text, "${", "$_")
 }
 
-// tagValue makes text fit for a tag.
+// tagValue makes text valid for a tag.
 func tagValue(text string) string {
 	text = plain(text)
 	if len(text) > maxTag {
@@ -55,10 +55,10 @@ func tagValue(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// maxText is how much of a text field is written, in bytes.
+// maxText is the maximum length of a text field in bytes.
 const maxText = 2000
 
-// text makes text fit for a field.
+// text makes text valid for a field.
 func text(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r < ' ' {
@@ -72,19 +72,19 @@ func text(s string) string {
 	return s
 }
 
-// line writes the point in line protocol. A point without fields, or whose time InfluxDB cannot hold, has none.
+// line returns the point in line protocol; empty: it has no fields, or InfluxDB cannot store its time.
 func (p Point) line() string {
 	fields := make(map[string]any, len(p.Fields))
 	for key, v := range p.Fields {
 		if f, is := v.(float64); is && (math.IsNaN(f) || math.IsInf(f, 0)) {
-			continue // line protocol has no way to say it
+			continue // line protocol cannot represent it
 		}
 		fields[key] = v
 	}
 	if y := p.Time.Year(); len(fields) == 0 || y < 1970 || y > 2200 {
 		return ""
 	}
-	// The client's own writer of lines: with tags and fields in order, so that equal points are equal lines.
+	// The client's own encoder sorts tags and fields, so that equal points are equal lines.
 	return strings.TrimSuffix(write.PointToLineProtocol(write.NewPoint(p.Measurement, p.Tags, fields, p.Time),
 		time.Nanosecond), "\n")
 }

@@ -10,13 +10,13 @@ import (
 // fit.
 type queue struct {
 	size, batch int           // maximum numbers of lines
-	linger      time.Duration // time that a batch that is not full waits for more
+	linger      time.Duration // maximum wait of an incomplete batch for more lines
 
 	mu      sync.Mutex
 	lines   []string
-	changed chan struct{} // capacity 1: there are lines, or a whole batch
-	taken   chan struct{} // capacity 1: lines were taken
-	closed  chan struct{} // closed when no more is added
+	changed chan struct{} // capacity 1: has a value if there are lines, or a full batch
+	taken   chan struct{} // capacity 1: has a value after lines were taken
+	closed  chan struct{} // closed after the last add
 }
 
 func newQueue(size, batch int, linger time.Duration, taken chan struct{}) *queue {
@@ -24,7 +24,7 @@ func newQueue(size, batch int, linger time.Duration, taken chan struct{}) *queue
 		closed: make(chan struct{})}
 }
 
-// signal fills a channel of capacity 1.
+// signal puts a value into a channel of capacity 1, if the channel is empty.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -52,8 +52,8 @@ func (q *queue) len() int {
 	return len(q.lines)
 }
 
-// next waits for a whole batch, or for linger after the first line. It returns nothing when the queue is closed and
-// empty, or ctx has ended.
+// next waits for a full batch, or for linger after the first line, and takes the lines. It returns nothing if the queue
+// is closed and empty, or ctx has ended.
 func (q *queue) next(ctx context.Context) []string {
 	for q.len() == 0 {
 		select {
@@ -90,7 +90,7 @@ func (q *queue) take() []string {
 	return batch
 }
 
-// clear empties the queue and returns how many lines were in it.
+// clear empties the queue and returns the number of removed lines.
 func (q *queue) clear() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

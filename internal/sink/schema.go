@@ -11,12 +11,12 @@ import (
 type Measurement struct {
 	Name   string
 	Doc    string
-	Time   string // what the time of a point means
+	Time   string // meaning of a point's time
 	Tags   []Column
 	Fields []Column
 }
 
-// Column describes a tag or a field. One whose Key ends with * stands for all that begin so.
+// Column describes a tag or a field. A Key that ends with * stands for all keys with this prefix.
 type Column struct {
 	Key  string
 	Type string // of a field: "int", "float" or "string"
@@ -24,7 +24,7 @@ type Column struct {
 	Doc  string
 }
 
-// Schema describes every point that a Stream makes. dashboards/SCHEMA.md is written from it.
+// Schema describes all points that a Stream returns. dashboards/SCHEMA.md is generated from it.
 func Schema() []Measurement {
 	second := "the beginning of the second"
 	return []Measurement{
@@ -74,7 +74,7 @@ func Schema() []Measurement {
 	}
 }
 
-// expectedKey is a field of lockstep_total alone: an agent that publishes does not know who receives.
+// expectedKey is a field of lockstep_total only, as a publishing agent does not know the number of consumers.
 const expectedKey = "expected"
 
 var (
@@ -87,12 +87,12 @@ var (
 		Doc: "true: of messages that were due inside the measurement; false: of others"}
 )
 
-// runTags are those of every point.
+// runTags returns the tags of every point.
 func runTags() []Column {
 	return []Column{{Key: "run", Doc: "id of the run"}, {Key: "matrix", Doc: "name of the matrix"}}
 }
 
-// tags are those of every task, and some more.
+// tags returns the tags of every task, and additional ones.
 func tags(more ...Column) []Column {
 	return append(append(runTags(),
 		Column{Key: "cell",

@@ -9,25 +9,25 @@ import (
 	"lockstep/internal/record"
 )
 
-// A second is written once no more of it is expected, and again if more comes all the same: a publisher hands over
-// what it recorded with its next event, which may be long after.
+// A second is written when no more data is expected, and again if more data comes. A publisher reports its data with
+// its next event, which may be much later.
 const (
 	settle = 1500 * time.Millisecond
-	// lost is how long the seconds of all agents together wait for one that is silent.
+	// lost is how long the seconds of all agents together wait for a silent agent.
 	lost = 6 * time.Second
-	// keep is how long distributions are kept for what comes late. After that only counters are corrected, so that a
-	// long task does not fill the memory.
+	// keep is how long distributions are kept for late data. After that only counters are corrected, so that a long
+	// task does not fill the memory.
 	keep = time.Minute
 )
 
-// sequence is the windows of one agent, or of all of a task's agents together.
+// sequence has the windows of one agent, or of all agents of a task together.
 type sequence struct {
-	measure time.Duration // 0: the end of the measurement is not known; seconds without events are not filled in
-	begin   time.Duration // of the measurement, since T0; below 0: not known yet
+	measure time.Duration // 0: the end of the measurement is not known, and empty seconds are not filled in
+	begin   time.Duration // start of the measurement, since T0; below 0: not known yet
 	windows map[windowKey]*window
 	changed map[windowKey]struct{}
-	written []*window // whose distributions are still kept, in the order first written
-	filled  int       // seconds of the measurement before this one are there
+	written []*window // windows whose distributions are kept, in the order first written
+	filled  int       // number of seconds of the measurement that exist
 }
 
 type windowKey struct {
@@ -35,11 +35,11 @@ type windowKey struct {
 	measured bool
 }
 
-// window is what is known of one second.
+// window has the data of one second.
 type window struct {
 	record.Window
-	expected     int64 // deliveries that what was sent leads to
-	listed, bare bool  // in sequence.written; without distributions
+	expected     int64 // deliveries that the sent messages lead to
+	listed, bare bool  // listed: in sequence.written; bare: without distributions
 }
 
 func (w *window) end() time.Duration { return time.Duration(w.Start + w.Length) }
@@ -49,7 +49,7 @@ func newSequence(measure, begin time.Duration) *sequence {
 		changed: map[windowKey]struct{}{}}
 }
 
-// add adds what o holds of its second, of messages that so many subscriptions each receive; o stays as it is.
+// add adds the data of o, which is not changed. Each message is delivered to the given number of subscriptions.
 func (q *sequence) add(o *record.Window, subscriptions int) {
 	w := q.at(windowKey{o.Index, o.Measured}, o.Start, o.Length)
 	w.expected += int64(subscriptions) * (o.Counts[record.Sent] - o.Counts[record.Returned] - o.Counts[record.Rejected])
@@ -67,7 +67,7 @@ func (q *sequence) add(o *record.Window, subscriptions int) {
 	}
 }
 
-// at returns a window that is about to change.
+// at returns a window, and marks it as changed.
 func (q *sequence) at(k windowKey, start, length int64) *window {
 	w := q.windows[k]
 	if w == nil {
@@ -78,8 +78,8 @@ func (q *sequence) at(k windowKey, start, length int64) *window {
 	return w
 }
 
-// take returns the windows that changed since they were taken last and end by limit, in order of time. Seconds of the
-// measurement in which nothing happened are windows too: a broker that stalls is not to look like a straight line.
+// take returns the windows that end by limit and have changed since they were last taken, in order of time. Empty
+// seconds of the measurement are windows, too, so that a stalled broker is not drawn as a straight line.
 func (q *sequence) take(limit time.Duration) []*window {
 	q.fill(limit)
 	return q.due(limit)
@@ -115,13 +115,13 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// rest returns all that changed, seconds that are not over included; the measurement is filled up to at.
+// rest returns all changed windows, including those of incomplete seconds. The measurement is filled up to at.
 func (q *sequence) rest(at time.Duration) []*window {
 	q.fill(at)
 	return q.due(1<<63 - 1)
 }
 
-// forget lets go of the distributions of what was written long before at.
+// forget removes the distributions of windows that were written long before at.
 func (q *sequence) forget(at time.Duration) {
 	n := 0
 	for ; n < len(q.written) && q.written[n].end()+keep < at; n++ {
@@ -131,7 +131,7 @@ func (q *sequence) forget(at time.Duration) {
 	q.written = q.written[n:]
 }
 
-// fill makes the seconds of the measurement that are over by limit.
+// fill creates the seconds of the measurement that end by limit.
 func (q *sequence) fill(limit time.Duration) {
 	for q.begin >= 0 {
 		since := time.Duration(q.filled) * time.Second
@@ -147,8 +147,8 @@ func (q *sequence) fill(limit time.Duration) {
 	}
 }
 
-// phase is where a second lies. With a count of messages the measurement ends with the last of them, which is only
-// known later: the drain is then not told apart before the limit.
+// phase returns the phase of a second. If the measurement has a number of messages, its end is only known later. Then
+// the drain begins only at the time limit.
 func phase(w *window, begin, measure time.Duration) plan.Phase {
 	switch start := time.Duration(w.Start); {
 	case w.Index < 0, begin < 0, start < begin:

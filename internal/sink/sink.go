@@ -1,8 +1,11 @@
-// Package sink writes the record of a run to InfluxDB 2 while the run continues. A Stream makes points of the record,
-// and of nothing else. A Sink sends them in batches, beside the run. InfluxDB never slows or fails a run: a bounded
-// queue in memory takes points without waiting, points that the queue or InfluxDB refuses are dropped and counted, and
-// Close waits at most Tuning.Flush. A replay of the record writes dropped points later. This package is the only home
-// of the Influx client. dashboards/SCHEMA.md describes the points.
+// Package sink writes the record of a run to InfluxDB 2 while the run continues. A Stream converts the record to
+// points. A Sink sends them in batches, concurrently with the run.
+//
+// InfluxDB never slows or fails a run. A bounded queue in memory accepts points without waiting. Points that the queue
+// or InfluxDB refuses are dropped and counted, and Close waits at most Tuning.Flush. A replay of the record writes
+// dropped points later.
+//
+// Only this package uses the Influx client. dashboards/SCHEMA.md describes the points.
 package sink
 
 import (
@@ -20,9 +23,9 @@ import (
 	"lockstep/internal/record"
 )
 
-// Tuning sets the limits of a Sink. A zero field has the default that its comment gives.
+// Tuning sets the limits of a Sink. A field of 0 has the default in its comment.
 type Tuning struct {
-	// maximum number of lines that wait: 20,000, about 30 MB; four agents make about ten per second
+	// maximum number of waiting lines: 20,000, about 30 MB; four agents make about ten per second
 	Queue     int
 	Batch     int               // maximum number of lines in a request: 1,000
 	Linger    time.Duration     // time that a batch waits for more lines: 1 s
@@ -48,7 +51,8 @@ func (t Tuning) withDefaults() Tuning {
 	}
 }
 
-// Sink takes the record of one run, in order, from one goroutine. A nil Sink takes everything and does nothing.
+// Sink writes the record of one run. Its methods must be called in the order of the record, from one goroutine. Methods
+// of a nil Sink do nothing.
 type Sink struct {
 	target  Target
 	tune    Tuning
@@ -64,7 +68,7 @@ type Sink struct {
 	closed  bool
 }
 
-// Open starts a sink; nothing is sent before there is a point. version is this program's, for InfluxDB's log.
+// Open returns a sink. It sends nothing before the first point. version is this program's version, for InfluxDB's log.
 func Open(target Target, tune Tuning, version string, log *slog.Logger) *Sink {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -83,8 +87,8 @@ func Open(target Target, tune Tuning, version string, log *slog.Logger) *Sink {
 	return s
 }
 
-// ForReplay opens another sink of the same InfluxDB, with the same counters, for a replay of the record. Points that it
-// does not write are Left, not Dropped. Tuning.Patience limits patience.
+// ForReplay opens another sink for the same InfluxDB, with the same counters, to replay the record. Points that it does
+// not write are Left, not Dropped. patience can only reduce Tuning.Patience.
 func (s *Sink) ForReplay(patience time.Duration) *Sink {
 	if s == nil {
 		return nil
@@ -96,20 +100,20 @@ func (s *Sink) ForReplay(patience time.Duration) *Sink {
 	return replay
 }
 
-// Log is the logger of the sink.
+// Log returns the logger of the sink.
 func (s *Sink) Log() *slog.Logger { return s.log }
 
 // ErrAway is wrapped by the errors of AwaitSpace and Drain.
 var ErrAway = errors.New("InfluxDB has accepted no point")
 
-// AwaitSpace waits until half of the queue is free: for a caller that makes points faster than a run does. It returns
-// ErrAway if InfluxDB accepts no point for Tuning.Patience. It fails at once if ctx has ended.
+// AwaitSpace waits until half of the queue is free. A caller that makes points faster than a run needs it. The error
+// wraps ErrAway if InfluxDB accepts no point for Tuning.Patience. AwaitSpace fails at once if ctx has ended.
 func (s *Sink) AwaitSpace(ctx context.Context) error {
 	return s.await(ctx, func() bool { return s.writer.queue.len() <= s.tune.Queue/2 })
 }
 
-// Drain waits until every point is written or dropped. Unlike Close, it waits as long as InfluxDB accepts points. It
-// fails as AwaitSpace does.
+// Drain waits until every point is written or dropped. Unlike Close, it waits as long as InfluxDB accepts points. Its
+// errors are those of AwaitSpace.
 func (s *Sink) Drain(ctx context.Context) error {
 	return s.await(ctx, func() bool { d := s.counts.delivery(); return d.Points == drained(d) })
 }
@@ -142,7 +146,7 @@ func (s *Sink) await(ctx context.Context, enough func() bool) error {
 	return nil
 }
 
-// write starts the writer, once.
+// write starts the writer once.
 func (s *Sink) write() {
 	if !s.begun {
 		s.begun = true
@@ -150,7 +154,7 @@ func (s *Sink) write() {
 	}
 }
 
-// Begin is the run's plan.
+// Begin writes the start of a run.
 func (s *Sink) Begin(run plan.Run) {
 	if s == nil {
 		return
@@ -160,35 +164,35 @@ func (s *Sink) Begin(run plan.Run) {
 	s.put(s.stream.Begin())
 }
 
-// Start is a task that begins.
+// Start writes the start of an attempt.
 func (s *Sink) Start(b Start) {
 	if s != nil && s.stream != nil {
 		s.put(s.stream.Start(b))
 	}
 }
 
-// Snapshot is an increment of an agent's record of the task in flight; it stays the caller's.
+// Snapshot writes a snapshot of an attempt in flight, which is not changed.
 func (s *Sink) Snapshot(x record.Snapshot) {
 	if s != nil && s.stream != nil {
 		s.put(s.stream.Snapshot(x))
 	}
 }
 
-// Outcome is the outcome of a task; b counts only if the task was not started here.
+// Outcome writes the outcome of a task. b is used only if the task was not started here.
 func (s *Sink) Outcome(o plan.Outcome, b Start) {
 	if s != nil && s.stream != nil {
 		s.put(s.stream.Outcome(o, b))
 	}
 }
 
-// GiveUp is a task that has no outcome.
+// GiveUp writes the end of an attempt without an outcome.
 func (s *Sink) GiveUp(task string, at time.Time, why string) {
 	if s != nil && s.stream != nil {
 		s.put(s.stream.GiveUp(task, at, why))
 	}
 }
 
-// End is the end of the run; reason is a word.
+// End writes the end of the run. reason is a word.
 func (s *Sink) End(at time.Time, reason string) {
 	if s != nil && s.stream != nil {
 		s.counts.change(func(d *plan.Delivery) { d.End = reason })
@@ -196,7 +200,7 @@ func (s *Sink) End(at time.Time, reason string) {
 	}
 }
 
-// put queues points, without waiting.
+// put queues points without waiting.
 func (s *Sink) put(points []Point) {
 	lines := make([]string, 0, len(points))
 	for _, p := range points {
@@ -209,8 +213,8 @@ func (s *Sink) put(points []Point) {
 	s.counts.drop(whyFull, s.writer.queue.add(lines))
 }
 
-// Close sends the points that wait, for at most Tuning.Flush or until ctx ends, drops the rest, and returns the counts.
-// A second call only returns the counts. On nil it does nothing.
+// Close sends the waiting points, for at most Tuning.Flush or until ctx ends, drops the rest, and returns the counts. A
+// second call only returns the counts. The receiver may be nil.
 func (s *Sink) Close(ctx context.Context) plan.Delivery {
 	if s == nil {
 		return plan.Delivery{}
@@ -223,7 +227,7 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 		late := time.AfterFunc(s.tune.Flush, func() { s.stop(enough) })
 		defer late.Stop()
 		defer context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })()
-		<-s.writer.done // its requests end with its context
+		<-s.writer.done // the writer's requests end with its context
 		s.stop(nil)
 		s.counts.change(func(d *plan.Delivery) { d.Ended = time.Now().UTC() })
 		s.http.CloseIdleConnections()
@@ -231,11 +235,11 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 	return s.counts.delivery()
 }
 
-// Remark is what was found of a run when it had ended: a word for its kind, and a sentence.
+// Remark is a finding about a run that has ended: a word for its kind, and a sentence.
 type Remark struct{ Kind, Text string }
 
-// Remark writes what was found of a run as events at the time of its begin, each a nanosecond after the other, so that
-// the same remarks are the same points.
+// Remark writes findings as events at the start time of the run, each a nanosecond after the previous one. So the same
+// findings are the same points.
 func (s *Sink) Remark(run plan.Run, found []Remark) {
 	if s == nil || len(found) == 0 {
 		return
@@ -249,7 +253,7 @@ func (s *Sink) Remark(run plan.Run, found []Remark) {
 	s.put(points)
 }
 
-// Count adds this sink's points to counters, from now on. It is called before Begin.
+// Count adds this sink's points to counters from now on. It must be called before Begin.
 func (s *Sink) Count(into *Counters) {
 	if s != nil {
 		s.counts.into = into

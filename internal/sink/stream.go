@@ -9,8 +9,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// Stream turns the record of a run into points, in the order in which the record came to be. It reads no clock and
-// nothing but its arguments: the same record gives the same points, live or later. It belongs to one goroutine.
+// Stream converts the record of a run to points, in the order of the record. It depends only on its arguments, and
+// reads no clock. So the same record gives the same points, live or later. One goroutine uses it.
 type Stream struct {
 	run   plan.Run
 	tasks map[string]*task
@@ -30,22 +30,22 @@ const (
 	measureEvent   = "lockstep_event"
 )
 
-// Start is a task that begins.
+// Start describes the start of an attempt of a task.
 type Start struct {
 	Task    plan.Task
-	Attempt int       // from 1: which attempt of the task this is
-	At      time.Time // the outcome's Started
-	Agents  []string  // by index; none: not known, and roles are not either
+	Attempt int       // number of the attempt, from 1
+	At      time.Time // start time, which is Started of the outcome
+	Agents  []string  // by index; empty: agents and their roles are not known
 }
 
-// Begin returns the point of the run's beginning.
+// Begin returns the point of the run's start.
 func (s *Stream) Begin() []Point {
 	return []Point{{measureEvent, with(s.tags(), "kind", "run-start"), map[string]any{
 		"text":  text(fmt.Sprintf("run %s begins: %d tasks", s.run.ID, len(s.run.Cells)*s.run.Repeat)),
 		"tasks": int64(len(s.run.Cells) * s.run.Repeat)}, s.run.Started}}
 }
 
-// End returns the point of the run's end; reason is a word.
+// End returns the point of the run's end. reason is a word.
 func (s *Stream) End(at time.Time, reason string) []Point {
 	return []Point{{measureEvent, with(s.tags(), "kind", "run-stop"), map[string]any{
 		"text": text(fmt.Sprintf("run %s ends: %s", s.run.ID, reason)), "reason": text(reason)}, at}}
@@ -55,15 +55,15 @@ func (s *Stream) tags() map[string]string {
 	return with(nil, "run", s.run.ID, "matrix", s.run.Name)
 }
 
-// Start begins an attempt of a task; one in flight is given up.
+// Start starts an attempt of a task. An attempt of the task in flight is dropped.
 func (s *Stream) Start(b Start) []Point {
 	t := s.newTask(b)
 	s.tasks[b.Task.ID] = t
 	return []Point{t.event("task-start", "", b.At, 0, fmt.Sprintf("%s begins", t.words()))}
 }
 
-// Snapshot takes one increment of an agent's record, which stays the caller's. One of a task that was not started, or
-// that came already, gives no points.
+// Snapshot returns the points of one snapshot, which is not changed. A snapshot of a task that was not started, or one
+// that came before, has no points.
 func (s *Stream) Snapshot(x record.Snapshot) []Point {
 	t := s.tasks[x.Task]
 	if t == nil {
@@ -75,14 +75,14 @@ func (s *Stream) Snapshot(x record.Snapshot) []Point {
 	}
 	t.seen[i] = struct{}{}
 	if t.origin.IsZero() {
-		// of the first that knows it, for all: agents' calendars differ, and theirs is read anew each time
+		// the first known T0 is used for all agents, as their wall clocks differ and each snapshot reads its own again
 		t.origin = x.Epoch
 	}
 	if x.Begin > 0 {
 		t.setBegin(time.Duration(x.Begin))
 	}
 	points := t.notes(x)
-	// an observer, who has no part in the load
+	// an observer has no part in the load
 	if x.Host.Broker != "" && len(x.Windows) == 0 && t.parts[x.Agent] == nil {
 		return points
 	}
@@ -108,8 +108,8 @@ func (s *Stream) Snapshot(x record.Snapshot) []Point {
 	return points
 }
 
-// Outcome ends a task. One that was not started in this stream, as it failed before it began or was taken from a
-// record, is given with what its outcome tells of its start.
+// Outcome ends a task and returns its points. b describes the start of a task that was not started in this stream. That
+// is a task that failed before it began, or whose outcome is from another record.
 func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 	t := s.tasks[o.Task]
 	delete(s.tasks, o.Task)
@@ -121,12 +121,12 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 	}
 	points = append(points, t.rest()...)
 	for _, e := range o.Events {
-		e.At += o.Cut // they count from the measurement, and all else from T0
+		e.At += o.Cut // times of an outcome are since the start of the measurement, all others since T0
 		switch {
 		case e.Kind == coresEvent:
 		case t.events[e] > 0:
 			t.events[e]--
-		default: // the controller's own
+		default: // an event of the controller
 			points = append(points, t.event(e.Kind, e.Agent, t.time(int64(e.At)), 0, e.Detail))
 		}
 	}
@@ -138,10 +138,10 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 	return append(points, t.event("task-stop", "", o.Ended, 0, plan.Redact(words)), t.outcome(o))
 }
 
-// coresEvent is the kind of the events by which an outcome keeps how many cores hosts have.
+// coresEvent is the kind of the events that store the number of cores of hosts in an outcome.
 const coresEvent = "host-cores"
 
-// GiveUp ends an attempt that will have no outcome.
+// GiveUp ends an attempt that has no outcome, and returns its points.
 func (s *Stream) GiveUp(id string, at time.Time, why string) []Point {
 	t := s.tasks[id]
 	if t == nil {

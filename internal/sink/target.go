@@ -12,13 +12,13 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Target is where points go, with the secrets filled in. It prints without them.
+// Target is an InfluxDB to write to, with resolved secrets. It prints without them.
 type Target struct {
 	url, org, bucket, token string
 	scrub                   *plan.Scrubber
 }
 
-// Resolve checks a target and fills in its references. Only what the token refers to is a secret: the rest is shown.
+// Resolve checks a target and resolves its references. Only the token is a secret; the rest is printed.
 func Resolve(i plan.Influx, host plan.Host) (Target, error) {
 	token := plan.Influx{Token: i.Token}
 	i.Token = ""
@@ -49,7 +49,7 @@ func fill(i *plan.Influx, host plan.Host) (*plan.Scrubber, error) {
 func check(i plan.Influx) error {
 	u, err := url.Parse(i.URL)
 	switch {
-	case err != nil: // its text may hold a password
+	case err != nil: // the parse error may contain a password
 		return errors.New("that is no URL; give one like http://127.0.0.1:8086")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
 		return errors.New("its URL has to be like http://127.0.0.1:8086 or https://host")
@@ -63,14 +63,14 @@ func check(i plan.Influx) error {
 	return nil
 }
 
-// String is the target for people, without secrets.
+// String returns the target without secrets.
 func (t Target) String() string { return fmt.Sprintf("%s bucket %s", t.scrub.Scrub(t.url), t.bucket) }
 
-// GoString is String: %#v must not show the token either.
+// GoString equals String, as %#v must not print the token either.
 func (t Target) GoString() string { return t.String() }
 
-// ReadFile reads a target from the text of a file: the JSON of plan.Influx, with nothing else in it. JSON, as it is
-// what a matrix has between the braces of influx.
+// ReadFile reads a target from the text of a file. The file has only the JSON of plan.Influx, as between the braces of
+// influx in a matrix.
 func ReadFile(text []byte) (plan.Influx, error) {
 	var i plan.Influx
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -86,16 +86,16 @@ func ReadFile(text []byte) (plan.Influx, error) {
 
 const fileShape = `{"url": "http://127.0.0.1:8086", "org": "…", "bucket": "…", "token": "${env:INFLUX_TOKEN}"}`
 
-// environments are the usual names, in order: those of the influx command line, and those of the client libraries.
+// environments are the usual variable names, in order of precedence: of the influx command line, and of the client
+// libraries.
 var environments = []struct{ url, org, bucket, token string }{
 	{"INFLUX_URL", "INFLUX_ORG", "INFLUX_BUCKET", "INFLUX_TOKEN"},
 	{"INFLUX_HOST", "INFLUX_ORG", "INFLUX_BUCKET", "INFLUX_TOKEN"},
 	{"INFLUXDB_V2_URL", "INFLUXDB_V2_ORG", "INFLUXDB_V2_BUCKET", "INFLUXDB_V2_TOKEN"},
 }
 
-// FromEnvironment finds the target that the environment names. What it returns holds references to the variables, not
-// their contents. It is nil if the environment names none; missing is the variable that is wanted where only the
-// address is set.
+// FromEnvironment returns the target from environment variables; nil: none is set. It has references to the variables
+// instead of their contents. missing is the variable that is missing if only the address is set.
 func FromEnvironment(getenv func(string) (string, bool)) (i *plan.Influx, missing string) {
 	set := func(name string) string {
 		if value, _ := getenv(name); value == "" {

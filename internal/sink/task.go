@@ -14,23 +14,23 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// task is one attempt of a task in flight.
+// task is the state of one attempt in flight.
 type task struct {
 	plan.Task
 	tags    map[string]string
 	measure time.Duration
-	fill    time.Duration // the measurement whose empty seconds are known to be empty
-	begin   time.Duration // of the measurement, since T0; below 0: to be found out while the load runs (warmup "auto")
-	all     agent         // the agents together
+	fill    time.Duration // the measurement, if its empty seconds may be filled in; else 0
+	begin   time.Duration // start of the measurement, since T0; below 0: not known yet (warmup "auto")
+	all     agent         // all agents together
 	agents  map[string]agent
-	members int // agents that are known to take part
+	members int // number of agents that take part; 0: not known
 	started time.Time
 	origin  time.Time // T0; zero: not known yet
 	seen    map[increment]struct{}
-	at      map[string]time.Duration // since T0, of each agent's last snapshot
+	at      map[string]time.Duration // of each agent's last snapshot, since T0
 	parts   map[string]*sequence     // by agent
 	total   *sequence
-	events  map[plan.Event]int // of agents, that were written
+	events  map[plan.Event]int // events of agents that were written
 	taken   map[eventPlace]struct{}
 }
 
@@ -39,12 +39,12 @@ type increment struct {
 	seq   uint64
 }
 
-// agent is what is known of an agent of a task.
+// agent has the role and the tags of an agent of a task.
 type agent struct {
 	role          role
-	tags          map[string]string // of its group, where it belongs to one
-	confirm       bool              // what it sends is confirmed
-	subscriptions int               // by so many consumers each of its messages is to be received
+	tags          map[string]string // include those of its group
+	confirm       bool              // its messages are confirmed
+	subscriptions int               // number of subscriptions that receive each of its messages
 }
 
 func (s *Stream) newTask(b Start) *task {
@@ -106,7 +106,7 @@ func (t *task) addAgents(all []plan.Assignment) {
 	}
 }
 
-// newAgent returns an agent; part is what it takes part in: a group of the task, or all of it.
+// newAgent returns an agent. part is the group of the task that it belongs to, or the whole task.
 func (t *task) newAgent(name string, r role, part plan.Task) agent {
 	w, broker := part.Cell.Workload, part.Cell.Broker
 	a := agent{role: r, tags: with(t.tags, "agent", name, "role", r.String()), confirm: t.all.confirm}
@@ -121,7 +121,7 @@ func (t *task) newAgent(name string, r role, part plan.Task) agent {
 	return a
 }
 
-// agent returns an agent of the task; one of which nothing is known may do anything.
+// agent returns an agent of the task. An unknown agent may have either role.
 func (t *task) agent(name string) agent {
 	a, known := t.agents[name]
 	if !known {
@@ -131,7 +131,7 @@ func (t *task) agent(name string) agent {
 	return a
 }
 
-// axisName makes the name of an axis fit for the name of a tag.
+// axisName makes the name of an axis valid for a tag key.
 func axisName(name string) string {
 	clean := []byte(name)
 	for i, c := range clean {
@@ -144,11 +144,10 @@ func axisName(name string) string {
 
 func (t *task) words() string { return fmt.Sprintf("%s repetition %d", t.Cell.Name(), t.Repetition) }
 
-// several stands for the mode of a cell whose groups publish in different ones, and for the broker of side-by-side
-// brokers.
+// several is the mode of a cell whose groups have different modes, and the broker of side-by-side brokers.
 const several = "several"
 
-// tagsOfObserver are those of an agent that measures a broker's processes and takes no load.
+// tagsOfObserver returns the tags of an agent that measures a broker's processes and gets no load.
 func (t *task) tagsOfObserver(agent, broker string) map[string]string {
 	for _, b := range t.Cell.Brokers() {
 		if b.Name == broker {
@@ -158,7 +157,7 @@ func (t *task) tagsOfObserver(agent, broker string) map[string]string {
 	return with(t.tags, "agent", agent, "role", "observer")
 }
 
-// ofGroup are the tags of what is of a group: a side-by-side broker has a broker of its own.
+// ofGroup returns the tags of a group's points. With side-by-side brokers each group has its own broker.
 func (t *task) ofGroup(group string) map[string]string {
 	for _, part := range t.Parts() {
 		if group != "" && part.Group == group {
@@ -168,7 +167,8 @@ func (t *task) ofGroup(group string) map[string]string {
 	return t.tags
 }
 
-// setBegin sets when the measurement begins. What was written before is warm-up: this is known while it lies ahead.
+// setBegin sets the start of the measurement. Windows that were written before are warm-up, as the start is set before
+// it comes.
 func (t *task) setBegin(at time.Duration) {
 	t.begin, t.total.begin = at, at
 	for _, part := range t.parts {
@@ -176,7 +176,7 @@ func (t *task) setBegin(at time.Duration) {
 	}
 }
 
-// atAll is the time up to which everybody has reported, except who has been silent for long.
+// atAll returns the time up to which all agents have reported, except those that were silent for lost.
 func (t *task) atAll() time.Duration {
 	const never = time.Duration(-1 << 62)
 	first, last := time.Duration(1<<62), never
@@ -189,7 +189,7 @@ func (t *task) atAll() time.Duration {
 	return max(first, last-lost)
 }
 
-// rest writes all that is left of a task.
+// rest returns the points of all remaining windows of a task.
 func (t *task) rest() []Point {
 	if t.origin.IsZero() {
 		return nil
@@ -226,7 +226,7 @@ func (t *task) seconds(measurement string, a agent, due []*window) []Point {
 	return points
 }
 
-// time is that of a moment since T0.
+// time returns the time of an instant since T0.
 func (t *task) time(at int64) time.Time {
 	if t.origin.IsZero() {
 		return t.started.Add(time.Duration(at))
@@ -234,7 +234,7 @@ func (t *task) time(at int64) time.Time {
 	return t.origin.Add(time.Duration(at))
 }
 
-// notes are the points of a snapshot besides its windows.
+// notes returns the points of a snapshot, except those of its windows.
 func (t *task) notes(x record.Snapshot) []Point {
 	var points []Point
 	if h := x.Host; h != (record.HostSample{}) && !t.origin.IsZero() {
@@ -275,8 +275,8 @@ func (t *task) host(agent string, h record.HostSample) Point {
 	return Point{measureAgent, tags, fields, t.time(h.At)}
 }
 
-// probes are what the broker said of itself to an agent, of a group if the cell has any: a point for each moment and
-// node.
+// probes returns the broker's metrics: one point per time and node. group is the group of the agent that probed, if the
+// cell has groups.
 func (t *task) probes(group string, samples []record.ProbeSample) []Point {
 	type place struct {
 		at   int64
@@ -298,14 +298,14 @@ func (t *task) probes(group string, samples []record.ProbeSample) []Point {
 	return points
 }
 
-// eventPlace is what InfluxDB would take for one event.
+// eventPlace identifies an event in InfluxDB.
 type eventPlace struct {
 	kind, agent string
 	at          time.Time
 }
 
-// event is a point of something that happened. Of several that would be one point for InfluxDB, later ones move on by
-// a nanosecond.
+// event returns the point of an event. If InfluxDB would merge it with an earlier one, its time is moved by
+// nanoseconds.
 func (t *task) event(kind, agent string, at time.Time, lasted time.Duration, words string) Point {
 	place := eventPlace{kind, agent, at.Round(0).UTC()}
 	for {
@@ -336,10 +336,10 @@ func (t *task) outcome(o plan.Outcome) Point {
 	return Point{measureOutcome, with(t.tags, "verdict", string(o.Verdict)), fields, o.Ended}
 }
 
-// boundSuffix names the field that says how far the truth may be off a value.
+// boundSuffix is the suffix of the field with the maximum error of a value.
 const boundSuffix = ".bound"
 
-// valueFields are the values that have numbers, how sure these are, and their flags.
+// valueFields returns the fields of values with numbers, their maximum errors, and their flags.
 func valueFields(values map[string]plan.Value) map[string]any {
 	fields, flags := map[string]any{}, map[plan.Flag]bool{}
 	for name, v := range values {
@@ -364,7 +364,7 @@ func valueFields(values map[string]plan.Value) map[string]any {
 	return fields
 }
 
-// groupOutcomes are the results of the groups of a task.
+// groupOutcomes returns the points of the outcomes of a task's groups.
 func (t *task) groupOutcomes(o plan.Outcome) []Point {
 	var points []Point
 	for _, part := range t.Parts() {

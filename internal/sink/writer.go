@@ -16,15 +16,15 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Reasons for which points are dropped, besides refusals, which are named by their status.
+// Reasons for which points are dropped. Refusals by InfluxDB are named by their status instead.
 const (
 	whyFull = "queue full"
 	whyLate = "not delivered in time"
 	whyTime = "a time that InfluxDB cannot hold"
 )
 
-// writer sends batches to InfluxDB, one at a time, in their order, and counts the results. It retries a batch that
-// InfluxDB does not take for the moment; newer points wait in the queue meanwhile.
+// writer sends batches to InfluxDB, one at a time and in order, and counts the results. It retries a batch after a
+// temporary error, while newer points wait in the queue.
 type writer struct {
 	api    api.WriteAPIBlocking
 	queue  *queue
@@ -37,8 +37,8 @@ type writer struct {
 	pause  time.Duration // before the next retry
 }
 
-// run writes until the queue is closed and empty, InfluxDB fails after the queue was closed, or ctx ends. Points that
-// remain are dropped.
+// run writes until the queue is closed and empty, a request fails after the queue was closed, or ctx ends. The
+// remaining points are dropped.
 func (w *writer) run(ctx context.Context) {
 	defer close(w.done)
 	w.pause = w.tune.MinPause
@@ -84,16 +84,16 @@ func (w *writer) attempt(ctx context.Context, lines []string) bool {
 	return false
 }
 
-// passing reports whether a retry may have another status: no answer, too many requests, or an error of the server.
+// passing reports whether a retry may have another status: there was no answer, too many requests, or a server error.
 func passing(status int) bool {
 	return status == 0 || status == http.StatusRequestTimeout || status == http.StatusTooManyRequests ||
 		status >= http.StatusInternalServerError
 }
 
-// partly finds how many points of a batch InfluxDB left out while it took the others.
+// partly matches the number of points that InfluxDB dropped from a batch while it accepted the others.
 var partly = regexp.MustCompile(`partial write: .*dropped=([0-9]+)`)
 
-// refuse counts a batch that InfluxDB will never take, or not all of it.
+// refuse counts a batch that InfluxDB permanently refuses, completely or in part.
 func (w *writer) refuse(e *influxhttp.Error, n int) {
 	dropped := n
 	if found := partly.FindStringSubmatch(e.Message); found != nil {
@@ -140,7 +140,7 @@ func (w *writer) wait(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// failed and recovered log each change once. If Close cuts a request short during an outage, the earlier error stays.
+// failed and recovered log each change once. If Close interrupts a request during an outage, the earlier error stays.
 func (w *writer) failed(ctx context.Context, err error) {
 	if w.down && ctx.Err() != nil {
 		return
