@@ -7,10 +7,10 @@ import (
 	"lockstep/internal/record"
 )
 
-// Messages through bindings that are made while messages flow have envelopes of a kind of their own, by which consumers
-// keep them out of the ledger, the rates and the latencies of all others. They have the message's number among them as
-// sequence, the time at which the call that makes the binding began as intended send time, and the binding's number as
-// the first eight bytes of the payload.
+// Kinds of envelopes. Messages through bindings that are made during the load (churn) have a kind of their own.
+// Consumers keep these out of the ledger, the rates and the latencies of ordinary messages. In their envelopes the
+// sequence counts binding messages only. The intended send time is the start of the Bind call. The first eight bytes of
+// its payload are the number of the binding.
 const (
 	kindMessage = iota
 	kindBinding
@@ -18,7 +18,7 @@ const (
 
 const bindingSize = 8
 
-// newBindingBody makes the body of a message that is sent now.
+// newBindingBody returns the body of a binding message. Its send time is now.
 func newBindingBody(e *Engine, m *churnMessage) []byte {
 	body := make([]byte, max(e.work.Message.Size, EnvelopeSize+bindingSize))
 	binary.LittleEndian.PutUint64(body[EnvelopeSize:], m.b.number)
@@ -28,7 +28,7 @@ func newBindingBody(e *Engine, m *churnMessage) []byte {
 	return body
 }
 
-// bindingOf is the number of the binding through which a whole body came.
+// bindingOf returns the number of the binding from a verified body. It returns false if the body is too short.
 func bindingOf(body []byte) (uint64, bool) {
 	if len(body) < EnvelopeSize+bindingSize {
 		return 0, false
@@ -36,7 +36,7 @@ func bindingOf(body []byte) (uint64, bool) {
 	return binary.LittleEndian.Uint64(body[EnvelopeSize:]), true
 }
 
-// bindingDeliveries records what the consumers of one agent received through new bindings.
+// bindingDeliveries records the messages that the consumers of one agent received through new bindings.
 type bindingDeliveries struct {
 	mu       sync.Mutex
 	rec      *record.Recorder // nil until the start is known
@@ -52,8 +52,8 @@ func (r *bindingDeliveries) begin(c *record.Collector) {
 	r.received = r.rec.Set(record.SetKey{Kind: record.SetBindingReceived})
 }
 
-// receive records one whole message. Of each binding the first is kept by itself: whether it is the first of all, only
-// all agents know.
+// receive records one verified message. The first message of each binding on this agent is kept separately. Whether it
+// is the first of all agents is decided later, from the records of all agents.
 func (r *bindingDeliveries) receive(e *Engine, env envelope, body []byte, now int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -65,7 +65,7 @@ func (r *bindingDeliveries) receive(e *Engine, env envelope, body []byte, now in
 	}
 	w.Counts[record.BindingReceived]++
 	if !r.received.Add(env.sequence) {
-		return // again
+		return // a duplicate
 	}
 	if _, seen := r.seen[binding]; seen {
 		w.Record(record.BindingMessage, now+e.clockCorrection(env)-env.send)
@@ -76,7 +76,7 @@ func (r *bindingDeliveries) receive(e *Engine, env envelope, body []byte, now in
 		At: now + e.clockCorrection(env)})
 }
 
-// flush hands over what was received, and returns the first delivery of each binding since the last call.
+// flush passes the recorded messages to the collector. It returns the first deliveries per binding since the last call.
 func (r *bindingDeliveries) flush() []record.BindingDelivery {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -12,16 +12,16 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Bounds of the churn of bindings, beyond which the rate is not kept, and the outcome says so.
+// Limits of the churn of bindings. At a limit the configured rate is not reached, and the outcome reports it.
 const (
-	maxQueues = 64      // queues that bindings are made for, each with a link of its own
-	maxCalls  = 64      // calls that make or remove a binding, at a time
-	maxActive = 100_000 // bindings at a time
+	maxQueues = 64      // queues for which bindings are made; each has a link of its own
+	maxCalls  = 64      // concurrent calls that make or remove a binding
+	maxActive = 100_000 // concurrent bindings
 )
 
-// churn makes bindings at a steady rate, sends messages through each while it stays, and removes it again. It belongs
-// to agent 0, and has links of its own. A binding is removed only when the broker has confirmed what was sent through
-// it, so that no message is lost by being overtaken; what is there at the end is left to Teardown.
+// churn makes bindings at a steady rate, sends messages through each binding, and removes it after its hold time. Only
+// agent 0 runs it, over links of its own. A binding is removed only after the broker has confirmed all messages sent
+// through it, so that its removal cannot lose messages. Teardown removes the bindings that are left at the end.
 type churn struct {
 	e      *Engine
 	work   plan.Churn
@@ -29,19 +29,19 @@ type churn struct {
 	links  []*churnLink // by queue
 	calls  chan struct{}
 
-	mu   sync.Mutex // guards what follows; never taken for a message of the ledger
+	mu   sync.Mutex // guards the fields below; never locked for ordinary messages
 	rec  *record.Recorder
 	sent *record.Set
 	next uint64 // number of the next message
 }
 
-// churnBinding is a binding that was made while messages flow.
+// churnBinding is a binding that is made during the load.
 type churnBinding struct {
 	number      uint64
 	queue       int
-	called      int64          // when the call that makes it began, ns since T0
-	made        int64          // when that call returned
-	unconfirmed sync.WaitGroup // messages
+	called      int64          // start of the Bind call, ns since T0
+	made        int64          // end of the Bind call, ns since T0
+	unconfirmed sync.WaitGroup // messages without a confirm
 }
 
 func (e *Engine) newChurn() (*churn, error) {
@@ -61,7 +61,7 @@ func (c *churn) connect(ctx context.Context) error {
 	return each(c.links, func(l *churnLink) error { return l.link.open(ctx) })
 }
 
-// begin gives the churn its part of the record, when the start is known.
+// begin creates the recorder of the churn. It is called when the start time is known.
 func (c *churn) begin(r *record.Collector) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *churn) begin(r *record.Collector) {
 	c.sent = c.rec.Set(record.SetKey{Kind: record.SetBindingSent})
 }
 
-// run makes bindings until soft ends; hard ends the wait for confirms.
+// run makes bindings until soft ends. When hard ends, it no longer waits for confirms.
 func (c *churn) run(soft, hard context.Context) {
 	schedule := newUniform(c.work.Rate)
 	active := make(chan struct{}, maxActive)
@@ -78,7 +78,7 @@ func (c *churn) run(soft, hard context.Context) {
 	var waiter clock.Waiter
 	for number := uint64(0); waiter.Until(soft, c.e.timeline.next(schedule)+
 		c.e.timeline.origin.Load()) == nil; number++ {
-		if !enter(soft, active) || !enter(soft, c.calls) { // the call is made by another goroutine, in its turn
+		if !enter(soft, active) || !enter(soft, c.calls) { // live releases both places
 			return
 		}
 		wg.Go(func() {
@@ -88,7 +88,7 @@ func (c *churn) run(soft, hard context.Context) {
 	}
 }
 
-// enter takes a place, or returns false when ctx ends first.
+// enter occupies a place in places. It returns false if ctx ends first.
 func enter(ctx context.Context, places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:
@@ -98,7 +98,7 @@ func enter(ctx context.Context, places chan struct{}) bool {
 	}
 }
 
-// live makes a binding, sends messages through it and removes it; its place among the calls has been taken.
+// live makes a binding, sends messages through it and removes it. The caller has entered c.calls, and live leaves it.
 func (c *churn) live(soft, hard context.Context, number uint64) {
 	b := &churnBinding{number: number, queue: int(number % uint64(len(c.links)))}
 	ok := c.bind(soft, b)
@@ -139,15 +139,15 @@ func (c *churn) bind(ctx context.Context, b *churnBinding) bool {
 	return true
 }
 
-// subscription is the one that a binding's messages reach.
+// subscription returns the subscription that receives the messages of a binding.
 func (c *churn) subscription(b *churnBinding) int {
 	return int(b.number / uint64(len(c.links)) % uint64(c.e.topology.Subscriptions))
 }
 
-// key is the binding's own.
+// key returns the key that is used for this binding alone.
 func (b *churnBinding) key() uint32 { return drivers.ExtraKey | uint32(b.number) }
 
-// carry sends messages through a binding, the first at once, as long as it stays.
+// carry sends messages through a binding during its hold time. The first is sent at once.
 func (c *churn) carry(ctx context.Context, b *churnBinding) {
 	var waiter clock.Waiter
 	origin, end, every := c.e.timeline.origin.Load(), b.made+c.work.Hold.D().Nanoseconds(),
@@ -162,10 +162,10 @@ func (c *churn) carry(ctx context.Context, b *churnBinding) {
 		}
 		c.links[b.queue].send(ctx, b)
 	}
-	_ = waiter.Until(ctx, end+origin) // an early end shows in ctx
+	_ = waiter.Until(ctx, end+origin) // if ctx ended early, the caller sees it in ctx
 }
 
-// awaitConfirms waits for the confirms of a binding's messages, or until hard ends.
+// awaitConfirms waits until all messages of a binding are confirmed, or until hard ends.
 func (c *churn) awaitConfirms(hard context.Context, b *churnBinding) {
 	confirmed := make(chan struct{})
 	go func() {
@@ -174,11 +174,11 @@ func (c *churn) awaitConfirms(hard context.Context, b *churnBinding) {
 	}()
 	select {
 	case <-confirmed:
-	case <-hard.Done(): // the links are closed then, which completes all
+	case <-hard.Done(): // closing the links completes all messages in flight
 	}
 }
 
-// failed counts a call that failed, unless it was cancelled.
+// failed counts a failed call and records it in the journal, unless ctx has ended.
 func (c *churn) failed(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -194,7 +194,7 @@ func (c *churn) count(counter record.Counter) {
 	c.rec.Window(now, c.e.timeline.contains(now)).Counts[counter]++
 }
 
-// number takes the number of the next message.
+// number returns the number of the next message, and increments it.
 func (c *churn) number() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,7 +203,7 @@ func (c *churn) number() uint64 {
 	return n
 }
 
-// confirmed records a message that the broker confirmed: only such a message can be lost by a binding.
+// confirmed records a confirmed message. Only confirmed messages can count as lost by a binding.
 func (c *churn) confirmed(number uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,19 +10,19 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// churnWindow is the most unconfirmed messages of one link.
+// churnWindow is the maximum number of unconfirmed messages of one link.
 const churnWindow = 1000
 
-// churnConnection numbers the connection that the links of new bindings share.
+// churnConnection is the connection number that all links for new bindings share.
 const churnConnection = 2 << 20
 
-// churnLink carries the messages through the new bindings of one queue.
+// churnLink sends the messages through the new bindings of one queue.
 type churnLink struct {
 	c     *churn
 	queue int
-	slots chan struct{} // a token for each message in flight
+	slots chan struct{} // one token per message in flight
 
-	mu sync.Mutex // one call of the publisher at a time
+	mu sync.Mutex // serialises calls of the publisher
 
 	link link[drivers.Publisher]
 
@@ -49,12 +49,12 @@ func (l *churnLink) dial(ctx context.Context, onClosed func(error)) (drivers.Pub
 		Persistent: e.work.Publishers.Persistent, Node: drivers.Node(e.work.Publishers.Node),
 		Connection: churnConnection,
 		OnConfirm:  l.onConfirm,
-		OnReturn:   func([]byte) {}, // not asked for
+		OnReturn:   func([]byte) {}, // messages are not mandatory
 		OnClosed:   onClosed,
 	})
 }
 
-// send sends one message through a binding. Failures are counted; a failed message cannot be lost.
+// send sends one message through a binding. Failures are counted. A message that failed is not expected by the record.
 func (l *churnLink) send(ctx context.Context, b *churnBinding) {
 	if !enter(ctx, l.slots) {
 		return
@@ -84,7 +84,7 @@ func (l *churnLink) send(ctx context.Context, b *churnBinding) {
 	}
 }
 
-// reopen opens the link again. The caller holds mu.
+// reopen replaces the broken connection. The caller holds mu.
 func (l *churnLink) reopen(ctx context.Context) bool {
 	_, ok := l.link.reopen(ctx)
 	if ok {
@@ -108,7 +108,7 @@ func (l *churnLink) onConfirm(token uint64, err error) {
 	<-l.slots
 }
 
-// forget removes a message from those in flight; nil: it is not there.
+// forget removes a message from those in flight. It returns nil if the token is not in flight.
 func (l *churnLink) forget(token uint64) *churnMessage {
 	if m, was := l.pending.LoadAndDelete(token); was {
 		return m.(*churnMessage)

@@ -13,26 +13,26 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// consumer is one receiving thread. A batch of deliveries passes through it in the order of this file: it is received
-// and recorded, processed, and then acknowledged by the driver.
+// consumer is one receiving thread. The methods are in the order of processing: a batch of deliveries is received and
+// recorded, then processed, then acknowledged by the driver.
 type consumer struct {
 	e              *Engine
-	index          int // among all of its subscription in the task
+	index          int // among all consumers of its subscription in the task
 	spec           drivers.ConsumerSpec
 	link           link[receiving]
-	processor      *processor    // nil: all is acknowledged at once
+	processor      *processor    // nil: every message is acknowledged at once
 	lifetime       *lifetime     // nil: always active
 	redeliverAfter time.Duration // see plan.Cell
-	slow           bool          // processing what it has prefetched may take longer than redeliverAfter
-	departed       bool          // it disconnected as its lifetime says, or has not connected yet
-	opening        atomic.Bool   // it is active, and opens its link
+	slow           bool          // processing all prefetched messages may take longer than redeliverAfter
+	departed       bool          // disconnected by its lifetime, or not connected yet
+	opening        atomic.Bool   // the consumer is active and is opening its link
 	done           chan struct{}
 
-	mu           sync.Mutex       // guards what follows; taken once for each handler call, and by snapshots
+	mu           sync.Mutex       // guards the fields below; locked once per handler call, and by snapshots
 	deliveries   *record.Recorder // nil until the start is known
 	sources      []source         // by publisher
 	lastDelivery int64
-	interrupted  int64 // see record.Snapshot.LastInterrupted, without broken links
+	interrupted  int64 // see record.Snapshot.LastInterrupted; breaks of the link are not included
 	activeSince  int64 // ns since T0
 	gaps         gapDetector
 }
@@ -40,9 +40,9 @@ type consumer struct {
 // source is the state of one publisher's messages at one consumer.
 type source struct {
 	received *record.Set
-	flow     int               // of its messages
-	stream   uint32            // the stream of next
-	next     uint64            // one more than the greatest sequence seen in it
+	flow     int               // of the publisher's messages to this subscription
+	stream   uint32            // the stream to which next applies
+	next     uint64            // highest sequence seen in this stream, plus one
 	others   map[uint32]uint64 // next of the other streams
 }
 
@@ -74,7 +74,7 @@ type receiving struct {
 	interrupt *context.CancelFunc // ends the processing of the handler
 }
 
-// Close does not wait for messages that are being processed.
+// Close interrupts the simulated processing of messages, then closes the connection.
 func (r receiving) Close() error {
 	(*r.interrupt)()
 	return r.Consumer.Close()
@@ -94,7 +94,7 @@ func (c *consumer) dial(ctx context.Context, onClosed func(error)) (receiving, e
 	return receiving{conn, &interrupt}, nil
 }
 
-// begin gives the consumer its part of the record, when the start is known.
+// begin creates the consumer's part of the record. It is called when the start time is known.
 func (c *consumer) begin(r *record.Collector) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,9 +111,8 @@ func (c *consumer) begin(r *record.Collector) {
 
 var errNotStarted = errors.New("closed before the start")
 
-// handle takes deliveries from the driver. What arrives before this agent knows the start waits for it. Messages are
-// processed after they were received and before they are acknowledged, which is when handle returns; ctx ends
-// processing.
+// handle receives deliveries from the driver. Deliveries wait until the start time is known to this agent. Messages are
+// recorded, then processed. The driver acknowledges them when handle returns. The end of ctx ends the processing.
 func (c *consumer) handle(ctx context.Context, batch []drivers.Delivery) error {
 	select {
 	case <-c.e.started:
@@ -133,7 +132,7 @@ func (c *consumer) handle(ctx context.Context, batch []drivers.Delivery) error {
 	return nil
 }
 
-// refuse counts a batch that is refused: its messages are received when they are delivered again.
+// refuse counts the messages of a refused batch. They are recorded as received when they are delivered again.
 func (c *consumer) refuse(batch []drivers.Delivery) {
 	now := c.e.timeline.now()
 	c.mu.Lock()
@@ -178,7 +177,7 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	if c.gaps.ends(now) {
 		since := c.waitsSince()
 		if limit := int64(c.redeliverAfter); limit > 0 && now-since > limit {
-			c.interrupted = max(1, now) // what was in warm-up counts too
+			c.interrupted = max(1, now) // 0 means never; a delivery before T0 counts too
 		}
 		c.gaps.keep(c.deliveries, now, since)
 	}
@@ -202,7 +201,8 @@ func (c *consumer) receive(d *drivers.Delivery) {
 	}
 }
 
-// late reports whether a later message of this stream was seen before (RFC 4737, section 3: s < NextExp).
+// late reports whether a message with a higher sequence was seen before in this stream (RFC 4737, section 3: s <
+// NextExp).
 func (s *source) late(stream uint32, sequence uint64) bool {
 	if stream != s.stream {
 		if s.others == nil {
@@ -218,7 +218,8 @@ func (s *source) late(stream uint32, sequence uint64) bool {
 	return false
 }
 
-// waitsSince is since when the consumer waits for the next message, as far as it was active. The caller holds mu.
+// waitsSince returns the time since which the consumer, while active, has waited for the next message. The caller holds
+// mu.
 func (c *consumer) waitsSince() int64 {
 	if c.lifetime == nil {
 		return c.gaps.last
@@ -226,8 +227,8 @@ func (c *consumer) waitsSince() int64 {
 	return max(c.gaps.last, c.activeSince)
 }
 
-// supervise opens the link again whenever it breaks, and disconnects and connects it as the lifetime says, until ctx
-// ends.
+// supervise reopens the link whenever it breaks, until ctx ends. It also disconnects and connects the link at the times
+// of the lifetime.
 func (c *consumer) supervise(ctx context.Context) {
 	defer close(c.done)
 	change := make(chan struct{}, 1)
@@ -253,8 +254,8 @@ func (c *consumer) supervise(ctx context.Context) {
 	}
 }
 
-// followLifetime disconnects and connects the consumer as its lifetime says, and sets the alarm for the next change.
-// False: it could not connect any more.
+// followLifetime disconnects or connects the consumer if its lifetime requires it, and sets the alarm for the next
+// change. It returns false if ctx ended before the consumer could connect.
 func (c *consumer) followLifetime(ctx context.Context, alarm *clock.Alarm) bool {
 	active, until := c.lifetime.activeAt(c.e.timeline.now())
 	switch {
@@ -287,18 +288,18 @@ func (c *consumer) disconnectAbsent() {
 	}
 }
 
-// depart closes the link in an orderly way: what was handled is acknowledged, and the rest is delivered to others.
+// depart closes the link in an orderly way. Handled messages are acknowledged; the broker delivers the rest to other
+// consumers.
 func (c *consumer) depart() {
 	c.departed = true
 	c.link.disconnect()
 }
 
-// cutOff reports whether the consumer is to receive and has no link to do so: what does not come to it may still be at
-// the broker.
+// cutOff reports whether the consumer is active but has no link. Messages for it may then still be at the broker.
 func (c *consumer) cutOff() bool { return c.link.down.Load() || c.opening.Load() }
 
-// flush hands over all that was received. It returns when the last message came, and when deliveries were last
-// interrupted.
+// flush passes all recorded deliveries to the collector. It returns the times of the last delivery and of the last
+// interruption of deliveries, ns since T0.
 func (c *consumer) flush() (delivery, interrupted int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -312,7 +313,7 @@ func (c *consumer) flush() (delivery, interrupted int64) {
 	return c.lastDelivery, interrupted
 }
 
-// finish records what this consumer, which is closed, still waited for at the end.
+// finish records the open gap at the end. The consumer is closed.
 func (c *consumer) finish(now int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

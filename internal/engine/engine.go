@@ -1,8 +1,9 @@
-// Package engine turns an assignment into load: it owns time, sequence numbers, pacing, windows, reconnection and the
-// account of every message; a driver only moves bytes. Nothing it does per message allocates, and no two publishers
-// share a lock. Its record is taken in increments, from any goroutine.
+// Package engine generates the load of an assignment. It implements time, sequence numbers, pacing, max in flight,
+// reconnection and delivery accounting; drivers only move bytes. The path of a message allocates nothing, and two
+// publishers share no lock. Any goroutine can read the record in increments with Take.
 //
-// The path of a message: publisher.go (with pacer.go, payload.go, inflight.go, recorder.go), the broker, consumer.go.
+// Files in the order of a message: publisher.go (with pacer.go, payload.go, inflight.go, recorder.go), the broker,
+// consumer.go.
 package engine
 
 import (
@@ -20,50 +21,49 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Config is what an engine works with. The session stays the caller's.
+// Config is the input of an engine. The caller closes the session.
 type Config struct {
 	Assignment plan.Assignment
 	Session    drivers.Session
 	Log        *slog.Logger
-	// CopiesBody is the driver's capability: the body is the engine's again when Publish returns.
+	// CopiesBody is the driver's capability: the engine may reuse a body as soon as Publish returns.
 	CopiesBody bool
-	Access     drivers.Access // to payload files
+	Access     drivers.Access // for payload files
 }
 
-// Engine is one agent's part of one task. ConnectConsumers, ConnectPublishers, Run and Close are called in this order,
-// one at a time; the other methods from any goroutine. Its fields are the parts of the attempt that publishers and
-// consumers share.
+// Engine is one agent's part of one task. Call ConnectConsumers, ConnectPublishers, Run and Close in this order, from
+// one goroutine at a time. The other methods are safe for concurrent use.
 type Engine struct {
 	cfg      Config
 	work     plan.Workload
 	topology drivers.Topology
-	task     uint64 // in envelopes
+	task     uint64 // identity of the task in envelopes
 	clockID  uint64
 	timeline *timeline
 	journal  *journal
 
 	payloadSource []byte       // see payloadGenerator
-	keys          *keyTable    // nil: each message has another key
+	keys          *keyTable    // nil: each message has a different key
 	correction    atomic.Int64 // see Correct
 
 	publishers []*publisher
 	consumers  []*consumer
-	churn      *churn // nil: no bindings are made while messages flow, or not by this agent
+	churn      *churn // nil: no churn of bindings, or another agent runs it
 	bindings   bindingDeliveries
 
 	collector       *record.Collector
-	started         chan struct{} // closed when the start and the collector are known
+	started         chan struct{} // closed when the start time and the collector are set
 	stopRun         context.CancelFunc
 	running         sync.WaitGroup
 	supervision     context.Context // of consumers
 	stopSupervision context.CancelFunc
 	closeOnce       sync.Once
 
-	mu   sync.Mutex  // guards what follows; never taken per message
-	last record.Part // what Take returns beside increments
+	mu   sync.Mutex  // guards last; never locked per message
+	last record.Part // values that Take returns besides the increments
 }
 
-// New makes an engine; it touches no network.
+// New makes an engine. It opens no connection, but it may read a payload file.
 func New(cfg Config) (*Engine, error) {
 	a := cfg.Assignment
 	w := a.Task.Cell.Workload
@@ -99,9 +99,9 @@ func New(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Correct sets the ns that are added to this agent's times since T0 before they are compared with those of another
-// clock: they lead to the times of the clock that all agents of the task are compared with. It applies to messages sent
-// and received from then on.
+// Correct sets the clock correction of this agent, in ns. Adding it to a time of this agent gives the time of the
+// reference clock, with which all agents of the task are compared. It applies to messages sent and received from then
+// on.
 func (e *Engine) Correct(ns int64) { e.correction.Store(ns) }
 
 // clockCorrection converts this agent's time to the publisher's clock; 0 if both use the same clock.
@@ -112,8 +112,8 @@ func (e *Engine) clockCorrection(env envelope) int64 {
 	return e.correction.Load() - env.correction
 }
 
-// ConnectConsumers returns when every consumer of this agent is ready: nothing published from then on is missed.
-// Consumers that are not active at the start have disconnected again.
+// ConnectConsumers connects all consumers of this agent. No message published after it returns is missed. Consumers
+// that are not active at the start are disconnected again.
 func (e *Engine) ConnectConsumers(ctx context.Context) error {
 	if err := each(e.consumers, func(c *consumer) error { return c.link.open(ctx) }); err != nil {
 		return err
@@ -121,7 +121,8 @@ func (e *Engine) ConnectConsumers(ctx context.Context) error {
 	return each(e.consumers, func(c *consumer) error { c.disconnectAbsent(); return nil })
 }
 
-// ConnectPublishers connects the publishers; nothing is sent yet.
+// ConnectPublishers connects the publishers and sends nothing. Publishers that are not active at the start are
+// disconnected again.
 func (e *Engine) ConnectPublishers(ctx context.Context) error {
 	err := each(e.publishers, func(p *publisher) error { return p.connect(ctx) })
 	if err == nil && e.churn != nil {
@@ -133,7 +134,7 @@ func (e *Engine) ConnectPublishers(ctx context.Context) error {
 	return each(e.publishers, func(p *publisher) error { p.disconnectAbsent(); return nil })
 }
 
-// each calls f for all, a few at a time, and joins the errors.
+// each calls f for all elements, at most 8 at a time, and joins the errors.
 func each[T any](all []T, f func(T) error) error {
 	const atATime = 8
 	var (
@@ -152,10 +153,10 @@ func each[T any](all []T, f func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// Run sends from start on, a reading of this host's clock.Now, through warm-up and measurement, and then waits for
-// outstanding confirms, at most as long as the drain may take. An agent without publishers returns at the end of the
-// measurement, or at once if a count ends it. It returns early, with ctx's error, when ctx is cancelled; what was
-// measured stays.
+// Run generates the load: warm-up and measurement. It then waits for outstanding confirms, at most for the drain
+// timeout. start is a reading of this host's clock.Now. An agent without publishers returns at the end of the
+// measurement, or at once if a message count ends the measurement. Run returns early with the error of ctx when ctx is
+// cancelled. The record made until then is kept.
 func (e *Engine) Run(ctx context.Context, start int64) error {
 	ctx, e.stopRun = context.WithCancel(ctx)
 	defer e.stopRun()
@@ -174,7 +175,7 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 	defer context.AfterFunc(soft, func() { e.timeline.over.Store(true) })()
 	hard, cancelHard := e.timeline.until(ctx, e.work.Drain.Timeout.D())
 	defer cancelHard()
-	defer context.AfterFunc(hard, e.closePublishers)() // a driver may be stuck in a write that has no context
+	defer context.AfterFunc(hard, e.closePublishers)() // a driver may block in a write without context
 	var wg sync.WaitGroup
 	churning, stopChurn := context.WithCancel(soft)
 	defer stopChurn()
@@ -186,13 +187,13 @@ func (e *Engine) Run(ctx context.Context, start int64) error {
 		wg.Go(func() { p.run(soft, hard) })
 	}
 	wg.Wait()
-	stopChurn() // it ends with the publishers, by a count or by time
+	stopChurn() // churn ends with the publishers, also when a count ends the measurement
 	churned.Wait()
 	e.finishPublishers()
 	return ctx.Err()
 }
 
-// consumeOnly waits for the end of the measurement. Consumers work from the start, or from now if that is late.
+// consumeOnly waits for the end of the measurement on an agent without publishers.
 func (e *Engine) consumeOnly(ctx context.Context, start int64) error {
 	e.startedLate(max(0, clock.Now()-start))
 	if e.timeline.byCount {
@@ -206,14 +207,14 @@ func (e *Engine) consumeOnly(ctx context.Context, start int64) error {
 	}
 }
 
-// startedLate notes by how much this agent started after the agreed time.
+// startedLate stores by how many ns this agent started after the agreed time.
 func (e *Engine) startedLate(ns int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.last.Skew = time.Duration(ns)
 }
 
-// begin fixes the epoch and lets waiting deliveries through.
+// begin sets T0, creates the collector, and releases waiting deliveries.
 func (e *Engine) begin(start int64) {
 	e.timeline.origin.Store(start + int64(e.timeline.warmup))
 	e.collector = record.NewCollector(0)
@@ -237,7 +238,7 @@ func (e *Engine) begin(start int64) {
 	}
 }
 
-// hasStarted reports whether the start is known.
+// hasStarted reports whether the start time is known.
 func (e *Engine) hasStarted() bool {
 	select {
 	case <-e.started:
@@ -247,9 +248,9 @@ func (e *Engine) hasStarted() bool {
 	}
 }
 
-// Measure has the measurement begin at a whole second after T0, if that becomes known while the load runs
-// (plan.Steady.Auto). It may be called from any goroutine, once. It fails, and changes nothing, if messages that count
-// may have passed.
+// Measure sets the beginning of the measurement, with warm-up "auto" (plan.Steady.Auto). at is a whole number of
+// seconds after T0. It may be called from any goroutine, once, while the load runs. It returns an error and changes
+// nothing if at is closer than minNotice, because measured messages may have passed.
 func (e *Engine) Measure(at time.Duration) error {
 	if !e.hasStarted() {
 		return errors.New("begin the measurement: the load does not run yet")
@@ -263,15 +264,15 @@ func (e *Engine) Measure(at time.Duration) error {
 	return nil
 }
 
-// setMeasurement fixes the measurement. The collector is told before any message counts.
+// setMeasurement sets the measurement. The collector gets the end first, before any message can belong to the
+// measurement.
 func (e *Engine) setMeasurement(from int64) {
 	end := from + int64(e.timeline.measure)
 	e.collector.EndAt(time.Duration(end))
 	e.timeline.set(from, end)
 }
 
-// MeasureBegins waits until the beginning of the measurement is known, and returns it as a reading of this host's
-// clock.
+// MeasureBegins waits until the beginning of the measurement is known. It returns it as a reading of this host's clock.
 func (e *Engine) MeasureBegins(ctx context.Context) (int64, error) {
 	select {
 	case <-e.timeline.known:
@@ -281,24 +282,25 @@ func (e *Engine) MeasureBegins(ctx context.Context) (int64, error) {
 	}
 }
 
-// Event records what a driver reports of its link; the agent puts it into drivers.Env. Time between blocked and
-// unblocked is counted for each detail by itself.
+// Event records an event of a driver's link. The agent uses it as drivers.Env.Event. The time between blocked and
+// unblocked is counted separately per detail.
 func (e *Engine) Event(kind drivers.EventKind, detail string) { e.journal.event(kind, detail) }
 
-// RecordInterval records what was done to this agent's part from one reading of the clock to another. Run must have
-// been called.
+// RecordInterval records an event with a duration, for example a fault. from and to are readings of the clock. Call it
+// only after Run has begun.
 func (e *Engine) RecordInterval(kind, detail string, from, to int64) {
 	e.journal.interval(kind, detail, from, to)
 }
 
-// Observe records n samples of the agent's process, of ns nanoseconds each, in the window of at, a reading of
-// clock.Now. Before Run there is none, and they are dropped.
+// Observe records n samples of the agent's process, of ns nanoseconds each. at is a reading of clock.Now. Samples
+// before Run are dropped.
 func (e *Engine) Observe(at int64, s record.Series, ns int64, n uint64) {
 	e.journal.observe(at, s, ns, n)
 }
 
-// Take returns what was recorded since it was called last; final, after Close, the rest. Publishers hand over once a
-// second by themselves; consumers are asked, so that a drain sees every delivery.
+// Take returns the record since the last call. With final, after Close, it also ends open blocked times. Publishers
+// pass their windows to the collector once per second. Consumers are flushed here, so that the controller sees every
+// delivery during the drain.
 func (e *Engine) Take(final bool) record.Part {
 	if !e.hasStarted() {
 		return record.Part{Events: e.journal.take(false)}
@@ -329,7 +331,8 @@ func (e *Engine) Take(final bool) record.Part {
 	return part
 }
 
-// finishPublishers notes when they last did something, and hands over the confirms of those with nothing in flight.
+// finishPublishers stores the busiest publisher and the last send. It flushes the confirms of publishers with nothing
+// in flight.
 func (e *Engine) finishPublishers() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -346,8 +349,8 @@ func (e *Engine) finishPublishers() {
 	}
 }
 
-// Close closes publishers and then consumers, in an orderly way, at most until ctx ends; Take(true) then has
-// everything. It is safe at any point of the task.
+// Close closes publishers and then consumers in an orderly way. It returns an error if ctx ends first. Take(true)
+// returns the complete record afterwards. Close may be called at any point of the task.
 func (e *Engine) Close(ctx context.Context) error {
 	finished := make(chan struct{})
 	go func() {
@@ -369,8 +372,8 @@ func (e *Engine) closeAll() {
 		e.stopRun()
 	}
 	e.closePublishers()
-	e.running.Wait()    // what publishers own is theirs until they have stopped
-	e.closePublishers() // and the link that one may have opened meanwhile
+	e.running.Wait()    // publisher goroutines own their state until they end
+	e.closePublishers() // a publisher may have opened another link meanwhile
 	for _, c := range e.consumers {
 		c.link.finish()
 	}
@@ -397,8 +400,8 @@ func (e *Engine) closeAll() {
 	}
 }
 
-// closePublishers closes all links to publish over. None of them counts as broken from then on, even if one is closed
-// by the end of another.
+// closePublishers closes all publishing links. A link that closes from then on does not count as broken, even if
+// closing another link caused it.
 func (e *Engine) closePublishers() {
 	for _, p := range e.publishers {
 		p.link.finish()

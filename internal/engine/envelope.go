@@ -9,17 +9,17 @@ import (
 	"lockstep/internal/plan"
 )
 
-// EnvelopeSize is the length in bytes of the envelope at the beginning of every body; no message can be smaller.
+// EnvelopeSize is the length in bytes of the envelope at the beginning of every body. No message can be smaller.
 //
-//	 0  version (2)          32 send time, ns of the task's epoch
-//	 1  kind                 40 id of the clock both were read from
-//	 4  publisher            48 correction: ns to add to both for the reference's time
+//	 0  version (2)          32 send time, ns since T0
+//	 1  kind                 40 identity of the clock of both times
+//	 4  publisher            48 correction: ns to add to both times for the reference clock
 //	 8  task                 56 length of the body
 //	16  sequence, from 0     60 CRC-32C of bytes 64… (the payload), then of bytes 0…59
-//	24  intended send time, ns of the task's epoch
+//	24  intended send time, ns since T0
 //
-// Numbers are little endian. The checksum takes the payload first so that a publisher, whose payload
-// stays the same, computes it over the header alone.
+// Numbers are little endian. The checksum covers the payload first. A publisher with a constant payload therefore
+// computes only the part of the header for each message.
 const EnvelopeSize = plan.MinMessageSize
 
 const envelopeVersion = 2
@@ -30,7 +30,7 @@ var (
 	castagnoli = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// envelope is the description of a message at the beginning of its body.
+// envelope is the content of an envelope.
 type envelope struct {
 	publisher  uint32
 	sequence   uint64
@@ -40,14 +40,14 @@ type envelope struct {
 	correction int64  // of the publisher's agent: see Engine.Correct
 }
 
-// identity is the number of a task or a clock in envelopes.
+// identity returns the number that represents a task or a clock in envelopes.
 func identity(s string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(s)) // never fails
+	h.Write([]byte(s)) // never returns an error
 	return h.Sum64()
 }
 
-// stamp writes the part of the envelope that is the same in every message of a publisher.
+// stamp writes the fields that are the same in every message of a publisher, and returns the checksum of the payload.
 func stamp(body []byte, task, clock uint64, publisher uint32) (payloadSum uint32) {
 	clear(body[:EnvelopeSize])
 	body[0] = envelopeVersion
@@ -58,10 +58,10 @@ func stamp(body []byte, task, clock uint64, publisher uint32) (payloadSum uint32
 	return crc32.Checksum(body[EnvelopeSize:], castagnoli)
 }
 
-// putLength writes the length of a stamped body, which may be shorter than when it was stamped.
+// putLength writes the length of a body. It is called again when a stamped buffer is shortened.
 func putLength(body []byte) { binary.LittleEndian.PutUint32(body[56:], uint32(len(body))) }
 
-// put completes a stamped body for one message.
+// put writes the fields of one message, and the checksum, into a stamped body.
 func put(body []byte, payloadSum uint32, sequence uint64, intended, send, correction int64) {
 	_ = body[EnvelopeSize-1]
 	binary.LittleEndian.PutUint64(body[16:], sequence)
@@ -71,7 +71,7 @@ func put(body []byte, payloadSum uint32, sequence uint64, intended, send, correc
 	binary.LittleEndian.PutUint32(body[60:], crc32.Update(payloadSum, castagnoli, body[:60]))
 }
 
-// open verifies a body and reads its envelope.
+// open verifies a body and returns its envelope. It returns errCorrupt or errForeign.
 func open(body []byte, task uint64) (envelope, error) {
 	if len(body) < EnvelopeSize || body[0] != envelopeVersion ||
 		binary.LittleEndian.Uint32(body[56:]) != uint32(len(body)) {

@@ -10,8 +10,9 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// failureKind is the counter of a publish error beside the total; false: it has none. A deadline of the engine goes
-// first: it closes links that are stuck, which then fail as closed.
+// failureKind returns the counter for the kind of a publish error, besides the total. It returns false if there is
+// none. Deadlines are checked first: the engine closes stuck links at a deadline, and their calls then fail with
+// ErrClosed.
 func failureKind(ctx context.Context, err error) (record.Counter, bool) {
 	var n net.Error
 	switch {
@@ -24,7 +25,7 @@ func failureKind(ctx context.Context, err error) (record.Counter, bool) {
 	return 0, false
 }
 
-// portsExhausted reports whether a connection failed because this host has no ports or descriptors left.
+// portsExhausted reports whether a connection failed because this host has no free ports or file descriptors.
 func portsExhausted(err error) bool {
 	return errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EMFILE)
 }

@@ -2,36 +2,37 @@ package engine
 
 import "sync/atomic"
 
-// slot is one message in flight: its buffer, which it may have in common with the others, and its times. The publisher
-// owns it until Publish, the confirm side from then until it is released.
+// slot is one message in flight: its buffer and its times. Slots may share one buffer. The publisher owns the slot
+// until Publish is called. The confirm side owns it from then until release.
 type slot struct {
 	body     []byte
 	sequence uint64
 	intended int64
 	send     int64
-	free     int64 // when it was released, ns of the task's epoch
+	free     int64 // when it was released, ns since T0
 	out      bool  // in flight
 }
 
-// inflight holds the slots of one publisher. Tokens are slot numbers, so confirms may come in any order.
-// One goroutine takes, one at a time releases; they share no lock.
+// inflight holds the slots of one publisher. Tokens are slot numbers, so confirms may come in any order. One goroutine
+// takes slots (the publisher). Calls of find and release (the confirm side) are serialised. The two sides share no
+// lock.
 type inflight struct {
 	slots []slot
-	local []uint32 // free slots known to the publisher, used last in first out to stay in cache
-	used  int      // taken and not seen released, by the publisher
+	local []uint32 // the publisher's free slots; last in, first out, to stay in the processor's cache
+	used  int      // slots that the publisher took and has not collected again
 
-	firstFree, lastFree int64 // when the first and the last of those last collected were released
+	firstFree, lastFree int64 // release times of the first and the last slot of the last collect
 
-	ring []uint32 // released slots on their way back
+	ring []uint32 // released slots that the publisher has not collected
 	mask uint64
-	head uint64        // next to read, publisher's
-	tail atomic.Uint64 // next to write, confirm side's
+	head uint64        // next to read; used by the publisher
+	tail atomic.Uint64 // next to write; written by the confirm side
 
-	want     atomic.Uint64 // the tail at which the publisher wants to be woken
-	released chan struct{} // one token: "look again"
+	want     atomic.Uint64 // value of tail at which the publisher is to be woken
+	released chan struct{} // holds one token when the publisher is to check again
 }
 
-// never is a tail that is not reached.
+// never is a value that tail does not reach.
 const never = ^uint64(0)
 
 func newInflight(n int, body func() []byte) *inflight {
@@ -49,7 +50,7 @@ func newInflight(n int, body func() []byte) *inflight {
 	return f
 }
 
-// take returns a free slot, or false when all are in flight.
+// take returns a free slot, or false if all are in flight.
 func (f *inflight) take() (uint32, bool) {
 	if len(f.local) == 0 && f.collect() == 0 {
 		return 0, false
@@ -60,14 +61,14 @@ func (f *inflight) take() (uint32, bool) {
 	return i, true
 }
 
-// undo gives back a slot whose message was not accepted.
+// undo returns a slot whose message the driver did not accept.
 func (f *inflight) undo(i uint32) {
 	f.slots[i].out = false
 	f.local = append(f.local, i)
 	f.used--
 }
 
-// collect moves released slots to the publisher's own list and returns how many.
+// collect moves released slots to the publisher's free list, and returns their number.
 func (f *inflight) collect() int {
 	tail, n := f.tail.Load(), 0
 	if f.head == tail {
@@ -82,13 +83,14 @@ func (f *inflight) collect() int {
 	return n
 }
 
-// outstanding is how many messages are in flight, as far as the publisher has seen.
+// outstanding returns the number of messages in flight.
 func (f *inflight) outstanding() int {
 	f.collect()
 	return f.used
 }
 
-// find is the confirm side's: it returns nil for a token that is not in flight, which is a fault of the driver.
+// find returns the slot of a token. It returns nil if the token is not in flight, which is a bug of the driver. Called
+// by the confirm side.
 func (f *inflight) find(token uint64) *slot {
 	if token >= uint64(len(f.slots)) || !f.slots[token].out {
 		return nil
@@ -96,7 +98,7 @@ func (f *inflight) find(token uint64) *slot {
 	return &f.slots[token]
 }
 
-// release is the confirm side's, for a token that find knows.
+// release frees the slot of a token that find returned. Called by the confirm side.
 func (f *inflight) release(token uint64, now int64) {
 	s := &f.slots[token]
 	s.out, s.free = false, now
@@ -108,8 +110,8 @@ func (f *inflight) release(token uint64, now int64) {
 	}
 }
 
-// await asks for a token in released once n more slots were released, counted from what was collected; it returns false
-// when they are already. The publisher calls stopWaiting when it no longer waits.
+// await arranges a token in released after n more slots were released since the last collect. It returns false if they
+// already were. The publisher calls stopWaiting when it no longer waits.
 func (f *inflight) await(n int) bool {
 	target := f.head + uint64(n)
 	f.want.Store(target)
@@ -122,7 +124,7 @@ func (f *inflight) await(n int) bool {
 
 func (f *inflight) stopWaiting() { f.want.Store(never) }
 
-// wake makes a waiting publisher look again.
+// wake puts a token into released, unless there is one.
 func (f *inflight) wake() {
 	select {
 	case f.released <- struct{}{}:

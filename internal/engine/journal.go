@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Kinds of events of the engine itself.
+// Kinds of events that the engine itself records.
 const (
 	eventClosed = "closed" // a link broke
 	eventError  = "error"
@@ -19,17 +19,17 @@ const (
 )
 
 const (
-	maxWarnings       = 3    // events of each kind of error; the rest are in the counters
-	maxLifetimeEvents = 1000 // events of threads that connect and disconnect; all of them are in the counters
+	maxWarnings       = 3    // events per kind of error; the counters contain all errors
+	maxLifetimeEvents = 1000 // events of threads that connect and disconnect; the counters contain all of them
 )
 
-// journal records what happened to this agent's part beside messages. Its methods may be called from any goroutine; its
-// lock is never taken per message.
+// journal records the events of this agent's part, and counts that belong to no message. It is safe for concurrent use.
+// Its lock is never taken per message.
 type journal struct {
 	timeline *timeline
 
 	mu             sync.Mutex
-	counts         *record.Recorder // nil until the start is known
+	counts         *record.Recorder // nil until the start time is known
 	events         []record.Event
 	blockedSince   map[string]int64 // by detail
 	warnings       map[string]int
@@ -40,14 +40,14 @@ func newJournal(t *timeline) *journal {
 	return &journal{timeline: t, blockedSince: map[string]int64{}, warnings: map[string]int{}}
 }
 
-// begin gives the journal its part of the record, when the start is known.
+// begin creates the journal's recorder. It is called when the start time is known.
 func (j *journal) begin(c *record.Collector) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.counts = c.Recorder()
 }
 
-// now is the time of an event, 0 while the start is not known. The caller holds mu.
+// now returns the time of an event, ns since T0, or 0 before the start time is known. The caller holds mu.
 func (j *journal) now() int64 {
 	if j.counts == nil {
 		return 0
@@ -55,8 +55,8 @@ func (j *journal) now() int64 {
 	return j.timeline.now()
 }
 
-// event records an event of a driver or of a link. Time between blocked and unblocked is counted for each detail by
-// itself.
+// event records an event of a driver or a link. The time between blocked and unblocked is counted separately per
+// detail.
 func (j *journal) event(kind drivers.EventKind, detail string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -72,18 +72,18 @@ func (j *journal) event(kind drivers.EventKind, detail string) {
 	}
 }
 
-// unblocked counts a blocked time that ended. The caller holds mu.
+// unblocked counts a blocked time that has ended. The caller holds mu.
 func (j *journal) unblocked(detail string) {
 	since, was := j.blockedSince[detail]
 	delete(j.blockedSince, detail)
-	if !was || j.counts == nil { // all of it was before the start
+	if !was || j.counts == nil { // the blocked time was entirely before the start
 		return
 	}
 	now := j.timeline.now()
 	j.counts.Window(now, j.timeline.contains(now)).Counts[record.ConnBlockedNanos] += now - since
 }
 
-// interval records what was done to this agent's part from one reading of the clock to another.
+// interval records an event with a duration. from and to are readings of the clock.
 func (j *journal) interval(kind, detail string, from, to int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -91,7 +91,7 @@ func (j *journal) interval(kind, detail string, from, to int64) {
 		Detail: fmt.Sprintf("%s, took %v", detail, time.Duration(to-from).Round(time.Microsecond))})
 }
 
-// outage records how long a link was down, since a reading of the clock.
+// outage records how long a link was down. since is a reading of the clock.
 func (j *journal) outage(name string, since int64, ended bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -104,7 +104,7 @@ func (j *journal) outage(name string, since int64, ended bool) {
 		Detail: fmt.Sprintf("%s %s after %v", name, result, time.Duration(took).Round(time.Microsecond))})
 }
 
-// lifetime records that a thread connected or disconnected as its lifetime says.
+// lifetime records that a thread connected or disconnected because of its lifetime.
 func (j *journal) lifetime(name, kind string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -118,7 +118,7 @@ func (j *journal) lifetime(name, kind string) {
 	j.events = append(j.events, record.Event{At: j.now(), Kind: kind, Detail: detail})
 }
 
-// warn records the first few errors of a kind.
+// warn records the first maxWarnings errors of a kind.
 func (j *journal) warn(what string, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -128,14 +128,14 @@ func (j *journal) warn(what string, err error) {
 	}
 }
 
-// count counts what happened to a link whose owner has no part of the record.
+// count counts an event of a link whose owner has no recorder for it. The start time must be known.
 func (j *journal) count(c record.Counter) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.counts.Window(j.now(), false).Counts[c]++
 }
 
-// observe records n samples of ns each in the window of at, a reading of the clock.
+// observe records n samples of ns each. at is a reading of the clock.
 func (j *journal) observe(at int64, s record.Series, ns int64, n uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -146,7 +146,8 @@ func (j *journal) observe(at int64, s record.Series, ns int64, n uint64) {
 	j.counts.Window(at, j.timeline.contains(at)).RecordN(s, ns, n)
 }
 
-// take returns the events since the last call and hands over the counts; final ends the blocked times.
+// take returns the events since the last call and flushes the counts. final also counts blocked times that have not
+// ended.
 func (j *journal) take(final bool) []record.Event {
 	j.mu.Lock()
 	defer j.mu.Unlock()

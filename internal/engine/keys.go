@@ -8,21 +8,21 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// alias draws from a discrete distribution in constant time (Walker 1977, as Vose 1991 builds the table). Read only:
-// publishers share one.
+// alias draws from a discrete distribution in constant time: the alias method (Walker 1977), with the table
+// construction of Vose (1991). It is read-only after creation, so publishers share one.
 type alias struct {
-	keep  []uint32 // the probability, in 2⁻³², that a column stands for itself …
-	other []uint32 // … and what it stands for otherwise
+	keep  []uint32 // per column: probability, in units of 2⁻³², of its own index
+	other []uint32 // per column: the index drawn otherwise
 }
 
-// newAlias makes the table for weights, of which there are fewer than 2³² and one is above 0.
+// newAlias builds the table. There must be fewer than 2³² weights, and one must be above 0.
 func newAlias(weights []float64) *alias {
 	n, sum := len(weights), 0.0
 	for _, w := range weights {
 		sum += w
 	}
 	a := &alias{make([]uint32, n), make([]uint32, n)}
-	left := make([]float64, n) // of a column's probability, in columns
+	left := make([]float64, n) // remaining probability per column, in units of 1/n
 	var small, large []uint32
 	for i, w := range weights {
 		left[i] = w / sum * float64(n)
@@ -40,7 +40,7 @@ func newAlias(weights []float64) *alias {
 			small, large = append(small, l), large[:len(large)-1]
 		}
 	}
-	for _, i := range append(small, large...) { // what rounding left: they stand for themselves
+	for _, i := range append(small, large...) { // only rounding errors are left: draw their own index
 		a.keep[i], a.other[i] = math.MaxUint32, i
 	}
 	return a
@@ -55,13 +55,14 @@ func (a *alias) draw(r *rand.PCG) int {
 	return int(a.other[column])
 }
 
-// keyTable is the distribution of keys; nil: each message has another one.
+// keyTable is the distribution of keys. A nil keyTable gives each message a different key.
 type keyTable struct {
 	count int
-	zipf  *alias // nil: all keys alike
+	zipf  *alias // nil: uniform
 }
 
-// newKeyTable makes the distribution of keys: key k (from 0) in proportion to 1/(k+1)^Skew.
+// newKeyTable returns the distribution of keys. Key k (from 0) has a probability proportional to 1/(k+1)^Skew. It
+// returns nil if Count is 0.
 func newKeyTable(k plan.Keys) *keyTable {
 	if k.Count == 0 {
 		return nil
@@ -77,7 +78,7 @@ func newKeyTable(k plan.Keys) *keyTable {
 	return t
 }
 
-// key is the key of a message.
+// key returns the key of a message.
 func (t *keyTable) key(sequence uint64, r *rand.PCG) uint32 {
 	if t == nil {
 		return uint32(sequence) &^ drivers.ExtraKey

@@ -5,16 +5,16 @@ import (
 	"lockstep/internal/plan"
 )
 
-// lifetime says when one thread of a role is active. Its fields and the methods at and began count ns since the
-// measurement began, which with warmup "auto" is not T0; the other methods count from T0. The cycles of a role's
-// threads are spread evenly.
+// lifetime determines when one thread of a role is active. Fields, and the methods at and began, count ns since the
+// beginning of the measurement. With warm-up "auto" that is not T0. The other methods count from T0. The cycles of a
+// role's threads are shifted evenly against each other.
 type lifetime struct {
 	timeline *timeline
 
 	from, to   int64
-	stay, away int64 // 0: no cycles
+	stay, away int64 // length of active and inactive periods; 0: no cycles
 	shift      int64 // of this thread's cycles
-	always     int64 // active from then on: consumers, for the drain
+	always     int64 // always active from then on: consumers are active during the drain
 }
 
 // newLifetime returns nil for a thread that is always active.
@@ -31,8 +31,8 @@ func newLifetime(t *timeline, p plan.Lifetime, i, total int, always int64) *life
 	return l
 }
 
-// at reports whether the thread is active, and until when nothing changes. In warm-up it is what it is when the
-// measurement begins.
+// at reports whether the thread is active, and until when that does not change. During warm-up the state is that of the
+// beginning of the measurement.
 func (l *lifetime) at(now int64) (active bool, until int64) {
 	now = max(now, 0)
 	switch {
@@ -53,7 +53,8 @@ func (l *lifetime) at(now int64) (active bool, until int64) {
 	return false, min(now+period-at, l.always)
 }
 
-// began is when the active period began that the thread is in: long ago if it was active in warm-up.
+// began returns the beginning of the current active period. It returns -forever if the thread was already active in
+// warm-up.
 func (l *lifetime) began(now int64) int64 {
 	at := l.from
 	switch {
@@ -79,8 +80,8 @@ func (l *lifetime) activeAtStart() bool {
 	return active
 }
 
-// activeAt reports whether the thread is active at a time, and until when: notYetKnown is for good, or as long as the
-// beginning of the measurement is not known.
+// activeAt reports whether the thread is active at a time, and until when. until is notYetKnown if the state does not
+// change any more, or if the beginning of the measurement is not known.
 func (l *lifetime) activeAt(now int64) (active bool, until int64) {
 	from := l.timeline.from.Load()
 	if from == notYetKnown {
@@ -93,7 +94,7 @@ func (l *lifetime) activeAt(now int64) (active bool, until int64) {
 	return active, until + from
 }
 
-// activeSince is when the active period began that the thread is in at a time.
+// activeSince returns the beginning of the active period that contains now.
 func (l *lifetime) activeSince(now int64) int64 {
 	from := l.timeline.from.Load()
 	if from == notYetKnown {
@@ -105,8 +106,8 @@ func (l *lifetime) activeSince(now int64) int64 {
 	return -forever
 }
 
-// wake is the reading of the clock at which to look again at what activeAt returned: soon, as long as the beginning of
-// the measurement is not known.
+// wake returns the reading of the clock at which to call activeAt again. It is soon while the beginning of the
+// measurement is not known.
 func (l *lifetime) wake(until int64) int64 {
 	if l.timeline.from.Load() == notYetKnown {
 		return clock.Now() + int64(minNotice/2)

@@ -11,14 +11,15 @@ import (
 	"lockstep/internal/clock"
 )
 
-// closer is a publisher or consumer of a driver. The zero value means that there is none.
+// closer is a publisher or consumer of a driver. The zero value means that there is no connection.
 type closer interface {
 	comparable
 	Close() error
 }
 
-// link is one connection after the other to the broker: each is opened when the one before it broke. One goroutine at a
-// time, the owner, opens and disconnects; close, finish and the driver's callback may come from any goroutine.
+// link is a sequence of connections to the broker, of which at most one is open. Each replaces the one that broke. One
+// goroutine at a time, the owner, opens and disconnects. close, finish, lastBreak and the driver's callback may be
+// called from any goroutine.
 type link[C closer] struct {
 	name    string // in events and errors: "publisher 3"
 	dial    func(ctx context.Context, onClosed func(error)) (C, error)
@@ -26,22 +27,22 @@ type link[C closer] struct {
 	journal *journal
 	log     *slog.Logger
 
-	conn   C             // used by the owner
-	broken chan struct{} // closed when conn breaks; nil without a connection. Read by the owner
+	conn   C             // written under mu; the owner reads it without mu
+	broken chan struct{} // closed when conn breaks; nil without a connection. The owner reads it without mu
 	down   atomic.Bool   // conn broke and was not replaced yet
 
-	mu       sync.Mutex // guards what follows, and conn and broken against reads from outside
-	number   int64      // of conn or of the connection that is being opened: callbacks of others are late
-	brokeAt  int64      // reading of the clock when a connection broke last; 0: none did
-	finished bool       // the engine closes its links: that one ends is no fault of the broker from then on
-	ended    bool       // conn broke since
+	mu       sync.Mutex // guards the fields below, and conn and broken against other goroutines than the owner
+	number   int64      // of conn, or of the connection being opened; callbacks of other connections are ignored
+	brokeAt  int64      // reading of the clock when a connection last broke; 0: never
+	finished bool       // the engine closes its links: a link that ends from then on did not break
+	ended    bool       // conn ended while finished was set
 }
 
 func newLink[C closer](e *Engine, name string, dial func(context.Context, func(error)) (C, error)) link[C] {
 	return link[C]{name: name, dial: dial, timeout: e.work.Connect.D(), journal: e.journal, log: e.cfg.Log}
 }
 
-// open opens a connection, within the cell's limit for it.
+// open opens a connection, within the connect timeout of the cell.
 func (l *link[C]) open(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
@@ -61,10 +62,10 @@ func (l *link[C]) open(ctx context.Context) error {
 	return nil
 }
 
-// fail marks the present connection as broken, for an error of a call. It is the owner's.
+// fail marks the current connection as broken after an error of a call. Only the owner calls it.
 func (l *link[C]) fail(err error) { l.onClosed(l.number, err) }
 
-// onClosed marks a connection as broken, wakes the owner and records the event; callbacks of earlier connections are
+// onClosed marks a connection as broken, wakes the owner and records the event. Callbacks of earlier connections are
 // ignored.
 func (l *link[C]) onClosed(number int64, err error) {
 	l.mu.Lock()
@@ -85,8 +86,8 @@ func (l *link[C]) onClosed(number int64, err error) {
 	}
 }
 
-// reopen replaces a broken connection until ctx ends, and records the outage. It returns when the connection broke, a
-// reading of the clock that is 0 if the engine ended it. False: there is no connection.
+// reopen replaces a broken connection, with retries until ctx ends, and records the outage. brokeAt is the reading of
+// the clock when the connection broke, or 0 if the engine closed it. If ok is false, there is no connection.
 func (l *link[C]) reopen(ctx context.Context) (brokeAt int64, ok bool) {
 	l.mu.Lock()
 	ended, since := l.ended, l.brokeAt
@@ -96,7 +97,7 @@ func (l *link[C]) reopen(ctx context.Context) (brokeAt int64, ok bool) {
 		brokeAt, ok = since, l.openWithRetry(ctx)
 		l.journal.outage(l.name, since, ok)
 	}
-	if !ok { // there is no connection over which something could be sent
+	if !ok { // marks the link as down: nothing can be sent
 		l.mu.Lock()
 		l.down.Store(true)
 		l.mu.Unlock()
@@ -104,7 +105,7 @@ func (l *link[C]) reopen(ctx context.Context) (brokeAt int64, ok bool) {
 	return brokeAt, ok
 }
 
-// openWithRetry opens a connection with growing pauses until it succeeds or ctx ends.
+// openWithRetry opens a connection. It retries with growing pauses until it succeeds or ctx ends.
 func (l *link[C]) openWithRetry(ctx context.Context) bool {
 	const minPause, maxPause = 10 * time.Millisecond, time.Second
 	for pause := minPause; ctx.Err() == nil; pause = min(2*pause, maxPause) {
@@ -118,7 +119,8 @@ func (l *link[C]) openWithRetry(ctx context.Context) bool {
 	return false
 }
 
-// disconnect closes the connection, which completes all that was in flight. Callbacks of it are ignored from then on.
+// disconnect closes the connection, which completes all messages in flight. Later callbacks of this connection are
+// ignored.
 func (l *link[C]) disconnect() {
 	l.mu.Lock()
 	l.number++
@@ -130,7 +132,7 @@ func (l *link[C]) disconnect() {
 	l.mu.Unlock()
 }
 
-// close closes the connection, if there is one. It may be called from any goroutine, and again.
+// close closes the connection, if there is one. It may be called repeatedly and from any goroutine.
 func (l *link[C]) close() {
 	var none C
 	l.mu.Lock()
@@ -144,14 +146,14 @@ func (l *link[C]) close() {
 	}
 }
 
-// finish says that the engine is about to close its links.
+// finish marks that the engine is about to close its links.
 func (l *link[C]) finish() {
 	l.mu.Lock()
 	l.finished = true
 	l.mu.Unlock()
 }
 
-// lastBreak is when a connection broke last, a reading of the clock; 0: none did.
+// lastBreak returns the reading of the clock when a connection last broke; 0: never.
 func (l *link[C]) lastBreak() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,5 +162,5 @@ func (l *link[C]) lastBreak() int64 {
 
 // sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
-	_ = clock.Until(ctx, clock.Now()+int64(d)) // an early end shows in ctx
+	_ = clock.Until(ctx, clock.Now()+int64(d)) // if ctx ended early, the caller sees it in ctx
 }

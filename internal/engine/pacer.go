@@ -9,44 +9,44 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// forever is a time that does not come.
+// forever is a time that is never reached.
 const forever = int64(1) << 62
 
-// maxUnsent bounds the time that counting unsent messages takes, over all publishers of the agent, at a rate that
-// nothing could reach.
+// maxUnsent limits the unsent messages that are counted, over all publishers of the agent. It bounds the time that
+// counting takes at a rate far beyond the broker's capacity.
 const maxUnsent = 10_000_000
 
-// pacer decides when a publisher sends its next message, and attributes each delay to the broker or to the load
+// pacer determines when a publisher sends its next message. It attributes each delay to the broker or to the load
 // generator. The publisher's goroutine owns it.
 type pacer struct {
 	timeline  *timeline
 	schedule  Schedule         // nil: closed loop
 	lifetime  *lifetime        // nil: always active
-	waiting   *drivers.Waiting // the time that the driver waited for the broker
+	waiting   *drivers.Waiting // time that the driver waited for the broker
 	sends     *record.Recorder
-	count     uint64 // messages of the measurement; 0: time ends it
+	count     uint64 // messages of the measurement; 0: time ends the measurement
 	maxUnsent int64
 
 	waiter      clock.Waiter
-	intended    int64  // send time of the next message, open loop
-	gap         int64  // between intended send times, a moving mean of about the last 16
-	activeUntil int64  // at most the end of the measurement
-	measured    uint64 // sent that belong to the measurement
+	intended    int64  // intended send time of the next message, in open loop
+	gap         int64  // between intended send times; moving mean over about 16
+	activeUntil int64  // end of the current active period
+	measured    uint64 // accepted messages that belong to the measurement
 	unsent      int64
 
-	held        int64                 // how long the broker held the publisher since it was last on time
-	seenWaiting int64                 // waiting as it was read last
-	previous    delayedMessage        // the message before
+	held        int64                 // how long the broker delayed the publisher since it was last on time
+	seenWaiting int64                 // value of waiting when it was last read
+	previous    delayedMessage        // the previous message
 	times       record.PublisherTimes // of the measurement so far
 }
 
-// delayedMessage is the part of a message that the pacing error of the next one needs.
+// delayedMessage is the part of the previous message from which the pacing error of the next one is computed.
 type delayedMessage struct {
-	own   bool // most of the delay was not the broker's
+	own   bool // at least half of the delay was caused by the generator
 	delay int64
 }
 
-// start is called when the load starts.
+// start initialises the pacer. It is called when the load starts.
 func (p *pacer) start() {
 	p.activeUntil = notYetKnown
 	if p.schedule != nil {
@@ -54,7 +54,7 @@ func (p *pacer) start() {
 	}
 }
 
-// remaining is the number of messages of the measurement that are left to be sent.
+// remaining returns the number of messages of the measurement that are still to be sent.
 func (p *pacer) remaining() uint64 {
 	if p.count == 0 {
 		return math.MaxUint64
@@ -62,13 +62,13 @@ func (p *pacer) remaining() uint64 {
 	return p.count - min(p.measured, p.count)
 }
 
-// behind reports whether messages that were due in the measurement are yet to be sent.
+// behind reports whether messages that were due in the measurement are still unsent.
 func (p *pacer) behind() bool {
 	return p.schedule != nil && p.intended < min(p.timeline.ends(), p.activeUntil) && p.remaining() > 0
 }
 
-// wait waits for the intended send time of the next message. It returns that and the actual send time, which is now.
-// False: there is nothing more to send, or ctx ended.
+// wait waits for the intended send time of the next message. It returns the intended and the actual send time. more is
+// false if there is nothing left to send, or if ctx ended.
 func (p *pacer) wait(ctx context.Context) (intended, send int64, more bool) {
 	if p.remaining() == 0 {
 		return 0, 0, false
@@ -98,24 +98,24 @@ func (p *pacer) wait(ctx context.Context) (intended, send int64, more bool) {
 	return intended, send, true
 }
 
-// sent accounts for the delay of a message with an intended send time, and continues with the next one of the schedule.
+// sent records the delay of a message with an intended send time, and advances the schedule.
 func (p *pacer) sent(w *record.Window, delay int64) {
 	p.attribute(w, delay)
 	p.recordPacing(w, delay)
 	p.advance()
 }
 
-// attribute splits the delay of a message that is behind its intended send time: the time that the broker held the
-// publisher since it was last on time is back-pressure, the rest is the send delay of the generator.
+// attribute splits the delay of a message behind its intended send time. The time that the broker delayed the publisher
+// since it was last on time is back-pressure. The rest is the send delay of the generator.
 func (p *pacer) attribute(w *record.Window, delay int64) {
 	held := min(delay, p.held)
 	w.Record(record.SendDelay, delay-held)
 	w.Record(record.Backpressure, held)
 }
 
-// recordPacing records by how much the time since the message before differs from the one in the schedule, which is how
-// much their delays differ. Messages that the broker held for most of their delay are left out: they say nothing about
-// the generator.
+// recordPacing records the pacing error: the difference between the actual and the scheduled time since the previous
+// message. It equals the difference of their delays. Messages that the broker delayed for more than half of their delay
+// are left out, because they do not measure the generator.
 func (p *pacer) recordPacing(w *record.Window, delay int64) {
 	own := min(delay, p.held) <= delay/2
 	if own && p.previous.own {
@@ -125,7 +125,7 @@ func (p *pacer) recordPacing(w *record.Window, delay int64) {
 	w.Counts[record.SpinNanos] += p.waiter.TakeSpun()
 }
 
-// advance continues with the next message of the schedule.
+// advance moves to the next message of the schedule.
 func (p *pacer) advance() {
 	next := p.timeline.next(p.schedule)
 	gap := next - p.intended
@@ -136,16 +136,16 @@ func (p *pacer) advance() {
 	p.intended = next
 }
 
-// countUnsent counts what was due in the measurement and is unsent at a time, when the drain has ended. Messages that
-// were due but never sent count as unsent; otherwise a stalled broker would look unaffected (coordinated omission).
+// countUnsent counts the messages that were due in the measurement and are unsent when the drain has ended. Without
+// them a stalled broker would look unaffected (coordinated omission).
 func (p *pacer) countUnsent(now int64) {
 	p.skip(p.timeline.ends(), min(now, p.timeline.drainEnds()), true)
 }
 
-// skip continues with the first message with an intended send time of to or later. Those before it that were due while
-// the publisher was active, inside the measurement, are unsent. Each counts with its age at now; 0: at the end of the
-// active period in which it was due. Nothing is due beyond a count. Skip stops early where there are too many messages,
-// if last or when the measurement has ended.
+// skip advances to the first message with an intended send time of to or later. Skipped messages count as unsent if
+// they were due during the measurement while the publisher was active. Each is counted with its age at now, or at the
+// end of its active period if now is earlier. With a message count, no more than the remaining messages count. skip
+// stops early after maxUnsent messages if last is set or the measurement has ended.
 func (p *pacer) skip(to, now int64, last bool) {
 	remaining := p.remaining()
 	for n := int64(0); p.schedule != nil && p.intended < to; {
@@ -174,13 +174,13 @@ func (p *pacer) skip(to, now int64, last bool) {
 	}
 }
 
-// published notes that the driver waited for the broker in a call that began at a time; n is waiting, which grew. On a
-// shared connection the wait may be of another publisher's write: what was before the call does not count.
+// published records that the driver waited for the broker in a call that began at began. n is the current value of
+// waiting. On a shared connection the wait may belong to another publisher's write. Only the part since began counts.
 func (p *pacer) published(began, n int64) {
 	p.waited(began, min(began+n-p.seenWaiting, p.timeline.now()))
 }
 
-// flushed notes the time that a flush waited for the broker; before is waiting when it began.
+// flushed records the time that a flush waited for the broker. before is the value of waiting when the flush began.
 func (p *pacer) flushed(before int64) {
 	p.seenWaiting = before
 	if n := p.waiting.Nanos() - before; n > 0 {
@@ -189,15 +189,15 @@ func (p *pacer) flushed(before int64) {
 	}
 }
 
-// connected notes the time that opening a connection for one message took. It holds the messages that follow, not this
-// one.
+// connected records the time that opening a connection for one message took. It does not count as a delay of this
+// message; the caller adds it to held afterwards.
 func (p *pacer) connected(from, to int64) {
 	p.times.Waited += p.timeline.within(from, to)
 	p.seenWaiting = p.waiting.Nanos()
 }
 
-// waited notes that the publisher waited for the broker, and paused that it waited for something else, in ns since T0.
-// What the driver reported as waited until now is in that time.
+// waited records a wait for the broker, and paused a wait for anything else. Times are ns since T0. Both mark the waits
+// reported by the driver until now as accounted for.
 func (p *pacer) waited(from, to int64) {
 	p.held += max(0, to-from)
 	p.times.Waited += p.timeline.within(from, to)

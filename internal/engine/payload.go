@@ -13,29 +13,29 @@ import (
 // payloadGenerator makes the payloads of one publisher whose bodies differ in size or payload. The publisher's
 // goroutine owns it.
 type payloadGenerator struct {
-	sizes *sizes // nil: bodies are as long as their buffers
-	// payloads are cut out of it, one after the other; nil: the payload stays. Read only: the agent's publishers share
-	// it
+	sizes *sizes // nil: bodies fill their buffers
+	// source is cut into payloads, one after the other. nil: the payload is constant. It is read-only, and shared by
+	// the agent's publishers.
 	source []byte
-	at     int      // in source
-	repeat float64  // the part of each payload that is zeros
-	sums   []uint32 // without a source: CRC-32C of the payload's first 0, 1, 2 … strides
+	at     int      // position in source
+	repeat float64  // the fraction of each payload that is zeros
+	sums   []uint32 // without source: CRC-32C of the first 0, 1, 2 … strides of the payload
 	draws  rand.PCG
 }
 
-// stride is how much of a payload's checksum is left to compute at most: about 0.2 µs.
+// stride is the maximum number of bytes whose checksum is computed per message with a constant payload: about 0.2 µs.
 const stride = 4096
 
-// minSource is more than compressors look back on (32 KiB … 1 MiB), so that they see no piece again.
+// minSource is larger than the window of compressors (32 KiB … 1 MiB), so that they do not find repetitions.
 const minSource = 1 << 20
 
-// newPayloadSource returns the bytes that payloads are cut out of; nil if they stay the same.
+// newPayloadSource returns the bytes that payloads are cut from. It returns nil if the payload is constant.
 func newPayloadSource(m plan.Message, task uint64, access drivers.Access) ([]byte, error) {
 	largest := m.Size - EnvelopeSize
 	switch m.Payload.Kind {
 	case plan.PayloadCompressible:
 		source := make([]byte, max(minSource, largest))
-		rand.NewChaCha8(seed(task, 0, 'c')).Read(source) // never fails
+		rand.NewChaCha8(seed(task, 0, 'c')).Read(source) // never returns an error
 		return source, nil
 	case plan.PayloadFile:
 		source, err := access.ReadPayload(m.Payload.File)
@@ -52,15 +52,15 @@ func newPayloadSource(m plan.Message, task uint64, access drivers.Access) ([]byt
 	return nil, nil
 }
 
-// seed is the seed of one of a task's random streams: one for each publisher and purpose.
+// seed returns the seed of one of a task's random streams. There is one per publisher and purpose.
 func seed(task uint64, publisher int, purpose byte) [32]byte {
 	return [32]byte{byte(publisher), byte(publisher >> 8), byte(publisher >> 16), byte(task), byte(task >> 8),
 		byte(task >> 16), byte(task >> 24),
 		purpose}
 }
 
-// newPayloadGenerator returns nil for a publisher whose bodies are all alike. The payload is the one that stays without
-// a source.
+// newPayloadGenerator returns nil for a publisher whose bodies are all alike. payload is the constant payload that is
+// used without a source.
 func newPayloadGenerator(m plan.Message, task uint64, source []byte, publisher int, payload []byte) *payloadGenerator {
 	if len(m.Sizes) == 0 && source == nil {
 		return nil
@@ -86,7 +86,8 @@ func newPayloadGenerator(m plan.Message, task uint64, source []byte, publisher i
 	return g
 }
 
-// fill makes the next body in a stamped buffer, all but its times, and returns it with the checksum of its payload.
+// fill makes the next body in a stamped buffer, and returns it with the checksum of its payload. The caller writes the
+// fields of the message with put.
 func (g *payloadGenerator) fill(buffer []byte) (body []byte, payloadSum uint32) {
 	body = buffer
 	if g.sizes != nil {
@@ -108,7 +109,7 @@ func (g *payloadGenerator) fill(buffer []byte) (body []byte, payloadSum uint32) 
 	return body, crc32.Checksum(payload, castagnoli)
 }
 
-// sizes is a distribution of sizes: a share is drawn by its weight, and uniformly within it.
+// sizes is a distribution of sizes. A share is drawn by weight, then a size uniformly within the share.
 type sizes struct {
 	shares []plan.SizeShare
 	choose *alias
@@ -127,8 +128,8 @@ func (s *sizes) draw(r *rand.PCG) int {
 	return share.Min + below(r, share.Max-share.Min+1)
 }
 
-// below is uniform in [0, n), n up to 2³²: a product, whose unevenness of n/2⁶⁴ nobody sees, costs less than a
-// division.
+// below returns a uniform number in [0, n), n ≤ 2³². Multiplication is cheaper than division. Its bias of n/2⁶⁴ is
+// negligible.
 func below(r *rand.PCG, n int) int {
 	hi, _ := bits.Mul64(r.Uint64(), uint64(n))
 	return int(hi)

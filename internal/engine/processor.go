@@ -10,13 +10,13 @@ import (
 	"lockstep/internal/plan"
 )
 
-// maxMeans cuts exponential times, of which one in 22,000 would be longer.
+// maxMeans truncates exponential times at ten times the mean. One in 22,000 would be longer.
 const maxMeans = 10
 
 var errRefused = errors.New("refused, as consumers.nack says")
 
-// processor simulates the work of a consumer before it acknowledges: it takes time, or refuses deliveries. The
-// consumer's handler owns it. A nil processor does neither.
+// processor simulates a consumer's work before it acknowledges: it delays or refuses deliveries. The consumer's handler
+// owns it. A nil processor does neither.
 type processor struct {
 	delay  plan.DurationDist
 	nack   float64
@@ -24,7 +24,7 @@ type processor struct {
 	waiter clock.Waiter
 }
 
-// newProcessor returns nil for a consumer that acknowledges all at once.
+// newProcessor returns nil for a consumer that acknowledges every message at once.
 func newProcessor(c plan.Consumers, task uint64, subscription, consumer int) *processor {
 	if c.Nack == 0 && c.Process == (plan.DurationDist{}) {
 		return nil
@@ -33,14 +33,14 @@ func newProcessor(c plan.Consumers, task uint64, subscription, consumer int) *pr
 		draws: *rand.NewPCG(task, 3<<48|uint64(subscription)<<24|uint64(consumer))}
 }
 
-// unit is uniform in (0, 1].
+// unit returns a uniform number in (0, 1].
 func unit(r *rand.PCG) float64 { return float64(r.Uint64()>>11+1) / (1 << 53) }
 
-// refuses reports whether the next batch is refused, all of it: brokers take one answer for what they delivered
-// together.
+// refuses reports whether the next batch is refused. The whole batch is refused, because brokers accept one answer for
+// messages that they delivered together.
 func (p *processor) refuses() bool { return p != nil && p.nack > 0 && unit(&p.draws) <= p.nack }
 
-// process takes the time of n messages, or until ctx ends.
+// process waits for the simulated processing time of n messages, or until ctx ends.
 func (p *processor) process(ctx context.Context, n int) {
 	if p == nil || p.delay == (plan.DurationDist{}) {
 		return
@@ -52,7 +52,7 @@ func (p *processor) process(ctx context.Context, n int) {
 	_ = p.waiter.Until(ctx, clock.Now()+all) // a consumer that disconnects does not finish its work
 }
 
-// time draws the time of one message, in nanoseconds.
+// time draws the processing time of one message, in ns.
 func (p *processor) time() int64 {
 	if mean := float64(p.delay.Mean); mean > 0 {
 		return int64(mean * min(maxMeans, -math.Log(unit(&p.draws))))

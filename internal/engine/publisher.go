@@ -12,37 +12,37 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// publisher is one publishing thread. A message passes through it in the order of this file: the pacer waits for its
-// time, the payload is made, the driver publishes it, the broker confirms it, and the recorder accounts for each step.
-// Its goroutine owns everything but the confirms, which the driver calls one at a time; the two meet only in the window
-// of messages in flight. It has many methods because each publish mode and each phase of the path is one.
+// publisher is one publishing thread. The methods are in the order of a message's path. The pacer waits for the send
+// time, the payload is made, the driver publishes, the broker confirms. The recorder records each step. The publisher's
+// goroutine owns everything but the confirms. The driver calls OnConfirm, one call at a time. The two sides share only
+// the window and the recorder, each with its own part.
 type publisher struct {
 	e      *Engine
 	index  int // among all publishers of the task
 	mode   drivers.Mode
 	work   plan.Publishers
 	spec   drivers.PublisherSpec
-	random *rand.Rand // sizes of batches
+	random *rand.Rand // batch sizes
 
 	pacer    pacer
 	link     link[drivers.Publisher]
 	window   *inflight // confirmed modes
 	recorder recorder
 
-	body       []byte            // unconfirmed modes
-	payloadSum uint32            // of a payload that stays
+	body       []byte            // used in unconfirmed modes
+	payloadSum uint32            // of a constant payload
 	payloads   *payloadGenerator // nil: all bodies are alike
 	keyDraws   rand.PCG
 	sequence   uint64 // of the next message
-	failures   int    // publish errors in a row
+	failures   int    // consecutive publish errors
 
-	departed   bool  // it disconnected as its lifetime says, or has not connected yet
-	lastActive int64 // when its lifetime had it active last
+	departed   bool  // disconnected by its lifetime, or not connected yet
+	lastActive int64 // when it was last active according to its lifetime
 
 	soft, hard context.Context // soft ends with the measurement, hard with the drain
 }
 
-// newPublisher makes publisher i. Blocked writes are counted by connection.
+// newPublisher makes publisher i. writes has one entry per connection, which counts its blocked writes.
 func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher {
 	w, a := e.work, e.cfg.Assignment
 	p := &publisher{e: e, index: i, mode: drivers.Mode(w.Publishers.Mode), work: w.Publishers,
@@ -82,13 +82,13 @@ func (e *Engine) newPublisher(i int, writes map[int]*drivers.Waiting) *publisher
 	return p
 }
 
-// perMessage reports whether each message has a connection of its own.
+// perMessage reports whether each message has its own connection.
 func (p *publisher) perMessage() bool {
 	return p.mode == drivers.ConnectionPerMessage || p.mode == drivers.ConnectionPerMessageConfirm
 }
 
-// bodies makes the bodies of messages in flight. A driver that copies the body lets them share one, which stays in the
-// processor's cache.
+// bodies returns a function that makes the buffers of messages in flight. If the driver copies bodies, all messages
+// share one buffer, which stays in the processor's cache.
 func (p *publisher) bodies() func() []byte {
 	if !p.e.cfg.CopiesBody {
 		return p.newBody
@@ -97,10 +97,10 @@ func (p *publisher) bodies() func() []byte {
 	return func() []byte { return one }
 }
 
-// newBody makes a stamped body; its payload follows from the task and the publisher alone.
+// newBody makes a stamped body. Its payload depends only on the task and the publisher.
 func (p *publisher) newBody() []byte {
 	body := make([]byte, p.e.work.Message.Size)
-	rand.NewChaCha8(seed(p.e.task, p.index, 0)).Read(body[EnvelopeSize:]) // never fails
+	rand.NewChaCha8(seed(p.e.task, p.index, 0)).Read(body[EnvelopeSize:]) // never returns an error
 	p.payloadSum = stamp(body, p.e.task, p.e.clockID, uint32(p.index))
 	if p.payloads == nil {
 		p.payloads = newPayloadGenerator(p.e.work.Message, p.e.task, p.e.payloadSource, p.index, body[EnvelopeSize:])
@@ -127,15 +127,15 @@ func (p *publisher) connect(ctx context.Context) error {
 	return p.link.open(ctx)
 }
 
-// begin gives the publisher its part of the record, when the start is known.
+// begin creates the publisher's part of the record. It is called when the start time is known.
 func (p *publisher) begin(c *record.Collector) {
 	p.recorder.begin(c)
 	p.pacer.sends = p.recorder.sends
 }
 
-// run sends the messages of the measurement and then waits for the confirms of those in flight. soft ends with the
-// measurement; hard ends with the drain. Open-loop messages that were due in the measurement are still sent after it,
-// in order, until hard ends: without them, a broker that stops would look as fast as before.
+// run sends the messages of the measurement, and then waits for the confirms of those in flight. soft ends with the
+// measurement, hard with the drain. Open-loop messages that were due in the measurement are still sent after it, in
+// order, until hard ends. Without them, a broker that stalls would look as fast as before.
 func (p *publisher) run(soft, hard context.Context) {
 	p.soft, p.hard = soft, hard
 	p.pacer.start()
@@ -164,7 +164,8 @@ func (p *publisher) run(soft, hard context.Context) {
 		p.e.timeline.within(p.e.timeline.from.Load(), p.e.timeline.now())
 }
 
-// step returns the function that the publish mode repeats; it returns false when the publisher is done.
+// step returns the function that sends one message or batch in the publish mode. That function returns false when the
+// publisher is done.
 func (p *publisher) step() func() bool {
 	switch p.mode {
 	case drivers.ConfirmWindow:
@@ -180,7 +181,7 @@ func (p *publisher) step() func() bool {
 	return p.sendUnconfirmed
 }
 
-// deadline is the context that ends waiting for the next send.
+// deadline returns the context that ends the wait for the next send.
 func (p *publisher) deadline() context.Context {
 	if p.pacer.behind() {
 		return p.hard
@@ -188,7 +189,7 @@ func (p *publisher) deadline() context.Context {
 	return p.soft
 }
 
-// finished reports whether the publisher sends nothing any more.
+// finished reports whether the publisher will send nothing more.
 func (p *publisher) finished() bool {
 	return p.e.timeline.over.Load() && (!p.pacer.behind() || p.hard.Err() != nil)
 }
@@ -204,11 +205,11 @@ func (p *publisher) sendUnconfirmed() bool {
 	return true
 }
 
-// sendInWindow sends one message as soon as the window of unconfirmed messages has a free slot.
+// sendInWindow sends one message when fewer than the maximum number of messages are in flight.
 func (p *publisher) sendInWindow() bool {
 	token, ok := p.acquire()
 	if !ok {
-		return !p.finished() // the link broke while it waited
+		return !p.finished() // false from acquire also means that the link broke
 	}
 	more, err := p.sendInSlot(token)
 	if err != nil {
@@ -223,7 +224,7 @@ func (p *publisher) sendBatch(n int) bool {
 	for i := 0; i < n && more; i++ {
 		token, ok := p.window.take()
 		if !ok {
-			break // cannot be: nothing is in flight between batches
+			break // cannot happen: nothing is in flight between batches
 		}
 		var err error
 		if more, err = p.sendInSlot(token); err != nil {
@@ -234,7 +235,7 @@ func (p *publisher) sendBatch(n int) bool {
 	return p.awaitConfirms() && more
 }
 
-// sendInSlot sends a message in a slot that was taken for it.
+// sendInSlot sends a message in a slot that the caller took.
 func (p *publisher) sendInSlot(token uint32) (more bool, err error) {
 	s := &p.window.slots[token]
 	intended, send, more := p.pacer.wait(p.hard)
@@ -250,7 +251,7 @@ func (p *publisher) sendInSlot(token uint32) (more bool, err error) {
 	return true, nil
 }
 
-// sendOverOwnConnection opens a connection for one message and closes it again. Latency counts from before the dial.
+// sendOverOwnConnection opens a connection for one message and closes it afterwards. Publish latency includes the dial.
 func (p *publisher) sendOverOwnConnection() bool {
 	intended, send, more := p.pacer.wait(p.hard)
 	if !more {
@@ -259,7 +260,7 @@ func (p *publisher) sendOverOwnConnection() bool {
 	err := p.link.open(p.hard)
 	connected := p.e.timeline.now()
 	p.pacer.connected(send, connected)
-	defer func() { p.pacer.held += connected - send }() // it delays the messages that follow
+	defer func() { p.pacer.held += connected - send }() // it delays the following messages
 	if err != nil {
 		w := p.recorder.sends.Window(send, p.e.timeline.belongs(intended, send))
 		p.recorder.fail(p.hard, w, err, intended, send)
@@ -308,7 +309,7 @@ func (p *publisher) prepare(buffer []byte, intended, send int64) []byte {
 	return body
 }
 
-// publish makes one message in a buffer, hands it to the driver and accounts for it.
+// publish makes one message in a buffer, passes it to the driver and records it.
 func (p *publisher) publish(token uint64, buffer []byte, intended, send int64) error {
 	body := p.prepare(buffer, intended, send)
 	sequence, key := p.sequence, p.e.keys.key(p.sequence, &p.keyDraws)
@@ -335,7 +336,8 @@ func (p *publisher) publish(token uint64, buffer []byte, intended, send int64) e
 	return nil
 }
 
-// failed handles a publish error: run opens a broken link again, anything else waits a moment.
+// failed handles a publish error. A closed link is marked, and run reopens it. After any other error the publisher
+// pauses.
 func (p *publisher) failed(err error) {
 	if errors.Is(err, drivers.ErrClosed) {
 		p.link.fail(err)
@@ -345,7 +347,8 @@ func (p *publisher) failed(err error) {
 	p.pauseAfterFailure()
 }
 
-// pauseAfterFailure keeps a publisher whose every call fails from spinning.
+// pauseAfterFailure pauses for 2 ms, doubled per consecutive failure up to 128 ms. It prevents a busy loop when every
+// call fails.
 func (p *publisher) pauseAfterFailure() {
 	begin := p.e.timeline.now()
 	p.failures = min(p.failures+1, 7)
@@ -353,8 +356,8 @@ func (p *publisher) pauseAfterFailure() {
 	p.pacer.waited(begin, p.e.timeline.now())
 }
 
-// acquire takes a slot. If all are in flight it waits as the cell says: until one is free, or in pauses. False: the
-// measurement ended or the link broke.
+// acquire takes a slot. If all messages are in flight, it waits for a free slot, or pauses and checks again (onFull
+// "pause"). It returns false if the measurement ended or the link broke.
 func (p *publisher) acquire() (uint32, bool) {
 	for {
 		if token, ok := p.window.take(); ok {
@@ -375,7 +378,7 @@ func (p *publisher) acquire() (uint32, bool) {
 		}
 		ok := p.await(p.deadline(), 1)
 		if p.window.collect() > 0 {
-			p.pacer.waited(begin, p.window.firstFree) // until it ran again is the generator's time
+			p.pacer.waited(begin, p.window.firstFree) // the time from the release until now is the generator's
 		} else {
 			p.pacer.waited(begin, p.e.timeline.now())
 		}
@@ -385,7 +388,7 @@ func (p *publisher) acquire() (uint32, bool) {
 	}
 }
 
-// flush sends what the driver has buffered.
+// flush sends the messages that the driver has buffered.
 func (p *publisher) flush() error {
 	before := p.spec.Waiting.Nanos()
 	err := p.link.conn.Flush(p.hard)
@@ -393,7 +396,7 @@ func (p *publisher) flush() error {
 	return err
 }
 
-// await waits until n more messages were confirmed; false if the link broke or ctx ended first.
+// await waits until n more messages are confirmed. It returns false if the link breaks or ctx ends first.
 func (p *publisher) await(ctx context.Context, n int) bool {
 	defer p.window.stopWaiting()
 	for p.window.await(n) {
@@ -408,8 +411,8 @@ func (p *publisher) await(ctx context.Context, n int) bool {
 	return true
 }
 
-// awaitConfirms sends what is buffered and waits until nothing is in flight; false if hard ended first. A link that
-// breaks is closed, which completes everything too.
+// awaitConfirms sends buffered messages and waits until nothing is in flight. It returns false if hard ends first. If
+// the link breaks, it is closed, which also completes all messages in flight.
 func (p *publisher) awaitConfirms() bool {
 	if n := p.window.outstanding(); n > 0 {
 		if err := p.flush(); err != nil {
@@ -428,7 +431,7 @@ func (p *publisher) awaitConfirms() bool {
 	return p.window.outstanding() == 0
 }
 
-// onConfirm records before it releases, so that a publisher with nothing in flight has everything recorded.
+// onConfirm records a confirm before it releases the slot. When nothing is in flight, everything is therefore recorded.
 func (p *publisher) onConfirm(token uint64, err error) {
 	now := p.e.timeline.now()
 	s := p.window.find(token)
@@ -450,7 +453,7 @@ func (p *publisher) onReturn(body []byte) {
 	p.recorder.takeBack(env)
 }
 
-// reconnect replaces the broken link until ctx ends.
+// reconnect replaces the broken link, with retries until ctx ends.
 func (p *publisher) reconnect(ctx context.Context) bool {
 	begin := p.e.timeline.now()
 	brokeAt, ok := p.link.reopen(ctx)
@@ -464,8 +467,9 @@ func (p *publisher) reconnect(ctx context.Context) bool {
 	return ok
 }
 
-// followLifetime disconnects and connects the publisher as its lifetime says, late if the broker held it, and passes
-// over what was due before the active period. False: it sends nothing any more.
+// followLifetime disconnects and connects the publisher at the times of its lifetime, or later if the broker delayed
+// it. Messages that were due before the active period are skipped. It returns false when the publisher will send
+// nothing more.
 func (p *publisher) followLifetime() bool {
 	t, life := p.e.timeline, p.pacer.lifetime
 	for !t.over.Load() {
@@ -476,14 +480,14 @@ func (p *publisher) followLifetime() bool {
 		active, until := life.activeAt(now)
 		began := life.activeSince(now)
 		switch {
-		case !p.departed && (!active || began > p.lastActive): // the broker may have held it for a whole inactive period
+		case !p.departed && (!active || began > p.lastActive): // the broker may have held it for an inactive period
 			p.depart()
-			continue // that took time
+			continue // depart took time: read the clock again
 		case active && p.departed:
 			if !p.arrive() {
 				return false
 			}
-			continue // that took time
+			continue // arrive took time: read the clock again
 		case active:
 			p.pacer.activeUntil, p.lastActive = until, now
 			p.pacer.skip(began, 0, false)
@@ -506,15 +510,15 @@ func (p *publisher) followLifetime() bool {
 			p.pacer.held = 0
 		}
 	}
-	return !p.departed && p.pacer.activeUntil >= t.ends() && p.pacer.behind() // what was due in its last active period
+	return !p.departed && p.pacer.activeUntil >= t.ends() && p.pacer.behind() // messages from its last active period
 }
 
-// becomesActive reports whether the publisher may have something to send after its active period.
+// becomesActive reports whether the publisher may still have messages to send after its active period.
 func (p *publisher) becomesActive() bool {
 	return p.pacer.lifetime != nil && p.pacer.activeUntil < p.e.timeline.ends() && !p.e.timeline.over.Load()
 }
 
-// depart closes the link in an orderly way, after the confirms of what is in flight.
+// depart waits for the confirms of messages in flight and closes the link in an orderly way.
 func (p *publisher) depart() {
 	if !p.perMessage() {
 		if p.window != nil {
@@ -529,7 +533,7 @@ func (p *publisher) depart() {
 	p.e.journal.lifetime(p.link.name, eventLeft)
 }
 
-// arrive opens the link again. The time that it takes is the broker's.
+// arrive opens the link again. The time that it takes counts as a wait for the broker.
 func (p *publisher) arrive() bool {
 	begin := p.e.timeline.now()
 	if !p.perMessage() && !p.link.openWithRetry(p.soft) {
@@ -543,8 +547,8 @@ func (p *publisher) arrive() bool {
 	return true
 }
 
-// disconnectAbsent closes the link of a publisher that is not active at the start. All connect before, so that a broker
-// that cannot be reached fails the task at once.
+// disconnectAbsent closes the link of a publisher that is not active at the start. All publishers connect first, so
+// that an unreachable broker fails the task at once.
 func (p *publisher) disconnectAbsent() {
 	if p.pacer.lifetime.activeAtStart() {
 		return

@@ -9,16 +9,16 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// recorder keeps the account of one publisher's messages. Three sides write to it, each its own part: the publisher's
-// goroutine, the confirms, one call at a time, and the returns.
+// recorder records one publisher's messages. Three sides write to it, each to its own fields: the publisher's
+// goroutine, the confirms (one call at a time), and the returns.
 type recorder struct {
 	timeline  *timeline
 	index     int  // of the publisher
-	flow      int  // of its messages to the first subscription
-	paced     bool // messages have an intended send time of their own
+	flow      int  // of the publisher's messages to the first subscription
+	paced     bool // messages have an intended send time
 	confirmed bool // the broker confirms messages
 
-	sends           *record.Recorder // nil until the start is known
+	sends           *record.Recorder // written by the publisher's goroutine; nil until the start time is known
 	sent, uncertain *record.Set
 	lastSend        int64
 
@@ -27,14 +27,14 @@ type recorder struct {
 	lastConfirm            int64
 	gaps                   gapDetector
 
-	unconfirmed oldestUnconfirmed // any side
+	unconfirmed oldestUnconfirmed // written by all sides
 
 	returnsMu sync.Mutex
 	returns   *record.Recorder
 	returned  *record.Set
 }
 
-// begin gives the publisher its part of the record, when the start is known.
+// begin creates the publisher's part of the record. It is called when the start time is known.
 func (r *recorder) begin(c *record.Collector) {
 	r.sends, r.confirms, r.returns = c.Recorder(), c.Recorder(), c.Recorder()
 	r.gaps.begin(-int64(r.timeline.warmup))
@@ -56,7 +56,7 @@ func (r *recorder) accept(w *record.Window, sequence uint64, size int, send int6
 	r.lastSend = send
 }
 
-// fail records a message that the driver did not accept, for an error of a call with ctx.
+// fail records a message that the driver did not accept. ctx is the context of the failed call.
 func (r *recorder) fail(ctx context.Context, w *record.Window, err error, intended, send int64) {
 	w.Counts[record.PublishErrors]++
 	r.failedAfter(w, intended, send, r.timeline.now())
@@ -66,7 +66,7 @@ func (r *recorder) fail(ctx context.Context, w *record.Window, err error, intend
 	r.waitsSince(send)
 }
 
-// failedAfter records how long a message took to fail without an answer of the broker.
+// failedAfter records the latency of a message that failed without an answer of the broker.
 func (r *recorder) failedAfter(w *record.Window, intended, send, now int64) {
 	w.Record(record.PublishFailed, now-send)
 	if r.paced {
@@ -74,15 +74,15 @@ func (r *recorder) failedAfter(w *record.Window, intended, send, now int64) {
 	}
 }
 
-// waitsSince notes that a message sent at a time waits for its confirm without success: it failed, and the next one is
-// behind it. Any goroutine.
+// waitsSince notes that a message with this send time failed and is unconfirmed. The time until the next confirm then
+// counts from it. It may be called from any goroutine.
 func (r *recorder) waitsSince(send int64) {
 	if r.confirmed {
 		r.unconfirmed.note(send)
 	}
 }
 
-// confirm records the answer to a message in flight. It is the confirm side's.
+// confirm records the confirm or rejection of a message in flight. The confirm side calls it.
 func (r *recorder) confirm(s *slot, err error, now int64) {
 	w := r.confirms.Window(now, r.timeline.belongs(s.intended, s.send))
 	switch {
@@ -126,15 +126,14 @@ func (r *recorder) takeBack(env envelope) {
 	}
 }
 
-// flushReturns hands over the returns; any goroutine.
+// flushReturns passes the returns to the collector. It may be called from any goroutine.
 func (r *recorder) flushReturns() {
 	r.returnsMu.Lock()
 	r.returns.Flush()
 	r.returnsMu.Unlock()
 }
 
-// finish records what the publisher still waited for at the end. Its link is closed, so that whatever was in flight has
-// failed.
+// finish records the open gap at the end. The link is closed, so every message that was in flight has failed.
 func (r *recorder) finish(now int64) {
 	if r.confirmed {
 		since := now

@@ -9,16 +9,15 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Schedule is the intended send times of one publisher's messages: arithmetic, no clock, so that agents
-// compute their own shares and a test can check every one.
+// Schedule is the sequence of intended send times of one publisher's messages. It is pure arithmetic without a clock.
+// Agents therefore compute their own shares, and tests can check each time.
 type Schedule interface {
-	// Next is the intended send time of the next message, since the beginning of warm-up. Never earlier than the one
-	// before.
+	// Next returns the intended send time of the next message, since the beginning of warm-up. Times never decrease.
 	Next() time.Duration
 }
 
-// newSchedule is the schedule of publisher i of k that share a cell's load; nil where the load is closed-loop. The same
-// task and publisher have the same schedule wherever it is made.
+// newSchedule returns the schedule of publisher i of the k publishers that share a cell's load. It returns nil in
+// closed loop. The result depends only on its arguments, so every agent computes the same schedule.
 func newSchedule(p plan.Publishers, warmup time.Duration, task uint64, i, k int) Schedule {
 	if !p.Open() {
 		return nil
@@ -30,34 +29,34 @@ func newSchedule(p plan.Publishers, warmup time.Duration, task uint64, i, k int)
 	return &uniform{curve: c, next: uint64(i), step: uint64(k)}
 }
 
-// newUniform is the schedule of a steady rate that is not shared.
+// newUniform returns the schedule of a constant rate for a single sender.
 func newUniform(rate float64) Schedule { return &uniform{curve: &rateCurve{rate: rate}, step: 1} }
 
-// uniform spaces the messages of the whole cell evenly: publisher i of k sends numbers i, i+k, i+2k, … of the cell's.
+// uniform spaces the messages of the whole cell evenly. Publisher i of k sends the cell's messages i, i+k, i+2k, …
 type uniform struct {
 	curve      *rateCurve
 	next, step uint64
 }
 
-// Next computes when so many messages are due, so that no error accumulates: exact to 1 ns for 50 days.
+// Next computes each time from the message number, so that errors do not accumulate. It is exact to 1 ns for 50 days.
 func (u *uniform) Next() time.Duration {
 	due := u.curve.at(float64(u.next))
 	u.next += u.step
 	return due
 }
 
-// poisson is one publisher's Poisson process of a k-th of the cell's rate, independent of the others': exponential gaps
-// of mean 1, stretched by the cell's rate curve (the time change of an inhomogeneous Poisson process; Çinlar,
-// Introduction to Stochastic Processes, 1975, ch. 4.7).
+// poisson is the Poisson process of one publisher, at 1/k of the cell's rate, independent of the other publishers.
+// Exponential gaps with mean 1 are mapped to times by the cell's rate curve. This is the time change of an
+// inhomogeneous Poisson process (Çinlar, Introduction to Stochastic Processes, 1975, ch. 4.7).
 type poisson struct {
 	curve  *rateCurve
 	share  float64 // k
-	sum    float64 // of the gaps; after 10¹¹ messages it still resolves hundred-thousandths of a gap
+	sum    float64 // of the gaps; after 10¹¹ messages its resolution is still 10⁻⁵ of a gap
 	random *rand.Rand
 }
 
 func newPoisson(c *rateCurve, task uint64, i, k int) *poisson {
-	seed := [32]byte{31: 'P'} // another stream than the payload's of the same publisher
+	seed := [32]byte{31: 'P'} // a different random stream from the payload of the same publisher
 	binary.LittleEndian.PutUint64(seed[:], task)
 	binary.LittleEndian.PutUint64(seed[8:], uint64(i))
 	return &poisson{curve: c, share: float64(k), random: rand.New(rand.NewChaCha8(seed))}
@@ -68,33 +67,34 @@ func (p *poisson) Next() time.Duration {
 	return p.curve.at(p.sum * p.share)
 }
 
-// rateCurve is when the cell's n-th message is due: the inverse of the integral of its rate. It is called in the order
-// of n, by one goroutine, and keeps its place.
+// rateCurve computes when the cell's n-th message is due: the inverse of the integral of its rate. Calls must have
+// ascending n and come from one goroutine, because it keeps its position.
 type rateCurve struct {
-	rate   float64       // messages a second, always or until the stages begin
-	warmup time.Duration // the stages begin then
-	before float64       // messages of warm-up
-	stages []stage       // over and over; none: the rate never changes, or is never above 0
-	length time.Duration // of all stages, those that send nothing too
-	total  float64       // messages of all stages
+	rate   float64       // messages per second, always or until the stages begin
+	warmup time.Duration // the stages begin at its end
+	before float64       // messages due in warm-up
+	stages []stage       // repeated in a loop; empty: the rate is constant, or all stages send nothing
+	length time.Duration // of all stages, including those that send nothing
+	total  float64       // messages in all stages
 
-	// warmupEnds is when warm-up ends, if that becomes known while the load runs: false before. nil: warmup is right.
+	// warmupEnds returns when warm-up ends, and false while that is not known. nil: the end is warmup.
 	warmupEnds func() (time.Duration, bool)
-	last       time.Duration // the latest result while it was not known: nothing is due before it any more
+	last       time.Duration // latest result while the end was not known; later results are not earlier
 
-	round float64 // how often all stages have passed
-	stage int     // the one that the last message was in
+	round float64 // number of completed loops over the stages
+	stage int     // index of the stage of the last message
 }
 
-// stage is a part of a rate curve in which the rate changes evenly.
+// stage is a part of a rate curve in which the rate changes linearly.
 type stage struct {
-	begin  time.Duration // since the first stage began
-	before float64       // messages of the stages before it
-	rate   float64       // messages a second when it begins
-	slope  float64       // messages a second, a second
+	begin  time.Duration // since the beginning of the first stage
+	before float64       // messages in all earlier stages
+	rate   float64       // messages per second at its beginning
+	slope  float64       // change of the rate, messages per second per second
 }
 
-// newRateCurve leaves out stages that send nothing: what would be due when one begins is due when it ends.
+// newRateCurve builds the rate curve of a cell. Stages that send nothing are left out: a message that would be due at
+// the beginning of one is due at its end.
 func newRateCurve(p plan.Publishers, warmup time.Duration) *rateCurve {
 	if len(p.Profile) == 0 {
 		return &rateCurve{rate: p.Rate}
@@ -115,7 +115,8 @@ func newRateCurve(p plan.Publishers, warmup time.Duration) *rateCurve {
 	return c
 }
 
-// at is when n messages have been due, since the beginning of warm-up: never, where the profile sends nothing at all.
+// at returns when the first n messages are due, since the beginning of warm-up. It returns MaxInt64 if the profile
+// sends nothing after warm-up.
 func (c *rateCurve) at(n float64) time.Duration {
 	if c.warmupEnds != nil {
 		return c.atUnknownWarmup(n)
@@ -127,7 +128,7 @@ func (c *rateCurve) at(n float64) time.Duration {
 		return math.MaxInt64
 	}
 	n -= c.before
-	in := math.FMA(-c.round, c.total, n) // rounded once, however long the curve
+	in := math.FMA(-c.round, c.total, n) // FMA rounds once, so precision does not depend on the length
 	if in >= c.total {
 		passed := math.Floor(in / c.total)
 		c.round += passed
@@ -143,8 +144,8 @@ func (c *rateCurve) at(n float64) time.Duration {
 	return max(c.last, c.warmup+time.Duration(c.round)*c.length+s.begin+s.after(in-s.before))
 }
 
-// atUnknownWarmup is at while it may not be known yet when warm-up ends. The message that a publisher waits for when it
-// becomes known stays due when it was, as if it were not; what would have been due before it then follows at once.
+// atUnknownWarmup is at while the end of warm-up may not be known. Results that were returned before it became known
+// stay valid. Messages that would have been due before the last of them are then due at the same time.
 func (c *rateCurve) atUnknownWarmup(n float64) time.Duration {
 	warmup, known := c.warmupEnds()
 	if !known {
@@ -155,7 +156,8 @@ func (c *rateCurve) atUnknownWarmup(n float64) time.Duration {
 	return c.at(n)
 }
 
-// deferStages has the stages of a schedule begin when warm-up ends, in place of the warm-up that it was made with.
+// deferStages makes the stages of a schedule begin when warm-up ends, instead of after the warm-up that it was made
+// with.
 func deferStages(s Schedule, warmupEnds func() (time.Duration, bool)) {
 	var c *rateCurve
 	switch s := s.(type) {
@@ -169,8 +171,8 @@ func deferStages(s Schedule, warmupEnds func() (time.Duration, bool)) {
 	}
 }
 
-// after is how long after the stage's beginning n messages of it have been due: the root of rate·t + slope·t²/2 = n, in
-// the form that loses no digits.
+// after returns how long after the beginning of the stage n of its messages are due. It is the root of rate·t +
+// slope·t²/2 = n, in the numerically stable form.
 func (s *stage) after(n float64) time.Duration {
 	if s.slope == 0 {
 		return time.Duration(n * 1e9 / s.rate)

@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// notYetKnown is when the measurement begins and ends as long as that is not known (warmup "auto"): never.
+	// notYetKnown is the beginning and end of the measurement while they are not known (warm-up "auto").
 	notYetKnown = math.MaxInt64
-	// minNotice is how long before the measurement begins an agent must know of it: a message that is due in it may
-	// come from an agent whose clock is ahead by so much.
+	// minNotice is the minimum time between Measure and the beginning of the measurement. It covers agents whose clocks
+	// are ahead by this much, and whose messages may already belong to the measurement.
 	minNotice = 100 * time.Millisecond
 )
 
-// timeline is the phases of the attempt: warm-up, measurement, drain. Times are ns since T0, which is when the
-// measurement begins or, with warmup "auto", when the load does. Its methods may be called from any goroutine once the
-// load was started.
+// timeline holds the phases of the attempt: warm-up, measurement, drain. Times are ns since T0. T0 is the beginning of
+// the measurement, or with warm-up "auto" the beginning of the load. Methods are safe for concurrent use once the load
+// has started.
 type timeline struct {
 	warmup, measure, drain time.Duration
 	auto                   bool // the measurement begins when the load is steady
@@ -30,7 +30,7 @@ type timeline struct {
 	origin    atomic.Int64  // clock.Now() at T0
 	from, end atomic.Int64  // of the measurement
 	known     chan struct{} // closed when from and end are known
-	over      atomic.Bool   // the measurement has ended or was cancelled: cheaper than the error of a context
+	over      atomic.Bool   // the measurement has ended or was cancelled; cheaper to read than the error of a context
 }
 
 func newTimeline(w plan.Workload) *timeline {
@@ -42,18 +42,18 @@ func newTimeline(w plan.Workload) *timeline {
 	return t
 }
 
-// now is ns since T0.
+// now returns the current time, ns since T0.
 func (t *timeline) now() int64 { return clock.Now() - t.origin.Load() }
 
-// next is the intended send time of a schedule's next message.
+// next returns the intended send time of the next message of a schedule, ns since T0.
 func (t *timeline) next(s Schedule) int64 { return int64(s.Next()) - int64(t.warmup) }
 
 // contains reports whether a time lies inside the measurement.
 func (t *timeline) contains(at int64) bool { return at >= t.from.Load() && at < t.end.Load() }
 
-// belongs reports whether a message belongs to the measurement: by its intended send time or, if a count ends the
-// measurement, by when it was sent. Otherwise the backlog of a load that is behind when warm-up ends would use up the
-// time of the count without being counted. What is sent after the end was due before it.
+// belongs reports whether a message belongs to the measurement. Normally its intended send time decides. If a count
+// ends the measurement, the actual send time decides. Otherwise sending the backlog from warm-up would take time of the
+// measurement without being counted. Messages sent after the end were due before it.
 func (t *timeline) belongs(intended, send int64) bool {
 	if t.byCount {
 		return send >= t.from.Load()
@@ -61,24 +61,25 @@ func (t *timeline) belongs(intended, send int64) bool {
 	return t.contains(intended)
 }
 
-// within is the part of a time that lies inside the measurement, as far as that is known.
+// within returns the length of the part of [from, to) inside the measurement; 0 while the measurement is not known.
 func (t *timeline) within(from, to int64) int64 {
 	return max(0, min(to, t.ends())-max(from, t.from.Load()))
 }
 
-// ends is when the measurement ends.
+// ends returns the end of the measurement.
 func (t *timeline) ends() int64 { return t.end.Load() }
 
-// drainEnds is when the drain ends at the latest.
+// drainEnds returns the latest end of the drain.
 func (t *timeline) drainEnds() int64 { return t.ends() + int64(t.drain) }
 
-// warmupEnds is when the measurement begins, since the beginning of warm-up; false while that is not known.
+// warmupEnds returns when the measurement begins, since the beginning of warm-up. It returns false while that is not
+// known.
 func (t *timeline) warmupEnds() (time.Duration, bool) {
 	from := t.from.Load()
 	return time.Duration(from) + t.warmup, from != notYetKnown
 }
 
-// check returns why the measurement cannot begin at a time.
+// check returns an error if the measurement cannot begin at a time.
 func (t *timeline) check(at time.Duration) error {
 	switch now := t.now(); {
 	case t.from.Load() != notYetKnown:
@@ -93,15 +94,15 @@ func (t *timeline) check(at time.Duration) error {
 	return nil
 }
 
-// set fixes the measurement. It is called once.
+// set sets the measurement. It must be called only once.
 func (t *timeline) set(from, end int64) {
 	t.end.Store(end)
 	t.from.Store(from)
 	close(t.known)
 }
 
-// until is a context that ends with context.DeadlineExceeded some time after the measurement, which may become known
-// later.
+// until returns a context that ends with context.DeadlineExceeded at the end of the measurement plus after. The end may
+// become known later.
 func (t *timeline) until(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	left := func() time.Duration { return time.Duration(t.origin.Load()+t.ends()-clock.Now()) + after }
 	if !t.auto {
@@ -126,9 +127,9 @@ func (t *timeline) until(ctx context.Context, after time.Duration) (context.Cont
 	return lateDeadline{parent, ctx}, func() { cancel(context.Canceled) }
 }
 
-// lateDeadline is a context whose deadline becomes known after it was made. It and the contexts made from it
-// distinguish a deadline from a cancellation all the same. Its values are its parent's, so that package context does
-// not find the one that ends it and calls Err.
+// lateDeadline is a context whose deadline becomes known after its creation. Its error, and that of contexts derived
+// from it, distinguishes a deadline from a cancellation. Value is the parent's: package context thus does not find the
+// inner cancelCtx, and calls Err.
 type lateDeadline struct {
 	context.Context
 	ends context.Context
@@ -144,5 +145,5 @@ func (c lateDeadline) Err() error {
 	return err
 }
 
-// AfterFunc spares package context a goroutine for each context made from this one.
+// AfterFunc saves package context one goroutine per derived context.
 func (c lateDeadline) AfterFunc(f func()) (stop func() bool) { return context.AfterFunc(c.ends, f) }

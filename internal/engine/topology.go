@@ -5,7 +5,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Topology is what a task needs at the broker.
+// Topology returns the topology that a task needs at the broker.
 func Topology(t plan.Task) drivers.Topology {
 	w := t.Cell.Workload
 	return drivers.Topology{
@@ -20,9 +20,9 @@ func Topology(t plan.Task) drivers.Topology {
 	}
 }
 
-// queueOf is the queue of thread i of one role, which has so many threads on each node: queue i mod queues. Where each
-// agent receives its own messages alone, the threads of node n of both roles have the queues n, n + nodes, n + 2·nodes
-// … between them, and nobody else has those.
+// queueOf returns the queue of thread i of a role with the given number of threads per node. Normally it is i mod
+// queues. With colocation each agent receives only its own messages. Then the threads of node n of both roles use only
+// the queues n, n + nodes, n + 2·nodes …
 func queueOf(w plan.Workload, i, threads int) int {
 	nodes, queues := w.Consumers.Nodes, w.Topology.Queues
 	if !w.Consumers.Colocate || nodes < 1 {
@@ -32,10 +32,10 @@ func queueOf(w plan.Workload, i, threads int) int {
 	return (node + nodes*(thread%max(1, queues/nodes))) % queues
 }
 
-// consumerConnections keeps the connections of consumers apart from those of publishers.
+// consumerConnections is the offset that separates connection numbers of consumers from those of publishers.
 const consumerConnections = 1 << 20
 
-// connection numbers the connection of thread i of one role on one agent.
+// connection returns the connection number of thread i of one role on one agent.
 func connection(t plan.Topology, i int) int {
 	if t.Connections == "shared" {
 		return 0
