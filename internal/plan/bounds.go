@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// Bounds of what a run and a workload may ask for. Agents and controllers take memory in proportion to each of them.
+// Limits of runs and workloads. The memory use of agents and controllers is proportional to each of these sizes.
 const (
-	maxWait           = 366 * 24 * time.Hour // between tasks, and for agents
-	maxRounds         = 200                  // of a run that repeats until its values are precise enough
-	maxGroups         = 1000                 // of a cell
-	maxAgents         = 20_000               // of a cell
-	maxTaskTime       = 24 * time.Hour       // of each duration: records have windows of each second
-	maxTaskRest       = 2 * time.Hour        // by which a task may be longer
-	maxInFlight       = 10_000_000           // messages of an agent
-	maxInFlightBytes  = 4 << 30              // of an agent
-	maxAllPublishers  = 1_000_000            // of all agents
-	maxPublisherPairs = 10_000_000           // of an agent: each consumer has a set of the messages of each publisher
-	maxChurn          = 10_000               // bindings per second, and messages per second of each
+	maxWait           = 366 * 24 * time.Hour // settle time between tasks, and grace for agents
+	maxRounds         = 200                  // repetitions of a run that repeats until its values are precise enough
+	maxGroups         = 1000                 // per cell
+	maxAgents         = 20_000               // per cell
+	maxTaskTime       = 24 * time.Hour       // per duration; records have one window per second
+	maxTaskRest       = 2 * time.Hour        // Limit may exceed maxTaskTime by this
+	maxInFlight       = 10_000_000           // messages per agent
+	maxInFlightBytes  = 4 << 30              // per agent
+	maxAllPublishers  = 1_000_000            // over all agents
+	maxPublisherPairs = 10_000_000           // per agent; each consumer has one set of messages per publisher
+	maxChurn          = 10_000               // bindings per second, and messages per second per binding
 )
 
-// MinMessageSize is the size in bytes of the envelope that each message has.
+// MinMessageSize is the minimum body size in bytes: the size of the envelope.
 const MinMessageSize = 64
 
-// Bounded returns an error that names what of a run is beyond its bound, or the first of its cells that is not bounded.
-// The error wraps ErrTooLarge if there are too many tasks.
+// Bounded returns an error that names the fields of a run beyond their limits, or its first cell that is not bounded.
+// The error wraps ErrTooLarge if the run has too many tasks.
 func (r Run) Bounded() error {
 	if err := r.CheckTasks(); err != nil {
 		return fmt.Errorf("the run has %w", err)
@@ -51,8 +51,8 @@ func (r Run) Bounded() error {
 	return errors.Join(faults...)
 }
 
-// Bounded returns an error that names the cell if it has too many groups or agents, or a part of its workload is not
-// bounded.
+// Bounded returns an error that names the cell if it has too many groups or agents. It also returns an error if one of
+// its workloads is not bounded.
 func (c Cell) Bounded() error {
 	if n := len(c.Workload.Groups); n > maxGroups {
 		return fmt.Errorf("cell %s (%s) has %d groups: want at most %d", c.ID, c.Name(), n, maxGroups)
@@ -68,7 +68,7 @@ func (c Cell) Bounded() error {
 	return nil
 }
 
-// CheckProtocol returns an error if an assignment is of another protocol version than this program's.
+// CheckProtocol returns an error if an assignment has another protocol version than this program.
 func (a Assignment) CheckProtocol() error {
 	if a.Protocol != Protocol {
 		return fmt.Errorf("assignment has protocol %d and this agent has %d: install the same release of Lockstep on both",
@@ -77,8 +77,8 @@ func (a Assignment) CheckProtocol() error {
 	return nil
 }
 
-// Check returns an error that names what of an assignment no matrix makes: another protocol version, a workload beyond
-// its bounds, or a share that is no part of it.
+// Check returns an error that names the invalid fields of an assignment. It rejects another protocol version, a
+// workload beyond its limits, and a share outside the workload. No matrix produces such an assignment.
 func (a Assignment) Check() error {
 	if err := a.CheckProtocol(); err != nil {
 		return err
@@ -110,8 +110,8 @@ func (a Assignment) Check() error {
 	return nil
 }
 
-// Bounded returns an error that names what of a workload (without groups) is beyond its bound: such a workload is a
-// mistake or hostile, and would take memory without limit.
+// Bounded returns an error that names the fields of a workload without groups that are beyond their limits. Such a
+// workload is a mistake or hostile, and could use unlimited memory.
 func (w Workload) Bounded() error {
 	p, c, t := w.Publishers, w.Consumers, w.Topology
 	var s Search
@@ -175,7 +175,7 @@ func (w Workload) Bounded() error {
 	return w.productsBounded()
 }
 
-// productsBounded checks products and sums of values, of which each is within its bounds: so that none overflows.
+// productsBounded checks products and sums of fields. Each field is within its own limit, so no product overflows.
 func (w Workload) productsBounded() error {
 	p := w.Publishers
 	all, inFlight := p.Nodes*p.Threads, p.Threads*p.InFlight()

@@ -2,7 +2,7 @@ package plan
 
 import "strings"
 
-// ClosestMatch is the name most like s, or "" if none is like it.
+// ClosestMatch returns the name most similar to s, or "" if none is similar.
 func ClosestMatch(s string, names []string) string {
 	best, least := "", max(1, len(s)/3)+1
 	for _, name := range names {
@@ -14,7 +14,8 @@ func ClosestMatch(s string, names []string) string {
 	return best
 }
 
-// distance is how many letters have to be changed, added or dropped, or swapped with their neighbour, to make b of a.
+// distance returns the edit distance of two words: insertions, deletions, substitutions and swaps of adjacent letters
+// (optimal string alignment).
 func distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)

@@ -16,17 +16,17 @@ type Condition struct {
 
 func (c Condition) String() string { return c.text }
 
-// Holds reports whether the condition holds for the values of an outcome, and if not, which part of it failed and by
-// what value. A value without a number holds in no comparison, negated or not: what is not known cannot be relied on.
+// Holds reports whether the condition holds for the values of an outcome. If not, why names the failed parts with their
+// values. A comparison with a value without a number never holds, negated or not.
 func (c Condition) Holds(values map[string]Value) (holds bool, why string) {
 	failures := c.Fails(values)
 	return len(failures) == 0, reasons(failures, "; ")
 }
 
-// Failure is why a condition does not hold.
+// Failure is one reason why a condition does not hold.
 type Failure struct {
 	Why     string
-	Unknown bool // a value has no number, or is known by a bound only: the condition may hold or not
+	Unknown bool // a value has no number or only a bound: it is not known whether the condition holds
 }
 
 func reasons(all []Failure, separator string) string {
@@ -37,7 +37,7 @@ func reasons(all []Failure, separator string) string {
 	return strings.Join(whys, separator)
 }
 
-// Fails returns why the condition does not hold, each reason once; there are none if it holds.
+// Fails returns the reasons why the condition does not hold, each once. It returns none if the condition holds.
 func (c Condition) Fails(values map[string]Value) []Failure {
 	if c.root == nil {
 		return nil
@@ -45,7 +45,7 @@ func (c Condition) Fails(values map[string]Value) []Failure {
 	return c.root.fails(values)
 }
 
-// Names lists the values that the condition compares, by their full names, each once.
+// Names returns the full names of the values that the condition compares, each once.
 func (c Condition) Names() []string {
 	var names []string
 	if c.root != nil {
@@ -58,16 +58,16 @@ func (c Condition) Names() []string {
 	return names
 }
 
-// A term is a part of a condition. Negation stands only at flags: ParseCondition moves it down (De Morgan), and turns
-// comparisons round.
+// term is a part of a condition. Only flags can be negated: ParseCondition resolves other negations with De Morgan's
+// laws and opposite comparison operators.
 type term interface {
-	// fails returns why the term does not hold, each reason once; there are none if it holds.
+	// fails returns the reasons why the term does not hold, each once. It returns none if the term holds.
 	fails(values map[string]Value) []Failure
 	not() term
 	each(func(name string))
 }
 
-// both is a conjunction; it fails by each of its parts.
+// both is a conjunction. Its failures are those of all its parts.
 type both []term
 
 func (b both) fails(values map[string]Value) []Failure {
@@ -96,7 +96,8 @@ func (b both) each(f func(string)) {
 	}
 }
 
-// either is a disjunction; it fails when all of its parts do. That is unknown if every reason of one of them is.
+// either is a disjunction. It fails if all parts fail. The failure is unknown if at least one part has only unknown
+// failures.
 type either []term
 
 func (e either) fails(values map[string]Value) []Failure {
@@ -127,7 +128,7 @@ func (e either) not() term {
 
 func (e either) each(f func(string)) { both(e).each(f) }
 
-// flagged holds if any value has the flag, or none if negated.
+// flagged holds if any value has the flag; negated, if none has it.
 type flagged struct {
 	flag    Flag
 	negated bool
@@ -149,29 +150,29 @@ func (f flagged) fails(values map[string]Value) []Failure {
 	return []Failure{{Why: "not " + string(f.flag)}}
 }
 
-// backlogged is also why a latency has no number then.
+// backlogged is the reason for the flag backlog, and for a latency without a number because of a backlog.
 const backlogged = "backlog: receiving did not keep up with sending"
 
 func (f flagged) not() term         { return flagged{f.flag, !f.negated} }
 func (f flagged) each(func(string)) {}
 
-// operand is one side of a comparison: a value by its name, or a constant.
+// operand is one side of a comparison: a named value or a constant.
 type operand struct {
-	name   string // full; empty: a constant
-	text   string // as it was written
+	name   string // full name; empty: a constant
+	text   string // as written in the condition
 	number float64
-	unit   Unit // of a constant: Seconds, Bytes, or Count for a plain number; PerSecond for one written with /s
+	unit   Unit // of a constant: Seconds, Bytes, or Count for a plain number; PerSecond if written with /s
 	column int
 }
 
-// interval is the numbers that a value may be: one, those within its bound (Value.Bound), those above a
-// lower bound (Value.Over), or those below an upper one (Value.LessThan).
+// interval is the set of numbers that a value may have. It is one number, or a range: within the bound of the value
+// (Value.Bound), above a lower bound (Value.Over) or below an upper bound (Value.LessThan).
 type interval struct {
 	low, high    float64
-	above, below bool // low, or high, is not one of them
+	above, below bool // low, or high, is excluded
 }
 
-// interval returns the numbers that an operand may be, or why there is none.
+// interval returns the possible numbers of an operand, or the reason why it has none.
 func (o operand) interval(values map[string]Value) (interval, string) {
 	v, has := values[o.name]
 	than, less := v.LessThan()
@@ -194,7 +195,7 @@ func (o operand) interval(values map[string]Value) (interval, string) {
 	return interval{low: v.Number - v.Bound, high: v.Number + v.Bound}, ""
 }
 
-// text writes the numbers: "61.3 ms", "49.9 ms ± 5.00 ms", "more than 2.00 s".
+// text formats the interval: "61.3 ms", "49.9 ms ± 5.00 ms", "more than 2.00 s".
 func (i interval) text(unit Unit) string {
 	switch {
 	case i.above:
@@ -207,7 +208,7 @@ func (i interval) text(unit Unit) string {
 	return quantity(i.low, unit)
 }
 
-// always reports whether a comparison holds for all numbers of two intervals.
+// always reports whether a comparison holds for every pair of numbers from two intervals.
 func always(a interval, op string, b interval) bool {
 	switch op {
 	case "<":
@@ -228,15 +229,16 @@ type comparison struct {
 	unit        Unit
 }
 
-// opposites are what is left of operators when they are negated.
+// opposites maps each operator to its negation.
 var opposites = map[string]string{"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 
-// mirrored are the operators with their sides exchanged.
+// mirrored maps each operator to the one with exchanged sides.
 var mirrored = map[string]string{"<": ">", ">": "<", "<=": ">=", ">=": "<=", "==": "==", "!=": "!="}
 
-// fails decides by all numbers that the operands may be: the comparison holds, fails, or its result is unknown.
+// fails compares all possible numbers of the operands. The comparison holds for all, fails for all, or its result is
+// unknown.
 func (c comparison) fails(values map[string]Value) []Failure {
-	if c.left.name == "" { // the value is on the left from here on
+	if c.left.name == "" { // move the value to the left
 		c.left, c.right, c.op = c.right, c.left, mirrored[c.op]
 	}
 	a, why := c.left.interval(values)

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// ConditionFault is one mistake in the text of a condition.
+// ConditionFault is one error in the text of a condition.
 type ConditionFault struct {
 	Column  int // in characters, from 1
 	Message string
 }
 
-// ConditionFaults are all mistakes of a condition, in order.
+// ConditionFaults are all errors of a condition, in order of column.
 type ConditionFaults []ConditionFault
 
-// Error is one line.
+// Error returns all faults on one line.
 func (f ConditionFaults) Error() string {
 	texts := make([]string, len(f))
 	for i, x := range f {
@@ -24,7 +24,7 @@ func (f ConditionFaults) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// ParseCondition reads a condition over the values of a workload's outcomes. The error is ConditionFaults.
+// ParseCondition parses a condition over the values of a workload's outcomes. The error is of type ConditionFaults.
 //
 //	condition  = part { "||" part }
 //	part       = factor { "&&" factor }
@@ -32,8 +32,8 @@ func (f ConditionFaults) Error() string {
 //	op         = "==" | "!=" | "<" | "<=" | ">" | ">="
 //	operand    = value | number | duration
 //
-// Values are those of Values, and the short names p50 … max and rate, which mean what matters in this workload: latency
-// and rate at the consumers, else at the publishers.
+// Values are those of Values, and the short names p50 … max and rate. A short name stands for the latency or rate at
+// the consumers, or at the publishers if there are no consumers.
 func ParseCondition(text string, w Workload) (Condition, error) {
 	p := &conditionParser{short: shortNames(w), units: map[string]Unit{}}
 	for _, v := range Values() {
@@ -61,11 +61,11 @@ type conditionParser struct {
 	units  map[string]Unit
 	names  []string // of values
 	words  []string // short names, in order
-	tokens []token  // without the end, which may be read again and again
+	tokens []token  // without the end token, which peek returns repeatedly
 	at     int
-	end    int // column
+	end    int // column of the end
 	faults ConditionFaults
-	listed bool // what there is has been said
+	listed bool // a fault has listed the valid names
 }
 
 func (p *conditionParser) fault(t token, format string, args ...any) {
@@ -82,7 +82,7 @@ func (p *conditionParser) peek() token {
 	return token{column: p.end}
 }
 
-// take takes the next token if it is one of the signs.
+// take consumes and returns the next token if it is one of the signs.
 func (p *conditionParser) take(signs ...string) (token, bool) {
 	t := p.peek()
 	if t.kind != tokenSign || !slices.Contains(signs, t.text) {
@@ -140,7 +140,7 @@ func (p *conditionParser) factor() term {
 	return p.compare()
 }
 
-// compare reads a flag or a comparison.
+// compare parses a flag or a comparison.
 func (p *conditionParser) compare() term {
 	first := p.peek()
 	if first.kind == tokenWord && slices.Contains(Flags(), Flag(first.text)) {
@@ -171,7 +171,7 @@ func (p *conditionParser) compare() term {
 	return comparison{left: left, right: right, op: op.text, unit: p.fit(left, right)}
 }
 
-// skip goes on to where another part of the condition begins.
+// skip moves to the next &&, || or closing bracket, or to the end.
 func (p *conditionParser) skip() {
 	for t := p.peek(); t.kind != tokenEnd; t = p.peek() {
 		if t.kind == tokenSign && (t.text == "&&" || t.text == "||" || t.text == ")") {
@@ -181,7 +181,7 @@ func (p *conditionParser) skip() {
 	}
 }
 
-// incomplete reports an operand that is compared with nothing.
+// incomplete reports an operand without a comparison.
 func (p *conditionParser) incomplete(left operand, next token) {
 	if !p.unitAfterBlank(left, next) {
 		p.fault(token{column: left.column},
@@ -190,7 +190,7 @@ func (p *conditionParser) incomplete(left operand, next token) {
 	}
 }
 
-// adjoining reports what follows a comparison and cannot be part of it.
+// adjoining reports tokens after a comparison that cannot belong to it.
 func (p *conditionParser) adjoining(right operand) {
 	t := p.peek()
 	if p.unitAfterBlank(right, t) {
@@ -214,7 +214,7 @@ func (p *conditionParser) unitAfterBlank(o operand, t token) bool {
 	return unit
 }
 
-// operand reads a value or a constant. What is not one is reported.
+// operand parses a value or a constant. It reports a fault for anything else.
 func (p *conditionParser) operand(first bool) (operand, bool) {
 	t := p.peek()
 	o := operand{text: t.text, column: t.column}
@@ -239,7 +239,7 @@ func (p *conditionParser) operand(first bool) (operand, bool) {
 	return o, false
 }
 
-// resolve is the full name of a value, or nothing and a fault.
+// resolve returns the full name of a value. It reports a fault for an unknown name.
 func (p *conditionParser) resolve(t token) string {
 	if full := p.short[t.text]; full != "" {
 		return full
@@ -267,11 +267,11 @@ func (p *conditionParser) resolve(t token) string {
 	return t.text
 }
 
-// fit finds the unit of a comparison, and reports sides that do not go together.
+// fit returns the unit of a comparison. It reports a fault if the units of the sides do not match.
 func (p *conditionParser) fit(left, right operand) Unit {
 	a, b := p.unitOf(left), p.unitOf(right)
 	switch {
-	case a == "" || b == "": // of what was reported
+	case a == "" || b == "": // a fault was reported already
 	case left.name == "" && right.name == "":
 		p.fault(token{column: left.column}, "%s and %s are both constants: compare a value", left.text, right.text)
 	case right.name == "":

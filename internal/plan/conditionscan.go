@@ -30,13 +30,14 @@ func (t token) String() string {
 	return fmt.Sprintf("%q", t.text)
 }
 
-// signs are the operators, the longer ones first, and what people write instead of them.
+// signs are the operators; longer ones come before their prefixes.
 var signs = []string{"&&", "||", "==", "!=", "<=", ">=", "<", ">", "!", "(", ")"}
 
 var meant = map[string]string{"=": "==", "&": "&&", "|": "||", "≤": "<=", "≥": ">=", "≠": "!=", "and": "&&",
 	"AND": "&&", "or": "||", "OR": "||", "not": "!", "NOT": "!"}
 
-// scan cuts the text into tokens; what is meant by a wrong sign is taken for it, so that the rest can be looked at.
+// scan splits the text into tokens. A common wrong operator (meant) is reported, and replaced so that the rest can be
+// checked.
 func (p *conditionParser) scan(text string) []token {
 	var out []token
 	column := 1
@@ -79,7 +80,7 @@ func hint(sign string) string {
 	return ""
 }
 
-// leading is the beginning of text that consists of letters, digits and some other characters.
+// leading returns the longest prefix of text that consists of letters, digits and the characters in others.
 func leading(text, others string) string {
 	end := strings.IndexFunc(text, func(r rune) bool {
 		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune(others, r)

@@ -10,9 +10,9 @@ import (
 	"lockstep/internal/display"
 )
 
-// shortNames are what conditions may call the values that matter most in a workload: quantiles of the latency from the
-// intended send time to the delivery or, without consumers, to the confirm (closed loop: from the call), and the rate
-// at the far end.
+// shortNames maps the short names of conditions to values. With consumers they are the quantiles of end-to-end latency
+// and the consume rate. Without consumers they are the publish rate and the quantiles of publish latency. That is from
+// the intended send time in open loop, and from the call in closed loop.
 func shortNames(w Workload) map[string]string {
 	latency, rate := "e2e", "consume.rate"
 	if w.Consumers.Nodes == 0 {
@@ -28,7 +28,7 @@ func shortNames(w Workload) map[string]string {
 	return names
 }
 
-// Absent is why a workload can never have a number for a value; empty if it can.
+// Absent returns the reason why a workload can never have a number for a value; empty if it can.
 func (w Workload) Absent(value string) string {
 	v, _ := ValueNamed(value)
 	switch {
@@ -44,7 +44,7 @@ func (w Workload) Absent(value string) string {
 	return ""
 }
 
-// constant reads a number ("20_000", "0.5"), a rate ("20_000/s"), a duration ("50ms", "1m30s") or an amount of memory
+// constant parses a number ("20_000", "0.5"), a rate ("20_000/s"), a duration ("50ms", "1m30s") or an amount of memory
 // ("500MiB").
 func constant(text string) (number float64, unit Unit, ok bool) {
 	plain := strings.ReplaceAll(text, "_", "")
@@ -67,8 +67,8 @@ func constant(text string) (number float64, unit Unit, ok bool) {
 	return 0, "", false
 }
 
-// Memory reads an amount of memory or disk: bytes, as "1073741824", or with a unit, as "4GiB" or "500MB". False: it is
-// none, or not of whole bytes.
+// Memory parses an amount of memory or disk: bytes such as "1073741824", or with a unit, such as "4GiB" or "500MB". ok
+// is false if the text is none, or not a whole number of bytes.
 func Memory(text string) (bytes int64, ok bool) {
 	n, unit, ok := constant(text)
 	if !ok || unit != Bytes && unit != Count || n < 0 || n != math.Trunc(n) || n >= math.MaxInt64 {
@@ -77,13 +77,13 @@ func Memory(text string) (bytes int64, ok bool) {
 	return int64(n), true
 }
 
-// memoryUnits are in the order in which a text is compared with them: B is the end of all others.
+// memoryUnits are in the order of matching. B is last, because it is a suffix of all others.
 var memoryUnits = []struct {
 	name  string
 	bytes float64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1}}
 
-// mismatch says what is wrong with comparing a value of a unit with a constant of another; empty if nothing is.
+// mismatch returns an error text if a value cannot be compared with a constant because of their units; empty if it can.
 func mismatch(value operand, of Unit, with operand) string {
 	n := strings.TrimSuffix(with.text, "/s")
 	switch {
@@ -92,7 +92,7 @@ func mismatch(value operand, of Unit, with operand) string {
 		return fmt.Sprintf("%s is a time: write a duration, %sms or %ss", value.text, n, n)
 	case of == Seconds:
 		return fmt.Sprintf("%s is a time: write a duration, as 50ms", value.text)
-	case with.unit == Count: // a plain number is right for rates, counts, cores and bytes
+	case with.unit == Count: // rates, counts, cores and bytes accept a plain number
 	case of == PerSecond || of == Text:
 		return fmt.Sprintf("%s is a rate: write messages a second, as 20_000", value.text)
 	case of == Bytes:
@@ -103,7 +103,7 @@ func mismatch(value operand, of Unit, with operand) string {
 	return ""
 }
 
-// quantity writes a value for people: "61.3 ms", "20,050/s", "3".
+// quantity formats a number with its unit: "61.3 ms", "20,050/s", "3".
 func quantity(x float64, unit Unit) string {
 	switch unit {
 	case Seconds:

@@ -11,33 +11,33 @@ import (
 	"strings"
 )
 
-// Bounds of what is read from other processes and from records, whoever wrote it.
+// Limits of documents from other processes and from records.
 const (
 	// MaxDocument is the maximum size in bytes of a run as the control plane stores it: JSON without indentation. A
 	// cell has at least 1,500 bytes.
 	MaxDocument = 16 << 20
-	// MaxFile is that of a document in a file of a record or of a bundle. These are indented, and up to four times as
-	// long.
+	// MaxFile is the maximum size in bytes of a document in a file of a record or a bundle. Indentation makes it up to
+	// four times as long.
 	MaxFile  = 4 * MaxDocument
-	MaxCells = 10_000 // of a run
-	MaxTasks = 50_000 // of a run: cells × repetitions
+	MaxCells = 10_000 // per run
+	MaxTasks = 50_000 // per run: cells × repetitions
 )
 
 const (
-	maxMemory = 64 << 20 // bytes of lists, maps and pointers that a document may take
-	maxDepth  = 100      // of lists and objects in each other
-	// shortDocument needs no count: no list of this many bytes takes more than maxMemory.
+	maxMemory = 64 << 20 // bytes that lists, maps and pointers of a document may allocate
+	maxDepth  = 100      // nesting depth of lists and objects
+	// shortDocument is the size in bytes up to which a document is not metered: it cannot allocate more than maxMemory.
 	shortDocument = 64 << 10
 )
 
-// ErrTooLarge is wrapped by the errors of documents beyond these bounds.
+// ErrTooLarge is wrapped by the errors of documents beyond these limits.
 var ErrTooLarge = errors.New("too large")
 
-// ReadRun decodes the run of a record, of at most limit bytes, and checks its format and the number of its tasks.
+// ReadRun decodes the run of a record, of at most limit bytes. It checks the format and the number of tasks.
 func ReadRun(r io.Reader, limit int64) (Run, error) {
 	var run Run
 	err := Decode(r, limit, &run)
-	if err == nil || run.Version != 0 { // the fields of another format may not decode
+	if err == nil || run.Version != 0 { // a run of another format may not decode: report the format first
 		err = cmp.Or(CheckFormat(run.Version), err)
 	}
 	if err == nil {
@@ -49,7 +49,7 @@ func ReadRun(r io.Reader, limit int64) (Run, error) {
 	return run, nil
 }
 
-// CheckTasks returns an error unless Tasks may be called: they are counted here, and not made.
+// CheckTasks returns an error if the run has too many cells or tasks for Tasks. It does not create tasks.
 func (r Run) CheckTasks() error {
 	if len(r.Cells) > MaxCells {
 		return fmt.Errorf("%d cells: want at most %d: %w", len(r.Cells), MaxCells, ErrTooLarge)
@@ -61,9 +61,9 @@ func (r Run) CheckTasks() error {
 	return nil
 }
 
-// Decode reads one JSON document of at most limit bytes into what v points to. The memory that the type of v takes for
-// the document is counted before any of it is allocated: an empty object of three bytes may be an element of a thousand
-// bytes.
+// Decode reads one JSON document of at most limit bytes into the value that v points to. The memory that its decoded
+// form needs is counted before anything is allocated. An empty object of three bytes may otherwise become an element of
+// a thousand bytes.
 func Decode(r io.Reader, limit int64, v any) error {
 	text, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
@@ -81,15 +81,16 @@ func Decode(r io.Reader, limit int64, v any) error {
 	return json.Unmarshal(text, v)
 }
 
-// meter counts what decoding a document takes.
+// meter counts the memory that decoding a document allocates.
 type meter struct {
 	tokens *json.Decoder
 	memory uintptr // bytes
 	cells  int
-	fields map[reflect.Type]map[string]reflect.Type // of structs, by name
+	fields map[reflect.Type]map[string]reflect.Type // types of the fields of structs, by folded name
 }
 
-// value counts the next value, which is decoded into a t; nil: into nothing, or a type of its own.
+// value counts the next value, which is decoded into type t. t is nil for unknown fields and for types with their own
+// decoder.
 func (m *meter) value(t reflect.Type, depth int) error {
 	token, err := m.tokens.Token()
 	if err != nil {
@@ -97,12 +98,12 @@ func (m *meter) value(t reflect.Type, depth int) error {
 	}
 	open, nested := token.(json.Delim)
 	if !nested {
-		return nil // a string is no longer than its text
+		return nil // a decoded scalar is not larger than its text
 	}
 	if depth > maxDepth {
 		return fmt.Errorf("more than %d lists and objects in each other: %w", maxDepth, ErrTooLarge)
 	}
-	// Processes: one, or a list
+	// Processes accepts one object or a list.
 	for t != nil && (t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice && open == '{') {
 		t = t.Elem()
 	}
@@ -127,14 +128,14 @@ func (m *meter) value(t reflect.Type, depth int) error {
 	return err
 }
 
-// charge counts an element of a t, and returns the type of the element.
+// charge counts one element of a value of type t, and returns the type of the element.
 func (m *meter) charge(t reflect.Type, field string) (inner reflect.Type, err error) {
-	const unknown = 64 // of an element of any type
+	const unknown = 64 // estimate for an element of unknown type
 	size := uintptr(unknown)
 	switch {
 	case t == nil:
 	case t.Kind() == reflect.Struct:
-		size = 0 // it was counted with the struct
+		size = 0 // fields were counted with the struct
 		if inner = m.field(t, field); inner != nil && inner.Kind() == reflect.Pointer {
 			size = inner.Elem().Size()
 		}
@@ -156,9 +157,9 @@ func (m *meter) charge(t reflect.Type, field string) (inner reflect.Type, err er
 	return inner, nil
 }
 
-// field is the type of the field of a struct that encoding/json decodes a key into; nil: into none.
+// field returns the type of the struct field into which encoding/json decodes a key; nil if there is none.
 func (m *meter) field(t reflect.Type, key string) reflect.Type {
-	fold := func(s string) string { return strings.ToLower(strings.ToUpper(s)) } // as strings.EqualFold compares
+	fold := func(s string) string { return strings.ToLower(strings.ToUpper(s)) } // case folding, as encoding/json does
 	if m.fields[t] == nil {
 		m.fields[t] = map[string]reflect.Type{}
 		for _, f := range reflect.VisibleFields(t) {

@@ -2,17 +2,17 @@ package plan
 
 import "math"
 
-// Direction is which way a value gets better.
+// Direction is the direction in which a value improves.
 type Direction string
 
 // The directions.
 const (
 	HigherIsBetter Direction = "higher"
 	LowerIsBetter  Direction = "lower"
-	NeitherBetter  Direction = "" // a fact of the load or the surroundings
+	NeitherBetter  Direction = "" // a property of the load or the environment
 )
 
-// Worst is a number that is worse than any: that of a repetition with a backlog.
+// Worst returns the worst possible number. It stands for a repetition with a backlog.
 func (d Direction) Worst() float64 {
 	if d == HigherIsBetter {
 		return math.Inf(-1)

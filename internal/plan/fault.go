@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Connections reports whether the fault is done to connections, by the agents that own them.
+// Connections reports whether the fault applies to connections. The agents that own them inject it.
 func (f Fault) Connections() bool { return f.Target == "" }
 
-// BreaksLinks reports whether links to the broker break by this fault itself, and not only when somebody gives up.
+// BreaksLinks reports whether the fault itself breaks links to the broker, instead of only causing timeouts.
 func (f Fault) BreaksLinks() bool {
 	return slices.Contains([]string{FaultCut, FaultKill, FaultRestart, FaultIsolate}, f.Kind)
 }
 
-// Ends reports whether the fault ends a process of the broker, with what it had in memory.
+// Ends reports whether the fault ends a process of the broker, so that its memory is lost.
 func (f Fault) Ends() bool { return f.Kind == FaultKill || f.Kind == FaultRestart }
 
-// String names the fault, apart from others of the cell: "pause rabbit at 3s for 1s", "cut 0.5 of publishers at 3s for
-// 1s". The detail of the events that tell of it begins so.
+// String returns a name that is unique within the cell: "pause rabbit at 3s for 1s", "cut 0.5 of publishers at 3s for
+// 1s". The details of the fault's events begin with it.
 func (f Fault) String() string {
 	if !f.Connections() {
 		return fmt.Sprintf("%s %s at %s for %s", f.Kind, f.Target, f.At, f.For)
@@ -30,13 +30,14 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s %s at %s for %s", f.Kind, whose, f.At, f.For)
 }
 
-// Tells reports whether an event of kind "fault" with this detail is of this fault.
+// Tells reports whether an event of kind "fault" with this detail belongs to this fault.
 func (f Fault) Tells(detail string) bool { return strings.HasPrefix(detail, f.String()+": ") }
 
-// Detail is that of an event that tells of this fault.
+// Detail returns the detail of an event of this fault.
 func (f Fault) Detail(what string) string { return f.String() + ": " + what }
 
-// Targets lists what the workload's faults disturb, each once, with the kinds of faults.
+// Targets returns the targets of the workload's faults, each with its kinds of faults. It returns nil if there are
+// none.
 func (w Workload) Targets() map[string][]string {
 	var targets map[string][]string
 	for _, f := range w.Faults {
@@ -51,5 +52,5 @@ func (w Workload) Targets() map[string][]string {
 	return targets
 }
 
-// FaultsConnections reports whether any fault is done to connections.
+// FaultsConnections reports whether any fault applies to connections.
 func (w Workload) FaultsConnections() bool { return slices.ContainsFunc(w.Faults, Fault.Connections) }

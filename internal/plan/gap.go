@@ -2,10 +2,9 @@ package plan
 
 import "time"
 
-// MinGap is the shortest time without a confirm that a publisher keeps, and without a delivery that a consumer keeps:
-// shorter ones cannot be told from the ordinary time between two of them. It is 20 ms, or three times that time where
-// the workload says it: each of the threads has an equal part of the (lowest) rate, and where nothing is due at times
-// of its own no confirm comes in less than a round trip.
+// MinGap returns the minimum length of recorded gaps: between two confirms of a publisher, and between two deliveries
+// of a consumer. It is 20 ms, or three times the expected time between two of them if that is longer. The expected time
+// follows from the lowest rate, shared equally by all threads, and is at least the simulated latency plus jitter.
 func (w Workload) MinGap() (confirm, delivery time.Duration) {
 	const least = 20 * time.Millisecond
 	between := func(threads int) time.Duration {
@@ -18,7 +17,7 @@ func (w Workload) MinGap() (confirm, delivery time.Duration) {
 	return between(w.Publishers.Nodes * w.Publishers.Threads), between(w.Consumers.Nodes * w.Consumers.Threads)
 }
 
-// lowest is the lowest rate above zero that the publishers are to send at; 0: none is said.
+// lowest returns the lowest configured rate above zero of the whole cell; 0 if none is configured.
 func (p Publishers) lowest() float64 {
 	rate := p.Rate
 	for _, s := range p.Profile {

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// Parts are what a task consists of: itself or, where its cell has groups, a task for each of them, which is the same
-// but for the group's workload in place of the cell's, what the driver declared of that, and names of its own at the
-// broker.
+// Parts returns the tasks that a task consists of. Without groups it is the task itself. With groups there is one task
+// per group. Each has the group's workload, driver declaration and broker, and its own names at the broker.
 func (t Task) Parts() []Task {
 	groups := t.Cell.Workload.Groups
 	if len(groups) == 0 || t.Group != "" {
@@ -29,7 +28,7 @@ func (t Task) Parts() []Task {
 	return parts
 }
 
-// Brokers are those that a cell speaks to, each once: the cell's own, or those of its groups.
+// Brokers returns the brokers that a cell uses, each once: the cell's own, or those of its groups.
 func (c Cell) Brokers() (all []Broker) {
 	for _, part := range (Task{Cell: c}).Parts() {
 		b := part.Cell.Broker
@@ -40,7 +39,7 @@ func (c Cell) Brokers() (all []Broker) {
 	return all
 }
 
-// SideBySide reports whether the groups of a cell have brokers of their own.
+// SideBySide reports whether the groups of a cell have their own brokers.
 func (w Workload) SideBySide() bool {
 	return slices.ContainsFunc(w.Groups, func(g Group) bool { return g.Broker != nil })
 }
@@ -51,7 +50,7 @@ func (w Workload) With(g Group) Workload {
 	return w
 }
 
-// Parts are the workloads that a cell consists of: itself, or those of its groups.
+// Parts returns the workloads that a cell consists of: itself, or those of its groups.
 func (w Workload) Parts() []Workload {
 	if len(w.Groups) == 0 {
 		return []Workload{w}
@@ -63,7 +62,7 @@ func (w Workload) Parts() []Workload {
 	return parts
 }
 
-// agents is how many agents a workload without groups needs.
+// agents returns the number of agents that a workload without groups needs.
 func (w Workload) agents() int {
 	p, k := w.Publishers.Nodes, w.Consumers.Nodes
 	if w.Consumers.Colocate {
@@ -72,8 +71,8 @@ func (w Workload) agents() int {
 	return p + k
 }
 
-// SplitGroup splits the name of a value as tables write it, "bulk/publish.p99", into the group's name and the value's;
-// the group of "publish.p99" is "".
+// SplitGroup splits the name of a value in tables, such as "bulk/publish.p99", into group and value. The group of
+// "publish.p99" is "".
 func SplitGroup(name string) (group, value string) {
 	if group, value, found := strings.Cut(name, "/"); found {
 		return group, value
@@ -81,7 +80,7 @@ func SplitGroup(name string) (group, value string) {
 	return "", name
 }
 
-// Value returns a value of the outcome or of one of its groups, by the name that tables give it.
+// Value returns a value of the outcome or of one of its groups, by its name in tables.
 func (o Outcome) Value(name string) (Value, bool) {
 	group, name := SplitGroup(name)
 	if group == "" {

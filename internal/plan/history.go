@@ -5,46 +5,47 @@ import (
 	"time"
 )
 
-// HistoryQuery asks a history for what became of cells over runs.
+// HistoryQuery selects results of cells over several runs.
 type HistoryQuery struct {
-	// ids, beginnings of ids, or axis=value[,value], all of which have to hold; none: all
+	// ids, prefixes of ids, and axis=value[,value]. A cell must match one of the ids, and one value per axis. Empty:
+	// all
 	Cells  []string  `json:"cells,omitempty"`
-	Matrix string    `json:"matrix,omitempty"` // of this name alone
-	Value  string    `json:"value,omitempty"`  // as tables name it; empty: the cells alone are listed
-	Since  time.Time `json:"since,omitzero"`   // of runs that began then or later
-	Runs   int       `json:"runs,omitempty"`   // the newest of each cell; 0: all
-	// points in all; the oldest are left out. 0: as many as the history gives at a time
+	Matrix string    `json:"matrix,omitempty"` // only runs of this matrix
+	Value  string    `json:"value,omitempty"`  // name as in tables; empty: list cells without points
+	Since  time.Time `json:"since,omitzero"`   // only runs that began then or later
+	Runs   int       `json:"runs,omitempty"`   // newest runs per cell; 0: all
+	// maximum number of points in all; the oldest are left out. 0: the maximum of the history
 	Max int `json:"max,omitempty"`
 }
 
-// HistoryAnswer is what a history knows.
+// HistoryAnswer is the result of a HistoryQuery.
 type HistoryAnswer struct {
-	Runs         int                    `json:"runs"` // that the history holds
+	Runs         int                    `json:"runs"` // runs in the history
 	Cells        []HistoryCell          `json:"cells"`
-	Subjects     map[string]Subject     `json:"subjects,omitempty"`     // of the points, by fingerprint
-	Environments map[string]Environment `json:"environments,omitempty"` // of the points, by fingerprint
-	MoreCells    int                    `json:"moreCells,omitempty"`    // that were asked for and are left out
+	Subjects     map[string]Subject     `json:"subjects,omitempty"`     // subjects of the points, by fingerprint
+	Environments map[string]Environment `json:"environments,omitempty"` // environments of the points, by fingerprint
+	MoreCells    int                    `json:"moreCells,omitempty"`    // matching cells that are left out
 	MorePoints   int                    `json:"morePoints,omitempty"`   // older repetitions that are left out
 }
 
-// HistoryCell is a cell over runs.
+// HistoryCell is a cell with its results over several runs.
 type HistoryCell struct {
 	ID          string         `json:"id"`
-	Matrix      string         `json:"matrix"` // that had it last
+	Matrix      string         `json:"matrix"` // of the newest run with the cell
 	Coordinates []Coordinate   `json:"coordinates"`
-	First       time.Time      `json:"first"` // begin of the first run that had it, and of the last
+	First       time.Time      `json:"first"` // beginning of the first run with the cell; Last is that of the newest
 	Last        time.Time      `json:"last"`
-	Points      []HistoryPoint `json:"points,omitempty"` // oldest first; repetitions of a run in their order
+	Points      []HistoryPoint `json:"points,omitempty"` // oldest run first; within a run in order of repetition
 }
 
-// Name is the cell's coordinates on one line.
+// Name returns the cell's coordinates on one line.
 func (c HistoryCell) Name() string { return Cell{Coordinates: c.Coordinates}.Name() }
 
 // HistoryPoint is a value of one repetition in one run.
 type HistoryPoint struct {
 	Run         string    `json:"run"`
 	Matrix      string    `json:"matrix"`
-	At          time.Time `json:"at"` // begin of the run
+	At          time.Time `json:"at"` // beginning of the run
 	Repetition  int       `json:"repetition"`
 	Value       Value     `json:"value"`
 	Verdict     Verdict   `json:"verdict"`
@@ -53,19 +54,19 @@ type HistoryPoint struct {
 	Version     string    `json:"version"`     // of Lockstep's agents
 }
 
-// Usable reports whether the number may be compared with those of other runs. A bound may not, nor may a number with a
-// flag that makes it Incomparable.
+// Usable reports whether the number may be compared with those of other runs. Lower bounds and numbers with an
+// Incomparable flag may not.
 func (p HistoryPoint) Usable() bool {
 	return p.Value.NA == "" && p.Value.Over == 0 && p.Verdict == Valid &&
 		!slices.ContainsFunc(p.Value.Flags, Flag.Incomparable)
 }
 
-// Environment is where a cell was measured from.
+// Environment is the set of hosts from which a cell was measured.
 type Environment struct {
-	Hosts []string `json:"hosts"` // of its agents, each once, with their cores as far as they are known
+	Hosts []string `json:"hosts"` // of its agents, each once, with their cores if known
 }
 
-// Baseline is a run that others are compared with.
+// Baseline is a run with which other runs are compared.
 type Baseline struct {
 	Name   string    `json:"name"`
 	Run    string    `json:"run"`
@@ -74,8 +75,8 @@ type Baseline struct {
 	By     string    `json:"by,omitempty"` // user@host
 }
 
-// BaselineRecord is a baseline with the plan of its run and what rules need of the outcomes. The control plane stores
-// it, so that the baseline outlives the record of its run and the controller that copied that.
+// BaselineRecord is a baseline with the plan of its run and the parts of the outcomes that rules need. The control
+// plane stores it, so that it remains when the run's record or the controller that copied it is lost.
 type BaselineRecord struct {
 	Baseline Baseline  `json:"baseline"`
 	Plan     Run       `json:"plan"`

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Hosts lists the hosts that the broker's options and its proxy name: names and addresses in lower case, without ports,
-// sorted, each once. Empty: they name none.
+// Hosts returns the hosts in the broker's options and its proxy: names and addresses in lower case, without ports,
+// sorted, each once. It returns none if they name none.
 func (b Broker) Hosts() (hosts []string) {
 	tree, err := decode(Unfilled(b.Options))
 	if err != nil {
 		return nil
 	}
 	eachString([]any{tree, b.Via}, "", func(_, list string) string {
-		inURL := false // a URL may name several hosts
+		inURL := false // a URL may list several hosts
 		for _, part := range strings.Split(Redact(list), ",") {
 			if _, rest, ok := strings.Cut(part, "://"); ok {
 				part, inURL = rest, true
@@ -33,7 +33,7 @@ func (b Broker) Hosts() (hosts []string) {
 	return slices.Compact(hosts)
 }
 
-// host is the host of user@host:port, where the user and the port are optional. One that is not given is localhost.
+// host returns the host part of user@host:port; user and port are optional. An empty host is localhost.
 func host(address string) string {
 	address = address[strings.LastIndex(address, "@")+1:]
 	name, _, err := net.SplitHostPort(address)

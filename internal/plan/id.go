@@ -8,26 +8,26 @@ import (
 	"sync"
 )
 
-// idVersion is the version of the canonical form below. Changing the form gives every cell of every history a new id.
+// idVersion is the version of the canonical form. Changing the form changes the ids of all cells in all histories.
 const idVersion = "cell-2"
 
-// CellID is a hash of the workload, defaults omitted, and the broker's name. Endpoints, options, secrets, versions,
-// repeats and tables do not enter, so that history outlives a new release of the broker or of Lockstep; neither do
-// axes' names. A field that is added later does not change ids as long as it has its default.
+// CellID returns a hash of the workload without defaults, and the broker's name. Endpoints, options, secrets, versions,
+// repetitions, tables and names of axes are not part of it. History therefore remains valid for new releases of the
+// broker and of Lockstep. A new field does not change ids while it has its default.
 func CellID(broker string, w Workload) string {
 	canonical := without(generic(w), defaults())
 	if len(w.Groups) > 0 {
 		canonical["groups"] = canonicalGroups(w.Groups)
 	}
-	text, err := json.Marshal([]any{idVersion, broker, canonical}) // keys sorted by encoding/json
+	text, err := json.Marshal([]any{idVersion, broker, canonical}) // encoding/json sorts keys
 	if err != nil {
-		panic("plan: workload does not marshal: " + err.Error()) // plain data always does
+		panic("plan: workload does not marshal: " + err.Error()) // plain data always marshals
 	}
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:6])
 }
 
-// canonicalGroups is the groups by their names, defaults omitted, and what drivers say of them too.
+// canonicalGroups returns the groups by name, without defaults and without the drivers' declarations.
 func canonicalGroups(groups []Group) map[string]any {
 	out := map[string]any{}
 	for _, g := range groups {
@@ -45,7 +45,7 @@ func canonicalGroups(groups []Group) map[string]any {
 	return out
 }
 
-// defaults is read only.
+// defaults must not be modified.
 var defaults = sync.OnceValue(func() map[string]any { return generic(Default()) })
 
 func generic(w Workload) map[string]any {
@@ -60,7 +60,7 @@ func generic(w Workload) map[string]any {
 	return m
 }
 
-// without returns v less all that is equal in defaults.
+// without returns v without the fields that equal those in defaults.
 func without(v, defaults map[string]any) map[string]any {
 	out := map[string]any{}
 	for key, x := range v {

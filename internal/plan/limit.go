@@ -2,9 +2,9 @@ package plan
 
 import "time"
 
-// Estimate is how long a task takes if nothing goes wrong: its own phases, and about 300 ms around them; those of every
-// trial of a search. Trials that fail go on sending in their drain: the first for up to all of it, each later one for
-// about half as long as the one before.
+// Estimate returns the expected duration of a task without failures: its phases and about 300 ms of overhead. For a
+// search it is the sum over all trials. Failing trials of a search also send during their drain: the first for up to
+// the whole drain timeout. Each later one takes about half as long as the one before, hence twice the timeout.
 func Estimate(w Workload) time.Duration {
 	if s := w.Search; s != nil {
 		short := Task{Cell: Cell{Workload: w}}.Step(s.From, s.Step).Cell.Workload
@@ -13,21 +13,21 @@ func Estimate(w Workload) time.Duration {
 			2*short.Drain.Timeout.D()
 	}
 	warmup := w.Warmup.D()
-	if w.Steady.Auto { // about as long as it takes a load to be seen steady that is so from the start
+	if w.Steady.Auto { // the time until a load that is steady from the start is recognised as steady
 		warmup = min(max(w.Steady.Min.D(), minWatch), w.Steady.Max.D()) + MeasureAhead
 	}
 	return warmup + w.Measure.D() + 300*time.Millisecond
 }
 
-// Limit is when a task (of a search: one of its steps, which has none of its own) is given up, whatever happens: every
-// deadline of its phases one after the other, and a margin.
+// Limit returns the time after which a task is aborted: the sum of all deadlines of its phases, plus a margin. For a
+// search it applies to each step.
 func Limit(w Workload) time.Duration {
 	return 4*w.Connect.D() + w.LongestWarmup() + w.Measure.D() + 2*w.Drain.Timeout.D() + 30*time.Second +
 		w.LongestUndo()
 }
 
-// RecordLimit is how far the times of a task's record may be from T0: Limit, the time for redelivery, and an hour for
-// agents that hang.
+// RecordLimit returns the maximum distance of a record's times from T0: Limit, plus the time for redelivery, plus an
+// hour for agents that hang.
 func RecordLimit(t Task) time.Duration {
 	redelivery := time.Duration(0)
 	for _, part := range t.Parts() {
@@ -36,10 +36,10 @@ func RecordLimit(t Task) time.Duration {
 	return Limit(t.Cell.Workload) + min(redelivery, maxTaskTime) + time.Hour
 }
 
-// undoLimit is how long an agent may take to have a broker again as it was: to stop, to start, and to be there.
+// undoLimit is the maximum time to undo faults of a broker: stop it, start it, and wait until it is ready.
 const undoLimit = time.Minute
 
-// LongestUndo is how long the end of a task may take beyond its own steps, until what faults did to brokers is undone.
+// LongestUndo returns the maximum time to undo the faults of brokers at the end of a task; 0 without such faults.
 func (w Workload) LongestUndo() time.Duration {
 	if len(w.Targets()) == 0 {
 		return 0
@@ -47,14 +47,14 @@ func (w Workload) LongestUndo() time.Duration {
 	return undoLimit
 }
 
-// MeasureAhead is how far ahead the measurement begins when it is told while the load runs, rounded up to a second of
-// it: all agents have to hear of it before.
+// MeasureAhead is the minimum notice with which the beginning of the measurement is announced while the load runs. It
+// is rounded up to a whole second of the load. All agents must receive it in time.
 const MeasureAhead = 2 * time.Second
 
-// minWatch is how long a load that is steady from the start is watched at least.
+// minWatch is the minimum time for which a steady load is observed.
 const minWatch = 6 * time.Second
 
-// LongestWarmup is how long the load runs at most before the measurement.
+// LongestWarmup returns the maximum time for which the load runs before the measurement.
 func (w Workload) LongestWarmup() time.Duration {
 	if w.Steady.Auto {
 		return w.Warmup.D() + w.Steady.Max.D() + MeasureAhead + time.Second

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// Limitation is why the numbers of a cell are not the broker's alone: what kept the load generator from doing what the
-// cell asks for.
+// Limitation is a reason why the numbers of a cell do not describe the broker alone: a limit of the load generator or
+// its host.
 type Limitation struct {
 	Flag   Flag            `json:"flag"`             // ClientBound, SharedHost or HostBusy
 	Cause  LimitationCause `json:"cause"`            //
 	Host   string          `json:"host,omitempty"`   // of the process
-	Agents []string        `json:"agents,omitempty"` // in the process, sorted; none: the cause is not of one process
-	Value  float64         `json:"value"`            // measured, in the cause's unit
-	Max    float64         `json:"max"`              // from which on it is a limitation
+	Agents []string        `json:"agents,omitempty"` // of the process, sorted; empty: not attributed to one process
+	Value  float64         `json:"value"`            // measured, in the unit of the cause
+	Max    float64         `json:"max"`              // threshold; CauseCPU: number of CPUs
 }
 
-// LimitationCause is what was measured.
+// LimitationCause is the measured quantity.
 type LimitationCause string
 
 // The causes.
 const (
-	CauseCPU LimitationCause = "cpu" // cores that were used, of Max
-	// part of the time in which the busiest thread of a driver's process ran
+	CauseCPU LimitationCause = "cpu" // CPUs used, of Max
+	// fraction of the time in which the busiest thread of a driver's process ran
 	CauseThread     LimitationCause = "thread"
-	CausePublisher  LimitationCause = "publisher"  // part of the time in which the busiest publisher did its own work
+	CausePublisher  LimitationCause = "publisher"  // fraction of the time in which the busiest publisher did own work
 	CauseSendDelay  LimitationCause = "send_delay" // p99, seconds
-	CauseScheduling LimitationCause = "scheduling" // p99 of the wait of goroutines for a CPU, seconds
+	CauseScheduling LimitationCause = "scheduling" // p99 of the time that goroutines waited for a CPU, seconds
 	CausePorts      LimitationCause = "ports"      // connections that could not be opened
 )
 
-// Process names the process for people.
+// Process returns the name of the process for messages.
 func (l Limitation) Process() string {
 	switch {
 	case len(l.Agents) == 0:
@@ -42,7 +42,7 @@ func (l Limitation) Process() string {
 	return "the process of agents " + strings.Join(l.Agents, ", ")
 }
 
-// Text says what was measured, given the least and the greatest value of several cells, and what to do.
+// Text describes the limitation and its remedy, for the lowest and the highest value over several cells.
 func (l Limitation) Text(least, most float64) string {
 	between := func(write func(float64) string) string {
 		if a, b := write(least), write(most); a != b {
@@ -87,5 +87,5 @@ func (l Limitation) Text(least, most float64) string {
 	return of + ": " + what + ": spread the load over more publishers, agents or hosts"
 }
 
-// String is the limitation of one cell.
+// String describes the limitation of one cell.
 func (l Limitation) String() string { return string(l.Flag) + ": " + l.Text(l.Value, l.Value) }

@@ -2,29 +2,30 @@ package plan
 
 import "strings"
 
-// Metric is something that a broker says of itself while it works, as its driver probes it. Those of several nodes are
-// added up.
+// Metric is a number that a broker reports about itself, or that hosts report about its processes. Metrics of several
+// nodes are added up.
 type Metric struct {
 	Name  string
 	Title string
 	Unit  Unit
-	// Better is which way the metric gets better.
+	// Better is the direction in which the metric improves.
 	Better Direction
-	// Since says that a sample is of the time since the one before, and not of its moment.
+	// Since is set if a sample covers the time since the previous one, and not one moment.
 	Since bool
-	// OfTask says that the metric is of the task's own queues, on some brokers at least, and not of the whole broker:
-	// of a cell with groups it is then of each group's.
+	// OfTask is set if the metric covers only the task's own queues, on some brokers at least, and not the whole
+	// broker. In a cell with groups each group then has its own metric.
 	OfTask bool
 	Doc    string
 }
 
-// What Since and OfTask are in the lists below.
+// Values of Since and OfTask in the lists below.
 const (
 	atMoment, overTime = false, true
 	ofBroker, ofTask   = false, true
 )
 
-// Metrics lists every metric, in the order of the documentation: those of package drivers; a test compares them.
+// Metrics returns the metrics that drivers probe, in the order of the documentation. A test compares them with those of
+// package drivers.
 func Metrics() []Metric {
 	return []Metric{
 		{"memory", "memory", Bytes, lower, atMoment, ofBroker, "memory of the broker, as it accounts for itself"},
@@ -68,7 +69,7 @@ func Metrics() []Metric {
 
 const metricCPU = "cpu"
 
-// Metrics that hosts alone say of the broker's processes.
+// Metrics of the broker's processes that only hosts report.
 const (
 	MetricRSS       = "rss"
 	MetricDiskRead  = "disk.read"
@@ -77,8 +78,8 @@ const (
 	MetricNetOut    = "net.out"
 )
 
-// ProcessMetrics lists what hosts alone say of the broker's processes, where the matrix names them (process) or an
-// agent observes them (agent --observe).
+// ProcessMetrics returns the metrics that hosts report of the broker's processes. They need the processes in the matrix
+// (process) or an agent that observes them (agent --observe).
 func ProcessMetrics() []Metric {
 	const network = " of the network namespaces that the broker's processes are in: of all that runs there, over all interfaces, the loopback included, " +
 		"which has every byte in both directions"
@@ -94,13 +95,13 @@ func ProcessMetrics() []Metric {
 	}
 }
 
-// MetricStatistics lists what tables can show of a metric: "broker.memory.p50".
+// MetricStatistics returns the statistics of metrics that tables can show, as in "broker.memory.p50".
 func MetricStatistics() []string { return []string{"mean", "p50", "max"} }
 
-// MetricValue is the name of the value that is a statistic of a metric.
+// MetricValue returns the name of the value for a statistic of a metric.
 func MetricValue(metric, statistic string) string { return "broker." + metric + "." + statistic }
 
-// metricValues lists the values of the metrics.
+// metricValues returns the values of all metrics.
 func metricValues() []ValueInfo {
 	statistics := map[string]string{"mean": "mean of the measurement", "p50": "median of its samples",
 		"max": "greatest of its samples"}

@@ -2,16 +2,16 @@ package plan
 
 import "slices"
 
-// Observation asks an observer, an agent that measures a broker's processes on their own host and takes no load, to
-// measure one broker of a task.
+// Observation instructs an observer to measure one broker of a task. An observer is an agent that measures a broker's
+// processes on their host, and generates no load.
 type Observation struct {
 	Broker string `json:"broker"` // its name in the matrix
-	As     string `json:"as"`     // what the observer was told to call it: that name, or its driver's
+	As     string `json:"as"`     // the observer's own name for it: the broker's name, or its driver's
 }
 
-// Observe says which of a task's brokers an observer measures that was told these names: by a broker's name or, where
-// it has no such entry, by its driver. Unclear are brokers that one driver's entry fits alike: which of them the
-// process belongs to it does not say.
+// Observe returns the brokers of a task that an observer measures, given the names in its own configuration. A name is
+// a broker's, or else a driver's. unclear are brokers that match the same driver's name: the observed process could
+// belong to any of them.
 func Observe(brokers []Broker, names []string) (fit []Observation, unclear []string) {
 	drivers := map[string][]string{}
 	for _, b := range brokers {

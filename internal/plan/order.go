@@ -2,7 +2,7 @@ package plan
 
 import "math/rand/v2"
 
-// permutation is the order of n cells in one repetition.
+// permutation returns the order of n cells in one repetition.
 func (o Order) permutation(n, repetition int) []int {
 	if o.Random {
 		return rand.New(rand.NewPCG(o.Seed, uint64(repetition))).Perm(n)
@@ -14,9 +14,9 @@ func (o Order) permutation(n, repetition int) []int {
 	return order
 }
 
-// Assign shares a task out over agents, given in the order to use them: group by group, and of each the publishers'
-// agents first, then the consumers', or both on the same ones when it colocates them. It returns one assignment for
-// each agent: of a task with faults, those that are left disturb the broker alone.
+// Assign distributes a task over agents, in the given order. Group by group, it first takes the agents of the
+// publishers, then those of the consumers, or the same agents if they are colocated. It returns one assignment per
+// agent. In a task with faults the remaining agents only inject faults.
 func Assign(t Task, agents []string) []Assignment {
 	var all []Assignment
 	for _, part := range t.Parts() {
@@ -31,7 +31,7 @@ func Assign(t Task, agents []string) []Assignment {
 	return all
 }
 
-// assign shares out a task without groups.
+// assign distributes a task without groups.
 func assign(t Task, agents []string) []Assignment {
 	w := t.Cell.Workload
 	out := make([]Assignment, w.agents())
@@ -39,7 +39,7 @@ func assign(t Task, agents []string) []Assignment {
 		out[i] = Assignment{Protocol: Protocol, Task: t, Agent: agents[i], Index: i, Deadline: Duration(Limit(w))}
 	}
 	p, c := w.Publishers, w.Consumers
-	for i := range out { // everybody knows how many there are of each role
+	for i := range out { // every agent gets the total of each role
 		out[i].Publishers.Total, out[i].Consumers.Total = p.Nodes*p.Threads, c.Nodes*c.Threads
 	}
 	for i := range p.Nodes {

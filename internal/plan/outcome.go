@@ -8,44 +8,45 @@ import (
 	"time"
 )
 
-// Verdict is whether a task's numbers may be used.
+// Verdict is the result of judging a task: whether its numbers may be used.
 type Verdict string
 
 // The verdicts.
 const (
 	Valid   Verdict = "valid"
 	Invalid Verdict = "invalid" // a declared guarantee was broken
-	Unknown Verdict = "unknown" // no usable number: the task failed, or part of it is not known
+	Unknown Verdict = "unknown" // no usable number: the task failed, or part of its record is missing
 )
 
-// Flag is a warning about one value, shown beside it.
+// Flag is a warning about one value. Tables show it beside the value.
 type Flag string
 
 // The flags.
 const (
-	Backlog     Flag = "backlog"      // receiving did not keep up with sending
-	ClockUnsafe Flag = "clock-unsafe" // clocks of two hosts, offset unknown or too coarse
+	Backlog     Flag = "backlog"      // consuming did not keep up with publishing
+	ClockUnsafe Flag = "clock-unsafe" // clocks of two hosts whose offset is unknown or too inaccurate
 	ClientBound Flag = "client-bound" // the load generator's own work was the limit
 	SharedHost  Flag = "shared-host"  // broker and load generator share CPUs that were fully used
 	HostBusy    Flag = "host-busy"    // other processes used the CPU
 	Skewed      Flag = "skewed"       // agents did not start together
 	Degraded    Flag = "degraded"     // only some of the agents
-	Clipped     Flag = "clipped"      // samples beyond the histogram's range
-	NotSteady   Flag = "not-steady"   // warm-up: auto found no steady state
-	Drifting    Flag = "drifting"     // rates or the median latency moved during the measurement
-	LatencyOff  Flag = "latency-off"  // the simulated latency was not the one asked for
+	Clipped     Flag = "clipped"      // samples beyond the range of the histogram
+	NotSteady   Flag = "not-steady"   // warm-up "auto" found no steady state
+	Drifting    Flag = "drifting"     // rates or the median latency changed during the measurement
+	LatencyOff  Flag = "latency-off"  // the simulated latency differed from the configured one
 )
 
-// Flags lists every flag.
+// Flags returns all flags.
 func Flags() []Flag {
 	return []Flag{Backlog, ClockUnsafe, ClientBound, SharedHost, HostBusy, Skewed, Degraded, Clipped, NotSteady,
 		Drifting, LatencyOff}
 }
 
-// Incomparable reports whether a number with the flag cannot be compared with that of another run. Four flags leave it
-// comparable: with backlog it is the rate that the broker reached; with shared-host it is that of broker and load
-// generator together, and with latency-off that of another latency, in every run; with host-busy it is noisier, as the
-// spread of the repetitions shows.
+// Incomparable reports whether a number with the flag cannot be compared with numbers of other runs. Flags that leave
+// it comparable:
+//   - backlog: the number is the rate that the broker reached
+//   - shared-host, latency-off: the condition is the same in every run
+//   - host-busy: the number is noisier, which the spread of the repetitions shows
 func (f Flag) Incomparable() bool {
 	return slices.Contains(Flags(), f) && !slices.Contains([]Flag{Backlog, SharedHost, HostBusy, LatencyOff}, f)
 }
@@ -53,22 +54,21 @@ func (f Flag) Incomparable() bool {
 // Value is one metric of an outcome. Exactly one of Number and NA is meaningful.
 type Value struct {
 	Number float64 `json:"-"`
-	// Bound is how far the truth may be from Number, either way, because of the clocks or because seconds are all that
-	// was seen; in the value's unit, 0 where that does not matter.
+	// Bound is the maximum error of Number in either direction, in the unit of the value. It is caused by the clocks,
+	// or by the resolution of one second. 0 if neither matters.
 	Bound float64 `json:"bound,omitempty"`
-	// Over is above 0 where the value is known to be more than Number, and no more: a quantile that lies among samples
-	// beyond the histogram's range, or depends on messages that were due and not sent when the drain ended, or of fewer
-	// than 10/(1-q) samples. It is the number of these, or of samples from Number on.
+	// Over is above 0 if Number is only a lower bound. The value is then a quantile among samples beyond the range of
+	// the histogram, or depends on unsent messages, or has fewer than 10/(1-q) samples. Over is the number of such
+	// messages, or of samples from Number on.
 	Over uint64 `json:"over,omitempty"`
-	// Sample is the quantile of the samples, where these are so few that Number is only a lower bound of it (95 %
-	// confidence).
+	// Sample is the quantile of the samples when there are too few of them. Number is then a lower bound of the
+	// quantile at 95 % confidence.
 	Sample float64 `json:"sample,omitempty"`
-	NA     string  `json:"na,omitempty"` // why there is no number: "fire-and-forget", "no consumers", "backlog"
+	NA     string  `json:"na,omitempty"` // reason for no number: "fire-and-forget", "no consumers", "backlog"
 	Flags  []Flag  `json:"flags,omitempty"`
 }
 
-// LessThan says what a value is less than, in seconds, where that is all that is known of it; its NA says so for
-// people: "< 20 ms".
+// LessThan returns the upper bound of a value of which only that is known, in seconds. Its NA has the form "< 20 ms".
 func (v Value) LessThan() (seconds float64, is bool) {
 	text, is := strings.CutPrefix(v.NA, "< ")
 	d, err := time.ParseDuration(strings.ReplaceAll(text, " ", ""))
@@ -84,7 +84,7 @@ type valueJSON struct {
 	Flags  []Flag   `json:"flags,omitempty"`
 }
 
-// MarshalJSON writes a number, zero included, or why there is none.
+// MarshalJSON writes the number, also if it is zero, or the reason for no number.
 func (v Value) MarshalJSON() ([]byte, error) {
 	out := valueJSON{Bound: v.Bound, Over: v.Over, Sample: v.Sample, NA: v.NA, Flags: v.Flags}
 	if v.NA == "" {
@@ -93,7 +93,7 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the output of MarshalJSON.
 func (v *Value) UnmarshalJSON(text []byte) error {
 	var in valueJSON
 	if err := json.Unmarshal(text, &in); err != nil {
@@ -106,7 +106,7 @@ func (v *Value) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Outcome is what came of a task: written last and at once. A task without one is not done.
+// Outcome is the result of a task. It is written last, in one write. A task without an outcome is not done.
 type Outcome struct {
 	Version    int      `json:"version"` // RecordFormat
 	Run        string   `json:"run"`
@@ -126,36 +126,35 @@ type Outcome struct {
 	Events      []Event          `json:"events,omitempty"`
 	Started     time.Time        `json:"started"`
 	Ended       time.Time        `json:"ended"`
-	Measured    Duration         `json:"measured"` // what rates are per
-	// Cut is how much of the load before the measurement was cut off as warm-up, where that was found out (warmup:
-	// "auto").
+	Measured    Duration         `json:"measured"` // time to which rates refer
+	// Cut is the duration of the load before the measurement, if warm-up "auto" determined it.
 	Cut    Duration       `json:"cut,omitempty"`
-	Clocks []ClockPair    `json:"clocks,omitempty"` // agents that share the cell and read different clocks
+	Clocks []ClockPair    `json:"clocks,omitempty"` // pairs of agents of the cell with different clocks
 	Search *SearchResult  `json:"search,omitempty"`
-	Groups []GroupOutcome `json:"groups,omitempty"` // the parts that Values and Ledger are the sum of
-	// Attempt is which attempt of its task this came of, from 1, and Attempts are those before it, none of which
-	// entered the values. Of a search it is 1, and Attempts are those of its steps that were retried.
+	Groups []GroupOutcome `json:"groups,omitempty"` // parts of which Values and Ledger are the sum
+	// Attempt is the number of this attempt, from 1. FailedAttempts are the earlier ones, none of which contributes to
+	// the values. In a search Attempt is 1, and FailedAttempts are the retried attempts of its steps.
 	Attempt        int             `json:"attempt,omitempty"`
 	FailedAttempts []FailedAttempt `json:"failedAttempts,omitempty"`
-	// what kept this attempt from giving numbers; empty: nothing of a kind that is told apart
+	// why this attempt has no usable numbers; empty: it has, or the failure has no kind
 	Failure FailureKind `json:"failure,omitempty"`
 }
 
-// ClockPair is how well the clocks of two agents of a task were known.
+// ClockPair is the accuracy with which the clocks of two agents of a task were compared.
 type ClockPair struct {
 	Publisher string `json:"publisher"`
 	Consumer  string `json:"consumer"`
-	// consumer's clock minus publisher's, beyond the agreed start, in the middle of the measurement
+	// consumer's clock minus publisher's clock, in the middle of the measurement, relative to the agreed start
 	Offset Duration `json:"offset"`
-	// the most that the corrected times may be wrong, either way, at any time of the measurement
+	// maximum error of the corrected times, in either direction, at any time of the measurement
 	Bound Duration `json:"bound"`
 	Drift float64  `json:"drift"` // parts per million
 }
 
-// GroupOutcome is what came of one group of a cell.
+// GroupOutcome is the result of one group of a cell.
 type GroupOutcome struct {
 	Name     string           `json:"name"`
-	Subject  *Subject         `json:"subject,omitempty"` // of a side-by-side broker's own broker; nil: the outcome's
+	Subject  *Subject         `json:"subject,omitempty"` // with its own broker (side by side); nil: that of the outcome
 	Verdict  Verdict          `json:"verdict"`
 	Values   map[string]Value `json:"values"`
 	Ledger   Ledger           `json:"ledger"`
@@ -163,45 +162,45 @@ type GroupOutcome struct {
 	Warnings []string         `json:"warnings,omitempty"`
 }
 
-// Ledger is the exact accounting of a task's messages. Received, Lost, Undrained, Unknown, Duplicated and Reordered are
-// summed over the subscriptions.
+// Ledger is the delivery accounting of a task. It is exact. Received, Lost, Undrained, Unknown, Duplicated and
+// Reordered are summed over the subscriptions.
 type Ledger struct {
 	Sent          uint64 `json:"sent"`      // accepted by Publish
-	Uncertain     uint64 `json:"uncertain"` // Publish returned an error: may have gone out
+	Uncertain     uint64 `json:"uncertain"` // Publish returned an error; the message may have been sent
 	Confirmed     uint64 `json:"confirmed"`
 	Rejected      uint64 `json:"rejected"`    // confirmed with an error by the broker
-	Unconfirmed   uint64 `json:"unconfirmed"` // accepted, and never confirmed
+	Unconfirmed   uint64 `json:"unconfirmed"` // accepted and never confirmed
 	Unroutable    uint64 `json:"unroutable"`  // returned
-	Received      uint64 `json:"received"`    // different messages
+	Received      uint64 `json:"received"`    // distinct messages
 	Lost          uint64 `json:"lost"`        // accepted, not returned, not received after the idle time of the drain
 	LostConfirmed uint64 `json:"lostConfirmed"`
-	Undrained     uint64 `json:"undrained"` // not received when the drain was cut by its limit
-	Unknown       uint64 `json:"unknown"`   // beyond what a lost agent had reported
+	Undrained     uint64 `json:"undrained"` // not received when the drain reached its timeout
+	Unknown       uint64 `json:"unknown"`   // beyond the last report of a lost agent
 	Duplicated    uint64 `json:"duplicated"`
 	Reordered     uint64 `json:"reordered"`
 	Corrupt       uint64 `json:"corrupt"` // bodies whose envelope did not verify
-	Foreign       uint64 `json:"foreign"` // whole envelopes of another task
+	Foreign       uint64 `json:"foreign"` // intact envelopes of another task
 }
 
-// AgentPart is what one agent did in a task.
+// AgentPart describes one agent's part of a task.
 type AgentPart struct {
 	Agent   string   `json:"agent"`
 	Index   int      `json:"index"`
-	Group   string   `json:"group,omitempty"` // of the cell, that the agent belonged to
+	Group   string   `json:"group,omitempty"` // group of the cell that the agent belongs to
 	Host    string   `json:"host"`
-	Clock   string   `json:"clock"`           // id of the clock its times were read from
-	Phase   Phase    `json:"phase"`           // the last it reached
-	Lost    bool     `json:"lost,omitempty"`  // it vanished there
-	Left    bool     `json:"left,omitempty"`  // it said goodbye before the end
+	Clock   string   `json:"clock"`           // id of the clock of its times
+	Phase   Phase    `json:"phase"`           // the last phase that it reached
+	Lost    bool     `json:"lost,omitempty"`  // its heartbeats ended in that phase
+	Left    bool     `json:"left,omitempty"`  // it announced its departure before the end
 	Error   string   `json:"error,omitempty"` //
 	Skew    Duration `json:"skew,omitempty"`  // actual minus agreed start
 	Version string   `json:"version,omitempty"`
 }
 
-// EventCores is the kind of the event by which an outcome keeps how many cores the host of an agent has.
+// EventCores is the kind of the event that holds the number of cores of an agent's host.
 const EventCores = "host-cores"
 
-// Hosts lists the hosts of the agents, each once, with their cores as far as they are known: "bench-1 (16 cores)".
+// Hosts returns the hosts of the agents, each once, with their cores if known: "bench-1 (16 cores)".
 func (o Outcome) Hosts() []string {
 	cores := map[string]string{}
 	for _, e := range o.Events {
@@ -217,7 +216,7 @@ func (o Outcome) Hosts() []string {
 	return slices.Compact(hosts)
 }
 
-// Subject is what was really tested.
+// Subject describes the tested broker, as far as its driver could read it.
 type Subject struct {
 	Fingerprint string            `json:"fingerprint,omitempty"`
 	Endpoints   []string          `json:"endpoints,omitempty"` // redacted
@@ -228,7 +227,7 @@ type Subject struct {
 	Label       string            `json:"label,omitempty"` // the user's version label
 }
 
-// Event is something that happened during a task.
+// Event is an event during a task.
 type Event struct {
 	At     Duration `json:"at"` // since the measurement began; negative in warm-up
 	Agent  string   `json:"agent,omitempty"`
@@ -236,5 +235,5 @@ type Event struct {
 	Detail string   `json:"detail,omitempty"`
 }
 
-// Failed reports whether a run that holds this outcome must not be called a success.
+// Failed reports whether this outcome makes its run a failure.
 func (o Outcome) Failed() bool { return o.Verdict != Valid }

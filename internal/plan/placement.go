@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Labels are properties of agents, or what is asked of them, by name.
+// Labels are properties of agents, or required properties, by name.
 type Labels map[string]string
 
-// Within reports whether others have all of these.
+// Within reports whether others contain all of these labels.
 func (l Labels) Within(others map[string]string) bool {
 	for name, value := range l {
 		if has, ok := others[name]; !ok || has != value {
@@ -19,7 +19,7 @@ func (l Labels) Within(others map[string]string) bool {
 	return true
 }
 
-// String writes them as a person would, sorted: "role=load zone=a".
+// String formats the labels, sorted: "role=load zone=a".
 func (l Labels) String() string {
 	words := make([]string, 0, len(l))
 	for _, name := range slices.Sorted(maps.Keys(l)) {
@@ -28,15 +28,15 @@ func (l Labels) String() string {
 	return strings.Join(words, " ")
 }
 
-// Role is a number of agents of a cell that all have to have the same labels.
+// Role is a number of agents of a cell that need the same labels.
 type Role struct {
-	Group  string // empty: the cell has none
+	Group  string // empty: the cell has no groups
 	Name   string // "publishers", "consumers", or "publishers and consumers"
 	Agents int
 	On     Labels
 }
 
-// Roles lists the agents that a workload needs, in the order in which Assign takes them.
+// Roles returns the agents that a workload needs, in the order of Assign.
 func (w Workload) Roles() (roles []Role) {
 	for i, part := range w.Parts() {
 		group := ""

@@ -1,6 +1,6 @@
-// Package plan holds the plain data that the other packages hand to each other: what is to be measured
-// (Run, Cell, Task, Assignment), how far it is (Phase), and what came of it (Outcome). It computes stable
-// cell ids and keeps secrets out of records; it knows no broker, no file and no network.
+// Package plan holds the plain data that packages exchange: the plan (Run, Cell, Task, Assignment), the progress
+// (Phase) and the result (Outcome). It computes stable cell ids and removes secrets from records. It has no access to
+// brokers, files or the network.
 package plan
 
 import (
@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Duration is a time.Duration that reads and writes as text ("5ms") in JSON.
+// Duration is a time.Duration that is text ("5ms") in JSON.
 type Duration time.Duration
 
-// D returns the standard type.
+// D returns the duration as a time.Duration.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
 func (d Duration) String() string { return time.Duration(d).String() }
@@ -32,22 +32,22 @@ func (d *Duration) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Node places something in a broker's cluster: "any", an index into its endpoints, "leader" or "follower".
+// Node is a place in a broker's cluster: "any", an index of its endpoints, "leader" or "follower".
 type Node string
 
-// UnmarshalJSON takes an index as a number too.
+// UnmarshalJSON also accepts an index as a number.
 func (n *Node) UnmarshalJSON(b []byte) error {
 	*n = Node(strings.Trim(string(b), `"`))
 	return nil
 }
 
-// Coordinate is one axis value of a cell, as the matrix wrote it (JSON), in the order of the axes.
+// Coordinate is the value of one axis of a cell, as written in the matrix (JSON).
 type Coordinate struct {
 	Axis  string          `json:"axis"`
 	Value json.RawMessage `json:"value"`
 }
 
-// Text is the value as a table shows it: strings without quotes, anything else as JSON.
+// Text returns the value as tables show it: strings without quotes, anything else as JSON.
 func (c Coordinate) Text() string {
 	var s string
 	if json.Unmarshal(c.Value, &s) == nil {
@@ -60,19 +60,19 @@ func (c Coordinate) Text() string {
 type Broker struct {
 	Name   string `json:"name"`
 	Driver string `json:"driver"`
-	// validated, with the schema's defaults; may hold secret references
+	// validated, including the schema's defaults; may contain references to secrets
 	Options json.RawMessage `json:"options"`
-	// paths in Options whose strings are secret, as the driver's schema marks them
+	// paths in Options whose strings are secret, from the driver's schema
 	Secret  []string  `json:"secret,omitempty"`
-	Version string    `json:"version,omitempty"` // a label of the user's
-	Via     string    `json:"via,omitempty"`     // host:port that every dial goes to instead (a proxy)
+	Version string    `json:"version,omitempty"` // a label that the user gives
+	Via     string    `json:"via,omitempty"`     // host:port of a proxy to which all connections go
 	Process Processes `json:"process,omitempty"`
 }
 
-// Processes are a broker's processes: one, or those of a cluster. JSON has one by itself or a list.
+// Processes are the processes of a broker: one, or those of a cluster. In JSON it is one object or a list.
 type Processes []Process
 
-// UnmarshalJSON takes one by itself too.
+// UnmarshalJSON also accepts a single process.
 func (p *Processes) UnmarshalJSON(text []byte) error {
 	var several []Process
 	err := json.Unmarshal(text, &several)
@@ -89,14 +89,15 @@ func (p *Processes) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// Process names a process of the broker on an agent's host, for metrics of what it uses, in one of the three ways.
+// Process identifies a process of the broker on an agent's host, whose resource use is measured. Exactly one field is
+// set.
 type Process struct {
 	PID     int    `json:"pid,omitempty"`
-	Port    int    `json:"port,omitempty"`    // the process that listens there
-	Command string `json:"command,omitempty"` // a part of its command line
+	Port    int    `json:"port,omitempty"`    // the process that listens on this port
+	Command string `json:"command,omitempty"` // part of its command line
 }
 
-// String writes it as an agent's --observe does: "port:5672".
+// String formats the process like the agent's flag --observe: "port:5672".
 func (p Process) String() string {
 	switch {
 	case p.PID != 0:
@@ -107,25 +108,25 @@ func (p Process) String() string {
 	return "command:" + p.Command
 }
 
-// Cell is one combination of a matrix, filled in.
+// Cell is one combination of a matrix, with all defaults.
 type Cell struct {
 	ID          string       `json:"id"`
-	Index       int          `json:"index"` // in the order of the matrix, from 0
+	Index       int          `json:"index"` // position in the matrix, from 0
 	Coordinates []Coordinate `json:"coordinates"`
 	Broker      Broker       `json:"broker"`
 	Workload    Workload     `json:"workload"`
-	Label       string       `json:"label,omitempty"` // what a confirm means here, from the driver
+	Label       string       `json:"label,omitempty"` // meaning of a confirm, from the driver
 	Guarantees  Guarantees   `json:"guarantees"`      // from the driver
 	// RedeliverAfter is drivers.Declaration.RedeliverAfter.
 	RedeliverAfter Duration `json:"redeliverAfter,omitempty"`
-	CopiesBody     bool     `json:"copiesBody,omitempty"` // from the driver: it keeps no body once Publish has returned
-	// from the driver: the broker is in the memory of an agent's process
+	CopiesBody     bool     `json:"copiesBody,omitempty"` // from the driver: Publish keeps no body
+	// from the driver: the broker runs in the memory of an agent's process
 	InProcess bool `json:"inProcess,omitempty"`
-	// another cell simulates a network, and this one uses the same connections
+	// another cell of the run simulates a network, and this cell uses the same connections
 	Simulated bool     `json:"simulated,omitempty"`
-	Notes     []string `json:"notes,omitempty"` // from the driver: what is possible but perhaps not meant
-	Retry     *Retry   `json:"retry,omitempty"` // nil: what fails is not retried
-	// over the outcomes of all repetitions; no part of the workload
+	Notes     []string `json:"notes,omitempty"` // from the driver: possible but perhaps unintended configurations
+	Retry     *Retry   `json:"retry,omitempty"` // nil: the default, see Retry.Again
+	// checked over the outcomes of all repetitions; not part of the workload
 	Require []Rule `json:"require,omitempty"`
 }
 
@@ -133,11 +134,11 @@ type Cell struct {
 // (ParseRegression).
 type Rule struct {
 	Text string `json:"rule"`
-	// "pass": the rule passes if its result is inconclusive; empty: it fails
+	// "pass": an inconclusive result passes; empty: it fails
 	Inconclusive string `json:"inconclusive,omitempty"`
 }
 
-// Guarantees mirrors drivers.Guarantees: what breaking makes a cell invalid.
+// Guarantees mirrors drivers.Guarantees. A broken guarantee makes a cell invalid.
 type Guarantees struct {
 	ConfirmedKept bool `json:"confirmedKept"`
 	SentKept      bool `json:"sentKept"`
@@ -155,7 +156,7 @@ func (c Cell) Coordinate(axis string) (string, bool) {
 	return "", false
 }
 
-// Name is the cell's coordinates on one line, for people: "broker=nats mode=confirm-each threads=5".
+// Name returns the cell's coordinates on one line: "broker=nats mode=confirm-each threads=5".
 func (c Cell) Name() string {
 	parts := make([]string, len(c.Coordinates))
 	for i, x := range c.Coordinates {
@@ -164,7 +165,7 @@ func (c Cell) Name() string {
 	return strings.Join(parts, " ")
 }
 
-// Agents is how many agents the cell needs.
+// Agents returns the number of agents that the cell needs.
 func (c Cell) Agents() (n int) {
 	for _, w := range c.Workload.Parts() {
 		n += w.agents()
@@ -172,24 +173,24 @@ func (c Cell) Agents() (n int) {
 	return n
 }
 
-// Excluded is a combination that is not run, and why.
+// Excluded is a combination that is not run, with the reason.
 type Excluded struct {
 	Coordinates []Coordinate `json:"coordinates"`
-	Kind        string       `json:"kind"` // "skipped" by a pattern of the matrix, or "n/a": the broker cannot
+	Kind        string       `json:"kind"` // "skipped" by a pattern, or "n/a": not supported by the broker
 	Reason      string       `json:"reason"`
 }
 
-// Table is a summary table that a matrix asks for.
+// Table is a summary table that a matrix defines.
 type Table struct {
 	Title   string   `json:"title,omitempty"`
-	Split   []string `json:"split,omitempty"`   // axes: one table for each combination of their values
+	Split   []string `json:"split,omitempty"`   // axes: one table per combination of their values
 	Rows    []string `json:"rows"`              // axes
 	Columns []string `json:"columns,omitempty"` // axes
 	Values  []string `json:"values"`            // names of values, as in Values()
-	// Highest or Lowest names a value: a row then shows only the best of its cells by it, and where that is. At most
-	// one is set.
+	// Highest or Lowest is the name of a value. Each row then shows only its best cell by that value, and the cell's
+	// position. At most one of the two is set.
 	Highest string `json:"highest,omitempty"`
 	Lowest  string `json:"lowest,omitempty"`
-	// Headings replace the headings of axes and values, by their names.
+	// Headings replace the headings of axes and values, by name.
 	Headings map[string]string `json:"headings,omitempty"`
 }

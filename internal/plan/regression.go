@@ -12,9 +12,9 @@ import (
 
 // Regression is a rule that compares a cell with a baseline: "publish.rate no worse than baseline by 5% at 95%".
 type Regression struct {
-	Values     []string // as tables name them; none: those that comparisons are usually of
-	Baseline   string   // its name; empty: that of the run's matrix
-	Effect     float64  // what is less, as a part, is no change
+	Values     []string // names as in tables; empty: the default values of comparisons
+	Baseline   string   // name; empty: the baseline of the run's matrix
+	Effect     float64  // fraction; a smaller change does not count
 	Confidence float64
 }
 
@@ -22,8 +22,8 @@ const regressionForm = `write it as "no worse than baseline by 5%" or "publish.r
 
 var regressionPattern = regexp.MustCompile(`^\s*(?:(\S+(?:\s*,\s*[^\s,]+)*)\s+)?no\s+worse\s+than\s+baseline(?:\s+(\S+))?\s+by\s+(\S+?)\s*%(?:\s+at\s+(\S+?)\s*%)?\s*$`)
 
-// ParseRegression reads such a rule. is reports whether the text means to be one, and no condition; the error says all
-// that is wrong with it.
+// ParseRegression parses such a rule. is is false if the text is not meant as a comparison with a baseline. The error
+// names all mistakes.
 func ParseRegression(text string) (r Regression, is bool, err error) {
 	words := strings.Fields(text)
 	if !slices.Contains(words, "worse") && !slices.Contains(words, "baseline") {
@@ -65,48 +65,47 @@ func ParseRegression(text string) (r Regression, is bool, err error) {
 	return r, true, nil
 }
 
-// Base is the numbers of a run that another is compared with by its rules. It is a part of the plan: what was the
-// baseline when the run began stays it.
+// Base holds the numbers of the run with which another run is compared. It is stored in the plan, so that a baseline
+// that is set later does not affect the run.
 type Base struct {
-	Name    string     `json:"name"`          // of the baseline
-	Why     string     `json:"why,omitempty"` // there is none, and what to do about it
+	Name    string     `json:"name"`          // name of the baseline
+	Why     string     `json:"why,omitempty"` // why there is no baseline, and how to set one
 	Run     string     `json:"run,omitempty"`
 	Started time.Time  `json:"started,omitzero"`
 	Cells   []BaseCell `json:"cells,omitempty"`
-	// Earlier is the number of earlier runs of the matrix from the baseline on that the control plane knows, and
-	// Available the number of those whose outcomes its leader had. Both are 0 if the numbers are of a folder.
+	// Earlier is the number of earlier runs of the matrix, from the baseline on, in the control plane. Available is the
+	// number of those whose outcomes the leader had. Both are 0 if the baseline was read from a directory.
 	Earlier   int `json:"earlier,omitempty"`
 	Available int `json:"available,omitempty"`
 }
 
-// BaseCell is a cell of such a run: the values that rules ask for, by the names that tables give them, with their
-// run-to-run spread when the run began.
+// BaseCell is a cell of the baseline's run: the values that rules need, by their names in tables, and their run-to-run
+// spread.
 type BaseCell struct {
 	ID          string               `json:"id"`
-	Hosts       []string             `json:"hosts"`       // of the agents, as Outcome.Hosts names them
-	Repetitions []map[string]Value   `json:"repetitions"` // NA is the verdict where that is not valid
+	Hosts       []string             `json:"hosts"`       // of the agents, as Outcome.Hosts returns them
+	Repetitions []map[string]Value   `json:"repetitions"` // NA is the verdict if the repetition is not valid
 	Spreads     map[string]RunSpread `json:"spreads,omitempty"`
 }
 
-// MinEarlierRuns is the number of earlier runs from which the run-to-run spread of a value is known.
+// MinEarlierRuns is the minimum number of earlier runs for a run-to-run spread.
 const MinEarlierRuns = 5
 
-// RunSpread is how much the medians of a value of a cell differed in earlier runs with one broker version and the same
-// hosts.
+// RunSpread is the variation of the medians of a cell's value over earlier runs with the same broker version and hosts.
 type RunSpread struct {
-	Runs int `json:"runs"` // whose median is a number
-	// whose median repetition had a backlog; they are in none of the other fields
+	Runs int `json:"runs"` // runs whose median is a number
+	// runs whose median repetition had a backlog; the other fields do not include them
 	Backlogs    int      `json:"backlogs,omitempty"`
 	Repetitions float64  `json:"repetitions"`        // per run, on average
 	Deviation   float64  `json:"deviation"`          // sample standard deviation of the medians, in the value's unit
 	Relative    *float64 `json:"relative,omitempty"` // the same of their logarithms; nil: a median is not positive
 }
 
-// LowerBound is why a value cannot be compared of which only that is known.
+// LowerBound is the reason why a lower bound cannot be compared.
 const LowerBound = "only a lower bound"
 
-// Incomparable is why a value cannot be compared with others: it has no number, only a bound, or a flag that doubts it.
-// Empty: it can be compared.
+// Incomparable returns why a value cannot be compared with others: no number, only a lower bound, or an incomparable
+// flag. It returns "" if it can be compared.
 func (v Value) Incomparable() string {
 	switch {
 	case v.NA != "":
@@ -122,7 +121,7 @@ func (v Value) Incomparable() string {
 	return ""
 }
 
-// Regressions are the rules of a run that need a baseline, by its name.
+// Regressions returns the comparisons in a run's rules, each text once, by the name of their baseline.
 func (r Run) Regressions() map[string][]Regression {
 	all := map[string][]Regression{}
 	seen := map[string]bool{}
@@ -143,7 +142,7 @@ func (r Run) Regressions() map[string][]Regression {
 
 var baselinePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
-// CheckBaselineName returns an error for a name that no rule could write after "baseline".
+// CheckBaselineName returns an error for a name that rules cannot contain.
 func CheckBaselineName(name string) error {
 	if !baselinePattern.MatchString(name) {
 		return fmt.Errorf("baseline %q: no rule could name it; give up to 64 letters, digits, \".\", \"_\" and \"-\", "+
@@ -152,7 +151,7 @@ func CheckBaselineName(name string) error {
 	return nil
 }
 
-// BaselineOf is the name of the baseline of a rule.
+// BaselineOf returns the name of the baseline of a rule.
 func (r Run) BaselineOf(rule Regression) string {
 	if rule.Baseline != "" {
 		return rule.Baseline
@@ -160,7 +159,7 @@ func (r Run) BaselineOf(rule Regression) string {
 	return r.Name
 }
 
-// BaseOf is what the run has of a baseline.
+// BaseOf returns the numbers of a baseline in the plan.
 func (r Run) BaseOf(name string) Base {
 	for _, b := range r.Bases {
 		if b.Name == name {
@@ -170,8 +169,7 @@ func (r Run) BaseOf(name string) Base {
 	return Base{Name: name, Why: NoBaseline(name, "")}
 }
 
-// NoBaseline says that there is none of a name in a place, and what to do about it. The place is "in …", or empty if it
-// is not known.
+// NoBaseline returns the message for a missing baseline, with the remedy. place is "in …", or empty if unknown.
 func NoBaseline(name, place string) string {
 	return fmt.Sprintf("there is no baseline %s: ctl baseline set RUN makes a run the baseline of its matrix, before the next one begins", strings.TrimSpace(strconv.Quote(name)+" "+place))
 }

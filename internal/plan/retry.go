@@ -6,36 +6,36 @@ import (
 	"strings"
 )
 
-// FailureKind classes what kept an attempt of a task from giving numbers.
+// FailureKind is the kind of failure of an attempt of a task.
 type FailureKind string
 
-// The kinds of failures. FailedInterrupted is no failure of the attempt: nothing is retried because of it.
+// The kinds of failures. FailedInterrupted is not a failure of the task, and never causes a retry.
 const (
-	FailedAgentLost   FailureKind = "agent-lost"  // an agent vanished
-	FailedConnect     FailureKind = "connect"     // a session, the topology, a consumer or a publisher
-	FailedTimeout     FailureKind = "timeout"     // an agent lives and did not answer within a step's time
-	FailedRun         FailureKind = "run"         // while messages were sent or awaited
+	FailedAgentLost   FailureKind = "agent-lost"  // an agent disappeared
+	FailedConnect     FailureKind = "connect"     // of a session, the topology, a consumer or a publisher
+	FailedTimeout     FailureKind = "timeout"     // a running agent did not answer within the time of a step
+	FailedRun         FailureKind = "run"         // while messages were sent or drained
 	FailedSkewed      FailureKind = "skewed"      // complete, but the agents did not start together
-	FailedInterrupted FailureKind = "interrupted" // the controller stopped or was lost in the middle of it
+	FailedInterrupted FailureKind = "interrupted" // the controller stopped or was lost during the attempt
 )
 
-// RetryKinds lists the kinds of failures that a cell may be retried for.
+// RetryKinds returns the kinds of failures for which a cell can be retried.
 func RetryKinds() []FailureKind {
 	return []FailureKind{FailedAgentLost, FailedConnect, FailedTimeout, FailedRun, FailedSkewed}
 }
 
-// Retry is which failures of a task make that it is retried, and how often. It is no part of the workload, and so not
-// of the cell's id.
+// Retry determines which failures of a task are retried, and how often. It is not part of the workload, and so does not
+// affect the cell's id.
 type Retry struct {
 	On  []FailureKind `json:"on"`
-	Max int           `json:"max"` // attempts after the first; of a search, of each of its steps
+	Max int           `json:"max"` // retries after the first attempt; in a search, of each step
 }
 
-// defaultRetry is of a cell that says nothing: a lost agent says nothing of the broker.
+// defaultRetry applies to cells without a retry field. The loss of an agent is not a result of the broker.
 var defaultRetry = Retry{On: []FailureKind{FailedAgentLost}, Max: 1}
 
-// Again reports whether an attempt that failed so is followed by another, given those before it. A nil Retry repeats an
-// attempt that lost an agent, once.
+// Again reports whether a failed attempt is retried, given the failed attempts before it. A nil Retry retries once
+// after the loss of an agent.
 func (r *Retry) Again(failed FailureKind, before []FailedAttempt) bool {
 	if r == nil {
 		r = &defaultRetry
@@ -52,9 +52,9 @@ func (r *Retry) Again(failed FailureKind, before []FailedAttempt) bool {
 	return used < r.Max
 }
 
-// FailedAttempt is an attempt of a task that does not count.
+// FailedAttempt is an attempt of a task that does not contribute to the outcome.
 type FailedAttempt struct {
-	Name   string      `json:"name"` // as the control plane and the run directory have it
+	Name   string      `json:"name"` // name in the control plane and the run directory
 	Kind   FailureKind `json:"kind"`
 	Reason string      `json:"reason,omitempty"`
 }
@@ -66,8 +66,7 @@ func (t FailedAttempt) String() string {
 	return string(t.Kind) + ": " + t.Reason
 }
 
-// AttemptsText says in words how often a task was tried and why not once: "3 attempts: agent-lost, connect"; nothing,
-// if it was tried once.
+// AttemptsText describes the attempts of a task: "3 attempts: agent-lost, connect". It returns "" if there was one.
 func (o Outcome) AttemptsText() string {
 	if len(o.FailedAttempts) == 0 {
 		return ""

@@ -5,50 +5,50 @@ import (
 	"time"
 )
 
-// Run is one execution of a matrix: everything that was decided before it began.
+// Run is one execution of a matrix: all decisions that were made before it began.
 type Run struct {
 	Version  int        `json:"version"` // RecordFormat
 	ID       string     `json:"id"`
-	Name     string     `json:"name"` // the matrix's
+	Name     string     `json:"name"` // name of the matrix
 	Cells    []Cell     `json:"cells"`
 	Excluded []Excluded `json:"excluded,omitempty"`
 	Tables   []Table    `json:"tables"`
-	Repeat   int        `json:"repeat"` // with Until: at most
+	Repeat   int        `json:"repeat"` // repetitions per cell; with Until, the maximum
 	Until    *StopRule  `json:"until,omitempty"`
 	Order    Order      `json:"order"`
 	Settle   Duration   `json:"settle"`
-	Grace    Duration   `json:"grace"`  // how long a cell waits for agents that are missing
+	Grace    Duration   `json:"grace"`  // how long a task waits for missing agents
 	Strict   bool       `json:"strict"` // flags count as failures
 	Source   Source     `json:"source"`
 	Started  time.Time  `json:"started"`
-	Agents   int        `json:"agents"` // most that any cell needs
+	Agents   int        `json:"agents"` // maximum that any cell needs
 	Axes     []string   `json:"axes"`   // in the order of the matrix
 	Influx   *Influx    `json:"influx,omitempty"`
-	Bases    []Base     `json:"bases,omitempty"` // what rules compare it with
+	Bases    []Base     `json:"bases,omitempty"` // baselines with which rules compare it
 }
 
-// Order is the order of tasks: interleaved repetitions, or shuffled with a seed.
+// Order is the order of tasks: repetitions interleaved, optionally shuffled by a seed.
 type Order struct {
 	Random bool   `json:"random,omitempty"`
 	Seed   uint64 `json:"seed,omitempty"`
 }
 
-// Source is where a run's matrix came from and how it was changed.
+// Source describes the origin of a run's matrix, and its changes.
 type Source struct {
 	File   string `json:"file"`   // base name
-	Path   string `json:"path"`   // as given, absolute
-	SHA256 string `json:"sha256"` // of the file as it was, secrets included
+	Path   string `json:"path"`   // absolute path
+	SHA256 string `json:"sha256"` // of the original file, including secrets
 	Text   string `json:"text"`   // redacted
-	// Omitted: Text is a comment that says why the text is not recorded.
+	// Omitted is set if the text is not recorded. Text is then a comment with the reason.
 	Omitted bool     `json:"omitted,omitempty"`
 	Quick   bool     `json:"quick,omitempty"`
 	Set     []string `json:"set,omitempty"`
 	Filter  []string `json:"filter,omitempty"`
-	Server  string   `json:"server,omitempty"` // of the fleet, redacted; empty: a local run
+	Server  string   `json:"server,omitempty"` // URL of the fleet, redacted; empty: a local run
 }
 
-// Flags are how the matrix was changed for the run, as on the command line but without quotes: "--quick", "--set
-// NAME=VALUE", "--filter AXIS=VALUE".
+// Flags returns the changes of the matrix as command-line flags without quotes: "--quick", "--set NAME=VALUE",
+// "--filter AXIS=VALUE".
 func (s Source) Flags() []string {
 	var all []string
 	if s.Quick {
@@ -69,18 +69,18 @@ type Task struct {
 	ID         string `json:"id"` // cell id and repetition: "3f9c2d81aa07-r1"
 	Cell       Cell   `json:"cell"`
 	Repetition int    `json:"repetition"`      // from 1
-	Group      string `json:"group,omitempty"` // of Parts: the one that Cell is the workload of
-	// Attempt names the attempt at the task; empty: it is not about one.
+	Group      string `json:"group,omitempty"` // the group whose workload Cell has; see Parts
+	// Attempt is the name of the attempt; empty: the task as a whole.
 	Attempt string `json:"attempt,omitempty"`
 }
 
-// attemptDigits is how much of an attempt's name is in names at a broker, where its length counts. The end of the name
-// tells attempts of one task apart.
+// attemptDigits is the number of final characters of an attempt's name that names at a broker contain. They distinguish
+// the attempts of one task. The length of names at a broker is limited.
 const attemptDigits = 6
 
-// Topic is the name that everything the task declares at a broker begins with. That of an attempt begins with the
-// task's, that of a group with the attempt's. Each attempt has names of its own: an agent that was cut off and
-// continues with an earlier attempt neither loads the queues of the next one nor deletes them.
+// Topic returns the prefix of all names that the task declares at a broker. It contains the attempt and the group, if
+// set. Each attempt has its own names. An agent that was cut off and continues an earlier attempt therefore does not
+// affect the queues of the next one.
 func (t Task) Topic() string {
 	topic := "lockstep-" + t.Run + "-" + t.ID
 	if t.Attempt != "" {
@@ -92,31 +92,31 @@ func (t Task) Topic() string {
 	return topic
 }
 
-// Assignment is one agent's part of a task; where the cell has groups, Task is that of the agent's group.
+// Assignment is one agent's part of a task. In a cell with groups, Task is that of the agent's group.
 type Assignment struct {
 	Protocol int    `json:"protocol"`
 	Task     Task   `json:"task"`
 	Agent    string `json:"agent"`
-	// among the agents of the task, or of its group, from 0; agent 0 does Setup and Teardown
+	// index among the agents of the task or group, from 0; agent 0 calls Setup and Teardown
 	Index      int      `json:"index"`
 	Publishers Share    `json:"publishers"`
 	Consumers  Share    `json:"consumers"`
-	Targets    []string `json:"targets,omitempty"` // what this agent is to disturb on its host
-	// Observe has this agent measure brokers' processes, and nothing else: it opens no session, and its Task has no
-	// options of a broker.
+	Targets    []string `json:"targets,omitempty"` // targets on this agent's host into which it injects faults
+	// Observe lists the broker processes to measure. An agent with such an assignment does nothing else: it opens no
+	// session, and its Task has no broker options.
 	Observe []Observation `json:"observe,omitempty"`
-	// Deadline is how long after delivery the agent gives up by itself, whatever the controller says.
+	// Deadline is the time after delivery at which the agent aborts, independent of the controller.
 	Deadline Duration `json:"deadline"`
 }
 
-// Share is the part of a role's threads that one agent has: numbers First … First+Count-1 of Total.
+// Share is one agent's part of a role's threads: numbers First … First+Count-1 of Total.
 type Share struct {
 	First int `json:"first"`
 	Count int `json:"count"`
 	Total int `json:"total"`
 }
 
-// Phase is where a task is. Agents cross each together.
+// Phase is a phase of a task. All agents enter each phase together.
 type Phase string
 
 // The phases, in order.
@@ -129,8 +129,8 @@ const (
 	PhaseTeardown Phase = "teardown"
 )
 
-// Tasks lists a run's tasks in the order to execute them: all cells once, then all again (interleaved), or shuffled
-// within each repetition by the seed.
+// Tasks returns a run's tasks in the order of execution. Each repetition contains all cells, in the order of the matrix
+// or shuffled by the seed.
 func (r Run) Tasks() []Task {
 	tasks := make([]Task, 0, len(r.Cells)*r.Repeat)
 	for rep := 1; rep <= r.Repeat; rep++ {
@@ -142,7 +142,7 @@ func (r Run) Tasks() []Task {
 	return tasks
 }
 
-// Notes lists what drivers remark about the run's cells, each remark once for each broker.
+// Notes returns the notes of drivers about the run's cells, each once per broker.
 func (r Run) Notes() []string {
 	type remark struct{ broker, text string }
 	var order []remark

@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// Search looks for the highest rate at which a condition holds, in steps: it doubles the rate until the condition
-// fails, then halves the interval, then holds the rate that it found.
+// Search finds the highest rate at which a condition holds. It doubles the rate until the condition fails, then
+// bisects, and then verifies the rate that it found.
 type Search struct {
 	For     string   `json:"for"`     // SearchRate
 	While   string   `json:"while"`   // a Condition
-	From    float64  `json:"from"`    // the first rate, messages a second of the cell
-	Max     float64  `json:"max"`     // no rate above this is tried
-	Within  float64  `json:"within"`  // ends when the interval is at most this part of its lower end
-	Step    Duration `json:"step"`    // the measurement of each step
-	Repeats int      `json:"repeats"` // how often the rate found is then held, each for the cell's own measurement
-	Steps   int      `json:"steps"`   // most steps of all kinds together
+	From    float64  `json:"from"`    // first rate, messages per second of the cell
+	Max     float64  `json:"max"`     // maximum rate
+	Within  float64  `json:"within"`  // ends when the interval is at most this fraction of its lower end
+	Step    Duration `json:"step"`    // duration of the measurement of each step
+	Repeats int      `json:"repeats"` // number of verifications of the result, with the cell's own measurement
+	Steps   int      `json:"steps"`   // maximum number of steps of all kinds
 }
 
-// SearchRate is what Search.For can be.
+// SearchRate is the only valid value of Search.For.
 const SearchRate = "rate"
 
-// UnmarshalJSON fills in the defaults of a search for what is left out.
+// UnmarshalJSON sets the defaults of missing fields.
 func (s *Search) UnmarshalJSON(text []byte) error {
 	type plain Search
 	p := plain{For: SearchRate, From: 1000, Max: 10_000_000, Within: 0.02, Step: Duration(5 * time.Second), Repeats: 3,
@@ -34,61 +34,61 @@ func (s *Search) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// SearchResult is what a search for capacity tried, and found.
+// SearchResult is the result of a capacity search.
 type SearchResult struct {
-	Capacity float64 `json:"capacity"` // the highest rate that held, verified if Sure; 0: none did
-	// the lowest rate that really passed in its verifications: received or, without consumers, sent
+	Capacity float64 `json:"capacity"` // highest rate that held, verified if Sure; 0: none
+	// lowest actual rate in its verifications: consumed, or published if there are no consumers
 	Low   float64 `json:"low"`
-	Fails float64 `json:"fails"` // the lowest rate above it at which the condition failed at least twice; 0: none did
-	// verifications of Capacity, for the cell's own measurement, that held
+	Fails float64 `json:"fails"` // lowest rate above it at which the condition failed at least twice; 0: none
+	// verifications of Capacity, with the cell's own measurement, that held
 	Verified      int  `json:"verified"`
-	Verifications int  `json:"verifications"` // verifications of Capacity that were run
-	Sure          bool `json:"sure"`          // Capacity is verified, or it is 0 because no rate holds
-	// why the limit above Capacity was not the broker's alone; empty: it was
+	Verifications int  `json:"verifications"` // all verifications of Capacity
+	Sure          bool `json:"sure"`          // Capacity is verified, or it is 0 because no rate held
+	// reason why the limit above Capacity was not that of the broker alone; empty: it was
 	Bound Flag   `json:"bound,omitempty"`
-	Why   string `json:"why,omitempty"` // why there is no better answer
-	Steps []Step `json:"steps"`         // in the order of time
+	Why   string `json:"why,omitempty"` // why there is no better result
+	Steps []Step `json:"steps"`         // in order of time
 }
 
-// Step is one rate that a search tried.
+// Step is one rate that a search tested.
 type Step struct {
-	Rate    float64          `json:"rate"`    // that was asked for
-	Attempt string           `json:"attempt"` // names the attempt of the task that holds its record
+	Rate    float64          `json:"rate"`    // intended rate
+	Attempt string           `json:"attempt"` // name of the attempt with its record
 	Kind    StepKind         `json:"kind"`
 	Measure Duration         `json:"measure"`
 	Answer  Answer           `json:"answer"`
 	Why     string           `json:"why,omitempty"`    // the part of the condition that failed, with its value
-	Broken  []string         `json:"broken,omitempty"` // guarantees, if the step is invalid
-	Values  map[string]Value `json:"values"`           // rates, quantiles of latencies, and what the condition compares
+	Broken  []string         `json:"broken,omitempty"` // broken guarantees, if the step is invalid
+	Values  map[string]Value `json:"values"`           // rates, quantiles of latencies, and the values of the condition
 }
 
-// StepKind is what a step of a search is for.
+// StepKind is the purpose of a step of a search.
 type StepKind string
 
 // The kinds of steps.
 const (
-	StepBracket StepKind = "bracket" // looks for a rate that fails, and one that holds, by doubling and halving
-	StepBisect  StepKind = "bisect"  // makes the interval between them smaller
-	StepCheck   StepKind = "check"   // the lowest rate that failed, again: it may have been an accident
-	StepVerify  StepKind = "verify"  // the highest rate that held, for as long as the cell measures
+	StepBracket StepKind = "bracket" // finds a rate that fails and one that holds, by doubling and halving
+	StepBisect  StepKind = "bisect"  // reduces the interval between them
+	StepCheck   StepKind = "check"   // repeats the lowest rate that failed, to exclude an accident
+	StepVerify  StepKind = "verify"  // repeats the highest rate that held, with the cell's own measurement
 )
 
-// Answer is what came of a step.
+// Answer is the result of a step.
 type Answer string
 
 // The answers.
 const (
 	AnswerHeld    Answer = "held"
-	AnswerFailed  Answer = "failed"  // or it is not known whether the condition holds
-	AnswerUnknown Answer = "unknown" // the step gave no usable numbers
+	AnswerFailed  Answer = "failed"  // or it is unknown whether the condition holds
+	AnswerUnknown Answer = "unknown" // the step has no usable numbers
 
-	// The condition failed, but not by the broker alone: it is not known which rate the broker could take.
+	// The condition failed, but not because of the broker alone. The broker's limit is unknown.
 	AnswerClientBound Answer = Answer(ClientBound)
 	AnswerSharedHost  Answer = Answer(SharedHost)
 	AnswerHostBusy    Answer = Answer(HostBusy)
 )
 
-// Limit is the flag of a step that failed not by the broker alone; empty if there is none.
+// Limit returns the flag of a step that failed because of the load generator or its host; empty for other answers.
 func (a Answer) Limit() Flag {
 	if a == AnswerHeld || a == AnswerFailed || a == AnswerUnknown {
 		return ""
@@ -96,11 +96,11 @@ func (a Answer) Limit() Flag {
 	return Flag(a)
 }
 
-// trialDrain is how much longer than drain.idle the drain of a trial may take.
+// trialDrain is the maximum duration of a trial's drain beyond drain.idle.
 const trialDrain = time.Second
 
-// Step is the task with the load of one trial of its search. What could not be sent soon after the measurement has
-// failed the trial: the drain is as long as it takes to find lost messages, and no longer.
+// Step returns the task with the load of one trial of its search. A trial has failed if messages remain unsent soon
+// after its measurement. Its drain is therefore only long enough to detect lost messages.
 func (t Task) Step(rate float64, measure Duration) Task {
 	w := &t.Cell.Workload
 	w.Publishers.Rate, w.Measure, w.Search = rate, measure, nil
@@ -108,8 +108,7 @@ func (t Task) Step(rate float64, measure Duration) Task {
 	return t
 }
 
-// expected is how many short trials a search takes if it finds a capacity in the (geometric) middle of what it may try,
-// and nothing unforeseen.
+// expected returns the number of short trials of a search whose capacity is in the (geometric) middle of the range.
 func (s Search) expected() int {
 	bracket := 1 + math.Ceil(math.Log2(max(1, s.Max/s.From))/2)
 	bisect := math.Ceil(math.Log2(math.Ln2 / math.Log1p(s.Within)))

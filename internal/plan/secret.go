@@ -16,26 +16,26 @@ import (
 	"strings"
 )
 
-// stars stand for a secret.
+// stars replaces a secret.
 const stars = "***"
 
-// minSecret is the length in bytes from which a secret is replaced wherever it occurs: shorter ones would take ordinary
-// text with them.
+// minSecret is the minimum length in bytes of secrets that are replaced. Replacing shorter ones would also replace
+// ordinary text.
 const minSecret = 4
 
-// userinfo finds scheme://user:password@ in free text. A password may hold anything but white space, double quotes and
-// "//": rather too much is hidden than too little. Text in JSON may write "/" as "\/".
+// userinfo matches scheme://user:password@ in free text. A password may contain anything but white space, double quotes
+// and "//": the pattern prefers hiding too much. JSON text may contain "\/" for "/".
 var userinfo = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.\-]*:(?://|\\/\\/)[^\s"/@:?#]*:)((?:[^\s"/]|/[^\s"/])*)(@)`)
 
-// Redact replaces the password of every URL in free text, CUE and JSON included, by ***. It is for text whose secrets
-// are not known; a Scrubber replaces those that are. References such as ${env:NAME} are no secrets and stay.
+// Redact replaces the password of every URL in free text, including CUE and JSON, by ***. It is for text with unknown
+// secrets; Scrubber replaces known ones. References such as ${env:NAME} are not secrets and stay.
 func Redact(s string) string {
 	if !strings.Contains(s, "@") {
 		return s
 	}
 	return userinfo.ReplaceAllStringFunc(s, func(found string) string {
 		part := userinfo.FindStringSubmatch(found)
-		// CUE fills in \(name)
+		// \(name) is interpolation in CUE
 		if !isLiteral(part[2]) || strings.HasPrefix(part[2], `\(`) && strings.HasSuffix(part[2], ")") {
 			return found
 		}
@@ -43,21 +43,21 @@ func Redact(s string) string {
 	})
 }
 
-// reference is how options name a secret that only the agent's host knows.
+// reference matches a reference to a secret on the agent's host.
 var reference = regexp.MustCompile(`\$\{(env|file):([^{}]*)\}`)
 
-// isLiteral reports whether text in the place of a secret is the secret itself: neither *** nor a reference.
+// isLiteral reports whether the text of a secret field is the secret itself: not empty, not *** and not a reference.
 func isLiteral(s string) bool { return s != "" && s != stars && reference.FindString(s) != s }
 
-// Secret is a secret value and the path of the field that it is in: "brokers.b.options.password".
+// Secret is a secret value with the path of its field: "brokers.b.options.password".
 type Secret struct {
 	Path, Value string
 	inURL       bool // it is the password of a URL
 }
 
-// SecretsOf lists the secrets in the text of a field: all of it where the field is marked as secret, else the passwords
-// of URLs. A reference is no secret, nor is the password of a URL that is its user's name (guest:guest): anybody would
-// try it.
+// SecretsOf returns the secrets in the text of a field. A marked field is a secret as a whole; in other fields the
+// passwords of URLs are. References are not secrets. Nor are passwords of URLs that equal the user name (guest:guest),
+// because anyone can guess them.
 func SecretsOf(path, text string, marked bool) []Secret {
 	if marked {
 		if !isLiteral(text) {
@@ -75,10 +75,10 @@ func SecretsOf(path, text string, marked bool) []Secret {
 	return secrets
 }
 
-// forms are the ways in which texts write a secret: as it is, and as URLs, JSON and headers of HTTP encode it.
+// forms returns the encodings of a secret in texts: plain, and as in URLs, JSON and HTTP headers.
 func forms(secret string) []string {
 	all := []string{secret}
-	if plain, err := url.PathUnescape(secret); err == nil && plain != secret { // it is a part of a URL
+	if plain, err := url.PathUnescape(secret); err == nil && plain != secret { // the secret is part of a URL
 		all = append(all, plain)
 	}
 	for _, s := range all {
@@ -91,14 +91,14 @@ func forms(secret string) []string {
 	return all
 }
 
-// Scrubber replaces secrets, and the password of any URL, in text by ***. A nil Scrubber replaces passwords of URLs
-// only. Safe for concurrent use.
+// Scrubber replaces known secrets, and the password of any URL, by *** in text. A nil Scrubber replaces only passwords
+// of URLs. It is safe for concurrent use.
 type Scrubber struct {
 	replace *strings.Replacer
 }
 
-// NewScrubber returns a Scrubber of those secrets that have at least four bytes, in their usual encodings; nil if there
-// are none.
+// NewScrubber returns a Scrubber for the secrets of at least minSecret bytes, in their usual encodings. It returns nil
+// if there are none.
 func NewScrubber(secrets []Secret) *Scrubber {
 	known := map[string]bool{}
 	for _, s := range secrets {
@@ -111,7 +111,7 @@ func NewScrubber(secrets []Secret) *Scrubber {
 	if len(known) == 0 {
 		return nil
 	}
-	// The longest first: one secret may be a part of another.
+	// The longest first: a secret may be part of another.
 	var pairs []string
 	for _, form := range slices.SortedFunc(maps.Keys(known), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b))
@@ -121,7 +121,7 @@ func NewScrubber(secrets []Secret) *Scrubber {
 	return &Scrubber{replace: strings.NewReplacer(pairs...)}
 }
 
-// Scrub returns text without secrets.
+// Scrub returns the text without secrets.
 func (s *Scrubber) Scrub(text string) string {
 	if s != nil {
 		text = s.replace.Replace(text)
@@ -129,8 +129,8 @@ func (s *Scrubber) Scrub(text string) string {
 	return Redact(text)
 }
 
-// json returns JSON without secrets in its strings, those at the marked paths replaced as a whole; it is text itself if
-// there are none.
+// json returns JSON without secrets in its strings. Strings at marked paths are replaced as a whole. It returns text
+// unchanged if there are none.
 func (s *Scrubber) json(text json.RawMessage, marked []string) json.RawMessage {
 	tree, err := decode(text)
 	if err != nil {
@@ -149,27 +149,26 @@ func (s *Scrubber) json(text json.RawMessage, marked []string) json.RawMessage {
 		return text
 	}
 	clean, err := encode(tree)
-	if err != nil { // it was JSON a moment ago
+	if err != nil { // cannot happen: it was decoded from JSON
 		return json.RawMessage("null")
 	}
 	return clean
 }
 
-// Host reads what references name, as drivers.Access does.
+// Host reads the values of references, as drivers.Access does.
 type Host interface {
 	Getenv(name string) (string, error)
 	ReadFile(path string) ([]byte, error)
 }
 
-// isMarked reports whether a path is one of those that are secret, or below one.
+// isMarked reports whether a path is one of the marked paths, or below one.
 func isMarked(path string, marked []string) bool {
 	return slices.ContainsFunc(marked, func(m string) bool { return path == m || strings.HasPrefix(path, m+".") })
 }
 
-// Resolve fills ${env:NAME} and ${file:/path} in the strings of options from the host's environment and files (a
-// newline at the end of a file is dropped). It returns the options with the secrets in them, and a Scrubber that
-// removes from text what was filled in, the strings at the marked paths, and the passwords of URLs. References that
-// cannot be filled are one error that names them all.
+// Resolve replaces ${env:NAME} and ${file:/path} in the strings of options by the host's variables and files. A newline
+// at the end of a file is dropped. It returns the options with secrets, and a Scrubber for the inserted values, the
+// strings at marked paths and the passwords of URLs. If references cannot be resolved, one error names all of them.
 func Resolve(options json.RawMessage, marked []string, host Host) (json.RawMessage, *Scrubber, error) {
 	tree, err := decode(options)
 	if err != nil {
@@ -199,9 +198,8 @@ func Resolve(options json.RawMessage, marked []string, host Host) (json.RawMessa
 	return text, NewScrubber(secrets), nil
 }
 
-// Unfilled returns options with a word in place of each reference inside a longer string, as in
-// "amqp://u:${env:PASSWORD}@host": what looks at options before an agent fills them in then finds an address where
-// there will be one.
+// Unfilled replaces each reference within a longer string, as in "amqp://u:${env:PASSWORD}@host", by a word. Code that
+// reads addresses before an agent resolves the references then finds them.
 func Unfilled(options json.RawMessage) json.RawMessage {
 	tree, err := decode(options)
 	if err != nil {
@@ -240,7 +238,7 @@ func lookup(ref []string, host Host) (string, error) {
 	return value, nil
 }
 
-// secrets lists those of a broker's options and address.
+// secrets returns the secrets in a broker's options and proxy address.
 func (b Broker) secrets() []Secret {
 	tree, err := decode(b.Options)
 	if err != nil {
@@ -254,7 +252,7 @@ func (b Broker) secrets() []Secret {
 	return secrets
 }
 
-// Redacted is the broker without its secrets. b is not changed.
+// Redacted returns the broker without its secrets. b is not changed.
 func (b Broker) Redacted() Broker { return b.redacted(NewScrubber(b.secrets())) }
 
 func (b Broker) redacted(s *Scrubber) Broker {
@@ -262,8 +260,8 @@ func (b Broker) redacted(s *Scrubber) Broker {
 	return b
 }
 
-// Redacted is the run without its secrets, as it may be recorded and shown. Names stay, whatever the secrets are. r is
-// not changed.
+// Redacted returns the run without its secrets, for records and display. Names of brokers are never changed. r is not
+// changed.
 func (r Run) Redacted() Run {
 	key := func(b Broker) string { return b.Name + " " + b.Via + " " + string(b.Options) }
 	brokers := map[string]Broker{}
@@ -321,7 +319,7 @@ func (s *Scrubber) all(texts []string) []string {
 	return texts
 }
 
-// coordinates leaves the one that is a broker's name.
+// coordinates returns the coordinates without secrets. Broker names are not changed.
 func (s *Scrubber) coordinates(all []Coordinate) []Coordinate {
 	all = slices.Clone(all)
 	for i, x := range all {
@@ -332,14 +330,14 @@ func (s *Scrubber) coordinates(all []Coordinate) []Coordinate {
 	return all
 }
 
-// Redacted is the source without secrets. One that does not occur in it as it is written, or is too short to be
-// replaced, is hidden by leaving out the text and the values of --set: Text says why.
+// Redacted returns the source without secrets. If a secret does not occur literally in the source, or is too short, the
+// text and the values of --set are omitted.
 func (s Source) Redacted(secrets []Secret) Source {
 	all := s.Text + "\n" + strings.Join(s.Set, "\n")
 	for _, x := range secrets {
 		var why string
 		switch {
-		case len(x.Value) < minSecret && x.inURL: // which Redact finds
+		case len(x.Value) < minSecret && x.inURL: // Redact replaces it
 			continue
 		case len(x.Value) < minSecret:
 			why = fmt.Sprintf("is shorter than %d characters", minSecret)
@@ -356,7 +354,7 @@ func (s Source) Redacted(secrets []Secret) Source {
 	return s
 }
 
-// Omit leaves out the text and the values of --set; Text says why.
+// Omit removes the text and the values of --set. Text then states the reason.
 func (s Source) Omit(why string) Source {
 	s.Text, s.Omitted, s.Set = fmt.Sprintf("// The matrix is not recorded: %s.\n", why), true, slices.Clone(s.Set)
 	for i, set := range s.Set {
@@ -366,11 +364,11 @@ func (s Source) Omit(why string) Source {
 	return s
 }
 
-// hostPort is an address by itself: a name or number, a colon and a port.
+// hostPort matches an address: a name or number, a colon and a port.
 var hostPort = regexp.MustCompile(`^(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$`)
 
-// Endpoints lists the strings of options that are endpoints (URLs with a host, and host:port), redacted and sorted,
-// each once.
+// Endpoints returns the strings of options that are endpoints (URLs with a host, and host:port), redacted, sorted, each
+// once.
 func Endpoints(options json.RawMessage) []string {
 	tree, err := decode(options)
 	if err != nil {
@@ -390,19 +388,18 @@ func Endpoints(options json.RawMessage) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// Fingerprint is a stable hash of what was tested: equal for equal subjects, whatever the passwords. The field
-// Fingerprint itself does not enter.
+// Fingerprint returns a stable hash of the subject. Passwords and the field Fingerprint do not affect it.
 func Fingerprint(s Subject) string {
 	s.Fingerprint = ""
-	text, err := json.Marshal(s) // maps are sorted
+	text, err := json.Marshal(s) // encoding/json sorts maps
 	if err != nil {
-		panic("plan: subject does not marshal: " + err.Error()) // plain data always does
+		panic("plan: subject does not marshal: " + err.Error()) // plain data always marshals
 	}
 	sum := sha256.Sum256([]byte("subject-1 " + Redact(string(text))))
 	return hex.EncodeToString(sum[:6])
 }
 
-// decode reads JSON, with numbers as they are written.
+// decode parses JSON and keeps numbers as they are written.
 func decode(text json.RawMessage) (any, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return map[string]any{}, nil
@@ -416,7 +413,7 @@ func decode(text json.RawMessage) (any, error) {
 	return tree, nil
 }
 
-// encode writes JSON without escaping what only HTML minds.
+// encode formats JSON without escaping characters for HTML.
 func encode(tree any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -427,8 +424,8 @@ func encode(tree any) (json.RawMessage, error) {
 	return bytes.TrimSpace(b.Bytes()), nil
 }
 
-// eachString replaces every string value in a tree, in place where it can, keys aside, in the order of the keys. A path
-// is the keys with dots between them; the items of a list have that of the list.
+// eachString replaces every string value in a tree by the result of f, in place if possible, in the order of keys. Keys
+// are not replaced. A path consists of keys joined by dots; list items have the path of their list.
 func eachString(tree any, path string, f func(path, s string) string) any {
 	switch x := tree.(type) {
 	case string:

@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// What Publishers.Arrivals says of the times at which messages are due.
+// Values of Publishers.Arrivals: the distribution of intended send times.
 const (
 	ArrivalsEven    = "even"    // evenly spaced over the whole cell
-	ArrivalsPoisson = "poisson" // each publisher a Poisson stream of its share of the rate
+	ArrivalsPoisson = "poisson" // each publisher: a Poisson process with its share of the rate
 )
 
-// Stage is a part of a rate profile. Stages follow each other from the beginning of the measurement, and begin again
-// after the last; warm-up runs at the first one's rate.
+// Stage is a part of a rate profile. Stages follow each other from the beginning of the measurement, in a loop. Warm-up
+// runs at the rate of the first stage.
 type Stage struct {
 	For  Duration `json:"for"`
-	Rate float64  `json:"rate"`         // messages a second of the whole cell; 0 sends nothing
-	To   *float64 `json:"to,omitempty"` // the rate changes to this evenly over the stage; nil: it does not change
+	Rate float64  `json:"rate"`         // messages per second of the whole cell; 0 sends nothing
+	To   *float64 `json:"to,omitempty"` // the rate changes linearly to this value; nil: it is constant
 }
 
-// Messages is how many the stage has until d after it began, at most all of it.
+// Messages returns the number of messages that are due in the first d of the stage.
 func (s Stage) Messages(d time.Duration) float64 {
 	d = min(d, s.For.D())
 	last := s.Rate
@@ -29,8 +29,8 @@ func (s Stage) Messages(d time.Duration) float64 {
 	return (s.Rate + last) / 2 * d.Seconds()
 }
 
-// Due is how many messages of the whole cell are due until d after the beginning of the measurement; of Poisson
-// arrivals, on average.
+// Due returns the number of messages of the whole cell that are due until d after the beginning of the measurement.
+// With Poisson arrivals it is the mean.
 func (p Publishers) Due(d time.Duration) float64 {
 	if len(p.Profile) == 0 {
 		return p.Rate * d.Seconds()
@@ -52,39 +52,39 @@ func (p Publishers) Due(d time.Duration) float64 {
 	return due
 }
 
-// Lifetime says when the publishers or consumers of a cell are there. The zero value is always. Times count from the
-// beginning of the measurement; everybody connects before the start all the same, so that a broker that cannot be
-// reached fails the cell at once.
+// Lifetime determines when the publishers or consumers of a cell are connected. The zero value means always. Times
+// count from the beginning of the measurement. All connect once before the start, so that an unreachable broker fails
+// the cell at once.
 type Lifetime struct {
-	ConnectAt    Duration `json:"connectAt"`    // they connect then; 0: they are there from the start of warm-up
-	DisconnectAt Duration `json:"disconnectAt"` // they disconnect then; 0: they stay to the end
-	// Stay and Away have each thread leave after Stay and join again after Away, over and over; the cycles of threads
-	// are spread evenly.
+	ConnectAt    Duration `json:"connectAt"`    // 0: connected from the start of warm-up
+	DisconnectAt Duration `json:"disconnectAt"` // 0: connected until the end
+	// With Stay and Away each thread disconnects after Stay and connects again after Away, in a cycle. The cycles of
+	// the threads are spread evenly.
 	Stay Duration `json:"stay"`
 	Away Duration `json:"away"`
 }
 
-// DurationDist is a distribution of durations. The zero value is no time at all.
+// DurationDist is a distribution of durations. The zero value is always zero.
 type DurationDist struct {
-	Min  Duration `json:"min"`  // uniform from here …
-	Max  Duration `json:"max"`  // … to here
-	Mean Duration `json:"mean"` // above 0: exponential with this mean instead, cut at ten times the mean
+	Min  Duration `json:"min"`  // minimum of a uniform distribution
+	Max  Duration `json:"max"`  // its maximum
+	Mean Duration `json:"mean"` // above 0: exponential with this mean instead, truncated at ten times the mean
 }
 
-// SizeShare is a part of a distribution of sizes: uniform from Min to Max bytes, envelope included, drawn with a
-// probability proportional to Weight.
+// SizeShare is a part of a distribution of sizes. It is drawn with a probability proportional to Weight. Within it,
+// sizes are uniform from Min to Max bytes, envelope included.
 type SizeShare struct {
 	Min    int     `json:"min"`
 	Max    int     `json:"max"`
 	Weight float64 `json:"weight"`
 }
 
-// Payload is what the bodies hold behind the envelope. It is made on the agent, from the task's seed and the
+// Payload determines the content of bodies after the envelope. The agent generates it from the task's seed and the
 // publisher's number.
 type Payload struct {
-	Kind   string  `json:"kind"`   // one of the constants
-	Repeat float64 `json:"repeat"` // PayloadCompressible: the part of each body that repeats
-	// PayloadFile: a path on the agent's host; bodies are cut out of it, one after the other
+	Kind   string  `json:"kind"`   // one of the constants below
+	Repeat float64 `json:"repeat"` // PayloadCompressible: the fraction of each body that repeats
+	// PayloadFile: a path on the agent's host; payloads are consecutive parts of the file
 	File string `json:"file"`
 }
 
@@ -95,51 +95,51 @@ const (
 	PayloadFile         = "file"
 )
 
-// Keys are the routing or partition keys of messages. The zero value gives each message another one.
+// Keys are the routing or partition keys of messages. The zero value gives each message a different key.
 type Keys struct {
-	Count int     `json:"count"` // different keys, 0 … Count-1; 0: as many as messages
-	Skew  float64 `json:"skew"`  // Zipf: key k is drawn with a probability proportional to 1/(k+1)^Skew; 0 is uniform
+	Count int     `json:"count"` // number of keys, 0 … Count-1; 0: a different key per message
+	Skew  float64 `json:"skew"`  // Zipf: key k has a probability proportional to 1/(k+1)^Skew; 0 is uniform
 }
 
-// Steady is a warm-up that ends when the load has become steady, on all agents together.
+// Steady configures a warm-up that ends when the load is steady on all agents together.
 type Steady struct {
-	Auto bool     `json:"auto,omitempty"` // Workload.Warmup is 0 then
-	Min  Duration `json:"min"`            // it takes this long at least,
-	// and at most; then the measurement begins all the same, and is flagged not-steady
+	Auto bool     `json:"auto,omitempty"` // Workload.Warmup is then 0
+	Min  Duration `json:"min"`            // minimum duration of warm-up
+	// maximum duration; the measurement then begins anyway and is flagged not-steady
 	Max Duration `json:"max"`
 }
 
-// Fault is something that is done to the connections or to the broker while messages flow, and undone again.
+// Fault is a fault of the connections or of the broker that is injected during the load and undone afterwards.
 type Fault struct {
-	Kind string   `json:"kind"`         // one of the constants
-	At   Duration `json:"at"`           // since the measurement began
-	For  Duration `json:"for"`          // for how long; FaultCut of connections, FaultKill: until they may come back
+	Kind string   `json:"kind"`         // one of the constants below
+	At   Duration `json:"at"`           // since the beginning of the measurement
+	For  Duration `json:"for"`          // duration
 	On   string   `json:"on,omitempty"` // connections: "publishers", "consumers" or "all"
-	// Target names what an agent on the broker's host may disturb, as that agent was told at its start; empty: the
-	// fault is the client side's.
+	// Target is the name of a target in the configuration of an agent on the broker's host. Empty: the fault applies to
+	// the client's connections.
 	Target    string   `json:"target,omitempty"`
-	Share     float64  `json:"share,omitempty"`     // connections: which part of them, 0 … 1
-	Latency   Duration `json:"latency,omitempty"`   // FaultSlow: what is added to the round trip
-	Bandwidth int64    `json:"bandwidth,omitempty"` // FaultSlow: bytes a second each way and connection; 0 is unlimited
+	Share     float64  `json:"share,omitempty"`     // connections: affected fraction, 0 … 1
+	Latency   Duration `json:"latency,omitempty"`   // FaultSlow: added to the round trip
+	Bandwidth int64    `json:"bandwidth,omitempty"` // FaultSlow: bytes/s per direction and connection; 0: unlimited
 }
 
-// The kinds of faults. The first three are done to connections by the agents that own them (Target is empty), the
-// others to a broker's process or host.
+// The kinds of faults. The first three apply to connections, and the agents that own them inject them (Target is
+// empty). The others apply to a broker's process or host.
 const (
-	FaultCut     = "cut"     // connections break, and new ones are refused, for the time
-	FaultStall   = "stall"   // nothing passes for the time, then all of it
-	FaultSlow    = "slow"    // latency is added and bandwidth limited for the time
-	FaultKill    = "kill"    // SIGKILL; started again after the time
-	FaultPause   = "pause"   // SIGSTOP; SIGCONT after the time
-	FaultRestart = "restart" // stopped in an orderly way (SIGTERM); started again after the time
-	FaultIsolate = "isolate" // cut off from its network for the time
+	FaultCut     = "cut"     // connections break, and new ones are refused until the end
+	FaultStall   = "stall"   // nothing passes until the end, then everything
+	FaultSlow    = "slow"    // latency is added and bandwidth limited until the end
+	FaultKill    = "kill"    // SIGKILL; started again at the end
+	FaultPause   = "pause"   // SIGSTOP; SIGCONT at the end
+	FaultRestart = "restart" // stopped in an orderly way (SIGTERM); started again at the end
+	FaultIsolate = "isolate" // cut off from its network until the end
 )
 
-// Group is a workload of its own beside others in one cell: its own agents, publishers, consumers, queues and delivery
+// Group is one of several workloads in one cell, with its own agents, publishers, consumers, queues and delivery
 // accounting. All groups of a cell start, measure and stop together.
 type Group struct {
 	Name       string     `json:"name"`
-	Broker     *Broker    `json:"broker,omitempty"` // a side-by-side broker's own; nil: the cell's
+	Broker     *Broker    `json:"broker,omitempty"` // of a side-by-side group; nil: the cell's broker
 	Publishers Publishers `json:"publishers"`
 	Consumers  Consumers  `json:"consumers"`
 	Topology   Topology   `json:"topology"`
@@ -152,7 +152,7 @@ type Group struct {
 	RedeliverAfter Duration `json:"redeliverAfter,omitempty"`
 }
 
-// UnmarshalJSON fills in the defaults of a workload for what is left out.
+// UnmarshalJSON sets the defaults of a workload for missing fields.
 func (g *Group) UnmarshalJSON(text []byte) error {
 	type plain Group
 	d := Default()
@@ -164,7 +164,7 @@ func (g *Group) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON fills in the defaults of a fault for what is left out.
+// UnmarshalJSON sets the defaults of missing fields.
 func (f *Fault) UnmarshalJSON(text []byte) error {
 	type plain Fault
 	p := plain{On: "all", Share: 1}

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// StopRule ends the repetitions of a cell as soon as a value of it is known well enough; Run.Repeat is then the most
-// that there are of them. What it decides is in package sampling.
+// StopRule ends the repetitions of a cell when the confidence interval of a value is narrow enough. Run.Repeat is then
+// the maximum number of repetitions. Package sampling evaluates it.
 type StopRule struct {
-	Rule       string  `json:"rule"`            // as it was written
-	Value      string  `json:"value,omitempty"` // as tables name it; empty: what the cell measures first, see Of
-	Within     float64 `json:"within"`          // half the interval's width is less than this part of the median
-	Confidence float64 `json:"confidence"`      // of the interval
+	Rule       string  `json:"rule"`            // as written in the matrix
+	Value      string  `json:"value,omitempty"` // name as in tables; empty: the default of Of
+	Within     float64 `json:"within"`          // maximum half-width of the interval, as a fraction of the median
+	Confidence float64 `json:"confidence"`      // confidence of the interval
 }
 
-// Of is the value that is looked at in a workload.
+// Of returns the name of the value that the rule applies to in a workload.
 func (u StopRule) Of(w Workload) string {
 	switch {
 	case u.Value != "":
@@ -31,13 +31,12 @@ func (u StopRule) Of(w Workload) string {
 
 const untilForm = `write it as "ci < 5%", "ci(publish.p99) < 5%" or "ci(publish.p99) < 5% at 90%"`
 
-// DefaultConfidence is that of intervals and comparisons of rules that do not say any.
+// DefaultConfidence is the confidence of intervals and comparisons in rules without one.
 const DefaultConfidence = 0.95
 
 var untilPattern = regexp.MustCompile(`^\s*ci\s*(?:\(([^()]*)\)\s*)?<\s*(\S+?)\s*%\s*(?:at\s+(\S+?)\s*%\s*)?$`)
 
-// ParseStopRule reads "ci(VALUE) < N% at C%", of which the value and the confidence may be left out. The error says all
-// that is wrong with it.
+// ParseStopRule parses "ci(VALUE) < N% at C%". The value and the confidence are optional. The error names all mistakes.
 func ParseStopRule(text string) (StopRule, error) {
 	u := StopRule{Rule: text, Confidence: DefaultConfidence}
 	m := untilPattern.FindStringSubmatch(text)
@@ -66,7 +65,7 @@ func ParseStopRule(text string) (StopRule, error) {
 	return u, nil
 }
 
-// percentage reads a number of percent that is between two others, themselves not.
+// percentage parses a percentage strictly between above and below, and returns it as a fraction.
 func percentage(text string, above, below float64) (part float64, why string) {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(n > above && n < below) {
@@ -75,7 +74,7 @@ func percentage(text string, above, below float64) (part float64, why string) {
 	return n / 100, ""
 }
 
-// notAValue says why a name is none of a value that has a number; empty: it is one.
+// notAValue returns why a name is not that of a value with a number; empty if it is.
 func notAValue(name string) string {
 	info, known := ValueNamed(name)
 	switch {

@@ -1,17 +1,17 @@
 package plan
 
-// Target is something on an agent's host that its faults may be done to, as the host's own --faults file says. A matrix
-// names it; what is run is written in that file alone.
+// Target is something on an agent's host into which faults can be injected. It is defined in the agent's --faults file,
+// including the commands. Matrices only refer to it by name.
 type Target struct {
 	Name    string   `json:"name"`
 	Process Process  `json:"process"`
-	Start   []string `json:"start,omitempty"`   // starts it again after kill and restart; without, there is neither
-	Stop    []string `json:"stop,omitempty"`    // stops it in an orderly way; without, SIGTERM does
-	Isolate []string `json:"isolate,omitempty"` // cuts it off its network
-	Heal    []string `json:"heal,omitempty"`    // undoes that
+	Start   []string `json:"start,omitempty"`   // starts it after kill and restart; empty: neither is possible
+	Stop    []string `json:"stop,omitempty"`    // stops it in an orderly way; empty: SIGTERM
+	Isolate []string `json:"isolate,omitempty"` // cuts it off from its network
+	Heal    []string `json:"heal,omitempty"`    // undoes Isolate
 }
 
-// Kinds lists the faults that can be done to it.
+// Kinds returns the kinds of faults that the target supports.
 func (t Target) Kinds() []string {
 	var kinds []string
 	if t.Process != (Process{}) {

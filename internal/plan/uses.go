@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Uses lists what executing the run reaches on a host and in its network, one per line, sorted: brokers with their
-// options, which have their addresses and the files that drivers read; references to secrets; payload files; the
-// InfluxDB. Nothing is hidden, as it is for who decides about a run of somebody else's. It reads and resolves nothing.
+// Uses returns the resources that the run accesses on a host and in its network, one per line, sorted. These are
+// brokers with all options, references to secrets, payload files, and the InfluxDB. Secrets are not hidden, because the
+// reader decides whether to execute another user's run. It reads and resolves nothing.
 func (r Run) Uses() []string {
 	lines := map[string]bool{}
 	texts := func(name, driver, via string, options any) {

@@ -6,36 +6,36 @@ import (
 	"sync"
 )
 
-// ValueInfo describes a value that tables can show. The list of Values is the only place where values are named;
-// package judge has the function of each.
+// ValueInfo describes a value that tables can show. Values is the only list of values; package judge has the function
+// of each.
 type ValueInfo struct {
 	Name   string
-	Title  string // a column's heading
+	Title  string // column heading
 	Unit   Unit
 	Better Direction
 	Traits Traits
 	Doc    string
 }
 
-// Traits are what tasks can have a value, and what it is made of.
+// Traits state which tasks can have a value, and how the cell's value follows from its groups'.
 type Traits uint
 
 // The traits.
 const (
 	NeedsConsumers Traits = 1 << iota
 	NeedsConfirms
-	NeedsRate   // a rate, by which messages are due
-	NeedsChurn  // bindings that come and go
-	NeedsPrompt // consumers that are there before the messages
-	Performance // how fast the broker was: doubtful when the load was not what it should be
-	Sums        // the cell's is the sum of its groups'
-	Greatest    // the cell's is the greatest of its groups'
+	NeedsRate   // open loop: messages have intended send times
+	NeedsChurn  // churn of bindings
+	NeedsPrompt // consumers that are connected before the messages are sent
+	Performance // describes the broker's performance, so flags of the load apply to it
+	Sums        // a cell's value is the sum over its groups
+	Greatest    // a cell's value is the maximum over its groups
 )
 
-// Has reports whether all of these are among the traits.
+// Has reports whether t includes all of these traits.
 func (t Traits) Has(all Traits) bool { return t&all == all }
 
-// Unit says how a value's Number is to be read and shown.
+// Unit is the unit of a value's Number. It determines the format.
 type Unit string
 
 // The units. Durations are in seconds.
@@ -45,16 +45,16 @@ const (
 	Count     Unit = "count"
 	Bytes     Unit = "bytes"
 	BytesRate Unit = "bytes/s"
-	Cores     Unit = "cores" // 1 is one core busy all the time
-	Ratio     Unit = "ratio" // a part of one: 0 to 1
+	Cores     Unit = "cores" // 1 is one core that is always busy
+	Ratio     Unit = "ratio" // a fraction, 0 to 1
 	Text      Unit = "text"
 )
 
-// Values lists every value, in the order of the documentation.
+// Values returns all values, in the order of the documentation.
 func Values() []ValueInfo { return slices.Clone(valueTable()) }
 
-// ValueNamed describes a value by the name that tables give it, "bulk/publish.p99" with its group; ok is false if there
-// is none of that name.
+// ValueNamed returns the description of a value by its name in tables, with its group ("bulk/publish.p99") or without.
+// ok is false if there is no such value.
 func ValueNamed(name string) (v ValueInfo, ok bool) {
 	group, plain := SplitGroup(name)
 	at, ok := valueIndex()[plain]
@@ -82,12 +82,12 @@ const (
 	neither = NeitherBetter
 )
 
-// latencyInfo describes a latency, each of whose quantiles is a value.
+// latencyInfo describes a latency. Each of its quantiles is a value.
 type latencyInfo struct {
 	name, title string
 	better      Direction
 	traits      Traits
-	highest     bool // its highest quantiles over intervals are values, too
+	highest     bool // the highest quantiles over intervals are values, too
 	doc         string
 }
 
@@ -160,7 +160,7 @@ func (l latencyInfo) quantiles() (values []ValueInfo) {
 const networkLatency = "latency that the simulated network added to a round trip: the one asked for, and twice the delay of a piece one way; jitter, " +
 	"bandwidth and faults are not in it; a p50 more than 5 % and 100 µs above the one asked for is flagged latency-off"
 
-// accountValues are those of the account of messages, of links and of the agents themselves.
+// accountValues returns the values of delivery accounting, of links, and of the agents.
 func accountValues() []ValueInfo {
 	return []ValueInfo{
 		{"sent", "Sent", Count, neither, Sums, "messages that Publish accepted, warm-up included"},
@@ -234,7 +234,7 @@ func accountValues() []ValueInfo {
 	}
 }
 
-// bindingValues are counts of bindings that come and go, and what searches find.
+// bindingValues returns counts of churn, and the results of searches.
 func bindingValues() []ValueInfo {
 	return []ValueInfo{
 		{"binding.made", "Bindings made", Count, neither, NeedsChurn | Sums,
@@ -258,13 +258,12 @@ func bindingValues() []ValueInfo {
 	}
 }
 
-// Resolution is the least latency, in seconds, that tables tell apart: one that is less is shown as "< 1 µs". The
-// histograms hold every nanosecond there, but a latency is the difference of two clock reads, each of which takes 20 to
-// 50 ns, with up to some hundred nanoseconds of the engine's own work between a read and the call of the driver that it
-// stands for.
+// Resolution is the resolution of latencies in tables, in seconds: smaller ones are shown as "< 1 µs". Histograms
+// resolve single nanoseconds in this range. But a latency is the difference of two clock reads of 20 to 50 ns each. Up
+// to some hundred nanoseconds of the engine's own work lie between a read and the driver call.
 const Resolution = 1e-6
 
-// Latency reports whether a value is a quantile of measured times.
+// Latency reports whether a value is a quantile of measured durations.
 func (v ValueInfo) Latency() bool {
 	if v.Unit != Seconds {
 		return false
@@ -273,18 +272,18 @@ func (v ValueInfo) Latency() bool {
 	return slices.ContainsFunc(Quantiles(), func(q Quantile) bool { return strings.HasSuffix(name, "."+q.Name) })
 }
 
-// Quantile is a named point of a latency distribution; Q 1 is the greatest sample.
+// Quantile is a named quantile of a latency distribution. Q 1 is the maximum.
 type Quantile struct {
 	Name string
 	Q    float64
 }
 
-// Quantiles lists those that every latency has.
+// Quantiles returns the quantiles of every latency.
 func Quantiles() []Quantile {
 	return []Quantile{{"p50", 0.5}, {"p90", 0.9}, {"p95", 0.95}, {"p99", 0.99}, {"p99.9", 0.999}, {"max", 1}}
 }
 
-// HighestQuantiles lists those of which the highest over full intervals is taken.
+// HighestQuantiles returns the quantiles whose highest value over full intervals is a value, too.
 func HighestQuantiles() []Quantile {
 	return []Quantile{{"p50", 0.5}, {"p95", 0.95}, {"p99", 0.99}}
 }

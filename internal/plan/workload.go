@@ -4,16 +4,16 @@ import (
 	"time"
 )
 
-// Publishers is the sending side of a cell.
+// Publishers is the publishing side of a cell.
 type Publishers struct {
 	Nodes       int      `json:"nodes"`
 	Threads     int      `json:"threads"` // per node
 	Mode        string   `json:"mode"`
 	MaxInFlight int      `json:"maxInFlight"` // confirm-window
-	OnFull      string   `json:"onFull"`      // confirm-window: "wait" for room, or "pause"
-	Pause       Duration `json:"pause"`       // onFull "pause": how long
+	OnFull      string   `json:"onFull"`      // confirm-window: "wait" for a free slot, or "pause"
+	Pause       Duration `json:"pause"`       // duration of a pause with onFull "pause"
 	Batch       Batch    `json:"batch"`       // confirm-batch
-	// messages a second of the whole cell; 0 is closed loop, unless there is a profile
+	// messages per second of the whole cell; 0 is closed loop, unless there is a profile
 	Rate       float64  `json:"rate,omitempty"`
 	Arrivals   string   `json:"arrivals"`          // open loop: ArrivalsEven or ArrivalsPoisson
 	Profile    []Stage  `json:"profile,omitempty"` // instead of Rate
@@ -22,11 +22,11 @@ type Publishers struct {
 	Mandatory  bool     `json:"mandatory"`
 	Node       Node     `json:"node"`
 	Lifetime   Lifetime `json:"lifetime"`
-	// what their agents must have; colocated, with what Consumers.On asks for
+	// labels that their agents need; colocated agents also need those of Consumers.On
 	On Labels `json:"on,omitempty"`
 }
 
-// Open reports whether messages are due at times of their own (open loop).
+// Open reports whether messages have intended send times (open loop).
 func (p Publishers) Open() bool { return p.Rate > 0 || len(p.Profile) > 0 }
 
 // Confirmed reports whether the broker confirms the messages.
@@ -34,7 +34,7 @@ func (p Publishers) Confirmed() bool {
 	return p.Mode != "fire-and-forget" && p.Mode != "connection-per-message"
 }
 
-// InFlight is the maximum number of messages that one publisher has in flight by its mode.
+// InFlight returns the maximum number of messages in flight per publisher in its mode.
 func (p Publishers) InFlight() int {
 	switch p.Mode {
 	case "confirm-window":
@@ -45,13 +45,13 @@ func (p Publishers) InFlight() int {
 	return 1
 }
 
-// Batch is a fixed size (Min == Max) or a uniformly random one.
+// Batch is a fixed size (Min == Max) or a uniform distribution of sizes.
 type Batch struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
 }
 
-// Consumers is the receiving side of a cell; Nodes 0 means that there is none.
+// Consumers is the consuming side of a cell. Nodes 0 means that there are no consumers.
 type Consumers struct {
 	Nodes       int      `json:"nodes"`
 	Threads     int      `json:"threads"`  // per node and subscription
@@ -61,15 +61,15 @@ type Consumers struct {
 	AckEvery    int      `json:"ackEvery"`
 	AckInterval Duration `json:"ackInterval"`
 	Node        Node     `json:"node"`
-	// on the publishers' agents, each of which receives its own messages alone
+	// on the publishers' agents; each agent receives only its own messages
 	Colocate bool         `json:"colocate"`
-	Process  DurationDist `json:"process"`      // what a consumer takes over each message before it acknowledges
-	Nack     float64      `json:"nack"`         // share of deliveries that are refused, to come again
+	Process  DurationDist `json:"process"`      // processing time per message before it is acknowledged
+	Nack     float64      `json:"nack"`         // fraction of deliveries that are refused and delivered again
 	Lifetime Lifetime     `json:"lifetime"`     // of each consumer's link
-	On       Labels       `json:"on,omitempty"` // what their agents must have
+	On       Labels       `json:"on,omitempty"` // labels that their agents need
 }
 
-// Topology is what a cell wants at the broker.
+// Topology describes the queues of a cell at the broker.
 type Topology struct {
 	Queues        int    `json:"queues"`
 	Subscriptions int    `json:"subscriptions"`
@@ -81,36 +81,36 @@ type Topology struct {
 	Churn         Churn  `json:"churn"`
 }
 
-// Churn is bindings that are made and removed while messages flow, each with messages of its own.
+// Churn configures bindings that are made and removed during the load. Each has its own messages.
 type Churn struct {
-	Rate   float64  `json:"rate"`   // bindings a second of the whole cell; 0 is none
-	Hold   Duration `json:"hold"`   // how long each stays
-	Probes float64  `json:"probes"` // messages a second through each, while it stays
+	Rate   float64  `json:"rate"`   // bindings per second of the whole cell; 0: no churn
+	Hold   Duration `json:"hold"`   // lifetime of each binding
+	Probes float64  `json:"probes"` // messages per second through each binding
 }
 
-// Message is what is sent.
+// Message describes the messages of a cell.
 type Message struct {
-	// bytes of the body, envelope included; the greatest where there are Sizes
+	// bytes of the body, envelope included; with Sizes, the maximum
 	Size    int         `json:"size"`
 	Sizes   []SizeShare `json:"sizes,omitempty"` // a distribution of sizes
 	Payload Payload     `json:"payload"`         // what follows the envelope
 	Keys    Keys        `json:"keys"`
 }
 
-// Network is what netsim adds between client and broker.
+// Network is the network that netsim simulates between client and broker.
 type Network struct {
-	Latency   Duration `json:"latency"` // of the round trip: half each way
+	Latency   Duration `json:"latency"` // of the round trip; half in each direction
 	Jitter    Duration `json:"jitter"`
-	Bandwidth int64    `json:"bandwidth,omitempty"` // bytes a second each way and connection; 0 is unlimited
+	Bandwidth int64    `json:"bandwidth,omitempty"` // bytes per second, direction and connection; 0 is unlimited
 }
 
-// Drain says when the wait for the last messages ends.
+// Drain determines when the wait for the last messages ends.
 type Drain struct {
-	Idle    Duration `json:"idle"`    // without a delivery: what is missing then is lost
-	Timeout Duration `json:"timeout"` // in all: what is missing then is undrained
+	Idle    Duration `json:"idle"`    // time without a delivery; missing messages are then lost
+	Timeout Duration `json:"timeout"` // maximum duration; missing messages are then undrained
 }
 
-// Workload is all of a cell that its id is made from, besides the broker's name.
+// Workload contains everything that determines a cell's id, besides the broker's name.
 type Workload struct {
 	Publishers Publishers `json:"publishers"`
 	Consumers  Consumers  `json:"consumers"`
@@ -118,20 +118,20 @@ type Workload struct {
 	Message    Message    `json:"message"`
 	Network    Network    `json:"network"`
 	Warmup     Duration   `json:"warmup"`
-	Measure    Duration   `json:"measure"` // with Count: the limit
-	// of the measurement, over which each of the "highest" quantiles is taken
+	Measure    Duration   `json:"measure"` // with Count: the maximum
+	// length of the intervals over which the "highest" quantiles are computed
 	Interval Duration          `json:"interval"`
 	Drain    Drain             `json:"drain"`
-	Connect  Duration          `json:"connect"` // deadline of opening, declaring and connecting, each
-	Skew     Duration          `json:"skew"`    // how far apart agents may start before values are flagged
+	Connect  Duration          `json:"connect"` // timeout of each open, declare and connect
+	Skew     Duration          `json:"skew"`    // maximum difference of the agents' starts before values are flagged
 	Steady   Steady            `json:"steady"`
 	Search   *Search           `json:"search,omitempty"`
 	Faults   []Fault           `json:"faults,omitempty"` // in order of time
-	Groups   []Group           `json:"groups,omitempty"` // by name; none: the cell is one group of its own fields
+	Groups   []Group           `json:"groups,omitempty"` // empty: the cell has one group, the fields above
 	Labels   map[string]string `json:"labels,omitempty"`
 }
 
-// Default is a workload of nothing but defaults. The matrix schema has the same ones; a test compares them.
+// Default returns a workload with all defaults. The matrix schema has the same defaults; a test compares them.
 func Default() Workload {
 	return Workload{
 		Publishers: Publishers{Nodes: 1, Threads: 1, Mode: "confirm-window", MaxInFlight: 1000, OnFull: "wait",
