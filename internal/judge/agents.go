@@ -7,9 +7,9 @@ import (
 	"lockstep/internal/record"
 )
 
-// inside calls f for the samples of the measurement and the part of it that each is of. A sample is of the time since
-// the one before, however long that is. The first has none before it and reaches back into preparation: it only counts
-// where there is no other.
+// inside calls f for each host sample in the measurement, with the part of the measurement that the sample covers. A
+// sample covers the time since the previous one. The first sample has no known beginning, because it includes
+// preparation. It counts only if there is no other.
 func inside(samples []record.HostSample, span time.Duration, f func(s record.HostSample, from, to time.Duration)) {
 	count := func(s record.HostSample, from int64) bool {
 		from, to := max(0, from), min(s.At, int64(span))
@@ -28,7 +28,7 @@ func inside(samples []record.HostSample, span time.Duration, f func(s record.Hos
 	}
 }
 
-// meanOf is the mean of a metric of these samples over the measurement, weighed by time, and for how long it is known.
+// meanOf returns the time-weighted mean of a metric over the measurement, and the total time of its samples.
 func meanOf(samples []record.HostSample, span time.Duration, of func(record.HostSample) (float64, bool)) (mean float64,
 	known time.Duration) {
 	inside(samples, span, func(s record.HostSample, from, to time.Duration) {
@@ -40,7 +40,7 @@ func meanOf(samples []record.HostSample, span time.Duration, of func(record.Host
 	return mean, known
 }
 
-// agentMean is the value of the mean of a metric of agents' processes: the greatest of any.
+// agentMean returns the value of a mean over agents' processes: the maximum of all agents.
 func agentMean(of func(record.HostSample) float64) valueOf {
 	return func(m *measurements) plan.Value {
 		v := plan.Value{NA: NANotMeasured}
@@ -55,7 +55,7 @@ func agentMean(of func(record.HostSample) float64) valueOf {
 	}
 }
 
-// agentRSS is the most memory that any agent's process used.
+// agentRSS returns the maximum memory of any agent's process during the measurement.
 func agentRSS(m *measurements) plan.Value {
 	v := plan.Value{NA: NANotMeasured}
 	for _, samples := range m.in.record.Hosts() {
@@ -66,8 +66,8 @@ func agentRSS(m *measurements) plan.Value {
 	return v
 }
 
-// runtimeQuantile is the value of what Go's runtime measured in the agents' processes. It always has something to say
-// of scheduling, so that no pause is none only where there is that.
+// runtimeQuantile returns the value of a quantile that Go's runtime measured in the agents' processes. Scheduling is
+// always measured. Without it, the absence of GC pauses means that nothing was measured.
 func runtimeQuantile(s record.Series, q float64) valueOf {
 	return func(m *measurements) plan.Value {
 		if m.in.hists[record.Scheduling].Count() == 0 {

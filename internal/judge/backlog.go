@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/stats"
 )
 
-// Why there is no time to drain a backlog.
+// Reasons for no drain time of a backlog.
 const (
 	NANoBuild    = "no backlog is built (consumers.lifetime.connectAt)"
 	NAComing     = "consumers come and go"
@@ -19,34 +19,34 @@ const (
 )
 
 const (
-	// Tolerance is the part of the publish rate by which the consume rate may differ where tables show one rate, and by
-	// which a backlog may grow.
+	// Tolerance is the fraction of the publish rate by which the consume rate may differ before tables show both. It is
+	// also the fraction of the publish rate by which a backlog may grow.
 	Tolerance = 0.02
-	// falseFlags is the probability that a flag is raised on a stationary load.
+	// falseFlags is the probability of a flag on a stationary load.
 	falseFlags = 0.01
-	// minLevels is how many levels of a backlog are tested, where there are seconds of warm-up to take them from. Three
-	// are tested at least: the error of a slope through two is not known.
+	// minLevels is the number of levels of a backlog that are tested. Seconds of warm-up complete a shorter
+	// measurement. The minimum is three, because the error of a slope through two points is not defined.
 	minLevels = 5
-	// shortTolerance is the part of the published messages that may be undelivered at the end of a measurement too
+	// shortTolerance is the fraction of published messages that may be undelivered at the end of a measurement too
 	// short for a slope.
 	shortTolerance = 0.25
-	// edge is how long one side may stand still without that being a backlog.
+	// edge is the time for which publishers or consumers may pause without a backlog.
 	edge = 50 * time.Millisecond
-	// earlier is how much earlier than the longest warm-up a window may be: clocks differ. What is still earlier no
-	// agent measured, and there is no room for it.
+	// earlier extends the longest warm-up backwards, because clocks differ. Windows before that are ignored: they are
+	// not plausible, and would use memory.
 	earlier = time.Minute
 )
 
-// builds reports whether the cell means a backlog to be there: consumers join when messages wait already.
+// builds reports whether the cell builds a backlog on purpose: consumers connect when messages already wait.
 func builds(c plan.Consumers) bool { return c.Nodes > 0 && c.Lifetime.ConnectAt > 0 }
 
-// second is what was counted in one second, whether it was measured or not.
+// second holds the counts of one second, of measured and other messages.
 type second struct {
 	sent, returned, rejected, unique float64
 	published, delivered             []int64 // see record.Window
 }
 
-// everySecond are those from the first of the record to the end of the measurement.
+// everySecond holds the seconds from the beginning of the record to the end of the measurement.
 type everySecond struct {
 	first int // index
 	of    []second
@@ -54,8 +54,8 @@ type everySecond struct {
 
 func (e everySecond) at(index int) second { return e.of[index-e.first] }
 
-// perSecond walks the record once for all that look at single seconds: a walk for each second would take hours' records
-// minutes.
+// perSecond sums the windows of all agents per second, in one pass. A pass per second would take minutes for a record
+// of hours.
 func perSecond(in *input) (e everySecond) {
 	first := -int((in.workload.LongestWarmup() + earlier) / time.Second)
 	in.record.Range(func(w *record.Window) { e.first = max(first, min(e.first, w.Index)) })
@@ -74,7 +74,7 @@ func perSecond(in *input) (e everySecond) {
 	return e
 }
 
-// sums adds counts to what they are so far, at each index.
+// sums adds counts to sum, index by index.
 func sums(sum, counts []int64) []int64 {
 	if more := len(counts) - len(sum); more > 0 {
 		sum = append(sum, make([]int64, more)...)
@@ -85,10 +85,10 @@ func sums(sum, counts []int64) []int64 {
 	return sum
 }
 
-// flowSecond is what was published and delivered in one second of a flow.
+// flowSecond holds the messages published to and delivered from a flow in one second.
 type flowSecond struct{ published, delivered float64 }
 
-// whole is what was published to, and delivered by, so many subscriptions.
+// whole returns the seconds of all flows together.
 func (e everySecond) whole(subscriptions int) []flowSecond {
 	all := make([]flowSecond, len(e.of))
 	for i, s := range e.of {
@@ -97,7 +97,7 @@ func (e everySecond) whole(subscriptions int) []flowSecond {
 	return all
 }
 
-// flow is the same of one flow, to whose number so many belong.
+// flow returns the seconds of one flow. alike is the number of subscriptions that share the flow's number.
 func (e everySecond) flow(flows record.Flows, subscription, queue int, alike float64) []flowSecond {
 	of := func(counts []int64, i int) float64 {
 		if i >= len(counts) {
@@ -112,19 +112,19 @@ func (e everySecond) flow(flows record.Flows, subscription, queue int, alike flo
 	return all
 }
 
-// keepsUp reports whether consumers kept up with publishers: something was delivered, and no backlog grew. Backlogs are
-// the messages that were published and not yet delivered: of the cell, and of each of its flows, the messages to one
-// queue of one subscription. What was lost or refused counts as not delivered; what the broker returned as unroutable,
-// which no consumer can receive, was not published.
+// keepsUp reports whether consumers kept up with publishers: something was delivered, and no backlog grew. A backlog is
+// the number of messages published and not yet delivered. There is one for the cell, and one for each flow: the
+// messages to one queue of one subscription. Lost and rejected messages count as not delivered. Messages that the
+// broker returned as unroutable count as not published.
 //
-// A backlog grows if the interval of the slope of its levels, at the ends of seconds, lies above 2 % of the publish
-// rate. The one-sided confidence is 99 % for all backlogs of the cell together (Bonferroni). The levels are those of
-// the seconds in which all agents ran, with the last seconds of warm-up where those are fewer than five. A slope
-// through fewer than five levels is hardly known, and its error through two not at all: then the backlog of the cell
-// also grows if a quarter less was delivered than published.
+// A backlog grows if the confidence interval of the slope of its levels lies above 2 % of the publish rate. Levels are
+// taken at the ends of seconds. The one-sided confidence is 99 % for all backlogs of the cell together (Bonferroni).
+// The levels are those of the seconds in which all agents ran. If these are fewer than five, the last seconds of
+// warm-up are added. With fewer than five levels, the backlog of the cell also grows if a quarter less was delivered
+// than published. With fewer than three levels, only this second rule applies.
 func keepsUp(in *input, every everySecond) bool {
 	from, to := in.overlap.from, in.overlap.to
-	if in.span.byCount { // when it ended within a second, how much was delivered by then is not known
+	if in.span.byCount { // by count, the deliveries of an incomplete last second are not known
 		to = min(to, int(in.span.sending/time.Second))
 	}
 	delivered := 0.0
@@ -165,8 +165,8 @@ func keepsUp(in *input, every everySecond) bool {
 	return true
 }
 
-// grows reports whether a backlog grows over its seconds from one on, the last of which ends at an end, with a
-// probability of error.
+// grows reports whether a backlog grows from second from on. The last second ends at end. falsely is the one-sided
+// error probability.
 func grows(seconds []flowSecond, from int, end, falsely float64) bool {
 	var x, levels []float64
 	level, published := 0.0, 0.0
@@ -178,17 +178,17 @@ func grows(seconds []flowSecond, from int, end, falsely float64) bool {
 		}
 	}
 	l := fit(x, levels)
-	// Messages on their way vary at least as a Poisson process does.
+	// The number of messages in transit varies at least like a Poisson process.
 	counting := stats.NormalQuantile(falsely) * math.Sqrt(max(1, l.level)/l.xx)
 	rate := published / (x[len(x)-1] - float64(from))
 	return l.slope-max(l.uncertainty(falsely), counting) > Tolerance*rate
 }
 
-// backlog is how many messages wait to be received, over all subscriptions, at the end of each second. What the broker
-// returned or refused does not wait.
+// backlog is the number of messages that wait for delivery, over all subscriptions, at the end of each second. Messages
+// that the broker returned or rejected do not wait.
 type backlog struct {
 	first           int       // index of the first second
-	level, received []float64 // of each second; level at its end
+	level, received []float64 // per second; level is that at its end
 }
 
 func backlogOf(in *input, every everySecond) backlog {
@@ -202,7 +202,7 @@ func backlogOf(in *input, every everySecond) backlog {
 	return b
 }
 
-// most is the highest level, 0 if it was never above.
+// most returns the highest level, or 0 if no level is positive.
 func (b backlog) most() (most float64) {
 	for _, l := range b.level {
 		most = max(most, l)
@@ -210,16 +210,16 @@ func (b backlog) most() (most float64) {
 	return most
 }
 
-// drained is how a backlog went away, or did not.
+// drained describes how a backlog was drained.
 type drained struct {
-	took, last float64 // seconds, to the end of the last one, and the length of that
-	received   float64 // messages in the seconds before the last
+	took, last float64 // seconds until the end of the last one, and the length of the last one
+	received   float64 // messages in the seconds before the last one
 	gone       bool
-	goneOrLost bool // it would be gone without the messages that were lost
+	goneOrLost bool // it would be gone if lost messages did not count
 }
 
-// drain follows the backlog from a time (seconds) on, to the end of the first second in which it is at most what is
-// normally in flight, or to the end of the measurement.
+// drain follows the backlog from the time join on. It ends with the first second at whose end no more than normal
+// messages wait, or with the measurement. Times are in seconds.
 func (b backlog) drain(join, end, normal float64) (d drained) {
 	for i := max(0, int(join)-b.first); i < len(b.level) && !d.gone; i++ {
 		begins, ends := max(join, float64(b.first+i)), min(end, float64(b.first+i+1))
@@ -231,7 +231,7 @@ func (b backlog) drain(join, end, normal float64) (d drained) {
 	return d
 }
 
-// drainOf is the drain of the backlog from when consumers joined.
+// drainOf returns the drain of the backlog from the time at which consumers connected.
 func (b backlog) drainOf(in *input, lost uint64) drained {
 	from, to, normal := in.workload.Consumers.Lifetime.ConnectAt.D().Seconds(), in.span.sending.Seconds(), in.inFlight()
 	d := b.drain(from, to, normal)
@@ -239,7 +239,7 @@ func (b backlog) drainOf(in *input, lost uint64) drained {
 	return d
 }
 
-// noDrain is why it is not known how a backlog went away; empty if it is.
+// noDrain returns why the drain time is not known; empty if it is.
 func noDrain(m *measurements) string {
 	c := m.in.workload.Consumers
 	switch {
@@ -255,7 +255,7 @@ func noDrain(m *measurements) string {
 	return ""
 }
 
-// backlogDrain is when a backlog was gone: at any time in the last second.
+// backlogDrain returns the time to drain the backlog. It ended at an unknown time within the last second.
 func backlogDrain(m *measurements) plan.Value {
 	d := m.drain
 	switch why := noDrain(m); {
@@ -267,7 +267,8 @@ func backlogDrain(m *measurements) plan.Value {
 	return plan.Value{Number: d.took - d.last/2, Bound: d.last / 2}
 }
 
-// catchUpRate is the rate in the whole seconds before the last one, or until the end where the backlog was not gone.
+// catchUpRate returns the consume rate in the seconds before the last one, or until the end if the backlog did not
+// drain.
 func catchUpRate(m *measurements) plan.Value {
 	d := m.drain
 	if !d.gone {
@@ -284,8 +285,8 @@ func catchUpRate(m *measurements) plan.Value {
 	return plan.Value{NA: NANoSamples}
 }
 
-// inFlight is how many messages are on their way while consumers keep up: what is published in 50 ms and the simulated
-// round trip, and what publishers send at once and then wait.
+// inFlight returns how many messages are normally undelivered while consumers keep up. These are the messages of 50 ms
+// plus the simulated round trip, and those that publishers send in one burst.
 func (in *input) inFlight() float64 {
 	p := in.workload.Publishers
 	publishers := float64(p.Nodes * p.Threads)

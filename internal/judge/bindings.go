@@ -5,20 +5,21 @@ import (
 	"lockstep/internal/record"
 )
 
-// Why the number of messages that were lost through new bindings is not known.
+// Reasons why the number of messages lost through new bindings is not known.
 const (
 	naLossAgentLost = "not known: an agent was lost"
 	naLossDrainCut  = "not known: the drain was cut"
 )
 
-// churns reports whether bindings come and go in a cell.
+// churns reports whether the cell has churn of bindings.
 func (in *input) churns() bool { return in.workload.Topology.Churn.Rate > 0 }
 
 // bindingNames are the latencies of bindings, in the order of their warnings.
 var bindingNames = []string{"binding", "binding.first", "binding.message"}
 
-// bindingLatenciesOf are those of bindings that were asked for, and of messages sent, inside the measurement. A first
-// delivery that another agent had before is one of a further message.
+// bindingLatenciesOf returns the latencies of bindings whose call, and of messages whose send, was inside the
+// measurement. If another agent had the first delivery of a binding, the first delivery on this agent counts as a
+// further message.
 func bindingLatenciesOf(in *input) map[string]latency {
 	if !in.churns() {
 		return nil
@@ -48,7 +49,7 @@ func bindingLatenciesOf(in *input) map[string]latency {
 		"binding.message": of(further, true)}
 }
 
-// bindingsLost is how many messages through new bindings were lost, by the rules of the ledger.
+// bindingsLost returns the number of messages lost through new bindings, by the rules of the ledger.
 func bindingsLost(m *measurements) plan.Value {
 	switch {
 	case m.in.degraded():

@@ -13,11 +13,11 @@ import (
 	"lockstep/internal/stats"
 )
 
-// EventNotObserved is the kind of the controller's event by which a task's record says that an agent which should
-// measure a broker's processes does not, from then on. NotObserved is its detail.
+// EventNotObserved is the kind of a controller event: an agent that should measure a broker's processes no longer does.
+// Its detail comes from NotObserved.
 const EventNotObserved = "not-observed"
 
-// NotObserved says in words that an agent does not measure a broker's processes.
+// NotObserved returns the detail of such an event.
 func NotObserved(broker, agent, why string) string {
 	return fmt.Sprintf("%s%s: %s", notObserved(broker), agent, why)
 }
@@ -26,15 +26,15 @@ func notObserved(broker string) string {
 	return fmt.Sprintf("not observed: broker %s by agent ", broker)
 }
 
-// minAnswered is the part of the measurement's seconds that the broker has to have answered in, or was observed in: the
-// reader is warned below it.
+// minAnswered is the fraction of the measurement's seconds in which the broker must have answered or been observed.
+// Below it there is a warning.
 const minAnswered = 0.8
 
-// metric is one of the broker's over the measurement.
+// metric is one metric of the broker over the measurement.
 type metric struct {
-	na      string // why it is not known
+	na      string // reason for no number
 	mean    float64
-	samples []float64 // in it, sorted
+	samples []float64 // in the measurement, sorted
 }
 
 func (f metric) value(statistic string) plan.Value {
@@ -49,17 +49,17 @@ func (f metric) value(statistic string) plan.Value {
 	return plan.Value{Number: f.samples[len(f.samples)-1]}
 }
 
-// brokerMetrics are what is known of a broker.
+// brokerMetrics are the metrics of a broker.
 type brokerMetrics struct {
 	metrics           map[string]metric
-	nodes             []*node // whose processes were measured
+	nodes             []*node // nodes whose processes were measured
 	observed          bool    // by observers
 	asked             bool
-	answered, lacking int // moments in which the broker said anything, and those in which a metric lacked a node
+	answered, lacking int // times at which the broker reported metrics, and those at which a metric lacked a node
 }
 
-// brokerMetricsOf are the metrics that the broker says of itself, and those that hosts say of its processes, which go
-// before.
+// brokerMetricsOf returns the metrics that the broker reports and those that hosts report of its processes. If both
+// exist, those of hosts are used.
 func brokerMetricsOf(in *input) brokerMetrics {
 	b := brokerMetrics{metrics: map[string]metric{}}
 	byName := map[string][]record.ProbeSample{}
@@ -90,16 +90,16 @@ func brokerMetricsOf(in *input) brokerMetrics {
 	return b
 }
 
-// moment is what a metric was at one time, all nodes added up.
+// moment is a metric at one time, summed over all nodes.
 type moment struct {
 	at    time.Duration
-	since time.Duration // the moment before, where the metric is of the time since then
-	first bool          // there is none before
+	since time.Duration // time of the previous moment, for metrics that cover the time since then
+	first bool          // there is no previous moment
 	value float64
 }
 
-// momentsOf adds up the nodes of one metric's samples, sorted by time. A moment that lacks a node which others have is
-// left out: the sum of the rest would look like the whole.
+// momentsOf sums the samples of one metric over nodes, in order of time. Moments that lack a node are left out, because
+// their sum would look complete. incomplete is the number of these.
 func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []moment, incomplete int) {
 	nodes := map[string]bool{}
 	for _, s := range samples {
@@ -128,9 +128,9 @@ func momentsOf(samples []record.ProbeSample, span time.Duration) (moments []mome
 	return moments, incomplete
 }
 
-// summary is the mean of a metric over the measurement, and its samples there. A sample of a moment stands for the time
-// that is nearer to it than to its neighbours, and one of the time since the one before for that. The first of the
-// latter has no known beginning: it counts only where there is no other.
+// summary returns the mean of a metric over the measurement, weighted by time, and its samples. A sample of a moment
+// stands for the time that is closer to it than to its neighbours. A sample since the previous moment stands for that
+// interval. The first of these has no known beginning, and counts only if there is no other.
 func summary(f plan.Metric, moments []moment, span time.Duration) (mean float64, values []float64) {
 	inside := slices.DeleteFunc(slices.Clone(moments), func(m moment) bool {
 		if f.Since {
@@ -159,12 +159,12 @@ func summary(f plan.Metric, moments []moment, span time.Duration) (mean float64,
 	return mean, values
 }
 
-// processMetric is something that hosts say of the broker's processes.
+// processMetric is a metric that hosts report of the broker's processes.
 type processMetric struct {
 	name string
 	of   func(record.HostSample) (value float64, missing string)
-	most bool // a second is the greatest of its samples, not their mean
-	once bool // it is of a place, whichever nodes are there
+	most bool // the value of a second is the maximum of its samples, not their mean
+	once bool // the metric belongs to a place, and counts once for all nodes there
 }
 
 func processMetrics() []processMetric {
@@ -183,19 +183,19 @@ func processMetrics() []processMetric {
 	}
 }
 
-// node is a part of the broker: its processes on one host, or those that an observer finds in one way.
+// node is a part of the broker: its processes on one host, or those that an observer identifies by one configuration.
 type node struct {
 	place   string
 	samples []record.HostSample
 	known   time.Duration
 }
 
-// processMetricsOf are the metrics of the broker's processes, as their hosts say; of none where no agent was to measure
-// them. Observers alone count where there are any.
+// processMetricsOf returns the metrics of the broker's processes that hosts report. There are none if no agent was to
+// measure them. If there are observers, only their samples count.
 func processMetricsOf(in *input) (b brokerMetrics) {
 	broker := in.task.Cell.Broker
-	observed := in.cell.record.Observed(broker.Name) // observers are of no group
-	var away []string                                // observers that did not, or not to the end, measure the processes
+	observed := in.cell.record.Observed(broker.Name) // observers belong to no group
+	var away []string                                // observers that did not measure the processes until the end
 	for _, e := range in.cell.facts.Events {
 		if e.Kind == EventNotObserved && strings.HasPrefix(e.Detail, notObserved(broker.Name)) {
 			away = append(away, e.Agent)
@@ -213,8 +213,8 @@ func processMetricsOf(in *input) (b brokerMetrics) {
 	return b
 }
 
-// nodesOf are those of the broker, and the reason for which there are no metrics where these do not say one. A node
-// that was not seen at all leaves none: the rest would look like the whole.
+// nodesOf returns the nodes of the broker, and the reason for missing metrics where samples do not state one. If an
+// observer never measured, no node is returned, because the sum of the others would look complete.
 func nodesOf(in *input, observed map[string][]record.HostSample, away []string) (all []*node, missing string) {
 	for _, agent := range away {
 		if len(observed[agent]) == 0 {
@@ -243,7 +243,7 @@ func nodesOf(in *input, observed map[string][]record.HostSample, away []string) 
 		for _, agent := range slices.Sorted(maps.Keys(samples)) {
 			note(hosts[agent], hosts[agent], samples[agent])
 		}
-		maps.DeleteFunc(by, func(_ string, n *node) bool { return n.known == 0 }) // no process of the broker is there
+		maps.DeleteFunc(by, func(_ string, n *node) bool { return n.known == 0 }) // without the broker
 	}
 	for _, key := range slices.Sorted(maps.Keys(by)) {
 		all = append(all, by[key])
@@ -251,8 +251,8 @@ func nodesOf(in *input, observed map[string][]record.HostSample, away []string) 
 	return all, missing
 }
 
-// metric is the mean over the whole time, and its seconds, both of them sums over nodes. A second that some node does
-// not know of is left out.
+// metric returns the metric as a sum over nodes: its mean, and its value per second. Seconds that lack a node are left
+// out.
 func (f processMetric) metric(nodes []*node, span time.Duration, missing string) metric {
 	if f.once {
 		places := map[string]bool{}
@@ -285,8 +285,8 @@ func (f processMetric) metric(nodes []*node, span time.Duration, missing string)
 	return metric{mean: whole, samples: slices.Sorted(slices.Values(values))}
 }
 
-// over is a metric's mean over the measurement, and what it was in each second, in which the middle of a sample lies;
-// or why it is not known.
+// over returns a metric's mean over the measurement and its value per second. A sample belongs to the second of its
+// middle. missing is the reason why samples have no number.
 func (f processMetric) over(samples []record.HostSample, span time.Duration) (mean float64, seconds map[int]float64,
 	missing string) {
 	known := func(s record.HostSample) (float64, bool) {

@@ -11,16 +11,16 @@ import (
 	"lockstep/internal/record"
 )
 
-// track is what is known of one clock against the reference, over a task.
+// track describes one clock relative to the reference clock during a task.
 type track struct {
-	offsets []clock.Offset // by time; none: it is the reference
-	// wrong is the most by which times that were corrected can have been off, either way, at any time from the
-	// beginning of the measurement, ns.
+	offsets []clock.Offset // by time; none: it is the reference clock
+	// wrong is the maximum error of corrected times, in either direction, at any time from the beginning of the
+	// measurement, ns.
 	wrong int64
 }
 
-// at is what is known of the clock at a time. More than a second away from the nearest comparison it may have drifted
-// by all that a kernel lets it.
+// at returns the offset nearest to a time. Further than one second away, its bound grows by the maximum drift that a
+// kernel permits.
 func (t track) at(time int64) (nearest clock.Offset) {
 	for i, o := range t.offsets {
 		if i == 0 || max(o.At-time, time-o.At) < max(nearest.At-time, time-nearest.At) {
@@ -33,13 +33,12 @@ func (t track) at(time int64) (nearest clock.Offset) {
 	return nearest
 }
 
-// tracksOf finds what is known of each agent's clock. An agent without samples is not in it, unless its clock is the
-// one that all others were compared with. Where agents were compared with several, as when another controller took
-// over, nothing is known of any.
+// tracksOf returns the track of each agent's clock. Agents without samples are omitted, unless they use the reference
+// clock. If agents were compared with different references, for example after a controller failover, no track is known.
 //
-// Between two samples one correction was applied. How far off it can have been at either end is its difference from the
-// best estimate there, with the bound of that, both in the light of all samples of the task. From the last sample on a
-// clock may have drifted by all that a kernel lets it.
+// Between two samples one correction was applied. Its error at either end is its difference from the best estimate
+// there, plus the bound of the estimate. Estimates use all samples of the task. After the last sample, a clock may
+// drift by the maximum that a kernel permits.
 func tracksOf(in *input) map[string]track {
 	compared := in.record.ClockSamples()
 	reference := ""
@@ -78,7 +77,7 @@ func trackOf(in *input, samples []record.ClockSample) track {
 	measured := int64(in.span.sending)
 	t := track{offsets: offsets}
 	for i, o := range offsets {
-		t.wrong = max(t.wrong, o.Bound) // of the only one, or before the measurement
+		t.wrong = max(t.wrong, o.Bound) // valid for a single sample, and before the measurement
 		if o.At <= 0 || i == 0 {
 			t.wrong = o.Bound
 			continue
@@ -92,20 +91,20 @@ func trackOf(in *input, samples []record.ClockSample) track {
 	return t
 }
 
-// wrong is how far off a correction can have been at a time of which this is known.
+// wrong returns the maximum error of an applied correction at the time of o.
 func wrong(applied int64, o clock.Offset) int64 {
 	return max(applied+o.Offset, -applied-o.Offset) + o.Bound
 }
 
-// common is the time of some agents by one clock, with which they are compared with each other. Times of one clock are
-// not corrected.
+// common converts times of agents to one common clock. If all agents use the same clock, times are not corrected.
 type common struct {
-	clock map[string]string // of each agent
-	best  map[string]track  // of each clock that is known
-	known bool              // all are
+	clock map[string]string // by agent
+	best  map[string]track  // by clock, where known
+	known bool              // every clock has a track
 }
 
-// commonOf returns the time of these agents, by the best that is known of each clock at a time.
+// commonOf returns the common clock of some agents. For each clock it uses the track with the smallest bound at the
+// time at.
 func commonOf(in *input, known map[string]track, agents map[string]bool, at int64) common {
 	c := common{clock: in.record.Clocks(), best: map[string]track{}, known: true}
 	for _, a := range in.facts.Agents {
@@ -127,11 +126,11 @@ func commonOf(in *input, known map[string]track, agents map[string]bool, at int6
 	return c
 }
 
-// time is a time of an agent by the common clock.
+// time converts a time of an agent to the common clock.
 func (c common) time(agent string, at int64) int64 { return at - c.best[c.clock[agent]].at(at).Offset }
 
-// bound is by how much the difference of two times of different agents, at this time, can be wrong: for the pair of
-// clocks that is known worst.
+// bound returns the maximum error of the difference between times of two agents near at. It is the sum of the two
+// largest bounds.
 func (c common) bound(at int64) time.Duration {
 	var first, second int64
 	for _, t := range c.best {
@@ -141,16 +140,16 @@ func (c common) bound(at int64) time.Duration {
 	return time.Duration(first + second)
 }
 
-// clockComparison is how well the clocks of publishers and consumers were known to each other.
+// clockComparison describes how accurately the clocks of publishers and consumers are known.
 type clockComparison struct {
 	pairs   []plan.ClockPair
-	unknown bool          // of a pair nothing is known
-	bound   time.Duration // of the worst pair that is known
+	unknown bool          // nothing is known of some pair
+	bound   time.Duration // largest bound of the known pairs
 	steps   []record.Event
 }
 
-// compareClocks compares the agents that measure latencies between two clocks. None do where everybody receives its own
-// messages alone.
+// compareClocks compares the clocks of publishers and consumers that measure latencies between each other. There are
+// none if every agent receives only its own messages.
 func compareClocks(in *input, known map[string]track) (c clockComparison) {
 	if in.subscriptions == 0 || in.workload.Consumers.Colocate {
 		return clockComparison{}
@@ -185,20 +184,20 @@ func compareClocks(in *input, known map[string]track) (c clockComparison) {
 	return c
 }
 
-// coarse reports whether the clocks were known, but to more than the median of a latency.
+// coarse reports whether the clocks are known, but less accurately than the median of a latency.
 func (c clockComparison) coarse(median plan.Value) bool {
 	return !c.unknown && median.NA == "" && c.bound.Seconds() > median.Number
 }
 
-// starts are when agents really began.
+// starts describes when agents actually began.
 type starts struct {
-	agents      []plan.AgentPart // of the input, with their skews
-	skew        plan.Value       // how far apart they began
+	agents      []plan.AgentPart // agents of the input, with their skews
+	skew        plan.Value       // largest difference between starts
 	clocksKnown bool
 }
 
-// startsOf puts every agent's actual start into the reference's time. Agents of one clock are compared by it alone; a
-// start that could not be compared counts by its own host's calendar.
+// startsOf converts the start of each agent to the common clock. Without a known track, the start counts as read from
+// the agent's own clock.
 func startsOf(in *input, known map[string]track) starts {
 	s := starts{agents: slices.Clone(in.facts.Agents), skew: plan.Value{NA: NANotMeasured}}
 	skews, warmup, started := in.record.Skews(), int64(in.warmup()), map[string]bool{}

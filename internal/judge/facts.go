@@ -11,25 +11,25 @@ import (
 	"lockstep/internal/record"
 )
 
-// Facts are what the agents' records do not tell of a task.
+// Facts are the facts of a task that are not in the agents' records.
 type Facts struct {
 	Agents   []plan.AgentPart // every agent of the task, by index
 	Subject  plan.Subject
-	Subjects map[string]plan.Subject // by group, where groups have brokers of their own; Subject is then one of them
-	// of the agents' hosts, by agent; an agent that is missing is never called saturated
+	Subjects map[string]plan.Subject // by group, if groups have their own brokers; Subject is then one of them
+	// of the agents' hosts, by agent; missing: the host never counts as saturated
 	Cores    map[string]int
-	Events   []plan.Event // the controller's own; the agents' come from their records
-	DrainCut bool         // the drain was ended by its limit, not by silence
-	Failure  string       // why the task failed; empty if it did not
-	// of Failure, or of what the agents show (one was lost); empty: none that is told apart
+	Events   []plan.Event // the controller's own; events of agents are in their records
+	DrainCut bool         // the drain reached its timeout
+	Failure  string       // why the task failed; empty: it did not fail
+	// kind of Failure, or of what the agents' states show (one was lost); empty: no kind
 	Kind      plan.FailureKind
-	NotSteady string // what still moved when the measurement began (warmup: "auto"); empty if nothing did
+	NotSteady string // what was not steady when the measurement began (warm-up "auto"); empty: nothing
 	Cancelled bool
 	Started   time.Time
 	Ended     time.Time
 }
 
-// Kinds of the events by which an outcome keeps the facts that it was judged from.
+// Kinds of the events that store facts in an outcome.
 const (
 	eventFailed    = "task-failed"
 	eventCancelled = "task-cancelled"
@@ -38,21 +38,20 @@ const (
 	eventCores     = plan.EventCores
 )
 
-// eventTakenOver is the kind of the controller's event by which another led a task on.
+// eventTakenOver is the kind of the controller's event that another controller took over the task.
 const eventTakenOver = "taken-over"
 
-// eventClosed is the kind of an agent's event by which the engine tells that a link broke.
+// eventClosed is the kind of the engine's event that a link broke.
 const eventClosed = "closed"
 
-// SinceT0 makes the times of events, which count from T0, count from the measurement, which began at cut.
+// SinceT0 converts event times from T0 to the beginning of the measurement, which was cut after T0.
 func (f *Facts) SinceT0(cut time.Duration) {
 	for i := range f.Events {
 		f.Events[i].At -= plan.Duration(cut)
 	}
 }
 
-// FactsOf recovers the facts that an outcome was judged from, given the record that it was judged from too, so that it
-// can be judged again from what is kept alone.
+// FactsOf returns the facts of an outcome, given the outcome's record. It allows the task to be judged again.
 func FactsOf(o plan.Outcome, m *record.Merged) Facts {
 	agents := map[plan.Event]int{}
 	for _, e := range agentEvents(m) {
@@ -72,7 +71,7 @@ func FactsOf(o plan.Outcome, m *record.Merged) Facts {
 	}
 	for _, e := range o.Events {
 		switch {
-		case e.Kind == eventCores: // CoresOf
+		case e.Kind == eventCores: // read by CoresOf
 		case e.Kind == eventFailed:
 			f.Failure = e.Detail
 		case e.Kind == eventCancelled:
@@ -90,7 +89,7 @@ func FactsOf(o plan.Outcome, m *record.Merged) Facts {
 	return f
 }
 
-// CoresOf is how many cores the agents' hosts have, by agent, as an outcome keeps it.
+// CoresOf returns the number of cores of the agents' hosts in an outcome, by agent.
 func CoresOf(o plan.Outcome) map[string]int {
 	cores := map[string]int{}
 	for _, e := range o.Events {
@@ -110,7 +109,7 @@ func agentEvents(m *record.Merged) []plan.Event {
 	return events
 }
 
-// allEvents are the agents' events, the controller's, and those that keep facts, in order of time.
+// allEvents returns the events of agents, those of the controller, and those that store facts, in order of time.
 func allEvents(m *record.Merged, f Facts) []plan.Event {
 	events := append(agentEvents(m), f.Events...)
 	for _, agent := range slices.Sorted(maps.Keys(f.Cores)) {
@@ -133,7 +132,7 @@ func allEvents(m *record.Merged, f Facts) []plan.Event {
 	return events
 }
 
-// withClocks are the agents, with the clock from their records where the controller did not learn of them.
+// withClocks returns the agents. Clocks that the controller did not learn are taken from the record.
 func withClocks(m *record.Merged, f Facts) []plan.AgentPart {
 	agents := slices.Clone(f.Agents)
 	clocks := m.Clocks()

@@ -11,13 +11,13 @@ import (
 	"lockstep/internal/record"
 )
 
-// evaluation is what flags depend on. A value in it has no flags.
+// evaluation is the input of the flag rules. Its values have no flags.
 type evaluation struct {
 	m      *measurements
 	values map[string]plan.Value
 }
 
-// flagRules are the conditions under which a value of some names has a flag. A value has its flags in this order.
+// flagRules define when a value of the listed names has a flag. Flags of a value are in this order.
 var flagRules = []struct {
 	flag   plan.Flag
 	values func() []string
@@ -50,7 +50,7 @@ func withFlags(m *measurements, values map[string]plan.Value) map[string]plan.Va
 	return out
 }
 
-// every lists all values.
+// every returns the names of all values.
 func every() (names []string) {
 	for _, v := range plan.Values() {
 		names = append(names, v.Name)
@@ -58,8 +58,8 @@ func every() (names []string) {
 	return names
 }
 
-// performance lists the values that say how fast the broker was, and so are doubtful when the load was not what it
-// should be.
+// performance returns the names of the values that describe the broker's performance. They depend on the load being as
+// configured.
 func performance() (names []string) {
 	for _, v := range plan.Values() {
 		if v.Traits.Has(plan.Performance) {
@@ -69,7 +69,7 @@ func performance() (names []string) {
 	return names
 }
 
-// latencyNames lists the values that are quantiles of latencies.
+// latencyNames returns the names of the values that are quantiles of latencies.
 func latencyNames() (names []string) {
 	for _, s := range latencySeries {
 		names = append(names, quantileNames(s.name)...)
@@ -80,7 +80,7 @@ func latencyNames() (names []string) {
 	return names
 }
 
-// quantileNames lists the values that are quantiles of one latency.
+// quantileNames returns the names of the quantiles of one latency.
 func quantileNames(latency string) (names []string) {
 	for _, q := range plan.Quantiles() {
 		names = append(names, latency+"."+q.Name)
@@ -93,7 +93,7 @@ func quantileNames(latency string) (names []string) {
 	return names
 }
 
-// latencyOf returns the latency that a value is a quantile of, and its name.
+// latencyOf returns the latency of which a value is a quantile, and the latency's name.
 func (e evaluation) latencyOf(name string) (l latency, stem string, is bool) {
 	stem = strings.TrimSuffix(name, ".highest")
 	for _, q := range plan.Quantiles() {
@@ -108,7 +108,7 @@ func (e evaluation) latencyOf(name string) (l latency, stem string, is bool) {
 	return l, stem, is
 }
 
-// isBacklog reports whether consumers did not keep up with publishers, or did not catch up.
+// isBacklog reports whether the value is affected by a backlog: consumers did not keep up, or did not catch up.
 func isBacklog(e evaluation, name string) bool {
 	switch v := e.values[name]; {
 	case name == "throughput" || name == "consume.rate":
@@ -128,13 +128,12 @@ func beyondRange(e evaluation, name string) bool {
 	return is && l.hist.Over() > 0 && (v.NA == "" || v.NA == NAFewSamples)
 }
 
-// manyNegative is the part of all latencies above which negative ones are more than a few deliveries that one reading
-// of the clocks explains.
+// manyNegative is the fraction of negative latencies above which single clock readings do not explain them.
 const manyNegative = 0.001
 
-// clocksUnsafe reports whether a value was measured between two clocks of which nothing was known, whose bound is above
-// the median, or one of which was stepped. Of a latency between hosts it is also if more than a few samples were
-// negative, whatever is known of the clocks: as many of the others may be as wrong.
+// clocksUnsafe reports whether a value was measured between clocks that were unknown, stepped, or known less accurately
+// than the median. A latency between hosts is also unsafe if many samples are negative, because as many others may be
+// equally wrong.
 func clocksUnsafe(e evaluation, name string) bool {
 	v := e.values[name]
 	number := v.NA == ""
@@ -155,30 +154,30 @@ func clocksUnsafe(e evaluation, name string) bool {
 		number && stem == "e2e" && negative > manyNegative*(negative+float64(e.m.in.hists[record.EndToEnd].Count()))
 }
 
-// A simulated latency is as asked for if the median deviates by no more than one of these.
+// A simulated latency is as configured if its median exceeds the configured one by at most one of these.
 const (
-	latencyPart = 0.05 // of the latency asked for
+	latencyPart = 0.05 // fraction of the configured latency
 	latencyOff  = 100 * time.Microsecond
 )
 
-// latencyOff reports whether the simulated network added more latency than was asked for.
+// latencyOff reports whether the simulated network added more latency than configured.
 func (in *input) latencyOff() bool {
 	asked := in.workload.Network.Latency.D()
 	off := in.addedLatency(0.5) - asked
 	return off > latencyOff && float64(off) > math.Round(latencyPart*float64(asked))
 }
 
-// limited reports whether a limitation of the load generator has a flag.
+// limited returns a rule: whether the cell has a limitation with the flag.
 func limited(flag plan.Flag) func(evaluation, string) bool {
 	return func(e evaluation, _ string) bool {
 		return slices.ContainsFunc(e.m.limitations, func(l plan.Limitation) bool { return l.Flag == flag })
 	}
 }
 
-// beyond reports whether agents started further apart than the workload allows.
+// beyond reports whether the agents' starts differ by more than the workload permits.
 func (s starts) beyond(w plan.Workload) bool {
 	return s.skew.NA == "" && s.skew.Number > w.Skew.D().Seconds()
 }
 
-// clockUnsafe reports whether how far agents started apart was measured between clocks of which nothing was known.
+// clockUnsafe reports whether the difference of starts was measured between unknown clocks.
 func (s starts) clockUnsafe() bool { return s.skew.NA == "" && !s.clocksKnown }

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// Why there is no time to recover.
+// Reasons for no recovery time.
 const (
 	naNoFaults     = "no faults"
 	naNotRecovered = "not recovered"
@@ -19,15 +19,15 @@ const (
 	naNothingDue   = "nothing was under way when a fault ended, or sent after it"
 )
 
-// outage is a time in which no owner at all saw anything of a kind, though one of them waited all along. Open: nothing
-// came after it.
+// outage is a time in which no owner had a confirm (or delivery) although at least one waited. open means that none
+// came afterwards.
 type outage struct {
 	from, to int64 // ns since T0
 	open     bool
 }
 
-// outages finds what the gaps of so many owners have in common, by time. It begins when the last of them saw something
-// and one of them waited, and ends with the next that any of them sees.
+// outages returns the times that gaps of all owners have in common, in order of time. An outage begins when the last
+// owner had its last event and at least one owner waited. It ends with the next event of any owner.
 func outages(gaps []record.Gap, owners int) []outage {
 	type edge struct {
 		at    int64
@@ -40,7 +40,7 @@ func outages(gaps []record.Gap, owners int) []outage {
 			edges = append(edges, edge{g.From, true, g}, edge{g.To, false, g})
 		}
 	}
-	// what ends at a time goes before what begins then: something came between
+	// ends sort before beginnings at the same time: an event came between
 	slices.SortFunc(edges, func(a, b edge) int {
 		if c := cmp.Compare(a.at, b.at); c != 0 || a.begin == b.begin {
 			return c
@@ -74,14 +74,14 @@ func outages(gaps []record.Gap, owners int) []outage {
 	return out
 }
 
-// gapValues are the longest outage of one kind inside the measurement, and the longest time to recover from a fault.
-// Times of different clocks are corrected, and have a bound.
+// gapValues are the longest outage of one kind in the measurement, and the longest recovery time of a fault. Times of
+// different clocks are corrected, and have a bound.
 type gapValues struct {
 	longest, recovery plan.Value
 	clocksKnown       bool
 }
 
-// gapsOf are the outages in which nothing was confirmed, and those in which nothing was received, by anybody.
+// gapsOf returns the outages of confirms and those of deliveries.
 func gapsOf(in *input, known map[string]track) map[string]gapValues {
 	minConfirm, minDelivery := in.workload.MinGap()
 	accounting, p, c := in.accounting(), in.workload.Publishers, in.workload.Consumers
@@ -94,14 +94,14 @@ func gapsOf(in *input, known map[string]track) map[string]gapValues {
 		deliveries.kind: deliveries.values(in, known)}
 }
 
-// gapKind is what gaps of one kind are of.
+// gapKind describes the gaps of one kind.
 type gapKind struct {
 	kind    string
 	owners  int
-	least   time.Duration // below which none is kept
+	least   time.Duration // minimum length of recorded gaps
 	span    time.Duration
-	last    func(record.Last) int64 // of what came
-	missing uint64                  // that did not come
+	last    func(record.Last) int64 // time of the last event
+	missing uint64                  // expected messages that did not come
 }
 
 func (k gapKind) values(in *input, known map[string]track) gapValues {
@@ -117,7 +117,7 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 			own = append(own, g)
 			agents[g.Agent] = true
 			ended[g.Owner] = ended[g.Owner] || g.Open
-			k.least = max(k.least, time.Duration(g.Min)) // an outage is of all owners: that of the one who kept least
+			k.least = max(k.least, time.Duration(g.Min)) // the largest minimum limits what can be seen
 		}
 	}
 	switch {
@@ -132,7 +132,7 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 			clocks.time(g.Agent, g.Waited)
 	}
 	all := outages(own, k.owners)
-	last := int64(math.MinInt64) // of what came, if all that was to come did
+	last := int64(math.MinInt64) // time of the last event, if none is missing
 	for agent, l := range in.record.LastOfEach() {
 		if at := k.last(l); at != 0 {
 			last = max(last, clocks.time(agent, at))
@@ -145,8 +145,8 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 		recovery: k.recovery(in, all, last, clocks), clocksKnown: clocks.known}
 }
 
-// value is the length of an outage; one below what is kept is only known to be shorter than that. It is as wrong as the
-// clocks can be at its ends.
+// value returns the length of an outage. If it is below the minimum of recorded gaps, only that upper bound is known.
+// Its bound is the error of the clocks at its ends.
 func (k gapKind) value(o outage, clocks common) plan.Value {
 	if time.Duration(o.to-o.from) < k.least {
 		return plan.Value{NA: fmt.Sprintf("< %g ms", float64(k.least)/1e6)}
@@ -155,7 +155,7 @@ func (k gapKind) value(o outage, clocks common) plan.Value {
 		Bound: max(clocks.bound(o.from), clocks.bound(o.to)).Seconds()}
 }
 
-// longestWithin is the longest of outages between two times.
+// longestWithin returns the longest part of an outage between two times.
 func longestWithin(all []outage, from, to int64) (longest outage) {
 	for _, o := range all {
 		o.from, o.to = max(o.from, from), min(o.to, to)
@@ -166,8 +166,8 @@ func longestWithin(all []outage, from, to int64) (longest outage) {
 	return longest
 }
 
-// recovery is the longest time from the end of a fault to the next that came. Where all had come before, as when
-// publishers had their count or had left, there was nothing to recover.
+// recovery returns the longest time from the end of a fault to the next event. If the last event came before the end of
+// a fault, there was nothing to recover. This happens when publishers have sent their count or disconnected.
 func (k gapKind) recovery(in *input, all []outage, last int64, clocks common) plan.Value {
 	if len(in.workload.Faults) == 0 {
 		return plan.Value{NA: naNoFaults}
@@ -196,7 +196,7 @@ func (k gapKind) recovery(in *input, all []outage, last int64, clocks common) pl
 	return k.value(longest, clocks)
 }
 
-// endOf is when a fault was undone, on the last of the agents that did it.
+// endOf returns when a fault was undone by the last of the agents that injected it.
 func endOf(m *record.Merged, f plan.Fault, clocks common) (end int64, happened bool) {
 	for _, e := range m.Events() {
 		if e.Kind == record.EventFault && f.Tells(e.Detail) {

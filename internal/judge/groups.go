@@ -11,25 +11,24 @@ import (
 	"lockstep/internal/record"
 )
 
-// naEachGroup is why a cell of several groups has no value that only one group can have.
+// naEachGroup is the reason for no value in a cell with several groups, if values of groups cannot be combined.
 const naEachGroup = "each group has its own"
 
-// wholeTask is how reasons begin that are not of one group.
+// wholeTask is the prefix of reasons that do not belong to one group.
 const wholeTask = "the task "
 
-// judgeGroups judges each group of a task as a task of its own, and makes one outcome of theirs:
+// judgeGroups judges each group of a task like a task, and combines the results into one outcome:
 //
-//   - Counts, rates and the ledger are sums of what the groups have; a rate is then the sum of rates that were measured
-//     at the same time, and none where counts ended the groups' measurements at different times.
-//   - What agents use, and the longest time without a link, are the greatest of any group.
-//   - Latencies and other times are those of the only group that has them: there is none of several populations
-//     together.
-//   - What the broker says of itself is said to each group alike, and counts once; what it says of queues is that of
-//     each group, and so is everything that side-by-side brokers, which have brokers of their own, are told.
-//   - A flag of any group's value is the value's; the verdict is that of the worst group.
+//   - Counts, rates and the ledger are sums over groups. There is no rate if counts ended the groups' measurements at
+//     different times.
+//   - Resource use of agents, and the longest time without a link, are maxima over groups.
+//   - Latencies and other times are those of the only group that has them. They are not combined over groups.
+//   - Metrics of the whole broker are the same for each group and count once. Metrics of queues remain with each group,
+//     as do all metrics of side-by-side brokers.
+//   - A value has the flags of all groups' values. The verdict is the worst of the groups.
 func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan.Outcome {
 	cell := newInput(t, m, f, cut, nil)
-	whole := *cell // its span is that of the groups
+	whole := *cell // its span becomes the maximum over groups
 	whole.span = span{}
 	var groups []evaluatedGroup
 	for _, part := range t.Parts() {
@@ -39,7 +38,7 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 		whole.span.sending = max(whole.span.sending, in.span.sending)
 		whole.span.receiving = max(whole.span.receiving, in.span.receiving)
 	}
-	starts := startsOf(&whole, tracksOf(&whole)) // groups start together, too
+	starts := startsOf(&whole, tracksOf(&whole)) // groups start together
 	o := groups[0].out
 	o.Values, o.Ledger = map[string]plan.Value{}, plan.Ledger{}
 	o.Reasons, o.Warnings, o.Limitations, o.Clocks = nil, nil, nil, nil
@@ -80,13 +79,13 @@ func judgeGroups(t plan.Task, m *record.Merged, f Facts, cut time.Duration) plan
 	return o
 }
 
-// evaluatedGroup is a group's outcome, and the time that it is of.
+// evaluatedGroup is a group's outcome with its span.
 type evaluatedGroup struct {
 	span span
 	out  plan.Outcome
 }
 
-// of are the facts of one group.
+// of returns the facts of one group.
 func (f Facts) of(group string) Facts {
 	all := f.Agents
 	f.Agents = nil
@@ -102,7 +101,7 @@ func (f Facts) of(group string) Facts {
 	return f
 }
 
-// join adds the account, the verdict and the warnings of one group to the outcome of the cell.
+// join adds the ledger, the verdict and the warnings of one group to the outcome of the cell.
 func join(o *plan.Outcome, name string, g plan.Outcome, f Facts) {
 	group := plan.GroupOutcome{Name: name, Verdict: g.Verdict, Values: g.Values, Ledger: g.Ledger, Reasons: g.Reasons,
 		Warnings: g.Warnings}
@@ -123,7 +122,7 @@ func join(o *plan.Outcome, name string, g plan.Outcome, f Facts) {
 		}
 		return named
 	}
-	if reasons := named(g.Reasons); g.Verdict == plan.Invalid { // what is proven first
+	if reasons := named(g.Reasons); g.Verdict == plan.Invalid { // proven reasons come first
 		o.Reasons = append(reasons, o.Reasons...)
 	} else {
 		o.Reasons = append(o.Reasons, reasons...)
@@ -146,7 +145,7 @@ func onlyOnce(all []string) (once []string) {
 	return once
 }
 
-// worse is the verdict that a reader must know of.
+// worse returns the worse of two verdicts: invalid, unknown, valid.
 func worse(a, b plan.Verdict) plan.Verdict {
 	for _, v := range []plan.Verdict{plan.Invalid, plan.Unknown} {
 		if a == v || b == v {
@@ -156,7 +155,7 @@ func worse(a, b plan.Verdict) plan.Verdict {
 	return plan.Valid
 }
 
-// sum adds two accounts.
+// sum adds two ledgers.
 func sum(a, b plan.Ledger) plan.Ledger {
 	return plan.Ledger{
 		Sent: a.Sent + b.Sent, Uncertain: a.Uncertain + b.Uncertain, Confirmed: a.Confirmed + b.Confirmed,
@@ -170,7 +169,7 @@ func sum(a, b plan.Ledger) plan.Ledger {
 	}
 }
 
-// combine makes the cell's value of those of its groups; has is false for a value that no group has.
+// combine returns the cell's value from the values of its groups. has is false if no group has the value.
 func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out plan.Value, has bool) {
 	numbers, why := 0, ""
 	for _, g := range groups {
@@ -184,7 +183,7 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out pl
 			}
 		}
 		switch {
-		case x.NA == NAUndrained || x.NA == NABacklog: // what is not known of one group is not known of all
+		case x.NA == NAUndrained || x.NA == NABacklog: // unknown for one group: unknown for all
 			out.NA = x.NA
 			continue
 		case x.NA != "":
@@ -219,8 +218,8 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out pl
 	return out, true
 }
 
-// apart reports whether groups were measured in times of their own, as counts end them: rates in them add up to none
-// that was there at any time.
+// apart reports whether message counts ended the groups' measurements at different times. The sum of their rates was
+// then never reached.
 func apart(groups []evaluatedGroup) bool {
 	least, most, byCount := groups[0].span.sending, groups[0].span.sending, false
 	for _, g := range groups {
@@ -229,7 +228,7 @@ func apart(groups []evaluatedGroup) bool {
 	return byCount && float64(most-least) > Tolerance*float64(most)
 }
 
-// ofQueues reports whether a statistic of a metric is of the queues of one topology alone.
+// ofQueues reports whether a statistic belongs to a metric of one topology's queues.
 func ofQueues(statistic string) bool {
 	for _, f := range plan.Metrics() {
 		if f.OfTask && strings.HasPrefix(statistic, f.Name+".") {

@@ -9,23 +9,23 @@ import (
 	"lockstep/internal/record"
 )
 
-// input is what a task, or one group of it, is evaluated from. It does not change after newInput.
+// input is everything from which a task, or one group of it, is evaluated. It does not change after newInput.
 type input struct {
 	task          plan.Task
 	workload      plan.Workload // of the task
 	record        *record.Merged
-	hists         map[record.Series]*record.Hist // over the measurement; they are not to be changed
+	hists         map[record.Series]*record.Hist // over the measurement; read-only
 	facts         Facts                          // with the clock of each agent
-	cut           time.Duration                  // see Cut
-	cell          *input                         // of the whole cell: of a cell without groups, this
-	subscriptions int                            // that have consumers
+	cut           time.Duration                  // result of Cut
+	cell          *input                         // input of the whole cell; without groups, this input
+	subscriptions int                            // subscriptions with consumers
 	span          span
 	overlap       overlap
-	sent          float64 // messages of the measurement
+	sent          float64 // messages sent in the measurement
 	accounting    func() record.Accounting
 }
 
-// newInput prepares the evaluation of a task whose record is rebased; cell is nil for a task without groups.
+// newInput prepares the evaluation of a task whose record is rebased. cell is nil for a task without groups.
 func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *input) *input {
 	f.Agents = withClocks(m, f)
 	in := &input{task: t, workload: t.Cell.Workload, record: m, hists: map[record.Series]*record.Hist{}, facts: f,
@@ -39,7 +39,7 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 	for _, s := range record.AllSeries() {
 		in.hists[s] = m.Hist(s)
 	}
-	// a large ledger is read once
+	// reading a large ledger is expensive: do it once
 	in.accounting = sync.OnceValue(func() record.Accounting { return m.Accounting(in.subscriptions) })
 	in.span = spanOf(in.workload, m)
 	in.overlap = in.overlapOf()
@@ -47,17 +47,17 @@ func newInput(t plan.Task, m *record.Merged, f Facts, cut time.Duration, cell *i
 	return in
 }
 
-// span is the time that rates are per.
+// span is the duration of the measurement.
 type span struct {
 	byCount   bool
-	windows   int           // record's windows 0 … windows-1 are the measurement
+	windows   int           // windows 0 … windows-1 of the record are the measurement
 	sending   time.Duration // 0: nothing was measured
 	receiving time.Duration
 }
 
-// spanOf is the measurement of a cell: its duration or, when publishers stop after a count, the time from the start of
-// the measurement to the last confirm (unconfirmed modes: the last send) and to the last delivery. Rates are per the
-// overlap of the agents.
+// spanOf returns the span of a cell. Normally it is the configured duration. With a message count, sending ends with
+// the last confirm, or the last send in unconfirmed modes. Receiving ends with the last delivery. Rates refer to the
+// overlap of the agents, not to the span.
 func spanOf(w plan.Workload, m *record.Merged) span {
 	s := span{windows: seconds(w.Measure.D()), sending: w.Measure.D(), receiving: w.Measure.D()}
 	if w.Publishers.Count == 0 {
@@ -74,10 +74,10 @@ func spanOf(w plan.Workload, m *record.Merged) span {
 	return s
 }
 
-// length is how long the measurement was for those who looked on.
+// length returns the duration of the measurement including deliveries.
 func (s span) length() time.Duration { return max(s.sending, s.receiving) }
 
-// seconds is the number of one-second windows in d, the last one perhaps shorter.
+// seconds returns the number of one-second windows in d; the last one may be shorter.
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // overlap is the part of the measurement in which all agents ran: windows from … to-1.
@@ -86,12 +86,13 @@ type overlap struct {
 	length   time.Duration // 0: there was none
 }
 
-// overlapOf is, in whole windows, from when the last of the agents had started, if that was after warm-up by more than
-// agents may start apart (every start is some microseconds late), to when the first of them was lost or, of a task that
-// was given up, heard of last. Of a lost agent the last window that it reported may not be whole, and is left out.
-// Agents are those of the whole cell: rates of its groups are added up, and so are of one time. By count, agents end
-// when they have sent their messages, in confirmed modes when these are confirmed: the overlap is all of the
-// measurement if they end within 2 % of it, else it ends with the first of them.
+// overlapOf returns the overlap in whole windows. It begins when the last agent has started, if that is later than
+// warm-up by more than the permitted skew. It ends when the first agent was lost, or last reported in an aborted task.
+// The last window of a lost agent may be incomplete and is left out. Agents are those of the whole cell, because rates
+// of groups are added up and must cover the same time.
+//
+// With a message count, an agent ends when it has sent its messages, and in confirmed modes when they are confirmed. If
+// all end within 2 % of the measurement, the overlap is the whole measurement. Otherwise it ends with the first agent.
 func (in *input) overlapOf() overlap {
 	o := overlap{to: in.span.windows}
 	if in.span.byCount {
@@ -122,17 +123,18 @@ func (in *input) overlapOf() overlap {
 		}
 	}
 	o.length = time.Duration(o.to-o.from) * time.Second
-	if o.to == in.span.windows { // the last may be shorter
+	if o.to == in.span.windows { // the last window may be shorter
 		o.length = in.span.sending - time.Duration(o.from)*time.Second
 	}
 	o.length = max(0, o.length)
 	return o
 }
 
-// warmup is how long the load ran before the measurement.
+// warmup returns how long the load ran before the measurement.
 func (in *input) warmup() time.Duration { return in.workload.Warmup.D() + in.cut }
 
-// counted is a counter over the measurement: events inside it or, by count, events of its messages.
+// counted returns a counter over the measurement. With a message count it includes later events of the measurement's
+// messages.
 func (in *input) counted(c record.Counter) float64 {
 	if !in.span.byCount {
 		return float64(in.record.Sum(c, 0, in.span.windows))
@@ -146,20 +148,20 @@ func (in *input) counted(c record.Counter) float64 {
 	return float64(n)
 }
 
-// total is a counter over the whole task.
+// total returns a counter over the whole task.
 func (in *input) total(c record.Counter) float64 { return float64(in.record.Total(c)) }
 
-// drainCut reports whether the drain ended before silence.
+// drainCut reports whether the drain ended before it was idle.
 func (in *input) drainCut() bool {
 	return in.facts.DrainCut || in.facts.Failure != "" || in.facts.Cancelled
 }
 
-// degraded reports whether only some of the agents are in the record.
+// degraded reports whether an agent was lost.
 func (in *input) degraded() bool {
 	return slices.ContainsFunc(in.facts.Agents, func(a plan.AgentPart) bool { return a.Lost })
 }
 
-// roles are the agents that publish and those that consume, by their indexes, as plan.Assign shares the task out.
+// roles returns the agents that publish and those that consume, by index, as plan.Assign distributes them.
 func (in *input) roles() (publishers, consumers []plan.AgentPart) {
 	first := in.workload.Publishers.Nodes
 	if in.workload.Consumers.Colocate {

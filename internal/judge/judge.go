@@ -1,10 +1,10 @@
-// Package judge turns the record of a task into its outcome: values, delivery accounting, flags and the verdict. It
-// reads no clock and no file: the same record and facts give the same outcome.
+// Package judge computes the outcome of a task from its record: values, delivery accounting, flags and the verdict. It
+// is deterministic: it reads no clock and no file.
 //
-// The stages follow each other, and none changes the result of an earlier one:
+// No stage changes the result of an earlier one:
 //
-//	newInput   the record, the facts and the times that the measurement is of
-//	measure    every quantity of the record that anything below needs
+//	newInput   the record, the facts and the times of the measurement
+//	measure    every quantity that later stages need
 //	values     one function per value (the table in values.go)
 //	flags      one condition per flag (the table in flags.go)
 //	warnings, verdict
@@ -15,7 +15,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// Why there is no number. Reports tell apart what cannot be (a dash) from what did not work out.
+// Reasons for no number. Reports distinguish impossible values (a dash) from missing ones.
 const (
 	NAFireAndForget = "fire-and-forget"
 	NANoConfirms    = "no confirms"
@@ -38,7 +38,7 @@ const (
 // Confirmed reports whether the broker confirms messages published in this mode.
 func Confirmed(mode string) bool { return unconfirmedReason(mode) == "" }
 
-// unconfirmedReason is why a mode has no publish latency; empty if it has.
+// unconfirmedReason returns why a mode has no publish latency; empty if it has one.
 func unconfirmedReason(mode string) string {
 	switch mode {
 	case "fire-and-forget":
@@ -49,8 +49,8 @@ func unconfirmedReason(mode string) string {
 	return ""
 }
 
-// Judge returns the outcome of a task: values, delivery accounting, flags, verdict. The same record and facts give the
-// same outcome. A record whose measurement did not begin at T0 is rebased to where it did.
+// Judge returns the outcome of a task: values, delivery accounting, flags, verdict. It is deterministic. It rebases the
+// record m if the measurement did not begin at T0.
 func Judge(t plan.Task, m *record.Merged, f Facts) plan.Outcome {
 	cut := Cut(t.Cell.Workload, m)
 	m.Rebase(cut)
@@ -68,8 +68,8 @@ func Judge(t plan.Task, m *record.Merged, f Facts) plan.Outcome {
 	return o
 }
 
-// Again judges a task again from its record and the facts that its outcome has. The record of a search is that of its
-// last step.
+// Again judges a task again, from its record and the facts in its outcome. The record of a search is that of its last
+// step.
 func Again(t plan.Task, m *record.Merged, o plan.Outcome) plan.Outcome {
 	facts := FactsOf(o, m)
 	var again plan.Outcome

@@ -9,10 +9,10 @@ import (
 	"lockstep/internal/record"
 )
 
-// naNoInterval is why there is no highest quantile of a short measurement.
+// naNoInterval is the reason for no highest quantile in a short measurement.
 const naNoInterval = "the measurement is shorter than one interval"
 
-// latencySeries are the latencies of messages, and what they are recorded as.
+// latencySeries are the latencies of messages, with the series in the record.
 var latencySeries = []struct {
 	name   string
 	series record.Series
@@ -26,15 +26,15 @@ var latencySeries = []struct {
 	{"pacing", record.Pacing},
 }
 
-// highestSeries are those of which the highest quantiles over intervals are known.
+// highestSeries are the latencies with values for the highest quantiles over intervals.
 var highestSeries = []string{"publish", "e2e"}
 
 // latency is a distribution whose quantiles are values.
 type latency struct {
 	distribution
-	na        string         // why it has no quantiles; empty if it has
-	intervals []distribution // of the full intervals of the measurement that have samples
-	across    bool           // its ends were read on the hosts of a publisher and a consumer
+	na        string         // reason for no quantiles; empty: it has quantiles
+	intervals []distribution // full intervals of the measurement that have samples
+	across    bool           // measured between the hosts of a publisher and a consumer
 }
 
 func latenciesOf(in *input, keepsUp bool) map[string]latency {
@@ -59,7 +59,7 @@ func latenciesOf(in *input, keepsUp bool) map[string]latency {
 	return all
 }
 
-// quantileValue is the value of a quantile of the whole measurement.
+// quantileValue returns the value of a quantile over the whole measurement.
 func (l latency) quantileValue(q float64) plan.Value {
 	if l.na != "" {
 		return plan.Value{NA: l.na}
@@ -67,8 +67,8 @@ func (l latency) quantileValue(q float64) plan.Value {
 	return l.quantile(q)
 }
 
-// highest is the highest quantile of any full interval of the measurement: what the worst minute was like, where the
-// whole hides it. What keeps a latency from being shown keeps its highest quantiles from it too.
+// highest returns the highest quantile of any full interval of the measurement. It shows the worst interval, which the
+// quantile of the whole measurement hides. A latency without quantiles has no highest quantiles.
 func (l latency) highest(q float64) plan.Value {
 	if whole := l.quantileValue(q); whole.NA != "" {
 		return plan.Value{NA: whole.NA}
@@ -79,17 +79,17 @@ func (l latency) highest(q float64) plan.Value {
 	worst := plan.Value{NA: NAFewSamples}
 	for _, d := range l.intervals {
 		if v := d.quantile(q); v.NA == "" {
-			// a bound may be above all
+			// the lower bound of one interval may exceed all numbers
 			worst.NA, worst.Number, worst.Over = "", max(worst.Number, v.Number), max(worst.Over, v.Over)
 		}
 	}
 	return worst
 }
 
-// intervals merges the windows of the measurement's messages to full intervals; one without a sample is left out.
-// Samples count in the interval in which they ended, and those that ended in the drain in the last one: a broker that
-// stalls until then is not to look better for it. Where the measurement ends within an interval, what ended in the
-// drain may be of the part that is none.
+// intervals merges the windows of the measurement's messages into full intervals. Intervals without samples are left
+// out. A sample belongs to the interval in which it ended. Samples that ended in the drain belong to the last interval,
+// so that a stall until then is not hidden. If the measurement ends within an interval, these samples are left out:
+// they may belong to the incomplete interval.
 func (in *input) intervals(s record.Series) []distribution {
 	size := max(1, seconds(in.workload.Interval.D()))
 	full := int(in.span.sending / (time.Duration(size) * time.Second))
@@ -114,25 +114,25 @@ func (in *input) intervals(s record.Series) []distribution {
 	return some
 }
 
-// distribution is a latency with the messages that were never answered, each with its age: the least that its latency
-// can be.
+// distribution is a latency that includes the messages without an answer, each with its age. The age is the minimum of
+// its latency.
 type distribution struct {
 	hist       *record.Hist // with the ages
-	answered   *record.Hist // without; nil: all were answered
+	answered   *record.Hist // without the ages; nil: all messages were answered
 	unanswered uint64
 }
 
-// WithUnanswered returns the samples of a latency with the age of each message that was never answered, and the number
-// of these. The latency from the intended send time to the confirm has one sample for each message that was due and not
-// sent, and for each that failed without an answer of the broker: its age when it failed is the least that the latency
-// can be. A end-to-end latency has one for each message not sent and subscription.
+// WithUnanswered returns the samples of a latency, including the age of each message without an answer, and the number
+// of the latter. The latency from the intended send time to the confirm includes each unsent message, and each that
+// failed without an answer of the broker. The end-to-end latency includes each unsent message, once per subscription.
+// The age of a failed message is its age at the failure.
 func WithUnanswered(s record.Series, hist func(record.Series) *record.Hist, subscriptions int) (all *record.Hist,
 	n uint64) {
 	d := distributionOf(s, hist, subscriptions)
 	return d.hist, d.unanswered
 }
 
-// distributionOf is a series over the measurement.
+// distributionOf returns a series over the measurement as a distribution.
 func (in *input) distributionOf(s record.Series) distribution {
 	return distributionOf(s, func(s record.Series) *record.Hist { return in.hists[s] }, in.subscriptions)
 }
@@ -162,18 +162,18 @@ func distributionOf(s record.Series, hist func(record.Series) *record.Hist, subs
 	return d
 }
 
-// maxShift is the part by which unanswered messages may move a quantile that is still shown as a number: from counting
-// with their ages to never being answered.
+// maxShift is the maximum fraction by which unanswered messages may move a quantile that is shown as a number. The
+// shift is from counting them with their ages to counting them as infinite.
 const maxShift = 0.01
 
-// enough is how many samples above a quantile are expected where it is shown as a number.
+// enough is the minimum number of samples that are expected above a quantile that is shown as a number.
 const enough = 10
 
-// quantile is a quantile as a value. It is a lower bound if it lies beyond the histogram's range, if it would be
-// another one with the latencies that the unanswered messages may have, or if there are fewer than 10/(1-q) samples. In
-// the latter case the bound is an order statistic with a one-sided confidence of 95 % (Thompson, On confidence ranges
-// for the median and other expectation distributions, 1936): the tail that few samples show may be lighter than the
-// true one, and an upper bound does not exist below log(0.05)/log(q) samples.
+// quantile returns a quantile as a value. It is a lower bound if it lies beyond the histogram's range, or if unanswered
+// messages could move it. It is also one if there are fewer than 10/(1-q) samples. In that case the bound is an order
+// statistic with a one-sided confidence of 95 %. Source: Thompson, On confidence ranges for the median and other
+// expectation distributions, 1936. The tail of few samples may be lighter than the true one. An upper bound does not
+// exist below log(0.05)/log(q) samples.
 func (d distribution) quantile(q float64) plan.Value {
 	at := d.hist.Quantile(q)
 	v := plan.Value{Number: time.Duration(at).Seconds()}
@@ -199,10 +199,10 @@ func (d distribution) quantile(q float64) plan.Value {
 	return v
 }
 
-// above is the rank, from the greatest of n samples, of the order statistic that the quantile q is above with a
-// confidence of 95 %: n+1 if none is.
+// above returns the rank of an order statistic, counted from the maximum of n samples. It is the largest one that is
+// below the quantile q with a confidence of 95 %. above returns n+1 if there is none.
 func above(n uint64, q float64) uint64 {
-	// As many samples are above the quantile as n draws with the probability 1-q hit.
+	// The number of samples above the quantile is binomial, with n draws of probability 1-q.
 	hits := math.Pow(q, float64(n))
 	for k, sum := uint64(0), hits; k <= n; k++ {
 		if sum >= 0.95 {

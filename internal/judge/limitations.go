@@ -10,30 +10,30 @@ import (
 	"lockstep/internal/record"
 )
 
-// From when on something is a limitation. See limitationsOf.
+// Thresholds of limitations. See limitationsOf.
 const (
-	minLate    = time.Millisecond // of send delay and of waits for a CPU
-	lateShare  = 0.1              // of the p99 of the latency that send delay adds to
-	busyShare  = 0.9              // of the CPUs, or of a publisher's or a thread's time
+	minLate    = time.Millisecond // of send delay, and of waits for a CPU
+	lateShare  = 0.1              // of the p99 of the latency to which send delay adds
+	busyShare  = 0.9              // of the CPUs, or of the time of a publisher or a thread
 	otherShare = 0.1              // of the host's CPUs, used by other processes
 	waitShare  = 0.2              // of the time in which the process was runnable: it competes for the CPU
 )
 
-// limitationsOf are why the cell's numbers are not the broker's alone.
+// limitationsOf returns the limitations of the load generator and its hosts:
 //
-//   - ports: an agent could not open a connection because no local port was left.
-//   - cpu: all processes of a host used 90 % of its CPUs, or an agent's process 90 % of those that it may use
-//     (GOMAXPROCS). Polling the clock does not count: it stops where there is work.
-//   - thread: one thread of a driver that is a process of its own ran for 90 % of the time. Most such clients have one
-//     that everything goes through.
-//   - publisher (closed loop): a publisher spent 90 % of the time in its own work: not waiting for confirms, in-flight
-//     slots, blocked writes or connections.
-//   - send delay (open loop): its p99 is above 1 ms, above a tenth of the p99 of the latency that it adds to, and above
-//     the p99 of the time that messages were held up by the broker. A sleep ends up to 0.2 ms late on a healthy host.
-//   - scheduling: goroutines that could run waited for a CPU for more than 1 ms and more than a tenth of the latency,
-//     at the p99.
+//   - ports: an agent could not open a connection because no local port was free.
+//   - cpu: all processes of a host used 90 % of its CPUs, or an agent's process used 90 % of its permitted CPUs
+//     (GOMAXPROCS). Polling the clock does not count, because it stops when there is work.
+//   - thread: one thread of a driver in a separate process ran for 90 % of the time. In most such clients all messages
+//     pass through one thread.
+//   - publisher (closed loop): a publisher spent 90 % of the time in its own work. Waiting for confirms, in-flight
+//     slots, blocked writes or connections is not its own work.
+//   - send delay (open loop): its p99 is above 1 ms, above a tenth of the affected latency's p99, and above the p99 of
+//     back-pressure. On a healthy host a sleep ends up to 0.2 ms late.
+//   - scheduling: the p99 of the time that runnable goroutines waited for a CPU is above 1 ms and above a tenth of the
+//     latency's p99.
 //
-// Whose doing it was depends on the process: see loadProcess.flag.
+// The flag depends on the process: see loadProcess.flag.
 func limitationsOf(in *input) (all []plan.Limitation) {
 	processes := loadProcessesOf(in)
 	if n := in.record.Total(record.PortsExhausted); n > 0 {
@@ -64,8 +64,8 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 			add(p, plan.CausePublisher, busy, busyShare)
 		}
 	}
-	// Of these it is not known which process they are of: they are put to the one that competes most for its CPUs, send
-	// delay to one with publishers.
+	// The process of these limitations is unknown. They are attributed to the process that competes most for its CPUs;
+	// send delay only to one with publishers.
 	sends := func(p *loadProcess) bool {
 		return slices.ContainsFunc(p.agents, func(agent string) bool { _, has := busiest[agent]; return has })
 	}
@@ -91,21 +91,22 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 	return all
 }
 
-// loadProcess is a process of the load generator, which may have several agents, in the measurement. CPU is in cores.
+// loadProcess is a process of the load generator, with one or more agents. Its numbers are means over the measurement.
+// CPU is in cores.
 type loadProcess struct {
 	host               string
 	agents             []string
-	cpu, spin, cores   float64 // of the process; cores are those that it may use
+	cpu, spin, cores   float64 // of the process; cores: CPUs that it may use
 	hostCPU, hostCores float64 // of all processes of the host; 0: not known
-	hostSpin, hostLoad float64 // of the cell's load processes on the host: polling the clock, and all that they use
-	brokerCPU          float64 // of the broker's processes on the host, if they are known
+	hostSpin, hostLoad float64 // of all load processes of the cell on the host: polling, and total CPU
+	brokerCPU          float64 // of the broker's processes on the host, if known
 	waited, thread     float64
-	inProcess          bool // the broker is in the process
-	local              bool // the broker is on the same host
-	brokerKnown        bool // brokerCPU is, or the broker is in the process
+	inProcess          bool // the broker runs in this process
+	local              bool // the broker runs on the same host
+	brokerKnown        bool // brokerCPU is known, or the broker runs in this process
 }
 
-// flag says whose doing it was that the process did less than it was to do.
+// flag returns the flag of a limitation of the process: its own work, the broker, or other processes of the host.
 func (p *loadProcess) flag() plan.Flag {
 	others := p.hostCPU - p.hostLoad - p.brokerCPU
 	busy := p.hostCores > 0 && others >= otherShare*p.hostCores && (p.brokerKnown || !p.local)
@@ -122,12 +123,12 @@ func (p *loadProcess) flag() plan.Flag {
 	return plan.ClientBound
 }
 
-// competes reports whether others keep the process from a CPU.
+// competes reports whether other processes or threads keep the process from a CPU.
 func (p *loadProcess) competes() bool {
 	return p.waited >= waitShare || p.hostCores > 0 && p.hostCPU-p.hostSpin >= busyShare*p.hostCores
 }
 
-// loadProcessesOf are the processes of the cell's agents, in the order of their first agent's name.
+// loadProcessesOf returns the processes of the cell's agents, in the order of their first agent's name.
 func loadProcessesOf(in *input) (all []*loadProcess) {
 	hosts := map[string]string{}
 	for _, a := range in.facts.Agents {
@@ -144,7 +145,7 @@ func loadProcessesOf(in *input) (all []*loadProcess) {
 		if n := len(samples[agent]); n > 0 && samples[agent][n-1].PID != 0 {
 			key = hosts[agent] + "/" + strconv.Itoa(samples[agent][n-1].PID)
 		}
-		if p := by[key]; p != nil { // what is of the process is the same in the samples of all its agents
+		if p := by[key]; p != nil { // metrics of the process are the same for all its agents
 			p.agents = append(p.agents, agent)
 			p.thread = max(p.thread, mean(agent, func(s record.HostSample) float64 { return s.DriverThread }))
 			p.local = p.local || slices.ContainsFunc(samples[agent],
@@ -177,7 +178,7 @@ func loadProcessesOf(in *input) (all []*loadProcess) {
 	return all
 }
 
-// send delay is its p99 and the limit for it; open is false where there is none.
+// sendDelay returns the p99 of the send delay, and its limit. open is false if there is no send delay.
 func (in *input) sendDelay() (p99, limit time.Duration, open bool) {
 	h := in.hists[record.SendDelay]
 	if !in.workload.Publishers.Open() || h.Count() == 0 {
@@ -187,7 +188,8 @@ func (in *input) sendDelay() (p99, limit time.Duration, open bool) {
 	return time.Duration(h.Quantile(0.99)), limit, true
 }
 
-// limit is what may be added to the first of these latencies that there is; known is false where there is none.
+// limit returns the time that may be added to the first of these latencies that has samples. known is false if none
+// has.
 func (in *input) limit(latencies ...record.Series) (limit time.Duration, known bool) {
 	for _, s := range latencies {
 		if of := in.hists[s]; of.Count() > 0 {

@@ -5,16 +5,16 @@ import (
 	"lockstep/internal/record"
 )
 
-// measurements are the quantities of a record that values, flags, warnings and the verdict are made of.
+// measurements are the quantities of a record from which values, flags, warnings and the verdict are computed.
 type measurements struct {
 	in               *input
 	ledger           plan.Ledger
 	keepsUp          bool               // consumers kept up with publishers
-	latencies        map[string]latency // by the first part of the names of values, as "send"
+	latencies        map[string]latency // by the prefix of value names: "publish"
 	bindingLatencies map[string]latency
 	bindings         record.BindingAccounting
-	backlog          backlog              // of no seconds without consumers
-	drain            drained              // of a backlog that was built
+	backlog          backlog              // zero without consumers
+	drain            drained              // of a backlog that the cell builds on purpose
 	gaps             map[string]gapValues // by kind
 	broker           brokerMetrics
 	clocks           clockComparison

@@ -11,18 +11,18 @@ import (
 	"lockstep/internal/plan"
 )
 
-// reached is how much of the rate asked for may be missing, as a part of the width that a search is to come to: a rate
-// that was not there cannot be told from one within its width.
+// reached limits how much of the intended rate may be missing, as a fraction of the search's final width. A larger
+// shortfall would exceed the resolution of the search.
 const reached = 0.5
 
-// manySigma is how many standard deviations a Poisson process has to be short of its mean before that is no accident:
-// it is by chance once in 30,000 steps.
+// manySigma is the number of standard deviations by which a Poisson process must fall short of its mean to be
+// significant. By chance this happens once in 30,000 steps.
 const manySigma = 4
 
-// Answer returns the result of a step of a search, and the reason if the rate does not hold: the load was not really
-// sent, a guarantee was broken, or the condition is not known to hold: a capacity is the highest rate at which it is. A
-// broken guarantee is the broker's doing whatever else happened. Where the cell has limitations, the rest is not, and
-// the answer is the flag of the first of them.
+// Answer returns the result of a step of a search, and the reasons if the rate does not hold. A rate does not hold if
+// the load was not fully sent, a guarantee was broken, or the condition is not known to hold. A broken guarantee always
+// is a failure of the broker. Any other failure of a cell with limitations gets the flag of the first limitation as
+// answer.
 func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string) {
 	condition, err := plan.ParseCondition(s.While, step.Cell.Workload)
 	switch {
@@ -56,8 +56,8 @@ func Answer(s plan.Search, step plan.Task, o plan.Outcome) (plan.Answer, string)
 	return plan.AnswerFailed, why
 }
 
-// ofSamples are the values with quantiles of the samples, however few: a step is short, and what holds by accident is
-// found out by others.
+// ofSamples returns the values with quantiles of the samples, even if these are few. Steps are short, and verification
+// finds rates that held by chance.
 func ofSamples(values map[string]plan.Value) map[string]plan.Value {
 	values = maps.Clone(values)
 	for name, v := range values {
@@ -69,10 +69,9 @@ func ofSamples(values map[string]plan.Value) map[string]plan.Value {
 	return values
 }
 
-// shortOf says how far the rate sent was below the rate asked for, where that is more than the search can overlook.
-// Random arrivals vary, and a stall at the end of the measurement leaves out what was due in it, as in the rule of
-// balance: with it the rate is known to 50 ms in the time of the step, and what holds by that in short steps is found
-// out by the verification, which is as long as the cell's measurement.
+// shortOf returns by how much the publish rate was below the intended rate, if it was significant. Random arrivals
+// vary. A stall at the end of the measurement leaves out messages that were due. The rate of a step is therefore known
+// to 50 ms only. The verification, which is as long as the cell's measurement, finds rates that held within this slack.
 func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 	due := w.Publishers.Due(w.Measure.D())
 	sent := o.Values["publish.rate"]
@@ -89,7 +88,8 @@ func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 	return fmt.Sprintf("sent %s/s of it", display.Number(sent.Number))
 }
 
-// StepValues are what is kept of the values of a step: rates, quantiles of latencies, and what the condition compares.
+// StepValues returns the values of a step that are recorded: rates, quantiles of latencies, and the values of the
+// condition.
 func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.Value {
 	names := []string{"publish.rate", "confirm.rate", "consume.rate", "lost"}
 	for _, l := range []string{"publish.intended", "e2e"} {
@@ -109,9 +109,9 @@ func StepValues(s plan.Search, step plan.Task, o plan.Outcome) map[string]plan.V
 	return values
 }
 
-// Searched is the outcome of a search: that of its last step, with what the whole of it found. A search whose answer is
-// not sure has no usable number, and the verdict says so; that no rate holds is an answer. A guarantee broken in any
-// step makes the whole invalid: it was declared for every rate.
+// Searched returns the outcome of a search: that of its last step, with the search result. If the result is not sure,
+// there is no usable number and the verdict is unknown. "No rate holds" can be a sure result. A guarantee broken in any
+// step makes the outcome invalid, because guarantees apply at every rate.
 func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	r.Low = passed(t.Cell.Workload, r)
 	o.Search, o.Values, o.Reasons, o.Warnings = &r, maps.Clone(o.Values), slices.Clone(o.Reasons),
@@ -141,7 +141,7 @@ func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	return o
 }
 
-// breaks puts the guarantees that were broken in any step first among the reasons, each with the rate.
+// breaks puts the guarantees that were broken in any step first among the reasons, with their rates.
 func breaks(o *plan.Outcome, steps []plan.Step) {
 	var all []string
 	for _, s := range steps {
@@ -152,21 +152,21 @@ func breaks(o *plan.Outcome, steps []plan.Step) {
 	if len(all) == 0 {
 		return
 	}
-	if last := steps[len(steps)-1]; len(last.Broken) > 0 { // o's own, and so are there twice
+	if last := steps[len(steps)-1]; len(last.Broken) > 0 { // o has the reasons of the last step already
 		o.Reasons = slices.DeleteFunc(o.Reasons, func(why string) bool { return slices.Contains(last.Broken, why) })
 	}
 	o.Verdict, o.Reasons = plan.Invalid, append(onlyOnce(all), o.Reasons...)
 }
 
-// passed is the lowest rate that really went through in the verifications of what was found: sent, and received by each
-// subscription.
+// passed returns the lowest rate that was actually reached in the verifications of the result: published, and consumed
+// by each subscription.
 func passed(w plan.Workload, r plan.SearchResult) float64 {
 	least := 0.0
 	for _, s := range r.Steps {
 		if s.Kind != plan.StepVerify || s.Rate != r.Capacity || s.Answer != plan.AnswerHeld {
 			continue
 		}
-		rate := min(r.Capacity, s.Values["publish.rate"].Number) // what was late in warm-up may come on top
+		rate := min(r.Capacity, s.Values["publish.rate"].Number) // messages delayed from warm-up can raise the rate
 		if v, has := s.Values["consume.rate"]; has && v.NA == "" {
 			rate = min(rate, v.Number/float64(max(1, w.Topology.Subscriptions)))
 		}

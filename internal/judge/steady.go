@@ -10,44 +10,45 @@ import (
 	"lockstep/internal/stats"
 )
 
-// When a load is called steady. See NotSteady.
+// Thresholds of a steady load. See NotSteady.
 const (
-	// minSteady is how many seconds a steady part has at least: the error of a slope through five points has three
-	// degrees of freedom, and is taken 3.2 times (Student's t at 97.5 %); through four it would be 4.3 times, through
-	// three 12.7 times, and of many 2.0 times.
+	// minSteady is the minimum number of seconds of a steady part. The error of a slope through five points has three
+	// degrees of freedom. Its factor is 3.2 (Student's t at 97.5 %). It would be 4.3 with four points and 12.7 with
+	// three; with many it is 2.0.
 	minSteady   = 5
-	horizon     = 10.0 // seconds over which a trend is told: the default measurement
-	rateTrend   = 0.05 // most that a rate may change in that time, of its level
-	rateSpread  = 0.20 // most coefficient of variation of its seconds
-	delayTrend  = 0.10 // the same of the median latency, which other programs on the host disturb more
+	horizon     = 10.0 // seconds to which a trend refers: the default measurement
+	rateTrend   = 0.05 // maximum change of a rate in that time, relative to its level
+	rateSpread  = 0.20 // maximum coefficient of variation of its seconds
+	delayTrend  = 0.10 // the same for the median latency, which other programs on the host affect more
 	delaySpread = 0.40
-	oneSide     = 0.025 // probability of error of each of two one-sided tests
-	// few is how many events a second are too few to show how steady their rate is, second by second; see NotSteady.
+	oneSide     = 0.025 // error probability of each of two one-sided tests
+	// few is the number of events per second below which their rate cannot be tested second by second; see NotSteady.
 	few = 30.0
 )
 
-// Second is what a load did in one second, on all agents together.
+// Second describes a load in one second, on all agents together.
 type Second struct {
 	Sent, Received float64
-	Latency        float64 // median, seconds: publish call to confirm or, where there are no confirms, processing
-	Samples        float64 // that it is the median of
+	Latency        float64 // median, seconds: publish call to confirm, or end-to-end if there are no confirms
+	Samples        float64 // number of samples of the median
 }
 
-// NotSteady is why a load is not steady at the end of these seconds, which are all since it began, the last one whole;
-// empty if it is. It is pure.
+// NotSteady returns why a load is not steady at the end of these seconds; empty if it is. seconds begin with the load,
+// and the last one must be complete. It is a pure function.
 //
-// Of the rates of sending and receiving, and of the median latency, each by itself, the beginning is cut where MSER
-// puts it: so that the standard error of the mean of the rest is least (White, An effective truncation heuristic for
-// bias reduction in simulation output, 1997). The rest, at least five seconds, is steady when
+// It tests the publish rate, the consume rate, and the median latency separately. The beginning of each series is cut
+// off by MSER: the mean of the remaining part has the smallest standard error. Source: White, An effective truncation
+// heuristic for bias reduction in simulation output, 1997. The remaining part has at least five seconds. It is steady
+// if both hold:
 //
-//   - it has no trend: the slope of the least-squares line through it is shown to be less than the limit, rather than
-//     not shown to be more, by two one-sided tests at 2.5 % (Schuirmann, 1987). What is noisy has to be watched for
-//     longer before that can be shown: with a noise of 10 %, for about half a minute.
-//   - it varies little: its coefficient of variation is below a limit (as Georges, Buytaert and Eeckhout have it,
-//     Statistically rigorous Java performance evaluation, 2007).
+//   - It has no trend: two one-sided tests at 2.5 % show that the slope of its least-squares line is below the limit
+//     (Schuirmann, 1987). Absence of evidence for a trend is not enough. With a noise of 10 % this takes about half a
+//     minute.
+//   - Its coefficient of variation is below a limit (Georges, Buytaert and Eeckhout, Statistically rigorous Java
+//     performance evaluation, 2007).
 //
-// Of fewer than 30 messages a second neither can be shown, as counting them is too coarse. There the rest must have 30
-// messages, no trend that shows, and no more variation than counting brings.
+// Below 30 messages per second counting is too coarse for these tests. Then the remaining part must have 30 messages,
+// no significant trend, and no more variation than counting causes.
 func NotSteady(seconds []Second, confirmed, received bool) (why string) {
 	for _, q := range quantities(seconds, confirmed, received) {
 		if why := q.notSteady(); why != "" {
@@ -60,12 +61,12 @@ func NotSteady(seconds []Second, confirmed, received bool) (why string) {
 // quantity is one metric of a load over time.
 type quantity struct {
 	name          string
-	x, y          []float64 // second, and metric in it
-	n             []float64 // events that it is made of
+	x, y          []float64 // second, and metric in that second
+	n             []float64 // number of events of each metric
 	trend, spread float64   // limits
 }
 
-// quantities are those of a load that are tested: the rates of sending and receiving, and the median latency.
+// quantities returns the tested quantities of a load: publish rate, consume rate, and median latency.
 func quantities(seconds []Second, confirmed, received bool) []quantity {
 	column := func(f func(Second) (float64, bool)) (x, y []float64) {
 		for i, s := range seconds {
@@ -92,14 +93,14 @@ func quantities(seconds []Second, confirmed, received bool) []quantity {
 		}
 		delay.x, delay.y = column(func(s Second) (float64, bool) { return s.Latency, s.Samples > 0 })
 		_, delay.n = column(func(s Second) (float64, bool) { return s.Samples, s.Samples > 0 })
-		if confirmed || len(delay.y) > 0 { // nothing is received, as where consumers join later: that does not change
+		if confirmed || len(delay.y) > 0 { // no delivery, for example because consumers connect later: not a change
 			all = append(all, delay)
 		}
 	}
 	return all
 }
 
-// notSteady is why the quantity is not steady; empty if it is.
+// notSteady returns why the quantity is not steady; empty if it is.
 func (q quantity) notSteady() string {
 	if len(q.y) < minSteady {
 		return fmt.Sprintf("%s: known of %d seconds only", q.name, len(q.y))
@@ -110,7 +111,7 @@ func (q quantity) notSteady() string {
 	switch {
 	case l.level == 0 && q.name == "publish rate":
 		return "nothing was sent"
-	case l.level == 0: // nothing is received: that does not change
+	case l.level == 0: // no delivery: not a change
 		return ""
 	case events < few && events*float64(l.n) < few:
 		return fmt.Sprintf("%s: %.0f messages in %d s say too little", q.name, events*float64(l.n), l.n)
@@ -132,8 +133,8 @@ func (q quantity) notSteady() string {
 	return ""
 }
 
-// drift is by which part of its level a quantity moved over all its seconds, if it is shown that it moved by more than
-// the limits of NotSteady: the interval of the slope, with this probability of error to either side, lies beyond them.
+// drift returns the change of a quantity over all its seconds, as a fraction of its level. shown is true if the
+// confidence interval of the slope lies beyond the limits of NotSteady. falsely is the error probability on each side.
 func (q quantity) drift(falsely float64) (part float64, shown bool) {
 	if len(q.y) < minSteady {
 		return 0, false
@@ -142,11 +143,11 @@ func (q quantity) drift(falsely float64) (part float64, shown bool) {
 	return l.slope * float64(l.n) / l.level, math.Abs(l.slope)-l.uncertainty(falsely) > q.trend/horizon*l.level
 }
 
-// truncate is where MSER cuts a series: the start of the rest whose mean has the least standard error.
+// truncate returns the index where MSER cuts a series: the remaining mean has the smallest standard error.
 func truncate(y []float64) int {
 	var n, sum, squares float64
 	best, cut := math.Inf(1), len(y)-minSteady
-	centre := y[len(y)-1] // sums about a value of the series lose no digits to its level
+	centre := y[len(y)-1] // differences to a value of the series keep precision at any level
 	for i := len(y) - 1; i >= 0; i-- {
 		d := y[i] - centre
 		n, sum, squares = n+1, sum+d, squares+d*d
@@ -163,9 +164,9 @@ func truncate(y []float64) int {
 // line is the least-squares line through a series.
 type line struct {
 	n                       int
-	level, slope, deviation float64 // mean; per second; standard deviation about the mean
-	err                     float64 // standard error of slope; not known of fewer than three points
-	xx                      float64 // sum of the squares of x about its mean
+	level, slope, deviation float64 // mean; per second; standard deviation around the mean
+	err                     float64 // standard error of slope; not defined below three points
+	xx                      float64 // sum of squared differences of x to its mean
 }
 
 func fit(x, y []float64) line {
@@ -182,13 +183,13 @@ func fit(x, y []float64) line {
 	return l
 }
 
-// uncertainty is by how much the slope may be wrong to one side, with the probability that it is more. The slope's
-// interval is as far either way.
+// uncertainty returns the one-sided half-width of the slope's confidence interval. more is the probability that the
+// error is larger.
 func (l line) uncertainty(more float64) float64 {
 	return l.err * stats.StudentQuantile(1-more, float64(l.n-2))
 }
 
-// LoadSamples is what a load did in each second from T0 to until, for NotSteady.
+// LoadSamples returns the load in each second from T0 to until, as input of NotSteady.
 func LoadSamples(m *record.Merged, confirmed bool, until time.Duration) []Second {
 	list := make([]Second, max(0, int(until/time.Second)))
 	hists := make([]*record.Hist, len(list))
@@ -218,8 +219,8 @@ func LoadSamples(m *record.Merged, confirmed bool, until time.Duration) []Second
 	return list
 }
 
-// Cut is how much of a load came before the measurement where that was found out while it ran (warmup: "auto"): all of
-// it, if there was no measurement. A record is judged after it is rebased to it.
+// Cut returns the duration of the load before the measurement with warm-up "auto". It is the whole load if there was no
+// measurement. The record must be rebased to it before it is judged.
 func Cut(w plan.Workload, m *record.Merged) time.Duration {
 	if !w.Steady.Auto {
 		return 0
@@ -230,15 +231,15 @@ func Cut(w plan.Workload, m *record.Merged) time.Duration {
 	return m.End()
 }
 
-// drift is by which part of its level a quantity moved in the measurement.
+// drift is the change of a quantity in the measurement, as a fraction of its level.
 type drift struct {
 	name    string
 	part    float64
 	seconds int
 }
 
-// driftsOf are the rates and the median latency that moved in a measurement of at least five seconds, though nothing of
-// the cell makes them: no profile, no faults, and no client that connects or disconnects.
+// driftsOf returns the rates and the median latency that changed in the measurement. It returns none for cells in which
+// changes are intended: profiles, faults, and clients that connect or disconnect.
 func driftsOf(in *input) (drifts []drift) {
 	p, c := in.workload.Publishers, in.workload.Consumers
 	if len(p.Profile) > 0 || len(in.workload.Faults) > 0 || p.Lifetime != (plan.Lifetime{}) ||

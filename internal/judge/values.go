@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// valueOf is the function of one value. It sets no flags: see withFlags.
+// valueOf computes one value. It sets no flags: see withFlags.
 type valueOf func(*measurements) plan.Value
 
 // valuesOf computes every value, without flags.
@@ -25,7 +25,7 @@ func valuesOf(m *measurements) map[string]plan.Value {
 	return values
 }
 
-// absent is why a task cannot have a value of these traits; empty if it can.
+// absent returns why a task cannot have a value of these traits; empty if it can.
 func (in *input) absent(t plan.Traits) string {
 	switch {
 	case t.Has(plan.NeedsChurn) && in.workload.Topology.Churn.Rate <= 0:
@@ -40,7 +40,8 @@ func (in *input) absent(t plan.Traits) string {
 	return ""
 }
 
-// functions has the function of each value of plan.Values. It is called of tasks that can have the value: see absent.
+// functions returns the function of each value of plan.Values. It is called only for tasks that can have the value: see
+// absent.
 var functions = sync.OnceValue(func() map[string]valueOf {
 	all := map[string]valueOf{
 		"publish.rate":  rate(record.Sent),
@@ -105,7 +106,7 @@ var functions = sync.OnceValue(func() map[string]valueOf {
 		"binding.received": func(m *measurements) plan.Value { return number(m.bindings.Received) },
 		"binding.lost":     bindingsLost,
 
-		// Searched sets these of a search.
+		// Searched sets these for searches.
 		"capacity":      unsearched,
 		"capacity.low":  unsearched,
 		"capacity.high": unsearched,
@@ -143,18 +144,18 @@ func number(n uint64) plan.Value { return plan.Value{Number: float64(n)} }
 
 func unsearched(*measurements) plan.Value { return plan.Value{NA: NANoSearch} }
 
-// total is the value of a counter over the whole task.
+// total returns the value of a counter over the whole task.
 func total(c record.Counter) valueOf {
 	return func(m *measurements) plan.Value { return plan.Value{Number: m.in.total(c)} }
 }
 
-// accounted is the value of a number of the ledger.
+// accounted returns the value of a number in the ledger.
 func accounted(of func(plan.Ledger) uint64) valueOf {
 	return func(m *measurements) plan.Value { return number(of(m.ledger)) }
 }
 
-// rate is the value of a counter per second of the overlap. By count, consumers go on after publishers: if the overlap
-// is all of the measurement, theirs is until the last delivery.
+// rate returns the value of a counter per second of the overlap. With a message count, consumers continue after
+// publishers. If the overlap is the whole measurement, their rate refers to the time until the last delivery.
 func rate(c record.Counter) valueOf {
 	return func(m *measurements) plan.Value {
 		in := m.in
@@ -172,7 +173,7 @@ func rate(c record.Counter) valueOf {
 	}
 }
 
-// clockBound is a quantile of a latency with what the clocks at its ends may add to it or take away.
+// clockBound returns a quantile of a latency. Its bound is the maximum error of the clocks at both ends.
 func (m *measurements) clockBound(l latency, quantile func(latency, float64) plan.Value, q float64) plan.Value {
 	v := quantile(l, q)
 	if l.across && v.NA == "" && !m.clocks.unknown {
@@ -181,7 +182,8 @@ func (m *measurements) clockBound(l latency, quantile func(latency, float64) pla
 	return v
 }
 
-// lost is the number of lost messages. Where the drain was cut, it is unknown which are lost and which are late.
+// lost returns the number of lost messages. If the drain was cut, it is unknown which messages are lost and which are
+// late.
 func lost(m *measurements) plan.Value {
 	if m.ledger.Undrained > 0 {
 		return plan.Value{NA: NAUndrained}
@@ -214,10 +216,10 @@ func longestGap(m *measurements) plan.Value {
 	return plan.Value{Number: time.Duration(longest).Seconds()}
 }
 
-// NANoNetwork is why a cell has no achieved latency.
+// NANoNetwork is the reason for no network latency.
 const NANoNetwork = "no network is simulated, or nothing passed it"
 
-// networkLatency is the value of the latency of a round trip that the simulated network added.
+// networkLatency returns the value of the round-trip latency that the simulated network added.
 func networkLatency(q float64) valueOf {
 	return func(m *measurements) plan.Value {
 		if m.in.hists[record.NetworkDelay].Count() == 0 {
@@ -227,7 +229,7 @@ func networkLatency(q float64) valueOf {
 	}
 }
 
-// addedLatency is the latency asked for, and twice the delay of a piece one way.
+// addedLatency returns the configured latency plus twice the measured one-way delay.
 func (in *input) addedLatency(q float64) time.Duration {
 	return in.workload.Network.Latency.D() + 2*time.Duration(in.hists[record.NetworkDelay].Quantile(q))
 }

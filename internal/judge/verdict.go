@@ -9,12 +9,14 @@ import (
 	"lockstep/internal/record"
 )
 
-// ledgerOf is the account of a task's messages. Messages that a subscription did not get are, in this order:
+// ledgerOf returns the delivery accounting of a task. Messages that a subscription did not receive are, in this order:
 //
-//   - unknown, when an agent was lost: a lost consumer may have had them, and what a lost publisher sent after its last
-//     snapshot is not even known to be missing, so that the number is the least;
-//   - undrained, when the drain did not run until silence: cut by its limit, or the task failed or was cancelled;
-//   - lost. What was returned or rejected is not missing.
+//   - unknown if an agent was lost. A lost consumer may have received them. Messages that a lost publisher sent after
+//     its last snapshot are not counted, so the number is a minimum.
+//   - undrained if the drain did not become idle: it reached its timeout, or the task failed or was cancelled.
+//   - lost otherwise.
+//
+// Returned and rejected messages are not missing.
 func ledgerOf(in *input) plan.Ledger {
 	t := in.accounting()
 	l := plan.Ledger{
@@ -38,8 +40,8 @@ func ledgerOf(in *input) plan.Ledger {
 	return l
 }
 
-// verdictOf decides whether the numbers may be used. A broken guarantee is proven whatever else happened, so invalid
-// goes before unknown.
+// verdictOf returns the verdict and its reasons. Invalid precedes unknown: a broken guarantee is proven independent of
+// other events.
 func verdictOf(in *input, l plan.Ledger) (plan.Verdict, []string) {
 	broken, unknown := brokenGuarantees(in, l), unknownReasons(in, l)
 	reasons := append(broken, unknown...)
@@ -52,12 +54,12 @@ func verdictOf(in *input, l plan.Ledger) (plan.Verdict, []string) {
 	return plan.Valid, reasons
 }
 
-// brokenGuarantees lists the guarantees that were broken. A link that broke, or an agent that was lost with its links,
-// excuses what a guarantee does not cover then.
+// brokenGuarantees returns the guarantees that were broken. Guarantees that hold only while no link breaks are not
+// checked if a link broke or an agent was lost.
 func brokenGuarantees(in *input, l plan.Ledger) []string {
 	p := in.task.Cell.Guarantees
 	whole := !in.linkBroke() && !in.degraded()
-	// what is in memory alone ends with its process
+	// messages in memory are lost when their process ends
 	kept := in.workload.Publishers.Persistent || !slices.ContainsFunc(in.workload.Faults, plan.Fault.Ends)
 	var reasons []string
 	if p.ConfirmedKept && l.LostConfirmed > 0 && kept {
@@ -68,7 +70,7 @@ func brokenGuarantees(in *input, l plan.Ledger) []string {
 		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s %s lost although no link broke", messages(l.Lost),
 			was(l.Lost)))
 	}
-	// what one that left had and did not acknowledge comes again
+	// messages that a disconnecting consumer did not acknowledge are delivered again
 	left := in.workload.Consumers.Lifetime != plan.Lifetime{}
 	if p.NoDuplicates && l.Duplicated > 0 && whole && !left {
 		reasons = append(reasons, fmt.Sprintf("broken guarantee: %s received again although no link broke",
@@ -85,15 +87,15 @@ func brokenGuarantees(in *input, l plan.Ledger) []string {
 	return reasons
 }
 
-// unmarkedRedeliveries reports whether messages that were received after later ones may have been with a consumer that
-// left before it took them: they go to others of its queue then, and are no redeliveries to a broker that marks none.
+// unmarkedRedeliveries reports whether reordered messages may be redeliveries that the broker does not mark. When a
+// consumer disconnects, its unacknowledged messages go to other consumers of the queue.
 func (in *input) unmarkedRedeliveries() bool {
 	c := in.workload.Consumers
 	return c.Lifetime != plan.Lifetime{} && c.Nodes*c.Threads > in.workload.Topology.Queues &&
 		in.record.Total(record.Redelivered) == 0
 }
 
-// linkBroke reports whether any link broke, whether it was opened again or never.
+// linkBroke reports whether any link broke, reopened or not.
 func (in *input) linkBroke() bool {
 	return in.record.Total(record.Reconnects) > 0 || slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) ||
 		slices.ContainsFunc(in.record.Events(), func(e record.Event) bool {
@@ -101,7 +103,7 @@ func (in *input) linkBroke() bool {
 		})
 }
 
-// unknownReasons lists why there is no usable number.
+// unknownReasons returns why there is no usable number; none if there is one.
 func unknownReasons(in *input, l plan.Ledger) []string {
 	var reasons []string
 	for _, a := range in.facts.Agents {
@@ -137,8 +139,8 @@ func unknownReasons(in *input, l plan.Ledger) []string {
 	return reasons
 }
 
-// strandedLinks lists who lost a link in the measurement for good, though no fault of the cell's breaks links: fewer
-// took part than the cell asks for. The last of the measurement does not count.
+// strandedLinks returns the links that were permanently lost in the measurement, unless a fault of the cell breaks
+// links. The load was then smaller than configured. Losses for less than 2 % of the measurement do not count.
 func strandedLinks(in *input) (reasons []string) {
 	if slices.ContainsFunc(in.workload.Faults, plan.Fault.BreaksLinks) {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// warningsOf are the sentences about what did not decide the verdict.
+// warningsOf returns the warnings: sentences about everything that did not affect the verdict.
 func warningsOf(m *measurements, values map[string]plan.Value) (all []string) {
 	for _, s := range latencySeries {
 		all = append(all, latencyWarnings(s.name, m.latencies[s.name])...)
@@ -65,7 +65,7 @@ func rangeWarnings(name string, h *record.Hist) []string {
 	return nil
 }
 
-// nodeWarnings are of nodes that observers saw for a part of the measurement only.
+// nodeWarnings are about nodes that observers saw only in a part of the measurement.
 func nodeWarnings(in *input, b brokerMetrics) (all []string) {
 	for _, n := range b.nodes {
 		if b.observed && n.known < time.Duration(minAnswered*float64(in.span.length())) {
@@ -77,7 +77,7 @@ func nodeWarnings(in *input, b brokerMetrics) (all []string) {
 	return all
 }
 
-// brokerWarnings are of seconds for which the broker's metrics are not known.
+// brokerWarnings are about seconds without metrics of the broker.
 func brokerWarnings(in *input, b brokerMetrics) (all []string) {
 	whole := int(in.span.length() / time.Second)
 	if b.asked && float64(b.answered) < minAnswered*float64(whole) {
@@ -120,7 +120,8 @@ func bindingWarnings(m *measurements, values map[string]plan.Value) (all []strin
 	return all
 }
 
-// clockWarnings are of clocks that were stepped, and of those that were known to less than what was measured with them.
+// clockWarnings are about clocks that were stepped, and clocks that were known less accurately than the measured
+// latency.
 func clockWarnings(m *measurements, values map[string]plan.Value) (all []string) {
 	for _, e := range m.clocks.steps {
 		all = append(all, fmt.Sprintf("clock-unsafe: agent %s, %v into the measurement: %s", e.Agent,
@@ -152,7 +153,7 @@ func skewWarnings(w plan.Workload, s starts) []string {
 		time.Duration(s.skew.Number*1e9).Round(10*time.Microsecond), w.Skew.D(), strings.Join(late, ", "))}
 }
 
-// deliveryWarnings are of messages, of links and of agents.
+// deliveryWarnings are about messages, links and agents.
 func deliveryWarnings(m *measurements) (all []string) {
 	in, l := m.in, m.ledger
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
@@ -174,7 +175,7 @@ func deliveryWarnings(m *measurements) (all []string) {
 	if short := shortfall(m); short != "" {
 		warn("%s", short)
 	}
-	reconnects, broken := in.record.Total(record.Reconnects), int64(0) // links of one message only are in neither
+	reconnects, broken := in.record.Total(record.Reconnects), int64(0) // links for one message are in neither
 	for _, e := range in.record.Events() {
 		if e.Kind == record.EventGap {
 			broken++
@@ -198,14 +199,15 @@ func deliveryWarnings(m *measurements) (all []string) {
 	return all
 }
 
-// shortfall says why fewer messages were sent inside the measurement than were due in it; empty if they were not. By
-// count, the measurement lasts until all are sent. Of a task that failed or was stopped the cause is known.
+// shortfall returns why fewer messages were sent in the measurement than were due; empty if they were not fewer. It is
+// empty with a message count, because the measurement then lasts until all are sent. It is also empty for tasks that
+// failed or were cancelled, whose cause is known.
 func shortfall(m *measurements) string {
 	in := m.in
 	if !in.workload.Publishers.Open() || in.span.byCount || in.facts.Failure != "" || in.facts.Cancelled {
 		return ""
 	}
-	var due, failed, unsent float64 // whenever they were sent
+	var due, failed, unsent float64 // of the measurement, whenever they were sent
 	in.record.Range(func(w *record.Window) {
 		if w.Measured {
 			failed += float64(w.Counts[record.PublishErrors])
@@ -213,7 +215,7 @@ func shortfall(m *measurements) string {
 			due += float64(w.Counts[record.Sent] + w.Counts[record.PublishErrors] + w.Counts[record.Unsent])
 		}
 	})
-	if due-in.sent <= Tolerance*due+1 { // the measurement may cut off one
+	if due-in.sent <= Tolerance*due+1 { // the end of the measurement may cut off one message
 		return ""
 	}
 	sendDelay, blocked := in.hists[record.SendDelay].Quantile(0.99), in.hists[record.Backpressure].Quantile(0.99)
@@ -232,7 +234,7 @@ func shortfall(m *measurements) string {
 	return fmt.Sprintf("asked for %s/s, sent %s/s: %s", display.Number(due/per), display.Number(in.sent/per), why)
 }
 
-// roughly is a latency for people, in three or four digits, if it can be told from nothing.
+// roughly formats a latency with three or four digits, or "below 1µs".
 func roughly(ns int64) string {
 	if float64(ns) < plan.Resolution*1e9 {
 		return "below 1µs"
