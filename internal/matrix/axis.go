@@ -22,10 +22,10 @@ type axis struct {
 // value is one value of an axis.
 type value struct {
 	json  json.RawMessage
-	text  string // as tables and --filter write it
+	text  string // as in tables and --filter
 	place token.Pos
-	keep  bool // --filter has not excluded it
-	bad   bool // reported already
+	keep  bool // not excluded by --filter
+	bad   bool // an error was reported
 }
 
 func (a axis) texts() []string {
@@ -39,13 +39,13 @@ func (a axis) texts() []string {
 // space is the set of all combinations, numbered in the order of the matrix.
 type space struct {
 	axes   []axis
-	groups [][]int // axes that vary together, outermost first
+	groups [][]int // axes that vary together (zipped), outermost first
 }
 
-// maxCombinations bounds a matrix to what can be meant.
+// maxCombinations limits the size of a matrix. A larger one is a mistake.
 const maxCombinations = 10_000_000
 
-// size is the number of combinations.
+// size returns the number of combinations, at most maxCombinations+1.
 func (s space) size() int {
 	n := 1
 	for _, g := range s.groups {
@@ -54,7 +54,7 @@ func (s space) size() int {
 	return n
 }
 
-// at gives, for each axis, the index of its value in a combination.
+// at returns, for each axis, the index of its value in a combination.
 func (s space) at(ordinal int) []int {
 	out := make([]int, len(s.axes))
 	for i := len(s.groups) - 1; i >= 0; i-- {
@@ -85,7 +85,7 @@ func (s space) coordinates(combo []int) []plan.Coordinate {
 	return out
 }
 
-// name is a combination on one line, for people.
+// name returns a combination on one line, for messages.
 func (s space) name(combo []int) string {
 	return plan.Cell{Coordinates: s.coordinates(combo)}.Name()
 }
@@ -102,7 +102,7 @@ func (s space) find(name string) int {
 	return slices.IndexFunc(s.axes, func(a axis) bool { return a.name == name })
 }
 
-// noAxis says that a name is no axis.
+// noAxis returns the message for an unknown axis name.
 func (s space) noAxis(name string) string {
 	msg := fmt.Sprintf("there is no axis %q", name)
 	if near := plan.ClosestMatch(name, s.names()); near != "" {
@@ -114,25 +114,25 @@ func (s space) noAxis(name string) string {
 	return msg + " (there are: " + strings.Join(s.names(), ", ") + ")"
 }
 
-// axisReader reads the axes and which of them vary together.
+// axisReader reads the axes and the zipped axes.
 type axisReader struct {
 	doc      *document
 	brokers  map[string]*plan.Broker
 	space    space
-	unzipped bool // axes that vary together are not equally long
+	unzipped bool // zipped axes have different lengths
 }
 
 // readAxes reads the field axes.
 func (r *axisReader) readAxes() {
 	it, err := r.doc.root.LookupPath(cue.ParsePath("axes")).Fields()
 	if err != nil {
-		return // no axes, or reported by the check
+		return // no axes, or reported by the validation
 	}
 	for it.Next() {
 		a := axis{name: it.Selector().Unquoted(), place: it.Value().Pos()}
 		list, err := it.Value().List()
 		if err != nil {
-			continue // reported by the check
+			continue // reported by the validation
 		}
 		path := join("axes", a.name)
 		for i := 0; list.Next(); i++ {
@@ -178,7 +178,8 @@ func (r *axisReader) isBroker(v cue.Value, path string) bool {
 	return false
 }
 
-// target is the schema of the field that an axis sets by its name, else one that allows everything.
+// target returns the schema of the field that a standard axis sets. For other axes it returns a schema that allows
+// everything.
 func (r *axisReader) target(name string) cue.Value {
 	paths := standardAxes()[name]
 	if paths == nil {
@@ -191,7 +192,7 @@ func (r *axisReader) target(name string) cue.Value {
 	return schema
 }
 
-// group orders the axes into what varies together.
+// group combines the axes that vary together.
 func (r *axisReader) group() {
 	partner := map[int]int{} // axis to its zip
 	for z, names := range r.readZips() {
@@ -222,7 +223,7 @@ func (r *axisReader) group() {
 	}
 }
 
-// checkDuplicates finds values, or sets of values of zipped axes, that are given twice.
+// checkDuplicates reports values, or combinations of values of zipped axes, that occur twice.
 func (r *axisReader) checkDuplicates(group []int) {
 	first := r.space.axes[group[0]]
 	known := map[string]bool{}
@@ -250,7 +251,7 @@ func (r *axisReader) readZips() [][]string {
 		for _, x := range elements(v) {
 			name, err := x.String()
 			if err != nil {
-				continue // reported by the check
+				continue // reported by the validation
 			}
 			a := r.space.find(name)
 			switch {

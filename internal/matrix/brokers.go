@@ -16,15 +16,15 @@ import (
 // brokerReader reads the brokers, with the options of their drivers.
 type brokerReader struct {
 	doc     *document
-	brokers map[string]*plan.Broker // nil: reported already
+	brokers map[string]*plan.Broker // nil: an error was reported
 	secrets []plan.Secret
 }
 
-// readBrokers reads the field brokers and holds each one's options against its driver's schema.
+// readBrokers reads the field brokers, and validates the options of each with its driver's schema.
 func (r *brokerReader) readBrokers() {
 	it, err := r.doc.root.LookupPath(cue.ParsePath("brokers")).Fields()
 	if err != nil {
-		return // reported by the check
+		return // reported by the validation
 	}
 	for it.Next() {
 		name := it.Selector().Unquoted()
@@ -36,7 +36,7 @@ func (r *brokerReader) readBrokers() {
 	}
 }
 
-// readBroker returns nil for what has been reported.
+// readBroker returns nil if it reported an error.
 func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 	path := join("brokers", name)
 	driver := v.LookupPath(cue.ParsePath("driver"))
@@ -59,7 +59,7 @@ func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 	if process.Exists() {
 		text, err := process.MarshalJSON()
 		if err != nil || json.Unmarshal(text, &b.Process) != nil {
-			return nil // reported by the check
+			return nil // reported by the validation
 		}
 	}
 	if len(r.doc.errors) > before {
@@ -91,7 +91,7 @@ func noBroker(brokers map[string]*plan.Broker, shown, name string) string {
 	return msg + " (there are: " + strings.Join(names, ", ") + ")"
 }
 
-// readOptions reads the options, with the driver's defaults, and which of them are secret.
+// readOptions reads the options, with the driver's defaults, and the paths of those that are secret.
 func (r *brokerReader) readOptions(b *plan.Broker, info drivers.Info, broker cue.Value) {
 	v, path := broker.LookupPath(cue.ParsePath("options")), join("brokers", b.Name)+".options"
 	schema := r.doc.ctx.CompileString(info.Schema,
@@ -117,8 +117,8 @@ func (r *brokerReader) readOptions(b *plan.Broker, info drivers.Info, broker cue
 	r.doc.errors = append(r.doc.errors, x.errors...)
 }
 
-// findSecrets finds the strings of options that are secret: @secret() marks a field, with all below it, in a driver's
-// schema or in the matrix. in is the path in the options, as plan.Broker.Secret has it.
+// findSecrets finds the secret strings in options. The attribute @secret() marks a field and all its descendants, in a
+// driver's schema or in the matrix. in is the path within the options, as in plan.Broker.Secret.
 func (r *brokerReader) findSecrets(b *plan.Broker, v cue.Value, path, in string, marked bool) {
 	if attribute := v.Attribute("secret"); !marked && attribute.Err() == nil {
 		marked = true
@@ -132,7 +132,7 @@ func (r *brokerReader) findSecrets(b *plan.Broker, v cue.Value, path, in string,
 		}
 	} else if fields, err := v.Fields(); err == nil {
 		for fields.Next() {
-			if at := fields.Selector(); at.IsString() { // what is wrong may have others
+			if at := fields.Selector(); at.IsString() { // an invalid matrix may have other kinds of fields
 				r.findSecrets(b, fields.Value(), join(path, at.Unquoted()),
 					strings.TrimPrefix(in+"."+at.Unquoted(), "."), marked)
 			}

@@ -7,10 +7,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// unsearchable finds what is wrong with a search for capacity, and what cannot go together with one.
+// unsearchable returns the errors of a capacity search, and of fields that cannot be combined with one.
 func unsearchable(w plan.Workload) []problem {
 	s := w.Search
-	if s == nil || len(w.Groups) > 0 { // together they are a fault of the groups
+	if s == nil || len(w.Groups) > 0 { // a search with groups is reported by inconsistentParts
 		return nil
 	}
 	var out []problem
@@ -41,7 +41,7 @@ func unsearchable(w plan.Workload) []problem {
 	return out
 }
 
-// unmeasured says what is wrong with a condition over the values of a workload, or which of them never has a number.
+// unmeasured returns the error of a condition, or the values in it that never have a number in this workload.
 func unmeasured(condition string, w plan.Workload) string {
 	c, err := plan.ParseCondition(condition, w)
 	if err != nil {

@@ -19,22 +19,22 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// recycleAfter is how many cells one context evaluates: contexts keep something of all they ever saw.
+// recycleAfter is the number of cells that one CUE context evaluates. Contexts never release memory.
 const recycleAfter = 5_000
 
-// worker evaluates combinations in a context of its own. One goroutine uses it.
+// worker evaluates combinations in its own CUE context. It must be used by one goroutine at a time.
 type worker struct {
 	m        *Matrix
 	ctx      *cue.Context
 	cell     cue.Value
 	schema   cue.Value    // of cell
-	values   [][]ast.Expr // of each axis
+	values   [][]ast.Expr // per axis
 	used     int
 	trees    map[string]map[string]any // by projection
 	declared map[question]drivers.Declaration
 }
 
-// question is what a driver's declaration depends on.
+// question is the input of a driver's declaration.
 type question struct {
 	broker string
 	use    drivers.Use
@@ -47,7 +47,7 @@ func newWorker(m *Matrix) (*worker, error) {
 	return w, w.renew()
 }
 
-// renew begins with a fresh context.
+// renew replaces the context.
 func (w *worker) renew() error {
 	ctx := cuecontext.New()
 	root, _, faults := w.m.source.build(ctx)
@@ -57,7 +57,7 @@ func (w *worker) renew() error {
 	return w.use(ctx, root, schemaIn(ctx))
 }
 
-// use takes the template from a matrix that is built already.
+// use takes the template from a matrix that is already built.
 func (w *worker) use(ctx *cue.Context, root, schema cue.Value) error {
 	w.ctx, w.used, w.trees = ctx, 0, map[string]map[string]any{}
 	w.schema, w.cell = lookupDefinition(schema, "#Cell"), root.LookupPath(cue.ParsePath("cell"))
@@ -77,7 +77,7 @@ func (w *worker) use(ctx *cue.Context, root, schema cue.Value) error {
 	return nil
 }
 
-// examine evaluates a combination for its faults only.
+// examine evaluates a combination and collects its errors only.
 func (w *worker) examine(combo []int, found *findings) {
 	if w.m.skipped(combo) == nil {
 		_, faults := w.evaluate(combo)
@@ -87,7 +87,7 @@ func (w *worker) examine(combo []int, found *findings) {
 	}
 }
 
-// evaluate makes the cell of a combination, or says why it is n/a, or what is wrong.
+// evaluate returns the cell of a combination, or the reason why it is n/a, or the errors.
 func (w *worker) evaluate(combo []int) (Combination, Errors) {
 	tree, faults := w.tree(combo)
 	if len(faults) > 0 {
@@ -143,11 +143,11 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 	return c, nil
 }
 
-// maxTrees bounds what a worker remembers.
+// maxTrees limits the evaluations that a worker caches.
 const maxTrees = 10_000
 
-// tree is the template as plain data, with the combination's values. What the template does not refer to does not
-// change it, so that many combinations share one evaluation.
+// tree returns the template as plain data, with the combination's values. Combinations that differ only in axes that
+// the template does not refer to share one evaluation.
 func (w *worker) tree(combo []int) (map[string]any, Errors) {
 	key := w.m.projection(combo)
 	if known, ok := w.trees[key]; ok && key != "" {
@@ -168,7 +168,8 @@ func (w *worker) tree(combo []int) (map[string]any, Errors) {
 	return tree, faults
 }
 
-// projection names the values of the axes that the template refers to; it is empty if that is not known.
+// projection returns a key of the values of the axes that the template refers to. It returns "" if these axes are not
+// known.
 func (m *Matrix) projection(combo []int) string {
 	if m.refers == nil {
 		return ""
@@ -182,8 +183,8 @@ func (m *Matrix) projection(combo []int) string {
 	return string(key)
 }
 
-// broker finds the cell's broker; nil is one that has been reported already. Where every group has its own, it is that
-// of the first.
+// broker returns the cell's broker. It is nil if an error was reported before. If every group has its own broker, it is
+// that of the first group by name.
 func (m *Matrix) broker(tree map[string]any, own map[string]*plan.Broker) (*plan.Broker, []problem) {
 	groups, _ := tree["groups"].(map[string]any)
 	if len(own) > 0 && len(own) == len(groups) {
@@ -220,10 +221,10 @@ func (m *Matrix) noBroker(name string) string {
 	return msg + m.brokersThere()
 }
 
-// problem is a fault of a filled cell whose place is not known yet.
+// problem is an error in a filled cell, without its position.
 type problem struct{ path, message string }
 
-// locate finds the places of problems.
+// locate adds the positions to problems.
 func (w *worker) locate(problems []problem, combo []int) Errors {
 	filled, _, _ := w.fill(combo)
 	var out Errors
@@ -240,7 +241,7 @@ func (w *worker) locate(problems []problem, combo []int) Errors {
 	return out
 }
 
-// nearestPath looks up a path or, where the template leaves it out, the nearest above it.
+// nearestPath looks up a path. If the template does not contain it, it returns the nearest ancestor.
 func nearestPath(v cue.Value, path string) cue.Value {
 	for {
 		found := v.LookupPath(cue.ParsePath(path))
@@ -252,7 +253,7 @@ func nearestPath(v cue.Value, path string) cue.Value {
 	}
 }
 
-// nameAxes lets the six axes set their fields wherever the template does not.
+// nameAxes sets the fields of the standard axes that the template does not set.
 func (m *Matrix) nameAxes(tree map[string]any, combo []int) {
 	for a, i := range combo {
 		x := m.space.axes[a]
@@ -292,7 +293,7 @@ func setDefault(m map[string]any, name string, text json.RawMessage) {
 	}
 }
 
-// normalise turns a cell's short forms into the fields of a workload.
+// normalise replaces a cell's short forms by the fields of a workload.
 func normalise(tree map[string]any) {
 	delete(tree, "axis")
 	delete(tree, "broker")
@@ -308,7 +309,7 @@ func normalise(tree map[string]any) {
 	normaliseShape(tree)
 	if labels, ok := tree["labels"].(map[string]any); ok {
 		for k, v := range labels {
-			if f, ok := v.(float64); ok { // labels enter the id of the cell: no exponents
+			if f, ok := v.(float64); ok { // labels are part of the cell's id: no exponents
 				labels[k] = strconv.FormatFloat(f, 'f', -1, 64)
 			} else {
 				labels[k] = fmt.Sprint(v)
@@ -317,7 +318,7 @@ func normalise(tree map[string]any) {
 	}
 }
 
-// duplicateFields finds what is given in its short form and in its long one.
+// duplicateFields returns errors for fields that are set in short and long form.
 func duplicateFields(tree map[string]any) []problem {
 	both := duplicateSizes(at(tree, "message", "size"))
 	if tree["latency"] != nil && at(tree, "network", "latency") != nil {
@@ -327,7 +328,7 @@ func duplicateFields(tree map[string]any) []problem {
 	return both
 }
 
-// inconsistent finds values that are right by themselves and wrong together.
+// inconsistent returns errors for values that are valid separately but not together.
 func inconsistent(w plan.Workload) []problem {
 	var out []problem
 	report := func(wrong bool, path, format string, args ...any) {

@@ -8,15 +8,15 @@ import (
 	"cuelang.org/go/cue"
 )
 
-// Command is how the process of a driver is started.
+// Command is the command line of an external driver.
 type Command struct {
 	Command []string
 	Env     map[string]string
-	Dir     string // seen from the file's folder
+	Dir     string // relative to the directory of the file
 }
 
-// Commands reads a --drivers file, CUE or JSON: drivers that are processes of their own, by name. The error is Errors,
-// all of them.
+// Commands reads a --drivers file, CUE or JSON: external drivers by name. The error is of type Errors and contains all
+// errors.
 func Commands(file string, text []byte) (map[string]Command, error) {
 	v, named, errs := readFile(file, text, "#Drivers")
 	if len(errs) > 0 {

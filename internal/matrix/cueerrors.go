@@ -13,7 +13,7 @@ import (
 
 var plainName = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$-]*$`)
 
-// setFile is how the text of a --set is named as a file, so that faults in it are told apart.
+// setFile is the prefix of the file name for the text of a --set. It identifies errors in that text.
 const setFile = "--set "
 
 func errorAt(pos token.Pos, path, message string) Error {
@@ -24,7 +24,7 @@ func errorAt(pos token.Pos, path, message string) Error {
 	return f
 }
 
-// cueErrors turns errors of CUE's parser, compiler or evaluator into faults in plain words.
+// cueErrors converts errors of CUE's parser, compiler or evaluator into errors in plain words.
 func cueErrors(file string, err error) Errors {
 	var out Errors
 	list := errors.Errors(err)
@@ -59,7 +59,8 @@ func pathOf(e errors.Error) string {
 	return path
 }
 
-// lastPosition is the last place outside of the schema that the errors name: where a value was given again.
+// lastPosition returns the last position outside of the schema in the errors. It is usually that of the conflicting
+// value.
 func lastPosition(list ...errors.Error) token.Pos {
 	for i := len(list) - 1; i >= 0; i-- {
 		for _, pos := range slices.Backward(errors.Positions(list[i])) {
@@ -71,7 +72,7 @@ func lastPosition(list ...errors.Error) token.Pos {
 	return token.NoPos
 }
 
-// disjunction counts the errors at the head of list that say together why no alternative fits.
+// disjunction returns the number of errors at the head of list that together explain why no alternative matches.
 func disjunction(list []errors.Error) int {
 	if !strings.Contains(message(list[0]), "errors in empty disjunction") {
 		return 0
@@ -92,7 +93,7 @@ func explainDisjunction(list []errors.Error) string {
 		}
 		valid, found = appendNew(valid, m[1]), appendNew(found, m[2])
 	}
-	if len(found) > 1 && len(valid) == 1 { // CUE gives the two in either order
+	if len(found) > 1 && len(valid) == 1 { // CUE returns the two in either order
 		found, valid = valid, found
 	}
 	return fmt.Sprintf("%s is not valid here; give one of %s", strings.Join(found, ", "), strings.Join(valid, ", "))
@@ -112,7 +113,7 @@ var (
 	noPackage = regexp.MustCompile(`(?:package|import) "(.+)" (?:imported but not defined|not found)`)
 )
 
-// plain says what CUE's message says, for somebody who does not know CUE.
+// plain rewrites CUE's message for users without knowledge of CUE.
 func plain(e errors.Error) string {
 	text := message(e)
 	if m := conflict.FindStringSubmatch(text); m != nil {
@@ -139,10 +140,10 @@ func plain(e errors.Error) string {
 	return text
 }
 
-// notPresent ends what CUE says of a required field that is missing.
+// notPresent is the end of CUE's message for a missing required field.
 const notPresent = "field is required but not present"
 
-// unboundName is how a fault about a name that is bound to nothing begins.
+// unboundName is the beginning of the message for an undefined name.
 const unboundName = "nothing is named "
 
 func unknownName(name string) string {

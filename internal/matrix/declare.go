@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// declare asks the driver what it makes of a cell.
+// declare gets the driver's declaration for a cell. It returns the cell, or the reason why it is excluded.
 func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combination {
 	coordinates, id := w.m.space.coordinates(combo), plan.CellID(b.Name, work)
 	var d drivers.Declaration
@@ -31,7 +31,7 @@ func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combin
 	}}
 }
 
-// declarePart asks about a workload without groups, and says why it cannot be done.
+// declarePart gets the declaration for a workload without groups. unfit lists the reasons why it is not supported.
 func (w *worker) declarePart(b *plan.Broker, work plan.Workload) (d drivers.Declaration, unfit []string) {
 	use := useOf(work)
 	d, known := w.declared[question{b.Name, use}]
@@ -57,7 +57,7 @@ func useOf(w plan.Workload) drivers.Use {
 	}
 }
 
-// beyond lists, in words, what a use asks for that the configuration does not have.
+// beyond returns the requirements of a use that the configuration does not support, in words.
 func beyond(driver string, has drivers.Capabilities, use drivers.Use) []string {
 	var out []string
 	lacks := func(missing bool, format string, args ...any) {

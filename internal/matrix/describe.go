@@ -9,7 +9,7 @@ import (
 	"cuelang.org/go/cue"
 )
 
-// giveOne is the fix of an invalid value.
+// giveOne returns the fix for an invalid value.
 func giveOne(schema cue.Value) string {
 	if isTop(schema) {
 		return "; give one value"
@@ -17,7 +17,7 @@ func giveOne(schema cue.Value) string {
 	return "; give " + allowed(schema)
 }
 
-// allowed describes the values that a schema allows: by the comment of a scalar definition, else by its parts.
+// allowed describes the values that a schema allows: by the comment of a scalar definition, or by its parts.
 func allowed(schema cue.Value) string {
 	var listed, others []string
 	for _, a := range alternatives(schema) {
@@ -25,7 +25,7 @@ func allowed(schema cue.Value) string {
 		switch kind := a.IncompleteKind(); {
 		case doc != "" && kind&(cue.StructKind|cue.ListKind) == 0:
 			others = appendNew(others, doc)
-		case doc != "" && kind != cue.StructKind && kind != cue.ListKind: // of several kinds: the first sentence lists them
+		case doc != "" && kind != cue.StructKind && kind != cue.ListKind: // several kinds, listed first
 			first, _, _ := strings.Cut(doc, ". ")
 			others = appendNew(others, strings.TrimSuffix(first, "."))
 		case kind == cue.StructKind:
@@ -99,7 +99,7 @@ func describeScalar(schema cue.Value) string {
 	return text
 }
 
-// choices are the strings that a schema lists, for suggestions.
+// choices returns the strings that a schema lists, for suggestions.
 func choices(schema cue.Value) []string {
 	var out []string
 	for _, a := range alternatives(schema) {
@@ -110,8 +110,8 @@ func choices(schema cue.Value) []string {
 	return out
 }
 
-// alternatives are the operands of a disjunction, or the schema itself. A definition of scalars or of several kinds,
-// which its comment describes, is one.
+// alternatives returns the operands of a disjunction, or the schema itself. A commented definition of scalars or of
+// several kinds is a single alternative.
 func alternatives(schema cue.Value) []cue.Value {
 	if name, doc := definition(schema); name != "" {
 		if kind := schema.IncompleteKind(); kind != cue.StructKind && kind != cue.ListKind && doc != "" {
@@ -132,14 +132,15 @@ func operands(of cue.Op, schema cue.Value, each func(cue.Value) []cue.Value) (ou
 	for i, a := range args {
 		includes := func(b cue.Value) bool { return !b.IsConcrete() && b.Subsume(a) == nil }
 		if of == cue.OrOp && a.IsConcrete() && slices.ContainsFunc(args[i+1:], includes) {
-			continue // a default
+			continue // a default value
 		}
 		out = append(out, each(a)...)
 	}
 	return out
 }
 
-// unwrap removes a default that the rest of a schema includes: CUE gives the rest as an expression of one operand.
+// unwrap removes a default that the rest of a schema includes. CUE represents the rest as an expression with one
+// operand.
 func unwrap(v cue.Value) cue.Value {
 	for {
 		op, args := v.Expr()
@@ -150,7 +151,7 @@ func unwrap(v cue.Value) cue.Value {
 	}
 }
 
-// definition is the name of the definition that a value refers to, and its comment.
+// definition returns the name and the comment of the definition that a value refers to.
 func definition(v cue.Value) (name, doc string) {
 	root, path := v.ReferencePath()
 	sels := path.Selectors()
@@ -160,7 +161,7 @@ func definition(v cue.Value) (name, doc string) {
 	return sels[len(sels)-1].String(), comment(root.LookupPath(path))
 }
 
-// comment is the text of the comment before a field or a definition, on one line.
+// comment returns the comment before a field or a definition, on one line.
 func comment(v cue.Value) string {
 	var lines []string
 	for _, group := range v.Doc() {
@@ -169,7 +170,7 @@ func comment(v cue.Value) string {
 	return strings.Join(lines, " ")
 }
 
-// fieldNames are the names of the fields that a schema declares, in its order.
+// fieldNames returns the names of the fields that a schema declares, in its order.
 func fieldNames(schema cue.Value) (names []string) {
 	it, err := schema.Fields(cue.Optional(true))
 	for err == nil && it.Next() {
@@ -178,7 +179,7 @@ func fieldNames(schema cue.Value) (names []string) {
 	return names
 }
 
-// requiredFields are the names of the fields without which a struct is invalid.
+// requiredFields returns the names of the required fields of a struct.
 func requiredFields(schema cue.Value) (names []string) {
 	it, err := schema.Fields(cue.Optional(true))
 	for err == nil && it.Next() {
@@ -189,8 +190,8 @@ func requiredFields(schema cue.Value) (names []string) {
 	return names
 }
 
-// openFields are the names of the regular fields of a schema that are not concrete without a value, in whole neither: a
-// struct unified with the schema.
+// openFields returns the names of the regular fields of a schema that have no concrete value, neither in schema nor in
+// whole. whole is a struct unified with the schema.
 func openFields(schema, whole cue.Value) (names []string) {
 	open := func(v cue.Value) bool { return v.Exists() && v.Validate(cue.Concrete(true)) != nil }
 	it, err := schema.Fields()
@@ -202,7 +203,7 @@ func openFields(schema, whole cue.Value) (names []string) {
 	return names
 }
 
-// show is a value on one short line.
+// show formats a value on one line of at most 80 characters.
 func show(v cue.Value) string {
 	if v.Kind() == cue.IntKind || v.Kind() == cue.FloatKind {
 		if f, err := v.Float64(); err == nil {

@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Error is one mistake in a matrix or in what narrows it.
+// Error is one error in a matrix or in a command-line option that changes it.
 type Error struct {
 	File    string `json:"file"` // or "--set", "--filter"
 	Line    int    `json:"line,omitempty"`
 	Column  int    `json:"column,omitempty"`
-	Path    string `json:"path,omitempty"` // of the field, as in "cell.publishers.mode"
+	Path    string `json:"path,omitempty"` // of the field: "cell.publishers.mode"
 	Message string `json:"message"`
 }
 
-// Error is the fault on one line, beginning with its place.
+// Error returns the error on one line, beginning with its position.
 func (f Error) Error() string {
 	var b strings.Builder
 	b.WriteString(f.File)
@@ -29,10 +29,10 @@ func (f Error) Error() string {
 	return b.String()
 }
 
-// Errors are all faults found, in the order of their places. It is the error of Load and Expand.
+// Errors are all errors, in the order of their positions. It is the error type of Load and Expand.
 type Errors []Error
 
-// Error is one line a fault.
+// Error returns one line per error.
 func (f Errors) Error() string {
 	lines := make([]string, len(f))
 	for i, x := range f {

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// chunk is a stretch of combinations that one worker evaluates.
+// chunk is a sequence of combinations that one worker evaluates.
 type chunk struct {
 	combos  [][]int
 	results []result
@@ -23,12 +23,13 @@ type result struct {
 	faults Errors
 }
 
-// chunkSize is the most combinations of a chunk; the first chunks are smaller, so that the first cell comes at once.
+// chunkSize is the maximum number of combinations in a chunk. The first chunks are smaller, so that the first cell is
+// ready early.
 const chunkSize = 128
 
-// Expand yields the combinations in the order of the matrix, the first axis outermost, evaluating ahead on all cores.
-// At a combination with a fault it stops yielding, goes through the rest for their faults and ends with all of them as
-// one error of type Errors; when ctx ends, with its error.
+// Expand yields the combinations in the order of the matrix, the first axis outermost. It evaluates ahead on all cores.
+// After a combination with an error it stops yielding, but evaluates the rest. It then ends with all errors as one
+// error of type Errors. When ctx ends, it ends with an error that wraps ctx's.
 func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
 	return func(yield func(Combination, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -41,7 +42,7 @@ func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
 			case <-c.done:
 			case <-ctx.Done():
 			}
-			if ctx.Err() != nil { // a chunk that is done may hold nothing then
+			if ctx.Err() != nil { // chunks that were done after that may be incomplete
 				yield(Combination{}, fmt.Errorf("expand matrix: %w", ctx.Err()))
 				return
 			}
@@ -68,7 +69,7 @@ func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
 	}
 }
 
-// start begins to evaluate and returns the chunks in order.
+// start starts the evaluation and returns the chunks in order.
 func (m *Matrix) start(ctx context.Context, wg *sync.WaitGroup) <-chan *chunk {
 	workers := runtime.GOMAXPROCS(0)
 	ordered, work := make(chan *chunk, 4*workers), make(chan *chunk)
@@ -101,7 +102,7 @@ func (m *Matrix) start(ctx context.Context, wg *sync.WaitGroup) <-chan *chunk {
 	return ordered
 }
 
-// chunks cuts the space into chunks.
+// chunks divides the space into chunks.
 func (m *Matrix) chunks(each func(*chunk) bool) {
 	size, c := 1, &chunk{done: make(chan struct{})}
 	for ordinal := range m.space.size() {
@@ -122,7 +123,7 @@ func (m *Matrix) chunks(each func(*chunk) bool) {
 	}
 }
 
-// run evaluates a chunk; w is made when it is first needed.
+// run evaluates a chunk. It creates w if needed, and returns it.
 func (m *Matrix) run(ctx context.Context, w *worker, c *chunk) *worker {
 	c.results = make([]result, len(c.combos))
 	for i, combo := range c.combos {
@@ -156,7 +157,7 @@ func (m *Matrix) skipped(combo []int) *pattern {
 	return nil
 }
 
-// collect takes over a combination's faults, and finds combinations that give the same cell.
+// collect adds a combination's errors to found. It also reports combinations that produce the same cell.
 func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *findings) {
 	for _, f := range r.faults {
 		found.add(f, m.space.name(combo))
@@ -182,7 +183,7 @@ func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *fi
 	found.add(errorAt(a.place, join("axes", strings.Join(names, "+")), msg), "")
 }
 
-// Run collects everything that Expand yields into a run without an id or a start.
+// Run collects the result of Expand into a run without an id and a start time.
 func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 	run := m.base
 	simulates := false
@@ -198,7 +199,7 @@ func (m *Matrix) Run(ctx context.Context) (plan.Run, error) {
 			run.Excluded = append(run.Excluded, *c.Excluded)
 		}
 	}
-	for i := range run.Cells { // a cell of 0 ms is to be compared with the others
+	for i := range run.Cells { // cells without latency must be comparable with the others
 		run.Cells[i].Simulated = simulates && run.Cells[i].Workload.Network == plan.Network{}
 	}
 	return run, nil

@@ -6,7 +6,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// faulty finds what is wrong about a cell's faults.
+// faulty returns the errors of a cell's faults.
 func faulty(w plan.Workload) []problem {
 	var out []problem
 	for i, f := range w.Faults {
@@ -48,7 +48,7 @@ func faulty(w plan.Workload) []problem {
 	return out
 }
 
-// roles finds what is wrong about whose connections a fault is done to.
+// roles returns the errors of the fields that select the connections of a fault.
 func roles(w plan.Workload, f plan.Fault, path string) []problem {
 	var out []problem
 	if f.On != "all" && w.Consumers.Colocate {
@@ -67,7 +67,7 @@ func roles(w plan.Workload, f plan.Fault, path string) []problem {
 	return out
 }
 
-// meet reports whether two faults are done to the same at one time.
+// meet reports whether two faults affect the same target or connections at the same time.
 func meet(f, g plan.Fault) bool {
 	if f.At >= g.At+g.For || g.At >= f.At+f.For || f.Connections() != g.Connections() {
 		return false

@@ -9,15 +9,15 @@ import (
 	"lockstep/internal/plan"
 )
 
-// findings collects faults that many combinations may have alike, each once.
+// findings collects errors that many combinations may have in common, each once.
 type findings struct {
-	known map[string]int // by place and path: index into list, or -1 for what was reported before
+	known map[string]int // by position and path: index into list, or -1 if it was reported before
 	list  []finding
 }
 
 type finding struct {
 	fault Error
-	combo string // the first that has it
+	combo string // the first combination with this error
 	more  int
 }
 
@@ -26,7 +26,7 @@ func newFindings(reported Errors) *findings {
 	for _, x := range reported {
 		f.known[keyOf(x)] = -1
 		if x.Line > 0 {
-			f.known[placeOf(x)] = -1 // what is wrong there is said
+			f.known[placeOf(x)] = -1 // one error per position is enough
 		}
 	}
 	return f
@@ -65,14 +65,14 @@ func (f *findings) faults() Errors {
 	return out
 }
 
-// tidy sorts faults by their places, drops repeated ones and hides secrets.
+// tidy sorts errors by position, removes duplicates and hides secrets.
 func tidy(file string, faults Errors, scrub *plan.Scrubber) Errors {
 	for i := range faults {
 		faults[i].File, faults[i].Message = scrub.Scrub(faults[i].File), scrub.Scrub(faults[i].Message)
 	}
 	faults = withoutEchoes(faults)
 	slices.SortStableFunc(faults, func(a, b Error) int {
-		if a.File != b.File { // the matrix first, then what narrows it
+		if a.File != b.File { // the matrix first, then command-line options
 			if a.File == file || b.File == file {
 				return cmp.Compare(b2i(b.File == file), b2i(a.File == file))
 			}
@@ -86,7 +86,7 @@ func tidy(file string, faults Errors, scrub *plan.Scrubber) Errors {
 	})
 }
 
-// withoutEchoes drops what follows from a name that is bound to nothing.
+// withoutEchoes removes errors that are consequences of an undefined name at the same position.
 func withoutEchoes(faults Errors) Errors {
 	unbound := map[string]bool{}
 	for _, f := range faults {

@@ -11,13 +11,14 @@ import (
 	"lockstep/internal/plan"
 )
 
-// groupAxis is the axis on which tables show the groups of cells; matrices have none of that name then.
+// groupAxis is the axis on which tables show the groups of cells. Matrices with groups cannot have an axis with this
+// name.
 const groupAxis = "group"
 
-// groupNames are the names of groups in a matrix, as far as they are written there.
+// groupNames are the names of groups that a matrix contains literally.
 type groupNames struct {
 	names []string
-	open  bool // others are computed
+	open  bool // there are computed names, too
 }
 
 func (g groupNames) any() bool { return g.open || len(g.names) > 0 }
@@ -26,7 +27,7 @@ func (g groupNames) has(name string) bool {
 	return slices.Contains(g.names, name) || g.open && groupName.MatchString(name)
 }
 
-// readGroups finds the groups' names in the template.
+// readGroups collects the names of groups in the template.
 func (l *loader) readGroups() {
 	ast.Walk(l.doc.syntax, func(n ast.Node) bool {
 		f, ok := n.(*ast.Field)
@@ -62,7 +63,7 @@ func (g *groupNames) collect(x ast.Expr) {
 			} else {
 				g.open = true
 			}
-		case *ast.Comprehension: // an if: a for has labels that are computed
+		case *ast.Comprehension: // an "if"; labels in a "for" are computed
 			g.collect(e.Value)
 		case *ast.CommentGroup:
 		default:
@@ -71,7 +72,7 @@ func (g *groupNames) collect(x ast.Expr) {
 	}
 }
 
-// collectBrokers takes the names of groups from a list of brokers.
+// collectBrokers collects the names of groups from a list of side-by-side brokers.
 func (g *groupNames) collectBrokers(x ast.Expr) {
 	list, ok := x.(*ast.ListLit)
 	if !ok {
@@ -90,13 +91,13 @@ func (g *groupNames) collectBrokers(x ast.Expr) {
 	}
 }
 
-// isValue reports whether tables can show a value of this name, of the cell or of a group.
+// isValue reports whether tables can show a value with this name, of the cell or of a group.
 func (c *tableChecker) isValue(name string) bool {
 	group, value := plan.SplitGroup(name)
 	return isValue(value) && (group == "" || c.groups.has(group))
 }
 
-// noTableValue says what is wrong with a name that isValue does not take.
+// noTableValue returns the message for a name that isValue rejects.
 func (c *tableChecker) noTableValue(name string) string {
 	group, value := plan.SplitGroup(name)
 	switch {

@@ -11,16 +11,16 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// groupName is short, and of letters and digits alone, because every broker has to take it as a part of its queues'
-// names.
+// groupName matches valid group names. They are short and consist of letters and digits, because they are part of queue
+// names at every broker.
 var groupName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,11}$`)
 
 const maxGroupName = 12
 
-// ofGroups are the parts of a cell that each group has of its own.
+// ofGroups are the parts of a cell that each group may override.
 var ofGroups = []string{"publishers", "consumers", "topology", "message"}
 
-// validateNames finds groups that cannot be called so, and what is given twice in one.
+// validateNames returns errors for invalid group names, and for sizes that are given twice in a group.
 func validateNames(tree map[string]any) (out []problem) {
 	groups, _ := tree["groups"].(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
@@ -36,9 +36,9 @@ func validateNames(tree map[string]any) (out []problem) {
 	return out
 }
 
-// normaliseGroups makes a list of the groups, by name, each with what the cell says where it says nothing itself. The
-// cell's own publishers and the like are nothing but that, and are not kept: they would enter its id without entering
-// the measurement.
+// normaliseGroups converts the groups to a list, sorted by name. Each group inherits the missing fields from the cell.
+// The cell's own publishers, consumers, topology and message are then deleted: they are not measured, and must not
+// affect the cell's id.
 func normaliseGroups(tree map[string]any) {
 	groups, _ := tree["groups"].(map[string]any)
 	delete(tree, "groups")
@@ -66,7 +66,7 @@ func normaliseGroups(tree map[string]any) {
 	}
 }
 
-// inconsistentParts finds what is wrong in a cell or in its groups.
+// inconsistentParts returns the errors of a cell without groups, or of its groups.
 func inconsistentParts(w plan.Workload) []problem {
 	wrong := func(part plan.Workload) []problem { return append(inconsistent(part), validateShape(part)...) }
 	if len(w.Groups) == 0 {
@@ -83,7 +83,7 @@ func inconsistentParts(w plan.Workload) []problem {
 			if top, _, _ := strings.Cut(p.path, "."); slices.Contains(ofGroups, top) {
 				p.path = "groups." + w.Groups[i].Name + "." + p.path
 			}
-			if !slices.Contains(out, p) { // of the cell, not of the group
+			if !slices.Contains(out, p) { // errors of the cell occur once per group
 				out = append(out, p)
 			}
 		}
@@ -91,8 +91,7 @@ func inconsistentParts(w plan.Workload) []problem {
 	return out
 }
 
-// declareGroups asks the driver about each group, as other cells ask about themselves. A cell is n/a if any of its
-// groups is.
+// declareGroups gets the driver's declaration for each group, and combines them. A cell is n/a if any of its groups is.
 func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drivers.Declaration, reasons []string) {
 	whole.Guarantees = drivers.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
 	whole.Capabilities.CopiesBody = true

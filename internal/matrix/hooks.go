@@ -13,14 +13,14 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Bounds of a hook: beyond them it is a mistake.
+// Limits of a hook's durations.
 const (
 	maxHookTimeout = time.Hour
 	maxHookBackoff = 5 * time.Minute
 )
 
-// Hooks reads a controller's --hooks file, CUE or JSON: what schedules may name, sorted by name, with defaults filled
-// in. The error is Errors, all of them. References to secrets are left as they are.
+// Hooks reads a controller's --hooks file, CUE or JSON. It returns the hooks with defaults, sorted by name. References
+// to secrets are not resolved. The error is of type Errors and contains all errors.
 func Hooks(file string, text []byte) ([]plan.Hook, error) {
 	v, tree, errs := readFile(file, text, "#Hooks")
 	named, _ := tree["hooks"].(map[string]any)
@@ -28,7 +28,7 @@ func Hooks(file string, text []byte) ([]plan.Hook, error) {
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		raw, err := json.Marshal(named[name])
 		h := plan.Hook{Timeout: plan.Duration(30 * time.Second), Backoff: plan.Duration(time.Second), Retries: -1}
-		if err != nil || json.Unmarshal(raw, &h) != nil { // a fault of a field, which is known already
+		if err != nil || json.Unmarshal(raw, &h) != nil { // an error of a field, reported by the validation
 			continue
 		}
 		h.Name = name
@@ -38,7 +38,7 @@ func Hooks(file string, text []byte) ([]plan.Hook, error) {
 		at := place(v.LookupPath(cue.MakePath(cue.Str("hooks"), cue.Str(name))))
 		path := join("hooks", name)
 		if slices.ContainsFunc(errs, func(f Error) bool { return strings.HasPrefix(f.Path, path+".") }) {
-			continue // what is wrong about its fields comes first
+			continue // report errors of fields first
 		}
 		for _, p := range unhook(h) {
 			errs = append(errs, errorAt(at, path+p.path, p.message))
@@ -55,7 +55,7 @@ func Hooks(file string, text []byte) ([]plan.Hook, error) {
 	return hooks, nil
 }
 
-// unhook says what is wrong about a hook.
+// unhook returns the errors of a hook.
 func unhook(h plan.Hook) (wrong []problem) {
 	report := func(is bool, path, text string) {
 		if is {

@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// document is a matrix file, built in a context of its own, with the errors found in it.
+// document is a matrix file that is built in its own CUE context, with the errors found in it.
 type document struct {
 	source
 	ctx    *cue.Context
@@ -34,13 +34,13 @@ func (d *document) add(pos token.Pos, path, message string) {
 type loader struct {
 	doc     *document
 	space   space
-	groups  groupNames              // that the template gives to workloads
-	brokers map[string]*plan.Broker // nil: reported already
-	secrets []plan.Secret           // of all brokers and of influx
+	groups  groupNames              // names of the template's groups
+	brokers map[string]*plan.Broker // nil: an error was reported
+	secrets []plan.Secret           // of all brokers, and of influx
 	skip    []pattern
 }
 
-// load reads a matrix as far as it can. The secrets are those that it found, also where there are errors.
+// load reads a matrix as far as possible. It returns the secrets that it found even if there are errors.
 func load(s source) (*Matrix, []plan.Secret, Errors) {
 	doc := &document{source: s, ctx: cuecontext.New()}
 	doc.schema = schemaIn(doc.ctx)
@@ -79,12 +79,12 @@ func load(s source) (*Matrix, []plan.Secret, Errors) {
 	return m, l.secrets, nil
 }
 
-// validate validates the file, as far as it does not depend on the combination.
+// validate validates the parts of the file that do not depend on the combination.
 func (l *loader) validate() {
 	if err := l.doc.root.Validate(); err != nil {
 		var others errors.Error
 		for _, e := range errors.Errors(err) {
-			// of a schema that the matrix embeds: reported below
+			// of a schema that the matrix embeds; the validator reports it
 			if !strings.HasSuffix(message(e), notPresent) || lastPosition(e).IsValid() {
 				others = errors.Append(others, e)
 			}
@@ -96,7 +96,7 @@ func (l *loader) validate() {
 	l.doc.errors = append(l.doc.errors, x.errors...)
 }
 
-// checkAxisNames finds axis.NAME in the template, and in what it may refer to, where there is no such axis.
+// checkAxisNames reports references axis.NAME to unknown axes, in the template and in definitions that it may use.
 func (l *loader) checkAxisNames() {
 	for _, decl := range l.doc.syntax.Decls {
 		if f, ok := decl.(*ast.Field); ok && slices.Contains([]string{"brokers", "axes", "tables", "skip"},
@@ -119,7 +119,7 @@ func (l *loader) checkSelector(sel *ast.SelectorExpr) {
 	}
 	_, isLet := id.Node.(*ast.LetClause)
 	if _, isFor := id.Scope.(*ast.ForClause); isLet || isFor {
-		return // a name of its own
+		return // another variable with this name
 	}
 	name, _, err := ast.LabelName(sel.Sel)
 	if err != nil || l.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() {
@@ -128,7 +128,7 @@ func (l *loader) checkSelector(sel *ast.SelectorExpr) {
 	l.doc.add(sel.Pos(), "cell", l.space.noAxis(name))
 }
 
-// checkUnused finds axes that nothing depends on.
+// checkUnused reports axes that no part of the cell depends on.
 func (l *loader) checkUnused(refers map[string]bool) {
 	for _, a := range l.space.axes {
 		if refers == nil || refers[a.name] || standardAxes()[a.name] != nil {
@@ -190,8 +190,8 @@ func noValue(text, axis string, texts []string) string {
 	return msg + " (there are: " + strings.Join(texts, ", ") + ")"
 }
 
-// probe evaluates the template for a first combination and then once for each other value of each axis, to find now
-// what would be found in the middle of the expansion.
+// probe evaluates the template for a first combination, and then once for each other value of each axis. It finds most
+// errors before the expansion.
 func (l *loader) probe(m *Matrix, unzipped bool) {
 	first := make([]int, len(l.space.axes))
 	for a, x := range l.space.axes {

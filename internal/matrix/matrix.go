@@ -1,5 +1,5 @@
-// Package matrix loads a CUE matrix file, reports every fault in it at once, in plain words and with its place, and
-// expands it into cells in the order of the matrix. It is the only home of CUE; what it hands on is plain data.
+// Package matrix loads a CUE matrix file and expands it into cells, in the order of the matrix. It reports all errors
+// at once, in plain words and with positions. No other package uses CUE; the results are plain data.
 package matrix
 
 import (
@@ -22,24 +22,25 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// MinMessage is the smallest message.size in bytes: the envelope with which every body begins must fit. The schema has
-// the same bound.
+// MinMessage is the minimum of message.size in bytes: the size of the envelope of every body. The schema has the same
+// minimum.
 const MinMessage = 64
 
-// Narrow is how the command line changes a matrix without editing it.
+// Narrow holds the changes that the command line makes to a matrix.
 type Narrow struct {
-	Quick  bool     // set the tag quick
+	Quick  bool     // sets the tag quick
 	Set    []string // path=value, a CUE expression: "axes.threads=[1,5]"
-	Filter []string // axis=value[,value]: keep only these combinations; several of one axis add up
+	Filter []string // axis=value[,value]: keeps only these combinations; several filters of one axis add up
 }
 
-// Combination is one combination of axis values: a cell to run, or why it is not run. Exactly one is not nil.
+// Combination is one combination of axis values: a cell to run, or the reason why it is not run. Exactly one is not
+// nil.
 type Combination struct {
 	Cell     *plan.Cell
 	Excluded *plan.Excluded
 }
 
-// Matrix is a loaded matrix without faults. It is immutable and safe for concurrent use.
+// Matrix is a loaded matrix without errors. It is immutable and safe for concurrent use.
 type Matrix struct {
 	source  source
 	space   space
@@ -47,22 +48,21 @@ type Matrix struct {
 	brokers map[string]*plan.Broker
 	drivers map[string]func(json.RawMessage, drivers.Use) drivers.Declaration
 	refers  map[string]bool // axes that the template refers to; nil: not known
-	base    plan.Run        // all but the cells
-	secrets []plan.Secret   // of all brokers and of influx
+	base    plan.Run        // everything but the cells
+	secrets []plan.Secret   // of all brokers, and of influx
 	scrub   *plan.Scrubber  // of secrets
-	untilAt token.Pos       // of repeat.until
+	untilAt token.Pos       // position of repeat.until
 }
 
-// Load parses, narrows and checks a matrix, its short form too. A matrix with faults gives an error of type Errors that
-// holds all of them; those that only one combination among many has come from Expand. file is for messages and for the
-// record.
+// Load parses, narrows and checks a matrix, and its short form. Errors have type Errors, which contains all of them.
+// Errors that only some combinations have may come from Expand instead. file is used in messages and in the record.
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 	m, secrets, faults := load(source{file: file, text: text, narrow: n})
 	if hasQuickForm(file, text) {
 		other := Narrow{Quick: !n.Quick, Set: n.Set}
 		_, more, found := load(source{file: file, text: text, narrow: other})
 		secrets = append(secrets, more...)
-		if other.Quick { // what is wrong with the short form is said now, not at the next quick check
+		if other.Quick { // report errors of the short form now
 			further := newFindings(faults)
 			for _, f := range found {
 				further.add(f, "")
@@ -74,7 +74,7 @@ func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 			secrets = append(secrets, more...)
 		}
 	}
-	if len(n.Set) > 0 { // the text also has the secrets that these replace
+	if len(n.Set) > 0 { // the text also contains the secrets that these replace
 		_, more, _ := load(source{file: file, text: text})
 		secrets = append(secrets, more...)
 	}
@@ -105,8 +105,8 @@ func hasQuickForm(file string, text []byte) bool {
 	return err == nil && setTag(f, quickTag, true)
 }
 
-// labelsAndDrivers lists the labels of a matrix and the names of its drivers, in order: without secrets, the text has
-// the same.
+// labelsAndDrivers returns the labels of a matrix and the names of its drivers, in order. Redaction must not change
+// them.
 func labelsAndDrivers(text string) string {
 	file, err := parser.ParseFile("", text)
 	if err != nil {
@@ -125,8 +125,8 @@ func labelsAndDrivers(text string) string {
 	return strings.Join(all, " ")
 }
 
-// Literals lists the paths of the fields, also of those that --quick and --set replace, that hold a secret itself
-// rather than a reference such as ${env:NAME}. A nil Matrix has none.
+// Literals returns the paths of fields that contain a secret literally, instead of a reference such as ${env:NAME}. It
+// includes fields that --quick and --set replace. A nil Matrix has none.
 func (m *Matrix) Literals() []string {
 	if m == nil {
 		return nil
@@ -139,7 +139,7 @@ func (m *Matrix) Literals() []string {
 	return slices.Compact(paths)
 }
 
-// matrix is what the loader has read.
+// matrix returns the parts that the loader has read as a Matrix.
 func (l *loader) matrix(tables tableChecker) *Matrix {
 	r := runReader{doc: l.doc}
 	m := &Matrix{source: l.doc.source, refers: referred(l.doc.syntax), space: l.space, skip: l.skip, brokers: l.brokers,
@@ -169,7 +169,7 @@ type runReader struct {
 }
 
 func (r *runReader) name() string {
-	s, _ := r.doc.root.LookupPath(cue.ParsePath("name")).String() // checked before
+	s, _ := r.doc.root.LookupPath(cue.ParsePath("name")).String() // validated before
 	return s
 }
 
@@ -178,7 +178,7 @@ func (r *runReader) duration(field string, def time.Duration) plan.Duration {
 	if err != nil {
 		return plan.Duration(def)
 	}
-	d, _ := time.ParseDuration(s) // checked before
+	d, _ := time.ParseDuration(s) // validated before
 	return plan.Duration(d)
 }
 
@@ -187,18 +187,18 @@ func (r *runReader) order() plan.Order {
 	return plan.Order{Random: err == nil, Seed: seed}
 }
 
-// influx is where points go, or nil.
+// influx returns the InfluxDB target, or nil.
 func (r *runReader) influx() *plan.Influx {
 	v := r.doc.root.LookupPath(cue.ParsePath("influx"))
 	var i plan.Influx
-	if !v.Exists() || v.Decode(&i) != nil { // faults were reported
+	if !v.Exists() || v.Decode(&i) != nil { // errors were reported
 		return nil
 	}
 	r.secrets = append(r.secrets, i.Secrets()...)
 	return &i
 }
 
-// record is the run's account of where its matrix came from, with its secrets.
+// record returns the source of the matrix, including its secrets.
 func (r *runReader) record() plan.Source {
 	sum := sha256.Sum256(r.doc.source.text)
 	s := plan.Source{File: filepath.Base(r.doc.file), Path: r.doc.file, SHA256: hex.EncodeToString(sum[:]),
@@ -212,8 +212,8 @@ func (r *runReader) record() plan.Source {
 
 func (m *Matrix) brokerNames() []string { return slices.Sorted(maps.Keys(m.brokers)) }
 
-// Estimate is how long a run takes if nothing goes wrong, settle included: at least, where cells are repeated until
-// they are known well enough, and at most.
+// Estimate returns the expected duration of a run without failures, including settle times. least and most differ if a
+// stop rule may end the repetitions early.
 func Estimate(run plan.Run) (least, most time.Duration) {
 	var once time.Duration
 	for _, c := range run.Cells {
@@ -223,7 +223,7 @@ func Estimate(run plan.Run) (least, most time.Duration) {
 	return time.Duration(rounds) * once, time.Duration(all) * once
 }
 
-// Rounds is how often each cell is measured at least, and at most.
+// Rounds returns the minimum and the maximum number of repetitions per cell.
 func Rounds(run plan.Run) (least, most int) {
 	most = max(run.Repeat, 1)
 	if run.Until == nil {

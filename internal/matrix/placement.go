@@ -9,10 +9,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// labelName is what agents' labels can be called; their values are of the same form.
+// labelName matches the valid names of agents' labels. Values have the same form.
 var labelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// Label checks an agent's label. The error says how to write one.
+// Label checks an agent's label. The error contains the valid form.
 func Label(name, value string) error {
 	if !labelName.MatchString(name) || !labelName.MatchString(value) {
 		return fmt.Errorf("label %q: write it like zone=a, name and value of letters, digits, \".\", \"_\" and \"-\", each beginning with a letter or digit", name+"="+value)
@@ -20,7 +20,7 @@ func Label(name, value string) error {
 	return nil
 }
 
-// misplaced finds demands on agents that none can meet.
+// misplaced returns errors for label requirements that no agent can meet.
 func misplaced(w plan.Workload) (out []problem) {
 	p, c := w.Publishers, w.Consumers
 	for _, side := range []struct {

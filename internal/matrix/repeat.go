@@ -14,14 +14,14 @@ import (
 
 var untilPath = cue.ParsePath("repeat.until")
 
-// repeat is how often cells are measured: a number, or at most so many until they are known well enough.
+// repeat returns the number of repetitions, or their maximum and the stop rule.
 func (r *runReader) repeat() (n int, until *plan.StopRule) {
 	given := r.doc.root.LookupPath(cue.ParsePath("repeat"))
 	if n, err := given.Int64(); err == nil {
 		return int(n), nil
 	}
 	text, err := given.LookupPath(cue.ParsePath("until")).String()
-	if err != nil { // faults were reported, or it is left out
+	if err != nil { // errors were reported, or until is missing
 		return 1, nil
 	}
 	u, err := plan.ParseStopRule(text)
@@ -44,7 +44,7 @@ func (r *runReader) repeat() (n int, until *plan.StopRule) {
 	return int(most), &u
 }
 
-// unrepeatable says why the end of repetitions would wait for a number that a cell never has.
+// unrepeatable returns an error if the stop rule refers to a value that a cell never has.
 func (m *Matrix) unrepeatable(w plan.Workload) Errors {
 	u := m.base.Until
 	if u == nil {
@@ -59,12 +59,12 @@ func (m *Matrix) unrepeatable(w plan.Workload) Errors {
 		fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as publish.rate", name, why))}
 }
 
-// absent is why a cell of this workload never has a number for a value, which may be that of a group; empty: it can
-// have one.
+// absent returns why a cell with this workload never has a number for a value, which may be that of a group. It returns
+// "" if the cell can have one.
 func absent(name string, w plan.Workload) (why string) {
 	group, plain := plan.SplitGroup(name)
 	if group == "" {
-		var have []string // the groups that have a number
+		var have []string // groups that can have a number
 		for i, part := range w.Parts() {
 			reason := part.Absent(plain)
 			if why = cmp.Or(why, reason); reason == "" && len(w.Groups) == 0 {

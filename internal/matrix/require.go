@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// takeRules removes the rules from a filled template: they belong to the cell, not to its workload. listed reports
-// whether they are a list.
+// takeRules removes the rules from a filled template, because they belong to the cell and not to its workload. listed
+// is true if they are a list.
 func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
 	given := tree["require"]
 	delete(tree, "require")
@@ -17,7 +17,7 @@ func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
 	if !listed && given != nil {
 		all = []any{given}
 	}
-	for _, one := range all { // a string or #Rule, by the schema
+	for _, one := range all { // a string or #Rule, according to the schema
 		r := plan.Rule{Text: fmt.Sprint(one)}
 		if fields, is := one.(map[string]any); is {
 			r.Text = fmt.Sprint(fields["rule"])
@@ -30,8 +30,7 @@ func takeRules(tree map[string]any) (rules []plan.Rule, listed bool) {
 	return rules, listed
 }
 
-// validateRules returns the errors of rules, and the rules that no outcome of this workload could meet, each at its
-// place.
+// validateRules returns errors for invalid rules, and for rules that no outcome of this workload can meet.
 func validateRules(rules []plan.Rule, listed bool, w plan.Workload) (all []problem) {
 	for i, rule := range rules {
 		wrong := unmet(rule.Text, w)
@@ -52,7 +51,7 @@ func validateRules(rules []plan.Rule, listed bool, w plan.Workload) (all []probl
 	return all
 }
 
-// unmet says why no outcome of this workload could meet a rule.
+// unmet returns why no outcome of this workload can meet a rule.
 func unmet(rule string, w plan.Workload) (wrong []string) {
 	if r, is, err := plan.ParseRegression(rule); is {
 		if err != nil {
@@ -67,7 +66,7 @@ func unmet(rule string, w plan.Workload) (wrong []string) {
 	}
 	for _, part := range w.Parts() {
 		if why := unmeasured(rule, part); why != "" {
-			return []string{": " + why} // the other groups would say the same, or nothing
+			return []string{": " + why} // other groups have the same error, or none
 		}
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// takeRetry takes the policy of retries out of a filled template: it is the cell's, and no part of its workload.
+// takeRetry removes the retry policy from a filled template, because it belongs to the cell and not to its workload.
 func takeRetry(tree map[string]any) (*plan.Retry, []problem) {
 	given, ok := tree["retry"]
 	delete(tree, "retry")

@@ -17,14 +17,14 @@ import (
 	"lockstep/schema"
 )
 
-// schemaFile is the name of the schema as a file, which no file of a user has.
+// schemaFile is the file name of the schema in positions. No file of a user has this name.
 const schemaFile = schema.Path + "/schema.cue"
 
-// schemaIn is the schema, compiled in a context.
+// schemaIn returns the schema, compiled in a context.
 func schemaIn(ctx *cue.Context) cue.Value {
 	v := ctx.CompileString(schema.Source, cue.Filename(schemaFile))
 	if v.Err() != nil {
-		panic("matrix: schema.cue: " + v.Err().Error()) // embedded: a programmer's mistake
+		panic("matrix: schema.cue: " + v.Err().Error()) // the schema is embedded: a bug
 	}
 	return v
 }
@@ -33,16 +33,16 @@ func lookupDefinition(schema cue.Value, name string) cue.Value {
 	return schema.LookupPath(cue.ParsePath(name))
 }
 
-// cellDefaults are the defaults of a cell's fields, as the schema documents them. They are attributes, no defaults of
-// CUE: a group inherits a field that it leaves out, and a value that is not concrete is an error rather than the
-// default. Durations have the texts that a plan gives them.
+// cellDefaults returns the defaults of a cell's fields, from attributes in the schema. They are not CUE defaults: a
+// group must inherit missing fields from the cell. A value that is not concrete must also be an error instead of being
+// replaced by a default. Durations are formatted as in a plan.
 var cellDefaults = sync.OnceValue(func() map[string]any {
 	all := defaultsOf(lookupDefinition(schemaIn(cuecontext.New()), "#Cell"))
 	normaliseDurations(all)
 	return all
 })
 
-// normaliseDurations writes the durations in a tree as a plan does: "60s" is "1m0s".
+// normaliseDurations formats the durations in a tree as a plan does: "60s" becomes "1m0s".
 func normaliseDurations(tree map[string]any) {
 	for k, v := range tree {
 		switch v := v.(type) {
@@ -72,7 +72,7 @@ func defaultsOf(schema cue.Value) map[string]any {
 	return all
 }
 
-// standardAxes are the axes that set fields of the cell by their names, with the paths of these fields.
+// standardAxes returns the axes that set fields of the cell by their names, with the paths of these fields.
 var standardAxes = sync.OnceValue(func() map[string][]string {
 	axes := map[string][]string{}
 	it, err := lookupDefinition(schemaIn(cuecontext.New()), "#Axes").Fields(cue.Optional(true))
@@ -84,7 +84,7 @@ var standardAxes = sync.OnceValue(func() map[string][]string {
 	return axes
 })
 
-// Schema is the whole schema with its comments, the options of every driver that there is here included. It is CUE.
+// Schema returns the whole schema as CUE, with comments and the options of all registered drivers.
 func Schema() string {
 	var b strings.Builder
 	b.WriteString(schema.Source)
@@ -104,7 +104,7 @@ func Schema() string {
 	return b.String()
 }
 
-// nested wraps a driver's schema into a struct of its own, so that what drivers name alike stays apart.
+// nested wraps a driver's schema into a struct, so that equal names of several drivers do not conflict.
 func nested(name, schema string) string {
 	f, err := parser.ParseFile(name+"/schema.cue", schema, parser.ParseComments)
 	if err != nil {

@@ -2,7 +2,7 @@ package matrix
 
 import "fmt"
 
-// normaliseShape turns the short forms of a cell, and of its groups, into the fields of a workload.
+// normaliseShape replaces the short forms of a cell, and of its groups, by the fields of a workload.
 func normaliseShape(tree map[string]any) {
 	if tree["warmup"] == "auto" {
 		tree["warmup"] = "0s"
@@ -20,7 +20,7 @@ func normaliseShape(tree map[string]any) {
 	normalisePart(tree)
 }
 
-// normalisePart does the short forms of publishers, consumers and message.
+// normalisePart replaces the short forms of publishers, consumers and message.
 func normalisePart(tree map[string]any) {
 	for _, role := range []string{"publishers", "consumers"} {
 		side, _ := tree[role].(map[string]any)
@@ -46,7 +46,7 @@ func normalisePart(tree map[string]any) {
 	}
 }
 
-// duplicateSizes finds sizes of a list that are given both ways.
+// duplicateSizes returns errors for list elements that have both a size and bounds.
 func duplicateSizes(size any) (out []problem) {
 	shares, _ := size.([]any)
 	for i, s := range shares {
@@ -59,7 +59,7 @@ func duplicateSizes(size any) (out []problem) {
 	return out
 }
 
-// sizes turns a distribution of sizes into a list of shares, and size into the greatest of them.
+// sizes converts a distribution of sizes into a list of shares, and sets size to the maximum.
 func sizes(message map[string]any) {
 	var shares []any
 	switch size := message["size"].(type) {

@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// expandSideBySide makes a group of each side-by-side broker, and says what is wrong with them.
+// expandSideBySide replaces the side-by-side brokers by one group each, and returns their errors.
 func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
 	names, _ := tree["sideBySide"].([]any)
 	delete(tree, "sideBySide")
@@ -44,7 +44,7 @@ func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
 	return out
 }
 
-// side-by-side broker is what the group of a broker is called.
+// sideBySide returns the name of the group for a side-by-side broker.
 func sideBySide(broker string) string {
 	name := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -55,7 +55,7 @@ func sideBySide(broker string) string {
 	return name[:min(len(name), maxGroupName)]
 }
 
-// groupBrokers takes the brokers that groups name out of the tree.
+// groupBrokers removes the brokers of groups from the tree and returns them.
 func (m *Matrix) groupBrokers(tree map[string]any) (own map[string]*plan.Broker, out []problem) {
 	groups, _ := tree["groups"].(map[string]any)
 	own = map[string]*plan.Broker{}
@@ -70,7 +70,7 @@ func (m *Matrix) groupBrokers(tree map[string]any) (own map[string]*plan.Broker,
 		if !there && len(m.brokers) > 0 {
 			out = append(out, problem{join("groups", name) + ".broker", m.noBroker(broker)})
 		}
-		own[name] = b // nil: reported already
+		own[name] = b // nil: an error was reported
 	}
 	slices.SortFunc(out, func(a, b problem) int { return strings.Compare(a.path, b.path) })
 	return own, out

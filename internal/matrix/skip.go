@@ -8,12 +8,12 @@ import (
 	"cuelang.org/go/cue"
 )
 
-// pattern excludes combinations. Whether it subsumes a value is settled once for each value of each axis: a pattern is
-// a struct, and subsumes a combination when it does so field by field.
+// pattern excludes combinations. It is a struct, and matches a combination if every field matches. Each field is
+// compared once with each value of its axis.
 type pattern struct {
 	text  string
 	place string
-	fits  map[int][]bool // axis: for each value
+	fits  map[int][]bool // axis: one entry per value
 }
 
 func (p pattern) subsumes(combo []int) bool {
@@ -36,7 +36,7 @@ type skipReader struct {
 func (r *skipReader) readSkip() {
 	for i, v := range elements(r.doc.root.LookupPath(cue.ParsePath("skip"))) {
 		if v.Validate() != nil {
-			continue // reported by the check of the evaluation
+			continue // reported by the validation
 		}
 		path := fmt.Sprintf("skip[%d]", i)
 		it, err := v.Fields()
@@ -72,7 +72,7 @@ func (r *skipReader) readSkipField(p pattern, name string, v cue.Value, path str
 		fits[i] = v.Subsume(x) == nil
 	}
 	p.fits[a] = fits
-	// With the axis as the file has it, a value that is not in it is a mistake; a narrowed axis may lack it.
+	// A value that the axis of the file does not have is a mistake. A narrowed axis may lack it.
 	if v.IsConcrete() && !slices.Contains(fits, true) && len(r.doc.narrow.Set) == 0 && !r.doc.narrow.Quick {
 		r.doc.add(place(v), join(path, name), noValue(trimQuotes(show(v)), name, r.space.axes[a].texts()))
 		return false

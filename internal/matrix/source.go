@@ -15,14 +15,14 @@ import (
 	"lockstep/schema"
 )
 
-// source is a matrix file and what narrows it. It can be built in any number of contexts.
+// source is a matrix file with its changes from the command line. It can be built in any number of contexts.
 type source struct {
 	file   string
 	text   []byte
 	narrow Narrow
 }
 
-// parse reads the file, sets its tag and replaces what --set replaces. Places in it are those of the file.
+// parse parses the file, sets its tag, and replaces the fields of --set. Positions are those of the file.
 func (s source) parse() (*ast.File, Errors) {
 	f, err := parser.ParseFile(s.file, s.text, parser.ParseComments)
 	if err != nil {
@@ -46,11 +46,11 @@ func (s source) parse() (*ast.File, Errors) {
 	return f, faults
 }
 
-// quickTag is the tag of CUE that the short form of a matrix depends on.
+// quickTag is the CUE tag of the short form of a matrix.
 const quickTag = "quick"
 
-// setTag unifies the fields with the attribute @tag(name) with a value, as cue -t does, and reports whether there are
-// any.
+// setTag unifies the fields that have the attribute @tag(name) with a value, as cue -t does. It reports whether there
+// are any.
 func setTag(f *ast.File, name string, value bool) (found bool) {
 	ast.Walk(f, func(n ast.Node) bool {
 		field, is := n.(*ast.Field)
@@ -94,7 +94,7 @@ func parseSet(set string) (path []string, value ast.Expr, fault string) {
 	return path, value, ""
 }
 
-// merge replaces the field at path by value; the fields of a struct one by one, anything else as a whole.
+// merge replaces the field at path by value. A struct replaces field by field, anything else as a whole.
 func merge(decls []ast.Decl, path []string, value ast.Expr) []ast.Decl {
 	if lit, ok := value.(*ast.StructLit); ok && (len(lit.Elts) > 0 || len(path) == 0) {
 		for _, d := range lit.Elts {
@@ -112,7 +112,7 @@ func merge(decls []ast.Decl, path []string, value ast.Expr) []ast.Decl {
 	return decls
 }
 
-// replace puts value in place of the first field at path and removes the others.
+// replace replaces the first field at path by value, and removes the others.
 func replace(decls []ast.Decl, path []string, value ast.Expr, done *bool) []ast.Decl {
 	var out []ast.Decl
 	for _, d := range decls {
@@ -132,7 +132,7 @@ func replace(decls []ast.Decl, path []string, value ast.Expr, done *bool) []ast.
 		case *ast.EmbedDecl:
 			x.Expr = within(x.Expr, path, value, done)
 		case *ast.Comprehension:
-			was := *done // a field that is there only under a condition does not make the replacement unconditional
+			was := *done // a conditional field does not replace an unconditional one
 			x.Value = within(x.Value, path, nil, &was)
 		}
 		if field, ok := d.(*ast.Field); ok && field.Value == nil {
@@ -143,8 +143,7 @@ func replace(decls []ast.Decl, path []string, value ast.Expr, done *bool) []ast.
 	return out
 }
 
-// within replaces the field at path inside an expression: in the struct literals that it is made of. A nil value only
-// removes.
+// within replaces the field at path in the struct literals of an expression. A nil value only removes the field.
 func within(x ast.Expr, path []string, value ast.Expr, done *bool) ast.Expr {
 	switch x := x.(type) {
 	case *ast.StructLit:
@@ -181,7 +180,7 @@ func within(x ast.Expr, path []string, value ast.Expr, done *bool) ast.Expr {
 	return ast.NewStruct(newField(path, value))
 }
 
-// newField is path: value, nested.
+// newField returns the nested field path: value.
 func newField(path []string, value ast.Expr) *ast.Field {
 	for i := len(path) - 1; i > 0; i-- {
 		value = ast.NewStruct(&ast.Field{Label: ast.NewStringLabel(path[i]), Value: value})
@@ -203,7 +202,7 @@ func labelOf(f *ast.Field) string {
 	return name
 }
 
-// unbind forgets what identifiers were bound to before fields were moved; building binds them again.
+// unbind removes the resolution of identifiers after fields were moved. Building resolves them again.
 func unbind(f *ast.File) {
 	f.Unresolved = nil
 	ast.Walk(f, func(n ast.Node) bool {
@@ -214,7 +213,7 @@ func unbind(f *ast.File) {
 	}, nil)
 }
 
-// instance is a file as an instance of CUE that can import the schema, and packages of CUE itself.
+// instance returns the file as a CUE instance that can import the schema and the standard packages of CUE.
 func instance(f *ast.File) *build.Instance {
 	c := build.NewContext()
 	inst := c.NewInstance("", func(_ token.Pos, path string) *build.Instance {
@@ -225,19 +224,19 @@ func instance(f *ast.File) *build.Instance {
 		p.PkgName = "schema"
 		text, err := parser.ParseFile(schemaFile, schema.Source, parser.ParseComments)
 		if err != nil {
-			panic(err) // it is embedded
+			panic(err) // the schema is embedded: a bug
 		}
 		_ = p.AddSyntax(text)
 		_ = p.Complete()
 		return p
 	})
-	_ = inst.AddSyntax(f) // building reports it
+	_ = inst.AddSyntax(f) // building reports the error
 	_ = inst.Complete()
 	return inst
 }
 
-// build compiles the file. Names that are bound to nothing are reported and then taken as open, so that what else is
-// wrong comes to light too. The value does not exist if the file cannot be evaluated at all.
+// build compiles the file. Undefined names are reported and replaced by "_", so that other errors are found too. The
+// value does not exist if the file cannot be evaluated.
 func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Errors) {
 	f, faults := s.parse()
 	if f == nil {
@@ -272,7 +271,7 @@ func danglingNames(err error) map[string]bool {
 	return lost
 }
 
-// referred lists the axes that a file refers to as axis.NAME; nil if it uses axis in any other way.
+// referred returns the axes that a file refers to as axis.NAME. It returns nil if the file uses axis in any other way.
 func referred(f *ast.File) map[string]bool {
 	names, fine, ok := map[string]bool{}, map[ast.Node]bool{}, true
 	ast.Walk(f, func(n ast.Node) bool {

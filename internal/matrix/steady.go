@@ -2,7 +2,7 @@ package matrix
 
 import "lockstep/internal/plan"
 
-// neverSteady finds what keeps a warm-up that waits for a steady load from ending as it should.
+// neverSteady reports settings with which warm-up "auto" cannot end properly.
 func neverSteady(report reporter, w plan.Workload) {
 	s, p := w.Steady, w.Publishers
 	if !s.Auto {

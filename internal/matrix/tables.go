@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// tableChecker checks the tables of a matrix against its axes, its groups and the values that there are.
+// tableChecker checks the tables of a matrix: their axes, groups and values must exist.
 type tableChecker struct {
 	doc    *document
 	space  space
@@ -46,7 +46,7 @@ func (c *tableChecker) checkTables() {
 func (c *tableChecker) checkTableAxis(x cue.Value, path string, shown map[string]bool) {
 	name, err := x.String()
 	if err != nil {
-		return // reported by the check
+		return // reported by the validation
 	}
 	if shown[name] {
 		c.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is in the table already", name))
@@ -58,11 +58,11 @@ func (c *tableChecker) checkTableAxis(x cue.Value, path string, shown map[string
 	}
 }
 
-// checkHidden finds axes whose values a table would mix without saying so.
+// checkHidden reports axes that a table does not show, so that it would mix their values.
 func (c *tableChecker) checkHidden(t cue.Value, path string, shown map[string]bool) {
 	for name := range shown {
 		if c.space.find(name) < 0 && name != groupAxis {
-			return // reported already, perhaps as a misspelling of what is hidden
+			return // reported already; it may be a misspelt axis
 		}
 	}
 	for _, group := range c.space.groups {
@@ -84,11 +84,11 @@ func (c *tableChecker) checkHidden(t cue.Value, path string, shown map[string]bo
 	}
 }
 
-// checkHeadings finds headings of what no table can show: a misspelt name would have no effect.
+// checkHeadings reports headings for unknown names, which would have no effect.
 func (c *tableChecker) checkHeadings(t cue.Value, path string) {
 	it, err := t.LookupPath(cue.ParsePath("headings")).Fields()
 	if err != nil {
-		return // not given, or reported by the check
+		return // missing, or reported by the validation
 	}
 	for it.Next() {
 		if name := it.Selector().Unquoted(); c.space.find(name) < 0 && !c.isValue(name) &&
@@ -98,14 +98,14 @@ func (c *tableChecker) checkHeadings(t cue.Value, path string) {
 	}
 }
 
-// checkBest checks a table of best cells, and reports whether it is one.
+// checkBest checks a table of best cells. It reports whether the table is one.
 func (c *tableChecker) checkBest(t cue.Value, path string) bool {
 	var asked []string
 	for _, which := range []string{"highest", "lowest"} {
 		x := t.LookupPath(cue.ParsePath(which))
 		name, err := x.String()
 		if err != nil {
-			continue // not given, or reported by the check
+			continue // missing, or reported by the validation
 		}
 		asked = append(asked, which)
 		switch {
@@ -144,7 +144,7 @@ func noTableValue(name string) string {
 	return msg + " (there are: " + strings.Join(short, ", ") + ")"
 }
 
-// family is a value's name or, of several that differ only in their quantile or mean, a common one.
+// family returns the common name of values that differ only in their quantile or statistic, or the name itself.
 func family(name string) string {
 	if name == "backlog.max" {
 		return name
@@ -169,7 +169,7 @@ func family(name string) string {
 	return stem
 }
 
-// tables are those of the matrix, or one of everything.
+// tables returns the tables of the matrix, or a default table.
 func (c *tableChecker) tables() []plan.Table {
 	var out []plan.Table
 	if err := c.doc.root.LookupPath(cue.ParsePath("tables")).Decode(&out); err == nil && len(out) > 0 {

@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Targets reads an agent's --faults file, CUE or JSON: what faults may be done to on its host, sorted by name. The
-// error is Errors, all of them.
+// Targets reads an agent's --faults file, CUE or JSON. It returns the targets for faults on the agent's host, sorted by
+// name. The error is of type Errors and contains all errors.
 func Targets(file string, text []byte) ([]plan.Target, error) {
 	v, tree, errs := readFile(file, text, "#Faults")
 	if len(errs) > 0 {
@@ -45,7 +45,7 @@ func Targets(file string, text []byte) ([]plan.Target, error) {
 	return targets, nil
 }
 
-// unfit says what is wrong about a target.
+// unfit returns the errors of a target.
 func unfit(t plan.Target) (wrong []string) {
 	ways := 0
 	for _, given := range []bool{t.Process.PID != 0, t.Process.Port != 0, t.Process.Command != ""} {

@@ -9,7 +9,7 @@ import (
 	"cuelang.org/go/cue/ast"
 )
 
-// inheritedFile is named as the file of values that a template leaves out.
+// inheritedFile is the file name in positions of values that the template does not set.
 const inheritedFile = "inherited"
 
 // fill evaluates the template with the combination's values.
@@ -19,7 +19,7 @@ func (w *worker) fill(combo []int) (cue.Value, map[string]any, Errors) {
 		fields = append(fields, &ast.Field{Label: ast.NewString(w.m.space.axes[a].name), Value: w.values[a][i]})
 	}
 	filled := w.cell.FillPath(axisPath, ast.NewStruct(fields...))
-	if filled.Validate(cue.Concrete(true)) != nil { // something may refer to fields that the template leaves out
+	if filled.Validate(cue.Concrete(true)) != nil { // the template may refer to fields that it does not set
 		tree, _ := plainData(filled)
 		if fields, ok := tree.(map[string]any); ok {
 			if text, err := json.Marshal(w.m.inherited(fields, combo)); err == nil {
@@ -35,15 +35,15 @@ func (w *worker) fill(combo []int) (cue.Value, map[string]any, Errors) {
 	return filled, tree, x.errors
 }
 
-// inherited are the values of the fields that the template leaves out: of axes by name, else the defaults. A group
-// inherits those of the cell.
+// inherited returns the values of the fields that the template does not set: those of standard axes, or else the
+// defaults. Groups inherit from the cell.
 func (m *Matrix) inherited(tree map[string]any, combo []int) map[string]any {
 	named := clone(tree)
 	m.nameAxes(named, combo)
 	whole := overlay(clone(cellDefaults()), named)
 	rest := lacking(whole, tree)
 	if network, ok := rest["network"].(map[string]any); ok && tree["latency"] != nil {
-		delete(network, "latency") // given in its short form
+		delete(network, "latency") // set by its short form
 	}
 	given, _ := tree["groups"].(map[string]any)
 	groups := map[string]any{}
@@ -84,7 +84,7 @@ func cloneValue(v any) any {
 	return v
 }
 
-// overlay returns base with the values of over in place of its own; what is undetermined there is left out.
+// overlay overwrites base with the values of over and returns it. Undetermined values are deleted.
 func overlay(base, over map[string]any) map[string]any {
 	for k, v := range over {
 		sub, ok := v.(map[string]any)
@@ -103,7 +103,7 @@ func overlay(base, over map[string]any) map[string]any {
 	return base
 }
 
-// isUndetermined reports whether plain data is undetermined, or has an undetermined value inside.
+// isUndetermined reports whether plain data is undetermined, or contains an undetermined value.
 func isUndetermined(v any) bool {
 	switch v := v.(type) {
 	case undetermined:
@@ -116,7 +116,7 @@ func isUndetermined(v any) bool {
 	return false
 }
 
-// lacking returns what of all is not in tree.
+// lacking returns the fields of all that tree does not have.
 func lacking(all, tree map[string]any) map[string]any {
 	out := map[string]any{}
 	for k, v := range all {

@@ -13,20 +13,20 @@ import (
 	"lockstep/internal/plan"
 )
 
-// validator has CUE validate values against a schema. CUE stops at the first kind of error that it finds, so where it
-// rejects a struct or a list, the validator has it validate each part: all errors are found, each with its place and
-// with the values that the schema allows there.
+// validator validates values with a schema, using CUE. CUE stops at the first kind of error. If it rejects a struct or
+// a list, the validator therefore validates each part. It finds all errors, each with its position and the allowed
+// values.
 type validator struct {
 	errors Errors
-	// template accepts values that are not concrete, and missing fields: a combination may set them.
+	// template accepts values that are not concrete, and missing fields, because a combination may set them.
 	template bool
-	// templates are the top-level fields of which template is true.
+	// templates are the top-level fields that are validated with template set.
 	templates []string
-	// fallback is the place of errors of values that are not in the file.
+	// fallback is the position for errors of values that are not in the file.
 	fallback token.Pos
 }
 
-// validate collects the errors of v, which needs to be concrete without the help of the schema.
+// validate collects the errors of v. v must be concrete without the schema's values, unless template is set.
 func (x *validator) validate(schema, v cue.Value, path string) {
 	concrete := cue.Concrete(!x.template)
 	if v.Validate(concrete) != nil || schema.Unify(v).Validate(concrete) != nil {
@@ -34,7 +34,7 @@ func (x *validator) validate(schema, v cue.Value, path string) {
 	}
 }
 
-// explain finds the parts of v that are invalid, or else reports v.
+// explain validates the parts of v. If they have no errors, it reports v itself.
 func (x *validator) explain(schema, v cue.Value, path string) {
 	if d, ok := v.Default(); ok {
 		v = d
@@ -57,11 +57,11 @@ func (x *validator) explain(schema, v cue.Value, path string) {
 	case len(x.errors) > before:
 	case (x.template || path == "" && x.templates != nil) && kind&(cue.StructKind|cue.ListKind) != 0 &&
 		v.Validate() == nil && part.Exists():
-		// the parts are valid as far as they are known before a combination is filled in
-	case kind == cue.StructKind && part.Exists() && v.Validate() != nil: // of a hidden field
+		// all parts are valid, as far as they are known without a combination
+	case kind == cue.StructKind && part.Exists() && v.Validate() != nil: // error in a hidden field
 		x.evaluation(v, path, v.Validate())
 	case kind == cue.StructKind && part.Exists():
-		x.add(v, path, "its fields are not valid together"+giveOne(schema)) // a value may be long, and have secrets
+		x.add(v, path, "its fields are not valid together"+giveOne(schema)) // a value may be long or secret
 	case schema.Unify(v).Validate() != nil || kind != cue.BottomKind && schema.IncompleteKind()&kind == 0:
 		x.add(v, path, wrongValue(v, schema))
 	case !x.template:
@@ -74,7 +74,7 @@ func (x *validator) explain(schema, v cue.Value, path string) {
 	}
 }
 
-// fields validates the fields of a struct, and reports those that are unknown or missing.
+// fields validates the fields of a struct, and reports unknown and missing ones.
 func (x *validator) fields(schema, v cue.Value, path string) {
 	it, err := v.Fields()
 	if err != nil {
@@ -108,7 +108,7 @@ func (x *validator) fields(schema, v cue.Value, path string) {
 	}
 }
 
-// readFile reads a file that is one value of a definition of the schema, CUE or JSON.
+// readFile reads a CUE or JSON file whose value is of a definition in the schema.
 func readFile(file string, text []byte, definition string) (v cue.Value, fields map[string]any, errs Errors) {
 	ctx := cuecontext.New()
 	v = ctx.CompileBytes(text, cue.Filename(file))
@@ -122,7 +122,7 @@ func readFile(file string, text []byte, definition string) (v cue.Value, fields 
 	return v, fields, x.errors
 }
 
-// evaluation reports the error of a value by itself.
+// evaluation reports an error of a value that does not depend on the schema.
 func (x *validator) evaluation(v cue.Value, path string, err error) {
 	f := cueErrors("", err)[0]
 	if f.File == "" || strings.Contains(err.Error(), "undefined field") {
@@ -145,7 +145,7 @@ func (x *validator) place(v cue.Value) token.Pos {
 	return x.fallback
 }
 
-// place is the place of a field's value, rather than of its name.
+// place returns the position of a field's value, instead of that of its name.
 func place(v cue.Value) token.Pos {
 	pos := v.Pos()
 	if f, ok := v.Source().(*ast.Field); ok && f.Value != nil {
@@ -164,7 +164,7 @@ func place(v cue.Value) token.Pos {
 	return token.NoPos
 }
 
-// lookup is the schema of a field or an element.
+// lookup returns the schema of a field or an element.
 func lookup(schema cue.Value, sel cue.Selector) cue.Value {
 	if isTop(schema) {
 		return schema
@@ -178,8 +178,8 @@ func lookup(schema cue.Value, sel cue.Selector) cue.Value {
 	return schema.LookupPath(cue.MakePath(sel))
 }
 
-// alternative is the part of a schema that allows structs, or lists: it does not exist if there is none, or more than
-// one.
+// alternative returns the part of a schema that allows structs, or lists. The result does not exist if there is no such
+// part, or more than one.
 func alternative(schema cue.Value, kind cue.Kind) (found cue.Value) {
 	if kind != cue.StructKind && kind != cue.ListKind || isTop(schema) {
 		return schema
@@ -217,7 +217,7 @@ func unknownField(schema cue.Value, name, path string) string {
 	return msg + " (there are: " + strings.Join(names, ", ") + ")"
 }
 
-// homesOf are the paths of the fields of this name one level below.
+// homesOf returns the paths of the fields with this name one level below.
 func homesOf(schema cue.Value, name string) (homes []string) {
 	for _, group := range fieldNames(schema) {
 		for _, a := range alternatives(lookup(schema, cue.Str(group))) {
@@ -239,8 +239,8 @@ func wrongValue(v, schema cue.Value) string {
 	return msg
 }
 
-// plainData is v as string, float64, bool, []any and map[string]any; a part that is not concrete is undetermined. ok is
-// false for "_" and for errors.
+// plainData converts v to string, float64, bool, []any and map[string]any. Parts that are not concrete become
+// undetermined. ok is false for "_" and for errors.
 func plainData(v cue.Value) (data any, ok bool) {
 	if d, has := v.Default(); has {
 		v = d
@@ -271,10 +271,10 @@ func plainData(v cue.Value) (data any, ok bool) {
 	return undetermined{}, true
 }
 
-// undetermined is the place of a value that is not concrete in plain data.
+// undetermined replaces a value that is not concrete in plain data.
 type undetermined struct{}
 
-// scalar is the value of a concrete string, bool or number; numbers are float64.
+// scalar returns the value of a concrete string, bool or number. Numbers are float64.
 func scalar(v cue.Value) (any, bool) {
 	switch v.Kind() {
 	case cue.StringKind:
@@ -290,7 +290,7 @@ func scalar(v cue.Value) (any, bool) {
 	return nil, false
 }
 
-// kindOf is the kind of a value, also of a struct or a list with an error inside.
+// kindOf returns the kind of a value, also if it is a struct or a list that contains an error.
 func kindOf(v cue.Value) cue.Kind {
 	kind := v.IncompleteKind()
 	if kind != cue.BottomKind {
@@ -310,7 +310,7 @@ func hasFields(v cue.Value) bool {
 	return err == nil && it.Next()
 }
 
-// elements are the elements of a list, as far as it is one.
+// elements returns the elements of a list; none for other kinds.
 func elements(v cue.Value) []cue.Value {
 	if kindOf(v) != cue.ListKind {
 		return nil

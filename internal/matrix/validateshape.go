@@ -8,10 +8,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// maxBodies bounds the memory that an agent keeps for bodies, in bytes.
+// maxBodies limits the memory for bodies on one agent, in bytes.
 const maxBodies = 4 << 30
 
-// validateShape finds what is wrong about sizes, payloads, keys, processing, refusals and lifetimes, of a cell without
+// validateShape returns the errors of sizes, payloads, keys, processing, refusals and lifetimes, of a cell without
 // groups or of one group.
 func validateShape(w plan.Workload) []problem {
 	var out []problem
@@ -69,8 +69,8 @@ func validateConsumers(report reporter, c plan.Consumers, silence plan.Duration)
 		"%v of what is acknowledged automatically: it cannot be refused; give consumers.ack \"each\"", c.Nack)
 }
 
-// longest is how long a consumer takes over a batch at the most: of exponential times nobody sees more than the mean of
-// all and ten means of one.
+// longest returns the practical maximum of the processing time of a batch. For exponential times it is one maximum of
+// ten means, plus the mean of each other message.
 func longest(s plan.DurationDist, batch int) plan.Duration {
 	if s.Mean > 0 {
 		return s.Mean * plan.Duration(batch-1+10)
@@ -96,7 +96,7 @@ func validateLifetime(report reporter, role string, p plan.Lifetime, measure pla
 		"%s from %s on lasts to the measurement's end, at %s: no client would disconnect", p.Stay, p.ConnectAt, measure)
 }
 
-// tooLarge finds cells whose bodies in flight would not fit into an agent's memory.
+// tooLarge reports cells whose bodies in flight exceed maxBodies on an agent.
 func tooLarge(c *plan.Cell) []problem {
 	if len(c.Workload.Groups) == 0 {
 		return tooLargePart("", c.Workload.Publishers, c.Workload.Message, c.CopiesBody)
