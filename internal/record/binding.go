@@ -6,26 +6,26 @@ import (
 	"slices"
 )
 
-// Bindings that are made while messages flow have messages of their own, numbered by themselves and kept out of
-// everything else: sets of what was sent and received, and, since only all agents together know which message of a
-// binding was the first to arrive, each agent's first of every binding.
+// Messages through bindings made during the load (churn) are numbered and recorded separately from ordinary messages.
+// The record has sets of those sent and received. Each agent reports its first delivery of every binding, because only
+// all agents together determine which was the first.
 
-// BindingDelivery is the first message through a binding that one agent received. Times are nanoseconds since T0.
+// BindingDelivery is the first message through a binding that one agent received. Times are ns since T0.
 type BindingDelivery struct {
-	Binding uint64 `json:"binding"` // its number
-	Called  int64  `json:"called"`  // when the binding was asked for
-	Sent    int64  `json:"sent"`    // when the message was sent
-	At      int64  `json:"at"`      // when it was received
+	Binding uint64 `json:"binding"` // number of the binding
+	Called  int64  `json:"called"`  // start of the call that made the binding
+	Sent    int64  `json:"sent"`    // send time of the message
+	At      int64  `json:"at"`      // delivery time
 }
 
 // BindingAccounting is the exact accounting of the messages through such bindings.
 type BindingAccounting struct {
-	Sent     uint64 // accepted by Publish after the broker had confirmed the binding
-	Received uint64 // different messages
+	Sent     uint64 // confirmed by the broker
+	Received uint64 // distinct messages
 	Missing  uint64 // sent and not received
 }
 
-// bindings is what is known of them.
+// bindings holds the merged sets and deliveries of these messages.
 type bindings struct {
 	sent, received bitmap
 	first          map[uint64]BindingDelivery // by binding
@@ -36,7 +36,7 @@ func newBindings() bindings {
 	return bindings{sent: bitmap{}, received: bitmap{}, first: map[uint64]BindingDelivery{}}
 }
 
-// apply takes pages of a set of these messages; false: it is of others.
+// apply merges pages of a set of these messages. It returns false for other sets.
 func (b *bindings) apply(s SetPages) bool {
 	into := b.sent
 	switch s.Key.Kind {
@@ -54,7 +54,7 @@ func (b *bindings) apply(s SetPages) bool {
 	return true
 }
 
-// receive keeps the earliest delivery of a binding, whatever order they are told in.
+// receive keeps the earliest delivery of a binding, in whatever order the deliveries arrive.
 func (b *bindings) receive(r BindingDelivery) {
 	had, known := b.first[r.Binding]
 	if known && cmp.Or(cmp.Compare(had.At, r.At), cmp.Compare(had.Sent, r.Sent)) <= 0 {
@@ -75,15 +75,15 @@ func (b *bindings) accounting() (t BindingAccounting) {
 	return t
 }
 
-// Bindings returns the account of the messages through bindings that were made while messages flowed.
+// Bindings returns the accounting of the messages through bindings made during the load.
 func (m *Merged) Bindings() BindingAccounting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.bindings.accounting()
 }
 
-// BindingDeliveries returns the first delivery of each binding, by its number, and the deliveries that some agent took
-// for the first while another one had been earlier.
+// BindingDeliveries returns the first delivery of each binding, by its number. others are deliveries that were the
+// first on their agent, but later than one on another agent.
 func (m *Merged) BindingDeliveries() (first, others []BindingDelivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// What a snapshot unpacks to is held against its size, so that nobody fills the memory of who reads it: no agent writes
-// an element of a list in fewer bytes than this, whose histograms and pages unpack to more than that for each byte,
-// beside what every snapshot may have.
+// Limits of the decoded size of a snapshot, relative to its encoded size. They protect the memory of readers from
+// hostile snapshots. Agents never write a list element in fewer bytes than minElement (minWindow for windows). Beyond a
+// fixed allowance, their histograms and pages never expand by more than these factors.
 const (
 	minElement  = 16
 	minWindow   = 20
-	freePayload = 1 << 20 // bytes of histograms, of which each is a bucket
+	freePayload = 1 << 20 // bytes of histograms; each byte is at most one bucket
 	payloadEach = 2
-	freePages   = 1 << 14 // neither full nor empty: 512 bytes each
+	freePages   = 1 << 14 // pages neither full nor empty: 512 bytes each
 	bytesAPage  = 32
 )
 
-// budget is what is left of it for the snapshot that is being read.
+// budget is the remaining allowance of the snapshot that is being read.
 type budget struct{ size, payload, pages int }
 
 func newBudget(size int) *budget {
@@ -41,7 +41,7 @@ func (b *budget) page() error {
 	return nil
 }
 
-// list is a list of a snapshot, whose elements are counted before there is room for any.
+// list is a list in a snapshot. Its elements are counted before memory is allocated for them.
 type list[T any] []T
 
 func (l *list[T]) UnmarshalJSON(data []byte) error {
@@ -65,7 +65,7 @@ func (l *list[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// elements counts the elements of a list in JSON, which is whole.
+// elements returns the number of elements of a valid JSON list.
 func elements(data []byte) (n int) {
 	depth, text, some := 0, false, false
 	for i := 0; i < len(data); i++ {
@@ -94,7 +94,7 @@ func elements(data []byte) (n int) {
 	return n
 }
 
-// UnmarshalJSON reads a snapshot, within memory that is bounded by its size.
+// UnmarshalJSON decodes a snapshot. The memory that it allocates is proportional to the encoded size.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	type plain Snapshot
 	var v struct {
@@ -133,15 +133,14 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// CheckTimes returns an error if a time of the snapshot is further than limit from T0, before or after it. Whoever
-// reads snapshots of other processes has to call it before he merges them: judging takes memory for every second that a
-// record spans. Events and clock samples are left out: they may be older than T0 by any time, and no second is made for
-// them.
+// CheckTimes returns an error if a time of the snapshot is further than limit from T0, in either direction. Call it
+// before merging a snapshot of another process: judging allocates memory for every second that a record spans. Events
+// and clock samples are not checked. They may be arbitrarily older than T0, and no memory depends on their times.
 func (s *Snapshot) CheckTimes(limit time.Duration) error {
 	times := []int64{s.At, s.Begin, s.Host.At, int64(s.Skew), s.LastSend, s.LastConfirm, s.LastDelivery,
 		s.LastInterrupted}
 	for _, w := range s.Windows {
-		index := max(-1<<32, min(int64(w.Index), 1<<32)) // no product of these is too large
+		index := max(-1<<32, min(int64(w.Index), 1<<32)) // prevents overflow of the product
 		times = append(times, w.Start, index*second)
 	}
 	for _, g := range s.Gaps {

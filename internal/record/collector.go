@@ -8,32 +8,31 @@ import (
 	"time"
 )
 
-// Collector gathers what the owners of one agent record in one task. It is safe for concurrent use; its Recorders are
+// Collector collects the records of one agent's owners in one task. It is safe for concurrent use; its Recorders are
 // not.
 type Collector struct {
-	end     atomic.Int64 // of the measurement, ns since T0; 0: none is known
+	end     atomic.Int64 // of the measurement, ns since T0; 0: not known
 	mu      sync.Mutex
 	windows []*Window
 	pages   []SetPages
 	gaps    []Gap
 }
 
-// NewCollector returns a collector for a measurement that ends so long after T0; 0 is one without end, as far as is
-// known.
+// NewCollector returns a collector for a measurement that ends end after T0. 0 means that the end is not known.
 func NewCollector(end time.Duration) *Collector {
 	c := &Collector{}
 	c.EndAt(end)
 	return c
 }
 
-// EndAt says when the measurement ends, since T0. It may be said late, but not in the second of the end or after it.
+// EndAt sets the end of the measurement, since T0. It must be called before the last second of the measurement begins.
 func (c *Collector) EndAt(end time.Duration) { c.end.Store(int64(end)) }
 
-// Recorder returns a new recorder for one owner: a goroutine, or several that take turns under a lock of their own.
+// Recorder returns a new recorder for one owner: one goroutine, or several that are serialised by a lock.
 func (c *Collector) Recorder() *Recorder { return &Recorder{collector: c} }
 
-// Recorder records for one owner without locks. It hands over once a second, with the first event of another second, or
-// when asked: an owner without events keeps what it has until Flush.
+// Recorder records for one owner without locks. It passes its windows to the collector on Flush, and on the first event
+// in another second. Without events and Flush, it keeps them.
 type Recorder struct {
 	start           int64  // of the current windows
 	length          uint64 // of the current windows; 0: there are none
@@ -43,8 +42,8 @@ type Recorder struct {
 	gaps            []Gap
 }
 
-// Window returns the window that an event at time now belongs to; measured reports whether its message was due inside
-// the measurement. The window may be written until the next call of Window or Flush.
+// Window returns the window of an event at time now. measured states whether the message belongs to the measurement.
+// The window may be written until the next call of Window or Flush.
 func (r *Recorder) Window(now int64, measured bool) *Window {
 	if uint64(now-r.start) >= r.length {
 		r.turn(now)
@@ -55,7 +54,8 @@ func (r *Recorder) Window(now int64, measured bool) *Window {
 	return r.other
 }
 
-// turn opens the windows of another second, one for each kind of message, so that a mixture of both costs nothing.
+// turn opens the windows of another second: one for measured messages, one for others. Alternating between the two is
+// free.
 func (r *Recorder) turn(now int64) {
 	r.Flush()
 	index, start, length := windowOf(now, r.collector.end.Load())
@@ -65,11 +65,11 @@ func (r *Recorder) turn(now int64) {
 	r.other.Index, r.other.Start, r.other.Length = index, start, length
 }
 
-// Set returns a new set of this owner. What is added to it is handed over together with the owner's windows.
+// Set returns a new set of this owner. It is passed to the collector together with the owner's windows.
 func (r *Recorder) Set(k SetKey) *Set { return newSet(r, k) }
 
-// Flush hands over everything, current windows included. Windows and sets always go together, so that what was handed
-// over agrees.
+// Flush passes everything to the collector, including the current windows. Windows and sets are always passed together,
+// so that they are consistent.
 func (r *Recorder) Flush() {
 	if r.length == 0 && len(r.dirty) == 0 && len(r.gaps) == 0 {
 		return
@@ -94,11 +94,11 @@ func (c *Collector) accept(other, measured *Window, pages []SetPages, gaps []Gap
 	c.gaps = append(c.gaps, gaps...)
 }
 
-// maxGaps bounds what an owner keeps of one second. Those it may drop are shorter than a 64th of it, and so than any
-// that is kept.
+// maxGaps limits the gaps that an owner keeps per second. The dropped gaps are shorter than 1/64 s, and shorter than
+// all that are kept.
 const maxGaps = 64
 
-// Gap keeps a gap of this owner; it is handed over with the windows.
+// Gap records a gap of this owner. It is passed to the collector with the windows.
 func (r *Recorder) Gap(g Gap) {
 	if len(r.gaps) < maxGaps {
 		r.gaps = append(r.gaps, g)
@@ -115,7 +115,7 @@ func (r *Recorder) Gap(g Gap) {
 	}
 }
 
-// TakeGaps returns the gaps handed over since it was called last.
+// TakeGaps returns the gaps passed to the collector since its last call.
 func (c *Collector) TakeGaps() []Gap {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,8 +124,8 @@ func (c *Collector) TakeGaps() []Gap {
 	return gaps
 }
 
-// Take returns what was handed over since the last Take, merged over the owners: windows by time, sets by key. It is
-// the caller's.
+// Take returns the windows and sets passed to the collector since its last call, merged over the owners. Windows are
+// sorted by time, sets by key. The caller owns the result.
 func (c *Collector) Take() ([]Window, []SetPages) {
 	c.mu.Lock()
 	handed, pages := c.windows, c.pages

@@ -2,42 +2,42 @@ package record
 
 import "fmt"
 
-// Counter names one of a window's counters.
+// Counter is one of a window's counters.
 type Counter uint8
 
-// The counters. Those of bytes count bodies.
+// The counters. Bytes are those of bodies.
 const (
 	Sent             Counter = iota // accepted by Publish
 	SentBytes                       //
 	Confirmed                       // confirmed without an error
-	Rejected                        // confirmed with an error: the broker refused
+	Rejected                        // confirmed with an error: refused by the broker
 	Unconfirmed                     // the link broke before the confirm
 	Returned                        // unroutable
 	PublishErrors                   // Publish returned an error; the message may have gone out
-	PortsExhausted                  // dials that failed for want of local ports
-	Received                        // all deliveries of whole messages of this task
-	ReceivedBytes                   // of what is Unique
+	PortsExhausted                  // dials that failed because no local port was free
+	Received                        // all deliveries of intact messages of this task
+	ReceivedBytes                   // of the messages in Unique
 	Unique                          // received by this owner for the first time
 	Duplicated                      // received by this owner again
-	Reordered                       // after a later one of the same stream
-	Redelivered                     // deliveries that the broker marks as such
-	Corrupt                         // bodies whose envelope does not verify
-	Foreign                         // whole envelopes of another task
+	Reordered                       // after a later message of the same stream
+	Redelivered                     // deliveries that the broker marks as redelivered
+	Corrupt                         // bodies whose envelope is invalid
+	Foreign                         // intact envelopes of another task
 	Reconnects                      // links opened again
-	ConnBlockedNanos                // time that the broker held connections back
-	Unsent                          // due inside the measurement, and never sent
-	BindingsMade                    // confirmed by the broker while messages flowed
+	ConnBlockedNanos                // time for which the broker blocked connections
+	Unsent                          // due in the measurement, and never sent
+	BindingsMade                    // confirmed by the broker
 	BindingsRemoved                 //
-	BindingErrors                   // calls to make or remove one that failed
-	BindingSent                     // messages through them: accepted by Publish
-	BindingReceived                 // messages through them: all deliveries
-	Timeouts                        // of PublishErrors and of refused connections: a deadline passed
-	ClosedErrors                    // of PublishErrors: the link was gone
-	Nacked                          // deliveries that a consumer refused (consumers.nack); they are not in Received
-	// publishers and consumers that connected (lifetime), beside those there from the start
+	BindingErrors                   // failed calls to make or remove a binding
+	BindingSent                     // messages through new bindings: confirmed by the broker
+	BindingReceived                 // messages through new bindings: all deliveries
+	Timeouts                        // of PublishErrors: a deadline passed
+	ClosedErrors                    // of PublishErrors: the link was closed
+	Nacked                          // deliveries that a consumer refused (consumers.nack); not in Received
+	// publishers and consumers that connected because of their lifetime; connects before the start do not count
 	Connects
-	Disconnects // that left
-	SpinNanos   // processor time that pacing spent waiting without sleeping
+	Disconnects // publishers and consumers that disconnected because of their lifetime
+	SpinNanos   // processor time that pacing spent polling the clock
 	numCounters
 )
 
@@ -49,26 +49,26 @@ var counterNames = [numCounters]string{"sent", "sentBytes", "confirmed", "reject
 	"bindingReceived",
 	"timeouts", "closedErrors", "nacked", "connects", "disconnects", "spinNanos"}
 
-// Series names one of a window's latency distributions.
+// Series is one of a window's latency distributions.
 type Series uint8
 
-// The series, all in nanoseconds.
+// The series, all in ns.
 const (
 	Publish         Series = iota // publish call to confirm
 	PublishIntended               // intended send time to confirm
 	EndToEnd                      // intended send time (closed loop: publish call) to delivery
-	SendDelay                     // how late the generator itself sent
-	Backpressure                  // how long the broker kept the publisher from sending
-	Binding                       // call that makes a binding to the broker's word
-	BindingMessage                // publish call to delivery of messages through a new binding, less the first received
-	PublishFailed                 // publish call to refusal, error or loss of the link: what is kept out of Send
-	// by how much the time between two sends is off the time between their intended send times (open loop, not blocked)
+	SendDelay                     // delay caused by the load generator
+	Backpressure                  // delay caused by the broker before the message was sent
+	Binding                       // start to end of the call that makes a binding
+	BindingMessage                // publish call to delivery through a new binding, without the agent's first delivery
+	PublishFailed                 // publish call to rejection, error or loss of the link; not in Publish
+	// deviation of the time between two sends from that between their intended send times (open loop, not blocked)
 	Pacing
-	GCPause    // of the agent's process: each stop of the world
-	Scheduling // of the agent's process: how long goroutines that could run waited for a processor
-	// intended send time to the end of the drain, of what was due inside the measurement and never sent
+	GCPause    // of the agent's process: each stop-the-world pause
+	Scheduling // of the agent's process: time that runnable goroutines waited for a processor
+	// intended send time to the end of the drain, of messages that were due in the measurement and never sent
 	UnsentAge
-	NetworkDelay // simulated network: how much later than asked for a piece was handed over, one way
+	NetworkDelay // simulated network: delay of a piece beyond the configured latency, one way
 	// intended send time to error or loss of the link, without an answer of the broker (open loop)
 	Unanswered
 	numSeries
@@ -78,56 +78,56 @@ var seriesNames = [numSeries]string{"publish", "publishIntended", "endToEnd", "s
 	"bindingMessage",
 	"publishFailed", "pacing", "gcPause", "scheduling", "unsentAge", "networkDelay", "unanswered"}
 
-// SetKind names what the sequence numbers of a Set have in common.
+// SetKind is the property that the messages in a Set have in common.
 type SetKind uint8
 
 // The kinds of sets.
 const (
-	SetSent            SetKind = iota // Publish accepted them
-	SetUncertain                      // Publish returned an error: they may have gone out
+	SetSent            SetKind = iota // accepted by Publish
+	SetUncertain                      // Publish returned an error; they may have been sent
 	SetConfirmed                      // confirmed without an error
 	SetRejected                       // refused by the broker
 	SetReturned                       // unroutable
 	SetReceived                       // received by the key's subscription
-	SetBindingSent                    // messages through bindings made while messages flow, numbered by themselves
-	SetBindingReceived                // of those, received
+	SetBindingSent                    // messages through bindings made during the load, numbered separately
+	SetBindingReceived                // received messages of those
 	numSetKinds
 )
 
 var setKindNames = [numSetKinds]string{"sent", "uncertain", "confirmed", "rejected", "returned", "received",
 	"bindingSent", "bindingReceived"}
 
-// Counters lists every counter.
+// Counters returns all counters.
 func Counters() []Counter { return all[Counter](len(counterNames)) }
 
-// AllSeries lists every series.
+// AllSeries returns all series.
 func AllSeries() []Series { return all[Series](len(seriesNames)) }
 
-// String is the counter's stable name, as in records.
+// String returns the counter's stable name, as in records.
 func (c Counter) String() string { return nameOf(counterNames[:], c) }
 
-// MarshalText gives the counter's stable name.
+// MarshalText returns the counter's stable name.
 func (c Counter) MarshalText() ([]byte, error) { return marshalName(counterNames[:], c) }
 
-// UnmarshalText reads a counter's stable name.
+// UnmarshalText parses a counter's stable name.
 func (c *Counter) UnmarshalText(text []byte) error { return unmarshalName(counterNames[:], c, text) }
 
-// String is the series' stable name, as in records.
+// String returns the series' stable name, as in records.
 func (s Series) String() string { return nameOf(seriesNames[:], s) }
 
-// MarshalText gives the series' stable name.
+// MarshalText returns the series' stable name.
 func (s Series) MarshalText() ([]byte, error) { return marshalName(seriesNames[:], s) }
 
-// UnmarshalText reads a series' stable name.
+// UnmarshalText parses a series' stable name.
 func (s *Series) UnmarshalText(text []byte) error { return unmarshalName(seriesNames[:], s, text) }
 
-// String is the kind's stable name, as in records.
+// String returns the kind's stable name, as in records.
 func (k SetKind) String() string { return nameOf(setKindNames[:], k) }
 
-// MarshalText gives the kind's stable name.
+// MarshalText returns the kind's stable name.
 func (k SetKind) MarshalText() ([]byte, error) { return marshalName(setKindNames[:], k) }
 
-// UnmarshalText reads a kind's stable name.
+// UnmarshalText parses a kind's stable name.
 func (k *SetKind) UnmarshalText(text []byte) error { return unmarshalName(setKindNames[:], k, text) }
 
 func all[T ~uint8](n int) []T {

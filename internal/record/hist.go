@@ -8,10 +8,10 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Geometry of every histogram: what HdrHistogram computes for 1 ns … 1 h at 3 significant digits. Values below
-// 2·blockSize have a count each; above, every power of two has blockSize counts.
+// Geometry of every histogram: that of HdrHistogram for 1 ns … 1 h with 3 significant digits. Values below 2·blockSize
+// have one count each. Above, each power of two has blockSize counts.
 const (
-	highest    = int64(3_600_000_000_000) // ns; greater samples are recorded as this
+	highest    = int64(3_600_000_000_000) // ns; larger samples are recorded as this value
 	digits     = 3
 	blockBits  = 10
 	blockSize  = 1 << blockBits
@@ -20,32 +20,31 @@ const (
 	histBlocks = 42 - fineBits + 2 // 42: bits of highest
 )
 
-// block holds the fresh counts of one power of two.
+// block holds the recent counts of one power of two.
 type block [blockSize]uint32
 
 var blocks = sync.Pool{New: func() any { return new(block) }}
 
-// Hist is a distribution of durations in nanoseconds: an HdrHistogram of 3 significant digits from 1 ns to 1 h. The
-// zero value is empty and ready. It belongs to one goroutine at a time, reading included: reading sorts in what was
-// recorded last.
+// Hist is a distribution of durations in ns: an HdrHistogram with 3 significant digits from 1 ns to 1 h. The zero value
+// is empty and ready to use. It is not safe for concurrent use. Reading methods modify it, too.
 //
-// Fresh samples are counted in blocks, a few nanoseconds each; whatever asks for the distribution moves them into the
-// sparse histogram, which is what merges, encodes and lasts.
+// Recent samples are counted in blocks, which takes a few nanoseconds each. Reading, merging and encoding move them
+// into the sparse histogram.
 type Hist struct {
-	fresh    uint32 // samples in blocks; when it is full they move, so that no count there overflows
+	fresh    uint32 // samples in blocks; at maxFresh they move, so that no count overflows
 	max      int64
-	under    int64 // highest - least sample: so that the zero value is right
+	under    int64 // highest minus the smallest sample, so that the zero value is valid
 	negative uint64
 	over     uint64
 	blocks   [histBlocks]*block
-	settled  *hdrhistogram.PackedHistogram // nil: nothing
+	settled  *hdrhistogram.PackedHistogram // nil: empty
 }
 
 // NewHist returns an empty histogram.
 func NewHist() *Hist { return new(Hist) }
 
-// Record adds one sample of ns nanoseconds. A negative one is counted in Negative only; one beyond an hour is recorded
-// as an hour and counted in Over. It does not allocate once the histogram is warm.
+// Record adds one sample of ns nanoseconds. A negative sample is counted in Negative only. A sample above one hour is
+// recorded as one hour, and counted in Over. Record does not allocate once the histogram is warm.
 func (h *Hist) Record(ns int64) {
 	if uint64(ns) > uint64(highest) {
 		h.recordOutside(ns)
@@ -63,8 +62,7 @@ func (h *Hist) Record(ns int64) {
 	h.under = max(h.under, highest-ns)
 }
 
-// RecordN adds n samples of ns nanoseconds each, as Record does one. It is for few calls: it goes the sparse
-// histogram's slow way.
+// RecordN adds n samples of ns nanoseconds each, like Record. It writes to the sparse histogram, which is slow.
 func (h *Hist) RecordN(ns int64, n uint64) {
 	switch {
 	case n == 0:
@@ -101,7 +99,7 @@ func (h *Hist) prepare(i uint) *block {
 	return h.blocks[i]
 }
 
-// valueAt is the least value that is counted at offset of block i.
+// valueAt returns the smallest value that is counted at offset of block i.
 func valueAt(i, offset int) int64 {
 	if i == 0 {
 		return int64(offset)
@@ -109,7 +107,7 @@ func valueAt(i, offset int) int64 {
 	return int64(blockSize+offset) << (i - 1)
 }
 
-// settle moves fresh samples into the sparse histogram.
+// settle moves recent samples into the sparse histogram.
 func (h *Hist) settle() {
 	if h.fresh == 0 {
 		return
@@ -145,7 +143,7 @@ func (h *Hist) release() {
 	h.fresh = 0
 }
 
-// Merge adds o's samples. o stays as it is.
+// Merge adds the samples of o. o is not changed.
 func (h *Hist) Merge(o *Hist) {
 	h.max, h.under = max(h.max, o.max), max(h.under, o.under)
 	h.negative += o.negative
@@ -189,13 +187,13 @@ func (h *Hist) Clone() *Hist {
 	return c
 }
 
-// Reset makes the histogram empty.
+// Reset removes all samples.
 func (h *Hist) Reset() {
 	h.release()
 	*h = Hist{}
 }
 
-// Count is the number of samples in the distribution: negative ones are not.
+// Count returns the number of samples without negative ones.
 func (h *Hist) Count() uint64 {
 	n := uint64(h.fresh)
 	if h.settled != nil {
@@ -204,9 +202,8 @@ func (h *Hist) Count() uint64 {
 	return n
 }
 
-// Quantile returns the value at q (0 … 1) in nanoseconds, as HdrHistogram's ValueAtQuantile: the greatest value that
-// cannot be told from the sample of that rank, but never more than Max. q ≥ 1 gives Max itself; an empty histogram
-// gives 0.
+// Quantile returns the value at q (0 … 1) in ns, like HdrHistogram's ValueAtQuantile: the upper end of the bucket with
+// that rank, limited to Max. q ≥ 1 returns Max; an empty histogram returns 0.
 func (h *Hist) Quantile(q float64) int64 {
 	if q >= 1 || h.Count() == 0 {
 		return h.Max()
@@ -215,15 +212,14 @@ func (h *Hist) Quantile(q float64) int64 {
 	return min(h.settled.ValueAtPercentile(q*100), h.max)
 }
 
-// OverAt reports whether the sample at q (0 … 1) is one of those beyond the range: the value there is not known, but
-// that it is more than Quantile(q).
+// OverAt reports whether the sample at q (0 … 1) is beyond the range. Quantile(q) is then only a lower bound.
 func (h *Hist) OverAt(q float64) bool {
 	n := h.Count()
-	// the rank of a quantile is rounded so by HdrHistogram
+	// HdrHistogram rounds the rank of a quantile like this
 	return h.over > 0 && uint64(min(q, 1)*float64(n)+0.5) > n-h.over
 }
 
-// Each calls f with every value, to the resolution of the histogram, and its number of samples.
+// Each calls f with every value, at the resolution of the histogram, and its number of samples.
 func (h *Hist) Each(f func(ns int64, n uint64)) {
 	h.settle()
 	if h.settled == nil {
@@ -236,13 +232,13 @@ func (h *Hist) Each(f func(ns int64, n uint64)) {
 	}
 }
 
-// AtLeast is how many samples are ns nanoseconds or more, to the resolution of the histogram.
+// AtLeast returns the number of samples of ns nanoseconds or more, at the resolution of the histogram.
 func (h *Hist) AtLeast(ns int64) (n uint64) {
 	h.settle()
 	if h.settled == nil {
 		return 0
 	}
-	// samples of ns itself are counted at the beginning of their bucket
+	// samples equal to ns are counted at the beginning of their bucket
 	shift := max(0, bits.Len64(uint64(max(0, ns)))-fineBits)
 	for value, count := range h.settled.ForEachBucket {
 		if value >= ns>>shift<<shift {
@@ -252,7 +248,7 @@ func (h *Hist) AtLeast(ns int64) (n uint64) {
 	return n
 }
 
-// Min is the least sample, exactly; 0 if there is none.
+// Min returns the exact minimum; 0 if there are no samples.
 func (h *Hist) Min() int64 {
 	if h.Count() == 0 {
 		return 0
@@ -260,10 +256,10 @@ func (h *Hist) Min() int64 {
 	return highest - h.under
 }
 
-// Max is the greatest sample, exactly, but not more than an hour; 0 if there is none.
+// Max returns the exact maximum, limited to one hour; 0 if there are no samples.
 func (h *Hist) Max() int64 { return h.max }
 
-// Mean is the mean in nanoseconds, to the resolution of the histogram; 0 if there are no samples.
+// Mean returns the mean in ns, at the resolution of the histogram; 0 if there are no samples.
 func (h *Hist) Mean() float64 {
 	h.settle()
 	if h.settled == nil {
@@ -272,8 +268,8 @@ func (h *Hist) Mean() float64 {
 	return h.settled.Mean()
 }
 
-// Negative is how many samples were negative.
+// Negative returns the number of negative samples.
 func (h *Hist) Negative() uint64 { return h.negative }
 
-// Over is how many samples were beyond the range.
+// Over returns the number of samples beyond the range.
 func (h *Hist) Over() uint64 { return h.over }

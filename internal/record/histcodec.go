@@ -14,8 +14,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// The bounds of what UnmarshalBinary accepts: a histogram of every count there is stays far below the first; sums of
-// histograms below the second do not overflow.
+// Limits of encoded histograms. A histogram with all possible counts is far smaller than maxEncoded. Sums of histograms
+// with up to maxCount samples do not overflow.
 const (
 	maxEncoded = 1 << 20
 	maxCount   = 1 << 48
@@ -23,8 +23,8 @@ const (
 
 const histVersion = 1
 
-// MarshalBinary encodes the histogram: a version, the exact metrics beside the distribution as varints, and
-// HdrHistogram's compressed V2.
+// MarshalBinary encodes the histogram: a version, the exact negative and over counts, minimum and maximum as varints,
+// and HdrHistogram's compressed V2 format.
 func (h *Hist) MarshalBinary() ([]byte, error) {
 	h.settle()
 	data := []byte{histVersion}
@@ -41,8 +41,8 @@ func (h *Hist) MarshalBinary() ([]byte, error) {
 	return base64.StdEncoding.AppendDecode(data, text)
 }
 
-// UnmarshalBinary replaces the histogram by what MarshalBinary encoded. Anything else is an error, within bounded
-// memory; the histogram then stays as it was.
+// UnmarshalBinary replaces the histogram by one from MarshalBinary. Other data is an error, and leaves the histogram
+// unchanged. The memory that it allocates is limited.
 func (h *Hist) UnmarshalBinary(data []byte) error { return h.decode(data, newBudget(len(data))) }
 
 func (h *Hist) decode(data []byte, left *budget) error {
@@ -92,7 +92,7 @@ func decodeHist(data []byte, left *budget) (*Hist, error) {
 	return h, h.check()
 }
 
-// check compares a decoded distribution with the metrics that came with it.
+// check compares a decoded distribution with its exact minimum, maximum and counts.
 func (h *Hist) check() error {
 	n := h.settled.TotalCount()
 	if n == 0 || n > maxCount || h.over > uint64(n) {
@@ -104,7 +104,7 @@ func (h *Hist) check() error {
 	return nil
 }
 
-// indexOf has the resolution of the histogram.
+// indexOf returns the index of the bucket of v.
 func indexOf(v int64) int64 {
 	shift := bits.Len64(uint64(v)|(2*blockSize-1)) - fineBits
 	return int64(shift)<<blockBits + v>>shift
@@ -112,8 +112,8 @@ func indexOf(v int64) int64 {
 
 var inflaters sync.Pool
 
-// checkGeometry looks into the header of a compressed histogram, so that a foreign geometry is refused before anything
-// is made for it. It returns how much follows the header when it is unpacked.
+// checkGeometry checks the header of a compressed histogram before memory is allocated for it. It returns the size of
+// the uncompressed payload after the header.
 func checkGeometry(compressed []byte) (payload int, err error) {
 	const prefix = 8
 	var header [hdrhistogram.ENCODING_HEADER_SIZE]byte
@@ -145,7 +145,7 @@ func checkGeometry(compressed []byte) (payload int, err error) {
 	return int(binary.BigEndian.Uint32(header[4:])), nil
 }
 
-// MarshalText is MarshalBinary in base64, so that histograms are strings in JSON.
+// MarshalText returns the result of MarshalBinary in base64, so that histograms are strings in JSON.
 func (h *Hist) MarshalText() ([]byte, error) {
 	data, err := h.MarshalBinary()
 	if err != nil {
@@ -154,7 +154,7 @@ func (h *Hist) MarshalText() ([]byte, error) {
 	return base64.StdEncoding.AppendEncode(nil, data), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText decodes the result of MarshalText.
 func (h *Hist) UnmarshalText(text []byte) error { return h.unmarshal(text, newBudget(len(text))) }
 
 func (h *Hist) unmarshal(text []byte, left *budget) error {

@@ -9,12 +9,12 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// hlogTag marks what is recorded but does not count; tools leave tagged lines out unless they are asked for.
+// hlogTag marks the messages that are not measured. Tools ignore tagged lines by default.
 const hlogTag = "warm-up"
 
-// WriteHlog writes a series as an HdrHistogram interval log (format 1.3): a line for every window with samples, in
-// order of time; times are seconds, maxima milliseconds, and the histograms' values nanoseconds. Lines of messages that
-// were not due inside the measurement have the tag warm-up. Negative samples are in none of them.
+// WriteHlog writes a series as an HdrHistogram interval log (format 1.3), one line per window with samples, in order of
+// time. Times are seconds, maxima milliseconds, and values of the histograms nanoseconds. Lines of messages outside the
+// measurement have the tag warm-up. Negative samples are not included.
 func (m *Merged) WriteHlog(w io.Writer, s Series) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,9 +57,9 @@ func (m *Merged) writeHlog(w io.Writer, s Series) error {
 	return nil
 }
 
-// hlogTimes returns T0 and the time of the log's zero, both in milliseconds since 1970. Zero is a whole second, as the
-// header knows no fractions, and not after the first line, as readers know no negative times. Without a wall clock zero
-// is 0.
+// hlogTimes returns T0 and the base time of the log, in ms since 1970. The base is a whole second, because the header
+// has no fractions. It is not after the first line, because readers do not support negative times. Without a wall clock
+// it is 0.
 func (m *Merged) hlogTimes(lines []*Window) (origin, zero int64) {
 	first := int64(0)
 	if len(lines) > 0 {

@@ -2,20 +2,20 @@ package record
 
 import "math/bits"
 
-// ledger holds the merged sets of one task, and keeps count, page by page, of what is still to come.
+// ledger holds the merged sets of one task. It updates the number of expected and arrived messages page by page.
 type ledger struct {
 	accounts map[int]*account // by publisher
-	expected int64            // messages that every subscription must receive: sent, and neither returned nor rejected
-	arrived  map[int]int64    // of those, by subscription
+	expected int64            // messages that every subscription must receive: sent, not returned, not rejected
+	arrived  map[int]int64    // received messages of those, by subscription
 }
 
-// account is what is known of one publisher's messages.
+// account holds the sets of one publisher.
 type account struct {
 	own      [SetReceived]bitmap
 	received map[int]bitmap // by subscription
 }
 
-// bitmap is an exact set of sequence numbers by page. Its words are its own, or full.
+// bitmap is an exact set of sequence numbers, by page. It owns its words, except the shared full page.
 type bitmap map[uint64]*words
 
 func (b bitmap) at(number uint64) *words {
@@ -32,7 +32,7 @@ func (b bitmap) count() (n uint64) {
 	return n
 }
 
-// unite adds a page, which stays the caller's.
+// unite adds a page. The caller keeps the page.
 func (b bitmap) unite(p Page) {
 	sum := *b.at(p.Number)
 	sum.add(p.words)
@@ -72,8 +72,8 @@ func (a *account) set(k SetKey) bitmap {
 	return b
 }
 
-// apply unites pages with what is known. The counts of a page are taken out before it changes and put in again
-// afterwards, so that they are right whatever comes first.
+// apply merges pages into the ledger. The counts of a page are subtracted before its change and added afterwards. They
+// are therefore correct in any order of pages.
 func (l *ledger) apply(s SetPages) {
 	a := l.account(s.Key.Publisher)
 	b := a.set(s.Key)
@@ -87,7 +87,7 @@ func (l *ledger) apply(s SetPages) {
 	}
 }
 
-// exceeds reports whether w has a bit that o has not.
+// exceeds reports whether w has a bit that o does not have.
 func (w *words) exceeds(o *words) bool {
 	for i, x := range w {
 		if x&^o[i] != 0 {
@@ -97,7 +97,7 @@ func (w *words) exceeds(o *words) bool {
 	return false
 }
 
-// weigh adds sign times what one page counts for, as far as a change of the set k can alter it.
+// weigh adds sign times the counts of one page, as far as a change of set k can affect them.
 func (l *ledger) weigh(a *account, number uint64, k SetKey, sign int64) {
 	if k.Kind == SetConfirmed || k.Kind == SetUncertain {
 		return
@@ -113,8 +113,7 @@ func (l *ledger) weigh(a *account, number uint64, k SetKey, sign int64) {
 	}
 }
 
-// expects are the messages of a page that every subscription must receive. An uncertain one is not among them, and
-// cannot make up for them.
+// expects returns the messages of a page that every subscription must receive. Uncertain messages are not included.
 func (a *account) expects(number uint64) (e words) {
 	sent, returned, rejected := a.own[SetSent].at(number), a.own[SetReturned].at(number), a.own[SetRejected].at(number)
 	for i := range e {
@@ -130,7 +129,7 @@ func both(a, b *words) (n uint64) {
 	return n
 }
 
-// without counts the bits of a that neither b nor c has.
+// without returns the number of bits of a that are in neither b nor c.
 func without(a, b, c *words) (n uint64) {
 	if b == &full || c == &full {
 		return 0
@@ -141,7 +140,7 @@ func without(a, b, c *words) (n uint64) {
 	return n
 }
 
-// allIn reports whether every subscription has received all that it must.
+// allIn reports whether every subscription has received all expected messages.
 func (l *ledger) allIn(subscriptions int) bool {
 	for s := range subscriptions {
 		if l.arrived[s] != l.expected {
@@ -151,7 +150,7 @@ func (l *ledger) allIn(subscriptions int) bool {
 	return true
 }
 
-// accounting adds a publisher's messages to t, by going through all of its pages.
+// accounting adds a publisher's messages to t. It reads all of its pages.
 func (a *account) accounting(t *Accounting, subscriptions int) {
 	t.Sent += a.own[SetSent].count()
 	t.Uncertain += a.own[SetUncertain].count()

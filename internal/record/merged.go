@@ -9,11 +9,11 @@ import (
 )
 
 // Merged is the merged record of one task, and of each of its groups. Snapshots may be added in any order, and
-// repeatedly. It is safe for concurrent use; what its methods return is the caller's. It has more than 25 methods: each
-// reads one quantity of the record under the same lock, and readers need all of them.
+// repeatedly. It is safe for concurrent use. The caller owns the results of its methods. It has many methods because
+// each reads one quantity under the same lock.
 type Merged struct {
 	mu            sync.Mutex
-	groups        map[string]*Merged // nil: none
+	groups        map[string]*Merged // nil: no groups
 	seen          map[increment]struct{}
 	windows       map[windowKey]*Window
 	ledger        ledger
@@ -30,7 +30,7 @@ type Merged struct {
 	reportedUntil map[string]int64
 	skews         map[string]time.Duration
 	epoch         time.Time
-	begin, base   int64 // see Begin and Rebase; what holds a time is in Rebase too
+	begin, base   int64 // see Begin and Rebase; Rebase must handle every field with times
 }
 
 type increment struct {
@@ -38,7 +38,7 @@ type increment struct {
 	seq   uint64
 }
 
-// NewMerged returns the record of a task of which nothing is known yet.
+// NewMerged returns an empty record.
 func NewMerged() *Merged {
 	return &Merged{seen: map[increment]struct{}{}, windows: map[windowKey]*Window{}, ledger: newLedger(),
 		bindings: newBindings(),
@@ -47,8 +47,8 @@ func NewMerged() *Merged {
 		last: map[string]Last{}, clockSamples: map[string][]ClockSample{}, reportedUntil: map[string]int64{}}
 }
 
-// Add merges a snapshot, which stays the caller's. It returns false, and changes nothing, if it already had this
-// increment of this agent.
+// Add merges a snapshot, which is not changed. It returns false and changes nothing if it already has this increment of
+// this agent.
 func (m *Merged) Add(s Snapshot) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,7 +64,7 @@ func (m *Merged) Add(s Snapshot) bool {
 	for i := range s.Windows {
 		m.addWindow(&s.Windows[i])
 	}
-	if s.Group != "" { // publishers are numbered from 0 in each group
+	if s.Group != "" { // each group numbers its publishers from 0
 		m.group(s.Group).Add(ungrouped(s))
 		s.Sets, s.Bindings = nil, nil
 	}
@@ -90,9 +90,9 @@ func ungrouped(s Snapshot) Snapshot {
 	return s
 }
 
-// Group is the record of one of the task's groups; that of "" is the whole. It may be asked for before there is
-// anything of it. Of the whole of a task that has groups Accounting, AllIn, Bindings and BindingDeliveries know
-// nothing: add up those of the groups.
+// Group returns the record of one of the task's groups; "" is the whole task. The group need not have a record yet. In
+// a task with groups, Accounting, AllIn, Bindings and BindingDeliveries of the whole are empty: sum those of the
+// groups.
 func (m *Merged) Group(name string) *Merged {
 	if name == "" {
 		return m
@@ -102,7 +102,7 @@ func (m *Merged) Group(name string) *Merged {
 	return m.group(name)
 }
 
-// group is Group for a caller that holds mu.
+// group is Group for callers that hold mu.
 func (m *Merged) group(name string) *Merged {
 	g := m.groups[name]
 	if g == nil {
@@ -115,7 +115,7 @@ func (m *Merged) group(name string) *Merged {
 	return g
 }
 
-// Groups lists the groups that there is a record of, sorted.
+// Groups returns the names of the groups with a record, sorted.
 func (m *Merged) Groups() []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -132,7 +132,7 @@ func (m *Merged) addWindow(w *Window) {
 	sum.add(w)
 }
 
-// addNotes adds what is kept by agent.
+// addNotes adds the data that is kept per agent.
 func (m *Merged) addNotes(s Snapshot) {
 	if s.Host != (HostSample{}) {
 		if s.Host.At == 0 {
@@ -176,7 +176,7 @@ func (m *Merged) addHost(agent string, h HostSample) {
 	to[agent] = append(to[agent], h)
 }
 
-// Windows returns the windows summed over the agents, by time; of one second, those not measured come first.
+// Windows returns the windows summed over the agents, by time. Within a second, those not measured come first.
 func (m *Merged) Windows() []Window {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -191,7 +191,7 @@ func (m *Merged) sorted() []*Window {
 	return slices.SortedFunc(maps.Values(m.windows), (*Window).compare)
 }
 
-// Hist returns the distribution of a series over all measured windows of all agents.
+// Hist returns the distribution of a series over the measured windows of all agents.
 func (m *Merged) Hist(s Series) *Hist {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,12 +204,12 @@ func (m *Merged) Hist(s Series) *Hist {
 	return sum
 }
 
-// Sum adds up a counter over the windows with from ≤ Index < to, measured or not.
+// Sum returns the sum of a counter over the windows with from ≤ Index < to, measured or not.
 func (m *Merged) Sum(c Counter, from, to int) int64 {
 	return m.sum(c, func(index int) bool { return from <= index && index < to })
 }
 
-// Total adds up a counter over all windows.
+// Total returns the sum of a counter over all windows.
 func (m *Merged) Total(c Counter) int64 {
 	return m.sum(c, func(int) bool { return true })
 }
@@ -225,15 +225,15 @@ func (m *Merged) sum(c Counter, counts func(index int) bool) (n int64) {
 	return n
 }
 
-// Hosts returns the samples of each agent's host, by time; observers have none here.
+// Hosts returns the host samples of each agent, by time. Samples of observers are not included.
 func (m *Merged) Hosts() map[string][]HostSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return sampled(m.hosts)
 }
 
-// Observed returns what each observer of a broker saw, by time. Observers are of no group: those of a group's broker
-// are in the whole.
+// Observed returns the samples of each observer of a broker, by time. Observers belong to no group: samples for a
+// group's broker are in the whole record.
 func (m *Merged) Observed(broker string) map[string][]HostSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -249,7 +249,7 @@ func sampled(by map[string][]HostSample) map[string][]HostSample {
 	return hosts
 }
 
-// Events returns what happened to the agents, by time, each with its agent's name.
+// Events returns the events of all agents, by time, each with its agent's name.
 func (m *Merged) Events() []Event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -258,24 +258,24 @@ func (m *Merged) Events() []Event {
 	})
 }
 
-// Gaps returns the gaps of all owners, in no order.
+// Gaps returns the gaps of all owners, unsorted.
 func (m *Merged) Gaps() []Gap {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.gaps)
 }
 
-// Clocks returns the id of the clock that each agent's times were read from.
+// Clocks returns the id of each agent's clock.
 func (m *Merged) Clocks() map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.clocks)
 }
 
-// Last is when an agent sent, had a confirm and received last, in ns since T0; 0 is never.
+// Last holds the times of an agent's last send, confirm and delivery, in ns since T0; 0 is never.
 type Last struct{ Send, Confirm, Delivery int64 }
 
-// or is the later of each two times.
+// or returns the later of each two times.
 func (l Last) or(o Last) Last {
 	later := func(a, b int64) int64 {
 		if a == 0 || b == 0 {
@@ -286,14 +286,14 @@ func (l Last) or(o Last) Last {
 	return Last{later(l.Send, o.Send), later(l.Confirm, o.Confirm), later(l.Delivery, o.Delivery)}
 }
 
-// LastOfEach returns when each agent sent, had a confirm and received last.
+// LastOfEach returns the last times of each agent.
 func (m *Merged) LastOfEach() map[string]Last {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.last)
 }
 
-// Last returns when any agent sent, had a confirm and received last.
+// Last returns the last times of all agents together.
 func (m *Merged) Last() (last Last) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -303,7 +303,7 @@ func (m *Merged) Last() (last Last) {
 	return last
 }
 
-// ClockSamples returns what each agent knew of its clock, by time.
+// ClockSamples returns the clock samples of each agent, by time.
 func (m *Merged) ClockSamples() map[string][]ClockSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -315,40 +315,40 @@ func (m *Merged) ClockSamples() map[string][]ClockSample {
 	return all
 }
 
-// ReportedUntil returns up to when each agent has told what it did, in ns since T0 by its own clock.
+// ReportedUntil returns the time of each agent's latest snapshot, in ns since T0 by its own clock.
 func (m *Merged) ReportedUntil() map[string]int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.reportedUntil)
 }
 
-// Skews returns by how much each agent started late, by its own clock.
+// Skews returns by how much each agent started late, by its own clock. Agents without skew are omitted.
 func (m *Merged) Skews() map[string]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.skews)
 }
 
-// Accounting is the exact accounting of a task's messages. Received, Missing, MissingConfirmed, Duplicated and
-// Reordered are summed over subscriptions.
+// Accounting is the exact delivery accounting of a task. Received, Missing, MissingConfirmed, Duplicated and Reordered
+// are summed over subscriptions.
 type Accounting struct {
 	Sent             uint64 // accepted by Publish
-	Uncertain        uint64 // Publish returned an error: may have gone out
+	Uncertain        uint64 // Publish returned an error; may have been sent
 	Confirmed        uint64
 	Rejected         uint64 // refused by the broker
-	Unconfirmed      uint64 // sent, and neither confirmed nor rejected
+	Unconfirmed      uint64 // sent, neither confirmed nor rejected
 	Returned         uint64
-	Received         uint64 // different messages
-	Missing          uint64 // sent, neither returned nor rejected, and not received
-	MissingConfirmed uint64 // confirmed, not returned, and not received
-	Duplicated       uint64 // deliveries of what the subscription had already, by whichever consumer
+	Received         uint64 // distinct messages
+	Missing          uint64 // sent, neither returned nor rejected, not received
+	MissingConfirmed uint64 // confirmed, not returned, not received
+	Duplicated       uint64 // deliveries of messages that any consumer of the subscription had received before
 	Reordered        uint64
 	Redelivered      uint64
 	Corrupt          uint64
 	Foreign          uint64
 }
 
-// Accounting goes through all that is known of a task with this many subscriptions, numbered from 0.
+// Accounting returns the accounting of a task with this many subscriptions, numbered from 0. It reads all pages.
 func (m *Merged) Accounting(subscriptions int) Accounting {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -364,23 +364,24 @@ func (m *Merged) Accounting(subscriptions int) Accounting {
 	}
 	t.Reordered, t.Redelivered = positive(counts[Reordered]), positive(counts[Redelivered])
 	t.Corrupt, t.Foreign = positive(counts[Corrupt]), positive(counts[Foreign])
-	// What two owners each took for new was received twice. Less than nothing: a part of the record is not here yet.
+	// A message that two owners recorded as unique was received twice. The sum is negative while a part of the record
+	// is missing.
 	t.Duplicated = positive(counts[Duplicated] + counts[Unique] - int64(t.Received))
 	return t
 }
 
 func positive(n int64) uint64 { return uint64(max(n, 0)) }
 
-// AllIn reports whether every subscription has received every message known to be sent, except those returned or
-// rejected, and every message through a new binding has arrived. It does not depend on how many there are, but of the
-// latter.
+// AllIn reports whether every subscription has received all expected messages, and every message through a new binding
+// has arrived. Expected are sent messages that were not returned or rejected. Its cost depends only on the number of
+// messages through new bindings.
 func (m *Merged) AllIn(subscriptions int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ledger.allIn(subscriptions) && (subscriptions == 0 || m.bindings.accounting().Missing == 0)
 }
 
-// Busiest is the publisher of each agent that worked most, by agent.
+// Busiest returns the times of the busiest publisher of each agent.
 func (m *Merged) Busiest() map[string]PublisherTimes {
 	m.mu.Lock()
 	defer m.mu.Unlock()

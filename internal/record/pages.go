@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// pageSize is how many sequence numbers a page covers, maxPage how many pages a set may have: 2⁴⁰ messages of one
-// publisher.
+// pageSize is the number of sequence numbers in a page. maxPage is the maximum number of pages of a set: 2⁴⁰ messages
+// of one publisher.
 const (
 	pageSize    = 4096
 	pageBytes   = pageSize / 8
@@ -24,7 +24,7 @@ const (
 // words are the bits of one page.
 type words [wordsInPage]uint64
 
-// none and full are shared, and never written.
+// none and full are shared and must not be modified.
 var (
 	none words
 	full = func() (w words) {
@@ -51,19 +51,19 @@ func (w *words) count() (n uint64) {
 	return n
 }
 
-// Page is the whole contents of one page of a set: numbers Number·4096 and on. It is read-only.
+// Page is the complete content of one page of a set: sequence numbers from Number·4096. It is read-only.
 type Page struct {
 	Number uint64
 	words  *words
 }
 
-// SetPages are pages of one set. Applying them is a union: any number of times, in any order.
+// SetPages are pages of one set. Merging them is a union: repeatable, in any order.
 type SetPages struct {
 	Key   SetKey
-	Pages []Page // in ascending order of their numbers
+	Pages []Page // in ascending order of Number
 }
 
-// mergePages unites what several owners, or one several times, handed over. The words become part of the result.
+// mergePages unites pages from several owners, or repeated ones. The result takes ownership of the words.
 func mergePages(handed []SetPages) []SetPages {
 	byKey := map[SetKey]map[uint64]*words{}
 	for _, s := range handed {
@@ -103,7 +103,7 @@ type setPagesJSON struct {
 	Pages []byte `json:"pages"`
 }
 
-// MarshalJSON writes the key's fields and all pages as one string in base64.
+// MarshalJSON encodes the fields of the key, and all pages as one base64 string.
 func (s SetPages) MarshalJSON() ([]byte, error) {
 	j := setPagesJSON{SetKey: s.Key, Pages: []byte{}}
 	next := uint64(0)
@@ -118,7 +118,7 @@ func (s SetPages) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote; anything else is an error.
+// UnmarshalJSON decodes the result of MarshalJSON. Other data is an error.
 func (s *SetPages) UnmarshalJSON(data []byte) error {
 	var j setPagesJSON
 	if err := json.Unmarshal(data, &j); err != nil {
@@ -152,15 +152,15 @@ func (s *SetPages) read(j setPagesJSON, left *budget) error {
 	return nil
 }
 
-// A page begins with its form: full, all its bytes, or (n+2) that n runs follow, each as the gap before it and its
-// length less one.
+// A page begins with its form: full, raw bytes, or n+formRuns for n runs. A run is the gap before it, and its length
+// minus one.
 const (
 	formFull = iota
 	formRaw
 	formRuns
 )
 
-// append encodes the words in the shortest form.
+// append encodes the words in the shorter of the forms.
 func (w *words) append(data []byte) []byte {
 	if *w == full {
 		return append(data, formFull)
@@ -185,7 +185,7 @@ func (w *words) append(data []byte) []byte {
 	return data
 }
 
-// next is the first position from at on whose bit is set (or clear), or pageSize.
+// next returns the first position from at whose bit is set (or clear), or pageSize.
 func (w *words) next(at int, set bool) int {
 	for at < pageSize {
 		x := w[at/64]

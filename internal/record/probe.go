@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// ProbeSample is one metric that the broker said of itself at one moment.
+// ProbeSample is one metric that the broker reported about itself.
 type ProbeSample struct {
-	At    int64   `json:"at"`             // nanoseconds since T0
+	At    int64   `json:"at"`             // ns since T0
 	Name  string  `json:"name"`           // as in package drivers
-	Node  string  `json:"node,omitempty"` // the member of a cluster that it is of; empty: the whole broker
+	Node  string  `json:"node,omitempty"` // the member of a cluster; empty: the whole broker
 	Value float64 `json:"value"`
 }
 
-// Probes returns what the broker said of itself, by time, name and node.
+// Probes returns the metrics that the broker reported, by time, name and node.
 func (m *Merged) Probes() []ProbeSample {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,15 +2,15 @@ package record
 
 import "time"
 
-// Begin is when the measurement begins, since T0, where that was found out while the load ran (Snapshot.Begin); 0: no
-// agent has said so.
+// Begin returns the beginning of the measurement since T0, if it was determined during the load (Snapshot.Begin). It
+// returns 0 if no agent has reported one.
 func (m *Merged) Begin() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return time.Duration(m.begin)
 }
 
-// End is the end of the last window that there is, in whole seconds since T0.
+// End returns the end of the last window since T0, rounded up to a whole second.
 func (m *Merged) End() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -21,8 +21,8 @@ func (m *Merged) End() time.Duration {
 	return time.Duration((end + second - 1) / second * second)
 }
 
-// Rebase has all times of the record count from so many whole seconds after T0, also those of snapshots that are added
-// later: from the beginning of a measurement that did not begin at T0. It may be called again, with another.
+// Rebase makes all times of the record count from the time from after T0, which must be whole seconds. It also applies
+// to snapshots that are added later. It is used when the measurement does not begin at T0. It may be called repeatedly.
 func (m *Merged) Rebase(from time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,14 +32,14 @@ func (m *Merged) Rebase(from time.Duration) {
 	}
 	m.base = int64(from)
 	m.shift(by)
-	for _, g := range m.groups { // what they are given from now on is shifted already
+	for _, g := range m.groups { // later snapshots reach groups already shifted
 		g.mu.Lock()
 		g.shift(by)
 		g.mu.Unlock()
 	}
 }
 
-// shift takes by off all times that are held. The caller holds mu.
+// shift subtracts by from all times. The caller holds mu.
 func (m *Merged) shift(by int64) {
 	old := m.windows
 	m.windows = make(map[windowKey]*Window, len(old))
@@ -78,7 +78,7 @@ func (m *Merged) shift(by int64) {
 	}
 }
 
-// shifted is the snapshot with by taken off all its times; s stays as it is.
+// shifted returns the snapshot with by subtracted from all its times. s is not changed.
 func (s Snapshot) shifted(by int64) Snapshot {
 	s.At -= by
 	s.Windows = append([]Window(nil), s.Windows...)
@@ -150,7 +150,7 @@ func (r BindingDelivery) shifted(by int64) BindingDelivery {
 	return r
 }
 
-// shiftLast keeps 0, which is none; a time that becomes it is taken for the nanosecond before.
+// shiftLast keeps 0, which means never. A time that would become 0 becomes -1.
 func shiftLast(last, by int64) int64 {
 	switch last {
 	case 0:
@@ -161,8 +161,8 @@ func shiftLast(last, by int64) int64 {
 	return last - by
 }
 
-// Range calls f with each window summed over the agents, in no order, while the record stands still: f must neither
-// keep nor change it.
+// Range calls f with each window summed over the agents, unsorted, while it holds the lock. f must not keep or change
+// the window.
 func (m *Merged) Range(f func(*Window)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -1,19 +1,19 @@
 package record
 
-// SetKey says what a set of sequence numbers is about. Subscription matters for SetReceived only.
+// SetKey identifies a set of sequence numbers. Subscription is used by SetReceived only.
 type SetKey struct {
 	Kind         SetKind `json:"kind"`
 	Subscription int     `json:"subscription,omitempty"`
 	Publisher    int     `json:"publisher"`
 }
 
-// maxDirect is how many pages a Set may reach without a look-up: those of the first 4·10⁹ messages.
+// maxDirect is the number of pages that a Set accesses without a map: those of the first 4·10⁹ messages.
 const maxDirect = 1 << 20
 
-// Set is an exact set of sequence numbers, made by Recorder.Set and belonging to the same goroutine as its Recorder. It
-// takes one bit a number where numbers are dense, and next to nothing for full pages once they were handed over.
+// Set is an exact set of sequence numbers, created by Recorder.Set and owned by the goroutine of its Recorder. It takes
+// one bit per number if numbers are dense. Full pages take almost no memory after they were passed to the collector.
 type Set struct {
-	direct []*page // by number; only pages that are dirty, so that a page met again after a hand-over is marked again
+	direct []*page // by number; only dirty pages, so that the next Add after a hand-over marks the page again
 	pages  map[uint64]*page
 	dirty  []*page
 	free   []*page
@@ -21,18 +21,18 @@ type Set struct {
 	owner  *Recorder
 }
 
-// page is one page of a Set that is not known to be full.
+// page is one page of a Set that may not be full.
 type page struct {
 	number uint64
 	dirty  bool
 	words  words
 }
 
-// fullPage stands for every page that is full.
+// fullPage represents all full pages.
 var fullPage = new(page)
 
-// Add adds a sequence number and reports whether it is new. In order it takes a few nanoseconds and allocates once for
-// thousands. Numbers of 2⁴⁰ and more, which no task comes to, are not kept, and not new.
+// Add adds a sequence number and reports whether it is new. In ascending order it takes a few nanoseconds, and
+// allocates once per thousands of numbers. Numbers from 2⁴⁰ on are ignored and reported as not new.
 func (s *Set) Add(sequence uint64) bool {
 	var p *page
 	if number := sequence / pageSize; number < uint64(len(s.direct)) {
@@ -57,7 +57,7 @@ func (s *Set) Contains(sequence uint64) bool {
 	return p == fullPage || p != nil && p.words[sequence/64%wordsInPage]>>(sequence%64)&1 != 0
 }
 
-// Count is how many numbers the set holds; it goes through all pages.
+// Count returns the number of elements. It reads all pages.
 func (s *Set) Count() (n uint64) {
 	for _, p := range s.pages {
 		if p == fullPage {
@@ -69,7 +69,8 @@ func (s *Set) Count() (n uint64) {
 	return n
 }
 
-// reach finds or makes a page that is about to change; fullPage is one that cannot.
+// reach returns the page for a number, marked as dirty. It creates the page if needed. It returns fullPage if the page
+// cannot change.
 func (s *Set) reach(number uint64) *page {
 	p := s.pages[number]
 	if p == fullPage || number >= maxPage {
@@ -109,7 +110,7 @@ func newSet(owner *Recorder, key SetKey) *Set {
 	return &Set{key: key, owner: owner, pages: map[uint64]*page{}}
 }
 
-// handOver returns the contents of the pages that changed since the last time, and lets go of those that are full.
+// handOver returns the content of the pages that changed since its last call, and releases full pages.
 func (s *Set) handOver() SetPages {
 	changed := SetPages{Key: s.key, Pages: make([]Page, 0, len(s.dirty))}
 	partial := s.dirty[:0]

@@ -2,54 +2,53 @@ package record
 
 import "time"
 
-// Kinds of events that are more than words.
+// Kinds of events that have a meaning for judging.
 const (
-	EventGap          = "gap"           // a publisher or consumer was without its link, for Nanos
-	EventClockStep    = "clock-step"    // an agent's clock left what was known of it
-	EventCalendarStep = "calendar-step" // a host's calendar was set; no metric is read from it
+	EventGap          = "gap"           // a publisher or consumer had no link, for Nanos
+	EventClockStep    = "clock-step"    // an agent's clock deviated from its estimate
+	EventCalendarStep = "calendar-step" // a host's wall clock was set; no measurement uses it
 )
 
-// EventFault is the kind of the event of a fault that was injected, and removed after Nanos. Its detail is
-// plan.Fault.Detail.
+// EventFault is the kind of the event of an injected fault, which ended after Nanos. Its detail is plan.Fault.Detail.
 const EventFault = "fault"
 
-// Event is something that happened to one agent during a task.
+// Event is an event of one agent during a task.
 type Event struct {
-	At     int64  `json:"at"`              // nanoseconds since T0, when it began
-	Agent  string `json:"agent,omitempty"` // filled in by Merged.Add
+	At     int64  `json:"at"`              // beginning, ns since T0
+	Agent  string `json:"agent,omitempty"` // set by Merged.Add
 	Kind   string `json:"kind"`
 	Detail string `json:"detail,omitempty"`
-	Nanos  int64  `json:"nanos,omitempty"` // how long it lasted, where that makes sense
-	// Lasting is set for a gap that had not ended when its publisher or consumer did.
+	Nanos  int64  `json:"nanos,omitempty"` // duration, where it applies
+	// Lasting is set for a gap that lasted until its publisher or consumer ended.
 	Lasting bool `json:"lasting,omitempty"`
 }
 
-// HostSample is what an agent saw of its host since its last sample.
+// HostSample holds measurements of an agent's host since its previous sample.
 type HostSample struct {
-	At       int64   `json:"at,omitempty"` // nanoseconds since T0; Merged.Add fills in the snapshot's
-	AgentCPU float64 `json:"agentCPU"`     // cores since the last sample
+	At       int64   `json:"at,omitempty"` // ns since T0; Merged.Add sets a missing one to the snapshot's
+	AgentCPU float64 `json:"agentCPU"`     // cores since the previous sample
 	AgentRSS int64   `json:"agentRSS"`     // bytes
-	// AgentSpin is how much of AgentCPU pacing spent polling the clock, at most. AgentWaited is the part of the time in
-	// which threads of the process were runnable that they waited for a CPU: 0 to 1.
+	// AgentSpin is the part of AgentCPU that pacing spent polling the clock; it is an upper bound. AgentWaited is the
+	// fraction of their runnable time for which threads of the process waited for a CPU: 0 to 1.
 	AgentSpin   float64 `json:"agentSpin,omitempty"`
 	AgentWaited float64 `json:"agentWaited,omitempty"`
-	PID         int     `json:"pid,omitempty"` // of the agent's process, which several agents may share
-	// cores that all processes of the host used, and its hypervisor took, since the last sample
+	PID         int     `json:"pid,omitempty"` // of the agent's process; several agents may share it
+	// cores used by all processes of the host, and by its hypervisor, since the previous sample
 	HostCPU   float64 `json:"hostCPU,omitempty"`
 	HostCores int     `json:"hostCores,omitempty"`
-	// LocalBroker: connections of the driver lead to this host, or the broker is in the agent's process.
+	// LocalBroker is set if connections of the driver lead to this host, or the broker is in the agent's process.
 	LocalBroker bool `json:"localBroker,omitempty"`
-	// DriverThread is for how much of the time the busiest thread of a driver that is a process of its own ran. Its
-	// processes are in AgentCPU and AgentRSS.
+	// DriverThread is the fraction of the time for which the busiest thread of an external driver ran. AgentCPU and
+	// AgentRSS include the driver's processes.
 	DriverThread float64 `json:"driverThread,omitempty"`
 	BrokerCPU    float64 `json:"brokerCPU,omitempty"`
 	BrokerRSS    int64   `json:"brokerRSS,omitempty"`
-	// the broker's processes run on this host and were found, all of them
+	// all processes of the broker were found on this host
 	HasBroker bool `json:"hasBroker,omitempty"`
 
-	// Rates since the last sample, in bytes a second: what the broker's processes had the kernel read from disks and
-	// write to them, and what all interfaces of their network namespaces took in and sent out. NoDisk and NoNet are why
-	// they are not known; empty: they are.
+	// Rates since the previous sample, in bytes per second. DiskRead and DiskWrite are those of the broker's processes.
+	// NetIn and NetOut are those of all interfaces of their network namespaces. NoDisk and NoNet are the reasons why
+	// they are not known; empty: they are known.
 	DiskRead  float64 `json:"diskRead,omitempty"`
 	DiskWrite float64 `json:"diskWrite,omitempty"`
 	NetIn     float64 `json:"netIn,omitempty"`
@@ -57,102 +56,101 @@ type HostSample struct {
 	NoDisk    string  `json:"noDisk,omitempty"`
 	NoNet     string  `json:"noNet,omitempty"`
 
-	// Broker is the name of the broker that an observer measured, which has no metrics of its own process; empty: an
-	// agent with load says this. Samples of the same Place, which is a host and a network namespace of it, and the same
-	// Node, which is how the observer finds the processes there, are of the same processes.
+	// Broker is the name of the broker that an observer measured; empty: the sample is from an agent with load. An
+	// observer has no metrics of its own process. Place is a host and a network namespace. Node is how the observer
+	// identifies the processes there. Samples with the same Place and Node are of the same processes.
 	Broker string `json:"broker,omitempty"`
 	Place  string `json:"place,omitempty"`
 	Node   string `json:"node,omitempty"`
 }
 
-// ClockSample is what an agent knows of its clock at a time: the reference's time since T0 is its own less Offset, give
-// or take Bound.
+// ClockSample relates an agent's clock to the reference clock. The reference's time since T0 is the agent's time minus
+// Offset, with a maximum error of Bound.
 type ClockSample struct {
-	At        int64  `json:"at"`        // nanoseconds since T0
-	Reference string `json:"reference"` // id of the clock that all agents of the task compare theirs with
-	// ns, own time since T0 minus the reference's: 0 if the agreed start was exact, and nothing drifts
+	At        int64  `json:"at"`        // ns since T0
+	Reference string `json:"reference"` // id of the clock with which all agents of the task compare theirs
+	// ns, own time since T0 minus the reference's; 0 if the agreed start was exact and there is no drift
 	Offset    int64   `json:"offset"`
 	Bound     int64   `json:"bound"`     // ns
-	Drift     float64 `json:"drift"`     // parts per million: how fast Offset grows while neither clock is slewed
-	Slew      int64   `json:"slew"`      // ns, the part of Offset that came of slewing: see clock.Offset
-	SlewBound int64   `json:"slewBound"` // ns, the part of Bound that it has
-	// ns that were added to this agent's times, from the sample before until At, before they were compared with another
-	// clock's
+	Drift     float64 `json:"drift"`     // parts per million: growth of Offset while neither clock is slewed
+	Slew      int64   `json:"slew"`      // ns, part of Offset caused by slewing: see clock.Offset
+	SlewBound int64   `json:"slewBound"` // ns, part of Bound caused by slewing
+	// ns that were added to this agent's times between the previous sample and At, for comparison with another clock
 	Applied int64 `json:"applied"`
 }
 
 // Kinds of Gap.
 const (
-	GapConfirm  = "confirm"  // no message was confirmed
-	GapDelivery = "delivery" // no message was received
+	GapConfirm  = "confirm"  // no confirm
+	GapDelivery = "delivery" // no delivery
 )
 
-// Gap is a time in which one publisher or consumer saw nothing of a kind. Where all of them have one, and one of them
-// waits, is the cell's. Times shorter than plan.Workload.MinGap, or what the owner has raised that to where they were
-// ordinary, are not kept, but for the last of each.
+// Gap is a time without a confirm at one publisher, or without a delivery at one consumer. The cell has an outage when
+// all owners have a gap and one of them waits. Gaps shorter than plan.Workload.MinGap, or than the owner's raised
+// minimum, are not recorded. The last gap of each owner is always recorded.
 type Gap struct {
-	Agent string `json:"agent,omitempty"` // filled in by Merged.Add
+	Agent string `json:"agent,omitempty"` // set by Merged.Add
 	Kind  string `json:"kind"`
-	Owner int    `json:"owner"` // the publisher's number; of consumers: subscription·2²⁰ + number
-	From  int64  `json:"from"`  // ns since T0: the last before it, or the begin of the load
-	To    int64  `json:"to"`    // the next, or, where it is Open, when the owner was closed
-	// Waited is since when the owner waited: a publisher has nothing to wait for while it has nothing in flight. To: it
-	// did not.
+	Owner int    `json:"owner"` // publisher number; for consumers ConsumerOwner
+	From  int64  `json:"from"`  // ns since T0: the event before it, or the beginning of the load
+	To    int64  `json:"to"`    // the next event; if Open, when the owner was closed
+	// Waited is the time since which the owner waited. A publisher does not wait while nothing is in flight. It equals
+	// To if the owner did not wait.
 	Waited int64 `json:"waited"`
 	Open   bool  `json:"open,omitempty"`
-	// Min of one that is Open is what this owner kept at least in the end, in ns: every longer time of its is on
-	// record. 0: what the plan says.
+	// Min is set on an open gap: the owner's final minimum, in ns. All longer gaps of this owner are recorded. 0: the
+	// minimum of the plan.
 	Min int64 `json:"min,omitempty"`
 }
 
-// ConsumerOwner is the Owner of the gaps of a consumer.
+// ConsumerOwner returns the Owner of the gaps of a consumer.
 func ConsumerOwner(subscription, consumer int) int { return subscription<<20 + consumer }
 
-// Part is what an engine has recorded since it was asked last. The Last times are not increments: they are the latest
-// so far, 0 for none.
+// Part is the record of an engine since the previous Take. The Last times are not increments: they are the latest so
+// far, ns since T0, 0 for none.
 type Part struct {
 	Windows                             []Window
 	Sets                                []SetPages
 	Events                              []Event
 	Bindings                            []BindingDelivery
 	LastSend, LastConfirm, LastDelivery int64
-	// LastInterrupted is when a consumer last had deliveries that can no longer be acknowledged, ns since T0; 0: never.
+	// LastInterrupted is when a consumer last had deliveries that it can no longer acknowledge, ns since T0; 0: never.
 	// See Snapshot.
 	LastInterrupted int64
-	Apart           int           // consumers without a link to receive over
+	Apart           int           // active consumers without a link
 	Skew            time.Duration // actual minus agreed start
 	Gaps            []Gap
 	Busiest         PublisherTimes
 }
 
-// PublisherTimes is how one publisher spent the measurement, in ns. What is neither waiting nor pausing is the load
-// generator's own work.
+// PublisherTimes is the time use of one publisher during the measurement, in ns. Time that is neither waited nor paused
+// is the load generator's own work.
 type PublisherTimes struct {
-	Publisher int `json:"publisher"` // its number among all of the task
-	// from the beginning of the measurement until it stopped, or the measurement ended
+	Publisher int `json:"publisher"` // number among all publishers of the task
+	// from the beginning of the measurement until the publisher stopped or the measurement ended
 	Active int64 `json:"active"`
 	Waited int64 `json:"waited"` // for the broker: confirms, free in-flight slots, blocked writes, connections
-	Paused int64 `json:"paused"` // for the intended send time, or while it was to be away
+	Paused int64 `json:"paused"` // until the intended send time, or while disconnected by its lifetime
 }
 
-// Busy is the part of its time in which the publisher did its own work: 0 to 1.
+// Busy returns the fraction of the time in which the publisher did its own work: 0 to 1.
 func (t PublisherTimes) Busy() float64 {
 	return max(0, 1-float64(t.Waited+t.Paused)/float64(max(1, t.Active)))
 }
 
-// Snapshot is one increment of one agent's record, as it travels and is stored (JSON). (Agent, Seq) is unique within a
-// task; snapshots may be applied in any order.
+// Snapshot is one increment of one agent's record, in messages and in storage (JSON). (Agent, Seq) is unique within a
+// task. Snapshots may be merged in any order.
 type Snapshot struct {
 	Task  string `json:"task"`
-	Group string `json:"group,omitempty"` // that the agent belongs to, where the task's cell has groups
+	Group string `json:"group,omitempty"` // group of the agent, if the task's cell has groups
 	Agent string `json:"agent"`
 	Seq   uint64 `json:"seq"`
-	At    int64  `json:"at"` // nanoseconds since T0
-	// Begin is when the measurement begins, in nanoseconds since T0, where that was found out while the load ran; 0: it
-	// begins at T0, or it is not known yet.
+	At    int64  `json:"at"` // ns since T0
+	// Begin is the beginning of the measurement in ns since T0, if it was determined during the load. 0: it is T0, or
+	// not known yet.
 	Begin int64  `json:"begin,omitempty"`
 	Clock string `json:"clock,omitempty"`
-	// T0 by the agent's wall clock, for people and .hlog files only
+	// T0 by the agent's wall clock, for display and .hlog files only
 	Epoch        time.Time         `json:"epoch,omitzero"`
 	Windows      []Window          `json:"windows,omitempty"`
 	Sets         []SetPages        `json:"sets,omitempty"`
@@ -160,25 +158,25 @@ type Snapshot struct {
 	Events       []Event           `json:"events,omitempty"`
 	Probes       []ProbeSample     `json:"probes,omitempty"`
 	Bindings     []BindingDelivery `json:"bindings,omitempty"`
-	LastSend     int64             `json:"lastSend,omitempty"` // latest so far, 0 for none
+	LastSend     int64             `json:"lastSend,omitempty"` // latest so far, ns since T0; 0: none
 	LastConfirm  int64             `json:"lastConfirm,omitempty"`
 	LastDelivery int64             `json:"lastDelivery,omitempty"`
-	// LastInterrupted is when a consumer's link last broke, or a consumer may last have acknowledged too late: nothing
-	// had come for longer than Cell.RedeliverAfter, or that is less than what it has prefetched takes it. What it had
-	// then may come again until RedeliverAfter has passed.
+	// LastInterrupted is when a consumer's link last broke, or when a consumer may have acknowledged too late. The
+	// latter applies if there was no delivery for longer than Cell.RedeliverAfter, or if processing the prefetched
+	// messages may take longer. Messages that the consumer had may be delivered again until RedeliverAfter has passed.
 	LastInterrupted int64 `json:"lastInterrupted,omitempty"`
-	// consumers that had no link to receive over when this was taken
+	// active consumers without a link at this time
 	Apart  int           `json:"apart,omitempty"`
-	Skew   time.Duration `json:"skew,omitempty"` // nanoseconds, actual minus agreed start
+	Skew   time.Duration `json:"skew,omitempty"` // ns, actual minus agreed start
 	Clocks []ClockSample `json:"clocks,omitempty"`
 	Gaps   []Gap         `json:"gaps,omitempty"`
-	// of the agent, once its publishers have stopped: the one that worked most
+	// busiest publisher of the agent, after its publishers have stopped
 	Busiest PublisherTimes `json:"busiest,omitzero"`
-	Final   bool           `json:"final,omitempty"` // the agent's last of this task
+	Final   bool           `json:"final,omitempty"` // last snapshot of the agent in this task
 }
 
-// Split divides a snapshot that is too large for one message into two that say the same together. The first keeps Seq;
-// the caller gives the second one of its own. It returns false if there is nothing left to divide.
+// Split divides a snapshot that is too large for one message into two with the same total content. The first keeps Seq;
+// the caller assigns a new Seq to the second. ok is false if the snapshot cannot be divided.
 func (s Snapshot) Split() (first, second Snapshot, ok bool) {
 	first, second = s, s
 	switch {

@@ -1,8 +1,9 @@
-// Package record keeps what a task measures: windows of counters and histograms, and the exact set of messages that
-// were sent, confirmed and received. Recording takes nanoseconds and no lock; what was recorded leaves an agent in
-// increments that merge exactly, in any order, however often they come.
+// Package record holds the measurements of a task: windows of counters and histograms, and the exact sets of sent,
+// confirmed and received messages. Recording takes nanoseconds and no lock. Agents report increments, which merge
+// exactly, in any order and repeatedly.
 //
-// All times are nanoseconds since T0, the beginning of the measurement; they are negative in warm-up.
+// All times are ns since T0, the beginning of the measurement; they are negative in warm-up. With warm-up "auto" T0 is
+// the beginning of the load, and Merged.Rebase corrects the times.
 package record
 
 import (
@@ -14,19 +15,19 @@ import (
 
 const second = int64(1e9)
 
-// Window is what happened in one second. Its Index counts seconds from T0, negative in warm-up; the last window of the
-// measurement is cut where the measurement ends, so that none belongs to both sides. Measured reports whether the
-// messages were due inside the measurement.
+// Window is the record of one second. Index counts seconds from T0, negative in warm-up. The last window of the
+// measurement ends with the measurement, so that no window is on both sides. Measured states whether its messages
+// belong to the measurement.
 type Window struct {
 	Index    int
 	Measured bool
-	Start    int64 // nanoseconds since T0
-	Length   int64 // nanoseconds
+	Start    int64 // ns since T0
+	Length   int64 // ns
 	Counts   [numCounters]int64
 	Hists    [numSeries]*Hist // nil until the first sample
-	// Published counts, by queue, the messages sent to it less those that came back as unroutable; Delivered counts, by
-	// flow (see Flows), the messages that a consumer received for the first time. They are as long as their greatest
-	// index; what is missing is zero.
+	// Published counts, by queue, the messages sent to it minus those returned as unroutable. Delivered counts, by flow
+	// (see Flows), the messages that a consumer received for the first time. Their length is the highest index plus
+	// one; missing entries are zero.
 	Published, Delivered []int64
 }
 
@@ -48,7 +49,7 @@ func (w *Window) deliver(flow int, n int64) {
 	w.Delivered[flow] += n
 }
 
-// longer makes room for an index.
+// longer extends counts to contain the index i.
 func longer(counts []int64, i int) []int64 { return append(counts, make([]int64, i+1-len(counts))...) }
 
 var (
@@ -79,7 +80,7 @@ func (w *Window) open(s Series) *Hist {
 	return w.Hists[s]
 }
 
-// HistOf returns the sum of a series over some windows.
+// HistOf returns the sum of a series over windows.
 func HistOf(s Series, windows []Window) *Hist {
 	sum := NewHist()
 	for i := range windows {
@@ -95,7 +96,7 @@ func (w *Window) Empty() bool {
 	return w.Counts == [numCounters]int64{} && w.Hists == [numSeries]*Hist{} && len(w.Published)+len(w.Delivered) == 0
 }
 
-// add adds what o holds of the same second.
+// add adds the content of o, which is of the same second.
 func (w *Window) add(o *Window) {
 	for c, n := range o.Counts {
 		w.Counts[c] += n
@@ -129,7 +130,7 @@ func (w *Window) clone() Window {
 	return c
 }
 
-// recycle gives the window, with room for its counts, and its histograms back to the pools.
+// recycle returns the window and its histograms to the pools. The capacity of its counts is kept.
 func (w *Window) recycle() {
 	for _, h := range w.Hists {
 		if h != nil {
@@ -141,7 +142,7 @@ func (w *Window) recycle() {
 	windows.Put(w)
 }
 
-// windowOf gives index and bounds of the window that t belongs to; measure 0 is a measurement without end.
+// windowOf returns the index and the bounds of the window of t. measure 0 is a measurement without a known end.
 func windowOf(t, measure int64) (index int, start, length int64) {
 	base := int64(0)
 	if measure > 0 && t >= measure {
@@ -163,14 +164,14 @@ type windowJSON struct {
 	Index     int               `json:"index"`
 	Measured  bool              `json:"measured,omitempty"`
 	Start     int64             `json:"start"`
-	Length    int64             `json:"length,omitempty"` // left out: one second
+	Length    int64             `json:"length,omitempty"` // omitted: one second
 	Counts    map[Counter]int64 `json:"counts,omitempty"`
 	Published []int64           `json:"published,omitempty"`
 	Delivered []int64           `json:"delivered,omitempty"`
 	Hists     map[Series]*Hist  `json:"hists,omitempty"`
 }
 
-// MarshalJSON leaves out counters that are zero; histograms are base64.
+// MarshalJSON omits counters that are zero. Histograms are base64.
 func (w Window) MarshalJSON() ([]byte, error) {
 	j := windowJSON{Index: w.Index, Measured: w.Measured, Start: w.Start, Counts: map[Counter]int64{},
 		Hists:     map[Series]*Hist{},
@@ -191,7 +192,7 @@ func (w Window) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// windowText is windowJSON with histograms that are still packed.
+// windowText is windowJSON with encoded histograms.
 type windowText struct {
 	Index     int                 `json:"index"`
 	Measured  bool                `json:"measured"`
@@ -203,7 +204,7 @@ type windowText struct {
 	Hists     map[Series]histText `json:"hists"`
 }
 
-// histText is a histogram as Hist.MarshalText wrote it.
+// histText is a histogram in the format of Hist.MarshalText.
 type histText []byte
 
 func (t *histText) UnmarshalText(text []byte) error {
@@ -211,7 +212,7 @@ func (t *histText) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote; names that this version does not know are an error.
+// UnmarshalJSON decodes the result of MarshalJSON. Unknown names are an error.
 func (w *Window) UnmarshalJSON(data []byte) error {
 	var j windowText
 	if err := json.Unmarshal(data, &j); err != nil {
