@@ -5,23 +5,22 @@ import (
 	"time"
 )
 
-// Alarm puts a token into a channel at a chosen point in time. It is for those who wait for a point in time
-// and for something else as well: whatever else happens can send its token to the same channel. The methods
-// are for one goroutine at a time.
+// Alarm sends a token to a channel at a chosen time. It is for goroutines that wait for a time and for other events:
+// those events can send their tokens to the same channel. Methods must be called by one goroutine at a time.
 type Alarm struct {
 	c     chan struct{}
 	at    int64
-	place int  // in the timekeeper's heap, counted from 1; 0: not in it
-	kept  bool // last set with the timekeeper, so that may hold it
+	place int  // position in the timekeeper's heap, from 1; 0: not in it
+	kept  bool // last set with the timekeeper, which may still hold it
 	plain plainTimer
 }
 
-// NewAlarm returns an alarm that sends to c, which must have room for one token. A send to a full c is
-// dropped: the token in it says as much. In a synctest bubble, c must be of that bubble.
+// NewAlarm returns an alarm that sends to c, which must have room for one token. A send to a full c is dropped. In a
+// synctest bubble, c must belong to that bubble.
 func NewAlarm(c chan struct{}) *Alarm { return &Alarm{c: c} }
 
-// Set arms the alarm for the time at, in place of what it was armed for. For a time in the past the token is
-// sent before Set returns. Tokens never come early.
+// Set arms the alarm for the time at, and replaces any earlier time. If at is in the past, the token is sent before Set
+// returns. Tokens are never sent early.
 func (a *Alarm) Set(at int64) {
 	now := Now()
 	if now >= at {
@@ -37,8 +36,8 @@ func (a *Alarm) Set(at int64) {
 	theKeeper().set(a, at)
 }
 
-// Stop disarms the alarm: once it returns, no token is sent until the next Set. One sent before stays in the
-// channel. An alarm that is not wanted any more must be stopped.
+// Stop disarms the alarm. After it returns, no token is sent until the next Set. A token that was sent before stays in
+// the channel. An alarm that is no longer used must be stopped.
 func (a *Alarm) Stop() {
 	if !a.kept {
 		a.plain.stop()
@@ -55,10 +54,10 @@ func (a *Alarm) ring() {
 	}
 }
 
-// plainTimer is a timer of Go under an alarm: in a bubble, and on platforms without a timekeeper.
+// plainTimer implements an alarm with a Go timer: in a bubble, and on platforms without a timekeeper.
 type plainTimer struct {
 	mu    sync.Mutex
-	timer *time.Timer // nil: not armed; it also tells a timer that fires from one that was replaced meanwhile
+	timer *time.Timer // nil: not armed. The callback compares it to detect that it was replaced
 }
 
 func (p *plainTimer) set(a *Alarm, wait time.Duration) {

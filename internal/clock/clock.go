@@ -1,9 +1,9 @@
-// Package clock is the one clock of Lockstep: nanoseconds of the host's CLOCK_MONOTONIC, comparable between
-// all processes of one boot, at the cost of one time.Since. It also waits for points of that clock precisely,
-// for thousands of goroutines at once, where Go's own timers wake late beside busy sockets.
+// Package clock is the only clock of Lockstep. It returns nanoseconds of the host's CLOCK_MONOTONIC at the cost of one
+// time.Since. Values are comparable between all processes of one boot. It also waits precisely for points in time, for
+// thousands of goroutines at once. Go's own timers wake late when sockets are busy.
 //
-// Inside a testing/synctest bubble, Now follows the bubble's fake time and every wait is durably blocking in
-// the bubble, so that code written against this package can be tested in a bubble as it is: see bubbled.
+// Inside a testing/synctest bubble, Now follows the bubble's fake time, and every wait is durably blocking. Code that
+// uses this package can therefore be tested in a bubble: see bubbled.
 package clock
 
 import (
@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Now returns the nanoseconds of CLOCK_MONOTONIC of this host. Values of two processes of one boot compare;
-// values of two hosts, or of clocks with different IDs, do not. In a synctest bubble it is the bubble's fake
-// time from an origin of no meaning (it is negative there). Safe for concurrent use; allocates nothing.
+// Now returns the nanoseconds of CLOCK_MONOTONIC of this host. Values of processes of one boot are comparable. Values
+// of different hosts, or of clocks with different IDs, are not. In a synctest bubble it is the bubble's fake time with
+// an arbitrary origin; it is negative there. It is safe for concurrent use and does not allocate.
 func Now() int64 {
 	if wrong != nil {
 		return wrong.at(truth())
@@ -21,11 +21,11 @@ func Now() int64 {
 	return truth()
 }
 
-// truth is the host's own clock.
+// truth returns the time of the host's own clock.
 func truth() int64 { return origin.monotonic + int64(time.Since(origin.time)) }
 
-// ID names the clock that Now reads: the boot id of the host, or, where there is none, a random id of this
-// process. Times of two agents compare if and only if their IDs are equal.
+// ID identifies the clock that Now reads. It is the boot id of the host, or a random id of this process if there is
+// none. Times of two agents are comparable if and only if their IDs are equal.
 func ID() string {
 	if wrong != nil {
 		return wrong.name
@@ -33,17 +33,16 @@ func ID() string {
 	return id()
 }
 
-// Until waits until Now() >= at, or until ctx ends, and then returns the cause of that: ctx.Err(). A point in
-// the past is no wait, but a ctx that has ended is an error all the same. Safe for concurrent use.
-// It allocates; a goroutine that waits often keeps a Waiter.
+// Until waits until Now() >= at, or until ctx ends. It returns ctx.Err() if ctx ends first or has already ended, and
+// otherwise nil, at once if at is in the past. It is safe for concurrent use. It allocates; goroutines that wait often
+// should use a Waiter.
 func Until(ctx context.Context, at int64) error {
 	var w Waiter
 	return w.Until(ctx, at)
 }
 
-// bubbled reports whether the caller runs in a synctest bubble: a bubble's time.Now carries no monotonic
-// reading, and outside of one it always does. (Should a platform have no monotonic clock at all, this makes
-// it wait with Go's timers, which is right as well.)
+// bubbled reports whether the caller runs in a synctest bubble. In a bubble time.Now has no monotonic reading; outside
+// it always has one. On a platform without a monotonic clock, waits then use Go's timers, which is correct, too.
 func bubbled() bool {
 	now := time.Now()
 	return now == now.Round(0)

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// Variable is the environment variable by which a test gives a process a clock of its own, as if it ran on another
-// host. It is a list, separated by commas, of what the clock is off by:
+// Variable is the environment variable with which a test gives a process a wrong clock, as on another host. It is a
+// comma-separated list of errors:
 //
-//	+250ms          from the start of the process on (also negative)
-//	drift=50ppm     and by so much more in all time after that
-//	step=100ms@5s   and by so much more from 5 s after the start on
+//	+250ms          from the start of the process (may be negative)
+//	drift=50ppm     growing error from the start of the process
+//	step=100ms@5s   additional error from 5 s after the start
 //
-// Now and ID then are those of that clock: the ID is another one for each process, so that nothing takes it for this
-// host's. Waits go by it too. It is read once, when the process starts; a process with a text that cannot be read does
-// not start. It is for tests alone.
+// Now, ID and all waits then use that clock. The ID differs per process, so that no process treats it as the host's
+// clock. The variable is read once, when the process starts. An invalid value causes a panic at the start. It is for
+// tests only.
 const Variable = "LOCKSTEP_CLOCK"
 
-// wrong is what the clock of this process is off by; nil: nothing, which is what it is outside of tests.
+// wrong is the error of this process's clock; nil outside of tests.
 var wrong = injected(os.Getenv(Variable))
 
-// fault is a clock that is off the host's by a known amount.
+// fault is a known error of a clock relative to the host's.
 type fault struct {
-	begin  int64 // of the process, by the host's clock
+	begin  int64 // start of the process, by the host's clock
 	offset int64
 	drift  float64 // ns per ns
 	step   int64
@@ -73,7 +73,7 @@ func parseFault(text string, begin int64) (*fault, error) {
 	return f, nil
 }
 
-// at is what this clock reads at a time of the host's.
+// at returns the reading of this clock at a time of the host's clock.
 func (f *fault) at(host int64) int64 {
 	now := host + f.offset + int64(f.drift*float64(host-f.begin))
 	if host >= f.stepAt {
@@ -82,7 +82,7 @@ func (f *fault) at(host int64) int64 {
 	return now
 }
 
-// when is the first time of the host's clock at which this one reads at or later, to the nanosecond.
+// when returns the earliest time of the host's clock at which this clock reads at or later, to the nanosecond.
 func (f *fault) when(at int64) int64 {
 	before := f.undrift(at - f.offset)
 	if before < f.stepAt {
@@ -95,7 +95,7 @@ func (f *fault) undrift(at int64) int64 {
 	return f.begin + int64(math.Ceil(float64(at-f.begin)/(1+f.drift)))
 }
 
-// host is the time of the host's own clock, by which the operating system waits, at which Now() reads at.
+// host returns the time of the host's own clock at which Now() returns at. The operating system waits by that clock.
 func host(at int64) int64 {
 	if wrong == nil {
 		return at

@@ -5,18 +5,22 @@ import (
 	"sync"
 )
 
-// keeper is the timekeeper: it rings the alarms of the whole process in the order of their times, woken by
-// one ticker of the operating system that is always set to the earliest of them. With no alarm it sleeps.
+// keeper is the timekeeper. It sends the tokens of all alarms of the process in order of time. One ticker of the
+// operating system, set to the earliest alarm, wakes it. Without alarms it sleeps.
 //
-// Measured on two cores, wake send delay of a 1 ms wait as p50 / p99 in microseconds, idle and beside one busy
-// TCP ping-pong: time.Timer 88 / 123 and 23 / 110,000; ppoll on a locked thread 67 / 226 and 44 / 3,000;
-// timerfd through Go's network poller 39 / 103 and 37 / 80. The locked thread has to get back a processor
-// from Go's scheduler after each wait; a file that becomes readable wakes its goroutine as a socket would.
+// Measured wake-up delay of a 1 ms wait on two cores, p50 / p99 in µs, idle and beside one busy TCP ping-pong:
+//
+//   - time.Timer: 88 / 123 and 23 / 110,000
+//   - ppoll on a locked thread: 67 / 226 and 44 / 3,000
+//   - timerfd through Go's network poller: 39 / 103 and 37 / 80
+//
+// A locked thread must get a processor from Go's scheduler after each wait. A file that becomes readable wakes its
+// goroutine like a socket.
 type keeper struct {
 	mu     sync.Mutex
 	alarms alarmHeap
 	ticker ticker
-	armed  int64 // what the ticker is set to; 0: not set
+	armed  int64 // time that the ticker is set to; 0: not set
 }
 
 func (k *keeper) set(a *Alarm, at int64) {
@@ -31,7 +35,7 @@ func (k *keeper) set(a *Alarm, at int64) {
 	k.arm()
 }
 
-// remove leaves the ticker as it is: at worst it wakes the keeper once for nothing.
+// remove does not change the ticker. It may wake the keeper once without an alarm.
 func (k *keeper) remove(a *Alarm) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -40,7 +44,7 @@ func (k *keeper) remove(a *Alarm) {
 	}
 }
 
-// arm sets the ticker if the earliest alarm is before what it is set to. k.mu is held.
+// arm sets the ticker if the earliest alarm is before the ticker's time. The caller holds k.mu.
 func (k *keeper) arm() {
 	if len(k.alarms) == 0 {
 		return
@@ -51,7 +55,7 @@ func (k *keeper) arm() {
 	}
 }
 
-// keep rings what is due each time that the ticker ticks, for the life of the process.
+// keep sends the tokens that are due on each tick, until the process ends.
 func (k *keeper) keep() {
 	for {
 		k.ticker.wait()

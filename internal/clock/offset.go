@@ -2,84 +2,88 @@ package clock
 
 import "math"
 
-// Exchange is one question to another clock and its answer, by the four times of RFC 5905, section 8: the question's
-// departure and the answer's arrival by this clock, and in between the question's arrival and the answer's departure by
-// the other, all in ns.
+// Exchange is a request to another clock and its response, with the four times of RFC 5905, section 8, in ns. Sent and
+// Received are departure of the request and arrival of the response, by this clock. Heard and Answered are arrival of
+// the request and departure of the response, by the other clock.
 //
-// Slew and OtherSlew are by how much each of the two was ahead of its host's CLOCK_MONOTONIC_RAW meanwhile, and
-// SlewBound is how far off both may be together: see the function Slew.
+// Slew and OtherSlew are by how much each clock was ahead of its host's CLOCK_MONOTONIC_RAW. SlewBound is the maximum
+// error of both together: see the function Slew.
 type Exchange struct {
 	Sent, Heard, Answered, Received int64
 	Slew, OtherSlew, SlewBound      int64
 }
 
-// Offset is how far one clock is ahead of another at a time, give or take Bound.
+// Offset is how far one clock is ahead of another at a time, with a maximum error of Bound.
 type Offset struct {
 	At     int64   // ns of the first clock
 	Offset int64   // ns, its reading minus the other's
 	Bound  int64   // ns
-	Drift  float64 // ns per ns: how fast Offset grows while neither clock is slewed
-	// Slew is the part of Offset that came of slewing: by how much this clock was ahead of its host's
-	// CLOCK_MONOTONIC_RAW, less the same of the other. SlewBound is the part of Bound that it has.
+	Drift  float64 // ns per ns: growth of Offset while neither clock is slewed
+	// Slew is the part of Offset caused by slewing. It is the lead of this clock over its host's CLOCK_MONOTONIC_RAW,
+	// minus that of the other clock. SlewBound is the part of Bound caused by slewing.
 	Slew, SlewBound int64
 }
 
-// Limits of what is assumed of clocks.
+// Assumptions about clocks.
 const (
-	// MaxDrift is how much faster than another a clock can be: the kernel corrects a clock's rate by at most 500 ppm
-	// (adjtimex(2)), and quartz itself is good to 100 ppm.
+	// MaxDrift is the maximum difference of the rates of two clocks. The kernel corrects a clock's rate by at most 500
+	// ppm (adjtimex(2)); quartz is accurate to 100 ppm.
 	MaxDrift = 500e-6
-	// wander is by how much that difference can be another one than in what was seen before: of quartz some tenths of a
-	// ppm for each degree. RFC 5905 assumes 15 ppm (PHI), but of clocks whose rate was not measured.
+	// wander is the maximum change of that difference after it was observed. For quartz it is some tenths of a ppm per
+	// degree. RFC 5905 assumes 15 ppm (PHI), but for clocks whose rate was not measured.
 	wander = 1e-6
-	// window is how long exchanges are kept, and bucket the time of which the best one is kept: that under way for the
-	// least time.
+	// window is how long exchanges are kept. bucket is the time for which only the best exchange is kept: that with the
+	// shortest round trip.
 	window = 60e9
 	bucket = 1e9
-	// maxSlew is by how much NTP slews a clock as a routine, at most. What the other clock was slewed since the last
-	// exchange is not known.
+	// maxSlew is the maximum rate at which NTP routinely slews a clock. It applies to the other clock since the last
+	// exchange, where its slew is not known.
 	maxSlew = 20e-6
-	// minStep is the minimum of a step: a smaller one is taken for a rate that changed.
+	// minStep is the minimum size of a step. A smaller one is treated as a change of the rate.
 	minStep = 50e3
 )
 
-// Offsets estimates the offset of this clock to another one from exchanges. Of each, whatever the network did to
-// either way, the answer's sender read its clock after the question was sent and before the answer was received, so
-// that
+// Offsets estimates the offset of this clock to another one from exchanges. In each exchange the other clock was read
+// after the request was sent and before the response was received. Whatever the network delays were,
 //
 //	Sent − Heard ≤ offset ≤ Received − Answered
 //
-// whose middle is the offset θ of RFC 5905, and whose half width, half the round trip δ less the time at the other end,
-// is the most that asymmetry can make θ wrong. A line of offset against time must pass through all these intervals,
-// each widened by what the rate may have wandered since (a minimum-delay filter: the tightest decide, wherever they
-// are). The offset at a later time is the middle between the highest and the lowest such line there, and the bound
-// their distance from it. Where no line passes through all, the clock was stepped or its rate changed: what was before
-// is forgotten.
+// The middle of this interval is the offset θ of RFC 5905. Its half width is the maximum error of θ by asymmetric
+// delays: half the round trip δ, without the time at the other end.
 //
-// That is so of clocks that nobody slews. NTP slews CLOCK_MONOTONIC, by a few ppm for seconds, and chrony by up to
-// 83,333 ppm. So lines are fitted to CLOCK_MONOTONIC_RAW, which it does not slew, and the estimate is converted by how
-// far the two are apart on either host.
+// A line of offset against time must pass through all intervals. Each is widened by the possible change of the rate
+// since its exchange. This is a minimum-delay filter: the narrowest intervals determine the result. The estimate at a
+// later time is the middle between the highest and the lowest such line; its bound is the distance to them. If no line
+// passes through all intervals, the clock was stepped or its rate changed. Earlier exchanges are then dropped.
 //
-// The bound holds as long as the difference of the raw rates, at most 500 ppm, changes by no more than 1 ppm from one
-// minute to the next, or is seen to have changed, and the other clock has been slewed since the last exchange by no
-// more than 20 ppm, or as before it. Where there is no CLOCK_MONOTONIC_RAW, slewing counts as a change of the rate. Not
-// safe for concurrent use; the zero value knows nothing.
+// This holds for clocks that are not slewed. NTP slews CLOCK_MONOTONIC by a few ppm for seconds, and chrony by up to
+// 83,333 ppm. Lines are therefore fitted to CLOCK_MONOTONIC_RAW, which is not slewed. The estimate is then converted by
+// the difference of the two clocks on either host.
+//
+// The bound holds under these conditions:
+//
+//   - The difference of the raw rates is at most 500 ppm. It changes by at most 1 ppm from one minute to the next, or
+//     the change is detected.
+//   - Since the last exchange the other clock was slewed by at most 20 ppm, or as before it.
+//
+// Without CLOCK_MONOTONIC_RAW, slewing counts as a change of the rate. Offsets is not safe for concurrent use. The zero
+// value is ready to use and has no estimate.
 type Offsets struct {
-	seen               []interval // by time, of the raw clocks
-	minSlope, maxSlope float64    // of lines through all of them
+	seen               []interval // by time, relative to the raw clocks
+	minSlope, maxSlope float64    // range of slopes of lines through all of them
 	last               Exchange
-	slewing            float64 // ns per ns: how fast the other clock was slewed between the last two exchanges
+	slewing            float64 // ns per ns: slew rate of the other clock between the last two exchanges
 }
 
-// interval is what one exchange says of the offset.
+// interval is the range of offsets that one exchange permits.
 type interval struct {
-	at        int64 // when it was received, by this clock
+	at        int64 // time of the response, by this clock
 	low, high int64
 	bucket    int64
 }
 
-// Add takes an exchange. It returns by how much the clock was stepped, against what was known before, if it was: 0 if
-// not. An exchange that cannot have been, because the clock went back meanwhile, is left out.
+// Add adds an exchange. It returns the size of a step of the clock relative to the earlier estimate, or 0 if there was
+// no step. It ignores an impossible exchange, during which the clock was set back.
 func (o *Offsets) Add(x Exchange) (step int64) {
 	slew := x.Slew - x.OtherSlew
 	i := interval{at: x.Received, bucket: x.Received / bucket,
@@ -103,13 +107,13 @@ func (o *Offsets) Add(x Exchange) (step int64) {
 		}
 	}
 	o.keep(i, window)
-	for !o.fit() { // no line passes through all: what it was like long ago does not count any more
+	for !o.fit() { // no line passes through all: drop the older half
 		o.seen = o.seen[(len(o.seen)+1)/2:]
 	}
 	return step
 }
 
-// keep puts an interval in place, as the only one of its bucket, and drops what is older than maxAge.
+// keep adds an interval, as the only one of its bucket, and drops those older than maxAge.
 func (o *Offsets) keep(i interval, maxAge int64) {
 	n := len(o.seen)
 	switch {
@@ -125,15 +129,15 @@ func (o *Offsets) keep(i interval, maxAge int64) {
 	o.seen = o.seen[old:]
 }
 
-// fit finds the slopes of lines through all intervals; false: there are none.
+// fit computes the range of slopes of lines through all intervals. It returns false if there is none.
 func (o *Offsets) fit() (ok bool) {
 	last := o.seen[len(o.seen)-1].at
 	o.minSlope, o.maxSlope, ok = slopes(o.seen, last, last)
 	return ok
 }
 
-// At is the offset at a time not before the last exchange, at which this clock is ahead of its CLOCK_MONOTONIC_RAW by
-// slew, give or take bound, or false while nothing is known.
+// At returns the offset at a time, which must not be before the last exchange. slew is how far this clock is then ahead
+// of its CLOCK_MONOTONIC_RAW, with a maximum error of bound. ok is false if there is no estimate.
 func (o *Offsets) At(at, slew, bound int64) (Offset, bool) {
 	if len(o.seen) == 0 {
 		return Offset{}, false
@@ -146,9 +150,9 @@ func (o *Offsets) At(at, slew, bound int64) (Offset, bool) {
 	return is, true
 }
 
-// slopes finds the slopes of lines through all intervals as they count at any time from first to last; false: there
-// are none. Two intervals bound the slope of a line that passes through both, and by Helly's theorem, a line of a
-// slope that all pairs allow passes through all.
+// slopes computes the range of slopes of lines through all intervals, each widened for all times from first to last. ok
+// is false if there is none. Each pair of intervals limits the slope. By Helly's theorem, there is a line through all
+// intervals for every slope that all pairs permit.
 func slopes(all []interval, first, last int64) (minSlope, maxSlope float64, ok bool) {
 	wide := make([]interval, len(all))
 	for i, s := range all {
@@ -166,14 +170,14 @@ func slopes(all []interval, first, last int64) (minSlope, maxSlope float64, ok b
 	return minSlope, maxSlope, minSlope <= maxSlope
 }
 
-// widened is an interval as it counts so much earlier or later.
+// widened returns the interval widened by the possible change of the rate over age, in ns.
 func (s interval) widened(age int64) interval {
 	more := int64(math.Ceil(wander * math.Abs(float64(age))))
 	s.low, s.high = s.low-more, s.high+more
 	return s
 }
 
-// between is what lines through all intervals, with slopes between two, leave of the offset at a time.
+// between returns the offset at a time that lines through all intervals, with slopes in the given range, permit.
 func between(all []interval, minSlope, maxSlope float64, at int64) Offset {
 	low, high := int64(math.MinInt64), int64(math.MaxInt64)
 	for _, s := range all {
@@ -186,12 +190,11 @@ func between(all []interval, minSlope, maxSlope float64, at int64) Offset {
 	return Offset{At: at, Offset: middle, Bound: max(high-middle, middle-low, 0), Drift: (minSlope + maxSlope) / 2}
 }
 
-// SmoothOffsets estimates offsets, in order of time, again from those up to half a window before and after. One that
-// was uncertain when it was estimated, because its clock's rate was not known yet, or no exchange was quick, is better
-// known later. Where no line passes through all, because the clock was stepped, they stay as they are. known stays the
-// caller's.
+// SmoothOffsets improves offsets, in order of time, with those up to half a window before and after. Later exchanges
+// reduce the error of offsets that were estimated before the rate was known or without a quick exchange. Where no line
+// passes through all intervals, because the clock was stepped, offsets are not changed. known is not modified.
 func SmoothOffsets(known []Offset) []Offset {
-	const block = window / 6 // narrowed at one go
+	const block = window / 6 // span of offsets that are processed together
 	better := make([]Offset, 0, len(known))
 	for from := 0; from < len(known); {
 		first := known[from].At
@@ -215,7 +218,7 @@ func SmoothOffsets(known []Offset) []Offset {
 	return better
 }
 
-// tightest are the intervals of what is known between two times: of each bucket the best.
+// tightest returns the intervals of the known offsets between two times: the best of each bucket.
 func tightest(known []Offset, from, to int64) []interval {
 	var best Offsets
 	for _, k := range known {

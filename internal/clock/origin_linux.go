@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sharedClock says that processes of one boot read the same clock.
+// sharedClock states whether processes of one boot read the same clock.
 const sharedClock = true
 
-// calibrate reads CLOCK_MONOTONIC between two readings of Go's clock, several times, and keeps the tightest
-// bracket: its width bounds the error of the tie.
+// calibrate reads CLOCK_MONOTONIC between two readings of Go's clock, 64 times, and keeps the narrowest bracket. Its
+// width bounds the error of the result.
 func calibrate() tie {
 	best, width := tie{}, int64(math.MaxInt64)
 	for range 64 {
@@ -25,7 +25,7 @@ func calibrate() tie {
 			best, width = tie{before, ts.Nano() - between/2}, between
 		}
 	}
-	if best.time.IsZero() { // no CLOCK_MONOTONIC: the clock is the process's own
+	if best.time.IsZero() { // no CLOCK_MONOTONIC: the clock belongs to this process only
 		return tie{time.Now(), 0}
 	}
 	return best

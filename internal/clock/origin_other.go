@@ -6,5 +6,5 @@ import "time"
 
 const sharedClock = false
 
-// calibrate starts a clock of this process alone; ID then names the process.
+// calibrate starts a clock of this process only. ID then identifies the process.
 func calibrate() tie { return tie{time.Now(), 0} }

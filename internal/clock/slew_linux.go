@@ -6,15 +6,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Slew returns by how much CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC_RAW, which NTP does not slew, and the most that
-// the result is off, in ns. Where there is no such clock it is 0: the platform's one clock then stands for both. Safe
-// for concurrent use.
+// Slew returns by how much CLOCK_MONOTONIC is ahead of CLOCK_MONOTONIC_RAW, which NTP does not slew. bound is the
+// maximum error. Both are in ns. Without such a clock both are 0. It is safe for concurrent use.
 func Slew() (ahead, bound int64) {
 	if bubbled() {
 		return 0, 0
 	}
 	bound = math.MaxInt64
-	for range 3 { // the reading that was interrupted the least
+	for range 3 { // use the reading with the least interruption
 		var before, raw, after unix.Timespec
 		if unix.ClockGettime(unix.CLOCK_MONOTONIC, &before) != nil ||
 			unix.ClockGettime(unix.CLOCK_MONOTONIC_RAW, &raw) != nil ||

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticker is a timerfd of CLOCK_MONOTONIC, read through Go's network poller.
+// ticker is a timerfd of CLOCK_MONOTONIC that is read through Go's network poller.
 type ticker struct {
 	fd   int
 	file *os.File // owns fd
@@ -15,9 +15,9 @@ type ticker struct {
 	tick [8]byte
 }
 
-// theKeeper starts the timekeeper of the process on first use. It is nil where the kernel gives no timerfd
-// (no file descriptor left): then Go's timers serve, less precisely. Never call it in a synctest bubble: the
-// keeper's goroutine would be one of the bubble.
+// theKeeper starts the timekeeper of the process on first use. It returns nil if the kernel provides no timerfd, for
+// example because no file descriptor is free. Then Go's timers are used, which are less precise. Never call it in a
+// synctest bubble: the keeper's goroutine would belong to the bubble.
 var theKeeper = sync.OnceValue(startKeeper)
 
 func startKeeper() *keeper {
@@ -30,16 +30,16 @@ func startKeeper() *keeper {
 	return k
 }
 
-// set makes wait return once the kernel's clock reaches at. It needs k.mu.
+// set makes wait return when the kernel's clock reaches at. The caller holds k.mu.
 func (t *ticker) set(at int64) {
 	t.spec.Value = unix.NsecToTimespec(at)
 	if err := unix.TimerfdSettime(t.fd, unix.TFD_TIMER_ABSTIME, &t.spec, nil); err != nil {
-		panic("set timerfd: " + err.Error()) // only an invalid time or descriptor, neither of which can be
+		panic("set timerfd: " + err.Error()) // only for an invalid time or descriptor, which is a bug
 	}
 }
 
 func (t *ticker) wait() {
 	if _, err := t.file.Read(t.tick[:]); err != nil {
-		panic("read timerfd: " + err.Error()) // only a closed descriptor, and it is never closed
+		panic("read timerfd: " + err.Error()) // only for a closed descriptor, and it is never closed
 	}
 }

@@ -2,7 +2,7 @@
 
 package clock
 
-// ticker has no precise form on this platform: Go's timers serve.
+// ticker is not used on this platform: alarms use Go's timers.
 type ticker struct{}
 
 func theKeeper() *keeper { return nil }

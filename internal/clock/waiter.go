@@ -7,44 +7,43 @@ import (
 	"time"
 )
 
-// When Paced spins, and how. Sleeps end 40–70 µs late here (see keeper), so that times closer together than about twice
-// that cannot be held by sleeping: several would be over at each wake.
+// Parameters of spinning in Paced. Sleeps typically end 40–70 µs late (see keeper). Gaps below about twice that cannot
+// be kept by sleeping, because several would end at each wake-up.
 const (
-	minLimit = 50 * int64(time.Microsecond) // gaps below it are never slept,
-	// nor is any above it spun, however late sleeps end: that is a host too busy to spin on
+	minLimit = 50 * int64(time.Microsecond) // shorter gaps always spin
+	// longer gaps never spin, however late sleeps end: such a host is too busy for spinning
 	maxLimit   = 200 * int64(time.Microsecond)
-	usualLate  = 50 * int64(time.Microsecond) // of a sleep, until it is known better
+	usualLate  = 50 * int64(time.Microsecond) // initial estimate of how late a sleep ends
 	lateStep   = int64(time.Microsecond)
 	yieldEvery = 20 * int64(time.Microsecond)
-	// not given to others: a yield takes 0.2 µs where nobody waits, and more if somebody does
+	// the spinner does not yield in this last part; a yield takes 0.2 µs if no goroutine waits, and more otherwise
 	lastPart  = 2 * int64(time.Microsecond)
-	worked    = int64(time.Microsecond) // a yield that took longer had others do something
+	worked    = int64(time.Microsecond) // a longer yield ran other goroutines
 	pollEvery = 250 * int64(time.Microsecond)
 )
 
 var (
-	spinning atomic.Int32 // goroutines that spin at the moment
-	// GOMAXPROCS, which is not read every time since that takes the scheduler's lock; 0: not read yet
+	spinning atomic.Int32 // number of goroutines that spin at present
+	// GOMAXPROCS, cached because reading it takes the scheduler's lock; 0: not read yet
 	processors atomic.Int32
 	spun       atomic.Int64
 )
 
-// Spun is the time in nanoseconds that waits in this process have spent polling the clock instead of sleeping: an upper
-// bound of the processor time that they took, as the operating system may have interrupted them. Safe for concurrent
-// use.
+// Spun returns the time in ns for which waits of this process have polled the clock instead of sleeping. It is an upper
+// bound of their processor time, because the operating system may have interrupted them. It is safe for concurrent use.
 func Spun() int64 { return spun.Load() }
 
-// Waiter waits like Until without allocating after its first wait. The zero value is ready. It serves one
-// goroutine at a time and holds nothing between waits: it can simply be dropped. One that was used outside of a
-// synctest bubble is of no use inside, and the other way round.
+// Waiter waits like Until without allocating after its first wait. The zero value is ready to use. It must be used by
+// one goroutine at a time. It holds nothing between waits and need not be closed. A Waiter used outside of a synctest
+// bubble must not be used inside, and vice versa.
 type Waiter struct {
 	alarm  Alarm
-	spun   int64 // not taken yet
-	late   int64 // how late about half of its sleeps end, less usualLate
-	rested int64 // when it last slept or polled
+	spun   int64 // since the last TakeSpun
+	late   int64 // estimated median delay of sleeps, minus usualLate
+	rested int64 // time of the last sleep or poll
 }
 
-// Until is the function Until of this package.
+// Until is like the function Until of this package.
 func (w *Waiter) Until(ctx context.Context, at int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -55,11 +54,10 @@ func (w *Waiter) Until(ctx context.Context, at int64) error {
 	return w.sleep(ctx, at)
 }
 
-// Paced is Until for one of many points in time that are gap nanoseconds apart on average. It sleeps like Until where
-// that holds such a pace, and spins where it does not, which TakeSpun counts. A spinning goroutine lets others run
-// first, in all but the last 2 µs. No more than GOMAXPROCS goroutines spin at a time, the others sleep; and when all
-// processors spin, so that nobody would look at the network (Go does then every 10 ms), each spinner sees to it every
-// 250 µs.
+// Paced is like Until, for one of many times that are gap ns apart on average. It sleeps if sleeping can keep that
+// pace, and spins otherwise; TakeSpun returns the time spent spinning. A spinning goroutine yields to others except in
+// the last 2 µs. At most GOMAXPROCS goroutines spin at a time; others sleep. If all processors spin, Go polls the
+// network only every 10 ms. Each spinner then triggers a poll every 250 µs.
 func (w *Waiter) Paced(ctx context.Context, at, gap int64) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -70,7 +68,7 @@ func (w *Waiter) Paced(ctx context.Context, at, gap int64) error {
 		return nil
 	case gap >= limit || bubbled():
 		return w.slept(ctx, at)
-	case at-now > 4*limit: // a pause in what is fast otherwise
+	case at-now > 4*limit: // a pause in a fast series
 		if err := w.slept(ctx, at-limit); err != nil {
 			return err
 		}
@@ -91,14 +89,14 @@ func (w *Waiter) Paced(ctx context.Context, at, gap int64) error {
 	return nil
 }
 
-// TakeSpun is how many nanoseconds Paced has spent polling the clock since it was asked last.
+// TakeSpun returns the time in ns for which Paced has polled the clock since the last call.
 func (w *Waiter) TakeSpun() int64 {
 	n := w.spun
 	w.spun = 0
 	return n
 }
 
-// limit is the gap below which sleeping does not do.
+// limit returns the gap below which sleeping cannot keep the pace.
 func (w *Waiter) limit() int64 { return min(max(2*(usualLate+w.late), minLimit), maxLimit) }
 
 func countProcessors() int32 {
@@ -127,10 +125,11 @@ func (w *Waiter) spin(at int64) {
 	n := now - begin - others
 	w.spun += n
 	spun.Add(n)
-	w.late -= w.late / 4096 // so that it tries sleeping again, where it was only driven off by a bad time
+	w.late -= w.late / 4096 // lets it try sleeping again after a temporary delay
 }
 
-// slept sleeps, and learns how late sleeps end: its estimate moves by a step up or down, and so stays at the median.
+// slept sleeps and updates the estimate of how late sleeps end. The estimate moves by one step up or down, and so
+// follows the median.
 func (w *Waiter) slept(ctx context.Context, at int64) error {
 	if Now() >= at {
 		return nil
@@ -154,14 +153,14 @@ func (w *Waiter) sleep(ctx context.Context, at int64) error {
 	return w.await(ctx)
 }
 
-// poll has Go look at the network and run what it finds there: it waits for an alarm that is due already, which the
-// timekeeper hears of through the network poller. It takes 16–30 µs where there is nothing.
+// poll makes Go poll the network and run the goroutines that became ready. It waits for an alarm that is already due,
+// which the timekeeper receives through the network poller. It takes 16–30 µs if nothing is ready.
 func (w *Waiter) poll(ctx context.Context) {
 	if k := theKeeper(); k != nil {
 		w.ready()
 		w.alarm.kept = true
 		k.set(&w.alarm, 1)
-		_ = w.await(ctx) // an end of ctx shows in the next wait
+		_ = w.await(ctx) // if ctx ended, the next wait reports it
 	}
 	w.rested = Now()
 }
@@ -178,7 +177,7 @@ func (w *Waiter) await(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		w.alarm.Stop()
-		select { // a token that was sent meanwhile must not end the next wait
+		select { // a token sent in the meantime must not end the next wait
 		case <-w.alarm.c:
 		default:
 		}
