@@ -8,22 +8,23 @@ import (
 	"time"
 )
 
-// conn is a connection under conditions. Two goroutines move bytes between its lines and the real one: in
-// ends with the real connection, out closes it once all that was written before Close is there.
+// conn is a connection under simulated conditions. Two goroutines move bytes between its lines and the real connection.
+// in ends when the real connection ends. out closes the real connection after all bytes written before Close have
+// arrived.
 type conn struct {
 	inner   net.Conn
 	in, out *line
-	faults  *Faults // nil: none are ever done to it
-	delays  *Delays // nil: nobody asks for them
+	faults  *Faults // nil: no faults are injected
+	delays  *Delays // nil: delays are not recorded
 }
 
-// halfCloser is a connection whose real one can close its sending way alone.
+// halfCloser is a conn whose real connection supports CloseWrite.
 type halfCloser struct{ *conn }
 
-// linger is what a peer has, after Close, to take what is delivered to it at once.
+// linger is the time that a peer has, after Close, to receive the bytes of each write.
 const linger = 10 * time.Second
 
-// errClosing ends the line out after Close: then the real connection is closed. io.EOF ends it after CloseWrite.
+// errClosing ends the line out after Close; the real connection is then closed. io.EOF ends it after CloseWrite.
 var errClosing = errors.New("closing")
 
 func newConn(inner net.Conn, there, back *path, conditions Conditions) net.Conn {
@@ -33,7 +34,7 @@ func newConn(inner net.Conn, there, back *path, conditions Conditions) net.Conn 
 	}
 	c := &conn{inner: inner, out: newLine(there, buffer), in: newLine(back, buffer), faults: conditions.Faults,
 		delays: conditions.Delays}
-	// one write of the client's is one of ours, so that it costs the host the same with and without latency
+	// one write of the client is one write to the peer, so that its cost on the host does not depend on latency
 	c.out.marks.apart = true
 	if c.faults != nil {
 		c.faults.adopt(c)
@@ -47,13 +48,13 @@ func newConn(inner net.Conn, there, back *path, conditions Conditions) net.Conn 
 	return c
 }
 
-// receive moves what comes from the peer into the line in.
+// receive moves bytes from the peer into the line in.
 func (c *conn) receive() {
 	for {
 		b := c.in.room()
 		if b == nil {
-			// Closed: read on until send closes the real connection. Unread bytes there would have the
-			// kernel reset it and lose what is still being sent.
+			// Closed: continue to read until send closes the real connection. With unread bytes the kernel would reset
+			// it, and lose bytes that are still being sent.
 			_, _ = io.Copy(io.Discard, c.inner)
 			return
 		}
@@ -66,7 +67,7 @@ func (c *conn) receive() {
 	}
 }
 
-// send moves what arrives on the line out to the peer.
+// send moves bytes that arrive on the line out to the peer.
 func (c *conn) send() {
 	const most = 256 << 10
 	for {
@@ -116,20 +117,21 @@ func (c *conn) Write(b []byte) (int, error) {
 	return n, c.wrap("write", err)
 }
 
-// OnBlocked has functions called when a Write begins and ends to wait for room. It is called before the first Write.
+// OnBlocked sets functions that are called when a Write begins and ends to wait for room. Call it before the first
+// Write.
 func (c *conn) OnBlocked(begin, end func()) { c.out.blocked, c.out.unblocked = begin, end }
 
-// Close ends all calls, lets what was written arrive and then closes the real connection, in the background.
+// Close ends all calls. It delivers the written bytes and then closes the real connection in the background.
 func (c *conn) Close() error {
 	if !c.out.shut(net.ErrClosed, errClosing) {
 		return c.wrap("close", net.ErrClosed)
 	}
 	c.in.abandon(net.ErrClosed)
-	_ = c.inner.SetWriteDeadline(time.Now().Add(linger)) // for the write that may be blocked now
+	_ = c.inner.SetWriteDeadline(time.Now().Add(linger)) // for a write that may be blocked now
 	return nil
 }
 
-// CloseWrite lets what was written arrive and then has the peer read the end.
+// CloseWrite delivers the written bytes, after which the peer reads the end.
 func (c halfCloser) CloseWrite() error {
 	if !c.out.shut(syscall.EPIPE, io.EOF) {
 		return c.wrap("close", net.ErrClosed)
@@ -152,7 +154,8 @@ func (c *conn) SetWriteDeadline(t time.Time) error {
 	return c.wrap("set", c.out.setDeadline(&c.out.near, t))
 }
 
-// wrap makes the errors of this package look as those of package net do. io.EOF and the real connection's stay.
+// wrap converts errors of this package to the form of package net. io.EOF and errors of the real connection are not
+// changed.
 func (c *conn) wrap(op string, err error) error {
 	var of *net.OpError
 	if err == nil || err == io.EOF || errors.As(err, &of) {

@@ -6,16 +6,17 @@ import (
 	"lockstep/internal/record"
 )
 
-// Delays collect by how much simulated connections hand over pieces later than latency, jitter and bandwidth ask for,
-// in ns: each way by itself, and one sample for each piece, unless a fault holds it. A piece that arrives before the
-// reader asks for it is in time. Connections share no lock for it. The zero value is ready. Safe for concurrent use.
+// Delays records by how much simulated connections deliver pieces later than latency, jitter and bandwidth require, in
+// ns. There is one sample per piece and direction, except for pieces delayed by a fault. A piece that arrives before
+// the reader reads is on time. Connections share no lock for it. The zero value is ready to use. It is safe for
+// concurrent use.
 type Delays struct {
 	mu    sync.Mutex
 	conns map[*conn]bool
 	past  record.Hist // of connections that have ended
 }
 
-// Take returns the delays since it was called last.
+// Take returns the delays since the last call.
 func (d *Delays) Take() *record.Hist {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -27,7 +28,7 @@ func (d *Delays) Take() *record.Hist {
 	return all
 }
 
-// adopt begins to record a connection. d may be nil.
+// adopt starts recording of a connection. d may be nil.
 func (d *Delays) adopt(c *conn) {
 	if d == nil {
 		return
@@ -41,7 +42,7 @@ func (d *Delays) adopt(c *conn) {
 	d.conns[c] = true
 }
 
-// leave keeps the delays of a connection that ends. d may be nil.
+// leave keeps the delays of a connection that has ended. d may be nil.
 func (d *Delays) leave(c *conn) {
 	if d == nil {
 		return

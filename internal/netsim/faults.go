@@ -12,23 +12,23 @@ import (
 	"lockstep/internal/clock"
 )
 
-// Faults does things to the connections of the dialers that were made with it, and undoes them: one thing at a time,
-// each until End. It is safe for concurrent use. A dialer with Faults makes simulated connections even where nothing
-// else is asked of it.
+// Faults injects faults into the connections of dialers that were created with it, and undoes them. One fault at a time
+// is active, until End. It is safe for concurrent use. A dialer with Faults creates simulated connections even if all
+// other conditions are zero.
 type Faults struct {
 	mu     sync.Mutex
 	random *rand.Rand
-	conns  []*conn // open, in the order in which they were made
+	conns  []*conn // open, in the order of their creation
 	now    *trouble
 }
 
-// trouble is what is being done.
+// trouble is the active fault.
 type trouble struct {
 	kind      troubleKind
 	latency   int64 // ns of a round trip
 	bandwidth int64
 	hit       map[*conn]bool
-	spared    int           // open connections that it leaves alone; those that come beyond so many are hit
+	spared    int           // number of open connections that are not affected; new ones beyond this number are
 	over      chan struct{} // closed by End
 }
 
@@ -40,27 +40,27 @@ const (
 	slowed
 )
 
-// NewFaults returns a control that does nothing yet. The seed decides which connections a share of them is.
+// NewFaults returns a Faults without an active fault. The seed determines which connections are selected for a share.
 func NewFaults(seed uint64) *Faults { return &Faults{random: rand.New(rand.NewPCG(seed, 1))} }
 
-// Hit says how many of the open connections a fault was done to.
+// Hit is the number of connections that a fault affects, of all open ones.
 type Hit struct{ Of, All int }
 
-// Cut resets a share (0 … 1) of the connections, at both ends, and refuses new ones until End, but for as many as were
-// spared.
+// Cut resets a share (0 … 1) of the connections at both ends. It refuses new ones until End, except while fewer are
+// open than were spared.
 func (f *Faults) Cut(share float64) Hit { return f.begin(&trouble{kind: cut}, share) }
 
-// Stall keeps back everything on a share of the connections, each way, dials included, until End; then all of it
-// arrives. What is written meanwhile waits in the connection's buffer.
+// Stall holds back all bytes on a share of the connections, in both directions, and dials, until End. Then everything
+// arrives. Bytes written in the meantime wait in the connection's buffer.
 func (f *Faults) Stall(share float64) Hit { return f.begin(&trouble{kind: stall}, share) }
 
-// Slow adds to the latency of the round trip of a share of the connections, and limits their bandwidth (0: not) in
-// bytes a second each way, until End. Bytes keep their order when it begins and ends.
+// Slow adds latency to the round trip of a share of the connections until End. It limits their bandwidth in bytes per
+// second and direction; 0 is no limit. Bytes keep their order.
 func (f *Faults) Slow(share float64, latency time.Duration, bandwidth int64) Hit {
 	return f.begin(&trouble{kind: slowed, latency: int64(latency), bandwidth: bandwidth}, share)
 }
 
-// begin ends what was done before, and does the next.
+// begin ends the active fault and starts the next.
 func (f *Faults) begin(t *trouble, share float64) Hit {
 	f.End()
 	f.mu.Lock()
@@ -84,7 +84,7 @@ func (f *Faults) begin(t *trouble, share float64) Hit {
 	return Hit{n, len(all)}
 }
 
-// End undoes what is being done, if anything is.
+// End undoes the active fault, if any.
 func (f *Faults) End() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -123,10 +123,10 @@ func (t *trouble) undo(c *conn) {
 	}
 }
 
-// meets reports whether a new connection is hit by what is being done. The caller holds mu.
+// meets reports whether the active fault affects a new connection. The caller holds mu.
 func (f *Faults) meets() bool { return f.now != nil && f.open() >= f.now.spared }
 
-// open counts the connections that are open and left alone. The caller holds mu.
+// open returns the number of open connections that are not affected. The caller holds mu.
 func (f *Faults) open() (n int) {
 	for _, c := range f.conns {
 		if !f.now.hit[c] {
@@ -136,7 +136,7 @@ func (f *Faults) open() (n int) {
 	return n
 }
 
-// admit has a dial meet what is being done: it is refused, waits, or takes longer.
+// admit applies the active fault to a dial: it is refused, waits, or takes longer.
 func (f *Faults) admit(ctx context.Context) error {
 	for {
 		f.mu.Lock()
@@ -159,7 +159,7 @@ func (f *Faults) admit(ctx context.Context) error {
 	}
 }
 
-// dialer passes on to base what is admitted.
+// dialer returns a dial function that calls admit before base.
 func (f *Faults) dialer(base DialFunc) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		if err := f.admit(ctx); err != nil {
@@ -169,8 +169,7 @@ func (f *Faults) dialer(base DialFunc) DialFunc {
 	}
 }
 
-// adopt adds a connection that was made, and does to it what is being done to others; leave takes it out when it is
-// closed.
+// adopt adds a new connection, and applies the active fault to it.
 func (f *Faults) adopt(c *conn) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,19 +192,19 @@ func (f *Faults) leave(c *conn) {
 	}
 }
 
-// reset breaks the connection off at both ends.
+// reset breaks the connection at both ends.
 func (c *conn) reset() {
 	reset(c.inner)
 	c.out.shut(syscall.ECONNRESET, errClosing)
 	c.in.abandon(syscall.ECONNRESET)
 }
 
-// hold has nothing arrive while it lasts.
+// hold stops the arrival of bytes (on) or lets it continue.
 func (l *line) hold(on bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held = on
-	for i := range l.marks.list { // they come late because of the fault
+	for i := range l.marks.list { // their delays are caused by the fault
 		l.marks.list[i].known = true
 	}
 	if at := l.next(); at != never {
@@ -213,7 +212,7 @@ func (l *line) hold(on bool) {
 	}
 }
 
-// change adds to the latency of the round trip; bandwidth 0 is that of the conditions.
+// change adds to the latency of the round trip. bandwidth 0 restores that of the conditions.
 func (l *line) change(latency, bandwidth int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,34 +12,34 @@ import (
 	"lockstep/internal/clock"
 )
 
-// Forwarder leads clients without a dialer hook through a dial function: it listens on loopback addresses
-// and passes each connection on. A client's connection is accepted before its upstream is dialled; if that
-// fails, it is reset. Half-closes and ends go on in both directions. Safe for concurrent use.
+// Forwarder connects clients without a dialer hook through a dial function. It listens on loopback addresses and
+// forwards each connection. A client's connection is accepted before its upstream is dialled; if the dial fails, the
+// connection is reset. Half-closes and ends are forwarded in both directions. It is safe for concurrent use.
 type Forwarder struct {
-	// Failed, if set before the first Forward, is told why an upstream could not be dialled. It is called from
-	// many goroutines.
+	// Failed, if not nil, is called when an upstream cannot be dialled. Set it before the first Forward. It must be
+	// safe for concurrent use.
 	Failed func(address string, err error)
 
 	dial DialFunc
-	ctx  context.Context // of all dials, ended by Close
+	ctx  context.Context // of all dials, cancelled by Close
 	stop context.CancelFunc
 	work sync.WaitGroup
 
 	mu     sync.Mutex
-	local  map[string]net.Listener // by the address they lead to
+	local  map[string]net.Listener // by upstream address
 	conns  map[net.Conn]struct{}
 	closed bool
 }
 
-// NewForwarder returns a forwarder whose upstream connections are made by dial. Close it.
+// NewForwarder returns a forwarder that connects to upstreams with dial. The caller must close it.
 func NewForwarder(dial DialFunc) *Forwarder {
 	f := &Forwarder{dial: dial, local: map[string]net.Listener{}, conns: map[net.Conn]struct{}{}}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f
 }
 
-// Forward returns a loopback address ("127.0.0.1:port") whose connections go on to address, a "host:port",
-// until Close. The same address gives the same loopback address again. ctx is for this call alone.
+// Forward returns a loopback address ("127.0.0.1:port") whose connections are forwarded to address, a "host:port",
+// until Close. Repeated calls with one address return the same loopback address. ctx applies only to this call.
 func (f *Forwarder) Forward(ctx context.Context, address string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *Forwarder) Forward(ctx context.Context, address string) (string, error)
 	return l.Addr().String(), nil
 }
 
-// Close stops the listeners, closes every connection and returns when all of them are through with.
+// Close stops the listeners, closes every connection, and waits for their goroutines.
 func (f *Forwarder) Close() error {
 	f.mu.Lock()
 	f.closed = true
@@ -85,7 +85,7 @@ func (f *Forwarder) accept(l net.Listener, address string) {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // no file descriptor left, most likely; the client waits in the backlog
+		if err != nil { // probably no free file descriptor; the client waits in the backlog
 			if clock.Until(f.ctx, clock.Now()+int64(10*time.Millisecond)) != nil {
 				return
 			}
@@ -95,7 +95,7 @@ func (f *Forwarder) accept(l net.Listener, address string) {
 	}
 }
 
-// pass joins a client's connection with one to address until both ways have ended.
+// pass connects a client's connection to address, until both directions have ended.
 func (f *Forwarder) pass(client net.Conn, address string) {
 	if !f.own(client) {
 		return
@@ -119,7 +119,7 @@ func (f *Forwarder) pass(client net.Conn, address string) {
 	ways.Wait()
 }
 
-// carry moves bytes until the end of from, which to then has as well, or until one of them fails, which ends both.
+// carry copies bytes until the end of from, and forwards the end to to. A failure of one resets both.
 func carry(to, from net.Conn) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(interface{ CloseWrite() error })
@@ -132,7 +132,7 @@ func carry(to, from net.Conn) {
 	}
 }
 
-// reset closes c so that its peer sees a failure and no orderly end, where c can do that.
+// reset closes c so that its peer reads an error instead of an orderly end, if c supports that.
 func reset(c net.Conn) {
 	if l, ok := c.(interface{ SetLinger(seconds int) error }); ok {
 		_ = l.SetLinger(0)
@@ -140,7 +140,7 @@ func reset(c net.Conn) {
 	c.Close()
 }
 
-// own has Close close c. If it was called already, c is closed and own says false.
+// own registers c to be closed by Close. If Close was called before, own closes c and returns false.
 func (f *Forwarder) own(c net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,31 +11,31 @@ import (
 	"lockstep/internal/record"
 )
 
-// line is one way of a connection: what is put in at its near end arrives, delayed, at its far end.
+// line is one direction of a connection. Bytes written at its near end arrive, delayed, at its far end.
 type line struct {
 	mu        sync.Mutex
 	path      *path
 	bytes     ring
-	marks     marks // of all bytes in the ring
-	end       error // what arrives after the bytes; nil: not ended
+	marks     marks // arrival times of all bytes in the ring
+	end       error // arrives after the bytes; nil: not ended
 	endAt     int64
-	broken    error // nothing arrives any more, and the near end learns why at brokenAt
+	broken    error // nothing arrives any more; the near end gets the error at brokenAt
 	brokenAt  int64
-	held      bool         // nothing arrives for now
-	delays    *record.Hist // of what was handed over; nil: not recorded
+	held      bool         // a fault holds all bytes
+	delays    *record.Hist // delays of delivered pieces; nil: not recorded
 	near, far side
 
-	blocked, unblocked func() // when write begins and ends to wait for room
+	blocked, unblocked func() // called when write begins and ends to wait for room
 }
 
-// side is one end of a line: whoever calls there. Its fields but turn are guarded by the line's mutex.
+// side is one end of a line. The line's mutex guards its fields, except turn.
 type side struct {
-	turn     chan struct{} // holds a token while a call is at it; channels, as a bubble sees no mutex
+	turn     chan struct{} // a token during a call; waits for a mutex do not block durably in a bubble
 	wake     chan struct{}
 	alarm    *clock.Alarm
 	waiting  bool
-	deadline int64 // of calls; never: none
-	closed   error // calls fail with it; nil: open
+	deadline int64 // of calls; never: no deadline
+	closed   error // error of calls; nil: open
 }
 
 const never = math.MaxInt64
@@ -60,7 +60,7 @@ func (l *line) leave(s *side) {
 	<-s.turn
 }
 
-// wait lets go of the lock until the time at, the side's deadline or a nudge. It may return for no reason.
+// wait unlocks the line until the time at, the side's deadline or a nudge. It may return spuriously.
 func (l *line) wait(s *side, at int64) {
 	s.waiting = true
 	if at = min(at, s.deadline); at != never {
@@ -73,14 +73,14 @@ func (l *line) wait(s *side, at int64) {
 	s.alarm.Stop()
 }
 
-// nudge has a side that waits look again at the time at, in place of what it waited for.
+// nudge makes a waiting side check again at the time at, instead of its earlier time.
 func (l *line) nudge(s *side, at int64) {
 	if s.waiting {
 		s.alarm.Set(min(at, s.deadline))
 	}
 }
 
-// refusal says why a call at the side must not go on.
+// refusal returns the error of a call at the side: closed, or deadline exceeded.
 func (s *side) refusal(now int64) error {
 	if s.closed != nil {
 		return s.closed
@@ -91,7 +91,7 @@ func (s *side) refusal(now int64) error {
 	return nil
 }
 
-// write puts b in, waiting while the line is full.
+// write adds b to the line. It waits while the line is full.
 func (l *line) write(b []byte) (int, error) {
 	l.enter(&l.near)
 	defer l.leave(&l.near)
@@ -105,7 +105,7 @@ func (l *line) write(b []byte) (int, error) {
 			if now >= l.brokenAt {
 				return n, l.broken
 			}
-			return n + len(b), nil // lost on the way, which nobody can know yet
+			return n + len(b), nil // lost, but the near end does not get the error yet
 		}
 		k := l.bytes.put(b)
 		l.stamp(k, now)
@@ -119,8 +119,8 @@ func (l *line) write(b []byte) (int, error) {
 	}
 }
 
-// room waits until the line has room and returns it, for fill to say how much was put there. It is nil once the
-// near end is closed.
+// room waits until the line has room, and returns the free memory. Call fill afterwards with the number of bytes. It
+// returns nil if the near end is closed.
 func (l *line) room() []byte {
 	l.enter(&l.near)
 	defer l.leave(&l.near)
@@ -135,7 +135,7 @@ func (l *line) room() []byte {
 	}
 }
 
-// fill puts in the first n bytes of what room returned.
+// fill adds the first n bytes of the memory that room returned.
 func (l *line) fill(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +143,7 @@ func (l *line) fill(n int) {
 	l.stamp(n, clock.Now())
 }
 
-// stamp marks the arrival of the last n bytes, piece by piece, and tells the far end of the first of them.
+// stamp sets the arrival times of the last n bytes, piece by piece, and wakes the far end for the first of them.
 func (l *line) stamp(n int, now int64) {
 	idle := l.marks.empty()
 	for n > 0 {
@@ -159,7 +159,7 @@ func (l *line) stamp(n int, now int64) {
 	}
 }
 
-// finish ends the line: behind all that was put in, end arrives.
+// finish ends the line: end arrives after all bytes.
 func (l *line) finish(end error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,8 +177,8 @@ func (l *line) finishLocked(end error) {
 	}
 }
 
-// shut closes the near end: calls there fail with closed, and end arrives behind what was put in. It says
-// false if the end was shut with net.ErrClosed before; any other time, the later call counts.
+// shut closes the near end. Calls there fail with closed, and end arrives after all bytes. It returns false if the near
+// end was closed with net.ErrClosed before. Otherwise a later call replaces an earlier one.
 func (l *line) shut(closed, end error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,7 +193,7 @@ func (l *line) shut(closed, end error) bool {
 	return true
 }
 
-// abandon closes both ends: what is on the line is lost.
+// abandon closes both ends. Bytes on the line are lost.
 func (l *line) abandon(closed error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,7 +202,8 @@ func (l *line) abandon(closed error) {
 	l.nudge(&l.far, clock.Now())
 }
 
-// setDeadline has calls at the side fail from the time t on, those that wait now included; a zero t: never.
+// setDeadline makes calls at the side fail from the time t on, including calls in progress. A zero t removes the
+// deadline.
 func (l *line) setDeadline(s *side, t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,7 +214,7 @@ func (l *line) setDeadline(s *side, t time.Time) error {
 	s.deadline = never
 	if !t.IsZero() {
 		s.deadline = now
-		if left := int64(time.Until(t)); left > 0 && left < never-max(now, 0) { // in a bubble now is below zero
+		if left := int64(time.Until(t)); left > 0 && left < never-max(now, 0) { // in a bubble now is negative
 			s.deadline = now + left
 		} else if left > 0 {
 			s.deadline = never
@@ -223,7 +224,7 @@ func (l *line) setDeadline(s *side, t time.Time) error {
 	return nil
 }
 
-// arrived says how many bytes are there to be taken, counting no further than to most.
+// arrived returns the number of bytes that have arrived, at most most.
 func (l *line) arrived(now int64, most int) int {
 	if l.held {
 		return 0
@@ -231,7 +232,7 @@ func (l *line) arrived(now int64, most int) int {
 	return l.marks.arrived(now, most)
 }
 
-// next is when there is something new at the far end.
+// next returns the time of the next event at the far end.
 func (l *line) next() int64 {
 	switch {
 	case l.held:
@@ -244,7 +245,7 @@ func (l *line) next() int64 {
 	return never
 }
 
-// read takes bytes that have arrived, waiting for the first, or returns the end of the line, as often as asked.
+// read reads bytes that have arrived. It waits for the first, or returns the end of the line, repeatedly.
 func (l *line) read(b []byte) (int, error) {
 	l.enter(&l.far)
 	defer l.leave(&l.far)
@@ -272,8 +273,8 @@ func (l *line) read(b []byte) (int, error) {
 	}
 }
 
-// take lends bytes that have arrived, most at most, waiting for the first, until giveBack. Behind the last it
-// returns the end of the line, once.
+// take returns a view of at most most bytes that have arrived, valid until giveBack. It waits for the first. After the
+// last byte it returns the end of the line, once.
 func (l *line) take(most int) ([]byte, error) {
 	l.enter(&l.far)
 	defer l.leave(&l.far)
@@ -295,8 +296,8 @@ func (l *line) take(most int) ([]byte, error) {
 	}
 }
 
-// handOver records by how much the first piece is handed over late, to a call that began to ask for it at a time: what
-// arrives while nobody asks is in time.
+// handOver records the delay of the first piece, for a call that began at asked. A piece that arrived before the call
+// is on time.
 func (l *line) handOver(now, asked int64) {
 	if k := l.marks.first(); l.delays != nil && !k.known {
 		k.known = true
@@ -304,7 +305,7 @@ func (l *line) handOver(now, asked int64) {
 	}
 }
 
-// giveBack ends a loan of take: the first n bytes have been passed on.
+// giveBack ends the use of the bytes from take: the first n were forwarded.
 func (l *line) giveBack(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -320,7 +321,7 @@ func (l *line) drop(n int) {
 	}
 }
 
-// breakOff loses everything on the line; the near end learns of err after what the news takes back.
+// breakOff loses all bytes on the line. The near end gets err after one latency.
 func (l *line) breakOff(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

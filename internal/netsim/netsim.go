@@ -1,6 +1,6 @@
-// Package netsim gives a connection the latency, jitter and bandwidth of a longer network, as a net.Conn
-// around a real one: no root, no proxy, no kernel module. It guarantees that bytes, ends and errors keep their
-// order, that none arrives early, and that deadlines, half-close and Close behave as on the real connection.
+// Package netsim simulates the latency, jitter and bandwidth of a longer network with a net.Conn around a real one. It
+// needs no root, proxy or kernel module. Bytes, ends and errors keep their order, and none arrives early. Deadlines,
+// half-close and Close behave as on the real connection.
 package netsim
 
 import (
@@ -13,42 +13,41 @@ import (
 	"lockstep/internal/clock"
 )
 
-// Conditions describe the simulated network. The zero value is the network as it is; a field below zero
-// counts as zero.
+// Conditions describe the simulated network. The zero value is the real network. Negative fields count as zero.
 type Conditions struct {
-	// Latency of a round trip, on top of the real one; half of it each way.
+	// Latency is added to the real round trip, half in each direction.
 	Latency time.Duration
-	// Jitter is the most that a round trip takes beyond Latency: each way takes up to half of it longer,
-	// drawn uniformly. What would overtake is delivered with what it would have overtaken.
+	// Jitter is the maximum time that a round trip takes beyond Latency. Each direction takes up to half of it longer,
+	// with a uniform distribution. Bytes never overtake: they arrive together with earlier bytes that arrive later.
 	Jitter time.Duration
-	// Bandwidth in bytes per second, of each connection and each way; 0: as it is.
+	// Bandwidth is in bytes per second, per connection and direction; 0: not limited.
 	Bandwidth int64
-	// Buffer is how many bytes may be in flight each way of a connection, written and not yet taken at the
-	// other end; beyond it writing blocks. 0: DefaultBuffer.
+	// Buffer is the maximum number of bytes in flight per connection and direction. Beyond it writes block. 0:
+	// DefaultBuffer.
 	Buffer int
-	// Seed of the jitter. Each connection of a dialer draws from its own stream of it.
+	// Seed is that of the jitter. Each connection of a dialer has its own random stream.
 	Seed uint64
-	// Faults, if there are any, are what can be done to the connections later.
+	// Faults, if not nil, can inject faults into the connections.
 	Faults *Faults
-	// Delays, if there are any, collect how exactly the connections keep to the rest. With them a dialer makes
-	// simulated connections even where nothing else is asked of it.
+	// Delays, if not nil, records how accurately the connections keep the other conditions. A dialer with Delays
+	// creates simulated connections even if all other conditions are zero.
 	Delays *Delays
 }
 
-// DefaultBuffer is the bytes in flight each way unless Conditions say otherwise.
+// DefaultBuffer is the default of Conditions.Buffer in bytes.
 const DefaultBuffer = 4 << 20
 
-// DialFunc dials as net.Dialer.DialContext does.
+// DialFunc has the signature of net.Dialer.DialContext.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Dialer returns a dial function whose connections are base's under conditions c. A dial, refused ones included, takes
-// a round trip longer than base's. Without latency, jitter, bandwidth, Faults and Delays, Dialer returns base itself,
-// and so the bare connections. The result is as safe for concurrent use as base.
+// Dialer returns a dial function whose connections are those of base under the conditions c. A dial, also a refused
+// one, takes one simulated round trip longer. Without latency, jitter, bandwidth, Faults and Delays, Dialer returns
+// base itself. The result is safe for concurrent use if base is.
 //
-// The connections have CloseWrite if base's do. Close returns at once; what was written before goes on to the peer
-// behind it, for which a peer that does not read has 10 seconds a piece. A process that exits meanwhile loses what is
-// still in flight. In a synctest bubble all of this runs on the bubble's time, if base's connections do (net.Pipe); let
-// that time go on for half a round trip after Close.
+// The connections have CloseWrite if those of base do. Close returns at once. Bytes written before are delivered in the
+// background; a peer that does not read has 10 seconds per piece. If the process exits, bytes in flight are lost. In a
+// synctest bubble everything uses the bubble's time, if base's connections do (net.Pipe). Let half a round trip pass
+// after Close.
 func Dialer(base DialFunc, c Conditions) DialFunc {
 	if c.Latency <= 0 && c.Jitter <= 0 && c.Bandwidth <= 0 && c.Faults == nil && c.Delays == nil {
 		return base
@@ -63,7 +62,7 @@ func Dialer(base DialFunc, c Conditions) DialFunc {
 	}
 }
 
-// dial has the request reach the peer after one way, and the answer, be it a refusal, come back after the other.
+// dial delays the request by one direction and the response, also a refusal, by the other.
 func dial(ctx context.Context, base DialFunc, network, address string, there, back *path, c Conditions) (net.Conn,
 	error) {
 	cut := func(err error) error {
@@ -86,14 +85,13 @@ func dial(ctx context.Context, base DialFunc, network, address string, there, ba
 	return newConn(inner, there, back, c), nil
 }
 
-// target is an address as it was asked for.
+// target is the address of a dial.
 type target struct{ network, address string }
 
 func (t target) Network() string { return t.network }
 func (t target) String() string  { return t.address }
 
-// Via returns a dial function that dials proxy, a "host:port", whatever address it is asked for. An empty
-// proxy is none: base itself.
+// Via returns a dial function that always dials proxy, a "host:port". If proxy is empty, it returns base.
 func Via(base DialFunc, proxy string) DialFunc {
 	if proxy == "" {
 		return base
@@ -103,15 +101,15 @@ func Via(base DialFunc, proxy string) DialFunc {
 	}
 }
 
-// path is the timing of one way. It belongs to whoever puts bytes on that way.
+// path computes the timing of one direction. It belongs to the line, whose lock guards it.
 type path struct {
 	latency   int64 // ns
 	jitter    int64 // ns
 	bandwidth int64 // bytes per second; 0: not limited
-	usual     int64 // bandwidth, but for what a fault makes of it
-	piece     int   // bytes that travel as one: a millisecond's worth, but a packet at least
+	usual     int64 // bandwidth without faults
+	piece     int   // bytes that travel together: 1 ms of the bandwidth, at least one packet
 	random    *rand.Rand
-	free      int64 // when the last piece is sent out
+	free      int64 // when the last piece has been sent
 	last      int64 // when the last piece arrives
 }
 
@@ -127,7 +125,7 @@ func newPath(c Conditions, stream uint64) *path {
 	return p
 }
 
-// limit has the path carry no more than bandwidth, and no more than usual; 0 is no limit but that.
+// limit limits the path to bandwidth, and to usual if that is lower. 0 restores usual.
 func (p *path) limit(bandwidth int64) {
 	p.bandwidth = p.usual
 	if bandwidth > 0 && (p.usual == 0 || bandwidth < p.usual) {
@@ -136,7 +134,7 @@ func (p *path) limit(bandwidth int64) {
 	p.piece = int(max(packet, p.bandwidth/1000))
 }
 
-// arrival says when n bytes arrive that are sent now, behind all that was sent before.
+// arrival returns when n bytes arrive that are sent now, after all earlier bytes.
 func (p *path) arrival(n int, now int64) int64 {
 	if p.bandwidth > 0 {
 		busy := (int64(n)*int64(time.Second) + p.bandwidth - 1) / p.bandwidth

@@ -1,7 +1,7 @@
 package netsim
 
-// ring holds bytes in order, in memory that grows with them up to a limit. The part of it that holds bytes,
-// and the part that room gave away, stay where they are until the next put or room.
+// ring is a queue of bytes whose memory grows up to a limit. Its content, and the memory that room returned, are not
+// moved until the next put or room.
 type ring struct {
 	memory  []byte
 	head, n int
@@ -12,7 +12,7 @@ const smallestRing = 16 << 10
 
 func (r *ring) free() int { return r.limit - r.n }
 
-// put appends as much of b as the limit has room for and says how much that was.
+// put appends as much of b as the limit permits, and returns the number of bytes.
 func (r *ring) put(b []byte) int {
 	b = b[:min(len(b), r.free())]
 	if r.n+len(b) > len(r.memory) {
@@ -26,7 +26,7 @@ func (r *ring) put(b []byte) int {
 	return len(b)
 }
 
-// room returns memory to put the next bytes into; keep then says how many. It is empty at the limit only.
+// room returns memory for the next bytes. Call keep afterwards with their number. It is empty only at the limit.
 func (r *ring) room() []byte {
 	if 2*r.n >= len(r.memory) && len(r.memory) < r.limit {
 		r.grow(max(2*r.n, smallestRing))
@@ -36,19 +36,19 @@ func (r *ring) room() []byte {
 
 func (r *ring) keep(n int) { r.n += n }
 
-// first returns the first bytes, n at most, as far as they lie in one piece.
+// first returns a view of the first bytes, at most n, as far as they are contiguous.
 func (r *ring) first(n int) []byte {
 	n = min(n, r.n, len(r.memory)-r.head)
 	return r.memory[r.head : r.head+n]
 }
 
-// copy fills b from the first bytes; there must be as many.
+// copy fills b from the first bytes. There must be as many.
 func (r *ring) copy(b []byte) {
 	k := copy(b, r.first(len(b)))
 	copy(b[k:], r.memory)
 }
 
-// drop forgets the first n bytes, which must be there.
+// drop removes the first n bytes. There must be as many.
 func (r *ring) drop(n int) {
 	r.n -= n
 	if r.head += n; r.head >= len(r.memory) {
@@ -56,7 +56,7 @@ func (r *ring) drop(n int) {
 	}
 }
 
-// space is the unused memory behind the last byte, as far as it lies in one piece.
+// space returns the contiguous free memory after the last byte.
 func (r *ring) space() []byte {
 	if r.n == 0 {
 		r.head = 0
@@ -78,26 +78,26 @@ func (r *ring) grow(need int) {
 	r.memory, r.head = memory, 0
 }
 
-// marks say when the bytes of a ring arrive: so many until then, so many more until then.
+// marks are the arrival times of the bytes in a ring, in order.
 type marks struct {
 	list  []mark
 	head  int
-	apart bool // each addition stays a piece of its own
+	apart bool // additions are never merged
 }
 
 type mark struct {
 	from, at int64 // when the first and the last of its bytes arrive
 	n        int
-	known    bool // its delay is recorded, or not of the network
+	known    bool // its delay was recorded, or is not caused by the network
 }
 
-// merged is how near arrivals may be, in ns, to count as one at the later of their times, on the way from the broker.
-// It bounds the memory that many small pieces take.
+// merged is the maximum distance of arrivals, in ns, that are merged at the later time, unless apart is set. It limits
+// the memory for many small pieces.
 const merged = 5_000
 
 func (m *marks) empty() bool { return m.head == len(m.list) }
 
-// first is the mark that arrives first; there must be one.
+// first returns the mark that arrives first. There must be one.
 func (m *marks) first() *mark { return &m.list[m.head] }
 
 func (m *marks) add(at int64, n int) {
@@ -115,8 +115,7 @@ func (m *marks) add(at int64, n int) {
 	m.list = append(m.list, mark{from: at, at: at, n: n})
 }
 
-// arrived says how many bytes have arrived, counting no further than to most; of pieces that stay apart, those of the
-// first.
+// arrived returns the number of bytes that have arrived, at most most. With apart it counts only the first mark.
 func (m *marks) arrived(now int64, most int) int {
 	n := 0
 	for _, k := range m.list[m.head:] {
@@ -128,7 +127,7 @@ func (m *marks) arrived(now int64, most int) int {
 	return min(n, most)
 }
 
-// drop forgets the first n bytes.
+// drop removes the first n bytes.
 func (m *marks) drop(n int) {
 	for n > 0 {
 		k := m.first()
