@@ -2,13 +2,14 @@ package stats
 
 import "math"
 
-// Pair is the repetitions of one cell on either side.
+// Pair holds the repetitions of one cell on both sides.
 type Pair struct{ A, B []float64 }
 
-// GeometricRatio is the geometric mean over cells of the ratio of b to a (as Ratio). Its interval is normal, from the
-// standard errors that the widths of the cells' own intervals tell of (Lehmann 1963); of one cell it is that cell's.
-// Cells with a number that is not positive are left out; used says how many were not. ok is false if none was. Where a
-// side of a cell has a single repetition nothing is known of its noise, and the interval has no confidence.
+// GeometricRatio returns the geometric mean over cells of the ratio of b to a, as Ratio computes it. Its interval is a
+// normal approximation. Standard errors are derived from the widths of the cells' own intervals (Lehmann 1963). For one
+// cell it is that cell's interval. Cells with a number that is not positive are left out; used is the number of the
+// others. ok is false if there is none. If a side of a cell has only one repetition, its noise is unknown, and the
+// interval has confidence 0.
 func GeometricRatio(pairs []Pair, confidence float64) (c Change, used int, ok bool) {
 	var logMean, variance float64
 	single := false

@@ -6,27 +6,27 @@ import (
 	"sync"
 )
 
-// Test is the outcome of a Mann–Whitney test.
+// Test is the result of a Mann–Whitney test.
 type Test struct {
-	U     float64 `json:"u"` // how often a number of B is below one of A; a tie counts half
+	U     float64 `json:"u"` // number of pairs in which the number of B is below that of A; a tie counts half
 	P     float64 `json:"p"` // two-sided
 	Exact bool    `json:"exact"`
 }
 
-// maxExact is the size of both samples together up to which the distribution of U is computed and not approximated.
+// maxExact is the maximum size of both samples together for which the distribution of U is computed exactly.
 const maxExact = 60
 
 // MannWhitney tests whether numbers of one sample tend to be larger than those of another (Wilcoxon 1945, Mann and
-// Whitney 1947). Up to 60 numbers in both, p is exact, ties included (by enumeration of how the ranks at hand can be
-// parted); beyond, it is the normal approximation with corrections for ties and continuity. p is twice the smaller
-// tail, at most 1. Without numbers in one of them p is 1.
+// Whitney 1947). Up to 60 numbers in both samples together, p is exact, also with ties: it enumerates the assignments
+// of the ranks to the samples. Beyond, it is the normal approximation with corrections for ties and continuity. p is
+// twice the smaller tail, at most 1. If a sample is empty, p is 1.
 func MannWhitney(a, b []float64) Test {
 	n, m := len(a), len(b)
 	if n == 0 || m == 0 {
 		return Test{P: 1, Exact: true}
 	}
 	ranks, ties := rank(a, b)
-	twice := 0 // of the sum of a's ranks: midranks are whole halves
+	twice := 0 // twice the sum of a's ranks: midranks are multiples of ½
 	for _, r := range ranks[:n] {
 		twice += r
 	}
@@ -43,8 +43,8 @@ func MannWhitney(a, b []float64) Test {
 	return t
 }
 
-// rank gives every number twice its rank, those of a first; ties have the mean of their ranks. ties are the sizes of
-// groups of equal numbers, in order.
+// rank returns twice the rank of every number, those of a first. Ties have the mean of their ranks. ties are the sizes
+// of the groups of equal numbers, in order.
 func rank(a, b []float64) (twice []int, ties []int) {
 	all := slices.Concat(a, b)
 	order := make([]int, len(all))
@@ -75,7 +75,7 @@ func rank(a, b []float64) (twice []int, ties []int) {
 	return twice, ties
 }
 
-// twoTails is twice the smaller of the probabilities of at most and at least x.
+// twoTails returns twice the smaller of the probabilities of ≤ x and ≥ x, at most 1.
 func twoTails(distribution []float64, x int) float64 {
 	below, above := 0.0, 0.0
 	for i, p := range distribution {
@@ -89,9 +89,9 @@ func twoTails(distribution []float64, x int) float64 {
 	return min(1, 2*min(below, above))
 }
 
-var known sync.Map // [2]int → []float64, which nobody changes
+var known sync.Map // [2]int → []float64, which must not be modified
 
-// untied is the distribution of U of samples of n and m different numbers.
+// untied returns the distribution of U for samples of n and m distinct numbers.
 func untied(n, m int) []float64 {
 	if n > m {
 		n, m = m, n
@@ -112,15 +112,15 @@ func untied(n, m int) []float64 {
 	return d
 }
 
-// tied is the distribution of twice the sum of the ranks of n numbers drawn from groups of equal ones: element s is the
-// probability of s.
+// tied returns the distribution of twice the sum of the ranks of n numbers drawn from groups of equal ones. Element s
+// is the probability of s.
 func tied(n int, ties []int) []float64 {
 	total := 0
 	for _, t := range ties {
 		total += t
 	}
 	most := 2 * n * total
-	ways := make([][]float64, n+1) // by how many are drawn, by sum
+	ways := make([][]float64, n+1) // by number of draws, by sum
 	for k := range ways {
 		ways[k] = make([]float64, most+1)
 	}
@@ -164,7 +164,8 @@ func approximate(u float64, n, m int, ties []int) float64 {
 	return min(1, math.Erfc(z/math.Sqrt2))
 }
 
-// SmallestP is the smallest p that MannWhitney can give to samples of n and m: that of samples which do not overlap.
+// SmallestP returns the smallest p that MannWhitney can return for samples of n and m numbers: that of samples without
+// overlap.
 func SmallestP(n, m int) float64 {
 	if n < 1 || m < 1 {
 		return 1
@@ -172,8 +173,8 @@ func SmallestP(n, m int) float64 {
 	return min(1, 2*math.Exp(-logChoose(n+m, n)))
 }
 
-// MinRepetitions is how many repetitions on either side it takes so that the smallest p is at most alpha after Holm's
-// procedure over a family of tests.
+// MinRepetitions returns the minimum number of repetitions per side for a significant test in a family of tests. With
+// it the smallest p is at most alpha after Holm's procedure.
 func MinRepetitions(alpha float64, tests int) int {
 	const most = 1000
 	for n := 1; n < most; n++ {
@@ -184,12 +185,12 @@ func MinRepetitions(alpha float64, tests int) int {
 	return most
 }
 
-// Holm adjusts p-values for being a family (Holm 1979): where only those whose adjusted p is at most alpha are
-// believed, the probability that any of these is false is at most alpha, however the tests depend on each other. The
-// order is that of ps.
+// Holm adjusts the p-values of a family of tests (Holm 1979). Accept only results with an adjusted p of at most alpha.
+// The probability of any false one is then at most alpha, whatever the dependence of the tests. The result has the
+// order of ps.
 func Holm(ps []float64) []float64 { return HolmOf(ps, len(ps)) }
 
-// HolmOf is Holm for the smallest p-values of a family of so many tests.
+// HolmOf is like Holm, for the smallest p-values of a family with the given number of tests.
 func HolmOf(ps []float64, tests int) []float64 {
 	order := make([]int, len(ps))
 	for i := range order {

@@ -2,18 +2,17 @@ package stats
 
 import "math"
 
-// MedianInterval is a confidence interval of the median of what a sample was drawn from, between two order statistics:
-// sure whatever the distribution is (Thompson 1936). It is the narrowest symmetric one with the confidence asked for,
-// or, where the sample is too small for that, all of the sample with what confidence that gives: see Interval.Holds and
-// MinForMedian.
+// MedianInterval returns a confidence interval of the median of the population of a sample, between two order
+// statistics. It is valid for every distribution (Thompson 1936). It is the narrowest symmetric interval with the
+// requested confidence. If the sample is too small for that, it is the range of the sample, with the confidence of
+// that: see Interval.Holds and MinForMedian.
 func MedianInterval(xs []float64, confidence float64) Interval {
 	n := len(xs)
 	if n == 0 {
 		return Interval{}
 	}
 	sorted := Sorted(xs)
-	// The median is below the k-th or above the k-th from the end as often as fewer than k of n tosses of a coin fall
-	// on one side.
+	// The probability that the median lies outside, on one side, is that of fewer than k heads in n tosses of a coin.
 	best, outside := 1, 2*coin(n, 0)
 	for k := 2; 2*k <= n+1; k++ {
 		out := 2 * coin(n, k-1)
@@ -25,7 +24,7 @@ func MedianInterval(xs []float64, confidence float64) Interval {
 	return Interval{Low: sorted[best-1], High: sorted[n-best], Confidence: max(0, 1-outside)}
 }
 
-// coin is the probability that at most k of n tosses fall on heads.
+// coin returns the probability of at most k heads in n tosses.
 func coin(n, k int) float64 {
 	sum := 0.0
 	for i := range k + 1 {
@@ -41,7 +40,7 @@ func logChoose(n, k int) float64 {
 	return a - b - c
 }
 
-// MinForMedian is how many repetitions an interval of a median with that confidence takes: 6 for 0.95.
+// MinForMedian returns the minimum number of repetitions for an interval of a median with that confidence: 6 for 0.95.
 func MinForMedian(confidence float64) int {
 	for n := 1; ; n++ {
 		if 1-2*math.Pow(0.5, float64(n)) >= confidence || n >= 64 {
@@ -50,7 +49,7 @@ func MinForMedian(confidence float64) int {
 	}
 }
 
-// Summary is a sample in a few numbers.
+// Summary describes a sample.
 type Summary struct {
 	N        int      `json:"n"`
 	Min      float64  `json:"min"`
@@ -60,8 +59,8 @@ type Summary struct {
 	Interval Interval `json:"interval"` // of the median
 }
 
-// Summarize describes a sample, its interval with the confidence asked for if the sample can give that. Of no sample N
-// is 0 and the rest nothing.
+// Summarize describes a sample. Its interval has the requested confidence if the sample is large enough. The zero
+// Summary describes an empty sample.
 func Summarize(xs []float64, confidence float64) Summary {
 	if len(xs) == 0 {
 		return Summary{}
@@ -71,8 +70,8 @@ func Summarize(xs []float64, confidence float64) Summary {
 		Interval: MedianInterval(sorted, confidence)}
 }
 
-// Relative is half the width of a sample's interval as a part of its median, for rules like "known to within 5 %"; ok
-// is false where that cannot be said: too few repetitions for that confidence, or a median of zero.
+// Relative returns half the width of a sample's interval as a fraction of its median, for rules such as "known to
+// within 5 %". ok is false if there are too few repetitions for that confidence, or if the median is zero.
 func (s Summary) Relative(confidence float64) (part float64, ok bool) {
 	if s.N == 0 || !s.Interval.Holds(confidence) {
 		return 0, false

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// Change is how far one sample is from another: a difference or a ratio.
+// Change is the difference or the ratio of two samples.
 type Change struct {
 	Estimate float64  `json:"estimate"`
 	Interval Interval `json:"interval"`
 }
 
-// Difference is how much larger the numbers of b are than those of a: the median of the differences of all pairs
-// (Hodges and Lehmann 1963), with the interval that goes with the Mann–Whitney test. That assumes two distributions of
-// one shape, one of which is shifted. ok is false if one of them is empty.
+// Difference returns by how much the numbers of b exceed those of a: the median of the differences of all pairs (Hodges
+// and Lehmann 1963). Its interval is that of the Mann–Whitney test. It assumes two distributions of the same shape, one
+// of which is shifted. ok is false if a sample is empty.
 func Difference(a, b []float64, confidence float64) (c Change, ok bool) {
 	if len(a) == 0 || len(b) == 0 {
 		return Change{}, false
@@ -24,7 +24,7 @@ func Difference(a, b []float64, confidence float64) (c Change, ok bool) {
 		true
 }
 
-// differences are those of all pairs, sorted.
+// differences returns the differences of all pairs, sorted.
 func differences(a, b []float64) []float64 {
 	all := make([]float64, 0, len(a)*len(b))
 	for _, x := range a {
@@ -36,7 +36,7 @@ func differences(a, b []float64) []float64 {
 	return all
 }
 
-// margin is how many of the n·m sorted differences are outside an interval on either side, and how sure that is.
+// margin returns the number of sorted differences outside an interval on each side, and its confidence.
 func margin(n, m int, confidence float64) (k int, sure float64) {
 	most := (n*m - 1) / 2
 	if n+m > maxExact {
@@ -59,8 +59,8 @@ func margin(n, m int, confidence float64) (k int, sure float64) {
 	return k, sure
 }
 
-// Ratio is by which factor the numbers of b are larger than those of a: the median of the ratios of all pairs, as
-// Difference is of logarithms. ok is false if one of them is empty or holds a number that is not positive.
+// Ratio returns the factor by which the numbers of b exceed those of a: the median of the ratios of all pairs. It is
+// Difference applied to logarithms. ok is false if a sample is empty or contains a number that is not positive.
 func Ratio(a, b []float64, confidence float64) (c Change, ok bool) {
 	la, okA := logs(a)
 	lb, okB := logs(b)

@@ -1,9 +1,9 @@
-// Package stats is the mathematics of repeated measurements: what their median is and how well it is known, whether two
-// sets of repetitions differ, by how much, and how sure that is of many comparisons together. It assumes nothing about
-// distributions but where it says so. It guarantees the same answer for the same input: nothing is drawn at random.
+// Package stats implements the statistics of repeated measurements. It computes medians and their accuracy, tests
+// whether two samples differ and by how much, and corrects for many tests. It assumes nothing about distributions
+// unless stated. Results are deterministic: nothing is random.
 //
-// Functions do not change their arguments, may be called from any goroutine, and treat numbers as exact. Samples hold
-// finite numbers; one that is empty has no median, and functions say what they return then.
+// Functions do not modify their arguments and are safe for concurrent use. They treat numbers as exact. Samples must
+// contain finite numbers. Functions document their results for empty samples.
 package stats
 
 import (
@@ -14,7 +14,7 @@ import (
 // Sorted returns a sorted copy.
 func Sorted(xs []float64) []float64 { return slices.Sorted(slices.Values(xs)) }
 
-// Median is the number in the middle, of an even number the mean of the two in the middle; NaN if there is none.
+// Median returns the middle number, or the mean of the two middle numbers; NaN for an empty sample.
 func Median(xs []float64) float64 { return middle(Sorted(xs)) }
 
 func middle(sorted []float64) float64 {
@@ -28,7 +28,7 @@ func middle(sorted []float64) float64 {
 	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
 }
 
-// Mean is the arithmetic mean of xs, NaN if there are none.
+// Mean returns the arithmetic mean; NaN for an empty sample.
 func Mean(xs []float64) float64 {
 	sum := 0.0
 	for _, x := range xs {
@@ -37,8 +37,8 @@ func Mean(xs []float64) float64 {
 	return sum / float64(len(xs))
 }
 
-// MAD is the median absolute deviation from the median, times 1.4826, so that it is the standard deviation of what is
-// normal; 0 of less than two.
+// MAD returns the median absolute deviation from the median, times 1.4826. For a normal distribution it estimates the
+// standard deviation. It is 0 for fewer than two numbers.
 func MAD(xs []float64) float64 {
 	if len(xs) < 2 {
 		return 0
@@ -51,7 +51,7 @@ func MAD(xs []float64) float64 {
 	return 1.4826 * Median(off)
 }
 
-// Deviation is the sample standard deviation; 0 of less than two numbers.
+// Deviation returns the sample standard deviation; 0 for fewer than two numbers.
 func Deviation(xs []float64) float64 {
 	if len(xs) < 2 {
 		return 0
@@ -63,19 +63,19 @@ func Deviation(xs []float64) float64 {
 	return math.Sqrt(squares / float64(len(xs)-1))
 }
 
-// Interval is where a number is, with the confidence that Confidence says: what the samples can really give, not what
-// was asked for.
+// Interval is a confidence interval. Confidence is the one that the samples permit, which may be lower than the
+// requested one.
 type Interval struct {
 	Low        float64 `json:"low"`
 	High       float64 `json:"high"`
 	Confidence float64 `json:"confidence"` // 0: nothing is known
 }
 
-// Holds reports whether an interval is as sure as asked for.
+// Holds reports whether the interval has at least this confidence.
 func (i Interval) Holds(confidence float64) bool { return i.Confidence >= confidence-1e-12 }
 
 // Contains reports whether x is in the interval.
 func (i Interval) Contains(x float64) bool { return i.Low <= x && x <= i.High }
 
-// Half is half the width of an interval.
+// Half returns half the width of the interval.
 func (i Interval) Half() float64 { return (i.High - i.Low) / 2 }

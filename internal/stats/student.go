@@ -2,8 +2,8 @@ package stats
 
 import "math"
 
-// StudentT is the probability that Student's t with these degrees of freedom is at most t (Student 1908). The degrees
-// of freedom are above 0 and need not be whole.
+// StudentT returns the probability that Student's t is at most t (Student 1908). freedom is the number of degrees of
+// freedom; it must be above 0 and need not be whole.
 func StudentT(t, freedom float64) float64 {
 	switch {
 	case math.IsInf(t, -1):
@@ -18,8 +18,8 @@ func StudentT(t, freedom float64) float64 {
 	return tail
 }
 
-// StudentQuantile is the t up to which Student's t with these degrees of freedom has the probability p, 0 < p < 1: by
-// bisection, to 12 digits.
+// StudentQuantile returns the t below which Student's t lies with probability p, 0 < p < 1. It uses bisection, to 12
+// digits.
 func StudentQuantile(p, freedom float64) float64 {
 	if p < 0.5 {
 		return -StudentQuantile(1-p, freedom)
@@ -42,13 +42,13 @@ func StudentQuantile(p, freedom float64) float64 {
 	return high
 }
 
-// incompleteBeta is the regularised incomplete beta function of x, by its continued fraction (NIST Digital Library of
-// Mathematical Functions, 8.17.22), evaluated from the end.
+// incompleteBeta returns the regularised incomplete beta function of x. It evaluates the continued fraction (NIST
+// Digital Library of Mathematical Functions, 8.17.22) from its end.
 func incompleteBeta(a, b, x float64) float64 {
 	if x <= 0 || x >= 1 {
 		return min(max(x, 0), 1)
 	}
-	if x > (a+1)/(a+b+2) { // there the fraction of the complement is the faster one
+	if x > (a+1)/(a+b+2) { // the fraction of the complement converges faster
 		return 1 - incompleteBeta(b, a, 1-x)
 	}
 	const terms = 200
@@ -64,5 +64,5 @@ func incompleteBeta(a, b, x float64) float64 {
 	return math.Exp(lab-la-lb+a*math.Log(x)+b*math.Log1p(-x)) / (a * fraction)
 }
 
-// NormalQuantile is the number that a standard normal variable exceeds with probability above.
+// NormalQuantile returns the number that a standard normal variable exceeds with probability above.
 func NormalQuantile(above float64) float64 { return -math.Sqrt2 * math.Erfinv(2*above-1) }
