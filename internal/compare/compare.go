@@ -1,8 +1,9 @@
-// Package compare finds what differs between runs, or between the cells of one run along an axis: cell by cell and
-// value by value, how much, and whether that is more than noise. Repetitions of one run are interleaved: between cells
-// of one run the repetition is the unit of replication. Between runs it is the run, whose spread is known from earlier
-// runs. All tests of a comparison are one family (docs/compare.md). It reads no file and draws nothing; package report
-// shows the result.
+// Package compare compares runs, or the cells of one run along an axis. For each cell and value it computes the size of
+// the difference and whether it exceeds noise. Within a run, repetitions are interleaved, and the repetition is the
+// unit of replication. Between runs the unit is the run; its spread is known from earlier runs. All tests of a
+// comparison are one family (docs/compare.md).
+//
+// It reads no file and uses no random numbers. Package report shows the result.
 package compare
 
 import (
@@ -14,23 +15,23 @@ import (
 	"lockstep/internal/stats"
 )
 
-// Recorded is a run with what came of it.
+// Recorded is a run with its outcomes.
 type Recorded struct {
-	Mark     string // in the comparison; empty: A, B, …
+	Mark     string // name in the comparison; empty: A, B, …
 	Run      plan.Run
 	Outcomes []plan.Outcome
 }
 
-// Options say what is compared, and how sure and large a difference has to be. The zero value compares by cell id, with
+// Options determine the compared values and the requirements on a difference. The zero value compares by cell id, with
 // the defaults below.
 type Options struct {
-	Values []string // names as in tables; none: Usual
-	By     string   // an axis inside of one run; empty: the runs are compared
-	Base   string   // of By: the value that the others are compared with; empty: the first of the matrix
-	Match  []string // axes by which cells belong together; none: their ids or, by an axis, all other axes
-	Effect float64  // least change that is named, as a part; 0: DefaultEffect
-	Alpha  float64  // greatest probability of naming anything that is none; 0: DefaultAlpha
-	// Spread is the run-to-run spread of a value of a cell of the base, by the cell's id; nil: unknown. It is not
+	Values []string // names as in tables; empty: Usual
+	By     string   // an axis within one run; empty: runs are compared
+	Base   string   // with By: the value with which others are compared; empty: the first in the matrix
+	Match  []string // axes by which cells are matched; empty: by id, or with By by all other axes
+	Effect float64  // minimum change that is reported, as a fraction; 0: DefaultEffect
+	Alpha  float64  // maximum probability of any false finding; 0: DefaultAlpha
+	// Spread returns the run-to-run spread of a value of a cell of the base, by the cell's id; nil: unknown. It is not
 	// called with By.
 	Spread func(cell, value string) plan.RunSpread
 }
@@ -41,72 +42,72 @@ const (
 	DefaultAlpha  = 0.05
 )
 
-// Usual are the values that are compared unless others are asked for: those of them that have a number anywhere.
+// Usual returns the values that are compared by default. Values without any number are left out of the result.
 func Usual() []string { return []string{"publish.rate", "consume.rate", "publish.p99", "e2e.p99"} }
 
-// Comparison is what was found. Side 0 is the base, with which each other one is compared.
+// Comparison is the result of Compare. Side 0 is the base, with which every other side is compared.
 type Comparison struct {
 	Sides       []Side       `json:"sides"`
 	By          string       `json:"by,omitempty"`
-	Match       []string     `json:"match,omitempty"` // as asked for
+	Match       []string     `json:"match,omitempty"` // as in Options
 	Effect      float64      `json:"effect"`
 	Alpha       float64      `json:"alpha"`
-	Tests       int          `json:"tests"`       // size of the family
+	Tests       int          `json:"tests"`       // number of tests in the family
 	Differences []Difference `json:"differences"` // of environment, subject and matrix
 	Values      []Value      `json:"values"`
-	Left        []Left       `json:"left"` // cells that are in no number
+	Left        []Left       `json:"left"` // cells that are not compared
 }
 
-// Side is one of what is compared.
+// Side is a run, or a part of a run, that is compared.
 type Side struct {
 	Mark        string    `json:"mark"` // "A", or the value of the axis
 	Run         string    `json:"run"`
-	Name        string    `json:"name"` // the matrix's
+	Name        string    `json:"name"` // name of the matrix
 	Started     time.Time `json:"started"`
 	Cells       int       `json:"cells"`
 	Repetitions int       `json:"repetitions"`
 }
 
-// Difference is something besides the broker's speed that is not the same on all sides.
+// Difference is a property that differs between sides, besides the values.
 type Difference struct {
 	Of     string   `json:"of"`   // "harness", "agents", "clocks", "matrix", "workload", or "broker NAME"
 	What   string   `json:"what"` // "version", "setting disk_free_limit", "publishers.maxInFlight"
 	Values []string `json:"values"`
 }
 
-// Left is a cell that is not compared, and why.
+// Left is a cell that is not compared, with the reason.
 type Left struct {
 	Cell   string   `json:"cell"`
-	Sides  []string `json:"sides"` // in which it is missing
+	Sides  []string `json:"sides"` // sides without the cell
 	Reason string   `json:"reason"`
 }
 
-// Value is one value over all cells.
+// Value is one value in all cells.
 type Value struct {
 	Name   string         `json:"name"`
 	Title  string         `json:"title"`
 	Unit   plan.Unit      `json:"unit"`
 	Better plan.Direction `json:"better,omitempty"`
 	Rows   []Row          `json:"rows"`
-	Means  []Mean         `json:"means,omitempty"` // for each side but the base
+	Means  []Mean         `json:"means,omitempty"` // one per side, except the base
 }
 
-// Row is a cell.
+// Row is a cell with its samples and changes.
 type Row struct {
-	Cell    string            `json:"cell,omitempty"` // id, where cells are matched by it
+	Cell    string            `json:"cell,omitempty"` // id, if cells are matched by id
 	At      []plan.Coordinate `json:"at"`
 	Name    string            `json:"name"`
 	Sides   []Sample          `json:"sides"`
-	Changes []Change          `json:"changes"` // for each side but the base
+	Changes []Change          `json:"changes"` // one per side, except the base
 }
 
 // Sample is a cell's value on one side.
 type Sample struct {
 	stats.Summary
 	Numbers []float64   `json:"numbers"`           // of the repetitions, in their order
-	Backlog int         `json:"backlog,omitempty"` // repetitions without a number, as a backlog grew: they rank worst
-	Missing string      `json:"missing,omitempty"` // why other repetitions have no number that can be compared
-	Bound   float64     `json:"bound,omitempty"`   // the largest plan.Value.Bound, in the value's unit
+	Backlog int         `json:"backlog,omitempty"` // repetitions without a number because of a backlog: they rank worst
+	Missing string      `json:"missing,omitempty"` // why other repetitions have no comparable number
+	Bound   float64     `json:"bound,omitempty"`   // maximum plan.Value.Bound, in the unit of the value
 	Flags   []plan.Flag `json:"flags,omitempty"`
 }
 
@@ -117,44 +118,44 @@ type Finding string
 const (
 	Better       Finding = "better"
 	Worse        Finding = "worse"
-	Higher       Finding = "higher" // of values that are neither better nor worse
+	Higher       Finding = "higher" // for values without a direction of improvement
 	Lower        Finding = "lower"
-	NoDifference Finding = "no difference shown" // noise, or less than the least effect
+	NoDifference Finding = "no difference shown" // noise, or below the minimum effect
 	Inconclusive Finding = "inconclusive"        // see Change.Why
 )
 
-// Findings lists all findings, in the order in which they are of interest.
+// Findings returns all findings, the most important first.
 func Findings() []Finding { return []Finding{Worse, Better, Higher, Lower, NoDifference, Inconclusive} }
 
-// Change is how a side differs from the base.
+// Change is the difference of a side from the base.
 type Change struct {
 	Finding Finding `json:"finding"`
-	Why     string  `json:"why,omitempty"` // of Inconclusive
-	// Ratio is of the side to the base, nil where a number is not positive; then Shift has it. Inside of one run it is
-	// the median of the ratios of all pairs of repetitions, between runs the ratio of the medians. Neither is known if
-	// a repetition has no number.
+	Why     string  `json:"why,omitempty"` // reason for Inconclusive
+	// Ratio is that of the side to the base; nil if a number is not positive. Then Shift is used. Within a run it is
+	// the median of the ratios of all pairs of repetitions. Between runs it is the ratio of the medians. Ratio and
+	// Shift are not set if a repetition has no number.
 	Ratio    *stats.Change `json:"ratio,omitempty"`
-	Shift    stats.Change  `json:"shift"` // in the value's unit
+	Shift    stats.Change  `json:"shift"` // in the unit of the value
 	P        float64       `json:"p"`
-	Adjusted float64       `json:"adjusted"` // p after Holm
-	// repetitions on either side inside of one run, or earlier runs, without which nothing can be decided
+	Adjusted float64       `json:"adjusted"` // p after Holm's procedure
+	// minimum number of repetitions per side (within a run) or of earlier runs for a decision
 	Needed   int `json:"needed"`
 	Earlier  int `json:"earlier"`  // runs from which the run-to-run spread is known
-	Backlogs int `json:"backlogs"` // of these with a backlog, if that is what has changed
-	// between runs: standard error of the logarithm of Ratio, or of Shift where there is none
+	Backlogs int `json:"backlogs"` // number of these with a backlog, if the change is to or from a backlog
+	// between runs: standard error of the logarithm of Ratio, or of Shift if there is no Ratio
 	Error float64 `json:"error"`
 
 	sign   float64 // of the difference, by rank
 	absent bool    // the side does not have the cell
 }
 
-// Mean is a side's geometric mean over the cells.
+// Mean is the geometric mean of a side over the cells.
 type Mean struct {
 	stats.Change
 	Cells int `json:"cells"`
 }
 
-// Compare compares runs, the first of which is the base, or the cells of one run along an axis.
+// Compare compares runs, of which the first is the base, or the cells of one run along an axis.
 func Compare(runs []Recorded, o Options) (Comparison, error) {
 	if o.Effect == 0 {
 		o.Effect = DefaultEffect
@@ -188,7 +189,7 @@ func Compare(runs []Recorded, o Options) (Comparison, error) {
 	return c, nil
 }
 
-// wanted describes the values that are asked for. Of the usual ones those that are never measured are left out later.
+// wanted returns the descriptions of the requested values. Usual values without any number are left out later.
 func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 	var infos []plan.ValueInfo
 	var faults []string

@@ -11,16 +11,16 @@ import (
 	"time"
 )
 
-// facts are the properties of a side, its parameters and subjects: the values that were seen of each, sorted. JSON
-// objects are flattened: a property is the path of a leaf, such as "publishers.maxInFlight".
+// facts are the properties of a side, its parameters and subjects, each with its distinct values, sorted. JSON objects
+// are flattened: a property is the path of a leaf, such as "publishers.maxInFlight".
 type facts map[property][]string
 
-// property is what is known, and of what: see Difference.
+// property identifies a property: see Difference.
 type property struct{ of, what string }
 
-// add adds the leaves of a value that JSON can express. Empty texts are left out.
+// add adds the leaves of a value that can be expressed in JSON. Empty strings are left out.
 func (f facts) add(of, what string, v any) {
-	text, _ := json.Marshal(v) // plain data
+	text, _ := json.Marshal(v) // plain data always marshals
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var tree any
@@ -51,7 +51,7 @@ func (f facts) leaves(p property, v any) {
 	}
 }
 
-// apart lists the properties that are not the same on all sides, sorted. A side that is nil is not looked at.
+// apart returns the properties that differ between sides, sorted. Nil sides are ignored.
 func apart(sides []facts) (all []property) {
 	seen := map[property]bool{}
 	for _, f := range sides {
@@ -67,8 +67,8 @@ func apart(sides []facts) (all []property) {
 	})
 }
 
-// differences lists what is not the same on all sides besides what was measured. Of workloads it is what is not the
-// same in cells that belong together.
+// differences returns the properties that differ between sides, except measurements. Workloads are compared between
+// matched cells.
 func differences(sides []*side, rows []group, by string) []Difference {
 	all := make([]facts, len(sides))
 	for i, s := range sides {
@@ -106,8 +106,8 @@ func differences(sides []*side, rows []group, by string) []Difference {
 	return out
 }
 
-// facts are those of a side's matrix, agents, clocks and brokers. Along the axis of brokers all of them are "broker",
-// so that they stand beside each other.
+// facts returns the properties of a side's matrix, agents, clocks and brokers. Along the axis of brokers all brokers
+// are named "broker", so that their properties are compared.
 func (s *side) facts(by string) facts {
 	f, bound := facts{}, time.Duration(-1)
 	broker := func(name string) string {
@@ -119,7 +119,7 @@ func (s *side) facts(by string) facts {
 	for _, c := range s.cells {
 		for _, b := range c.cell.Brokers() {
 			of := broker(b.Name)
-			b.Name, b.Version = "", "" // the label is in the subject
+			b.Name, b.Version = "", "" // the version label is in the subject
 			f.add(of, "", b)
 		}
 		f.add(broker(c.cell.Broker.Name), "a confirm means", c.cell.Label)
@@ -145,7 +145,7 @@ func (s *side) facts(by string) facts {
 	}
 	known := "one clock"
 	if bound >= 0 {
-		coarse := time.Microsecond // in powers of two, so that only another quality is a difference
+		coarse := time.Microsecond // powers of two, so that small changes of the bound are not reported
 		for coarse < bound {
 			coarse *= 2
 		}

@@ -26,7 +26,7 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group,
 			row.Sides = append(row.Sides, s)
 			numbers, lacking = numbers+s.size(), lacking || never
 		}
-		if numbers == 0 && lacking { // a value that the cell cannot have is no news
+		if numbers == 0 && lacking { // the cell cannot have the value: not reported
 			continue
 		}
 		for i, x := range g.cells[1:] {
@@ -66,7 +66,7 @@ func (c *Comparison) value(info plan.ValueInfo, sides []*side, rows []group,
 	return v
 }
 
-// hosts are those of a cell's agents, each once, with their cores.
+// hosts returns the hosts of a cell's agents, each once, with their cores.
 func (c *cell) hosts() (all []string) {
 	for _, o := range c.outcomes {
 		all = append(all, o.Hosts()...)
@@ -75,8 +75,8 @@ func (c *cell) hosts() (all []string) {
 	return slices.Compact(all)
 }
 
-// sample is a value's numbers on one side. lacking reports whether all repetitions are valid and lack it for one
-// reason: then the cell cannot have it.
+// sample returns a value's numbers on one side. lacking is true if all repetitions are valid and have no number for the
+// same reason. The cell then cannot have the value.
 func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking bool) {
 	if x == nil {
 		return s, false
@@ -119,8 +119,8 @@ func sample(x *cell, info plan.ValueInfo, confidence float64) (s Sample, lacking
 	return s, lacking
 }
 
-// flags are why nothing can be said of a side, whatever its numbers are. A flag that leaves numbers comparable is a
-// reason if the other side lacks it.
+// flags returns the reasons for which a side is inconclusive, whatever its numbers are. A flag that leaves numbers
+// comparable is a reason only if the other side does not have it.
 func (s Sample) flags(mark string, other Sample, better plan.Direction) (whys []string) {
 	if s.Missing != "" {
 		whys = append(whys, s.Missing)
@@ -146,13 +146,12 @@ func (s Sample) backlog() string {
 // stuck reports whether the median repetition has a backlog.
 func (s Sample) stuck() bool { return s.Backlog > 0 && s.Backlog >= s.N }
 
-// ranked are the numbers, and one that is worse than any for each backlog.
+// ranked returns the numbers, and the worst possible number for each backlog.
 func (s Sample) ranked(better plan.Direction) []float64 {
 	return append(slices.Clone(s.Numbers), slices.Repeat([]float64{better.Worst()}, s.Backlog)...)
 }
 
-// withinRun compares repetitions that were interleaved: by the Mann–Whitney test, and by the Hodges–Lehmann estimate
-// that belongs to it.
+// withinRun compares interleaved repetitions with the Mann–Whitney test and the corresponding Hodges–Lehmann estimate.
 func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change) {
 	if a.Missing != "" || b.Missing != "" {
 		return c
@@ -171,11 +170,13 @@ func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change
 }
 
 // betweenRuns compares the medians of two runs. The run is a random effect (Kalibera and Jones 2013, Rigorous
-// Benchmarking in Reasonable Time): the logarithms of the medians of m earlier runs have the standard deviation s, so
-// that the difference of two of them has the standard error s·√(f₁ + f₂), and over it Student's t with m − 1 degrees of
-// freedom. f is 1; for a side with fewer repetitions (n) than earlier runs (r, on average) it is r/n, the most by which
-// that can widen its part. A change to or from a backlog is certain if no earlier run was like the other side. If k of
-// m were, all m + 1 runs are exchangeable, and p is the part of them like it, (k + 1) / (m + 1).
+// Benchmarking in Reasonable Time). The logarithms of the medians of m earlier runs have the standard deviation s. The
+// difference of two runs has the standard error s·√(f₁ + f₂). Divided by it, the difference has Student's t
+// distribution with m − 1 degrees of freedom. f is 1, or r/n for a side with fewer repetitions (n) than earlier runs
+// (r, on average). r/n is the maximum factor by which fewer repetitions can increase that part of the variance.
+//
+// A change to or from a backlog is certain if no earlier run was like the other side. If k of m earlier runs were, all
+// m + 1 runs are exchangeable. Then p is the fraction like it, (k + 1) / (m + 1).
 func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, confidence float64) (c Change) {
 	c.P, c.Earlier, c.Needed = 1, spread.Runs, plan.MinEarlierRuns
 	known := spread.Runs >= plan.MinEarlierRuns
@@ -221,8 +222,8 @@ func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, conf
 	return c
 }
 
-// mean is the geometric mean over the cells whose numbers can be compared. Cells of one run may move together, so that
-// between runs half its interval is the mean of theirs.
+// mean returns the geometric mean over the comparable cells. Between runs, cells of one run may change together. Half
+// the interval is then the mean of the cells' half intervals, in logarithms.
 func (c *Comparison) mean(rows []Row, side int) (m Mean) {
 	var pairs []stats.Pair
 	var sum, half float64
@@ -249,7 +250,7 @@ func (c *Comparison) mean(rows []Row, side int) (m Mean) {
 	return m
 }
 
-// changes calls f with every change of the comparison, and its row and number there.
+// changes calls f with every change of the comparison, its row, and its index in the row.
 func (c *Comparison) changes(f func(v *Value, x *Change, r *Row, i int)) {
 	for v := range c.Values {
 		for r := range c.Values[v].Rows {
@@ -261,9 +262,9 @@ func (c *Comparison) changes(f func(v *Value, x *Change, r *Row, i int)) {
 	}
 }
 
-// judge adjusts the p-values of all tests as one family and decides the finding of each change. Changes that are
-// inconclusive whatever their numbers are, and those that could not be found for want of repetitions, are not in the
-// family: they cannot be wrong.
+// judge adjusts the p-values of all tests as one family, and sets the finding of each change. Changes that are
+// inconclusive whatever their numbers are do not belong to the family. Nor do changes with too few repetitions to be
+// significant. Neither can be a false finding.
 func (c *Comparison) judge() {
 	var ps []float64
 	var family []*Change
@@ -299,11 +300,11 @@ func (c *Comparison) judge() {
 	})
 }
 
-// size is the number of repetitions that have a rank.
+// size returns the number of repetitions that have a rank.
 func (s Sample) size() int { return s.N + s.Backlog }
 
-// find decides what a change is called, and why if it is inconclusive. Where a side has more repetitions with a backlog
-// than the other, it can only be worse.
+// find returns the finding of a change, and the reason if it is inconclusive. A side with more backlogs than the other
+// can only be worse.
 func (x *Change) find(c *Comparison, a, b Sample, better plan.Direction) (Finding, string) {
 	f := NoDifference
 	up := x.sign > 0
@@ -337,7 +338,8 @@ func (x *Change) find(c *Comparison, a, b Sample, better plan.Direction) (Findin
 	return Inconclusive, strings.Join(whys, "; ")
 }
 
-// reaches reports whether a change is at least the least effect; from zero, and from or to a backlog, every change is.
+// reaches reports whether a change is at least the minimum effect. A change from zero, or to or from a backlog, always
+// is.
 func (x *Change) reaches(effect float64, base Sample) bool {
 	switch {
 	case x.Ratio != nil:
@@ -348,7 +350,7 @@ func (x *Change) reaches(effect float64, base Sample) bool {
 	return x.sign != 0
 }
 
-// Found counts the findings.
+// Found returns the number of changes per finding.
 func (c Comparison) Found() map[Finding]int {
 	n := map[Finding]int{}
 	c.changes(func(_ *Value, x *Change, _ *Row, _ int) {
@@ -359,7 +361,7 @@ func (c Comparison) Found() map[Finding]int {
 	return n
 }
 
-// Told reports whether anything is conclusive.
+// Told reports whether any change is conclusive.
 func (c Comparison) Told() bool {
 	n := c.Found()
 	delete(n, Inconclusive)

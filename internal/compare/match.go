@@ -13,14 +13,14 @@ import (
 	"lockstep/internal/sampling"
 )
 
-// side is one of what is compared, as it is read.
+// side is a run, or a part of a run, with its cells.
 type side struct {
 	mark  string
 	run   plan.Run
 	cells []*cell // in the order of the matrix
 }
 
-// cell is a cell of a side with its outcomes, in the order of repetitions.
+// cell is a cell of a side with its outcomes, in order of repetition.
 type cell struct {
 	cell     plan.Cell
 	outcomes []plan.Outcome
@@ -42,7 +42,7 @@ func joined(what string, faults []string) error {
 	return errors.New(what + ": " + strings.Join(faults, "\n"+what+": "))
 }
 
-// text is a coordinate's value on one line.
+// text returns a coordinate's value on one line.
 func text(c plan.Coordinate) string {
 	var one bytes.Buffer
 	if json.Compact(&one, c.Value) == nil {
@@ -51,7 +51,7 @@ func text(c plan.Coordinate) string {
 	return c.Text()
 }
 
-// Marks name runs that are side by side: A, B, … Z, AA, …
+// Marks returns n names for runs in a comparison: A, B, … Z, AA, …
 func Marks(n int) []string {
 	all := make([]string, n)
 	for i := range all {
@@ -98,7 +98,7 @@ func newSide(mark string, r Recorded) *side {
 	return s
 }
 
-// along parts a run by the values of an axis.
+// along divides a run by the values of an axis.
 func along(whole *side, o Options) ([]*side, error) {
 	var sides []*side
 	for _, c := range whole.cells {
@@ -135,7 +135,7 @@ func along(whole *side, o Options) ([]*side, error) {
 	return sides, nil
 }
 
-// group is one cell on all sides; nil where a side does not have it.
+// group holds the matched cells of all sides; nil for a side without the cell.
 type group struct {
 	key   string
 	at    []plan.Coordinate
@@ -146,13 +146,13 @@ func (g group) name() string {
 	switch {
 	case len(g.at) > 0:
 		return place(g.at)
-	case g.key == "": // where the axis that is compared by is the only one
+	case g.key == "": // the compared axis is the only one
 		return "the only cell"
 	}
 	return "cell " + g.key
 }
 
-// place is coordinates in words: "broker=rabbit mode=fast".
+// place formats coordinates: "broker=rabbit mode=fast".
 func place(at []plan.Coordinate) string {
 	parts := make([]string, len(at))
 	for i, c := range at {
@@ -161,8 +161,8 @@ func place(at []plan.Coordinate) string {
 	return strings.Join(parts, " ")
 }
 
-// match finds the cells that belong together. Those that the base lacks, or that it alone has, are left out, and the
-// sides that lack one are named.
+// match groups the cells of all sides. Cells that the base does not have, or that only one side has, are left out. left
+// lists cells that a side does not have.
 func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 	var faults []string
 	for i, s := range sides {
@@ -213,8 +213,8 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 	return rows, left, nil
 }
 
-// key is the same for cells that belong together: their coordinates on the axes asked for or, along an axis, on all
-// others; else the id. lacks is an axis that the cell does not have.
+// key returns a key that is equal for matching cells. It is made from the coordinates on the axes of Match, or with By
+// on all other axes; otherwise it is the id. lacks is an axis that the cell does not have.
 func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, lacks string) {
 	if len(o.Match) == 0 && o.By == "" {
 		return c.ID, c.Coordinates, ""
@@ -232,7 +232,7 @@ func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, lacks strin
 	return place(at), at, lacks
 }
 
-// differing are the axes on which two cells are apart.
+// differing returns the axes on which two cells differ.
 func differing(a, b plan.Cell) (axes []string) {
 	for _, c := range a.Coordinates {
 		if other, has := b.Coordinate(c.Axis); has && other != c.Text() {

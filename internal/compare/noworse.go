@@ -7,28 +7,28 @@ import (
 	"lockstep/internal/stats"
 )
 
-// Decision is the result of a test of non-inferiority: is a value of a cell worse than that of the base by more than a
-// margin? It is inconclusive if it is neither met nor violated.
+// Decision is the result of a non-inferiority test: is a value of a cell worse than the base's by more than a margin?
+// It is inconclusive if it is neither met nor violated.
 type Decision struct {
 	Value    *Value
 	Row      *Row
 	Met      bool    // the one-sided confidence interval of the change is above the margin
-	Violated bool    // it is below, at a confidence that holds for all values and cells together
-	P        float64 // of Violated, after Holm
-	Worst    float64 // the change at the end of the interval that is worse, as a part; NaN if it is unknown
-	// Detectable is the smallest detectable effect, as a part: an unchanged value meets a margin of this size in 80 %
-	// of runs (Bloom 1995, Minimum Detectable Effects: se·(t(1 − α) + t(0.8)), here of logarithms). NaN if it is
-	// unknown.
+	Violated bool    // it is below, with a confidence for all values and cells together
+	P        float64 // of Violated, after Holm's procedure
+	Worst    float64 // the worse end of the interval of the change, as a fraction; NaN if unknown
+	// Detectable is the minimum detectable effect, as a fraction: an unchanged value meets a margin of this size in 80
+	// % of runs. Its formula is se·(t(1 − α) + t(0.8)), here of logarithms (Bloom 1995, Minimum Detectable Effects).
+	// NaN if unknown.
 	Detectable float64
 }
 
-// power is the probability with which the smallest detectable effect is detected.
+// power is the probability with which the minimum detectable effect is detected.
 const power = 0.8
 
-// NoWorse tests every value of the second of two runs against the base, with Options.Effect as the margin and 1 −
-// Options.Alpha as the confidence. All decisions that something is violated are one family (Holm). Those that it is met
-// need no correction: the claim that all are met is rejected by any one of them, so that its error is at most that of
-// one (intersection–union test, Berger 1982).
+// NoWorse tests every value of the second of two runs against the base. The margin is Options.Effect, the confidence 1
+// − Options.Alpha. All decisions that a rule is violated are one family (Holm). Decisions that it is met need no
+// correction. Any single one rejects the claim that all are met, so its error is at most that of one. Source:
+// intersection–union test, Berger 1982.
 func (c Comparison) NoWorse() []Decision {
 	var all []Decision
 	var ps []float64
@@ -51,8 +51,8 @@ func (c Comparison) NoWorse() []Decision {
 	return all
 }
 
-// decide decides whether the margin is met. p is the probability of a change as bad as this one if the true change is
-// the margin; there is none for a change that is inconclusive whatever its numbers are.
+// decide determines whether the margin is met. p is the probability of a change as bad as this one if the true change
+// equals the margin. decided is false if the change is inconclusive whatever its numbers are.
 func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 	x, a, b := d.Row.Changes[0], d.Row.Sides[0], d.Row.Sides[1]
 	if x.Why != "" || a.stuck() && b.stuck() {
@@ -68,7 +68,7 @@ func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 	}
 	half := stats.StudentQuantile(1-alpha, freedom) * x.Error
 	detectable := half + stats.StudentQuantile(power, freedom)*x.Error
-	// By how much it is better, the least that is allowed, and by how much the values may be off (plan.Value.Bound).
+	// gain is the improvement, limit the minimum that is allowed, off the error of the values (plan.Value.Bound).
 	var gain, limit, off float64
 	if x.Ratio != nil {
 		gain, limit, off = sign*math.Log(x.Ratio.Estimate), sign*math.Log(1-sign*margin), math.Log1p(bound)
@@ -78,7 +78,7 @@ func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 		d.Worst, d.Detectable = sign*(gain-half-off)/math.Abs(a.Median), detectable/math.Abs(a.Median)
 	}
 	t := func(gain float64) float64 {
-		if gain == limit && x.Error == 0 { // the margin itself is allowed
+		if gain == limit && x.Error == 0 { // a change equal to the margin is allowed
 			return math.Inf(1)
 		}
 		return (gain - limit) / x.Error

@@ -9,7 +9,7 @@ import (
 )
 
 // Shortage is a comparison along an axis for which a run has too few repetitions: no difference, however large, could
-// be shown.
+// be significant.
 type Shortage struct {
 	By     string // the axis
 	Tests  int
@@ -17,8 +17,8 @@ type Shortage struct {
 	Needed int
 }
 
-// Shortages looks at every axis in the columns of the run's tables, whose values stand beside each other there: Compare
-// along it, with the usual values and the default Alpha.
+// Shortages checks the comparison along every axis that is a column of the run's tables, because readers compare
+// columns. It assumes Compare with the usual values and the default Alpha.
 func Shortages(run plan.Run) (all []Shortage) {
 	have := run.Repeat
 	if run.Until != nil {
@@ -29,9 +29,9 @@ func Shortages(run plan.Run) (all []Shortage) {
 			if slices.ContainsFunc(all, func(s Shortage) bool { return s.By == axis }) {
 				continue
 			}
-			sides := map[string]int{} // by the place on the other axes, and value
+			sides := map[string]int{} // by the coordinates on the other axes, and value
 			for _, c := range run.Cells {
-				if c.Workload.Search != nil { // it repeats by itself what it finds
+				if c.Workload.Search != nil { // a search repeats by itself
 					continue
 				}
 				others := slices.DeleteFunc(slices.Clone(c.Coordinates),
