@@ -1,7 +1,6 @@
-// Package sampling decides how often cells are repeated (plan.Run.Until): as often as it takes until a value is known
-// well enough. It decides by what the repetitions so far have measured and by nothing else, so that whoever reads the
-// same outcomes decides the same: the controller that leads, one that takes the run over, and everything that is made
-// of its record. Of a run without Until it says what every run says: all repetitions.
+// Package sampling decides how often cells are repeated (plan.Run.Until): until a value is known accurately enough. The
+// decision depends only on the outcomes so far. Every reader of the same outcomes therefore decides the same: the
+// leading controller, its successor, and all readers of the record. In a run without Until, all repetitions are needed.
 package sampling
 
 import (
@@ -13,38 +12,38 @@ import (
 	"lockstep/internal/stats"
 )
 
-// minRounds is the minimum of rounds. Fewer than the interval takes could never end a cell early.
+// minRounds is the minimum number of rounds before a decision.
 const minRounds = 3
 
-// Least is how many rounds there are before the first decision: as many as the interval takes, at least three.
+// Least returns the number of rounds before the first decision: as many as the interval needs, at least minRounds.
 func Least(u plan.StopRule) int { return max(minRounds, stats.MinForMedian(u.Confidence)) }
 
-// Rounds are the repetitions of the cells of a run. It belongs to one goroutine.
+// Rounds holds the repetitions of the cells of a run. It is not safe for concurrent use.
 type Rounds struct {
 	run   plan.Run
-	cells map[string]*series // nil of a run without Until
+	cells map[string]*series // nil in a run without Until
 }
 
-// series is the repetitions of one cell.
+// series holds the repetitions of one cell.
 type series struct {
 	value   string
-	numbers map[int]*float64 // of repetitions that have an outcome; nil: without a number
-	state   *Cell            // decided by them; nil: not yet
+	numbers map[int]*float64 // of repetitions with an outcome; nil: no usable number
+	state   *Cell            // cached decision; nil: not computed
 }
 
-// Cell is how far one cell is.
+// Cell is the state of the repetitions of one cell.
 type Cell struct {
-	Repeat  int  // how often it is measured: at most, until it is Over
+	Repeat  int  // number of repetitions; a maximum until Over
 	Over    bool // no further repetition is needed
-	Reached bool // as it is known well enough
-	Done    int  // repetitions that have an outcome
+	Reached bool // the value is known accurately enough
+	Done    int  // repetitions with an outcome
 	Numbers int  // of these: valid, with a number
-	// Part is half the width of the interval of the median of these, as a part of it, if it is Known.
+	// Part is half the width of the median's confidence interval, as a fraction of the median. It is set if Known.
 	Part  float64
 	Known bool
 }
 
-// New is the rounds of a run of which nothing has an outcome yet.
+// New returns the rounds of a run without outcomes.
 func New(run plan.Run) *Rounds {
 	r := &Rounds{run: run}
 	if run.Until != nil {
@@ -56,7 +55,7 @@ func New(run plan.Run) *Rounds {
 	return r
 }
 
-// Of is the rounds of a run after these outcomes.
+// Of returns the rounds of a run after these outcomes.
 func Of(run plan.Run, outcomes []plan.Outcome) *Rounds {
 	r := New(run)
 	for _, o := range outcomes {
@@ -65,7 +64,7 @@ func Of(run plan.Run, outcomes []plan.Outcome) *Rounds {
 	return r
 }
 
-// Add adds an outcome. The order does not matter; of one repetition the last counts.
+// Add adds an outcome. The order is irrelevant; the last outcome of a repetition counts.
 func (r *Rounds) Add(o plan.Outcome) {
 	var number *float64
 	if n, has := r.Number(o); has {
@@ -74,7 +73,7 @@ func (r *Rounds) Add(o plan.Outcome) {
 	r.add(o.Cell, o.Repetition, number)
 }
 
-// Number returns the number of an outcome that counts, for Had elsewhere; false: it has none.
+// Number returns the number of an outcome that counts, as input of Had. The result is false if it has none.
 func (r *Rounds) Number(o plan.Outcome) (float64, bool) {
 	s := r.cells[o.Cell]
 	if s == nil || o.Verdict != plan.Valid {
@@ -84,17 +83,17 @@ func (r *Rounds) Number(o plan.Outcome) (float64, bool) {
 	return v.Number, has && v.NA == "" && v.Over == 0 && !math.IsNaN(v.Number) && !math.IsInf(v.Number, 0)
 }
 
-// Had adds a task that has an outcome of which only the number is known; nil: it has none.
+// Had adds a task whose outcome is known only by its number; nil: no usable number.
 func (r *Rounds) Had(t plan.Task, number *float64) { r.add(t.Cell.ID, t.Repetition, number) }
 
-// add ignores repetitions of no task of the plan.
+// add ignores repetitions that are not in the plan.
 func (r *Rounds) add(cell string, repetition int, number *float64) {
 	if s := r.cells[cell]; s != nil && repetition >= 1 && repetition <= r.run.Repeat {
 		s.numbers[repetition], s.state = number, nil
 	}
 }
 
-// Needed reports whether a task is one of the run: not if its cell was known well enough before.
+// Needed reports whether a task belongs to the run. It does not if its cell was known accurately enough before.
 func (r *Rounds) Needed(t plan.Task) bool {
 	if r.cells[t.Cell.ID] == nil {
 		return true
@@ -103,7 +102,7 @@ func (r *Rounds) Needed(t plan.Task) bool {
 	return has || !r.Cell(t.Cell.ID).Over
 }
 
-// Open reports whether there may be fewer tasks than Tasks says.
+// Open reports whether the number of tasks may still become smaller than Tasks returns.
 func (r *Rounds) Open() bool {
 	for id := range r.cells {
 		if r.Undecided(id) {
@@ -113,12 +112,12 @@ func (r *Rounds) Open() bool {
 	return false
 }
 
-// Undecided reports whether a cell may be measured fewer times than Cell says.
+// Undecided reports whether a cell may be repeated less often than Cell returns.
 func (r *Rounds) Undecided(id string) bool {
 	return r.cells[id] != nil && !r.Cell(id).Over && r.run.Repeat > r.least()
 }
 
-// Tasks is how many tasks the run has: at most, while it is Open.
+// Tasks returns the number of tasks of the run; a maximum while it is Open.
 func (r *Rounds) Tasks() (n int) {
 	for _, c := range r.run.Cells {
 		n += r.Cell(c.ID).Repeat
@@ -126,7 +125,7 @@ func (r *Rounds) Tasks() (n int) {
 	return n
 }
 
-// Cell is how far a cell is, by its id.
+// Cell returns the state of a cell, by its id.
 func (r *Rounds) Cell(id string) Cell {
 	s := r.cells[id]
 	if s == nil {
@@ -141,8 +140,8 @@ func (r *Rounds) Cell(id string) Cell {
 
 func (r *Rounds) least() int { return min(r.run.Repeat, Least(*r.run.Until)) }
 
-// decide goes through the rounds that are complete, up to the one that is enough. Repetitions after it were made before
-// an earlier one was made again.
+// decide evaluates the complete rounds in order, until one is sufficient. Later repetitions may exist if an earlier one
+// was measured again.
 func (r *Rounds) decide(all map[int]*float64) Cell {
 	c := Cell{Repeat: r.run.Repeat, Done: len(all)}
 	var numbers []float64
@@ -171,8 +170,8 @@ func (r *Rounds) decide(all map[int]*float64) Cell {
 	return c
 }
 
-// Missed says of a cell that has had all its repetitions that it is not known well enough, in words; empty: it is, or
-// it has not.
+// Missed returns the message for a cell that had all its repetitions and is not known accurately enough. It returns ""
+// for other cells.
 func (r *Rounds) Missed(id string) string {
 	c := r.Cell(id)
 	if !c.Over || c.Reached {
@@ -192,7 +191,8 @@ func (r *Rounds) Missed(id string) string {
 	return text + ", wanted: " + r.run.Until.Rule
 }
 
-// Numbers returns what the repetitions measured of the value that decides how many there are (plan.Run.Until), by task.
+// Numbers returns the numbers of the value that ends the repetitions (plan.Run.Until), by task. It returns nil in a run
+// without Until.
 func Numbers(run plan.Run, outcomes []plan.Outcome) map[string]float64 {
 	if run.Until == nil {
 		return nil
