@@ -6,33 +6,33 @@ import (
 	"strings"
 )
 
-// What the OpenMessaging Benchmark has where a workload does not say.
+// Defaults of the OpenMessaging Benchmark.
 const (
 	ombWarmup = 1 // minutes
-	// ombWindow is how many messages a publisher may have unconfirmed where the benchmark bounds them by nothing.
+	// ombWindow is the maximum number of messages in flight per publisher where the benchmark has no limit.
 	ombWindow = 10_000
 )
 
-// The bounds of matrices.
+// Limits of matrices.
 const (
 	maxQueues        = 100_000
 	maxSubscriptions = 10_000
 	maxThreads       = 100_000
 	maxSize          = 104_857_600
-	minSize          = 64 // the envelope
+	minSize          = 64 // size of the envelope
 	maxMinutes       = 1_000_000
 )
 
-// workload is an OpenMessaging Benchmark workload, in a matrix's words.
+// workload is an OpenMessaging Benchmark workload, in terms of a matrix.
 type workload struct {
 	name                         string
 	topics, partitions           int64
 	subscriptions                int64
-	publishers, consumers        int64 // of a topic; of a subscription to it
+	publishers, consumers        int64 // publishers per topic; consumers per topic and subscription
 	size, rate, warmup, duration int64
 }
 
-// OMB translates a workload of the OpenMessaging Benchmark for the broker that a driver file names. An error is Faults.
+// OMB translates a workload of the OpenMessaging Benchmark for the broker in a driver file. Errors have type Faults.
 func OMB(work, driver File) (*Result, error) {
 	r := &report{}
 	var w workload
@@ -47,10 +47,10 @@ func OMB(work, driver File) (*Result, error) {
 	return r.result(func(lost []Lost) string { return matrix(from, lost, ombFields(w, b)) })
 }
 
-// base is the last part of a path.
+// base returns the last element of a path.
 func base(path string) string { return path[strings.LastIndexAny(path, `/\`)+1:] }
 
-// Why keys of workloads have no counterpart.
+// Reasons why keys of workloads have no counterpart.
 var ombLost = map[string]string{
 	"payloadFile":                        "bodies are made here: an envelope, then bytes that do not change",
 	"useRandomizedPayloads":              "bodies are made here: an envelope, then bytes that do not change; what depends on their content (compression) differs",
@@ -110,7 +110,7 @@ func readWorkload(t *table, fallback string) workload {
 	return w
 }
 
-// readKeys reads how messages get their keys, for which matrices have no word.
+// readKeys reads the distribution of message keys, which matrices do not support.
 func readKeys(t *table) {
 	kind := t.text("keyDistributor", "NO_KEY")
 	e := t.find("keyDistributor")
@@ -123,20 +123,20 @@ func readKeys(t *table) {
 	}
 }
 
-// broker is what a driver file becomes: a broker, and what it says of the cell.
+// broker is the translation of a driver file: a broker, and the fields of the cell that it determines.
 type broker struct {
 	name, driver string
 	options      []field
 	mode         string
 	window       int64
 	persistent   bool
-	ack          []field // of the consumers
+	ack          []field // fields of the consumers
 	prefetch     int64
 	shared       bool // one connection for all threads of a role
-	copies       bool // every consumer receives everything
+	copies       bool // every consumer receives all messages
 }
 
-// ombDrivers are the benchmark's driver classes, by the part of their names that tells them.
+// ombDrivers are the supported driver classes, by the end of their names.
 var ombDrivers = []struct {
 	class string
 	read  func(*table, workload) broker // nil: there is no such driver here
@@ -167,7 +167,7 @@ func readDriver(t *table, w workload) broker {
 	return broker{}
 }
 
-// onePartition refuses topics with partitions, as the benchmark does for brokers that have none.
+// onePartition rejects topics with partitions for brokers without partitions, as the benchmark does.
 func onePartition(t *table, w workload) {
 	if w.partitions > 1 {
 		t.report.fault(t.file, t.line,
@@ -175,7 +175,7 @@ func onePartition(t *table, w workload) {
 	}
 }
 
-// ombFields are the matrix.
+// ombFields returns the fields of the matrix.
 func ombFields(w workload, b broker) []field {
 	publishers := []field{{"threads", w.topics * w.publishers}, {"mode", b.mode}}
 	if b.mode == "confirm-window" {
@@ -212,5 +212,5 @@ func warmup(n int64) string {
 	return minutes(n)
 }
 
-// tableValues are what both tools print, as far as it has a name here.
+// tableValues are the values that both tools print and that exist in matrices.
 var tableValues = []any{"publish.rate", "consume.rate", "publish.p50", "publish.p99", "e2e.p50", "e2e.p99"}

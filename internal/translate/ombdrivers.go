@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// What Kafka's Java producer has when it is not told.
+// Defaults of Kafka's Java producer.
 const (
-	bufferMemory     = 33_554_432 // bytes that it holds
-	batchSize        = 16_384     // bytes of a batch
-	requestsInFlight = 5          // for each broker
+	bufferMemory     = 33_554_432 // bytes that it buffers
+	batchSize        = 16_384     // bytes per batch
+	requestsInFlight = 5          // per broker
 )
 
-// ombKafka reads the driver file of Kafka, most of which is properties of Kafka's Java clients.
+// ombKafka reads the driver file of Kafka. Most of it is properties of Kafka's Java clients.
 func ombKafka(t *table, w workload) broker {
 	b := broker{driver: "kafka", mode: "confirm-window", persistent: true}
 	common, topic := t.inner("commonConfig"), t.inner("topicConfig")
@@ -41,7 +41,7 @@ func ombKafka(t *table, w workload) broker {
 	return b
 }
 
-// inner reads a key that holds properties.
+// inner reads a key whose value is a block of properties.
 func (t *table) inner(name string) *table {
 	e := t.take(name)
 	if e == nil {
@@ -68,7 +68,7 @@ func kafkaBrokers(t, common *table) field {
 	return field{"brokers", all}
 }
 
-// kafkaSecurity reads how connections are secured. Passwords are not carried over.
+// kafkaSecurity reads the security settings of connections. Passwords are not translated.
 func kafkaSecurity(common *table) (options []field) {
 	protocol := strings.ToUpper(common.text("security.protocol", "PLAINTEXT"))
 	e := common.find("security.protocol")
@@ -122,8 +122,8 @@ func kafkaProducer(p *table, b *broker, w workload) {
 	p.lose("delivery.timeout.ms", "nothing is sent again here: a message that was not confirmed counts as such")
 }
 
-// kafkaIdempotence reads what Kafka's Java producer has of itself since release 3: several requests under way, and,
-// unless another setting speaks against it, idempotence. Here one of the two clients alone has either.
+// kafkaIdempotence translates two defaults of Kafka's Java producer since release 3: several requests in flight, and
+// idempotence unless another setting conflicts with it. In matrices only the client franz has these options.
 func kafkaIdempotence(p *table, b *broker, acks string) {
 	const inFlight = "max.in.flight.requests.per.connection"
 	all := acks == "all" || acks == "-1"
@@ -156,7 +156,7 @@ func kafkaIdempotence(p *table, b *broker, acks string) {
 	}
 }
 
-// kafkaConsumer reads how offsets are committed: without auto-commit, the benchmark commits in the background after
+// kafkaConsumer reads how offsets are committed. Without auto-commit, the benchmark commits in the background after
 // each poll.
 func kafkaConsumer(c *table, b *broker) {
 	b.options = append(b.options, field{"commit", "background"})
@@ -186,7 +186,7 @@ func kafkaConsumer(c *table, b *broker) {
 	c.lose("auto.offset.reset", "consumers are there before the first message here")
 }
 
-// topicSettings are those of the broker, by its own names.
+// topicSettings returns the remaining settings of topics, by their Kafka names.
 func topicSettings(topic *table) (rest []field) {
 	for _, e := range topic.keys {
 		if e.done {
@@ -204,8 +204,8 @@ func topicSettings(topic *table) (rest []field) {
 	return rest
 }
 
-// ombRabbitMQ reads the driver file of RabbitMQ: a fanout exchange for each topic, a queue for each subscription,
-// confirms without a bound, and consumers that acknowledge nothing.
+// ombRabbitMQ reads the driver file of RabbitMQ. The benchmark uses one fanout exchange per topic and one queue per
+// subscription. It has no limit for unconfirmed messages, and its consumers do not acknowledge.
 func ombRabbitMQ(t *table, w workload) broker {
 	onePartition(t, w)
 	b := broker{driver: "rabbitmq", mode: "confirm-window", window: ombWindow, shared: true}
@@ -253,21 +253,21 @@ func ombRabbitMQ(t *table, w workload) broker {
 	return b
 }
 
-// remarkPassword shows how a password can be kept out of a matrix.
+// remarkPassword adds a remark on how to keep a password out of a matrix.
 func remarkPassword(t *table, key, url string) {
 	if strings.Contains(url, "@") {
 		t.remark(key, `it may hold a password: "${env:NAME}" in the broker's options keeps that out of the file`)
 	}
 }
 
-// unbounded says that there is a bound here where the benchmark has none.
+// unbounded adds a remark that matrices limit unconfirmed messages, and the benchmark does not.
 func unbounded(t *table) {
 	t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
 		fmt.Sprintf("the benchmark bounds unconfirmed messages by nothing; here by %d for each publisher (window)",
 			ombWindow)})
 }
 
-// ombNATS reads the driver file of NATS: a stream in files for each topic, on one connection.
+// ombNATS reads the driver file of NATS: one stream on disk per topic, over one connection.
 func ombNATS(t *table, w workload) broker {
 	onePartition(t, w)
 	b := broker{driver: "nats", mode: "confirm-window", window: ombWindow, persistent: true, shared: true,
@@ -289,11 +289,11 @@ func ombNATS(t *table, w workload) broker {
 	return b
 }
 
-// confirmationWindow is how many bytes the benchmark lets Artemis's client have unconfirmed.
+// confirmationWindow is the maximum of unconfirmed bytes that the benchmark sets for Artemis's client.
 const confirmationWindow = 1 << 20
 
-// ombArtemis reads the driver file of Artemis, whose client speaks the broker's own protocol: here it is AMQP 1.0, at
-// the same port unless the broker was set otherwise.
+// ombArtemis reads the driver file of Artemis. The benchmark uses Artemis's own protocol. The driver here uses AMQP
+// 1.0, by default on the same port.
 func ombArtemis(t *table, w workload) broker {
 	onePartition(t, w)
 	b := broker{driver: "artemis", mode: "confirm-window", window: max(1, confirmationWindow/max(1, w.size)),

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// column is one field of the cell over all runs.
+// column holds the values of one field of the cell over all runs.
 type column struct {
-	axis   string // what it is called if it varies
+	axis   string // name of the axis if it varies
 	values []any
 }
 
@@ -21,7 +21,7 @@ func (c column) varies() bool {
 	return false
 }
 
-// in is the value of the column in the cell template.
+// in returns the value of the column in the cell template.
 func (c column) in() any {
 	if c.varies() {
 		return expression("axis." + c.axis)
@@ -29,7 +29,7 @@ func (c column) in() any {
 	return c.values[0]
 }
 
-// fields are what a run is, by the names of the axes that they become if they vary.
+// fields returns the fields of a run, by the names of their axes.
 func (r run) fields() []field {
 	return []field{
 		{"scenario", r.scenario}, {"options", r.options}, {"size", r.size}, {"publishers", r.publishers},
@@ -42,7 +42,7 @@ func (r run) fields() []field {
 	}
 }
 
-// columns are those of the cell, by the names of their axes.
+// columns returns the columns of the cell, by the names of their axes.
 func columns(runs []run) map[string]column {
 	all := map[string]column{}
 	for _, r := range runs {
@@ -55,12 +55,12 @@ func columns(runs []run) map[string]column {
 	return all
 }
 
-// axesInOrder is how axes are listed.
+// axesInOrder is the order of axes in the matrix.
 var axesInOrder = []string{"scenario", "broker", "size", "publishers", "channels", "mode", "maxInFlight", "rate",
 	"count", "persistent", "mandatory",
 	"consumerNodes", "consumers", "prefetch", "ack", "ackEvery", "queues", "subscriptions", "measure"}
 
-// perfFields are the matrix.
+// perfFields returns the fields of the matrix.
 func perfFields(title string, runs []run) []field {
 	brokers, names := perfBrokers(runs)
 	all := columns(runs)
@@ -81,8 +81,8 @@ func perfFields(title string, runs []run) []field {
 		field{"tables", []any{[]field{{"rows", rows}, {"values", tableValues}}}})
 }
 
-// rowsOf names the axes that tell the rows of the table: all of them, or, where they vary together, the scenario and
-// what varies within one.
+// rowsOf returns the axes that identify the rows of the table. These are all axes or, if axes vary together, the
+// scenario and the axes that vary within one.
 func rowsOf(varying []column, runs []run) (rows []any) {
 	for _, c := range varying {
 		told := c.axis == "scenario" || !varying[0].varies() || varying[0].axis != "scenario"
@@ -136,7 +136,7 @@ func perfCell(all map[string]column) []field {
 	return cell
 }
 
-// perfBrokers gives a broker for each different set of options, and for each run its name.
+// perfBrokers returns one broker per distinct set of options, and the name of the broker of each run.
 func perfBrokers(runs []run) (brokers []field, names []any) {
 	known := map[string]string{}
 	for _, r := range runs {
@@ -153,8 +153,8 @@ func perfBrokers(runs []run) (brokers []field, names []any) {
 	return brokers, names
 }
 
-// spread makes axes of columns: crossing ones, if all combinations of their values are there in order, or else ones
-// that vary together.
+// spread converts columns to axes. They are crossed if every combination of their values occurs; otherwise they are
+// zipped.
 func spread(varying []column) (axes []field, zip []any) {
 	n := 0
 	if len(varying) > 0 {
@@ -182,7 +182,7 @@ func spread(varying []column) (axes []field, zip []any) {
 	return axes, zip
 }
 
-// crossing reports whether every combination is there once, in whatever order.
+// crossing reports whether every combination occurs, in any order.
 func crossing(varying []column, distinct [][]any) bool {
 	seen := map[string]bool{}
 	for i := range varying[0].values {

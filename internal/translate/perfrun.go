@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// run is one measurement of PerfTest, in a matrix's words.
+// run is one measurement of PerfTest, in terms of a matrix.
 type run struct {
 	scenario              string
 	options               []field
 	publishers, consumers int64 // threads
-	channels              int64 // of a connection
+	channels              int64 // per connection
 	queues, subscriptions int64
 	mode                  string
 	window, count         int64
-	rate                  float64 // of all publishers
+	rate                  float64 // of all publishers together
 	persistent, mandatory bool
 	prefetch, ackEvery    int64
 	ack                   string
@@ -22,7 +22,7 @@ type run struct {
 	measure               string
 }
 
-// perfLost are parameters without a counterpart, and why.
+// perfLost are the parameters without a counterpart, with reasons.
 var perfLost = map[string]string{
 	"autoDelete":                        "queues and exchanges are made for each task and removed with it here",
 	"bodyContentType":                   "bodies are made here: an envelope, then bytes that do not change",
@@ -48,7 +48,7 @@ var perfLost = map[string]string{
 	"useMillis":                         "times are in nanoseconds here",
 }
 
-// perfKnown are the parameters that have a counterpart.
+// perfKnown are the parameters with a counterpart.
 var perfKnown = []string{
 	"autoAck", "channelPrefetch", "confirm", "consumerChannelCount", "consumerCount", "consumerPrefetch",
 	"exchangeType", "flags", "minMsgSize",
@@ -76,7 +76,7 @@ func readRun(t *table, uri string) run {
 	return r
 }
 
-// remarkValue says something of the value that a key has here, which may be one of a variable's.
+// remarkValue adds a remark on the value of a key. The value may come from a variable, which has its own line.
 func (t *table) remarkValue(name, why string, a ...any) {
 	if e := t.find(name); e != nil {
 		line := e.line
@@ -171,7 +171,7 @@ func readReceiving(t *table, r *run) {
 	}
 	switch {
 	case r.ack != "every":
-		r.ackEvery = 100 // of no effect
+		r.ackEvery = 100 // has no effect
 	case r.prefetch > 0 && r.prefetch < r.ackEvery:
 		t.remarkValue("multiAckEvery",
 			"lowered to the prefetch, %d: the broker sends no more before the first acknowledgement", r.prefetch)
@@ -220,8 +220,8 @@ func readQueues(t *table, r *run) {
 	r.options = append(r.options, field{"exchange", []field{{"type", kind}}})
 }
 
-// readUnnamed is how PerfTest has it without names of queues: each consumer declares a queue of its own, which gets
-// every message, and without consumers there is no queue at all.
+// readUnnamed applies PerfTest's behaviour without names of queues. Each consumer declares its own queue, which
+// receives every message. Without consumers there is no queue.
 func readUnnamed(t *table, r *run, arguments []field) []field {
 	switch {
 	case r.consumers > 1:
@@ -244,7 +244,7 @@ func readUnnamed(t *table, r *run, arguments []field) []field {
 	return arguments
 }
 
-// readArguments reads the arguments of queues, some of which have a word here.
+// readArguments reads the arguments of queues. Some have their own options in matrices.
 func readArguments(t *table) (options []field) {
 	e := t.take("queueArguments")
 	if e == nil {
@@ -287,7 +287,7 @@ func readArguments(t *table) (options []field) {
 	return []field{{"queue", queue}}
 }
 
-// readEnd reads when a measurement ends: by time, by count, or, in PerfTest alone, never.
+// readEnd reads the end of a measurement: a time, a count, or never. Only PerfTest supports never.
 func readEnd(t *table, r *run) {
 	limit := t.number("timeLimit", 0, 0, 1<<31)
 	both := t.number("msgCount", 0, 0, 1_000_000_000_000)

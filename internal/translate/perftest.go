@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// What PerfTest has where a scenario does not say.
+// Defaults of PerfTest.
 const (
 	perfURI = "amqp://localhost"
-	// perfWindow is how many messages a publisher may have unconfirmed where PerfTest bounds them by nothing (confirm:
-	// 0).
+	// perfWindow is the maximum number of messages in flight per publisher where PerfTest has no limit (confirm: 0).
 	perfWindow = 100_000
-	// perfCounted is the most time that a measurement by count may take.
+	// perfCounted is the maximum duration of a measurement by count.
 	perfCounted = "10m"
 )
 
-// perfFactors are the shares of the highest rate that PerfTest's rate-vs-latency measures at, once it knows that.
+// perfFactors are the fractions of the highest rate at which rate-vs-latency measures after it has found that rate.
 var perfFactors = []float64{0.01, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.04,
 	1.05}
 
-// PerfTest translates a scenario file of RabbitMQ PerfTest's HTML tools (PerfTestMulti). An error is Faults.
+// PerfTest translates a scenario file of RabbitMQ PerfTest's HTML tools (PerfTestMulti). Errors have type Faults.
 func PerfTest(scenarios File) (*Result, error) {
 	r := &report{}
 	runs := readScenarios(scenarios, r)
@@ -31,7 +30,7 @@ func PerfTest(scenarios File) (*Result, error) {
 	return r.result(func(lost []Lost) string { return matrix(from, lost, perfFields(name(stem, "perftest"), runs)) })
 }
 
-// readScenarios reads the whole file into what is to be measured, in order.
+// readScenarios reads the file and returns its measurements, in order.
 func readScenarios(f File, r *report) []run {
 	v, ok := read(f, r)
 	if !ok {
@@ -59,7 +58,7 @@ func readScenarios(f File, r *report) []run {
 	return runs
 }
 
-// scenario is one of the file.
+// scenario is one scenario of the file.
 type scenario struct {
 	name, kind, uri string
 	line            int
@@ -69,9 +68,9 @@ type scenario struct {
 	file            string
 }
 
-// variable is a parameter that takes several values.
+// variable is a parameter with several values.
 type variable struct {
-	entry  *entry // its values
+	entry  *entry // the key with its values
 	name   string
 	values []value
 }
@@ -138,10 +137,10 @@ func (s *scenario) readParams(t *table) {
 	}
 }
 
-// aliases are names of parameters that PerfTest knows under others, too.
+// aliases map alternative names of parameters to PerfTest's names.
 var aliases = map[string]string{"body": "bodyFiles", "rate": "producerRateLimit", "consumerRate": "consumerRateLimit"}
 
-// rename has all keys looked up by PerfTest's own names: "producer-count" is producerCount.
+// rename sets the lookup name of all keys to PerfTest's name: "producer-count" is producerCount.
 func (t *table) rename() {
 	t.path = ""
 	for i, e := range t.keys {
@@ -202,11 +201,11 @@ func (s *scenario) readVariables(t *table) {
 	}
 }
 
-// maxRuns bounds what one scenario measures.
+// maxRuns limits the measurements of one scenario.
 const maxRuns = 10_000
 
-// runs gives what a scenario measures: each combination of its variables, the first one outermost, with each set of
-// parameters.
+// runs returns the measurements of a scenario: each combination of its variables, the first one outermost, with each
+// set of parameters. Measurements that are equal in a matrix occur once.
 func (s *scenario) runs() []run {
 	n := len(s.params)
 	for _, v := range s.variables {
@@ -247,7 +246,7 @@ func (s *scenario) runs() []run {
 	return all
 }
 
-// with is a table in which some keys have other values.
+// with returns a table in which some keys have other values.
 func (t *table) with(others []*entry) *table {
 	inner := &table{report: t.report, file: t.file, line: t.line, keys: slices.Clone(others)}
 	for _, e := range t.keys {

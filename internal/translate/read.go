@@ -11,19 +11,19 @@ import (
 	"github.com/goccy/go-yaml/parser"
 )
 
-// value is one value of an input, with where it is.
+// value is one value of an input with its position.
 type value struct {
 	line   int
 	text   string  // of a scalar
-	quoted bool    // a scalar that is text by its quotes
-	block  int     // line of the first line of a block of text; 0 is none
-	null   bool    // nothing
+	quoted bool    // a scalar that is a string because of quotes or a block
+	block  int     // first line of a block of text; 0: none
+	null   bool    // no value
 	list   []value // of a list
 	isList bool
 	table  *table // of a table
 }
 
-// describe says what a value is, for faults.
+// describe returns a description of the value for error messages.
 func (v value) describe() string {
 	switch {
 	case v.table != nil:
@@ -36,24 +36,24 @@ func (v value) describe() string {
 	return strconv.Quote(v.text)
 }
 
-// table has the keys of one level of an input. What is taken from it counts as used, unless it is lost.
+// table holds the keys of one level of an input. A key that is taken counts as used, unless it is dropped.
 type table struct {
 	report *report
 	file   string
-	path   string // of the keys above, for people: "producerConfig: "
+	path   string // path of the keys above, for messages: "producerConfig: "
 	line   int
 	keys   []*entry
 }
 
 type entry struct {
 	key   string
-	name  string // under which it is looked up
+	name  string // lookup name
 	line  int
 	value value
-	done  bool // used or lost
+	done  bool // used or dropped
 }
 
-// readTable reads a file that is one table; nil if it is not.
+// readTable reads a file that is one table. It returns nil and reports a fault otherwise.
 func readTable(f File, r *report) *table {
 	v, ok := read(f, r)
 	if ok && v.table == nil {
@@ -62,7 +62,7 @@ func readTable(f File, r *report) *table {
 	return v.table
 }
 
-// read reads a file of YAML, of which JSON is a part, also JSON with single quotes.
+// read reads a YAML file. This includes JSON, also with single quotes.
 func read(f File, r *report) (value, bool) {
 	r.files = append(r.files, f.Name)
 	parsed, err := parser.ParseBytes(f.Text, 0, parser.AllowDuplicateMapKey())
@@ -94,7 +94,7 @@ func read(f File, r *report) (value, bool) {
 	return in.value(bodies[0], ""), true
 }
 
-// reader turns the library's nodes into values.
+// reader converts the nodes of the YAML library to values.
 type reader struct {
 	report *report
 	file   string
@@ -152,7 +152,7 @@ func (in reader) table(line int, pairs []*ast.MappingValueNode, path string) *ta
 	return t
 }
 
-// properties reads a block of text as Java does: a key, = or :, and a value on each line.
+// properties parses a block of text as Java properties: one key, = or :, and a value per line.
 func (e *entry) properties(t *table) *table {
 	inner := &table{report: t.report, file: t.file, path: t.path + e.key + ": ", line: e.line}
 	first := e.value.block

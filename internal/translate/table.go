@@ -16,7 +16,7 @@ func (t *table) find(name string) *entry {
 	return nil
 }
 
-// take gives a key and counts it as used; nil if it is not there, or nothing.
+// take returns a key and marks it as used. It returns nil if the key is missing or has no value.
 func (t *table) take(name string) *entry {
 	e := t.find(name)
 	if e == nil {
@@ -29,7 +29,7 @@ func (t *table) take(name string) *entry {
 	return e
 }
 
-// peek gives a key's text without counting it as used; "" if it is not there.
+// peek returns a key's text without marking the key as used; "" if it is missing.
 func (t *table) peek(name string) string {
 	if e := t.find(name); e != nil {
 		return e.value.text
@@ -44,7 +44,7 @@ func (t *table) use(e *entry) {
 	}
 }
 
-// lose lists a key as without a counterpart, and says why.
+// lose records that a key has no counterpart, with the reason.
 func (t *table) lose(name, why string, a ...any) {
 	if e := t.find(name); e != nil {
 		t.drop(e, why, a...)
@@ -56,14 +56,14 @@ func (t *table) drop(e *entry, why string, a ...any) {
 	t.report.lost = append(t.report.lost, Lost{t.file, e.line, t.path + e.key, fmt.Sprintf(why, a...)})
 }
 
-// remark says something of a key that is used all the same.
+// remark records a remark on a key that is used.
 func (t *table) remark(name, why string, a ...any) {
 	if e := t.find(name); e != nil {
 		t.report.lost = append(t.report.lost, Lost{t.file, e.line, t.path + e.key, fmt.Sprintf(why, a...)})
 	}
 }
 
-// rest lists what nobody has asked for.
+// rest drops all keys that were not used.
 func (t *table) rest(of string) {
 	for _, e := range t.keys {
 		if !e.done {
@@ -76,7 +76,7 @@ func (t *table) fault(e *entry, format string, a ...any) {
 	t.report.fault(t.file, e.line, "%s%s: %s", t.path, e.key, fmt.Sprintf(format, a...))
 }
 
-// text gives a key's text; fallback if it is not there.
+// text returns a key's text, or fallback if it is missing.
 func (t *table) text(name, fallback string) string {
 	e := t.take(name)
 	if e == nil {
@@ -89,7 +89,7 @@ func (t *table) text(name, fallback string) string {
 	return e.value.text
 }
 
-// required gives a number that has to be there.
+// required returns a number that must be given.
 func (t *table) required(name string, least, most int64) int64 {
 	if t.find(name) == nil {
 		t.report.fault(t.file, t.line, "%s%s is missing: a number of %d or more", t.path, name, least)
@@ -98,7 +98,7 @@ func (t *table) required(name string, least, most int64) int64 {
 	return t.number(name, least, least, most)
 }
 
-// number gives a whole number within bounds; fallback if it is not there.
+// number returns a whole number within limits, or fallback if it is missing.
 func (t *table) number(name string, fallback, least, most int64) int64 {
 	e := t.take(name)
 	if e == nil {
@@ -116,7 +116,7 @@ func (t *table) number(name string, fallback, least, most int64) int64 {
 	return n
 }
 
-// decimal gives a number that may have a fraction.
+// decimal returns a number within limits, which may have a fraction, or fallback if it is missing.
 func (t *table) decimal(name string, fallback, least, most float64) float64 {
 	e := t.take(name)
 	if e == nil {
@@ -130,7 +130,7 @@ func (t *table) decimal(name string, fallback, least, most float64) float64 {
 	return n
 }
 
-// yes gives a truth; fallback if it is not there.
+// yes returns a Boolean, or fallback if it is missing.
 func (t *table) yes(name string, fallback bool) bool {
 	e := t.take(name)
 	if e == nil {
@@ -146,7 +146,7 @@ func (t *table) yes(name string, fallback bool) bool {
 	return fallback
 }
 
-// real reads a number.
+// real parses a number.
 func (v value) real() (float64, bool) {
 	if v.table != nil || v.isList || v.null {
 		return 0, false
@@ -155,7 +155,7 @@ func (v value) real() (float64, bool) {
 	return n, err == nil && !math.IsInf(n, 0) && !math.IsNaN(n)
 }
 
-// whole reads a whole number, which may be written as 30.0 or 1e3.
+// whole parses a whole number, which may be written as 30.0 or 1e3.
 func (v value) whole() (int64, bool) {
 	n, ok := v.real()
 	return int64(n), ok && n == math.Trunc(n) && math.Abs(n) < 1<<53

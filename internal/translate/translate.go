@@ -1,6 +1,5 @@
-// Package translate writes matrices from what other tools measure with: workloads and driver files of the OpenMessaging
-// Benchmark, and scenario files of RabbitMQ PerfTest. It knows their formats and the words of matrices, and reads and
-// writes text alone.
+// Package translate converts inputs of other tools to matrices: workloads and driver files of the OpenMessaging
+// Benchmark, and scenario files of RabbitMQ PerfTest. It reads and writes text only.
 package translate
 
 import (
@@ -11,15 +10,15 @@ import (
 
 // File is an input.
 type File struct {
-	Name string // for people: in faults and comments
+	Name string // used in messages and comments
 	Text []byte
 }
 
-// Lost is something in an input that has no counterpart in a matrix, or only a near one.
+// Lost is a part of an input that has no exact counterpart in a matrix.
 type Lost struct {
 	File string
 	Line int
-	Key  string // as it is written there; "" is the file as a whole
+	Key  string // as written in the input; "": the whole file
 	Why  string
 }
 
@@ -32,21 +31,21 @@ func (l Lost) String() string {
 
 // Result is a translation.
 type Result struct {
-	Matrix string // CUE; what was lost is a comment in it
+	Matrix string // CUE; contains what was lost as a comment
 	Lost   []Lost
-	// Used are the keys whose meaning the matrix has, each as "file:line: key". Every key of the inputs is here or in
+	// Used are the keys that the matrix represents, each as "file:line: key". Every key of the inputs is in Used or in
 	// Lost.
 	Used []string
 }
 
-// Fault is one thing that makes an input useless.
+// Fault is an error in an input.
 type Fault struct {
 	File string
 	Line int
 	Text string
 }
 
-// Faults are all that is wrong with the inputs, as one error.
+// Faults are all errors in the inputs.
 type Faults []Fault
 
 func (f Faults) Error() string {
@@ -57,7 +56,7 @@ func (f Faults) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// report gathers what becomes of the inputs.
+// report collects the used, lost and invalid parts of the inputs.
 type report struct {
 	files  []string // in the order of reading
 	faults Faults
@@ -69,7 +68,7 @@ func (r *report) fault(file string, line int, format string, a ...any) {
 	r.faults = append(r.faults, Fault{file, line, fmt.Sprintf(format, a...)})
 }
 
-// result ends a translation. The order is that of the inputs, file by file.
+// result ends a translation. Faults and losses are sorted by file, in the order of reading, and line.
 func (r *report) result(write func(lost []Lost) string) (*Result, error) {
 	if len(r.faults) > 0 {
 		slices.SortStableFunc(r.faults, func(a, b Fault) int { return r.order(a.File, b.File, a.Line, b.Line) })
@@ -80,7 +79,7 @@ func (r *report) result(write func(lost []Lost) string) (*Result, error) {
 	return &Result{Matrix: write(r.lost), Lost: r.lost, Used: r.used}, nil
 }
 
-// once keeps the first of what is there several times.
+// once removes repeated elements.
 func once[T comparable](all []T) []T {
 	seen := map[T]bool{}
 	return slices.DeleteFunc(all, func(one T) bool {
@@ -90,7 +89,7 @@ func once[T comparable](all []T) []T {
 	})
 }
 
-// order sorts by file, as they were read, and line.
+// order compares by file, in the order of reading, and line.
 func (r *report) order(fileA, fileB string, a, b int) int {
 	if fileA != fileB {
 		return slices.Index(r.files, fileA) - slices.Index(r.files, fileB)

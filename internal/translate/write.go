@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// field is one line of CUE, or several: its value is text, a number, a truth, fields, a list or an expression.
+// field is a field in CUE. Its value is text, a number, a Boolean, fields, a list or an expression.
 type field struct {
 	name  string
 	value any
 }
 
-// expression is CUE as it is.
+// expression is literal CUE.
 type expression string
 
-// seconds, milliseconds and minutes are durations as matrices write them.
+// seconds, milliseconds and minutes format durations as in matrices.
 func seconds(n int64) string      { return strconv.FormatInt(n, 10) + "s" }
 func milliseconds(n int64) string { return strconv.FormatInt(n, 10) + "ms" }
 func minutes(n int64) string      { return strconv.FormatInt(n, 10) + "m" }
@@ -31,16 +31,16 @@ func label(name string) string {
 	return quote(name)
 }
 
-// quote writes text as CUE does, which reads JSON.
+// quote formats text as a JSON string, which is valid CUE.
 func quote(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // of text never fails
+	_ = e.Encode(s) // a string never fails
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// literal writes a value on one line.
+// literal formats a value on one line.
 func literal(v any) string {
 	switch v := v.(type) {
 	case expression:
@@ -65,7 +65,7 @@ func literal(v any) string {
 	return fmt.Sprint(v)
 }
 
-// write writes fields, one a line, indented by depth, with the values of lines beside each other below each other.
+// write writes fields, one per line, indented by depth. Values of adjacent plain fields are aligned.
 func write(b *strings.Builder, fields []field, depth int) {
 	for i, f := range fields {
 		path, v := label(f.name)+":", f.value
@@ -90,13 +90,13 @@ func write(b *strings.Builder, fields []field, depth int) {
 	}
 }
 
-// plain reports whether a field is a name and a value on one line.
+// plain reports whether the value of a field is on one line.
 func plain(f field) bool {
 	_, isTable := f.value.([]field)
 	return !isTable
 }
 
-// width is that of the longest name among the plain fields around one.
+// width returns the length of the longest name among the adjacent plain fields.
 func width(fields []field, i int) int {
 	from, to := i, i
 	for from > 0 && plain(fields[from-1]) {
@@ -132,7 +132,7 @@ func matrix(from string, lost []Lost, fields []field) string {
 	return b.String()
 }
 
-// printable keeps a comment on its line.
+// printable replaces control characters, so that a comment stays on its line.
 func printable(r rune) rune {
 	if r < ' ' || r == 0x7f {
 		return ' '
@@ -142,7 +142,7 @@ func printable(r rune) rune {
 
 var unnamed = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// name makes a name that matrices can have of any text.
+// name converts any text to a valid name of a matrix.
 func name(text, fallback string) string {
 	text = strings.Trim(unnamed.ReplaceAllString(text, "-"), "-._")
 	if len(text) > 100 {
