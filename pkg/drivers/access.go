@@ -14,15 +14,15 @@ import (
 	"syscall"
 )
 
-// Sizes of the files that a matrix may name, in bytes.
+// Maximum sizes of files that a matrix may name, in bytes.
 const (
 	MaxFile    = 1 << 20 // secrets, certificates, keys, credentials
 	MaxPayload = 1 << 30 // payload files
 )
 
-// Access states what a matrix may use of the host that executes it: files, variables of the environment, and the cloud
-// identity of the host. References and options that name files are read through it alone. The zero value allows
-// nothing. Copies are safe for concurrent use.
+// Access determines what a matrix may use of the host that executes it: files, environment variables, and the host's
+// cloud identity. References, and options that name files, must be read through it. The zero value permits nothing.
+// Copies are safe for concurrent use.
 type Access struct {
 	full      bool
 	folders   []string
@@ -30,11 +30,11 @@ type Access struct {
 	cloud     bool
 }
 
-// FullAccess allows what the user of the process may do: it is for matrices of that user.
+// FullAccess permits everything that the user of the process may use. It is for matrices of that user.
 func FullAccess() Access { return Access{full: true, cloud: true} }
 
-// LimitedAccess allows the files below absolute folders, some variables, and the cloud identity of the host if cloud is
-// set. The error lists every folder and variable that cannot be allowed.
+// LimitedAccess permits the files below absolute folders, some variables, and the host's cloud identity if cloud is
+// set. The error lists every folder and variable that cannot be permitted.
 func LimitedAccess(folders, variables []string, cloud bool) (Access, error) {
 	a := Access{variables: variables, cloud: cloud}
 	var errs []error
@@ -60,13 +60,14 @@ func LimitedAccess(folders, variables []string, cloud bool) (Access, error) {
 	return a, errors.Join(errs...)
 }
 
-// ownVariables begin the names of the variables that configure Lockstep itself, its credentials included.
+// ownVariables is the prefix of the variables that configure Lockstep itself, including its credentials.
 const ownVariables = "LOCKSTEP_"
 
-// Windows ignores the case
+// isOwn ignores case, because Windows does.
 func isOwn(name string) bool { return strings.HasPrefix(strings.ToUpper(name), ownVariables) }
 
-// Getenv returns the value of a variable. A variable that is not allowed has the same error whether it is set or not.
+// Getenv returns the value of a variable. The error for a variable that is not permitted is the same whether it is set
+// or not.
 func (a Access) Getenv(name string) (string, error) {
 	switch {
 	case a.full || slices.Contains(a.variables, name):
@@ -82,15 +83,15 @@ func (a Access) Getenv(name string) (string, error) {
 	return value, nil
 }
 
-// ReadFile returns the content of a regular file of at most MaxFile bytes. A file that is not allowed has the same
-// error whether it exists or not.
+// ReadFile returns the content of a regular file of at most MaxFile bytes. The error for a file that is not permitted
+// is the same whether it exists or not.
 func (a Access) ReadFile(path string) ([]byte, error) { return a.read(path, MaxFile) }
 
-// ReadPayload is ReadFile for payload files, of at most MaxPayload bytes.
+// ReadPayload is like ReadFile for payload files of at most MaxPayload bytes.
 func (a Access) ReadPayload(path string) ([]byte, error) { return a.read(path, MaxPayload) }
 
-// read checks the file that it has opened: the path can lead to another one by then. It neither waits for a writer of a
-// FIFO nor reads a device.
+// read checks the file after opening it, because the path may change in between. It does not wait for the writer of a
+// FIFO, and does not read devices.
 func (a Access) read(path string, limit int64) ([]byte, error) {
 	file, err := a.open(path)
 	if err != nil {
@@ -107,7 +108,7 @@ func (a Access) read(path string, limit int64) ([]byte, error) {
 	var text bytes.Buffer
 	if info.Size() <= limit {
 		text.Grow(int(info.Size()) + bytes.MinRead)
-		if _, err := text.ReadFrom(io.LimitReader(file, limit+1)); err != nil { // it may grow meanwhile
+		if _, err := text.ReadFrom(io.LimitReader(file, limit+1)); err != nil { // it may grow
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
 	}
@@ -117,7 +118,7 @@ func (a Access) read(path string, limit int64) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// open resolves symbolic links below the allowed folder, and refuses those that lead out of it.
+// open resolves symbolic links below the permitted folder. It rejects links that lead out of it.
 func (a Access) open(path string) (*os.File, error) {
 	const flags = os.O_RDONLY | syscall.O_NONBLOCK
 	if a.full {
@@ -138,8 +139,8 @@ func (a Access) open(path string) (*os.File, error) {
 	return nil, fmt.Errorf("file %s may not be read on this host: allow its folder with --files", path)
 }
 
-// LoadTLS adds certificates to a configuration: the authorities of ca, and the client certificate of cert and key.
-// Paths that are empty are left out.
+// LoadTLS adds certificates to a configuration: the authorities in ca, and the client certificate in cert and key.
+// Empty paths are ignored.
 func (a Access) LoadTLS(into *tls.Config, ca, cert, key string) error {
 	if ca != "" {
 		text, err := a.ReadFile(ca)
@@ -170,8 +171,8 @@ func (a Access) LoadTLS(into *tls.Config, ca, cert, key string) error {
 	return nil
 }
 
-// CloudIdentity returns an error if a driver may not use the credentials that the host itself has with a cloud: of its
-// environment, its files, its instance.
+// CloudIdentity returns an error unless a driver may use the host's own cloud credentials, from its environment, files
+// or instance.
 func (a Access) CloudIdentity() error {
 	if a.cloud {
 		return nil

@@ -1,9 +1,9 @@
-// Package drivers is the contract between Lockstep's engine and one kind of message broker, and the
-// registry of the drivers that a binary was built with. A driver moves bytes; the engine owns time,
-// sequence numbers, pacing, windows, reconnection and statistics, so that metrics compare across brokers.
+// Package drivers defines the interface between Lockstep's engine and drivers for message brokers. It also contains the
+// registry of drivers. A driver only moves bytes. The engine implements time, sequence numbers, pacing, max in flight,
+// reconnection and statistics, so that metrics of brokers are comparable.
 //
-// A driver is one folder: driver.go, publisher.go, consumer.go, schema.cue, driver_test.go (one call of
-// drivertest.Run), and one line in package all. CONTRIBUTING.md shows the way.
+// A driver is one folder: driver.go, publisher.go, consumer.go, schema.cue, and driver_test.go with one call of
+// drivertest.Run. It is imported in package all. CONTRIBUTING.md describes how to add one.
 package drivers
 
 import (
@@ -15,39 +15,39 @@ import (
 	"time"
 )
 
-// ErrUnsupported is returned (wrapped, with the reason) for what a driver did not declare.
+// ErrUnsupported is returned, wrapped with the reason, for functions that a driver did not declare.
 var ErrUnsupported = errors.New("not supported by this driver")
 
-// ErrClosed is the error of a confirm, a publish or a close notice that failed because the link to the
-// broker is gone. Drivers wrap their library's own error with it.
+// ErrClosed is the error of a confirm, a publish or OnClosed if the link to the broker was lost. Drivers wrap their
+// library's own error with it.
 var ErrClosed = errors.New("link to the broker is closed")
 
-// ErrRejected is the error of a confirm by which the broker refused a message (AMQP's basic.nack).
+// ErrRejected is the error of a confirm with which the broker rejected a message (AMQP's basic.nack).
 var ErrRejected = errors.New("broker rejected the message")
 
-// Driver speaks to one kind of broker. It holds no state: everything belongs to a Session.
+// Driver supports one kind of broker. It has no state: all state belongs to a Session.
 type Driver interface {
-	// Info describes the driver. It touches neither network nor disk.
+	// Info describes the driver. It must not access network or disk.
 	Info() Info
-	// Open validates options and prepares a session for one agent and one task. It may dial, but needs
-	// not; every connection it or its session ever makes goes through env.Dial or env.Forward.
-	// A broker that cannot be reached is an error that names the address, before ctx ends.
+	// Open validates options and prepares a session for one agent and one task. It may connect to the broker. Every
+	// connection of the driver and its sessions must go through env.Dial or env.Forward. If the broker cannot be
+	// reached, the error names the address, and is returned before ctx ends.
 	Open(ctx context.Context, options json.RawMessage, env Env) (Session, error)
 }
 
-// Info is what a driver says of itself.
+// Info describes a driver.
 type Info struct {
 	Name string // as in a matrix: driver: "nats"
-	Doc  string // one or two sentences for people
-	// Schema is CUE source that defines #Options, closed, with a comment on every field. Embed schema.cue. A field that
-	// holds a secret has the attribute @secret(): records hide its value.
+	Doc  string // one or two sentences for users
+	// Schema is CUE source that defines #Options, closed, with a comment on every field. Embed schema.cue. Fields that
+	// contain secrets need the attribute @secret(), so that records hide their values.
 	Schema string
-	// Declare says what this configuration can do and guarantees. Options have passed Schema and have its
-	// defaults. It is called at plan time, for every cell, so it is pure and fast.
+	// Declare returns the capabilities and guarantees of a configuration. options are validated and contain the
+	// defaults of Schema. It is called during planning, for every cell, and must be pure and fast.
 	Declare func(options json.RawMessage, use Use) Declaration
 }
 
-// Use is what a cell asks of a driver, as far as guarantees and capabilities may depend on it.
+// Use describes a cell, as far as capabilities and guarantees may depend on it.
 type Use struct {
 	Mode          Mode
 	Persistent    bool
@@ -59,71 +59,71 @@ type Use struct {
 	Bindings      int
 	Publishers    int  // threads of all agents together
 	Consumers     int  // threads of all agents together, over all subscriptions
-	Churn         bool // bindings are made and removed while messages flow
-	Keys          bool // messages have keys of a distribution
-	Nack          bool // consumers refuse a share of what they receive
-	Simulated     bool // latency, jitter, bandwidth or faults of connections between client and broker
+	Churn         bool // bindings are made and removed during the load
+	Keys          bool // message keys follow a configured distribution
+	Nack          bool // consumers refuse a fraction of the deliveries
+	Simulated     bool // connections have simulated latency, jitter, bandwidth or faults
 	PublisherNode Node
 	ConsumerNode  Node
 	QueueNode     Node
 }
 
-// Declaration is what a driver declares for one configuration and one use of it.
+// Declaration is the declaration of a driver for one configuration and one use.
 type Declaration struct {
 	Capabilities Capabilities
 	Guarantees   Guarantees
-	// RedeliverAfter is how long, at most, the broker keeps back what it delivered and no consumer acknowledged: a
-	// visibility timeout, an acknowledgement or session timeout. It counts from when the consumer's link broke or the
-	// acknowledgement was missed. 0: it delivers such messages again as soon as it notices that the connection is gone.
+	// RedeliverAfter is the maximum time before the broker delivers unacknowledged messages again: a visibility,
+	// acknowledgement or session timeout. It counts from the break of the consumer's link, or from the missed
+	// acknowledgement. 0: the broker delivers them again as soon as it detects the lost connection.
 	RedeliverAfter time.Duration
-	// Unfit lists reasons, in words, why this use cannot work with these options, beyond what
-	// Capabilities say ("a stream queue needs a prefetch of 1 or more"). The cell is then n/a. With no modes
-	// at all it says what is wrong with the options themselves, and the matrix has a fault.
+	// Unfit lists the reasons why this use is not supported, besides the Capabilities ("a stream queue needs a prefetch
+	// of 1 or more"). The cell is then n/a. Without any mode in Capabilities, it lists the errors of the options
+	// themselves, and the matrix is invalid.
 	Unfit []string
-	// Notes say what is possible but perhaps not meant ("25 consumers share 16 partitions: 9 get nothing").
-	// They are shown before the run and kept with the cell.
+	// Notes list possible but perhaps unintended effects ("25 consumers share 16 partitions: 9 get nothing"). They are
+	// shown before the run and stored with the cell.
 	Notes []string
-	// Label says in a few words what a confirm means here: "quorum, majority written",
-	// "classic transient, one node". Tables carry it, so that unlike things are not compared unawares.
+	// Label is a short description of the meaning of a confirm: "quorum, majority written", "classic transient, one
+	// node". Tables show it, because confirms with different meanings are not comparable.
 	Label string
 }
 
-// Capabilities are what a configuration can do. Expansion checks cells against them, and drivertest
-// proves every declared one and that every undeclared mode is refused with ErrUnsupported.
+// Capabilities are the supported features of a configuration. Expansion checks cells against them. drivertest tests
+// every declared feature, and that undeclared modes are rejected with ErrUnsupported.
 type Capabilities struct {
 	Modes             []Mode
 	Acks              []Ack
-	Mandatory         bool // unroutable messages come back through OnReturn
-	Persistent        bool // messages can be asked to survive a restart of the broker
-	Transient         bool // messages can be sent without that
+	Mandatory         bool // unroutable messages are returned through OnReturn
+	Persistent        bool // messages can be published so that they survive a restart of the broker
+	Transient         bool // messages can be published without that
 	UnlimitedPrefetch bool // prefetch 0
-	Subscriptions     bool // several subscriptions each receive every message (fan-out)
+	Subscriptions     bool // each of several subscriptions receives every message (fan-out)
 	Bindings          bool // several bindings per queue
-	Churn             bool // bindings can be made and removed while messages flow: sessions are Binders
+	Churn             bool // bindings can be made and removed during the load; sessions implement Binder
 	Nodes             bool // publishers, consumers and queues can be pinned to cluster nodes
-	Keys              bool // Message.Key decides where a message goes, or what it is kept in order with
-	Redelivery        bool // a handler's error brings the deliveries again
-	Streams           bool // Delivery.Stream tells several streams (partitions) apart
-	InProcess         bool // the broker is in the memory of the agent's process: each process has one of its own
-	CopiesBody        bool // Publish keeps nothing of Body once it has returned, in confirmed modes too
+	Keys              bool // Message.Key determines the destination or the order of a message
+	Redelivery        bool // deliveries are repeated after an error of the handler
+	Streams           bool // Delivery.Stream distinguishes several streams (partitions)
+	InProcess         bool // the broker runs in the memory of the agent's process, one per process
+	CopiesBody        bool // Publish does not use Body after it returns, also in confirmed modes
 }
 
-// Guarantees are what a broker may be held to. Breaking one makes a cell's verdict invalid.
+// Guarantees are properties that a broker must keep. Breaking one makes a cell's verdict invalid.
 type Guarantees struct {
-	// ConfirmedKept: no message whose confirm came without error is lost while this task runs.
+	// ConfirmedKept: no message that was confirmed without an error is lost during the task.
 	ConfirmedKept bool
-	// SentKept: no message that Publish accepted is lost even without a confirm, as long as no link breaks.
+	// SentKept: no message that Publish accepted is lost, even without a confirm, unless a link breaks.
 	SentKept bool
-	// NoDuplicates: each subscription receives each message at most once, as long as no link breaks.
+	// NoDuplicates: each subscription receives each message at most once, unless a link breaks.
 	NoDuplicates bool
-	// Ordered: messages of one publisher to one queue reach one consumer of one stream in the order sent.
+	// Ordered: messages of one publisher to one queue reach each consumer of one stream in the order of publishing.
 	Ordered bool
 }
 
-// Mode is how a publisher sends.
+// Mode is a publish mode.
 type Mode string
 
-// The modes.
+// The publish modes.
 const (
 	FireAndForget               Mode = "fire-and-forget"
 	ConfirmWindow               Mode = "confirm-window"
@@ -133,54 +133,54 @@ const (
 	ConnectionPerMessageConfirm Mode = "connection-per-message-confirm"
 )
 
-// Modes lists every mode, in the order of the documentation.
+// Modes returns all modes, in the order of the documentation.
 func Modes() []Mode {
 	return []Mode{FireAndForget, ConfirmWindow, ConfirmBatch, ConfirmEach, ConnectionPerMessage,
 		ConnectionPerMessageConfirm}
 }
 
-// Confirmed reports whether messages of this mode are confirmed by the broker.
+// Confirmed reports whether the broker confirms messages in this mode.
 func (m Mode) Confirmed() bool { return m != FireAndForget && m != ConnectionPerMessage }
 
-// Ack is when a consumer acknowledges.
+// Ack is the time at which a consumer acknowledges.
 type Ack string
 
-// The ways to acknowledge.
+// The values of Ack.
 const (
-	AckEach      Ack = "each"      // every message by itself
-	AckEvery     Ack = "every"     // once for every n messages
-	AckInterval  Ack = "interval"  // once an interval, for all that came since
-	AckAutomatic Ack = "automatic" // never: the broker forgets a message as it sends it
+	AckEach      Ack = "each"      // each message separately
+	AckEvery     Ack = "every"     // once per n messages
+	AckInterval  Ack = "interval"  // once per interval, for all messages since the last
+	AckAutomatic Ack = "automatic" // never: the broker removes a message when it sends it
 )
 
-// Node says which node of a cluster something is placed on: "any", a decimal index into the
-// endpoints in the order the options list them, or "leader" or "follower" of the queue.
+// Node is a node of a cluster: "any", a decimal index, or "leader" or "follower" of the queue. The index is that of an
+// endpoint in the options.
 type Node string
 
-// AnyNode leaves the choice to the driver: the first endpoint that answers.
+// AnyNode means that the driver selects the node: the first endpoint that answers.
 const AnyNode Node = "any"
 
-// Env is what a session may use of its host. It is valid until the session is closed.
+// Env contains the resources of the host that a session may use. It is valid until the session is closed.
 type Env struct {
-	// Dial is the only way to the broker, netsim included. Safe for concurrent use.
+	// Dial is the only way to connect to the broker. It includes netsim. It is safe for concurrent use.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// DialAside leads to what is no part of the measured path, a management API: past the cell's proxy and simulated
-	// network. Nil: Dial leads there too. Use Aside.
+	// DialAside connects outside of the measured path, for example to a management API. It bypasses the cell's proxy
+	// and simulated network. nil: use Dial. Call Aside instead of this field.
 	DialAside func(ctx context.Context, network, address string) (net.Conn, error)
-	// Forward is for client libraries without a dialer hook: it returns a loopback address whose
-	// connections go on to address through Dial. It lives as long as the session.
+	// Forward is for client libraries without a dialer hook. It returns a loopback address whose connections are
+	// forwarded to address through Dial. The address is valid until the session is closed.
 	Forward func(ctx context.Context, address string) (local string, err error)
-	Log     *slog.Logger // never per message; it removes the secrets of the options
-	// Event reports what the link did of itself. Safe for concurrent use; never blocks.
+	Log     *slog.Logger // not to be used per message; removes the secrets of the options
+	// Event reports an event of the link. It is safe for concurrent use and does not block.
 	Event func(kind EventKind, detail string)
-	// Dir is an empty folder of this task's own for drivers that keep state (an embedded server); the
-	// agent removes it when the session is closed. May be empty for drivers that need none.
+	// Dir is an empty folder of this task, for drivers with state on disk (an embedded server). The agent removes it
+	// after the session is closed. It may be "" for drivers that need none.
 	Dir string
-	// Access is the only way to files, variables and identities of the host that options name.
+	// Access is the only way to read files, variables and identities of the host that options name.
 	Access Access
 }
 
-// Aside is the way to what is no part of the measured path.
+// Aside returns the dial function for connections outside of the measured path.
 func (e Env) Aside() func(ctx context.Context, network, address string) (net.Conn, error) {
 	if e.DialAside != nil {
 		return e.DialAside
@@ -188,23 +188,24 @@ func (e Env) Aside() func(ctx context.Context, network, address string) (net.Con
 	return e.Dial
 }
 
-// EventKind classes an Event.
+// EventKind is the kind of an Event.
 type EventKind string
 
-// The kinds of events. Time between a Blocked and the Unblocked of equal detail is recorded as blocked by the broker,
-// so the detail names what is blocked ("127.0.0.1:5672"), the same in both; why it is blocked goes into a Notice.
+// The kinds of events. The time between Blocked and Unblocked with equal details is recorded as blocked by the broker.
+// The detail identifies the blocked connection ("127.0.0.1:5672") and must be the same in both. Report the reason in a
+// Notice.
 const (
 	EventBlocked    EventKind = "blocked"
 	EventUnblocked  EventKind = "unblocked"
 	EventRebalanced EventKind = "rebalanced"
-	EventNotice     EventKind = "notice" // anything else worth a line in the record
+	EventNotice     EventKind = "notice" // any other event that is worth recording
 )
 
-// Topology is what one task needs at the broker. A message sent to queue q with key k reaches, in
-// every subscription, the queue q of that subscription once (through its binding k, where there are any).
+// Topology describes the queues of one task. A message to queue q with key k reaches the queue q of every subscription
+// once, through its binding k if there are bindings.
 type Topology struct {
-	// Name is unique to the task and safe in every broker ([a-z0-9-], ≤ 60 bytes). Every name that the
-	// driver makes begins with it, so that nothing of anybody else's is ever touched.
+	// Name is unique to the task. It consists of letters, digits and "-", and has at most about 80 bytes. All names
+	// that the driver creates at the broker must begin with it, so that it never affects other users.
 	Name          string
 	Queues        int // ≥ 1
 	Subscriptions int // ≥ 1
@@ -217,122 +218,122 @@ type Topology struct {
 
 // Session is one agent's use of a broker during one task. Its methods are safe for concurrent use.
 type Session interface {
-	// Setup declares the topology, empty. Once a task, called by one agent; idempotent.
+	// Setup declares the topology with empty queues. One agent calls it once per task. It is idempotent.
 	Setup(ctx context.Context, t Topology) error
-	// Teardown removes what Setup declared. It succeeds if there is nothing to remove, also when
-	// another session or process made it.
+	// Teardown removes everything that Setup declared, in this or another session. It succeeds if there is nothing to
+	// remove.
 	Teardown(ctx context.Context, t Topology) error
-	// Publisher connects a publisher. Setup has been done by then, perhaps by another agent.
+	// Publisher connects a publisher. Setup was called before, possibly by another agent.
 	Publisher(ctx context.Context, spec PublisherSpec) (Publisher, error)
-	// Consumer connects a consumer and returns only when no message published from now on can be
-	// missed. handle is called from one goroutine at a time for each consumer.
+	// Consumer connects a consumer. No message published after it returns may be missed. Calls of handle are serialised
+	// per consumer.
 	Consumer(ctx context.Context, spec ConsumerSpec, handle Handler) (Consumer, error)
-	// Close ends everything that is still open, without waiting for confirms. Safe to call twice.
+	// Close closes everything that is open, without waiting for confirms. It may be called twice.
 	Close() error
 }
 
-// PublisherSpec says what a publisher is for.
+// PublisherSpec specifies a publisher.
 type PublisherSpec struct {
 	Topology    Topology
-	Queue       int // the queue its messages go to
+	Queue       int // the queue of its messages
 	Mode        Mode
-	MaxInFlight int // confirm-window: most messages unconfirmed at a time
-	Batch       int // confirm-batch: most messages of a batch
+	MaxInFlight int // confirm-window: maximum number of unconfirmed messages
+	Batch       int // confirm-batch: maximum number of messages in a batch
 	Persistent  bool
 	Mandatory   bool
 	Node        Node
-	// Connection numbers the connection: publishers (and consumers) of a session with the same number share one
-	// where the broker multiplexes; Exclusive asks for one that nobody else uses.
+	// Connection is a number. Publishers (and consumers) of a session with the same number share a connection, if the
+	// broker supports multiplexing. Exclusive requests a connection that is not shared.
 	Connection int
-	// OnConfirm is called exactly once for each message that Publish accepted in a confirmed mode, never in
-	// the others: err is nil, or wraps ErrRejected or ErrClosed. One call at a time for each publisher, from any
-	// goroutine, possibly before Publish returns. It does not block and does not call the publisher.
-	// By the time Close returns, every accepted message has had its call.
+	// OnConfirm is called exactly once for each message that Publish accepted in a confirmed mode, and never in other
+	// modes. err is nil, or wraps ErrRejected or ErrClosed. Calls are serialised per publisher, from any goroutine,
+	// possibly before Publish returns. OnConfirm does not block and does not call the publisher. When Close returns, it
+	// was called for all accepted messages.
 	OnConfirm func(token uint64, err error)
-	// OnReturn gives back an unroutable mandatory message; body is lent until it returns. It comes before
-	// that message's OnConfirm. One call at a time for each publisher.
+	// OnReturn is called with the body of an unroutable mandatory message, before that message's OnConfirm. It must not
+	// keep body. Calls are serialised per publisher.
 	OnReturn func(body []byte)
-	// Waiting is told when Publish or Flush waits for the broker. Blocked writes to connections that the driver dials
-	// with the context of Session.Publisher are counted by themselves: a driver whose Publish does not wait for them
-	// dials without it. It may be nil.
+	// Waiting records when Publish or Flush waits for the broker. Blocked writes are recorded separately, for
+	// connections that were dialled with the context of Session.Publisher. A driver whose Publish does not wait for
+	// writes must dial with another context. It may be nil.
 	Waiting *Waiting
-	// OnClosed is called at most once, when the link broke by itself; never after Close was called, and when Close
-	// returns it is not running: Notice does that. It does not block and does not call the publisher.
-	// The engine then closes the publisher and connects another.
+	// OnClosed is called at most once, when the link breaks. It is not called after Close was called, and is not
+	// running when Close returns: Notice implements this. It does not block and does not call the publisher. The engine
+	// then closes the publisher and connects another.
 	OnClosed func(err error)
 }
 
 // Exclusive is a connection number that is never shared.
 const Exclusive = -1
 
-// ConsumerSpec says what a consumer is for.
+// ConsumerSpec specifies a consumer.
 type ConsumerSpec struct {
 	Topology     Topology
 	Subscription int
 	Queue        int
-	Prefetch     int           // most unacknowledged messages; 0 is unlimited
-	Batch        int           // most deliveries of one handler call, ≥ 1; fewer are passed on without waiting
+	Prefetch     int           // maximum number of unacknowledged messages; 0 is unlimited
+	Batch        int           // maximum number of deliveries per handler call, ≥ 1; do not wait for more
 	Ack          Ack           //
-	AckEvery     int           // AckEvery: n
-	AckInterval  time.Duration // AckInterval
+	AckEvery     int           // n of AckEvery
+	AckInterval  time.Duration // of AckInterval
 	Node         Node
 	Connection   int
-	// OnClosed is called at most once, when the link broke by itself; never after Close was called, and when Close
-	// returns it is not running: Notice does that. It does not block and does not call the consumer.
+	// OnClosed is called at most once, when the link breaks. It is not called after Close was called, and is not
+	// running when Close returns: Notice implements this. It does not block and does not call the consumer.
 	OnClosed func(err error)
 }
 
-// ExtraKey is the first of the keys that belong to bindings made by a Binder.
+// ExtraKey is the lowest key of bindings that a Binder makes.
 const ExtraKey uint32 = 1 << 31
 
-// Message is one message to send.
+// Message is one message to publish.
 type Message struct {
-	Token uint64 // given back to OnConfirm
-	// binding of the queue, or partition key: the driver takes it modulo what there is, unless it is an ExtraKey or
-	// above
+	Token uint64 // passed to OnConfirm
+	// binding of the queue, or partition key. Keys below ExtraKey are taken modulo the number of bindings or
+	// partitions.
 	Key  uint32
-	Body []byte // the driver's until its confirm; in unconfirmed modes, and with CopiesBody, until Publish returns
+	Body []byte // the driver's until the confirm; unconfirmed, and with CopiesBody, until Publish returns
 }
 
-// Delivery is one message received.
+// Delivery is one delivered message.
 type Delivery struct {
-	Body        []byte   // lent until the handler returns
-	Redelivered Tristate // as the broker says
-	Stream      uint32   // partition or queue: the scope of the order guarantee
+	Body        []byte   // valid until the handler returns
+	Redelivered Tristate // as the broker reports
+	Stream      uint32   // partition or queue: the scope of the ordering guarantee
 }
 
-// Tristate is yes, no, or that the broker does not say.
+// Tristate is yes, no, or not reported by the broker.
 type Tristate uint8
 
-// The three states.
+// The values of Tristate.
 const (
 	NotSaid Tristate = iota
 	No
 	Yes
 )
 
-// Handler takes deliveries in the order received. Nil acknowledges them, in the way the spec says; an error rejects
-// them, to be delivered again where the driver declares Redelivery. It does not call the consumer.
+// Handler processes deliveries in the order received. nil acknowledges them according to the spec's Ack. An error
+// rejects them; they are delivered again if the driver declares Redelivery. The handler does not call the consumer.
 type Handler func([]Delivery) error
 
-// Publisher sends. One goroutine calls Publish and Flush; Close may come from another, also while they block.
+// Publisher publishes messages. One goroutine calls Publish and Flush. Close may be called from another, also while
+// they block.
 type Publisher interface {
-	// Publish hands one message over; it blocks while the broker or the network will not take more.
-	// An error means that the message was not accepted: no OnConfirm follows, but it may have gone out.
-	// Nothing is ever sent twice.
+	// Publish passes one message to the driver. It blocks while the broker or the network does not accept more. On an
+	// error the message was not accepted: OnConfirm is not called, but the message may have been sent. Publish never
+	// sends a message twice.
 	Publish(ctx context.Context, m Message) error
-	// Flush sends what the driver has buffered, without waiting for confirms. The engine calls it
-	// after each message of confirm-each, after each batch of confirm-batch, before it waits in confirm-window,
-	// and at the end.
+	// Flush sends buffered messages, without waiting for confirms. The engine calls it after each message of
+	// confirm-each, after each batch of confirm-batch, before it waits in confirm-window, and at the end.
 	Flush(ctx context.Context) error
-	// Close sends what is buffered and ends in an orderly way, so that what was accepted is not lost by closing; it
-	// does so within a few seconds even if the broker is dead. Safe to call twice.
+	// Close sends buffered messages and closes in an orderly way, so that it does not cause the loss of accepted
+	// messages. It returns within a few seconds even if the broker is dead. It may be called twice.
 	Close() error
 }
 
-// Consumer receives until it is closed.
+// Consumer receives messages until it is closed.
 type Consumer interface {
-	// Close acknowledges what the handler accepted and stops; when it returns the handler is not running
-	// and will not be called again. Within a few seconds even if the broker is dead. Safe to call twice.
+	// Close acknowledges the messages that the handler accepted, and stops. After it returns the handler is not running
+	// and is not called again. It returns within a few seconds even if the broker is dead. It may be called twice.
 	Close() error
 }

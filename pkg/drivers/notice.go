@@ -2,8 +2,8 @@ package drivers
 
 import "sync"
 
-// Notice calls one OnClosed as its contract says: once, and not after Close was called. Publishers and consumers
-// of drivers have one each. Its methods are safe for concurrent use.
+// Notice calls OnClosed according to its contract: at most once, and not after Close was called. Each publisher and
+// consumer of a driver has its own. Its methods are safe for concurrent use.
 type Notice struct {
 	call func(error)
 
@@ -11,10 +11,10 @@ type Notice struct {
 	over bool
 }
 
-// NewNotice makes the notice of an OnClosed, which may be nil.
+// NewNotice returns the Notice of an OnClosed, which may be nil.
 func NewNotice(onClosed func(error)) *Notice { return &Notice{call: onClosed} }
 
-// Broke says that the link broke by itself. Only the first call before End does anything.
+// Broke reports that the link broke. Calls after the first one, or after End, have no effect.
 func (n *Notice) Broke(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -27,8 +27,8 @@ func (n *Notice) Broke(err error) {
 	}
 }
 
-// End is what Close begins with: from then on nothing is called, and nothing is being called. It reports whether the
-// link was still whole, as far as Broke was told, and End not called before.
+// End must be the first call in Close. After it returns, OnClosed is not running and is not called again. It returns
+// true if neither Broke nor End was called before.
 func (n *Notice) End() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

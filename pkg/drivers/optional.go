@@ -2,53 +2,58 @@ package drivers
 
 import "context"
 
-// Describer is implemented by sessions whose broker can say what it is.
+// Describer is implemented by sessions whose broker can be identified.
 type Describer interface {
 	Describe(ctx context.Context) (Description, error)
 }
 
-// Description is what a broker says of itself, without secrets. It goes into the subject's fingerprint.
+// Description is the identity of a broker, without secrets. It is part of the subject's fingerprint.
 type Description struct {
 	Product  string            `json:"product,omitempty"`
 	Version  string            `json:"version,omitempty"`
 	Members  []string          `json:"members,omitempty"`  // nodes of the cluster, sorted
-	Settings map[string]string `json:"settings,omitempty"` // effective settings that matter
+	Settings map[string]string `json:"settings,omitempty"` // effective settings that affect results
 }
 
-// Prober is implemented by sessions whose broker can be asked for metrics of its own while it works.
+// Prober is implemented by sessions whose broker reports metrics.
 type Prober interface {
-	// Probe asks once. One agent of a task calls it, about once a second and from one goroutine, also while the others
-	// are busy; it stays off the measured path where it can (Env.Aside). What the broker does not say is left out: a
-	// missing metric is never a zero, and a metric is of the whole broker or of its nodes, never both. What is "since
-	// the last probe" or "a second" is missing in the first. Metrics may come with an error, which says why others are
-	// missing. An error that wraps ErrUnsupported says that these options lead to no metrics, and which would; the
-	// session is not asked again.
+	// Probe reads the metrics once. One agent of a task calls it from one goroutine, about once per second, while
+	// publishers and consumers are active. It should not use the measured path (Env.Aside).
+	//
+	// Rules for the result:
+	//
+	//   - Metrics that the broker does not report are omitted, never 0.
+	//   - A metric is of the whole broker or of its nodes, never both.
+	//   - Metrics since the last probe, and rates, are omitted in the first probe.
+	//   - Metrics and an error may be returned together. The error is then the reason for missing metrics.
+	//   - An error that wraps ErrUnsupported names the options that are needed for metrics. Probe is then not called
+	//     again.
 	Probe(ctx context.Context) ([]Metric, error)
 }
 
-// Metric is one thing a broker says of itself at one moment.
+// Metric is one metric of a broker at one time.
 type Metric struct {
 	Name  MetricName
-	Node  string // the member of a cluster that it is of; "" is the whole broker
+	Node  string // member of a cluster; "": the whole broker
 	Value float64
 }
 
-// MetricName names a metric, and with it its unit. Metrics of several nodes are added up in tables.
+// MetricName is the name of a metric, which also determines its unit. Tables sum metrics over nodes.
 type MetricName string
 
-// The metrics. What counts things of the broker counts those of all its users, unless a driver can tell the task's own
-// apart; queues, depth and lag are of the task's own topology. What is stored and the rates are of the task's queues
-// where a driver can tell.
+// The metrics. Counts of a broker's objects include those of all users, unless the driver can distinguish the task's
+// own. Queues, depth and lag are those of the task's topology. Stored bytes and rates are those of the task's queues if
+// the driver can distinguish them.
 const (
-	MetricMemory            MetricName = "memory"             // bytes, as the broker accounts for itself
-	MetricMemoryConnections MetricName = "memory.connections" // bytes, of connections and channels
-	MetricMemoryQueues      MetricName = "memory.queues"      // bytes, of queues
-	MetricMemoryMetadata    MetricName = "memory.metadata"    // bytes, of bindings and other definitions
-	MetricMemoryBinary      MetricName = "memory.binary"      // bytes, of message bodies
+	MetricMemory            MetricName = "memory"             // bytes, as the broker reports it
+	MetricMemoryConnections MetricName = "memory.connections" // bytes, connections and channels
+	MetricMemoryQueues      MetricName = "memory.queues"      // bytes, queues
+	MetricMemoryMetadata    MetricName = "memory.metadata"    // bytes, bindings and other definitions
+	MetricMemoryBinary      MetricName = "memory.binary"      // bytes, message bodies
 	MetricMemoryOther       MetricName = "memory.other"       // bytes
 	MetricCPU               MetricName = "cpu"                // cores since the last probe
 	MetricErlangProcesses   MetricName = "erlang_processes"   //
-	// tasks that wait inside the broker: for a scheduler, a lock, a thread
+	// tasks that wait inside the broker, for a scheduler, a lock or a thread
 	MetricRunQueue        MetricName = "run_queue"
 	MetricFileDescriptors MetricName = "file_descriptors" //
 	MetricConnections     MetricName = "connections"      //
@@ -56,19 +61,19 @@ const (
 	MetricConsumers       MetricName = "consumers"        //
 	MetricQueues          MetricName = "queues"           //
 	MetricBindings        MetricName = "bindings"         //
-	MetricQueueDepth      MetricName = "queue_depth"      // messages, unacknowledged ones included
+	MetricQueueDepth      MetricName = "queue_depth"      // messages, including unacknowledged ones
 	MetricUnacked         MetricName = "unacked"          // messages delivered and not acknowledged
-	MetricPublishRate     MetricName = "publish_rate"     // messages a second
-	MetricDeliverRate     MetricName = "deliver_rate"     // messages a second
-	MetricConnectionRate  MetricName = "connection_rate"  // connections opened a second
+	MetricPublishRate     MetricName = "publish_rate"     // messages per second
+	MetricDeliverRate     MetricName = "deliver_rate"     // messages per second
+	MetricConnectionRate  MetricName = "connection_rate"  // new connections per second
 	MetricDiskFree        MetricName = "disk_free"        // bytes
 	MetricStored          MetricName = "stored"           // bytes on disk
-	MetricLag             MetricName = "lag"              // messages that the consumers have yet to commit
-	// partitions or queues with fewer replicas in sync than they should have
+	MetricLag             MetricName = "lag"              // messages that the consumers have not committed yet
+	// partitions or queues with fewer in-sync replicas than configured
 	MetricUnderReplicated MetricName = "under_replicated"
 )
 
-// Metrics lists every metric, in the order of the documentation.
+// Metrics returns all metrics, in the order of the documentation.
 func Metrics() []MetricName {
 	return []MetricName{MetricMemory, MetricMemoryConnections, MetricMemoryQueues, MetricMemoryMetadata,
 		MetricMemoryBinary, MetricMemoryOther,
@@ -79,36 +84,34 @@ func Metrics() []MetricName {
 		MetricDiskFree, MetricStored, MetricLag, MetricUnderReplicated}
 }
 
-// Binder is implemented by sessions whose broker can change bindings while messages flow. Its methods are safe for
-// concurrent use. A message of an ExtraKey for which there is no binding reaches no queue, as any other that is
-// unroutable.
+// Binder is implemented by sessions whose broker can change bindings during the load. Its methods are safe for
+// concurrent use. A message with an ExtraKey without a binding is unroutable.
 type Binder interface {
-	// Bind makes messages of key (≥ ExtraKey), published to queue, reach that queue of the subscription; it returns
-	// when the broker has said so. Teardown removes what is left.
+	// Bind routes messages to queue with this key (≥ ExtraKey) to that queue of the subscription. It returns when the
+	// broker has confirmed the binding. Teardown removes bindings that are left.
 	Bind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
-	// Unbind undoes Bind. It succeeds if there is nothing to undo.
+	// Unbind removes a binding. It succeeds if the binding does not exist.
 	Unbind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
 }
 
-// Cleaner is implemented by sessions whose broker can list what is there, so that what a killed run left behind is
-// found. An error that wraps ErrUnsupported says that these options do not lead there, and which would.
+// Cleaner is implemented by sessions that can list and remove objects at a broker, for the cleanup after killed runs.
+// An error that wraps ErrUnsupported names the options that are needed.
 type Cleaner interface {
-	// Leftovers lists what the broker has whose name begins with prefix, sorted; it removes nothing.
+	// Leftovers returns the objects whose names begin with prefix, sorted. It removes nothing.
 	Leftovers(ctx context.Context, prefix string) ([]Leftover, error)
-	// Cleanup removes these. What is gone already is no error.
+	// Cleanup removes objects. Objects that no longer exist are not an error.
 	Cleanup(ctx context.Context, these []Leftover) error
 }
 
-// Outside is implemented by sessions whose client runs in processes of its own on this host: what those use counts as
+// Outside is implemented by sessions whose client runs in separate processes on this host. Their resource use counts as
 // the agent's.
 type Outside interface {
-	// Processes are their numbers, now; with what they have started themselves the caller finds its way. Safe for
-	// concurrent use.
+	// Processes returns the current process ids. The caller finds their child processes. It is safe for concurrent use.
 	Processes() []int
 }
 
-// Leftover is one thing at a broker.
+// Leftover is one object at a broker.
 type Leftover struct {
-	Kind string // in the broker's words: "queue", "exchange", "topic", "consumer group"
+	Kind string // in the broker's terms: "queue", "exchange", "topic", "consumer group"
 	Name string
 }

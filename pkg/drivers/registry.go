@@ -12,15 +12,14 @@ var (
 	registry   = map[string]Driver{}
 )
 
-// Register adds a driver that is built in; call it from init. A missing or repeated name is a programmer's mistake and
-// panics.
+// Register adds a built-in driver. Call it from init. It panics if the name is missing or registered already.
 func Register(d Driver) {
 	if _, err := Add(d); err != nil {
 		panic("drivers: " + err.Error())
 	}
 }
 
-// Add adds a driver that this program learns of as it starts, until remove is called. Safe for concurrent use.
+// Add adds a driver at the start of the program, until remove is called. It is safe for concurrent use.
 func Add(d Driver) (remove func(), err error) {
 	name := d.Info().Name
 	if name == "" {
@@ -39,7 +38,7 @@ func Add(d Driver) (remove func(), err error) {
 	}, nil
 }
 
-// Names lists the registered drivers, sorted.
+// Names returns the names of the registered drivers, sorted.
 func Names() []string {
 	registryMu.RLock()
 	defer registryMu.RUnlock()
@@ -51,7 +50,7 @@ func Names() []string {
 	return names
 }
 
-// Lookup finds a driver by name; the error lists those there are.
+// Lookup returns a driver by name. The error lists the registered names.
 func Lookup(name string) (Driver, error) {
 	registryMu.RLock()
 	d, ok := registry[name]

@@ -7,24 +7,23 @@ import (
 	"time"
 )
 
-// Waiting adds up the time for which a publisher waited for the broker inside Publish and Flush: for room in a full
-// buffer, for credit, for an answer, for a connection that takes no more bytes. The rest of these calls is the load
-// generator's own work. Times that overlap count once. Its methods are safe for concurrent use; those of nil do
-// nothing.
+// Waiting sums the time for which a publisher waited for the broker inside Publish and Flush. Reasons are buffer space,
+// credit, a response, or a blocked connection. The rest of these calls is the load generator's own work. Overlapping
+// times count once. Its methods are safe for concurrent use, and have no effect on nil.
 //
-// Publishers may share a connection. While a write of one of them is blocked, all that the others do inside Publish
-// counts as waiting: at most the own work of one message too much, for each publisher and blocked write.
+// Publishers may share a connection. While a write of one publisher is blocked, all time of the others inside Publish
+// counts as waiting. The error is at most the own work of one message per publisher and blocked write.
 type Waiting struct {
-	Writes *Waiting // the blocked writes to the publisher's connection; nil: they are not counted
+	Writes *Waiting // blocked writes to the publisher's connection; nil: not counted
 
 	open    atomic.Int32 // calls of Begin without End
 	total   atomic.Int64 // ns of waits that have ended, without blocked writes
-	mu      sync.Mutex   // guards what follows
-	since   time.Time    // when the first of those open began
-	blocked int64        // Writes.Nanos() then
+	mu      sync.Mutex   // guards the fields below
+	since   time.Time    // when the first open call began
+	blocked int64        // value of Writes.Nanos() at that time
 }
 
-// Begin is called when Publish or Flush begins to wait, and End when it continues.
+// Begin marks that Publish or Flush begins to wait. End marks that it continues.
 func (w *Waiting) Begin() {
 	if w == nil {
 		return
@@ -37,11 +36,11 @@ func (w *Waiting) Begin() {
 	w.open.Add(1)
 }
 
-// End ends what Begin began.
+// End ends a wait that Begin began.
 func (w *Waiting) End() { w.EndAbove(0) }
 
-// EndAbove ends what Begin began, and does not count it if it was shorter than least. It is for calls that do not
-// report when they wait: least is the time that they may take for themselves.
+// EndAbove is like End, but ignores the wait if it was shorter than least. It is for calls that do not report when they
+// wait; least is the time that they may need for their own work.
 func (w *Waiting) EndAbove(least time.Duration) {
 	if w == nil {
 		return
@@ -50,21 +49,21 @@ func (w *Waiting) EndAbove(least time.Duration) {
 	defer w.mu.Unlock()
 	if w.open.Load() == 1 {
 		if n := w.unended(); n >= int64(least) {
-			w.total.Add(n) // before open says that nothing waits
+			w.total.Add(n) // add before open becomes 0: Nanos reads both without mu
 		}
 	}
 	w.open.Add(-1)
 }
 
-// unended is how long what is open has lasted, without blocked writes. The caller holds mu.
+// unended returns the duration of the open wait, without blocked writes. The caller holds mu.
 func (w *Waiting) unended() int64 { return int64(time.Since(w.since)) - (w.Writes.Nanos() - w.blocked) }
 
-// Nanos is the time waited so far, up to now if something waits.
+// Nanos returns the time waited so far in ns, including an open wait.
 func (w *Waiting) Nanos() int64 {
 	if w == nil {
 		return 0
 	}
-	// the usual case, cheaply: it is asked for each message
+	// fast path: Nanos is called for each message
 	if b := w.Writes; b != nil && w.open.Load()+b.open.Load() == 0 {
 		return w.total.Load() + b.total.Load()
 	}
@@ -83,13 +82,13 @@ func (w *Waiting) nanos() int64 {
 
 type waitingKey struct{}
 
-// WithWaiting returns a context by which Env.Dial knows whose connection it makes: w then has the times in which writes
-// to it were blocked.
+// WithWaiting returns a context for Env.Dial. w then records the time for which writes to the dialled connection are
+// blocked.
 func WithWaiting(ctx context.Context, w *Waiting) context.Context {
 	return context.WithValue(ctx, waitingKey{}, w)
 }
 
-// WaitingOf is what WithWaiting put into a context, or nil.
+// WaitingOf returns the Waiting of a context made by WithWaiting, or nil.
 func WaitingOf(ctx context.Context) *Waiting {
 	w, _ := ctx.Value(waitingKey{}).(*Waiting)
 	return w
