@@ -9,13 +9,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// extra is a binding made while messages flow.
+// extra is the key of a binding that a Binder made while messages flow.
 type extra struct {
 	queue int
 	key   uint32
 }
 
-// extras are those of a topology: by subscription, from when on they work.
+// extras stores the extra bindings of a topology: per binding and subscription, the time from which it works, by the
+// broker's clock.
 type extras struct {
 	mu    sync.Mutex
 	bound map[extra]map[int]int64
@@ -48,7 +49,7 @@ func (e *extras) clear() {
 	clear(e.bound)
 }
 
-// bound lists where a message of this key goes now.
+// bound returns the queues that a message of this extra binding reaches at the time now.
 func (t *topology) bound(x extra, now int64) (all []*queue) {
 	t.extras.mu.Lock()
 	defer t.extras.mu.Unlock()
@@ -60,7 +61,7 @@ func (t *topology) bound(x extra, now int64) (all []*queue) {
 	return all
 }
 
-// Bind returns after bindDelay; the binding works bindSpread after that.
+// Bind returns after bindDelay. The binding works bindSpread after that.
 func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
 	at, err := s.binding(t, subscription, queue, key)
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, qu
 	return nil
 }
 
-// Unbind takes effect at once.
+// Unbind takes effect immediately.
 func (s *session) Unbind(_ context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
 	at, err := s.binding(t, subscription, queue, key)
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *session) Unbind(_ context.Context, t drivers.Topology, subscription, qu
 	return nil
 }
 
-// binding checks what is to be bound.
+// binding returns the topology of a binding, or an error if the session is closed or the binding is invalid.
 func (s *session) binding(t drivers.Topology, subscription, queue int, key uint32) (*topology, error) {
 	s.mu.Lock()
 	closed := s.closed

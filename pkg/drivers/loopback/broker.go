@@ -11,16 +11,16 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// brokers are the brokers of this process by name. One lives while it has sessions or topologies.
+// brokers maps names to the brokers of this process. A broker exists while it has sessions or topologies.
 var brokers struct {
 	sync.Mutex
 	named map[string]*broker
 }
 
-// broker holds topologies and knows whose links to break.
+// broker stores the topologies of one name and the links that Cut breaks.
 type broker struct {
 	name  string
-	epoch time.Time // delivery times of delayed messages count from it
+	epoch time.Time // the broker's clock counts from it
 
 	// Guarded by brokers.Mutex.
 	sessions   int
@@ -31,7 +31,7 @@ type broker struct {
 	limiters map[[2]int64]*limiter
 }
 
-// join enters the broker of this name, which begins with its first session.
+// join adds a session to the broker of this name. The first session creates the broker.
 func join(name string) *broker {
 	brokers.Lock()
 	defer brokers.Unlock()
@@ -59,8 +59,8 @@ func (b *broker) leave() {
 	}
 }
 
-// Cut breaks every link to the broker of this name, as if the network had gone: outstanding confirms fail,
-// OnClosed is called and what was not acknowledged comes again. The broker stays; new links work.
+// Cut breaks every link to the broker of this name, like a lost network. Outstanding confirms fail, OnClosed is called,
+// and unacknowledged messages are delivered again. The broker keeps its messages, and new links work.
 func Cut(name string) {
 	brokers.Lock()
 	b := brokers.named[name]
@@ -88,20 +88,20 @@ func (b *broker) detach(p part) {
 	delete(b.links, p)
 }
 
-// now is the time for delayed deliveries, in nanoseconds.
+// now returns the time of the broker's clock, in nanoseconds since epoch.
 func (b *broker) now() int64 { return int64(time.Since(b.epoch)) }
 
-// topology is what one task declared: a queue for every subscription and queue number.
+// topology is what one task declared: one queue per subscription and queue number.
 type topology struct {
 	name   string
 	shape  [3]int     // subscriptions, queues, bindings
 	queues [][]*queue // by subscription, then by number
 	shared []*sequence
 	extras extras
-	first  atomic.Int64 // 1 more than when the first message came, by the broker's clock; 0: none has
+	first  atomic.Int64 // 1 + the time of the first message, by the broker's clock; 0: no message yet
 }
 
-// since returns when the first message of the topology came, which is now if there was none.
+// since returns the time of the topology's first message. The first call sets it to now.
 func (t *topology) since(now int64) int64 {
 	if t.first.Load() == 0 {
 		t.first.CompareAndSwap(0, now+1)
@@ -109,7 +109,7 @@ func (t *topology) since(now int64) int64 {
 	return t.first.Load() - 1
 }
 
-// declare makes the topology, or empties it if it is there already in the same shape.
+// declare creates the topology. It only empties a topology that exists with the same shape.
 func (b *broker) declare(t drivers.Topology) {
 	brokers.Lock()
 	defer brokers.Unlock()
@@ -163,7 +163,7 @@ func (b *broker) topology(name string) (*topology, error) {
 			b.name, name)
 }
 
-// end drops all messages and takes no more.
+// end drops all messages and makes the queues reject new ones.
 func (t *topology) end() {
 	for _, q := range slices.Concat(t.queues...) {
 		q.end()
@@ -177,7 +177,7 @@ func (t *topology) queue(subscription, number int) *queue {
 	return t.queues[subscription][number]
 }
 
-// fanOut lists the queues of this number, one for each subscription; none if it was not declared.
+// fanOut returns the queues of this number, one per subscription. It is empty if the topology has no such queue.
 func (t *topology) fanOut(number int) []*queue {
 	var all []*queue
 	for s := range t.queues {

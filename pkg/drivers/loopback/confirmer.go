@@ -8,16 +8,16 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// confirmer gives confirms when they are due, from one goroutine.
+// confirmer calls onConfirm for each message when its confirm is due, from one goroutine.
 type confirmer struct {
 	now       func() int64
 	onConfirm func(token uint64, err error)
 
 	mu      sync.Mutex
 	pending later[pending]
-	closed  bool // takes no more
+	closed  bool // add returns false
 	changed chan struct{}
-	broken  chan struct{} // closed: what is pending fails
+	broken  chan struct{} // closed when the link breaks: pending confirms then fail
 	once    sync.Once
 	done    chan struct{}
 }
@@ -32,7 +32,7 @@ func newConfirmer(now func() int64, onConfirm func(uint64, error)) *confirmer {
 		done: make(chan struct{})}
 }
 
-// add guarantees a confirm at due; false if the confirmer is closed.
+// add schedules exactly one confirm at the time due. It returns false, and schedules none, if the confirmer is closed.
 func (c *confirmer) add(token uint64, err error, due int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,8 +61,8 @@ func (c *confirmer) isBroken() bool {
 	}
 }
 
-// take removes the next confirm if it is due, or fails it if the link is broken; else it says how long to wait, -1 for
-// a change.
+// take removes the next confirm if it is due, or if the link is broken, in which case the confirm fails. Otherwise it
+// returns how long to wait; -1 means until a change.
 func (c *confirmer) take() (p pending, wait time.Duration, closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *confirmer) loop() {
 		}
 		broken := c.broken
 		if c.isBroken() {
-			broken = nil // said already: nothing is pending
+			broken = nil // the channel stays closed, and nothing is pending: do not spin
 		}
 		select {
 		case <-timer.C:
@@ -110,7 +110,7 @@ func (c *confirmer) loop() {
 	}
 }
 
-// fail makes everything outstanding fail, without waiting for it.
+// fail makes all outstanding confirms fail. It does not wait for the calls.
 func (c *confirmer) fail() {
 	c.once.Do(func() { close(c.broken) })
 	c.close()
@@ -123,7 +123,7 @@ func (c *confirmer) close() {
 	c.signal()
 }
 
-// finish waits for the confirms outstanding; those that are not there within most fail.
+// finish waits for the outstanding confirms. Those that are still pending after most fail.
 func (c *confirmer) finish(most time.Duration) {
 	c.close()
 	t := time.NewTimer(most)

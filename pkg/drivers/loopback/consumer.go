@@ -9,10 +9,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// maxTaken bounds what a consumer takes at a time, beyond its prefetch: its receive buffer.
+// maxTaken is the maximum number of messages that a consumer takes at a time, like a receive buffer.
 const maxTaken = 256
 
-// consumer hands deliveries to its handler from one goroutine.
+// consumer passes deliveries to its handler from one goroutine.
 type consumer struct {
 	session *session
 	queue   *queue
@@ -20,20 +20,20 @@ type consumer struct {
 	handle  drivers.Handler
 
 	wake   chan struct{} // capacity 1
-	parked bool          // in queue.waiting; guarded by queue.mu
+	parked bool          // listed in queue.waiting; guarded by queue.mu
 	stop   chan struct{}
 	done   chan struct{}
 
 	mu     sync.Mutex
-	ended  atomic.Bool // set once, under mu, with its reason
+	ended  atomic.Bool // set once, under mu, after broken
 	notice *drivers.Notice
-	broken atomic.Bool // ended because the link broke: nothing can be acknowledged any more
+	broken atomic.Bool // the link broke: nothing can be acknowledged any more
 
-	// Owned by the goroutine.
+	// Used only by the goroutine of loop.
 	deliveries []drivers.Delivery
 	accepted   []run // handled and not yet acknowledged
 	unacked    int   // messages in accepted
-	settled    []run // to be released with the next take
+	settled    []run // acknowledged; next releases them in the queue
 	nextAck    time.Time
 }
 
@@ -72,8 +72,9 @@ func (c *consumer) loop() {
 	c.leave()
 }
 
-// next takes what there is; without anything the consumer waits in the queue's line from now on, so that no
-// message is missed. It releases what was settled since the last take in the same critical section.
+// next takes the messages that are ready. If there are none, it parks the consumer in the queue's waiting list, so that
+// no message is missed. It releases what was settled since the last call in the same critical section. The second
+// result is the time at which a delayed message will be ready, or 0.
 func (c *consumer) next() (run, int64) {
 	most := maxTaken
 	if c.spec.Prefetch > 0 && c.spec.Ack != drivers.AckAutomatic {
@@ -87,7 +88,7 @@ func (c *consumer) next() (run, int64) {
 	}
 	c.settled = c.settled[:0]
 	if most == 0 {
-		return run{}, 0 // only an acknowledgement makes room
+		return run{}, 0 // the consumer must acknowledge first
 	}
 	r, next := q.take(most, c.session.broker.now)
 	switch {
@@ -95,12 +96,12 @@ func (c *consumer) next() (run, int64) {
 		c.parked = true
 		q.waiting = append(q.waiting, c)
 	case q.ready > 0:
-		q.wake() // the rest is for others who wait
+		q.wake() // another consumer may take the rest
 	}
 	return r, next
 }
 
-// park waits for a message, for the time next at which one is ready, for the next acknowledgement, or the end.
+// park waits for a message, for the time next (if it is not 0), for the next acknowledgement, or for the end.
 func (c *consumer) park(next int64) {
 	var timer <-chan time.Time
 	if wait, ok := c.patience(next); ok {
@@ -117,7 +118,7 @@ func (c *consumer) park(next int64) {
 	c.unpark()
 }
 
-// patience is how long a parked consumer may sleep.
+// patience returns how long a parked consumer may sleep. It returns false if no time limits the wait.
 func (c *consumer) patience(next int64) (wait time.Duration, ok bool) {
 	if next > 0 {
 		wait, ok = time.Duration(next-c.session.broker.now()), true
@@ -130,7 +131,7 @@ func (c *consumer) patience(next int64) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// unpark leaves the queue's line, or takes the wake-up that came meanwhile.
+// unpark removes the consumer from the queue's waiting list, or consumes the wake-up that came in the meantime.
 func (c *consumer) unpark() {
 	q := c.queue
 	q.mu.Lock()
@@ -151,13 +152,13 @@ func (c *consumer) unpark() {
 	}
 }
 
-// deliver hands a run to the handler in batches and settles it.
+// deliver passes a run to the handler in batches and settles it.
 func (c *consumer) deliver(r run) {
 	said := drivers.No
 	if r.redelivered {
 		said = drivers.Yes
 	}
-	// nothing is counted: settle once for many
+	// no acknowledgements are counted in these modes: settle many batches at once
 	lazy := c.spec.Ack == drivers.AckEach || c.spec.Ack == drivers.AckAutomatic
 	from, at := 0, 0
 	for at < len(r.slots) && !c.ended.Load() {
@@ -179,8 +180,8 @@ func (c *consumer) deliver(r run) {
 	c.giveBack(r.part(at, len(r.slots)))
 }
 
-// giveBack returns what was not accepted, for whoever is there. After AckAutomatic the broker has forgotten
-// what was handled, but not what still lies in the receive buffer.
+// giveBack returns messages that were not accepted, for any consumer. With AckAutomatic, handled messages are not
+// returned, but those left in the receive buffer are.
 func (c *consumer) giveBack(r run) {
 	if len(r.slots) == 0 {
 		return
@@ -190,7 +191,7 @@ func (c *consumer) giveBack(r run) {
 	c.queue.giveBack(r)
 }
 
-// settle does with messages just handled what the handler and the way of acknowledging say.
+// settle gives rejected messages back and accepts all others. With AckAutomatic, nothing is rejected.
 func (c *consumer) settle(r run, refused bool) {
 	if refused && c.spec.Ack != drivers.AckAutomatic {
 		c.giveBack(r)
@@ -199,7 +200,7 @@ func (c *consumer) settle(r run, refused bool) {
 	c.accept(r)
 }
 
-// accept acknowledges handled messages now, or counts them for later.
+// accept acknowledges handled messages now, or counts them for a later acknowledgement.
 func (c *consumer) accept(r run) {
 	if len(r.slots) == 0 {
 		return
@@ -224,13 +225,13 @@ func (c *consumer) ackIfDue(now time.Time) {
 	}
 }
 
-// ack acknowledges all that was accepted; the queue learns of it with the next take.
+// ack acknowledges all accepted messages. The queue releases them with the next take.
 func (c *consumer) ack() {
 	c.settled = append(c.settled, c.accepted...)
 	c.accepted, c.unacked = c.accepted[:0], 0
 }
 
-// leave acknowledges what the handler accepted, unless the link broke, and gives the rest to others.
+// leave acknowledges the accepted messages, unless the link broke. Then it gives them back.
 func (c *consumer) leave() {
 	q := c.queue
 	q.mu.Lock()
@@ -247,11 +248,11 @@ func (c *consumer) leave() {
 		}
 	}
 	if q.ready > 0 {
-		q.wake() // a wake-up meant for this consumer may have been lost on it
+		q.wake() // this consumer may have received a wake-up without taking the message
 	}
 }
 
-// end makes the goroutine stop; it reports whether this call did.
+// end stops the goroutine. It reports whether this call was the first.
 func (c *consumer) end(broken bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

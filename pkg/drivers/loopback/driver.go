@@ -1,5 +1,6 @@
-// Package loopback is a broker in the memory of the process: the reference driver, the fake of every test and
-// the floor of the harness. It keeps all guarantees unless its options ask for faults, which are exact in number.
+// Package loopback is a broker in the memory of the process. It is the reference driver, the fake broker of the tests,
+// and the lower bound for every metric. It keeps all guarantees unless its options configure faults. The number of
+// faults is exact.
 package loopback
 
 import (
@@ -28,8 +29,8 @@ func (Driver) Info() drivers.Info {
 	}
 }
 
-// declare guarantees everything whatever the options: faults are asked for to see a guarantee broken. But delays that
-// differ do let messages overtake each other.
+// declare declares all guarantees, even with faulty options: such options test that a broken guarantee is detected.
+// Ordered is the exception, because messages with different delays overtake each other.
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parse(raw)
 	if err != nil {
@@ -41,7 +42,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Acks: []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval,
 				drivers.AckAutomatic},
 			Mandatory:         true,
-			Persistent:        true, // all is in memory, and the broker cannot restart without its process
+			Persistent:        true, // accepted as an option: the broker cannot restart without its process
 			Transient:         true,
 			UnlimitedPrefetch: true,
 			Subscriptions:     true,
@@ -62,7 +63,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	return d
 }
 
-// Open joins the broker that the options name, which exists from the first session to the last.
+// Open joins the broker that the options name.
 func (Driver) Open(ctx context.Context, raw json.RawMessage, _ drivers.Env) (drivers.Session, error) {
 	o, err := parse(raw)
 	if err != nil {

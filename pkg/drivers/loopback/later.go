@@ -1,6 +1,6 @@
 package loopback
 
-// later holds things until they are due: a heap by intended send time and, of equal ones, by order of arrival.
+// later is a queue of items that become due: a heap ordered by due time, then by order of insertion.
 type later[T any] struct {
 	items []dated[T]
 	count uint64
@@ -16,7 +16,7 @@ func (a dated[T]) before(b dated[T]) bool {
 	return a.due < b.due || a.due == b.due && a.order < b.order
 }
 
-// add reports whether it is the first one due now.
+// add inserts an item. It reports whether the item is the first one due now.
 func (l *later[T]) add(due int64, what T) bool {
 	l.count++
 	l.items = append(l.items, dated[T]{due, l.count, what})
@@ -32,7 +32,7 @@ func (l *later[T]) add(due int64, what T) bool {
 	return i == 0
 }
 
-// next is when the first one is due; false if there is none.
+// next returns the time at which the first item is due. It returns false if there is none.
 func (l *later[T]) next() (due int64, has bool) {
 	if len(l.items) == 0 {
 		return 0, false
@@ -40,11 +40,11 @@ func (l *later[T]) next() (due int64, has bool) {
 	return l.items[0].due, true
 }
 
-// take removes the first one; there must be one.
+// take removes and returns the first item. There must be one.
 func (l *later[T]) take() T {
 	first, last := l.items[0].what, len(l.items)-1
 	l.items[0] = l.items[last]
-	l.items[last] = dated[T]{} // lets go of what it holds
+	l.items[last] = dated[T]{} // release the reference to the item
 	l.items = l.items[:last]
 	for i := 0; ; {
 		least := i

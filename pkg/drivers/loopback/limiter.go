@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// limiter gives out the moments at which messages may be accepted: the n-th of a second is due n/rate after it began. A
-// message that comes late for its moment, by a timer or because nobody had anything to send, goes at once; burst
-// moments may be made up for like that, and what is beyond is lost. So any time t sees at most rate·t + burst + 1
-// messages, and timers that wake late cost no throughput up to burst/rate.
+// limiter allots the times at which messages are accepted: message n of each second is due n/rate after the second
+// began. A message that comes after its time, because of a late timer or an idle publisher, is accepted immediately. At
+// most burst such times can be caught up; earlier ones are lost. So any duration t has at most rate·t + burst + 1
+// messages. Timers that wake up late by at most burst/rate cost no throughput.
 type limiter struct {
 	mu      sync.Mutex
 	rate    int64
@@ -17,7 +17,7 @@ type limiter struct {
 	n       int64
 }
 
-// limiter returns the one limiter of the broker for this rate and burst.
+// limiter returns the broker's limiter for this rate and burst. All publishers with these options share it.
 func (b *broker) limiter(rate, burst int64) *limiter {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -30,7 +30,7 @@ func (b *broker) limiter(rate, burst int64) *limiter {
 	return l
 }
 
-// reserve takes the next moment and returns how long it is until then; ≤ 0 is now.
+// reserve allots the next time and returns the wait until then. A result ≤ 0 means no wait.
 func (l *limiter) reserve(now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// options mirror #Options in schema.cue, which documents them.
+// options is the Go form of #Options in schema.cue, which documents the fields.
 type options struct {
 	Name          string   `json:"name"`
 	Lose          int64    `json:"lose"`
@@ -29,29 +29,29 @@ type options struct {
 	CapacityBytes int      `json:"capacityBytes"`
 }
 
-// stall is a time in which nothing is confirmed or delivered; At counts from the first message.
+// stall is a period in which nothing is confirmed or delivered. At counts from the first message.
 type stall struct {
 	At  duration `json:"at"`
 	For duration `json:"for"`
 }
 
-// slow adds Extra to delays at the first message and evenly less from then on, until it adds nothing after For.
+// slow makes delays longer by Extra at the first message. The extra delay decreases linearly to 0 after For.
 type slow struct {
 	For   duration `json:"for"`
 	Extra duration `json:"extra"`
 }
 
-// duration is a time.Duration written the way people write it.
+// duration is a time.Duration that is written as text.
 type duration time.Duration
 
-// UnmarshalText reads "5ms".
+// UnmarshalText parses a duration like "5ms".
 func (d *duration) UnmarshalText(text []byte) error {
 	v, err := time.ParseDuration(string(text))
 	*d = duration(v)
 	return err
 }
 
-// parse reads options strictly: an unknown field is an error.
+// parse parses options and fills in defaults. An unknown field is an error.
 func parse(raw json.RawMessage) (options, error) {
 	o := options{Name: "default", Capacity: 1_000_000, CapacityBytes: 256 << 20}
 	if len(raw) > 0 {
@@ -101,7 +101,7 @@ func (o options) check() error {
 	return nil
 }
 
-// label says in words what a confirm means under these options.
+// label describes in a few words what a confirm means under these options.
 func (o options) label() string {
 	words := []string{"in process memory"}
 	say := func(on bool, format string, a ...any) {
@@ -126,20 +126,20 @@ func (o options) label() string {
 	return strings.Join(words, ", ")
 }
 
-// plain reports whether nothing but the queue stands between publish and delivery.
+// plain reports whether the options change nothing: messages go straight into the queue, without delay, limit or fault.
 func (o options) plain() bool {
 	return o.Lose == 0 && o.Duplicate == 0 && o.Reject == 0 && len(o.Swap) == 0 && o.Delay.none() && o.Rate == 0 &&
 		!o.confirmsLater() && !o.shifts()
 }
 
-// confirmsLater reports whether any confirm waits.
+// confirmsLater reports whether confirms are delayed.
 func (o options) confirmsLater() bool { return !o.ConfirmDelay.none() || o.shifts() }
 
-// shifts reports whether delays depend on the time.
+// shifts reports whether delays depend on the time since the first message.
 func (o options) shifts() bool { return len(o.Stalls) > 0 || o.SlowStart.Extra > 0 }
 
-// due is when what would take delay from now on happens. All times are of the broker's clock; first is that of the
-// first message.
+// due returns the time of an event that would happen delay after now, moved by SlowStart and Stalls. All times are of
+// the broker's clock. first is the time of the first message.
 func (o options) due(first, now, delay int64) int64 {
 	at := now + delay - first
 	if left := int64(o.SlowStart.For) - (now - first); left > 0 && o.SlowStart.Extra > 0 {

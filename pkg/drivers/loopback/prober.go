@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Probe counts what is in the queues of the topology that this session set up, exactly.
+// Probe counts the messages and consumers of the topology that this session set up last. The counts are exact.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -11,25 +11,25 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// publisher copies messages into the queues of its number, one for each subscription.
+// publisher copies messages into the queues of its number, one per subscription.
 type publisher struct {
 	session  *session
 	spec     drivers.PublisherSpec
 	topology *topology
 	queues   []*queue
 	confirms bool
-	fast     bool // nothing to decide: one queue, no faults
+	fast     bool // Publish may take the short path: one queue, no faults, no tap
 	sequence *sequence
 	limiter  *limiter    // nil: no limit
 	later    *confirmer  // nil: confirms at once
-	tap      func(Stamp) // nil: nobody asks
-	number   uint64      // in stamps
+	tap      func(Stamp) // nil: not tapped
+	number   uint64      // identifies the publisher in stamps
 
-	mu     sync.Mutex // held by Publish, its waits and its confirm included
+	mu     sync.Mutex // locked during all of Publish, including waits and the confirm
 	endMu  sync.Mutex
 	ended  atomic.Bool
 	notice *drivers.Notice
-	stop   chan struct{} // closed with ended: wakes Publish
+	stop   chan struct{} // closed when ended is set: wakes Publish
 }
 
 func newPublisher(s *session, t *topology, spec drivers.PublisherSpec) *publisher {
@@ -61,7 +61,7 @@ func (p *publisher) start() {
 	}
 }
 
-// Publish copies the body and, unless confirms are delayed, confirms before it returns.
+// Publish copies the body. It confirms before it returns, unless confirms are delayed.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	p.mu.Lock()
 	if p.fast && !p.ended.Load() && m.Key < drivers.ExtraKey {
@@ -86,7 +86,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	return p.publish(ctx, m)
 }
 
-// publish is Publish with everything that may happen to a message.
+// publish handles the cases that Publish has no short path for. The caller holds mu.
 func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 	if p.tap != nil {
 		p.tap(Stamp{Kind: Accepted, At: time.Now(), Publisher: p.number, Token: m.Token, Body: m.Body})
@@ -104,7 +104,7 @@ func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 		}
 		return p.confirm(m.Token, p.session.options.ConfirmDelay.median(), nil)
 	}
-	// Room for the message itself is waited for before its number is taken: a cancelled one has none.
+	// Wait before the sequence counts the message: a message that is cancelled here must have no number.
 	if err := p.awaitRoom(ctx, queues, len(m.Body)); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 	return p.confirm(m.Token, f.confirmDelay, nil)
 }
 
-// pace waits for the broker's rate.
+// pace waits until the limiter admits a message.
 func (p *publisher) pace(ctx context.Context) error {
 	if err := p.check(ctx); err != nil || p.limiter == nil {
 		return err
@@ -151,7 +151,7 @@ func (p *publisher) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// unroutable reports whether no queue would take the message: none was declared or bound, or all were torn down.
+// unroutable reports whether no queue accepts the message: there is none, or all were torn down.
 func unroutable(queues []*queue) bool {
 	for _, q := range queues {
 		q.mu.Lock()
@@ -164,7 +164,8 @@ func unroutable(queues []*queue) bool {
 	return true
 }
 
-// awaitRoom waits until every queue has room. Others may take it first; bounds then give way by one message each.
+// awaitRoom waits until every queue has space for the message. Other publishers may fill it first, so a queue can
+// exceed its capacity by one message per publisher.
 func (p *publisher) awaitRoom(ctx context.Context, queues []*queue, size int) error {
 	o := &p.session.options
 	for _, q := range queues {
@@ -185,7 +186,7 @@ func (p *publisher) awaitRoom(ctx context.Context, queues []*queue, size int) er
 	return nil
 }
 
-// due is when what takes delay from now on happens, by the broker's clock; 0 is now.
+// due returns the time, by the broker's clock, of an event that takes delay from now on. 0 means immediately.
 func (p *publisher) due(delay int64) int64 {
 	o := &p.session.options
 	if delay == 0 && !o.shifts() {
@@ -195,7 +196,7 @@ func (p *publisher) due(delay int64) int64 {
 	return o.due(p.topology.since(now), now, delay)
 }
 
-// store puts a body into every queue, to be delivered at ready.
+// store puts a body into every queue, for delivery at the time ready.
 func (p *publisher) store(queues []*queue, body []byte, ready int64) {
 	for _, q := range queues {
 		if !p.session.options.Delay.fixed() {
@@ -224,7 +225,7 @@ func (p *publisher) confirm(token uint64, delay int64, err error) error {
 	return nil
 }
 
-// Flush has nothing to do: nothing is buffered on this side.
+// Flush only reports whether the publisher is closed: the publisher buffers nothing.
 func (p *publisher) Flush(context.Context) error {
 	if p.ended.Load() {
 		return fmt.Errorf("flush to loopback: %w", drivers.ErrClosed)
@@ -232,7 +233,7 @@ func (p *publisher) Flush(context.Context) error {
 	return nil
 }
 
-// end stops Publish; it reports whether this call did.
+// end stops Publish. It reports whether this call was the first.
 func (p *publisher) end() bool {
 	p.endMu.Lock()
 	defer p.endMu.Unlock()
@@ -245,10 +246,10 @@ func (p *publisher) end() bool {
 	return true
 }
 
-// closeLimit bounds how long Close waits for delayed confirms.
+// closeLimit is the maximum time that Close waits for delayed confirms.
 const closeLimit = 3 * time.Second
 
-// Close waits for a Publish in progress to leave and for delayed confirms, as long as closeLimit allows.
+// Close waits until a running Publish returns, and then up to closeLimit for delayed confirms.
 func (p *publisher) Close() error {
 	p.notice.End()
 	p.end()
@@ -268,7 +269,7 @@ func (p *publisher) Close() error {
 	return nil
 }
 
-// ownSequence reports whether the sequence ends with this publisher.
+// ownSequence reports whether no other publisher uses the sequence.
 func (p *publisher) ownSequence() bool {
 	return p.spec.Mode != drivers.ConnectionPerMessage && p.spec.Mode != drivers.ConnectionPerMessageConfirm
 }

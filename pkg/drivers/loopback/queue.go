@@ -5,29 +5,29 @@ import (
 	"sync"
 )
 
-// queue is a list of segments: publishers write at the tail, consumers take runs at the head.
+// queue is a linked list of segments. Publishers append to the tail, and consumers take runs from the head.
 type queue struct {
 	number uint32
 
 	mu             sync.Mutex
-	gone           bool // torn down: takes nothing, gives nothing
-	delayed        bool // some messages have a ready time
+	gone           bool // torn down: rejects messages and returns none
+	delayed        bool // some slots have a ready time
 	head           *segment
 	headAt         int // next slot of head to take
 	tail           *segment
 	free           *segment
 	freeCount      int
-	size           int           // bytes of a new segment: several of the largest bodies seen
+	size           int           // capacity of a new segment in bytes: several of the largest bodies so far
 	ready          int           // messages not yet taken
-	held           int           // taken and not yet released
-	bytes          int           // bodies of both
-	later          later[[]byte] // bodies that may overtake each other until they are due
-	returned       []run         // taken and given back: these go out first
+	held           int           // messages taken and not yet released
+	bytes          int           // total size of the bodies of ready and held messages
+	later          later[[]byte] // bodies that may overtake each other; they move to the tail when due
+	returned       []run         // taken and given back: delivered before all others
 	waiting        []*consumer
 	consumers      int
-	blocked        chan struct{} // closed when there is room again; nil if nobody waits
-	unyielded      int           // messages and
-	unyieldedBytes int           // bytes pushed since a publisher last made way
+	blocked        chan struct{} // closed when messages are released; nil if no publisher waits
+	unyielded      int           // messages pushed since a publisher last yielded
+	unyieldedBytes int           // bytes pushed since a publisher last yielded
 }
 
 func newQueue(number uint32) *queue {
@@ -35,17 +35,17 @@ func newQueue(number uint32) *queue {
 	return &queue{number: number, head: s, tail: s, size: segmentBytes}
 }
 
-// offered is the outcome of an offer.
+// offered is the result of an offer.
 type offered uint8
 
 const (
 	taken      offered = iota
-	takenYield         // taken; the publisher should let others run, so that the backlog stays in the cache
+	takenYield         // taken; the publisher should yield, so that the backlog stays in the CPU cache
 	full
 	gone
 )
 
-// offer appends a copy of body, to be delivered at ready, if there is room within the bounds.
+// offer appends a copy of body, for delivery at the time ready, unless the queue would exceed the bounds.
 func (q *queue) offer(body []byte, ready int64, most, maxBytes int) offered {
 	q.mu.Lock()
 	if q.gone {
@@ -68,8 +68,8 @@ func (q *queue) offer(body []byte, ready int64, most, maxBytes int) offered {
 	return taken
 }
 
-// offerLater takes a copy of body, to be delivered at ready, before those that were offered earlier and are due later.
-// There are no bounds.
+// offerLater adds a copy of body, for delivery at the time ready. It may overtake messages that are due later. There
+// are no bounds.
 func (q *queue) offerLater(body []byte, ready int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -82,7 +82,7 @@ func (q *queue) offerLater(body []byte, ready int64) {
 	q.wake()
 }
 
-// ripen moves what is due to the tail, and says when the next will be (0: nothing is left).
+// ripen moves the messages that are due from later to the tail. It returns the time at which the next is due, or 0.
 func (q *queue) ripen(now int64) (next int64) {
 	for {
 		due, has := q.later.next()
@@ -115,8 +115,8 @@ func (q *queue) push(body []byte, ready int64) {
 	}
 }
 
-// makeWay tells a publisher that has run on for a while beside a backlog to let consumers run: a publisher
-// that is never slowed would fill the queue as long as its time slice lasts.
+// makeWay reports whether the publisher should yield: enough was pushed since the last yield, and consumers have a
+// backlog. Without yields, a publisher fills the queue during its whole time slice.
 func (q *queue) makeWay(size int) bool {
 	q.unyielded++
 	q.unyieldedBytes += size
@@ -127,7 +127,7 @@ func (q *queue) makeWay(size int) bool {
 	return q.consumers > 0 && q.ready > 0
 }
 
-// grow begins a new tail with room for a body of size.
+// grow appends a segment that has space for a body of this size.
 func (q *queue) grow(size int) *segment {
 	if want := max(size, min(4*size, maxBytesKept)); want > q.size {
 		q.size, q.free, q.freeCount = want, nil, 0
@@ -147,13 +147,14 @@ func (q *queue) grow(size int) *segment {
 	return s
 }
 
-// recycle makes a segment ready for use again if it is full and all of it is released.
+// recycle prepares a segment for reuse if it is full and all of its messages are released.
 func (q *queue) recycle(s *segment) {
 	if s.released < len(s.slots) {
 		return
 	}
 	if s == q.tail {
-		if s == q.head && q.headAt == len(s.slots) { // all is taken and released: begin again, in the same cache lines
+		// everything is taken and released: start again in the same cache lines
+		if s == q.head && q.headAt == len(s.slots) {
 			s.buf, s.slots, s.released, q.headAt = s.buf[:0], s.slots[:0], 0, 0
 		}
 		return
@@ -166,7 +167,8 @@ func (q *queue) recycle(s *segment) {
 	q.freeCount++
 }
 
-// take gives out the next messages, at most most of them. If none is ready, next is when one will be (0: unknown).
+// take returns up to most of the next messages, all from one segment. If none is ready, next is the time when one will
+// be, or 0 if that is unknown. The caller holds mu.
 func (q *queue) take(most int, now func() int64) (r run, next int64) {
 	if len(q.returned) > 0 {
 		return q.takeReturned(most), 0
@@ -210,7 +212,7 @@ func (q *queue) takeReturned(most int) run {
 	return r
 }
 
-// release forgets messages that were taken: acknowledged, or never to be.
+// release removes messages that were taken: they are acknowledged, or dropped for good. The caller holds mu.
 func (q *queue) release(r run) {
 	q.held -= len(r.slots)
 	q.bytes -= r.bytes()
@@ -222,7 +224,7 @@ func (q *queue) release(r run) {
 	}
 }
 
-// giveBack returns messages that were taken, to go out again before all others.
+// giveBack returns messages that were taken. They are delivered again, before all others. The caller holds mu.
 func (q *queue) giveBack(r run) {
 	if len(r.slots) == 0 {
 		return
@@ -238,17 +240,17 @@ func (q *queue) giveBack(r run) {
 	q.wake()
 }
 
-// wake tells the consumer that has waited longest that there is something to take.
+// wake wakes the consumer that has waited longest, if any. The caller holds mu.
 func (q *queue) wake() {
 	if n := len(q.waiting); n > 0 {
 		c := q.waiting[0]
 		q.waiting = q.waiting[:copy(q.waiting, q.waiting[1:])]
 		c.parked = false
-		c.wake <- struct{}{} // of capacity 1, and emptied before the consumer parks: never blocks
+		c.wake <- struct{}{} // never blocks: its capacity is 1, and it is empty when the consumer parks
 	}
 }
 
-// room returns a channel that is closed when something was released; nil if there is room now.
+// room returns nil if the queue has space now. Otherwise the channel is closed when messages are released.
 func (q *queue) room(size, most, maxBytes int) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -261,14 +263,14 @@ func (q *queue) room(size, most, maxBytes int) <-chan struct{} {
 	return q.blocked
 }
 
-// purge drops what no consumer has taken.
+// purge drops the messages that no consumer has taken.
 func (q *queue) purge() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.drop()
 }
 
-// end purges the queue for good.
+// end drops the messages and makes the queue reject new ones.
 func (q *queue) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -3,20 +3,20 @@ package loopback
 const (
 	segmentSlots = 256
 	segmentBytes = 32 << 10
-	freeSegments = 16      // segments kept for reuse, for each queue
-	maxBytesKept = 1 << 20 // a segment is larger only for a body that is
+	freeSegments = 16      // maximum number of free segments per queue
+	maxBytesKept = 1 << 20 // only a segment for a larger body has more bytes
 	yieldCount   = segmentSlots
 	yieldBytes   = 64 << 10
 )
 
-// slot is one message in a segment: where its body is, and when it may be delivered (0: at once).
+// slot is one message in a segment: the position of its body, and when it may be delivered (0: immediately).
 type slot struct {
 	at, size int
 	ready    int64
 }
 
-// segment is a piece of a queue: bodies one after another in one buffer that never moves, since deliveries
-// point into it. It is used again when all of its messages are released.
+// segment is a part of a queue. Its bodies lie one after another in one buffer, which never moves, because deliveries
+// point into it. It can be reused when all of its messages are released.
 type segment struct {
 	buf      []byte
 	slots    []slot
@@ -24,8 +24,8 @@ type segment struct {
 	next     *segment
 }
 
-// run is a stretch of messages of one segment that a consumer has taken. Slices are taken under the queue's
-// lock; what they show does not change until the run is released.
+// run is a sequence of consecutive messages of one segment that a consumer has taken. It is created under the queue's
+// lock. The data that it refers to does not change until the run is released.
 type run struct {
 	seg         *segment
 	buf         []byte
@@ -33,7 +33,7 @@ type run struct {
 	redelivered bool
 }
 
-// bytes sums the bodies: they lie one after another.
+// bytes returns the total size of the bodies, which lie one after another.
 func (r run) bytes() int {
 	if len(r.slots) == 0 {
 		return 0
@@ -46,7 +46,7 @@ func newSegment(size int) *segment {
 	return &segment{buf: make([]byte, 0, size), slots: make([]slot, 0, segmentSlots)}
 }
 
-// readyOf counts the leading slots that are ready now, and says when the first other one will be.
+// readyOf counts the leading slots that are ready now. next is the ready time of the first other slot, or 0.
 func readyOf(slots []slot, now int64) (n int, next int64) {
 	for i := range slots {
 		if slots[i].ready > now {
@@ -56,13 +56,13 @@ func readyOf(slots []slot, now int64) (n int, next int64) {
 	return len(slots), 0
 }
 
-// part is a stretch of a run.
+// part returns the messages from ≤ i < to of a run.
 func (r run) part(from, to int) run {
 	r.slots = r.slots[from:to]
 	return r
 }
 
-// extend appends r, as a longer last run where it goes on with it.
+// extend appends r to runs. It extends the last run instead if r continues it in the same segment.
 func extend(runs []run, r run) []run {
 	if n := len(runs); n > 0 {
 		last := &runs[n-1]

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// sequence numbers the messages of a publisher, for faults of exact amounts. Publishers of
-// connection-per-message have one in common for each queue, since each of them sends one message.
+// sequence numbers the messages of a publisher, so that the number of faults is exact. Publishers of
+// connection-per-message share one sequence per queue, since each of them sends one message.
 type sequence struct {
 	mu   sync.Mutex
 	n    int64  // messages accepted
-	held []byte // the body that waits for its next neighbour, to change places with it
+	held []byte // body that will be stored after the next message, to swap the two
 	has  bool
 
 	delays, confirmDelays dealer
@@ -24,10 +24,10 @@ func (s *sequence) reset() {
 	s.delays, s.confirmDelays = dealer{}, dealer{}
 }
 
-// fate is what happens to one message.
+// fate is the treatment of one message by the configured faults.
 type fate struct {
 	rejected bool
-	bodies   [3][]byte // what goes into each queue, in this order
+	bodies   [3][]byte // the bodies to store in each queue, in this order
 	count    int
 
 	delay, confirmDelay int64 // ns
@@ -38,7 +38,7 @@ func (f *fate) add(body []byte) {
 	f.count++
 }
 
-// next decides on the next message. It is called once for each message accepted.
+// next returns the fate of the next message. It is called once for each accepted message.
 func (s *sequence) next(o *options, body []byte) (f fate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func isSwapped(swap []int64, at int64) bool {
 	return found
 }
 
-// rest gives up the body that still waits for a neighbour.
+// rest removes and returns the body that is still held for a swap.
 func (s *sequence) rest() (body []byte, has bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// session is one agent's part in a broker.
+// session is one agent's session with a broker.
 type session struct {
 	broker  *broker
 	options options
@@ -22,10 +22,10 @@ type session struct {
 	parts  map[part]struct{} // open publishers and consumers
 }
 
-// part is a publisher or a consumer as its session and its broker see it.
+// part is a publisher or consumer, for its session and its broker.
 type part interface {
-	cut()     // the link broke by itself
-	abandon() // the session ends: stop without waiting for confirms
+	cut()     // the link broke: stop, and call OnClosed
+	abandon() // the session is closed: stop without waiting for confirms
 }
 
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
@@ -141,7 +141,7 @@ func (s *session) Close() error {
 	return nil
 }
 
-// add takes a new part in, unless the session is closed.
+// add registers a new part. It returns ErrClosed if the session is closed.
 func (s *session) add(p part) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *session) add(p part) error {
 	return nil
 }
 
-// drop forgets a part that has ended.
+// drop removes a part that has ended.
 func (s *session) drop(p part) {
 	s.broker.detach(p)
 	s.mu.Lock()

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// grid is how many quantiles of a distribution are dealt out: the i-th is that of (i+½)/grid, i from 0.
+// grid is the number of quantiles of a distribution: quantile i is at (i+½)/grid, i from 0.
 const grid = 1000
 
-// spread is a distribution of durations as the options write it (#Spread in schema.cue). The zero value is no time.
+// spread is a distribution of durations (#spread in schema.cue). The zero value means no delay.
 type spread struct {
 	text   string
-	values []int64 // ns, ascending: each of them is given to one of len(values) messages; nil: none
+	values []int64 // ns, ascending: each value goes to one of len(values) messages; nil: no delay
 }
 
-// fixed reports whether every message takes the same time.
+// fixed reports whether every message has the same delay.
 func (s spread) fixed() bool { return len(s.values) <= 1 }
 
-// none reports whether it takes no time.
+// none reports whether all delays are 0.
 func (s spread) none() bool { return len(s.values) == 0 || s.values[len(s.values)-1] == 0 }
 
 func (s spread) negative() bool { return len(s.values) > 0 && s.values[0] < 0 }
 
-// median is what messages take that are no part of the account: they are dealt nothing.
+// median returns the median delay. Messages without a sequence number get it: unroutable ones and those of an ExtraKey.
 func (s spread) median() int64 {
 	if len(s.values) == 0 {
 		return 0
@@ -37,7 +37,7 @@ func (s spread) median() int64 {
 
 func (s spread) String() string { return s.text }
 
-// UnmarshalJSON reads "5ms", {min, max}, {mean}, {median, sigma} or {values}.
+// UnmarshalJSON parses "5ms", {min, max}, {mean}, {median, sigma} or {values}.
 func (s *spread) UnmarshalJSON(text []byte) error {
 	var fixed string
 	if json.Unmarshal(text, &fixed) == nil {
@@ -89,8 +89,8 @@ func gridOf(inverse func(u float64) float64) []int64 {
 	return all
 }
 
-// dealer deals the values of a spread out, like cards: all of them in a random order, and then again in another. So any
-// whole number of rounds has exactly the quantiles of the distribution.
+// dealer returns all values of a spread in random order, then again in another order. So every whole number of rounds
+// has exactly the quantiles of the distribution. The order depends on the seed and the round only.
 type dealer struct {
 	order []int64
 	at    int

@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// StampKind says what a Stamp is of.
+// StampKind is the kind of event that a Stamp records.
 type StampKind uint8
 
 // The kinds of stamps.
@@ -17,13 +17,13 @@ const (
 	Delivered                  // the handler is called next
 )
 
-// Stamp is when the broker saw something of a message: the truth that measurements are compared with.
+// Stamp is the time at which the broker processed a message. Tests compare measurements with this ground truth.
 type Stamp struct {
 	Kind      StampKind
 	At        time.Time // with Go's monotonic clock
 	Publisher uint64    // Accepted, Confirmed: numbers the publishers of this process
-	Token     uint64    // Accepted, Confirmed: the message's, until it is confirmed
-	Body      []byte    // Accepted, Delivered: lent until the call returns
+	Token     uint64    // Accepted, Confirmed: identifies the message until it is confirmed
+	Body      []byte    // Accepted, Delivered: valid until the call returns
 }
 
 var taps struct {
@@ -32,8 +32,9 @@ var taps struct {
 	publishers uint64
 }
 
-// Tap has f called with the stamps of the broker of this name, by publishers and consumers that are opened from now on,
-// until stop is called. f is called from many goroutines, in the path of every message.
+// Tap calls f with the stamps of the broker of this name until stop is called. It applies to publishers and consumers
+// that are opened from now on; they keep f until they are closed. f is called from several goroutines, in the path of
+// every message.
 func Tap(name string, f func(Stamp)) (stop func()) {
 	taps.Lock()
 	defer taps.Unlock()
@@ -48,8 +49,7 @@ func Tap(name string, f func(Stamp)) (stop func()) {
 	}
 }
 
-// tapped returns what to call for each message of the broker, nil for nothing, and a number for the publisher that
-// asks.
+// tapped returns the function to call for each message of the broker, or nil, and a new number for a publisher.
 func (b *broker) tapped() (f func(Stamp), publisher uint64) {
 	taps.Lock()
 	defer taps.Unlock()
