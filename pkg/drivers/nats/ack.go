@@ -2,14 +2,14 @@ package nats
 
 import "lockstep/pkg/drivers"
 
-// What consumers answer deliveries with. JetStream acknowledges an explicit consumer's messages one by one: "every" and
-// "interval" send the acknowledgements of many messages at one time.
+// These are the answers to deliveries. JetStream acknowledges the messages of an explicit consumer one by one. So
+// "every" and "interval" send the acknowledgements of several messages at the same time.
 var (
 	ack = []byte("+ACK")
 	nak = []byte("-NAK")
 )
 
-// settle answers for the batch that was handled.
+// settle answers the batch that was handled, or stores its replies for a later acknowledgement.
 func (c *consumer) settle(refused error) {
 	if c.spec.Ack == drivers.AckAutomatic {
 		c.pull.done(len(c.replies))
@@ -35,7 +35,7 @@ func (c *consumer) settle(refused error) {
 	}
 }
 
-// acknowledge answers for all that was accepted until now.
+// acknowledge acknowledges all messages that were accepted and not yet acknowledged.
 func (c *consumer) acknowledge() {
 	c.answer(c.unacked, ack)
 	c.unacked = c.unacked[:0]
@@ -44,15 +44,15 @@ func (c *consumer) acknowledge() {
 
 func (c *consumer) answer(replies []string, with []byte) {
 	for _, reply := range replies {
-		_ = c.link.nc.Publish(reply, with) // fails only with the link
+		_ = c.link.nc.Publish(reply, with) // fails only if the link is broken
 	}
 	if !c.pull.unlimited {
 		c.pull.done(len(replies))
 	}
 }
 
-// giveBack ends the subscription in an order that misses nothing under way: behind the answer to the flush nothing
-// comes any more.
+// giveBack acknowledges accepted messages, ends the subscription, and returns unhandled messages to the broker. No
+// message arrives after the answer to the first flush, so none is missed.
 func (c *consumer) giveBack() {
 	_ = c.sub.Drain()
 	if c.spec.Ack != drivers.AckAutomatic {

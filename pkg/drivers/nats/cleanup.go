@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Leftovers lists streams, whose consumers go with them.
+// Leftovers lists streams. Deleting a stream deletes its consumers.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	_, js, err := s.management(ctx)
 	if err != nil {
@@ -32,7 +32,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return all, nil
 }
 
-// Cleanup deletes streams.
+// Cleanup deletes streams. A stream that does not exist is not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	_, js, err := s.management(ctx)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// confirmer turns the broker's replies into OnConfirm, one call at a time: from the library's goroutine of the
-// subscription, or, where each message waits for its confirm anyway, from Publish.
+// confirmer converts the broker's replies into calls of OnConfirm, one at a time. The calls come from the library's
+// goroutine of the subscription. In modes where each message waits for its confirm, they come from Publish.
 type confirmer struct {
 	link  *link
 	slots *slots
@@ -23,19 +23,19 @@ type confirmer struct {
 	sub   *client.Subscription
 
 	prompt  bool             // Publish waits for the confirm; changed by Publish only
-	replies chan *client.Msg // prompt
-	turn    sync.Mutex       // held by a prompt Publish
-	stop    chan struct{}    // Close waits no longer
+	replies chan *client.Msg // used if prompt
+	turn    sync.Mutex       // locked by a prompt Publish
+	stop    chan struct{}    // closed: stop waiting for confirms
 
-	count    atomic.Uint64 // of confirms
-	seen     uint64        // count when check looked last
+	count    atomic.Uint64 // number of confirms
+	seen     uint64        // count at the last call of check
 	patience time.Duration
 	watchdog *time.Timer
 
 	closing  atomic.Bool
-	progress chan struct{} // a confirm came while closing
-	over     atomic.Bool   // all has been settled, and nothing more will be
-	settled  chan struct{} // closed after over
+	progress chan struct{} // receives a value after each reply while closing
+	over     atomic.Bool   // all confirms are settled, and no more will come
+	settled  chan struct{} // closed after over is set
 }
 
 func newConfirmer(on *link, spec drivers.PublisherSpec, patience time.Duration) (*confirmer, error) {
@@ -65,7 +65,7 @@ func newConfirmer(on *link, spec drivers.PublisherSpec, patience time.Duration) 
 	return c, c.sub.SetPendingLimits(-1, -1)
 }
 
-// check breaks the link if no confirm has come since it looked last, although some are outstanding.
+// check breaks the link if confirms are outstanding and none has arrived since the last check.
 func (c *confirmer) check() {
 	switch count := c.count.Load(); {
 	case c.closing.Load():
@@ -79,8 +79,8 @@ func (c *confirmer) check() {
 	c.watchdog.Reset(c.patience)
 }
 
-// inFlight is for how many unconfirmed messages there is place from the start: no more, since each is a reply subject,
-// and a server remembers where a few hundred of them lead.
+// inFlight returns the initial number of slots. It is no larger than necessary, because each slot is a reply subject. A
+// server caches the routes of only a few hundred subjects.
 func inFlight(spec drivers.PublisherSpec) int {
 	switch spec.Mode {
 	case drivers.ConfirmWindow:
@@ -108,7 +108,8 @@ func (c *confirmer) onReply(m *client.Msg) {
 	}
 }
 
-// verdict reads a reply; that of a stored message begins in a way that no other does.
+// verdict returns the error of a reply, or nil if the message was stored. It recognises the usual reply by its first
+// bytes.
 func verdict(m *client.Msg) error {
 	if bytes.HasPrefix(m.Data, []byte(`{"stream":`)) {
 		return nil
@@ -134,7 +135,8 @@ func verdict(m *client.Msg) error {
 	return nil
 }
 
-// await settles replies until nothing is outstanding. If ctx ends first, a goroutine goes on.
+// await handles replies until no confirm is outstanding. If ctx ends first, a goroutine continues, and prompt becomes
+// false.
 func (c *confirmer) await(ctx context.Context) {
 	for c.slots.busy() {
 		select {
@@ -168,7 +170,7 @@ func (c *confirmer) follow() {
 	}
 }
 
-// drain settles what had come when the link broke.
+// drain handles the replies that arrived before the link broke.
 func (c *confirmer) drain() {
 	for {
 		select {
@@ -180,7 +182,7 @@ func (c *confirmer) drain() {
 	}
 }
 
-// finish settles all that is outstanding, and has Publish settle what comes later.
+// finish fails all outstanding confirms. After that, Publish settles its own messages (see send).
 func (c *confirmer) finish() {
 	c.over.Store(true)
 	c.fail()
@@ -199,7 +201,7 @@ func (c *confirmer) fail() {
 	}
 }
 
-// close waits for what is outstanding, within the grace.
+// close waits up to grace for the outstanding confirms. Then it fails the rest.
 func (c *confirmer) close() {
 	c.closing.Store(true)
 	c.watchdog.Stop()

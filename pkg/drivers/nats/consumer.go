@@ -22,24 +22,23 @@ type consumer struct {
 	sub    *client.Subscription
 	inbox  chan *client.Msg
 	pull   *puller
-	acks   string // how reply subjects of first deliveries begin
+	acks   string // prefix of the reply subjects of first deliveries
 
 	batch   []drivers.Delivery
-	replies []string // of the batch
-	unacked []string // accepted, to be acknowledged every n or at an interval
+	replies []string // reply subjects of batch
+	unacked []string // replies of accepted messages that are not yet acknowledged
 
 	notice          *drivers.Notice
-	due, look, over atomic.Bool // for run, from attend: acknowledge, check the requests, end
+	due, look, over atomic.Bool // set by attend for run: acknowledge, check the pull requests, end
 	nudged          atomic.Bool // a nudge is in the inbox
 
 	stop  chan struct{}
-	left  chan struct{} // run is over
-	ended chan struct{} // attend, too
+	left  chan struct{} // closed when run has ended
+	ended chan struct{} // closed when attend has ended, too
 	once  sync.Once
 }
 
-// Consumer attaches to the durable consumer of its subscription and queue. That has been there since Setup, so that
-// nothing is missed.
+// Consumer connects to the durable consumer of its subscription and queue. Setup created it, so no message is missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	c, err := s.attach(ctx, spec, handle)
@@ -107,7 +106,8 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	return checkTopology(spec.Topology)
 }
 
-// durable names the durable consumer. One that acknowledges by sending takes the place of the one that Setup made.
+// durable returns the name of the durable consumer. With AckAutomatic it replaces the consumer that Setup created by
+// one without acknowledgements.
 func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream string) (string, error) {
 	if err := s.exists(ctx, spec.Topology, spec.Queue); err != nil || spec.Ack != drivers.AckAutomatic {
 		return durableName(spec.Subscription), err
@@ -133,12 +133,12 @@ func (s *session) durable(ctx context.Context, spec drivers.ConsumerSpec, stream
 	return config.Durable, nil
 }
 
-// What is no message: nudge has a consumer that waits for one look at what else there is to do; after last, nothing
-// comes.
+// nudge and last are sent to a consumer's inbox and are not messages. nudge makes run check its flags. Nothing follows
+// last.
 var nudge, last = new(client.Msg), new(client.Msg)
 
-// run receives until it is told to stop or the link breaks. It waits for its inbox alone, which costs less for each
-// message than waiting for all that may happen; what else happens is attend's, which nudges it.
+// run receives until the consumer is closed or the link breaks. It waits only for its inbox, which costs less per
+// message than a select over all events. attend handles the other events and sends a nudge to run.
 func (c *consumer) run() {
 	defer close(c.ended)
 	attended := make(chan struct{})
@@ -159,7 +159,7 @@ func (c *consumer) run() {
 	}
 }
 
-// attend watches the time and the link for run.
+// attend sets the flags of run, by time and when the link breaks.
 func (c *consumer) attend() {
 	watch := time.NewTicker(watchInterval)
 	defer watch.Stop()
@@ -190,17 +190,18 @@ func (c *consumer) attend() {
 			return
 		}
 		if c.nudged.Swap(true) {
-			continue // it has not seen the last one
+			continue // run has not yet received the previous nudge
 		}
 		select {
 		case c.inbox <- nudge:
-		default: // it is not waiting
+		default: // the inbox is full: run sees the flags after its next message
 			c.nudged.Store(false)
 		}
 	}
 }
 
-// receive passes on a message, and what else is there already up to the batch. It takes what is no message, too.
+// receive passes a message to the handler, together with others that are in the inbox already, up to the batch size. It
+// also handles nudge, last and status messages.
 func (c *consumer) receive(m *client.Msg) {
 	c.batch, c.replies = c.batch[:0], c.replies[:0]
 	for {
@@ -228,10 +229,10 @@ func (c *consumer) receive(m *client.Msg) {
 		c.pull.received(n)
 		c.settle(c.handle(c.batch))
 	}
-	_ = c.pull.more() // fails only with the link, which says so itself
+	_ = c.pull.more() // fails only if the link is broken, which OnClosed reports
 }
 
-// Close acknowledges what was accepted and gives back what has come but was not handled.
+// Close acknowledges accepted messages and returns unhandled ones to the broker.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		c.notice.End()

@@ -12,7 +12,7 @@ import (
 //go:embed schema.cue
 var schema string
 
-// The places that depend on who leads a stream.
+// The nodes that depend on the leader of a stream.
 const (
 	nodeLeader   drivers.Node = "leader"
 	nodeFollower drivers.Node = "follower"
@@ -48,17 +48,17 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Subscriptions:     true,
 			Bindings:          true,
 			Nodes:             len(o.urls()) > 1,
-			Keys:              use.Bindings > 1, // which subject
+			Keys:              use.Bindings > 1, // they select a subject
 			Redelivery:        !automatic,
 			InProcess:         o.Embedded,
 			CopiesBody:        true, // into the library's write buffer
 		},
 		Guarantees: drivers.Guarantees{
 			ConfirmedKept: !automatic && !o.forgets(use.Consumers),
-			// JetStream drops unconfirmed messages without a word when it cannot keep up.
+			// JetStream drops unconfirmed messages without an error when it is overloaded.
 			SentKept: false,
-			// What is not acknowledged within ackWait is delivered again, and so may be what a new leader knows no
-			// better of.
+			// JetStream delivers messages again that are not acknowledged within ackWait. A new leader may also deliver
+			// messages again whose acknowledgements it has not received.
 			NoDuplicates: automatic,
 			Ordered:      true,
 		},
@@ -90,7 +90,7 @@ func unfit(o *options, use drivers.Use) []string {
 	return reasons
 }
 
-// label says what a confirm means, which depends on storage and replicas.
+// label describes what a confirm means. This depends on storage, replicas and sync.
 func label(o *options, use drivers.Use) string {
 	file := o.file(use.Persistent)
 	kind := fmt.Sprintf("R%d %s", o.Replicas, o.storage(use.Persistent))

@@ -1,5 +1,5 @@
-// Package nats drives NATS JetStream through the library nats.go. It adds next to nothing to the bare cost of that
-// library for each message, never sends anything twice, and never reconnects by itself.
+// Package nats drives NATS JetStream with the library nats.go. It adds very little to the library's own cost per
+// message. It never sends a message twice, and never reconnects by itself.
 package nats
 
 import (
@@ -16,14 +16,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// grace is how long something that ends may take to end in order.
+// grace is the maximum time for an orderly end of a connection, publisher or consumer.
 const grace = 2 * time.Second
 
 func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and makes its first connection, so that a broker which is not there is known at once.
+// Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -61,27 +61,27 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 // session is one agent's use of a broker during one task.
 type session struct {
 	options     options
-	credentials []byte // the content of their file
+	credentials []byte // content of the credentials file
 	endpoints   []endpoint
 	env         drivers.Env
-	server      *embedded // nil without the option
+	server      *embedded // nil without the option embedded
 	prober      prober
 
 	adminMu sync.Mutex
-	admin   *link // for declarations; replaced when it broke
+	admin   *link // for declarations; replaced if it is broken
 
 	mu     sync.Mutex
 	closed bool
 	links  map[*link]struct{} // every open connection
 	seats  map[seatKey]*seat
-	names  map[string]string   // of the servers, by address
-	known  map[string]struct{} // streams that are there
+	names  map[string]string   // server names by address
+	known  map[string]struct{} // names of streams that exist
 
 	ending sync.Once
 	end    error
 }
 
-// Close ends every connection, and the embedded server if nobody else uses it.
+// Close closes all connections, and stops the embedded server if no other session uses it.
 func (s *session) Close() error {
 	s.ending.Do(func() {
 		s.mu.Lock()
@@ -109,7 +109,7 @@ func (s *session) release() error {
 	return s.server.giveBack()
 }
 
-// management gives the connection for declarations; if it broke, another.
+// management returns the connection for declarations. It reconnects if that connection is broken.
 func (s *session) management(ctx context.Context) (*link, jetstream.JetStream, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()

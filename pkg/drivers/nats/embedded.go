@@ -10,10 +10,10 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// embeddedKey tells embedded servers of this process apart.
+// embeddedKey identifies an embedded server of this process.
 type embeddedKey struct{ name, sync string }
 
-// embedded is a NATS server in this process, shared by the sessions that name it.
+// embedded is a NATS server in this process. Sessions with the same name and sync setting share it.
 type embedded struct {
 	key    embeddedKey
 	server *server.Server
@@ -26,7 +26,7 @@ var (
 	embeddedAll = map[embeddedKey]*embedded{}
 )
 
-// borrow gives the embedded server of these options; the first to ask starts it, with its storage beneath dir.
+// borrow returns the embedded server of these options. The first caller starts it, with its storage below dir.
 func borrow(o *options, dir string) (*embedded, error) {
 	embeddedMu.Lock()
 	defer embeddedMu.Unlock()
@@ -68,7 +68,7 @@ func (e *embedded) endpoint() endpoint {
 	return endpoint{url: "nats://" + address, address: address}
 }
 
-// giveBack stops the server when its last user gives it back.
+// giveBack stops the server when its last user returns it.
 func (e *embedded) giveBack() error {
 	embeddedMu.Lock()
 	defer embeddedMu.Unlock()

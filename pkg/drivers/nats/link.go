@@ -14,30 +14,30 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// dialTimeout is for contexts without a deadline.
+// dialTimeout applies to contexts without a deadline.
 const dialTimeout = 10 * time.Second
 
-// link is one connection to one server. When it breaks it stays so.
+// link is one connection to one server. A broken link is never reconnected.
 type link struct {
 	session *session
 	address string
 	nc      *client.Conn
-	raw     net.Conn      // beneath nc: closing it ends whatever blocks in nc
-	done    chan struct{} // closed when nc is
-	cause   error         // why, once done is closed; nil after close
+	raw     net.Conn      // connection below nc: closing it ends every call that blocks in nc
+	done    chan struct{} // closed when nc is closed
+	cause   error         // why it broke, valid after done is closed; nil after close
 
 	mu       sync.Mutex
-	own      bool  // closed by us
-	why      error // abandoned by us
+	own      bool  // closed by this process
+	why      error // reason of abandon
 	warned   bool
 	watchers map[any]func(error)
-	uses     int // guarded by its seat
+	uses     int // guarded by the mutex of its seat
 }
 
 // dialFunc is Env.Dial or Env.Aside.
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// dialer is the library's way to one of them. It keeps what the library hides.
+// dialer passes a dialFunc to the library. It keeps the connection and the error, which the library hides.
 type dialer struct {
 	ctx  context.Context
 	dial dialFunc
@@ -64,7 +64,8 @@ func (d *dialer) abort() {
 	}
 }
 
-// clientOptions is what every connection is made with; the library's own reconnecting would hide gaps and send again.
+// clientOptions returns the options of every connection. The library's reconnects are off, because they would hide gaps
+// and send messages again.
 func clientOptions() []client.Option {
 	return []client.Option{
 		client.Name("lockstep"), client.NoReconnect(), client.DontRandomize(), client.IgnoreDiscoveredServers(),
@@ -73,7 +74,7 @@ func clientOptions() []client.Option {
 	}
 }
 
-// dialFirst connects to the first of some endpoints that answers.
+// dialFirst connects to the first endpoint that answers.
 func (s *session) dialFirst(ctx context.Context, from []endpoint, by dialFunc) (*link, error) {
 	var errs []error
 	for _, e := range from {
@@ -125,7 +126,7 @@ func (s *session) dial(ctx context.Context, e endpoint, by dialFunc) (*link, err
 	return l, nil
 }
 
-// onClosed is called by the library when the connection ended, in whatever way.
+// onClosed is called by the library when the connection has ended for any reason.
 func (l *link) onClosed(nc *client.Conn) {
 	l.mu.Lock()
 	if !l.own {
@@ -148,7 +149,7 @@ func (l *link) onClosed(nc *client.Conn) {
 
 var errBroken = errors.New("closed by the other side")
 
-// abandon breaks a link that no longer does its work.
+// abandon breaks a link that no longer works. why becomes part of the cause.
 func (l *link) abandon(why error) {
 	l.mu.Lock()
 	l.why = why
@@ -156,8 +157,8 @@ func (l *link) abandon(why error) {
 	_ = l.raw.Close()
 }
 
-// onError is called by the library for what breaks no link, such as a missing permission. The first one of a link is
-// worth a line.
+// onError is called by the library for errors that do not break the link, such as a missing permission. Only the first
+// error of a link is reported.
 func (l *link) onError(_ *client.Conn, _ *client.Subscription, err error) {
 	l.mu.Lock()
 	quiet := l.own || l.warned || errors.Is(err, net.ErrClosed)
@@ -168,7 +169,7 @@ func (l *link) onError(_ *client.Conn, _ *client.Subscription, err error) {
 	}
 }
 
-// watch has tell called when the link breaks by itself; of one that is broken already, at once.
+// watch registers tell, which is called when the link breaks by itself. If the link is broken already, watch calls it.
 func (l *link) watch(who any, tell func(error)) {
 	l.mu.Lock()
 	if l.watchers != nil {
@@ -189,7 +190,7 @@ func (l *link) unwatch(who any) {
 	delete(l.watchers, who)
 }
 
-// broken asks without the library's lock, which is held by whatever blocks in a write.
+// broken does not use the library's lock, which a blocked write may hold.
 func (l *link) broken() bool {
 	select {
 	case <-l.done:
@@ -199,21 +200,21 @@ func (l *link) broken() bool {
 	}
 }
 
-// guarded does what may block in the library, whose locks know no deadline: after the grace it breaks the link.
+// guarded calls do, which may block in the library without a deadline. It breaks the link after grace.
 func (l *link) guarded(do func()) {
 	timer := time.AfterFunc(grace, func() { _ = l.raw.Close() })
 	defer timer.Stop()
 	do()
 }
 
-// flush returns when the server has taken everything sent so far, or the link is broken.
+// flush returns when the server has received everything sent so far, when the link is broken, or after grace.
 func (l *link) flush() {
 	if !l.broken() {
 		l.guarded(func() { _ = l.nc.FlushTimeout(grace) })
 	}
 }
 
-// close ends the connection without waiting for answers.
+// close ends the connection without waiting for replies.
 func (l *link) close() {
 	l.mu.Lock()
 	l.own = true
@@ -222,19 +223,20 @@ func (l *link) close() {
 	<-l.done
 }
 
-// seatKey tells shared connections apart.
+// seatKey identifies a shared connection.
 type seatKey struct {
 	node   drivers.Node
 	number int
 }
 
-// seat is where the connection of one number is, as long as somebody uses it.
+// seat stores the shared connection of one key while it has users.
 type seat struct {
 	mu   sync.Mutex
 	link *link
 }
 
-// join gives a connection as node and number say, and what is to be called when its user has ended.
+// join returns a connection for node and number, and the function to call when its user has ended. Users with the same
+// node and number share a connection, except with drivers.Exclusive.
 func (s *session) join(ctx context.Context, at []endpoint, node drivers.Node, number int) (*link, func(), error) {
 	if number == drivers.Exclusive {
 		l, err := s.dialFirst(ctx, at, s.env.Dial)

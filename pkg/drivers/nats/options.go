@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// unconsumedBytes bounds the streams of runs without consumers when the options do not.
+// unconsumedBytes is the default bound of streams that have no consumers.
 const unconsumedBytes = 256 << 20
 
 type options struct {
@@ -37,8 +37,8 @@ type options struct {
 	Monitoring  []string `json:"monitoring"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
-// schema.
+// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
+// that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{Name: "default", Sync: "default", Replicas: 1, AckWait: "30s", Confirm: "30s"}
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -52,7 +52,7 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// fault says what the schema cannot: which options do not go together.
+// fault returns the reason why the options are invalid, or "". It checks what the schema cannot, such as combinations.
 func (o *options) fault() string {
 	ways := 0
 	for _, given := range []bool{o.URL != "", len(o.URLs) > 0, o.Embedded} {
@@ -111,7 +111,7 @@ func (o *options) forgets(consumers int) bool {
 	return consumers == 0 || (o.bounded() && o.Discard == "old")
 }
 
-// file reports whether streams are kept in files.
+// file reports whether streams are stored in files.
 func (o *options) file(persistent bool) bool {
 	return o.Storage == "file" || (o.Storage == "" && persistent)
 }
@@ -123,7 +123,7 @@ func (o *options) storage(persistent bool) jetstream.StorageType {
 	return jetstream.MemoryStorage
 }
 
-// authentication is what the options say about who the client is. What a URL says wins over it.
+// authentication returns the client options for user, token and credentials. Credentials in a URL take precedence.
 func (o *options) authentication(credentials []byte) []client.Option {
 	var all []client.Option
 	if o.User != "" {
@@ -138,13 +138,13 @@ func (o *options) authentication(credentials []byte) []client.Option {
 	return all
 }
 
-// endpoint is one address of the broker. Its url may hold a secret; its address does not.
+// endpoint is one address of the broker. The url may contain a secret, the address does not.
 type endpoint struct {
 	url     string
 	address string
 }
 
-// parseEndpoint reads a URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+// parseEndpoint parses a URL. Its errors do not contain the text, because a misplaced password could be in it.
 func parseEndpoint(text string) (endpoint, error) {
 	if !strings.Contains(text, "://") && !strings.Contains(text, "@") {
 		text = "nats://" + text

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// place turns a node into the endpoints to try, in order.
+// place returns the endpoints for a node, in the order in which to try them.
 func (s *session) place(ctx context.Context, node drivers.Node, stream string) ([]endpoint, error) {
 	switch node {
 	case "", drivers.AnyNode:
@@ -30,7 +30,7 @@ func (s *session) place(ctx context.Context, node drivers.Node, stream string) (
 	return s.endpoints[i : i+1], nil
 }
 
-// role finds the endpoints that are a stream's leader, or its followers.
+// role returns the endpoints that lead a stream, or those that are its followers.
 func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([]endpoint, error) {
 	_, js, err := s.management(ctx)
 	if err != nil {
@@ -68,7 +68,7 @@ func (s *session) role(ctx context.Context, role drivers.Node, stream string) ([
 	return places, nil
 }
 
-// serverName asks a server for its name, once.
+// serverName returns the name of a server. It connects only if the name is unknown.
 func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
 	s.mu.Lock()
 	name := s.names[e.address]
@@ -84,10 +84,10 @@ func (s *session) serverName(ctx context.Context, e endpoint) (string, error) {
 	return l.nc.ConnectedServerName(), nil
 }
 
-// leaderPatience is for a leader to move before it is asked again.
+// leaderPatience is the time after which lead repeats its request to move the leader.
 const leaderPatience = time.Second
 
-// lead moves the leader of a queue's stream to the node that the topology says.
+// lead moves the leader of a queue's stream to the node that the topology names.
 func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.Topology, stream jetstream.Stream) error {
 	info := stream.CachedInfo()
 	if t.QueueNode == "" || t.QueueNode == drivers.AnyNode || info.Cluster == nil {
@@ -114,7 +114,7 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 	}
 	asked := time.Time{}
 	return poll(ctx, func() (bool, error) {
-		if time.Since(asked) > leaderPatience { // again, as a stream that is new may not be able to yet
+		if time.Since(asked) > leaderPatience { // a new stream may reject the first request
 			asked = time.Now()
 			_ = js.Conn().PublishRequest("$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, client.NewInbox(), ask)
 		}
@@ -123,7 +123,8 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 	})
 }
 
-// Describe says what the first server that answers is, which servers the urls lead to, and what streams are made with.
+// Describe reports the version of the server on the management connection, the names of the reachable servers, and
+// stream settings.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	l, _, err := s.management(ctx)
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 	"lockstep/pkg/drivers/internal/growth"
 )
 
-// prober is the link on which the broker is asked for its metrics, past the simulated network.
+// prober is the link for the broker's metrics. It bypasses the simulated network.
 type prober struct {
 	mu       sync.Mutex
 	link     *link
-	topology drivers.Topology // whose queues are the task's own; none before Setup
+	topology drivers.Topology // topology of the task; its Name is empty before Setup
 	monitor  *monitor
 	grown    growth.Counters
 }
@@ -29,11 +29,12 @@ func (p *prober) own(t drivers.Topology) {
 	p.topology = t
 }
 
-// askWithin bounds each part of a probe, so that one without an answer leaves time to tell of the others.
+// askWithin is the maximum time of a probe. Servers that do not answer in time do not hold up the metrics of the
+// others.
 const askWithin = 3 * time.Second
 
-// Probe asks JetStream for the streams of the task's own topology and their consumers, and for what the account stores;
-// and the servers' monitoring, where the options lead there, for what they use themselves.
+// Probe returns the metrics of the task's streams and consumers, the storage of the account, and, with the option
+// monitoring, the servers' own metrics.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.prober.mu.Lock()
 	defer s.prober.mu.Unlock()
@@ -52,14 +53,14 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	return metrics, nil
 }
 
-// streamMetrics is what JetStream says. The caller holds the prober's mu.
+// streamMetrics returns the metrics from JetStream. The caller holds the prober's mu.
 func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	js, err := s.aside(ctx)
 	if err != nil {
 		return nil, err
 	}
 	raw := s.prober.link.raw
-	defer context.AfterFunc(ctx, func() { _ = raw.Close() })() // the library may hold its lock while it cannot write
+	defer context.AfterFunc(ctx, func() { _ = raw.Close() })() // the library may hold its lock in a blocked write
 	account, err := js.AccountInfo(ctx)
 	if err != nil {
 		return nil, explain(err)
@@ -72,7 +73,7 @@ func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	return append(metrics, own...), err
 }
 
-// aside is JetStream over the prober's own link; if that broke, over another. The caller holds the prober's mu.
+// aside returns JetStream on the prober's link. It reconnects if that link is broken. The caller holds the prober's mu.
 func (s *session) aside(ctx context.Context) (jetstream.JetStream, error) {
 	if s.prober.link == nil || s.prober.link.broken() {
 		l, err := s.dialFirst(ctx, s.endpoints, s.env.Aside())
@@ -84,13 +85,13 @@ func (s *session) aside(ctx context.Context) (jetstream.JetStream, error) {
 	return jetstream.New(s.prober.link.nc)
 }
 
-// sums are those of the task's streams and their consumers.
+// sums are the totals over the task's streams and their consumers.
 type sums struct {
 	queues, short                                int
 	depth, appended, unacked, pending, delivered uint64
 }
 
-// ownMetrics adds up the task's streams. A stream that is missing makes the sums unknown.
+// ownMetrics returns the totals of the task's streams. If a stream is missing, it returns only the counts of streams.
 func (s *session) ownMetrics(ctx context.Context, js jetstream.JetStream) ([]drivers.Metric, error) {
 	t := s.prober.topology
 	sum, err := sumUp(ctx, js, t)
@@ -118,7 +119,7 @@ func (s *session) ownMetrics(ctx context.Context, js jetstream.JetStream) ([]dri
 }
 
 func sumUp(ctx context.Context, js jetstream.JetStream, t drivers.Topology) (sum sums, err error) {
-	ctx, cancel := context.WithCancel(ctx) // ends a listing that is given up
+	ctx, cancel := context.WithCancel(ctx) // ends a listing after an early return
 	defer cancel()
 	streams := js.ListStreams(ctx)
 	for info := range streams.Info() {
@@ -143,7 +144,7 @@ func sumUp(ctx context.Context, js jetstream.JetStream, t drivers.Topology) (sum
 	return sum, nil
 }
 
-// consumers adds those of one stream.
+// consumers adds the consumers of one stream.
 func (sum *sums) consumers(ctx context.Context, js jetstream.JetStream, name string) error {
 	stream, err := js.Stream(ctx, name)
 	if err != nil {
@@ -161,9 +162,9 @@ func (sum *sums) consumers(ctx context.Context, js jetstream.JetStream, name str
 	return nil
 }
 
-// lacksReplica reports whether fewer servers than should have all of a stream.
+// lacksReplica reports whether fewer servers than configured have the whole stream.
 func lacksReplica(info *jetstream.StreamInfo) bool {
-	current := 1 // who leads
+	current := 1 // the leader
 	if info.Cluster != nil {
 		for _, peer := range info.Cluster.Replicas {
 			if peer.Current && !peer.Offline {

@@ -18,22 +18,22 @@ type publisher struct {
 	spec     drivers.PublisherSpec
 	link     *link
 	leave    func()
-	subjects []string // by key
+	subjects []string // indexed by key
 
 	notice  *drivers.Notice
 	closed  atomic.Bool
-	writing atomic.Bool // Publish is in the library
+	writing atomic.Bool // Publish is inside the library
 	confirm *confirmer  // nil in unconfirmed modes
 
 	ctx     context.Context // of the last Publish
 	guardMu sync.Mutex
-	unguard func() bool // ends the guard of that ctx
+	unguard func() bool // stops the guard of that ctx
 
 	once sync.Once
 }
 
-// Publisher connects as spec says. In unconfirmed modes it uses NATS' core publish, which JetStream stores without a
-// word.
+// Publisher connects a publisher. In unconfirmed modes it uses NATS core publish. JetStream then stores the messages
+// without a reply.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if err := s.checkPublisher(ctx, spec); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -75,8 +75,8 @@ func (s *session) checkPublisher(ctx context.Context, spec drivers.PublisherSpec
 	return s.exists(ctx, spec.Topology, spec.Queue)
 }
 
-// Publish puts one message into the library's buffer, which a goroutine of the library writes to the connection at
-// once; when that is full, Publish waits for the connection.
+// Publish writes one message into the library's buffer, which a goroutine of the library flushes to the connection. It
+// blocks while the buffer is full. In modes that wait for each confirm, it also waits for the confirm.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if ctx != p.ctx {
 		p.guard(ctx)
@@ -105,7 +105,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	return p.send(to, m)
 }
 
-// send publishes and has the confirm settled whenever it comes.
+// send publishes a message. Its confirm is settled when the reply arrives.
 func (p *publisher) send(to string, m drivers.Message) error {
 	at := p.confirm.slots.take(m.Token)
 	err := p.link.nc.PublishRequest(to, at.reply, m.Body)
@@ -113,7 +113,7 @@ func (p *publisher) send(to string, m drivers.Message) error {
 		return nil
 	}
 	if _, mine := at.settle(); !mine {
-		return nil // settled as the link broke: it counts as accepted
+		return nil // failed when the link broke: the message counts as accepted
 	}
 	if err == nil {
 		err = client.ErrConnectionClosed
@@ -121,7 +121,7 @@ func (p *publisher) send(to string, m drivers.Message) error {
 	return p.refused(err)
 }
 
-// promptly publishes and waits for the confirm itself: one goroutine less between broker and engine.
+// promptly publishes and waits for the confirm in the same goroutine. This saves a goroutine switch per message.
 func (p *publisher) promptly(ctx context.Context, to string, m drivers.Message) error {
 	p.confirm.turn.Lock()
 	defer p.confirm.turn.Unlock()
@@ -140,8 +140,8 @@ func (p *publisher) promptly(ctx context.Context, to string, m drivers.Message) 
 	return err
 }
 
-// guard ends a Publish that blocks in the library, which knows no context, when ctx ends: by breaking the link, since
-// part of a message may be on it. It costs something for each context, not for each message.
+// guard makes a Publish return that blocks in the library after ctx ended. The library supports no context here. So
+// guard breaks the link, on which a message may be incomplete. The cost is per context, not per message.
 func (p *publisher) guard(ctx context.Context) {
 	p.ctx = ctx
 	p.guardMu.Lock()
@@ -153,7 +153,7 @@ func (p *publisher) guard(ctx context.Context) {
 		ticker := time.NewTicker(5 * time.Millisecond)
 		defer ticker.Stop()
 		for range 40 {
-			if !p.writing.Load() { // no Publish is under way, and none will be with this context
+			if !p.writing.Load() { // no Publish is running, and none with this context can start
 				return
 			}
 			<-ticker.C
@@ -162,22 +162,22 @@ func (p *publisher) guard(ctx context.Context) {
 	})
 }
 
-// refused explains why the library did not take a message: of a broken link, it says so.
+// refused explains why the library did not accept a message. It breaks the link if the write failed.
 func (p *publisher) refused(err error) error {
 	if errors.Is(err, client.ErrMaxPayload) {
 		return fmt.Errorf("publish at %s: %w (the server takes at most %d bytes)", p.link.address, err,
 			p.link.nc.MaxPayload())
 	}
 	if !errors.Is(err, client.ErrConnectionClosed) {
-		_ = p.link.raw.Close() // the library could not write: what it had buffered may be lost
+		_ = p.link.raw.Close() // messages in the library's buffer may be lost
 	}
 	return fmt.Errorf("publish at %s: %w: %w", p.link.address, drivers.ErrClosed, err)
 }
 
-// Flush has nothing to do: the library's goroutine has been told to write already.
+// Flush only checks ctx: the library's goroutine writes without being told.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
-// Close waits for the confirms that are outstanding; in unconfirmed modes, for a round trip behind the last message.
+// Close waits for outstanding confirms. In unconfirmed modes it waits for a round trip after the last message.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
 		p.closed.Store(true)

@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	// unlimitedWindow is how many messages are under way to a consumer without a prefetch; acknowledgements do not
-	// count.
+	// unlimitedWindow is the maximum number of requested or unhandled messages of a consumer without a prefetch limit.
+	// Unacknowledged messages do not count.
 	unlimitedWindow = 8192
-	// watchInterval is how often a consumer looks whether its requests still live.
+	// watchInterval is the interval at which a consumer checks its requests.
 	watchInterval = 250 * time.Millisecond
 	pullExpires   = 30 * time.Second
 	pullHeartbeat = 5 * time.Second
-	// pullDead is how long without a word, heartbeats included, a request is given up.
+	// pullDead is the time without any message or heartbeat after which a request counts as lost.
 	pullDead = 2*pullHeartbeat + time.Second
 )
 
-// puller asks for messages so that at no time more are unacknowledged and asked for than the prefetch allows. It asks
-// when half of that is free, or nothing is asked for. The library's own Consume counts messages that are not handled
-// yet, and so would exceed the prefetch. One goroutine uses it.
+// puller requests messages so that requested and unacknowledged messages together never exceed the prefetch. It sends a
+// request when half of the prefetch is free, or when nothing is requested. The library's own Consume is not used: it
+// limits unhandled messages, and so would exceed the prefetch. A puller is used by one goroutine.
 type puller struct {
 	nc        *client.Conn
 	subject   string
 	inbox     string
 	limit     int
-	unlimited bool // held counts what is not handled yet instead of what is not acknowledged
+	unlimited bool // held counts unhandled messages instead of unacknowledged ones
 
-	asked int // of the server, and not come
-	held  int // come, and not acknowledged
-	quiet int // watch intervals without anything
+	asked int // messages requested and not yet received
+	held  int // messages received and not yet acknowledged
+	quiet int // watch intervals without a message or heartbeat
 	body  []byte
 }
 
@@ -46,8 +46,8 @@ func newPuller(nc *client.Conn, subject, inbox string, prefetch int) *puller {
 	return p
 }
 
-// room is for how many messages the channel needs place: all that can come, twice in case that a lost request lives on,
-// and words of the server.
+// room returns the capacity of the inbox. It has space for all requested messages twice, since a request that counts as
+// lost may still be answered, and for status messages.
 func (p *puller) room() int { return 2*p.limit + 64 }
 
 func (p *puller) received(n int) {
@@ -58,11 +58,11 @@ func (p *puller) received(n int) {
 
 func (p *puller) done(n int) { p.held -= n }
 
-// full reports whether nothing more can come before some of the n accepted are acknowledged.
+// full reports whether no more messages can arrive until some of the n accepted ones are acknowledged.
 func (p *puller) full(n int) bool { return !p.unlimited && n >= p.limit }
 
-// wanted is for how many messages there is place, if it is worth asking: for half of the limit, or when nothing else
-// would come.
+// wanted returns how many messages to request, or 0. It requests half of the limit or more, unless nothing is
+// requested.
 func (p *puller) wanted() int {
 	asked := max(p.asked, 0)
 	free := p.limit - asked - p.held
@@ -72,7 +72,7 @@ func (p *puller) wanted() int {
 	return free
 }
 
-// more asks for what is wanted.
+// more requests the number of messages that wanted returns.
 func (p *puller) more() error {
 	free := p.wanted()
 	if free == 0 {
@@ -89,7 +89,7 @@ func (p *puller) more() error {
 	return p.nc.PublishRequest(p.subject, p.inbox, p.body)
 }
 
-// check asks again if requests were lost, as they are with the server that leads the consumer.
+// check requests again if the requests were lost, for example with the server that leads the consumer.
 func (p *puller) check() error {
 	p.quiet++
 	if time.Duration(p.quiet)*watchInterval > pullDead {
@@ -98,7 +98,7 @@ func (p *puller) check() error {
 	return p.more()
 }
 
-// status reads a word of the server about a request; false if the message is none.
+// status handles a status message of the server about a request. It returns false if m is not a status message.
 func (p *puller) status(m *client.Msg) bool {
 	code := m.Header.Get("Status")
 	if code == "" {
@@ -107,7 +107,7 @@ func (p *puller) status(m *client.Msg) bool {
 	p.quiet = 0
 	switch code {
 	case "100": // heartbeat
-	case "503": // nobody leads the consumer at the moment: the next check asks again
+	case "503": // the consumer has no leader at the moment: the next check requests again
 		p.asked = 0
 	default: // the request has ended
 		if n, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); err == nil {
@@ -119,8 +119,8 @@ func (p *puller) status(m *client.Msg) bool {
 	return true
 }
 
-// redelivered reads the number of deliveries from a reply subject: $JS.ACK.stream.consumer.deliveries.…, where a domain
-// and an account may stand before the stream.
+// redelivered reads the number of deliveries from a reply subject:
+// $JS.ACK.[domain.account.]stream.consumer.deliveries.…
 func (c *consumer) redelivered(reply string) drivers.Tristate {
 	if strings.HasPrefix(reply, c.acks) {
 		return drivers.No

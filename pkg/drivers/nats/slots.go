@@ -5,14 +5,15 @@ import (
 	"sync/atomic"
 )
 
-// slot is a place for one unconfirmed message. Its reply subject is made once, so that publishing allocates nothing.
+// slot is a reply subject for one unconfirmed message. The subject is created once, so that publishing allocates
+// nothing.
 type slot struct {
 	reply string
-	token uint64 // written by the publisher before busy
+	token uint64 // written by the publisher before busy is set
 	busy  atomic.Bool
 }
 
-// settle frees the slot and gives its token; false if it was free. Only one caller gets true.
+// settle frees the slot and returns its token. It returns false if the slot was free. Only one caller gets true.
 func (s *slot) settle() (uint64, bool) {
 	if !s.busy.Load() {
 		return 0, false
@@ -21,9 +22,9 @@ func (s *slot) settle() (uint64, bool) {
 	return token, s.busy.CompareAndSwap(true, false)
 }
 
-// slots are all slots of a publisher. Its goroutine takes them, others find and settle them.
+// slots are all slots of a publisher. Only its goroutine calls take. Any goroutine may find and settle slots.
 type slots struct {
-	prefix string // of the reply subjects
+	prefix string // prefix of the reply subjects
 	all    atomic.Pointer[[]*slot]
 	next   int
 }
@@ -48,7 +49,7 @@ func (s *slots) grow(n int) {
 	s.all.Store(&all)
 }
 
-// take gives a free slot, which the next one is nearly always: confirms come in about the order of messages.
+// take returns a free slot. The next one is nearly always free, because confirms arrive in about the order of messages.
 func (s *slots) take(token uint64) *slot {
 	all := *s.all.Load()
 	for range all {
@@ -66,7 +67,7 @@ func (s *slots) take(token uint64) *slot {
 	return s.take(token)
 }
 
-// find gives the slot of a reply subject, or nil.
+// find returns the slot of a reply subject, or nil.
 func (s *slots) find(subject string) *slot {
 	if len(subject) <= len(s.prefix) {
 		return nil

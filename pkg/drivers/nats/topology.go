@@ -14,10 +14,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A queue is a stream of its own, so that it has a leader and an order of its own. Its bindings are subjects, and each
-// subscription to it is a durable consumer, which Setup makes, so that nothing sent after that is missed. Streams have
-// interest retention: a message goes when all subscriptions have acknowledged it. Names end in what a topology's name
-// cannot have: "_".
+// Each queue is a stream of its own, so that it has its own leader and its own order. Its bindings are subjects. Each
+// subscription to it is a durable consumer, which Setup creates, so that no later message is missed. Streams have
+// interest retention: a message is removed when all subscriptions have acknowledged it. The names contain "_", which a
+// topology's name cannot contain.
 
 func streamPrefix(t drivers.Topology) string { return t.Name + "_q" }
 
@@ -29,8 +29,8 @@ func subject(t drivers.Topology, queue, key int) string {
 
 func durableName(subscription int) string { return "s" + strconv.Itoa(subscription) }
 
-// automaticName is of the durable consumer whose messages are acknowledged by being sent: the kind cannot be changed
-// later.
+// automaticName is the name of the durable consumer without acknowledgements. It needs its own name, because the
+// acknowledgement policy of a consumer cannot be changed.
 func automaticName(subscription int) string { return durableName(subscription) + "_automatic" }
 
 func (s *session) streamConfig(t drivers.Topology, queue int) jetstream.StreamConfig {
@@ -61,7 +61,7 @@ func (s *session) streamConfig(t drivers.Topology, queue int) jetstream.StreamCo
 	return c
 }
 
-// consumerConfig bounds nothing at the server: the prefetch is what each client asks for.
+// consumerConfig sets no limits in the server: each client enforces the prefetch by its requests.
 func (s *session) consumerConfig(t drivers.Topology, queue, subscription int) jetstream.ConsumerConfig {
 	c := jetstream.ConsumerConfig{
 		Durable: durableName(subscription), AckPolicy: jetstream.AckExplicitPolicy, AckWait: s.options.ackWait(),
@@ -76,7 +76,7 @@ func (s *session) consumerConfig(t drivers.Topology, queue, subscription int) je
 	return c
 }
 
-// Setup declares streams and consumers; what there was of them is emptied.
+// Setup creates streams and consumers. Existing streams are emptied.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := checkTopology(t); err != nil {
 		return fmt.Errorf("set up: %w", err)
@@ -103,7 +103,7 @@ func checkTopology(t drivers.Topology) error {
 	return nil
 }
 
-// eachQueue does something for all queues, some at a time.
+// eachQueue calls do for all queues, up to 8 at a time, and joins the errors.
 func eachQueue(t drivers.Topology, do func(queue int) error) error {
 	errs := make([]error, t.Queues)
 	places := make(chan struct{}, 8)
@@ -122,7 +122,8 @@ func eachQueue(t drivers.Topology, do func(queue int) error) error {
 func (s *session) declareQueue(ctx context.Context, js jetstream.JetStream, t drivers.Topology, queue int) error {
 	config := s.streamConfig(t, queue)
 	stream, err := js.CreateStream(ctx, config)
-	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // with other settings
+	// it exists with other settings
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		if err = js.DeleteStream(ctx, config.Name); err == nil {
 			stream, err = js.CreateStream(ctx, config)
 		}
@@ -150,7 +151,8 @@ func (s *session) declareQueue(ctx context.Context, js jetstream.JetStream, t dr
 	return s.lead(ctx, js, t, stream)
 }
 
-// settled waits until all replicas know of a consumer: a stream keeps nothing for one that it does not know.
+// settled waits until all replicas have the consumer. A stream keeps no messages for a consumer that its replica does
+// not have.
 func settled(ctx context.Context, c jetstream.Consumer) error {
 	return poll(ctx, func() (bool, error) {
 		info := c.CachedInfo()
@@ -168,7 +170,7 @@ func settled(ctx context.Context, c jetstream.Consumer) error {
 	})
 }
 
-// poll asks until the answer is yes, an error, or ctx ends.
+// poll calls ask every 10 ms until it returns true or an error, or ctx ends.
 func poll(ctx context.Context, ask func() (bool, error)) error {
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -184,8 +186,8 @@ func poll(ctx context.Context, ask func() (bool, error)) error {
 	}
 }
 
-// reachable waits until every server that answers leads to every stream: right after its creation some do not. Its
-// messages are not stored, as they expect another stream.
+// reachable waits until every reachable server can route to every stream, which takes a moment after creation. Its test
+// messages are not stored, because they expect another stream.
 func (s *session) reachable(ctx context.Context, t drivers.Topology) error {
 	for _, e := range s.endpoints {
 		l, err := s.dial(ctx, e, s.env.Dial)
@@ -236,7 +238,7 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// explain adds the next step where the library's error does not say it.
+// explain adds a fix to the library's errors that lack one.
 func explain(err error) error {
 	if errors.Is(err, jetstream.ErrJetStreamNotEnabled) || errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return fmt.Errorf("%w: start the server with JetStream (nats-server -js), and allow the account to use it", err)
@@ -244,7 +246,7 @@ func explain(err error) error {
 	return err
 }
 
-// exists makes sure that the stream of a queue is there, once for each queue of a session.
+// exists returns an error if the stream of a queue does not exist. It checks each queue once per session.
 func (s *session) exists(ctx context.Context, t drivers.Topology, queue int) error {
 	name := streamName(t, queue)
 	s.mu.Lock()

@@ -13,9 +13,9 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// monitor asks servers' monitoring endpoints, aside of the measured path. A nil one has none.
+// monitor reads the servers' monitoring endpoints, outside the measured path. A nil monitor returns no metrics.
 type monitor struct {
-	addresses []string // of /varz, with what a URL says of a user
+	addresses []string // URLs of /varz, including user information
 	client    *http.Client
 }
 
@@ -40,16 +40,17 @@ func (m *monitor) close() {
 	}
 }
 
-// varz is what a server says of itself. What an answer lacks is nil.
+// varz is the part of a server's /varz that is used. Missing fields are nil.
 type varz struct {
 	Name        string   `json:"server_name"`
 	Memory      *float64 `json:"mem"`         // bytes, resident
-	CPU         *float64 `json:"cpu"`         // per cent of one core, over the last second
-	Connections *float64 `json:"connections"` // of clients
+	CPU         *float64 `json:"cpu"`         // percent of one core, over the last second
+	Connections *float64 `json:"connections"` // client connections
 	Opened      *float64 `json:"total_connections"`
 }
 
-// metrics asks all servers at once. One that does not answer leaves its own out, and results leave out such a moment.
+// metrics reads all servers in parallel. The metrics of a server that does not answer are missing; an error reports
+// that.
 func (m *monitor) metrics(ctx context.Context, p *prober) ([]drivers.Metric, error) {
 	if m == nil {
 		return nil, nil
@@ -61,7 +62,7 @@ func (m *monitor) metrics(ctx context.Context, p *prober) ([]drivers.Metric, err
 	}
 	wg.Wait()
 	var all []drivers.Metric
-	told := map[string]bool{} // two urls may lead to one server
+	told := map[string]bool{} // two URLs may lead to the same server
 	for i, v := range answers {
 		if errs[i] != nil || told[v.Name] {
 			continue
@@ -110,5 +111,5 @@ func (m *monitor) ask(ctx context.Context, address string) (v varz, err error) {
 	return v, nil
 }
 
-// varzLimit bounds what is read of one answer.
+// varzLimit is the maximum size of an answer, in bytes.
 const varzLimit = 4 << 20
