@@ -10,16 +10,16 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// binder is the connection on which bindings are made and removed while messages flow: to the first of the endpoints
-// that answers, like that of an application which binds its queue. It has a channel for each call under way, since a
-// channel answers one after the other.
+// binder is the connection on which bindings are created and removed while messages flow. It goes to the first endpoint
+// that answers, like the connection of an application that binds its own queue. Each running call has its own channel,
+// because a channel processes calls one after the other.
 type binder struct {
-	mu   sync.Mutex // held while dialing
+	mu   sync.Mutex // locked while dialling
 	link *link
 	idle []*amqp.Channel
 }
 
-// Bind binds a queue by a key of its own and waits for the broker's answer.
+// Bind binds a queue with a key of its own and waits for the broker's answer.
 func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
 	err := s.rebind(ctx, t, key, func(ch *amqp.Channel) error {
 		r := s.options.extraRoute(queue, key)
@@ -32,7 +32,7 @@ func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, qu
 	return nil
 }
 
-// Unbind undoes Bind; to the broker, what is not bound is no error.
+// Unbind removes the binding. RabbitMQ reports no error if the binding does not exist.
 func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
 	err := s.rebind(ctx, t, key, func(ch *amqp.Channel) error {
 		r := s.options.extraRoute(queue, key)
@@ -60,7 +60,7 @@ func (s *session) rebind(ctx context.Context, t drivers.Topology, key uint32, ca
 		return err
 	}
 	if err := l.within(ctx, func() error { return call(ch) }); err != nil {
-		return err // the channel is closed, by the broker or with its connection
+		return err // the channel or its connection is closed: do not reuse it
 	}
 	s.binder.giveBack(l, ch)
 	return nil

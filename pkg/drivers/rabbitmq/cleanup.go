@@ -12,10 +12,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// kinds are what Setup makes, and where the management API keeps it.
+// kinds are the objects that Setup creates, and their paths in the management API.
 var kinds = []struct{ kind, path string }{{"exchange", "exchanges"}, {"policy", "policies"}, {"queue", "queues"}}
 
-// Leftovers lists exchanges, policies and queues of the options' vhost, through the management API.
+// Leftovers lists exchanges, policies and queues of the options' vhost. It needs the management API.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	if s.api == nil {
 		return nil, fmt.Errorf("list what RabbitMQ has: %w: give management", drivers.ErrUnsupported)
@@ -40,7 +40,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return all, nil
 }
 
-// Cleanup deletes by name.
+// Cleanup deletes the objects by name. An object that does not exist is not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	var errs []error
 	for _, x := range these {

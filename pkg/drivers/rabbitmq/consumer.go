@@ -14,12 +14,13 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// consumerTag names the only consumer of its channel.
+// consumerTag is the tag of the only consumer of its channel.
 const consumerTag = "lockstep"
 
 const offsetHeader = "x-stream-offset"
 
-// offset is the next position of a subscription in a stream. A stream forgets nobody's place but knows nobody's either.
+// offset is the next position that a subscription reads in a stream. The driver keeps it, because a consumer has to
+// name the position at which it starts.
 type offset struct{ next atomic.Int64 }
 
 type consumer struct {
@@ -29,12 +30,12 @@ type consumer struct {
 	lease      lease
 	channel    *amqp.Channel
 	deliveries <-chan amqp.Delivery
-	offset     *offset // nil but for streams
+	offset     *offset // nil unless the queue is a stream
 
 	batch []drivers.Delivery
-	last  uint64 // tag of the last delivery taken
-	read  int64  // its position, in a stream
-	acked uint64 // every tag up to here is settled, but for AckEach
+	last  uint64 // tag of the last delivery passed to the handler
+	read  int64  // stream offset of that delivery
+	acked uint64 // all tags up to this one are settled; not used with AckEach
 
 	notice  *drivers.Notice
 	closing atomic.Bool
@@ -43,8 +44,8 @@ type consumer struct {
 	err     error
 }
 
-// Consumer starts to consume; the broker's consume-ok says that nothing can be missed from then on, and a queue keeps
-// what came before.
+// Consumer starts to consume. After the broker's consume-ok no message can be missed, and the queue keeps earlier
+// messages.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	if err := s.checkConsumer(spec); err != nil {
@@ -104,7 +105,7 @@ func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
 	return nil
 }
 
-// position finds how far a subscription has read; a consumer that replaces another goes on from there.
+// position returns the offset of a subscription. A new consumer continues where its predecessor stopped.
 func (s *session) position(key string) *offset {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +129,7 @@ func (c *consumer) consume(queue string) error {
 	}
 	var arguments amqp.Table
 	if c.offset != nil {
-		arguments = amqp.Table{offsetHeader: "first"} // of a stream that Setup left empty
+		arguments = amqp.Table{offsetHeader: "first"} // Setup left the stream empty
 		if next := c.offset.next.Load(); next > 0 {
 			arguments[offsetHeader] = next
 		}
@@ -170,8 +171,8 @@ func (c *consumer) loopWithTicks() {
 	}
 }
 
-// take passes on d and what else has come, and settles it. False: the consumer is being closed; the broker gets back
-// what was not passed on.
+// take passes d and other buffered deliveries to the handler, and settles them. It returns false without handling d if
+// the consumer is being closed. The broker then delivers d again.
 func (c *consumer) take(d amqp.Delivery) bool {
 	if c.closing.Load() {
 		return false
@@ -206,8 +207,8 @@ func (c *consumer) put(d amqp.Delivery) {
 	}
 }
 
-// another takes a delivery that the library has already buffered. The library hands each over from a goroutine of its
-// own, which has to get its turn to offer the next one.
+// another returns a delivery that the library has already buffered. The library hands over each delivery from its own
+// goroutine. So another yields once, to let that goroutine offer the next one.
 func (c *consumer) another() (amqp.Delivery, bool) {
 	select {
 	case d, ok := <-c.deliveries:
@@ -223,8 +224,8 @@ func (c *consumer) another() (amqp.Delivery, bool) {
 	}
 }
 
-// accept acknowledges as the spec says. Its errors mean that the link broke, which the end of the deliveries tells.
-// Tags count 1, 2, 3 … because the channel has no other consumer.
+// accept acknowledges as the spec requires. Errors are ignored: they mean that the link broke, which ends the
+// deliveries. The tags are 1, 2, 3 …, because the channel has no other consumer.
 func (c *consumer) accept() {
 	last := c.last
 	switch c.spec.Ack {
@@ -242,7 +243,7 @@ func (c *consumer) accept() {
 	}
 }
 
-// reject gives the batch back to the queue, after acknowledging what was accepted before it.
+// reject returns the batch to the queue. It first acknowledges the messages accepted before the batch.
 func (c *consumer) reject() {
 	last := c.last
 	before := last - uint64(len(c.batch))
@@ -253,7 +254,7 @@ func (c *consumer) reject() {
 	_ = c.channel.Nack(last, len(c.batch) > 1, true)
 }
 
-// settleRest acknowledges what was accepted and is not acknowledged yet.
+// settleRest acknowledges all messages that are accepted and not yet acknowledged.
 func (c *consumer) settleRest() {
 	owed := c.spec.Ack == drivers.AckEvery || c.spec.Ack == drivers.AckInterval
 	if owed && c.last > c.acked {
@@ -262,7 +263,7 @@ func (c *consumer) settleRest() {
 	}
 }
 
-// watch tells the engine if the link breaks by itself, also while the handler is busy.
+// watch reports that the link broke by itself, even while the handler is running.
 func (c *consumer) watch(closes chan *amqp.Error) {
 	if cause, broke := <-closes; broke {
 		c.reportBreak(cause)
@@ -275,7 +276,7 @@ func (c *consumer) reportBreak(cause error) {
 	}
 }
 
-// Close cancels the consumer, waits for the handler, and acknowledges what it accepted.
+// Close cancels the consumer, waits for the handler, and acknowledges the messages that the handler accepted.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		c.closing.Store(true)

@@ -13,7 +13,7 @@ import (
 //go:embed schema.cue
 var schema string
 
-// The places that need the management API.
+// The nodes that need the management API.
 const (
 	nodeLeader   drivers.Node = "leader"
 	nodeFollower drivers.Node = "follower"
@@ -49,9 +49,10 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 	}
 	routes := o.Exchange.Type != exchangeDefault
 	return drivers.Capabilities{
-		Modes:             drivers.Modes(),
-		Acks:              acks,
-		Mandatory:         o.Exchange.Type != exchangeFanout, // which has no exchange for a queue that is not there
+		Modes: drivers.Modes(),
+		Acks:  acks,
+		// with fanout, a queue that was not declared has no exchange that could return messages
+		Mandatory:         o.Exchange.Type != exchangeFanout,
 		Persistent:        true,
 		Transient:         true,
 		UnlimitedPrefetch: !isStream,
@@ -59,17 +60,17 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 		Bindings:          routes && o.Exchange.Type != exchangeFanout,
 		Churn:             routes && o.Exchange.Type != exchangeFanout && !isStream,
 		Nodes:             len(o.urls()) > 1,
-		Keys:              use.Bindings > 1, // which routing key
+		Keys:              use.Bindings > 1, // they select a routing key
 		Redelivery:        !isStream,
 		Streams:           true,
 		CopiesBody:        true, // into the library's write buffer, or the connection
 	}
 }
 
-// guarantees holds a cluster to less where the loss of a node can do harm although no client's link breaks. To a quorum
-// queue, of one node too, the publisher's channel sends again what a leader did not take; once the channel is closed,
-// nobody does: seen with RabbitMQ 3.10, 6 of 60 unconfirmed messages lost by closing in a cluster, 14 of 60 on one busy
-// node.
+// guarantees returns weaker guarantees for clusters, where the loss of a node can lose or repeat messages although no
+// client's link breaks. SentKept is false for quorum queues, even on one node. The publisher's channel process in the
+// broker repeats messages that a leader did not accept, but not after the channel is closed. Measured with RabbitMQ
+// 3.10 after closing the channel: 6 of 60 unconfirmed messages lost in a cluster, and 14 of 60 on one busy node.
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	cluster := len(o.urls()) > 1
 	forgets := forgetful(o)
@@ -84,7 +85,7 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	}
 }
 
-// forgetful reports whether the queue may drop messages on purpose.
+// forgetful reports whether the options let the queue drop messages: by age, length or number of deliveries.
 func forgetful(o *options) bool {
 	arguments := o.queueArguments()
 	for _, name := range []string{"x-message-ttl", "x-expires", "x-max-age", deliveryLimit} {
@@ -106,7 +107,7 @@ func bounded(o *options) bool {
 	return arguments["x-max-length"] != nil || arguments["x-max-length-bytes"] != nil
 }
 
-// refuses reports whether a full queue rejects messages, which an unconfirmed publisher cannot notice.
+// refuses reports whether a full queue rejects messages. An unconfirmed publisher cannot notice that.
 func refuses(o *options) bool {
 	overflow := fmt.Sprint(o.queueArguments()["x-overflow"])
 	return overflow == "reject-publish" || overflow == "reject-publish-dlx"
@@ -160,7 +161,7 @@ func unfitPlaces(o *options, use drivers.Use) []string {
 	return reasons
 }
 
-// label says what a confirm means, which depends on the queue and on whether messages are persistent.
+// label describes what a confirm means. This depends on the queue and on whether messages are persistent.
 func label(o *options, use drivers.Use) string {
 	kind, confirm := "", ""
 	switch {

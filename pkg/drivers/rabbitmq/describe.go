@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// nodeInfo is what the management API says of a node.
+// nodeInfo is the description of a node in the management API.
 type nodeInfo struct {
 	Name    string `json:"name"`
 	Running bool   `json:"running"`
@@ -24,7 +24,8 @@ type nodeInfo struct {
 	Cores   int    `json:"processors"`
 }
 
-// Describe asks the broker what it is: by AMQP's own greeting, and by the management API if there is one.
+// Describe reports the broker's properties from the AMQP connection, and those of the cluster if the management API is
+// configured.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	var d drivers.Description
 	err := s.administer(ctx, anywhere, func(*amqp.Channel) error {
@@ -44,12 +45,12 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	return d, nil
 }
 
-// settings are those that this session asks for at a server of this major release.
+// settings returns the settings that this session requests from a server of this major release.
 func (s *session) settings(release int) map[string]string {
 	o := &s.options
 	settings := map[string]string{"queue_type": o.Queue.Type, "exchange_type": o.Exchange.Type}
 	if arguments := o.argumentsAt(release); len(arguments) > 0 {
-		text, _ := json.Marshal(arguments) // sorted by key
+		text, _ := json.Marshal(arguments) // json.Marshal sorts the keys
 		settings["queue_arguments"] = string(text)
 	}
 	if len(o.Policy) > 0 {
@@ -88,7 +89,7 @@ func (s *session) describeCluster(ctx context.Context, d *drivers.Description) e
 	return nil
 }
 
-// awaitNodes asks until running nodes say what they are limited to: just after a start they have not gathered it.
+// awaitNodes waits until all running nodes report their limits. Right after a start they do not.
 func (s *session) awaitNodes(ctx context.Context) ([]nodeInfo, error) {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -108,7 +109,7 @@ func (s *session) awaitNodes(ctx context.Context) ([]nodeInfo, error) {
 	}
 }
 
-// joined lists the values of the nodes, or the one that they all have.
+// joined returns the nodes' values as a list, or the single value that they all have.
 func joined(values []string) string {
 	if same := slices.Compact(slices.Clone(values)); len(same) == 1 {
 		return same[0]

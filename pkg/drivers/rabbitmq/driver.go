@@ -1,5 +1,5 @@
-// Package rabbitmq drives RabbitMQ by AMQP 0.9.1 through the library amqp091-go. It keeps to the bare cost of that
-// library for each message, never sends anything twice, and never reconnects by itself.
+// Package rabbitmq drives RabbitMQ by AMQP 0.9.1 with the library amqp091-go. It adds very little to the library's own
+// cost per message, never sends a message twice, and never reconnects by itself.
 package rabbitmq
 
 import (
@@ -18,7 +18,7 @@ func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and makes its first connection, so that a broker which is not there is known at once.
+// Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -62,28 +62,28 @@ type session struct {
 	endpoints []endpoint
 	heartbeat time.Duration
 	env       drivers.Env
-	api       *management // nil without the option
-	metrics   *metrics    // nil without the option
+	api       *management // nil without the option management
+	metrics   *metrics    // nil without the option prometheus
 	prober    prober
 	binder    binder
 
 	adminMu sync.Mutex
-	admin   *link // for declarations; replaced when it broke
+	admin   *link // for declarations; replaced if it is broken
 
 	mu      sync.Mutex
 	closed  bool
 	links   map[*link]struct{} // every open connection
 	shared  map[shareKey]*share
-	offsets map[string]*offset // how far each subscription has read each stream
-	blocked int                // connections that the broker blocks
-	detail  string             // of the event that said so
+	offsets map[string]*offset // by subscription and stream
+	blocked int                // number of connections that the broker blocks
+	detail  string             // detail of the current EventBlocked
 
 	placesMu sync.Mutex
-	nodes    []string          // names of the endpoints' nodes, once looked up
-	leaders  map[string]placed // by queue, for a short while
+	nodes    []string          // names of the endpoints' nodes; nil until needed
+	leaders  map[string]placed // by queue; valid for leaderLife
 }
 
-// Close ends every connection; the broker gets a short while to answer.
+// Close closes all connections. The broker has a few seconds to answer.
 func (s *session) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -112,8 +112,9 @@ func (s *session) isClosed() bool {
 	return s.closed
 }
 
-// block tells the engine once when the first connection gets blocked and once when the last gets free, so that time
-// blocked is not counted twice. The events are of the same address, whichever connection is the last.
+// block reports EventBlocked when the first connection gets blocked, and unblock reports EventUnblocked when the last
+// one is free. So blocked time is not counted twice. Both events have the same detail, whichever connection is the
+// last.
 func (s *session) block(address, why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

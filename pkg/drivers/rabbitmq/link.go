@@ -13,13 +13,13 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// farewell is how long a broker gets to answer when a channel or a connection is closed.
+// farewell is how long the driver waits for the broker's answer when it closes a channel or connection.
 const farewell = 3 * time.Second
 
-// anywhere is the endpoint index of "the first that answers".
+// anywhere is the endpoint index that means "the first endpoint that answers".
 const anywhere = -1
 
-// link is one AMQP connection.
+// link is one AMQP connection. A broken link is never reconnected.
 type link struct {
 	*amqp.Connection
 	session *session
@@ -29,7 +29,7 @@ type link struct {
 	err     error
 }
 
-// dial connects to one endpoint, or to the first that answers.
+// dial connects to endpoint at, or to the first endpoint that answers.
 func (s *session) dial(ctx context.Context, at int) (*link, error) {
 	if at != anywhere {
 		return s.dialOne(ctx, s.endpoints[at])
@@ -50,7 +50,7 @@ func (s *session) dial(ctx context.Context, at int) (*link, error) {
 	return nil, errors.Join(errs...)
 }
 
-// shareOfTime gives each of n attempts its part of what is left of ctx, so that a dead node does not use all of it.
+// shareOfTime limits one of n attempts to 1/n of the remaining time of ctx, so that a dead node does not use all of it.
 func shareOfTime(ctx context.Context, n int) (context.Context, context.CancelFunc) {
 	end, ok := ctx.Deadline()
 	if !ok || n <= 1 {
@@ -72,13 +72,13 @@ func (s *session) dialOne(ctx context.Context, e endpoint) (*link, error) {
 				return nil, err
 			}
 			l.raw = conn
-			// The library's handshake knows no context: the end of ctx ends it by the connection's deadline.
+			// The library's handshake takes no context. The end of ctx interrupts it by the connection's deadline.
 			stop = context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 			return conn, nil
 		},
 	}
 	if s.heartbeat < time.Second {
-		config.Heartbeat = time.Millisecond // below a second the library takes the server's interval; 0 would be 10 s
+		config.Heartbeat = time.Millisecond // below 1 s the library uses the server's interval; 0 would mean 10 s
 	}
 	conn, err := amqp.DialConfig(e.url, config)
 	interrupted := !stop()
@@ -102,7 +102,7 @@ func (s *session) dialOne(ctx context.Context, e endpoint) (*link, error) {
 	return l, nil
 }
 
-// adopt makes l one of the session's, and starts to listen to what the broker says of it.
+// adopt registers l in the session, and starts to listen for blocking notices. It fails if the session is closed.
 func (s *session) adopt(l *link) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *session) adopt(l *link) error {
 	return nil
 }
 
-// listen passes on when the broker blocks the connection; it ends with the connection.
+// listen reports when the broker blocks or unblocks the connection. It ends with the connection.
 func (l *link) listen(blockings chan amqp.Blocking) {
 	blocked := false
 	for b := range blockings {
@@ -128,7 +128,7 @@ func (l *link) listen(blockings chan amqp.Blocking) {
 			l.session.unblock()
 		}
 	}
-	if blocked { // until the connection ended
+	if blocked { // still blocked when the connection ended
 		l.session.unblock()
 	}
 	l.session.forget(l)
@@ -140,8 +140,8 @@ func (s *session) forget(l *link) {
 	delete(s.links, l)
 }
 
-// close ends the connection with AMQP's handshake, by which everything sent before has been taken by the broker, and
-// within a few seconds whatever the broker does.
+// close ends the connection with AMQP's handshake, after which the broker has received everything sent before. It ends
+// within a few seconds even if the broker does not answer.
 func (l *link) close() error {
 	l.once.Do(func() {
 		force := time.AfterFunc(farewell+time.Second, func() { _ = l.raw.Close() })
@@ -155,8 +155,8 @@ func (l *link) close() error {
 	return l.err
 }
 
-// closeChannel ends one channel of a connection that others may use. If the broker does not answer, the whole
-// connection is given up: nobody else gets an answer on it either.
+// closeChannel closes one channel of a connection that others may use. If the broker does not answer, it breaks the
+// whole connection, because no other user gets an answer on it either.
 func (l *link) closeChannel(ch *amqp.Channel) error {
 	force := time.AfterFunc(farewell, func() { _ = l.raw.Close() })
 	defer force.Stop()
@@ -166,7 +166,7 @@ func (l *link) closeChannel(ch *amqp.Channel) error {
 	return nil
 }
 
-// within runs an exchange of the library, which knows no context, and breaks the connection when ctx ends before it.
+// within calls exchange, which uses the library and takes no context. It breaks the connection if ctx ends first.
 func (l *link) within(ctx context.Context, exchange func() error) error {
 	stop := context.AfterFunc(ctx, func() { _ = l.raw.Close() })
 	err := exchange()

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// process is one of this host's, as /proc tells of it. Where there is no /proc there is none.
+// process describes a process of this host, read from /proc. On systems without /proc, localProcess finds none.
 type process struct {
 	used   time.Duration // processor time, user and system
 	age    time.Duration
-	rabbit bool // it is RabbitMQ's
+	rabbit bool // the process runs RabbitMQ
 }
 
-// clockTick is the unit of times in /proc, on every Linux that Go runs on.
+// clockTick is the unit of times in /proc. It is 1/100 s on every Linux that Go supports.
 const clockTick = time.Second / 100
 
 func localProcess(pid string) (p process, ok bool) {
@@ -36,14 +36,15 @@ func localProcess(pid string) (p process, ok bool) {
 	if err != nil {
 		return p, false
 	}
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])) // the name before it may hold anything
-	// proc(5): fields 14, 15 and 22, counted from the third
+	// the process name before it may contain any character
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	// proc(5) numbers these fields 14, 15 and 22; fields begins with field 3
 	const user, system, start = 11, 12, 19
 	if len(fields) <= start {
 		return p, false
 	}
 	ticks := func(i int) time.Duration {
-		n, _ := strconv.ParseInt(fields[i], 10, 64) // the kernel writes no other
+		n, _ := strconv.ParseInt(fields[i], 10, 64) // always a number
 		return time.Duration(n) * clockTick
 	}
 	since, _, _ := strings.Cut(string(uptime), " ")

@@ -12,10 +12,10 @@ import (
 	"net/url"
 )
 
-// errNotThere is the error of what the management API does not know.
+// errNotThere is returned for objects that do not exist (HTTP status 404).
 var errNotThere = errors.New("not there")
 
-// management speaks to the management API, through the session's own dialer. A nil one has no API.
+// management is a client of the management API. It uses the session's management dialler. A nil management has no API.
 type management struct {
 	base, user, secret string
 	client             *http.Client
@@ -39,7 +39,8 @@ func (m *management) close() {
 	}
 }
 
-// call sends body (nil: none) as JSON and reads the answer into answer (nil: drop it). segments are escaped.
+// call sends body as JSON and decodes the response into answer. body and answer may be nil. It escapes the segments of
+// the path.
 func (m *management) call(ctx context.Context, method string, body, answer any, segments ...string) error {
 	return m.send(ctx, method, nil, body, answer, segments...)
 }

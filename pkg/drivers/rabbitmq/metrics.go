@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// metricsLimit bounds what is read of one scrape.
+// metricsLimit is the maximum size of one response, in bytes.
 const metricsLimit = 64 << 20
 
-// metrics speaks to the nodes' Prometheus plugins. A nil one has none.
+// metrics reads the nodes' Prometheus plugins. A nil metrics has no plugins.
 type metrics struct {
 	nodes  []metricsNode
 	client *http.Client
 }
 
-// metricsNode is one node's plugin. Its base may be shown; user and secret may not.
+// metricsNode is the plugin of one node. Its base contains no secret and may be shown.
 type metricsNode struct{ base, user, secret string }
 
 func newMetrics(urls []string, dial func(context.Context, string, string) (net.Conn, error)) (*metrics, error) {
@@ -54,21 +54,21 @@ func (m *metrics) close() {
 	}
 }
 
-// scrape is what a node said at a time: sums of the series of a name, but of its identity.
+// scrape is the result of reading one node: the sum of the series of each wanted metric, and the node's name.
 type scrape struct {
 	at     time.Time
 	node   string
 	values map[string]float64
 }
 
-// queueMessages is what a node says of a queue.
+// queueMessages are the message counts of one queue. The booleans report which counts the node returned.
 type queueMessages struct {
 	all, unacked float64
 	allSaid      bool
 	unackedSaid  bool
 }
 
-// wanted are the metrics that are read of a node.
+// wanted are the metrics that scrape reads.
 var wanted = map[string]bool{
 	"erlang_vm_process_count": true, "erlang_vm_statistics_run_queues_length": true,
 	"erlang_vm_statistics_runtime_milliseconds": true,
@@ -86,7 +86,7 @@ const (
 	detailedQueues = "/metrics/detailed?family=queue_coarse_metrics&vhost="
 )
 
-// scrape asks one node for all that is wanted.
+// scrape reads the wanted metrics of one node.
 func (m *metrics) scrape(ctx context.Context, n metricsNode) (scrape, error) {
 	s := scrape{values: map[string]float64{}}
 	err := m.read(ctx, n, "/metrics", func(name string, labels map[string]string, value float64) {
@@ -104,7 +104,7 @@ func (m *metrics) scrape(ctx context.Context, n metricsNode) (scrape, error) {
 	return s, err
 }
 
-// scrapeQueues asks one node for the queues whose names begin with prefix.
+// scrapeQueues reads the message counts of the queues that one node reports and whose names begin with prefix.
 func (m *metrics) scrapeQueues(ctx context.Context, n metricsNode, vhost, prefix string) (map[string]queueMessages,
 	error) {
 	queues := map[string]queueMessages{}
@@ -126,7 +126,7 @@ func (m *metrics) scrapeQueues(ctx context.Context, n metricsNode, vhost, prefix
 	return queues, err
 }
 
-// read calls each for every sample of an answer.
+// read calls each for every sample of a response.
 func (m *metrics) read(ctx context.Context, n metricsNode, path string,
 	each func(name string, labels map[string]string, value float64)) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, n.base+path, nil)
@@ -160,7 +160,7 @@ func (m *metrics) read(ctx context.Context, n metricsNode, path string,
 
 var errSample = errors.New("not a sample")
 
-// sample reads one line of Prometheus' text format: name{label="value",…} value.
+// sample parses one line of Prometheus' text format: name{label="value",…} value.
 func sample(line string) (name string, labels map[string]string, value float64, ok bool) {
 	end := strings.IndexAny(line, "{ ")
 	if end <= 0 || line[0] == '#' {
@@ -173,12 +173,12 @@ func sample(line string) (name string, labels map[string]string, value float64, 
 			return "", nil, 0, false
 		}
 	}
-	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ") // a time may follow
+	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ") // a timestamp may follow
 	value, err := strconv.ParseFloat(number, 64)
 	return name, labels, value, err == nil
 }
 
-// readLabels reads up to the closing brace and returns what follows it.
+// readLabels parses labels up to the closing brace, and returns the text after it.
 func readLabels(text string) (labels map[string]string, rest string, err error) {
 	labels = map[string]string{}
 	for {
@@ -194,7 +194,7 @@ func readLabels(text string) (labels map[string]string, rest string, err error) 
 		if err != nil {
 			return nil, "", errSample
 		}
-		value, err := strconv.Unquote(prefix) // Prometheus escapes \\, \" and \n, as Go does
+		value, err := strconv.Unquote(prefix) // Prometheus uses the escapes \\, \" and \n, which mean the same in Go
 		if err != nil {
 			return nil, "", errSample
 		}

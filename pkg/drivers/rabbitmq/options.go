@@ -14,7 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Kinds of queues and exchanges that are treated in a way of their own.
+// Types of queues and exchanges that need special treatment.
 const (
 	classic = "classic"
 	quorum  = "quorum"
@@ -52,8 +52,8 @@ type exchangeOptions struct {
 	Arguments map[string]any `json:"arguments"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
-// schema.
+// parseOptions parses options and checks url and urls. An unknown field is an error. It sets the schema's defaults for
+// callers that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	var o options
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -94,7 +94,7 @@ func (o *options) urls() []string {
 	return o.URLs
 }
 
-// durable reports whether queues (and exchanges) are to survive a restart of the broker.
+// durable reports whether queues and exchanges survive a restart of the broker.
 func (o *options) durable(persistent bool) bool {
 	switch {
 	case o.Queue.Type != classic:
@@ -105,13 +105,13 @@ func (o *options) durable(persistent bool) bool {
 	return persistent
 }
 
-// mirrored reports whether the policy asks for mirrored classic queues.
+// mirrored reports whether the policy creates mirrored classic queues.
 func (o *options) mirrored() bool {
 	_, ok := o.Policy["ha-mode"]
 	return ok && o.Queue.Type == classic
 }
 
-// mirroring says in words how the policy mirrors: "ha-mode all", "ha-mode exactly 2".
+// mirroring describes the policy's mirroring: "ha-mode all", "ha-mode exactly 2".
 func (o *options) mirroring() string {
 	text := fmt.Sprintf("ha-mode %v", o.Policy["ha-mode"])
 	if parameters, given := o.Policy["ha-params"]; given {
@@ -120,7 +120,7 @@ func (o *options) mirroring() string {
 	return text
 }
 
-// queueArguments are the arguments that every queue is declared with.
+// queueArguments returns the arguments of queue declarations that follow from the options alone.
 func (o *options) queueArguments() amqp.Table {
 	t := table(o.Queue.Arguments)
 	if o.Queue.Type != classic {
@@ -138,12 +138,12 @@ func (o *options) queueArguments() amqp.Table {
 	return t
 }
 
-// lastWithoutLimit is the last major release of RabbitMQ whose quorum queues deliver a message as often as it takes.
-// Later ones drop it after 20 deliveries by default.
+// lastWithoutLimit is the last major release of RabbitMQ whose quorum queues have no default delivery limit. Later
+// releases drop a message after 20 deliveries by default.
 const lastWithoutLimit = 3
 
-// argumentsAt are the arguments that every queue is declared with at a server of this major release. A quorum queue
-// keeps what its consumers refuse unless the options limit that.
+// argumentsAt returns the arguments of queue declarations for a server of this major release. It removes the default
+// delivery limit of quorum queues unless the options set one, so that rejected messages are not dropped.
 func (o *options) argumentsAt(release int) amqp.Table {
 	t := o.queueArguments()
 	_, here := t[deliveryLimit]
@@ -156,7 +156,7 @@ func (o *options) argumentsAt(release int) amqp.Table {
 
 const deliveryLimit = "x-delivery-limit"
 
-// table makes an AMQP table of JSON values: whole numbers as long, others as double.
+// table converts JSON values to an AMQP table. Whole numbers become int64, others float64.
 func table(from map[string]any) amqp.Table {
 	t := make(amqp.Table, len(from)+2)
 	for name, value := range from {
@@ -172,7 +172,7 @@ func table(from map[string]any) amqp.Table {
 	return t
 }
 
-// endpoint is one address of the broker. Its url is secret; its address is not.
+// endpoint is one address of the broker. url and secret must not be shown; address may be.
 type endpoint struct {
 	url     string
 	address string
@@ -181,8 +181,7 @@ type endpoint struct {
 	secret  string
 }
 
-// parseEndpoint reads an AMQP URL. Its errors say nothing of the URL's text, which may hold a password in the wrong
-// place.
+// parseEndpoint parses an AMQP URL. Its errors do not contain the text, because a misplaced password could be in it.
 func parseEndpoint(text string) (endpoint, error) {
 	uri, err := amqp.ParseURI(text)
 	if err != nil {
@@ -223,7 +222,8 @@ func (o *options) heartbeat() (time.Duration, error) {
 	return d, nil
 }
 
-// managementBase splits the management URL into what may be shown and what may not.
+// managementBase splits the management URL into a base without secrets, a user and a password. Without user information
+// in the URL, it returns those of fallback.
 func (o *options) managementBase(fallback endpoint) (base, user, secret string, err error) {
 	if o.Management == "" {
 		return "", "", "", nil

@@ -13,18 +13,18 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// leaderLife is how long a looked-up leader is believed, so that a connection for each message does not mean a
-// look-up for each message.
+// leaderLife is how long a leader that was looked up is used, so that connection-per-message does not look it up for
+// each message.
 const leaderLife = 5 * time.Second
 
-// placed is where a queue was found.
+// placed is the placement of a queue at a time.
 type placed struct {
 	leader    string
 	followers []string
 	at        time.Time
 }
 
-// place finds the endpoint for node; t and queue name the queue whose leader or follower may be meant.
+// place returns the index of the endpoint for node. For leader and follower it is that of the queue.
 func (s *session) place(ctx context.Context, node drivers.Node, t drivers.Topology, queue string) (int, error) {
 	switch node {
 	case "", drivers.AnyNode:
@@ -70,7 +70,7 @@ func (s *session) placeByRole(ctx context.Context, role drivers.Node, t drivers.
 		where.with(role), s.nodes)
 }
 
-// awaitRole asks until the broker knows the queue's members: of a stream it does only once it has gathered statistics.
+// awaitRole waits until the broker reports nodes in this role. For a stream it does so only after gathering statistics.
 func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string) (placed, error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
@@ -87,7 +87,7 @@ func (s *session) awaitRole(ctx context.Context, role drivers.Node, queue string
 	}
 }
 
-// with lists the nodes in a role.
+// with returns the nodes in a role.
 func (p placed) with(role drivers.Node) []string {
 	if role == nodeFollower {
 		return p.followers
@@ -95,7 +95,7 @@ func (p placed) with(role drivers.Node) []string {
 	return []string{p.leader}
 }
 
-// queueInfo is what the management API says of a queue.
+// queueInfo is the description of a queue in the management API.
 type queueInfo struct {
 	Node         string   `json:"node"`
 	Leader       string   `json:"leader"`
@@ -121,7 +121,7 @@ func (s *session) findQueue(ctx context.Context, queue string) (placed, error) {
 	return where, nil
 }
 
-// nameNodes asks which node each endpoint leads to; "" for one that does not answer.
+// nameNodes returns the node name of each endpoint, or "" if the endpoint does not answer. It fails only if all do.
 func (s *session) nameNodes(ctx context.Context, t drivers.Topology) ([]string, error) {
 	names := make([]string, len(s.endpoints))
 	var errs []error
@@ -138,8 +138,8 @@ func (s *session) nameNodes(ctx context.Context, t drivers.Topology) ([]string, 
 	return names, nil
 }
 
-// nameNode declares a queue that dies with its connection: RabbitMQ puts such queues on the connection's own node,
-// so this works through proxies and address translation too, where listeners' addresses would mislead.
+// nameNode declares an exclusive queue. RabbitMQ places such a queue on the node of its connection. So this works
+// through proxies and address translation, where the addresses of the nodes' listeners would be wrong.
 func (s *session) nameNode(ctx context.Context, at int, probe string) (string, error) {
 	ctx, cancel := shareOfTime(ctx, len(s.endpoints)-at+1)
 	defer cancel()

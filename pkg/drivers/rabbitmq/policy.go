@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// lastWithMirrors is the last major release of RabbitMQ that has mirrored classic queues; later ones ignore the policy.
+// lastWithMirrors is the last major release of RabbitMQ with mirrored classic queues. Later releases ignore the policy.
 const lastWithMirrors = 3
 
-// checkServer refuses what this server does not have.
+// checkServer returns an error if the options need mirrored queues and the server has none.
 func (s *session) checkServer() error {
 	s.adminMu.Lock()
 	version, major := s.admin.Properties["version"], release(s.admin)
@@ -26,7 +26,7 @@ func (s *session) checkServer() error {
 		` use queue: type: "quorum"`, drivers.ErrUnsupported, version, lastWithMirrors)
 }
 
-// release is the major release of the server at the other end of a link; 0 if it does not say.
+// release returns the major release of the server, or 0 if it is unknown.
 func release(l *link) int {
 	version, _ := l.Properties["version"].(string)
 	first, _, _ := strings.Cut(version, ".")
@@ -37,7 +37,7 @@ func release(l *link) int {
 	return major
 }
 
-// putPolicy puts the options' policy on the queues of the topology, before they are declared.
+// putPolicy creates the options' policy for the queues of the topology. It must be called before they are declared.
 func (s *session) putPolicy(ctx context.Context, t drivers.Topology) error {
 	if len(s.options.Policy) == 0 {
 		return nil
@@ -53,7 +53,7 @@ func (s *session) putPolicy(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// awaitMirrors waits until every queue is mirrored where the policy wants it.
+// awaitMirrors waits until every queue has the synchronised mirrors that the policy requires.
 func (s *session) awaitMirrors(ctx context.Context, t drivers.Topology) error {
 	want, err := s.wantedMirrors(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *session) wantedMirrors(ctx context.Context) (int, error) {
 		}
 	}
 	if s.options.Policy["ha-mode"] == "nodes" {
-		want = 0 // its own node may or may not be among those named
+		want = 0 // the queue's own node may or may not be in the list
 	}
 	return want, nil
 }

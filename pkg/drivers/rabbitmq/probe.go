@@ -12,58 +12,59 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// RabbitMQ tells its metrics in three places, which differ in how old they are. Seen with RabbitMQ 3.10:
+// RabbitMQ's metrics come from three sources, which differ in age. Measured with RabbitMQ 3.10:
 //
-//   - The management API answers /nodes, /overview and /queues from what it gathers every five seconds, whatever the
-//     interval of statistics: counts of connections and processes, depths and rates are up to five seconds old, and
-//     those of a quorum queue ten. A node's memory by category is computed as it is asked for, and costs the node about
-//     15 ms of its processor. It has no CPU.
-//   - The Prometheus plugin's counts of processes, connections, channels and messages are of the moment; depths, file
-//     descriptors and resident memory are as old as the interval of statistics (five seconds unless the server is told
-//     otherwise). It costs a node about 8 ms.
-//   - The operating system knows the processor time of the node's process, where that is on this host.
+//   - The management API answers /nodes, /overview and /queues from data that it gathers every five seconds, whatever
+//     the interval of statistics. Counts of connections and processes, depths and rates are up to five seconds old.
+//     Those of a quorum queue are up to ten seconds old. A node's memory by category is computed for each request,
+//     which costs the node about 15 ms of processor time. It has no CPU metric.
+//   - The Prometheus plugin's counts of processes, connections, channels and messages are current. Depths, file
+//     descriptors and resident memory are as old as the interval of statistics (five seconds by default). A request
+//     costs a node about 8 ms.
+//   - The operating system has the processor time of the node's process, if that runs on this host.
 //
-// So a metric comes from the Prometheus plugin, where the options lead to that of every node, else from the management
-// API; memory and its categories from the management API first. A metric keeps to one source as long as the session
-// lasts.
+// So a metric comes from the Prometheus plugins if the options name that of every node, otherwise from the management
+// API. Memory and its categories come from the management API if there is one. The source of a metric does not change
+// during a session.
 //
-// The plugin's erlang_vm_statistics_runtime_milliseconds counts user time alone (34 s of 54 s were seen): the CPU from
-// it, where the process is on another host, is too low. The host's metric, for which the matrix names the broker's
-// process, is to be preferred. The "erlang" total of memory counts buffers of sockets that the system has never given
-// out (2.2 GB of a process of 221 MB were seen): memory is what the process has, and its categories are shares of
-// Erlang's own account, whose sum may differ.
+// The plugin's erlang_vm_statistics_runtime_milliseconds counts user time only (34 s of 54 s in a measurement). So the
+// CPU metric is too low if the process is on another host. The host metrics of the broker's process are better; the
+// matrix has to name that process. The "erlang" total of memory includes socket buffers that the system never allocated
+// (2.2 GB for a process of 221 MB in a measurement). So the memory metric is the memory of the process. Its categories
+// are from Erlang's accounting, and their sum may differ.
 
-// errNoMetrics is what a session without either API answers.
+// errNoMetrics is the error of sessions with neither API.
 var errNoMetrics = fmt.Errorf("%w: give management, and prometheus for metrics of the moment", drivers.ErrUnsupported)
 
-// prober is what a session remembers between probes.
+// prober is the state that a session keeps between probes.
 type prober struct {
 	mu       sync.Mutex
-	topology drivers.Topology // whose queues are the task's own; none before Setup
+	topology drivers.Topology // topology of the task; its Name is empty before Setup
 	begun    bool
-	said     bool // that something is missing
+	said     bool // the notice about missing metrics was sent
 	plugins  bool // metrics come from the Prometheus plugins
 	local    bool // CPU comes from this host
 	counters map[string]counter
-	costly   map[string]time.Time // when what costs the broker may be asked again
+	costly   map[string]time.Time // by kind of request: when it may be sent again (see seldom)
 }
 
-// counter is what grew until a time.
+// counter is the value of a counter at a time.
 type counter struct {
 	at    time.Time
 	value float64
 }
 
-// probe is one asking.
+// probe is the state of one call of Probe.
 type probe struct {
 	*session
 	figures []drivers.Metric
-	nodes   []nodeMetrics // that run; without the management API none
-	scrapes []scrape      // of every node, or none
+	nodes   []nodeMetrics // running nodes; empty without the management API
+	scrapes []scrape      // of all running nodes, or empty
 	errs    []error
 }
 
-// Probe asks once; see above for where. It fails if nothing could be asked at all.
+// Probe returns the metrics that are available; see above for their sources. It fails only if there are none. The first
+// call also fails if any source fails. Missing metrics are reported once, by a notice.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	if s.api == nil && s.metrics == nil {
 		return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", errNoMetrics)
@@ -77,7 +78,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	p.askNodes(ctx)
 	p.scrapeAll(ctx)
 	if !s.prober.begun {
-		if err := errors.Join(p.errs...); err != nil { // where metrics come from is decided with all of it there
+		if err := errors.Join(p.errs...); err != nil { // begin needs the results of all sources
 			return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", err)
 		}
 		s.prober.begin(p)
@@ -99,7 +100,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	return p.figures, nil
 }
 
-// begin decides, once, where metrics come from.
+// begin decides which sources to use for the rest of the session.
 func (r *prober) begin(p *probe) {
 	r.begun = true
 	r.local = len(p.nodes) > 0 && !slices.ContainsFunc(p.nodes, func(n nodeMetrics) bool { return !n.isHere() })
@@ -110,7 +111,7 @@ func (r *prober) begin(p *probe) {
 	}
 }
 
-// own says which topology's queues are the task's.
+// own sets the topology of the task.
 func (r *prober) own(t drivers.Topology) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,8 +128,8 @@ func (p *probe) failed(err error) {
 	}
 }
 
-// since adds what a counter grew by a second since the last probe, times factor; the first time, and after a restart of
-// the node, nothing.
+// since adds the growth of a counter per second since the last probe, times factor. It adds nothing in the first probe,
+// and after a restart of the node.
 func (p *probe) since(name drivers.MetricName, node string, now counter, factor float64) {
 	key := string(name) + " " + node
 	before, known := p.prober.counters[key]
@@ -141,10 +142,11 @@ func (p *probe) since(name drivers.MetricName, node string, now counter, factor 
 	}
 }
 
-// costlyPart is the part of the time that the broker may take to answer one kind of costly question.
+// costlyPart is the maximum share of the time that the broker may spend on one kind of expensive request.
 const costlyPart = 0.05
 
-// seldom asks what costs the broker something, unless that was too much the last time to be asked again so soon.
+// seldom calls ask, which is an expensive request, unless less than duration/costlyPart has passed since the last such
+// request.
 func (p *probe) seldom(what string, ask func() error) {
 	now := time.Now()
 	if now.Before(p.prober.costly[what]) {
@@ -159,8 +161,8 @@ func (p *probe) seldom(what string, ask func() error) {
 	p.failed(err)
 }
 
-// scrapeAll asks all Prometheus plugins at once. One that does not answer makes the sums unknown, unless its node is
-// known not to run.
+// scrapeAll reads all Prometheus plugins in parallel. It keeps no results if a plugin does not answer, because sums
+// would be incomplete, unless the plugin's node is known not to run.
 func (p *probe) scrapeAll(ctx context.Context) {
 	if p.metrics == nil || p.prober.begun && !p.prober.plugins {
 		return
@@ -191,7 +193,7 @@ func (p *probe) scrapeAll(ctx context.Context) {
 	p.failed(errors.Join(errs...))
 }
 
-// ofNodes adds what each node says of itself.
+// ofNodes adds the metrics of the individual nodes.
 func (p *probe) ofNodes() {
 	if p.prober.plugins {
 		for _, s := range p.scrapes {
@@ -235,7 +237,7 @@ func (p *probe) ofScrape(s scrape) {
 	}
 }
 
-// ofCPU adds the cores that each node used since the last probe.
+// ofCPU adds the number of cores that each node used on average since the last probe.
 func (p *probe) ofCPU() {
 	if p.prober.local {
 		for _, n := range p.nodes {

@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// nodeMetrics is what the management API says of a node. A nil field is not said.
+// nodeMetrics are the metrics of a node in the management API. Missing fields are nil.
 type nodeMetrics struct {
 	Name      string   `json:"name"`
 	Running   bool     `json:"running"`
@@ -35,10 +35,10 @@ func (n nodeMetrics) each(add func(drivers.MetricName, float64)) {
 	}
 }
 
-// columns asks for some fields only.
+// columns limits a response to some fields.
 func columns(names string) url.Values { return url.Values{"columns": {names}} }
 
-// askNodes finds the nodes that run.
+// askNodes reads the nodes that run.
 func (p *probe) askNodes(ctx context.Context) {
 	if p.api == nil {
 		return
@@ -53,12 +53,12 @@ func (p *probe) askNodes(ctx context.Context) {
 	}
 }
 
-// rate is a counter's growth a second, as the management API computes it.
+// rate is the growth of a counter per second, as the management API computes it.
 type rate struct {
 	Rate *float64 `json:"rate"`
 }
 
-// ofTheWhole adds what the management API counts of the whole cluster.
+// ofTheWhole adds the management API's metrics of the whole cluster.
 func (p *probe) ofTheWhole(ctx context.Context) {
 	if p.prober.plugins || p.api == nil {
 		return
@@ -95,8 +95,8 @@ func (p *probe) ofTheWhole(ctx context.Context) {
 	}
 }
 
-// categories are the names under which RabbitMQ accounts for its memory, of releases 3.8 to 4, as far as they are told
-// apart.
+// categories maps the categories of RabbitMQ's memory accounting (releases 3.8 to 4) to metrics. All others are part of
+// MetricMemoryOther.
 var categories = map[string]drivers.MetricName{
 	"connection_readers": drivers.MetricMemoryConnections, "connection_writers": drivers.MetricMemoryConnections,
 	"connection_channels": drivers.MetricMemoryConnections, "connection_other": drivers.MetricMemoryConnections,
@@ -110,7 +110,7 @@ var categories = map[string]drivers.MetricName{
 	"binary":             drivers.MetricMemoryBinary,
 }
 
-// ofMemory adds each node's memory and its categories, or, without the management API, its memory alone.
+// ofMemory adds each node's memory and its categories. Without the management API it adds only the memory.
 func (p *probe) ofMemory(ctx context.Context) {
 	if p.api == nil {
 		for _, s := range p.scrapes {
@@ -128,7 +128,7 @@ func (p *probe) ofMemory(ctx context.Context) {
 		}
 		wg.Wait()
 		if err := errors.Join(errs...); err != nil {
-			return err // a sum that lacks a node would look like a smaller broker
+			return err // a sum without one node would look like a smaller broker
 		}
 		for i, n := range p.nodes {
 			for name, value := range answers[i] {
@@ -139,8 +139,8 @@ func (p *probe) ofMemory(ctx context.Context) {
 	})
 }
 
-// memoryOf is a node's memory by metric. What the categories leave of it is other, unless Erlang's account of them is
-// more than there is.
+// memoryOf returns a node's memory by metric. MetricMemoryOther is the memory that no category explains; it is missing
+// if the categories exceed the total.
 func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricName]float64, error) {
 	var n struct {
 		Memory map[string]any `json:"memory"`
@@ -160,7 +160,7 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricNa
 		}
 	}
 	totals, _ := n.Memory["total"].(map[string]any)
-	for _, measure := range []string{"rss", "allocated"} { // never "erlang": see above
+	for _, measure := range []string{"rss", "allocated"} { // not "erlang": see the top of probe.go
 		if value, _ := totals[measure].(float64); value > 0 {
 			metrics[drivers.MetricMemory] = value
 			break
@@ -172,7 +172,7 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricNa
 	return metrics, nil
 }
 
-// ofBindings adds how many bindings the task's exchanges have.
+// ofBindings adds the number of bindings of the task's exchange. With several exchanges it adds nothing.
 func (p *probe) ofBindings(ctx context.Context) {
 	exchanges := p.options.exchangeNames(p.prober.topology)
 	if p.api == nil || p.prober.topology.Name == "" || len(exchanges) != 1 {
@@ -189,21 +189,22 @@ func (p *probe) ofBindings(ctx context.Context) {
 	})
 }
 
-// query reads one resource with a query.
+// query reads one resource, with query parameters.
 func (m *management) query(ctx context.Context, query url.Values, answer any, segments ...string) error {
 	return m.send(ctx, http.MethodGet, query, nil, answer, segments...)
 }
 
-// isHere reports whether a node's process is on this host: the one of its number runs RabbitMQ, and has done so for as
-// long as the node says.
+// isHere reports whether a node's process is on this host. That is so if the process with its PID runs RabbitMQ and has
+// run for as long as the node reports.
 func (n nodeMetrics) isHere() bool {
 	p, ok := localProcess(n.PID)
-	const apart = 30 * time.Second // what the node says is a few seconds old, and it began to count when it had started
+	// the node's uptime is a few seconds old, and its clock started after the process
+	const apart = 30 * time.Second
 	age := time.Duration(n.Uptime) * time.Millisecond
 	return ok && p.rabbit && p.age > age-apart && p.age < age+apart
 }
 
-// processorTime is what the node's process has used, user and system.
+// processorTime returns the user and system time that the node's process has used.
 func (n nodeMetrics) processorTime() (time.Duration, bool) {
 	p, ok := localProcess(n.PID)
 	return p.used, ok && p.rabbit

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// ofQueues adds what is in the queues of the task's own topology. Of a queue that is not known of, nothing is: the rest
-// would look like the whole.
+// ofQueues adds the counts of messages in the queues of the task's topology. If a queue is missing, there is no sum,
+// because it would look complete.
 func (p *probe) ofQueues(ctx context.Context) {
 	t := p.prober.topology
 	if t.Name == "" {
@@ -29,8 +29,8 @@ func (p *probe) ofQueues(ctx context.Context) {
 	}
 }
 
-// queuesOfPlugins adds up what the nodes say of the queues that they lead. One whose leader moved may be told of by
-// two.
+// queuesOfPlugins adds up the queues that the nodes report. Each node reports the queues that it leads. If two nodes
+// report the same queue, because its leader moved, there is no sum.
 func (p *probe) queuesOfPlugins(ctx context.Context, prefix string, want int) error {
 	if len(p.scrapes) == 0 {
 		return nil
@@ -59,7 +59,7 @@ func (p *probe) queuesOfPlugins(ctx context.Context, prefix string, want int) er
 	return nil
 }
 
-// depth adds up what is in the queues, if all is known.
+// depth adds the sums over all queues, if every queue reported the count.
 func (p *probe) depth(queues []queueMessages, want int) {
 	var all, unacked float64
 	allSaid, unackedSaid := len(queues) == want, len(queues) == want
@@ -75,11 +75,11 @@ func (p *probe) depth(queues []queueMessages, want int) {
 	}
 }
 
-// queuePage is how many queues the management API gives at a time.
+// queuePage is the number of queues per page of the management API.
 const queuePage = 500
 
-// queuesOfManagement adds how many of the task's queues there are, how many of them lack a replica and, where no plugin
-// is asked, what is in them.
+// queuesOfManagement adds the number of the task's queues, and the number of queues that lack a replica. If plugins are
+// not used, it also adds the counts of their messages.
 func (p *probe) queuesOfManagement(ctx context.Context, prefix string, want int) error {
 	type item struct {
 		queueInfo

@@ -18,25 +18,26 @@ type publisher struct {
 	channel  *amqp.Channel
 	exchange string
 	routes   []route
-	rebinds  bool // messages of an ExtraKey have a route of their own
+	rebinds  bool // the options support Binder: messages of an ExtraKey get a route of their own
 	delivery uint8
 
-	notice   *drivers.Notice
-	settler  *settler // confirms and returns; nil if there are neither
-	prompt   bool     // Publish waits for the confirm itself: one goroutine less between broker and engine
+	notice  *drivers.Notice
+	settler *settler // for confirms and returns; nil if there are neither
+	// Publish waits for the confirm in the same goroutine, which saves a goroutine switch per message
+	prompt   bool
 	watching chan struct{}
 
-	mu   sync.Mutex // held while publishing; after done nothing is accepted any more
+	mu   sync.Mutex // locked while publishing
 	done bool
 
-	ctx     context.Context // of the last Publish; unguard ends its guard
+	ctx     context.Context // of the last Publish; unguard stops its guard
 	unguard func() bool
 
 	once sync.Once
 	err  error
 }
 
-// Publisher opens a channel, on a connection as spec says, in confirm mode if the mode wants it.
+// Publisher opens a channel, in confirm mode if the mode requires it. spec decides which connection it uses.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if !known(spec.Mode) {
 		return nil, fmt.Errorf("connect publisher: mode %q: %w", spec.Mode, drivers.ErrUnsupported)
@@ -105,7 +106,7 @@ func (p *publisher) openChannel() error {
 	return nil
 }
 
-// watch tells the engine if the link breaks by itself.
+// watch reports that the link broke by itself.
 func (p *publisher) watch(closes chan *amqp.Error) {
 	defer close(p.watching)
 	if cause, broke := <-closes; broke && !p.lease.session.isClosed() {
@@ -113,7 +114,7 @@ func (p *publisher) watch(closes chan *amqp.Error) {
 	}
 }
 
-// Publish writes one message to the connection.
+// Publish writes one message to the connection. In modes that wait for each confirm, it also waits for the confirm.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -150,15 +151,15 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 			return nil
 		case <-ctx.Done():
 			p.spec.Waiting.End()
-			p.prompt = false // from now on the settler settles, so that its calls and these never overlap
+			p.prompt = false // from now on only the settler calls OnConfirm, so that calls never overlap
 		}
 	}
 	p.settler.add(pending{confirm, m.Token})
 	return nil
 }
 
-// guard ends a Publish that blocks in the library, which knows no context, when ctx ends: by breaking the link, since
-// part of a message may be on it. It costs something for each context, not for each message.
+// guard makes a Publish return that blocks in the library after ctx ended. The library supports no context. So guard
+// breaks the link, on which a message may be incomplete. The cost is per context, not per message.
 func (p *publisher) guard(ctx context.Context) {
 	if p.unguard != nil {
 		p.unguard()
@@ -168,7 +169,7 @@ func (p *publisher) guard(ctx context.Context) {
 		ticker := time.NewTicker(5 * time.Millisecond)
 		defer ticker.Stop()
 		for range 40 {
-			if p.mu.TryLock() { // no Publish is under way, and none will be with this context
+			if p.mu.TryLock() { // no Publish is running, and none with this context can start
 				p.mu.Unlock()
 				return
 			}
@@ -178,7 +179,7 @@ func (p *publisher) guard(ctx context.Context) {
 	})
 }
 
-// refused explains why the library did not take a message: of a broken link, it says so.
+// refused explains why the library did not accept a message. The error wraps ErrClosed if the link is broken.
 func (p *publisher) refused(err error) error {
 	if p.lease.IsClosed() || p.channel.IsClosed() || errors.Is(err, amqp.ErrClosed) {
 		return fmt.Errorf("publish at %s: %w: %w", p.lease.address, drivers.ErrClosed, err)
@@ -186,21 +187,21 @@ func (p *publisher) refused(err error) error {
 	return fmt.Errorf("publish at %s: %w", p.lease.address, err)
 }
 
-// Flush has nothing to do: the library writes each message to the connection at once.
+// Flush only checks ctx: the library writes each message to the connection immediately.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
-// Close closes the channel, and the connection if nobody else uses it, by AMQP's handshake, so that the broker has
-// taken everything that was published.
+// Close closes the channel, and the connection if it has no other user. AMQP's handshake makes sure that the broker has
+// received everything that was published.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
 		alive := p.notice.End()
-		// A connection's close ends its channels in order, but may overtake what they still have to send.
+		// Closing a connection closes its channels, but returned messages that are still to be sent may be lost.
 		if !p.lease.alone || p.spec.Mandatory {
 			p.err = p.lease.closeChannel(p.channel)
 		}
 		p.err = errors.Join(p.err, p.lease.release())
 		if !alive {
-			p.err = nil // the break has been reported
+			p.err = nil // OnClosed has reported the broken link
 		}
 		p.mu.Lock()
 		p.done = true

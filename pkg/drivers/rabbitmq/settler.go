@@ -14,14 +14,16 @@ type pending struct {
 	token   uint64
 }
 
-// settler passes confirms and returned messages on to the engine, from one goroutine.
+// settler calls OnConfirm and OnReturn, from one goroutine.
 //
-// It waits for the library's deferred confirmations, in the order published. The library makes one for each message
-// whether it is used or not, while a listener of NotifyPublish costs a timer and a channel operation more, loses a
-// confirm when it is slow for 5 s, and is told "ack" of a message that was rejected before a multiple ack beyond it.
+// It waits for the library's deferred confirmations, in the order of publishing. The library creates one for each
+// message anyway. A listener of NotifyPublish has three disadvantages. It costs a timer and a channel operation per
+// message. It loses a confirm if it is slow for 5 s. It receives an ack for a message that was rejected before a later
+// multiple ack.
 //
-// Returns come over an unbuffered channel, so the library's reader is past a return only when this goroutine has it;
-// it reads the confirm of the same message after that. So a return is always passed on before its confirm.
+// Returns come over an unbuffered channel. So the library's reader continues only after this goroutine has received the
+// return, and it reads the confirm of that message later. Therefore OnReturn is always called before OnConfirm of the
+// same message.
 type settler struct {
 	channel   *amqp.Channel
 	onConfirm func(uint64, error)
@@ -31,7 +33,7 @@ type settler struct {
 	mu      sync.Mutex
 	waiting []pending
 	ending  bool
-	wake    chan struct{} // holds one token when there is something new
+	wake    chan struct{} // contains a token if there is a new message
 	ended   chan struct{}
 }
 
@@ -47,7 +49,7 @@ func newSettler(p *publisher) *settler {
 	return s
 }
 
-// add hands over a message; one goroutine calls it.
+// add hands over a published message. It is called from one goroutine.
 func (s *settler) add(p pending) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, p)
@@ -65,7 +67,7 @@ func (s *settler) signal() {
 	}
 }
 
-// finish waits until everything is settled; the channel is closed by then. It may be called of nil.
+// finish waits until everything is settled. The channel must be closed. It may be called on nil.
 func (s *settler) finish() {
 	if s == nil {
 		return
@@ -105,7 +107,7 @@ func (s *settler) run() {
 	}
 }
 
-// await waits for the broker's word on p, and passes returned messages on meanwhile.
+// await waits for the confirm of p. It passes on returned messages in the meantime.
 func (s *settler) await(p pending) {
 	for s.returns != nil {
 		select {
@@ -127,7 +129,7 @@ func (s *settler) give(r amqp.Return, ok bool) {
 	}
 }
 
-// drainReturns takes what is left; the library closes the channel when the AMQP channel ends.
+// drainReturns passes on the remaining returns. The library closes s.returns when the AMQP channel ends.
 func (s *settler) drainReturns() {
 	for s.returns != nil {
 		r, ok := <-s.returns
@@ -135,8 +137,8 @@ func (s *settler) drainReturns() {
 	}
 }
 
-// settle reports a message of which the library knows the end. The library counts what was outstanding when the channel
-// closed as rejected; it says itself that it is closed before it does so.
+// settle reports the result of a confirm. When the channel closes, the library counts outstanding messages as rejected.
+// It marks the channel as closed before that, so that ErrClosed can be reported.
 func (s *settler) settle(p pending) {
 	switch {
 	case p.confirm.Acked():

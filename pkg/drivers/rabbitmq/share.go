@@ -7,24 +7,25 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// shareKey names a connection that several publishers and consumers use.
+// shareKey identifies a shared connection by endpoint and connection number.
 type shareKey struct{ at, number int }
 
-// share is such a connection and the count of its users.
+// share is a connection with several users.
 type share struct {
-	mu    sync.Mutex // held while dialing
+	mu    sync.Mutex // locked while dialling
 	link  *link
 	users int // guarded by session.mu
 }
 
-// lease is a user's hold on a connection.
+// lease is the use of a connection by one publisher or consumer.
 type lease struct {
 	*link
-	release func() error // the last user closes
+	release func() error // closes the connection if this is its last user
 	alone   bool
 }
 
-// lease finds or makes the connection with that number at that place. Exclusive ones are always new.
+// lease returns the connection with this number at this endpoint. It dials if there is none. Exclusive connections are
+// always new.
 func (s *session) lease(ctx context.Context, at, number int) (lease, error) {
 	if number == drivers.Exclusive {
 		l, err := s.dial(ctx, at)
@@ -62,7 +63,7 @@ func (s *session) lease(ctx context.Context, at, number int) (lease, error) {
 	}}, nil
 }
 
-// leave counts a user off and reports whether it was the last.
+// leave removes a user. It reports whether it was the last.
 func (s *session) leave(key shareKey, sh *share) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// queueName names a subscription's queue. Streams are read by all subscriptions alike, so there is one for all.
+// queueName returns the name of a subscription's queue. All subscriptions read the same stream, so a stream has one
+// name.
 func (o *options) queueName(t drivers.Topology, subscription, queue int) string {
 	if o.Queue.Type == stream {
 		subscription = 0
@@ -21,7 +22,7 @@ func (o *options) queueName(t drivers.Topology, subscription, queue int) string 
 	return fmt.Sprintf("%s-s%d-q%d", t.Name, subscription, queue)
 }
 
-// queueSets is how many sets of queues the subscriptions need.
+// queueSets returns the number of sets of queues: one per subscription, or one in all for streams.
 func (o *options) queueSets(t drivers.Topology) int {
 	if o.Queue.Type == stream {
 		return 1
@@ -29,7 +30,7 @@ func (o *options) queueSets(t drivers.Topology) int {
 	return t.Subscriptions
 }
 
-// exchangeName names what messages to a queue are published to; "" is the default exchange.
+// exchangeName returns the exchange for messages to a queue. "" is the default exchange.
 func (o *options) exchangeName(t drivers.Topology, queue int) string {
 	switch o.Exchange.Type {
 	case exchangeDefault:
@@ -40,7 +41,7 @@ func (o *options) exchangeName(t drivers.Topology, queue int) string {
 	return t.Name
 }
 
-// exchangeNames lists the exchanges to declare.
+// exchangeNames returns the exchanges to declare.
 func (o *options) exchangeNames(t drivers.Topology) []string {
 	switch o.Exchange.Type {
 	case exchangeDefault:
@@ -55,13 +56,13 @@ func (o *options) exchangeNames(t drivers.Topology) []string {
 	return []string{o.exchangeName(t, 0)}
 }
 
-// route is how binding k of a queue is told apart: by routing key, or by headers.
+// route selects binding k of a queue, by routing key or by headers.
 type route struct {
 	key     string
 	headers amqp.Table
 }
 
-// routes lists the ways to a queue, one for each binding.
+// routes returns the routes to a queue, one per binding.
 func (o *options) routes(t drivers.Topology, queue int) []route {
 	if o.Exchange.Type == exchangeDefault {
 		return []route{{key: o.queueName(t, 0, queue)}}
@@ -76,7 +77,7 @@ func (o *options) routes(t drivers.Topology, queue int) []route {
 	return all
 }
 
-// extraRoute is the way by a binding that was made while messages flow.
+// extraRoute returns the route of a binding that was created while messages flow.
 func (o *options) extraRoute(queue int, key uint32) route {
 	r := route{key: "q" + strconv.Itoa(queue) + ".x" + strconv.FormatUint(uint64(key), 10)}
 	if o.Exchange.Type == exchangeHeaders {
@@ -85,7 +86,7 @@ func (o *options) extraRoute(queue int, key uint32) route {
 	return r
 }
 
-// binding is what a queue is bound with for a route.
+// binding returns the arguments of the binding for a route.
 func (r route) binding() amqp.Table {
 	if r.headers == nil {
 		return nil
@@ -107,7 +108,7 @@ func (s *session) checkTopology(t drivers.Topology) error {
 	return nil
 }
 
-// Setup removes what is there by the topology's names and declares it anew, empty.
+// Setup deletes existing queues and exchanges of these names, and declares them again, empty.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := s.checkTopology(t); err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
@@ -136,7 +137,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// Teardown removes what Setup declares, by name.
+// Teardown deletes by name everything that Setup declares.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	err := s.administer(ctx, anywhere, func(ch *amqp.Channel) error { return s.remove(ch, t) })
 	if len(s.options.Policy) > 0 {
@@ -151,7 +152,7 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// administer runs work on a channel of its own, over the session's first connection or over one to a chosen node.
+// administer calls work with a new channel, on the session's first connection or on a new connection to a chosen node.
 func (s *session) administer(ctx context.Context, at int, work func(*amqp.Channel) error) error {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
@@ -181,8 +182,8 @@ func (s *session) administer(ctx context.Context, at int, work func(*amqp.Channe
 	})
 }
 
-// remove deletes by name without waiting for each answer; the broker's last answer stands for all, because a refusal
-// closes the channel. Deleting what is not there succeeds.
+// remove deletes queues and exchanges without waiting for each answer. An error of the broker closes the channel, so
+// the answer to barrier is enough. Deleting an object that does not exist succeeds.
 func (s *session) remove(ch *amqp.Channel, t drivers.Topology) error {
 	o := &s.options
 	for set := range o.queueSets(t) {
@@ -200,7 +201,7 @@ func (s *session) remove(ch *amqp.Channel, t drivers.Topology) error {
 	return barrier(ch, "delete queues and exchanges")
 }
 
-// barrier waits until the broker has worked off everything sent on the channel before.
+// barrier waits until the broker has processed everything that was sent on the channel before.
 func barrier(ch *amqp.Channel, what string) error {
 	if err := ch.Qos(1, 0, false); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -234,7 +235,7 @@ func (s *session) declare(ch *amqp.Channel, t drivers.Topology, here bool) error
 	return barrier(ch, fmt.Sprintf("declare %s queues and bindings", o.Queue.Type))
 }
 
-// locatorArgument is the argument by which a queue is placed on the node of the declaring connection.
+// locatorArgument returns the argument that places a queue on the node of the declaring connection.
 func (o *options) locatorArgument() string {
 	if o.Queue.Type == classic {
 		return "x-queue-master-locator"
