@@ -8,22 +8,23 @@ import (
 	"github.com/Azure/go-amqp"
 )
 
-// Request is a question to an address of the broker that answers messages.
+// Request is a message to an address of the broker that answers messages, such as a management address.
 type Request struct {
 	Properties map[string]any
 	Body       string
 }
 
-// Reply is its answer.
+// Reply is the answer to a Request.
 type Reply struct {
 	Properties map[string]any
 	Body       string
 }
 
-// mostAsked bounds the requests on their way, so that neither side waits for the other's credit.
+// mostAsked is the maximum number of unanswered requests. It is below the receiver's credit, so that neither side
+// blocks the other.
 const mostAsked = 50
 
-// asker asks on a connection of its own, and gets its answers at an address that the broker made for it.
+// asker sends requests on an AMQP session of its own. The broker creates an address for the replies.
 type asker struct {
 	to      string
 	session *amqp.Session
@@ -32,8 +33,8 @@ type asker struct {
 	asked   uint64
 }
 
-// Ask puts requests to one address, off the measured path, and returns their replies in the same order. It asks once:
-// without an answer nobody knows whether a request was carried out.
+// Ask sends requests to one address, outside the measured path, and returns the replies in the same order. It sends
+// each request once. After an error, it is unknown which requests were carried out.
 func (s *Session) Ask(ctx context.Context, address string, requests ...Request) ([]Reply, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// unlimited is the credit for a prefetch without a limit: more messages than fit into a computer's memory.
+// unlimited is the credit for an unlimited prefetch.
 const unlimited = math.MaxInt32 / 2
 
 type consumer struct {
@@ -25,21 +25,21 @@ type consumer struct {
 	receiver *amqp.Receiver
 
 	batch    []drivers.Delivery
-	messages []*amqp.Message // of batch
-	owed     []*amqp.Message // accepted by the handler and not yet by us
+	messages []*amqp.Message // messages of batch
+	owed     []*amqp.Message // handled and not yet accepted
 
 	notice   *drivers.Notice
-	ctx      context.Context // ends with Close
+	ctx      context.Context // cancelled by Close
 	cancel   context.CancelFunc
-	settling atomic.Int64 // odd while the broker is told of outcomes
+	settling atomic.Int64 // odd while messages are being settled
 	ended    chan struct{}
 	watching chan struct{}
 	once     sync.Once
 	err      error
 }
 
-// Consumer opens a link from the terminus, on a connection as spec says. What is sent to a queue from then on, and what
-// came before, is kept for it by the broker.
+// Consumer opens a link from the terminus. spec decides which connection it uses. The queue exists already, so the
+// broker keeps messages for it before and after this call.
 func (s *Session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, from Terminus,
 	handle drivers.Handler) (drivers.Consumer, error) {
 	if err := checkConsumer(spec); err != nil {
@@ -107,22 +107,23 @@ func (c *consumer) run() {
 	err := c.loop()
 	c.accept(len(c.owed))
 	if err != nil {
-		// nothing new if the connection is gone
+		// has no effect if watch has reported the break
 		c.broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, err))
 	}
 }
 
-// errComesAgain stands for a message that was on its way when the connection broke.
+// errComesAgain ends a consumer whose connection broke while a message was received. The broker delivers the message
+// again.
 var errComesAgain = errors.New("the connection broke")
 
-// loop receives until the consumer is closed, which is no error, or the link breaks.
+// loop receives until the link breaks, or until the consumer is closed. In the second case it returns nil.
 func (c *consumer) loop() error {
 	turn, end := c.turn()
 	defer func() { end() }()
 	for {
 		m, err := c.receiver.Receive(turn, nil)
 		if c.ctx.Err() != nil {
-			return nil // the broker gets back what was not passed on
+			return nil // the broker delivers messages again that were not handled
 		}
 		if err == nil && c.spec.Ack != drivers.AckAutomatic && c.lease.broken() {
 			return errComesAgain
@@ -141,7 +142,7 @@ func (c *consumer) loop() error {
 	}
 }
 
-// turn is the time until the next acknowledgement at an interval, or until Close.
+// turn returns a context that ends with Close, or earlier when the next acknowledgement at an interval is due.
 func (c *consumer) turn() (context.Context, context.CancelFunc) {
 	if c.spec.Ack == drivers.AckInterval {
 		return context.WithTimeout(c.ctx, c.spec.AckInterval)
@@ -149,7 +150,7 @@ func (c *consumer) turn() (context.Context, context.CancelFunc) {
 	return c.ctx, func() {}
 }
 
-// take passes on m and what else has come, and settles it.
+// take passes m and other buffered messages to the handler, and settles them.
 func (c *consumer) take(m *amqp.Message) {
 	c.batch, c.messages = c.batch[:0], c.messages[:0]
 	for c.put(m); len(c.batch) < c.spec.Batch; c.put(m) {
@@ -172,8 +173,8 @@ func (c *consumer) take(m *amqp.Message) {
 	}
 }
 
-// put adds a message to the batch. Its delivery count is of failed attempts: what comes again after a broken link or a
-// release may not be counted, so that zero says nothing.
+// put adds a message to the batch. The delivery count includes failed attempts only. After a broken link or a release
+// it may be 0, so that 0 means NotSaid.
 func (c *consumer) put(m *amqp.Message) {
 	d := drivers.Delivery{Body: m.GetData(), Stream: uint32(c.spec.Queue)}
 	if m.Header != nil && m.Header.DeliveryCount > 0 {
@@ -183,9 +184,9 @@ func (c *consumer) put(m *amqp.Message) {
 	c.messages = append(c.messages, m)
 }
 
-// reject gives the batch back to the queue, after accepting what was handled before it. It releases the messages:
-// "rejected" would have the broker put them aside for good, and "modified" counts as a failed delivery, of which
-// brokers allow a number.
+// reject returns the batch to the queue. It first accepts the messages handled before the batch. It releases the
+// messages, because brokers do not deliver rejected messages again, and count modified messages as failed deliveries,
+// which are limited.
 func (c *consumer) reject() {
 	c.accept(len(c.owed))
 	if c.spec.Ack != drivers.AckAutomatic {
@@ -193,7 +194,7 @@ func (c *consumer) reject() {
 	}
 }
 
-// accept acknowledges the first n messages that are owed.
+// accept acknowledges the first n messages of owed.
 func (c *consumer) accept(n int) {
 	c.settle(c.owed[:n], c.receiver.AcceptMessage)
 	rest := copy(c.owed, c.owed[n:])
@@ -201,8 +202,8 @@ func (c *consumer) accept(n int) {
 	c.owed = c.owed[:rest]
 }
 
-// settle tells the broker the outcome of messages, one by one: the library has no way to do it for several at once. Its
-// errors mean that the link broke, which the next receive tells.
+// settle reports the outcome of messages to the broker, one by one, because the library cannot settle several at once.
+// Errors are ignored: they mean that the link broke, which the next receive returns.
 func (c *consumer) settle(messages []*amqp.Message, outcome func(context.Context, *amqp.Message) error) {
 	if len(messages) == 0 {
 		return
@@ -216,7 +217,7 @@ func (c *consumer) settle(messages []*amqp.Message, outcome func(context.Context
 	c.settling.Add(1)
 }
 
-// watch tells the engine if the connection breaks by itself, also while the handler is busy.
+// watch reports that the connection broke by itself, even while the handler is running.
 func (c *consumer) watch() {
 	defer close(c.watching)
 	select {
@@ -232,8 +233,8 @@ func (c *consumer) broke(err error) {
 	}
 }
 
-// Close waits for the handler, acknowledges what it accepted, and ends the link, by which the broker gets the rest
-// back.
+// Close waits for the handler, acknowledges the messages that it accepted, and closes the link. The broker then
+// delivers the other messages again.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		whole := c.notice.End()
@@ -242,14 +243,15 @@ func (c *consumer) Close() error {
 		c.err = c.lease.end(c.receiver.Close, c.session, !c.lease.alone)
 		c.lease.release()
 		if !whole || c.lease.owner.isClosed() {
-			c.err = nil // the break has been reported, or was asked for
+			c.err = nil // OnClosed has reported the broken link, or the session is closed
 		}
 		<-c.watching
 	})
 	return c.err
 }
 
-// awaitEnd waits for the handler, however long it takes, but not for a broker that takes no acknowledgement.
+// awaitEnd waits for the handler without a limit. It breaks the connection if a settlement does not end within
+// farewell.
 func (c *consumer) awaitEnd() {
 	ticker := time.NewTicker(farewell)
 	defer ticker.Stop()

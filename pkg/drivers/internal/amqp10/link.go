@@ -17,17 +17,17 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// farewell is how long a broker gets to answer when a link or a connection is closed.
+// farewell is how long the driver waits for the broker's answer when it closes a link or connection.
 const farewell = 3 * time.Second
 
-// writeLimit stands for none: a broker that takes nothing blocks the publisher until the engine gives up, and one that
-// says nothing either is found out by the idle timeout. The library's own "none" would break connections at their first
-// keep-alive.
+// writeLimit is so long that it means no limit. A broker that reads nothing blocks the publisher until the engine gives
+// up. The idle timeout detects a broker that is silent as well. The library's own value for "no limit" would break
+// connections at their first keep-alive.
 const writeLimit = time.Hour
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// tlsSource makes the TLS configuration of an endpoint.
+// tlsSource creates the TLS configuration of an endpoint.
 type tlsSource struct{ config *tls.Config }
 
 func (t tlsSource) of(e endpoint) *tls.Config {
@@ -36,7 +36,7 @@ func (t tlsSource) of(e endpoint) *tls.Config {
 	return c
 }
 
-// link is one AMQP connection.
+// link is one AMQP connection. A broken link is never reconnected.
 type link struct {
 	*amqp.Conn
 	owner   *Session
@@ -45,8 +45,8 @@ type link struct {
 	once    sync.Once
 }
 
-// dial connects to the endpoint that answered last, or else to the next of the list that answers. Each gets its time
-// and no more: a passive broker may take a connection and say nothing on it.
+// dial connects to the endpoint that answered last, or to the next endpoint in the list that answers. Each attempt has
+// a limited time, because a passive broker may accept a connection and never answer.
 func (s *Session) dial(ctx context.Context, dial dialFunc) (*link, error) {
 	s.mu.Lock()
 	first := s.at
@@ -69,7 +69,7 @@ func (s *Session) dial(ctx context.Context, dial dialFunc) (*link, error) {
 	return nil, errors.Join(errs...)
 }
 
-// share is the time of the first of n attempts.
+// share returns the maximum time of the first of n attempts.
 func (s *Session) share(ctx context.Context, n int) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		return min(s.timeout, time.Until(end)/time.Duration(n))
@@ -77,7 +77,7 @@ func (s *Session) share(ctx context.Context, n int) time.Duration {
 	return s.timeout
 }
 
-// answered remembers where the broker is, and says so if that is news.
+// answered stores the index of the endpoint that answered. It reports a failover by a notice.
 func (s *Session) answered(at int) {
 	s.mu.Lock()
 	before := s.at
@@ -97,12 +97,13 @@ func (s *Session) dialOne(ctx context.Context, dial dialFunc, e endpoint) (*link
 	l := &link{owner: s, raw: raw, address: e.address}
 	if l.Conn, err = s.handshake(ctx, raw, e); err != nil {
 		_ = raw.Close()
-		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) { // which of the two comes first is chance
+		// either deadline may be noticed first: that of ctx or that of the connection
+		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil,
 				fmt.Errorf("connect to %s at %s: it takes connections and says nothing (a passive broker does): %w",
 					s.product, e.address, cmp.Or(ctx.Err(), context.DeadlineExceeded))
 		}
-		if strings.Contains(err.Error(), "auth failed") { // the library has no type for it
+		if strings.Contains(err.Error(), "auth failed") { // the library has no error type for it
 			err = fmt.Errorf("%w (check user and password in the url)", err)
 		}
 		return nil, fmt.Errorf("open connection to %s at %s: %w", s.product, e.address, err)
@@ -134,7 +135,7 @@ func (s *Session) handshake(ctx context.Context, raw net.Conn, e endpoint) (*amq
 	return amqp.NewConn(ctx, conn, &o)
 }
 
-// adopt makes l one of the session's.
+// adopt registers l in the session. It fails if the session is closed.
 func (s *Session) adopt(l *link) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +161,7 @@ func (l *link) broken() bool {
 	}
 }
 
-// cause is why the connection ended.
+// cause returns why the connection ended.
 func (l *link) cause() error {
 	if err := l.Err(); err != nil {
 		return fmt.Errorf("%w: %s: %w", drivers.ErrClosed, l.address, err)
@@ -168,11 +169,11 @@ func (l *link) cause() error {
 	return fmt.Errorf("%w: %s closed the connection", drivers.ErrClosed, l.address)
 }
 
-// cut breaks the connection at once.
+// cut breaks the connection immediately.
 func (l *link) cut() { _ = l.raw.Close() }
 
-// close ends the connection, within a few seconds whatever the broker does. Links on it have been closed before, if
-// what they sent matters; what the library says of it tells nothing of messages.
+// close closes the connection, within a few seconds even if the broker does not answer. Links whose messages matter
+// must be closed before. Errors are ignored, because they contain nothing about messages.
 func (l *link) close() {
 	l.once.Do(func() {
 		if l.Conn != nil {
@@ -185,8 +186,8 @@ func (l *link) close() {
 	})
 }
 
-// within runs an exchange of the library, which looks at ctx only now and then, and breaks the connection when ctx ends
-// before it.
+// within calls exchange, which uses the library. The library checks ctx only at some points, so within breaks the
+// connection if ctx ends first.
 func (l *link) within(ctx context.Context, exchange func() error) error {
 	stop := context.AfterFunc(ctx, l.cut)
 	err := exchange()
@@ -196,9 +197,9 @@ func (l *link) within(ctx context.Context, exchange func() error) error {
 	return err
 }
 
-// end closes a link of this connection by AMQP's handshake, after which the broker has taken everything that was sent
-// on it, and the AMQP session around it if the connection stays. If the broker does not answer, the connection is given
-// up: nobody else gets an answer on it either.
+// end closes a link of this connection with AMQP's handshake, after which the broker has received everything that was
+// sent on it. It also closes the AMQP session if the connection stays open. If the broker does not answer, end breaks
+// the connection, because no other user gets an answer on it either.
 func (l *link) end(closeLink func(context.Context) error, session *amqp.Session, stays bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// The defaults of Options, which the schemas of the drivers have too.
+// The defaults of Options. The schemas of the drivers repeat them.
 const (
 	defaultTimeout = "3s"
 	defaultIdle    = "60s"
 )
 
-// Options are those that every broker spoken to by AMQP 1.0 has. Drivers embed them in their own.
+// Options are the options of all brokers with AMQP 1.0. Drivers embed them in their own options.
 type Options struct {
 	URL            string     `json:"url"`
 	URLs           []string   `json:"urls"`
@@ -25,11 +25,11 @@ type Options struct {
 
 // TLSOptions are for amqps URLs.
 type TLSOptions struct {
-	CA       string `json:"ca"`       // path of a file of PEM certificates
-	Insecure bool   `json:"insecure"` // take any certificate
+	CA       string `json:"ca"`       // path of a file with PEM certificates
+	Insecure bool   `json:"insecure"` // accept any certificate
 }
 
-// Endpoints is how many addresses the options name.
+// Endpoints returns the number of addresses in the options.
 func (o *Options) Endpoints() int { return len(o.urls()) }
 
 func (o *Options) urls() []string {
@@ -39,14 +39,14 @@ func (o *Options) urls() []string {
 	return o.URLs
 }
 
-// settings are what a Session is made of.
+// settings are the parsed options.
 type settings struct {
 	endpoints []endpoint
-	timeout   time.Duration // of one attempt to connect
+	timeout   time.Duration // maximum time of one attempt to connect
 	idle      time.Duration
 }
 
-// Check says what is wrong with the options, reading no file.
+// Check returns an error if the options are invalid. It reads no files.
 func (o *Options) Check() error {
 	_, err := o.settings()
 	return err
@@ -89,7 +89,7 @@ func duration(name, text, standard string) (time.Duration, error) {
 	return d, nil
 }
 
-// endpoint is one address of the broker. Its user and secret are shown nowhere.
+// endpoint is one address of the broker. Its user and secret must not be shown.
 type endpoint struct {
 	host, address string
 	tls           bool
@@ -97,8 +97,7 @@ type endpoint struct {
 	anonymous     bool
 }
 
-// parseEndpoint reads an AMQP URL. Its errors say nothing of the URL's text, which may hold a password in the wrong
-// place.
+// parseEndpoint parses an AMQP URL. Its errors do not contain the text, because a misplaced password could be in it.
 func parseEndpoint(text string) (endpoint, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || (u.Scheme != "amqp" && u.Scheme != "amqps") ||

@@ -19,27 +19,28 @@ type publisher struct {
 	session *amqp.Session
 	sender  *amqp.Sender
 
-	notice   *drivers.Notice
-	settler  *settler // confirms; nil in unconfirmed modes, where messages are sent settled
-	prompt   bool     // Publish waits for the confirm itself: one goroutine less between broker and engine
+	notice  *drivers.Notice
+	settler *settler // for confirms; nil in unconfirmed modes, where messages are sent settled
+	// Publish waits for the confirm in the same goroutine, which saves a goroutine switch per message
+	prompt   bool
 	ending   chan struct{}
 	watching chan struct{}
 
-	mu      sync.Mutex // held while publishing; after done nothing is accepted any more
+	mu      sync.Mutex // locked while publishing; after done, nothing is accepted
 	done    bool
 	message amqp.Message
-	body    [1][]byte // of message
+	body    [1][]byte // data of message
 
-	ctx     context.Context // of the last Publish; unguard ends its guard
+	ctx     context.Context // of the last Publish; unguard stops its guard
 	unguard func() bool
-	turn    int64        // numbers the guards
-	busy    atomic.Int64 // the guard whose Publish is under way, or 0
+	turn    int64        // number of the current guard
+	busy    atomic.Int64 // number of the guard whose Publish is running, or 0
 
 	once sync.Once
 	err  error
 }
 
-// Publisher opens a link to the terminus, on a connection as spec says.
+// Publisher opens a link to the terminus. spec decides which connection it uses.
 func (s *Session) Publisher(ctx context.Context, spec drivers.PublisherSpec, to Terminus) (drivers.Publisher, error) {
 	if err := checkPublisher(spec); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -82,7 +83,7 @@ func checkNode(n drivers.Node) error {
 	return nil
 }
 
-// attach opens an AMQP session with one link on it, so that publishers which share a connection share nothing more.
+// attach opens an AMQP session with one link, so that publishers share only the connection.
 func (p *publisher) attach(ctx context.Context, to Terminus) (err error) {
 	if p.session, err = p.lease.NewSession(ctx, nil); err != nil {
 		return err
@@ -100,8 +101,7 @@ func (p *publisher) attach(ctx context.Context, to Terminus) (err error) {
 	return err
 }
 
-// watch tells the engine if the connection breaks by itself. A broker that ends the link alone is found out by the next
-// message.
+// watch reports that the connection broke by itself. If the broker closes only the link, the next message reports it.
 func (p *publisher) watch() {
 	defer close(p.watching)
 	select {
@@ -117,7 +117,8 @@ func (p *publisher) broke(err error) {
 	}
 }
 
-// Publish writes one message to the connection, as soon as the broker has given credit for it.
+// Publish writes one message to the connection. It blocks until the broker has given credit. In modes that wait for
+// each confirm, it also waits for the confirm.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -161,21 +162,21 @@ func (p *publisher) send(ctx context.Context, token uint64) error {
 		if settled {
 			return nil
 		}
-		p.prompt = false // from now on the settler's goroutine settles, so that its calls and these never overlap
+		p.prompt = false // from now on only the settler's goroutine calls OnConfirm, so that calls never overlap
 	}
 	p.settler.add(it)
 	return nil
 }
 
-// ownTime is how long the library may take for a message of some bytes by itself: 100 µs for the changes of goroutine,
-// and 5 ns per byte for three copies and the write. The library does not report when it waits for credit. A shorter
-// wait for it is not counted, and a longer call counts although it may have waited for a CPU.
+// ownTime is the time that a send takes without waiting for the broker: 100 µs for goroutine switches, and 5 ns per
+// byte for three copies and the write. The library does not report when it waits for credit. So a shorter wait is not
+// counted, and a longer call counts as waiting even if it waited for a CPU.
 func ownTime(size int) time.Duration {
 	return 100*time.Microsecond + time.Duration(size)*5*time.Nanosecond
 }
 
-// guard ends a Publish that blocks in the library when ctx ends: the library waits for credit no longer than that, but
-// for the connection as long as it takes. It costs something for each context, not for each message.
+// guard makes a Publish return that blocks in the library after ctx ended. The library stops waiting for credit at the
+// end of ctx, but not waiting for a write. The cost is per context, not per message.
 func (p *publisher) guard(ctx context.Context) {
 	if p.unguard != nil {
 		p.unguard()
@@ -187,19 +188,19 @@ func (p *publisher) guard(ctx context.Context) {
 		ticker := time.NewTicker(5 * time.Millisecond)
 		defer ticker.Stop()
 		for range 40 {
-			if p.busy.Load() != turn { // no Publish with this context is under way, and none will be
+			if p.busy.Load() != turn { // no Publish with this context is running, and none can start
 				return
 			}
 			<-ticker.C
 		}
-		p.lease.cut() // part of a message may be on it
+		p.lease.cut() // a message may be incomplete on the connection
 	})
 }
 
-// refused explains why the library did not send a message. It may have sent a part, so that nothing can follow it on
-// this link, unless it is the library itself that finds the message too large.
+// refused explains why the library did not send a message. The message may be incomplete on the link, so the publisher
+// accepts no more messages. The exception is a message that the library itself finds too large.
 func (p *publisher) refused(ctx context.Context, err error) error {
-	// the broker's would be wrapped
+	// an error from the broker would be wrapped
 	if own, ok := err.(*amqp.Error); ok && own.Condition == amqp.ErrCondMessageSizeExceeded {
 		return fmt.Errorf("publish at %s: %w", p.lease.address, err)
 	}
@@ -210,10 +211,10 @@ func (p *publisher) refused(ctx context.Context, err error) error {
 	return fmt.Errorf("publish at %s: %w: %w", p.lease.address, drivers.ErrClosed, err)
 }
 
-// Flush has nothing to do: the library writes each message to the connection at once.
+// Flush only checks ctx: the library writes each message to the connection immediately.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
-// Close closes the link, and the connection if nobody else uses it, when the broker has taken everything that was
+// Close closes the link, and the connection if it has no other user. The broker has then received everything that was
 // published.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
@@ -221,7 +222,7 @@ func (p *publisher) Close() error {
 		p.err = p.lease.end(p.sender.Close, p.session, !p.lease.alone)
 		p.lease.release()
 		if !whole || p.lease.owner.isClosed() {
-			p.err = nil // the break has been reported, or was asked for
+			p.err = nil // OnClosed has reported the broken link, or the session is closed
 		}
 		p.mu.Lock()
 		p.done = true

@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	purgers     = 8               // queues emptied at a time
+	purgers     = 8               // number of queues purged at a time
 	purgeCredit = 1000            //
-	purgeAgain  = 2 * time.Second // without the mark, before another is sent
+	purgeAgain  = 2 * time.Second // maximum wait for a message before a new mark is sent
 )
 
-// Purge empties queues, and makes those that are not there where the broker makes queues as they are used, off the
-// measured path. It is for brokers that have no other way: it puts a mark into each queue and takes out everything up
-// to the mark.
+// Purge empties queues, outside the measured path. Brokers that create queues on first use also create missing ones. It
+// is for brokers without a purge operation: it sends a mark to each queue, and removes all messages up to the mark.
 func (s *Session) Purge(ctx context.Context, queues []Terminus) error {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
@@ -43,7 +42,7 @@ func (s *Session) Purge(ctx context.Context, queues []Terminus) error {
 	})
 }
 
-// each does a few at a time and joins their errors.
+// each calls do for all queues, a few at a time, and joins the errors.
 func each(queues []Terminus, do func(Terminus) error) error {
 	var wg sync.WaitGroup
 	next := make(chan Terminus)
@@ -63,7 +62,7 @@ func each(queues []Terminus, do func(Terminus) error) error {
 	return errors.Join(errs...)
 }
 
-// purge takes messages settled, so that none is on its way back when it ends.
+// purge empties one queue. It receives messages as settled, so that none is returned to the queue later.
 func purge(ctx context.Context, session *amqp.Session, queue Terminus) error {
 	settled := amqp.SenderSettleModeSettled
 	sender, err := session.NewSender(ctx, queue.Address, &amqp.SenderOptions{TargetCapabilities: queue.Capabilities})
@@ -88,8 +87,8 @@ func purge(ctx context.Context, session *amqp.Session, queue Terminus) error {
 	return errors.Join(sender.Close(ctx), receiver.Close(ctx))
 }
 
-// receiveUntil forgets messages until the mark comes. If it does not, another consumer may have got it that is still to
-// be gone.
+// receiveUntil drops messages until it receives the mark. It returns false if no message arrives in time: another
+// consumer that has not ended yet may have received the mark.
 func receiveUntil(ctx context.Context, receiver *amqp.Receiver, mark []byte) (bool, error) {
 	for {
 		wait, cancel := context.WithTimeout(ctx, purgeAgain)

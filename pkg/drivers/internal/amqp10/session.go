@@ -1,6 +1,6 @@
-// Package amqp10 speaks AMQP 1.0 for the drivers of brokers that know it. It has their connections, publishers and
-// consumers; what a broker calls its queues, and how they are declared and removed, is the driver's. It keeps to the
-// bare cost of the library go-amqp for each message, never sends anything twice, and never reconnects by itself.
+// Package amqp10 implements AMQP 1.0 for drivers: connections, publishers and consumers. Names, declaration and removal
+// of queues are up to the driver. The package adds very little to the cost of the library go-amqp per message, never
+// sends a message twice, and never reconnects by itself.
 package amqp10
 
 import (
@@ -12,21 +12,21 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Terminus is the end of a link at the broker.
+// Terminus is the broker's end of a link.
 type Terminus struct {
 	Address      string
-	Capabilities []string // what kind of thing the address is to be: "queue" or "topic"
+	Capabilities []string // the kind of the address: "queue" or "topic"
 }
 
 // Session is one agent's use of a broker during one task. Its methods are safe for concurrent use.
 type Session struct {
 	settings
-	product string // in errors
+	product string // name of the product, for errors
 	env     drivers.Env
 	tls     tlsSource
 
 	adminMu sync.Mutex
-	admin   *link // of what is no part of the measured path; replaced when it broke
+	admin   *link // connection outside the measured path; replaced if it is broken
 	asker   *asker
 
 	mu     sync.Mutex
@@ -36,7 +36,7 @@ type Session struct {
 	at     int // index of the endpoint that answered last
 }
 
-// Open prepares a session and makes its first connection, so that a broker which is not there is known at once.
+// Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
 func Open(ctx context.Context, product string, o Options, env drivers.Env) (*Session, error) {
 	settings, err := o.settings()
 	if err != nil {
@@ -64,10 +64,10 @@ func Open(ctx context.Context, product string, o Options, env drivers.Env) (*Ses
 	return s, nil
 }
 
-// Env is what the session was opened with.
+// Env returns the Env of Open. Log and Event are never nil.
 func (s *Session) Env() drivers.Env { return s.env }
 
-// Properties are what the broker says of itself as a connection opens.
+// Properties returns the properties that the broker sends when a connection opens.
 func (s *Session) Properties(ctx context.Context) (map[string]any, error) {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()
@@ -78,7 +78,8 @@ func (s *Session) Properties(ctx context.Context) (map[string]any, error) {
 	return l.Conn.Properties(), nil
 }
 
-// aside is the connection for declarations and questions. The caller holds adminMu.
+// aside returns the connection for declarations and requests. It reconnects if that is broken. The caller holds
+// adminMu.
 func (s *Session) aside(ctx context.Context) (*link, error) {
 	if s.admin != nil && !s.admin.broken() {
 		return s.admin, nil
@@ -94,7 +95,7 @@ func (s *Session) aside(ctx context.Context) (*link, error) {
 	return l, nil
 }
 
-// Close ends every connection; the broker gets a short while to take the news.
+// Close closes all connections. The broker has a few seconds to answer.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.closed = true

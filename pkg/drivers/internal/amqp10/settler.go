@@ -16,8 +16,8 @@ type pending struct {
 	token   uint64
 }
 
-// settler passes the broker's dispositions on to the engine, from one goroutine. It waits for them in the order sent,
-// which is the order in which the brokers settle the messages of one link.
+// settler calls OnConfirm with the broker's dispositions, from one goroutine. It waits for them in the order of
+// sending, in which the brokers settle the messages of one link.
 type settler struct {
 	of        *publisher
 	onConfirm func(uint64, error)
@@ -25,7 +25,7 @@ type settler struct {
 	mu      sync.Mutex
 	waiting []pending
 	ending  bool
-	wake    chan struct{} // holds one token when there is something new
+	wake    chan struct{} // contains a token if there is a new message
 	ended   chan struct{}
 }
 
@@ -38,7 +38,7 @@ func newSettler(p *publisher) *settler {
 	return s
 }
 
-// add hands over a message; one goroutine calls it.
+// add hands over a sent message. It is called from one goroutine.
 func (s *settler) add(p pending) {
 	s.mu.Lock()
 	s.waiting = append(s.waiting, p)
@@ -56,7 +56,7 @@ func (s *settler) signal() {
 	}
 }
 
-// finish waits until everything is settled; the link is closed by then. It may be called of nil.
+// finish waits until everything is settled. The link must be closed. It may be called on nil.
 func (s *settler) finish() {
 	if s == nil {
 		return
@@ -89,13 +89,14 @@ func (s *settler) run() {
 	}
 }
 
-// now waits for the broker's word on p and passes it on. False: ctx ended before.
+// now waits for the disposition of p and reports it. It returns false if ctx ended first.
 func (s *settler) now(ctx context.Context, p *pending) bool {
 	state, err := p.receipt.Wait(ctx)
 	if err != nil && ctx.Err() != nil {
 		return false
 	}
-	// The library chooses by chance where both the disposition and the end of the link are there.
+	// If both the disposition and the end of the link are available, the library returns a random one. So try several
+	// times.
 	for range 32 {
 		if err == nil {
 			break
@@ -115,7 +116,7 @@ func (s *settler) now(ctx context.Context, p *pending) bool {
 	return true
 }
 
-// verdict reads a disposition. Only one outcome means that the broker has the message.
+// verdict converts a disposition to an error. Only "accepted" means that the broker has the message.
 func verdict(state amqp.DeliveryState) error {
 	switch state := state.(type) {
 	case *amqp.StateAccepted:

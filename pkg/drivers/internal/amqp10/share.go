@@ -7,21 +7,21 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// share is a connection that several publishers and consumers use, and the count of its users.
+// share is a connection with several users.
 type share struct {
-	mu    sync.Mutex // held while dialing
+	mu    sync.Mutex // locked while dialling
 	link  *link
 	users int // guarded by Session.mu
 }
 
-// lease is a user's hold on a connection.
+// lease is the use of a connection by one publisher or consumer.
 type lease struct {
 	*link
-	release func() // the last user closes
+	release func() // closes the connection if this is its last user
 	alone   bool
 }
 
-// lease finds or makes the connection with that number. Exclusive ones are always new.
+// lease returns the connection with this number. It dials if there is none. Exclusive connections are always new.
 func (s *Session) lease(ctx context.Context, number int) (lease, error) {
 	if number == drivers.Exclusive {
 		l, err := s.dial(ctx, s.env.Dial)
@@ -57,7 +57,7 @@ func (s *Session) lease(ctx context.Context, number int) (lease, error) {
 	}}, nil
 }
 
-// leave counts a user off and reports whether it was the last.
+// leave removes a user. It reports whether it was the last.
 func (s *Session) leave(number int, sh *share) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package growth makes rates of counters that brokers tell of again and again.
+// Package growth computes rates from counters that are read repeatedly.
 package growth
 
 import (
@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Counters remembers what counters said last. The zero value is ready; it is safe for concurrent use.
+// Counters stores the last values of counters by name. The zero value is ready to use. It is safe for concurrent use.
 type Counters struct {
 	mu   sync.Mutex
 	last map[string]reading
@@ -17,8 +17,8 @@ type reading struct {
 	value float64
 }
 
-// PerSecond notes what a counter says now, and by how much it has grown a second since the last time. That is not known
-// of the first time, and of a counter that fell, as it does when its server starts again.
+// PerSecond stores a counter's value, and returns its growth per second since the last call. known is false for the
+// first value, and after a decrease, which happens when the server restarts.
 func (c *Counters) PerSecond(counter string, value float64) (rate float64, known bool) {
 	now := time.Now()
 	c.mu.Lock()

@@ -1,5 +1,5 @@
-// Package labtest is shared by the tests of drivers: it finds the brokers of test/lab, makes options for them, has the
-// lab control broker processes, and opens sessions that end with their test.
+// Package labtest has helpers for the tests of drivers. It finds the brokers of test/lab, builds options, controls
+// broker processes, and opens sessions that end with their test.
 package labtest
 
 import (
@@ -19,15 +19,15 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Broker describes what a driver's tests need of the lab.
+// Broker describes the parts of the lab that a driver's tests need.
 type Broker struct {
-	Name  string // for people: "RabbitMQ"
-	Parts string // of the lab: "rabbitmq rabbitmq3"
-	Tests string // the package: "pkg/drivers/rabbitmq"
+	Name  string // display name: "RabbitMQ"
+	Parts string // parts of the lab: "rabbitmq rabbitmq3"
+	Tests string // package of the tests: "pkg/drivers/rabbitmq"
 }
 
-// Variable reads an environment variable that the lab sets. Without it the test is skipped; if every variable is
-// required (LOCKSTEP_LAB=required), the test fails.
+// Variable returns an environment variable that the lab sets. If it is missing, the test is skipped, or fails if
+// LOCKSTEP_LAB is "required".
 func (b Broker) Variable(t testing.TB, name string) string {
 	t.Helper()
 	value := os.Getenv(name)
@@ -40,14 +40,14 @@ func (b Broker) Variable(t testing.TB, name string) string {
 	return value
 }
 
-// Wait limits the wait for an event that must happen. It is long enough for a busy machine.
+// Wait is the maximum wait for an event that must happen. It is long enough for a busy machine.
 const Wait = 2 * time.Minute
 
-// IsLong reports whether LOCKSTEP_LONG is set: only then may a test require durations of which the machine's load is
-// a part.
+// IsLong reports whether LOCKSTEP_LONG is set. Without it, a test must not check durations that depend on the machine's
+// load.
 func IsLong() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
 
-// Long skips the test unless LOCKSTEP_LONG is set: "make test-long" runs it, "make test" does not.
+// Long skips the test unless LOCKSTEP_LONG is set. "make test-long" sets it, "make test" does not.
 func Long(t testing.TB) {
 	t.Helper()
 	if !IsLong() {
@@ -55,7 +55,7 @@ func Long(t testing.TB) {
 	}
 }
 
-// Options are JSON of these values, over which more, a JSON object, is laid.
+// Options merges the JSON object more into values, and returns the result as JSON.
 func Options(t testing.TB, values map[string]any, more string) json.RawMessage {
 	t.Helper()
 	if err := json.Unmarshal([]byte(more), &values); err != nil {
@@ -68,14 +68,14 @@ func Options(t testing.TB, values map[string]any, more string) json.RawMessage {
 	return text
 }
 
-// Control has the lab kill, start, restart, pause or resume one of its processes.
+// Control makes the lab run an action on one of its processes: kill, start, restart, pause or resume.
 func Control(t testing.TB, action, process string) {
 	t.Helper()
 	address := os.Getenv("LOCKSTEP_LAB_CONTROL")
 	if address == "" {
 		t.Fatalf("%s %s: there is no lab: run the test with \"go run ./test/lab run\"", action, process)
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // drivertest looks for goroutines
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // drivertest finds leaked goroutines
 	response, err := client.Post(address+"/"+action+"?name="+url.QueryEscape(process), "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,8 @@ func Control(t testing.TB, action, process string) {
 	}
 }
 
-// Restart is a drivertest.Harness.Restart by the lab; without a lab, or with "" for the process, it is nil.
+// Restart returns a drivertest.Harness.Restart that uses the lab. It returns nil if there is no lab, or if process is
+// "".
 func Restart(process string) func(*testing.T) {
 	if process == "" || os.Getenv("LOCKSTEP_LAB_CONTROL") == "" {
 		return nil
@@ -94,7 +95,7 @@ func Restart(process string) func(*testing.T) {
 	return func(t *testing.T) { Control(t, "restart", process) }
 }
 
-// Context ends with the test, or after Wait.
+// Context returns a context that ends with the test, or after Wait.
 func Context(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), Wait)
 	t.Cleanup(cancel)
@@ -103,7 +104,7 @@ func Context(t testing.TB) context.Context {
 
 var topologies atomic.Int64
 
-// Topology has a name of its own and one of everything; change, if any, alters it.
+// Topology returns a topology with a unique name and one of everything. change may modify it, and may be nil.
 func Topology(change func(*drivers.Topology)) drivers.Topology {
 	topology := drivers.Topology{
 		Name:   "test-" + strconv.FormatInt(time.Now().UnixNano(), 36) + "-" + strconv.FormatInt(topologies.Add(1), 10),
@@ -115,7 +116,7 @@ func Topology(change func(*drivers.Topology)) drivers.Topology {
 	return topology
 }
 
-// Env dials as is, logs nothing and reports events to event, which may be nil.
+// Env returns an Env that dials directly, logs nothing, and passes events to event, which may be nil.
 func Env(event func(kind drivers.EventKind, detail string)) drivers.Env {
 	if event == nil {
 		event = func(drivers.EventKind, string) {}
@@ -124,7 +125,7 @@ func Env(event func(kind drivers.EventKind, detail string)) drivers.Env {
 		Access: drivers.FullAccess()}
 }
 
-// Open opens a session that is closed at the end of the test.
+// Open opens a session. It is closed at the end of the test.
 func Open(t testing.TB, d drivers.Driver, options json.RawMessage, env drivers.Env) drivers.Session {
 	t.Helper()
 	s, err := d.Open(Context(t), options, env)
@@ -150,7 +151,7 @@ func TearDown(t testing.TB, s drivers.Session, topology *drivers.Topology) {
 	})
 }
 
-// SetUp declares a topology that is removed at the end of the test.
+// SetUp declares a topology. It is removed at the end of the test.
 func SetUp(t testing.TB, s drivers.Session, topology *drivers.Topology) {
 	t.Helper()
 	TearDown(t, s, topology)
@@ -159,7 +160,7 @@ func SetUp(t testing.TB, s drivers.Session, topology *drivers.Topology) {
 	}
 }
 
-// Eventually waits until ok, for at most Wait.
+// Eventually waits until ok returns true. The test fails after Wait.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Wait); !ok(); time.Sleep(5 * time.Millisecond) {
