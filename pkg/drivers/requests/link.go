@@ -7,14 +7,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Member uses a link: a publisher or a consumer.
+// Member is a user of a link: a publisher or a consumer.
 type Member interface {
-	Broke(cause error) // its link is broken
-	Abandon()          // its session is closed
+	Broke(cause error) // the link broke
+	Abandon()          // the session is closed
 }
 
-// Link is what a driver's own link embeds: whether it is whole, and who has to know. The zero Link is whole. Its
-// methods are safe for concurrent use; they call members outside of any lock.
+// Link is embedded in a driver's own link. It stores whether the link works, and notifies its members when it breaks or
+// ends. The zero Link works. Its methods are safe for concurrent use. They call members without holding a lock.
 type Link struct {
 	mu      sync.Mutex
 	ended   bool
@@ -22,7 +22,7 @@ type Link struct {
 	members map[Member]struct{}
 }
 
-// Broke tells the members that the link is broken, unless it has ended. Only the first call does anything.
+// Broke marks the link as broken and notifies the members. It does nothing after the first call, or after End.
 func (l *Link) Broke(cause error) {
 	l.mu.Lock()
 	if l.ended || l.cause != nil {
@@ -45,7 +45,7 @@ func (l *Link) list() []Member {
 	return all
 }
 
-// Err says why the link is of no use any more, or nil.
+// Err returns why the link cannot be used any more, or nil.
 func (l *Link) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -55,7 +55,7 @@ func (l *Link) Err() error {
 	return l.cause
 }
 
-// Join has m told of the end of the link, which may have come already.
+// Join adds a member. If the link is broken or has ended already, it notifies m immediately.
 func (l *Link) Join(m Member) {
 	l.mu.Lock()
 	if l.members == nil {
@@ -72,15 +72,15 @@ func (l *Link) Join(m Member) {
 	}
 }
 
-// Part has m told of nothing more.
+// Part removes a member.
 func (l *Link) Part(m Member) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.members, m)
 }
 
-// End is what a link's Close begins with: the members that are left are abandoned. first reports whether it is the
-// first call, idle whether the link was whole and without members, so that it may end in order.
+// End marks the link as ended, and abandons the remaining members. A link's Close calls it first. first reports whether
+// this is the first call. idle reports whether the link works and had no members, so that it can end in an orderly way.
 func (l *Link) End() (first, idle bool) {
 	l.mu.Lock()
 	first, idle = !l.ended, l.cause == nil && len(l.members) == 0
@@ -95,14 +95,14 @@ func (l *Link) End() (first, idle bool) {
 	return first, idle
 }
 
-// Linked is a driver's own link.
+// Linked is the interface of a driver's own link.
 type Linked interface {
 	comparable
 	Err() error
 	Close() // safe to call twice
 }
 
-// Links are the links of a session. The zero Links is ready to use.
+// Links are the links of a session. The zero Links is ready to use. Its methods are safe for concurrent use.
 type Links[L Linked] struct {
 	mu     sync.Mutex
 	closed bool
@@ -110,14 +110,14 @@ type Links[L Linked] struct {
 	seats  map[int]*seat[L]
 }
 
-// seat is the link of a connection number.
+// seat is the shared link of one connection number.
 type seat[L Linked] struct {
 	mu   sync.Mutex
 	link L
-	uses int // of link; 0: there is none
+	uses int // number of users of link; 0: no link
 }
 
-// Open makes a link that is closed with the session.
+// Open creates a link. It is closed with the session, if not before.
 func (s *Links[L]) Open(connect func() (L, error)) (L, error) {
 	l, err := connect()
 	if err != nil {
@@ -139,7 +139,7 @@ func (s *Links[L]) Open(connect func() (L, error)) (L, error) {
 	return l, nil
 }
 
-// Drop closes a link.
+// Drop closes a link and removes it.
 func (s *Links[L]) Drop(l L) {
 	s.mu.Lock()
 	delete(s.open, l)
@@ -147,8 +147,8 @@ func (s *Links[L]) Drop(l L) {
 	l.Close()
 }
 
-// Take gives the link of a connection number, a new one if that is broken, or for drivers.Exclusive one that nobody
-// else has. Give it back with leave, once: the last one closes it.
+// Take returns the link of a connection number. It creates a link if there is none, if it is broken, or if the number
+// is drivers.Exclusive. The caller must call leave exactly once. The last user closes the link.
 func (s *Links[L]) Take(number int, connect func() (L, error)) (l L, leave func(), err error) {
 	if number == drivers.Exclusive {
 		l, err = s.Open(connect)
@@ -171,7 +171,7 @@ func (s *Links[L]) Take(number int, connect func() (L, error)) (l L, leave func(
 		if err != nil {
 			return l, nil, err
 		}
-		at.link, at.uses = fresh, 0 // who uses a broken one closes it, more than once if they are several
+		at.link, at.uses = fresh, 0 // every user of the broken link closes it, which is safe
 	}
 	l = at.link
 	at.uses++
@@ -180,7 +180,7 @@ func (s *Links[L]) Take(number int, connect func() (L, error)) (l L, leave func(
 
 func (s *Links[L]) leave(at *seat[L], l L) {
 	at.mu.Lock()
-	last := at.link != l // it broke, and another has its seat
+	last := at.link != l // it broke, and was replaced
 	if !last {
 		at.uses--
 		last = at.uses == 0
@@ -191,7 +191,7 @@ func (s *Links[L]) leave(at *seat[L], l L) {
 	}
 }
 
-// Close closes all links, at once, and those that are still being made.
+// Close closes all links immediately, including those that are being opened.
 func (s *Links[L]) Close() {
 	s.mu.Lock()
 	s.closed = true

@@ -9,15 +9,15 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// guarded ends a request that is under way when the context ends with which Publish or Flush was called.
+// guarded interrupts a running request when the context of Publish or Flush ends.
 type guarded struct {
 	ctx   context.Context
 	stop  func() bool
-	turn  int64        // numbers the contexts
-	under atomic.Int64 // turn of the request that is under way, or 0
+	turn  int64        // number of the current context
+	under atomic.Int64 // turn of the running request, or 0
 }
 
-// enter begins a request on behalf of ctx; storing 0 in under ends it. It costs something for each context alone.
+// enter starts a request for ctx. Storing 0 in under ends it. The cost is per context, not per request.
 func (g *guarded) enter(ctx context.Context, end func()) {
 	if ctx != g.ctx {
 		g.release()
@@ -38,7 +38,7 @@ func (g *guarded) release() {
 	}
 }
 
-// Publish takes a message into the queue or batch, or sends it and waits for the answer, as the mode is.
+// Publish adds a message to the queue or batch, or sends it and waits for the answer. The mode decides which.
 func (p *Publisher) Publish(ctx context.Context, m drivers.Message) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +73,7 @@ func (p *Publisher) ready(ctx context.Context) error {
 	return nil
 }
 
-// enqueue waits for room.
+// enqueue adds a message to the queue. It blocks while the queue is full.
 func (p *Publisher) enqueue(ctx context.Context, m drivers.Message) error {
 	select {
 	case p.queue <- m:
@@ -95,7 +95,7 @@ func (p *Publisher) enqueue(ctx context.Context, m drivers.Message) error {
 	return fmt.Errorf("publish: %w", drivers.ErrClosed)
 }
 
-// send sends what was gathered, unless ctx has ended. If it ends in the meantime, the confirms say so, or the error.
+// send sends the batch, unless ctx has ended. If ctx ends meanwhile, the confirms or the returned error report it.
 func (p *Publisher) send(ctx context.Context) error {
 	p.guarded.enter(ctx, p.cancel)
 	defer p.guarded.under.Store(0)
@@ -117,8 +117,8 @@ func (p *Publisher) send(ctx context.Context) error {
 	return nil
 }
 
-// Flush sends the batch that was gathered. Its answer is its confirm, so that it waits for that: a goroutine more would
-// cost, and whoever flushes waits for the confirms next.
+// Flush sends the batch and waits for its answer, which is its confirm. Waiting elsewhere would cost a goroutine, and
+// callers of Flush wait for the confirms next anyway.
 func (p *Publisher) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *Publisher) Flush(ctx context.Context) error {
 	return p.send(ctx)
 }
 
-// Close sends what is there and waits for the answers, within the grace.
+// Close sends the remaining messages and waits up to grace for the answers.
 func (p *Publisher) Close() error {
 	p.once.Do(func() {
 		p.notice.End()
@@ -147,7 +147,7 @@ func (p *Publisher) Close() error {
 		p.mu.Unlock()
 		p.running.Wait()
 		if p.plan.Settle != nil && !p.plan.Spec.Mode.Confirmed() && p.isBroken() == nil && p.ctx.Err() == nil {
-			_ = p.plan.Settle(p.ctx) // no more than the attempt is guaranteed
+			_ = p.plan.Settle(p.ctx) // best effort: no error is reported
 		}
 		p.cancel()
 		for _, l := range p.lanes {

@@ -1,6 +1,6 @@
-// Package requests is the publishing half of drivers whose broker answers requests: what a publisher accepts goes out
-// in requests of one or more messages, and the answer to a request is the confirm of its messages. Every mode is here
-// once, with its waits, its deadlines and its end, so that such a driver only sends.
+// Package requests implements publishers for drivers whose broker answers requests. A request contains one or more
+// messages, and its answer is the confirm of these messages. The package implements all modes, with waiting, timeouts
+// and closing, so that a driver only has to send.
 package requests
 
 import (
@@ -13,54 +13,55 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// grace is how long what is under way when a publisher is closed may take to end in order.
+// grace is the maximum time that Close waits for running requests.
 const grace = 2 * time.Second
 
-// Publish sends these messages, or as many of them, from the first, as go into one request, and waits for the answer.
-// What the broker says of batch[i] goes into verdicts[i], which is nil at first: nil, or an error that wraps
-// drivers.ErrRejected. answered is of how many messages, from the first, there is a verdict. These are confirmed at
-// once, and Send is called again with the rest; an error says why there is no verdict of the others, and breaks the
-// publisher. One goroutine at a time calls each Send. Bodies are lent until it returns.
+// Publish sends the messages of batch and waits for the answer. If they do not fit into one request, it sends only the
+// first ones. It sets verdicts[i], which is nil before, to the result for batch[i]: nil, or an error that wraps
+// drivers.ErrRejected. answered is the number of messages, from the first, that have a verdict. They are confirmed
+// immediately, and Publish is called again with the rest. An error explains why the others have no verdict, and breaks
+// the publisher. Each Publish is called from one goroutine at a time. Bodies are valid until it returns.
 type Publish func(ctx context.Context, batch []drivers.Message, verdicts []error) (answered int, err error)
 
-// Plan is how a publisher sends.
+// Plan configures a Publisher.
 type Plan struct {
 	Spec drivers.PublisherSpec
-	// Lane makes what sends the requests of one lane, one at a time, and reports to waiting when it waits for an
-	// answer. New calls it once for each lane. waiting is nil in confirm-window, where Publish waits for no answer.
+	// Lane returns the function that sends the requests of one lane, one at a time. It must report to waiting while it
+	// waits for an answer. New calls Lane once per lane. waiting is nil in confirm-window, where Publish waits for no
+	// answer.
 	Lane func(waiting *drivers.Waiting) Publish
-	// Lanes is how many requests confirm-window has under way at a time; with one, messages stay in order. All other
-	// modes have one.
+	// Lanes is the maximum number of concurrent requests in confirm-window. With 1, messages stay in order. All other
+	// modes use one lane.
 	Lanes int
-	// Most is how many messages confirm-window puts into one request: those that are there when a lane is free, so that
-	// a message waits for none that comes later. confirm-batch hands over whole batches, all other modes single
-	// messages.
+	// Most is the maximum number of messages per request in confirm-window. A request takes the messages that are
+	// queued when a lane is free, so no message waits for a later one. confirm-batch passes whole batches, and all
+	// other modes single messages.
 	Most int
-	// Patience is how long the answer to a request may take until the link counts as broken.
+	// Patience is the maximum time for the answer to a request. After that the link counts as broken.
 	Patience time.Duration
-	// Settle, if any, is called by Close of a publisher without confirms whose link is whole: it returns when the
-	// broker has taken all that was sent.
+	// Settle is optional. Close calls it in unconfirmed modes if the link works. It returns when the broker has
+	// received everything that was sent.
 	Settle func(ctx context.Context) error
-	// Leave is called at the end of Close.
+	// Leave is optional. It is called at the end of Close.
 	Leave func()
 }
 
-// Publisher is a drivers.Publisher. Its link is whatever Send uses.
+// Publisher is a drivers.Publisher that sends with the functions of Plan.Lane.
 type Publisher struct {
 	plan   Plan
 	notice *drivers.Notice
-	ctx    context.Context // of requests
+	ctx    context.Context // context of all requests
 	cancel context.CancelFunc
 	broken chan struct{} // closed by Broke
 	break1 sync.Once
-	cause  error // why, once broken is closed
+	cause  error // valid after broken is closed
 
-	mu      sync.Mutex // held by Publish and Flush; once done is set nothing is accepted
+	mu      sync.Mutex // locked by Publish and Flush; after done, nothing is accepted
 	done    bool
 	closing chan struct{}
-	queue   chan drivers.Message // confirm-window
-	first   *lane                // all other modes
-	batch   []drivers.Message    // not sent yet
+	queue   chan drivers.Message // used in confirm-window
+	first   *lane                // used in all other modes
+	batch   []drivers.Message    // not yet sent
 	guarded guarded
 
 	confirming sync.Mutex
@@ -77,7 +78,7 @@ type lane struct {
 	verdicts []error
 }
 
-// New begins to publish.
+// New creates a publisher.
 func New(plan Plan) *Publisher {
 	p := &Publisher{plan: plan, notice: drivers.NewNotice(plan.Spec.OnClosed), broken: make(chan struct{}),
 		closing: make(chan struct{})}
@@ -102,8 +103,7 @@ func New(plan Plan) *Publisher {
 	return p
 }
 
-// Broke says that the link is broken. Only the first call does anything. It does not wait for requests that are under
-// way.
+// Broke reports that the link is broken. Only the first call has an effect. It does not wait for running requests.
 func (p *Publisher) Broke(cause error) {
 	p.break1.Do(func() {
 		p.cause = fmt.Errorf("%w: %w", drivers.ErrClosed, cause)
@@ -112,7 +112,7 @@ func (p *Publisher) Broke(cause error) {
 	})
 }
 
-// Abandon ends all requests without an answer, as a session does that is closed; nothing is told to OnClosed.
+// Abandon cancels all requests, for a session that is being closed. OnClosed is not called.
 func (p *Publisher) Abandon() {
 	p.notice.End()
 	p.cancel()
@@ -120,7 +120,7 @@ func (p *Publisher) Abandon() {
 
 var errAbandoned = errors.New("closed before the broker answered")
 
-// isBroken gives the cause, or nil.
+// isBroken returns the cause, or nil.
 func (p *Publisher) isBroken() error {
 	select {
 	case <-p.broken:
@@ -130,13 +130,13 @@ func (p *Publisher) isBroken() error {
 	}
 }
 
-// bite breaks the link: the answer to a request takes too long.
+// bite breaks the link because a request has had no answer for Patience.
 func (p *Publisher) bite() {
 	p.Broke(fmt.Errorf("no answer for %v", p.plan.Patience))
 	p.cancel()
 }
 
-// run sends what is in the queue until that is closed.
+// run sends the messages of the queue until it is closed.
 func (l *lane) run() {
 	batch := make([]drivers.Message, 0, l.p.plan.Most)
 	for m := range l.p.queue {
@@ -159,7 +159,8 @@ func (l *lane) run() {
 
 var errNoVerdict = errors.New("a request was answered without a word of any message")
 
-// request sends a batch or its beginning, unless the link is broken, and says of how many messages there is a verdict.
+// request sends a batch or its first messages, unless the link is broken. It returns the number of messages with a
+// verdict.
 func (l *lane) request(batch []drivers.Message) (int, error) {
 	p := l.p
 	if err := p.isBroken(); err != nil {
@@ -182,7 +183,7 @@ func (l *lane) request(batch []drivers.Message) (int, error) {
 	return answered, nil
 }
 
-// settle sends a batch, in as many requests as that takes, and confirms the messages of each with its answer.
+// settle sends a batch in as many requests as necessary. It confirms the messages of each request after its answer.
 func (l *lane) settle(batch []drivers.Message) {
 	for len(batch) > 0 {
 		answered, err := l.request(batch)
@@ -195,7 +196,7 @@ func (l *lane) settle(batch []drivers.Message) {
 	}
 }
 
-// confirm passes on the verdicts of the messages that were answered, and of the others that they were not.
+// confirm calls OnConfirm: with the verdict for the first answered messages, and with unanswered for the others.
 func (l *lane) confirm(batch []drivers.Message, answered int, unanswered error) {
 	p := l.p
 	p.confirming.Lock()

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// Watchdog bites when what is between Begin and End takes longer than its patience, or up to a quarter more than that.
-// It costs less than a context with a deadline, which some libraries would pass on to the server besides. One goroutine
-// calls Begin and End.
+// Watchdog calls bite if the time between Begin and End exceeds its patience, up to a quarter of patience late. It
+// costs less than a context with a deadline, which some libraries would also send to the server. Begin and End are
+// called from one goroutine.
 type Watchdog struct {
 	begun    time.Time
-	since    atomic.Int64 // of Begin, on the clock that begun is the zero of, plus one; 0: nothing is under way
+	since    atomic.Int64 // time of Begin, in ns after begun, plus 1; 0: nothing is running
 	patience time.Duration
 	bite     func()
 	timer    *time.Timer
 	over     atomic.Bool
 }
 
-// NewWatchdog makes one that calls bite at most once, from a goroutine of its own.
+// NewWatchdog creates and starts a watchdog. It calls bite at most once, from another goroutine.
 func NewWatchdog(patience time.Duration, bite func()) *Watchdog {
 	w := &Watchdog{begun: time.Now(), patience: patience, bite: bite}
 	w.timer = time.AfterFunc(time.Hour, w.look)
@@ -27,10 +27,10 @@ func NewWatchdog(patience time.Duration, bite func()) *Watchdog {
 
 func (w *Watchdog) now() int64 { return int64(time.Since(w.begun)) + 1 }
 
-// Begin begins to watch.
+// Begin starts the measurement of one operation.
 func (w *Watchdog) Begin() { w.since.Store(w.now()) }
 
-// End ends what Begin began.
+// End ends the measurement.
 func (w *Watchdog) End() { w.since.Store(0) }
 
 func (w *Watchdog) look() {
@@ -43,7 +43,7 @@ func (w *Watchdog) look() {
 	}
 }
 
-// Close ends the watch. It does not wait for a bite.
+// Close stops the watchdog. It does not wait for a running bite.
 func (w *Watchdog) Close() {
 	w.over.Store(true)
 	w.timer.Stop()
