@@ -35,7 +35,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			UnlimitedPrefetch: true,
 			Subscriptions:     o.Routing != anycast,
 			Redelivery:        true,
-			CopiesBody:        true, // the library encodes it before it sends
+			CopiesBody:        true, // the library encodes the body before it sends
 		},
 		Guarantees: guarantees(&o, use),
 		Notes:      notes(&o),
@@ -43,15 +43,15 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 }
 
-// guarantees hold for an address-full-policy that keeps messages, PAGE (the server's own) or BLOCK.
+// guarantees assumes an address-full-policy that keeps messages: PAGE (the server's default) or BLOCK.
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
-	reachable := o.Endpoints() == 1 || o.HA != independent // whoever takes over has what the other confirmed
+	reachable := o.Endpoints() == 1 || o.HA != independent // the backup has the messages that the primary confirmed
 	return drivers.Guarantees{
 		ConfirmedKept: use.Persistent && reachable && !automatic,
 		SentKept:      true,
 		NoDuplicates:  true,
-		Ordered:       !use.Nack, // what is refused comes again behind others, and is not marked: amqp10
+		Ordered:       !use.Nack, // rejected messages come again after later ones, without a mark: see amqp10
 	}
 }
 
@@ -63,7 +63,7 @@ func notes(o *options) []string {
 	return nil
 }
 
-// label says what a confirm means. The journal is synced unless the server was told otherwise, which Describe shows.
+// label describes what a confirm means. It assumes that the journal is synced. Describe reports if it is not.
 func label(o *options, use drivers.Use) string {
 	kind, confirm := "durable", "synced to one broker's journal"
 	switch {

@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// told are the attributes of the broker that matter for what a confirm means and for what is measured.
+// told maps attributes of the broker that affect confirms or measurements to the names of settings.
 var told = map[string]string{
 	"PersistenceEnabled":          "persistence",
 	"JournalType":                 "journal_type",
@@ -23,7 +23,7 @@ var told = map[string]string{
 	"GlobalMaxSize":               "global_max_size",
 }
 
-// addressSettings are those of an address like ours that decide over messages.
+// addressSettings maps settings of the task's addresses that affect messages to the names of settings.
 var addressSettings = map[string]string{
 	"addressFullMessagePolicy": "address_full_policy",
 	"maxSizeBytes":             "address_max_size",
@@ -31,7 +31,7 @@ var addressSettings = map[string]string{
 	"redeliveryDelay":          "redelivery_delay",
 }
 
-// attributes reads those that are told. What the broker does not say stays out.
+// attributes reads the attributes of told. Attributes that the broker does not return are missing.
 func (s *session) attributes(ctx context.Context) (map[string]any, error) {
 	var calls []call
 	for name := range told {
@@ -51,7 +51,7 @@ func (s *session) attributes(ctx context.Context) (map[string]any, error) {
 	return said, nil
 }
 
-// flags says what the server makes of what the label names, if it is less; by the name of the setting.
+// flags returns the settings that the label assumes and that the server does not honour, by the name of the setting.
 func (o *options) flags(said map[string]any) map[string]string {
 	const not = ": not honoured by this server: "
 	no := func(name string) bool { yes, ok := said[name].(bool); return ok && !yes }
@@ -74,7 +74,7 @@ func (o *options) flags(said map[string]any) map[string]string {
 	return flags
 }
 
-// Describe asks the broker what it is: by AMQP's own greeting, and through management.
+// Describe reports the broker's AMQP connection properties, and its attributes and address settings from management.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	greeting, err := s.Properties(ctx)
 	if err != nil {
@@ -103,7 +103,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	return d, nil
 }
 
-// tell copies what was said under the names of a description. What was not said stays out.
+// tell copies the known values in said to the settings of d, under the names in names.
 func tell(d *drivers.Description, names map[string]string, said map[string]any) {
 	for from, to := range names {
 		if v, ok := said[from]; ok && v != nil {
@@ -112,7 +112,7 @@ func tell(d *drivers.Description, names map[string]string, said map[string]any) 
 	}
 }
 
-// plain writes whole numbers whole.
+// plain formats a value as text. Whole numbers have no decimal point or exponent.
 func plain(v any) string {
 	if n, ok := v.(float64); ok && n == float64(int64(n)) {
 		return fmt.Sprint(int64(n))
@@ -120,7 +120,7 @@ func plain(v any) string {
 	return fmt.Sprint(v)
 }
 
-// members lists the addresses of a pair or cluster, as its brokers tell each other; a broker by itself has none.
+// members returns the addresses of a pair or cluster, as the broker reports them. A single broker has none.
 func members(a answer) []string {
 	var list string
 	var nodes []map[string]string

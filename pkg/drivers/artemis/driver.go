@@ -1,5 +1,5 @@
-// Package artemis drives Apache Artemis by AMQP 1.0. Queues are declared, watched and removed through the broker's
-// management address, which is AMQP too: no console, no second port.
+// Package artemis drives Apache Artemis by AMQP 1.0. It declares, monitors and removes queues through the broker's
+// management address, which also uses AMQP. So it needs neither the console nor a second port.
 package artemis
 
 import (
@@ -17,7 +17,7 @@ func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and makes its first connection, so that a broker which is not there is known at once.
+// Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -34,11 +34,11 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 type session struct {
 	*amqp10.Session
 	options options
-	task    atomic.Pointer[drivers.Topology] // the last that was used, for Probe
+	task    atomic.Pointer[drivers.Topology] // topology that was used last, for Probe
 	grown   growth.Counters
 }
 
-// Publisher sends to the address of its queue.
+// Publisher connects a publisher to the address of its queue.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if err := s.use(spec.Topology); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -48,8 +48,8 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	})
 }
 
-// Consumer receives from the queue of its subscription, by the name that says both address and queue: nothing is made
-// by attaching.
+// Consumer connects a consumer to the queue of its subscription. The name contains both the address and the queue, so
+// that attaching creates nothing.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	if err := s.use(spec.Topology); err != nil {
@@ -60,7 +60,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		Capabilities: s.options.capabilities(spec.Topology)}, handle)
 }
 
-// use notes what the session is used for, if it can be.
+// use stores the topology for Probe, or returns an error if it is not supported.
 func (s *session) use(t drivers.Topology) error {
 	switch {
 	case t.Subscriptions > 1 && s.options.Routing == anycast:

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/drivers/internal/amqp10"
 )
 
-// The words of Artemis's management messages.
+// Names in Artemis's management messages.
 const (
 	managementAddress = "activemq.management"
 	resourceName      = "_AMQ_ResourceName"
@@ -18,7 +18,7 @@ const (
 	succeeded         = "_AMQ_OperationSucceeded"
 )
 
-// call is one management operation, or the reading of one attribute.
+// call is a management operation, or the reading of one attribute.
 type call struct {
 	resource, operation, attribute string
 	arguments                      []any
@@ -46,13 +46,13 @@ func (c call) request() amqp10.Request {
 	return amqp10.Request{Properties: properties, Body: text(arguments)}
 }
 
-// text is JSON. What it is made of here can always be written.
+// text returns v as JSON. v must be a value that can be encoded.
 func text(v any) string {
 	b, _ := json.Marshal(v)
 	return string(b)
 }
 
-// answer is what came of one call: a JSON array with the result, or with the broker's message.
+// answer is the result of a call: a JSON array with the result, or with the broker's error message.
 type answer struct {
 	ok   bool
 	body string
@@ -73,7 +73,7 @@ func (a answer) err() error {
 	return errors.New(a.fault())
 }
 
-// value reads the result.
+// value decodes the result into a variable.
 func (a answer) value(into any) error {
 	if err := a.err(); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (a answer) value(into any) error {
 	return nil
 }
 
-// manage makes calls, in this order.
+// manage makes calls in this order and returns their answers.
 func (s *session) manage(ctx context.Context, calls ...call) ([]answer, error) {
 	requests := make([]amqp10.Request, len(calls))
 	for i, c := range calls {
@@ -102,7 +102,7 @@ func (s *session) manage(ctx context.Context, calls ...call) ([]answer, error) {
 	return answers, nil
 }
 
-// read makes one call and reads its result.
+// read makes one call and decodes its result.
 func (s *session) read(ctx context.Context, c call, into any) error {
 	answers, err := s.manage(ctx, c)
 	if err == nil {

@@ -9,14 +9,14 @@ import (
 	"lockstep/pkg/drivers/internal/amqp10"
 )
 
-// How an address hands messages to its queues.
+// Routing types of addresses.
 const (
 	auto      = "auto"
 	anycast   = "anycast"
 	multicast = "multicast"
 )
 
-// What stands behind several urls.
+// Relations between the brokers of several urls.
 const (
 	independent = "none"
 	replication = "replication"
@@ -29,8 +29,8 @@ type options struct {
 	Routing string `json:"routing"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
-// schema.
+// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
+// that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{HA: independent, Routing: auto}
 	d := json.NewDecoder(bytes.NewReader(raw))
@@ -44,12 +44,12 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// multicast reports whether the addresses of a task hand every message to all of their queues.
+// multicast reports whether the addresses of a task deliver every message to all of their queues.
 func (o *options) multicast(subscriptions int) bool {
 	return o.Routing == multicast || (o.Routing == auto && subscriptions > 1)
 }
 
-// capabilities are AMQP's word for the routing.
+// capabilities returns the AMQP capabilities that select the routing type.
 func (o *options) capabilities(t drivers.Topology) []string {
 	if o.multicast(t.Subscriptions) {
 		return []string{"topic"}

@@ -10,10 +10,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// maxQueues bounds the list of the task's queues. Where there are more, the metrics of queues are left out.
+// maxQueues is the maximum number of the task's queues for which Probe returns metrics of queues.
 const maxQueues = 1000
 
-// broad are metrics that the broker says of itself as a whole.
+// broad maps attributes of the broker to metrics of the whole broker.
 var broad = map[string]drivers.MetricName{
 	"AddressMemoryUsage": drivers.MetricMemoryQueues,
 	"ConnectionCount":    drivers.MetricConnections,
@@ -21,14 +21,14 @@ var broad = map[string]drivers.MetricName{
 	"TotalConsumerCount": drivers.MetricConsumers,
 }
 
-// What Probe asks beside.
+// Other attributes that Probe reads.
 const (
 	opened = "TotalConnectionCount" // since the broker started
 	synced = "ReplicaSync"
 )
 
-// Probe asks through management, on a connection of its own. The memory is that of the messages which the addresses
-// hold: the broker does not say how much its process uses, nor how many bytes of its disk.
+// Probe reads metrics through management, on a connection outside the measured path. MetricMemoryQueues is the memory
+// of the messages in all addresses. The broker reports neither the memory of its process nor its bytes on disk.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	var calls []call
 	for name := range broad {
@@ -81,7 +81,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	return metrics, nil
 }
 
-// rate is a metric once a counter is known to have grown.
+// rate returns the rate of a counter as a metric. It returns nothing for the first value of the counter.
 func (s *session) rate(name drivers.MetricName, counter float64) []drivers.Metric {
 	if rate, known := s.grown.PerSecond(string(name), counter); known {
 		return []drivers.Metric{{Name: name, Value: rate}}
@@ -89,20 +89,20 @@ func (s *session) rate(name drivers.MetricName, counter float64) []drivers.Metri
 	return nil
 }
 
-// listed is a queue in the broker's list, in which every value is text.
+// listed is a queue in the broker's list of queues. All values are text.
 type listed struct {
 	Name       string `json:"name"`
-	Messages   string `json:"messageCount"` // those delivered and not acknowledged included
+	Messages   string `json:"messageCount"` // includes messages delivered and not acknowledged
 	Delivering string `json:"deliveringCount"`
 	Added      string `json:"messagesAdded"`
 	Acked      string `json:"messagesAcked"`
 }
 
-// sums are those of the task's queues; of counters, since the queues were made.
+// sums are the totals over the task's queues. Counters start when the queues are created.
 type sums struct{ queues, depth, unacked, added, acked float64 }
 
-// sumQueues adds up the queues of a list. A list that is not whole, or not understood, gives nothing: a part is not the
-// whole.
+// sumQueues adds up the queues of a list. It returns false if the list is incomplete or cannot be parsed, because a
+// partial sum would be wrong.
 func sumQueues(a answer, prefix string) (sum sums, known bool) {
 	var list string
 	var page struct {

@@ -11,7 +11,7 @@ import (
 
 func address(t drivers.Topology, queue int) string { return fmt.Sprintf("%s.q%d", t.Name, queue) }
 
-// queue names the queue of a subscription. An anycast address has one queue, with its own name.
+// queue returns the name of a subscription's queue. An anycast address has one queue, with the name of the address.
 func (o *options) queue(t drivers.Topology, subscription, queue int) string {
 	if o.multicast(t.Subscriptions) {
 		return fmt.Sprintf("%s.q%d.s%d", t.Name, queue, subscription)
@@ -19,7 +19,7 @@ func (o *options) queue(t drivers.Topology, subscription, queue int) string {
 	return address(t, queue)
 }
 
-// queueConfig is what the management operation createQueue takes.
+// queueConfig is the argument of the management operation createQueue.
 type queueConfig struct {
 	Name              string `json:"name"`
 	Address           string `json:"address"`
@@ -29,8 +29,8 @@ type queueConfig struct {
 	AutoDelete        bool   `json:"auto-delete"`
 }
 
-// Setup makes an address for each queue, and on it a queue for each subscription. What there was of these names goes
-// first, with its messages and consumers.
+// Setup creates an address per queue, and on it a queue per subscription. It first removes existing addresses of these
+// names, with their messages and consumers.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := s.use(t); err != nil {
 		return fmt.Errorf("set up: %w", err)
@@ -66,7 +66,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// announce tells of durable queues what the server does not honour of the label.
+// announce sends a notice for each setting that the label of durable queues assumes and the server does not honour.
 func (s *session) announce(ctx context.Context, t drivers.Topology) error {
 	if !t.Persistent {
 		return nil
@@ -81,7 +81,7 @@ func (s *session) announce(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// Teardown removes the addresses with all that is on them.
+// Teardown removes the addresses, with their queues and messages.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	if err := s.remove(ctx, addresses(t)); err != nil {
 		return fmt.Errorf("tear down: %w", err)
@@ -97,10 +97,10 @@ func addresses(t drivers.Topology) []string {
 	return all
 }
 
-// errNoAddress is how the broker's error for a missing address begins.
+// errNoAddress is the prefix of the broker's error for a missing address.
 const errNoAddress = "AMQ229203"
 
-// remove deletes addresses, their queues, and the links to them. What is not there is no error.
+// remove deletes addresses, their queues, and the links to them. A missing address is not an error.
 func (s *session) remove(ctx context.Context, names []string) error {
 	var calls []call
 	for _, name := range names {
@@ -118,7 +118,7 @@ func (s *session) remove(ctx context.Context, names []string) error {
 	return nil
 }
 
-// Leftovers lists addresses; each has the queues of one queue index of a task.
+// Leftovers lists addresses. Each address has the queues of one queue index of a task.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	var names []string
 	if err := s.read(ctx, attribute("broker", "AddressNames"), &names); err != nil {
@@ -134,7 +134,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return found, nil
 }
 
-// Cleanup removes addresses.
+// Cleanup removes addresses. A missing address is not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	names := make([]string, len(these))
 	for i, l := range these {
