@@ -34,7 +34,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			UnlimitedPrefetch: true,
 			Subscriptions:     true,
 			Redelivery:        true,
-			CopiesBody:        true, // the library encodes it before it sends
+			CopiesBody:        true, // the library encodes the body before it sends
 		},
 		Guarantees: guarantees(&o, use),
 		Notes:      notes(&o),
@@ -44,12 +44,13 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
-	reachable := o.Endpoints() == 1 || o.HA == sharedStore // whoever takes over has what the other confirmed
+	// the next active broker has the messages that the last one confirmed
+	reachable := o.Endpoints() == 1 || o.HA == sharedStore
 	return drivers.Guarantees{
 		ConfirmedKept: use.Persistent && reachable && !automatic,
 		SentKept:      true,
 		NoDuplicates:  true,
-		Ordered:       !use.Nack, // what is refused comes again behind others, and is not marked: amqp10
+		Ordered:       !use.Nack, // rejected messages come again after later ones, without a mark: see amqp10
 	}
 }
 
@@ -67,7 +68,7 @@ func notes(o *options) []string {
 	return all
 }
 
-// label says what a confirm means. The store is synced unless the server was told otherwise, which it does not say.
+// label describes what a confirm means. It assumes that the store is synced, which the broker does not report.
 func label(o *options, use drivers.Use) string {
 	kind, confirm := "persistent", "synced to one broker's store"
 	switch {

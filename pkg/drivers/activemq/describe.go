@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Describe tells what the broker says of itself as an AMQP connection opens.
+// Describe reports the properties that the broker sends when an AMQP connection opens.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	greeting, err := s.Properties(ctx)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package activemq drives ActiveMQ Classic by AMQP 1.0. Queues are made by using them and emptied by AMQP; removing
-// them takes the broker's Jolokia, which is HTTP.
+// Package activemq drives ActiveMQ Classic by AMQP 1.0. Queues are created by using them, and emptied by AMQP. Only the
+// broker's Jolokia API, which is HTTP, can remove them.
 package activemq
 
 import (
@@ -16,8 +16,8 @@ func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and makes its first connection, so that a broker which is not there is known at once. A
-// session with Jolokia is a Prober and a Cleaner too.
+// Open prepares a session and makes its first connection, so that an unreachable broker is reported immediately. A
+// session with the option jolokia is also a Prober and a Cleaner.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -43,10 +43,10 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 type session struct {
 	*amqp10.Session
 	options options
-	task    atomic.Pointer[drivers.Topology] // the last that was used, for Probe
+	task    atomic.Pointer[drivers.Topology] // topology that was used last, for Probe
 }
 
-// Publisher sends to the queue, or to the queues of all subscriptions at once.
+// Publisher connects a publisher to its queue, or to the queues of all subscriptions at once.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if err := s.use(spec.Topology); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -54,7 +54,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	return s.Session.Publisher(ctx, spec, target(spec.Topology, spec.Queue))
 }
 
-// Consumer receives from the queue of its subscription.
+// Consumer connects a consumer to the queue of its subscription.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	if err := s.use(spec.Topology); err != nil {
@@ -63,7 +63,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	return s.Session.Consumer(ctx, spec, terminus(queue(spec.Topology, spec.Subscription, spec.Queue)), handle)
 }
 
-// use notes what the session is used for, if it can be.
+// use stores the topology for Probe, or returns an error if it is not supported.
 func (s *session) use(t drivers.Topology) error {
 	switch {
 	case t.Bindings > 1:

@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// Jolokia gives a broker's MBeans over HTTP: JSON requests, several in one POST.
+// Jolokia provides a broker's MBeans over HTTP. Requests are JSON, and one POST can contain several.
 
 const (
 	brokerBean = "org.apache.activemq:type=Broker,brokerName=*"
-	askTime    = 5 * time.Second // for one server
-	maxAtOnce  = 100             // requests in one POST
-	maxAnswers = 32 << 20        // bytes of one answer
+	askTime    = 5 * time.Second // timeout of one POST
+	maxAtOnce  = 100             // maximum number of operations in one POST
+	maxAnswers = 32 << 20        // maximum size of one response, in bytes
 )
 
-// server is one Jolokia. Its user and secret are shown nowhere.
+// server is one Jolokia. Its user and secret must not be shown.
 type server struct{ base, origin, user, secret string }
 
-// parseJolokia reads URLs. Its errors say nothing of their text, which may hold a password in the wrong place.
+// parseJolokia parses URLs. Its errors do not contain their text, because a misplaced password could be in it.
 func parseJolokia(urls []string) ([]server, error) {
 	var all []server
 	for i, text := range urls {
@@ -45,13 +45,13 @@ func parseJolokia(urls []string) ([]server, error) {
 	return all, nil
 }
 
-// jolokia asks the first of its servers whose broker is the active one. It is safe for concurrent use.
+// jolokia sends requests to the first server whose broker is active. It is safe for concurrent use.
 type jolokia struct {
 	servers []server
 	client  *http.Client
 
 	mu sync.Mutex
-	at int // the server that answered last
+	at int // index of the server that answered last
 }
 
 func newJolokia(urls []string, dial func(ctx context.Context, network, address string) (net.Conn, error)) (*jolokia,
@@ -75,7 +75,7 @@ type question struct {
 	Arguments []any    `json:"arguments,omitempty"`
 }
 
-// reply is what came of one.
+// reply is the result of a question.
 type reply struct {
 	Status int             `json:"status"`
 	Error  string          `json:"error"`
@@ -89,7 +89,7 @@ func (r reply) read(into any) error {
 	return json.Unmarshal(r.Value, into)
 }
 
-// bean is what a broker says of itself.
+// bean are attributes of a broker's MBean.
 type bean struct {
 	Name    string `json:"BrokerName"`
 	Version string `json:"BrokerVersion"`
@@ -108,8 +108,8 @@ var aboutBroker = question{Type: "read", MBean: brokerBean, Attribute: []string{
 	"Persistent", "MemoryLimit", "StoreLimit",
 }}
 
-// ask puts questions to the active broker and tells which one that is. Reading is repeated at another server; what
-// changes something is put to one server alone, by tell.
+// ask sends questions to the active broker, and returns that broker and the replies. It tries the other servers after
+// an error, so it must not be used for changes: tell sends those to one server only.
 func (j *jolokia) ask(ctx context.Context, questions ...question) (bean, []reply, error) {
 	j.mu.Lock()
 	first := j.at
@@ -146,7 +146,8 @@ func (j *jolokia) askOne(ctx context.Context, s server, questions []question) (b
 	return bean{}, nil, errors.New("no active broker there")
 }
 
-// tell has the active broker carry out operations with one text argument each, once.
+// tell calls an operation of the active broker once per argument. An error means that some calls may have been carried
+// out.
 func (j *jolokia) tell(ctx context.Context, operation string, arguments []string) error {
 	broker, _, err := j.ask(ctx)
 	if err != nil {
@@ -188,7 +189,7 @@ func (j *jolokia) post(ctx context.Context, s server, questions []question) ([]r
 		return nil, err
 	}
 	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("Origin", s.origin) // the broker's console refuses requests without
+	request.Header.Set("Origin", s.origin) // the broker's console rejects requests without it
 	if s.user != "" {
 		request.SetBasicAuth(s.user, s.secret)
 	}

@@ -11,20 +11,20 @@ import (
 	"lockstep/pkg/drivers/internal/growth"
 )
 
-// managedSession is a session that can ask the broker's Jolokia.
+// managedSession is a session with the option jolokia.
 type managedSession struct {
 	*session
 	jolokia *jolokia
-	grown   growth.Counters // by the broker that said so: the other of a pair has counters of its own
+	grown   growth.Counters // per broker, because the brokers have separate counters
 }
 
-// Close ends every connection.
+// Close closes all connections.
 func (s *managedSession) Close() error {
 	s.jolokia.close()
 	return s.session.Close()
 }
 
-// Teardown removes the queues, with what is in them.
+// Teardown removes the queues, with their messages.
 func (s *managedSession) Teardown(ctx context.Context, t drivers.Topology) error {
 	if err := s.jolokia.tell(ctx, removeQueue, queues(t)); err != nil {
 		return fmt.Errorf("tear down: %w", err)
@@ -32,10 +32,10 @@ func (s *managedSession) Teardown(ctx context.Context, t drivers.Topology) error
 	return nil
 }
 
-// removeQueue does nothing if the queue is not there.
+// removeQueue has no effect if the queue does not exist.
 const removeQueue = "removeQueue(java.lang.String)"
 
-// queueBeans matches the queues whose names begin so.
+// queueBeans returns a pattern for the MBeans of queues whose names begin with prefix.
 func queueBeans(prefix string) string {
 	return brokerBean + ",destinationType=Queue,destinationName=" + prefix + "*"
 }
@@ -60,7 +60,7 @@ func (s *managedSession) Leftovers(ctx context.Context, prefix string) ([]driver
 	return found, nil
 }
 
-// destination finds the name of a queue in that of its MBean.
+// destination returns the name of a queue from the name of its MBean.
 func destination(bean string) string {
 	_, properties, _ := strings.Cut(bean, ":")
 	for p := range strings.SplitSeq(properties, ",") {
@@ -71,7 +71,7 @@ func destination(bean string) string {
 	return ""
 }
 
-// Cleanup removes queues, with what is in them.
+// Cleanup removes queues, with their messages.
 func (s *managedSession) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	var names []string
 	for _, l := range these {
@@ -83,7 +83,7 @@ func (s *managedSession) Cleanup(ctx context.Context, these []drivers.Leftover) 
 	return nil
 }
 
-// Describe adds what Jolokia knows.
+// Describe adds settings from Jolokia.
 func (s *managedSession) Describe(ctx context.Context) (drivers.Description, error) {
 	d, err := s.session.Describe(ctx)
 	if err != nil {

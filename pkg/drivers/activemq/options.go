@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/drivers/internal/amqp10"
 )
 
-// What stands behind several urls.
+// Relations between the brokers of several urls.
 const (
 	independent = "none"
 	sharedStore = "shared-store"
@@ -20,8 +20,8 @@ type options struct {
 	Jolokia []string `json:"jolokia"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
-// schema.
+// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
+// that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{HA: independent}
 	d := json.NewDecoder(bytes.NewReader(raw))

@@ -17,10 +17,10 @@ var (
 		Attribute: []string{"Size"}}
 )
 
-// queueAttributes are what is asked of each of the task's queues.
+// queueAttributes are the attributes that Probe reads of each of the task's queues.
 var queueAttributes = []string{"QueueSize", "InFlightCount", "MemoryUsageByteCount", "EnqueueCount", "DispatchCount"}
 
-// Probe asks once. A Jolokia that keeps the JVM's own metrics to itself leaves those out.
+// Probe reads metrics from Jolokia. Metrics of the JVM are missing if Jolokia does not permit reading them.
 func (s *managedSession) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	questions := []question{aboutMemory, aboutProcess, aboutStore}
 	task := s.task.Load()
@@ -59,7 +59,7 @@ func memoryMetrics(r reply) []drivers.Metric {
 	return []drivers.Metric{{Name: drivers.MetricMemory, Value: said.Heap.Used + said.Other.Used}}
 }
 
-// processMetrics has the CPU from the second answer of a broker on.
+// processMetrics includes the CPU from a broker's second answer on.
 func (s *managedSession) processMetrics(r reply, broker string) []drivers.Metric {
 	var said struct {
 		CPU   float64 `json:"ProcessCpuTime"`
@@ -73,7 +73,7 @@ func (s *managedSession) processMetrics(r reply, broker string) []drivers.Metric
 	return append(metrics, s.rate(drivers.MetricCPU, broker, said.CPU*nanosecond)...)
 }
 
-// rate is a metric once a counter of a broker is known to have grown.
+// rate returns the rate of a broker's counter as a metric. It returns nothing for the first value of the counter.
 func (s *managedSession) rate(name drivers.MetricName, broker string, counter float64) []drivers.Metric {
 	if rate, known := s.grown.PerSecond(string(name)+" "+broker, counter); known {
 		return []drivers.Metric{{Name: name, Value: rate}}
@@ -93,10 +93,11 @@ func storeMetrics(r reply) []drivers.Metric {
 	return []drivers.Metric{{Name: drivers.MetricStored, Value: stored}}
 }
 
-// queueMetrics are none when no queue matches, which Jolokia calls an error. Counters are since the queues were made.
+// queueMetrics returns nothing if no queue exists, because Jolokia then reports an error. Counters start when queues
+// are created.
 func (s *managedSession) queueMetrics(r reply, broker string) []drivers.Metric {
 	said := map[string]struct {
-		Size       float64 `json:"QueueSize"` // those delivered and not acknowledged included
+		Size       float64 `json:"QueueSize"` // includes messages delivered and not acknowledged
 		InFlight   float64 `json:"InFlightCount"`
 		Memory     float64 `json:"MemoryUsageByteCount"`
 		Enqueued   float64 `json:"EnqueueCount"`

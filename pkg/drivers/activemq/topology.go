@@ -13,15 +13,15 @@ func queue(t drivers.Topology, subscription, queue int) string {
 	return fmt.Sprintf("%s.q%d.s%d", t.Name, queue, subscription)
 }
 
-// scheme keeps names from being taken for topics.
+// scheme is the prefix of queue names. Without it, a name could mean a topic.
 const scheme = "queue://"
 
 func terminus(name string) amqp10.Terminus {
 	return amqp10.Terminus{Address: scheme + name, Capabilities: []string{"queue"}}
 }
 
-// target is where a publisher sends to. For several subscriptions it is a composite destination: the broker puts a copy
-// of each message into every queue of it, before it confirms.
+// target returns the destination of a publisher. With several subscriptions it is a composite destination: the broker
+// puts a copy of each message into every queue of it before it confirms.
 func target(t drivers.Topology, q int) amqp10.Terminus {
 	var all []string
 	for sub := range max(t.Subscriptions, 1) {
@@ -40,7 +40,7 @@ func queues(t drivers.Topology) []string {
 	return all
 }
 
-// Setup makes a queue for each subscription and queue index, and empties those that were there.
+// Setup creates a queue per subscription and queue index, and empties existing ones.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := s.use(t); err != nil {
 		return fmt.Errorf("set up: %w", err)
@@ -48,8 +48,8 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return s.empty(ctx, "set up", queues(t))
 }
 
-// Teardown empties the queues. AMQP has no way to remove a queue of ActiveMQ: the broker does it, if it was told to
-// remove inactive ones.
+// Teardown empties the queues. AMQP cannot remove a queue of ActiveMQ. The broker removes it if it is configured to
+// remove inactive queues.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return s.empty(ctx, "tear down", queues(t))
 }
