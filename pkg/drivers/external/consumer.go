@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// consumer calls the handler from a goroutine of its own and tells the driver what to acknowledge, and when: the ways
-// to acknowledge are the same for every driver.
+// consumer calls the handler from its own goroutine. It decides what to acknowledge, and when, so that this is the same
+// for every driver.
 type consumer struct {
 	link   *link
 	id     uint64
@@ -18,19 +18,19 @@ type consumer struct {
 	handle drivers.Handler
 	notice *drivers.Notice
 
-	arrived chan struct{} // of capacity 1
+	arrived chan struct{} // capacity 1: deliveries are queued
 	stop    chan struct{} // closed by Close
-	ended   chan struct{} // closed when the handler is called no more
+	ended   chan struct{} // closed after the last call of the handler
 	once    sync.Once
 	halted  sync.Once
 
-	note    *parcel // the goroutine's own
-	unacked int     // accepted and not acknowledged; the goroutine's own
+	note    *parcel // last note; used only by the goroutine of run
+	unacked int     // accepted and not acknowledged messages; used only by the goroutine of run
 
 	mu      sync.Mutex
 	over    bool
 	queue   []drivers.Delivery
-	waiting int // deliveries that were not handled yet, those in the handler too
+	waiting int // deliveries not yet handled, including those in the handler
 	bytes   int
 }
 
@@ -40,12 +40,12 @@ func newConsumer(l *link, spec drivers.ConsumerSpec, handle drivers.Handler) *co
 		arrived: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// deliver takes deliveries from the reader.
+// deliver queues deliveries. The reader calls it. An error is a protocol error of the driver.
 func (c *consumer) deliver(deliveries [][3]uint32, body []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
-		return nil // it was closed, or its link broke
+		return nil // the consumer was closed, or its link broke
 	}
 	for _, d := range deliveries {
 		size := uint64(d[0])
@@ -70,7 +70,7 @@ func (c *consumer) deliver(deliveries [][3]uint32, body []byte) error {
 	return nil
 }
 
-// run calls the handler until the end.
+// run calls the handler until Close.
 func (c *consumer) run() {
 	defer close(c.ended)
 	var tick <-chan time.Time
@@ -92,7 +92,7 @@ func (c *consumer) run() {
 	}
 }
 
-// next handles one batch; false if there is none, or it is over.
+// next handles one batch. It returns false if the queue is empty or the consumer has ended.
 func (c *consumer) next(tick <-chan time.Time) bool {
 	select {
 	case <-c.stop:
@@ -122,7 +122,7 @@ func (c *consumer) next(tick <-chan time.Time) bool {
 	return true
 }
 
-// settle tells the driver what became of a batch.
+// settle reports the result of a batch to the driver.
 func (c *consumer) settle(n, size int, refused error) {
 	h := handled{consumer: c.id, count: n, bytes: size}
 	switch {
@@ -138,7 +138,8 @@ func (c *consumer) settle(n, size int, refused error) {
 	c.note = c.link.out.settle(c.note, h)
 }
 
-// due reports whether to acknowledge now: also when nothing more could come otherwise.
+// due reports whether to acknowledge now. It returns true also if the prefetch is used up, so that no more messages
+// could arrive.
 func (c *consumer) due() bool {
 	switch c.spec.Ack {
 	case drivers.AckEach:
@@ -156,7 +157,7 @@ func (c *consumer) acknowledge() {
 	}
 }
 
-// halt has the handler called no more, once it returns.
+// halt prevents further calls of the handler. It does not wait for a running call.
 func (c *consumer) halt() {
 	c.halted.Do(func() { close(c.stop) })
 	c.drop()
@@ -168,13 +169,15 @@ func (c *consumer) drop() {
 	c.over, c.queue = true, nil
 }
 
-// broke says that the link to the broker, or the driver's process, is gone: what waits can be acknowledged no more.
+// broke reports that the link to the broker, or the driver's process, is lost. Queued deliveries are dropped, because
+// they cannot be acknowledged any more.
 func (c *consumer) broke(why error) {
 	c.drop()
 	c.notice.Broke(why)
 }
 
-// Close waits for the handler, acknowledges what it accepted, and has the driver give back the rest.
+// Close waits for the handler, acknowledges the messages that it accepted, and makes the driver return the others to
+// the broker.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		c.notice.End()
@@ -184,7 +187,7 @@ func (c *consumer) Close() error {
 		ctx, cancel := context.WithTimeout(context.Background(), c.link.limit.close)
 		defer cancel()
 		if _, err := c.link.call(ctx, asked{Type: "close", Consumer: c.id}); err != nil {
-			c.link.log.Debug("close consumer", "err", err) // the session says more, if it matters
+			c.link.log.Debug("close consumer", "err", err) // if it matters, the session reports more
 		}
 		c.link.forget(c.id)
 	})

@@ -14,33 +14,33 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// description is what a process answers to hello. It is read once; from then on Declare needs no process.
+// description is the answer of a process to hello. It is read once, so that Declare needs no process.
 type description struct {
 	Protocol int    `json:"protocol"`
 	Name     string `json:"name"`
 	Version  string `json:"version"`
 	Doc      string `json:"doc"`
 	Schema   string `json:"schema"`
-	Flushes  bool   `json:"flushes"` // it buffers, and wants to be told when to send
+	Flushes  bool   `json:"flushes"` // the driver buffers messages until it receives a flush
 	Declares []rule `json:"declares"`
 }
 
-// rule is a part of what a driver declares. Every rule whose When holds is laid over those before it: what it names
-// replaces, reasons and notes are added.
+// rule is a part of a driver's declaration. All rules whose When holds are applied in order. The fields that a rule
+// sets replace earlier values; Unfit and Notes are appended.
 type rule struct {
 	When         map[string]json.RawMessage `json:"when"`
 	Modes        []drivers.Mode             `json:"modes"`
 	Acks         []drivers.Ack              `json:"acks"`
 	Capabilities json.RawMessage            `json:"capabilities"`
 	Guarantees   json.RawMessage            `json:"guarantees"`
-	// a duration, like "30s", or the option that has it: "options.ackWait"
+	// a duration like "30s", or an option that contains one: "options.ackWait"
 	Redeliver string   `json:"redeliverAfter"`
 	Label     string   `json:"label"`
 	Unfit     []string `json:"unfit"`
 	Notes     []string `json:"notes"`
 }
 
-// capabilities are those of drivers.Capabilities that a rule may name.
+// capabilities are the fields of drivers.Capabilities that a rule may set.
 type capabilities struct {
 	Mandatory, Persistent, Transient, UnlimitedPrefetch, Subscriptions, Bindings, Churn, Nodes, Keys, Redelivery,
 	Streams bool
@@ -56,7 +56,7 @@ func readDescription(raw json.RawMessage) (description, error) {
 	return d, d.check()
 }
 
-// check says everything that is wrong at once.
+// check returns all errors of the description.
 func (d *description) check() error {
 	var errs []error
 	wrong := func(format string, a ...any) { errs = append(errs, fmt.Errorf("description: "+format, a...)) }
@@ -117,7 +117,7 @@ func (r *rule) check() (errs []error) {
 	return errs
 }
 
-// durationOf is a duration from text like "30s", or from a number of seconds.
+// durationOf converts text like "30s", or a number of seconds, to a duration.
 func durationOf(value any) (time.Duration, error) {
 	var d time.Duration
 	var err error
@@ -135,7 +135,7 @@ func durationOf(value any) (time.Duration, error) {
 	return d, nil
 }
 
-// overlay changes of onto what raw names.
+// overlay decodes raw into onto. Fields that raw does not contain keep their values.
 func overlay(raw json.RawMessage, onto any) error {
 	if len(raw) == 0 {
 		return nil
@@ -145,7 +145,7 @@ func overlay(raw json.RawMessage, onto any) error {
 	return d.Decode(onto)
 }
 
-// declare answers from the rules alone.
+// declare applies the rules. It needs no process.
 func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.Declaration {
 	var set any
 	if err := json.Unmarshal(options, &set); err != nil {
@@ -173,9 +173,9 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 				out.Unfit = append(out.Unfit, fmt.Sprintf("redeliverAfter %s: %v", r.Redeliver, err))
 			}
 		} else if r.Redeliver != "" {
-			out.RedeliverAfter, _ = durationOf(r.Redeliver) // checked before
+			out.RedeliverAfter, _ = durationOf(r.Redeliver) // checked by check
 		}
-		_, _ = overlay(r.Capabilities, &can), overlay(r.Guarantees, &out.Guarantees) // checked before
+		_, _ = overlay(r.Capabilities, &can), overlay(r.Guarantees, &out.Guarantees) // checked by check
 		out.Unfit, out.Notes = append(out.Unfit, r.Unfit...), append(out.Notes, r.Notes...)
 	}
 	c := &out.Capabilities
@@ -183,7 +183,7 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 		can.UnlimitedPrefetch
 	c.Subscriptions, c.Bindings, c.Churn, c.Nodes = can.Subscriptions, can.Bindings, can.Churn, can.Nodes
 	c.Keys, c.Redelivery, c.Streams = can.Keys, can.Redelivery, can.Streams
-	c.CopiesBody = true // into a frame
+	c.CopiesBody = true // the body is copied into a frame
 	return out
 }
 
@@ -200,7 +200,7 @@ func (r *rule) holds(facts map[string]any, options any) bool {
 	return true
 }
 
-// test is a condition on one value: one of some, or a number within bounds.
+// test is a condition on one value: one of a list, or a number within exclusive bounds.
 type test struct {
 	among        []any
 	above, below *float64
@@ -232,7 +232,7 @@ func (t test) holds(value any) bool {
 	return is && (t.above == nil || n > *t.above) && (t.below == nil || n < *t.below)
 }
 
-// at follows a path into options; nil where it leads nowhere.
+// at returns the value at a path of options, or nil if there is none.
 func at(tree any, path []string) any {
 	for _, name := range path {
 		object, _ := tree.(map[string]any)
@@ -241,7 +241,7 @@ func at(tree any, path []string) any {
 	return tree
 }
 
-// fields are the values of a use by name, as JSON has them.
+// fields returns the values of a use by name, with the types of decoded JSON.
 func fields(u drivers.Use) map[string]any {
 	return map[string]any{
 		"mode": string(u.Mode), "persistent": u.Persistent, "mandatory": u.Mandatory, "ack": string(u.Ack),

@@ -1,7 +1,7 @@
-// Package external has drivers that are processes of their own, in any language: they are spoken to by their standard
-// input and output, in frames of a JSON header and a body. docs/external-drivers.md is the protocol. What the contract
-// of drivers guarantees is kept here, whatever the process does: one that breaks the rules, dies or hangs is an error
-// that names it, never a wrong number.
+// Package external implements drivers as separate processes, in any language. They communicate over standard input and
+// output, in frames of a JSON header and a body. docs/external-drivers.md describes the protocol. This package enforces
+// the contract of drivers. A process that violates it, dies or hangs causes an error that names it, never a wrong
+// number.
 package external
 
 import (
@@ -24,7 +24,7 @@ type Driver struct {
 	limit   limits
 }
 
-// New starts the command, asks what it is, and lets it end. name is what it has to call itself.
+// New starts the command, reads its description, and ends it. The description must contain this name.
 func New(ctx context.Context, name string, c Command, log *slog.Logger) (*Driver, error) {
 	return newDriver(ctx, name, c, usual, log)
 }
@@ -44,8 +44,8 @@ func newDriver(ctx context.Context, name string, c Command, limit limits, log *s
 	return &Driver{command: c, said: said, limit: limit}, nil
 }
 
-// Register makes drivers of commands, all at the same time, and adds them to the registry until remove is called. The
-// error is of every one that cannot be used; none is added then.
+// Register creates drivers from commands, in parallel, and adds them to the registry until remove is called. If any
+// command cannot be used, no driver is added, and the error lists all such commands.
 func Register(ctx context.Context, commands map[string]Command, log *slog.Logger) (remove func(), err error) {
 	names := slices.Sorted(maps.Keys(commands))
 	made, errs := make([]*Driver, len(names)), make([]error, len(names))
@@ -74,7 +74,7 @@ func Register(ctx context.Context, commands map[string]Command, log *slog.Logger
 	return remove, nil
 }
 
-// Info says what the process said of itself when it was asked.
+// Info returns the description that the process sent when New started it.
 func (d *Driver) Info() drivers.Info {
 	return drivers.Info{Name: d.said.Name, Doc: d.said.Doc, Schema: d.said.Schema,
 		Declare: func(options json.RawMessage, use drivers.Use) drivers.Declaration {

@@ -10,9 +10,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// What only some brokers can: a driver's process answers what it cannot with the kind unsupported.
+// These methods need capabilities that only some brokers have. Otherwise the driver's process answers with the kind
+// "unsupported".
 
-// answer is a call whose result is read into one.
+// answer makes a call and decodes its result.
 func (s *session) answer(ctx context.Context, doing string, request asked, into any) error {
 	raw, err := s.call(ctx, request)
 	if err != nil {
@@ -24,7 +25,7 @@ func (s *session) answer(ctx context.Context, doing string, request asked, into 
 	return nil
 }
 
-// Describe asks what the broker says of itself. The driver's version belongs to what was tested.
+// Describe returns the broker's description. It adds the driver's version, which is part of the system under test.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	var d drivers.Description
 	if err := s.answer(ctx, "describe broker", asked{Type: "describe"}, &d); err != nil {
@@ -39,7 +40,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	return d, nil
 }
 
-// Probe asks the broker for metrics of its own.
+// Probe returns the broker's own metrics.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	var said []metric
 	if err := s.answer(ctx, "probe broker", asked{Type: "probe"}, &said); err != nil {
@@ -56,18 +57,18 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	return metrics, nil
 }
 
-// Bind and Unbind change bindings while messages flow.
+// Bind creates a binding while messages flow.
 func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
 	return s.do(ctx, "bind", asked{Type: "bind", Topology: topologyOf(t), Binding: &binding{subscription, queue, key}})
 }
 
-// Unbind undoes Bind.
+// Unbind removes a binding of Bind.
 func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
 	return s.do(ctx, "unbind", asked{Type: "unbind", Topology: topologyOf(t),
 		Binding: &binding{subscription, queue, key}})
 }
 
-// Leftovers lists what the broker has whose name begins with prefix.
+// Leftovers lists objects of the broker whose names begin with prefix.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	var said []leftover
 	if err := s.answer(ctx, "list what is there", asked{Type: "leftovers", Prefix: prefix}, &said); err != nil {
@@ -80,7 +81,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return all, nil
 }
 
-// Cleanup removes some of that.
+// Cleanup removes objects that Leftovers returned.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	said := make([]leftover, 0, len(these))
 	for _, x := range these {

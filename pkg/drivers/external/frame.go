@@ -8,22 +8,22 @@ import (
 	"io"
 )
 
-// The bounds of a frame, both ways. A batch of messages is at most windowBytes and one message.
+// Bounds of a frame, in both directions, in bytes. A batch of messages has at most windowBytes plus one message.
 const (
 	maxHeader  = 1 << 20
 	maxBody    = 64 << 20
 	maxMessage = 32 << 20
 
-	// What a sender may have sent and the receiver not yet taken, of each publisher and of each consumer.
+	// Bounds per publisher and per consumer of what was sent and not yet taken or handled by the receiver.
 	windowMessages = 1024
 	windowBytes    = 4 << 20
 )
 
-// frame is one message of the protocol: two lengths, a header in JSON, a body.
+// frame is one message of the protocol: two lengths, a JSON header, and a body.
 type frame struct{ header, body []byte }
 
-// readFrame reads one frame. header is used again for the next; the body is the caller's. io.EOF is an end between
-// frames.
+// readFrame reads one frame. It may reuse header for the frame's header; the body is always new. It returns io.EOF at
+// an end between frames.
 func readFrame(r io.Reader, header []byte) (frame, error) {
 	var lengths [8]byte
 	if _, err := io.ReadFull(r, lengths[:]); err != nil {
@@ -55,7 +55,7 @@ func readFrame(r io.Reader, header []byte) (frame, error) {
 	return f, nil
 }
 
-// writeFrame leaves it to w when to pass it on.
+// writeFrame writes a frame to w. It does not flush w.
 func writeFrame(w *bufio.Writer, header, body []byte) error {
 	var lengths [8]byte
 	binary.BigEndian.PutUint32(lengths[:4], uint32(len(header)))

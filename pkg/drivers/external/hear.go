@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// hear does what one frame says. An error is a fault of the driver, which ends it.
+// hear processes one frame. An error is a protocol error of the driver, which ends its process.
 func (l *link) hear(f frame) error {
 	var s said
 	if err := json.Unmarshal(f.header, &s); err != nil {
@@ -63,8 +63,8 @@ func (l *link) hearAnswer(s said) error {
 	return nil
 }
 
-// known tells a publisher or consumer that has ended, whose last words are nothing to anybody, from one that there
-// never was.
+// known returns an error if a handle was never used. It returns nil for a publisher or consumer that has ended: its
+// late frames are ignored. The caller holds mu.
 func (l *link) known(s said, handle uint64) error {
 	if handle == 0 || handle > l.lastHandle {
 		return fmt.Errorf("%s is of publisher %d and consumer %d, which there never were", s.Type, s.Publisher,

@@ -15,41 +15,42 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// limits are how long a driver's process may take. Tests shorten them.
+// limits are timeouts for a driver's process. Tests shorten them.
 type limits struct {
-	hello time.Duration // to describe itself
-	call  time.Duration // for any request, whatever its context says
-	close time.Duration // to close a publisher or a consumer
-	ping  time.Duration // between two looks at whether it still answers
-	pings int           // looks without an answer until it is taken for dead
+	hello time.Duration // for the answer to hello
+	call  time.Duration // for any request, in addition to its context
+	close time.Duration // for closing a publisher or consumer
+	ping  time.Duration // interval of pings
+	pings int           // intervals without an answer until the process counts as dead
 }
 
 var usual = limits{hello: 20 * time.Second, call: 5 * time.Minute, close: 5 * time.Second, ping: 2 * time.Second,
 	pings: 10}
 
-// link is the conversation with one process. One goroutine reads, one writes, one looks whether it still answers; they
-// end with conclude.
+// link is the communication with one process. Three goroutines read, write, and watch the process. They end after
+// conclude.
 type link struct {
-	name  string // of the driver, for messages
+	name  string // name of the driver, for messages
 	proc  *process
 	log   *slog.Logger
 	limit limits
 	out   *outbox
-	done  chan struct{} // closed when nothing more comes
+	done  chan struct{} // closed when no more frames can arrive
 	over  sync.WaitGroup
 
 	mu         sync.Mutex
-	serve      func(said) error // forwards and events; nil before a session is opened
-	fault      error            // what the driver did wrong, why it is killed
-	cause      error            // why nothing more comes; set before done is closed
+	serve      func(said) error // handles forwards and events; nil before a session is opened
+	fault      error            // protocol error for which the process was killed
+	cause      error            // why no more frames arrive; set before done is closed
 	lastID     uint64
 	lastHandle uint64
-	waiting    map[uint64]func(json.RawMessage, error) // called once, by the reader
+	// answers by request ID; each is called once, usually by the reader
+	waiting    map[uint64]func(json.RawMessage, error)
 	publishers map[uint64]*publisher
 	consumers  map[uint64]*consumer
 }
 
-// begin starts a driver's process and hears what it says of itself.
+// begin starts a driver's process and reads its description.
 func begin(ctx context.Context, name string, c Command, limit limits, log *slog.Logger) (*link, description, error) {
 	fail := func(err error) (*link, description, error) {
 		return nil, description{}, fmt.Errorf("driver %s: %w", name, err)
@@ -67,7 +68,8 @@ func begin(ctx context.Context, name string, c Command, limit limits, log *slog.
 		consumers: map[uint64]*consumer{}}
 	l.over.Go(func() {
 		if err := l.out.write(proc.stdin, l.done); err != nil {
-			l.log.Debug("write to the driver", "err", err) // it has ended, or is about to: the reader knows why
+			// the process has ended or is ending: the reader reports the cause
+			l.log.Debug("write to the driver", "err", err)
 		}
 	})
 	l.over.Go(l.read)
@@ -93,14 +95,14 @@ func begin(ctx context.Context, name string, c Command, limit limits, log *slog.
 	return l, d, nil
 }
 
-// end has the process leave, and returns when it and all goroutines of the link are gone.
+// end ends the process. It returns when the process and all goroutines of the link have ended.
 func (l *link) end() {
 	l.proc.stop()
 	l.over.Wait()
 	_ = l.proc.stdout.Close()
 }
 
-// fail kills a process that broke the rules; the reader then tells everybody why.
+// fail kills a process that violated the protocol. The reader then reports err as the cause.
 func (l *link) fail(err error) {
 	l.mu.Lock()
 	if l.fault == nil {
@@ -110,7 +112,7 @@ func (l *link) fail(err error) {
 	l.proc.kill()
 }
 
-// read hands out what the process says, until it says no more.
+// read processes the frames of the process until there are no more.
 func (l *link) read() {
 	r := bufio.NewReaderSize(l.proc.stdout, 256<<10)
 	var header []byte
@@ -130,10 +132,10 @@ func (l *link) read() {
 	l.conclude()
 }
 
-// conclude tells everybody who waits that nothing more comes, and why.
+// conclude reports to all callers, publishers and consumers that no more frames arrive, and why.
 func (l *link) conclude() {
 	_ = l.proc.stdin.Close()
-	timer := time.AfterFunc(exitGrace, l.proc.kill) // it closed its standard output, and is no use any more
+	timer := time.AfterFunc(exitGrace, l.proc.kill) // a process that has closed its standard output is of no use
 	<-l.proc.ended
 	timer.Stop()
 	l.mu.Lock()
@@ -156,8 +158,8 @@ func (l *link) conclude() {
 	}
 }
 
-// watch kills a process that does not answer. It counts looks, so that a host which was asleep itself is not taken for
-// a driver that hangs.
+// watch kills a process that does not answer. It counts intervals instead of measuring time. So a host that was
+// suspended does not make a driver look dead.
 func (l *link) watch() {
 	ticker := time.NewTicker(l.limit.ping)
 	defer ticker.Stop()
@@ -181,7 +183,7 @@ func (l *link) watch() {
 	}
 }
 
-// ask sends a request; answer is called once, from the reader.
+// ask sends a request. It calls answer once: from the reader, or immediately if the request cannot be sent.
 func (l *link) ask(request asked, answer func(json.RawMessage, error)) uint64 {
 	l.mu.Lock()
 	if l.waiting == nil {
@@ -194,7 +196,7 @@ func (l *link) ask(request asked, answer func(json.RawMessage, error)) uint64 {
 	request.ID = l.lastID
 	l.waiting[request.ID] = answer
 	l.mu.Unlock()
-	if err := l.out.put(request); err != nil { // options that are no JSON
+	if err := l.out.put(request); err != nil { // for example if options are not valid JSON
 		if answer := l.answered(request.ID); answer != nil {
 			answer(nil, err)
 		}
@@ -210,12 +212,12 @@ func (l *link) answered(id uint64) func(json.RawMessage, error) {
 	return answer
 }
 
-// call sends a request and waits for its answer; if ctx ends first, the driver is told to give it up.
+// call sends a request and waits for its answer. If ctx ends first, it sends a cancel request to the driver.
 func (l *link) call(ctx context.Context, request asked) (json.RawMessage, error) {
 	return l.callOr(ctx, request, func() {})
 }
 
-// callOr calls late if the answer comes after ctx had ended and is a good one.
+// callOr is like call. It calls late if a successful answer arrives after ctx has ended.
 func (l *link) callOr(ctx context.Context, request asked, late func()) (json.RawMessage, error) {
 	type answer struct {
 		result json.RawMessage
@@ -254,7 +256,7 @@ func (l *link) callOr(ctx context.Context, request asked, late func()) (json.Raw
 	return nil, ctx.Err()
 }
 
-// handle is the number of the next publisher or consumer.
+// handle returns a new number for a publisher or consumer.
 func (l *link) handle() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

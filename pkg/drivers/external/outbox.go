@@ -8,27 +8,27 @@ import (
 	"sync"
 )
 
-// parcel is a frame on its way out. Messages and notes are added to one that waits, so that a busy driver gets few and
-// large frames.
+// parcel is a frame that waits to be written. Messages and notes are added to a waiting parcel, so that a busy driver
+// receives few and large frames.
 type parcel struct {
 	header, body []byte
-	batch, flush bool // header is of messages, and has no end yet
+	batch, flush bool // the header contains messages and is not complete yet
 	note         *handled
-	gone         bool // it is being written
+	gone         bool // taken by the writer: nothing may be added
 }
 
-// handled tells a driver what became of deliveries.
+// handled reports the result of deliveries to a driver.
 type handled struct {
 	consumer                   uint64
 	count, bytes, ack, refused int
 }
 
-// outbox is what is still to be written, in order. It is bounded by those who put things in: the windows of publishers
-// and consumers, one request of each caller, and the forwards that a session gets. Safe for concurrent use.
+// outbox is the queue of frames to write, in order. Its users bound its size: by the windows of publishers and
+// consumers, one request per caller, and the maximum number of forwards per session. It is safe for concurrent use.
 type outbox struct {
 	mu   sync.Mutex
 	wait []*parcel
-	kick chan struct{} // of capacity 1
+	kick chan struct{} // capacity 1
 }
 
 func newOutbox() *outbox { return &outbox{kick: make(chan struct{}, 1)} }
@@ -40,7 +40,7 @@ func (o *outbox) signal() {
 	}
 }
 
-// put adds a frame behind all that is there.
+// put appends a frame.
 func (o *outbox) put(header asked) error {
 	text, err := json.Marshal(header)
 	if err != nil {
@@ -53,7 +53,7 @@ func (o *outbox) put(header asked) error {
 	return nil
 }
 
-// message adds a message to a batch that waits, or begins another, which it returns.
+// message adds a message to batch if that is still waiting, or to a new batch. It returns the batch that it used.
 func (o *outbox) message(batch *parcel, publisher, number uint64, key uint32, body []byte) *parcel {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -70,7 +70,7 @@ func (o *outbox) message(batch *parcel, publisher, number uint64, key uint32, bo
 	return batch
 }
 
-// flush has the driver send what it buffers, with the batch that waits if there is one.
+// flush makes the driver send what it buffers. It uses the waiting batch, if any.
 func (o *outbox) flush(batch *parcel, publisher, number uint64) {
 	o.mu.Lock()
 	o.open(batch, publisher, number).flush = true
@@ -92,7 +92,8 @@ func (o *outbox) open(batch *parcel, publisher, number uint64) *parcel {
 	return batch
 }
 
-// settle adds to a note that waits; a refusal ends a note, since what follows is of later deliveries.
+// settle adds h to the waiting note last, or to a new note. It returns the note. A note with a rejection is never
+// extended, because the order of results matters.
 func (o *outbox) settle(last *parcel, h handled) *parcel {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -107,7 +108,7 @@ func (o *outbox) settle(last *parcel, h handled) *parcel {
 	return last
 }
 
-// take gives all that waits.
+// take removes and returns all waiting parcels.
 func (o *outbox) take() []*parcel {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -119,7 +120,7 @@ func (o *outbox) take() []*parcel {
 	return all
 }
 
-// write passes on what is put in until stop is closed or w fails.
+// write writes parcels to w until stop is closed or w fails.
 func (o *outbox) write(w io.Writer, stop <-chan struct{}) error {
 	buffer := bufio.NewWriterSize(w, 64<<10)
 	for {
@@ -139,7 +140,7 @@ func (o *outbox) write(w io.Writer, stop <-chan struct{}) error {
 	}
 }
 
-// finish gives the whole header.
+// finish returns the complete header.
 func (p *parcel) finish() []byte {
 	switch {
 	case p.note != nil:

@@ -19,30 +19,30 @@ import (
 )
 
 const (
-	exitGrace = 2 * time.Second // for a process to end by itself once its standard input has ended
-	restGrace = time.Second     // for what is left in the pipes of one that has ended
-	maxLines  = 500             // of standard error that are logged, of each process
-	maxLine   = 1 << 10         // bytes
-	lastLines = 5               // kept for the error of a process that died
+	exitGrace = 2 * time.Second // for a process to end by itself after its standard input was closed
+	restGrace = time.Second     // for reading the rest of the pipes of a process that has ended
+	maxLines  = 500             // maximum number of logged lines of standard error, per process
+	maxLine   = 1 << 10         // maximum length of a logged line, in bytes
+	lastLines = 5               // number of lines kept for the error of a process that died
 )
 
-// inherited are the variables that a driver's process gets beside its own; the rest of this program's environment has
-// secrets.
+// inherited are the variables that a driver's process gets in addition to its own. The other variables of this program
+// may contain secrets.
 var inherited = []string{"PATH", "HOME", "TMPDIR", "TZ", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE",
 	"SSL_CERT_DIR"}
 
-// process is a driver's process. Nothing of it, and nothing that it started in its process group, outlives stop.
+// process is a driver's process. Neither the process nor its process group outlives stop.
 type process struct {
 	stdin, stdout *os.File
-	ended         chan struct{} // closed when the process is gone, and err is set
+	ended         chan struct{} // closed when the process has ended and err is set
 	err           error
 
 	mu   sync.Mutex
-	pid  int // 0 once it is gone
+	pid  int // 0 after the process has ended
 	tail tail
 }
 
-// start starts a command; what it writes to standard error is logged.
+// start starts a command. Its standard error is logged.
 func start(c Command, log *slog.Logger) (*process, error) {
 	var files []*os.File
 	pipe := func() (r, w *os.File, err error) {
@@ -87,8 +87,8 @@ func start(c Command, log *slog.Logger) (*process, error) {
 	return p, nil
 }
 
-// live starts the process, without capabilities, and waits for its end on one thread of the system, which ends with it:
-// the process is killed when the thread that started it ends, which would otherwise be at any time.
+// live starts the process without capabilities, and waits for its end. It does so on a locked thread, because the
+// system kills the process when the thread that started it ends. Without the lock, that could happen at any time.
 func (p *process) live(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	runtime.LockOSThread()
 	err := procs.DropAmbient()
@@ -105,7 +105,7 @@ func (p *process) live(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	procs.AwaitExit(p.pid)
 	p.mu.Lock()
 	if procs.Groups {
-		_ = procs.KillGroup(p.pid) // what it started, before its number can be somebody else's
+		_ = procs.KillGroup(p.pid) // kill its children before the process number can be reused
 		p.pid = 0
 	}
 	p.mu.Unlock()
@@ -114,7 +114,7 @@ func (p *process) live(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	p.pid = 0
 	p.mu.Unlock()
 	rest := time.Now().Add(restGrace)
-	_ = p.stdout.SetReadDeadline(rest) // somebody outside the group may hold them open
+	_ = p.stdout.SetReadDeadline(rest) // a process outside the group may keep the pipes open
 	_ = stderr.SetReadDeadline(rest)
 	<-p.tail.done
 	_ = stderr.Close()
@@ -129,7 +129,7 @@ func (p *process) live(cmd *exec.Cmd, stderr *os.File, started chan<- error) {
 	close(p.ended)
 }
 
-// kill ends the process and its group at once.
+// kill kills the process and its group immediately.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -138,7 +138,7 @@ func (p *process) kill() {
 	}
 }
 
-// stop ends standard input, which asks the process to leave, and after the grace makes it.
+// stop closes standard input, which asks the process to end. It kills the process after exitGrace.
 func (p *process) stop() {
 	_ = p.stdin.Close()
 	timer := time.AfterFunc(exitGrace, p.kill)
@@ -153,20 +153,21 @@ func (c Command) environment() []string {
 			env = append(env, name+"="+value)
 		}
 	}
-	for name, value := range c.Env { // the later of two counts
+	for name, value := range c.Env { // later entries take precedence
 		env = append(env, name+"="+value)
 	}
 	return env
 }
 
-// Command is how a driver's process is started.
+// Command describes how to start a driver's process.
 type Command struct {
-	Command []string          `json:"command"`       // program and arguments; one with a slash is looked for from Dir
-	Env     map[string]string `json:"env,omitempty"` // beside PATH, HOME and a few of that kind
-	Dir     string            `json:"dir,omitempty"` // where it runs
+	// program and arguments; a program with a slash is relative to Dir
+	Command []string          `json:"command"`
+	Env     map[string]string `json:"env,omitempty"` // in addition to the inherited variables, such as PATH and HOME
+	Dir     string            `json:"dir,omitempty"` // working directory
 }
 
-// From makes Dir absolute, seen from a folder.
+// From returns c with an absolute Dir. A relative Dir is relative to folder.
 func (c Command) From(folder string) Command {
 	if !filepath.IsAbs(c.Dir) {
 		c.Dir = filepath.Join(folder, c.Dir)
@@ -174,7 +175,7 @@ func (c Command) From(folder string) Command {
 	return c
 }
 
-// tail logs lines of standard error and keeps the last. Its goroutine is read.
+// tail logs the lines of standard error and keeps the last ones. read runs in its own goroutine.
 type tail struct {
 	log  *slog.Logger
 	done chan struct{}
@@ -188,7 +189,7 @@ func (t *tail) read(r *os.File) {
 	reader := bufio.NewReaderSize(r, maxLine)
 	for n := 0; ; n++ {
 		line, cut, err := reader.ReadLine()
-		for rest := cut; rest && err == nil; { // of a long line only the beginning
+		for rest := cut; rest && err == nil; { // skip the rest of a long line
 			_, rest, err = reader.ReadLine()
 		}
 		if text := strings.ToValidUTF8(string(line), ""); text != "" {

@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeSize is how much a pipe holds: with the usual 64 KiB large messages cost two changes of process each.
+// pipeSize is the capacity of a pipe in bytes. With the usual 64 KiB, each large message costs two process switches.
 const pipeSize = 1 << 20
 
-// widen makes a pipe larger, where the system allows it.
+// widen makes a pipe larger, if the system allows it.
 func widen(pipe *os.File) {
 	if raw, err := pipe.SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, pipeSize) })

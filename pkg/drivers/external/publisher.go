@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// publisher numbers its messages from 0; a confirm names numbers, so that no token has to pass through another
-// language's numbers.
+// publisher numbers its messages from 0. Confirms contain these numbers, so that tokens never pass through the numbers
+// of another language.
 type publisher struct {
 	link   *link
 	id     uint64
@@ -17,15 +17,15 @@ type publisher struct {
 	notice *drivers.Notice
 	flushs bool
 
-	room chan struct{} // of capacity 1: something was taken, or it is over
+	room chan struct{} // capacity 1: messages were taken, or the publisher has ended
 	once sync.Once
 
-	telling sync.Mutex // held over OnConfirm and OnReturn: one call at a time
-	tokens  []uint64   // scratch
+	telling sync.Mutex // locked during OnConfirm and OnReturn: one call at a time
+	tokens  []uint64   // buffer
 
 	mu      sync.Mutex
-	end     error // why nothing is taken any more
-	settled bool  // all that was accepted has its confirm
+	end     error // why no message is accepted any more
+	settled bool  // every accepted message has its confirm
 	next    uint64
 	account account
 	untaken int
@@ -33,8 +33,8 @@ type publisher struct {
 	batch   *parcel
 }
 
-// Publish copies the message into the next frame; it waits while the driver has more than a window that it did not
-// take.
+// Publish copies the message into the next frame. It blocks while the driver has not taken a full window of messages or
+// bytes.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if len(m.Body) > maxMessage {
 		return fmt.Errorf("publish: a message of %d bytes: a driver of another process takes at most %d", len(m.Body),
@@ -86,7 +86,7 @@ func (p *publisher) wake() {
 	}
 }
 
-// Flush has nothing to do but for drivers that buffer: whatever was published is on its way.
+// Flush sends a flush to drivers that buffer. For other drivers it does nothing, because messages are sent immediately.
 func (p *publisher) Flush(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +112,7 @@ func (p *publisher) taken(count, bytes int) error {
 	return nil
 }
 
-// confirm settles ranges of messages.
+// confirm settles ranges of message numbers.
 func (p *publisher) confirm(ranges [][2]uint64, refusal error) error {
 	if !p.spec.Mode.Confirmed() {
 		return fmt.Errorf("publisher %d of mode %s gets confirms", p.id, p.spec.Mode)
@@ -122,7 +122,7 @@ func (p *publisher) confirm(ranges [][2]uint64, refusal error) error {
 	p.mu.Lock()
 	if p.settled {
 		p.mu.Unlock()
-		return nil // too late
+		return nil // settle has reported them already
 	}
 	var err error
 	p.tokens, err = p.account.settle(p.tokens[:0], ranges)
@@ -151,7 +151,7 @@ func (p *publisher) returned(body []byte) error {
 	return nil
 }
 
-// stop takes no more messages.
+// stop makes the publisher reject messages.
 func (p *publisher) stop(why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +161,7 @@ func (p *publisher) stop(why error) {
 	p.wake()
 }
 
-// settle confirms all that is outstanding as failed.
+// settle reports all outstanding confirms as failed.
 func (p *publisher) settle(why error) {
 	p.stop(why)
 	p.telling.Lock()
@@ -175,13 +175,13 @@ func (p *publisher) settle(why error) {
 	}
 }
 
-// broke says that the link to the broker, or the driver's process, is gone.
+// broke reports that the link to the broker, or the driver's process, is lost.
 func (p *publisher) broke(why error) {
 	p.settle(why)
 	p.notice.Broke(why)
 }
 
-// Close has the driver send and confirm what it still has, for as long as it may take.
+// Close makes the driver send and confirm the remaining messages, within limits.close. Then it fails the others.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
 		p.notice.End()
@@ -199,11 +199,11 @@ func (p *publisher) Close() error {
 	return nil
 }
 
-// account holds the tokens of messages by number, until they are confirmed.
+// account stores the tokens of messages by number, until they are confirmed.
 type account struct {
-	first   uint64 // number of the first of entries
+	first   uint64 // number of entries[0]
 	entries []entry
-	head    int // entries before it are settled, and will be cut off
+	head    int // entries before this index are settled and can be removed
 }
 
 type entry struct {
@@ -213,7 +213,7 @@ type entry struct {
 
 func (a *account) add(token uint64) { a.entries = append(a.entries, entry{token: token}) }
 
-// settle appends the tokens of ranges; an error is of the first number that is not outstanding.
+// settle appends the tokens of ranges to tokens. It stops with an error at the first number that is not outstanding.
 func (a *account) settle(tokens []uint64, ranges [][2]uint64) ([]uint64, error) {
 	for _, r := range ranges {
 		end := a.first + uint64(len(a.entries))
@@ -233,7 +233,7 @@ func (a *account) settle(tokens []uint64, ranges [][2]uint64) ([]uint64, error) 
 	return tokens, nil
 }
 
-// trim forgets what is settled at the beginning, when that is the larger part.
+// trim removes the settled entries at the beginning, if they are more than half of all entries.
 func (a *account) trim() {
 	for a.head < len(a.entries) && a.entries[a.head].settled {
 		a.head++
@@ -244,7 +244,7 @@ func (a *account) trim() {
 	}
 }
 
-// rest gives the tokens of all that is outstanding, and forgets them.
+// rest removes all outstanding entries and returns their tokens.
 func (a *account) rest() (tokens []uint64) {
 	for _, e := range a.entries[a.head:] {
 		if !e.settled {

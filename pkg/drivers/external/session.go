@@ -10,32 +10,32 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// maxForwards and maxEvents bound what one session may ask of this program.
+// maxForwards and maxEvents are the maximum numbers of forwards and events per session.
 const (
 	maxForwards = 1000
 	maxEvents   = 10_000
 )
 
-// session is a driver's process of its own.
+// session is a session with its own process of the driver.
 type session struct {
 	driver  *Driver
 	link    *link
 	env     drivers.Env
 	options json.RawMessage
 
-	ctx    context.Context // ends with the session
+	ctx    context.Context // cancelled by Close
 	cancel context.CancelFunc
 	once   sync.Once
-	asking sync.WaitGroup // forwards under way
+	asking sync.WaitGroup // running forwards
 
 	mu       sync.Mutex
 	closed   bool
 	events   int
 	forwards int
-	local    map[string]string // by address
+	local    map[string]string // local addresses of forwards, by address
 }
 
-// Open starts a process of the driver and has it open a session.
+// Open starts a process of the driver, which opens a session.
 func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	if !json.Valid(options) || len(options) == 0 || options[0] != '{' {
 		return nil, fmt.Errorf("driver %s: open: options are no JSON object", d.said.Name)
@@ -50,7 +50,7 @@ func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.
 	s.link.mu.Lock()
 	s.link.serve = s.serve
 	s.link.mu.Unlock()
-	// as it is now: a daemon may have read it long ago
+	// the current description: the driver may have changed since a daemon registered it
 	s.driver = &Driver{said: said, command: d.command, limit: d.limit}
 	if _, err := s.call(ctx, asked{Type: "open", Options: options, Dir: env.Dir,
 		Window: &window{windowMessages, windowBytes}}); err != nil {
@@ -64,7 +64,7 @@ func (s *session) call(ctx context.Context, request asked) (json.RawMessage, err
 	return s.link.call(ctx, request)
 }
 
-// do is a call of which only the error matters.
+// do makes a call and returns its error.
 func (s *session) do(ctx context.Context, doing string, request asked) error {
 	if _, err := s.call(ctx, request); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
@@ -72,7 +72,7 @@ func (s *session) do(ctx context.Context, doing string, request asked) error {
 	return nil
 }
 
-// Processes is the driver's, while it is there.
+// Processes returns the driver's process, while it is running.
 func (s *session) Processes() []int {
 	p := s.link.proc
 	p.mu.Lock()
@@ -91,7 +91,7 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return s.do(ctx, "tear down "+t.Name, asked{Type: "teardown", Topology: topologyOf(t)})
 }
 
-// Publisher has the driver connect one. What the driver did not declare is refused here.
+// Publisher makes the driver connect a publisher. It rejects what the driver did not declare.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	use := useOf(spec.Topology)
 	use.Mode, use.Persistent, use.Mandatory, use.PublisherNode = spec.Mode, spec.Persistent, spec.Mandatory, spec.Node
@@ -119,7 +119,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 	return p, nil
 }
 
-// Consumer has the driver connect one.
+// Consumer makes the driver connect a consumer. It rejects what the driver did not declare.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	use := useOf(spec.Topology)
@@ -144,7 +144,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	return c, nil
 }
 
-// connect opens a publisher or consumer; one whose opening was given up and succeeds all the same is closed.
+// connect opens a publisher or consumer. If ctx ends before the answer and the driver succeeds later, it is closed.
 func (s *session) connect(ctx context.Context, doing string, request asked, add func()) error {
 	s.link.mu.Lock()
 	err := s.link.cause
@@ -156,7 +156,7 @@ func (s *session) connect(ctx context.Context, doing string, request asked, add 
 		s.mu.Unlock()
 	}
 	if err == nil {
-		add() // what it says before its answer is heard
+		add() // its frames may arrive before the answer
 	}
 	s.link.mu.Unlock()
 	if err != nil {
@@ -174,8 +174,8 @@ func (s *session) connect(ctx context.Context, doing string, request asked, add 
 	return nil
 }
 
-// serve answers what the driver asks of this program, from the reader: it does not block. An error is a fault of the
-// driver.
+// serve processes a forward or event of the driver. The reader calls it, so it does not block. An error is a protocol
+// error of the driver.
 func (s *session) serve(asks said) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *session) serve(asks said) error {
 		s.event(asks)
 		return nil
 	}
-	if s.forwards++; s.forwards > maxForwards { // answers would pile up for one that does not read
+	if s.forwards++; s.forwards > maxForwards { // otherwise answers would pile up for a driver that does not read
 		return fmt.Errorf("forward: a session gets at most %d; ask once for each address", maxForwards)
 	}
 	s.asking.Go(func() { s.forward(asks) })
@@ -208,7 +208,7 @@ func (s *session) event(e said) {
 	}
 }
 
-// forward opens the way to an address.
+// forward opens a forward to an address, or reuses an existing one, and sends the answer.
 func (s *session) forward(asks said) {
 	s.mu.Lock()
 	local := s.local[asks.Address]
@@ -226,7 +226,7 @@ func (s *session) forward(asks said) {
 	_ = s.link.out.put(asked{Type: "done", ID: asks.ID, Local: local})
 }
 
-// Close ends everything and the process, without waiting for confirms.
+// Close closes all publishers and consumers and ends the process, without waiting for confirms.
 func (s *session) Close() error {
 	s.once.Do(func() {
 		s.mu.Lock()

@@ -10,27 +10,27 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// protocol is the version of what is spoken; docs/external-drivers.md describes it.
+// protocol is the version of the protocol, which docs/external-drivers.md describes.
 const protocol = 2
 
-// said is the header of whatever a driver's process sends; Type says which fields it has.
+// said is the header of frames from a driver's process. Type determines which fields are used.
 type said struct {
 	Type       string          `json:"type"`
 	ID         uint64          `json:"id"`
 	Result     json.RawMessage `json:"result"`  // done
-	Kind       string          `json:"kind"`    // failed, event; confirm: of an error
+	Kind       string          `json:"kind"`    // failed, event; confirm: kind of error
 	Message    string          `json:"message"` // failed, closed, confirm
 	Publisher  uint64          `json:"publisher"`
 	Consumer   uint64          `json:"consumer"`
 	Count      int             `json:"count"`      // taken
 	Bytes      int             `json:"bytes"`      // taken
-	Numbers    [][2]uint64     `json:"numbers"`    // confirm: ranges, both ends included
+	Numbers    [][2]uint64     `json:"numbers"`    // confirm: inclusive ranges
 	Deliveries [][3]uint32     `json:"deliveries"` // size, redelivered (drivers.Tristate), stream
 	Address    string          `json:"address"`    // forward
 	Detail     string          `json:"detail"`     // event
 }
 
-// The types of what a driver's process sends.
+// The types of frames from a driver's process.
 const (
 	typeDone    = "done"
 	typeFailed  = "failed"
@@ -43,8 +43,8 @@ const (
 	typeForward = "forward"
 )
 
-// asked is the header of a request to a driver's process, and of what needs no answer; the hot ones are made by hand in
-// outbox.go.
+// asked is the header of frames to a driver's process: requests, answers and messages without an answer. outbox.go
+// writes the frequent ones by hand.
 type asked struct {
 	Type      string `json:"type"`
 	ID        uint64 `json:"id,omitempty"`
@@ -57,17 +57,17 @@ type asked struct {
 	Window   *window         `json:"window,omitempty"`   // open
 	Topology *topology       `json:"topology,omitempty"`
 
-	Spec any `json:"spec,omitempty"` // publisherWords, consumerWords
+	Spec any `json:"spec,omitempty"` // publisherWords or consumerWords
 
 	Prefix    string     `json:"prefix,omitempty"`    // leftovers
 	Leftovers []leftover `json:"leftovers,omitempty"` // cleanup
 	Binding   *binding   `json:"binding,omitempty"`   // bind, unbind
 
-	Local   string `json:"local,omitempty"`   // done: of a forward
-	Message string `json:"message,omitempty"` // failed: of a forward
+	Local   string `json:"local,omitempty"`   // done: answer to a forward
+	Message string `json:"message,omitempty"` // failed: answer to a forward
 }
 
-// window is what may be sent and not yet taken, of each publisher and of each consumer.
+// window is the maximum of what may be sent and not yet taken, per publisher and per consumer.
 type window struct {
 	Messages int `json:"messages"`
 	Bytes    int `json:"bytes"`
@@ -130,7 +130,7 @@ type metric struct {
 
 func milliseconds(d time.Duration) int64 { return d.Milliseconds() }
 
-// maxText bounds what a driver says for people.
+// maxText is the maximum length of a driver's messages and details, in bytes.
 const maxText = 4 << 10
 
 func bounded(s string) string {
@@ -140,11 +140,11 @@ func bounded(s string) string {
 	return s
 }
 
-// kinds are the errors that a driver can name; any other kind is a fault of the driver.
+// kinds maps the kinds of errors that a driver may use to errors. Any other kind is a protocol error.
 var kinds = map[string]error{"closed": drivers.ErrClosed, "rejected": drivers.ErrRejected,
 	"unsupported": drivers.ErrUnsupported, "other": nil}
 
-// failure makes an error of what a driver said.
+// failure converts a driver's error to an error. It returns false if the kind is unknown.
 func failure(kind, message string) (error, bool) {
 	sort, known := kinds[kind]
 	switch {
