@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// clientID is what brokers know us as; consumers add a number of their own.
+	// clientID identifies the clients at the brokers. Consumers append a random suffix.
 	clientID = "lockstep"
-	// askEvery is how often is asked for what a cluster does in its own time.
+	// askEvery is the interval at which the driver polls for changes that a cluster makes asynchronously.
 	askEvery = 20 * time.Millisecond
-	// atOnce is the most topics or groups of one request.
+	// atOnce is the maximum number of topics or groups of one request.
 	atOnce = 500
 )
 
-// administrator makes the client for declarations and metrics, which are no part of the measured path. It repeats what
-// fails in passing.
+// administrator creates the client for declarations and metrics, outside the measured path. It retries after temporary
+// errors.
 func (s *session) administrator() (prompt, error) {
 	dial := s.env.Aside()
 	library, err := kgo.NewClient(append(s.franzOptions(clientID),
@@ -39,7 +39,7 @@ func (s *session) administrator() (prompt, error) {
 	return prompt{library}, err
 }
 
-// franzOptions are those of every client of franz-go.
+// franzOptions returns the options that all clients of franz-go share.
 func (s *session) franzOptions(id string) []kgo.Opt {
 	o := &s.options
 	all := []kgo.Opt{kgo.SeedBrokers(o.Brokers...), kgo.ClientID(id), kgo.DisableClientMetrics()}
@@ -49,10 +49,10 @@ func (s *session) franzOptions(id string) []kgo.Opt {
 	return all
 }
 
-// prompt is a client that lets go of a request when its context ends; by itself franz-go does so only when it is the
-// request's turn on its connection. It repeats a request that was the first on its connection when the broker closed
-// that: franz-go takes it for a missing user and gives up, but brokers do so in passing, too. Once: where it is the
-// user that is missing, that is what is to be said.
+// prompt is a client whose requests end with their context. Without it, franz-go checks the context only when the
+// request's turn on its connection has come. prompt retries a request once if it was the first on its connection and
+// the broker closed the connection. franz-go takes that for missing credentials and gives up, but brokers also do it
+// temporarily. A second failure is returned.
 type prompt struct{ *kgo.Client }
 
 // Request implements kmsg.Requestor.
@@ -66,7 +66,7 @@ func (p prompt) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, err
 	})
 }
 
-// within returns when ask does, or when ctx ends.
+// within calls ask, and returns when it returns or when ctx ends.
 func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
 		said T
@@ -86,7 +86,7 @@ func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	}
 }
 
-// explain adds the next step to errors whose own text has none.
+// explain adds a fix to errors whose text has none.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, kerr.SaslAuthenticationFailed), errors.Is(err, kerr.UnsupportedSaslMechanism):
@@ -102,7 +102,7 @@ func explain(err error) error {
 	return err
 }
 
-// failure makes an error of a code and what the broker says to it; nil for 0.
+// failure converts an error code and the broker's message to an error. It returns nil for code 0.
 func failure(code int16, message *string) error {
 	err := kerr.ErrorForCode(code)
 	if err != nil && message != nil && *message != "" {
@@ -111,7 +111,7 @@ func failure(code int16, message *string) error {
 	return err
 }
 
-// poll asks until the answer is nil or final, at most until ctx ends.
+// poll calls ask every askEvery until it returns nil or a final error, or until ctx ends.
 func poll(ctx context.Context, ask func() (final bool, err error)) error {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
@@ -128,7 +128,7 @@ func poll(ctx context.Context, ask func() (final bool, err error)) error {
 	}
 }
 
-// timeoutMillis is what a broker may take for a request.
+// timeoutMillis returns the timeout that a request gives to the broker: the rest of ctx, but at most 30 s.
 func timeoutMillis(ctx context.Context) int32 {
 	const most = 30 * time.Second
 	left := most
@@ -138,7 +138,8 @@ func timeoutMillis(ctx context.Context) int32 {
 	return int32(max(left, time.Millisecond).Milliseconds())
 }
 
-// metadata asks for topics, or for all with nil; through one broker if it is given, which tells what that one knows.
+// metadata requests the metadata of topics, or of all topics if topics is nil. If via is a single broker, it returns
+// what that broker has.
 func (s *session) metadata(ctx context.Context, via kmsg.Requestor, topics []string) (*kmsg.MetadataResponse, error) {
 	request := kmsg.NewPtrMetadataRequest()
 	if topics != nil {
@@ -156,12 +157,12 @@ func (s *session) metadata(ctx context.Context, via kmsg.Requestor, topics []str
 	return response, nil
 }
 
-// address is where a broker says that it is.
+// address returns the address that a broker advertises.
 func address(b kmsg.MetadataResponseBroker) string {
 	return net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
 }
 
-// placement lists the replicas of a topic's partitions if the topology pins its leaders to a node, else nothing.
+// placement returns replica assignments for a topic if the topology pins its leaders to a node, otherwise nil.
 func (s *session) placement(ctx context.Context, t drivers.Topology) ([]kmsg.CreateTopicsRequestTopicReplicaAssignment,
 	error) {
 	if t.QueueNode == "" || t.QueueNode == drivers.AnyNode {

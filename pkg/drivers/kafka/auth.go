@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// mechanism is a way to authenticate, as each library has it.
+// mechanism is a SASL mechanism in both libraries.
 type mechanism struct {
 	goes  func(user, password string) (goSASL.Mechanism, error)
 	franz func(user, password string) franzSASL.Mechanism
@@ -47,7 +47,7 @@ var mechanisms = map[string]mechanism{
 	},
 }
 
-// goMechanism is nil without a user. Its error says nothing of the password.
+// goMechanism returns nil without a user. Its error does not contain the password.
 func (o *options) goMechanism() (goSASL.Mechanism, error) {
 	if o.User == "" {
 		return nil, nil
@@ -59,7 +59,7 @@ func (o *options) goMechanism() (goSASL.Mechanism, error) {
 	return m, nil
 }
 
-// tlsConfig is nil without TLS.
+// tlsConfig returns nil without TLS.
 func (o *options) tlsConfig(access drivers.Access) (*tls.Config, error) {
 	if !o.TLS.Enable {
 		return nil, nil

@@ -12,13 +12,13 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// The kinds of things that a task makes.
+// The kinds of objects that a task creates.
 const (
 	kindTopic = "topic"
 	kindGroup = "consumer group"
 )
 
-// Leftovers lists topics and groups by the beginning of their names.
+// Leftovers lists topics and consumer groups.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	known, err := s.metadata(ctx, s.admin, nil)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return all, nil
 }
 
-// Cleanup deletes topics and groups.
+// Cleanup deletes topics and consumer groups. Missing ones are not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	var topics, groups []string
 	for _, x := range these {

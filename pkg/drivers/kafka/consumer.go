@@ -12,48 +12,49 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// consumer is what both libraries' consumers have in common: it hands messages to the engine and commits how far it has
-// come. Kafka knows no acknowledgement of a message, but the position in each partition from which a group would go on;
-// a commit of it acknowledges all that is before.
+// consumer is the common part of both libraries' consumers. It passes messages to the engine and commits positions.
+// Kafka has no acknowledgement of single messages. A commit stores, per partition, the position at which the group
+// would continue, and so acknowledges all messages before it.
 type consumer struct {
 	spec         drivers.ConsumerSpec
 	session      *session
 	link         *link
 	topic, group string
-	id           string // client id, by which the group's members are told apart
+	id           string // client ID, which identifies the member of the group
 	handle       drivers.Handler
 	source       source
 	notice       *drivers.Notice
 	once         sync.Once
-	stop         chan struct{} // closed by Close, which nothing is handed over after
+	stop         chan struct{} // closed by Close: no more calls of the handler
 
-	mu      sync.Mutex // held while the handler runs and while positions change
-	changed *sync.Cond // on mu: something was committed, or the consumer ends
-	// after the last message accepted, of partitions with messages that are not in a commit yet
+	mu      sync.Mutex // locked while the handler runs and while positions change
+	changed *sync.Cond // uses mu: something was committed, or the consumer ends
+	// by partition: the position after the last accepted message that is in no commit yet
 	positions  map[int32]int64
-	accepted   int // messages accepted and not in a commit yet
-	unanswered int // messages in the commit under way, when receiving goes on meanwhile
+	accepted   int // accepted messages that are in no commit yet
+	unanswered int // messages of the running commit, if receiving continues meanwhile
 	deliveries []drivers.Delivery
 }
 
-// source is a library's way to receive.
+// source receives messages with one of the libraries.
 type source interface {
-	// start joins the group; it returns when partitions have been assigned.
+	// start joins the group. It returns when partitions have been assigned.
 	start(ctx context.Context) error
-	// commit commits positions, as a member of the group, and waits for the answer.
+	// commit commits positions as a member of the group, and waits for the answer.
 	commit(positions map[int32]int64) error
-	// end leaves the group and returns when nothing is handed over any more.
+	// end leaves the group. It returns when no more messages are delivered.
 	end()
 }
 
-// message is one of a fetch, and where a group goes on after it.
+// message is a message of a fetch, and the position after it.
 type message struct {
 	body []byte
 	next int64
 }
 
-// Consumer joins the group of its subscription to the queue, and returns when partitions have been assigned to its
-// members. A group goes on where it had come to, or begins with the first message: nothing can be missed.
+// Consumer joins the group of its subscription to the queue. It returns when partitions have been assigned to the
+// group's members. A group continues at its committed position, or starts with the first message, so no message can be
+// missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	if err := checkConsumer(spec); err != nil {
@@ -83,12 +84,12 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	}
 	l.watch(c, func(err error) {
 		c.notice.Broke(err)
-		go c.look() // which waits for the handler
+		go c.look() // look waits for the handler
 	})
 	return c, nil
 }
 
-// newID makes a client id.
+// newID returns a random client ID.
 func newID() string {
 	b := make([]byte, 6)
 	_, _ = rand.Read(b) // never fails
@@ -122,7 +123,7 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	return checkTopology(spec.Topology)
 }
 
-// begin starts the source. If ctx ends first the link is cut, so that nothing in the library waits on.
+// begin starts the source. If ctx ends first, it breaks the link, so that no call of the library keeps waiting.
 func (c *consumer) begin(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { c.link.broke(ctx.Err()) })
 	err := c.source.start(ctx)
@@ -139,7 +140,7 @@ func (c *consumer) begin(ctx context.Context) error {
 	return nil
 }
 
-// Close waits for the handler, commits what it accepted, and leaves the group.
+// Close waits for the handler, commits the messages that it accepted, and leaves the group.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		c.notice.End()

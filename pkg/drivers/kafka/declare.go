@@ -13,7 +13,7 @@ import (
 //go:embed schema.cue
 var schema string
 
-// The places that depend on who leads a partition.
+// The nodes that depend on the leader of a partition.
 const (
 	nodeLeader   drivers.Node = "leader"
 	nodeFollower drivers.Node = "follower"
@@ -46,14 +46,15 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			UnlimitedPrefetch: true,
 			Subscriptions:     true,
 			Nodes:             len(o.Brokers) > 1,
-			Keys:              true, // partitions
+			Keys:              true, // they select a partition
 			Redelivery:        true,
 			Streams:           true,
-			CopiesBody:        true, // into batches
+			CopiesBody:        true, // into the libraries' batches
 		},
 		Guarantees: guarantees(&o),
 
-		RedeliverAfter: o.SessionTimeout.std(), // then the group gives the member's partitions to others
+		// after this time without heartbeats, the group reassigns the member's partitions
+		RedeliverAfter: o.SessionTimeout.std(),
 
 		Unfit: unfit(&o, use),
 		Notes: notes(&o, use),
@@ -61,22 +62,21 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 }
 
-// guarantees holds a broker to what it confirms as long as a copy of it is left: an in-sync replica becomes the next
-// leader, and a single copy comes back with its broker. With acks 1 the leader's copy may be the only one, and be cut
-// off when another one takes over.
+// guarantees declares that confirmed messages are kept while a copy exists. With acks "all", the next leader is an
+// in-sync replica. A single copy returns with its broker. With acks 1 and several replicas, the leader may have the
+// only copy, and lose it when another replica becomes the leader.
 func guarantees(o *options) drivers.Guarantees {
 	return drivers.Guarantees{
 		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.forgets(),
-		// A leader that cannot take a message sent with acks 0 has no way to say so but to break the connection, or
-		// none at all.
+		// With acks 0, a leader that cannot store a message can only break the connection, or not even that.
 		SentKept: false,
-		// Nothing is sent twice, and partitions change hands at what was committed.
+		// Nothing is sent twice. A consumer that takes over a partition continues at the committed position.
 		NoDuplicates: true,
 		Ordered:      true,
 	}
 }
 
-// forgets reports whether the topics' own settings may have the log drop messages before they are read.
+// forgets reports whether the options' topic settings let the log drop messages before they are consumed.
 func (o *options) forgets() bool {
 	for name := range o.Topic {
 		if strings.HasPrefix(name, "retention.") || strings.HasPrefix(name, "cleanup.") ||
@@ -133,7 +133,7 @@ func notes(o *options, use drivers.Use) []string {
 	return all
 }
 
-// consumerNotes tells how many consumers have no partition to read.
+// consumerNotes warns if some consumers get no partition.
 func consumerNotes(o *options, use drivers.Use) []string {
 	queues, each := max(use.Queues, 1), use.Consumers/max(use.Subscriptions, 1)
 	without := 0
@@ -147,7 +147,7 @@ func consumerNotes(o *options, use drivers.Use) []string {
 		each, queues*o.Partitions, without)}
 }
 
-// label says what a confirm means, which depends on replicas and on when the brokers sync their disks.
+// label describes what a confirm means. This depends on the replicas and on when brokers sync their disks.
 func label(o *options, use drivers.Use) string {
 	kind := fmt.Sprintf("RF %d", o.ReplicationFactor)
 	if !use.Mode.Confirmed() {

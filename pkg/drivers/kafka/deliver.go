@@ -7,10 +7,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// again is how long a batch waits that the handler refused.
+// again is the time after which a batch that the handler rejected is passed to it again.
 const again = 5 * time.Millisecond
 
-// tick commits at the interval.
+// tick commits at the interval AckInterval.
 func (c *consumer) tick() {
 	ticker := time.NewTicker(c.spec.AckInterval)
 	defer ticker.Stop()
@@ -28,8 +28,8 @@ func (c *consumer) tick() {
 	}
 }
 
-// deliver hands messages of one partition over, as many at a time as the spec says, and commits as it says. It returns
-// false, with the rest not accepted, when the consumer ends or current says that the partition is no longer ours.
+// deliver passes messages of one partition to the handler, in batches, and commits as the spec requires. It returns
+// false, without accepting the rest, when the consumer ends or when current reports that the partition was reassigned.
 func (c *consumer) deliver(partition int32, messages []message, current func() bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *consumer) deliver(partition int32, messages []message, current func() b
 	return true
 }
 
-// room is how many messages may be handed over now.
+// room returns how many messages may be passed to the handler now.
 func (c *consumer) room() int {
 	if c.spec.Prefetch == 0 {
 		return c.spec.Batch
@@ -66,7 +66,7 @@ func (c *consumer) over() bool {
 	}
 }
 
-// allowance waits until there is room, and is how many messages may be asked for.
+// allowance waits until room is not 0, and returns how many messages to fetch.
 func (c *consumer) allowance() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,8 @@ func (c *consumer) allowance() int {
 	return max(1, c.spec.Prefetch-c.accepted-c.unanswered)
 }
 
-// hand gives one batch to the handler until it is accepted.
+// hand passes one batch to the handler until it is accepted. It returns false if the consumer ends or loses the
+// partition.
 func (c *consumer) hand(partition int32, some []message, current func() bool) bool {
 	for {
 		c.deliveries = c.deliveries[:0]
@@ -102,7 +103,7 @@ func (c *consumer) hand(partition int32, some []message, current func() bool) bo
 	return true
 }
 
-// pause waits a moment; false if the consumer is being closed.
+// pause waits before a retry, with mu unlocked. It returns false if the consumer is being closed.
 func (c *consumer) pause() bool {
 	c.mu.Unlock()
 	defer c.mu.Lock()
@@ -116,8 +117,8 @@ func (c *consumer) pause() bool {
 	}
 }
 
-// commit commits all that was accepted. It is called with the lock, which it keeps until the answer comes if that is to
-// block receiving; else it gives it up while a commit before is under way.
+// commit commits all accepted messages. The caller holds mu. A blocking commit keeps mu locked until the answer
+// arrives. A background commit first waits, with mu unlocked, for the previous commit.
 func (c *consumer) commit(blocking bool) {
 	for c.unanswered > 0 && !c.link.over.Load() {
 		c.changed.Wait()
@@ -141,17 +142,18 @@ func (c *consumer) commit(blocking bool) {
 	}()
 }
 
-// committed deals with the answer to a commit: one that was refused means that the group goes on without us.
+// committed handles the result of a commit. After an error the link breaks, because the group may have removed this
+// member.
 func (c *consumer) committed(err error) {
 	c.changed.Broadcast()
 	if err != nil {
-		// Not from here: this may hold the lock that those who are told of it want.
+		// In a new goroutine: the caller may hold a lock that the link's watchers need.
 		go c.link.broke(fmt.Errorf("commit positions of group %s: %w", c.group, err))
 	}
 }
 
-// revoke is called when partitions are taken away: it commits what was accepted, and has deliver look whether its
-// partition is ours.
+// revoke is called when partitions are taken away. It commits the accepted messages, and makes deliver check whether
+// its partition is still assigned.
 func (c *consumer) revoke() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,14 +161,14 @@ func (c *consumer) revoke() {
 	c.changed.Broadcast()
 }
 
-// look has those who wait see what has changed.
+// look wakes the waiting goroutines, so that they check the state again.
 func (c *consumer) look() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.changed.Broadcast()
 }
 
-// assigned says what the consumer got when the group divided partitions anew.
+// assigned reports the partitions that the consumer got in a rebalancing.
 func (c *consumer) assigned(partitions []int32) {
 	c.session.event(drivers.EventRebalanced, fmt.Sprintf("group %s: %s has partitions %v", c.group, c.id, partitions))
 }

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// releases are those that first had a level of metadata.version, the newest feature that a broker of KRaft announces.
-// Brokers do not tell their version in any other way.
+// releases maps levels of metadata.version to the first release that has them. metadata.version is the newest feature
+// that a KRaft broker announces. Brokers do not report their version in any other way.
 var releases = []struct {
 	level   int16
 	release string
@@ -25,18 +25,18 @@ var releases = []struct {
 	{31, "4.4"},
 }
 
-// newest is the highest level that is known to belong to the last of the releases.
+// newest is the highest known level of the last entry of releases.
 const newest = 33
 
-// settings are those of topics that matter.
+// settings are the topic settings that Describe reports.
 var settings = []string{
 	"min.insync.replicas", "flush.messages", "flush.ms", "compression.type", "max.message.bytes", "retention.ms",
 	"retention.bytes",
 	"unclean.leader.election.enable", "message.timestamp.type",
 }
 
-// Describe says which release the brokers are of as far as they tell, which brokers there are, and how topics and
-// clients are set.
+// Describe reports the release of the brokers, if it can be determined. It also reports the list of brokers, and the
+// settings of topics and clients.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	o := &s.options
 	d := drivers.Description{Product: "Apache Kafka", Settings: map[string]string{
@@ -88,7 +88,7 @@ func (s *session) describeVersion(ctx context.Context, d *drivers.Description) e
 	return nil
 }
 
-// release is the one that announces a level.
+// release returns the name of the release that announces a level.
 func release(level int16) string {
 	name := ""
 	for _, r := range releases {
@@ -114,7 +114,7 @@ func (s *session) describeMembers(ctx context.Context, d *drivers.Description) e
 	return nil
 }
 
-// describeTopic asks for the settings in effect; a topic that is not there has none.
+// describeTopic adds the effective settings of a topic. It adds nothing if the topic does not exist.
 func (s *session) describeTopic(ctx context.Context, name string, d *drivers.Description) error {
 	request := kmsg.NewPtrDescribeConfigsRequest()
 	resource := kmsg.NewDescribeConfigsRequestResource()

@@ -1,6 +1,6 @@
-// Package kafka drives Apache Kafka, through the library kafka-go or through franz-go: they publish and consume by the
-// same rules, so that they compare. It adds little to the bare cost of a message, sends nothing twice, and never
-// reconnects by itself. The cluster is administered, and asked for metrics, through franz-go with either.
+// Package kafka drives Apache Kafka with the library kafka-go or with franz-go. Both publish and consume by the same
+// rules, so that they are comparable. The driver adds little to the cost of a message, sends no message twice, and
+// never reconnects by itself. Declarations and metrics always use franz-go.
 package kafka
 
 import (
@@ -19,15 +19,15 @@ import (
 	"lockstep/pkg/drivers/internal/growth"
 )
 
-// grace is how long something that ends may take to end in order.
+// grace is the maximum time for an orderly end of a publisher or consumer.
 const grace = 2 * time.Second
 
 func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and asks one of the brokers for a sign of life, so that one which is not there, or does not
-// let us in, is known at once.
+// Open prepares a session and pings a broker, so that an unreachable broker or wrong credentials are reported
+// immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -59,7 +59,7 @@ type session struct {
 	options options
 	env     drivers.Env
 	tls     *tls.Config    // nil without TLS
-	sasl    sasl.Mechanism // kafka-go's; nil without a user
+	sasl    sasl.Mechanism // for kafka-go; nil without a user
 	admin   prompt
 	grown   growth.Counters
 
@@ -67,13 +67,13 @@ type session struct {
 	closed  bool
 	links   map[*link]struct{} // every open one
 	seats   map[seatKey]*seat
-	orphans map[string][]string // client ids by group, of consumers that broke and are still its members
-	task    drivers.Topology    // the one that was last used
+	orphans map[string][]string // by group: client IDs of consumers that broke and may still be its members
+	task    drivers.Topology    // topology that was used last
 
 	ending sync.Once
 }
 
-// Close ends every connection.
+// Close closes all connections.
 func (s *session) Close() error {
 	s.ending.Do(func() {
 		s.mu.Lock()
@@ -91,7 +91,7 @@ func (s *session) Close() error {
 	return nil
 }
 
-// remember keeps the topology for those who ask for metrics.
+// remember stores the topology for Probe and Describe.
 func (s *session) remember(t drivers.Topology) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,28 +10,28 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// franzOutlet hands records to franz-go, which batches them itself. Its records are used again, so that a message costs
-// no allocation here.
+// franzOutlet passes records to franz-go, which builds batches itself. Records are reused, so that a message needs no
+// allocation here.
 type franzOutlet struct {
 	client  *franzClient
 	tell    func(uint64, error)
 	tells   bool
-	lingers bool // batches wait for time or a flush
+	lingers bool // batches wait for linger or a flush
 	room    *room
 
-	mu   sync.Mutex // held while a record is handed over
+	mu   sync.Mutex // locked while a record is passed to the library
 	over bool
-	free []*record // the publisher's own
+	free []*record // used only by the publisher's goroutine
 
 	backMu sync.Mutex
-	back   []*record // on their way to free
+	back   []*record // settled records, to be moved to free
 
-	emptied chan struct{} // nothing is outstanding
+	emptied chan struct{} // signals that no record is outstanding
 
-	cause, said error // of the last promise that was broken, and what was made of it
+	cause, said error // last error of a promise, and the verdict on it
 }
 
-// record is a message on its way through the library.
+// record is a message inside the library.
 type record struct {
 	kgo.Record
 	token   uint64
@@ -51,7 +51,7 @@ func (o *franzOutlet) send(ctx context.Context, partition int32, m drivers.Messa
 	r := o.take()
 	r.token = m.Token
 	r.Record = kgo.Record{Value: append(r.Value[:0], m.Body...), Partition: partition}
-	// Not ctx: it would go for the record as long as the library has it, and for those behind it.
+	// Not ctx: it would apply to the record while the library has it, and to the records after it.
 	o.client.library.Produce(context.Background(), &r.Record, r.promise)
 	return nil
 }
@@ -72,7 +72,7 @@ func (o *franzOutlet) take() *record {
 	return r
 }
 
-// settle is the library's last word on a record. It is called from one goroutine at a time.
+// settle is the library's promise of a record. It is called from one goroutine at a time.
 func (o *franzOutlet) settle(r *record, err error) {
 	if err != nil {
 		err = o.verdict(err)
@@ -93,8 +93,8 @@ func (o *franzOutlet) settle(r *record, err error) {
 	}
 }
 
-// verdict is made once for all records of a batch. With a batch that a broker refused, the library fails all that
-// follows it in the partition: what of that was under way may have been kept all the same.
+// verdict computes the verdict once for all records of a batch. If a broker rejects a batch, the library also fails the
+// following batches of the partition. The broker may have stored those that were already sent.
 func (o *franzOutlet) verdict(err error) error {
 	if o.cause != err {
 		o.cause, o.said = err, verdict(o.client.link, err)
@@ -102,7 +102,7 @@ func (o *franzOutlet) verdict(err error) error {
 	return o.said
 }
 
-// now is a context whose time is over: the library's Flush begins with it, and does not wait.
+// now is a context that has ended. With it, the library's Flush starts flushing and does not wait.
 var now = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -115,7 +115,7 @@ func (o *franzOutlet) flush() {
 	}
 }
 
-// shut has nothing more handed to the library.
+// shut prevents further records from being passed to the library.
 func (o *franzOutlet) shut() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// franzClient is a client of franz-go. It is told to try once; a record's promise says how that ended.
+// franzClient is a client of franz-go. It makes one attempt per request. The promise of a record receives the result.
 type franzClient struct {
 	session *session
 	link    *link
@@ -27,7 +27,7 @@ type franzClient struct {
 	ending  sync.Once
 }
 
-// held is how long franz-go lingers when batches are flushed by hand: the most that it allows.
+// held is the linger time if batches are flushed explicitly. It is the maximum that franz-go allows.
 const held = time.Minute
 
 func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.PublisherSpec) (client, error) {
@@ -74,8 +74,8 @@ func franzAcks(acks int16) kgo.Acks {
 	return kgo.AllISRAcks()
 }
 
-// abort closes the library's client, which settles all that it has; nothing may be handed to it after that, or it would
-// keep it for ever.
+// abort closes the library's client, which settles all records. No record may be passed to the client afterwards,
+// because it would never settle it.
 func (c *franzClient) abort() {
 	c.ending.Do(func() {
 		c.mu.Lock()
@@ -92,7 +92,8 @@ func (c *franzClient) close() {
 	c.abort()
 }
 
-// outlet has the library learn of the topic and, but for a single message, the leaders of its partitions answer.
+// outlet makes the library load the topic's metadata. Unless the publisher is for a single message, it also waits for
+// answers from the partitions' leaders.
 func (c *franzClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (outlet, error) {
 	if !perMessage(spec.Mode) {
 		if err := c.learn(ctx); err != nil {
@@ -118,8 +119,8 @@ func (c *franzClient) leaveOutlet(o *franzOutlet) {
 	delete(c.outlets, o)
 }
 
-// learn returns when the library knows the topic. It asks for topics that records are for, and until it knows one
-// neither lingers nor flushes; the record is for a partition that there is not, so that it goes nowhere.
+// learn returns when the library has the metadata of the topic. The library loads it for topics of records, and neither
+// lingers nor flushes before. So learn produces a record to a partition that does not exist, which is never sent.
 func (c *franzClient) learn(ctx context.Context) error {
 	refused := make(chan error, 1)
 	c.library.Produce(context.Background(), &kgo.Record{Partition: -1},
@@ -136,7 +137,7 @@ func (c *franzClient) learn(ctx context.Context) error {
 	}
 }
 
-// knock asks every leader where its log ends.
+// knock requests the end of the log from every leader.
 func (c *franzClient) knock(ctx context.Context) error {
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.ReplicaID = -1

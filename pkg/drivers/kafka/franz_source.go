@@ -13,17 +13,17 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// franzSource receives through franz-go. Between a poll and AllowRebalance the library takes no partition away, so that
-// what was polled is handed over and committed by the member whose it is.
+// franzSource receives with franz-go. Between a poll and AllowRebalance, the library gives up no partition. So polled
+// messages are delivered and committed by the member to which the partition is assigned.
 type franzSource struct {
 	c       *consumer
 	library *kgo.Client
-	joined  chan struct{} // closed when partitions have been assigned first
+	joined  chan struct{} // closed after the first assignment of partitions
 	first   sync.Once
-	ran     chan struct{} // run is over; nil before it began
+	ran     chan struct{} // closed when run has ended; nil before it starts
 
 	mu    sync.Mutex
-	cause error // why the group could not be joined
+	cause error // why joining the group failed
 	mine  map[int32]bool
 }
 
@@ -65,7 +65,7 @@ func (s *franzSource) start(ctx context.Context) error {
 	return nil
 }
 
-// groupHook hears when the library gave up being in the group, which it would try again.
+// groupHook receives an error when the library has left the group after a failure. The library would join again.
 type groupHook franzSource
 
 // OnGroupManageError implements kgo.HookGroupManageError.
@@ -98,7 +98,7 @@ func (s *franzSource) revoked(_ context.Context, _ *kgo.Client, gone map[string]
 	s.c.revoke()
 }
 
-// lost hears that the group goes on without us.
+// lost is called when the group has removed this member.
 func (s *franzSource) lost(_ context.Context, _ *kgo.Client, gone map[string][]int32) {
 	s.drop(gone)
 	if len(gone) > 0 {
@@ -121,7 +121,7 @@ func (s *franzSource) owns(partition int32) bool {
 	return s.mine[partition]
 }
 
-// run polls and hands over until the consumer or its link ends.
+// run polls and delivers messages until the consumer or its link ends.
 func (s *franzSource) run() {
 	defer close(s.ran)
 	ctx, cancel := context.WithCancel(s.c.link.ctx)
@@ -152,7 +152,7 @@ func (s *franzSource) run() {
 	}
 }
 
-// commit asks for itself what the library's own way to commit would, with several goroutines less.
+// commit sends the request itself. The library's own commit would use several goroutines more.
 func (s *franzSource) commit(positions map[int32]int64) error {
 	request := kmsg.NewPtrOffsetCommitRequest()
 	request.Group = s.c.group

@@ -8,16 +8,16 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// batch is what one partition gets in one request: the bodies, copied into one block. It is the library's reader of
-// records, too, so that a message costs no allocation.
+// batch is the part of a request for one partition. The bodies are copied into one block. It is also the library's
+// reader of records, so that a message needs no allocation.
 type batch struct {
 	partition int32
 	tokens    []uint64
 	block     []byte
-	ends      []int     // of the bodies in the block
-	began     time.Time // when the first message came, if it matters
+	ends      []int     // ends of the bodies in block
+	began     time.Time // time of the first message; only set with linger
 
-	read   int // by ReadRecord
+	read   int // number of records returned by ReadRecord
 	record protocol.Record
 	value  body
 }
@@ -33,10 +33,10 @@ func (b *batch) add(token uint64, content []byte) {
 	b.ends = append(b.ends, len(b.block))
 }
 
-// size is about what the batch takes in a request, before compression.
+// size is the approximate size of the batch in a request, before compression.
 func (b *batch) size() int { return len(b.block) + len(b.ends)*recordOverhead + overhead }
 
-// recordOverhead is more than a record has beside its body, which is some varints.
+// recordOverhead is an upper bound for the size of a record without its body, which is a few varints.
 const recordOverhead = 16
 
 func (b *batch) reset() {

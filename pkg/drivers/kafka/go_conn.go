@@ -17,13 +17,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 )
 
-// goConn is one connection to one broker by kafka-go's protocol. One goroutine uses it, for one request at a time.
+// goConn is one connection to one broker with kafka-go's protocol package. It is used by one goroutine, for one request
+// at a time.
 type goConn struct {
 	*protocol.Conn
 	timeout time.Duration
 }
 
-// goDial connects over the link, agrees on versions and signs in, until ctx ends.
+// goDial connects over the link, negotiates versions and authenticates. It fails when ctx ends.
 func (s *session) goDial(ctx context.Context, l *link, address string) (*goConn, error) {
 	raw, err := l.dial(ctx, "tcp", address)
 	if err != nil {
@@ -45,7 +46,7 @@ func (s *session) goDial(ctx context.Context, l *link, address string) (*goConn,
 	return c, nil
 }
 
-// ask sends a request and waits for the answer, if it is one that is answered.
+// ask sends a request, and waits for the answer if the request has one.
 func (c *goConn) ask(request protocol.Message) (protocol.Message, error) {
 	if err := c.SetDeadline(time.Now().Add(c.timeout)); err != nil {
 		return nil, err
@@ -53,7 +54,7 @@ func (c *goConn) ask(request protocol.Message) (protocol.Message, error) {
 	return c.RoundTrip(request)
 }
 
-// greet asks which versions of requests the broker knows. It is also a sign of life.
+// greet requests the versions of requests that the broker supports. It also serves as a keep-alive.
 func (c *goConn) greet() error {
 	answer, err := c.ask(&apiversions.Request{})
 	if err != nil {
@@ -99,7 +100,7 @@ func (c *goConn) signIn(ctx context.Context, mechanism sasl.Mechanism, address s
 		}
 	}
 	if errors.Is(err, io.EOF) {
-		err = kerr.SaslAuthenticationFailed // brokers may say so by hanging up
+		err = kerr.SaslAuthenticationFailed // brokers may close the connection after a failed authentication
 	}
 	return err
 }

@@ -9,18 +9,18 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// maxOfRequest is about the most bytes of one request.
+// maxOfRequest is the approximate maximum size of one request, in bytes.
 const maxOfRequest = 32 << 20
 
-// goOutlet gathers one publisher's messages in batches, and has one sender for each broker that leads any of the
-// partitions. A sender has one request under way; what comes meanwhile goes with the next.
+// goOutlet collects one publisher's messages in batches. It has one sender per broker that leads any of the partitions.
+// A sender has one request in flight. Messages that arrive meanwhile go into the next request.
 type goOutlet struct {
 	client  *goClient
 	acks    int16
 	linger  time.Duration
-	hold    bool // until flush
-	most    int  // messages of a batch
-	bytes   int  // of a batch
+	hold    bool // batches wait for a flush
+	most    int  // maximum number of messages per batch; 0: no limit
+	bytes   int  // maximum size of a batch
 	tell    func(uint64, error)
 	tells   bool // the mode has confirms
 	telling sync.Mutex
@@ -28,33 +28,34 @@ type goOutlet struct {
 
 	mu      sync.Mutex
 	queues  []queue   // by partition
-	senders []*sender // by partition; each stands several times
+	senders []*sender // by partition; a sender occurs once per partition
 	free    []*batch
-	over    error // nothing is accepted any more
+	over    error // why nothing is accepted any more
 
 	all []*sender
 	wg  sync.WaitGroup
 }
 
-// queue is what waits for one partition: full batches and one that is being filled. It is guarded by the outlet.
+// queue contains the batches that wait for one partition: full ones, and one that is being filled. The outlet's mu
+// guards it.
 type queue struct {
 	full []*batch
 	open *batch
 }
 
-// sender sends what waits for the partitions that one broker leads.
+// sender sends the batches of the partitions that one broker leads.
 type sender struct {
 	out        *goOutlet
-	leader     string  // its address
-	conn       *goConn // nil until it is needed, of a publisher of one message
+	leader     string  // address of the broker
+	conn       *goConn // nil until needed if the publisher is for one message
 	partitions []int32
-	next       int // partition to begin with, so that none starves
+	next       int // index of the partition to start with, so that none starves
 	waiting    bool
 	wake       chan struct{}
-	batches    []*batch // of the request under way
+	batches    []*batch // of the current request
 }
 
-// newGoOutlet makes an outlet with a sender for each leader; start begins their work.
+// newGoOutlet creates an outlet with a sender per leader. start must be called to run the senders.
 func newGoOutlet(c *goClient, spec drivers.PublisherSpec, leaders []string) *goOutlet {
 	o := &c.session.options
 	confirmed := spec.Mode.Confirmed()
@@ -111,14 +112,14 @@ func (o *goOutlet) send(ctx context.Context, partition int32, m drivers.Message)
 		}
 	}
 	q.open.add(m.Token, m.Body)
-	// With linger, the sender has to learn of a batch that begins, to set its clock.
+	// With linger, the sender must see a new batch in order to set its timer.
 	if s := o.senders[partition]; s.waiting && (len(q.full) > 0 || !o.hold && (o.linger == 0 || first)) {
 		s.rouse()
 	}
 	return nil
 }
 
-// blank takes a batch that was used, if there is one.
+// blank returns an empty batch. It reuses a sent one if possible.
 func (o *goOutlet) blank(partition int32) *batch {
 	if n := len(o.free); n > 0 {
 		b := o.free[n-1]
@@ -129,8 +130,8 @@ func (o *goOutlet) blank(partition int32) *batch {
 	return &batch{partition: partition}
 }
 
-// flush has the senders send batches that wait for time or for a flush. Without either, a batch grows until its sender
-// is free: closing it here would send each as small as the messages between two calls.
+// flush sends batches that wait for linger or for a flush. In other modes it does nothing: a batch grows until its
+// sender is free. Closing it here would make batches as small as the messages between two calls.
 func (o *goOutlet) flush() {
 	if o.linger == 0 && !o.hold {
 		return
@@ -146,7 +147,7 @@ func (o *goOutlet) flush() {
 	}
 }
 
-// shut has nothing accepted any more, and the senders end when they have sent what waits, or failed to.
+// shut makes the outlet reject messages. The senders end when they have sent the waiting batches, or failed to.
 func (o *goOutlet) shut(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -172,7 +173,7 @@ func (o *goOutlet) end() {
 	l.unwatch(o)
 }
 
-// rouse is called with the outlet's lock.
+// rouse wakes the sender. The caller holds the outlet's mu.
 func (s *sender) rouse() {
 	s.waiting = false
 	select {
@@ -211,7 +212,7 @@ func (s *sender) run() {
 	}
 }
 
-// greet finds out whether the broker is still there.
+// greet checks whether the broker still answers. If not, the link breaks.
 func (s *sender) greet() {
 	if s.conn == nil {
 		return
@@ -221,8 +222,8 @@ func (s *sender) greet() {
 	}
 }
 
-// collect takes at most one batch of each partition, and tells after how long the next one ripens; 0: none waits for
-// that.
+// collect takes at most one batch per partition. If the batches that remain wait for linger, it returns the time until
+// the first is due, otherwise 0.
 func (s *sender) collect() (ripens time.Duration) {
 	o, total := s.out, 0
 	s.batches = s.batches[:0]
@@ -256,7 +257,7 @@ func (s *sender) collect() (ripens time.Duration) {
 	return ripens
 }
 
-// unripe tells how long an open batch has to wait.
+// unripe returns how long an open batch has to wait.
 func (o *goOutlet) unripe(b *batch) time.Duration {
 	switch {
 	case o.over != nil:
@@ -309,7 +310,7 @@ func (s *sender) produce() ([]error, error) {
 	return c.produce(s.conn, s.out.acks, s.batches)
 }
 
-// settle tells what became of a batch's messages.
+// settle reports the result of a batch to its messages.
 func (o *goOutlet) settle(b *batch, err error) {
 	if o.tells {
 		o.telling.Lock()

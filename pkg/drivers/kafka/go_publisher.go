@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// signOfLife is how often the libraries ask a broker something when there is nothing to send, and so how soon a
-	// link finds out that it broke.
+	// signOfLife is the interval at which the libraries send a request to a broker when there is nothing else to send.
+	// So it is the time within which a link detects that it broke.
 	signOfLife = 4 * time.Second
-	// idle is after how long franz-go closes a connection that is not used: before brokers do, who by themselves wait
-	// for ten minutes.
+	// idle is the time after which franz-go closes unused connections. It is less than the brokers' default of ten
+	// minutes.
 	idle = 9 * time.Minute
 )
 
-// compression is what the libraries call one.
+// compression is a compression codec in both libraries.
 type compression struct {
 	goes  protocol.Attributes
 	franz kgo.CompressionCodec
@@ -42,10 +42,10 @@ var compressions = map[string]compression{
 	"zstd":   {protocol.Attributes(compress.Zstd), kgo.ZstdCompression()},
 }
 
-// goClient publishes by kafka-go's requests, over a connection of its own to each leader. The library's Writer is not
-// used: it flushes by time alone, costs more for each message, and divides each partition's batches into requests of
-// their own. Nor is its Transport: requests that are not answered may go over several of its connections, and overtake
-// each other.
+// goClient publishes with kafka-go's protocol package, over one connection per leader. The library's Writer is not
+// used: it flushes only by time, costs more per message, and sends each partition's batches in separate requests. The
+// library's Transport is not used either: it may send requests without answers over several connections, so that they
+// overtake each other.
 type goClient struct {
 	session *session
 	link    *link
@@ -58,7 +58,8 @@ func (s *session) newGoClient(_ context.Context, l *link, spec drivers.Publisher
 
 func (c *goClient) close() { c.link.close() }
 
-// outlet asks who leads the partitions and, but for a single message, connects to the leaders.
+// outlet requests the leaders of the partitions. Unless the publisher is for a single message, it also connects to
+// them.
 func (c *goClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (outlet, error) {
 	leaders, err := c.leaders(ctx)
 	if err != nil {
@@ -76,7 +77,7 @@ func (c *goClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (outl
 	return o, nil
 }
 
-// leaders lists the address of each partition's leader, as the first broker that answers knows them.
+// leaders returns the address of each partition's leader, according to the first broker that answers.
 func (c *goClient) leaders(ctx context.Context) ([]string, error) {
 	var errs []error
 	for _, address := range c.session.options.Brokers {
@@ -119,7 +120,7 @@ func (c *goClient) ask(ctx context.Context, conn *goConn, address string) ([]str
 	return leaders, nil
 }
 
-// connect gives a sender its connection, and has the broker say that it leads the sender's partitions.
+// connect opens a sender's connection, and checks that the broker leads the sender's partitions.
 func (c *goClient) connect(ctx context.Context, s *sender) error {
 	conn, err := c.session.goDial(ctx, c.link, s.leader)
 	if err != nil {
@@ -146,8 +147,8 @@ func (c *goClient) connect(ctx context.Context, s *sender) error {
 	return nil
 }
 
-// produce sends batches to the leader of their partitions, and gives the error of each, in their order. The other error
-// is that of all.
+// produce sends batches to the leader of their partitions. It returns one error per batch, in the same order. The
+// second result is an error of the whole request.
 func (c *goClient) produce(conn *goConn, acks int16, batches []*batch) ([]error, error) {
 	attributes := compressions[c.session.options.Compression].goes
 	partitions := make([]produce.RequestPartition, len(batches))
@@ -175,7 +176,8 @@ func (c *goClient) produce(conn *goConn, acks int16, batches []*batch) ([]error,
 	return errs, nil
 }
 
-// answered finds what the broker says to a partition's batch. The other error is that it says nothing.
+// answered returns the broker's error for a partition's batch. missing is set if the response does not contain the
+// partition.
 func answered(response *produce.Response, partition int32) (said, missing error) {
 	for _, topic := range response.Topics {
 		for i := range topic.Partitions {

@@ -10,32 +10,33 @@ import (
 	kafka "github.com/segmentio/kafka-go"
 )
 
-// reader reads one partition. Bodies are copied into one block, which is used again when they were handed over.
+// reader reads one partition. Bodies are copied into one block, which is reused after they were delivered.
 type reader struct {
 	g         *goGeneration
-	index     int // of its connection
+	index     int // index of its connection in conns
 	partition int32
 	conn      *kafka.Conn
 	next      int64 // position
 	block     []byte
 	used      int
-	largest   int // body seen
+	largest   int // size of the largest body so far
 	gathered  []message
-	most      int // of gathered
-	astray    int // how often in a row the library has lost its place
+	most      int // maximum length of gathered
+	astray    int // consecutive times that the library lost its position in the response
 }
 
 const (
 	firstBlock, maxBlock = 64 << 10, 8 << 20
-	// maxAstray bounds astray, beyond which the link is taken to be at fault.
+	// maxAstray is the maximum of astray. Beyond it, the link breaks.
 	maxAstray = 3
 )
 
-// read hands messages over until the generation or the consumer ends. When it fails the link breaks.
+// read delivers messages until the generation or the consumer ends. It breaks the link after an error.
 //
-// kafka-go takes a fetch for empty if the end of the log, as the broker knew it a moment before it read the log, was
-// where the fetch began. What the fetch brought all the same stands in the way of the next answer, which the library
-// finds out, and gives the connection up. Nothing is lost by that: another connection is asked for the same.
+// kafka-go has a bug: it takes a fetch for empty if it started at the end of the log as the broker reported it. The
+// broker determines that end shortly before it reads the log, so the response may contain messages. They remain in the
+// connection, so the next response cannot be parsed, and the library gives the connection up. No message is lost,
+// because another connection fetches from the same position.
 func (g *goGeneration) read(index int, from kafka.PartitionAssignment) {
 	c := g.source.c
 	r := &reader{g: g, index: index, partition: int32(from.ID), conn: g.conns[index], next: max(from.Offset, 0),
@@ -57,7 +58,7 @@ func (g *goGeneration) read(index int, from kafka.PartitionAssignment) {
 	}
 }
 
-// mend deals with what is no fault of the link.
+// mend handles errors for which the link need not break: a lost position, and a position that is no longer in the log.
 func (r *reader) mend(err error) error {
 	switch {
 	case errors.Is(err, io.ErrNoProgress) && r.astray < maxAstray:
@@ -69,8 +70,8 @@ func (r *reader) mend(err error) error {
 	return err
 }
 
-// skip goes on where the log begins, if what is next has been dropped from it. Of an answer that is an error the
-// library leaves the rest in the connection.
+// skip continues at the beginning of the log if the messages at next were deleted. It needs a new connection, because
+// after an error response the library leaves the rest of the response unread.
 func (r *reader) skip() error {
 	if err := r.redial(); err != nil {
 		return err
@@ -87,7 +88,7 @@ func (r *reader) skip() error {
 // redial replaces the connection.
 func (r *reader) redial() error {
 	g := r.g
-	fresh, err := g.dial(context.Background(), int(r.partition)) // ends with the link
+	fresh, err := g.dial(context.Background(), int(r.partition)) // the link ends it
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (r *reader) redial() error {
 	return nil
 }
 
-// fetch asks for what is next and hands it over. More is false when there is nobody to hand it to any more.
+// fetch requests the next messages and delivers them. more is false if the consumer takes no more messages.
 func (r *reader) fetch() (more bool, err error) {
 	o := &r.g.source.c.session.options
 	if _, err := r.conn.Seek(r.next, kafka.SeekAbsolute|kafka.SeekDontCheck); err != nil {
@@ -112,24 +113,24 @@ func (r *reader) fetch() (more bool, err error) {
 		MaxWait: o.FetchWait.std()})
 	more, err = r.drain(batch)
 	if !more {
-		_ = r.conn.Close() // so that the rest need not be read
+		_ = r.conn.Close() // the rest need not be read
 	}
 	if closed := batch.Close(); err == nil {
 		err = closed
 	}
-	// All is read; there was nothing; the block was too small for a body.
+	// All was read, or there was nothing, or the block was too small for a body.
 	if errors.Is(err, io.EOF) || errors.Is(err, kafka.RequestTimedOut) || errors.Is(err, io.ErrShortBuffer) {
 		err = nil
 	}
 	return more, err
 }
 
-// extend gives the broker time from now on.
+// extend sets the read deadline to wait + patience from now.
 func (r *reader) extend(wait time.Duration) {
 	_ = r.conn.SetReadDeadline(time.Now().Add(wait + patience))
 }
 
-// drain reads a batch to its end and hands over what is in it.
+// drain reads a batch to its end and delivers its messages.
 func (r *reader) drain(batch *kafka.Batch) (more bool, err error) {
 	r.used = 0
 	for {
@@ -146,7 +147,7 @@ func (r *reader) drain(batch *kafka.Batch) (more bool, err error) {
 		}
 		after := batch.Offset()
 		if after <= r.next {
-			continue // a compressed batch comes whole, also if only its end was asked for
+			continue // a compressed batch is returned as a whole, even if next is inside it
 		}
 		r.next = after
 		r.gathered = append(r.gathered, message{body: r.block[r.used : r.used+n : r.used+n], next: after})
@@ -157,13 +158,13 @@ func (r *reader) drain(batch *kafka.Batch) (more bool, err error) {
 	case errors.Is(err, io.EOF):
 		r.next = max(r.next, batch.Offset())
 	case errors.Is(err, io.ErrShortBuffer) && r.used == 0:
-		r.block = make([]byte, 2*len(r.block)) // for one body, without bounds
+		r.block = make([]byte, 2*len(r.block)) // for one body, without a limit
 	}
 	return r.hand(), err
 }
 
-// enlarge has what is gathered go on in a block twice as large, so that soon one is large enough for all that is handed
-// over at a time; not beyond bounds.
+// enlarge replaces the block by an empty one of twice the size. So a block soon has space for all messages of a
+// delivery. The gathered messages keep the old block. It returns false if the maximum is reached.
 func (r *reader) enlarge() bool {
 	if len(r.block) >= maxBlock {
 		return false
@@ -172,7 +173,8 @@ func (r *reader) enlarge() bool {
 	return true
 }
 
-// hand gives what was gathered to the consumer, and has the block free again.
+// hand delivers the gathered messages, after which the block can be reused. It returns false if the consumer takes no
+// more.
 func (r *reader) hand() bool {
 	if len(r.gathered) > 0 && !r.g.source.c.deliver(r.partition, r.gathered, func() bool { return !r.g.over.Load() }) {
 		return false

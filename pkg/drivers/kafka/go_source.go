@@ -15,27 +15,27 @@ import (
 )
 
 const (
-	// joinAgain is how long kafka-go waits after it failed to join a group; by itself it waits for five seconds.
+	// joinAgain is the time after which kafka-go tries again to join a group. Its default is five seconds.
 	joinAgain = 200 * time.Millisecond
-	// rebalancing is how long a group waits for members that have to give partitions back first.
+	// rebalancing is how long a group waits in a rebalancing for members that first have to give up partitions.
 	rebalancing = 30 * time.Second
-	// patience is how much longer than asked a broker may take to answer.
+	// patience is how long a broker may take to answer, in addition to the wait that the request specifies.
 	patience = 10 * time.Second
 )
 
-// goSource receives through kafka-go: its ConsumerGroup, and for each assigned partition a connection to the leader
-// that is read batch by batch. The library's Reader does the same, but does not say when it has joined, and has a
-// goroutine and a channel more.
+// goSource receives with kafka-go's ConsumerGroup, and one connection per assigned partition to its leader, which is
+// read batch by batch. The library's Reader does the same, but does not report when it has joined, and uses one more
+// goroutine and channel.
 type goSource struct {
 	c       *consumer
 	dialer  *kafka.Dialer // for the group
 	reading *kafka.Dialer // for partitions
 	group   *kafka.ConsumerGroup
 	current atomic.Pointer[goGeneration]
-	ran     chan struct{} // run is over; nil before it began
+	ran     chan struct{} // closed when run has ended; nil before it starts
 }
 
-// goGeneration is what the consumer has between two rebalancings.
+// goGeneration is the consumer's assignment between two rebalancings.
 type goGeneration struct {
 	source *goSource
 	*kafka.Generation
@@ -61,7 +61,7 @@ func newGoSource(c *consumer) source {
 	return s
 }
 
-// readAhead is for kafka-go, which reads 4 KiB at a time.
+// readAhead is a larger read buffer: kafka-go reads only 4 KiB at a time.
 type readAhead struct {
 	net.Conn
 	buffer *bufio.Reader
@@ -96,7 +96,7 @@ func (s *goSource) start(ctx context.Context) error {
 	return nil
 }
 
-// next waits for a generation; what passes by itself, such as a coordinator that is just starting, it waits out.
+// next waits for the next generation. It retries after temporary errors, such as a coordinator that is starting.
 func (s *goSource) next(ctx context.Context) (*kafka.Generation, error) {
 	for {
 		g, err := s.group.Next(ctx)
@@ -107,9 +107,9 @@ func (s *goSource) next(ctx context.Context) (*kafka.Generation, error) {
 	}
 }
 
-// passes reports whether joining a group again, which kafka-go does after each error, may succeed: others that join at
-// the same time begin a rebalancing, and a member that missed it is not known any more. kafka-go does not call these
-// temporary.
+// passes reports whether joining a group again may succeed. kafka-go does that after each error. Other members that
+// join at the same time start a rebalancing, and the group removes members that miss it. kafka-go does not classify
+// these errors as temporary.
 func passes(code kafka.Error) bool {
 	switch code {
 	case kafka.RebalanceInProgress, kafka.UnknownMemberId, kafka.IllegalGeneration, kafka.MemberIDRequired:
@@ -118,7 +118,7 @@ func passes(code kafka.Error) bool {
 	return code.Temporary()
 }
 
-// run takes part in one generation after the other.
+// run handles one generation after the other.
 func (s *goSource) run() {
 	defer close(s.ran)
 	for {
@@ -137,7 +137,7 @@ func (s *goSource) run() {
 	}
 }
 
-// begin connects to the leaders of the assigned partitions and reads from them until the generation ends.
+// begin connects to the leaders of the assigned partitions, and reads from them until the generation ends.
 func (s *goSource) begin(ctx context.Context, from *kafka.Generation) error {
 	g := &goGeneration{source: s, Generation: from}
 	assigned := g.Assignments[s.c.topic]
@@ -158,7 +158,7 @@ func (s *goSource) begin(ctx context.Context, from *kafka.Generation) error {
 	return nil
 }
 
-// connect dials for each partition, all at once.
+// connect opens the connections for all partitions in parallel.
 func (g *goGeneration) connect(ctx context.Context, assigned []kafka.PartitionAssignment) error {
 	if len(assigned) == 0 {
 		return nil
@@ -217,7 +217,7 @@ func (g *goGeneration) disconnect() {
 	}
 }
 
-// partitions lists what was assigned.
+// partitions returns the assigned partitions, sorted.
 func (s *goSource) partitions(of *kafka.Generation) []int32 {
 	var all []int32
 	for _, p := range of.Assignments[s.c.topic] {

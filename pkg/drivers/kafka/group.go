@@ -10,7 +10,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// removeGroups deletes groups, and first has the members leave that a killed process left in them.
+// removeGroups deletes groups. It first removes members that a killed process left behind.
 func (s *session) removeGroups(ctx context.Context, groups []string) error {
 	return poll(ctx, func() (bool, error) {
 		occupied, err := s.deleteGroups(ctx, groups)
@@ -24,7 +24,7 @@ func (s *session) removeGroups(ctx context.Context, groups []string) error {
 	})
 }
 
-// deleteGroups lists those that are not empty.
+// deleteGroups deletes groups. It returns those that could not be deleted because they have members.
 func (s *session) deleteGroups(ctx context.Context, groups []string) (occupied []string, err error) {
 	request := kmsg.NewPtrDeleteGroupsRequest()
 	request.Groups = groups
@@ -43,7 +43,7 @@ func (s *session) deleteGroups(ctx context.Context, groups []string) (occupied [
 	return occupied, nil
 }
 
-// evict has members leave their groups, by client id.
+// evict removes members from their groups. whom selects them by client ID.
 func (s *session) evict(ctx context.Context, groups []string, whom func(clientID string) bool) error {
 	request := kmsg.NewPtrDescribeGroupsRequest()
 	request.Groups = groups
@@ -69,22 +69,22 @@ func (s *session) evict(ctx context.Context, groups []string, whom func(clientID
 		if len(leave.Members) == 0 {
 			continue
 		}
-		if _, err := leave.RequestWith(ctx, s.admin); err != nil { // a member that is gone by now is fine
+		if _, err := leave.RequestWith(ctx, s.admin); err != nil { // a member that has already left is not an error
 			return fmt.Errorf("have members leave group %s: %w", g.Group, explain(err))
 		}
 	}
 	return nil
 }
 
-// orphaned notes a consumer whose link broke before it could leave its group.
+// orphaned stores a consumer whose link broke before it could leave its group.
 func (s *session) orphaned(group, client string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.orphans[group] = append(s.orphans[group], client)
 }
 
-// adopt has the consumers that broke leave their group, before another one joins: a client that connects again by
-// itself would go on as the member that it was, and nobody would wait for its session to time out.
+// adopt removes the consumers that broke from their group before a new one joins. Otherwise the group would wait for
+// their session timeout. A client that reconnects by itself would continue as the same member.
 func (s *session) adopt(ctx context.Context, group string) error {
 	s.mu.Lock()
 	gone := s.orphans[group]

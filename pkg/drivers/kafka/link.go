@@ -12,23 +12,23 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// link is all connections of one publisher or consumer, or of the publishers that share one client. When one of them
-// breaks, the link has broken and stays so: the libraries would connect again without a word, and the record would show
-// neither the gap nor what became of the messages under way. Connections that a library closes by itself, and answers
-// that it no longer waits for, break nothing.
+// link is the set of connections of one publisher or consumer, or of publishers that share a client. If one connection
+// breaks, the whole link is broken for good. Otherwise the libraries would silently reconnect, and the record would
+// show neither the gap nor the fate of messages in flight. Connections that a library closes itself, and answers that
+// it no longer waits for, do not break the link.
 type link struct {
 	session *session
-	ctx     context.Context // ends with the link
+	ctx     context.Context // cancelled when the link ends
 	cancel  context.CancelFunc
 	over    atomic.Bool
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}
-	cause    error // why it broke; nil while whole, and after close
+	cause    error // why it broke; nil before, and after close
 	watchers map[any]func(error)
 }
 
-// link makes a link without connections.
+// link creates a link without connections.
 func (s *session) link() (*link, error) {
 	l := &link{session: s, conns: map[*conn]struct{}{}, watchers: map[any]func(error){}}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -42,12 +42,12 @@ func (s *session) link() (*link, error) {
 	return l, nil
 }
 
-// dial is the libraries' way to Env.Dial.
+// dial is the dial function of the libraries. It uses Env.Dial.
 func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if l.over.Load() {
 		return nil, fmt.Errorf("connect to %s: link: %w", address, drivers.ErrClosed)
 	}
-	// the libraries' goroutines write: Publish waits for room alone
+	// Publish does not wait for writes, because the libraries' goroutines write: it waits for room only
 	ctx, cancel := context.WithCancel(drivers.WithWaiting(ctx, nil))
 	defer cancel()
 	defer context.AfterFunc(l.ctx, cancel)()
@@ -66,7 +66,7 @@ func (l *link) dial(ctx context.Context, network, address string) (net.Conn, err
 	return c, nil
 }
 
-// dialTLS connects, encrypted if there is a config.
+// dialTLS connects. It uses TLS if config is not nil.
 func dialTLS(ctx context.Context, dial dialFunc, config *tls.Config, network, address string) (net.Conn, error) {
 	raw, err := dial(ctx, network, address)
 	if err != nil || config == nil {
@@ -86,7 +86,7 @@ func dialTLS(ctx context.Context, dial dialFunc, config *tls.Config, network, ad
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// broke ends the link for a reason and tells its watchers. Only the first call of broke and close does anything.
+// broke breaks the link and notifies its watchers. Only the first call of broke or close has an effect.
 func (l *link) broke(why error) {
 	l.mu.Lock()
 	if l.over.Swap(true) {
@@ -103,7 +103,7 @@ func (l *link) broke(why error) {
 	}
 }
 
-// close ends the link at once, without a word to its watchers.
+// close closes the link immediately. It does not notify its watchers.
 func (l *link) close() {
 	l.over.Store(true)
 	l.mu.Lock()
@@ -128,7 +128,7 @@ func (l *link) end() {
 	l.session.mu.Unlock()
 }
 
-// watch has tell called when the link breaks by itself; of one that is broken already, at once.
+// watch registers tell, which is called when the link breaks by itself. If the link is broken already, watch calls it.
 func (l *link) watch(who any, tell func(error)) {
 	l.mu.Lock()
 	if l.watchers != nil {
@@ -143,7 +143,7 @@ func (l *link) watch(who any, tell func(error)) {
 	}
 }
 
-// why is what broke the link; nil if nothing has.
+// why returns why the link broke, or nil.
 func (l *link) why() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +156,7 @@ func (l *link) unwatch(who any) {
 	delete(l.watchers, who)
 }
 
-// conn is one connection of a link. It finds out that it broke when somebody reads or writes.
+// conn is one connection of a link. A failed read or write breaks the link.
 type conn struct {
 	net.Conn
 	link    *link
@@ -180,8 +180,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// failed takes deadlines for no break: the libraries use them to end reads that they no longer want. What waits too
-// long is found out by those who wait.
+// failed breaks the link, unless the error is a timeout: the libraries use deadlines to end reads that they no longer
+// need. Callers that wait for an answer have timeouts of their own.
 func (c *conn) failed(err error) {
 	var timeout net.Error
 	if c.closed.Load() || (errors.As(err, &timeout) && timeout.Timeout()) {

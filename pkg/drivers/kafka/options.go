@@ -39,7 +39,7 @@ type options struct {
 	Mechanism         string          `json:"mechanism"`
 	TLS               tlsOptions      `json:"tls"`
 
-	acks int16 // -1 is all
+	acks int16 // -1: all
 }
 
 type tlsOptions struct {
@@ -50,10 +50,10 @@ type tlsOptions struct {
 	SkipVerify bool   `json:"skipVerify"`
 }
 
-// duration is written like "500ms".
+// duration is a time.Duration that is written like "500ms".
 type duration time.Duration
 
-// UnmarshalJSON reads a string with a unit.
+// UnmarshalJSON parses a string with a unit.
 func (d *duration) UnmarshalJSON(raw []byte) error {
 	var text string
 	if err := json.Unmarshal(raw, &text); err != nil {
@@ -71,8 +71,8 @@ func (d duration) std() time.Duration { return time.Duration(d) }
 
 const acksAll = -1
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
-// schema.
+// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
+// that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
 		Client: kafkaGo, ReplicationFactor: 1, MinInSyncReplicas: 1, Partitions: 1, BatchBytes: 1_000_000,
@@ -101,8 +101,8 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// fault says what the schema cannot, which is what does not go together, and again what is dangerous to get wrong
-// without a schema.
+// fault returns the reason why the options are invalid, or "". It checks what the schema cannot, such as combinations,
+// and repeats important checks for callers that bypass the schema.
 func (o *options) fault() string {
 	if len(o.Brokers) == 0 {
 		return `give brokers: ["host:9092"]`
@@ -153,7 +153,7 @@ func (o *options) clientFault() string {
 	return ""
 }
 
-// acksFor is what a publisher asks for: modes without confirms ask for nothing.
+// acksFor returns the acks of a publisher. Modes without confirms use 0.
 func (o *options) acksFor(confirmed bool) int16 {
 	if !confirmed {
 		return 0
@@ -161,5 +161,5 @@ func (o *options) acksFor(confirmed bool) int16 {
 	return o.acks
 }
 
-// synced reports whether the topics' own settings have each message on the disk before it is confirmed.
+// synced reports whether the options' topic settings sync each message to disk before it is confirmed.
 func (o *options) synced() bool { return fmt.Sprint(o.Topic["flush.messages"]) == "1" }

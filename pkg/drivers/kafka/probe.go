@@ -15,12 +15,12 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// askWithin bounds a probe's parts, so that one without an answer leaves time to tell of the others.
+// askWithin is the maximum time of a probe. Parts without an answer do not hold up the metrics of the others.
 const askWithin = 3 * time.Second
 
-// Probe asks how far the task's groups are behind and how many members they have, what is appended to its topics and
-// what those take on disk, and how many of their partitions are short of replicas. What brokers use themselves they say
-// to JMX alone: an agent that observes tells.
+// Probe reads the lag and the members of the task's groups, and the publish rate and stored bytes of its topics. It
+// also reads the number of under-replicated partitions. Brokers report their own resource usage only over JMX, so those
+// metrics need an agent on the host.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	t := s.topology()
 	if t.Queues == 0 {
@@ -43,7 +43,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	return metrics, nil
 }
 
-// replicaMetrics counts partitions with fewer replicas in sync than they have.
+// replicaMetrics counts the partitions that have fewer in-sync replicas than replicas.
 func (s *session) replicaMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	known, err := s.metadata(ctx, s.admin, topicNames(t))
 	if err != nil {
@@ -67,8 +67,8 @@ func (s *session) replicaMetrics(ctx context.Context, t drivers.Topology) ([]dri
 	}, nil
 }
 
-// diskMetrics are what each broker has of the topics on its disks, and what is free there. A broker that is down says
-// nothing of either; under_replicated tells.
+// diskMetrics returns, per broker, the size of the topics' logs and the free disk space. A broker that is down is
+// missing, which MetricUnderReplicated shows.
 func (s *session) diskMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	request := kmsg.NewPtrDescribeLogDirsRequest()
 	for _, name := range topicNames(t) {
@@ -96,13 +96,14 @@ func (s *session) diskMetrics(ctx context.Context, t drivers.Topology) ([]driver
 	return metrics, nil
 }
 
-// ofDirs adds up a broker's folders. One that cannot be read leaves its metrics out: a part is not the whole.
+// ofDirs adds up a broker's log directories. If one cannot be read, it returns nothing, because a partial sum would be
+// wrong.
 func ofDirs(node string, said *kmsg.DescribeLogDirsResponse) []drivers.Metric {
 	if kerr.ErrorForCode(said.ErrorCode) != nil || len(said.Dirs) == 0 {
 		return nil
 	}
 	var stored, free float64
-	volumes := map[[2]int64]bool{} // folders of the same size and room are taken for those of one disk
+	volumes := map[[2]int64]bool{} // directories with the same size and free space are assumed to be on the same disk
 	for _, dir := range said.Dirs {
 		if kerr.ErrorForCode(dir.ErrorCode) != nil {
 			return nil
@@ -124,7 +125,7 @@ func ofDirs(node string, said *kmsg.DescribeLogDirsResponse) []drivers.Metric {
 	return metrics
 }
 
-// logMetrics are what is appended, and how far the groups are behind.
+// logMetrics returns the publish rate and the lag.
 func (s *session) logMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	ends, err := s.ends(ctx, topicNames(t))
 	if err != nil {
@@ -150,7 +151,7 @@ func (s *session) logMetrics(ctx context.Context, t drivers.Topology) ([]drivers
 	return append(metrics, drivers.Metric{Name: drivers.MetricLag, Value: float64(lag(t, ends, committed))}), nil
 }
 
-// lag adds up, over all groups and partitions, how many messages are behind the position that was committed.
+// lag adds up, over all groups and partitions, the number of messages after the committed position.
 func lag(t drivers.Topology, ends map[string][]int64, committed map[string]map[int32]int64) (total int64) {
 	for sub := range t.Subscriptions {
 		for q := range t.Queues {
@@ -163,8 +164,8 @@ func lag(t drivers.Topology, ends map[string][]int64, committed map[string]map[i
 	return total
 }
 
-// groupMetrics counts the members of the task's groups. A group that no member has joined yet is not there, and has
-// none.
+// groupMetrics counts the members of the task's groups. A group that no consumer has joined yet does not exist, and
+// counts as empty.
 func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	if t.Consumers == 0 {
 		return nil, nil
@@ -192,7 +193,7 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 	return []drivers.Metric{{Name: drivers.MetricConsumers, Value: float64(members)}}, nil
 }
 
-// positions asks what each group has committed in each partition. Before its first commit a group is at the beginning.
+// positions returns the committed position of each group in each partition. It is 0 before the first commit.
 func (s *session) positions(ctx context.Context, t drivers.Topology) (map[string]map[int32]int64, error) {
 	request := kmsg.NewPtrOffsetFetchRequest()
 	for sub := range t.Subscriptions {

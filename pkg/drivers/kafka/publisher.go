@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// publisher is what both libraries' publishers have in common.
+// publisher is the common part of both libraries' publishers.
 type publisher struct {
 	spec       drivers.PublisherSpec
 	link       *link
@@ -21,28 +21,29 @@ type publisher struct {
 	leave      func()
 	notice     *drivers.Notice
 	partitions uint32
-	most       int // bytes of a body
+	most       int // maximum size of a body
 	closed     atomic.Bool
 	once       sync.Once
 }
 
-// outlet is how a library sends one publisher's messages to the partitions of one topic. What it accepts it settles,
-// once.
+// outlet sends one publisher's messages to the partitions of one topic, with one of the libraries. It settles each
+// accepted message exactly once.
 type outlet interface {
-	// send copies the body; it blocks while the broker or the network will not take more.
+	// send copies the body. It blocks while the broker or network accepts no more.
 	send(ctx context.Context, partition int32, m drivers.Message) error
-	// flush has what is buffered sent.
+	// flush sends what is buffered.
 	flush()
-	// end flushes, and returns when all is settled: within the grace, or it breaks the link. From its beginning nothing
-	// more is accepted.
+	// end flushes and waits until all messages are settled. It breaks the link if that takes too long. Messages are
+	// rejected from the start of end.
 	end()
 }
 
-// overhead is what a record has in a batch beside its body, and more.
+// overhead is an upper bound for the size of a batch with one record, without its body.
 const overhead = 128
 
-// Publisher makes a client, or finds the one of that connection number. Except in modes with a connection for each
-// message, which measure just that, it returns when the leaders of the topic's partitions have answered it.
+// Publisher creates a client, or shares the one of its connection number. It returns when the leaders of the topic's
+// partitions have answered. It does not wait for them in modes with a connection per message, which measure the time of
+// connecting.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if err := s.checkPublisher(spec); err != nil {
 		return nil, fmt.Errorf("connect publisher: %w", err)
@@ -79,7 +80,7 @@ func (s *session) checkPublisher(spec drivers.PublisherSpec) error {
 	return checkTopology(spec.Topology)
 }
 
-// checkClientNode refuses places: who publishes to a partition, or reads it, does so at its leader.
+// checkClientNode rejects nodes other than the leader: clients publish and consume at a partition's leader only.
 func checkClientNode(node drivers.Node) error {
 	switch node {
 	case "", drivers.AnyNode, nodeLeader:
@@ -89,15 +90,15 @@ func checkClientNode(node drivers.Node) error {
 		drivers.ErrUnsupported)
 }
 
-// perMessage reports whether a publisher is for one message.
+// perMessage reports whether a publisher sends only one message.
 func perMessage(mode drivers.Mode) bool {
 	return mode == drivers.ConnectionPerMessage || mode == drivers.ConnectionPerMessageConfirm
 }
 
-// holds reports whether the engine flushes after what belongs into one batch, for which the outlet then waits.
+// holds reports whether batches wait for a flush, because the engine flushes at the end of each batch.
 func holds(mode drivers.Mode) bool { return mode == drivers.ConfirmBatch }
 
-// Publish copies the message into its partition's batch: that of its key modulo the partitions.
+// Publish copies the message into the batch of its partition, which is the key modulo the number of partitions.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -112,7 +113,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	return p.out.send(ctx, int32(m.Key%p.partitions), m)
 }
 
-// Flush has the batches sent.
+// Flush sends the waiting batches.
 func (p *publisher) Flush(context.Context) error {
 	if p.link.over.Load() {
 		return fmt.Errorf("flush: %w", drivers.ErrClosed)
@@ -121,7 +122,7 @@ func (p *publisher) Flush(context.Context) error {
 	return nil
 }
 
-// Close sends what is buffered, and waits for what is not confirmed.
+// Close sends what is buffered and waits for outstanding confirms.
 func (p *publisher) Close() error {
 	p.once.Do(func() {
 		p.notice.End()
@@ -133,9 +134,8 @@ func (p *publisher) Close() error {
 	return nil
 }
 
-// refusals are the answers by which a broker says that it has not kept a message, and will not. Of any other answer but
-// success it is not known what became of the messages: a leader that is deposed, or has waited for its followers in
-// vain, may have kept them.
+// refusals are the errors after which the broker has not stored a message and will not store it. After any other error
+// this is unknown: a leader that was replaced, or whose followers did not answer in time, may have stored the message.
 var refusals = []error{
 	kerr.NotEnoughReplicas, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.CorruptMessage,
 	kerr.InvalidTimestamp,
@@ -144,7 +144,8 @@ var refusals = []error{
 	kerr.UnsupportedCompressionType, kerr.UnsupportedForMessageFormat, kerr.ThrottlingQuotaExceeded,
 }
 
-// verdict turns what became of a batch into the confirm's error, and breaks the link if it is not known.
+// verdict converts the result of a batch to the confirm's error. It breaks the link if it is unknown whether the batch
+// was stored.
 func verdict(l *link, err error) error {
 	switch {
 	case err == nil:

@@ -10,28 +10,29 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// What a publisher without confirms may have waiting to be sent, before Publish blocks: little enough to stay in the
-// processor's cache. Of one with confirms the engine bounds it.
+// Limits for the waiting messages of a publisher without confirms, beyond which Publish blocks. They fit into the
+// processor's cache. With confirms, the engine limits the messages in flight.
 const (
 	maxWaiting      = 1000
 	maxBytesWaiting = 8 << 20
 )
 
-// room counts what a publisher has waiting. One goroutine enters, others leave.
+// room counts a publisher's waiting messages. One goroutine calls enter, others call exit.
 type room struct {
 	messages, bytes atomic.Int64
 	bounded         bool
 	waiting         *drivers.Waiting
-	wanted          atomic.Bool   // the one that enters waits
-	freed           chan struct{} // it is to look again
-	shut            chan struct{} // nothing enters any more
+	wanted          atomic.Bool   // enter is waiting
+	freed           chan struct{} // signals enter to check again
+	shut            chan struct{} // closed: enter fails
 }
 
 func newRoom(bounded bool, waiting *drivers.Waiting) *room {
 	return &room{bounded: bounded, waiting: waiting, freed: make(chan struct{}, 1), shut: make(chan struct{})}
 }
 
-// enter waits for room for a message of n bytes, until ctx, the room or the link ends.
+// enter counts a message of n bytes. It waits while the limits are exceeded. It fails if ctx, the room or the link
+// ends.
 func (r *room) enter(ctx context.Context, l *link, n int) error {
 	for r.bounded && r.full(n) {
 		r.wanted.Store(true)
@@ -66,7 +67,7 @@ func (r *room) full(n int) bool {
 	return waiting >= maxWaiting || (waiting > 0 && r.bytes.Load()+int64(n) > maxBytesWaiting)
 }
 
-// exit makes room.
+// exit subtracts settled messages.
 func (r *room) exit(messages, bytes int) {
 	r.messages.Add(-int64(messages))
 	r.bytes.Add(-int64(bytes))
@@ -84,8 +85,8 @@ func (r *room) wake() {
 
 var errNoAnswer = errors.New("the broker does not answer while a publisher ends")
 
-// empties waits for done, as long as messages go; when none has gone for the grace, and at the latest after three times
-// that, it gives up first.
+// empties waits for done. It calls giveUp first if the count of messages did not decrease within grace, and after three
+// times grace at the latest.
 func (r *room) empties(done <-chan struct{}, giveUp func()) {
 	ticker := time.NewTicker(grace)
 	defer ticker.Stop()

@@ -7,35 +7,35 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// client is a library's client for publishers, and the link that it works over.
+// client is a library's client for publishers. It uses one link.
 type client interface {
 	outlet(ctx context.Context, spec drivers.PublisherSpec) (outlet, error)
 	close()
 }
 
-// seated is a client and what it is known by.
+// seated is a client with its link and the number of its users.
 type seated struct {
 	client
 	link *link
-	uses int // guarded by its seat
+	uses int // guarded by the mutex of its seat
 }
 
-// seatKey tells shared clients apart.
+// seatKey identifies a shared client.
 type seatKey struct {
 	number int
 	topic  string
 	mode   drivers.Mode
 }
 
-// seat is where the client of one number is, as long as somebody uses it.
+// seat stores the shared client of one key while it has users.
 type seat struct {
 	mu sync.Mutex
 	at *seated
 }
 
-// join gives a client as the spec's connection number says, and what is to be called when its user has ended.
-// Publishers of one number and one queue share a client of franz-go, and its connections; with kafka-go each has its
-// own.
+// join returns a client for the spec's connection number, and the function to call when its user has ended. With
+// franz-go, publishers with the same number, queue and mode share a client and its connections. With kafka-go, each
+// publisher has its own.
 func (s *session) join(ctx context.Context, spec drivers.PublisherSpec) (*seated, func(), error) {
 	if spec.Connection == drivers.Exclusive || s.options.Client == kafkaGo {
 		c, err := s.client(ctx, spec)

@@ -12,11 +12,11 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// topicName names a queue's topic, which all subscriptions read.
+// topicName returns the name of a queue's topic. All subscriptions read it.
 func topicName(t drivers.Topology, queue int) string { return fmt.Sprintf("%s-q%d", t.Name, queue) }
 
-// groupName names the consumer group of a subscription to one queue. Each queue has its own, so that a consumer that
-// comes or goes does not have those of all other queues divide their partitions anew.
+// groupName returns the name of the consumer group of a subscription to one queue. Each queue has its own groups, so
+// that a consumer that joins or leaves does not cause a rebalancing for other queues.
 func groupName(t drivers.Topology, subscription, queue int) string {
 	return fmt.Sprintf("%s-s%d-q%d", t.Name, subscription, queue)
 }
@@ -47,8 +47,8 @@ func checkTopology(t drivers.Topology) error {
 	return nil
 }
 
-// Setup removes what is there by the topology's names, creates the topics, and returns when their leaders are at work.
-// A group is there when its first consumer comes; it begins with the first message that a topic has had.
+// Setup deletes existing topics and groups of these names, creates the topics, and returns when their leaders answer. A
+// group is created when its first consumer joins. It starts with the first message of the topic.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := checkTopology(t); err != nil {
 		return fmt.Errorf("set up %s: %w", t.Name, err)
@@ -67,7 +67,7 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// Teardown removes what Setup and consumers made, by name.
+// Teardown deletes by name what Setup and consumers created.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	if err := s.remove(ctx, topicNames(t), groupNames(t)); err != nil {
 		return fmt.Errorf("tear down %s: %w", t.Name, err)
@@ -92,7 +92,7 @@ func (s *session) create(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// createSome creates topics. Some may be left to be created: those that are still on their way out by these names.
+// createSome creates topics. It returns in left those whose names still exist, because their deletion has not finished.
 func (s *session) createSome(ctx context.Context, names []string,
 	placement []kmsg.CreateTopicsRequestTopicReplicaAssignment) (left []string, final bool, err error) {
 	request := kmsg.NewPtrCreateTopicsRequest()
@@ -132,7 +132,7 @@ func (s *session) newTopic(name string,
 	return topic
 }
 
-// topicSettings are what topics are created with.
+// topicSettings returns the settings with which topics are created.
 func (o *options) topicSettings() map[string]string {
 	settings := map[string]string{"min.insync.replicas": fmt.Sprint(o.MinInSyncReplicas)}
 	for name, value := range o.Topic {
@@ -141,8 +141,8 @@ func (o *options) topicSettings() map[string]string {
 	return settings
 }
 
-// awaitLeaders returns when every broker that answers knows the topics, and every partition's leader says where its log
-// ends.
+// awaitLeaders waits until every reachable broker has the topics, and every partition's leader returns the end of its
+// log.
 func (s *session) awaitLeaders(ctx context.Context, topics []string) error {
 	for names := range slices.Chunk(topics, atOnce) {
 		err := poll(ctx, func() (bool, error) { return false, s.known(ctx, names) })
@@ -159,7 +159,7 @@ func (s *session) awaitLeaders(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// known asks each broker whether it has heard of the topics.
+// known returns an error unless every broker that answers has the metadata of the topics.
 func (s *session) known(ctx context.Context, topics []string) error {
 	cluster, err := s.metadata(ctx, s.admin, []string{})
 	if err != nil {
@@ -171,7 +171,7 @@ func (s *session) known(ctx context.Context, topics []string) error {
 			return s.metadata(ctx, s.admin.Broker(int(b.NodeID)), topics)
 		})
 		if err != nil {
-			continue // it may be down; the others have the topics then
+			continue // the broker may be down: then the others have the topics
 		}
 		answered++
 		for _, topic := range said.Topics {
@@ -190,7 +190,7 @@ func (s *session) known(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// ends asks the leaders where the partitions' logs end.
+// ends returns the end of the log of each partition, as the leaders report it.
 func (s *session) ends(ctx context.Context, topics []string) (map[string][]int64, error) {
 	request := kmsg.NewPtrListOffsetsRequest()
 	request.ReplicaID = -1
@@ -229,7 +229,7 @@ func (s *session) ends(ctx context.Context, topics []string) (map[string][]int64
 	return ends, nil
 }
 
-// remove deletes topics and groups. What is not there is no error.
+// remove deletes topics and groups. Missing ones are not an error.
 func (s *session) remove(ctx context.Context, topics, groups []string) error {
 	for names := range slices.Chunk(groups, atOnce) {
 		if err := s.removeGroups(ctx, names); err != nil {
