@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// accept deals with messages that the handler took.
+// accept stores messages that the handler accepted, and acknowledges them if it is time.
 func (c *consumer) accept(handles []string) {
 	c.mu.Lock()
 	c.unacked = append(c.unacked, handles...)
@@ -40,7 +40,7 @@ func (c *consumer) acknowledgeAtIntervals() {
 	}
 }
 
-// acknowledge deletes what was accepted until now: one by one for "each", else by requests of up to ten.
+// acknowledge deletes the messages accepted so far: one per request with "each", otherwise up to ten per request.
 func (c *consumer) acknowledge() {
 	c.acking.Lock()
 	defer c.acking.Unlock()
@@ -71,7 +71,7 @@ func (c *consumer) acknowledge() {
 	}
 }
 
-// context is for requests that end something: they go on after Close has come.
+// context returns the context of a request that must also complete during Close.
 func (c *consumer) context() (context.Context, context.CancelFunc) {
 	patience := c.patience
 	if c.over() {
@@ -100,7 +100,7 @@ func (c *consumer) remove(handles []string) error {
 	return err
 }
 
-// giveBack shows messages again at once.
+// giveBack makes messages visible again immediately.
 func (c *consumer) giveBack(handles []string) {
 	if c.on.Err() != nil {
 		return
@@ -123,13 +123,13 @@ func (c *consumer) giveBack(handles []string) {
 	}
 }
 
-// partly says that some messages of a request were refused: they come again when their visibility ends.
+// partly reports that some messages of a request were rejected. They are delivered again after the visibility time.
 func (c *consumer) partly(doing string, failed []types.BatchResultErrorEntry, of int) {
 	c.say(fmt.Sprintf("%s: %d of %d messages refused, to come again: %s: %s", doing, len(failed), of,
 		aws.ToString(failed[0].Code), aws.ToString(failed[0].Message)))
 }
 
-// failed deals with a request that had no answer, or a bad one.
+// failed handles the error of a request. An answer of the service is reported; any other error breaks the link.
 func (c *consumer) failed(doing string, err error) {
 	if answered(err) {
 		c.say(doing + ": refused, to come again: " + err.Error())

@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// consumer asks for messages, hands them over and deletes them, one request after another.
+// consumer receives messages, passes them to the handler and deletes them, in sequence.
 type consumer struct {
 	spec     drivers.ConsumerSpec
 	on       joined
@@ -27,23 +27,23 @@ type consumer struct {
 	where    string
 	fifo     bool
 	wait     time.Duration
-	poll     time.Duration // where wait is 0
-	patience time.Duration // for an answer, beyond wait
+	poll     time.Duration // used if wait is 0
+	patience time.Duration // maximum time for an answer, in addition to wait
 	forget   func(error)
 	handle   drivers.Handler
 	notice   *drivers.Notice
 
-	buffer     []byte // of bodies
+	buffer     []byte // decoded bodies
 	deliveries []drivers.Delivery
-	handles    []string // of the deliveries
+	handles    []string // receipt handles of deliveries
 
 	mu      sync.Mutex
-	unacked []string // accepted, not deleted yet
+	unacked []string // accepted and not yet deleted
 	room    chan struct{}
-	acking  sync.Mutex // one that acknowledges at a time
+	acking  sync.Mutex // one acknowledge at a time
 	said    sync.Once
 
-	ctx    context.Context // of requests
+	ctx    context.Context // of all requests
 	cancel context.CancelFunc
 	stop   chan struct{}
 	broken chan struct{}
@@ -52,7 +52,7 @@ type consumer struct {
 	once   sync.Once
 }
 
-// Consumer connects a consumer. Its queue has been there since Setup, so that nothing is missed.
+// Consumer connects a consumer. Setup created its queue, so no message is missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	c, err := s.consumer(ctx, spec, handle)
@@ -106,21 +106,21 @@ func (s *session) checkConsumer(spec drivers.ConsumerSpec) error {
 	return nil
 }
 
-// Broke ends the consumer with its link.
+// Broke ends the consumer because its link broke.
 func (c *consumer) Broke(cause error) {
 	c.break1.Do(func() { close(c.broken) })
 	c.cancel()
 	c.notice.Broke(fmt.Errorf("%w: %w", drivers.ErrClosed, cause))
 }
 
-// Abandon ends the consumer with its session.
+// Abandon ends the consumer because its session is closed.
 func (c *consumer) Abandon() {
 	c.notice.End()
 	c.break1.Do(func() { close(c.broken) })
 	c.cancel()
 }
 
-// over reports whether nothing more is to be handed over.
+// over reports whether no more messages may be passed to the handler.
 func (c *consumer) over() bool {
 	select {
 	case <-c.stop:
@@ -132,7 +132,7 @@ func (c *consumer) over() bool {
 	}
 }
 
-// pause waits, and says whether to go on.
+// pause waits for d, or until the consumer ends.
 func (c *consumer) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -143,7 +143,7 @@ func (c *consumer) pause(d time.Duration) {
 	}
 }
 
-// run receives until it is told to stop or the link breaks.
+// run receives until the consumer is closed or the link breaks.
 func (c *consumer) run() {
 	for !c.over() {
 		most := c.wanted()
@@ -167,14 +167,14 @@ func (c *consumer) run() {
 		default:
 			if answered(err) {
 				c.forget(err)
-				c.pause(pollInterval) // whoever connects again would be refused at once
+				c.pause(pollInterval) // otherwise a consumer that reconnects would be rejected in a loop
 			}
 			c.on.Broke(fmt.Errorf("receive from SQS at %s: %w", c.where, explain(err)))
 		}
 	}
 }
 
-// wanted is for how many messages there is place: as many as one request can give and the prefetch allows.
+// wanted returns how many messages to request: the maximum of one request, within the prefetch.
 func (c *consumer) wanted() int {
 	if c.spec.Prefetch == 0 {
 		return mostPerRequest
@@ -201,14 +201,14 @@ func (c *consumer) receive(most int) ([]types.Message, error) {
 	})
 	if err != nil {
 		if c.ctx.Err() != nil && c.over() {
-			return nil, nil // broken off by Close
+			return nil, nil // cancelled by Close
 		}
 		return nil, err
 	}
 	return answer.Messages, nil
 }
 
-// deliver hands messages over, as many at a time as the batch allows. What is left after Close goes back.
+// deliver passes messages to the handler in batches. After Close, it returns the rest to the queue.
 func (c *consumer) deliver(got []types.Message) {
 	c.decode(got)
 	for from := 0; from < len(got); {
@@ -226,11 +226,11 @@ func (c *consumer) deliver(got []types.Message) {
 		from = to
 	}
 	if c.fifo {
-		c.acknowledge() // the groups give nothing more before that
+		c.acknowledge() // the message groups deliver nothing more before that
 	}
 }
 
-// decode makes deliveries of messages. A body that is not in base64 is passed on as it is: somebody else's.
+// decode converts messages to deliveries. A body that is not base64 is not from Lockstep, and is passed on unchanged.
 func (c *consumer) decode(got []types.Message) {
 	size := 0
 	for i := range got {
@@ -265,12 +265,13 @@ func redelivered(m *types.Message) drivers.Tristate {
 	return drivers.Yes
 }
 
-// say reports what went wrong without ending anything, once: it may be so for every message.
+// say reports a problem that does not end the consumer. It reports only the first one, since every message may have it.
 func (c *consumer) say(what string) {
 	c.said.Do(func() { c.event(drivers.EventNotice, "consumer: "+what) })
 }
 
-// Close waits for the request that is under way, deletes what the handler accepted and gives the rest back.
+// Close waits for the current request, deletes the messages that the handler accepted, and returns the others to the
+// queue.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		c.notice.End()

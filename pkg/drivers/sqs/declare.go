@@ -32,15 +32,15 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Persistent:        true,
 			Transient:         true,
 			UnlimitedPrefetch: true,
-			Keys:              o.FIFO, // message groups
+			Keys:              o.FIFO, // they are message groups
 			Redelivery:        true,
 			Streams:           o.FIFO,
 		},
 		Guarantees: drivers.Guarantees{
 			ConfirmedKept: true,
 			SentKept:      false,
-			// What is not deleted within the visibility time comes again, and a standard queue is at-least-once in any
-			// case.
+			// A message that is not deleted within the visibility time is delivered again. Standard queues deliver at
+			// least once anyway.
 			NoDuplicates: false,
 			Ordered:      o.FIFO && (use.Mode != drivers.ConfirmWindow || o.Requests == 1),
 		},
@@ -51,7 +51,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	}
 }
 
-// modes are those with confirms: SQS answers every message.
+// modes returns the confirmed modes, because SQS answers every request.
 func modes() []drivers.Mode {
 	var some []drivers.Mode
 	for _, m := range drivers.Modes() {
@@ -62,8 +62,8 @@ func modes() []drivers.Mode {
 	return some
 }
 
-// acks: a FIFO queue gives nothing more of a group before what it gave is deleted, so that there is no waiting for an
-// interval.
+// acks leaves out AckInterval for FIFO queues: they deliver no more messages of a group until the received ones are
+// deleted.
 func acks(o *options) []drivers.Ack {
 	some := []drivers.Ack{drivers.AckEach, drivers.AckEvery}
 	if !o.FIFO {
@@ -80,7 +80,7 @@ func notes(o *options, use drivers.Use) []string {
 	return nil
 }
 
-// label says what a confirm means. What another server than AWS's makes of it is in its description.
+// label describes what a confirm means. Describe reports what is known about a server other than AWS.
 func label(o *options) string {
 	kind := "standard"
 	if o.FIFO {

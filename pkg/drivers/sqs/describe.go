@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// bannerReader notes what a server calls itself in its answers.
+// bannerReader stores the Server header of the last answer.
 type bannerReader struct {
 	next http.RoundTripper
 	mu   sync.Mutex
@@ -32,7 +32,7 @@ func (b *bannerReader) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// Describe says what is known: SQS itself has nothing to ask for its version.
+// Describe reports the options and the Server header. SQS has no request for a version.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	b := &bannerReader{next: s.admin}
 	_, err := s.client(b).GetQueueUrl(ctx, &sqs.GetQueueUrlInput{QueueName: aws.String("lockstep-is-there")})
@@ -63,8 +63,8 @@ func sortLeftovers(all []drivers.Leftover) {
 	slices.SortFunc(all, func(a, b drivers.Leftover) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// Probe asks for the approximate depth of the task's queues. A queue that cannot be asked leaves the sums out: a part
-// is not the whole.
+// Probe returns the approximate depth of the task's queues. It fails if one queue cannot be read, because a partial sum
+// would be wrong.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.mu.Lock()
 	names := slices.Clone(s.depths)

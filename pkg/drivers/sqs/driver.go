@@ -1,4 +1,4 @@
-// Package sqs drives Amazon SQS, and what speaks its protocol, through the AWS SDK without its retries.
+// Package sqs drives Amazon SQS, and compatible servers, with the AWS SDK. Its retries are off.
 package sqs
 
 import (
@@ -23,15 +23,15 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// grace is how long something that ends may take to end in order.
+// grace is the maximum time for an orderly end of a consumer.
 const grace = 2 * time.Second
 
 func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and asks for a queue that is not there, so that a server which is not there, or does not know
-// these credentials, is known at once.
+// Open prepares a session and requests a queue that does not exist, so that an unreachable server or wrong credentials
+// are reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -64,16 +64,16 @@ type session struct {
 	config  aws.Config
 	admin   *http.Transport // for declarations
 	aside   *http.Transport // for probes, and for finding credentials
-	tls     *tls.Config     // nil: the host's
+	tls     *tls.Config     // nil: the default
 	links   requests.Links[*link]
 
 	mu     sync.Mutex
-	urls   map[string]string // of the queues, by name
-	depths []string          // names of the task's queues, for probes
+	urls   map[string]string // URLs of queues, by name
+	depths []string          // names of the task's queues, for Probe
 
 }
 
-// configure finds credentials and region where the options do not have them.
+// configure finds the credentials and the region that the options do not contain.
 func (s *session) configure(ctx context.Context) error {
 	o := &s.options
 	if o.AccessKey != "" {
@@ -96,7 +96,7 @@ func (s *session) configure(ctx context.Context) error {
 		return errors.New("look for AWS credentials: there is no region: give options region, or set AWS_REGION on the agent's host")
 	}
 	o.Region = found.Region
-	if with, is := found.HTTPClient.(*awshttp.BuildableClient); is { // certificates of AWS_CA_BUNDLE
+	if with, is := found.HTTPClient.(*awshttp.BuildableClient); is { // it has the certificates of AWS_CA_BUNDLE
 		s.tls = with.GetTransport().TLSClientConfig
 		s.admin.TLSClientConfig, s.aside.TLSClientConfig = s.tls.Clone(), s.tls.Clone()
 	}
@@ -104,8 +104,8 @@ func (s *session) configure(ctx context.Context) error {
 	return nil
 }
 
-// client speaks through one transport. Nothing is sent again: not by the SDK, and not by net/http, which repeats only
-// what it has not begun to write.
+// client returns a client that uses one transport. Neither the SDK nor net/http sends a request twice: net/http repeats
+// a request only if it has not begun to write it.
 func (s *session) client(by http.RoundTripper) *sqs.Client {
 	return sqs.NewFromConfig(s.config, func(o *sqs.Options) {
 		o.HTTPClient, o.Retryer = &http.Client{Transport: by}, aws.NopRetryer{}
@@ -116,7 +116,7 @@ func (s *session) client(by http.RoundTripper) *sqs.Client {
 	})
 }
 
-// Close ends every connection, and whatever waits for an answer on it.
+// Close closes all connections. Requests that wait for an answer fail.
 func (s *session) Close() error {
 	s.links.Close()
 	s.admin.CloseIdleConnections()
@@ -124,7 +124,7 @@ func (s *session) Close() error {
 	return nil
 }
 
-// missing reports whether a queue is not there.
+// missing reports whether the error means that a queue does not exist.
 func missing(err error) bool {
 	var gone *types.QueueDoesNotExist
 	return errors.As(err, &gone)

@@ -19,13 +19,14 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// idleTimeout is when connections that nobody uses are closed: earlier than any server does it, so that this is never
-// taken for a break.
+// idleTimeout is the time after which unused connections are closed. It is shorter than any server's timeout, so that
+// no server closes an idle connection, which could look like a break.
 const idleTimeout = 10 * time.Second
 
 type dialing = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// transport goes through dial alone: no proxy of the environment, and HTTP/1.1, which is what SQS speaks.
+// transport returns a transport that connects only by dial. It uses no proxy from the environment, and HTTP/1.1, the
+// protocol of SQS.
 func transport(dial dialing) *http.Transport {
 	return &http.Transport{
 		DialContext: dial, DisableCompression: true, IdleConnTimeout: idleTimeout,
@@ -34,7 +35,8 @@ func transport(dial dialing) *http.Transport {
 	}
 }
 
-// link is the HTTP connections of one publisher or consumer, or of those that share it: one for each request at a time.
+// link is the HTTP connections of one publisher or consumer, or of several that share them. Each concurrent request
+// uses its own.
 type link struct {
 	requests.Link
 	client *sqs.Client
@@ -45,7 +47,7 @@ type link struct {
 	conns map[*conn]struct{}
 }
 
-// connect makes a link. Its connections are made by its requests.
+// connect creates a link. Its requests open the connections.
 func (s *session) connect() (*link, error) {
 	l := &link{conns: map[*conn]struct{}{}}
 	l.http = transport(func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -74,7 +76,7 @@ func (l *link) watch(raw net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// Close ends all connections.
+// Close closes all connections.
 func (l *link) Close() {
 	if first, _ := l.End(); !first {
 		return
@@ -92,8 +94,8 @@ func (l *link) Close() {
 	}
 }
 
-// conn tells its link when it breaks without a request on it. That a server closes an idle connection in order is none:
-// HTTP makes another, and says so if that fails.
+// conn breaks its link if a read fails. The orderly close of a connection by the server does not: HTTP then opens
+// another one, and returns an error if that fails.
 type conn struct {
 	net.Conn
 	link   *link
@@ -116,19 +118,19 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// answered reports whether an error is the service's answer; anything else is the link's end.
+// answered reports whether the error is an answer of the service. Any other error means that the link is broken.
 func answered(err error) bool {
 	var api smithy.APIError
 	return errors.As(err, &api)
 }
 
-// failedItself reports whether the service answered that something is wrong with it, not with the request.
+// failedItself reports whether the service answered that it failed internally.
 func failedItself(err error) bool {
 	var response *awshttp.ResponseError
 	return errors.As(err, &response) && response.HTTPStatusCode() >= http.StatusInternalServerError && !throttled(err)
 }
 
-// throttled reports whether the service asks for patience.
+// throttled reports whether the service rejected a request because of its rate.
 func throttled(err error) bool {
 	var api smithy.APIError
 	if !errors.As(err, &api) {
@@ -138,7 +140,7 @@ func throttled(err error) bool {
 	return is || api.ErrorCode() == "OverLimit"
 }
 
-// explain adds the next step where the service's answer does not say it.
+// explain adds a fix to answers of the service that lack one.
 func explain(err error) error {
 	var api smithy.APIError
 	if !errors.As(err, &api) {

@@ -29,11 +29,11 @@ type options struct {
 
 type parsedTimes struct{ wait, poll, visibility, confirm time.Duration }
 
-// mostPerRequest is how many messages one request sends, receives or deletes: the service's limit.
+// mostPerRequest is the maximum number of messages that one request sends, receives or deletes. It is a limit of SQS.
 const mostPerRequest = 10
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
-// schema.
+// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
+// that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{Groups: 1, SendBatch: mostPerRequest, Requests: 1, WaitTime: "1s", PollInterval: "10ms",
 		Visibility: "30s", ConfirmTimeout: "30s"}
@@ -51,7 +51,7 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// check says what the schema cannot, for callers without one also what it can, and reads durations.
+// check parses the durations. It checks what the schema cannot, and also what it can, for callers that bypass it.
 func (o *options) check() error {
 	if o.Endpoint != "" {
 		u, err := url.Parse(o.Endpoint)
@@ -93,7 +93,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// address is where the endpoint is, for people; AWS's own endpoints are named by the service and region.
+// address returns the address of the endpoint for messages. Without an endpoint it contains the region.
 func (o *options) address() string {
 	u, err := url.Parse(o.Endpoint)
 	switch {

@@ -18,7 +18,7 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// maxBytes is what the messages of one request may have in all.
+// mostBytes is the maximum total size of the encoded bodies in one request. It is a limit of SQS.
 const mostBytes = 1 << 20
 
 // Publisher connects a publisher.
@@ -55,14 +55,14 @@ func (s *session) publisher(ctx context.Context, spec drivers.PublisherSpec) (*r
 	return p, nil
 }
 
-// joined is a link with the queue that it is used for.
+// joined is a link and the queue for which it is used.
 type joined struct {
 	*link
-	queue string // its URL
+	queue string // URL of the queue
 }
 
-// join finds a queue and takes a link. warm has the connection made now, by asking for the queue again; without it, the
-// first request makes it.
+// join finds a queue and takes a link. With warm, it opens the link's connection by requesting the queue again.
+// Otherwise the first request opens it.
 func (s *session) join(ctx context.Context, t drivers.Topology, queue, number int, warm bool) (joined, func(), error) {
 	if err := ctx.Err(); err != nil {
 		return joined{}, nil, err
@@ -86,7 +86,7 @@ func (s *session) join(ctx context.Context, t drivers.Topology, queue, number in
 	return joined{on, at}, leave, nil
 }
 
-// forget has the next one look for a queue that is gone.
+// forget removes the stored URL of a queue if err means that the queue does not exist.
 func (s *session) forget(name string, err error) {
 	if missing(err) {
 		s.mu.Lock()
@@ -98,11 +98,11 @@ func (s *session) forget(name string, err error) {
 // sender sends the requests of one lane of a publisher.
 type sender struct {
 	on     joined
-	where  string // for errors
+	where  string // address, for errors
 	counts func(*sqs.Options)
-	single bool // SendMessage instead of SendMessageBatch
+	single bool // use SendMessage instead of SendMessageBatch
 	groups []string
-	prefix string // of deduplication ids
+	prefix string // prefix of deduplication IDs
 	count  uint64
 
 	buffer  []byte
@@ -111,7 +111,7 @@ type sender struct {
 	entries [mostPerRequest]types.SendMessageBatchRequestEntry
 }
 
-// entryIDs are the names of the messages within a request.
+// entryIDs are the IDs of the messages within a request.
 var entryIDs = func() (all [mostPerRequest]string) {
 	for i := range all {
 		all[i] = strconv.Itoa(i)
@@ -129,7 +129,7 @@ func (s *session) newSender(on joined, spec drivers.PublisherSpec, waiting *driv
 	return n.send
 }
 
-// send makes one request, of as many messages as the service's limits allow.
+// send sends one request with as many messages as the service allows.
 func (n *sender) send(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
 	some := n.prepare(batch)
 	if err := n.request(ctx, some, verdicts[:some]); err != nil {
@@ -138,7 +138,7 @@ func (n *sender) send(ctx context.Context, batch []drivers.Message, verdicts []e
 	return some, nil
 }
 
-// prepare fills entries, and says with how many messages.
+// prepare fills entries and returns the number of messages in them.
 func (n *sender) prepare(batch []drivers.Message) int {
 	size := 0
 	for i := range min(len(batch), mostPerRequest) {
@@ -160,7 +160,7 @@ func (n *sender) prepare(batch []drivers.Message) int {
 	return min(len(batch), mostPerRequest)
 }
 
-// group names the message group of a key: its number.
+// group returns the name of a key's message group, which is its number.
 func (n *sender) group(key uint32) *string {
 	at := &n.groups[key%uint32(len(n.groups))]
 	if *at == "" {
@@ -169,7 +169,7 @@ func (n *sender) group(key uint32) *string {
 	return at
 }
 
-// request makes one; an error says that there was no answer.
+// request sends one request. It returns an error if there was no usable answer.
 func (n *sender) request(ctx context.Context, some int, verdicts []error) error {
 	if n.single {
 		e := &n.entries[0]
@@ -186,7 +186,7 @@ func (n *sender) request(ctx context.Context, some int, verdicts []error) error 
 	return nil
 }
 
-// answers is an HTTP client whose calls wait for the service: the SDK has encoded and signed the request by then.
+// answers is an HTTP client that reports its calls as waiting. The SDK has encoded and signed the request before.
 type answers struct {
 	sqs.HTTPClient
 	waiting *drivers.Waiting
@@ -198,8 +198,8 @@ func (a answers) Do(r *http.Request) (*http.Response, error) {
 	return a.HTTPClient.Do(r)
 }
 
-// refuse gives every message of a request the error with which the service answered it. When the service itself has
-// failed, nobody knows what became of them.
+// refuse sets the service's error as the verdict of every message of a request. If the service failed internally, it
+// returns the error, because it is unknown whether the messages were stored.
 func (n *sender) refuse(err error, verdicts []error) error {
 	if err == nil || !answered(err) || failedItself(err) {
 		return err
@@ -212,7 +212,7 @@ func (n *sender) refuse(err error, verdicts []error) error {
 
 var errUnmentioned = errors.New("the answer to its request does not mention it")
 
-// judge gives each message its own part of an answer.
+// judge sets the verdict of each message from the answer to its request.
 func judge(answer *sqs.SendMessageBatchOutput, verdicts []error) {
 	for i := range verdicts {
 		verdicts[i] = fmt.Errorf("%w: %w", drivers.ErrRejected, errUnmentioned)
@@ -230,7 +230,7 @@ func judge(answer *sqs.SendMessageBatchOutput, verdicts []error) {
 	}
 }
 
-// entry reads a message's name within its request.
+// entry returns the index of a message from its ID within the request.
 func entry(id *string, n int) (int, bool) {
 	at, err := strconv.Atoi(aws.ToString(id))
 	return at, err == nil && at >= 0 && at < n

@@ -16,10 +16,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// pollInterval is how often the service is asked whether what it was told has come about.
+// pollInterval is the interval at which changes are polled until they have taken effect.
 const pollInterval = 200 * time.Millisecond
 
-// A queue's name ends in what a topology's name cannot have: "_".
+// queueName returns the name of a queue. It contains "_", which a topology's name cannot contain.
 func (s *session) queueName(t drivers.Topology, queue int) string {
 	name := t.Name + "_q" + strconv.Itoa(queue)
 	if s.options.FIFO {
@@ -41,7 +41,7 @@ func checkTopology(t drivers.Topology) error {
 	return nil
 }
 
-// eachQueue does something for all queues, some at a time.
+// eachQueue calls do for all queues, up to 8 at a time, and joins the errors.
 func (s *session) eachQueue(t drivers.Topology, do func(name string) error) error {
 	errs := make([]error, t.Queues)
 	places := make(chan struct{}, 8)
@@ -57,8 +57,8 @@ func (s *session) eachQueue(t drivers.Topology, do func(name string) error) erro
 	return errors.Join(errs...)
 }
 
-// Setup creates the queues. What was in one of a former attempt is purged, for which AWS takes up to a minute, and not
-// twice in one.
+// Setup creates the queues, and purges existing ones. A purge of AWS takes up to a minute, and only one per minute is
+// allowed.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := checkTopology(t); err != nil {
 		return fmt.Errorf("set up: %w", err)
@@ -80,7 +80,7 @@ func (s *session) create(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("create queue %s: %w", name, explain(err))
 	}
-	// A queue that was just made may not be known yet.
+	// A new queue may not be visible yet.
 	purged := false
 	err = poll(ctx, func() (bool, error) {
 		d, err := depth(ctx, client, made.QueueUrl)
@@ -105,7 +105,7 @@ func (s *session) create(ctx context.Context, name string) error {
 	return nil
 }
 
-// poll asks until the answer is yes, an error, or ctx ends.
+// poll calls ask every pollInterval until it returns true or an error, or ctx ends.
 func poll(ctx context.Context, ask func() (bool, error)) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -147,7 +147,7 @@ func (s *session) remove(ctx context.Context, name string) error {
 	return nil
 }
 
-// find gives the URL of a queue, which it asks for once in a session.
+// find returns the URL of a queue. It requests each URL once per session.
 func (s *session) find(ctx context.Context, t drivers.Topology, queue int) (string, error) {
 	if err := checkTopology(t); err != nil {
 		return "", err
@@ -170,7 +170,7 @@ func (s *session) find(ctx context.Context, t drivers.Topology, queue int) (stri
 	return *found.QueueUrl, nil
 }
 
-// note remembers what probes are to look at.
+// note stores the names of the task's queues for Probe.
 func (s *session) note(t drivers.Topology) {
 	var names []string
 	for queue := range t.Queues {
@@ -217,7 +217,7 @@ func (s *session) Sweep(ctx context.Context, these []drivers.Leftover) error {
 	return nil
 }
 
-// amounts are what the service says of a queue, approximately.
+// amounts are the approximate message counts of a queue.
 type amounts struct{ visible, hidden, delayed float64 }
 
 func (a amounts) all() float64 { return a.visible + a.hidden + a.delayed }
