@@ -7,10 +7,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// inOrder is the order of the index: what nobody has claimed comes first, by its id.
+// inOrder is the order of the index: unclaimed messages first, by ID.
 var inOrder = bson.D{{Key: fieldAt, Value: 1}, {Key: fieldID, Value: 1}}
 
-// acknowledge deletes what was accepted until now, by id alone: it was handled, whoever may have claimed it since.
+// acknowledge deletes the messages accepted so far by ID only. They were handled, even if another consumer has claimed
+// them since.
 func (c *consumer) acknowledge() error { return c.remove(c.ctx) }
 
 func (c *consumer) remove(ctx context.Context) error {
@@ -32,8 +33,8 @@ func (c *consumer) remove(ctx context.Context) error {
 	return nil
 }
 
-// giveBack shows a message again, if the claim still holds. count is what to add to its claims: -1 if it was never
-// handed over.
+// giveBack makes a message visible again, if the claim is still valid. count is added to its number of claims: -1 if
+// the message was not handled.
 func (c *consumer) giveBack(l lease, count int32) error {
 	if c.link.Err() != nil {
 		return nil
@@ -51,7 +52,7 @@ func (c *consumer) giveBack(l lease, count int32) error {
 	return nil
 }
 
-// finish acknowledges what is left when the consumer closes.
+// finish acknowledges the remaining messages when the consumer is closed.
 func (c *consumer) finish() {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// consumer claims one message after another and hands each over at once: to gather several would be to make the first
-// wait.
+// consumer claims one message after the other, and passes each to the handler immediately. Collecting a batch would
+// delay the first message.
 type consumer struct {
 	spec       drivers.ConsumerSpec
 	link       *link
@@ -32,10 +32,10 @@ type consumer struct {
 	sorted     bool
 
 	delivery [1]drivers.Delivery
-	unacked  []bson.ObjectID // accepted, not deleted yet
-	due      time.Time       // of the next acknowledgement at an interval
+	unacked  []bson.ObjectID // accepted and not yet deleted
+	due      time.Time       // time of the next acknowledgement at an interval
 
-	ctx    context.Context // of requests
+	ctx    context.Context // of all requests
 	cancel context.CancelFunc
 	watch  *requests.Watchdog
 	stop   chan struct{}
@@ -45,11 +45,11 @@ type consumer struct {
 	once   sync.Once
 }
 
-// refusedPause keeps a consumer whose claims are refused, and that is therefore connected again and again, from
-// spinning.
+// refusedPause delays the break of a consumer whose claims are rejected. Otherwise it would be reconnected and rejected
+// in a tight loop.
 const refusedPause = 200 * time.Millisecond
 
-// Consumer connects a consumer. Its collection has been there since Setup, so that nothing is missed.
+// Consumer connects a consumer. Setup created its collection, so no message is missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	c, err := s.consumer(ctx, spec, handle)
@@ -111,21 +111,21 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	return nil
 }
 
-// Broke ends the consumer with its link: the library would go on over another connection.
+// Broke ends the consumer because its link broke. Without it, the library would continue on another connection.
 func (c *consumer) Broke(cause error) {
 	c.break1.Do(func() { close(c.broken) })
 	c.cancel()
 	c.notice.Broke(fmt.Errorf("%w: %w", drivers.ErrClosed, cause))
 }
 
-// Abandon ends the consumer with its session.
+// Abandon ends the consumer because its session is closed.
 func (c *consumer) Abandon() {
 	c.notice.End()
 	c.break1.Do(func() { close(c.broken) })
 	c.cancel()
 }
 
-// over reports whether nothing more is to be claimed.
+// over reports whether no more messages may be claimed.
 func (c *consumer) over() bool {
 	select {
 	case <-c.stop:
@@ -137,7 +137,7 @@ func (c *consumer) over() bool {
 	}
 }
 
-// run claims and hands over until it is told to stop or the link breaks.
+// run claims and delivers until the consumer is closed or the link breaks.
 func (c *consumer) run() {
 	defer close(c.ended)
 	if c.spec.Ack == drivers.AckInterval {
@@ -146,7 +146,7 @@ func (c *consumer) run() {
 	for !c.over() {
 		if err := c.step(); err != nil {
 			if refused(err) {
-				c.pause(refusedPause) // whoever connects again would be refused at once
+				c.pause(refusedPause) // otherwise a consumer that reconnects would be rejected in a loop
 			}
 			c.link.Broke(err)
 			return
@@ -154,7 +154,7 @@ func (c *consumer) run() {
 	}
 }
 
-// step claims one message, if there is one and room for it, and acknowledges what is due.
+// step acknowledges if it is due, and claims and delivers one message if there is one and the prefetch allows it.
 func (c *consumer) step() error {
 	now := time.Now()
 	if !c.due.IsZero() && !now.Before(c.due) {
@@ -178,12 +178,13 @@ func (c *consumer) step() error {
 	return c.deliver(m)
 }
 
-// full reports whether the prefetch is used up: only an interval can do that, the others acknowledge before.
+// full reports whether the prefetch is used up. That happens only with AckInterval, since the other modes acknowledge
+// before.
 func (c *consumer) full() bool {
 	return c.spec.Prefetch > 0 && len(c.unacked) >= c.spec.Prefetch
 }
 
-// pause waits, but not longer than until acknowledgements are due.
+// pause waits for d, or until acknowledgements are due or the consumer ends.
 func (c *consumer) pause(d time.Duration) {
 	if !c.due.IsZero() {
 		d = min(d, time.Until(c.due))
@@ -200,13 +201,13 @@ func (c *consumer) pause(d time.Duration) {
 	}
 }
 
-// lease is a claim with the time that it set, which reports whether it still holds.
+// lease is a claimed message and the time that the claim set. The claim is valid while the document has this time.
 type lease struct {
 	claimed
 	until bson.DateTime
 }
 
-// claim takes one message that nobody has, or not any more.
+// claim claims one message that no consumer has claimed, or whose claim has expired.
 func (c *consumer) claim(now time.Time) (lease, bool, error) {
 	l := lease{until: bson.NewDateTimeFromTime(now.Add(c.visibility))}
 	filter := bson.D{{Key: fieldAt, Value: bson.D{{Key: "$lte", Value: bson.NewDateTimeFromTime(now)}}}}
@@ -240,7 +241,7 @@ func (c *consumer) claim(now time.Time) (lease, bool, error) {
 	return l, err == nil, err
 }
 
-// deliver hands one message over and does with it what the handler says. What came after Close goes back.
+// deliver passes one message to the handler and settles it. After Close, it returns the message to the queue instead.
 func (c *consumer) deliver(l lease) error {
 	automatic := c.spec.Ack == drivers.AckAutomatic
 	select {
@@ -271,7 +272,7 @@ func (c *consumer) deliver(l lease) error {
 	return nil
 }
 
-// Close acknowledges what the handler accepted.
+// Close waits for the handler and acknowledges the messages that it accepted.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		c.notice.End()

@@ -39,10 +39,10 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		Guarantees: drivers.Guarantees{
 			ConfirmedKept: o.W == 0 && o.stored(use.Persistent) && !automatic,
-			// A write that nobody answers may have been refused.
+			// A write with w: 0 may have been rejected.
 			SentKept: false,
-			// A claim ends with the visibility time, whether its message was handled or not; only findAndModify with
-			// remove is final.
+			// A claim expires after the visibility time, whether its message was handled or not. With AckAutomatic, a
+			// claim deletes the message.
 			NoDuplicates: automatic,
 			Ordered:      o.Order == orderInsertion && (use.Mode != drivers.ConfirmWindow || o.Inserters == 1),
 		},
@@ -58,7 +58,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	return d
 }
 
-// modes leaves out what has no confirms where the server answers it all the same.
+// modes leaves out the unconfirmed modes if the server answers writes with w: 0.
 func modes(o *options) []drivers.Mode {
 	var some []drivers.Mode
 	for _, m := range drivers.Modes() {
@@ -69,14 +69,14 @@ func modes(o *options) []drivers.Mode {
 	return some
 }
 
-// stored reports whether a write of the majority is on the disks of the majority: the server's default for it, unless j
-// is false.
+// stored reports whether a write to the majority is on the disks of the majority. This is the server's default for
+// "majority", unless j is false.
 func (o *options) stored(persistent bool) bool {
 	j := o.journaled(persistent)
 	return j == nil || *j
 }
 
-// label says what a confirm means, as asked: what the server makes of it is in its description.
+// label describes what a confirm means according to the options. Describe reports what the server does.
 func label(o *options, use drivers.Use) string {
 	if !use.Mode.Confirmed() {
 		return "w:0, not confirmed"

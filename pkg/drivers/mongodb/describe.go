@@ -14,16 +14,16 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// server is what a server says of itself.
+// server is the description of a server.
 type server struct {
 	version string
-	ferret  string // FerretDB's own version; "" is MongoDB
-	set     string // name of the replica set; "" is none
+	ferret  string // version of FerretDB; "": MongoDB
+	set     string // name of the replica set; "": none
 	hosts   []string
 	sharded bool
 }
 
-// ask asks the server what it is. hello and buildInfo need no rights.
+// ask requests the server's description. The commands hello and buildInfo need no permissions.
 func (s *session) ask(ctx context.Context) (server, error) {
 	db, err := s.database(ctx, &s.admin)
 	if err != nil {
@@ -58,7 +58,7 @@ func (s *session) ask(ctx context.Context) (server, error) {
 		sharded: hello.Message == "isdbgrid"}, nil
 }
 
-// doubt says what the server makes of the write concern that the label names, if it is less.
+// doubt returns a text if the server does not honour the write concern of the label, otherwise "".
 func (v server) doubt(o *options, persistent bool) string {
 	asked := o.W.String()
 	j := o.journaled(persistent)
@@ -78,7 +78,7 @@ func (v server) doubt(o *options, persistent bool) string {
 	return ""
 }
 
-// Describe asks the server again: members come and go.
+// Describe requests the server's description again, because the members of a replica set can change.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	v, err := s.ask(ctx)
 	if err != nil {
@@ -117,8 +117,8 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 var errAnswers = errors.New("this server answers writes with w: 0, which the protocol leaves without an answer: all that follows on the connection" +
 	" would be mixed up; set unacknowledged: false, and use a mode with confirms")
 
-// checkSilence makes sure, once for each session, that the server does not answer what has w: 0. It asks with a delete
-// of nothing: if that is answered, the answer is taken for that of the next request.
+// checkSilence returns an error if the server answers writes with w: 0. It checks once per session, by a delete of
+// nothing: the library would take an answer to it for the answer to the next request.
 func (s *session) checkSilence(ctx context.Context, spec drivers.PublisherSpec) error {
 	s.silence.Lock()
 	defer s.silence.Unlock()

@@ -10,7 +10,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// A message is a document of four fields: its id; the time from which it may be claimed; how often it was; and its
+// A message is a document of four fields: its ID, the time from which it may be claimed, the number of claims, and its
 // body.
 const (
 	fieldID    = "_id"
@@ -19,10 +19,11 @@ const (
 	fieldBody  = "body"
 )
 
-// unclaimed is the time at which a message may be claimed that nobody has: the oldest there is, so that it goes first.
+// unclaimed is the time of messages that no consumer has claimed. It is the lowest time, so that they are claimed
+// first.
 var unclaimed = bson.DateTime(0)
 
-// BSON's types and subtypes.
+// Types and subtypes of BSON.
 const (
 	typeBinary   = 0x05
 	typeObjectID = 0x07
@@ -30,10 +31,10 @@ const (
 	typeInt32    = 0x10
 )
 
-// overhead is what a document adds to a body.
+// overhead is the size of a document without its body.
 const overhead = 4 + (1 + 4 + 12) + (1 + 3 + 8) + (1 + 2 + 4) + (1 + 5 + 4 + 1) + 1
 
-// appendMessage appends an unclaimed message to b. Written by hand, it costs one copy of the body and no allocation.
+// appendMessage appends an unclaimed message to b. Encoding by hand costs one copy of the body and no allocation.
 func appendMessage(b []byte, id bson.ObjectID, body []byte) []byte {
 	order := binary.LittleEndian
 	b = order.AppendUint32(b, uint32(overhead+len(body)))
@@ -50,10 +51,10 @@ func appendMessage(b []byte, id bson.ObjectID, body []byte) []byte {
 	return append(b, 0)
 }
 
-// claimed is a message as a claim gives it.
+// claimed is a claimed message.
 type claimed struct {
 	id    bson.ObjectID
-	count int32 // of claims before this one
+	count int32 // number of claims before this one
 	body  []byte
 }
 
@@ -70,8 +71,8 @@ func readMessage(raw bson.Raw) (m claimed, err error) {
 	return m, nil
 }
 
-// ids makes ids that only grow, and that no other publisher makes: the second, the nanosecond in it, four random bytes.
-// So do those that follow them when a publisher connects again. One goroutine uses it.
+// ids creates increasing IDs that no other publisher creates: the second, the nanosecond in it, and four random bytes.
+// The IDs of a publisher that connects again are larger than those of its predecessor. ids is used by one goroutine.
 type ids struct {
 	mine [4]byte
 	last int64

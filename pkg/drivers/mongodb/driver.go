@@ -1,5 +1,5 @@
-// Package mongodb drives MongoDB, and what speaks its protocol, as a queue: through the library mongo-driver, without
-// its retries.
+// Package mongodb drives MongoDB, and compatible servers, as a queue, with the library mongo-driver. Its retries are
+// off.
 package mongodb
 
 import (
@@ -18,14 +18,14 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// grace is how long something that ends may take to end in order.
+// grace is the maximum time for an orderly end of a consumer or link.
 const grace = 2 * time.Second
 
 func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and makes its first connection, so that a server which is not there is known at once.
+// Open prepares a session and makes its first connection, so that an unreachable server is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -53,29 +53,29 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 type session struct {
 	options options
 	env     drivers.Env
-	tls     *tls.Config // nil without
-	server  server      // what answered Open
+	tls     *tls.Config // nil: no TLS
+	server  server      // description of the server that answered Open
 
 	links        requests.Links[*link]
 	admin, aside spare // for declarations, and for probes
 	grown        growth.Counters
 
 	mu       sync.Mutex
-	known    map[string]bool // collections that are there
-	depths   []string        // collections of the task, for probes
-	silent   bool            // the server leaves w: 0 without an answer: asked once, under silence
+	known    map[string]bool // first collections of queues that exist
+	depths   []string        // the task's collections, for Probe
+	silent   bool            // the server does not answer writes with w: 0; guarded by silence
 	silence  sync.Mutex
 	announce sync.Once
 }
 
-// spare is a link that is made when it is needed, and again when it broke.
+// spare is a link that is opened on demand, and again after it broke.
 type spare struct {
 	mu   sync.Mutex
 	dial dialing
 	link *link
 }
 
-// database gives the database through a spare link.
+// database returns the database over a spare link.
 func (s *session) database(ctx context.Context, by *spare) (*mongo.Database, error) {
 	by.mu.Lock()
 	defer by.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *session) database(ctx context.Context, by *spare) (*mongo.Database, err
 	return by.link.client.Database(s.options.Database), nil
 }
 
-// Close ends every connection, and whatever waits for an answer on it.
+// Close closes all connections. Requests that wait for an answer fail.
 func (s *session) Close() error {
 	s.links.Close()
 	return nil

@@ -18,33 +18,33 @@ import (
 )
 
 const (
-	// heartbeat is how often the library asks each member whether it is there, on a connection of its own: that is how
-	// an idle link finds out that it broke.
+	// heartbeat is the interval at which the library checks each member, on a separate connection. That is how an idle
+	// link detects that it broke.
 	heartbeat = 2 * time.Second
-	// dialTimeout is for contexts without a deadline.
+	// dialTimeout is the maximum time of a connection attempt.
 	dialTimeout = 10 * time.Second
 )
 
 type dialing = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// contextDialer is Env.Dial as the library wants it.
+// contextDialer adapts Env.Dial to the library.
 type contextDialer struct{ dial dialing }
 
 func (d contextDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d.dial(ctx, network, address)
 }
 
-// link is one client of the library: a connection for each member of the replica set to watch it, and one to the
-// primary for each request at a time. The library would mend broken connections without a word; a link is over with the
-// first one that breaks.
+// link is one client of the library. It has a connection to each member of the replica set for monitoring, and one to
+// the primary per concurrent request. The library would silently replace broken connections. A link breaks with its
+// first broken connection.
 type link struct {
 	requests.Link
-	address string // hosts, for people
+	address string // for messages
 	client  *mongo.Client
-	up      atomic.Bool // what breaks counts
+	up      atomic.Bool // connected: from now on, a broken connection breaks the link
 }
 
-// connect makes a link and waits until a primary answers.
+// connect creates a link and waits until a primary answers.
 func (s *session) connect(ctx context.Context, dial dialing) (*link, error) {
 	o, err := s.options.client()
 	if err != nil {
@@ -86,11 +86,11 @@ func (l *link) open(ctx context.Context, o *client.ClientOptions, dial dialing) 
 	return nil
 }
 
-// start has a connection attempt end when no host can be reached, instead of waiting for one to come.
+// start makes a connection attempt fail when no host can be reached, instead of waiting until one can.
 type start struct {
 	mu     sync.Mutex
 	hosts  int
-	failed map[string]error // nil: over
+	failed map[string]error // by host; nil: over
 	giveUp context.CancelCauseFunc
 }
 
@@ -127,7 +127,7 @@ func (s *start) over() {
 	s.failed = nil
 }
 
-// onPool hears of a broken connection: the library then gives up all connections to that server.
+// onPool breaks the link after a connection broke: the library then gives up all connections to that server.
 func (l *link) onPool(e *event.PoolEvent) {
 	if e.Type == event.ConnectionPoolCleared && l.up.Load() {
 		cause := e.Error
@@ -138,7 +138,7 @@ func (l *link) onPool(e *event.PoolEvent) {
 	}
 }
 
-// Close ends all connections; a link that is whole and unused says goodbye.
+// Close closes all connections. If the link works and is unused, it ends the library's sessions first.
 func (l *link) Close() {
 	first, idle := l.End()
 	if !first || l.client == nil {
@@ -152,13 +152,13 @@ func (l *link) Close() {
 	_ = l.client.Disconnect(ctx)
 }
 
-// take gives the link of a connection number, which others may use too, or one that nobody else does; leave gives it
-// back.
+// take returns the link of a connection number, which may be shared, or a new one for drivers.Exclusive. The caller
+// must call leave.
 func (s *session) take(ctx context.Context, number int) (l *link, leave func(), err error) {
 	return s.links.Take(number, func() (*link, error) { return s.connect(ctx, s.env.Dial) })
 }
 
-// refused is a command that the server answered with an error; anything else that went wrong is the link's end.
+// refused reports whether the server answered a command with an error. Any other error means that the link is broken.
 func refused(err error) bool {
 	var answered mongo.ServerError
 	if !errors.As(err, &answered) || mongo.IsNetworkError(err) {
@@ -167,8 +167,7 @@ func refused(err error) bool {
 	return !movedOn(answered)
 }
 
-// movedOn reports whether the server says that it is no primary any more, or going: 91, 189, 10107, 11600, 11602,
-// 13435, 13436.
+// movedOn reports whether the server answered that it is not the primary any more, or is shutting down.
 func movedOn(err mongo.ServerError) bool {
 	for _, code := range []int{91, 189, 10107, 11600, 11602, 13435, 13436} {
 		if err.HasErrorCode(code) {

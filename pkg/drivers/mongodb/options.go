@@ -32,7 +32,7 @@ type options struct {
 	Unacknowledged bool        `json:"unacknowledged"`
 	ConfirmTimeout string      `json:"confirmTimeout"`
 	TLS            tlsOptions  `json:"tls"`
-	times          parsedTimes // of the texts above
+	times          parsedTimes // parsed durations of the fields above
 }
 
 // tlsOptions are paths of files on the agent's host.
@@ -47,7 +47,7 @@ type parsedTimes struct{ wtimeout, visibility, poll, confirm time.Duration }
 // concern is a number of members, or 0 for the majority.
 type concern int
 
-// UnmarshalJSON reads a number or "majority".
+// UnmarshalJSON parses a number or "majority".
 func (c *concern) UnmarshalJSON(text []byte) error {
 	if string(text) == `"majority"` {
 		*c = 0
@@ -68,13 +68,13 @@ func (c concern) String() string {
 	return fmt.Sprintf("w:%d", int(c))
 }
 
-// orderInsertion is the order by which consumers receive in the order of insertion.
+// orderInsertion makes consumers receive messages in the order of insertion.
 const orderInsertion = "insertion"
 
 var databaseName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
-// schema.
+// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
+// that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
 		Database: "lockstep", InsertBatch: 100, Inserters: 1, Order: "none", Visibility: "30s", PollInterval: "10ms",
@@ -94,7 +94,7 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// check says what the schema cannot, for callers without one also what it can, and reads durations.
+// check parses the durations. It checks what the schema cannot, and also what it can, for callers that bypass it.
 func (o *options) check() error {
 	switch {
 	case !databaseName.MatchString(o.Database):
@@ -109,7 +109,7 @@ func (o *options) check() error {
 	for _, d := range []struct {
 		name, text string
 		into       *time.Duration
-		may        bool // be missing
+		may        bool // may be missing
 	}{
 		{"wtimeout", o.WTimeout, &o.times.wtimeout, true},
 		{"visibility", o.Visibility, &o.times.visibility, false},
@@ -128,20 +128,20 @@ func (o *options) check() error {
 	return err
 }
 
-// srv is a scheme that makes the library look names up by itself.
+// srv is a scheme with which the library resolves names by itself.
 const srv = "mongodb+srv://"
 
-// client reads the URL, and no file. Its errors say nothing of the URL's text, which may hold a password in the wrong
-// place.
+// client parses the URL. It reads no files. Its errors do not contain the text, because a misplaced password could be
+// in it.
 func (o *options) client() (*client.ClientOptions, error) {
 	if strings.HasPrefix(strings.ToLower(o.URL), srv) {
 		return nil,
 			errors.New("url: mongodb+srv looks names up past the simulated network: list the hosts in mongodb://a:27017,b:27017/")
 	}
 	_, query, _ := strings.Cut(o.URL, "?")
-	plain, _ := url.QueryUnescape(query) // the library refuses what cannot be unescaped
+	plain, _ := url.QueryUnescape(query) // the library rejects invalid escapes
 	plain = strings.ToLower(plain)
-	if strings.Contains(plain, "file=") { // the library would open it by itself
+	if strings.Contains(plain, "file=") { // the library would open the file itself
 		return nil,
 			errors.New("url: tlsCAFile, tlsCertificateKeyFile and other files: give tls: {ca, cert, key} instead")
 	}
@@ -165,8 +165,8 @@ func (o *options) client() (*client.ClientOptions, error) {
 	return c, nil
 }
 
-// secured returns how connections are encrypted, with the certificates that the options name; nil: not at all. It
-// refuses to authenticate as the host.
+// secured returns the TLS configuration with the certificates from the options, or nil for no TLS. It returns an error
+// if the options use the host's cloud identity and that is not allowed.
 func (o *options) secured(access drivers.Access) (*tls.Config, error) {
 	c, err := o.client()
 	if err != nil {
@@ -189,7 +189,7 @@ func (o *options) secured(access drivers.Access) (*tls.Config, error) {
 	return c.TLSConfig, access.LoadTLS(c.TLSConfig, o.TLS.CA, o.TLS.Cert, o.TLS.Key)
 }
 
-// journaled is what j is asked to be; nil leaves it to the server.
+// journaled returns the value of j in write concerns. nil leaves it to the server.
 func (o *options) journaled(persistent bool) *bool {
 	if o.Journal == nil && persistent {
 		return &persistent
@@ -197,7 +197,7 @@ func (o *options) journaled(persistent bool) *bool {
 	return o.Journal
 }
 
-// writeConcern is of everything that is acknowledged.
+// writeConcern returns the write concern of all confirmed writes.
 func (o *options) writeConcern(persistent bool) *writeconcern.WriteConcern {
 	w := &writeconcern.WriteConcern{W: int(o.W), Journal: o.journaled(persistent)}
 	if o.W == 0 {

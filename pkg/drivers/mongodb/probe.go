@@ -13,11 +13,11 @@ import (
 	"lockstep/pkg/drivers/internal/growth"
 )
 
-// askWithin bounds a probe, so that what the server did say is not lost with what it has no answer to.
+// askWithin is the maximum time of a probe, so that it can return the metrics read so far.
 const askWithin = 3 * time.Second
 
-// Probe asks the primary: serverStatus and dbStats for itself, and collStats and a count for each collection of the
-// task. What the user may not ask for, or the server does not say, is missing.
+// Probe reads serverStatus and dbStats of the primary, and collStats and a count of each of the task's collections.
+// Metrics that the user may not read, or the server does not return, are missing.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
@@ -46,7 +46,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	return metrics, nil
 }
 
-// command runs one; what the server refuses gives nil and no error.
+// command runs a command. It returns nil without an error if the server rejects it.
 func command(ctx context.Context, db *mongo.Database, c bson.D) (bson.Raw, error) {
 	raw, err := db.RunCommand(ctx, c).Raw()
 	if err != nil && refused(err) {
@@ -55,8 +55,8 @@ func command(ctx context.Context, db *mongo.Database, c bson.D) (bson.Raw, error
 	return raw, err
 }
 
-// serverMetrics reads serverStatus. Processor time is there on Linux alone. Rates are of one server: another primary
-// has counters of its own. What is published is what all users insert, one document for each subscription.
+// serverMetrics reads serverStatus. Processor time exists only on Linux. Rates are per server, because a new primary
+// has its own counters. The publish rate is that of all users' inserts: one document per message and subscription.
 func serverMetrics(status bson.Raw, grown *growth.Counters) []drivers.Metric {
 	var all []drivers.Metric
 	add := func(name drivers.MetricName, factor float64, path ...string) {
@@ -86,7 +86,7 @@ func serverMetrics(status bson.Raw, grown *growth.Counters) []drivers.Metric {
 	return all
 }
 
-// diskMetrics reads dbStats: what is free of the disk that the data are on.
+// diskMetrics reads dbStats. It returns the free space of the disk with the data.
 func diskMetrics(stats bson.Raw) []drivers.Metric {
 	used, is := number(stats, "fsUsedSize")
 	total, are := number(stats, "fsTotalSize")
@@ -96,7 +96,7 @@ func diskMetrics(stats bson.Raw) []drivers.Metric {
 	return []drivers.Metric{{Name: drivers.MetricDiskFree, Value: total - used}}
 }
 
-// number reads a number of any kind; false if it is not there.
+// number returns a number of any type. It returns false if there is none.
 func number(raw bson.Raw, path ...string) (float64, bool) {
 	v, err := raw.LookupErr(path...)
 	if err != nil {
@@ -108,8 +108,8 @@ func number(raw bson.Raw, path ...string) (float64, bool) {
 	return v.DoubleOK()
 }
 
-// collectionMetrics adds up the collections of the task. Any that cannot be asked leaves its metrics out: a part is not
-// the whole.
+// collectionMetrics adds up the task's collections. If one cannot be read, it returns nothing, because a partial sum
+// would be wrong.
 func collectionMetrics(ctx context.Context, db *mongo.Database, names []string) ([]drivers.Metric, error) {
 	if len(names) == 0 {
 		return nil, nil

@@ -17,8 +17,8 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// Publisher connects a publisher. One without confirms has a link of its own, so that a request behind its last insert,
-// on the same connection, tells when the server has taken all of them.
+// Publisher connects a publisher. Without confirms, the publisher has its own link. Then the answer to a request after
+// the last insert, on the same connection, shows that the server has received all inserts.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	p, err := s.publisher(ctx, spec)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *session) checkPublisher(ctx context.Context, spec drivers.PublisherSpec
 	return nil
 }
 
-// inserted lists the collections that each message goes into: one for each subscription.
+// inserted returns the collections into which each message is inserted: one per subscription.
 func (s *session) inserted(on *link, spec drivers.PublisherSpec) []*mongo.Collection {
 	var w *writeconcern.WriteConcern
 	switch {
@@ -93,8 +93,8 @@ func (s *session) inserted(on *link, spec drivers.PublisherSpec) []*mongo.Collec
 	return all
 }
 
-// insertOptions are of inserts of several messages. A write concern with wtimeout goes past the library, which no
-// longer has it.
+// insertOptions returns the options of InsertMany. The library does not support wtimeout any more, so a write concern
+// with it is added as an internal command field.
 func (s *session) insertOptions(spec drivers.PublisherSpec) *client.InsertManyOptionsBuilder {
 	o := client.InsertMany().SetOrdered(s.options.Ordered)
 	if s.options.times.wtimeout == 0 || !spec.Mode.Confirmed() {
@@ -105,7 +105,7 @@ func (s *session) insertOptions(spec drivers.PublisherSpec) *client.InsertManyOp
 	if w.Journal != nil {
 		concern = append(concern, bson.E{Key: "j", Value: *w.Journal})
 	}
-	// The name is known to the library; the test of wtimeout sees to it that it stays so.
+	// It fails only for an unknown name. A test with wtimeout checks that the library supports this name.
 	_ = xoptions.SetInternalInsertManyOptions(o, "addCommandFields", bson.D{{Key: "writeConcern", Value: concern}})
 	return o
 }
@@ -117,13 +117,13 @@ type inserter struct {
 	ids     *ids
 	options *client.InsertManyOptionsBuilder
 	ordered bool
-	waiting *drivers.Waiting // what the library takes for itself counts, too
+	waiting *drivers.Waiting // also includes the time that the library itself needs
 
 	buffer    []byte
-	documents []any // bson.Raw, parts of buffer
+	documents []any // of type bson.Raw; parts of buffer
 }
 
-// send inserts a batch into each collection in turn.
+// send inserts a batch into each collection, one after the other.
 func (i *inserter) send(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
 	i.encode(batch)
 	for _, c := range i.into {
@@ -158,7 +158,7 @@ func (i *inserter) encode(batch []drivers.Message) {
 
 var errNotTried = errors.New("not tried after an earlier message of its insert was refused (ordered: true)")
 
-// judge gives each message its part of the server's answer.
+// judge sets the verdict of each message from the server's answer.
 func (i *inserter) judge(c *mongo.Collection, err error, verdicts []error) {
 	reject := func(at int, why error) {
 		if verdicts[at] == nil {
@@ -168,7 +168,7 @@ func (i *inserter) judge(c *mongo.Collection, err error, verdicts []error) {
 	var several mongo.BulkWriteException
 	if !errors.As(err, &several) {
 		for at := range verdicts {
-			reject(at, err) // the command as a whole
+			reject(at, err) // the whole command was rejected
 		}
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A queue of a subscription is a collection of its own. Its name ends in what a topology's name cannot have: "_".
+// Each queue of each subscription is a collection. Its name contains "_", which a topology's name cannot contain.
 
 func collectionName(t drivers.Topology, subscription, queue int) string {
 	return fmt.Sprintf("%s_s%d_q%d", t.Name, subscription, queue)
@@ -41,7 +41,7 @@ func checkTopology(t drivers.Topology) error {
 	return nil
 }
 
-// Setup makes the collections, empty, with the index that claims use.
+// Setup creates the collections with the index that claims use. Existing collections are dropped first.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	if err := checkTopology(t); err != nil {
 		return fmt.Errorf("set up: %w", err)
@@ -93,7 +93,7 @@ func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// drop removes collections. One that is not there is no error, to the server neither.
+// drop drops collections. A missing collection is not an error.
 func (s *session) drop(ctx context.Context, names []string) error {
 	db, err := s.database(ctx, &s.admin)
 	if err != nil {
@@ -109,8 +109,8 @@ func (s *session) drop(ctx context.Context, names []string) error {
 
 var errNotSetUp = errors.New("is not there: was the task set up in this database?")
 
-// exist makes sure that the collections of a queue are there, once for each of a session: an insert would make them,
-// without the index.
+// exist returns an error if the first collection of a queue does not exist. It checks each queue once per session.
+// Without the check, an insert would create a collection without the index.
 func (s *session) exist(ctx context.Context, t drivers.Topology, queue int) error {
 	if err := checkTopology(t); err != nil {
 		return err
@@ -136,14 +136,14 @@ func (s *session) exist(ctx context.Context, t drivers.Topology, queue int) erro
 	return nil
 }
 
-// note remembers what probes are to look at.
+// note stores the names of the task's collections for Probe.
 func (s *session) note(t drivers.Topology) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.depths = collections(t)
 }
 
-// list names the collections that begin with prefix, sorted.
+// list returns the names of the collections that begin with prefix, sorted.
 func (s *session) list(ctx context.Context, prefix string) ([]string, error) {
 	db, err := s.database(ctx, &s.admin)
 	if err != nil {
