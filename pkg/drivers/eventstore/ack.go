@@ -9,11 +9,11 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// maxAcknowledged is how many events one acknowledgement names.
+// maxAcknowledged is the maximum number of events in one acknowledgement.
 const maxAcknowledged = 2000
 
-// settle answers for the batch that was handled. Sending an answer fails only with the subscription, which says so
-// itself.
+// settle answers the batch that was handled, or stores its events for a later acknowledgement. Errors of sending are
+// ignored: they end the subscription, which receive reports.
 func (c *consumer) settle(refused error) {
 	c.answering.Store(int64(time.Since(start)))
 	defer c.answering.Store(0)
@@ -34,10 +34,10 @@ func (c *consumer) settle(refused error) {
 	}
 }
 
-// start is the zero of the clock that answering reads.
+// start is the zero of the clock of answering.
 var start = time.Now()
 
-// acknowledge answers for all that was accepted until now.
+// acknowledge acknowledges all events that were accepted and not yet acknowledged.
 func (c *consumer) acknowledge() {
 	for rest := c.unacked; len(rest) > 0; {
 		n := min(len(rest), maxAcknowledged)
@@ -49,8 +49,9 @@ func (c *consumer) acknowledge() {
 	c.unacked = c.unacked[:0]
 }
 
-// awaitAnswers returns when the server has taken all answers: it does not confirm them, and ending the subscription may
-// overtake them. But it says how many events it has pushed to a subscriber, and how many of them it still waits for.
+// awaitAnswers waits until the server has processed all answers. The server does not confirm them, and closing the
+// subscription may overtake them. But it reports how many events it has sent to a subscriber, and how many of those are
+// unanswered.
 func (c *consumer) awaitAnswers() {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
@@ -60,13 +61,13 @@ func (c *consumer) awaitAnswers() {
 	for wait := time.Millisecond; ; wait *= 2 {
 		<-pause.C
 		if !c.link.informs() {
-			_, _ = c.link.holds(ctx, stream) // any answer will do: it comes behind them most likely
+			_, _ = c.link.holds(ctx, stream) // the server most likely answers this after processing the answers
 			return
 		}
 		info, err := c.link.client.GetPersistentSubscriptionInfo(ctx, stream, group,
 			esdb.GetPersistentSubscriptionOptions{})
 		if err != nil {
-			_ = c.link.verdict(err) // breaks the link if it has to
+			_ = c.link.verdict(err) // breaks the link if necessary
 			return
 		}
 		if c.taken(info) {
@@ -76,7 +77,8 @@ func (c *consumer) awaitAnswers() {
 	}
 }
 
-// taken reports whether the server has taken all answers, as far as it says anything about this subscriber.
+// taken reports whether the server has processed all answers. It returns true if the server does not list this
+// subscriber.
 func (c *consumer) taken(info *esdb.PersistentSubscriptionInfo) bool {
 	for _, one := range info.Connections {
 		if one.ConnectionName == c.name {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// basic are user and password as calls apart from the library's carry them.
+// basic provides user and password for calls that do not use the library.
 type basic security
 
 func (b basic) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -20,8 +20,8 @@ func (b basic) GetRequestMetadata(context.Context, ...string) (map[string]string
 
 func (basic) RequireTransportSecurity() bool { return true }
 
-// aside gives a connection for questions, apart from the measured path. Unlike the library's it may be made again when
-// it breaks, since no message goes over it.
+// aside returns a connection for requests outside the measured path. Unlike the library's connection, gRPC may reopen
+// it when it breaks, because no message uses it.
 func (s *session) aside(e endpoint) (*grpc.ClientConn, error) {
 	s.asideMu.Lock()
 	defer s.asideMu.Unlock()
@@ -58,7 +58,7 @@ func (s *session) closeAsides() {
 	s.asideMu.Lock()
 	defer s.asideMu.Unlock()
 	for _, conn := range s.asides {
-		_ = conn.Close() // never fails the first time
+		_ = conn.Close() // returns an error only if it is called twice
 	}
 	s.asides = nil
 }

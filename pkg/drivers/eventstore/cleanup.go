@@ -12,15 +12,15 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// The kinds of what is left behind.
+// The kinds of objects that a task creates.
 const (
 	kindGroup  = "persistent subscription"
 	kindStream = "stream"
-	separator  = "::" // between a stream and a group of it
+	separator  = "::" // between the names of a stream and its group
 )
 
-// Leftovers lists groups by the names of their streams, and streams. To find streams the server goes through all that
-// it holds, which takes as long as ctx allows.
+// Leftovers lists groups by the names of their streams, and streams. To find streams, the server reads all its events,
+// which may take until ctx ends.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	if prefix == "" {
 		return nil, errors.New("look for leftovers: give the beginning of their names")
@@ -52,7 +52,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return found, nil
 }
 
-// streams lists those whose names begin with prefix and that hold anything.
+// streams returns the streams that have events and whose names begin with prefix.
 func (l *link) streams(ctx context.Context, prefix string) ([]string, error) {
 	if v := l.version; v.Major < 23 || (v.Major == 23 && v.Minor < 10) {
 		return nil, fmt.Errorf("EventStoreDB before 23.10 does not say when it has gone through all: %w",
@@ -84,7 +84,7 @@ func (l *link) streams(ctx context.Context, prefix string) ([]string, error) {
 	}
 }
 
-// present lists those streams that were not deleted.
+// present returns the streams that were not deleted.
 func (l *link) present(ctx context.Context, seen map[string]bool) (names []string, err error) {
 	for name := range seen {
 		there, err := l.holds(ctx, name)
@@ -98,7 +98,7 @@ func (l *link) present(ctx context.Context, seen map[string]bool) (names []strin
 	return names, nil
 }
 
-// Cleanup removes groups and streams.
+// Cleanup deletes groups and streams. Missing ones are not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	err := s.administer(ctx, func(ctx context.Context, l *link) error {
 		var errs []error

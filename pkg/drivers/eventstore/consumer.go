@@ -17,30 +17,30 @@ import (
 
 type consumer struct {
 	session *session
-	name    string // which the server lists it by
+	name    string // name under which the server lists the consumer
 	spec    drivers.ConsumerSpec
 	link    *link
 	leave   func()
 	handle  drivers.Handler
 	sub     *esdb.PersistentSubscription
-	cancel  context.CancelFunc // of the subscription
+	cancel  context.CancelFunc // ends the subscription
 	inbox   chan *esdb.EventAppeared
 
 	batch     []drivers.Delivery
-	events    []*esdb.ResolvedEvent // of the batch
+	events    []*esdb.ResolvedEvent // events of batch
 	unacked   []*esdb.ResolvedEvent // accepted, to be acknowledged every n or at an interval
-	answered  int64                 // how many events were acknowledged or refused
-	answering atomic.Int64          // since when an answer is being sent; 0: none is
+	answered  int64                 // number of acknowledged and rejected events
+	answering atomic.Int64          // start of sending the current answer, on the clock of start; 0: none
 
 	notice    *drivers.Notice
 	abandoned atomic.Bool
 	stop      chan struct{}
-	lost      chan struct{} // receive is over, and with it the subscription
-	ran       chan struct{} // run is over
+	lost      chan struct{} // closed when receive, and with it the subscription, has ended
+	ran       chan struct{} // closed when run has ended
 	once      sync.Once
 }
 
-// Consumer joins the group of its subscription and queue. That has been there since Setup, so that nothing is missed.
+// Consumer joins the group of its subscription and queue. Setup created it, so no message is missed.
 func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle drivers.Handler) (drivers.Consumer,
 	error) {
 	c, err := s.consume(ctx, spec, handle)
@@ -103,7 +103,7 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 	return checkTopology(spec.Topology)
 }
 
-// subscribe joins the group. The subscription outlives ctx, which is for joining.
+// subscribe joins the group. ctx limits the joining only, not the subscription.
 func (c *consumer) subscribe(ctx context.Context) error {
 	stream, group := streamName(c.spec.Topology, c.spec.Queue), groupName(c.spec.Topology, c.spec.Subscription)
 	own, cancel := context.WithCancel(metadata.AppendToOutgoingContext(context.Background(), "connection-name", c.name))
@@ -128,8 +128,8 @@ func (c *consumer) subscribe(ctx context.Context) error {
 
 func (c *consumer) broke(cause error) { c.notice.Broke(fmt.Errorf("%w: %w", drivers.ErrClosed, cause)) }
 
-// receive takes what the server pushes, which is no more than the prefetch and what timed out, until the subscription
-// is over.
+// receive puts the events that the server sends into the inbox, until the subscription ends. The server sends no more
+// than the prefetch, and events whose answers are overdue.
 func (c *consumer) receive() {
 	defer close(c.lost)
 	for {
@@ -149,7 +149,7 @@ func (c *consumer) receive() {
 	}
 }
 
-// run hands deliveries over and answers for them until it is told to stop or the subscription is over.
+// run delivers and answers events until the consumer is closed or the subscription ends.
 func (c *consumer) run() {
 	defer close(c.ran)
 	var interval <-chan time.Time
@@ -160,7 +160,7 @@ func (c *consumer) run() {
 	}
 	for {
 		select {
-		case <-c.stop: // before what is in the inbox
+		case <-c.stop: // takes precedence over the inbox
 			return
 		default:
 		}
@@ -177,7 +177,7 @@ func (c *consumer) run() {
 	}
 }
 
-// pass hands over an event, and what else is there already, up to the batch.
+// pass passes an event to the handler, together with others that are in the inbox already, up to the batch size.
 func (c *consumer) pass(e *esdb.EventAppeared) {
 	c.batch, c.events = c.batch[:0], c.events[:0]
 	for {
@@ -201,7 +201,7 @@ func (c *consumer) pass(e *esdb.EventAppeared) {
 	c.settle(c.handle(c.batch))
 }
 
-// Close acknowledges what was accepted; the server gives what was not to somebody else.
+// Close waits for the handler and acknowledges the accepted events. The server delivers the others to another consumer.
 func (c *consumer) Close() error {
 	c.once.Do(func() {
 		c.notice.End()
@@ -214,7 +214,7 @@ func (c *consumer) Close() error {
 	return nil
 }
 
-// finish waits for the handler, however long that takes; for the server it waits within the grace.
+// finish waits for the handler without a limit, and for the server up to grace.
 func (c *consumer) finish() {
 	look := time.NewTicker(grace / 20)
 	defer look.Stop()
@@ -236,11 +236,11 @@ func (c *consumer) finish() {
 		}
 		hard.Stop()
 	}
-	_ = c.sub.Close() // never fails
+	_ = c.sub.Close() // never returns an error
 	<-c.lost
 }
 
 func (c *consumer) abandon() {
 	c.abandoned.Store(true)
-	_ = c.Close() // never fails
+	_ = c.Close() // never returns an error
 }

@@ -33,17 +33,17 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		Capabilities: drivers.Capabilities{
 			Modes:         modes,
 			Acks:          []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval},
-			Persistent:    true, // always
+			Persistent:    true, // all messages are persistent
 			Subscriptions: true,
 			Nodes:         len(o.urls()) > 1,
 			Redelivery:    true,
 		},
 		Guarantees: drivers.Guarantees{
-			// Parked messages are kept, but come to nobody: who refuses a message or holds it for too long, time and
-			// again, loses it.
+			// A message that is rejected or not answered in time too often is parked: it is kept, but not delivered any
+			// more.
 			ConfirmedKept: o.MaxCount == 0,
-			SentKept:      false, // there is no sending without a confirm
-			NoDuplicates:  false, // at least once: what is not acknowledged in time comes again
+			SentKept:      false, // there are no unconfirmed modes
+			NoDuplicates:  false, // events that are not acknowledged in time are delivered again
 			Ordered:       false, // concurrent appends overtake each other, and so do retries
 		},
 		RedeliverAfter: duration(o.Timeout),
@@ -74,7 +74,7 @@ func unfit(o *options, use drivers.Use) []string {
 	return reasons
 }
 
-// notes say what may not be meant.
+// notes warns about settings that may have unexpected effects.
 func notes(o *options, use drivers.Use) []string {
 	var all []string
 	if use.Mode == drivers.ConfirmWindow {
@@ -93,7 +93,7 @@ func notes(o *options, use drivers.Use) []string {
 	return all
 }
 
-// label says what a confirm means. Whether "written" is to disk, and synced, is a setting of the server (MemDb,
+// label describes what a confirm means. The server's settings decide whether "written" means to disk and synced (MemDb,
 // UnsafeDisableFlushToDisk).
 func label(o *options) string {
 	where := "one node"

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Describe asks the server what it is, and, of a cluster, who is in it.
+// Describe reports the server's product and version, the settings of this session, and the members of a cluster.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	d := drivers.Description{Product: "EventStoreDB", Settings: s.describeSettings()}
 	at, err := s.place(ctx, drivers.AnyNode)
@@ -23,7 +23,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 		d.Version, err = s.version(ctx, at[0])
 	}
 	if major, _, _ := strings.Cut(d.Version, "."); len(major) == 2 && major >= "25" {
-		d.Product = "KurrentDB" // as it has been called since
+		d.Product = "KurrentDB" // name of the product since version 25
 	}
 	if err == nil && len(s.endpoints) > 1 {
 		err = s.describeMembers(ctx, &d)
@@ -34,7 +34,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	return d, nil
 }
 
-// version asks for the whole of it: of what the library asks for it keeps three numbers.
+// version returns the complete version. The library's request keeps only three numbers of it.
 func (s *session) version(ctx context.Context, at endpoint) (string, error) {
 	conn, err := s.aside(at)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *session) describeMembers(ctx context.Context, d *drivers.Description) e
 	return nil
 }
 
-// describeSettings are those that this session asks for.
+// describeSettings returns the settings that this session uses.
 func (s *session) describeSettings() map[string]string {
 	o := &s.options
 	all := map[string]string{

@@ -1,6 +1,6 @@
-// Package eventstore drives EventStoreDB through its official client. A message is an event, a queue a stream, a
-// subscription a persistent subscription group; the answer to an append is the confirm. The library's own discovery and
-// reconnecting are kept from happening.
+// Package eventstore drives EventStoreDB with its official client. A message is an event, a queue is a stream, and a
+// subscription is a persistent subscription group. The answer to an append is the confirm. The library's discovery and
+// reconnects are prevented.
 package eventstore
 
 import (
@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// grace is how long something that ends may take to end in order.
+	// grace is the maximum time for an orderly end of a consumer or publisher.
 	grace = 2 * time.Second
-	// dialTimeout is for contexts without a deadline.
+	// dialTimeout is the maximum time of a connection attempt.
 	dialTimeout = 10 * time.Second
 )
 
@@ -29,7 +29,7 @@ func init() { drivers.Register(driver{}) }
 
 type driver struct{}
 
-// Open prepares a session and makes its first connection, so that a server which is not there is known at once.
+// Open prepares a session and makes its first connection, so that an unreachable server is reported immediately.
 func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	o, err := parseOptions(raw)
 	if err != nil {
@@ -53,9 +53,9 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	return s, nil
 }
 
-// part is a publisher or consumer as its session sees it.
+// part is a publisher or consumer, for its session.
 type part interface {
-	// abandon ends it without waiting for anything but what calls the library.
+	// abandon closes the part. It waits only for running calls of the library.
 	abandon()
 }
 
@@ -67,25 +67,25 @@ type session struct {
 	env       drivers.Env
 
 	adminMu sync.Mutex
-	admin   *link // for declarations; replaced when it broke
+	admin   *link // for declarations; replaced if it is broken
 
 	asideMu sync.Mutex
-	asides  map[string]*grpc.ClientConn // for questions, by address; nil once the session is closed
+	asides  map[string]*grpc.ClientConn // for requests, by address; nil after the session is closed
 
 	mu       sync.Mutex
 	closed   bool
-	topology drivers.Topology // the last one heard of
+	topology drivers.Topology // topology that was used last
 	parts    map[part]struct{}
 	links    map[*link]struct{} // every open connection
 	seats    map[seatKey]*seat
-	ways     map[string]string // where Forward listens, by the address it leads to
+	ways     map[string]string // by address: the local address where Forward listens
 	grown    growth.Counters
 
 	ending sync.Once
 	over   chan struct{} // closed by Close
 }
 
-// Close ends publishers and consumers, then every connection.
+// Close closes publishers and consumers, and then all connections.
 func (s *session) Close() error {
 	s.ending.Do(func() {
 		s.mu.Lock()
@@ -101,7 +101,7 @@ func (s *session) Close() error {
 			wg.Go(p.abandon)
 		}
 		wg.Wait()
-		s.adminMu.Lock() // whoever administers ends now that over is closed
+		s.adminMu.Lock() // running calls of administer end, because over is closed
 		defer s.adminMu.Unlock()
 		s.mu.Lock()
 		var links []*link
@@ -117,7 +117,7 @@ func (s *session) Close() error {
 	return nil
 }
 
-// enrol adds a part, unless the session is closed.
+// enrol adds a part. It fails if the session is closed.
 func (s *session) enrol(p part, t drivers.Topology) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,7 +135,8 @@ func (s *session) discharge(p part) {
 	delete(s.parts, p)
 }
 
-// administer does something over the connection for declarations, one caller at a time; if that broke, over another.
+// administer calls do with the connection for declarations, one caller at a time. It reconnects if that connection is
+// broken.
 func (s *session) administer(ctx context.Context, do func(context.Context, *link) error) error {
 	s.adminMu.Lock()
 	defer s.adminMu.Unlock()

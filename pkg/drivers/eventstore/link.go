@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	// handshakeTimeout is how long the library waits for a server to say what it can do, in whole seconds.
+	// handshakeTimeout is the maximum wait for a server's features, in whole seconds.
 	handshakeTimeout = 5 * time.Second
-	// callsPerConnection is how many calls, subscriptions included, EventStoreDB takes at a time over one connection
-	// when nobody has set anything else. Further ones wait in the client.
+	// callsPerConnection is the default maximum of concurrent calls per connection in EventStoreDB, including
+	// subscriptions. Further calls wait in the client.
 	callsPerConnection = 100
 )
 
-// link is one client of the library, with one connection to one node. When it breaks it stays so.
+// link is one client of the library, with one connection to one node. A broken link is never reconnected.
 type link struct {
 	session *session
 	address string
 	client  *esdb.Client
 	wire    *wire
 	version esdb.ServerVersion
-	room    chan struct{} // for appends
-	done    chan struct{} // closed when it is broken
+	room    chan struct{} // limits concurrent appends
+	done    chan struct{} // closed when the link breaks
 
 	mu       sync.Mutex
-	why      error // it is broken
-	own      bool  // closed by us
+	why      error // why it broke
+	own      bool  // closed by this process
 	watchers map[any]func(error)
-	uses     int // guarded by its seat
+	uses     int // guarded by the mutex of its seat
 }
 
-// way gives the address where Forward listens for another.
+// way returns the local address where Forward listens for an address.
 func (s *session) way(ctx context.Context, address string) (string, error) {
 	s.mu.Lock()
 	local := s.ways[address]
@@ -60,7 +60,7 @@ func (s *session) way(ctx context.Context, address string) (string, error) {
 	return local, nil
 }
 
-// dialFirst connects to the first of some endpoints that answers.
+// dialFirst connects to the first endpoint that answers.
 func (s *session) dialFirst(ctx context.Context, from []endpoint) (*link, error) {
 	var errs []error
 	for _, e := range from {
@@ -108,8 +108,8 @@ func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
 
 var errSession = fmt.Errorf("session: %w", drivers.ErrClosed)
 
-// greet connects and asks what the server is. The library does so without a context: if ctx ends first, a goroutine
-// sees it through.
+// greet connects and requests the server's version. The library does so without a context. If ctx ends first, a
+// goroutine waits for the library and closes the link.
 func (l *link) greet(ctx context.Context) error {
 	greeted := make(chan error, 1)
 	go func() {
@@ -122,7 +122,7 @@ func (l *link) greet(ctx context.Context) error {
 	select {
 	case err := <-greeted:
 		if cause := l.cause(); cause != nil {
-			err = cause // of which the library has made something else
+			err = cause // it is more precise than the library's error
 		}
 		if err != nil {
 			l.close()
@@ -138,7 +138,7 @@ func (l *link) greet(ctx context.Context) error {
 	}
 }
 
-// diagnose finds out why a connection could not be made: the library sees only its own end of Forward.
+// diagnose finds out why a connection failed, because the library sees only the local side of Forward.
 func (s *session) diagnose(ctx context.Context, e endpoint, seen error) error {
 	if ctx.Err() != nil {
 		return seen
@@ -151,7 +151,7 @@ func (s *session) diagnose(ctx context.Context, e endpoint, seen error) error {
 	return fmt.Errorf("%w (is tls=true or tls=false in the url as the server has it?)", seen)
 }
 
-// cause gives why the link is broken, or nil.
+// cause returns why the link is broken, or nil.
 func (l *link) cause() error {
 	select {
 	case <-l.done:
@@ -161,7 +161,7 @@ func (l *link) cause() error {
 	}
 }
 
-// fail breaks the link. Only the first call does anything; it does not block.
+// fail breaks the link. Only the first call has an effect. It does not block.
 func (l *link) fail(cause error) {
 	l.mu.Lock()
 	if l.why != nil {
@@ -173,14 +173,15 @@ func (l *link) fail(cause error) {
 	l.watchers = nil
 	close(l.done)
 	l.mu.Unlock()
-	go l.wire.broke(cause) // it may be what called
+	go l.wire.broke(cause) // in a new goroutine, because the wire may be the caller
 	for _, tell := range watchers {
 		go tell(why)
 	}
 }
 
-// enter waits for room for one more append, which leave gives back. What the connection does not carry would wait in
-// gRPC, where the end of one call wakes up all that wait: with 400 of them that takes two thirds of the throughput.
+// enter waits until one more append may be sent. leave must be called after it. Without this limit, appends would wait
+// in gRPC, where the end of each call wakes up all waiting calls. With 400 appends, that reduces the throughput by two
+// thirds.
 func (l *link) enter(ctx context.Context) error {
 	select {
 	case l.room <- struct{}{}:
@@ -194,8 +195,8 @@ func (l *link) enter(ctx context.Context) error {
 
 func (l *link) leave() { <-l.room }
 
-// watch has tell called, in a goroutine of its own, when the link breaks by itself; of one that is broken already, at
-// once.
+// watch registers tell, which is called in a new goroutine when the link breaks by itself. If the link is broken
+// already, it is called immediately.
 func (l *link) watch(who any, tell func(error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,7 +213,7 @@ func (l *link) unwatch(who any) {
 	delete(l.watchers, who)
 }
 
-// close ends the client. Nobody may be calling it any more: the library does not stand that.
+// close closes the client. No call of the library may be running, because the library does not support that.
 func (l *link) close() {
 	l.mu.Lock()
 	l.own = true
@@ -225,8 +226,9 @@ func (l *link) close() {
 	l.session.mu.Unlock()
 }
 
-// verdict says what an error of the library means: that the broker refused, which wraps ErrRejected, or else that there
-// is no answer. It breaks the link where the library would connect again.
+// verdict interprets an error of the library. It returns an error that wraps ErrRejected if the broker rejected the
+// request. Otherwise there was no answer. It breaks the link if the library would reconnect, or if it is unknown
+// whether the event was written.
 func (l *link) verdict(err error) error {
 	if cause := l.cause(); cause != nil {
 		return cause
@@ -246,7 +248,7 @@ func (l *link) verdict(err error) error {
 	switch status.Code(known.Err()) {
 	case codes.Canceled:
 		return fmt.Errorf("%s: %w", l.address, err)
-	case codes.Unknown: // perhaps a call that was cut short, whose reason the library has not waited for
+	case codes.Unknown: // possibly an aborted call whose cause the library has not waited for
 		select {
 		case <-l.done:
 			return l.cause()
@@ -254,15 +256,16 @@ func (l *link) verdict(err error) error {
 		}
 		l.fail(fmt.Errorf("no answer but that something went wrong: %w", err))
 		return l.cause()
-	case codes.Aborted, codes.Internal: // the server has waited for its nodes in vain, or failed: it may have written
+	// the server failed, or its nodes did not answer it in time: the event may have been written
+	case codes.Aborted, codes.Internal:
 		l.fail(fmt.Errorf("the server does not say what became of it: %w", err))
 		return l.cause()
 	}
 	return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, l.address, err)
 }
 
-// informs reports whether the server can be asked about persistent subscriptions. The library would ask an older one by
-// HTTP, past the wire.
+// informs reports whether the server supports requests about persistent subscriptions. The library would send them to
+// an older server by HTTP, bypassing the wire.
 func (l *link) informs() bool {
 	return l.version.Major > 22 || (l.version.Major == 22 && l.version.Minor >= 6)
 }

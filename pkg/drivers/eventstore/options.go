@@ -35,8 +35,8 @@ type options struct {
 	Confirm     string   `json:"confirmTimeout"`
 }
 
-// parseOptions reads options; unknown fields are errors. It fills the schema's defaults in for callers without a
-// schema.
+// parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
+// that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
 	o := options{
 		Strategy: string(esdb.ConsumerStrategyRoundRobin), Timeout: "30s", MaxRetries: 10, LiveBuffer: 500,
@@ -54,7 +54,7 @@ func parseOptions(raw json.RawMessage) (options, error) {
 	return o, nil
 }
 
-// fault says what the schema cannot: which options do not go together.
+// fault returns the reason why the options are invalid, or "". It checks what the schema cannot, such as combinations.
 func (o *options) fault() string {
 	switch esdb.ConsumerStrategy(o.Strategy) {
 	case esdb.ConsumerStrategyRoundRobin, esdb.ConsumerStrategyDispatchToSingle, esdb.ConsumerStrategyPinned:
@@ -90,11 +90,11 @@ func (o *options) urls() []string {
 }
 
 func duration(text string) time.Duration {
-	d, _ := time.ParseDuration(text) // parseOptions has tried
+	d, _ := time.ParseDuration(text) // parseOptions has checked it
 	return d
 }
 
-// settings are those of each group.
+// settings returns the settings of each group.
 func (o *options) settings() esdb.PersistentSubscriptionSettings {
 	return esdb.PersistentSubscriptionSettings{
 		MaxRetryCount: o.MaxRetries, CheckpointLowerBound: o.CheckLeast, CheckpointUpperBound: o.CheckMost,
@@ -106,16 +106,16 @@ func (o *options) settings() esdb.PersistentSubscriptionSettings {
 	}
 }
 
-// endpoint is one node. Its url may hold a secret; its address does not.
+// endpoint is one node. user may contain a secret; address does not.
 type endpoint struct {
 	address  string
 	tls      bool
-	unproven bool // the certificate is not looked at
+	unproven bool // the certificate is not verified
 	ca       string
 	user     *url.Userinfo
 }
 
-// parseEndpoint reads a URL. Its errors say nothing of the URL's text, which may hold a password in the wrong place.
+// parseEndpoint parses a URL. Its errors do not contain the text, because a misplaced password could be in it.
 func parseEndpoint(text string) (endpoint, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || (u.Path != "" && u.Path != "/") {
@@ -173,9 +173,9 @@ func (o *options) endpoints() ([]endpoint, error) {
 	return all, nil
 }
 
-// security is how connections to all nodes are made.
+// security are the TLS and user settings of all connections.
 type security struct {
-	tls            *tls.Config // nil without
+	tls            *tls.Config // nil: no TLS
 	user, password string
 }
 
@@ -197,12 +197,12 @@ func (o *options) security(access drivers.Access) (security, error) {
 		}
 		return s, nil
 	}
-	s.tls = &tls.Config{InsecureSkipVerify: e.unproven} // as asked for
+	s.tls = &tls.Config{InsecureSkipVerify: e.unproven} // tlsVerifyCert=false
 	return s, access.LoadTLS(s.tls, e.ca, "", "")
 }
 
-// configuration is of the client of one connection. One attempt, nothing logged, and no reconnecting: the wire sees to
-// that.
+// configuration returns the configuration of a client. It makes one connection attempt and logs nothing. The wire
+// prevents reconnects.
 func (s *session) configuration(target string) *esdb.Configuration {
 	c := &esdb.Configuration{
 		Address: target, DisableTLS: s.security.tls == nil, Username: s.security.user, Password: s.security.password,

@@ -13,14 +13,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// The places that depend on who leads the cluster.
+// The nodes that depend on the leader of the cluster.
 const (
 	nodeLeader   drivers.Node = "leader"
 	nodeFollower drivers.Node = "follower"
 )
 
-// place turns a node into the endpoints to try, in order. Any node of a cluster is its leader, to which the others pass
-// everything on, and which alone has persistent subscriptions.
+// place returns the endpoints for a node, in the order in which to try them. In a cluster, AnyNode means the leader:
+// the other nodes forward requests to it, and only the leader has persistent subscriptions.
 func (s *session) place(ctx context.Context, node drivers.Node) ([]endpoint, error) {
 	if i, err := strconv.Atoi(string(node)); err == nil {
 		if i < 0 || i >= len(s.endpoints) {
@@ -59,8 +59,8 @@ func addressOf(m *gossip.MemberInfo) string {
 	return net.JoinHostPort(m.GetHttpEndPoint().GetAddress(), strconv.Itoa(int(m.GetHttpEndPoint().GetPort())))
 }
 
-// checkLeads refuses a node that was chosen for a consumer and does not lead: the library would go on to the leader,
-// past the wire.
+// checkLeads returns an error if the node of a consumer is not the leader. In that case, the library would reconnect to
+// the leader, bypassing the wire.
 func (s *session) checkLeads(ctx context.Context, node drivers.Node) error {
 	i, err := strconv.Atoi(string(node))
 	if err != nil || len(s.endpoints) == 1 || i < 0 || i >= len(s.endpoints) {
@@ -78,7 +78,7 @@ func (s *session) checkLeads(ctx context.Context, node drivers.Node) error {
 	return nil
 }
 
-// members asks the nodes, one after another, who is in the cluster.
+// members returns the members of the cluster, from the first node that answers.
 func (s *session) members(ctx context.Context) ([]*gossip.MemberInfo, error) {
 	var errs []error
 	for _, e := range s.endpoints {

@@ -14,11 +14,11 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// askWithin bounds the parts of a probe, so that one without an answer leaves time to tell of the other.
+// askWithin is the maximum time of a probe. Nodes that do not answer do not hold up the metrics of the groups.
 const askWithin = 3 * time.Second
 
-// Probe asks the nodes for their statistics, and the leader about the groups of the last topology that this session
-// heard of.
+// Probe reads the statistics of the nodes, and the leader's data about the groups of the topology that this session
+// used last.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	s.mu.Lock()
 	t := s.topology
@@ -44,7 +44,7 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	return metrics, nil
 }
 
-// groupMetrics adds up the groups of all queues.
+// groupMetrics returns the totals of the groups of all queues.
 func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drivers.Metric, error) {
 	at, err := s.place(ctx, drivers.AnyNode)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 	return metrics, nil
 }
 
-// list asks about the groups of a stream, at the leader.
+// list requests the groups of a stream from the leader.
 func (s *session) list(ctx context.Context, at endpoint, stream string) ([]*persistent.SubscriptionInfo, error) {
 	conn, err := s.aside(at)
 	if err != nil {
@@ -86,10 +86,10 @@ func (s *session) list(ctx context.Context, at endpoint, stream string) ([]*pers
 	return r.GetSubscriptions(), err
 }
 
-// accounting adds up what groups say.
+// accounting are the totals over groups.
 type accounting struct{ consumers, unacked, lag, appended, delivered float64 }
 
-// add takes in the groups of one stream.
+// add adds the groups of one stream.
 func (t *accounting) add(groups []*persistent.SubscriptionInfo) {
 	for i, g := range groups {
 		t.consumers += float64(len(g.GetConnections()))
@@ -97,7 +97,7 @@ func (t *accounting) add(groups []*persistent.SubscriptionInfo) {
 		t.delivered += float64(g.GetTotalItems())
 		known, err := strconv.ParseInt(g.GetLastKnownEventPosition(), 10, 64)
 		if err != nil {
-			continue // nothing has been appended
+			continue // the stream has no events yet
 		}
 		done, err := strconv.ParseInt(g.GetLastCheckpointedEventPosition(), 10, 64)
 		if from, bad := strconv.ParseInt(g.GetStartFrom(), 10, 64); err != nil && bad == nil {

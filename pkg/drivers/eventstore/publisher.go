@@ -16,11 +16,11 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// modes are those of a broker that answers every append.
+// modes are the confirmed modes, because the broker answers every append.
 var modes = []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmBatch, drivers.ConfirmEach,
 	drivers.ConnectionPerMessageConfirm}
 
-// eventType is the type of all events sent.
+// eventType is the type of all events.
 const eventType = "lockstep"
 
 type publisher struct {
@@ -29,11 +29,11 @@ type publisher struct {
 	link    *link
 	stream  string
 	options esdb.AppendToStreamOptions
-	id      uuid.UUID // the first half of the ids of all its events
+	id      uuid.UUID // its first half is the first half of all event IDs
 	events  atomic.Uint64
 }
 
-// Publisher connects as spec says.
+// Publisher connects a publisher. spec decides which connection it uses.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	p, err := s.publish(ctx, spec)
 	if err != nil {
@@ -71,12 +71,13 @@ func (s *session) publish(ctx context.Context, spec drivers.PublisherSpec) (*pub
 	return p, nil
 }
 
-// lane makes what appends one batch at a time. What the library takes for itself counts as waiting, too.
+// lane returns the function that sends one append at a time. Its waiting time includes the time that the library itself
+// needs.
 func (p *publisher) lane(waiting *drivers.Waiting) requests.Publish {
 	var events []esdb.EventData
 	return func(ctx context.Context, batch []drivers.Message, verdicts []error) (int, error) {
 		if cause := p.link.cause(); cause != nil {
-			return 0, cause // the library would connect again
+			return 0, cause // the library would reconnect
 		}
 		events = events[:0]
 		for i := range batch {
@@ -89,7 +90,7 @@ func (p *publisher) lane(waiting *drivers.Waiting) requests.Publish {
 		}
 		_, err := p.link.client.AppendToStream(ctx, p.stream, p.options, events...)
 		p.link.leave()
-		clear(events) // bodies are lent
+		clear(events) // do not keep the bodies
 		if err == nil {
 			return len(batch), nil
 		}
@@ -103,14 +104,14 @@ func (p *publisher) lane(waiting *drivers.Waiting) requests.Publish {
 	}
 }
 
-// next gives an event its id: unique by the half that is random and the half that counts.
+// next returns the ID of the next event: a random half and a counter.
 func (p *publisher) next() uuid.UUID {
 	id := p.id
 	binary.BigEndian.PutUint64(id[8:], p.events.Add(1))
 	return id
 }
 
-// Close sends what is there and waits for the answers, within the grace.
+// Close sends the remaining messages and waits up to grace for the answers.
 func (p *publisher) Close() error {
 	p.link.unwatch(p)
 	err := p.Publisher.Close()
@@ -120,5 +121,5 @@ func (p *publisher) Close() error {
 
 func (p *publisher) abandon() {
 	p.Abandon()
-	_ = p.Close() // never fails
+	_ = p.Close() // never returns an error
 }

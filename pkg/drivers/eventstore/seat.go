@@ -7,19 +7,20 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// seatKey tells shared connections apart.
+// seatKey identifies a shared connection.
 type seatKey struct {
 	node   drivers.Node
 	number int
 }
 
-// seat is where the connection of one number is, as long as somebody uses it.
+// seat stores the shared connection of one key while it has users.
 type seat struct {
 	mu   sync.Mutex
 	link *link
 }
 
-// join gives a connection as node and number say, and what is to be called when its user has ended.
+// join returns a connection for node and number, and the function to call when its user has ended. Users with the same
+// node and number share a connection, except with drivers.Exclusive.
 func (s *session) join(ctx context.Context, node drivers.Node, number int) (*link, func(), error) {
 	if node == "" {
 		node = drivers.AnyNode
@@ -52,7 +53,7 @@ func (s *session) join(ctx context.Context, node drivers.Node, number int) (*lin
 	return l, func() { seat.leave(l) }, nil
 }
 
-// reach connects to where a node is now.
+// reach connects to the current endpoint of a node.
 func (s *session) reach(ctx context.Context, node drivers.Node) (*link, error) {
 	at, err := s.place(ctx, node)
 	if err != nil {

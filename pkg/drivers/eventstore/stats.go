@@ -18,16 +18,17 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// The service that tells a node's statistics. The client library has no code for it, so its two messages are written
-// and read here: a request whose field 4 is the time between two answers in milliseconds, and answers whose field 1 is
-// a map of text.
+// The service for a node's statistics. The client library does not contain it, so its two messages are encoded and
+// decoded here. Field 4 of the request is the time between two answers in milliseconds. Field 1 of the answer is a map
+// from text to text.
 const (
 	statsMethod = "/event_store.client.monitoring.Monitoring/Stats"
-	statsPeriod = 10000 // only the first answer is read; some releases go on to wait for so long after that
+	// only the first answer is read; some releases keep waiting for this time after it
+	statsPeriod = 10000
 )
 
-// statMetrics asks every node for its statistics. A node that has no such service, or none for this user, says nothing.
-// CPU is left out: its unit differs between releases.
+// statMetrics reads the statistics of all nodes. A node has no metrics if it lacks the service, or denies access to it.
+// CPU is not included, because its unit differs between releases.
 func (s *session) statMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	answers, errs := make([][]drivers.Metric, len(s.endpoints)), make([]error, len(s.endpoints))
 	var wg sync.WaitGroup
@@ -51,13 +52,13 @@ func (s *session) statMetrics(ctx context.Context) ([]drivers.Metric, error) {
 	return metrics, errors.Join(errs...)
 }
 
-// stats asks one node, once.
+// stats reads the statistics of one node.
 func (s *session) stats(ctx context.Context, at endpoint) (map[string]string, error) {
 	conn, err := s.aside(at)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx) // ends what would go on
+	ctx, cancel := context.WithCancel(ctx) // ends the call after the first answer
 	defer cancel()
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, statsMethod)
 	if err != nil {
@@ -65,7 +66,8 @@ func (s *session) stats(ctx context.Context, at endpoint) (map[string]string, er
 	}
 	request, answer := &shared.Empty{}, &shared.Empty{}
 	request.ProtoReflect().SetUnknown(binary.AppendUvarint([]byte{4 << 3}, statsPeriod))
-	if err := stream.SendMsg(request); err != nil && !errors.Is(err, io.EOF) { // EOF: RecvMsg says why
+	// after EOF, RecvMsg returns the cause
+	if err := stream.SendMsg(request); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	if err := stream.CloseSend(); err != nil {
@@ -79,7 +81,7 @@ func (s *session) stats(ctx context.Context, at endpoint) (map[string]string, er
 
 var errStats = errors.New("the answer is no map of text")
 
-// parseStats reads an answer: entries of a map, each with its key in field 1 and its value in field 2.
+// parseStats decodes an answer: the entries of a map, with the key in field 1 and the value in field 2.
 func parseStats(b []byte) (map[string]string, error) {
 	stats := map[string]string{}
 	for len(b) > 0 {
@@ -100,7 +102,7 @@ func parseStats(b []byte) (map[string]string, error) {
 	return stats, nil
 }
 
-// cutField takes one field, which has to have a length, off a message.
+// cutField removes the first field of a message. Only fields with a length are supported.
 func cutField(b []byte) (field uint64, value, rest []byte, err error) {
 	tag, n := binary.Uvarint(b)
 	if n <= 0 || tag&7 != 2 {
@@ -114,7 +116,7 @@ func cutField(b []byte) (field uint64, value, rest []byte, err error) {
 	return tag >> 3, b[:size], b[size:], nil
 }
 
-// nodeMetrics reads a node's statistics. What it does not know it says as -1.
+// nodeMetrics converts a node's statistics to metrics. The value -1 means unknown.
 func nodeMetrics(node string, stats map[string]string) []drivers.Metric {
 	var metrics []drivers.Metric
 	add := func(name drivers.MetricName, value float64, known bool) {

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A queue is a stream, and each subscription to it a persistent subscription group, which Setup makes, so that nothing
-// appended after that is missed. A stream that was there before stays, and its groups begin behind what it holds.
+// A queue is a stream. Each subscription to it is a persistent subscription group, which Setup creates, so that no
+// later message is missed. An existing stream is kept, and its groups start after its last event.
 
 func streamName(t drivers.Topology, queue int) string { return t.Name + "-q" + strconv.Itoa(queue) }
 
@@ -33,7 +33,7 @@ func checkTopology(t drivers.Topology) error {
 	return nil
 }
 
-// Setup declares groups, and the bounds of streams.
+// Setup creates the groups and sets the limits of the streams.
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	err := checkTopology(t)
 	if err == nil {
@@ -48,14 +48,14 @@ func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
 	return nil
 }
 
-// heard keeps a topology for those who ask about the broker.
+// heard stores the topology for Probe.
 func (s *session) heard(t drivers.Topology) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.topology = t
 }
 
-// eachQueue does something for all queues, some at a time.
+// eachQueue calls do for all queues, up to 8 at a time, and joins the errors.
 func eachQueue(t drivers.Topology, do func(queue int) error) error {
 	errs := make([]error, t.Queues)
 	places := make(chan struct{}, 8)
@@ -109,8 +109,8 @@ func (s *session) declareGroup(ctx context.Context, l *link, stream, group strin
 	return l.explain(err)
 }
 
-// behind is the position behind all that a stream holds. "The end" would be where the stream ends when the server gets
-// to it.
+// behind returns the position after the last event of a stream. esdb.End is not used: it would be the end at the time
+// when the server processes the request.
 func (l *link) behind(ctx context.Context, stream string) (esdb.StreamPosition, error) {
 	reading, err := l.client.ReadStream(ctx, stream,
 		esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
@@ -128,7 +128,7 @@ func (l *link) behind(ctx context.Context, stream string) (esdb.StreamPosition, 
 	return nil, l.explain(err)
 }
 
-// Teardown deletes groups and streams. Streams are hidden, not ended for good: the same names can be used again.
+// Teardown deletes groups and streams. The streams are soft-deleted, so that their names can be used again.
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
 	err := checkTopology(t)
 	if err == nil {
@@ -160,7 +160,7 @@ func (l *link) removeGroup(ctx context.Context, stream, group string) error {
 	return nil
 }
 
-// removeStream deletes a stream that is there, and its metadata with what it was bounded by.
+// removeStream deletes a stream, if it exists, together with its limits.
 func (l *link) removeStream(ctx context.Context, stream string) error {
 	there, err := l.holds(ctx, stream)
 	if err == nil && there {
@@ -175,7 +175,7 @@ func (l *link) removeStream(ctx context.Context, stream string) error {
 	return nil
 }
 
-// holds reports whether a stream has any event that can be read.
+// holds reports whether a stream has an event that can be read.
 func (l *link) holds(ctx context.Context, stream string) (bool, error) {
 	reading, err := l.client.ReadStream(ctx, stream,
 		esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}}, 1)
@@ -190,14 +190,13 @@ func (l *link) holds(ctx context.Context, stream string) (bool, error) {
 	return err == nil, err
 }
 
-// is reports whether an error of the library is of a kind.
+// is reports whether an error of the library has this code.
 func is(err error, code esdb.ErrorCode) bool {
 	var known *esdb.Error
 	return errors.As(err, &known) && known.Code() == code
 }
 
-// explain says of an error of the library what happened and what can be done. It breaks the link where the library
-// would connect again.
+// explain adds a fix to errors of the library. It breaks the link as verdict does.
 func (l *link) explain(err error) error {
 	if err == nil {
 		return nil

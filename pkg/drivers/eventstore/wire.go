@@ -15,12 +15,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// The library has no dialer hook and takes no option of gRPC; it reconnects by itself when a connection breaks, and so
-// does gRPC beneath it. What it does take is an address, in which gRPC looks for the scheme of a resolver: one that
-// leads to where Env.Forward listens, names the server for TLS, and asks for a balancer that makes one connection,
-// once, and says when it ends.
+// The library has no dialler hook and no gRPC options. Both the library and gRPC reconnect by themselves when a
+// connection breaks. But the library accepts an address that selects a gRPC resolver. The resolver of this file returns
+// the local address of Env.Forward, sets the server name for TLS, and selects a balancer. That balancer makes one
+// connection, once, and reports its end.
 
-// scheme is of addresses "lockstep-eventstore://NUMBER/127.0.0.1:PORT". It names the balancer, too.
+// scheme is the scheme of addresses "lockstep-eventstore://NUMBER/127.0.0.1:PORT", and the name of the balancer.
 const scheme = "lockstep-eventstore"
 
 func init() {
@@ -28,7 +28,7 @@ func init() {
 	balancer.Register(balancing{})
 }
 
-// wires are those in use, by number. It is written once for each connection.
+// wires are the wires in use, by number.
 var (
 	wires  sync.Map
 	number atomic.Uint64
@@ -36,28 +36,29 @@ var (
 
 var errSpent = errors.New("the library wants to connect again")
 
-// wire is one connection of one client. When it is down it stays so. Its methods are safe for concurrent use.
+// wire is one connection of one client. A broken wire is never reconnected. Its methods are safe for concurrent use.
 type wire struct {
 	number  string
 	local   string // where Env.Forward listens
-	address string // whom it leads to
+	address string // address of the server
 	down    func(cause error)
 
 	mu    sync.Mutex
 	cause error
-	ended bool // release was called: nothing is told any more
-	taken bool // the one connection is being made, or was
+	ended bool // release was called: down is not called any more
+	taken bool // the connection is being made, or was made
 	conn  balancer.ClientConn
 }
 
-// newWire makes a wire. down is called once, when it breaks, from any goroutine; it must not block. Release it.
+// newWire creates a wire. It calls down at most once, from any goroutine, when the wire breaks. down must not block.
+// The caller must call release.
 func newWire(local, address string, down func(error)) *wire {
 	w := &wire{number: strconv.FormatUint(number.Add(1), 10), local: local, address: address, down: down}
 	wires.Store(w.number, w)
 	return w
 }
 
-// target is the address for the library.
+// target returns the address for the library.
 func (w *wire) target() string { return scheme + "://" + w.number + "/" + w.local }
 
 func (w *wire) release() {
@@ -67,8 +68,7 @@ func (w *wire) release() {
 	wires.Delete(w.number)
 }
 
-// broke puts the wire down. What calls over it from now on fails, with a status that has the library neither wait nor
-// connect again.
+// broke breaks the wire. Later calls fail with a status after which the library neither waits nor reconnects.
 func (w *wire) broke(cause error) {
 	w.mu.Lock()
 	first := w.cause == nil
@@ -78,14 +78,14 @@ func (w *wire) broke(cause error) {
 	conn, tell := w.conn, first && !w.ended
 	w.mu.Unlock()
 	if tell {
-		w.down(cause) // before any call fails because of it
+		w.down(cause) // before calls fail with this cause
 	}
 	if first && conn != nil {
 		conn.UpdateState(failing(cause))
 	}
 }
 
-// take gives the one connection away: to the first that asks, unless the wire is down by then.
+// take reserves the connection for the first caller. It fails for later callers, and if the wire is broken.
 func (w *wire) take(conn balancer.ClientConn) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +100,7 @@ type resolving struct{}
 
 func (resolving) Scheme() string { return scheme }
 
-// OverrideAuthority names the server, for its certificate to be compared with.
+// OverrideAuthority returns the server name that TLS verifies.
 func (resolving) OverrideAuthority(target resolver.Target) string {
 	if w, ok := wires.Load(target.URL.Host); ok {
 		return w.(*wire).address
@@ -136,7 +136,7 @@ func (balancing) Build(conn balancer.ClientConn, _ balancer.BuildOptions) balanc
 	return &single{conn: conn}
 }
 
-// single makes one connection. gRPC calls it from one goroutine at a time.
+// single is a balancer that makes one connection. gRPC calls it from one goroutine at a time.
 type single struct {
 	conn balancer.ClientConn
 	wire *wire
@@ -171,14 +171,14 @@ func (s *single) UpdateClientConnState(state balancer.ClientConnState) error {
 
 var errClosedByServer = errors.New("connection closed")
 
-// changed hears of the connection: it comes up once, and is never asked to come up again.
+// changed handles a state change of the connection. It never reconnects.
 func (s *single) changed(now balancer.SubConnState) {
 	switch now.ConnectivityState {
 	case connectivity.Connecting:
 	case connectivity.Ready:
 		s.wire.mu.Lock()
 		whole := s.wire.cause == nil
-		if whole { // under the lock, so that nothing overtakes broke
+		if whole { // locked, so that this state cannot overtake that of broke
 			s.conn.UpdateState(balancer.State{ConnectivityState: connectivity.Ready, Picker: pickOne{s.sub}})
 		}
 		s.wire.mu.Unlock()
@@ -197,7 +197,7 @@ func (s *single) ResolverError(err error) {
 	}
 }
 
-// Close is called when the client is closed, and when gRPC gives up a connection that nobody has used for half an hour.
+// Close is called when the client is closed, and when gRPC closes a connection that was unused for half an hour.
 func (s *single) Close() {
 	if s.sub != nil {
 		s.sub.Shutdown()
@@ -209,14 +209,14 @@ func (s *single) Close() {
 
 func (s *single) ExitIdle() {}
 
-// UpdateSubConnState is for balancers without a StateListener.
+// UpdateSubConnState is used only without a StateListener.
 func (s *single) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
-// failing is the state of a wire that is down.
+// failing is the state of a broken wire.
 func failing(cause error) balancer.State {
 	return balancer.State{
 		ConnectivityState: connectivity.TransientFailure,
-		// Of "unavailable" the library would make a reconnection; "unimplemented" it takes for an answer, also while it
+		// After "unavailable" the library would reconnect. It takes "unimplemented" for an answer, even while it
 		// connects.
 		Picker: pickNone{status.Error(codes.Unimplemented, "connection is down: "+cause.Error())},
 	}
