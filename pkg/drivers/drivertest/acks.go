@@ -13,7 +13,7 @@ const ackInterval = 20 * time.Millisecond
 
 var errHandler = errors.New("drivertest's handler refuses")
 
-// checkAck proves that what was acknowledged does not come again to a consumer that follows, and that a
+// checkAck proves that acknowledged messages are not delivered again to a later consumer. It also proves that a
 // prefetch smaller than the number of messages does not stop the flow.
 func checkAck(c *check, a drivers.Ack) {
 	u := c.use(c.anyMode())
@@ -31,7 +31,7 @@ func checkAck(c *check, a drivers.Ack) {
 	first.exactly(s.kept(), d.Guarantees)
 	first.close()
 
-	// Acknowledgements that nothing but Close can send.
+	// Only Close can send these acknowledgements.
 	late := r.inbox(nil, func(spec *drivers.ConsumerSpec) {
 		spec.Prefetch, spec.AckEvery, spec.AckInterval = 100, 90, time.Hour
 	})
@@ -61,7 +61,8 @@ func (c *check) checkUndeclaredAck(a drivers.Ack) {
 	}
 }
 
-// checkRedelivery refuses every second message once: it has to come again, and say so if the broker does.
+// checkRedelivery rejects every second message once. These messages must be delivered again, and be marked as
+// redelivered if the broker marks them.
 func checkRedelivery(c *check, a drivers.Ack) {
 	u := c.use(c.anyMode())
 	u.Ack, u.Prefetch = a, 10
@@ -91,7 +92,7 @@ func checkRedelivery(c *check, a drivers.Ack) {
 	checkNothingLeft(c, r, d)
 }
 
-// checkFlags compares what the broker says of redelivery with what happened: each odd message twice, others once.
+// checkFlags compares the redelivered marks with the deliveries. Each odd message must arrive twice, all others once.
 func checkFlags(c *check, all []delivery) {
 	times := map[id]int{}
 	for _, got := range all {
@@ -108,7 +109,7 @@ func checkFlags(c *check, all []delivery) {
 	}
 }
 
-// checkNothingLeft proves that all was acknowledged: a new consumer gets nothing.
+// checkNothingLeft proves that all messages were acknowledged: a new consumer receives none.
 func checkNothingLeft(c *check, r *rig, d drivers.Declaration) {
 	rest := r.inbox(nil)
 	c.linger()
@@ -117,14 +118,14 @@ func checkNothingLeft(c *check, r *rig, d drivers.Declaration) {
 	}
 }
 
-// gate makes a handler block at its first call until it is opened.
+// gate is a handler that blocks in its first call until release is called.
 type gate struct {
 	entered, open chan struct{}
 	once, opened  sync.Once
-	after         error // what the blocked call returns
+	after         error // result of the blocked call
 }
 
-// release opens the gate; checks defer it, so that no failure leaves a handler blocked.
+// release opens the gate. Checks defer it, so that no failure leaves a handler blocked.
 func (g *gate) release() { g.opened.Do(func() { close(g.open) }) }
 
 func newGate(after error) *gate {
@@ -141,7 +142,7 @@ func (g *gate) react([]delivery) error {
 	return err
 }
 
-// checkPrefetch blocks one handler: it may keep its prefetch from others, and no more.
+// checkPrefetch blocks one handler. Its consumer may hold back as many messages as its prefetch, and no more.
 func checkPrefetch(c *check) {
 	u := c.use(c.anyMode())
 	u.Prefetch, u.Consumers = 5, 2
@@ -154,7 +155,7 @@ func checkPrefetch(c *check) {
 	g := newGate(nil)
 	defer g.release()
 	s := r.sender(1)
-	s.send(40) // all there when the first consumer comes, so that it takes what it may
+	s.send(40) // all are queued when the first consumer connects, so that it can take its whole prefetch
 	blocked := r.inbox(g.react, one)
 	c.await(g.entered, "the first message")
 	other := r.inbox(nil, one)
@@ -170,7 +171,7 @@ func checkPrefetch(c *check) {
 	}
 }
 
-// await waits for a channel to close.
+// await waits until a channel is closed. It ends the check after 2·wait.
 func (c *check) await(ch <-chan struct{}, what string) {
 	select {
 	case <-ch:
@@ -179,7 +180,7 @@ func (c *check) await(ch <-chan struct{}, what string) {
 	}
 }
 
-// checkBatch bounds handler calls from above, and makes sure that they do not wait for more.
+// checkBatch proves that handler calls have at most batch deliveries, and do not wait for a batch to fill.
 func checkBatch(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
@@ -191,7 +192,7 @@ func checkBatch(c *check) {
 		in := r.inbox(g.react, func(spec *drivers.ConsumerSpec) { spec.Batch = batch })
 		s.send(3)
 		c.await(g.entered, "the first of 3 messages: they must not wait for a batch to fill")
-		s.send(80) // they gather while the handler blocks
+		s.send(80) // they accumulate while the handler blocks
 		g.release()
 		if keeps(u.Mode, d.Guarantees) {
 			in.arrive(s.kept())
@@ -201,7 +202,8 @@ func checkBatch(c *check) {
 	}
 }
 
-// checkHandlerBlocks closes a consumer whose handler blocks: Close waits for it, and nothing follows.
+// checkHandlerBlocks closes a consumer whose handler blocks. Close must wait for the handler, and no further call may
+// follow.
 func checkHandlerBlocks(c *check) {
 	u := c.use(c.anyMode())
 	u.Prefetch = 10

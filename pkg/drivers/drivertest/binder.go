@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// binderRig is a rig of a driver that can change bindings while messages flow; with several queues and subscriptions,
-// where it can.
+// binderRig returns a rig for a driver that can change bindings while messages flow. It has several queues, and several
+// subscriptions if the driver supports them.
 func (c *check) binderRig() (*rig, drivers.Binder, drivers.Declaration) {
 	u := c.use(c.anyMode())
 	u.Churn, u.Queues = true, 2
@@ -31,8 +31,8 @@ func (c *check) binderRig() (*rig, drivers.Binder, drivers.Declaration) {
 	return r, binder, d
 }
 
-// checkBinder proves that a binding leads to one queue of one subscription, from when Bind has returned until Unbind
-// has, and that nothing else does.
+// checkBinder proves that a binding routes messages to one queue of one subscription, from the return of Bind until the
+// return of Unbind. Messages with other keys must not reach that queue through it.
 func checkBinder(c *check) {
 	r, binder, d := c.binderRig()
 	boxes := map[[2]int]*inbox{}
@@ -55,7 +55,7 @@ func checkBinder(c *check) {
 		s.settle()
 		return s.kept()[before:]
 	}
-	publish(key, 5) // there is no binding
+	publish(key, 5) // there is no binding yet
 	c.must(binder.Bind(c.ctx, r.topology, at[0], at[1], key), "Bind")
 	want := publish(key, 10)
 	publish(other, 5)
@@ -78,7 +78,7 @@ func checkBinder(c *check) {
 	}
 }
 
-// checkBinderTogether makes and removes bindings from several goroutines, some of which are left to Teardown.
+// checkBinderTogether creates and removes bindings from several goroutines. Teardown must remove the remaining ones.
 func checkBinderTogether(c *check) {
 	r, binder, _ := c.binderRig()
 	var wg sync.WaitGroup
@@ -103,12 +103,12 @@ func checkBinderTogether(c *check) {
 	c.must(r.session.Setup(c.ctx, r.topology), "Setup again")
 	in := r.inbox(nil)
 	s := r.sender(1)
-	c.must(s.publish(c.ctx, drivers.ExtraKey, 64), "publish") // key 0 of goroutine 0 was left bound
+	c.must(s.publish(c.ctx, drivers.ExtraKey, 64), "publish") // the binding of key 0 of goroutine 0 was not removed
 	s.settle()
 	in.nothingElse(nil, drivers.Guarantees{})
 }
 
-// checkBinderEnds proves that a call ends with its context, and that a broken link is not the end of binding.
+// checkBinderEnds proves that a call ends with its context, and that Bind works again after its link broke.
 func checkBinderEnds(c *check) {
 	r, binder, _ := c.binderRig()
 	c.must(binder.Bind(c.ctx, r.topology, 0, 0, drivers.ExtraKey), "Bind")

@@ -22,19 +22,19 @@ import (
 )
 
 const (
-	checkLimit   = 240 * time.Second // of one check
-	restartLimit = 360 * time.Second // of the check that waits for a broker to start
-	waitLimit    = 30 * time.Second  // for "a few seconds", generously; what must happen has twice that
+	checkLimit   = 240 * time.Second // for one check
+	restartLimit = 360 * time.Second // for the check that waits until the broker has restarted
+	waitLimit    = 30 * time.Second  // for "a few seconds" in the contract, generously; awaited events have twice that
 	leakLimit    = 15 * time.Second  // for goroutines to end after Close
 )
 
-// result is what became of one check.
+// result is the result of one check.
 type result struct {
 	failures, logs []string
-	inapplicable   string // why the check does not apply to what the driver declares or the harness can do
+	inapplicable   string // why the check does not apply to this driver or harness; "": it applies
 }
 
-// report makes it the result of a test.
+// report reports the result to a test.
 func (r result) report(t *testing.T) {
 	t.Helper()
 	for _, line := range r.logs {
@@ -48,21 +48,21 @@ func (r result) report(t *testing.T) {
 	}
 }
 
-// check is one check in progress. Its goroutine may end it with fatalf or notApplicable; others only report.
+// check is one running check. Only its own goroutine may call fatalf or notApplicable.
 type check struct {
 	h    Harness
-	t    *testing.T // for Restart only
+	t    *testing.T // only for Restart
 	ctx  context.Context
 	dial *dialer
 	wait time.Duration // Harness.wait or waitLimit
 
 	mu       sync.Mutex
-	over     bool // too late to report
+	over     bool // the result was returned: errorf and logf have no effect
 	result   result
 	cleanups []func()
 }
 
-// prove runs one check in a goroutine of its own, so that a driver that hangs does not stop the suite.
+// prove runs one check in its own goroutine, so that a driver that hangs does not block the suite.
 func prove(t *testing.T, h Harness, n named) result {
 	began := time.Now()
 	limit := cmp.Or(n.limit, checkLimit)
@@ -96,8 +96,8 @@ func stacks() []byte {
 	return buf[:runtime.Stack(buf, true)]
 }
 
-// checkLeaks looks for goroutines that were left behind and names them. A check that failed may well leave some: then
-// they are only logged.
+// checkLeaks reports goroutines that are left. If a check has failed, they are only logged, because the failed check
+// may have caused them.
 func checkLeaks(before goleak.Option, limit time.Duration, failed bool) (r result) {
 	var err error
 	for deadline := time.Now().Add(limit); ; {
@@ -134,7 +134,7 @@ func (c *check) fatalf(format string, a ...any) {
 	runtime.Goexit()
 }
 
-// notApplicable ends a check of what the driver does not declare, or the harness cannot do.
+// notApplicable ends a check that does not apply to the driver's declaration or to the harness.
 func (c *check) notApplicable(format string, a ...any) {
 	c.mu.Lock()
 	c.result.inapplicable = fmt.Sprintf(format, a...)
@@ -157,7 +157,7 @@ func (c *check) must(err error, doing string) {
 	}
 }
 
-// within runs f, which may hang, and reports whether it returned in time; if not the check has failed.
+// within calls f, which may hang. It reports whether f returned in time. If not, the check has failed.
 func (c *check) within(limit time.Duration, doing string, f func()) bool {
 	done := make(chan struct{})
 	go func() {
@@ -173,8 +173,8 @@ func (c *check) within(limit time.Duration, doing string, f func()) bool {
 	}
 }
 
-// eventually waits for ok; what says at the end what is still missing. As long as that changes the wait begins again: a
-// broker on a busy machine is slow, not wrong.
+// eventually waits until ok returns true. what describes what is missing. The wait starts again as long as this
+// description changes, because a broker on a busy machine may be slow.
 func (c *check) eventually(ok func() bool, what func() string) bool {
 	missing, deadline := what(), time.Now().Add(2*c.wait)
 	for pause := 50 * time.Microsecond; !ok(); pause = min(2*pause, 5*time.Millisecond) {
@@ -191,10 +191,10 @@ func (c *check) eventually(ok func() bool, what func() string) bool {
 	return true
 }
 
-// linger gives time to what must not happen.
+// linger gives events that must not happen time to happen.
 func (c *check) linger() { time.Sleep(c.quiet()) }
 
-// quiet is how long nothing has to happen before the suite believes that nothing will.
+// quiet is the time without an event after which the suite assumes that it will not happen.
 func (c *check) quiet() time.Duration {
 	switch {
 	case c.h.Slow:
@@ -205,7 +205,7 @@ func (c *check) quiet() time.Duration {
 	return 80 * time.Millisecond
 }
 
-// count is how many messages a check sends where any number would do.
+// count is the number of messages of a check that does not need a specific number.
 func (c *check) count() int {
 	if c.h.Slow {
 		return 60
@@ -213,7 +213,7 @@ func (c *check) count() int {
 	return 300
 }
 
-// env is the environment of a session of this check.
+// env returns the environment of a session of this check.
 func (c *check) env() drivers.Env {
 	dir, err := os.MkdirTemp("", "drivertest-")
 	c.must(err, "make a folder for the session")
@@ -226,7 +226,7 @@ func (c *check) env() drivers.Env {
 	}
 }
 
-// session opens a session that is closed at the end of the check.
+// session opens a session. It is closed at the end of the check.
 func (c *check) session() drivers.Session { return c.sessionWith(c.h.Options) }
 
 func (c *check) sessionWith(options []byte) drivers.Session {
@@ -238,7 +238,7 @@ func (c *check) sessionWith(options []byte) drivers.Session {
 	return s
 }
 
-// topology is what use asks for, under a name of its own.
+// topology returns the topology for a use, with a unique name.
 func topology(u drivers.Use) drivers.Topology {
 	id := make([]byte, 6)
 	_, _ = rand.Read(id)
@@ -249,5 +249,5 @@ func topology(u drivers.Use) drivers.Topology {
 	}
 }
 
-// refused reports whether err is ErrUnsupported.
+// refused reports whether err wraps ErrUnsupported.
 func refused(err error) bool { return errors.Is(err, drivers.ErrUnsupported) }

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// checkCleaner proves that what Setup declared is found by its name, that nothing else is, and that it is removed
-// without harm to others.
+// checkCleaner proves that Leftovers finds what Setup declared by its name, and nothing else, and that Cleanup removes
+// it without affecting other topologies.
 func checkCleaner(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
@@ -63,7 +63,7 @@ func checkCleaner(c *check) {
 	}
 }
 
-// cleaner is a session of its own: a killed run's are gone.
+// cleaner returns a new session, since the sessions of a killed run do not exist any more.
 func (c *check) cleaner() drivers.Cleaner {
 	s, can := c.session().(drivers.Cleaner)
 	if !can {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// errRefused is what a refusing dialer says.
+// errRefused is the error of a dialer with refuse.
 var errRefused = errors.New("drivertest refuses this connection")
 
-// dialer is the only way to the broker: it counts what goes through, and refuses, stalls or cuts it.
+// dialer is the only way to the broker. It counts bytes, and can refuse, stall or cut connections.
 type dialer struct {
 	ctx                context.Context // of forwarded connections
 	cancel             context.CancelFunc
@@ -25,7 +25,7 @@ type dialer struct {
 	mu        sync.Mutex
 	conns     map[*conn]struct{}
 	listeners []net.Listener
-	stalled   chan struct{} // closed when connections move; never nil
+	stalled   chan struct{} // closed while connections are not stalled; never nil
 	moving    bool
 	forwards  sync.WaitGroup
 }
@@ -58,7 +58,7 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	return c, nil
 }
 
-// stall makes connections pass nothing on, as a broker that is dead but connected, or lets them move again.
+// stall makes connections pass no more data, like a broker that is connected but dead. stall(false) ends that.
 func (d *dialer) stall(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,7 +77,7 @@ func (d *dialer) gate() <-chan struct{} {
 	return d.stalled
 }
 
-// cut closes every connection and lets new ones move.
+// cut closes all connections, and ends a stall.
 func (d *dialer) cut() {
 	d.mu.Lock()
 	open := make([]*conn, 0, len(d.conns))
@@ -91,7 +91,7 @@ func (d *dialer) cut() {
 	d.stall(false)
 }
 
-// close ends the forwarders; what the driver dialled is its own to close.
+// close ends the forwarders. The driver must close the connections that it dialled.
 func (d *dialer) close() {
 	d.cancel()
 	d.mu.Lock()
@@ -107,7 +107,7 @@ func (d *dialer) close() {
 	}
 }
 
-// forward listens on loopback for clients that cannot be given a dialer.
+// forward listens on a loopback address, for client libraries without a dialler hook.
 func (d *dialer) forward(ctx context.Context, address string) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -152,7 +152,7 @@ func withLimit(limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), limit)
 }
 
-// conn is one connection of the driver. Deadlines hold while it is stalled.
+// conn is one connection of the driver. Its deadlines also work while it is stalled.
 type conn struct {
 	net.Conn
 	d      *dialer
@@ -204,7 +204,7 @@ func (c *conn) pass(deadline *time.Time) error {
 			return nil
 		case <-c.closed:
 			return net.ErrClosed
-		case <-time.After(20 * time.Millisecond): // the deadline may have been changed
+		case <-time.After(20 * time.Millisecond): // the deadline may have changed
 		}
 	}
 }

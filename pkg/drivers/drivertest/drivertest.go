@@ -1,5 +1,5 @@
-// Package drivertest is the conformance suite of drivers: what a driver declares is proven, and what it does
-// not declare must be refused. A driver that passes can be trusted by the engine without a special case.
+// Package drivertest is the conformance suite of drivers. It proves that a driver supports what it declares, and
+// rejects what it does not declare. The engine needs no special cases for a driver that passes.
 package drivertest
 
 import (
@@ -17,46 +17,48 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Harness describes a driver under test and the broker that it speaks to.
+// Harness describes a driver under test and its broker.
 type Harness struct {
 	Driver drivers.Driver
-	// Options reach a broker that works. They are as Open gets them: with the defaults of the schema.
+	// Options are options for a working broker, as Open receives them: with the defaults of the schema.
 	Options json.RawMessage
-	// DeadOptions name an endpoint that refuses connections. Nil: not checked, and the log says so.
+	// DeadOptions are options with an endpoint that refuses connections. Nil: this is not checked, which the log
+	// reports.
 	DeadOptions json.RawMessage
-	// DeadAddress is what the error for DeadOptions has to contain; "" is "127.0.0.1".
+	// DeadAddress is a text that the error for DeadOptions must contain. The default is "127.0.0.1".
 	DeadAddress string
-	// FullOptions reach a broker that blocks Publish after a few messages. Nil: the suite stalls the connections.
+	// FullOptions are options for a broker that blocks Publish after a few messages. Nil: the suite stalls the
+	// connections.
 	FullOptions json.RawMessage
-	// Restart restarts the broker and returns when it answers again. Nil: it cannot be restarted here.
+	// Restart restarts the broker and returns when it answers again. Nil: the broker cannot be restarted.
 	Restart func(t *testing.T)
-	// Cut breaks every link to the broker of Options at once. Nil: each check cuts what its own Env.Dial connected.
+	// Cut breaks every link to the broker of Options at once. Nil: each check cuts the connections of its own Env.Dial.
 	Cut func()
-	// NoNetwork declares that the driver makes no connections at all: the checks of Dial do not apply.
+	// NoNetwork states that the driver makes no connections: the checks of Dial do not apply.
 	NoNetwork bool
-	// Subset names the checks to run, by name ("mode/confirm-window") or by the part before the slash ("mode").
-	// Empty: the whole suite. Use it for a variant of options if another configuration runs the whole suite.
+	// Subset lists the checks to run, by name ("mode/confirm-window") or by the part before the slash ("mode"). Empty:
+	// all checks. Use it for a variant of options if another configuration runs all checks.
 	Subset []string
-	// MaxParallel is how many checks run at the same time; 0 is 8: enough to fill the waits for a broker, few enough
-	// for two cores.
+	// MaxParallel is the maximum number of concurrent checks. The default of 8 is enough to use the time in which
+	// checks wait for a broker, and suits two cores.
 	MaxParallel int
-	// NoQueueDepth declares that the broker never reports queue_depth. Without it, a probe must report queue_depth.
+	// NoQueueDepth states that the broker never reports queue_depth. Without it, a probe must report queue_depth.
 	NoQueueDepth bool
-	// Slow asks for fewer messages and waits longer for what must not happen.
+	// Slow reduces the number of messages, and waits longer for events that must not happen.
 	Slow bool
 
-	wait time.Duration // shortens what the suite's own tests wait for in vain
+	wait time.Duration // shortens the waits in the suite's own tests
 }
 
-// MessagePath is the Subset for options that change how messages reach queues, are kept, confirmed and acknowledged.
-// It leaves out the checks of sessions, links and single calls.
+// MessagePath is the Subset for options that change how messages are routed, stored, confirmed and acknowledged. It
+// leaves out the checks of sessions, links and single calls.
 func MessagePath() []string {
 	return []string{"info", "cleanup", "setup", "teardown", "mode", "ack", "redelivery", "order", "prefetch", "fan-out",
 		"bindings", "binder",
 		"queues", "mandatory"}
 }
 
-// Links is the Subset for options that change how connections are made, shared and given up, such as a list of nodes.
+// Links is the Subset for options that change how connections are made, shared and closed, such as a list of nodes.
 func Links() []string {
 	return []string{"open", "dial", "describe", "probe", "close", "session-close", "publish-blocks", "handler-blocks",
 		"cut", "restart"}
@@ -65,16 +67,16 @@ func Links() []string {
 // maxParallel is the default of Harness.MaxParallel.
 const maxParallel = 8
 
-// Run proves the driver contract as far as h.Driver declares it for h.Options. Every check has a deadline and a
-// topology of its own, which it removes.
+// Run proves that h.Driver fulfils the driver contract, as far as it declares it for h.Options. Every check has a
+// timeout and its own topology, which it removes.
 //
-// The checks of the subtest "parallel" run beside each other. Checks that affect the others run alone afterwards, in
-// order: "probe", "probe/ends", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which looks
-// for goroutines that any check left behind, and last "restart". The time that "go test -v" prints for a parallel check
-// includes no wait for others; the log has the check's own time.
+// The checks of the subtest "parallel" run concurrently. Checks that affect others run alone afterwards, in this order:
+// "probe", "probe/ends", "cleanup", "setup", "teardown", those that call Harness.Cut, then "leaks", which looks for
+// leaked goroutines of all checks, and last "restart". The time that "go test -v" prints for a parallel check does not
+// include waiting for other checks. The log contains the check's own time.
 //
-// An unroutable message is made by Topology.Queues 1 and PublisherSpec.Queue 1: a queue that was not declared.
-// Drivers that declare Mandatory must connect such a publisher and return its messages.
+// An unroutable message is created by Topology.Queues 1 and PublisherSpec.Queue 1, which is a queue that was not
+// declared. Drivers that declare Mandatory must connect such a publisher and return its messages.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
 	chosen, err := h.chosen()
@@ -96,7 +98,7 @@ func Run(t *testing.T, h Harness) {
 			}
 			t.Run(c.name, func(t *testing.T) {
 				done := make(chan result, 1)
-				go func() { // before t.Parallel, whose own limit is the number of cores
+				go func() { // before t.Parallel, which limits parallel tests to the number of cores
 					slots <- struct{}{}
 					defer func() { <-slots }()
 					done <- prove(t, h, c)
@@ -113,13 +115,14 @@ func Run(t *testing.T, h Harness) {
 	}
 	t.Run("leaks", func(t *testing.T) { checkLeaks(before, h.leakLimit(), failed.Load()).report(t) })
 	for _, c := range chosen {
-		if c.name == "restart" { // after it, goroutines may be the broker's own, if that lives in this process
+		// its goroutines may belong to a broker in this process
+		if c.name == "restart" {
 			t.Run(c.name, func(t *testing.T) { report(t, prove(t, h, c)) })
 		}
 	}
 }
 
-// leakLimit is how long goroutines may take to end.
+// leakLimit returns how long goroutines may take to end.
 func (h Harness) leakLimit() time.Duration {
 	if h.wait > 0 {
 		return min(leakLimit, h.wait)
@@ -127,26 +130,26 @@ func (h Harness) leakLimit() time.Duration {
 	return leakLimit
 }
 
-// alone reports whether a check would disturb others that run beside it.
+// alone reports whether a check would affect checks that run concurrently.
 func (h Harness) alone(name string) bool {
 	switch {
 	case name == "restart":
 		return true
 	case name == "setup", name == "teardown":
-		// They declare the same topology twice. FerretDB then tries to create an index again if others create
-		// collections meanwhile.
+		// They declare the same topology twice. FerretDB then creates an index again if other checks create collections
+		// meanwhile.
 		return true
 	case name == "cleanup", name == "probe", name == "probe/ends":
-		// They list what the broker has, while other checks declare and remove: RabbitMQ answers 500, and a cluster of
-		// NATS waits for the leaders of streams that are gone.
+		// They list objects of the broker while other checks create and remove objects. Then RabbitMQ answers 500, and
+		// a NATS cluster waits for the leaders of removed streams.
 		return true
-	case h.Cut != nil: // it breaks the links of every check
+	case h.Cut != nil: // Cut breaks the links of all checks
 		return strings.HasPrefix(name, "cut/") || name == "binder/ends"
 	}
 	return false
 }
 
-// chosen lists the checks of the subset, in the order of the suite.
+// chosen returns the checks of the subset, in the order of the suite.
 func (h Harness) chosen() ([]named, error) {
 	all := checks()
 	if len(h.Subset) == 0 {
@@ -163,14 +166,14 @@ func (h Harness) chosen() ([]named, error) {
 	}), nil
 }
 
-// named is one check and the name of its subtest.
+// named is one check with the name of its subtest.
 type named struct {
 	name  string
 	run   func(*check)
 	limit time.Duration // 0: checkLimit
 }
 
-// checks lists the whole suite.
+// checks returns all checks.
 func checks() []named {
 	all := []named{
 		{name: "info", run: checkInfo},

@@ -17,24 +17,24 @@ type delivery struct {
 	redelivered drivers.Tristate
 }
 
-// inbox is a consumer that keeps an account of every delivery.
+// inbox is a consumer that records every delivery.
 type inbox struct {
 	c        *check
 	consumer drivers.Consumer
 	busy     atomic.Bool
 	closings atomic.Int64
 	batch    int
-	react    func([]delivery) error // of each call; nil accepts
+	react    func([]delivery) error // called for each batch; nil: accept it
 
 	mu         sync.Mutex
 	calls      int
 	largest    int
 	deliveries []delivery
 	counts     map[id]int
-	cause      error // of the link's end
+	cause      error // why the link broke
 }
 
-// inbox connects a consumer; edit may change its spec and react decides over deliveries.
+// inbox connects a consumer. edit may change its spec. react decides whether a batch is accepted.
 func (r *rig) inbox(react func([]delivery) error, edit ...func(*drivers.ConsumerSpec)) *inbox {
 	in, err := r.tryInbox(react, edit...)
 	r.c.must(err, "connect a consumer")
@@ -66,7 +66,7 @@ func (in *inbox) onClosed(err error) {
 	in.closings.Add(1)
 }
 
-// broken says why nothing can come any more, or "".
+// broken returns a text with the reason if the link broke, otherwise "".
 func (in *inbox) broken() string {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -117,14 +117,14 @@ func (in *inbox) note(got []delivery) {
 	}
 }
 
-// all is a copy of what came so far.
+// all returns a copy of the deliveries so far.
 func (in *inbox) all() []delivery {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return slices.Clone(in.deliveries)
 }
 
-// distinct counts the different messages that came.
+// distinct returns the number of different messages that arrived.
 func (in *inbox) distinct() int {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -137,7 +137,7 @@ func (in *inbox) count(m id) int {
 	return in.counts[m]
 }
 
-// missing counts which of these did not come.
+// missing returns how many of these messages did not arrive.
 func (in *inbox) missing(want []id) (n int) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -149,20 +149,21 @@ func (in *inbox) missing(want []id) (n int) {
 	return n
 }
 
-// arrive waits until all of want came.
+// arrive waits until all messages of want have arrived.
 func (in *inbox) arrive(want []id) bool {
 	return in.c.eventually(func() bool { return in.missing(want) == 0 }, func() string {
 		return fmt.Sprintf("%d of %d messages do not arrive%s", in.missing(want), len(want), in.broken())
 	})
 }
 
-// exactly waits for want, and a moment for anything else: each must come once and nothing else at all.
+// exactly waits for want, and then checks that no message arrived twice, and no others arrived.
 func (in *inbox) exactly(want []id, guarantee drivers.Guarantees) {
 	in.arrive(want)
 	in.nothingElse(want, guarantee)
 }
 
-// nothingElse gives a moment to what must not come: a message twice, or one that is not in want.
+// nothingElse waits, and then checks that no message arrived twice, if that is guaranteed, and no message outside want
+// arrived.
 func (in *inbox) nothingElse(want []id, guarantee drivers.Guarantees) {
 	in.c.linger()
 	in.mu.Lock()
@@ -181,7 +182,7 @@ func (in *inbox) nothingElse(want []id, guarantee drivers.Guarantees) {
 	}
 }
 
-// inOrder checks each publisher's messages of each stream; redelivered ones are excepted.
+// inOrder checks the order of each publisher's messages within each stream. Redelivered messages are ignored.
 func (in *inbox) inOrder() {
 	last := map[[2]uint32]uint64{}
 	for _, r := range in.all() {

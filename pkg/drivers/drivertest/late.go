@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// closeNotice is an OnClosed that takes its time, so that a Close which does not wait for it is found out.
+// closeNotice is an OnClosed that takes some time, to detect a Close that does not wait for it.
 type closeNotice struct {
 	c      *check
 	of     string
@@ -24,7 +24,8 @@ func (n *closeNotice) close(end func() error) {
 	n.closed.Store(true)
 }
 
-// checkCutLate closes while links break: before the driver knows of it, and while it says so.
+// checkCutLate closes publishers and consumers while their links break: before the driver detects it, and while it
+// reports it.
 func checkCutLate(c *check) {
 	if c.h.NoNetwork && c.h.Cut == nil {
 		c.notApplicable("there are no connections to cut")

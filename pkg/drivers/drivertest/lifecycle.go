@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// checkInfo proves that a driver describes itself fully, and always in the same way.
+// checkInfo proves that Info and Declare are complete, and that Declare is pure.
 func checkInfo(c *check) {
 	info := c.h.Driver.Info()
 	if info.Name == "" || info.Doc == "" {
@@ -40,7 +40,7 @@ func checkInfo(c *check) {
 	}
 }
 
-// checkGarbage opens with options that are no options.
+// checkGarbage calls Open with invalid options.
 func checkGarbage(c *check) {
 	for _, raw := range []string{`{`, `[]`, `"x"`, `{"name": {}}{`} {
 		var s drivers.Session
@@ -55,7 +55,7 @@ func checkGarbage(c *check) {
 	}
 }
 
-// checkOpenTwice has two sessions side by side, and closes each twice.
+// checkOpenTwice opens two sessions, closes one twice, and proves that the other one still works.
 func checkOpenTwice(c *check) {
 	a, b := c.session(), c.session()
 	for _, s := range []drivers.Session{a, a} {
@@ -74,7 +74,8 @@ func checkOpenTwice(c *check) {
 	})
 }
 
-// checkDead opens a session to an address that refuses: an error that names it, in time.
+// checkDead opens a session to an address that refuses connections. There must be an error that names the address, in
+// time.
 func checkDead(c *check) {
 	if c.h.DeadOptions == nil {
 		c.notApplicable("the harness has no options for a broker that is not there")
@@ -99,7 +100,7 @@ func checkDead(c *check) {
 	})
 }
 
-// tryAll opens a session, sets up and connects a publisher; it returns the first error.
+// tryAll opens a session, sets up a topology and connects a publisher. It returns the first error.
 func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
 	s, err := c.h.Driver.Open(ctx, options, c.env())
 	if err != nil {
@@ -123,7 +124,7 @@ func (c *check) tryAll(ctx context.Context, options json.RawMessage) error {
 	return p.Close()
 }
 
-// checkCancelOpen cancels while the broker cannot be reached.
+// checkCancelOpen cancels the context while the broker cannot be reached.
 func checkCancelOpen(c *check) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
@@ -140,7 +141,7 @@ func checkCancelOpen(c *check) {
 	})
 }
 
-// checkDialRefused proves that nothing goes past Dial: if it refuses, nothing works.
+// checkDialRefused proves that the driver bypasses Dial nowhere: if Dial fails, nothing works.
 func checkDialRefused(c *check) {
 	c.needDial()
 	c.dial.refuse.Store(true)
@@ -162,7 +163,7 @@ func (c *check) needDial() {
 	}
 }
 
-// checkDialCounted proves that every body goes through Dial, both ways.
+// checkDialCounted proves that every body goes through Dial, in both directions.
 func checkDialCounted(c *check) {
 	c.needDial()
 	u := c.use(c.anyMode())
@@ -182,7 +183,7 @@ func checkDialCounted(c *check) {
 	})
 }
 
-// checkExclusive counts connections: Exclusive ones are not shared, equal numbers may be.
+// checkExclusive counts connections. Exclusive connections must not be shared; equal numbers may share one.
 func checkExclusive(c *check) {
 	c.needDial()
 	u := c.use(c.anyMode())
@@ -204,7 +205,7 @@ func checkExclusive(c *check) {
 	c.logf("4 publishers of one connection number: %d dials; 4 exclusive ones: %d", shared, exclusive())
 }
 
-// checkDescribe asks the broker what it is.
+// checkDescribe requests the broker's description.
 func checkDescribe(c *check) {
 	d, ok := c.session().(drivers.Describer)
 	if !ok {
@@ -218,7 +219,7 @@ func checkDescribe(c *check) {
 	}
 }
 
-// checkSetup repeats Setup: no error, and nothing is left of before.
+// checkSetup repeats Setup. It must return no error, and leave no earlier messages.
 func checkSetup(c *check) {
 	u := c.use(c.anyMode())
 	c.need(u)
@@ -235,7 +236,7 @@ func checkSetup(c *check) {
 	in.exactly(next.kept(), drivers.Guarantees{NoDuplicates: true})
 }
 
-// checkTeardown removes nothing, then what another session made.
+// checkTeardown tears down a topology that does not exist, and then one that another session declared.
 func checkTeardown(c *check) {
 	u := c.use(c.anyMode())
 	c.need(u)

@@ -13,10 +13,10 @@ import (
 
 const (
 	blockSize  = 16 << 10
-	blockBytes = 64 << 20 // a driver that has taken as much without blocking will not block
+	blockBytes = 64 << 20 // a driver that accepted this much without blocking will not block
 )
 
-// blockedRig has a broker that takes no more, or soon will not.
+// blockedRig returns a rig whose broker accepts no messages, or will soon stop accepting them.
 func (c *check) blockedRig(u drivers.Use) *rig {
 	switch {
 	case c.h.FullOptions != nil:
@@ -27,7 +27,8 @@ func (c *check) blockedRig(u drivers.Use) *rig {
 	return c.rig(u)
 }
 
-// block publishes until Publish blocks, in a goroutine; the channel has its last error once it ends.
+// block publishes in a goroutine, and returns when Publish blocks. The channel receives the goroutine's last error when
+// it ends.
 func (c *check) block(ctx context.Context, s *sender) <-chan error {
 	if c.h.FullOptions == nil {
 		c.dial.stall(true)
@@ -52,7 +53,8 @@ func (c *check) block(ctx context.Context, s *sender) <-chan error {
 	return ended
 }
 
-// blockMode is fire-and-forget where it is declared: confirms would need a window as large as the bytes in flight.
+// blockMode returns fire-and-forget if it is declared: a confirmed mode would need a window as large as the bytes in
+// flight.
 func (c *check) blockMode() drivers.Mode {
 	if slices.Contains(c.declare(c.use(drivers.FireAndForget)).Capabilities.Modes, drivers.FireAndForget) &&
 		c.h.FullOptions == nil {
@@ -61,7 +63,7 @@ func (c *check) blockMode() drivers.Mode {
 	return c.anyMode()
 }
 
-// checkPublishBlocksClose closes a publisher that cannot send.
+// checkPublishBlocksClose closes a publisher whose Publish blocks.
 func checkPublishBlocksClose(c *check) {
 	u := c.use(c.blockMode())
 	c.need(u)
@@ -85,7 +87,7 @@ func checkPublishBlocksClose(c *check) {
 	}
 }
 
-// checkPublishBlocksCancel cancels a Publish that blocks.
+// checkPublishBlocksCancel cancels the context of a Publish that blocks.
 func checkPublishBlocksCancel(c *check) {
 	u := c.use(c.blockMode())
 	c.need(u)
@@ -106,7 +108,7 @@ func checkPublishBlocksCancel(c *check) {
 	c.within(c.wait, "Publisher.Close of a stalled publisher", func() { _ = s.pub.Close() })
 }
 
-// checkSessionClose closes a session over open publishers and consumers.
+// checkSessionClose closes a session that has an open publisher and consumer.
 func checkSessionClose(c *check) {
 	u := c.use(c.anyMode())
 	c.need(u)
@@ -142,8 +144,8 @@ func (c *check) cut() {
 	c.dial.cut()
 }
 
-// checkCutPublisher breaks the link under confirms: each fails or had come, OnClosed is called once, and the
-// session connects another publisher.
+// checkCutPublisher breaks the link while confirms are outstanding. Each of them must fail, unless it arrived before.
+// OnClosed must be called once, and the session must connect another publisher.
 func checkCutPublisher(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
@@ -188,7 +190,7 @@ func checkCutPublisher(c *check) {
 	r.checkAgain(d, s.kept())
 }
 
-// checkAgain proves that the same session works after its links broke, and that nothing confirmed was lost.
+// checkAgain proves that the session works after its links broke, and that no confirmed message was lost.
 func (r *rig) checkAgain(d drivers.Declaration, before []id) {
 	in, s := r.reconnect()
 	if !s.send(10) {
@@ -201,7 +203,7 @@ func (r *rig) checkAgain(d drivers.Declaration, before []id) {
 	}
 }
 
-// reconnect connects again, as often as it takes, as the engine does.
+// reconnect connects a consumer and a publisher. It retries after errors, like the engine.
 func (r *rig) reconnect() (*inbox, *sender) {
 	s := r.c.newSender(9, r.use.Mode)
 	var in *inbox
@@ -223,8 +225,8 @@ func (r *rig) reconnect() (*inbox, *sender) {
 	return in, s
 }
 
-// checkCutConsumer breaks the link under a consumer: OnClosed is called once, what it did not acknowledge comes
-// again, and the handler is not called after Close.
+// checkCutConsumer breaks the link of a consumer. OnClosed must be called once, unacknowledged messages must be
+// delivered again, and the handler must not be called after Close.
 func checkCutConsumer(c *check) {
 	u := c.use(c.anyMode())
 	u.Prefetch = 10
@@ -247,7 +249,7 @@ func checkCutConsumer(c *check) {
 		c.errorf("OnClosed is called %d times", n)
 	}
 	again := slices.DeleteFunc(s.kept(), func(m id) bool {
-		return in.count(m) > 0 && m.seq > 0 // acknowledged, or lost with the acknowledgement
+		return in.count(m) > 0 && m.seq > 0 // acknowledged, or the acknowledgement was lost
 	})
 	if !d.Capabilities.Redelivery || u.Ack == drivers.AckAutomatic {
 		again = nil
@@ -258,7 +260,7 @@ func checkCutConsumer(c *check) {
 	}
 }
 
-// checkRestart restarts the broker: what was connected ends, the session connects again and works.
+// checkRestart restarts the broker. The links must break, and the session must connect again and work.
 func checkRestart(c *check) {
 	if c.h.Restart == nil {
 		c.notApplicable("the harness cannot restart this broker")

@@ -10,13 +10,13 @@ func perMessage(m drivers.Mode) bool {
 	return m == drivers.ConnectionPerMessage || m == drivers.ConnectionPerMessageConfirm
 }
 
-// keeps reports whether the declaration guarantees that what this mode accepted arrives, while no link breaks.
+// keeps reports whether it is guaranteed that messages accepted in this mode arrive, as long as no link breaks.
 func keeps(m drivers.Mode, p drivers.Guarantees) bool {
 	return p.SentKept || (m.Confirmed() && p.ConfirmedKept)
 }
 
-// checkMode proves a declared mode: every message arrives once, intact, and is confirmed once or never.
-// An undeclared one must be refused.
+// checkMode proves a declared mode: every message arrives once and unchanged. It is confirmed once, or never in
+// unconfirmed modes. An undeclared mode must be rejected.
 func checkMode(c *check, m drivers.Mode) {
 	u := c.use(m)
 	d := c.declare(u)
@@ -32,7 +32,7 @@ func checkMode(c *check, m drivers.Mode) {
 		want = r.sendPerMessage(c.count() / 15)
 	} else {
 		n := c.count()
-		if m == drivers.ConfirmEach { // each waits for the broker
+		if m == drivers.ConfirmEach { // each message waits for the broker
 			n /= 5
 		}
 		s := r.sender(1)
@@ -69,7 +69,7 @@ func (c *check) checkUndeclared(u drivers.Use) {
 	}
 }
 
-// sendAs publishes the way the engine does in this mode.
+// sendAs publishes like the engine in this mode.
 func (s *sender) sendAs(m drivers.Mode, n int) {
 	step := map[drivers.Mode]int{drivers.ConfirmEach: 1, drivers.ConfirmBatch: 10}[m]
 	for i := range n {
@@ -95,7 +95,7 @@ func (r *rig) sendPerMessage(n int) (want []id) {
 	return want
 }
 
-// checkClose proves that Close loses nothing and leaves no confirm open, though nothing was flushed.
+// checkClose proves that Close loses no message and leaves no confirm outstanding, even without a flush.
 func checkClose(c *check, m drivers.Mode) {
 	u := c.use(m)
 	d := c.need(u)
@@ -144,7 +144,7 @@ func checkClose(c *check, m drivers.Mode) {
 	}
 }
 
-// checkOrder sends from several publishers to one consumer.
+// checkOrder publishes with several publishers to one consumer.
 func checkOrder(c *check) {
 	u := c.use(c.anyMode())
 	u.Publishers = 3
@@ -169,7 +169,7 @@ func checkOrder(c *check) {
 	in.inOrder()
 }
 
-// checkSizes sends bodies from the smallest to large ones.
+// checkSizes publishes small and large bodies.
 func checkSizes(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
@@ -185,7 +185,7 @@ func checkSizes(c *check) {
 	}
 }
 
-// checkReady publishes the moment a consumer is there.
+// checkReady publishes immediately after a consumer is connected.
 func checkReady(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)

@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// probeLimit is how long a probe may take.
+// probeLimit is the timeout of a probe.
 const probeLimit = 15 * time.Second
 
-// prober is the session of a rig, if it can be asked.
+// prober returns the session of a rig as a Prober. The check does not apply if it is none.
 func (r *rig) prober() drivers.Prober {
 	p, can := r.session.(drivers.Prober)
 	if !can {
@@ -23,7 +23,7 @@ func (r *rig) prober() drivers.Prober {
 	return p
 }
 
-// probe asks once and checks that the answer is one.
+// probe calls Probe and checks that the metrics are valid.
 func (c *check) probe(p drivers.Prober) []drivers.Metric {
 	ctx, cancel := context.WithTimeout(c.ctx, probeLimit)
 	defer cancel()
@@ -56,7 +56,7 @@ func (c *check) probe(p drivers.Prober) []drivers.Metric {
 	return metrics
 }
 
-// total adds up the nodes of one metric.
+// total returns the sum of a metric over all nodes.
 func total(metrics []drivers.Metric, name drivers.MetricName) (sum float64, said bool) {
 	for _, f := range metrics {
 		if f.Name == name {
@@ -66,8 +66,7 @@ func total(metrics []drivers.Metric, name drivers.MetricName) (sum float64, said
 	return sum, said
 }
 
-// checkProbe asks the broker for its metrics, beside load, and holds what it says of the topology's queues against what
-// is in them.
+// checkProbe probes the broker while it has load, and compares queue_depth with the number of messages in the queues.
 func checkProbe(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)
@@ -93,13 +92,14 @@ func checkProbe(c *check) {
 	c.depth(p, n)
 	in := r.inbox(nil)
 	in.arrive(s.kept())
-	if slow := time.Since(began) > 3*time.Second; !slow && d.Capabilities.Redelivery { // others keep what was read
+	// without Redelivery, queues keep consumed messages
+	if slow := time.Since(began) > 3*time.Second; !slow && d.Capabilities.Redelivery {
 		c.depth(p, 0)
 	}
 }
 
-// saysDepth waits until the broker reports how many messages are in the topology's queues, which some brokers do only
-// after a while. It returns false if Harness.NoQueueDepth is set or the wait fails.
+// saysDepth waits until the broker reports the depth of the topology's queues, which some brokers do only after some
+// time. It returns false if Harness.NoQueueDepth is set or the wait fails.
 func (c *check) saysDepth(p drivers.Prober) bool {
 	for began := time.Now(); ; time.Sleep(c.quiet()) {
 		_, said := total(c.probe(p), drivers.MetricQueueDepth)
@@ -116,7 +116,7 @@ func (c *check) saysDepth(p drivers.Prober) bool {
 	}
 }
 
-// depth waits until the topology's queues are said to hold n messages, which brokers gather in their own time.
+// depth waits until queue_depth is n. Brokers may report it with a delay.
 func (c *check) depth(p drivers.Prober, n float64) {
 	last, said := 0.0, false
 	c.eventually(func() bool {
@@ -127,7 +127,7 @@ func (c *check) depth(p drivers.Prober, n float64) {
 	})
 }
 
-// checkProbeEnds proves that a probe ends with its context, and leaves the links of others alone.
+// checkProbeEnds proves that a probe ends with its context, and does not break other links.
 func checkProbeEnds(c *check) {
 	u := c.use(c.anyMode())
 	d := c.need(u)

@@ -17,7 +17,7 @@ const (
 	magic    = 0x4c535431
 )
 
-// body makes a message whose every byte follows from its publisher, number and size.
+// body returns a message whose bytes are determined by its publisher, number and size.
 func body(publisher uint32, seq uint64, size int) []byte {
 	b := make([]byte, max(size, headSize))
 	binary.LittleEndian.PutUint32(b, magic)
@@ -34,13 +34,13 @@ func body(publisher uint32, seq uint64, size int) []byte {
 	return b
 }
 
-// id names a message.
+// id identifies a message.
 type id struct {
 	publisher uint32
 	seq       uint64
 }
 
-// read is the inverse of body; ok only if every byte is as it was sent.
+// read is the inverse of body. ok reports whether all bytes are unchanged.
 func read(b []byte) (m id, ok bool) {
 	if len(b) < headSize || binary.LittleEndian.Uint32(b) != magic {
 		return id{}, false
@@ -49,14 +49,14 @@ func read(b []byte) (m id, ok bool) {
 	return m, string(b) == string(body(m.publisher, m.seq, len(b))) && int(binary.LittleEndian.Uint32(b[16:])) == len(b)
 }
 
-// spoil overwrites a body that is the suite's again: a driver that still reads it sends nonsense.
+// spoil overwrites a body that the driver must not use any more. If the driver still sends it, the message is invalid.
 func spoil(b []byte) {
 	for i := range b {
 		b[i] = 0xEE
 	}
 }
 
-// outcome is what became of one message on the sending side.
+// outcome is the state of one message at its publisher.
 type outcome struct {
 	body     []byte
 	seq      uint64
@@ -66,12 +66,12 @@ type outcome struct {
 	returned bool
 }
 
-// sender is a publisher that keeps an account of every confirm.
+// sender is a publisher that records every confirm.
 type sender struct {
 	c         *check
 	id        uint32
-	confirmed bool // the mode is
-	copied    bool // bodies are the suite's again when Publish returns
+	confirmed bool // the mode has confirms
+	copied    bool // the driver must not use bodies after Publish
 	pub       drivers.Publisher
 	busy      atomic.Bool // in OnConfirm
 	closings  atomic.Int64
@@ -82,12 +82,12 @@ type sender struct {
 	bySeq map[uint64]*outcome
 }
 
-// token is not the number itself, so that a driver which counts instead of giving tokens back is found out.
+// token returns the token of a message. It is not the number, to detect drivers that count instead of returning tokens.
 func token(publisher uint32, seq uint64) uint64 {
 	return (seq+1)*0x9e3779b97f4a7c15 ^ uint64(publisher)
 }
 
-// spec completes s with callbacks that keep the account.
+// spec returns spec with callbacks that record events.
 func (s *sender) spec(spec drivers.PublisherSpec) drivers.PublisherSpec {
 	spec.OnConfirm = s.onConfirm
 	spec.OnReturn = s.onReturn
@@ -101,7 +101,7 @@ func (c *check) newSender(publisher uint32, m drivers.Mode) *sender {
 		sent: map[uint64]*outcome{}, bySeq: map[uint64]*outcome{}}
 }
 
-// sender connects a publisher of the rig's mode; edit may change its spec.
+// sender connects a publisher in the rig's mode. edit may change its spec.
 func (r *rig) sender(publisher uint32, edit ...func(*drivers.PublisherSpec)) *sender {
 	s := r.c.newSender(publisher, r.use.Mode)
 	spec := r.publisherSpec()
@@ -137,7 +137,7 @@ func (s *sender) onConfirm(token uint64, err error) {
 		if err != nil && !errors.Is(err, drivers.ErrRejected) && !errors.Is(err, drivers.ErrClosed) {
 			s.c.errorf("message %d: the confirm's error wraps neither ErrRejected nor ErrClosed: %v", o.seq, err)
 		}
-		if !s.copied { // Publish may still be about to do it
+		if !s.copied { // otherwise publish overwrites it
 			spoil(o.body)
 		}
 	}
@@ -160,7 +160,7 @@ func (s *sender) onReturn(b []byte) {
 	}
 }
 
-// publish sends one message.
+// publish publishes one message.
 func (s *sender) publish(ctx context.Context, key uint32, size int) error {
 	s.mu.Lock()
 	seq := s.seq
@@ -182,7 +182,7 @@ func (s *sender) publish(ctx context.Context, key uint32, size int) error {
 	return err
 }
 
-// send publishes n messages of the plainest kind, flushes, and waits for their confirms.
+// send publishes n small messages, flushes, and waits for their confirms.
 func (s *sender) send(n int) bool {
 	for range n {
 		s.c.must(s.publish(s.c.ctx, uint32(s.seq), 64), "publish")
@@ -190,7 +190,7 @@ func (s *sender) send(n int) bool {
 	return s.settle()
 }
 
-// settle flushes and waits until every accepted message is confirmed, which must be without error.
+// settle flushes and waits until every accepted message is confirmed. All confirms must be without error.
 func (s *sender) settle() bool {
 	s.c.must(s.pub.Flush(s.c.ctx), "flush")
 	if !s.confirmed {
@@ -207,7 +207,7 @@ func (s *sender) settle() bool {
 	return ok
 }
 
-// outstanding counts accepted messages without a confirm.
+// outstanding returns the number of accepted messages without a confirm.
 func (s *sender) outstanding() (n int) {
 	s.each(func(o *outcome) {
 		if s.confirmed && o.accepted && o.confirms == 0 {
@@ -217,7 +217,7 @@ func (s *sender) outstanding() (n int) {
 	return n
 }
 
-// kept lists the messages that have to arrive: confirmed without error, or accepted where there are no confirms.
+// kept returns the messages that must arrive: confirmed without error, or accepted in an unconfirmed mode.
 func (s *sender) kept() (all []id) {
 	s.each(func(o *outcome) {
 		if o.accepted && o.err == nil && !o.returned && (o.confirms > 0 || !s.confirmed) {

@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// checkFanOut proves that every subscription gets every message.
+// checkFanOut proves that every subscription receives every message.
 func checkFanOut(c *check) {
 	u := c.use(c.anyMode())
 	u.Subscriptions, u.Consumers = 3, 3
@@ -25,7 +25,7 @@ func checkFanOut(c *check) {
 	}
 }
 
-// checkBindings proves that a message reaches its queue once, whatever its key below drivers.ExtraKey.
+// checkBindings proves that a message reaches its queue exactly once with any key below drivers.ExtraKey.
 func checkBindings(c *check) {
 	u := c.use(c.anyMode())
 	u.Bindings = 5
@@ -43,7 +43,7 @@ func checkBindings(c *check) {
 	in.exactly(s.kept(), d.Guarantees)
 }
 
-// checkQueues proves that queues are apart.
+// checkQueues proves that messages reach only their own queue.
 func checkQueues(c *check) {
 	u := c.use(c.anyMode())
 	u.Queues, u.Publishers, u.Consumers = 3, 3, 3
@@ -63,7 +63,7 @@ func checkQueues(c *check) {
 	}
 }
 
-// checkMandatory proves that what no queue takes comes back before its confirm, and nothing else does.
+// checkMandatory proves that unroutable messages are returned before their confirms, and that no others are.
 func checkMandatory(c *check) { mandatory(c, c.anyMode()) }
 
 func checkMandatoryUnconfirmed(c *check) { mandatory(c, drivers.FireAndForget) }
@@ -97,7 +97,7 @@ func mandatory(c *check, m drivers.Mode) {
 	}
 }
 
-// checkTogether uses one session from many goroutines.
+// checkTogether uses one session from several goroutines.
 func checkTogether(c *check) {
 	u := c.use(c.anyMode())
 	u.Publishers, u.Consumers = 4, 2
@@ -140,7 +140,8 @@ func checkTogether(c *check) {
 	}
 }
 
-// connectAndSend is a publisher's whole life, in a goroutine that may not end the check.
+// connectAndSend connects a publisher, publishes and closes it. It runs in a goroutine of its own: errors do not end
+// the check.
 func (r *rig) connectAndSend(s *sender, n int) {
 	pub, err := r.session.Publisher(r.c.ctx, s.spec(r.publisherSpec()))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// use is the plainest use of a broker in a mode: one of everything.
+// use returns the simplest use of a broker in a mode: one of everything.
 func (c *check) use(m drivers.Mode) drivers.Use {
 	u := drivers.Use{
 		Mode: m, Prefetch: 100, Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1,
@@ -28,7 +28,7 @@ func (c *check) declare(u drivers.Use) drivers.Declaration {
 	return c.h.Driver.Info().Declare(c.h.Options, u)
 }
 
-// need skips the check unless the driver declares that it can serve the use.
+// need returns the declaration for a use. The check does not apply if the driver does not support the use.
 func (c *check) need(u drivers.Use) drivers.Declaration {
 	d := c.declare(u)
 	can := d.Capabilities
@@ -51,7 +51,7 @@ func (c *check) need(u drivers.Use) drivers.Declaration {
 	return d
 }
 
-// anyMode is a declared mode for checks that are not about modes: a confirmed one if there is one.
+// anyMode returns a declared mode for checks that work with any mode. It prefers confirmed modes.
 func (c *check) anyMode() drivers.Mode {
 	for _, m := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmBatch, drivers.ConfirmEach,
 		drivers.FireAndForget} {
@@ -71,7 +71,7 @@ type rig struct {
 	topology drivers.Topology
 }
 
-// rig opens a session and declares what the use needs; both end with the check.
+// rig opens a session and sets up the topology for a use. Both are removed at the end of the check.
 func (c *check) rig(u drivers.Use) *rig { return c.rigWith(c.h.Options, u) }
 
 func (c *check) rigWith(options []byte, u drivers.Use) *rig {
@@ -81,7 +81,7 @@ func (c *check) rigWith(options []byte, u drivers.Use) *rig {
 	return r
 }
 
-// teardown uses a session of its own, since the check may have closed or cut the first.
+// teardown uses a new session if that of the rig fails, because the check may have closed or cut it.
 func (r *rig) teardown() {
 	ctx, cancel := withLimit(r.c.wait)
 	defer cancel()
