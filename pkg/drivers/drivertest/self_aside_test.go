@@ -46,7 +46,7 @@ func proberFaults() []fault {
 		{"does not end a probe with its context", faulty{probe: func(p drivers.Prober,
 			ctx context.Context) ([]drivers.Metric, error) {
 			if ctx.Err() != nil {
-				<-make(chan struct{})
+				hang()
 			}
 			return p.Probe(ctx)
 		}}, []string{"probe/ends"}},

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"lockstep/pkg/drivers"
 )
@@ -31,7 +30,7 @@ func silenced() faulty {
 // Messages that stay away because the link broke are another fault than messages that a broker keeps back, and a
 // failure says which.
 func TestFailureNamesBrokenLink(t *testing.T) {
-	r := runOne(t, telling{silenced()}, "order", 100*time.Millisecond)
+	r := runOne(t, telling{silenced()}, "order")
 	if len(r.failures) == 0 || !strings.Contains(r.failures[0],
 		"do not arrive; the consumer's link broke: reset by peer") {
 		t.Errorf("the failures are %q", r.failures)

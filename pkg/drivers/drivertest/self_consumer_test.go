@@ -51,7 +51,7 @@ func consumerFaults() []fault {
 			return closing(func() error { go func() { _ = c.Close() }(); return nil })
 		}}, []string{"handler-blocks/close"}},
 		{"never ends Close", faulty{consumer: func(c drivers.Consumer) drivers.Consumer {
-			return closing(func() error { _ = c.Close(); select {} })
+			return closing(func() error { err := c.Close(); hang(); return err })
 		}}, []string{"handler-blocks/close", "ack/each"}},
 		{"says nothing of a broken link", faulty{conSpec: func(s *drivers.ConsumerSpec) { s.OnClosed = nil }},
 			[]string{"cut/consumer"}},
