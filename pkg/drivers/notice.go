@@ -10,7 +10,9 @@ type Notice struct {
 }
 
 // NewNotice returns the Notice of an OnClosed, which may be nil.
-func NewNotice(onClosed func(error)) *Notice { return &Notice{call: onClosed, turn: make(chan struct{}, 1)} }
+func NewNotice(onClosed func(error)) *Notice {
+	return &Notice{call: onClosed, turn: make(chan struct{}, 1)}
+}
 
 // Broke reports that the link broke. Calls after the first one, or after End, have no effect.
 func (n *Notice) Broke(err error) {

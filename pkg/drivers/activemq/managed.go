@@ -18,6 +18,12 @@ type managedSession struct {
 	grown   growth.Counters // per broker, because the brokers have separate counters
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Cleaner
+} = (*managedSession)(nil)
+
 // Close closes all connections.
 func (s *managedSession) Close() error {
 	s.jolokia.close()

@@ -38,6 +38,12 @@ type session struct {
 	grown   growth.Counters
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Cleaner
+} = (*session)(nil)
+
 // Publisher connects a publisher to the address of its queue.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	if err := s.use(spec.Topology); err != nil {

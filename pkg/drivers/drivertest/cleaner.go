@@ -67,7 +67,7 @@ func checkCleaner(c *check) {
 func (c *check) cleaner() drivers.Cleaner {
 	s, can := c.session().(drivers.Cleaner)
 	if !can {
-		c.notApplicable("the session is no Sweeper")
+		c.notApplicable("the session is no Cleaner")
 	}
 	return s
 }

@@ -85,6 +85,12 @@ type session struct {
 	over   chan struct{} // closed by Close
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Cleaner
+} = (*session)(nil)
+
 // Close closes publishers and consumers, and then all connections.
 func (s *session) Close() error {
 	s.ending.Do(func() {

@@ -35,6 +35,14 @@ type session struct {
 	local    map[string]string // local addresses of forwards, by address
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Binder
+	drivers.Cleaner
+	drivers.Outside
+} = (*session)(nil)
+
 // Open starts a process of the driver, which opens a session.
 func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	if !json.Valid(options) || len(options) == 0 || options[0] != '{' {

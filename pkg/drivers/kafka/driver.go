@@ -73,6 +73,12 @@ type session struct {
 	ending sync.Once
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Cleaner
+} = (*session)(nil)
+
 // Close closes all connections.
 func (s *session) Close() error {
 	s.ending.Do(func() {

@@ -22,6 +22,12 @@ type session struct {
 	parts  map[part]struct{} // open publishers and consumers
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Binder
+} = (*session)(nil)
+
 // part is a publisher or consumer, for its session and its broker.
 type part interface {
 	cut()     // the link broke: stop, and call OnClosed

@@ -68,6 +68,12 @@ type session struct {
 	announce sync.Once
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Cleaner
+} = (*session)(nil)
+
 // spare is a link that is opened on demand, and again after it broke.
 type spare struct {
 	mu   sync.Mutex

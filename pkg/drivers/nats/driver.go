@@ -81,6 +81,12 @@ type session struct {
 	end    error
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Cleaner
+} = (*session)(nil)
+
 // Close closes all connections, and stops the embedded server if no other session uses it.
 func (s *session) Close() error {
 	s.ending.Do(func() {

@@ -83,6 +83,13 @@ type session struct {
 	leaders  map[string]placed // by queue; valid for leaderLife
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Binder
+	drivers.Cleaner
+} = (*session)(nil)
+
 // Close closes all connections. The broker has a few seconds to answer.
 func (s *session) Close() error {
 	s.mu.Lock()

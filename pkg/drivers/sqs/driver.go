@@ -73,6 +73,12 @@ type session struct {
 
 }
 
+var _ interface {
+	drivers.Describer
+	drivers.Prober
+	drivers.Cleaner
+} = (*session)(nil)
+
 // configure finds the credentials and the region that the options do not contain.
 func (s *session) configure(ctx context.Context) error {
 	o := &s.options

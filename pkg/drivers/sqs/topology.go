@@ -204,8 +204,8 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	return all, nil
 }
 
-// Sweep deletes queues.
-func (s *session) Sweep(ctx context.Context, these []drivers.Leftover) error {
+// Cleanup deletes queues.
+func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	for _, l := range these {
 		if l.Kind != kindQueue {
 			return fmt.Errorf("cleanup %s %s: a %s is nothing of SQS's", l.Kind, l.Name, l.Kind)
