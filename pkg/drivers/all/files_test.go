@@ -229,7 +229,7 @@ func (f folders) check(t *testing.T, d drivers.Driver, refusal string, options f
 // opened declares and opens as controllers and agents do. No server answers at the broker's address.
 func opened(t *testing.T, d drivers.Driver, access drivers.Access, options string) (err error, dialled bool) { //nolint:revive // the error is the subject
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var dials atomic.Int64
 	unreachable := func(context.Context, string, string) (net.Conn, error) {
@@ -254,7 +254,7 @@ func opened(t *testing.T, d drivers.Driver, access drivers.Access, options strin
 	}()
 	select {
 	case err = <-done:
-	case <-time.After(20 * time.Second): // ends a test that hangs
+	case <-time.After(2 * time.Minute): // ends a test that hangs
 		t.Fatalf("%s is blocked by a file", d.Info().Name)
 	}
 	return err, dials.Load() > 0

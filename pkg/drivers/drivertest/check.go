@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	checkLimit   = 240 * time.Second // for one check
-	restartLimit = 360 * time.Second // for the check that waits until the broker has restarted
-	waitLimit    = 30 * time.Second  // for "a few seconds" in the contract, generously; awaited events have twice that
-	leakLimit    = 15 * time.Second  // for goroutines to end after Close
+	checkLimit   = 6 * time.Minute // for one check
+	restartLimit = 8 * time.Minute // for the check that waits until the broker has restarted
+	waitLimit    = time.Minute     // for "a few seconds" in the contract, generously; awaited events have twice that
+	leakLimit    = time.Minute     // for goroutines to end after Close
 )
 
 // result is the result of one check.

@@ -18,7 +18,8 @@ var errRefused = errors.New("drivertest refuses this connection")
 type dialer struct {
 	ctx                context.Context // of forwarded connections
 	cancel             context.CancelFunc
-	refuse, hang       atomic.Bool
+	refuse             atomic.Bool
+	hanging            func() // not nil: every dial calls it and waits for the end of its context
 	dials              atomic.Int64
 	readings, writings atomic.Int64 // bytes
 
@@ -42,7 +43,8 @@ func (d *dialer) dial(ctx context.Context, network, address string) (net.Conn, e
 	if d.refuse.Load() {
 		return nil, errRefused
 	}
-	if d.hang.Load() {
+	if d.hanging != nil {
+		d.hanging()
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}

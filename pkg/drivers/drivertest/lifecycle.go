@@ -131,8 +131,7 @@ func checkCancelOpen(c *check) {
 	if c.h.NoNetwork {
 		cancel()
 	} else {
-		c.dial.hang.Store(true)
-		defer time.AfterFunc(100*time.Millisecond, cancel).Stop()
+		c.dial.hanging = cancel
 	}
 	c.within(c.wait, "Open or Publisher with a cancelled context", func() {
 		if err := c.tryAll(ctx, c.h.Options); err == nil {

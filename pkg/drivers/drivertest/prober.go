@@ -12,7 +12,7 @@ import (
 )
 
 // probeLimit is the timeout of a probe.
-const probeLimit = 15 * time.Second
+const probeLimit = time.Minute
 
 // prober returns the session of a rig as a Prober. The check does not apply if it is none.
 func (r *rig) prober() drivers.Prober {

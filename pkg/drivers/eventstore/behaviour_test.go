@@ -23,7 +23,8 @@ import (
 // deadlocks and panics where that is got wrong.
 func TestStandInKilledUnderAWindow(t *testing.T) {
 	for range 8 {
-		address, kill := standIn(t, "127.0.0.1:0")
+		address := labtest.FreeAddress(t)
+		kill := standIn(t, address)
 		r := newRig(t, reached(t, address, `{}`), nil)
 		p, n := r.publisher(drivers.ConfirmWindow, nil)
 		in := &heard{}
@@ -72,7 +73,8 @@ func TestStandInKilledUnderAWindow(t *testing.T) {
 // A server that comes back is used again; of what was in its memory nothing is left, so that the task's streams are
 // declared anew.
 func TestStandInComesBack(t *testing.T) {
-	address, kill := standIn(t, "127.0.0.1:0")
+	address := labtest.FreeAddress(t)
+	kill := standIn(t, address)
 	r := newRig(t, reached(t, address, `{}`), nil)
 	p, n := r.publisher(drivers.ConfirmEach, nil)
 	in := &heard{}
@@ -85,7 +87,7 @@ func TestStandInComesBack(t *testing.T) {
 	if err := r.session.Setup(r.ctx, r.topology); err == nil || !strings.Contains(err.Error(), address) {
 		t.Errorf("Setup without a server: %v", err)
 	}
-	_, kill = standIn(t, address)
+	kill = standIn(t, address)
 	defer kill()
 	r.setup()
 	r.consumer(in, nil)
@@ -179,8 +181,6 @@ func TestStandInThatDoesNotAnswer(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{"confirmTimeout": "2s"}`), nil)
 	p, n := r.publisher(drivers.ConfirmWindow, nil)
-	r.send(p, 1, 10)
-	labtest.Eventually(t, "the first confirm", func() bool { all, _ := n.confirms(); return all == 1 })
 	r.stalled.Store(true)
 	defer r.stalled.Store(false)
 	r.send(p, 1, 10)
@@ -290,8 +290,10 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 			4
 	})
 	p, _ := r.publisher(drivers.ConfirmEach, func(s *drivers.PublisherSpec) { s.Queue = 1 })
-	blocked := &heard{react: func(drivers.Delivery) error { time.Sleep(50 * time.Millisecond); return nil }}
+	release := make(chan struct{})
+	blocked := &heard{react: func(drivers.Delivery) error { <-release; return nil }}
 	r.consumer(blocked, func(s *drivers.ConsumerSpec) { s.Queue, s.Subscription, s.Prefetch = 1, 1, 5 })
+	defer close(release)
 	metrics := func() map[drivers.MetricName]float64 {
 		all, err := r.session.Probe(r.ctx)
 		if err != nil {

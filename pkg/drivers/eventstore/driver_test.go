@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
-	"time"
 
 	"lockstep/pkg/drivers/drivertest"
 	"lockstep/pkg/drivers/internal/labtest"
@@ -40,20 +39,11 @@ func serve(address string) {
 	os.Exit(0)
 }
 
-// standIn starts a stand-in in a process of its own and returns when it answers, with a way to kill it. address may be
-// ":0".
-func standIn(t testing.TB, address string) (at string, kill func()) {
+// standIn starts a stand-in in a process of its own and returns when it answers, with a way to kill it.
+func standIn(t testing.TB, address string) (kill func()) {
 	t.Helper()
-	l, err := net.Listen("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at = l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
 	c := exec.Command(os.Args[0])
-	c.Env = append(os.Environ(), standInAddress+"="+at)
+	c.Env = append(os.Environ(), standInAddress+"="+address)
 	c.Stderr = os.Stderr
 	if _, err := c.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -70,15 +60,8 @@ func standIn(t testing.TB, address string) (at string, kill func()) {
 		}
 	}
 	t.Cleanup(func() { kill() })
-	for range 500 {
-		if conn, err := net.Dial("tcp", at); err == nil {
-			_ = conn.Close()
-			return at, kill
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Fatal("the stand-in does not accept connections")
-	return "", nil
+	labtest.Listening(t, address)
+	return kill
 }
 
 // reached gives options for a stand-in at an address; more is JSON that is laid over them.
@@ -104,7 +87,8 @@ func TestStandInConformance(t *testing.T) {
 		}
 		address = u.Host
 	} else {
-		address, _ = standIn(t, "127.0.0.1:0")
+		address = labtest.FreeAddress(t)
+		standIn(t, address)
 	}
 	suite := func(more string, subset ...string) func(t *testing.T) {
 		return func(t *testing.T) {

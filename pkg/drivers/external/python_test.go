@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 
 	"lockstep/pkg/drivers/drivertest"
+	"lockstep/pkg/drivers/internal/labtest"
 )
 
 // python gives the command of the example; without an interpreter the test is skipped, but where all of them have to
@@ -49,12 +51,9 @@ func TestPythonExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	_, text, _ := net.SplitHostPort(labtest.FreeAddress(t))
+	port, err := strconv.Atoi(text)
 	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()

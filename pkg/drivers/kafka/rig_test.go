@@ -19,7 +19,7 @@ var lab = labtest.Broker{Name: "Kafka", Parts: "kafka kafka3", Tests: "pkg/drive
 func at(t testing.TB, name, more string) json.RawMessage {
 	t.Helper()
 	return labtest.Options(t, map[string]any{
-		"brokers": strings.Split(lab.Variable(t, name), ","), "sessionTimeout": "6s", "heartbeat": "100ms",
+		"brokers": strings.Split(lab.Variable(t, name), ","), "sessionTimeout": "10s", "heartbeat": "100ms",
 	}, more)
 }
 

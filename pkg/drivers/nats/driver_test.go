@@ -44,7 +44,7 @@ func TestEmbeddedFile(t *testing.T) {
 
 // TestServerFile has a server of its own process, which asks for a password and is killed and started again.
 func TestServerFile(t *testing.T) {
-	address, watched := freeAddress(t), freeAddress(t)
+	address, watched := labtest.FreeAddress(t), labtest.FreeAddress(t)
 	dir := t.TempDir()
 	kill := startProcess(t, address, watched, dir)
 	drivertest.Run(t, drivertest.Harness{
@@ -104,29 +104,11 @@ func startProcess(t *testing.T, address, watched, dir string) (kill func()) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for range 500 {
-		if conn, err := net.Dial("tcp", address); err == nil {
-			_ = conn.Close()
-			return func() {
-				_ = c.Process.Kill()
-				_ = c.Wait()
-			}
-		}
-		time.Sleep(20 * time.Millisecond)
+	labtest.Listening(t, address)
+	return func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
 	}
-	t.Fatal("the server does not accept connections")
-	return nil
-}
-
-// freeAddress is one that nobody listens on.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func TestClusterOfThree(t *testing.T) {

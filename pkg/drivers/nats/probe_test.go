@@ -17,7 +17,7 @@ import (
 // say of it.
 func watched(t *testing.T, monitoring func(real string) string) (*session, func()) {
 	t.Helper()
-	address, watch := freeAddress(t), freeAddress(t)
+	address, watch := labtest.FreeAddress(t), labtest.FreeAddress(t)
 	kill := startProcess(t, address, watch, t.TempDir())
 	t.Cleanup(kill)
 	text, err := json.Marshal(map[string]any{"url": "nats://user:p%40ss@" + address,
@@ -43,7 +43,7 @@ func said(metrics []drivers.Metric) map[drivers.MetricName]float64 {
 func probeUntil(t *testing.T, s *session, what string,
 	wanted func(map[drivers.MetricName]float64) bool) map[drivers.MetricName]float64 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), labtest.Wait)
 	defer cancel()
 	for {
 		metrics, err := s.Probe(ctx)
@@ -121,7 +121,7 @@ func TestProbeWithoutMonitoringIsMissing(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = silent.Close() })
 	for name, c := range map[string]struct{ url, why string }{
-		"nobody listens": {"http://user:s3cret@" + freeAddress(t), "refused"},
+		"nobody listens": {"http://user:s3cret@" + labtest.FreeAddress(t), "refused"},
 		"no answer":      {"http://user:s3cret@" + silent.Addr().String(), "deadline"},
 	} {
 		t.Run(name, func(t *testing.T) {

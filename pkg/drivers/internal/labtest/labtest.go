@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -158,6 +159,34 @@ func SetUp(t testing.TB, s drivers.Session, topology *drivers.Topology) {
 	if err := s.Setup(Context(t), *topology); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// FreeAddress returns an unused address of 127.0.0.1 for a server in another process. Its port is below the range for
+// outgoing connections, so that none of these takes it before the server starts.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	for range 1000 {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(20000+rand.IntN(12000))))
+		if err != nil {
+			continue
+		}
+		defer l.Close()
+		return l.Addr().String()
+	}
+	t.Fatal("no port between 20000 and 32000 is free")
+	return ""
+}
+
+// Listening waits until a server accepts connections.
+func Listening(t testing.TB, address string) {
+	t.Helper()
+	Eventually(t, "a server that accepts connections at "+address, func() bool {
+		conn, err := net.Dial("tcp", address)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
 }
 
 // Eventually waits until ok returns true. The test fails after Wait.
