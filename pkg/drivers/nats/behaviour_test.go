@@ -140,8 +140,34 @@ func TestConfirmTimeout(t *testing.T) {
 	if err := <-c.closed; !strings.Contains(err.Error(), "no confirm for 50ms") {
 		t.Errorf("the link is said to be closed for %v", err)
 	}
-	if n, _, _ := sink.Pending(); n != 1 {
-		t.Errorf("%d messages were sent, not 1", n)
+	labtest.Eventually(t, "the message that was sent", func() bool { n, _, _ := sink.Pending(); return n == 1 })
+}
+
+// After the last stream of an account was deleted, the server removes its folders while the next stream is created. Here
+// a file is where the folder has to be: the creation fails, and the server removes the file.
+func TestStreamIsCreatedAgainWhenItsStoreFails(t *testing.T) {
+	var notices []string
+	s, err := driver{}.Open(t.Context(), []byte(`{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{
+		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler), Dir: t.TempDir(),
+		Event: func(_ drivers.EventKind, detail string) { notices = append(notices, detail) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	top := plain("again")
+	streams := filepath.Join(s.(*session).server.dir, "jetstream", "$G", "streams")
+	if err := os.MkdirAll(streams, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(streams, streamName(top, 0)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Setup(t.Context(), top); err != nil {
+		t.Fatal(err)
+	}
+	if len(notices) != 1 || !strings.Contains(notices[0], "create stream again_q0 again: ") {
+		t.Errorf("the driver reports %q", notices)
 	}
 }
 

@@ -164,8 +164,8 @@ func (l *link) onError(_ *client.Conn, _ *client.Subscription, err error) {
 	quiet := l.own || l.warned || errors.Is(err, net.ErrClosed)
 	l.warned = l.warned || !quiet
 	l.mu.Unlock()
-	if !quiet && l.session.env.Event != nil {
-		l.session.env.Event(drivers.EventNotice, fmt.Sprintf("NATS at %s: %v", l.address, err))
+	if !quiet {
+		l.session.event(drivers.EventNotice, fmt.Sprintf("NATS at %s: %v", l.address, err))
 	}
 }
 

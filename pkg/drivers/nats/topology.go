@@ -121,11 +121,11 @@ func eachQueue(t drivers.Topology, do func(queue int) error) error {
 
 func (s *session) declareQueue(ctx context.Context, js jetstream.JetStream, t drivers.Topology, queue int) error {
 	config := s.streamConfig(t, queue)
-	stream, err := js.CreateStream(ctx, config)
+	stream, err := s.createStream(ctx, js, config)
 	// it exists with other settings
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
 		if err = js.DeleteStream(ctx, config.Name); err == nil {
-			stream, err = js.CreateStream(ctx, config)
+			stream, err = s.createStream(ctx, js, config)
 		}
 	}
 	if err != nil {
@@ -149,6 +149,40 @@ func (s *session) declareQueue(ctx context.Context, js jetstream.JetStream, t dr
 		}
 	}
 	return s.lead(ctx, js, t, stream)
+}
+
+// maxCreates is how often a stream is created whose store the server could not create.
+const maxCreates = 20
+
+// createStream creates a stream. After an account's last stream was deleted, the server removes the account's folders
+// in the background. A stream that is created meanwhile fails if its folder was about to be made there: it is created
+// again.
+func (s *session) createStream(ctx context.Context, js jetstream.JetStream,
+	config jetstream.StreamConfig) (stream jetstream.Stream, err error) {
+	creates := 0
+	failed := poll(ctx, func() (bool, error) {
+		creates++
+		if stream, err = js.CreateStream(ctx, config); creates == maxCreates || !storeFailed(err) {
+			return true, nil
+		}
+		s.event(drivers.EventNotice, fmt.Sprintf("create stream %s again: %v", config.Name, err))
+		return false, nil
+	})
+	return stream, errors.Join(err, failed)
+}
+
+// storeFailed reports whether the server could not create the store of a stream. The error's number is that of others,
+// too.
+func storeFailed(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && api.Description == "error creating store for stream"
+}
+
+// event reports to the environment.
+func (s *session) event(kind drivers.EventKind, detail string) {
+	if s.env.Event != nil {
+		s.env.Event(kind, detail)
+	}
 }
 
 // settled waits until all replicas have the consumer. A stream keeps no messages for a consumer that its replica does
