@@ -68,10 +68,7 @@ func prove(t *testing.T, h Harness, n named) result {
 	limit := cmp.Or(n.limit, checkLimit)
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	c := &check{h: h, t: t, ctx: ctx, dial: newDialer(), wait: waitLimit}
-	if h.wait > 0 {
-		c.wait = h.wait
-	}
+	c := &check{h: h, t: t, ctx: ctx, dial: newDialer(), wait: cmp.Or(h.wait, waitLimit)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

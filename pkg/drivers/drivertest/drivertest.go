@@ -47,7 +47,8 @@ type Harness struct {
 	// Slow reduces the number of messages, and waits longer for events that must not happen.
 	Slow bool
 
-	wait time.Duration // shortens the waits in the suite's own tests
+	// wait and leakWait replace waitLimit and leakLimit in the suite's own tests. 0: the default.
+	wait, leakWait time.Duration
 }
 
 // MessagePath is the Subset for options that change how messages are routed, stored, confirmed and acknowledged. It
@@ -113,21 +114,13 @@ func Run(t *testing.T, h Harness) {
 			t.Run(c.name, func(t *testing.T) { report(t, prove(t, h, c)) })
 		}
 	}
-	t.Run("leaks", func(t *testing.T) { checkLeaks(before, h.leakLimit(), failed.Load()).report(t) })
+	t.Run("leaks", func(t *testing.T) { checkLeaks(before, cmp.Or(h.leakWait, leakLimit), failed.Load()).report(t) })
 	for _, c := range chosen {
 		// its goroutines may belong to a broker in this process
 		if c.name == "restart" {
 			t.Run(c.name, func(t *testing.T) { report(t, prove(t, h, c)) })
 		}
 	}
-}
-
-// leakLimit returns how long goroutines may take to end.
-func (h Harness) leakLimit() time.Duration {
-	if h.wait > 0 {
-		return min(leakLimit, h.wait)
-	}
-	return leakLimit
 }
 
 // alone reports whether a check would affect checks that run concurrently.

@@ -37,15 +37,14 @@ func TestBrokenDriver(t *testing.T) {
 	if !chosen {
 		t.Skip("TestRunAttributes runs it")
 	}
-	wait := 2 * time.Second
-	if os.Getenv(brokenDriver) == "whole" {
-		wait = waitLimit
-	}
-	Run(t, Harness{
+	h := Harness{
 		Driver: d, Options: json.RawMessage(`{"name":"self"}`), Cut: func() { loopback.Cut("self") }, NoNetwork: true,
 		Subset: []string{"info", "mode", "order", "fan-out", "cut"},
-		wait:   wait,
-	})
+	}
+	if os.Getenv(brokenDriver) == "leaking" {
+		h.leakWait = 2 * time.Second
+	}
+	Run(t, h)
 }
 
 // A failure has to name its check, and no other; a goroutine that any check leaves behind is found at the end, by name.
