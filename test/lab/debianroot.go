@@ -58,7 +58,7 @@ func (r releaseRoot) fetch(ctx context.Context, s *site, dir string) error {
 			return fmt.Errorf("%w: run the lab on Debian", err)
 		}
 	}
-	mirror, err := debianMirror(ctx, s)
+	mirror, err := debianMirror(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,13 +78,13 @@ func (r releaseRoot) fetch(ctx context.Context, s *site, dir string) error {
 }
 
 // debianMirror returns the address of Debian's packages that the machine's own sources name.
-func debianMirror(ctx context.Context, s *site) (string, error) {
+func debianMirror(ctx context.Context) (string, error) {
 	mirror, err := listedMirror(ctx)
 	if mirror != "" || err != nil {
 		return mirror, err
 	}
 	// Without lists, apt does not know which of its sources are Debian's.
-	unlock, err := lock(ctx, s, "apt-get")
+	unlock, err := lockApt(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -109,7 +109,16 @@ func (p program) meet(ctx context.Context, s *site) error {
 
 // lock takes a lock that all labs of this user share; it ends with this process at the latest.
 func lock(ctx context.Context, s *site, name string) (unlock func(), err error) {
-	file, err := os.OpenFile(filepath.Join(s.programs, name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	return lockFile(ctx, filepath.Join(s.programs, name+".lock"), name)
+}
+
+// lockApt is lock for the machine's own packages, which labs with different cache folders share.
+func lockApt(ctx context.Context) (unlock func(), err error) {
+	return lockFile(ctx, filepath.Join(os.TempDir(), "lockstep-lab-apt-get.lock"), "packages with apt-get")
+}
+
+func lockFile(ctx context.Context, path, name string) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock %s: %w", name, err)
 	}
@@ -145,7 +154,10 @@ func (d debian) meet(ctx context.Context, s *site) error {
 	if d.there() {
 		return nil
 	}
-	unlock, err := lock(ctx, s, "apt-get")
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%s is missing: run \"apt-get install %s\" as root", d.file, d.packages)
+	}
+	unlock, err := lockApt(ctx)
 	if err != nil {
 		return err
 	}
@@ -153,11 +165,10 @@ func (d debian) meet(ctx context.Context, s *site) error {
 	if d.there() {
 		return nil
 	}
-	if os.Geteuid() != 0 {
-		return fmt.Errorf("%s is missing: run \"apt-get install %s\" as root", d.file, d.packages)
-	}
 	s.say("installing %s with apt-get", d.packages)
-	install := append([]string{"install", "-y", "--no-install-recommends"}, strings.Fields(d.packages)...)
+	// other programs that use apt-get are waited for
+	install := append([]string{"install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600"},
+		strings.Fields(d.packages)...)
 	for _, args := range [][]string{{"update"}, install} {
 		cmd := tool(ctx, "", "apt-get", args...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
