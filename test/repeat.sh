@@ -12,7 +12,7 @@ suite=${1:?usage: bash test/repeat.sh SUITE N [--load]} runs=${2:?usage: bash te
 load=idle
 [ "${3:-}" = --load ] && load=load
 [ -z "$(git status --porcelain)" ] || { echo "the work tree has changes: commit them, so that runs can be counted by commit"; exit 2; }
-logs=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep-repeat/$(git rev-parse --quick HEAD)/$suite-$load
+logs=${XDG_CACHE_HOME:-$HOME/.cache}/lockstep-repeat/$(git rev-parse --short HEAD)/$suite-$load
 mkdir -p "$logs"
 
 loops=""
