@@ -73,7 +73,7 @@ func TestPasswordsAreMadeForUsersFiles(t *testing.T) {
 	if l, err := flags.listener(nil); err != nil || len(l.Users) != 1 {
 		t.Errorf("what it made is not taken: %v", err)
 	}
-	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("quick"), &out,
+	if code := Ctl(t.Context(), []string{"fleet", "password", "alice"}, strings.NewReader("short"), &out,
 		&said); code != ExitBadMatrix {
 		t.Errorf("a short password: left with %d", code)
 	}
