@@ -263,7 +263,7 @@ func remarkPassword(t *table, key, url string) {
 // unbounded adds a remark that matrices limit unconfirmed messages, and the benchmark does not.
 func unbounded(t *table) {
 	t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
-		fmt.Sprintf("the benchmark bounds unconfirmed messages by nothing; here by %d for each publisher (window)",
+		fmt.Sprintf("the benchmark bounds unconfirmed messages by nothing; here by %d for each publisher (maxInFlight)",
 			ombWindow)})
 }
 
