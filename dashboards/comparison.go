@@ -129,7 +129,7 @@ func comparison() *dashboard.DashboardBuilder {
 			names: [][2]string{before, {"most_before", "most before"}, {"n_before", "repetitions before"},
 				{"bound_before", "± before"}, after, {"most_after", "most after"}, {"n_after", "repetitions after"},
 				{"bound_after", "± after"}}}),
-		grid(look{title: "Cells with ${value} in one run only", doc: "They are in no metric above.", unit: none,
+		grid(look{title: "Cells with ${value} in one run only", doc: "No panel above shows them.", unit: none,
 			width: 10, height: 8, empty: "none: both runs have the same cells",
 			queries: []flux{ask("A", outcomes(eitherRun)+sides+`only = `+onlyOne+`
 join(tables: {o: only, n: names}, on: ["cell"])
