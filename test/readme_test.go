@@ -65,7 +65,7 @@ func TestReadmeFleet(t *testing.T) {
 	f := newFleet(t, "load-1", "load-2")
 	ctl := f.run(`
 axes: mode: ["confirm-window"]
-cell: {axis: _, publishers: {mode: axis.mode, persistent: false}, warmup: "100ms", measure: "300ms"}
+cell: {axis: _, publishers: {mode: axis.mode, count: 100, persistent: false}, warmup: "0s"}
 `)
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("left with %d, want 0", code)

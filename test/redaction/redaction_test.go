@@ -51,7 +51,7 @@ influx: {url: "INFLUX", bucket: "b", token: _influx}
 _influx: "canary-influx"
 _quick: *false | bool @tag(quick,type=bool)
 axes: broker: ["good", "hidden", "pass", "pwd", "credential", "privateKey", "accessKey", "letting", "given", "environment"]
-cell: {axis: _, warmup: "0s", measure: "100ms", connect: "200ms", labels: team: "canary-hidden's"}
+cell: {axis: _, publishers: count: 100, warmup: "0s", connect: "200ms", labels: team: "canary-hidden's"}
 tables: [{title: "With \(_pw)", rows: ["broker"], values: ["publish.rate"], headings: broker: "As canary-hidden"}]
 `
 
