@@ -172,7 +172,7 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 			t.Errorf("no drawing is called %q; there are:\n%s", want, all)
 		}
 	}
-	outside := eval[[]string](ctx, t, page, `[...document.querySelectorAll("metric > svg")].flatMap(s => { const o = s.getBoundingClientRect();
+	outside := eval[[]string](ctx, t, page, `[...document.querySelectorAll("figure > svg")].flatMap(s => { const o = s.getBoundingClientRect();
 		return [...s.querySelectorAll("text, path.l, rect:not(.hover)")].filter(e => { const r = e.getBoundingClientRect();
 			return r.right > o.right + 2 || r.left < o.left - 2 || r.top < o.top - 2 || r.bottom > o.bottom + 2 }).map(e => s.getAttribute("aria-label") + ": " + e.outerHTML) })`)
 	if len(outside) > 0 {
@@ -187,7 +187,7 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 		t.Errorf("%d hollow bars are filled: what was received looks as what was sent", filled)
 	}
 	if empty := eval[[]string](ctx, t, page,
-		`[...document.querySelectorAll("metric > svg")].filter(s => !s.querySelector(".l, .m, rect[class^=s], rect[class^=plain], .whisker")).map(s => s.getAttribute("aria-label"))`); len(empty) > 0 {
+		`[...document.querySelectorAll("figure > svg")].filter(s => !s.querySelector(".l, .m, rect[class^=s], rect[class^=plain], .whisker")).map(s => s.getAttribute("aria-label"))`); len(empty) > 0 {
 		t.Errorf("nothing is drawn in %q", empty)
 	}
 	if !eval[bool](ctx, t, page,

@@ -116,7 +116,7 @@ func TestWebPageInABrowser(t *testing.T) {
 		p := visit(ctx, t, b, site+path)
 		if at == "web-history" {
 			until(ctx, t, p,
-				`document.querySelectorAll("metric svg").length === 2 && document.querySelectorAll("metric svg .m").length >= 14`)
+				`document.querySelectorAll("figure svg").length === 2 && document.querySelectorAll("figure svg .m").length >= 14`)
 		}
 		narrow(ctx, t, p, at)
 	}
