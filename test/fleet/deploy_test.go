@@ -63,9 +63,9 @@ func check(t *testing.T, r *rig) {
 func install(t *testing.T, r *rig) {
 	r.play(t, "site.yml")
 	r.agents(t, first, "h1", "h2", "h3", observer)
-	const want = `640 root lockstep /etc/lockstep/agent.env
-640 root lockstep /etc/lockstep/creds/agent.nk
-lockstep
+	const want = `640 root lockstep-agent /etc/lockstep/agent.env
+640 root lockstep-agent /etc/lockstep/creds/agent.nk
+lockstep-agent
 `
 	if out := r.on(r.hosts[1],
 		"stat -c '%a %U %G %n' /etc/lockstep/agent.env /etc/lockstep/creds/agent.nk; stat -c %U /proc/$(cat /run/lockstep/agent.child)"); out != want {
