@@ -159,7 +159,7 @@ func quarantined(r *row) {
 			f.load(again, warmup)
 		}
 	}
-	if code := f.ctl.Leaves(); code != 1 || !strings.Contains(f.ctl.Tail(3000), "task "+b.Task+" in flight") {
+	if code := f.ctl.Leaves(); code != 1 || !strings.Contains(f.ctl.Tail(3000), "(task "+b.Task+") in flight") {
 		f.t.Errorf("ctl left with %d, and it said last:\n%s", code, f.ctl.Tail(3000))
 	}
 	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil ||
