@@ -82,6 +82,39 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 	}
 }
 
+// TestDocsNameTestsThatAreThere: each test that CONTRIBUTING.md names, as the one of a guarantee, is there.
+func TestDocsNameTestsThatAreThere(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../CONTRIBUTING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func (Test[A-Za-z0-9_]+)\(`)
+	err = filepath.WalkDir("..", func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, m := range declared.FindAllSubmatch(code, -1) {
+			there[string(m[1])] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := regexp.MustCompile(`\bTest[A-Z][A-Za-z0-9]*…?`).FindAllString(string(text), -1)
+	for _, name := range named {
+		if !there[name] && !strings.HasSuffix(name, "…") {
+			t.Errorf("CONTRIBUTING.md names %s, which is not there", name)
+		}
+	}
+	if len(named) < 40 {
+		t.Errorf("only %d tests were looked up", len(named))
+	}
+}
+
 var (
 	commands = regexp.MustCompile("(?m)(?:^|`|-- )(?:go run \\./cmd/)?(ctl|controller|agent)( [^`\n]*)")
 	flags    = regexp.MustCompile(`(?:^| )--([a-z][a-z-]*)`)
