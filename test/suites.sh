@@ -129,7 +129,7 @@ needs() {
 	"long durability") echo strace ;;
 	"long accuracy") echo none ;; # its tests start brokers of their own
 	"long overhead") echo "rabbitmq kafka artemis activemq nats elasticmq mongodb eventstore influxd" ;;
-	"long comparison") echo "rabbitmq kafka nats tools" ;;
+	"long comparison") echo "rabbitmq kafka nats kafka-tools perftest natsbench" ;;
 	"long fleet") echo "ansible sshd releases" ;;
 	"long packages") echo sshd ;;
 	"long roles") echo ansible ;;
