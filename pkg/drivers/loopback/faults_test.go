@@ -12,6 +12,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
+
 	"lockstep/pkg/drivers"
 	"lockstep/pkg/drivers/loopback"
 )
@@ -211,6 +214,28 @@ func TestDistributionsAreExact(t *testing.T) {
 					}
 				})
 			})
+		}
+	}
+}
+
+// TestSchemaAcceptsDistributions: a matrix is validated by the schema before the driver reads its options.
+func TestSchemaAcceptsDistributions(t *testing.T) {
+	driver, err := drivers.Lookup("loopback")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := cuecontext.New().CompileString(driver.Info().Schema).LookupPath(cue.ParsePath("#Options"))
+	for _, text := range []string{`"2ms"`, `{"min":"1ms","max":"2ms"}`, `{"max":"2ms"}`, `{"mean":"2ms"}`,
+		`{"median":"2ms","sigma":0.5}`, `{"values":["1ms","2ms"]}`} {
+		text = `{"name":"schema","delay":` + text + `,"confirmDelay":` + text + `}`
+		session, err := driver.Open(t.Context(), []byte(text), drivers.Env{})
+		if err != nil {
+			t.Errorf("driver: %v", err)
+		} else if err := session.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := options.Unify(options.Context().CompileString(text)).Validate(cue.Concrete(true)); err != nil {
+			t.Errorf("schema, of %s: %v", text, err)
 		}
 	}
 }
