@@ -45,12 +45,16 @@ tests() {
 	$sum --format pkgname --hide-summary skipped --jsonfile-timing-events "$work/$name.timing" --jsonfile "$work/$name.json" -- "$@"
 }
 
-# concurrent yes|no lists the given packages whose own code has, or has not, goroutines, locks or atomics.
+# concurrent yes|no lists the given packages whose own code has, or has not, goroutines, locks or atomics; sync.OnceValue
+# is none of these. Of a package of tests alone the tests are its code.
 concurrent() {
-	local want=$1 dir package
+	local want=$1 dir package files
 	shift
 	"$go" list -f '{{.Dir}} {{.ImportPath}}' "$@" | while read -r dir package; do
-		if find "$dir" -maxdepth 1 -name '*.go' ! -name '*_test.go' -print0 | xargs -0 -r grep -qE '"sync(/atomic)?"|^[[:space:]]*go |\.Go\('; then
+		files=$(find "$dir" -maxdepth 1 -name '*.go' ! -name '*_test.go')
+		[ -n "$files" ] || files=$(find "$dir" -maxdepth 1 -name '*.go')
+		# shellcheck disable=SC2086 # a list of files
+		if grep -qE 'sync\.(Cond|Map|Mutex|Pool|RWMutex|WaitGroup)|"sync/atomic"|^[[:space:]]*go |\.Go\(' $files; then
 			[ "$want" = yes ] && echo "$package"
 		else
 			[ "$want" = no ] && echo "$package"
