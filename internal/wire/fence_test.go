@@ -12,31 +12,34 @@ import (
 
 	"lockstep/internal/wire/lease"
 	"lockstep/internal/wire/subject"
+	"lockstep/test/wiretest"
 )
 
 // A cluster that is still deciding on another message when the time is up has said nothing of a later controller.
 func TestOnlyALaterFenceFences(t *testing.T) {
-	c := link(t, plane(t, ServerConfig{}))
-	store := NewStore(c, StoreConfig{})
-	for code, want := range map[jetstream.ErrorCode]bool{
-		jetstream.JSErrCodeStreamWrongLastSequence: true, jetstream.JSErrCodeStreamWrongLastSequenceConstant: false,
-	} {
-		stop, err := c.subscribe(subject.Event("r"), func(m *nats.Msg) (*nats.Msg, error) {
-			return &nats.Msg{Subject: m.Reply, Data: fmt.Appendf(nil,
-				`{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code)}, nil
-		})
-		if err != nil {
-			t.Fatal(err)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		c := link(t, plane(t, ServerConfig{}))
+		store := NewStore(c, StoreConfig{})
+		for code, want := range map[jetstream.ErrorCode]bool{
+			jetstream.JSErrCodeStreamWrongLastSequence: true, jetstream.JSErrCodeStreamWrongLastSequenceConstant: false,
+		} {
+			stop, err := c.subscribe(subject.Event("r"), func(m *nats.Msg) (*nats.Msg, error) {
+				return &nats.Msg{Subject: m.Reply, Data: fmt.Appendf(nil,
+					`{"error":{"code":400,"err_code":%d,"description":"wrong last sequence"}}`, code)}, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Without streams, whose place the subscription takes.
+			r := &Recorder{leader: leaderOf(t.Context(), store, 1), run: "r"}
+			r.events, r.snapshots = newRunStreams(store, "r")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			err = r.Event(ctx, RunEvent{Kind: RunAccepted})
+			cancel()
+			stop()
+			if err == nil || errors.Is(err, lease.ErrFenced) != want {
+				t.Errorf("after %d: %v; taken for the word of a later controller: %v, want %v", code, err, !want, want)
+			}
 		}
-		// Without streams, whose place the subscription takes.
-		r := &Recorder{leader: leaderOf(t.Context(), store, 1), run: "r"}
-		r.events, r.snapshots = newRunStreams(store, "r")
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err = r.Event(ctx, RunEvent{Kind: RunAccepted})
-		cancel()
-		stop()
-		if err == nil || errors.Is(err, lease.ErrFenced) != want {
-			t.Errorf("after %d: %v; taken for the word of a later controller: %v, want %v", code, err, !want, want)
-		}
-	}
+	})
 }

@@ -19,6 +19,7 @@ import (
 	"lockstep/internal/record"
 	"lockstep/internal/wire/lease"
 	"lockstep/internal/wire/subject"
+	"lockstep/test/wiretest"
 )
 
 // TestACompressedMessageIsBounded unpacks what would fill the memory, and measures that it does not.
@@ -93,7 +94,7 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := agent.nc.RequestMsg(m, 20*time.Second)
+	answer, err := agent.nc.RequestMsg(m, hang)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,28 +139,29 @@ func FuzzMessages(f *testing.F) {
 
 // An agent ignores a controller whose epoch is in the future, says so once, and continues.
 func TestEpochsOfTheFutureAreLogged(t *testing.T) {
-	t.Parallel()
-	s := plane(t, ServerConfig{})
-	leader := leaderOf(t.Context(), storeOf(t, s), uint64(time.Now().Add(25*time.Hour).UnixMilli()))
-	heard := make(chan bool, 99)
-	stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { heard <- true; return false, nil }, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	log := &logged{}
-	c := link(t, s)
-	c.LogTo(slog.New(log))
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- NewAgent(c).SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a", Instance: "i"} }, nil)
-	}()
-	for range 3 {
-		<-heard
-	}
-	cancel()
-	if err := <-ended; err != nil || len(log.lines) != 1 || !strings.Contains(log.lines[0], "ignored") {
-		t.Errorf("%v, and the log has %q: want one line", err, log.lines)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{})
+		leader := leaderOf(t.Context(), storeOf(t, s), uint64(time.Now().Add(25*time.Hour).UnixMilli()))
+		heard := make(chan bool, 99)
+		stop, err := leader.AnswerHeartbeats(func(Heartbeat) (bool, error) { heard <- true; return false, nil }, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		log := &logged{}
+		c := link(t, s)
+		c.LogTo(slog.New(log))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- NewAgent(c).SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a", Instance: "i"} }, nil)
+		}()
+		for range 3 {
+			<-heard
+		}
+		cancel()
+		if err := <-ended; err != nil || len(log.lines) != 1 || !strings.Contains(log.lines[0], "ignored") {
+			t.Errorf("%v, and the log has %q: want one line", err, log.lines)
+		}
+	})
 }

@@ -25,7 +25,7 @@ import (
 // campaign has a controller lead.
 func campaign(t testing.TB, c *Store, name string) *Leader {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), hang)
 	defer cancel()
 	l, err := c.Campaign(ctx, lease.Holder{Name: name, Instance: name}, nil)
 	if err != nil {
@@ -306,7 +306,7 @@ func cluster(t *testing.T) ([]*server.Server, *Store) {
 		s.Start()
 	}
 	for _, s := range servers {
-		if !s.ReadyForConnections(30 * time.Second) {
+		if !s.ReadyForConnections(hang) {
 			t.Fatal("a server does not start")
 		}
 	}
@@ -316,7 +316,7 @@ func cluster(t *testing.T) ([]*server.Server, *Store) {
 	}
 	t.Cleanup(c.Close)
 	store := NewStore(c, StoreConfig{})
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+	for deadline := time.Now().Add(hang); ; time.Sleep(200 * time.Millisecond) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		err := store.Prepare(ctx)
 		cancel()

@@ -68,7 +68,7 @@ func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 		t.Errorf("a tenth connection: %v: want a refusal", c)
 	}
 	for i, c := range append(viewers, others...) {
-		if err := c.flush(t.Context(), 5*time.Second); err != nil {
+		if err := c.flush(t.Context(), hang); err != nil {
 			t.Errorf("connection %d does not go on: %v", i, err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestSubscriptionsOfAConnectionAreBounded(t *testing.T) {
 		for i := range x.bound {
 			subscribe(i)
 		}
-		if err := nc.FlushTimeout(10 * time.Second); err != nil || len(refused) > 0 {
+		if err := nc.FlushTimeout(hang); err != nil || len(refused) > 0 {
 			t.Fatalf("%s: %d subscriptions: %v, %d are refused", x.user, x.bound, err, len(refused))
 		}
 		subscribe(x.bound)
@@ -105,12 +105,12 @@ func TestSubscriptionsOfAConnectionAreBounded(t *testing.T) {
 			if !strings.Contains(strings.ToLower(err.Error()), "maximum subscriptions exceeded") {
 				t.Errorf("%s: one subscription more: %v", x.user, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(hang):
 			t.Errorf("%s: subscription %d is not refused", x.user, x.bound+1)
 		}
 		for _, user := range []string{"viewer", "client", "a2.zone b", "controller"} {
 			c := g.dial(t, user)
-			if _, err := c.nc.SubscribeSync(c.nc.NewInbox()); err != nil || c.flush(t.Context(), 5*time.Second) != nil {
+			if _, err := c.nc.SubscribeSync(c.nc.NewInbox()); err != nil || c.flush(t.Context(), hang) != nil {
 				t.Errorf("%s does not go on: %v", user, err)
 			}
 		}
@@ -143,7 +143,7 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 	}
 	body := make([]byte, MaxMessage/2)
 	for range keys.MaxPending/len(body) + 2 { // and it reads nothing
-		if err := errors.Join(other.nc.Publish("flood", body), other.flush(t.Context(), 10*time.Second)); err != nil {
+		if err := errors.Join(other.nc.Publish("flood", body), other.flush(t.Context(), hang)); err != nil {
 			t.Fatalf("who publishes does not go on: %v", err)
 		}
 	}
@@ -163,7 +163,7 @@ func rawLink(t *testing.T, s *Server) (net.Conn, *bufio.Reader) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(hang)); err != nil {
 		t.Fatal(err)
 	}
 	lines := bufio.NewReader(c)

@@ -13,6 +13,7 @@ import (
 	"lockstep/internal/record"
 	"lockstep/internal/wire/lease"
 	"lockstep/internal/wire/subject"
+	"lockstep/test/wiretest"
 )
 
 // fill is text that does not become smaller.
@@ -376,61 +377,62 @@ func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
 
 // followDeleted follows a run until its streams are deleted, while the control plane lists another or the same run.
 func followDeleted(t *testing.T, listed RunState, want error) {
-	t.Parallel()
-	s, c, leader := bounded(t, 64<<20)
-	follower := clientOf(t, s)
-	serveClients(t, leader)
-	begin := func() {
-		t.Helper()
-		r, err := leader.Acquire(t.Context(), "r")
-		if err = errors.Join(err, r.Plan(t.Context(), plan.Run{ID: "r"}),
-			r.Event(t.Context(), RunEvent{Kind: RunAccepted})); err != nil {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s, c, leader := bounded(t, 64<<20)
+		follower := clientOf(t, s)
+		serveClients(t, leader)
+		begin := func() {
+			t.Helper()
+			r, err := leader.Acquire(t.Context(), "r")
+			if err = errors.Join(err, r.Plan(t.Context(), plan.Run{ID: "r"}),
+				r.Event(t.Context(), RunEvent{Kind: RunAccepted})); err != nil {
+				t.Fatal(err)
+			}
+		}
+		remove := func() {
+			t.Helper()
+			streams, err := c.runStreams(t.Context())
+			if err == nil {
+				err = streams["r"].remove(t.Context(), c.js)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		begin()
+		queueRun(t, c, plan.Run{ID: "r"})
+		begun, ended := make(chan bool, 9), make(chan error, 1)
+		go func() {
+			_, err := follower.Follow(t.Context(), "r", func(Entry) error { begun <- true; return nil })
+			ended <- err
+		}()
+		<-begun
+		<-begun
+		remove()
+		select {
+		case err := <-ended:
+			t.Fatalf("while the run is in the queue: %v", err)
+		case <-time.After(time.Minute):
+		}
+		begin()
+		<-begun
+		<-begun
+		if err := leader.PutRun(t.Context(), listed); err != nil {
 			t.Fatal(err)
 		}
-	}
-	remove := func() {
-		t.Helper()
-		streams, err := c.runStreams(t.Context())
-		if err == nil {
-			err = streams["r"].remove(t.Context(), c.js)
-		}
-		if err != nil {
+		remove()
+		if err := leader.Dequeue(t.Context(), "r", submission(t, c, "r")); err != nil {
 			t.Fatal(err)
 		}
-	}
-	begin()
-	queueRun(t, c, plan.Run{ID: "r"})
-	begun, ended := make(chan bool, 9), make(chan error, 1)
-	go func() {
-		_, err := follower.Follow(t.Context(), "r", func(Entry) error { begun <- true; return nil })
-		ended <- err
-	}()
-	<-begun
-	<-begun
-	remove()
-	select {
-	case err := <-ended:
-		t.Fatalf("while the run is in the queue: %v", err)
-	case <-time.After(2 * time.Second):
-	}
-	begin()
-	<-begun
-	<-begun
-	if err := leader.PutRun(t.Context(), listed); err != nil {
-		t.Fatal(err)
-	}
-	remove()
-	if err := leader.Dequeue(t.Context(), "r", submission(t, c, "r")); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case err := <-ended:
-		if !errors.Is(err, want) {
-			t.Errorf("the follower ended with %v", err)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, want) {
+				t.Errorf("the follower ended with %v", err)
+			}
+		case <-time.After(hang):
+			t.Error("the follower still waits")
 		}
-	case <-time.After(30 * time.Second):
-		t.Error("the follower still waits")
-	}
+	})
 }
 
 // A former leader writes neither events nor snapshots.

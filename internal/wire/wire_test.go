@@ -21,6 +21,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(wiretest.Background)) }
 
+// hang ends a test that hangs.
+const hang = 2 * time.Minute
+
 // plane starts a control plane with its streams, and ends it with the test.
 func plane(t testing.TB, cfg ServerConfig) *Server {
 	t.Helper()
@@ -56,26 +59,28 @@ func leaderOf(ctx context.Context, store *Store, epoch uint64) *Leader {
 // TestAStreamThatIsBeingMadeIsWaitedFor: a server that is making a stream stores messages of it before it finds it by
 // name.
 func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
-	s, err := Embedded(t.Context(), ServerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	c, asked := storeOf(t, s), make(chan error, 1)
-	started := make(chan struct{})
-	go func() {
-		close(started)
-		_, err := c.lastMessage(t.Context(), subject.QueueStream, subject.Submit("r"))
-		asked <- err
-	}()
-	<-started
-	time.Sleep(retryWait) // long enough to be told that there is no such stream
-	if err := storeOf(t, s).Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-asked; err != nil {
-		t.Errorf("the stream was made meanwhile: %v", err)
-	}
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s, err := Embedded(t.Context(), ServerConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		c, asked := storeOf(t, s), make(chan error, 1)
+		started := make(chan struct{})
+		go func() {
+			close(started)
+			_, err := c.lastMessage(t.Context(), subject.QueueStream, subject.Submit("r"))
+			asked <- err
+		}()
+		<-started
+		time.Sleep(retryWait) // long enough to be told that there is no such stream
+		if err := storeOf(t, s).Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-asked; err != nil {
+			t.Errorf("the stream was made meanwhile: %v", err)
+		}
+	})
 }
 
 func TestTokensKeepNamesApart(t *testing.T) {
@@ -201,27 +206,29 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 }
 
 func TestARunOfTenThousandCellsFits(t *testing.T) {
-	s := plane(t, ServerConfig{})
-	leader := campaign(t, storeOf(t, s), "test")
-	run := plan.Run{ID: "r", Repeat: 3}
-	for i := range 10_000 {
-		cell := plan.Cell{ID: fmt.Sprintf("%012x", uint64(i)*0x9e3779b97f4a7c15>>16), Index: i,
-			Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "nats",
-				Options: []byte(`{"url":"nats://u:p@127.0.0.1:4222"}`)}}
-		run.Cells = append(run.Cells, cell)
-	}
-	serveClients(t, leader)
-	if err := clientOf(t, s).Submit(t.Context(), Submission{Run: run}); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	_ = leader.Queue(ctx, func(r Request) {
-		if r.Err != nil || len(r.Submission.Run.Cells) != len(run.Cells) ||
-			r.Submission.Run.Cells[9999].ID != run.Cells[9999].ID {
-			t.Errorf("the run came back as %d cells, %v", len(r.Submission.Run.Cells), r.Err)
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		s := plane(t, ServerConfig{})
+		leader := campaign(t, storeOf(t, s), "test")
+		run := plan.Run{ID: "r", Repeat: 3}
+		for i := range 10_000 {
+			cell := plan.Cell{ID: fmt.Sprintf("%012x", uint64(i)*0x9e3779b97f4a7c15>>16), Index: i,
+				Workload: plan.Default(), Broker: plan.Broker{Name: "b", Driver: "nats",
+					Options: []byte(`{"url":"nats://u:p@127.0.0.1:4222"}`)}}
+			run.Cells = append(run.Cells, cell)
 		}
-		stop()
-	}, func() {})
+		serveClients(t, leader)
+		if err := clientOf(t, s).Submit(t.Context(), Submission{Run: run}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		_ = leader.Queue(ctx, func(r Request) {
+			if r.Err != nil || len(r.Submission.Run.Cells) != len(run.Cells) ||
+				r.Submission.Run.Cells[9999].ID != run.Cells[9999].ID {
+				t.Errorf("the run came back as %d cells, %v", len(r.Submission.Run.Cells), r.Err)
+			}
+			stop()
+		}, func() {})
+	})
 }
 
 func TestLastingOutlivesByAFixedTime(t *testing.T) {
