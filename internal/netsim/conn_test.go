@@ -186,27 +186,32 @@ func TestCloseGivesUpOnAPeerThatDoesNotRead(t *testing.T) {
 }
 
 func TestCloseEndsBlockedCalls(t *testing.T) {
-	near, _ := connect(t, Conditions{Latency: 2 * oneWay, Buffer: 1000})
-	errs := make(chan error, 4)
-	for range 2 {
-		go func() { _, err := near.Read(make([]byte, 1)); errs <- err }()
-		go func() { _, err := near.Write(make([]byte, 64<<20)); errs <- err }()
-	}
-	time.Sleep(2 * oneWay)
-	near.Close()
-	for range 4 {
-		select {
-		case err := <-errs:
-			if !errors.Is(err, net.ErrClosed) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := pipe(Conditions{Latency: 2 * oneWay, Buffer: 1000})
+		errs := make(chan error, 4)
+		for range 2 {
+			go func() { _, err := near.Read(make([]byte, 1)); errs <- err }()
+			go func() { _, err := near.Write(make([]byte, 10_000)); errs <- err }()
+		}
+		time.Sleep(2 * oneWay)
+		if len(errs) > 0 {
+			t.Fatalf("a call ended with %v before Close", <-errs)
+		}
+		near.Close()
+		synctest.Wait()
+		if len(errs) < 4 {
+			t.Errorf("%d of 4 calls still block after Close", 4-len(errs))
+		}
+		for range len(errs) {
+			if err := <-errs; !errors.Is(err, net.ErrClosed) {
 				t.Errorf("blocked call: %v, want net.ErrClosed", err)
 			}
-		case <-time.After(hang):
-			t.Fatalf("a call still blocks %v after Close", hang)
 		}
-	}
-	if err := near.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("SetDeadline after Close: %v, want net.ErrClosed", err)
-	}
+		if err := near.SetDeadline(time.Now()); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("SetDeadline after Close: %v, want net.ErrClosed", err)
+		}
+		closeBoth(near, far)
+	})
 }
 
 func TestBytesInFlightAreBounded(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 const secret = "s3cret-token/+="
 
 // quick is a tuning for tests on a real network: pauses are some milliseconds.
-var quick = Tuning{Linger: 5 * time.Millisecond, Request: 20 * time.Second, Flush: 20 * time.Second,
+var quick = Tuning{Linger: 5 * time.Millisecond, Request: 2 * time.Minute, Flush: 2 * time.Minute,
 	MinPause: 5 * time.Millisecond, MaxPause: 20 * time.Millisecond}
 
 func targetOf(t testing.TB, url string) Target {
@@ -167,7 +167,6 @@ func TestWhatIsRefused(t *testing.T) {
 			x := steadyWorld()
 			tune := quick
 			tune.Linger = time.Hour // one batch
-			tune.Request, tune.Flush = 10*time.Second, 20*time.Second
 			d := run(t, x, Open(targetOf(t, db.URL), tune, "test", nil))
 			want := c.written
 			if want < 0 {
