@@ -117,7 +117,7 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 				select {
 				case <-refused:
 					done = true
-				case <-time.After(5 * time.Second): // the server reports a refusal before it answers Flush
+				case <-time.After(within): // the server reports a refusal before it answers Flush
 					if after := f.streams(); len(after) < len(before) ||
 						after["LOCKSTEP_QUEUE"].State.Msgs > before["LOCKSTEP_QUEUE"].State.Msgs {
 						t.Fatalf("%s: %s, with the reply subject %s, changed a stream", key, m.Subject, m.Reply)

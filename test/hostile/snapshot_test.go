@@ -22,13 +22,13 @@ type report struct {
 	Snapshot record.Snapshot `json:"snapshot"`
 }
 
-// during runs a run of some seconds, sends a snapshot in its attempt with an agent's key, and returns the outcome and
-// the text with which the snapshot was refused.
+// during runs a run of some seconds, sends a snapshot in its attempt with an agent's key when the controller has stored
+// one of the attempt, and returns the outcome and the text with which the snapshot was refused.
 func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, refusal string) {
 	f.t.Helper()
 	nc := f.dial("agents/" + agent + ".nk")
 	r := aRun(run)
-	r.Cells[0].Workload.Publishers.Rate = 50
+	r.Cells[0].Workload.Publishers.Rate = 25
 	must(f.t, f.client.Submit(f.t.Context(), wire.Submission{Run: r}))
 	end := f.follow(run, func(e wire.Entry) {
 		if e.Outcome != nil {
@@ -37,22 +37,16 @@ func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, re
 		if e.Snapshot != nil && e.Snapshot.Seq == hostileSeq {
 			f.t.Errorf("run %s: the snapshot was stored", run)
 		}
-		if e.Event == nil || e.Event.Kind != wire.TaskStarted {
+		if e.Snapshot == nil || refusal != "" {
 			return
 		}
-		s.Task, s.Agent, s.Seq = e.Event.Task, agent, hostileSeq
-		body, err := json.Marshal(report{wire.Ref{Run: run, Task: s.Task, Attempt: e.Event.Attempt}, s})
+		s.Task, s.Agent, s.Seq = e.Ref.Task, agent, hostileSeq
+		body, err := json.Marshal(report{e.Ref, s})
 		must(f.t, err)
-		for range 20 { // the controller leads an attempt a moment after it has recorded that it begins
-			answer, err := nc.RequestMsg(message("lockstep.agent.snapshot."+agent, string(body)), within)
-			must(f.t, err)
-			if refusal = answer.Header.Get("Lockstep-Error"); refusal == "" {
-				f.t.Errorf("run %s: the snapshot was taken", run)
-			}
-			if !strings.Contains(refusal, "does not lead this attempt") {
-				break
-			}
-			time.Sleep(50 * time.Millisecond)
+		answer, err := nc.RequestMsg(message("lockstep.agent.snapshot."+agent, string(body)), within)
+		must(f.t, err)
+		if refusal = answer.Header.Get("Lockstep-Error"); refusal == "" {
+			f.t.Errorf("run %s: the snapshot was taken", run)
 		}
 	})
 	if end.Reason != wire.EndDone {
