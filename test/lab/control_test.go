@@ -56,17 +56,13 @@ func testLab(t *testing.T) *lab {
 // A lab that cannot start one broker leaves none of the others behind.
 func TestFailureHalfWay(t *testing.T) {
 	l := testLab(t)
-	begun := time.Now()
 	err := l.start(t.Context(), []Part{
 		shells("good", lasts, 2),
 		shells("bad", "while [ ! -e ../good/1 ]; do sleep 0.01; done; exit 1", 1),
-		shells("slow", "sleep 600", 1),
+		shells("slow", "sleep 600", 1), // longer than a lab waits for a broker
 	})
-	if err == nil || !strings.Contains(err.Error(), "bad has ended") {
-		t.Errorf("error %v", err)
-	}
-	if time.Since(begun) > 30*time.Second {
-		t.Errorf("the failure is told after %v", time.Since(begun))
+	if err == nil || !strings.Contains(err.Error(), "bad has ended") || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want that of the broker that ended, without waiting for the slow one", err)
 	}
 	var pids []int
 	for _, p := range slices.Concat(l.plans[0].Processes, l.plans[2].Processes) {
@@ -98,7 +94,7 @@ func TestControl(t *testing.T) {
 	control, _ := strings.CutPrefix(l.env[len(l.env)-1], "LOCKSTEP_LAB_CONTROL=")
 	ask := func(what string, want int) {
 		t.Helper()
-		client := http.Client{Timeout: 30 * time.Second}
+		client := http.Client{Timeout: 2 * time.Minute}
 		response, err := client.Post(control+"/"+what, "", nil)
 		if err != nil {
 			t.Fatal(err)

@@ -68,7 +68,7 @@ func TestKilledLab(t *testing.T) {
 	}
 	_ = lab.Process.Kill()
 	_ = lab.Wait()
-	for deadline := time.Now().Add(10 * time.Second); running(broker); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); running(broker); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			_ = syscall.Kill(broker, syscall.SIGKILL)
 			t.Fatalf("process %d is left; the lab said: %s", broker, out.String())
@@ -114,18 +114,18 @@ func beKilled(t *testing.T, dir string) {
 	}
 	p := &Process{
 		Name: "broker", Dir: s.dir, Log: filepath.Join(s.dir, "log"),
-		Command: []string{"/bin/sh", "-c", "echo $$ > " + filepath.Join(dir, "pid") + "; exec sleep 60"},
+		Command: []string{"/bin/sh", "-c", "echo $$ > " + filepath.Join(dir, "pid") + "; exec sleep 600"},
 	}
 	if err := p.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Minute)
+	time.Sleep(10 * time.Minute)
 }
 
 // waitForNumber waits until a file has a process number.
 func waitForNumber(t *testing.T, file string) int {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		text, _ := os.ReadFile(file)
 		if number, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
 			return number

@@ -68,7 +68,7 @@ func TestStopEndsChildrenToo(t *testing.T) {
 		t.Fatal(err)
 	}
 	var child int
-	for deadline := time.Now().Add(5 * time.Second); child == 0; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); child == 0; time.Sleep(10 * time.Millisecond) {
 		text, _ := os.ReadFile(filepath.Join(dir, "child"))
 		child, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 		if time.Now().After(deadline) {
@@ -83,7 +83,7 @@ func TestStopEndsChildrenToo(t *testing.T) {
 	if err := p.Check(); err == nil {
 		t.Error("a killed process is taken for a running one")
 	}
-	for deadline := time.Now().Add(5 * time.Second); running(child); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); running(child); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("process %d, a child, is left", child)
 		}
