@@ -113,14 +113,14 @@ func agentStopped(r *row) {
 
 // clockStepped steps an agent's clock while it sends or receives: the task that it happens in tells of it.
 func clockStepped(r *row) {
-	after := r.between(13*time.Second, 18*time.Second).Round(time.Millisecond)
+	after := r.between(33*time.Second, 38*time.Second).Round(time.Millisecond)
 	victim := r.oneOf("a1", "a2")
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"},
 		variables: map[string][]string{victim: {"LOCKSTEP_CLOCK=step=100ms@" + after.String()}}})
 	f.agents[victim].Kill() // its clock counts from its start, which is to be just before the run
 	process.Eventually(r.t, "one agent gone", func() bool { return f.there() == 1 })
 	one := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`,
-		fmt.Sprintf("measure: %q", measure), `measure: "20s"`)
+		fmt.Sprintf("measure: %q", measure), `measure: "42s"`, "rate: 300", "rate: 100")
 	f.restart(victim)
 	f.submit(one.Replace(f.matrix(1, "")))
 	stepped := f.agents[victim].Begun.Add(after)

@@ -21,10 +21,9 @@ func (r *row) brokerKilled(storage string) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	// With files it keeps what it has confirmed: a stream of one replica is written before the confirm, and what is
 	// written outlives the process, though not the host, as it is synced only every two minutes. But what was on its
-	// way to a consumer when it was killed is delivered again only after ackWait, for which the drain has to wait: with
+	// way to a consumer when it was killed is delivered again only after ackWait. The drain has to wait for that: with
 	// the usual 30 s such messages count as lost.
-	again := strings.NewReplacer(`storage: "file"`, `storage: "file", ackWait: "3s"`, `idle: "2s"`, `idle: "6s"`)
-	f.submit(again.Replace(f.matrix(2, storage)))
+	f.submit(strings.ReplaceAll(f.matrix(2, storage), `storage: "file"`, `storage: "file", ackWait: "3s"`))
 	phase := r.oneOf(phases...)
 	b := f.reach(r, 2, phase)
 	r.did("kill -9 of the broker (%s) in %s, restarted", storage, phase)

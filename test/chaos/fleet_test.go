@@ -180,7 +180,7 @@ cell: {
 	consumers: process: "5ms"
 	warmup:  %q
 	measure: %q
-	drain: {idle: "2s", timeout: "20s"}
+	drain: {idle: "10s", timeout: "1m"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate", "lost", "unknown"]}]
 `, repeat, f.broker.url(), storage, storage == "file", warmup, measure)
