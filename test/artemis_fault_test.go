@@ -25,7 +25,7 @@ func opened(t *testing.T, driver, options string) (drivers.Session, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return d.Open(ctx, json.RawMessage(options), drivers.Env{
 		Dial: new(net.Dialer).DialContext, Log: slog.New(slog.DiscardHandler),
@@ -64,7 +64,7 @@ func cleaned(t *testing.T, driver, options string) func(run string) {
 		if !ok {
 			t.Fatalf("%s cannot say what is left", driver)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		left, err := cleaner.Leftovers(ctx, "lockstep-"+run)
 		if err != nil || len(left) > 0 {

@@ -20,7 +20,7 @@ func churned(t *testing.T, broker, cell string) (record, plan.Outcome) {
 name: "churned"
 brokers: b: %s
 axes: mode: ["confirm-window"]
-cell: {axis: _, publishers: {mode: axis.mode, persistent: false}, drain: {idle: "2s", timeout: "10s"}, %s}
+cell: {axis: _, publishers: {mode: axis.mode, persistent: false}, %s}
 tables: [{rows: ["mode"], values: ["binding.p50", "binding.first.p50", "binding.message.p50", "binding.made", "binding.lost"]}]
 `, broker, cell)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {

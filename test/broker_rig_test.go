@@ -74,12 +74,12 @@ type placed struct {
 	Node string `json:"node"`
 }
 
-// nothingLeft checks that the broker has nothing by the run's names.
+// nothingLeft checks that the broker has nothing by the run's names, as soon as its management API reports that.
 func (m management) nothingLeft(run string) {
 	m.t.Helper()
 	for _, kind := range []string{"queues", "exchanges", "policies"} {
 		var left []string
-		for end := time.Now().Add(5 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 			var all []placed
 			m.must("/"+kind, &all)
 			left = nil

@@ -46,7 +46,7 @@ cell: {
 	axis: _
 	publishers: {mode: "confirm-window", rate: 200, threads: axis.threads}
 	message: size: {"64 B": 64, %[6]q: 1024}[axis.shape]
-	warmup: "1s", measure: "3s", drain: {idle: "1s", timeout: "20s"}
+	warmup: "1s", measure: "3s"
 	if axis.broker == "rabbit" {faults: [{kind: "slow", latency: "2ms", at: "1s", for: "1s"}]} // an event
 }
 repeat: 2
@@ -75,7 +75,7 @@ func (i influx) found(run *runs.Run, kind, words string) {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	s := sink.Open(target, sink.Tuning{}, "test", nil)
+	s := sink.Open(target, patient, "test", nil)
 	s.Remark(run.Plan(), []sink.Remark{{Kind: kind, Text: words}})
 	if d := s.Close(i.t.Context()); d.Written != 1 {
 		i.t.Fatalf("the remark is not written: %+v", d)
@@ -98,7 +98,7 @@ func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	for scheduledRun := scheduledRuns; scheduledRun > 0; scheduledRun-- {
 		p, past := run.Plan(), -24*time.Hour*time.Duration(scheduledRun)
 		p.ID, p.Started = p.Started.Add(past).Format("20060102-150405")+"-night", p.Started.Add(past)
-		s := sink.Open(target, sink.Tuning{}, "test", nil)
+		s := sink.Open(target, patient, "test", nil)
 		s.Begin(p)
 		for n, task := range p.Tasks() {
 			o := outcomes[n]

@@ -68,7 +68,7 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 // run starts ctl run on a matrix with the given cell and axes.
 func (f *fleet) run(rest string) *process.Process {
 	f.t.Helper()
-	text := fmt.Sprintf("package matrix\nname: \"fault\"\ngrace: \"2s\"\nbrokers: nats: {driver: \"nats\", options: {urls: [%q], storage: \"memory\"}}\n%s\n"+
+	text := fmt.Sprintf("package matrix\nname: \"fault\"\ngrace: \"10s\"\nbrokers: nats: {driver: \"nats\", options: {urls: [%q], storage: \"memory\"}}\n%s\n"+
 		"tables: [{rows: [\"mode\"], values: [\"publish.rate\", \"lost\", \"unknown\"]}]\n", broker, rest)
 	file := filepath.Join(f.dir, "matrix.cue")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -111,7 +111,7 @@ func (f *fleet) measuring() bool {
 
 const twoCells = `
 axes: mode: ["confirm-window", "confirm-each"]
-cell: {axis: _, publishers: {mode: axis.mode, rate: 500, persistent: false}, warmup: "200ms", measure: "6s", drain: {idle: "1s", timeout: "5s"}}
+cell: {axis: _, publishers: {mode: axis.mode, rate: 500, persistent: false}, warmup: "200ms", measure: "10s"}
 `
 
 // An agent is killed in mid-measurement while another stands by: it is noticed within 5 s, the record says which agent,
@@ -180,7 +180,7 @@ func TestTooFewAgentsRemain(t *testing.T) {
 func TestInterruptAndResume(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
-	ctl := f.run(strings.Replace(twoCells, `"6s"`, `"2s"`, 1))
+	ctl := f.run(strings.Replace(twoCells, `"10s"`, `"5s"`, 1))
 	process.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
 	process.Eventually(t, "in the second", func() bool { return strings.Count(ctl.Said(), "[") >= 1 })
 	time.Sleep(500 * time.Millisecond) // somewhere in the second cell; any point of it will do

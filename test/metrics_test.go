@@ -70,7 +70,7 @@ func (i influx) write(x planted) {
 	if err != nil {
 		i.t.Fatal(err)
 	}
-	s := sink.Open(target, sink.Tuning{}, "test", nil)
+	s := sink.Open(target, patient, "test", nil)
 	s.Begin(x.run)
 	for n, task := range x.run.Tasks() {
 		s.Outcome(x.outcomes[n], sink.Start{Task: task, Attempt: 1})

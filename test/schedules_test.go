@@ -35,8 +35,6 @@ cell: {
 	publishers: {mode: axis.mode, count: 50}
 	consumers: nodes: 0
 	warmup: "0s"
-	measure: "5s"
-	drain: {idle: "100ms", timeout: "5s"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `

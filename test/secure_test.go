@@ -150,7 +150,7 @@ func guardedBroker(t *testing.T) string {
 	}
 	s.Start()
 	t.Cleanup(s.Shutdown)
-	if !s.ReadyForConnections(30 * time.Second) {
+	if !s.ReadyForConnections(time.Minute) {
 		t.Fatal("the NATS under test does not start")
 	}
 	return s.Addr().String()

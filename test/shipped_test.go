@@ -16,7 +16,8 @@ import (
 type seat struct{ field, variable string }
 
 // seats are the fields of brokers' options, by driver and by the parts that stand for a single node or a cluster. A
-// variable that ends in S is a list.
+// variable that ends in S is a list. FerretDB stands in for MongoDB, ElasticMQ for Amazon SQS, and test/eventstored for
+// EventStoreDB.
 var seats = map[string][]seat{
 	"nats":    {{"options.url", "LOCKSTEP_NATS_URL"}},
 	"nats-r3": {{"options.urls", "LOCKSTEP_NATS3_URLS"}},
@@ -124,7 +125,8 @@ func brief(fields ...string) (args []string) {
 
 // few has each publisher send a hundred messages, however long a busy machine takes for them: a second of all that a
 // broker takes is long to drain.
-var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`, `cell.drain.timeout="1m"`}
+var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`,
+	`cell.drain.idle="10s"`, `cell.drain.timeout="1m"`}
 
 // Every broker has a row, and what it cannot do is n/a with a reason: in the three modes of the short form, or in every
 // one with LOCKSTEP_LONG=1.
@@ -263,6 +265,7 @@ func TestStudyCapacity(t *testing.T) {
 // One release against another in one table.
 func TestMatrixVersions(t *testing.T) {
 	args := append([]string{"--quick"}, seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1")...)
+	args = append(args, brief(`cell.drain.idle="10s"`, `cell.drain.timeout="1m"`)...)
 	t.Parallel()
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "versions.cue", args...)

@@ -20,8 +20,8 @@ func TestSinkWritesTheRecord(t *testing.T) {
 	db := influxOf(t)
 	r := sunk(t, db.env(), "")
 	d := r.account()
-	if d.Dropped != 0 || d.LastError != "" {
-		t.Errorf("delivered %+v, want all", d)
+	if last := r.delivered[len(r.delivered)-1]; last.Written != last.Points || last.Left != 0 {
+		t.Errorf("delivered %+v, want all, in time or by the replay at the end", r.delivered)
 	}
 	r.hides(db.token)
 
@@ -63,7 +63,7 @@ func TestSinkWritesTheRecord(t *testing.T) {
 	}
 
 	before := db.points(run)
-	for place, n := range map[string]float64{"lockstep_total sent": 0, "lockstep_agent cpu": 8,
+	for place, n := range map[string]float64{"lockstep_total sent": 0, "lockstep_agent cpu": 2,
 		"lockstep_outcome publish.rate": 2} {
 		if before[place] < max(n, 1) {
 			t.Errorf("%v points of %s, want %v at least", before[place], place, n)
@@ -136,7 +136,7 @@ func TestSinkInfluxKilled(t *testing.T) {
 	db := ownInflux(t)
 	ctl, dir := sinking(t, []string{"INFLUX_TOKEN=" + db.token},
 		fmt.Sprintf(`influx: {url: %q, org: %q, bucket: %q, token: "${env:INFLUX_TOKEN}"}`, db.url, db.org, db.bucket),
-		append(oneCell, "--set", `cell.measure="10s"`)...)
+		append(oneCell, "--set", `cell.measure="30s"`)...)
 	run := ""
 	process.Eventually(t, "the run begins", func() bool {
 		var err error
@@ -155,7 +155,7 @@ func TestSinkInfluxKilled(t *testing.T) {
 	}
 	r.hides(db.token)
 	db.replay(dir)
-	db.secondsOnce(run, 10)
+	db.secondsOnce(run, 30)
 	before := db.points(run)
 	db.replay(dir)
 	if after := db.points(run); !maps.Equal(before, after) {
@@ -179,7 +179,7 @@ func (i influx) secondsOnce(run string, want float64) {
 func TestSinkGone(t *testing.T) {
 	beside(t)
 	db := ownInflux(t)
-	ctl, dir := sinking(t, db.env(), "", append(oneCell, "--set", `cell.measure="8s"`)...)
+	ctl, dir := sinking(t, db.env(), "", append(oneCell, "--set", `cell.measure="30s"`)...)
 	run := ""
 	process.Eventually(t, "the run begins", func() bool {
 		var err error
@@ -200,13 +200,13 @@ func TestSinkGone(t *testing.T) {
 	labtest.Control(t, "start", db.process)
 	db.replay(dir)
 	first := db.points(run)
-	db.secondsOnce(run, 8)
+	db.secondsOnce(run, 30)
 	o := r.outcomes[0]
 	sent := db.ask(db.of(run, "lockstep_total", "sent") +
 		` |> filter(fn: (r) => r.phase == "measure") |> group() |> sum()`)[""]
 	rate := db.ask(db.of(run, "lockstep_outcome", "publish.rate") + ` |> group()`)[""]
-	if want := r.metric(o, "publish.rate"); math.Abs(sent/8-want) > 1e-9*want || math.Abs(rate-want) > 1e-9*want {
-		t.Errorf("InfluxDB says %v sent a second and %v as the outcome, the record %v", sent/8, rate, want)
+	if want := r.metric(o, "publish.rate"); math.Abs(sent/30-want) > 1e-9*want || math.Abs(rate-want) > 1e-9*want {
+		t.Errorf("InfluxDB says %v sent a second and %v as the outcome, the record %v", sent/30, rate, want)
 	}
 	if stops := db.ask(db.of(run, "lockstep_event", "text") +
 		` |> filter(fn: (r) => r.kind == "run-stop") |> group() |> count()`)[""]; stops != 1 {
