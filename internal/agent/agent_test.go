@@ -31,6 +31,9 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction(wiretest.Background))
 }
 
+// hang ends a test that hangs.
+const hang = 2 * time.Minute
+
 // bench is an agent whose controller is the test.
 type bench struct {
 	t         *testing.T
@@ -146,7 +149,7 @@ func (b *bench) instancesOf(slots ...string) map[string]string {
 	b.beats.Store(&hand)
 	defer b.beats.Store(nil)
 	all := map[string]string{}
-	for late := time.After(15 * time.Second); len(all) < len(slots); {
+	for late := time.After(hang); len(all) < len(slots); {
 		select {
 		case h := <-beats:
 			if slices.Contains(slots, h.Agent) {
@@ -210,7 +213,7 @@ func (b *bench) assignTo(probe, id string, change func(*plan.Assignment)) wire.R
 // arrival waits for an arrival of a task at a step.
 func (b *bench) arrival(ref wire.Ref, step wire.Step) wire.Arrival {
 	b.t.Helper()
-	late := time.After(15 * time.Second)
+	late := time.After(hang)
 	for {
 		select {
 		case e := <-b.entries:
@@ -238,7 +241,7 @@ func (b *bench) command(agent string, c wire.Command) {
 		b.agents[c.Ref], b.instances[c.Ref] = agent, b.instance
 	}
 	c.Instance = b.instances[c.Ref]
-	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(b.t.Context(), hang)
 	defer cancel()
 	if err := b.lease.Command(ctx, agent, c); err != nil {
 		b.t.Fatal(err)

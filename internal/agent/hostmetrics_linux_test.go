@@ -39,7 +39,7 @@ func TestWhatAChildOfADriverUsesIsFound(t *testing.T) {
 		_ = c.Wait()
 	}()
 	children := childProcesses{proc: "/proc"}
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(hang); ; time.Sleep(100 * time.Millisecond) {
 		var s record.HostSample
 		children.sample([]int{c.Process.Pid}, &s)
 		if s.AgentCPU > 0 && s.AgentRSS > 0 && s.DriverThread > 0 {

@@ -41,11 +41,17 @@ func (c careless) Open(ctx context.Context, options json.RawMessage, env drivers
 		return nil, err
 	}
 	s, err := c.Driver.Open(ctx, options, env)
-	forwards.Store(near, client) // or the collector closes it
+	forwards.Store(o.Address, forward{near, client}) // or the collector closes it
 	return s, errors.Join(err, os.WriteFile(filepath.Join(env.Dir, "file"), nil, 0o600))
 }
 
-// forwards are the near ends of what careless had forwarded.
+// forward is a connection that careless had forwarded, and its near end.
+type forward struct {
+	near   string
+	client net.Conn
+}
+
+// forwards are those of careless, by the address of the server.
 var forwards sync.Map
 
 // TestNothingIsLeftOfATaskHoweverItEnds: what a task had open is closed and undone by the agent, whatever the driver
@@ -78,6 +84,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 			func(b *bench, _ wire.Ref) { b.stop() }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
+			t.Parallel() // most of it is waits
 			server, ended := counting(t)
 			target := sleeper(t)
 			b := newBench(t, func(c *Config) {
@@ -121,20 +128,21 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 			}
 			select {
 			case <-ended:
-			case <-time.After(30 * time.Second):
+			case <-time.After(hang):
 				t.Error("the driver's connection is still open")
 			}
-			forwards.Range(func(near, client any) bool {
-				defer forwards.Delete(near)
-				defer client.(net.Conn).Close()
-				if c, err := net.Dial("tcp", near.(string)); err == nil {
-					c.Close()
-					t.Errorf("netsim still listens on %s", near)
-				}
-				return true
-			})
+			opened, _ := forwards.LoadAndDelete(server)
+			f, is := opened.(forward)
+			if !is {
+				t.Fatal("nothing was forwarded")
+			}
+			defer f.client.Close()
+			if c, err := net.Dial("tcp", f.near); err == nil {
+				c.Close()
+				t.Errorf("netsim still listens on %s", f.near)
+			}
 			until(t, target.Process.Pid, "T", false)
-			waitFor(t, func() bool { return guards() == 0 }, "a guard is left")
+			waitFor(t, func() bool { return guards() == 0 }, "a guard is left") // nor of the others
 			if d.teardowns.Load() != 1 || d.open.Load() != 0 {
 				t.Errorf("%d teardowns and %d open sessions, want 1 and 0", d.teardowns.Load(), d.open.Load())
 			}
@@ -188,7 +196,7 @@ func guards() (n int) {
 
 func waitFor(t *testing.T, is func() bool, otherwise string) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !is(); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(hang); !is(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal(otherwise)
 		}

@@ -31,7 +31,7 @@ func (b *bench) probedTask(d *probe, warmup, measure time.Duration,
 	b.begin(ref)
 	until := func(step wire.Step) (said string) {
 		b.t.Helper()
-		late := time.After(15 * time.Second)
+		late := time.After(hang)
 		for {
 			select {
 			case e := <-b.entries:
