@@ -30,7 +30,7 @@ axes: broker: ["b"]
 cell: {axis: _, publishers: mode: "confirm-window", message: {size: 200, payload: {kind: "file", file: %[1]q}}}
 tables: [{rows: ["broker"], values: ["lost"]}]
 `, fifo)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // ends a test that hangs
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute) // ends a test that hangs
 		failed := make(chan error, 1)
 		go func() {
 			_, err := Expand(ctx, schedule.Matrix{File: "m.cue", Text: text})

@@ -130,7 +130,7 @@ func (l *lab) schedule(name, what string, is func(schedule.Schedule) bool) sched
 	l.t.Helper()
 	var kept wire.KeptSchedule
 	var err error
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		if kept, err = l.client.Schedule(l.t.Context(), name); err == nil && is(kept.Schedule) {
 			return kept.Schedule
 		}
@@ -207,74 +207,77 @@ func TestScheduleFires(t *testing.T) {
 	t.Setenv("CHAT_TOKEN", "hunter2secret")
 	w := &webhooks{refuse: 2}
 	server := httptest.NewServer(w)
+	server.Config.SetKeepAlivesEnabled(false) // time would stand still beside a connection
 	defer server.Close()
-	out := filepath.Join(t.TempDir(), "out")
-	l := newScheduleLab(t, "a1", "a2")
-	l.stop()
-	l.wg.Wait()
-	l.config.Hooks = hooks(t,
-		plan.Hook{Name: "chat", Webhook: server.URL + "/in",
-			Headers: map[string]string{"Authorization": "Bearer ${env:CHAT_TOKEN}"}, Retries: 3},
-		plan.Hook{Name: "compare", Command: []string{"sh", "-c", `echo '{"slower": 3}'`}, Compare: true},
-		plan.Hook{Name: "file", Command: []string{"sh", "-c",
-			`{ echo "$LOCKSTEP_RUN $LOCKSTEP_PREVIOUS $LOCKSTEP_STATE"; env; cat; echo; } >>` + out}},
-		plan.Hook{Name: "broken", Command: []string{"sh", "-c", `echo no "$LOCKSTEP_RUN" >&2; exit 3`}},
-		plan.Hook{Name: "mute", Command: []string{"false"}})
-	l.control()
-	l.await(2)
-	l.add("nightly", func(d *schedule.Definition) {
-		d.Hooks = []string{"chat", "file", "broken", "mute", "absent", "compare"}
-	})
-	l.clock().advance(30 * time.Minute)
-	l.schedule("nightly", "the schedule", func(s schedule.Schedule) bool {
-		return s.Current == nil &&
-			len(s.History) == 0
-	})
-	l.clock().advance(30 * time.Minute)
-	first := l.schedule("nightly", "the first run", entries(1)).History[0]
-	l.clock().advance(time.Hour)
-	s := l.schedule("nightly", "the second run", entries(2))
-	second := s.History[1]
+	wiretest.AloneInVirtualTime(t, func(t *testing.T) {
+		out := filepath.Join(t.TempDir(), "out")
+		l := newScheduleLab(t, "a1", "a2")
+		l.stop()
+		l.wg.Wait()
+		l.config.Hooks = hooks(t,
+			plan.Hook{Name: "chat", Webhook: server.URL + "/in",
+				Headers: map[string]string{"Authorization": "Bearer ${env:CHAT_TOKEN}"}, Retries: 3},
+			plan.Hook{Name: "compare", Command: []string{"sh", "-c", `echo '{"slower": 3}'`}, Compare: true},
+			plan.Hook{Name: "file", Command: []string{"sh", "-c",
+				`{ echo "$LOCKSTEP_RUN $LOCKSTEP_PREVIOUS $LOCKSTEP_STATE"; env; cat; echo; } >>` + out}},
+			plan.Hook{Name: "broken", Command: []string{"sh", "-c", `echo no "$LOCKSTEP_RUN" >&2; exit 3`}},
+			plan.Hook{Name: "mute", Command: []string{"false"}})
+		l.control()
+		l.await(2)
+		l.add("nightly", func(d *schedule.Definition) {
+			d.Hooks = []string{"chat", "file", "broken", "mute", "absent", "compare"}
+		})
+		l.clock().advance(30 * time.Minute)
+		l.schedule("nightly", "the schedule", func(s schedule.Schedule) bool {
+			return s.Current == nil &&
+				len(s.History) == 0
+		})
+		l.clock().advance(30 * time.Minute)
+		first := l.schedule("nightly", "the first run", entries(1)).History[0]
+		l.clock().advance(time.Hour)
+		s := l.schedule("nightly", "the second run", entries(2))
+		second := s.History[1]
 
-	if first.State != schedule.Done || first.Tasks != (schedule.Tasks{Valid: 2}) || first.Previous != "" ||
-		second.Previous != first.Run || second.Run == first.Run {
-		t.Errorf("first is %+v, second %+v", first, second)
-	}
-	var calls []string
-	for _, c := range second.Hooks {
-		calls = append(calls, c.Hook+" "+string(c.State)+" "+c.Why)
-	}
-	if got := strings.Join(calls, "\n"); got != "chat done \nfile done \nbroken failed run command: exit status 3: no "+
-		second.Run+
-		"\nmute failed run command: exit status 1, and it wrote nothing to its standard error\nabsent failed this controller knows no hook \"absent\": name it in its --hooks file\ncompare done " {
-		t.Errorf("hooks:\n%s", got)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.posts) != 2 || first.Hooks[0].Attempts != 3 {
-		t.Fatalf("%d posts came, the first after %d attempts: want 2, and 3", len(w.posts), first.Hooks[0].Attempts)
-	}
-	if n := w.posts[1]; n.Run != second.Run || n.Previous != first.Run || n.Schedule != "nightly" ||
-		n.Slot != "2026-11-21T02:00:00Z" || n.Tasks.Valid != 2 ||
-		string(n.Comparison) != `{"compare":{"slower":3}}` || n.Key != w.keys[1] || w.keys[0] == w.keys[1] ||
-		w.auth[1] != "Bearer hunter2secret" {
-		t.Errorf("posted: %+v, keys %v, %v", n, w.keys, w.auth)
-	}
-	text, err := os.ReadFile(out)
-	if err != nil || !strings.Contains(string(text), second.Run+" "+first.Run+" done\n") ||
-		!strings.Contains(string(text), `"comparison":{"compare":{"slower":3}}`) {
-		t.Errorf("the command got %s, %v", text, err)
-	}
-	if strings.Contains(string(text), "LOCKSTEP_TEST_TOKEN") {
-		t.Error("the command got the controller's own variables")
-	}
-	if text, _ := json.Marshal(s); bytes.Contains(text, []byte("hunter2secret")) {
-		t.Errorf("a secret is in the history: %s", text)
-	}
-	known, err := l.client.Hooks(t.Context())
-	if err != nil || !slices.Equal(known, []string{"chat", "compare", "file", "broken", "mute"}) {
-		t.Errorf("known hooks are %v, %v", known, err)
-	}
+		if first.State != schedule.Done || first.Tasks != (schedule.Tasks{Valid: 2}) || first.Previous != "" ||
+			second.Previous != first.Run || second.Run == first.Run {
+			t.Errorf("first is %+v, second %+v", first, second)
+		}
+		var calls []string
+		for _, c := range second.Hooks {
+			calls = append(calls, c.Hook+" "+string(c.State)+" "+c.Why)
+		}
+		if got := strings.Join(calls, "\n"); got != "chat done \nfile done \nbroken failed run command: exit status 3: no "+
+			second.Run+
+			"\nmute failed run command: exit status 1, and it wrote nothing to its standard error\nabsent failed this controller knows no hook \"absent\": name it in its --hooks file\ncompare done " {
+			t.Errorf("hooks:\n%s", got)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if len(w.posts) != 2 || first.Hooks[0].Attempts != 3 {
+			t.Fatalf("%d posts came, the first after %d attempts: want 2, and 3", len(w.posts), first.Hooks[0].Attempts)
+		}
+		if n := w.posts[1]; n.Run != second.Run || n.Previous != first.Run || n.Schedule != "nightly" ||
+			n.Slot != "2026-11-21T02:00:00Z" || n.Tasks.Valid != 2 ||
+			string(n.Comparison) != `{"compare":{"slower":3}}` || n.Key != w.keys[1] || w.keys[0] == w.keys[1] ||
+			w.auth[1] != "Bearer hunter2secret" {
+			t.Errorf("posted: %+v, keys %v, %v", n, w.keys, w.auth)
+		}
+		text, err := os.ReadFile(out)
+		if err != nil || !strings.Contains(string(text), second.Run+" "+first.Run+" done\n") ||
+			!strings.Contains(string(text), `"comparison":{"compare":{"slower":3}}`) {
+			t.Errorf("the command got %s, %v", text, err)
+		}
+		if strings.Contains(string(text), "LOCKSTEP_TEST_TOKEN") {
+			t.Error("the command got the controller's own variables")
+		}
+		if text, _ := json.Marshal(s); bytes.Contains(text, []byte("hunter2secret")) {
+			t.Errorf("a secret is in the history: %s", text)
+		}
+		known, err := l.client.Hooks(t.Context())
+		if err != nil || !slices.Equal(known, []string{"chat", "compare", "file", "broken", "mute"}) {
+			t.Errorf("known hooks are %v, %v", known, err)
+		}
+	})
 }
 
 // Whatever point a controller was killed at, as the store then shows, the next continues from there: one run of the
