@@ -55,6 +55,11 @@ func TestServeListensAndStops(t *testing.T) {
 
 func TestWhoMaySee(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {})
+	type listener struct {
+		at    string
+		users bool
+	}
+	all := map[listener]*web.Access{}
 	for _, c := range []struct {
 		about, listen, host, user, password string
 		users                               bool
@@ -74,13 +79,16 @@ func TestWhoMaySee(t *testing.T) {
 		{"beyond loopback, the name alone", "0.0.0.0:8088", "127.0.0.1:8088", "", "", true, 401},
 		{"beyond loopback, logged in", "0.0.0.0:8088", "bench-1:8088", "alice", "correct horse", true, 200},
 	} {
-		var who web.Users
-		if c.users {
-			who = users(t)
-		}
-		access, err := web.NewAccess(c.listen, who)
-		if err != nil {
-			t.Fatal(err)
+		at := listener{c.listen, c.users}
+		if all[at] == nil {
+			var who web.Users
+			if c.users {
+				who = users(t)
+			}
+			var err error
+			if all[at], err = web.NewAccess(c.listen, who); err != nil {
+				t.Fatal(err)
+			}
 		}
 		for range 2 { // the second time it is remembered
 			r := httptest.NewRequest("GET", "/", nil)
@@ -89,7 +97,7 @@ func TestWhoMaySee(t *testing.T) {
 				r.SetBasicAuth(c.user, c.password)
 			}
 			w := httptest.NewRecorder()
-			access.Guard(page).ServeHTTP(w, r)
+			all[at].Guard(page).ServeHTTP(w, r)
 			if w.Code != c.want {
 				t.Errorf("%s: %d, want %d", c.about, w.Code, c.want)
 			}
