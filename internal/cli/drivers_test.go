@@ -39,7 +39,7 @@ func TestDocumentedExternalDriver(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Shutdown()
-	if !srv.ReadyForConnections(30 * time.Second) {
+	if !srv.ReadyForConnections(2 * time.Minute) {
 		t.Fatal("the server does not accept connections")
 	}
 	t.Setenv("PYTHONDONTWRITEBYTECODE", "1")
