@@ -74,12 +74,12 @@ func (w *wire) broke(cause error) {
 	first := w.cause == nil
 	if first {
 		w.cause = cause
+		if !w.ended {
+			w.down(cause) // before any call fails because of it
+		}
 	}
-	conn, tell := w.conn, first && !w.ended
+	conn := w.conn
 	w.mu.Unlock()
-	if tell {
-		w.down(cause) // before calls fail with this cause
-	}
 	if first && conn != nil {
 		conn.UpdateState(failing(cause))
 	}
@@ -152,8 +152,8 @@ func (s *single) UpdateClientConnState(state balancer.ClientConnState) error {
 		return errors.New("a target without a connection")
 	}
 	if err := s.wire.take(s.conn); err != nil {
-		s.conn.UpdateState(failing(err))
 		s.wire.broke(err)
+		s.conn.UpdateState(failing(err))
 		return nil
 	}
 	//lint:ignore SA1019 there is no other way; what is announced is that it will take one address alone

@@ -143,8 +143,8 @@ func TestConfirmTimeout(t *testing.T) {
 	labtest.Eventually(t, "the message that was sent", func() bool { n, _, _ := sink.Pending(); return n == 1 })
 }
 
-// After the last stream of an account was deleted, the server removes its folders while the next stream is created. Here
-// a file is where the folder has to be: the creation fails, and the server removes the file.
+// After the last stream of an account was deleted, the server removes its folders while the next stream is created.
+// Here a file is where the folder has to be: the creation fails, and the server removes the file.
 func TestStreamIsCreatedAgainWhenItsStoreFails(t *testing.T) {
 	var notices []string
 	s, err := driver{}.Open(t.Context(), []byte(`{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{

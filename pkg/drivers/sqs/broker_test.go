@@ -312,9 +312,8 @@ func TestRefusedAcknowledgement(t *testing.T) {
 	send(t, r, p, 5)
 	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 5})
 	labtest.Eventually(t, "five messages and one of them again", func() bool {
-		got := a.receipts()
-		refused := strings.Count(strings.Join(got, " "), "02")
-		return refused >= 2 && len(slices.Compact(got)) == 5 // others come again, too, to a consumer that is slow
+		got := a.receipts() // it comes every second, and others do to a consumer that is slow
+		return len(got) > 5 && len(slices.Compact(slices.Clone(got))) == 5
 	})
 	select {
 	case said := <-r.notices:
