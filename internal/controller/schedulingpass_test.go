@@ -79,7 +79,7 @@ func (w watched) span(t *testing.T) (from, to time.Time) {
 // state waits until a run stands as wanted.
 func (l *lab) state(run string, want func(wire.RunState) bool) wire.RunState {
 	l.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		runs, err := l.client.Runs(l.t.Context())
 		var is wire.RunState
 		for _, r := range runs {

@@ -153,7 +153,7 @@ func arrival(step wire.Step) func(*nats.Msg) bool {
 func cleared(t *testing.T, l *lab) {
 	t.Helper()
 	js := l.jetstream()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 		kept, err := wiretest.Stored(t.Context(), js)
 		if err != nil {
 			t.Fatal(err)
