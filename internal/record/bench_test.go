@@ -179,3 +179,16 @@ func BenchmarkTally100Million(b *testing.B) {
 		m.Accounting(1)
 	}
 }
+
+func BenchmarkHistMarshal(b *testing.B) {
+	h := NewHist()
+	for i := range int64(1000) {
+		h.Record(1_000_000 + i*1000)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := h.MarshalBinary(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -167,6 +167,28 @@ func TestHistHoldsCompressedV2(t *testing.T) {
 	}
 }
 
+func TestEncodedBytesAreThoseOfHdrHistogram(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 200 {
+		h := NewHist()
+		for range 1 + random.IntN(500) {
+			h.RecordN(random.Int64N(1<<(1+random.IntN(41))), 1+random.Uint64N(1<<random.IntN(40)))
+		}
+		if i == 0 {
+			h.Reset()
+			h.Record(0)
+		}
+		h.settle()
+		text, err := h.settled.EncodeV2()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := base64.StdEncoding.EncodeToString(h.appendV2(nil)); got != string(text) {
+			t.Fatalf("histogram %d: encoded as %s, HdrHistogram encodes it as %s", i, got, text)
+		}
+	}
+}
+
 func TestHistRefusesWhatIsNotItsOwn(t *testing.T) {
 	h := NewHist()
 	h.Record(1000)

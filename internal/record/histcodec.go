@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/bits"
 	"sync"
 
@@ -34,11 +35,58 @@ func (h *Hist) MarshalBinary() ([]byte, error) {
 	if h.settled == nil {
 		return data, nil
 	}
-	text, err := h.settled.EncodeV2()
-	if err != nil {
-		return nil, fmt.Errorf("encode histogram: %w", err)
+	return h.appendV2(data), nil
+}
+
+const (
+	cookieV2           = 0x1c849313
+	cookieV2Compressed = 0x1c849314
+	prefixV2           = 8 // cookie and length of the compressed contents
+)
+
+var deflaters = sync.Pool{New: func() any {
+	w, _ := zlib.NewWriterLevel(nil, zlib.BestCompression) // cannot fail: the level is valid
+	return w
+}}
+
+// appendV2 appends HdrHistogram's compressed V2 format. The bytes are those of PackedHistogram.EncodeV2, which allocates
+// a new compressor of 800 KB for each histogram. The format is described in the documentation of HdrHistogram:
+// AbstractHistogram.encodeIntoCompressedByteBuffer.
+func (h *Hist) appendV2(data []byte) []byte {
+	plain := make([]byte, hdrhistogram.ENCODING_HEADER_SIZE, 512)
+	next := int64(0) // index after the last bucket
+	h.settled.ForEachBucket(func(value, count int64) bool {
+		index := indexOf(value)
+		if zeros := index - next; zeros > 1 {
+			plain = binary.AppendVarint(plain, -zeros)
+		} else if zeros == 1 {
+			plain = binary.AppendVarint(plain, 0)
+		}
+		plain = binary.AppendVarint(plain, count)
+		next = index + 1
+		return true
+	})
+	header := binary.BigEndian.AppendUint32(plain[:0], cookieV2)
+	header = binary.BigEndian.AppendUint32(header, uint32(len(plain)-hdrhistogram.ENCODING_HEADER_SIZE))
+	header = binary.BigEndian.AppendUint32(header, 0) // index offset
+	header = binary.BigEndian.AppendUint32(header, digits)
+	header = binary.BigEndian.AppendUint64(header, 1)
+	header = binary.BigEndian.AppendUint64(header, uint64(highest))
+	binary.BigEndian.AppendUint64(header, math.Float64bits(1)) // conversion ratio
+
+	start := len(data)
+	out := bytes.NewBuffer(append(data, make([]byte, prefixV2)...))
+	w := deflaters.Get().(*zlib.Writer)
+	w.Reset(out)
+	_, err := w.Write(plain)
+	if err = errors.Join(err, w.Close()); err != nil {
+		panic(err) // a buffer accepts all writes
 	}
-	return base64.StdEncoding.AppendDecode(data, text)
+	deflaters.Put(w)
+	data = out.Bytes()
+	binary.BigEndian.PutUint32(data[start:], cookieV2Compressed)
+	binary.BigEndian.PutUint32(data[start+4:], uint32(len(data)-start-prefixV2))
+	return data
 }
 
 // UnmarshalBinary replaces the histogram by one from MarshalBinary. Other data is an error, and leaves the histogram
@@ -115,15 +163,14 @@ var inflaters sync.Pool
 // checkGeometry checks the header of a compressed histogram before memory is allocated for it. It returns the size of
 // the uncompressed payload after the header.
 func checkGeometry(compressed []byte) (payload int, err error) {
-	const prefix = 8
 	var header [hdrhistogram.ENCODING_HEADER_SIZE]byte
-	if len(compressed) < prefix {
+	if len(compressed) < prefixV2 {
 		return 0, io.ErrUnexpectedEOF
 	}
-	if n := binary.BigEndian.Uint32(compressed[4:]); uint64(n) != uint64(len(compressed)-prefix) {
+	if n := binary.BigEndian.Uint32(compressed[4:]); uint64(n) != uint64(len(compressed)-prefixV2) {
 		return 0, errors.New("compressed length does not match")
 	}
-	source := bytes.NewReader(compressed[prefix:])
+	source := bytes.NewReader(compressed[prefixV2:])
 	inflater, _ := inflaters.Get().(io.ReadCloser)
 	if inflater == nil {
 		inflater, err = zlib.NewReader(source)
