@@ -261,6 +261,34 @@ func TestAnIndexIsBrokenOff(t *testing.T) {
 	}
 }
 
+// A rebuild that is interrupted leaves the old history as it was, and no other file.
+func TestARebuildIsBrokenOff(t *testing.T) {
+	root := t.TempDir()
+	for n := range 3 {
+		scheduledRun(t, root, n, 2, 1, nothing)
+	}
+	s := Of(root)
+	fresh(t, s)
+	before, err := os.ReadDir(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Reindex(ctx, true); !errors.Is(err, context.Canceled) {
+		t.Errorf("an interrupted rebuild: %v", err)
+	}
+	if runs := ask(t, s, plan.HistoryQuery{}).Runs; runs != 3 {
+		t.Errorf("the history has %d runs after an interrupted rebuild, want all 3", runs)
+	}
+	if after, err := os.ReadDir(root); err != nil || len(after) != len(before) {
+		t.Errorf("the folder has %v, %v, want %v", after, err, before)
+	}
+	if in, err := s.Reindex(t.Context(), true); err != nil || in.Runs != 3 {
+		t.Errorf("the next rebuild: %+v, %v", in, err)
+	}
+}
+
 func TestReindexStreams(t *testing.T) {
 	root := t.TempDir()
 	ids, cells := 12, 10

@@ -73,12 +73,11 @@ func (s *Store) Put(run plan.Run, outcomes []plan.Outcome) error {
 }
 
 // Reindex reads all records again and replaces their stored points. Runs without a record stay in the history. With
-// anew it first removes the store, so that it contains only runs with records. Fresh continues an interrupted call.
+// anew it makes a new store, which contains only runs with records and replaces the old one when it is complete. Fresh
+// continues an interrupted call.
 func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 	if anew {
-		if err := os.Remove(s.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return Indexed{}, fmt.Errorf("make the history anew: %w", err)
-		}
+		return s.rebuild(ctx)
 	}
 	in, err := s.index(ctx, func(string) bool { return true })
 	if err != nil {
@@ -91,6 +90,25 @@ func (s *Store) Reindex(ctx context.Context, anew bool) (Indexed, error) {
 		}
 	}
 	return in, err
+}
+
+// rebuild fills a temporary store and renames it.
+func (s *Store) rebuild(ctx context.Context) (in Indexed, err error) {
+	temp, err := os.CreateTemp(s.root, "."+File+".*.part")
+	if err == nil {
+		defer os.Remove(temp.Name()) // it does not exist after the rename
+		err = errors.Join(temp.Chmod(0o644), temp.Close())
+	}
+	if err == nil {
+		in, err = (&Store{root: s.root, path: temp.Name()}).index(ctx, func(string) bool { return true })
+	}
+	if err == nil {
+		err = os.Rename(temp.Name(), s.path)
+	}
+	if err != nil {
+		return in, fmt.Errorf("rebuild the history: %w", err)
+	}
+	return in, nil
 }
 
 // Runs returns the runs in the history by id.
