@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -57,6 +58,9 @@ func (k *copies) run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			k.cfg.Log.Warn("look for runs to copy", "err", err)
 		}
+		if err == nil {
+			k.forget(all)
+		}
 		for _, r := range all {
 			begin, whole := k.begin(r)
 			if whole && r.Over() && !r.Copied {
@@ -75,6 +79,17 @@ func (k *copies) run(ctx context.Context) {
 			})
 		}
 	}
+}
+
+// forget removes the state of runs that are not listed. Copies that are being made keep theirs.
+func (k *copies) forget(all []wire.RunState) {
+	listed := map[string]bool{}
+	for _, r := range all {
+		listed[r.Run] = true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.of, func(run string, c *copying) bool { return !c.now && !listed[run] })
 }
 
 // begin reports whether a run must be copied now, and whether its copy is complete.

@@ -1,10 +1,15 @@
 package controller
 
 import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"lockstep/internal/wire"
+	"lockstep/test/wiretest"
 )
 
 // A run that is submitted again while its record is copied has one copy at a time.
@@ -23,4 +28,33 @@ func TestARunIsCopiedOnceAtATime(t *testing.T) {
 	if begin, _ := k.begin(again); !begin {
 		t.Error("the second submission is not copied after the first")
 	}
+}
+
+// The state of copies does not grow with the number of runs that the control plane has ever had.
+func TestCopiesOfUnlistedRunsAreForgotten(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		server, err := wire.Embedded(t.Context(), wire.ServerConfig{Log: log})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		conn, err := server.Connect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		store := wire.NewStore(conn, wire.StoreConfig{})
+		if err := store.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		k := &copies{store: store, cfg: Config{Log: log, Copies: t.TempDir()}, backlog: make(chan struct{}, copyBeside),
+			of: map[string]*copying{"deleted": {whole: true}, "being copied": {now: true}}}
+		ctx, stop := context.WithTimeout(t.Context(), copyEvery+copyEvery/2)
+		defer stop()
+		k.run(ctx) // the control plane lists no runs
+		if k.of["being copied"] == nil || len(k.of) != 1 {
+			t.Errorf("the runs %v have a state, want only the one that is being copied", slices.Collect(maps.Keys(k.of)))
+		}
+	})
 }
