@@ -507,21 +507,27 @@ func (a *attempt) finish(ctx context.Context, reason string) {
 	_ = a.awaitObservers(ctx, wire.StepFinish, observerLast) // see settle
 }
 
-// teardown makes one agent of each group remove its topology: the first that has finished, or the next if that one does
-// not answer.
+// maxTeardowns is the maximum number of agents of a group that try to tear down, so that a task on a broker that does
+// not answer ends soon.
+const maxTeardowns = 3
+
+// teardown makes one agent of each group remove its topology: the first that has finished, or the next if that one
+// fails or does not answer.
 func (a *attempt) teardown(ctx context.Context) {
 	for _, g := range a.groups {
+		tries := 0
 		down := slices.ContainsFunc(a.parts, func(p *part) bool {
-			if p.Group != g.Group || p.dropped || !p.at[wire.StepFinish] {
+			if p.Group != g.Group || p.dropped || !p.at[wire.StepFinish] || tries == maxTeardowns {
 				return false
 			}
+			tries++
 			a.release(wire.Release{Step: wire.StepTeardown, Agent: p.Agent})
 			a.settle(ctx, []*part{p}, wire.StepTeardown, a.work.Connect.D()+stepMargin)
-			return p.at[wire.StepTeardown]
+			return p.at[wire.StepTeardown] && p.arrival.Error == ""
 		})
 		if !down {
 			a.remark("", "error",
-				"no agent was left to tear down: what the task declared at the broker may still be there, named "+
+				"no agent could tear down: what the task declared at the broker may still be there, named "+
 					g.Topic())
 		}
 	}
