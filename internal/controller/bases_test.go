@@ -226,5 +226,22 @@ func TestBaselinesOfTheControlPlane(t *testing.T) {
 			!strings.Contains(err.Error(), "give a newer run") {
 			t.Errorf("a run without a record: %v", err)
 		}
+		js := l.jetstream()
+		s, err := js.Stream(t.Context(), "LOCKSTEP_EVENTS_"+second.ID)
+		if err == nil {
+			cfg := s.CachedInfo().Config
+			cfg.MaxBytes = 1 << 20
+			_, err = js.UpdateStream(t.Context(), cfg)
+		}
+		if err == nil {
+			_, err = js.Publish(within(t, 5*time.Second), "lockstep.events."+second.ID+".event", []byte("nonsense"))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := set("", second.ID); err == nil || strings.Contains(err.Error(), "no copy") ||
+			strings.Contains(err.Error(), "give a newer run") {
+			t.Errorf("a run whose record cannot be read: %v", err)
+		}
 	})
 }

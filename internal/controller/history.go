@@ -116,8 +116,11 @@ func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a w
 			run, outcomes, err = record.Plan(), copied, nil
 		}
 	}
+	if errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord) {
+		err = fmt.Errorf("%w; the leader has no copy of it either: give a newer run", err)
+	}
 	if err != nil {
-		return a, fmt.Errorf("%w; the leader has no copy of it either: give a newer run", err)
+		return a, err
 	}
 	b, note, err := past.NewBaseline(q.Name, q.By, run, outcomes)
 	if err != nil {
