@@ -460,9 +460,14 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 	if err := l.lease.Confirm(ctx); err != nil {
 		return "", fmt.Errorf("make room for newer runs: %w", err)
 	}
+	active := 0 // queued and executed runs with streams
 	for _, r := range runs {
 		held := streams[r.Run]
-		if held == nil || !r.Over() || needed(r.Run) {
+		switch {
+		case held == nil:
+			continue
+		case !r.Over() || needed(r.Run):
+			active++
 			continue
 		}
 		if remove := (count > maxRuns || used >= limit) && (r.Copied || l.conn.local); !remove {
@@ -474,7 +479,10 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 			return "", fmt.Errorf("make room for newer runs: %w", err)
 		}
 	}
-	const help = "none that has ended was copied: give a controller --dir"
+	help := "none that has ended was copied: give a controller --dir"
+	if active == count-1 {
+		help = "all of them are queued or executed: wait until one has ended, or cancel one"
+	}
 	switch {
 	case run == "" || streams[run] != nil:
 		return "", nil

@@ -300,6 +300,37 @@ func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 	}
 }
 
+// A run that waits for queued or executed runs is not told that a copy would help.
+func TestARunWaitsForRunsThatHaveNotEnded(t *testing.T) {
+	t.Parallel()
+	_, c, leader := bounded(t, 64<<20)
+	for i := range maxRuns {
+		state := RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: StateRunning}
+		if i == 0 { // submitted again
+			state.State, state.Copied = string(EndDone), true
+		}
+		endRun(t, leader, state, 100)
+	}
+	queued := func(run string) bool { return run == "r0" }
+	check := func(limit string) {
+		t.Helper()
+		why, err := leader.MakeRoom(t.Context(), "new", queued)
+		if err != nil || !strings.Contains(why, limit) || strings.Contains(why, "--dir") ||
+			!strings.Contains(why, "are queued or executed") {
+			t.Errorf("it waits for %q, %v", why, err)
+		}
+	}
+	check("50 runs have")
+	for i := range maxRuns - 1 {
+		if err := leader.PutRun(t.Context(), RunState{Run: fmt.Sprint("r", i+1), Seq: uint64(i) + 2,
+			State: string(EndDone), Copied: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.recordLimit = 1
+	check("the streams of 1 runs hold")
+}
+
 // The streams of a run that has ended reserve what they hold, and get their limits again when it is resumed.
 func TestEndedRunsReserveNoSpace(t *testing.T) {
 	t.Parallel()
