@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"html/template"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -244,8 +245,7 @@ func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *liveFol
 	control := http.NewResponseController(w)
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
-	_, told := watch.view(time.Now())
-	for {
+	for told := math.MaxInt; ; { // the first view has no new outcome
 		over := false
 		select {
 		case <-watch.over:
