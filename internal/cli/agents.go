@@ -56,7 +56,7 @@ func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide boo
 		if !wide {
 			clock, _, _ = strings.Cut(clock, " ±")
 		}
-		row := []string{a.Agent, doing(a), a.Host, display.Dash(labelled(a.Labels)), clock,
+		row := []string{a.Agent, a.State(), a.Host, display.Dash(labelled(a.Labels)), clock,
 			max(0, now.Sub(a.Seen)).Round(100 * time.Millisecond).String()}
 		if wide {
 			row = append(row, strconv.Itoa(a.Cores), display.Dash(a.Version), display.Dash(a.Busy))
@@ -71,21 +71,6 @@ func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide boo
 	}
 	_, err := fmt.Fprint(out, "\n"+strings.Join(refused, ""))
 	return err
-}
-
-// doing returns the state of an agent as one word.
-func doing(a wire.AgentInfo) string {
-	switch {
-	case a.Refused != "":
-		return "refused"
-	case a.Draining:
-		return "leaves"
-	case a.Busy != "":
-		return "busy"
-	case a.Observer:
-		return "observes"
-	}
-	return "free"
 }
 
 // labelled formats labels, sorted by name: "role=load zone=a".

@@ -110,21 +110,12 @@ func (c *controllerCollector) agents(ctx context.Context, s sheet) error {
 	if err != nil {
 		return err
 	}
-	n := map[string]int{"free": 0, "busy": 0, "observer": 0, "refused": 0}
+	n := map[string]int{}
 	for _, a := range agents {
-		switch {
-		case a.Refused != "":
-			n["refused"]++
-		case a.Observer:
-			n["observer"]++
-		case a.Busy != "":
-			n["busy"]++
-		default:
-			n["free"]++
-		}
+		n[a.State()]++
 	}
-	for state, count := range n {
-		s.gauge("agents", "Agents that live, by what they do: each slot is one.", float64(count), "state", state)
+	for _, state := range wire.AgentStates() {
+		s.gauge("agents", "Agents that live, by state: each slot is one.", float64(n[state]), "state", state)
 	}
 	return nil
 }

@@ -462,7 +462,8 @@ func TestFiguresForPrometheus(t *testing.T) {
 	text := l.get("/metrics", nil)
 	for _, want := range []string{"lockstep_controller_leading 1", `lockstep_runs{state="done"} 1`,
 		`lockstep_runs{state="queued"} 0`, `lockstep_tasks_total{verdict="valid"} 1`,
-		`lockstep_agents{state="free"} 2`, "lockstep_record_limit_bytes 1.073741824e+09", "go_goroutines ",
+		`lockstep_agents{state="free"} 2`, `lockstep_agents{state="leaves"} 0`,
+		"lockstep_record_limit_bytes 1.073741824e+09", "go_goroutines ",
 		`lockstep_build_info{version="test"} 1`,
 		`lockstep_controller_figures_known{of="room"} 1`, `lockstep_sink_points_total{outcome="written"} 0`,
 		`lockstep_sink_points_total{outcome="left"} 0`} {

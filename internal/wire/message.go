@@ -97,6 +97,24 @@ type AgentInfo struct {
 	Refused string `json:"refused,omitempty"`
 }
 
+// State returns the state of an agent as one word. AgentStates lists all of them.
+func (a AgentInfo) State() string {
+	switch {
+	case a.Refused != "":
+		return "refused"
+	case a.Draining:
+		return "leaves"
+	case a.Busy != "":
+		return "busy"
+	case a.Observer:
+		return "observes"
+	}
+	return "free"
+}
+
+// AgentStates returns the results of AgentInfo.State.
+func AgentStates() []string { return []string{"free", "busy", "observes", "leaves", "refused"} }
+
 // Command is an assignment or a release for one process of an agent. An assignment may contain secrets.
 type Command struct {
 	Epoch      uint64           `json:"epoch"` // of the leadership; Leader.Command sets it
