@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,18 @@ import (
 	"lockstep/internal/record"
 	"lockstep/internal/wire"
 )
+
+// The page of the agents links the run that an agent works on.
+func TestABusyAgentIsShown(t *testing.T) {
+	busy := wire.AgentInfo{Heartbeat: wire.Heartbeat{Agent: "a1", Busy: "c0-r1",
+		Attempt: wire.Ref{Run: "run-1", Task: "c0-r1"}}}
+	var text bytes.Buffer
+	f := frame{view: view{Page: "agents", Body: []wire.AgentInfo{busy}}}
+	if err := pages["agents"].ExecuteTemplate(&text, "layout", f); err != nil ||
+		!strings.Contains(text.String(), `<a href="/runs/run-1">run-1</a> c0-r1`) {
+		t.Errorf("%v in %s", err, text.String())
+	}
+}
 
 // TestGroupsAreNotAddedUp: the page shows what each group does, of whole seconds that all of its agents have reported,
 // and how long the rest takes.
