@@ -154,7 +154,11 @@ func listing(root, prefix string) string {
 	var lines []string
 	for _, s := range all {
 		if strings.HasPrefix(s.ID, prefix) {
-			lines = append(lines, fmt.Sprintf("%s (%s, %d of %d tasks done)", s.ID, s.Name, s.Done, s.Tasks))
+			most := ""
+			if s.AtMost {
+				most = "at most "
+			}
+			lines = append(lines, fmt.Sprintf("%s (%s, %d of %s%d tasks done)", s.ID, s.Name, s.Done, most, s.Tasks))
 		}
 	}
 	if len(lines) == 0 {

@@ -76,6 +76,22 @@ func TestOpenByWhatPeopleType(t *testing.T) {
 	}
 }
 
+// The number of tasks of a run is a maximum while cells are repeated until a value is known well enough.
+func TestErrorsNameTheMaximumOfTasks(t *testing.T) {
+	root := t.TempDir()
+	run := someRun("run-a")
+	run.Repeat, run.Until = 5, &plan.StopRule{Rule: "p99 within 10%", Within: 0.1, Confidence: 0.9}
+	r, err := Create(root, run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	const want = "run-a (quick, 0 of at most 10 tasks done)"
+	if _, err := Open(root, "nope"); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %q", err, want)
+	}
+}
+
 func TestList(t *testing.T) {
 	root := t.TempDir()
 	if all, err := List(filepath.Join(root, "missing")); err != nil || len(all) != 0 {

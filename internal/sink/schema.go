@@ -68,7 +68,7 @@ func Schema() []Measurement {
 			"when it happened, or began", eventTags(), []Column{
 				{"text", "string", "", "what happened, for people, without secrets"},
 				{"seconds", "float", "s", "how long it lasted (gap)"},
-				{"tasks", "int", "", "run-start: how many tasks the run has"},
+				{"tasks", "int", "", "run-start: number of tasks; the maximum if cells are repeated until a value is known well enough"},
 				{"reason", "string", "", "run-stop: done, interrupted, failed, no-agents"},
 			}},
 	}

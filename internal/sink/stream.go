@@ -40,9 +40,13 @@ type Start struct {
 
 // Begin returns the point of the run's start.
 func (s *Stream) Begin() []Point {
+	tasks, most := len(s.run.Cells)*s.run.Repeat, ""
+	if s.run.Until != nil {
+		most = "at most "
+	}
 	return []Point{{measureEvent, with(s.tags(), "kind", "run-start"), map[string]any{
-		"text":  text(fmt.Sprintf("run %s begins: %d tasks", s.run.ID, len(s.run.Cells)*s.run.Repeat)),
-		"tasks": int64(len(s.run.Cells) * s.run.Repeat)}, s.run.Started}}
+		"text":  text(fmt.Sprintf("run %s begins: %s%d tasks", s.run.ID, most, tasks)),
+		"tasks": int64(tasks)}, s.run.Started}}
 }
 
 // End returns the point of the run's end. reason is a word.

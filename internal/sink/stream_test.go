@@ -12,6 +12,19 @@ import (
 )
 
 // TestPointsSayWhatTheRecordSays: counters add up, whoever asks; times are those of the seconds.
+// The number of tasks of a run is a maximum if cells are repeated until a value is known well enough.
+func TestTheStartOfARunHasItsTasks(t *testing.T) {
+	run := someRun(nil)
+	run.Repeat = 5
+	for want, until := range map[string]*plan.StopRule{"run run-1 begins: 5 tasks": nil,
+		"run run-1 begins: at most 5 tasks": {Within: 0.1, Confidence: 0.9}} {
+		run.Until = until
+		if got := NewStream(run).Begin()[0].Fields; got["text"] != want || got["tasks"] != int64(5) {
+			t.Errorf("%v, want %q and 5", got, want)
+		}
+	}
+}
+
 func TestPointsSayWhatTheRecordSays(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(5 * time.Second)
