@@ -52,7 +52,7 @@ func (s *Status) count(verdict plan.Verdict) {
 // Loops of a leadership report progress at least every reportEvery. A loop that has not reported for maxStall is stuck.
 const (
 	reportEvery = 5 * time.Second
-	maxStall    = 30 * time.Second
+	maxStall    = 30 * time.Second // in addition to an announced wait
 )
 
 // watch monitors the progress of a loop, which must use the returned context, until stop is called.
@@ -82,6 +82,6 @@ func (s *Status) Stuck() error {
 	if len(stuck) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no progress for %v: %s; send SIGQUIT for the stacks of all goroutines", maxStall,
-		strings.Join(slices.Sorted(maps.Keys(stuck)), ", "))
+	return fmt.Errorf("no progress for %v longer than announced: %s; send SIGQUIT for the stacks of all goroutines",
+		maxStall, strings.Join(slices.Sorted(maps.Keys(stuck)), ", "))
 }

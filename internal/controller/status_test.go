@@ -1,0 +1,29 @@
+package controller
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"lockstep/internal/wire"
+)
+
+// A loop is stuck when it has made no progress for maxStall in addition to the wait that it announced.
+func TestAStuckLoopIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Status
+		ctx, stop := s.watch(t.Context(), "runs")
+		defer stop()
+		wire.Progress(ctx, time.Minute)
+		time.Sleep(time.Minute + maxStall - 1)
+		if err := s.Stuck(); err != nil {
+			t.Errorf("within its time: %v", err)
+		}
+		time.Sleep(1)
+		if err := s.Stuck(); err == nil ||
+			!strings.Contains(err.Error(), "no progress for 30s longer than announced: runs") {
+			t.Errorf("after its time: %v", err)
+		}
+	})
+}
