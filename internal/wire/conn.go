@@ -225,13 +225,11 @@ func signal(c chan struct{}) {
 type reconnects struct {
 	mu   sync.Mutex
 	next chan struct{} // closed and replaced at each report
-	last time.Time     // time of the last report; zero: none
 }
 
 func (r *reconnects) report() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = time.Now()
 	close(r.next)
 	r.next = make(chan struct{})
 }
