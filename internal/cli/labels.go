@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,23 +11,13 @@ import (
 	"lockstep/internal/plan"
 )
 
-const labelsEnv = "LOCKSTEP_LABELS"
-
 func labelFlag(c *cobra.Command, to *[]string) {
 	c.Flags().StringArrayVar(to, "label", nil,
-		"a property of this agent, `name=value`, that cells can ask for (publishers: on: {name: \"value\"}); repeatable ("+labelsEnv+", separated by commas)")
+		"a property of this agent, `name=value`, that cells can ask for (publishers: on: {name: \"value\"}); repeatable ("+variable("label")+", separated by commas)")
 }
 
-// labels parses the values of --label or, if there are none, of LOCKSTEP_LABELS.
+// labels parses the values of --label.
 func labels(given []string) (map[string]string, error) {
-	source := "--label"
-	if len(given) == 0 {
-		text := os.Getenv(labelsEnv)
-		if text == "" {
-			return nil, nil
-		}
-		given, source = strings.Split(text, ","), labelsEnv
-	}
 	all := map[string]string{}
 	var faults []error
 	for _, text := range given {
@@ -41,7 +30,7 @@ func labels(given []string) (map[string]string, error) {
 			err = fmt.Errorf("label %q: it is given twice, as %q and %q", name, before, value)
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", source, err))
+			faults = append(faults, fmt.Errorf("--label: %w", err))
 			continue
 		}
 		all[name] = value
