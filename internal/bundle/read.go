@@ -230,7 +230,7 @@ func valid(name string) bool {
 // clip shortens a text of unknown origin for a message.
 func clip(s string) string {
 	if len(s) > 80 {
-		return s[:80] + "…"
+		return strings.ToValidUTF8(s[:80], "") + "…"
 	}
 	return s
 }

@@ -43,6 +43,16 @@ func mutants(document any, made func(where string, mutant []byte)) {
 
 // Whoever makes a bundle may write any plan into it, with the right digests: verify reports the error and does not
 // panic.
+// A message is valid UTF-8, also if it shortens a text within a character.
+func TestShortenedTextsAreUTF8(t *testing.T) {
+	for n := range 4 {
+		before := strings.Repeat("x", 76+n)
+		if got, want := clip(before+"€uro"), before+"…"; n > 0 && got != want {
+			t.Errorf("%d bytes before a character of 3 bytes: %q, want %q", len(before), got, want)
+		}
+	}
+}
+
 func TestStrangePlansDoNotEndVerify(t *testing.T) {
 	data := made(t, recordedRun(t))
 	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())
