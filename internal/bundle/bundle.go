@@ -11,7 +11,6 @@
 package bundle
 
 import (
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"time"
@@ -73,5 +72,3 @@ func DefaultLimits() Limits {
 func altered(name, format string, args ...any) error {
 	return fmt.Errorf("%s is %w: %s", name, ErrAltered, fmt.Sprintf(format, args...))
 }
-
-func hexOf(sum []byte) string { return hex.EncodeToString(sum) }

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"strconv"
 )
 
-func digest(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hexOf(sum[:])
-}
+func digest(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
 // generic returns v as decoded JSON, with numbers as json.Number.
 func generic(v any) any {

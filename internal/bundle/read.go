@@ -3,6 +3,7 @@ package bundle
 import (
 	"archive/zip"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -164,8 +165,8 @@ func (b *Bundle) unpack(root *os.Root, f File) error {
 		return disk.err
 	case err != nil:
 		return altered(f.Name, "%v", err)
-	case n != f.Size || hexOf(sum.Sum(nil)) != f.SHA256:
-		return altered(f.Name, "sha256 %s, the manifest says %s", hexOf(sum.Sum(nil)), clip(f.SHA256))
+	case n != f.Size || hex.EncodeToString(sum.Sum(nil)) != f.SHA256:
+		return altered(f.Name, "sha256 %s, the manifest says %s", hex.EncodeToString(sum.Sum(nil)), clip(f.SHA256))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -206,7 +207,7 @@ func (f *source) digest() error {
 	defer r.Close()
 	h := sha256.New()
 	f.Size, err = io.Copy(h, r)
-	f.SHA256 = hexOf(h.Sum(nil))
+	f.SHA256 = hex.EncodeToString(h.Sum(nil))
 	return err
 }
 
@@ -236,7 +237,7 @@ func (f source) add(z *zip.Writer) error {
 	if _, err := io.Copy(io.MultiWriter(to, h), from); err != nil {
 		return err
 	}
-	if f.SHA256 != "" && hexOf(h.Sum(nil)) != f.SHA256 {
+	if f.SHA256 != "" && hex.EncodeToString(h.Sum(nil)) != f.SHA256 {
 		return errMeanwhile
 	}
 	return nil

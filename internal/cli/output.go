@@ -2,7 +2,6 @@ package cli
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,7 +56,4 @@ func writeOutput(what, path, flag string, write func(io.Writer) error) error {
 }
 
 // hexDigest returns the SHA-256 of a text in hexadecimal digits.
-func hexDigest(text []byte) string {
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])
-}
+func hexDigest(text []byte) string { return fmt.Sprintf("%x", sha256.Sum256(text)) }
