@@ -795,7 +795,7 @@ func (a *attempt) lookForLost(ctx context.Context) {
 		if p.Left {
 			where += ": it left"
 		}
-		a.remark(p.Agent, string(wire.AgentLost), where)
+		a.remark(p.Agent, plan.EventAgentLost, where)
 		e := wire.RunEvent{At: time.Now(), Kind: wire.AgentLost, Task: a.task.ID, Attempt: a.task.Attempt,
 			Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
 		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)

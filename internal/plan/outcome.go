@@ -197,8 +197,11 @@ type AgentPart struct {
 	Version string   `json:"version,omitempty"`
 }
 
-// EventCores is the kind of the event that holds the number of cores of an agent's host.
-const EventCores = "host-cores"
+// Kinds of events of an outcome.
+const (
+	EventCores     = "host-cores" // the number of cores of an agent's host
+	EventAgentLost = "agent-lost" // the controller lost an agent
+)
 
 // Hosts returns the hosts of the agents, each once, with their cores if known: "bench-1 (16 cores)".
 func (o Outcome) Hosts() []string {

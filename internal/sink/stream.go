@@ -127,7 +127,7 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 	for _, e := range o.Events {
 		e.At += o.Cut // times of an outcome are since the start of the measurement, all others since T0
 		switch {
-		case e.Kind == coresEvent:
+		case e.Kind == plan.EventCores:
 		case t.events[e] > 0:
 			t.events[e]--
 		default: // an event of the controller
@@ -141,9 +141,6 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 	points = append(points, t.groupOutcomes(o)...)
 	return append(points, t.event("task-stop", "", o.Ended, 0, plan.Redact(words)), t.outcome(o))
 }
-
-// coresEvent is the kind of the events that store the number of cores of hosts in an outcome.
-const coresEvent = "host-cores"
 
 // GiveUp ends an attempt that has no outcome, and returns its points.
 func (s *Stream) GiveUp(id string, at time.Time, why string) []Point {

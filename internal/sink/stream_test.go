@@ -297,10 +297,10 @@ func TestOutcomeOfATaskThatNeverBegan(t *testing.T) {
 	o := x.outcome()
 	o.Verdict, o.Reasons = plan.Unknown, []string{`too few agents for amqp://u:hunter2@h/`}
 	o.Events = []plan.Event{{At: 5, Kind: "agent-lost", Agent: "a1", Detail: "in warm-up"},
-		{Kind: coresEvent, Agent: "a1", Detail: "2"}}
+		{Kind: plan.EventCores, Agent: "a1", Detail: "2"}}
 	points := s.Outcome(o, Start{Task: x.task, Attempt: 3})
 	all := strings.Join(lines(t, points), "\n")
-	if strings.Contains(all, "hunter2") || strings.Contains(all, coresEvent) {
+	if strings.Contains(all, "hunter2") || strings.Contains(all, plan.EventCores) {
 		t.Errorf("a password, or what is for no eye, is in\n%s", all)
 	}
 	for _, want := range []string{"kind=task-start", "kind=task-stop", "kind=agent-lost", "verdict=unknown",

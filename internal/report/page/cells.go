@@ -220,7 +220,7 @@ func taskOf(d detail, m *record.Merged) taskView {
 	v := taskView{Title: d.title, Outcome: o, Took: o.Ended.Sub(o.Started).Round(100 * time.Millisecond).String(),
 		Account: account(o.Ledger), Values: valueTables(o)}
 	for _, e := range o.Events {
-		if e.Kind != eventCores {
+		if e.Kind != plan.EventCores {
 			v.Events = append(v.Events, e)
 		}
 	}
@@ -231,9 +231,6 @@ func taskOf(d detail, m *record.Merged) taskView {
 	}
 	return v
 }
-
-// eventCores is the kind of event that contains the number of cores of an agent's host.
-const eventCores = "host-cores"
 
 // valueTables returns all values of an outcome and of its groups.
 func valueTables(o plan.Outcome) []valueTable {

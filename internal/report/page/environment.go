@@ -108,7 +108,7 @@ func (e *environment) hosts(r recorded) {
 				h.Lost++
 			}
 			for _, x := range o.Events {
-				if x.Kind == eventCores && x.Agent == a.Agent {
+				if x.Kind == plan.EventCores && x.Agent == a.Agent {
 					h.Cores = x.Detail
 				}
 			}

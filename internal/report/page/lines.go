@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"lockstep/internal/judge"
 	"lockstep/internal/report"
 	"lockstep/internal/report/chart"
 )
@@ -214,9 +215,9 @@ func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 	return all
 }
 
-// balanced reports whether a number agrees with the first bar, within the same tolerance as in tables (2 %).
+// balanced reports whether a number agrees with the first bar, within the same tolerance as in tables.
 func balanced(before []chart.Bar, x float64) bool {
-	return len(before) > 0 && !before[0].Absent && math.Abs(x-before[0].At) <= 0.02*before[0].At
+	return len(before) > 0 && !before[0].Absent && math.Abs(x-before[0].At) <= judge.Tolerance*before[0].At
 }
 
 // key returns the legend: the colours, then the signs of the values, unless there is only one of them.

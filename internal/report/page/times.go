@@ -122,14 +122,11 @@ func marksOf(events []plan.Event) (marks []chart.Mark, more int) {
 
 // consequence returns 0 for events that are usually a cause.
 func consequence(kind string) int {
-	if kind == record.EventFault || kind == eventLost {
+	if kind == record.EventFault || kind == plan.EventAgentLost {
 		return 0
 	}
 	return 1
 }
-
-// eventLost is the kind of the controller's event for an agent that it lost.
-const eventLost = "agent-lost"
 
 // partCourse is the time series of a task or of one of its groups.
 type partCourse struct {
