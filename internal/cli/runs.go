@@ -68,7 +68,7 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) err
 		if !wide {
 			detail = display.Cut(detail, maxDetail)
 		}
-		rows = append(rows, []string{r.Run, r.Name, r.State, display.Dash(by), stamp(r.Submitted), took(r, now),
+		rows = append(rows, []string{r.Run, r.Name, r.State, display.Dash(by), stamp(r.Submitted), display.Took(r.Started, r.Ended, now),
 			strconv.Itoa(r.Done), bound(r.AtMost) + strconv.Itoa(r.Tasks), strconv.Itoa(r.Failed),
 			display.Dash(detail)})
 	}
@@ -82,18 +82,6 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) err
 
 // maxDetail limits the column DETAIL without -o wide.
 const maxDetail = 60
-
-// took returns how long a run took, or has taken so far; "–" before its start.
-func took(r wire.RunState, now time.Time) string {
-	from, to := r.Started, r.Ended
-	if from.IsZero() {
-		return "–"
-	}
-	if to.IsZero() {
-		to = now
-	}
-	return display.Elapsed(to.Sub(from))
-}
 
 func localRuns(out io.Writer, root string, asJSON bool) error {
 	all, err := runs.List(root)

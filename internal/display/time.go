@@ -5,6 +5,17 @@ import (
 	"time"
 )
 
+// Took formats the time from a start to an end, or to now if there is no end yet; "–" without a start.
+func Took(started, ended, now time.Time) string {
+	if started.IsZero() {
+		return "–"
+	}
+	if ended.IsZero() {
+		ended = now
+	}
+	return Elapsed(ended.Sub(started))
+}
+
 // Elapsed formats a duration in whole seconds, as matrices write it: "1m30s"; from two days on in whole hours: "2d4h".
 // A negative one is "0s".
 func Elapsed(d time.Duration) string {

@@ -21,7 +21,6 @@ var functions = template.FuncMap{
 	"words":  strings.Fields,
 	"add":    func(a, b int) int { return a + b },
 	"number": wholeNumber,
-	"took":   took,
 	"state":  stateClass,
 	"full":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"left":   func(t report.Table, i int) bool { return i < len(t.Axes) },
@@ -51,18 +50,6 @@ func short(d time.Duration) string { return display.Elapsed(d) }
 // offset formats the offset of a clock from the controller's.
 func offset(o *wire.Offset) string {
 	return fmt.Sprintf("%.3f ms ± %.3f", float64(o.Offset)/1e6, float64(o.Bound)/1e6)
-}
-
-// took formats how long a run took, or has taken so far.
-func took(r wire.RunState, now time.Time) string {
-	if r.Started.IsZero() {
-		return "–"
-	}
-	to := r.Ended
-	if to.IsZero() {
-		to = now
-	}
-	return short(to.Sub(r.Started))
 }
 
 // wholeNumber formats a number without decimals.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"lockstep/internal/display"
 	"lockstep/internal/plan"
 	"lockstep/internal/report"
 	"lockstep/internal/wire"
@@ -39,7 +40,7 @@ func (s *site) runs(r *http.Request) (view, error) {
 	var active, over []runLine
 	for _, state := range slices.Backward(states) {
 		known[state.Run] = true
-		line := runLine{RunState: state, Took: took(state, now)}
+		line := runLine{RunState: state, Took: display.Took(state.Started, state.Ended, now)}
 		if state.Over() {
 			over = append(over, line)
 		} else {
@@ -108,7 +109,7 @@ func (s *site) run(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	v := runView{State: state, Took: took(state, time.Now())}
+	v := runView{State: state, Took: display.Took(state.Started, state.Ended, time.Now())}
 	outcomes, err := s.outcomes(ctx, &v, id)
 	if err != nil {
 		return view{}, err
