@@ -56,12 +56,12 @@ func TestHostileBundlesAreRefused(t *testing.T) {
 			"manifest.json is altered: it is not there"},
 		{"another format", zipped(t, []string{"manifest.json"}, empty), DefaultLimits(), "format 0"},
 		{"listed only", zipped(t, []string{"manifest.json"},
-			func(string) []byte { return []byte(`{"format":7,"files":[{"name":"run/x"}]}`) }), DefaultLimits(),
+			func(string) []byte { return []byte(`{"format":8,"files":[{"name":"run/x"}]}`) }), DefaultLimits(),
 			"run/x is altered: the manifest lists it"},
 		{"not listed", zipped(t, []string{"manifest.json", "run/x"},
-			func(string) []byte { return []byte(`{"format":7}`) }), DefaultLimits(), "does not list it"},
+			func(string) []byte { return []byte(`{"format":8}`) }), DefaultLimits(), "does not list it"},
 		{"listed twice", zipped(t, []string{"manifest.json"}, func(string) []byte {
-			return []byte(`{"format":7,"files":[{"name":"manifest.json"}]}`)
+			return []byte(`{"format":8,"files":[{"name":"manifest.json"}]}`)
 		}), DefaultLimits(), "twice"},
 		{"many repetitions", repacked(t, good, "run/run.json",
 			func(s string) string { return strings.Replace(s, `"repeat": 2`, `"repeat": 2000000000`, 1) }),

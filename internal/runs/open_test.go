@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep/internal/plan"
 	"lockstep/internal/record"
 )
 

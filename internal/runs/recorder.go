@@ -93,7 +93,7 @@ var hlogs = []struct {
 	series record.Series
 }{
 	{"publish", record.Publish},
-	{"send-due", record.PublishIntended},
+	{"publish-intended", record.PublishIntended},
 	{"e2e", record.EndToEnd},
 	{"unsent", record.UnsentAge},
 	{"unanswered", record.Unanswered},

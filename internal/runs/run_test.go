@@ -165,7 +165,7 @@ func TestHistogramsAreWritten(t *testing.T) {
 	if err != nil || !bytes.Contains(text, []byte("[Histogram log format version 1.3]")) {
 		t.Errorf("publish.hlog is no histogram log (%v): %.100s", err, text)
 	}
-	if _, err := os.Stat(filepath.Join(r.Dir(), "tasks", task.ID, "send-due.hlog")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(r.Dir(), "tasks", task.ID, "publish-intended.hlog")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a series without samples has a file: %v", err)
 	}
 }
@@ -178,13 +178,14 @@ func TestAgesOfMessagesWithoutAnAnswerAreWritten(t *testing.T) {
 	w := record.NewCollector(time.Second).Recorder().Window(0, true)
 	w.RecordN(record.UnsentAge, int64(5*time.Second), 10)
 	w.RecordN(record.Unanswered, int64(3*time.Second), 10)
+	w.RecordN(record.PublishIntended, int64(time.Second), 10)
 	if err := r.Append(task.ID, record.Snapshot{Agent: "a", Seq: 1, Windows: []record.Window{*w}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Finish(judge.Judge(task, record.NewMerged(), judge.Facts{})); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"unsent.hlog", "unanswered.hlog"} {
+	for _, name := range []string{"unsent.hlog", "unanswered.hlog", "publish-intended.hlog"} {
 		if text, err := os.ReadFile(filepath.Join(r.Dir(), "tasks", task.ID, name)); err != nil ||
 			!bytes.Contains(text, []byte("Lockstep series")) {
 			t.Errorf("%s: %v: %s", name, err, text)

@@ -38,7 +38,7 @@ func (c Cursor) behind(m stored) Cursor {
 type recordQuery struct {
 	Run     string `json:"run"`
 	Behind  Cursor `json:"behind,omitzero"`
-	Summary bool   `json:"outline,omitempty"` // without snapshots
+	Summary bool   `json:"summary,omitempty"` // without snapshots
 	Wait    bool   `json:"wait,omitempty"`    // for the first message, up to batchWait
 	Delete  bool   `json:"delete,omitempty"`  // delete the snapshots up to Behind; only of a local run
 }
