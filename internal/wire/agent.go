@@ -33,7 +33,7 @@ const epochAhead = 24 * time.Hour
 var ErrNoAttempt = errors.New("the controller does not lead this attempt with this agent")
 
 // ErrNotStored is wrapped by the error of a report that was not stored, but may be stored at a later attempt.
-var ErrNotStored = errors.New("the control plane did not store it")
+var ErrNotStored = errors.New("not stored by the control plane")
 
 // Agent is the control plane for an agent: requests to the leader, and commands from it. All slots of a process share
 // one. Safe for concurrent use.
@@ -55,12 +55,12 @@ var errAhead = errors.New("ahead of this host's clock")
 // after such an epoch every later leader would be refused.
 func (a *Agent) obey(epoch uint64) error {
 	if limit := uint64(time.Now().Add(epochAhead).UnixMilli()); epoch > limit {
-		return fmt.Errorf("epoch %d is more than %v %w: compare the clocks of the hosts", epoch, epochAhead, errAhead)
+		return fmt.Errorf("epoch %d is more than %v %w; check the clocks of the hosts", epoch, epochAhead, errAhead)
 	}
 	for {
 		seen := a.epoch.Load()
 		if epoch < seen {
-			return fmt.Errorf("sent by the controller of epoch %d, and that of epoch %d leads: %w", epoch, seen,
+			return fmt.Errorf("sent by the controller of epoch %d, but epoch %d leads: %w", epoch, seen,
 				lease.ErrFenced)
 		}
 		if a.epoch.CompareAndSwap(seen, epoch) {
@@ -95,10 +95,10 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 		case rejected(err), a.conn.Closed():
 			return fmt.Errorf("send heartbeat: %w", a.conn.unlinked(err))
 		case h.Attempt != (Ref{}) && time.Since(answered) >= LeaderGone:
-			end(h.Attempt, fmt.Errorf("no controller has answered for %v: %w", LeaderGone, ErrNoController))
+			end(h.Attempt, fmt.Errorf("no response of a controller for %v: %w", LeaderGone, ErrNoController))
 		case errors.Is(err, errAhead) && err.Error() != said:
 			said = err.Error()
-			a.conn.log.Warn("an answer to a heartbeat is ignored", "err", err)
+			a.conn.log.Warn("response to a heartbeat ignored", "err", err)
 		}
 		if wait(ctx, pause) != nil {
 			h = now()
@@ -122,14 +122,14 @@ func (a *Agent) heartbeat(ctx context.Context, h Heartbeat) (answer HeartbeatAns
 func (a *Agent) permissionHint(h Heartbeat) error {
 	holder := a.conn.holder
 	if h.Agent != h.Process && (holder == "" || holder == keys.User{Role: keys.RoleAgent, Name: h.Process}.String()) {
-		return fmt.Errorf("the credentials of agent %s do not hold for %s: they are for fewer than %d slots; give it less with --slots, or remove its credentials and make others: ctl fleet agent --slots %d DIR %s: %w",
+		return fmt.Errorf("the credentials of agent %s do not include %s: they are for fewer than %d slots; reduce --slots, or remove the credentials and create new ones with ctl fleet agent --slots %d DIR %s: %w",
 			h.Process, h.Agent, h.Slots, h.Slots, h.Process, nats.ErrPermissionViolation)
 	}
-	of := "of another name"
+	of := "for another name"
 	if holder != "" {
 		of = "those of " + holder
 	}
-	return fmt.Errorf("the credentials of agent %s are %s: give it those of its own (ctl fleet agent DIR %s), or the --name that its credentials are for: %w",
+	return fmt.Errorf("the credentials of agent %s are %s; use its own (ctl fleet agent DIR %s), or pass the --name of the credentials: %w",
 		h.Process, of, h.Process, nats.ErrPermissionViolation)
 }
 
@@ -143,10 +143,10 @@ func (a *Agent) AskClock(ctx context.Context, agent string) (reference string, x
 	x.Received = clock.Now()
 	slew, bound := clock.Slew()
 	if err == nil && answer.Clock == "" {
-		err = errors.New("the answer names no clock")
+		err = errors.New("no clock in the response")
 	}
 	if err != nil {
-		return "", x, fmt.Errorf("ask the controller for its time: %w", err)
+		return "", x, fmt.Errorf("request the time of the controller: %w", err)
 	}
 	x.Heard, x.Answered = answer.Heard, answer.Answered
 	x.Slew, x.OtherSlew, x.SlewBound = slew, answer.Slew, bound+answer.SlewBound
@@ -165,10 +165,10 @@ func (a *Agent) Commands(agent, instance string, handle func(Command) error) (st
 		}
 		err := a.obey(c.Epoch)
 		if err == nil && (c.Assignment == nil) == (c.Release == nil) {
-			err = errors.New("read command: want an assignment or a release")
+			err = errors.New("read command: neither an assignment nor a release, or both")
 		}
 		if err == nil && c.Assignment != nil && (RefOf(c.Assignment.Task) != c.Ref || c.Assignment.Agent != agent) {
-			err = fmt.Errorf("read assignment: it is for agent %q and attempt %s, and was sent to agent %q for attempt %s",
+			err = fmt.Errorf("read assignment: it is for agent %q and attempt %s, but was sent to agent %q for attempt %s",
 				c.Assignment.Agent, RefOf(c.Assignment.Task), agent, c.Ref)
 		}
 		if err == nil {

@@ -49,7 +49,7 @@ func (a Auth) options() (opts []nats.Option, err error) {
 		opts = append(opts, nats.RootCAs(a.CA))
 	}
 	if (a.Cert == "") != (a.Key == "") {
-		return nil, errors.New("a certificate of one's own needs its key, and the key its certificate: give both")
+		return nil, errors.New("only one of client certificate and key given; pass both")
 	}
 	if a.Cert != "" {
 		opts = append(opts, nats.ClientCert(a.Cert, a.Key))
@@ -79,7 +79,7 @@ func credentials(path string) ([]nats.Option, error) {
 	}
 	pair, err := nkeys.ParseDecoratedUserNKey(text)
 	if err != nil {
-		return nil, fmt.Errorf("read credentials %s: neither the seed of an nkey nor a NATS credentials file: %w", path,
+		return nil, fmt.Errorf("read credentials %s: neither an nkey seed nor a NATS credentials file: %w", path,
 			err)
 	}
 	key, err := pair.PublicKey()
@@ -90,7 +90,7 @@ func credentials(path string) ([]nats.Option, error) {
 }
 
 // ErrNotAllowed means that the credentials do not allow a request. It wraps nats.ErrPermissionViolation.
-var ErrNotAllowed = fmt.Errorf("the credentials of this program may not do that: %w", nats.ErrPermissionViolation)
+var ErrNotAllowed = fmt.Errorf("the credentials of this program do not allow this: %w", nats.ErrPermissionViolation)
 
 // permissionErrors ends requests that the server refuses. The server reports refusals separately from answers. Safe for
 // concurrent use.

@@ -22,13 +22,13 @@ const (
 )
 
 // ErrNoController is wrapped by the error of a request that no controller answers.
-var ErrNoController = errors.New("no controller leads on this control plane: start one with \"controller\"; a standby takes over within 10 s")
+var ErrNoController = errors.New("no controller leads on this control plane; start one with \"controller\" (a standby takes over within 10 s)")
 
 // ErrQueued is wrapped by the error of a submission whose run is queued or executed.
-var ErrQueued = errors.New("it is queued or executed already")
+var ErrQueued = errors.New("it is already queued or active")
 
 // errRelinked ends a request whose answer was lost with the link.
-var errRelinked = errors.New("the link to the control plane was lost")
+var errRelinked = errors.New("the connection to the control plane was lost")
 
 // Client is the control plane for ctl, the web page and the metrics: requests to the leader, one method per request. If
 // the server closed the connection, the next request dials again. Safe for concurrent use.
@@ -97,7 +97,7 @@ func (c *Client) link(ctx context.Context) (*Conn, error) {
 func (c *Client) Submit(ctx context.Context, s Submission) error {
 	packed, err := pack(s)
 	if err == nil && s.Run.ID == "" {
-		err = errors.New("it has no id")
+		err = errors.New("no run id")
 	}
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
@@ -116,7 +116,7 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 		}
 	}
 	if sent {
-		err = fmt.Errorf("%w; the run may be queued all the same: see ctl runs", err)
+		err = fmt.Errorf("%w; the run may still be queued: see ctl runs", err)
 	}
 	return fmt.Errorf("submit run %s: %w", s.Run.ID, err)
 }
@@ -163,7 +163,7 @@ func (c *Client) RunState(ctx context.Context, run string) (RunState, error) {
 
 // RecordRoom returns the size of the streams of all runs, and their limit, in bytes.
 func (c *Client) RecordRoom(ctx context.Context) (used, limit uint64, err error) {
-	r, err := serviceRoom.call(ctx, c, "look at the streams of runs", empty{})
+	r, err := serviceRoom.call(ctx, c, "read the streams of runs", empty{})
 	return r.Used, r.Limit, err
 }
 
@@ -202,7 +202,7 @@ func (c *Client) ReadSummary(ctx context.Context, run string, handle func(Entry)
 		return nil
 	})
 	if err != nil {
-		return last, fmt.Errorf("look at run %s: %w", run, err)
+		return last, fmt.Errorf("read the state of run %s: %w", run, err)
 	}
 	return last, nil
 }

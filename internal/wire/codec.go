@@ -24,13 +24,13 @@ const (
 )
 
 // ErrProtocol is wrapped by the error of a message of another format, stored or not.
-var ErrProtocol = errors.New("formats differ")
+var ErrProtocol = errors.New("different protocol versions")
 
 // ErrTooLarge is wrapped by the error of a message that the control plane would not accept.
 var ErrTooLarge = errors.New("message is too large for the control plane")
 
 // ErrUnreadable is wrapped by the error of stored data that can never be read.
-var ErrUnreadable = errors.New("what is stored cannot be read")
+var ErrUnreadable = errors.New("stored data cannot be decoded")
 
 // tooLong is the error code of a message that the server refuses for its size.
 const tooLong = 10054
@@ -71,7 +71,7 @@ func (c codec) message(to string, body []byte) (*nats.Msg, error) {
 		}
 	}
 	if len(body) > limit {
-		return nil, fmt.Errorf("send %s: %d bytes, and its limit is %d (max_payload of its NATS server): %w", to,
+		return nil, fmt.Errorf("send %s: %d bytes exceed the limit of %d (max_payload of its NATS server): %w", to,
 			len(body), limit, ErrTooLarge)
 	}
 	m := nats.NewMsg(to)
@@ -104,7 +104,7 @@ func (c codec) check(h nats.Header, who string) error {
 		if version == "" {
 			version = "none"
 		}
-		return fmt.Errorf("%s speaks protocol %.20s and this is protocol %d: install the same release of Lockstep on both: %w",
+		return fmt.Errorf("%s uses protocol %.20s, this program uses protocol %d; install the same release of Lockstep on both: %w",
 			who, version, c.protocol, ErrProtocol)
 	}
 	return nil
@@ -148,7 +148,7 @@ func pack(v any) ([]byte, error) {
 	z := gzip.NewWriter(&b)
 	text, err := json.Marshal(v)
 	if err == nil && len(text) > plan.MaxDocument {
-		err = fmt.Errorf("%d bytes, and the control plane takes %d: split the matrix: %w", len(text), plan.MaxDocument,
+		err = fmt.Errorf("%d bytes exceed the limit of %d of the control plane; split the matrix: %w", len(text), plan.MaxDocument,
 			ErrTooLarge)
 	}
 	if err == nil {

@@ -90,18 +90,18 @@ func (c *Conn) LogTo(log *slog.Logger) {
 	c.nc.SetReconnectHandler(func(nc *nats.Conn) {
 		back(nc)
 		said = ""
-		log.Info("the link to the control plane is there again", "url", plan.Redact(nc.ConnectedUrl()))
+		log.Info("reconnected to the control plane", "url", plan.Redact(nc.ConnectedUrl()))
 	})
 	c.nc.SetErrorHandler(func(nc *nats.Conn, s *nats.Subscription, err error) {
 		c.refused.hear(nc, s, err)
 		if err.Error() != said && !errors.Is(err, nats.ErrPermissionViolation) { // that one ends a request
 			said = err.Error()
-			log.Warn("the link to the control plane reports an error", "error", err)
+			log.Warn("error on the connection to the control plane", "error", err)
 		}
 	})
 	c.nc.SetDisconnectErrHandler(func(nc *nats.Conn, err error) {
 		if !nc.IsClosed() {
-			log.Warn("the link to the control plane is lost; it is opened again", "error", err)
+			log.Warn("connection to the control plane lost; reconnecting", "error", err)
 		}
 	})
 }
@@ -116,8 +116,8 @@ func (c *Conn) Closed() bool { return c.nc.IsClosed() }
 // err.
 func (c *Conn) unlinked(err error) error {
 	if last := c.nc.LastError(); c.Closed() && Unaccepted(last) {
-		return fmt.Errorf("the control plane no longer accepts the credentials of %s (%w): copy the new key here "+
-			"that \"ctl fleet rotate\" or \"ctl fleet agent\" made, and start again", cmp.Or(c.holder, "this program"),
+		return fmt.Errorf("the control plane no longer accepts the credentials of %s (%w); copy the new key of "+
+			"\"ctl fleet rotate\" or \"ctl fleet agent\" to this host, and restart", cmp.Or(c.holder, "this program"),
 			last)
 	}
 	return err
@@ -167,7 +167,7 @@ func (c *Conn) ask(ctx context.Context, m *nats.Msg) (*nats.Msg, error) {
 	defer c.refused.requests.Delete(m)
 	answer, err := c.nc.RequestMsgWithContext(ctx, m)
 	if err != nil && errors.Is(context.Cause(ctx), ErrNotAllowed) {
-		return nil, fmt.Errorf("ask on %s: %w", m.Subject, ErrNotAllowed)
+		return nil, fmt.Errorf("send request on %s: %w", m.Subject, ErrNotAllowed)
 	}
 	return answer, err
 }
@@ -190,7 +190,7 @@ func (c *Conn) subscribe(to string, handle func(m *nats.Msg) (answer *nats.Msg, 
 		err = c.flush(context.Background(), connectTimeout)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen to %s: %w", to, err)
+		return nil, fmt.Errorf("subscribe to %s: %w", to, err)
 	}
 	return func() { _ = sub.Unsubscribe() }, nil // fails only when the connection is closed
 }

@@ -36,7 +36,7 @@ func entriesOf(c *Conn, m stored) []Entry {
 		s := &e.snapshots[i]
 		all[i] = Entry{Ref: e.Ref, Agent: s.Agent, Snapshot: s}
 		if s.Task != e.Ref.Task {
-			all[i].Snapshot, all[i].Err = nil, fmt.Errorf("read snapshot of agent %s: it is of another task", s.Agent)
+			all[i].Snapshot, all[i].Err = nil, fmt.Errorf("read snapshot of agent %s: it belongs to another task", s.Agent)
 		}
 	}
 	return all
@@ -54,7 +54,7 @@ func entryOf(c *Conn, m stored) (e Entry) {
 		}
 	}
 	if len(words) < 2 {
-		e.Err = fmt.Errorf("read subject %q: not one of ours", m.Subject)
+		e.Err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
 		return e
 	}
 	e.Err = Guard(c.log, m.Subject, func() error { return readBody(c, &e, words[1], m) })
@@ -81,12 +81,12 @@ func readBody(c *Conn, e *Entry, kind string, m stored) error {
 	case "outcome":
 		if err = decodeInto(c, m, who, &e.Outcome); err == nil &&
 			(e.Outcome.Run != e.Ref.Run || e.Outcome.Task != e.Ref.Task) {
-			e.Outcome, err = nil, fmt.Errorf("read message of %s: it is of another task", who)
+			e.Outcome, err = nil, fmt.Errorf("read message of %s: it belongs to another task", who)
 		}
 	case "snapshot":
 		err = c.codec.decode(m.Header, m.Body, who, &e.snapshots)
 	default:
-		err = fmt.Errorf("read subject %q: not one of ours", m.Subject)
+		err = fmt.Errorf("read subject %q: not a subject of Lockstep", m.Subject)
 	}
 	return err
 }
@@ -98,7 +98,7 @@ func decodeInto[T any](c *Conn, m stored, who string, to **T) error {
 		return err
 	}
 	if string(m.Body) == "null" {
-		return fmt.Errorf("read message of %s: it is empty", who)
+		return fmt.Errorf("read message of %s: empty", who)
 	}
 	*to = v
 	return nil

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrPanic is wrapped by errors that come from a panic.
-var ErrPanic = errors.New("an error in Lockstep, please report it")
+var ErrPanic = errors.New("internal error of Lockstep; please report it")
 
 // Guard calls do and returns its error. If do panics, Guard logs the panic with its stack and returns an error that
 // wraps ErrPanic. It is used where one message or request is handled: a peer may send anything, and the process must

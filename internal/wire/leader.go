@@ -104,7 +104,7 @@ func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) e
 			return fmt.Errorf("read the queue: %w", err)
 		case err.Error() != said && ctx.Err() == nil:
 			said = err.Error()
-			l.conn.log.Warn("read the queue: trying again", "err", err)
+			l.conn.log.Warn("cannot read the queue; retrying", "err", err)
 		}
 		one, cancel := context.WithTimeout(ctx, pause)
 		select {
@@ -177,13 +177,13 @@ func (l *Leader) AnswerHeartbeats(handle func(Heartbeat) (over bool, refuse erro
 		who := "agent " + m.Subject[strings.LastIndexByte(m.Subject, '.')+1:]
 		var refuse error
 		if len(m.Data) > maxHeartbeat {
-			refuse = fmt.Errorf("a heartbeat of %d bytes: want at most %d; give it fewer labels and targets",
+			refuse = fmt.Errorf("a heartbeat of %d bytes exceeds the limit of %d; use fewer labels and targets",
 				len(m.Data), maxHeartbeat)
 		} else {
 			refuse = l.conn.codec.decode(m.Header, m.Data, who, &h)
 		}
 		if refuse == nil && subject.Heartbeat(h.Agent) != m.Subject {
-			refuse = errors.New(who + " speaks for another")
+			refuse = errors.New(who + " sent the name of another agent")
 		}
 		if refuse == nil {
 			refuse = subject.CheckNames(h.Instance, h.Process, h.Busy, h.Attempt.Run, h.Attempt.Task, h.Attempt.Attempt)
@@ -213,7 +213,7 @@ func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	arrivals := service{subject.Arrive("*"), agentRequest, maxRequests, l.who.Epoch}
 	s.add(serve(l.conn, arrivals, func(ctx context.Context, from string, a Arrival) (empty, error) {
 		if subject.Arrive(a.Agent) != from {
-			return empty{}, fmt.Errorf("read arrival: it is sent for another agent, %.200q", a.Agent)
+			return empty{}, fmt.Errorf("read arrival: it has the name of another agent, %.200q", a.Agent)
 		}
 		a.Error = strings.ToValidUTF8(a.Error[:min(len(a.Error), maxError)], "")
 		return empty{}, arrive(ctx, a)
@@ -221,7 +221,7 @@ func (l *Leader) AnswerReports(arrive func(context.Context, Arrival) error,
 	snapshots := service{subject.Report("*"), MaxMessage, maxRequests, l.who.Epoch}
 	s.add(serve(l.conn, snapshots, func(ctx context.Context, from string, r snapshotReport) (empty, error) {
 		if subject.Report(r.Snapshot.Agent) != from || r.Snapshot.Task != r.Ref.Task {
-			return empty{}, fmt.Errorf("read snapshot: it is sent for another agent or task, %.200q %.200q",
+			return empty{}, fmt.Errorf("read snapshot: it has the name of another agent or task, %.200q %.200q",
 				r.Snapshot.Agent, r.Snapshot.Task)
 		}
 		return empty{}, snapshot(ctx, r.Ref, r.Snapshot)
@@ -458,7 +458,7 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 		count++
 	}
 	if err := l.lease.Confirm(ctx); err != nil {
-		return "", fmt.Errorf("make room for newer runs: %w", err)
+		return "", fmt.Errorf("free storage for newer runs: %w", err)
 	}
 	active := 0 // queued and executed runs with streams
 	for _, r := range runs {
@@ -476,21 +476,21 @@ func (l *Leader) MakeRoom(ctx context.Context, run string, needed func(run strin
 			count, used = count-1, used-held.bytes()
 		}
 		if err != nil {
-			return "", fmt.Errorf("make room for newer runs: %w", err)
+			return "", fmt.Errorf("free storage for newer runs: %w", err)
 		}
 	}
-	help := "none that has ended was copied: give a controller --dir"
+	help := "no ended run has been copied; start a controller with --dir"
 	if active == count-1 {
-		help = "all of them are queued or executed: wait until one has ended, or cancel one"
+		help = "all runs are queued or executed; wait until one has ended, or cancel one"
 	}
 	switch {
 	case run == "" || streams[run] != nil:
 		return "", nil
 	case count > maxRuns:
-		return fmt.Sprintf("room on the control plane: %d runs have their streams there, its maximum, and %s", count-1,
+		return fmt.Sprintf("storage on the control plane: it has the streams of %d runs, the maximum, and %s", count-1,
 			help), nil
 	case used >= limit:
-		return fmt.Sprintf("room on the control plane: the streams of %d runs hold %.1f MiB, of %.1f MiB that they may (controller --record-limit), and %s",
+		return fmt.Sprintf("storage on the control plane: the streams of %d runs use %.1f MiB of at most %.1f MiB (controller --record-limit), and %s",
 			count-1, float64(used)/(1<<20), float64(limit)/(1<<20), help), nil
 	}
 	return "", nil
@@ -556,7 +556,7 @@ func (l *Leader) ForgetRuns(ctx context.Context, needed func(run string) bool) e
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("forget old runs: %w", err)
+		return fmt.Errorf("delete old runs: %w", err)
 	}
 	return nil
 }
@@ -571,7 +571,7 @@ func (l *Leader) PutBaseline(ctx context.Context, b plan.BaselineRecord) error {
 	switch limit := l.conn.codec.limit(); {
 	case err != nil:
 	case len(value) > limit:
-		err = fmt.Errorf("%w: %d bytes, and its limit is %d (max_payload of its NATS server); give a run with fewer cells",
+		err = fmt.Errorf("%w: %d bytes exceed the limit of %d (max_payload of its NATS server); use a run with fewer cells",
 			ErrTooLarge, len(value), limit)
 	default:
 		_, err = kv.Put(ctx, subject.EncodeToken(b.Baseline.Name), value)

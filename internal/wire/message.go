@@ -27,7 +27,7 @@ type Submission struct {
 // check returns an error unless the submission is of the run, and all its names are short enough for subjects.
 func (s Submission) check(run string) error {
 	if s.Run.ID != run {
-		return fmt.Errorf("read submission: it holds run %.20q", s.Run.ID)
+		return fmt.Errorf("read submission: it contains run %.20q", s.Run.ID)
 	}
 	names := []string{s.Schedule, s.Run.Name, s.By}
 	for _, t := range s.Run.Cells {
@@ -214,7 +214,7 @@ type Load struct {
 func (e RunEvent) CheckSnapshot(t plan.Task, s *record.Snapshot) error {
 	observes := func(o Observer) bool { return o.Agent == s.Agent }
 	if !slices.Contains(e.Agents, s.Agent) && !slices.ContainsFunc(e.Observers, observes) {
-		return fmt.Errorf("agent %s has no part in task %s", s.Agent, t.ID)
+		return fmt.Errorf("agent %s has no role in task %s", s.Agent, t.ID)
 	}
 	return s.CheckTimes(plan.RecordLimit(t))
 }

@@ -14,10 +14,10 @@ import (
 
 // ErrNoRecord is wrapped by the error of reading a run without a record on the control plane: the run has not begun, or
 // its record was deleted.
-var ErrNoRecord = errors.New("the control plane has no record of it")
+var ErrNoRecord = errors.New("no record on the control plane")
 
 // ErrNoRun is wrapped by the error of reading a run that the control plane does not have.
-var ErrNoRun = errors.New("the control plane knows no such run: it was never submitted, or its record is too old")
+var ErrNoRun = errors.New("no such run on the control plane: it was never submitted, or its record was deleted")
 
 // Cursor is a position in the record of a run: the sequence numbers of the last messages that were read. The zero value
 // is the start of the record.

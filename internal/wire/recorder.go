@@ -112,7 +112,7 @@ func (r *Recorder) storeIn(ctx context.Context, s, other *runStream, m *nats.Msg
 	case lease.IsFenced(err):
 		return errors.Join(lease.ErrFenced, err)
 	case errors.Is(err, ErrFull):
-		return fmt.Errorf("%w: the %s of a run may take %.1f MiB: start the controller with a larger --record-limit and continue the run "+
+		return fmt.Errorf("%w: the %s of a run may use %.1f MiB; start the controller with a larger --record-limit, and continue the run "+
 			"with ctl run --resume", ErrFull, s.holds, float64(s.config.MaxBytes)/(1<<20))
 	}
 	return err

@@ -67,7 +67,7 @@ func (r recordReader) readOnce(ctx context.Context, q recordQuery, pending uint6
 		if state, err := r.store.RunState(ctx, q.Run); state.Run == "" && !errors.Is(err, ErrUnreadable) {
 			return b, cmp.Or(err, ErrNoRun) // the server came back without its data
 		}
-		return b, fmt.Errorf("%w any more: it was deleted for newer runs before its end was read; "+
+		return b, fmt.Errorf("%w: it was deleted for newer runs before its end was read; "+
 			"a controller with --dir has a copy, below runs", ErrNoRecord)
 	case missing:
 		return b, ErrNoRun

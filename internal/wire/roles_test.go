@@ -353,11 +353,11 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 		},
 		"a viewer removes one": func() error { return viewer.RemoveSchedule(ctx, "x", 1) },
 	} {
-		holder := "those of the viewer; give --creds client.nk"
+		holder := "those of the viewer; pass --creds with the client.nk"
 		if strings.HasPrefix(what, "an agent") {
-			holder = "those of agent a1; give --creds client.nk"
+			holder = "those of agent a1; pass --creds with the client.nk"
 		}
-		if err := request(); !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "may not") ||
+		if err := request(); !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(), "do not allow this") ||
 			!strings.Contains(err.Error(), holder) {
 			t.Errorf("%s: %v: want an error that it may not, with whose key it shows", what, err)
 		}
@@ -550,8 +550,8 @@ func TestALinkThatCannotBeOpenedAgainSaysWhyOnce(t *testing.T) {
 	defer cancel()
 	for !c.Closed() && wait(ctx, retryWait) == nil {
 	}
-	want := []string{"WARN the link to the control plane is lost; it is opened again",
-		"WARN the link to the control plane reports an error"}
+	want := []string{"WARN connection to the control plane lost; reconnecting",
+		"WARN error on the connection to the control plane"}
 	if got := log.await(t, 2); !slices.Equal(got, want) {
 		t.Errorf("logged is %q, want %q", got, want)
 	}
@@ -689,7 +689,7 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 		"another name": {Heartbeat{Agent: "load-1", Process: "load-1", Slots: 1},
 			[]string{"the credentials of agent load-1 are those of agent a1", "ctl fleet agent DIR load-1"}},
 		"fewer slots": {Heartbeat{Agent: "a1.2", Process: "a1", Slots: 4},
-			[]string{"do not hold for a1.2", "--slots 4 DIR a1"}},
+			[]string{"do not include a1.2", "--slots 4 DIR a1"}},
 		"a slot of one": {Heartbeat{Agent: "load-1.2", Process: "load-1", Slots: 4}, []string{"those of agent a1"}},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -715,7 +715,7 @@ func TestAControllerLearnsThatItsCredentialsAreOfAnotherRole(t *testing.T) {
 	for _, name := range []string{"client", "viewer"} {
 		err := NewStore(g.dial(t, name), StoreConfig{}).Prepare(t.Context())
 		if !errors.Is(err, ErrNotAllowed) || !strings.Contains(err.Error(),
-			"those of the "+name+"; give --creds controller.nk") {
+			"those of the "+name+"; pass --creds with the controller.nk") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -66,7 +66,7 @@ func (s *runStream) prepare(ctx context.Context, epoch uint64) (jetstream.Stream
 		err = fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make %s with %d bytes: %w", s.name, s.config.MaxBytes, err)
+		return nil, fmt.Errorf("create %s with %d bytes: %w", s.name, s.config.MaxBytes, err)
 	}
 	return made, nil
 }

@@ -11,11 +11,11 @@ import (
 )
 
 // ErrNoSchedule is wrapped by errors about a schedule that does not exist.
-var ErrNoSchedule = errors.New("there is no schedule of that name")
+var ErrNoSchedule = errors.New("no such schedule")
 
 // ErrChanged is wrapped by the error of a change to a schedule that was changed since it was read. Then nothing is
 // changed.
-var ErrChanged = errors.New("it was changed meanwhile")
+var ErrChanged = errors.New("it was modified concurrently")
 
 // KeptSchedule is a schedule as stored on the control plane. Err is set if it cannot be used.
 type KeptSchedule struct {
@@ -38,11 +38,11 @@ func readSchedule(key string, value []byte, revision uint64) KeptSchedule {
 		kept.Schedule, err = schedule.Read(z)
 	}
 	if err == nil && kept.Schedule.Name != kept.Name {
-		err = fmt.Errorf("read schedule %s: it calls itself %s", kept.Name, kept.Schedule.Name)
+		err = fmt.Errorf("read schedule %s: its stored name is %s", kept.Name, kept.Schedule.Name)
 	}
 	kept.Err = err
 	return kept
 }
 
 // ErrNoBaseline is wrapped by errors about a baseline that does not exist.
-var ErrNoBaseline = errors.New("there is no baseline of that name on the control plane: ctl baseline list shows those there, with --runs DIR those of a folder")
+var ErrNoBaseline = errors.New("no such baseline on the control plane; list its baselines with ctl baseline list, and those of a folder with --runs DIR")

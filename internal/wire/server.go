@@ -70,8 +70,8 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		s.cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if !opts.DontListen && !loopback(opts.Host) && opts.TLSConfig == nil {
-		s.cfg.Log.Warn("the control plane listens beyond loopback without TLS: what agents are assigned, secrets in matrices included, "+
-			"can be read on the way; \"ctl fleet init\" makes certificates", "listen", cfg.Listen)
+		s.cfg.Log.Warn("the control plane listens beyond loopback without TLS: assignments, with the secrets of matrices, "+
+			"can be read on the network; create certificates with \"ctl fleet init\"", "listen", cfg.Listen)
 	}
 	if opts.StoreDir == "" { // JetStream needs a folder even if all streams are in memory
 		if s.scratch, err = os.MkdirTemp(cfg.Scratch, "lockstep-control-*"); err != nil {
@@ -102,7 +102,7 @@ func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	if cfg.Config == "" {
 		if cfg.Auth.Creds != "" {
 			return nil,
-				errors.New("start control plane: a credentials file needs the users that it belongs to (--nats-config); without, an embedded one takes a user and password, or a token")
+				errors.New("start control plane: --creds without --nats-config; pass --nats-config, or use a user and password or a token")
 		}
 		return &server.Options{Username: cfg.Auth.User, Password: cfg.Auth.Password, Authorization: cfg.Auth.Token}, nil
 	}
@@ -144,10 +144,10 @@ func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	}
 	host, port, err := net.SplitHostPort(cfg.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("%w: listen on %q: %w (write it like 127.0.0.1:4222)", ErrAsked, cfg.Listen, err)
+		return nil, fmt.Errorf("%w: listen on %q: %w; use HOST:PORT, such as 127.0.0.1:4222", ErrAsked, cfg.Listen, err)
 	}
 	if opts.Port, err = strconv.Atoi(port); err != nil || opts.Port < 0 || opts.Port > 65535 {
-		return nil, fmt.Errorf("%w: listen on %q: the port is a number from 0 to 65535", ErrAsked, cfg.Listen)
+		return nil, fmt.Errorf("%w: listen on %q: invalid port; use a number from 0 to 65535", ErrAsked, cfg.Listen)
 	}
 	opts.Host, opts.Port = host, cmp.Or(opts.Port, server.RANDOM_PORT)
 	if !guarded(opts) && !(cfg.Open && loopback(host)) {
@@ -192,7 +192,7 @@ func (s *Server) ready(ctx context.Context, fatal <-chan string) error {
 	for !s.ns.ReadyForConnections(20 * time.Millisecond) {
 		select {
 		case why := <-fatal:
-			return fmt.Errorf("start control plane on %q: %s; end what listens there, or give another --listen",
+			return fmt.Errorf("start control plane on %q: %s; stop the program that listens there, or pass another --listen",
 				s.cfg.Listen, why)
 		case <-ctx.Done():
 			return fmt.Errorf("start control plane on %q: %w", s.cfg.Listen, ctx.Err())
@@ -262,7 +262,7 @@ func (s *Server) shut(shutdown func(), limit time.Duration) {
 	select {
 	case <-gone:
 	case <-time.After(limit):
-		s.cfg.Log.Error("the control plane does not end: leaving without it", "waited", limit)
+		s.cfg.Log.Error("the control plane does not stop; exiting without waiting for it", "waited", limit)
 	}
 }
 

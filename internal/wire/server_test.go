@@ -52,12 +52,12 @@ func TestALinkThatIsLostIsLogged(t *testing.T) {
 	log := &logged{}
 	c.LogTo(slog.New(log))
 	s.Close()
-	lost := "WARN the link to the control plane is lost; it is opened again"
+	lost := "WARN connection to the control plane lost; reconnecting"
 	if got := log.await(t, 1); !slices.Equal(got, []string{lost}) {
 		t.Fatalf("the link is gone, and logged is %q", got)
 	}
 	plane(t, ServerConfig{Listen: at, Open: true})
-	want := []string{lost, "INFO the link to the control plane is there again"}
+	want := []string{lost, "INFO reconnected to the control plane"}
 	if got := log.await(t, 2); !slices.Equal(got, want) {
 		t.Fatalf("the link is back, and logged is %q", got)
 	}

@@ -21,7 +21,7 @@ const (
 )
 
 // errUnanswered means that another process must answer the request.
-var errUnanswered = errors.New("it is for another process")
+var errUnanswered = errors.New("request for another process")
 
 // headerCode identifies the error of a refusal, so that callers can distinguish it: see codes.
 const headerCode = "Lockstep-Code"
@@ -97,7 +97,7 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 	room := semaphore.NewWeighted(maxBytes)
 	unsubscribe, err := c.subscribe(s.subject, func(m *nats.Msg) (*nats.Msg, error) {
 		if len(m.Data) > s.size {
-			return nil, fmt.Errorf("a request of %d bytes: want at most %d", len(m.Data), s.size)
+			return nil, fmt.Errorf("a request of %d bytes exceeds the limit of %d", len(m.Data), s.size)
 		}
 		takes := int64(min(maxBytes, max(decodedSize*len(m.Data), maxBytes/s.parallel)))
 		if room.Acquire(ctx, takes) != nil {

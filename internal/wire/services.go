@@ -133,12 +133,12 @@ func (v clientService[Q, A]) call(ctx context.Context, c *Client, doing string, 
 		case lost:
 			err = errRelinked
 		case errors.Is(err, ErrNotAllowed):
-			err = fmt.Errorf("%w: they are those of %s; give --creds client.nk, which \"ctl fleet init\" made",
+			err = fmt.Errorf("%w: they are those of %s; pass --creds with the client.nk of \"ctl fleet init\"",
 				err, cmp.Or(conn.holder, "another role"))
 		case errors.Is(err, context.DeadlineExceeded) && !conn.Linked():
-			err = fmt.Errorf("the control plane does not answer: %w", err)
+			err = fmt.Errorf("no response of the control plane: %w", err)
 		case errors.Is(err, context.DeadlineExceeded):
-			err = &refused{fmt.Sprintf("no controller answered within %v: see its log, or start one with \"controller\"", timeout), ErrNoController}
+			err = &refused{fmt.Sprintf("no response of a controller within %v; check its log, or start one with \"controller\"", timeout), ErrNoController}
 		}
 	}
 	if err != nil && doing != "" {

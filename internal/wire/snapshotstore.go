@@ -11,7 +11,7 @@ import (
 )
 
 // ErrSnapshots is wrapped by the error of an agent that has exceeded the limit of snapshots of an attempt.
-var ErrSnapshots = errors.New("too many bytes of snapshots")
+var ErrSnapshots = errors.New("snapshots too large")
 
 // SnapshotStore stores the snapshots of one attempt in the record of its run. Snapshots that arrive during a write are
 // stored together by the next write, as one message. So a disk that syncs 100 times per second serves 1,000 agents.
@@ -85,7 +85,7 @@ func (s *SnapshotStore) add(snapshot record.Snapshot, text []byte) (*pendingSnap
 	case len(text)+2 > s.record.leader.conn.codec.entryLimit():
 		return nil, fmt.Errorf("store snapshot: %d bytes: %w", len(text), ErrTooLarge)
 	case a.bytes+len(text) > s.limit:
-		return nil, fmt.Errorf("store snapshot: %w: agent %s has stored %d in this attempt, and may store %d",
+		return nil, fmt.Errorf("store snapshot: %w: agent %s has stored %d bytes in this attempt, and the limit is %d",
 			ErrSnapshots, snapshot.Agent, a.bytes, s.limit)
 	case s.ctx.Err() != nil:
 		return nil, ErrNoAttempt

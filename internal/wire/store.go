@@ -114,7 +114,7 @@ func (s *Store) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
 	if _, err := s.conn.ask(ctx, nats.NewMsg(subject.API+"INFO")); errors.Is(err, ErrNotAllowed) {
-		return fmt.Errorf("prepare the control plane: %w: they are those of %s; give --creds controller.nk, which \"ctl fleet init\" made",
+		return fmt.Errorf("prepare the control plane: %w: they are those of %s; pass --creds with the controller.nk of \"ctl fleet init\"",
 			ErrNotAllowed, cmp.Or(s.conn.holder, "another role"))
 	}
 	for _, cfg := range []jetstream.StreamConfig{
@@ -184,10 +184,10 @@ func (s *Store) adapt(ctx context.Context, want jetstream.StreamConfig) error {
 func unprepared(name string, replicas int, err error) error {
 	var refused *jetstream.APIError
 	if replicas > 1 && errors.As(err, &refused) {
-		return fmt.Errorf("prepare the control plane: keep %s on %d servers (its cluster needs that many with JetStream, reachable now; controller --replicas 1 does without): %w",
+		return fmt.Errorf("prepare the control plane: store %s on %d servers: not enough reachable servers with JetStream in the cluster; start them, or pass controller --replicas 1: %w",
 			name, replicas, errors.Join(ErrServers, err))
 	}
-	return fmt.Errorf("prepare the control plane (does its NATS server have JetStream on?): make %s: %w", name, err)
+	return fmt.Errorf("prepare the control plane: create %s; check that JetStream is enabled on the NATS server: %w", name, err)
 }
 
 // stream returns a stream. It waits for a missing stream until ctx ends: a server stores messages of a new stream
@@ -228,7 +228,7 @@ func (s *Store) put(ctx context.Context, m *nats.Msg, id string, opts ...jetstre
 func (s *Store) bucket(ctx context.Context, name string) (jetstream.KeyValue, error) {
 	kv, err := s.js.KeyValue(ctx, name)
 	if err != nil {
-		return nil, fmt.Errorf("look at %s (is a controller there?): %w", name, err)
+		return nil, fmt.Errorf("read %s; check that a controller is running: %w", name, err)
 	}
 	return kv, nil
 }
@@ -260,7 +260,7 @@ func (s *Store) lastMessage(ctx context.Context, stream, subject string) (stored
 	defer cancel()
 	found, err := s.stream(ctx, stream)
 	if err != nil {
-		return stored{}, fmt.Errorf("look at %s (is a controller there?): %w", stream, err)
+		return stored{}, fmt.Errorf("read %s; check that a controller is running: %w", stream, err)
 	}
 	return lastOf(ctx, found, subject)
 }
@@ -374,7 +374,7 @@ func (s *Store) PutSchedule(ctx context.Context, v schedule.Schedule, revision u
 // new.
 func (s *Store) putValue(ctx context.Context, name string, value []byte, revision uint64) (now uint64, err error) {
 	if limit := s.conn.codec.limit() / 4 * 3; len(value) > limit { // in an answer it is base64
-		return 0, fmt.Errorf("%d bytes, and the limit is %d (max_payload of its NATS server): %w", len(value), limit,
+		return 0, fmt.Errorf("%d bytes exceed the limit of %d (max_payload of its NATS server): %w", len(value), limit,
 			ErrTooLarge)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
@@ -535,7 +535,7 @@ func lastOf(ctx context.Context, s jetstream.Stream, subject string) (stored, er
 		return stored{}, nil
 	}
 	if err != nil {
-		return stored{}, fmt.Errorf("look at %s: %w", s.CachedInfo().Config.Name, err)
+		return stored{}, fmt.Errorf("read %s: %w", s.CachedInfo().Config.Name, err)
 	}
 	return stored{Seq: m.Sequence, Header: m.Header}, nil
 }

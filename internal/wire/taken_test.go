@@ -18,7 +18,7 @@ func TestATakenPortIsSaidOnce(t *testing.T) {
 	_, err = Embedded(t.Context(), ServerConfig{Listen: strings.TrimPrefix(first.URL(), "nats://"), Open: true,
 		Log: slog.New(slog.NewTextHandler(&said, nil))})
 	if err == nil || !strings.Contains(err.Error(), "in use") ||
-		!strings.Contains(err.Error(), "give another --listen") {
+		!strings.Contains(err.Error(), "pass another --listen") {
 		t.Errorf("the error is %v", err)
 	}
 	if said.Len() > 0 {
