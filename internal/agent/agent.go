@@ -48,11 +48,11 @@ type Config struct {
 
 // Causes of the early end of a task.
 var (
-	errStopping   = errors.New("the agent was asked to leave, and gave the task up")
+	errStopping   = errors.New("the agent was stopped and aborted the task")
 	errSuperseded = errors.New("controller assigned another task")
-	errDeadline   = errors.New("nothing from the controller until the task's deadline")
+	errDeadline   = errors.New("no message from the controller until the deadline of the task")
 	errFinish     = errors.New("controller ended the task")
-	errUnled      = errors.New("no controller leads the attempt any more")
+	errUnled      = errors.New("no controller leads the attempt")
 )
 
 // Serve registers with the controller and executes assignments, one at a time per slot, until ctx ends. Then it ends
@@ -83,10 +83,10 @@ func Serve(ctx context.Context, conn *wire.Agent, cfg Config) error {
 // complete checks the configuration and sets the defaults.
 func (cfg *Config) complete() (err error) {
 	if cfg.Name == "" {
-		return errors.New("start agent: it has no name")
+		return errors.New("start agent: no name")
 	}
 	if len(cfg.Observes) > 0 && cfg.Slots > 1 {
-		return errors.New("start agent: an observer has no slots; it observes all tasks at once")
+		return errors.New("start agent: an observer has no slots, because it observes all tasks")
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -30,10 +30,10 @@ type brokerProcess struct {
 
 // Reasons for missing metrics of disks and networks.
 const (
-	noRight = "the broker's host does not let this agent see it: " +
-		"run the agent as the broker's user, as root or with CAP_SYS_PTRACE"
-	noCount  = "the broker's host does not count it"
-	noSpaces = "several processes, and the broker's host does not let this agent see which share a network: " +
+	noRight = "this agent has no permission to see it on the broker's host; " +
+		"run the agent as the user of the broker, as root or with CAP_SYS_PTRACE"
+	noCount  = "not available on the broker's host"
+	noSpaces = "several processes, and this agent has no permission to see which of them share a network; " +
 		"run the agent as their user, as root or with CAP_SYS_PTRACE"
 )
 

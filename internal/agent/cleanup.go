@@ -31,7 +31,7 @@ func OpenCleanup(ctx context.Context, b plan.Broker, access drivers.Access) (*Cl
 func (c *Cleanup) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	cleaner, can := c.session.current().(drivers.Cleaner)
 	if !can {
-		return nil, fmt.Errorf("list what is there: %w", drivers.ErrUnsupported)
+		return nil, fmt.Errorf("list leftovers: %w", drivers.ErrUnsupported)
 	}
 	all, err := cleaner.Leftovers(ctx, prefix)
 	return all, c.session.cleanError(err)
@@ -41,7 +41,7 @@ func (c *Cleanup) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 func (c *Cleanup) Remove(ctx context.Context, these []drivers.Leftover) error {
 	cleaner, can := c.session.current().(drivers.Cleaner)
 	if !can {
-		return fmt.Errorf("remove what is there: %w", drivers.ErrUnsupported)
+		return fmt.Errorf("remove leftovers: %w", drivers.ErrUnsupported)
 	}
 	return c.session.cleanError(cleaner.Cleanup(ctx, these))
 }

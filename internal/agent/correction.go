@@ -46,13 +46,13 @@ func (c *correction) run(ctx context.Context, e *engine.Engine) {
 		c.apply(e)
 		for _, step := range c.compared.takeSteps() {
 			e.Event(drivers.EventKind(record.EventClockStep),
-				fmt.Sprintf("the clock of host %s moved by %v against the controller's, at once or nearly so",
+				fmt.Sprintf("the clock of host %s stepped by %v relative to the controller's",
 					c.host, time.Duration(step).Round(time.Microsecond)))
 		}
 		if moved := time.Now().UnixNano() - clock.Now() - calendar; time.Duration(moved).Abs() > minCalendarStep {
 			calendar += moved
 			e.Event(drivers.EventKind(record.EventCalendarStep),
-				fmt.Sprintf("the calendar of host %s moved by %v against its monotonic clock",
+				fmt.Sprintf("the wall clock of host %s stepped by %v relative to its monotonic clock",
 					c.host, time.Duration(moved).Round(time.Millisecond)))
 		}
 	}

@@ -107,7 +107,7 @@ func (f *faults) inject(x plan.Fault) (what string, undo func() error, err error
 		hit = f.connections.Slow(x.Share, x.Latency.D(), x.Bandwidth)
 	default:
 		return "", nil,
-			fmt.Errorf("this agent cannot %s connections: install the same release of Lockstep on all hosts",
+			fmt.Errorf("this agent cannot %s connections; install the same release of Lockstep on all hosts",
 				x.Kind)
 	}
 	return fmt.Sprintf("%d of %d connections", hit.Of, hit.All), func() error { f.connections.End(); return nil }, nil
@@ -116,7 +116,7 @@ func (f *faults) inject(x plan.Fault) (what string, undo func() error, err error
 func (f *faults) injectIntoTarget(x plan.Fault) (what string, undo func() error, err error) {
 	i := slices.IndexFunc(f.targets, func(t plan.Target) bool { return t.Name == x.Target })
 	if i < 0 || !slices.Contains(f.targets[i].Kinds(), x.Kind) {
-		return "", nil, fmt.Errorf("this agent's --faults file does not allow to %s %q", x.Kind, x.Target)
+		return "", nil, fmt.Errorf("the --faults file of this agent does not allow the fault %s on %q", x.Kind, x.Target)
 	}
 	if x.Kind == plan.FaultIsolate {
 		return isolate(f.log, f.targets[i])

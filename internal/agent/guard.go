@@ -40,10 +40,10 @@ func newGuard(pid int, undo []string) (*guard, error) {
 	procs.NewSession(c)
 	pipe, err := c.StdinPipe()
 	if err != nil {
-		return nil, fmt.Errorf("start the guard that undoes a fault: %w", err)
+		return nil, fmt.Errorf("start the process that undoes a fault: %w", err)
 	}
 	if err := c.Start(); err != nil {
-		return nil, fmt.Errorf("start the guard that undoes a fault: %w", err)
+		return nil, fmt.Errorf("start the process that undoes a fault: %w", err)
 	}
 	g := &guard{pipe: pipe, ended: make(chan error, 1)}
 	go func() { g.ended <- c.Wait() }()

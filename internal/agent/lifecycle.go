@@ -116,7 +116,7 @@ func (l *lifecycle) run(ctx context.Context) {
 	listener.Wait()
 	l.reporter.runtime.close()
 	if err := l.session.close(); err != nil {
-		l.log.Warn("end session", "err", err)
+		l.log.Warn("cannot close session", "err", err)
 	}
 	l.arriveLast(ctx, wire.StepDone, nil)
 }
@@ -234,7 +234,7 @@ func (l *lifecycle) load(ctx context.Context, r wire.Release) error {
 		l.prober.finish(ctx)
 	}
 	if err := l.reporter.snapshot(ctx, e, stopped, false); err != nil && ctx.Err() == nil {
-		l.log.Warn("send snapshot", "err", err) // the drain cannot begin without it
+		l.log.Warn("cannot send snapshot", "err", err) // the drain cannot begin without it
 	}
 	return nil
 }
@@ -269,8 +269,8 @@ func (l *lifecycle) awaitDriver(worked <-chan struct{}) error {
 			}
 		case <-late.C:
 			driver := l.assignment.Task.Cell.Broker.Driver
-			l.log.Error("a call of the driver did not return when it was cancelled: left behind", "driver", driver)
-			return fmt.Errorf("driver %s did not let go: a call did not return within %v of being cancelled and was left behind",
+			l.log.Error("a call of the driver did not return after it was cancelled; it is abandoned", "driver", driver)
+			return fmt.Errorf("driver %s does not respond: a call did not return within %v after it was cancelled, and is abandoned",
 				driver, l.slot.cfg.leave)
 		}
 	}
@@ -280,7 +280,7 @@ func (l *lifecycle) awaitDriver(worked <-chan struct{}) error {
 // agent ended the task before the controller did. leftBehind is the error of a driver call that may still run.
 func (l *lifecycle) finish(ctx context.Context, reason, leftBehind error) {
 	if reason != nil {
-		l.log.Warn("task ended by the agent", "reason", reason)
+		l.log.Warn("agent stopped the task", "reason", reason)
 	}
 	l.timeline.setPhase(plan.PhaseTeardown)
 	err := leftBehind
@@ -318,7 +318,7 @@ func (l *lifecycle) handIn(ctx context.Context, failure error) {
 	}()
 	sent := l.reporter.flush(ctx)
 	if sent != nil {
-		l.log.Error("hand in this agent's part", "err", sent)
+		l.log.Error("cannot submit the results of this agent", "err", sent)
 		failure = errors.Join(failure, sent)
 	}
 	if failure != nil {
@@ -347,7 +347,7 @@ func (l *lifecycle) awaitDone(ctx context.Context) {
 			unled := errors.Is(context.Cause(ctx), errUnled)
 			if (l.assignment.Index == 0 || unled) && !l.tornDown {
 				if err := l.tearDown(ctx); err != nil {
-					l.log.Error("tear down", "err", err)
+					l.log.Error("teardown failed", "err", err)
 				}
 			}
 			return
@@ -411,7 +411,7 @@ func (l *lifecycle) listen(ctx context.Context, stop context.CancelCauseFunc) {
 func (l *lifecycle) beginMeasurement(ctx context.Context, r wire.Release) {
 	e := l.currentEngine()
 	if e == nil {
-		l.arrive(ctx, r.Step, fmt.Errorf("begin the measurement on agent %s: the load does not run yet",
+		l.arrive(ctx, r.Step, fmt.Errorf("start the measurement on agent %s: the load has not started",
 			l.slot.cfg.Name))
 		return
 	}

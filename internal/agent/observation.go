@@ -43,7 +43,7 @@ func (s *slot) observe(ctx context.Context, a assigned) {
 	s.observing.Go(func() {
 		defer s.observations.Add(-1)
 		if several > maxObservations {
-			o.arrive(ctx, wire.StepOpen, fmt.Errorf("it observes %d tasks already", maxObservations))
+			o.arrive(ctx, wire.StepOpen, fmt.Errorf("it already observes %d tasks, the maximum", maxObservations))
 			return
 		}
 		o.run(ctx)
@@ -86,7 +86,7 @@ func (o *observation) open() error {
 	for _, x := range o.assignment.Observe {
 		processes := cfg.Observes[x.As]
 		if len(processes) == 0 {
-			return fmt.Errorf("broker %q is not one that this agent observes: its --observe names %s",
+			return fmt.Errorf("this agent does not observe broker %q: its --observe flags are for %s",
 				x.As, strings.Join(o.slot.self.Observes, ", "))
 		}
 		o.brokers = append(o.brokers, newObservedBroker(procfs(cfg.Proc), o.slot.place, x, processes))
@@ -141,7 +141,7 @@ func (o *observation) measure(ctx context.Context, start <-chan wire.Release) er
 		if err := o.send(ctx); errors.Is(err, wire.ErrNoAttempt) {
 			return err
 		} else if err != nil && ctx.Err() == nil {
-			o.log.Warn("send sample, trying again", "err", err)
+			o.log.Warn("cannot send sample; retrying", "err", err)
 		}
 	}
 }

@@ -20,7 +20,7 @@ const (
 )
 
 // errStuck is the error of a probe that did not return after it was cancelled.
-var errStuck = errors.New("the driver did not let go of a probe; the broker is not asked again")
+var errStuck = errors.New("a probe of the driver did not return; the broker is no longer probed")
 
 // prober requests the broker's metrics at each second of the record, from the start of the load to the end of the
 // drain. It probes once more when this agent's publishers have stopped. It runs concurrently with the load, which
@@ -130,9 +130,9 @@ func (p *prober) ask(ctx context.Context, driver drivers.Prober) error {
 	defer late.Stop()
 	select {
 	case <-answered:
-		return fmt.Errorf("no answer within %v", probeTimeout)
+		return fmt.Errorf("no response within %v", probeTimeout)
 	case <-late.C:
-		p.session.log.Error("a probe did not return when it was cancelled: left behind", "driver",
+		p.session.log.Error("a probe did not return after it was cancelled; it is abandoned", "driver",
 			p.session.broker.Driver)
 		return errStuck
 	}

@@ -100,7 +100,7 @@ func (r *reporter) run(ctx context.Context, e *engine.Engine, log *slog.Logger) 
 		switch {
 		case err == nil || ctx.Err() != nil:
 		case draining != nil: // it is sent with the next
-			log.Warn("send snapshot", "err", err)
+			log.Warn("cannot send snapshot", "err", err)
 		default:
 			return err
 		}

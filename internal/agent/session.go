@@ -45,7 +45,7 @@ type session struct {
 	endpoints []string
 }
 
-var errSessionClosed = errors.New("the session was closed while it was being opened")
+var errSessionClosed = errors.New("the session was closed while it was opened")
 
 // open opens the driver's session. If close was called meanwhile, open closes the session again and returns an error.
 func (s *session) open(ctx context.Context) error {
@@ -82,7 +82,7 @@ func (s *session) open(ctx context.Context) error {
 func (s *session) env() (drivers.Env, error) {
 	if s.parent != "" {
 		if err := os.MkdirAll(s.parent, 0o755); err != nil {
-			return drivers.Env{}, fmt.Errorf("make the session's folder: %w", err)
+			return drivers.Env{}, fmt.Errorf("create the folder of the session: %w", err)
 		}
 	}
 	direct := (&net.Dialer{}).DialContext
@@ -100,7 +100,7 @@ func (s *session) env() (drivers.Env, error) {
 		Bandwidth: s.network.Bandwidth, Seed: s.seed, Faults: s.faults, Delays: s.delays})
 	dir, err := os.MkdirTemp(s.parent, "lockstep-task-*")
 	if err != nil {
-		return drivers.Env{}, fmt.Errorf("make the session's folder: %w", err)
+		return drivers.Env{}, fmt.Errorf("create the folder of the session: %w", err)
 	}
 	forwarder := netsim.NewForwarder(dial)
 	s.mu.Lock()
@@ -211,7 +211,7 @@ func (s *session) release() error {
 				errs = append(errs, fmt.Errorf("close session: %w", s.cleanError(err)))
 			}
 		case <-time.After(closeTimeout):
-			errs = append(errs, fmt.Errorf("close session: driver %s did not close it within %v: left behind",
+			errs = append(errs, fmt.Errorf("close session: driver %s did not close it within %v; it is abandoned",
 				s.broker.Driver, closeTimeout))
 		}
 	}
@@ -222,7 +222,7 @@ func (s *session) release() error {
 	}
 	if dir != "" {
 		if err := os.RemoveAll(dir); err != nil {
-			errs = append(errs, fmt.Errorf("remove the session's folder: %w", err))
+			errs = append(errs, fmt.Errorf("remove the folder of the session: %w", err))
 		}
 	}
 	return errors.Join(errs...)

@@ -117,7 +117,7 @@ func (s *slot) command(c wire.Command, to chan<- assigned) error {
 	case to <- assigned{*c.Assignment, in}:
 		return nil
 	default:
-		return errors.New("too many assignments at a time")
+		return errors.New("too many concurrent assignments")
 	}
 }
 
@@ -153,15 +153,15 @@ func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-ch
 				free, quiet = done, nil
 			}
 		case <-drain:
-			s.cfg.Log.Info("leaving as soon as no task is in flight")
+			s.cfg.Log.Info("stopping when no task is in flight")
 			s.draining.Store(true)
 			drain, free = nil, done
 		case <-stop:
 			if s.busy.Load() == nil && s.observations.Load() == 0 {
-				s.cfg.Log.Info("asked to leave: no task is in flight", "agent", s.cfg.Name)
+				s.cfg.Log.Info("stopping: no task is in flight", "agent", s.cfg.Name)
 				return nil
 			}
-			s.cfg.Log.Info("asked to leave: after the task in flight; a second signal leaves at once", "agent",
+			s.cfg.Log.Info("stopping after the task in flight; a second signal stops at once", "agent",
 				s.cfg.Name)
 			s.draining.Store(true)
 			stop, free = nil, done
@@ -173,7 +173,7 @@ func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-ch
 			}
 			quiet = time.After(drainAfter)
 		case err := <-refused:
-			cause := fmt.Errorf("the agent gave the task up: %w", err)
+			cause := fmt.Errorf("the agent aborted the task: %w", err)
 			end(cause)
 			finish(cause)
 			return err
@@ -229,7 +229,7 @@ func (s *slot) arrive(ctx context.Context, a wire.Arrival, log *slog.Logger) err
 	a.Now, a.Wall, a.Offset = clock.Now(), time.Now().UnixNano(), s.compared.now()
 	err := s.conn.Arrive(ctx, a)
 	if err != nil {
-		log.Error("answer the controller", "step", a.Step, "err", err)
+		log.Error("cannot respond to the controller", "step", a.Step, "err", err)
 	}
 	return err
 }

@@ -38,21 +38,21 @@ type targetProcess struct {
 func findTarget(target plan.Target, proc procfs, controlPort int, log *slog.Logger) (*targetProcess, error) {
 	p := &targetProcess{target: target, proc: proc, log: log}
 	if several := matching(proc, target.Process); len(several) > 1 {
-		return nil, fmt.Errorf("target %q (%s) is %d processes: %s; name one by its port or pid in the --faults file",
+		return nil, fmt.Errorf("target %q (%s) matches %d processes: %s; select one by port or pid in the --faults file",
 			target.Name, inWords(target.Process), len(several), strings.Join(several, ", "))
 	}
 	p.pid, p.start = p.find()
 	if p.start == "" {
 		return nil,
-			fmt.Errorf("find the process of target %q (%s): there is none on this host, or this agent may not see it",
+			fmt.Errorf("find the process of target %q (%s): not found on this host, or no permission to see it",
 				target.Name, inWords(target.Process))
 	}
 	if p.pid <= 1 || p.pid == os.Getpid() || proc.isAncestor(p.pid) {
-		return nil, fmt.Errorf("target %q is process %d, which this agent itself lives in: not disturbed", target.Name,
+		return nil, fmt.Errorf("target %q is process %d, which is this agent or its parent; no fault injected", target.Name,
 			p.pid)
 	}
 	if controlPort != 0 && proc.listener(controlPort) == p.pid {
-		return nil, fmt.Errorf("target %q is process %d, which serves the control plane: not disturbed", target.Name,
+		return nil, fmt.Errorf("target %q is process %d, which serves the control plane; no fault injected", target.Name,
 			p.pid)
 	}
 	handle, err := os.FindProcess(p.pid) // refers to this process even if its pid is used again
@@ -61,7 +61,7 @@ func findTarget(target plan.Target, proc procfs, controlPort int, log *slog.Logg
 	}
 	p.handle, p.exe = handle, proc.program(p.pid)
 	if now, ok := proc.usage(strconv.Itoa(p.pid)); !ok || now.start != p.start {
-		return nil, fmt.Errorf("process %d of target %q ended just now", p.pid, target.Name)
+		return nil, fmt.Errorf("process %d of target %q has just ended", p.pid, target.Name)
 	}
 	return p, nil
 }
@@ -121,7 +121,7 @@ func (p *targetProcess) pause() (undo func() error, err error) {
 	return func() error {
 		defer g.dismiss()
 		if err := procs.Resume(p.handle); err != nil {
-			return fmt.Errorf("let process %d go on: %w", p.pid, err)
+			return fmt.Errorf("resume process %d: %w", p.pid, err)
 		}
 		return nil
 	}, nil
@@ -152,7 +152,7 @@ func (p *targetProcess) end(kill bool) (undo func() error, err error) {
 			select {
 			case err := <-ended: // checked first: a process left by a failed start is not the target
 				if err != nil {
-					return fmt.Errorf("start target %q again: %w; start it by hand", p.target.Name, err)
+					return fmt.Errorf("restart target %q: %w; start it manually", p.target.Name, err)
 				}
 				ended = nil // the command has started a server in the background
 			default:
@@ -162,7 +162,7 @@ func (p *targetProcess) end(kill bool) (undo func() error, err error) {
 			}
 			select {
 			case <-late:
-				return fmt.Errorf("start target %q again: its command was run, and its process (%s) is not there",
+				return fmt.Errorf("restart target %q: its command ran, but its process (%s) was not found",
 					p.target.Name, inWords(p.target.Process))
 			case <-time.After(restartPoll):
 			}
@@ -180,16 +180,16 @@ func isolate(log *slog.Logger, target plan.Target) (what string, undo func() err
 		select {
 		case err := <-g.fire():
 			if err != nil {
-				return fmt.Errorf("heal target %q: its heal command: %w; do it by hand", target.Name, err)
+				return fmt.Errorf("heal target %q: its heal command failed: %w; heal it manually", target.Name, err)
 			}
 			return nil
 		case <-time.After(startTimeout):
-			return fmt.Errorf("heal target %q: its heal command did not end within %v; do it by hand", target.Name,
+			return fmt.Errorf("heal target %q: its heal command did not end within %v; heal it manually", target.Name,
 				startTimeout)
 		}
 	}
 	if err := runCommand(log, target.Isolate); err != nil {
-		err = fmt.Errorf("isolate target %q: its isolate command: %w; see this agent's log", target.Name, err)
+		err = fmt.Errorf("isolate target %q: its isolate command failed: %w; see the log of this agent", target.Name, err)
 		return "", nil, errors.Join(err, heal())
 	}
 	return "its network", heal, nil
@@ -204,7 +204,7 @@ func runCommand(log *slog.Logger, argv []string) error {
 	stop := time.AfterFunc(stopTimeout, func() { _ = c.Process.Kill() })
 	defer stop.Stop()
 	if out, err := c.CombinedOutput(); err != nil {
-		log.Error("run command of a target", "command", argv, "err", err, "output", strings.TrimSpace(string(out)))
+		log.Error("command of a target failed", "command", argv, "err", err, "output", strings.TrimSpace(string(out)))
 		return err
 	}
 	return nil

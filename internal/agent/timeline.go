@@ -11,7 +11,7 @@ import (
 )
 
 // errNoStart is the error of a start release that does not have this host's clock.
-var errNoStart = errors.New("controller named no start time for clock " + clock.ID())
+var errNoStart = errors.New("no start time from the controller for clock " + clock.ID())
 
 // timeline has the start times of an attempt's phases on this agent's clock. Safe for concurrent use.
 type timeline struct {

@@ -21,7 +21,7 @@ func TestAnAgentEndsAnAttemptThatNobodyLeads(t *testing.T) {
 		b.arrival(ref, wire.StepOpen)
 		b.over.Store(&ref)
 		if a := b.arrival(ref, wire.StepFinish); !strings.Contains(a.Error,
-			"no controller leads the attempt any more") {
+			"no controller leads the attempt") {
 			t.Errorf("it finished with %q, want that nobody leads the attempt", a.Error)
 		}
 		b.arrival(ref, wire.StepDone)
@@ -63,7 +63,7 @@ func TestATaskEndsWithTheReasonForWhichItsAgentIsRefused(t *testing.T) {
 		refusal := errors.New("another process has taken its name")
 		b.refuse.Store(&refusal)
 		a := b.arrival(ref, wire.StepFinish)
-		if !strings.Contains(a.Error, refusal.Error()) || strings.Contains(a.Error, "asked to leave") {
+		if !strings.Contains(a.Error, refusal.Error()) || strings.Contains(a.Error, "the agent was stopped") {
 			t.Errorf("it finished with %q, want the refusal %q alone", a.Error, refusal)
 		}
 	})
