@@ -65,16 +65,16 @@ func (s *Schedule) take(t *Timetable, now time.Time) bool {
 		s.arrive(slot)
 		return true
 	}
-	why := "no controller led when it came"
+	why := "no controller led at the time of the slot"
 	if s.MissedRuns == MissedOnce {
-		why += fmt.Sprintf(", and it is older than %s", s.Within)
+		why += fmt.Sprintf(", and the slot is older than %s", s.Within)
 	}
 	if n > 1 {
 		more := fmt.Sprint(n)
 		if n == maxMissed {
 			more += " or more"
 		}
-		why += fmt.Sprintf("; with it %s slots since %s", more, from.In(t.zone).Format(time.RFC3339))
+		why += fmt.Sprintf("; %s slots missed since %s", more, from.In(t.zone).Format(time.RFC3339))
 	}
 	s.skip(slot, why)
 	return true
@@ -114,10 +114,10 @@ func (s *Schedule) arrive(slot Slot) {
 	case s.Overlap == OverlapQueueOne && s.Waiting == nil:
 		s.Waiting = &slot
 	case s.Overlap == OverlapQueueOne:
-		s.skip(slot, fmt.Sprintf("run %s is not over, and the slot of %s waits behind it", s.Current.Run,
+		s.skip(slot, fmt.Sprintf("run %s is still active, and the slot of %s is queued", s.Current.Run,
 			s.Waiting.At.Format(time.RFC3339)))
 	default:
-		s.skip(slot, fmt.Sprintf("run %s is not over", s.Current.Run))
+		s.skip(slot, fmt.Sprintf("run %s is still active", s.Current.Run))
 	}
 }
 
@@ -143,7 +143,7 @@ func (s *Schedule) Begin(run string, epoch uint64, now time.Time) bool {
 		return false
 	}
 	if e.Begun >= maxBegun {
-		s.Fail(run, fmt.Sprintf("%d controllers ended while they made a run of the matrix", e.Begun), now)
+		s.Fail(run, fmt.Sprintf("%d controllers failed while they expanded the matrix", e.Begun), now)
 		return true
 	}
 	e.Begun++
@@ -216,7 +216,7 @@ func (s *Schedule) Called(run string, c Call, compared []byte) bool {
 			}
 			if len(compared) > 0 && !e.Compare(c.Hook, compared) {
 				c.State, c.Why = CallFailed,
-					fmt.Sprintf("what it said is more than %d bytes with the other comparisons, and was not kept",
+					fmt.Sprintf("its output is not stored: more than %d bytes with the other comparisons",
 						MaxCompared)
 			}
 			c.Why = Cut(c.Why, maxWhy)

@@ -97,26 +97,26 @@ func (d Definition) Check() error {
 			faults = append(faults, fmt.Errorf(format, args...))
 		}
 	}
-	report(!plainName.MatchString(d.Name), "name %.80q: give letters, digits, \".\", \"_\" and \"-\", at most 64",
+	report(!plainName.MatchString(d.Name), "name %.80q: invalid; use up to 64 letters, digits, \".\", \"_\" and \"-\"",
 		d.Name)
 	_, err := NewTimetable(d.Cron, d.Zone)
 	report(err != nil, "%w", err)
-	report(d.MissedRuns != MissedSkip && d.MissedRuns != MissedOnce, "missed %q: give %s or %s", d.MissedRuns,
+	report(d.MissedRuns != MissedSkip && d.MissedRuns != MissedOnce, "missed-runs %q: unknown policy; use %s or %s", d.MissedRuns,
 		MissedSkip, MissedOnce)
-	report(d.Overlap != OverlapSkip && d.Overlap != OverlapQueueOne, "overlap %q: give %s or %s", d.Overlap,
+	report(d.Overlap != OverlapSkip && d.Overlap != OverlapQueueOne, "overlap %q: unknown policy; use %s or %s", d.Overlap,
 		OverlapSkip, OverlapQueueOne)
-	report(d.Within < 0 || d.Within.D() > MaxWithin, "within %s: give a duration up to %s", d.Within, MaxWithin)
-	report(len(d.Hooks) > MaxHooks, "%d hooks: give %d at most", len(d.Hooks), MaxHooks)
+	report(d.Within < 0 || d.Within.D() > MaxWithin, "within %s: out of range; use a duration up to %s", d.Within, MaxWithin)
+	report(len(d.Hooks) > MaxHooks, "too many hooks (%d); use at most %d", len(d.Hooks), MaxHooks)
 	for i, hook := range d.Hooks {
-		report(!plainName.MatchString(hook), "hook %.80q: give a name of the controllers' hooks file", hook)
-		report(slices.Contains(d.Hooks[:i], hook), "hook %.80q is given twice", hook)
+		report(!plainName.MatchString(hook), "hook %.80q: invalid name; use a name of the controller's --hooks file", hook)
+		report(slices.Contains(d.Hooks[:i], hook), "hook %.80q: given twice; omit one", hook)
 	}
-	report(d.Matrix.Text == "" || len(d.Matrix.Text) > MaxText, "matrix %s has %d bytes: give one of 1 to %d",
+	report(d.Matrix.Text == "" || len(d.Matrix.Text) > MaxText, "matrix %s has %d bytes; use a matrix of 1 to %d",
 		d.Matrix.File, len(d.Matrix.Text), MaxText)
 	flags := slices.Concat(d.Matrix.Set, d.Matrix.Filter)
-	report(len(flags) > maxFlags, "%d times --set and --filter: give %d at most", len(flags), maxFlags)
+	report(len(flags) > maxFlags, "too many --set and --filter flags (%d); use at most %d", len(flags), maxFlags)
 	report(slices.ContainsFunc(flags, func(f string) bool { return len(f) > maxFlag }),
-		"a --set or --filter is longer than %d bytes", maxFlag)
+		"a --set or --filter is too long; use at most %d bytes", maxFlag)
 	return errors.Join(faults...)
 }
 
@@ -165,12 +165,12 @@ func (s *Schedule) Resume(by string, now time.Time) {
 func (s *Schedule) Ask(by string, now time.Time) error {
 	switch {
 	case s.Asked != nil:
-		return fmt.Errorf("a run was asked for at %s already, and no controller has taken it up yet",
+		return fmt.Errorf("a run was already requested at %s, and no controller has started it yet",
 			s.Asked.At.Format(time.RFC3339))
 	case s.Current != nil && s.Overlap == OverlapSkip:
-		return fmt.Errorf("its run %s is not over; wait for it, or cancel it", s.Current.Run)
+		return fmt.Errorf("its run %s is still active; wait for it, or cancel it", s.Current.Run)
 	case s.Current != nil && s.Waiting != nil:
-		return fmt.Errorf("its run %s is not over, and another waits behind it", s.Current.Run)
+		return fmt.Errorf("its run %s is still active, and another run is queued", s.Current.Run)
 	}
 	s.Asked = &Slot{At: now.Truncate(time.Second), Asked: true, By: by}
 	s.Edit++ // By and Changed stay, as the definition does not change

@@ -38,7 +38,7 @@ func NewTimetable(expression, zone string) (*Timetable, error) {
 	return &Timetable{spec: spec, zone: at}, nil
 }
 
-const howCron = `give minute, hour, day of month, month and day of week, as in "0 2 * * *", or one of `
+const howCron = `use minute, hour, day of month, month and day of week, such as "0 2 * * *", or one of `
 
 func readCron(expression string) (*cron.SpecSchedule, error) {
 	word := strings.HasPrefix(expression, "@")
@@ -48,7 +48,7 @@ func readCron(expression string) (*cron.SpecSchedule, error) {
 		return nil, errors.New("cron is missing: " + how)
 	}
 	if strings.Contains(expression, "TZ=") {
-		return nil, fmt.Errorf("cron %q: the time zone is given beside it; leave TZ= out and use tz", expression)
+		return nil, fmt.Errorf("cron %q: contains a time zone; omit TZ= and use tz", expression)
 	}
 	if word && n != 1 || !word && n != 5 {
 		return nil, fmt.Errorf("cron %q has %d fields; %s", expression, n, how)
@@ -64,22 +64,22 @@ func readCron(expression string) (*cron.SpecSchedule, error) {
 	inUTC := *spec
 	inUTC.Location, inUTC.MaxSearchYears = time.UTC, 30 // 29 February on a given weekday comes once in 28 years
 	if inUTC.Next(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, fmt.Errorf("cron %q: there is no such day; give one that comes", expression)
+		return nil, fmt.Errorf("cron %q: no such day; use a date that exists", expression)
 	}
 	return &inUTC, nil
 }
 
 func readZone(name string) (*time.Location, error) {
-	const how = `give a name like "Europe/Berlin", or "UTC"`
+	const how = `use a name such as "Europe/Berlin" or "UTC"`
 	if name == "" {
 		return nil, errors.New("tz is missing: " + how)
 	}
 	if name == "Local" {
-		return nil, fmt.Errorf("tz %q says nothing to another host; %s", name, how)
+		return nil, fmt.Errorf("tz %q differs between hosts; %s", name, how)
 	}
 	zone, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("tz %q is not known; %s", name, how)
+		return nil, fmt.Errorf("tz %q: unknown time zone; %s", name, how)
 	}
 	return zone, nil
 }
