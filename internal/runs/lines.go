@@ -51,7 +51,7 @@ func readLines[T any](from io.Reader, each func(T) error) (end int64, damage []s
 	for n := 1; ; n++ {
 		line, err := lines.ReadBytes('\n')
 		if err == io.EOF && len(line) > 0 {
-			damage = append(damage, fmt.Sprintf("line %d is cut off in the middle and left out", n))
+			damage = append(damage, fmt.Sprintf("line %d is truncated and was skipped", n))
 		}
 		if err == io.EOF {
 			return end, damage, nil
@@ -64,9 +64,9 @@ func readLines[T any](from io.Reader, each func(T) error) (end int64, damage []s
 		if bad := json.Unmarshal(line, &v); bad != nil {
 			switch {
 			case len(damage) < maxDamage:
-				damage = append(damage, fmt.Sprintf("line %d left out: %v", n, bad))
+				damage = append(damage, fmt.Sprintf("line %d skipped: %v", n, bad))
 			case len(damage) == maxDamage:
-				damage = append(damage, fmt.Sprintf("line %d and others left out", n))
+				damage = append(damage, fmt.Sprintf("line %d and others skipped", n))
 			}
 		} else if err := each(v); err != nil {
 			return end, damage, err

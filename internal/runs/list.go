@@ -102,7 +102,7 @@ func Open(root, id string) (*Run, error) {
 	case len(found) == 1:
 		return openDir(filepath.Join(root, found[0]))
 	case len(found) > 1:
-		return nil, fmt.Errorf("open run %q: %d runs begin so: %s", id, len(found), listing(root, id))
+		return nil, fmt.Errorf("open run %q: ambiguous id, %d runs begin with it: %s", id, len(found), listing(root, id))
 	case isRun(id):
 		return openDir(id)
 	}
@@ -119,7 +119,7 @@ func openLatest(root string) (*Run, error) {
 		return nil, err
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("open the latest run: there is none in %s", root)
+		return nil, fmt.Errorf("open the latest run: no runs in %s", root)
 	}
 	return openDir(all[0].Dir)
 }
@@ -162,10 +162,10 @@ func listing(root, prefix string) string {
 		}
 	}
 	if len(lines) == 0 {
-		return "there is none"
+		return "it contains no runs"
 	}
 	if more := len(lines) - most; more > 0 {
 		lines = append(lines[:most], fmt.Sprintf("and %d more", more))
 	}
-	return "there are: " + strings.Join(lines, ", ")
+	return "available: " + strings.Join(lines, ", ")
 }

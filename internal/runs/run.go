@@ -49,10 +49,10 @@ const (
 )
 
 // ErrHeld is wrapped by the error of Hold if another process holds the run.
-var ErrHeld = errors.New("another process is running it at the moment")
+var ErrHeld = errors.New("another process is running it")
 
 // ErrDone is wrapped by the error of writing to the record of a task that has an outcome.
-var ErrDone = errors.New("the task has an outcome already")
+var ErrDone = errors.New("the task already has an outcome")
 
 // deliveryFile has the results of writing the run's points to InfluxDB: one line for the run, and one for each later
 // resume, copy or replay.
@@ -83,7 +83,7 @@ func newRun(dir string, p plan.Run) *Run {
 // another run is an error.
 func Create(root string, p plan.Run) (*Run, error) {
 	if p.ID == "" || p.ID == latestLink || p.ID != filepath.Base(p.ID) || strings.HasPrefix(p.ID, ".") {
-		return nil, fmt.Errorf("create run: %q cannot be a run's id: it names a directory", p.ID)
+		return nil, fmt.Errorf("create run: invalid id %q: it contains a path", p.ID)
 	}
 	p = p.Redacted()
 	p.Version = plan.RecordFormat
@@ -93,7 +93,7 @@ func Create(root string, p plan.Run) (*Run, error) {
 	}
 	dir := filepath.Join(root, p.ID)
 	if err := errors.Join(files.RemoveIncomplete(dir, "."), files.RemoveIncomplete(dir, tasksDir+"/*")); err != nil {
-		return nil, fmt.Errorf("create run %s: remove what was left half written: %w", p.ID, err)
+		return nil, fmt.Errorf("create run %s: remove incomplete files: %w", p.ID, err)
 	}
 	if isRun(dir) {
 		return reopen(root, dir, p)
@@ -123,7 +123,7 @@ func reopen(root, dir string, p plan.Run) (*Run, error) {
 	sameTask := func(a, b plan.Task) bool { return a.ID == b.ID }
 	if !r.plan.Started.Equal(p.Started) || r.plan.Source.SHA256 != p.Source.SHA256 ||
 		!slices.EqualFunc(r.plan.Tasks(), p.Tasks(), sameTask) {
-		return nil, fmt.Errorf("create run %s: %s holds another run of that id: give another directory for results",
+		return nil, fmt.Errorf("create run %s: %s contains another run with this id; use another directory",
 			p.ID, dir)
 	}
 	if err := pointLatest(root, p.ID); err != nil {
@@ -184,7 +184,7 @@ func (r *Run) Hold() error {
 		err = ErrHeld
 	}
 	if err != nil {
-		return fmt.Errorf("hold run %s: %w", r.plan.ID, err)
+		return fmt.Errorf("lock run %s: %w", r.plan.ID, err)
 	}
 	r.lock = file
 	return nil
@@ -211,7 +211,7 @@ func (r *Run) Close() error {
 // WriteFile writes a file beside the plan atomically, without secrets of URLs. The name must not contain a directory.
 func (r *Run) WriteFile(name string, data []byte) error {
 	if name != filepath.Base(name) {
-		return fmt.Errorf("write %q into run %s: the name has a directory", name, r.plan.ID)
+		return fmt.Errorf("write %q into run %s: the name contains a path", name, r.plan.ID)
 	}
 	if err := files.WriteRecord(filepath.Join(r.dir, name), []byte(plan.Redact(string(data))), fileMode); err != nil {
 		return fmt.Errorf("write %s of run %s: %w", name, r.plan.ID, err)
@@ -226,7 +226,7 @@ func (r *Run) BeginAttempt(task, attempt string) error {
 	defer r.mu.Unlock()
 	dir := r.tasks(task)
 	if _, is := dir.stored(attempt); is {
-		return fmt.Errorf("record task %s: its attempt %s is stored already: %w", task, attempt, ErrDone)
+		return fmt.Errorf("record task %s: attempt %s is already stored: %w", task, attempt, ErrDone)
 	}
 	if attempt != "" && dir.attempt() == attempt && r.writing[task] == nil {
 		if _, err := dir.outcome(r.plan.ID); err != nil {
@@ -251,7 +251,7 @@ func (r *Run) BeginAttempt(task, attempt string) error {
 // holds mu.
 func (r *Run) begin(task string) (*recorder, error) {
 	if task == "" || strings.HasPrefix(task, ".") || task != filepath.Base(task) {
-		return nil, fmt.Errorf("record task %q: not a task's id", task)
+		return nil, fmt.Errorf("record task %q: not a task id", task)
 	}
 	if w := r.writing[task]; w != nil {
 		delete(r.writing, task)
@@ -336,7 +336,7 @@ func (r *Run) EndAttempt(attempt string, o plan.Outcome) error {
 	earlier, is := dir.stored(attempt)
 	if !is {
 		if dir.attempt() != attempt || attempt == "" {
-			return fail(errors.New("it was not recorded"))
+			return fail(errors.New("not recorded"))
 		}
 		if w := r.writing[o.Task]; w != nil {
 			delete(r.writing, o.Task)
@@ -492,7 +492,7 @@ func (r *Run) Rejudge(task string) (plan.Outcome, error) {
 	}
 	t, is := taskOf(r.plan, task)
 	if !is {
-		return fail(fmt.Errorf("run %s has no such task", r.plan.ID))
+		return fail(fmt.Errorf("no such task in run %s", r.plan.ID))
 	}
 	m, err := r.Record(task)
 	if err != nil {
@@ -516,7 +516,7 @@ func (r *Run) Mark(m Mark) error {
 	if r.marked == nil {
 		known, warnings, err := linesOf[Mark](path)
 		if r.warn(warnings...); err != nil {
-			return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
+			return fmt.Errorf("store event %s of run %s: %w", m.Kind, r.plan.ID, err)
 		}
 		r.marked = map[markKey]bool{}
 		for _, k := range known {
@@ -531,7 +531,7 @@ func (r *Run) Mark(m Mark) error {
 		err = files.AppendLine(path, line, fileMode)
 	}
 	if err != nil {
-		return fmt.Errorf("mark %s of run %s: %w", m.Kind, r.plan.ID, err)
+		return fmt.Errorf("store event %s of run %s: %w", m.Kind, r.plan.ID, err)
 	}
 	r.marked[m.key()] = true
 	return nil
@@ -543,7 +543,7 @@ func (r *Run) Marks() ([]Mark, error) {
 	defer r.mu.Unlock()
 	all, warnings, err := linesOf[Mark](filepath.Join(r.dir, marksFile))
 	if r.warn(warnings...); err != nil {
-		return nil, fmt.Errorf("read the marks of run %s: %w", r.plan.ID, err)
+		return nil, fmt.Errorf("read the events of run %s: %w", r.plan.ID, err)
 	}
 	return all, nil
 }
@@ -558,7 +558,7 @@ func (r *Run) AddDelivery(d plan.Delivery) error {
 		err = files.AppendLine(filepath.Join(r.dir, deliveryFile), line, fileMode)
 	}
 	if err != nil {
-		return fmt.Errorf("keep what was written to InfluxDB of run %s: %w", r.plan.ID, err)
+		return fmt.Errorf("store the InfluxDB summary of run %s: %w", r.plan.ID, err)
 	}
 	return nil
 }
@@ -571,7 +571,7 @@ func (r *Run) Deliveries() []plan.Delivery {
 	all, warnings, err := linesOf[plan.Delivery](filepath.Join(r.dir, deliveryFile))
 	r.warn(warnings...)
 	if err != nil {
-		r.warn(fmt.Sprintf("%s left out: %v", deliveryFile, err))
+		r.warn(fmt.Sprintf("%s skipped: %v", deliveryFile, err))
 	}
 	return all
 }

@@ -79,7 +79,7 @@ func (d taskDir) moveAside() error {
 // damaged is the error of a file with invalid contents.
 type damaged struct{ path, why string }
 
-func (d *damaged) Error() string { return fmt.Sprintf("%s left out: %s", d.path, d.why) }
+func (d *damaged) Error() string { return fmt.Sprintf("%s skipped: %s", d.path, d.why) }
 
 // outcome returns the outcome of the task. The error is fs.ErrNotExist or *damaged if the task is not done. run is the
 // expected run.
@@ -91,13 +91,13 @@ func (d taskDir) outcome(run string) (plan.Outcome, error) {
 	}
 	var o plan.Outcome
 	if err := plan.Decode(bytes.NewReader(text), plan.MaxFile, &o); err != nil {
-		return plan.Outcome{}, &damaged{path, fmt.Sprintf("not a whole outcome (%v); the task counts as not done", err)}
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("incomplete outcome (%v); the task counts as not done", err)}
 	}
 	if err := plan.CheckFormat(o.Version); err != nil {
 		return plan.Outcome{}, &damaged{path, err.Error()}
 	}
 	if o.Task != d.task || o.Run != run {
-		return plan.Outcome{}, &damaged{path, fmt.Sprintf("it is of task %s of run %s", o.Task, o.Run)}
+		return plan.Outcome{}, &damaged{path, fmt.Sprintf("it belongs to task %s of run %s", o.Task, o.Run)}
 	}
 	return o, nil
 }
@@ -142,7 +142,7 @@ func (d taskDir) warnings(o plan.Outcome) []string {
 		if t, ok := failed[name]; ok && t.Kind != plan.FailedInterrupted {
 			text = fmt.Sprintf("attempt %d of this task is not counted: %s", n+1, t)
 		}
-		warnings = append(warnings, fmt.Sprintf("%s; what it recorded is kept in %s/%s", text, tasksDir,
+		warnings = append(warnings, fmt.Sprintf("%s; its record is in %s/%s", text, tasksDir,
 			earlier.name()))
 	}
 	return warnings
