@@ -50,12 +50,12 @@ func NewBaseline(name, by string, run plan.Run, outcomes []plan.Outcome) (b plan
 	}
 	if len(cells) == 0 {
 		return b, "",
-			fmt.Errorf("run %s has no valid repetition that anything could be compared with: give another run; ctl show %s tells more",
+			fmt.Errorf("run %s has no valid repetition; use another run (details: ctl show %s)",
 				run.ID, run.ID)
 	}
 	if tasks, of := sampling.Of(run, outcomes).Tasks(), len(run.Cells); len(outcomes) < tasks || len(cells) < of {
-		note = fmt.Sprintf("incomplete: %d of %d tasks have an outcome, and %d of %d cells a valid repetition: "+
-			"the other cells are compared with nothing", len(outcomes), tasks, len(cells), of)
+		note = fmt.Sprintf("incomplete: %d of %d tasks have an outcome, and %d of %d cells have a valid repetition; "+
+			"the other cells are not compared", len(outcomes), tasks, len(cells), of)
 	}
 	b.Plan = run
 	b.Baseline = plan.Baseline{Name: cmp.Or(name, run.Name), Run: run.ID, Matrix: run.Name, Set: time.Now().UTC(),
@@ -119,10 +119,10 @@ func (s *Store) RemoveBaseline(name string) error {
 	if len(names) == 0 {
 		names = []string{"none"}
 	}
-	return fmt.Errorf("there is no baseline %q %s; there are here: %s", name, s.place(), strings.Join(names, ", "))
+	return fmt.Errorf("no baseline %q %s; available: %s", name, s.place(), strings.Join(names, ", "))
 }
 
 // place names this folder, and the command for the baselines of a fleet, for errors.
 func (s *Store) place() string {
-	return fmt.Sprintf("in the folder %s (those of a fleet: ctl baseline list --server URL)", s.root)
+	return fmt.Sprintf("in the folder %s (list those of a fleet with ctl baseline list --server URL)", s.root)
 }

@@ -20,7 +20,7 @@ func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 		switch {
 		case damaged != nil:
 			all = append(all, plan.Base{Name: name,
-				Why: fmt.Sprintf("the baseline %q cannot be read: %v", name, damaged)})
+				Why: fmt.Sprintf("cannot read the baseline %q: %v", name, damaged)})
 			continue
 		case i < 0:
 			all = append(all, plan.Base{Name: name, Why: plan.NoBaseline(name, s.place())})
@@ -33,7 +33,7 @@ func (s *Store) Bases(run plan.Run) (all []plan.Base) {
 		}
 		if err != nil {
 			all = append(all, plan.Base{Name: name, Why: fmt.Sprintf(
-				"the record of the baseline %q cannot be read: %v; make another run the baseline: ctl baseline set RUN",
+				"cannot read the record of the baseline %q: %v; set another run as baseline with ctl baseline set RUN",
 				name, err)})
 			continue
 		}
@@ -67,7 +67,7 @@ func (s *Store) Base(run plan.Run, of plan.BaselineRecord) plan.Base {
 		}
 		var err error
 		if cell.Spreads, err = s.spreads(c.ID, values, b.Run, began, run.Started, run.ID); err != nil {
-			return plan.Base{Name: name, Why: fmt.Sprintf("the earlier runs cannot be read: %v", err)}
+			return plan.Base{Name: name, Why: fmt.Sprintf("cannot read the earlier runs: %v", err)}
 		}
 		b.Cells = append(b.Cells, cell)
 	}

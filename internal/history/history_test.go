@@ -139,7 +139,7 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 		{nil, 20, ""}, {[]string{"000000abc00"}, 16, ""}, {[]string{"000000abc001"}, 1, ""},
 		{[]string{"mode=m3,m4"}, 2, ""},
 		{[]string{"mode=m3", "mode=m4", "000000abc003"}, 1, ""},
-		{[]string{"mod=m3", "ffff"}, 0, `no cell has mod=m3 (of mod there are: none); no cell's id begins with "ffff"`},
+		{[]string{"mod=m3", "ffff"}, 0, `no cell has mod=m3; values of mod are: none; no cell id begins with "ffff"`},
 		{[]string{"mode=x"}, 0, `no cell has mode=x (of mode there are: m0, m1,`},
 	} {
 		a, err := s.Answer(plan.HistoryQuery{Cells: c.cells})
@@ -153,7 +153,7 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := s.Answer(plan.HistoryQuery{Matrix: "weekly"}); err == nil ||
-		!strings.Contains(err.Error(), "there are: nightly") {
+		!strings.Contains(err.Error(), "use one of nightly") {
 		t.Errorf("%v", err)
 	}
 	if a := ask(t, s, plan.HistoryQuery{Value: "publish.rate", Max: 10}); len(a.Cells[0].Points)+a.MorePoints == 0 {

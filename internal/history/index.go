@@ -59,7 +59,7 @@ func (s *Store) Add(ctx context.Context, run string) error {
 	in, err := s.index(ctx, func(id string) bool { return id == run })
 	if err == nil && in.Runs == 0 {
 		err = fmt.Errorf("add run %s to the history: %s", run,
-			cmp.Or(strings.Join(in.Warnings, "; "), "there is no record of it in "+s.root))
+			cmp.Or(strings.Join(in.Warnings, "; "), "no record in "+s.root))
 	}
 	return err
 }
@@ -141,7 +141,7 @@ func (s *Store) stamp(run string) string {
 func (s *Store) index(ctx context.Context, wanted func(id string) bool) (in Indexed, err error) {
 	entries, err := os.ReadDir(s.root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return in, fmt.Errorf("fill the history: %w", err)
+		return in, fmt.Errorf("update the history: %w", err)
 	}
 	for _, e := range entries {
 		if ctx.Err() != nil {
@@ -177,7 +177,7 @@ func (s *Store) Record(id string) (*runs.Run, []plan.Outcome, error) {
 		return nil, nil, err
 	}
 	if is := run.Plan().ID; is != id {
-		return nil, nil, fmt.Errorf("%s holds the run %s: leave records in directories of their names",
+		return nil, nil, fmt.Errorf("%s contains the run %s; rename the directory to the run id",
 			filepath.Join(s.root, id), is)
 	}
 	outcomes, err := run.Outcomes()
@@ -194,7 +194,7 @@ func putRun(tx *bbolt.Tx, p plan.Run, tasks int, stamp string, outcomes []plan.O
 	for _, o := range outcomes {
 		ran[o.Cell] = true
 		if err := putPoint(tx, run, o); err != nil {
-			return fmt.Errorf("keep task %s of run %s in the history: %w", o.Task, p.ID, err)
+			return fmt.Errorf("store task %s of run %s in the history: %w", o.Task, p.ID, err)
 		}
 	}
 	for _, c := range p.Cells {

@@ -90,7 +90,7 @@ func Known(value string) error {
 	for _, v := range plan.Values() {
 		if v.Name == name {
 			if v.Unit == plan.Text {
-				return fmt.Errorf("%s is made of others for tables and has no history: ask for publish.rate or consume.rate", name)
+				return fmt.Errorf("%s is derived from other metrics and has no history; use publish.rate or consume.rate", name)
 			}
 			return nil
 		}
@@ -103,7 +103,7 @@ func Known(value string) error {
 	if near := plan.ClosestMatch(name, names); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
-	return fmt.Errorf("there is no value %q (docs/values.md lists them)%s", value, hint)
+	return fmt.Errorf("unknown metric %q (see docs/values.md)%s", value, hint)
 }
 
 // cellsOf returns the cells of a matrix, the most recently run first. An empty matrix selects each cell once, with the
@@ -127,7 +127,7 @@ func cellsOf(tx *bbolt.Tx, matrix string) (all []plan.HistoryCell, err error) {
 		return nil
 	})
 	if err == nil && matrix != "" && !matrices[matrix] && len(matrices) > 0 {
-		err = fmt.Errorf("the history has no matrix %q (there are: %s)", matrix,
+		err = fmt.Errorf("no matrix %q in the history; use one of %s", matrix,
 			strings.Join(slices.Sorted(maps.Keys(matrices)), ", "))
 	}
 	slices.SortFunc(all, func(a, b plan.HistoryCell) int {
@@ -172,7 +172,7 @@ func choose(all []plan.HistoryCell, asked []string) ([]plan.HistoryCell, error) 
 		}
 	}
 	if len(faults) > 0 && len(all) > 0 {
-		return nil, fmt.Errorf("look into the history: %s", strings.Join(faults, "; "))
+		return nil, fmt.Errorf("query the history: %s", strings.Join(faults, "; "))
 	}
 	return slices.DeleteFunc(all, func(c plan.HistoryCell) bool {
 		for _, some := range alternatives {
@@ -187,7 +187,7 @@ func choose(all []plan.HistoryCell, asked []string) ([]plan.HistoryCell, error) 
 // missing returns the error text for a choice that no cell matches, with the existing values.
 func (x choice) missing(all []plan.HistoryCell) string {
 	if x.axis == "" {
-		return fmt.Sprintf("no cell's id begins with %q: ctl plan shows the ids of a matrix, ctl history those that have been run", x.text)
+		return fmt.Sprintf("no cell id begins with %q; list the ids of a matrix with ctl plan, and those in the history with ctl history", x.text)
 	}
 	there := map[string]bool{}
 	for _, c := range all {
@@ -197,7 +197,7 @@ func (x choice) missing(all []plan.HistoryCell) string {
 			}
 		}
 	}
-	return fmt.Sprintf("no cell has %s=%s (of %s there are: %s)", x.axis, x.text, x.axis,
+	return fmt.Sprintf("no cell has %s=%s; values of %s are: %s", x.axis, x.text, x.axis,
 		cmp.Or(strings.Join(slices.Sorted(maps.Keys(there)), ", "), "none"))
 }
 

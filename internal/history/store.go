@@ -51,7 +51,7 @@ var (
 )
 
 // ErrDamaged is wrapped by the error of a store that cannot be read. It can be rebuilt from the records.
-var ErrDamaged = errors.New("the history is damaged; rebuild it and set the baselines again: ctl history reindex --rebuild, ctl baseline set")
+var ErrDamaged = errors.New("the history is damaged; rebuild it with ctl history reindex --rebuild, and set the baselines again with ctl baseline set")
 
 // Store is the history of the runs in one folder. It is safe for concurrent use.
 type Store struct {
@@ -146,7 +146,7 @@ func (s *Store) checkVersion(tx *bbolt.Tx) error {
 		}
 	}
 	if is := string(tx.Bucket(bucketMeta).Get(keyForm)); is != form {
-		return fmt.Errorf("read %s: it has the form %q, and this program reads %q; rebuild it: ctl history reindex --rebuild", s.path, is, form)
+		return fmt.Errorf("read %s: it has format %q, this program reads %q; rebuild it with ctl history reindex --rebuild", s.path, is, form)
 	}
 	return nil
 }
@@ -155,7 +155,7 @@ func (s *Store) checkVersion(tx *bbolt.Tx) error {
 func (s *Store) failed(verb string, err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return fmt.Errorf("%s %s: another program has been writing to it for %v; try again", verb, s.path, patience)
+		return fmt.Errorf("%s %s: locked by another program for %v; try again", verb, s.path, patience)
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum),
 		errors.Is(err, bolterrors.ErrVersionMismatch):
 		return fmt.Errorf("%s %s: %w (%w)", verb, s.path, ErrDamaged, err)
@@ -168,7 +168,7 @@ func (s *Store) failed(verb string, err error) error {
 func put(b *bbolt.Bucket, key string, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
-		return fmt.Errorf("keep %s: %w", key, err)
+		return fmt.Errorf("store %s: %w", key, err)
 	}
 	return b.Put([]byte(key), text)
 }
