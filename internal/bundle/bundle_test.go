@@ -28,7 +28,7 @@ func TestABundleIsWhatItsRunIs(t *testing.T) {
 		t.Errorf("%d outcomes; altered %v, different %v", v.Outcomes, v.Altered, v.Differences)
 	}
 	if all := strings.Join(v.Unknown, "\n"); !strings.Contains(all, "c0ffee-r2: no outcome") ||
-		!strings.Contains(all, "secrets were taken out") {
+		!strings.Contains(all, "its text was redacted") {
 		t.Errorf("what cannot be recomputed:\n%s", all)
 	}
 	names := unpacked(t, data)
@@ -207,11 +207,11 @@ func TestOtherNumbersAreFound(t *testing.T) {
 			`verdict: stored "invalid", recomputed "valid"`},
 		{"run/tasks/c0ffee-r1/snapshots.jsonl", swap(`"sent":1000`, `"sent":900`),
 			"values.publish.rate.number: stored 1000, recomputed 950"},
-		{"run/tasks/c0ffee-r1/publish.hlog", swap("Lockstep", "Lookstep"), "publish.hlog: not what the record gives"},
-		{"run/tables.csv", swap("1000", "2000"), "run/tables.csv: not what the record gives"},
-		{"run/tables.txt", swap("1,000", "2,000"), "run/tables.txt: not what the record gives"},
-		{"run/matrix.cue", swap("rabbit", "rabbot"), "run/matrix.cue: not what the record gives"},
-		{"environment.json", swap(`"4.1"`, `"4.2"`), "environment.json: not what the record gives"},
+		{"run/tasks/c0ffee-r1/publish.hlog", swap("Lockstep", "Lookstep"), "publish.hlog: differs from the recomputed file"},
+		{"run/tables.csv", swap("1000", "2000"), "run/tables.csv: differs from the recomputed file"},
+		{"run/tables.txt", swap("1,000", "2,000"), "run/tables.txt: differs from the recomputed file"},
+		{"run/matrix.cue", swap("rabbit", "rabbot"), "run/matrix.cue: differs from the recomputed file"},
+		{"environment.json", swap(`"4.1"`, `"4.2"`), "environment.json: differs from the recomputed file"},
 	} {
 		v, err := verified(t, repacked(t, data, c.file, c.edit), DefaultLimits())
 		if err != nil {

@@ -80,11 +80,11 @@ func (e Environment) Differences(other Environment) []string {
 	var all []string
 	say := func(what, was, is string) {
 		if was != is {
-			all = append(all, what+": "+cmp.Or(was, "nothing")+", now "+cmp.Or(is, "nothing"))
+			all = append(all, what+": "+cmp.Or(was, "none")+", now "+cmp.Or(is, "none"))
 		}
 	}
-	say("where it runs", cmp.Or(e.Server, "in a ctl of its own"), cmp.Or(other.Server, "in a ctl of its own"))
-	say("versions of Lockstep", each(e.Agents, func(a Agent) string { return a.Version }),
+	say("place of execution", cmp.Or(e.Server, "local"), cmp.Or(other.Server, "local"))
+	say("Lockstep versions", each(e.Agents, func(a Agent) string { return a.Version }),
 		each(other.Agents, func(a Agent) string { return a.Version }))
 	say("hosts", each(e.Agents, Agent.host), each(other.Agents, Agent.host))
 	for _, b := range e.Brokers {
@@ -101,7 +101,7 @@ func subjects(was, is Broker) []string {
 	var all []string
 	say := func(what, a, b string) {
 		if a != b {
-			all = append(all, "broker "+was.Name+": "+what+" "+cmp.Or(a, "nothing")+", now "+cmp.Or(b, "nothing"))
+			all = append(all, "broker "+was.Name+": "+what+" "+cmp.Or(a, "none")+", now "+cmp.Or(b, "none"))
 		}
 	}
 	a, b := was.Subject, is.Subject
@@ -166,7 +166,7 @@ func Cells(then, now plan.Run) []string {
 		all = append(all, "repetitions: "+strconv.Itoa(then.Repeat)+", now "+strconv.Itoa(now.Repeat))
 	}
 	if then.Order != now.Order {
-		all = append(all, "the order of the tasks")
+		all = append(all, "order of the tasks")
 	}
 	return append(all, options(then, now.Redacted())...)
 }

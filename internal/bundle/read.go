@@ -35,7 +35,7 @@ func Open(from io.ReaderAt, size int64, limits Limits) (*Bundle, error) {
 	z, err := zip.NewReader(from, size)
 	if err != nil {
 		return nil,
-			altered("the archive", "it cannot be read as a bundle: %v; it is cut off, damaged or something else", err)
+			altered("the archive", "not readable as a bundle: %v; it is truncated, damaged or another type of file", err)
 	}
 	b := &Bundle{size: size, limits: limits, entries: map[string]*zip.File{}, order: z.File}
 	if err := b.admit(z.File); err != nil {
@@ -53,22 +53,22 @@ func Open(from io.ReaderAt, size int64, limits Limits) (*Bundle, error) {
 // admit checks names and sizes before anything is unpacked.
 func (b *Bundle) admit(files []*zip.File) error {
 	if len(files) > b.limits.Files {
-		return altered("the archive", "%d files, more than %d", len(files), b.limits.Files)
+		return altered("the archive", "%d files exceed the limit of %d", len(files), b.limits.Files)
 	}
 	var total uint64
 	for _, f := range files {
 		switch {
 		case !valid(f.Name):
-			return altered("the archive", "a file is called %q, which no bundle has", clip(f.Name))
+			return altered("the archive", "unexpected file %q", clip(f.Name))
 		case b.entries[f.Name] != nil:
-			return altered(f.Name, "it is there twice")
+			return altered(f.Name, "duplicate file")
 		case f.Method != zip.Deflate || f.Flags&1 != 0 || !f.Mode().IsRegular():
-			return altered(f.Name, "it is not packed as ctl bundle does")
+			return altered(f.Name, "not packed by ctl bundle")
 		}
 		b.entries[f.Name] = f
 		total += f.UncompressedSize64
 		if most := b.most(); f.UncompressedSize64 > most || total > most {
-			return altered(f.Name, "the bundle would unpack to more than %d bytes, the bound for %d bytes", most,
+			return altered(f.Name, "the unpacked bundle exceeds %d bytes, the limit for %d bytes", most,
 				b.size)
 		}
 	}
@@ -89,15 +89,15 @@ func (b *Bundle) listed() error {
 		case named[f.Name]:
 			return altered(manifestName, "it lists %q twice", clip(f.Name))
 		case b.entries[f.Name] == nil:
-			return altered(clip(f.Name), "the manifest lists it, and it is not there")
+			return altered(clip(f.Name), "listed in the manifest, but missing")
 		case f.Size < 0 || uint64(f.Size) != b.entries[f.Name].UncompressedSize64:
-			return altered(f.Name, "%d bytes, the manifest says %d", b.entries[f.Name].UncompressedSize64, f.Size)
+			return altered(f.Name, "%d bytes, the manifest has %d", b.entries[f.Name].UncompressedSize64, f.Size)
 		}
 		named[f.Name] = true
 	}
 	for _, f := range b.order {
 		if !named[f.Name] {
-			return altered(f.Name, "the manifest does not list it")
+			return altered(f.Name, "not listed in the manifest")
 		}
 	}
 	return nil
@@ -107,7 +107,7 @@ func (b *Bundle) listed() error {
 func (b *Bundle) document(name string, into any) error {
 	f := b.entries[name]
 	if f == nil {
-		return altered(name, "it is not there")
+		return altered(name, "missing")
 	}
 	r, err := f.Open()
 	if err != nil {
@@ -166,7 +166,7 @@ func (b *Bundle) unpack(root *os.Root, f File) error {
 	case err != nil:
 		return altered(f.Name, "%v", err)
 	case n != f.Size || hex.EncodeToString(sum.Sum(nil)) != f.SHA256:
-		return altered(f.Name, "sha256 %s, the manifest says %s", hex.EncodeToString(sum.Sum(nil)), clip(f.SHA256))
+		return altered(f.Name, "sha256 %s, the manifest has %s", hex.EncodeToString(sum.Sum(nil)), clip(f.SHA256))
 	}
 	return nil
 }
@@ -201,7 +201,7 @@ type guard struct {
 func (g *guard) Write(p []byte) (int, error) {
 	for _, c := range p {
 		if g.n++; g.n > g.most {
-			return 0, fmt.Errorf("more than %d bytes at a time", g.most)
+			return 0, fmt.Errorf("more than %d bytes in one file or line", g.most)
 		}
 		if g.lines && c == '\n' {
 			g.n = 0

@@ -39,17 +39,17 @@ func Verify(ctx context.Context, b *Bundle, dir, harness string) (Verification, 
 		return v, err
 	}
 	if len(v.Altered) > 0 {
-		v.Notes = append(v.Notes, "no task was judged again: the record is not the one that was bundled")
+		v.Notes = append(v.Notes, "no task was recomputed: the record is altered")
 		return v, nil
 	}
 	c := &check{Verification: &v, dir: dir, other: b.Manifest.Harness != harness}
 	if c.other {
 		v.Notes = append(v.Notes,
-			fmt.Sprintf("made by Lockstep %s, judged again by %s: where values differ, verify with the version that made it", clip(b.Manifest.Harness), harness))
+			fmt.Sprintf("made by Lockstep %s, recomputed by %s; if values differ, verify with the version that made it", clip(b.Manifest.Harness), harness))
 	}
 	for _, r := range b.Manifest.Read {
 		if r.Missing != "" {
-			c.unknown("%s, which agents read, is not in the bundle: %s", clip(r.Path), clip(r.Missing))
+			c.unknown("%s, a file that agents read, is not in the bundle: %s", clip(r.Path), clip(r.Missing))
 		}
 	}
 	err = c.run(ctx, b)
@@ -109,7 +109,7 @@ func (c *check) run(ctx context.Context, b *Bundle) error {
 		c.differ("%s: %d tasks with an outcome, the record has %d", manifestName, c.Manifest.Done, c.Outcomes)
 	}
 	if digest(p.Source.Text) != p.Source.SHA256 {
-		c.unknown("the digest of the matrix as it was: secrets were taken out of its text")
+		c.unknown("the digest of the original matrix: its text was redacted")
 	}
 	return c.derived(p, outcomes)
 }
@@ -119,14 +119,14 @@ func (b *Bundle) record(dir string) (*runs.Run, error) {
 	name := path.Join(runDir, "run.json")
 	run, err := runs.Open("", filepath.Join(dir, runDir)+string(filepath.Separator))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, altered(name, "it is not there")
+		return nil, altered(name, "missing")
 	}
 	if err != nil {
 		return nil, altered(name, "%v", err)
 	}
 	for _, c := range run.Plan().Cells {
 		if filepath.Base(c.ID) != c.ID || !valid(path.Join(runDir, tasksDir, c.ID, "outcome.json")) {
-			return nil, altered(name, "%q is no cell", clip(c.ID))
+			return nil, altered(name, "%q is not a cell", clip(c.ID))
 		}
 		for _, w := range c.Workload.Parts() {
 			if err := w.Bounded(); err != nil {
@@ -155,7 +155,7 @@ func (c *check) task(run *runs.Run, t plan.Task) (again plan.Outcome, judged boo
 	}
 	for _, d := range differences("", generic(stored), generic(again)) {
 		if c.other && (d.was == nothing || d.is == nothing) {
-			c.unknown("%s: %s: one of the two versions of Lockstep has no such value", where, d.at)
+			c.unknown("%s: %s: only one of the two versions of Lockstep has this value", where, d.at)
 			continue
 		}
 		c.differ("%s: %s: stored %s, recomputed %s", where, d.at, d.was, d.is)
@@ -176,7 +176,7 @@ func (c *check) task(run *runs.Run, t plan.Task) (again plan.Outcome, judged boo
 func rejudge(run *runs.Run, task string) (o plan.Outcome, histograms map[string][]byte, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("it cannot be judged: %v", r)
+			err = fmt.Errorf("cannot recompute: %v", r)
 		}
 	}()
 	if o, err = run.Rejudge(task); err != nil {
@@ -190,11 +190,11 @@ func rejudge(run *runs.Run, task string) (o plan.Outcome, histograms map[string]
 func (c *check) derived(p plan.Run, outcomes []plan.Outcome) error {
 	tables, err := report.Files(p, outcomes)
 	if err != nil {
-		return fmt.Errorf("make tables of the bundle's record: %w", err)
+		return fmt.Errorf("recompute the tables: %w", err)
 	}
 	environment, err := encode(EnvironmentOf(p, outcomes))
 	if err != nil {
-		return fmt.Errorf("make the environment of the bundle's record: %w", err)
+		return fmt.Errorf("recompute the environment: %w", err)
 	}
 	c.same(environmentName, environment)
 	c.same(path.Join(runDir, "matrix.cue"), []byte(p.Source.Text))
@@ -209,10 +209,10 @@ func (c *check) same(name string, recomputed []byte) {
 	data, err := os.ReadFile(filepath.Join(c.dir, filepath.FromSlash(name)))
 	switch {
 	case err != nil && c.other:
-		c.unknown("%s: the version of Lockstep that made the bundle wrote no such file", name)
+		c.unknown("%s: not written by the version of Lockstep that made the bundle", name)
 	case err != nil:
-		c.differ("%s: it is not there", name)
+		c.differ("%s: missing", name)
 	case !bytes.Equal(data, recomputed):
-		c.differ("%s: not what the record gives", name)
+		c.differ("%s: differs from the recomputed file", name)
 	}
 }

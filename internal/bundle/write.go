@@ -93,7 +93,7 @@ func gather(run *runs.Run, harness string, created bool) (Manifest, []source, er
 }
 
 // errMeanwhile is the error of a run that is still written: its outcomes and files would be of different times.
-var errMeanwhile = errors.New("the record was changed meanwhile: wait until the run has ended, or end it (ctl cancel), and bundle it then")
+var errMeanwhile = errors.New("the record has changed meanwhile; bundle the run after its end (stop it with ctl cancel)")
 
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
@@ -124,7 +124,7 @@ func recorded(dir string, tables map[string][]byte) ([]source, error) {
 		case d.IsDir() || useless(name) || tables[name] != nil:
 			return nil
 		case !d.Type().IsRegular():
-			return fmt.Errorf("%s is no regular file: a record has none; remove it", filepath.Join(dir, name))
+			return fmt.Errorf("%s is not a regular file; remove it from the record", filepath.Join(dir, name))
 		}
 		f := source{File: File{Name: path.Join(runDir, name)}, path: filepath.Join(dir, filepath.FromSlash(name))}
 		all = append(all, f)
@@ -143,7 +143,7 @@ func (f source) innocent() error {
 		return err
 	}
 	if plan.Redact(string(text)) != string(text) {
-		return fmt.Errorf("%s holds what looks like a password: nothing was written; replace it by *** there", f.path)
+		return fmt.Errorf("%s may contain a password; nothing was written; replace it with ***", f.path)
 	}
 	return nil
 }
@@ -174,17 +174,17 @@ func payloads(p plan.Run, created bool) []Read {
 func missing(p plan.Run, r Read, created bool) string {
 	switch {
 	case p.Source.Server != "":
-		return "agents of a fleet read it, and what is at its place here may be anything"
+		return "it was read on the hosts of a fleet's agents"
 	case !created:
-		return "the run was not created by the ctl that made the bundle, and what is at its place there may be anything"
+		return "the run was not created by the user who made the bundle"
 	case !valid(r.Name):
-		return "its name cannot be in a bundle"
+		return "its name is not valid in a bundle"
 	}
 	switch info, err := os.Stat(r.Path); {
 	case err != nil:
-		return "it is not on the host where the bundle was made"
+		return "not found on the host where the bundle was made"
 	case !info.Mode().IsRegular():
-		return "it is no regular file"
+		return "not a regular file"
 	}
 	return ""
 }
@@ -198,7 +198,7 @@ func (f source) open() (io.ReadCloser, error) {
 
 func (f *source) digest() error {
 	if !valid(f.Name) {
-		return fmt.Errorf("%q cannot be the name of a file in a bundle", f.Name)
+		return fmt.Errorf("%q is not a valid file name in a bundle", f.Name)
 	}
 	r, err := f.open()
 	if err != nil {
