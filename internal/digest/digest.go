@@ -92,7 +92,7 @@ func Of(m compare.Recorded, past *history.Store) (Digest, error) {
 		}
 	}
 	if err := d.look(m.Run, past); err != nil {
-		return Digest{}, fmt.Errorf("look back from run %s: %w", m.Run.ID, err)
+		return Digest{}, fmt.Errorf("read the history of run %s: %w", m.Run.ID, err)
 	}
 	return d, nil
 }
@@ -212,7 +212,7 @@ func (d *Digest) moved(a history.Answer) {
 		if i := slices.IndexFunc(c.Points, func(p plan.HistoryPoint) bool { return p.Run == d.Run }); i > 0 &&
 			c.Points[i].Environment != c.Points[i-1].Environment {
 			hosts := func(p plan.HistoryPoint) string { return strings.Join(a.Environments[p.Environment].Hosts, ", ") }
-			d.differs(fmt.Sprintf("hosts: %s → %s, and what was measured from others is not compared",
+			d.differs(fmt.Sprintf("hosts: %s → %s; runs on different hosts are not compared",
 				hosts(c.Points[i-1]), hosts(c.Points[i])))
 		}
 	}

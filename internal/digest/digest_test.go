@@ -131,7 +131,7 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 func TestQuietScheduledRuns(t *testing.T) {
 	root := t.TempDir()
 	d := made(t, root, scheduledRun(t, root, 0, 2, func(int, *plan.Outcome) {}))
-	if d.Title() != "nightly: nothing to compare with yet" || len(d.New) != 2 || d.Tested != 0 {
+	if d.Title() != "nightly: no earlier runs to compare with" || len(d.New) != 2 || d.Tested != 0 {
 		t.Errorf("the first night: %q, %+v", d.Title(), d)
 	}
 	var last compare.Recorded

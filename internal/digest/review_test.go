@@ -38,7 +38,7 @@ func TestAScheduledRunThatWasCutShortIsTold(t *testing.T) {
 	if err := d.Markdown(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"## Not finished", "5 of 6 tasks were not run: the run still goes on, or was stopped",
+	for _, want := range []string{"## Incomplete", "5 of 6 tasks were not run: the run is still active, or was stopped",
 		"No alarm is possible yet: 4 series have too few runs."} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)

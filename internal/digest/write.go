@@ -60,12 +60,12 @@ func (d Digest) Title() string {
 		words = append(words, display.Count(n, "rule")+" not met")
 	}
 	if d.Unfinished != "" {
-		words = append(words, "not finished")
+		words = append(words, "incomplete")
 	}
 	if len(words) == 0 {
 		words = []string{"nothing got worse"}
 		if d.Tested == 0 {
-			words = []string{"nothing to compare with yet"}
+			words = []string{"no earlier runs to compare with"}
 		}
 	}
 	return d.Matrix + ": " + strings.Join(words, ", ")
@@ -73,7 +73,7 @@ func (d Digest) Title() string {
 
 // sections returns the contents of both text formats, in the order of importance.
 func (d Digest) sections() (all []section) {
-	shifts := section{Title: "What changed"}
+	shifts := section{Title: "Changes"}
 	for _, x := range d.Statuses {
 		l := line{Text: string(x.Finding) + ": " + x.Line(), Mark: x.Finding}
 		if x.Count > 1 {
@@ -89,7 +89,7 @@ func (d Digest) sections() (all []section) {
 			Subs: []string{"since " + s.Since + ", " + s.At.UTC().Format("2006-01-02 15:04 UTC")}}
 		l.Subs = append(append(l.Subs, names(s.Cells, s.Count)...), s.Causes...)
 		if len(s.Causes) == 0 {
-			l.Subs = append(l.Subs, "no setting or version is known to have changed")
+			l.Subs = append(l.Subs, "no recorded setting or version changed")
 		}
 		shifts.Lines = append(shifts.Lines, l)
 	}
@@ -102,16 +102,16 @@ func (d Digest) sections() (all []section) {
 		all = append(all, s)
 	}
 	if d.Unfinished != "" {
-		plain("Not finished", []string{d.Unfinished + ": the run still goes on, or was stopped (ctl run --resume " +
-			d.Run + " goes on with it)"})
+		plain("Incomplete", []string{d.Unfinished + ": the run is still active, or was stopped (resume it with ctl run --resume " +
+			d.Run + ")"})
 	}
-	plain("What failed", d.Problems)
+	plain("Problems", d.Problems)
 	var rules []string
 	for _, r := range d.Rules {
 		rules = append(rules, r.String())
 	}
-	plain("Rules that are not met", rules)
-	plain("Different since the run before", d.Subject)
+	plain("Rules not met", rules)
+	plain("Changes since the previous run", d.Subject)
 	plain("New cells", d.New)
 	return all
 }
