@@ -122,8 +122,8 @@ func TestAwayAndBack(t *testing.T) {
 			d.Points != d.Written || d.Retries == 0 {
 			t.Errorf("%d lines came, want %d in their order; delivered %+v", len(db.lines), len(want), d)
 		}
-		if words := log.String(); strings.Count(words, "does not accept points") != 1 ||
-			strings.Count(words, "accepts points again") != 1 {
+		if words := log.String(); strings.Count(words, "cannot write points to InfluxDB") != 1 ||
+			strings.Count(words, "writing points to InfluxDB again") != 1 {
 			t.Errorf("the log is %q, want one line for each change", words)
 		}
 	})

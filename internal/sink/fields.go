@@ -43,41 +43,41 @@ var counterFields = map[record.Counter]counterField{
 	record.Sent:      {key: "sent", role: publishes, doc: "messages that Publish accepted"},
 	record.SentBytes: {key: "sent.bytes", role: publishes, doc: "bytes of their bodies"},
 	record.Confirmed: {key: "confirmed", role: publishes, confirm: true, doc: "messages confirmed"},
-	record.Rejected:  {key: "rejected", role: publishes, confirm: true, doc: "messages that the broker refused"},
+	record.Rejected:  {key: "rejected", role: publishes, confirm: true, doc: "messages that the broker rejected"},
 	record.Unconfirmed: {key: "unconfirmed", role: publishes, confirm: true,
-		doc: "messages whose link broke before the confirm"},
+		doc: "messages whose connection broke before the confirm"},
 	record.Returned: {key: "unroutable", role: publishes, doc: "messages that the broker returned"},
 	record.PublishErrors: {key: "publish.errors", role: publishes,
-		doc: "calls that failed; the message may have gone out"},
+		doc: "calls that failed; the message may have been sent"},
 	record.PortsExhausted: {key: "ports.exhausted", role: publishes,
-		doc: "connections that could not be opened for want of local ports"},
+		doc: "connections that failed because there was no free local port"},
 	record.ConnBlockedNanos: {key: "connection.blocked", role: publishes, nanos: true,
-		doc: "time that the broker held connections back, counted where it ended"},
+		doc: "time in which the broker blocked connections, counted in the second in which it ended"},
 	record.Unsent: {key: "unsent", role: publishes,
 		doc: "messages due inside the measurement and never sent"},
-	record.Received: {key: "received", role: consumes, doc: "deliveries of whole messages of this task"},
+	record.Received: {key: "received", role: consumes, doc: "deliveries of intact messages of this task"},
 	record.ReceivedBytes: {key: "received.bytes", role: consumes,
 		doc: "bytes of the bodies received for the first time"},
 	record.Unique: {key: "unique", role: consumes, doc: "messages received by a consumer for the first time"},
 	record.Duplicated: {key: "duplicated", role: consumes,
-		doc: "messages received by the same consumer again; what two consumers both got is in the outcome alone"},
+		doc: "messages received again by the same consumer; duplicates across consumers are only in the outcome"},
 	record.Reordered: {key: "reordered", role: consumes,
 		doc: "messages received after a later one of the same stream"},
-	record.Redelivered:  {key: "redelivered", role: consumes, doc: "deliveries that the broker marks as such"},
-	record.Corrupt:      {key: "corrupt", role: consumes, doc: "bodies whose envelope does not verify"},
-	record.Foreign:      {key: "foreign", role: consumes, doc: "whole envelopes of another task"},
-	record.Reconnects:   {key: "reconnects", role: either, doc: "links opened again after they broke"},
-	record.Timeouts:     {key: "errors.timeout", role: publishes, doc: "of the publish errors: a deadline passed"},
-	record.ClosedErrors: {key: "errors.closed", role: publishes, doc: "of the publish errors: the link was gone"},
-	record.Nacked:       {key: "nacked", doc: "deliveries that consumers refused (consumers.nack)"},
+	record.Redelivered:  {key: "redelivered", role: consumes, doc: "deliveries that the broker marks as redelivered"},
+	record.Corrupt:      {key: "corrupt", role: consumes, doc: "bodies with an invalid envelope"},
+	record.Foreign:      {key: "foreign", role: consumes, doc: "valid envelopes of another task"},
+	record.Reconnects:   {key: "reconnects", role: either, doc: "connections reopened after they broke"},
+	record.Timeouts:     {key: "errors.timeout", role: publishes, doc: "publish errors because of a timeout"},
+	record.ClosedErrors: {key: "errors.closed", role: publishes, doc: "publish errors because of a closed connection"},
+	record.Nacked:       {key: "nacked", doc: "deliveries that consumers nacked (consumers.nack)"},
 	record.Connects:     {key: "connects", doc: "publishers and consumers that connected (lifetime)"},
 	record.Disconnects:  {key: "disconnects", doc: "publishers and consumers that disconnected (lifetime)"},
 	record.SpinNanos: {key: "spin", nanos: true,
-		doc: "time that pacing spent polling the clock, where sleeping cannot hold the rate"},
+		doc: "time that pacing spent polling the clock, because sleeping is too coarse for the rate"},
 	record.BindingsMade: {key: "binding.made",
 		doc: "bindings that the broker confirmed while messages flowed (topology.churn)"},
-	record.BindingsRemoved: {key: "binding.removed", doc: "bindings removed again while messages flowed"},
-	record.BindingErrors:   {key: "binding.errors", doc: "calls to make or remove a binding that failed"},
+	record.BindingsRemoved: {key: "binding.removed", doc: "bindings removed while messages flowed"},
+	record.BindingErrors:   {key: "binding.errors", doc: "failed calls to create or remove a binding"},
 	record.BindingSent:     {key: "binding.sent", doc: "messages sent through such bindings"},
 	record.BindingReceived: {key: "binding.received", doc: "deliveries of messages through such bindings"},
 }
@@ -87,7 +87,7 @@ func counterFieldOf(c record.Counter) counterField {
 		return f
 	}
 	return counterField{key: c.String(), nanos: strings.HasSuffix(c.String(), "Nanos"),
-		doc: "the record's counter of this name"}
+		doc: "the counter of the record with this name"}
 }
 
 // seriesField defines how a distribution of a window is written: key.count, key.p50 and so on.
@@ -97,33 +97,33 @@ var seriesFields = map[record.Series]seriesField{
 	record.Publish:         {"publish", "publish call to confirm"},
 	record.PublishIntended: {"publish.intended", "intended send time to confirm (open loop)"},
 	record.EndToEnd:        {"e2e", "intended send time (closed loop: publish call) to delivery"},
-	record.SendDelay:       {"send_delay", "how late the generator itself sent (open loop)"},
-	record.Backpressure:    {"backpressure", "how long the broker kept the publisher from sending (open loop)"},
+	record.SendDelay:       {"send_delay", "send delay: actual minus intended send time, caused by the load generator (open loop)"},
+	record.Backpressure:    {"backpressure", "time in which back-pressure of the broker prevented sending (open loop)"},
 
 	record.UnsentAge: {"unsent.age",
-		"intended send time to the end of the drain, of messages that were due inside the measurement and never sent (open loop)"},
+		"intended send time to the end of the drain, for messages due inside the measurement and never sent (open loop)"},
 	record.Unanswered: {"unanswered",
-		"intended send time to error or loss of the link, of messages without an answer of the broker (open loop)"},
-	record.PublishFailed: {"publish.failed", "publish call to refusal, error or loss of the link"},
+		"intended send time to error or loss of the connection, for messages without a response of the broker (open loop)"},
+	record.PublishFailed: {"publish.failed", "publish call to rejection, error or loss of the connection"},
 	record.Pacing: {"pacing",
-		"by how much the time between two sends was off the one between their intended send times (open loop, messages that the broker did not hold)"},
-	record.GCPause: {"gc", "pauses of the agent's process for garbage collection"},
+		"pacing error: deviation from the intended interval between two sends, without back-pressure (open loop)"},
+	record.GCPause: {"gc", "garbage collection pauses of the agent's process"},
 	record.NetworkDelay: {"network.delay",
-		"simulated network: how much later than asked for a piece was handed over, one way"},
+		"simulated network: delay beyond the configured delay, one way"},
 	record.Scheduling: {"sched",
-		"how long goroutines of the agent's process that could run waited for a processor (one in eight is sampled)"},
+		"time that runnable goroutines of the agent's process waited for a CPU (one in eight is sampled)"},
 
 	record.Binding: {"binding",
-		"call that makes a binding (topology.churn) to the broker's word that it is made"},
+		"call that creates a binding (topology.churn) to the confirmation of the broker"},
 	record.BindingMessage: {"binding.message",
-		"publish call to delivery of messages through such a binding, less the first received"},
+		"publish call to delivery of messages through such a binding, without the first one received"},
 }
 
 func seriesFieldOf(s record.Series) seriesField {
 	if f, known := seriesFields[s]; known {
 		return f
 	}
-	return seriesField{s.String(), "the record's series of this name"}
+	return seriesField{s.String(), "the series of the record with this name"}
 }
 
 // rates are counters per second.

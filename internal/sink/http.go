@@ -17,7 +17,7 @@ type otherError struct {
 }
 
 func (e otherError) Error() string {
-	return "that is not InfluxDB: it answers a write with " + e.words + " instead of 204"
+	return "the server is not InfluxDB: it responds to a write with " + e.words + " instead of 204"
 }
 
 func httpClient(tune Tuning) *http.Client {

@@ -26,48 +26,48 @@ type Column struct {
 
 // Schema describes all points that a Stream returns. dashboards/SCHEMA.md is generated from it.
 func Schema() []Measurement {
-	second := "the beginning of the second"
+	second := "the start of the second"
 	return []Measurement{
 		{measureWindow,
-			"What one agent saw in one second: once for messages that were due inside the measurement and once for the others. " +
-				"A field is there if the agent's role has it, or where it is not zero; distributions where there are samples.",
+			"Metrics of one agent in one second: one point for messages that were due inside the measurement and one for the others. " +
+				"A field exists if it belongs to the agent's role or is not zero; a distribution exists if it has samples.",
 			second, tags(agentTag, roleTag, groupTag, phaseTag, measuredTag), windowColumns()},
-		{measureTotal, "The same over all agents of the task: counters and rates added, distributions merged.",
+		{measureTotal, "Sum over all agents of the task: counters and rates are added, distributions are merged.",
 			second, tags(phaseTag, measuredTag), append(windowColumns(), Column{expectedKey, "int", "count",
-				"deliveries that the messages sent lead to, over all subscriptions, without what the broker returned or refused: its running total less that of unique is what waits to be received. Where there are consumers"})},
-		{measureOutcome, "What came of a task: the values of the tables. A value that has no number has no field.",
+				"expected deliveries of the sent messages, over all subscriptions, without returned and rejected messages; its running total minus that of unique is the backlog. Only with consumers"})},
+		{measureOutcome, "Result of a task: the values of the tables. A value without a number has no field.",
 			"the end of the task", tags(Column{Key: "verdict", Doc: "valid, invalid or unknown"}), outcomeColumns()},
 		{measureGroup,
-			"What came of one workload group of a task whose cell has groups, as lockstep_outcome has it of all of them together.",
+			"Result of one workload group of a task whose cell has groups; lockstep_outcome has the result of all groups together.",
 			"the end of the task", tags(groupTag, Column{Key: "verdict", Doc: "valid, invalid or unknown"}),
 			groupColumns()},
 		{measureAgent,
-			"What an agent's process used of its host since its last sample, about once a second, and what the broker's processes did; an observer tells of these alone.",
+			"Resources used since the last sample, about once per second, by the agent's process and by the broker's processes; an observer reports only the latter.",
 			"the sample", tags(agentTag, roleTag, groupTag), []Column{
 				{"cpu", "float", "cores", "processor time of the agent's process, user and system"},
 				{"rss", "int", "bytes", "resident memory of the agent's process"},
-				{"spin", "float", "cores", "of cpu, what pacing spent polling the clock, at most"},
+				{"spin", "float", "cores", "upper bound of the part of cpu that pacing spent polling the clock"},
 				{"waited", "float", "cores",
-					"for how much more the process could have run while its host ran something else"},
+					"CPU wait: cores that the process was ready to use while the host ran other processes"},
 				{"broker.cpu", "float", "cores",
-					"of the broker's processes, if they run on this host and the matrix names them (process) or the agent observes them"},
+					"processor time of the broker's processes, if they run on this host and the matrix names them (process) or the agent observes them"},
 				{"broker.rss", "int", "bytes", "resident memory of these processes"},
 				{"broker.disk.read", "float", "bytes/s",
-					"what they had the kernel read from disks; not there where the host does not tell"},
+					"disk reads of these processes; absent if the host does not report them"},
 				{"broker.disk.write", "float", "bytes/s",
-					"what they had the kernel write to disks; not there where the host does not tell"},
+					"disk writes of these processes; absent if the host does not report them"},
 				{"broker.net.in", "float", "bytes/s",
-					"received by all interfaces of the network namespaces that they are in, the loopback included"},
+					"received by all interfaces of their network namespaces, with loopback"},
 				{"broker.net.out", "float", "bytes/s", "sent by these interfaces"},
 			}},
-		{measureBroker, "What the broker said of itself; which metrics there are depends on the driver.",
-			"the sample", tags(Column{Key: "node", Doc: "the member of a cluster; not there: the whole broker"},
+		{measureBroker, "Metrics that the broker reports; the driver determines which.",
+			"the sample", tags(Column{Key: "node", Doc: "the member of a cluster; absent for metrics of the whole broker"},
 				Column{Key: "group",
-					Doc: "the workload group whose agent asked, where the cell has groups: metrics of queues are of that group's"}), metricColumns()},
-		{measureEvent, "What happened: for annotations.",
-			"when it happened, or began", eventTags(), []Column{
-				{"text", "string", "", "what happened, for people, without secrets"},
-				{"seconds", "float", "s", "how long it lasted (gap)"},
+					Doc: "the workload group of the agent that queried the broker, if the cell has groups; queue metrics are those of its queues"}), metricColumns()},
+		{measureEvent, "Events, for annotations.",
+			"the time of the event, or its start", eventTags(), []Column{
+				{"text", "string", "", "description for people, without secrets"},
+				{"seconds", "float", "s", "duration (gap)"},
 				{"tasks", "int", "", "run-start: number of tasks; the maximum if cells are repeated until a value is known well enough"},
 				{"reason", "string", "", "run-stop: done, interrupted, failed, no-agents"},
 			}},
@@ -80,11 +80,11 @@ const expectedKey = "expected"
 var (
 	agentTag = Column{Key: "agent", Doc: "name of the agent"}
 	roleTag  = Column{Key: "role", Doc: "publisher, consumer or both; of lockstep_agent also observer"}
-	groupTag = Column{Key: "group", Doc: "the workload group that the agent belongs to, where the cell has groups"}
+	groupTag = Column{Key: "group", Doc: "the workload group of the agent, if the cell has groups"}
 	phaseTag = Column{Key: "phase",
-		Doc: "where the second lies: warm-up, measure or drain (with publishers.count: drain only after the limit)"}
+		Doc: "phase of the second: warm-up, measure or drain (with publishers.count: drain only after the limit)"}
 	measuredTag = Column{Key: "measured",
-		Doc: "true: of messages that were due inside the measurement; false: of others"}
+		Doc: "true: messages that were due inside the measurement; false: other messages"}
 )
 
 // runTags returns the tags of every point.
@@ -96,25 +96,25 @@ func runTags() []Column {
 func tags(more ...Column) []Column {
 	return append(append(runTags(),
 		Column{Key: "cell",
-			Doc: "id of the cell: the same in every run of the same workload against the broker of that name"},
+			Doc: "id of the cell: the same in every run of the same workload with the same broker name"},
 		Column{Key: "repetition", Doc: "from 1"},
 		Column{Key: "attempt",
-			Doc: "from 1; more where a task was interrupted and run again: the outcome has that of the attempt that counts"},
+			Doc: "from 1; higher if a task was interrupted and repeated; the outcome has the number of the attempt that counts"},
 		Column{Key: "broker", Doc: "name of the broker in the matrix"},
 		Column{Key: "driver", Doc: "name of the driver"},
-		Column{Key: "mode", Doc: "how publishers send; \"several\" of groups that differ"},
-		Column{Key: "axis_*", Doc: "the cell's value of each other axis, by the axis's name"},
+		Column{Key: "mode", Doc: "publish mode; \"several\" if groups differ"},
+		Column{Key: "axis_*", Doc: "value of the cell on each other axis, by the name of the axis"},
 	), more...)
 }
 
 func eventTags() []Column {
 	all := tags(
 		Column{Key: "kind",
-			Doc: "run-start, run-stop, task-start, task-stop; what links did: closed, gap, blocked, unblocked, rebalanced, notice, error; agent-lost, drain-cut and the like; worse, better, rule: what ctl digest found"},
-		Column{Key: "agent", Doc: "the agent that it happened to"})
+			Doc: "run-start, run-stop, task-start, task-stop; events of connections: closed, gap, blocked, unblocked, rebalanced, notice, error; agent-lost, drain-cut and others; results of ctl digest: worse, better, rule"},
+		Column{Key: "agent", Doc: "the agent of the event"})
 	for i := range all {
 		if i >= len(runTags()) && all[i].Key != "kind" && all[i].Key != "agent" {
-			all[i].Doc += "; not of a run's own events"
+			all[i].Doc += "; absent for events of the run itself"
 		}
 	}
 	return all
@@ -132,7 +132,7 @@ func windowColumns() []Column {
 	}
 	for _, r := range rates {
 		all = append(all, Column{r.key, "float", string(plan.PerSecond),
-			counterFieldOf(r.counter).key + " by the length of the second; the last of the measurement may be shorter"})
+			counterFieldOf(r.counter).key + " divided by the length of the second; the last second of the measurement may be shorter"})
 	}
 	for _, s := range record.AllSeries() {
 		f := seriesFieldOf(s)
@@ -141,7 +141,7 @@ func windowColumns() []Column {
 			all = append(all, Column{f.key + "." + q.Name, "float", "s", f.doc})
 		}
 		all = append(all, Column{f.key + ".negative", "int", "samples",
-			f.doc + ": samples below zero, which are in no quantile"})
+			f.doc + ": samples below zero, which no quantile includes"})
 	}
 	return all
 }
@@ -158,32 +158,32 @@ func outcomeColumns() []Column {
 	for _, v := range plan.Values() {
 		unit, doc := string(v.Unit), v.Doc
 		if v.Unit == plan.Text {
-			unit, doc = string(plan.PerSecond), "the rate of sending; whether receiving kept up is in flags"
+			unit, doc = string(plan.PerSecond), "the publish rate; flags show whether consumers kept up"
 		}
 		all = append(all, Column{v.Name, "float", unit, doc})
 	}
 	return append(all,
 		Column{"*" + boundSuffix, "float", "",
-			"how far the truth may be off the value of that name, either way and in its unit, because of the clocks of the hosts or because seconds are all that was seen; not there where that does not matter"},
-		Column{"measured", "float", "s", "what the rates are per"},
-		Column{"agents", "int", "count", "agents of the task"},
-		Column{"warnings", "int", "count", "warnings, which the record has in words"},
-		Column{"name", "string", "", "the cell in words: its value on every axis, spelled as in tags"},
-		Column{"flags", "string", "", "the flags of any of the values, with commas between them"},
-		Column{"reasons", "string", "", "why the verdict is not valid"},
-		Column{"label", "string", "", "what a confirm means"},
-		Column{"product", "string", "", "what the broker calls itself"},
-		Column{"version", "string", "", "the version that it names"},
-		Column{"fingerprint", "string", "", "a hash of what was really tested"},
+			"error bound of the value with that name, in both directions and in its unit, because of clock offsets or the resolution of one second; absent if negligible"},
+		Column{"measured", "float", "s", "duration to which the rates refer"},
+		Column{"agents", "int", "count", "number of agents of the task"},
+		Column{"warnings", "int", "count", "number of warnings; their texts are in the record"},
+		Column{"name", "string", "", "the cell as text: its value on every axis, spelled as in tags"},
+		Column{"flags", "string", "", "flags of all values, comma-separated"},
+		Column{"reasons", "string", "", "reasons if the verdict is not valid"},
+		Column{"label", "string", "", "meaning of a confirm"},
+		Column{"product", "string", "", "product name that the broker reports"},
+		Column{"version", "string", "", "version that the broker reports"},
+		Column{"fingerprint", "string", "", "hash of the tested broker's product, version and settings"},
 	)
 }
 
 func groupColumns() []Column {
 	return []Column{{"*", "float", "",
-		"the values and how sure they are, by the names that lockstep_outcome has them by"},
-		{"flags", "string", "", "the flags of any of the values, with commas between them"},
-		{"reasons", "string", "", "why the verdict is not valid"},
-		{"label", "string", "", "what a confirm means"}}
+		"values and error bounds, with the same names as in lockstep_outcome"},
+		{"flags", "string", "", "flags of all values, comma-separated"},
+		{"reasons", "string", "", "reasons if the verdict is not valid"},
+		{"label", "string", "", "meaning of a confirm"}}
 }
 
 func metricColumns() []Column {

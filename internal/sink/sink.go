@@ -104,7 +104,7 @@ func (s *Sink) ForReplay(patience time.Duration) *Sink {
 func (s *Sink) Log() *slog.Logger { return s.log }
 
 // ErrAway is wrapped by the errors of AwaitSpace and Drain.
-var ErrAway = errors.New("InfluxDB has accepted no point")
+var ErrAway = errors.New("InfluxDB accepted no points")
 
 // AwaitSpace waits until half of the queue is free. A caller that makes points faster than a run needs it. The error
 // wraps ErrAway if InfluxDB accepts no point for Tuning.Patience. AwaitSpace fails at once if ctx has ended.
@@ -138,7 +138,7 @@ func (s *Sink) await(ctx context.Context, enough func() bool) error {
 		case <-s.counts.changed:
 		case <-late.C:
 			return fmt.Errorf("%w for %v: %s", ErrAway, s.tune.Patience,
-				cmp.Or(s.counts.delivery().LastError, "no answer"))
+				cmp.Or(s.counts.delivery().LastError, "no response"))
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -223,7 +223,7 @@ func (s *Sink) Close(ctx context.Context) plan.Delivery {
 		s.closed = true
 		s.write()
 		close(s.writer.queue.closed)
-		enough := fmt.Errorf("no answer by the end of the run and %v more", s.tune.Flush)
+		enough := fmt.Errorf("no response within %v after the end of the run", s.tune.Flush)
 		late := time.AfterFunc(s.tune.Flush, func() { s.stop(enough) })
 		defer late.Stop()
 		defer context.AfterFunc(ctx, func() { s.stop(context.Cause(ctx)) })()

@@ -153,7 +153,7 @@ func TestWhatIsRefused(t *testing.T) {
 			"what is ***?", 0},
 		"conflict": {422,
 			`{"code":"unprocessable entity","message":"failure writing points to database: partial write: field type conflict: x dropped=3"}`, "refused: 422 Unprocessable Entity", "field type conflict", -3},
-		"page":  {200, `<html>welcome</html>`, "refused: not an InfluxDB", "that is not InfluxDB", 0},
+		"page":  {200, `<html>welcome</html>`, "rejected: not an InfluxDB", "the server is not InfluxDB", 0},
 		"moved": {302, ``, "refused: 302 Found", "302", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,19 +40,19 @@ type Start struct {
 
 // Begin returns the point of the run's start.
 func (s *Stream) Begin() []Point {
-	tasks, most := len(s.run.Cells)*s.run.Repeat, ""
+	tasks, bound := len(s.run.Cells)*s.run.Repeat, ""
 	if s.run.Until != nil {
-		most = "at most "
+		bound = "at most "
 	}
 	return []Point{{measureEvent, with(s.tags(), "kind", "run-start"), map[string]any{
-		"text":  text(fmt.Sprintf("run %s begins: %s%d tasks", s.run.ID, most, tasks)),
+		"text":  text(fmt.Sprintf("run %s started: %s%d tasks", s.run.ID, bound, tasks)),
 		"tasks": int64(tasks)}, s.run.Started}}
 }
 
 // End returns the point of the run's end. reason is a word.
 func (s *Stream) End(at time.Time, reason string) []Point {
 	return []Point{{measureEvent, with(s.tags(), "kind", "run-stop"), map[string]any{
-		"text": text(fmt.Sprintf("run %s ends: %s", s.run.ID, reason)), "reason": text(reason)}, at}}
+		"text": text(fmt.Sprintf("run %s ended: %s", s.run.ID, reason)), "reason": text(reason)}, at}}
 }
 
 func (s *Stream) tags() map[string]string {
@@ -63,7 +63,7 @@ func (s *Stream) tags() map[string]string {
 func (s *Stream) Start(b Start) []Point {
 	t := s.newTask(b)
 	s.tasks[b.Task.ID] = t
-	return []Point{t.event("task-start", "", b.At, 0, fmt.Sprintf("%s begins", t.words()))}
+	return []Point{t.event("task-start", "", b.At, 0, fmt.Sprintf("%s started", t.words()))}
 }
 
 // Snapshot returns the points of one snapshot, which is not changed. A snapshot of a task that was not started, or one
@@ -121,7 +121,7 @@ func (s *Stream) Outcome(o plan.Outcome, b Start) []Point {
 	if t == nil {
 		b.At = o.Started
 		t = s.newTask(b)
-		points = append(points, t.event("task-start", "", o.Started, 0, t.words()+" begins"))
+		points = append(points, t.event("task-start", "", o.Started, 0, t.words()+" started"))
 	}
 	points = append(points, t.rest()...)
 	for _, e := range o.Events {
@@ -149,5 +149,5 @@ func (s *Stream) GiveUp(id string, at time.Time, why string) []Point {
 		return nil
 	}
 	delete(s.tasks, id)
-	return append(t.rest(), t.event("task-stop", "", at, 0, t.words()+" was given up: "+why))
+	return append(t.rest(), t.event("task-stop", "", at, 0, t.words()+" was aborted: "+why))
 }

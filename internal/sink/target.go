@@ -25,7 +25,7 @@ func Resolve(i plan.Influx, host plan.Host) (Target, error) {
 	_, err := fill(&i, host)
 	scrub, failed := fill(&token, host)
 	if err = errors.Join(err, failed); err != nil {
-		return Target{}, fmt.Errorf("find out the InfluxDB to write to: %w", err)
+		return Target{}, fmt.Errorf("resolve InfluxDB settings: %w", err)
 	}
 	i.Token = token.Token
 	if err := check(i); err != nil {
@@ -50,15 +50,15 @@ func check(i plan.Influx) error {
 	u, err := url.Parse(i.URL)
 	switch {
 	case err != nil: // the parse error may contain a password
-		return errors.New("that is no URL; give one like http://127.0.0.1:8086")
+		return errors.New("not a URL; use a URL such as http://127.0.0.1:8086")
 	case u.Scheme != "http" && u.Scheme != "https" || u.Host == "":
-		return errors.New("its URL has to be like http://127.0.0.1:8086 or https://host")
+		return errors.New("invalid URL; use a URL such as http://127.0.0.1:8086 or https://host")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		return errors.New("its URL may hold no user, password or query; the token goes into a field of its own")
+		return errors.New("the URL contains a user, password or query; use the field token")
 	case i.Bucket == "":
-		return errors.New("it needs a bucket")
+		return errors.New("no bucket given; set the field bucket")
 	case strings.ContainsAny(i.Token, "\r\n"):
-		return errors.New("its token has a line end in the middle")
+		return errors.New("the token contains a line break; remove it")
 	}
 	return nil
 }
@@ -76,10 +76,10 @@ func ReadFile(text []byte) (plan.Influx, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&i); err != nil {
-		return plan.Influx{}, fmt.Errorf("%s; want %s", plan.Redact(err.Error()), fileShape)
+		return plan.Influx{}, fmt.Errorf("%s; use the form %s", plan.Redact(err.Error()), fileShape)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return plan.Influx{}, fmt.Errorf("there is more than one object; want %s", fileShape)
+		return plan.Influx{}, fmt.Errorf("more than one JSON object; use the form %s", fileShape)
 	}
 	return i, nil
 }

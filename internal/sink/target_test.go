@@ -67,7 +67,7 @@ func TestReadFile(t *testing.T) {
 	}
 	for text, words := range map[string]string{
 		`{"url": "http://h", "bucket": "b", "tokn": "x"}`: `unknown field "tokn"`,
-		`{"url": "http://h"} {"url": "x"}`:                "more than one object",
+		`{"url": "http://h"} {"url": "x"}`:                "more than one JSON object",
 		`INFLUX_URL=http://h`:                             "want {",
 		``:                                                "want {",
 		`{"url": 5}`:                                      "want {",
@@ -89,10 +89,10 @@ func TestResolve(t *testing.T) {
 		words  string
 	}{
 		{func(i *plan.Influx) { i.URL = "h:8086" }, "URL"},
-		{func(i *plan.Influx) { i.URL = "ftp://h" }, "like http://127.0.0.1:8086"},
-		{func(i *plan.Influx) { i.URL = "http://u:hunter2@h" }, "no user, password or query"},
-		{func(i *plan.Influx) { i.URL = "http://u:hunter2@h/%zz" }, "no URL"},
-		{func(i *plan.Influx) { i.URL = "http://h/?token=x" }, "no user, password or query"},
+		{func(i *plan.Influx) { i.URL = "ftp://h" }, "such as http://127.0.0.1:8086"},
+		{func(i *plan.Influx) { i.URL = "http://u:hunter2@h" }, "contains a user, password or query"},
+		{func(i *plan.Influx) { i.URL = "http://u:hunter2@h/%zz" }, "not a URL"},
+		{func(i *plan.Influx) { i.URL = "http://h/?token=x" }, "contains a user, password or query"},
 		{func(i *plan.Influx) { i.Bucket = "" }, "bucket"},
 		{func(i *plan.Influx) { i.Token = "a\nb" }, "line end"},
 		{func(i *plan.Influx) { i.Token = "${env:NONE}" }, "NONE"},

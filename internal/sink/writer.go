@@ -20,7 +20,7 @@ import (
 const (
 	whyFull = "queue full"
 	whyLate = "not delivered in time"
-	whyTime = "a time that InfluxDB cannot hold"
+	whyTime = "timestamp out of range for InfluxDB"
 )
 
 // writer sends batches to InfluxDB, one at a time and in order, and counts the results. It retries a batch after a
@@ -73,7 +73,7 @@ func (w *writer) attempt(ctx context.Context, lines []string) bool {
 	w.failed(ctx, err)
 	switch {
 	case errors.As(err, &other):
-		w.counts.refuse(other.status, "refused: not an InfluxDB", len(lines))
+		w.counts.refuse(other.status, "rejected: not an InfluxDB", len(lines))
 		return true
 	case refused != nil && !passing(refused.StatusCode):
 		w.refuse(refused, len(lines))
@@ -102,11 +102,11 @@ func (w *writer) refuse(e *influxhttp.Error, n int) {
 		}
 	}
 	w.counts.wrote(n - dropped)
-	w.counts.refuse(e.StatusCode, fmt.Sprintf("refused: %d %s", e.StatusCode, http.StatusText(e.StatusCode)), dropped)
+	w.counts.refuse(e.StatusCode, fmt.Sprintf("rejected: %d %s", e.StatusCode, http.StatusText(e.StatusCode)), dropped)
 }
 
 func (w *writer) write(ctx context.Context, batch []string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.tune.Request, fmt.Errorf("no answer within %v", w.tune.Request))
+	ctx, cancel := context.WithTimeoutCause(ctx, w.tune.Request, fmt.Errorf("no response within %v", w.tune.Request))
 	defer cancel()
 	err := w.api.WriteRecord(ctx, batch...)
 	var answer *influxhttp.Error
@@ -149,13 +149,13 @@ func (w *writer) failed(ctx context.Context, err error) {
 	w.counts.change(func(d *plan.Delivery) { d.LastError = words })
 	if !w.down {
 		w.down = true
-		w.log.Warn("InfluxDB does not accept points; the record is complete", "error", words)
+		w.log.Warn("cannot write points to InfluxDB; the record is complete", "error", words)
 	}
 }
 
 func (w *writer) recovered() {
 	if w.down {
 		w.down = false
-		w.log.Warn("InfluxDB accepts points again")
+		w.log.Warn("writing points to InfluxDB again")
 	}
 }
