@@ -30,7 +30,7 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 		out.Rows = append(out.Rows, b.bestRow(t, name, row, chosen, cells, winner, n))
 	}
 	out.Notes = n.texts
-	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s; one with a flag there only if all have one", word, titleOf(t, name))}, labels.remarks()...)
+	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s; a cell with a flag on it is used only if all have one", word, titleOf(t, name))}, labels.remarks()...)
 	out.Remarks = append(out.Remarks, legend(out.Rows)...)
 	out.Remarks = append(out.Remarks, b.repeated()...)
 	return out
@@ -71,7 +71,7 @@ func noBest(cells []*cell, value string, info, by plan.ValueInfo, n *notes) Fiel
 	}
 	f := Field{Value: value, Unit: info.Unit, Verdict: why.Verdict, Text: "–", Notes: why.Notes}
 	if why.Number != nil { // the cell is not valid
-		f.Notes = append(slices.Clone(f.Notes), n.add("no cell is valid")...)
+		f.Notes = append(slices.Clone(f.Notes), n.add("no valid cell")...)
 	}
 	return f
 }

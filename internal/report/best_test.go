@@ -61,7 +61,7 @@ func TestTablesOfBestCells(t *testing.T) {
 		if head := strings.Join(tables[0].Head, ","); head != "broker,threads,Consume msg/s,Sent" {
 			t.Errorf("head %q: want the axis that tells where the best is", head)
 		}
-		if r := strings.Join(tables[0].Remarks, "\n"); !strings.Contains(r, "a confirm does not mean the same") {
+		if r := strings.Join(tables[0].Remarks, "\n"); !strings.Contains(r, "meaning of a confirm, which differs") {
 			t.Errorf("remarks %q do not say that the two confirm differently", r)
 		}
 	}
@@ -110,7 +110,7 @@ func TestWhatIsNotHonouredIsSaid(t *testing.T) {
 	o := outcome(c, 1, map[string]plan.Value{"sent": {Number: 1}})
 	o.Subject.Settings = map[string]string{"w": "majority: not honoured by this server: it stands alone", "j": "true"}
 	remarks := strings.Join(Build(run, []plan.Outcome{o})[0].Remarks, "\n")
-	if want := "a confirm means: w:majority (w majority: not honoured by this server: it stands alone)"; !strings.Contains(remarks, want) {
+	if want := "meaning of a confirm: w:majority (w majority: not honoured by this server: it stands alone)"; !strings.Contains(remarks, want) {
 		t.Errorf("remarks %q, want %q", remarks, want)
 	}
 }

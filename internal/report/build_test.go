@@ -210,7 +210,7 @@ func TestMedianOfAnEvenNumber(t *testing.T) {
 	}
 	f, table := single(t, "lost", nil, with("lost", plan.Value{Number: 3}), with("lost", plan.Value{Number: 0}))
 	if f.Number == nil || *f.Number != 1.5 || !strings.Contains(strings.Join(table.Notes, "\n"),
-		"in the repetitions: 3, 0") {
+		"repetitions: 3, 0") {
 		t.Errorf("lost %v, notes %q: want 1.5, and a note of the 3", f.Number, table.Notes)
 	}
 }

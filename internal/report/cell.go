@@ -177,9 +177,9 @@ func (c *cell) absence(f *Field, absent []string, n *notes) {
 
 // explanations of the reasons for missing numbers.
 var explanations = map[string]string{
-	judge.NAFireAndForget: "fire-and-forget: nothing is confirmed",
+	judge.NAFireAndForget: "fire-and-forget: no confirms",
 	judge.NANoConfirms:    "no confirms in this mode",
-	judge.NAClosedLoop:    "closed loop: without a rate nothing is due",
+	judge.NAClosedLoop:    "closed loop: no intended send times",
 	judge.NANoConsumers:   "no consumers",
 }
 
@@ -242,7 +242,7 @@ func reasons(outcomes []plan.Outcome) string {
 		}
 	}
 	if len(all) == 0 {
-		return "no reason was given"
+		return "no reason recorded"
 	}
 	return strings.Join(all, "; ")
 }
@@ -272,7 +272,7 @@ func throughput(c *cell, f *Field, n *notes) {
 	}
 	f.Text += " / " + format(plan.PerSecond, stats.Median(consumed))
 	if subscriptions > 1 {
-		f.Notes = append(f.Notes, n.add("published / consumed by one subscription")...)
+		f.Notes = append(f.Notes, n.add("publish rate / consume rate of one subscription")...)
 	}
 }
 
@@ -286,7 +286,7 @@ func unevenCounts(unit plan.Unit, numbers []float64) string {
 	for i, x := range numbers {
 		texts[i] = format(unit, x)
 	}
-	return "in the repetitions: " + strings.Join(texts, ", ")
+	return "repetitions: " + strings.Join(texts, ", ")
 }
 
 // meanings explain the flags, in the order in which tables show them.
@@ -294,18 +294,18 @@ var meanings = []struct {
 	flag plan.Flag
 	text string
 }{
-	{plan.Backlog, "receiving did not keep up with sending"},
-	{plan.ClientBound, "the load generator's own work was the limit"},
-	{plan.SharedHost, "broker and load generator share CPUs that were fully used: the numbers are of both together"},
+	{plan.Backlog, "consumers did not keep up with publishers"},
+	{plan.ClientBound, "the load generator was the bottleneck"},
+	{plan.SharedHost, "broker and load generator share CPUs that were fully used; the numbers describe both together"},
 	{plan.HostBusy, "other processes used the CPU of the load generator's host"},
-	{plan.ClockUnsafe, "times come from clocks of different hosts, and their offset is not known to within the median"},
+	{plan.ClockUnsafe, "times from clocks of different hosts; the error of the clock offset exceeds the median"},
 	{plan.Skewed, "agents did not start together"},
 	{plan.NotSteady,
-		"the load had not become steady when the measurement began: it is of a load that still moved (warmup: \"auto\")"},
-	{plan.LatencyOff, "the simulated network added more latency than was asked for (network.latency.p50)"},
-	{plan.Drifting, "a rate or the median latency rose or fell all through the measurement"},
-	{plan.Degraded, "only some of the agents took part to the end"},
-	{plan.Clipped, "samples were beyond the histogram's range of an hour"},
+		"the load was still changing when the measurement started (warmup: \"auto\")"},
+	{plan.LatencyOff, "the simulated network added more latency than configured (network.latency.p50)"},
+	{plan.Drifting, "a rate or the median latency rose or fell during the whole measurement"},
+	{plan.Degraded, "not all agents took part until the end"},
+	{plan.Clipped, "samples exceeded the histogram range of one hour"},
 }
 
 func flagOrder(f plan.Flag) int {
@@ -343,7 +343,7 @@ func legend(rows [][]Field) []string {
 			func(f Field) bool { return f.Bound > 0 })
 	}) {
 		lines = append(lines,
-			"±: the truth is at most so far from the number (clocks of different hosts, backlogs seen once a second)")
+			"±: error bound (clock offsets between hosts, backlogs sampled once per second)")
 	}
 	return lines
 }

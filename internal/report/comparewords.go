@@ -16,7 +16,7 @@ import (
 func left(c compare.Comparison) (lines []string) {
 	for i, l := range c.Left {
 		if i == maxLeft {
-			lines = append(lines, fmt.Sprintf("and %d more, which JSON and CSV list", len(c.Left)-maxLeft))
+			lines = append(lines, fmt.Sprintf("and %d more (see JSON or CSV)", len(c.Left)-maxLeft))
 			break
 		}
 		lines = append(lines, fmt.Sprintf("%s (%s): %s", l.Cell, strings.Join(l.Sides, ", "), l.Reason))
@@ -77,7 +77,7 @@ func foundSummary(c compare.Comparison) string {
 		text = fmt.Sprintf("%d compared: %s", total, strings.Join(parts, ", "))
 	}
 	if n := len(c.Left); n > 0 {
-		text += fmt.Sprintf("; %s left out", display.Count(n, "cell"))
+		text += fmt.Sprintf("; %s not compared", display.Count(n, "cell"))
 	}
 	return text
 }
@@ -90,8 +90,8 @@ func method(c compare.Comparison) []string {
 		test, change = "Mann–Whitney over repetitions", "the median of the ratios of all pairs of repetitions"
 	}
 	return []string{
-		fmt.Sprintf("A difference is shown where the change is at least %s and p is at most %.4g, over all tests together (%d; %s, Holm)", display.Percent(c.Effect), c.Alpha, c.Tests, test),
-		fmt.Sprintf("change: %s, with its own %s interval; ±: of the median", change, sure(c)),
+		fmt.Sprintf("A difference is reported if the change is at least %s and p is at most %.4g, corrected for all tests (%d; %s, Holm)", display.Percent(c.Effect), c.Alpha, c.Tests, test),
+		fmt.Sprintf("change: %s, with its %s interval; ±: interval of the median", change, sure(c)),
 	}
 }
 
@@ -103,7 +103,7 @@ func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 	}
 	fmt.Fprintln(out)
 	if len(x.Besides) == 0 {
-		fmt.Fprintln(out, "Nothing else differs that the records tell of.")
+		fmt.Fprintln(out, "No other differences recorded.")
 	} else if err := Text(out, x.Besides, width); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (x Compared) Text(w io.Writer, c compare.Comparison, width int) error {
 			}
 		}
 	}
-	section("Left out", x.Left)
+	section("Not compared", x.Left)
 	section("Found", x.Found)
 	fmt.Fprintln(out)
 	for _, line := range method(c) {
@@ -145,12 +145,12 @@ func (x Compared) Markdown(w io.Writer, c compare.Comparison) error {
 	section("", x.Sides)
 	fmt.Fprintln(out)
 	if len(x.Besides) == 0 {
-		fmt.Fprintln(out, "Nothing else differs that the records tell of.")
+		fmt.Fprintln(out, "No other differences recorded.")
 	}
 	if err := Markdown(out, slices.Concat(x.Besides, x.Tables)); err != nil {
 		return err
 	}
-	section("Left out", x.Left)
+	section("Not compared", x.Left)
 	section("Found", x.Found)
 	fmt.Fprintln(out)
 	for _, line := range method(c) {

@@ -55,7 +55,7 @@ func besides(c compare.Comparison) []Table {
 	if len(c.Differences) == 0 {
 		return nil
 	}
-	t := Table{Title: "What else differs", Axes: []string{"of", "what"},
+	t := Table{Title: "Other differences", Axes: []string{"of", "what"},
 		Head: append([]string{"of", "what"}, marks(c)...)}
 	for _, d := range c.Differences {
 		row := []Field{{Text: d.Of}, {Text: d.What}}
@@ -190,7 +190,7 @@ func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field 
 		f.Mark = fmt.Sprintf("±%s", display.Percent(part))
 	}
 	if s.Bound > 0 {
-		f.Mark += " known to " + display.PlusMinus(middle, s.Bound)
+		f.Mark += " error bound " + display.PlusMinus(middle, s.Bound)
 	}
 	f.Mark = strings.TrimSpace(f.Mark + " " + words(s.Flags))
 	return f

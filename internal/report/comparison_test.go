@@ -174,7 +174,7 @@ func TestInconclusiveHasAReasonAndNoP(t *testing.T) {
 func TestOneCellIsNotCells(t *testing.T) {
 	x := NewCompared(compare.Comparison{Sides: []compare.Side{{Mark: "A", Cells: 1, Repetitions: 6}},
 		Left: []compare.Left{{Cell: "a"}}})
-	if !strings.Contains(x.Sides[0], ", 1 cell × 6") || !strings.HasSuffix(x.Summary, "; 1 cell left out") {
+	if !strings.Contains(x.Sides[0], ", 1 cell × 6") || !strings.HasSuffix(x.Summary, "; 1 cell not compared") {
 		t.Errorf("%q, %q", x.Sides, x.Summary)
 	}
 }

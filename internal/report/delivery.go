@@ -26,11 +26,11 @@ func Delivered(run string, all []plan.Delivery) string {
 		line += fmt.Sprintf("; %d dropped (%s)", sum.Dropped, reasonsOf(sum.Why))
 	}
 	if replay.Left > 0 {
-		line += fmt.Sprintf("; a replay has not written %d of %d (%s)", replay.Left, replay.Points,
+		line += fmt.Sprintf("; the replay did not write %d of %d (%s)", replay.Left, replay.Points,
 			reasonsOf(replay.Why))
 	}
 	if replay.Incomplete {
-		line += "; a replay ended before the end of the record"
+		line += "; the replay stopped before the end of the record"
 	}
 	if replay.Cause != "" {
 		line += ": " + replay.Cause
@@ -108,13 +108,13 @@ func written(all []plan.Delivery, live []int, replay int) int64 {
 // NotWritten returns the message of a replay that has not written all points, with the command that writes them. It
 // does not contain the cause of an interruption.
 func NotWritten(run string, d plan.Delivery) string {
-	line := fmt.Sprintf("InfluxDB at %s, bucket %s, has accepted %d points", d.URL, d.Bucket, d.Written)
+	line := fmt.Sprintf("InfluxDB at %s, bucket %s, accepted %d points", d.URL, d.Bucket, d.Written)
 	if d.Left > 0 {
-		line = fmt.Sprintf("InfluxDB at %s, bucket %s, has not accepted %d of %d points (%s)",
+		line = fmt.Sprintf("InfluxDB at %s, bucket %s, did not accept %d of %d points (%s)",
 			d.URL, d.Bucket, d.Left, d.Points, reasonsOf(d.Why))
 	}
 	if d.Incomplete {
-		line += "; the replay ended before the end of the record"
+		line += "; the replay stopped before the end of the record"
 	}
 	if d.LastError != "" {
 		line += "; last error: " + d.LastError
@@ -126,20 +126,20 @@ func NotWritten(run string, d plan.Delivery) string {
 // cause is that of a replay that ended early although InfluxDB accepted points, or empty.
 func remedy(run string, status int, cause string) string {
 	command := "run: ctl sink replay " + run
-	step := "correct the cause of the refusal"
+	step := "correct the cause of the rejection"
 	switch {
 	case status == 0 && cause != "":
 		return command
 	case status == 0:
 		step = "start InfluxDB"
 	case status == http.StatusUnauthorized, status == http.StatusForbidden:
-		step = "use a token that may write to the bucket"
+		step = "use a token with write access to the bucket"
 	case status == http.StatusNotFound:
 		step = "correct bucket and org"
 	case status < http.StatusBadRequest:
 		step = "correct the url"
 	}
-	return "the record is complete: " + step + ", then " + command
+	return "the record is complete; " + step + ", then " + command
 }
 
 // reasonsOf lists counts by reason, the largest first.

@@ -53,9 +53,9 @@ func (l *labelled) remarks() []string {
 	case 0:
 		return nil
 	case 1:
-		return []string{"a confirm means: " + l.labels[0]}
+		return []string{"meaning of a confirm: " + l.labels[0]}
 	}
-	remarks := []string{"a confirm does not mean the same everywhere in this table:"}
+	remarks := []string{"meaning of a confirm, which differs in this table:"}
 	where := l.places()
 	for _, label := range l.labels {
 		remarks = append(remarks, "  "+label+": "+strings.Join(where[label], ", "))

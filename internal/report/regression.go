@@ -35,9 +35,9 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		case why != "" || c.lacks() != "":
 			why = cmp.Or(why, c.lacks())
 		case !has:
-			why = fmt.Sprintf("the baseline %q, run %s, has no valid repetition of this cell, whose id changes with its workload and broker's name: ctl baseline set RUN", base.Name, base.Run)
+			why = fmt.Sprintf("the baseline %q (run %s) has no valid repetition of this cell, whose id depends on its workload and broker name; set a newer baseline with ctl baseline set RUN", base.Name, base.Run)
 		default:
-			why = "none of its values has a number" // replaced as soon as a value has a number
+			why = "none of its values is a number" // replaced as soon as a value has a number
 			now.Run.Cells, before.Run.Cells = append(now.Run.Cells, c.cell), append(before.Run.Cells, c.cell)
 			now.Outcomes, before.Outcomes = append(now.Outcomes, c.outcomes...),
 				append(before.Outcomes, restored(old)...)
@@ -83,7 +83,7 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		for _, name := range rule.Values {
 			if !slices.Contains(compared[c.ID], name) {
 				failures[c.ID] = append(failures[c.ID],
-					plan.Failure{Why: fmt.Sprintf("no data: %s has no number now, and none in run %s", name, base.Run),
+					plan.Failure{Why: fmt.Sprintf("no data: %s has no number in this run and in run %s", name, base.Run),
 						Unknown: true})
 			}
 		}
@@ -96,7 +96,7 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		r := rulings[c.ID]
 		r.Why += earlierRuns(base, tooFew[c.ID])
 		if bounded[c.ID] {
-			r.Why += "; more runs do not decide about a value of which only a lower bound is known"
+			r.Why += "; more runs cannot decide this, because only a lower bound of the value is known"
 		}
 		rulings[c.ID] = r
 	}
@@ -110,9 +110,9 @@ func earlierRuns(base plan.Base, tooFew bool) (text string) {
 		text = fmt.Sprintf("; %d of %d earlier runs available", base.Available, base.Earlier)
 	}
 	if tooFew {
-		text += "; run the matrix until there are enough, with this broker version and from these hosts"
+		text += "; run the matrix until there are enough, with this broker version and on these hosts"
 		if missing {
-			text += ", or copy the others to the controller's --dir, below runs"
+			text += ", or copy the missing runs into the folder runs below the controller's --dir"
 		}
 	}
 	return text

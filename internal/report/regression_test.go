@@ -63,14 +63,14 @@ func TestNoWorseThanBaseline(t *testing.T) {
 		"first runs": {usual, level(1000), level(500), spread(plan.RunSpread{Runs: 2}), Inconclusive,
 			"publish.rate: the run-to-run spread is unknown: it needs 5 earlier runs, and has 2; run the matrix until"},
 		"no number": {"publish.p99 no worse than baseline by 5%", level(1000), level(1000), nil,
-			Inconclusive, "no data: publish.p99 has no number now, and none in run old"},
+			Inconclusive, "no data: publish.p99 has no number in this run and in run old"},
 		"no baseline": {usual, level(1000), level(1000), func(r *plan.Run, _ []plan.Outcome) { r.Bases = nil },
 			Inconclusive, `no data: there is no baseline "nightly": ctl baseline set RUN`},
 		"another baseline": {"no worse than baseline r4 by 5%", level(1000), level(1000), nil, Inconclusive,
 			`there is no baseline "r4"`},
 		"a cell that it has not": {usual, level(1000), level(1000),
 			func(r *plan.Run, _ []plan.Outcome) { r.Bases[0].Cells[0].ID = "other" }, Inconclusive,
-			`the baseline "nightly", run old, has no valid repetition of this cell`},
+			`the baseline "nightly" (run old) has no valid repetition of this cell`},
 		"failed": {usual, level(1000), level(1000), func(_ *plan.Run, all []plan.Outcome) {
 			for i := range all {
 				all[i].Verdict, all[i].Reasons = plan.Unknown, []string{"it broke"}
@@ -90,7 +90,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 				}
 				r.Bases[0].Cells[0].Spreads["publish.p99"] = plan.RunSpread{}
 			}, Inconclusive, "publish.p99: this run: 5 of 5 repetitions only a lower bound; " +
-				"the run-to-run spread is unknown: it needs 5 earlier runs, and has 0; more runs do not decide"},
+				"the run-to-run spread is unknown: it needs 5 earlier runs, and has 0; more runs cannot decide"},
 		"flagged": {usual, level(1000), level(500), func(_ *plan.Run, all []plan.Outcome) {
 			all[2].Values["publish.rate"] = plan.Value{Number: 500, Flags: []plan.Flag{plan.ClientBound}}
 		}, Inconclusive, "publish.rate: this run: client-bound"},
@@ -118,7 +118,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 			for _, values := range r.Bases[0].Cells[0].Repetitions {
 				values["publish.rate"] = plan.Value{NA: "no"}
 			}
-		}, Inconclusive, "no data: none of its values has a number"},
+		}, Inconclusive, "no data: none of its values is a number"},
 	} {
 		run, outcomes := compared(x.rule, x.before, x.now)
 		if x.change != nil {

@@ -113,7 +113,7 @@ func (g *grid) table(t plan.Table, part place) Table {
 	out.Remarks = append(labels.remarks(), legend(out.Rows)...)
 	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.SplitGroup(v); return v == "throughput" }) {
 		out.Remarks = append(out.Remarks,
-			"throughput: one rate where sending and receiving agree (balanced), else sent / received")
+			"throughput: one rate if the publish and consume rates agree (balanced), else publish / consume")
 	}
 	out.Remarks = append(out.Remarks, g.b.repeated()...)
 	return out
@@ -136,7 +136,7 @@ func (b *builder) repeated() []string {
 		return []string{fmt.Sprintf("each number is the median of the valid repetitions of its cell, %s of %s",
 			fromTo(few, many), fromTo(least, most))}
 	case least != most && b.run.Until != nil:
-		return []string{fmt.Sprintf("each number is the median of as many repetitions as it took (%s), %d to %d",
+		return []string{fmt.Sprintf("each number is the median of the repetitions that the stop rule required (%s), %d to %d",
 			b.run.Until.Rule, least, most)}
 	case least != most:
 		return []string{fmt.Sprintf("each number is the median of the repetitions of its run, %d to %d", least, most)}

@@ -34,7 +34,7 @@ func (c *cell) search(o plan.Outcome) Table {
 		values = slices.Delete(values, 1, 2)
 	}
 	t := Table{Title: c.searchTitle(o), Split: c.place.coordinates(), Axes: []string{"search.rate"},
-		Head: []string{"Asked msg/s", "Step", "Answer"}}
+		Head: []string{"Target msg/s", "Step", "Answer"}}
 	for _, name := range values {
 		t.Head = append(t.Head, valueInfo(name).Title)
 	}
@@ -103,7 +103,7 @@ func (c *cell) searchTitle(o plan.Outcome) string {
 	case !r.Sure:
 		return title + ": not found"
 	case r.Capacity == 0:
-		return title + ": none, no rate holds"
+		return title + ": none, no rate is sustained"
 	default:
 		return fmt.Sprintf("%s: %s msg/s %s", title, display.Number(r.Capacity), interval(r))
 	}

@@ -34,7 +34,7 @@ func capacities() (plan.Run, []plan.Outcome) {
 	slow := "p99 is 112 ms, not < 50ms"
 	found := []plan.Step{
 		step(10_000, plan.StepBracket, plan.AnswerHeld, ""), step(20_000, plan.StepBracket, plan.AnswerHeld, ""),
-		step(40_000, plan.StepBracket, plan.AnswerFailed, "backlog: receiving did not keep up with sending"),
+		step(40_000, plan.StepBracket, plan.AnswerFailed, "backlog: consumers did not keep up with publishers"),
 		step(20_400, plan.StepBisect, plan.AnswerFailed, slow), step(20_400, plan.StepCheck, plan.AnswerFailed, slow),
 		step(20_000, plan.StepVerify, plan.AnswerHeld, ""), step(20_000, plan.StepVerify, plan.AnswerFailed, slow),
 		step(20_000, plan.StepVerify, plan.AnswerHeld, ""),
@@ -46,10 +46,10 @@ func capacities() (plan.Run, []plan.Outcome) {
 			Why: "client-bound at 40,000/s: capacity is at least 20,000/s",
 			Steps: append(found[:2:2], step(40_000, plan.StepBracket, plan.AnswerClientBound,
 				"client-bound: agent a used 2.00 of its host's 2 cores; "+slow))},
-		{Sure: true, Fails: 1, Why: "no rate holds, down to 1/s: " + slow,
+		{Sure: true, Fails: 1, Why: "no rate is sustained, down to 1/s: " + slow,
 			Steps: []plan.Step{step(1, plan.StepBracket, plan.AnswerFailed, slow)}},
 		{Capacity: 20_000, Fails: 20_400, Verified: 1, Verifications: 1,
-			Why: "the limit of 6 steps came before the verification was complete", Steps: found[:6]},
+			Why: "the limit of 6 steps was reached before the verification was complete", Steps: found[:6]},
 	}
 	var outcomes []plan.Outcome
 	for i, r := range all {

@@ -167,7 +167,7 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	all := strings.Join(titles, "\n")
 	for _, want := range []string{"Throughput over broker", "End-to-end latency over broker",
 		"Publish latency, distribution", "Rates over time", "Latency over time",
-		"Latency of each step over its rate"} {
+		"Latency of each step by rate"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no drawing is called %q; there are:\n%s", want, all)
 		}

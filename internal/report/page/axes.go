@@ -134,7 +134,7 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 	v := axisView{Axis: axis}
 	var notes []string
 	if more := len(facets) - maxFacets; more > 0 {
-		notes = append(notes, fmt.Sprintf("%d more combinations of %s are in the tables only", more,
+		notes = append(notes, fmt.Sprintf("%d more combinations of %s only in the tables", more,
 			strings.Join(rest, ", ")))
 		facets = facets[:maxFacets]
 	}
@@ -157,7 +157,7 @@ func drawAxis(axis string, others []string, all []spot) axisView {
 		}
 	}
 	if n := len(distinct(all, axis)); n > maxRows && scaleOf(distinct(all, axis)).values == nil {
-		notes = append(notes, fmt.Sprintf("the first %d of %d values of %s; the others are in the tables", maxRows, n,
+		notes = append(notes, fmt.Sprintf("the first %d of %d values of %s; all values are in the tables", maxRows, n,
 			axis))
 	}
 	v.Note = strings.Join(notes, "; ")

@@ -47,7 +47,7 @@ func account(l plan.Ledger) []accountRow {
 	return []accountRow{{"sent", l.Sent}, {"uncertain whether sent", l.Uncertain}, {"confirmed", l.Confirmed},
 		{"rejected", l.Rejected}, {"never confirmed", l.Unconfirmed},
 		{"unroutable", l.Unroutable}, {"received", l.Received}, {"lost", l.Lost},
-		{"lost although confirmed", l.LostConfirmed}, {"undrained", l.Undrained},
+		{"confirmed but lost", l.LostConfirmed}, {"undrained", l.Undrained},
 		{"unknown", l.Unknown}, {"duplicated", l.Duplicated}, {"reordered", l.Reordered}, {"corrupt", l.Corrupt},
 		{"of another task", l.Foreign}}
 }
@@ -160,7 +160,7 @@ func choose(cells [][]detail, o Options) (chosen [][]detail, left string) {
 		chosen = append(chosen, cells[i])
 	}
 	return chosen,
-		fmt.Sprintf("%d of %d cells are here in detail: those that are not valid, then those with flags, then the first of the matrix. The tables above have all; ctl report --full has all in detail.",
+		fmt.Sprintf("Details of %d of %d cells: those that are not valid, then those with flags, then the first of the matrix. The tables contain all cells; ctl report --full shows the details of all.",
 			len(chosen), len(cells))
 }
 

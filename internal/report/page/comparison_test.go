@@ -34,7 +34,7 @@ func TestComparisonsNeedNothingAndEscape(t *testing.T) {
 			t.Errorf("the page has %q", from)
 		}
 	}
-	for _, want := range []string{"Content-Security-Policy", `class="worse"`, "What else differs", "Left out"} {
+	for _, want := range []string{"Content-Security-Policy", `class="worse"`, "Other differences", "Not compared"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -81,7 +81,7 @@ func (c *curves) figures() (all []figure) {
 const perNine = 12
 
 func distribution(title, axis string, some []curve) figure {
-	p := chart.Plot{X: chart.Axis{Label: "percentile (log of what is above)", Kind: chart.Percentile},
+	p := chart.Plot{X: chart.Axis{Label: "percentile (log)", Kind: chart.Percentile},
 		Y: chart.Axis{Label: axis, Kind: chart.Log, Format: latencyTicks}}
 	var notes []string
 	for i, c := range some {
@@ -97,15 +97,15 @@ func distribution(title, axis string, some []curve) figure {
 		}
 		if c.unsent > 0 {
 			notes = append(notes,
-				fmt.Sprintf("%s%d samples are the age of a message that was due and not sent: its latency is at least that",
+				fmt.Sprintf("%s%d samples are ages of messages that were due and not sent; their latency is at least that",
 					prefix(c.name), c.unsent))
 		}
 		if n := c.hist.Negative(); n > 0 {
-			notes = append(notes, fmt.Sprintf("%s%d negative samples are in no percentile: clocks were apart",
+			notes = append(notes, fmt.Sprintf("%s%d negative samples, caused by clock offsets, are in no percentile",
 				prefix(c.name), n))
 		}
 		if n := c.hist.Over(); n > 0 {
-			notes = append(notes, fmt.Sprintf("%s%d samples beyond an hour are drawn as an hour", prefix(c.name), n))
+			notes = append(notes, fmt.Sprintf("%s%d samples of more than one hour are drawn as one hour", prefix(c.name), n))
 		}
 	}
 	return plotted(title, p, notes...)

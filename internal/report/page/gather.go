@@ -73,7 +73,7 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 		studies = append(studies, report.StudyOf(one.plan, outcomes))
 	}
 	if len(all) == 0 {
-		return sheet{}, fmt.Errorf("no run is given")
+		return sheet{}, fmt.Errorf("no run given")
 	}
 	study := studies[0]
 	if len(all) > 1 {
@@ -135,7 +135,7 @@ func viewOf(r recorded) runView {
 // Where returns the place of the load generators.
 func (v runView) Where() string {
 	if v.Plan.Source.Server == "" {
-		return "in one process"
+		return "local"
 	}
 	return "on the fleet at " + v.Plan.Source.Server
 }
@@ -145,7 +145,7 @@ func (v runView) Order() string {
 	if v.Plan.Order.Random {
 		return fmt.Sprintf("shuffled, seed %d", v.Plan.Order.Seed)
 	}
-	return "of the matrix"
+	return "as in the matrix"
 }
 
 // worst returns the worst of several verdicts.

@@ -152,7 +152,7 @@ func (d *drawing) remarks(absent bool) (all []string) {
 	for _, s := range d.facet.spots {
 		for _, v := range d.measure.values {
 			if f := s.values[v.value]; f.Number != nil && doubtful(f) {
-				all = append(all, "ring: flagged, not valid, or a repetition failed; the tables say why")
+				all = append(all, "ring: flagged, not valid, or a repetition failed; see the tables for the reason")
 				break
 			}
 		}
@@ -161,7 +161,7 @@ func (d *drawing) remarks(absent bool) (all []string) {
 		}
 	}
 	if absent {
-		all = append(all, "∅: no number; pointing at it says why")
+		all = append(all, "∅: no number; hover for the reason")
 	}
 	return all
 }
@@ -236,7 +236,7 @@ func (d *drawing) key(dashed bool) (all []chart.Line) {
 			l.Look = chart.Plain
 		}
 		if n > 0 && !dashed && !d.measure.log {
-			l.Name += ", where it is not within 2 %"
+			l.Name += ", if it differs by more than 2 %"
 		}
 		all = append(all, l)
 	}

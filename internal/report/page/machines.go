@@ -98,7 +98,7 @@ func (t timeline) finished(title string, p chart.Plot, left int) (figure, bool) 
 	}
 	var notes []string
 	if left > 0 {
-		notes = append(notes, fmt.Sprintf("%d more are left out", left))
+		notes = append(notes, fmt.Sprintf("%d more are not shown", left))
 	}
 	return plotted(title, p, notes...), true
 }
@@ -119,8 +119,8 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	for i, s := range []struct {
 		series record.Series
 		name   string
-	}{{record.GCPause, "garbage collection"}, {record.Scheduling, "waiting for a processor"},
-		{record.SendDelay, "send delay of sending"}} {
+	}{{record.GCPause, "garbage collection"}, {record.Scheduling, "waiting for a CPU"},
+		{record.SendDelay, "send delay"}} {
 		l := chart.Line{Name: s.name, Look: i, Dash: i, Shape: chart.Shape(i), Loose: true}
 		for _, at := range course {
 			if h := at.hists[s.series]; h != nil && h.Max() > 0 {
@@ -177,7 +177,7 @@ func (t timeline) brokerFigures(of string, m *record.Merged) (all []figure) {
 	}
 	if left > 0 {
 		last := &all[len(all)-1]
-		last.Notes = append(last.Notes, fmt.Sprintf("%d more figures of the broker are in the values", left))
+		last.Notes = append(last.Notes, fmt.Sprintf("%d more metrics of the broker are in the values", left))
 	}
 	return all
 }

@@ -483,7 +483,7 @@ func TestWhatHappenedIsMarked(t *testing.T) {
 			break
 		}
 	}
-	for _, want := range []string{"fault by agent-", "links were gone", "the measurement"} {
+	for _, want := range []string{"fault injected by agent-", "disconnected", "the measurement"} {
 		if !strings.Contains(rates, want) {
 			t.Errorf("the drawing of rates does not tell of %q", want)
 		}

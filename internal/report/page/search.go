@@ -84,7 +84,7 @@ func searchFigure(t report.Table) figure {
 				Full: "capacity: " + display.Number(p.Rate) + " msg/s"})
 		}
 	}
-	return plotted("Latency of each step over its rate", plot)
+	return plotted("Latency of each step by rate", plot)
 }
 
 // ratesAxis returns a linear axis from zero, or a logarithmic one if the rates are far apart.
@@ -97,7 +97,7 @@ func ratesAxis(points []report.Point) chart.Axis {
 		most = max(most, p.Rate)
 	}
 	if most > 20*least {
-		return chart.Axis{Label: "asked rate, msg/s (log)", Kind: chart.Log, Format: rateTicks}
+		return chart.Axis{Label: "target rate, msg/s (log)", Kind: chart.Log, Format: rateTicks}
 	}
-	return chart.Axis{Label: "asked rate, msg/s", Zero: true, Format: rateTicks}
+	return chart.Axis{Label: "target rate, msg/s", Zero: true, Format: rateTicks}
 }

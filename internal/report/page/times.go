@@ -43,7 +43,7 @@ func timeFigures(d detail, m *record.Merged, events []plan.Event) (all []figure)
 		return nil
 	}
 	if unmarked > 0 {
-		all[0].Notes = append(all[0].Notes, fmt.Sprintf("%d more events are in the record and not marked", unmarked))
+		all[0].Notes = append(all[0].Notes, fmt.Sprintf("%d more events are in the record and are not marked", unmarked))
 	}
 	return append(all, t.machines(d, m)...)
 }
@@ -60,7 +60,7 @@ func (t timeline) plot(label string, log bool, format func(float64) string) char
 	if log {
 		y.Kind, y.Zero = chart.Log, false
 	}
-	return chart.Plot{X: chart.Axis{Label: "seconds since the measurement began", Min: t.from, Max: t.to}, Y: y,
+	return chart.Plot{X: chart.Axis{Label: "seconds since the start of the measurement", Min: t.from, Max: t.to}, Y: y,
 		Bands: t.bands, Marks: t.marks}
 }
 
@@ -73,9 +73,9 @@ func bandsOf(d detail, m *record.Merged) []chart.Band {
 		switch e.Kind {
 		case record.EventFault:
 			bands = append(bands, chart.Band{From: from, To: to, Class: "fault",
-				Text: fmt.Sprintf("fault by %s: %s", e.Agent, e.Detail)})
+				Text: fmt.Sprintf("fault injected by %s: %s", e.Agent, e.Detail)})
 		case record.EventGap:
-			gaps = append(gaps, chart.Band{From: from, To: to, Class: "fault", Text: "links were gone"})
+			gaps = append(gaps, chart.Band{From: from, To: to, Class: "fault", Text: "disconnected"})
 		}
 	}
 	slices.SortFunc(gaps, func(a, b chart.Band) int { return cmp.Compare(a.From, b.From) })
@@ -185,7 +185,7 @@ func (c partCourse) rates() figure {
 		return parts
 	})
 	return plotted(c.title("Rates over time"), p, c.means("means of")+
-		"; the first and the last seconds are only partly under load")
+		"; the first and last seconds are only partly under load")
 }
 
 func (c partCourse) hovers(tell func(*stretch) []string) (all []chart.Band) {
@@ -218,7 +218,7 @@ func (c partCourse) latencies() figure {
 		}
 	}
 	if len(p.Series) > 0 {
-		notes = append([]string{c.means("percentiles of what ended in") + "; warm-up and drain included"}, notes...)
+		notes = append([]string{c.means("percentiles of messages completed in") + "; warm-up and drain included"}, notes...)
 	}
 	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
 		for _, l := range kinds {
@@ -238,10 +238,10 @@ func (c partCourse) latencies() figure {
 func between(v plan.Value) string {
 	switch {
 	case slices.Contains(v.Flags, plan.ClockUnsafe):
-		return "clock-unsafe, the times come from clocks of different hosts; each may be off by " +
+		return "clock-unsafe: times from clocks of different hosts; error bound of each time: " +
 			report.Format(plan.Seconds, v.Bound)
 	case v.Bound > 0:
-		return "each time may be off by ± " + report.Format(plan.Seconds, v.Bound) + ", as the clocks were known"
+		return "error bound of each time, from clock offsets: ± " + report.Format(plan.Seconds, v.Bound)
 	}
 	return ""
 }
@@ -284,7 +284,7 @@ func (c partCourse) waiting() (f figure, any bool) {
 	}
 	p.Series = []chart.Line{l}
 	p.Hovers = c.hovers(func(s *stretch) []string {
-		return []string{display.Number(float64(levels[s.from])) + " waiting at the end"}
+		return []string{display.Number(float64(levels[s.from])) + " not received at the end"}
 	})
 	return plotted(c.title("Backlog over time"), p, c.means("level at the end of")), true
 }
