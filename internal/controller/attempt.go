@@ -127,7 +127,7 @@ func (x *execution) measure(ctx context.Context, t plan.Task, n int, detail stri
 		o := withRetries(r.outcome, retries)
 		failed := plan.FailedAttempt{Name: r.attempt, Kind: kind, Reason: why}
 		retries = append(slices.Clone(retries), failed)
-		x.log.Warn("task is retried", "task", t.ID, "attempt", len(retries), "why", failed.String())
+		x.log.Warn("retrying task", "task", t.ID, "attempt", len(retries), "why", failed.String())
 		x.journal.inFlight(ctx, "")
 		e := wire.RunEvent{Kind: wire.AttemptEnded, Task: o.Task, Attempt: failed.Name, N: n, Detail: failed.String(),
 			FailedAttempt: &failed, Outcome: &o}
@@ -318,8 +318,8 @@ func oneProcess(parts []*part, assignments []plan.Assignment) error {
 			continue
 		}
 		if a.Task.Cell.InProcess && agent.Memory != "" && one.Memory != "" && agent.Memory != one.Memory {
-			return &failure{words: fmt.Sprintf("broker %s lives in the process of an agent, and %s and %s are two processes that each have one: "+
-				"name a server in its options, give an agent enough slots (agent --slots), or run the matrix without --server", broker.Name, one.Agent, agent.Agent)}
+			return &failure{words: fmt.Sprintf("broker %s runs in the process of an agent, but %s and %s are separate processes: "+
+				"set a server in its options, start one agent with enough slots (agent --slots), or run the matrix without --server", broker.Name, one.Agent, agent.Agent)}
 		}
 	}
 	return nil
@@ -352,7 +352,7 @@ const minAhead = 50 * time.Millisecond
 func (a *attempt) start(ctx context.Context) (r wire.Release, ahead time.Duration, err error) {
 	rtt, err := a.rtt(ctx)
 	if err != nil {
-		return r, 0, fmt.Errorf("measure the way to the control plane: %w", err)
+		return r, 0, fmt.Errorf("measure the round-trip time to the control plane: %w", err)
 	}
 	ahead = max(minAhead, 3*rtt)
 	now, wall := clock.Now(), time.Now().UnixNano()
@@ -440,7 +440,7 @@ func (a *attempt) beginMeasurement(ctx context.Context) error {
 	}
 	if i := slices.IndexFunc(a.parts, func(p *part) bool { return !p.dropped && p.begin != at.Nanoseconds() }); i >= 0 {
 		return &failure{plan.FailedRun,
-			fmt.Sprintf("agent %s set the beginning of the measurement to %v of the load, not to %v", a.parts[i].Agent,
+			fmt.Sprintf("agent %s started the measurement %v after the start of the load instead of %v", a.parts[i].Agent,
 				time.Duration(a.parts[i].begin), at)}
 	}
 	a.origin = a.zero + at.Nanoseconds()
@@ -527,7 +527,7 @@ func (a *attempt) teardown(ctx context.Context) {
 		})
 		if !down {
 			a.remark("", "error",
-				"no agent could tear down: what the task declared at the broker may still be there, named "+
+				"no agent could tear down: queues and topics of the task may be left on the broker, named "+
 					g.Topic())
 		}
 	}
@@ -609,7 +609,7 @@ func (a *attempt) await(ctx context.Context, step wire.Step, limit time.Duration
 		left := remaining()
 		if left <= 0 {
 			return 0, &failure{plan.FailedTimeout,
-				fmt.Sprintf("%s on agent %s: no answer within %v", verb(step), waiting.Agent, limit)}
+				fmt.Sprintf("%s on agent %s: no response within %v", verb(step), waiting.Agent, limit)}
 		}
 		return left, nil
 	})
@@ -628,7 +628,7 @@ func (a *attempt) settle(ctx context.Context, parts []*part, step wire.Step, lim
 		for ; left <= 0 && p != nil; p = waitingFor(parts, step) {
 			p.dropped = true
 			if p.Error == "" {
-				p.Error = fmt.Sprintf("%s: no answer within %v", verb(step), limit)
+				p.Error = fmt.Sprintf("%s: no response within %v", verb(step), limit)
 			}
 			a.remark(p.Agent, "error", p.Error)
 			a.agents.blame(p.agent, a.task.ID)
@@ -666,7 +666,7 @@ func (a *attempt) awaitObservers(ctx context.Context, step wire.Step, limit time
 		left := limit - time.Since(began)
 		o := waitingFor(a.observers.parts, step)
 		for ; left <= 0 && o != nil; o = waitingFor(a.observers.parts, step) {
-			a.observers.drop(o, fmt.Sprintf("no answer of the agent within %v", limit))
+			a.observers.drop(o, fmt.Sprintf("no response of the agent within %v", limit))
 		}
 		if o == nil {
 			return 0, nil
@@ -786,7 +786,7 @@ func (a *attempt) lookForLost(ctx context.Context) {
 		}
 		p.dropped, p.Left = true, left
 		if p.Left && p.at[wire.StepFinish] {
-			a.remark(p.Agent, "notice", "it left when it had handed in its part")
+			a.remark(p.Agent, "notice", "it left after it had submitted its results")
 			continue
 		}
 		p.Lost = true
@@ -800,7 +800,7 @@ func (a *attempt) lookForLost(ctx context.Context) {
 			Detail: "agent " + p.Agent + " " + where, Silence: plan.Duration(silence)}
 		storing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		if err := a.journal.record.Event(storing, e); err != nil {
-			a.log.Error("record event", "err", err)
+			a.log.Error("cannot record event", "err", err)
 		}
 		cancel()
 	}

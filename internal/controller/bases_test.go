@@ -37,7 +37,7 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 		if text := strings.Join(first.Problems, "\n"); first.State != schedule.Done || len(first.Problems) != 1 ||
 			!strings.Contains(text, `inconclusive: mode=confirm-window: publish.rate no worse`) ||
 			!strings.Contains(text,
-				`there is no baseline "tiny" on the control plane (those of a folder: ctl baseline list --runs DIR): ctl baseline set RUN`) {
+				`there is no baseline "tiny" on the control plane (list those of a folder with ctl baseline list --runs DIR): ctl baseline set RUN`) {
 			t.Fatalf("without a baseline: %+v", first)
 		}
 		l.state(first.Run, func(s wire.RunState) bool { return s.Copied })
@@ -176,7 +176,7 @@ func TestBaselinesOutliveTheirController(t *testing.T) {
 		l.replaced()
 		_, ruling = l.ruled(comparing())
 		const want = "lost: the run-to-run spread is unknown: it needs 5 earlier runs, and has 1; 1 of 8 earlier runs available; " +
-			"run the matrix until there are enough, with this broker version and from these hosts, or copy the others to the controller's --dir, below runs"
+			"run the matrix until there are enough, with this broker version and on these hosts, or copy the missing runs into the folder runs below the controller's --dir"
 		if !ruling.Failed() || ruling.Why != want {
 			t.Errorf("without earlier runs: %v", ruling)
 		}
@@ -223,7 +223,7 @@ func TestBaselinesOfTheControlPlane(t *testing.T) {
 		}
 		l.drop(first.ID)
 		if err := set("", first.ID); !errors.Is(err, wire.ErrNoRun) ||
-			!strings.Contains(err.Error(), "give a newer run") {
+			!strings.Contains(err.Error(), "use a newer run") {
 			t.Errorf("a run without a record: %v", err)
 		}
 		js := l.jetstream()

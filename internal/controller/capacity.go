@@ -223,31 +223,31 @@ func (c *capacitySearch) result() plan.SearchResult {
 	}
 	switch {
 	case c.unclear > 1:
-		r.Why = fmt.Sprintf("the step at %s gave no usable numbers, twice", perSecond(c.last.rate))
+		r.Why = fmt.Sprintf("the step at %s returned no usable numbers, twice", perSecond(c.last.rate))
 	case c.retreats > maxRetreats:
-		r.Why = fmt.Sprintf("what held in single steps failed in its verification, %d times", c.retreats)
+		r.Why = fmt.Sprintf("rates that were sustained in single steps failed verification %d times", c.retreats)
 	case lo == 0 && r.Bound != "":
-		r.Why = fmt.Sprintf("%s at %s: nothing is known of the broker: %s", r.Bound, perSecond(hi), c.why)
+		r.Why = fmt.Sprintf("%s at %s: the capacity of the broker is unknown: %s", r.Bound, perSecond(hi), c.why)
 	case lo == 0 && hi > c.lowest():
-		r.Why = fmt.Sprintf("no rate was found to hold within the limit of %d steps; the lowest that was tried is %s: %s", c.Steps, perSecond(hi), c.why)
+		r.Why = fmt.Sprintf("no sustained rate found within the limit of %d steps; the lowest rate tried is %s: %s", c.Steps, perSecond(hi), c.why)
 	case lo == 0 && hi == 0:
-		r.Why = fmt.Sprintf("no step of %d gave usable numbers: %s", c.Steps, c.why)
+		r.Why = fmt.Sprintf("none of %d steps returned usable numbers: %s", c.Steps, c.why)
 	case lo == 0 && c.failures[hi] < 2:
-		r.Why = fmt.Sprintf("the limit of %d steps came before the failure at %s was checked: %s", c.Steps,
+		r.Why = fmt.Sprintf("the limit of %d steps was reached before the failure at %s was verified: %s", c.Steps,
 			perSecond(hi), c.why)
 	case lo == 0:
 		r.Sure = true
-		r.Why = fmt.Sprintf("no rate holds, down to %s: %s", perSecond(hi), c.why)
+		r.Why = fmt.Sprintf("no rate is sustained, down to %s: %s", perSecond(hi), c.why)
 	case c.verified < c.Repeats:
-		r.Why = fmt.Sprintf("the limit of %d steps came before the verification was complete", c.Steps)
+		r.Why = fmt.Sprintf("the limit of %d steps was reached before the verification was complete", c.Steps)
 	case r.Bound != "":
 		r.Why = fmt.Sprintf("%s at %s: capacity is at least %s", r.Bound, perSecond(hi), perSecond(lo))
 	case hi == 0 && lo >= c.Max:
-		r.Why = fmt.Sprintf("it holds at %s, the most that is tried: capacity is at least that", perSecond(lo))
+		r.Why = fmt.Sprintf("%s is sustained, the maximum rate of the search: capacity is at least that", perSecond(lo))
 	case hi == 0 || !c.narrow():
-		r.Why = fmt.Sprintf("the limit of %d steps came before the interval was as small as asked", c.Steps)
+		r.Why = fmt.Sprintf("the limit of %d steps was reached before the required precision", c.Steps)
 	case c.failures[hi] < minFailures:
-		r.Why = fmt.Sprintf("the limit of %d steps came before the failure at %s was checked", c.Steps, perSecond(hi))
+		r.Why = fmt.Sprintf("the limit of %d steps was reached before the failure at %s was verified", c.Steps, perSecond(hi))
 	}
 	return r
 }

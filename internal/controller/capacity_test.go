@@ -95,15 +95,15 @@ func TestSearchAtTheEdges(t *testing.T) {
 	}{
 		{"below the first rate", 300, nil, 294, 300, 3, ""},
 		{"far below the first rate", 1.5, nil, 1.4, 1.5, 3, ""},
-		{"never holds", 0, nil, 0, 0, 0, "no rate holds, down to 1/s: p99 is 1 s"},
+		{"never holds", 0, nil, 0, 0, 0, "no rate is sustained, down to 1/s: p99 is 1 s"},
 		{"above the most", 1e12, nil, 1e7, 1e7, 3, "it holds at 10,000,000/s, the most that is tried"},
-		{"most below from", 1e12, func(s *plan.Search) { s.Max = 500 }, 500, 500, 3, "the most that is tried"},
+		{"most below from", 1e12, func(s *plan.Search) { s.Max = 500 }, 500, 500, 3, "the maximum rate of the search"},
 		{"few steps", 50_000, func(s *plan.Search) { s.Steps = 10 }, 32_000, 32_000, 3,
-			"before the interval was as small as asked"},
+			"was reached before the required precision"},
 		{"too few steps", 1, func(s *plan.Search) { s.Steps = 6 }, 0, 0, 0,
-			"no rate was found to hold within the limit of 6 steps"},
+			"no sustained rate found within the limit of 6 steps"},
 		{"no step left to check the lowest rate", 0, func(s *plan.Search) { s.Steps = 11 }, 0, 0, 0,
-			"the limit of 11 steps came before the failure at 1/s was checked"},
+			"the limit of 11 steps was reached before the failure at 1/s was verified"},
 		{"first rate below one", 3, func(s *plan.Search) { s.From = 0.1 }, 2.9, 3, 3, ""},
 	} {
 		s := aSearch()
@@ -277,7 +277,7 @@ func TestSearchRepeatsAStepWithoutAnswer(t *testing.T) {
 		}
 		return limit(m)
 	})
-	if len(steps) != 6 || r.Verified != 0 || !strings.Contains(r.Why, "gave no usable numbers, twice") {
+	if len(steps) != 6 || r.Verified != 0 || !strings.Contains(r.Why, "returned no usable numbers, twice") {
 		t.Errorf("%d steps, %+v", len(steps), r)
 	}
 }

@@ -64,7 +64,7 @@ type Config struct {
 var errCancelled = errors.New("run was cancelled")
 
 // errStopping is the cause of contexts that end because the controller must hand over.
-var errStopping = errors.New("the controller hands over")
+var errStopping = errors.New("the controller is handing over")
 
 // cancelledBy returns errCancelled with the name of the user who cancelled, if it is known.
 func cancelledBy(who string) error {
@@ -92,7 +92,7 @@ func prepare(ctx context.Context, store *wire.Store, log *slog.Logger) error {
 			(!errors.Is(err, wire.ErrServers) || time.Since(began) > formTimeout):
 			return err
 		}
-		log.Warn("the control plane does not make its streams yet, trying again", "err", err)
+		log.Warn("cannot create the streams of the control plane; retrying", "err", err)
 		_ = pause(ctx, time.Second) // the loop checks ctx
 	}
 }
@@ -174,7 +174,7 @@ func check(s *wire.Submission) error {
 		return nil
 	}
 	if r := s.Run; r.Repeat < 1 || len(r.Cells) == 0 {
-		return fmt.Errorf("the run has %d cells and %d repetitions: want at least one of each", len(r.Cells), r.Repeat)
+		return fmt.Errorf("the run has %d cells and %d repetitions; at least one of each is required", len(r.Cells), r.Repeat)
 	}
 	return s.Run.Bounded()
 }

@@ -56,7 +56,7 @@ func (k *copies) run(ctx context.Context) {
 	for pause(ctx, copyEvery) == nil {
 		all, err := k.store.Runs(ctx)
 		if err != nil && ctx.Err() == nil {
-			k.cfg.Log.Warn("look for runs to copy", "err", err)
+			k.cfg.Log.Warn("cannot list runs to copy", "err", err)
 		}
 		if err == nil {
 			k.forget(all)
@@ -65,7 +65,7 @@ func (k *copies) run(ctx context.Context) {
 			begin, whole := k.begin(r)
 			if whole && r.Over() && !r.Copied {
 				if err := k.store.MarkCopied(ctx, r); err != nil && ctx.Err() == nil {
-					k.cfg.Log.Warn("note that a run was copied", "run", r.Run, "err", err)
+					k.cfg.Log.Warn("cannot store that a run was copied", "run", r.Run, "err", err)
 				}
 			}
 			if !begin {
@@ -143,7 +143,7 @@ func (k *copies) end(ctx context.Context, r wire.RunState, err error) {
 	}
 	c.wait = min(max(2*c.wait, copyEvery), copyAgain)
 	c.next = time.Now().Add(c.wait)
-	k.cfg.Log.Error("copy a run: it stays on the control plane, and is copied later", "run", r.Run, "in", c.wait, "err",
+	k.cfg.Log.Error("cannot copy run: it stays on the control plane and is copied later", "run", r.Run, "in", c.wait, "err",
 		err)
 }
 
@@ -171,11 +171,11 @@ func (k *copies) keep(ctx context.Context, id string) {
 		err = wire.Guard(k.cfg.Log, "report of run "+id, func() error { return page.Keep(run) })
 	}
 	if err != nil {
-		k.cfg.Log.Warn("write tables and report of a run: make them with ctl report", "run", id, "err", err)
+		k.cfg.Log.Warn("cannot write tables and report of a run; write them with ctl report", "run", id, "err", err)
 	}
 	if err := wire.Guard(k.cfg.Log, "history of run "+id,
 		func() error { return past.Of(k.cfg.Copies).Add(ctx, id) }); err != nil {
-		k.cfg.Log.Warn("add a run to the history: ctl history reindex does it again", "run", id, "err", err)
+		k.cfg.Log.Warn("cannot add a run to the history; add it with ctl history reindex", "run", id, "err", err)
 	}
 }
 
@@ -197,7 +197,7 @@ func (k *keeper) awaitCopy(ctx context.Context, e schedule.Entry) string {
 		}
 		if pause(ctx, copyEvery/4) != nil {
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				k.log.Warn("a run has not been copied: its hook is called without a directory", "run", e.Run, "waited",
+				k.log.Warn("the run has not been copied: its hook is called without a directory", "run", e.Run, "waited",
 					copyWait, "err", err)
 			}
 			return ""

@@ -72,7 +72,7 @@ func (x *execution) execute(ctx context.Context) error {
 
 // reject ends a submission that cannot be executed.
 func (x *execution) reject(ctx context.Context, reason wire.EndReason, why error) error {
-	x.log.Error("a run is not executed", "reason", reason, "err", why)
+	x.log.Error("run rejected", "reason", reason, "err", why)
 	x.journal.end.Reason, x.journal.end.Detail = reason, why.Error()
 	return x.journal.finish(ctx)
 }
@@ -131,7 +131,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	if x.run.Until != nil {
 		todo = slices.DeleteFunc(todo, func(t plan.Task) bool { return !x.rounds.Needed(t) })
 	}
-	x.log.Info("run begins", "tasks", x.journal.of, "done", len(done), "taken over", h.Accepted)
+	x.log.Info("run started", "tasks", x.journal.of, "done", len(done), "taken over", h.Accepted)
 	x.journal.state.Done = len(done)
 	if x.journal.state.Started.IsZero() {
 		x.journal.state.Started = time.Now()

@@ -45,14 +45,14 @@ func (k *keeper) fire(ctx context.Context, e schedule.Entry) {
 	}
 	switch {
 	case err == nil:
-		k.log.Info("a slot has its run", "slot", e.At, "run", e.Run)
+		k.log.Info("run submitted for slot", "slot", e.At, "run", e.Run)
 		k.change(ctx, func(s *schedule.Schedule) bool { return s.Submit(e.Run) })
 	case ctx.Err() != nil:
 	case again:
-		k.log.Error("submit the run of a slot: trying again", "run", e.Run, "err", err)
+		k.log.Error("cannot submit the run of a slot; retrying", "run", e.Run, "err", err)
 		_ = pause(ctx, time.Second) // the loop checks ctx
 	default:
-		k.log.Error("no run for a slot", "slot", e.At, "err", err)
+		k.log.Error("slot without a run", "slot", e.At, "err", err)
 		k.change(ctx, func(s *schedule.Schedule) bool { return s.Fail(e.Run, plan.Redact(err.Error()), k.clock.Now()) })
 	}
 }
@@ -70,7 +70,7 @@ func Expand(ctx context.Context, from schedule.Matrix) (run plan.Run, err error)
 	}
 	if literals := m.Literals(); len(literals) > 0 {
 		return run,
-			fmt.Errorf("the matrix of a schedule is kept on the control plane and must not hold secrets; refer to them, as in ${env:NAME}:\n%s", strings.Join(literals, "\n"))
+			fmt.Errorf("the matrix of a schedule must not contain secrets, because the control plane stores it; use references such as ${env:NAME}:\n%s", strings.Join(literals, "\n"))
 	}
 	run.Version, run.Source.Path, run.Source.Server = plan.RecordFormat, from.Path, from.Server
 	return run, nil
@@ -96,7 +96,7 @@ func (k *keeper) await(ctx context.Context, run string) {
 		if pause(ctx, time.Second) != nil {
 			return
 		}
-		k.log.Warn("follow the run of a slot: trying again", "run", run, "err", err)
+		k.log.Warn("cannot follow the run of a slot; retrying", "run", run, "err", err)
 	}
 }
 
@@ -156,7 +156,7 @@ func accounting(t schedule.Tasks, o plan.Outcome) schedule.Tasks {
 
 // copied returns the result of a run that is no longer on the control plane, from the controller's copy.
 func (k *keeper) copied(run string) schedule.Result {
-	r := schedule.Result{State: schedule.Gone, Why: "the control plane has forgotten the run", Ended: k.clock.Now()}
+	r := schedule.Result{State: schedule.Gone, Why: "the run is no longer on the control plane", Ended: k.clock.Now()}
 	if k.runs == "" {
 		return r
 	}
@@ -168,7 +168,7 @@ func (k *keeper) copied(run string) schedule.Result {
 		r.Tasks = accounting(r.Tasks, o)
 		r.Ended = o.Ended
 	}
-	r.Why += "; these are the outcomes in the controller's copy"
+	r.Why += "; the outcomes are from the copy of the controller"
 	if len(outcomes) == record.Rounds().Tasks() {
 		r.State, r.Why = schedule.Done, ""
 	}
@@ -176,7 +176,7 @@ func (k *keeper) copied(run string) schedule.Result {
 }
 
 func (k *keeper) ended(ctx context.Context, o over) {
-	k.log.Info("the run of a slot has ended", "run", o.run, "state", o.how.State, "valid", o.how.Tasks.Valid, "invalid",
+	k.log.Info("scheduled run ended", "run", o.run, "state", o.how.State, "valid", o.how.Tasks.Valid, "invalid",
 		o.how.Tasks.Invalid, "unknown", o.how.Tasks.Unknown)
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.End(o.run, o.how) })
 }
@@ -198,7 +198,7 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 		t := told{run: e.Run, call: schedule.Call{Hook: name, State: schedule.CallDone}}
 		n.Directory, n.PreviousDirectory = k.awaitCopy(ctx, e), k.directory(e.Previous)
 		if err == nil && hook.Compare && e.Tasks.Total() == 0 {
-			t.call.State, t.call.Why = schedule.CallNone, "there is nothing to compare: no task has an outcome"
+			t.call.State, t.call.Why = schedule.CallNone, "nothing to compare: no task has an outcome"
 		} else if err == nil {
 			t.printed, t.call.Attempts, err = k.hooks.call(ctx, hook, n)
 		}
@@ -210,7 +210,7 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 		}
 		if err != nil {
 			t.call.State, t.call.Why, t.printed = schedule.CallFailed, err.Error(), nil
-			k.log.Error("call a hook", "hook", name, "run", e.Run, "attempts", t.call.Attempts, "err", err)
+			k.log.Error("hook failed", "hook", name, "run", e.Run, "attempts", t.call.Attempts, "err", err)
 		}
 		t.call.At = k.clock.Now()
 		select {

@@ -58,30 +58,30 @@ func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
 			if h.Leaving { // two processes report, or an old one reports late: it does not get the name back
 				return ""
 			}
-			return fmt.Sprintf("another agent named %q runs on host %s: give each a name of its own", h.Agent, m.Host)
+			return fmt.Sprintf("duplicate agent name %q: an agent with this name runs on host %s; pass a unique --name", h.Agent, m.Host)
 		}
-		f.drop(m, slog.LevelWarn, "was replaced by a new process")
+		f.drop(m, slog.LevelWarn, "replaced by a new process")
 		m = nil
 	}
 	if h.Leaving {
 		if m != nil {
 			m.Leaving = true
-			f.drop(m, slog.LevelInfo, "said goodbye")
+			f.drop(m, slog.LevelInfo, "left")
 		}
 		return ""
 	}
 	if m == nil {
 		if len(f.members) >= maxMembers {
-			return fmt.Sprintf("the controller knows %d agents already, and takes no more", maxMembers)
+			return fmt.Sprintf("the controller already has %d agents, the maximum", maxMembers)
 		}
 		m = &member{}
 		f.members[h.Agent] = m
 		delete(f.gone, h.Agent)
-		f.log.Info("agent is there", "agent", h.Agent, "host", h.Host)
+		f.log.Info("agent joined", "agent", h.Agent, "host", h.Host)
 		f.tell()
 	}
 	if h.Draining && !m.Draining {
-		f.log.Info("agent leaves after its task", "agent", h.Agent, "host", h.Host)
+		f.log.Info("agent is leaving after its task", "agent", h.Agent, "host", h.Host)
 		f.tell()
 	}
 	if h.Attempt != m.Attempt {
@@ -123,7 +123,7 @@ func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.
 			if m.Observer && len(f.gone) < maxMembers {
 				f.gone[name] = m.AgentInfo
 			}
-			f.drop(m, slog.LevelWarn, fmt.Sprintf("was not heard for %v", wire.LostAfter))
+			f.drop(m, slog.LevelWarn, fmt.Sprintf("sent no heartbeat for %v", wire.LostAfter))
 		}
 		f.mu.Unlock()
 	}
@@ -279,7 +279,7 @@ func (f *fleet) refuse(h wire.Heartbeat, why string) {
 		if len(f.refused) >= maxRefused {
 			return
 		}
-		f.log.Warn("refused an agent", "agent", h.Agent, "host", h.Host, "version", h.Version, "why", why)
+		f.log.Warn("agent refused", "agent", h.Agent, "host", h.Host, "version", h.Version, "why", why)
 	}
 	f.refused[h.Agent] = wire.AgentInfo{Heartbeat: h, Seen: time.Now(), Refused: why}
 }

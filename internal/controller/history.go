@@ -28,7 +28,7 @@ type runHistory struct {
 func (h *runHistory) answer(q plan.HistoryQuery) (plan.HistoryAnswer, error) {
 	if h.dir == "" {
 		return plan.HistoryAnswer{},
-			errors.New("the controller keeps no history: it needs a folder, controller --dir; ctl pull and ctl history --local look at copies here")
+			errors.New("the controller has no history: start it with --dir, or use ctl pull and ctl history --local")
 	}
 	return past.Of(h.dir).Answer(q)
 }
@@ -46,7 +46,7 @@ func (h *runHistory) fill(ctx context.Context, match func(wire.RunState) bool) (
 		in, err = store.Fresh(ctx)
 	}
 	for _, w := range in.Warnings {
-		h.log.Warn("fill the history", "left out", w)
+		h.log.Warn("cannot add to the history", "omitted", w)
 	}
 	var has map[string]past.IndexedRun
 	if err == nil {
@@ -67,13 +67,13 @@ func (h *runHistory) fill(ctx context.Context, match func(wire.RunState) bool) (
 		switch {
 		case errors.Is(unread, wire.ErrNoRun), errors.Is(unread, wire.ErrNoRecord): // deleted to free space
 		case unread != nil:
-			h.log.Warn("fill the history", "left out", unread)
+			h.log.Warn("cannot add to the history", "omitted", unread)
 		case len(outcomes) > has[r.Run].Done:
 			err = store.Put(run, outcomes)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		h.log.Error("fill the history: rebuild it with ctl history reindex", "err", err)
+		h.log.Error("cannot update the history; rebuild it with ctl history reindex", "err", err)
 	}
 	return matching
 }
@@ -105,7 +105,7 @@ func (h *runHistory) outcomes(ctx context.Context, id string) (run plan.Run, all
 func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a wire.BaselineAnswer, err error) {
 	state, err := h.store.RunState(ctx, q.Run)
 	if err == nil && state.Run != "" && !state.Over() {
-		err = fmt.Errorf("run %s has not ended: set it when it has", q.Run)
+		err = fmt.Errorf("run %s has not ended; set the baseline after its end", q.Run)
 	}
 	if err != nil {
 		return a, err
@@ -117,7 +117,7 @@ func (h *runHistory) setBaseline(ctx context.Context, q wire.BaselineQuery) (a w
 		}
 	}
 	if errors.Is(err, wire.ErrNoRun) || errors.Is(err, wire.ErrNoRecord) {
-		err = fmt.Errorf("%w; the leader has no copy of it either: give a newer run", err)
+		err = fmt.Errorf("%w, and the leading controller has no copy; use a newer run", err)
 	}
 	if err != nil {
 		return a, err
@@ -158,13 +158,13 @@ func (h *runHistory) base(ctx context.Context, run plan.Run, name string) (plan.
 	switch {
 	case errors.Is(err, wire.ErrNoBaseline):
 		return plan.Base{Name: name, Why: plan.NoBaseline(name,
-			"on the control plane (those of a folder: ctl baseline list --runs DIR)")}, nil
+			"on the control plane (list those of a folder with ctl baseline list --runs DIR)")}, nil
 	case errors.Is(err, wire.ErrUnreadable):
-		return plan.Base{Name: name, Why: fmt.Sprintf("%v; set it again: ctl baseline set RUN", err)}, nil
+		return plan.Base{Name: name, Why: fmt.Sprintf("%v; set it again with ctl baseline set RUN", err)}, nil
 	case err != nil:
 		return plan.Base{}, err
 	case h.dir == "":
-		const why = "the baseline %q needs earlier runs, and the controller keeps none: start it with --dir"
+		const why = "the baseline %q requires earlier runs, and the controller stores none; start it with --dir"
 		return plan.Base{Name: name, Why: fmt.Sprintf(why, name)}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fillLimit)
@@ -180,7 +180,7 @@ func (h *runHistory) base(ctx context.Context, run plan.Run, name string) (plan.
 		has[baseline.Plan.ID] = past.IndexedRun{Matrix: baseline.Plan.Name, Started: since}
 	}
 	if err != nil {
-		return plan.Base{Name: name, Why: fmt.Sprintf("the earlier runs cannot be read: %v", err)}, nil
+		return plan.Base{Name: name, Why: fmt.Sprintf("cannot read the earlier runs: %v", err)}, nil
 	}
 	b := store.Base(run, baseline)
 	earlier := map[string]bool{}

@@ -50,7 +50,7 @@ func NewHooks(all []plan.Hook, host plan.Host) (*Hooks, error) {
 			continue
 		}
 		if _, err := exec.LookPath(hook.Command[0]); err != nil {
-			errs = append(errs, fmt.Errorf("hook %s: its command cannot be run on this host: %w", hook.Name, err))
+			errs = append(errs, fmt.Errorf("hook %s: cannot run its command on this host: %w", hook.Name, err))
 		}
 	}
 	return h, errors.Join(errs...)
@@ -74,7 +74,7 @@ func (h *Hooks) find(name string) (plan.Hook, error) {
 			return h.all[i], nil
 		}
 	}
-	return plan.Hook{}, fmt.Errorf("this controller knows no hook %q: name it in its --hooks file", name)
+	return plan.Hook{}, fmt.Errorf("unknown hook %q; add it to the --hooks file of the controller", name)
 }
 
 // call calls a hook, and retries with a doubling pause, up to hook.Retries times. It returns what a command printed,
@@ -110,7 +110,7 @@ func (h *Hooks) attempt(ctx context.Context, hook plan.Hook, n schedule.Notice, 
 		printed, err = runHook(ctx, hook.Command, n, body)
 	}
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("it took longer than its timeout of %v", hook.Timeout)
+		err = fmt.Errorf("no response within its timeout of %v", hook.Timeout)
 	}
 	return printed, final, err
 }
@@ -134,7 +134,7 @@ func (h *Hooks) address(hook plan.Hook) (plan.Hook, *plan.Scrubber, error) {
 		return hook, nil, err
 	}
 	if u, err := url.Parse(hook.Webhook); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return hook, nil, errors.New("its webhook is not an address of http or https") // it may be a secret
+		return hook, nil, errors.New("the webhook is not an http or https URL") // it may be a secret
 	}
 	return hook, scrub, nil
 }
@@ -146,7 +146,7 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, to.Webhook, bytes.NewReader(body))
 	if err != nil {
-		return true, errors.New("its webhook is not an address of http or https")
+		return true, errors.New("the webhook is not an http or https URL")
 	}
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("User-Agent", "lockstep")
@@ -204,12 +204,12 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 		err = nil
 	}
 	if words := plan.Redact(oneLine(said.Text)); err != nil && words == "" {
-		return nil, fmt.Errorf("run command: %w, and it wrote nothing to its standard error", err)
+		return nil, fmt.Errorf("run command: %w (no output on standard error)", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("run command: %w: %s", err, words)
 	}
 	if out.Over {
-		return nil, fmt.Errorf("run command: it printed more than %d bytes", maxPrinted)
+		return nil, fmt.Errorf("run command: output of more than %d bytes", maxPrinted)
 	}
 	return out.Text, nil
 }

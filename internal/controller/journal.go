@@ -52,7 +52,7 @@ func (j *journal) countCrash(s *wire.Submission) error {
 		}
 	}
 	epochs := strings.ReplaceAll(strings.Trim(fmt.Sprint(j.state.Crashes), "[]"), " ", ", ")
-	return fmt.Errorf("controllers failed %d times with %s (epochs %s): look for the cause in the logs of these controllers and report it",
+	return fmt.Errorf("controllers failed %d times with %s (epochs %s); find the cause in the logs of these controllers and report it",
 		len(j.state.Crashes), what, epochs)
 }
 
@@ -69,7 +69,7 @@ func (j *journal) inFlight(ctx context.Context, what string) {
 // note stores the state of the run. An error is only logged: the state is for people, and the record is authoritative.
 func (j *journal) note(ctx context.Context) {
 	if err := j.lease.PutRun(ctx, j.state); err != nil && ctx.Err() == nil {
-		j.log.Warn("note how a run stands", "err", err)
+		j.log.Warn("cannot store the state of a run", "err", err)
 	}
 }
 

@@ -96,7 +96,7 @@ func (l *leader) keepStreams(ctx context.Context) {
 				break
 			}
 			if ctx.Err() == nil {
-				l.cfg.Log.Warn("look after the streams", "err", err)
+				l.cfg.Log.Warn("cannot maintain the streams", "err", err)
 			}
 			_ = pause(ctx, time.Second) // the loop checks ctx
 		}
@@ -168,7 +168,7 @@ func (l *leader) serveQueue(ctx context.Context) error {
 // forget deletes a cancellation that no queued run matches.
 func (l *leader) forget(ctx context.Context, r wire.Request) {
 	if err := l.lease.Dequeue(ctx, r.Run, r.Seq); err != nil {
-		l.cfg.Log.Warn("forget a cancellation", "run", r.Run, "err", err)
+		l.cfg.Log.Warn("cannot delete a cancellation", "run", r.Run, "err", err)
 	}
 }
 
@@ -177,7 +177,7 @@ func (l *leader) noteWaiting(ctx context.Context, c *queuedRun, waiting string) 
 	s := l.stateOf(c.Request, c.noted)
 	s.State, s.Waiting = wire.StateQueued, waiting
 	if err := l.lease.PutRun(ctx, s); err != nil && ctx.Err() == nil {
-		l.cfg.Log.Warn("note what a run waits for", "run", c.Run, "err", err)
+		l.cfg.Log.Warn("cannot store what a run waits for", "run", c.Run, "err", err)
 	}
 }
 
@@ -189,7 +189,7 @@ func (l *leader) forgetRuns(ctx context.Context) {
 	l.purging.Lock()
 	defer l.purging.Unlock()
 	if err := l.lease.ForgetRuns(ctx, l.queue.holds); err != nil && ctx.Err() == nil {
-		l.cfg.Log.Warn("forget old runs", "err", err)
+		l.cfg.Log.Warn("cannot delete old runs", "err", err)
 	}
 }
 
@@ -212,7 +212,7 @@ func (l *leader) carry(leading, ctx context.Context, c *queuedRun) {
 		if time.Since(began) > maxRetry {
 			wait = minRetry
 		}
-		l.cfg.Log.Error("a run was broken off: it is taken up again", "run", c.Run, "in", wait, "err", err)
+		l.cfg.Log.Error("run interrupted; it will be continued", "run", c.Run, "in", wait, "err", err)
 		if pause(leading, wait) != nil {
 			return
 		}
@@ -270,7 +270,7 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	defer l.purging.Unlock()
 	state = l.stateOf(r, wire.RunState{})
 	if err := l.lease.PutRun(ctx, state); err != nil && ctx.Err() == nil {
-		l.cfg.Log.Warn("note that a run waits", "run", r.Run, "err", err)
+		l.cfg.Log.Warn("cannot store that a run is queued", "run", r.Run, "err", err)
 	}
 	return state
 }
@@ -285,7 +285,7 @@ func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) 
 		if err == nil || errors.Is(err, wire.ErrUnreadable) || pause(ctx, minRetry) != nil {
 			return state, err
 		}
-		l.cfg.Log.Warn("look how a run stands", "run", run, "err", err)
+		l.cfg.Log.Warn("cannot read the state of a run", "run", run, "err", err)
 	}
 }
 
@@ -315,7 +315,7 @@ func (l *leader) keepRoom(ctx context.Context) {
 		_, err := l.lease.MakeRoom(ctx, "", l.queue.holds)
 		l.purging.Unlock()
 		if err != nil && ctx.Err() == nil {
-			l.cfg.Log.Warn("make room on the control plane", "err", err)
+			l.cfg.Log.Warn("cannot free storage on the control plane", "err", err)
 		}
 	}
 }
@@ -329,7 +329,7 @@ func (l *leader) takeUp(ctx context.Context, c *queuedRun) (*wire.Recorder, erro
 		}
 		if waiting != said {
 			said = waiting
-			l.cfg.Log.Warn("a run waits for room on the control plane", "run", c.Run, "for", waiting)
+			l.cfg.Log.Warn("a run waits for storage on the control plane", "run", c.Run, "for", waiting)
 			l.noteWaiting(ctx, c, waiting)
 		}
 		if err := pause(ctx, roomEvery); err != nil && !errors.Is(err, errCancelled) {
@@ -351,7 +351,7 @@ func (l *leader) openRecord(ctx context.Context, run string) (record *wire.Recor
 	}
 	record, err = l.lease.Acquire(ctx, run)
 	if errors.Is(err, wire.ErrFull) && !cancelled {
-		return nil, "room on the control plane: " + err.Error(), nil
+		return nil, "storage on the control plane: " + err.Error(), nil
 	}
 	return record, "", err
 }

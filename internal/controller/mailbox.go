@@ -82,7 +82,7 @@ func (m *mailbox) send(ctx context.Context, lease *wire.Leader, a wire.AgentInfo
 		case command := <-m.commands[a.Agent]:
 			err := lease.Command(ctx, a.Agent, command)
 			if err != nil && ctx.Err() == nil {
-				_ = m.hand(ctx, agentReport{agent: a.Agent, err: fmt.Errorf("agent %s refused: %w", a.Agent, err)})
+				_ = m.hand(ctx, agentReport{agent: a.Agent, err: fmt.Errorf("rejected by agent %s: %w", a.Agent, err)})
 			}
 		case <-ctx.Done():
 			return
@@ -104,6 +104,6 @@ func (m *mailbox) hand(ctx context.Context, r agentReport) error {
 	case <-m.closed:
 		return wire.ErrNoAttempt
 	case <-ctx.Done():
-		return fmt.Errorf("take report: %w: %w", wire.ErrNotStored, context.Cause(ctx))
+		return fmt.Errorf("accept report: %w: %w", wire.ErrNotStored, context.Cause(ctx))
 	}
 }

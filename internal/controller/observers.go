@@ -33,7 +33,7 @@ func findObservers(a *attempt, agents *fleet) *observers {
 		observe, unclear := plan.Observe(brokers, agent.Observes)
 		for _, name := range unclear {
 			o.notObserved(name, agent.Agent,
-				"the driver's name fits several brokers of the cell: name it after the broker in --observe")
+				"the driver name matches several brokers of the cell; use the name of the broker in --observe")
 		}
 		if len(observe) > 0 && !slices.ContainsFunc(a.parts, func(p *part) bool { return p.Agent == agent.Agent }) {
 			o.parts = append(o.parts, &part{AgentPart: plan.AgentPart{Agent: agent.Agent}, agent: agent,
@@ -43,7 +43,7 @@ func findObservers(a *attempt, agents *fleet) *observers {
 	for _, agent := range agents.away() {
 		observe, _ := plan.Observe(brokers, agent.Observes)
 		for _, x := range observe {
-			o.notObserved(x.Broker, agent.Agent, "the agent is away")
+			o.notObserved(x.Broker, agent.Agent, "the agent is not connected")
 		}
 	}
 	return o
@@ -82,7 +82,7 @@ func (o *observers) drop(p *part, why string) {
 		return
 	}
 	p.dropped = true
-	o.log.Warn("not observed", "task", o.task.ID, "observer", p.Agent, "why", why)
+	o.log.Warn("broker not observed", "task", o.task.ID, "observer", p.Agent, "why", why)
 	for _, x := range p.observe {
 		o.notObserved(x.Broker, p.Agent, why)
 	}

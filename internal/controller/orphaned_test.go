@@ -180,7 +180,7 @@ func TestARefusedAgentIsListedWithItsReason(t *testing.T) {
 		select {
 		case err := <-a.done: // who was there before speaks again
 			a.done <- nil
-			if err == nil || !strings.Contains(err.Error(), "another agent named") {
+			if err == nil || !strings.Contains(err.Error(), "duplicate agent name") {
 				t.Errorf("the refused process ended with %v", err)
 			}
 		case <-ctx.Done():
@@ -190,7 +190,7 @@ func TestARefusedAgentIsListedWithItsReason(t *testing.T) {
 		if agents[0].Refused != "" || agents[0].Instance == first {
 			t.Errorf("the one that is taken is listed as %+v", agents[0])
 		}
-		if r := agents[1]; r.Agent != "a1" || !strings.Contains(r.Refused, "another agent named") || r.Host == "" {
+		if r := agents[1]; r.Agent != "a1" || !strings.Contains(r.Refused, "duplicate agent name") || r.Host == "" {
 			t.Errorf("the refused one is listed as %+v", r)
 		}
 		cancel()

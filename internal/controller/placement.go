@@ -132,11 +132,11 @@ func shortage(c plan.Cell, there []wire.AgentInfo) *wire.End {
 		if len(r.On) > 0 {
 			name += " with " + r.On.String()
 		}
-		wanted = append(wanted, fmt.Sprintf("%d for %s (%d fit)", r.Agents, name, fit))
+		wanted = append(wanted, fmt.Sprintf("%d for %s (%d available)", r.Agents, name, fit))
 	}
-	text := fmt.Sprintf("too few agents: %d there%s, %d needed", have, roster(there, labelled), c.Agents())
+	text := fmt.Sprintf("too few agents: %d available%s, %d required", have, roster(there, labelled), c.Agents())
 	if labelled {
-		text = fmt.Sprintf("too few agents with the labels wanted: %d there%s; needed: %s", have,
+		text = fmt.Sprintf("too few agents with matching labels: %d available%s; required: %s", have,
 			roster(there, labelled), strings.Join(wanted, ", "))
 	}
 	return &wire.End{Reason: wire.EndNoAgents, Detail: text, Have: have, Need: c.Agents()}
@@ -153,7 +153,7 @@ func roster(there []wire.AgentInfo, labelled bool) string {
 		text := a.Agent
 		switch {
 		case a.Observer:
-			text += " only observes"
+			text += " as observer"
 		case labelled && len(a.Labels) > 0:
 			text += " with " + plan.Labels(a.Labels).String()
 		case labelled:
@@ -179,7 +179,7 @@ func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.Ag
 		if who < 0 {
 			i := slices.IndexFunc(there, has)
 			if i < 0 {
-				return all, nil, fmt.Sprintf("no agent may disturb %q: start one on that host with --faults FILE; %s",
+				return all, nil, fmt.Sprintf("no agent can inject faults into %q: start one on that host with --faults FILE; %s",
 					name, targetList(there))
 			}
 			all, who = append(all, there[i]), len(all)
@@ -187,14 +187,14 @@ func faultAgents(w plan.Workload, chosen, there []wire.AgentInfo) (all []wire.Ag
 		for _, a := range there {
 			if has(a) && a.Host != all[who].Host {
 				return all, nil,
-					fmt.Sprintf("agents of the hosts %s and %s may both disturb %q: give each a name of its own",
+					fmt.Sprintf("agents on the hosts %s and %s both have the target %q; use different target names",
 						all[who].Host, a.Host, name)
 			}
 		}
 		can := all[who].Targets[name]
 		for _, kind := range wanted[name] {
 			if !slices.Contains(can, kind) {
-				return all, nil, fmt.Sprintf("agent %s cannot %s %q: its --faults file allows %s", all[who].Agent, kind,
+				return all, nil, fmt.Sprintf("agent %s cannot %s %q: its --faults file allows only %s", all[who].Agent, kind,
 					name, strings.Join(can, ", "))
 			}
 		}
@@ -214,9 +214,9 @@ func targetList(agents []wire.AgentInfo) string {
 		}
 	}
 	if len(list) == 0 {
-		return "no agent that is there names anything"
+		return "no available agent has a target"
 	}
-	return "there are: " + strings.Join(list, "; ")
+	return "available targets: " + strings.Join(list, "; ")
 }
 
 func names(agents []wire.AgentInfo) []string {

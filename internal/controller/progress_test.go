@@ -14,7 +14,7 @@ func TestALeaderThatMakesNoProgressIsReplaced(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		l.leave()
 		hangs, release := make(chan struct{}), make(chan struct{})
-		l.config.Log = slog.New(failing{l.log().Handler(), "run begins", func() { close(hangs); <-release }})
+		l.config.Log = slog.New(failing{l.log().Handler(), "run started", func() { close(hangs); <-release }})
 		l.control()
 		stop := l.stop
 		defer func() {

@@ -119,7 +119,7 @@ func TestARunIsQuarantinedWhenControllersFailBeforeItsFirstTask(t *testing.T) {
 			l.start(name)
 		}
 		for range 2 {
-			l.config.Log = slog.New(failing{l.log().Handler(), "run begins", func() { l.leads.Close() }})
+			l.config.Log = slog.New(failing{l.log().Handler(), "run started", func() { l.leads.Close() }})
 			l.control()
 			l.wg.Wait()
 		}

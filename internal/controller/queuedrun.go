@@ -40,7 +40,7 @@ func newQueuedRun(ctx context.Context, r wire.Request, noted wire.RunState, look
 	q := &queuedRun{Request: r, noted: noted, waiting: noted.Waiting, agents: map[string]bool{}}
 	if q.Err = cmp.Or(r.Err, check(r.Submission)); q.Err == nil {
 		if q.brokers = brokerIdentities(ctx, r.Submission.Run, lookup); len(q.brokers) > maxIdentities {
-			q.Err = fmt.Errorf("the run has brokers with %d names and addresses: want at most %d", len(q.brokers),
+			q.Err = fmt.Errorf("the run has brokers with %d names and addresses; the maximum is %d", len(q.brokers),
 				maxIdentities)
 		}
 	}

@@ -103,14 +103,14 @@ func (f *recorder) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 	run := f.dir.Plan().ID
 	log := f.points.Log().With("run", run, "command", fmt.Sprintf("ctl sink replay --runs %s %s", f.root, run))
 	if d.Dropped > 0 {
-		log.Warn("points for InfluxDB were dropped", "dropped", d.Dropped, "points", d.Points, "why", d.Why, "last",
+		log.Warn("points for InfluxDB dropped", "dropped", d.Dropped, "points", d.Points, "why", d.Why, "last",
 			d.LastError)
 	}
 	if !ended {
 		return stored
 	}
 	f.watch(Progress{Kind: ReplayStarted, At: time.Now()})
-	late := fmt.Errorf("the replay is not complete after %v", replayTimeout)
+	late := fmt.Errorf("replay not complete after %v", replayTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, replayTimeout, late)
 	defer cancel()
 	again, err := Replay(ctx, f.dir, f.points, replayPatience)
@@ -119,11 +119,11 @@ func (f *recorder) deliver(ctx context.Context, d plan.Delivery, ended bool) err
 		if err != nil {
 			last = err.Error()
 		}
-		log.Warn("the replay did not write all points to InfluxDB", "left", again.Left, "points", again.Points,
+		log.Warn("replay to InfluxDB incomplete", "left", again.Left, "points", again.Points,
 			"why", again.Why, "last", last)
 		return stored
 	}
-	log.Info("the replay wrote all points to InfluxDB", "points", again.Written)
+	log.Info("replay to InfluxDB complete", "points", again.Written)
 	return stored
 }
 
@@ -180,7 +180,7 @@ func (f *recorder) entry(e wire.Entry) error {
 	case f.dir == nil && e.Event != nil && e.Event.End != nil: // refused before it had a plan
 		p = Progress{Kind: RunEnded, At: e.Event.At, End: *e.Event.End}
 	case f.dir == nil:
-		return errors.New("its plan is not in the record any more")
+		return errors.New("its plan is no longer in the record")
 	case e.Event != nil:
 		p, err = f.event(e)
 	case e.Snapshot != nil:
@@ -262,7 +262,7 @@ func (f *recorder) event(entry wire.Entry) (p Progress, err error) {
 func (f *recorder) begin(e wire.RunEvent) error {
 	t, known := f.state.TaskOf(e.Task)
 	if !known {
-		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
+		return fmt.Errorf("event of task %q, which is not in the plan of the run", e.Task)
 	}
 	if f.skip = f.dir.Done(e.Task) || f.dir.HasAttempt(e.Task, e.Attempt); f.skip {
 		return nil
@@ -302,7 +302,7 @@ func (f *recorder) endTry(e wire.RunEvent) error {
 		return nil
 	}
 	if _, known := f.state.TaskOf(e.Task); !known || e.Outcome.Task != e.Task {
-		return fmt.Errorf("event of task %q, which is not in its plan", e.Task)
+		return fmt.Errorf("event of task %q, which is not in the plan of the run", e.Task)
 	}
 	if err := f.giveUp(e); err != nil {
 		return err
@@ -333,7 +333,7 @@ func (f *recorder) outcome(e wire.Entry) (p Progress, err error) {
 	o := *e.Outcome
 	task, known := f.state.TaskOf(o.Task)
 	if !known {
-		return p, fmt.Errorf("outcome of task %q, which is not in its plan", o.Task)
+		return p, fmt.Errorf("outcome of task %q, which is not in the plan of the run", o.Task)
 	}
 	if !f.dir.Done(o.Task) {
 		if err := f.dir.Finish(o); err != nil {

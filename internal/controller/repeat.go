@@ -29,7 +29,7 @@ func (x *execution) takeOver(ctx context.Context, h *runview.State) error {
 	if err := x.journal.record.Event(ctx, e); err != nil || h.Attempt == nil {
 		return err
 	}
-	x.log.Warn("took a run over", "task", e.Task, "attempt", e.Attempt, "what", what, "epoch", x.leader.lease.Epoch(),
+	x.log.Warn("run taken over", "task", e.Task, "attempt", e.Attempt, "what", what, "epoch", x.leader.lease.Epoch(),
 		"former", x.journal.record.PreviousEpoch())
 	x.leader.ownership.awaitStaleAttempt(ctx, h.Attempt.Ref)
 	return x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.TaskInterrupted, Task: e.Task,

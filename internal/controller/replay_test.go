@@ -145,7 +145,7 @@ func TestReplayWaitsToItsEnd(t *testing.T) {
 // TestReplayAtTheEnd: points that were dropped are written by one replay at the end of the run. If that fails, a
 // warning has the count and the command.
 func TestReplayAtTheEnd(t *testing.T) {
-	const dropped, failed, command = "were dropped", "did not write all points",
+	const dropped, failed, command = "points for InfluxDB dropped", "replay to InfluxDB incomplete",
 		`command="ctl sink replay --runs copies run-1"`
 	for name, c := range map[string]struct {
 		status       func(n int64) int
@@ -158,16 +158,16 @@ func TestReplayAtTheEnd(t *testing.T) {
 	}{
 		"taken": {status: always(http.StatusNoContent), live: recordedPoints, replay: -1},
 		"resumed": {status: always(http.StatusNoContent), live: recordedPoints, replay: recordedPoints, resumed: true,
-			took: time.Second, log: []string{"wrote all points"}},
+			took: time.Second, log: []string{"replay to InfluxDB complete"}},
 		"queue full": {status: always(http.StatusNoContent), tune: sink.Tuning{Queue: 3}, live: 3,
 			replay: recordedPoints, took: 4 * time.Second,
-			log: []string{dropped, "dropped=5 points=8", "queue full:5", command, "wrote all points"}},
+			log: []string{dropped, "dropped=5 points=8", "queue full:5", command, "replay to InfluxDB complete"}},
 		"back in time": {status: func(n int64) int {
 			if n < 3 {
 				return http.StatusServiceUnavailable
 			}
 			return http.StatusNoContent
-		}, replay: recordedPoints, took: 1250 * time.Millisecond, log: []string{dropped, command, "wrote all points"}},
+		}, replay: recordedPoints, took: 1250 * time.Millisecond, log: []string{dropped, command, "replay to InfluxDB complete"}},
 		"away": {status: always(http.StatusBadGateway), took: replayPatience,
 			log: []string{dropped, "dropped=8", command, failed, "left=8 points=8", "HTTP 502"}},
 		"silent": {status: always(0), took: replayPatience,
@@ -252,7 +252,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 			return ctx
 		}
 	}
-	late := errors.New("the replay is not complete after 30s")
+	late := errors.New("replay not complete after 30s")
 	for name, c := range map[string]struct {
 		prepare func(*testing.T, *recorder) context.Context
 		cause   string
@@ -265,7 +265,7 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 				t.Fatal(err)
 			}
 			return t.Context()
-		}, cause: "read the marks of run run-1"},
+		}, cause: "read the events of run run-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -39,7 +39,7 @@ func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 			}
 		})
 		if w.end.Reason != wire.EndFailed || !strings.Contains(w.end.Detail,
-			"the snapshots of a run may take 512.0 MiB") ||
+			"the snapshots of a run may use 512.0 MiB") ||
 			!strings.Contains(w.end.Detail, "--record-limit") || !strings.Contains(w.end.Detail, "ctl run --resume") {
 			t.Errorf("the run ended so: %+v", w.end)
 		}

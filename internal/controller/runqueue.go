@@ -277,7 +277,7 @@ func (q *runQueue) admit(p *schedulingPass, r *queuedRun) (waiting string) {
 		}
 	}
 	if waiting == "" && p.running >= q.maxRuns {
-		waiting = fmt.Sprintf("its turn: at most %d runs are executed side by side", q.maxRuns)
+		waiting = fmt.Sprintf("a free slot: at most %d runs are executed in parallel", q.maxRuns)
 	}
 	if missing != nil {
 		if r.short.IsZero() {

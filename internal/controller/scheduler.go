@@ -88,7 +88,7 @@ func (s *scheduler) run(ctx context.Context) {
 		if err == nil {
 			s.heard(ctx, all)
 		} else if ctx.Err() == nil {
-			s.log.Warn("read the schedules: trying again", "err", err)
+			s.log.Warn("cannot read the schedules; retrying", "err", err)
 			again.Reset(time.Second)
 		}
 		select {
@@ -199,7 +199,7 @@ func (k *keeper) take(kept wire.KeptSchedule) {
 		k.table, k.kept.Err = schedule.NewTimetable(kept.Schedule.Cron, kept.Schedule.Zone)
 	}
 	if k.kept.Err != nil && (before.Err == nil || before.Err.Error() != k.kept.Err.Error()) {
-		k.log.Error("a schedule cannot be used, and does not fire", "err", k.kept.Err)
+		k.log.Error("invalid schedule: it does not fire", "err", k.kept.Err)
 	}
 }
 
@@ -229,7 +229,7 @@ func (k *keeper) change(ctx context.Context, edit func(*schedule.Schedule) bool)
 			err = read
 		}
 		if ctx.Err() == nil {
-			k.log.Warn("store a schedule: trying again", "err", err)
+			k.log.Warn("cannot store a schedule; retrying", "err", err)
 		}
 		_ = pause(ctx, time.Second) // the loop checks ctx
 	}

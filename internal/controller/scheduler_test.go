@@ -248,7 +248,7 @@ func TestScheduleFires(t *testing.T) {
 		}
 		if got := strings.Join(calls, "\n"); got != "chat done \nfile done \nbroken failed run command: exit status 3: no "+
 			second.Run+
-			"\nmute failed run command: exit status 1, and it wrote nothing to its standard error\nabsent failed this controller knows no hook \"absent\": name it in its --hooks file\ncompare done " {
+			"\nmute failed run command: exit status 1 (no output on standard error)\nabsent failed unknown hook \"absent\"; add it to the --hooks file of the controller\ncompare done " {
 			t.Errorf("hooks:\n%s", got)
 		}
 		w.mu.Lock()

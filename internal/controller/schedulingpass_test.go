@@ -176,7 +176,7 @@ func TestOneRunAfterTheOther(t *testing.T) {
 		l.submit(first)
 		l.state(first.ID, running)
 		l.submit(second)
-		if s := l.state(second.ID, waits); !strings.HasPrefix(s.Waiting, "its turn: at most 1") {
+		if s := l.state(second.ID, waits); !strings.HasPrefix(s.Waiting, "a free slot: at most 1") {
 			t.Errorf("it waits for %q", s.Waiting)
 		}
 		all := l.follow(first, second)
@@ -294,7 +294,7 @@ func TestARunWhoseAgentsAreMissingIsPassedOver(t *testing.T) {
 		missing, next := small(time.Second, "shared", nil), small(10*time.Second, "shared", nil)
 		missing.Cells[0].Workload.Consumers.On = plan.Labels{"zone": "b"}
 		l.submit(missing, next)
-		want := "too few agents with the labels wanted: 2 there (a1 without labels, a2 without labels); " +
+		want := "too few agents with matching labels: 2 available (a1 without labels, a2 without labels); " +
 			"needed: 1 for publishers (2 fit), 1 for consumers with zone=b (0 fit)"
 		if s := l.state(missing.ID, waits); s.Waiting != want {
 			t.Errorf("it waits for %q, want %q", s.Waiting, want)

@@ -219,7 +219,7 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 			t.Errorf("the controller's history answers %+v, %v", a, err)
 		}
 		if _, err := l.client.History(t.Context(), plan.HistoryQuery{Cells: []string{"zzz"}}); err == nil ||
-			!strings.Contains(err.Error(), `no cell's id begins with "zzz"`) {
+			!strings.Contains(err.Error(), `no cell id begins with "zzz"`) {
 			t.Errorf("for a cell that is not there it answers %v", err)
 		}
 	})
@@ -291,7 +291,7 @@ func TestTheFirstTakeoverFillsTheHistory(t *testing.T) {
 		l.run(aRun(nil), nil, nil)
 		l.leave()
 		l.config.Copies = filepath.Join(t.TempDir(), "runs")
-		l.config.Log = slog.New(failing{l.log().Handler(), "fill the history: rebuild it with ctl history reindex",
+		l.config.Log = slog.New(failing{l.log().Handler(), "cannot update the history; rebuild it with ctl history reindex",
 			func() { t.Error("the history was not filled") }})
 		l.control()
 		until(t, time.Minute, func() bool {
