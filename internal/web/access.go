@@ -20,7 +20,7 @@ import (
 )
 
 // ErrOpen is wrapped by the error of listening beyond loopback without users.
-var ErrOpen = errors.New("beyond loopback only with credentials")
+var ErrOpen = errors.New("a login is required beyond loopback")
 
 // Users are the bcrypt hashes of the passwords of all users, by user name.
 type Users map[string][]byte
@@ -34,7 +34,7 @@ func ReadUsers(path string) (Users, error) {
 	}
 	var faults []error
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o002 != 0 {
-		faults = append(faults, fmt.Errorf("anybody on this host may write to %s; chmod o-w it", path))
+		faults = append(faults, fmt.Errorf("every user of this host can write to %s; run chmod o-w on it", path))
 	}
 	users := Users{}
 	lines := bufio.NewScanner(bytes.NewReader(text))
@@ -48,10 +48,10 @@ func ReadUsers(path string) (Users, error) {
 		switch {
 		case name == "" || bad != nil: // the line may be a password and is not shown
 			faults = append(faults,
-				fmt.Errorf("%s:%d: want NAME:HASH with a bcrypt hash, as \"ctl fleet password NAME\" writes it", path,
+				fmt.Errorf("%s:%d: not of the form NAME:HASH with a bcrypt hash; create the line with \"ctl fleet password NAME\"", path,
 					n))
 		case users[name] != nil:
-			faults = append(faults, fmt.Errorf("%s:%d: user %q is there twice", path, n, name))
+			faults = append(faults, fmt.Errorf("%s:%d: duplicate user %q; remove one line", path, n, name))
 		}
 		users[name] = []byte(hash)
 	}
@@ -59,7 +59,7 @@ func ReadUsers(path string) (Users, error) {
 		faults = append(faults, err)
 	}
 	if len(users) == 0 && len(faults) == 0 {
-		faults = append(faults, fmt.Errorf("%s names nobody; make a line with \"ctl fleet password NAME\"", path))
+		faults = append(faults, fmt.Errorf("%s contains no users; create a line with \"ctl fleet password NAME\"", path))
 	}
 	if len(faults) > 0 {
 		return nil, fmt.Errorf("read users: %w", errors.Join(faults...))
@@ -72,9 +72,9 @@ func ReadUsers(path string) (Users, error) {
 func Password(name string, password []byte) (string, error) {
 	switch {
 	case name == "" || strings.ContainsAny(name, ":\r\n"):
-		return "", fmt.Errorf("user %q: give a name without \":\"", name)
+		return "", fmt.Errorf("user %q: invalid name; use a name without \":\"", name)
 	case len(password) < 8 || len(password) > 72:
-		return "", fmt.Errorf("the password has %d bytes: give 8 to 72", len(password))
+		return "", fmt.Errorf("the password has %d bytes; use 8 to 72", len(password))
 	}
 	hash, err := bcrypt.GenerateFromPassword(password, bcrypt.DefaultCost)
 	if err != nil {
@@ -107,7 +107,7 @@ const maxKnown = 1000
 func NewAccess(listen string, users Users) (*Access, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen on %q: %w (write it like 127.0.0.1:8088)", listen, err)
+		return nil, fmt.Errorf("listen on %q: %w; use HOST:PORT, such as 127.0.0.1:8088", listen, err)
 	}
 	a := &Access{users: users, loopback: loopback(host), key: make([]byte, 32), known: map[[sha256.Size]byte]bool{},
 		checking: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
@@ -140,7 +140,7 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 			right, busy := a.right(r.Context(), user, password)
 			if busy {
 				w.Header().Set("Retry-After", "5")
-				http.Error(w, "too many log in at the moment; try again in some seconds", http.StatusServiceUnavailable)
+				http.Error(w, "too many logins at the same time; try again in a few seconds", http.StatusServiceUnavailable)
 				return
 			}
 			if !right {
@@ -157,7 +157,7 @@ func (a *Access) Guard(next http.Handler) http.Handler {
 				return
 			}
 			http.Error(w,
-				"this page is read without login as localhost or 127.0.0.1 only; under other names start it with --web-users", http.StatusForbidden)
+				"without a login, this page is served only as localhost or 127.0.0.1; for other names start the controller with --web-users", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -236,12 +236,12 @@ func (a *Access) token(user string) string { return hex.EncodeToString(a.mac("fo
 // of this site (Origin, Sec-Fetch-Site), of a logged-in user, and contain that user's token.
 func (a *Access) mayAct(r *http.Request) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
-		return fmt.Errorf("%w: it comes from another site", errForbidden)
+		return fmt.Errorf("%w: the request comes from another site", errForbidden)
 	}
 	if who := user(r); who == "" || !hmac.Equal([]byte(r.PostFormValue("token")), []byte(a.token(who))) {
-		return fmt.Errorf("%w: its form is not of this page, or is old: load the page again", errForbidden)
+		return fmt.Errorf("%w: the form is outdated or not from this page; reload the page", errForbidden)
 	}
 	return nil
 }
 
-var errForbidden = errors.New("nothing was done")
+var errForbidden = errors.New("request rejected")

@@ -44,7 +44,7 @@ func TestServeListensAndStops(t *testing.T) {
 	}
 	_, _, taken := web.Listener{Listen: at.String(),
 		Log: slog.New(slog.DiscardHandler)}.Serve(func(*web.Access) http.Handler { return http.NotFoundHandler() })
-	if taken == nil || !strings.Contains(taken.Error(), "give another address") {
+	if taken == nil || !strings.Contains(taken.Error(), "use another address") {
 		t.Errorf("a second one on the same address: %v", taken)
 	}
 	stop()
@@ -157,8 +157,8 @@ func TestUsersFileWithFaultsTellsAllOfThem(t *testing.T) {
 	if err == nil {
 		t.Fatal("a file with faults was taken")
 	}
-	for _, want := range []string{":1: want NAME:HASH", ":3: user \"alice\" is there twice", ":4: want",
-		"anybody on this host may write"} {
+	for _, want := range []string{":1: not of the form NAME:HASH", ":3: user \"alice\" is there twice", ":4: want",
+		"every user of this host can write"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}

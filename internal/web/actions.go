@@ -12,15 +12,15 @@ import (
 )
 
 // errImpossible is wrapped by the error of an action that the current state does not permit.
-var errImpossible = errors.New("nothing was done")
+var errImpossible = errors.New("no change made")
 
 // said maps the code in the URL to the message that the page shows after an action. Only these messages can be shown,
 // so a crafted URL cannot inject text.
 var said = map[string]string{
-	"cancel": "The run was told to stop: its task in flight is closed and torn down, and has no outcome.",
-	"pause":  "The schedule is paused; a run in flight goes on.",
-	"resume": "The schedule goes on with its next slot.",
-	"run":    "A run was asked for; the controller makes it in a moment.",
+	"cancel": "The run is being cancelled: the task in flight is stopped and gets no outcome.",
+	"pause":  "The schedule is paused; an active run continues.",
+	"resume": "The schedule is resumed, from its next slot.",
+	"run":    "A run was requested; the controller starts it shortly.",
 }
 
 // maxForm limits the size of a form in bytes.
@@ -41,11 +41,11 @@ func (s *site) act(do func(*http.Request) (back string, err error)) http.Handler
 		}
 		log := s.Log.With("path", r.URL.Path, "user", user(r), "from", r.RemoteAddr)
 		if err != nil {
-			log.Warn("what the web page asked for was not done", "error", err)
+			log.Warn("action of the web page failed", "error", err)
 			s.fail(w, r, err)
 			return
 		}
-		log.Info("done as the web page asked")
+		log.Info("action of the web page done")
 		http.Redirect(w, r, back+"?done="+r.PathValue("what"), http.StatusSeeOther)
 	}
 }
@@ -62,7 +62,7 @@ func (s *site) actOnRun(r *http.Request) (string, error) {
 	case state.Run == "":
 		return "", fs.ErrNotExist
 	case state.Over():
-		return "", fmt.Errorf("%w: the run has ended: %s", errImpossible, state.State)
+		return "", fmt.Errorf("%w: the run has already ended: %s", errImpossible, state.State)
 	}
 	return "/runs/" + url.PathEscape(id), s.Conn.Cancel(r.Context(), id, user(r)+"@web")
 }
@@ -72,14 +72,14 @@ func (s *site) actOnSchedule(r *http.Request) (string, error) {
 	changes := map[string]func(*schedule.Schedule) error{
 		"pause": func(s *schedule.Schedule) error {
 			if s.Paused {
-				return fmt.Errorf("%w: it is paused already, by %s", errImpossible, s.By)
+				return fmt.Errorf("%w: the schedule is already paused, by %s", errImpossible, s.By)
 			}
 			s.Pause(by, now)
 			return nil
 		},
 		"resume": func(s *schedule.Schedule) error {
 			if !s.Paused {
-				return fmt.Errorf("%w: it is not paused", errImpossible)
+				return fmt.Errorf("%w: the schedule is not paused", errImpossible)
 			}
 			s.Resume(by, now)
 			return nil

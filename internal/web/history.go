@@ -182,7 +182,7 @@ func (v *historyView) show(t history.Trends, value string, link func(cell string
 			x.Alarm = x.Alarm || c.Alarm
 			plot.Marks = append(plot.Marks, chart.Mark{At: float64(since.Started.Unix()), Text: shift, Full: text})
 		}
-		plot.X = chart.Axis{Label: "begin of the run (UTC)",
+		plot.X = chart.Axis{Label: "start of the run (UTC)",
 			Format: func(x float64) string { return time.Unix(int64(x), 0).UTC().Format("Jan 2") }}
 		plot.X.At, plot.X.Names = days(first, last)
 		plot.X.Min, plot.X.Max = float64(first.Unix()), float64(last.Unix())

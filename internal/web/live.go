@@ -137,10 +137,10 @@ func (l *runInfo) view(now time.Time) liveView {
 }
 
 var phaseText = map[runview.Phase]string{
-	runview.Connecting:  "connecting; nothing has been heard of its agents yet",
+	runview.Connecting:  "connecting; no report from its agents yet",
 	runview.UntilSteady: "warming up, until the load is steady",
 	runview.WarmUp:      "warming up", runview.Measuring: "measuring", runview.Draining: "draining",
-	runview.Abandoned: "its controller was lost; its agents end it",
+	runview.Abandoned: "its controller was lost; its agents stop it",
 }
 
 // draw fills in the newest metrics and the chart of the earlier ones.
@@ -167,8 +167,8 @@ func draw(v *liveView, a *runview.Attempt) {
 	if len(lines) == 0 {
 		return
 	}
-	plot := chart.Plot{Title: "messages per second over the seconds of the task",
-		X: chart.Axis{Label: "seconds since the measurement began; negative: warm-up", Whole: true},
+	plot := chart.Plot{Title: "messages per second over time",
+		X: chart.Axis{Label: "seconds since the start of the measurement; negative: warm-up", Whole: true},
 		Y: chart.Axis{Label: "messages/s", Zero: true, Format: wholeNumber}, Series: lines}
 	// nolint:gosec // chart escapes every text
 	v.Chart, v.Key = template.HTML(plot.SVG()), template.HTML(chart.Key(lines))
@@ -224,7 +224,7 @@ func (s *site) live(w http.ResponseWriter, r *http.Request) {
 	case s.streams <- struct{}{}:
 		defer func() { <-s.streams }()
 	default:
-		http.Error(w, fmt.Sprintf("%d live views are open already; the page loads itself again instead", maxStreams),
+		http.Error(w, fmt.Sprintf("%d live views are already open; the page refreshes itself instead", maxStreams),
 			http.StatusServiceUnavailable)
 		return
 	}
@@ -270,7 +270,7 @@ func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *liveFol
 func (s *site) part(w http.ResponseWriter, v liveView, task bool) error {
 	var text bytes.Buffer
 	if err := pages["run"].ExecuteTemplate(&text, "live", v); err != nil {
-		s.Log.Error("make a live view", "error", err)
+		s.Log.Error("cannot render live view", "error", err)
 		return err
 	}
 	name := "live"

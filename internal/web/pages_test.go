@@ -175,13 +175,13 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 		if name, is := strings.CutPrefix(line, "event: "); is {
 			event = name
 		}
-		seen = seen || strings.Contains(line, "<dt>received</dt>")
+		seen = seen || strings.Contains(line, "<dt>consume</dt>")
 		if strings.Contains(line, "<script>alert") {
 			t.Fatalf("the stream holds a script: %s", line)
 		}
 		if seen && !asked && !painted { // in mid-task a page has the figures without its script
 			painted = true
-			if text := l.get("/runs/run-1", nil); !strings.Contains(text, "<dt>received</dt>") ||
+			if text := l.get("/runs/run-1", nil); !strings.Contains(text, "<dt>consume</dt>") ||
 				!strings.Contains(text, ": measuring; on ") {
 				t.Errorf("the page of a task that measures does not say so before its script runs:\n%s", text)
 			}
@@ -324,7 +324,7 @@ func TestSchedulesAreShownPausedAndRun(t *testing.T) {
 		t.Errorf("the schedule is %+v, %v; want it paused by alice@web", kept.Schedule, err)
 	}
 	if text := l.get("/schedules/nightly?done=pause", alice); !strings.Contains(text,
-		"The schedule is paused; a run") || !strings.Contains(text, ">Resume<") {
+		"The schedule is paused; an active run") || !strings.Contains(text, ">Resume<") {
 		t.Errorf("the page does not say so:\n%s", text)
 	}
 	l.act("/schedules/nightly/run", token, http.StatusSeeOther)
@@ -443,7 +443,7 @@ func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	path += "&cell=00000000abc1"
 	text = l.get(path, nil)
 	sound(t, path, text)
-	for _, want := range []string{"-29.8 % since 2026-03-19", "of this cell alone", `since 2026-03-19 02:00:00 UTC`,
+	for _, want := range []string{"-29.8 % since 2026-03-19", "of this cell only", `since 2026-03-19 02:00:00 UTC`,
 		`<a href="/runs/run-18">run-18</a>`, "not measured &lt;/script&gt;"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page of the cell does not hold %q:\n%s", want, text)

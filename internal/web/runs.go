@@ -150,7 +150,7 @@ func (s *site) copying(v runView) bool {
 func shortened(tables []report.Table) []report.Table {
 	for i := range tables {
 		if t := &tables[i]; len(t.Rows) > maxRows {
-			t.Remarks = append(t.Remarks, fmt.Sprintf("%d more rows are in the files of the run", len(t.Rows)-maxRows))
+			t.Remarks = append(t.Remarks, fmt.Sprintf("%d more rows in the files of the run", len(t.Rows)-maxRows))
 			t.Rows = t.Rows[:maxRows]
 		}
 	}
@@ -181,7 +181,7 @@ func (s *site) outcomes(ctx context.Context, v *runView, id string) ([]plan.Outc
 		v.Plan, v.Known, v.From = planned, true, "the control plane"
 		return outcomes, nil
 	case missing == nil:
-		v.Plan, v.Known, v.From = run, true, "its copy on this host, which may not hold all of it"
+		v.Plan, v.Known, v.From = run, true, "its copy on this host, which may be incomplete"
 		return copied, nil
 	case err == nil || errors.Is(err, wire.ErrNoRecord): // queued, rejected, or its record was deleted
 		return nil, nil

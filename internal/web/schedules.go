@@ -113,13 +113,13 @@ func standing(s schedule.Schedule) string {
 	case s.Current != nil:
 		words = append(words, string(s.Current.State))
 	case s.Asked != nil:
-		words = append(words, "a run was asked for")
+		words = append(words, "a run was requested")
 	}
 	if s.Paused {
 		words = append(words, "paused")
 	}
 	if len(words) == 0 {
-		return "waits for its next slot"
+		return "waiting for its next slot"
 	}
 	return strings.Join(words, ", ")
 }

@@ -49,20 +49,20 @@ func (l Listener) Serve(handler func(*Access) http.Handler) (at net.Addr, stop f
 	}
 	listener, err := net.Listen("tcp", l.Listen)
 	if err != nil {
-		return nil, nil, fmt.Errorf("listen on %q: %w; give another address", l.Listen, err)
+		return nil, nil, fmt.Errorf("listen on %q: %w; use another address", l.Listen, err)
 	}
 	secure := l.Cert != ""
 	if secure {
 		pair, err := tls.LoadX509KeyPair(l.Cert, l.Key)
 		if err != nil {
 			_ = listener.Close()
-			return nil, nil, fmt.Errorf("read the certificate to serve with: %w", err)
+			return nil, nil, fmt.Errorf("read TLS certificate: %w", err)
 		}
 		listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{pair},
 			MinVersion: tls.VersionTLS12})
 	}
 	if !secure && !access.loopback {
-		l.Log.Warn("pages are served beyond loopback without TLS: passwords can be read on the way; give a certificate and its key", "listen", l.Listen)
+		l.Log.Warn("pages are served beyond loopback without TLS, so that passwords can be read on the network; set a certificate and its key", "listen", l.Listen)
 	}
 	living, end := context.WithCancel(context.Background())
 	server := &http.Server{Handler: access.Guard(handler(access)), ReadHeaderTimeout: headTimeout,
@@ -74,7 +74,7 @@ func (l Listener) Serve(handler func(*Access) http.Handler) (at net.Addr, stop f
 	go func() {
 		defer close(served)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			l.Log.Error("serve pages", "error", err)
+			l.Log.Error("cannot serve pages", "error", err)
 		}
 	}()
 	return listener.Addr(), func() {

@@ -84,7 +84,7 @@ func TestPagesOverTLS(t *testing.T) {
 		t.Errorf("in the clear: %q, want none", text)
 	}
 	l.Cert = key
-	if _, _, err := l.Serve(nil); err == nil || !strings.Contains(err.Error(), "read the certificate to serve with") {
+	if _, _, err := l.Serve(nil); err == nil || !strings.Contains(err.Error(), "read TLS certificate") {
 		t.Errorf("a key as a certificate: %v", err)
 	}
 }

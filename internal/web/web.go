@@ -98,7 +98,7 @@ func (s *site) guarded(next http.Handler) http.Handler {
 		}
 		if err := wire.Guard(s.Log, r.Method+" "+r.URL.Path,
 			func() error { next.ServeHTTP(w, r); return nil }); err != nil {
-			http.Error(w, "the request failed; the controller's log has the reason", http.StatusInternalServerError)
+			http.Error(w, "the request failed; see the log of the controller", http.StatusInternalServerError)
 		}
 	})
 }
@@ -168,8 +168,8 @@ func (s *site) write(w http.ResponseWriter, r *http.Request, status int, v view)
 	f.Site.Leader, f.Site.Alone = s.leads(r.Context())
 	var text bytes.Buffer
 	if err := pages[v.Page].ExecuteTemplate(&text, "layout", f); err != nil {
-		s.Log.Error("make a page", "page", v.Page, "error", err)
-		http.Error(w, "the page could not be made; the controller's log says why", http.StatusInternalServerError)
+		s.Log.Error("cannot render page", "page", v.Page, "error", err)
+		http.Error(w, "the page could not be rendered; see the log of the controller", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -182,26 +182,26 @@ func (s *site) leads(ctx context.Context) (leader, alone string) {
 	l, err := s.Conn.Leader(ctx)
 	switch {
 	case errors.Is(err, wire.ErrNoController):
-		return "", "No controller leads: nothing is executed until one does."
+		return "", "No controller leads. Runs are queued until one leads."
 	case err != nil:
-		return "", "It is not known whether a controller leads: " + err.Error()
+		return "", "Cannot find the leading controller: " + err.Error()
 	}
-	return l.Name + " leads", ""
+	return "controller " + l.Name, ""
 }
 
 // notFound is the page of an error.
 type notFound struct{ What, Why string }
 
 func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status, body := http.StatusBadGateway, notFound{"This could not be read", err.Error()}
+	status, body := http.StatusBadGateway, notFound{"Read error", err.Error()}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wire.ErrNoSchedule):
-		status, body = http.StatusNotFound, notFound{"There is no such " + asked(r),
-			"The control plane does not know it, and no copy of it is here."}
+		status, body = http.StatusNotFound, notFound{"No such " + asked(r),
+			"It is neither on the control plane nor among the copies of this controller."}
 	case errors.Is(err, errForbidden):
 		status, body = http.StatusForbidden, notFound{"Not allowed", err.Error()}
 	case errors.Is(err, errImpossible), errors.Is(err, wire.ErrChanged):
-		status, body = http.StatusConflict, notFound{"That is not possible now", err.Error()}
+		status, body = http.StatusConflict, notFound{"Not possible in this state", err.Error()}
 	case errors.Is(err, context.DeadlineExceeded):
 		status = http.StatusGatewayTimeout
 	}
@@ -267,7 +267,7 @@ func asset(kind, before, name string) http.HandlerFunc {
 func (s *site) login(w http.ResponseWriter, r *http.Request) {
 	if user(r) == "" {
 		if len(s.Access.users) == 0 {
-			s.fail(w, r, fmt.Errorf("%w: nobody can log in: start the controller with --web-users", errForbidden))
+			s.fail(w, r, fmt.Errorf("%w: logins are not configured; start the controller with --web-users", errForbidden))
 			return
 		}
 		s.Access.challenge(w)
