@@ -10,7 +10,7 @@ type accessFlags struct {
 // add adds the flags. who names the readers in the help: "matrices".
 func (a *accessFlags) add(c *cobra.Command, who string) {
 	c.Flags().StringArrayVar(&a.folders, "files", nil,
-		"allow "+who+" to read files below an absolute `folder`; repeatable (default no file)")
+		"allow "+who+" to read files below an absolute `folder`; repeatable (default: none)")
 	c.Flags().StringArrayVar(&a.variables, "env", nil,
-		"allow "+who+" to read variable `NAME`; repeatable (default no variable)")
+		"allow "+who+" to read variable `NAME`; repeatable (default: none)")
 }

@@ -39,16 +39,17 @@ func Agent(ctx context.Context, args []string, stdin io.Reader, stdout, stderr i
 	var o agentOptions
 	root := &cobra.Command{
 		Use:   "agent",
-		Short: "Execute this host's part of every task",
-		Long: `agent registers with the controller and executes what it is assigned, one task at a time. References
-to secrets in a matrix (${env:NAME}, ${file:/path}) are filled in here, from the variables and files of this host that
+		Short: "Generate load: execute tasks that the controller assigns to this host",
+		Long: `agent registers with the controller and executes the tasks that are assigned to it, one at a time. It
+resolves references to secrets in a matrix (${env:NAME}, ${file:/path}) on this host, from the variables and files that
 --env and --files allow.
 
-With --observe it takes no load: it measures what a broker's process on this host uses in every task that is run against that broker.
+With --observe it generates no load. It measures the resources that a broker's process on this host uses, in every task
+against that broker.
 
-SIGTERM and Ctrl-C have the agent leave: at once if it does nothing, else after the task in flight, for which it waits until
-the task's deadline, or --stop-within; the second one leaves at once. SIGUSR1 has it leave in the same way, but for what it may have been
-assigned meanwhile, which is how agents are upgraded while a run goes on.`,
+On SIGTERM or Ctrl-C an idle agent exits at once. A busy agent finishes the task in flight first; it waits until the
+deadline of the task, or for --stop-within. A second signal ends it at once. SIGUSR1 stops the agent in the same way, but
+it also executes tasks that are assigned meanwhile. Use SIGUSR1 to upgrade agents during a run.`,
 		Example: `  agent --server nats://bench-1:4222
   agent --server nats://bench-1:4222 --name load-3
   agent --server nats://bench-1:4222 --observe rabbit=port:5672`,
@@ -67,7 +68,7 @@ assigned meanwhile, which is how agents are upgraded while a run goes on.`,
 func (o *agentOptions) add(c *cobra.Command) {
 	host, _ := os.Hostname() // check rejects an empty name
 	o.server.add(c, "")
-	o.metrics.add(c, "metrics", "metrics for Prometheus, at /metrics,")
+	o.metrics.add(c, "metrics", "Prometheus metrics, at /metrics,")
 	faultsFlag(c, &o.injectFault)
 	labelFlag(c, &o.labels)
 	observeFlag(c, &o.observe)
@@ -75,14 +76,14 @@ func (o *agentOptions) add(c *cobra.Command) {
 	f := c.Flags()
 	f.BoolVar(&o.cloud, "cloud-identity", false,
 		"allow matrices to use the cloud credentials of this host (AWS, Azure, GCP)")
-	f.StringVar(&o.cfg.Name, "name", host, "`name` of this agent, unique in the fleet")
+	f.StringVar(&o.cfg.Name, "name", host, "register as `name`, which must be unique in the fleet")
 	f.StringVar(&o.cfg.Dir, "dir", "",
-		"`folder` for what tasks keep on disk while they last; none: the temporary folder")
+		"store the temporary files of tasks in `folder` (default: the system's temporary folder)")
 	f.IntVar(&o.cfg.Slots, "slots", 1,
-		"`number` of tasks side by side, each in a slot that is an agent of its own: NAME, NAME.2 and so on")
+		"execute up to `number` tasks in parallel; each slot is an agent: NAME, NAME.2, ...")
 	f.DurationVar(&o.within, "stop-within", 0,
-		"`time` after which SIGTERM gives the task in flight up; none: the task's own deadline")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
+		"after SIGTERM, abort the task in flight after `duration` (default: the deadline of the task)")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log debug messages")
 	withDrivers(c)
 	fromEnvironment(c)
 }
@@ -96,10 +97,10 @@ func (o *agentOptions) check() error {
 		}
 	}
 	if o.server.url == "" {
-		fault(errors.New("an agent needs --server (or LOCKSTEP_SERVER); see agent --help"))
+		fault(errors.New("no server given: pass --server or set LOCKSTEP_SERVER; see agent --help"))
 	}
 	if o.cfg.Name == "" {
-		fault(errors.New("an agent needs a --name: this host has none"))
+		fault(errors.New("no agent name: this host has no host name; pass --name"))
 	} else if err := keys.CheckName(o.cfg.Name); err != nil {
 		fault(fmt.Errorf("--name: %w", err))
 	}
@@ -112,13 +113,13 @@ func (o *agentOptions) check() error {
 	o.cfg.Observes, err = observed(o.observe)
 	fault(err)
 	if len(o.observe) > 0 && o.cfg.Slots > 1 {
-		fault(fmt.Errorf("--slots %d with --observe: an observer takes no load, and observes all tasks at once; leave --slots out", o.cfg.Slots))
+		fault(fmt.Errorf("--slots %d with --observe: an observer generates no load and observes all tasks; omit --slots", o.cfg.Slots))
 	}
 	if o.cfg.Slots < 1 || o.cfg.Slots > keys.MaxSlots {
-		fault(fmt.Errorf("--slots %d: give a number from 1 to %d", o.cfg.Slots, keys.MaxSlots))
+		fault(fmt.Errorf("--slots %d: out of range; pass a number from 1 to %d", o.cfg.Slots, keys.MaxSlots))
 	}
 	if o.within < 0 {
-		fault(fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))
+		fault(fmt.Errorf("--stop-within %v: negative duration; pass a duration such as 90s, or omit it", o.within))
 	}
 	o.cfg.Access, err = drivers.LimitedAccess(o.access.folders, o.access.variables, o.cloud)
 	fault(err)

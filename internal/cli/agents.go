@@ -37,9 +37,9 @@ func agentsCommand() *cobra.Command {
 		}),
 	}
 	s.add(c, "")
-	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	c.Flags().VarP((*wideFormat)(&wide), "output", "o",
-		"`wide` also shows how well the clock is known, cores, version, and the task that an agent is busy with")
+		"with `wide`, also print the clock error, cores, version and current task")
 	return c
 }
 
@@ -47,7 +47,7 @@ func agentsCommand() *cobra.Command {
 func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide bool) error {
 	head := []string{"AGENT", "STATE", "HOST", "LABELS", "CLOCK", "SEEN"}
 	if wide {
-		head = append(head, "CORES", "VERSION", "BUSY WITH")
+		head = append(head, "CORES", "VERSION", "TASK")
 	}
 	var rows [][]string
 	var refused []string
@@ -63,7 +63,7 @@ func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide boo
 		}
 		rows = append(rows, row)
 		if a.Refused != "" {
-			refused = append(refused, fmt.Sprintf("%s is refused: %s\n", a.Agent, a.Refused))
+			refused = append(refused, fmt.Sprintf("%s is rejected: %s\n", a.Agent, a.Refused))
 		}
 	}
 	if err := tabulate(out, head, rows); err != nil || len(refused) == 0 {
@@ -85,7 +85,7 @@ func labelled(labels map[string]string) string {
 // offset formats the offset of an agent's clock from the controller's, in milliseconds with its bound.
 func offset(o *wire.Offset) string {
 	if o == nil {
-		return "not known"
+		return "unknown"
 	}
 	ms := func(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
 	return fmt.Sprintf("%s ms ± %s", ms(o.Offset), ms(o.Bound))
@@ -103,7 +103,7 @@ func (w *wideFormat) String() string {
 
 func (w *wideFormat) Set(format string) error {
 	if format != "wide" {
-		return errors.New("the only format is wide")
+		return errors.New("unknown output format; use wide")
 	}
 	*w = true
 	return nil

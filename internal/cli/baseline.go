@@ -24,18 +24,19 @@ func baselineCommand() *cobra.Command {
 	var o baselineOptions
 	c := &cobra.Command{
 		Use:   "baseline",
-		Short: "Name runs that others are to be compared with",
-		Long: `baseline names runs: for each matrix one that later runs are compared with, or several by names of
-one's own. A run without a valid repetition is refused. Rules ("no worse than baseline by 5%") use them.
+		Short: "Manage baselines: runs that other runs are compared with",
+		Long: `baseline manages the runs that later runs are compared with. Each matrix has one baseline; further
+baselines have names that you choose. Rules such as "no worse than baseline by 5%" use them. A run without a valid
+repetition cannot be a baseline.
 
-The control plane of a fleet (--server) stores its baselines with the values of their runs: they serve
-schedules, and runs of clients that have none. Without a fleet the names are kept beside the records
-of --runs, for local runs and ctl compare.`,
+On a fleet (--server), the control plane stores the baselines with the values of their runs. Schedules use them, and
+runs of clients without baselines. Without a fleet, the baselines are stored in the folder of --runs, for local runs
+and ctl compare.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.PersistentFlags().StringVar(&o.runs, "runs", "runs",
-		"`folder` of run records; given, it is used whatever LOCKSTEP_SERVER says")
+		"use the baselines in this `folder` of run records; overrides LOCKSTEP_SERVER")
 	c.AddCommand(o.set(), o.list(), o.remove())
 	return c
 }
@@ -53,7 +54,7 @@ func (o *runOptions) bases(stderr io.Writer, run plan.Run) []plan.Base {
 		switch {
 		case b.Why != "" && o.server.url != "":
 			fmt.Fprintln(stderr, display.Clean(b.Why+
-				"; the rules that need it are judged by the fleet's, if it has one"))
+				"; rules that need it use the baseline of the fleet, if there is one"))
 		case b.Why != "":
 			fmt.Fprintln(stderr, display.Clean(b.Why+"; the rules that need it will be inconclusive"))
 		}
@@ -65,7 +66,7 @@ func (o *baselineOptions) set() *cobra.Command {
 	var name string
 	c := &cobra.Command{
 		Use:   "set RUN",
-		Short: "Make a run the baseline of its matrix, or one of a name of its own",
+		Short: "Make a run the baseline of its matrix, or a baseline with another name",
 		Example: `  ctl baseline set latest
   ctl baseline set --name release-4.0 20260102-150405-nightly-3f9c
   ctl baseline set --server nats://bench-1:4222 latest`,
@@ -88,12 +89,12 @@ func (o *baselineOptions) set() *cobra.Command {
 			if note != "" {
 				fmt.Fprintln(c.ErrOrStderr(), display.Clean(note))
 			}
-			fmt.Fprintf(c.OutOrStdout(), "baseline %s is run %s\n", display.Clean(b.Name), display.Clean(b.Run))
+			fmt.Fprintf(c.OutOrStdout(), "baseline %s set to run %s\n", display.Clean(b.Name), display.Clean(b.Run))
 			return nil
 		},
 	}
-	c.Flags().StringVar(&name, "name", "", "`name` of the baseline; none: that of the run's matrix")
-	o.server.add(c, "; none: the folder of --runs")
+	c.Flags().StringVar(&name, "name", "", "set the `name` of the baseline (default: the name of the matrix of the run)")
+	o.server.add(c, " (default: use the folder of --runs)")
 	return c
 }
 
@@ -153,8 +154,8 @@ func (o *baselineOptions) list() *cobra.Command {
 			return tabulate(c.OutOrStdout(), []string{"BASELINE", "RUN", "MATRIX", "SET", "BY"}, rows)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	o.server.add(c, "; none: the folder of --runs")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	o.server.add(c, " (default: use the folder of --runs)")
 	return c
 }
 
@@ -173,7 +174,7 @@ func (o *baselineOptions) all(c *cobra.Command) ([]plan.Baseline, error) {
 func (o *baselineOptions) remove() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "remove NAME",
-		Short:   "Forget a baseline; its run stays",
+		Short:   "Remove a baseline but keep its run",
 		Example: "  ctl baseline remove release-4.0",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -188,11 +189,11 @@ func (o *baselineOptions) remove() *cobra.Command {
 			}
 			err := remove(c.Context(), args[0])
 			if err == nil {
-				fmt.Fprintf(c.OutOrStdout(), "baseline %s is removed\n", display.Clean(args[0]))
+				fmt.Fprintf(c.OutOrStdout(), "baseline %s removed\n", display.Clean(args[0]))
 			}
 			return err
 		},
 	}
-	o.server.add(c, "; none: the folder of --runs")
+	o.server.add(c, " (default: use the folder of --runs)")
 	return c
 }

@@ -94,7 +94,7 @@ func TestBaselineRemoveConfirms(t *testing.T) {
 	if err := history.Of(root).SetBaseline(plan.Baseline{Name: "b", Run: "run-1"}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"baseline b is removed\n", `there is no baseline "b" in the folder ` + root} {
+	for _, want := range []string{"baseline b removed\n", `no baseline "b" in the folder ` + root} {
 		var out strings.Builder
 		Ctl(t.Context(), []string{"baseline", "remove", "b", "--runs", root}, nil, &out, &out)
 		if !strings.HasPrefix(out.String(), want) {

@@ -25,20 +25,19 @@ func bundleCommand() *cobra.Command {
 	var folder, out string
 	c := &cobra.Command{
 		Use:   "bundle RUN",
-		Short: "Make one file of a run, to hand over",
-		Long: `bundle makes one zip file of a run's record: the matrix, plan, outcomes, snapshots, histograms, tables,
-environment, and a manifest with the SHA-256 of each. The same run gives the same bytes. Payload files
-of the matrix are added as they are, if this ctl created the run and it ran on this host. Passwords that
-Lockstep knows as such are *** in a record, and references to secrets stay references; other text is
-added as it was written.
+		Short: "Write a run to one file that can be shared and verified",
+		Long: `bundle writes the record of a run to one zip file: the matrix, plan, outcomes, snapshots, histograms, tables,
+environment, and a manifest with the SHA-256 of each file. The same run gives the same bytes. Payload files of the
+matrix are added unchanged if this user created the run and it ran on this host. Recognised passwords are *** in a
+record, and references to secrets are not resolved. All other text is added unchanged.
 
-A running run is bundled as far as it is, or refused where its record changes meanwhile. With
---server the record is copied to --runs first, as ctl pull does; without, the run is one of --runs. ctl
-verify checks a bundle, and ctl rerun runs its matrix again.
+An active run can be bundled; the bundle is then incomplete. It is an error if the record changes meanwhile. With
+--server, the record is copied to --runs first, as by ctl pull. Without it, the run is read from --runs. ctl verify checks
+a bundle, and ctl rerun runs its matrix again.
 
-Exit codes: 0 it is written; 1 it is not.`,
+Exit codes: 0 bundle written; 1 error.`,
 		Example: `  ctl bundle latest
-  ctl bundle 20260102-150405-quick-3f9c -o night.bundle.zip
+  ctl bundle 20260102-150405-quick-3f9c -o quick.bundle.zip
   ctl bundle latest --server nats://bench-1:4222`,
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRuns(&folder),
@@ -53,9 +52,9 @@ Exit codes: 0 it is written; 1 it is not.`,
 			return writeBundle(c.OutOrStdout(), out, run)
 		},
 	}
-	s.add(c, "; none: a run of --runs")
+	s.add(c, " (default: read the run from --runs)")
 	runsFlag(c, &folder)
-	c.Flags().StringVarP(&out, "output", "o", "", "`file` to write; none: RUN"+bundleEnd+" here")
+	c.Flags().StringVarP(&out, "output", "o", "", "write to `file` (default: RUN"+bundleEnd+" in the current folder)")
 	return c
 }
 
@@ -102,7 +101,7 @@ func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
 	}
 	for _, r := range m.Read {
 		if r.Missing != "" {
-			fmt.Fprintf(stdout, "not in it: %s: %s\n", display.Clean(r.Path), r.Missing)
+			fmt.Fprintf(stdout, "not in the bundle: %s: %s\n", display.Clean(r.Path), r.Missing)
 		}
 	}
 	if m.Done < m.Tasks {
@@ -142,15 +141,14 @@ func openBundle(name string) (opened, error) {
 func verifyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "verify BUNDLE",
-		Short: "Check the digest of every file of a bundle, and judge its record again",
-		Long: `verify checks the digest of every file of a bundle and names each file that was altered. If none was, it
-judges each task again from its snapshots, and compares the result with the stored outcomes,
-histograms and tables. It prints every value that differs with both numbers, and the reason for
-what cannot be recomputed. It cannot check what the agents recorded (times, what brokers reported of
-themselves). Digests show alterations, not who made a bundle.
+		Short: "Verify the digests of a bundle and recompute its results",
+		Long: `verify checks the digest of every file of a bundle and lists the altered files. If there are none, it
+recomputes each task from its snapshots and compares the results with the stored outcomes, histograms and tables. It
+prints both numbers of every value that differs, and why a value cannot be recomputed. It cannot check the data that
+agents recorded, such as times and reports of brokers. Digests reveal alterations. They do not prove who made a bundle.
 
-Exit codes: 0 nothing was altered and nothing differs; 6 a file was altered, a value differs, or it is
-no bundle; 1 it could not be checked.`,
+Exit codes: 0 no file is altered and no value differs; 6 a file is altered, a value differs, or the file is not a
+bundle; 1 the bundle cannot be checked.`,
 		Example: "  ctl verify 20260102-150405-quick-3f9c" + bundleEnd,
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -171,7 +169,7 @@ no bundle; 1 it could not be checked.`,
 func verifyBundle(ctx context.Context, b opened) (bundle.Verification, error) {
 	dir, err := os.MkdirTemp("", "lockstep-verify-*")
 	if err != nil {
-		return bundle.Verification{}, fmt.Errorf("make a folder to unpack the bundle: %w; TMPDIR names another place",
+		return bundle.Verification{}, fmt.Errorf("create a folder for the unpacked bundle: %w; set TMPDIR to another folder",
 			err)
 	}
 	defer os.RemoveAll(dir)
@@ -198,13 +196,13 @@ func printVerification(out io.Writer, name string, v bundle.Verification) error 
 			fmt.Fprintf(out, "%s: %s\n", part.head, display.Hang(display.Clean(line), width(out), 2))
 		}
 	}
-	fmt.Fprintf(out, "%s: run %s, made by Lockstep %s: %s checked, %s judged again\n", name,
+	fmt.Fprintf(out, "%s: run %s, made by Lockstep %s: %s checked, %s recomputed\n", name,
 		display.Clean(v.Manifest.Run), display.Clean(v.Manifest.Harness),
 		display.Count(len(v.Manifest.Files), "digest"), display.Count(v.Outcomes, "outcome"))
 	if !v.OK() {
-		return exit{ExitAltered, fmt.Errorf("%s is not the bundle that was made: %d altered, %d different", name,
+		return exit{ExitAltered, fmt.Errorf("%s does not match its manifest: %d altered, %d different", name,
 			len(v.Altered), len(v.Differences))}
 	}
-	_, err := fmt.Fprintln(out, "nothing was altered, nothing differs")
+	_, err := fmt.Fprintln(out, "no file is altered, no value differs")
 	return err
 }

@@ -22,9 +22,9 @@ func cancelCommand() *cobra.Command {
 	var limit time.Duration
 	c := &cobra.Command{
 		Use:   "cancel RUN",
-		Short: "Stop a run of a fleet, or take it out of the queue",
-		Long: `cancel has the task in flight closed and torn down, and waits for that. What was finished keeps its
-outcome; ctl run --resume goes on from there. RUN is an id, the beginning of one, or latest.`,
+		Short: "Cancel an active or queued run of a fleet",
+		Long: `cancel stops the task in flight, removes its topology from the broker, and waits until the run has ended.
+Finished tasks keep their outcomes; ctl run --resume runs the others. RUN is an id, a unique prefix of one, or latest.`,
 		Example: "  ctl cancel latest --server nats://bench-1:4222",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
@@ -36,7 +36,7 @@ outcome; ctl run --resume goes on from there. RUN is an id, the beginning of one
 		}),
 	}
 	s.add(c, "")
-	c.Flags().DurationVar(&limit, "wait", 2*time.Minute, "how `long` to wait for the run's end")
+	c.Flags().DurationVar(&limit, "wait", 2*time.Minute, "wait at most `duration` for the end of the run")
 	return c
 }
 
@@ -47,7 +47,7 @@ func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.D
 		return "", err
 	}
 	if state.Over() {
-		return fmt.Sprintf("run %s had ended before: %s, %s", state.Run, state.State, tasksOf(state)), nil
+		return fmt.Sprintf("run %s has already ended: %s, %s", state.Run, state.State, tasksOf(state)), nil
 	}
 	if err := conn.Cancel(ctx, state.Run, submitter()); err != nil {
 		return "", err
@@ -62,15 +62,15 @@ func cancelRun(ctx context.Context, conn *wire.Client, name string, limit time.D
 	case err != nil:
 		return "", err
 	case state.Seq != cancelled:
-		return fmt.Sprintf("run %s was cancelled; it has been submitted again since, and that submission is %s: ctl attach %s%s",
+		return fmt.Sprintf("run %s was cancelled and has been submitted again; the new submission is %s: ctl attach %s%s",
 			state.Run, state.State, state.Run, hint), nil
 	case state.Over():
 		return fmt.Sprintf("run %s has ended: %s, %s; its record: ctl pull %s%s", state.Run, state.State,
 			tasksOf(state), state.Run, hint), nil
 	case waited && state.State == wire.StateQueued:
-		return fmt.Sprintf("run %s waited in the queue and will not begin", state.Run), nil
+		return fmt.Sprintf("run %s was queued and will not start", state.Run), nil
 	}
-	return "", fmt.Errorf("run %s was told to stop and has not within %v; see what it does: ctl attach %s%s", state.Run,
+	return "", fmt.Errorf("cancel run %s: it has not stopped within %v; follow it: ctl attach %s%s", state.Run,
 		limit, state.Run, hint)
 }
 
@@ -110,10 +110,10 @@ func pullCommand() *cobra.Command {
 	var folder string
 	c := &cobra.Command{
 		Use:   "pull RUN [DIR]",
-		Short: "Copy the record of a run of a fleet, as far as it is there",
-		Long: `pull makes the directory of a run below DIR (--runs) from what the control plane keeps, whether the run
-goes on or has ended, and says whether it is complete. A directory that is there is completed and loses nothing.
-RUN is an id, the beginning of one, or latest.`,
+		Short: "Copy the record of a run of a fleet",
+		Long: `pull copies the record of a run from the control plane into a directory below DIR (--runs), and reports
+whether it is complete. The run may be active or ended. An existing directory is completed; nothing in it is lost.
+RUN is an id, a unique prefix of one, or latest.`,
 		Example: "  ctl pull latest --server nats://bench-1:4222\n  ctl pull 20260102-150405-quick-3f9c /srv/records",
 		Args:    arguments(cobra.RangeArgs(1, 2)),
 		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, args []string) error {
@@ -147,7 +147,7 @@ func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (s
 		return "", fmt.Errorf("run %s is %s and has no record yet; follow it: ctl attach %s%s", state.Run, state.State,
 			state.Run, hint)
 	case err != nil && state.Copied:
-		return "", errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, in its --dir: runs/%s",
+		return "", errors.Join(err, fmt.Errorf("the controller has a copy of the record%s, below its --dir: runs/%s",
 			onHost(ctx, conn), state.Run))
 	case err != nil:
 		return "", err
@@ -158,7 +158,7 @@ func pullRun(ctx context.Context, conn *wire.Client, name, root, hint string) (s
 	if p.Complete() {
 		return fmt.Sprintf("complete: all %d tasks have an outcome\nrecord: %s", p.Of, p.Dir), nil
 	}
-	why := "the run goes on; pull again later"
+	why := "the run is still active; pull again later"
 	if p.End != nil {
 		why = "the run has ended: " + string(p.End.Reason) + because(p.End.Detail)
 	}

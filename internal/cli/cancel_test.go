@@ -60,7 +60,7 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 		}, func() {})
 	}()
 	text, err := cancelRun(t.Context(), client, "r", time.Minute, " --server x")
-	if err != nil || !strings.Contains(text, "run r was cancelled; it has been submitted again since") ||
+	if err != nil || !strings.Contains(text, "run r was cancelled and has been submitted again") ||
 		strings.Contains(text, "has ended") {
 		t.Errorf("%q, %v", text, err)
 	}
@@ -80,7 +80,7 @@ func TestTheEndOfAnEarlierSubmissionIsNoBeginning(t *testing.T) {
 	}{
 		{wire.RunState{Run: "r", State: string(wire.EndInterrupted), Seq: 1}, "", false},
 		{wire.RunState{Run: "r", State: wire.StateQueued, Waiting: "its turn", Seq: 2},
-			"run r waits in the queue: its turn", false},
+			"run r is queued: its turn", false},
 		{wire.RunState{Run: "r", State: wire.StateRunning, Seq: 2}, "", true},
 	} {
 		if err := lease.PutRun(t.Context(), x.state); err != nil {

@@ -35,19 +35,18 @@ func cleanupCommand() *cobra.Command {
 	var o cleanupOptions
 	c := &cobra.Command{
 		Use:   "cleanup FILE | cleanup RUN",
-		Short: "Remove what killed runs left on their brokers, after asking",
-		Long: `cleanup lists what the brokers of a matrix, or of the record of a run, have whose name begins with
-lockstep- (of a record: with lockstep- and the run's id), asks, and removes it. A run that ended by
-itself, or was stopped by one Ctrl-C, has left nothing. Of a run that is under way it would remove
-what that works with. By the record of a run that this ctl did not create, cleanup first lists the brokers with
-their options and secrets, and asks before it opens any.
+		Short: "Remove what killed runs left on their brokers, after confirmation",
+		Long: `cleanup connects to the brokers of a matrix or of a recorded run. It lists the queues, topics and other objects
+whose names begin with lockstep- (with a record: lockstep- and the run id), asks for confirmation, and removes them. A run
+that has ended, or was stopped by one Ctrl-C, leaves nothing. Do not clean up during a run: cleanup also removes the
+objects that the run uses. If this user did not create the recorded run, cleanup first lists the brokers with their
+options and secrets, and asks for confirmation before it connects.
 
-Brokers are reached from here, with the secrets of this host. A broker that cannot list what it has
-(no management API, or a driver that knows no way) is told to remove each topology of the run by its
-name: for that the record is needed.
+This host connects to the brokers, with its own secrets. Some brokers cannot list their objects (no management API, or no
+support in the driver). On these, cleanup removes each topology of the run by name, for which it needs the record.
 
-Exit codes: 0 nothing is left, or nothing was to be removed; 2 there was no terminal to ask on,
-or the command line has errors; 1 a broker could not be asked or did not remove all.`,
+Exit codes: 0 nothing is left, or the removal was declined; 2 no terminal for the confirmation, or an error in the
+command line; 1 a broker did not answer, or did not remove everything.`,
 		Example: `  ctl cleanup matrices/prefetch.cue
   ctl cleanup --run 20260102-150405-prefetch-3f9c --yes matrices/prefetch.cue
   ctl cleanup latest`,
@@ -58,9 +57,9 @@ or the command line has errors; 1 a broker could not be asked or did not remove 
 	narrowing(c, &o.narrow)
 	runsFlag(c, &o.runs)
 	c.Flags().StringVar(&o.run, "run", "",
-		"with FILE: only what the run of this `id`, or those whose ids begin so, left")
+		"with FILE: clean up only after runs whose id begins with `id`")
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false,
-		"remove without asking, also by a record that this ctl did not create")
+		"skip the confirmation, also for a record that this user did not create")
 	return c
 }
 
@@ -100,7 +99,7 @@ func (o *cleanupOptions) cleanup(c *cobra.Command, of string) error {
 	case err != nil:
 		return err
 	case !sure && len(found) > 0:
-		fmt.Fprintln(out, "nothing was removed")
+		fmt.Fprintln(out, "nothing removed")
 	case sure:
 		for _, t := range found {
 			if err := t.remove(c.Context()); err != nil {
@@ -120,14 +119,14 @@ func (o *cleanupOptions) cleanup(c *cobra.Command, of string) error {
 func (o *cleanupOptions) sure(c *cobra.Command, prefix string, found []*target) (bool, error) {
 	out := c.OutOrStdout()
 	if len(found) == 0 {
-		fmt.Fprintf(out, "no broker that could be asked has anything whose name begins with %s\n", prefix)
+		fmt.Fprintf(out, "nothing to remove: no broker that answered has an object whose name begins with %s\n", prefix)
 		return false, nil
 	}
 	if err := list(out, found); err != nil {
 		return false, err
 	}
-	return ask(c, o.yes, "Remove all of this? Runs that are under way work with such things.",
-		"nothing was removed: there is no terminal to ask on; give --yes to remove all of this")
+	return ask(c, o.yes, "Remove all of these? Active runs use such objects.",
+		"nothing removed: no terminal for the confirmation; pass --yes to remove all of these")
 }
 
 // ask asks a question on the terminal and reports whether the answer was y or yes. yes skips the question. Without a
@@ -158,13 +157,13 @@ func list(out io.Writer, found []*target) error {
 	for _, t := range found {
 		if t.blind {
 			rows = append(rows, []string{t.broker.Name, "topologies",
-				fmt.Sprintf("of the run's attempts: %d; which are there it cannot say", len(t.attempts))})
+				fmt.Sprintf("of %d attempts of the run; the broker cannot list which of them exist", len(t.attempts))})
 		}
 		for _, x := range t.found {
 			rows = append(rows, []string{t.broker.Name, x.Kind, plan.Redact(x.Name)})
 		}
 	}
-	return tabulate(out, []string{"BROKER", "WHAT", "NAME"}, rows)
+	return tabulate(out, []string{"BROKER", "KIND", "NAME"}, rows)
 }
 
 // look opens the broker and lists its leftovers whose names begin with prefix. Without support for listing, it sets
@@ -182,7 +181,7 @@ func (t *target) look(ctx context.Context, prefix string) error {
 		t.blind = true
 		return nil
 	case errors.Is(err, drivers.ErrUnsupported):
-		return fmt.Errorf("%w: clean up the record of the run instead, by which its topologies are removed by name",
+		return fmt.Errorf("%w: run cleanup with the record of the run, which removes its topologies by name",
 			err)
 	}
 	for _, x := range all {
@@ -272,10 +271,10 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.Mark, error) {
 	switch {
 	case o.run != "":
-		return plan.Run{}, nil, exit{ExitBadMatrix, errors.New("--run goes with a matrix file: a record is of one run")}
+		return plan.Run{}, nil, exit{ExitBadMatrix, errors.New("--run with a record: a record belongs to one run; omit --run")}
 	case o.narrow.Quick || len(o.narrow.Filter) > 0:
 		return plan.Run{}, nil, exit{ExitBadMatrix,
-			errors.New("a record is cleaned up as its run was begun: leave --quick and --filter out")}
+			errors.New("--quick or --filter with a record: cleanup uses the matrix of the record; omit them")}
 	}
 	record, err := runs.Open(o.runs, id)
 	if err != nil {
@@ -291,7 +290,7 @@ func (o *cleanupOptions) record(c *cobra.Command, id string) (plan.Run, []runs.M
 	if err != nil {
 		id = record.Plan().ID
 		return plan.Run{}, nil,
-			fmt.Errorf("clean up by the record of %s, or use a matrix with its brokers: ctl cleanup --run %s FILE: %w",
+			fmt.Errorf("clean up with the record of %s, or with a matrix of its brokers: ctl cleanup --run %s FILE: %w",
 				id, id, err)
 	}
 	return s.Run, marks, consent(c, o.yes, record.Plan(), s.Run)

@@ -111,7 +111,7 @@ func Interruptible(stderr io.Writer, last int) (context.Context, func()) {
 		for range last - 1 {
 			<-signals
 		}
-		fmt.Fprintln(stderr, "left at once: what was declared on the broker may still be there")
+		fmt.Fprintln(stderr, "stopped at once: queues and topics of the run may be left on the broker; remove them with ctl cleanup")
 		os.Exit(ExitInterrupted)
 	}()
 	return ctx, cancel

@@ -33,21 +33,22 @@ func compareCommand() *cobra.Command {
 	var o compareOptions
 	c := &cobra.Command{
 		Use:   "compare RUN RUN... | compare --by AXIS RUN",
-		Short: "Compare runs, or the values of an axis of one run: better, worse, no difference shown or inconclusive",
-		Long: `compare puts each further run beside the first, the base, cell by cell; or, with --by, the cells of
-one run at each value of an axis beside those at the first. It first lists what else differs: versions, hosts, the
-brokers' settings, clocks, the matrix. A difference is shown where its p is at most --alpha over all tests together
-(Holm) and it is at least --effect. With --by the tests are of repetitions (Mann–Whitney), which are interleaved.
-Between runs they are of the runs' medians (t-test), with the run-to-run spread of at least 5 earlier runs of the
-cell with the base's broker version and hosts; before there are so many the result is inconclusive. It is also
-inconclusive, with the reason, where repetitions have no number or flags, or are too few.
+		Short: "Compare runs, or the values of an axis of one run",
+		Long: `compare compares each further run with the first run, the base, cell by cell. With --by, it compares the
+cells of one run at each value of an axis with the cells at the first value. The results are better, worse, no difference
+shown, and inconclusive. First it lists the other differences: versions, hosts, broker settings, clocks, the matrix.
 
-Cells belong together by their id, which changes with the workload and the broker's name; --match names axes
-instead. Cells that only one side has are listed. docs/compare.md explains the result.
+A difference is reported if it is at least --effect and its p, corrected for all tests (Holm), is at most --alpha. With
+--by, the tests compare repetitions (Mann–Whitney), which are interleaved. Between runs, they compare the medians of the
+runs (t-test) with the run-to-run spread of at least 5 earlier runs of the cell. These have the broker version and hosts
+of the base; with fewer of them the result is inconclusive. A result is also inconclusive if repetitions have flags or
+no number, or if there are too few; the reason is printed.
 
-Exit codes: 0 compared, whatever was found; 1 a record cannot be read; 2 the command line has errors, or no
-cell has another to be compared with; with --fail-on-regression, 7 something is worse, 8 nothing is, and something is
-inconclusive or left out.`,
+Cells are matched by their id, which depends on the workload and the name of the broker. --match selects axes instead.
+Cells that only one side has are listed. See docs/compare.md.
+
+Exit codes: 0 compared, with any result; 1 a record cannot be read; 2 an error in the command line, or no cells to
+compare. With --fail-on-regression: 7 a value is worse; 8 none is worse, but one is inconclusive or not compared.`,
 		Example: `  ctl compare 20260102-150405-quick-3f9c latest
   ctl compare --by broker --value publish.rate --value publish.p99 latest
   ctl compare --match mode,threads --effect 10% --format html --out diff.html 20260102-150405-quick-3f9c latest
@@ -59,21 +60,21 @@ inconclusive or left out.`,
 	runsFlag(c, &o.runs)
 	f := c.Flags()
 	f.StringArrayVar(&o.Values, "value", nil,
-		"compare the value of this `name` (docs/values.md); may be repeated; none: "+
-			strings.Join(compare.Usual(), ", "))
-	f.StringVar(&o.By, "by", "", "compare the values of this `axis` inside of one run")
+		"compare the metric `name` (docs/values.md); repeatable (default "+
+			strings.Join(compare.Usual(), ", ")+")")
+	f.StringVar(&o.By, "by", "", "compare the values of this `axis` within one run")
 	f.StringVar(&o.Base, "base", "",
-		"with --by: the `value` of the axis that the others are compared with; none: its first")
+		"with --by: use this `value` of the axis as the base (default: the first)")
 	f.StringSliceVar(&o.Match, "match", nil,
-		"`axes` by which cells belong together, with commas; none: their ids or, with --by, all other axes")
-	f.StringArrayVar(&o.only, "filter", nil, "keep only cells with `axis=value[,value]`; may be repeated")
-	f.StringVar(&o.effect, "effect", "5%", "the least `change` that is named, like 5% or 0.05")
+		"match cells by these comma-separated `axes` (default: cell ids; with --by, all other axes)")
+	f.StringArrayVar(&o.only, "filter", nil, "keep only cells with `axis=value[,value]`; repeatable")
+	f.StringVar(&o.effect, "effect", "5%", "report a difference of at least `change`, such as 5% or 0.05")
 	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha,
-		"the greatest `probability` of naming anything though nothing differs")
-	f.StringVar(&o.format, "format", "text", "`text`, md, csv, json or html")
-	f.StringVar(&o.out, "out", "", "`file` to write; none: standard output")
+		"set the maximum `probability` of reporting any difference where there is none")
+	f.StringVar(&o.format, "format", "text", "print as `format`: text, md, csv, json or html")
+	f.StringVar(&o.out, "out", "", "write to `file` (default: standard output)")
 	f.BoolVar(&o.failOn, "fail-on-regression", false,
-		"exit with code 7 if anything is worse, with 8 if anything is inconclusive or left out")
+		"exit with code 7 if a value is worse, with 8 if one is inconclusive or not compared")
 	return c
 }
 
@@ -83,7 +84,7 @@ var compareFormats = []string{"text", "md", "csv", "json", "html"}
 func (o *compareOptions) check() error {
 	var faults []error
 	if !slices.Contains(compareFormats, o.format) {
-		faults = append(faults, fmt.Errorf("no format %q (there are: %s)", o.format,
+		faults = append(faults, fmt.Errorf("--format %q: unknown format; use one of %s", o.format,
 			strings.Join(compareFormats, ", ")))
 	}
 	text, isPercent := strings.CutSuffix(strings.TrimSpace(o.effect), "%")
@@ -93,15 +94,15 @@ func (o *compareOptions) check() error {
 	}
 	if err != nil || !(effect > 0 && effect < 10) {
 		faults = append(faults,
-			fmt.Errorf("--effect %q: give a change of more than 0 and less than 1000%%, like 5%% or 0.05", o.effect))
+			fmt.Errorf("--effect %q: out of range; pass a change of more than 0 and less than 1000%%, such as 5%% or 0.05", o.effect))
 	}
 	o.Effect = effect
 	if !(o.Alpha > 0 && o.Alpha < 1) {
-		faults = append(faults, fmt.Errorf("--alpha %v is not a probability between 0 and 1", o.Alpha))
+		faults = append(faults, fmt.Errorf("--alpha %v: out of range; pass a probability between 0 and 1", o.Alpha))
 	}
 	for _, only := range o.only {
 		if axis, values, found := strings.Cut(only, "="); !found || axis == "" || values == "" {
-			faults = append(faults, fmt.Errorf("--filter %q: write it like mode=confirm-each or threads=1,5", only))
+			faults = append(faults, fmt.Errorf("--filter %q: not of the form axis=value; write for example mode=confirm-each or threads=1,5", only))
 		}
 	}
 	return errors.Join(faults...)
@@ -121,7 +122,7 @@ func (o *compareOptions) run(c *cobra.Command, args []string) error {
 		}
 		root = cmp.Or(root, filepath.Dir(dir))
 		if slices.ContainsFunc(all, func(x compare.Recorded) bool { return x.Run.ID == r.Run.ID }) {
-			twice = fmt.Errorf("run %s is given twice: it differs in nothing from itself; give another run, or --by and one of its axes", r.Run.ID)
+			twice = fmt.Errorf("run %s was given twice; pass a different run, or --by with one of its axes", r.Run.ID)
 		}
 		all = append(all, r)
 	}
@@ -159,7 +160,7 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 	for _, only := range o.only {
 		axis, values, _ := strings.Cut(only, "=")
 		if !slices.Contains(run.Axes, axis) {
-			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no axis %q (there are: %s)", only,
+			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no axis %q; use one of %s", only,
 				run.ID, axis, strings.Join(run.Axes, ", "))}
 		}
 		var there []string
@@ -171,7 +172,7 @@ func (o *compareOptions) read(id string) (r compare.Recorded, dir string, err er
 			return at != values && !slices.Contains(strings.Split(values, ","), at)
 		})
 		if len(run.Cells) == 0 {
-			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no such cell (of %s there are: %s)",
+			return r, "", exit{ExitBadMatrix, fmt.Errorf("--filter %s: run %s has no such cell; values of %s are: %s",
 				only, run.ID, axis, strings.Join(there, ", "))}
 		}
 	}
@@ -212,7 +213,7 @@ func (o *compareOptions) verdict(c compare.Comparison) error {
 		total += k
 	}
 	for _, l := range c.Left {
-		left += fmt.Sprintf("; left out: %s, %s", l.Cell, l.Reason)
+		left += fmt.Sprintf("; not compared: %s, %s", l.Cell, l.Reason)
 	}
 	switch {
 	case !o.failOn:

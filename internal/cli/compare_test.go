@@ -30,15 +30,15 @@ func misgiven(t *testing.T, c *cobra.Command, want string, args ...string) {
 func TestARunIsNotComparedWithItself(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
-	misgiven(t, compareCommand(), "run run-1 is given twice", "--runs", root, "run-1", "latest")
-	misgiven(t, compareCommand(), `--effect "0": give a change of more than 0`, "--runs", root, "--effect", "0",
+	misgiven(t, compareCommand(), "run run-1 was given twice", "--runs", root, "run-1", "latest")
+	misgiven(t, compareCommand(), `--effect "0": out of range; pass a change of more than 0`, "--runs", root, "--effect", "0",
 		"run-1", "latest")
 }
 
 func TestAnExportOfUnknownValuesIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
-	misgiven(t, exportCommand(), `there is no value "nope" (docs/values.md lists them`, "--runs", root, "--format",
+	misgiven(t, exportCommand(), `unknown metric "nope" (see docs/values.md`, "--runs", root, "--format",
 		"gobench", "--values", "nope", "run-1")
 }
 
@@ -46,7 +46,7 @@ func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
 	misgiven(t, historyCommand(),
-		`--value: there is no value "publish.rat" (docs/values.md lists them); did you mean "publish.rate"?`, "--runs",
+		`--value: unknown metric "publish.rat" (see docs/values.md); did you mean "publish.rate"?`, "--runs",
 		root, "--value", "publish.rat")
 }
 
@@ -60,9 +60,9 @@ func TestFailOnWorseNamesCellsThatAreLeftOut(t *testing.T) {
 		want   string
 	}{
 		{compare.NoDifference, false, true, 0, ""},
-		{compare.NoDifference, true, true, ExitInconclusive, "inconclusive: 0 of 1; left out: mode=x, only in A"},
-		{compare.Inconclusive, true, true, ExitInconclusive, "inconclusive: 1 of 1; left out: mode=x, only in A"},
-		{compare.Worse, true, true, ExitWorse, "worse: 1 of 1; left out: mode=x, only in A"},
+		{compare.NoDifference, true, true, ExitInconclusive, "inconclusive: 0 of 1; not compared: mode=x, only in A"},
+		{compare.Inconclusive, true, true, ExitInconclusive, "inconclusive: 1 of 1; not compared: mode=x, only in A"},
+		{compare.Worse, true, true, ExitWorse, "worse: 1 of 1; not compared: mode=x, only in A"},
 		{compare.Worse, true, false, 0, ""},
 	} {
 		c := compare.Comparison{Values: []compare.Value{{Rows: []compare.Row{{Changes: []compare.Change{{Finding: x.found}}}}}}}

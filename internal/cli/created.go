@@ -87,15 +87,15 @@ func consent(c *cobra.Command, yes bool, of, run plan.Run) error {
 		return nil
 	}
 	out := c.ErrOrStderr()
-	fmt.Fprintf(out, "run %s was not created by this ctl; it would use\n", display.Clean(of.ID))
+	fmt.Fprintf(out, "run %s was not created by this user; it would use\n", display.Clean(of.ID))
 	for _, line := range run.Uses() {
 		fmt.Fprintf(out, "  %s\n", display.Hang(display.Clean(line), width(out), 4))
 	}
-	fmt.Fprintln(out, "  the cloud identity of this host, if a driver asks for it")
-	sure, err := ask(c, yes, "Use all of this?",
-		"nothing was opened: the record is not of this ctl, and there is no terminal to ask on; read the list, then give --yes")
+	fmt.Fprintln(out, "  the cloud identity of this host, if a driver requires it")
+	sure, err := ask(c, yes, "Use all of these?",
+		"nothing opened: another user created the run, and there is no terminal for the confirmation; check the list, then pass --yes")
 	if err == nil && !sure {
-		err = exit{ExitBadMatrix, errors.New("nothing was opened")}
+		err = exit{ExitBadMatrix, errors.New("nothing opened: not confirmed")}
 	}
 	return err
 }

@@ -15,10 +15,11 @@ import (
 func fleetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fleet",
-		Short: "Make the certificates and credentials of a fleet",
-		Long: `fleet makes what the peers of a control plane show to each other: a certificate authority, the servers'
-certificate, a key for the controller, for clients, for viewers and for each agent, and the NATS configuration that says
-what each may do. Copy to each host only what it needs; ca.key and the rest stay where they were made. See docs/security.md.`,
+		Short: "Manage the certificates and credentials of a fleet",
+		Long: `fleet creates the certificates and keys with which the programs of a fleet authenticate: a certificate
+authority, the certificate of the servers, and keys for the controller, clients, viewers and each agent. It also writes
+the NATS configuration with the permissions of each. Copy to each host only the files that it needs. Keep ca.key and the
+other files where they were created. See docs/security.md.`,
 		Example: `  ctl fleet init creds --host bench-1,10.0.0.5
   ctl fleet agent creds load-1 load-2 broker-1
   ctl fleet show creds`,
@@ -26,13 +27,13 @@ what each may do. Copy to each host only what it needs; ca.key and the rest stay
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(fleetInit(), fleetAgent(), fleetShow(), fleetRenew(),
-		fleetChange("rotate", "Give users new keys", "the old ones are refused", (*keys.Credentials).Rotate),
+		fleetChange("rotate", "Replace the keys of users", "the old keys are rejected", (*keys.Credentials).Rotate),
 		fleetRemove(), fleetPassword())
 	return c
 }
 
 // reloaded is the hint after a change of users: it has no effect before the servers reload their configuration.
-const reloaded = "Copy nats.conf to the control plane and have it read again: systemctl reload lockstep-controller, or nats-server --signal reload.\n"
+const reloaded = "Copy nats.conf to the control plane and reload it: systemctl reload lockstep-controller, or nats-server --signal reload.\n"
 
 func fleetInit() *cobra.Command {
 	var hosts, agents []string
@@ -40,13 +41,13 @@ func fleetInit() *cobra.Command {
 	var at string
 	c := &cobra.Command{
 		Use:   "init DIR",
-		Short: "Make a new fleet's certificates and credentials in DIR",
+		Short: "Create the certificates and credentials of a new fleet in DIR",
 		Example: `  ctl fleet init creds --host bench-1 --agents load-1,load-2
   ctl fleet init creds --host nats-1,nats-2,nats-3 --cluster --at /etc/nats`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			if cluster && len(hosts) < 3 {
-				return exit{ExitBadMatrix, errors.New("a cluster needs three hosts at least: --host A,B,C")}
+				return exit{ExitBadMatrix, errors.New("--cluster: fewer than three hosts; pass --host A,B,C")}
 			}
 			if err := agentNames(agents); err != nil {
 				return err
@@ -55,7 +56,7 @@ func fleetInit() *cobra.Command {
 				at = absolute(args[0])
 			}
 			if !filepath.IsAbs(at) {
-				return exit{ExitBadMatrix, fmt.Errorf("--at %q: want an absolute path", at)}
+				return exit{ExitBadMatrix, fmt.Errorf("--at %q: not absolute; pass an absolute path", at)}
 			}
 			creds, err := keys.Make(args[0], at, hosts, cluster)
 			if err != nil {
@@ -68,11 +69,11 @@ func fleetInit() *cobra.Command {
 		},
 	}
 	c.Flags().StringSliceVar(&hosts, "host", nil,
-		"`names` and addresses by which the control plane is reached, besides this host's loopback")
-	c.Flags().StringSliceVar(&agents, "agents", nil, "`names` of agents to make credentials for at once")
-	c.Flags().BoolVar(&cluster, "cluster", false, "the hosts are a cluster of NATS servers: one configuration for each")
+		"issue the certificate for these `names` and addresses of the control plane, besides loopback")
+	c.Flags().StringSliceVar(&agents, "agents", nil, "also create credentials for the agents with these `names`")
+	c.Flags().BoolVar(&cluster, "cluster", false, "configure the hosts as a cluster of NATS servers, with one configuration for each")
 	c.Flags().StringVar(&at, "at", "",
-		"`folder` where the certificates will lie on the control plane's servers; none: DIR")
+		"use this `folder` of the control plane's servers for the certificates (default: DIR)")
 	return c
 }
 
@@ -94,7 +95,7 @@ func fleetAgent() *cobra.Command {
 	var slots int
 	command := &cobra.Command{
 		Use:   "agent DIR NAME...",
-		Short: "Make credentials for more agents",
+		Short: "Create credentials for more agents",
 		Example: `  ctl fleet agent creds load-3 load-4
   ctl fleet agent --slots 4 creds load-5`,
 		Args: arguments(cobra.MinimumNArgs(2)),
@@ -121,14 +122,14 @@ func fleetAgent() *cobra.Command {
 		},
 	}
 	command.Flags().IntVar(&slots, "slots", 1,
-		"`number` of tasks that each may do side by side (agent --slots), as NAME, NAME.2 and so on")
+		"allow each agent a `number` of slots (agent --slots): NAME, NAME.2, ...")
 	return command
 }
 
 func fleetChange(verb, short, then string, change func(*keys.Credentials, ...string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:     verb + " DIR NAME...",
-		Short:   short + "; once the control plane has read its configuration again, " + then,
+		Short:   short + "; after the control plane has reloaded its configuration, " + then,
 		Example: "  ctl fleet " + verb + " creds load-3",
 		Args:    arguments(cobra.MinimumNArgs(2)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -147,24 +148,24 @@ func fleetChange(verb, short, then string, change func(*keys.Credentials, ...str
 
 func fleetRemove() *cobra.Command {
 	var force bool
-	c := fleetChange("remove", "Take users out", "they are refused",
+	c := fleetChange("remove", "Remove users", "they are rejected",
 		func(creds *keys.Credentials, names ...string) error {
 			left := slices.DeleteFunc(creds.Controllers(),
 				func(name string) bool { return slices.Contains(names, name) })
 			if len(left) == 0 && !force && len(creds.Controllers()) > 0 {
 				return exit{ExitBadMatrix,
-					errors.New("no controller would be left, and no command makes another one's key: \"ctl fleet rotate\" gives it a new one; --force removes it all the same")}
+					errors.New("remove the last controller: no command can create another controller key; replace it with \"ctl fleet rotate\", or pass --force")}
 			}
 			return creds.Remove(names...)
 		})
-	c.Flags().BoolVar(&force, "force", false, "remove the last controller's key, too")
+	c.Flags().BoolVar(&force, "force", false, "also remove the key of the last controller")
 	return c
 }
 
 func fleetRenew() *cobra.Command {
 	return &cobra.Command{
 		Use:     "renew DIR",
-		Short:   "Make a new certificate for the control plane's servers, by the same authority",
+		Short:   "Renew the certificate of the control plane's servers, with the same authority",
 		Example: "  ctl fleet renew creds",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -183,7 +184,7 @@ func fleetRenew() *cobra.Command {
 func fleetShow() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show DIR",
-		Short:   "List the users of a fleet, and until when its certificate holds",
+		Short:   "List the users of a fleet, and when its certificate expires",
 		Example: "  ctl fleet show creds",
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -211,7 +212,7 @@ func showCredentials(c *cobra.Command, dir string, creds *keys.Credentials) erro
 	}
 	err = tabulate(c.OutOrStdout(), []string{"ROLE", "NAME", "MADE", "FILE"}, rows)
 	if err == nil {
-		_, err = fmt.Fprintf(c.OutOrStdout(), "\nThe servers' certificate holds until %s.\n",
+		_, err = fmt.Fprintf(c.OutOrStdout(), "\nThe certificate of the servers expires on %s.\n",
 			until.Format(time.DateOnly))
 	}
 	if err != nil {

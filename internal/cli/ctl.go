@@ -17,11 +17,11 @@ func Ctl(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	root := &cobra.Command{
 		Use:   "ctl",
 		Short: "Run declarative test matrices against message brokers",
-		Long: `ctl expands a CUE matrix file into cells, has agents run each in lockstep against the broker,
-keeps a record of every one and prints the summary tables that the matrix asks for.
+		Long: `ctl expands a CUE matrix file into cells. Agents run each cell in lockstep against the broker. ctl stores
+a record of every run and prints the summary tables that the matrix defines.
 
-With no server it does all of that inside its own process. With --server (or LOCKSTEP_SERVER)
-it hands the same run to a fleet of agents.`,
+Without a server, everything runs inside the process of ctl. With --server (or LOCKSTEP_SERVER), ctl submits the same run
+to a fleet of agents.`,
 		Example: `  ctl run matrices/quick.cue
   ctl plan --quick matrices/async-vs-sync.cue
   ctl run --filter mode=confirm-each --set 'axes.threads=[1,5]' matrices/async-vs-sync.cue
@@ -41,9 +41,9 @@ it hands the same run to a fleet of agents.`,
 func narrowing(c *cobra.Command, n *matrix.Narrow) {
 	withDrivers(c)
 	f := c.Flags()
-	f.BoolVar(&n.Quick, "quick", false, "set the tag quick of the matrix: its short form")
-	f.StringArrayVar(&n.Set, "set", nil, "replace a field before evaluation, `path=value` in CUE; may be repeated")
-	f.StringArrayVar(&n.Filter, "filter", nil, "keep only cells with `axis=value[,value]`; may be repeated")
+	f.BoolVar(&n.Quick, "quick", false, "run the short form of the matrix (sets its tag quick)")
+	f.StringArrayVar(&n.Set, "set", nil, "replace a field before evaluation, `path=value` in CUE; repeatable")
+	f.StringArrayVar(&n.Filter, "filter", nil, "keep only cells with `axis=value[,value]`; repeatable")
 }
 
 // load reads a matrix file.
@@ -66,7 +66,7 @@ func vetCommand() *cobra.Command {
 	var n matrix.Narrow
 	c := &cobra.Command{
 		Use:   "vet FILE...",
-		Short: "Check matrices, every cell of them, and report all errors at once",
+		Short: "Check every cell of matrices and report all errors",
 		Example: `  ctl vet matrices/quick.cue
   ctl vet --quick --set 'axes.threads=[1,5]' matrices/*.cue`,
 		Args: arguments(cobra.MinimumNArgs(1)),
@@ -91,7 +91,7 @@ func vetCommand() *cobra.Command {
 				if len(run.Cells) == 1 {
 					cells = "cell"
 				}
-				fmt.Fprintf(c.OutOrStdout(), "%s: %d %s, %d excluded, nothing wrong\n", file, len(run.Cells), cells,
+				fmt.Fprintf(c.OutOrStdout(), "%s: %d %s, %d excluded, no errors\n", file, len(run.Cells), cells,
 					len(run.Excluded))
 				for _, note := range repetitionNotes(run) {
 					fmt.Fprintf(c.OutOrStdout(), "%s: note: %s\n", file, note)
@@ -110,7 +110,7 @@ func vetCommand() *cobra.Command {
 func schemaCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "schema",
-		Short:   "Print the schema of matrices, with its documentation and every driver's options",
+		Short:   "Print the schema of matrices, with the options of every driver",
 		Example: "  ctl schema | less",
 		Args:    arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {

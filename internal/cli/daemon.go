@@ -54,13 +54,14 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 	root := &cobra.Command{
 		Use:   "controller",
 		Short: "Execute runs on a fleet of agents",
-		Long: `controller takes runs from the control plane and has agents execute them in lockstep. With
---listen it serves the control plane itself, with streams kept under --dir; with --server it uses a NATS that is there.
---listen needs credentials: --nats-config with what "ctl fleet init" made, else LOCKSTEP_TOKEN, or
-LOCKSTEP_USER and LOCKSTEP_PASSWORD. SIGHUP reads that configuration again. With --open it needs none on loopback.
+		Long: `controller takes runs from the control plane, and agents execute them in lockstep. With --listen the
+controller serves the control plane itself and stores its streams under --dir. With --server it uses a NATS server.
+--listen requires credentials: --nats-config with the file of "ctl fleet init", else LOCKSTEP_TOKEN, or LOCKSTEP_USER and
+LOCKSTEP_PASSWORD. SIGHUP reloads that configuration. With --open no credentials are required on loopback.
 
-SIGTERM and Ctrl-C have the controller begin no further task, and hand over when those in flight have ended, for which it
-waits until the tasks' deadlines, or --stop-within. The second signal gives the tasks in flight up in order, and the third leaves at once.`,
+On SIGTERM or Ctrl-C the controller starts no further task. It hands over when the tasks in flight have ended; it waits
+until their deadlines, or for --stop-within. A second signal aborts the tasks in flight and removes their topologies. A
+third signal ends the controller at once.`,
 		Example: `  controller --listen 127.0.0.1:4222 --open --dir /var/lib/lockstep
   controller --listen 0.0.0.0:4222 --dir /var/lib/lockstep --nats-config creds/nats.conf --creds creds/controller.nk
   controller --server tls://nats-1:4222 --ca creds/ca.crt --creds creds/controller.nk`,
@@ -86,29 +87,29 @@ func (o *controllerOptions) add(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.listen, "listen", "", "serve the control plane on `host:port`")
 	f.BoolVar(&o.open, "open", false,
-		"serve on loopback without credentials: every user of this host may then do everything")
+		"serve on loopback without credentials, so that every user of this host has full access")
 	f.StringVar(&o.config, "nats-config", "",
-		"`file` with the users, permissions and certificate to serve with, as \"ctl fleet init\" makes it")
+		"serve with the users, permissions and certificate in `file`, which \"ctl fleet init\" writes")
 	f.StringVar(&o.dir, "dir", "",
-		"`folder` for the control plane's streams and, below runs, a copy of every run; none: in memory, gone with the process")
+		"store streams and a copy of every run in `folder` (default: streams in memory only, no copies)")
 	f.StringVar(&o.sync, "sync", "always",
-		"when streams under --dir are synced to the disk: \"always\", before each message is acknowledged, or every `duration`, as 2m: a power cut loses what was acknowledged since")
+		"sync streams to disk \"always\" (before each acknowledgement) or every `duration`, such as 2m")
 	f.IntVar(&o.replicas, "replicas", 0,
-		"`number` of servers of the control plane's cluster that keep each message; default three on a cluster, else one; streams that exist keep theirs")
+		"store new streams on `number` servers of the cluster (default: 3 on a cluster, else 1)")
 	f.IntVar(&o.beside, "max-parallel-runs", 4,
-		"`number` of runs that are executed at a time, at most, where they need other agents and other brokers; 1: one after the other")
+		"execute up to `number` runs in parallel if they share no agent and no broker")
 	f.Var(&o.room, "record-limit",
-		"Keep at most these `bytes` of all runs; the oldest copied runs are deleted for newer ones (default 1GiB)")
-	o.pages.add(c, "web", "the web page and, at /metrics, metrics for Prometheus")
+		"store at most these `bytes` of all runs; the oldest copied runs are deleted (default 1GiB)")
+	o.pages.add(c, "web", "web pages, and Prometheus metrics at /metrics,")
 	f.StringVar(&o.influx.file, "influx", "",
-		"write the points of every run to the InfluxDB that this JSON `file` names; none: that of INFLUX_URL and so on, if there is one. Needs --dir")
-	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB, whatever the environment says")
+		"write points to the InfluxDB of this JSON `file` (default: $INFLUX_URL, if set); needs --dir")
+	f.BoolVar(&o.influx.none, "no-influx", false, "write no points to InfluxDB; ignore the environment")
 	f.StringVar(&o.hooks, "hooks", "",
-		"`file` that names what schedules may call after their runs; see docs/schedules.md. None: nothing")
-	o.access.add(c, "references in the files of --hooks and --influx")
+		"allow schedules to call the hooks in `file` (docs/schedules.md; default: no hooks)")
+	o.access.add(c, "hooks and InfluxDB settings")
 	f.DurationVar(&o.within, "stop-within", 0,
-		"`time` after which SIGTERM gives the tasks in flight up; none: the tasks' own deadlines")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "log more")
+		"after SIGTERM, abort the tasks in flight after `duration` (default: the deadlines of the tasks)")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "log debug messages")
 	withDrivers(c)
 	fromEnvironment(c)
 }
@@ -118,24 +119,24 @@ func (o *controllerOptions) check() error {
 	var faults []error
 	if (o.listen == "") == (o.server.url == "") {
 		faults = append(faults,
-			errors.New("give --listen to serve the control plane, or --server to use one; see controller --help"))
+			errors.New("no control plane given, or two: pass either --listen to serve one or --server to use one; see controller --help"))
 	}
 	if o.config != "" && (o.listen == "" || o.server.creds == "") {
 		faults = append(faults,
-			errors.New("--nats-config is for --listen, and the controller needs --creds of one of its users; see controller --help"))
+			errors.New("--nats-config without --listen or without --creds: pass both; --creds is the key of the controller; see controller --help"))
 	}
 	if auth := o.server.auth(); o.open && (o.config != "" || auth.Creds != "" || auth.Token != "" || auth.User != "") {
 		faults = append(faults,
-			errors.New("--open serves without credentials: leave it out, or leave out --nats-config, --creds (LOCKSTEP_CREDS), LOCKSTEP_TOKEN and LOCKSTEP_USER"))
+			errors.New("--open with credentials: omit --open, or omit --nats-config, --creds (LOCKSTEP_CREDS), LOCKSTEP_TOKEN and LOCKSTEP_USER"))
 	}
 	if o.replicas < 0 || o.replicas > 5 {
-		faults = append(faults, fmt.Errorf("--replicas %d: want 1 to 5 servers, or none to leave it as it is",
+		faults = append(faults, fmt.Errorf("--replicas %d: out of range; pass 1 to 5, or omit it",
 			o.replicas))
 	}
 	if o.sync != "always" {
 		var err error
 		if o.syncEvery, err = time.ParseDuration(o.sync); err != nil || o.syncEvery <= 0 {
-			faults = append(faults, fmt.Errorf("--sync %q: give always, or a duration as 2m", o.sync))
+			faults = append(faults, fmt.Errorf("--sync %q: not a duration; pass always, or a duration such as 2m", o.sync))
 		}
 	}
 	err := o.server.check()
@@ -146,11 +147,11 @@ func (o *controllerOptions) check() error {
 		faults = append(faults, err)
 	}
 	if o.within < 0 {
-		faults = append(faults, fmt.Errorf("--stop-within %v: give a time, 90s say, or leave it out", o.within))
+		faults = append(faults, fmt.Errorf("--stop-within %v: negative duration; pass a duration such as 90s, or omit it", o.within))
 	}
 	if o.beside < 1 || o.beside > maxBeside {
 		faults = append(faults,
-			fmt.Errorf("--max-parallel-runs %d: give a number from 1 (one run after the other) to %d", o.beside,
+			fmt.Errorf("--max-parallel-runs %d: out of range; pass a number from 1 (one run at a time) to %d", o.beside,
 				maxBeside))
 	}
 	return usageErrors(faults)
@@ -201,7 +202,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {
 		if cfg.Copies, err = filepath.Abs(filepath.Join(o.dir, "runs")); err != nil { // hooks get this path
-			return fmt.Errorf("find the folder of copies: %w", err)
+			return fmt.Errorf("resolve the folder of run copies: %w", err)
 		}
 	}
 	serve(func(access *web.Access) http.Handler {
@@ -214,7 +215,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	again := make(chan os.Signal, 2)
 	defer signal.Stop(again)
 	defer context.AfterFunc(ctx, func() {
-		log.Info("asked to leave: hands over after the tasks in flight; a second signal gives them up")
+		log.Info("stopping: hands over after the tasks in flight; a second signal aborts them")
 		signal.Notify(again, os.Interrupt, syscall.SIGTERM)
 		var late <-chan time.Time
 		if o.within > 0 {
@@ -233,7 +234,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	case err := <-served:
 		return leave(log, err)
 	case err := <-broken: // no message can be stored: exit as if killed, the next start continues the runs
-		return fmt.Errorf("keep messages under %s: %w; make room there and start the controller again: its runs go on",
+		return fmt.Errorf("store messages under %s: %w; free disk space and restart the controller, which continues its runs",
 			o.dir, err)
 	}
 }
@@ -249,7 +250,7 @@ func readHooks(file string, access drivers.Access) (*controller.Hooks, error) {
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o002 != 0 {
 		return nil, exit{ExitBadMatrix, errors.Join(err,
-			fmt.Errorf("read hooks: anybody on this host may write to %s and so have commands run; chmod o-w it",
+			fmt.Errorf("read hooks: every user of this host can write to %s and thereby run commands; run chmod o-w on it",
 				file))}
 	}
 	all, err := matrix.Hooks(file, text)
@@ -278,20 +279,20 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 	}
 	deafen := onHangup(func() {
 		if err := server.Reload(); err != nil {
-			cfg.Log.Error("the control plane goes on as it was", "error", err)
+			cfg.Log.Error("reload failed: the control plane keeps its configuration", "error", err)
 			return
 		}
-		cfg.Log.Info("read the control plane's configuration again")
+		cfg.Log.Info("control plane configuration reloaded")
 	})
-	cfg.Log.Info("control plane is up", "url", server.URL())
+	cfg.Log.Info("control plane started", "url", server.URL())
 	return server.Connect, server.Broken(), func() { deafen(); server.Close() }, nil
 }
 
 // unserved adds the remedy to the error of an embedded control plane.
 func unserved(err error) error {
 	if errors.Is(err, wire.ErrOpen) {
-		err = fmt.Errorf("%w: give --nats-config and --creds of what \"ctl fleet init\" makes, or set LOCKSTEP_TOKEN, "+
-			"or LOCKSTEP_USER and LOCKSTEP_PASSWORD; or give --open on 127.0.0.1, for every user of this host", err)
+		err = fmt.Errorf("%w: pass --nats-config and --creds with files of \"ctl fleet init\", or set LOCKSTEP_TOKEN, "+
+			"or LOCKSTEP_USER and LOCKSTEP_PASSWORD, or pass --open on 127.0.0.1 to allow every user of this host", err)
 	}
 	if errors.Is(err, wire.ErrAsked) {
 		return exit{ExitBadMatrix, err}
@@ -326,7 +327,7 @@ func dialPatiently(ctx context.Context, s serverFlags, log *slog.Logger) (*wire.
 			log.Info("connected to the control plane", "url", plan.Redact(s.url))
 			return conn, nil
 		}
-		log.Warn("cannot connect to the control plane, trying again", "error", err, "hint", s.remedy(err))
+		log.Warn("cannot connect to the control plane; retrying", "error", err, "hint", s.remedy(err))
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -340,7 +341,7 @@ func leave(log *slog.Logger, err error) error {
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("serve: %w", err)
 	}
-	log.Info("ended in order")
+	log.Info("stopped")
 	return nil
 }
 

@@ -33,19 +33,19 @@ func digestCommand() *cobra.Command {
 	var o digestOptions
 	c := &cobra.Command{
 		Use:   "digest [RUN]",
-		Short: "Report what changed in a run: statuses, alarms, since when, how sure",
-		Long: `digest looks at every cell of a run in the history of its folder. It reports values that are no numbers any more
-(backlog, a flag, a verdict, missing); alarms: values whose level changed in the last three scheduled runs, since which
-run, how sure that is, and what else changed then; which cells are new; what failed; and which rules are not met, those
-about a baseline among them. ctl compare compares two runs.
-It is printed, and written beside the record as digest.md and digest.html; where an InfluxDB is named (--influx, the
-environment), what got worse or better goes there too, for the marks of the nightly dashboard.
+		Short: "Summarise what changed in a run compared with earlier runs",
+		Long: `digest compares every cell of a run with the history in its folder. It reports:
+- values that are no longer a number (backlog, a flag, a verdict, missing);
+- alarms: values whose level changed in the last three scheduled runs, with the run, the p value and what else changed;
+- new cells, failed tasks, and rules that are not met, with the rules about a baseline.
 
-As a schedule's hook it needs no RUN: it takes the one that the hook is called for.
+The digest is printed, and written as digest.md and digest.html into the directory of the run. If an InfluxDB is
+configured (--influx or the environment), alarms are also written there, as annotations of the nightly dashboard.
+To compare two runs, use ctl compare. As the hook of a schedule, digest needs no RUN: it uses the run of the hook.
 
-Exit codes: 0 the digest was written (a schedule's hook that exits with another code has failed); 1 a record or the history cannot be read.
-With --fail-on-regression, the first that applies: 3 a task failed, is invalid or was not run; 5 a rule is violated; 7 something
-got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`,
+Exit codes: 0 digest written (a hook that exits with another code has failed); 1 a record or the history cannot be
+read. With --fail-on-regression, the first that applies: 3 a task failed, is invalid or was not run; 5 a rule is
+violated; 7 a value got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`,
 		Example: `  ctl digest latest
   ctl digest --format json latest
   ctl digest --fail-on-regression latest`,
@@ -55,10 +55,10 @@ got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`
 	}
 	runsFlag(c, &o.runs)
 	f := c.Flags()
-	f.StringVar(&o.format, "format", "md", "`md`, html or json")
-	o.influx.add(c, "the environment's")
+	f.StringVar(&o.format, "format", "md", "print as `format`: md, html or json")
+	o.influx.add(c, "the environment")
 	f.BoolVar(&o.failOn, "fail-on-regression", false,
-		"exit with 3, 5, 7 or 8 if the run is not as good as earlier ones")
+		"exit with code 3, 5, 7 or 8 if the run is worse than earlier runs")
 	return c
 }
 
@@ -67,10 +67,10 @@ func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	write, known := map[string]func(digest.Digest, io.Writer) error{"md": digest.Digest.Markdown,
 		"html": digest.Digest.HTML, "json": digest.Digest.JSON}[o.format]
 	if !known {
-		faults = append(faults, fmt.Errorf("no format %q (there are: md, html, json)", o.format))
+		faults = append(faults, fmt.Errorf("--format %q: unknown format; use md, html or json", o.format))
 	}
 	if len(args) == 0 && os.Getenv(hookDirectory) == "" {
-		faults = append(faults, errors.New("give a run: its id, the beginning of one, a path, or latest"))
+		faults = append(faults, errors.New("no run given: pass its id, a unique prefix of one, a path, or latest"))
 	}
 	faults = append(faults, o.influx.check())
 	if errors.Join(faults...) != nil {
@@ -136,7 +136,7 @@ func (o *digestOptions) mark(c *cobra.Command, run plan.Run, found []digest.Rema
 	to.Remark(run, remarks)
 	err = to.Drain(c.Context())
 	if d := to.Close(c.Context()); err == nil && d.Dropped > 0 {
-		err = fmt.Errorf("InfluxDB has not accepted %d of %d remarks: %s", d.Dropped, d.Points, d.LastError)
+		err = fmt.Errorf("write annotations to InfluxDB: %d of %d not accepted: %s", d.Dropped, d.Points, d.LastError)
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 func withDrivers(c *cobra.Command) {
 	var file string
 	c.Flags().StringVar(&file, "drivers", os.Getenv("LOCKSTEP_DRIVERS"),
-		"`file` that names the commands of drivers in other languages (LOCKSTEP_DRIVERS); see docs/external-drivers.md")
+		"load external drivers from `file` (docs/external-drivers.md) [$LOCKSTEP_DRIVERS]")
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if file == "" {
@@ -36,16 +36,16 @@ func withDrivers(c *cobra.Command) {
 func addDrivers(ctx context.Context, file string, stderr io.Writer) (remove func(), err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read the file of drivers: %w", err)}
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read the drivers file: %w", err)}
 	}
 	info, err := os.Stat(file)
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read the file of drivers: %w", err)}
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read the drivers file: %w", err)}
 	}
 	if info.Mode().Perm()&0o002 != 0 {
 		return nil,
 			exit{ExitBadMatrix,
-				fmt.Errorf("read the file of drivers: anybody on this host may write to %s and so have commands run; chmod o-w it", file)}
+				fmt.Errorf("read the drivers file: every user of this host can write to %s and thereby run commands; run chmod o-w on it", file)}
 	}
 	named, err := matrix.Commands(file, text)
 	if err != nil {

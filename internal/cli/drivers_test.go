@@ -79,7 +79,7 @@ func TestDriversFlagFaults(t *testing.T) {
 		return file
 	}
 	for file, want := range map[string]string{
-		filepath.Join(dir, "none.cue"):                             "read the file of drivers",
+		filepath.Join(dir, "none.cue"):                             "read the drivers file",
 		write("open.cue", `a: command: ["x"]`, 0o602):              "chmod o-w",
 		write("typo.cue", `a: comand: ["x"]`, 0o600):               `did you mean "command"`,
 		write("gone.cue", `a: command: ["/there/is/none"]`, 0o600): "driver a: start /there/is/none",

@@ -22,7 +22,7 @@ func variable(flag string) string {
 func fromEnvironment(c *cobra.Command) {
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if name := variable(f.Name); !strings.Contains(f.Usage, name) {
-			f.Usage += " (" + name + ")"
+			f.Usage += " [$" + name + "]"
 		}
 	})
 	c.PreRunE = func(c *cobra.Command, _ []string) error {
@@ -35,7 +35,7 @@ func fromEnvironment(c *cobra.Command) {
 				return
 			}
 			if err := setFlag(f, value); err != nil {
-				faults = append(faults, fmt.Sprintf("read %s=%q of the environment: %v", variable(f.Name), value,
+				faults = append(faults, fmt.Sprintf("environment variable %s=%q: %v", variable(f.Name), value,
 					invalidValue(f, err)))
 			}
 		})

@@ -60,11 +60,11 @@ func TestBadFlagsSayWhatIsWanted(t *testing.T) {
 	t.Setenv("LOCKSTEP_REPLICAS", "")
 	t.Setenv("LOCKSTEP_STOP_WITHIN", "")
 	for _, x := range []struct{ flag, variable, value, want string }{
-		{"--replicas", "LOCKSTEP_REPLICAS", "x", "want a whole number"},
-		{"--replicas", "LOCKSTEP_REPLICAS", "99999999999999999999", "want a whole number"},
-		{"--stop-within", "LOCKSTEP_STOP_WITHIN", "5", "want a duration with its unit, as 90s or 2m30s"},
-		{"--open", "LOCKSTEP_OPEN", "maybe", "want true or false"},
-		{"--record-limit", "LOCKSTEP_RECORD_LIMIT", "x", "want bytes, as 4GiB"},
+		{"--replicas", "LOCKSTEP_REPLICAS", "x", "not a number; pass a whole number"},
+		{"--replicas", "LOCKSTEP_REPLICAS", "99999999999999999999", "not a number; pass a whole number"},
+		{"--stop-within", "LOCKSTEP_STOP_WITHIN", "5", "not a duration; pass a number with its unit, such as 90s or 2m30s"},
+		{"--open", "LOCKSTEP_OPEN", "maybe", "not a boolean; pass true or false"},
+		{"--record-limit", "LOCKSTEP_RECORD_LIMIT", "x", "not a size; pass for example 4GiB"},
 	} {
 		var out strings.Builder
 		code := Controller(t.Context(), []string{x.flag + "=" + x.value}, nil, &out, &out)
@@ -75,7 +75,7 @@ func TestBadFlagsSayWhatIsWanted(t *testing.T) {
 		t.Setenv(x.variable, x.value)
 		out.Reset()
 		code = Controller(t.Context(), nil, nil, &out, &out)
-		if want := x.variable + "=\"" + x.value + "\" of the environment: " + x.want; code != ExitBadMatrix ||
+		if want := "environment variable " + x.variable + "=\"" + x.value + "\": " + x.want; code != ExitBadMatrix ||
 			!strings.Contains(out.String(), want) {
 			t.Errorf("code %d: %swant %s", code, out.String(), want)
 		}

@@ -39,7 +39,7 @@ type expansion struct {
 
 // tooMuchMemory returns the error of a matrix whose expansion takes more than memory bytes.
 func tooMuchMemory(memory uint64) error {
-	return fmt.Errorf("expand matrix: it takes more than %d MiB of memory: make the matrix smaller", memory>>20)
+	return fmt.Errorf("expand matrix: it needs more than %d MiB of memory; make the matrix smaller", memory>>20)
 }
 
 // expandSchedule is the hidden command. It reads a schedule.Matrix and writes an expansion, both as JSON.
@@ -56,7 +56,7 @@ func expandSchedule() *cobra.Command {
 			procs.LimitMemory(memory, exceeded)
 			var from schedule.Matrix
 			if err := json.NewDecoder(c.InOrStdin()).Decode(&from); err != nil {
-				return fmt.Errorf("read the matrix of a schedule: %w", err)
+				return fmt.Errorf("read schedule matrix: %w", err)
 			}
 			var out expansion
 			if run, err := controller.Expand(c.Context(), from); err != nil {
@@ -67,7 +67,7 @@ func expandSchedule() *cobra.Command {
 			return json.NewEncoder(c.OutOrStdout()).Encode(out)
 		},
 	}
-	c.Flags().Uint64Var(&memory, "memory", 0, "`bytes` that it may use")
+	c.Flags().Uint64Var(&memory, "memory", 0, "use at most this many `bytes` of memory")
 	withDrivers(c)
 	return c
 }
@@ -94,7 +94,7 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 			return plan.Run{}, fmt.Errorf("expand matrix: find this program: %w", err)
 		}
 		ctx, cancel := context.WithTimeoutCause(ctx, limit,
-			fmt.Errorf("it takes longer than %v: make the matrix smaller", limit))
+			fmt.Errorf("it takes longer than %v; make the matrix smaller", limit))
 		defer cancel()
 		c := exec.CommandContext(ctx, program, expandCommand, "--drivers", drivers, "--memory",
 			strconv.FormatUint(memory, 10))

@@ -32,16 +32,14 @@ func exportCommand() *cobra.Command {
 	var folder string
 	c := &cobra.Command{
 		Use:   "export RUN --format csv|parquet|gobench|omb",
-		Short: "Write a run's outcomes for other tools: notebooks, benchstat, the OpenMessaging Benchmark's",
-		Long: `export writes the outcomes of a run from its record.
+		Short: "Export the outcomes of a run as CSV, Parquet, Go benchmark or OpenMessaging Benchmark files",
+		Long: `export writes the outcomes of a recorded run in one of these formats:
+- csv, parquet: one row per repetition of each cell and group, with all values; with --windows, one row per second;
+- gobench: input of benchstat, one line per valid repetition, with the values of the matrix's tables or of --values;
+- omb: one result file of the OpenMessaging Benchmark per repetition, in the folder of -o.
 
-csv and parquet have a row for each repetition of each cell and group, with all values; with --windows
-a row for each second. gobench is what benchstat reads: a line for each repetition that is valid, with
-the values of the matrix's tables or those of --values. omb makes a result file of the OpenMessaging
-Benchmark for each repetition, in the folder -o.
-
-Exit codes: 0 it is written; 2 the command line has errors; 1 it is not written.`,
-		Example: `  ctl export latest --format csv -o night.csv
+Exit codes: 0 written; 1 not written; 2 an error in the command line.`,
+		Example: `  ctl export latest --format csv -o outcomes.csv
   ctl export latest --format parquet --windows -o seconds.parquet
   ctl export latest --format gobench | go tool benchstat -row .fullname /dev/stdin
   ctl export latest --format omb -o results`,
@@ -59,11 +57,11 @@ Exit codes: 0 it is written; 2 the command line has errors; 1 it is not written.
 		},
 	}
 	runsFlag(c, &folder)
-	c.Flags().StringVar(&o.format, "format", "csv", "csv, parquet, gobench or omb")
-	c.Flags().StringVarP(&o.out, "output", "o", "", "`file` to write (omb: the folder); none: standard output")
+	c.Flags().StringVar(&o.format, "format", "csv", "write as csv, parquet, gobench or omb")
+	c.Flags().StringVarP(&o.out, "output", "o", "", "write to `file`, or for omb to a folder (default: standard output)")
 	c.Flags().StringSliceVar(&o.values, "values", nil,
-		"gobench: the `values` to write, or all; none: those of the matrix's tables")
-	c.Flags().BoolVar(&o.windows, "windows", false, "csv, parquet: a row for each second instead of each repetition")
+		"gobench: write these `values`, or all (default: those of the matrix's tables)")
+	c.Flags().BoolVar(&o.windows, "windows", false, "csv, parquet: write one row per second instead of one per repetition")
 	return c
 }
 
@@ -75,16 +73,16 @@ func (o exportOptions) check() error {
 		known = known || f == o.format
 	}
 	if !known {
-		faults = append(faults, fmt.Errorf("no format %q (there are: %s)", o.format, strings.Join(exportFormats, ", ")))
+		faults = append(faults, fmt.Errorf("--format %q: unknown format; use one of %s", o.format, strings.Join(exportFormats, ", ")))
 	}
 	if o.windows && (o.format == "gobench" || o.format == "omb") {
-		faults = append(faults, fmt.Errorf("--windows is for csv and parquet, not for %s", o.format))
+		faults = append(faults, fmt.Errorf("--windows with --format %s: use csv or parquet", o.format))
 	}
 	if len(o.values) > 0 && o.format != "gobench" {
-		faults = append(faults, fmt.Errorf("--values is for gobench: %s has all of them", o.format))
+		faults = append(faults, fmt.Errorf("--values with --format %s: this format contains all values; omit --values", o.format))
 	}
 	if o.out == "" && o.format == "omb" {
-		faults = append(faults, errors.New("omb makes a file for each repetition: give the folder with -o"))
+		faults = append(faults, errors.New("no folder given for --format omb: pass -o DIR"))
 	}
 	return errors.Join(faults...)
 }
@@ -104,7 +102,7 @@ func (o exportOptions) export(c *cobra.Command, run *runs.Run) error {
 				err = exit{ExitBadMatrix, err}
 			}
 			if left.Invalid+left.Empty > 0 {
-				fmt.Fprintf(c.ErrOrStderr(), "left out: %d that are not valid, %d without any of the values\n",
+				fmt.Fprintf(c.ErrOrStderr(), "omitted: %d that are not valid, %d without any of the values\n",
 					left.Invalid, left.Empty)
 			}
 			return err
@@ -135,7 +133,7 @@ func (o exportOptions) write(stdout io.Writer, f func(io.Writer) error) error {
 // omb writes one file per valid repetition, named after the run and the task, and prints its path.
 func (o exportOptions) omb(c *cobra.Command, run *runs.Run, outcomes []plan.Outcome) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return fmt.Errorf("make the folder of the export: %w; give another with -o", err)
+		return fmt.Errorf("create the export folder: %w; pass another with -o", err)
 	}
 	invalid := 0
 	for _, x := range outcomes {
@@ -161,7 +159,7 @@ func (o exportOptions) omb(c *cobra.Command, run *runs.Run, outcomes []plan.Outc
 		fmt.Fprintln(c.OutOrStdout(), name)
 	}
 	if invalid > 0 {
-		fmt.Fprintf(c.ErrOrStderr(), "left out: %d that are not valid\n", invalid)
+		fmt.Fprintf(c.ErrOrStderr(), "omitted: %d that are not valid\n", invalid)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 
 func faultsFlag(c *cobra.Command, to *string) {
 	c.Flags().StringVar(to, "faults", "",
-		"`file` that says what faults may be done to on this host; see docs/faults.md. None: nothing")
+		"allow faults on the targets in `file` (docs/faults.md; default: no targets)")
 }
 
 // faultTargets reads the file of targets into which matrices may inject faults on this host.
@@ -22,7 +22,7 @@ func faultTargets(file string) ([]plan.Target, error) {
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("read what may be disturbed: %w", err)}
+		return nil, exit{ExitBadMatrix, fmt.Errorf("read the faults file: %w", err)}
 	}
 	return matrix.Targets(file, text)
 }

@@ -32,14 +32,14 @@ type serverFlags struct {
 
 func (s *serverFlags) add(c *cobra.Command, none string) {
 	c.Flags().StringVar(&s.url, "server", os.Getenv("LOCKSTEP_SERVER"),
-		"control plane `URL` of a fleet, tls://host:port (LOCKSTEP_SERVER)"+none)
+		"connect to the control plane at `URL`, tls://host:port"+none+" [$LOCKSTEP_SERVER]")
 	c.Flags().StringVar(&s.creds, "creds", os.Getenv("LOCKSTEP_CREDS"),
-		"credentials `file` that \"ctl fleet\" made, or a NATS credentials file (LOCKSTEP_CREDS); or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD")
+		"authenticate with key `file` (or $LOCKSTEP_TOKEN, or $LOCKSTEP_USER and _PASSWORD) [$LOCKSTEP_CREDS]")
 	c.Flags().StringVar(&s.ca, "ca", os.Getenv("LOCKSTEP_CA"),
-		"`file` of the authority that signed the control plane's certificate (LOCKSTEP_CA); none: those that this host trusts")
+		"trust the CA certificates in `file` (default: system roots) [$LOCKSTEP_CA]")
 	c.Flags().StringVar(&s.cert, "cert", os.Getenv("LOCKSTEP_CERT"),
-		"`file` of a certificate of one's own, for a control plane that asks for one (LOCKSTEP_CERT)")
-	c.Flags().StringVar(&s.key, "key", os.Getenv("LOCKSTEP_KEY"), "`file` of its key (LOCKSTEP_KEY)")
+		"present the client certificate in `file` [$LOCKSTEP_CERT]")
+	c.Flags().StringVar(&s.key, "key", os.Getenv("LOCKSTEP_KEY"), "read the private key of --cert from `file` [$LOCKSTEP_KEY]")
 }
 
 // auth returns the credentials that this program presents, or that it requires if it serves the control plane.
@@ -78,7 +78,7 @@ func (s *serverFlags) check() error {
 		if err != nil || !slices.Contains([]string{"nats", "tls", "ws", "wss"}, u.Scheme) || u.Hostname() == "" ||
 			!isPort(u.Port()) {
 			faults = append(faults,
-				fmt.Errorf("--server %q is no URL of a control plane: give nats://host:port or tls://host:port",
+				fmt.Errorf("--server %q: not the URL of a control plane; pass nats://host:port or tls://host:port",
 					plan.Redact(one)))
 		}
 	}
@@ -93,7 +93,7 @@ func (s *serverFlags) check() error {
 	}
 	if err := s.auth().Check(); err != nil && len(faults) == 0 {
 		faults = append(faults,
-			fmt.Errorf("use the files of --creds, --ca, --cert and --key: %w; give those that \"ctl fleet init\" made",
+			fmt.Errorf("use the files of --creds, --ca, --cert and --key: %w; pass files of \"ctl fleet init\"",
 				err))
 	}
 	return usageErrors(faults)

@@ -24,7 +24,7 @@ const lookEvery = 3 * time.Second
 // need returns an error if no server is given.
 func (s *serverFlags) need() error {
 	if s.url == "" {
-		return exit{ExitBadMatrix, errors.New("which fleet? give --server nats://host:port or set LOCKSTEP_SERVER")}
+		return exit{ExitBadMatrix, errors.New("no server given: pass --server nats://host:port or set LOCKSTEP_SERVER")}
 	}
 	return nil
 }
@@ -47,14 +47,14 @@ func (s *serverFlags) remedy(err error) string {
 	auth := s.auth()
 	switch {
 	case errors.As(err, &unknown):
-		return "its certificate is not of an authority that is trusted here: give --ca, the ca.crt that \"ctl fleet init\" made"
+		return "this host does not trust its certificate authority: pass --ca with the ca.crt of \"ctl fleet init\""
 	case wire.Unaccepted(err) && auth.Creds == "" && auth.Token == "" && auth.User == "":
-		return "this control plane requires credentials: give --creds, a key that \"ctl fleet init\" or \"ctl fleet agent\" made, " +
+		return "this control plane requires credentials: pass --creds with a key of \"ctl fleet init\" or \"ctl fleet agent\", " +
 			"or set LOCKSTEP_TOKEN, or LOCKSTEP_USER and LOCKSTEP_PASSWORD"
 	case wire.Unaccepted(err):
-		return "--creds (or what LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD say) is not accepted by this control plane"
+		return "this control plane rejects the credentials: check --creds, or LOCKSTEP_TOKEN, LOCKSTEP_USER and LOCKSTEP_PASSWORD"
 	}
-	return "is --server right, and a controller (or its NATS server) running there?"
+	return "check --server, and that a controller (or its NATS server) is running there"
 }
 
 // lookout prints, until ctx ends, why a queued run waits, and when the controller or the control plane disappears and
@@ -85,9 +85,9 @@ func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 			p.back()
 		default:
 			missed++
-			words := "the control plane does not answer; waiting for it"
+			words := "the control plane does not respond; waiting for it"
 			if errors.Is(err, wire.ErrNoController) {
-				words = "no controller leads; the run goes on when one is back"
+				words = "no controller leads; the run continues when one is back"
 			}
 			if missed > 1 {
 				p.away(words)
@@ -106,7 +106,7 @@ func queue(ctx context.Context, conn *wire.Client, run string) (words string, be
 	case state.State != wire.StateQueued:
 		return "", true
 	}
-	return fmt.Sprintf("run %s waits in the queue: %s", run, state.Waiting), false
+	return fmt.Sprintf("run %s is queued: %s", run, state.Waiting), false
 }
 
 // findRun finds a run of the control plane by its id, a prefix that only one id has, or "latest".
@@ -131,26 +131,26 @@ func findRun(ctx context.Context, conn *wire.Client, name string) (wire.RunState
 	case 1:
 		return found[0], nil
 	case 0:
-		return wire.RunState{}, fmt.Errorf("the control plane knows no run %q; %s", name, knownRuns(runs))
+		return wire.RunState{}, fmt.Errorf("no run %q on the control plane; %s", name, knownRuns(runs))
 	}
-	return wire.RunState{}, fmt.Errorf("%d runs begin with %q; %s", len(found), name, knownRuns(found))
+	return wire.RunState{}, fmt.Errorf("ambiguous run id: %d runs begin with %q; %s", len(found), name, knownRuns(found))
 }
 
 // knownRuns lists runs, newest first, for error messages.
 func knownRuns(runs []wire.RunState) string {
 	const most = 10
 	if len(runs) == 0 {
-		return "it knows none"
+		return "it has no runs"
 	}
 	var lines []string
 	for _, r := range slices.Backward(runs) {
 		if len(lines) == most {
-			lines = append(lines, fmt.Sprintf("and %d more, which ctl runs lists", len(runs)-most))
+			lines = append(lines, fmt.Sprintf("and %d more (see ctl runs)", len(runs)-most))
 			break
 		}
 		lines = append(lines, fmt.Sprintf("%s (%s, %s)", r.Run, r.Name, r.State))
 	}
-	return "there are: " + strings.Join(lines, ", ")
+	return "available: " + strings.Join(lines, ", ")
 }
 
 // submitter returns user@host, the name under which this ctl submits runs and changes schedules.
@@ -167,11 +167,11 @@ func attachCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "attach RUN",
-		Short: "Follow a run of a fleet, from its beginning, and print its tables at its end",
-		Long: `attach copies the record of a run to --runs while it shows its progress, as ctl run does, and
-leaves with the same exit codes. It works after the end of the run, too. Ctrl-C leaves, and the run goes on.
+		Short: "Follow a run of a fleet and print its tables when it ends",
+		Long: `attach prints the progress of a run and copies its record to --runs, as ctl run does, with the same exit
+codes. It also works for a run that has ended. Ctrl-C ends attach; the run continues.
 
-RUN is an id, the beginning of one, or latest.`,
+RUN is an id, a unique prefix of one, or latest.`,
 		Example: `  ctl attach latest --server nats://bench-1:4222
   ctl attach 20260102-150405-quick-3f9c`,
 		Args: arguments(cobra.ExactArgs(1)),
@@ -207,13 +207,13 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 	end, err := controller.Record(ctx, conn, state.Run, o.runs, p.show, nil)
 	p.close()
 	if ctx.Err() != nil {
-		return exit{ExitInterrupted, fmt.Errorf("left; the run goes on: %s", o.attachAgain(state.Run))}
+		return exit{ExitInterrupted, fmt.Errorf("detached; the run continues; follow it again: %s", o.attachAgain(state.Run))}
 	}
 	if errors.Is(err, wire.ErrNoRun) {
 		return o.left(ctx, state.Run, err)
 	}
 	if err != nil {
-		return fmt.Errorf("%w; what there is of it: ctl pull %s%s", err, state.Run, o.server.hint())
+		return fmt.Errorf("%w; copy the partial record: ctl pull %s%s", err, state.Run, o.server.hint())
 	}
 	return o.conclude(ctx, c.OutOrStdout(), state.Run, end)
 }

@@ -85,7 +85,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 		return said
 	}
 	ctl("run", "--detach", file).await(t, "-x-")
-	log.await(t, "run begins")
+	log.await(t, "run started")
 	defer func() {
 		if code := Ctl(ctx, []string{"cancel", "--server", "nats://" + at, id(log.String())}, nil, &log,
 			&log); code != ExitOK {
@@ -93,27 +93,27 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 		}
 	}()
 	said := ctl("run", "--runs", filepath.Join(dir, "runs"), file)
-	said.await(t, "waits in the queue: broker loop, used by run ")
+	said.await(t, "is queued: broker loop, used by run ")
 	if text := said.String(); strings.Count(text, "in the queue") != 1 {
 		t.Errorf("it says it more than once:\n%s", text)
 	}
 	ctl("attach", "--runs", filepath.Join(dir, "copies"), "latest").await(t,
-		"waits in the queue: broker loop, used by run ")
+		"is queued: broker loop, used by run ")
 
 	executed, copies := id(log.String()), filepath.Join(dir, "copies")
 	ctl("attach", "--runs", copies, executed).await(t, "x: 1 task")
 	resumed := ctl("run", "--runs", copies, "--resume", executed)
 	flags := executed + " --runs " + copies + " --server nats://" + at
 	resumed.await(t, "stop it: ctl cancel "+executed+" --server nats://"+at)
-	if want := "submit run " + executed + ": it is queued or executed already: follow it: ctl attach " +
+	if want := "submit run " + executed + ": it is already queued or active: follow it: ctl attach " +
 		flags; !strings.Contains(resumed.String(), want) {
 		t.Errorf("it says\n%swant\n%s", resumed, want)
 	}
 	ctl("cancel", executed).await(t, "has ended: interrupted")
 	resumed = ctl("run", "--runs", copies, "--resume", executed)
-	resumed.await(t, "waits in the queue: broker loop, used by run ") // behind the one that waited for it
+	resumed.await(t, "is queued: broker loop, used by run ") // behind the one that waited for it
 	ctl("cancel", executed).await(t, "run "+executed)
-	resumed.await(t, "interrupted; go on with")
+	resumed.await(t, "interrupted; resume:")
 	if text := resumed.String(); strings.Contains(text, "] interrupted: run was cancelled") {
 		t.Errorf("it prints what happened before it was resumed:\n%s", text)
 	}

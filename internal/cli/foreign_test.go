@@ -112,8 +112,8 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 				"cleanup": {"cleanup", "--runs", folder, r.ID},
 			}[command]
 			code, said := ctl(t, args...)
-			if code != cli.ExitBadMatrix || !strings.Contains(said, "was not created by this ctl") ||
-				!strings.Contains(said, "give --yes") {
+			if code != cli.ExitBadMatrix || !strings.Contains(said, "was not created by this user") ||
+				!strings.Contains(said, "pass --yes") {
 				t.Errorf("left with %d:\n%s", code, said)
 			}
 			for _, want := range []string{address, "secret ${env:CANARY}", "secret ${file:" + key + "}",
@@ -185,7 +185,7 @@ func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
 	}
 	theirs, ours := filepath.Join(dir, "theirs"), filepath.Join(dir, "ours")
 	if said, has := bundled(theirs, foreign(t, theirs, text, nil).ID); has ||
-		!strings.Contains(said, "was not created by the ctl") {
+		!strings.Contains(said, "was not created by the user") {
 		t.Errorf("the bundle of another's run has a file of this host: %v\n%s", has, said)
 	}
 	if code, said := ctl(t, "run", "--runs", ours, file); code != cli.ExitOK {
@@ -208,7 +208,7 @@ func TestPointsOfARecordGoWhereFlagsSay(t *testing.T) {
 		r.Influx = &plan.Influx{URL: "http://" + address, Org: "o", Bucket: "b", Token: "${file:" + key + "}"}
 	})
 	code, said := ctl(t, "sink", "replay", "--runs", folder, r.ID)
-	if code != cli.ExitBadMatrix || !strings.Contains(said, "give --influx FILE") {
+	if code != cli.ExitBadMatrix || !strings.Contains(said, "pass --influx FILE") {
 		t.Errorf("left with %d:\n%s", code, said)
 	}
 	if n := dialled.Load(); n > 0 {

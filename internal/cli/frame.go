@@ -23,7 +23,7 @@ const (
 // frame returns the lines of the live view, at most columns wide.
 func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []string {
 	if v.Run.ID == "" {
-		return []string{"waiting for the run to begin"}
+		return []string{"waiting for the run to start"}
 	}
 	if columns < narrow {
 		return v.narrow(columns, now, paint)
@@ -244,9 +244,9 @@ func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 			return rows[n][i].paint(display.Pad(rows[n][i].text, widths[i], false), paint)
 		}))
 	}
-	legend := fmt.Sprintf("rates of the last whole second, latencies of the last %d s", runview.RecentSeconds)
+	legend := fmt.Sprintf("rates: last full second; latencies: last %d s", runview.RecentSeconds)
 	if !slices.ContainsFunc(live.Flows, func(f runview.Flow) bool { return f.Known }) {
-		legend = "metrics come with the first whole second of all agents"
+		legend = "waiting for the first full second of metrics from all agents"
 	}
 	return append(lines, paint.Paint(terminal.Faint, legend))
 }

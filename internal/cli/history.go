@@ -28,17 +28,17 @@ func historyCommand() *cobra.Command {
 	var o historyOptions
 	c := &cobra.Command{
 		Use:   "history [CELL...]",
-		Short: "Show a value of cells over all runs, and since when it has been another",
-		Long: `history shows what a value of a cell was in every run that there is a record of, and its change points:
-since which run, by how much, how sure, and what else changed then (the broker's version and settings, Lockstep's
-version). A change point in the last three runs is an alarm. Runs from other hosts are apart. One cell is a table; of several there is a line
-for each; without --value the cells are listed.
+		Short: "Show a metric across runs and its change points",
+		Long: `history shows a metric of a cell in every recorded run, and its change points. For each change point it
+prints the run, the change, the p value, and what else changed: the version and settings of the broker, and the version
+of Lockstep. A change point in the last three runs is an alarm. Runs on different hosts are separate series. One cell is
+printed as a table, several cells as one line each. Without --value, the cells are listed.
 
-CELL is an id, the beginning of one (ctl plan shows them), or axis=value[,value]; several have to hold together.
+CELL is an id, a unique prefix of one (see ctl plan), or axis=value[,value]. Several conditions must all match.
 
-The history is kept in ` + history.File + ` beside the records, and filled from them: runs end in it, and those that were
-copied into the folder are read when history is asked. On a fleet (--server) the controller answers from its own.
-docs/history.md describes how changes are found, and which are not.`,
+The history is stored in ` + history.File + `, in the folder of the records. Each run adds itself when it ends; history also reads
+records that were copied into the folder. On a fleet (--server), the controller uses its own history.
+docs/history.md describes which changes are found.`,
 		Example: `  ctl history --value publish.rate mode=confirm-each
   ctl history --value e2e.p99 3f9c2d81
   ctl history --value publish.rate --matrix nightly
@@ -50,15 +50,15 @@ docs/history.md describes how changes are found, and which are not.`,
 			return o.run(c)
 		},
 	}
-	o.server.add(c, "; none: records of this host")
-	c.PersistentFlags().StringVar(&o.runs, "runs", "runs", "`folder` of run records")
+	o.server.add(c, " (default: use the records of this host)")
+	c.PersistentFlags().StringVar(&o.runs, "runs", "runs", "use run records in `folder`")
 	f := c.Flags()
 	f.StringVar(&o.query.Value, "value", "",
-		"`name` of the value, as in tables: publish.rate, e2e.p99, bulk/publish.p99 of a group; none: list the cells")
-	f.StringVar(&o.query.Matrix, "matrix", "", "only cells of the matrix of this `name`")
-	f.IntVar(&o.days, "days", 0, "only runs of so many `days`; 0: all")
-	f.StringVar(&o.format, "format", "text", "`text`, csv or json")
-	f.BoolVar(&o.local, "local", false, "ask the records of this host, whatever LOCKSTEP_SERVER says")
+		"show metric `name`: publish.rate, e2e.p99, bulk/publish.p99 of a group (default: list cells)")
+	f.StringVar(&o.query.Matrix, "matrix", "", "show only cells of the matrix `name`")
+	f.IntVar(&o.days, "days", 0, "show only runs of the last `days` (default: all)")
+	f.StringVar(&o.format, "format", "text", "print as `format`: text, csv or json")
+	f.BoolVar(&o.local, "local", false, "use the records of this host; overrides LOCKSTEP_SERVER")
 	c.AddCommand(reindexCommand(&o.runs))
 	return c
 }
@@ -67,10 +67,10 @@ func (o *historyOptions) run(c *cobra.Command) error {
 	write, known := map[string]func(*historyPage) error{"text": (*historyPage).text, "csv": (*historyPage).csv,
 		"json": (*historyPage).json}[o.format]
 	if !known {
-		return exit{ExitBadMatrix, fmt.Errorf("no format %q (there are: text, csv, json)", o.format)}
+		return exit{ExitBadMatrix, fmt.Errorf("--format %q: unknown format; use text, csv or json", o.format)}
 	}
 	if o.days < 0 {
-		return exit{ExitBadMatrix, fmt.Errorf("--days %d: want a number of days, or 0 for all", o.days)}
+		return exit{ExitBadMatrix, fmt.Errorf("--days %d: negative number; pass a number of days, or 0 for all", o.days)}
 	}
 	if err := history.Known(o.query.Value); err != nil {
 		return exit{ExitBadMatrix, fmt.Errorf("--value: %w", err)}
@@ -101,7 +101,7 @@ func (o *historyOptions) ask(c *cobra.Command) (plan.HistoryAnswer, error) {
 	}
 	answer, err := store.Answer(o.query)
 	if err == nil && answer.Runs == 0 {
-		err = fmt.Errorf("there is no record of a run in %s; give another folder with --runs, or a fleet with --server",
+		err = fmt.Errorf("no run record in %s; pass another folder with --runs, or a fleet with --server",
 			o.runs)
 	}
 	return answer, err
@@ -112,7 +112,7 @@ func freshen(c *cobra.Command, store *history.Store) error {
 	in, err := store.Fresh(c.Context())
 	warned(c, in)
 	if errors.Is(err, os.ErrPermission) {
-		fmt.Fprintf(c.ErrOrStderr(), "newer records are not in the history: %v\n", err)
+		fmt.Fprintf(c.ErrOrStderr(), "the history is not up to date: %v\n", err)
 		return nil
 	}
 	return err
@@ -130,9 +130,9 @@ func remember(ctx context.Context, root, run string) error {
 	err := history.Of(root).Add(ctx, run)
 	switch {
 	case errors.Is(err, history.ErrDamaged):
-		return fmt.Errorf("%w; the record is kept, and the new history has it", err)
+		return fmt.Errorf("%w; the record is complete, and the new history contains the run", err)
 	case err != nil:
-		return fmt.Errorf("%w; the record is kept: ctl history reads it later", err)
+		return fmt.Errorf("%w; the record is complete, and the next ctl history adds it", err)
 	}
 	return nil
 }
@@ -141,16 +141,16 @@ func reindexCommand(runs *string) *cobra.Command {
 	var rebuild bool
 	c := &cobra.Command{
 		Use:   "reindex",
-		Short: "Fill the history from all records again",
-		Long: `reindex reads the record of every run in --runs into the history, also of those that it has already. It may be
-broken off and begun again at any time. Runs whose records are gone stay in the history; with --rebuild they do not:
-a new history is made of nothing but the records, and takes the place of the old one when it is whole.`,
+		Short: "Rebuild the history from the records",
+		Long: `reindex reads every record in --runs into the history again. It can be interrupted and repeated at any time.
+Runs without a record stay in the history. With --rebuild they are removed: a new history is made from the records alone,
+and replaces the old one when it is complete.`,
 		Example: `  ctl history reindex
   ctl history reindex --rebuild --runs /var/lib/lockstep/runs`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if _, err := os.Stat(*runs); err != nil {
-				return fmt.Errorf("find the records: %w; give their folder with --runs", err)
+				return fmt.Errorf("find the records: %w; pass their folder with --runs", err)
 			}
 			in, err := history.Of(*runs).Reindex(c.Context(), rebuild)
 			warned(c, in)
@@ -161,12 +161,12 @@ a new history is made of nothing but the records, and takes the place of the old
 				display.Count(in.Outcomes, "outcome"))
 			if in.Gone > 0 {
 				fmt.Fprintf(c.OutOrStdout(),
-					"of %s in the history there is no record any more: they stay (--rebuild leaves them out)\n",
+					"%s in the history without a record: kept (remove with --rebuild)\n",
 					display.Count(in.Gone, "run"))
 			}
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&rebuild, "rebuild", false, "make a new history of the records alone")
+	c.Flags().BoolVar(&rebuild, "rebuild", false, "make a new history from the records alone")
 	return c
 }

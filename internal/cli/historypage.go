@@ -44,7 +44,7 @@ func (p *historyPage) text() error {
 	case p.value == "":
 		err = p.cells()
 	case len(trends.Series) == 0:
-		p.say(0, fmt.Sprintf("no run has %s of these cells", p.value))
+		p.say(0, fmt.Sprintf("no run has %s for these cells", p.value))
 	case len(p.answer.Cells) == 1:
 		for i, s := range trends.Series {
 			if i > 0 {
@@ -62,11 +62,11 @@ func (p *historyPage) text() error {
 	}
 	if n := p.answer.MoreCells; n > 0 {
 		fmt.Fprintln(p.out)
-		p.say(0, fmt.Sprintf("and %s: name fewer of them", display.Count(n, "more cell")))
+		p.say(0, fmt.Sprintf("and %s: select fewer cells", display.Count(n, "more cell")))
 	}
 	if n := p.answer.MorePoints; n > 0 {
 		fmt.Fprintln(p.out)
-		p.say(0, fmt.Sprintf("%s left out: ask for one cell to see more", display.Count(n, "older repetition")))
+		p.say(0, fmt.Sprintf("%s omitted: select one cell to see more", display.Count(n, "older repetition")))
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	p.say(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(),
 		strings.TrimSpace(c.Cell.ID+"  "+display.Clean(c.Cell.Name())), display.Clean(c.Cell.Matrix)))
 	if where := display.Clean(trends.Distinction(c)); where != "" {
-		p.say(2, "measured apart: "+where)
+		p.say(2, "separate series: "+where)
 	}
 	room := 60
 	if p.width > 0 {
@@ -187,7 +187,7 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 		}
 		rows = append(rows, []string{day(n.Started), n.Run, number, spread, doubt, strings.Join(more, "; ")})
 	}
-	err := p.table([]string{"BEGIN (UTC)", "RUN", "MEDIAN", "OF REPETITIONS", "STATUS", "NEW"}, rows, 1, 3, 4)
+	err := p.table([]string{"STARTED (UTC)", "RUN", "MEDIAN", "REPETITIONS", "STATUS", "NEW"}, rows, 1, 3, 4)
 	for _, note := range notes {
 		p.say(2, note)
 	}
@@ -227,9 +227,9 @@ func (p *historyPage) changed(c history.Series, x change.Point) string {
 		text = "alarm: " + text
 	}
 	if causes := c.Causes(x.At); len(causes) > 0 {
-		text += "; what else changed: " + strings.Join(causes, "; ")
+		text += "; other changes: " + strings.Join(causes, "; ")
 	} else {
-		text += "; no setting or version is known to have changed"
+		text += "; no recorded setting or version changed"
 	}
 	return display.Clean(text)
 }

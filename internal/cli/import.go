@@ -16,17 +16,17 @@ import (
 func importCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import",
-		Short: "Write a matrix from a workload of another tool",
-		Long: `import writes a matrix (CUE) from what another tool measures with. What has no counterpart in a matrix is
-listed in the matrix as a comment, and on standard error.`,
+		Short: "Convert a workload of another tool to a matrix",
+		Long: `import converts a workload of another tool to a matrix (CUE). Settings without a counterpart are listed in a
+comment of the matrix and on standard error.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(
-		importFrom("omb WORKLOAD.yaml DRIVER.yaml", "From a workload and a driver file of the OpenMessaging Benchmark",
+		importFrom("omb WORKLOAD.yaml DRIVER.yaml", "Convert a workload and a driver file of the OpenMessaging Benchmark",
 			"  ctl import omb 1-topic-16-partitions-1kb.yaml kafka.yaml -o matrices/omb.cue", 2,
 			func(in []translate.File) (*translate.Result, error) { return translate.OMB(in[0], in[1]) }),
-		importFrom("perftest SCENARIO.json", "From a scenario file of RabbitMQ PerfTest (PerfTestMulti)",
+		importFrom("perftest SCENARIO.json", "Convert a scenario file of RabbitMQ PerfTest (PerfTestMulti)",
 			"  ctl import perftest publish-consume-spec.js | ctl vet /dev/stdin", 1,
 			func(in []translate.File) (*translate.Result, error) { return translate.PerfTest(in[0]) }),
 	)
@@ -45,7 +45,7 @@ func importFrom(use, short, example string, files int,
 			for _, name := range names {
 				text, err := os.ReadFile(name)
 				if err != nil {
-					missing = append(missing, fmt.Errorf("read what to import: %w", err))
+					missing = append(missing, fmt.Errorf("read input of import: %w", err))
 				}
 				in = append(in, translate.File{Name: name, Text: text})
 			}
@@ -63,7 +63,7 @@ func importFrom(use, short, example string, files int,
 		},
 	}
 	c.Flags().StringVarP(&out, "output", "o", "",
-		"write to `FILE`, which must not be there, instead of to standard output")
+		"write to new `file` (default: standard output)")
 	return c
 }
 
@@ -75,7 +75,7 @@ func writeMatrix(file, text string, stdout io.Writer) error {
 	}
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("write matrix: %s is there already: remove it, or give another name", file)
+		return fmt.Errorf("write matrix: %s already exists; remove it, or pass another name", file)
 	}
 	if err != nil {
 		return fmt.Errorf("write matrix: %w", err)

@@ -26,8 +26,8 @@ type influxFlags struct {
 
 // add adds --influx and --no-influx. instead names the default InfluxDB in the help.
 func (f *influxFlags) add(c *cobra.Command, instead string) {
-	c.Flags().StringVar(&f.file, "influx", "", "write points to the InfluxDB that this JSON `file` names, instead of "+
-		instead)
+	c.Flags().StringVar(&f.file, "influx", "", "write points to the InfluxDB of this JSON `file` (default: that of "+
+		instead+")")
 	c.Flags().BoolVar(&f.none, "no-influx", false, "write no points to InfluxDB")
 }
 
@@ -48,7 +48,7 @@ func (f *influxFlags) open(matrix *plan.Influx, stderr io.Writer, log *slog.Logg
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(stderr, "points go to InfluxDB at %v (%s)\n", target, from)
+	fmt.Fprintf(stderr, "writing points to InfluxDB at %v (from %s)\n", target, from)
 	return sink.Open(target, sink.Tuning{}, version(), log), nil
 }
 
@@ -70,9 +70,9 @@ func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger
 	case to == nil:
 		return nil, nil, nil
 	case dir == "" && f.file != "":
-		return nil, nil, exit{ExitBadMatrix, errors.New("--influx needs --dir: points are made of the copies of runs")}
+		return nil, nil, exit{ExitBadMatrix, errors.New("--influx without --dir: points are made from the copies of runs; pass --dir")}
 	case dir == "":
-		log.Warn("no points go to InfluxDB, though the environment names one: they are made of the copies of runs, which need --dir")
+		log.Warn("no points are written to the InfluxDB of the environment: this needs --dir, because points are made from the copies of runs")
 		return nil, nil, nil
 	}
 	if f.file == "" {
@@ -82,7 +82,7 @@ func (f *influxFlags) daemon(dir string, access drivers.Access, log *slog.Logger
 	if err != nil {
 		return nil, nil, err
 	}
-	log.Info("points of all runs go to InfluxDB", "to", target.String(), "by", from)
+	log.Info("writing points of all runs to InfluxDB", "to", target.String(), "by", from)
 	counters := &sink.Counters{}
 	return func() *sink.Sink {
 		s := sink.Open(target, sink.Tuning{}, version(), log)
@@ -100,7 +100,7 @@ func (f *influxFlags) resolve(to plan.Influx, from string, access drivers.Access
 	case f.needed:
 		return target, exit{ExitBadMatrix, fmt.Errorf("%s: %w", from, err)}
 	}
-	return target, exit{ExitBadMatrix, fmt.Errorf("%s: %w (--no-influx does without)", from, err)}
+	return target, exit{ExitBadMatrix, fmt.Errorf("%s: %w; correct it, or pass --no-influx", from, err)}
 }
 
 // choose returns the settings of the InfluxDB and their source. With nil settings, a from that is not empty is a
@@ -112,11 +112,11 @@ func (f *influxFlags) choose(matrix *plan.Influx) (to *plan.Influx, from string,
 	case f.file != "":
 		text, err := os.ReadFile(f.file)
 		if err != nil {
-			return nil, "", fmt.Errorf("read the InfluxDB to write to: %w", err)
+			return nil, "", fmt.Errorf("read InfluxDB settings: %w", err)
 		}
 		i, err := sink.ReadFile(text)
 		if err != nil {
-			return nil, "", fmt.Errorf("read the InfluxDB to write to from %s: %w", f.file, err)
+			return nil, "", fmt.Errorf("read InfluxDB settings from %s: %w", f.file, err)
 		}
 		return &i, f.file, nil
 	case matrix != nil:
@@ -127,7 +127,7 @@ func (f *influxFlags) choose(matrix *plan.Influx) (to *plan.Influx, from string,
 	case i != nil:
 		return i, "the environment", nil
 	case missing != "":
-		return nil, "no points go to InfluxDB: the environment names one, but " + missing + " is not set", nil
+		return nil, "no points are written to the InfluxDB of the environment: " + missing + " is not set", nil
 	}
 	return nil, "", nil
 }
@@ -135,7 +135,7 @@ func (f *influxFlags) choose(matrix *plan.Influx) (to *plan.Influx, from string,
 // check returns an error for flags that exclude each other.
 func (f *influxFlags) check() error {
 	if f.none && f.file != "" {
-		return exit{ExitBadMatrix, errors.New("give --influx FILE or --no-influx, not both")}
+		return exit{ExitBadMatrix, errors.New("both --influx and --no-influx given; pass one of them")}
 	}
 	return nil
 }

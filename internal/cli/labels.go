@@ -13,7 +13,7 @@ import (
 
 func labelFlag(c *cobra.Command, to *[]string) {
 	c.Flags().StringArrayVar(to, "label", nil,
-		"a property of this agent, `name=value`, that cells can ask for (publishers: on: {name: \"value\"}); repeatable ("+variable("label")+", separated by commas)")
+		"label this agent with `name=value`, for \"on\" in matrices; repeatable [$"+variable("label")+", with commas]")
 }
 
 // labels parses the values of --label.
@@ -24,10 +24,10 @@ func labels(given []string) (map[string]string, error) {
 		name, value, paired := strings.Cut(strings.TrimSpace(text), "=")
 		err := matrix.Label(name, value)
 		if !paired {
-			err = fmt.Errorf("label %q: a label has a value: write it like zone=a", text)
+			err = fmt.Errorf("label %q: no value; write for example zone=a", text)
 		}
 		if before, twice := all[name]; err == nil && twice {
-			err = fmt.Errorf("label %q: it is given twice, as %q and %q", name, before, value)
+			err = fmt.Errorf("label %q: given twice, as %q and %q; omit one", name, before, value)
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("--label: %w", err))
@@ -47,7 +47,7 @@ func unlabelled(run plan.Run) error {
 		for _, r := range c.Workload.Roles() {
 			if len(r.On) > 0 {
 				return exit{ExitBadMatrix,
-					fmt.Errorf("cell %s wants %s on agents with %s, and agents in this process have no labels: run it on a fleet with --server, or take on out of the cell",
+					fmt.Errorf("cell %s requires %s on agents with %s: local agents have no labels; use a fleet with --server, or remove \"on\" from the cell",
 						c.Name(), r.Name, r.On)}
 			}
 		}

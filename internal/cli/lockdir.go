@@ -19,7 +19,7 @@ func lockDir(flag, dir string) (release func(), err error) {
 		return func() {}, nil
 	}
 	fail := func(err error) (func(), error) {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("take %s %s: %w", flag, dir, err)}
+		return nil, exit{ExitBadMatrix, fmt.Errorf("lock %s %s: %w", flag, dir, err)}
 	}
 	_, missing := os.Stat(dir)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -28,7 +28,7 @@ func lockDir(flag, dir string) (release func(), err error) {
 	lock := filepath.Join(dir, "lock")
 	file, err := files.OpenLocked(lock, os.O_RDWR|os.O_CREATE, 0o644)
 	if errors.Is(err, files.ErrLocked) {
-		return nil, exit{ExitBadMatrix, fmt.Errorf("%s %s is in use by %s on this host; give another %s", flag, dir,
+		return nil, exit{ExitBadMatrix, fmt.Errorf("%s %s is in use by %s on this host; pass another %s", flag, dir,
 			holder(lock), flag)}
 	}
 	if err != nil {
@@ -37,7 +37,7 @@ func lockDir(flag, dir string) (release func(), err error) {
 	if opened, err := file.Stat(); err != nil {
 		return fail(errors.Join(err, file.Close()))
 	} else if now, err := os.Stat(lock); err != nil || !os.SameFile(opened, now) { // another process has removed it
-		return fail(errors.Join(errors.New("it was removed at this moment: start again"), file.Close()))
+		return fail(errors.Join(errors.New("another process has just removed it; start again"), file.Close()))
 	}
 	release = func() {
 		if left, err := os.ReadDir(dir); missing != nil && err == nil && len(left) == 1 {

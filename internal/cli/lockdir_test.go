@@ -24,7 +24,7 @@ func TestAFolderHasOneDaemon(t *testing.T) {
 	_, err = lockDir("--dir", dir)
 	var coded exit
 	if !errors.As(err, &coded) || coded.code != ExitBadMatrix ||
-		!strings.Contains(err.Error(), fmt.Sprintf("in use by process %d on this host; give another --dir",
+		!strings.Contains(err.Error(), fmt.Sprintf("in use by process %d on this host; pass another --dir",
 			os.Getpid())) {
 		t.Errorf("a second daemon gets %v", err)
 	}
@@ -96,7 +96,7 @@ func TestTheCommandLineGoesBeforeTheOtherChoiceOfTheEnvironment(t *testing.T) {
 		{"listen", "LOCKSTEP_SERVER", "nats://127.0.0.1:1", []string{"--listen", "nonsense"}, `listen on "nonsense"`},
 		{"server", "LOCKSTEP_LISTEN", "127.0.0.1:0", []string{"--server", "nats://127.0.0.1:1", "--ca", "nosuch"},
 			"--ca nosuch"},
-		{"both", "LOCKSTEP_X", "", []string{"--listen", "nonsense", "--server", "nats://127.0.0.1:1"}, "give --listen"},
+		{"both", "LOCKSTEP_X", "", []string{"--listen", "nonsense", "--server", "nats://127.0.0.1:1"}, "pass either --listen"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Setenv("LOCKSTEP_SERVER", "")
@@ -120,17 +120,17 @@ func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
 	t.Setenv("LOCKSTEP_TOKEN", "wrong")
 	var out strings.Builder
 	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError ||
-		!strings.Contains(out.String(), "--creds") || strings.Contains(out.String(), "is --server right") {
+		!strings.Contains(out.String(), "--creds") || strings.Contains(out.String(), "check --server") {
 		t.Errorf("a wrong token: code %d: %s", code, out.String())
 	}
 	out.Reset()
 	t.Setenv("LOCKSTEP_TOKEN", "")
 	if code := Ctl(t.Context(), []string{"runs", "--server", server.URL()}, nil, &out, &out); code != ExitError ||
-		!strings.Contains(out.String(), "requires credentials: give --creds") {
+		!strings.Contains(out.String(), "requires credentials: pass --creds") {
 		t.Errorf("no credentials: code %d: %s", code, out.String())
 	}
 	if text := (&serverFlags{}).remedy(fmt.Errorf("connect: %w", x509.UnknownAuthorityError{})); !strings.Contains(text,
-		"give --ca") {
+		"pass --ca") {
 		t.Errorf("an unknown authority: %s", text)
 	}
 }
@@ -155,7 +155,7 @@ func TestFilesThatAreOfAnotherKindAreRefused(t *testing.T) {
 			var out strings.Builder
 			code := program([]string{"--server", "nats://127.0.0.1:1", flag, file}, &out)
 			if code != ExitBadMatrix || !strings.Contains(out.String(), file) ||
-				strings.Contains(out.String(), "is --server right") {
+				strings.Contains(out.String(), "check --server") {
 				t.Errorf("%s %s: code %d: %s", name, flag, code, out.String())
 			}
 		}
@@ -178,7 +178,7 @@ func TestDaemonsSayWhatIsMissing(t *testing.T) {
 		},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		out := &untilSaid{text: "requires credentials: give --creds", said: cancel}
+		out := &untilSaid{text: "requires credentials: pass --creds", said: cancel}
 		program(ctx, out)
 		if !strings.Contains(out.String(), out.text) {
 			t.Errorf("%s: %s", name, out.String())
@@ -233,7 +233,7 @@ func TestServersThatAreNoURLAreRefused(t *testing.T) {
 			var out strings.Builder
 			code := program(&out)
 			if code != ExitBadMatrix || strings.Count(out.String(), "\n") != 1 ||
-				!strings.Contains(out.String(), "give nats://host:port or tls://host:port") {
+				!strings.Contains(out.String(), "pass nats://host:port or tls://host:port") {
 				t.Errorf("%s on %s: code %d: %s", name, server, code, out.String())
 			}
 		}
@@ -253,7 +253,7 @@ func TestOpenWithCredentialsIsRefused(t *testing.T) {
 			cancel() // one that serves ends at once
 			var out strings.Builder
 			code := Controller(ctx, append([]string{"--listen", "127.0.0.1:0", "--open"}, set(t)...), nil, &out, &out)
-			if code != ExitBadMatrix || !strings.Contains(out.String(), "--open serves without credentials") {
+			if code != ExitBadMatrix || !strings.Contains(out.String(), "--open with credentials") {
 				t.Errorf("code %d: %s", code, out.String())
 			}
 		})

@@ -22,10 +22,10 @@ func (m *memory) String() string {
 func (m *memory) Set(text string) error {
 	n, ok := plan.Memory(text)
 	if !ok {
-		return errors.New("want bytes, as 4GiB, 500MB or 1073741824")
+		return errors.New("not a size; pass for example 4GiB, 500MB or 1073741824")
 	}
 	if n < wire.MinRecord || n > maxRecord {
-		return fmt.Errorf("want %d MiB to %d TiB", int64(wire.MinRecord)>>20, int64(maxRecord)>>40)
+		return fmt.Errorf("out of range; pass %d MiB to %d TiB", int64(wire.MinRecord)>>20, int64(maxRecord)>>40)
 	}
 	*m = memory(n)
 	return nil

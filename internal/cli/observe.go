@@ -16,8 +16,8 @@ const observeFlagName = "observe"
 
 func observeFlag(c *cobra.Command, to *[]string) {
 	c.Flags().StringArrayVar(to, observeFlagName, nil,
-		"measure a broker's process on this host and take no load, `NAME=port:5672`, NAME=pid:1234 or NAME=command:TEXT, a part of its command line; "+
-			"NAME is the broker's in matrices, or its driver's. Repeatable, also for a name (LOCKSTEP_OBSERVE, separated by commas)")
+		"only measure a broker process: `NAME=port:5672`, NAME=pid:1 or NAME=command:TEXT; "+
+			"repeatable [$LOCKSTEP_OBSERVE]")
 }
 
 // observed parses the values of --observe: the processes of brokers, by name. The error lists all invalid ones.
@@ -27,7 +27,7 @@ func observed(given []string) (map[string]plan.Processes, error) {
 	for _, text := range given {
 		name, p, err := observation(strings.TrimSpace(text))
 		if err == nil && slices.Contains(all[name], p) {
-			err = errors.New("it is given twice")
+			err = errors.New("given twice; omit one")
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("--observe %q: %w", text, err))
@@ -43,7 +43,7 @@ func observed(given []string) (map[string]plan.Processes, error) {
 
 // observation parses one value of --observe.
 func observation(text string) (name string, p plan.Process, err error) {
-	const forms = "write NAME=port:5672, NAME=pid:1234 or NAME=command:TEXT, NAME being the broker's in matrices or its driver's"
+	const forms = "write NAME=port:5672, NAME=pid:1234 or NAME=command:TEXT, where NAME is a broker of matrices or a driver"
 	name, process, is := strings.Cut(text, "=")
 	kind, value, told := strings.Cut(process, ":")
 	if !is || !told || name == "" || value == "" || strings.ContainsAny(name, " \t\n,:") {
@@ -52,7 +52,7 @@ func observation(text string) (name string, p plan.Process, err error) {
 	number := func(most int) (int, error) {
 		n, err := strconv.Atoi(value)
 		if err != nil || n < 1 || n > most {
-			return 0, fmt.Errorf("%s is a number from 1 to %d, not %q", kind, most, value)
+			return 0, fmt.Errorf("%s: pass a number from 1 to %d, not %q", kind, most, value)
 		}
 		return n, nil
 	}
@@ -64,7 +64,7 @@ func observation(text string) (name string, p plan.Process, err error) {
 	case "command":
 		p.Command = value
 	default:
-		err = fmt.Errorf("%q is no way to find a process: %s", kind, forms)
+		err = fmt.Errorf("%q: unknown way to find a process; %s", kind, forms)
 	}
 	return name, p, err
 }

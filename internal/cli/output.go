@@ -48,7 +48,7 @@ func writeOutput(what, path, flag string, write func(io.Writer) error) error {
 	err := files.WriteOutput(path, 0o644, write)
 	switch {
 	case errors.Is(err, files.ErrFolder):
-		return fmt.Errorf("write %s: %w; give another place with %s", what, err, flag)
+		return fmt.Errorf("write %s: %w; pass another file with %s", what, err, flag)
 	case err != nil:
 		return fmt.Errorf("write %s: %w", what, err)
 	}

@@ -32,7 +32,7 @@ func executable(file string, run plan.Run) error {
 	err := run.Bounded()
 	switch {
 	case errors.Is(err, plan.ErrTooLarge):
-		return exit{ExitBadMatrix, fmt.Errorf("%s: %w: narrow it with --filter, or split it", file, err)}
+		return exit{ExitBadMatrix, fmt.Errorf("%s: %w; narrow it with --filter, or split it", file, err)}
 	case err != nil:
 		return exit{ExitBadMatrix, fmt.Errorf("%s: %w", file, err)}
 	}
@@ -46,9 +46,9 @@ func planCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "plan FILE",
-		Short: "Show what a run would do: cells, what is left out and why, agents, duration",
-		Long: `plan shows what a run would do. Of more than 20 cells it lists the first, and says for each reason
-how many combinations are left out; --all lists everything.`,
+		Short: "Dry run: show the cells, exclusions, agents and estimated duration",
+		Long: `plan shows the cells of a run without running them. If there are more than 20 cells, it lists the first 20,
+and the number of excluded combinations per reason. --all lists everything.`,
 		Example: `  ctl plan matrices/async-vs-sync.cue
   ctl plan --filter mode=confirm-each --json matrices/async-vs-sync.cue`,
 		Args: arguments(cobra.ExactArgs(1)),
@@ -65,7 +65,7 @@ how many combinations are left out; --all lists everything.`,
 	}
 	narrowing(c, &n)
 	c.Flags().BoolVar(&all, "all", false,
-		"list every cell, note and combination that is left out, however many there are")
+		"list all cells, notes and excluded combinations")
 	c.Flags().BoolVar(&asJSON, "json", false, "print the whole plan as JSON")
 	return c
 }
@@ -125,14 +125,14 @@ func repetitionNotes(run plan.Run) (notes []string) {
 	for _, s := range compare.Shortages(run) {
 		enough := least / time.Duration(s.Have) * time.Duration(s.Needed)
 		notes = append(notes,
-			fmt.Sprintf("too few repetitions for ctl compare --by %s: %s need %d, there are %d; repeat: %d takes about %v, not %v",
+			fmt.Sprintf("too few repetitions for ctl compare --by %s: %s require %d, the matrix has %d; repeat: %d takes about %v instead of %v",
 				s.By, display.Count(s.Tests, "test"), s.Needed, s.Have, s.Needed, enough.Round(time.Second),
 				least.Round(time.Second)))
 	}
 	if len(run.Regressions()) > 0 {
 		const needed = plan.MinEarlierRuns + 1
 		notes = append(notes,
-			fmt.Sprintf("rules about a baseline are inconclusive before run %d with one broker version and the same hosts; %d runs take about %v",
+			fmt.Sprintf("rules about a baseline are inconclusive before run %d with the same broker version and hosts; %d runs take about %v",
 				needed, needed, (needed*most).Round(time.Second)))
 	}
 	return notes
@@ -171,7 +171,7 @@ func writeCells(out io.Writer, run plan.Run, all bool) error {
 		return err
 	}
 	if more := len(run.Cells) - len(cells); more > 0 {
-		fmt.Fprintf(out, "and %s: --all lists them, --filter and --quick run fewer\n", display.Count(more, "more cell"))
+		fmt.Fprintf(out, "and %s (list them with --all, run fewer with --filter or --quick)\n", display.Count(more, "more cell"))
 	}
 	return nil
 }
@@ -179,7 +179,7 @@ func writeCells(out io.Writer, run plan.Run, all bool) error {
 func writeNotes(out io.Writer, notes []string, all bool) {
 	for i, note := range notes {
 		if !all && i == maxListed/2 && len(notes) > maxListed {
-			fmt.Fprintf(out, "\nand %s: --all lists them\n", display.Count(len(notes)-i, "more note"))
+			fmt.Fprintf(out, "\nand %s (list them with --all)\n", display.Count(len(notes)-i, "more note"))
 			return
 		}
 		fmt.Fprintf(out, "\n%s\n", display.Hang("note: "+display.Clean(note), width(out), 6))
@@ -196,7 +196,7 @@ func writeExcluded(out io.Writer, run plan.Run) error {
 		rows[i] = append(append([]string{x.Kind}, values(x.Coordinates)...), display.Clean(x.Reason))
 	}
 	fmt.Fprintln(out)
-	return tabulate(out, append(append([]string{"LEFT OUT"}, upper(run.Axes)...), "WHY"), rows)
+	return tabulate(out, append(append([]string{"EXCLUDED"}, upper(run.Axes)...), "REASON"), rows)
 }
 
 // cause is a reason for excluded combinations, with their number and the coordinates that all of them share.
@@ -213,7 +213,7 @@ func sumExcluded(out io.Writer, excluded []plan.Excluded, columns int) {
 	for _, c := range causes {
 		number, kind = max(number, len(display.Decimals(float64(c.n), 0))), max(kind, display.Width(c.kind))
 	}
-	fmt.Fprintf(out, "\nLEFT OUT: %s; --all lists them\n", display.Count(len(excluded), "combination"))
+	fmt.Fprintf(out, "\nEXCLUDED: %s (list them with --all)\n", display.Count(len(excluded), "combination"))
 	for _, c := range causes {
 		where := (plan.Cell{Coordinates: c.common}).Name()
 		if where != "" {

@@ -69,7 +69,7 @@ func TestTheTimeOfEnoughRepetitions(t *testing.T) {
 		run.Cells = append(run.Cells, plan.Cell{ID: fmt.Sprint(n), Index: n, Coordinates: at, Workload: w})
 	}
 	once := 20 * plan.Estimate(run.Cells[0].Workload)
-	want := fmt.Sprintf("need 7, there are 6; repeat: 7 takes about %v, not %v", (7 * once).Round(time.Second),
+	want := fmt.Sprintf("require 7, the matrix has 6; repeat: 7 takes about %v instead of %v", (7 * once).Round(time.Second),
 		(6 * once).Round(time.Second))
 	if notes := repetitionNotes(run); len(notes) != 1 || !strings.Contains(notes[0], want) {
 		t.Errorf("%q, want %q", notes, want)

@@ -58,7 +58,7 @@ func (p *progress) back() {
 	p.gone = ""
 	p.mu.Unlock()
 	if gone {
-		p.say("a controller leads again: the run goes on")
+		p.say("a controller leads again; the run continues")
 	}
 }
 

@@ -22,7 +22,7 @@ func TestATakeoverIsPrintedOnceAndInOrder(t *testing.T) {
 	p.back()
 	p.show(controller.Progress{Kind: controller.TaskInterrupted, N: 3, Of: 3, Detail: "cancelled"})
 	const want = `no controller leads
-a controller leads again: the run goes on
+a controller leads again; the run continues
 [2/3] controller c has taken over: the task in flight is repeated
 [3/3] interrupted: cancelled
 `

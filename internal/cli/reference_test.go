@@ -18,7 +18,7 @@ var subcommands = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) {2,}\S`)
 func TestReferenceOfCommands(t *testing.T) {
 	const file = "../../docs/cli.md"
 	var b strings.Builder
-	b.WriteString("# Commands\n\nMade of the programs' own help (`--help`) by a test; change it there. Exit codes of ctl: 0 success, 1 another error, 2 errors of the matrix or command line,\n" +
+	b.WriteString("# Commands\n\nGenerated from the help texts of the programs (`--help`) by a test. Exit codes of ctl: 0 success, 1 another error, 2 errors of the matrix or command line,\n" +
 		"3 a cell failed or is invalid, 4 too few agents, 5 a rule is violated, 6 a bundle was altered, 7 worse (`--fail-on-regression`), 8 a rule is inconclusive, 130 interrupted.\n")
 	for _, program := range []string{"ctl", "controller", "agent"} {
 		document(t, &b, program, nil)
@@ -33,7 +33,7 @@ func TestReferenceOfCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(kept) != b.String() {
-		t.Error("docs/cli.md is not what the programs' help says; write it again: go test ./internal/cli -run TestReferenceOfCommands -update")
+		t.Error("docs/cli.md differs from the help of the programs; update it: go test ./internal/cli -run TestReferenceOfCommands -update")
 	}
 }
 

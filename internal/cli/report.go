@@ -17,13 +17,12 @@ func reportCommand() *cobra.Command {
 	var o page.Options
 	c := &cobra.Command{
 		Use:   "report RUN...",
-		Short: "Write the report of a run again as one HTML file, or of several runs side by side",
-		Long: `report makes the page that every run leaves in its directory (report.html) again, from the record
-alone: tables, charts, distributions, time series with events, the environment and the matrix in one
-file that needs nothing else and no network. Of several runs the tables have a column for each, and the
-charts show them in one drawing.
+		Short: "Write the HTML report of a run, or of several runs side by side",
+		Long: `report writes report.html again, which every run writes into its directory. It uses only the record. The
+report is one file that needs no network. It contains the tables, charts, distributions, time series with events, the
+environment and the matrix. With several runs, the tables have one column per run, and each chart shows all runs.
 
-Exit codes: 0 it is written; 1 it is not.`,
+Exit codes: 0 written; 1 not written.`,
 		Example: `  ctl report latest
   ctl report --full --out all-cells.html latest
   ctl report 20260102-150405-quick-3f9c 20260103-150405-quick-81d0`,
@@ -38,7 +37,7 @@ Exit codes: 0 it is written; 1 it is not.`,
 				}
 				if slices.ContainsFunc(all, func(r *runs.Run) bool { return r.Plan().ID == run.Plan().ID }) {
 					return exit{ExitBadMatrix,
-						fmt.Errorf("run %s is given twice: a report sets several runs side by side, each once; ctl runs lists them", run.Plan().ID)}
+						fmt.Errorf("run %s was given twice; pass each run once (list runs with ctl runs)", run.Plan().ID)}
 				}
 				all = append(all, run)
 			}
@@ -59,9 +58,9 @@ Exit codes: 0 it is written; 1 it is not.`,
 	}
 	runsFlag(c, &folder)
 	c.Flags().StringVar(&out, "out", "",
-		"`file` to write; none: report.html in the run's directory or, of several runs, here")
+		"write to `file` (default: report.html in the run directory; with several runs, in this folder)")
 	c.Flags().BoolVar(&o.Full, "full", false,
-		fmt.Sprintf("show every cell in detail, however large the file becomes, not %d tasks", page.Detailed))
+		fmt.Sprintf("show all tasks in detail, not only %d; the file can become large", page.Detailed))
 	return c
 }
 

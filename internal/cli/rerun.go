@@ -39,20 +39,19 @@ func rerunCommand() *cobra.Command {
 	var o runOptions
 	c := &cobra.Command{
 		Use:   "rerun BUNDLE",
-		Short: "Run the matrix of a bundle again, and say what is different from then",
-		Long: `rerun runs the matrix of a bundle again: the same axes, files, order and seed, narrowed as it was then. Before it
-begins it says in what Lockstep, hosts, brokers and cells differ from then, as far as that can be known, and
-afterwards what brokers said of themselves. Passwords are not in bundles: those that the matrix refers to
-(${env:NAME}) are in the environment here (of a fleet, of its agents), and those that were written in it are asked
-for as variables, each with the line that it belongs to. --set and --filter change the matrix further.
+		Short: "Run the matrix of a bundle again and report what differs",
+		Long: `rerun runs the matrix of a bundle again, with the same axes, files, order, seed and filters. Before the run it
+lists the known differences of Lockstep, hosts, brokers and cells; after the run, also those that brokers report.
+Bundles contain no passwords. References (${env:NAME}) are resolved from the environment here, or on the agents of a
+fleet. A password that was written in the matrix is read from a variable; an error lists the variables with their lines.
+--set and --filter change the matrix further.
 
-A bundle of a run that this ctl did not create is somebody else's matrix: rerun lists the brokers with their
-options, secrets and files that it would use, and asks before any of it is opened, read or dialled. Without a
-terminal --yes is needed.
+If another user created the run of the bundle, rerun lists the brokers with their options, secrets and files, and asks
+for confirmation before it uses any of them. Without a terminal, pass --yes.
 
-Exit codes: those of ctl run, and 6 where a file of the bundle was altered.`,
-		Example: `  ctl rerun night.bundle.zip
-  RERUN_SECRET_1=guest ctl rerun night.bundle.zip --server nats://bench-1:4222`,
+Exit codes: those of ctl run, and 6 if a file of the bundle is altered.`,
+		Example: `  ctl rerun quick.bundle.zip
+  RERUN_SECRET_1=guest ctl rerun quick.bundle.zip --server nats://bench-1:4222`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			r, err := readRerun(args[0])
@@ -79,7 +78,7 @@ func readRerun(path string) (*rerun, error) {
 	defer b.file.Close()
 	dir, err := os.MkdirTemp("", "lockstep-rerun-*")
 	if err != nil {
-		return nil, fmt.Errorf("make a folder to unpack the bundle: %w; TMPDIR names another place", err)
+		return nil, fmt.Errorf("create a folder for the unpacked bundle: %w; set TMPDIR to another folder", err)
 	}
 	defer os.RemoveAll(dir)
 	altered, err := b.Unpack(dir)
@@ -87,7 +86,7 @@ func readRerun(path string) (*rerun, error) {
 		return nil, err
 	}
 	if len(altered) > 0 {
-		return nil, exit{ExitAltered, fmt.Errorf("%s: %w; ctl verify tells more", path, errors.Join(altered...))}
+		return nil, exit{ExitAltered, fmt.Errorf("%s: %w; run ctl verify for details", path, errors.Join(altered...))}
 	}
 	r := &rerun{path: path, manifest: b.Manifest, files: map[string]string{}}
 	if r.plan, err = b.Plan(dir); err != nil {
@@ -131,7 +130,7 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 	if source.Omitted {
 		why := strings.TrimSpace(strings.TrimPrefix(source.Text, "//"))
 		return plan.Run{},
-			exit{ExitBadMatrix, fmt.Errorf("run the matrix of the bundle again: %s Run the original file", why)}
+			exit{ExitBadMatrix, fmt.Errorf("run the matrix of the bundle: %s Run the original file", why)}
 	}
 	text, count := source.Text, 0
 	var asked []string
@@ -166,7 +165,7 @@ func missing(asked []string, local bool) error {
 		return nil
 	}
 	return exit{ExitBadMatrix,
-		fmt.Errorf("the matrix had secrets that are not in the bundle: set a variable for each *** in\n  %s",
+		fmt.Errorf("the matrix had secrets, which are not in the bundle; set a variable for each *** in\n  %s",
 			strings.Join(lacking, "\n  "))}
 }
 
@@ -192,7 +191,7 @@ func (r *rerun) before(ctx context.Context, out io.Writer, run plan.Run, server 
 	all = append(all, r.was.Differences(now)...)
 	r.say(out, "differs from the bundle", all)
 	if server != "" {
-		fmt.Fprintln(out, "agents and brokers of the fleet are compared when the run has ended")
+		fmt.Fprintln(out, "agents and brokers of the fleet are compared after the run")
 	}
 	return nil
 }
@@ -203,7 +202,7 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 	for _, f := range r.manifest.Read {
 		if !local {
 			*all = append(*all,
-				fmt.Sprintf("%s has to be on the agents' hosts: whether it is the same is not known here", f.Path))
+				fmt.Sprintf("%s is read on the hosts of the agents; it is not compared", f.Path))
 			continue
 		}
 		if f.Name == "" {
@@ -216,16 +215,16 @@ func (r *rerun) payloads(local bool, all *[]string) error {
 			lacking = append(lacking, fmt.Sprintf("mkdir -p %s && %s > %s", shellWord(filepath.Dir(f.Path)), unzip,
 				shellWord(f.Path)))
 		case err != nil:
-			return exit{ExitBadMatrix, fmt.Errorf("read what the matrix has agents read: %w", err)}
+			return exit{ExitBadMatrix, fmt.Errorf("read files of the matrix: %w", err)}
 		case is != r.files[f.Path]:
-			*all = append(*all, fmt.Sprintf("%s has other contents; those of then: %s", f.Path, unzip))
+			*all = append(*all, fmt.Sprintf("%s has different contents; restore the original: %s", f.Path, unzip))
 		}
 	}
 	if len(lacking) == 0 {
 		return nil
 	}
 	return exit{ExitBadMatrix,
-		fmt.Errorf("files that the matrix has agents read are not here; the bundle has them:\n  %s",
+		fmt.Errorf("files of the matrix are missing here; extract them from the bundle:\n  %s",
 			strings.Join(lacking, "\n  "))}
 }
 
@@ -234,7 +233,7 @@ func digestOf(path string) (string, error) {
 	if info, err := os.Stat(path); err != nil {
 		return "", err
 	} else if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is no regular file", path)
+		return "", fmt.Errorf("%s is not a regular file", path)
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -272,7 +271,7 @@ func asked(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
 			s, err := agent.Describe(asking, b, drivers.FullAccess())
 			cancel()
 			if err != nil {
-				*all = append(*all, fmt.Sprintf("broker %s does not say what it is: %v", b.Name, err))
+				*all = append(*all, fmt.Sprintf("broker %s: cannot read its description: %v", b.Name, err))
 				continue
 			}
 			brokers = append(brokers, bundle.Broker{Name: b.Name, Driver: b.Driver, Subject: s})
@@ -295,7 +294,7 @@ func (r *rerun) after(out io.Writer, record *runs.Run) error {
 
 func (r *rerun) say(out io.Writer, what string, all []string) {
 	if len(all) == 0 {
-		fmt.Fprintf(out, "nothing %s that is known\n", what)
+		fmt.Fprintf(out, "nothing %s, as far as known\n", what)
 	}
 	for _, line := range all {
 		fmt.Fprintf(out, "%s: %s\n", what, display.Hang(display.Clean(line), width(out), 2))

@@ -36,7 +36,7 @@ func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
 func TestOnlyRegularFilesOfAStrangerAreRead(t *testing.T) {
 	r := rerun{manifest: bundle.Manifest{Read: []bundle.Read{{Path: "/dev/zero", Name: "files/1/zero"}}}}
 	var all []string
-	if err := r.payloads(true, &all); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if err := r.payloads(true, &all); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -49,7 +49,7 @@ func (o *runOptions) expand(ctx context.Context, file string) (plan.Run, error) 
 func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	record, err := runs.Open(o.runs, o.resume)
 	if err != nil && o.server.url != "" {
-		err = fmt.Errorf("%w; copy the record of a run of the fleet first: ctl pull %s%s%s", err, shellWord(o.resume),
+		err = fmt.Errorf("%w; if the run is on the fleet, copy its record first: ctl pull %s%s%s", err, shellWord(o.resume),
 			o.elsewhere(), o.server.hint())
 	}
 	if err != nil {
@@ -59,7 +59,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	o.origin = &old
 	if server := plan.Redact(o.server.url); server != old.Source.Server {
 		return wire.Submission{}, exit{ExitBadMatrix,
-			fmt.Errorf("resume %s: it ran %s and would go on %s; numbers of two places do not belong in one table",
+			fmt.Errorf("resume %s: it ran %s and would continue %s; use the same --server as before",
 				old.ID, where(old.Source.Server), where(server))}
 	}
 	if err := o.goOnIn(record); err != nil {
@@ -70,23 +70,23 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 		set = o.narrow.Set
 	} else if strings.Contains(strings.Join(set, ""), stars) {
 		return wire.Submission{}, exit{ExitBadMatrix, fmt.Errorf(
-			"resume %s: its --set held a password, which is not in the record; give the same again: %s (or use ${env:NAME} next time)",
+			"resume %s: its --set contained a password, which is not in the record; pass the same again: %s (or use ${env:NAME} next time)",
 			old.ID, quoted(set))}
 	}
 	source := []byte(old.Source.Text)
 	if hexDigest(source) != old.Source.SHA256 {
 		if !created(old) {
 			return wire.Submission{}, fmt.Errorf("resume %s: "+
-				"its matrix has passwords, which are not in the record, and this ctl did not create the run, so the file that it names is not read: "+
+				"its matrix has passwords, which are not in the record, and another user created the run, so its matrix file is not read; "+
 				"run the matrix itself", old.ID)
 		}
 		if source, err = os.ReadFile(old.Source.Path); err != nil {
 			return wire.Submission{},
-				fmt.Errorf("resume %s: its matrix has secrets, which are not in the record, so the file is needed: %w",
+				fmt.Errorf("resume %s: its matrix has secrets, which are not in the record; read the matrix file: %w",
 					old.ID, err)
 		}
 		if hexDigest(source) != old.Source.SHA256 {
-			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run began; run it anew", old.ID,
+			return wire.Submission{}, fmt.Errorf("resume %s: %s has changed since the run started; start a new run", old.ID,
 				old.Source.Path)
 		}
 	}
@@ -101,7 +101,7 @@ func (o *runOptions) resumption(ctx context.Context) (wire.Submission, error) {
 	}
 	if !slices.Equal(run.Source.Set, old.Source.Set) {
 		return wire.Submission{}, exit{ExitBadMatrix,
-			fmt.Errorf("resume %s: a run is resumed as it was begun, %s; leave --set out",
+			fmt.Errorf("resume %s: --set differs: a run is resumed as it was started, %s; omit --set",
 				old.ID, begunWith(old.Source.Set))}
 	}
 	rounds := record.Rounds()
@@ -123,7 +123,7 @@ func (o *runOptions) goOnIn(record *runs.Run) error {
 	}
 	if filepath.Base(dir) != id {
 		return exit{ExitBadMatrix,
-			fmt.Errorf("resume %s: its folder is %s; a run goes on in a folder that is named like it: rename it", id,
+			fmt.Errorf("resume %s: its folder is %s; rename the folder to the run id", id,
 				dir)}
 	}
 	if here, err := filepath.EvalSymlinks(filepath.Join(o.runs, id)); err != nil || here != dir {
@@ -133,7 +133,7 @@ func (o *runOptions) goOnIn(record *runs.Run) error {
 		return nil
 	}
 	if err := record.Hold(); errors.Is(err, runs.ErrHeld) {
-		return fmt.Errorf("resume %s: %w; wait for its end, or stop that one first", id, runs.ErrHeld)
+		return fmt.Errorf("resume %s: %w; wait until it ends, or stop it first", id, runs.ErrHeld)
 	} else if err != nil {
 		return fmt.Errorf("resume %s: %w", id, err)
 	}
@@ -148,13 +148,13 @@ func nothingLeft(run plan.Run) error {
 			reasons = append(reasons, text)
 		}
 	}
-	return fmt.Errorf("%s: no cell is left to run: %d combinations are left out:\n  %s", run.Source.File,
+	return fmt.Errorf("%s: no cells to run: all %d combinations are excluded:\n  %s", run.Source.File,
 		len(run.Excluded), strings.Join(reasons, "\n  "))
 }
 
 func where(server string) string {
 	if server == "" {
-		return "in a ctl of its own"
+		return "locally"
 	}
 	return "on the fleet at " + server
 }
@@ -162,9 +162,9 @@ func where(server string) string {
 // begunWith returns the --set flags with which a run was started.
 func begunWith(set []string) string {
 	if len(set) == 0 {
-		return "and it was begun without --set"
+		return "and it was started without --set"
 	}
-	return "and it was begun with " + quoted(set)
+	return "and it was started with " + quoted(set)
 }
 
 // quoted formats --set flags for a shell.

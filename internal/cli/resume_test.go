@@ -45,7 +45,7 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, said := ctl("run", "--runs", folder, "--resume", "latest"); code != cli.ExitError ||
-		!strings.Contains(said, "another process is running it at the moment; wait for its end") {
+		!strings.Contains(said, "another process is running it; wait for its end") {
 		t.Errorf("a run that another ctl runs: left with %d and said %q", code, said)
 	}
 	running.Close()
@@ -76,7 +76,7 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, said = ctl("run", "--runs", folder, "--resume", "latest")
-	if code != cli.ExitOK || !strings.Contains(said, "nothing is left to run") ||
+	if code != cli.ExitOK || !strings.Contains(said, "nothing to run") ||
 		!strings.Contains(said, "\n1 task: 1 valid") {
 		t.Errorf("a complete run: left with %d:\n%s", code, said)
 	}
@@ -93,7 +93,7 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, said = ctl("run", "--resume", unpacked)
-	if code != cli.ExitBadMatrix || !strings.Contains(said, "rename it") {
+	if code != cli.ExitBadMatrix || !strings.Contains(said, "rename the folder") {
 		t.Errorf("a folder of another name: left with %d and said %q", code, said)
 	}
 }

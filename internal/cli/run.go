@@ -49,26 +49,28 @@ func runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run FILE | run --resume RUN",
 		Short: "Run a matrix and print its tables",
-		Long: `run executes every cell of a matrix and keeps a record of each under --runs, from which the
-tables can be printed again at any time (ctl show). On a fleet (--server) it goes on without ctl: a closed
-terminal or a killed ctl does not stop it, ctl attach follows it again and ctl cancel stops it. The first Ctrl-C stops cleanly: what was
-declared on the broker is removed and all that was measured is kept; the second leaves at once.
+		Long: `run executes every cell of a matrix, prints the tables, and stores a record of the run under --runs. ctl show
+prints the tables again from the record. The first Ctrl-C stops the run cleanly: queues and topics are removed from the
+broker, and all measurements are kept. The second Ctrl-C ends ctl at once.
 
---resume of a run that this ctl did not create lists the brokers with their options, secrets and files that it
-would use, and asks before any of it is opened, read or dialled. Without a terminal --yes is needed.
+On a fleet (--server), the run does not depend on ctl: it continues if the terminal closes or ctl is killed. ctl attach
+follows it again, and ctl cancel stops it.
 
-On a terminal, live metrics stand below the lines of the tasks that have ended: how far run and cell are,
-what each group sends and receives, lag, latencies, agents, time left. NO_COLOR takes the colours away;
-piped, or where TERM is dumb, there are only the lines.
+If another user created the run of --resume, ctl lists the brokers with their options, secrets and files, and asks for
+confirmation before it uses any of them. Without a terminal, pass --yes.
 
-What is measured goes to InfluxDB, too, where one is named: by --influx FILE, else by the matrix
-(influx), else by INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL and
-so on). If InfluxDB is away, the numbers and the record stay the same. Points that were dropped are
-written again once at the end of the run; the summary has the counts and the command for a later replay.
+On a terminal, live metrics are shown below the finished tasks: progress, publish and consume rates of each group, lag,
+latencies, agents and time left. NO_COLOR disables colours. Without a terminal, or with TERM=dumb, only the lines of the
+finished tasks are printed.
 
-Exit codes: 0 no cell failed or was invalid; 2 the matrix or command line has errors; 3 a cell
-failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
-8 a rule is inconclusive and none is violated; 130 interrupted; 1 anything else.`,
+Metrics are also written to InfluxDB if one is configured: by --influx FILE, else by the matrix (influx), else by
+INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL etc.). An InfluxDB outage does not change the
+results or the record. Dropped points are written again once at the end of the run. The summary has the counts, and the
+command for a later replay.
+
+Exit codes: 0 no cell failed or was invalid; 1 another error; 2 errors in the matrix or command line; 3 a cell failed or
+was invalid; 4 too few agents; 5 a rule (require) is violated; 8 a rule is inconclusive and none is violated;
+130 interrupted.`,
 		Example: `  ctl run matrices/quick.cue
   ctl run --quick --filter mode=confirm-each matrices/async-vs-sync.cue
   ctl run --server nats://bench-1:4222 matrices/prefetch.cue
@@ -77,15 +79,15 @@ failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 && o.resume == "" {
-				return exit{ExitBadMatrix, errors.New("give a matrix file, or --resume RUN; see ctl run --help")}
+				return exit{ExitBadMatrix, errors.New("no matrix given: pass a matrix file, or --resume RUN; see ctl run --help")}
 			}
 			if len(args) == 1 && o.resume != "" {
 				return exit{ExitBadMatrix,
-					fmt.Errorf("give a matrix file or --resume RUN, not both: the matrix of %s is in its record; leave %s out", o.resume, args[0])}
+					fmt.Errorf("both a matrix file and --resume given: the record of %s contains its matrix; omit %s", o.resume, args[0])}
 			}
 			if o.resume != "" && (o.narrow.Quick || len(o.narrow.Filter) > 0) {
 				return exit{ExitBadMatrix,
-					errors.New("a run is resumed as it was begun: leave --quick and --filter out")}
+					errors.New("--quick or --filter with --resume: a run is resumed as it was started; omit them")}
 			}
 			if err := o.check(); err != nil {
 				return err
@@ -95,38 +97,38 @@ failed or was invalid; 4 too few agents; 5 a rule (require) is violated;
 	}
 	o.flags(c)
 	c.Flags().StringVar(&o.resume, "resume", "",
-		"run what has no outcome yet in `RUN`: an id, the beginning of one, a path, or latest")
+		"run the tasks of `RUN` without outcome; RUN is an id, a unique prefix of one, a path, or latest")
 	return c
 }
 
 // flags adds the flags that ctl run and ctl rerun share.
 func (o *runOptions) flags(c *cobra.Command) {
 	narrowing(c, &o.narrow)
-	o.influx.add(c, "the matrix's or the environment's")
-	o.server.add(c, "; none: run in this process")
+	o.influx.add(c, "the matrix or environment")
+	o.server.add(c, " (default: run locally)")
 	runsFlag(c, &o.runs)
 	faultsFlag(c, &o.injectFault)
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false,
-		"use what a record that this ctl did not create names, without asking")
-	c.Flags().BoolVar(&o.detach, "detach", false, "leave the run to the fleet: print its id and do not follow it")
-	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log what the control plane does")
+		"skip the confirmation for a record that this user did not create")
+	c.Flags().BoolVar(&o.detach, "detach", false, "return after submitting the run; print its id")
+	c.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "log the control plane")
 }
 
 // check returns an error for flags that exclude each other.
 func (o *runOptions) check() error {
 	if o.injectFault != "" && o.server.url != "" {
 		return exit{ExitBadMatrix,
-			errors.New("on a fleet each agent has a --faults file of its own: leave it out here")}
+			errors.New("--faults with --server: each agent of a fleet has its own --faults file; omit --faults")}
 	}
 	if o.detach && o.server.url == "" {
 		return exit{ExitBadMatrix,
-			errors.New("--detach leaves a run to a fleet: give its --server, or set LOCKSTEP_SERVER")}
+			errors.New("--detach without a fleet: pass --server or set LOCKSTEP_SERVER")}
 	}
 	return errors.Join(o.server.check(), o.influx.check())
 }
 
 func runsFlag(c *cobra.Command, to *string) {
-	c.Flags().StringVar(to, "runs", "runs", "`folder` of run records")
+	c.Flags().StringVar(to, "runs", "runs", "use run records in `folder`")
 }
 
 // stopLimit limits the wait for the end of a cancelled run on a fleet.
@@ -141,7 +143,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	}
 	run := submission.Run
 	if o.complete {
-		fmt.Fprintf(c.ErrOrStderr(), "nothing is left to run: all tasks of run %s have an outcome\n", run.ID)
+		fmt.Fprintf(c.ErrOrStderr(), "nothing to run: all tasks of run %s have an outcome\n", run.ID)
 		return o.conclude(ctx, c.OutOrStdout(), run.ID, wire.End{Reason: wire.EndDone})
 	}
 	if len(run.Cells) == 0 {
@@ -195,7 +197,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	if o.resume == "" {
 		if err := noteCreated(submission.Run); err != nil { // the run itself is not affected
 			fmt.Fprintf(stderr,
-				"the run is not noted as created by this ctl, which will ask before it uses its record: %v\n", err)
+				"cannot store that this user created the run; later commands will ask for confirmation: %v\n", err)
 		}
 	}
 	var earlier wire.RunState
@@ -205,21 +207,21 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	told := make(chan struct{})
 	waits := time.AfterFunc(2*time.Second, func() {
 		defer close(told)
-		fmt.Fprintln(stderr, "no controller has taken the run yet: trying for 30 s")
+		fmt.Fprintln(stderr, "no controller has accepted the run yet; trying for 30 s")
 	})
 	err = fleet.conn.Submit(ctx, submission)
 	if !waits.Stop() {
 		<-told
 	}
 	if errors.Is(err, wire.ErrQueued) {
-		return fmt.Errorf("%w: follow it: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(run.ID), run.ID,
+		return fmt.Errorf("%w; follow it: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(run.ID), run.ID,
 			o.server.hint())
 	}
 	if err != nil {
 		return err
 	}
 	if o.server.url != "" {
-		fmt.Fprintf(stderr, "follow again with: %s; stop with: ctl cancel %s%s\n", o.attachAgain(run.ID), run.ID,
+		fmt.Fprintf(stderr, "follow it again: %s; stop it: ctl cancel %s%s\n", o.attachAgain(run.ID), run.ID,
 			o.server.hint())
 	}
 	if o.detach {
@@ -246,7 +248,7 @@ func snapshotWarning(run plan.Run, room uint64) string {
 	if need <= float64(room) {
 		return ""
 	}
-	return fmt.Sprintf("the snapshots of this run take about %.0f MiB, and the control plane keeps %d MiB of a run: it may end before its last task; "+
+	return fmt.Sprintf("the snapshots of this run need about %.0f MiB, but the control plane stores at most %d MiB per run, so the run may end early; "+
 		"start all controllers with --record-limit %.0fGiB, or run fewer cells at a time with --filter\n", need/(1<<20),
 		room>>20, math.Ceil(2*need/(1<<30)))
 }
@@ -287,11 +289,11 @@ func (o *runOptions) follow(ctx context.Context, conn *wire.Client, submission w
 	case o.server.url != "":
 		return end, o.left(ctx, run, err)
 	case ctx.Err() == nil: // the record cannot be written: cancel the run
-		err = fmt.Errorf("%w; what is measured cannot be kept in %s: mend that, or make room, and go on with: %s", err,
+		err = fmt.Errorf("%w; cannot store results in %s: free disk space or correct it, then resume: %s", err,
 			o.runs, o.again(run))
 		return end, errors.Join(err, conn.Cancel(background, run, submitter()))
 	}
-	return end, exit{ExitInterrupted, fmt.Errorf("left without knowing how the run ended: %w; go on with: %s", err,
+	return end, exit{ExitInterrupted, fmt.Errorf("stopped before the run reported its end: %w; resume: %s", err,
 		o.again(run))}
 }
 
@@ -302,7 +304,7 @@ func (o *runOptions) stop(ctx context.Context, conn *wire.Client, run string, st
 		leave() // the run continues on the fleet
 		return
 	}
-	fmt.Fprintln(stderr, "stopping: closing what is open and removing what was declared (again to leave at once)")
+	fmt.Fprintln(stderr, "stopping: closing connections and removing queues and topics (press again to stop at once)")
 	if err := conn.Cancel(context.WithoutCancel(ctx), run, submitter()); err != nil {
 		fmt.Fprintln(stderr, err)
 		leave()
@@ -321,10 +323,10 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 	case o.influx.file != "":
 		return nil,
 			exit{ExitBadMatrix,
-				errors.New("points are written by who follows the run: leave --influx or --detach out, or give --influx to the controller")}
+				errors.New("--influx with --detach: ctl writes points only while it follows the run; omit one, or pass --influx to the controller")}
 	case run.Influx != nil && !o.influx.none:
 		fmt.Fprintln(stderr,
-			"no points go to the matrix's InfluxDB: they are written by who follows the run, and --detach does not; the controller may have one of its own (controller --influx)")
+			"no points are written to the InfluxDB of the matrix: with --detach, ctl does not follow the run (see controller --influx)")
 	}
 	return nil, nil
 }
@@ -333,40 +335,40 @@ func (o *runOptions) points(run plan.Run, stderr io.Writer, log *slog.Logger) (*
 // continues it.
 func (o *runOptions) left(ctx context.Context, id string, err error) error {
 	if ctx.Err() != nil {
-		return exit{ExitInterrupted, fmt.Errorf("left before the run ended; follow it again: %s", o.attachAgain(id))}
+		return exit{ExitInterrupted, fmt.Errorf("detached before the run ended; follow it again: %s", o.attachAgain(id))}
 	}
 	if errors.Is(err, wire.ErrNoRecord) {
 		return err
 	}
 	if errors.Is(err, wire.ErrNoRun) {
-		return fmt.Errorf("the control plane does not know run %s any more: it may have been started without its data; "+
-			"go on with what was copied: %s", id, o.again(id))
+		return fmt.Errorf("run %s is no longer on the control plane, which may have been restarted without its data; "+
+			"resume from the copy: %s", id, o.again(id))
 	}
-	return fmt.Errorf("%w; the run goes on without this copy: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(id),
+	return fmt.Errorf("%w; the run continues without this copy; follow it: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(id),
 		id, o.server.hint())
 }
 
 // conclude prints and writes the tables, and returns an error with the exit code of the run.
 func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end wire.End) error {
 	if end.Reason == wire.EndNoAgents {
-		return exit{ExitNoAgents, fmt.Errorf("%s; start more, or narrow the matrix with --filter or --set", end.Detail)}
+		return exit{ExitNoAgents, fmt.Errorf("%s; start more agents, or narrow the matrix with --filter or --set", end.Detail)}
 	}
 	if end.Reason == wire.EndNoTarget {
 		return exit{ExitNoAgents, errors.New(end.Detail)}
 	}
 	if end.Reason == wire.EndRefused {
-		return fmt.Errorf("the controller refused the run: %s", end.Detail)
+		return fmt.Errorf("the controller rejected the run: %s", end.Detail)
 	}
 	var stopped error // by the controller
 	switch end.Reason {
 	case wire.EndQuarantined:
-		stopped = fmt.Errorf("run %s is quarantined: %s; try again: %s", id, end.Detail, o.again(id))
+		stopped = fmt.Errorf("run %s is quarantined: %s; retry: %s", id, end.Detail, o.again(id))
 	case wire.EndFailed:
 		stopped = errors.New(end.Detail)
 	}
 	record, err := runs.Open(o.runs, id)
 	if err != nil && end.Reason == wire.EndInterrupted {
-		return exit{ExitInterrupted, errors.New("interrupted before anything was run")}
+		return exit{ExitInterrupted, errors.New("interrupted before the first task")}
 	}
 	if err != nil {
 		return cmp.Or(stopped, err)
@@ -388,7 +390,7 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 	case stopped != nil:
 		return stopped
 	case end.Reason == wire.EndInterrupted:
-		return exit{ExitInterrupted, fmt.Errorf("interrupted; go on with: %s", o.again(id))}
+		return exit{ExitInterrupted, fmt.Errorf("interrupted; resume: %s", o.again(id))}
 	case code != ExitOK:
 		return exit{code: code}
 	}
@@ -416,11 +418,11 @@ func (o *runOptions) elsewhere() string {
 // writable creates the folder of records and checks that it can be written, before anything is measured.
 func writable(root string) error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
-		return fmt.Errorf("make the folder of records: %w; give another with --runs", err)
+		return fmt.Errorf("create the records folder: %w; pass another with --runs", err)
 	}
 	probe, err := os.MkdirTemp(root, ".probe-*")
 	if err != nil {
-		return fmt.Errorf("write to the folder of records: %w; give another with --runs", err)
+		return fmt.Errorf("write to the records folder: %w; pass another with --runs", err)
 	}
 	return os.Remove(probe)
 }

@@ -40,8 +40,8 @@ func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 // same flags.
 func TestARunThatIsNotKnownAnyMoreIsResumed(t *testing.T) {
 	o := runOptions{runs: "my", server: serverFlags{url: "nats://bench-1:4222"}}
-	const want = "the control plane does not know run r any more: it may have been started without its data; " +
-		"go on with what was copied: ctl run --resume r --runs my --server nats://bench-1:4222"
+	const want = "run r is no longer on the control plane, which may have been restarted without its data; " +
+		"resume from the copy: ctl run --resume r --runs my --server nats://bench-1:4222"
 	if err := o.left(t.Context(), "r", fmt.Errorf("follow run r: %w", wire.ErrNoRun)); err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
@@ -90,7 +90,7 @@ func TestRunsThatMayFillTheirStreamAreAnnounced(t *testing.T) {
 		t.Errorf("there is room: %s", text)
 	}
 	if text := snapshotWarning(run, 512<<20); !strings.Contains(text,
-		"take about 704 MiB, and the control plane keeps 512 MiB of a run") ||
+		"need about 704 MiB, but the control plane stores at most 512 MiB per run") ||
 		!strings.Contains(text, "--record-limit 2GiB") {
 		t.Error(text)
 	}

@@ -19,9 +19,9 @@ func runsCommand() *cobra.Command {
 	var asJSON, local, wide bool
 	c := &cobra.Command{
 		Use:   "runs",
-		Short: "List the runs of a fleet, or those that there are records of",
-		Long: `runs lists what waits, runs and has ended on the fleet of --server; without one, or with --local, the
-records below --runs. The newest is first.`,
+		Short: "List the runs of a fleet, or the local run records",
+		Long: `runs lists the queued, active and ended runs of the fleet of --server. Without a server, or with --local, it
+lists the records below --runs. The newest run is first.`,
 		Example: `  ctl runs
   ctl runs --server nats://bench-1:4222 --json`,
 		Args: arguments(cobra.NoArgs),
@@ -45,11 +45,11 @@ records below --runs. The newest is first.`,
 			return fleetRuns(c.OutOrStdout(), all, time.Now(), wide)
 		},
 	}
-	s.add(c, "; none: records of this host")
+	s.add(c, " (default: use the records of this host)")
 	runsFlag(c, &folder)
-	c.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	c.Flags().VarP((*wideFormat)(&wide), "output", "o", "`wide` writes DETAIL in full length")
-	c.Flags().BoolVar(&local, "local", false, "list the records of this host, whatever LOCKSTEP_SERVER says")
+	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	c.Flags().VarP((*wideFormat)(&wide), "output", "o", "with `wide`, print the full DETAIL")
+	c.Flags().BoolVar(&local, "local", false, "list the records of this host; overrides LOCKSTEP_SERVER")
 	return c
 }
 
@@ -63,7 +63,7 @@ func fleetRuns(out io.Writer, all []wire.RunState, now time.Time, wide bool) err
 		}
 		detail := r.Detail
 		if r.Waiting != "" {
-			detail = "waits: " + r.Waiting
+			detail = "queued: " + r.Waiting
 		}
 		if !wide {
 			detail = display.Cut(detail, maxDetail)

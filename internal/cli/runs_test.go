@@ -14,9 +14,9 @@ import (
 const agentsNarrow = `AGENT           STATE     HOST           LABELS                      CLOCK       SEEN
 ──────────────  ────────  ─────────────  ──────────────────────────  ──────────  ─────
 load-1-of-many  busy      bench-host-01  disk=ssd role=load zone=a1  -12.346 ms  700ms
-load-2          leaves    bench-host-02  –                           not known   1.2s
+load-2          leaves    bench-host-02  –                           unknown     1.2s
 observer        observes  bench-host-03  –                           0.000 ms    0s
-old             refused   bench-host-04  –                           not known   3s
+old             refused   bench-host-04  –                           unknown     3s
 
 old is refused: the controller speaks protocol 9 and it speaks 8: install the same release of Lockstep on both
 `
@@ -67,8 +67,8 @@ func TestRunsShortenDetails(t *testing.T) {
 		wide bool
 		want string
 	}{
-		{false, " waits: 2 more agents, used by run 20260102-150405-quick-3f9…\n"},
-		{true, " waits: 2 more agents, used by run 20260102-150405-quick-3f9c, reserved for run s\n"},
+		{false, " queued: 2 more agents, used by run 20260102-150405-quick-3f9…\n"},
+		{true, " queued: 2 more agents, used by run 20260102-150405-quick-3f9c, reserved for run s\n"},
 	} {
 		var out strings.Builder
 		if err := fleetRuns(&out, all, time.Now(), x.wide); err != nil {

@@ -24,10 +24,9 @@ import (
 func scheduleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "schedule",
-		Short: "Run matrices by the clock on a fleet: add, list, show, pause, resume, remove, run, history",
-		Long: `schedule keeps matrices on the control plane of a fleet, with the times at which the controller runs
-them. docs/schedules.md says what happens when clocks change, when no controller was there, and
-when a run is not over yet, and what hooks are told.`,
+		Short: "Manage scheduled runs on a fleet",
+		Long: `schedule manages matrices on the control plane of a fleet that the controller runs at given times.
+docs/schedules.md describes clock changes, missed runs, overlapping runs and the input of hooks.`,
 		Example: `  ctl schedule add --cron "0 2 * * *" --tz Europe/Berlin matrices/nightly.cue
   ctl schedule list
   ctl schedule run nightly
@@ -36,10 +35,10 @@ when a run is not over yet, and what hooks are told.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(scheduleAdd(), scheduleList(), scheduleShow(), scheduleHistory(),
-		scheduleEdit("pause", "Let no slot come until resume; a run in flight goes on", pauseSchedule),
-		scheduleEdit("resume", "Let slots come again, from now on", resumeSchedule),
-		scheduleEdit("run", "Have a run made now, paused or not", askSchedule),
-		scheduleEdit("remove", "Remove a schedule with its history; a run in flight goes on", nil))
+		scheduleEdit("pause", "Pause a schedule; an active run continues", pauseSchedule),
+		scheduleEdit("resume", "Resume a paused schedule, from the next slot", resumeSchedule),
+		scheduleEdit("run", "Start a run now, even if the schedule is paused", askSchedule),
+		scheduleEdit("remove", "Remove a schedule with its history; an active run continues", nil))
 	return c
 }
 
@@ -53,7 +52,7 @@ func onSchedules(s *serverFlags, do func(context.Context, *cobra.Command, *wire.
 	return func(c *cobra.Command, args []string) error {
 		if s.url == "" {
 			return exit{ExitBadMatrix,
-				errors.New("schedules are kept by a fleet: give --server, or set LOCKSTEP_SERVER")}
+				errors.New("no server given: schedules need a fleet; pass --server or set LOCKSTEP_SERVER")}
 		}
 		return run(c, args)
 	}
@@ -72,10 +71,10 @@ func scheduleAdd() *cobra.Command {
 	var o addOptions
 	c := &cobra.Command{
 		Use:   "add FILE",
-		Short: "Add a schedule: the matrix as it is now, and when it runs",
-		Long: `add checks the matrix, stores its text and flags, and says when the first slots come. A later change of
-the file changes nothing: add it again with --replace. The matrix must not hold secrets; it refers
-to them, as in ${env:NAME}, and the agents' hosts have them.`,
+		Short: "Add a schedule for a matrix",
+		Long: `add checks the matrix, stores its text and flags, and prints the first slots. Later changes of the file have
+no effect until it is added again with --replace. The matrix must not contain secrets. It can contain references such as
+${env:NAME}, which are resolved on the hosts of the agents.`,
 		Example: `  ctl schedule add --cron "0 2 * * *" --tz Europe/Berlin matrices/nightly.cue
   ctl schedule add --name weekly --cron @weekly --tz UTC --overlap queue-one --hook compare --hook chat matrices/full.cue`,
 		Args: arguments(cobra.ExactArgs(1)),
@@ -85,19 +84,19 @@ to them, as in ${env:NAME}, and the agents' hosts have them.`,
 		return o.add(ctx, c, conn, args[0])
 	})
 	f := c.Flags()
-	f.StringVar(&o.define.Name, "name", "", "`name` of the schedule; none: that of the matrix")
+	f.StringVar(&o.define.Name, "name", "", "set the `name` of the schedule (default: the name of the matrix)")
 	f.StringVar(&o.define.Cron, "cron", "",
-		"when, required: minute, hour, day of month, month, day of week, or one of "+
+		"required: \"minute hour day month weekday\", or "+
 			strings.Join(schedule.Descriptors, " "))
-	f.StringVar(&o.define.Zone, "tz", "", "time `zone` of --cron, required, as in Europe/Berlin or UTC")
+	f.StringVar(&o.define.Zone, "tz", "", "required: time `zone` of --cron, such as Europe/Berlin or UTC")
 	f.StringVar(&o.define.MissedRuns, "missed-runs", schedule.MissedOnce,
-		"what becomes of slots that came while no controller led: once (the last is caught up) or skip")
-	f.DurationVar(&o.within, "within", 12*time.Hour, "how old a slot may be that is caught up")
+		"policy for slots missed without a leading controller: once (run the last) or skip")
+	f.DurationVar(&o.within, "within", 12*time.Hour, "with --missed-runs once: maximum age of the slot")
 	f.StringVar(&o.define.Overlap, "overlap", schedule.OverlapSkip,
-		"what becomes of a slot that comes while the last run is not over: skip, or queue-one (one waits)")
+		"policy when the previous run is still active: skip or queue-one")
 	f.StringArrayVar(&o.define.Hooks, "hook", nil,
-		"call this hook of the controllers' --hooks file after each run; may be repeated")
-	f.BoolVar(&o.replace, "replace", false, "change the schedule of that name; its history stays")
+		"call this `hook` of the controller's --hooks file after each run; repeatable")
+	f.BoolVar(&o.replace, "replace", false, "replace the schedule with that name; its history is kept")
 	narrowing(c, &o.narrow)
 	o.server.add(c, "")
 	return c
@@ -132,7 +131,7 @@ func (o *addOptions) add(ctx context.Context, c *cobra.Command, conn *wire.Clien
 		fmt.Fprintln(c.ErrOrStderr(), text)
 	}
 	if run.Influx != nil {
-		fmt.Fprintln(c.ErrOrStderr(), "the matrix names an InfluxDB, and runs of schedules write no points")
+		fmt.Fprintln(c.ErrOrStderr(), "the InfluxDB of the matrix is not used: scheduled runs write no points to it")
 	}
 	return writeSlots(c.OutOrStdout(), s, time.Now(), 3)
 }
@@ -171,7 +170,7 @@ func inMemory(run plan.Run) string {
 	if name == "" {
 		return ""
 	}
-	return fmt.Sprintf("broker %s is in the memory of an agent: a fleet measures it only where one agent has all the slots (agent --slots %d), or name a server in the broker's options", name, most)
+	return fmt.Sprintf("broker %s runs in the memory of an agent: start one agent with all slots (agent --slots %d), or set a server in the options of the broker", name, most)
 }
 
 // store adds the schedule, or with --replace changes it.
@@ -180,7 +179,7 @@ func (o *addOptions) store(ctx context.Context, conn *wire.Client) (schedule.Sch
 		s := schedule.New(o.define, wire.NewName(), submitter(), time.Now().UTC())
 		err := conn.AddSchedule(ctx, s)
 		if errors.Is(err, wire.ErrChanged) {
-			err = fmt.Errorf("there is a schedule %s already: give another --name, or --replace it", s.Name)
+			err = fmt.Errorf("schedule %s already exists; pass another --name, or --replace", s.Name)
 		}
 		return s, err
 	}
@@ -196,7 +195,7 @@ func noSecrets(file string, m *matrix.Matrix) error {
 	if len(literals) == 0 {
 		return nil
 	}
-	return fmt.Errorf("a schedule is stored on the control plane and must not hold secrets: write ${env:NAME} or ${file:/path} instead in\n%s: %s",
+	return fmt.Errorf("schedules must not contain secrets, because the control plane stores them; use ${env:NAME} or ${file:/path} in\n%s: %s",
 		file, strings.Join(literals, "\n"+file+": "))
 }
 
@@ -210,14 +209,14 @@ func unknownHooks(ctx context.Context, conn *wire.Client, hooks []string) error 
 		return err
 	}
 	if len(there) == 0 {
-		return fmt.Errorf("--hook %s: the controller knows no hook: it needs a --hooks file that names them; see docs/schedules.md", strings.Join(hooks, ", "))
+		return fmt.Errorf("--hook %s: the controller has no hooks; start it with --hooks (docs/schedules.md)", strings.Join(hooks, ", "))
 	}
 	var errs []error
 	for _, hook := range hooks {
 		if slices.Contains(there, hook) {
 			continue
 		}
-		err := fmt.Errorf("hook %q: the controller's --hooks file does not name it (it names: %s)", hook,
+		err := fmt.Errorf("hook %q: not in the controller's --hooks file, which has %s", hook,
 			strings.Join(there, ", "))
 		if near := plan.ClosestMatch(hook, there); near != "" {
 			err = fmt.Errorf("%w; did you mean %q?", err, near)
@@ -232,7 +231,7 @@ func edit(ctx context.Context, conn *wire.Client, name string,
 	change func(*schedule.Schedule) error) (schedule.Schedule, error) {
 	s, err := conn.EditSchedule(ctx, name, change)
 	if errors.Is(err, wire.ErrChanged) {
-		err = fmt.Errorf("%s was changed by %s at this very moment: look at it (ctl schedule show %s) and try again",
+		err = fmt.Errorf("schedule %s was modified concurrently by %s; run ctl schedule show %s and retry",
 			name, s.By, name)
 	}
 	if err != nil {
@@ -248,13 +247,13 @@ func unknownSchedule(ctx context.Context, conn *wire.Client, name string, err er
 	}
 	all, listed := conn.Schedules(ctx)
 	if listed != nil || len(all) == 0 {
-		return fmt.Errorf("there is no schedule %s: add it with ctl schedule add", name)
+		return fmt.Errorf("no schedule %s; add it with ctl schedule add", name)
 	}
 	var names []string
 	for _, kept := range all {
 		names = append(names, kept.Name)
 	}
-	return fmt.Errorf("there is no schedule %s (there are: %s)", name, strings.Join(names, ", "))
+	return fmt.Errorf("no schedule %s; use one of %s", name, strings.Join(names, ", "))
 }
 
 // scheduleEdit returns a command that changes one schedule. Without change, it removes the schedule.
@@ -290,7 +289,7 @@ func unchanged(out io.Writer, err error) error {
 func pauseSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, name string) error {
 	s, err := edit(ctx, conn, name, func(s *schedule.Schedule) error {
 		if s.Paused {
-			return asItIs(fmt.Sprintf("%s is paused already, by %s", name, s.By))
+			return asItIs(fmt.Sprintf("%s is already paused, by %s", name, s.By))
 		}
 		s.Pause(submitter(), time.Now().UTC())
 		return nil
@@ -300,7 +299,7 @@ func pauseSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, nam
 	}
 	fmt.Fprintf(c.OutOrStdout(), "%s is paused\n", name)
 	if s.Current != nil {
-		fmt.Fprintf(c.OutOrStdout(), "its run %s goes on; ctl cancel stops it\n", s.Current.Run)
+		fmt.Fprintf(c.OutOrStdout(), "its run %s continues; stop it with ctl cancel\n", s.Current.Run)
 	}
 	return nil
 }
@@ -316,7 +315,7 @@ func resumeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, na
 	if err != nil {
 		return unchanged(c.OutOrStdout(), err)
 	}
-	fmt.Fprintf(c.OutOrStdout(), "%s goes on\n", name)
+	fmt.Fprintf(c.OutOrStdout(), "%s is resumed\n", name)
 	return writeSlots(c.OutOrStdout(), s, time.Now(), 1)
 }
 
@@ -337,13 +336,13 @@ func removeSchedule(ctx context.Context, c *cobra.Command, conn *wire.Client, na
 			return unknownSchedule(ctx, conn, name, err)
 		}
 		if first != 0 && kept.Schedule.Edit != first {
-			return fmt.Errorf("%s was changed by %s at this very moment: look at it and try again", name,
+			return fmt.Errorf("schedule %s was modified concurrently by %s; check it and retry", name,
 				kept.Schedule.By)
 		}
 		first = kept.Schedule.Edit
 		err = conn.RemoveSchedule(ctx, name, kept.Revision)
 		if err == nil {
-			fmt.Fprintf(c.OutOrStdout(), "%s is removed\n", name)
+			fmt.Fprintf(c.OutOrStdout(), "%s removed\n", name)
 		}
 		if !errors.Is(err, wire.ErrChanged) {
 			return err

@@ -18,7 +18,7 @@ import (
 
 func scheduleList() *cobra.Command {
 	var server serverFlags
-	c := &cobra.Command{Use: "list", Short: "List schedules: when the next slot comes, and what came of the last",
+	c := &cobra.Command{Use: "list", Short: "List schedules with their next slot and last result",
 		Example: "  ctl schedule list", Args: arguments(cobra.NoArgs)}
 	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, _ []string) error {
 		all, err := conn.Schedules(ctx)
@@ -54,13 +54,13 @@ func scheduleReader(use, short, what string, show func(io.Writer, schedule.Sched
 }
 
 func scheduleShow() *cobra.Command {
-	return scheduleReader("show", "Show a schedule: its policies, its matrix, the next slots",
+	return scheduleReader("show", "Show a schedule: policies, matrix and next slots",
 		"the schedule with its history", writeSchedule,
 		func(s schedule.Schedule) any { return s })
 }
 
 func scheduleHistory() *cobra.Command {
-	return scheduleReader("history", "Show what came of a schedule's slots and hooks, the newest last", "the history",
+	return scheduleReader("history", "Show the results of a schedule's slots and hooks, newest last", "the history",
 		writeHistory,
 		func(s schedule.Schedule) any { return append([]schedule.Entry{}, s.History...) })
 }
@@ -86,7 +86,7 @@ func writeSchedules(out io.Writer, all []wire.KeptSchedule, now time.Time) error
 	for _, kept := range all {
 		s := kept.Schedule
 		if kept.Err != nil {
-			rows = append(rows, []string{kept.Name, "–", "–", "–", "cannot be used", kept.Err.Error()})
+			rows = append(rows, []string{kept.Name, "–", "–", "–", "invalid", kept.Err.Error()})
 			continue
 		}
 		next, last := "–", "–"
@@ -113,7 +113,7 @@ func standing(s schedule.Schedule) string {
 	case s.Current != nil:
 		word = string(s.Current.State) + " " + s.Current.Run
 	case s.Asked != nil:
-		word = "asked"
+		word = "requested"
 	case s.Paused:
 		return "paused"
 	}
@@ -182,9 +182,9 @@ func writeHistory(out io.Writer, s schedule.Schedule, _ time.Time) error {
 		at := e.At.In(table.Zone()).Format(slotForm)
 		switch {
 		case e.Asked && e.By != "":
-			at += " (asked for by " + e.By + ")"
+			at += " (requested by " + e.By + ")"
 		case e.Asked:
-			at += " (asked for)"
+			at += " (requested)"
 		}
 		if e.Missed > 0 && e.State != schedule.Skipped {
 			why = strings.TrimPrefix(why+fmt.Sprintf("; %d missed", e.Missed), "; ")
@@ -192,5 +192,5 @@ func writeHistory(out io.Writer, s schedule.Schedule, _ time.Time) error {
 		rows = append(rows, []string{at, display.Dash(e.Run), cameOf(e), display.Dash(strings.Join(hooks, ", ")),
 			schedule.Cut(display.Dash(why), 200)})
 	}
-	return tabulate(out, []string{"SLOT", "RUN", "CAME OF IT", "HOOKS", "WHY"}, rows)
+	return tabulate(out, []string{"SLOT", "RUN", "RESULT", "HOOKS", "REASON"}, rows)
 }

@@ -19,7 +19,7 @@ const (
 func scratch(log *slog.Logger) (dir string, remove func(), err error) {
 	abandoned(log)
 	if dir, err = os.MkdirTemp("", scratchNames); err != nil {
-		return "", nil, fmt.Errorf("make a folder for the run: %w; give another temporary folder with TMPDIR", err)
+		return "", nil, fmt.Errorf("create a folder for the run: %w; set TMPDIR to another folder", err)
 	}
 	release, err := lockDir("TMPDIR", dir)
 	if err != nil {
@@ -28,7 +28,7 @@ func scratch(log *slog.Logger) (dir string, remove func(), err error) {
 	}
 	return dir, func() {
 		if err := os.RemoveAll(dir); err != nil {
-			log.Warn("remove the run's folder", "error", err)
+			log.Warn("cannot remove the folder of the run", "error", err)
 		}
 		release()
 	}, nil
@@ -53,7 +53,7 @@ func abandoned(log *slog.Logger) {
 			continue
 		}
 		if files.TryLock(lock) == nil {
-			log.Info("remove what a run that was killed left", "folder", dir)
+			log.Info("removing the folder of a killed run", "folder", dir)
 			_ = os.RemoveAll(dir)
 		}
 		_ = lock.Close()

@@ -19,7 +19,7 @@ func showCommand() *cobra.Command {
 		"json": report.JSON}
 	c := &cobra.Command{
 		Use:   "show RUN",
-		Short: "Print the tables of a run again, from its record alone",
+		Short: "Print the tables of a recorded run",
 		Example: `  ctl show latest
   ctl show --format md 20260102-150405-quick-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
@@ -41,7 +41,7 @@ func showCommand() *cobra.Command {
 			}
 			write, known := formats[format]
 			if !known {
-				return exit{ExitBadMatrix, fmt.Errorf("no format %q (there are: text, md, csv, json)", format)}
+				return exit{ExitBadMatrix, fmt.Errorf("--format %q: unknown format; use text, md, csv or json", format)}
 			}
 			outcomes, err := record.Outcomes()
 			if err != nil {
@@ -51,7 +51,7 @@ func showCommand() *cobra.Command {
 		},
 	}
 	runsFlag(c, &folder)
-	c.Flags().StringVar(&format, "format", "text", "`text`, md, csv or json")
+	c.Flags().StringVar(&format, "format", "text", "print as `format`: text, md, csv or json")
 	return c
 }
 

@@ -34,10 +34,10 @@ func replayCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replay RUN",
 		Short: "Write a recorded run's points to InfluxDB again",
-		Long: `replay makes all points of a run of its record and writes them to the InfluxDB that --influx or the
-environment names. The InfluxDB that the record names is not used: its author chose it. The points have
-the same tags, times and fields as during the run, so that InfluxDB has each point once.
-replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none for 30 s.`,
+		Long: `replay makes all points of a run from its record and writes them to the InfluxDB of --influx or of the
+environment. The InfluxDB of the record is not used, because the author of the record chose it. The points have the
+same tags, times and fields as during the run, so that InfluxDB stores each point once.
+replay waits until InfluxDB has all points. It fails if InfluxDB accepts none for 30 s.`,
 		Example: `  ctl sink replay latest
   ctl sink replay --influx influx.json 20260102-150405-quick-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
@@ -53,15 +53,15 @@ replay waits until InfluxDB has all of them. It fails if InfluxDB accepts none f
 			}
 			if points == nil {
 				return exit{ExitBadMatrix,
-					errors.New("no InfluxDB is named: give --influx FILE, or set INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN")}
+					errors.New("no InfluxDB given: pass --influx FILE, or set INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN")}
 			}
 			return replayTo(c, record, points)
 		},
 	}
 	runsFlag(c, &folder)
 	c.Flags().StringVar(&to.file, "influx", "",
-		"write to the InfluxDB that this JSON `file` names, instead of the environment's")
-	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "log more")
+		"write to the InfluxDB of this JSON `file` (default: that of the environment)")
+	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "log debug messages")
 	return c
 }
 

@@ -20,11 +20,11 @@ func usageErrors(all []error) error {
 func invalidValue(f *pflag.Flag, err error) error {
 	switch f.Value.Type() {
 	case "bool":
-		return errors.New("want true or false")
+		return errors.New("not a boolean; pass true or false")
 	case "int", "uint64":
-		return errors.New("want a whole number")
+		return errors.New("not a number; pass a whole number")
 	case "duration":
-		return errors.New("want a duration with its unit, as 90s or 2m30s")
+		return errors.New("not a duration; pass a number with its unit, such as 90s or 2m30s")
 	}
 	return err
 }

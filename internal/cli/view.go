@@ -51,13 +51,13 @@ func phase(a *runview.Attempt, now time.Time) (words string, part float64) {
 		return fmt.Sprintf("warm-up, %v to go", (-since).Round(time.Second)), over
 	case runview.Measuring:
 		if counted(w) {
-			return fmt.Sprintf("measuring, %v, until all is sent", since.Truncate(time.Second)), over
+			return fmt.Sprintf("measuring, %v, until all messages are sent", since.Truncate(time.Second)), over
 		}
 		return fmt.Sprintf("measuring, %v of %v", since.Truncate(time.Second), measure), over
 	case runview.Draining:
 		return "draining", 1
 	case runview.Abandoned:
-		return "its controller was lost; its agents end it", 0
+		return "its controller was lost; its agents stop it", 0
 	}
 	return "connecting", 0
 }

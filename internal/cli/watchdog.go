@@ -17,7 +17,7 @@ func supervise(log *slog.Logger, stuck func() error) (stop func()) {
 		_, err = daemon.SdNotify(false, daemon.SdNotifyReady)
 	}
 	if err != nil {
-		log.Warn("report to systemd", "err", err)
+		log.Warn("cannot notify systemd", "err", err)
 	}
 	if every == 0 {
 		return func() {}
@@ -30,9 +30,9 @@ func supervise(log *slog.Logger, stuck func() error) (stop func()) {
 		defer tick.Stop()
 		for {
 			if err := stuck(); err != nil {
-				log.Error("systemd will end this daemon", "err", err)
+				log.Error("no progress; systemd will restart this daemon", "err", err)
 			} else if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
-				log.Warn("report to systemd", "err", err)
+				log.Warn("cannot notify systemd", "err", err)
 			}
 			select {
 			case <-tick.C:

@@ -27,9 +27,9 @@ func (f *webFlags) add(c *cobra.Command, name, what string) {
 	c.Flags().StringVar(&f.listen, name, "", "serve "+what+" on `host:port`; beyond loopback only with --"+name+
 		"-users")
 	c.Flags().StringVar(&f.users, name+"-users", "",
-		"`file` with a line NAME:HASH for each who may log in there, as \"ctl fleet password\" writes them")
-	c.Flags().StringVar(&f.cert, name+"-cert", "", "`file` of the certificate to serve that with; none: without TLS")
-	c.Flags().StringVar(&f.key, name+"-key", "", "`file` of its key")
+		"require a login with users of `file`, with lines NAME:HASH of \"ctl fleet password\"")
+	c.Flags().StringVar(&f.cert, name+"-cert", "", "serve --"+name+" over TLS with the certificate in `file` (default: no TLS)")
+	c.Flags().StringVar(&f.key, name+"-key", "", "read the private key of --"+name+"-cert from `file`")
 }
 
 // listener returns the listener that the flags describe, or nil without an address. The error lists all invalid flags.
@@ -38,7 +38,7 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 	if f.listen == "" {
 		for _, more := range []struct{ flag, value string }{{"users", f.users}, {"cert", f.cert}, {"key", f.key}} {
 			if more.value != "" {
-				faults = append(faults, fmt.Errorf("--%s-%s is for --%s: say where to serve", f.name, more.flag,
+				faults = append(faults, fmt.Errorf("--%s-%s without --%s: pass the address to serve on", f.name, more.flag,
 					f.name))
 			}
 		}
@@ -46,7 +46,7 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 	}
 	l := &web.Listener{Listen: f.listen, Cert: f.cert, Key: f.key, Log: log}
 	if (f.cert == "") != (f.key == "") {
-		faults = append(faults, fmt.Errorf("give --%s-cert and --%s-key together", f.name, f.name))
+		faults = append(faults, fmt.Errorf("only one of --%s-cert and --%s-key given; pass both", f.name, f.name))
 	}
 	if f.users != "" {
 		users, err := web.ReadUsers(f.users)
@@ -64,7 +64,7 @@ func (f *webFlags) listener(log *slog.Logger) (*web.Listener, error) {
 // hint adds the remedy to an error.
 func (f *webFlags) hint(err error) error {
 	if errors.Is(err, web.ErrOpen) {
-		return fmt.Errorf("%w: give --%s-users FILE with what \"ctl fleet password NAME\" writes, or listen on 127.0.0.1", err, f.name)
+		return fmt.Errorf("%w: pass --%s-users FILE with lines of \"ctl fleet password NAME\", or listen on 127.0.0.1", err, f.name)
 	}
 	return err
 }
@@ -86,7 +86,7 @@ func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Ha
 				return
 			}
 			w.Header().Set("Retry-After", "2")
-			http.Error(w, "starting: the control plane does not answer yet", http.StatusServiceUnavailable)
+			http.Error(w, "starting: the control plane does not respond yet", http.StatusServiceUnavailable)
 		})
 	})
 	if err != nil {
@@ -103,7 +103,7 @@ func (f *webFlags) start(log *slog.Logger) (ready func(func(*web.Access) http.Ha
 func onlyMetrics(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "A Lockstep agent: metrics for Prometheus are at /metrics.")
+		fmt.Fprintln(w, "Lockstep agent: Prometheus metrics are at /metrics.")
 	})
 	mux.Handle("GET /metrics", metrics)
 	return mux
@@ -112,9 +112,9 @@ func onlyMetrics(metrics http.Handler) http.Handler {
 func fleetPassword() *cobra.Command {
 	return &cobra.Command{
 		Use:   "password NAME",
-		Short: "Make the line of a --web-users file for somebody, of a password read from standard input",
-		Long: `password reads a password of 8 to 72 bytes from the first line of standard input and prints a line with NAME and a hash
-of it. Files of such lines are for controller --web-users and agent --metrics-users.`,
+		Short: "Hash a password for --web-users (reads standard input)",
+		Long: `password reads a password of 8 to 72 bytes from the first line of standard input. It prints NAME and the hash
+of the password as one line, for the files of controller --web-users and agent --metrics-users.`,
 		Example: `  ctl fleet password alice < alice.password >> web.users`,
 		Args:    arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -25,14 +25,14 @@ func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
 		want    []string
 	}{
 		{calls(ctx, Controller), append(control, "--web", "0.0.0.0:0"),
-			[]string{"beyond loopback only with credentials", "--web-users FILE", "ctl fleet password"}},
+			[]string{"a login is required beyond loopback", "--web-users FILE", "ctl fleet password"}},
 		{calls(ctx, Controller), append(control, "--web", ":0", "--web-users", bad, "--web-cert", "c"),
 			[]string{"users:1: want NAME:HASH", "--web-cert and --web-key together"}},
 		{calls(ctx, Controller), append(control, "--web", "8088"), []string{"--web:", "127.0.0.1:8088"}},
 		{calls(ctx, Controller), append(control, "--web-users", bad, "--web-key", "k"),
 			[]string{"--web-users is for --web", "--web-key is for --web"}},
 		{calls(ctx, Agent), append(agent, "--metrics", "0.0.0.0:0"),
-			[]string{"beyond loopback only with credentials", "--metrics-users FILE"}},
+			[]string{"a login is required beyond loopback", "--metrics-users FILE"}},
 	} {
 		code, said := c.program(c.args)
 		if code != ExitBadMatrix {
