@@ -180,7 +180,7 @@ func TestCleanupAfterAKill(t *testing.T) {
 	untouched("after nobody was asked")
 	for typed, word := range map[string]string{"n\n": "no", "\n": "nothing", "yes, but not now\n": "something else"} {
 		code, out := s.cleanup(terminal(t, typed), "latest")
-		if code != 0 || !strings.Contains(out, "nothing was removed") {
+		if code != 0 || !strings.Contains(out, "nothing removed") {
 			t.Errorf("after %s ctl cleanup left with %d:\n%s", word, code, out)
 		}
 		lists(out)
@@ -216,7 +216,7 @@ func TestCleanupOfARecord(t *testing.T) {
 		t.Errorf("of a matrix whose broker cannot list ctl cleanup left with %d, want 1 and what to do:\n%s", code, out)
 	}
 	if code, out = s.cleanup(terminal(t, "y\n"), run); code != 0 ||
-		!strings.Contains(out, "of the run's attempts: 1;") {
+		!strings.Contains(out, "of 1 attempts of the run;") {
 		t.Errorf("of the record ctl cleanup left with %d:\n%s", code, out)
 	}
 	s.api.nothingLeft(run)

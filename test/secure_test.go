@@ -99,7 +99,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		{"viewer", "pull latest pulled", "complete"},
 		{"viewer", "history --value publish.rate", ""}, {"viewer", "schedule list", ""},
 		{"client", "runs", "done"}, {"client", "attach latest", "2 tasks"}, {"client", "pull latest", "complete"},
-		{"client", "cancel latest", "had ended before"},
+		{"client", "cancel latest", "has already ended"},
 		{"client", "schedule add --cron @yearly --tz UTC nightly.cue", "nightly"},
 		{"viewer", "schedule show nightly", "nightly"},
 		{"client", "schedule pause nightly", ""}, {"client", "schedule resume nightly", ""},

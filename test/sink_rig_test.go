@@ -190,7 +190,7 @@ func (x sunken) asksForReplay(run string) {
 		x.t.Errorf("the replay at the end of the run is %+v, want points left", d)
 	}
 	for _, text := range []string{fmt.Sprintf("; %d dropped (", x.delivered[0].Dropped),
-		fmt.Sprintf("has not written %d of %d", d.Left, d.Points), "then run: ctl sink replay " + run} {
+		fmt.Sprintf("did not write %d of %d", d.Left, d.Points), "then run: ctl sink replay " + run} {
 		if !strings.Contains(x.text, text) {
 			x.t.Errorf("the summary has no %q:\n%s", text, x.text)
 		}

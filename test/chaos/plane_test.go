@@ -62,7 +62,7 @@ func (r *row) planeAway(how, phase string, away time.Duration) {
 	a := f.ends(0)
 	r.line.wentOn = a.wentOn(back)
 	if long() && away == longAway() { // ctl has looked twice
-		f.read("a controller leads again: the run goes on")
+		f.read("a controller leads again; the run continues")
 	}
 	a.attempted()
 	a.explained(nil)
@@ -79,7 +79,7 @@ func planeFull(r *row) {
 	if code := f.ctl.Leaves(); code != 1 {
 		f.t.Errorf("ctl left with %d, want 1", code)
 	}
-	f.read("the snapshots of a run may take 64.0 MiB: start the controller with a larger --record-limit and continue the run with " +
+	f.read("the snapshots of a run may use 64.0 MiB; start the controller with a larger --record-limit, and continue the run with " +
 		"ctl run --resume")
 	if out, err := f.ctlOutput("runs", "--server", f.url); err != nil ||
 		!strings.Contains(out, string(wire.EndFailed)) {

@@ -64,7 +64,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	}))
 	defer influx.Close()
 	joined := strings.NewReplacer(`password: _pwd}`, `password: "can" + "ary-joined"}`)
-	const asked, omitted = "RERUN_SECRET_1: let _let", "run the matrix of the bundle again: The matrix is not recorded"
+	const asked, omitted = "RERUN_SECRET_1: let _let", "run the matrix of the bundle: The matrix is not recorded"
 	for _, c := range []struct {
 		name, matrix string
 		flags        []string
