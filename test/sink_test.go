@@ -112,8 +112,8 @@ func TestSinkRefused(t *testing.T) {
 		change func(*influx)
 		why    string
 	}{
-		"token":  {func(i *influx) { i.token = "wr0ng-t0ken" }, "refused: 401 Unauthorized"},
-		"bucket": {func(i *influx) { i.bucket = "no-such-bucket" }, "refused: 404 Not Found"},
+		"token":  {func(i *influx) { i.token = "wr0ng-t0ken" }, "rejected: 401 Unauthorized"},
+		"bucket": {func(i *influx) { i.bucket = "no-such-bucket" }, "rejected: 404 Not Found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wrong := db
@@ -229,7 +229,7 @@ func TestSinkHanging(t *testing.T) {
 	r := sunk(t, []string{"SINK_TOKEN=h1dden-t0ken"},
 		fmt.Sprintf(`influx: {url: %q, org: "o", bucket: "b", token: "${env:SINK_TOKEN}"}`, silent(t)), oneCell...)
 	d := r.account()
-	if d.Written != 0 || d.Dropped != d.Points || !strings.Contains(d.LastError, "no answer") {
+	if d.Written != 0 || d.Dropped != d.Points || !strings.Contains(d.LastError, "no response") {
 		t.Errorf("delivered %+v, want all dropped for want of an answer", d)
 	}
 	r.asksForReplay(r.plan.ID)

@@ -171,9 +171,9 @@ func TestReplayAtTheEnd(t *testing.T) {
 		"away": {status: always(http.StatusBadGateway), took: replayPatience,
 			log: []string{dropped, "dropped=8", command, failed, "left=8 points=8", "HTTP 502"}},
 		"silent": {status: always(0), took: replayPatience,
-			log: []string{dropped, command, failed, "left=8", "no answer"}},
+			log: []string{dropped, command, failed, "left=8", "no response"}},
 		"refused": {status: always(http.StatusUnauthorized), took: time.Second,
-			log: []string{dropped, command, failed, "refused: 401 Unauthorized:8"}},
+			log: []string{dropped, command, failed, "rejected: 401 Unauthorized:8"}},
 		"not at its end": {status: always(http.StatusBadGateway), fallsShort: true, replay: -1,
 			log: []string{dropped, command}},
 	} {

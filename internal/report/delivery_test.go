@@ -11,7 +11,7 @@ func TestDelivered(t *testing.T) {
 	one := plan.Delivery{URL: "http://h", Bucket: "b", Points: 10, Written: 10}
 	refused := plan.Delivery{URL: "http://h", Bucket: "b", Points: 9, Written: 2, Dropped: 7,
 		LastError: "unauthorized access", Refused: 401,
-		Why: map[string]int64{"queue full": 2, "refused: 401 Unauthorized": 5}}
+		Why: map[string]int64{"queue full": 2, "rejected: 401 Unauthorized": 5}}
 	away := plan.Delivery{URL: "http://h", Bucket: "b", Points: 7, Written: 2, Dropped: 5, LastError: "no answer",
 		Why: map[string]int64{"not delivered in time": 5}}
 	whole := plan.Delivery{URL: "http://h", Bucket: "b", Points: 9, Written: 9, Replayed: true, LastError: "no answer"}
@@ -38,7 +38,7 @@ func TestDelivered(t *testing.T) {
 		{nil, ""},
 		{[]plan.Delivery{one}, "InfluxDB: 10 points written to http://h, bucket b"},
 		{[]plan.Delivery{refused, one},
-			"InfluxDB: 12 points written to http://h, bucket b; 7 dropped (5 refused: 401 Unauthorized, 2 queue full); " +
+			"InfluxDB: 12 points written to http://h, bucket b; 7 dropped (5 rejected: 401 Unauthorized, 2 queue full); " +
 				"last error: unauthorized access; the record is complete; use a token with write access to the bucket, then run: ctl sink replay run-1"},
 		{[]plan.Delivery{one, away},
 			"InfluxDB: 12 points written to http://h, bucket b; 5 dropped (5 not delivered in time); last error: no answer; " +

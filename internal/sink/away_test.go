@@ -180,7 +180,7 @@ func TestQueueIsBounded(t *testing.T) {
 		}
 		made := int64(len(x.stream()) + 1)
 		if d.Points != made || d.Written != 0 || d.Dropped != made || d.Why[whyLate] != 1+15 ||
-			d.Why[whyFull] != made-1-15 || !strings.Contains(d.LastError, "no answer") {
+			d.Why[whyFull] != made-1-15 || !strings.Contains(d.LastError, "no response") {
 			t.Errorf("delivered %+v, want %d points dropped, all but 16 as the queue was full", d, made)
 		}
 	})

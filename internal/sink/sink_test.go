@@ -145,16 +145,16 @@ func TestWhatIsRefused(t *testing.T) {
 		why, last string
 		written   int64
 	}{
-		"token": {401, `{"code":"unauthorized","message":"unauthorized access"}`, "refused: 401 Unauthorized",
+		"token": {401, `{"code":"unauthorized","message":"unauthorized access"}`, "rejected: 401 Unauthorized",
 			"unauthorized access", 0},
-		"bucket": {404, `{"code":"not found","message":"bucket \"lock step\" not found"}`, "refused: 404 Not Found",
+		"bucket": {404, `{"code":"not found","message":"bucket \"lock step\" not found"}`, "rejected: 404 Not Found",
 			"not found", 0},
-		"echo": {400, `{"code":"invalid","message":"what is ` + secret + `?"}`, "refused: 400 Bad Request",
+		"echo": {400, `{"code":"invalid","message":"what is ` + secret + `?"}`, "rejected: 400 Bad Request",
 			"what is ***?", 0},
 		"conflict": {422,
-			`{"code":"unprocessable entity","message":"failure writing points to database: partial write: field type conflict: x dropped=3"}`, "refused: 422 Unprocessable Entity", "field type conflict", -3},
+			`{"code":"unprocessable entity","message":"failure writing points to database: partial write: field type conflict: x dropped=3"}`, "rejected: 422 Unprocessable Entity", "field type conflict", -3},
 		"page":  {200, `<html>welcome</html>`, "rejected: not an InfluxDB", "the server is not InfluxDB", 0},
-		"moved": {302, ``, "refused: 302 Found", "302", 0},
+		"moved": {302, ``, "rejected: 302 Found", "302", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := serve(t, func(_ int, w http.ResponseWriter) bool {

@@ -68,9 +68,9 @@ func TestReadFile(t *testing.T) {
 	for text, words := range map[string]string{
 		`{"url": "http://h", "bucket": "b", "tokn": "x"}`: `unknown field "tokn"`,
 		`{"url": "http://h"} {"url": "x"}`:                "more than one JSON object",
-		`INFLUX_URL=http://h`:                             "want {",
-		``:                                                "want {",
-		`{"url": 5}`:                                      "want {",
+		`INFLUX_URL=http://h`:                             "use the form {",
+		``:                                                "use the form {",
+		`{"url": 5}`:                                      "use the form {",
 	} {
 		if _, err := ReadFile([]byte(text)); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%s: %v, want %q", text, err, words)
@@ -94,7 +94,7 @@ func TestResolve(t *testing.T) {
 		{func(i *plan.Influx) { i.URL = "http://u:hunter2@h/%zz" }, "not a URL"},
 		{func(i *plan.Influx) { i.URL = "http://h/?token=x" }, "contains a user, password or query"},
 		{func(i *plan.Influx) { i.Bucket = "" }, "bucket"},
-		{func(i *plan.Influx) { i.Token = "a\nb" }, "line end"},
+		{func(i *plan.Influx) { i.Token = "a\nb" }, "line break"},
 		{func(i *plan.Influx) { i.Token = "${env:NONE}" }, "NONE"},
 	} {
 		i := good
