@@ -57,7 +57,7 @@ func TestHostileBundlesAreRefused(t *testing.T) {
 		{"another format", zipped(t, []string{"manifest.json"}, empty), DefaultLimits(), "format 0"},
 		{"listed only", zipped(t, []string{"manifest.json"},
 			func(string) []byte { return []byte(`{"format":8,"files":[{"name":"run/x"}]}`) }), DefaultLimits(),
-			"run/x is altered: the manifest lists it"},
+			"run/x is altered: listed in the manifest, but missing"},
 		{"not listed", zipped(t, []string{"manifest.json", "run/x"},
 			func(string) []byte { return []byte(`{"format":8}`) }), DefaultLimits(), "not listed in the manifest"},
 		{"listed twice", zipped(t, []string{"manifest.json"}, func(string) []byte {

@@ -45,7 +45,7 @@ resolves references to secrets in a matrix (${env:NAME}, ${file:/path}) on this 
 --env and --files allow.
 
 With --observe it generates no load. It measures the resources that a broker's process on this host uses, in every task
-against that broker.
+against that broker. NAME is the name of the broker in matrices, or of its driver. TEXT is a part of its command line.
 
 On SIGTERM or Ctrl-C an idle agent exits at once. A busy agent finishes the task in flight first; it waits until the
 deadline of the task, or for --stop-within. A second signal ends it at once. SIGUSR1 stops the agent in the same way, but

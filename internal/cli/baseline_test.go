@@ -46,7 +46,7 @@ func TestWhatCanBeABaseline(t *testing.T) {
 		"none":    {nil, nil, "no valid repetition", ""},
 		"invalid": {[]plan.Verdict{plan.Invalid, plan.Unknown}, nil, "no valid repetition", ""},
 		"half":    {[]plan.Verdict{plan.Valid}, nil, "", "1 of 2 tasks have an outcome"},
-		"partly":  {[]plan.Verdict{plan.Valid, plan.Invalid}, nil, "", "1 of 2 cells a valid repetition"},
+		"partly":  {[]plan.Verdict{plan.Valid, plan.Invalid}, nil, "", "1 of 2 cells have a valid repetition"},
 		"whole":   {[]plan.Verdict{plan.Valid, plan.Valid}, []string{"--name", "release-4.0"}, "", ""},
 		"unnamed": {[]plan.Verdict{plan.Valid, plan.Valid}, []string{"--name", "a b<"}, "no rule could name it", ""},
 	} {

@@ -55,7 +55,8 @@ func Controller(ctx context.Context, args []string, stdin io.Reader, stdout, std
 		Use:   "controller",
 		Short: "Execute runs on a fleet of agents",
 		Long: `controller takes runs from the control plane, and agents execute them in lockstep. With --listen the
-controller serves the control plane itself and stores its streams under --dir. With --server it uses a NATS server.
+controller serves the control plane itself. It stores streams under --dir, and copies of runs in the subfolder runs. With
+--sync DURATION, a power failure can lose messages acknowledged in that time. With --server it uses a NATS server.
 --listen requires credentials: --nats-config with the file of "ctl fleet init", else LOCKSTEP_TOKEN, or LOCKSTEP_USER and
 LOCKSTEP_PASSWORD. SIGHUP reloads that configuration. With --open no credentials are required on loopback.
 

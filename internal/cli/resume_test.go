@@ -45,7 +45,7 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if code, said := ctl("run", "--runs", folder, "--resume", "latest"); code != cli.ExitError ||
-		!strings.Contains(said, "another process is running it; wait for its end") {
+		!strings.Contains(said, "another process is running it; wait until it ends") {
 		t.Errorf("a run that another ctl runs: left with %d and said %q", code, said)
 	}
 	running.Close()

@@ -27,10 +27,10 @@ func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
 		{calls(ctx, Controller), append(control, "--web", "0.0.0.0:0"),
 			[]string{"a login is required beyond loopback", "--web-users FILE", "ctl fleet password"}},
 		{calls(ctx, Controller), append(control, "--web", ":0", "--web-users", bad, "--web-cert", "c"),
-			[]string{"users:1: want NAME:HASH", "--web-cert and --web-key together"}},
+			[]string{"users:1: not of the form NAME:HASH", "only one of --web-cert and --web-key given"}},
 		{calls(ctx, Controller), append(control, "--web", "8088"), []string{"--web:", "127.0.0.1:8088"}},
 		{calls(ctx, Controller), append(control, "--web-users", bad, "--web-key", "k"),
-			[]string{"--web-users is for --web", "--web-key is for --web"}},
+			[]string{"--web-users without --web", "--web-key without --web"}},
 		{calls(ctx, Agent), append(agent, "--metrics", "0.0.0.0:0"),
 			[]string{"a login is required beyond loopback", "--metrics-users FILE"}},
 	} {

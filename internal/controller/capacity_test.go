@@ -96,7 +96,7 @@ func TestSearchAtTheEdges(t *testing.T) {
 		{"below the first rate", 300, nil, 294, 300, 3, ""},
 		{"far below the first rate", 1.5, nil, 1.4, 1.5, 3, ""},
 		{"never holds", 0, nil, 0, 0, 0, "no rate is sustained, down to 1/s: p99 is 1 s"},
-		{"above the most", 1e12, nil, 1e7, 1e7, 3, "it holds at 10,000,000/s, the most that is tried"},
+		{"above the most", 1e12, nil, 1e7, 1e7, 3, "10,000,000/s is sustained, the maximum rate of the search"},
 		{"most below from", 1e12, func(s *plan.Search) { s.Max = 500 }, 500, 500, 3, "the maximum rate of the search"},
 		{"few steps", 50_000, func(s *plan.Search) { s.Steps = 10 }, 32_000, 32_000, 3,
 			"was reached before the required precision"},
@@ -111,7 +111,7 @@ func TestSearchAtTheEdges(t *testing.T) {
 			x.change(&s)
 		}
 		r, steps := chase(t, s, func(m trial, _ int) plan.Answer { return holds(m.rate <= x.limit) })
-		if none := strings.HasPrefix(r.Why, "no rate holds"); r.Sure != (none || r.Verified > 0) {
+		if none := strings.HasPrefix(r.Why, "no rate is sustained"); r.Sure != (none || r.Verified > 0) {
 			t.Errorf("%s: sure: %v, %+v", x.name, r.Sure, r)
 		}
 		if r.Capacity < x.capacity || r.Capacity > x.more || r.Verified != x.verified ||

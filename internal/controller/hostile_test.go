@@ -85,7 +85,7 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 		refused := 0
 		for i := range 2 * maxMembers {
 			if text := f.heard(wire.Heartbeat{Agent: fmt.Sprint("flood-", i), Instance: "i"}); strings.Contains(text,
-				"takes no more") {
+				"the maximum") {
 				refused++
 			}
 		}

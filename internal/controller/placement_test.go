@@ -151,7 +151,7 @@ func seatable(seats []plan.Labels, agents []wire.AgentInfo, taken int) bool {
 func TestAShortageSaysWhichLabelsAreMissing(t *testing.T) {
 	cell := plan.Cell{Workload: roles(2, 1, plan.Labels{"zone": "a", "disk": "ssd"}, nil)}
 	got := shortage(cell, there("x zone=a", "y", "z observer")).Detail
-	want := "too few agents with matching labels: 2 available (x with zone=a, y without labels, z as observer); required: 2 for publishers with disk=ssd zone=a (0 fit), 1 for consumers (2 fit)"
+	want := "too few agents with matching labels: 2 available (x with zone=a, y without labels, z as observer); required: 2 for publishers with disk=ssd zone=a (0 available), 1 for consumers (2 available)"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

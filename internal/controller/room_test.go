@@ -80,7 +80,7 @@ func TestARunWaitsForRoom(t *testing.T) {
 		run := aRun(nil)
 		l.submit(run)
 		l.state(run.ID, func(s wire.RunState) bool {
-			return s.State == wire.StateQueued && strings.Contains(s.Waiting, "50 runs have their streams there") &&
+			return s.State == wire.StateQueued && strings.Contains(s.Waiting, "it has the streams of 50 runs") &&
 				strings.Contains(s.Waiting, "--dir")
 		})
 		if err := js.DeleteStream(t.Context(), "LOCKSTEP_EVENTS_old7"); err != nil {

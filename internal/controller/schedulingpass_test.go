@@ -295,7 +295,7 @@ func TestARunWhoseAgentsAreMissingIsPassedOver(t *testing.T) {
 		missing.Cells[0].Workload.Consumers.On = plan.Labels{"zone": "b"}
 		l.submit(missing, next)
 		want := "too few agents with matching labels: 2 available (a1 without labels, a2 without labels); " +
-			"needed: 1 for publishers (2 fit), 1 for consumers with zone=b (0 fit)"
+			"required: 1 for publishers (2 available), 1 for consumers with zone=b (0 available)"
 		if s := l.state(missing.ID, waits); s.Waiting != want {
 			t.Errorf("it waits for %q, want %q", s.Waiting, want)
 		}

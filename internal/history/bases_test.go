@@ -43,7 +43,7 @@ func TestBasesOfRules(t *testing.T) {
 	if err := s.SetBaseline(plan.Baseline{Name: "release", Run: "gone"}); err != nil {
 		t.Fatal(err)
 	}
-	if all = s.Bases(run); !strings.Contains(all[1].Why, "the record of the baseline \"release\" cannot be read") {
+	if all = s.Bases(run); !strings.Contains(all[1].Why, "cannot read the record of the baseline \"release\"") {
 		t.Errorf("%q", all[1].Why)
 	}
 }

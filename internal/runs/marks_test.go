@@ -50,7 +50,7 @@ func TestMarksAreToldOnce(t *testing.T) {
 		lines[3] != `{"at":"2026-` || !strings.HasSuffix(lines[4], `"text":"done"}`) {
 		t.Errorf("%v, want four whole lines and the one that was cut off:\n%s", err, text)
 	}
-	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 4 is cut off") {
+	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 4 is truncated") {
 		t.Errorf("warnings %q", w)
 	}
 	all, err := r.Marks()

@@ -58,7 +58,7 @@ func TestOpenByWhatPeopleType(t *testing.T) {
 		}
 	}
 	for typed, want := range map[string][]string{
-		"20260102": {"2 runs begin so", "20260102-quick-aaaa", "20260102-quick-abbb"},
+		"20260102": {"2 runs begin with it", "20260102-quick-aaaa", "20260102-quick-abbb"},
 		"nope":     {"no such run", "20260102-quick-aaaa", "20260103-slow-cccc (quick, 0 of 4 tasks done)"},
 		"":         {"no id given", "20260103-slow-cccc"},
 	} {

@@ -330,7 +330,7 @@ func TestATruncatedSnapshotIsLeftOutWithAWarning(t *testing.T) {
 	if n := len(m.Hosts()["a"]); n != 2 {
 		t.Errorf("%d snapshots were read, want the 2 whole ones", n)
 	}
-	if w := again.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 3 is cut off") {
+	if w := again.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 3 is truncated") {
 		t.Errorf("warnings %q", w)
 	}
 	// One in the middle does not hide what comes after it.

@@ -84,7 +84,7 @@ func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
 	if answer.StatusCode != http.StatusNotFound {
 		t.Errorf("a run that is not there: %s", answer.Status)
 	}
-	if !strings.Contains(missing, "There is no such run") {
+	if !strings.Contains(missing, "No such run") {
 		t.Errorf("what is missing is not named:\n%s", missing)
 	}
 	sound(t, "/runs/no-such-run", missing)

@@ -182,7 +182,7 @@ func (s *site) leads(ctx context.Context) (leader, alone string) {
 	l, err := s.Conn.Leader(ctx)
 	switch {
 	case errors.Is(err, wire.ErrNoController):
-		return "", "No controller leads. Runs are queued until one leads."
+		return "", "No controller leads. No run is executed until one leads."
 	case err != nil:
 		return "", "Cannot find the leading controller: " + err.Error()
 	}

@@ -79,7 +79,7 @@ func TestAServerThatIsStuckIsLeft(t *testing.T) {
 		free := make(chan struct{})
 		begin := time.Now()
 		s.shut(func() { <-free }, stopTimeout)
-		if d := time.Since(begin); d != stopTimeout || !strings.Contains(said.String(), "does not end") {
+		if d := time.Since(begin); d != stopTimeout || !strings.Contains(said.String(), "does not stop") {
 			t.Errorf("left after %v, saying %q: want %v and a line", d, said.String(), stopTimeout)
 		}
 		close(free)

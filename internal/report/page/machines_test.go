@@ -114,7 +114,7 @@ func TestDistributionsShowUnsentMessages(t *testing.T) {
 		t.Fatalf("%+v", c.processing)
 	}
 	if notes := c.figures()[0].Notes; len(notes) != 1 ||
-		!strings.Contains(notes[0], "10 samples are the age of a message that was due and not sent") {
+		!strings.Contains(notes[0], "10 samples are ages of messages that were due and not sent") {
 		t.Errorf("notes %q", notes)
 	}
 }

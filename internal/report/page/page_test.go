@@ -338,7 +338,7 @@ func TestALargeRunStaysReadable(t *testing.T) {
 		t.Error("the cell that failed is not shown in detail")
 	}
 	if got := page.id("cells").text(); !strings.Contains(got,
-		fmt.Sprintf("%d of 1000 cells are here in detail", Detailed)) {
+		fmt.Sprintf("Details of %d of 1000 cells", Detailed)) {
 		t.Errorf("nothing says what is left out: %.200s", got)
 	}
 	if full := written(t, Options{Full: true}, dir); bytes.Count(full, []byte(`<details class="cell"`)) != 1000 {
