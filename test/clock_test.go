@@ -120,7 +120,7 @@ cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, war
 		(size(told[0])-100*time.Millisecond).Abs() > tolerance {
 		t.Errorf("steps %+v, want one of 100 ms on agent a2", told)
 	}
-	if !strings.Contains(strings.Join(o.Warnings, "\n"), "moved by") {
+	if !strings.Contains(strings.Join(o.Warnings, "\n"), "stepped by") {
 		t.Errorf("warnings %q do not tell of the step", o.Warnings)
 	}
 	if v := o.Values["e2e.p99"]; !slices.Contains(v.Flags, plan.ClockUnsafe) || v.Bound < 0.07 {

@@ -31,7 +31,7 @@ func TestAScheduledRunThatWasCutShortIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := made(t, root, compare.Recorded{Run: run, Outcomes: []plan.Outcome{o}})
-	if len(d.Problems) > 0 || d.Title() != "nightly: not finished" {
+	if len(d.Problems) > 0 || d.Title() != "nightly: incomplete" {
 		t.Errorf("%q, problems %q: what was not run has not failed", d.Title(), d.Problems)
 	}
 	var text bytes.Buffer

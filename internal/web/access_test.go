@@ -157,7 +157,7 @@ func TestUsersFileWithFaultsTellsAllOfThem(t *testing.T) {
 	if err == nil {
 		t.Fatal("a file with faults was taken")
 	}
-	for _, want := range []string{":1: not of the form NAME:HASH", ":3: user \"alice\" is there twice", ":4: want",
+	for _, want := range []string{":1: not of the form NAME:HASH", ":3: duplicate user \"alice\"", ":4: not of the form",
 		"every user of this host can write"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)

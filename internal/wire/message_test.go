@@ -101,7 +101,7 @@ func TestAnAgentCannotStoreWithoutBound(t *testing.T) {
 	}
 	for n := uint64(1); ; n++ {
 		err := agent.Snapshot(t.Context(), ref, record.Snapshot{Task: "t", Agent: "a1", Seq: n, Clock: fill(30_000)})
-		if err != nil && n == 4 && strings.Contains(err.Error(), "may store 100000") {
+		if err != nil && n == 4 && strings.Contains(err.Error(), "the limit is 100000") {
 			break
 		}
 		if err != nil || n > 3 {

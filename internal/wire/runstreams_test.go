@@ -274,7 +274,7 @@ func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 	for i := range 18 { // 1,080,000 bytes
 		endRun(t, leader, RunState{Run: fmt.Sprint("r", i), Seq: uint64(i) + 1, State: string(EndDone)}, 60_000)
 	}
-	if why := room("new"); !strings.Contains(why, "18 runs hold 1.1 MiB, of 1.0 MiB") ||
+	if why := room("new"); !strings.Contains(why, "18 runs use 1.1 MiB of at most 1.0 MiB") ||
 		!strings.Contains(why, "--record-limit") || !strings.Contains(why, "--dir") {
 		t.Errorf("it waits for %q", why)
 	}
@@ -295,7 +295,7 @@ func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 		endRun(t, leader, RunState{Run: fmt.Sprint("q", i), Seq: uint64(i) + 20, State: string(EndDone)}, 10)
 	}
 	c.recordLimit = 64 << 20
-	if why := room("new"); !strings.Contains(why, "50 runs have") {
+	if why := room("new"); !strings.Contains(why, "the streams of 50 runs") {
 		t.Errorf("it waits for %q", why)
 	}
 }
