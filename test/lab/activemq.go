@@ -11,11 +11,11 @@ import (
 
 var activemq63 = activemq("6.3.1", "7.0.8")
 
-// jolokia answers over HTTP for the Java process that it is an agent in, as the console of ActiveMQ's distribution
-// does.
+// jolokia is an agent of the broker's Java process that serves management over HTTP, as the console of ActiveMQ's
+// distribution does.
 const jolokia = "jolokia-jvm-1.7.2.jar"
 
-// activemq is the broker without its web console; spring reads its configuration.
+// activemq is the broker without its web console. It reads its configuration with spring.
 func activemq(version, spring string) program {
 	libraries := []string{
 		"org.apache.logging.log4j:log4j-slf4j2-impl:2.25.4", "org.springframework:spring-context:" + spring,
@@ -27,9 +27,9 @@ func activemq(version, spring string) program {
 	return jars("activemq-"+version, libraries, nil)
 }
 
-// activemqConfig keeps messages in KahaDB, which waits for the disk. A broker whose store is locked by another one asks
-// again five times a second. Statistics can be asked for by messages. Small packets are not held back, which a client
-// would wait 40 ms for at every turn.
+// activemqConfig stores messages in KahaDB, which syncs to disk. A broker whose store is locked by another broker tries
+// again five times per second. Clients can request statistics by messages. Nagle's algorithm is off: clients would wait
+// 40 ms per round trip.
 const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/beans" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
  xsi:schemaLocation="http://www.springframework.org/schema/beans http://www.springframework.org/schema/beans/spring-beans.xsd http://activemq.apache.org/schema/core http://activemq.apache.org/schema/core/activemq-core.xsd">
 <bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer"/>
@@ -51,10 +51,10 @@ const activemqConfig = `<beans xmlns="http://www.springframework.org/schema/bean
 </broker></beans>
 `
 
-// lockedStore is what a broker logs when another one has the store.
+// lockedStore is a text that a broker logs when another broker has locked the store.
 const lockedStore = "slave mode"
 
-// planActiveMQ plans size brokers on one store: of these one is active, and the others wait until its process ends.
+// planActiveMQ plans size brokers on one store. One is active, and the others wait until its process ends.
 func planActiveMQ(name string, size int, env func(amqp, stomp, http []int) []string) func(*site, string) (*Plan,
 	error) {
 	return func(s *site, dir string) (*Plan, error) {
@@ -94,8 +94,8 @@ func configureActiveMQ(libraries, name, dir, data string, amqp, stomp, http int)
 	}.process(name)
 }
 
-// activemqReady says what is missing until one broker answers and p, if that is another one, waits for the store. The
-// latter can only be read in its log, for it listens to nobody.
+// activemqReady returns an error until one broker answers and, if p is another broker, p waits for the store. That is
+// visible only in the log of p, which does not listen yet.
 func activemqReady(ctx context.Context, plan *Plan, ports []int, p *Process) error {
 	var silent []error
 	for i, port := range ports {

@@ -7,7 +7,7 @@ import (
 	"github.com/Azure/go-amqp"
 )
 
-// dialAMQP opens an AMQP 1.0 connection, which a broker that only listens does not answer.
+// dialAMQP opens an AMQP 1.0 connection. It fails while a broker listens but does not serve yet.
 func dialAMQP(ctx context.Context, port int) (*amqp.Conn, error) {
 	return amqp.Dial(ctx, "amqp://"+loopback(port), &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous()})
 }
@@ -20,7 +20,7 @@ func answersAMQP(ctx context.Context, port int) error {
 	return conn.Close()
 }
 
-// askArtemis reads an attribute of an Artemis broker, by a request over AMQP; the answer is JSON.
+// askArtemis reads an attribute of an Artemis broker with a management request over AMQP. The response is JSON.
 func askArtemis(ctx context.Context, port int, attribute string) (string, error) {
 	conn, err := dialAMQP(ctx, port)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// ansible is Ansible with its linters, in a virtual environment of Python. All that it consists of is pinned in
-// ansible.txt: change the key with it.
+// ansible is Ansible with its linters, in a Python virtual environment. ansible.txt pins all packages: change the key
+// with it.
 var ansible = program{key: "ansible-core-2.19.14-lint-26.10.1", fetch: fetchAnsible}
 
 func fetchAnsible(ctx context.Context, s *site, dir string) error {
@@ -27,10 +27,10 @@ func fetchAnsible(ctx context.Context, s *site, dir string) error {
 	if err := finish(pip); err != nil {
 		return err
 	}
-	return relocate(filepath.Join(dir, "bin"), dir, strings.TrimSuffix(dir, ".partial")) // where program.meet puts it
+	return relocate(filepath.Join(dir, "bin"), dir, strings.TrimSuffix(dir, ".partial"))
 }
 
-// relocate has scripts say another folder than the one that they were installed in.
+// relocate replaces the path of the installation folder in scripts.
 func relocate(scripts, from, to string) error {
 	entries, err := os.ReadDir(scripts)
 	if err != nil {
@@ -52,20 +52,20 @@ func relocate(scripts, from, to string) error {
 	return nil
 }
 
-// planAnsible leads to the folder of its programs.
+// planAnsible sets a variable to the folder of Ansible's programs.
 func planAnsible(s *site, _ string) (*Plan, error) {
 	return &Plan{Env: func() []string { return []string{"LOCKSTEP_ANSIBLE=" + filepath.Join(ansible.in(s), "bin")} }},
 		nil
 }
 
-// sshServer is OpenSSH's, which is only installed: a test that makes hosts starts one on each.
+// sshServer is OpenSSH's server. The lab only installs it: tests start one on each of their hosts.
 var sshServer = debian{file: "/usr/sbin/sshd", packages: "openssh-server"}
 
-// hostNeeds are what hosts are made of, and what roles expect on any.
+// hostNeeds are the programs that tests need to create hosts, and those that Ansible roles expect on any host.
 var hostNeeds = []need{sshServer, debian{file: "ssh", packages: "openssh-client"},
 	debian{file: "ip", packages: "iproute2"}, debian{file: "kill", packages: "procps"}}
 
-// planSSHD leads to the server's program.
+// planSSHD sets a variable to the server's program.
 func planSSHD(*site, string) (*Plan, error) {
 	return &Plan{Env: func() []string { return []string{"LOCKSTEP_SSHD=" + sshServer.file} }}, nil
 }

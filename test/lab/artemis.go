@@ -28,8 +28,8 @@ func planArtemis(s *site, dir string) (*Plan, error) {
 	}, nil
 }
 
-// planArtemisPair plans a primary and a backup that copies all that the primary writes. Which of the two is active is
-// decided by a lock, here in a file, so that never both are. A primary that comes back takes over again.
+// planArtemisPair plans a primary and a backup that replicates the primary's data. A lock in a file decides which one
+// is active, so that both are never active. A primary that starts again becomes active again.
 func planArtemisPair(s *site, dir string) (*Plan, error) {
 	ports, err := s.ports(2)
 	if err != nil {
@@ -58,8 +58,8 @@ func planArtemisPair(s *site, dir string) (*Plan, error) {
 	return plan, nil
 }
 
-// pairReady says what is missing until the first broker that runs is active and, if both run, the other one has all
-// that it has. A backup listens to nobody, so the active broker is asked.
+// pairReady returns an error until the first running broker is active and, if both run, the other one is in sync. A
+// backup does not listen, so only the active broker is asked.
 func pairReady(ctx context.Context, plan *Plan, ports []int) error {
 	running := plan.running()
 	active := 0
@@ -79,7 +79,7 @@ func pairReady(ctx context.Context, plan *Plan, ports []int) error {
 	return nil
 }
 
-// artemisNode is one broker; with a Role it is one of a pair.
+// artemisNode is one broker. Role is set if it is one of a pair.
 type artemisNode struct {
 	Name, Dir   string
 	Port, Peer  int
@@ -118,7 +118,8 @@ func (n artemisNode) configure(home string) (*Process, error) {
 	}.process(n.Name)
 }
 
-// A durable message waits for the disk, and with the journal's default timer that is what bounds one sender.
+// The confirm of a durable message waits for the journal's sync. The journal's default timer limits the rate of a single
+// publisher.
 var artemisConfig = template.Must(template.New("broker.xml").Parse(`<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
   <name>{{.Name}}</name>
   <security-enabled>false</security-enabled>

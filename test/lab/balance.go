@@ -10,8 +10,8 @@ import (
 	"lockstep/test/forward"
 )
 
-// balance is a small load balancer: it spreads connections over the nodes of a cluster in turn, and past nodes that do
-// not answer. It serves until its process is killed.
+// balance is a small load balancer. It distributes connections round-robin over the nodes of a cluster, and skips nodes
+// that do not answer. It runs until its process is killed.
 func balance(listen string, nodes []string) error {
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {

@@ -2,8 +2,8 @@ package main
 
 import "os/exec"
 
-// chromium is the browser that the system's packages have. Which version that is, is theirs: it has to be patched more
-// often than a lab.
+// chromium is the browser of the system's packages. Its version is not pinned, because it needs frequent security
+// updates.
 var chromium = debian{file: "chromium", packages: "chromium"}
 
 func planChromium(*site, string) (*Plan, error) {

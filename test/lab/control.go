@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// serveControl lets the command disturb the brokers:
+// serveControl serves the endpoint with which the command injects faults into the brokers:
 //
-//	POST /kill?name=rabbitmq      kills a broker as a power cut would
-//	POST /start?name=rabbitmq     starts it again, and answers when it and those of its part that run are ready
-//	POST /restart?name=rabbitmq   both
-//	POST /pause?name=rabbitmq     stops it where it stands, its connections open
-//	POST /resume?name=rabbitmq    lets it go on
+//	POST /kill?name=rabbitmq      kills a broker without warning
+//	POST /start?name=rabbitmq     starts it again, and responds when it and the running brokers of its part are ready
+//	POST /restart?name=rabbitmq   kill, then start
+//	POST /pause?name=rabbitmq     stops its process without closing connections
+//	POST /resume?name=rabbitmq    continues it
 //
-// A broker that is started again listens on the ports that it had. Instances for one test alone are started on demand:
+// A broker that is started again listens on the same ports. Two requests start and stop instances for a single test:
 //
-//	POST /up?part=rabbitmq          starts another instance, and answers when it is ready, with its variables, NAME=value, a line each
+//	POST /up?part=rabbitmq          starts an instance; the response has its variables, one NAME=value per line, when it is ready
 //	POST /down?part=rabbitmq-own1   stops that instance and removes its files
 //
-// The variables have the names that those of the part have, and there are two more: LOCKSTEP_LAB_INSTANCE for /down,
-// and LOCKSTEP_LAB_PROCESSES with the names of the brokers for the other calls, separated by commas.
+// The variables have the same names as those of the part. There are two more: LOCKSTEP_LAB_INSTANCE is the argument of
+// /down, and LOCKSTEP_LAB_PROCESSES has the names of the brokers for the other requests, separated by commas.
 func (l *lab) serveControl() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,7 +47,7 @@ func (l *lab) serveControl() (string, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	l.control = &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
 	l.endControl = cancel
-	go func() { _ = l.control.Serve(listener) }() // ends with stop
+	go func() { _ = l.control.Serve(listener) }() // returns when stop shuts the server down
 	return listener.Addr().String(), nil
 }
 
@@ -82,7 +82,7 @@ func (l *lab) injectFault(do func(context.Context, *Plan, *Process) error) http.
 	}
 }
 
-// process finds a broker by its name.
+// process finds a broker by its name. It returns nil if there is none.
 func (l *lab) process(name string) (*Plan, *Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -108,10 +108,10 @@ func (l *lab) up(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, _ = fmt.Fprintln(w, strings.Join(env, "\n")) // who asked may be gone; the instance ends with the lab
+	_, _ = fmt.Fprintln(w, strings.Join(env, "\n")) // the client may be gone; the instance then ends with the lab
 }
 
-// startOwn starts another instance of a part and returns its variables. An instance that fails leaves nothing behind.
+// startOwn starts another instance of a part and returns its variables. An instance that fails is removed.
 func (l *lab) startOwn(ctx context.Context, part Part) ([]string, error) {
 	if err := l.meet(ctx, part); err != nil {
 		return nil, err

@@ -20,7 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// shells is a part of shells that are ready when each running one has written its number.
+// shells returns a part of shell processes. It is ready when each running one has written its process number.
 func shells(name, script string, size int) Part {
 	return Part{Name: name, Plan: func(_ *site, dir string) (*Plan, error) {
 		plan := &Plan{Env: func() []string { return []string{"NAME=" + name} }}
@@ -53,13 +53,13 @@ func testLab(t *testing.T) *lab {
 	return l
 }
 
-// A lab that cannot start one broker leaves none of the others behind.
+// If one broker cannot be started, the lab stops all others.
 func TestFailureHalfWay(t *testing.T) {
 	l := testLab(t)
 	err := l.start(t.Context(), []Part{
 		shells("good", lasts, 2),
 		shells("bad", "while [ ! -e ../good/1 ]; do sleep 0.01; done; exit 1", 1),
-		shells("slow", "sleep 600", 1), // longer than a lab waits for a broker
+		shells("slow", "sleep 600", 1), // longer than the lab waits for a broker
 	})
 	if err == nil || !strings.Contains(err.Error(), "bad has ended") || errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, want that of the broker that ended, without waiting for the slow one", err)
@@ -105,9 +105,9 @@ func TestControl(t *testing.T) {
 		}
 	}
 	ask("kill?name=quartet-1", http.StatusNotFound)
-	ask("start?name=trio-1", http.StatusInternalServerError) // it runs
+	ask("start?name=trio-1", http.StatusInternalServerError) // it is running
 	before := l.plans[0].Processes[0].PID()
-	// While one is dead and one hangs, the third one can come back.
+	// While one process is dead and one is paused, the third one can be restarted.
 	ask("kill?name=trio-2", http.StatusOK)
 	ask("pause?name=trio-3", http.StatusOK)
 	for _, file := range []string{"0", "1", "2"} {
@@ -132,8 +132,7 @@ func TestControl(t *testing.T) {
 	}
 }
 
-// An instance that is started on demand is another one, answers to control by names of its own, and leaves nothing
-// behind.
+// An instance that is started on demand is separate, has its own process names for control, and is removed completely.
 func TestInstanceOnDemand(t *testing.T) {
 	known := parts
 	t.Cleanup(func() { parts = known })
@@ -158,7 +157,7 @@ func TestInstanceOnDemand(t *testing.T) {
 		return string(text)
 	}
 	ask("up?part=nothing", http.StatusNotFound)
-	ask("down?part=pair", http.StatusNotFound) // it belongs to the whole run
+	ask("down?part=pair", http.StatusNotFound) // it belongs to the lab
 	if text := ask("up?part=broken", http.StatusInternalServerError); !strings.Contains(text, "broken-own1 has ended") {
 		t.Errorf("a part that does not start is reported as %q", text)
 	}
@@ -198,7 +197,7 @@ func TestInstanceOnDemand(t *testing.T) {
 	}
 	ask("down?part=pair-own2", http.StatusNotFound)
 	ask("kill?name=pair-own2-2", http.StatusNotFound)
-	ask("up?part=pair", http.StatusOK) // left to the end of the lab
+	ask("up?part=pair", http.StatusOK) // it is not stopped before the lab ends
 	_, last := l.process("pair-own3-1")
 	pid := last.PID()
 	l.stop()
@@ -238,7 +237,7 @@ func TestStopWhileAnInstanceStarts(t *testing.T) {
 	}
 }
 
-// Two labs at once, as two people or two jobs on one machine have them, do not see each other, and leave nothing.
+// Two concurrent labs on one machine do not affect each other, and leave no files or processes.
 func TestTwoLabs(t *testing.T) {
 	chosen, err := choose([]string{"nats", "nats3"})
 	if err != nil {
@@ -294,7 +293,7 @@ func TestTwoLabs(t *testing.T) {
 	}
 }
 
-// jetStream is the cluster's, through its second node.
+// jetStream connects to the cluster through its second node.
 func jetStream(t *testing.T, l *lab) jetstream.JetStream {
 	t.Helper()
 	for _, variable := range l.env {
@@ -330,7 +329,7 @@ func streamsOf(t *testing.T, l *lab) []string {
 	return names
 }
 
-// state is a process's, as ps shows it.
+// state returns the state of a process as ps shows it.
 func state(t *testing.T, pid int) string {
 	t.Helper()
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")

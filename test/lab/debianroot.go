@@ -10,19 +10,18 @@ import (
 	"strings"
 )
 
-// releaseRoot is a folder with programs of another release of Debian than the machine's, and with the libraries that
-// they need.
+// releaseRoot is a root folder with programs and libraries of another Debian release than the machine's.
 type releaseRoot struct {
 	program
 	release  string
 	packages []string
 }
 
-// rootTools are the programs that scripts in a root need. Debian has them on every machine, so packages do not depend
-// on them.
+// rootTools are the packages of programs that scripts in a root need. They are essential in Debian, so packages do not
+// depend on them.
 var rootTools = []string{"base-files", "coreutils", "dash", "grep", "hostname", "libc-bin", "mawk", "sed"}
 
-// newReleaseRoot describes a root with packages of a release, given as apt-get reads them, and their dependencies.
+// newReleaseRoot describes a root with packages of a release, in apt-get's syntax, and their dependencies.
 func newReleaseRoot(key, release string, packages ...string) releaseRoot {
 	r := releaseRoot{release: release, packages: append(packages, rootTools...)}
 	r.program = program{key: key, fetch: r.fetch}
@@ -37,7 +36,7 @@ func (r releaseRoot) meet(ctx context.Context, s *site) error {
 	return r.program.meet(ctx, s)
 }
 
-// canChangeRoot returns an error that names what is missing for a root of its own.
+// canChangeRoot returns an error if the process cannot use a separate root. The error names what is missing.
 func canChangeRoot() error {
 	if os.Geteuid() != 0 {
 		return errors.New("mount a root of its own: the lab does not run as root: run it as root")
@@ -50,8 +49,8 @@ func canChangeRoot() error {
 	return nil
 }
 
-// fetch downloads the packages with a configuration of apt that the machine's own packages have no part in, and unpacks
-// them into dir.
+// fetch downloads the packages with its own apt configuration, which ignores the machine's packages, and unpacks them
+// into dir.
 func (r releaseRoot) fetch(ctx context.Context, s *site, dir string) error {
 	for _, name := range []string{"apt-get", "dpkg-deb"} {
 		if _, err := exec.LookPath(name); err != nil {
@@ -77,13 +76,13 @@ func (r releaseRoot) fetch(ctx context.Context, s *site, dir string) error {
 	return unpackRoot(ctx, filepath.Join(state, "archives"), dir)
 }
 
-// debianMirror returns the address of Debian's packages that the machine's own sources name.
+// debianMirror returns the address of the Debian mirror in the machine's apt sources.
 func debianMirror(ctx context.Context) (string, error) {
 	mirror, err := listedMirror(ctx)
 	if mirror != "" || err != nil {
 		return mirror, err
 	}
-	// Without lists, apt does not know which of its sources are Debian's.
+	// Without package lists, apt does not know the origin of its sources.
 	unlock, err := lockApt(ctx)
 	if err != nil {
 		return "", err
@@ -113,10 +112,10 @@ func listedMirror(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// debianKeyring has the keys of all releases.
+// debianKeyring contains the keys of all releases.
 const debianKeyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// configureApt writes apt's configuration into a folder, where apt keeps all else, too.
+// configureApt writes an apt configuration whose files are all below dir.
 func configureApt(dir, mirror, release string) (file string, err error) {
 	options := "target=Packages"
 	if _, err := os.Stat(debianKeyring); err == nil {
@@ -127,7 +126,7 @@ func configureApt(dir, mirror, release string) (file string, err error) {
 			return "", err
 		}
 	}
-	// An empty status file: no package is installed, so all that a package needs is downloaded.
+	// The status file is empty: no package is installed, so apt downloads all dependencies.
 	config := fmt.Sprintf(`Dir::State::lists "%[1]s/lists";
 Dir::State::status "%[1]s/status";
 Dir::State::extended_states "%[1]s/extended_states";
@@ -146,7 +145,7 @@ Acquire::Languages "none";
 		map[string]string{"apt.conf": config, "sources.list": source, "status": ""})
 }
 
-// unpackRoot unpacks packages, and writes the files that their installation scripts would write and that programs need.
+// unpackRoot unpacks packages. It also writes those files of their installation scripts that the programs need.
 func unpackRoot(ctx context.Context, archives, dir string) error {
 	for _, name := range []string{"bin", "sbin", "lib", "lib64"} {
 		if err := os.MkdirAll(filepath.Join(dir, "usr", name), 0o755); err != nil {
@@ -177,12 +176,12 @@ func unpackRoot(ctx context.Context, archives, dir string) error {
 	})
 }
 
-// instanceInRoot is where programs in a root find the folder of their own.
+// instanceInRoot is the path of an instance's folder inside a root.
 const instanceInRoot = "/lab"
 
-// enter writes a script that runs a command in the root and returns its path. The command sees the root without being
-// able to change it, and dir as instanceInRoot. It is the script's own process, and its mounts end with the last
-// process that sees them.
+// enter writes a script that runs a command in the root, and returns its path. The command sees the root read-only, and
+// dir as instanceInRoot. The script's process becomes the command. The mounts end with the last process in their
+// namespace.
 func (r releaseRoot) enter(s *site, dir string) (string, error) {
 	script := fmt.Sprintf(`#!/bin/sh
 root='%s' dir='%s'

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The configuration of apt that downloads another release's packages has nothing to do with the machine's packages.
+// The apt configuration for packages of another release does not use the machine's packages.
 func TestAptOfItsOwn(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "apt")
 	file, err := configureApt(dir, "http://mirror.example/debian/", "trixie")
@@ -35,7 +35,7 @@ func TestAptOfItsOwn(t *testing.T) {
 	}
 }
 
-// A machine without the programs that a root of its own needs is told so.
+// The error names a program that is missing for a separate root.
 func TestRootNeedsPrograms(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := newReleaseRoot("thing-1", "trixie", "thing").meet(t.Context(), testSite(t))

@@ -8,7 +8,7 @@ import (
 
 var elasticmq17 = jars("elasticmq-1.7.1", []string{"org.elasticmq:elasticmq-server_2.13:1.7.1"}, nil)
 
-// planElasticMQ plans a server that speaks Amazon SQS's protocol and keeps messages in memory only.
+// planElasticMQ plans a server for Amazon SQS's protocol. It stores messages in memory only.
 func planElasticMQ(s *site, dir string) (*Plan, error) {
 	ports, err := s.ports(1)
 	if err != nil {

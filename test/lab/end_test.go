@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// A signal ends a lab whose brokers are still starting, and all that it had started.
+// A signal ends a lab whose brokers are still starting, and all its processes.
 func TestSignalWhileStarting(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	pid := filepath.Join(t.TempDir(), "pid")
@@ -48,7 +48,7 @@ func neverReady(plan func(*site, string) (*Plan, error)) func(*site, string) (*P
 	}
 }
 
-// Even a lab that is killed leaves no broker behind, and the next one removes its files.
+// A killed lab leaves no broker behind, and the next lab removes its files.
 func TestKilledLab(t *testing.T) {
 	if dir := os.Getenv("LOCKSTEP_TEST_KILLED_LAB"); dir != "" {
 		beKilled(t, dir)
@@ -106,7 +106,7 @@ func TestKilledLab(t *testing.T) {
 	}
 }
 
-// beKilled is the lab that is killed.
+// beKilled runs the lab that the test kills.
 func beKilled(t *testing.T, dir string) {
 	s, err := newSite(os.Stderr)
 	if err != nil {

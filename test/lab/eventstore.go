@@ -9,7 +9,7 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
 )
 
-// eventstored speaks EventStoreDB's protocol and keeps events in memory only.
+// eventstored is a server for EventStoreDB's protocol. It stores events in memory only.
 var eventstored = goCommand{name: "eventstored", pkg: "./test/eventstored"}
 
 func planEventStore(s *site, dir string) (*Plan, error) {
@@ -28,7 +28,7 @@ func planEventStore(s *site, dir string) (*Plan, error) {
 	}, nil
 }
 
-// answersEventStore reads a stream that does not exist.
+// answersEventStore checks that the server answers, by reading a stream that does not exist.
 func answersEventStore(ctx context.Context, url string) error {
 	config, err := esdb.ParseConnectionString(url)
 	if err != nil {

@@ -9,12 +9,12 @@ import (
 	"net/http"
 )
 
-// get asks a server; a body that is not nil is filled from the JSON of the answer.
+// get sends a GET request. If body is not nil, it decodes the JSON response into it.
 func get(ctx context.Context, url string, body any) error {
 	return call(ctx, http.MethodGet, url, nil, body)
 }
 
-// call sends a request in JSON and reads the answer's; either may be nil.
+// call sends a request with a JSON body and decodes the JSON response. question and answer may be nil.
 func call(ctx context.Context, method, url string, question, answer any) error {
 	var text io.Reader
 	if question != nil {
@@ -37,7 +37,7 @@ func call(ctx context.Context, method, url string, question, answer any) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode >= 300 {
-		why, _ := io.ReadAll(io.LimitReader(response.Body, 500)) // what can be read of it
+		why, _ := io.ReadAll(io.LimitReader(response.Body, 500)) // as much as can be read
 		return fmt.Errorf("%s %s: %s: %s", method, request.URL.Redacted(), response.Status, why)
 	}
 	if answer == nil {

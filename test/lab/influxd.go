@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// influxd29 takes minutes to build, most of them for its query language, which is written in Rust.
+// influxd29 takes minutes to build, mainly for its query language, which is written in Rust.
 var influxd29 = program{key: "influxd-2.9.1", fetch: buildInfluxd}
 
 var influxNeeds = []need{debian{file: "gcc", packages: "gcc libc6-dev"},
 	debian{file: "pkg-config", packages: "pkg-config"}, influxd29}
 
-// buildInfluxd builds it from its Go module. A stand-in for pkg-config, by the same authors, has cargo build the Rust
-// part.
+// buildInfluxd builds InfluxDB from its Go module. A replacement of pkg-config by the same authors runs cargo for the
+// Rust part.
 func buildInfluxd(ctx context.Context, s *site, dir string) error {
 	if _, err := exec.LookPath("cargo"); err != nil {
 		return errors.New("influxd's query language is built with Rust: install cargo and rustc, see https://rustup.rs")
@@ -40,7 +40,8 @@ func buildInfluxd(ctx context.Context, s *site, dir string) error {
 	return finish(build)
 }
 
-// rustToolchain is the installed one: rustup would otherwise download the one that the Rust part's own files name.
+// rustToolchain returns the installed toolchain. Without it, rustup would download the one that the Rust part's files
+// name.
 func rustToolchain(ctx context.Context) string {
 	if set := os.Getenv("RUSTUP_TOOLCHAIN"); set != "" {
 		return set
@@ -49,11 +50,10 @@ func rustToolchain(ctx context.Context) string {
 	if fields := strings.Fields(string(text)); err == nil && len(fields) > 0 {
 		return fields[0]
 	}
-	return "" // no rustup, so nobody reads it
+	return "" // without rustup, the variable has no effect
 }
 
-// What a client needs besides the address. The token is no secret: the server is on the loopback interface and thrown
-// away.
+// Settings of a client. The token is not secret: the server listens on the loopback interface and is temporary.
 const (
 	influxName  = "lockstep" // organisation, bucket and user
 	influxToken = "lockstep-lab-token"
@@ -85,7 +85,7 @@ func planInfluxd(s *site, dir string) (*Plan, error) {
 	}, nil
 }
 
-// setUpInflux makes the user, once, and says what is missing until that is done.
+// setUpInflux creates the user once. It returns an error until the server is ready.
 func setUpInflux(ctx context.Context, url string) error {
 	var fresh struct {
 		Allowed bool `json:"allowed"`

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// need is something that a part cannot run without.
+// need is a requirement of a part.
 type need interface {
-	// id tells equal needs of several parts, which are met once.
+	// id identifies the need. Equal needs of several parts are met once.
 	id() string
-	// meet makes sure that it is there, or says what to do.
+	// meet installs what is missing, or returns an error with an instruction.
 	meet(ctx context.Context, s *site) error
 }
 
-// meetAll installs what the parts need, side by side.
+// meetAll installs the needs of the parts concurrently.
 func meetAll(ctx context.Context, s *site, parts []Part) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the first failure ends the other downloads
@@ -48,7 +48,7 @@ func meetAll(ctx context.Context, s *site, parts []Part) error {
 	return <-failures
 }
 
-// whereAll tells where what the parts need is, a line for each.
+// whereAll returns one line per need, with its location.
 func whereAll(s *site, parts []Part) (lines []string) {
 	for _, part := range parts {
 		for _, n := range part.Needs {
@@ -59,7 +59,7 @@ func whereAll(s *site, parts []Part) (lines []string) {
 			case releaseRoot:
 				at = n.in(s)
 			case debian:
-				at, _ = exec.LookPath(n.file) // it has been found there
+				at, _ = exec.LookPath(n.file) // found by meet
 			}
 			if line := n.id() + ": " + at; !slices.Contains(lines, line) {
 				lines = append(lines, line)
@@ -69,18 +69,18 @@ func whereAll(s *site, parts []Part) (lines []string) {
 	return lines
 }
 
-// program is downloaded or built once and kept for all labs of this user.
+// program is downloaded or built once, and stored for all labs of this user.
 type program struct {
-	key   string // name and version: what differs has another key
+	key   string // name and version; another version needs another key
 	fetch func(ctx context.Context, s *site, dir string) error
 }
 
 func (p program) id() string { return p.key }
 
-// in is its folder.
+// in returns the program's folder.
 func (p program) in(s *site) string { return filepath.Join(s.programs, p.key) }
 
-// meet fills a folder beside the final one and renames it, so that what a lab finds is complete. Of two labs one waits.
+// meet fills a temporary folder and renames it, so that a lab never sees an incomplete one. A second lab waits.
 func (p program) meet(ctx context.Context, s *site) error {
 	final := p.in(s)
 	if _, err := os.Stat(final); err == nil {
@@ -107,12 +107,12 @@ func (p program) meet(ctx context.Context, s *site) error {
 	return os.Rename(partial, final)
 }
 
-// lock takes a lock that all labs of this user share; it ends with this process at the latest.
+// lock acquires a lock that all labs of this user share. The system releases it when this process ends.
 func lock(ctx context.Context, s *site, name string) (unlock func(), err error) {
 	return lockFile(ctx, filepath.Join(s.programs, name+".lock"), name)
 }
 
-// lockApt is lock for the machine's own packages, which labs with different cache folders share.
+// lockApt is the lock for the machine's packages. Labs with different cache folders share it.
 func lockApt(ctx context.Context) (unlock func(), err error) {
 	return lockFile(ctx, filepath.Join(os.TempDir(), "lockstep-lab-apt-get.lock"), "packages with apt-get")
 }
@@ -142,9 +142,9 @@ func lockFile(ctx context.Context, path, name string) (unlock func(), err error)
 	}
 }
 
-// debian is a program that comes with the system's packages.
+// debian is a program of the system's packages.
 type debian struct {
-	file     string // that is there when it is installed: a path, or a name in the path
+	file     string // exists if it is installed: a path, or a program's name
 	packages string
 }
 
@@ -166,7 +166,7 @@ func (d debian) meet(ctx context.Context, s *site) error {
 		return nil
 	}
 	s.say("installing %s with apt-get", d.packages)
-	// other programs that use apt-get are waited for
+	// wait for other programs that use apt-get
 	install := append([]string{"install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600"},
 		strings.Fields(d.packages)...)
 	for _, args := range [][]string{{"update"}, install} {
@@ -187,10 +187,10 @@ func (d debian) there() bool {
 	return err == nil
 }
 
-// goCommand is built for each lab: Go's build cache makes that short, and what is built is always what the source says.
+// goCommand is built for each lab. Go's build cache makes this fast, and the program is always up to date.
 type goCommand struct {
 	name   string
-	module string // folder of its module, below the product's
+	module string // folder of its module, relative to Lockstep's
 	pkg    string
 }
 
@@ -204,7 +204,7 @@ func (c goCommand) meet(ctx context.Context, s *site) error {
 	return finish(tool(ctx, filepath.Join(src, c.module), "go", "build", "-o", s.bin(c.name), c.pkg))
 }
 
-// tool is a command that ends with all that it started when ctx does.
+// tool returns a command that is killed with its child processes when ctx ends.
 func tool(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -214,11 +214,11 @@ func tool(ctx context.Context, dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// finish runs a command; its output is told when it fails.
+// finish runs a command. The error contains its output.
 func finish(cmd *exec.Cmd) error {
 	text, err := cmd.CombinedOutput()
 	if err != nil {
-		const most = 4000 // the end says why
+		const most = 4000 // bytes; the cause is at the end
 		text = text[max(0, len(text)-most):]
 		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, bytes.TrimSpace(text))
 	}

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// javaOptions are for everything in Java. Little memory and a compiler that is soon done let many brokers start on a
-// small machine; they make a broker slower than it can be.
+// javaOptions are options for all Java processes. Little memory and only the C1 compiler let many brokers start on a
+// small machine. They make brokers slower.
 const javaOptions = "-Xmx256m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.net.preferIPv4Stack=true -Dlog4j2.disableJmx=true"
 
-// moreJava is the variable whose options come after those, and so win.
+// moreJava is a variable with options that are appended, and therefore override javaOptions.
 const moreJava = "LOCKSTEP_LAB_JAVA_OPTIONS"
 
 const log4j = `<Configuration status="WARN">
@@ -20,16 +20,16 @@ const log4j = `<Configuration status="WARN">
 </Configuration>
 `
 
-// jvm is how a class is run.
+// jvm is the command line of a Java class.
 type jvm struct {
-	dir       string   // its working folder
-	classpath string   // as java reads it: FOLDER/* are all jars in it
-	options   []string // for the virtual machine
-	class     string   // empty: whoever runs the command adds it
+	dir       string   // working folder
+	classpath string   // in java's syntax: FOLDER/* means all jars in FOLDER
+	options   []string // of the virtual machine
+	class     string   // empty: the caller of the script adds it
 	args      []string
 }
 
-// command writes the configuration of its log and returns the command line.
+// command writes the log configuration and returns the command line.
 func (j jvm) command() ([]string, error) {
 	tmp := filepath.Join(j.dir, "tmp")
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
@@ -49,7 +49,7 @@ func (j jvm) command() ([]string, error) {
 	return append(append(line, j.class), j.args...), nil
 }
 
-// process is a broker that runs in Java.
+// process returns a broker that runs in Java.
 func (j jvm) process(name string) (*Process, error) {
 	line, err := j.command()
 	if err != nil {
@@ -58,7 +58,7 @@ func (j jvm) process(name string) (*Process, error) {
 	return &Process{Name: name, Command: line, Env: os.Environ(), Dir: j.dir, Log: filepath.Join(j.dir, "log")}, nil
 }
 
-// script writes a shell script that runs the class with the arguments that the script is given.
+// script writes a shell script that runs the class with the script's arguments.
 func (j jvm) script(name string) (string, error) {
 	line, err := j.command()
 	if err != nil {

@@ -12,23 +12,23 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-const slf4jLog4j = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4" // without it Kafka writes no log
+const slf4jLog4j = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4" // Kafka writes no log without it
 
-// The newest version that is complete, tools and all.
+// The newest version that is available with all tools.
 var kafka43 = jars("kafka-4.3.1", []string{
 	"org.apache.kafka:kafka_2.13:4.3.1", "org.apache.kafka:kafka-tools:4.3.1", "org.apache.kafka:trogdor:4.3.1",
 	slf4jLog4j,
 }, nil)
 
-// The broker alone: its tools cannot be had.
+// The broker without its tools, which are not available.
 var kafka44 = jars("kafka-4.4.0", []string{"org.apache.kafka:kafka_2.13:4.4.0", slf4jLog4j},
 	[]string{"org.apache.kafka:kafka-tools-api"})
 
-// kafkaCluster is any 16 bytes, in base64, that all nodes agree on.
+// kafkaCluster is the cluster's id: any 16 bytes in base64, the same for all nodes.
 const kafkaCluster = "TG9ja3N0ZXBMYWJLYWZrYQ"
 
-// kafkaNode is broker and controller in one. At its guard the user is "lab" and the password "lab-secret", by PLAIN or
-// SCRAM-SHA-256.
+// kafkaNode is a broker and a controller in one process. The port Guard requires the user "lab" with the password
+// "lab-secret", by PLAIN or SCRAM-SHA-256.
 type kafkaNode struct {
 	ID                        int
 	Dir                       string
@@ -37,8 +37,8 @@ type kafkaNode struct {
 
 func (n kafkaNode) address() string { return loopback(n.Broker) }
 
-// planKafka plans a cluster, or with size 1 a single node, without ZooKeeper. A replication factor of three has a
-// minimum of two in-sync replicas, so that one node may fail.
+// planKafka plans a cluster without ZooKeeper, or a single node if size is 1. With three nodes, the replication factor
+// is 3 and the minimum of in-sync replicas is 2, so that one node may fail.
 func planKafka(version program, name string, size int) func(*site, string) (*Plan, error) {
 	return func(s *site, dir string) (*Plan, error) {
 		ports, err := s.ports(3 * size)
@@ -73,7 +73,7 @@ func planKafka(version program, name string, size int) func(*site, string) (*Pla
 	}
 }
 
-// numbered is the name of one process of a part: a single one has the part's.
+// numbered returns the name of a part's process. A single process has the name of the part.
 func numbered(part string, number, size int) string {
 	if size == 1 {
 		return part
@@ -113,7 +113,7 @@ func (n kafkaNode) configure(libraries, voters string, size int) (*Process, erro
 	return p, nil
 }
 
-// Few threads, one partition for what is internal and a small buffer for compaction: half the memory of the defaults.
+// Few threads, one partition of internal topics and a small buffer for compaction use half the memory of the defaults.
 var kafkaConfig = template.Must(template.New("server.properties").Parse(`process.roles=broker,controller
 node.id={{.ID}}
 listeners=PLAINTEXT://127.0.0.1:{{.Broker}},GUARD://127.0.0.1:{{.Guard}},CONTROLLER://127.0.0.1:{{.Controller}}
@@ -143,8 +143,8 @@ num.io.threads=2
 background.threads=2
 `))
 
-// ready says what is missing until the node knows all brokers that run, and has caught up with every partition of its
-// own that has a leader: then the cluster can bear the next failure.
+// ready returns an error until the node sees all running brokers, and is in sync for each of its partitions that has a
+// leader. Then the cluster can tolerate the next failure.
 func (n kafkaNode) ready(ctx context.Context, size int) error {
 	conn, err := kafka.DialContext(ctx, "tcp", n.address())
 	if err != nil {
@@ -160,7 +160,7 @@ func (n kafkaNode) ready(ctx context.Context, size int) error {
 	if err != nil {
 		return fmt.Errorf("ask for the brokers: %w", err)
 	}
-	if len(brokers) < size { // more: one that hangs is not given up at once
+	if len(brokers) < size { // may be more: a hung broker is not removed at once
 		return fmt.Errorf("%d of %d brokers are known", len(brokers), size)
 	}
 	partitions, err := conn.ReadPartitions()

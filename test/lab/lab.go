@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	readyWithin  = 5 * time.Minute // of a cluster of three on a busy machine, beside tests that run
+	readyWithin  = 5 * time.Minute // for a cluster of three on a busy machine, while tests run
 	readyEvery   = 250 * time.Millisecond
-	answerWithin = 5 * time.Second // of a broker that is asked whether it is ready
+	answerWithin = 5 * time.Second // for one readiness check
 )
 
-// lab is everything that one invocation has started.
+// lab is the state of one invocation.
 type lab struct {
 	site *site
 	keep bool
@@ -29,13 +29,13 @@ type lab struct {
 
 	mu    sync.Mutex // guards plans, own and owned, and the choice of ports
 	plans []*Plan
-	own   map[string]*Plan // of plans, those that control has started, by instance
-	owned int              // instances that control has started so far
-	needs sync.Mutex       // held while needs are met for control
+	own   map[string]*Plan // those of plans that were started through control, by instance
+	owned int              // number of instances that were started through control
+	needs sync.Mutex       // held while needs are met
 	met   map[string]bool  // needs that are met, by id; guarded by needs
 
 	control    *http.Server
-	endControl context.CancelFunc // ends what control is doing
+	endControl context.CancelFunc // cancels the current requests of control
 }
 
 func newLab(out io.Writer, keep bool) (*lab, error) {
@@ -46,7 +46,7 @@ func newLab(out io.Writer, keep bool) (*lab, error) {
 	return &lab{site: s, keep: keep}, nil
 }
 
-// start starts all parts side by side and returns when all are ready.
+// start starts all parts concurrently and returns when all are ready.
 func (l *lab) start(ctx context.Context, parts []Part) error {
 	if err := l.meet(ctx, parts...); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (l *lab) meet(ctx context.Context, parts ...Part) error {
 	return nil
 }
 
-// plan adds an instance of a part, with the given ports where they are free.
+// plan adds an instance of a part. It uses the given ports if they are free.
 func (l *lab) plan(part Part, instance string, ports []int) (*Plan, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -117,11 +117,11 @@ func (l *lab) plan(part Part, instance string, ports []int) (*Plan, error) {
 	return plan, nil
 }
 
-// dir is an instance's folder.
+// dir returns an instance's folder.
 func (l *lab) dir(instance string) string { return filepath.Join(l.site.dir, instance) }
 
-// launch starts the processes of all parts, a few parts at a time: to start takes a processor, and brokers that share
-// one with many others miss deadlines of their own. The first part that fails ends the wait for the others.
+// launch starts the processes of all parts, a few parts at a time: a start uses a whole core, and brokers that share it
+// with many others exceed their own deadlines. The first error cancels the other starts.
 func (l *lab) launch(ctx context.Context, parts []Part) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,7 +169,7 @@ func (p *Plan) launch(ctx context.Context) error {
 	return p.await(ctx, slices.Concat(p.Helpers, p.Processes))
 }
 
-// await polls until the brokers that run are ready, one of the watched processes ends, or patience does.
+// await polls until the running brokers are ready. It returns an error if a watched process ends, or after readyWithin.
 func (p *Plan) await(ctx context.Context, watched []*Process) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWithin)
 	defer cancel()
@@ -205,11 +205,11 @@ func (p *Plan) stop() {
 	}
 }
 
-// stop ends everything, and removes the files.
+// stop stops everything and removes the files.
 func (l *lab) stop() {
 	if l.control != nil {
 		l.endControl()
-		_ = l.control.Shutdown(context.Background()) // waits for what is being done, which has a deadline
+		_ = l.control.Shutdown(context.Background()) // waits for current requests, which have a deadline
 	}
 	var wg sync.WaitGroup
 	l.mu.Lock()

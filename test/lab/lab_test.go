@@ -57,7 +57,7 @@ func TestEveryPartOnce(t *testing.T) {
 	}
 }
 
-// What a broker's start script leaves running would hold ports and memory for ever.
+// Child processes that a broker's start script leaves running would hold ports and memory.
 func TestStopEndsChildrenToo(t *testing.T) {
 	dir := t.TempDir()
 	p := &Process{

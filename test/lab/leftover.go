@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// owner is a file in a lab's folder that the lab has locked for as long as it lives. A folder that is to be kept has
-// none.
+// owner is a lock file in a lab's folder. The lab locks it while it runs. A folder that is kept has none.
 const owner = ".owner"
 
-// own marks a folder as that of this lab.
+// own creates and locks the owner file of a folder.
 func own(dir string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(dir, owner), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -25,8 +24,8 @@ func own(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// removeLeftovers removes the folders of labs that were killed. One that is younger than a minute may not be locked
-// yet.
+// removeLeftovers removes the folders of killed labs. A folder younger than a minute is skipped, because it may not be
+// locked yet.
 func removeLeftovers(labs string) error {
 	entries, err := os.ReadDir(labs)
 	if err != nil {
@@ -40,7 +39,7 @@ func removeLeftovers(labs string) error {
 		}
 		file, err := own(dir)
 		if err != nil {
-			continue // it lives
+			continue // its lab is running
 		}
 		err = os.RemoveAll(dir)
 		_ = file.Close()

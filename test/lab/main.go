@@ -1,5 +1,5 @@
-// Package main is the lab: it starts real brokers on the loopback interface for as long as a command runs, tells the
-// command where they are by environment variables, and stops exactly what it started.
+// Package main is the lab. It starts real brokers on the loopback interface for the duration of a command, passes their
+// addresses to the command in environment variables, and stops exactly the processes that it started.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
-	if len(args) > 2 && args[0] == "balance" { // the lab's own helper, not for people
+	if len(args) > 2 && args[0] == "balance" { // internal: the lab starts itself as a helper
 		fmt.Fprintln(stderr, "lab:", balance(args[1], args[2:]))
 		return 1
 	}
@@ -63,13 +63,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-// order is what the command line asks for.
+// order is the parsed command line.
 type order struct {
 	parts   []Part
-	command []string // empty: until a signal comes
+	command []string // empty: run until a signal arrives
 	keep    bool
 	list    bool
-	install bool // and do no more
+	install bool // install only
 }
 
 func parse(args []string) (order, error) {
@@ -97,7 +97,7 @@ func parse(args []string) (order, error) {
 		return o, err
 	}
 	switch {
-	case len(o.parts) == 0 && args[0] != "run": // a command can start its own
+	case len(o.parts) == 0 && args[0] != "run": // a command can start instances on demand
 		return o, errors.New("lab: name at least one part")
 	case args[0] == "run" && len(o.command) == 0:
 		return o, errors.New("lab: run needs a command after --")
@@ -153,12 +153,12 @@ func exitCode(err error) int {
 	return 0
 }
 
-// runCommand runs the command in a process group of its own, so that a Ctrl-C reaches it once: from here.
+// runCommand runs the command in its own process group, so that it receives a Ctrl-C only from here, and once.
 func runCommand(command, env []string, interrupts <-chan os.Signal, stdout, stderr io.Writer) (int, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
-	cmd.WaitDelay = 5 * time.Second // what it left running does not hold the lab up
+	cmd.WaitDelay = 5 * time.Second // child processes that it left running do not delay the lab
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return 1, fmt.Errorf("start %s: %w", command[0], err)

@@ -16,13 +16,13 @@ var (
 	maven = debian{file: "mvn", packages: "maven default-jre-headless"}
 )
 
-// needs are those of a broker that runs in Java.
+// needs returns the needs of a broker that runs in Java.
 func needs(p program) []need { return []need{java, p} }
 
 const mavenDependency = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:"
 
-// jars are libraries, given as group:artifact:version, with all that they need in turn; without[i], group:artifact, is
-// left out.
+// jars returns libraries (group:artifact:version) with all their dependencies, except those of without
+// (group:artifact).
 func jars(name string, libraries, without []string) program {
 	digest := sha256.Sum256([]byte(strings.Join(libraries, " ") + "/" + strings.Join(without, " ")))
 	return program{
@@ -44,7 +44,7 @@ func jars(name string, libraries, without []string) program {
 	}
 }
 
-// distribution is an archive, given as group:artifact:version:tar.gz:classifier, unpacked without its outermost folder.
+// distribution returns an archive (group:artifact:version:tar.gz:classifier), unpacked without its top folder.
 func distribution(name, artifact string) program {
 	return program{
 		key: name,
@@ -65,7 +65,7 @@ func distribution(name, artifact string) program {
 	}
 }
 
-// mvn runs Maven. Its own cache is not made for two at a time.
+// mvn runs Maven. Only one process at a time may use Maven's cache.
 func mvn(ctx context.Context, s *site, dir string, args ...string) error {
 	if err := maven.meet(ctx, s); err != nil {
 		return err
@@ -78,7 +78,7 @@ func mvn(ctx context.Context, s *site, dir string, args ...string) error {
 	return finish(tool(ctx, dir, "mvn", append([]string{"-B", "-ntp"}, args...)...))
 }
 
-// split cuts coordinates into their fields.
+// split splits coordinates into their fields.
 func split(coordinates []string) [][]string {
 	var all [][]string
 	for _, c := range coordinates {

@@ -8,10 +8,11 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// ferretdb speaks MongoDB's protocol. It is a module of its own, so that its dependencies are not the product's.
+// ferretdb is a server for MongoDB's protocol. It is a separate module, so that its dependencies are not those of
+// Lockstep.
 var ferretdb = goCommand{name: "ferretdb", module: "test/ferretdb", pkg: "."}
 
-// planMongoDB plans one process with two ports: FerretDB, and FerretDB with one change at a time.
+// planMongoDB plans one process with two ports: FerretDB itself, and FerretDB with serialised changes.
 func planMongoDB(s *site, dir string) (*Plan, error) {
 	ports, err := s.ports(2)
 	if err != nil {

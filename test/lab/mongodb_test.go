@@ -14,7 +14,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// What stands in for MongoDB gives a document to one claimant only, as MongoDB does.
+// The stand-in for MongoDB lets only one client claim a document, as MongoDB does.
 func TestMongoDBClaimsOnce(t *testing.T) {
 	chosen, err := choose([]string{"mongodb"})
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// natsServer is built from the version that the product's go.mod names.
+// natsServer is built from the version in Lockstep's go.mod.
 var natsServer = goCommand{name: "nats-server", pkg: "github.com/nats-io/nats-server/v2"}
 
-// natsAnswer is how long a server may take: what is asked while there is no leader is never answered.
+// natsAnswer is the timeout of a request: a server without a leader does not respond.
 const natsAnswer = 2 * time.Second
 
-// natsNode is one server; Routes lead to all of its cluster.
+// natsNode is one server. Routes contains the addresses of the whole cluster.
 type natsNode struct {
 	Name, Dir     string
 	Port, Cluster int
@@ -88,7 +88,7 @@ cluster {
 {{- end}}
 `))
 
-// ready says what is missing until a stream can be made, through this node, that has a replica on each one that runs.
+// ready returns an error until a stream can be created through this node, with a replica on each running node.
 func (n natsNode) ready(ctx context.Context, size int) error {
 	ctx, cancel := context.WithTimeout(ctx, natsAnswer)
 	defer cancel()

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Part is one kind of broker, or cluster of brokers, that the lab can start, or a program that tests run.
+// Part is a broker, a cluster of brokers, or a program for tests.
 type Part struct {
 	Name string
 	Doc  string
-	// Tool says that it has no broker: "tools" are these, "all" the others.
+	// Tool states that the part has no broker: "tools" selects these parts, "all" the others.
 	Tool bool
 	// Needs are met before Plan.
 	Needs []need
@@ -20,23 +20,23 @@ type Part struct {
 	Plan func(s *site, dir string) (*Plan, error)
 }
 
-// Plan is one instance of a part, on this machine, now.
+// Plan is one instance of a part.
 type Plan struct {
 	// Helpers are started before Processes and stopped after them.
 	Helpers []*Process
-	// Processes are the brokers; those of a cluster start together.
+	// Processes are the brokers. Those of a cluster are started concurrently.
 	Processes []*Process
-	// Env are the variables, NAME=value, that lead to the broker; asked for when it is ready. The brokers' process
-	// numbers need not be among them.
+	// Env returns the variables (NAME=value) of the instance. It is called when the brokers are ready. Process numbers
+	// are added by pids.
 	Env func() []string
 }
 
-// running are the brokers that are neither killed nor paused: those that a cluster can be ready with.
+// running returns the brokers that are neither killed nor paused. A cluster can be ready with these.
 func (p *Plan) running() []*Process {
 	return slices.DeleteFunc(slices.Clone(p.Processes), func(p *Process) bool { return !p.Running() })
 }
 
-// ready says what is missing until all brokers that run answer, and agree with each other where they are a cluster.
+// ready returns an error until all running brokers answer and, in a cluster, agree with each other.
 func (p *Plan) ready(ctx context.Context) error {
 	for _, process := range p.running() {
 		ctx, cancel := context.WithTimeout(ctx, answerWithin)
@@ -49,7 +49,7 @@ func (p *Plan) ready(ctx context.Context) error {
 	return nil
 }
 
-// pids is the variable with the process numbers of the brokers.
+// pids returns the variable with the process numbers of the brokers.
 func (p *Plan) pids(part string) []string {
 	name := "LOCKSTEP_" + strings.ToUpper(strings.ReplaceAll(part, "-", "_")) + "_PID"
 	var numbers []string
@@ -65,7 +65,7 @@ func (p *Plan) pids(part string) []string {
 	return []string{name + "S=" + strings.Join(numbers, ",")}
 }
 
-// parts are what the lab knows.
+// parts are the parts of the lab.
 var parts = []Part{
 	{Name: "rabbitmq", Doc: "RabbitMQ from the system's packages, one node", Needs: rabbitNeeds,
 		Plan: planRabbitMQ("rabbitmq", systemRabbit)},
@@ -119,7 +119,7 @@ func describeParts() string {
 	return text.String()
 }
 
-// choose finds parts by their names; "all" are those with a broker, "tools" those without.
+// choose finds parts by name. "all" selects those with a broker, "tools" those without.
 func choose(names []string) ([]Part, error) {
 	var chosen []Part
 	add := func(p Part) {

@@ -7,9 +7,8 @@ import (
 	"strconv"
 )
 
-// usualPorts are those that a part asks for first, in the order in which its plan uses them: the matrices that ship
-// expect them, and where nobody else has them a lab needs no settings. 0 is any. None lies among those that the system
-// gives to outgoing connections.
+// usualPorts are the preferred ports of a part, in the order in which its plan uses them. The shipped matrices expect
+// them, and need no settings if they are free. 0 is any port. None is in the system's range for outgoing connections.
 var usualPorts = map[string][]int{
 	"rabbitmq":      {0, 5672, 0, 15672, 15692},
 	"rabbitmq3":     {0, 5771, 0, 15771, 15791, 5772, 0, 15772, 15792, 5773, 0, 15773, 15793, 5770},
@@ -22,23 +21,23 @@ var usualPorts = map[string][]int{
 	"activemq":      {5673, 0, 8161},
 	"activemq-pair": {5674, 5675, 0, 0, 8162, 8163},
 	"elasticmq":     {9324},
-	"nats":          {4223}, // 4222 is left to a control plane
+	"nats":          {4223}, // 4222 is for a control plane
 	"nats3":         {4322, 4422, 4522},
 	"mongodb":       {0, 27017},
 	"eventstore":    {2113},
 	"influxd":       {8086},
 }
 
-// prefer says which ports the next plan is given where they are free.
+// prefer sets the ports that the next plan uses if they are free.
 func (s *site) prefer(ports []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.preferred = ports
 }
 
-// ports chooses free ports, the preferred ones first, else below those that the system gives to outgoing connections,
-// and keeps them for this lab: no other lab is given one of them while its broker is down. The reservation is a socket
-// that has a name instead of a file.
+// ports returns free ports and reserves them for this lab, so that no other lab uses them while a broker is down.
+// Preferred ports come first, then others below the system's range for outgoing connections. A reservation is an
+// abstract Unix socket.
 func (s *site) ports(n int) ([]int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +65,7 @@ func (s *site) ports(n int) ([]int, error) {
 	return ports, nil
 }
 
-// reserve keeps a port if nobody has it. The caller holds mu.
+// reserve reserves a free port. The caller holds mu.
 func (s *site) reserve(port int) bool {
 	reservation, err := net.Listen("unix", "@lockstep-lab/port/"+strconv.Itoa(port))
 	if err != nil {

@@ -13,28 +13,28 @@ import (
 	"time"
 )
 
-// gentle is how long a process may take to end by itself. What is in the lab is thrown away, so it is short.
+// gentle is the time for a process to end after SIGTERM. It is short, because the data of a lab is not needed any more.
 const gentle = 2 * time.Second
 
-// Process is one program that the lab starts, and can kill and start again. Its methods are safe for concurrent use.
+// Process is a program that the lab starts, and can kill and start again. Its methods are safe for concurrent use.
 type Process struct {
 	Name    string
-	First   []string // a command that makes its folder ready, run once, before the first start; may be empty
+	First   []string // optional command that prepares the folder, run once before the first start
 	Command []string
-	Env     []string // all of its environment; nil: the lab's
+	Env     []string // the whole environment; nil: that of the lab
 	Dir     string
-	Log     string // file that takes its output
-	// Ready says what is missing until this broker answers. It is not asked of helpers.
+	Log     string // file for its output
+	// Ready returns an error until this broker answers. It is not called for helpers.
 	Ready func(ctx context.Context) error
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
 	ended   chan struct{}
 	paused  bool
-	logFrom int64 // where its latest start begins in the log
+	logFrom int64 // offset of the latest start in the log
 }
 
-// Start starts it in a process group of its own, which signals from a terminal do not reach.
+// Start starts it in its own process group, so that it does not receive signals from a terminal.
 func (p *Process) Start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,14 +67,14 @@ func (p *Process) Start(ctx context.Context) error {
 	ended := make(chan struct{})
 	p.cmd, p.ended, p.paused, p.logFrom = cmd, ended, false, size.Size()
 	go func() {
-		_ = cmd.Wait() // how it ended does not matter; that it ended does
+		_ = cmd.Wait() // only the end matters, not the exit code
 		close(ended)
 	}()
 	return nil
 }
 
-// lasting is a thread that ends with the lab. The system kills a process when the thread that started it ends, so that
-// no broker outlives a lab that was itself killed.
+// lasting starts processes from a thread that ends with the lab. The system kills a process when the thread that
+// started it ends, so no broker outlives a killed lab.
 var lasting = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -101,27 +101,27 @@ func (p *Process) hasEnded() bool {
 	}
 }
 
-// Check says whether it has not ended, and if it has, what it said last: its log may be gone when somebody looks for
-// it.
+// Check returns an error if the process has ended. It contains the end of the log, because the file may be removed
+// before a user looks at it.
 func (p *Process) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd != nil && !p.hasEnded() {
 		return nil
 	}
-	log, _ := os.ReadFile(p.Log) // without it there is nothing to say
+	log, _ := os.ReadFile(p.Log) // without a log, the error has no output
 	const most = 2000
 	return fmt.Errorf("%s has ended; its log ends:\n%s", p.Name, log[max(0, len(log)-most):])
 }
 
-// Running says whether it has not ended and is not paused.
+// Running reports whether the process runs and is not paused.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cmd != nil && !p.hasEnded() && !p.paused
 }
 
-// PID is the broker's number, or 0 while it has none.
+// PID returns the process number, or 0 if it was not started.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -131,7 +131,7 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
-// Logged reports whether a text is in the log of the latest start.
+// Logged reports whether the log of the latest start contains a text.
 func (p *Process) Logged(text string) bool {
 	p.mu.Lock()
 	from := p.logFrom
@@ -140,7 +140,7 @@ func (p *Process) Logged(text string) bool {
 	return err == nil && int64(len(log)) > from && strings.Contains(string(log[from:]), text)
 }
 
-// Pause stops it where it stands, as a machine that hangs; Resume lets it go on.
+// Pause stops the process without closing its connections, as on a machine that hangs. Resume continues it.
 func (p *Process) Pause() error  { return p.signal(syscall.SIGSTOP, true) }
 func (p *Process) Resume() error { return p.signal(syscall.SIGCONT, false) }
 
@@ -157,10 +157,10 @@ func (p *Process) signal(s syscall.Signal, paused bool) error {
 	return nil
 }
 
-// Kill ends it and all that it started at once, as a power cut would.
+// Kill kills it and its child processes at once.
 func (p *Process) Kill() { p.end(0) }
 
-// Stop asks it to end, and kills it if it takes its time.
+// Stop sends SIGTERM, and kills it after the time gentle.
 func (p *Process) Stop() { p.end(gentle) }
 
 func (p *Process) end(patience time.Duration) {
@@ -177,7 +177,8 @@ func (p *Process) end(patience time.Duration) {
 		case <-time.After(patience):
 		}
 	}
-	// The group's number is not given to anybody else while one of its processes lives; without any, this finds nobody.
+	// The system does not reuse the group's number while one of its processes exists. If none exists, this returns
+	// ESRCH.
 	if err := syscall.Kill(group, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return
 	}

@@ -13,23 +13,23 @@ import (
 	"strings"
 )
 
-// rabbitServer is run directly: the one in the path changes to another user and loses the environment.
+// rabbitServer is run directly: the script in the path changes the user and clears the environment.
 const rabbitServer = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 
 var rabbitNeeds = []need{debian{file: rabbitServer, packages: "rabbitmq-server"}}
 
-// rabbit40 is RabbitMQ 4.0 with the Erlang that it needs, as Debian 13 has them.
+// rabbit40 is RabbitMQ 4.0 with its Erlang, from Debian 13.
 var rabbit40 = newReleaseRoot("rabbitmq-4.0", "trixie", "rabbitmq-server=4.0.*")
 
-// rabbitHome is where the programs of one cluster run.
+// rabbitHome describes where the programs of one cluster run.
 type rabbitHome struct {
-	dir    string   // its folder
-	inside string   // the same folder, as the programs see it
-	enter  []string // comes before each command line; empty for the system's own RabbitMQ
-	epmd   string   // the program
+	dir    string   // folder of the cluster
+	inside string   // the same folder as seen by the programs
+	enter  []string // prefix of each command line; empty for the system's own RabbitMQ
+	epmd   string   // path of epmd
 }
 
-// systemRabbit runs the system's packages.
+// systemRabbit runs RabbitMQ from the system's packages.
 func systemRabbit(_ *site, dir string) (rabbitHome, error) {
 	epmd, err := exec.LookPath("epmd")
 	if err != nil {
@@ -38,7 +38,7 @@ func systemRabbit(_ *site, dir string) (rabbitHome, error) {
 	return rabbitHome{dir: dir, inside: dir, epmd: epmd}, nil
 }
 
-// rabbitIn runs RabbitMQ in a root of its own.
+// rabbitIn runs RabbitMQ in a separate root.
 func rabbitIn(root releaseRoot) func(*site, string) (rabbitHome, error) {
 	return func(s *site, dir string) (rabbitHome, error) {
 		script, err := root.enter(s, dir)
@@ -49,19 +49,19 @@ func rabbitIn(root releaseRoot) func(*site, string) (rabbitHome, error) {
 	}
 }
 
-// command is a command line that runs in this home.
+// command returns a command line that runs in this home.
 func (h rabbitHome) command(line ...string) []string { return slices.Concat(h.enter, line) }
 
-// rabbitNode is one node, with the ports that it listens on.
+// rabbitNode is one node with its ports.
 type rabbitNode struct {
-	name             string // Erlang's: rmq1@localhost
+	name             string // Erlang node name: rmq1@localhost
 	dir              string
-	inside           string // the same folder, as the node sees it
+	inside           string // the same folder as seen by the node
 	amqp, dist, http int
 	prometheus       int
 }
 
-// planRabbitMQ plans a single node; its variables begin with LOCKSTEP_ and the part's name.
+// planRabbitMQ plans a single node. Its variables begin with LOCKSTEP_ and the part's name.
 func planRabbitMQ(part string, home func(*site, string) (rabbitHome, error)) func(*site, string) (*Plan, error) {
 	prefix := "LOCKSTEP_" + strings.ToUpper(part)
 	return func(s *site, dir string) (*Plan, error) {
@@ -93,9 +93,9 @@ func planRabbitMQ3(s *site, dir string) (*Plan, error) {
 	})
 }
 
-// planRabbit plans a cluster of size nodes, with an epmd (Erlang's name service) of its own, so that node names do not
-// collide with those of another lab and nothing is left behind. A cluster has a load balancer, too: env is given it as
-// one more node.
+// planRabbit plans a cluster of size nodes with its own epmd (Erlang's name service), so that node names do not
+// conflict with those of another lab, and epmd is stopped with the lab. A cluster also has a load balancer, which env
+// receives as another node.
 func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rabbitHome, error),
 	env func(nodes []rabbitNode, all rabbitNode) []string) (*Plan, error) {
 	home, err := in(s, dir)
@@ -143,7 +143,7 @@ func planRabbit(s *site, dir, name string, size int, in func(*site, string) (rab
 	return plan, nil
 }
 
-// addBalancer has one address lead to all nodes in turn: this program again, as a helper.
+// addBalancer adds a load balancer for all nodes. It is this program, started as a helper.
 func (p *Plan) addBalancer(name, dir string, port int, nodes []rabbitNode) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -178,7 +178,7 @@ func (n rabbitNode) configure(home rabbitHome, base []string, size, epmd int) (*
 			cluster += fmt.Sprintf("cluster_formation.classic_config.nodes.%d = rmq%d@localhost\n", i, i)
 		}
 	}
-	// Small socket buffers: Erlang accounts them as memory for each connection.
+	// Small socket buffers: Erlang counts them as memory of each connection.
 	config := fmt.Sprintf(`management.tcp.ip = 127.0.0.1
 management.tcp.port = %d
 prometheus.tcp.ip = 127.0.0.1
@@ -213,8 +213,8 @@ log.file.level = warning
 	return &Process{
 		Command: home.command(rabbitServer), Dir: n.dir, Log: filepath.Join(n.dir, "log", "output"),
 		Env: append(base[:len(base):len(base)],
-			"RABBITMQ_CONF_ENV_FILE=/dev/null", // not this machine's own
-			// the script becomes the broker, which so ends with the lab and can be signalled
+			"RABBITMQ_CONF_ENV_FILE=/dev/null", // ignore the machine's configuration
+			// the script execs the broker, so the broker receives signals and ends with the lab
 			"RUNNING_UNDER_SYSTEMD=true",
 			"RABBITMQ_NODENAME="+n.name,
 			"RABBITMQ_NODE_IP_ADDRESS=127.0.0.1",
@@ -232,13 +232,13 @@ log.file.level = warning
 	}, nil
 }
 
-// ready says what is missing until the node sees size nodes of its cluster and takes connections.
+// ready returns an error until the node sees size running nodes of its cluster and accepts connections.
 func (n rabbitNode) ready(ctx context.Context, size int) error {
 	running, err := runningNodes(ctx, n.management())
 	if err != nil {
 		return err
 	}
-	if running < size { // more: one that hangs is not given up at once
+	if running < size { // may be more: a hung node is not removed at once
 		return fmt.Errorf("it sees %d of %d nodes running", running, size)
 	}
 	for _, port := range []int{n.amqp, n.prometheus} {

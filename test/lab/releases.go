@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 )
 
-// releaseNeeds are programs that roles install on hosts which a test makes. RabbitMQ is a package: such hosts have
-// those of this machine.
+// releaseNeeds are the programs that Ansible roles install on the hosts of a test. RabbitMQ is a package: the hosts use
+// the packages of this machine.
 var releaseNeeds = append([]need{java, kafka43, artemis256, activemq63}, append(influxNeeds, rabbitNeeds...)...)
 
-// planReleases lays programs out as their authors' archives do, each in a folder of its name, and starts none.
+// planReleases links the programs in the layout of their release archives, each in its own folder. It starts nothing.
 func planReleases(s *site, dir string) (*Plan, error) {
 	for name, program := range map[string]string{
 		"kafka/libs":   kafka43.in(s),

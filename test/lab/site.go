@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// site is where a lab's parts are put. Its methods are safe for concurrent use.
+// site has the folders and ports of a lab. Its methods are safe for concurrent use.
 type site struct {
-	programs string // what was downloaded or built once for all labs of this user
-	dir      string // of this lab alone
+	programs string // folder of downloads and builds, shared by all labs of this user
+	dir      string // folder of this lab
 	owned    *os.File
 
 	mu        sync.Mutex
 	out       io.Writer
 	reserved  []net.Listener
-	preferred []int // ports of the next plan
+	preferred []int // ports for the next plan
 }
 
-// newSite makes a folder for one lab below the user's cache folder.
+// newSite creates a folder for one lab in the user's cache folder.
 func newSite(out io.Writer) (*site, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -53,17 +53,17 @@ func newSite(out io.Writer) (*site, error) {
 	return s, os.Mkdir(s.bin(""), 0o700)
 }
 
-// say tells the user what is going on.
+// say prints a progress message to the user.
 func (s *site) say(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintf(s.out, "lab: "+format+"\n", args...)
 }
 
-// bin is where a program lies that is built for this lab.
+// bin returns the path of a program that is built for this lab.
 func (s *site) bin(name string) string { return filepath.Join(s.dir, "bin", name) }
 
-// close gives the ports back and, unless they are to be kept, removes this lab's files.
+// close releases the ports and, unless keep is set, removes this lab's files.
 func (s *site) close(keep bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,10 +80,10 @@ func (s *site) close(keep bool) error {
 	return os.RemoveAll(s.dir)
 }
 
-// loopback is a port's address, as everything in a lab has it.
+// loopback returns the loopback address of a port.
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// source is the folder of the product's module, which the command line has to be in.
+// source returns the folder of Lockstep's module. The current folder must be inside it.
 func source(ctx context.Context) (string, error) {
 	text, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
 	if err != nil {
@@ -97,7 +97,7 @@ func source(ctx context.Context) (string, error) {
 	return filepath.Dir(file), nil
 }
 
-// write writes files, given as name and text, into a folder that it makes.
+// write creates a folder with the given files: contents by name.
 func write(dir string, files map[string]string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// testSite shares nothing with the labs of this user.
+// testSite returns a site that shares nothing with the labs of this user.
 func testSite(t *testing.T) *site {
 	t.Helper()
 	s := &site{programs: t.TempDir(), dir: t.TempDir(), out: &bytes.Buffer{}}
@@ -21,7 +21,7 @@ func testSite(t *testing.T) *site {
 	return s
 }
 
-// Two brokers on one port would not both start, nor would one that comes back to find its port taken.
+// A reserved port stays reserved while no broker uses it. Otherwise two brokers could get the same port.
 func TestPortsAreKept(t *testing.T) {
 	first, second := testSite(t), testSite(t)
 	seen := map[int]bool{}
@@ -45,7 +45,7 @@ func TestPortsAreKept(t *testing.T) {
 	}
 }
 
-// Two labs that need the same program download it once, and neither finds a half of it.
+// Two labs that need the same program download it once, and neither sees an incomplete one.
 func TestProgramIsInstalledOnce(t *testing.T) {
 	one := testSite(t)
 	other := &site{programs: one.programs, dir: t.TempDir(), out: &bytes.Buffer{}}
@@ -55,7 +55,7 @@ func TestProgramIsInstalledOnce(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "a"), nil, 0o600); err != nil {
 			return err
 		}
-		time.Sleep(100 * time.Millisecond) // the other lab comes meanwhile
+		time.Sleep(100 * time.Millisecond) // the other lab starts meanwhile
 		return os.WriteFile(filepath.Join(dir, "b"), nil, 0o600)
 	}}
 	var wg sync.WaitGroup
@@ -95,7 +95,7 @@ func TestFailedDownloadIsRetried(t *testing.T) {
 	}
 }
 
-// Whoever waits for another lab's download can give up.
+// The wait for another lab's download can be cancelled.
 func TestWaitForLockEnds(t *testing.T) {
 	s := testSite(t)
 	unlock, err := lock(t.Context(), s, "thing")

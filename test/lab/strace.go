@@ -1,6 +1,6 @@
 package main
 
-// strace is what the system's packages have. Tests find it in the path.
+// strace is the program of the system's packages. Tests find it in the path.
 var strace = debian{file: "strace", packages: "strace"}
 
 func planStrace(*site, string) (*Plan, error) {

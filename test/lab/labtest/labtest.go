@@ -1,5 +1,5 @@
-// Package labtest starts brokers for one test alone, in the lab that runs the tests: those that a test kills, stops or
-// restarts.
+// Package labtest starts brokers for a single test in the lab that runs the tests. It is for tests that kill, pause or
+// restart brokers.
 package labtest
 
 import (
@@ -18,7 +18,7 @@ const (
 	requiredVariable = "LOCKSTEP_LAB"
 )
 
-// startTimeout includes the download of what the lab does not have yet.
+// startTimeout includes the download of programs.
 const startTimeout = 10 * time.Minute
 
 // Instance is one instance of a part of the lab.
@@ -27,8 +27,8 @@ type Instance struct {
 	variables map[string]string
 }
 
-// Own starts another instance of a part and stops it when the test ends. Without a lab the test is skipped, or fails
-// where a lab is required.
+// Own starts another instance of a part and stops it when the test ends. Without a lab the test is skipped, or fails if
+// a lab is required.
 func Own(t testing.TB, part string) *Instance {
 	t.Helper()
 	control := os.Getenv(controlVariable)
@@ -50,7 +50,7 @@ func Own(t testing.TB, part string) *Instance {
 	return i
 }
 
-// Variable returns a variable of this instance. The names are those that the lab gives to the part.
+// Variable returns a variable of this instance. The names are those of the part.
 func (i *Instance) Variable(name string) string {
 	i.t.Helper()
 	value, found := i.variables[name]
@@ -60,7 +60,7 @@ func (i *Instance) Variable(name string) string {
 	return value
 }
 
-// Process returns the name of a broker for Control. The first has number 1.
+// Process returns the name of a broker for Control. The first broker has number 1.
 func (i *Instance) Process(number int) string {
 	i.t.Helper()
 	names := strings.Split(i.Variable("LOCKSTEP_LAB_PROCESSES"), ",")
@@ -70,7 +70,7 @@ func (i *Instance) Process(number int) string {
 	return names[number-1]
 }
 
-// Control has the lab kill, start, restart, pause or resume a broker.
+// Control makes the lab kill, start, restart, pause or resume a broker.
 func Control(t testing.TB, action, process string) {
 	t.Helper()
 	control := os.Getenv(controlVariable)
@@ -80,7 +80,7 @@ func Control(t testing.TB, action, process string) {
 	call(t, control, action, url.Values{"name": {process}})
 }
 
-// call posts a request and returns the answer. It leaves no connection open, for tests that count goroutines.
+// call sends a request and returns the response. It leaves no connection open, for tests that count goroutines.
 func call(t testing.TB, control, action string, query url.Values) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

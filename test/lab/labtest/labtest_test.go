@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// An instance is started once, answers with its variables, and is stopped when the test ends.
+// Own starts an instance once, returns its variables, and stops it when the test ends.
 func TestOwn(t *testing.T) {
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
