@@ -1,5 +1,5 @@
-// Package browser drives a headless Chromium, which the lab installs (part chromium), over its pipe: pages are opened
-// without a network, and what they complain of or ask for is told. It is for tests.
+// Package browser controls a headless Chromium, which the lab installs (part chromium), over a pipe. Pages are opened
+// without a network. Their console messages and requests are recorded.
 package browser
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// Browser is one Chromium with a fresh profile. It is safe for concurrent use.
+// Browser is one Chromium with a new profile. It is safe for concurrent use.
 type Browser struct {
 	cmd     *exec.Cmd
 	profile string
@@ -29,7 +29,7 @@ type Browser struct {
 	next    int
 	answers map[int]chan answer
 	pages   map[string]*Page // by session
-	err     error            // why nothing is answered any more
+	err     error            // why no further response will come
 }
 
 type answer struct {
@@ -41,7 +41,7 @@ type answer struct {
 	Error   json.RawMessage `json:"error"`
 }
 
-// Start starts the program. No name resolves to an address for it but local ones.
+// Start starts the program. It resolves no host names, so only 127.0.0.1 can be reached.
 func Start(program string) (*Browser, error) {
 	profile, err := os.MkdirTemp("", "lockstep-browser-*")
 	if err != nil {
@@ -72,14 +72,14 @@ func Start(program string) (*Browser, error) {
 	return b, nil
 }
 
-// Close ends the program with all that it started, and removes its profile.
+// Close ends the program with its child processes and removes its profile.
 func (b *Browser) Close() error {
 	_ = syscall.Kill(-b.cmd.Process.Pid, syscall.SIGKILL)
 	_ = b.cmd.Wait() // it was killed
 	_ = b.to.Close()
 	<-b.ended
 	var err error
-	for range 50 { // its processes may still be writing
+	for range 50 { // its processes may still write files
 		if err = os.RemoveAll(b.profile); err == nil {
 			return nil
 		}
@@ -88,7 +88,7 @@ func (b *Browser) Close() error {
 	return err
 }
 
-// listen hands out answers and events until the program ends.
+// listen dispatches responses and events until the program ends.
 func (b *Browser) listen(from io.ReadCloser) {
 	defer close(b.ended)
 	defer from.Close()
@@ -120,7 +120,8 @@ func (b *Browser) listen(from io.ReadCloser) {
 	}
 }
 
-// call asks the browser, or one of its pages, to do something, and reads its answer into result, which may be nil.
+// call sends a command to the browser, or to a page if session is set, and decodes the response into result, which may
+// be nil.
 func (b *Browser) call(ctx context.Context, session, method string, params, result any) error {
 	b.mu.Lock()
 	if b.err != nil {
@@ -164,12 +165,12 @@ type Page struct {
 	session string
 	loaded  chan struct{}
 
-	// of b.mu
+	// guarded by b.mu
 	complaints []string
 	requests   []string
 }
 
-// Open opens an address and waits until all of it is loaded.
+// Open opens an address and waits until the page is loaded completely.
 func (b *Browser) Open(ctx context.Context, url string) (*Page, error) {
 	var target struct{ TargetID string }
 	if err := b.call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank"}, &target); err != nil {
@@ -204,7 +205,7 @@ func (b *Browser) Open(ctx context.Context, url string) (*Page, error) {
 	}
 }
 
-// happen keeps what a page complains of and asks for. The caller holds the browser's mu.
+// happen records the console messages and requests of a page. The caller holds the browser's mu.
 func (p *Page) happen(a answer) {
 	var e struct {
 		Request          struct{ URL string }
@@ -237,14 +238,15 @@ func (p *Page) happen(a answer) {
 	}
 }
 
-// Complaints lists the errors and warnings of the page's console so far.
+// Complaints returns the errors and warnings of the page's console so far.
 func (p *Page) Complaints() []string {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	return append([]string(nil), p.complaints...)
 }
 
-// Requests lists the addresses that the page asked for so far, its own first, but what it has in itself (data:).
+// Requests returns the addresses that the page has requested so far. The page's own address is first. Data URLs are
+// left out.
 func (p *Page) Requests() (urls []string) {
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
@@ -261,7 +263,7 @@ func (p *Page) Do(ctx context.Context, method string, params map[string]any) err
 	return p.b.call(ctx, p.session, method, params, nil)
 }
 
-// Eval reads the value of an expression of JavaScript in the page, whatever that allows itself.
+// Eval evaluates a JavaScript expression in the page, also if the page's content security policy forbids it.
 func (p *Page) Eval(ctx context.Context, expression string, value any) error {
 	var got struct {
 		Result           struct{ Value json.RawMessage }
@@ -277,13 +279,13 @@ func (p *Page) Eval(ctx context.Context, expression string, value any) error {
 	return json.Unmarshal(got.Result.Value, value)
 }
 
-// Size makes the page as large as a screen, of a phone if it is narrow.
+// Size sets the size of the page's screen. A narrow screen is a phone.
 func (p *Page) Size(ctx context.Context, width, height int) error {
 	return p.Do(ctx, "Emulation.setDeviceMetricsOverride",
 		map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
 }
 
-// Dark has the page believe that its reader wants dark colours, or light ones.
+// Dark sets the preference for dark or light colours.
 func (p *Page) Dark(ctx context.Context, dark bool) error {
 	value := "light"
 	if dark {
@@ -302,7 +304,7 @@ func (p *Page) PDF(ctx context.Context) ([]byte, error) {
 	return base64.StdEncoding.DecodeString(out.Data)
 }
 
-// Screenshot is a picture (PNG) of the whole page, not only of what fits its size.
+// Screenshot returns a picture (PNG) of the whole page, also of its invisible part.
 func (p *Page) Screenshot(ctx context.Context) ([]byte, error) {
 	var out struct{ Data string }
 	if err := p.b.call(ctx, p.session, "Page.captureScreenshot", map[string]any{"captureBeyondViewport": true},

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestPagesThatAreBadAreTold: what tests of pages rely on. A page that asks for something, complains, or throws must
-// not look clean.
+// TestPagesThatAreBadAreTold proves that a page's requests, console messages and exceptions are detected. The tests of
+// pages depend on it.
 func TestPagesThatAreBadAreTold(t *testing.T) {
 	program := os.Getenv("LOCKSTEP_CHROMIUM")
 	if program == "" && os.Getenv("LOCKSTEP_LAB") == "required" {

@@ -22,8 +22,8 @@ func buildCtl(ctx context.Context, dir string) (string, error) {
 	return ctl, nil
 }
 
-// lockstep runs one cell of publishers alone, in one process. Its CPU is that of the whole process: controller, control
-// plane and records included.
+// lockstep runs one cell with publishers only, in one process. Its CPU time includes the controller, the control plane
+// and the records.
 func lockstep(ctx context.Context, s settings, dir string, c contest, size int) (sample, string, error) {
 	file := filepath.Join(dir, fmt.Sprintf("%s-%d.cue", c.driver, size))
 	text := fmt.Sprintf(`package matrix
@@ -59,7 +59,7 @@ tables: [{rows: ["mode"], values: ["confirm.rate", "agent.cpu"]}]
 	return sample{rate: rate, cpu: time.Duration(cpu / rate * float64(time.Second))}, line, nil
 }
 
-// latest is the one outcome of the youngest run.
+// latest returns the single outcome of the latest run.
 func latest(runs string) (plan.Outcome, error) {
 	var o plan.Outcome
 	found, err := filepath.Glob(filepath.Join(runs, "*", "tasks", "*", "outcome.json"))

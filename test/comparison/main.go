@@ -1,12 +1,11 @@
-// Package main compares Lockstep with the load tools of the brokers' own projects: the same broker, the same message
-// size and the same confirms, one tool after the other and round and round, so that a drift of the machine hits both
-// alike.
+// Package main compares Lockstep with the load generators of the brokers' own projects, with the same broker, message
+// size and confirms. The tools alternate for several rounds, so that a drift of the machine affects both.
 //
 //	go run ./test/lab run kafka kafka-tools -- go run ./test/comparison kafka
 //	go run ./test/lab run rabbitmq perftest -- go run ./test/comparison rabbitmq
 //	go run ./test/lab run nats natsbench -- go run ./test/comparison nats
 //
-// It prints rates, the ratio of each pair and the client's CPU for each message, and both command lines.
+// It prints rates, the ratio of each pair, the client's CPU time per message, and both command lines.
 package main
 
 import (
@@ -25,13 +24,13 @@ import (
 	"time"
 )
 
-// sizes of the bodies, in bytes.
+// sizes are the message sizes in bytes.
 var sizes = []int{100, 1024}
 
-// settings are what the command line asks for.
+// settings are the options of the command line.
 type settings struct {
 	pairs   int
-	warmup  time.Duration // of each side, not counted
+	warmup  time.Duration // of each tool, not counted
 	measure time.Duration
 	ctl     string
 }
@@ -81,10 +80,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
-// sample is one side once.
+// sample is one measurement of one tool.
 type sample struct {
-	rate float64       // messages confirmed a second
-	cpu  time.Duration // of the client, a message
+	rate float64       // confirmed messages per second
+	cpu  time.Duration // of the client, per message
 }
 
 func compare(ctx context.Context, out io.Writer, s settings, dir string, c contest) error {
@@ -147,7 +146,7 @@ func middle(all []sample, of func(sample) float64) float64 {
 	return quantile(xs, 0.5)
 }
 
-// quantile interpolates between the two nearest values.
+// quantile interpolates linearly between the two nearest values.
 func quantile(of []float64, q float64) float64 {
 	sorted := slices.SortedFunc(slices.Values(of), cmp.Compare[float64])
 	at := q * float64(len(sorted)-1)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// contest is one broker, and both ways to load it.
+// contest is one broker, with the commands of both tools.
 type contest struct {
 	tool       string
 	driver     string
@@ -24,7 +24,7 @@ type contest struct {
 	theirs     func(ctx context.Context, s settings, size int) (sample, string, error)
 }
 
-// peers are the tools that can be compared with, by the name of their broker.
+// peers are the tools to compare with, by broker.
 var peers = map[string]func() (contest, error){"kafka": kafka, "rabbitmq": rabbitmq, "nats": nats}
 
 func variable(name string) (string, error) {
@@ -34,16 +34,16 @@ func variable(name string) (string, error) {
 	return "", fmt.Errorf("%s is not set: run this in the lab, as its documentation says", name)
 }
 
-// progress matches a line that a tool prints about every second: its first group is how many messages a second.
+// progress matches a line that a tool prints about once per second. Its first group is the number of messages per
+// second.
 type progress struct{ line *regexp.Regexp }
 
-// javaOptions give a tool the virtual machine that Kafka's own scripts start it in: the whole compiler and G1, 512 MB.
-// The lab's, which the tool would have otherwise, starts brokers soon and never compiles well. Of the variables this is
-// the one that goes before the command line.
+// javaOptions give a tool the options of Kafka's own scripts: the C2 compiler, G1 and 512 MB. The options of the lab
+// are for a fast start of brokers. This variable overrides the command line.
 const javaOptions = "_JAVA_OPTIONS=-Xmx512m -XX:-UseSerialGC -XX:+UseG1GC -XX:TieredStopAtLevel=4"
 
-// watch runs a tool that prints its progress, leaves out what it printed in the warm-up, and adds up what it did after
-// it: the JVM has compiled its code by then. CPU is that of the tool's process over the same time.
+// watch runs a tool that prints its progress. It ignores the progress of the warm-up, in which the JVM compiles the
+// code, and sums up the rest. The CPU time is that of the tool's process in the same period.
 func watch(ctx context.Context, s settings, p progress, command []string) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.warmup+s.measure+60*time.Second)
 	defer cancel()
@@ -99,17 +99,17 @@ func watch(ctx context.Context, s settings, p progress, command []string) (sampl
 	for _, r := range rates {
 		sum += r
 	}
-	mean := sum / float64(len(rates)) // of parts of equal length
+	mean := sum / float64(len(rates)) // of periods of equal length
 	return sample{rate: mean, cpu: time.Duration(float64(cpuLast-cpuFirst) / (mean * last.Sub(first).Seconds()))}, nil
 }
 
-// quoted writes an assignment for a shell.
+// quoted quotes an assignment for a shell.
 func quoted(assignment string) string {
 	name, value, _ := strings.Cut(assignment, "=")
 	return name + "='" + value + "'"
 }
 
-// processCPU is what a process has used, user and system; 0 if it is gone.
+// processCPU returns the CPU time of a process, user and system; 0 if it has ended.
 func processCPU(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -189,7 +189,7 @@ func nats() (contest, error) {
 		tool: "nats bench js pub async", driver: "nats", window: 500, persistent: true,
 		options: fmt.Sprintf("{url: %q}", url),
 		theirs: func(ctx context.Context, s settings, size int) (sample, string, error) {
-			n := 100_000 * int(s.measure.Seconds()) // it is given a count, not a time
+			n := 100_000 * int(s.measure.Seconds()) // the tool takes a count, not a duration
 			if size > 500 {
 				n /= 3
 			}
@@ -202,7 +202,7 @@ func nats() (contest, error) {
 	}, nil
 }
 
-// whole runs a tool without a JVM, which says its rate at the end and has nothing to warm up.
+// whole runs a tool without a JVM. It needs no warm-up and prints its rate at the end.
 func whole(ctx context.Context, s settings, n int, rate *regexp.Regexp, command []string) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*s.measure+60*time.Second)
 	defer cancel()

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// A comparison with a tool whose code is never compiled well says nothing: the lab's options are for brokers that have
-// to start soon.
+// Tools of the JVM do not run with the lab's options, which disable the C2 compiler.
 func TestToolsRunInAWholeVirtualMachine(t *testing.T) {
 	java, err := exec.LookPath("java")
 	if err != nil {
@@ -36,7 +35,7 @@ func TestToolsRunInAWholeVirtualMachine(t *testing.T) {
 	}
 }
 
-// The ratio is of pairs and has Lockstep on top; CPU is of a message.
+// The ratio is Lockstep's value divided by the tool's, per pair. CPU time is per message.
 func TestRow(t *testing.T) {
 	ours := []sample{{100, 2 * time.Microsecond}, {300, 4 * time.Microsecond}, {200, 3 * time.Microsecond}}
 	theirs := []sample{{200, 8 * time.Microsecond}, {100, 8 * time.Microsecond}, {200, 8 * time.Microsecond}}

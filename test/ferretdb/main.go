@@ -1,7 +1,7 @@
-// Package main is a server that speaks MongoDB's protocol, for tests where no MongoDB can be had: FerretDB on SQLite.
-// On one port it is FerretDB as it is, which lets two clients claim one document. On the other one every command that
-// changes documents waits for the one before, so that a claim is atomic, as it is in MongoDB; what is written without
-// acknowledgement works there too. Neither port is a replica set, and FerretDB does not honour write concerns.
+// Package main is a server for MongoDB's protocol, for tests without MongoDB: FerretDB on SQLite. It has two ports. One
+// is FerretDB itself, which lets two clients claim the same document. The other one serialises commands that change
+// documents, so that claims are atomic as in MongoDB, and supports unacknowledged writes. Neither port is a replica
+// set. FerretDB ignores write concerns.
 package main
 
 import (

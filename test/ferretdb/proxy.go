@@ -11,10 +11,10 @@ import (
 	"sync"
 )
 
-// proxy passes MongoDB's messages on to a server, and of those that change documents one at a time.
+// proxy forwards MongoDB's messages to a server. It serialises the commands that change documents.
 type proxy struct {
 	upstream string
-	turn     chan struct{} // holds a token while nobody has the turn
+	turn     chan struct{} // has a token while no command has the turn
 }
 
 func newProxy(upstream string) *proxy {
@@ -23,7 +23,7 @@ func newProxy(upstream string) *proxy {
 	return p
 }
 
-// serve serves connections until ctx ends, which ends them too.
+// serve serves connections until ctx ends, and then closes them.
 func (p *proxy) serve(ctx context.Context, listener net.Listener) error {
 	defer context.AfterFunc(ctx, func() { _ = listener.Close() })()
 	var wg sync.WaitGroup
@@ -36,12 +36,12 @@ func (p *proxy) serve(ctx context.Context, listener net.Listener) error {
 		wg.Go(func() {
 			defer client.Close()
 			defer context.AfterFunc(ctx, func() { _ = client.Close() })()
-			p.pass(ctx, client) // how a connection ends is for its two ends to say
+			p.pass(ctx, client) // the two ends report how a connection ended
 		})
 	}
 }
 
-// pass passes on what one client sends, and the answer to each. It returns when either side has closed.
+// pass forwards the requests of one client and their responses. It returns when either side has closed.
 func (p *proxy) pass(ctx context.Context, client net.Conn) error {
 	server, err := new(net.Dialer).DialContext(ctx, "tcp", p.upstream)
 	if err != nil {
@@ -70,8 +70,8 @@ func (p *proxy) pass(ctx context.Context, client net.Conn) error {
 // changes are the commands that read a document and then change it.
 var changes = []string{"findAndModify", "findandmodify", "update", "delete"}
 
-// ask has one request answered. The answer is nil if the client wants none: the server sends one nevertheless, which
-// the client would take for that to its next request.
+// ask forwards one request and returns the response, or nil if the client expects none. The server responds
+// nevertheless, and the client would use that as the response to its next request.
 func (p *proxy) ask(ctx context.Context, server net.Conn, request message) (message, error) {
 	silent := request.silence()
 	if slices.Contains(changes, request.command()) {
@@ -92,15 +92,15 @@ func (p *proxy) ask(ctx context.Context, server net.Conn, request message) (mess
 	return answer, nil
 }
 
-// message is one of MongoDB's wire protocol: length, id, id of what it answers and kind, four bytes each, least
-// significant first; then, if its kind is msg, flags and sections, of which one has kind 0 and is the command's
-// document.
+// message is a message of MongoDB's wire protocol. Its header has four fields of four bytes, little-endian: length, id,
+// id of the request, and kind. A message of kind msg then has flags and sections. One section has kind 0, and is the
+// command's document.
 type message []byte
 
 const (
 	header      = 16
 	msg         = 2013
-	moreToCome  = 1 << 1 // "send no answer"
+	moreToCome  = 1 << 1 // "send no response"
 	longest     = 48 << 20
 	bodySection = 0
 )
@@ -125,7 +125,7 @@ func (m message) isMsg() bool {
 	return binary.LittleEndian.Uint32(m[12:]) == msg && len(m) >= header+4
 }
 
-// silence reports whether the client wants no answer, and makes the request one that has an answer.
+// silence reports whether the client expects no response. It then clears that flag, so that the server responds.
 func (m message) silence() bool {
 	if !m.isMsg() {
 		return false
@@ -135,7 +135,7 @@ func (m message) silence() bool {
 	return flags&moreToCome != 0
 }
 
-// command is the name of the command, or empty if there is none to be found.
+// command returns the name of the command, or "" if the message has none.
 func (m message) command() string {
 	if !m.isMsg() {
 		return ""
@@ -149,7 +149,7 @@ func (m message) command() string {
 			rest = rest[1+size:]
 			continue
 		}
-		// A document is its length and then elements: one byte of type, the name with a zero at its end, the value.
+		// A document has its length and then elements: a type of one byte, a name that ends with a zero, and a value.
 		if len(rest) < 7 {
 			return ""
 		}

@@ -15,10 +15,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// patience bounds waits for what must happen.
+// patience is the time limit for events that must happen.
 const patience = 5 * time.Minute
 
-// start serves a fresh FerretDB and returns the URLs of both its ports.
+// start starts a new FerretDB and returns the URLs of both ports.
 func start(t *testing.T) (plain, serial string) {
 	t.Helper()
 	var addresses []string
@@ -31,7 +31,7 @@ func start(t *testing.T) (plain, serial string) {
 		defer listener.Close()
 		_ = listener.Close()
 	}
-	dir, err := os.MkdirTemp("", "ferretdb") // FerretDB may still write there when the test ends
+	dir, err := os.MkdirTemp("", "ferretdb") // FerretDB may still write there after the end of the test
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func connect(t *testing.T, url string) *mongo.Client {
 	return client
 }
 
-// claim has workers claim all of a number of documents, and counts those that were claimed more than once.
+// claim lets workers claim all documents, and returns the number of documents that were claimed more than once.
 func claim(t *testing.T, url, collection string, workers, documents int) (duplicates int) {
 	t.Helper()
 	client := connect(t, url)
@@ -116,7 +116,7 @@ func TestClaimsAreAtomic(t *testing.T) {
 	if n := claim(t, serial, "serial", 4, 400); n > 0 {
 		t.Errorf("400 documents are claimed %d times too often", n)
 	}
-	// Without the proxy they are not, or this test could not fail.
+	// Without the proxy, duplicates must occur, or this test could not fail.
 	for begun := time.Now(); time.Since(begun) < patience; {
 		n := claim(t, plain, "plain"+time.Now().Format("150405000000000"), 4, 400)
 		t.Logf("without the proxy 400 documents are claimed %d times too often", n)
@@ -127,7 +127,7 @@ func TestClaimsAreAtomic(t *testing.T) {
 	t.Error("FerretDB's own claims look atomic: is the proxy still needed?")
 }
 
-// A write that asks for no answer must not leave one behind for the request that comes next on its connection.
+// An unacknowledged write leaves no response for the next request of its connection.
 func TestUnacknowledgedWrites(t *testing.T) {
 	_, serial := start(t)
 	c := connect(t, serial).Database("test").Collection("c")
@@ -151,7 +151,7 @@ func TestUnacknowledgedWrites(t *testing.T) {
 	}
 }
 
-// Whatever a client sends must not bring the proxy down.
+// No message of a client makes the proxy panic.
 func FuzzCommand(f *testing.F) {
 	f.Add([]byte{16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 221, 7, 0, 0})
 	f.Add([]byte{32, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 221, 7, 0, 0, 2, 0, 0, 0, 0, 11, 0, 0, 0, 16, 'u', 0, 1, 0, 0, 0})

@@ -1,4 +1,4 @@
-// Package forward passes TCP connections on, for tests that need a proxy in front of a server.
+// Package forward forwards TCP connections, for tests that need a proxy in front of a server.
 package forward
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// Forwarder listens on a port of 127.0.0.1 and passes each connection on to one server.
+// Forwarder listens on a port of 127.0.0.1 and forwards each connection to one server.
 type Forwarder struct {
 	listener net.Listener
 	target   string
@@ -18,10 +18,10 @@ type Forwarder struct {
 
 	mu     sync.Mutex
 	closed bool
-	conns  map[net.Conn]bool // of clients and of the server
+	conns  map[net.Conn]bool // to clients and to the server
 }
 
-// Start listens on a free port for clients of the server at target, a host:port.
+// Start listens on a free port and forwards to target, a host:port.
 func Start(target string) (*Forwarder, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,13 +41,13 @@ func Start(target string) (*Forwarder, error) {
 	return f, nil
 }
 
-// Addr is the host:port that clients connect to.
+// Addr returns the host:port for clients.
 func (f *Forwarder) Addr() string { return f.listener.Addr().String() }
 
-// Accepted is the number of connections that clients have made.
+// Accepted returns the number of accepted connections.
 func (f *Forwarder) Accepted() int64 { return f.accepted.Load() }
 
-// Close ends all connections. No goroutine of the forwarder is left when it returns.
+// Close ends all connections, and returns when all goroutines of the forwarder have ended.
 func (f *Forwarder) Close() {
 	f.listener.Close()
 	f.mu.Lock()
@@ -77,7 +77,7 @@ func (f *Forwarder) carry(client net.Conn) {
 	Join(client, server)
 }
 
-// track has Close end a connection; false: the forwarder is closed.
+// track registers a connection for Close. It returns false if the forwarder is closed.
 func (f *Forwarder) track(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,11 +91,12 @@ func (f *Forwarder) untrack(conn net.Conn) {
 	delete(f.conns, conn)
 }
 
-// Join copies both ways until both sides have ended, and passes the end of one side on to the other. It closes neither.
+// Join copies in both directions until both sides have ended, and forwards the end of each side to the other. It closes
+// neither connection.
 func Join(a, b net.Conn) {
 	var wg sync.WaitGroup
 	one := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from) // either end may break: the end is passed on
+		_, _ = io.Copy(to, from) // either side may fail: its end is forwarded
 		if half, ok := to.(interface{ CloseWrite() error }); ok {
 			_ = half.CloseWrite()
 		}

@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// echo listens, and sends back to each client what it has sent, once the client has ended.
+// echo starts a server that returns a client's bytes after the client has closed its side.
 func echo(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,7 +48,7 @@ func dial(t *testing.T, f *Forwarder) net.Conn {
 	return conn
 }
 
-// Bytes and the end of a side are passed on in both directions.
+// Bytes, and the end of each side, are forwarded in both directions.
 func TestBytesAndEndsArePassedOn(t *testing.T) {
 	f := started(t, echo(t))
 	for n := range 3 {
@@ -68,7 +68,7 @@ func TestBytesAndEndsArePassedOn(t *testing.T) {
 	}
 }
 
-// A client of a server that is not there is closed, and Close ends connections that go on.
+// A client is disconnected if the server does not exist. Close ends active connections.
 func TestNoConnectionOutlivesItsServerOrTheForwarder(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	nobody, err := net.Listen("tcp", "127.0.0.1:0")

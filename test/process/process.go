@@ -1,6 +1,6 @@
-// Package process handles the programs under test as processes of their own: it builds, starts, signals and ends them,
-// waits for them, and reads what they say and use. None outlives the tests, and what a process says is printed when its
-// test fails.
+// Package process runs the programs under test as separate processes. It builds, starts, signals and ends them, and
+// reads their output and resource use. They end with the tests, and the output of a process is printed if its test
+// fails.
 package process
 
 import (
@@ -21,29 +21,30 @@ import (
 	"time"
 )
 
-// Command is how a process is started, and can be started again.
+// Command describes how a process is started. It can be started again.
 type Command struct {
-	Dir string // where it runs, and where what it says is kept
-	// of the file NAME.log there, which goes on when it is started again; none: a new file of the program's name
+	Dir string // working folder, which also has the log
+	// name of the log file NAME.log in Dir, which is continued when the process is started again. Empty: a new file
+	// with the program's name.
 	Name string
-	Env  []string // NAME=value, besides the test's own
-	Bare bool     // of the test's own variables it gets none that is Lockstep's
+	Env  []string // NAME=value, in addition to the test's own variables
+	Bare bool     // removes Lockstep's variables from those of the test
 	Argv []string
 }
 
-// Process is a program, running or ended. Its methods may be called from several goroutines.
+// Process is a running or ended program. Its methods are safe for concurrent use.
 type Process struct {
-	Begun time.Time // when it was started
+	Begun time.Time // time of the start
 
 	t    testing.TB
 	cmd  *exec.Cmd
 	log  string
-	from int64 // where in the log this process begins
+	from int64 // offset of this process in the log
 	end  chan struct{}
 }
 
-// starter is a thread that ends with the tests: the system kills a process when the thread that started it ends, so
-// none is left over.
+// starter starts processes from a thread that ends with the tests. The system kills a process when the thread that
+// started it ends, so no process is left.
 var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -55,12 +56,12 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// ProgramsVariable names a folder with the three programs, built in advance: plain as users have them, and race with
-// the race detector. Tests build them if it is not set.
+// ProgramsVariable names a folder with the three built programs: subfolder plain without, and race with the race
+// detector. Tests build them if the variable is not set.
 const ProgramsVariable = "LOCKSTEP_PROGRAMS"
 
-// Programs returns the folder of the three programs, and builds them into dir if there is none yet. With race they have
-// the race detector, and a test that starts one fails by what that finds.
+// Programs returns the folder of the three programs. It builds them into dir if ProgramsVariable is not set. With race,
+// they are built with the race detector, and a test that starts one fails if a race is found.
 func Programs(dir string, race bool) (string, error) {
 	kind, args := "plain", []string{"lockstep/cmd/..."}
 	if race {
@@ -76,8 +77,8 @@ func Programs(dir string, race bool) (string, error) {
 	return dir, Build(dir, args...)
 }
 
-// Beside has so many tests run side by side that say they may, on any machine, unless the command line says how many:
-// they wait most of their time. It is called with flags parsed.
+// Beside sets the number of parallel tests, unless the command line sets it. These tests mostly wait, so the number
+// does not depend on the cores. Call it after flag.Parse.
 func Beside(tests int) error {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -87,7 +88,7 @@ func Beside(tests int) error {
 	return flag.Set("test.parallel", strconv.Itoa(tests))
 }
 
-// Build builds programs into a folder; args are those of "go build".
+// Build builds programs into a folder. args are those of "go build".
 func Build(dir string, args ...string) error {
 	build := exec.Command("go", append([]string{"build", "-o", dir + string(filepath.Separator)}, args...)...)
 	if out, err := build.CombinedOutput(); err != nil {
@@ -96,8 +97,8 @@ func Build(dir string, args ...string) error {
 	return nil
 }
 
-// Start starts a program that is killed with the test at the latest. Programs built with the race detector fail the
-// test by what that finds.
+// Start starts a program and kills it at the end of the test. If a program with the race detector finds a race, the
+// test fails.
 func Start(t testing.TB, c Command) *Process {
 	t.Helper()
 	log, from := c.logFile(t)
@@ -113,7 +114,7 @@ func Start(t testing.TB, c Command) *Process {
 	}
 	p.Begun = time.Now()
 	go func() {
-		_ = p.cmd.Wait() // the exit code is read where it matters
+		_ = p.cmd.Wait() // the exit code is read where it is needed
 		close(p.end)
 	}()
 	t.Cleanup(p.finish)
@@ -129,7 +130,7 @@ func (c Command) environment() (env []string) {
 	return append(env, c.Env...)
 }
 
-// logFile opens the file that is to have what the process says, and tells how long it is.
+// logFile opens the log file and returns its length.
 func (c Command) logFile(t testing.TB) (log *os.File, length int64) {
 	t.Helper()
 	var err error
@@ -158,15 +159,15 @@ func (p *Process) finish() {
 	}
 }
 
-// String names the process by its log and number.
+// String returns the name of the log and the process number.
 func (p *Process) String() string {
 	return fmt.Sprintf("%s (pid %d)", strings.TrimSuffix(filepath.Base(p.log), ".log"), p.PID())
 }
 
-// PID is its number, also when it has ended.
+// PID returns the process number, also after the end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Kill ends it as a power cut would, unless it has ended, and returns when that was.
+// Kill sends SIGKILL, waits for the end of the process, and returns the time of the signal.
 func (p *Process) Kill() time.Time {
 	at := time.Now()
 	_ = p.cmd.Process.Kill() // it may have ended
@@ -174,7 +175,7 @@ func (p *Process) Kill() time.Time {
 	return at
 }
 
-// Signal sends it a signal; the test fails if it has ended.
+// Signal sends a signal. The test fails if the process has ended.
 func (p *Process) Signal(s os.Signal) {
 	p.t.Helper()
 	if err := p.cmd.Process.Signal(s); err != nil {
@@ -182,10 +183,10 @@ func (p *Process) Signal(s os.Signal) {
 	}
 }
 
-// Ended is closed when it has ended.
+// Ended returns a channel that is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.end }
 
-// patience bounds a wait. It ends a test that hangs, and says nothing about how long anything takes.
+// patience is the time limit of a wait. It ends a test that hangs; it is no statement about performance.
 func patience() time.Duration {
 	if os.Getenv("LOCKSTEP_LONG") != "" {
 		return 40 * time.Minute
@@ -193,7 +194,7 @@ func patience() time.Duration {
 	return 10 * time.Minute
 }
 
-// Leaves waits for its end and returns its exit code.
+// Leaves waits for the end of the process and returns its exit code.
 func (p *Process) Leaves() (code int) {
 	p.t.Helper()
 	select {
@@ -205,7 +206,7 @@ func (p *Process) Leaves() (code int) {
 	}
 }
 
-// Said is all that it has written so far.
+// Said returns the output so far.
 func (p *Process) Said() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil || int64(len(text)) < p.from {
@@ -215,19 +216,19 @@ func (p *Process) Said() string {
 	return string(text[p.from:])
 }
 
-// Tail is the end of what it has written, so many bytes at most.
+// Tail returns the end of the output, at most this number of bytes.
 func (p *Process) Tail(most int) string {
 	text := p.Said()
 	return string(bytes.TrimSpace([]byte(text[max(0, len(text)-most):])))
 }
 
-// RSS is its resident memory in bytes.
+// RSS returns the resident memory in bytes.
 func (p *Process) RSS() int {
 	p.t.Helper()
 	return RSS(p.t, p.PID())
 }
 
-// RSS is the resident memory of a process in bytes.
+// RSS returns the resident memory of a process in bytes.
 func RSS(t testing.TB, pid int) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -247,7 +248,7 @@ func RSS(t testing.TB, pid int) int {
 	return 0
 }
 
-// Eventually waits until something is so.
+// Eventually waits until a condition is true.
 func Eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience()); !is(); time.Sleep(20 * time.Millisecond) {
@@ -257,7 +258,7 @@ func Eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// Ports asks the system for ports of 127.0.0.1 that nobody listens on, all different.
+// Ports returns different free ports of 127.0.0.1.
 func Ports(t testing.TB, n int) (ports []int) {
 	t.Helper()
 	for range n {
@@ -271,7 +272,7 @@ func Ports(t testing.TB, n int) (ports []int) {
 	return ports
 }
 
-// Listening waits until somebody takes connections at a port of 127.0.0.1.
+// Listening waits until a port of 127.0.0.1 accepts connections.
 func Listening(t testing.TB, port int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("anybody listening on port %d", port), func() bool {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// listener takes what a test would say of itself.
+// listener records the errors and logs of a test.
 type listener struct {
 	testing.TB
 	failed bool
@@ -38,7 +38,7 @@ func shell(dir, script string) Command {
 	return Command{Dir: dir, Argv: []string{"sh", "-c", script}}
 }
 
-// What a process says is its own, also where it goes on with another one's file; its exit code is told.
+// A process that continues the log of another one has its own output and exit code.
 func TestStartedAgain(t *testing.T) {
 	c := shell(t.TempDir(), "echo $GREETING; exit $CODE")
 	c.Name = "p"
@@ -54,7 +54,7 @@ func TestStartedAgain(t *testing.T) {
 	}
 }
 
-// A bare process gets none of the test's variables that are Lockstep's.
+// A bare process does not receive Lockstep's variables of the test.
 func TestBare(t *testing.T) {
 	t.Setenv("LOCKSTEP_CANARY", "seen")
 	c := shell(t.TempDir(), `echo "canary $LOCKSTEP_CANARY home $HOME own $LOCKSTEP_OWN"`)
@@ -66,7 +66,7 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// The end of a test kills its processes, and tells what they said if it failed.
+// The end of a test kills its processes, and prints their output if the test failed.
 func TestKilledWithTheTest(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		l := &listener{TB: t, failed: failed}
@@ -84,7 +84,7 @@ func TestKilledWithTheTest(t *testing.T) {
 	}
 }
 
-// A race in a program that was killed, and so has no exit code, fails the test.
+// A race fails the test also if the program was killed and has no exit code.
 func TestRaceFailsTheTest(t *testing.T) {
 	l := &listener{TB: t}
 	p := Start(l, shell(t.TempDir(), "echo WARNING: DATA RACE; exec sleep 600"))

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal opens a pseudo-terminal until the test ends: terminal is what a program sees, and master is the other side
-// of it, which types and reads.
+// Terminal opens a pseudo-terminal until the end of the test. terminal is the side of the program. master is the other
+// side, for input and output.
 func Terminal(t testing.TB) (terminal, master *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
