@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// listener takes the errors of an account.
+// listener records the errors of an account.
 type listener struct {
 	testing.TB
 	errors []string
@@ -24,7 +24,7 @@ func (l *listener) Errorf(format string, v ...any) {
 	l.errors = append(l.errors, fmt.Sprintf(format, v...))
 }
 
-// said makes a record of epochs and what they said, in order.
+// said returns a record with the given epochs and messages, in order.
 func said(t *testing.T, all ...any) (record []stored) {
 	t.Helper()
 	epoch := ""
@@ -48,7 +48,7 @@ func said(t *testing.T, all ...any) (record []stored) {
 	return record
 }
 
-// An account finds what a takeover must not leave out, or say and not do.
+// An account detects takeovers that are not recorded, and takeovers whose event is wrong.
 func TestAccountOfTakeovers(t *testing.T) {
 	accepted, begun := wire.RunEvent{Kind: wire.RunAccepted},
 		wire.RunEvent{Kind: wire.TaskStarted, Task: "x", Attempt: "1"}
@@ -61,7 +61,7 @@ func TestAccountOfTakeovers(t *testing.T) {
 	repeated := taken("x", "1", "the task in flight is repeated")
 	for name, c := range map[string]struct {
 		said []any
-		want string // of the error; empty: there is none
+		want string // of the error; empty: no error
 	}{
 		"repeated": {[]any{"1", accepted, begun, "2", repeated, cut, again, outcome}, ""},
 		"nothing in flight": {[]any{"1", accepted, begun, outcome, "2", taken("", "", "no task was in flight"), again},
@@ -84,7 +84,7 @@ func TestAccountOfTakeovers(t *testing.T) {
 	}
 }
 
-// Snapshots that are missing or too late are lost.
+// Snapshots that are missing or too late count as lost.
 func TestAccountOfSnapshots(t *testing.T) {
 	l := &listener{TB: t}
 	a := &account{t: l, outcomes: map[string]plan.Outcome{"x": {Agents: []plan.AgentPart{{Agent: "a"},
@@ -103,7 +103,7 @@ func TestAccountOfSnapshots(t *testing.T) {
 	}
 }
 
-// What was done explains as many tasks as it can have harmed, in its time.
+// A fault explains at most its number of tasks, and only in its period.
 func TestAccountOfHarms(t *testing.T) {
 	now := time.Now()
 	at := func(seconds int) time.Time { return now.Add(time.Duration(seconds) * time.Second) }

@@ -25,37 +25,37 @@ import (
 	"lockstep/internal/wire"
 )
 
-// stored is one message of a run's record, as JetStream has it.
+// stored is one message of a run's record in JetStream.
 type stored struct {
-	seq           uint64 // place in the record
-	after         uint64 // last message of the other stream that precedes it
+	seq           uint64 // position in the record
+	after         uint64 // last message of the other stream before it
 	stream, kind  string
 	task, attempt string
-	epoch         string // of the controller that sent it
+	epoch         string // of the controller that wrote it
 	data          []byte
 }
 
-// account is a run's record held against what it has to be. Its faults are errors of the test, and counted as lost.
+// account checks the record of a run. Deviations are errors of the test, and count as lost.
 type account struct {
 	t        testing.TB
 	run      *runs.Run
 	record   []stored
 	events   []wire.RunEvent
-	at       []uint64                // of events: where they are in the record
-	outcomes map[string]plan.Outcome // the first of each task
-	ended    map[string]uint64       // where that is in the record
+	at       []uint64                // positions of the events in the record
+	outcomes map[string]plan.Outcome // first outcome of each task
+	ended    map[string]uint64       // position of that outcome in the record
 	lost     int
-	excused  bool // the broker was killed: what it forgot is in the record, and not ours
+	excused  bool // the broker was killed and may lose confirmed messages
 }
 
-// lose counts something that is not as it has to be.
+// lose reports a deviation and counts it.
 func (a *account) lose(format string, v ...any) {
 	a.t.Helper()
 	a.lost++
 	a.t.Errorf("lost: "+format, v...)
 }
 
-// account reads the run's record from JetStream and from the directories, and compares.
+// account reads the run's record from JetStream and from the directories, and checks that they agree.
 func (f *fleet) account() *account {
 	f.t.Helper()
 	a := &account{t: f.t, run: f.run, outcomes: map[string]plan.Outcome{}, ended: map[string]uint64{},
@@ -77,8 +77,8 @@ func (f *fleet) account() *account {
 	return a
 }
 
-// stored reads the run's streams to their end, in the order of its record: from another server of the cluster where one
-// that was started again does not answer yet.
+// stored reads all streams of the run, in the order of the record. It tries again while a restarted server does not
+// answer.
 func (f *fleet) stored() []stored {
 	f.t.Helper()
 	for end := time.Now().Add(stepLimit); ; {
@@ -113,7 +113,7 @@ func (f *fleet) readStored() (all []stored, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range events { // behind the snapshots that it names
+	for _, e := range events { // after the snapshots that it refers to
 		for len(snapshots) > 0 && snapshots[0].seq <= e.after {
 			all, snapshots = append(all, snapshots[0]), snapshots[1:]
 		}
@@ -185,7 +185,7 @@ func (a *account) read() {
 	}
 }
 
-// ledByOne checks that no controller wrote to a stream after a later one had.
+// ledByOne checks that no controller wrote to a stream after a later controller had.
 func (a *account) ledByOne() {
 	a.t.Helper()
 	last := map[string]string{}
@@ -193,7 +193,7 @@ func (a *account) ledByOne() {
 		switch {
 		case s.epoch == "":
 			a.lose("message %d of the record (%s) names no epoch", s.seq, s.kind)
-		case s.epoch < last[s.stream]: // of one length, as they are milliseconds since 1970
+		case s.epoch < last[s.stream]: // strings of equal length: milliseconds since 1970
 			a.lose("message %d of the record (%s) is of epoch %s, and one before it of %s: two controllers led", s.seq,
 				s.kind, s.epoch, last[s.stream])
 		default:
@@ -209,7 +209,7 @@ func (a *account) decode(s stored, to any) {
 	}
 }
 
-// begunOnce checks that a task was not begun after its outcome.
+// begunOnce checks that a task was not started after its outcome.
 func (a *account) begunOnce(task string) {
 	a.t.Helper()
 	for i, e := range a.events {
@@ -219,7 +219,8 @@ func (a *account) begunOnce(task string) {
 	}
 }
 
-// counted is the attempt of a task that its outcome tells of: the last that was begun before it; empty if none was.
+// counted returns the attempt that belongs to the task's outcome: the last one that was started before it. Empty if
+// there is none.
 func (a *account) counted(task string) (attempt string) {
 	for i, e := range a.events {
 		if e.Kind == wire.TaskStarted && e.Task == task && a.at[i] < a.ended[task] {
@@ -229,7 +230,7 @@ func (a *account) counted(task string) (attempt string) {
 	return attempt
 }
 
-// kept compares what JetStream had of a task before its outcome with the run directory and with the outcome.
+// kept compares the snapshots in JetStream before the outcome with the run directory and with the outcome.
 func (a *account) kept(task string) {
 	a.t.Helper()
 	attempt := a.counted(task)
@@ -265,7 +266,7 @@ func (a *account) kept(task string) {
 	a.judged(task)
 }
 
-// copied are the snapshots of a task in the run directory.
+// copied returns the snapshots of a task in the run directory.
 func (a *account) copied(task string) map[string]record.Snapshot {
 	a.t.Helper()
 	all := map[string]record.Snapshot{}
@@ -290,7 +291,7 @@ func (a *account) copied(task string) map[string]record.Snapshot {
 	return all
 }
 
-// addsUp counts a ledger again from the windows of the snapshots, which the ledger is not made of.
+// addsUp compares the ledger with the counts of the snapshots' windows, which are counted independently.
 func (a *account) addsUp(task string, had map[string]record.Snapshot) {
 	a.t.Helper()
 	var sent, confirmed, unique int64
@@ -305,7 +306,7 @@ func (a *account) addsUp(task string, had map[string]record.Snapshot) {
 		a.lose("the ledger of task %s has %d sent, %d confirmed, %d received; the snapshots have %d, %d, %d", task,
 			l.Sent, l.Confirmed, l.Received, sent, confirmed, unique)
 	}
-	// what a lost publisher sent last is not known
+	// the last messages of a lost publisher are unknown
 	whole := !slices.ContainsFunc(a.outcomes[task].Agents, func(p plan.AgentPart) bool { return p.Lost })
 	told := l.Received + l.Lost + l.Undrained + l.Unknown + l.Unroutable + l.Rejected
 	if told < l.Sent || whole && told > l.Sent+l.Uncertain {
@@ -330,8 +331,7 @@ func (a *account) cell(task string) plan.Cell {
 	return plan.Cell{}
 }
 
-// judged compares an outcome in JetStream with that in the run directory, and with what is judged from the directory
-// again.
+// judged compares an outcome in JetStream with the one in the run directory, and with a new judgement of the directory.
 func (a *account) judged(task string) {
 	a.t.Helper()
 	text, err := os.ReadFile(filepath.Join(a.run.Dir(), "tasks", task, "outcome.json"))
@@ -357,7 +357,7 @@ func (a *account) judged(task string) {
 	}
 }
 
-// apart is where two texts begin to differ.
+// apart returns the part of two texts where they begin to differ.
 func apart(a, b string) string {
 	i := 0
 	for i < min(len(a), len(b)) && a[i] == b[i] {
@@ -367,7 +367,7 @@ func apart(a, b string) string {
 	return fmt.Sprintf("…%s… and …%s…", a[from:min(len(a), i+200)], b[from:min(len(b), i+200)])
 }
 
-// sans is an outcome as text, without the remarks on earlier attempts that the directory adds.
+// sans returns an outcome as JSON, without the warnings about earlier attempts, which the directory adds.
 func sans(o plan.Outcome) string {
 	o.Warnings = slices.DeleteFunc(slices.Clone(o.Warnings),
 		func(w string) bool { return strings.HasPrefix(w, "attempt ") })
@@ -381,8 +381,8 @@ func sans(o plan.Outcome) string {
 	return string(text)
 }
 
-// sameFiles compares what was written while the run was followed with what was made of the record otherwise: all but
-// the tables, which only ctl run writes.
+// sameFiles compares the directory of the followed run with another copy. Tables and pages are left out: only ctl run
+// writes them.
 func (a *account) sameFiles(what, followed, otherwise string) {
 	a.t.Helper()
 	one, other := files(a.t, followed), files(a.t, otherwise)
@@ -406,7 +406,7 @@ func files(t testing.TB, dir string) map[string][]byte {
 	t.Helper()
 	all := map[string][]byte{}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		name, _ := filepath.Rel(dir, path) // it is below dir
+		name, _ := filepath.Rel(dir, path) // path is below dir
 		if err != nil || d.IsDir() || strings.HasPrefix(name, "tables.") || strings.HasSuffix(name, ".html") {
 			return err
 		}
@@ -419,8 +419,7 @@ func files(t testing.TB, dir string) map[string][]byte {
 	return all
 }
 
-// words are what the record says, in short: its events beyond the ordinary ones, the verdicts, and why they are what
-// they are.
+// words summarises the record: its unusual events, the verdicts, and their reasons.
 func (a *account) words() (said []string) {
 	for _, e := range a.events {
 		switch e.Kind {
@@ -447,7 +446,7 @@ func (a *account) words() (said []string) {
 	return slices.Compact(append(said, reasons...))
 }
 
-// verdict checks that one task has a verdict, and that all others are valid.
+// verdict checks the verdict of one task, and that all others are valid.
 func (a *account) verdict(task string, want plan.Verdict) plan.Outcome {
 	a.t.Helper()
 	for id, o := range a.outcomes {
@@ -461,8 +460,8 @@ func (a *account) verdict(task string, want plan.Verdict) plan.Outcome {
 	return a.outcomes[task]
 }
 
-// repeated checks that a task, which lost an agent, was repeated once, and that all tasks are valid. It returns why the
-// attempt does not count.
+// repeated checks that a task that lost an agent was repeated once, and that all tasks are valid. It returns the reason
+// why the first attempt failed.
 func (a *account) repeated(task string) (why string) {
 	a.t.Helper()
 	o := a.verdict(task, plan.Valid)
@@ -473,7 +472,7 @@ func (a *account) repeated(task string) (why string) {
 	return o.FailedAttempts[0].Reason
 }
 
-// attempted checks that each task was begun once, and those named twice.
+// attempted checks that each task was started once, or twice if it is listed.
 func (a *account) attempted(twice ...string) {
 	a.t.Helper()
 	begun := map[string]int{}
@@ -493,7 +492,7 @@ func (a *account) attempted(twice ...string) {
 	}
 }
 
-// first is the first event of a kind after a time.
+// first returns the first event of a kind after a time.
 func (a *account) first(k wire.EventKind, after time.Time) (wire.RunEvent, bool) {
 	for _, e := range a.events {
 		if e.Kind == k && e.At.After(after) {
@@ -503,11 +502,11 @@ func (a *account) first(k wire.EventKind, after time.Time) (wire.RunEvent, bool)
 	return wire.RunEvent{}, false
 }
 
-// longestHalt is more than any fault lasts and a run needs to go on after it, and less than a task's deadline, at which
-// agents give up by themselves. make test-long requires it.
+// longestHalt is longer than any fault and the recovery from it, and shorter than a task's deadline, at which agents
+// end it. It is checked in make test-long only.
 const longestHalt = time.Minute
 
-// wentOn is how long after a time the next task was begun.
+// wentOn returns the time until the next task was started.
 func (a *account) wentOn(after time.Time) time.Duration {
 	a.t.Helper()
 	e, ok := a.first(wire.TaskStarted, after)

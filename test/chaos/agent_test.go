@@ -12,11 +12,11 @@ import (
 	"lockstep/test/process"
 )
 
-// lostWithin is how soon the fleet notices that an agent is gone, after the last that the controller heard of it. make
-// test-long requires it.
+// lostWithin is the maximum silence of an agent before the controller reports it as lost. It is checked in make
+// test-long only.
 const lostWithin = 5 * time.Second
 
-// phases in which things are killed.
+// phases are the phases in which processes are killed.
 var phases = []string{inPrepare, inReady, inWarmup, inMeasure, inDrain, inTeardown}
 
 func agentFaults() (all []fault) {
@@ -32,7 +32,7 @@ func agentFaults() (all []fault) {
 	)
 }
 
-// agentKilled kills one of two agents and starts it again when it is known to be lost: its task is repeated.
+// agentKilled kills one of two agents and starts it again when it is reported as lost. Its task is repeated.
 func (r *row) agentKilled(phase string) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -51,7 +51,7 @@ func (r *row) agentKilled(phase string) {
 	}
 }
 
-// agentRestarted kills an agent that whoever looks after it starts again before anybody misses it.
+// agentRestarted kills an agent and starts it again at once, before the controller notices.
 func agentRestarted(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -66,8 +66,7 @@ func agentRestarted(r *row) {
 	a.repeated(b.Task)
 }
 
-// agentPaused stops an agent for a shorter time than the controller waits for. On a slow machine it may be taken as
-// lost, but only after that time.
+// agentPaused stops an agent for less than wire.LostAfter. On a slow machine it may be lost, but not earlier.
 func agentPaused(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -90,8 +89,7 @@ func agentPaused(r *row) {
 	}
 }
 
-// agentStopped stops an agent for so long that it is lost, while another takes its place, and lets it come back with
-// what it still has to say.
+// agentStopped stops an agent until it is lost and another one replaces it. Then it continues and returns to the fleet.
 func agentStopped(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2", "a3"}})
 	f.submit(f.matrix(8, "")) // longer than the agent is stopped
@@ -107,17 +105,17 @@ func agentStopped(r *row) {
 	a.noticed(r, at, victim)
 	r.line.wentOn = a.wentOn(at)
 	a.repeated(b.Task)
-	// Its run continues with those that it has.
+	// Its run continues with the agents that it has.
 	process.Eventually(r.t, "the stopped agent there again", func() bool { return f.there() == 3 })
 }
 
-// clockStepped steps an agent's clock while it sends or receives: the task that it happens in tells of it.
+// clockStepped steps an agent's clock during a task. The outcome of that task has an event for it.
 func clockStepped(r *row) {
 	after := r.between(33*time.Second, 38*time.Second).Round(time.Millisecond)
 	victim := r.oneOf("a1", "a2")
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"},
 		variables: map[string][]string{victim: {"LOCKSTEP_CLOCK=step=100ms@" + after.String()}}})
-	f.agents[victim].Kill() // its clock counts from its start, which is to be just before the run
+	f.agents[victim].Kill() // the step is counted from the agent's start, which must be just before the run
 	process.Eventually(r.t, "one agent gone", func() bool { return f.there() == 1 })
 	one := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`,
 		fmt.Sprintf("measure: %q", measure), `measure: "42s"`, "rate: 300", "rate: 100")
@@ -147,7 +145,7 @@ func clockStepped(r *row) {
 	}
 }
 
-// noticed takes the time from a fault until the record says that an agent was lost.
+// noticed records the time from a fault until the event that an agent was lost.
 func (a *account) noticed(r *row, at time.Time, agent string) {
 	a.t.Helper()
 	e, ok := a.first(wire.AgentLost, at)

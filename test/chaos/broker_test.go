@@ -15,14 +15,13 @@ func brokerFaults() []fault {
 	}
 }
 
-// brokerKilled kills the broker under test and starts it again. What it forgot is its own doing, and the record says
-// what that was.
+// brokerKilled kills the broker under test and starts it again. The record reports the messages that it lost.
 func (r *row) brokerKilled(storage string) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
-	// With files it keeps what it has confirmed: a stream of one replica is written before the confirm, and what is
-	// written outlives the process, though not the host, as it is synced only every two minutes. But what was on its
-	// way to a consumer when it was killed is delivered again only after ackWait. The drain has to wait for that: with
-	// the usual 30 s such messages count as lost.
+	// With file storage, the broker keeps confirmed messages: a message of a stream with one replica is written before
+	// the confirm. It survives the end of the process, though not of the host, because files are synced only every two
+	// minutes. Messages that were in flight to a consumer are delivered again only after ackWait. The drain must last
+	// longer: with the default of 30 s they would count as lost.
 	f.submit(strings.ReplaceAll(f.matrix(2, storage), `storage: "file"`, `storage: "file", ackWait: "3s"`))
 	phase := r.oneOf(phases...)
 	b := f.reach(r, 2, phase)
@@ -41,7 +40,7 @@ func (r *row) brokerKilled(storage string) {
 	}
 }
 
-// brokerGone kills the broker under test for good: no task that is left can be done, and each says why.
+// brokerGone kills the broker under test and does not start it again. The remaining tasks fail, each with a reason.
 func brokerGone(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(1, "memory"))

@@ -14,7 +14,7 @@ func faults() []fault {
 		wireFaults(), diskFaults(), stormFaults())
 }
 
-// TestChaos does every fault, or the short selection, and prints the table.
+// TestChaos runs the short selection of faults, or all of them, and prints the table.
 func TestChaos(t *testing.T) {
 	var mu sync.Mutex
 	var lines []line
@@ -28,7 +28,7 @@ func TestChaos(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/seed=%d", f.name, seed), func(t *testing.T) {
 				t.Parallel()
 				r := f.row(t, seed)
-				defer func() { // also of one that gives up
+				defer func() { // also if the row is aborted
 					t.Log(strings.Join(r.line.cells(), " | "))
 					mu.Lock()
 					defer mu.Unlock()

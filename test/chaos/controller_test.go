@@ -34,7 +34,7 @@ func controllerFaults() (all []fault) {
 	)
 }
 
-// controllerKilled kills the only controller, in which the control plane is where nodes is 0, and starts it again.
+// controllerKilled kills the only controller and starts it again. If nodes is 0, the control plane is embedded in it.
 func (r *row) controllerKilled(phase string, nodes int) {
 	f := r.fleet(shape{plane: nodes, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -44,7 +44,7 @@ func (r *row) controllerKilled(phase string, nodes int) {
 	at := f.controllers["controller"].Kill()
 	r.pass(away)
 	f.startController("controller")
-	if nodes == 0 { // nobody could tell the agents when to start, or anything else
+	if nodes == 0 { // without a control plane, agents receive no start time and no releases
 		f.harmed(at, 1)
 	}
 	a := f.ends(0, 3)
@@ -53,7 +53,7 @@ func (r *row) controllerKilled(phase string, nodes int) {
 	a.explained(f.harms)
 }
 
-// leaderKilled kills the controller that leads while another stands by.
+// leaderKilled kills the leader while a standby is running.
 func leaderKilled(r *row) {
 	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -68,7 +68,7 @@ func leaderKilled(r *row) {
 	a.explained(nil)
 }
 
-// leaderAndServerKilled kills the leader and the node of the control plane that it is connected to, for good.
+// leaderAndServerKilled kills the leader and its node of the control plane. Both stay down.
 func leaderAndServerKilled(r *row) {
 	through := map[string]string{}
 	f := r.fleet(shape{plane: 3, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}, through: through,
@@ -89,8 +89,8 @@ func leaderAndServerKilled(r *row) {
 	a.explained(nil)
 }
 
-// leaseLapsed stops the leader for longer than it may go without a renewal, and for less than a standby waits for one:
-// it leads on.
+// leaseLapsed stops the leader for longer than the lease is valid, and for less than a standby waits before a takeover.
+// It continues to lead.
 func leaseLapsed(r *row) {
 	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -114,15 +114,14 @@ func leaseLapsed(r *row) {
 	switch {
 	case !taken:
 		a.attempted()
-	case lapse < lease.TakenAfter-time.Second: // the first renewal may have been seen late
+	case lapse < lease.TakenAfter-time.Second: // the first renewal may have been received late
 		f.t.Errorf("after %v without a renewal: %s", lapse, e.Detail)
 	default:
 		f.t.Logf("this machine stopped the leader for longer than asked for: %s", e.Detail)
 	}
 }
 
-// leaderStopped stops the leader until a standby has taken over, and lets it go on believing that it leads: it must not
-// write another word.
+// leaderStopped stops the leader until a standby has taken over, and then continues it. It must not write any more.
 func leaderStopped(r *row) {
 	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(3, ""))
@@ -139,8 +138,8 @@ func leaderStopped(r *row) {
 	a.explained(nil)
 }
 
-// quarantined kills the controller twice with the same task in flight: the run ends, its outcomes stay, and ctl run
-// --resume does the rest.
+// quarantined kills the controller twice with the same task in flight. The run ends and keeps its outcomes, and ctl run
+// --resume executes the rest.
 func quarantined(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -170,7 +169,8 @@ func quarantined(r *row) {
 	f.ends(0)
 }
 
-// leaderAsked has the leader leave while another stands by: it waits for the task in flight, and nothing is repeated.
+// leaderAsked ends the leader with SIGTERM while a standby is running. It waits for the task in flight, and nothing is
+// repeated.
 func leaderAsked(r *row) {
 	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -190,8 +190,8 @@ func leaderAsked(r *row) {
 	a.explained(nil)
 }
 
-// controllerRestarted kills the only controller in a step of a search, or asks it to leave, and starts it again. The
-// steps before are not done again, and one in which it was asked to leave neither.
+// controllerRestarted kills or terminates the only controller during a step of a search, and starts it again. Earlier
+// steps are not repeated. After SIGTERM, the current step is not repeated either.
 func (r *row) controllerRestarted(s syscall.Signal) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	search := strings.NewReplacer(`["confirm-window", "confirm-each"]`, `["confirm-window"]`, "rate: 300, ", "",
@@ -218,7 +218,7 @@ func (r *row) controllerRestarted(s syscall.Signal) {
 		f.t.Errorf("the controller left in a step: %s", cut.Detail)
 	}
 	f.read(cut.Detail)
-	var steps []string // but the one that was cut off
+	var steps []string // without the one that was interrupted
 	for _, e := range a.events {
 		if e.Kind == wire.TaskStarted && e.Attempt != cut.Attempt {
 			steps = append(steps, strings.Split(e.Detail, ":")[0])
@@ -228,7 +228,7 @@ func (r *row) controllerRestarted(s syscall.Signal) {
 	if o.Search == nil || !o.Search.Sure || o.Search.Capacity != 200 {
 		f.t.Fatalf("the search found %+v", o.Search)
 	}
-	var want []string // five, or more on a machine that was too busy for one
+	var want []string // five, or more if a step was repeated on a busy machine
 	for i := range max(5, len(o.Search.Steps)) {
 		want = append(want, fmt.Sprint("step ", i+1))
 	}
@@ -238,7 +238,7 @@ func (r *row) controllerRestarted(s syscall.Signal) {
 	a.explained(nil)
 }
 
-// takenOver is how long after a time another controller took up the run.
+// takenOver returns the time until another controller took over the run.
 func (a *account) takenOver(at time.Time) time.Duration {
 	a.t.Helper()
 	e, ok := a.first(wire.TakenOver, at)
@@ -248,7 +248,7 @@ func (a *account) takenOver(at time.Time) time.Duration {
 	return e.At.Sub(at)
 }
 
-// controllerKilledEarly kills the controller when a run has just been submitted.
+// controllerKilledEarly kills the controller just after a run was submitted.
 func controllerKilledEarly(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.launch(f.matrix(1, ""))

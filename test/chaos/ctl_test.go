@@ -11,7 +11,7 @@ func ctlFaults() []fault {
 	return []fault{{name: "ctl killed", short: true, do: ctlKilled}}
 }
 
-// ctlKilled kills the ctl that follows the run: the run goes on, and following it again completes the directory.
+// ctlKilled kills the ctl that follows the run. The run continues, and ctl attach completes the directory.
 func ctlKilled(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -26,7 +26,7 @@ func ctlKilled(r *row) {
 	a.explained(nil)
 }
 
-// attached follows the run into the directory that a ctl that was killed has begun.
+// attached follows the run into the directory of the killed ctl.
 func (f *fleet) attached() {
 	f.t.Helper()
 	f.ctl = f.start(process.Command{Name: "attach",

@@ -18,13 +18,13 @@ func diskFaults() []fault {
 	}
 }
 
-// disk is a file system of its own, whose size can be changed while it is in use.
+// disk is a file system whose size can be changed while it is in use.
 type disk struct {
 	row  *row
 	path string
 }
 
-const roomy = 8 << 30 // bytes; memory is taken only as it is filled
+const roomy = 8 << 30 // bytes; memory is used only when it is filled
 
 func (r *row) disk(name string) *disk {
 	r.t.Helper()
@@ -53,7 +53,7 @@ func (d *disk) size(bytes uint64) {
 	}
 }
 
-// fill leaves no room.
+// fill reduces the size to the used space.
 func (d *disk) fill() {
 	d.row.t.Helper()
 	var st syscall.Statfs_t
@@ -65,8 +65,8 @@ func (d *disk) fill() {
 
 func (d *disk) free() { d.size(roomy) }
 
-// controllerDiskFull fills the disk under the control plane's streams: the controller says so and leaves, as nothing
-// can be kept any more. Started again when there is room, it goes on.
+// controllerDiskFull fills the disk of the control plane's streams. The controller exits with an error, because it
+// cannot store anything. It continues when it is started again with free space.
 func controllerDiskFull(r *row) {
 	d := r.disk("small")
 	f := r.fleet(shape{agents: []string{"a1", "a2"}, dir: map[string]string{"controller": d.path}})
@@ -89,7 +89,7 @@ func controllerDiskFull(r *row) {
 	r.line.wentOn = a.wentOn(at)
 }
 
-// agentDiskFull fills the disk of an agent's folder for a while.
+// agentDiskFull fills the disk of an agent's folder for some seconds.
 func agentDiskFull(r *row) {
 	d := r.disk("small")
 	victim := r.oneOf("a1", "a2")

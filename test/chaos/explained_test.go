@@ -11,18 +11,18 @@ import (
 	"lockstep/internal/wire"
 )
 
-// harm is a time in which something was done, and how many tasks of that time may have come to harm by it.
+// harm is a period of a fault, and the maximum number of tasks that it may affect.
 type harm struct {
 	from, to time.Time
 	tasks    int
 }
 
-// harmed notes what is done from a time until now, which may harm as many tasks.
+// harmed records a fault that lasts from the given time until now.
 func (f *fleet) harmed(from time.Time, tasks int) {
 	f.harms = append(f.harms, harm{from, time.Now(), tasks})
 }
 
-// explained checks that every task is valid but those that something was done to.
+// explained checks that every task is valid, except those that a fault explains.
 func (a *account) explained(harms []harm) {
 	a.t.Helper()
 	left := slices.Clone(harms)
@@ -44,8 +44,8 @@ func (a *account) explained(harms []harm) {
 	}
 }
 
-// handedOn checks that each controller that took up a run which had begun and not ended said so before anything else,
-// and that it repeated the task in flight.
+// handedOn checks the first event of each controller that took over an active run: it reports the takeover. The task in
+// flight must be repeated.
 func (a *account) handedOn() {
 	a.t.Helper()
 	open, leader, flight := false, "", wire.RunEvent{}
@@ -82,7 +82,7 @@ func (a *account) handedOn() {
 	}
 }
 
-// became checks what an event of a takeover says of the task in flight.
+// became checks whether the event of a takeover names the task in flight.
 func (a *account) became(seq uint64, e, flight wire.RunEvent) {
 	a.t.Helper()
 	repeated := strings.HasSuffix(e.Detail, ": the task in flight is repeated")
@@ -97,7 +97,7 @@ func (a *account) became(seq uint64, e, flight wire.RunEvent) {
 	}
 }
 
-// late tells of a snapshot that came after the outcome: only one of an agent that was lost may.
+// late reports a snapshot that was stored after the outcome, unless its agent was lost.
 func (a *account) late(task string, s stored, shot record.Snapshot) {
 	a.t.Helper()
 	if !slices.ContainsFunc(a.outcomes[task].Agents,
@@ -107,12 +107,12 @@ func (a *account) late(task string, s stored, shot record.Snapshot) {
 	}
 }
 
-// unbroken checks that there is every snapshot of an agent from its first to its last: agents number them.
+// unbroken checks that no snapshot of an agent is missing. Agents number them from 1.
 func (a *account) unbroken(task string, had map[string]record.Snapshot) {
 	a.t.Helper()
 	numbers := map[string][]uint64{}
 	for _, s := range had {
-		if s.Seq < 1<<32 { // those above are parts of one that had to be divided
+		if s.Seq < 1<<32 { // larger numbers are parts of a divided snapshot
 			numbers[s.Agent] = append(numbers[s.Agent], s.Seq)
 		}
 	}

@@ -16,18 +16,18 @@ import (
 	"lockstep/test/process"
 )
 
-// Times of every cell; warm-up and measurement are what faults are placed in.
+// Durations of every cell. Most faults are injected in the warm-up or the measurement.
 const (
 	warmup  = 600 * time.Millisecond
 	measure = 1500 * time.Millisecond
 )
 
-// fleet is a control plane, controllers, agents and a broker under test, each a process of its own, and a run on them.
+// fleet is a control plane, controllers, agents and a broker under test, each a separate process, with one run.
 type fleet struct {
 	*row
 	*watch
 	t           *testing.T
-	plane       []*nats // empty: the controller embeds it
+	plane       []*nats // empty: embedded in the controller
 	url         string  // of the control plane
 	controllers map[string]*process.Process
 	commands    map[string]process.Command // of controllers and agents, by name
@@ -36,21 +36,21 @@ type fleet struct {
 	ctl         *process.Process
 	run         *runs.Run
 	copies      []string // folders of the controllers
-	forgetful   bool     // the broker was killed, and may have forgotten what it had confirmed
-	harms       []harm   // what was done that tasks may have come to harm by
+	forgetful   bool     // the broker was killed and may lose confirmed messages
+	harms       []harm   // faults that may affect tasks
 }
 
-// shape is what a fleet is made of.
+// shape describes a fleet.
 type shape struct {
-	plane       int      // nodes of the control plane; 0: it is in the controller
-	controllers []string // the first is waited for before the others start; none: one
+	plane       int      // nodes of the control plane; 0: embedded in the controller
+	controllers []string // the first one is started before the others; empty: one
 	agents      []string
-	variables   map[string][]string // of agents and controllers, by name
-	// URL of the control plane for a process that is not to have the plain one, by name; set by before
+	variables   map[string][]string // environment of agents and controllers, by name
+	// URL of the control plane for a process, by name, if it is not the usual one; before may set it
 	through map[string]string
-	flags   []string          // of all controllers, besides
-	dir     map[string]string // --dir of a process, by name; none: in the row's folder
-	before  func(*fleet)      // called when the control plane is there, and nothing else
+	flags   []string          // additional flags of all controllers
+	dir     map[string]string // --dir of a process, by name; default: in the row's folder
+	before  func(*fleet)      // called when the control plane runs, before other processes start
 }
 
 func (r *row) fleet(s shape) *fleet {
@@ -121,13 +121,13 @@ func (f *fleet) command(s shape, name, program string, args ...string) {
 		Argv: append([]string{filepath.Join(programs, program)}, args...)}
 }
 
-// startController starts one, or starts one again that was killed.
+// startController starts a controller, also again after it was killed.
 func (f *fleet) startController(name string) {
 	f.controllers[name] = f.start(f.commands[name])
 	process.Eventually(f.t, "a controller there", func() bool { return f.there() >= 0 })
 }
 
-// there is how many agents the controller knows; -1: nobody answers.
+// there returns the number of agents that the controller lists, or -1 without a response.
 func (f *fleet) there() int {
 	out, err := f.ctlOutput("agents", "--server", f.url)
 	if err != nil {
@@ -161,8 +161,8 @@ func (f *fleet) restart(agent string) {
 	f.agents[agent] = f.start(f.commands[agent])
 }
 
-// matrix is two cells, each repeat times, whose consumer is slower than its publisher, so that there is something to
-// drain.
+// matrix returns a matrix of two cells, each with the given number of repetitions. The consumer is slower than the
+// publisher, so that the drain takes some time.
 func (f *fleet) matrix(repeat int, storage string) string {
 	if storage == "" {
 		storage = "memory"
@@ -186,14 +186,14 @@ tables: [{rows: ["mode"], values: ["publish.rate", "lost", "unknown"]}]
 `, repeat, f.broker.url(), storage, storage == "file", warmup, measure)
 }
 
-// submit starts ctl run on a matrix and waits until its run directory is there.
+// submit starts ctl run with a matrix and waits for its run directory.
 func (f *fleet) submit(text string) {
 	f.t.Helper()
 	f.launch(text)
 	f.begins()
 }
 
-// launch starts ctl run on a matrix.
+// launch starts ctl run with a matrix.
 func (f *fleet) launch(text string) {
 	f.t.Helper()
 	file := filepath.Join(f.dir, "matrix.cue")
@@ -204,7 +204,7 @@ func (f *fleet) launch(text string) {
 		f.url, "--runs", f.followed(), file}})
 }
 
-// begins waits until the run directory is there.
+// begins waits for the run directory.
 func (f *fleet) begins() {
 	f.t.Helper()
 	process.Eventually(f.t, "a run directory", func() bool {
@@ -221,7 +221,7 @@ func (f *fleet) begins() {
 
 func (f *fleet) followed() string { return filepath.Join(f.dir, "runs") }
 
-// pulled rebuilds the run directory from the control plane alone.
+// pulled creates the run directory from the control plane with ctl pull.
 func (f *fleet) pulled() string {
 	f.t.Helper()
 	root := filepath.Join(f.dir, "pulled")
@@ -232,7 +232,7 @@ func (f *fleet) pulled() string {
 	return filepath.Join(root, f.run.Plan().ID)
 }
 
-// copied is the directory that a controller keeps of the run, when it is whole.
+// copied waits for a controller's complete copy of the run and returns its directory.
 func (f *fleet) copied() (dir string) {
 	f.t.Helper()
 	want := len(files(f.t, f.run.Dir()))
@@ -248,7 +248,7 @@ func (f *fleet) copied() (dir string) {
 	return dir
 }
 
-// resume has ctl continue the run that has ended.
+// resume resumes the ended run with ctl.
 func (f *fleet) resume() {
 	f.t.Helper()
 	f.ctl = f.start(process.Command{Name: "resume",
@@ -264,7 +264,7 @@ func (f *fleet) read(text string) {
 	}
 }
 
-// ends waits for the end of ctl run, and holds the record to account.
+// ends waits for the end of ctl run and checks the record.
 func (f *fleet) ends(codes ...int) *account {
 	f.t.Helper()
 	code := f.ctl.Leaves()

@@ -18,8 +18,8 @@ func linkFaults() (all []fault) {
 	return all
 }
 
-// linkFails parts an agent from the control plane for a while. What it has to say comes afterwards, and a task is not
-// harmed by less silence than a lost agent's.
+// linkFails disconnects an agent from the control plane for some time. Its messages arrive afterwards. A task is not
+// affected if the time is shorter than that after which an agent is lost.
 func (r *row) linkFails(how string, span time.Duration) {
 	victim := r.oneOf("a1", "a2")
 	through := map[string]string{}

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// run has the programs and runs the tests.
+// run builds the programs and runs the tests.
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "lockstep-chaos-programs-*")
 	if err != nil {
@@ -42,7 +42,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// firstSeed is what the random parts of the rows follow from.
+// firstSeed returns the first seed for the random parts of the rows.
 func firstSeed(t *testing.T) uint64 {
 	text := os.Getenv("LOCKSTEP_SEED")
 	if text == "" {
@@ -55,5 +55,5 @@ func firstSeed(t *testing.T) uint64 {
 	return seed
 }
 
-// long reports whether every row is to be done.
+// long reports whether all rows are run.
 func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }

@@ -14,14 +14,14 @@ import (
 	"lockstep/test/process"
 )
 
-// serverVariable makes this program a NATS server, until it is killed.
+// serverVariable makes this program run a NATS server until it is killed.
 const serverVariable = "LOCKSTEP_CHAOS_NATS"
 
-// node is a NATS server of its own process: of the control plane, or under test.
+// node is a NATS server in a separate process, as part of the control plane or as the broker under test.
 type node struct {
 	Name, Dir     string
 	Port, Cluster int
-	Routes        []int // ports of its cluster's nodes; none: it is alone
+	Routes        []int // ports of the cluster's nodes; empty: a single server
 }
 
 func (n node) url() string { return "nats://127.0.0.1:" + strconv.Itoa(n.Port) }
@@ -48,7 +48,7 @@ func serveNATS() int {
 	}
 	s.ConfigureLogger()
 	s.Start()
-	s.WaitForShutdown() // for ever: it is killed
+	s.WaitForShutdown() // it runs until it is killed
 	return 0
 }
 
@@ -67,7 +67,7 @@ func (r *row) nats(n node) *nats {
 	return s
 }
 
-// again starts it on the same port and folder.
+// again starts the server with the same port and folder.
 func (s *nats) again() {
 	s.row.t.Helper()
 	text, err := json.Marshal(s.node)
@@ -83,7 +83,7 @@ func (s *nats) again() {
 	process.Listening(s.row.t, s.Port)
 }
 
-// cluster starts n nodes that know each other.
+// cluster starts a cluster of n nodes.
 func (r *row) cluster(name string, n int) (all []*nats) {
 	r.t.Helper()
 	ports := process.Ports(r.t, 2*n)

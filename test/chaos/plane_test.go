@@ -33,7 +33,7 @@ func planeFaults() []fault {
 	}
 }
 
-// longAway is longer than a leader keeps its lease and a standby waits for it, and shorter than agents wait for a
+// longAway is longer than the lease and than a standby's wait before a takeover, and shorter than agents wait for a
 // leader.
 func longAway() time.Duration {
 	if long() {
@@ -42,8 +42,8 @@ func longAway() time.Duration {
 	return 15 * time.Second
 }
 
-// planeAway kills or stops the NATS server of the control plane, and starts it again or continues it. The leader leads
-// on, although another controller stands by, and nothing is repeated.
+// planeAway kills or stops the NATS server of the control plane, and starts or continues it. The leader continues to
+// lead although a standby is running, and nothing is repeated.
 func (r *row) planeAway(how, phase string, away time.Duration) {
 	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
 	f.submit(strings.Replace(f.matrix(2, ""), "repeat:", "settle: \"1s\"\nrepeat:", 1))
@@ -61,15 +61,15 @@ func (r *row) planeAway(how, phase string, away time.Duration) {
 	back := time.Now()
 	a := f.ends(0)
 	r.line.wentOn = a.wentOn(back)
-	if long() && away == longAway() { // ctl has looked twice
+	if long() && away == longAway() { // ctl has checked for a leader twice
 		f.read("a controller leads again; the run continues")
 	}
 	a.attempted()
 	a.explained(nil)
 }
 
-// planeFull fills the stream of the run's snapshots up to its limit. The run ends and says why, what it has measured
-// stays, and it is continued with a larger limit.
+// planeFull fills the stream of the run's snapshots up to its limit. The run ends with that reason and keeps its
+// outcomes. It is resumed with a larger limit.
 func planeFull(r *row) {
 	f := r.fleet(shape{agents: []string{"a1", "a2"}, flags: []string{"--record-limit", "128MiB"}})
 	f.submit(f.matrix(3, ""))
@@ -103,8 +103,7 @@ func planeFull(r *row) {
 	a.explained(nil)
 }
 
-// fill stores snapshots that were stored before again, with spaces at their end, until the server refuses also the
-// smallest.
+// fill stores an earlier snapshot repeatedly, padded with spaces, until the server rejects even the smallest one.
 func (f *fleet) fill() {
 	f.t.Helper()
 	m, _ := f.find(0, "a stored snapshot", stepLimit,
@@ -137,7 +136,7 @@ func (f *fleet) fill() {
 	}
 }
 
-// oneOfThree kills the node of a cluster that leads the record.
+// oneOfThree kills the node that leads the stream of events.
 func oneOfThree(r *row) {
 	f := r.fleet(shape{plane: 3, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2"}})
 	f.submit(f.matrix(2, ""))
@@ -164,7 +163,7 @@ func oneOfThree(r *row) {
 	a.explained(f.harms)
 }
 
-// recordLeader is the name of the node that leads the stream of events of the run; it has to have three replicas.
+// recordLeader returns the node that leads the stream of the run's events. The stream must have three replicas.
 func (f *fleet) recordLeader() string {
 	f.t.Helper()
 	js, err := jetstream.New(f.nc)

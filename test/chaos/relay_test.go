@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// link is a TCP relay between one process and a server of the control plane, that can fail as networks do. Connections
-// outlive silence: what is sent meanwhile arrives afterwards. They do not outlive a cut.
+// link is a TCP relay between one process and a server of the control plane, which can simulate network failures.
+// Connections survive a stall: bytes that are sent meanwhile arrive afterwards. A cut breaks them.
 type link struct {
 	row      *row
 	target   string
@@ -17,7 +17,7 @@ type link struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
-	quiet chan struct{} // closed when bytes pass again; nil: they do
+	quiet chan struct{} // closed when the stall ends; nil: no stall
 	down  bool          // new connections are refused
 }
 
@@ -49,7 +49,7 @@ func (r *row) link(port int) *link {
 
 func (l *link) url() string { return "nats://" + l.listener.Addr().String() }
 
-// carry copies both ways until one end is gone.
+// carry copies in both directions until one side is closed.
 func (l *link) carry(near net.Conn) {
 	defer near.Close()
 	far, err := net.DialTimeout("tcp", l.target, time.Second)
@@ -72,7 +72,7 @@ func (l *link) carry(near net.Conn) {
 	delete(l.conns, far)
 }
 
-// keep notes a pair of connections, unless the link is down.
+// keep registers a pair of connections. It returns false while the link is down.
 func (l *link) keep(near, far net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *link) silence() chan struct{} {
 	return l.quiet
 }
 
-// stall lets nothing pass any more; connections stay.
+// stall stops the transfer of bytes. Connections stay open.
 func (l *link) stall() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,11 +118,11 @@ func (l *link) cut() {
 	defer l.mu.Unlock()
 	l.down = true
 	for c := range l.conns {
-		_ = c.Close() // it may be closed
+		_ = c.Close() // it may be closed already
 	}
 }
 
-// pass ends a stall and a cut.
+// pass ends a stall or a cut.
 func (l *link) pass() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"lockstep/test/process"
 )
 
-// fault is a row of the table: what is done to a fleet, and what must come of it.
+// fault is a row of the table.
 type fault struct {
 	name  string
-	short bool // part of the normal suite
+	short bool // part of make test
 	do    func(*row)
 }
 
-// row is one fault done once.
+// row is one execution of a fault.
 type row struct {
 	t      *testing.T
 	seed   uint64
@@ -47,13 +47,13 @@ func (f fault) row(t *testing.T, seed uint64) *row {
 	return r
 }
 
-// random is a source of its own for each row and seed.
+// random returns a random source that depends on the row and the seed.
 func random(name string, seed uint64) *rand.Rand {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", name, seed))
 	return rand.New(rand.NewChaCha8(sum))
 }
 
-// pattern matches a subtest without the number of its seed.
+// pattern returns the -run pattern of a subtest without its seed.
 func pattern(name string) string {
 	words := strings.Split(name, "/")
 	return strings.Join(words[:len(words)-1], "$/") + "$"
@@ -66,26 +66,26 @@ func (r *row) start(c process.Command) *process.Process {
 	return process.Start(r.t, c)
 }
 
-// pass lets a part of a phase pass, so that a fault comes at any instant of it.
+// pass waits for a part of a phase.
 func (r *row) pass(d time.Duration) { time.Sleep(d) }
 
-// between is a random time.
+// between returns a random duration.
 func (r *row) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(r.random.Float64()*float64(most-least))
 }
 
-// did notes what was done.
+// did records a description of the fault.
 func (r *row) did(format string, a ...any) { r.line.did = fmt.Sprintf(format, a...) }
 
-// line is a row as the table shows it.
+// line is a row of the table.
 type line struct {
 	fault   string
 	seed    uint64
 	did     string
-	said    []string      // by the record
-	lost    int           // results; -1: it did not come to that
-	noticed time.Duration // 0: there was nothing to notice
-	wentOn  time.Duration // from the fault until the run did something new
+	said    []string      // summary of the record
+	lost    int           // number of losses; -1: not checked
+	noticed time.Duration // 0: nothing to notice
+	wentOn  time.Duration // from the fault until the next task was started
 }
 
 func (l line) cells() []string {
@@ -103,7 +103,7 @@ func (l line) cells() []string {
 		span(l.wentOn)}
 }
 
-// table lays lines out in columns.
+// table formats lines in columns.
 func table(lines []line) string {
 	all := [][]string{{"fault", "seed", "done", "the record said", "lost", "noticed", "went on"}}
 	for _, l := range lines {

@@ -10,7 +10,7 @@ func stormFaults() []fault {
 	return []fault{{name: "one thing after the other", do: storm}}
 }
 
-// storm does several faults to one run, in different tasks: what holds for each has to hold for all of them.
+// storm injects several faults into one run, in different tasks.
 func storm(r *row) {
 	f := r.fleet(shape{plane: 1, controllers: []string{"c1", "c2"}, agents: []string{"a1", "a2", "a3"}})
 	f.submit(f.matrix(5, ""))

@@ -14,17 +14,17 @@ import (
 	"lockstep/internal/wire"
 )
 
-// watch sees all that goes over the control plane while it lives, as it goes: it says when a phase is reached, and
-// holds what can be repeated. The record is read from the stream, not from here.
+// watch records all messages of the control plane during the run. It detects phases, and provides messages that can be
+// repeated. The record itself is read from the streams.
 type watch struct {
 	t    *testing.T
 	nc   *natsgo.Conn
 	mu   sync.Mutex
 	all  []*natsgo.Msg
-	more chan struct{} // closed and replaced when a message comes
+	more chan struct{} // closed and replaced for each message
 }
 
-// leaseSubject has each renewal of the lease.
+// leaseSubject is the subject of renewals of the lease.
 const leaseSubject = "$KV.LOCKSTEP_STATE.leader"
 
 func newWatch(t *testing.T, url string) *watch {
@@ -53,14 +53,14 @@ func (w *watch) add(m *natsgo.Msg) {
 	w.more = make(chan struct{})
 }
 
-// mark is the place in what was seen that the next message gets.
+// mark returns the index of the next message.
 func (w *watch) mark() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.all)
 }
 
-// find waits for the first message from a place on that fits, and returns it and the place after it.
+// find waits for the first matching message from an index on, and returns it and the index after it.
 func (w *watch) find(from int, what string, within time.Duration, fits func(*natsgo.Msg) bool) (*natsgo.Msg, int) {
 	w.t.Helper()
 	late := time.NewTimer(within)
@@ -82,7 +82,7 @@ func (w *watch) find(from int, what string, within time.Duration, fits func(*nat
 	}
 }
 
-// kind is the words of a subject that say what its message is: "command", "agent.arrive", "events.event".
+// kind returns the part of a subject that identifies the kind of message: "command", "agent.arrive", "events.event".
 func kind(subject string) string {
 	words := strings.Split(subject, ".")
 	switch {
@@ -96,10 +96,10 @@ func kind(subject string) string {
 	return words[1]
 }
 
-// begun is an attempt of a task that was begun.
+// begun is an attempt of a task that has started.
 type begun struct {
 	wire.RunEvent
-	place int // in what is watched, after its event
+	place int // index after its event in watch.all
 }
 
 func event(m *natsgo.Msg) (e wire.RunEvent, ok bool) {
@@ -115,7 +115,7 @@ func (w *watch) event(from int, k wire.EventKind, within time.Duration) begun {
 	return begun{e, place}
 }
 
-// task waits until the nth task of the run has been begun.
+// task waits until the nth task of the run has started.
 func (w *watch) task(n int) begun {
 	w.t.Helper()
 	m, place := w.find(0, "the begin of a task", runLimit, func(m *natsgo.Msg) bool {
@@ -126,7 +126,7 @@ func (w *watch) task(n int) begun {
 	return begun{e, place}
 }
 
-// release waits for the release of a try to a step.
+// release waits for the release of a step in an attempt.
 func (w *watch) release(b begun, step wire.Step) wire.Release {
 	w.t.Helper()
 	var c wire.Command
@@ -138,7 +138,7 @@ func (w *watch) release(b begun, step wire.Step) wire.Release {
 	return *c.Release
 }
 
-// arrival waits for the first agent to arrive at a step.
+// arrival waits until the first agent has completed a step.
 func (w *watch) arrival(b begun, step wire.Step) {
 	w.t.Helper()
 	w.find(b.place, "the arrival at "+string(step), stepLimit, func(m *natsgo.Msg) bool {
@@ -149,11 +149,11 @@ func (w *watch) arrival(b begun, step wire.Step) {
 }
 
 const (
-	runLimit  = 3 * time.Minute // of everything that must come some time, however slow the machine
+	runLimit  = 3 * time.Minute // for every event that must happen, on a slow machine
 	stepLimit = time.Minute
 )
 
-// The phases in which faults are placed.
+// Phases in which faults are injected.
 const (
 	inPrepare  = "prepare"
 	inReady    = "ready"
@@ -161,10 +161,10 @@ const (
 	inMeasure  = "measure"
 	inDrain    = "drain"
 	inTeardown = "teardown"
-	inSettle   = "settle" // when the task has its outcome
+	inSettle   = "settle" // after the task's outcome
 )
 
-// reach waits until the nth task of the run is in a phase, and a random part of that.
+// reach waits until the nth task of the run is in a phase, and for a random part of that phase.
 func (w *watch) reach(r *row, n int, phase string) begun {
 	w.t.Helper()
 	b := w.task(n)
@@ -172,7 +172,7 @@ func (w *watch) reach(r *row, n int, phase string) begun {
 	return b
 }
 
-// within waits until an attempt is in a phase, and a random part of that.
+// within waits until an attempt is in a phase, and for a random part of that phase.
 func (w *watch) within(r *row, b begun, phase string) {
 	w.t.Helper()
 	part := r.random.Float64()
@@ -199,7 +199,7 @@ func (w *watch) within(r *row, b begun, phase string) {
 	}
 }
 
-// load waits until a time after the agreed begin of the load.
+// load waits until a time after the start of the load.
 func (w *watch) load(b begun, after time.Duration) {
 	w.t.Helper()
 	begin := w.release(b, wire.StepStart).Start[clock.ID()]

@@ -19,14 +19,14 @@ func wireFaults() []fault {
 	}
 }
 
-// again marks a message that the test repeated.
+// again is the header of messages that the test repeats.
 const again = "Chaos-Again"
 
-// repeated are the kinds of messages that come twice: all that controller and agents say to each other.
+// repeated are the kinds of messages that are repeated: those between controller and agents.
 var repeated = []string{"command", "agent.arrive", "agent.snapshot", "agent.heartbeat"}
 
-// twice repeats what goes over the control plane, some time later, from a second connection. Without its id the control
-// plane cannot know that a message is the same as one before.
+// twice repeats the messages of the control plane after some time, from a second connection. Without its id, the server
+// cannot detect a repeated message.
 func (r *row) twice(id bool, later time.Duration) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	nc, err := natsgo.Connect(f.url)
@@ -50,7 +50,7 @@ func (r *row) twice(id bool, later time.Duration) {
 	f.account().verdict("", plan.Valid)
 }
 
-// repeat publishes each message of the repeated kinds again, and returns how many.
+// repeat publishes each message of these kinds again, and returns the number of messages.
 func (f *fleet) repeat(nc *natsgo.Conn, id bool, later time.Duration, stop <-chan struct{}) (n int) {
 	type due struct {
 		m  *natsgo.Msg
@@ -95,8 +95,8 @@ func (f *fleet) repeat(nc *natsgo.Conn, id bool, later time.Duration, stop <-cha
 	}
 }
 
-// formerHeartbeat sends a heartbeat of an agent's process that was killed, when its successor is at work: it must not
-// take its place.
+// formerHeartbeat sends a heartbeat of a killed agent's process while its successor runs. It must not replace the
+// successor.
 func formerHeartbeat(r *row) {
 	f := r.fleet(shape{plane: 1, agents: []string{"a1", "a2"}})
 	victim := r.oneOf("a1", "a2")
