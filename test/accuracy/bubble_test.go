@@ -17,15 +17,15 @@ import (
 	_ "lockstep/pkg/drivers/loopback"
 )
 
-// measured is what came of a cell.
+// measured is the outcome of a cell, with its merged record and workload.
 type measured struct {
 	plan.Outcome
 	merge *record.Merged
 	work  plan.Workload
 }
 
-// in runs a cell on loopback in a synctest bubble, where time is exact: one engine plays all of it, and what it
-// recorded is judged as ever.
+// in runs a cell on loopback in a synctest bubble, where time is exact. One engine executes all roles. Its record is
+// judged as usual.
 func in(t *testing.T, options string, change func(*plan.Workload)) measured {
 	t.Helper()
 	return inDriver(t, "loopback", options, change)
@@ -41,7 +41,7 @@ func inDriver(t *testing.T, driver, options string, change func(*plan.Workload))
 		Consumers:  plan.Share{Count: consumers, Total: consumers}}))
 }
 
-// taskOf is a task of one cell.
+// taskOf returns the only task of a cell.
 func taskOf(change func(*plan.Workload)) plan.Task {
 	w := plan.Default()
 	w.Publishers.MaxInFlight, w.Warmup, w.Consumers.Batch = 100_000, plan.Duration(time.Second), 1
@@ -49,7 +49,7 @@ func taskOf(change func(*plan.Workload)) plan.Task {
 	return plan.Task{Run: "truth", ID: "truth-r1", Cell: plan.Cell{ID: "truth", Workload: w}, Repetition: 1}
 }
 
-// judged is the outcome of a task of two agents on one clock, of which each that has a record played all or its part.
+// judged judges a task of two agents on one clock. An agent without a record had no role.
 func judged(task plan.Task, agents ...record.Snapshot) measured {
 	m := record.NewMerged()
 	var parts []plan.AgentPart
@@ -64,7 +64,7 @@ func judged(task plan.Task, agents ...record.Snapshot) measured {
 	return measured{judge.Judge(task, m, judge.Facts{Agents: parts}), m, task.Cell.Workload}
 }
 
-// play runs an agent's part of a task in a bubble of its own, and returns what it recorded.
+// play executes an agent's share of a task in a new bubble, and returns its record.
 func play(t *testing.T, driver, options string, part plan.Assignment) (s record.Snapshot) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { s = inBubble(t, driver, options, part) })
@@ -98,7 +98,7 @@ func inBubble(t *testing.T, driver, options string, part plan.Assignment) record
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(time.Minute) // the bubble's: all that comes has come
+	time.Sleep(time.Minute) // virtual time, for all deliveries
 	synctest.Wait()
 	if err := e.Close(t.Context()); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func inBubble(t *testing.T, driver, options string, part plan.Assignment) record
 		LastDelivery: p.LastDelivery, Skew: p.Skew, Gaps: p.Gaps, Final: true}
 }
 
-// number is a value that has to be there; of a quantile of few samples it is that of the samples.
+// number returns a value that must exist. For a quantile of few samples, it returns the quantile of the samples.
 func (m measured) number(t *testing.T, name string) float64 {
 	t.Helper()
 	v, has := m.Values[name]
@@ -125,8 +125,7 @@ func (m measured) number(t *testing.T, name string) float64 {
 	return v.Number
 }
 
-// quantiles compares every quantile of a latency with those of the samples that it must have had, to one bucket of the
-// histogram.
+// quantiles compares every quantile of a latency with the known samples, within one bucket of the histogram.
 func (m measured) quantiles(t *testing.T, truth, latency string, sorted []time.Duration) {
 	t.Helper()
 	for _, q := range plan.Quantiles() {
@@ -137,13 +136,13 @@ func (m measured) quantiles(t *testing.T, truth, latency string, sorted []time.D
 	}
 }
 
-// count compares exact counts.
+// count compares an exact count.
 func (m measured) count(t *testing.T, truth, name string, want float64) {
 	t.Helper()
 	check(t, row{truth: truth, value: name, want: want, got: m.number(t, name), unit: plan.Count})
 }
 
-// flagged compares whether a value has a flag.
+// flagged checks whether a value has a flag.
 func (m measured) flagged(t *testing.T, truth, value string, flag plan.Flag, want bool) {
 	t.Helper()
 	number := map[bool]float64{true: 1}

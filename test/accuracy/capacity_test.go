@@ -6,10 +6,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestAccuracyOfCapacity searches a broker that takes exactly 4,000 messages per second, and up to 100 at once: a
-// machine that is away for 25 ms is no overload, and a slow one has room for the generator. An overload of a part e of
-// the rate fills a queue for e·T less these 25 ms, after a time T, and the median shows half of that: 40 ms in 5 s is
-// 2.1 %.
+// TestAccuracyOfCapacity searches the capacity of a broker that accepts exactly 4,000 messages per second with a burst
+// of 100. Because of the burst, a pause of the machine of up to 25 ms is no overload. A relative overload e fills a
+// queue of e·T - 25 ms after a time T, and the median latency is half of that. So the limit of 40 ms is exceeded in 5 s
+// at e = 2.1 %.
 func TestAccuracyOfCapacity(t *testing.T) {
 	const limit, near = 4000, 0.04
 	s := program(t, matrix("loopback", `{name: "capacity", rate: 4000, burst: 100}`, `

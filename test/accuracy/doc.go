@@ -1,4 +1,3 @@
-// Package accuracy proves Lockstep's numbers against truths that are known: what loopback was told to do, what it saw
-// itself of every message, and real brokers that are stopped for a time that the test measures. It prints a table of
-// them.
+// Package accuracy proves that Lockstep's values agree with known values: the options of loopback, the time stamps of
+// loopback for each message, and the pauses of real brokers that are stopped. It prints a table of all comparisons.
 package accuracy

@@ -14,10 +14,10 @@ import (
 
 const ms = time.Millisecond
 
-// steady is 1,000 messages a second for 10 s, of one publisher that nothing holds back.
+// steady publishes 1,000 messages per second for 10 s with one publisher that never waits.
 func steady(w *plan.Workload) { w.Publishers.Rate = 1000 }
 
-// stratified are n samples of a distribution by its inverse: one of each quantile (i+½)/1000, as often as it takes.
+// stratified returns n samples of a distribution, given by its inverse: n/1000 samples of each quantile (i+½)/1000.
 func stratified(n int, inverse func(u float64) float64) []time.Duration {
 	all := make([]time.Duration, n)
 	for i := range all {
@@ -26,8 +26,7 @@ func stratified(n int, inverse func(u float64) float64) []time.Duration {
 	return all
 }
 
-// Latencies are those that loopback was told, whatever their distribution. Those of confirms and of deliveries are told
-// apart.
+// Latencies agree with loopback's options, for several distributions. Confirm and delivery latencies are independent.
 func TestDistributions(t *testing.T) {
 	for _, x := range []struct {
 		name, options string
@@ -63,13 +62,12 @@ func repeated(text string, n int) string {
 	return all
 }
 
-// A broker that stalls for a second counts for every message that was due meanwhile, not for the one that was out: of
-// those due k ms before its end, each waits k ms more. Publishers whose window does not fill go on sending, so that
-// publish latency says the same.
+// A stall of the broker for one second affects every message that is due meanwhile: a message that is due k ms before
+// its end waits k ms. Publishers below the maximum in flight continue to send, so publish latency shows the same.
 func TestStallWindow(t *testing.T) {
 	var want, received []time.Duration
 	for i := range 10_000 {
-		late := max(0, i-9000+1) // 9,000 are not touched; of the others one waits 1 ms, one 2 ms, … one 1,000 ms
+		late := max(0, i-9000+1) // 9,000 messages do not wait; the others wait 1 ms, 2 ms, … 1,000 ms
 		want = append(want, 3*ms+time.Duration(late)*ms)
 		received = append(received, 5*ms+time.Duration(late)*ms)
 	}
@@ -85,9 +83,8 @@ func TestStallWindow(t *testing.T) {
 	m.count(t, truth, "lost", 0)
 }
 
-// lindley is the history of one publisher that sends one message at a time, of all messages that are due before an end:
-// message n goes out when it is due or when the one before is confirmed, whichever is later, and is confirmed when the
-// broker does.
+// lindley computes the latencies of one publisher with one message in flight, for all messages that are due before the
+// end. A message is sent when it is due or when the previous one is confirmed, whichever is later.
 func lindley(first, every, end time.Duration, confirm func(sent time.Duration) time.Duration) (send, due,
 	blocked []time.Duration) {
 	var free time.Duration = math.MinInt64
@@ -101,8 +98,8 @@ func lindley(first, every, end time.Duration, confirm func(sent time.Duration) t
 	return send, due, blocked
 }
 
-// With one message out at a time a publisher cannot send while the broker stalls: publish latency has one sample of the
-// stall, and hides the rest. From the intended send time nothing is hidden, and the wait is called blocked, never send
+// With one message in flight, a publisher cannot send while the broker stalls. Publish latency has one sample of the
+// stall. Latency from the intended send time shows the whole stall. The wait counts as back-pressure, not as send
 // delay.
 func TestStallEach(t *testing.T) {
 	const publishers, period = 4, 4 * ms
@@ -131,8 +128,8 @@ func TestStallEach(t *testing.T) {
 	m.quantiles(t, truth, "send_delay", make([]time.Duration, len(due)))
 }
 
-// Of 200 samples of a known distribution p95 is a number, as ten samples are above it. p99 and p99.9 are bounds below
-// those of the distribution.
+// With 200 samples, p95 is a number, because ten samples are above it. p99 and p99.9 are lower bounds, and below the
+// quantiles of the distribution.
 func TestTailsOfFewSamples(t *testing.T) {
 	m := in(t, `{"confirmDelay":{"mean":"10ms"}}`, func(w *plan.Workload) { w.Publishers.Rate = 20 })
 	for name, u := range map[string]float64{"publish.p95": 0, "publish.p99": 0.99, "publish.p99.9": 0.999} {
@@ -143,9 +140,9 @@ func TestTailsOfFewSamples(t *testing.T) {
 	}
 }
 
-// Poisson arrivals: the times between the sends that loopback saw are exponential. What chance may do to 10,000 of them
-// is bounded by the Kolmogorov–Smirnov distance that one in 2,500 samples exceeds, 2.1/√n; the seed is the task's, so
-// that it is always the same sample.
+// With Poisson arrivals, the times between sends are exponential. The bound for 10,000 samples is the
+// Kolmogorov–Smirnov distance 2.1/√n, which one in 2,500 samples exceeds. The seed is fixed, so the sample is always
+// the same.
 func TestPoisson(t *testing.T) {
 	var at []time.Time
 	defer loopback.Tap("default", func(s loopback.Stamp) {
@@ -170,8 +167,8 @@ func TestPoisson(t *testing.T) {
 	check(t, row{truth: truth, value: "(distance to exponential)", want: 0, got: distance, bound: 2.1 / math.Sqrt(n)})
 }
 
-// A broker that stops shortly before the end of the measurement, for 3 s: what was due is sent when the stall ends, and
-// all of it is in the latencies.
+// A broker stalls for 3 s shortly before the end of the measurement. The messages that are due are sent after the
+// stall, and all of them are in the latencies.
 func TestStallAtTheEnd(t *testing.T) {
 	const publishers = 4
 	for _, before := range []time.Duration{100 * ms, 190 * ms, time.Second, 5 * time.Second} {
@@ -200,8 +197,9 @@ func TestStallAtTheEnd(t *testing.T) {
 	}
 }
 
-// A broker that is asked for four times what one message at a time can do holds the publisher; the generator is not
-// late, and is not blamed. All that was due is sent in the drain, and waits for up to half a minute.
+// The publish rate is four times the broker's limit with one message in flight. The waits count as back-pressure, not
+// as send delay, and the cell is not client-bound. All messages are sent in the drain, and wait for up to half a
+// minute.
 func TestBlockedIsNotLate(t *testing.T) {
 	send, due, blocked := lindley(0, 2500*time.Microsecond, 10*time.Second,
 		func(sent time.Duration) time.Duration { return sent + 10*ms })
@@ -226,11 +224,11 @@ func TestBlockedIsNotLate(t *testing.T) {
 	check(t, row{truth: truth, value: "(client-bound)", want: 0, got: bound})
 }
 
-// Of messages that are unsent when the drain ends only the age is known: quantiles that fall among them are lower
-// bounds, and a rule fails by the bound.
+// For messages that are unsent at the end of the drain, only the age is known. Quantiles among them are lower bounds,
+// and rules are evaluated with the bound.
 func TestUnsentAtTheEndOfTheDrain(t *testing.T) {
-	// Message n is due at 2.5n ms and goes out at 10n ms. Number 1,500 is in flight when the drain ends, at 15,005 ms,
-	// and confirmed as the link is closed.
+	// Message n is due at 2.5n ms and sent at 10n ms. Message 1,500 is in flight at the end of the drain, at 15,005 ms.
+	// It is confirmed when the link is closed.
 	var due []time.Duration
 	for n := range 4000 {
 		at := time.Duration(n) * 2500 * time.Microsecond
@@ -262,8 +260,8 @@ func TestUnsentAtTheEndOfTheDrain(t *testing.T) {
 	}
 }
 
-// A limit is reached to the message, in every second, and shows in the latency from the intended send time where more
-// is asked for.
+// A closed loop reaches the broker's rate limit exactly, in every second. With a higher publish rate, the limit shows
+// in the latency from the intended send time.
 func TestRateLimit(t *testing.T) {
 	options := `{"rate":20000,"burst":1}`
 	m := in(t, options, func(w *plan.Workload) { w.Publishers.Threads, w.Measure = 4, plan.Duration(5*time.Second) })
@@ -275,7 +273,7 @@ func TestRateLimit(t *testing.T) {
 		sent := float64(m.merge.Sum(record.Sent, second, second+1))
 		check(t, row{truth: truth, value: fmt.Sprintf("(sent in second %d)", second+1), want: 20_000, got: sent})
 	}
-	// Message n is due at 40n µs and taken at 50n µs: of those due in 5 s, 25,000 after it.
+	// Message n is due at 40n µs and accepted at 50n µs. 25,000 of the messages that are due in 5 s are accepted later.
 	var want []time.Duration
 	for n := range 125_000 {
 		want = append(want, time.Duration(n)*10*time.Microsecond)
@@ -286,7 +284,7 @@ func TestRateLimit(t *testing.T) {
 	m.quantiles(t, "limit of 20,000/s, 25,000/s asked for", "publish.intended", want)
 }
 
-// Every message that was lost, came twice, came late or was refused is counted, and no other.
+// Every lost, duplicated, reordered or rejected message is counted, and no other.
 func TestCounts(t *testing.T) {
 	for _, x := range []struct {
 		truth, options, value string
@@ -312,7 +310,7 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-// Of messages that come twice the rates count the first delivery, in messages and in bytes.
+// Rates count only the first delivery of a message, in messages and in bytes.
 func TestRatesLeaveOutDuplicates(t *testing.T) {
 	truth := "every 2nd delivered twice, 1,000/s of 200 bytes"
 	m := in(t, `{"duplicate":2}`, func(w *plan.Workload) {

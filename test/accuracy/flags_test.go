@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// starving is loopback with one subscription whose deliveries take a time each, while the others take none.
+// starving is loopback with one subscription that handles each delivery slowly.
 type starving struct{ drivers.Driver }
 
 const starved, takes = 7, time.Second / 320
@@ -46,7 +46,8 @@ func (s starvingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec
 	})
 }
 
-// One subscription of 20 gets 320 of 400 messages a second: 1 % less than all is received, and the backlog is found.
+// One of 20 subscriptions receives 320 of 400 messages per second. That is only 1 % of all messages, and the backlog is
+// detected.
 func TestOneStarvedSubscription(t *testing.T) {
 	for driver, want := range map[string]bool{"loopback": false, "starving-loopback": true} {
 		truth := map[bool]string{false: "20 subscriptions, 400/s",
@@ -64,8 +65,8 @@ func TestOneStarvedSubscription(t *testing.T) {
 	}
 }
 
-// Agents with a count of 5,000 each send 1,000/s for 5 s and 500/s for 10 s: the rate is that of the 5 s in which both
-// ran.
+// Two agents with a count of 5,000 send 1,000 per second for 5 s and 500 per second for 10 s. The rate covers the 5 s
+// in which both sent.
 func TestAgentsByCountThatEndApart(t *testing.T) {
 	truth := "5,000 messages at 1,000/s, and at 500/s"
 	task := taskOf(func(w *plan.Workload) {
@@ -83,8 +84,8 @@ func TestAgentsByCountThatEndApart(t *testing.T) {
 	m.count(t, truth, "sent", 10_000)
 }
 
-// A broker whose confirms take 15 ms at first and 5 ms at the end makes a closed loop faster all the time; one whose
-// confirms take 10 ms does not.
+// Confirms that take 15 ms at first and 5 ms at the end are a drift of a closed loop. Confirms of constantly 10 ms are
+// none.
 func TestDriftingRate(t *testing.T) {
 	for options, want := range map[string]bool{`{"confirmDelay":"10ms"}`: false,
 		`{"confirmDelay":"5ms","slowStart":{"for":"11s","extra":"10ms"}}`: true} {

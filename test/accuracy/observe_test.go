@@ -10,14 +10,14 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// observed is a driver whose every message is stamped at the driver's border, as loopback stamps its own.
+// observed wraps a driver and stamps every message in its calls, as loopback does.
 type observed struct {
 	drivers.Driver
-	stamps atomic.Pointer[stamps] // of the present run
+	stamps atomic.Pointer[stamps] // of the current run
 	number atomic.Uint64          // of publishers
 }
 
-// observe registers the driver of this name under another, "observed-" before it.
+// observe registers the driver under another name: "observed-" and its name.
 func observe(name string) *observed {
 	d, err := drivers.Lookup(name)
 	if err != nil {

@@ -19,14 +19,14 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// matrix is one cell, in CUE.
+// matrix returns a matrix of one cell in CUE.
 func matrix(driver, options, cell string) string {
 	return fmt.Sprintf("package matrix\nname: \"truth\"\nbrokers: known: {driver: %q, options: %s}\ncell: {%s}\n",
 		driver, options, cell)
 }
 
-// program runs a matrix of one cell through the whole of ctl: controller, agents, wire, record, judgement. during, if
-// set, is called meanwhile with the folder of runs.
+// program executes a matrix of one cell with ctl: controller, agents, wire, record, judgement. during, if set, is
+// called meanwhile with the folder of runs.
 func program(t *testing.T, matrix string, during func(folder string)) measured {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,16 +60,16 @@ func program(t *testing.T, matrix string, during func(folder string)) measured {
 	return measured{outcomes[0], m, r.Plan().Cells[0].Workload}
 }
 
-// stamps are what loopback saw of every message, and when: the truth of a run in real time.
+// stamps are loopback's time stamps of every message, the ground truth of a run in real time.
 type stamps struct {
 	sync.Mutex
 	began    time.Time
 	messages []message
-	out      map[[2]uint64]int // accepted and not confirmed, by publisher and token
-	byNumber map[[2]uint64]int // by publisher and sequence, as the envelope says
+	out      map[[2]uint64]int // accepted but unconfirmed messages, by publisher and token
+	byNumber map[[2]uint64]int // by the envelope's publisher and sequence number
 }
 
-// message has times in nanoseconds since stamps.began; those of the envelope count from the beginning of the
+// message has times in nanoseconds since stamps.began. Those of the envelope count from the beginning of the
 // measurement.
 type message struct {
 	publisher                      uint64
@@ -82,7 +82,7 @@ func newStamps() *stamps {
 		byNumber: map[[2]uint64]int{}}
 }
 
-// watch collects the stamps of a loopback until the test ends.
+// watch records the stamps of a loopback until the end of the test.
 func watch(t *testing.T, broker string) *stamps {
 	s := newStamps()
 	t.Cleanup(loopback.Tap(broker, s.take))
@@ -108,14 +108,14 @@ func (s *stamps) take(x loopback.Stamp) {
 	}
 }
 
-// numberOf is what the envelope numbers a message by: publisher and sequence.
+// numberOf returns the publisher and the sequence number of the envelope.
 func numberOf(body []byte) [2]uint64 {
 	return [2]uint64{uint64(binary.LittleEndian.Uint32(body[4:])), binary.LittleEndian.Uint64(body[16:])}
 }
 
-// measured are the messages due in the measurement, with due and send on the clock of the stamps. The beginning of the
-// measurement on it is known from the message between whose send time, read by the engine, and acceptance, stamped
-// here, there was the least: some hundred nanoseconds.
+// measured returns the messages that are due in the measurement, with due and send on the clock of the stamps. Its
+// offset is the minimum difference between a message's send time, read by the engine, and its acceptance, stamped here.
+// The error is some hundred nanoseconds.
 func (s *stamps) measured(measure time.Duration) []message {
 	s.Lock()
 	defer s.Unlock()
@@ -137,7 +137,7 @@ func (m message) sendLatency() time.Duration       { return time.Duration(m.conf
 func (m message) sendDueLatency() time.Duration    { return time.Duration(m.confirmed - m.due) }
 func (m message) processingLatency() time.Duration { return time.Duration(m.delivered - m.due) }
 
-// sorted are the latencies of messages.
+// sorted returns the sorted latencies of messages.
 func sorted(messages []message, latency func(message) time.Duration) []time.Duration {
 	all := make([]time.Duration, len(messages))
 	for i, m := range messages {
@@ -147,18 +147,17 @@ func sorted(messages []message, latency func(message) time.Duration) []time.Dura
 	return all
 }
 
-// apart is by how much the engine's and the stamps' clock reads of one message are apart, in seconds: what nine of ten
-// messages take from the engine's send time to the stamp of their acceptance, beyond the least, once for each end of a
-// latency.
+// apart estimates the difference between the clock readings of the engine and of the stamps for one message, in
+// seconds: twice the 90 % quantile of the time from the send time to the acceptance, once per end of a latency.
 func apart(messages []message) float64 {
 	return 2 * quantile(sorted(messages, func(m message) time.Duration { return time.Duration(m.accepted - m.send) }),
 		0.9)
 }
 
-// stamped compares what is shown with the stamps of every message, within 1 % or one bucket, up to p99: of the fewer
-// that are slower, one that the processor is taken from between two stamps would be seen. apart is what the two clock
-// reads may be apart, and ranks which part of the messages a quantile may be off by: of a real broker's client,
-// goroutines stand between the two reads, and change the order of a few.
+// stamped compares latencies with the stamps of every message, within 1 % or one bucket. It leaves out quantiles above
+// p99, because a preemption between two stamps would affect them. apart is the difference of the clock readings in
+// seconds. ranks is the allowed error of a quantile's rank, as a fraction: goroutines of a real broker's client run
+// between the two readings, and change the order of a few messages.
 func (m measured) stamped(t *testing.T, truth string, messages []message, apart, ranks float64) {
 	t.Helper()
 	for _, r := range m.againstStamps(truth, messages, apart, ranks) {
@@ -166,7 +165,7 @@ func (m measured) stamped(t *testing.T, truth string, messages []message, apart,
 	}
 }
 
-// againstStamps are the rows of stamped. What the outcome does not have is not a number.
+// againstStamps returns the rows of stamped. A missing value is NaN.
 func (m measured) againstStamps(truth string, messages []message, apart, ranks float64) []row {
 	var rows []row
 	for _, x := range []struct {
@@ -192,9 +191,8 @@ func (m measured) againstStamps(truth string, messages []message, apart, ranks f
 	return rows
 }
 
-// In real time, through controller, wire and record, what is shown is what loopback itself saw of each message. The two
-// read the clock one after the other, some hundred nanoseconds apart, so that they differ by far less than 1 % of some
-// milliseconds.
+// In real time, with controller, wire and record, latencies agree with loopback's stamps. The engine and loopback read
+// the clock some hundred nanoseconds apart. That is far below 1 % of some milliseconds.
 func TestAccuracyOfTheWholeProgram(t *testing.T) {
 	for _, x := range []struct{ truth, options string }{
 		{"real time, exponential, mean 10 ms", `{delay: {mean: "10ms"}, confirmDelay: {mean: "10ms"}}`},
@@ -209,7 +207,7 @@ func TestAccuracyOfTheWholeProgram(t *testing.T) {
 	}
 }
 
-// watched runs a thousand messages a second against a loopback of these options, and compares what is shown with its
+// watched publishes 1,000 messages per second to a loopback with these options, and compares the values with its
 // stamps.
 func watched(t *testing.T, truth, options, name string) []row {
 	t.Helper()

@@ -9,9 +9,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// A consumer that takes 3 ms over each message, which it does after its delivery, receives the next one when it is
-// free: after a stall of 300 ms of the broker, of 250 messages a second, it is behind for more than a second. Lindley's
-// recurrence, on paper.
+// A consumer handles each message for 3 ms, at 250 messages per second. After a stall of the broker of 300 ms it lags
+// for more than a second. The expected latencies follow from Lindley's recurrence.
 func TestSlowConsumer(t *testing.T) {
 	const every, takes = time.Second / 250, 3 * ms
 	truth := "consumer takes 3 ms, 250/s, stall of 300 ms"
@@ -33,15 +32,15 @@ func TestSlowConsumer(t *testing.T) {
 	m.quantiles(t, truth, "e2e", want)
 }
 
-// Refused deliveries come again, and each message is received once.
+// Refused deliveries are repeated, and each message is received once.
 func TestRefused(t *testing.T) {
 	truth := "a tenth of deliveries refused"
 	m := in(t, `{}`, func(w *plan.Workload) { steady(w); w.Consumers.Nack = 0.1 })
 	m.count(t, truth, "received", 11_000)
 	m.count(t, truth, "duplicated", 0)
 	m.count(t, truth, "lost", 0)
-	// Each delivery is refused with p = 0.1, so that n messages take n/(1-p) deliveries: n·p/(1-p) are refused, give or
-	// take 4 standard deviations of a negative binomial, √(n·p)/(1-p).
+	// Each delivery is refused with p = 0.1, so n messages take n/(1-p) deliveries, of which n·p/(1-p) are refused. The
+	// bound is 4 standard deviations of a negative binomial, √(n·p)/(1-p).
 	check(t, row{truth: truth, value: "(refused)", want: 1222.2, got: float64(m.merge.Total(record.Nacked)),
 		bound: 4 * 36.9, unit: plan.Count})
 }

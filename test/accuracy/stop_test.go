@@ -21,10 +21,10 @@ import (
 	"lockstep/test/lab/labtest"
 )
 
-// Real brokers are stopped (SIGSTOP) for about a second in 10 s of 1,000 messages a second, and go on (SIGCONT). How
-// long they stood still, S, is what the test measured. Everything that widens a bound was measured in the same run, by
-// stamps at the driver's border: the time c from SIGCONT until all that had become due is through and messages take 10
-// ms or less again, and how many others took longer than that (noise).
+// Real brokers are stopped (SIGSTOP) for about one second in 10 s of 1,000 messages per second, and continued
+// (SIGCONT). S is the measured duration of the stop. Bounds depend only on measurements of the same run, from stamps in
+// the driver's calls: the time c from SIGCONT until all overdue messages are confirmed and messages take 10 ms or less
+// again, and the number of other messages that took longer (noise).
 func TestAccuracyOfStoppedBrokers(t *testing.T) {
 	for _, b := range brokers {
 		t.Run(b.driver, func(t *testing.T) {
@@ -36,26 +36,26 @@ func TestAccuracyOfStoppedBrokers(t *testing.T) {
 	}
 }
 
-// stopped is a run in which a broker was stopped.
+// stopped is a run in which the broker was stopped.
 type stopped struct {
 	measured
 	truth    string
 	messages []message
-	s        float64 // for how long, in seconds
-	resumed  int64   // when it went on, by the stamps' clock
-	catchUp  float64 // seconds from then until the broker was as before
-	noise    float64 // messages over 10 ms that have nothing to do with it
-	slow     float64 // of those, over a quarter of S: so many ranks do they shift quantiles
-	wake     float64 // seconds from then until every publisher had the confirm that it waited for
+	s        float64 // duration in seconds
+	resumed  int64   // time of SIGCONT, by the stamps' clock
+	catchUp  float64 // seconds from then until latencies are normal
+	noise    float64 // messages over 10 ms for other reasons
+	slow     float64 // those of them over S/4: they shift quantiles by as many ranks
+	wake     float64 // seconds from then until every publisher has its pending confirm
 }
 
-// window is the formula where four publishers send on while the broker stands: a message due x after the stop is
-// confirmed S-x later, and up to c more. Of 10,000 messages the slowest 5 %, 500, are those due in the first 0.5 s,
-// hence
+// window checks the case in which four publishers continue to send while the broker is stopped. A message that is due x
+// after the stop is confirmed S-x later, plus at most c. The slowest 5 % of 10,000 messages, 500, are those due in the
+// first 0.5 s. Hence
 //
 //	p95 = S - 0.5 s, p99 = S - 0.1 s, p99.9 = S - 0.01 s, max = S, and 1,000·S messages take longer than 10 ms,
 //
-// all within 2 % of S (the number: 5 %) and c. Slow messages that are noise shift a quantile by a rank each, of 1 ms.
+// all within 2 % of S (the count: 5 %) and c. A slow message of the noise shifts a quantile by one rank, which is 1 ms.
 func (x stopped) window(t *testing.T) {
 	x.stamped(t, x.truth, x.messages, apart(x.messages), fewRanks)
 	for _, latency := range []struct {
@@ -76,16 +76,15 @@ func (x stopped) window(t *testing.T) {
 	}
 }
 
-// each is the formula where each of 4 publishers has one message out, and one due every τ = 4 ms. When the broker goes
-// on, a publisher sends what became due meanwhile one after the other, at d each, the time to a confirm while it
-// hurries, by the stamps. Its message number j of these was due j·τ after the stop and is confirmed (j+1)·d after the
-// end, so it took
+// each checks the case in which each of 4 publishers has one message in flight, and one is due every τ = 4 ms. When the
+// broker continues, a publisher sends its overdue messages one after the other. Each takes d, which is measured by the
+// stamps. Message j of these was due j·τ after the stop and is confirmed (j+1)·d after its end, so its latency is
 //
 //	S - j·(τ-d) + d, which is above 10 ms for the first (S+d-10 ms)/(τ-d) messages of each publisher.
 //
-// Of all 10,000 the k slowest are the first k/4 of each publisher, and the d that they waited for is the mean of those.
-// δ is by how much the d of the publishers differ. A broker that went on takes a moment, the wake, until it has
-// confirmed what stood still: a bound of each.
+// The k slowest of all 10,000 messages are the first k/4 of each publisher. Their d is the mean over these. δ is the
+// difference of d between the publishers. After SIGCONT, the broker needs a moment (wake) to confirm the pending
+// messages: a bound of each value.
 func (x stopped) each(t *testing.T) {
 	x.stamped(t, x.truth, x.messages, apart(x.messages), fewRanks)
 	const publishers, every = 4, 0.004
@@ -94,7 +93,7 @@ func (x stopped) each(t *testing.T) {
 		t.Fatalf("a confirm takes %.2f ms of the %v ms between two messages here: publishers do not catch up, and the formula is not of that", d*1000, every*1000)
 	}
 	number := func(d float64) float64 { return publishers * (x.s + d - 0.01) / (every - d) }
-	// the time that it took beyond the formula's: something else was slow then
+	// time beyond the formula: another cause of slow messages
 	longer := max(0, x.catchUp-(number(d)/1000-x.s))
 	check(t, row{truth: x.truth, value: "(publish.intended over 10 ms)", want: number(d),
 		got:   slower(x.merge.Hist(record.PublishIntended), 10*ms),
@@ -112,8 +111,8 @@ func (x stopped) each(t *testing.T) {
 		bound: 0.02*x.s + x.wake + x.slow/1000, unit: plan.Seconds})
 }
 
-// hurry is how long a confirm takes while publishers catch up, on average of the first messages of each, in seconds,
-// and by how much publishers differ in that.
+// hurry returns the mean confirm time, in seconds, of the first messages of each publisher after the stop, and its
+// difference between the publishers.
 func (x stopped) hurry(first int) (d, delta float64) {
 	sums, counts := map[uint64]float64{}, map[uint64]float64{}
 	for _, m := range x.messages {
@@ -135,8 +134,8 @@ func stopCell(mode, measure string) string {
 	return fmt.Sprintf(`publishers: {rate: 1000, threads: 4, mode: %q, maxInFlight: 10_000}, consumers: {prefetch: 0, threads: 1}, warmup: "1s", measure: %q, drain: idle: "2s"`, mode, measure)
 }
 
-// undisturbed runs the cell. It fails where other slow messages than those of the stop are too many for the formula.
-// They are counted before the stop and after the catching up alone, which no row is about.
+// undisturbed runs the cell. It fails if too many messages are slow for other reasons. They are counted only before the
+// stop and after the recovery, which no row uses.
 func undisturbed(t *testing.T, b broker, mode string) stopped {
 	t.Helper()
 	const maxNoise, maxSlow = 600, 5
@@ -148,24 +147,24 @@ func undisturbed(t *testing.T, b broker, mode string) stopped {
 	return x
 }
 
-// fewRanks are 5 of 10,000 messages.
+// fewRanks is 5 of 10,000 messages.
 const fewRanks = 0.0005
 
-// slower is how many samples are above a latency.
+// slower returns the number of samples above a latency.
 func slower(h *record.Hist, than time.Duration) float64 {
 	n := int(h.Count())
 	return float64(n - sort.Search(n, func(i int) bool { return h.Quantile(float64(i+1)/float64(n)) > int64(than) }))
 }
 
-// broker is a real one in the lab.
+// broker is a real broker of the lab.
 type broker struct {
 	driver   string
 	part     string // of the lab
-	variable string // that leads to it
-	options  string // with a place for what the variable says
+	variable string // that has its address
+	options  string // with a placeholder for the address
 	observed *observed
 
-	url, process string // of an instance of its own, which no other test is disturbed by
+	url, process string // of an instance that no other test uses
 }
 
 var brokers = []broker{
@@ -174,7 +173,7 @@ var brokers = []broker{
 	{driver: "nats", part: "nats", variable: "LOCKSTEP_NATS_URL", options: `{urls: [%q]}`, observed: observe("nats")},
 }
 
-// stop runs 10 s and stops the broker in them for about a second.
+// stop runs a cell of 10 s and stops the broker for about one second of it.
 func stop(t *testing.T, b broker, mode string) (x stopped) {
 	t.Helper()
 	control, stamps := os.Getenv("LOCKSTEP_LAB_CONTROL"), newStamps()
@@ -190,7 +189,7 @@ func stop(t *testing.T, b broker, mode string) (x stopped) {
 			time.Sleep(time.Second)
 			resume, going = ask(t, control, "resume", b.process)
 		})
-	x.s = (resume.Sub(standing) + going.Sub(stop)).Seconds() / 2 // each signal was sent between the call and the answer
+	x.s = (resume.Sub(standing) + going.Sub(stop)).Seconds() / 2 // the signal was sent between request and response
 	x.truth = fmt.Sprintf("%s stopped for %.4f s, %s", b.driver, x.s, mode)
 	x.messages, x.resumed = stamps.measured(10*time.Second), int64(resume.Sub(stamps.began))
 	if len(x.messages) == 0 {
@@ -202,10 +201,10 @@ func stop(t *testing.T, b broker, mode string) (x stopped) {
 	return x
 }
 
-// fault finds out how long the broker took to catch up, and what else was slow in the run. The stop began at a time of
-// the stamps' clock.
+// fault determines the recovery time of the broker and the number of other slow messages. began is the start of the
+// stop by the stamps' clock.
 func (x *stopped) fault(began int64) {
-	const calm = 20 // so many messages in a row that take 10 ms or less
+	const calm = 20 // consecutive messages of 10 ms or less
 	took := func(m message) time.Duration { return max(m.sendDueLatency(), m.processingLatency()) }
 	slices.SortFunc(x.messages, func(a, b message) int { return cmp.Compare(a.due, b.due) })
 	caught, row := x.resumed, 0
@@ -235,7 +234,7 @@ func (x *stopped) fault(began int64) {
 	}
 }
 
-// awaitSnapshots waits until both agents have recorded for so many seconds.
+// awaitSnapshots waits until both agents have stored snapshots of this number of seconds.
 func awaitSnapshots(runs string, seconds int) bool {
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		files, _ := filepath.Glob(filepath.Join(runs, "*", "tasks", "*", "snapshots.jsonl"))
@@ -248,7 +247,7 @@ func awaitSnapshots(runs string, seconds int) bool {
 	return false
 }
 
-// ask has the lab do something to a broker, and says when it was asked and when it had done it.
+// ask makes the lab act on a broker. It returns the times of the request and of the response.
 func ask(t *testing.T, control, what, name string) (asked, done time.Time) {
 	t.Helper()
 	asked = time.Now()

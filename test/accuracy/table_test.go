@@ -15,21 +15,21 @@ import (
 	"lockstep/internal/plan"
 )
 
-// row is one number that is known and was measured.
+// row is a known number with its measurement.
 type row struct {
-	truth, value string // what was injected; the value's name
+	truth, value string // the injected condition; the name of the value
 	want, got    float64
-	bound        float64 // the most that they may differ by
+	bound        float64 // maximum difference
 	unit         plan.Unit
 }
 
-// table gathers the rows of all tests.
+// table collects the rows of all tests.
 var table struct {
 	sync.Mutex
 	rows []row
 }
 
-// check adds a row and fails the test if it is out of its bound.
+// check adds a row, and fails the test if the difference exceeds the bound.
 func check(t *testing.T, r row) {
 	t.Helper()
 	if r.off() {
@@ -41,10 +41,10 @@ func check(t *testing.T, r row) {
 	table.rows = append(table.rows, r)
 }
 
-// off reports whether a number is out of its bound, or is none.
+// off reports whether a number is outside its bound, or NaN.
 func (r row) off() bool { return !(math.Abs(r.got-r.want) <= r.bound) }
 
-// show writes a number in its unit, in enough digits to see a bucket.
+// show formats a number with its unit, with enough digits to show one bucket.
 func (r row) show(x float64) string {
 	if r.unit == plan.Seconds && !math.IsNaN(x) {
 		d := time.Duration(math.Round(x * 1e9))
@@ -56,14 +56,14 @@ func (r row) show(x float64) string {
 	return strings.TrimSuffix(strings.TrimRight(fmt.Sprintf("%.3f", x), "0"), ".")
 }
 
-// bucket is the width of the histogram bucket that a time lies in, in seconds: 3 significant digits are 1024 buckets
-// for each power of two.
+// bucket returns the width in seconds of the histogram bucket of a time: 3 significant digits are 1024 buckets per
+// power of two.
 func bucket(seconds float64) float64 {
 	ns := uint64(max(0, seconds*1e9))
 	return float64(uint64(1)<<max(0, bits.Len64(ns)-11)) / 1e9
 }
 
-// quantile of exact samples: that of rank round(q·n), as the histogram counts.
+// quantile returns the quantile of exact samples, by rank round(q·n) as in the histogram.
 func quantile(sorted []time.Duration, q float64) float64 {
 	rank := max(1, int(q*float64(len(sorted))+0.5))
 	return sorted[min(rank, len(sorted))-1].Seconds()
@@ -99,7 +99,7 @@ func write(w io.Writer) {
 		"%d numbers checked; p90, p95 and p99.9 of loopback's latencies are shown only where they are out of their bounds\n", len(table.rows))
 }
 
-// folded reports whether a value is shown only where it is wrong: the table is long.
+// folded reports whether a value is shown only if it is wrong, because the table is long.
 func folded(value string) bool {
 	return strings.HasSuffix(value, ".p90") || strings.HasSuffix(value, ".p95") || strings.HasSuffix(value, ".p99.9")
 }
@@ -112,8 +112,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// printer is where the table is read: go test keeps what a package that passes prints to itself unless it is told -v,
-// so the table goes where go test itself writes to.
+// printer returns the writer for the table. go test hides the output of a package that passes, unless -v is set, so the
+// table is written to go test's own output.
 func printer(code int) (to io.Writer, done func()) {
 	nothing := func() {}
 	if code != 0 || testing.Verbose() {

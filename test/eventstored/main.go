@@ -1,4 +1,4 @@
-// Command eventstored is a stand-in for EventStoreDB, for tests: see package server for what it is and is not.
+// Command eventstored is a stand-in for EventStoreDB, for tests. Package server describes its features and limits.
 package main
 
 import (

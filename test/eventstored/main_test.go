@@ -12,7 +12,7 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
 )
 
-// TestStandInServes runs the program whole: ready, in use, ended.
+// TestStandInServes starts the program, uses it, and ends it.
 func TestStandInServes(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -14,19 +14,19 @@ type delivery struct {
 	retries int32
 }
 
-// client is one that reads a persistent subscription. slots, inFlight and total are guarded by its group.
+// client reads a persistent subscription. slots, inFlight and total are guarded by its group.
 type client struct {
 	from     string
-	name     string // as it calls itself
+	name     string // given by the client
 	size     int    // of its buffer
-	slots    int    // of the buffer that are free
+	slots    int    // free places in the buffer
 	inFlight int
 	total    int64
 	measured int64
 
 	mu      sync.Mutex
 	waiting []delivery
-	why     *fault // it was dropped
+	why     *fault // reason of a drop; nil: not dropped
 	wake    chan struct{}
 }
 
@@ -62,7 +62,7 @@ func (c *client) rouse() {
 	}
 }
 
-// collect takes what is waiting into the room of an earlier collection.
+// collect returns the waiting deliveries. It reuses the memory of an earlier collection.
 func (c *client) collect(into []delivery) ([]delivery, *fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

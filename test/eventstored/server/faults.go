@@ -10,19 +10,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// fault is an error as clients of the protocol read it: a status, and trailers that say what kind it is.
+// fault is an error of the protocol: a status, and trailers that name the kind of error.
 type fault struct {
 	code     codes.Code
 	text     string
-	trailers []string // keys and values, in turn
+	trailers []string // keys and values, alternating
 }
 
 func (f *fault) Error() string { return f.text }
 
-// GRPCStatus has gRPC answer with the status.
+// GRPCStatus implements gRPC's interface for errors with a status.
 func (f *fault) GRPCStatus() *status.Status { return status.New(f.code, f.text) }
 
-// answer puts the trailers of a fault into the answer to a call, and gives the fault back.
+// answer adds the trailers of a fault to the response of a call, and returns the fault.
 func answer(ctx context.Context, f *fault) error {
 	if f == nil {
 		return nil

@@ -9,9 +9,9 @@ import (
 	"github.com/google/uuid"
 )
 
-// settings are those of a persistent subscription.
+// settings are the settings of a persistent subscription.
 type settings struct {
-	start          int64 // revision of the first event, as asked for; -1 is the end
+	start          int64 // requested revision of the first event; -1: the end
 	timeout        time.Duration
 	maxRetries     int32
 	maxSubscribers int32
@@ -20,15 +20,15 @@ type settings struct {
 		after       time.Duration
 		least, most int32
 	}
-	live, history, batch int32 // buffer sizes: all is in memory here, so they are only told
+	live, history, batch int32 // buffer sizes, which are only reported: everything is in memory
 	resolveLinks, extra  bool
 }
 
-// message is an event on its way through a group.
+// message is an event that a group delivers.
 type message struct {
 	event   *event
 	retries int32
-	due     time.Time // zero: it never times out
+	due     time.Time // zero: no timeout
 	to      *client
 	settled bool // acknowledged, timed out or otherwise no longer outstanding
 }
@@ -41,16 +41,16 @@ type group struct {
 
 	mu          sync.Mutex
 	settings    settings
-	next        uint64 // revision of the next event to take from the stream
+	next        uint64 // revision of the next event of the stream
 	retry       []*message
 	outstanding map[uuid.UUID]*message
-	byTime      []*message // outstanding, and settled ones, in the order in which they time out
-	clients     []*client  // the next one to get something first
+	byTime      []*message // outstanding and settled messages, in the order of their timeouts
+	clients     []*client  // the next recipient is first
 	parked      []*event
 	over        bool
 
-	answered       int32 // since somebody looked whether a checkpoint is due
-	checkpointed   int64 // -1: not yet
+	answered       int32 // since the last check of the checkpoint
+	checkpointed   int64 // -1: none yet
 	checkpointedAt time.Time
 	total          int64
 	measured       struct {
@@ -59,7 +59,7 @@ type group struct {
 	}
 }
 
-// newGroup makes a group that begins where its settings say; the end is where the stream ends now.
+// newGroup creates a group that begins at the start of its settings. The end is the current end of the stream.
 func newGroup(s *store, stream, name string, set settings) *group {
 	g := &group{store: s, stream: stream, name: name, settings: set, outstanding: map[uuid.UUID]*message{},
 		checkpointed: -1}
@@ -76,7 +76,7 @@ func newGroup(s *store, stream, name string, set settings) *group {
 	return g
 }
 
-// push sends what there is to those who have room. mu is held.
+// push delivers messages to clients with free slots. mu is held.
 func (g *group) push() {
 	for !g.over {
 		room := 0
@@ -99,14 +99,14 @@ func (g *group) push() {
 		}
 		for _, e := range found {
 			if !g.send(&message{event: e}) {
-				return // next stays there
+				return // the group continues with this event
 			}
 			g.next = e.revision + 1
 		}
 	}
 }
 
-// take looks at the next events of the stream. It leaves them there.
+// take returns the next events of the stream without advancing.
 func (g *group) take(most int) []*event {
 	g.store.mu.RLock()
 	defer g.store.mu.RUnlock()
@@ -117,8 +117,8 @@ func (g *group) take(most int) []*event {
 	return slices.Clone(of.from(g.next, most))
 }
 
-// send gives a message to a client with room, if the strategy finds one. An event whose id is outstanding already is
-// passed over.
+// send delivers a message to a client that the strategy chooses. It returns false if none has a free slot. An event
+// whose id is outstanding is skipped.
 func (g *group) send(m *message) bool {
 	if g.outstanding[m.event.id] != nil {
 		return true
@@ -141,7 +141,7 @@ func (g *group) send(m *message) bool {
 	return true
 }
 
-// choose picks a client as the strategy says; nil if there is none with room.
+// choose returns a client by the strategy, or nil if none has a free slot.
 func (g *group) choose(e *event) *client {
 	if g.settings.strategy == "Pinned" {
 		if c := g.clients[bucket(e.stream)%len(g.clients)]; c.slots > 0 {
@@ -161,7 +161,7 @@ func (g *group) choose(e *event) *client {
 	return nil
 }
 
-// bucket spreads streams over 1024 places.
+// bucket maps a stream to one of 1024 buckets.
 func bucket(stream string) int {
 	h := uint32(2166136261)
 	for i := range len(stream) {
@@ -170,7 +170,7 @@ func bucket(stream string) int {
 	return int(h % 1024)
 }
 
-// settle takes a message back from the client that has it. mu is held.
+// settle ends the delivery of a message to its client. mu is held.
 func (g *group) settle(m *message) {
 	m.settled = true
 	delete(g.outstanding, m.event.id)
@@ -180,7 +180,8 @@ func (g *group) settle(m *message) {
 	}
 }
 
-// again has a message delivered once more, before all that is newer; after too many times it is parked.
+// again schedules a message for redelivery, before newer messages. With park, it is parked after the maximum number of
+// retries.
 func (g *group) again(m *message, park bool) {
 	g.settle(m)
 	if park && m.retries >= g.settings.maxRetries {
@@ -197,7 +198,7 @@ func (g *group) again(m *message, park bool) {
 	g.retry = slices.Insert(g.retry, at, next)
 }
 
-// acknowledge ends messages, whoever has them.
+// acknowledge settles messages, also those of other clients.
 func (g *group) acknowledge(ids []uuid.UUID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -209,7 +210,7 @@ func (g *group) acknowledge(ids []uuid.UUID) {
 	g.answer(len(ids))
 }
 
-// refusal is what a client wants done with a message that it cannot use.
+// refusal is the action for a message that a client refused.
 type refusal int
 
 const (
@@ -239,7 +240,8 @@ func (g *group) refuse(ids []uuid.UUID, how refusal) {
 	g.answer(len(ids))
 }
 
-// answer goes on after so many answers: with a checkpoint after many of them, and with what there is room for now.
+// answer continues after n acknowledgements or refusals: it marks a checkpoint if enough have arrived, and delivers
+// more messages.
 func (g *group) answer(n int) {
 	if g.answered += int32(n); g.answered >= g.settings.checkpoint.most {
 		g.markCheckpoint(false)
@@ -247,7 +249,7 @@ func (g *group) answer(n int) {
 	g.push()
 }
 
-// look has what timed out delivered again.
+// look redelivers messages after their timeout.
 func (g *group) look(now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -263,7 +265,7 @@ func (g *group) look(now time.Time) {
 	g.push()
 }
 
-// markCheckpoint notes how far everything is acknowledged, as often as the settings say.
+// markCheckpoint stores the revision up to which everything is acknowledged, as often as the settings require.
 func (g *group) markCheckpoint(timely bool) {
 	g.answered = 0
 	lowest := int64(g.next) - 1
@@ -281,7 +283,7 @@ func (g *group) markCheckpoint(timely bool) {
 	}
 }
 
-// replay has parked messages delivered again, the oldest first, at most so many; 0 is all.
+// replay redelivers parked messages, oldest first. most is the maximum number; 0: all.
 func (g *group) replay(most int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -298,7 +300,7 @@ func (g *group) replay(most int64) {
 	g.push()
 }
 
-// update puts other settings in place: everybody is dropped, and what was not acknowledged comes again.
+// update replaces the settings. All clients are dropped, and unacknowledged messages are redelivered.
 func (g *group) update(set settings) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -307,7 +309,7 @@ func (g *group) update(set settings) {
 	g.settings = set
 }
 
-// end drops everybody for good.
+// end drops all clients and closes the group.
 func (g *group) end() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -322,7 +324,7 @@ func (g *group) dropAll(why *fault) {
 	}
 }
 
-// join adds a client with room for so many messages at a time.
+// join adds a client.
 func (g *group) join(c *client) *fault {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -336,7 +338,7 @@ func (g *group) join(c *client) *fault {
 	return nil
 }
 
-// leave takes a client out; what it had and did not acknowledge is delivered again.
+// leave removes a client. Its unacknowledged messages are redelivered.
 func (g *group) leave(c *client) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -361,7 +363,7 @@ func (g *group) remove(c *client) {
 	}
 }
 
-// appended pushes what is new.
+// appended delivers new events.
 func (g *group) appended() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

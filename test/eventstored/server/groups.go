@@ -17,7 +17,7 @@ type groups struct {
 
 func newGroups(s *store) *groups { return &groups{store: s, all: map[string][]*group{}} }
 
-// of lists the groups of a stream; "" is of all streams.
+// of returns the groups of a stream; "" is all streams.
 func (g *groups) of(stream string) []*group {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
@@ -69,17 +69,17 @@ func (g *groups) remove(stream, name string) *fault {
 	return groupMissing(stream, name)
 }
 
-// appended tells the groups of a stream that it has more.
+// appended notifies the groups of a stream about new events.
 func (g *groups) appended(stream string) {
 	g.mu.RLock()
-	some := g.all[stream] // replaced, never changed
+	some := g.all[stream] // never modified in place
 	g.mu.RUnlock()
 	for _, one := range some {
 		one.appended()
 	}
 }
 
-// tick looks for what timed out, and at checkpoints, as long as ctx lasts.
+// tick checks timeouts and checkpoints until ctx ends.
 func (g *groups) tick(ctx context.Context, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

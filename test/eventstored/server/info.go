@@ -8,7 +8,7 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/persistent"
 )
 
-// GetInfo says how a group is doing.
+// GetInfo returns the state of a group.
 func (s *persistentService) GetInfo(ctx context.Context, r *persistent.GetInfoReq) (*persistent.GetInfoResp, error) {
 	if r.GetOptions().GetAll() != nil {
 		return nil, errAll
@@ -20,7 +20,7 @@ func (s *persistentService) GetInfo(ctx context.Context, r *persistent.GetInfoRe
 	return &persistent.GetInfoResp{SubscriptionInfo: g.info()}, nil
 }
 
-// List says how all groups are doing, or those of a stream.
+// List returns the state of all groups, or of those of a stream.
 func (s *persistentService) List(ctx context.Context, r *persistent.ListReq) (*persistent.ListResp, error) {
 	stream := string(r.GetOptions().GetListForStream().GetStream().GetStreamName())
 	if r.GetOptions().GetListForStream().GetAll() != nil {
@@ -36,7 +36,7 @@ func (s *persistentService) List(ctx context.Context, r *persistent.ListReq) (*p
 	return list, nil
 }
 
-// info is what the protocol says of a group. Rates are since the last time somebody asked.
+// info returns the state of a group. Rates are since the previous call.
 func (g *group) info() *persistent.SubscriptionInfo {
 	g.store.mu.RLock()
 	known := int64(-1)

@@ -12,13 +12,13 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/protos/shared"
 )
 
-// features says what the server can do.
+// features reports the features of the server.
 type features struct {
 	serverfeatures.UnimplementedServerFeaturesServer
 	version string
 }
 
-// supported are the methods, as the protocol names them.
+// supported are the methods, by the names of the protocol.
 var supported = map[string][]string{
 	"event_store.client.streams.streams": {"append", "read", "delete", "tombstone"},
 	"event_store.client.persistent_subscriptions.persistentsubscriptions": {"create", "update", "delete", "read",
@@ -36,7 +36,7 @@ func (f features) GetSupportedMethods(context.Context, *shared.Empty) (*serverfe
 	return all, nil
 }
 
-// gossiper says who is in the cluster.
+// gossiper reports the members of the cluster.
 type gossiper struct {
 	gossip.UnimplementedGossipServer
 	server *Server
@@ -57,7 +57,7 @@ func member(at net.Addr, state gossip.MemberInfo_VNodeState) *gossip.MemberInfo 
 	}
 }
 
-// elsewhere is what a follower has for those who want persistent subscriptions: the way to the leader.
+// elsewhere is a follower's service for persistent subscriptions. It refers clients to the leader.
 type elsewhere struct {
 	persistent.UnimplementedPersistentSubscriptionsServer
 	server *Server

@@ -11,8 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// persistentService serves persistent subscriptions to streams. Those to $all are not implemented, and the server says
-// so.
+// persistentService serves persistent subscriptions to streams. Those to $all are rejected as not implemented.
 type persistentService struct {
 	persistent.UnimplementedPersistentSubscriptionsServer
 	groups *groups
@@ -50,7 +49,7 @@ func (s *persistentService) Create(ctx context.Context, r *persistent.CreateReq)
 	return &persistent.CreateResp{}, nil
 }
 
-// wishes are the settings that both creating and updating carry.
+// wishes are the settings of requests to create or update a group.
 type wishes interface {
 	GetResolveLinks() bool
 	GetExtraStatistics() bool
@@ -139,7 +138,7 @@ func (s *persistentService) ReplayParked(ctx context.Context,
 	return &persistent.ReplayParkedResp{}, nil
 }
 
-// Read is a client's stay in a group: events one way, acknowledgements and refusals the other.
+// Read connects a client to a group. It sends events, and receives acknowledgements and refusals.
 func (s *persistentService) Read(call persistent.PersistentSubscriptions_ReadServer) error {
 	first, err := call.Recv()
 	if err != nil {
@@ -176,12 +175,12 @@ func (s *persistentService) Read(call persistent.PersistentSubscriptions_ReadSer
 	_, textIDs := o.GetUuidOption().GetContent().(*persistent.ReadReq_Options_UUIDOption_String_)
 	err = deliver(call, c, textIDs)
 	if call.Context().Err() != nil {
-		<-answers // what the client answered before it left counts
+		<-answers // answers that the client sent before it left are processed
 	}
 	return err
 }
 
-// takeAnswers takes acknowledgements and refusals until there are no more.
+// takeAnswers processes acknowledgements and refusals until the stream ends.
 func takeAnswers(call persistent.PersistentSubscriptions_ReadServer, g *group) {
 	for {
 		r, err := call.Recv()
@@ -217,7 +216,7 @@ func parseIDs(all []*shared.UUID) []uuid.UUID {
 	return ids
 }
 
-// deliver sends a client what its group has for it, until one of them ends.
+// deliver sends the group's messages to a client, until the client or the group ends.
 func deliver(call persistent.PersistentSubscriptions_ReadServer, c *client, textIDs bool) error {
 	var batch []delivery
 	for {

@@ -12,12 +12,12 @@ import (
 	"github.com/google/uuid"
 )
 
-// page is how many events a reader takes from the store at a time.
+// page is the maximum number of events per read of the store.
 const page = 256
 
 func putInt64(to []byte, v int64) { binary.BigEndian.PutUint64(to, uint64(v)) }
 
-// writeID writes an id as the client asked for it.
+// writeID encodes an id in the format that the client requested.
 func writeID(id uuid.UUID, text bool) *shared.UUID {
 	if text {
 		return &shared.UUID{Value: &shared.UUID_String_{String_: id.String()}}
@@ -28,7 +28,7 @@ func writeID(id uuid.UUID, text bool) *shared.UUID {
 	}}}
 }
 
-// metadata is what the server says of an event beside its content.
+// metadata returns the server's metadata of an event.
 func (e *event) metadata() map[string]string {
 	return map[string]string{"type": e.kind, "content-type": e.contentType, "created": strconv.FormatInt(e.created, 10)}
 }
@@ -42,12 +42,12 @@ type reading struct {
 	left      uint64
 	textIDs   bool
 	filter    func(*event) bool
-	interval  uint64 // events looked at for each checkpoint; 0: none
+	interval  uint64 // examined events per checkpoint; 0: no checkpoints
 	looked    uint64
-	reported  bool // that it has caught up
+	reported  bool // "caught up" was sent
 }
 
-// Read reads a stream or $all, once or for as long as the client stays.
+// Read reads a stream or $all, once or as a subscription.
 func (s *streamsService) Read(r *streams.ReadReq, call streams.Streams_ReadServer) error {
 	o := r.GetOptions()
 	_, live := o.GetCountOption().(*streams.ReadReq_Options_Subscription)
@@ -95,7 +95,7 @@ func (r *reading) stream(o *streams.ReadReq_Options_StreamOptions) error {
 	case *streams.ReadReq_Options_StreamOptions_Revision:
 		next = at.Revision
 		if r.live {
-			next++ // what comes after it
+			next++ // continue after it
 		}
 	case *streams.ReadReq_Options_StreamOptions_End:
 		next = r.end(name)
@@ -115,7 +115,7 @@ func (r *reading) stream(o *streams.ReadReq_Options_StreamOptions) error {
 	})
 }
 
-// check tells whether a stream is missing, which is no fault, or ended for good.
+// check reports whether a stream is missing, which is not a fault. A tombstoned stream is a fault.
 func (r *reading) check(name string) (missing bool, f *fault) {
 	r.store.mu.RLock()
 	defer r.store.mu.RUnlock()
@@ -158,7 +158,7 @@ func (r *reading) streamBackwards(name string, o *streams.ReadReq_Options_Stream
 
 // all reads $all.
 func (r *reading) all(o *streams.ReadReq_Options_AllOptions) error {
-	var next uint64 // the lowest position that is still to be read
+	var next uint64 // lowest position to read
 	last := uint64(math.MaxUint64)
 	switch at := o.GetAllOption().(type) {
 	case *streams.ReadReq_Options_AllOptions_Position:
@@ -203,7 +203,7 @@ func (r *reading) allBackwards(last uint64) (found []*event) {
 	return found
 }
 
-// search finds the first event at or after a position.
+// search returns the index of the first event at or after a position.
 func search(log []*event, position uint64) int {
 	low, high := 0, len(log)
 	for low < high {
@@ -216,7 +216,7 @@ func search(log []*event, position uint64) int {
 	return low
 }
 
-// follow sends what more gives until that is nothing; a subscription then says that it has caught up, and waits.
+// follow sends the events of more until it returns none. A subscription then reports that it has caught up, and waits.
 func (r *reading) follow(more func() []*event) error {
 	for r.left > 0 {
 		var changed <-chan struct{}
@@ -250,7 +250,7 @@ func (r *reading) follow(more func() []*event) error {
 
 func (r *reading) matches(e *event) bool { return r.filter == nil || r.filter(e) }
 
-// send sends what passes the filter, and checkpoints between.
+// send sends the events that match the filter, and checkpoints.
 func (r *reading) send(all []*event) error {
 	for _, e := range all {
 		if r.left == 0 {
@@ -283,7 +283,7 @@ func (r *reading) event(e *event) *streams.ReadResp_ReadEvent {
 	}
 }
 
-// setFilter reads a filter of $all.
+// setFilter decodes a filter of $all.
 func (r *reading) setFilter(o *streams.ReadReq_Options_FilterOptions) *fault {
 	if o == nil {
 		return nil

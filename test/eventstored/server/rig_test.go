@@ -14,7 +14,7 @@ import (
 	"github.com/google/uuid"
 )
 
-// rig is a server and the official client, which is what tells whether the protocol is spoken right.
+// rig is a server with the official client, which checks that the protocol is implemented correctly.
 type rig struct {
 	t      *testing.T
 	ctx    context.Context
@@ -65,7 +65,7 @@ func (r *rig) must(err error) {
 	}
 }
 
-// events are n events that say which they are.
+// events returns n numbered events.
 func events(n int) []esdb.EventData {
 	var all []esdb.EventData
 	for i := range n {
@@ -81,7 +81,7 @@ func (r *rig) append(stream string, n int) {
 	r.must(err)
 }
 
-// tryAppend gives what an append expecting something of its stream comes to.
+// tryAppend returns the result of an append with an expected revision.
 func (r *rig) tryAppend(stream string, expect esdb.ExpectedRevision, all ...esdb.EventData) (uint64, error) {
 	w, err := r.db.AppendToStream(r.ctx, stream, esdb.AppendToStreamOptions{ExpectedRevision: expect}, all...)
 	if err != nil {
@@ -90,7 +90,7 @@ func (r *rig) tryAppend(stream string, expect esdb.ExpectedRevision, all ...esdb
 	return w.NextExpectedVersion, nil
 }
 
-// read lists the data of a stream's events, or says why not.
+// read returns the data of a stream's events, or the kind of error.
 func (r *rig) read(stream string, o esdb.ReadStreamOptions, most uint64) string {
 	r.t.Helper()
 	reading, err := r.db.ReadStream(r.ctx, stream, o, most)
@@ -109,7 +109,7 @@ func (r *rig) read(stream string, o esdb.ReadStreamOptions, most uint64) string 
 	}
 }
 
-// code names the kind of a client's error.
+// code returns the name of a client error.
 func code(err error) string {
 	if err == nil {
 		return "none"
@@ -137,7 +137,7 @@ func (r *rig) want(what, got, want string) {
 	}
 }
 
-// create makes a group; change may alter its settings.
+// create creates a group. change may modify its settings.
 func (r *rig) create(stream, group string, from esdb.StreamPosition,
 	change func(*esdb.PersistentSubscriptionSettings)) {
 	r.t.Helper()
@@ -149,7 +149,7 @@ func (r *rig) create(stream, group string, from esdb.StreamPosition,
 		esdb.PersistentStreamSubscriptionOptions{Settings: &set, StartFrom: from}))
 }
 
-// member is a client's stay in a group. What it gets comes through its channel.
+// reader is a client's connection to a group. It passes events through a channel.
 type reader struct {
 	r   *rig
 	sub *esdb.PersistentSubscription
@@ -190,7 +190,7 @@ func (m *reader) next() *esdb.EventAppeared {
 	}
 }
 
-// take waits for n events and names them, each with the times it was delivered before if there were any.
+// take waits for n events and returns their names, with the number of earlier deliveries if there were any.
 func (m *reader) take(n int) (names string, all []*esdb.ResolvedEvent) {
 	m.r.t.Helper()
 	var text []string
@@ -206,7 +206,7 @@ func (m *reader) take(n int) (names string, all []*esdb.ResolvedEvent) {
 	return strings.Join(text, " "), all
 }
 
-// nothing fails if anything comes in a while.
+// nothing fails if an event arrives within the period.
 func (m *reader) nothing(while time.Duration) {
 	m.r.t.Helper()
 	select {

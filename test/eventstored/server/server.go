@@ -1,11 +1,11 @@
 // Package server is a stand-in for EventStoreDB: it serves the published gRPC protocol of streams and persistent
-// subscriptions, from memory, for tests where no EventStoreDB can be had. It is not EventStoreDB, and no figure of it
-// says anything of one.
+// subscriptions from memory, for tests without EventStoreDB. Its measurements say nothing about EventStoreDB.
 //
-// What it has: appends with expected revisions, their idempotence and the size limit; reads and catch-up subscriptions
-// of streams and of $all; deletes, tombstones, and the metadata $maxCount and $tb; persistent subscriptions to streams
-// with acknowledgement, refusal, retries, parking and time-outs; gossip. What it has not: users, links, projections,
-// persistent subscriptions to $all, BatchAppend, and a disk.
+// Supported: appends with expected revisions, idempotence and the size limit; reads and catch-up subscriptions of
+// streams and of $all; deletes, tombstones, and the metadata $maxCount and $tb; persistent subscriptions to streams
+// with acknowledgement, refusal, retries, parking and timeouts; gossip.
+//
+// Not supported: users, links, projections, persistent subscriptions to $all, BatchAppend, and storage on disk.
 package server
 
 import (
@@ -26,22 +26,22 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// What EventStoreDB has where nobody sets anything else.
+// Defaults of EventStoreDB.
 const (
-	defaultVersion       = "23.10.0.stand-in" // so that no record takes it for the real one
+	defaultVersion       = "23.10.0.stand-in" // must not be mistaken for a real version
 	defaultMaxAppendSize = 1 << 20
 	defaultTick          = time.Second
-	// callsPerConnection is how many calls, subscriptions included, a connection carries at a time.
+	// callsPerConnection is the maximum number of concurrent calls of a connection, including subscriptions.
 	callsPerConnection = 100
 )
 
-// Options are those of a server. The zero value is as EventStoreDB is.
+// Options are the options of a server. The zero value selects EventStoreDB's defaults.
 type Options struct {
-	Version       string        // whose protocol it speaks; what follows the third number is free
-	MaxAppendSize int           // bytes of data of one append
-	Tick          time.Duration // how often it looks for messages that timed out
-	NoStats       bool          // as old releases, it has no service for statistics
-	// Credentials are for TLS; nil is without.
+	Version       string        // of the protocol; the text after the third number is free
+	MaxAppendSize int           // maximum bytes of data in one append
+	Tick          time.Duration // interval of the check for timeouts
+	NoStats       bool          // no service for statistics, as in old releases
+	// Credentials are for TLS; nil: no TLS.
 	Credentials credentials.TransportCredentials
 }
 
@@ -59,7 +59,7 @@ type Server struct {
 	members []*gossip.MemberInfo
 }
 
-// New makes a server with nothing in it. End it with Stop.
+// New creates an empty server. End it with Stop.
 func New(o Options) *Server {
 	o.Version = cmp.Or(o.Version, defaultVersion)
 	o.MaxAppendSize = cmp.Or(o.MaxAppendSize, defaultMaxAppendSize)
@@ -71,11 +71,11 @@ func New(o Options) *Server {
 	return s
 }
 
-// Serve is the leader at l until Stop. It returns nil after Stop.
+// Serve serves as the leader until Stop, and then returns nil.
 func (s *Server) Serve(l net.Listener) error { return s.serve(l, gossip.MemberInfo_Leader) }
 
-// ServeFollower is a follower at l, until Stop: it has the leader's streams, passes appends on to it, and sends those
-// who want persistent subscriptions there. Serve has to have been called.
+// ServeFollower serves as a follower until Stop. It has the leader's streams, forwards appends to it, and refers
+// clients of persistent subscriptions to it. Call Serve first.
 func (s *Server) ServeFollower(l net.Listener) error { return s.serve(l, gossip.MemberInfo_Follower) }
 
 func (s *Server) serve(l net.Listener, state gossip.MemberInfo_VNodeState) error {
@@ -118,7 +118,7 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 	return o
 }
 
-// Stop breaks every connection and ends. Safe to call twice.
+// Stop closes every connection and ends the server. It is safe to call it twice.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	s.stopped = true

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 )
 
-// statsService is event_store.client.monitoring.Monitoring, for which the client library has no code. It answers once,
-// and then waits for the caller to go, as a server does whose period is long.
+// statsService is event_store.client.monitoring.Monitoring, for which the client library has no code. It sends one
+// response and then waits for the end of the call, like a server with a long period.
 var statsService = grpc.ServiceDesc{
 	ServiceName: "event_store.client.monitoring.Monitoring", HandlerType: (*any)(nil),
 	Streams: []grpc.StreamDesc{{StreamName: "Stats", ServerStreams: true,
@@ -30,7 +30,7 @@ var statsService = grpc.ServiceDesc{
 		}}},
 }
 
-// ownStats are of the stand-in's own process and disk. What it has no word for is -1, as a server says it.
+// ownStats are the statistics of the stand-in's process and disk. Unknown values are -1, as in EventStoreDB.
 func ownStats() map[string]string {
 	stats := map[string]string{"proc-cpu": "-1", "es-queue-MainQueue-length": "0",
 		"es-queue-MainQueue-queueName": "MainQueue"}
@@ -47,7 +47,7 @@ func ownStats() map[string]string {
 	return stats
 }
 
-// statsAnswer is the answer's text: a map in field 1.
+// statsAnswer encodes the response: a map in field 1.
 func statsAnswer(stats map[string]string) (all []byte) {
 	field := func(to []byte, number byte, value []byte) []byte {
 		return append(binary.AppendUvarint(append(to, number<<3|2), uint64(len(value))), value...)

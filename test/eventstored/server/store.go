@@ -8,11 +8,11 @@ import (
 	"github.com/google/uuid"
 )
 
-// recentIDs is how many of a stream's latest events are known by their ids, so that appending them again changes
-// nothing.
+// recentIDs is the number of a stream's latest events whose ids are stored. Appending such an event again has no
+// effect.
 const recentIDs = 4096
 
-// event is one that is stored. Nothing of it changes once it is, but gone.
+// event is a stored event. It is immutable, except for gone.
 type event struct {
 	id          uuid.UUID
 	stream      string
@@ -25,12 +25,12 @@ type event struct {
 	gone        bool   // deleted or truncated; guarded by the store
 }
 
-// stream is one that something was appended to, or that somebody waits for. Guarded by the store.
+// stream is a stream with events or with a waiting reader. It is guarded by the store.
 type stream struct {
 	name       string
 	events     []*event
-	next       uint64 // revision of the event to come
-	deleted    bool   // until something is appended
+	next       uint64 // revision of the next event
+	deleted    bool   // until the next append
 	tombstoned bool
 	maxCount   uint64 // 0: no limit
 	before     uint64 // events of lower revisions are hidden ($tb)
@@ -39,7 +39,7 @@ type stream struct {
 
 func (s *stream) exists() bool { return s.next > 0 && !s.deleted && !s.tombstoned }
 
-// from gives events from a revision on, at most so many.
+// from returns events from a revision on, at most this number.
 func (s *stream) from(revision uint64, most int) []*event {
 	if revision >= s.next || len(s.events) == 0 {
 		return nil
@@ -54,14 +54,14 @@ type store struct {
 	mu       sync.RWMutex
 	streams  map[string]*stream
 	log      []*event // $all
-	gone     int      // events of the log that are gone
+	gone     int      // number of deleted events in the log
 	position uint64
-	changed  chan struct{} // closed at the next append, if anybody waits
+	changed  chan struct{} // closed at the next append; nil: no reader waits
 }
 
 func newStore() *store { return &store{streams: map[string]*stream{}} }
 
-// get gives a stream, which may have nothing in it. mu is held.
+// get returns a stream, and creates it if necessary. mu is held.
 func (s *store) get(name string) *stream {
 	at := s.streams[name]
 	if at == nil {
@@ -71,10 +71,10 @@ func (s *store) get(name string) *stream {
 	return at
 }
 
-// find gives a stream or nil. mu is held.
+// find returns a stream or nil. mu is held.
 func (s *store) find(name string) *stream { return s.streams[name] }
 
-// wait gives a channel that is closed at the next change. Ask for it before looking at the streams.
+// wait returns a channel that is closed at the next change. Call it before reading the streams.
 func (s *store) wait() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *store) wait() <-chan struct{} {
 	return s.changed
 }
 
-// proposed is an event that is not stored yet.
+// proposed is an event before it is stored.
 type proposed struct {
 	id          uuid.UUID
 	kind        string
@@ -92,7 +92,7 @@ type proposed struct {
 	data, meta  []byte
 }
 
-// expectation is what an append or a delete expects of its stream.
+// expectation is the expected revision of an append or a delete.
 type expectation struct {
 	kind     expected
 	revision uint64
@@ -107,7 +107,7 @@ const (
 	expectRevision
 )
 
-// holds tells whether a stream is as expected.
+// holds reports whether a stream is in the expected state.
 func (e expectation) holds(s *stream) bool {
 	switch e.kind {
 	case expectNoStream:
@@ -115,21 +115,20 @@ func (e expectation) holds(s *stream) bool {
 	case expectExists:
 		return s.exists()
 	case expectRevision:
-		return s.next == e.revision+1 // of a deleted stream, too, which goes on where it was
+		return s.next == e.revision+1 // also of a deleted stream, which keeps its revision
 	}
 	return true
 }
 
-// written says what became of an append.
+// written is the result of an append.
 type written struct {
-	wrong    bool   // the stream is not as expected
-	exists   bool   // it has events
+	wrong    bool   // the stream is not in the expected state
+	exists   bool   // the stream has events
 	revision uint64 // of its last event
 	position uint64 // of the last event appended
 }
 
-// append stores all events or none. Events that were stored by the same append before change nothing, as far as that is
-// known.
+// append stores all events or none. Repeating an earlier append has no effect, as long as its ids are among recentIDs.
 func (s *store) append(name string, expect expectation, all []proposed) (written, *fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,7 +158,7 @@ func (s *store) append(name string, expect expectation, all []proposed) (written
 	return written{exists: true, revision: to.next - 1, position: s.position}, nil
 }
 
-// repeated tells whether all events are in the stream already, in a row, and where the expectation would have put them.
+// repeated reports whether all events are in the stream, in sequence, and at the place that the expectation gives.
 func (s *stream) repeated(expect expectation, all []proposed) (last *event, again bool) {
 	if len(all) == 0 || !s.exists() {
 		return nil, false
@@ -201,7 +200,7 @@ func (s *store) put(to *stream, p *proposed, now int64) {
 	}
 }
 
-// metadataOf names the stream that a stream holds the metadata of.
+// metadataOf returns the stream whose metadata a stream has.
 func metadataOf(name string) (string, bool) {
 	if len(name) > 2 && name[:2] == "$$" {
 		return name[2:], true
@@ -209,7 +208,7 @@ func metadataOf(name string) (string, bool) {
 	return "", false
 }
 
-// describe applies metadata to a stream, as far as it is known here.
+// describe applies the supported metadata to a stream.
 func (s *store) describe(to *stream, data []byte) {
 	var m struct {
 		MaxCount uint64 `json:"$maxCount"`
@@ -222,7 +221,7 @@ func (s *store) describe(to *stream, data []byte) {
 	s.truncate(to)
 }
 
-// truncate forgets what the metadata of a stream hides.
+// truncate deletes the events that the stream's metadata hides.
 func (s *store) truncate(of *stream) {
 	before := of.before
 	if of.maxCount > 0 && of.next > of.maxCount {
@@ -235,7 +234,7 @@ func (s *store) truncate(of *stream) {
 	s.forget(of, n)
 }
 
-// forget drops the oldest n events of a stream, and once there are many of them, from the log.
+// forget deletes the oldest n events of a stream. When there are many deleted events, they are removed from the log.
 func (s *store) forget(of *stream, n int) {
 	for i, e := range of.events[:n] {
 		e.gone = true
@@ -256,7 +255,7 @@ func (s *store) forget(of *stream, n int) {
 	s.log, s.gone = kept, 0
 }
 
-// remove deletes a stream; for good, if asked.
+// remove deletes a stream, with forGood permanently.
 func (s *store) remove(name string, expect expectation, forGood bool) (position uint64, f *fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

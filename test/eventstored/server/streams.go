@@ -19,8 +19,7 @@ type streamsService struct {
 	maxAppend int
 }
 
-// Append takes one append: options first, then the events, and writes them once the client has said that there are no
-// more.
+// Append processes one append: options first, then events. It stores them when the client has closed its side.
 func (s *streamsService) Append(call streams.Streams_AppendServer) error {
 	first, err := call.Recv()
 	if err != nil {
@@ -96,7 +95,7 @@ func appendExpectation(o *streams.AppendReq_Options) (expectation, *fault) {
 	return expectation{}, invalid("an append has to say what it expects of the stream")
 }
 
-// response answers an append. A stream that is not as expected is an answer, too.
+// response returns the response of an append. An unexpected state of the stream is a response, too.
 func (w written) response(o *streams.AppendReq_Options) *streams.AppendResp {
 	if w.wrong {
 		wrong := &streams.AppendResp_WrongExpectedVersion{}
@@ -127,7 +126,7 @@ func (w written) response(o *streams.AppendReq_Options) *streams.AppendResp {
 	return &streams.AppendResp{Result: &streams.AppendResp_Success_{Success: success}}
 }
 
-// Delete hides what a stream has until now.
+// Delete hides the current events of a stream.
 func (s *streamsService) Delete(ctx context.Context, r *streams.DeleteReq) (*streams.DeleteResp, error) {
 	var expect expectation
 	switch e := r.GetOptions().GetExpectedStreamRevision().(type) {
@@ -147,7 +146,7 @@ func (s *streamsService) Delete(ctx context.Context, r *streams.DeleteReq) (*str
 	}}, nil
 }
 
-// Tombstone ends a stream for good.
+// Tombstone deletes a stream permanently.
 func (s *streamsService) Tombstone(ctx context.Context, r *streams.TombstoneReq) (*streams.TombstoneResp, error) {
 	var expect expectation
 	switch e := r.GetOptions().GetExpectedStreamRevision().(type) {
@@ -167,13 +166,13 @@ func (s *streamsService) Tombstone(ctx context.Context, r *streams.TombstoneReq)
 	}}, nil
 }
 
-// text names an expectation as the protocol's errors do.
+// text returns the expectation in the wording of the protocol's errors.
 func (e expectation) text() string {
 	return map[expected]string{expectAny: "-2", expectNoStream: "-1", expectExists: "-4",
 		expectRevision: strconv.FormatUint(e.revision, 10)}[e.kind]
 }
 
-// text names the revision that a stream is at.
+// text returns the current revision of the stream in that wording.
 func (s *stream) text() string {
 	if !s.exists() {
 		return "-1"

@@ -70,7 +70,7 @@ func TestAppendIsLimited(t *testing.T) {
 	}
 }
 
-// end is the revision of the last event of a stream.
+// end returns the revision of the last event of a stream.
 func (r *rig) end(stream string) uint64 {
 	r.t.Helper()
 	reading, err := r.db.ReadStream(r.ctx, stream, esdb.ReadStreamOptions{Direction: esdb.Backwards, From: esdb.End{}},
