@@ -14,18 +14,19 @@ import (
 	"lockstep/internal/plan"
 )
 
-// deployment is a broker's role as the test runs it, with programs of this machine in the place of those from its
-// authors.
+// deployment is the Ansible role of a broker with the settings of the test. It installs programs of this machine
+// instead of downloads.
 type deployment struct {
 	broker string
 	nodes  int
-	// folder of what its archive holds; nil: it comes in packages, which the hosts have from this machine
+	// folder with the content of the broker's archive; nil: the broker is a package, and the hosts use this machine's
+	// installation
 	release func(t *testing.T, r *rig) string
 	vars    string // YAML
-	program string // what runs on the hosts, and does not afterwards
+	program string // program that runs on the hosts until the broker is removed
 }
 
-// Everything in Java is small: three of it share this machine.
+// Little memory for Java, because three brokers share this machine.
 const smallJava = `
     %[1]s_java: ""
     %[1]s_heap: 256m
@@ -33,8 +34,8 @@ const smallJava = `
     %[1]s_timeout: 300
 `
 
-// The brokers whose programs can be had. MongoDB and EventStoreDB are not among them: their roles have never run, and
-// test/roles reads no more than what they write.
+// deployments are the brokers whose programs are available. MongoDB and EventStoreDB are not: their roles never run
+// here, and test/roles only checks the files that they write.
 var deployments = []deployment{
 	{broker: "nats", nodes: 3, release: func(_ *testing.T, r *rig) string { return filepath.Join(r.programs, "nats-server") }, program: "nats-server", vars: `
     nats_port: 5222
@@ -70,15 +71,15 @@ var deployments = []deployment{
 `},
 }
 
-// password is that of brokers' clients, and among the agents' secrets.
+// password is the password of the brokers' clients. It is also in the agents' secrets.
 const password = "not.so-secret"
 
-// released leads to a program that the lab has.
+// released returns the path of a program of the lab.
 func released(name string) func(*testing.T, *rig) string {
 	return func(t *testing.T, _ *rig) string { return filepath.Join(lab(t, "LOCKSTEP_RELEASES"), name) }
 }
 
-// brokers installs one broker after the other, runs a matrix against it, and takes it away again.
+// brokers installs each broker, runs a matrix with it, and removes it.
 func brokers(t *testing.T, r *rig) {
 	for _, d := range deployments {
 		t.Run(d.broker, func(t *testing.T) {
@@ -105,7 +106,7 @@ func (d deployment) run(t *testing.T, r *rig) {
 		}
 	}
 	for _, h := range hosts {
-		// all brokers of a host have to enter it
+		// all brokers of a host need access to it
 		if mode := r.on(h, "stat -c '%a %U' /srv/brokers"); mode != "755 root\n" {
 			t.Errorf("/srv/brokers of %s is %s", h.name, mode)
 		}
@@ -120,7 +121,7 @@ func (d deployment) run(t *testing.T, r *rig) {
 	}
 }
 
-// use runs a matrix with what the role says of its broker.
+// use runs a matrix with the broker options that the role printed.
 func (d deployment) use(t *testing.T, r *rig, snippet string) {
 	says, err := os.ReadFile(snippet)
 	if err != nil {
@@ -148,8 +149,8 @@ tables: [{rows: ["broker"], values: ["sent", "publish.p50", "lost", "broker.rss.
 	}
 }
 
-// observed wants metrics of the broker's process, which the observer on its host measures: no agent of the task is
-// there.
+// observed checks that the outcome has metrics of the broker's process. The observer on the broker's host measures
+// them, because no agent of the task runs there.
 func observed(t *testing.T, o plan.Outcome) {
 	t.Helper()
 	if v := o.Values["broker.rss.max"]; v.Number < 1<<20 {
@@ -157,20 +158,20 @@ func observed(t *testing.T, o plan.Outcome) {
 	}
 }
 
-// inventory has the broker's group, and how its role finds the program.
+// inventory returns an inventory with the broker's group and the location of its program.
 func (d deployment) inventory(t *testing.T, r *rig, out string) string {
 	text := "all:\n  vars:\n    broker_out: " + out + d.vars
 	if d.release != nil {
 		url, checksum := r.archive(t, d.release(t, r))
 		text += fmt.Sprintf("    %[1]s_url: %[2]s\n    %[1]s_checksum: %[3]s\n", d.broker, url, checksum)
 	}
-	if strings.Contains(text, "SHARED") { // all hosts have the devices of this machine, and so its shared memory
+	if strings.Contains(text, "SHARED") { // the hosts share the devices and the shared memory of this machine
 		shared, err := os.MkdirTemp("/dev/shm", "lockstep-fleet-")
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = os.RemoveAll(shared) })
-		if err := os.Chmod(shared, 0o755); err != nil { // other users look into it
+		if err := os.Chmod(shared, 0o755); err != nil { // other users must be able to read it
 			t.Fatal(err)
 		}
 		text = strings.ReplaceAll(text, "SHARED", shared)
@@ -184,7 +185,8 @@ func (d deployment) inventory(t *testing.T, r *rig, out string) string {
 	return file
 }
 
-// archive packs a program as its authors do, below one folder, and serves that for as long as the test.
+// archive packs a program in the layout of its release archive, below one folder, and serves it until the end of the
+// test.
 func (r *rig) archive(t *testing.T, program string) (url, checksum string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "release.tar")
@@ -211,8 +213,8 @@ func (r *rig) archive(t *testing.T, program string) (url, checksum string) {
 	return "http://" + listener.Addr().String() + "/release.tar", fmt.Sprintf("sha256:%x", sha256.Sum256(packed))
 }
 
-// traces lists what there is of a broker on a host: files, processes and users. RabbitMQ's epmd stays: other programs
-// in Erlang may use it.
+// traces lists the files, processes and users of a broker on a host. RabbitMQ's epmd is left out: other Erlang programs
+// may use it.
 func (d deployment) traces() string {
 	return traces + `
 find /srv/brokers /opt -mindepth 1 -maxdepth 1 2>/dev/null | sort

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// late is a line to a host that takes its time: two TUN devices, one on this machine and one on the host, and what goes
-// into one comes out of the other after the delay. Kernels without netem have nothing of the kind.
+// late is a network link with a delay to a host: two TUN devices, one on this machine and one on the host. Packets are
+// copied between them after the delay. It does not need netem, which some kernels lack.
 type late struct {
-	near, far string // the addresses of its ends: this machine's and the host's
+	near, far string // the addresses of its ends: of this machine and of the host
 }
 
-// delayed connects a host with such a line, which the test takes away with it.
+// delayed connects a host by such a link. It is removed at the end of the test.
 func (s *site) delayed(t *testing.T, h *host, delay time.Duration) late {
 	t.Helper()
 	l := late{near: s.prefix + "201", far: s.prefix + "202"}
@@ -41,7 +41,7 @@ func (s *site) delayed(t *testing.T, h *host, delay time.Duration) late {
 	return l
 }
 
-// tun makes a TUN device, which exists for as long as the file is open.
+// tun creates a TUN device, which exists while the file is open.
 func (s *site) tun(t *testing.T, name string) *os.File {
 	t.Helper()
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
@@ -65,15 +65,15 @@ type packet struct {
 	data []byte
 }
 
-// carry takes packets from one device to the other until the first is closed. What finds the line full is dropped, as
-// on any.
+// carry copies packets between two devices until the first one is closed. If the queue is full, packets are dropped, as
+// on a real link.
 func carry(from, to *os.File, delay time.Duration) error {
 	line := make(chan packet, 10_000)
 	defer close(line)
 	go func() {
 		for p := range line {
 			time.Sleep(time.Until(p.due))
-			_, _ = to.Write(p.data) // a device that is down takes nothing
+			_, _ = to.Write(p.data) // fails while the device is down
 		}
 	}()
 	buffer := make([]byte, 64<<10)

@@ -9,7 +9,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestFleet installs a fleet on three hosts, uses it, and removes it.
+// TestFleet proves that the playbooks install a fleet on three hosts, that it executes matrices, and that it can be
+// upgraded and removed.
 func TestFleet(t *testing.T) {
 	r := newRig(t)
 	empty := map[*host]string{}
@@ -43,13 +44,13 @@ func TestFleet(t *testing.T) {
 	})
 }
 
-// traces lists what there is of Lockstep on a host: files, processes and users.
+// traces lists the files, processes and users of Lockstep on a host.
 const traces = `find /etc /usr/bin /usr/local /usr/share /usr/lib/systemd /var/lib /var/log /var/tmp /run /opt /home /tmp -xdev -iname '*lockstep*' 2>/dev/null | sort
 cat /proc/[0-9]*/cmdline | tr '\0' '\n' | grep '[l]ockstep-'
 grep '^lockstep' /etc/passwd /etc/group
 true`
 
-// check has site.yml say what it would do to a host that has nothing, and is to have all roles.
+// check runs site.yml in check mode on an empty host that is to get all roles.
 func check(t *testing.T, r *rig) {
 	empty := r.on(r.hosts[0], traces)
 	if n := r.playOn(t, 1, "site.yml", "--check", "--limit", "h1"); n == 0 {
@@ -73,7 +74,7 @@ lockstep-agent
 	}
 }
 
-// again wants nothing left to do on a host that has all roles.
+// again checks that a second run of the playbooks changes nothing.
 func again(t *testing.T, r *rig) {
 	if n := r.playOn(t, 1, "site.yml", "--limit", "h1"); n != 0 {
 		t.Errorf("a second time site.yml changed %d things", n)
@@ -86,7 +87,7 @@ func again(t *testing.T, r *rig) {
 	}
 }
 
-// across runs a matrix whose publishers and consumers are on hosts of their own, with clocks of their own.
+// across runs a matrix whose publishers and consumers are on different hosts with different clocks.
 func across(t *testing.T, r *rig) {
 	outcomes := r.run(t, r.matrix("hosts", fmt.Sprintf(`
 brokers: nats: {driver: "nats", options: {urls: [%q]}}
@@ -117,7 +118,7 @@ tables: [{rows: ["mode"], values: ["sent", "e2e.p50", "lost"]}]
 	}
 }
 
-// latency publishes over a line that takes 50 ms each way, and over one that does not.
+// latency publishes over a link with a delay of 50 ms in each direction, and over one without.
 func latency(t *testing.T, r *rig) {
 	const delay = 50 * time.Millisecond
 	line := r.delayed(t, r.hosts[1], delay)
@@ -150,12 +151,12 @@ tables: [{rows: ["broker"], values: ["publish.p50", "publish.rate"]}]
 	}
 }
 
-// median is that of the time of a send.
+// median returns the median of the publish latency.
 func median(o plan.Outcome) time.Duration {
 	return time.Duration(o.Values["publish.p50"].Number * float64(time.Second))
 }
 
-// parts are the agents of an outcome, in order, and their hosts.
+// parts returns the agents of an outcome, in order, and their hosts.
 func parts(o plan.Outcome) (names, hosts string) {
 	for _, a := range o.Agents {
 		names += a.Agent + " "

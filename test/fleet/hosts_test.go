@@ -17,13 +17,13 @@ import (
 	"time"
 )
 
-// site is a bridge of this machine with hosts on it, each a set of namespaces with an SSH server.
+// site is a network bridge on this machine with hosts, each a set of namespaces with an SSH server.
 type site struct {
 	t      *testing.T
 	dir    string
-	id     string // in the names of what is made: "lsf" and this process's number
+	id     string // part of the names of all objects: "lsf" and this process's number
 	prefix string // of the addresses: "10.201.7."
-	key    string // that the hosts let in
+	key    string // that the hosts accept
 	hosts  []*host
 }
 
@@ -33,10 +33,10 @@ type host struct {
 	process              *exec.Cmd
 }
 
-// bridge is the address of this machine among the hosts.
+// bridge returns the address of this machine on the bridge.
 func (s *site) bridge() string { return s.prefix + "1" }
 
-// newSite makes the hosts; with the test they end, whatever becomes of it.
+// newSite creates the hosts. They are removed at the end of the test in any case.
 func newSite(t *testing.T, names ...string) *site {
 	t.Helper()
 	pid := os.Getpid()
@@ -60,7 +60,7 @@ func newSite(t *testing.T, names ...string) *site {
 
 var made = regexp.MustCompile(`^lsf([0-9a-f]+)(-\d)?$`)
 
-// cleanup removes what tests left that were killed, as after their time was up. Their hosts' processes ended with them.
+// cleanup removes objects that killed tests left behind. The processes of their hosts have already ended.
 func (s *site) cleanup() {
 	s.t.Helper()
 	gone := func(name string) bool {
@@ -77,7 +77,7 @@ func (s *site) cleanup() {
 	}
 	for _, e := range spaces {
 		if gone(e.Name()) {
-			_ = exec.Command("ip", "netns", "del", e.Name()).Run() // fails if another test removes it, too
+			_ = exec.Command("ip", "netns", "del", e.Name()).Run() // fails if another test has removed it
 		}
 	}
 	links, err := net.Interfaces()
@@ -86,7 +86,7 @@ func (s *site) cleanup() {
 	}
 	for _, l := range links {
 		if gone(l.Name) {
-			// Not checked: with a namespace go its devices, at a time of the kernel's choice.
+			// Errors are ignored: the kernel removes the devices of a namespace at some time after the namespace.
 			_ = exec.Command("ip", "link", "del", l.Name).Run()
 		}
 	}
@@ -98,7 +98,7 @@ func (s *site) add(name string, n int) {
 	h := &host{name: name, address: fmt.Sprintf("%s%d", s.prefix, 10+n), space: space}
 	near, far := space, fmt.Sprintf("%sf%d", s.id, n)
 	s.ip("netns", "add", space)
-	s.t.Cleanup(func() { s.ip("netns", "del", space) }) // with its devices
+	s.t.Cleanup(func() { s.ip("netns", "del", space) }) // also removes its devices
 	s.ip("link", "add", near, "mtu", "9000", "type", "veth", "peer", "name", far, "mtu", "9000", "netns", space)
 	s.ip("link", "set", near, "master", s.id, "up")
 	s.ip("-n", space, "addr", "add", h.address+"/24", "dev", far)
@@ -108,7 +108,7 @@ func (s *site) add(name string, n int) {
 	s.hosts = append(s.hosts, h)
 }
 
-// start starts the host's first process, an SSH server.
+// start starts the first process of the host, an SSH server.
 func (s *site) start(h *host) {
 	s.t.Helper()
 	settings, root := filepath.Join(s.dir, h.name, "ssh"), filepath.Join(s.dir, h.name, "root")
@@ -143,8 +143,7 @@ Subsystem sftp internal-sftp
 		s.t.Fatal(err)
 	}
 	defer log.Close()
-	// With the first of its processes all others of the host end, and that one ends with the test, also if that is
-	// killed.
+	// All processes of a host end with its first process. That one ends with the test, also if the test is killed.
 	h.process = exec.Command("ip", "netns", "exec", h.space, "unshare", "--uts", "--mount", "--pid", "--fork",
 		"--kill-child",
 		"sh", script, h.name, root, settings, os.Getenv("LOCKSTEP_SSHD"))
@@ -172,7 +171,7 @@ func (s *site) await(h *host) {
 	})
 }
 
-// eventually waits until there is nothing that speaks against something; what last did is told when there always is.
+// eventually waits until not returns nil. If it never does, the test fails with its last error.
 func eventually(t *testing.T, what string, within time.Duration, not func() error) {
 	t.Helper()
 	late := time.Now().Add(within)
@@ -188,18 +187,17 @@ func eventually(t *testing.T, what string, within time.Duration, not func() erro
 	}
 }
 
-// sshArgs are SSH's settings on this machine: one connection to each host, which all commands share, for as long as the
-// test.
+// sshArgs returns SSH's options on this machine. All commands share one connection per host until the end of the test.
 func (s *site) sshArgs() []string {
 	return []string{"-o", "ControlMaster=auto", "-o", "ControlPersist=120", "-o", "ControlPath=" + s.dir + "/ssh-%h",
 		"-o", "StrictHostKeyChecking=no",
 		"-o", "UserKnownHostsFile=/dev/null", "-o", "LogLevel=ERROR", "-o", "ConnectTimeout=60"}
 }
 
-// hangUp ends the connections that were kept.
+// hangUp closes the shared connections.
 func (s *site) hangUp() {
 	for _, h := range s.hosts {
-		_ = exec.Command("ssh", append(s.sshArgs(), "-O", "exit", "root@"+h.address)...).Run() // fails if there is none
+		_ = exec.Command("ssh", append(s.sshArgs(), "-O", "exit", "root@"+h.address)...).Run() // fails without one
 	}
 }
 
@@ -214,13 +212,13 @@ func (s *site) ip(args ...string) {
 	s.must("ip", args...)
 }
 
-// must runs a program of this machine; a failure is the test's.
+// must runs a program on this machine. The test fails if the program fails.
 func (s *site) must(name string, args ...string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, name, args...)
-	c.WaitDelay = time.Second // a connection that SSH keeps has the output, too
+	c.WaitDelay = time.Second // SSH's shared connection keeps the output open
 	out, err := c.Output()
 	if err != nil && !errors.Is(err, exec.ErrWaitDelay) {
 		var exit *exec.ExitError

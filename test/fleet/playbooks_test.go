@@ -1,6 +1,6 @@
-// Package fleet deploys Lockstep with Ansible to hosts that it makes on this machine, and runs matrices across them.
-// MongoDB, EventStoreDB and Grafana are not installed here: there are no programs of them to be had. Syntax and style
-// of their roles are checked, by TestPlaybooks.
+// Package fleet proves that the Ansible playbooks deploy, upgrade and remove Lockstep and brokers on hosts, and that
+// matrices run across the hosts. The hosts are namespaces of this machine. MongoDB, EventStoreDB and Grafana are not
+// installed, because their programs are not available. TestPlaybooks checks the syntax and style of their roles.
 package fleet
 
 import (
@@ -15,7 +15,7 @@ import (
 
 const ansibleFolder = "../../deploy/ansible"
 
-// lab is what a variable of the lab leads to. Without it a test is skipped, and fails where a lab is required.
+// lab returns a variable of the lab. Without it the test is skipped, or fails if a lab is required.
 func lab(t *testing.T, variable string) string {
 	t.Helper()
 	value := os.Getenv(variable)
@@ -29,7 +29,7 @@ func lab(t *testing.T, variable string) string {
 	return value
 }
 
-// ansible runs one of Ansible's programs in its folder of playbooks.
+// ansible runs one of Ansible's programs in the folder of the playbooks.
 func ansible(t *testing.T, settings []string, name string, args ...string) (string, error) {
 	t.Helper()
 	bin := lab(t, "LOCKSTEP_ANSIBLE")
@@ -48,7 +48,7 @@ func ansible(t *testing.T, settings []string, name string, args ...string) (stri
 	return string(out), err
 }
 
-// TestPlaybooks checks syntax and style of all playbooks and roles, those included which nothing here runs.
+// TestPlaybooks checks the syntax and style of all playbooks and roles, including those that no test runs.
 func TestPlaybooks(t *testing.T) {
 	books, err := filepath.Glob(filepath.Join(ansibleFolder, "*.yml"))
 	if err != nil || len(books) < 3 {

@@ -16,9 +16,8 @@ import (
 
 const influxToken = "a-token-of-test-fleet"
 
-// shown installs InfluxDB on the first host, with a program that the lab has built in the place of its vendor's
-// packages, and runs a matrix whose points go there. There is no Grafana to be had: its role writes its files, and that
-// is all that is known of it.
+// shown installs InfluxDB on the first host, with the lab's program instead of packages, and runs a matrix that writes
+// its points there. Grafana is not available: only the files of its role are checked.
 func shown(t *testing.T, r *rig) {
 	if os.Getenv("LOCKSTEP_LONG") == "" {
 		t.Skip("takes minutes: LOCKSTEP_LONG=1 does it")
@@ -59,7 +58,7 @@ grafana: {hosts: {h1: }}
 	}
 }
 
-// points runs a matrix and asks InfluxDB how many messages it sent.
+// points runs a matrix and reads the number of sent messages from InfluxDB.
 func (r *rig) points(t *testing.T, url string) {
 	t.Helper()
 	target := filepath.Join(t.TempDir(), "influx.json")
@@ -108,7 +107,7 @@ tables: [{rows: ["mode"], values: ["sent"]}]
 	}
 }
 
-// grafana reads what Grafana would.
+// grafana checks the files that Grafana would read.
 func (r *rig) grafana(t *testing.T, h *host) {
 	t.Helper()
 	var sources struct {

@@ -23,16 +23,16 @@ import (
 	"lockstep/internal/wire"
 )
 
-// The releases that are deployed: the second by an upgrade. They are of one length: see next.
+// The deployed releases; an upgrade installs the second. Both have the same length: see next.
 const first, second = "1.0.0-of-test-fleet", "1.0.1-of-test-fleet"
 
-// patience is for what takes seconds on a machine that has nothing else to do.
+// patience is the time limit of steps that take seconds on an idle machine.
 const patience = 10 * time.Minute
 
-// observer is the name of the one on the first host.
+// observer is the name of the observer on the first host.
 const observer = "h1-observer"
 
-// rig is a site of three hosts, an inventory of them, and programs to deploy.
+// rig is a site of three hosts with an inventory and the programs to deploy.
 type rig struct {
 	*site
 	programs, inventory, creds string
@@ -60,8 +60,8 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// writeInventory makes the first host the controller's and the observer's, and all three agents', each labelled with
-// its name.
+// writeInventory writes the inventory: controller and observer on the first host, agents on all three hosts, each
+// labelled with its host.
 func (r *rig) writeInventory() {
 	r.inventory = filepath.Join(r.dir, "hosts.yml")
 	text := "all:\n  vars:\n"
@@ -77,7 +77,7 @@ func (r *rig) writeInventory() {
 	text += "}\n    observer_observes: [\"nats=port:5222\"]\nobservers:\n  hosts:\n    h1:\n"
 	text += "controllers:\n  hosts:\n    h1:\nagents:\n  hosts:\n"
 	for i, h := range r.hosts {
-		// A clock of its own, as hosts have: on this machine all would read one.
+		// Each host has a different clock. Otherwise all would use this machine's clock.
 		text += fmt.Sprintf("    %s:\n      ansible_host: %s\n      agent_labels: {host: %s}\n      agent_environment: {LOCKSTEP_CLOCK: \"+%dms\"}\n", h.name, h.address, h.name, 100*(i+1))
 	}
 	r.write(r.inventory, text)
@@ -85,7 +85,7 @@ func (r *rig) writeInventory() {
 
 func (r *rig) server() string { return "tls://" + r.hosts[0].address + ":4222" }
 
-// broker starts a NATS under test on an address of this machine, and returns its URL.
+// broker starts a NATS server under test on an address of this machine, and returns its URL.
 func (r *rig) broker(t *testing.T, address string) string {
 	t.Helper()
 	nats, err := server.NewServer(&server.Options{Host: address, Port: -1, JetStream: true, StoreDir: t.TempDir(),
@@ -104,7 +104,7 @@ func (r *rig) broker(t *testing.T, address string) string {
 	return nats.ClientURL()
 }
 
-// build makes the programs of the first release, static, and a NATS server for its role.
+// build builds the static programs of the first release, and a NATS server for its role.
 func (r *rig) build() string {
 	r.t.Helper()
 	begun := time.Now()
@@ -119,8 +119,7 @@ func (r *rig) build() string {
 	return dir
 }
 
-// next makes of the programs those of the second release: files that differ in what they say of themselves, which takes
-// less than to link them.
+// next creates the programs of the second release by replacing the version in the files, which is faster than linking.
 func (r *rig) next() string {
 	r.t.Helper()
 	dir := filepath.Join(r.dir, second)
@@ -145,13 +144,13 @@ func (r *rig) next() string {
 
 var recap = regexp.MustCompile(`(?m)^(h\d) +: ok=\d+ +changed=(\d+) +unreachable=(\d+) +failed=(\d+)`)
 
-// play runs a playbook on all hosts of the site, and returns how much it changed.
+// play runs a playbook on all hosts of the site, and returns the number of changes.
 func (r *rig) play(t *testing.T, book string, args ...string) (changed int) {
 	t.Helper()
 	return r.playOn(t, len(r.hosts), book, args...)
 }
 
-// playOn runs a playbook that does something on so many hosts.
+// playOn runs a playbook that must affect this number of hosts.
 func (r *rig) playOn(t *testing.T, hosts int, book string, args ...string) (changed int) {
 	t.Helper()
 	begun := time.Now()
@@ -173,7 +172,7 @@ func (r *rig) playOn(t *testing.T, hosts int, book string, args ...string) (chan
 	return changed
 }
 
-// tellLogs adds the ends of the daemons' logs to the test's if it failed.
+// tellLogs adds the ends of the daemons' logs to the log of a failed test.
 func (r *rig) tellLogs() {
 	if !r.t.Failed() {
 		return
@@ -183,7 +182,7 @@ func (r *rig) tellLogs() {
 	}
 }
 
-// ctl is a command of ctl on this machine, which is none of the hosts.
+// ctl returns a ctl command that runs on this machine, which is not one of the hosts.
 func (r *rig) ctl(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, filepath.Join(r.dir, first, "ctl"), args...)
 	c.Dir = r.dir
@@ -192,14 +191,14 @@ func (r *rig) ctl(ctx context.Context, args ...string) *exec.Cmd {
 	return c
 }
 
-// matrix writes a matrix's file.
+// matrix writes a matrix file.
 func (r *rig) matrix(name, text string) string {
 	file := filepath.Join(r.dir, name+".cue")
 	r.write(file, fmt.Sprintf("package matrix\n\nname: %q\n%s", name, text))
 	return file
 }
 
-// run runs a matrix to its end, and returns its outcomes, one for each task.
+// run executes a matrix and returns its outcomes, one per task.
 func (r *rig) run(t *testing.T, file string, args ...string) []plan.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -229,7 +228,7 @@ func (r *rig) run(t *testing.T, file string, args ...string) []plan.Outcome {
 	return outcomes
 }
 
-// agents waits until there are agents of a release, and free.
+// agents waits until the named agents run a release and are free.
 func (r *rig) agents(t *testing.T, release string, names ...string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("agents %v of release %s", names, release), patience, func() error {

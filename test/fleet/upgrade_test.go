@@ -14,16 +14,16 @@ import (
 	"lockstep/internal/runs"
 )
 
-// bring says what upgrade.yml is run for, and what of the run that goes on meanwhile it takes away for a while.
+// bring describes what upgrade.yml upgrades, and its effect on the current run.
 type bring struct {
 	hosts   []string // whose agents are upgraded
 	args    []string
-	placed  string // which agents do the tasks
-	retries bool   // a task may have been begun again, by the next controller
+	placed  string // agents that execute the tasks
+	retries bool   // the next controller may have repeated a task
 }
 
-// upgrade brings the second release to the fleet while a matrix runs. It is that of one agent which every task needs,
-// so that the run waits for it; with LOCKSTEP_LONG that of the controller and of all agents, two of which are needed.
+// upgrade installs the second release while a matrix runs. It upgrades one agent that every task needs, so the run
+// waits for it. With LOCKSTEP_LONG it upgrades the controller and all agents, of which each task needs two.
 func upgrade(t *testing.T, r *rig) {
 	b := bring{hosts: []string{"h3"}, args: []string{"--limit", "h3"},
 		placed: `{publishers: on: host: "h2", consumers: on: host: "h3"}`}
@@ -60,7 +60,8 @@ tables: [{rows: ["mode"], values: ["sent"]}]
 	t.Logf("%d tasks, %d of them during the upgrade", len(all), len(during)-len(before))
 }
 
-// check wants every task done, by agents of the first release at first, and by upgraded ones at last.
+// check checks that every task was done, the first ones by agents of the first release and the last ones by upgraded
+// agents.
 func (b bring) check(t *testing.T, all []plan.Outcome) {
 	t.Helper()
 	for _, o := range all {
@@ -91,11 +92,11 @@ func (b bring) check(t *testing.T, all []plan.Outcome) {
 // going is a run that ctl follows.
 type going struct {
 	runs  string
-	said  bytes.Buffer // to be read when it has ended
+	said  bytes.Buffer // read it only after the end
 	ended chan struct{}
 }
 
-// start has ctl run a matrix, until the test ends.
+// start runs a matrix with ctl until the end of the test.
 func start(t *testing.T, r *rig, file string) *going {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -107,7 +108,7 @@ func start(t *testing.T, r *rig, file string) *going {
 	}
 	go func() {
 		defer close(g.ended)
-		_ = c.Wait() // it ends because it is cancelled, and says so by its exit code
+		_ = c.Wait() // it is cancelled, so its exit code is not 0
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -116,7 +117,7 @@ func start(t *testing.T, r *rig, file string) *going {
 	return g
 }
 
-// cancel ends the run, and waits until nobody follows it.
+// cancel cancels the run and waits for the end of ctl.
 func (g *going) cancel(t *testing.T, r *rig, run string) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), patience)
@@ -131,7 +132,7 @@ func (g *going) cancel(t *testing.T, r *rig, run string) {
 	}
 }
 
-// atLeast waits for so many outcomes.
+// atLeast waits for this number of outcomes.
 func (g *going) atLeast(t *testing.T, n int) (outcomes []plan.Outcome) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d outcomes", n), patience, func() error {

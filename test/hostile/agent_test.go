@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// TestServicesForAgents sends each service of the controller what no agent sends, with the key of an idle agent, while
-// a run goes on. All of it is refused, or not answered, and the run has one good outcome.
+// TestServicesForAgents sends requests that no agent sends to each service of the controller, with the key of an idle
+// agent, during a run. All are rejected or not answered, and the run has one valid outcome.
 func TestServicesForAgents(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	nc := f.dial("agents/a3.nk")
@@ -59,7 +59,7 @@ func TestServicesForAgents(t *testing.T) {
 			} {
 				answer, err := nc.RequestMsg(message("lockstep.agent."+service+".a3", body), within)
 				must(t, err)
-				// Who beats with what is not a heartbeat names an agent, or none; a clock is asked without words.
+				// An invalid heartbeat may still name an agent, or none. The request for the clock needs no body.
 				if refused := answer.Header.Get("Lockstep-Error") != ""; !refused &&
 					(service == "arrive" || service == "snapshot") {
 					t.Errorf("%s took %s: %s", service, what, answer.Data)

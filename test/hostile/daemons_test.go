@@ -20,12 +20,12 @@ import (
 	"lockstep/test/process"
 )
 
-// maxMemory bounds the resident memory of each daemon at its peak, in bytes.
+// maxMemory is the maximum peak of each daemon's resident memory, in bytes.
 const maxMemory = 512 << 20
 
 // TestDaemonsStaySmall floods a fleet of real processes with the largest messages that each role may send to each
-// service, and with smaller ones that unpack to much. No daemon ends or takes more memory than it may, nothing stored
-// is lost, and the fleet works afterwards.
+// service, and with small compressed ones that expand to large ones. No daemon ends or exceeds its memory, no stored
+// data is lost, and the fleet works afterwards.
 func TestDaemonsStaySmall(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the peak of a process's memory is read from /proc")
@@ -57,7 +57,7 @@ func TestDaemonsStaySmall(t *testing.T) {
 		f.small(daemons, key)
 	}
 
-	// Late messages: of the attempt that is over, by an agent that had a part in it, and of the run that has ended.
+	// Late messages: of an ended attempt, by an agent of that attempt, and of the ended run.
 	agent, client := f.dial("agents/a1.nk"), f.dial("client.nk")
 	for service, body := range map[string]string{
 		"arrive": text(t, wire.Arrival{Ref: attempt, Agent: "a1", Step: wire.StepFinish, Error: "it was me"}),
@@ -86,8 +86,8 @@ func TestDaemonsStaySmall(t *testing.T) {
 	f.small(daemons, "afterwards")
 }
 
-// processes starts a controller, an agent of two slots and an observer as their units do, with credentials of their
-// own, and connects the client.
+// processes starts a controller, an agent of two slots and an observer with the settings of their units and their own
+// credentials, and connects the client.
 func (f *fleet) processes() map[string]*process.Process {
 	t := f.t
 	t.Helper()
@@ -126,7 +126,7 @@ func (f *fleet) processes() map[string]*process.Process {
 	return daemons
 }
 
-// small fails the test if a daemon has ended, or has ever taken more memory than it may.
+// small fails the test if a daemon has ended or exceeded its memory.
 func (f *fleet) small(daemons map[string]*process.Process, after string) {
 	f.t.Helper()
 	for name, p := range daemons {
@@ -148,7 +148,7 @@ func (f *fleet) small(daemons map[string]*process.Process, after string) {
 	}
 }
 
-// stored are the positions of the messages of a run's record.
+// stored returns the positions of the messages of a run's record.
 func (f *fleet) stored(run string, see func(wire.Entry)) (all []wire.Cursor) {
 	f.t.Helper()
 	_, err := f.client.Copy(f.t.Context(), run, func(e wire.Entry) error {
@@ -163,12 +163,12 @@ func (f *fleet) stored(run string, see func(wire.Entry)) (all []wire.Cursor) {
 	return all
 }
 
-// takesLarge are the services whose requests may be as large as a message; others refuse these unread.
+// takesLarge are the services that accept requests of the maximum size. Others reject these before decoding.
 var takesLarge = []string{"lockstep.agent.arrive.a3", "lockstep.agent.snapshot.a3", "lockstep.client.submit",
 	"lockstep.client.schedule.put"}
 
-// floods are bodies of requests, as large as a message may be or packed, none of which is a request. Large ones take a
-// multiple of their size when they are read.
+// floods returns bodies that are no valid requests: of the maximum size, or compressed. Decoding the large ones takes a
+// multiple of their size.
 func floods(limit int) (small, large [][]byte) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -194,8 +194,8 @@ func floods(limit int) (small, large [][]byte) {
 	return small, large
 }
 
-// flood sends a request some times without waiting for answers, which go to an inbox of its own and to that of another
-// agent, and then waits for an answer.
+// flood sends a request repeatedly without waiting for responses, which go to its own inbox and to that of another
+// agent. Then it waits for one response.
 func (f *fleet) flood(nc *nats.Conn, service string, body []byte, times int) {
 	victim := f.users[slices.IndexFunc(f.users, func(u keys.User) bool { return u.Name == "a1" })]
 	for range times {

@@ -18,10 +18,12 @@ import (
 	"lockstep/internal/wire"
 )
 
-// tooLong is a name with which a subject is longer than a server accepts: it closes the connection of whoever uses it.
+// tooLong is a name that makes a subject longer than the server permits. The server closes the connection of a client
+// that uses it.
 var tooLong = strings.Repeat("a", 5000)
 
-// TestLongNamesInHeartbeats: the controller looks for the runs that agents name, by subjects.
+// TestLongNamesInHeartbeats proves that too long names in heartbeats do not harm the controller, which uses the runs
+// that agents name in subjects.
 func TestLongNamesInHeartbeats(t *testing.T) {
 	f := startFleet(t)
 	nc := f.dial("agents/a1.nk")
@@ -42,10 +44,10 @@ func TestLongNamesInHeartbeats(t *testing.T) {
 		}
 		f.alive("a long name of the " + what)
 	}
-	f.await(1) // it is listed, as refused
+	f.await(1) // it is listed as rejected
 }
 
-// TestLongNamesOfRuns: the record of a run has subjects with its id, and so have the assignments of its tasks.
+// TestLongNamesOfRuns proves the same for ids of runs, which are in the subjects of the record and of assignments.
 func TestLongNamesOfRuns(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	nc := f.dial("client.nk")
@@ -63,7 +65,7 @@ func TestLongNamesOfRuns(t *testing.T) {
 	f.alive("long names of runs")
 }
 
-// submission is the request of ctl to queue a run.
+// submission returns ctl's request to queue a run.
 func submission(t *testing.T, id string, s any) *nats.Msg {
 	t.Helper()
 	var b bytes.Buffer
@@ -75,7 +77,7 @@ func submission(t *testing.T, id string, s any) *nats.Msg {
 	return message("lockstep.client.submit", string(query))
 }
 
-// TestLongNamesInPaths: any web site can have a browser request any path of a page on its host.
+// TestLongNamesInPaths proves the same for paths of web pages. Any web site can make a browser request any path.
 func TestLongNamesInPaths(t *testing.T) {
 	f := startFleet(t)
 	access, err := web.NewAccess(net.JoinHostPort("127.0.0.1", "0"), nil)

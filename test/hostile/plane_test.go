@@ -1,6 +1,5 @@
-// Package hostile sends messages that no peer of Lockstep sends, with keys that peers have, to a real controller on a
-// real control plane with the credentials that "ctl fleet init" makes. The controller has to stay, and so does the
-// data.
+// Package hostile proves that messages that no peer sends neither end a controller nor delete data. It sends them with
+// the keys of peers to a real controller, on a real control plane with the credentials of "ctl fleet init".
 package hostile
 
 import (
@@ -27,10 +26,10 @@ import (
 	_ "lockstep/pkg/drivers/loopback"
 )
 
-// within bounds every wait for something that must happen.
+// within is the time limit for events that must happen.
 const within = 2 * time.Minute
 
-// fleet is a control plane with credentials, a controller that leads, and the connections of a test.
+// fleet is a control plane with credentials, a leading controller, and the connections of a test.
 type fleet struct {
 	t      *testing.T
 	creds  string // folder
@@ -38,11 +37,11 @@ type fleet struct {
 	copies string // folder of the controller's copies
 	url    string
 	conn   *wire.Conn          // of the controller
-	js     jetstream.JetStream // with the rights of the controller
+	js     jetstream.JetStream // with the controller's permissions
 	client *wire.Client
 }
 
-// startFleet starts a controller and real agents of these names. There are credentials of the agents a1, a2 and a3.
+// startFleet starts a controller and real agents with these names. The agents a1, a2 and a3 have credentials.
 func startFleet(t *testing.T, agents ...string) *fleet {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,7 +80,7 @@ func startFleet(t *testing.T, agents ...string) *fleet {
 	return f
 }
 
-// serve runs a daemon until the test ends.
+// serve runs a daemon until the end of the test.
 func (f *fleet) serve(daemon func(context.Context) error) {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -97,7 +96,7 @@ func (f *fleet) serve(daemon func(context.Context) error) {
 	})
 }
 
-// await waits until the controller leads and knows so many agents.
+// await waits until the controller leads and lists this number of agents.
 func (f *fleet) await(agents int) {
 	f.t.Helper()
 	var known []wire.AgentInfo
@@ -110,7 +109,7 @@ func (f *fleet) await(agents int) {
 	f.t.Fatalf("the controller knows %d agents, want %d: %v", len(known), agents, err)
 }
 
-// alive fails the test unless the controller still answers, on the connection that it had.
+// alive fails the test unless the controller still answers on the same connection.
 func (f *fleet) alive(what string) {
 	f.t.Helper()
 	if f.conn.Closed() {
@@ -138,11 +137,11 @@ func (f *fleet) dial(key string) *nats.Conn {
 	return nc
 }
 
-// aRun is a run of one cell over loopback: of its two agents one publishes 200 messages, the other receives them.
+// aRun returns a run of one cell over loopback. One agent publishes 200 messages, the other one receives them.
 func aRun(id string) plan.Run {
 	w := plan.Default()
 	w.Publishers.Count, w.Publishers.MaxInFlight = 200, 100
-	w.Warmup, w.Measure = 0, plan.Duration(10*time.Minute) // it ends with the count
+	w.Warmup, w.Measure = 0, plan.Duration(10*time.Minute) // it ends after the count
 	w.Drain = plan.Drain{Idle: plan.Duration(within), Timeout: plan.Duration(within)}
 	w.Connect = plan.Duration(within)
 	options, _ := json.Marshal(map[string]any{"name": fmt.Sprintf("%.20s-%d", id, brokers.Add(1))})
@@ -154,9 +153,9 @@ func aRun(id string) plan.Run {
 		Started: time.Now().UTC().Truncate(time.Second), Axes: []string{"n"}, Agents: c.Agents(), Cells: []plan.Cell{c}}
 }
 
-var brokers atomic.Int64 // loopbacks of this process
+var brokers atomic.Int64 // loopback brokers of this process
 
-// follow follows a run to its end.
+// follow follows a run until its end.
 func (f *fleet) follow(run string, see func(wire.Entry)) wire.End {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), within)
@@ -169,7 +168,7 @@ func (f *fleet) follow(run string, see func(wire.Entry)) wire.End {
 	return end
 }
 
-// works fails the test unless the fleet still measures.
+// works fails the test unless the fleet can execute a run.
 func (f *fleet) works(run string) {
 	f.t.Helper()
 	must(f.t, f.client.Submit(f.t.Context(), wire.Submission{Run: aRun(run)}))
@@ -183,7 +182,7 @@ func (f *fleet) works(run string) {
 	}
 }
 
-// message is one with the headers of Lockstep's own.
+// message returns a message with Lockstep's headers.
 func message(subject, body string) *nats.Msg {
 	return &nats.Msg{Subject: subject, Data: []byte(body),
 		Header: nats.Header{"Lockstep-Protocol": {strconv.Itoa(plan.Protocol)}}}

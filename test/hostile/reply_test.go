@@ -9,8 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestRepliesGoToInboxesAlone: who requests something from the controller names the reply subject, and the server
-// accepts the reply with the controller's permissions. It must not be an API request, a value or a message of a stream.
+// TestRepliesGoToInboxesAlone proves that a reply goes only to an inbox. The client chooses the reply subject of a
+// request, and the controller replies with its own permissions. It must not reply to the API, a key-value bucket or a
+// stream.
 func TestRepliesGoToInboxesAlone(t *testing.T) {
 	f := startFleet(t)
 	_, err := f.js.Publish(t.Context(), "$KV.LOCKSTEP_SCHEDULES.kept", []byte("x"))
@@ -21,7 +22,7 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 	}
 	replies := []string{"lockstep.queue.cancel.r1", "lockstep.agent.heartbeat.a3", "lockstep.command.a3",
 		"$KV.LOCKSTEP_STATE.spy", "$KV.LOCKSTEP_SCHEDULES.spy", "_INBOX"}
-	for _, user := range f.users { // an inbox of another user
+	for _, user := range f.users { // inbox of another user
 		replies = append(replies, "_INBOX."+user.Key+".x")
 	}
 	for name := range before {
@@ -45,13 +46,13 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 					must(t, nc.PublishMsg(m))
 				}
 			}
-			// A connection's messages are handled in order: with the answer to this one all others were handled.
+			// A connection's messages are handled in order. After this response all others were handled.
 			if _, err := nc.Request(subject, []byte("x"), within); err != nil {
 				t.Errorf("%s on %s: an inbox got no answer: %v", key, subject, err)
 			}
 		}
 	}
-	must(t, controller.Flush()) // what the server published for the controller before is here now
+	must(t, controller.Flush()) // everything that the server sent to the controller has arrived
 	if n, _, _ := spied.Pending(); n > 0 {
 		t.Errorf("the controller sent agent a3 %d messages", n)
 	}
@@ -71,7 +72,7 @@ func TestRepliesGoToInboxesAlone(t *testing.T) {
 	f.alive("hostile replies")
 }
 
-// streams is how all streams are, by name.
+// streams returns the state of all streams, by name.
 func (f *fleet) streams() map[string]jetstream.StreamInfo {
 	f.t.Helper()
 	all := map[string]jetstream.StreamInfo{}
@@ -87,8 +88,9 @@ func (f *fleet) streams() map[string]jetstream.StreamInfo {
 	return all
 }
 
-// TestTheServerRepliesForNobody: the server itself replies to the subject that a request names, with its own rights: to
-// a pull, and with a copy of a stored message. Only a controller may send such a request.
+// TestTheServerRepliesForNobody proves that only a controller may send requests to which the server replies itself. The
+// server replies with its own permissions, to the subject of the request: to a pull, and with a copy of a stored
+// message.
 func TestTheServerRepliesForNobody(t *testing.T) {
 	f := startFleet(t)
 	before := f.streams()
@@ -117,7 +119,7 @@ func TestTheServerRepliesForNobody(t *testing.T) {
 				select {
 				case <-refused:
 					done = true
-				case <-time.After(within): // the server reports a refusal before it answers Flush
+				case <-time.After(within): // the server reports an error before it answers Flush
 					if after := f.streams(); len(after) < len(before) ||
 						after["LOCKSTEP_QUEUE"].State.Msgs > before["LOCKSTEP_QUEUE"].State.Msgs {
 						t.Fatalf("%s: %s, with the reply subject %s, changed a stream", key, m.Subject, m.Reply)

@@ -23,7 +23,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// The services of the controller that leads.
+// Services of the leader.
 var (
 	clientServices = []string{"lockstep.client.submit", "lockstep.client.cancel", "lockstep.client.schedule.put",
 		"lockstep.client.schedule.remove",
@@ -34,7 +34,7 @@ var (
 		"lockstep.view.baselines"}
 )
 
-// agentServices are those for one agent.
+// agentServices returns the services of one agent.
 func agentServices(name string) (all []string) {
 	for _, service := range []string{"heartbeat", "clock", "arrive", "snapshot"} {
 		all = append(all, "lockstep.agent."+service+"."+name)
@@ -42,19 +42,19 @@ func agentServices(name string) (all []string) {
 	return all
 }
 
-// mayRequest are the services of each role that has no other rights.
+// mayRequest are the services that each role may use; it has no other permissions.
 var mayRequest = map[string][]string{"client.nk": slices.Concat(clientServices, viewServices),
 	"viewer.nk": viewServices}
 
-// refusals counts what the server refuses a connection.
+// refusals returns a channel with the permission errors of a connection.
 func refusals(nc *nats.Conn) <-chan error {
 	refused := make(chan error, 1000)
 	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
 	return refused
 }
 
-// TestServicesSurviveAnyRequest: every service answers what is malformed, too long or too large with an error or an
-// answer, and the fleet measures on.
+// TestServicesSurviveAnyRequest proves that every service responds to malformed, too long or too large requests, and
+// that the fleet works afterwards.
 func TestServicesSurviveAnyRequest(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	limit := int(f.dial("client.nk").MaxPayload()) - 1024
@@ -96,8 +96,8 @@ func TestServicesSurviveAnyRequest(t *testing.T) {
 	f.works("after")
 }
 
-// TestRolesReachNoStream: neither a client nor a viewer nor an agent has the server make a consumer, read a message, or
-// publish one for it. The subject of a reply changes nothing: the server replaces it between accounts.
+// TestRolesReachNoStream proves that clients, viewers and agents cannot create a consumer, read a message of a stream,
+// or make the server publish one. The reply subject has no effect, because the server replaces it between accounts.
 func TestRolesReachNoStream(t *testing.T) {
 	f := startFleet(t)
 	must(t, f.client.AddSchedule(t.Context(), schedule.New(schedule.Definition{Name: "kept", Cron: "@yearly",
@@ -172,8 +172,8 @@ func TestRolesReachNoStream(t *testing.T) {
 	f.alive("hostile replies")
 }
 
-// TestClosedConnectionsAreDialledAgain: a server closes the connection of who breaks its limits, and the client opens
-// another one.
+// TestClosedConnectionsAreDialledAgain proves that a client reconnects after the server has closed its connection
+// because of a limit.
 func TestClosedConnectionsAreDialledAgain(t *testing.T) {
 	f := startFleet(t)
 	var conns []*wire.Conn
@@ -201,7 +201,7 @@ func TestClosedConnectionsAreDialledAgain(t *testing.T) {
 	}
 }
 
-// TestASubmissionIsQueuedOnce: a request is repeated when its answer is lost.
+// TestASubmissionIsQueuedOnce proves that a repeated request, after a lost response, queues the run only once.
 func TestASubmissionIsQueuedOnce(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	nc := f.dial("client.nk")
@@ -215,7 +215,7 @@ func TestASubmissionIsQueuedOnce(t *testing.T) {
 		}
 	}
 	f.follow("once", func(wire.Entry) {})
-	answer, err := nc.RequestMsg(request, within) // of a run that has ended
+	answer, err := nc.RequestMsg(request, within) // the run has ended
 	must(t, err)
 	if refusal := answer.Header.Get("Lockstep-Error"); refusal != "" {
 		t.Fatal(refusal)
@@ -236,10 +236,11 @@ func TestASubmissionIsQueuedOnce(t *testing.T) {
 	}
 }
 
-// TestSecretsOfSubmissionsAreNotServed: a viewer reads no literal option of a run, while it is queued or afterwards.
+// TestSecretsOfSubmissionsAreNotServed proves that a viewer cannot read literal options of a run, neither while it is
+// queued nor afterwards.
 func TestSecretsOfSubmissionsAreNotServed(t *testing.T) {
 	const secret = "hunter2literal"
-	f := startFleet(t) // without agents: the run waits
+	f := startFleet(t) // without agents, so the run stays queued
 	run := aRun("secret")
 	run.Cells[0].Broker.Options = json.RawMessage(`{"name":"x","password":"` + secret + `"}`)
 	run.Grace = plan.Duration(within)

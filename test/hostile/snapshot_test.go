@@ -16,14 +16,14 @@ import (
 
 const hostileSeq = 1_000_000
 
-// report is what an agent sends with a snapshot.
+// report is an agent's message with a snapshot.
 type report struct {
 	Ref      wire.Ref        `json:"ref"`
 	Snapshot record.Snapshot `json:"snapshot"`
 }
 
-// during runs a run of some seconds, sends a snapshot in its attempt with an agent's key when the controller has stored
-// one of the attempt, and returns the outcome and the text with which the snapshot was refused.
+// during executes a run of some seconds. When the controller has stored a snapshot of the attempt, it sends another one
+// with an agent's key. It returns the outcome and the error of that snapshot.
 func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, refusal string) {
 	f.t.Helper()
 	nc := f.dial("agents/" + agent + ".nk")
@@ -55,8 +55,8 @@ func (f *fleet) during(run, agent string, s record.Snapshot) (o plan.Outcome, re
 	return o, refusal
 }
 
-// TestSnapshotsWithImpossibleTimes: an agent of the attempt reports a second that is far away, for which judging would
-// take memory for all seconds before it. It spoils its own attempt.
+// TestSnapshotsWithImpossibleTimes proves that a snapshot with a distant second harms only its own attempt. Judging it
+// would use memory for all seconds before.
 func TestSnapshotsWithImpossibleTimes(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	for name, s := range map[string]record.Snapshot{
@@ -74,7 +74,7 @@ func TestSnapshotsWithImpossibleTimes(t *testing.T) {
 	f.works("after")
 }
 
-// TestSnapshotsOfAgentsWithoutAPart: what an idle agent reports of an attempt is in no copy.
+// TestSnapshotsOfAgentsWithoutAPart proves that snapshots of an idle agent are not in any copy.
 func TestSnapshotsOfAgentsWithoutAPart(t *testing.T) {
 	f := startFleet(t, "a1", "a2")
 	w := record.Window{Index: 0, Measured: true, Length: 1e9}

@@ -10,8 +10,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// TestTasksAreCountedBeforeTheyAreMade submits a run of one ordinary cell and two million repetitions: less than 2 KB.
-// It is refused once: nothing of it stays in the queue, where the next controller would find it.
+// TestTasksAreCountedBeforeTheyAreMade submits a run of one cell with two million repetitions in less than 2 KB. It is
+// rejected once. Nothing of it stays in the queue, where the next controller would find it.
 func TestTasksAreCountedBeforeTheyAreMade(t *testing.T) {
 	f := startFleet(t)
 	r := aRun("many")
@@ -37,7 +37,7 @@ func TestTasksAreCountedBeforeTheyAreMade(t *testing.T) {
 	f.alive("after the refusal")
 }
 
-// queued reports whether a submission of a run is in the queue.
+// queued reports whether the queue contains a submission of a run.
 func (f *fleet) queued(run string) (bool, error) {
 	kept, err := wiretest.Stored(f.t.Context(), f.js)
 	return kept["lockstep.queue.submit."+run] > 0, err

@@ -19,18 +19,18 @@ import (
 	_ "lockstep/pkg/drivers/artemis"
 )
 
-// BenchmarkArtemis is a transient anycast queue.
+// BenchmarkArtemis uses a transient anycast queue.
 func BenchmarkArtemis(b *testing.B) {
 	compareAMQP10(b, "artemis", "LOCKSTEP_ARTEMIS_URL", func(name string) string { return name + ".q0" })
 }
 
-// BenchmarkActiveMQ is a queue with transient messages.
+// BenchmarkActiveMQ uses a queue with transient messages.
 func BenchmarkActiveMQ(b *testing.B) {
 	compareAMQP10(b, "activemq", "LOCKSTEP_ACTIVEMQ_URL",
 		func(name string) string { return "queue://" + name + ".q0.s0" })
 }
 
-// compareAMQP10 has the driver declare for the bare loop too, and name says what that is called.
+// compareAMQP10 lets the driver declare the queue for the bare loop, too. name returns the queue's name.
 func compareAMQP10(b *testing.B, driver, variable string, name func(task string) string) {
 	at := os.Getenv(variable)
 	if at == "" {
@@ -66,7 +66,7 @@ func openAMQP10(ctx context.Context, b *testing.B, address string) (*amqp.Conn, 
 	return conn, session
 }
 
-// bareAMQP10 has a connection for each side, as the engine does.
+// bareAMQP10 has one connection per side, like the engine.
 func bareAMQP10(b *testing.B, address, queue string, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -110,7 +110,7 @@ func receiveAMQP10(ctx context.Context, receiver *amqp.Receiver, n int) error {
 
 func publishAMQP10(ctx context.Context, sender *amqp.Sender, w work) error {
 	m := &amqp.Message{Header: &amqp.MessageHeader{Priority: 4}, Data: [][]byte{make([]byte, w.size)}}
-	inFlight := 0 // not confirmed
+	inFlight := 0 // unconfirmed messages
 	switch w.mode {
 	case drivers.ConfirmWindow:
 		inFlight = window

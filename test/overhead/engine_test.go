@@ -16,9 +16,9 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-var tasks int // told apart by their names
+var tasks int // for unique names
 
-// assignment has one agent do all of the work.
+// assignment gives one agent all roles.
 func assignment(w work) plan.Assignment {
 	tasks++
 	cell := plan.Cell{Workload: plan.Default()}
@@ -33,7 +33,7 @@ func assignment(w work) plan.Assignment {
 		Consumers: one}
 }
 
-// engine does the work as an agent does, with everything recorded.
+// engine executes the work as an agent does, with all recording.
 func engine(b *testing.B, s subject, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

@@ -24,14 +24,13 @@ import (
 	_ "lockstep/pkg/drivers/eventstore"
 )
 
-// eventStoreURL is where an EventStoreDB, or the lab's stand-in for it, is to be had; without it a stand-in is built
-// and started.
+// eventStoreURL names an EventStoreDB or the lab's stand-in. Without it, the benchmark builds and starts a stand-in.
 const eventStoreURL = "LOCKSTEP_EVENTSTORE_URL"
 
-// appendsAtOnce is how many appends the driver has under way in confirm-window where the options do not say.
+// appendsAtOnce is the driver's default of concurrent appends in confirm-window.
 const appendsAtOnce = 100
 
-// startStandIn builds the stand-in and starts it in a process of its own, so that its CPU time is not ours.
+// startStandIn builds the stand-in and starts it in a separate process, so that its CPU time is not counted.
 func startStandIn(b *testing.B) (address string) {
 	program := filepath.Join(b.TempDir(), "eventstored")
 	build := exec.Command("go", "build", "-o", program, "lockstep/test/eventstored")
@@ -56,9 +55,9 @@ func startStandIn(b *testing.B) (address string) {
 	return address
 }
 
-// BenchmarkEventStore is EventStoreDB, or a stand-in that keeps everything in memory: the tax is the same, the rates
-// say nothing of EventStoreDB. The library has no dialer hook, so that the engine's side has a forwarder between, as an
-// agent has: nearly all of the tax is that.
+// BenchmarkEventStore uses EventStoreDB, or a stand-in that stores events in memory. The overhead is the same, but
+// rates with the stand-in say nothing about EventStoreDB. The library has no dialer hook, so the engine's side uses a
+// forwarder, as in an agent. The forwarder is nearly all of the overhead.
 func BenchmarkEventStore(b *testing.B) {
 	address := ""
 	if text := os.Getenv(eventStoreURL); text != "" {
@@ -86,7 +85,7 @@ func connectEventStore(b *testing.B, address string) *esdb.Client {
 	return db
 }
 
-// bareEventStore has a connection for each side, as the engine does. It makes the group with the driver's settings.
+// bareEventStore has one connection per side, like the engine. It creates the group with the driver's settings.
 func bareEventStore(b *testing.B, address string, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -130,8 +129,8 @@ func receiveEventStore(sub *esdb.PersistentSubscription, n int) error {
 	return nil
 }
 
-// publishEventStore appends one event at a time, from as many goroutines as the driver has. Ids are counted, as the
-// driver's are: the library's own are random, and cost more.
+// publishEventStore appends single events from as many goroutines as the driver uses. Like the driver, it uses a
+// counter for ids: the library's random ids are slower.
 func publishEventStore(ctx context.Context, db *esdb.Client, stream string, w work) error {
 	body, lanes := make([]byte, w.size), 1
 	if w.mode == drivers.ConfirmWindow {

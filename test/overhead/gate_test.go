@@ -2,11 +2,11 @@ package overhead
 
 import "sync/atomic"
 
-// gate lets at most window messages be unconfirmed. One goroutine enters, another leaves; they share no lock.
+// gate limits the number of unconfirmed messages to window. One goroutine enters, another leaves. They share no lock.
 type gate struct {
-	entered int64 // of the one that enters
+	entered int64 // used only by the goroutine that enters
 	left    atomic.Int64
-	wanted  atomic.Int64 // of left, for which the one that enters waits; 0: it does not
+	wanted  atomic.Int64 // value of left for which the entering goroutine waits; 0: it does not wait
 	room    chan struct{}
 }
 
@@ -29,7 +29,7 @@ func (g *gate) leave() {
 	}
 }
 
-// wait returns when so many have left.
+// wait returns when left has this value.
 func (g *gate) wait(left int64) {
 	g.wanted.Store(left)
 	for g.left.Load() < left {

@@ -22,7 +22,7 @@ import (
 	_ "lockstep/pkg/drivers/kafka"
 )
 
-// kafkaBrokers is where Kafka is to be had.
+// kafkaBrokers names a Kafka broker.
 const kafkaBrokers = "LOCKSTEP_KAFKA_BROKERS"
 
 func kafkaAt(b *testing.B) []string {
@@ -34,9 +34,9 @@ func kafkaAt(b *testing.B) []string {
 	return strings.Split(brokers, ",")
 }
 
-// BenchmarkKafka is a topic of one partition, acks all, and a commit for each batch of at most 100 messages: each
-// client of the driver against a bare loop over its own library, and franz-go against the bare loop over kafka-go,
-// which is the leanest.
+// BenchmarkKafka uses a topic of one partition, acks all, and a commit per batch of at most 100 messages. It compares
+// each client of the driver with a bare loop over the same library, and franz-go also with the bare loop over kafka-go,
+// which has the lowest cost.
 func BenchmarkKafka(b *testing.B) {
 	brokers := kafkaAt(b)
 	lean := func(b *testing.B, w work) sample { return bareKafka(b, brokers, w, kafkaRequests) }
@@ -54,8 +54,7 @@ func BenchmarkKafka(b *testing.B) {
 	}
 }
 
-// BenchmarkKafkaLibraries does the same work through bare loops alone: kafka-go's requests, its Writer and Reader, and
-// franz-go.
+// BenchmarkKafkaLibraries compares bare loops: kafka-go's requests, its Writer and Reader, and franz-go.
 func BenchmarkKafkaLibraries(b *testing.B) {
 	brokers := kafkaAt(b)
 	loops := []struct {
@@ -98,7 +97,7 @@ func BenchmarkKafkaLibraries(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// kafkaTopic makes a topic for one sample; its group has the same name.
+// kafkaTopic creates a topic for one sample. Its consumer group has the same name.
 func kafkaTopic(b *testing.B, brokers []string) (name string, remove func()) {
 	tasks++
 	name = "lockstep-tax-bare-" + strconv.Itoa(os.Getpid()) + "-" + strconv.Itoa(tasks)
@@ -109,7 +108,7 @@ func kafkaTopic(b *testing.B, brokers []string) (name string, remove func()) {
 	})
 	must(b, err)
 	must(b, made.Errors[name])
-	for { // its leader has to be at work
+	for { // until the partition has a leader
 		ends, err := c.ListOffsets(context.Background(),
 			&kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{name: {kafka.LastOffsetOf(0)}}})
 		if err == nil && len(ends.Topics[name]) == 1 && ends.Topics[name][0].Error == nil {
@@ -126,7 +125,7 @@ func kafkaTopic(b *testing.B, brokers []string) (name string, remove func()) {
 	}
 }
 
-// bareKafka receives through a group of kafka-go as the driver does, and publishes in one of two ways.
+// bareKafka receives with a consumer group of kafka-go, like the driver, and publishes with the given sender.
 func bareKafka(b *testing.B, brokers []string, w work,
 	way func(*testing.B, []string, string, work) kafkaSender) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -160,7 +159,7 @@ func bareKafka(b *testing.B, brokers []string, w work,
 	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
 }
 
-// receiveKafka commits after each 100 messages, and after those that end a fetch.
+// receiveKafka commits after each 100 messages, and at the end of a fetch.
 func receiveKafka(conn *kafka.Conn, dial func() (*kafka.Conn, error), generation *kafka.Generation, topic string,
 	deadline time.Time, n int) error {
 	defer func() {
@@ -189,7 +188,7 @@ func receiveKafka(conn *kafka.Conn, dial func() (*kafka.Conn, error), generation
 			}
 		}
 		err := batch.Close()
-		// the library has lost its place, as it does now and then where a log ends
+		// the library sometimes loses its position at the end of a log
 		if errors.Is(err, io.ErrNoProgress) {
 			_ = conn.Close()
 			if conn, err = dial(); err == nil {
@@ -203,14 +202,14 @@ func receiveKafka(conn *kafka.Conn, dial func() (*kafka.Conn, error), generation
 	return nil
 }
 
-// kafkaSender is a bare way to publish.
+// kafkaSender is a publisher of a bare loop.
 type kafkaSender struct {
 	send  func(w work) error
 	close func()
 }
 
-// kafkaRequests has one request under way, with what came while the last one was. It is what the library allows at the
-// least cost.
+// kafkaRequests has one request in flight. The next one contains the messages that arrived meanwhile. It is the
+// cheapest way that the library supports.
 func kafkaRequests(b *testing.B, brokers []string, topic string, w work) kafkaSender {
 	transport := &kafka.Transport{MetadataTopics: []string{topic}, MetadataTTL: 4 * time.Second}
 	c := &kafka.Client{Addr: kafka.TCP(brokers...), Transport: transport, Timeout: patience}
@@ -252,7 +251,7 @@ func kafkaRequests(b *testing.B, brokers []string, topic string, w work) kafkaSe
 	return kafkaSender{send: send, close: transport.CloseIdleConnections}
 }
 
-// drainKafka sends what there is, again and again.
+// drainKafka repeatedly sends all queued messages.
 func drainKafka(queue <-chan []byte, g *gate, produce func(*bodyReader) error) error {
 	for bodies := new(bodyReader); ; {
 		first, more := <-queue
@@ -272,7 +271,7 @@ func drainKafka(queue <-chan []byte, g *gate, produce func(*bodyReader) error) e
 	}
 }
 
-// bodyReader gives bodies to the library as records.
+// bodyReader passes bodies to the library as records.
 type bodyReader struct {
 	bodies [][]byte
 	next   int
@@ -294,7 +293,7 @@ func (r *bodyReader) ReadRecord() (*kafka.Record, error) {
 	return &r.record, nil
 }
 
-// kafkaWriter is how the library's documentation publishes.
+// kafkaWriter publishes as the library's documentation shows.
 func kafkaWriter(_ *testing.B, brokers []string, topic string, w work) kafkaSender {
 	transport := &kafka.Transport{MetadataTopics: []string{topic}}
 	g, failed := newGate(), make(chan error, 1)
@@ -337,7 +336,7 @@ func kafkaWriter(_ *testing.B, brokers []string, topic string, w work) kafkaSend
 	}}
 }
 
-// bareFranz has a client for each side, set as the driver sets them.
+// bareFranz has one client per side, with the driver's settings.
 func bareFranz(b *testing.B, brokers []string, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

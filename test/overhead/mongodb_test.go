@@ -19,11 +19,11 @@ import (
 	_ "lockstep/pkg/drivers/mongodb"
 )
 
-// mongoURL is where FerretDB is to be had, behind the lab's proxy: it stands in for MongoDB, and is so slow to claim
-// that it bounds what can be seen of the harness to the processor's time.
+// mongoURL names FerretDB behind the lab's proxy, as the stand-in for MongoDB. Its claims are so slow that only the CPU
+// time of the engine is comparable, not the rate.
 const mongoURL = "LOCKSTEP_MONGODB_URL"
 
-// BenchmarkMongoDB is the queue pattern with w: 1, as FerretDB gives it.
+// BenchmarkMongoDB uses the queue pattern with w: 1, as FerretDB supports it.
 func BenchmarkMongoDB(b *testing.B) {
 	url := os.Getenv(mongoURL)
 	if url == "" {
@@ -35,7 +35,7 @@ func BenchmarkMongoDB(b *testing.B) {
 		bare: func(b *testing.B, w work) sample { return bareMongoDB(b, url, w) }})
 }
 
-// bareMongoDB has a client for each side, as the engine does, and makes what the driver makes.
+// bareMongoDB has one client per side, like the engine, and creates what the driver creates.
 func bareMongoDB(b *testing.B, url string, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -69,7 +69,7 @@ func bareMongoDB(b *testing.B, url string, w work) sample {
 	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
 }
 
-// claimMongoDB claims and deletes one by one.
+// claimMongoDB claims and deletes single documents.
 func claimMongoDB(ctx context.Context, from *mongo.Collection, n int) error {
 	for i := 0; i < n; {
 		var m struct {
@@ -96,7 +96,7 @@ func claimMongoDB(ctx context.Context, from *mongo.Collection, n int) error {
 	return nil
 }
 
-// insertMongoDB inserts a hundred at a time where the mode lets it.
+// insertMongoDB inserts a hundred documents at a time if the mode permits it.
 func insertMongoDB(ctx context.Context, to *mongo.Collection, w work) error {
 	most := 1
 	if w.mode == drivers.ConfirmWindow {

@@ -20,7 +20,7 @@ import (
 	_ "lockstep/pkg/drivers/nats"
 )
 
-// serverAddress has this test binary be a NATS server instead, so that its CPU time is not ours.
+// serverAddress makes this test binary run a NATS server, so that its CPU time is not counted.
 const serverAddress = "LOCKSTEP_OVERHEAD_NATS_ADDRESS"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve runs a server until standard input ends, as it does with the parent.
+// serve runs a server until standard input is closed, which happens when the parent ends.
 func serve(address string) {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)
@@ -80,7 +80,7 @@ func startServer(b *testing.B) (address string) {
 	return ""
 }
 
-// BenchmarkNATS is JetStream on one server, in memory.
+// BenchmarkNATS uses JetStream on one server, in memory.
 func BenchmarkNATS(b *testing.B) {
 	address := startServer(b)
 	compare(b, subject{
@@ -97,8 +97,7 @@ func connectNATS(b *testing.B, address string) *nats.Conn {
 	return nc
 }
 
-// bareNATS has a connection for each side, as the engine does. It makes streams and consumers with the driver's
-// settings.
+// bareNATS has one connection per side, like the engine. It creates streams and consumers with the driver's settings.
 func bareNATS(b *testing.B, address string, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -135,7 +134,7 @@ func bareNATS(b *testing.B, address string, w work) sample {
 	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
 }
 
-// receiveNATS asks for more whenever half of the prefetch has been acknowledged.
+// receiveNATS requests more messages when half of the prefetch is acknowledged.
 func receiveNATS(ctx context.Context, nc *nats.Conn, next, inbox string, messages <-chan *nats.Msg, n int) error {
 	ack, half := []byte("+ACK"), fmt.Appendf(nil, `{"batch":%d}`, prefetch/2)
 	for range 2 {
@@ -166,10 +165,9 @@ func receiveNATS(ctx context.Context, nc *nats.Conn, next, inbox string, message
 	return nil
 }
 
-// publishNATS has a reply subject for each place in the window and counts confirms. One subject for all would be
-// cheaper by 1 µs for each message, at the server, which remembers where it leads; but its confirms would not say what
-// was confirmed. The library's PublishAsync, with a subject for each message, costs its process 1.6 µs more than the
-// engine.
+// publishNATS has one reply subject per message in flight, and counts confirms. A single subject would cost 1 µs less
+// per message at the server, which caches its route, but a confirm would not identify its message. The library's
+// PublishAsync, with one subject per message, costs the process 1.6 µs more than the engine.
 func publishNATS(ctx context.Context, nc *nats.Conn, subject string, w work) error {
 	body := make([]byte, w.size)
 	inbox := nats.NewInbox()

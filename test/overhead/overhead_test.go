@@ -1,5 +1,5 @@
-// Package overhead measures what the harness costs: the same messages through a bare loop over a broker's client
-// library and through the engine and its driver, in pairs within one run. It prints its metrics, and asserts nothing.
+// Package overhead measures the cost of the engine and its drivers. It sends the same messages through a bare loop over
+// a broker's client library and through the engine, in pairs within one run. It prints the results and has no limits.
 package overhead
 
 import (
@@ -25,11 +25,11 @@ const (
 	sampleTime = 250 * time.Millisecond // of the bare loop
 	window     = 1000
 	prefetch   = 100
-	patience   = 30 * time.Second // with one sample
+	patience   = 30 * time.Second // of one sample
 )
 
-// work is what one sample does: send n messages from one publisher to one queue and receive them in one consumer, each
-// acknowledged by itself.
+// work is the work of one sample: one publisher sends n messages to one queue, and one consumer receives and
+// acknowledges each of them.
 type work struct {
 	mode drivers.Mode
 	size int
@@ -38,26 +38,26 @@ type work struct {
 
 func (w work) String() string { return fmt.Sprintf("%s %d B", w.mode, w.size) }
 
-// most bounds n: JetStream keeps no more than 100,000 unconfirmed messages waiting, and drops what is beyond.
+// most is the maximum of n: JetStream keeps at most 100,000 unconfirmed messages and drops the others.
 const most = 90_000
 
-// sample is what one side needed from the first message to the last confirm and receipt, connecting not counted.
+// sample is the cost of one side from the first message to the last confirm and delivery, without connecting.
 type sample struct {
 	elapsed time.Duration
-	cpu     time.Duration // of this process, which the broker is no part of
+	cpu     time.Duration // of this process, without the broker
 }
 
-// subject is a broker with the two ways to it.
+// subject is a broker with both ways to use it.
 type subject struct {
 	name    string
 	options json.RawMessage // of the driver
 	bare    func(b *testing.B, w work) sample
-	// For brokers so slow that the usual would take too long; 0 is the usual.
+	// For slow brokers; 0: the default.
 	pairs int
-	least int // messages of a sample
+	least int // minimum number of messages in a sample
 }
 
-// compare prints the tax for all modes and sizes.
+// compare prints the overhead for all modes and sizes.
 func compare(b *testing.B, s subject) {
 	d, err := drivers.Lookup(s.name)
 	must(b, err)
@@ -84,13 +84,12 @@ func compare(b *testing.B, s subject) {
 	_ = out.Flush()
 }
 
-// measure takes the pairs of one work in the order bare, engine, engine, bare, so that a drift of the machine hits both
-// alike.
+// measure measures pairs in the order bare, engine, engine, bare, so that a drift of the machine affects both.
 func measure(b *testing.B, s subject, w work) string {
 	least := cmp.Or(s.least, 1000)
 	w.n = least
 	fastest := 0.0
-	for range 4 { // size the sample, and warm up
+	for range 4 { // determines the size of the sample, and warms up
 		first := s.bare(b, w)
 		fastest = max(fastest, float64(w.n)/first.elapsed.Seconds())
 		w.n = min(most, max(least, int(fastest*sampleTime.Seconds())))
@@ -113,7 +112,7 @@ func measure(b *testing.B, s subject, w work) string {
 		extra = append(extra, float64(y.cpu-x.cpu)/n)
 		floor = append(floor, float64(x.cpu)/n)
 	}
-	b.ReportMetric(0, "ns/op") // of the benchmark's own clock, which means nothing here
+	b.ReportMetric(0, "ns/op") // the benchmark's own time has no meaning here
 	b.ReportMetric(quantile(bare, 0.5), "bare-msg/s")
 	b.ReportMetric(quantile(full, 0.5), "engine-msg/s")
 	b.ReportMetric(quantile(ratio, 0.5), "ratio")
@@ -123,14 +122,15 @@ func measure(b *testing.B, s subject, w work) string {
 		quantile(extra, 0.5), quantile(extra, 0.25), quantile(extra, 0.75), quantile(floor, 0.5), w.n)
 }
 
-// taken collects the garbage of others first. A CPU profile tells the sides apart: go tool pprof -tagfocus side=engine.
+// taken runs the garbage collector before the sample. A CPU profile shows both sides: go tool pprof -tagfocus
+// side=engine.
 func taken(side string, take func() sample) (s sample) {
 	runtime.GC()
 	pprof.Do(context.Background(), pprof.Labels("side", side), func(context.Context) { s = take() })
 	return s
 }
 
-// quantile interpolates between the two nearest values.
+// quantile interpolates linearly between the two nearest values.
 func quantile(of []float64, q float64) float64 {
 	sorted := slices.SortedFunc(slices.Values(of), cmp.Compare[float64])
 	at := q * float64(len(sorted)-1)
@@ -139,7 +139,7 @@ func quantile(of []float64, q float64) float64 {
 	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }
 
-// cpuTime is what this process has used, user and system.
+// cpuTime returns the CPU time of this process, user and system.
 func cpuTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))

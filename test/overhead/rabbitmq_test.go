@@ -15,10 +15,10 @@ import (
 	_ "lockstep/pkg/drivers/rabbitmq"
 )
 
-// brokerURL is where RabbitMQ is to be had.
+// brokerURL names a RabbitMQ broker.
 const brokerURL = "LOCKSTEP_RABBITMQ_URL"
 
-// BenchmarkRabbitMQ is a transient classic queue behind a direct exchange.
+// BenchmarkRabbitMQ uses a transient classic queue behind a direct exchange.
 func BenchmarkRabbitMQ(b *testing.B) {
 	url := os.Getenv(brokerURL)
 	if url == "" {
@@ -38,7 +38,7 @@ func openChannel(b *testing.B, url string) (*amqp.Connection, *amqp.Channel) {
 	return conn, ch
 }
 
-// bareRabbitMQ has a connection for each side, as the engine does. It declares what the driver declares.
+// bareRabbitMQ has one connection per side, like the engine. It declares what the driver declares.
 func bareRabbitMQ(b *testing.B, url string, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -90,11 +90,11 @@ func receiveRabbitMQ(ctx context.Context, messages <-chan amqp.Delivery, n int) 
 	return nil
 }
 
-// publishRabbitMQ waits for confirms by the library's deferred confirmations, which it makes whether they are used or
-// not. A listener of NotifyPublish would cost more.
+// publishRabbitMQ waits for confirms with the library's deferred confirmations, which the library always creates. A
+// listener of NotifyPublish would cost more.
 func publishRabbitMQ(ch *amqp.Channel, exchange string, w work) error {
 	m := amqp.Publishing{DeliveryMode: amqp.Transient, Body: make([]byte, w.size)}
-	inFlight := 0 // not confirmed
+	inFlight := 0 // unconfirmed messages
 	switch w.mode {
 	case drivers.ConfirmWindow:
 		inFlight = window

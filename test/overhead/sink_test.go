@@ -25,14 +25,14 @@ import (
 )
 
 const (
-	sinkRounds  = 60 // each a run without a sink, one with InfluxDB and one with InfluxDB hanging
+	sinkRounds  = 60 // each has one run without a sink, one with InfluxDB, and one with an InfluxDB that hangs
 	sinkMeasure = 2 * time.Second
 )
 
-// BenchmarkSink compares the rates of whole local runs without a sink with those of runs whose points go to InfluxDB,
-// and to one that takes connections and never answers. All is in one process, and the broker is a loopback that two
-// cores drive as fast as they can, so that whatever the sink takes is missing at once. LOCKSTEP_INFLUX_URL and its kin
-// name a real InfluxDB; without one a server of this process stands in.
+// BenchmarkSink compares the rates of whole local runs: without a sink, with points written to InfluxDB, and with a
+// server that accepts connections and never answers. Everything is in one process with a loopback broker at full speed,
+// so CPU time of the sink lowers the rate at once. LOCKSTEP_INFLUX_URL and the other INFLUX variables name a real
+// InfluxDB. Without them, a server in this process replaces it.
 func BenchmarkSink(b *testing.B) {
 	f := newSinkFleet(b)
 	there, what := f.database()
@@ -42,7 +42,7 @@ func BenchmarkSink(b *testing.B) {
 		func() *sink.Sink { return sink.Open(there, sink.Tuning{}, "tax", nil) },
 		func() *sink.Sink {
 			return sink.Open(silent, sink.Tuning{Flush: time.Millisecond, Patience: time.Millisecond}, "tax", nil)
-		}, // these waits are after the run
+		}, // these waits happen after the run
 	}
 	for _, v := range variants { // warm up
 		f.run(v())
@@ -50,7 +50,7 @@ func BenchmarkSink(b *testing.B) {
 	rates, works := make([][]float64, len(variants)), make([][]float64, len(variants))
 	b.ResetTimer()
 	for round := range sinkRounds {
-		for i := range variants { // each place in turn, so that a drift of the machine hits all alike
+		for i := range variants { // in rotating order, so that a drift of the machine affects all variants
 			at := (i + round) % len(variants)
 			runtime.GC()
 			before := cpuTime(b)
@@ -84,10 +84,10 @@ func pairwise(a, b []float64) []float64 {
 	return ratios
 }
 
-// student is the 97.5 % quantile of Student's t for sinkRounds-1 degrees of freedom.
+// student is the 97.5 % quantile of Student's t-distribution with sinkRounds-1 degrees of freedom.
 const student = 2.001
 
-// confidence is the geometric mean of ratios with its 95 % confidence interval.
+// confidence returns the geometric mean of ratios with its 95 % confidence interval.
 func confidence(ratios []float64) (low, mean, high float64) {
 	n, sum, squares := float64(len(ratios)), 0.0, 0.0
 	for _, r := range ratios {
@@ -101,7 +101,7 @@ func confidence(ratios []float64) (low, mean, high float64) {
 	return math.Exp(sum/n - half), math.Exp(sum / n), math.Exp(sum/n + half)
 }
 
-// sinkFleet is a local run's fleet: control plane, controller and two agents.
+// sinkFleet is the fleet of a local run: control plane, controller and two agents.
 type sinkFleet struct {
 	b    *testing.B
 	conn *wire.Client
@@ -150,7 +150,7 @@ func newSinkFleet(b *testing.B) *sinkFleet {
 	return &sinkFleet{b: b, conn: client, root: b.TempDir()}
 }
 
-// run returns the rate of sending of one run, and how many messages it sent in all.
+// run executes one run, and returns its publish rate and the number of messages that were sent.
 func (f *sinkFleet) run(points *sink.Sink) (rate, sent float64) {
 	f.runs++
 	w := plan.Default()
@@ -196,13 +196,13 @@ func (f *sinkFleet) database() (to sink.Target, what string) {
 	return f.target(plan.Influx{URL: server.URL, Bucket: "tax"}), "a stand-in for InfluxDB in this process"
 }
 
-// silent takes connections and never answers.
+// silent returns a target that accepts connections and never answers.
 func (f *sinkFleet) silent() sink.Target {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(f.b, err)
 	f.b.Cleanup(func() { l.Close() })
 	go func() {
-		var held []net.Conn // the collector of garbage would close them
+		var held []net.Conn // prevents their finalisers from closing them
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 			held = append(held, c)
 		}

@@ -28,9 +28,9 @@ const (
 	sleeperEvery = 500 * time.Millisecond
 )
 
-// BenchmarkStartSkew has 50 agent processes start 20 tasks together, with one publisher of 10 messages a second each,
-// while 50 bare processes sleep until common instants all the time, by clock_nanosleep with an absolute time. It prints
-// how far from the agreed instants both were: the agents as their records say, each sleeper by the same clock.
+// BenchmarkStartSkew starts 20 tasks on 50 agent processes, with one publisher of 10 messages per second each. At the
+// same time, 50 bare processes sleep until common times with clock_nanosleep (absolute). It prints the difference from
+// the agreed times: of agents from their records, of bare processes by the same clock.
 func BenchmarkStartSkew(b *testing.B) {
 	dir := b.TempDir()
 	build := exec.Command("go", "build", "-o", dir, "../../cmd/...")
@@ -54,8 +54,8 @@ func BenchmarkStartSkew(b *testing.B) {
 	}
 }
 
-// fleetSkews runs the tasks on a fleet of processes and returns how many milliseconds each agent was off the agreed
-// start of each.
+// fleetSkews runs the tasks on a fleet of processes. It returns the difference from the agreed start per agent and
+// task, in milliseconds.
 func fleetSkews(b *testing.B, programs string) (off []float64) {
 	dir := b.TempDir()
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true,
@@ -116,7 +116,7 @@ cell: {
 	return off
 }
 
-// background runs a program until the benchmark ends.
+// background runs a program until the end of the benchmark.
 func background(b *testing.B, cmd *exec.Cmd) {
 	must(b, cmd.Start())
 	b.Cleanup(func() {
@@ -125,8 +125,7 @@ func background(b *testing.B, cmd *exec.Cmd) {
 	})
 }
 
-// startSleepers starts the bare processes; what it returns ends them and gives the milliseconds by which each wake was
-// late.
+// startSleepers starts the bare processes. collect ends them and returns the delays of all wake-ups in milliseconds.
 func startSleepers(b *testing.B) (collect func() []float64) {
 	var sleepers []*exec.Cmd
 	var late []chan []float64
@@ -157,7 +156,7 @@ func startSleepers(b *testing.B) (collect func() []float64) {
 	}
 }
 
-// TestSleeper is the bare process: no runtime between the kernel's wake and the reading of the clock.
+// TestSleeper is the bare process. No runtime code runs between the kernel's wake-up and the clock reading.
 func TestSleeper(t *testing.T) {
 	if os.Getenv("TAX_SLEEPER") == "" {
 		t.Skip("a part of BenchmarkStartSkew")
@@ -165,7 +164,7 @@ func TestSleeper(t *testing.T) {
 	for at := clock.Now() / int64(sleeperEvery); ; {
 		at++
 		when := unix.NsecToTimespec(at * int64(sleeperEvery))
-		for clock.Now() < when.Nano() { // again where a signal ended it
+		for clock.Now() < when.Nano() { // repeated if a signal interrupted the sleep
 			syscall.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME,
 				uintptr(unsafe.Pointer(&when)), 0, 0, 0)
 		}

@@ -20,11 +20,11 @@ import (
 	_ "lockstep/pkg/drivers/sqs"
 )
 
-// sqsEndpoint is where ElasticMQ is to be had, which stands in for SQS.
+// sqsEndpoint names ElasticMQ, the stand-in for SQS.
 const sqsEndpoint = "LOCKSTEP_SQS_ENDPOINT"
 
-// BenchmarkSQS is a standard queue. Its bare loop sends text of the size, the driver base64 of it, a third more: that
-// is part of the tax.
+// BenchmarkSQS uses a standard queue. The bare loop sends text of the given size. The driver sends base64, which is a
+// third larger: that is part of the overhead.
 func BenchmarkSQS(b *testing.B) {
 	endpoint := os.Getenv(sqsEndpoint)
 	if endpoint == "" {
@@ -37,7 +37,7 @@ func BenchmarkSQS(b *testing.B) {
 		bare: func(b *testing.B, w work) sample { return bareSQS(b, endpoint, w) }})
 }
 
-// bareSQS has a client for each side, as the engine does.
+// bareSQS has one client per side, like the engine.
 func bareSQS(b *testing.B, endpoint string, w work) sample {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -75,7 +75,7 @@ func bareSQS(b *testing.B, endpoint string, w work) sample {
 	return sample{elapsed: time.Since(start), cpu: cpuTime(b) - before}
 }
 
-// receiveSQS receives up to ten at a time and deletes one by one.
+// receiveSQS receives up to ten messages at a time and deletes them singly.
 func receiveSQS(ctx context.Context, from *sqs.Client, at *string, n int) error {
 	for i := 0; i < n; {
 		got, err := from.ReceiveMessage(ctx, &sqs.ReceiveMessageInput{QueueUrl: at, MaxNumberOfMessages: 10,
@@ -95,7 +95,7 @@ func receiveSQS(ctx context.Context, from *sqs.Client, at *string, n int) error 
 	return nil
 }
 
-// sendSQS sends ten at a time where the mode lets it.
+// sendSQS sends ten messages at a time if the mode permits it.
 func sendSQS(ctx context.Context, to *sqs.Client, at *string, w work) error {
 	body := aws.String(strings.Repeat("x", w.size))
 	for i := 0; i < w.n; {
