@@ -1,4 +1,5 @@
-// Package test holds what no single package can test: the direction of imports, the documentation, whole programs.
+// Package test proves what no single package can prove: the direction of imports, the documentation, and the behaviour
+// of whole programs with real brokers.
 package test
 
 import (
@@ -9,8 +10,8 @@ import (
 	"testing"
 )
 
-// allowed lists what each package may import of ours: ARCHITECTURE.md draws it. A new package has to be put on a level
-// here first.
+// allowed lists the packages of Lockstep that each package may import. ARCHITECTURE.md draws it. Add a new package here
+// and there.
 var allowed = map[string][]string{
 	"internal/display":   {},
 	"internal/plan":      {"internal/display"},
@@ -144,7 +145,7 @@ func TestImportsGoDownOnly(t *testing.T) {
 	}
 }
 
-// product lists the packages of the product: everything but what is under test.
+// product returns the packages of Lockstep without those of tests.
 func product(t *testing.T) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports", "./...")

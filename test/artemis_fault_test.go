@@ -18,7 +18,7 @@ import (
 	"lockstep/test/process"
 )
 
-// opened is a session with a broker, or why there is none.
+// opened opens a session with a broker, or returns the error.
 func opened(t *testing.T, driver, options string) (drivers.Session, error) {
 	t.Helper()
 	d, err := drivers.Lookup(driver)
@@ -33,8 +33,8 @@ func opened(t *testing.T, driver, options string) (drivers.Session, error) {
 	})
 }
 
-// activeFirst puts the address that answers before the one that does not, and tells which of the lab's two processes
-// that is.
+// activeFirst returns the address of the active broker, the other address, and the number of the active process in the
+// lab.
 func activeFirst(t *testing.T, driver string, urls []string) (first, second string, number int) {
 	t.Helper()
 	process.Eventually(t, "one of the pair answering", func() bool {
@@ -51,7 +51,7 @@ func activeFirst(t *testing.T, driver string, urls []string) (first, second stri
 	return first, second, number
 }
 
-// cleaned checks that nothing by the run's names is left at the broker.
+// cleaned returns a check that no object with the run's names is left at the broker.
 func cleaned(t *testing.T, driver, options string) func(run string) {
 	return func(run string) {
 		t.Helper()
@@ -73,9 +73,9 @@ func cleaned(t *testing.T, driver, options string) func(run string) {
 	}
 }
 
-// The primary dies, the backup takes over with its copy, and gives way to the primary when that is back: two failovers
-// in one cell, and nothing is lost that was confirmed. Not beside other brokers' deaths: a primary that takes too long
-// to come back on a busy machine fails back while the pair is out of step.
+// The primary is killed. The backup becomes active with its replica, and the primary becomes active again when it
+// returns. So there are two failovers in one cell, and no confirmed message is lost. The test is not parallel: a
+// primary that starts slowly on a busy machine fails back while the pair is not in sync.
 func TestArtemisPrimaryKilled(t *testing.T) {
 	own := labtest.Own(t, "artemis-pair")
 	urls := strings.Split(own.Variable("LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
@@ -91,7 +91,7 @@ func TestArtemisPrimaryKilled(t *testing.T) {
 	}
 }
 
-// The active broker dies and the other one goes on with the same store.
+// The active broker is killed, and the other one continues with the same store.
 func TestActiveMQActiveKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "activemq-pair")

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// churned runs one cell with bindings that come and go and returns its outcome, which has to be valid.
+// churned runs one cell with churn of bindings, and returns its outcome, which must be valid.
 func churned(t *testing.T, broker, cell string) (record, plan.Outcome) {
 	t.Helper()
 	dir := t.TempDir()
@@ -35,7 +35,7 @@ tables: [{rows: ["mode"], values: ["binding.p50", "binding.first.p50", "binding.
 	return r, r.outcomes[0]
 }
 
-// between wants a value within bounds.
+// between checks that a value is within bounds.
 func (r record) between(o plan.Outcome, name string, least, most float64) {
 	r.t.Helper()
 	if v := o.Values[name]; v.NA != "" || v.Number < least || v.Number > most {
@@ -43,7 +43,7 @@ func (r record) between(o plan.Outcome, name string, least, most float64) {
 	}
 }
 
-// apart wants the account of the cell's own messages to know nothing of those through new bindings.
+// apart checks that the ledger of the cell's own messages does not include those through new bindings.
 func (r record) apart(o plan.Outcome, sent float64) {
 	r.t.Helper()
 	l := o.Ledger
@@ -53,8 +53,9 @@ func (r record) apart(o plan.Outcome, sent float64) {
 	}
 }
 
-// What is planted is found, with consumers that compete for one queue on two agents: a binding takes 30 ms to make and
-// works 200 ms later, so that of its messages, one every 400 ms, the first is lost and the second is the first to come.
+// A known delay and loss of bindings is measured, with consumers on two agents that share one queue. A binding takes 30
+// ms to create and works 200 ms later. A message is sent through it every 400 ms: the first one is lost, and the second
+// one is the first delivery.
 func TestStudyPlantedBindingDelayAndLoss(t *testing.T) {
 	r, o := churned(t, `{driver: "loopback", options: {bindDelay: "30ms", bindSpread: "200ms", delay: "10ms"}}`,
 		`publishers: rate: 200, consumers: {nodes: 2, threads: 2}, warmup: "500ms", measure: "4s", topology: churn: {rate: 5, hold: "1s", probes: 2.5}`)
@@ -63,14 +64,14 @@ func TestStudyPlantedBindingDelayAndLoss(t *testing.T) {
 	r.between(o, "binding.message.p50", 0.010, 0.060)
 	made := o.Values["binding.made"].Number
 	r.between(o, "binding.made", 20, 23)
-	r.between(o, "binding.lost", made-3, made) // a machine that stalls for 200 ms sends a first one late enough
+	r.between(o, "binding.lost", made-3, made) // a stall of 200 ms delays the first message enough
 	r.apart(o, 900)
 	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "through a new binding were lost") {
 		t.Errorf("warnings %q do not tell of the loss", o.Warnings)
 	}
 }
 
-// rabbit is the broker of one node, or the three, with all the ways to its metrics.
+// rabbit returns the broker of one node or of three, with all metrics.
 func rabbit(t *testing.T, nodes int) string {
 	t.Helper()
 	addresses, prefix := variable(t, "LOCKSTEP_RABBITMQ_URL"), "LOCKSTEP_RABBITMQ_"
@@ -91,18 +92,18 @@ func rabbit(t *testing.T, nodes int) string {
 		quoted(addresses), variable(t, prefix+"MANAGEMENT"), quoted(variable(t, prefix+"PROMETHEUS")))
 }
 
-// On a network of 40 ms a binding takes a round trip, its first message one more, and further ones one. RabbitMQ says
-// that a binding is made when it works: nothing is lost. What it says of itself stands beside it.
+// On a network of 40 ms, creating a binding takes one round trip, its first message one more, and later messages one.
+// RabbitMQ confirms a binding when it works, so no message is lost. Its own metrics are recorded, too.
 func TestStudyBindingsOnRabbitMQ(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
 			place := ""
 			if nodes > 1 {
-				place = ", publishers: node: 1, consumers: node: 2" // bindings are made at the first
+				place = ", publishers: node: 1, consumers: node: 2" // bindings are created by the agents of node 1
 			}
 			cell := `publishers: rate: 200, latency: "40ms", warmup: "1s", measure: "5s", topology: {bindings: 20, churn: {rate: 10, hold: "1s", probes: 20}}` + place
 			r, o := churned(t, rabbit(t, nodes), cell)
-			// How much more it is, is the broker's and the machine's; the cell's own messages go the same way.
+			// The additional latency depends on the broker and the machine. The cell's own messages have it, too.
 			busy := r.metric(o, "e2e.p50")
 			r.between(o, "binding.p50", 0.040, 1)
 			r.between(o, "binding.first.p50", 0.080, 1+3*busy)
@@ -120,7 +121,7 @@ func TestStudyBindingsOnRabbitMQ(t *testing.T) {
 			r.between(o, "broker.rss.max", base, 10*base)
 			r.between(o, "broker.erlang_processes.p50", float64(nodes)*300, float64(nodes)*1000)
 			r.between(o, "broker.cpu.mean", 0.01, 2)
-			r.between(o, "broker.publish_rate.mean", 250, 600) // 200 of the cell, about 200 through new bindings
+			r.between(o, "broker.publish_rate.mean", 250, 600) // 200 of the cell, and about 200 through new bindings
 			r.between(o, "broker.bindings.max", 22, 40)
 			r.between(o, "broker.queues.p50", 1, 1)
 			r.between(o, "broker.connections.max", 3, 100)
@@ -130,7 +131,7 @@ func TestStudyBindingsOnRabbitMQ(t *testing.T) {
 	}
 }
 
-// A broker whose driver cannot change bindings has no such cells, and says why before anything runs.
+// Cells with churn are n/a with a reason, before anything runs, if the driver cannot change bindings.
 func TestChurnIsNotForEveryBroker(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "matrix.cue")

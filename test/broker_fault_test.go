@@ -15,15 +15,15 @@ import (
 	"lockstep/test/process"
 )
 
-// injectFault asks the lab to kill or start one of its brokers.
+// injectFault makes the lab kill or start a broker.
 func injectFault(t *testing.T, what, name string) {
 	t.Helper()
 	variable(t, "LOCKSTEP_LAB_CONTROL")
 	labtest.Control(t, what, name)
 }
 
-// faultMatrix is one cell whose broker is killed in mid-measurement: everything persistent, everything confirmed, at a
-// steady rate that every machine keeps.
+// faultMatrix writes a matrix of one cell whose broker is killed during the measurement. Messages are persistent and
+// confirmed, at a rate that every machine can sustain.
 func faultMatrix(t *testing.T, driver, options, cell string) (dir, file string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -46,28 +46,29 @@ tables: [{rows: ["mode"], values: ["publish.rate", "reconnects", "gap.longest", 
 	return dir, file
 }
 
-// killedFor is the most that the measurement takes: a broker is back in it on the busiest machine. It ends with
-// sentUntil, which is 20 s at the matrix's rate, and goes on until the broker is back where that takes longer: a
-// publisher that is still cut off at the end is no survivor.
+// killedFor is the maximum duration of the measurement, long enough for the broker's return on a busy machine. The
+// measurement ends after the count of sentUntil, which is 20 s at the matrix's rate, or later if publishers must wait
+// for the broker.
 const (
 	killedFor = 2 * time.Minute
 	sentUntil = "publishers: count: 10_000"
 )
 
-// drainedFor is the most that the drain may take: a broker that is back late has much to deliver.
+// drainedFor is the maximum duration of the drain. It is long, because a broker that returns late has many messages to
+// deliver.
 const drainedFor = 3 * time.Minute
 
 // fault is a cell and the broker that is killed in it.
 type fault struct {
-	driver, options string           // in CUE
-	cell            string           // further fields of the cell
-	process         string           // of the lab; killed in mid-measurement and started again
-	clean           func(run string) // checks that the run has left nothing at the broker; nil: nobody can tell
-	watch           func()           // watches the broker from its death on; nil: nobody does
+	driver, options string           // options in CUE
+	cell            string           // additional fields of the cell
+	process         string           // process of the lab that is killed during the measurement and started again
+	clean           func(run string) // checks that the run left nothing at the broker; nil: not checked
+	watch           func()           // observes the broker after the kill; nil: not observed
 }
 
-// survivor runs the cell, kills the broker in it, and returns the one outcome. It checks what holds for every broker:
-// the cell ends in time, its account adds up, and confirmed messages that are lost make it invalid.
+// survivor runs the cell, kills the broker during it, and returns the only outcome. It checks the properties of every
+// broker: the cell ends in time, its ledger adds up, and lost confirmed messages make it invalid.
 func survivor(t *testing.T, x fault) plan.Outcome {
 	t.Helper()
 	dir, file := faultMatrix(t, x.driver, x.options, x.cell+"\n"+sentUntil)
@@ -81,7 +82,7 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	}
 	injectFault(t, "start", x.process)
 	t.Logf("%s was back after %v", x.process, time.Since(killed).Round(100*time.Millisecond))
-	// Measurement, drain, and what it takes to open, close and tear down with a broker that is back.
+	// ctl ends after the measurement, the drain and the teardown.
 	code := ctl.Leaves()
 	r := readRecord(t, dir, ctl)
 	if len(r.outcomes) != 1 {
@@ -121,8 +122,8 @@ func survivor(t *testing.T, x fault) plan.Outcome {
 	return o
 }
 
-// A broker that dies as by a power cut and comes back: the cell ends in time, and the record has the gap and what came
-// of each message.
+// The broker is killed and started again. The cell ends in time, and the record has the gap and the fate of each
+// message.
 func TestBrokerKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "rabbitmq")
@@ -146,14 +147,14 @@ func TestBrokerKilledInMidCell(t *testing.T) {
 	}
 }
 
-// The node of a quorum queue's leader dies, and with it the connections of publisher and consumer: they go on at
-// another node while it is still dead, and nothing that a majority had confirmed is lost.
+// The node with the leader of a quorum queue is killed, which breaks the links of publisher and consumer. They continue
+// on another node while it is down. No message that a majority confirmed is lost.
 func TestBrokerClusterNodeKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "rabbitmq3")
 	urls := strings.Split(own.Variable("LOCKSTEP_RABBITMQ3_URLS"), ",")
 	api := management{t, own.Variable("LOCKSTEP_RABBITMQ3_MANAGEMENT") + "/api"}
-	// The third node first: "any" is the first that answers.
+	// The third node is first: "any" selects the first one that answers.
 	options := fmt.Sprintf("{urls: [%q, %q, %q], queue: type: \"quorum\"}", urls[2], urls[0], urls[1])
 	o := survivor(t, fault{driver: "rabbitmq", options: options, cell: "topology: queueNode: 0",
 		process: own.Process(3), clean: api.nothingLeft})
@@ -162,8 +163,8 @@ func TestBrokerClusterNodeKilled(t *testing.T) {
 	}
 }
 
-// Stopping a run in the middle of a cell leaves nothing behind, and neither does an agent that vanishes with what it
-// had declared.
+// A run that is cancelled during a cell leaves nothing behind, and neither does an agent that is killed after it
+// declared objects.
 func TestBrokerIsLeftClean(t *testing.T) {
 	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",")
 	api := managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
@@ -201,7 +202,7 @@ func TestBrokerIsLeftClean(t *testing.T) {
 		if !declared(run) {
 			t.Fatal("there is no queue to be removed: this test proves nothing")
 		}
-		f.agents["a1"].Kill() // the first: it has declared them
+		f.agents["a1"].Kill() // the first agent, which declared them
 		if code := ctl.Leaves(); code != 3 {
 			t.Errorf("ctl left with %d, want 3: a cell failed", code)
 		}
@@ -209,7 +210,7 @@ func TestBrokerIsLeftClean(t *testing.T) {
 	})
 }
 
-// runID is the id of the latest run.
+// runID returns the id of the latest run.
 func (f *fleet) runID() string {
 	f.t.Helper()
 	r, err := runs.Open(filepath.Join(f.dir, "runs"), "latest")

@@ -19,7 +19,7 @@ import (
 	"lockstep/test/process"
 )
 
-// variable reads what leads to a real broker. Without one the test is skipped, or fails where the lab guaranteed it.
+// variable returns a variable of the lab. Without it the test is skipped, or fails if a lab is required.
 func variable(t *testing.T, name string) string {
 	t.Helper()
 	value := os.Getenv(name)
@@ -43,7 +43,7 @@ func managementOf(t *testing.T, name string) management {
 	return management{t, variable(t, name) + "/api"}
 }
 
-// ask reads one resource; errors are for those who ask while brokers die.
+// ask reads one resource. It returns an error while the broker is down.
 func (m management) ask(path string, answer any) error {
 	response, err := http.Get(m.base + path)
 	if err != nil {
@@ -60,7 +60,7 @@ func (m management) ask(path string, answer any) error {
 	return json.Unmarshal(text, answer)
 }
 
-// must reads one resource of a broker that is there.
+// must reads one resource of a running broker.
 func (m management) must(path string, answer any) {
 	m.t.Helper()
 	if err := m.ask(path, answer); err != nil {
@@ -68,13 +68,14 @@ func (m management) must(path string, answer any) {
 	}
 }
 
-// placed is a queue or exchange, and where it is.
+// placed is a queue or exchange with its node.
 type placed struct {
 	Name string `json:"name"`
 	Node string `json:"node"`
 }
 
-// nothingLeft checks that the broker has nothing by the run's names, as soon as its management API reports that.
+// nothingLeft checks that the broker has no object with the run's names. It waits until the management API is up to
+// date.
 func (m management) nothingLeft(run string) {
 	m.t.Helper()
 	for _, kind := range []string{"queues", "exchanges", "policies"} {
@@ -98,17 +99,15 @@ func (m management) nothingLeft(run string) {
 	}
 }
 
-// afterKill is what the management API tells of Lockstep's queues on a broker that is back, until the run has removed
-// them.
+// afterKill records Lockstep's queues at a restarted broker, from the management API, until the run has removed them.
 type afterKill struct {
 	mu   sync.Mutex
 	last []string
-	// looks that found a queue that its exchange does not lead to any more: what is published is confirmed and goes
-	// nowhere
+	// number of observations of a queue without a binding to its exchange: messages are confirmed but not routed to it
 	alone int
 }
 
-// watchQueues looks once a second, at a broker that may not answer yet, until the test ends.
+// watchQueues observes the queues once per second until the end of the test. The broker may not answer at first.
 func (m management) watchQueues() *afterKill {
 	w := &afterKill{}
 	ctx := m.t.Context()
@@ -145,23 +144,23 @@ func (w *afterKill) look(m management) {
 		}
 		w.mu.Lock()
 		w.last = append(w.last, fmt.Sprintf("%+v %+v", q, bindings))
-		if len(bindings) == 1 { // the default exchange's; none at all: the queue was removed meanwhile
+		if len(bindings) == 1 { // only the default exchange's; with none at all, the queue was removed meanwhile
 			w.alone++
 		}
 		w.mu.Unlock()
 	}
 }
 
-// forgotBinding reports whether the broker came back with a queue and without its binding, which tells its doing from a
-// fault of the account; and what was seen at last.
+// forgotBinding reports whether the broker lost the binding of a queue in the restart. Then messages are lost because
+// of the broker, and the ledger is right. It also returns the last observations.
 func (w *afterKill) forgotBinding() (bool, []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	const lasting = 3 // seconds: longer than a queue that is being torn down
+	const lasting = 3 // seconds; longer than the teardown of a queue
 	return w.alone >= lasting, w.last[max(0, len(w.last)-10):]
 }
 
-// nodeAt is the node that listens for AMQP at the address of a URL.
+// nodeAt returns the node that listens for AMQP at the address of a URL.
 func (m management) nodeAt(address string) string {
 	m.t.Helper()
 	u, err := url.Parse(address)
@@ -184,12 +183,12 @@ func (m management) nodeAt(address string) string {
 	return ""
 }
 
-// record is what a run left on disk.
+// record is a run directory and the output of ctl.
 type record struct {
 	t        *testing.T
 	plan     plan.Run
 	outcomes []plan.Outcome
-	text     string // what was printed
+	text     string // output of ctl
 }
 
 // readRecord reads the latest run in dir.
@@ -206,7 +205,7 @@ func readRecord(t *testing.T, dir string, ctl *process.Process) record {
 	return record{t, r.Plan(), outcomes, ctl.Said()}
 }
 
-// allValid wants an outcome for each task, and every one valid.
+// allValid checks that every task has an outcome and that all are valid.
 func (r record) allValid() {
 	r.t.Helper()
 	if want := len(r.plan.Tasks()); len(r.outcomes) != want {
@@ -221,7 +220,7 @@ func (r record) allValid() {
 
 func (r record) name(o plan.Outcome) string { return r.plan.Cells[o.Index].Name() }
 
-// at finds the outcome of the one cell whose coordinates are these, each "axis=value".
+// at returns the outcome of the only cell with these coordinates, each "axis=value".
 func (r record) at(coordinates ...string) plan.Outcome {
 	r.t.Helper()
 	for _, o := range r.outcomes {
@@ -234,7 +233,7 @@ func (r record) at(coordinates ...string) plan.Outcome {
 	return plan.Outcome{}
 }
 
-// metric is a value that has to be a number.
+// metric returns a value that must be a number.
 func (r record) metric(o plan.Outcome, name string) float64 {
 	r.t.Helper()
 	v := o.Values[name]
@@ -245,7 +244,7 @@ func (r record) metric(o plan.Outcome, name string) float64 {
 	return v.Number
 }
 
-// shipped starts ctl run, without the race detector, on a matrix of the repository.
+// shipped starts ctl run with a shipped matrix, without the race detector.
 func shipped(t *testing.T, dir, matrix string, args ...string) *process.Process {
 	t.Helper()
 	file, err := filepath.Abs(filepath.Join("..", "matrices", matrix))

@@ -16,11 +16,11 @@ import (
 var modes = []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each", "connection-per-message",
 	"connection-per-message-confirm"}
 
-// metric is a number in a table, with its unit and flags.
+// metric matches a number in a table, with its unit and flags.
 const metric = ` +[0-9][0-9,.]*( [a-z-]+)*`
 
-// The README's first command, as it stands: a table with nothing but Go. It takes under a minute; these programs look
-// for races, and other tests run beside them.
+// The first command of the README prints a table and needs only Go. It takes less than a minute, with the race detector
+// and parallel tests.
 func TestMatrixQuick(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
@@ -40,11 +40,10 @@ func TestMatrixQuick(t *testing.T) {
 	}
 }
 
-// The study of asynchronous publishing, with the broker reached directly and by way of a proxy, a plain TCP forwarder
-// (via).
+// The study of asynchronous publishing, with a direct connection to the broker and through a TCP forwarder (via).
 //
-// The simulated network lies between client and proxy, so at 10 ms a connection for each message costs its round trips
-// there as well.
+// The simulated network is between client and forwarder. So at 10 ms, a connection per message costs its round trips
+// there, too.
 func TestMatrixAsyncVersusSync(t *testing.T) {
 	beside(t)
 	address, api := variable(t, "LOCKSTEP_RABBITMQ_URL"), managementOf(t, "LOCKSTEP_RABBITMQ_MANAGEMENT")
@@ -75,7 +74,7 @@ func TestMatrixAsyncVersusSync(t *testing.T) {
 	api.nothingLeft(r.plan.ID)
 }
 
-// asyncTables wants both tables for both brokers, all metrics in them.
+// asyncTables checks that both tables have both brokers and all values.
 func (r record) asyncTables() {
 	for _, title := range []string{"Messages sent a second", "The broker's CPU, in cores"} {
 		for _, broker := range []string{"rabbit", "proxied"} {
@@ -94,8 +93,8 @@ func (r record) asyncTables() {
 	}
 }
 
-// asyncRatios are what waiting costs. That cells measured one after the other differ so much is required in make
-// test-long; that latency limits the rate, always.
+// asyncRatios checks the cost of waiting. Ratios of cells that were measured at different times are checked only in
+// make test-long. The limit of a rate by latency is always checked.
 func (r record) asyncRatios() {
 	for _, broker := range []string{"rabbit", "proxied"} {
 		rate := func(mode, latency string) float64 {
@@ -115,7 +114,7 @@ func (r record) asyncRatios() {
 					ratio.slow, ratio.least)
 			}
 		}
-		// One message a round trip.
+		// One message per round trip.
 		if got := rate("confirm-each", "10ms"); got > 110 {
 			r.t.Errorf("%s: %.0f messages a second, each confirmed over 10 ms, are more than the latency lets through",
 				broker, got)
@@ -123,8 +122,8 @@ func (r record) asyncRatios() {
 	}
 }
 
-// proxied checks that the proxy had every connection of the proxied broker, and none of the other: one for each message
-// where the mode makes one, at least one for each task with another mode.
+// proxied checks the number of connections through the forwarder: one per message in modes with a connection per
+// message, and at least one per task in other modes. The other broker's connections do not use it.
 func (r record) proxied(accepted int64) {
 	var direct, through, tasks int64
 	for _, o := range r.outcomes {
@@ -146,15 +145,15 @@ func (r record) proxied(accepted int64) {
 	}
 }
 
-// The study of prefetch on two nodes of a cluster: queues are where each case says, and the table reads as in the
-// study.
+// The study of prefetch on two nodes of a cluster. Queues are on the nodes that each case states, and the table is that
+// of the study.
 func TestMatrixPrefetch(t *testing.T) {
 	nodes, api := strings.Split(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","),
 		managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "prefetch.cue", "--quick", "--set",
 		fmt.Sprintf("brokers.rabbit.options.urls=[%q,%q]", nodes[0], nodes[1]))
-	seen := map[string]string{} // node by queue
+	seen := map[string]string{} // node of each queue
 	for running := true; running; {
 		var queues []placed
 		api.must("/queues", &queues)
@@ -193,7 +192,8 @@ func TestMatrixPrefetch(t *testing.T) {
 			t.Errorf("%s: the table has %q, want a rate and balanced, or send / receive", task.Cell.Name(), row)
 		}
 	}
-	// The one case of which every machine can tell how it ends: one message at a time over two nodes.
+	// The order of the other cases depends on the machine. One message at a time across two nodes is always the
+	// slowest.
 	slowest := r.outcomes[len(r.outcomes)-1]
 	if caseOf(r.plan.Cells[slowest.Index]) != "acks, prefetch 1" || slowest.Values["throughput"].Flags == nil {
 		t.Errorf("%s: receiving one at a time keeps pace with sending without waiting: %+v", r.name(slowest),

@@ -17,7 +17,7 @@ import (
 	"lockstep/test/process"
 )
 
-// tell changes something through the management API.
+// tell sends a change to the management API.
 func (m management) tell(method, path string, body any) {
 	m.t.Helper()
 	text, err := json.Marshal(body)
@@ -38,7 +38,7 @@ func (m management) tell(method, path string, body any) {
 	}
 }
 
-// named lists what the broker has whose name begins with prefix.
+// named lists the objects of the broker whose names begin with prefix.
 func (m management) named(prefix string) (names []string) {
 	m.t.Helper()
 	for _, kind := range []string{"exchanges", "queues"} {
@@ -54,7 +54,7 @@ func (m management) named(prefix string) (names []string) {
 	return names
 }
 
-// cleaning is a broker with a user of its own, whose password must show nowhere, and a matrix for it.
+// cleaning is a broker with its own user, whose password must not be printed, and a matrix for it.
 type cleaning struct {
 	t             *testing.T
 	api           management
@@ -64,7 +64,7 @@ type cleaning struct {
 
 func newCleaning(t *testing.T) *cleaning {
 	t.Helper()
-	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",") // a node that no test kills
+	first, _, _ := strings.Cut(variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ",") // no test kills this node
 	manager := variable(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT")
 	s := &cleaning{t: t, api: managementOf(t, "LOCKSTEP_RABBITMQ3_MANAGEMENT"), dir: t.TempDir(),
 		password: "hunter2-and-more"}
@@ -85,7 +85,7 @@ func newCleaning(t *testing.T) *cleaning {
 	return s
 }
 
-// matrix writes one for a broker with these options.
+// matrix writes a matrix for a broker with these options.
 func (s *cleaning) matrix(options string) string {
 	s.t.Helper()
 	file := filepath.Join(s.dir, "matrix.cue")
@@ -101,7 +101,7 @@ cell: {axis: _, publishers: {mode: axis.mode, rate: 100}, topology: {queues: 2, 
 	return file
 }
 
-// killed starts the run of a matrix and kills it in mid-cell, as the kernel would; what it had declared stays.
+// killed starts a run and kills it during a cell, so that its objects stay at the broker.
 func (s *cleaning) killed(file string) (run string, left []string) {
 	s.t.Helper()
 	f := &fleet{t: s.t, dir: s.dir}
@@ -118,7 +118,7 @@ func (s *cleaning) killed(file string) (run string, left []string) {
 	return run, left
 }
 
-// cleanup runs ctl cleanup with something as its standard input, nil being none, and checks that it keeps the secret.
+// cleanup runs ctl cleanup with a standard input, which may be nil, and checks that it does not print the password.
 func (s *cleaning) cleanup(in *os.File, args ...string) (code int, out string) {
 	s.t.Helper()
 	cmd := exec.Command(filepath.Join(programs, "ctl"), append([]string{"cleanup"}, args...)...)
@@ -133,7 +133,7 @@ func (s *cleaning) cleanup(in *os.File, args ...string) (code int, out string) {
 	return cmd.ProcessState.ExitCode(), string(text)
 }
 
-// terminal is one on which somebody has typed.
+// terminal returns a terminal with typed input.
 func terminal(t *testing.T, typed string) *os.File {
 	t.Helper()
 	terminal, master := process.Terminal(t)
@@ -143,7 +143,7 @@ func terminal(t *testing.T, typed string) *os.File {
 	return terminal
 }
 
-// A run is killed in mid-cell: what it left is listed, removed only on somebody's word, and nothing else is touched.
+// A run is killed during a cell. Its objects are listed, and removed only after a confirmation. Other objects stay.
 func TestCleanupAfterAKill(t *testing.T) {
 	s := newCleaning(t)
 	t.Parallel()
@@ -205,7 +205,8 @@ func TestCleanupAfterAKill(t *testing.T) {
 	}
 }
 
-// Somebody says yes; and a broker that cannot list what it has is told to remove what the record names.
+// With a confirmation, objects are removed. A broker that cannot list its objects is told to remove those of the
+// record.
 func TestCleanupOfARecord(t *testing.T) {
 	s := newCleaning(t)
 	t.Parallel()
@@ -222,7 +223,7 @@ func TestCleanupOfARecord(t *testing.T) {
 	s.api.nothingLeft(run)
 }
 
-// A broker that is away is told, and hides neither its address nor what others have.
+// A broker that cannot be reached is reported with its address.
 func TestCleanupTellsWhatItCouldNotAsk(t *testing.T) {
 	s := newCleaning(t)
 	t.Parallel()

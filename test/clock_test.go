@@ -18,8 +18,8 @@ repeat: 3
 cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, warmup: "300ms", measure: "2s"}
 `
 
-// betweenClocks runs a cell between two agent processes, of which a1 sends and a2 receives, each with a clock of its
-// own as clock.Variable describes it, or the host's.
+// betweenClocks runs a cell on two agent processes: a1 publishes, a2 consumes. Each has the given error of its clock
+// (see clock.Variable), or the host's clock if it is empty.
 func betweenClocks(t *testing.T, a1, a2, cell string) []plan.Outcome {
 	t.Helper()
 	own := func(text string) []string { return []string{clock.Variable + "=" + text} }
@@ -30,8 +30,8 @@ func betweenClocks(t *testing.T, a1, a2, cell string) []plan.Outcome {
 	return f.outcomes()
 }
 
-// An agent whose clock is wrong gives the same end-to-end latency as one whose clock is right, within the bound that is
-// shown: whichever end it is, however much it is off, and while it drifts.
+// With wrong clocks, the end-to-end latency is the same as with right clocks, within the stated bound. The error may be
+// on either side, of any size, and may drift.
 func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 	right := betweenClocks(t, "", "", betweenTwoAgents)
 	for _, o := range right {
@@ -71,7 +71,7 @@ func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 			}
 			limit := c.wrong / 2
 			if long() {
-				limit = bound + spread + apart // what differs from run to run is no clock's doing
+				limit = bound + spread + apart // differences between repetitions are not caused by clocks
 			}
 			if off := math.Abs(got - want); off > limit {
 				t.Errorf("p50 %.3f ms, and %.3f ms with right clocks: more than %.3f ms apart", got*1e3, want*1e3,
@@ -84,7 +84,7 @@ func TestWrongClocksGiveTheRightLatency(t *testing.T) {
 	}
 }
 
-// middle is the median of a value over outcomes, and how far they are apart.
+// middle returns the median of a value over outcomes, and the difference of the extremes.
 func middle(outcomes []plan.Outcome, value string) (median, spread float64) {
 	var all []float64
 	for _, o := range outcomes {
@@ -94,7 +94,7 @@ func middle(outcomes []plan.Outcome, value string) (median, spread float64) {
 	return all[len(all)/2], all[len(all)-1] - all[0]
 }
 
-// A clock that is stepped while it is measured is noticed: told with its size, and flagged where it matters only.
+// A step of a clock during the measurement is recorded with its size, and only end-to-end latencies are flagged.
 func TestClockStepInMidTask(t *testing.T) {
 	t.Parallel()
 	o := betweenClocks(t, "", "+1h,step=100ms@30s", `

@@ -14,13 +14,13 @@ import (
 	"lockstep/test/process"
 )
 
-// The configurations of three servers that "ctl fleet init --cluster" makes are a cluster as they are, but for ports
-// and folders; a fleet runs on it with three replicas, and goes on without one of them.
+// The configurations of "ctl fleet init --cluster" for three servers form a cluster without changes, except for ports
+// and folders. A fleet with three replicas runs on it, and continues without one server.
 func TestClusterOfFleetInitRuns(t *testing.T) {
 	t.Parallel()
 	n := &scheduledRun{t: t, dir: t.TempDir()}
 	n.write("nightly.cue", nightly)
-	hosts := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} // all of them this host's
+	hosts := []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} // all are addresses of this host
 	n.ctl("fleet", "init", "creds", "--cluster", "--host", strings.Join(hosts, ","), "--agents", "a1")
 	ports := process.Ports(t, 2)
 	client, route := strconv.Itoa(ports[0]), strconv.Itoa(ports[1])
@@ -59,7 +59,7 @@ func TestClusterOfFleetInitRuns(t *testing.T) {
 	}
 }
 
-// member serves one server's configuration, on ports that are free here.
+// member starts a server with its configuration, with free ports.
 func (n *scheduledRun) member(host, client, route string) *server.Server {
 	n.t.Helper()
 	made := filepath.Join(n.dir, "creds", "nats-"+strings.ReplaceAll(host, ".", "=2e")+".conf")
@@ -85,7 +85,7 @@ func (n *scheduledRun) member(host, client, route string) *server.Server {
 	return s
 }
 
-// replicated waits until every server holds every stream.
+// replicated waits until every server has every stream.
 func (n *scheduledRun) replicated(servers []*server.Server) {
 	n.t.Helper()
 	n.until("every stream on every server", func() bool {

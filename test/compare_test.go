@@ -17,8 +17,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// closed is a matrix of two sides that differ in nothing but the network of cells with two threads. Its cells send as
-// fast as confirms come back.
+// closed is a matrix of two sides that differ only in the network of cells with two threads. Its cells are closed
+// loops.
 const closed = `package matrix
 
 name: "closed"
@@ -41,14 +41,14 @@ repeat: 6
 tables: [{rows: ["mode", "threads"], columns: ["side"], values: ["publish.rate", "publish.p50"]}]
 `
 
-// farther is a network of 5 ms, as between two sites, so that what a busy machine takes away is small beside them. Side
-// b has more latency in cells with two threads.
+// farther returns a network of 5 ms, compared with which the noise of a busy machine is small. Side b has more latency
+// in cells with two threads.
 func farther(more time.Duration) string {
 	return fmt.Sprintf(`network: latency: [if axis.side == "b" && axis.threads == 2 {%q}, "5ms"][0]`,
 		(5*time.Millisecond + more).String())
 }
 
-// closedRun runs the matrix in a folder, with more fields of its cells.
+// closedRun runs the matrix in a folder, with additional fields of its cells.
 func closedRun(t *testing.T, dir, driver, options, cell string, args ...string) {
 	t.Helper()
 	file := filepath.Join(dir, "closed.cue")
@@ -62,7 +62,7 @@ func closedRun(t *testing.T, dir, driver, options, cell string, args ...string) 
 	readRecord(t, dir, ctl).allValid()
 }
 
-// compared is what ctl compare finds in a folder of runs.
+// compared returns the result of ctl compare for a folder of runs.
 func compared(t *testing.T, dir string, args ...string) (c compare.Comparison) {
 	t.Helper()
 	args = append([]string{"compare", "--runs", filepath.Join(dir, "runs"), "--value", "publish.rate", "--value",
@@ -76,7 +76,7 @@ func compared(t *testing.T, dir string, args ...string) (c compare.Comparison) {
 	return c
 }
 
-// findings calls f with every change of a comparison.
+// findings calls f for every change of a comparison.
 func findings(c compare.Comparison, f func(row string, x compare.Change)) {
 	for _, v := range c.Values {
 		for _, r := range v.Rows {
@@ -85,8 +85,9 @@ func findings(c compare.Comparison, f func(row string, x compare.Change)) {
 	}
 }
 
-// Of two sides of one run against RabbitMQ, one has 2 ms more network in two of four cells: exactly these are worse.
-// Where the machine is so slow that 2 ms are noise, more is planted; no difference may ever be reported that was not.
+// In a run with RabbitMQ, one of two sides has 2 ms more network latency in two of four cells. Exactly these cells are
+// reported as worse. On a machine so slow that 2 ms is noise, more latency is added. No other difference may be
+// reported.
 func TestStudyCompareFindsPlanted(t *testing.T) {
 	url := variable(t, "LOCKSTEP_RABBITMQ_URL")
 	for _, more := range []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
@@ -119,8 +120,8 @@ func TestStudyCompareFindsPlanted(t *testing.T) {
 	t.Fatal("what was planted was never found")
 }
 
-// aa is why comparisons of things that do not differ are wrong: each reports a difference, or nothing is decided in any
-// of them. Each of two may report one once in twenty times, and both once in 400.
+// aa returns why comparisons without a real difference are wrong: all of them report a difference, or all are
+// inconclusive. One comparison may report a difference with a probability of 1/20, and two with 1/400.
 func aa(t *testing.T, all []compare.Comparison) string {
 	t.Helper()
 	different, told := 0, false
@@ -147,10 +148,10 @@ func aa(t *testing.T, all []compare.Comparison) string {
 	return ""
 }
 
-// Seven runs differ in nothing, and neither do the two sides of each. The first five are compared with nothing, as the
-// spread between runs is not known. The last two are compared with the first, and the sides of these two with each
-// other, without a least effect, so that the statistics alone decide. The same runs with a spread that is a thousandth
-// of the true one have to be reported: else the test could not fail.
+// Seven runs and their two sides do not differ. The comparisons of the first runs are inconclusive, because the spread
+// between runs is unknown. The last two runs are compared with the first one, and their sides with each other. The
+// minimum effect is nearly zero, so only the statistics decide. With a spread of a thousandth of the real one, the same
+// runs must be reported as different, or the test could not fail.
 func TestStudyCompareFindsNothingInItself(t *testing.T) {
 	const effect = 0.0001
 	for _, driver := range []string{"rabbitmq", "nats"} {
@@ -220,7 +221,7 @@ func TestStudyCompareFindsNothingInItself(t *testing.T) {
 	}
 }
 
-// ctlSays is what ctl writes when it succeeds.
+// ctlSays returns the output of a successful ctl command.
 func ctlSays(t *testing.T, args ...string) []byte {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(programs, "ctl"), args...)

@@ -17,13 +17,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// shownName is that of the matrix, and oddValue a value of one of its axes: what queries and pages trip over.
+// shownName is the name of the matrix. oddValue is a value of an axis with characters that break naive queries and
+// pages.
 const (
 	shownName = "shown"
 	oddValue  = `1 KB "quoted" </script> 📊 \o/ ${run}`
 )
 
-// shown runs a matrix whose points the dashboards draw, and returns its directory.
+// shown runs a matrix whose points the dashboards show, and returns its run.
 func shown(t *testing.T, env []string, brokers, threads string) *runs.Run {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +68,7 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["pu
 	return run
 }
 
-// found writes a remark of a digest.
+// found writes a finding of a digest.
 func (i influx) found(run *runs.Run, kind, words string) {
 	i.t.Helper()
 	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
@@ -82,8 +83,8 @@ func (i influx) found(run *runs.Run, kind, words string) {
 	}
 }
 
-// scheduledRunsBefore writes a past for a run: its outcomes again, of so many days before, and slower ones a day before
-// it.
+// scheduledRunsBefore writes earlier scheduled runs: copies of the run's outcomes, one per day, and slower ones on the
+// last day before it.
 func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	i.t.Helper()
 	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
@@ -118,8 +119,8 @@ func (i influx) scheduledRunsBefore(run *runs.Run, scheduledRuns int) {
 	}
 }
 
-// TestDashboardsAnswer: every query of every dashboard, filled in as Grafana does, finds something in a real InfluxDB
-// after a real run, and what it finds is what Grafana can draw.
+// TestDashboardsAnswer runs every query of every dashboard, with variables filled in as in Grafana, on a real InfluxDB
+// after a real run. Each must return data that Grafana can show.
 func TestDashboardsAnswer(t *testing.T) {
 	beside(t)
 	db := influxOf(t)
@@ -138,7 +139,7 @@ func TestDashboardsAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// RabbitMQ answered after more than 3 s
+	// RabbitMQ needed more than 3 s to respond
 	unknown := func(o plan.Outcome) bool { return o.Values["broker.memory.p50"].NA != "" }
 	mayBeEmpty := map[string]bool{"Memory of the broker by ${axis}": !slices.ContainsFunc(outcomes,
 		func(o plan.Outcome) bool { return !unknown(o) })}
@@ -174,7 +175,7 @@ func TestDashboardsAnswer(t *testing.T) {
 	t.Logf("\n%s", table)
 }
 
-// show asks one query and writes a row about it.
+// show runs one query and adds a row to the table.
 func (g *grafana) show(w *tabwriter.Writer, board, title, kind string, q dashboardQuery) {
 	asked := time.Now()
 	flux := g.fill(q.Query)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// pages are the pages of documentation of the repository, by their paths in it.
+// pages returns the documentation pages of the repository, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	texts := map[string]string{}
@@ -45,8 +45,7 @@ var (
 	matrices = regexp.MustCompile(`\bmatrices/[a-z0-9-]+\.cue\b`)
 )
 
-// TestDocsNameWhatIsThere: what a page links to, and each file, folder and matrix of the repository that it names, is
-// there.
+// TestDocsNameWhatIsThere proves that the targets of links, and the files, folders and matrices that pages name, exist.
 func TestDocsNameWhatIsThere(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -60,7 +59,7 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 				t.Errorf("%s links to %s, which is not there", page, m[1])
 			}
 		}
-		if page == "CHANGELOG.md" || page == "docs/cli.md" { // what was, and what a command writes
+		if page == "CHANGELOG.md" || page == "docs/cli.md" { // history, and the generated reference
 			continue
 		}
 		named := matrices.FindAllString(text, -1)
@@ -82,7 +81,7 @@ func TestDocsNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// TestDocsNameTestsThatAreThere: each test that CONTRIBUTING.md names, as the one of a guarantee, is there.
+// TestDocsNameTestsThatAreThere proves that the tests that CONTRIBUTING.md names exist.
 func TestDocsNameTestsThatAreThere(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../CONTRIBUTING.md")
@@ -121,8 +120,8 @@ var (
 	labs     = regexp.MustCompile(`go run \./test/lab (?:run|up|install)((?: [a-z0-9]+(?:-[a-z0-9]+)*)+)`)
 )
 
-// helps are the texts of docs/cli.md, by command: "ctl run". A test of internal/cli says that they are the programs'
-// own.
+// helps returns the help texts of docs/cli.md, by command: "ctl run". A test of internal/cli compares them with the
+// programs.
 func helps(t *testing.T, page string) map[string]string {
 	t.Helper()
 	of := map[string]string{}
@@ -136,8 +135,7 @@ func helps(t *testing.T, page string) map[string]string {
 	return of
 }
 
-// TestDocsCommands: each command that a page shows is one of the programs', and so is each of its flags; parts of the
-// lab are those that there are.
+// TestDocsCommands proves that the commands, flags and lab parts that pages show exist.
 func TestDocsCommands(t *testing.T) {
 	t.Parallel()
 	texts := pages(t)
@@ -176,8 +174,8 @@ func TestDocsCommands(t *testing.T) {
 	}
 }
 
-// command is the longest command of a program that words begin with, and what follows: "ctl schedule add", " --at 02:00
-// …". Words that name none are prose, unless a file or a flag follows.
+// command returns the longest command that the words begin with ("ctl schedule add") and the rest (" --at 02:00 …").
+// Without a subcommand, the words are prose unless a flag follows.
 func command(help map[string]string, program, words string) (name, rest string, is bool) {
 	words, _, _ = strings.Cut(words, " #")
 	name = program
@@ -189,8 +187,7 @@ func command(help map[string]string, program, words string) (name, rest string, 
 	return name, rest, name != program || strings.HasPrefix(rest, "--")
 }
 
-// TestStudies: the commands of docs/studies fit the matrices that they name. What is run there on brokers is planned
-// here.
+// TestStudies proves that the commands of docs/studies fit their matrices: it plans them.
 func TestStudies(t *testing.T) {
 	t.Parallel()
 	planned := map[string]bool{}
@@ -223,7 +220,7 @@ func TestStudies(t *testing.T) {
 
 var tests = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 
-// TestDocsNameTestsOfPermissions: each row of the second table of docs/security.md names tests that are there.
+// TestDocsNameTestsOfPermissions proves that the tests in the second table of docs/security.md exist.
 func TestDocsNameTestsOfPermissions(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{}

@@ -22,14 +22,14 @@ func start(t *testing.T, dir, program string, args ...string) *process.Process {
 	return startWith(t, nil, dir, program, args...)
 }
 
-// startWith starts a program with variables (NAME=value) in its environment besides those of the test.
+// startWith starts a program with additional environment variables (NAME=value).
 func startWith(t *testing.T, variables []string, dir, program string, args ...string) *process.Process {
 	t.Helper()
 	return process.Start(t, process.Command{Dir: dir, Env: variables,
 		Argv: append([]string{filepath.Join(programs, program)}, args...)})
 }
 
-// fleet is a controller and agents, each a process of its own.
+// fleet is a controller with agents, each a separate process.
 type fleet struct {
 	t      *testing.T
 	dir    string
@@ -42,7 +42,7 @@ func newFleet(t *testing.T, agents ...string) *fleet {
 	return newFleetOf(t, nil, agents...)
 }
 
-// newFleetOf starts a fleet some of whose agents have variables (NAME=value) of their own in the environment.
+// newFleetOf starts a fleet. variables are additional environment variables (NAME=value) of some agents.
 func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *fleet {
 	t.Helper()
 	port := freePort(t)
@@ -65,7 +65,7 @@ func newFleetOf(t *testing.T, variables map[string][]string, agents ...string) *
 	return f
 }
 
-// run starts ctl run on a matrix with the given cell and axes.
+// run starts ctl run with a matrix of the given cell and axes.
 func (f *fleet) run(rest string) *process.Process {
 	f.t.Helper()
 	text := fmt.Sprintf("package matrix\nname: \"fault\"\ngrace: \"10s\"\nbrokers: nats: {driver: \"nats\", options: {urls: [%q], storage: \"memory\"}}\n%s\n"+
@@ -98,7 +98,7 @@ func (f *fleet) outcomes() []plan.Outcome {
 	return all
 }
 
-// snapshots reports whether a task is measuring: its record on disk has grown beyond a few lines.
+// measuring reports whether a task is measuring: its record on disk has more than a few lines.
 func (f *fleet) measuring() bool {
 	files, _ := filepath.Glob(filepath.Join(f.dir, "runs", "latest", "tasks", "*", "snapshots.jsonl"))
 	for _, file := range files {
@@ -114,8 +114,9 @@ axes: mode: ["confirm-window", "confirm-each"]
 cell: {axis: _, publishers: {mode: axis.mode, rate: 500, persistent: false}, warmup: "200ms", measure: "10s"}
 `
 
-// An agent is killed in mid-measurement while another stands by: it is noticed within 5 s, the record says which agent,
-// where, and what is unknown; the attempt is kept and does not count, and both cells run with the one that stood by.
+// An agent is killed during the measurement while another one is free. The loss is noticed within 5 s. The record names
+// the agent, the phase and the unknown messages. The attempt is stored but does not count, and both cells run on the
+// other agents.
 func TestAgentKilledInMidCell(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2", "a3")
@@ -155,7 +156,8 @@ func TestAgentKilledInMidCell(t *testing.T) {
 	}
 }
 
-// When too few agents remain, the repeated cell and the rest wait for the grace and then fail with that reason.
+// If too few agents are left, the repeated cell and the remaining ones wait for the grace period, and then fail with
+// that reason.
 func TestTooFewAgentsRemain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
@@ -176,14 +178,14 @@ func TestTooFewAgentsRemain(t *testing.T) {
 	}
 }
 
-// One Ctrl-C stops cleanly, keeps what is done, and the run can be taken up again.
+// One Ctrl-C ends the run cleanly and keeps its outcomes. The run can be resumed.
 func TestInterruptAndResume(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "a1", "a2")
 	ctl := f.run(strings.Replace(twoCells, `"10s"`, `"5s"`, 1))
 	process.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
 	process.Eventually(t, "in the second", func() bool { return strings.Count(ctl.Said(), "[") >= 1 })
-	time.Sleep(500 * time.Millisecond) // somewhere in the second cell; any point of it will do
+	time.Sleep(500 * time.Millisecond) // an arbitrary time in the second cell
 	ctl.Signal(os.Interrupt)
 	if code := ctl.Leaves(); code != 130 {
 		t.Errorf("ctl left with %d, want 130", code)
@@ -205,7 +207,7 @@ func TestInterruptAndResume(t *testing.T) {
 	}
 }
 
-// One signal waits until an agent that hangs counts as lost; a second one does not.
+// After one signal, ctl waits until a hanging agent is lost. A second signal ends it at once.
 func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 	t.Parallel()
 	stop := func(signals int) time.Duration {

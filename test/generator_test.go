@@ -11,11 +11,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// A load generator that is asked for more than its one CPU can send says so, and the broker is not blamed: without
-// confirms nothing holds publishers up. The broker, which here is a part of the process, shares that CPU. So do other
-// processes of the host: how much of the CPU is left decides which of three flags the rate has, and the rules of that
-// are tested in internal/judge. On an idle machine, of make test-long, it is the one of a shared CPU, and confirms
-// change nothing.
+// If the publish rate is higher than the load generator can send with one CPU, the result has a flag for that. Without
+// confirms nothing else limits publishers. The broker is in the same process and shares the CPU, and so do other
+// processes of the host. The free CPU decides which of three flags is set; tests of internal/judge cover the rules. On
+// an idle machine (make test-long) it is the flag of a shared CPU, also with confirms.
 func TestTheGeneratorsOwnLimit(t *testing.T) {
 	t.Setenv("GOMAXPROCS", "1")
 	modes, flags := `["fire-and-forget"]`, []plan.Flag{plan.SharedHost, plan.HostBusy, plan.ClientBound}

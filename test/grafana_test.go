@@ -14,8 +14,8 @@ import (
 	"github.com/influxdata/influxdb-client-go/v2/api/query"
 )
 
-// grafana asks what a dashboard asks, as Grafana does: variables by their queries in order, then the words that its
-// data source for InfluxDB knows.
+// grafana runs the queries of a dashboard as Grafana does. It fills in the variables by their queries, in order, and
+// then the variables of the InfluxDB data source.
 type grafana struct {
 	t        *testing.T
 	db       influx
@@ -23,10 +23,10 @@ type grafana struct {
 	interval time.Duration
 	chosen   map[string][]string
 
-	mayBeEmpty map[string]bool // panels by title: their values are not in the record
+	mayBeEmpty map[string]bool // panels whose values are not in the record, by title
 }
 
-// dashboardFile is what of a dashboard matters to its queries.
+// dashboardFile is the part of a dashboard that affects its queries.
 type dashboardFile struct {
 	Title      string
 	Templating struct{ List []dashboardVariable }
@@ -64,7 +64,8 @@ func dashboardOf(t *testing.T, path string) dashboardFile {
 	return d
 }
 
-// choose finds the options of each variable and takes the first, or what picks says; of one that may have several, all.
+// choose determines the options of each variable and selects the first one, or the one in picks. For a variable with
+// multiple values, it selects all.
 func (g *grafana) choose(d dashboardFile, picks map[string]string) {
 	g.chosen = map[string][]string{}
 	for _, v := range d.Templating.List {
@@ -88,7 +89,8 @@ func (g *grafana) choose(d dashboardFile, picks map[string]string) {
 	}
 }
 
-// options are the first column of text of the first table; a pattern with a group named value takes a part of each.
+// options returns the first text column of the first table. If a pattern has a group named value, that part of each
+// text is returned.
 func (g *grafana) options(v dashboardVariable) (options []string) {
 	answer := g.ask(g.fill(v.Query))
 	if answer.err != nil {
@@ -115,10 +117,10 @@ func (g *grafana) options(v dashboardVariable) (options []string) {
 
 var (
 	variablePattern = regexp.MustCompile(`\$\{(\w+)(?::(\w+))?\}`)
-	barePattern     = regexp.MustCompile(`\$\w+|\[\[\w+`) // which Grafana would take for variables, too
+	barePattern     = regexp.MustCompile(`\$\w+|\[\[\w+`) // Grafana would treat these as variables, too
 )
 
-// fill puts variables and the words of the data source into a query.
+// fill replaces the variables of the dashboard and of the data source in a query.
 func (g *grafana) fill(text string) string {
 	text = variablePattern.ReplaceAllStringFunc(text, func(found string) string {
 		part := variablePattern.FindStringSubmatch(found)
@@ -146,13 +148,13 @@ func (g *grafana) fill(text string) string {
 		"v.windowPeriod", g.interval.String(), "v.defaultBucket", fmt.Sprintf("%q", g.db.bucket)).Replace(text)
 }
 
-// answer is what came of a query.
+// answer is the result of a query.
 type answer struct {
 	err     error
 	columns []*query.FluxColumn
 	tables  int
 	rows    []map[string]any
-	odd     string // what Grafana cannot show of it
+	odd     string // what Grafana cannot show
 }
 
 func (g *grafana) ask(flux string) (a answer) {
@@ -176,8 +178,8 @@ func (g *grafana) ask(flux string) (a answer) {
 	return a
 }
 
-// oddity says what Grafana could not make a frame of. Rows of a measurement are points of a series, whose other columns
-// are labels; all else is a table.
+// oddity returns why Grafana could not show a result. Rows with a measurement are points of a series, and their other
+// columns are labels. All else is a table.
 func oddity(columns []*query.FluxColumn, values map[string]any) string {
 	types := map[string]string{}
 	for _, c := range columns {

@@ -12,8 +12,8 @@ import (
 	"lockstep/test/lab/labtest"
 )
 
-// The broker that leads every partition dies, and the others take over with their copies: nothing that all in-sync
-// replicas had is lost.
+// The broker that leads every partition is killed, and the others take over with their replicas. No message that all
+// in-sync replicas had is lost.
 func TestKafkaClusterNodeKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "kafka3")
@@ -22,7 +22,7 @@ func TestKafkaClusterNodeKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := own.Process(3)
-	// one after the other: it takes two brokers of three to go on
+	// one after the other: each needs two of three brokers
 	for _, client := range []string{"kafka-go", "franz"} {
 		t.Run(client, func(t *testing.T) {
 			options := fmt.Sprintf(`{"brokers": %s, "client": %q, "partitions": 3, "replicationFactor": 3, "minInSyncReplicas": 2, "confirmTimeout": "5s"}`, brokers, client)
@@ -36,12 +36,12 @@ func TestKafkaClusterNodeKilled(t *testing.T) {
 			if n := o.Values["reconnects"].Number; float64(again["publisher"]+again["consumer"]) != n {
 				t.Errorf("%v reconnects, but the gaps in the record are %v", n, again)
 			}
-			if again["publisher"] == 0 { // it waits for confirms of the leader all the time
+			if again["publisher"] == 0 { // it always waits for confirms of the leader
 				t.Error("the publisher's link to a killed leader did not break")
 			}
-			// franz-go reads a connection only while it waits for an answer. If the consumer was committing when the
-			// leader died, nothing waited for the leader: the library goes on at the next one, and the link is whole.
-			// kafka-go's reader stays with its connection.
+			// franz-go notices a broken connection only while it waits for a response. If the consumer was committing
+			// when the leader was killed, it was not waiting for the leader. The library then continues with the next
+			// leader, and the link is not broken. kafka-go's reader is bound to its connection.
 			if again["consumer"] == 0 && client == "kafka-go" {
 				t.Error("the consumer's link to a killed leader did not break")
 			}
@@ -49,7 +49,7 @@ func TestKafkaClusterNodeKilled(t *testing.T) {
 	}
 }
 
-// reconnected counts the links that broke and were opened again, by role: "publisher" or "consumer".
+// reconnected returns the number of links that broke and were opened again, by role: "publisher" or "consumer".
 func reconnected(o plan.Outcome) map[string]int {
 	again := map[string]int{}
 	for _, e := range o.Events {

@@ -20,9 +20,9 @@ import (
 	"lockstep/internal/plan"
 )
 
-// No MongoDB is to be had in these tests: FerretDB, which speaks its protocol, stands in for it. Its findAndModify is
-// not atomic: two consumers that claim at one time may get one message. Lockstep's ledger has to find each of these,
-// and no other: a witness on the wire counts what the server hands out, without a line of Lockstep's code.
+// FerretDB is the stand-in for MongoDB. Its findAndModify is not atomic: two consumers that claim at the same time may
+// get the same message. Lockstep's ledger must detect each such duplicate, and no other. A witness on the wire, which
+// uses no code of Lockstep, counts the claims of each document.
 func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) {
 	server := variable(t, "LOCKSTEP_FERRETDB_URL")
 	t.Parallel()
@@ -42,7 +42,8 @@ func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) 
 	if all == 0 {
 		t.Fatal("the server handed out no message twice: this test proves nothing")
 	}
-	// A claim may run out, so that a claimed message may come twice; one that was deleted as it was claimed may not.
+	// A claim can expire, so a claimed message may be delivered again. A message that was deleted with its claim may
+	// not.
 	if each := outcomes[0]; each.Verdict != plan.Valid {
 		t.Errorf("duplicates are allowed with acknowledgement each, and the verdict is %s: %v", each.Verdict,
 			each.Reasons)
@@ -54,8 +55,8 @@ func TestLedgerFindsTheDuplicatesOfFerretDBThatStandsInForMongoDB(t *testing.T) 
 	}
 }
 
-// The same server behind the lab's proxy, which lets one change through at a time, claims as MongoDB does: nothing
-// comes twice.
+// Behind the lab's proxy, which serialises changes, the same server claims atomically like MongoDB: there are no
+// duplicates.
 func TestLedgerFindsNoDuplicatesWhereClaimsAreAtomicAsInMongoDB(t *testing.T) {
 	server := variable(t, "LOCKSTEP_MONGODB_URL")
 	t.Parallel()
@@ -68,11 +69,11 @@ func TestLedgerFindsNoDuplicatesWhereClaimsAreAtomicAsInMongoDB(t *testing.T) {
 	}
 }
 
-// claimed is how many messages each cell sends.
+// claimed is the number of messages of each cell.
 const claimed = 400
 
-// claims runs a cell for each way to acknowledge, with four consumers of one queue, and returns the outcomes and how
-// many messages the server handed out once more in each, as the witness saw it.
+// claims runs a cell for each acknowledgement mode, with four consumers of one queue. It returns the outcomes, and the
+// number of repeated claims in each that the witness counted.
 func claims(t *testing.T, server string) ([]plan.Outcome, []uint64) {
 	t.Helper()
 	w := newWitness(t, server)
@@ -107,13 +108,13 @@ tables: [{rows: ["ack"], values: ["publish.rate", "lost", "duplicated"]}]
 	return outcomes, handed
 }
 
-// witness passes MongoDB's protocol on and counts by collection how often each document was handed out.
+// witness forwards MongoDB's protocol, and counts the claims of each document by collection.
 type witness struct {
 	address string
 
 	mu     sync.Mutex
 	handed map[string]map[string]int
-	back   map[string]uint64 // claims that came too late for a consumer, which gave them back
+	back   map[string]uint64 // claims that a consumer gave back because they came too late
 }
 
 func newWitness(t *testing.T, server string) *witness {
@@ -146,7 +147,7 @@ func newWitness(t *testing.T, server string) *witness {
 	return w
 }
 
-// pass has each request of one connection answered.
+// pass forwards the requests of one connection and their responses.
 func (w *witness) pass(ctx context.Context, near net.Conn, address string) {
 	defer near.Close()
 	far, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -174,7 +175,7 @@ func (w *witness) pass(ctx context.Context, near net.Conn, address string) {
 	}
 }
 
-// readWire reads one message: its length, in four bytes of itself, comes first.
+// readWire reads one message. Its first four bytes are its length.
 func readWire(from io.Reader) ([]byte, error) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(from, head); err != nil {
@@ -189,7 +190,7 @@ func readWire(from io.Reader) ([]byte, error) {
 	return whole, err
 }
 
-// body is the document of a message of kind 2013 whose first section is that; nil otherwise.
+// body returns the document of a message of kind 2013 that begins with a section of kind 0; otherwise nil.
 func body(message []byte) bson.Raw {
 	if len(message) < 26 || binary.LittleEndian.Uint32(message[12:]) != 2013 || message[20] != 0 {
 		return nil
@@ -201,7 +202,7 @@ func body(message []byte) bson.Raw {
 	return bson.Raw(message[21 : 21+n])
 }
 
-// see counts the document of a claim's answer.
+// see counts the document in the response to a claim.
 func (w *witness) see(request, answer bson.Raw) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -219,7 +220,7 @@ func (w *witness) see(request, answer bson.Raw) {
 	w.handed[collection][id.Hex()]++
 }
 
-// again is how many messages of a task's queue were handed out to be handled once more, each time counted.
+// again returns the number of repeated claims of a task's queue, without those that were given back.
 func (w *witness) again(t *testing.T, o plan.Outcome) (n uint64) {
 	t.Helper()
 	w.mu.Lock()

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLevelsAreDrawn: ARCHITECTURE.md draws each package but the drivers and programs once, with what it may import,
-// and all that is below it.
+// TestLevelsAreDrawn proves that ARCHITECTURE.md draws each package once, with the packages that it may import, all of
+// them below it. Drivers and programs are left out.
 func TestLevelsAreDrawn(t *testing.T) {
 	text, err := os.ReadFile("../ARCHITECTURE.md")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestLevelsAreDrawn(t *testing.T) {
 	for name, may := range allowed {
 		if strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "pkg/drivers/") &&
 			name != "pkg/drivers/external" {
-			continue // drawn as cmd, and as drivers
+			continue // drawn as cmd and drivers
 		}
 		short := strings.TrimPrefix(strings.TrimPrefix(name, "internal/"), "pkg/")
 		var below []string
@@ -58,7 +58,7 @@ func TestLevelsAreDrawn(t *testing.T) {
 
 func sorted(names []string) string { return strings.Join(slices.Sorted(slices.Values(names)), " ") }
 
-// TestNothingIsAllowedInVain: what no package imports any more leaves the drawing, too.
+// TestNothingIsAllowedInVain proves that each allowed import is used.
 func TestNothingIsAllowedInVain(t *testing.T) {
 	imports := map[string][]string{}
 	for _, p := range product(t) {

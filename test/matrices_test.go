@@ -15,7 +15,7 @@ import (
 	records "lockstep/internal/record"
 )
 
-// matrixTests names the test that runs each shipped matrix, in its short form unless the test says otherwise.
+// matrixTests maps each shipped matrix to the test that runs it, in its short form unless the test differs.
 var matrixTests = map[string]func(*testing.T){
 	"async-vs-sync.cue": TestMatrixAsyncVersusSync,
 	"bindings.cue":      TestMatrixBindings,
@@ -47,7 +47,7 @@ func TestEveryMatrixIsRun(t *testing.T) {
 	}
 }
 
-// ran runs the short form of a shipped matrix to its end and wants every cell valid.
+// ran runs the short form of a shipped matrix, and checks that every cell is valid.
 func ran(t *testing.T, matrix string, args ...string) record {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,8 +60,7 @@ func ran(t *testing.T, matrix string, args ...string) record {
 	return r
 }
 
-// Each fault of the matrix is injected once, at the time that it says, into a NATS server of the test's own, and its
-// row has the gap.
+// Each fault of the matrix is injected once, at its time, into the test's own NATS server. Its row shows the gap.
 func TestMatrixFaults(t *testing.T) {
 	beside(t)
 	port, files := freePort(t), t.TempDir()
@@ -106,7 +105,7 @@ func TestMatrixFaults(t *testing.T) {
 	}
 }
 
-// Both groups have an account of their own, and the table sets them side by side.
+// Each group has its own ledger, and the table shows both side by side.
 func TestMatrixMixed(t *testing.T) {
 	beside(t)
 	r := ran(t, "mixed.cue", brief(few...)...)
@@ -131,10 +130,10 @@ func TestMatrixMixed(t *testing.T) {
 
 func TestMatrixNightly(t *testing.T) {
 	beside(t)
-	// on a busy machine a publisher may send nothing in half a second, and a consumer may receive nothing
+	// on a busy machine, publishers or consumers may be inactive for half a second
 	r := ran(t, "nightly.cue", brief(`cell.measure="5s"`, `cell.drain.idle="10s"`, `cell.drain.timeout="1m"`)...)
 	for _, o := range r.outcomes {
-		// with load 0 a backlog is possible
+		// with a load of 0, a backlog is possible
 		for _, value := range []string{"publish.rate", "consume.rate", "publish.p50", "publish.p99"} {
 			r.metric(o, value)
 		}
@@ -144,8 +143,8 @@ func TestMatrixNightly(t *testing.T) {
 	}
 }
 
-// One search of the matrix prints its steps. Whether it finds an answer depends on the machine: TestStudyCapacity wants
-// one on three brokers.
+// One search of the matrix prints its steps. Its result depends on the machine: TestStudyCapacity requires one, on
+// three brokers.
 func TestMatrixCapacity(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()

@@ -15,22 +15,22 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// planted is a run of which everything is made up: two cells, with the values of their repetitions.
+// planted is an invented run of two cells, with the values of their repetitions.
 type planted struct {
 	run      plan.Run
 	outcomes []plan.Outcome
 }
 
-// repetition is what came of a task. A verdict is valid where none is given.
+// repetition is the result of a task. The default verdict is valid.
 type repetition struct {
 	rate, p99, bound, lost float64
 	verdict                plan.Verdict
 }
 
-// plantedValues are what panels and tables are compared by.
+// plantedValues are the values that are compared between panels and tables.
 var plantedValues = []string{"publish.rate", "e2e.p99", "lost"}
 
-// plant makes a run of some days ago, with the repetitions of its cells.
+// plant creates a run of some days ago, with the repetitions of its cells.
 func plant(matrix string, days int, cells ...[]repetition) planted {
 	started := time.Now().UTC().Add(-time.Duration(days)*24*time.Hour - 2*time.Hour).Truncate(time.Second)
 	x := planted{run: plan.Run{ID: fmt.Sprintf("%s-%02d-%s", started.Format("20060102-150405"), days, matrix),
@@ -62,7 +62,7 @@ func plant(matrix string, days int, cells ...[]repetition) planted {
 	return x
 }
 
-// write has the sink write it, as it would have in its time.
+// write writes the run's points with the sink, with their times.
 func (i influx) write(x planted) {
 	i.t.Helper()
 	target, err := sink.Resolve(plan.Influx{URL: i.url, Org: i.org, Bucket: i.bucket, Token: i.token},
@@ -82,7 +82,7 @@ func (i influx) write(x planted) {
 	}
 }
 
-// metrics are the numbers of the run's own tables, by cell and value.
+// metrics returns the numbers of the run's tables, by cell and value.
 func (x planted) metrics(t *testing.T) map[string]map[string]report.Field {
 	t.Helper()
 	all := map[string]map[string]report.Field{}
@@ -105,7 +105,7 @@ func (x planted) metrics(t *testing.T) map[string]map[string]report.Field {
 	return all
 }
 
-// panel asks the queries of a panel.
+// panel runs the queries of a panel.
 func (g *grafana) panel(board, title string) []map[string]any {
 	g.t.Helper()
 	for _, p := range dashboardOf(g.t, "../dashboards/"+board+".json").Panels {
@@ -121,7 +121,7 @@ func (g *grafana) panel(board, title string) []map[string]any {
 	return nil
 }
 
-// same compares a column of a panel's rows, found by cell, with what the tables show.
+// same compares a column of a panel's rows with the tables, by cell.
 func (g *grafana) same(what string, rows []map[string]any, cell, column string, want map[string]report.Field) {
 	g.t.Helper()
 	if len(rows) != len(want) {
@@ -144,8 +144,8 @@ func of(all map[string]map[string]report.Field, value string) map[string]report.
 	return one
 }
 
-// TestDashboardsShowTheTables: what dashboards say of cells is what the tables of the runs say, whatever came of
-// repetitions; and a rise from zero is seen.
+// TestDashboardsShowTheTables proves that dashboards show the same values per cell as the tables of the runs, for any
+// results of repetitions, and that they show an increase from zero.
 func TestDashboardsShowTheTables(t *testing.T) {
 	db := influxOf(t)
 	matrix := fmt.Sprintf("planted%d", time.Now().UnixNano())

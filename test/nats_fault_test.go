@@ -8,13 +8,13 @@ import (
 	"lockstep/test/lab/labtest"
 )
 
-// One of three NATS servers dies, the one that publisher and consumer are connected to: they go on at another, and
-// nothing that a majority had stored is lost.
+// The NATS server of three that publisher and consumer are connected to is killed. They continue on another one. No
+// message that a majority stored is lost.
 func TestNATSClusterNodeKilled(t *testing.T) {
 	t.Parallel()
 	own := labtest.Own(t, "nats3")
 	urls := strings.Split(own.Variable("LOCKSTEP_NATS3_URLS"), ",")
-	list, err := json.Marshal(append(urls[2:], urls[:2]...)) // the third first: "any" is the first that answers
+	list, err := json.Marshal(append(urls[2:], urls[:2]...)) // the third is first: "any" selects the first
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,11 +16,10 @@ import (
 	"lockstep/test/process"
 )
 
-// natsProcess names the variable that makes this program a NATS server on a port, with its files in a folder ("4222
-// /folder").
+// natsProcess is the variable that makes this program run a NATS server, with a port and a folder ("4222 /folder").
 const natsProcess = "LOCKSTEP_TEST_NATS"
 
-// serveNATS is a NATS server until it is killed.
+// serveNATS runs a NATS server until it is killed.
 func serveNATS(where string) int {
 	text, dir, _ := strings.Cut(where, " ")
 	port, err := strconv.Atoi(text)
@@ -37,7 +36,7 @@ func serveNATS(where string) int {
 	return 1
 }
 
-// startNATS starts a NATS server as a process of its own and returns its port.
+// startNATS starts a NATS server as a separate process and returns its port.
 func startNATS(t *testing.T) (port string) {
 	t.Helper()
 	port = freePort(t)
@@ -45,7 +44,7 @@ func startNATS(t *testing.T) (port string) {
 	return port
 }
 
-// startNATSAt starts it on a port, with its files in a folder.
+// startNATSAt starts a NATS server with a port and a folder.
 func startNATSAt(t *testing.T, port, files string) {
 	t.Helper()
 	process.Start(t, process.Command{Dir: t.TempDir(), Env: []string{natsProcess + "=" + port + " " + files},
@@ -57,8 +56,8 @@ func startNATSAt(t *testing.T, port, files string) {
 	process.Listening(t, n)
 }
 
-// An observer tells what the broker's process uses, though the matrix names no process; killed in mid-task, it takes
-// nothing with it.
+// An observer measures the resource use of the broker's process, although the matrix names no process. If it is killed
+// during a task, the task is still valid.
 func TestObserver(t *testing.T) {
 	t.Parallel()
 	port := startNATS(t)
@@ -113,7 +112,7 @@ tables: [{rows: ["mode"], values: ["publish.rate", "broker.cpu.mean", "broker.di
 	}
 }
 
-// observedWell checks the metrics of a task at 500 messages of 100 bytes a second.
+// observedWell checks the metrics of a task at 500 messages of 100 bytes per second.
 func observedWell(t *testing.T, o plan.Outcome) {
 	t.Helper()
 	if o.Verdict != plan.Valid || len(o.Agents) != 2 {
@@ -122,11 +121,11 @@ func observedWell(t *testing.T, o plan.Outcome) {
 	for name, least := range map[string]float64{
 		"broker.cpu.mean": 1e-6, "broker.cpu.max": 1e-6, "broker.rss.mean": 1 << 20, "broker.rss.p50": 1 << 20,
 		"broker.net.in.mean": 20_000, "broker.net.out.mean": 20_000, "broker.net.in.max": 20_000,
-		"broker.disk.read.mean": 0, "broker.disk.write.mean": 0, // on tmpfs there is none
+		"broker.disk.read.mean": 0, "broker.disk.write.mean": 0, // on tmpfs there is no disk I/O
 	} {
 		v := o.Values[name]
 		if !long() {
-			least = min(least, 1) // the rate is the machine's
+			least = min(least, 1) // the rate depends on the machine
 		}
 		if v.NA != "" || v.Number < least {
 			t.Errorf("%s is %+v, want at least %v", name, v, least)

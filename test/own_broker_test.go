@@ -13,8 +13,8 @@ import (
 	"lockstep/test/process"
 )
 
-// A RabbitMQ of its own can be disturbed while another one beside it is not, and none of its processes is left. The one
-// in a root of its own is as good as the system's: its process can be stopped and seen, and rabbitmqctl reaches it.
+// A fault in the test's own RabbitMQ does not affect another instance, and all its processes are stopped. The same
+// holds for RabbitMQ in a separate root: its process can be paused and observed, and rabbitmqctl works.
 func TestOwnRabbitMQ(t *testing.T) {
 	t.Parallel()
 	for part, version := range map[string]string{"rabbitmq": "3.", "rabbitmq4": "4.0."} {
@@ -81,7 +81,7 @@ func TestOwnRabbitMQ(t *testing.T) {
 	}
 }
 
-// statusOf is what the system reports about a process; without one, nothing.
+// statusOf returns the fields of /proc/PID/status; none if the process has ended.
 func statusOf(pid string) map[string]string {
 	fields := map[string]string{}
 	if _, err := strconv.Atoi(pid); err != nil {

@@ -22,14 +22,14 @@ import (
 
 var update = flag.Bool("update", false, "rewrite what scripts compare with")
 
-// programs is the folder of the three programs, built with the race detector; broker the URL of a NATS under test that
-// several processes can reach.
+// programs is the folder of the three programs with the race detector. broker is the URL of a NATS server under test
+// that several processes can use.
 var programs, broker string
 
-// plain is the folder of the programs as users have them, for measurements.
+// plain returns the folder of the programs without the race detector, for measurements.
 var plain = sync.OnceValues(func() (string, error) { return process.Programs(built, false) })
 
-// built is the folder below which programs are built.
+// built is the folder in which programs are built.
 var built string
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// run has the programs and a NATS under test, and runs the tests.
+// run builds the programs, starts a NATS server under test, and runs the tests.
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "lockstep-programs-*")
 	if err != nil {
@@ -53,7 +53,7 @@ func run(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	built = dir
-	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")) // runs of the tests are none of the user's
+	os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")) // not the user's folder of runs
 	if programs, err = process.Programs(dir, true); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -70,7 +70,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// TestScripts runs the programs whole, as processes, by the scripts in testdata.
+// TestScripts runs the whole programs with the scripts in testdata, which compare exit codes, output and files.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -92,7 +92,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// exitCode is "code N program args…": the program has to leave with exactly that code.
+// exitCode implements "code N program args…": the program must exit with this code.
 func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N program args…")
@@ -112,7 +112,7 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// until is "until text program args…": the program is repeated until its output has the text.
+// until implements "until text program args…": the program is repeated until its output contains the text.
 func until(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: until text program args…")
@@ -133,7 +133,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// freePort is a port of 127.0.0.1 that nobody listens on.
+// freePort returns a free port of 127.0.0.1.
 func freePort(t *testing.T) string {
 	t.Helper()
 	return strconv.Itoa(process.Ports(t, 1)[0])

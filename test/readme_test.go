@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Every command that the README shows is run as it stands there: those on ctl here, make test by whoever runs this, the
-// fleet's below. A command that this test does not know is a fault of the README or of this test.
+// Every command of the README works. Commands of ctl are run here, those of the fleet in TestReadmeFleet. An unknown
+// command fails the test: add it to the README's cases here.
 func TestReadmeCommands(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../README.md")
@@ -23,7 +23,7 @@ func TestReadmeCommands(t *testing.T) {
 		command := strings.TrimSpace(m[1])
 		args, isCtl := strings.CutPrefix(command, "go run ./cmd/ctl ")
 		switch {
-		case command == "make test", command == "ctl run": // this; and a mention
+		case command == "make test", command == "ctl run": // this test run, and a mention
 			continue
 		case command == "go run ./cmd/ctl run matrices/quick.cue": // TestMatrixQuick
 			continue
@@ -33,7 +33,7 @@ func TestReadmeCommands(t *testing.T) {
 		case fleetCommands[command]:
 			continue // the script runs
 		case command == "go run ./test/lab up all", command == "go run ./cmd/ctl run --quick matrices/full.cue":
-			continue // the lab that runs this, and TestMatrixFull in it
+			continue // the lab of this test run, and TestMatrixFull
 		case !isCtl:
 			t.Errorf("README shows %q, which is not run by a test", command)
 			continue
@@ -59,7 +59,7 @@ func TestReadmeCommands(t *testing.T) {
 var fleetCommands = map[string]bool{"ctl run --detach": true, "ctl attach": true, "ctl cancel": true, "ctl pull": true,
 	"ctl runs": true, "ctl agents": true}
 
-// The fleet's commands, on a free port and with a matrix for the broker at hand.
+// The fleet's commands work, with a free port and a matrix for the test's broker.
 func TestReadmeFleet(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "load-1", "load-2")

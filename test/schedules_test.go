@@ -39,7 +39,7 @@ cell: {
 tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `
 
-// scheduledRun is a fleet of real processes on a NATS server of its own, whose schedules are asked to run.
+// scheduledRun is a fleet of real processes on its own NATS server, for tests of schedules.
 type scheduledRun struct {
 	t          *testing.T
 	dir, url   string
@@ -47,7 +47,7 @@ type scheduledRun struct {
 	controller *process.Process
 }
 
-// openScheduledRun starts the control plane and an agent. hooks is the text of the controllers' file.
+// openScheduledRun starts the control plane and an agent. hooks is the text of the controllers' hooks file.
 func openScheduledRun(t *testing.T, hooks string) *scheduledRun {
 	t.Helper()
 	n := &scheduledRun{t: t, dir: t.TempDir()}
@@ -81,7 +81,7 @@ func (n *scheduledRun) write(file, text string) {
 	}
 }
 
-// daemon starts a program that ends with the test at the latest.
+// daemon starts a program, which is killed at the end of the test.
 func (n *scheduledRun) daemon(program string, args ...string) *process.Process {
 	n.t.Helper()
 	return start(n.t, n.dir, program, args...)
@@ -102,7 +102,7 @@ func (n *scheduledRun) ctl(args ...string) {
 	}
 }
 
-// until waits for what comes in seconds, on a machine that is idle.
+// until waits for a condition that takes seconds on an idle machine.
 func (n *scheduledRun) until(what string, is func() bool) {
 	n.t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !is(); time.Sleep(50 * time.Millisecond) {
@@ -112,7 +112,7 @@ func (n *scheduledRun) until(what string, is func() bool) {
 	}
 }
 
-// ran waits until a schedule has so many entries, with every hook called.
+// ran waits until a schedule has this number of entries and all their hooks were called.
 func (n *scheduledRun) ran(name string, entries int) schedule.Schedule {
 	n.t.Helper()
 	var s schedule.Schedule
@@ -124,7 +124,7 @@ func (n *scheduledRun) ran(name string, entries int) schedule.Schedule {
 	return s
 }
 
-// A comparison is handed the copies of its run and of the one before, whole, and what it says reaches the webhook.
+// A hook that compares receives the complete copies of its run and of the previous one. Its output reaches the webhook.
 func TestHooksGetTheCopies(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -179,8 +179,8 @@ func TestHooksGetTheCopies(t *testing.T) {
 	}
 }
 
-// Controllers that are killed at any moment from the storing of a slot to the call of its hook: each slot has one run,
-// submitted once, and its hook is called at least once, always with its own key.
+// Controllers are killed at arbitrary times between the storage of a slot and the call of its hook. Each slot has
+// exactly one run, and its hook is called at least once, always with the same key.
 func TestSchedulesOutliveKilledControllers(t *testing.T) {
 	t.Parallel()
 	rounds, schedules := 3, 5
@@ -229,7 +229,7 @@ func TestSchedulesOutliveKilledControllers(t *testing.T) {
 	}
 }
 
-// askAll asks every schedule for a run at once, as "ctl schedule run" does.
+// askAll requests a run of every schedule at the same time, like "ctl schedule run".
 func (n *scheduledRun) askAll(names []string) {
 	n.t.Helper()
 	for _, name := range names {
@@ -241,7 +241,7 @@ func (n *scheduledRun) askAll(names []string) {
 	}
 }
 
-// submissions counts those of a run that have ended.
+// submissions returns the number of ended submissions of a run.
 func (n *scheduledRun) submissions(run string) int {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), time.Minute)

@@ -16,8 +16,7 @@ import (
 	"lockstep/test/process"
 )
 
-// canaries are secrets that may be in no place but the agents' environment and the broker: one that is right, one that
-// is not.
+// canaries are secrets that may only be in the agents' environment and in the broker: a right and a wrong password.
 const right, wrong = "canary-k4Zq81xW", "canary-b0Tt7-v2m"
 
 const secretMatrix = `package matrix
@@ -39,9 +38,9 @@ cell: {
 tables: [{rows: ["broker"], values: ["publish.rate", "consume.rate", "lost"]}]
 `
 
-// TestASecureFleetRunsAndKeepsItsSecrets has the programs make credentials, and run a matrix over TLS, each with its
-// own: the secrets of the broker are in nothing that was written or printed, and an agent's credentials are good for
-// nothing else.
+// TestASecureFleetRunsAndKeepsItsSecrets creates credentials with the programs and runs a matrix over TLS, with one
+// credential per program. The broker's secrets are in no file and no output, and an agent's credentials permit nothing
+// else.
 func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -76,7 +75,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the agents did not come: %v\n%s", err, out)
 		}
-		time.Sleep(200 * time.Millisecond) // between two looks at other processes
+		time.Sleep(200 * time.Millisecond) // between two checks of other processes
 	}
 
 	out, err := program(t, dir, as("client"), "ctl", "run", "--verbose", matrix)
@@ -90,7 +89,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		}
 	}
 
-	// Every command of a client works from its account, and those that read from that of a viewer.
+	// Every command of a client works with its credentials, and every reading command with those of a viewer.
 	if err := os.WriteFile(filepath.Join(dir, "nightly.cue"), []byte(nightly), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +112,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		}
 	}
 
-	// An agent that is taken out is sent away as soon as the configuration was read again.
+	// A removed agent is disconnected when the configuration is reloaded.
 	kept, err := os.ReadFile(filepath.Join(creds, "agents", "a2.nk"))
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +130,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatalf("the agent that was removed is still there: %v\n%s", err, out)
 		}
-		time.Sleep(200 * time.Millisecond) // between two looks at other processes
+		time.Sleep(200 * time.Millisecond) // between two checks of other processes
 	}
 	agents["a2"].Leaves()
 	if said := agents["a2"].Said(); !strings.Contains(said, "no longer accepts the credentials of agent a2") {
@@ -140,7 +139,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	noCanary(t, dir)
 }
 
-// guardedBroker is a NATS under test that wants a password; it returns host:port.
+// guardedBroker starts a NATS server under test that requires a password, and returns host:port.
 func guardedBroker(t *testing.T) string {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(),
@@ -156,7 +155,7 @@ func guardedBroker(t *testing.T) string {
 	return s.Addr().String()
 }
 
-// program runs one to its end, with nothing of the test's own settings; what it printed stays in the folder.
+// program runs a program without the test's own settings. Its output stays in the folder.
 func program(t *testing.T, dir string, env []string, name string, args ...string) (string, error) {
 	t.Helper()
 	p := daemon(t, dir, env, name, args...)
@@ -173,20 +172,20 @@ func mustRun(t *testing.T, dir string, env []string, name string, args ...string
 	}
 }
 
-// daemon starts one that is ended with the test, with nothing of the test's own settings and its log in the folder.
+// daemon starts a program without the test's own settings, with its log in the folder, until the end of the test.
 func daemon(t *testing.T, dir string, env []string, name string, args ...string) *process.Process {
 	t.Helper()
 	return process.Start(t, process.Command{Dir: dir, Env: env, Bare: true,
 		Argv: append([]string{filepath.Join(programs, name)}, args...)})
 }
 
-// noCanary looks for the secrets in every file below dir.
+// noCanary searches for the secrets in all files below dir.
 func noCanary(t *testing.T, dir string) {
 	t.Helper()
 	looked := 0
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
-			return nil // a server removes files of its own meanwhile
+			return nil // a server removes its own files meanwhile
 		}
 		text, err := os.ReadFile(path)
 		if err != nil {

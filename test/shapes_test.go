@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Every shape of load, on a NATS server of the run's own.
+// Every shape of load works, on the run's own NATS server.
 func TestMatrixShapes(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
@@ -21,8 +21,8 @@ func TestMatrixShapes(t *testing.T) {
 	readRecord(t, dir, ctl).shapes(9)
 }
 
-// The same on RabbitMQ and on Kafka, which has no bindings: what is refused, or left by those that leave, comes again
-// there, too. Shapes that are the engine's alone are like those on NATS.
+// The same on RabbitMQ and Kafka, which has no bindings: refused messages, and those of disconnected consumers, are
+// redelivered there, too. Shapes that only the engine implements are not repeated.
 func TestStudyShapes(t *testing.T) {
 	for _, test := range []struct {
 		broker       string
@@ -51,7 +51,7 @@ func TestStudyShapes(t *testing.T) {
 	}
 }
 
-// shapes holds the cells of shapes.cue to what their shapes say.
+// shapes checks the cells of shapes.cue.
 func (r record) shapes(n int) {
 	r.t.Helper()
 	r.allValid()
@@ -72,7 +72,7 @@ func (r record) shape(o plan.Outcome, shape string) {
 	count := func(name string) float64 { return o.Values[name].Number }
 	mean := o.Values["publish.bytes"].Number / o.Values["publish.rate"].Number
 	switch shape {
-	case "sizes": // 0.9 · 100 + 0.1 · 8692, with a standard deviation of 2966 a message
+	case "sizes": // 0.9 · 100 + 0.1 · 8692, with a standard deviation of 2966 per message
 		n := o.Values["publish.rate"].Number * o.Measured.D().Seconds()
 		if want, sigma := 959.2, 2966/math.Sqrt(n); !(math.Abs(mean-want) <= 5*sigma) {
 			r.t.Errorf("%s: %.0f bytes a message, want %.0f ± %.0f", shape, mean, want, 5*sigma)
@@ -92,8 +92,8 @@ func (r record) shape(o plan.Outcome, shape string) {
 			r.t.Errorf("%s: a backlog of %.0f, %.0f joins and %.0f leaves; want about 1500, 1 and 0", shape,
 				count("backlog.max"), count("connects"), count("disconnects"))
 		}
-		// On a fast broker it is gone within the second in which it is found: then there is no rate, and the bound of
-		// the time says so.
+		// On a fast broker the backlog is gone within the second in which it is detected. Then there is no rate, and
+		// the bound of the time shows it.
 		v, drain := o.Values["catchup.rate"], o.Values["backlog.drain"]
 		if fast := v.NA == judge.NAFastDrain; fast && drain.Number+drain.Bound > 1 || !fast &&
 			(v.NA != "" || v.Number <= 0 || long() && v.Number < 100) {

@@ -12,12 +12,11 @@ import (
 	"lockstep/internal/plan"
 )
 
-// seat is where the lab has the broker of a shipped matrix.
+// seat maps an option of a shipped matrix to a variable of the lab.
 type seat struct{ field, variable string }
 
-// seats are the fields of brokers' options, by driver and by the parts that stand for a single node or a cluster. A
-// variable that ends in S is a list. FerretDB stands in for MongoDB, ElasticMQ for Amazon SQS, and test/eventstored for
-// EventStoreDB.
+// seats are the options of brokers, by driver and by lab part for a single node or a cluster. A variable that ends in S
+// is a list. The stand-ins are FerretDB for MongoDB, ElasticMQ for Amazon SQS, and test/eventstored for EventStoreDB.
 var seats = map[string][]seat{
 	"nats":    {{"options.url", "LOCKSTEP_NATS_URL"}},
 	"nats-r3": {{"options.urls", "LOCKSTEP_NATS3_URLS"}},
@@ -55,11 +54,11 @@ var seats = map[string][]seat{
 		{"options.prometheus", "LOCKSTEP_RABBITMQ3_PROMETHEUS"}},
 }
 
-// lists are the fields whose value is a list, whatever the lab has.
+// lists are the options that are lists, also if the lab has one value.
 var lists = map[string]bool{"options.urls": true, "options.brokers": true, "options.prometheus": true,
 	"options.jolokia": true}
 
-// seated are the flags that lead a shipped matrix's brokers to the lab.
+// seated returns the flags that set the brokers of a shipped matrix to those of the lab.
 func seated(t *testing.T, brokers ...string) []string {
 	t.Helper()
 	var args []string
@@ -82,7 +81,7 @@ func seated(t *testing.T, brokers ...string) []string {
 	return args
 }
 
-// processAt leads to a broker's processes by the ports of its addresses.
+// processAt returns the flags that set a broker's processes, by the ports of its addresses.
 func processAt(t *testing.T, broker, variableName string) []string {
 	t.Helper()
 	var ports []string
@@ -96,15 +95,15 @@ func processAt(t *testing.T, broker, variableName string) []string {
 	return []string{"--set", fmt.Sprintf("brokers.%q.process=[%s]", broker, strings.Join(ports, ", "))}
 }
 
-// fullBrokers are those of full.cue that the lab has.
+// fullBrokers are the brokers of full.cue that the lab has.
 var fullBrokers = []string{"nats", "nats-r3", "rabbitmq-classic", "rabbitmq-mirrored", "rabbitmq-quorum",
 	"rabbitmq-stream", "kafka", "kafka-r3",
 	"artemis", "artemis-pair", "activemq", "activemq-pair", "mongodb", "sqs", "sqs-fifo", "eventstore"}
 
-// long reports whether shipped matrices run with all cells of their short form, and for as long as that says.
+// long reports whether shipped matrices run all cells of their short form, with its durations.
 func long() bool { return os.Getenv("LOCKSTEP_LONG") != "" }
 
-// beside runs a test beside others, unless LOCKSTEP_LONG asks for measurements.
+// beside makes a test parallel, unless LOCKSTEP_LONG requires measurements.
 func beside(t *testing.T) {
 	t.Helper()
 	if !long() {
@@ -112,7 +111,7 @@ func beside(t *testing.T) {
 	}
 }
 
-// brief are the flags that set these fields, so that of a short form is left what shows that every broker and mode
+// brief returns the flags that set these fields, to reduce a short form to what proves that every broker and mode
 // works. With LOCKSTEP_LONG=1 there are none.
 func brief(fields ...string) (args []string) {
 	for _, field := range fields {
@@ -123,13 +122,12 @@ func brief(fields ...string) (args []string) {
 	return args
 }
 
-// few has each publisher send a hundred messages, however long a busy machine takes for them: a second of all that a
-// broker takes is long to drain.
+// few makes each publisher send a hundred messages, in any time. A second at full rate would take long to drain.
 var few = []string{`cell.publishers.count=100`, `cell.warmup="0s"`, `cell.measure="30s"`,
 	`cell.drain.idle="10s"`, `cell.drain.timeout="1m"`}
 
-// Every broker has a row, and what it cannot do is n/a with a reason: in the three modes of the short form, or in every
-// one with LOCKSTEP_LONG=1.
+// Every broker has a row, and unsupported cells are n/a with a reason: in the three modes of the short form, or in
+// every mode with LOCKSTEP_LONG=1.
 func TestMatrixFull(t *testing.T) {
 	beside(t)
 	args := append([]string{"--quick"}, seated(t, fullBrokers...)...)
@@ -166,12 +164,13 @@ func TestMatrixFull(t *testing.T) {
 	}
 }
 
-// mqperfBrokers are those of mqperf-2017.cue.
+// mqperfBrokers are the brokers of mqperf-2017.cue.
 var mqperfBrokers = []string{"mongodb-w1", "mongodb-w2", "sqs", "rabbitmq-mirrored", "rabbitmq-quorum", "activemq-pair",
 	"artemis-pair",
 	"kafka-acks-1", "kafka-acks-all", "eventstore"}
 
-// The study of replicated queues: a table a system in the article's columns, and the best of each system in three more.
+// The study of replicated queues has one table per system with the article's columns, and three tables with the best
+// result of each system.
 func TestMatrixMqperf(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()
@@ -205,12 +204,12 @@ func TestMatrixMqperf(t *testing.T) {
 	}
 }
 
-// The study of bindings, on one node and on three behind one address.
+// The study of bindings runs on one node, and on three behind one address.
 func TestMatrixBindings(t *testing.T) {
 	args := append([]string{"--quick"}, seated(t, "one", "three")...)
 	args = append(args, processAt(t, "one", "LOCKSTEP_RABBITMQ_URL")...)
 	args = append(args, processAt(t, "three", "LOCKSTEP_RABBITMQ3_URLS")...)
-	args = append(args, brief(`axes.bindings=[10]`)...) // a thousand bindings take a cluster long to make
+	args = append(args, brief(`axes.bindings=[10]`)...) // a cluster needs long for a thousand bindings
 	dir := t.TempDir()
 	ctl := shipped(t, dir, "bindings.cue", args...)
 	if code := ctl.Leaves(); code != 0 {
@@ -221,7 +220,7 @@ func TestMatrixBindings(t *testing.T) {
 	for _, o := range r.outcomes {
 		for _, value := range []string{"broker.memory.p50", "broker.erlang_processes.p50", "broker.cpu.mean"} {
 			switch v := o.Values[value]; {
-			case v.NA != "" && value != "broker.cpu.mean" && !long(): // the broker answered after more than 3 s; its probes have tests of their own
+			case v.NA != "" && value != "broker.cpu.mean" && !long(): // it responded after more than 3 s
 			case v.NA != "" || v.Number <= 0:
 				t.Errorf("%s: %s is %+v", r.name(o), value, v)
 			}
@@ -235,8 +234,8 @@ func TestMatrixBindings(t *testing.T) {
 	}
 }
 
-// The capacity of brokers: each search ends with an answer, and shows its steps as a table and a chart. It takes
-// minutes, and an answer needs a machine on which nothing else works.
+// Each search for the capacity of a broker has a result, and shows its steps as a table and a chart. It takes minutes
+// and needs an idle machine.
 func TestStudyCapacity(t *testing.T) {
 	brokers := []string{"nats", "rabbitmq-classic", "kafka"}
 	dir := t.TempDir()
@@ -262,7 +261,7 @@ func TestStudyCapacity(t *testing.T) {
 	}
 }
 
-// One release against another in one table.
+// One table compares two releases.
 func TestMatrixVersions(t *testing.T) {
 	args := append([]string{"--quick"}, seated(t, "kafka-old-1", "kafka-new-1", "rabbitmq-old-1", "rabbitmq-new-1")...)
 	args = append(args, brief(`cell.drain.idle="10s"`, `cell.drain.timeout="1m"`)...)
@@ -287,7 +286,7 @@ func TestMatrixVersions(t *testing.T) {
 			t.Errorf("the %s release of RabbitMQ reports version %q, want %s*", release, got, version)
 		}
 	}
-	if v := reported["kafka old"]; v != "" && v == reported["kafka new"] { // an empty one: Kafka did not report it
+	if v := reported["kafka old"]; v != "" && v == reported["kafka new"] { // an empty version: Kafka did not report it
 		t.Errorf("both releases of Kafka report version %s", v)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// RabbitMQ and JetStream side by side: each side-by-side broker has an account, a subject and metrics of its own.
+// RabbitMQ and JetStream run side by side. Each side-by-side broker has its own ledger, subject and metrics.
 func TestMatrixSideBySide(t *testing.T) {
 	beside(t)
 	dir := t.TempDir()

@@ -18,21 +18,21 @@ import (
 	"lockstep/test/process"
 )
 
-// influx is an InfluxDB of the lab.
+// influx is an InfluxDB instance of the lab.
 type influx struct {
 	t                       *testing.T
 	url, org, bucket, token string
-	process                 string // name for labtest.Control; empty for the one that tests share
+	process                 string // name for labtest.Control; empty for the shared instance
 }
 
-// influxOf returns the InfluxDB that tests share.
+// influxOf returns the shared InfluxDB.
 func influxOf(t *testing.T) influx {
 	t.Helper()
 	return influx{t, variable(t, "LOCKSTEP_INFLUX_URL"), variable(t, "LOCKSTEP_INFLUX_ORG"),
 		variable(t, "LOCKSTEP_INFLUX_BUCKET"), variable(t, "LOCKSTEP_INFLUX_TOKEN"), ""}
 }
 
-// patient is a sink that waits for InfluxDB for as long as that may take on a busy machine.
+// patient is a tuning of the sink with long timeouts, for an InfluxDB on a busy machine.
 var patient = sink.Tuning{Request: time.Minute, Flush: 5 * time.Minute, Patience: 5 * time.Minute}
 
 // ownInflux starts an InfluxDB that the test may kill.
@@ -43,13 +43,13 @@ func ownInflux(t *testing.T) influx {
 		own.Variable("LOCKSTEP_INFLUX_BUCKET"), own.Variable("LOCKSTEP_INFLUX_TOKEN"), own.Process(1)}
 }
 
-// env returns the variables (NAME=value) by which people name it to ctl.
+// env returns the variables (NAME=value) that configure ctl to use it.
 func (i influx) env() []string {
 	return []string{"INFLUX_URL=" + i.url, "INFLUX_ORG=" + i.org, "INFLUX_BUCKET=" + i.bucket,
 		"INFLUX_TOKEN=" + i.token}
 }
 
-// ask runs a query in Flux and returns the one number of each row, by what the columns say.
+// ask runs a Flux query. It returns the number of each row, by the texts of the given columns.
 func (i influx) ask(flux string, columns ...string) map[string]float64 {
 	i.t.Helper()
 	client := influxdb2.NewClient(i.url, i.token)
@@ -84,30 +84,30 @@ func (i influx) ask(flux string, columns ...string) map[string]float64 {
 	return rows
 }
 
-// of begins a query for one field of a run.
+// of returns the beginning of a query for one field of a run.
 func (i influx) of(run, measurement, field string) string {
 	return fmt.Sprintf(`from(bucket: %q) |> range(start: -1d) |> filter(fn: (r) => r.run == %q and r._measurement == %q and r._field == %q)`,
 		i.bucket, run, measurement, field)
 }
 
-// points counts the points of a run that have a field, by measurement and field.
+// points returns the number of points of a run, by measurement and field.
 func (i influx) points(run string) map[string]float64 {
 	i.t.Helper()
 	return i.ask(fmt.Sprintf(`from(bucket: %q) |> range(start: -1d) |> filter(fn: (r) => r.run == %q)
 	|> group(columns: ["_measurement", "_field"]) |> count()`, i.bucket, run), "_measurement", "_field")
 }
 
-// measuredFor is the measurement of each cell of sunk.
+// measuredFor is the duration of the measurement in each cell of sunk.
 const measuredFor = 3 * time.Second
 
-// sunken is a run whose points went somewhere.
+// sunken is a run with a sink.
 type sunken struct {
 	record
-	dir       string // of the process: all that it kept is below
+	dir       string // working folder of the process, with all its files
 	delivered []plan.Delivery
 }
 
-// sunk runs a small matrix to its end; env are variables (NAME=value) for ctl, influxCUE is a part of the matrix.
+// sunk runs a small matrix. env are variables (NAME=value) for ctl, and influxCUE is a part of the matrix.
 func sunk(t *testing.T, env []string, influxCUE string, args ...string) sunken {
 	t.Helper()
 	ctl, dir := sinking(t, env, influxCUE, args...)
@@ -129,7 +129,7 @@ func ended(t *testing.T, ctl *process.Process, dir string) sunken {
 	return x
 }
 
-// sinking starts it.
+// sinking starts such a run.
 func sinking(t *testing.T, env []string, influxCUE string, args ...string) (ctl *process.Process, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -152,8 +152,8 @@ tables: [{rows: ["threads"], values: ["publish.rate", "consume.rate", "lost"]}]
 	return startWith(t, env, dir, "ctl", append([]string{"run", file}, args...)...), dir
 }
 
-// account wants every point of the run to be either written or dropped, a replay if any was dropped, and the rates to
-// be those of the load.
+// account checks that every point was written or dropped, that a replay is requested if points were dropped, and that
+// the rates are those of the load.
 func (x sunken) account() plan.Delivery {
 	x.t.Helper()
 	if len(x.delivered) == 0 {
@@ -181,8 +181,8 @@ func (x sunken) account() plan.Delivery {
 	return d
 }
 
-// asksForReplay wants the summary to have the number of points that were dropped, what the replay left, and the command
-// that writes them.
+// asksForReplay checks that the summary has the number of dropped points, the number after the replay, and the command
+// for a replay.
 func (x sunken) asksForReplay(run string) {
 	x.t.Helper()
 	d := x.delivered[len(x.delivered)-1]
@@ -197,7 +197,7 @@ func (x sunken) asksForReplay(run string) {
 	}
 }
 
-// hides wants a secret in nothing that was kept or printed.
+// hides checks that a secret is in no file and no output.
 func (x sunken) hides(secret string) {
 	x.t.Helper()
 	if strings.Contains(x.text, secret) {
@@ -220,7 +220,7 @@ func (x sunken) hides(secret string) {
 	}
 }
 
-// silent accepts connections and never answers.
+// silent starts a server that accepts connections and never answers.
 func silent(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -229,7 +229,7 @@ func silent(t *testing.T) string {
 	}
 	t.Cleanup(func() { l.Close() })
 	go func() {
-		var held []net.Conn // the collector of garbage would close them
+		var held []net.Conn // prevents their finalisers from closing them
 		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 			held = append(held, c)
 		}
@@ -240,7 +240,7 @@ func silent(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-// replay has ctl write a run's points again, of the directory of the process that recorded it.
+// replay writes a run's points again with ctl, from the directory of the recording process.
 func (i influx) replay(dir string) plan.Delivery {
 	i.t.Helper()
 	ctl := startWith(i.t, i.env(), dir, "ctl", "sink", "replay", "latest")

@@ -13,8 +13,8 @@ import (
 	"lockstep/test/process"
 )
 
-// TestSinkWritesTheRecord: what a query finds in a real InfluxDB is what the record says, each point once, live or made
-// of the record again; and the token is nowhere.
+// TestSinkWritesTheRecord proves that queries on a real InfluxDB return the numbers of the record, each point once,
+// both live and after a replay. The token is in no file.
 func TestSinkWritesTheRecord(t *testing.T) {
 	beside(t)
 	db := influxOf(t)
@@ -85,7 +85,7 @@ func TestSinkWritesTheRecord(t *testing.T) {
 	}
 }
 
-// documentedQuery is the example of dashboards/SCHEMA.md.
+// documentedQuery returns the example of dashboards/SCHEMA.md.
 func documentedQuery(t *testing.T, bucket, run string) string {
 	t.Helper()
 	text, err := os.ReadFile("../dashboards/SCHEMA.md")
@@ -101,10 +101,11 @@ func documentedQuery(t *testing.T, bucket, run string) string {
 		fmt.Sprint(measuredFor.Seconds())+".0").Replace("from(" + query)
 }
 
-// oneCell leaves one cell of the small matrix.
+// oneCell reduces the small matrix to one cell.
 var oneCell = []string{"--set", "axes.threads=[1]"}
 
-// TestSinkRefused: a wrong token or an unknown bucket costs the points, and nothing else; the record says so.
+// TestSinkRefused proves that a wrong token or an unknown bucket affects only the points, and that the record reports
+// it.
 func TestSinkRefused(t *testing.T) {
 	beside(t)
 	db := influxOf(t)
@@ -129,8 +130,8 @@ func TestSinkRefused(t *testing.T) {
 	}
 }
 
-// TestSinkInfluxKilled: InfluxDB is killed in mid-run, and started again. The run stays valid, and every point is
-// counted. After a replay InfluxDB has the points of the record, each once: a second replay changes nothing.
+// TestSinkInfluxKilled kills InfluxDB during a run and starts it again. The run is valid, and every point is counted.
+// After a replay InfluxDB has each point of the record once. A second replay changes nothing.
 func TestSinkInfluxKilled(t *testing.T) {
 	beside(t)
 	db := ownInflux(t)
@@ -163,7 +164,7 @@ func TestSinkInfluxKilled(t *testing.T) {
 	}
 }
 
-// secondsOnce wants every second of the measurement of a run of one cell.
+// secondsOnce checks that InfluxDB has every second of the measurement of a run of one cell.
 func (i influx) secondsOnce(run string, want float64) {
 	i.t.Helper()
 	got := i.ask(i.of(run, "lockstep_total", "sent") +
@@ -173,9 +174,9 @@ func (i influx) secondsOnce(run string, want float64) {
 	}
 }
 
-// TestSinkGone: InfluxDB is killed in mid-run and away at its end. The run is valid all the same. The summary has the
-// number of points that were dropped and the command of a replay. After that command a query finds the record's
-// numbers, each point once, however often the command is run.
+// TestSinkGone kills InfluxDB during a run and starts it after the end. The run is valid. The summary has the number of
+// dropped points and the command for a replay. After the replay, queries return the numbers of the record, each point
+// once, also if it is repeated.
 func TestSinkGone(t *testing.T) {
 	beside(t)
 	db := ownInflux(t)
@@ -218,8 +219,8 @@ func TestSinkGone(t *testing.T) {
 	}
 }
 
-// TestSinkHanging: an InfluxDB that takes connections and never answers fails no run; every point is counted.
-// TestInfluxNeverSlowsARun and TestReplayAtTheEnd of the packages have the wait at the end of the run.
+// TestSinkHanging proves that an InfluxDB that accepts connections and never answers does not fail a run, and that
+// every point is counted. TestInfluxNeverSlowsARun and TestReplayAtTheEnd cover the wait at the end of the run.
 func TestSinkHanging(t *testing.T) {
 	beside(t)
 	free := sunk(t, nil, "", append(oneCell, "--no-influx")...)

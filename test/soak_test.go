@@ -26,8 +26,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// soak is how many runs of how many tasks are made. What is held is compared with the end after the runs that settle,
-// over the next of this many, or over enough to keep the test itself alive.
+// soak is the number of runs and tasks. The state after the first settle runs is compared with that at the end, each
+// sampled over band runs.
 type soak struct{ runs, tasks, settle, band int }
 
 func soaks() soak {
@@ -37,29 +37,29 @@ func soaks() soak {
 	return soak{runs: 4, tasks: 10, settle: 2, band: 1}
 }
 
-// record is the room of the control plane's record, in bytes: for four runs. A task leaves about 15 kB there, and of
-// more than half the oldest is deleted.
+// record is the limit of the control plane's record in bytes, for four runs. A task uses about 15 kB. Above half of the
+// limit, the oldest run is deleted.
 func (s soak) record() int64 { return int64(s.tasks) * 60 << 10 }
 
-// block is what a file of JetStream's holds, in bytes: it is deleted when nothing in it is needed any more.
+// block is the size of a JetStream file in bytes. A file is deleted when none of its messages is needed.
 const block = 8 << 20
 
-// held is what a fleet of one process holds at a time.
+// held is the current resource use of a fleet in one process.
 type held struct {
 	rss, heap, goroutines, files, connections, messages int
 	stored                                              int64 // bytes on the control plane's disk
 }
 
-// A controller, its control plane on disk, and two agents execute runs of short tasks over loopback and NATS, one after
-// another: after the first of them memory, goroutines, files, connections to the broker and what the control plane
-// stores do not grow. With LOCKSTEP_LONG=1 there are two thousand tasks.
+// A controller with its control plane on disk and two agents execute runs of short tasks over loopback and NATS. After
+// the first runs, memory, goroutines, files, connections to the broker and stored data do not grow. With
+// LOCKSTEP_LONG=1 there are two thousand tasks.
 func TestSoakKeepsItsSize(t *testing.T) {
 	n := soaks()
 	tasks, settled, band := n.runs*n.tasks, n.settle*n.tasks, n.band*n.tasks
 	dir := t.TempDir()
 	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true,
 		StoreDir: filepath.Join(dir, "broker"), NoSigs: true, NoLog: true,
-		MaxClosedClients: 100}) // or it remembers ten thousand: no growth of ours
+		MaxClosedClients: 100}) // the default remembers ten thousand closed clients
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,12 +176,12 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	for _, x := range []struct {
 		what        string
 		first, last int
-		room        int // beside a tenth
+		room        int // allowed growth in addition to a tenth
 	}{
 		{"resident bytes", first.rss, last.rss, 24 << 20}, {"heap bytes", first.heap, last.heap, 8 << 20},
 		{"goroutines", first.goroutines, last.goroutines, 45},
 		{"files", first.files, last.files, 10}, {"connections to the broker", first.connections, last.connections, 4},
-		// A task that goes on has some dozens, more on a slow machine.
+		// A current task has some dozens, more on a slow machine.
 		{"messages on the control plane", first.messages, last.messages, 120},
 		{"bytes on the control plane's disk", int(first.stored), int(last.stored), block},
 	} {
@@ -191,8 +191,8 @@ func TestSoakKeepsItsSize(t *testing.T) {
 	}
 }
 
-// typical is the median of each metric, since single looks differ by the moment in a task's life; but the most that was
-// stored, which goes up and down with what is deleted.
+// typical returns the median of each sampled value, because single samples depend on the phase of a task. Of stored
+// messages and bytes it returns the maximum, because they vary with deletions.
 func typical(all []held) held {
 	sorted := func(metric func(held) int) []int {
 		values := make([]int, len(all))
@@ -240,7 +240,7 @@ tables: [{rows: ["broker"], values: ["lost"]}]
 	return run
 }
 
-// sizeOf is what the files of a folder hold.
+// sizeOf returns the size of all files in a folder.
 func sizeOf(dir string) (bytes int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

@@ -11,12 +11,11 @@ import (
 	"testing"
 )
 
-// exposed bounds what systemd-analyze says of a unit, from 0 (shut off) to 10 (unsafe): what each has to open, and no
-// more.
+// exposed is the maximum exposure level of each unit by systemd-analyze, from 0 (safe) to 10 (unsafe).
 var exposed = map[string]float64{"lockstep-controller.service": 1.5, "lockstep-agent.service": 1.8,
 	"lockstep-observer.service": 2.4}
 
-// TestUnits checks the shipped units as systemd does: no unknown or wrong line, and hardened.
+// TestUnits checks the shipped units with systemd: no unknown or invalid lines, and a low exposure level.
 func TestUnits(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("no systemd-analyze here")
@@ -32,7 +31,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestUnitsWithDropIns checks that the drop-ins fit the unit that they are for.
+// TestUnitsWithDropIns checks that the drop-ins fit their units.
 func TestUnitsWithDropIns(t *testing.T) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("no systemd-analyze here")
@@ -46,7 +45,7 @@ func TestUnitsWithDropIns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Write(append([]byte("\n"), text...)); err != nil { // a drop-in is read after the unit
+	if _, err := f.Write(append([]byte("\n"), text...)); err != nil { // drop-ins are read after the unit
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {
@@ -55,7 +54,7 @@ func TestUnitsWithDropIns(t *testing.T) {
 	verify(t, unit)
 }
 
-// installed copies a unit to where its programs are: systemd wants what it starts to be there.
+// installed copies a unit and replaces the paths of its programs: systemd requires that they exist.
 func installed(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../deploy/systemd", name))
@@ -98,7 +97,7 @@ func exposure(t *testing.T, unit string) float64 {
 	return got
 }
 
-// TestUnitsRunAsTheirUser holds what packages and playbooks rely on.
+// TestUnitsRunAsTheirUser checks the settings that packages and playbooks depend on.
 func TestUnitsRunAsTheirUser(t *testing.T) {
 	for name := range exposed {
 		text, err := os.ReadFile(filepath.Join("../deploy/systemd", name))
