@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFilesAreFresh: the files are what the code says.
+// TestFilesAreFresh proves that the files are the output of the code.
 func TestFilesAreFresh(t *testing.T) {
 	for _, b := range boards {
 		want, err := render(b)
@@ -35,7 +35,7 @@ func TestFilesAreFresh(t *testing.T) {
 	}
 }
 
-// decode reads a file as strictly as the library can.
+// decode reads a file with the library's strict decoder.
 func decode(t *testing.T, file string) (d dashboard.Dashboard) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -48,7 +48,8 @@ func decode(t *testing.T, file string) (d dashboard.Dashboard) {
 	return d
 }
 
-// TestDashboardsAreGrafanas: each file is a dashboard as the published schema has it, and can stand beside the others.
+// TestDashboardsAreGrafanas proves that each file is a valid dashboard of the published schema, and that all can be in
+// one folder.
 func TestDashboardsAreGrafanas(t *testing.T) {
 	titles, uids := map[string]bool{folder: true}, map[string]bool{}
 	for _, b := range boards {
@@ -83,7 +84,7 @@ func TestDashboardsAreGrafanas(t *testing.T) {
 	}
 }
 
-// TestDecoderIsStrict: what a check lets through proves nothing.
+// TestDecoderIsStrict proves that the decoder rejects unknown fields and wrong types.
 func TestDecoderIsStrict(t *testing.T) {
 	text, err := os.ReadFile("live.json")
 	if err != nil {
@@ -116,7 +117,7 @@ func TestDecoderIsStrict(t *testing.T) {
 	}
 }
 
-// flat are all texts of a file that may hold Flux or refer to variables.
+// flat returns all texts of a file that may contain Flux or refer to variables.
 func flat(t *testing.T, file string) (queries []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -156,13 +157,13 @@ var (
 	measurement = regexp.MustCompile(`(?m)^## (lockstep_\w+)$`)
 )
 
-// TestQueriesKeepToTheSchema: no dashboard asks for what Lockstep does not write.
+// TestQueriesKeepToTheSchema proves that dashboards query only data that Lockstep writes.
 func TestQueriesKeepToTheSchema(t *testing.T) {
 	schema, err := os.ReadFile("SCHEMA.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// columns that queries make
+	// columns that queries create
 	known := map[string]bool{"_measurement": true, "_field": true, "_value": true, "side": true, "series": true}
 	for _, found := range append(documented.FindAllStringSubmatch(string(schema), -1),
 		measurement.FindAllStringSubmatch(string(schema), -1)...) {
@@ -191,8 +192,8 @@ func TestQueriesKeepToTheSchema(t *testing.T) {
 	}
 }
 
-// TestProvisioningNamesTheSource: dashboards find the data source by its uid, and Grafana the dashboards in a folder
-// with another title.
+// TestProvisioningNamesTheSource proves that the provisioning files name the data source and the folder of the
+// dashboards.
 func TestProvisioningNamesTheSource(t *testing.T) {
 	for file, want := range map[string][]string{
 		"provisioning/datasources/lockstep.yaml": {"uid: " + sourceUID, "type: " + sourceType,

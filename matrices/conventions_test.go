@@ -10,8 +10,8 @@ import (
 	"cuelang.org/go/cue/load"
 )
 
-// TestMatricesAreCUE: as with cue vet, each matrix is a package of its own that loads with and without its tag, and the
-// schema can be imported.
+// TestMatricesAreCUE proves, like cue vet, that each matrix is a package that loads with and without its tag, and that
+// the schema can be imported.
 func TestMatricesAreCUE(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {

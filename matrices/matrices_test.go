@@ -1,4 +1,4 @@
-// Package matrices holds the experiments that come with Lockstep. Its tests load every one of them.
+// Package matrices contains the experiments that ship with Lockstep. Its tests prove that each of them loads.
 package matrices
 
 import (
@@ -15,7 +15,7 @@ import (
 	_ "lockstep/pkg/drivers/all"
 )
 
-// Somebody's first command is one of these files.
+// These files are the first that a user runs.
 func TestShippedMatricesLoad(t *testing.T) {
 	files, err := filepath.Glob("*.cue")
 	if err != nil || len(files) < 3 {
@@ -56,7 +56,7 @@ func TestShippedMatricesLoad(t *testing.T) {
 				}
 			}
 			for _, s := range compare.Shortages(run) {
-				if !short && file != "full.cue" { // which is looked at in parts, and once
+				if !short && file != "full.cue" { // full.cue is executed once
 					t.Errorf("%s: ctl compare --by %s needs %d repetitions, there are %d", file, s.By, s.Needed, s.Have)
 				}
 			}

@@ -47,7 +47,7 @@ func TestNightlyIsConclusiveInItsSixthRun(t *testing.T) {
 		effect := map[string]float64{}
 		for _, task := range run.Tasks() {
 			values := map[string]plan.Value{}
-			for _, v := range []struct { // in one order: a seed gives the same runs each time
+			for _, v := range []struct { // fixed order, so that a seed gives the same runs
 				name  string
 				level float64
 			}{{"publish.rate", 1000 * rate}, {"consume.rate", 1000 * rate}, {"publish.p50", 0.001 / rate}} {

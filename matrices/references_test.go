@@ -8,7 +8,7 @@ import (
 	_ "lockstep/pkg/drivers/all"
 )
 
-// A password in the address of any broker may be a reference, which only the agent's host can fill in.
+// A password in a broker's address may be a reference, which only the agent's host can resolve.
 func TestReferencesInAddresses(t *testing.T) {
 	for driver, options := range map[string]string{
 		"rabbitmq": `url: "amqp://u:${env:P}@h:5672/"`, "nats": `urls: ["nats://u:${env:P}@h:4222"]`,

@@ -1,5 +1,5 @@
-// Package durability traces the system calls of real controllers: what a peer is told is stored has to be on disk
-// before.
+// Package durability proves that a controller acknowledges data only after it is on disk. It traces the system calls of
+// real controllers.
 package durability
 
 import (
@@ -25,9 +25,9 @@ cell: {
 }
 `
 
-// TestDataIsSyncedBeforeItIsAcknowledged runs a matrix on controllers that strace runs. Without --sync every
+// TestDataIsSyncedBeforeItIsAcknowledged runs a matrix on controllers under strace. With --sync always, every
 // submission, snapshot and outcome is on disk before its acknowledgement is written to a socket: in the file of the
-// stream, or in the Raft logs of most servers. With another policy the same check has to fail.
+// stream, or in the Raft logs of a majority of servers. With --sync 1h the same check must fail.
 func TestDataIsSyncedBeforeItIsAcknowledged(t *testing.T) {
 	programs, err := process.Programs(t.TempDir(), false)
 	if err != nil {
@@ -70,11 +70,11 @@ func TestDataIsSyncedBeforeItIsAcknowledged(t *testing.T) {
 type fleet struct {
 	t             *testing.T
 	programs, dir string
-	port          int // of every server, each on an address of its own
+	port          int // of all servers, which have different addresses
 }
 
-// trace runs the matrix on so many controllers, a cluster if there are several, and returns their system calls in
-// order.
+// trace runs the matrix on this number of controllers, as a cluster if there are several. It returns their system calls
+// in order.
 func (f *fleet) trace(servers int, sync string) []call {
 	t := f.t
 	t.Helper()
@@ -91,7 +91,7 @@ func (f *fleet) trace(servers int, sync string) []call {
 	f.must(exec.Command(program("ctl"), made...))
 	route := process.Ports(t, 1)[0]
 	var urls []string
-	// Programs of a script end with it, and the script with strace, whatever ends that.
+	// The script's programs end with the script, and the script ends with strace in any case.
 	script := ""
 	for i, host := range hosts {
 		conf := filepath.Join(f.dir, fmt.Sprintf("nats-%d.conf", i))
@@ -138,28 +138,29 @@ var (
 	routes   = regexp.MustCompile(`:6222\b`)
 )
 
-// plain is a configuration without TLS, so that a trace shows what is written to sockets, with routes on another port.
+// plain returns a configuration without TLS, so that the trace shows the data of sockets, and with another port for
+// routes.
 func plain(conf, host string, route int) string {
 	conf = strings.Replace(tlsBlock.ReplaceAllString(conf, ""), "0.0.0.0:6222", host+":6222", 1)
 	return routes.ReplaceAllString(conf, fmt.Sprint(":", route))
 }
 
-// call is a system call: its thread was in the kernel between two lines of the trace.
+// call is a system call. It began and ended at lines of the trace.
 type call struct {
-	name, text   string // text: its arguments and data as strace prints them, and its result
+	name, text   string // text: arguments, data and result as printed by strace
 	begun, ended int
 }
 
 var (
 	whole   = regexp.MustCompile(`^(\d+) +(\w+)\((.*)$`)
 	resumed = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
-	// pieces divide the data of one writev.
+	// pieces separate the buffers of one writev.
 	pieces = regexp.MustCompile(`", iov_len=\d+\}, \{iov_base="`)
 )
 
 const unfinished = "<unfinished ...>"
 
-// callsOf reads a trace. A call that has not ended is not in it.
+// callsOf parses a trace. Calls that have not ended are left out.
 func callsOf(trace string) (calls []call) {
 	pending := map[string]call{} // by thread
 	n := 0
@@ -187,7 +188,7 @@ func callsOf(trace string) (calls []call) {
 
 var descriptor = regexp.MustCompile(`^\d+<(.*?)>[,)]`)
 
-// file is the path, or the addresses, of the descriptor that a call is about.
+// file returns the path or the addresses of the call's file descriptor.
 func (c call) file() string {
 	if m := descriptor.FindStringSubmatch(c.text); m != nil {
 		return m[1]
@@ -205,11 +206,11 @@ var (
 	told      = regexp.MustCompile(`HMSG _INBOX.*?\\"subject\\":\\"(lockstep\.events\.[^\\]+\.outcome\.[^\\]+)\\"`)
 )
 
-// check finds what was acknowledged to clients and agents, by kind, and returns what of it was not synced before in
-// enough files whose paths contain log. An outcome is acknowledged when somebody reads it.
+// check finds the acknowledgements to clients and agents, by kind. late are those whose data was not synced before, in
+// at least enough files whose paths contain log. An outcome is acknowledged by its delivery to a client.
 func (f *fleet) check(calls []call, log string, enough int) (checked map[string]int, late map[string][]string) {
 	checked, late = map[string]int{}, map[string][]string{}
-	answered := func(inbox string) int { // the line in which the answer begins; 0: it is a refusal, or there is none
+	answered := func(inbox string) int { // line in which the response begins; 0: an error, or no response
 		for _, c := range calls {
 			if _, answer, found := strings.Cut(c.text, "HMSG "+inbox+" "); found && f.sends(c) {
 				if headers, _, _ := strings.Cut(answer, `\r\n\r\n`); !strings.Contains(headers, "Lockstep-Error") {
@@ -256,7 +257,7 @@ func (f *fleet) sends(c call) bool {
 	return c.writes() && strings.Contains(c.file(), fmt.Sprintf(":%d->", f.port))
 }
 
-// synced returns the files whose paths contain log that had data on disk when the line before began.
+// synced returns the files whose paths contain log that had the data on disk before the given line.
 func synced(calls []call, log, data string, before int) map[string]bool {
 	written, on := map[string]int{}, map[string]bool{} // written: the line in which the write ended
 	for _, c := range calls {

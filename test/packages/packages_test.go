@@ -1,5 +1,5 @@
-// Package packages builds the packages that users install, and installs them for real: on a copy of this host that is
-// thrown away.
+// Package packages proves that the packages for users can be built, installed, upgraded and removed. It installs them
+// on a temporary copy of this host.
 package packages
 
 import (
@@ -17,7 +17,7 @@ import (
 	"testing"
 )
 
-// here skips or, where everything has to be there, fails.
+// here skips the test, or fails it if CI is set.
 func here(t *testing.T, why string) {
 	t.Helper()
 	if os.Getenv("CI") != "" {
@@ -26,7 +26,7 @@ func here(t *testing.T, why string) {
 	t.Skip(why)
 }
 
-// built is the folder with the packages of a version.
+// built returns the folder with the packages of a version.
 func built(t *testing.T, version string) string {
 	t.Helper()
 	out := t.TempDir()
@@ -52,7 +52,7 @@ func TestPackages(t *testing.T) {
 	})
 }
 
-// next is a folder with the same package under the next version.
+// next returns a folder with the same package under the next version.
 func next(t *testing.T, deb string) string {
 	t.Helper()
 	out, tree := t.TempDir(), filepath.Join(t.TempDir(), "tree")
@@ -76,7 +76,7 @@ func TestBuildRefusesOtherVersions(t *testing.T) {
 	}
 }
 
-// checkArchive finds the programs, static, knowing their version, and what goes with them.
+// checkArchive checks that the archive has static programs, with the right version, and all other files.
 func checkArchive(t *testing.T, file, version string) {
 	dir := t.TempDir()
 	files := unpack(t, file, dir)
@@ -145,8 +145,8 @@ func unpack(t *testing.T, file, dir string) (names []string) {
 	}
 }
 
-// onACopy runs a script as root on a copy of this host, which is gone when the script ends: an overlay in a mount
-// namespace of its own.
+// onACopy runs a script as root on a copy of this host: an overlay in a separate mount namespace, which is removed when
+// the script ends.
 const onACopy = `set -eu
 mount -t tmpfs none "$COPY"
 mkdir "$COPY/upper" "$COPY/work" "$COPY/root"
@@ -158,7 +158,7 @@ mount --bind "$FIRST" "$COPY/root/packages/1"
 mount --bind "$SECOND" "$COPY/root/packages/2"
 exec chroot "$COPY/root" sh -c "$SCRIPT"`
 
-// life installs, upgrades, removes and purges. What is printed is checked; what fails ends it.
+// life installs, upgrades, removes and purges the package. A failure ends it, and the test checks its output.
 const life = `set -eu
 dpkg -i /packages/1/*.deb
 lockstep-ctl --version; lockstep-controller --version; lockstep-agent --version

@@ -1,4 +1,5 @@
-// Package pages opens the pages that Lockstep makes in a browser.
+// Package pages proves in a browser that reports and web pages load without errors, without requests to other hosts,
+// and with readable contents.
 package pages
 
 import (
@@ -39,7 +40,7 @@ func chromium(t *testing.T) *browser.Browser {
 	return b
 }
 
-// ctl builds the program and returns how to call it; 3 is an exit code that is meant: cells failed.
+// ctl builds the program and returns a function that runs it. Exit code 3 is accepted: cells failed.
 func ctl(t *testing.T) func(args ...string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "ctl")
@@ -56,7 +57,7 @@ func ctl(t *testing.T) func(args ...string) string {
 	}
 }
 
-// look opens a page and fails on whatever it complains of or asks for; the caller checks what it shows.
+// look opens a page, and fails if it has console messages or requests. The caller checks its contents.
 func look(ctx context.Context, t *testing.T, b *browser.Browser, path string) *browser.Page {
 	t.Helper()
 	page, err := b.Open(ctx, "file://"+path)
@@ -82,9 +83,8 @@ func eval[T any](ctx context.Context, t *testing.T, p *browser.Page, expression 
 	return value
 }
 
-// TestReportInABrowser runs a matrix with all that can go wrong, and reads its report where people do: without a
-// network, in light and dark, on a phone, and on paper. LOCKSTEP_SCREENSHOTS names a folder to keep pictures in, for a
-// person to look at.
+// TestReportInABrowser runs a matrix with all kinds of errors and opens its report without a network: in light and dark
+// colours, on a phone, and in print. LOCKSTEP_SCREENSHOTS names a folder for pictures, for manual review.
 func TestReportInABrowser(t *testing.T) {
 	b, call := chromium(t), ctl(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -119,7 +119,7 @@ func TestReportInABrowser(t *testing.T) {
 	}
 }
 
-// sameTables compares the numbers that the browser has with those of the record.
+// sameTables compares the numbers in the browser with those of the record.
 func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *runs.Run) {
 	t.Helper()
 	outcomes, err := run.Outcomes()
@@ -158,8 +158,7 @@ func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *runs
 	}
 }
 
-// drawn looks whether drawings are there when cells are unfolded, and nothing in them has no size or is outside of
-// them.
+// drawn checks the drawings of unfolded cells: they exist, and no element is empty or outside of its drawing.
 func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	t.Helper()
 	titles := eval[[]string](ctx, t, page, `(document.querySelectorAll("details").forEach(d => d.open = true),
@@ -197,7 +196,7 @@ func drawn(ctx context.Context, t *testing.T, page *browser.Page) {
 	keep(ctx, t, page, "light")
 }
 
-// fits looks whether the page is as wide as a phone, and on a large screen.
+// fits checks the width of the page on a phone and on a large screen.
 func fits(ctx context.Context, t *testing.T, page *browser.Page) {
 	t.Helper()
 	for _, width := range []int{390, 1400} {
@@ -213,7 +212,7 @@ func fits(ctx context.Context, t *testing.T, page *browser.Page) {
 	}
 }
 
-// colours measures the contrast of text in light and dark: 4.5 is what the WCAG ask for (level AA).
+// colours checks the contrast of text in light and dark colours: at least 4.5, as WCAG requires (level AA).
 func colours(ctx context.Context, t *testing.T, page *browser.Page) {
 	t.Helper()
 	const contrast = `(() => {

@@ -22,7 +22,7 @@ import (
 	"lockstep/test/browser"
 )
 
-// logs collect what a daemon says.
+// logs collects the output of a daemon.
 type logs struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -40,7 +40,7 @@ func (l *logs) String() string {
 	return l.text.String()
 }
 
-// find waits until a daemon has said something, and returns the part in parentheses.
+// find waits for a text in the output, and returns its part in parentheses.
 func (l *logs) find(t *testing.T, what string) string {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -53,7 +53,7 @@ func (l *logs) find(t *testing.T, what string) string {
 	}
 }
 
-// daemon runs a program until the test ends.
+// daemon runs a program until the end of the test.
 func daemon(t *testing.T, program func(context.Context, *logs) int) *logs {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -68,7 +68,7 @@ func daemon(t *testing.T, program func(context.Context, *logs) int) *logs {
 	return said
 }
 
-// TestWebPageInABrowser has a fleet of one controller and two agents execute a run, and looks at every page meanwhile
+// TestWebPageInABrowser executes a run on a fleet of one controller and two agents, and opens every page during the run
 // and afterwards.
 func TestWebPageInABrowser(t *testing.T) {
 	b := chromium(t)
@@ -100,7 +100,7 @@ func TestWebPageInABrowser(t *testing.T) {
 	if code := <-ended; code != 0 {
 		t.Fatalf("ctl run left with %d:\n%s", code, ran)
 	}
-	// it has loaded itself again
+	// the page has reloaded itself
 	until(ctx, t, live,
 		`document.querySelector("#live") === null && document.querySelectorAll("section.table tbody tr").length === 2`)
 	page := visit(ctx, t, b, site+"/runs/"+id)
@@ -123,7 +123,7 @@ func TestWebPageInABrowser(t *testing.T) {
 	visit(ctx, t, b, site+"/runs/"+id+"/report.html")
 }
 
-// earlier makes seven runs before a copy, one a day, and fills the history with them; one has no number.
+// earlier creates seven earlier copies of a run, one per day, and adds them to the history. One has no number.
 func earlier(t *testing.T, copies, id string) {
 	t.Helper()
 	last, err := runs.Open(copies, filepath.Join(copies, id))
@@ -163,7 +163,7 @@ func earlier(t *testing.T, copies, id string) {
 	}
 }
 
-// visit opens a page of the site and fails on whatever it complains of, or asks of another.
+// visit opens a page of the site, and fails if it has console messages or requests to other hosts.
 func visit(ctx context.Context, t *testing.T, b *browser.Browser, address string) *browser.Page {
 	t.Helper()
 	page, err := b.Open(ctx, address)
@@ -176,7 +176,7 @@ func visit(ctx context.Context, t *testing.T, b *browser.Browser, address string
 	}
 	t.Cleanup(func() {
 		for _, said := range page.Complaints() {
-			if !strings.HasSuffix(address, "/runs/none") { // which is not found, and says so
+			if !strings.HasSuffix(address, "/runs/none") { // the expected "not found"
 				t.Errorf("the console of %s says %q", address, said)
 			}
 		}
@@ -189,7 +189,7 @@ func visit(ctx context.Context, t *testing.T, b *browser.Browser, address string
 	return page
 }
 
-// wait returns the id of the run that goes on.
+// wait returns the id of the current run.
 func wait(ctx context.Context, t *testing.T, b *browser.Browser, site string) string {
 	t.Helper()
 	for {
@@ -212,7 +212,7 @@ func until(ctx context.Context, t *testing.T, p *browser.Page, condition string)
 	t.Helper()
 	for {
 		var is bool
-		if err := p.Eval(ctx, condition, &is); err == nil && is { // a page that is being loaded answers nothing
+		if err := p.Eval(ctx, condition, &is); err == nil && is { // a page that is loading does not respond
 			return
 		}
 		select {
@@ -224,7 +224,8 @@ func until(ctx context.Context, t *testing.T, p *browser.Page, condition string)
 	}
 }
 
-// narrow looks at a page as on a phone and as on a screen, in dark and light: nothing sticks out, and colours follow.
+// narrow checks a page on a phone and on a screen, in dark and light colours: nothing exceeds its width, and the
+// colours change.
 func narrow(ctx context.Context, t *testing.T, p *browser.Page, name string) {
 	t.Helper()
 	colours := map[string]bool{}
@@ -251,7 +252,7 @@ func narrow(ctx context.Context, t *testing.T, p *browser.Page, name string) {
 	}
 }
 
-// picture keeps what a page looks like, for a person to look at.
+// picture stores a picture of the page, for manual review.
 func picture(ctx context.Context, t *testing.T, p *browser.Page, name string) {
 	t.Helper()
 	to := os.Getenv("LOCKSTEP_SCREENSHOTS")

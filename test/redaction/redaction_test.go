@@ -17,7 +17,7 @@ import (
 	_ "lockstep/pkg/drivers/all"
 )
 
-// canaries is a matrix with secrets in every way in which a matrix can have them; they all contain "canary".
+// canaries is a matrix with secrets in every supported form. All secrets contain "canary".
 const canaries = `package matrix
 
 import "strings"
@@ -55,7 +55,7 @@ cell: {axis: _, publishers: count: 100, warmup: "0s", connect: "200ms", labels: 
 tables: [{title: "With \(_pw)", rows: ["broker"], values: ["publish.rate"], headings: broker: "As canary-hidden"}]
 `
 
-// TestSecretsAreInNoFile looks for the secrets of a matrix in everything that a run writes and prints.
+// TestSecretsAreInNoFile searches for the secrets of a matrix in all files and output of a run.
 func TestSecretsAreInNoFile(t *testing.T) {
 	t.Setenv("CANARY", "canary-environment")
 	influx := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
@@ -68,8 +68,8 @@ func TestSecretsAreInNoFile(t *testing.T) {
 	for _, c := range []struct {
 		name, matrix string
 		flags        []string
-		source       string // is in the recorded matrix
-		rerun        string // is in what a rerun of the bundle asks for
+		source       string // expected in the recorded matrix
+		rerun        string // expected in the message of a rerun of the bundle
 	}{
 		{"as it is", canaries, nil, `hidden: {driver: "rabbitmq", options: url: "amqp://bench:\(_pw)@127.0.0.1:1/"}`,
 			asked},

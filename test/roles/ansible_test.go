@@ -1,4 +1,5 @@
-// Package roles tests the Ansible roles of brokers: what they write, and where there are programs, that they run.
+// Package roles proves that the Ansible roles of brokers write valid files, and that the brokers run with them if their
+// programs are available.
 package roles
 
 import (
@@ -13,13 +14,13 @@ import (
 	"time"
 )
 
-// What the roles are tested and linted with where the host has no Ansible.
+// Versions for the tests and for linting, if the host has no Ansible.
 var pinned = []string{"ansible-core==2.19.14", "ansible-lint==26.10.1"}
 
 const folder = "../../deploy/ansible"
 
-// ansible is the folder of Ansible's programs: of those in the path, else of $LOCKSTEP_ANSIBLE, else, where tests may
-// install what they need, of an environment in the user's cache.
+// ansible returns the folder of Ansible's programs: from the path, from $LOCKSTEP_ANSIBLE, or, if tests may install
+// programs, from a virtual environment in the user's cache.
 func ansible(t *testing.T) string {
 	t.Helper()
 	if dir := os.Getenv("LOCKSTEP_ANSIBLE"); dir != "" {
@@ -47,12 +48,12 @@ func ansible(t *testing.T) string {
 	return filepath.Join(dir, "bin")
 }
 
-// execute runs a command to its end and returns what it has said; it fails the test if the command does.
+// execute runs a command and returns its output. The test fails if the command fails.
 func execute(t *testing.T, limit time.Duration, env []string, name string, args ...string) string {
 	t.Helper()
 	out, err := attempt(t, limit, env, name, args...)
 	if err != nil {
-		const most = 6000 // the end says why
+		const most = 6000 // bytes; the cause is at the end
 		t.Fatalf("%s %q: %v\n%s", name, args, err, out[max(0, len(out)-most):])
 	}
 	return out
@@ -74,7 +75,7 @@ func attempt(t *testing.T, limit time.Duration, env []string, name string, args 
 	return out.String(), errors.Join(err, ctx.Err())
 }
 
-// environment is that of Ansible: nothing of the user's own.
+// environment returns Ansible's environment, without settings of the user.
 func environment(bin, home string) []string {
 	return []string{
 		"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "LC_ALL=C.UTF-8", "ANSIBLE_NOCOLOR=1",

@@ -19,7 +19,7 @@ import (
 	_ "lockstep/pkg/drivers/all"
 )
 
-// Three hosts that have all brokers, and programs that are there already; nothing is started.
+// Three hosts that have all brokers and their programs. Nothing is started.
 const inventory = `
 all:
   vars:
@@ -85,7 +85,7 @@ func TestPlaybookSyntax(t *testing.T) {
 		hosts, "brokers.yml")
 }
 
-// TestLint holds the roles to the strictest profile that there is.
+// TestLint checks the roles with the strictest profile of ansible-lint.
 func TestLint(t *testing.T) {
 	long(t)
 	bin := ansible(t)
@@ -100,9 +100,8 @@ func TestLint(t *testing.T) {
 	execute(t, 10*time.Minute, environment(bin, t.TempDir()), lint, args...)
 }
 
-// TestWhatRolesWrite runs all roles on one host of three, without starting anything, and reads what they have written
-// as its readers do. MongoDB and EventStoreDB are proven by no more than that: their servers are not in any package
-// that tests can have.
+// TestWhatRolesWrite runs all roles for one of three hosts without starting anything, and checks the files with the
+// programs that read them. For MongoDB and EventStoreDB this is the only test, because their servers are not available.
 func TestWhatRolesWrite(t *testing.T) {
 	long(t)
 	bin := ansible(t)
@@ -185,7 +184,7 @@ func TestWhatRolesWrite(t *testing.T) {
 	})
 }
 
-// long skips what takes a minute of processor or more.
+// long skips tests that use a minute of CPU time or more.
 func long(t *testing.T) {
 	t.Helper()
 	if os.Getenv("LOCKSTEP_LONG") == "" {
@@ -203,7 +202,7 @@ func has(t *testing.T, file string, wants ...string) {
 	}
 }
 
-// natsReads has the server itself read its configuration.
+// natsReads checks a configuration with the NATS server.
 func natsReads(t *testing.T, file string) {
 	t.Helper()
 	o, err := server.ProcessConfigFile(file)
@@ -239,7 +238,7 @@ func readYAML(t *testing.T, file string, to any) {
 
 var program = regexp.MustCompile(`(?m)^ExecStart="[^"]*"`)
 
-// unitReads has systemd read a unit whose program is not on this host.
+// unitReads checks a unit with systemd. Its program is not on this host.
 func unitReads(t *testing.T, unit string) {
 	t.Helper()
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
@@ -253,7 +252,7 @@ func unitReads(t *testing.T, unit string) {
 	}
 }
 
-// matrixReads puts what a role says of its broker into a matrix.
+// matrixReads uses the broker options that a role printed in a matrix.
 func matrixReads(t *testing.T, broker, file string) {
 	t.Helper()
 	text := "name: \"deployed\"\naxes: broker: [\"" + broker + "\"]\ncell: measure: \"1s\"\n" + read(t, file)

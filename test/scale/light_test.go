@@ -13,9 +13,9 @@ import (
 	"lockstep/internal/wire"
 )
 
-// light is an agent that speaks the whole control plane on a connection of its own, and has no broker: it crosses every
-// step, waits for the agreed start as real ones do, and says that it sent what it was to send. So a thousand of them
-// fit where there are no thousand hosts.
+// light is an agent with the complete protocol on its own connection, but without a broker. It executes every step,
+// waits for the agreed start, and reports the planned number of messages as sent. So one host can run a thousand of
+// them.
 type light struct {
 	conn     *wire.Agent
 	name     string
@@ -24,10 +24,10 @@ type light struct {
 	skews    *skews
 
 	mu       sync.Mutex
-	releases map[wire.Ref]chan wire.Release // of the attempts assigned
+	releases map[wire.Ref]chan wire.Release // of the current attempts
 }
 
-// skews are how far each agent was off the agreed start, in ns.
+// skews are the differences from the agreed start, in ns.
 type skews struct {
 	mu  sync.Mutex
 	all []float64
@@ -39,7 +39,7 @@ func (s *skews) add(ns int64) {
 	s.all = append(s.all, float64(ns))
 }
 
-// take returns those since it was called last.
+// take returns the skews since the previous call.
 func (s *skews) take() []float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *skews) take() []float64 {
 	return all
 }
 
-// startLight has an agent register and do tasks until stop is called, which waits for it.
+// startLight registers an agent, which executes tasks until stop is called. stop waits for its end.
 func startLight(t *testing.T, url, name string, s *skews) (stop func()) {
 	t.Helper()
 	conn, err := wire.Dial(t.Context(), url, wire.Auth{})
@@ -89,7 +89,7 @@ func startLight(t *testing.T, url, name string, s *skews) (stop func()) {
 	}
 }
 
-// command takes what the controller sends, each assignment once.
+// command handles a command of the controller. Repeated assignments are ignored.
 func (l *light) command(c wire.Command, assigned chan<- plan.Assignment) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -113,7 +113,7 @@ func (l *light) heartbeat() wire.Heartbeat {
 	return h
 }
 
-// live crosses the steps of a task as it is released to them.
+// live executes the steps of a task as they are released.
 func (l *light) live(ctx context.Context, a plan.Assignment) {
 	ctx, cancel := context.WithTimeout(ctx, a.Deadline.D())
 	defer cancel()
@@ -126,7 +126,7 @@ func (l *light) live(ctx context.Context, a plan.Assignment) {
 		if step == wire.StepOpen && a.Index == 0 {
 			v.Subject = &plan.Subject{}
 		}
-		_ = l.conn.Arrive(ctx, v) // the controller misses it, and says so
+		_ = l.conn.Arrive(ctx, v) // the controller reports the missing arrival
 	}
 	arrive(wire.StepOpen, plan.PhasePrepare)
 	l.mu.Lock()
@@ -141,7 +141,7 @@ func (l *light) live(ctx context.Context, a plan.Assignment) {
 			return
 		}
 		if arrived[r.Step] || r.Step == wire.StepTeardown && r.Agent != l.name {
-			continue // sent again
+			continue // a repetition
 		}
 		arrived[r.Step] = true
 		switch r.Step {
@@ -159,8 +159,8 @@ func (l *light) live(ctx context.Context, a plan.Assignment) {
 	}
 }
 
-// run waits for the agreed start and for the end of the measurement, and stores what it would have sent. It returns how
-// late it began.
+// run waits for the agreed start and for the end of the measurement, and stores the planned counts. It returns the
+// start delay.
 func (l *light) run(ctx context.Context, a plan.Assignment, r wire.Release) time.Duration {
 	start, w := r.Start[clock.ID()], a.Task.Cell.Workload
 	if clock.Until(ctx, start) != nil {
@@ -181,6 +181,6 @@ func (l *light) run(ctx context.Context, a plan.Assignment, r wire.Release) time
 		Final: true,
 		Skew:  time.Duration(skew), LastSend: end - start - 1}
 	s.Windows, s.Sets = c.Take()
-	_ = l.conn.Snapshot(ctx, wire.RefOf(a.Task), s) // the controller misses it, and says so
+	_ = l.conn.Snapshot(ctx, wire.RefOf(a.Task), s) // the controller reports the missing snapshot
 	return time.Duration(skew)
 }

@@ -1,5 +1,5 @@
-// Package scale shows what a fleet of a thousand agents costs one controller. The agents are simulated (see light):
-// their wire is real, their load is not.
+// Package scale proves that one controller can serve a fleet of a thousand agents in bounded memory and time. The
+// agents are simulated (see light): they use the real protocol, but send no messages to a broker.
 package scale
 
 import (
@@ -18,7 +18,7 @@ import (
 	"lockstep/test/process"
 )
 
-// size is how large the fleet and its runs are: make test-long asks for the whole thousand.
+// size is the size of the fleet and of its runs. make test-long uses a thousand agents.
 type size struct{ agents, tasks, rounds, starts int }
 
 func sizes() size {
@@ -29,12 +29,12 @@ func sizes() size {
 }
 
 const (
-	maxRSS   = 512 << 20 // bytes, of the controller, its control plane in it
-	maxRatio = 2.0       // of what a task costs beyond its measurement, in the large fleet to that in a fleet of four
+	maxRSS   = 512 << 20 // bytes, of the controller with its embedded control plane
+	maxRatio = 2.0       // of the overhead of a task, in the large fleet compared with a fleet of four
 )
 
-// A task of four agents costs in a fleet of a thousand at most twice what it costs in a fleet of four, all of a
-// thousand start together, and the controller stays small.
+// The overhead of a task of four agents in a fleet of a thousand is at most twice that in a fleet of four. All thousand
+// agents can start together, and the controller's memory is bounded.
 func TestManyAgents(t *testing.T) {
 	n := sizes()
 	dir := t.TempDir()
@@ -75,7 +75,7 @@ func TestManyAgents(t *testing.T) {
 	}
 }
 
-// report says how far apart the agents started.
+// report logs the differences of the agents from the agreed start.
 func report(t *testing.T, late []float64, n size, each float64) {
 	t.Helper()
 	if len(late) != n.agents*n.starts {
@@ -108,7 +108,7 @@ func startController(t *testing.T, programs, dir string) (url string, controller
 	return "nats://" + address, c
 }
 
-// startFleet starts agents number from … to-1.
+// startFleet starts the agents with the numbers from … to-1.
 func startFleet(t *testing.T, url string, from, to int, late *skews) (stop func()) {
 	t.Helper()
 	var stops []func()
@@ -126,7 +126,7 @@ func startFleet(t *testing.T, url string, from, to int, late *skews) (stop func(
 	}
 }
 
-// registered waits until the controller knows so many agents.
+// registered waits until the controller lists this number of agents.
 func registered(t *testing.T, url string, n int) {
 	t.Helper()
 	conn, err := wire.DialClient(t.Context(), url, wire.Auth{})
@@ -146,8 +146,8 @@ func registered(t *testing.T, url string, n int) {
 
 const measure = 100 * time.Millisecond
 
-// overhead runs tasks of so many agents each and returns the seconds that one takes beyond its measurement, all between
-// the tasks included.
+// overhead runs tasks of this number of agents each. It returns the seconds per task without its measurement, including
+// the time between tasks.
 func overhead(t *testing.T, programs, url, dir, name string, tasks, agents int) float64 {
 	t.Helper()
 	file := filepath.Join(dir, name+".cue")
