@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Formatting and static analysis; a database of vulnerabilities that does not answer is a warning.
+# Checks formatting, static analysis, builds and known vulnerabilities. If the vulnerability database does not respond,
+# it prints a warning.
 set -u
 cd "$(dirname "$0")/.."
 go=${GO:-go}

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Repeats a suite, or a part of make test-long, and keeps the log of each run. A repetition that was interrupted is resumed:
-# runs of the same commit, suite and load that have ended are counted.
+# Repeats a suite, or a part of make test-long, and stores the log of each run. An interrupted repetition is resumed:
+# completed runs of the same commit, suite and load are counted.
 #
-#   bash test/repeat.sh SUITE N [--load]        --load: beside four busy loops
+#   bash test/repeat.sh SUITE N [--load]        --load: with four concurrent busy loops
 #   bash test/repeat.sh long:PART N [--load]    a part of make test-long
 #
 # In the background: nohup bash test/repeat.sh unit 20 >repeat.out &

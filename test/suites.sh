@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Runs suites of tests one after the other, prints the time of each, and fails if one does.
+# Runs suites of tests one after the other and prints the time of each. Fails if a suite fails.
 #
 #   bash test/suites.sh [NAME...]          suites of make test: unit stand-ins dashboards drivers programs
-#   bash test/suites.sh --quick            what needs only Go
+#   bash test/suites.sh --quick            the tests that need only Go
 #   bash test/suites.sh --long [NAME...]   parts of make test-long
 #
-# Suites with brokers share one lab, which starts each broker once. The last lines list the skipped tests with their reasons.
+# Suites with brokers share one lab, which starts each broker once. The output ends with the skipped tests, with reasons,
+# and the time of each suite.
 set -u
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -26,10 +27,10 @@ for name in $chosen; do
 	[[ " $all " == *" $name "* ]] || { echo "no suite $name: choose from $all"; exit 2; }
 done
 
-# Tests of make test-long in packages of make test: whole studies, soaks, and comparisons that need an idle machine.
+# Tests that only make test-long runs, in packages of make test: whole studies, soaks, and tests that need an idle machine.
 in_long='^(TestStudy|TestSoak|TestAccuracy)[A-Z]'
 
-# Logs, times and programs of this run; a suite inside the lab shares the folder of the script that started the lab.
+# Folder for logs, times and programs of this run. A suite inside the lab uses the folder of the script that started it.
 work=${LOCKSTEP_SUITES:-}
 if [ -z "$work" ]; then
 	work=$(mktemp -d) || exit 1
@@ -38,15 +39,15 @@ if [ -z "$work" ]; then
 fi
 trap 'exit 130' INT TERM
 
-# tests NAME ARGUMENTS... runs go test and keeps the events for the list of skipped tests.
+# tests NAME ARGUMENTS... runs go test and stores its events for the list of skipped tests.
 tests() {
 	local name=$1
 	shift
 	$sum --format pkgname --hide-summary skipped --jsonfile-timing-events "$work/$name.timing" --jsonfile "$work/$name.json" -- "$@"
 }
 
-# concurrent yes|no lists the given packages whose own code has, or has not, goroutines, locks or atomics; sync.OnceValue
-# is none of these. Of a package of tests alone the tests are its code.
+# concurrent yes|no PACKAGES... lists the packages whose own code has (or does not have) goroutines, locks or atomics,
+# without sync.OnceValue. In a package without other code, the tests are its code.
 concurrent() {
 	local want=$1 dir package files
 	shift
@@ -73,11 +74,11 @@ build_programs() {
 }
 
 # Tests of packages that need no broker. Only concurrent packages run with the race detector.
-# Longest packages come first, so that none is left alone at the end.
+# The longest packages are first, so that none runs alone at the end.
 suite_unit() {
 	local failed=0 packages="./internal/controller ./internal/wire ./internal/... ./matrices/... ./cmd/... ./test/process ./test/hostile ./test/redaction ./test/accuracy"
-	build_programs || return 1 # of test/hostile
-	# shellcheck disable=SC2046,SC2086 # one package a word
+	build_programs || return 1 # for test/hostile
+	# shellcheck disable=SC2046,SC2086 # one package per word
 	tests unit-race -race -shuffle=on -timeout 20m -skip "$in_long" $(concurrent yes $packages) || failed=1
 	# shellcheck disable=SC2046,SC2086
 	tests unit -shuffle=on -timeout 20m -skip "$in_long" $(concurrent no $packages) || failed=1
@@ -88,7 +89,7 @@ suite_stand-ins() {
 	local failed=0
 	tests stand-ins -race -timeout 10m ./test/eventstored/... || failed=1
 	tests lab -race -timeout 10m ./test/lab/... ./test/forward || failed=1
-	# FerretDB's SQLite is Go, and with the race detector slower than its clients wait.
+	# With the race detector, FerretDB's SQLite, which is Go code, is slower than the timeouts of its clients.
 	(cd test/ferretdb && tests ferretdb -timeout 10m ./...) || failed=1
 	return $failed
 }
@@ -102,7 +103,7 @@ suite_programs() {
 }
 
 # Parts of make test-long.
-# Without LOCKSTEP_LONG: checks of times want an idle machine, and are in other parts.
+# part_race unsets LOCKSTEP_LONG: checks of durations need an idle machine, and run in other parts.
 part_race() {
 	(
 		unset LOCKSTEP_LONG
@@ -125,13 +126,13 @@ part_packages() { tests packages -v -timeout 30m ./test/packages; }
 part_roles() { tests roles -v -timeout 60m ./test/roles; }
 part_browser() { tests browser -v -timeout 30m ./test/pages ./test/browser; }
 
-# needs prints the parts of the lab that a suite needs; "none" is a lab that starts nothing by itself.
+# needs prints the parts of the lab that a suite needs. "none" is a lab that starts no part.
 needs() {
 	case "$mode $1" in
 	" drivers" | " programs" | "long drivers") echo "$brokers" ;;
 	"long studies" | "long soak" | "long race") echo "$brokers" ;;
 	"long durability") echo strace ;;
-	"long accuracy") echo none ;; # its tests start brokers of their own
+	"long accuracy") echo none ;; # its tests start their own brokers
 	"long overhead") echo "rabbitmq kafka artemis activemq nats elasticmq mongodb eventstore influxd" ;;
 	"long comparison") echo "rabbitmq kafka nats kafka-tools perftest natsbench" ;;
 	"long fleet") echo "ansible sshd releases" ;;
@@ -141,7 +142,7 @@ needs() {
 	esac
 }
 
-# What needs neither a broker nor built programs: units, the reference driver, and the rules for imports and documentation.
+# Tests without brokers and programs: units, the reference driver, and the rules for imports and documentation.
 if [ "$mode" = quick ]; then
 	failed=0
 	"$go" test -shuffle=on -timeout 20m -skip "$in_long" ./internal/... ./matrices/... ./pkg/drivers ./pkg/drivers/all ./pkg/drivers/drivertest \
@@ -150,7 +151,7 @@ if [ "$mode" = quick ]; then
 	exit $failed
 fi
 
-# run NAME runs one suite and notes its time.
+# run NAME runs one suite and records its time.
 run() {
 	local name=$1 start=$SECONDS result=ok
 	echo "=== $name"

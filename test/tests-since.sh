@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lists the test functions that REV has and the work tree has not, and those that are new. A removed test has to be named,
-# with its replacement or the reason, in docs/decisions/tests.md: without, the script fails.
+# Lists the test functions that were removed and added since REV. Fails if docs/decisions/tests.md does not list a removed
+# test with its replacement or the reason.
 #
 #   bash test/tests-since.sh REV
 set -u
