@@ -26,15 +26,15 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv("PW", "s3cr3t"); err != nil {
 		panic(err)
 	}
-	// The timekeeper of package clock serves the process for its life.
+	// The timekeeper of package clock runs until the process ends.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"),
 		goleak.IgnoreAnyFunction(wiretest.Background))
 }
 
-// hang ends a test that hangs.
+// hang is the time limit of waits: it ends a test that hangs.
 const hang = 2 * time.Minute
 
-// bench is an agent whose controller is the test.
+// bench is an agent with the test as its controller.
 type bench struct {
 	t         *testing.T
 	conn      *wire.Conn
@@ -44,12 +44,12 @@ type bench struct {
 	entries   chan reported
 	stop      context.CancelFunc
 	done      chan error
-	agents    map[wire.Ref]string // of attempts, and their processes
+	agents    map[wire.Ref]string // agent processes, by attempt
 	instances map[wire.Ref]string
 	leave     func()                               // ends the controller
-	over      atomic.Pointer[wire.Ref]             // an attempt that nobody leads
-	beats     atomic.Pointer[func(wire.Heartbeat)] // who hears the heartbeats; nil: nobody
-	refuse    atomic.Pointer[error]                // the answer to heartbeats; nil: the agent is accepted
+	over      atomic.Pointer[wire.Ref]             // an attempt without a leader
+	beats     atomic.Pointer[func(wire.Heartbeat)] // receives the heartbeats; nil: they are dropped
+	refuse    atomic.Pointer[error]                // response to heartbeats; nil: the agent is accepted
 }
 
 // reported is an arrival or a snapshot of the agent.
@@ -59,7 +59,7 @@ type reported struct {
 	Snapshot *record.Snapshot
 }
 
-// reports has every report of the agent put into entries, until stop is called.
+// reports sends every report of the agent to entries, until stop is called.
 func (b *bench) reports() (stop func()) {
 	b.t.Helper()
 	ended := make(chan struct{})
@@ -183,13 +183,13 @@ func connect(t *testing.T, s *wire.Server) *wire.Conn {
 	return c
 }
 
-// assign gives the agent a task for the driver of this test.
+// assign assigns a task with this test's driver.
 func (b *bench) assign(id string, d *probe, change func(*plan.Assignment)) wire.Ref {
 	b.t.Helper()
 	return b.assignTo(d.register(), id, change)
 }
 
-// assignTo is assign for the driver of that name, in this process or another.
+// assignTo is assign with a driver by name, in this process or another.
 func (b *bench) assignTo(probe, id string, change func(*plan.Assignment)) wire.Ref {
 	b.t.Helper()
 	w := plan.Default()
@@ -210,7 +210,7 @@ func (b *bench) assignTo(probe, id string, change func(*plan.Assignment)) wire.R
 	return wire.RefOf(a.Task)
 }
 
-// arrival waits for an arrival of a task at a step.
+// arrival waits until the agent has completed a step of a task.
 func (b *bench) arrival(ref wire.Ref, step wire.Step) wire.Arrival {
 	b.t.Helper()
 	late := time.After(hang)
@@ -231,7 +231,7 @@ func (b *bench) release(ref wire.Ref, r wire.Release) {
 	b.command(b.agents[ref], wire.Command{Ref: ref, Release: &r})
 }
 
-// command sends a command to an agent until it has it.
+// command sends a command to an agent until it is received.
 func (b *bench) command(agent string, c wire.Command) {
 	b.t.Helper()
 	if b.agents == nil {
@@ -353,7 +353,7 @@ func TestAssignmentsThatMakeNoSenseAreRefused(t *testing.T) {
 	})
 }
 
-// An agent reads nothing of its host that it was not started with.
+// A matrix can read only the files and variables of the host that the agent's flags allow.
 func TestMatricesReadWhatTheAgentAllows(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t, func(cfg *Config) { cfg.Access = drivers.Access{} }), &probe{}

@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// moves writes what a process and the interfaces of its network namespace have moved.
+// moves writes the disk bytes of a process, and the counters of the interfaces in its network namespace.
 func (p proc) moves(t *testing.T, pid int, read, written int64, interfaces map[string]byteCounters) {
 	t.Helper()
 	p.write(t, fmt.Sprintf("%d/io", pid),
@@ -36,7 +36,7 @@ func (p proc) in(t *testing.T, pid int, space string) {
 	}
 }
 
-// about allows for the time that passes until metrics are taken, which makes rates lower.
+// about permits rates that are lower because of the time until the sample is taken.
 func about(got, want float64) bool { return got >= 0.7*want && got <= 1.05*want }
 
 func TestDisksAndNetworks(t *testing.T) {
@@ -70,7 +70,7 @@ func TestWhatTheHostDoesNotTellHasAReason(t *testing.T) {
 	}
 }
 
-// Interfaces are of a network namespace and not of a process.
+// Interfaces belong to a network namespace, so processes that share one count them once.
 func TestProcessesThatShareANetworkCountItOnce(t *testing.T) {
 	p := aProc(t)
 	p.process(t, 400, "node-b\x00", 500, 1000, "4")

@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// TestADriversProcessesCountAsTheAgents: what a driver in another language uses is the client's. It is
-// not the broker's, and it is not left out.
+// TestADriversProcessesCountAsTheAgents proves that the resource use of an external driver's processes counts as the
+// client's, not as the broker's.
 func TestADriversProcessesCountAsTheAgents(t *testing.T) {
 	p := proc(t.TempDir())
 	thread := func(pid, tid int, ticks int64, children string) {
@@ -22,7 +22,7 @@ func TestADriversProcessesCountAsTheAgents(t *testing.T) {
 	set := func(root, helper int64) {
 		thread(400, 400, root, "401 ")
 		thread(401, 401, helper, "")
-		thread(402, 402, 100_000, "") // nobody's child
+		thread(402, 402, 100_000, "") // not a child of the driver
 	}
 	children, sample := childProcesses{proc: procfs(p)}, func() (s record.HostSample) { return s }
 	set(10_000, 20_000)
@@ -40,7 +40,7 @@ func TestADriversProcessesCountAsTheAgents(t *testing.T) {
 		t.Errorf("the second sample has %+v, want 0.25 + 0.95 + 0.1 cores, and 0.95 of a thread", second)
 	}
 	third := sample()
-	children.sample(nil, &third) // the session is gone
+	children.sample(nil, &third) // the session is closed
 	if third != sample() {
 		t.Errorf("of no process there is %+v", third)
 	}

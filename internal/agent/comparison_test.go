@@ -7,7 +7,7 @@ import (
 	"lockstep/internal/clock"
 )
 
-// ask is an exchange that took no time, with a clock that this one is so far ahead of.
+// ask is an exchange without delay, with a clock that is behind this one by ahead.
 func ask(ahead time.Duration) clock.Exchange {
 	now := clock.Now()
 	slew, bound := clock.Slew()

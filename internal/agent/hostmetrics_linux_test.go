@@ -20,14 +20,14 @@ func TestOwnMetrics(t *testing.T) {
 		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 	}
 	for began := used(&before); used(&after)-began < 100*time.Millisecond; {
-		_ = fmt.Sprint(began) // be busy
+		_ = fmt.Sprint(began) // use CPU time
 	}
 	if s := h.sample(nil); s.AgentCPU <= 0 || s.AgentRSS < 1<<20 {
 		t.Errorf("%+v after 100 ms of processor time", s)
 	}
 }
 
-// TestWhatAChildOfADriverUsesIsFound looks at real ones: a shell, and one that it has started.
+// TestWhatAChildOfADriverUsesIsFound measures real processes: a shell, and its child.
 func TestWhatAChildOfADriverUsesIsFound(t *testing.T) {
 	c := exec.Command("sh", "-c", "sh -c 'while :; do :; done' & wait")
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// proc is a /proc of three processes: 100 a shell, 200 the broker it started, 300 another.
+// proc is a fake /proc with three processes: 100 is a shell, 200 the broker that it started, 300 another one.
 type proc string
 
 func (p proc) write(t *testing.T, name, text string) {
@@ -24,7 +24,8 @@ func (p proc) write(t *testing.T, name, text string) {
 	}
 }
 
-// process writes one with so much processor time and memory. Its name has blanks and parentheses, as the kernel allows.
+// process writes a process with this CPU time and memory. Its name has blanks and parentheses, which the kernel
+// permits.
 func (p proc) process(t *testing.T, pid int, command string, ticks, pages int64, began string) {
 	t.Helper()
 	stat := fmt.Sprintf("%d (a) R b) S 1 1 1 0 -1 4194560 1 2 3 4 %d %d 0 0 20 0 1 0 %s 1000 %d 18446744073709551615 1",
@@ -73,13 +74,13 @@ func TestBrokerProcessIsFound(t *testing.T) {
 func TestBrokerMetrics(t *testing.T) {
 	p := aProc(t)
 	h := newHostMetrics(procfs(p), plan.Processes{{Command: "beam.smp"}})
-	h.broker.all[0].before.at = h.broker.all[0].before.at.Add(-2 * time.Second) // measured two seconds ago
+	h.broker.all[0].before.at = h.broker.all[0].before.at.Add(-2 * time.Second) // sampled two seconds ago
 	p.process(t, 200, "/usr/lib/beam.smp\x00", 1300, 6000, "2")
 	s := h.sample(nil)
 	if !s.HasBroker || s.BrokerCPU < 1.4 || s.BrokerCPU > 1.51 || s.BrokerRSS != 6000*int64(os.Getpagesize()) {
 		t.Errorf("%+v: want 3 s of processor time in 2 s, and 6000 pages", s)
 	}
-	p.process(t, 200, "/usr/lib/beam.smp\x00", 5, 10, "99") // restarted under the same pid
+	p.process(t, 200, "/usr/lib/beam.smp\x00", 5, 10, "99") // restarted with the same pid
 	if s := h.sample(nil); s.HasBroker {
 		t.Errorf("%+v: the metrics of two processes were mixed", s)
 	}
@@ -89,7 +90,8 @@ func TestBrokerMetrics(t *testing.T) {
 	}
 }
 
-// The nodes of a cluster on one host are one broker: added up, each process once, and never a part for the whole.
+// The nodes of a cluster on one host are one broker. Their metrics are added up, each process once. If a node is
+// missing, there is no sum.
 func TestSeveralProcessesAreAddedUp(t *testing.T) {
 	p := aProc(t)
 	p.process(t, 400, "node-b\x00", 500, 1000, "4")
@@ -109,7 +111,7 @@ func TestSeveralProcessesAreAddedUp(t *testing.T) {
 		t.Errorf("%+v: one node of two is shown for both", s)
 	}
 	p.process(t, 400, "node-b\x00", 1, 1000, "9")
-	h.sample(nil) // found again
+	h.sample(nil) // found after its restart
 	if s := h.sample(nil); !s.HasBroker || s.BrokerRSS != 7000*int64(os.Getpagesize()) {
 		t.Errorf("%+v: a node that came back is not measured any more", s)
 	}
@@ -122,8 +124,7 @@ func TestNoProc(t *testing.T) {
 	}
 }
 
-// A process that the host does not let run has waited, whichever of its threads that was; the host's CPUs are all that
-// were busy.
+// The time that a process waits for a CPU is added up over its threads. The busy CPU time is that of the whole host.
 func TestWaitingForTheHost(t *testing.T) {
 	p := aProc(t)
 	p.process(t, 0, "agent\x00", 10, 10, "1")
@@ -136,7 +137,7 @@ func TestWaitingForTheHost(t *testing.T) {
 		"cpu  100 10 50 1000 40 5 5 30 7 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
 	h := newHostMetrics(procfs(p), nil)
 	p.write(t, "self/task/1/schedstat", "1250000000 1250000000 7\n")
-	p.write(t, "self/task/3/schedstat", "250000000 250000000 7\n") // new
+	p.write(t, "self/task/3/schedstat", "250000000 250000000 7\n") // a new thread
 	p.write(t, "stat",
 		"cpu  140 10 60 1040 40 5 5 40 17 0\ncpu0 50 5 25 500 20 2 2 15 3 0\ncpu1 50 5 25 500 20 3 3 15 4 0\nintr 5\n")
 	s := h.sample(nil)

@@ -19,8 +19,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// careless is a driver that leaves everything lying about: a connection and a forwarded one that it never closes, and
-// a file. It opens them to a server of the test, which sees when they end.
+// careless is a driver that leaves everything open: a connection, a forwarded connection, and a file. Both connections
+// lead to a server of the test, which observes when they end.
 type careless struct{ drivers.Driver }
 
 func init() { drivers.Register(careless{probeDriver{}}) }
@@ -41,11 +41,11 @@ func (c careless) Open(ctx context.Context, options json.RawMessage, env drivers
 		return nil, err
 	}
 	s, err := c.Driver.Open(ctx, options, env)
-	forwards.Store(o.Address, forward{near, client}) // or the collector closes it
+	forwards.Store(o.Address, forward{near, client}) // or the garbage collector closes it
 	return s, errors.Join(err, os.WriteFile(filepath.Join(env.Dir, "file"), nil, 0o600))
 }
 
-// forward is a connection that careless had forwarded, and its near end.
+// forward is a forwarded connection of careless, with its near end.
 type forward struct {
 	near   string
 	client net.Conn
@@ -54,8 +54,8 @@ type forward struct {
 // forwards are those of careless, by the address of the server.
 var forwards sync.Map
 
-// TestNothingIsLeftOfATaskHoweverItEnds: what a task had open is closed and undone by the agent, whatever the driver
-// does and whoever is gone. That no goroutine is left is looked at after all tests.
+// TestNothingIsLeftOfATaskHoweverItEnds proves that the agent closes and reverts everything of a task, whatever the
+// driver does and whichever process is gone. TestMain checks for leaked goroutines after all tests.
 func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 	finish, done := wire.Release{Step: wire.StepFinish, Reason: "cancelled"}, wire.Release{Step: wire.StepDone}
 	teardown := wire.Release{Step: wire.StepTeardown, Agent: "a1"}
@@ -63,7 +63,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 		name     string
 		deadline time.Duration
 		stuck    bool
-		leaves   bool // the agent
+		leaves   bool // the agent leaves
 		end      func(*bench, wire.Ref)
 	}{
 		{"cancelled", time.Minute, false, false, func(b *bench, ref wire.Ref) {
@@ -84,7 +84,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 			func(b *bench, _ wire.Ref) { b.stop() }},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			t.Parallel() // most of it is waits
+			t.Parallel() // it mostly waits
 			server, ended := counting(t)
 			target := sleeper(t)
 			b := newBench(t, func(c *Config) {
@@ -100,7 +100,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 				brief(0, 50*time.Second)(a)
 				a.Deadline, a.Targets = plan.Duration(x.deadline), []string{"broker"}
 				w, cell := &a.Task.Cell.Workload, &a.Task.Cell
-				// forwarded connections go through a listener of netsim
+				// forwarded connections use a listener of netsim
 				w.Network.Latency = plan.Duration(time.Millisecond)
 				if !x.stuck {
 					w.Faults = []plan.Fault{{Kind: plan.FaultPause, Target: "broker", For: plan.Duration(time.Minute)}}
@@ -120,7 +120,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 				until(t, target.Process.Pid, "T", true)
 			}
 			x.end(b, ref)
-			if x.leaves { // it says goodbye instead
+			if x.leaves { // it reports its end to the controller instead
 				err := <-b.done
 				b.done <- err
 			} else {
@@ -142,7 +142,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 				t.Errorf("netsim still listens on %s", f.near)
 			}
 			until(t, target.Process.Pid, "T", false)
-			waitFor(t, func() bool { return guards() == 0 }, "a guard is left") // nor of the others
+			waitFor(t, func() bool { return guards() == 0 }, "a guard is left") // nor one of the other tests
 			if d.teardowns.Load() != 1 || d.open.Load() != 0 {
 				t.Errorf("%d teardowns and %d open sessions, want 1 and 0", d.teardowns.Load(), d.open.Load())
 			}
@@ -156,7 +156,7 @@ func TestNothingIsLeftOfATaskHoweverItEnds(t *testing.T) {
 	}
 }
 
-// counting is a server that takes one connection; ended is closed when that ends.
+// counting starts a server that accepts one connection. ended is closed when that connection ends.
 func counting(t *testing.T) (address string, ended <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -177,7 +177,7 @@ func counting(t *testing.T) (address string, ended <-chan struct{}) {
 	return l.Addr().String(), over
 }
 
-// guards counts the guards that this process has started and that live.
+// guards returns the number of running guards of this process.
 func guards() (n int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range all {

@@ -16,7 +16,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// brief makes a task of publishers without confirms, that warm up and measure for so long.
+// brief makes a task of publishers without confirms, with this warm-up and measurement.
 func brief(warmup, measure time.Duration) func(*plan.Assignment) {
 	return func(a *plan.Assignment) {
 		w := &a.Task.Cell.Workload
@@ -25,7 +25,7 @@ func brief(warmup, measure time.Duration) func(*plan.Assignment) {
 	}
 }
 
-// begin leads the agent to the start of its task.
+// begin releases the steps up to the start of the task.
 func (b *bench) begin(ref wire.Ref) {
 	b.t.Helper()
 	b.arrival(ref, wire.StepOpen)
@@ -37,7 +37,7 @@ func (b *bench) begin(ref wire.Ref) {
 		Start: map[string]int64{clock.ID(): clock.Now() + int64(20*time.Millisecond)}})
 }
 
-// end leads it out again and returns what it said when it finished.
+// end releases the remaining steps and returns the error of StepFinish.
 func (b *bench) end(ref wire.Ref) string {
 	b.t.Helper()
 	b.release(ref, wire.Release{Step: wire.StepFinish})
@@ -47,13 +47,14 @@ func (b *bench) end(ref wire.Ref) string {
 	return said
 }
 
-// TestTheDrainDoesNotBeginWithoutTheRecord: the controller would call lost what it has never heard of.
+// TestTheDrainDoesNotBeginWithoutTheRecord proves that the drain begins only after the record is stored. Otherwise the
+// controller would count missing messages as lost.
 func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{report: make(chan string, 1)}
 		random := make([]byte, wire.MaxMessage)
 		rand.NewChaCha8([32]byte{}).Read(random)
-		// more than the control plane takes, and nothing to divide it by
+		// larger than a message of the control plane, and not divisible
 		d.report <- base64.RawURLEncoding.EncodeToString(random)
 		ref := b.assign("t1", d, brief(0, 2*time.Second))
 		b.begin(ref)
@@ -66,8 +67,8 @@ func TestTheDrainDoesNotBeginWithoutTheRecord(t *testing.T) {
 	})
 }
 
-// TestADriverThatDoesNotLetGoIsTold: its call is left behind, and the record must say that the agent's part is not
-// whole.
+// TestADriverThatDoesNotLetGoIsTold proves that a driver call that does not return is left behind, and that the record
+// reports the agent's incomplete part.
 func TestADriverThatDoesNotLetGoIsTold(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
@@ -76,14 +77,15 @@ func TestADriverThatDoesNotLetGoIsTold(t *testing.T) {
 		ref := b.assign("t1", d, brief(0, 50*time.Millisecond))
 		b.begin(ref)
 		d.inside.Wait()
-		time.AfterFunc(time.Second, func() { close(d.stuck) }) // when it has been left behind
+		time.AfterFunc(time.Second, func() { close(d.stuck) }) // after it was left behind
 		if said := b.end(ref); !strings.Contains(said, "driver probe did not let go") {
 			t.Errorf("the agent finished with %q", said)
 		}
 	})
 }
 
-// TestASlowDriverIsWaitedFor: closing under a call that is about to return would disturb its account.
+// TestASlowDriverIsWaitedFor proves that the agent waits for a driver call that returns late. Closing during the call
+// would change the accounting.
 func TestASlowDriverIsWaitedFor(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.obey = 20 * time.Millisecond })
@@ -99,7 +101,7 @@ func TestASlowDriverIsWaitedFor(t *testing.T) {
 	})
 }
 
-// metrics leads the agent through a task and returns its samples of the host, by time.
+// metrics executes a task and returns the agent's samples of the host, by time.
 func (b *bench) metrics(d *probe, warmup, measure time.Duration) (all []record.HostSample) {
 	b.t.Helper()
 	ref := b.assign("t1", d, brief(warmup, measure))
@@ -127,8 +129,8 @@ func (b *bench) metrics(d *probe, warmup, measure time.Duration) (all []record.H
 	return all
 }
 
-// TestMetricsOfTheHostBeginWithTheMeasurement: the first would reach back into preparation else, and the last be of no
-// time at all.
+// TestMetricsOfTheHostBeginWithTheMeasurement proves that samples begin with the measurement. Otherwise the first one
+// would include the preparation, and the last one would be empty.
 func TestMetricsOfTheHostBeginWithTheMeasurement(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
@@ -149,7 +151,7 @@ func TestMetricsOfTheHostBeginWithTheMeasurement(t *testing.T) {
 	})
 }
 
-// TestCoresAreThoseThatMayBeUsed: a container with a quota is busy long before its host is.
+// TestCoresAreThoseThatMayBeUsed proves that the cores are those of the container's quota, not those of the host.
 func TestCoresAreThoseThatMayBeUsed(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 1))
 	if s := newSlot(nil, Config{Name: "a1"}, 0); s.self.Cores != runtime.NumCPU()+1 {

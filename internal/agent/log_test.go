@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Drivers may log what they were given.
+// Drivers may log their options, so secrets are removed from their logs.
 func TestLogsAreScrubbed(t *testing.T) {
 	var out bytes.Buffer
 	secret := false
@@ -19,7 +19,7 @@ func TestLogsAreScrubbed(t *testing.T) {
 		return strings.ReplaceAll(s, "hunter2", "***")
 	})
 	early := log.With("early", 1)
-	secret = true // known later than the logger
+	secret = true // known only after the logger was created
 	early.With("with", "hunter2").WithGroup("group").Info("connect as hunter2", "text", "hunter2", "err",
 		errors.New("no hunter2"),
 		slog.Group("inner", "any", []string{"hunter2"}), "count", 7)

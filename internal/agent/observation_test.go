@@ -7,7 +7,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// All of what an observer was told is to be there, and one that is started again is found again.
+// All processes of an observer must be found, and a restarted process is found again.
 func TestObservedProcesses(t *testing.T) {
 	p := aProc(t)
 	b := newObservedBroker(procfs(p), "here", plan.Observation{Broker: "b", As: "driver"},
@@ -20,7 +20,7 @@ func TestObservedProcesses(t *testing.T) {
 	if h := b.sample(); !h.HasBroker || h.BrokerRSS != 6000*int64(os.Getpagesize()) || h.AgentRSS != 0 {
 		t.Errorf("%+v: want both processes, and nothing of the agent", h)
 	}
-	p.process(t, 400, "node-b\x00", 2, 1000, "9") // started again
+	p.process(t, 400, "node-b\x00", 2, 1000, "9") // restarted
 	if h := b.sample(); h.HasBroker {
 		t.Errorf("%+v: the metrics of two processes were mixed", h)
 	}

@@ -12,20 +12,20 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// probe counts what is done to its sessions.
+// probe is a driver that counts the calls of its sessions.
 type probe struct {
 	setups, teardowns, open, max atomic.Int64
-	sent                         atomic.Int64 // messages that Publish took
+	sent                         atomic.Int64 // messages accepted by Publish
 	failOpen                     bool
-	opening                      chan drivers.Env // Open hands its environment over; nil: it does not
-	opens                        chan struct{}    // then Open continues when it is closed, whatever its context says
-	opened                       atomic.Int64     // calls of Open that have succeeded
-	hang                         chan struct{}    // publishers connect when it is closed, whatever their context says
-	stuck                        chan struct{}    // Publish returns when it is closed, whatever happens
-	inside                       sync.WaitGroup   // of it: Done by the first call
-	report                       chan string      // the link says so in an event when it has sent
+	opening                      chan drivers.Env // receives the environment of Open; nil: not used
+	opens                        chan struct{}    // Open then waits until it is closed, regardless of its context
+	opened                       atomic.Int64     // successful calls of Open
+	hang                         chan struct{}    // publishers connect when it is closed, regardless of their context
+	stuck                        chan struct{}    // Publish returns when it is closed
+	inside                       sync.WaitGroup   // Done by the first call that waits for stuck
+	report                       chan string      // the link reports the text in an event after sending
 	password                     atomic.Pointer[string]
-	// of its sessions, which are Probers then
+	// metrics of its sessions, which then implement Prober
 	metrics func(ctx context.Context, n int64) ([]drivers.Metric, error)
 	probed  atomic.Int64
 }

@@ -17,8 +17,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// probedTask leads the agent through a task and returns what was probed, what was said of it and with which error it
-// finished.
+// probedTask executes a task, and returns the metrics, the logged messages and the error of StepFinish.
 func (b *bench) probedTask(d *probe, warmup, measure time.Duration,
 	change func(*plan.Assignment)) (all []record.ProbeSample, notices []string, failure string) {
 	b.t.Helper()
@@ -61,7 +60,7 @@ func (b *bench) probedTask(d *probe, warmup, measure time.Duration,
 	return all, notices, failure
 }
 
-// The broker is asked at once, as each second of the record begins, and when sending has ended.
+// The broker is probed at once, at each second of the record, and after the end of sending.
 func TestProbesAreAlignedToTheWindows(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
@@ -92,7 +91,7 @@ func TestProbesAreAlignedToTheWindows(t *testing.T) {
 	})
 }
 
-// A metric that is not known is missing, never a zero; why is said once, without secrets.
+// An unknown metric is missing and never zero. The reason is reported once, without secrets.
 func TestFailedProbesAreMissingAndSaidOnce(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
@@ -113,7 +112,7 @@ func TestFailedProbesAreMissingAndSaidOnce(t *testing.T) {
 	})
 }
 
-// What a broker did say is kept when it did not say all of it.
+// Metrics of a probe that also returns an error are kept.
 func TestAProbeThatFailsInPartKeepsTheRest(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
@@ -130,7 +129,7 @@ func TestAProbeThatFailsInPartKeepsTheRest(t *testing.T) {
 	})
 }
 
-// A driver that cannot ask with these options is not asked again.
+// A driver whose probe is unsupported with these options is not probed again.
 func TestUnsupportedProbesEnd(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
@@ -144,7 +143,7 @@ func TestUnsupportedProbesEnd(t *testing.T) {
 	})
 }
 
-// A broker that does not answer must hold up neither the load nor the end of the task.
+// A broker that does not respond to probes delays neither the load nor the end of the task.
 func TestAHangingProbeDelaysNothing(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)
@@ -160,7 +159,7 @@ func TestAHangingProbeDelaysNothing(t *testing.T) {
 	})
 }
 
-// A driver that does not even obey is left behind, and the task ends.
+// A probe that ignores its context is left behind, and the task ends.
 func TestAStuckProbeIsLeftBehind(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })
@@ -177,7 +176,7 @@ func TestAStuckProbeIsLeftBehind(t *testing.T) {
 	})
 }
 
-// One agent asks for all.
+// Only agent 0 probes.
 func TestOnlyTheFirstAgentProbes(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t)

@@ -13,8 +13,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// Each read has what happened since the one before, and at least so much: the pauses of collections that are asked
-// for, and waits that goroutines on a single processor have to have for one that does not let go.
+// Each sample covers the time since the previous one, and has at least the known events: the pauses of forced
+// collections, and the waits of goroutines for the only processor.
 func TestRuntimeMetricsAreOfTheTimeBetweenReads(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var r runtimeHistograms
@@ -63,8 +63,8 @@ func TestUpperEndOfABucket(t *testing.T) {
 	}
 }
 
-// TestOneAgentOfAProcessReportsItsRuntime: of two tasks that one agent has side by side the first reports the runtime
-// of the process. When it has ended the other does so, and does not report again what was before.
+// TestOneAgentOfAProcessReportsItsRuntime proves that only the first of two concurrent tasks of an agent reports the
+// metrics of the runtime. After its end the other one reports them, without the earlier ones.
 func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 	wiretest.AloneInVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t, func(c *Config) { c.Slots = 2 }), &probe{}
@@ -100,7 +100,7 @@ func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 			})
 			b.begin(ref)
 			refs = append(refs, ref)
-			until(func() bool { return samples[ref] > 0 }) // it has asked for the runtime
+			until(func() bool { return samples[ref] > 0 }) // its session has sampled the runtime
 		}
 		collect := func(n int) {
 			for range n {
@@ -125,7 +125,7 @@ func TestOneAgentOfAProcessReportsItsRuntime(t *testing.T) {
 	})
 }
 
-// What the runtime measured travels in the windows, and the polling of the clock with the metrics of the host.
+// Metrics of the runtime are in the windows, and those of clock polling are with the metrics of the host.
 func TestMetricsOfTheProcessAreReported(t *testing.T) {
 	b, d := newBench(t), &probe{}
 	ref := b.assign("t1", d, func(a *plan.Assignment) {

@@ -16,7 +16,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// lateSession is a session whose driver is in Open. It opens when opens is closed; opened has the end of that.
+// lateSession returns a session whose driver is inside Open. Open returns when opens is closed; opened has its result.
 func lateSession(t *testing.T) (s *session, opens chan struct{}, opened <-chan error, env drivers.Env) {
 	t.Helper()
 	d := &probe{opening: make(chan drivers.Env, 1), opens: make(chan struct{})}
@@ -33,7 +33,7 @@ func lateSession(t *testing.T) (s *session, opens chan struct{}, opened <-chan e
 	return s, d.opens, ended, <-d.opening
 }
 
-// TestASessionThatOpensAfterItsEndIsReleased: an Open that was left behind must not leave a session, a folder or a
+// TestASessionThatOpensAfterItsEndIsReleased proves that an Open that returns late leaves no session, folder or
 // listener.
 func TestASessionThatOpensAfterItsEndIsReleased(t *testing.T) {
 	s, opens, opened, env := lateSession(t)
@@ -44,7 +44,7 @@ func TestASessionThatOpensAfterItsEndIsReleased(t *testing.T) {
 	if err := s.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(filepath.Join(env.Dir, "late"), 0o700); err != nil { // by a driver that continues
+	if err := os.MkdirAll(filepath.Join(env.Dir, "late"), 0o700); err != nil { // as a driver that continues
 		t.Fatal(err)
 	}
 	close(opens)
@@ -60,7 +60,7 @@ func TestASessionThatOpensAfterItsEndIsReleased(t *testing.T) {
 	}
 }
 
-// TestASessionThatBeginsToOpenAfterItsEndMakesNothing: its options were still being read when it was closed.
+// TestASessionThatBeginsToOpenAfterItsEndMakesNothing covers a session that was closed while its options were read.
 func TestASessionThatBeginsToOpenAfterItsEndMakesNothing(t *testing.T) {
 	s, opens, opened, _ := lateSession(t)
 	close(opens)
@@ -78,7 +78,7 @@ func TestASessionThatBeginsToOpenAfterItsEndMakesNothing(t *testing.T) {
 	}
 }
 
-// TestATaskWhoseSessionOpensLateLeavesNothing: the agent gives the task up while the driver is in Open.
+// TestATaskWhoseSessionOpensLateLeavesNothing covers a task that the agent abandons while the driver is inside Open.
 func TestATaskWhoseSessionOpensLateLeavesNothing(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b := newBench(t, func(c *Config) { c.obey, c.leave = 20*time.Millisecond, 300*time.Millisecond })

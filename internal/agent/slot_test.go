@@ -12,7 +12,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// TestSlotsDoTasksSideBySide: each slot is an agent of its own, and takes a task while another has one.
+// TestSlotsDoTasksSideBySide proves that each slot is an agent that executes tasks independently of the others.
 func TestSlotsDoTasksSideBySide(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t, func(c *Config) { c.Slots = 3 }), &probe{}
@@ -66,7 +66,8 @@ func TestSlotsDoTasksSideBySide(t *testing.T) {
 	})
 }
 
-// TestARefusedSlotEndsTheAgent: half an agent would be taken for a whole one.
+// TestARefusedSlotEndsTheAgent proves that an agent ends if one of its slots is rejected, because it would have too few
+// slots.
 func TestARefusedSlotEndsTheAgent(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s, err := wire.Embedded(t.Context(), wire.ServerConfig{})

@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// sleeper is a process that can be disturbed.
+// sleeper starts a process as the target of faults.
 func sleeper(t *testing.T) *exec.Cmd {
 	t.Helper()
 	c := exec.Command("sleep", "1000")
@@ -66,7 +66,7 @@ func TestPauseIsUndone(t *testing.T) {
 	until(t, c.Process.Pid, "T", false)
 }
 
-// The pipe's end is all that a guard hears of an agent that was killed.
+// A guard detects the end of a killed agent only by the end of its pipe.
 func TestGuardUndoesWhatADeadAgentDid(t *testing.T) {
 	c := sleeper(t)
 	g, err := newGuard(0, []string{"/bin/sh", "-c", "kill -CONT " + strconv.Itoa(c.Process.Pid)})
@@ -117,7 +117,7 @@ func TestIsolateHealsAlsoWhenItFails(t *testing.T) {
 	}
 }
 
-// What commands are called with, and what they say, may be secret: it stays in the agent's own log.
+// The arguments and the output of commands may contain secrets, so they are only in the agent's own log.
 func TestCommandsOfATargetStayInTheLog(t *testing.T) {
 	var said bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
@@ -141,7 +141,7 @@ func TestCommandsOfATargetStayInTheLog(t *testing.T) {
 	}
 }
 
-// Words that several processes have in their command lines name none of them: nobody is ended by mistake.
+// A text that is in the command lines of several processes selects none of them, so that no wrong process is killed.
 func TestSeveralProcessesAreNoTarget(t *testing.T) {
 	word := strconv.FormatInt(time.Now().UnixNano(), 10)
 	for range 2 {
@@ -159,9 +159,9 @@ func TestSeveralProcessesAreNoTarget(t *testing.T) {
 	}
 }
 
-// The command that starts a process holds its words too, and is not the process.
+// The command that starts the target also contains the text, but is not the target.
 func TestKilledByCommandIsBackWhenItsProgramIs(t *testing.T) {
-	word := strconv.FormatInt(time.Now().UnixNano(), 10) // a process of an earlier run has another
+	word := strconv.FormatInt(time.Now().UnixNano(), 10) // differs from that of earlier runs
 	c := exec.Command("sleep", word)
 	if err := c.Start(); err != nil {
 		t.Fatal(err)

@@ -11,8 +11,9 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// TestAnAgentEndsAnAttemptThatNobodyLeads: it learns of it from a heartbeat's answer, removes what was declared, also
-// if it is not the agent that declared it, and is free long before its deadline.
+// TestAnAgentEndsAnAttemptThatNobodyLeads proves that an agent ends an attempt without a leader. The response to a
+// heartbeat reports it. The agent removes the topology, also if another agent declared it, and is free long before its
+// deadline.
 func TestAnAgentEndsAnAttemptThatNobodyLeads(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
@@ -34,7 +35,8 @@ func TestAnAgentEndsAnAttemptThatNobodyLeads(t *testing.T) {
 	})
 }
 
-// TestAnAgentEndsAnAttemptWithoutAController, but not before a controller had time to come back.
+// TestAnAgentEndsAnAttemptWithoutAController proves that an agent waits some time for a controller before it ends its
+// attempt.
 func TestAnAgentEndsAnAttemptWithoutAController(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}
@@ -54,7 +56,7 @@ func TestAnAgentEndsAnAttemptWithoutAController(t *testing.T) {
 	})
 }
 
-// TestATaskEndsWithTheReasonForWhichItsAgentIsRefused, and not as if somebody had asked the agent to leave.
+// TestATaskEndsWithTheReasonForWhichItsAgentIsRefused proves that this reason is reported, not a request to leave.
 func TestATaskEndsWithTheReasonForWhichItsAgentIsRefused(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		b, d := newBench(t), &probe{}

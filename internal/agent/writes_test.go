@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// listening accepts one connection and hands it over.
+// listening accepts one connection and sends it to accepted.
 func listening(t testing.TB) (address string, accepted <-chan net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -34,8 +34,8 @@ func listening(t testing.TB) (address string, accepted <-chan net.Conn) {
 	return l.Addr().String(), all
 }
 
-// TestBlockedWritesCount: what a write waits for a peer that does not read counts, and all bytes arrive. Writes that
-// the kernel takes at once count nothing.
+// TestBlockedWritesCount proves that the time counts in which a write waits for a peer that does not read, and that all
+// bytes arrive. Writes that do not block count nothing.
 func TestBlockedWritesCount(t *testing.T) {
 	address, accepted := listening(t)
 	var w drivers.Waiting
@@ -51,7 +51,7 @@ func TestBlockedWritesCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if w.Nanos() != 0 && runtime.GOOS != "windows" { // there, a slow write counts as a blocked one
+	if w.Nanos() != 0 && runtime.GOOS != "windows" { // on Windows, a slow write counts as blocked
 		t.Errorf("100 writes of a byte waited for %v", time.Duration(w.Nanos()))
 	}
 	body := bytes.Repeat([]byte("0123456789abcdef"), 4<<20)
@@ -63,7 +63,7 @@ func TestBlockedWritesCount(t *testing.T) {
 		}
 		written <- err
 	}()
-	for w.Nanos() < int64(50*time.Millisecond) { // it grows while the write is blocked
+	for w.Nanos() < int64(50*time.Millisecond) { // it increases during the write
 		if time.Since(began) > hang {
 			t.Fatal("a write that is blocked does not count")
 		}
@@ -81,7 +81,8 @@ func TestBlockedWritesCount(t *testing.T) {
 	}
 }
 
-// TestShortBlockedWritesCount: each of 1,000 writes to a simulated network waits for 75 µs, until its buffer has room.
+// TestShortBlockedWritesCount proves that 1,000 writes to a simulated network count, each of which waits 75 µs for
+// space in the buffer.
 func TestShortBlockedWritesCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := netsim.Dialer(func(context.Context, string, string) (net.Conn, error) {
@@ -104,11 +105,11 @@ func TestShortBlockedWritesCount(t *testing.T) {
 			t.Errorf("waited for %v in %v, in which nothing else took time", time.Duration(w.Nanos()), took)
 		}
 		_ = conn.Close()
-		time.Sleep(time.Second) // until what was written is there
+		time.Sleep(time.Second) // until the written bytes have arrived
 	})
 }
 
-// TestCountedConnectionsFailAlike: a counted connection has the errors of a bare one.
+// TestCountedConnectionsFailAlike proves that a counted connection returns the same errors as a plain one.
 func TestCountedConnectionsFailAlike(t *testing.T) {
 	open := func(ctx context.Context) (conn, peer net.Conn) {
 		address, accepted := listening(t)

@@ -41,7 +41,7 @@ func TestABundleIsWhatItsRunIs(t *testing.T) {
 	}
 }
 
-// unpacked is what an ordinary program finds in a bundle.
+// unpacked returns the files of a bundle as an ordinary zip reader sees them.
 func unpacked(t *testing.T, data []byte) map[string]string {
 	t.Helper()
 	z, err := zip.NewReader(bytes.NewReader(data), int64(len(data)))
@@ -70,7 +70,7 @@ func TestNoSecretGetsIntoABundle(t *testing.T) {
 			t.Errorf("%s holds a secret", name)
 		}
 	}
-	// What somebody else put into the record is refused.
+	// A file that Lockstep did not write into the record is rejected.
 	if err := os.WriteFile(filepath.Join(run.Dir(), "notes.txt"), []byte("amqp://guest:hunter2@h/"),
 		0o600); err != nil {
 		t.Fatal(err)
@@ -80,8 +80,8 @@ func TestNoSecretGetsIntoABundle(t *testing.T) {
 	}
 }
 
-// TestAlteredFilesAreNamed flips one bit after the other, each of them in one copy of a bundle. Every file that then
-// reads as another one is named. A bit that no file is made of changes nothing.
+// TestAlteredFilesAreNamed flips single bits, each in its own copy of a bundle. Every file whose content changes is
+// named. Bits that belong to no file have no effect.
 func TestAlteredFilesAreNamed(t *testing.T) {
 	data := made(t, recordedRun(t))
 	files := unpacked(t, data)
@@ -102,7 +102,7 @@ func TestAlteredFilesAreNamed(t *testing.T) {
 	for i := 0; i < len(data); i += step {
 		places = append(places, i)
 	}
-	// of each file its begin, its middle and its end, and what the archive says of it before that
+	// the beginning, the middle and the end of each file, and its header in the archive
 	for _, at := range within {
 		places = append(places, int(at[0]), int(at[0]+at[1])/2, int(at[1])-1, int(at[0])-1)
 	}
@@ -135,7 +135,7 @@ func TestAlteredFilesAreNamed(t *testing.T) {
 	}
 }
 
-// complaint is what is said of a bundle: only digests, which are quick.
+// complaint returns the errors of a bundle, from its digests only, which is fast.
 func complaint(t *testing.T, data []byte) (said string, intact bool) {
 	t.Helper()
 	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())
@@ -153,7 +153,7 @@ func complaint(t *testing.T, data []byte) (said string, intact bool) {
 	return fmt.Sprint(faults), len(faults) == 0
 }
 
-// repacked is the bundle with a file replaced and every digest recomputed: a deliberate change of numbers.
+// repacked returns the bundle with an edited file and new digests: a deliberate forgery.
 func repacked(t *testing.T, data []byte, name string, edit func(string) string) []byte {
 	t.Helper()
 	files := unpacked(t, data)
@@ -189,7 +189,8 @@ func repacked(t *testing.T, data []byte, name string, edit func(string) string) 
 	return out.Bytes()
 }
 
-// TestOtherNumbersAreFound: whoever makes all digests anew still has to have the record say the same.
+// TestOtherNumbersAreFound proves that a forged outcome with new digests is detected, because it does not agree with
+// the record.
 func TestOtherNumbersAreFound(t *testing.T) {
 	data := made(t, recordedRun(t))
 	swap := func(old, now string) func(string) string {
@@ -224,7 +225,7 @@ func TestOtherNumbersAreFound(t *testing.T) {
 	}
 }
 
-// A record that was altered is not judged again: the altered file alone is named.
+// An altered record is not judged again: only the altered file is named.
 func TestAnAlteredRecordIsNotJudgedAgain(t *testing.T) {
 	data := made(t, recordedRun(t))
 	const name = "run/tasks/c0ffee-r1/snapshots.jsonl"
@@ -251,7 +252,7 @@ func TestAnAlteredRecordIsNotJudgedAgain(t *testing.T) {
 	}
 }
 
-// A repetition that a cell known well enough did not need is nothing that cannot be recomputed.
+// Repetitions that an adaptive cell did not need are not reported as missing.
 func TestRepetitionsThatWereNotNeededAreNotMissed(t *testing.T) {
 	run := manyRun(t, 12, &plan.StopRule{Rule: "ci(publish.rate) < 5% at 95%", Value: "publish.rate", Within: 0.05,
 		Confidence: 0.95})
@@ -267,7 +268,7 @@ func TestRepetitionsThatWereNotNeededAreNotMissed(t *testing.T) {
 	}
 }
 
-// A bundle that is made while its run goes on is of one moment, or is refused with the next step.
+// A bundle of a running run is consistent, or is rejected with the next step.
 func TestABundleOfARunThatGoesOnIsConsistent(t *testing.T) {
 	run := manyRun(t, 20, nil)
 	tasks := run.Plan().Tasks()
@@ -335,7 +336,7 @@ func TestCellsAndOptionsThatDifferAreSaid(t *testing.T) {
 	}
 }
 
-// What agents of a fleet read is not what happens to have the same path on the host where the bundle is made.
+// Payload files of a fleet's agents are not read from the same path on this host.
 func TestFilesOfAFleetAreNotTakenFromHere(t *testing.T) {
 	p := recordedRun(t).Plan()
 	if read := payloads(p, true); len(read) != 1 || read[0].Name == "" {

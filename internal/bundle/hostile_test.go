@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// zipped is an archive of what strangers write.
+// zipped returns an archive with these files.
 func zipped(t *testing.T, names []string, data func(name string) []byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -88,8 +88,8 @@ func TestHostileBundlesAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzBundle reads anything within its limits, without a panic. Every file of a bundle that is called intact has its
-// digest.
+// FuzzBundle proves that any input is read within the limits and without a panic, and that every file of an intact
+// bundle has its digest.
 func FuzzBundle(f *testing.F) {
 	run := recordedRun(f)
 	var b bytes.Buffer

@@ -14,8 +14,7 @@ import (
 	"testing"
 )
 
-// mutants are what becomes of a document when each of its values in turn is taken away, or is one that nothing of
-// Lockstep writes.
+// mutants calls made with copies of a document in which one value is removed or replaced by an invalid one.
 func mutants(document any, made func(where string, mutant []byte)) {
 	var visit func(where string, value any, put func(any))
 	visit = func(where string, value any, put func(any)) {
@@ -42,8 +41,6 @@ func mutants(document any, made func(where string, mutant []byte)) {
 	visit("", document, func(x any) { document = x })
 }
 
-// Whoever makes a bundle may write any plan into it, with the right digests: verify reports the error and does not
-// panic.
 // A message is valid UTF-8, also if it shortens a text within a character.
 func TestShortenedTextsAreUTF8(t *testing.T) {
 	for n := range 4 {
@@ -54,6 +51,7 @@ func TestShortenedTextsAreUTF8(t *testing.T) {
 	}
 }
 
+// A forged bundle may have any plan with right digests. verify reports an error and does not panic.
 func TestStrangePlansDoNotEndVerify(t *testing.T) {
 	data := made(t, recordedRun(t))
 	b, err := Open(bytes.NewReader(data), int64(len(data)), DefaultLimits())

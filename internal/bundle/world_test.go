@@ -14,7 +14,7 @@ import (
 	"lockstep/internal/runs"
 )
 
-// recordedRun is a run of two tasks, one of which has an outcome, with a secret in the options and a payload file.
+// recordedRun returns a run of two tasks, one with an outcome, with a secret in the options and a payload file.
 func recordedRun(t testing.TB) *runs.Run {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "bodies.bin")
@@ -45,7 +45,7 @@ func recordedRun(t testing.TB) *runs.Run {
 	return run
 }
 
-// manyRun is a run of one cell without outcomes yet.
+// manyRun returns a run of one cell without outcomes.
 func manyRun(t testing.TB, repeat int, until *plan.StopRule) *runs.Run {
 	t.Helper()
 	w := plan.Default()
@@ -63,7 +63,7 @@ func manyRun(t testing.TB, repeat int, until *plan.StopRule) *runs.Run {
 	return run
 }
 
-// measured gives a task its outcome.
+// measured writes the outcome of a task.
 func measured(t testing.TB, run *runs.Run, task plan.Task) {
 	s := snapshot(task.ID)
 	if err := run.Append(task.ID, s); err != nil {
@@ -82,7 +82,7 @@ func measured(t testing.TB, run *runs.Run, task plan.Task) {
 	}
 }
 
-// snapshot is what an agent that sent and received 2,000 messages in two seconds reports.
+// snapshot returns the snapshot of an agent that sent and received 2,000 messages in two seconds.
 func snapshot(task string) record.Snapshot {
 	log := record.NewCollector(2 * time.Second)
 	rec := log.Recorder()
@@ -109,7 +109,7 @@ func snapshot(task string) record.Snapshot {
 	return s
 }
 
-// made is the bundle of a run.
+// made returns the bundle of a run.
 func made(t *testing.T, run *runs.Run) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -24,8 +24,8 @@ func BenchmarkTimeSince(b *testing.B) {
 	}
 }
 
-// BenchmarkSendDelay waits for points 1 ms apart and reports how late the wakes come, idle and beside busy
-// TCP connections of the same process. One operation is one wait.
+// BenchmarkSendDelay waits for times that are 1 ms apart, and reports the delay of the wake-ups, idle and with busy TCP
+// connections in the same process. One operation is one wait.
 func BenchmarkSendDelay(b *testing.B) {
 	var w Waiter
 	timer := time.NewTimer(0)
@@ -59,8 +59,8 @@ func BenchmarkSendDelay(b *testing.B) {
 	}
 }
 
-// BenchmarkManyWaiters has 2,000 goroutines wait for points 10 ms apart each: the timekeeper's cost and its
-// send delay at 200,000 waits a second. One operation is one wait.
+// BenchmarkManyWaiters measures the cost and the delay of the timekeeper at 200,000 waits per second, from 2,000
+// goroutines with an interval of 10 ms. One operation is one wait.
 func BenchmarkManyWaiters(b *testing.B) {
 	const waiters = 2000
 	rounds := b.N/waiters + 1
@@ -84,11 +84,10 @@ func BenchmarkManyWaiters(b *testing.B) {
 	reportQuantiles(b, late)
 }
 
-// BenchmarkPacing waits for 100,000 points a second on one core, by a bare loop that polls the clock and by Paced, in
-// turns of 2 ms within one run: how late each point is left, the ratio of the 99th percentiles, and how much of a core
-// Paced spent polling. On a busy machine both mostly show when the operating system gives the core to somebody else; so
-// the metrics named calm- are of the pairs of turns in which it did not, by its own count. One operation is one turn of
-// each.
+// BenchmarkPacing waits for 100,000 times per second on one core, alternately with a loop that polls the clock and with
+// Paced, 2 ms each. It reports the delays, the ratio of the 99th percentiles, and the share of a core that Paced spent
+// polling. On a busy machine both are dominated by preemptions. The metrics with the prefix calm- use only pairs
+// without a preemption, by the system's count. One operation is one turn of each.
 func BenchmarkPacing(b *testing.B) {
 	const gap, points = int64(10 * time.Microsecond), 200
 	for _, beside := range []struct {
@@ -113,7 +112,7 @@ func BenchmarkPacing(b *testing.B) {
 				var late [2][]int64
 				before := interruptions(b)
 				for turn := range 2 {
-					side := (i + turn) % 2 // in turn the first
+					side := (i + turn) % 2 // the order alternates
 					begin := Now()
 					for at := begin + gap; len(late[side]) < points; at += gap {
 						turns[side](at)
@@ -139,7 +138,7 @@ func BenchmarkPacing(b *testing.B) {
 	}
 }
 
-// interruptions is how often the operating system took a processor from this process that wanted to go on.
+// interruptions returns the number of involuntary context switches of this process.
 func interruptions(b *testing.B) int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -173,7 +172,7 @@ func reportQuantiles(b *testing.B, late []int64) {
 	}
 }
 
-// pingPong keeps one loopback connection busy, both ends in this process, until the benchmark ends.
+// pingPong keeps a loopback connection busy, with both ends in this process, until the end of the benchmark.
 func pingPong(b *testing.B) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

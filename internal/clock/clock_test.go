@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"))
 }
 
-// alarmsLeft counts the alarms that the timekeeper holds: what a wait leaves there is a leak.
+// alarmsLeft returns the number of alarms in the timekeeper. An alarm that remains after its wait is a leak.
 func alarmsLeft() int {
 	k := theKeeper()
 	if k == nil {
@@ -93,7 +93,7 @@ func TestUntilWaitsAndNeverReturnsEarly(t *testing.T) {
 	}
 }
 
-// The last alarm is an hour away: whoever the timekeeper forgets is not woken by a later one, and the test hangs.
+// The last alarm is an hour away. If the timekeeper forgets a waiter, no later alarm wakes it, and the test hangs.
 func TestManyWaitersWake(t *testing.T) {
 	const waiters = 5000
 	far := NewAlarm(make(chan struct{}, 1))
@@ -104,7 +104,7 @@ func TestManyWaitersWake(t *testing.T) {
 	for i := range waiters {
 		group.Go(func() {
 			var w Waiter
-			for k := range 3 { // interleaved, so that each wait finds earlier and later ones in the heap
+			for k := range 3 { // interleaved, so that each wait is inserted between earlier and later ones
 				at := begin + int64(time.Duration(50+k*30+(i*7919)%29)*time.Millisecond)
 				if err := w.Until(t.Context(), at); err != nil {
 					t.Error(err)
@@ -134,7 +134,7 @@ func TestManyWaitersWake(t *testing.T) {
 
 func TestUntilEndsWithItsContext(t *testing.T) {
 	var w Waiter
-	for _, wait := range []time.Duration{time.Hour, 0} { // an ended context is an error for a time in the past as well
+	for _, wait := range []time.Duration{time.Hour, 0} { // an ended context is an error also for a time in the past
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		if wait == 0 {
 			cancel()
@@ -149,7 +149,7 @@ func TestUntilEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// A cancel that meets the alarm must not leave a token behind that ends the waiter's next wait early.
+// If a cancellation coincides with the alarm, no token may remain that ends the next wait early.
 func TestCancelledWaitDoesNotEndTheNext(t *testing.T) {
 	var w Waiter
 	for i := range 300 {
@@ -185,7 +185,7 @@ func TestAlarmSetAgainAndStopped(t *testing.T) {
 			}
 			a.Set(Now() + int64(time.Millisecond))
 			a.Stop()
-			select { // it may have come before Stop
+			select { // it may have arrived before Stop
 			case <-c:
 			default:
 			}
@@ -241,7 +241,7 @@ func TestWaiterDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Containers of one boot can have time namespaces, and then read different clocks.
+// Containers of one boot may have different time namespaces, and then have different clocks.
 func TestTimeNamespacesAreToldApart(t *testing.T) {
 	for offsets, want := range map[string]string{
 		"": "", "monotonic           0         0\nboottime           0         0\n": "",

@@ -16,7 +16,7 @@ func TestInjectedClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := int64(time.Second)
-	for after, want := range map[int64]time.Duration{ // what it is off by, so long after the beginning
+	for after, want := range map[int64]time.Duration{ // error of the clock by the time since the start
 		0: -250 * time.Millisecond, s: -250*time.Millisecond + 100*time.Microsecond,
 		5*s - 1: -250*time.Millisecond + 500*time.Microsecond, 5 * s: 750*time.Millisecond + 500*time.Microsecond,
 		10 * s: 751 * time.Millisecond,
@@ -33,8 +33,8 @@ func TestInjectedClock(t *testing.T) {
 	}
 }
 
-// Whoever waits by an injected clock is woken when it reads that time, and not a moment before, whether it was stepped
-// meanwhile or not.
+// A waiter with an injected clock is woken when that clock reaches the time, and not before, with and without a step
+// during the wait.
 func TestInjectedClockIsInverted(t *testing.T) {
 	for _, text := range []string{"+250ms", "-3h,drift=-400ppm", "drift=100ppm,step=100ms@5s",
 		"drift=5ppm,step=-100ms@5s"} {
@@ -53,7 +53,7 @@ func TestInjectedClockIsInverted(t *testing.T) {
 	}
 }
 
-// A process with an injected clock reads another time, under another name, and waits as long as any other.
+// A process with an injected clock has another time and clock ID, and its waits have the right duration.
 func TestProcessWithInjectedClock(t *testing.T) {
 	if !sharedClock {
 		t.Skip("on this platform the clock is the process's own")

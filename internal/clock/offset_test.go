@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// link is a simulated way between two clocks. All times are ns.
+// link is a simulated path between two clocks. All times are in ns.
 type link struct {
 	r            *rand.Rand
-	offset       float64 // of this clock to the other, at time 0
+	offset       float64 // of this clock relative to the other, at time 0
 	drift        float64
-	wander       float64 // by how much the rate goes up and down beside drift …
-	period       float64 // … in this time
-	there, back  float64 // the least that a message takes
-	queue        float64 // mean of what comes on top, exponential
-	stall, often float64 // and sometimes this
+	wander       float64 // amplitude of the rate's variation around drift …
+	period       float64 // … and its period
+	there, back  float64 // minimum delay per direction
+	queue        float64 // mean of the additional, exponential delay
+	stall, often float64 // additional delay, and its probability
 	stepAt, step int64
-	kinkAt       int64 // from then on the rate is another one
+	kinkAt       int64 // the rate changes at this time
 	kink         float64
 }
 
-// truth is the offset at a time of the other clock.
+// truth returns the offset at a time of the other clock.
 func (l *link) truth(at int64) int64 {
 	o := l.offset + l.drift*float64(at)
 	if l.wander > 0 {
@@ -49,7 +49,7 @@ func (l *link) delay(least float64) int64 {
 	return int64(d)
 }
 
-// exchange asks at a time of the other clock and returns when it was answered.
+// exchange performs an exchange at a time of the other clock, and returns the time of its end.
 func (l *link) exchange(at int64) (Exchange, int64) {
 	heard := at + l.delay(l.there)
 	answered := heard + 20_000
@@ -58,8 +58,8 @@ func (l *link) exchange(at int64) (Exchange, int64) {
 		received
 }
 
-// play asks for so many seconds, a burst first and then twice a second, and hands the estimate just before each
-// exchange to look.
+// play performs exchanges for this number of seconds: a burst, then two per second. It calls look with the estimate
+// before each exchange.
 func (l *link) play(seconds int, look func(at int64, is Offset, truth int64), stepped func(at, step int64)) {
 	var o Offsets
 	next := int64(time.Minute)
@@ -79,8 +79,8 @@ func (l *link) play(seconds int, look func(at int64, is Offset, truth int64), st
 	}
 }
 
-// Over links of all kinds the truth lies within the bound, and the bound is not much more than what asymmetry alone can
-// hide.
+// Over all kinds of links, the true offset is within the bound, and the bound is not much larger than the undetectable
+// asymmetry.
 func TestOffsetsHoldTheTruth(t *testing.T) {
 	const seconds = 90
 	links := 100
@@ -89,13 +89,13 @@ func TestOffsetsHoldTheTruth(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	var looks, outside int
-	var excess []float64 // bound beyond half the least round trip, as a part of it, 10 s and later
+	var excess []float64 // relative bound beyond half the minimum round trip, after 10 s
 	for range links {
 		l := &link{r: r, offset: 1e9 * (r.Float64() - 0.5), drift: 200e-6 * (r.Float64() - 0.5),
 			wander: 0.5e-6 * r.Float64(), period: 120e9 + 600e9*r.Float64(),
 			there: 20e3 + 500e3*r.Float64(), back: 20e3 + 500e3*r.Float64(), queue: 300e3 * r.Float64(), stall: 20e6,
 			often: 0.2 * r.Float64()}
-		if r.IntN(4) == 0 { // one way is slow and the other is not
+		if r.IntN(4) == 0 { // only one direction is slow
 			l.there *= 10
 		}
 		floor := (l.there + l.back) / 2
@@ -124,11 +124,11 @@ func TestOffsetsHoldTheTruth(t *testing.T) {
 	}
 }
 
-// In hindsight the truth lies within the bound as well, and the bound is good from the first estimate on.
+// Smoothed afterwards, the true offset is within the bound as well, and the bound is small from the first estimate on.
 func TestSmoothOffsetsHoldsTheTruth(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 12))
 	looks, outside := 0, 0
-	var before, after []float64 // the worst bound of a link against half the least round trip
+	var before, after []float64 // the maximum bound of a link relative to half the minimum round trip
 	for range 300 {
 		l := &link{r: r, offset: 1e9, drift: 200e-6 * (r.Float64() - 0.5), wander: 0.5e-6 * r.Float64(),
 			period: 120e9 + 600e9*r.Float64(),
@@ -166,7 +166,7 @@ func TestSmoothOffsetsHoldsTheTruth(t *testing.T) {
 	}
 }
 
-// A step in between is not smoothed away.
+// A step is not smoothed away.
 func TestSmoothOffsetsKeepsAStep(t *testing.T) {
 	var known []Offset
 	for at := range int64(40) {
@@ -188,8 +188,7 @@ func TestSmoothOffsetsKeepsAStep(t *testing.T) {
 	}
 }
 
-// What asymmetry does to the estimate is inside its bound, and all of the bound can be needed: it is no looser than it
-// has to be.
+// The effect of asymmetry is within the bound, and can use all of it: the bound is not larger than necessary.
 func TestOffsetsWithOneWaySlow(t *testing.T) {
 	l := &link{r: rand.New(rand.NewPCG(3, 4)), there: 2e6, back: 0}
 	l.play(60, func(at int64, is Offset, truth int64) {
@@ -210,7 +209,7 @@ func TestOffsetsLearnTheDrift(t *testing.T) {
 	}
 }
 
-// A step is told once, with its size, and what is known after it is of the time after it.
+// A step is reported once with its size. Later estimates use only exchanges after it.
 func TestOffsetsNoticeAStep(t *testing.T) {
 	for _, size := range []time.Duration{100 * time.Millisecond, -100 * time.Millisecond, 3 * time.Hour, -3 * time.Hour,
 		2 * time.Millisecond} {
@@ -235,7 +234,7 @@ func TestOffsetsNoticeAStep(t *testing.T) {
 	}
 }
 
-// A rate that changes, as while the host's calendar is slewed, leads to a wider bound and not to a wrong one for long.
+// If the rate changes, as when the clock is slewed, the bound grows. It is wrong only for a short time.
 func TestOffsetsFollowARateThatChanges(t *testing.T) {
 	l := &link{r: rand.New(rand.NewPCG(9, 10)), drift: 10e-6, there: 100e3, back: 100e3, queue: 50e3,
 		kinkAt: int64(2 * time.Minute), kink: 400e-6}
@@ -251,7 +250,7 @@ func TestOffsetsFollowARateThatChanges(t *testing.T) {
 	}
 }
 
-// slews is by how much a clock has been slewed at a time: for seconds at 1 to 20 ppm either way, with pauses.
+// slews are the slews of a clock: seconds at 1 to 20 ppm in either direction, with pauses.
 type slews []struct{ from, to, rate float64 }
 
 func newSlews(r *rand.Rand, end float64) (s slews) {
@@ -275,8 +274,8 @@ func (s slews) at(at int64) int64 {
 	return int64(sum)
 }
 
-// Clocks that NTP slews by 1 to 20 ppm for seconds, on both hosts: the truth lies within the bound, at once and in
-// hindsight. Without a raw clock it does not: this is what the raw clock is read for.
+// With clocks on both hosts that NTP slews by 1 to 20 ppm for seconds, the true offset is within the bound, both live
+// and smoothed. Without the raw clock it is not, which is why the raw clock is used.
 func TestOffsetsOfSlewedClocks(t *testing.T) {
 	for _, raw := range []bool{true, false} {
 		r := rand.New(rand.NewPCG(21, 22))
@@ -290,14 +289,14 @@ func TestOffsetsOfSlewedClocks(t *testing.T) {
 			var truths []int64
 			for n := range 180 {
 				at := int64(n) * 5e8
-				x, received := l.exchange(at) // by raw clocks
+				x, received := l.exchange(at) // with raw clocks
 				x.Sent, x.Received = x.Sent+own.at(at), x.Received+own.at(received)
 				x.Heard, x.Answered = x.Heard+other.at(at), x.Answered+other.at(received)
 				slew := func(s slews, at int64) int64 {
 					if !raw {
 						return 0
 					}
-					return s.at(at) + int64(100*(2*r.Float64()-1)) // what two readings are apart
+					return s.at(at) + int64(100*(2*r.Float64()-1)) // difference between two readings
 				}
 				x.Slew, x.OtherSlew, x.SlewBound = slew(own, received), slew(other, received), 200
 				o.Add(x)
@@ -326,7 +325,7 @@ func TestOffsetsOfSlewedClocks(t *testing.T) {
 	}
 }
 
-// The difference of a host's two clocks is that of readings around it.
+// The difference of a host's two clocks is computed from readings before and after.
 func TestSlew(t *testing.T) {
 	first, bound := Slew()
 	second, more := Slew()

@@ -38,14 +38,14 @@ func TestPacedSpinsOnlyWhereSleepingDoesNotDo(t *testing.T) {
 	}
 }
 
-// A long wait in a fast series is slept up to its last part.
+// A long wait in a fast series sleeps until shortly before its end.
 func TestPacedSleepsThroughPauses(t *testing.T) {
 	var w Waiter
 	at := Now() + int64(50*time.Millisecond)
 	if err := w.Paced(t.Context(), at, 1000); err != nil {
 		t.Fatal(err)
 	}
-	if n, most := w.TakeSpun(), Now()-(at-maxLimit); n > most { // it ends late on a busy machine
+	if n, most := w.TakeSpun(), Now()-(at-maxLimit); n > most { // the wait ends late on a busy machine
 		t.Errorf("spun for %v, want the last %v at most", time.Duration(n), time.Duration(most))
 	}
 }
@@ -62,7 +62,7 @@ func TestPacedEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// Time stands still in a bubble while anybody runs there: one who spun would spin for ever.
+// In a bubble, time stands still while a goroutine runs, so spinning would never end.
 func TestPacedInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w Waiter
@@ -76,7 +76,7 @@ func TestPacedInABubble(t *testing.T) {
 	})
 }
 
-// While every processor spins, goroutines that wait for the network run at each poll. Go alone polls every 10 ms.
+// While every processor spins, goroutines that wait for the network run at each poll. Go's own poll interval is 10 ms.
 func TestSpinningLeavesTheNetworkAlive(t *testing.T) {
 	if theKeeper() == nil {
 		t.Skip("on this platform there is no timekeeper, and a spinner does not poll")
@@ -84,7 +84,7 @@ func TestSpinningLeavesTheNetworkAlive(t *testing.T) {
 	defer func() { countProcessors() }()
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	countProcessors()
-	// A message through a socket of the file system is there when its write returns, whatever else the host does.
+	// A message through a Unix socket is available when its write returns, independent of the load of the host.
 	listener, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
 	if err != nil {
 		t.Fatal(err)
