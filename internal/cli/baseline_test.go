@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/runs"
 )
 
-// twoCells is the record of a run of two cells, once each, with an outcome for each verdict that is given.
+// twoCells writes the record of a run of two cells, one repetition each, with an outcome per given verdict.
 func twoCells(t *testing.T, root string, verdicts ...plan.Verdict) *runs.Run {
 	t.Helper()
 	cell := func(id string) plan.Cell {
@@ -35,8 +35,8 @@ func twoCells(t *testing.T, root string, verdicts ...plan.Verdict) *runs.Run {
 	return run
 }
 
-// A run that nothing can be compared with is no baseline, one that only a part can be is one with a remark, and a name
-// is one that rules can write.
+// A run without comparable values cannot be a baseline. A run with some is one, with a remark. The name must be valid
+// in rules.
 func TestWhatCanBeABaseline(t *testing.T) {
 	for name, x := range map[string]struct {
 		verdicts       []plan.Verdict
@@ -76,7 +76,7 @@ func TestWhatCanBeABaseline(t *testing.T) {
 	}
 }
 
-// What was changed on the command line is said at the end as it was at the beginning.
+// Changes on the command line are reported at the end of a rerun, too.
 func TestARerunWithOtherRepetitionsDiffersAtItsEnd(t *testing.T) {
 	record := twoCells(t, t.TempDir(), plan.Valid, plan.Valid)
 	r := rerun{plan: record.Plan()}

@@ -19,7 +19,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestSmallBundlesDoNotExhaustTheReader gives ctl bundles, and records unpacked of them, that would take gigabytes.
+// TestSmallBundlesDoNotExhaustTheReader proves that ctl rejects bundles, and their unpacked records, that would use
+// gigabytes of memory.
 func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
 	cells := func(n int) string {
 		return `{"version":8,"id":"bomb","repeat":1,"cells":[{}` + strings.Repeat(",{}", n-1) + `]}`
@@ -70,7 +71,7 @@ func TestSmallBundlesDoNotExhaustTheReader(t *testing.T) {
 	}
 }
 
-// packed is a bundle of at least so many bytes of which one file has this text.
+// packed returns a bundle of at least this size, in which one file has this text.
 func packed(t *testing.T, size int, name, text string) []byte {
 	t.Helper()
 	files := map[string]string{"environment.json": "{}", name: text}
@@ -87,7 +88,7 @@ func packed(t *testing.T, size int, name, text string) []byte {
 		files["manifest.json"] = string(manifest)
 	}
 	var data []byte
-	for _, comment := range []int{0, 1} { // a bundle may unpack to 300 times its size
+	for _, comment := range []int{0, 1} { // a bundle may expand to 300 times its size
 		var b bytes.Buffer
 		z := zip.NewWriter(&b)
 		if err := z.SetComment(strings.Repeat("x", comment*max(0, size-len(data)))); err != nil {

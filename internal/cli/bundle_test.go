@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/bundle"
 )
 
-// Altered files are the first lines, and the exit code is 6.
+// The first lines name the altered files, and the exit code is 6.
 func TestVerifyBeginsWithWhatWasAltered(t *testing.T) {
 	var out bytes.Buffer
 	err := printVerification(&out, "x.zip",

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/wire/lease"
 )
 
-// leading returns a control plane on loopback and the leadership of a controller there. It executes no runs.
+// leading returns a control plane on loopback and the leader of a controller. It executes no runs.
 func leading(t *testing.T) (*wire.Server, *wire.Leader) {
 	t.Helper()
 	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Open: true})
@@ -38,7 +38,7 @@ func leading(t *testing.T) (*wire.Server, *wire.Leader) {
 	return server, lease
 }
 
-// A run that is submitted again as soon as it has ended does not hide that it was cancelled.
+// A cancelled run that is submitted again at once is still reported as cancelled.
 func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 	server, lease := leading(t)
 	client, err := server.Client(t.Context())
@@ -66,7 +66,7 @@ func TestCancelReportsTheSubmissionThatItCancelled(t *testing.T) {
 	}
 }
 
-// A run that is resumed may still be known by the end of its earlier submission: whoever follows it looks again.
+// A resumed run may still have the end of its earlier submission. A follower then checks again.
 func TestTheEndOfAnEarlierSubmissionIsNoBeginning(t *testing.T) {
 	server, lease := leading(t)
 	client, err := server.Client(t.Context())

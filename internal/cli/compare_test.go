@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// misgiven runs a command, and fails the test unless it leaves with the code of faulty command lines and says what is
-// wanted.
+// misgiven runs a command. The test fails unless its exit code is that of command-line errors and its message contains
+// want.
 func misgiven(t *testing.T, c *cobra.Command, want string, args ...string) {
 	t.Helper()
 	c.SetOut(io.Discard)
@@ -50,7 +50,7 @@ func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
 		root, "--value", "publish.rat")
 }
 
-// A gate does not pass where a cell was left out, and names it. What is worse comes first.
+// A gate does not pass if a cell was left out, and names it. Worse values are listed first.
 func TestFailOnWorseNamesCellsThatAreLeftOut(t *testing.T) {
 	for _, x := range []struct {
 		found  compare.Finding

@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// TestTheRecordOfASubmittedRunIsKnown: what ctl submits is what its record has, over the wire and without secrets, and
-// any other plan is somebody else's.
+// TestTheRecordOfASubmittedRunIsKnown proves that ctl recognises the record of a run that it submitted, also after the
+// transfer and without secrets. A record with any other plan is foreign.
 func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	text := `brokers: b: options: {url: "amqp://u:p&w<d@h/?a=1&b=2", password: "hunter2", token: "${env:T}"} // "token": "x\"y"`
@@ -38,7 +38,7 @@ func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 	if err := json.Unmarshal(sent, &received); err != nil {
 		t.Fatal(err)
 	}
-	received.Bases = []plan.Base{{Name: "nightly"}} // of the controller
+	received.Bases = []plan.Base{{Name: "nightly"}} // added by the controller
 	folder := t.TempDir()
 	if _, err := runs.Create(folder, received); err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestTheRecordOfASubmittedRunIsKnown(t *testing.T) {
 		"server":  func(r *plan.Run) { r.Source.Server = "nats://h" },
 		"payload": func(r *plan.Run) { r.Cells[0].Workload.Message.Payload.File = "/etc/shadow" },
 		"influx":  func(r *plan.Run) { r.Influx = &plan.Influx{URL: "http://h2"} },
-		"secret": func(r *plan.Run) { // in the place of ***
+		"secret": func(r *plan.Run) { // in place of ***
 			r.Cells[0].Broker.Options = json.RawMessage(strings.Replace(string(r.Cells[0].Broker.Options), "***@h",
 				"***@evil/${env:A}@h", 1))
 		},

@@ -16,7 +16,7 @@ import (
 	_ "lockstep/pkg/drivers/nats"
 )
 
-// The matrix that docs/external-drivers.md shows runs: the example in Python beside the built-in driver, on one server.
+// The matrix of docs/external-drivers.md runs: the Python example and the built-in driver, with one server.
 func TestDocumentedExternalDriver(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		if os.Getenv("CI") != "" || os.Getenv("LOCKSTEP_LAB") != "" {
@@ -65,7 +65,7 @@ func TestDocumentedExternalDriver(t *testing.T) {
 	}
 }
 
-// Whatever is wrong about the file is said, with what to do.
+// Every error of the drivers file is reported with a remedy.
 func TestDriversFlagFaults(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {

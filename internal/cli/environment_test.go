@@ -55,7 +55,7 @@ func TestBadVariablesAreAllNamed(t *testing.T) {
 	}
 }
 
-// A value that a flag does not take is answered with those that it takes, and not with the words of a Go package.
+// An invalid flag value is rejected with the valid values, without wording of a Go package.
 func TestBadFlagsSayWhatIsWanted(t *testing.T) {
 	t.Setenv("LOCKSTEP_REPLICAS", "")
 	t.Setenv("LOCKSTEP_STOP_WITHIN", "")

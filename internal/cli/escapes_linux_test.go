@@ -15,10 +15,11 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// hostileText has a title of the window, a cleared screen in seven and in eight bits, and text from right to left.
+// hostileText contains a window title, sequences that clear the screen with seven and with eight bits, and a
+// right-to-left override.
 const hostileText = "\x1b]0;OWNED\a\x1b[2J\u009b2J\u202eDETUPER"
 
-// hostile is a driver of a broker whose every text is hostile.
+// hostile is a driver whose broker reports hostile texts.
 type hostile struct{ drivers.Driver }
 
 func (h hostile) Info() drivers.Info {
@@ -55,7 +56,7 @@ func (hostileSession) Cleanup(context.Context, []drivers.Leftover) error {
 	return errors.New(hostileText)
 }
 
-// TestOutputHoldsNoControlCharacters has commands print text of others on a terminal.
+// TestOutputHoldsNoControlCharacters proves that commands escape foreign texts on a terminal.
 func TestOutputHoldsNoControlCharacters(t *testing.T) {
 	remove, err := drivers.Add(hostile{})
 	if err != nil {
@@ -79,7 +80,7 @@ func TestOutputHoldsNoControlCharacters(t *testing.T) {
 		"package matrix\nname: \"x\"\nbrokers: \"b"+`\u001b]0;OWNED\u0007\u009b2J\u202eDETUPER`+"\": driver: \"gone\""+
 			rest)
 
-	// A fleet, whose daemons log to a terminal, too.
+	// A fleet, whose daemons also log to a terminal.
 	var all sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	defer all.Wait()
@@ -115,7 +116,7 @@ func TestOutputHoldsNoControlCharacters(t *testing.T) {
 	} {
 		for _, kind := range []string{"xterm", "dumb"} {
 			if c.name == "schedule add" && kind == "dumb" {
-				continue // it is there already
+				continue // it exists already
 			}
 			t.Run(c.name+" on "+kind, func(t *testing.T) {
 				t.Setenv("TERM", kind)
@@ -131,7 +132,8 @@ func TestOutputHoldsNoControlCharacters(t *testing.T) {
 	harmless(t, daemons.text(), "refused: ")
 }
 
-// harmless fails the test if text has control sequences but those of the live view, or does not contain want.
+// harmless fails the test if text contains control sequences other than those of the live view, or does not contain
+// want.
 func harmless(t *testing.T, text, want string) {
 	t.Helper()
 	if !strings.Contains(text, want) {

@@ -12,7 +12,8 @@ import (
 	"lockstep/internal/schedule"
 )
 
-// TestMatricesOfSchedules expands matrices as a controller does: in a process that is ended beyond its limits.
+// TestMatricesOfSchedules proves that matrices are expanded in a process that is killed if it exceeds its limits, as in
+// a controller.
 func TestMatricesOfSchedules(t *testing.T) {
 	matrix := func(more string) schedule.Matrix {
 		return schedule.Matrix{File: "m.cue", Path: "/home/somebody/m.cue", Text: `package matrix

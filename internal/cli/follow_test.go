@@ -14,7 +14,7 @@ import (
 	_ "lockstep/pkg/drivers/loopback"
 )
 
-// words is what a program has written so far.
+// words is the output of a program so far.
 type words struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -45,9 +45,8 @@ func (w *words) await(t *testing.T, text string) {
 	}
 }
 
-// Whoever follows a run that waits behind another is told so, and behind which, not only when it is attached to.
-// Whoever resumes a run that is executed is told so at once, with the commands that follow and stop it. When it has
-// been cancelled, nothing is printed of what happened before.
+// A follower of a queued run is told which run it waits for, also without attaching. Resuming a running run is reported
+// at once, with the commands to follow and cancel it. After it was cancelled, earlier events are not printed.
 func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,7 +61,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	}
 	ctx, daemon, end := start()
 	defer end()
-	following, follower, leave := start() // before the daemons
+	following, follower, leave := start() // before the daemons start
 	defer leave()
 	var log words
 	daemon(func() int { return Controller(ctx, []string{"--open", "--listen", at}, nil, &log, &log) })
@@ -111,7 +110,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	}
 	ctl("cancel", executed).await(t, "has ended: interrupted")
 	resumed = ctl("run", "--runs", copies, "--resume", executed)
-	resumed.await(t, "is queued: broker loop, used by run ") // behind the one that waited for it
+	resumed.await(t, "is queued: broker loop, used by run ") // behind the run that waited for it
 	ctl("cancel", executed).await(t, "run "+executed)
 	resumed.await(t, "interrupted; resume:")
 	if text := resumed.String(); strings.Contains(text, "] interrupted: run was cancelled") {
@@ -119,7 +118,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// id is the first run that a controller's log names.
+// id returns the first run id in a controller's log.
 func id(log string) string {
 	_, after, _ := strings.Cut(log, " run=")
 	name, _, _ := strings.Cut(after, " ")

@@ -11,7 +11,7 @@ import (
 	"lockstep/test/process"
 )
 
-// TestTheAnswerOnATerminalCounts: only yes has a foreign record used.
+// TestTheAnswerOnATerminalCounts proves that a foreign record is used only after the answer "yes".
 func TestTheAnswerOnATerminalCounts(t *testing.T) {
 	t.Setenv("CANARY", "canary-secret")
 	key := filepath.Join(t.TempDir(), "private.key")
@@ -31,7 +31,7 @@ func TestTheAnswerOnATerminalCounts(t *testing.T) {
 	}
 }
 
-// terminal is one on which somebody has typed.
+// terminal returns a terminal with typed input.
 func terminal(t *testing.T, typed string) *os.File {
 	t.Helper()
 	terminal, master := process.Terminal(t)

@@ -21,7 +21,7 @@ import (
 	_ "lockstep/pkg/drivers/nats"
 )
 
-// listener counts connections, and answers nothing.
+// listener counts connections and never answers.
 func listener(t *testing.T) (address string, dialled *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,7 +51,7 @@ func ctl(t *testing.T, args ...string) (code int, said string) {
 	return code, out.String()
 }
 
-// foreign writes the record of a run that another ctl created, with a matrix over NATS at an address.
+// foreign writes the record of a run of another ctl, with a NATS matrix at an address.
 func foreign(t *testing.T, folder, text string, change func(*plan.Run)) plan.Run {
 	t.Helper()
 	m, err := matrix.Load("foreign.cue", []byte(text), matrix.Narrow{})
@@ -74,7 +74,7 @@ func foreign(t *testing.T, folder, text string, change func(*plan.Run)) plan.Run
 	return r
 }
 
-// foreignMatrix names a broker at an address, and two files of this host.
+// foreignMatrix returns a matrix with a broker at an address and two files of this host.
 func foreignMatrix(address, key, payload string) string {
 	return fmt.Sprintf(`package matrix
 name: "foreign"
@@ -87,8 +87,8 @@ cell: {
 `, address, key, payload)
 }
 
-// TestRecordsOfOthersAreUsedAfterAQuestion: rerun, resume and cleanup of a record that this ctl did not create list
-// what they would use, and open none of it without --yes.
+// TestRecordsOfOthersAreUsedAfterAQuestion proves that rerun, resume and cleanup of a foreign record list what they
+// would use, and use nothing without --yes.
 func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 	t.Setenv("CANARY", "canary-secret")
 	key, payload := filepath.Join(t.TempDir(), "private.key"), filepath.Join(t.TempDir(), "payload")
@@ -135,8 +135,8 @@ func TestRecordsOfOthersAreUsedAfterAQuestion(t *testing.T) {
 	}
 }
 
-// TestFilesThatForeignRecordsNameAreNotRead: the matrix of a record that holds passwords is read from where its user
-// had it.
+// TestFilesThatForeignRecordsNameAreNotRead covers a record whose matrix has passwords, which is read from its original
+// file.
 func TestFilesThatForeignRecordsNameAreNotRead(t *testing.T) {
 	folder := t.TempDir()
 	r := foreign(t, folder, foreignMatrix("127.0.0.1:1", "/nowhere", "/nowhere"),
@@ -147,8 +147,8 @@ func TestFilesThatForeignRecordsNameAreNotRead(t *testing.T) {
 	}
 }
 
-// TestBundlesHavePayloadsOfOwnRunsOnly bundles a record of somebody else that names a file of this host, and then a run
-// of this ctl.
+// TestBundlesHavePayloadsOfOwnRunsOnly bundles a foreign record that names a file of this host, and then a run of this
+// ctl.
 func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
 	dir := t.TempDir()
 	payload, file := filepath.Join(dir, "payload"), filepath.Join(dir, "once.cue")
@@ -196,7 +196,8 @@ func TestBundlesHavePayloadsOfOwnRunsOnly(t *testing.T) {
 	}
 }
 
-// TestPointsOfARecordGoWhereFlagsSay: the InfluxDB that a record names gets nothing, and no secret of this host.
+// TestPointsOfARecordGoWhereFlagsSay proves that the InfluxDB of a foreign record receives no points and no secret of
+// this host.
 func TestPointsOfARecordGoWhereFlagsSay(t *testing.T) {
 	address, dialled := listener(t)
 	folder := t.TempDir()

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// recorded are the events of a run that took place: two cells of two groups, one of which falls behind.
+// recorded are the events of a real run: two cells of two groups, one of which falls behind.
 type recorded struct {
 	After    time.Duration       `json:"after"`
 	Progress controller.Progress `json:"progress"`
@@ -44,7 +44,7 @@ var recording = sync.OnceValues(func() (all []recorded, err error) {
 	return all, nil
 })
 
-// viewAt is what is known after so much of the recording.
+// viewAt returns the view at a time of the recording.
 func viewAt(t *testing.T, after time.Duration) (v view, now time.Time) {
 	t.Helper()
 	events, err := recording()
@@ -62,7 +62,7 @@ func viewAt(t *testing.T, after time.Duration) (v view, now time.Time) {
 	return v, began.Add(after)
 }
 
-// show applies the entry that an event was recorded of. Snapshots were not recorded, but the metrics that they made.
+// show applies a recorded event. Snapshots were not recorded, only the metrics that were computed from them.
 func show(v view, p controller.Progress, now time.Time) {
 	e := wire.Entry{}
 	switch p.Kind {
@@ -81,7 +81,7 @@ func show(v view, p controller.Progress, now time.Time) {
 	v.Apply(e, now)
 }
 
-// moments are times of the recording that look different from each other.
+// moments are times of the recording with different views.
 var moments = []struct {
 	name  string
 	after time.Duration
@@ -91,7 +91,7 @@ var moments = []struct {
 	{"the second cell", 14700 * time.Millisecond}, {"the end", 21 * time.Second},
 }
 
-// TestFrames: what stands on terminals of several widths while a run goes on.
+// TestFrames compares the live view on terminals of several widths with golden files.
 func TestFrames(t *testing.T) {
 	t.Parallel()
 	for _, columns := range []int{120, 80, 64, 59, 30} {
@@ -108,8 +108,8 @@ func TestFrames(t *testing.T) {
 	}
 }
 
-// TestFramesFit: nothing but what the screen cuts (names and, where it is narrow, bars) is wider than the terminal;
-// colours change no character.
+// TestFramesFit proves that only texts that the screen cuts (names, and bars on narrow terminals) are wider than the
+// terminal, and that colours change no character.
 func TestFramesFit(t *testing.T) {
 	t.Parallel()
 	for columns := 24; columns < 130; columns++ {
@@ -135,7 +135,7 @@ func TestFramesFit(t *testing.T) {
 	}
 }
 
-// bare is text without styles.
+// bare returns text without styles.
 func bare(text string) string {
 	for {
 		before, after, found := strings.Cut(text, "\x1b[")
@@ -163,7 +163,7 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// A matrix without axes has one cell, which has no name.
+// A matrix without axes has one cell without a name.
 func TestACellWithoutANameLeavesNoGap(t *testing.T) {
 	e := controller.Progress{N: 1, Of: 7, Task: plan.Task{}}
 	if got := taskOf(e); got != "[1/7]" {

@@ -13,8 +13,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// scheduledRuns is the answer for a cell whose rate fell with a setting, with one outlier, one night that failed, and
-// one from another host.
+// scheduledRuns is the response for a cell whose rate fell with a setting, with an outlier, a failed run, and a run on
+// another host.
 func scheduledRuns() plan.HistoryAnswer {
 	a := plan.HistoryAnswer{Runs: 16, Subjects: map[string]plan.Subject{},
 		Environments: map[string]plan.Environment{"e1": {Hosts: []string{"bench-1 (8 cores)"}},
@@ -100,7 +100,7 @@ func TestSparkline(t *testing.T) {
 	}
 }
 
-// A history that was cut off is made anew, and nobody says that it reads anything later.
+// A history with a truncated file is rebuilt with one command, which the error names.
 func TestAHistoryThatWasCutOffSaysTheNextStep(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)

@@ -18,9 +18,9 @@ import (
 	"lockstep/test/process"
 )
 
-// pty is a terminal: what a program writes to its file is in written.
+// pty is a pseudo-terminal. written has everything that a program has written to file.
 type pty struct {
-	file    *os.File // the program's end
+	file    *os.File // the program's side
 	master  *os.File
 	mu      sync.Mutex
 	written bytes.Buffer
@@ -59,7 +59,7 @@ func (p *pty) read() {
 	}
 }
 
-// await waits until something was written.
+// await waits until a text was written.
 func (p *pty) await(t *testing.T, text string) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -75,9 +75,9 @@ func (p *pty) await(t *testing.T, text string) {
 	}
 }
 
-// text closes the program's end and returns all that was written to it.
+// text closes the program's side and returns all of its output.
 func (p *pty) text() string {
-	_ = p.file.Close() // again, at the end of the test
+	_ = p.file.Close() // closed again at the end of the test
 	<-p.done
 	_ = p.master.Close()
 	return p.written.String()
@@ -97,7 +97,7 @@ cell: {
 }
 `
 
-// ctlRun is ctl run of a tiny matrix that writes to a terminal. It returns a function that waits for its exit code.
+// ctlRun starts ctl run with a small matrix on a terminal. The returned function waits for the exit code.
 func ctlRun(t *testing.T, ctx context.Context, p *pty, measure string) func() int {
 	t.Helper()
 	dir := t.TempDir()
@@ -119,7 +119,7 @@ const (
 	colour = "\x1b[36m"
 )
 
-// restored fails the test unless the cursor is to be seen, on an empty line that nothing stands below.
+// restored fails the test unless the cursor is visible, on an empty last line.
 func restored(t *testing.T, text string) {
 	t.Helper()
 	if strings.LastIndex(text, hide) > strings.LastIndex(text, show) || !strings.HasSuffix(text, "\n"+show) &&
@@ -128,7 +128,7 @@ func restored(t *testing.T, text string) {
 	}
 }
 
-// TestLiveViewAtTheEnd: at the end of a run nothing of the live view is left.
+// TestLiveViewAtTheEnd proves that the live view is removed at the end of a run.
 func TestLiveViewAtTheEnd(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	p := newPTY(t, 100)
@@ -142,17 +142,17 @@ func TestLiveViewAtTheEnd(t *testing.T) {
 	restored(t, text)
 }
 
-// TestLiveView: on a terminal, metrics of the task stand below the lines that stay, in colours. A narrower terminal has
-// more lines of them. Nothing of them is left after Ctrl-C.
+// TestLiveView proves that a terminal shows the metrics of the task in colours below the permanent lines, on more lines
+// if it is narrow, and that they are removed after Ctrl-C.
 func TestLiveView(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	t.Setenv("NO_COLOR", "")
 	p := newPTY(t, 100)
 	ctx, interrupt := context.WithCancel(t.Context())
 	end := ctlRun(t, ctx, p, "3m")
-	p.await(t, colour) // of the bar of progress, after a thirtieth of the run
+	p.await(t, colour) // of the progress bar, after a thirtieth of the run
 	p.resize(t, 40)
-	p.await(t, " Consume msg/s ") // on a line of its own
+	p.await(t, " Consume msg/s ") // on its own line
 	interrupt()
 	if code := end(); code != cli.ExitInterrupted {
 		t.Errorf("exit code %d", code)
@@ -169,7 +169,7 @@ func TestLiveView(t *testing.T) {
 	restored(t, text)
 }
 
-// TestLiveViewIsTakenAway: after Ctrl-C, too, and what is said of it stands above.
+// TestLiveViewIsTakenAway proves that the live view is removed after Ctrl-C, and that the message about it stays.
 func TestLiveViewIsTakenAway(t *testing.T) {
 	t.Setenv("TERM", "xterm-256color")
 	t.Setenv("NO_COLOR", "1")
@@ -191,7 +191,7 @@ func TestLiveViewIsTakenAway(t *testing.T) {
 	restored(t, text)
 }
 
-// TestPlainLines: a terminal that cannot move its cursor gets a line a task, and no sequence.
+// TestPlainLines proves that a terminal without cursor movement gets one line per task, without sequences.
 func TestPlainLines(t *testing.T) {
 	t.Setenv("TERM", "dumb")
 	p := newPTY(t, 80)

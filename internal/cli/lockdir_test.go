@@ -35,7 +35,7 @@ func TestAFolderHasOneDaemon(t *testing.T) {
 	release()
 }
 
-// Whoever is refused is refused before anything is opened, and says so with the code of a wrong command line.
+// A daemon whose folder is in use ends before it opens anything, with the exit code of command-line errors.
 func TestDaemonsTakeTheirFolderFirst(t *testing.T) {
 	dir := t.TempDir()
 	release, err := lockDir("--dir", dir)
@@ -72,7 +72,7 @@ func TestFilesThatAreNotThereEndADaemonAtOnce(t *testing.T) {
 	}
 }
 
-// Everything that an agent cannot allow matrices is named at once, from the command line and the environment.
+// All invalid permissions for matrices are reported at once, from the command line and the environment.
 func TestAgentsNameAllThatTheyCannotAllow(t *testing.T) {
 	t.Setenv("LOCKSTEP_ENV", "BROKER_PASSWORD, LOCKSTEP_TOKEN")
 	var out strings.Builder
@@ -135,13 +135,13 @@ func TestTheRemedyFitsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestFilesThatAreOfAnotherKindAreRefused at once, whatever --server is.
+// TestFilesThatAreOfAnotherKindAreRefused proves that this happens at once, independent of --server.
 func TestFilesThatAreOfAnotherKindAreRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "notes.txt")
 	if err := os.WriteFile(file, []byte("neither a key nor a certificate\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an agent that is not refused tries for ever
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // an agent that starts tries to connect for ever
 	defer cancel()
 	for _, flag := range []string{"--creds", "--ca"} {
 		for name, program := range map[string]func(args []string, out io.Writer) int{
@@ -162,7 +162,8 @@ func TestFilesThatAreOfAnotherKindAreRefused(t *testing.T) {
 	}
 }
 
-// TestDaemonsSayWhatIsMissing, as ctl does, while they try again: the control plane may accept them later.
+// TestDaemonsSayWhatIsMissing proves that daemons report missing credentials like ctl, while they try again: the
+// control plane may accept them later.
 func TestDaemonsSayWhatIsMissing(t *testing.T) {
 	server, err := wire.Embedded(t.Context(), wire.ServerConfig{Listen: "127.0.0.1:0", Auth: wire.Auth{Token: "right"}})
 	if err != nil {
@@ -187,7 +188,7 @@ func TestDaemonsSayWhatIsMissing(t *testing.T) {
 	}
 }
 
-// untilSaid calls said when the text was written.
+// untilSaid calls said after a text was written.
 type untilSaid struct {
 	strings.Builder
 	text string
@@ -202,7 +203,7 @@ func (u *untilSaid) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// A --server that nobody can dial ends every program at once, by the command line and by the environment.
+// An invalid --server ends every program at once, from the command line and from the environment.
 func TestServersThatAreNoURLAreRefused(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.cue")
 	if err := os.WriteFile(file, []byte("package matrix\nname: \"x\"\nbrokers: loop: driver: \"loopback\"\n"),
@@ -240,7 +241,7 @@ func TestServersThatAreNoURLAreRefused(t *testing.T) {
 	}
 }
 
-// Credentials beside --open are refused: nobody would know whether they are required.
+// Credentials together with --open are rejected, because they contradict each other.
 func TestOpenWithCredentialsIsRefused(t *testing.T) {
 	for name, set := range map[string]func(*testing.T) []string{
 		"token":  func(t *testing.T) []string { t.Setenv("LOCKSTEP_TOKEN", "x"); return nil },
@@ -250,7 +251,7 @@ func TestOpenWithCredentialsIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			cancel() // one that serves ends at once
+			cancel() // a controller that starts ends at once
 			var out strings.Builder
 			code := Controller(ctx, append([]string{"--listen", "127.0.0.1:0", "--open"}, set(t)...), nil, &out, &out)
 			if code != ExitBadMatrix || !strings.Contains(out.String(), "--open with credentials") {
@@ -260,7 +261,7 @@ func TestOpenWithCredentialsIsRefused(t *testing.T) {
 	}
 }
 
-// A daemon that is refused at its start leaves no folder that it made, and any other as it was.
+// A daemon that fails to start removes a folder that it created, and leaves other folders unchanged.
 func TestARefusedDaemonLeavesNoFolder(t *testing.T) {
 	there := t.TempDir()
 	made := filepath.Join(there, "new")

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/cli"
 )
 
-// ctlVariable has the test binary be ctl, with these arguments, one per line.
+// ctlVariable makes the test binary run ctl with these arguments, one per line.
 const ctlVariable = "LOCKSTEP_TEST_CTL"
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -22,7 +22,7 @@ func run(m *testing.M) int {
 	if len(os.Args) > 1 && os.Args[1] == "expand-schedule" { // as a controller starts itself
 		return cli.Controller(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	}
-	state, err := os.MkdirTemp("", "lockstep-test-state-*") // runs of the tests are none of the user's
+	state, err := os.MkdirTemp("", "lockstep-test-state-*") // not the user's folder of runs
 	if err == nil {
 		defer os.RemoveAll(state)
 		err = os.Setenv("XDG_STATE_HOME", state)

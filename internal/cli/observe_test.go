@@ -35,7 +35,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// A command line has blanks: only commas part what is observed.
+// A command line contains blanks, so only commas separate the observed processes.
 func TestObserveFromTheEnvironment(t *testing.T) {
 	t.Setenv("LOCKSTEP_OBSERVE", "rabbit=port:5672, kafka=command:java kafka.Kafka")
 	var given []string

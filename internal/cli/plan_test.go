@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// large is a plan of more than anybody reads.
+// large is a plan with many cells.
 func large() plan.Run {
 	run := plan.Run{Name: "large", Repeat: 1, Agents: 2, Axes: []string{"queue", "n"}}
 	at := func(queue string, n int) []plan.Coordinate {
@@ -33,7 +33,7 @@ func large() plan.Run {
 	return run
 }
 
-// TestPlanOfManyCells: what nobody reads is summed up; --all lists it.
+// TestPlanOfManyCells proves that a long plan is summarised, and that --all lists it.
 func TestPlanOfManyCells(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
@@ -53,8 +53,8 @@ func TestPlanOfManyCells(t *testing.T) {
 	}
 }
 
-// TestTheTimeOfEnoughRepetitions: more repetitions take longer than those that there are at least, where cells are
-// repeated until a value is known.
+// TestTheTimeOfEnoughRepetitions proves that the note about too few repetitions uses the minimum number of adaptive
+// repetitions.
 func TestTheTimeOfEnoughRepetitions(t *testing.T) {
 	until, err := plan.ParseStopRule("ci < 5%")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// A takeover is one line, and follows the line that a controller leads again.
+// A takeover is printed as one line, after the line that a controller leads again.
 func TestATakeoverIsPrintedOnceAndInOrder(t *testing.T) {
 	var out strings.Builder
 	p := newProgress(newConsole(&out), wire.Submission{})
@@ -31,7 +31,7 @@ a controller leads again; the run continues
 	}
 }
 
-// A run that is resumed prints no lines of what happened before it had ended.
+// A resumed run prints no lines about the time before its end.
 func TestAResumedRunPrintsNoEarlierLines(t *testing.T) {
 	var out strings.Builder
 	p := newProgress(newConsole(&out), wire.Submission{})

@@ -11,10 +11,10 @@ import (
 	"testing"
 )
 
-// subcommands are the lines of a help text that list commands.
+// subcommands matches the lines of a help text that list commands.
 var subcommands = regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) {2,}\S`)
 
-// TestReferenceOfCommands: docs/cli.md is what the programs' own help says, of every command.
+// TestReferenceOfCommands proves that docs/cli.md contains the help of every command.
 func TestReferenceOfCommands(t *testing.T) {
 	const file = "../../docs/cli.md"
 	var b strings.Builder
@@ -37,7 +37,7 @@ func TestReferenceOfCommands(t *testing.T) {
 	}
 }
 
-// document writes the help of a command and of those below it.
+// document writes the help of a command and of its subcommands.
 func document(t *testing.T, b *strings.Builder, program string, path []string) {
 	t.Helper()
 	run := map[string]func(context.Context, []string, io.Reader, io.Writer, io.Writer) int{"ctl": Ctl,
@@ -47,7 +47,7 @@ func document(t *testing.T, b *strings.Builder, program string, path []string) {
 		t.Fatalf("%s %s --help: %d\n%s", program, strings.Join(path, " "), code, &faults)
 	}
 	name := strings.Join(append([]string{program}, path...), " ")
-	host, _ := os.Hostname() // a default of agents
+	host, _ := os.Hostname() // a default of the agent
 	text := strings.ReplaceAll(out.String(), fmt.Sprintf("(default %q)", host), "(default: the host's)")
 	fmt.Fprintf(b, "\n## %s\n\n```text\n%s\n```\n", name, strings.TrimSpace(text))
 	_, list, any := strings.Cut(out.String(), "Available Commands:\n")

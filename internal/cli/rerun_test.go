@@ -10,8 +10,7 @@ import (
 	"lockstep/internal/bundle"
 )
 
-// A bundle of a stranger names files that agents read: the commands that it makes ctl print are one word a name, to a
-// shell as well.
+// A foreign bundle names files that agents read. The commands that ctl prints quote them for a shell.
 func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	evil := "/nowhere/x; touch " + ran + "; echo it"
@@ -23,7 +22,7 @@ func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
 		t.Fatal("a file that is not here is not missed")
 	}
 	_, command, _ := strings.Cut(err.Error(), "\n  ")
-	// it cannot write to /nowhere
+	// /nowhere cannot be written
 	out, err := exec.CommandContext(context.Background(), "sh", "-c",
 		"mkdir() { :; }; unzip() { :; }; "+command).CombinedOutput()
 	t.Logf("%v: %s", err, out)
@@ -32,7 +31,7 @@ func TestCommandsForAStrangersFilesAreQuoted(t *testing.T) {
 	}
 }
 
-// What never ends is not read.
+// Files that are not regular, and may never end, are not read.
 func TestOnlyRegularFilesOfAStrangerAreRead(t *testing.T) {
 	r := rerun{manifest: bundle.Manifest{Read: []bundle.Read{{Path: "/dev/zero", Name: "files/1/zero"}}}}
 	var all []string

@@ -41,7 +41,7 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := running.Hold(); err != nil { // as the ctl that runs it does
+	if err := running.Hold(); err != nil { // as the ctl that runs it
 		t.Fatal(err)
 	}
 	if code, said := ctl("run", "--runs", folder, "--resume", "latest"); code != cli.ExitError ||
@@ -53,7 +53,7 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 	if err != nil || len(outcomes) != 1 {
 		t.Fatalf("outcomes %q, %v", outcomes, err)
 	}
-	if err := os.Remove(outcomes[0]); err != nil { // as if it had been stopped before
+	if err := os.Remove(outcomes[0]); err != nil { // as if it had been interrupted before
 		t.Fatal(err)
 	}
 
@@ -69,7 +69,7 @@ func TestARunIsResumedWhereItIsAndByOneAlone(t *testing.T) {
 		t.Error("it went on in the folder of --runs, where it is not")
 	}
 
-	// A run that is complete is not run: its last end stays.
+	// A complete run is not executed again, and its timeline does not change.
 	marks := filepath.Join(folder, "latest", "timeline.jsonl")
 	before, err := os.ReadFile(marks)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// TestARunThatTheControllerStoppedIsAnError: with the reason, whether or not something was recorded.
+// TestARunThatTheControllerStoppedIsAnError proves that the exit code and the message state this, with and without a
+// record.
 func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 	root := t.TempDir()
 	record, err := runs.Create(root, plan.Run{Version: plan.RecordFormat, ID: "recorded", Name: "n", Repeat: 1,
@@ -36,8 +37,8 @@ func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 	}
 }
 
-// A run that the control plane does not know any more does not go on there: it is continued from the copy, with the
-// same flags.
+// A run that the control plane no longer has cannot be continued there. It is resumed from its copy, with the same
+// flags.
 func TestARunThatIsNotKnownAnyMoreIsResumed(t *testing.T) {
 	o := runOptions{runs: "my", server: serverFlags{url: "nats://bench-1:4222"}}
 	const want = "run r is no longer on the control plane, which may have been restarted without its data; " +
@@ -47,8 +48,7 @@ func TestARunThatIsNotKnownAnyMoreIsResumed(t *testing.T) {
 	}
 }
 
-// A command that is printed for the user to type has what the user gave to reach the fleet, and not what the
-// environment has.
+// Printed commands contain the flags that the user gave to reach the fleet, without those from the environment.
 func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
 	t.Setenv("LOCKSTEP_CA", "/etc/ca.crt")
 	o := runOptions{runs: "my runs", server: serverFlags{url: "tls://u:p@bench-1:4222", creds: "my creds/client.nk",
@@ -68,7 +68,7 @@ func TestHintsHaveTheFlagsThatReachTheFleet(t *testing.T) {
 	}
 }
 
-// A run of a fleet that this host has no record of is copied before it is resumed.
+// A run of a fleet without a record on this host must be pulled before it is resumed.
 func TestResumeWithoutARecordNamesPull(t *testing.T) {
 	runs := t.TempDir()
 	var out strings.Builder
@@ -80,7 +80,7 @@ func TestResumeWithoutARecordNamesPull(t *testing.T) {
 	}
 }
 
-// A run whose snapshots would fill its stream is announced with the limit that it needs.
+// A run whose snapshots would exceed the limit of its stream is announced with the limit that it needs.
 func TestRunsThatMayFillTheirStreamAreAnnounced(t *testing.T) {
 	w := plan.Default()
 	w.Measure = plan.Duration(time.Hour)

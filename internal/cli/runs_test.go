@@ -21,7 +21,7 @@ old             refused   bench-host-04  –                           unknown  
 old is refused: the controller speaks protocol 9 and it speaks 8: install the same release of Lockstep on both
 `
 
-// A list of agents fits 100 columns with names as fleets have them; -o wide has all.
+// A list of agents with realistic names fits 100 columns. -o wide shows everything.
 func TestAgentsFitTheScreen(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	agent := func(name, host string, ago time.Duration) wire.AgentInfo {
@@ -59,7 +59,7 @@ func TestAgentsFitTheScreen(t *testing.T) {
 	}
 }
 
-// The reason why a run ended, or what it waits for, does not widen the list of runs; -o wide has all of it.
+// The reason why a run ended or waits does not widen the list of runs. -o wide shows all of it.
 func TestRunsShortenDetails(t *testing.T) {
 	all := []wire.RunState{{Run: "r", State: wire.StateQueued,
 		Waiting: "2 more agents, used by run 20260102-150405-quick-3f9c, reserved for run s"}}
@@ -80,7 +80,7 @@ func TestRunsShortenDetails(t *testing.T) {
 	}
 }
 
-// The newest run is first, of a fleet as of a folder.
+// The newest run is first, both of a fleet and of a folder.
 func TestRunsListsTheNewestFirst(t *testing.T) {
 	server, lease := leading(t)
 	root := t.TempDir()

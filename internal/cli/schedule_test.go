@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/matrix"
 )
 
-// The broker of nightly.cue is in the memory of an agent: who schedules it is told what the fleet needs, unless a
-// server is named.
+// The broker of nightly.cue is in the memory of an agent. Scheduling it prints the requirement for the fleet, unless a
+// server is set.
 func TestAScheduleOfABrokerInMemorySaysWhatItNeeds(t *testing.T) {
 	const file = "../../matrices/nightly.cue"
 	text, err := os.ReadFile(file)

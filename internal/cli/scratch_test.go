@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A run in this process removes the folders of those that were killed, and of nobody else.
+// A local run removes the folders of killed local runs, and no others.
 func TestAbandonedFoldersAreRemoved(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	log := slog.New(slog.DiscardHandler)

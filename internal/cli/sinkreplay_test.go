@@ -17,7 +17,7 @@ import (
 	"lockstep/internal/runs"
 )
 
-// TestRefusedReplayNamesTheRemedy: a replay that InfluxDB refuses fails with a message that says how to correct that.
+// TestRefusedReplayNamesTheRemedy proves that a replay that InfluxDB rejects fails with a remedy.
 func TestRefusedReplayNamesTheRemedy(t *testing.T) {
 	status := 0
 	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
@@ -55,8 +55,8 @@ func TestRefusedReplayNamesTheRemedy(t *testing.T) {
 	}
 }
 
-// TestReplayBesideTheRun: a run can be replayed while it goes on, and again when it has ended. InfluxDB then has each
-// point once.
+// TestReplayBesideTheRun proves that a run can be replayed while it is running and after its end. InfluxDB then has
+// each point once.
 func TestReplayBesideTheRun(t *testing.T) {
 	points := map[string]int{}
 	db := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,7 +81,7 @@ func TestReplayBesideTheRun(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []int{1, 2, 2} { // points of the beginning, and of the end
+	for i, want := range []int{1, 2, 2} { // points of the beginning and of the end
 		if i == 1 {
 			if err := record.Mark(runs.Mark{At: time.Now(), Kind: runs.MarkEnd, Text: "done"}); err != nil {
 				t.Fatal(err)

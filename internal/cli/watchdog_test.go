@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// systemd is told that a daemon is ready, and that it makes progress only while it does.
+// systemd is notified when a daemon is ready, and of progress only while there is progress.
 func TestTheWatchdogIsToldOfProgressOnly(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "notify")
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})

@@ -49,7 +49,7 @@ func TestDaemonsServeNothingBeyondLoopbackWithoutUsers(t *testing.T) {
 	}
 }
 
-// calls is a daemon as a function of its arguments.
+// calls runs a daemon with arguments.
 func calls(ctx context.Context, program func(context.Context, []string, io.Reader, io.Writer,
 	io.Writer) int) func([]string) (int, string) {
 	return func(args []string) (int, string) {

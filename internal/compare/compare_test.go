@@ -31,7 +31,7 @@ func TestTooFewRepetitionsAreSaid(t *testing.T) {
 			t.Errorf("%s: %+v: three repetitions of ten cells can tell nothing, six could", r.Name, x)
 		}
 	}
-	w.repeat = 5 // p of 0.008 would do for 6 tests
+	w.repeat = 5 // a p-value of 0.008 would be enough for 6 tests
 	if c := mustCompare(t, o, w.run("a", cells(10), half)); c.Found()[Inconclusive] != 10 || c.Tests != 10 {
 		t.Errorf("five repetitions of ten cells can tell nothing: %v", c.Found())
 	}
@@ -40,7 +40,8 @@ func TestTooFewRepetitionsAreSaid(t *testing.T) {
 	}
 }
 
-// TestTheFamilyIsAllTests: what one value alone would show is not shown among many values.
+// TestTheFamilyIsAllTests proves that a difference that is significant for a single value is not reported among many
+// values.
 func TestTheFamilyIsAllTests(t *testing.T) {
 	w := newWorld(2, 5, 0.01)
 	run := w.run("a", cells(4), half)
@@ -56,8 +57,7 @@ func TestTheFamilyIsAllTests(t *testing.T) {
 	}
 }
 
-// TestNoRepetitionIsDropped: a repetition without a number makes the value of its cell inconclusive, whatever the
-// others are.
+// TestNoRepetitionIsDropped proves that a repetition without a number makes the value of its cell inconclusive.
 func TestNoRepetitionIsDropped(t *testing.T) {
 	w := newWorld(3, 8, 0.01)
 	a := w.run("a", cells(4), nil)
@@ -95,8 +95,8 @@ func TestNoRepetitionIsDropped(t *testing.T) {
 	}
 }
 
-// TestBacklogRanksWorst: the latency of a repetition with a backlog is worse than any. What is left of the others is
-// never better.
+// TestBacklogRanksWorst proves that the latency of a repetition with a backlog ranks as worse than any number. The
+// remaining repetitions never make the cell better.
 func TestBacklogRanksWorst(t *testing.T) {
 	for _, x := range []struct {
 		base, other int // repetitions with a backlog, of eight
@@ -106,7 +106,7 @@ func TestBacklogRanksWorst(t *testing.T) {
 		w := newWorld(3, 8, 0.01)
 		a := w.run("a", cells(1), nil)
 		known, b := w.earlier(a, 9), w.run("b", a.Run.Cells, func(plan.Cell, string) float64 { return 0.8 })
-		if 2*x.base >= w.repeat { // so were earlier runs
+		if 2*x.base >= w.repeat { // earlier runs had the same
 			known = func(string, string) plan.RunSpread { return plan.RunSpread{Backlogs: 9} }
 		}
 		inside := w.run("c", cells(1), func(c plan.Cell, _ string) float64 {
@@ -140,13 +140,13 @@ func TestBacklogRanksWorst(t *testing.T) {
 	}
 }
 
-// TestEarlierBacklogsCount: a cell that had a backlog in some of the earlier runs has not got worse by another, nor
-// better by none.
+// TestEarlierBacklogsCount proves that a cell that had a backlog in some earlier runs is neither worse with another one
+// nor better without.
 func TestEarlierBacklogsCount(t *testing.T) {
 	relative := 0.01
 	for _, x := range []struct {
 		spread   plan.RunSpread
-		fixed    bool // the base has the backlog, and the other side has none
+		fixed    bool // only the base has the backlog
 		want     Finding
 		p        float64
 		violated bool
@@ -182,8 +182,8 @@ func TestEarlierBacklogsCount(t *testing.T) {
 	}
 }
 
-// TestFlagsAreFindings: a number with a flag that makes it incomparable, on either side, makes its comparison
-// inconclusive, and the flag is named.
+// TestFlagsAreFindings proves that a number with a disqualifying flag, on either side, makes its comparison
+// inconclusive, with the flag as the reason.
 func TestFlagsAreFindings(t *testing.T) {
 	for _, flag := range plan.Flags() {
 		for side := range 2 {
@@ -194,7 +194,7 @@ func TestFlagsAreFindings(t *testing.T) {
 			o.Values["publish.rate"] = plan.Value{Number: o.Values["publish.rate"].Number, Flags: []plan.Flag{flag}}
 			c := mustCompare(t, Options{Spread: known, Values: []string{"publish.rate"}}, a, b)
 			x, want := c.Values[0].Rows[0].Changes[0], []string{"A: ", "B: "}[side]+string(flag)
-			if flag == plan.Backlog { // of a rate, whose number is right
+			if flag == plan.Backlog { // a backlog does not affect the number of a rate
 				want = ""
 			}
 			if x.Why != want || (x.Finding == Inconclusive) != (want != "") ||
@@ -205,8 +205,8 @@ func TestFlagsAreFindings(t *testing.T) {
 	}
 }
 
-// TestOtherHostsAreNotCompared: the spread of runs on the same hosts says nothing of others, nor of one that has other
-// cores.
+// TestOtherHostsAreNotCompared proves that the spread of runs on other hosts is not used, nor that of a host with
+// another number of cores.
 func TestOtherHostsAreNotCompared(t *testing.T) {
 	w := newWorld(4, 8, 0.01)
 	a := w.run("a", cells(1), nil)
@@ -275,7 +275,7 @@ func TestAnAxisInsideOfOneRun(t *testing.T) {
 	}
 }
 
-// TestRunsOfOtherWorkloads are matched by the axes that are named, and the parameter that differs is said.
+// TestRunsOfOtherWorkloads proves that cells are matched by the given axes, and that the different parameter is listed.
 func TestRunsOfOtherWorkloads(t *testing.T) {
 	w := newWorld(6, 4, 0.01)
 	changed := cells(2)
@@ -338,13 +338,13 @@ func TestSubjectsAndSurroundingsAreCompared(t *testing.T) {
 	}
 }
 
-// TestBoundsLimitWhatCanBeTold: a difference that the bounds of the values could be is none of the broker's.
+// TestBoundsLimitWhatCanBeTold proves that a difference within the bounds of the values is not reported.
 func TestBoundsLimitWhatCanBeTold(t *testing.T) {
 	for bound, want := range map[float64]Finding{0: Worse, 0.0001: Worse, 0.002: Inconclusive} {
 		w := newWorld(8, 8, 0.01)
 		run := w.run("a", cells(1), func(c plan.Cell, _ string) float64 {
 			return map[string]float64{"nats": 1, "rabbit": 1.5}[c.Broker.Name]
-		}) // 2.5 ms more
+		}) // a difference of 2.5 ms
 		for _, o := range run.Outcomes {
 			v := o.Values["publish.p99"]
 			v.Bound = bound
@@ -359,7 +359,7 @@ func TestBoundsLimitWhatCanBeTold(t *testing.T) {
 	}
 }
 
-// TestFromZero: what was none in all runs and is some now has no ratio, and is found all the same.
+// TestFromZero proves that an increase from zero, which has no ratio, is reported.
 func TestFromZero(t *testing.T) {
 	w := newWorld(9, 6, 0.01)
 	a, b := w.run("a", cells(1), nil), w.run("b", cells(1), nil)
@@ -377,7 +377,7 @@ func TestFromZero(t *testing.T) {
 	}
 }
 
-// A value that a cell cannot have is no row; one that a side has lost is inconclusive.
+// A value that a cell cannot have has no row. A value that only one side has is inconclusive.
 func TestValuesWithoutANumberAreSaid(t *testing.T) {
 	w := newWorld(10, 4, 0.01)
 	a, b := w.run("a", cells(1), nil), w.run("b", cells(1), nil)
@@ -397,7 +397,7 @@ func TestValuesWithoutANumberAreSaid(t *testing.T) {
 	}
 }
 
-// Along the only axis there is one place, which has a name.
+// A comparison by the only axis has a single cell, which has a name.
 func TestTheOnlyAxisLeavesOneCell(t *testing.T) {
 	w := newWorld(8, 4, 0.01)
 	all := cells(1)
@@ -410,7 +410,7 @@ func TestTheOnlyAxisLeavesOneCell(t *testing.T) {
 	}
 }
 
-// What differs is shown as it was written, not as JSON for web pages has it.
+// Differences are shown as written, without JSON's escapes for web pages.
 func TestDifferencesAreShownAsWritten(t *testing.T) {
 	w := newWorld(9, 2, 0.01)
 	a, b := w.run("a", cells(1), nil), w.run("b", slices.Clone(cells(1)), nil)

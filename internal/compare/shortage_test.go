@@ -7,14 +7,14 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestShortages: what is said before a run is what Compare says after it.
+// TestShortages proves that the announcement before a run agrees with the result of Compare after it.
 func TestShortages(t *testing.T) {
 	for repeat := 1; repeat <= 9; repeat++ {
 		w := newWorld(1, repeat, 0.01)
 		run := w.run("a", cells(10), half)
 		run.Run.Tables = []plan.Table{{Rows: []string{"window"}, Columns: []string{"broker"}},
 			{Rows: []string{"window"}, Columns: []string{"broker"}}, {Rows: []string{"broker", "window"}}}
-		for i := range run.Run.Cells { // publish.rate and publish.p99 are all that the world has
+		for i := range run.Run.Cells { // the runs of world only have publish.rate and publish.p99
 			run.Run.Cells[i].Workload.Consumers.Nodes = 0
 		}
 		got := Shortages(run.Run)

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// names lists the differences that are reported: cell and value.
+// names returns the reported differences: cell and value.
 func names(c Comparison) (all []string) {
 	c.changes(func(v *Value, x *Change, _ *Row, _ int) {
 		if x.Finding != NoDifference && x.Finding != Inconclusive {
@@ -20,7 +20,7 @@ func names(c Comparison) (all []string) {
 	return all
 }
 
-// rounds is how often something is simulated.
+// rounds returns the number of simulations.
 func rounds(quick int) int {
 	if os.Getenv("LOCKSTEP_LONG") != "" {
 		return 20 * quick
@@ -28,8 +28,7 @@ func rounds(quick int) int {
 	return quick
 }
 
-// atMost fails if something whose true probability is at most p would have happened so often in n rounds in less than
-// one test of a thousand.
+// atMost fails if got of n rounds is improbable (less than 1/1000) for an event with a probability of at most p.
 func atMost(t *testing.T, what string, got, n int, p float64) {
 	t.Helper()
 	t.Logf("%s: %d of %d (%.1f %%)", what, got, n, 100*float64(got)/float64(n))
@@ -38,9 +37,9 @@ func atMost(t *testing.T, what string, got, n int, p float64) {
 	}
 }
 
-// TestUnchangedRunsAreNotReported compares runs that differ by noise of 1 % of each repetition and by effects of the
-// run. With the spread of five runs known a difference is reported in at most 5 % of pairs; with four it is never, and
-// each change says so.
+// TestUnchangedRunsAreNotReported compares runs with noise of 1 % per repetition and with random effects of the run. If
+// the spread of five runs is known, a difference is reported in at most 5 % of pairs. With four runs, none is reported,
+// and each change states this.
 func TestUnchangedRunsAreNotReported(t *testing.T) {
 	for _, x := range []struct{ each, common float64 }{{0, 0}, {0.01, 0}, {0.02, 0}, {0.03, 0}, {0, 0.02}, {0, 0.03},
 		{0, 0.05}, {0.02, 0.03}} {
@@ -70,8 +69,8 @@ func TestUnchangedRunsAreNotReported(t *testing.T) {
 	}
 }
 
-// TestSpreadThatIsTooSmallIsSeen: what TestUnchangedRunsAreNotReported holds can fail. With a spread as of repetitions
-// alone most pairs are reported.
+// TestSpreadThatIsTooSmallIsSeen proves that the check of TestUnchangedRunsAreNotReported can fail: if the known spread is
+// smaller than the real one, most pairs are reported.
 func TestSpreadThatIsTooSmallIsSeen(t *testing.T) {
 	const pairs = 20
 	reported := 0
@@ -89,14 +88,14 @@ func TestSpreadThatIsTooSmallIsSeen(t *testing.T) {
 	}
 }
 
-// TestInterleavedIsNoise: random halves of one run do not differ. With noise of 20 % the least effect keeps nothing
-// out, and the family alone has to hold.
+// TestInterleavedIsNoise proves that random halves of one run do not differ. With noise of 20 %, the minimum effect
+// filters nothing, so only the correction for multiple tests has an effect.
 func TestInterleavedIsNoise(t *testing.T) {
 	for _, noise := range []float64{0.05, 0.2} {
 		n, reported := rounds(40), 0
 		for seed := range uint64(n) {
 			w := newWorld(seed, 8, noise)
-			w.common = 0.05 // concerns both sides
+			w.common = 0.05 // affects both sides
 			if len(names(mustCompare(t, Options{By: "broker"}, w.run("a", cells(10), nil)))) > 0 {
 				reported++
 			}
@@ -106,8 +105,8 @@ func TestInterleavedIsNoise(t *testing.T) {
 	}
 }
 
-// TestARuleRarelyPassesWhatIsWorse: "no worse by 5 %" at 95 % is met in at most 5 % of runs whose rate or latency is
-// worse by 10 or 20 %, whatever the noise.
+// TestARuleRarelyPassesWhatIsWorse proves that "no worse by 5 %" at 95 % is met in at most 5 % of runs whose rate or
+// latency is worse by 10 or 20 %, for any noise.
 func TestARuleRarelyPassesWhatIsWorse(t *testing.T) {
 	for _, noise := range []float64{0.05, 0.1, 0.2} {
 		for _, factor := range []float64{0.9, 0.8} {
@@ -141,8 +140,8 @@ func TestARuleRarelyPassesWhatIsWorse(t *testing.T) {
 	}
 }
 
-// TestARuleDecidesWhatItCan: with little noise between runs what is worse is violated, and what is not is met; the
-// smallest detectable effect is the margin that an unchanged value meets in 80 % of runs.
+// TestARuleDecidesWhatItCan proves that with little noise between runs a worse value is violated and an unchanged one
+// is met. The smallest detectable effect is the margin that an unchanged value meets in 80 % of runs.
 func TestARuleDecidesWhatItCan(t *testing.T) {
 	n, met, violated, ofDetectable, decisions := rounds(100), 0, 0, 0, 0
 	for seed := range uint64(n) {
@@ -181,8 +180,8 @@ func TestARuleDecidesWhatItCan(t *testing.T) {
 	}
 }
 
-// TestPlantedShiftsAreNamed plants worse latencies in some cells and a better rate in one, and holds that exactly those
-// are named.
+// TestPlantedShiftsAreNamed makes latencies of some cells worse and one rate better, and checks that exactly those are
+// reported.
 func TestPlantedShiftsAreNamed(t *testing.T) {
 	planted := func(c plan.Cell, value string) float64 {
 		window := c.Workload.Publishers.MaxInFlight
@@ -220,7 +219,8 @@ func TestPlantedShiftsAreNamed(t *testing.T) {
 	}
 }
 
-// TestMeansBetweenRunsHoldTheTruth: the interval of a geometric mean holds although all cells of a run move together.
+// TestMeansBetweenRunsHoldTheTruth proves that the interval of a geometric mean is right although all cells of a run
+// change together.
 func TestMeansBetweenRunsHoldTheTruth(t *testing.T) {
 	n, outside := rounds(100), 0
 	for seed := range uint64(n) {
@@ -235,7 +235,7 @@ func TestMeansBetweenRunsHoldTheTruth(t *testing.T) {
 	atMost(t, "common run effects of 3 %, 10 cells: the interval of the mean misses the truth", outside, n, 0.05)
 }
 
-// TestSmallChangesAreNotNamed: two per cent are certain with little noise, and not named.
+// TestSmallChangesAreNotNamed proves that a change of 2 %, which is significant with little noise, is not reported.
 func TestSmallChangesAreNotNamed(t *testing.T) {
 	w := newWorld(1, 10, 0.002)
 	run := w.run("a", cells(3), func(c plan.Cell, _ string) float64 {

@@ -19,8 +19,8 @@ func raw(v any) json.RawMessage {
 	return text
 }
 
-// world makes runs of simulated repetitions: of each cell publish.rate about 1,000 and publish.p99 about 5 ms, with
-// noise of each repetition, an effect of the run on each value of each cell, and one on all of them.
+// world creates runs with simulated repetitions. Each cell has publish.rate of about 1,000 and publish.p99 of about 5
+// ms, with noise per repetition, a random effect of the run per value, and a common one.
 type world struct {
 	r      *rand.Rand
 	noise  float64
@@ -29,7 +29,7 @@ type world struct {
 	common float64
 }
 
-// cells are those of two brokers with modes.
+// cells returns the cells of two brokers with this number of modes.
 func cells(modes int) (all []plan.Cell) {
 	for _, broker := range []string{"nats", "rabbit"} {
 		for m := range modes {
@@ -45,7 +45,7 @@ func cells(modes int) (all []plan.Cell) {
 	return all
 }
 
-// run makes a run; factor is by what a cell's values are multiplied.
+// run creates a run. factor multiplies a cell's values.
 func (w world) run(id string, all []plan.Cell, factor func(c plan.Cell, value string) float64) Recorded {
 	run := plan.Run{ID: id, Name: "simulated", Repeat: w.repeat, Axes: []string{"broker", "window"}, Cells: all,
 		Started: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
@@ -60,7 +60,7 @@ func (w world) run(id string, all []plan.Cell, factor func(c plan.Cell, value st
 			for i, v := range []struct {
 				name string
 				base float64
-			}{{"publish.rate", 1000}, {"publish.p99", 0.005}} { // in one order: a seed gives the same world each time
+			}{{"publish.rate", 1000}, {"publish.p99", 0.005}} { // fixed order, so that a seed gives the same runs
 				x := v.base * effects[i] * (1 + w.noise*w.r.NormFloat64())
 				if factor != nil {
 					x *= factor(c, v.name)
@@ -77,7 +77,7 @@ func newWorld(seed uint64, repeat int, noise float64) world {
 	return world{r: rand.New(rand.NewPCG(seed, 7)), noise: noise, repeat: repeat}
 }
 
-// earlier makes so many runs in which nothing changed, and the spread of all values over them, the base's included.
+// earlier creates unchanged runs, and returns the spread of all values over them and the base.
 func (w world) earlier(base Recorded, runs int) func(cell, value string) plan.RunSpread {
 	medians := map[string][]float64{}
 	add := func(r Recorded) {

@@ -18,7 +18,7 @@ import (
 
 const hostile = `</script><b>|*x*|</b>`
 
-// scheduledRun is a run of so many cells, three times each; edit changes what was measured.
+// scheduledRun writes a run of n cells with three repetitions each. edit changes the measurements.
 func scheduledRun(t *testing.T, root string, n, cells int, edit func(cell int, o *plan.Outcome)) compare.Recorded {
 	t.Helper()
 	noise := rand.New(rand.NewPCG(7, uint64(n)))
@@ -72,8 +72,8 @@ func made(t *testing.T, root string, last compare.Recorded) Digest {
 	return d
 }
 
-// Between two nights only a setting of the broker became different, and one cell slower: that cell and that setting are
-// named, and nothing else.
+// Between two scheduled runs, only a setting of the broker changed, and one cell became slower. Exactly that cell and
+// that setting are reported.
 func TestAChangedSettingIsNamed(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded
@@ -127,7 +127,7 @@ func TestAChangedSettingIsNamed(t *testing.T) {
 	}
 }
 
-// A stable night, one that is the first, and one with a new cell and a failure.
+// Digests of an unchanged run, of the first run, and of one with a new cell and a failure.
 func TestQuietScheduledRuns(t *testing.T) {
 	root := t.TempDir()
 	d := made(t, root, scheduledRun(t, root, 0, 2, func(int, *plan.Outcome) {}))

@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/runs"
 )
 
-// A night that was cut short has cells that were never run: what there is of it is told all the same.
+// A scheduled run that ended early lacks cells. The others are reported.
 func TestAScheduledRunThatWasCutShortIsTold(t *testing.T) {
 	root := t.TempDir()
 	last := scheduledRun(t, root, 0, 1, func(int, *plan.Outcome) {})
@@ -46,12 +46,12 @@ func TestAScheduledRunThatWasCutShortIsTold(t *testing.T) {
 	}
 }
 
-// halfRate is a run whose publish rate is half.
+// halfRate is a run with half of the publish rate.
 func halfRate(_ int, o *plan.Outcome) {
 	o.Values["publish.rate"] = plan.Value{Number: o.Values["publish.rate"].Number / 2}
 }
 
-// The digest of an earlier run looks back from there.
+// The digest of an earlier run ignores later runs.
 func TestLaterRunsAreIgnored(t *testing.T) {
 	root := t.TempDir()
 	var slow compare.Recorded
@@ -78,8 +78,8 @@ func lines(d Digest) (all []string) {
 	return all
 }
 
-// 36 good runs, then four in which one cell has backlog: its consume rate is 3 % lower, its end-to-end latency has no
-// number. That is the first line.
+// After 36 normal runs, one cell has a backlog in four runs. Its consume rate is 3 % lower, and its end-to-end latency
+// has no number. That is reported first.
 func TestBacklogIsReportedFirst(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded
@@ -101,8 +101,8 @@ func TestBacklogIsReportedFirst(t *testing.T) {
 	}
 }
 
-// A flag that makes a number incomparable is reported from its second run on, unless it was there in many runs before,
-// and a number after another status for three runs. The same status in more than a third of the cells is reported once.
+// A disqualifying flag is reported from its second run on, unless many earlier runs had it. A number after another
+// status is reported for three runs. The same status in more than a third of the cells is reported once.
 func TestStatusesOfScheduledRuns(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded
@@ -132,8 +132,8 @@ func TestStatusesOfScheduledRuns(t *testing.T) {
 	}
 }
 
-// A slow run of all cells is one line, in its digest and in the next two. A new level of all cells is one line, for as
-// long, with its first run.
+// One slow run of all cells is one line in its digest and in the next two. A new level of all cells is one line for the
+// same time, with its first run.
 func TestACommonChangeIsReportedOnce(t *testing.T) {
 	root := t.TempDir()
 	byRun := map[int]compare.Recorded{}
@@ -163,7 +163,7 @@ func TestACommonChangeIsReportedOnce(t *testing.T) {
 	}
 }
 
-// Numbers from other hosts are not compared, and that is said.
+// Numbers of other hosts are not compared, and the digest states that.
 func TestOtherHostsAreNamed(t *testing.T) {
 	root := t.TempDir()
 	scheduledRun(t, root, 0, 1, func(int, *plan.Outcome) {})
@@ -174,8 +174,7 @@ func TestOtherHostsAreNamed(t *testing.T) {
 	}
 }
 
-// The digest for programs goes into a schedule's history, beside other comparisons: it is short, and counts what it
-// leaves out.
+// The JSON digest is stored in a schedule's history, so it is short, and counts what it leaves out.
 func TestTheDigestForProgramsAlwaysFits(t *testing.T) {
 	root := t.TempDir()
 	var last compare.Recorded

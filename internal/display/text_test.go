@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestWidth: characters of however many code points take the columns that terminals give them, whatever the locale.
+// TestWidth proves that characters of one or more code points have the width that terminals use, in any locale.
 func TestWidth(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
@@ -18,7 +18,7 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// TestCut: a line is never wider than asked for, and never ends inside a character or with a style on.
+// TestCut proves that a cut line is not too wide, and never ends inside a character or with an active style.
 func TestCut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -43,7 +43,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestClean: what others wrote cannot move the cursor.
+// TestClean proves that foreign texts cannot move the cursor.
 func TestClean(t *testing.T) {
 	t.Parallel()
 	if got := Clean("a\x1b[2Jb\nc\u202ed\u009be\t👩‍👧"); got != "a�[2Jb c�d�e 👩‍👧" {
@@ -58,7 +58,7 @@ func TestWrapKeepsWordsWhole(t *testing.T) {
 	}
 }
 
-// A cell of foreign origin is one line, and controls no terminal.
+// A table cell with a foreign text is one line without control characters.
 func TestTablesHoldNoControlCharacters(t *testing.T) {
 	var b strings.Builder
 	if err := NewTable([]string{"A\x1b[1m", "B"}, [][]string{{"one\ntwo", "\x1b[2J"}, {"x", "\u202e"}}).Write(&b,
