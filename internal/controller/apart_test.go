@@ -16,9 +16,9 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// parting is loopback with consumers that lose their links on the 10th message, and cannot open them again for a time.
-// With the option hides it keeps back that message and delivers it so long after the break, as a broker with a
-// visibility timeout does; with again, the 9th one, which had been received.
+// parting is loopback with consumers that lose their links on the 10th message, and cannot reconnect for some time.
+// With the option hides, that message is delivered only after a delay, as by a broker with a visibility timeout. With
+// again, the 9th message is delivered twice.
 type parting struct{}
 
 func init() { drivers.Register(parting{}) }
@@ -59,13 +59,13 @@ type partingSession struct {
 
 	mu       sync.Mutex
 	parted   time.Time
-	previous []byte // of the message before the present
-	hidden   []byte // kept back
+	previous []byte // the previous message
+	hidden   []byte // the withheld message
 }
 
 var errAway = errors.New("connection refused")
 
-// Consumer is loopback's, until it parts.
+// Consumer is loopback's until the link breaks.
 func (s *partingSession) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
 	handle drivers.Handler) (drivers.Consumer, error) {
 	s.mu.Lock()
@@ -130,7 +130,8 @@ func partingRun(t *testing.T, most time.Duration, options map[string]any, redeli
 	return w.outcomes()[0]
 }
 
-// TestNothingIsLostBehindABrokenLink: what a consumer without a link does not receive may still be at the broker.
+// TestNothingIsLostBehindABrokenLink proves that missing messages do not count as lost while a consumer has no link,
+// because they may still be at the broker.
 func TestNothingIsLostBehindABrokenLink(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		o := partingRun(t, 2*time.Second, map[string]any{"away": "1h"}, 0)
@@ -143,7 +144,8 @@ func TestNothingIsLostBehindABrokenLink(t *testing.T) {
 	})
 }
 
-// TestABrokenLinkIsNoSilence: links that come back in the drain bring what waited at the broker.
+// TestABrokenLinkIsNoSilence proves that a consumer that reconnects during the drain receives the messages that are
+// left at the broker.
 func TestABrokenLinkIsNoSilence(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		o := partingRun(t, 30*time.Second, map[string]any{"away": "2s"}, 0)
@@ -153,8 +155,8 @@ func TestABrokenLinkIsNoSilence(t *testing.T) {
 	})
 }
 
-// TestHiddenMessagesAreNotLost: a broker keeps back what it delivered over a link that broke for as long as its driver
-// declares. The silence before says nothing.
+// TestHiddenMessagesAreNotLost proves that the drain waits for messages that the broker withholds after a broken link,
+// for the time that the driver declares. The silence before that does not end the drain.
 func TestHiddenMessagesAreNotLost(t *testing.T) {
 	hides := map[string]any{"away": "10ms", "hides": "5s"}
 	wiretest.InVirtualTime(t, func(t *testing.T) {
@@ -178,7 +180,7 @@ func TestHiddenMessagesAreNotLost(t *testing.T) {
 	})
 }
 
-// TestDuplicatesAfterTheLastMessageCount: once all messages are in, one may still come a second time.
+// TestDuplicatesAfterTheLastMessageCount proves that a duplicate that arrives after all messages is counted.
 func TestDuplicatesAfterTheLastMessageCount(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		o := partingRun(t, 30*time.Second, map[string]any{"away": "10ms", "hides": "5s", "again": true}, 5*time.Second)

@@ -17,8 +17,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A schedule's run takes the baseline of the control plane; what rules say of it is in the schedule's history and in
-// the record.
+// The run of a schedule uses the baseline of the control plane. The result of its rule is in the schedule's history and
+// in the record.
 func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		copies := t.TempDir()
@@ -81,7 +81,7 @@ func TestRulesOfSchedulesHaveTheBaselineOfTheControlPlane(t *testing.T) {
 	})
 }
 
-// comparing is a run whose rule compares its only cell with a baseline: all are of one matrix.
+// comparing returns a run whose rule compares its only cell with a baseline. All these runs have the same matrix.
 func comparing() plan.Run {
 	return aRun(func(c *plan.Cell) {
 		c.Require = []plan.Rule{{Text: "lost no worse than baseline by 5%"}} // a rate may have flags on a busy machine
@@ -104,7 +104,7 @@ func (l *lab) ruled(run plan.Run) (plan.Run, report.Ruling) {
 	return record.Plan(), all[0]
 }
 
-// drop deletes the records of runs from the control plane, as a leader that needs room does.
+// drop deletes the records of runs from the control plane, as a leader does to free space.
 func (l *lab) drop(runs ...string) {
 	l.t.Helper()
 	js, err := jetstream.New(l.foreigner())
@@ -121,7 +121,7 @@ func (l *lab) drop(runs ...string) {
 	}
 }
 
-// replaced has another controller lead, with a folder of its own that is empty.
+// replaced makes another controller lead, with an empty folder.
 func (l *lab) replaced() {
 	l.t.Helper()
 	l.crash()
@@ -129,9 +129,9 @@ func (l *lab) replaced() {
 	l.control()
 }
 
-// TestBaselinesOutliveTheirController: after a takeover rules have the baseline, whose record is gone, and those
-// earlier runs whose records are still on the control plane. They say how many were available, and what to do if these
-// are too few.
+// TestBaselinesOutliveTheirController proves that rules have the baseline after a takeover, although its record is
+// deleted, and those earlier runs whose records are still on the control plane. The ruling states the number of
+// available runs, and a remedy if there are too few.
 func TestBaselinesOutliveTheirController(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
@@ -183,7 +183,8 @@ func TestBaselinesOutliveTheirController(t *testing.T) {
 	})
 }
 
-// TestBaselinesOfTheControlPlane: a baseline replaces that of its name, and is listed and removed by it.
+// TestBaselinesOfTheControlPlane proves that a baseline replaces an earlier one of the same name, and is listed and
+// removed by its name.
 func TestBaselinesOfTheControlPlane(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")

@@ -13,8 +13,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// BenchmarkBetweenTasks measures a run's own time between two cells: from the last message of one, confirmed and
-// received, to the first of the next, with the topology declared in between. The median should stay below 250 ms.
+// BenchmarkBetweenTasks measures the overhead between two cells: from the last confirm or delivery of one to the first
+// message of the next, including the declaration of its topology. The median should be below 250 ms.
 func BenchmarkBetweenTasks(b *testing.B) {
 	for _, wait := range []struct {
 		name  string
@@ -49,7 +49,7 @@ func BenchmarkBetweenTasks(b *testing.B) {
 	}
 }
 
-// span is when a task's first message was due, and when the last thing happened to its messages.
+// span returns the intended send time of a task's first message, and the time of its last event.
 func span(b *testing.B, file string) (began, last time.Time) {
 	f, err := os.Open(file)
 	if err != nil {

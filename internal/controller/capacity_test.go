@@ -15,7 +15,7 @@ func aSearch() plan.Search {
 		Step: plan.Duration(time.Second), Repeats: 3, Steps: 60}
 }
 
-// system answers a step: it is told how many went before.
+// system answers a trial. n is the number of earlier trials.
 type system func(m trial, n int) plan.Answer
 
 func holds(ok bool) plan.Answer {
@@ -25,7 +25,7 @@ func holds(ok bool) plan.Answer {
 	return plan.AnswerFailed
 }
 
-// chase runs a search against a system.
+// chase runs a search on a system.
 func chase(t *testing.T, s plan.Search, of system) (plan.SearchResult, []plan.Step) {
 	t.Helper()
 	var steps []plan.Step
@@ -55,14 +55,14 @@ func count(steps []plan.Step, kind plan.StepKind) (n int) {
 	return n
 }
 
-// bound is the most steps of a search for a sharp limit between the first rate and the most.
+// bound returns the maximum number of steps of a search for a sharp limit between the first rate and the maximum.
 func bound(s plan.Search, limit float64) int {
 	bracket := int(math.Ceil(math.Log2(limit/s.From))) + 2
 	bisect := int(math.Ceil(math.Log2(math.Ln2/math.Log1p(s.Within)))) + 1
 	return bracket + bisect + 2 + s.Repeats
 }
 
-// A limit anywhere is found to the width asked for, in as few steps as the formula says, and verified.
+// A sharp limit at any rate is found with the required precision, in at most the steps of the formula, and verified.
 func TestSearchFindsASharpLimit(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -89,7 +89,7 @@ func TestSearchAtTheEdges(t *testing.T) {
 		name           string
 		limit          float64
 		change         func(*plan.Search)
-		capacity, more float64 // between these
+		capacity, more float64 // capacity range
 		verified       int
 		why            string
 	}{
@@ -121,8 +121,8 @@ func TestSearchAtTheEdges(t *testing.T) {
 	}
 }
 
-// One failure by accident, at any trial, does not lower the result by more than the interval asked for, and the
-// interval contains the limit.
+// One accidental failure, at any trial, lowers the result by at most the required interval, and the interval contains
+// the limit.
 func TestSearchForgivesOneAccident(t *testing.T) {
 	const limit = 20_000
 	sharp := func(m trial, _ int) plan.Answer { return holds(m.rate <= limit) }
@@ -140,12 +140,12 @@ func TestSearchForgivesOneAccident(t *testing.T) {
 	}
 }
 
-// A soft knee with noise: the answer is verified, at a rate that holds nearly always, and not far below one.
+// With a noisy, gradual limit, the result is verified. It is a rate that nearly always holds, and not far below that.
 func TestSearchAtASoftKnee(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	ends := 0
 	for range 500 {
-		// holds surely to 18,000, by halves at 20,000, hardly at 22,000
+		// always holds up to 18,000, half of the time at 20,000, rarely at 22,000
 		r, _ := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
 			return holds(random.Float64() < 1/(1+math.Exp((m.rate-20_000)/300)))
 		})
@@ -162,7 +162,7 @@ func TestSearchAtASoftKnee(t *testing.T) {
 	}
 }
 
-// What holds for a short time only is not the capacity: the search continues below with long steps.
+// A rate that holds only for a short time is not the capacity: the search continues below it with long steps.
 func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
 	for _, lasting := range []float64{19_500, 17_000, 10_000, 900, 3} {
 		r, steps := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
@@ -174,8 +174,8 @@ func TestSearchRetreatsFromWhatDoesNotLast(t *testing.T) {
 	}
 }
 
-// Answers that no broker gives: at random, with any probability, or against the search. It ends within its steps, and
-// what it calls verified has been held as often as that without a failure after it.
+// Answers are random with any probabilities. The search ends within its maximum of steps. A sure result was held as often
+// as required, with at most one failure.
 func TestSearchAlwaysEnds(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	answers := []plan.Answer{plan.AnswerHeld, plan.AnswerFailed, plan.AnswerSharedHost, plan.AnswerUnknown}
@@ -228,7 +228,7 @@ func TestSearchAlwaysEnds(t *testing.T) {
 	}
 }
 
-// A generator at its limit is never taken for the broker's.
+// A limit of the load generator is never reported as the limit of the broker.
 func TestSearchSaysWhenTheGeneratorWasTheLimit(t *testing.T) {
 	for _, limit := range []plan.Answer{plan.AnswerClientBound, plan.AnswerSharedHost, plan.AnswerHostBusy} {
 		r, _ := chase(t, aSearch(), func(m trial, _ int) plan.Answer {
@@ -244,7 +244,7 @@ func TestSearchSaysWhenTheGeneratorWasTheLimit(t *testing.T) {
 	}
 }
 
-// A generator that was at its limit for a moment only does not matter, whichever step that was.
+// A short limit of the load generator, at any step, does not change the result.
 func TestSearchForgivesAMomentOfTheGenerator(t *testing.T) {
 	for moment := range 15 {
 		r, _ := chase(t, aSearch(), func(m trial, n int) plan.Answer {
@@ -259,7 +259,7 @@ func TestSearchForgivesAMomentOfTheGenerator(t *testing.T) {
 	}
 }
 
-// A step without usable numbers is done again once, and then ends the search.
+// A step without usable numbers is repeated once. A second one ends the search.
 func TestSearchRepeatsAStepWithoutAnswer(t *testing.T) {
 	limit := func(m trial) plan.Answer { return holds(m.rate <= 5000) }
 	r, steps := chase(t, aSearch(), func(m trial, n int) plan.Answer {
@@ -282,8 +282,8 @@ func TestSearchRepeatsAStepWithoutAnswer(t *testing.T) {
 	}
 }
 
-// Trials below a sharp limit fail by accident with a probability: the result is sure, and its interval contains the
-// limit, in at least 90 % of the searches.
+// Trials below a sharp limit fail accidentally with a given probability. The result is sure, and its interval contains
+// the limit, in at least 90 % of the searches.
 func TestSearchIntervalContainsTheLimitDespiteAccidents(t *testing.T) {
 	for _, p := range []float64{0, 0.02, 0.05, 0.1} {
 		random := rand.New(rand.NewPCG(1, uint64(1000*p)))

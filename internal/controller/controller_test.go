@@ -76,8 +76,8 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 				noticed = p.At
 			}
 		})
-		// Until the controller noticed, not until that was followed. The last heartbeat was at most one interval
-		// before. The controller looks for silent agents at times that are its own.
+		// The time until the controller noticed, not until the follower did. The last heartbeat was at most one
+		// interval before the kill. The controller checks for silent agents at its own times.
 		const looks = wire.HeartbeatEvery / 2 // see silenceEvery
 		if took := noticed.Sub(killed); took > wire.LostAfter+looks || took < wire.LostAfter-wire.HeartbeatEvery {
 			t.Errorf("the loss was noticed after %v, want %v after the last heartbeat, and at most %v later", took,
@@ -108,7 +108,7 @@ func TestLostAgentIsNoticedAndTheRunGoesOn(t *testing.T) {
 	})
 }
 
-// firstAttempt is the outcome of a task's only attempt that does not count.
+// firstAttempt returns the outcome of a task's only failed attempt.
 func firstAttempt(t *testing.T, w watched, task string) plan.Outcome {
 	t.Helper()
 	dir, err := runs.Open(w.root, w.id)
@@ -127,7 +127,7 @@ func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(long, nil, nil), nil, func(p controller.Progress) {
 			if p.Kind == controller.TaskStarted && p.N == 1 {
-				l.agents["a1"].stop() // an orderly leave in mid-cell
+				l.agents["a1"].stop() // an orderly leave during the cell
 			}
 		})
 		all := w.outcomes()

@@ -12,7 +12,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A run that is submitted again while its record is copied has one copy at a time.
+// A run that is submitted again while its record is copied is copied only once at a time.
 func TestARunIsCopiedOnceAtATime(t *testing.T) {
 	k := &copies{cfg: Config{Copies: t.TempDir()}, of: map[string]*copying{}, backlog: make(chan struct{}, copyBeside)}
 	k.leads.Store(true)

@@ -12,14 +12,14 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A controller that stands by copies the runs that have ended, once, also if the leader keeps no copies.
+// A standby controller copies ended runs, once each, also if the leader makes no copies.
 func TestAStandbyCopiesRuns(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
 		run := aRun(nil, nil)
 		wholly(t, run, l.run(run, nil, nil))
 		folder := t.TempDir()
-		for range 2 { // the second finds the copy
+		for range 2 { // the second one finds the copy
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			standby := l.connect()
@@ -37,7 +37,7 @@ func TestAStandbyCopiesRuns(t *testing.T) {
 			}
 			all, err := copied.Outcomes()
 			marks, err2 := copied.Marks()
-			if err != nil || err2 != nil || len(all) != 2 || len(marks) != 3 { // two beginnings, and the end
+			if err != nil || err2 != nil || len(all) != 2 || len(marks) != 3 { // two beginnings and one end
 				t.Errorf("the copy has %d outcomes and %d marks, %v, %v", len(all), len(marks), err, err2)
 			}
 			stop()

@@ -9,7 +9,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// loopbackOptions gives a cell's broker options besides its name.
+// loopbackOptions adds options to a cell's broker.
 func loopbackOptions(c *plan.Cell, options map[string]any) {
 	var named map[string]any
 	_ = json.Unmarshal(c.Broker.Options, &named)
@@ -19,8 +19,8 @@ func loopbackOptions(c *plan.Cell, options map[string]any) {
 	c.Broker.Options, _ = json.Marshal(named)
 }
 
-// TestMissingConfirmsDoNotHideLoss: publishers that wait for confirms until the drain's limit have left time for
-// silence, so that what is missing is lost and not merely undrained.
+// TestMissingConfirmsDoNotHideLoss proves that missing messages count as lost, not as undrained, if publishers waited
+// for confirms until the limit of the drain.
 func TestMissingConfirmsDoNotHideLoss(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -39,8 +39,8 @@ func TestMissingConfirmsDoNotHideLoss(t *testing.T) {
 	})
 }
 
-// TestALateConfirmLeavesTimeToReceive: a broker that has confirmed only now has stood still, and may deliver in a
-// moment.
+// TestALateConfirmLeavesTimeToReceive proves that the drain continues after a late confirm, because the broker was
+// stalled and may deliver soon.
 func TestALateConfirmLeavesTimeToReceive(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		w := newLab(t, "a1", "a2", "a3", "a4").run(aRun(func(c *plan.Cell) {
@@ -58,12 +58,14 @@ func TestALateConfirmLeavesTimeToReceive(t *testing.T) {
 	})
 }
 
-// TestWhatStillArrivesAtTheLimitIsUndrained: deliveries that do not end before the limit leave the rest open, not lost.
+// TestWhatStillArrivesAtTheLimitIsUndrained proves that messages are undrained, not lost, if deliveries continue until
+// the limit.
 func TestWhatStillArrivesAtTheLimitIsUndrained(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		w := l.run(aRun(func(c *plan.Cell) {
-			// Deliveries come for three seconds from the end of the measurement on; the limit lies half-way.
+			// Deliveries continue for three seconds after the end of the measurement. The limit is in the middle of
+			// that time.
 			c.Workload.Publishers.Count, c.Workload.Publishers.MaxInFlight, c.Workload.Publishers.Rate = 0, 5000, 1000
 			c.Workload.Measure = plan.Duration(3 * time.Second)
 			c.Workload.Drain = plan.Drain{Idle: plan.Duration(1400 * time.Millisecond),

@@ -13,7 +13,7 @@ import (
 	_ "lockstep/pkg/drivers/mongodb"
 )
 
-// The matrix of a schedule is expanded on the controller, which reads no file for it: a FIFO would hold it up for ever.
+// The matrix of a schedule is expanded by the controller, which reads no file for it: a FIFO would block it for ever.
 func TestExpansionReadsNoFile(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// faulty is a driver whose broker is not there, found out at a chosen step. The error carries the password, as those of
-// client libraries do.
+// faulty is a driver whose broker cannot be reached, which is detected at a selected step. The error contains the
+// password, as errors of client libraries do.
 type faulty struct{}
 
 var faultyOpen, faultyTeardowns atomic.Int64

@@ -12,9 +12,9 @@ import (
 	"lockstep/internal/wire"
 )
 
-// TestAgentsAreNotLostWhileNobodyIsHeard: after an outage of the control plane, whose link breaks or is silent, or when
-// this process was stopped, agents have the whole time to be heard again, for however long that was. One that is silent
-// then is lost.
+// TestAgentsAreNotLostWhileNobodyIsHeard proves that after an outage of the control plane (with a broken or a silent
+// link), or after a pause of this process, agents have the full time to send a heartbeat, for any duration of the
+// outage. An agent that is silent for that time is lost.
 func TestAgentsAreNotLostWhileNobodyIsHeard(t *testing.T) {
 	const back = wire.LostAfter - 2*silenceEvery // from then to the first heartbeat
 	for _, answers := range []bool{false, true} {
@@ -54,7 +54,7 @@ func TestAgentsAreNotLostWhileNobodyIsHeard(t *testing.T) {
 	}
 }
 
-// The control plane answers, each time after almost two seconds.
+// Each response of the control plane takes almost two seconds.
 func TestSilentAgentsAreLostBehindASlowLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(slog.New(slog.DiscardHandler))

@@ -15,8 +15,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// twoGroups makes a cell of "bulk", large messages by count through two queues, and "small", small ones one by one on
-// one agent.
+// twoGroups makes a cell of the group "bulk", with large messages by count through two queues, and the group "small",
+// with small messages on one agent.
 func twoGroups(c *plan.Cell) {
 	w := &c.Workload
 	guarantees := plan.Guarantees{ConfirmedKept: true, SentKept: true, NoDuplicates: true, Ordered: true}
@@ -96,7 +96,8 @@ func stored(t *testing.T, dir *runs.Run) plan.Outcome {
 	return all[0]
 }
 
-// TestLostAgentOfAGroup: its group cannot say what it had; the other's account stays what it is.
+// TestLostAgentOfAGroup proves that the accounting of the lost agent's group is unknown, and that of the other group is
+// unaffected.
 func TestLostAgentOfAGroup(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
@@ -106,7 +107,7 @@ func TestLostAgentOfAGroup(t *testing.T) {
 			long(c)
 			twoGroups(c)
 			for i := range c.Workload.Groups {
-				g := &c.Workload.Groups[i] // a light load: on a busy machine no other agent is to be taken for lost
+				g := &c.Workload.Groups[i] // a light load, so that no other agent is lost on a busy machine
 				g.Publishers.Count, g.Publishers.Rate, g.Message.Size = 0, 100, 1000
 			}
 		}), nil, func(p controller.Progress) {

@@ -11,8 +11,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// stopped executes a run whose first controller is stopped while its first attempt runs, and waits until it has left.
-// Another one continues.
+// stopped executes a run. Its first controller is stopped during the first attempt, and ends. Another one continues.
 func (l *lab) stopped(run plan.Run, then func()) watched {
 	l.leave()
 	stop := make(chan struct{})
@@ -31,7 +30,7 @@ func (l *lab) stopped(run plan.Run, then func()) watched {
 	})
 }
 
-// A controller that is to stop waits for the task in flight, begins no other, and hands over.
+// A controller that is stopped finishes the task in flight, starts no other, and hands over.
 func TestAControllerHandsOverBetweenTasks(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -52,7 +51,7 @@ func TestAControllerHandsOverBetweenTasks(t *testing.T) {
 	})
 }
 
-// It hands a search over between two steps.
+// It hands over a search between two steps.
 func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -72,7 +71,7 @@ func TestAControllerHandsOverBetweenStepsOfASearch(t *testing.T) {
 	})
 }
 
-// A controller that is to stop at once gives up the task for which it waits, and the next one repeats it.
+// A controller that is stopped at once abandons the task in flight, and the next controller repeats it.
 func TestAControllerThatHandsOverCanBeStopped(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

@@ -17,7 +17,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// foreigner is a connection to the lab's server that knows nothing of Lockstep.
+// foreigner returns a plain NATS connection to the lab's server.
 func (l *lab) foreigner() *nats.Conn {
 	l.t.Helper()
 	nc, err := nats.Connect("", nats.InProcessServer(l.server))
@@ -28,7 +28,7 @@ func (l *lab) foreigner() *nats.Conn {
 	return nc
 }
 
-// jetstream is the API of the lab's server.
+// jetstream returns the API of the lab's server.
 func (l *lab) jetstream() jetstream.JetStream {
 	l.t.Helper()
 	js, err := jetstream.New(l.foreigner())
@@ -38,7 +38,8 @@ func (l *lab) jetstream() jetstream.JetStream {
 	return js
 }
 
-// within is a context with a deadline. (The timers of nats.Conn.RequestMsg are shared by all tests in virtual time.)
+// within returns a context with a deadline. The timers of nats.Conn.RequestMsg cannot be used, because all tests in
+// virtual time share them.
 func within(t *testing.T, limit time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -46,7 +47,8 @@ func within(t *testing.T, limit time.Duration) context.Context {
 	return ctx
 }
 
-// TestARunGoesOnAfterWhatTheControlPlaneRefused refuses all that is recorded for a while, between two tasks.
+// TestARunGoesOnAfterWhatTheControlPlaneRefused proves that a run continues after all its writes were rejected for some
+// time between two tasks.
 func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
@@ -55,7 +57,7 @@ func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		run := aRun(nil, nil)
-		refuse := func(subject string) { // which the stream stores instead of all others
+		refuse := func(subject string) { // the stream then only stores this subject
 			s, err := js.Stream(t.Context(), "LOCKSTEP_EVENTS_"+run.ID)
 			if err == nil {
 				cfg := s.CachedInfo().Config
@@ -83,7 +85,8 @@ func TestARunGoesOnAfterWhatTheControlPlaneRefused(t *testing.T) {
 	})
 }
 
-// TestARunIsNotStrandedByAForeignFence closes the record of a run to its leader, whose lease is healthy.
+// TestARunIsNotStrandedByAForeignFence proves that a run continues after another client has blocked its record for the
+// leader, whose lease is valid.
 func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
@@ -106,7 +109,7 @@ func TestARunIsNotStrandedByAForeignFence(t *testing.T) {
 	})
 }
 
-// wholly is that every task of a run has one good outcome.
+// wholly checks that every task of a run has one valid outcome.
 func wholly(t *testing.T, run plan.Run, w watched) {
 	t.Helper()
 	all := w.outcomes()
@@ -120,7 +123,7 @@ func wholly(t *testing.T, run plan.Run, w watched) {
 	}
 }
 
-// TestACopyThatFailedIsRetried has something in the way of the folder of copies.
+// TestACopyThatFailedIsRetried blocks the folder of copies for some time.
 func TestACopyThatFailedIsRetried(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

@@ -20,7 +20,7 @@ import (
 	"lockstep/internal/schedule"
 )
 
-// pipes is a listener in memory, so that a client and a server of HTTP meet in a bubble.
+// pipes is an in-memory listener for an HTTP client and server in a bubble.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -47,7 +47,7 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// posting calls a webhook that answers with handle, and stops all before it returns.
+// posting calls a webhook that handle serves, and stops everything before it returns.
 func posting(t *testing.T, handle http.HandlerFunc, call func(h *Hooks)) {
 	t.Helper()
 	p := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
@@ -67,9 +67,9 @@ func posting(t *testing.T, handle http.HandlerFunc, call func(h *Hooks)) {
 	synctest.Wait()
 }
 
-// silent takes a notice and says nothing.
+// silent reads a notification and never responds.
 func silent(_ http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has left
+	_, _ = io.Copy(io.Discard, r.Body) // only then does the server detect that the client has disconnected
 	<-r.Context().Done()
 }
 
@@ -78,7 +78,7 @@ func webhook(retries int, timeout, backoff time.Duration) plan.Hook {
 		Timeout: plan.Duration(timeout), Backoff: plan.Duration(backoff)}
 }
 
-// Waits double from the backoff on, up to five minutes, and end with the retries.
+// Waits double from the backoff up to five minutes, and end after the retries.
 func TestWaitsBetweenAttemptsDouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Duration
@@ -104,8 +104,7 @@ func TestWaitsBetweenAttemptsDouble(t *testing.T) {
 	})
 }
 
-// A webhook that does not answer costs its timeout at each attempt, and no more; that its words never end makes no
-// difference.
+// A webhook that does not respond costs its timeout per attempt, also if its response never ends.
 func TestWebhooksThatHangAreLeft(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
 		"silent": silent,
@@ -131,7 +130,7 @@ func TestWebhooksThatHangAreLeft(t *testing.T) {
 	}
 }
 
-// A controller that ends waits neither for an answer nor for the next attempt.
+// A controller that ends waits neither for a response nor for the next attempt.
 func TestHooksEndWithTheController(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
 		"in an attempt": silent,
@@ -157,10 +156,10 @@ func TestHooksEndWithTheController(t *testing.T) {
 	}
 }
 
-// What a command leaves behind ends with it, and makes no failure of its success. One that leaves its process group,
-// too, is not waited for.
+// Child processes that a command leaves running are killed with it, and the command still succeeds. A child in another
+// process group is not waited for.
 func TestHooksLeaveNothingBehind(t *testing.T) {
-	const lasts = 10 * time.Minute // longer than a hook may be waited for
+	const lasts = 10 * time.Minute // longer than the maximum time of a hook
 	left := fmt.Sprintf("sleep %d &", int(lasts.Seconds()))
 	for how, start := range map[string]string{"in its group": left, "in one of its own": "setsid " + left} {
 		t.Run(how, func(t *testing.T) {
@@ -197,7 +196,7 @@ func TestHooksLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// TestHooksGetNoCredentials: a command has the controller's environment without the variables that are Lockstep's.
+// TestHooksGetNoCredentials proves that a command has the controller's environment without Lockstep's variables.
 func TestHooksGetNoCredentials(t *testing.T) {
 	t.Setenv("LOCKSTEP_TOKEN", "top-secret")
 	t.Setenv("MINE", "yes")
@@ -208,7 +207,7 @@ func TestHooksGetNoCredentials(t *testing.T) {
 	}
 }
 
-// alive reports whether a process runs: a zombie does not.
+// alive reports whether a process runs. A zombie does not.
 func alive(pid int) bool {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	return err == nil && !strings.Contains(string(text), ") Z ") && syscall.Kill(pid, 0) == nil

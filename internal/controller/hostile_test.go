@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// TestHostileSubmissionsAreRefused sends what would take memory or time without limit if it were believed.
+// TestHostileSubmissionsAreRefused submits runs that would use unlimited memory or time.
 func TestHostileSubmissionsAreRefused(t *testing.T) {
 	good := func() plan.Workload {
 		w := plan.Workload{Publishers: plan.Publishers{Nodes: 1, Threads: 1}}
@@ -69,7 +69,7 @@ func TestHostileSubmissionsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAPanicOfTheJudgeIsAnOutcome judges a record that is not there.
+// TestAPanicOfTheJudgeIsAnOutcome judges a missing record.
 func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
 	o := judged(slog.New(slog.DiscardHandler), plan.Task{ID: "t", Cell: plan.Cell{Workload: plan.Default()}}, nil,
 		judge.Facts{})
@@ -78,9 +78,9 @@ func TestAPanicOfTheJudgeIsAnOutcome(t *testing.T) {
 	}
 }
 
-// TestAFloodOfAgentsIsBounded beats under ever new names.
+// TestAFloodOfAgentsIsBounded sends heartbeats with many names.
 func TestAFloodOfAgentsIsBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // no agent is lost while others are heard, however long that takes
+	synctest.Test(t, func(t *testing.T) { // no agent is lost while others send heartbeats, for any duration
 		f := newFleet(slog.New(slog.DiscardHandler))
 		refused := 0
 		for i := range 2 * maxMembers {
@@ -92,7 +92,7 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 		if n := len(f.list()); n > maxMembers || refused < maxMembers {
 			t.Errorf("%d agents are kept and %d were refused: want at most %d kept", n, refused, maxMembers)
 		}
-		for i := range 3 * maxMembers { // one name, ever new processes
+		for i := range 3 * maxMembers { // one name with many processes
 			f.heard(wire.Heartbeat{Agent: "flood-1", Instance: fmt.Sprint(i)})
 		}
 		f.mu.Lock()
@@ -103,7 +103,7 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 	})
 }
 
-// TestAFloodOfRefusedAgentsIsBounded refuses ever new names.
+// TestAFloodOfRefusedAgentsIsBounded rejects many names.
 func TestAFloodOfRefusedAgentsIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(slog.New(slog.DiscardHandler))

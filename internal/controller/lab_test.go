@@ -26,12 +26,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// The timekeeper of package clock serves the process for its life.
+	// The timekeeper of package clock runs until the process ends.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"),
 		goleak.IgnoreAnyFunction(wiretest.Background))
 }
 
-// hang ends a test that hangs.
+// hang is the time limit of waits: it ends a test that hangs.
 const hang = 2 * time.Minute
 
 // lab is an embedded control plane with a controller and agents in this process.
@@ -40,22 +40,22 @@ type lab struct {
 	cfg    wire.ServerConfig
 	server *wire.Server
 	client *wire.Client
-	store  *wire.Store // of no component under test
+	store  *wire.Store // of the test itself
 	agents map[string]*labAgent
 	conns  []*wire.Conn
 	dir    string // of the agents
 	wg     sync.WaitGroup
 	stop   context.CancelFunc
-	points *sink.Sink // of the next run; nil: none
+	points *sink.Sink // for the next run; nil: none
 	config controller.Config
-	leads  *wire.Conn // of the newest controller
+	leads  *wire.Conn // of the latest controller
 }
 
 type labAgent struct {
 	conn *wire.Conn
 	stop context.CancelFunc
 	done chan error
-	// drain has it leave when it is idle.
+	// drain makes it leave when it is idle.
 	drain context.CancelFunc
 }
 
@@ -64,7 +64,7 @@ func newLab(t testing.TB, agents ...string) *lab {
 	return newLabOn(t, wire.ServerConfig{}, agents...)
 }
 
-// newLabOn is a lab on a control plane of a certain kind; one that listens is used over the network.
+// newLabOn is newLab with a configuration of the control plane. If it listens, it is used over the network.
 func newLabOn(t testing.TB, cfg wire.ServerConfig, agents ...string) *lab {
 	t.Helper()
 	l := &lab{t: t, cfg: cfg, agents: map[string]*labAgent{}, dir: t.TempDir()}
@@ -93,7 +93,7 @@ func (l *lab) open() {
 	l.control()
 }
 
-// control starts a controller; stop ends it, and wg waits for that.
+// control starts a controller. stop ends it, and wg waits for its end.
 func (l *lab) control() {
 	l.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -112,7 +112,7 @@ func (l *lab) control() {
 	})
 }
 
-// crash cuts the controller off at once: nothing that it still says is heard.
+// crash disconnects the controller at once, so that none of its later messages is received.
 func (l *lab) crash() {
 	l.leads.Close()
 	l.stop()
@@ -145,7 +145,7 @@ func (l *lab) start(name string) {
 	l.startWith(name, func(*agent.Config) {})
 }
 
-// startWith starts an agent whose configuration is changed.
+// startWith starts an agent with a modified configuration.
 func (l *lab) startWith(name string, change func(*agent.Config)) {
 	l.t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -154,7 +154,7 @@ func (l *lab) startWith(name string, change func(*agent.Config)) {
 	l.agents[name] = a
 	cfg := agent.Config{Name: name, Dir: l.dir, Log: l.log(), Drain: asked.Done()}
 	change(&cfg)
-	if len(cfg.Observes) == 0 { // what this host does says nothing of virtual time
+	if len(cfg.Observes) == 0 { // measurements of this host mean nothing in virtual time
 		cfg.Proc = filepath.Join(l.dir, "no-proc")
 	}
 	go func() {
@@ -162,7 +162,7 @@ func (l *lab) startWith(name string, change func(*agent.Config)) {
 	}()
 }
 
-// await returns the agents once there are n.
+// await returns the agents when there are n of them.
 func (l *lab) await(n int) []wire.AgentInfo {
 	l.t.Helper()
 	for deadline := time.Now().Add(hang); ; time.Sleep(10 * time.Millisecond) {
@@ -176,7 +176,7 @@ func (l *lab) await(n int) []wire.AgentInfo {
 	}
 }
 
-// unqueue takes a run out of the queue, as if it had never been submitted.
+// unqueue removes a run from the queue without a trace.
 func (l *lab) unqueue(run string) {
 	l.t.Helper()
 	js, err := jetstream.New(l.foreigner())
@@ -191,7 +191,8 @@ func (l *lab) unqueue(run string) {
 	}
 }
 
-// kill takes an agent away without a word: its connection is cut first, so that nothing that it still says is heard.
+// kill ends an agent without its goodbye: its connection is closed first, so that none of its later messages is
+// received.
 func (l *lab) kill(name string) {
 	a := l.agents[name]
 	a.conn.Close()
@@ -221,7 +222,7 @@ func (l *lab) close() {
 	}
 }
 
-// watched is what a follower saw.
+// watched is what a follower has received.
 type watched struct {
 	end    wire.End
 	events []controller.Progress
@@ -259,7 +260,7 @@ func (l *lab) runInto(root string, run plan.Run, done []string, watch func(contr
 	return w
 }
 
-// outcomes are those seen, in the order seen.
+// outcomes returns the received outcomes in order.
 func (w watched) outcomes() (all []plan.Outcome) {
 	for _, p := range w.events {
 		if p.Kind == controller.TaskEnded {
@@ -279,7 +280,7 @@ func (w watched) kinds() string {
 	return strings.Join(words, " ")
 }
 
-// everything is all text that was written to the run directory.
+// everything returns the text of all files in the run directory.
 func everything(t testing.TB, root string) string {
 	t.Helper()
 	var b strings.Builder
@@ -297,11 +298,11 @@ func everything(t testing.TB, root string) string {
 	return b.String()
 }
 
-var made int // runs
+var made int // number of runs
 var madeMu sync.Mutex
 
-// aRun is a run of cells over loopback brokers, each a change to a short workload: 4,000 messages in 2 s, each
-// confirmed after 1 ms.
+// aRun returns a run of cells over loopback. Each change modifies a short workload: 4,000 messages in 2 s, confirmed
+// after 1 ms.
 func aRun(changes ...func(*plan.Cell)) plan.Run {
 	madeMu.Lock()
 	made++
@@ -318,7 +319,7 @@ func aRun(changes ...func(*plan.Cell)) plan.Run {
 		w.Warmup, w.Measure = 0, plan.Duration(5*time.Second)
 		w.Drain = plan.Drain{Idle: plan.Duration(500 * time.Millisecond), Timeout: plan.Duration(5 * time.Second)}
 		w.Connect = plan.Duration(2 * time.Second)
-		if !wiretest.Virtual() { // a busy machine may take any time: the count and the last message end each step
+		if !wiretest.Virtual() { // on a busy machine, the count and the last message end each step
 			w.Publishers.Rate, w.Measure, w.Connect = 0, plan.Duration(hang), plan.Duration(hang)
 			w.Drain = plan.Drain{Idle: plan.Duration(hang), Timeout: plan.Duration(hang)}
 		}

@@ -11,14 +11,14 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A draining agent ends its task as if nothing had happened, gets no further one, and leaves by itself.
+// A draining agent finishes its task normally, gets no other one, and leaves.
 func TestADrainingAgentLeavesAfterItsTask(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
 		l.await(5)
 		steady := func(c *plan.Cell) {
 			long(c)
-			c.Workload.Measure = plan.Duration(6 * time.Second) // long enough for the controller to have heard
+			c.Workload.Measure = plan.Duration(6 * time.Second) // long enough for the controller to be informed
 		}
 		drained := false
 		w := l.run(aRun(steady, nil), nil, func(p controller.Progress) {

@@ -13,14 +13,14 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// observer starts an agent that measures this very process, in which the loopback broker is.
+// observer starts an agent that observes this process, which contains the loopback broker.
 func (l *lab) observer(name string) {
 	l.startWith(name, func(cfg *agent.Config) {
 		cfg.Observes = map[string]plan.Processes{"loopback": {{PID: os.Getpid()}}}
 	})
 }
 
-// pair makes a cell of one publisher and one consumer that lasts for seconds.
+// pair makes a cell of one publisher and one consumer.
 func pair(measure time.Duration) func(*plan.Cell) {
 	return func(c *plan.Cell) {
 		w := &c.Workload
@@ -41,7 +41,7 @@ func TestAnObserverTellsOfTheBroker(t *testing.T) {
 		l := newLab(t, "a", "b")
 		l.observer("o")
 		l.await(3)
-		// the second at once: an observer needs no rest
+		// the second one at once: an observer needs no pause
 		for _, o := range l.run(aRun(pair(2*time.Second), pair(2*time.Second)), nil, nil).outcomes() {
 			if o.Verdict != plan.Valid || notObserved(o) || len(o.Agents) != 2 {
 				t.Errorf("%s %v, warnings %q, agents %+v", o.Verdict, o.Reasons, o.Warnings, o.Agents)

@@ -17,7 +17,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// counted is the loopback driver, with an account of what is declared.
+// counted is the loopback driver with a list of declared topologies.
 type counted struct{ drivers.Driver }
 
 var declared sync.Map // names of topologies
@@ -56,7 +56,7 @@ func (s countedSession) Teardown(ctx context.Context, t drivers.Topology) error 
 	return err
 }
 
-// stands lists what is declared for a run.
+// stands returns the topologies that are declared for a run.
 func stands(run plan.Run) (names []string) {
 	declared.Range(func(name, _ any) bool {
 		if strings.Contains(name.(string), run.ID) {
@@ -67,8 +67,7 @@ func stands(run plan.Run) (names []string) {
 	return names
 }
 
-// Whoever leads next finds nothing of the run in the queue: its agents would work on it until its deadline, half a
-// minute from here.
+// The next leader finds no such run in the queue. The agents would work on it until its deadline, in half a minute.
 func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -82,7 +81,7 @@ func TestAgentsWhoseRunIsGoneAreFreeInSeconds(t *testing.T) {
 		}
 		busy := func() (n int) {
 			agents, err := l.client.Agents(t.Context())
-			if err != nil || len(agents) != 4 { // nobody leads yet
+			if err != nil || len(agents) != 4 { // no controller leads yet
 				return -1
 			}
 			for _, a := range agents {
@@ -116,8 +115,7 @@ func until(t *testing.T, limit time.Duration, is func() bool, otherwise string) 
 	}
 }
 
-// A process that takes the place of a killed one at once is another agent of the task: the part of the former is lost,
-// and that once.
+// A process that replaces a killed one at once is another agent of the task: the part of the killed one is lost, once.
 func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -164,7 +162,7 @@ func TestAnAgentThatIsStartedAgainAtOnceGetsIn(t *testing.T) {
 	})
 }
 
-// Two processes of one name take it from each other; the one that is refused ends, and people are told why.
+// Two processes with the same name replace each other. The rejected one ends, and is listed with the reason.
 func TestARefusedAgentIsListedWithItsReason(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1")
@@ -178,7 +176,7 @@ func TestARefusedAgentIsListedWithItsReason(t *testing.T) {
 		}()
 		a := l.agents["a1"]
 		select {
-		case err := <-a.done: // who was there before speaks again
+		case err := <-a.done: // the replaced one sends heartbeats again
 			a.done <- nil
 			if err == nil || !strings.Contains(err.Error(), "duplicate agent name") {
 				t.Errorf("the refused process ended with %v", err)

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// there makes agents of words like "a zone=1 role=load".
+// there creates agents from texts like "a zone=1 role=load".
 func there(list ...string) (agents []wire.AgentInfo) {
 	for _, text := range list {
 		words := strings.Fields(text)
@@ -50,7 +50,7 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 		name string
 		work plan.Workload
 		has  []wire.AgentInfo
-		want string // names in the order of roles, or how many are missing with which labels
+		want string // names in the order of roles, or the number of missing agents with their labels
 	}{
 		{"without labels, by name", roles(2, 1, nil, nil), there("x zone=a", "y", "z", "zz"), "x y z"},
 		{"each side its own", roles(1, 1, b, a), there("x zone=a", "y zone=b"), "y x"},
@@ -78,7 +78,7 @@ func TestAgentsAreChosenByLabels(t *testing.T) {
 	}
 }
 
-// Whatever the labels, a choice is found if there is one: compared with trying everything.
+// A placement is found if there is one, for any labels: the result is compared with an exhaustive search.
 func TestAChoiceIsFoundWhereverThereIsOne(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	some := func() plan.Labels {
@@ -164,7 +164,7 @@ func TestAShortageSaysWhichLabelsAreMissing(t *testing.T) {
 	}
 }
 
-// An observer takes no role.
+// An observer gets no role.
 func TestAShortageDoesNotCountObservers(t *testing.T) {
 	end := shortage(plan.Cell{Workload: roles(1, 1, nil, nil)}, there("load-1", "obs-1 observer"))
 	const want = "too few agents: 1 available (load-1, obs-1 as observer), 2 required"

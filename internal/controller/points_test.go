@@ -19,9 +19,9 @@ import (
 	"lockstep/internal/wire"
 )
 
-// database takes points as InfluxDB does, except that it refuses the first ones.
+// database stores points like InfluxDB, but rejects the first requests.
 type database struct {
-	refuse int // requests
+	refuse int // number of requests
 
 	mu    sync.Mutex
 	lines []string
@@ -45,7 +45,7 @@ func (d *database) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// with counts the lines that have all of these texts.
+// with returns the number of lines that contain all of these texts.
 func (d *database) with(texts ...string) (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,13 +61,13 @@ func (d *database) with(texts ...string) (n int) {
 	return n
 }
 
-// sinking gives the lab's next run a sink.
+// sinking sets the sink of the lab's next run.
 func (l *lab) sinking(d *database) {
 	l.t.Helper()
 	l.points = l.sinkTo(d)()
 }
 
-// TestPointsOfARun: what is recorded is handed on, and what came of that is in the record.
+// TestPointsOfARun proves that the points of a run are delivered, and that the delivery is in the record.
 func TestPointsOfARun(t *testing.T) {
 	t.Parallel()
 	l, d := newLab(t, "a1", "a2", "a3", "a4"), &database{}
@@ -106,7 +106,7 @@ func TestPointsOfARun(t *testing.T) {
 	l.replays(w.root, run.ID, d)
 }
 
-// last is what is stored in the end: of each series and time the line that came last.
+// last returns the stored points: the last line per series and time.
 func (d *database) last() map[string]string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -124,7 +124,7 @@ func (d *database) last() map[string]string {
 	return stored
 }
 
-// replays wants the points that are made of a record to be those that were written live, each the same.
+// replays checks that the points computed from a record are the same as those that were written live.
 func (l *lab) replays(root, run string, live *database) {
 	l.t.Helper()
 	dir, err := runs.Open(root, run)
@@ -150,8 +150,8 @@ func (l *lab) replays(root, run string, live *database) {
 	}
 }
 
-// TestPointsOfAttempts: a task that was interrupted and run again has points of both attempts, and an outcome of the
-// second. A copy that is made again from the beginning, as a fleet's is, does not take the first for two.
+// TestPointsOfAttempts proves that a repeated task has points of both attempts and an outcome of the second. A copy
+// that is made from the beginning, as of a fleet's run, does not count the first attempt twice.
 func TestPointsOfAttempts(t *testing.T) {
 	t.Parallel()
 	l, d := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4"), &database{}
@@ -198,7 +198,7 @@ func TestPointsOfAttempts(t *testing.T) {
 	}
 }
 
-// attempts are the warnings of the one outcome that tell of attempts.
+// attempts returns the warnings about attempts in the only outcome.
 func attempts(root, run string) (found []string) {
 	dir, err := runs.Open(root, run)
 	if err != nil {
@@ -215,8 +215,8 @@ func attempts(root, run string) (found []string) {
 	return found
 }
 
-// TestDroppedPointsAreReplayed: points that InfluxDB refuses while a run continues are dropped. At the end of the run
-// InfluxDB has the points that it has of a run without drops.
+// TestDroppedPointsAreReplayed proves that points that InfluxDB rejects during a run are dropped, and that after the
+// run InfluxDB has the same points as without drops.
 func TestDroppedPointsAreReplayed(t *testing.T) {
 	t.Parallel()
 	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4")
@@ -247,7 +247,7 @@ func TestDroppedPointsAreReplayed(t *testing.T) {
 	}
 }
 
-// copied waits until the leader's copy of a run is whole.
+// copied waits until the leader's copy of a run is complete.
 func (l *lab) copied(run string) {
 	l.t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
@@ -261,7 +261,7 @@ func (l *lab) copied(run string) {
 	}
 }
 
-// sinkTo opens sinks that write to a database.
+// sinkTo returns a function that opens sinks for a database.
 func (l *lab) sinkTo(d *database) func() *sink.Sink {
 	l.t.Helper()
 	server := httptest.NewServer(d)
@@ -273,8 +273,8 @@ func (l *lab) sinkTo(d *database) func() *sink.Sink {
 	return func() *sink.Sink { return sink.Open(target, sink.Tuning{}, "test", l.log()) }
 }
 
-// TestTheControllersPoints: a controller writes the points of a run that nobody follows with a sink, and they are the
-// points that a follower writes of it: two who write do not contradict each other.
+// TestTheControllersPoints proves that a controller with a sink writes the points of a run without a follower, and that
+// these are the same points as a follower's: two writers do not conflict.
 func TestTheControllersPoints(t *testing.T) {
 	t.Parallel()
 	l := newLabOn(t, wire.ServerConfig{Listen: "127.0.0.1:0", Open: true}, "a1", "a2", "a3", "a4")

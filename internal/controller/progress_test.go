@@ -8,7 +8,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A leader one of whose loops hangs does not renew its lease: another controller takes over and executes the run.
+// A leader with a loop that hangs does not renew its lease. Another controller takes over and executes the run.
 func TestALeaderThatMakesNoProgressIsReplaced(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

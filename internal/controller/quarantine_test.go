@@ -14,7 +14,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// inFlight waits until a leadership after one has noted what of a run is in flight, and returns its epoch.
+// inFlight waits until a leader after the given epoch has stored what is in flight, and returns its epoch.
 func (l *lab) inFlight(run, what string, after uint64) (epoch uint64) {
 	l.t.Helper()
 	until(l.t.(*testing.T), time.Minute, func() bool {
@@ -25,7 +25,7 @@ func (l *lab) inFlight(run, what string, after uint64) (epoch uint64) {
 	return epoch
 }
 
-// crashTwice kills the controller, and the one after it, with the same part of a run in flight.
+// crashTwice crashes two controllers in succession with the same part of a run in flight.
 func (l *lab) crashTwice(run, what string) {
 	l.t.Helper()
 	epoch := uint64(0)
@@ -70,7 +70,7 @@ func (l *lab) ended(run string) (s wire.RunState) {
 	return s
 }
 
-// A run is quarantined when two controllers failed with one task of it in flight. Other runs go on.
+// A run is quarantined if two controllers crashed with the same task of it in flight. Other runs continue.
 func TestARunIsQuarantinedWhenControllersFailAtOneTask(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -107,10 +107,10 @@ func TestARunIsQuarantinedWhenControllersFailAtOneTask(t *testing.T) {
 	})
 }
 
-// A run is quarantined when two controllers failed before its first task.
+// A run is quarantined if two controllers crashed before its first task.
 func TestARunIsQuarantinedWhenControllersFailBeforeItsFirstTask(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
-		l := newLab(t) // no agents: it waits for them
+		l := newLab(t) // no agents: the run waits for them
 		run := aRun(nil)
 		l.submit(run)
 		l.state(run.ID, waits)
@@ -132,7 +132,7 @@ func TestARunIsQuarantinedWhenControllersFailBeforeItsFirstTask(t *testing.T) {
 	})
 }
 
-// Failures with different tasks in flight do not count, and neither do controllers that stop in order.
+// Crashes with different tasks in flight do not count, and neither do orderly stops.
 func TestARunIsNotQuarantinedForDifferentTasksOrOrderlyStops(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -153,7 +153,7 @@ func TestARunIsNotQuarantinedForDifferentTasksOrOrderlyStops(t *testing.T) {
 	})
 }
 
-// Controllers that end while a run waits for a lost agent do not count either, and the run continues with the next one.
+// Crashes while a run waits for a lost agent do not count, and the next controller continues the run.
 func TestARunThatWaitsForAgentsIsTakenOver(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

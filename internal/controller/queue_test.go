@@ -115,7 +115,7 @@ func TestLossesAreExact(t *testing.T) {
 		}), nil, nil)
 		o := w.outcomes()[0]
 		if o.Ledger.Sent != 4000 || o.Ledger.Lost != 4 || o.Ledger.Duplicated != 4 || o.Verdict != plan.Invalid {
-			// of each publisher's 2000, numbers 1000 and 2000 are lost, and 500 and 1500 duplicated
+			// of each publisher's 2000 messages, 1000 and 2000 are lost, and 500 and 1500 are duplicated
 			t.Errorf("%s, %+v: want exactly 4 lost and 4 duplicated of 4000, and invalid", o.Verdict, o.Ledger)
 		}
 	})
@@ -132,7 +132,7 @@ func TestNoConsumersNoDrain(t *testing.T) {
 		if o := w.outcomes()[0]; o.Verdict != plan.Valid || o.Ledger.Sent != 4000 || o.Ledger.Lost != 0 {
 			t.Errorf("%s %v, %+v", o.Verdict, o.Reasons, o.Ledger)
 		}
-		if took := time.Since(began); took > 3*time.Second { // 2 s of load, after a start that lies ahead
+		if took := time.Since(began); took > 3*time.Second { // 2 s of load, after a start time in the future
 			t.Errorf("took %v: it waited for deliveries that cannot come", took)
 		}
 	})
@@ -213,7 +213,7 @@ func TestFleetOverTheNetworkKeptOnDisk(t *testing.T) {
 	if w.end.Ran != 2 {
 		t.Errorf("the run ended with %+v", w.end)
 	}
-	// The record stays on the control plane: a second follower gets the same, later.
+	// The record stays on the control plane: a later follower receives the same.
 	copied, err := controller.Record(t.Context(), l.client, run.ID, t.TempDir(), nil, nil)
 	if err != nil || copied != w.end {
 		t.Errorf("a second copy ended with %+v, %v; the first with %+v", copied, err, w.end)
@@ -235,8 +235,8 @@ func TestSubmissionsThatMakeNoSenseAreRefused(t *testing.T) {
 	})
 }
 
-// TestNothingIsLeftOnTheControlPlane runs tasks in an embedded control plane, where memory must not grow from task to
-// task.
+// TestNothingIsLeftOnTheControlPlane proves that the memory of an embedded control plane does not grow with the number
+// of tasks.
 func TestNothingIsLeftOnTheControlPlane(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -249,7 +249,7 @@ func TestNothingIsLeftOnTheControlPlane(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		attempts := 0 // whose snapshots are there
+		attempts := 0 // whose snapshots are stored
 		for subject := range kept {
 			if strings.Contains(subject, ".queue.") {
 				t.Errorf("%s is still there after its run has ended", subject)
@@ -293,7 +293,7 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 			t.Fatalf("%d outcomes, %+v", len(all), w.end)
 		}
 		for i, o := range all {
-			if o.Verdict != plan.Valid || i == 1 && o.Ledger.Sent > 2000 { // 1000 a second for 2 s
+			if o.Verdict != plan.Valid || i == 1 && o.Ledger.Sent > 2000 { // 1000 per second for 2 s
 				t.Errorf("%s is %s %v, %d sent: its two attempts were mixed", o.Task, o.Verdict, o.Reasons,
 					o.Ledger.Sent)
 			}
@@ -301,7 +301,8 @@ func TestAnotherControllerTakesTheRunUp(t *testing.T) {
 	})
 }
 
-// TestRequestsWithoutALeader: a submission waits for a controller for 30 s, and everything else fails at once.
+// TestRequestsWithoutALeader proves that a submission waits 30 s for a controller, and that all other requests fail at
+// once.
 func TestRequestsWithoutALeader(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")

@@ -16,7 +16,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// hostNames is a lookup of these names alone.
+// hostNames is a lookup of only these names.
 type hostNames map[string][]string
 
 func (n hostNames) lookup(_ context.Context, _, host string) (all []netip.Addr, err error) {
@@ -81,7 +81,7 @@ func TestTheAddressesOfThisHostAreOne(t *testing.T) {
 	}
 }
 
-// A new leader reads 20 submissions while no name server answers: the run that was executed does not wait for their
+// A new leader reads 20 submissions while no name server responds. The run that was executed does not wait for their
 // names.
 func TestNamesDelayNoTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestNamesDelayNoTakeover(t *testing.T) {
 	})
 }
 
-// A run that was taken over needs no agents for what it has measured before: others may have them.
+// A run that was taken over needs no agents for completed tasks: other runs may use them.
 func TestWhatIsMeasuredNeedsNoAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(slog.New(slog.DiscardHandler))

@@ -25,11 +25,11 @@ import (
 	"lockstep/internal/sink"
 )
 
-// memoryInflux is an InfluxDB without a network: it answers request n, from 1, with a status, and stores points of 204.
-// 0 is no answer.
+// memoryInflux is an in-memory InfluxDB. Request n, from 1, gets the n-th status, and points are stored with status
+// 204. Status 0 is no response.
 type memoryInflux struct {
 	status func(n int64) int
-	delay  time.Duration // of each answer
+	delay  time.Duration // of each response
 	asked  atomic.Int64
 
 	mu     sync.Mutex // two sinks may write at the same time
@@ -79,7 +79,7 @@ func (m *memoryInflux) open(t *testing.T, tune sink.Tuning, log io.Writer) *sink
 
 func always(status int) func(int64) int { return func(int64) int { return status } }
 
-// recorded is a run that has ended, and a recorder of it whose sink has had its points.
+// recorded returns an ended run, and a recorder whose sink has received its points.
 func recorded(t *testing.T, points *sink.Sink) *recorder {
 	t.Helper()
 	run := plan.Run{ID: "run-1", Name: "quick", Repeat: 3, Started: time.Now().UTC(),
@@ -112,8 +112,8 @@ func recorded(t *testing.T, points *sink.Sink) *recorder {
 
 const recordedPoints = 8 // two events for each of three tasks, and two of the run
 
-// TestReplayWaitsToItsEnd: a replay waits longer than the end of a run as long as InfluxDB takes points, and takes each
-// once.
+// TestReplayWaitsToItsEnd proves that a replay waits as long as InfluxDB accepts points, longer than the end of a run
+// does, and writes each point once.
 func TestReplayWaitsToItsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live := &memoryInflux{status: always(http.StatusNoContent)}
@@ -142,8 +142,8 @@ func TestReplayWaitsToItsEnd(t *testing.T) {
 	})
 }
 
-// TestReplayAtTheEnd: points that were dropped are written by one replay at the end of the run. If that fails, a
-// warning has the count and the command.
+// TestReplayAtTheEnd proves that one replay at the end of the run writes dropped points. If it fails, a warning has the
+// count and the command.
 func TestReplayAtTheEnd(t *testing.T) {
 	const dropped, failed, command = "points for InfluxDB dropped", "replay to InfluxDB incomplete",
 		`command="ctl sink replay --runs copies run-1"`
@@ -152,9 +152,9 @@ func TestReplayAtTheEnd(t *testing.T) {
 		tune         sink.Tuning
 		fallsShort   bool          // the run does not end
 		resumed      bool          // an earlier process has followed the run
-		live, replay int64         // points that were written; -1: no replay
-		took         time.Duration // by the replay
-		log          []string      // and nothing else
+		live, replay int64         // written points; -1: no replay
+		took         time.Duration // duration of the replay
+		log          []string      // the only messages
 	}{
 		"taken": {status: always(http.StatusNoContent), live: recordedPoints, replay: -1},
 		"resumed": {status: always(http.StatusNoContent), live: recordedPoints, replay: recordedPoints, resumed: true,
@@ -220,8 +220,7 @@ func TestReplayAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestReplayIsLimited: a replay at the end of a run that makes progress ends with its timeout all the same, and the
-// rest is left.
+// TestReplayIsLimited proves that a replay at the end of a run ends at its timeout although it makes progress.
 func TestReplayIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -242,8 +241,8 @@ func TestReplayIsLimited(t *testing.T) {
 	})
 }
 
-// TestReplayEndsWithItsContext: a replay ends with its context even if it never waits for InfluxDB. The delivery is
-// stored as incomplete, also if no point is left.
+// TestReplayEndsWithItsContext proves that a replay ends with its context although it never waits for InfluxDB. The
+// delivery is stored as incomplete, also if no point is left.
 func TestReplayEndsWithItsContext(t *testing.T) {
 	ended := func(cause error) func(*testing.T, *recorder) context.Context {
 		return func(t *testing.T, _ *recorder) context.Context {
@@ -290,7 +289,8 @@ func TestReplayEndsWithItsContext(t *testing.T) {
 	}
 }
 
-// TestReplayAtTheEndIsInterrupted: the end of the recorder's context ends the replay, and is no error of the run.
+// TestReplayAtTheEndIsInterrupted proves that the end of the recorder's context ends the replay without an error of the
+// run.
 func TestReplayAtTheEndIsInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &memoryInflux{status: always(0)}
@@ -315,7 +315,8 @@ func TestReplayAtTheEndIsInterrupted(t *testing.T) {
 	})
 }
 
-// TestReplayDuringTheRun: the summary counts points once that a replay during the run and the live sink have written.
+// TestReplayDuringTheRun proves that the summary counts points once that both a replay during the run and the live sink
+// have written.
 func TestReplayDuringTheRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &memoryInflux{status: always(http.StatusNoContent)}

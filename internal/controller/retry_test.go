@@ -15,12 +15,12 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// retrying adds a policy to a cell.
+// retrying adds a retry policy to a cell.
 func retrying(most int, on ...plan.FailureKind) func(*plan.Cell) {
 	return func(c *plan.Cell) { c.Retry = &plan.Retry{On: on, Max: most} }
 }
 
-// attemptsOf are the outcomes of the attempts of a task that do not count, as they are kept.
+// attemptsOf returns the stored outcomes of a task's failed attempts.
 func attemptsOf(dir *runs.Run, task string) (all []plan.Outcome, err error) {
 	kept, err := filepath.Glob(filepath.Join(dir.Dir(), "tasks", task+".attempt*", "outcome.json"))
 	for _, path := range kept {
@@ -37,7 +37,7 @@ func attemptsOf(dir *runs.Run, task string) (all []plan.Outcome, err error) {
 	return all, err
 }
 
-// refused makes a cell whose broker is never there.
+// refused makes a cell whose broker never exists.
 func refused(c *plan.Cell) {
 	c.Broker.Driver = "faulty"
 	c.Broker.Options, _ = json.Marshal(map[string]string{"fail": "open", "url": "amqp://me:hunter2@127.0.0.1:1"})
@@ -59,7 +59,7 @@ func kindsOf(attempts []plan.FailedAttempt) string {
 	return strings.Join(words, " ")
 }
 
-// A hostile submission names no kind of failure: a task that did not fail is not repeated.
+// A forged policy names an unknown kind of failure: a task that did not fail is not repeated.
 func TestATaskThatDidNotFailIsNotRepeated(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -70,7 +70,7 @@ func TestATaskThatDidNotFailIsNotRepeated(t *testing.T) {
 	})
 }
 
-// An agent is killed in the first attempt: the second one counts, alone, and the first one is kept with its result.
+// An agent is killed in the first attempt. Only the second attempt counts, and the first one is stored with its result.
 func TestATaskThatLostAnAgentIsRetried(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
@@ -118,7 +118,8 @@ func TestATaskThatLostAnAgentIsRetried(t *testing.T) {
 	})
 }
 
-// Each repetition has attempts of its own, right one after the other; what the policy does not name is not retried.
+// Each repetition has its own attempts, directly one after the other. Failures that the policy does not name are not
+// retried.
 func TestAttemptsAreUsedUp(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -148,7 +149,7 @@ func TestAttemptsAreUsedUp(t *testing.T) {
 	})
 }
 
-// A step of a search that fails is retried as a step; the attempts that failed are no answers.
+// A failed step of a search is retried as a step. Failed attempts are not answers.
 func TestStepsOfASearchAreRetried(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -180,8 +181,8 @@ func TestStepsOfASearchAreRetried(t *testing.T) {
 	})
 }
 
-// A trial whose load the broker cannot take ends soon after its measurement, although messages that were due are
-// unsent. They are a backlog.
+// A trial beyond the broker's capacity ends soon after its measurement, although due messages are unsent. They are a
+// backlog.
 func TestTrialEndsSoonAfterItHasFailed(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -205,13 +206,13 @@ func TestTrialEndsSoonAfterItHasFailed(t *testing.T) {
 	})
 }
 
-// A controller that stops between two attempts: the next one continues counting. A run that was cancelled and is
-// resumed counts its attempts from 1 again.
+// A controller stops between two attempts, and the next one continues to count. A cancelled run that is resumed counts
+// its attempts from 1.
 func TestAttemptsOutliveAControllerButNotARun(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		run := aRun(both(refused, retrying(2, plan.FailedConnect)))
-		run.Settle = plan.Duration(4 * time.Second) // time to stop the controller in it
+		run.Settle = plan.Duration(4 * time.Second) // time to stop the controller
 		restarted := false
 		w := l.run(run, nil, func(p controller.Progress) {
 			if p.Kind == controller.TaskRetried && !restarted {
@@ -229,7 +230,7 @@ func TestAttemptsOutliveAControllerButNotARun(t *testing.T) {
 		}
 
 		second := aRun(both(refused, retrying(2, plan.FailedConnect)))
-		second.Settle = plan.Duration(20 * time.Second) // time to cancel in it
+		second.Settle = plan.Duration(20 * time.Second) // time to cancel the run
 		cancelled := false
 		w = l.run(second, nil, func(p controller.Progress) {
 			if p.Kind == controller.TaskRetried && !cancelled {

@@ -12,8 +12,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A run whose snapshots have reached their limit ends with the reason. It keeps its outcomes, the task in flight has
-// none, and the run continues when there is space.
+// A run whose snapshots have reached their limit ends with that reason. It keeps its outcomes, and the task in flight
+// has none. It can be resumed when there is space.
 func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
@@ -61,7 +61,7 @@ func TestARunWhoseSnapshotsAreFullEnds(t *testing.T) {
 	})
 }
 
-// A run waits while 50 others have streams that nobody copied, and says so.
+// A run waits while 50 other runs have streams that are not copied, and reports it.
 func TestARunWaitsForRoom(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")

@@ -19,8 +19,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// untilKnown is a run of a cell that sends the same number of messages each time, and of one whose number is that of a
-// Poisson process.
+// untilKnown returns a run with adaptive repetitions. One cell always sends the same number of messages, and the number
+// of the other one is that of a Poisson process.
 func untilKnown(t *testing.T) plan.Run {
 	t.Helper()
 	until, err := plan.ParseStopRule("ci(sent) < 0.1%")
@@ -43,7 +43,7 @@ func untilKnown(t *testing.T) plan.Run {
 	return run
 }
 
-// repetitions counts the outcomes of each cell; one that comes twice is an error.
+// repetitions returns the number of outcomes of each cell. A repeated outcome is an error.
 func repetitions(t *testing.T, run plan.Run, all []plan.Outcome) (quiet, noisy int) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -103,10 +103,10 @@ func reversed[T any](all []T) []T {
 	return all
 }
 
-// A controller that takes the run over decides as the one before would have.
+// A controller that takes over the run makes the same decisions as the previous one.
 func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
 	t.Parallel()
-	// the last of the quiet cell before the decision, and the first of the noisy one after it
+	// the last task of the quiet cell before the decision, and the first of the noisy cell after it
 	for _, at := range []int{11, 13} {
 		t.Run(fmt.Sprint(at), func(t *testing.T) {
 			wiretest.InVirtualTime(t, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestWhoTakesOverRepeatsAsOften(t *testing.T) {
 	}
 }
 
-// A run that is resumed on another control plane knows by the numbers that come with it which tasks are needed.
+// A run that is resumed on another control plane receives its earlier values, from which the required tasks follow.
 func TestAResumedRunRepeatsAsOften(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		run := untilKnown(t)

@@ -26,7 +26,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// handClock is set by hand; whoever waits looks at it again whenever it is.
+// handClock is a clock that the test sets. Waiters check it after each change.
 type handClock struct {
 	mu    sync.Mutex
 	now   time.Time
@@ -93,7 +93,8 @@ cell: {
 tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `
 
-// newScheduleLab is a fleet with a clock set by hand. Its control plane is used over the network, as schedules are.
+// newScheduleLab returns a lab with a clock that the test sets. Its control plane is used over the network, as with
+// schedules.
 func newScheduleLab(t *testing.T, agents ...string) *lab {
 	t.Helper()
 	l := &lab{t: t, cfg: wire.ServerConfig{Shared: true}, agents: map[string]*labAgent{}, dir: t.TempDir()}
@@ -107,7 +108,7 @@ func newScheduleLab(t *testing.T, agents ...string) *lab {
 
 func (l *lab) clock() *handClock { return l.config.Clock.(*handClock) }
 
-// add adds a schedule for every hour.
+// add adds an hourly schedule.
 func (l *lab) add(name string, change func(*schedule.Definition)) {
 	l.t.Helper()
 	d := schedule.Definition{Name: name, Cron: "0 * * * *", Zone: "UTC", MissedRuns: schedule.MissedOnce,
@@ -125,7 +126,7 @@ func (l *lab) add(name string, change func(*schedule.Definition)) {
 	}
 }
 
-// schedule waits until a schedule is as wanted.
+// schedule waits until a schedule is in the required state.
 func (l *lab) schedule(name, what string, is func(schedule.Schedule) bool) schedule.Schedule {
 	l.t.Helper()
 	var kept wire.KeptSchedule
@@ -158,13 +159,13 @@ func (l *lab) edit(name string, change func(*schedule.Schedule)) {
 	}
 }
 
-// webhooks takes what is posted.
+// webhooks stores posted notifications.
 type webhooks struct {
 	mu     sync.Mutex
 	posts  []schedule.Notice
 	keys   []string
 	auth   []string
-	refuse int // so many, first
+	refuse int // number of first requests to reject
 }
 
 func (w *webhooks) ServeHTTP(answer http.ResponseWriter, r *http.Request) {
@@ -200,14 +201,14 @@ func hooks(t testing.TB, all ...plan.Hook) *controller.Hooks {
 	return h
 }
 
-// A night and the next: the slot comes, a run is made of the matrix, its outcomes are counted, the comparison is told
-// to the hooks after it, and each run knows the one before.
+// In two slots, a run of the matrix is started, its outcomes are counted, the later hooks receive the comparison, and
+// each run has a reference to the previous one.
 func TestScheduleFires(t *testing.T) {
 	t.Setenv("LOCKSTEP_TEST_TOKEN", "hunter2secret")
 	t.Setenv("CHAT_TOKEN", "hunter2secret")
 	w := &webhooks{refuse: 2}
 	server := httptest.NewServer(w)
-	server.Config.SetKeepAlivesEnabled(false) // time would stand still beside a connection
+	server.Config.SetKeepAlivesEnabled(false) // time would stand still while a connection is open
 	defer server.Close()
 	wiretest.AloneInVirtualTime(t, func(t *testing.T) {
 		out := filepath.Join(t.TempDir(), "out")
@@ -280,8 +281,7 @@ func TestScheduleFires(t *testing.T) {
 	})
 }
 
-// Whatever point a controller was killed at, as the store then shows, the next continues from there: one run of the
-// slot.
+// A controller may be killed at any point. The next one continues from the stored state, with one run per slot.
 func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1", "a2")
@@ -292,7 +292,7 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// begun brings a schedule to where it has a run to be made.
+		// begun brings a schedule to the state in which a run must be created.
 		begun := func(name string) string {
 			l.add(name, func(d *schedule.Definition) { d.Hooks = []string{"count"} })
 			run := ""
@@ -318,7 +318,7 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 			"noted": begun("noted"), "given-up": begun("given-up")}
 		now := l.clock().Now()
 		l.edit("making", func(s *schedule.Schedule) { s.Begin(runs["making"], 1, now) })
-		submit(runs["submitted"], "submitted") // and killed before that was stored
+		submit(runs["submitted"], "submitted") // killed before that was stored
 		submit(runs["noted"], "noted")
 		l.edit("noted", func(s *schedule.Schedule) { s.Submit(runs["noted"]) })
 		l.edit("given-up", func(s *schedule.Schedule) {
@@ -356,7 +356,7 @@ func TestScheduleGoesOnFromAnyPoint(t *testing.T) {
 	})
 }
 
-// accepted is how often a controller began with a run.
+// accepted returns how often a controller started a run.
 func (l *lab) accepted(run string) (n int) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 20*time.Second)
@@ -372,8 +372,8 @@ func (l *lab) accepted(run string) (n int) {
 	return n
 }
 
-// Controllers that end at random moments, one of them without a word, again and again: each slot has one run, its hook
-// is called at least once, always with the same key.
+// Controllers end repeatedly at random times, one of them in a crash. Each slot has one run, and its hook is called at
+// least once, always with the same key.
 func TestScheduleOutlivesControllers(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1", "a2")
@@ -388,7 +388,7 @@ func TestScheduleOutlivesControllers(t *testing.T) {
 		const slots = 3
 		for n := 1; n <= slots; n++ {
 			l.clock().advance(time.Hour)
-			// after three that ended while they made a run its matrix would be to blame
+			// after three that ended while creating a run, the matrix would be rejected
 			for range map[bool]int{true: 1, false: 2}[n == 2] {
 				l.control()
 				time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
@@ -396,7 +396,7 @@ func TestScheduleOutlivesControllers(t *testing.T) {
 				l.wg.Wait()
 			}
 			l.control()
-			if n == 2 { // without a word; the next leads only when the lease is stale
+			if n == 2 { // a crash; the next controller leads only when the lease has expired
 				time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
 				l.crash()
 				l.control()
@@ -426,7 +426,7 @@ func TestScheduleOutlivesControllers(t *testing.T) {
 	})
 }
 
-// A run that lasts over the next slots: by the policy they are skipped, or one waits. None piles up.
+// While a run lasts over later slots, the policy skips them or lets one wait. At most one waits.
 func TestScheduleOverlaps(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1", "a2")
@@ -475,8 +475,8 @@ func TestScheduleOverlaps(t *testing.T) {
 	})
 }
 
-// What cannot be run is an entry with its reason, told to the hooks; the next slot is retried, and the controller
-// lives.
+// A run that cannot start is an entry with its reason, and hooks receive it. The next slot is tried, and the controller
+// continues.
 func TestScheduleOfAFaultyMatrix(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1")
@@ -512,7 +512,7 @@ func TestScheduleOfAFaultyMatrix(t *testing.T) {
 	})
 }
 
-// What was removed does not fire, and what cannot be read does no harm.
+// A removed schedule does not start, and an unreadable one does no harm.
 func TestScheduleRemovedAndBroken(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newScheduleLab(t, "a1", "a2")

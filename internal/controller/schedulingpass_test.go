@@ -16,7 +16,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// small makes a run of cells that need two agents each.
+// small returns a run of cells that need two agents each.
 func small(lasts time.Duration, broker string, on plan.Labels) plan.Run {
 	return aRun(func(c *plan.Cell) {
 		w := &c.Workload
@@ -29,7 +29,7 @@ func small(lasts time.Duration, broker string, on plan.Labels) plan.Run {
 	})
 }
 
-// submit hands runs over in this order.
+// submit submits runs in this order.
 func (l *lab) submit(runs ...plan.Run) {
 	l.t.Helper()
 	for _, run := range runs {
@@ -39,7 +39,7 @@ func (l *lab) submit(runs ...plan.Run) {
 	}
 }
 
-// follow waits for the ends of runs, and returns what was seen of each.
+// follow waits for the ends of runs, and returns the received events of each.
 func (l *lab) follow(runs ...plan.Run) []watched {
 	l.t.Helper()
 	all := make([]watched, len(runs))
@@ -66,7 +66,7 @@ func (l *lab) follow(runs ...plan.Run) []watched {
 	return all
 }
 
-// span is when the only task of a run was executed.
+// span returns the times of the only task of a run.
 func (w watched) span(t *testing.T) (from, to time.Time) {
 	t.Helper()
 	all := w.outcomes()
@@ -76,7 +76,7 @@ func (w watched) span(t *testing.T) (from, to time.Time) {
 	return all[0].Started, all[0].Ended
 }
 
-// state waits until a run stands as wanted.
+// state waits until a run is in the required state.
 func (l *lab) state(run string, want func(wire.RunState) bool) wire.RunState {
 	l.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
@@ -112,7 +112,7 @@ func TestRunsSideBySide(t *testing.T) {
 		if got := strings.Join(append(one.Agents, two.Agents...), " "); got != "a1 a2 a3 a4" {
 			t.Errorf("the runs have %v and %v, want two agents each", one.Agents, two.Agents)
 		}
-		l.follow(second)[0].span(t) // it ends while the first goes on
+		l.follow(second)[0].span(t) // it ends while the first one continues
 		l.state(first.ID, running)
 		if err := l.client.Cancel(t.Context(), first.ID, ""); err != nil {
 			t.Fatal(err)
@@ -187,8 +187,8 @@ func TestOneRunAfterTheOther(t *testing.T) {
 	})
 }
 
-// TestWhoWaitsLongerHasFirstClaim submits a run that needs all agents behind one that has two of them: a third, which
-// could have the other two, comes after it.
+// TestWhoWaitsLongerHasFirstClaim submits a run that needs all agents after one that uses two of them. A third run,
+// which could use the other two, runs after it.
 func TestWhoWaitsLongerHasFirstClaim(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -212,7 +212,7 @@ func TestWhoWaitsLongerHasFirstClaim(t *testing.T) {
 	})
 }
 
-// TestTwoRunsInFlightAreTakenOver kills the controller while two runs are executed and a third waits.
+// TestTwoRunsInFlightAreTakenOver crashes the controller while two runs are executed and a third one waits.
 func TestTwoRunsInFlightAreTakenOver(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -257,8 +257,8 @@ func TestRunsOfOneHostUnderTwoNamesFollowEachOther(t *testing.T) {
 	})
 }
 
-// TestALargeRunDoesNotStarve has a run that needs all agents wait while smaller runs, of which two have room at a time,
-// are submitted before each ends.
+// TestALargeRunDoesNotStarve lets a run wait for all agents. Smaller runs, of which two fit at a time, are submitted
+// before each one ends.
 func TestALargeRunDoesNotStarve(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -282,8 +282,8 @@ func TestALargeRunDoesNotStarve(t *testing.T) {
 	})
 }
 
-// TestARunWhoseAgentsAreMissingIsPassedOver submits one that could use agents, its broker and the only turn, but never
-// begins, before another that needs all of them.
+// TestARunWhoseAgentsAreMissingIsPassedOver submits a run that cannot start, although some agents and its broker are
+// free, before one that needs all of these.
 func TestARunWhoseAgentsAreMissingIsPassedOver(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2")
@@ -310,7 +310,7 @@ func TestARunWhoseAgentsAreMissingIsPassedOver(t *testing.T) {
 	})
 }
 
-// A run whose agents come while others are executed begins after them.
+// A run whose agents arrive while other runs are executed starts after them.
 func TestARunWhoseAgentsComeLaterIsExecuted(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2")
@@ -318,7 +318,7 @@ func TestARunWhoseAgentsComeLaterIsExecuted(t *testing.T) {
 		first, second := small(10*time.Second, "shared", nil), small(time.Second, "shared", plan.Labels{"zone": "b"})
 		l.submit(first, second)
 		l.state(second.ID, waits)
-		time.Sleep(5 * time.Second) // longer than a run waits whose turn it is
+		time.Sleep(5 * time.Second) // longer than the wait for a turn
 		for _, name := range []string{"b1", "b2"} {
 			l.startWith(name, func(c *agent.Config) { c.Labels = map[string]string{"zone": "b"} })
 		}

@@ -17,8 +17,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A search that another controller leads on after each step, or in the middle of each, has the same steps and the same
-// result as one that nothing was done to.
+// A search that another controller continues after each step, or during each step, has the same steps and result as an
+// undisturbed one.
 func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 	for _, x := range []struct {
 		kind  wire.EventKind
@@ -31,7 +31,7 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 					t.Fatalf("the search found %+v", want)
 				}
 				got := searchedBy(t, x.kind, x.after)
-				// In each attempt agents, names and times are others; the load, and so what comes of it, is not.
+				// Attempts differ in agents, names and times, but not in the load and its results.
 				if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(plan.Step{}, "Attempt", "Values")); diff != "" {
 					t.Errorf("the search differs from one that nothing was done to (-undisturbed +disturbed):\n%s",
 						diff)
@@ -41,7 +41,7 @@ func TestASearchGoesOnAfterItsLastStep(t *testing.T) {
 	}
 }
 
-// searching makes a cell that looks for the capacity of a broker.
+// searching makes a cell that searches the capacity of a broker.
 func searching(c *plan.Cell) {
 	loopbackOptions(c, map[string]any{"rate": 3000})
 	c.Workload.Publishers.Count, c.Workload.Measure = 0, plan.Duration(2*time.Second)
@@ -49,7 +49,7 @@ func searching(c *plan.Cell) {
 		Step: plan.Duration(time.Second), Repeats: 2, Steps: 20}
 }
 
-// A search whose agents leave ends with the steps that it has, and says why. One that never had its agents has no
+// A search whose agents leave ends with its completed steps and the reason. A search that never had its agents has no
 // result.
 func TestASearchEndsWithoutItsAgents(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestASearchEndsWithoutItsAgents(t *testing.T) {
 	})
 }
 
-// searchedBy executes a search whose controller is killed a while after each event of a kind, of each step once.
+// searchedBy executes a search. Its controller is crashed some time after an event of this kind in each step.
 func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.SearchResult {
 	l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
 	run := aRun(searching)
@@ -107,7 +107,7 @@ func searchedBy(t *testing.T, kind wire.EventKind, after time.Duration) *plan.Se
 			l.control()
 		}
 	}
-	w := l.runInto(t.TempDir(), run, nil, nil) // nothing is left to do: the record is read
+	w := l.runInto(t.TempDir(), run, nil, nil) // nothing is left to execute: the record is read
 	o := w.outcomes()[0]
 	if o.Search == nil || kind != "" && len(done) < 8 {
 		t.Fatalf("%d steps disturbed, and the outcome is %s: %q", len(done), o.Verdict, o.Reasons)

@@ -7,7 +7,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// What agents measured counts, carried on by the drift; calendars count only where nobody has compared the clocks.
+// Clock comparisons of the agents are used, with their drift. Wall clocks are used only without comparisons.
 func TestStartIsSaidInEveryClock(t *testing.T) {
 	const now, wall = int64(1000 * time.Second), int64(5_000_000 * time.Second)
 	ahead := int64(250 * time.Millisecond)

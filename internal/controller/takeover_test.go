@@ -21,8 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// deliberate is the loopback driver, each of whose steps takes a second: a test in virtual time finds a task within any
-// of them.
+// deliberate is loopback with steps of one second, so that a test in virtual time can interrupt each step.
 type deliberate struct{ drivers.Driver }
 
 func init() {
@@ -64,32 +63,32 @@ func (s deliberateSession) Close() error {
 	return s.Session.Close()
 }
 
-// TestAControllerKilledAnywhereIsReplaced kills the controller a moment after an agent has reported something in the
-// second task: no task is lost, the one in flight is repeated, and both attempts are in the record.
+// TestAControllerKilledAnywhereIsReplaced crashes the controller just after an agent's report in the second task. No
+// task is lost, the one in flight is repeated, and both attempts are in the record.
 func TestAControllerKilledAnywhereIsReplaced(t *testing.T) {
 	t.Parallel()
 	for _, x := range []killing{
-		{"open", arrival(wire.StepOpen), 2}, // in the setup
+		{"open", arrival(wire.StepOpen), 2}, // during the setup
 		{"measure", func(m *nats.Msg) bool {
 			return strings.Contains(m.Subject, ".snapshot.") && strings.Contains(string(m.Data), "lastSend")
 		}, 2},
 		{"stopped", arrival(wire.StepStart), 2},
-		{"finish", arrival(wire.StepFinish), 2},     // in the teardown
+		{"finish", arrival(wire.StepFinish), 2},     // during the teardown
 		{"teardown", arrival(wire.StepTeardown), 2}, // while sessions are closed
-		{"done", arrival(wire.StepDone), 3},         // it was over by then, and the third has begun
+		{"done", arrival(wire.StepDone), 3},         // the second task was over, and the third one had started
 	} {
 		t.Run(x.name, func(t *testing.T) { wiretest.InVirtualTime(t, x.replaced) })
 	}
 }
 
-// killing is where a controller is killed.
+// killing is the place of a controller's crash.
 type killing struct {
 	name string
 	when func(*nats.Msg) bool // report of an agent in the second task
 	task int                  // in flight
 }
 
-// replaced kills the controller there.
+// replaced crashes the controller there.
 func (x killing) replaced(t *testing.T) {
 	l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")
 	slow := func(c *plan.Cell) { c.Broker.Driver = "deliberate" }
@@ -123,7 +122,7 @@ func (x killing) replaced(t *testing.T) {
 			t.Errorf("outcome %d is of %s: %s %v, %+v", i, o.Task, o.Verdict, o.Reasons, o.Ledger)
 		}
 	}
-	if sent := all[1].Ledger.Sent; sent != 1000 { // 500 a second for 2 s
+	if sent := all[1].Ledger.Sent; sent != 1000 { // 500 per second for 2 s
 		t.Errorf("the second task sent %d, want 1000", sent)
 	}
 	over := slices.IndexFunc(w.events, func(p controller.Progress) bool { return p.Kind == controller.TakenOver })
@@ -149,7 +148,7 @@ func arrival(step wire.Step) func(*nats.Msg) bool {
 	}
 }
 
-// cleared waits until nothing is left of a run that has ended but its record.
+// cleared waits until only the record of an ended run is left.
 func cleared(t *testing.T, l *lab) {
 	t.Helper()
 	js := l.jetstream()
@@ -225,7 +224,7 @@ func TestTheLeaderCopiesEveryRun(t *testing.T) {
 	})
 }
 
-// heard is what comes on a subject from now on.
+// heard returns the future messages of a subject.
 func heard(t *testing.T, nc *nats.Conn, subject string) <-chan *nats.Msg {
 	t.Helper()
 	all := make(chan *nats.Msg, 100_000)
@@ -238,7 +237,7 @@ func heard(t *testing.T, nc *nats.Conn, subject string) <-chan *nats.Msg {
 	return all
 }
 
-// next waits for a message that fits.
+// next waits for a matching message.
 func next(t *testing.T, all <-chan *nats.Msg, fits func(*nats.Msg) bool) *nats.Msg {
 	t.Helper()
 	late := time.After(time.Minute)
@@ -254,8 +253,8 @@ func next(t *testing.T, all <-chan *nats.Msg, fits func(*nats.Msg) bool) *nats.M
 	}
 }
 
-// All agents of a run are lost, and then its controller fails: the run waits for others, as before. Its state says so
-// until they are there.
+// All agents of a run are lost, and then its controller crashes. The run still waits for other agents, and its state
+// reports it until they exist.
 func TestARunWithoutAgentsIsTakenOver(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -284,7 +283,7 @@ func TestARunWithoutAgentsIsTakenOver(t *testing.T) {
 	})
 }
 
-// A controller that takes over before it has copied anything fills its history from the control plane.
+// A controller that takes over without copies fills its history from the control plane.
 func TestTheFirstTakeoverFillsTheHistory(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLabOn(t, wire.ServerConfig{Shared: true}, "a1", "a2", "a3", "a4")

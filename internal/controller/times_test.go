@@ -9,8 +9,8 @@ import (
 	"lockstep/internal/wire"
 )
 
-// How long a run took is read from its record, whatever was noted of it: who takes it over may know nothing, and may
-// come long after its end.
+// The duration of a run is computed from its record, because a controller that takes over may know nothing else, and
+// may come long after the end.
 func TestARunTookAsLongAsItsRecordSays(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)
 	event := func(kind wire.EventKind, after time.Duration, submission uint64) wire.Entry {

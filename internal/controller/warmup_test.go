@@ -16,8 +16,8 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// auto is a cell whose warm-up ends when its load is steady, on a broker that takes slow to get up to speed (see
-// loopback's slowStart).
+// auto makes a cell whose warm-up ends when its load is steady. The broker reaches its full speed after the time slow
+// (see loopback's slowStart).
 func auto(slow string) func(*plan.Cell) {
 	return func(c *plan.Cell) {
 		w := &c.Workload
@@ -34,8 +34,8 @@ func auto(slow string) func(*plan.Cell) {
 	}
 }
 
-// The measurement begins after the load has become steady, on all agents at one second of it; what came before is cut,
-// and the record says so by itself.
+// The measurement begins after the load is steady, in the same second on all agents. Earlier data is cut, and the
+// record alone shows where.
 func TestWarmupEndsWhenSteady(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -83,7 +83,7 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		due := int64(0) // what is due inside the measurement, on all agents alike
+		due := int64(0) // due in the measurement, the same for all agents
 		for _, win := range m.Windows() {
 			if win.Measured {
 				due += win.Counts[record.Sent] + win.Counts[record.Unsent]
@@ -98,7 +98,7 @@ func TestWarmupEndsWhenSteady(t *testing.T) {
 	})
 }
 
-// A load that never gets steady is measured all the same, in time, and says that it was not and what moved.
+// A load that never becomes steady is measured after the maximum time, and the outcome names the unsteady series.
 func TestWarmupOfWhatNeverGetsSteady(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
@@ -122,7 +122,7 @@ func TestWarmupOfWhatNeverGetsSteady(t *testing.T) {
 	})
 }
 
-// An agent that dies while the load is watched ends the task there, as in any warm-up; nothing counts as measured.
+// An agent that is killed during an automatic warm-up ends the task as in any warm-up. Nothing counts as measured.
 func TestAgentLostInAutoWarmup(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
