@@ -16,9 +16,9 @@ import (
 
 var sink int64
 
-// BenchmarkWholePath sends b.N messages over loopback on one core: published, confirmed, delivered, both latencies
-// recorded, every message in the ledger. Each message costs three clock reads; their price is measured in the same run,
-// and what is left is shown as own-ns/op. The target is ≤ 100 ns and 0 allocations.
+// BenchmarkWholePath sends b.N messages over loopback on one core. Each is published, confirmed, delivered, recorded in
+// both latencies, and in the ledger. Each message needs three clock readings. Their cost is measured in the same run,
+// and own-ns/op is the rest. The target is at most 100 ns and 0 allocations.
 func BenchmarkWholePath(b *testing.B) {
 	for name, change := range map[string]func(*plan.Workload){
 		"window":          func(w *plan.Workload) { w.Publishers.Mode = "confirm-window" },
@@ -64,7 +64,7 @@ func BenchmarkWholePath(b *testing.B) {
 	}
 }
 
-// connected connects an engine with one publisher and one consumer to a loopback of its own.
+// connected returns a connected engine with one publisher, one consumer and its own loopback.
 func connected(b *testing.B, w plan.Workload) (*Engine, drivers.Session) {
 	b.Helper()
 	d, err := drivers.Lookup("loopback")
@@ -96,7 +96,7 @@ func connected(b *testing.B, w plan.Workload) (*Engine, drivers.Session) {
 	return e, session
 }
 
-// clockRead is the price of one clock read in nanoseconds, the least of several measurements.
+// clockRead returns the cost of one clock reading in nanoseconds: the minimum of several measurements.
 func clockRead() float64 {
 	const reads = 200_000
 	best := time.Hour

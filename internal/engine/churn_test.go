@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// churning is a cell of 100 messages a second beside which five bindings a second are made, each for one second and ten
-// messages.
+// churning is a cell of 100 messages per second. In addition, five bindings per second are created, each for one second
+// and ten messages.
 func churning(t *testing.T, options string, change func(*plan.Workload)) subject {
 	s := newSubject(t, func(w *plan.Workload) {
 		w.Publishers.Rate, w.Warmup, w.Measure = 100, plan.Duration(2*time.Second), plan.Duration(10*time.Second)
@@ -30,7 +30,7 @@ func churning(t *testing.T, options string, change func(*plan.Workload)) subject
 	return s
 }
 
-// all wants every sample of a distribution to be the same.
+// all checks that every sample of a distribution has the same value.
 func all(t *testing.T, what string, h *record.Hist, n uint64, want time.Duration) {
 	t.Helper()
 	if h.Count() != n || h.Min() != int64(want) || h.Max() != int64(want) {
@@ -50,7 +50,7 @@ func firsts(m *record.Merged, measure time.Duration) *record.Hist {
 	return h
 }
 
-// A planted delay of binding and of delivery comes out to the nanosecond, and the ledger knows nothing of these
+// Known delays of bindings and deliveries are measured to the nanosecond, and the ledger does not include these
 // messages.
 func TestBindingTimesAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -63,13 +63,13 @@ func TestBindingTimesAreExact(t *testing.T) {
 			t.Errorf("%d further messages of %d … %d ns, want about 450 of 3 ms", further.Count(), further.Min(),
 				further.Max())
 		}
-		// In 12 s bindings are made at 0, 0.2, 0.4 … 11.8 s; the last five are still there at the end.
+		// In 12 s, bindings are created at 0, 0.2, 0.4 … 11.8 s. The last five exist at the end.
 		if made, removed, failed := m.Total(record.BindingsMade), m.Total(record.BindingsRemoved),
 			m.Total(record.BindingErrors); made != 60 || removed < 54 || removed > 55 || failed != 0 {
 			t.Errorf("%d bindings made, %d removed, %d errors; want 60, 55 or one less, and none", made, removed,
 				failed)
 		}
-		// Of the last five, made 0.993, 0.793 … 0.193 s before the end, 10, 8, 6, 4 and 2 went out.
+		// Through the last five, created 0.993, 0.793 … 0.193 s before the end, 10, 8, 6, 4 and 2 messages were sent.
 		if got := m.Bindings(); got.Sent != 55*10+30 || got.Missing != 0 || got.Received != got.Sent {
 			t.Errorf("%+v; want 580 sent and received", got)
 		}
@@ -83,13 +83,13 @@ func TestBindingTimesAreExact(t *testing.T) {
 	})
 }
 
-// A binding that works only 250 ms after the broker said so loses its first three messages, which are counted; the
-// fourth is the first.
+// If a binding works only 250 ms after its confirmation, its first three messages are lost and counted, and the fourth
+// is the first delivery.
 func TestBindingsThatSpreadLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := churning(t, `{"bindDelay": "7ms", "bindSpread": "250ms", "delay": "3ms"}`, nil)
 		m := s.play(t.Context())
-		// The binding made last is there for 193 ms only: it never works.
+		// The last binding exists for only 193 ms, so it never works.
 		all(t, "first message", firsts(m, 10*time.Second), 49, 310*time.Millisecond)
 		if got := m.Bindings(); got.Missing != 59*3+2 || got.Sent != 580 {
 			t.Errorf("%+v; want three of each binding missing, and both of the last", got)
@@ -100,7 +100,7 @@ func TestBindingsThatSpreadLate(t *testing.T) {
 	})
 }
 
-// Each binding is of one queue and one subscription, in turn.
+// Bindings are distributed round-robin over the queues and subscriptions.
 func TestBindingsGoRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bound := map[[2]int]int{}
@@ -126,7 +126,7 @@ func TestBindingsGoRound(t *testing.T) {
 	})
 }
 
-// binding is a session in which something happens before each binding is made.
+// binding is a session that calls a function before each binding.
 type binding struct {
 	drivers.Session
 	before func(ctx context.Context, subscription, queue int) error
@@ -143,8 +143,8 @@ func (b binding) Unbind(ctx context.Context, t drivers.Topology, subscription, q
 	return b.Session.(drivers.Binder).Unbind(ctx, t, subscription, queue, key)
 }
 
-// A call that fails is counted and told; the next binding is made all the same, and nothing is sent through what is not
-// bound.
+// A failed call is counted and reported. The next binding is created, and no message is sent through a binding that
+// does not exist.
 func TestFailedBindings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
@@ -170,7 +170,7 @@ func TestFailedBindings(t *testing.T) {
 	})
 }
 
-// A broker that is slow to bind gets no more calls at a time than there may be, and those under way end with the run.
+// The number of concurrent calls to a slow broker is limited, and the pending calls end with the run.
 func TestSlowBindingsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, most atomic.Int64
@@ -201,7 +201,7 @@ func TestSlowBindingsAreBounded(t *testing.T) {
 	})
 }
 
-// Links that break in the middle are opened again; what was not confirmed is not called lost.
+// Broken links are opened again. Unconfirmed messages do not count as lost.
 func TestChurnReconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := churning(t, "", func(w *plan.Workload) {
@@ -223,7 +223,7 @@ func TestChurnReconnects(t *testing.T) {
 	})
 }
 
-// When publishers stop after a count, so does the making of bindings.
+// Churn ends when publishers stop after a count.
 func TestChurnEndsWithTheCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -242,7 +242,7 @@ func TestChurnEndsWithTheCount(t *testing.T) {
 	})
 }
 
-// A driver that cannot is refused before anything is connected, and agents other than the first make no bindings.
+// A driver without Binder is rejected before anything connects. Only agent 0 creates bindings.
 func TestChurnNeedsABinder(t *testing.T) {
 	w := plan.Default()
 	w.Topology.Churn.Rate = 1
@@ -258,10 +258,10 @@ func TestChurnNeedsABinder(t *testing.T) {
 	}
 }
 
-// A body that says it came through a binding, and is too short to say which, is corrupt.
+// A body that belongs to a binding but is too short to name it is corrupt.
 func TestBindingBodies(t *testing.T) {
 	w := plan.Default()
-	w.Message.Size = EnvelopeSize // no matrix allows it
+	w.Message.Size = EnvelopeSize // not possible in a matrix
 	e := &Engine{task: 7, clockID: 9, work: w, timeline: newTimeline(w)}
 	body := newBindingBody(e, &churnMessage{&churnBinding{number: 1<<40 + 3, called: -5}, 77})
 	env, err := open(body, 7)

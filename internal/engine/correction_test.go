@@ -12,8 +12,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A message that took 3 ms, between agents of one clock and of two: corrections count between clocks only, the
-// publisher's against the consumer's, and a latency that they make negative is counted as such.
+// A message takes 3 ms, between agents with the same clock and with different clocks. Corrections are only used between
+// different clocks: the publisher's minus the consumer's. A negative latency is counted as such.
 func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 	const took = 3 * time.Millisecond
 	ms := func(n int64) int64 { return n * int64(time.Millisecond) }
@@ -61,7 +61,7 @@ func TestProcessingIsCorrectedBetweenClocks(t *testing.T) {
 	}
 }
 
-// receiver is an engine with one consumer that is not connected, in the middle of a measurement.
+// receiver returns an engine with one unconnected consumer, during a measurement.
 func receiver(t *testing.T) *Engine {
 	w := plan.Default()
 	w.Warmup, w.Measure = 0, plan.Duration(time.Minute)

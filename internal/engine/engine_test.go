@@ -18,28 +18,28 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// subject is one task on loopback, played by one engine that has all its publishers and consumers.
+// subject is one task on loopback, executed by one engine with all roles.
 type subject struct {
 	t       *testing.T
 	work    plan.Workload
 	options string
 	copies  bool // Config.CopiesBody
-	// wrap, if set, makes the engine's session of the driver's.
+	// wrap wraps the driver's session; may be nil.
 	wrap func(drivers.Session) drivers.Session
-	// connected, if set, is called when all are connected.
+	// connected is called when everything is connected; may be nil.
 	connected func(drivers.Session, drivers.Topology)
-	// made, if set, is called when there is an engine.
+	// made is called with the engine; may be nil.
 	made func(*Engine)
-	// during, if set, is called when the measurement has begun.
+	// during is called when the measurement has begun; may be nil.
 	during func(loopback string)
 }
 
-// bubbled is a test on a bubble's clock.
+// bubbled returns a test in a bubble, with virtual time.
 func bubbled(test func(*testing.T)) func(*testing.T) {
 	return func(t *testing.T) { synctest.Test(t, test) }
 }
 
-// played counts tasks, for brokers of their own.
+// played counts tasks, for unique names of brokers.
 var played atomic.Int64
 
 func newSubject(t *testing.T, change func(*plan.Workload)) subject {
@@ -47,7 +47,7 @@ func newSubject(t *testing.T, change func(*plan.Workload)) subject {
 	w.Warmup, w.Measure = plan.Duration(200*time.Millisecond), plan.Duration(time.Second)
 	w.Drain = plan.Drain{Idle: plan.Duration(time.Second), Timeout: plan.Duration(5 * time.Second)}
 	change(&w)
-	if w.Publishers.Count > 0 { // it ends with the count, and the drain when all is in: the limits bound what hangs
+	if w.Publishers.Count > 0 { // the limits only end a test that hangs
 		w.Measure = plan.Duration(10 * time.Minute)
 		w.Drain = plan.Drain{Idle: plan.Duration(2 * time.Minute), Timeout: plan.Duration(2 * time.Minute)}
 	}
@@ -64,7 +64,7 @@ func (s subject) task() plan.Assignment {
 	}
 }
 
-// play runs the task and returns its merged record.
+// play executes the task and returns its merged record.
 func (s subject) play(ctx context.Context) *record.Merged {
 	t := s.t
 	t.Helper()
@@ -72,7 +72,7 @@ func (s subject) play(ctx context.Context) *record.Merged {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := fmt.Sprintf("%s-%d", t.Name(), played.Add(1)) // the clock of a bubble is the same each time
+	name := fmt.Sprintf("%s-%d", t.Name(), played.Add(1)) // the clock of a bubble always starts at the same time
 	options := map[string]any{}
 	if s.options != "" {
 		if err := json.Unmarshal([]byte(s.options), &options); err != nil {
@@ -149,7 +149,8 @@ func (s subject) play(ctx context.Context) *record.Merged {
 	return m
 }
 
-// Every mode sends, is confirmed as it should be, and every message arrives once, intact also if all have one body.
+// In every mode, messages are sent and confirmed as the mode requires, and each arrives once and intact, also if all
+// have the same body.
 func TestModes(t *testing.T) {
 	for i, mode := range append(drivers.Modes(), drivers.Modes()...) {
 		copies := i >= len(drivers.Modes())
@@ -177,7 +178,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// A count is exact: so many messages a publisher after warm-up, no more, no fewer.
+// A count is exact: this number of messages per publisher after warm-up.
 func TestCountEndsTheMeasurement(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) {
 		w.Publishers.Threads, w.Publishers.Count, w.Measure = 3, 1234, plan.Duration(time.Minute)
@@ -188,12 +189,12 @@ func TestCountEndsTheMeasurement(t *testing.T) {
 	}
 }
 
-// Of a count at a rate no more is due than the count. What is due when the measurement may end is still sent until the
-// drain ends; what is not sent by then is unsent.
+// With a count and a rate, only the count is due. Messages that are due after the maximum measurement are sent until
+// the end of the drain. Others are unsent.
 func TestCountAtARate(t *testing.T) {
 	for name, test := range map[string]struct {
 		count, confirmed, unsent uint64
-		// how long each takes: at 100/s asked for 1,000/s, ten are due for each that is sent
+		// duration of a confirm: at 100 per second instead of 1,000, ten messages are due for each that is sent
 		confirm string
 		drain   time.Duration
 	}{
@@ -227,8 +228,8 @@ func TestCountAtARate(t *testing.T) {
 	}
 }
 
-// A load that is behind when the measurement begins, and ends by a count: what is sent from then on is counted,
-// whenever it was due. 100 of 1000 were sent in warm-up, and at 100/s the count takes 5 s.
+// With a count, a load that is behind at the beginning of the measurement counts what it sends from then on. 100 of
+// 1000 were sent in warm-up, and at 100 per second the count takes 5 s.
 func TestCountOfALoadThatIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -255,7 +256,7 @@ func TestCountOfALoadThatIsBehind(t *testing.T) {
 	})
 }
 
-// Open loop under the bubble's clock: every message of the schedule is sent, and never late.
+// In open loop with virtual time, every message of the schedule is sent, and none is late.
 func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -278,8 +279,8 @@ func TestOpenLoopSendsTheSchedule(t *testing.T) {
 	})
 }
 
-// A broker that confirms after 10 ms is asked for four times what confirm-each can do: the publisher is blocked, and
-// not late. It still sends after the measurement, until the drain ends, and every message that was due is in the
+// The publish rate is four times the maximum of confirm-each with confirms after 10 ms. The waits count as
+// back-pressure, not as send delay. The publisher sends until the end of the drain, and every due message is in the
 // latencies or unsent.
 func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -298,8 +299,8 @@ func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 		if n := m.Hist(record.Pacing).Count(); n != 0 {
 			t.Errorf("%d errors between sends that the broker held", n)
 		}
-		// Message n is due at 2.5n ms and goes out at 10n ms. At the end of the drain, 3,005 ms, number 300 is in
-		// flight; when the link is closed, at 3,010 ms, it is confirmed. Of the others number 301 has waited longest.
+		// Message n is due at 2.5n ms and sent at 10n ms. At the end of the drain, at 3,005 ms, message 300 is in
+		// flight. It is confirmed at 3,010 ms when the link is closed. Of the others, message 301 has waited longest.
 		if got, want := m.Hist(record.Backpressure).Max(), int64(3005e6-301*2.5e6); got != want {
 			t.Errorf("blocked at most %d ns, want %d", got, want)
 		}
@@ -318,7 +319,7 @@ func TestSlowBrokerIsBlockedNotLate(t *testing.T) {
 	})
 }
 
-// End-to-end latency is what loopback delays by, exactly, under the bubble's clock.
+// In virtual time, the end-to-end latency is exactly the delay of loopback.
 func TestProcessingLatencyIsTheDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -333,7 +334,7 @@ func TestProcessingLatencyIsTheDelay(t *testing.T) {
 	})
 }
 
-// The ledger gives the injected faults to the message.
+// The ledger counts exactly the injected faults.
 func TestLedgerIsExact(t *testing.T) {
 	for name, test := range map[string]struct {
 		options                     string
@@ -361,7 +362,7 @@ func TestLedgerIsExact(t *testing.T) {
 	}
 }
 
-// Every subscription gets everything.
+// Every subscription receives every message.
 func TestFanOut(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) {
 		w.Topology.Subscriptions, w.Topology.Queues, w.Publishers.Threads, w.Consumers.Threads = 3, 2, 2, 2
@@ -373,7 +374,7 @@ func TestFanOut(t *testing.T) {
 	}
 }
 
-// Cancelling ends the run at once and keeps what was measured.
+// Cancelling ends the run at once and keeps the measurements.
 func TestCancelKeepsWhatIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -393,7 +394,7 @@ func TestCancelKeepsWhatIsMeasured(t *testing.T) {
 	})
 }
 
-// The broker cuts every link in the middle: the engine opens them again, counts it, and loses no account of a message.
+// The broker breaks every link. The engine reconnects, counts it, and accounts for every message.
 func TestReconnects(t *testing.T) {
 	for _, mode := range []string{"fire-and-forget", "confirm-window", "confirm-batch", "confirm-each"} {
 		t.Run(mode, bubbled(func(t *testing.T) {
@@ -446,7 +447,7 @@ func (o opening) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handle
 	return o.Session.Consumer(ctx, spec, handle)
 }
 
-// A message that no queue takes comes back and is counted, with and without confirms, and is not called lost.
+// Unroutable messages are returned and counted, with and without confirms, and do not count as lost.
 func TestUnroutable(t *testing.T) {
 	for _, mode := range []string{"fire-and-forget", "confirm-window"} {
 		t.Run(mode, func(t *testing.T) {
@@ -455,7 +456,7 @@ func TestUnroutable(t *testing.T) {
 				w.Consumers.Nodes = 0
 			})
 			s.connected = func(session drivers.Session, topology drivers.Topology) {
-				if err := session.Teardown(t.Context(), topology); err != nil { // from now on no queue takes anything
+				if err := session.Teardown(t.Context(), topology); err != nil { // from now on no queue accepts messages
 					t.Fatal(err)
 				}
 			}
@@ -471,7 +472,7 @@ func TestUnroutable(t *testing.T) {
 	}
 }
 
-// instant is a broker that takes no time and keeps nothing: whatever is slow with it is the generator.
+// instant is a broker that takes no time and stores nothing. Every delay is caused by the load generator.
 type instant struct{ drivers.Session }
 
 func (instant) Publisher(_ context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
@@ -484,7 +485,7 @@ func (instantPublisher) Publish(context.Context, drivers.Message) error { return
 func (instantPublisher) Flush(context.Context) error                    { return nil }
 func (instantPublisher) Close() error                                   { return nil }
 
-// A generator that begins late is late until it has caught up; the broker, which never held it, is not blamed.
+// If the load generator starts late, the delay counts as send delay until it has caught up, not as back-pressure.
 func TestLateGeneratorIsLateNotBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := generated(t, 1000, -100*time.Millisecond, 200*time.Millisecond)
@@ -500,8 +501,7 @@ func TestLateGeneratorIsLateNotBlocked(t *testing.T) {
 	})
 }
 
-// At a rate that is out of reach, some messages are never sent and the others are late. The broker, which never held
-// them up, is not blamed.
+// At an unreachable rate, some messages are unsent and the others have a send delay. Nothing counts as back-pressure.
 func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
 	m := generated(t, 100e6, 0, 50*time.Millisecond)
 	if m.Total(record.Unsent) == 0 {
@@ -513,7 +513,7 @@ func TestSlowGeneratorIsLateNotBlocked(t *testing.T) {
 	}
 }
 
-// slow is a client library whose Publish takes a millisecond: of its own work or, if it waits, for the broker.
+// slow is a client library whose Publish takes a millisecond: for its own work or, with waits, for the broker.
 type slow struct {
 	drivers.Session
 	waits bool
@@ -538,8 +538,8 @@ func (p slowPublisher) Publish(context.Context, drivers.Message) error {
 	return nil
 }
 
-// TestOwnWorkIsNotBlocked: what a library takes for itself is the load generator's, and what it waits for is the
-// broker's, at a rate that is out of reach (open loop) and as fast as it goes (closed loop).
+// TestOwnWorkIsNotBlocked proves that a library's own work counts as the load generator's, and its waits as the
+// broker's, in open loop at an unreachable rate and in closed loop.
 func TestOwnWorkIsNotBlocked(t *testing.T) {
 	for _, waits := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -568,14 +568,14 @@ func TestOwnWorkIsNotBlocked(t *testing.T) {
 	}
 }
 
-// publishing is a publisher of which only Publish takes time.
+// publishing is a publisher in which only Publish takes time.
 type publishing func(context.Context)
 
 func (p publishing) Publish(ctx context.Context, _ drivers.Message) error { p(ctx); return nil }
 func (publishing) Flush(context.Context) error                            { return nil }
 func (publishing) Close() error                                           { return nil }
 
-// sessionOf makes publishers.
+// sessionOf creates these publishers.
 type sessionOf struct {
 	drivers.Session
 	publisher func(drivers.PublisherSpec) drivers.Publisher
@@ -585,8 +585,8 @@ func (s sessionOf) Publisher(_ context.Context, spec drivers.PublisherSpec) (dri
 	return s.publisher(spec), nil
 }
 
-// busiestOf publishes as fast as it goes for five seconds over one connection, with a queue for each publisher, and
-// returns the times of the one that worked most.
+// busiestOf publishes in closed loop for five seconds over one connection, with one queue per publisher. It returns the
+// times of the publisher with the most work.
 func busiestOf(t *testing.T, publishers int,
 	publisher func(drivers.PublisherSpec) drivers.Publisher) record.PublisherTimes {
 	t.Helper()
@@ -597,15 +597,15 @@ func busiestOf(t *testing.T, publishers int,
 	return times
 }
 
-// generated is the record of a load at a rate, with a broker that takes no time. The load starts at the offset begins
-// from now.
+// generated returns the record of a load at a rate, with a broker that takes no time. begins is the start time relative
+// to now.
 func generated(t *testing.T, rate float64, begins, measure time.Duration) *record.Merged {
 	t.Helper()
 	m, _ := driven(t, instant{}, rate, begins, measure)
 	return m
 }
 
-// driven is generated with a session, and how its publisher spent its time. Rate 0 is closed loop.
+// driven is generated with a session. It also returns the times of its publisher. Rate 0 is closed loop.
 func driven(t *testing.T, session drivers.Session, rate float64, begins, measure time.Duration,
 	edit ...func(*plan.Assignment)) (
 	*record.Merged, record.PublisherTimes) {
@@ -637,8 +637,7 @@ func driven(t *testing.T, session drivers.Session, rate float64, begins, measure
 	return m, p.Busiest
 }
 
-// The error between two sends is how much their delays differ, of those that the broker did not hold for most of
-// theirs.
+// The pacing error of two consecutive sends is the difference of their delays, unless the broker caused most of these.
 func TestPacingError(t *testing.T) {
 	p := &pacer{}
 	w := new(record.Window)
@@ -646,12 +645,12 @@ func TestPacingError(t *testing.T) {
 		delay, held int64
 		want        int64 // -1: none
 	}{
-		{100, 0, -1}, // the first
+		{100, 0, -1}, // the first message
 		{60_000, 0, 59_900},
-		{50_300, 300, 9_700}, // in a burst: the call before took a little
+		{50_300, 300, 9_700}, // in a burst: the previous call took some time
 		{50_300, 300, 0},
-		{40_000, 30_000, -1}, // held for most of it
-		{100, 0, -1},         // after one that was
+		{40_000, 30_000, -1}, // mostly waiting for the broker
+		{100, 0, -1},         // after a message that waited for the broker
 		{100, 0, 0},
 	} {
 		p.held = x.held
@@ -673,7 +672,7 @@ func TestPacingError(t *testing.T) {
 	}
 }
 
-// Brokers that refuse for a while hold the publisher: that is blocked, whatever the engine does meanwhile.
+// If a broker rejects connections for some time, that counts as back-pressure, whatever the engine does meanwhile.
 func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := plan.Default()
@@ -704,16 +703,16 @@ func TestRefusedConnectionsAreBlockedNotLate(t *testing.T) {
 	})
 }
 
-// refusing is a broker that takes 100 ms to refuse a connection.
+// refusing is a broker that rejects connections after 100 ms.
 type refusing struct{ drivers.Session }
 
 func (refusing) Publisher(ctx context.Context, _ drivers.PublisherSpec) (drivers.Publisher, error) {
-	time.Sleep(100 * time.Millisecond) // the bubble's
+	time.Sleep(100 * time.Millisecond) // virtual time
 	return nil, errors.New("refused")
 }
 
-// TestOnePublishersWaitIsNotAnothers: of two publishers that share a connection one waits for the broker in each
-// Publish, and the other works.
+// TestOnePublishersWaitIsNotAnothers covers two publishers that share a connection: one waits for the broker in each
+// Publish, and the other one works.
 func TestOnePublishersWaitIsNotAnothers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busiest := busiestOf(t, 2, func(spec drivers.PublisherSpec) drivers.Publisher {
@@ -729,8 +728,8 @@ func TestOnePublishersWaitIsNotAnothers(t *testing.T) {
 	})
 }
 
-// TestBlockedWritesOfAConnectionCountOnce: a publisher that waits for a confirm while a write to its connection is
-// blocked waits once; what it did before that, with the connection free, is its own work.
+// TestBlockedWritesOfAConnectionCountOnce proves that a wait for a confirm and a blocked write at the same time count
+// once. Work before that counts as own work.
 func TestBlockedWritesOfAConnectionCountOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busiest := busiestOf(t, 1, func(spec drivers.PublisherSpec) drivers.Publisher {

@@ -24,7 +24,7 @@ func TestEnvelopeRoundTrip(t *testing.T) {
 	}
 }
 
-// Every single bit matters: in the header, in the payload, in the length.
+// Every bit matters: of the header, the payload and the length.
 func TestEnvelopeCatchesEveryFlippedBit(t *testing.T) {
 	body := make([]byte, 80)
 	put(body, stamp(body, 7, 9, 3), 12345, 678, 910, -11)

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// What the broker refuses takes its time, too, which is not that of what it confirms.
+// Rejected messages have a latency, separate from that of confirmed messages.
 func TestRejectedAreTimedApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup = 1000, 0 })
@@ -35,7 +35,7 @@ func TestRejectedAreTimedApart(t *testing.T) {
 	})
 }
 
-// A link that breaks takes what is in flight with it: each message has a latency of failure, and none of success.
+// Messages in flight on a broken link have a failure latency, and no publish latency.
 func TestLostInFlightAreTimedApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup = 1000, 0 })
@@ -62,7 +62,8 @@ func TestLostInFlightAreTimedApart(t *testing.T) {
 	})
 }
 
-// A link that hangs ends with the drain's limit: a timeout, whatever the driver says when its link is then closed.
+// The messages of a link that hangs are timeouts at the limit of the drain, whatever error the driver returns when the
+// link is closed.
 func TestHangingLinkTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) { w.Publishers.Rate, w.Warmup, w.Consumers.Nodes = 100, 0, 0 })
@@ -75,15 +76,15 @@ func TestHangingLinkTimesOut(t *testing.T) {
 				m.Total(record.PublishErrors), m.Total(record.Timeouts),
 				m.Total(record.ClosedErrors), bad.Count())
 		}
-		// Message 40 is sent at 400 ms and given up 5 s after the end of the measurement.
+		// Message 40 is sent at 400 ms and fails 5 s after the end of the measurement.
 		if off := bad.Max() - 5600e6; off < -5e6 || off > 5e6 {
 			t.Errorf("it failed after %d ns, want 5.6 s", bad.Max())
 		}
 	})
 }
 
-// What fails without an answer has its age since it was due: pauses after failures grow to 128 ms, and messages are due
-// every 100 ms. In a closed loop nothing is due.
+// A failure without a response counts with its age since the intended send time: pauses after failures grow to 128 ms,
+// and messages are due every 100 ms. A closed loop has no intended send times.
 func TestUnansweredCountSinceTheyWereDue(t *testing.T) {
 	for _, rate := range []float64{10, 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -108,7 +109,7 @@ func TestUnansweredCountSinceTheyWereDue(t *testing.T) {
 	}
 }
 
-// grudging is a session whose publishers take no message.
+// grudging is a session whose publishers accept no message.
 type grudging struct {
 	drivers.Session
 	err error
@@ -124,11 +125,11 @@ func (g grudger) Publish(context.Context, drivers.Message) error { return g.err 
 func (grudger) Flush(context.Context) error                      { return nil }
 func (grudger) Close() error                                     { return nil }
 
-// Every kind of failure is counted as what it is.
+// Every kind of failure is counted separately.
 func TestFailuresByKind(t *testing.T) {
 	for name, test := range map[string]struct {
 		err    error
-		counts [2]int64 // for each error: timeouts, closed
+		counts [2]int64 // for each error: timeouts, closed links
 	}{
 		"timeout": {context.DeadlineExceeded, [2]int64{1, 0}},
 		"other":   {errors.New("message too large"), [2]int64{0, 0}},

@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// longest is the longest kept gap of each owner of a kind that ended.
+// longest returns the longest recorded gap per owner, of a kind of gap that ended.
 func longest(m *record.Merged, kind string) map[int]record.Gap {
 	most := map[int]record.Gap{}
 	for _, g := range m.Gaps() {
@@ -24,7 +24,7 @@ func longest(m *record.Merged, kind string) map[int]record.Gap {
 	return most
 }
 
-// A broker that stalls from 400 to 700 ms after the load began, which is 200 ms before the measurement.
+// The broker stalls from 400 to 700 ms after the start of the load, which is 200 ms before the measurement.
 func TestStallIsAGapOfEveryOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -33,7 +33,7 @@ func TestStallIsAGapOfEveryOwner(t *testing.T) {
 		})
 		s.options = `{"stalls":[{"at":"400ms","for":"300ms"}]}`
 		m := s.play(t.Context())
-		const begin, end, spacing = 200e6, 500e6, 4e6 // ns since T0; of one publisher's messages
+		const begin, end, spacing = 200e6, 500e6, 4e6 // ns since T0; interval of one publisher's messages
 		for _, kind := range []string{record.GapConfirm, record.GapDelivery} {
 			of := longest(m, kind)
 			if len(of) != 4 {
@@ -62,7 +62,7 @@ func TestStallIsAGapOfEveryOwner(t *testing.T) {
 	})
 }
 
-// A publisher without anything in flight does not wait; one whose link is gone does.
+// A publisher with nothing in flight does not wait. A publisher with a broken link does.
 func TestWhatAPublisherWaitsFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := 0.0
@@ -92,7 +92,7 @@ func TestWhatAPublisherWaitsFor(t *testing.T) {
 	})
 }
 
-// Where every confirm takes longer than what is told apart at first, few gaps are kept, and the longest among them.
+// If every confirm takes longer than the first threshold of gaps, few gaps are recorded, with the longest among them.
 func TestGapsOfATaskAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -117,7 +117,7 @@ func TestGapsOfATaskAreFew(t *testing.T) {
 	})
 }
 
-// A message that fails while a confirm is being noted is behind that confirm, not answered by it.
+// A message that fails while a confirm is recorded follows that confirm: the confirm does not end its gap.
 func TestAFailureDuringAConfirmIsKept(t *testing.T) {
 	var l oldestUnconfirmed
 	for _, again := range []bool{false, true} {
@@ -136,7 +136,7 @@ func TestAFailureDuringAConfirmIsKept(t *testing.T) {
 	}
 }
 
-// gate refuses new publishers for a while.
+// gate rejects new publishers for some time.
 type gate struct {
 	drivers.Session
 	lasts time.Duration

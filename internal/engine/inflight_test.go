@@ -45,7 +45,7 @@ func TestInflightRefusesWhatIsNotOut(t *testing.T) {
 	}
 }
 
-// A publisher that waits must always be woken: confirms come from another goroutine, in any order.
+// A waiting publisher is always woken. Confirms come from another goroutine, in any order.
 func TestInflightNeverSleepsForGood(t *testing.T) {
 	const window, messages = 8, 50_000
 	f := newTestInflight(window)

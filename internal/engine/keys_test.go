@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Keys come as Zipf's law says, for any exponent: each of the first ones to five standard deviations.
+// Keys follow Zipf's law for any exponent: the first ones within five standard deviations.
 func TestKeysFollowZipf(t *testing.T) {
 	for _, skew := range []float64{0, 0.5, 1, 1.5, 10} {
 		const n, keys = 300_000, 50
@@ -29,7 +29,7 @@ func TestKeysFollowZipf(t *testing.T) {
 	}
 }
 
-// tapped hears of every message that is published.
+// tapped receives every published message.
 type tapped struct {
 	drivers.Session
 	mu   sync.Mutex
@@ -53,7 +53,7 @@ func (p tappedPublisher) Publish(ctx context.Context, m drivers.Message) error {
 	return p.Publisher.Publish(ctx, m)
 }
 
-// Drivers are given the keys, which are never those of bindings made while messages flow.
+// Drivers receive the keys, which differ from those of bindings that churn creates.
 func TestMessagesCarryKeys(t *testing.T) {
 	for count, want := range map[int]int{0: 1000, 3: 3} {
 		tap := &tapped{keys: map[uint32]int{}}

@@ -18,7 +18,7 @@ import (
 
 func seconds(s float64) plan.Duration { return plan.Duration(s * float64(time.Second)) }
 
-// Threads are there when their lifetimes say, cycles spread evenly; consumers are all there for the drain.
+// Threads are active as their lifetimes define, with cycles distributed evenly. All consumers are active in the drain.
 func TestTurns(t *testing.T) {
 	const s = int64(time.Second)
 	cycles := plan.Lifetime{Stay: seconds(3), Away: seconds(1)}
@@ -53,8 +53,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// Consumers that connect late find a backlog, and nothing is lost by their absence: the first message waits from its
-// intended send time to the join.
+// Consumers that connect late find a backlog, and nothing is lost. The latency of the first message covers the time
+// from its intended send time until they connect.
 func TestConsumersJoinLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -88,7 +88,8 @@ func TestConsumersJoinLate(t *testing.T) {
 	})
 }
 
-// Publishers that come and go send exactly what is due while they are there: neither late nor unsent is what was not.
+// Publishers with lifetimes send exactly the messages that are due while they are active. The others count neither as
+// late nor as unsent.
 func TestPublishersComeAndGo(t *testing.T) {
 	for _, mode := range drivers.Modes() {
 		t.Run(string(mode), func(t *testing.T) {
@@ -101,7 +102,7 @@ func TestPublishersComeAndGo(t *testing.T) {
 				})
 				m := s.play(t.Context())
 				accounting := m.Accounting(1)
-				// In warm-up and in each second, three of four are there.
+				// In warm-up and in each second, three of four are active.
 				if accounting.Sent != 9*300 || accounting.Missing != 0 || m.Total(record.Unsent) != 0 {
 					t.Errorf("%+v, %d unsent; want %d sent, none missing, none unsent", accounting,
 						m.Total(record.Unsent), 9*300)
@@ -115,8 +116,8 @@ func TestPublishersComeAndGo(t *testing.T) {
 					blocked != 0 {
 					t.Errorf("send delay %d ns, blocked %d ns; want none: who is away has nothing to do", late, blocked)
 				}
-				// The first leaves at 3 and 7, joins at 4, and the others likewise at other times; the one that would
-				// join at 8 does not.
+				// The first one disconnects at 3 and 7 and connects at 4, and the others at other times. The one that
+				// would connect at 8 does not.
 				if m.Total(record.Disconnects) != 8-1 || m.Total(record.Connects) != 8-1 {
 					t.Errorf("%d leaves and %d joins, want 7 of each", m.Total(record.Disconnects),
 						m.Total(record.Connects))
@@ -132,7 +133,7 @@ func TestPublishersComeAndGo(t *testing.T) {
 	}
 }
 
-// Closed loop, and for a while only.
+// In closed loop, with a limited lifetime.
 func TestPublishersForAWhile(t *testing.T) {
 	for _, mode := range []string{"confirm-window", "confirm-each", "confirm-batch"} {
 		t.Run(mode, func(t *testing.T) {
@@ -159,8 +160,8 @@ func TestPublishersForAWhile(t *testing.T) {
 	}
 }
 
-// Consumers come and go while they take their time over messages: what they had goes to others, nothing is lost, and
-// nothing is late for it.
+// Slow consumers disconnect and connect. Their unhandled messages go to others, nothing is lost, and nothing is late
+// because of it.
 func TestConsumersComeAndGo(t *testing.T) {
 	for _, ack := range []string{"each", "every", "interval"} {
 		t.Run(ack, func(t *testing.T) {
@@ -189,7 +190,7 @@ func TestConsumersComeAndGo(t *testing.T) {
 	}
 }
 
-// Events of comings and goings are bounded; the counters have all.
+// The number of events for connects and disconnects is limited. The counters are complete.
 func TestComingsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -212,7 +213,7 @@ func TestComingsAreBounded(t *testing.T) {
 	})
 }
 
-// Where warm-up ends when the load is steady, times count from then.
+// With an automatic warm-up, lifetimes begin with the measurement.
 func TestTurnsCountFromTheMeasurement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -248,9 +249,8 @@ func TestTurnsCountFromTheMeasurement(t *testing.T) {
 	})
 }
 
-// A publisher that the broker holds for all the time that it was to be away leaves late and comes back at once: it
-// sends nothing that was due while it was to be away, and what was due in the stay that it was held in is not
-// forgotten.
+// A publisher waits for the broker during its whole time away. It disconnects late and connects again at once. It sends
+// no messages that were due while away, and all messages that were due before.
 func TestAPublisherHeldWhileAway(t *testing.T) {
 	for _, mode := range []string{"confirm-each", "confirm-window", "connection-per-message-confirm"} {
 		for _, auto := range []bool{false, true} {
@@ -276,7 +276,7 @@ func TestAPublisherHeldWhileAway(t *testing.T) {
 							}()
 						}
 					}
-					s.options = fmt.Sprintf(`{"stalls":[{"at":"%dms","for":"3s"}]}`, 1495+1000*shift) // of 1.5 to 4.5 s
+					s.options = fmt.Sprintf(`{"stalls":[{"at":"%dms","for":"3s"}]}`, 1495+1000*shift) // 1.5 to 4.5 s
 					m := s.play(t.Context())
 					want := []int64{100, 50, 0, 0, 200, 0, 100, 100} // by the second of the measurement
 					for second, n := range want {
@@ -301,8 +301,8 @@ func TestAPublisherHeldWhileAway(t *testing.T) {
 	}
 }
 
-// A publisher that leaves or is away ends in time also at a rate that is out of reach. Skipping 3·10¹¹ messages one by
-// one takes longer than the time limit of go test. The test uses the host's clock: skipping ends with the measurement.
+// A publisher that disconnects or is away ends in time also at an unreachable rate. Skipping 3·10¹¹ single messages
+// would exceed the time limit of go test. The test uses real time: skipping ends with the measurement.
 func TestLeavingEndsAtAnyRate(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) {
 		w.Publishers.Mode, w.Publishers.Rate, w.Warmup, w.Measure, w.Drain.Timeout = "confirm-each", 1e12, 0,
@@ -315,7 +315,7 @@ func TestLeavingEndsAtAnyRate(t *testing.T) {
 	}
 }
 
-// A link that breaks while its consumer leaves is not opened again before the consumer joins.
+// If a link breaks while its consumer disconnects, it is opened again only at the next connect.
 func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) { w.Consumers.Lifetime.DisconnectAt = seconds(0.5) })
 	links := &counted{}
@@ -327,7 +327,7 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	if err := c.link.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	e.journal.mu.Lock() // telling of it takes as long as this
+	e.journal.mu.Lock() // delays the recording of the event
 	told := make(chan struct{})
 	go func() {
 		c.link.onClosed(1, errRefused)
@@ -336,7 +336,7 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	for c.link.lastBreak() == 0 {
 		runtime.Gosched()
 	}
-	time.Sleep(time.Millisecond) // so that the old order of things is passed, too
+	time.Sleep(time.Millisecond) // enough time for the wrong order, too
 	c.depart()
 	e.journal.mu.Unlock()
 	<-told
@@ -353,7 +353,7 @@ func TestABrokenLinkOfOneThatLeftStaysClosed(t *testing.T) {
 	}
 }
 
-// counted is a session of nothing but a number of consumers.
+// counted is a session that only counts its consumers.
 type counted struct {
 	drivers.Session
 	consumers atomic.Int64
@@ -374,8 +374,8 @@ func (slowToClose) Close() error {
 	return nil
 }
 
-// TestTimeAwayIsNotWork: a publisher that waits for the broker in each Publish and as it closes its link, is there for
-// a second of five and away for the rest, has no work of its own.
+// TestTimeAwayIsNotWork covers a publisher that waits for the broker in each Publish and in Close, and is active for
+// one of five seconds. It has no own work.
 func TestTimeAwayIsNotWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, rate := range []float64{0, 100} {

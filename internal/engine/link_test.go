@@ -12,14 +12,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// oneConnection is a session whose publishers share a connection, as its consumers do: the first that is closed ends it
-// for all of its role.
+// oneConnection is a session with one connection for all publishers and one for all consumers. Closing one of them
+// breaks the links of all.
 type oneConnection struct {
 	drivers.Session
 	publishers, consumers sharedLinks
 }
 
-// sharedLinks holds the close callbacks of the open links of one role.
+// sharedLinks are the callbacks for the open links of one role.
 type sharedLinks struct {
 	mu   sync.Mutex
 	open map[int]func(error)
@@ -80,8 +80,7 @@ func (c sharedConsumer) Close() error {
 	return c.Consumer.Close()
 }
 
-// When the engine ends, links end because it closes them: that is no fault of the broker and no event, whatever ends
-// the engine.
+// Links that the engine closes at its end are neither faults nor events, for any reason of the end.
 func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
 	for _, how := range []string{"complete", "cancelled", "closed while it runs"} {
 		t.Run(how, bubbled(func(t *testing.T) {
@@ -112,8 +111,8 @@ func TestTheEndOfTheEngineProducesNoEvent(t *testing.T) {
 	}
 }
 
-// The news that a link broke may be delivered when the link was replaced already: who waits on the new one keeps
-// waiting.
+// The notification of a broken link may arrive after the link was replaced. A publisher that waits on the new link must
+// continue to wait.
 func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
 	e, err := New(Config{Assignment: s.task(), Session: instant{}, Log: slog.New(slog.DiscardHandler)})
@@ -124,7 +123,7 @@ func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := e.publishers[0]
-	e.journal.mu.Lock() // the event of the broken link takes as long as this
+	e.journal.mu.Lock() // delays the event of the broken link
 	told := make(chan struct{})
 	go func() {
 		p.link.onClosed(1, drivers.ErrClosed)
@@ -147,7 +146,7 @@ func TestLateNewsOfABrokenLinkDoesNotEndAWait(t *testing.T) {
 	}
 }
 
-// A link that cannot be opened again stays down, and further news of it change nothing.
+// A link that cannot be opened again stays down, and further notifications have no effect.
 func TestALinkThatCannotBeOpenedAgainStaysDown(t *testing.T) {
 	s := newSubject(t, func(w *plan.Workload) { w.Publishers.Mode = "confirm-each" })
 	e, err := New(Config{Assignment: s.task(), Session: instant{}, Log: slog.New(slog.DiscardHandler)})

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// filler is a publisher that makes bodies and sends none.
+// filler returns a publisher that creates bodies without sending them.
 func filler(t *testing.T, m plan.Message) *publisher {
 	t.Helper()
 	for _, s := range m.Sizes {
@@ -33,7 +33,7 @@ func filler(t *testing.T, m plan.Message) *publisher {
 	return e.publishers[1]
 }
 
-// next is the publisher's next body, which has to verify.
+// next returns the publisher's next body and verifies it.
 func (p *publisher) nextBody(t *testing.T) []byte {
 	t.Helper()
 	body := p.prepare(p.body, 1, 2)
@@ -44,7 +44,7 @@ func (p *publisher) nextBody(t *testing.T) []byte {
 	return body
 }
 
-// Sizes come as often as their weights say, and evenly within a share; every body verifies, up to a size beyond several
+// Sizes have the frequencies of their weights, uniformly within a range. Every body verifies, up to a size of several
 // strides.
 func TestSizesAreDrawnByWeight(t *testing.T) {
 	const n = 200_000
@@ -74,7 +74,7 @@ func TestSizesAreDrawnByWeight(t *testing.T) {
 	}
 }
 
-// near allows a count five standard deviations.
+// near permits five standard deviations of a count.
 func near(t *testing.T, what string, got, n int, share float64) {
 	t.Helper()
 	want, sigma := share*float64(n), math.Sqrt(float64(n)*share*(1-share))
@@ -83,7 +83,7 @@ func near(t *testing.T, what string, got, n int, share float64) {
 	}
 }
 
-// What compresses is the part that repeats: of one body by itself, and of many together.
+// The repeated part of a payload is compressible: within one body and across bodies.
 func TestCompressiblePayloads(t *testing.T) {
 	for _, repeat := range []float64{0, 0.25, 0.5, 0.9, 1} {
 		p := filler(t, plan.Message{Size: 4096, Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: repeat}})
@@ -101,16 +101,16 @@ func TestCompressiblePayloads(t *testing.T) {
 	}
 }
 
-// compressed is the part of its size that flate leaves of b.
+// compressed returns the compression ratio of b with flate.
 func compressed(b []byte) float64 {
 	var out bytes.Buffer
-	w, _ := flate.NewWriter(&out, flate.BestCompression) // fails only for a level that there is not
+	w, _ := flate.NewWriter(&out, flate.BestCompression) // fails only for an invalid level
 	_, _ = w.Write(b)
 	_ = w.Close()
 	return float64(out.Len()) / float64(len(b))
 }
 
-// Bodies are cut out of a file one after the other, and it begins again when what is left is too short.
+// Bodies are consecutive parts of a file. It starts again at the beginning if the rest is too short.
 func TestPayloadFile(t *testing.T) {
 	content := make([]byte, 2500)
 	rand.NewChaCha8([32]byte{1}).Read(content)
@@ -147,7 +147,7 @@ func TestPayloadFile(t *testing.T) {
 	}
 }
 
-// Without access to it, a payload file is not read, and the error does not report whether it is there.
+// Without permission, a payload file is not read, and the error does not reveal whether it exists.
 func TestPayloadFileNeedsAccess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "payload")
 	if err := os.WriteFile(path, make([]byte, 2500), 0o600); err != nil {
@@ -164,7 +164,7 @@ func TestPayloadFileNeedsAccess(t *testing.T) {
 	}
 }
 
-// Every mode sends bodies of all sizes, which arrive whole, and each byte is counted on both sides.
+// Every mode sends bodies of all sizes, which arrive intact, and both sides count each byte.
 func TestSizesInEveryMode(t *testing.T) {
 	for _, mode := range drivers.Modes() {
 		for _, kind := range []string{plan.PayloadRandom, plan.PayloadCompressible} {
@@ -190,7 +190,7 @@ func TestSizesInEveryMode(t *testing.T) {
 	}
 }
 
-// Neither sizes nor payloads nor keys cost an allocation.
+// Sizes, payloads and keys cause no allocation.
 func TestContentsDoNotAllocate(t *testing.T) {
 	p := filler(t, plan.Message{Sizes: []plan.SizeShare{{Min: 64, Max: 2000, Weight: 1}, {Min: 64, Max: 64, Weight: 1}},
 		Payload: plan.Payload{Kind: plan.PayloadCompressible, Repeat: 0.5}, Keys: plan.Keys{Count: 100, Skew: 1}})

@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// A consumer that takes 20 ms over each of 100 messages a second receives one each 20 ms, to the nanosecond, and the
-// time it takes is not in the latency of the message that it takes it over.
+// A consumer that handles each of 100 messages per second for 20 ms receives one per 20 ms, to the nanosecond. The
+// handling time of a message is not part of its own latency.
 func TestSlowConsumers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -28,19 +28,19 @@ func TestSlowConsumers(t *testing.T) {
 		if got := m.Accounting(1); got.Missing != 0 || got.Sent != 200 {
 			t.Errorf("%+v; want all 200 received in the end", got)
 		}
-		// Message n is due at 10n ms and is received at 20n ms.
+		// Message n is due at 10n ms and received at 20n ms.
 		if h := m.Hist(record.EndToEnd); h.Min() != 0 || h.Max() != 1990e6 {
 			t.Errorf("end-to-end latency %d … %d ns, want 0 … 1990 ms", h.Min(), h.Max())
 		}
 	})
 }
 
-// Times are drawn as asked: the mean, the bounds, and one exponential in e beyond its mean.
+// Processing times have the right mean and bounds. An exponential distribution exceeds its mean in one of e cases.
 func TestProcessingTimes(t *testing.T) {
 	const n = 100_000
 	for name, test := range map[string]struct {
 		spread              plan.DurationDist
-		least, most, beyond float64 // ms; part beyond 20 ms
+		least, most, beyond float64 // ms; share beyond 20 ms
 	}{
 		"fixed":       {plan.DurationDist{Min: 20e6, Max: 20e6}, 20, 20, 0},
 		"uniform":     {plan.DurationDist{Min: 10e6, Max: 30e6}, 10, 30, 0.5},
@@ -65,7 +65,7 @@ func TestProcessingTimes(t *testing.T) {
 	}
 }
 
-// Closing does not wait for what consumers are still at.
+// Close does not wait for consumers that handle messages.
 func TestClosingEndsProcessing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -80,8 +80,8 @@ func TestClosingEndsProcessing(t *testing.T) {
 	})
 }
 
-// Refused deliveries come again until they are not: their share of all is what was asked for, and none is received
-// twice, lost or called reordered.
+// Refused deliveries are repeated. Their share is the configured one, and no message counts as received twice, lost or
+// reordered.
 func TestNack(t *testing.T) {
 	for _, ack := range []string{"each", "every", "interval"} {
 		t.Run(ack, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestNack(t *testing.T) {
 				w.Publishers.Count, w.Warmup, w.Consumers.Threads, w.Consumers.Nack = 20_000, 0, 2, 0.3
 				w.Consumers.Batch, w.Consumers.Ack, w.Consumers.AckEvery = 7, ack, 20
 				w.Consumers.AckInterval = plan.Duration(5 * time.Millisecond)
-				w.Drain.Idle = plan.Duration(20 * time.Second) // it ends when all is in
+				w.Drain.Idle = plan.Duration(20 * time.Second) // it ends after the last message
 			})
 			m := s.play(t.Context())
 			accounting := m.Accounting(1)

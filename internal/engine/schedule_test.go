@@ -22,7 +22,7 @@ func ramp(d time.Duration, from, to float64) plan.Stage {
 	return plan.Stage{For: plan.Duration(d), Rate: from, To: &to}
 }
 
-// dueBefore lists what all k publishers have due before end, in order of time.
+// dueBefore returns the intended send times of all k publishers before end, in order.
 func dueBefore(t *testing.T, p plan.Publishers, warmup, end time.Duration, k int) []time.Duration {
 	t.Helper()
 	var all []time.Duration
@@ -39,14 +39,14 @@ func dueBefore(t *testing.T, p plan.Publishers, warmup, end time.Duration, k int
 	return all
 }
 
-// between counts those that are due in [from, to).
+// between returns the number of times in [from, to).
 func between(due []time.Duration, from, to time.Duration) int {
 	a, _ := slices.BinarySearch(due, from)
 	b, _ := slices.BinarySearch(due, to)
 	return b - a
 }
 
-// The union of the publishers' schedules is the cell's: one message every 1/rate, none twice, none left out.
+// The union of the publishers' schedules is that of the cell: one message every 1/rate, none twice, none missing.
 func TestUniformSharesOneSchedule(t *testing.T) {
 	const rate, publishers = 3000.0, 7
 	due := dueBefore(t, rated(rate), time.Second, time.Second, publishers)
@@ -60,12 +60,12 @@ func TestUniformSharesOneSchedule(t *testing.T) {
 	}
 }
 
-// A sum of rounded periods would drift. After 50 days every message is still due at its own nanosecond.
+// A sum of rounded periods would drift. After 50 days every message still has its exact intended send time.
 func TestSchedulesDoNotDrift(t *testing.T) {
 	const days = 50 * 24 * time.Hour
 	for name, x := range map[string]struct {
 		p      plan.Publishers
-		second uint64 // messages of one second, on average
+		second uint64 // mean number of messages per second
 		gap    time.Duration
 	}{
 		"uniform": {rated(100_000), 100_000, 10 * time.Microsecond},
@@ -75,7 +75,7 @@ func TestSchedulesDoNotDrift(t *testing.T) {
 		s := newSchedule(x.p, 0, 1, 0, 1).(*uniform)
 		for day := days / 50; day <= days; day += days / 50 {
 			s.next = x.second * uint64(day/time.Second)
-			if x.second == 15_001 { // in ten seconds 150,010
+			if x.second == 15_001 { // 150,010 in ten seconds
 				s.next = 150_010 * uint64(day/(10*time.Second))
 			}
 			if at := s.Next(); (at - day).Abs() > 1 {
@@ -113,7 +113,7 @@ func TestProfileSendsExactlyWhatItsStagesSay(t *testing.T) {
 	}
 }
 
-// At every time of a ramp, as many messages have been due as the integral of its rate says.
+// At every time of a ramp, the number of due messages is the integral of the rate.
 func TestRampFollowsTheIntegral(t *testing.T) {
 	for _, x := range []struct{ from, to float64 }{{0, 10_000}, {10_000, 0}, {500, 9500}, {9500, 500}, {3, 3}} {
 		p := profiled(ramp(7*time.Second, x.from, x.to))
@@ -146,13 +146,13 @@ func poissonGaps(i, k, n int, rate float64, task uint64) []float64 {
 	gaps, last := make([]float64, n), time.Duration(0)
 	for j := range gaps {
 		at := s.Next()
-		gaps[j], last = (at-last).Seconds()*rate/float64(k), at // in mean gaps
+		gaps[j], last = (at-last).Seconds()*rate/float64(k), at // in units of the mean gap
 	}
 	return gaps
 }
 
-// Gaps of a Poisson process are exponential: mean 1, variance 1, and a distribution that Kolmogorov and Smirnov cannot
-// tell from it (the bound is that of α = 0.001; the seed is fixed, so that it holds always or never).
+// Gaps of a Poisson process are exponential: mean 1, variance 1, and a Kolmogorov–Smirnov distance below the critical
+// value for α = 0.001. The seed is fixed, so the result is always the same.
 func TestPoissonGapsAreExponential(t *testing.T) {
 	const n = 200_000
 	for i := range 3 {
@@ -173,8 +173,7 @@ func TestPoissonGapsAreExponential(t *testing.T) {
 	}
 }
 
-// Streams of different publishers, and of different tasks, have nothing to do with each other; the same one is the same
-// again.
+// Streams of different publishers and tasks are independent. The stream of one publisher is reproducible.
 func TestPoissonStreamsAreIndependent(t *testing.T) {
 	const n = 100_000
 	first := poissonGaps(0, 2, n, 1000, 42)
@@ -192,7 +191,7 @@ func TestPoissonStreamsAreIndependent(t *testing.T) {
 	}
 }
 
-// The time change: counts of the stages of a profile are Poisson with the stages' integrals as means.
+// With a rate profile, the counts per stage are Poisson, with the integral of the stage as the mean.
 func TestPoissonFollowsTheProfile(t *testing.T) {
 	p := profiled(held(2*time.Second, 20_000), held(time.Second, 0), ramp(2*time.Second, 0, 50_000))
 	p.Arrivals = plan.ArrivalsPoisson

@@ -9,8 +9,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// A broker that stops for good in the middle of the measurement: the task ends within the drain's limit, and what stood
-// still to the end is a gap to the end.
+// The broker stalls for ever during the measurement. The task ends within the limit of the drain, and there is a gap
+// until the end.
 func TestAStallBeyondTheEndEndsTheTaskAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -26,7 +26,7 @@ func TestAStallBeyondTheEndEndsTheTaskAll(t *testing.T) {
 		if accounting.Unconfirmed != 1 || accounting.Missing != 1 {
 			t.Errorf("%+v; want the one message that was in flight unconfirmed and missing", accounting)
 		}
-		if n := m.Total(record.Unsent); n != 69 { // due from 0.31 s to 0.99 s, behind the one that never came back
+		if n := m.Total(record.Unsent); n != 69 { // due from 0.31 s to 0.99 s, behind the unconfirmed message
 			t.Errorf("%d messages counted as due and not sent, want 69", n)
 		}
 		var longest int64

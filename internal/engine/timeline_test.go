@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// A measurement that is told to begin while the load runs begins then to the nanosecond, and is as long as any other.
+// A measurement that is started during the load begins exactly at that time, and has the usual duration.
 func TestMeasureLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSubject(t, func(w *plan.Workload) {
@@ -81,7 +81,8 @@ func TestMeasureLate(t *testing.T) {
 	})
 }
 
-// What is due at the end and not sent counts wherever the end was told late; a cancelled load counts nothing.
+// Messages that are due at the end and unsent count, independent of when the end was announced. A cancelled load counts
+// nothing.
 func TestMeasureLateCountsUnsent(t *testing.T) {
 	for _, cancelled := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -116,7 +117,7 @@ func TestMeasureLateCountsUnsent(t *testing.T) {
 	}
 }
 
-// A profile stays in its first stage until the measurement begins, and begins with it.
+// A rate profile stays in its first stage until the measurement begins.
 func TestProfileBeginsWithMeasurement(t *testing.T) {
 	p := plan.Publishers{Arrivals: plan.ArrivalsEven, Profile: []plan.Stage{
 		{For: plan.Duration(time.Second), Rate: 10}, {For: plan.Duration(time.Second), Rate: 100}}}
@@ -146,8 +147,7 @@ func TestProfileBeginsWithMeasurement(t *testing.T) {
 	}
 }
 
-// Where the end is told late, a context made from it ends for the same reason as it does where it is known from the
-// beginning.
+// If the end is announced late, a context for it ends with the same cause as if it is known from the beginning.
 func TestContextsOfALateEnd(t *testing.T) {
 	for _, told := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

@@ -8,8 +8,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Colocated, each agent's consumers read the queues that its own publishers write to, all of them are read, and no
-// other agent touches them.
+// If colocated, each agent's consumers read all queues of its own publishers, and no other agent uses them.
 func TestColocatedAgentsHaveQueuesOfTheirOwn(t *testing.T) {
 	for _, c := range []struct{ nodes, publishers, consumers, queues int }{{1, 3, 2, 2}, {2, 2, 2, 2}, {2, 1, 3, 2},
 		{3, 4, 2, 6}, {4, 1, 1, 4}} {

@@ -46,7 +46,7 @@ func golden(t *testing.T, name string, got []byte) {
 	}
 }
 
-// lines are a table's CSV, by column.
+// lines returns a table's CSV rows by column.
 func lines(t *testing.T, table Table, err error) []map[string]string {
 	t.Helper()
 	if err != nil {
@@ -111,7 +111,7 @@ func TestWindowsHaveARowForEachSecond(t *testing.T) {
 	}
 }
 
-// A warm-up of less than a second is no whole second: 20 messages in 0.1 s are 200 a second.
+// A warm-up may be shorter than a second: 20 messages in 0.1 s are 200 per second.
 func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 	w := plan.Default()
 	w.Warmup, w.Measure = plan.Duration(100*time.Millisecond), plan.Duration(500*time.Millisecond)
@@ -156,7 +156,7 @@ func TestTheSecondInWhichTheWarmUpBeginsIsCut(t *testing.T) {
 	}
 }
 
-// TestParquetIsWhatCSVIs reads the file with the library's reader.
+// TestParquetIsWhatCSVIs compares the Parquet file, read with the library's reader, with the CSV file.
 func TestParquetIsWhatCSVIs(t *testing.T) {
 	run := recordedRun(t)
 	for name, table := range map[string]func(*runs.Run) (Table, error){"values": Values, "windows": Windows} {
@@ -183,7 +183,7 @@ func TestParquetIsWhatCSVIs(t *testing.T) {
 	}
 }
 
-// read is a Parquet file with every value as CSV writes it.
+// read returns the values of a Parquet file in the format of CSV.
 func read(t *testing.T, data []byte) []map[string]string {
 	t.Helper()
 	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
@@ -290,7 +290,7 @@ func TestGoBenchNamesWhatIsUnknown(t *testing.T) {
 	}
 }
 
-// TestBenchstatReadsIt runs the real one, at the version in go.mod.
+// TestBenchstatReadsIt runs benchstat in the version of go.mod.
 func TestBenchstatReadsIt(t *testing.T) {
 	run := recordedRun(t)
 	text, _ := goBench(t, run)
@@ -309,7 +309,7 @@ func TestBenchstatReadsIt(t *testing.T) {
 	}
 }
 
-// Two runs, on two versions of a broker, are compared with each other, not shown one after the other.
+// Two runs with different versions of a broker are compared with each other, not listed separately.
 func TestBenchstatComparesTwoRuns(t *testing.T) {
 	run := recordedRun(t)
 	outcomes, err := run.Outcomes()
@@ -369,8 +369,8 @@ func TestOMB(t *testing.T) {
 	}
 }
 
-// Messages that were due and not sent count with their age in the latency from the intended send time, of each period
-// and of the whole.
+// Unsent messages count with their age in the latency from the intended send time, of each period and of the whole
+// measurement.
 func TestOMBCountsUnsentMessages(t *testing.T) {
 	log := record.NewCollector(time.Second)
 	w := log.Recorder().Window(0, true)

@@ -11,7 +11,8 @@ import (
 	"lockstep/internal/runs"
 )
 
-// recordedRun is a run of a cell with confirms, twice, and one in fire-and-forget that failed in its second repetition.
+// recordedRun is a run of two repetitions: of a cell with confirms, and of one in fire-and-forget whose second
+// repetition failed.
 func recordedRun(t *testing.T) *runs.Run {
 	t.Helper()
 	confirmed, blind := plan.Default(), plan.Default()
@@ -53,7 +54,7 @@ func recordedRun(t *testing.T) *runs.Run {
 	return run
 }
 
-// snapshot is an agent that sent and received 2,000 messages in two seconds, confirmed after 1 to 2,000 µs.
+// snapshot is that of an agent that sent and received 2,000 messages in two seconds, confirmed after 1 to 2,000 µs.
 func snapshot(task plan.Task) record.Snapshot {
 	log := record.NewCollector(2 * time.Second)
 	rec := log.Recorder()

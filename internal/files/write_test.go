@@ -51,7 +51,7 @@ func TestWriteIsAtomic(t *testing.T) {
 	}
 }
 
-// Errors of the directory sync count for records. For output, those of file systems without a directory sync do not.
+// Errors of syncing a directory count for records. For output, they are ignored on file systems that do not support it.
 func TestDirectorySyncErrors(t *testing.T) {
 	if err := SyncDir(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("sync of a missing directory: %v", err)
@@ -125,7 +125,7 @@ func TestOpenLocked(t *testing.T) {
 	}
 }
 
-// A device or a pipe is written to, not replaced.
+// Devices and pipes are written to, not replaced.
 func TestOutputToADevice(t *testing.T) {
 	err := WriteOutput(os.DevNull, 0o644, func(w io.Writer) error { _, err := io.WriteString(w, "x"); return err })
 	if info, bad := os.Stat(os.DevNull); err != nil || bad != nil || info.Mode().IsRegular() {
@@ -133,7 +133,7 @@ func TestOutputToADevice(t *testing.T) {
 	}
 }
 
-// Output to a link goes to what it names, and the link stays. Secrets can be written where directories cannot be
+// Output to a symbolic link changes its target, and the link stays. Secrets can be written where directories cannot be
 // synced.
 func TestOutputKeepsLinks(t *testing.T) {
 	dir := t.TempDir()

@@ -48,8 +48,8 @@ func TestBasesOfRules(t *testing.T) {
 	}
 }
 
-// A baseline outlives its folder: the numbers and the spreads are the same in a history that has only what was stored
-// with it, and the outcomes of the other runs.
+// A baseline is independent of its folder: the numbers and spreads are the same in a history that has only the stored
+// baseline and the outcomes of the other runs.
 func TestABaselineWithoutItsFolder(t *testing.T) {
 	root := t.TempDir()
 	own, other := Of(root), Of(t.TempDir())

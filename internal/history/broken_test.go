@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// A program that was killed while it made the store leaves an empty file, or one without anything in it.
+// A program that is killed while it creates the store leaves an empty or incomplete file.
 func TestAStoreThatWasNotFinishedIsFilled(t *testing.T) {
 	for name, leave := range map[string]func(path string) error{
 		"empty file": func(path string) error { return os.WriteFile(path, nil, 0o600) },
@@ -38,7 +38,7 @@ func TestAStoreThatWasNotFinishedIsFilled(t *testing.T) {
 	}
 }
 
-// A copy that was broken off lacks pages at its end: asking for what is not there must not end the program.
+// A truncated copy lacks pages at its end. Reading a missing page must not end the program.
 func TestACutStoreSaysSo(t *testing.T) {
 	root := t.TempDir()
 	s := synthetic(t, root, 20, 30)

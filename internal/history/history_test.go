@@ -24,7 +24,7 @@ import (
 
 var began = time.Date(2026, 1, 1, 2, 0, 0, 0, time.UTC)
 
-// scheduledRun is a run of cells in the folder, one a day, whose subject and values the caller makes.
+// scheduledRun writes a run of cells, one run per day, with the subject and the values of the caller.
 func scheduledRun(t testing.TB, root string, n, cells, repeat int,
 	make func(cell, repetition int, o *plan.Outcome)) plan.Run {
 	t.Helper()
@@ -161,7 +161,7 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 	}
 }
 
-// A run is read again when it has gone on, one that was copied in later is read, and reindexing changes nothing more.
+// A run that has continued is read again, a run that was copied later is read, and indexing again has no effect.
 func TestRecordsAreReadAgain(t *testing.T) {
 	root := t.TempDir()
 	s := Of(root)
@@ -235,7 +235,7 @@ func TestADamagedStoreSaysSoAndIsMadeAnew(t *testing.T) {
 	}
 }
 
-// Broken off anywhere, an index leaves whole runs, and the next one goes on.
+// If indexing is interrupted at any point, the index has complete runs, and the next indexing continues.
 func TestAnIndexIsBrokenOff(t *testing.T) {
 	root := t.TempDir()
 	for n := range 3 {
@@ -292,7 +292,7 @@ func TestARebuildIsBrokenOff(t *testing.T) {
 func TestReindexStreams(t *testing.T) {
 	root := t.TempDir()
 	ids, cells := 12, 10
-	padding := strings.Repeat("x", 50_000) // in each outcome: 6 MB of records in all, of which a run has half of one
+	padding := strings.Repeat("x", 50_000) // in each outcome: 6 MB of records in total, half of one per run
 	for n := range ids {
 		scheduledRun(t, root, n, cells, 1, func(_, _ int, o *plan.Outcome) { o.Reasons = []string{padding} })
 	}
@@ -304,7 +304,7 @@ func TestReindexStreams(t *testing.T) {
 	}
 	s, base, peak := Of(root), live(), uint64(0)
 	in, err := s.index(t.Context(), func(string) bool {
-		peak = max(peak, live()) // what is alive, however late garbage is collected
+		peak = max(peak, live()) // live memory, independent of the garbage collector's timing
 		return true
 	})
 	if err != nil {
@@ -317,7 +317,7 @@ func TestReindexStreams(t *testing.T) {
 	}
 }
 
-// reindexed makes the history of a folder anew, and tells by how many MB the heap grew at most.
+// reindexed rebuilds the history of a folder. It returns the maximum growth of the heap in MB.
 func reindexed(t testing.TB, root string) (in Indexed, used uint64) {
 	t.Helper()
 	var base runtime.MemStats
@@ -343,8 +343,8 @@ func reindexed(t testing.TB, root string) (in Indexed, used uint64) {
 	return in, (max(peak, base.HeapAlloc) - base.HeapAlloc) >> 20
 }
 
-// BenchmarkReindex makes the history of few and of many runs anew, each of 40 cells with every value: the heap does not
-// grow with the runs.
+// BenchmarkReindex rebuilds the history of few and of many runs with 40 cells and every value: the heap does not grow
+// with the number of runs.
 func BenchmarkReindex(b *testing.B) {
 	for _, ids := range []int{50, 100, 200} {
 		b.Run(fmt.Sprintf("runs=%d", ids), func(b *testing.B) {
@@ -368,7 +368,7 @@ func BenchmarkReindex(b *testing.B) {
 	}
 }
 
-// A step is found and dated, the setting that changed is named, and a run from another host is apart.
+// A step is found with its date, the changed setting is named, and runs from another host are a separate series.
 func TestCoursesNameWhatChanged(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	root := t.TempDir()
@@ -403,7 +403,7 @@ func TestCoursesNameWhatChanged(t *testing.T) {
 	}
 }
 
-// synthetic is a store of many nights, made without records.
+// synthetic creates a store of many scheduled runs without records.
 func synthetic(t testing.TB, root string, ids, cells int) *Store {
 	t.Helper()
 	s := Of(root)
@@ -441,9 +441,9 @@ func synthetic(t testing.TB, root string, ids, cells int) *Store {
 	return s
 }
 
-// BenchmarkHistory answers what ctl history asks, from a store of 5,000 runs with every value of each cell: looking for
-// new records, reading, and looking for changes. LOCKSTEP_LONG has 200 cells in it, which takes a while to make; they
-// are kept in the folder that LOCKSTEP_HISTORY names, if it does, so that ctl history can be timed with them.
+// BenchmarkHistory executes the queries of ctl history on a store of 5,000 runs with every value: checking for new
+// records, reading, and detecting changes. With LOCKSTEP_LONG it has 200 cells, whose creation takes long. They are
+// stored in the folder LOCKSTEP_HISTORY, if set, so that ctl history can be timed with them.
 func BenchmarkHistory(b *testing.B) {
 	cells, root := 4, os.Getenv("LOCKSTEP_HISTORY")
 	if os.Getenv("LOCKSTEP_LONG") != "" {
@@ -469,7 +469,7 @@ func BenchmarkHistory(b *testing.B) {
 	}
 }
 
-// Of an even number of repetitions a run's number is the one that tables and comparisons show.
+// With an even number of repetitions, a run's value is the median that tables and comparisons show.
 func TestAnEvenScheduledRunHasTheNumberOfItsTable(t *testing.T) {
 	root := t.TempDir()
 	rates := []float64{100, 400, 200, 300}
@@ -483,8 +483,8 @@ func TestAnEvenScheduledRunHasTheNumberOfItsTable(t *testing.T) {
 	}
 }
 
-// A night in which no broker was asked describes none: the next is held against the last that did, and subjects do not
-// take turns with nothing.
+// A failed scheduled run without a broker's description has no subject. The next run is compared with the last one that
+// has one.
 func TestAScheduledRunThatFailedDescribesNoBroker(t *testing.T) {
 	root := t.TempDir()
 	for n := range 6 {
@@ -515,7 +515,7 @@ func trendsOf(t testing.TB, s *Store) Trends {
 	return NewTrends("", Answer{"publish.rate", ask(t, s, plan.HistoryQuery{Value: "publish.rate"})})
 }
 
-// What is left out for want of room is what was asked for, not what is older than that.
+// If there are more points than the maximum, those left out are counted, but only those of the requested runs.
 func TestLeftOutIsOfTheRunsAskedFor(t *testing.T) {
 	root := t.TempDir()
 	for n := range 10 {

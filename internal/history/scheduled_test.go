@@ -7,7 +7,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// rated sets the publish rate of cells around a level, and changes that of cell 1.
+// rated sets the publish rate of cells to a level, and changes that of cell 1.
 func rated(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
 	return func(cell, repetition int, o *plan.Outcome) {
 		rate := 1000 + float64((n*7+cell*5+repetition*3)%11)
@@ -18,8 +18,7 @@ func rated(n int, change float64) func(cell, repetition int, o *plan.Outcome) {
 	}
 }
 
-// Runs of a part of the matrix, which somebody made by hand, and whole runs from other hosts do not use up the window
-// of alarms.
+// Manual runs of a part of the matrix, and runs from other hosts, do not count for the window of alarms.
 func TestOnlyScheduledRunsUseUpTheWindow(t *testing.T) {
 	for name, byHand := range map[string]func(root string, n int){
 		"nothing":         func(string, int) {},
@@ -64,7 +63,7 @@ func elsewhere(set func(cell, repetition int, o *plan.Outcome)) func(cell, repet
 	}
 }
 
-// A change of level is a part of the run-to-run spread until a later run is made the baseline.
+// A change of level is part of the run-to-run spread until a later run becomes the baseline.
 func TestABaselineBeginsTheSpreadAgain(t *testing.T) {
 	root := t.TempDir()
 	var cell string
@@ -97,7 +96,7 @@ func TestABaselineBeginsTheSpreadAgain(t *testing.T) {
 	}
 }
 
-// One repetition of three with backlog is a status of its own. Like a flag, it counts from its second run on.
+// A backlog in one of three repetitions is a status of its own. Like a flag, it counts from its second run on.
 func TestAMinorityWithBacklogIsSeen(t *testing.T) {
 	root := t.TempDir()
 	for n := range 12 {

@@ -7,8 +7,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestSpreadIsOfRunsThatDifferInNothing: runs of another broker version or from other hosts, runs with a repetition
-// that is invalid, flagged or without a number, and the runs that are compared are in no spread.
+// TestSpreadIsOfRunsThatDifferInNothing proves that the spread ignores runs of another broker version or from other
+// hosts, runs with a repetition that is invalid, flagged or without a number, and the compared runs.
 func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 	root := t.TempDir()
 	rates := []float64{1000, 1020, 980, 1010, 990}
@@ -20,7 +20,7 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 	stuck := func(o *plan.Outcome) {
 		o.Values["publish.rate"] = plan.Value{NA: string(plan.Backlog), Flags: []plan.Flag{plan.Backlog}}
 	}
-	for i := range 3 { // backlog in one, two and three of three repetitions
+	for i := range 3 { // a backlog in one, two and three of three repetitions
 		scheduledRun(t, root, 12+i, 1, 3, func(_, repetition int, o *plan.Outcome) {
 			if o.Values["publish.rate"] = (plan.Value{Number: 1000}); repetition <= i+1 {
 				stuck(o)
@@ -36,7 +36,7 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 		func(o *plan.Outcome) {
 			o.Values["publish.rate"] = plan.Value{Number: 1, Flags: []plan.Flag{plan.ClientBound}}
 		},
-		func(*plan.Outcome) {}, // the run that is compared
+		func(*plan.Outcome) {}, // the compared run
 	} {
 		scheduledRun(t, root, len(rates)+i, 1, 3, func(_, repetition int, o *plan.Outcome) {
 			if repetition == 2 {
@@ -44,7 +44,7 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 			}
 		})
 	}
-	run := scheduledRun(t, root, 20, 1, 3, nothing) // later than the run that is compared
+	run := scheduledRun(t, root, 20, 1, 3, nothing) // later than the compared run
 	s := Of(root)
 	fresh(t, s)
 	cell := run.Cells[0].ID
@@ -73,9 +73,9 @@ func TestSpreadIsOfRunsThatDifferInNothing(t *testing.T) {
 	}
 }
 
-// Of an even number of repetitions half with a backlog are enough: there is no median that is a number.
+// With an even number of repetitions, a backlog in half of them is enough, because the median is then not a number.
 func TestBacklogsOfEvenRepetitions(t *testing.T) {
-	for _, value := range []string{"publish.rate", "e2e.p99"} { // more is better, and less
+	for _, value := range []string{"publish.rate", "e2e.p99"} { // more is better, and less is better
 		for _, repetitions := range []int{2, 4} {
 			root := t.TempDir()
 			var cell string
