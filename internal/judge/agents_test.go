@@ -36,7 +36,7 @@ func TestHostMetrics(t *testing.T) {
 	}
 }
 
-// Agents of one host see the same broker; those of several hosts see parts of it.
+// Agents on one host observe the same broker. Agents on several hosts observe parts of it.
 func TestBrokerOfSeveralHosts(t *testing.T) {
 	at := func(agent string, second int, cpu float64) record.Snapshot {
 		return record.Snapshot{Agent: agent, Seq: uint64(second),
@@ -51,7 +51,7 @@ func TestBrokerOfSeveralHosts(t *testing.T) {
 	for second := range 11 {
 		x.merge.Add(at("p", second, 1))
 		x.merge.Add(at("q", second, 1))
-		if second < 10 { // the last second is not known
+		if second < 10 { // the last second is unknown
 			x.merge.Add(at("r", second, float64(second)))
 		}
 	}
@@ -62,8 +62,8 @@ func TestBrokerOfSeveralHosts(t *testing.T) {
 	near(t, o, "broker.rss.max", 20)
 }
 
-// TestSamplesWeighByTheirTimeInTheMeasurement: a mean of samples would give a few milliseconds after the end the weight
-// of a second, and count what was used before the start.
+// TestSamplesWeighByTheirTimeInTheMeasurement proves that samples are weighted by their time in the measurement.
+// Otherwise a few milliseconds after the end would have the weight of a second, and use before the start would count.
 func TestSamplesWeighByTheirTimeInTheMeasurement(t *testing.T) {
 	s, ms := time.Second, time.Millisecond
 	for _, c := range []struct {

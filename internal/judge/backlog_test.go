@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// stream is the levels, second by second, of a backlog that grows by 100 messages a second until join, and is then
-// received at a rate.
+// stream returns the levels per second of a backlog that grows by 100 messages per second until join, and is then
+// consumed at a rate.
 func stream(warmup int, join, rate, until float64) backlog {
 	b := backlog{first: -warmup}
 	level := 0.0
@@ -32,8 +32,8 @@ func stream(warmup int, join, rate, until float64) backlog {
 	return b
 }
 
-// A backlog that falls at a known rate is gone in the second that arithmetic says, and what is received in the seconds
-// before is the rate.
+// A backlog that falls at a known rate is gone in the computed second, and the catch-up rate is the consume rate of the
+// seconds before.
 func TestBacklogDrain(t *testing.T) {
 	for name, test := range map[string]struct {
 		warmup             int
@@ -66,7 +66,7 @@ func TestBacklogDrain(t *testing.T) {
 	}
 }
 
-// BenchmarkJudgeTwoHours is of what is proportional to the windows: 7200 of them take about twice as long as 3600.
+// BenchmarkJudgeTwoHours measures the work per window: 7200 windows take about twice as long as 3600.
 func BenchmarkJudgeTwoHours(b *testing.B) {
 	for _, hours := range []int{1, 2} {
 		b.Run(strconv.Itoa(hours)+"h", func(b *testing.B) {
@@ -84,7 +84,7 @@ func BenchmarkJudgeTwoHours(b *testing.B) {
 	}
 }
 
-// One walk over the record gives every second what sums over that second are.
+// A single pass over the record gives for every second the sums over that second.
 func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, losing)
@@ -109,8 +109,7 @@ func TestSecondsAreTheSumsOfTheirWindows(t *testing.T) {
 	}
 }
 
-// A window of long before the load, which no agent of ours measures, is no reason to make room for all the seconds
-// since.
+// A window long before the load, which no real agent records, must not allocate all seconds since then.
 func TestSecondsOfLongAgoTakeNoRoom(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, losing)
@@ -123,13 +122,12 @@ func TestSecondsOfLongAgoTakeNoRoom(t *testing.T) {
 	}
 }
 
-// late delivers at 500 a second from 4 s on, in order, what is sent at 100 a second from -1 s on.
+// late delivers 500 messages per second in order from 4 s on; 100 per second are sent from -1 s on.
 func late(n int, sent time.Duration) (time.Duration, bool) {
 	return max(sent+time.Millisecond, 4*time.Second+time.Duration(n)*2*time.Millisecond), true
 }
 
-// A backlog that is gone before a full second has shown how fast it falls was gone somewhen in that time: that is all
-// that is said.
+// If a backlog is gone within less than a full second, the result is only a bound of the time.
 func TestBacklogDrainsFasterThanIsSeen(t *testing.T) {
 	if d := stream(0, 3.25, 100_000, 10).drain(3.25, 10, 0); !d.gone || d.took != 0.75 || d.last != 0.75 {
 		t.Errorf("%+v, want it gone within 0.75 s", d)
@@ -147,13 +145,14 @@ func TestBacklogDrainsFasterThanIsSeen(t *testing.T) {
 	}
 }
 
-// A planned backlog has its values, and a flag wherever receiving did not keep up; without one they are n/a.
+// A planned backlog has its values, and flags if consumers did not keep up. Without a planned backlog the values are
+// n/a.
 func TestBacklogValues(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })
 	x.steady(100, late)
 	o := x.judge()
 	near(t, o, "backlog.max", 500)
-	// 500 wait at 4 s and become 400 fewer a second.
+	// At 4 s, 500 messages wait, and then 400 fewer per second.
 	if v := o.Values["backlog.drain"]; v.NA != "" || v.Number != 1.5 || v.Bound != 0.5 {
 		t.Errorf("backlog.drain %+v, want 1.5 s ± 0.5: it was gone after 1.25 s", v)
 	}
@@ -176,7 +175,7 @@ func TestBacklogValues(t *testing.T) {
 		return at, n%10 > 0
 	})
 	o = x.judge()
-	// what is lost does not wait, and what waits may not be lost
+	// lost messages do not wait, and waiting messages are not lost
 	for _, name := range []string{"backlog.drain", "catchup.rate"} {
 		if got := o.Values[name]; got.NA != NADrainLost {
 			t.Errorf("%s %+v where one in ten is lost, want %q", name, got, NADrainLost)
@@ -189,7 +188,7 @@ func TestBacklogValues(t *testing.T) {
 	}
 }
 
-// What consumers that left had not acknowledged comes again: that is no broken guarantee.
+// Unacknowledged messages of a consumer that disconnects are redelivered. That breaks no guarantee.
 func TestLeavingExcusesDuplicates(t *testing.T) {
 	for lifetime, want := range map[plan.Lifetime]plan.Verdict{{}: plan.Invalid,
 		{DisconnectAt: plan.Duration(5 * time.Second)}: plan.Valid} {
@@ -202,8 +201,8 @@ func TestLeavingExcusesDuplicates(t *testing.T) {
 	}
 }
 
-// What a consumer that left had not taken goes to another of its queue, after later ones. A broker that marks that is
-// held to the order of the rest.
+// Messages of a consumer that disconnects may go to another consumer of its queue, after later messages. If the broker
+// marks redeliveries, the order of the others is still checked.
 func TestLeavingExcusesTheOrderOfWhatIsNotMarked(t *testing.T) {
 	for name, c := range map[string]struct {
 		lifetime          plan.Lifetime
@@ -229,7 +228,7 @@ func TestLeavingExcusesTheOrderOfWhatIsNotMarked(t *testing.T) {
 	}
 }
 
-// Failures are told apart, and never mixed with the latency of successes.
+// Kinds of failures have separate values, and are not part of the publish latency.
 func TestFailureValues(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(100, atOnce)

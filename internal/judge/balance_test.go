@@ -9,12 +9,12 @@ import (
 	"lockstep/internal/record"
 )
 
-// dropping receives 3 of 10 messages, at once.
+// dropping delivers 3 of 10 messages at once.
 func dropping(n int, sent time.Duration) (time.Duration, bool) {
 	return sent + time.Millisecond, n%10 < 3
 }
 
-// TestBalance states what is a backlog and what is not, at 1,000 messages a second for 10 s after 2 s of warm-up.
+// TestBalance defines backlogs, at 1,000 messages per second for 10 s after 2 s of warm-up.
 func TestBalance(t *testing.T) {
 	slower := func(factor float64) func(int, time.Duration) (time.Duration, bool) {
 		return func(_ int, sent time.Duration) (time.Duration, bool) {
@@ -99,25 +99,26 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// TestBurstsAreNoBacklog: a sender that fills its window and pauses leaves a saw-tooth whose troughs do not rise.
+// TestBurstsAreNoBacklog proves that the saw-tooth of a publisher that sends bursts is no backlog, because its minima
+// do not rise.
 func TestBurstsAreNoBacklog(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) {
 		w.Publishers.MaxInFlight, w.Publishers.OnFull = 1000, "pause"
 	})
 	for second := -1; second < 10; second++ {
 		at := time.Duration(second)*time.Second + 950*time.Millisecond
-		for i := range 1000 { // sent in the last 50 ms of each second, received in the next
+		for i := range 1000 { // sent in the last 50 ms of each second, received in the next second
 			x.receive(x.send(at), 0, at+100*time.Millisecond+time.Duration(i)*800*time.Microsecond)
 		}
 	}
 	flagged(t, x.judge(), plan.Backlog, false, "throughput")
 }
 
-// A backlog is one of the cell, a subscription or a queue: where one of many starves, the rest does not hide it.
+// A backlog may be of the cell, a subscription or a queue: that of a single flow is detected.
 func TestOneFlowOfMany(t *testing.T) {
 	for _, c := range []struct {
 		of      int
-		gets    float64 // part of its messages that one of the flows delivers
+		gets    float64 // share of its messages that one of the flows delivers
 		backlog bool
 	}{{2, 1, false}, {2, 0.99, false}, {2, 0.97, true}, {10, 0.8, true}, {20, 0.55, true}, {50, 0, true},
 		{50, 1, false}} {
@@ -151,8 +152,8 @@ func TestOneFlowOfMany(t *testing.T) {
 	}
 }
 
-// TestFanOutIsBalancedBySubscription: two subscriptions receive twice of what is sent, and that is no imbalance; one
-// that stops is.
+// TestFanOutIsBalancedBySubscription proves that two subscriptions, which together receive twice the number of sent
+// messages, are no imbalance, and that a subscription that stops is one.
 func TestFanOutIsBalancedBySubscription(t *testing.T) {
 	for _, stops := range []bool{false, true} {
 		x := newWorld(func(w *plan.Workload) { w.Topology.Subscriptions = 2 })
@@ -190,8 +191,8 @@ func TestReturnedMessagesAreNoBacklog(t *testing.T) {
 	}
 }
 
-// TestMessagesOnTheirWayAreNoBacklog: without warm-up a measurement begins with none of them and ends with many, of
-// which consume rates lack, and the backlog does not grow.
+// TestMessagesOnTheirWayAreNoBacklog proves that messages in flight are no backlog. Without warm-up, a measurement
+// begins without any and ends with many, so consume rates are lower, but the backlog does not grow.
 func TestMessagesOnTheirWayAreNoBacklog(t *testing.T) {
 	for _, measure := range []time.Duration{time.Second, 3 * time.Second, 5 * time.Second} {
 		x := newWorld(func(w *plan.Workload) {
@@ -208,7 +209,7 @@ func TestMessagesOnTheirWayAreNoBacklog(t *testing.T) {
 	}
 }
 
-// By count, the backlog at the ends of the seconds of publishing counts, also of messages that are dropped.
+// With a count, the backlog at the ends of the seconds of publishing decides, also with dropped messages.
 func TestBacklogByCount(t *testing.T) {
 	for name, c := range map[string]struct {
 		received func(n int, sent time.Duration) (time.Duration, bool)
@@ -241,7 +242,7 @@ func TestBacklogByCount(t *testing.T) {
 	}
 }
 
-// TestRefusedMessagesAreABacklog: a full queue that refuses what comes is one that receiving does not empty.
+// TestRefusedMessagesAreABacklog proves that a full queue that rejects messages is a backlog.
 func TestRefusedMessagesAreABacklog(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, func(n int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, n%4 != 0 })
@@ -251,8 +252,8 @@ func TestRefusedMessagesAreABacklog(t *testing.T) {
 	flagged(t, x.judge(), plan.Backlog, true, "throughput")
 }
 
-// TestReceivedByAnotherConsumerIsNoBacklog: what comes again to another consumer is received more often than it was
-// sent, and nothing waits. It makes up for nothing that is missing.
+// TestReceivedByAnotherConsumerIsNoBacklog proves that redeliveries to another consumer are no backlog, although more
+// messages are received than sent, and that they do not compensate for missing messages.
 func TestReceivedByAnotherConsumerIsNoBacklog(t *testing.T) {
 	for name, c := range map[string]struct {
 		missing, again int // of 100
@@ -274,7 +275,7 @@ func TestReceivedByAnotherConsumerIsNoBacklog(t *testing.T) {
 	}
 }
 
-// TestBacklogOfAShortMeasurement: there are too few levels for a slope.
+// TestBacklogOfAShortMeasurement covers too few levels for a slope.
 func TestBacklogOfAShortMeasurement(t *testing.T) {
 	for name, c := range map[string]struct {
 		received func(n int, sent time.Duration) (time.Duration, bool)
@@ -307,7 +308,8 @@ func TestBacklogOfAShortMeasurement(t *testing.T) {
 	}
 }
 
-// TestBacklogWithoutATimeTogether: an agent that was lost at once leaves no second in which all ran.
+// TestBacklogWithoutATimeTogether covers an agent that was lost at once, so that there is no second in which all agents
+// ran.
 func TestBacklogWithoutATimeTogether(t *testing.T) {
 	for _, measure := range []time.Duration{time.Second, 10 * time.Second} {
 		for _, late := range []time.Duration{0, 3 * time.Second} {

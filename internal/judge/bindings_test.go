@@ -9,8 +9,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// churned is a world with bindings: each a call of 10 ms, a first message 30 ms and a second one 45 ms after the call,
-// which takes 5 ms.
+// churned is a world with bindings. Each has a call of 10 ms, a first delivery 30 ms after the call, and a later
+// message with a latency of 5 ms.
 func churned(n int, edit func(*plan.Workload)) *world {
 	x := newWorld(func(w *plan.Workload) {
 		w.Topology.Churn = plan.Churn{Rate: 1, Hold: plan.Duration(time.Second), Probes: 10}
@@ -22,7 +22,7 @@ func churned(n int, edit func(*plan.Workload)) *world {
 	ms := int64(time.Millisecond)
 	var deliveries []record.BindingDelivery
 	for i := range n {
-		called := int64(i-1) * int64(time.Second) // the first in warm-up
+		called := int64(i-1) * int64(time.Second) // the first one is in the warm-up
 		w := x.rec.Window(called, called >= 0)
 		w.Counts[record.BindingsMade]++
 		w.Record(record.Binding, 10*ms)
@@ -40,7 +40,7 @@ func churned(n int, edit func(*plan.Workload)) *world {
 
 func TestBindingValues(t *testing.T) {
 	x := churned(11, nil)
-	// Another agent took a later message of binding 5 for the first.
+	// Another agent treated a later message of binding 5 as the first.
 	s := int64(time.Second)
 	x.merge.Add(record.Snapshot{Agent: "d", Seq: 1,
 		Bindings: []record.BindingDelivery{{Binding: 5, Called: 4 * s, Sent: 4*s + s/2, At: 5 * s}}})
@@ -58,7 +58,7 @@ func TestBindingValues(t *testing.T) {
 	}
 }
 
-// What is lost through a new binding is told, but breaks no guarantee: the ledger's messages are others.
+// Messages lost through new bindings are reported, but break no guarantee: they are not in the ledger.
 func TestBindingLossIsNoBrokenGuarantee(t *testing.T) {
 	x := churned(11, nil)
 	x.set(record.SetBindingSent, 0).Add(100)
@@ -78,7 +78,7 @@ func TestBindingLossThatIsNotKnown(t *testing.T) {
 	na(t, x.judge(), "binding.lost", "not known: the drain was cut")
 }
 
-// A broker that is too slow for the rate of bindings must not look as if it had kept it.
+// If the broker is too slow for the rate of bindings, the result shows it.
 func TestBindingsThatWereNotMade(t *testing.T) {
 	x := churned(11, func(w *plan.Workload) { w.Topology.Churn.Rate = 5 })
 	if o := x.judge(); !strings.Contains(strings.Join(o.Warnings, "\n"), "asked for 5 bindings a second, made 1") {

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// compared has an agent tell, each second from a time on, what it knew of its clock; all in µs.
+// compared adds an agent's clock comparisons, one per second, to the record; all times are in µs.
 func (x *world) compared(agent, clockID, reference string, from, to int, offset, bound, applied float64) {
 	s := record.Snapshot{Agent: agent, Clock: clockID, Seq: 5000}
 	for at := from; at <= to; at++ {
@@ -26,7 +26,7 @@ func (x *world) compared(agent, clockID, reference string, from, to int, offset,
 	}
 }
 
-// Latencies here have a median of 2 ms.
+// The median latency is 2 ms.
 func TestBoundOfProcessing(t *testing.T) {
 	for name, c := range map[string]struct {
 		world  func(*world)
@@ -41,7 +41,7 @@ func TestBoundOfProcessing(t *testing.T) {
 		}, nil, 0, false},
 		"two clocks": {func(x *world) {
 			x.compared("a", "h1", "ref", -2, 11, 1000, 200, -1000)
-			x.compared("b", "h2", "ref", -2, 11, -2000, 100, 2050) // 50 µs off what was known in the end
+			x.compared("b", "h2", "ref", -2, 11, -2000, 100, 2050) // differs by 50 µs from the smoothed offset
 		}, nil, 350, false},
 		"one of them is the reference": {func(x *world) {
 			x.compared("a", "h1", "h2", -2, 11, 0, 200, 0)
@@ -111,7 +111,7 @@ func TestClockPairsAreInTheOutcome(t *testing.T) {
 	if len(o.Clocks) != 1 || o.Clocks[0] != want {
 		t.Errorf("pairs %+v, want %+v", o.Clocks, want)
 	}
-	// a began at 3 ms of its own time, 2 of the reference's; b at 0 of its own, 2 of the reference's.
+	// a started at 3 ms of its own clock, 2 of the reference's; b at 0 of its own, 2 of the reference's.
 	near(t, o, "start.skew", 0)
 	if got := o.Values["start.skew"].Bound; math.Abs(got-300e-6) > 1e-9 {
 		t.Errorf("the start's skew has a bound of %v s, want 300 µs", got)
@@ -123,7 +123,7 @@ func TestClockPairsAreInTheOutcome(t *testing.T) {
 }
 
 func TestClockStepIsToldAndFlagged(t *testing.T) {
-	for agent, want := range map[string]bool{"a": true, "b": true, "c": false} { // c is none of the task's
+	for agent, want := range map[string]bool{"a": true, "b": true, "c": false} { // c is not in the task
 		x := newWorld(nil)
 		x.steady(100, atOnce)
 		x.compared("a", "h1", "ref", -2, 11, 0, 10, 0)
@@ -139,7 +139,7 @@ func TestClockStepIsToldAndFlagged(t *testing.T) {
 	}
 }
 
-// Negative latencies are in no quantile. Where they are more than a few, clocks are apart, whatever their ids say.
+// Negative latencies are in no quantile. If there are many, the clocks differ, whatever their ids.
 func TestNegativeLatenciesMakeQuantilesUnsafe(t *testing.T) {
 	for _, c := range []struct {
 		negative int

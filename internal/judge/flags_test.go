@@ -11,20 +11,20 @@ import (
 	"lockstep/internal/record"
 )
 
-// stationary is a cell whose load does not change, but for what is planted.
+// stationary is a cell with a constant load, except for the given disturbances.
 type stationary struct {
-	grows  float64 // part of the publish rate that one flow does not deliver
-	falls  float64 // part of the rate by which it falls, per second
+	grows  float64 // share of the publish rate that one flow does not deliver
+	falls  float64 // decrease of the rate per second, as a fraction
 	skew   time.Duration
-	bound  time.Duration // of clocks
-	shares bool          // of one clock
+	bound  time.Duration // of the clocks' difference
+	shares bool          // the agents have one clock
 }
 
-// outcome simulates a cell of random size. Arrivals are a Poisson process, even, or of noisy rate. Messages on their
-// way vary as a Poisson process, as the queue of a broker that is used to 80 %, or with the batches that consumers
-// fetch. Latencies are lognormal, and differ from second to second. What varies from second to second is autocorrelated
-// (AR(1), 0.5) in half of the cells. Hosts are used to three quarters, publishers work for half of their time, and the
-// simulated network is late by some microseconds.
+// outcome simulates a cell of random size. Arrivals are a Poisson process, uniform, or of noisy rate. Messages in
+// flight vary as a Poisson process, as the queue of a broker with a utilisation of 80 %, or with batches of consumers.
+// Latencies are lognormal, with variation between seconds. In half of the cells, variation between seconds is
+// autocorrelated (AR(1), 0.5). The utilisation of hosts is 75 %, publishers work half of the time, and the simulated
+// network is late by some microseconds.
 func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	uniform := func(least, most float64) float64 { return math.Exp(math.Log(least) + r.Float64()*math.Log(most/least)) }
 	poisson := func(mean float64) float64 {
@@ -58,7 +58,7 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 		x.facts.Agents[1].Clock = "clock-2"
 	}
 	correlation := 0.5 * float64(r.IntN(2))
-	// noisy is a standard normal series in which each value is correlated with the one before.
+	// noisy is a standard normal series with autocorrelation.
 	noisy := func() func() float64 {
 		last := r.NormFloat64()
 		return func() float64 {
@@ -89,7 +89,7 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 		for f := range delivered {
 			left := poisson(each * delay * waiting)
 			switch way {
-			case 1: // geometric, of mean 4
+			case 1: // geometric with mean 4
 				left += math.Floor(math.Log(r.Float64()) / math.Log(0.8))
 			case 2:
 				left += math.Floor(batch * r.Float64())
@@ -138,7 +138,7 @@ func (c stationary) outcome(r *rand.Rand) plan.Outcome {
 	return Judge(x.task, x.merge, x.facts)
 }
 
-// raised counts the cells in which any value has a flag, of so many.
+// raised returns the number of cells per flag in which any value has the flag.
 func (c stationary) raised(cells int, seed uint64) map[plan.Flag]int {
 	r, counts := rand.New(rand.NewPCG(seed, 16)), map[plan.Flag]int{}
 	for range cells {
@@ -154,7 +154,7 @@ func (c stationary) raised(cells int, seed uint64) map[plan.Flag]int {
 	return counts
 }
 
-// On 1,000 stationary cells each flag is raised in at most 1 %.
+// With 1,000 stationary cells, each flag is set in at most 1 %.
 func TestFlagsHaveAnErrorBudget(t *testing.T) {
 	const cells = 1000
 	counts := stationary{shares: true}.raised(cells/2, 1)
@@ -169,7 +169,8 @@ func TestFlagsHaveAnErrorBudget(t *testing.T) {
 	}
 }
 
-// The same cells raise a flag for what is planted in them, so that the budget is not one of a test that sees nothing.
+// The same cells with a disturbance set its flag, which proves that the error budget is not met by never setting a
+// flag.
 func TestFlagsAreRaised(t *testing.T) {
 	const cells = 100
 	for f, planted := range map[plan.Flag]stationary{

@@ -51,7 +51,7 @@ func TestStretchesAreWhatAllGapsHaveInCommon(t *testing.T) {
 	}
 }
 
-// disturbed is a steady cell of two publishers and two consumers with one pause of the broker from 4 s to 5 s.
+// disturbed is a steady cell of two publishers and two consumers. The broker pauses from 4 s to 5 s.
 func disturbed(gaps ...record.Gap) *world {
 	x := newWorld(func(w *plan.Workload) {
 		w.Publishers.Threads, w.Consumers.Threads = 2, 2
@@ -65,7 +65,7 @@ func disturbed(gaps ...record.Gap) *world {
 	return x
 }
 
-// both is what two owners of each kind have of one time without anything, and of the end.
+// both returns the gaps of two owners of each kind for this period, and those at the end.
 func both(from, to int64) []record.Gap {
 	var gaps []record.Gap
 	for _, kind := range []string{record.GapConfirm, record.GapDelivery} {
@@ -121,8 +121,8 @@ func TestGapsAndRecovery(t *testing.T) {
 	}
 }
 
-// Publishers that had sent all before a fault ended, and had it confirmed and received, had nothing to recover: neither
-// at once nor never.
+// Publishers whose messages were all confirmed and received before the fault ended have no recovery: neither a time of
+// 0 nor "never".
 func TestNothingToRecover(t *testing.T) {
 	for name, missing := range map[string]bool{"all came": false, "one did not": true} {
 		x := disturbed(gap(0, 4_500e6, 4_500e6, 4_500e6))
@@ -153,7 +153,7 @@ func TestNothingToRecover(t *testing.T) {
 	}
 }
 
-// What one owner does not keep any more is not known of any: shorter ones that are on record by chance are not told.
+// Gaps below the threshold of any owner are unknown for all: shorter recorded gaps are not reported.
 func TestGapsBelowWhatIsKeptAreNotTold(t *testing.T) {
 	gaps := both(3_990e6, 5_250e6)
 	gaps[1].Min = 2e9
@@ -175,7 +175,7 @@ func TestFaultThatDidNotHappenIsUnknown(t *testing.T) {
 	}
 }
 
-// What a fault breaks by intention is no guarantee broken: duplicates behind a cut, transient messages of a killed
+// Effects that a fault causes intentionally break no guarantee: duplicates after a cut, transient messages of a killed
 // broker.
 func TestFaultsExcuseWhatTheyBreak(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -212,11 +212,11 @@ func TestFaultsExcuseWhatTheyBreak(t *testing.T) {
 	}
 }
 
-// A fault that is done on a host whose clock is 250 ms ahead ends when it ended, to within the bound of the clocks, and
-// is clock-unsafe where these are not known.
+// If a fault is injected by a host whose clock is 250 ms ahead, the recovery is right within the bound of the clocks,
+// and clock-unsafe if the bound is unknown.
 func TestRecoveryAcrossHosts(t *testing.T) {
 	for name, c := range map[string]struct {
-		clocks bool // are known
+		clocks bool // the clocks were compared
 		want   float64
 	}{"known": {true, 0.25}, "not known": {false, 0}} {
 		x := disturbed(both(3_990e6, 5_250e6)...)

@@ -12,7 +12,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// pair is a task of two groups, each recorded as a world of its own would be: bulk on agents a and b, small on c and d.
+// pair is a task of two groups, each recorded like a world of its own: bulk on agents a and b, small on c and d.
 type pair struct {
 	task        plan.Task
 	facts       Facts
@@ -46,7 +46,7 @@ func (x *pair) merge() *record.Merged {
 		s := g.snapshot()
 		s.Group, s.Agent = group, map[string]string{"bulk": "a", "small": "c"}[group]
 		m.Add(s)
-		m.Add(s) // again: it is counted once
+		m.Add(s) // repeated: it is counted once
 	}
 	return m
 }
@@ -74,7 +74,7 @@ func TestGroupsAddUp(t *testing.T) {
 			t.Errorf("%s is %+v, want %v", name, v, want)
 		}
 	}
-	// Of two populations there is none; what no group has, the cell has not for the same reason.
+	// Two populations have no common quantile. A value that no group has is n/a in the cell for the same reason.
 	for name, why := range map[string]string{"publish.p50": naEachGroup, "e2e.max": naEachGroup,
 		"publish.p99.highest": naNoInterval, "gap.confirm": NANotMeasured} {
 		each := bulk.Values[name].NA == "" && small.Values[name].NA == ""
@@ -91,7 +91,7 @@ func TestGroupsAddUp(t *testing.T) {
 	}
 }
 
-// TestLossOfOneGroup makes the cell invalid, and says whose it was.
+// TestLossOfOneGroup proves that loss in one group makes the cell invalid, with the group in the reason.
 func TestLossOfOneGroup(t *testing.T) {
 	x := newPair()
 	x.bulk.steady(1000, atOnce)
@@ -117,7 +117,8 @@ func prefixed(prefix string, all []string) (out []string) {
 	return out
 }
 
-// TestBacklogOfOneGroup hides that group's end-to-end latency and the cell's, and leaves the other's.
+// TestBacklogOfOneGroup proves that a backlog hides the end-to-end latency of its group and of the cell, but not that
+// of the other group.
 func TestBacklogOfOneGroup(t *testing.T) {
 	x := newPair()
 	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) {
@@ -135,7 +136,8 @@ func TestBacklogOfOneGroup(t *testing.T) {
 	}
 }
 
-// TestFlagsOfOneGroup are the cell's, also of values that each group has for itself.
+// TestFlagsOfOneGroup proves that flags of a group are flags of the cell, also for values that each group has
+// separately.
 func TestFlagsOfOneGroup(t *testing.T) {
 	x := newPair()
 	x.bulk.steady(1000, atOnce)
@@ -153,7 +155,7 @@ func TestFlagsOfOneGroup(t *testing.T) {
 	}
 }
 
-// TestGroupsHaveOneTime: rates that are added up are of the seconds in which the agents of all groups ran.
+// TestGroupsHaveOneTime proves that summed rates use the seconds in which the agents of all groups ran.
 func TestGroupsHaveOneTime(t *testing.T) {
 	x := newPair()
 	x.small.last.Skew = 5 * time.Second // 3 s after warm-up
@@ -174,7 +176,7 @@ func TestGroupsHaveOneTime(t *testing.T) {
 	}
 }
 
-// TestModesOfGroups: what one group cannot have is the other's alone.
+// TestModesOfGroups proves that a value that one group cannot have is only that of the other group.
 func TestModesOfGroups(t *testing.T) {
 	x := newPair()
 	x.task.Cell.Workload.Groups[0].Publishers.Mode, x.bulk.task.Cell.Workload.Publishers.Mode = "fire-and-forget",
@@ -193,8 +195,7 @@ func TestModesOfGroups(t *testing.T) {
 	}
 }
 
-// TestCountsOfGroups: rates of groups whose counts end at different times are of no one time, and do not add up; what
-// was sent does.
+// TestCountsOfGroups proves that rates of groups whose counts end at different times are not summed, but counts are.
 func TestCountsOfGroups(t *testing.T) {
 	for ends, together := range map[time.Duration]bool{time.Second: false, 9900 * time.Millisecond: true} {
 		x := newPair()
@@ -219,7 +220,8 @@ func TestCountsOfGroups(t *testing.T) {
 	}
 }
 
-// TestLostAgentOfOneGroup is not known of in that group alone; without any record nothing breaks.
+// TestLostAgentOfOneGroup proves that messages are unknown only in the lost agent's group. Without any record the
+// verdict is unknown, too.
 func TestLostAgentOfOneGroup(t *testing.T) {
 	x := newPair()
 	x.bulk.steady(1000, func(n int, at time.Duration) (time.Duration, bool) { return at, n < 10_000 })
@@ -241,7 +243,7 @@ func TestLostAgentOfOneGroup(t *testing.T) {
 	}
 }
 
-// TestMetricsOfGroups: the broker's own count once, those of queues are each group's.
+// TestMetricsOfGroups proves that metrics of the whole broker appear once, and metrics of queues per group.
 func TestMetricsOfGroups(t *testing.T) {
 	x := newPair()
 	x.bulk.steady(1000, atOnce)

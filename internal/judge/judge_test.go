@@ -57,7 +57,7 @@ func TestAQuietTaskIsValid(t *testing.T) {
 	near(t, o, "throughput", 1000)
 	near(t, o, "publish.p99", 0.001)
 	near(t, o, "e2e.max", 0.002)
-	near(t, o, "sent", 11000) // the warm-up counts in the account
+	near(t, o, "sent", 11000) // the accounting includes the warm-up
 	near(t, o, "received", 11000)
 	near(t, o, "lost", 0)
 	na(t, o, "publish.intended.p50", NAClosedLoop)
@@ -77,7 +77,8 @@ func TestAQuietTaskIsValid(t *testing.T) {
 	}
 }
 
-// TestEveryValueIsInEveryOutcome: a value that is left out would look like one that a table misspelt.
+// TestEveryValueIsInEveryOutcome proves that every value is present: a missing one would look like a misspelt name in a
+// table.
 func TestEveryValueIsInEveryOutcome(t *testing.T) {
 	for name, o := range map[string]plan.Outcome{
 		"measured": func() plan.Outcome { x := newWorld(nil); x.steady(100, atOnce); return x.judge() }(),
@@ -153,12 +154,12 @@ func TestMeasurementByCount(t *testing.T) {
 	}
 }
 
-// TestByCountReceiversHaveWarmupsBacklog: consumers that take 100/s have 300 of warm-up to take before the 200 of the
-// count, in 5 s.
+// TestByCountReceiversHaveWarmupsBacklog covers consumers at 100 per second. They receive 300 messages of the warm-up
+// before the 200 of the count, in 5 s.
 func TestByCountReceiversHaveWarmupsBacklog(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Count, w.Publishers.Mode = 200, "fire-and-forget" })
 	var sent []uint64
-	for i := range 500 { // 300 in the last second before the count, all of that in the next
+	for i := range 500 { // 300 in the last second before the count, the others in the next second
 		at := -time.Second + time.Duration(i)*time.Second/300
 		if i >= 300 {
 			at = time.Duration(i-300) * time.Second / 200
@@ -180,7 +181,7 @@ func TestOutcomeOfNothing(t *testing.T) {
 	na(t, o, "publish.p50", NANoSamples)
 	x := newWorld(nil)
 	x.receive(x.send(-time.Second), 0, -time.Second/2)
-	verdict(t, x.judge(), plan.Unknown, "nothing was sent in the measurement") // warm-up only
+	verdict(t, x.judge(), plan.Unknown, "nothing was sent in the measurement") // only in the warm-up
 }
 
 func TestJudgeIsPure(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// A measurement of 10 s in intervals of 4 s has two full ones; what the last 2 s were like does not count.
+// A measurement of 10 s has two full intervals of 4 s. The last 2 s do not count.
 func TestHighestOfFullIntervals(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
 	x.steady(100, atOnce)
@@ -20,8 +20,8 @@ func TestHighestOfFullIntervals(t *testing.T) {
 		}
 	}
 	at(1, 20*time.Millisecond, 50) // of 1150 samples in 0–4 s: 4.3 %
-	at(5, 70*time.Millisecond, 10) // alone in 4–8 s
-	at(9, time.Second, 1000)       // beyond the last full interval
+	at(5, 70*time.Millisecond, 10) // the only samples in 4–8 s
+	at(9, time.Second, 1000)       // after the last full interval
 	later.Flush()
 	o := x.judge()
 	near(t, o, "publish.p95.highest", 0.07)
@@ -31,7 +31,7 @@ func TestHighestOfFullIntervals(t *testing.T) {
 	}
 }
 
-// The messages of a stall that lasts into the drain are of the measurement, and of its worst interval.
+// Messages of a stall that lasts into the drain belong to the measurement, and to its worst interval.
 func TestHighestOfAStallAtTheEnd(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(5 * time.Second) })
 	x.steady(100, atOnce)
@@ -49,7 +49,7 @@ func TestHighestOfAStallAtTheEnd(t *testing.T) {
 }
 
 func TestNoFullInterval(t *testing.T) {
-	x := newWorld(nil) // a minute
+	x := newWorld(nil) // one minute
 	x.steady(100, atOnce)
 	o := x.judge()
 	na(t, o, "publish.p95.highest", naNoInterval)
@@ -61,7 +61,7 @@ func TestNoFullInterval(t *testing.T) {
 	na(t, x.judge(), "publish.p95.highest", NAFireAndForget)
 }
 
-// What is doubtful about a latency is so about its worst interval: a table may show nothing else.
+// Flags of a latency also apply to its worst interval, which may be the only value in a table.
 func TestHighestCarryTheFlags(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Interval = plan.Duration(4 * time.Second) })
 	x.steady(100, atOnce)

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// The achieved latency is the one asked for and twice the delay one way; it is flagged where its median is off by more
+// The achieved latency is the configured one plus twice the one-way delay. It is flagged if its median differs by more
 // than 5 % and 100 µs.
 func TestAchievedLatency(t *testing.T) {
 	for _, x := range []struct {

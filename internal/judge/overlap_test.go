@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// By count, rates are of the time in which all agents ran. A broker of 1,000 messages a second that serves agents one
-// after the other has that rate, however many they are.
+// With a count, rates are of the time in which all agents ran. A broker with 1,000 messages per second that serves
+// agents one after the other has that rate, for any number of agents.
 func TestRatesByCountAreOfTheTimeThatAllRan(t *testing.T) {
 	for _, agents := range []int{1, 2, 4, 8} {
 		x := newWorld(func(w *plan.Workload) {
@@ -34,7 +34,7 @@ func TestRatesByCountAreOfTheTimeThatAllRan(t *testing.T) {
 	}
 }
 
-// Agents that end within 2 % of the time ran together to the end, which is no whole second.
+// Agents that end within 2 % of the time ran together to the end, which is no full second.
 func TestAgentsByCountEndTogether(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Publishers.Count, w.Warmup = 2, 230, 0 })
 	for i, end := range []time.Duration{2270 * time.Millisecond, 2300 * time.Millisecond} {
@@ -53,8 +53,8 @@ func TestAgentsByCountEndTogether(t *testing.T) {
 	near(t, o, "consume.rate", 460/2.5)
 }
 
-// Agents that end in different seconds, one of them in its first, were never together for a whole one: rates have no
-// number, and a reason of their own.
+// If agents end in different seconds, one of them in its first, there is no full second in which all ran. Rates are
+// then n/a with a separate reason.
 func TestAgentsThatEndInTheirFirstSecond(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Publishers.Count, w.Warmup = 2, 100, 0 })
 	for i, end := range []time.Duration{900 * time.Millisecond, 3 * time.Second} {
@@ -69,7 +69,7 @@ func TestAgentsThatEndInTheirFirstSecond(t *testing.T) {
 	na(t, o, "throughput", NAApart)
 }
 
-// Every agent starts some microseconds late. Within what the cell allows that costs no second of the measurement.
+// Every agent starts some microseconds late. Within the cell's limit, that costs no second of the measurement.
 func TestSendDelayWithinTheBudgetIsOverlooked(t *testing.T) {
 	for late, measured := range map[time.Duration]bool{60 * time.Microsecond: true, 20 * time.Millisecond: true,
 		21 * time.Millisecond: false} {
@@ -82,7 +82,7 @@ func TestSendDelayWithinTheBudgetIsOverlooked(t *testing.T) {
 	}
 }
 
-// Rates of a measurement in which an agent started late, or was lost, are those of the seconds in which all ran.
+// If an agent started late or was lost, rates are those of the seconds in which all ran.
 func TestRatesAreOfTheTimeThatAllRan(t *testing.T) {
 	for name, c := range map[string]struct {
 		skew     time.Duration
@@ -99,7 +99,7 @@ func TestRatesAreOfTheTimeThatAllRan(t *testing.T) {
 		x := newWorld(nil)
 		x.facts.Agents[1].Lost = c.lost > 0
 		x.last.Skew = c.skew
-		for second := range 10 { // 300/s while all are there, and 100 else
+		for second := range 10 { // 300 per second while all run, otherwise 100
 			n := int64(300)
 			at := time.Duration(second) * time.Second
 			if at < c.skew-2*time.Second || c.lost > 0 && at > c.lost-2*time.Second {

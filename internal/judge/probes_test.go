@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// said adds what a node said of one metric, at second after second.
+// said adds values of a metric of a node, by time.
 func (x *world) said(name, node string, values map[time.Duration]float64) {
 	var all []record.ProbeSample
 	for at, v := range values {
@@ -21,12 +21,12 @@ func (x *world) said(name, node string, values map[time.Duration]float64) {
 		Probes: all})
 }
 
-// Nodes are added up at each moment; the mean is weighed by time, and nothing from outside the measurement counts.
+// The values of nodes are summed at each time. The mean is weighted by time, and only the measurement counts.
 func TestMetricsOfTheBroker(t *testing.T) {
 	s := time.Second
 	x := newWorld(nil)
 	x.steady(100, atOnce)
-	// Of the sums 4, 8 and 2 at 0, 2 and 10 s the first stands for one second, the second for five, the last for four.
+	// Of the sums 4, 8 and 2 at 0, 2 and 10 s, the first represents one second, the second five, the last four.
 	x.said("memory", "a", map[time.Duration]float64{-s: 900, 0: 1, 2 * s: 3, 10 * s: 1, 11 * s: 900})
 	x.said("memory", "b", map[time.Duration]float64{-s: 900, 0: 3, 2 * s: 5, 10 * s: 1, 11 * s: 900})
 	x.said("connections", "", map[time.Duration]float64{5 * s: 7})
@@ -40,7 +40,7 @@ func TestMetricsOfTheBroker(t *testing.T) {
 	}
 }
 
-// What is of the time since the last probe counts for that time, and by the part of it that is in the measurement.
+// A metric since the last probe counts for that period, by its share in the measurement.
 func TestMetricsSinceTheLastProbe(t *testing.T) {
 	s := time.Second
 	for _, c := range []struct {
@@ -67,12 +67,12 @@ func TestMetricsSinceTheLastProbe(t *testing.T) {
 	}
 }
 
-// A metric of moments stands for the time around them: a depth that grows evenly is on average the middle of it,
-// wherever in the seconds it was asked for.
+// A metric of a moment represents the time around it: the mean of a uniformly growing depth is its middle, for any
+// probe times within the seconds.
 func TestMeansOfMomentsAreNotBiased(t *testing.T) {
 	for name, c := range map[string]struct {
-		at   []float64 // seconds
-		mean float64   // of a depth of 100 for each second since the beginning
+		at   []float64 // in seconds
+		mean float64   // of a depth that grows by 100 per second
 	}{
 		"on the second":            {[]float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, 500},
 		"between seconds":          {[]float64{0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5}, 500},
@@ -94,7 +94,7 @@ func TestMeansOfMomentsAreNotBiased(t *testing.T) {
 	}
 }
 
-// Half a cluster must not be shown as the whole, and the reader has to know what the metrics are of.
+// Metrics of half a cluster are not shown as those of the whole. The reader must know which nodes they cover.
 func TestMetricsThatLackANode(t *testing.T) {
 	s := time.Second
 	x := newWorld(nil)
@@ -133,7 +133,8 @@ func TestFewAnswersAreTold(t *testing.T) {
 	}
 }
 
-// What the host saw and what the broker says of its CPU are two measures: one or the other.
+// The broker's CPU as measured by the host and as reported by the broker are different metrics: only one of them is
+// shown.
 func TestCPUIsOfOneSource(t *testing.T) {
 	x := newWorld(nil)
 	x.task.Cell.Broker.Process = plan.Processes{{Port: 1}}

@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// seenBy adds ten seconds of what an observer saw of a node.
+// seenBy adds ten seconds of an observer's samples of a node.
 func (x *world) seenBy(agent, place, node string, change func(second int, h *record.HostSample)) {
 	for second := range 11 {
 		at := int64(second) * int64(time.Second)
@@ -27,10 +27,10 @@ func TestObserversOfAClusterAreAddedUp(t *testing.T) {
 	x.steady(10, atOnce)
 	x.seenBy("one", "host-1", "port:1", nil)
 	x.seenBy("again", "host-1", "port:1", nil) // the same process
-	x.seenBy("other", "host-1", "port:2", nil) // another of the same host and network
+	x.seenBy("other", "host-1", "port:2", nil) // another process on the same host, with the same network
 	x.seenBy("two", "host-2", "port:1", func(second int, h *record.HostSample) {
 		if second == 3 {
-			h.HasBroker = false // started again
+			h.HasBroker = false // restarted
 			h.DiskWrite = 0
 		}
 		if second == 5 {

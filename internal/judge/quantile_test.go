@@ -10,12 +10,13 @@ import (
 	"lockstep/internal/record"
 )
 
-// A quantile is a number from 10/(1-q) samples on, and a lower bound before; the greatest is what was measured.
+// A quantile is a number with at least 10/(1-q) samples, otherwise a lower bound. The maximum is always the measured
+// one.
 func TestQuantilesOfFewSamples(t *testing.T) {
 	for _, c := range []struct {
 		n    int // samples of 1 ms, 2 ms, … n ms
 		name string
-		ms   float64 // 0: nothing is known
+		ms   float64 // 0: unknown
 		over bool
 	}{
 		{4, "p50", 0, false}, {8, "p50", 2, true}, {19, "p50", 6, true}, {20, "p50", 10, false},
@@ -44,8 +45,7 @@ func TestQuantilesOfFewSamples(t *testing.T) {
 	}
 }
 
-// The bound is below the quantile of the distribution that the samples are drawn from in at least 95 % of cells,
-// however few there are.
+// The bound is below the quantile of the sampled distribution in at least 95 % of cells, for any number of samples.
 func TestBoundsOfQuantilesCover(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 16))
 	const cells = 2000

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// aStep is a step of 1000 a second for a second, of which n were sent and received.
+// aStep is a step of 1000 messages per second for a second, with n messages that were sent and received.
 func aStep(n int, edit func(*world)) (plan.Task, plan.Outcome) {
 	x := newWorld(func(w *plan.Workload) {
 		w.Measure, w.Publishers.Rate = plan.Duration(time.Second), 1000
@@ -27,7 +27,7 @@ func aStep(n int, edit func(*world)) (plan.Task, plan.Outcome) {
 	return x.task, x.judge()
 }
 
-// busyHost is a host whose CPUs the load generator and the broker on it use up.
+// busyHost is a host whose CPUs are fully used by the load generator and the broker.
 func busyHost(at time.Duration) record.HostSample {
 	return record.HostSample{At: int64(at), AgentCPU: 2, BrokerCPU: 2, HasBroker: true, HostCPU: 4, HostCores: 4,
 		AgentWaited: 0.5}
@@ -121,7 +121,7 @@ func TestSearchedOutcomes(t *testing.T) {
 	}
 }
 
-// A guarantee that was broken at any rate was broken by the broker under test; the capacity stays what it is.
+// A guarantee that was broken at any rate makes the outcome invalid. The capacity does not change.
 func TestSearchedOutcomeShowsBrokenGuarantees(t *testing.T) {
 	task, o := aStep(1000, nil)
 	broken := plan.Step{Rate: 2000, Kind: plan.StepBracket, Answer: plan.AnswerFailed,
@@ -144,7 +144,7 @@ func TestSearchedOutcomeShowsBrokenGuarantees(t *testing.T) {
 	}
 }
 
-// Of a backlog that is meant to be there no end-to-end latency is told, and no search or rule may ask for one.
+// With a planned backlog there is no end-to-end latency, and neither a search nor a rule may use it.
 func TestProcessingIsAbsentWhereABacklogIsBuilt(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })
 	x.steady(100, late)
@@ -157,7 +157,7 @@ func TestProcessingIsAbsentWhereABacklogIsBuilt(t *testing.T) {
 	}
 }
 
-// What plan.Workload.Absent says never has a number has none, and what may have one is not called absent.
+// Values that plan.Workload.Absent excludes have no number in any outcome, and it excludes no other value.
 func TestAbsentIsWhatJudgeSays(t *testing.T) {
 	for _, mode := range []string{"confirm-window", "fire-and-forget", "connection-per-message"} {
 		for _, consumers := range []int{0, 1} {

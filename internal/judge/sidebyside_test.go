@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// What side-by-side brokers say of themselves is never the cell's, and each keeps the subject that it tested; judged
-// again from what is kept, all is the same.
+// The metrics of side-by-side brokers are not those of the cell, and each broker has its own subject. Judging the
+// stored record again gives the same result.
 func TestSideBySide(t *testing.T) {
 	x := newPair()
 	for i, name := range []string{"one", "two"} {

@@ -10,21 +10,21 @@ import (
 	"lockstep/internal/record"
 )
 
-// warming is a load whose truth is known: the rate and latency of a second, before noise.
+// warming is a load whose real behaviour is known: rate and latency by time, without noise.
 type warming struct {
 	name  string
-	rate  func(t float64) float64 // messages a second
-	delay func(t float64) float64 // seconds; nil: it does not change
-	noise float64                 // relative standard deviation, of each by itself
+	rate  func(t float64) float64 // messages per second
+	delay func(t float64) float64 // seconds; nil: constant
+	noise float64                 // relative standard deviation of rate and latency, independently
 	count bool                    // rates are counts of a Poisson process
 
-	from  int     // the steady part begins there
-	by    int     // and nine in ten are found steady by then
-	found float64 // share of loads that must be found steady within a minute, at least
-	wrong float64 // share that may be found steady before a steady part from there is long enough
+	from  int     // the steady part begins here
+	by    int     // nine in ten loads are steady by then
+	found float64 // minimum share of loads that are steady within a minute
+	wrong float64 // maximum share of loads that are steady too early: before a long enough steady part
 }
 
-// watch looks at a load each second for a minute: when it is found steady, 0 if never, or why it is not.
+// watch checks a load each second for a minute. It returns the time at which it is steady, or 0 and the reason why not.
 func (w warming) watch(random *rand.Rand) (found int, why string) {
 	var seconds []Second
 	for t := range 60 {
@@ -58,7 +58,7 @@ func poissonCount(random *rand.Rand, mean float64) (n float64) {
 
 func constant(v float64) func(float64) float64 { return func(float64) float64 { return v } }
 
-// approach goes from a to b with a time constant.
+// approach changes from a to b with a time constant.
 func approach(a, b, tau float64) func(float64) float64 {
 	return func(t float64) float64 { return b + (a-b)*math.Exp(-t/tau) }
 }
@@ -80,8 +80,8 @@ func step(at, before, after float64) func(float64) float64 {
 	}
 }
 
-// Loads that become steady are found so, since they are and soon after; loads that never do are not, but for one in
-// twenty.
+// Loads that become steady are detected soon afterwards. Of loads that never do, at most one in twenty is detected as
+// steady.
 func TestNotSteady(t *testing.T) {
 	const loads = 300
 	for _, w := range []warming{
@@ -141,7 +141,7 @@ func TestNotSteady(t *testing.T) {
 	}
 }
 
-// Where nothing is confirmed, and consumers join after warm-up, sending is all that can be steady.
+// If nothing is confirmed and consumers connect after warm-up, only the publish rate can be steady.
 func TestSteadyWithoutDeliveries(t *testing.T) {
 	var seconds []Second
 	for range 10 {
@@ -159,15 +159,15 @@ func TestSteadyWithoutDeliveries(t *testing.T) {
 	}
 }
 
-// What keeps a load from being steady is said in metrics that can be checked.
+// The reason why a load is not steady contains metrics that can be checked.
 func TestUnsettledWords(t *testing.T) {
 	for want, w := range map[string]warming{
-		// The last 5 s are around 57.5 s: of 0.015·5/(1+0.015·57.5), and 0.5/(1+5.75).
+		// The last 5 s are around 57.5 s: 0.015·5/(1+0.015·57.5), and 0.5/(1+5.75).
 		"publish rate changed by +4 % ± 0 in the last 5 s of warm-up: at most 5 % in 10 s was to be shown": {rate: linear(0.015)},
 		"median of publish latency changed by +7 % ± 0 in the last 5 s of warm-up: at most 10 % in 10 s was to be shown": {
 			rate: constant(100), delay: func(t float64) float64 { return 0.01 * (1 + t/10) }},
 		"publish rate changed by -13 % ± 58 in the last 60 s of warm-up: at most 5 % in 10 s was to be shown": {rate: waves(0.9, 4)},
-		// Four seconds of a wave are at ± 0.35/√2.
+		// Four seconds of a wave have a deviation of ± 0.35/√2.
 		"publish rate varied by 25 % (coefficient of variation) in the last 60 s of warm-up": {rate: waves(0.35, 4)},
 	} {
 		if _, why := w.watch(rand.New(rand.NewPCG(1, 1))); why != want {
@@ -176,7 +176,7 @@ func TestUnsettledWords(t *testing.T) {
 	}
 }
 
-// Agents that start late start in warm-up, however long it took: nothing of the measurement is left out.
+// A late start of an agent is in the warm-up, for any duration of it: nothing of the measurement is left out.
 func TestLateStartInAutoWarmup(t *testing.T) {
 	w := plan.Default()
 	w.Warmup, w.Steady.Auto, w.Measure = 0, true, plan.Duration(2500*time.Millisecond)
@@ -192,7 +192,7 @@ func TestLateStartInAutoWarmup(t *testing.T) {
 			Begin: int64(5 * time.Second),
 			Skew:  15 * time.Millisecond, Windows: []record.Window{win}, LastSend: int64(i+1)*int64(time.Second) - 1})
 	}
-	for range 2 { // judging changes nothing
+	for range 2 { // judging again changes nothing
 		o := Judge(plan.Task{Cell: plan.Cell{Workload: w}}, m, Facts{Agents: []plan.AgentPart{{Agent: "a"}}})
 		if o.Cut.D() != 5*time.Second || o.Measured.D() != 2500*time.Millisecond ||
 			o.Values["publish.rate"].Number != 1000 || o.Values["warmup.cut"].Number != 5 {
@@ -202,12 +202,12 @@ func TestLateStartInAutoWarmup(t *testing.T) {
 	}
 }
 
-// A load that falls all through the measurement is flagged, and so is one whose latency rises; one that is steady, or
-// moves by design, is not.
+// A rate that falls or a latency that rises during the whole measurement is flagged. A steady load and one that changes
+// by configuration are not.
 func TestDrift(t *testing.T) {
 	for name, c := range map[string]struct {
-		falls   float64 // part of the rate, per second
-		rises   float64 // part of the latency, per second
+		falls   float64 // decrease of the rate per second, as a fraction
+		rises   float64 // increase of the latency per second, as a fraction
 		seconds int
 		edit    func(*plan.Workload)
 		drifts  bool

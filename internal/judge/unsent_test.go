@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/record"
 )
 
-// Of 1,000 messages one is unsent, after a millisecond: quantiles that it cannot move are exact, those that it may be
-// are bounds.
+// One of 1,000 messages is unsent, after a millisecond. Quantiles that it cannot change are exact, the others are
+// bounds.
 func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)
@@ -30,8 +30,8 @@ func TestUnsentMessagesBoundWhatTheyCanMove(t *testing.T) {
 	}
 }
 
-// Messages that failed, as where the driver gave up before the drain ended, have no confirm: the time until then is the
-// least that it can have taken.
+// Messages that failed, for example because the driver gave up before the end of the drain, have no confirm. The time
+// until the failure is a lower bound of their latency.
 func TestFailedMessagesBoundTheLatencyFromDue(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)
@@ -54,7 +54,7 @@ func TestFailedMessagesBoundTheLatencyFromDue(t *testing.T) {
 	}
 }
 
-// What the broker refused was answered: it bounds nothing.
+// A rejected message has a response, so it bounds no latency.
 func TestRefusedMessagesBoundNoLatency(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)
@@ -74,7 +74,7 @@ func TestRefusedMessagesBoundNoLatency(t *testing.T) {
 	}
 }
 
-// Messages that failed count in the highest quantiles of intervals, too, for whatever latency they are asked for.
+// Failed messages also count in the highest quantiles of intervals, for every latency.
 func TestIntervalsHaveEverySeries(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate, w.Interval = 100, plan.Duration(5*time.Second) })
 	x.sample(record.PublishIntended, time.Millisecond)
@@ -95,7 +95,7 @@ func TestIntervalsHaveEverySeries(t *testing.T) {
 	}
 }
 
-// A tenth is unsent, after 5 s each: what lies above nine tenths is at least that.
+// A tenth is unsent after 5 s each: quantiles above 90 % are at least that.
 func TestUnsentMessagesCountWithTheirAge(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 100 })
 	x.steady(100, atOnce)

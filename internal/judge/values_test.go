@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Every value that is documented has a function, and every function is of a documented value.
+// Every documented value has a function, and every function belongs to a documented value.
 func TestEveryValueHasAFunction(t *testing.T) {
 	var want []string
 	for _, v := range plan.Values() {
@@ -20,7 +20,7 @@ func TestEveryValueHasAFunction(t *testing.T) {
 	}
 }
 
-// Every flag has a condition, and the values that it may be set on exist.
+// Every flag has a rule, and the values of the rule exist.
 func TestEveryFlagHasACondition(t *testing.T) {
 	var flags []plan.Flag
 	for _, r := range flagRules {

@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// losing loses every message whose number is divisible by 100: 110 of 11,000.
+// losing loses every 100th message: 110 of 11,000.
 func losing(n int, sent time.Duration) (time.Duration, bool) {
 	return sent + time.Millisecond, n%100 != 0
 }
@@ -46,7 +46,7 @@ func TestBrokenGuarantees(t *testing.T) {
 	}
 }
 
-// TestBrokenLinks: a link that broke excuses what is guaranteed for whole links only.
+// TestBrokenLinks proves that a broken link excuses only guarantees that hold for unbroken links.
 func TestBrokenLinks(t *testing.T) {
 	x := newWorld(nil)
 	x.task.Cell.Guarantees = plan.Guarantees{SentKept: true, NoDuplicates: true}
@@ -62,10 +62,10 @@ func TestBrokenLinks(t *testing.T) {
 	x = newWorld(nil)
 	x.steady(1000, losing)
 	x.count(time.Second, record.Reconnects, 1)
-	verdict(t, x.judge(), plan.Invalid, "that the broker had confirmed were lost") // confirmed is confirmed
+	verdict(t, x.judge(), plan.Invalid, "that the broker had confirmed were lost") // a confirmed message must not be lost
 }
 
-// TestALinkThatStaysBrokenExcusesToo: it was never opened again, so no reconnect tells of it.
+// TestALinkThatStaysBrokenExcusesToo covers a link that was never opened again, so that there is no reconnect.
 func TestALinkThatStaysBrokenExcusesToo(t *testing.T) {
 	for _, e := range []record.Event{{Kind: "closed", Detail: "consumer 0: EOF"}, {Kind: record.EventGap, Nanos: 1e9},
 		{Kind: "notice"}} {
@@ -111,7 +111,7 @@ func TestUndrainedIsNotLost(t *testing.T) {
 	x.steady(1000, losing)
 	x.facts.DrainCut = true
 	o := x.judge()
-	verdict(t, o, plan.Valid, "") // nothing proves that they would not have come
+	verdict(t, o, plan.Valid, "") // they may still have arrived
 	near(t, o, "undrained", 110)
 	na(t, o, "lost", NAUndrained)
 	if !strings.Contains(strings.Join(o.Warnings, "\n"), "110 messages") {
@@ -122,7 +122,7 @@ func TestUndrainedIsNotLost(t *testing.T) {
 func TestRejectedIsNotLost(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, atOnce)
-	for range 5 { // sent and refused
+	for range 5 { // sent and rejected
 		x.set(record.SetSent, 0).Add(x.next)
 		x.set(record.SetRejected, 0).Add(x.next)
 		x.count(0, record.Sent, 1)
@@ -138,7 +138,7 @@ func TestRejectedIsNotLost(t *testing.T) {
 func TestALostAgentMakesAllDoubtful(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, losing)
-	x.receive(7, 0, time.Second) // redelivered from the lost consumer
+	x.receive(7, 0, time.Second) // redelivered after the loss of the consumer
 	x.facts.Agents[1].Lost, x.facts.Agents[1].Phase = true, plan.PhaseMeasure
 	o := x.judge()
 	verdict(t, o, plan.Unknown, "agent b lost in phase measure; at least 110 messages unknown")
@@ -149,7 +149,7 @@ func TestALostAgentMakesAllDoubtful(t *testing.T) {
 	}
 }
 
-// Without a message that is missing nothing is said of messages: how many the agent had is not known.
+// Without missing messages, nothing is said about messages: the number that the lost agent had is unknown.
 func TestALostAgentOfWhichNoMessageIsMissing(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, atOnce)
@@ -182,7 +182,7 @@ func TestABrokenGuaranteeStaysBrokenWhenTheTaskFails(t *testing.T) {
 	verdict(t, x.judge(), plan.Invalid, "corrupt")
 }
 
-// TestLimitations: whose doing it was that the load generator did less than it was to do.
+// TestLimitations proves which limitation is reported if the load generator reached less than the configured load.
 func TestLimitations(t *testing.T) {
 	open := func(w *plan.Workload) { w.Publishers.Rate = 1000 }
 	host := func(s record.HostSample) func(*world) {
@@ -204,7 +204,7 @@ func TestLimitations(t *testing.T) {
 	}
 	scheduled := func(wait, send time.Duration) func(*world) {
 		return func(x *world) {
-			for range 20_000 { // beside the 1 ms of each message
+			for range 20_000 { // in addition to the 1 ms of each message
 				x.sample(record.Publish, send)
 			}
 			x.sample(record.Scheduling, wait)
@@ -310,7 +310,7 @@ func TestLimitations(t *testing.T) {
 	}
 }
 
-// TestOneLimitationOfAProcess: agents of one process have one.
+// TestOneLimitationOfAProcess proves that agents of one process have one limitation.
 func TestOneLimitationOfAProcess(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, atOnce)
@@ -349,10 +349,10 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestTwoPublisherHostsAndNoConsumer: clocks matter between senders and receivers only.
+// TestTwoPublisherHostsAndNoConsumer proves that only clocks of publishers and consumers matter to each other.
 func TestTwoPublisherHostsAndNoConsumer(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Nodes = 2 })
-	x.facts.Agents[1].Clock = "clock-2" // b publishes; a publishes; c consumes on a's clock
+	x.facts.Agents[1].Clock = "clock-2" // a and b publish, c consumes with a's clock
 	x.steady(100, atOnce)
 	flagged(t, x.judge(), plan.ClockUnsafe, true, "e2e.p50")
 	x = newWorld(func(w *plan.Workload) { w.Publishers.Nodes, w.Consumers.Nodes = 2, 0 })
@@ -396,7 +396,7 @@ func TestSkewed(t *testing.T) {
 		21 * time.Millisecond: true, -200 * time.Millisecond: true} {
 		x := newWorld(nil)
 		x.steady(100, atOnce)
-		x.last.Skew = skew + time.Second // both a second late: that is not apart
+		x.last.Skew = skew + time.Second // both started one second late: no skew
 		x.merge.Add(record.Snapshot{Agent: "b", Clock: "clock-1", Skew: time.Second})
 		o := x.judge()
 		flagged(t, o, plan.Skewed, want, "publish.rate", "e2e.p99")
@@ -408,12 +408,12 @@ func TestSkewed(t *testing.T) {
 	}
 }
 
-// What fewer measured than the cell asks for is no number of that cell: a link that is gone until the end, in more than
-// the last moments of the measurement.
+// If fewer threads measured than the cell defines, there is no number. That is the case if a link is broken until the
+// end, beyond the last moments of the measurement.
 func TestALinkGoneForGood(t *testing.T) {
 	for _, c := range []struct {
 		what    string
-		at      time.Duration // of a measurement of 10 s
+		at      time.Duration // in a measurement of 10 s
 		lasting bool
 		fault   string
 		want    plan.Verdict

@@ -23,7 +23,7 @@ func TestMissingConfirmsAreTold(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(1000, atOnce)
 	warned(t, x.judge(), false, "never confirmed")
-	for range 3 { // sent, and nothing heard of it
+	for range 3 { // sent, without any response
 		x.set(record.SetSent, 0).Add(x.next)
 		x.set(record.SetReceived, 0).Add(x.next)
 		x.next++
@@ -31,7 +31,8 @@ func TestMissingConfirmsAreTold(t *testing.T) {
 	warned(t, x.judge(), true, "3 of 11003 messages were never confirmed")
 }
 
-// TestARateThatWasNotReached tells what was sent instead, and whether broker or generator was the reason.
+// TestARateThatWasNotReached proves that the warning has the reached rate, and whether the broker or the load generator
+// was the cause.
 func TestARateThatWasNotReached(t *testing.T) {
 	asking := func(rate float64) *world {
 		x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = rate })
@@ -42,7 +43,7 @@ func TestARateThatWasNotReached(t *testing.T) {
 	for rate, want := range map[float64]bool{500: false, 505: false, 520: true, 1000: true} {
 		warned(t, asking(rate).judge(), want, "asked for")
 	}
-	late := asking(500) // what was due in the last second is sent after the measurement
+	late := asking(500) // messages that were due in the last second are sent after the measurement
 	late.rec.Window(int64(9*time.Second), true).Counts[record.Sent] -= 500
 	late.rec.Window(int64(11*time.Second), true).Counts[record.Sent] += 500
 	warned(t, late.judge(), true, "asked for 500/s, sent 450/s")
@@ -74,11 +75,11 @@ func TestARateThatWasNotReached(t *testing.T) {
 	warned(t, closed.judge(), false, "asked for")
 }
 
-// Of a load that is behind when warm-up ends, what was due in warm-up and sent in the measurement was not asked for
-// there.
+// If a load is behind at the end of warm-up, messages that were due in warm-up are not part of the rate that the
+// measurement requires.
 func TestWhatWarmupLeftIsNotAskedForAgain(t *testing.T) {
 	for name, test := range map[string]struct {
-		perSecond, afterwards int64 // sent in the measurement and, of what was due in it, after it
+		perSecond, afterwards int64 // sent in the measurement, and messages due in it that were sent after it
 		warns                 bool
 	}{
 		"never caught up": {400, 2000, true},
@@ -87,7 +88,7 @@ func TestWhatWarmupLeftIsNotAskedForAgain(t *testing.T) {
 	} {
 		x := newWorld(func(w *plan.Workload) { w.Publishers.Rate = 500 })
 		for second := range 10 {
-			// 1,000 messages of warm-up come first.
+			// The first 1,000 messages are those of the warm-up.
 			n, old := test.perSecond, min(test.perSecond, max(0, 1000-int64(second)*test.perSecond))
 			at := int64(second) * int64(time.Second)
 			x.rec.Window(at, false).Counts[record.Sent] += old
@@ -105,7 +106,7 @@ func TestWhatWarmupLeftIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-// By count, the measurement lasts until all messages are sent: none is missing from it.
+// With a count, the measurement lasts until all messages are sent, so none is missing.
 func TestNothingIsMissingByCount(t *testing.T) {
 	x := newWorld(func(w *plan.Workload) { w.Publishers.Rate, w.Publishers.Count, w.Warmup = 100, 100, 0 })
 	for i := range 100 {

@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// world is a task as its agents recorded it, written down event by event.
+// world is a task with the record of its agents, created event by event.
 type world struct {
 	task    plan.Task
 	facts   Facts
@@ -20,10 +20,11 @@ type world struct {
 	last    record.Snapshot
 	samples []record.HostSample
 	next    uint64
-	begin   time.Duration // of what steady sends
+	begin   time.Duration // start of steady
 }
 
-// newWorld is a cell of one publisher and one consumer agent on one clock, measuring for 10 s, with all guarantees.
+// newWorld is a cell of one publishing and one consuming agent with one clock, a measurement of 10 s, and all
+// guarantees.
 func newWorld(edit func(*plan.Workload)) *world {
 	w := plan.Default()
 	if edit != nil {
@@ -53,17 +54,17 @@ func (x *world) measured(at time.Duration) bool {
 	return at >= 0 && at < x.task.Cell.Workload.Measure.D()
 }
 
-// count adds n of a counter at a time, for messages due in the measurement if the time is in it.
+// count adds n to a counter at a time. The messages belong to the measurement if the time does.
 func (x *world) count(at time.Duration, c record.Counter, n int64) {
 	x.rec.Window(int64(at), x.measured(at)).Counts[c] += n
 }
 
-// sample adds a latency of a message of the measurement.
+// sample adds a latency of a message in the measurement.
 func (x *world) sample(s record.Series, latency time.Duration) {
 	x.lat.Window(int64(time.Second/2), true).Record(s, int64(latency))
 }
 
-// send is one message sent, and confirmed in confirmed modes; it returns its number.
+// send sends one message, confirmed if the mode has confirms, and returns its number.
 func (x *world) send(at time.Duration) uint64 {
 	n := x.next
 	x.next++
@@ -80,7 +81,7 @@ func (x *world) send(at time.Duration) uint64 {
 	return n
 }
 
-// receive is one delivery in a subscription.
+// receive adds one delivery in a subscription.
 func (x *world) receive(n uint64, subscription int, at time.Duration) {
 	x.count(at, record.Received, 1)
 	if x.set(record.SetReceived, subscription).Add(n) {
@@ -93,7 +94,7 @@ func (x *world) receive(n uint64, subscription int, at time.Duration) {
 	x.sample(record.EndToEnd, 2*time.Millisecond)
 }
 
-// received is one delivery in the only subscription, of a message that belongs to the measurement or not.
+// received adds one delivery in the only subscription. measured states whether the message belongs to the measurement.
 func (x *world) received(n uint64, at time.Duration, measured bool) {
 	w := x.rec.Window(int64(at), measured)
 	w.Counts[record.Received]++
@@ -102,8 +103,8 @@ func (x *world) received(n uint64, at time.Duration, measured bool) {
 	x.last.LastDelivery = max(x.last.LastDelivery, int64(at))
 }
 
-// steady sends rate messages a second from begin, -1 s, to the end of the measurement; received tells when and whether
-// each comes.
+// steady sends rate messages per second from begin (-1 s) to the end of the measurement. received returns the time of
+// the delivery, and whether there is one.
 func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.Duration, bool)) {
 	every := time.Second / time.Duration(rate)
 	end := x.task.Cell.Workload.Measure.D()
@@ -124,11 +125,11 @@ func (x *world) steady(rate int, received func(n int, sent time.Duration) (time.
 	}
 }
 
-// atOnce delivers everything after a millisecond.
+// atOnce delivers every message after a millisecond.
 func atOnce(_ int, sent time.Duration) (time.Duration, bool) { return sent + time.Millisecond, true }
 
-// second is what happened in one second of the measurement or, where it is negative, of warm-up: so many messages were
-// published to each queue and, of each flow, delivered.
+// second adds the counts of one second: messages published to each queue, and delivered in each flow. Negative seconds
+// are in the warm-up.
 func (x *world) second(index int, published, delivered []int64) {
 	w := x.rec.Window(int64(index)*int64(time.Second), x.measured(time.Duration(index)*time.Second))
 	for queue, n := range published {
@@ -148,7 +149,7 @@ func (x *world) second(index int, published, delivered []int64) {
 	}
 }
 
-// snapshot is what was recorded until now.
+// snapshot returns everything recorded so far.
 func (x *world) snapshot() record.Snapshot {
 	x.rec.Flush()
 	x.lat.Flush()

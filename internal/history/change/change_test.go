@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// nile is the yearly flow of the Nile at Aswan, 1871 to 1970, in 10^8 m³, as Cobb (Biometrika, 1978) published it. The
-// literature agrees on one change: from 1899 on there was less.
+// nile is the yearly flow of the Nile at Aswan, 1871 to 1970, in 10^8 m³, as published by Cobb (Biometrika, 1978). The
+// literature agrees on one change: the flow is lower from 1899 on.
 var nile = []float64{1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 995, 935, 1110, 994, 1020, 960, 1180,
 	799, 958, 1140, 1100, 1210, 1150, 1250,
 	1260, 1220, 1030, 1100, 774, 840, 874, 694, 940, 833, 701, 916, 692, 1020, 1050, 969, 831, 726, 456, 824, 702, 1120,
@@ -18,7 +18,7 @@ var nile = []float64{1120, 1160, 963, 1210, 1160, 1160, 813, 1230, 1370, 1140, 9
 	1040, 860, 874, 848, 890, 744, 749, 838,
 	1050, 918, 986, 797, 923, 975, 815, 1020, 906, 901, 1170, 912, 746, 919, 718, 714, 740}
 
-// alone finds the changes of one series.
+// alone returns the changes of one series.
 func alone(values []float64) []Point {
 	s := Series{Values: values}
 	for i := range values {
@@ -37,7 +37,7 @@ func TestNile(t *testing.T) {
 	}
 }
 
-// The split, with its right end, is computed by hand from its definition.
+// The statistic of the split, with its right end, agrees with a computation from its definition.
 func TestSplitIsThatOfTheDefinition(t *testing.T) {
 	values := []float64{3, 1, 4, 1, 5, 9, 9, 8, 9, 3, 2, 4, 1, 5}
 	pairs := func(a, b []float64) (sum float64) {
@@ -83,13 +83,13 @@ func noisy(r *rand.Rand, n int, sd float64) []float64 {
 	return xs
 }
 
-// A regression that was fixed after some runs is two change points: 90 runs with 3 % noise.
+// A regression that was fixed after some runs is two change points, with 90 runs and 3 % noise.
 func TestATemporaryRegressionIsFound(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, c := range []struct {
 		by    float64
 		width int
-		min   int // of 60 series: with a probability of 95 % in each, 52 or more with a probability of 99 %
+		min   int // of 60 series: with a detection probability of 95 % in each, 52 or more with a probability of 99 %
 	}{{1.1, 12, 52}, {1.1, 20, 52}, {1.2, 6, 52}, {1.2, 8, 52}, {0.8, 6, 52}} {
 		const n = 60
 		found := 0
@@ -112,7 +112,7 @@ func TestATemporaryRegressionIsFound(t *testing.T) {
 
 func abs(n int) int { return max(n, -n) }
 
-// Two steps of 10 % and outliers in one series.
+// Two steps of 10 % and outliers are in one series.
 func TestStepsAndOutliers(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	const n = 40
@@ -156,7 +156,7 @@ func TestConstantAndShortSeries(t *testing.T) {
 	}
 }
 
-// An outlier among the newest runs is not part of the new level, and alone it is none.
+// An outlier among the newest runs is not part of the new level. A single outlier is no new level.
 func TestAnOutlierIsNoLevel(t *testing.T) {
 	series := []float64{1000, 1010, 990, 1005, 995, 1002, 998, 1001, 1003, 999, 1004, 996}
 	for _, c := range []struct{ last, level []float64 }{{[]float64{800, 100, 800}, []float64{800}},

@@ -11,14 +11,14 @@ import (
 // world describes simulated digests of 200 cells with 4 values each.
 type world struct {
 	name      string
-	before    int     // runs before the newest Recent ones
+	before    int     // runs before the latest Recent ones
 	rho       float64 // autocorrelation
 	temporary int     // cells with -20 % in six earlier runs
 	slow      int     // earlier runs with -15 % in all cells
 	effect    float64 // standard deviation of the effect of a run on all its values
-	freedom   int     // of Student's t, the distribution of the noise; 0: normal
-	limit     float64 // asserted maximum share of stable digests with a false alarm; 1: only measured
-	found     float64 // asserted minimum share of changes of -10 % that are found within three runs; 0: only measured
+	freedom   int     // degrees of freedom of Student's t-distribution of the noise; 0: normal distribution
+	limit     float64 // maximum share of stable digests with a false alarm; 1: only measured
+	found     float64 // minimum share of changes of -10 % that are found within three runs; 0: only measured
 }
 
 var worlds = []world{
@@ -44,7 +44,7 @@ var worlds = []world{
 
 const cells, values, sd = 200, 4, 0.03
 
-// planted are the cells whose first value changes by step in the newest runs.
+// planted reports whether the first value of a cell changes by step in the latest runs.
 func planted(cell int) bool { return cell >= cells/2 && cell%5 == 0 }
 
 func (w world) digest(r *rand.Rand, step float64) (all []Series) {
@@ -83,7 +83,7 @@ func (w world) digest(r *rand.Rand, step float64) (all []Series) {
 	return all
 }
 
-// noise has a standard deviation of 1.
+// noise returns a random value with a standard deviation of 1.
 func (w world) noise(r *rand.Rand) float64 {
 	if w.freedom == 0 {
 		return r.NormFloat64()
@@ -96,7 +96,7 @@ func (w world) noise(r *rand.Rand) float64 {
 	return r.NormFloat64() / math.Sqrt(chi/float64(w.freedom)) * math.Sqrt(float64(w.freedom-2)/float64(w.freedom))
 }
 
-// falseAlarms counts the stable digests in which there is any alarm.
+// falseAlarms returns the number of stable digests with an alarm.
 func (w world) falseAlarms(r *rand.Rand, digests int) (n int) {
 	for range digests {
 		found := Find(w.digest(r, 0), w.before+Recent-1)
@@ -113,7 +113,7 @@ func (w world) falseAlarms(r *rand.Rand, digests int) (n int) {
 	return n
 }
 
-// changesFound counts the planted steps that raise an alarm by the first, second and third run with them.
+// changesFound returns the number of planted steps that cause an alarm by their first, second and third run.
 func (w world) changesFound(r *rand.Rand, step float64, digests int) (by [Recent]int, of int) {
 	for range digests {
 		all := w.digest(r, step)
@@ -144,8 +144,8 @@ func (w world) changesFound(r *rand.Rand, step float64, digests int) (by [Recent
 	return by, of
 }
 
-// above returns the smallest n with a probability of at most 1 % that more than n of so many happen, if each does with
-// probability p.
+// above returns the smallest n such that more than n of this number of events, with probability p each, have a
+// probability of at most 1 %.
 func above(of int, p float64) int {
 	sum := 0.0
 	for n := range of {
@@ -158,11 +158,11 @@ func above(of int, p float64) int {
 	return of
 }
 
-// Stable digests have a false alarm at most as often as asserted: a world at its limit fails with a probability of at
-// most 1 %. The short form has 60 digests with 90 earlier runs, and 30 with autocorrelation 0.3. It fails with a
-// probability of 92 % if the first has false alarms in 20 % of digests, and with one of 91 % if the second has them in
-// 40 %. With LOCKSTEP_LONG there are 400 of every world: one with false alarms in 10 % of digests fails with a
-// probability of 93 % where 5 % are asserted.
+// Stable digests have at most the given share of false alarms. A world at its limit fails with a probability of at most
+// 1 %. The short form has 60 digests with 90 earlier runs, and 30 with autocorrelation 0.3. It fails with a probability
+// of 92 % if the first has false alarms in 20 % of digests, and with 91 % if the second has them in 40 %. With
+// LOCKSTEP_LONG there are 400 digests of every world: with false alarms in 10 % of digests it fails with a probability
+// of 93 % for a limit of 5 %.
 func TestFalseAlarms(t *testing.T) {
 	for i, w := range worlds {
 		digests := map[string]int{"90 earlier runs": 60, "autocorrelation 0.3": 30}[w.name]
@@ -181,10 +181,10 @@ func TestFalseAlarms(t *testing.T) {
 	}
 }
 
-// A change of -10 % in a cell is found within three runs at least as often as asserted: a world at its limit fails with
+// A change of -10 % in a cell is found within three runs with at least the given share. A world at its limit fails with
 // a probability of at most 1 %. The short form has 80 changes in three worlds. It fails with a probability of 90 % if
-// 75 % are found where 90 % are asserted. With LOCKSTEP_LONG there are 500 of every world, and it fails with a
-// probability of 99 % if 82 % are found.
+// 75 % are found for a limit of 90 %. With LOCKSTEP_LONG there are 500 of every world, and it fails with a probability
+// of 99 % if 82 % are found.
 func TestChangesAreFound(t *testing.T) {
 	for i, w := range worlds {
 		digests, steps := map[string]int{"90 earlier runs": 4, "temporary regressions in 20 cells": 4,
