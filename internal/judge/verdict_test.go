@@ -62,7 +62,7 @@ func TestBrokenLinks(t *testing.T) {
 	x = newWorld(nil)
 	x.steady(1000, losing)
 	x.count(time.Second, record.Reconnects, 1)
-	verdict(t, x.judge(), plan.Invalid, "that the broker had confirmed were lost") // a confirmed message must not be lost
+	verdict(t, x.judge(), plan.Invalid, "that the broker had confirmed were lost") // confirms are final
 }
 
 // TestALinkThatStaysBrokenExcusesToo covers a link that was never opened again, so that there is no reconnect.

@@ -12,7 +12,7 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 )
 
-// large is a matrix of n combinations in the shape of a real study.
+// large returns a matrix of n combinations, with the structure of a real study.
 func large(n int) []byte {
 	var sizes strings.Builder
 	for i := range n / 500 {
@@ -39,9 +39,9 @@ tables: [{rows: ["broker", "mode", "threads"], columns: ["latency", "size"], val
 `, sizes.String())
 }
 
-// BenchmarkExpand loads and expands whole matrices: cells/s, the time to the first cell, and the heap that the whole
-// run holds at the end. Wanted of an idle core: 10,000 cells in 1 s, 100,000 in 10 s and under 500 MB, the first within
-// 1 s.
+// BenchmarkExpand loads and expands whole matrices. It reports cells/s, the time to the first cell, and the heap of the
+// whole run at the end. Targets on an idle core: 10,000 cells in 1 s, 100,000 in 10 s and less than 500 MB, the first
+// one within 1 s.
 func BenchmarkExpand(b *testing.B) {
 	for _, n := range []int{10_000, 100_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -83,7 +83,7 @@ func expandOnce(b *testing.B, source []byte, n int) {
 	runtime.KeepAlive(cells)
 }
 
-// watchHeap reports the most heap that was in use.
+// watchHeap reports the maximum heap in use.
 func watchHeap(stop <-chan struct{}, peak chan<- uint64) {
 	var most uint64
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -101,7 +101,7 @@ func watchHeap(stop <-chan struct{}, peak chan<- uint64) {
 	}
 }
 
-// BenchmarkValidate measures CUE's own evaluation and validation of one filled cell against the schema.
+// BenchmarkValidate measures CUE's evaluation and validation of one filled cell against the schema.
 func BenchmarkValidate(b *testing.B) {
 	ctx := cuecontext.New()
 	cellSchema := lookupDefinition(schemaIn(ctx), "#Cell")

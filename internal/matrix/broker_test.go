@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// A broker's processes are one or a list, and --set reaches into either.
+// A broker has one process or a list, and --set can change either.
 func TestProcessOfABroker(t *testing.T) {
 	for name, c := range map[string]struct {
 		process string
@@ -43,7 +43,7 @@ func TestProcessOfABroker(t *testing.T) {
 	}
 }
 
-// Bindings that come and go have defaults that leave cells as they are, and bounds.
+// Churn of bindings has defaults that do not change cells, and limits.
 func TestChurnOfBindings(t *testing.T) {
 	plain := expand(t, `name: "x", brokers: b: driver: "fake"`, Narrow{})
 	same := expand(t, `name: "x", brokers: b: driver: "fake", cell: topology: churn: {rate: 0, hold: "1s", probes: 10}`,

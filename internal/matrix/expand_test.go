@@ -80,7 +80,7 @@ func TestStudy(t *testing.T) {
 	}
 	w := plan.Default()
 	w.Publishers.Threads, w.Publishers.Mode, w.Publishers.MaxInFlight = 2, "confirm-window", 10_000
-	w.Consumers.Threads = 2 // by the axis's name: the template does not set it
+	w.Consumers.Threads = 2 // by the name of the axis: the template does not set it
 	w.Network.Latency, w.Measure = plan.Duration(5*time.Millisecond), plan.Duration(30*time.Second)
 	c := run.Cells[20+4+2]
 	if !reflect.DeepEqual(c.Workload, w) {
@@ -273,7 +273,7 @@ func TestOrderAndTimes(t *testing.T) {
 	}
 }
 
-// One evaluation may serve many combinations; they must come out as if each had its own.
+// One evaluation may serve several combinations. The result is the same as with separate evaluations.
 func TestSharedEvaluationsChangeNothing(t *testing.T) {
 	text := string(large(500))
 	shared := expand(t, text, Narrow{})
@@ -299,7 +299,7 @@ func TestSharedEvaluationsChangeNothing(t *testing.T) {
 	}
 }
 
-// What is left running after a caller stops would add up with every run; the bubble fails if anything is.
+// Goroutines that remain after a caller has stopped would accumulate. The bubble fails if any remains.
 func TestExpandStops(t *testing.T) {
 	m := loaded(t, string(large(1000)), Narrow{})
 	synctest.Test(t, func(t *testing.T) {
@@ -325,8 +325,8 @@ func most(run plan.Run) time.Duration {
 	return most
 }
 
-// In a matrix that simulates a network, cells without one use the same connections; in any other none are simulated.
-// Ids are of the load alone.
+// In a matrix with a simulated network, cells without one use the same kind of connections. In other matrices no
+// network is simulated. Ids depend only on the load.
 func TestCellsOfASimulatedNetworkUseTheSameConnections(t *testing.T) {
 	run := func(latencies string) plan.Run {
 		r, err := loaded(t, `package matrix

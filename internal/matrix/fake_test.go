@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// fake is a driver for these tests only: it declares, and opens nothing.
+// fake is a driver for these tests: it only declares capabilities.
 type fake struct{ name string }
 
 func init() {

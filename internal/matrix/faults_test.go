@@ -29,7 +29,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// Every file of testdata is a matrix with mistakes; beside it is what a person reads.
+// Every matrix of testdata with errors is compared with its error messages.
 func TestFaultsGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.cue")
 	if err != nil || len(files) < 3 {
@@ -98,7 +98,7 @@ func TestNarrowFaults(t *testing.T) {
 func TestCombinationFaults(t *testing.T) {
 	var out []string
 	for _, text := range []string{
-		// Found only where two axes meet.
+		// Only found with a combination of two axes.
 		`axes: {broker: ["b"], a: [1, 50], c: [1, 50]}, cell: {axis: _, publishers: maxInFlight: 1000 - axis.a*axis.c, labels: {a: axis.a, c: axis.c}}`,
 		`axes: {broker: ["b"], colour: ["red", "blue", "green"], thread: [1]}`,
 		`axes: {broker: ["b"], a: [1, 2, 3], c: [1, 2, 3]}, cell: {axis: _, labels: x: axis.a * axis.c}`,
@@ -127,8 +127,8 @@ func TestCombinationFaults(t *testing.T) {
 	golden(t, "combination.golden", strings.Join(out, "\n\n")+"\n")
 }
 
-// TestQueuesThatNobodyReadsArePublishedInto: without consumers many queues are no mistake, and with one for each
-// neither.
+// TestQueuesThatNobodyReadsArePublishedInto proves that any number of queues is valid without consumers, and with at
+// least one consumer per queue.
 func TestQueuesThatNobodyReadsArePublishedInto(t *testing.T) {
 	for _, consumers := range []string{"nodes: 0", "threads: 3", "{nodes: 2, threads: 2}"} {
 		m, err := Load("m.cue", []byte(head+`cell: {broker: "b", topology: queues: 3, consumers: `+consumers+`}`),
@@ -142,8 +142,8 @@ func TestQueuesThatNobodyReadsArePublishedInto(t *testing.T) {
 	}
 }
 
-// A consumer that acknowledges at an interval and may have no more unacknowledged is silent for as long: a shorter
-// deadline of silence would call lost what only waits.
+// A consumer that acknowledges at an interval, and has reached its maximum of unacknowledged messages, receives nothing
+// until the interval ends. If drain.idle were shorter, waiting messages would count as lost.
 func TestSilenceOutlastsTheInterval(t *testing.T) {
 	text := `package matrix
 name: "x"

@@ -7,8 +7,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestGroups: a group is what it says, else what the cell says, axes by name included, else the default; an axis can
-// set something in a group.
+// TestGroups proves the precedence of values: the group, then the cell with axes by name, then the default. An axis can
+// set a field of a group.
 func TestGroups(t *testing.T) {
 	run := expand(t, head+`axes: {broker: ["b"], threads: [3], rate: [0, 500]}
 		cell: {
@@ -47,8 +47,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestReferencesOfGroups: a group inherits what it refers to and leaves out: from the cell, from an axis by name, else
-// the default of the schema.
+// TestReferencesOfGroups proves that a group inherits fields that it refers to and does not set: from the cell, from an
+// axis by name, or from the schema's default.
 func TestReferencesOfGroups(t *testing.T) {
 	run := expand(t, head+`axes: {broker: ["b"], threads: [3]}
 		cell: {
@@ -70,7 +70,7 @@ func TestReferencesOfGroups(t *testing.T) {
 	}
 }
 
-// TestAxisThatNoGroupTakes: where every group says otherwise, an axis by name does not enter the cell.
+// TestAxisThatNoGroupTakes proves that an axis by name has no effect if every group sets the field.
 func TestAxisThatNoGroupTakes(t *testing.T) {
 	got := faultsText(t, head+`axes: {broker: ["b"], mode: ["confirm-each", "confirm-window"]}
 		cell: groups: {x: publishers: mode: "confirm-each", y: publishers: mode: "confirm-each"}`, Narrow{})
@@ -139,7 +139,8 @@ func TestTablesOfGroups(t *testing.T) {
 	golden(t, "grouptables.golden", strings.Join(out, "\n\n")+"\n")
 }
 
-// TestLatencyOfGroups: of several groups a cell has no latency of its own, so nothing can be decided by it.
+// TestLatencyOfGroups proves that a cell with several groups has no latency of its own, so no decision can depend on
+// it.
 func TestLatencyOfGroups(t *testing.T) {
 	text := func(value string) string {
 		return head + `cell: {broker: "b", groups: {bulk: {}, small: {}, none: publishers: mode: "fire-and-forget"}, require: "` + value + ` no worse than baseline by 5%"}
@@ -154,5 +155,5 @@ func TestLatencyOfGroups(t *testing.T) {
 		expand(t, text(value), Narrow{}) // fails on an error
 	}
 	expand(t, head+`cell: {broker: "b", groups: {bulk: {}, none: publishers: mode: "fire-and-forget"}}
-		repeat: {until: "ci(publish.p99) < 5%", max: 12}`, Narrow{}) // one group has it, and the cell with it
+		repeat: {until: "ci(publish.p99) < 5%", max: 12}`, Narrow{}) // one group has it, and therefore the cell
 }

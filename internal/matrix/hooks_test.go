@@ -30,7 +30,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-// All faults come at once, each with its line.
+// All errors are reported at once, each with its line.
 func TestHooksFaults(t *testing.T) {
 	_, err := Hooks("h.json", []byte(`{"hooks": {
 	"a": {"comand": ["x"]},

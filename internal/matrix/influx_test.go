@@ -6,7 +6,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestInflux: where points go is the run's, and no part of any cell's identity.
+// TestInflux proves that the target of points belongs to the run, and does not affect the ids of cells.
 func TestInflux(t *testing.T) {
 	without := expand(t, study, Narrow{})
 	if without.Influx != nil {

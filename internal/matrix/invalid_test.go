@@ -10,8 +10,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// TestInvalidMatrices compares the errors of each matrix in testdata/invalid, NAME.cue, with those beside it,
-// NAME.errors.
+// TestInvalidMatrices compares the errors of each matrix testdata/invalid/NAME.cue with NAME.errors.
 func TestInvalidMatrices(t *testing.T) {
 	files, err := filepath.Glob("testdata/invalid/*.txtar")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestLabels: labels enter the ids of cells, so that their texts stay as they are.
+// TestLabels proves that labels are part of the ids of cells, so their texts must not change.
 func TestLabels(t *testing.T) {
 	run := expand(t,
 		`name: "x", brokers: b: driver: "fake", cell: labels: {size: 1_000_000, share: 0.0000125, big: 1e21, up: true, text: "t"}`, Narrow{})
@@ -18,7 +18,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestLabelsOfDefaults: a default that a label is made of has the text that it has in a plan.
+// TestLabelsOfDefaults proves that a default in a label has the same text as in a plan.
 func TestLabelsOfDefaults(t *testing.T) {
 	run := expand(t,
 		`name: "x", brokers: b: driver: "fake", cell: {interval: _, measure: _, labels: {i: interval, m: measure}}`,

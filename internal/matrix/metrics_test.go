@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Tables know the metrics by plan's list and drivers by their constants: one that is in one of them alone would be
-// asked for without result, or never shown.
+// The metrics of plan and the constants of package drivers are the same: a metric in only one list would be queried
+// without result, or never shown.
 func TestMetricsArePlansAndDrivers(t *testing.T) {
 	var names []drivers.MetricName
 	for _, f := range plan.Metrics() {

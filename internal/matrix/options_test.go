@@ -25,8 +25,8 @@ _#spread: _#duration | {most!: _#duration} | {median!: _#duration, sigma!: >=0 &
 _#duration: =~"^[0-9]+(ms|s)$"
 `
 
-// TestErrorsOfOptions: schemas of drivers use more of CUE than that of matrices. A valid option is no error beside an
-// invalid one.
+// TestErrorsOfOptions covers schemas of drivers, which use more features of CUE than the schema of matrices. A valid
+// option is no error beside an invalid one.
 func TestErrorsOfOptions(t *testing.T) {
 	ctx := cuecontext.New()
 	schema := ctx.CompileString(optionsSchema).LookupPath(cue.ParsePath("#Options"))
@@ -55,8 +55,8 @@ func TestErrorsOfOptions(t *testing.T) {
 	}
 }
 
-// TestMissingOptions: a regular field of a driver's schema that has no default is missing too, and no options are
-// shown.
+// TestMissingOptions proves that regular fields of a driver's schema without a default are reported as missing, and
+// that errors show no options.
 func TestMissingOptions(t *testing.T) {
 	ctx := cuecontext.New()
 	schema := ctx.CompileString(`#Options: {
@@ -86,8 +86,8 @@ func TestMissingOptions(t *testing.T) {
 	}
 }
 
-// TestMatrixThatImportsTheSchema: the schema adds no defaults to a matrix that refers to it, and its errors are those
-// of any other matrix.
+// TestMatrixThatImportsTheSchema proves that the schema adds no defaults to a matrix that refers to it, and that errors
+// are the same as in other matrices.
 func TestMatrixThatImportsTheSchema(t *testing.T) {
 	const text = `package m
 
@@ -116,7 +116,7 @@ cell: {publishers: maxInFlight: 50, groups: {x: {}, y: publishers: maxInFlight: 
 	}
 }
 
-// TestBrokersWithoutOptions: what is missing there is reported at each broker.
+// TestBrokersWithoutOptions proves that missing options are reported for each broker.
 func TestBrokersWithoutOptions(t *testing.T) {
 	ctx := cuecontext.New()
 	r := brokerReader{doc: &document{ctx: ctx}}

@@ -15,7 +15,7 @@ var (
 	schemaField      = regexp.MustCompile(`^\t("?[\w-]+"?)([!?]?): *(.*?)(?: @default\((.*)\))?(?: @sets\(.*\))?$`)
 )
 
-// TestReferenceOfMatrices: docs/matrix.md is what the schema says of every field, in its own words.
+// TestReferenceOfMatrices proves that docs/matrix.md contains the schema's comment of every field.
 func TestReferenceOfMatrices(t *testing.T) {
 	const file = "../../docs/matrix.md"
 	text := documented(schema.Source)
@@ -38,7 +38,7 @@ func TestReferenceOfMatrices(t *testing.T) {
 	}
 }
 
-// documented makes a table of each definition of the schema.
+// documented returns a table of each definition of the schema.
 func documented(schema string) string {
 	var b strings.Builder
 	b.WriteString("# Matrices\n\nMade of the schema by a test (`ctl schema` prints it, with the options of every driver); change it there. A matrix is a CUE file whose top level is a `Matrix`;\n" +

@@ -19,7 +19,7 @@ cell: {
 tables: [{rows: ["threads"], values: ["publish.rate"]}]
 `
 
-// What is required is the cell's, may depend on the combination, and leaves the id alone.
+// Rules belong to the cell, may depend on the combination, and do not affect the id.
 func TestRequireIsNoPartOfTheWorkload(t *testing.T) {
 	with := expand(t, strings.Replace(requiring, "REQUIRE",
 		`require: ["lost == 0", {rule: "p99 < \(axis.threads)s", inconclusive: "pass"}, {rule: "rate > 1"}]`, 1),

@@ -19,7 +19,7 @@ cell: {
 tables: [{rows: ["threads"], values: ["publish.rate"]}]
 `
 
-// A policy of retries is the cell's, may depend on the combination, and leaves the id alone.
+// A retry policy belongs to the cell, may depend on the combination, and does not affect the id.
 func TestRetryIsNoPartOfTheWorkload(t *testing.T) {
 	with := expand(t, strings.Replace(retrying, "ON", `"agent-lost", "skewed"`, 1), Narrow{}).Cells
 	without := expand(t, strings.Replace(retrying, "retry: {on: [ON], max: axis.threads}", "", 1), Narrow{}).Cells
@@ -40,7 +40,7 @@ func TestRetryIsNoPartOfTheWorkload(t *testing.T) {
 	}
 }
 
-// Every kind that the plan knows can be named, once; a list of none is a mistake.
+// Every kind of failure can be listed, once. An empty list is an error.
 func TestRetryKinds(t *testing.T) {
 	var all []string
 	for _, k := range plan.RetryKinds() {

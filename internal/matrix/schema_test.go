@@ -23,14 +23,13 @@ func schemaValue(t *testing.T) cue.Value {
 	return v
 }
 
-// The schema documents defaults that the code takes from plan.Default: were they to differ, the documentation would
-// lie.
+// The defaults that the schema documents are those of plan.Default.
 func TestDefaultsAreThePlans(t *testing.T) {
 	tree := clone(cellDefaults())
 	normalise(tree)
-	delete(tree, "require") // no part of the workload
+	delete(tree, "require") // not part of the workload
 	want := generic(t, plan.Default())
-	want["publishers"].(map[string]any)["rate"] = 0.0 // left out of a plan where it is 0
+	want["publishers"].(map[string]any)["rate"] = 0.0 // a plan omits it if it is 0
 	want["publishers"].(map[string]any)["count"] = 0.0
 	want["network"].(map[string]any)["bandwidth"] = 0.0
 	same(t, "", durations(tree), durations(want))
@@ -49,7 +48,7 @@ func generic(t *testing.T, x any) map[string]any {
 	return tree
 }
 
-// durations writes durations alike: "60s" and "1m0s" are one.
+// durations normalises durations: "60s" and "1m0s" are equal.
 func durations(x any) any {
 	switch x := x.(type) {
 	case map[string]any:
@@ -99,7 +98,7 @@ func TestRunDefaults(t *testing.T) {
 	}
 }
 
-// ctl schema prints the comments; a field without one is a field that nobody can know how to use.
+// Every field has a comment, which ctl schema prints.
 func TestEveryFieldHasAComment(t *testing.T) {
 	it, err := schemaValue(t).Fields(cue.Definitions(true))
 	if err != nil {

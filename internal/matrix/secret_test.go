@@ -11,10 +11,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// secretive is a driver whose schema marks secrets in each way that CUE has.
+// secretive is a driver whose schema marks secrets in every way that CUE supports.
 type secretive struct{ fake }
 
-// withSecretive has the driver be there for one test: others list the drivers that there are.
+// withSecretive registers the driver for one test only, because others list the drivers.
 func withSecretive(t *testing.T) {
 	t.Helper()
 	remove, err := drivers.Add(secretive{fake{"secretive"}})
@@ -94,7 +94,7 @@ func TestSecretsOfOptions(t *testing.T) {
 	}
 }
 
-// A matrix marks what the driver's schema does not.
+// A matrix can mark secrets that the driver's schema does not mark.
 func TestAMatrixMarksSecrets(t *testing.T) {
 	m, err := Load("x.cue", []byte(`name: "x", brokers: b: {driver: "fake", options: url: "own-secret" @secret()}`),
 		Narrow{})
@@ -107,7 +107,7 @@ func TestAMatrixMarksSecrets(t *testing.T) {
 	}
 }
 
-// The short form of a matrix replaces secrets that stay in its text.
+// Secrets in the text of a matrix stay hidden also if its short form replaces them.
 func TestSecretsThatAreReplacedAreHidden(t *testing.T) {
 	withSecretive(t)
 	for _, n := range []Narrow{{}, {Quick: true}, {Set: []string{`brokers.b.options.pwd="${env:PWD}"`}},
@@ -139,7 +139,7 @@ cell: broker: "b"`
 	}
 }
 
-// Errors name values, and what is wrong in one place must not show the secret of another.
+// Errors contain values, but an error in one place must not show the secret of another.
 func TestFaultsHoldNoSecret(t *testing.T) {
 	withSecretive(t)
 	got := faultsText(t, strings.Replace(secretMatrix, `cert: "public-cert"`, `cert: 5`, 1)+

@@ -13,8 +13,8 @@ name: "contest"
 brokers: {"rabbit-q": {driver: "fake", options: url: "fake://u:p@h:1/"}, kafka: {driver: "fake"}, third: {driver: "fake"}}
 `
 
-// TestSideBySide: each has the whole cell, with a broker and agents of its own, and tables know the groups by the
-// brokers' names.
+// TestSideBySide proves that each side-by-side broker has the whole cell with its own agents, and that tables use the
+// brokers' names for the groups.
 func TestSideBySide(t *testing.T) {
 	run := expand(t, contest+`axes: rate: [100, 200]
 cell: {axis: _, publishers: {rate: axis.rate, threads: 3}, sideBySide: ["rabbit-q", "kafka"]}
@@ -38,8 +38,8 @@ tables: [{rows: ["rate"], columns: ["group"], values: ["publish.rate"]}, {rows: 
 	}
 }
 
-// TestBrokersOfGroups: a group without a broker has the cell's; which brokers are side by side enters the id, and by
-// its name alone.
+// TestBrokersOfGroups proves that a group without a broker has that of the cell, and that only the names of the
+// side-by-side brokers are part of the id.
 func TestBrokersOfGroups(t *testing.T) {
 	one := func(cell string) plan.Cell {
 		t.Helper()

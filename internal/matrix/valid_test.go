@@ -2,7 +2,7 @@ package matrix
 
 import "testing"
 
-// TestValidMatrices: each of these was refused once.
+// TestValidMatrices covers matrices that earlier versions rejected by mistake.
 func TestValidMatrices(t *testing.T) {
 	for name, text := range map[string]string{
 		"a list that refers to what the template leaves out": `

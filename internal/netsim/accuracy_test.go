@@ -33,8 +33,8 @@ func roundTrips(t testing.TB, near net.Conn, n int) []int64 {
 
 var latencies = []time.Duration{time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond}
 
-// A round trip on loopback never takes less than the latency. TestRoundTripsAreExact has the other bound, and Delays
-// record by how much it takes longer.
+// A round trip on loopback takes at least the latency. TestRoundTripsAreExact proves the upper bound, and Delays record
+// the excess.
 func TestRoundTripsTakeTheLatency(t *testing.T) {
 	address := serve(t, echo)
 	for _, latency := range latencies {
@@ -46,7 +46,7 @@ func TestRoundTripsTakeTheLatency(t *testing.T) {
 	}
 }
 
-// On a bubble's clock each round trip takes the latency to the nanosecond.
+// In virtual time, each round trip takes exactly the latency.
 func TestRoundTripsAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, latency := range latencies {
@@ -62,8 +62,8 @@ func TestRoundTripsAreExact(t *testing.T) {
 	})
 }
 
-// On a bubble's clock nothing is handed over late, and each piece is one sample. What waits for its reader, or was held
-// by a fault, is not late.
+// In virtual time no piece is late, and each piece is one sample. Waiting for the reader, or because of a fault, does
+// not count as late.
 func TestDelaysAreOfTheNetworkAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := Conditions{Latency: 5 * time.Millisecond, Delays: new(Delays), Faults: NewFaults(1)}
@@ -101,14 +101,14 @@ func TestDelaysAreOfTheNetworkAlone(t *testing.T) {
 	})
 }
 
-// A piece that is handed over late is found: its delay is at least as long as the line was kept from handing it over,
-// and no longer than the round trip exceeded the latency.
+// A late piece is detected. Its delay is at least the time for which the connection was blocked, and at most the excess
+// of the round trip.
 func TestDelaysAreFound(t *testing.T) {
 	const latency, kept = 2 * time.Millisecond, 20 * time.Millisecond
 	c := Conditions{Latency: latency, Delays: new(Delays)}
 	near := dialTo(t, serve(t, echo), c)
 	line := near.(halfCloser).in
-	// holdBack keeps an answer that is on its way, and reports whether it did before the round trip was over.
+	// holdBack delays a response in flight. It reports whether it did so before the round trip was over.
 	holdBack := func(over <-chan struct{}) bool {
 		for {
 			line.mu.Lock()
@@ -127,7 +127,7 @@ func TestDelaysAreFound(t *testing.T) {
 		}
 	}
 	var took int64
-	for held := false; !held; { // the answer may arrive between two checks
+	for held := false; !held; { // the response may arrive between two checks
 		c.Delays.Take()
 		over, result := make(chan struct{}), make(chan bool)
 		go func() { result <- holdBack(over) }()
@@ -141,8 +141,8 @@ func TestDelaysAreFound(t *testing.T) {
 	}
 }
 
-// Only the bytes in flight bound the throughput: 4 MiB each 5 ms. One chunk per round trip would take 10 s.
-// BenchmarkThroughput measures the rates on loopback.
+// Only the bytes in flight limit the throughput: 4 MiB per 5 ms. With one chunk per round trip it would take 10 s.
+// BenchmarkThroughput measures rates on loopback.
 func TestLatencyDoesNotBoundThroughput(t *testing.T) {
 	const size, latency = 64 << 20, 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
@@ -166,8 +166,8 @@ func TestLatencyDoesNotBoundThroughput(t *testing.T) {
 	})
 }
 
-// Measured from before the first byte is sent, so that a late reader can only make it longer: never faster than asked.
-// TestBandwidthIsExact has the other bound.
+// A transfer is never faster than the bandwidth. It is measured from before the first byte, so a late reader only makes
+// it longer. TestBandwidthIsExact proves the upper bound.
 func TestBandwidth(t *testing.T) {
 	for _, latency := range []time.Duration{0, 20 * time.Millisecond} {
 		near, far := connect(t, Conditions{Latency: latency, Bandwidth: bandwidth})
@@ -182,7 +182,7 @@ func TestBandwidth(t *testing.T) {
 	}
 }
 
-// On a bubble's clock a transfer takes what bandwidth and latency say.
+// In virtual time, a transfer takes exactly the time that bandwidth and latency define.
 func TestBandwidthIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, latency := range []time.Duration{0, 20 * time.Millisecond} {
@@ -190,7 +190,7 @@ func TestBandwidthIsExact(t *testing.T) {
 			want := transferTime(4_000_000, latency)
 			for way, took := range map[string]time.Duration{"out": transfer(t, near, far, 4_000_000),
 				"in": transfer(t, far, near, 4_000_000)} {
-				if off := (took - want).Abs(); off > time.Microsecond { // a rounding for each piece
+				if off := (took - want).Abs(); off > time.Microsecond { // rounding per piece
 					t.Errorf("latency %v, %s: took %v, want %v", latency, way, took, want)
 				}
 			}
@@ -205,7 +205,7 @@ func transferTime(size int, latency time.Duration) time.Duration {
 	return time.Duration(size)*time.Second/bandwidth + latency/2
 }
 
-// transfer is how long size bytes take from one end to the other.
+// transfer returns the duration of a transfer of size bytes.
 func transfer(t *testing.T, from, to net.Conn, size int64) time.Duration {
 	t.Helper()
 	begin := clock.Now()
@@ -220,21 +220,21 @@ func transfer(t *testing.T, from, to net.Conn, size int64) time.Duration {
 	return since(begin)
 }
 
-// pipe is a connection under c in a bubble, and its peer.
+// pipe returns a connection with conditions in a bubble, and its peer.
 func pipe(c Conditions) (near, far net.Conn) {
 	inner, far := net.Pipe()
 	return newConn(inner, newPath(c, 1), newPath(c, 2), c), far
 }
 
-// closeBoth lets what a closed connection leaves behind end: a bubble's time stands still once its function returns.
+// closeBoth waits for the goroutines of closed connections: a bubble's time stands still when its function returns.
 func closeBoth(near, far net.Conn) {
 	near.Close()
 	far.Close()
 	time.Sleep(time.Second)
 }
 
-// BenchmarkRoundTrip reports by how much round trips of 100 bytes on loopback exceed the latency asked for.
-// The bare one is the loopback's own round trip.
+// BenchmarkRoundTrip reports the excess of round trips of 100 bytes on loopback over the configured latency. The bare
+// one is the round trip of loopback itself.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, latency := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond,
 		50 * time.Millisecond} {
@@ -252,7 +252,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// BenchmarkThroughput sends 64 KiB a write to a peer that discards it.
+// BenchmarkThroughput sends writes of 64 KiB to a peer that discards them.
 func BenchmarkThroughput(b *testing.B) {
 	for _, latency := range []time.Duration{0, time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		b.Run(latency.String(), func(b *testing.B) {
@@ -271,7 +271,7 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkSmallWrites sends 100 bytes a write: what a simulated connection costs a message.
+// BenchmarkSmallWrites sends writes of 100 bytes, to measure the cost of a simulated connection per message.
 func BenchmarkSmallWrites(b *testing.B) {
 	for _, latency := range []time.Duration{0, 10 * time.Millisecond} {
 		b.Run(latency.String(), func(b *testing.B) {

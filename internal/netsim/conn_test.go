@@ -22,14 +22,14 @@ import (
 
 const oneWay = 15 * time.Millisecond
 
-// hang bounds what never ends on any machine.
+// hang is the time limit of waits: it ends a test that hangs.
 const hang = 2 * time.Minute
 
 var slow = Conditions{Latency: 2 * oneWay}
 
 func since(begin int64) time.Duration { return time.Duration(clock.Now() - begin) }
 
-// In a bubble time is exact, so that delays can be asserted to the nanosecond.
+// In virtual time, delays are exact to the nanosecond.
 func TestTimingIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, peer := net.Pipe()
@@ -56,7 +56,7 @@ func TestTimingIsExact(t *testing.T) {
 			t.Errorf("end: %d, %v after %v, want EOF with the last byte", n, err, since(begin))
 		}
 		near.Close()
-		time.Sleep(time.Second) // a bubble's time stands still once its function returns
+		time.Sleep(time.Second) // a bubble's time stands still when its function returns
 	})
 }
 
@@ -83,7 +83,7 @@ func TestResetArrivesBehindTheBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := near.(halfCloser).in
-	// The reset makes the kernel drop bytes that are not handed over yet.
+	// The reset makes the kernel drop bytes that were not read yet.
 	for handedOver := 0; handedOver < len("last words"); time.Sleep(time.Millisecond) {
 		in.mu.Lock()
 		handedOver = in.bytes.n
@@ -99,7 +99,7 @@ func TestResetArrivesBehindTheBytes(t *testing.T) {
 	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("second read after the reset: %v, want it again", err)
 	}
-	for begin := clock.Now(); ; time.Sleep(time.Millisecond) { // accepted until the news is here, then an error
+	for begin := clock.Now(); ; time.Sleep(time.Millisecond) { // accepted until the reset arrives, then an error
 		if _, err := near.Write([]byte("x")); err != nil {
 			if !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("Write after the reset: %v, want EPIPE or ECONNRESET", err)
@@ -137,7 +137,7 @@ func TestCloseDeliversWhatWasWritten(t *testing.T) {
 			if _, err := near.Write(sent); err != nil {
 				t.Fatal(err)
 			}
-			_, _ = far.Write([]byte("never read")) // unread bytes must not turn our end into a reset
+			_, _ = far.Write([]byte("never read")) // unread bytes must not turn the close of this end into a reset
 			near.Close()
 			if got, err := io.ReadAll(far); err != nil || sha256.Sum256(got) != sha256.Sum256(sent) {
 				t.Errorf("peer got %d of %d bytes (or others), %v", len(got), len(sent), err)
@@ -168,13 +168,13 @@ func TestCloseDoesNotWaitForTheBytes(t *testing.T) {
 	})
 }
 
-// A peer that does not read must not keep a closed connection's goroutines for ever.
+// A peer that does not read must not keep the goroutines of a closed connection for ever.
 func TestCloseGivesUpOnAPeerThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, peer := net.Pipe()
 		near := newConn(inner, newPath(slow, 1), newPath(slow, 2), slow)
 		_, _ = near.Write(make([]byte, 1000))
-		time.Sleep(time.Minute) // blocked in the pipe by now
+		time.Sleep(time.Minute) // the write is blocked in the pipe by now
 		near.Close()
 		begin := clock.Now()
 		time.Sleep(linger + time.Second)
@@ -256,7 +256,7 @@ func TestDeadlineOfARealConnection(t *testing.T) {
 	}
 }
 
-// Bytes must come out as they went in, whatever the sizes of the calls and wherever the ring wraps and grows.
+// Bytes keep their order, for any sizes of the calls and wherever the ring buffer wraps and grows.
 func TestBytesStayInOrder(t *testing.T) {
 	near := dialTo(t, serve(t, echo), Conditions{Latency: time.Millisecond, Jitter: time.Millisecond, Buffer: 70_001})
 	sent := make([]byte, 4<<20)

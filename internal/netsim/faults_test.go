@@ -13,7 +13,7 @@ import (
 	"lockstep/internal/clock"
 )
 
-// pipes dials connections whose peers it keeps.
+// pipes dials connections and stores their peers.
 type pipes struct{ peers []net.Conn }
 
 func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
@@ -22,7 +22,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	return near, nil
 }
 
-// bubble gives a test n connections that faults can be done to, and closes them.
+// bubble runs a test with n connections and faults, and closes them.
 func bubble(t *testing.T, c Conditions, n int, test func(t *testing.T, f *Faults, dial DialFunc, near,
 	far []net.Conn)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func bubble(t *testing.T, c Conditions, n int, test func(t *testing.T, f *Faults
 	})
 }
 
-// reads reports when each of the bytes comes, in time since begin.
+// reads reports the arrival times of the next bytes, relative to begin.
 func reads(c net.Conn, begin int64, n int) <-chan []time.Duration {
 	got := make(chan []time.Duration, 1)
 	go func() {
@@ -98,7 +98,7 @@ func TestStallKeepsBackEverythingAndLosesNothing(t *testing.T) {
 		if got := <-back; len(got) != 2 || got[0] != 200*time.Millisecond || got[1] != 200*time.Millisecond {
 			t.Errorf("we read at %v, want twice at 200 ms", got)
 		}
-		// one way was done when the stall began, the other is not stalled any more
+		// one direction had passed when the stall began, the other one starts after it
 		if at := <-dialled; at != 205*time.Millisecond {
 			t.Errorf("a dial during the stall was through at %v, want 205 ms", at)
 		}
@@ -128,11 +128,11 @@ func TestSlowAddsLatencyAndBandwidthAndKeepsOrder(t *testing.T) {
 			there := reads(far[0], begin, 4)
 			send := func() { _, _ = near[0].Write([]byte("x")) }
 			send()                             // 1 ms
-			f.Slow(1, 40*time.Millisecond, 50) // 20 ms more each way, and 20 ms a byte
+			f.Slow(1, 40*time.Millisecond, 50) // an additional 20 ms per direction, and 20 ms per byte
 			send()                             // 20 + 1 + 20
 			send()                             // 40 + 1 + 20
 			f.End()
-			send() // at 1 ms by itself, but behind the others
+			send() // at 1 ms by itself, but it waits for the previous ones
 			want := []time.Duration{time.Millisecond, 41 * time.Millisecond, 61 * time.Millisecond,
 				61 * time.Millisecond}
 			got := <-there
@@ -156,7 +156,7 @@ func TestCutResetsAndRefuses(t *testing.T) {
 			_, _ = far[0].Write([]byte("in flight"))
 			failed := make(chan error, 1)
 			go func() {
-				_, err := near[1].Read(make([]byte, 1)) // waits when the cut comes
+				_, err := near[1].Read(make([]byte, 1)) // waiting when the cut occurs
 				failed <- err
 			}()
 			synctest.Wait()
@@ -188,7 +188,7 @@ func TestCutResetsAndRefuses(t *testing.T) {
 		})
 }
 
-// As many connections as a share spares can be open during a cut, whoever opens them.
+// During a cut of a share, as many connections as are spared can be opened, by any dialer.
 func TestShareOfConnections(t *testing.T) {
 	bubble(t, Conditions{}, 8, func(t *testing.T, f *Faults, dial DialFunc, near, _ []net.Conn) {
 		if hit := f.Cut(0.25); hit != (Hit{2, 8}) {
@@ -217,7 +217,7 @@ func TestShareOfConnections(t *testing.T) {
 	})
 }
 
-// The peer of a real connection sees a reset and no orderly end, also through a forwarder.
+// The peer of a real connection receives a reset, not an orderly end, also through a forwarder.
 func TestCutOfRealConnections(t *testing.T) {
 	f := NewFaults(1)
 	heard := make(chan error, 2)
@@ -243,7 +243,7 @@ func TestCutOfRealConnections(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer forwarded.Close()
-	// the forwarder's dial comes later
+	// the forwarder dials later
 	for begin := clock.Now(); f.Slow(0, 0, 0).All < 2; time.Sleep(time.Millisecond) {
 		f.End()
 		if since(begin) > hang {

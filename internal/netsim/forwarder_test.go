@@ -33,7 +33,7 @@ func TestForwarderKeepsHalfClosesBothWays(t *testing.T) {
 			defer f.Close()
 			local := forward(t, f, serve(t, func(c *net.TCPConn) {
 				fmt.Fprint(c, "hello")
-				c.CloseWrite() // the server ends first, and still receives
+				c.CloseWrite() // the server closes its side first, and still receives
 				all, _ := io.ReadAll(c)
 				if len(all) == 100_000 {
 					c.SetLinger(-1)
@@ -116,7 +116,7 @@ func TestForwarderSaysWhyItFailed(t *testing.T) {
 	failed := make(chan string, 1)
 	f.Failed = func(address string, err error) { failed <- address + ": " + err.Error() }
 	near, err := bare(t.Context(), "tcp", forward(t, f, "gone:1"))
-	if err == nil { // the reset may come as early as that
+	if err == nil { // the reset may arrive that early
 		defer near.Close()
 		_, err = near.Read(make([]byte, 1))
 	}

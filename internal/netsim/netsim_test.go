@@ -21,10 +21,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("lockstep/internal/clock.(*keeper).keep"))
 }
 
-// bare dials without conditions.
+// bare dials without a simulated network.
 var bare = new(net.Dialer).DialContext
 
-// serve listens on loopback and gives each connection to handle, which may keep it: it is closed in the end.
+// serve listens on loopback and calls handle with each connection. The connection is closed at the end of the test.
 func serve(t testing.TB, handle func(*net.TCPConn)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,7 +52,7 @@ func echo(c *net.TCPConn) {
 	c.CloseWrite()
 }
 
-// connect dials a server of its own under c and returns both ends.
+// connect connects to a new server with conditions, and returns both ends.
 func connect(t testing.TB, c Conditions) (near net.Conn, far *net.TCPConn) {
 	t.Helper()
 	fars := make(chan *net.TCPConn, 1)
@@ -157,7 +157,7 @@ func TestDialTakesARoundTripMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener.Close() // nobody listens there now
+	listener.Close() // the port is closed now
 	begin = clock.Now()
 	_, err = dial(t.Context(), "tcp", listener.Addr().String())
 	if took := since(begin); !errors.Is(err, syscall.ECONNREFUSED) || took < latency {
@@ -166,7 +166,7 @@ func TestDialTakesARoundTripMore(t *testing.T) {
 }
 
 func TestDialEndsWithItsContext(t *testing.T) {
-	for _, after := range []time.Duration{5 * time.Millisecond, 300 * time.Millisecond} { // there and on the way back
+	for _, after := range []time.Duration{5 * time.Millisecond, 300 * time.Millisecond} { // in both directions
 		synctest.Test(t, func(t *testing.T) {
 			var p pipes
 			ctx, cancel := context.WithTimeout(t.Context(), after)
@@ -195,7 +195,7 @@ func TestJitterStaysWithinItsBoundsAndDiffersByConnection(t *testing.T) {
 		p := newPath(c, stream)
 		var delays []int64
 		for range 1000 {
-			p.last = 0 // each by itself: order is kept by holding back
+			p.last = 0 // independent pieces: the order is normally kept by delaying
 			delays = append(delays, p.arrival(1, 1e18)-1e18)
 		}
 		return delays

@@ -5,12 +5,13 @@ import (
 	"testing"
 )
 
-// TestAttemptsHaveNamesOfTheirOwn at a broker, which begin with the task's: an agent that continues with an earlier
-// attempt must not load or delete the queues of a later one, and all of them are found by the task's name.
+// TestAttemptsHaveNamesOfTheirOwn proves that attempts have different names at a broker, which begin with the task's
+// name. An agent of an earlier attempt must not use or delete the queues of a later one. All of them are found by the
+// task's name.
 func TestAttemptsHaveNamesOfTheirOwn(t *testing.T) {
 	task := grouped()
 	seen := map[string]bool{}
-	// of one process, in sequence
+	// ids that one process generated in sequence
 	for _, attempt := range []string{"", "wXo1tUcf6cwtwc1RXo3JuT", "wXo1tUcf6cwtwc1RXo3JyM"} {
 		named := task
 		named.Attempt = attempt

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// TestWorkloadsAreBounded multiplies values of which each is within its own bound.
+// TestWorkloadsAreBounded proves that products of values are limited, also if each value is within its own limit.
 func TestWorkloadsAreBounded(t *testing.T) {
 	const day = Duration(24 * time.Hour)
 	for name, x := range map[string]struct {
 		change func(*Workload)
-		want   string // empty: it is accepted
+		want   string // empty: accepted
 	}{
 		"default":        {func(*Workload) {}, ""},
 		"half a day":     {func(w *Workload) { w.Measure = day / 2 }, ""},
@@ -64,7 +64,7 @@ func TestWorkloadsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTimesOfRecordsAreBounded: how long a broker keeps messages back is what its driver declares.
+// TestTimesOfRecordsAreBounded covers the time for which a broker may withhold messages, which its driver declares.
 func TestTimesOfRecordsAreBounded(t *testing.T) {
 	task := Task{Cell: Cell{Workload: Default(), RedeliverAfter: Duration(1<<63 - 1)}}
 	if limit := RecordLimit(task); limit > 2*maxTaskTime {
@@ -72,12 +72,12 @@ func TestTimesOfRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAssignmentsAreChecked: an agent takes no share that is no part of its workload, and no messages without an
+// TestAssignmentsAreChecked proves that an agent rejects shares that do not fit its workload, and messages without an
 // envelope.
 func TestAssignmentsAreChecked(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(*Assignment)
-		want   string // empty: it is accepted
+		want   string // empty: accepted
 	}{
 		"whole":    {func(*Assignment) {}, ""},
 		"protocol": {func(a *Assignment) { a.Protocol++ }, "install the same release"},

@@ -20,7 +20,7 @@ func parsed(t *testing.T, text string, w Workload) Condition {
 	return c
 }
 
-// One outcome, and what each condition makes of it.
+// Every condition is evaluated for one outcome.
 func TestConditionHolds(t *testing.T) {
 	values := map[string]Value{
 		"e2e.p50": {Number: 0.004}, "e2e.p99": {Number: 0.0613}, "publish.intended.p99": {Number: 0.001},
@@ -52,7 +52,7 @@ func TestConditionHolds(t *testing.T) {
 		{"!degraded", ""},
 		{"!backlog", backlogged},
 		{"max < 1s && !backlog", backlogged},
-		// An upper bound decides what it can.
+		// An upper bound is used where it decides.
 		{"gap.confirm < 500ms && 20ms >= gap.confirm && gap.confirm < 20ms && gap.confirm < p99 && gap.confirm != 1s",
 			""},
 		{"!(gap.confirm >= 20ms)", ""},
@@ -60,7 +60,7 @@ func TestConditionHolds(t *testing.T) {
 		{"gap.confirm > 10ms", "gap.confirm is less than 20.0 ms: whether it is > 10ms is not known"},
 		{"gap.confirm > 500ms", "gap.confirm is less than 20.0 ms, not > 500ms"},
 		{"500ms < gap.confirm", "gap.confirm is less than 20.0 ms, not > 500ms"},
-		// So does the bound of clocks: the whole interval has to meet a limit, or to miss it.
+		// The bound of clocks is used, too: the whole interval must meet or miss a limit.
 		{"p95 < 55ms && p95 > 44ms && p95 != 1s && p95 < p99", ""},
 		{"p95 < 50ms", "p95 is 49.9 ms ± 5.00 ms: whether it is < 50ms is not known"},
 		{"50ms >= p95", "p95 is 49.9 ms ± 5.00 ms: whether it is <= 50ms is not known"},
@@ -69,7 +69,7 @@ func TestConditionHolds(t *testing.T) {
 		{"p95 < 44ms", "p95 is 49.9 ms ± 5.00 ms, not < 44ms"},
 		{"publish.p50 < 1s", "publish.p50 is clock-unsafe: its error is not known"},
 		{"p50 > p95", "p50 is 4.00 ms, not > p95, 49.9 ms ± 5.00 ms"},
-		// A lower bound decides what it can.
+		// A lower bound is used where it decides.
 		{"publish.intended.p99.9 < 50ms", "publish.intended.p99.9 is more than 2.00 s, not < 50ms"},
 		{"50ms > publish.intended.p99.9", "publish.intended.p99.9 is more than 2.00 s, not < 50ms"},
 		{"publish.intended.p99.9 <= 2s", "publish.intended.p99.9 is more than 2.00 s, not <= 2s"},
@@ -83,17 +83,17 @@ func TestConditionHolds(t *testing.T) {
 		{"p99 < publish.intended.p99.9", ""},
 		{"publish.intended.p99.9 <= publish.intended.max",
 			"publish.intended.p99.9 is more than 2.00 s: whether it is <= publish.intended.max, more than 2.00 s is not known"},
-		// No number, no comparison: neither as it is nor negated.
+		// Without a number, neither a comparison nor its negation holds.
 		{"confirmed > 0", "confirmed has no number: fire-and-forget"},
 		{"!(confirmed > 0)", "confirmed has no number: fire-and-forget"},
 		{"confirmed == confirmed", "confirmed has no number: fire-and-forget"},
 		{"p90 < 1s", "p90 is not in the record"},
 		{"p90 < 1s || lost == 3", ""},
-		// Negation reaches to the bottom.
+		// Negation applies to the whole expression.
 		{"!(p99 < 50ms && lost == 0)", ""},
 		{"!(p99 >= 50ms || skewed)", "p99 is 61.3 ms, not < 50ms; skewed"},
 		{"!!(lost != 3)", "lost is 3, not != 3"},
-		// && binds before ||.
+		// && has precedence over ||.
 		{"lost == 3 || p99 < 1ms && p50 < 1ms", ""},
 		{"(lost == 3 || p99 < 1ms) && p50 < 1ms", "p50 is 4.00 ms, not < 1ms"},
 	} {
@@ -132,7 +132,7 @@ func TestConditionShortNames(t *testing.T) {
 	}
 }
 
-// Every mistake at once, each with its column and what to write instead.
+// All errors are reported at once, each with its column and a correction.
 func TestConditionFaults(t *testing.T) {
 	for _, x := range []struct {
 		text string
@@ -177,7 +177,7 @@ func TestConditionFaults(t *testing.T) {
 	}
 }
 
-// Whatever is written, it is read to its end, and what is accepted can be evaluated.
+// Any text is parsed to its end, and an accepted condition can be evaluated.
 func FuzzCondition(f *testing.F) {
 	for _, text := range []string{"p99 < 50ms && lost == 0 && !backlog", "!((p50<1s)||rate>=20_000/s)",
 		"§ µs ! ) ( 5 5", "p99<1m30s"} {

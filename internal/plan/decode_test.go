@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// TestDecodingCountsBeforeItAllocates decodes documents whose elements take up to a thousand times their text, and
-// measures what was allocated.
+// TestDecodingCountsBeforeItAllocates decodes documents whose elements use up to a thousand times the memory of their
+// text, and measures the allocations.
 func TestDecodingCountsBeforeItAllocates(t *testing.T) {
 	list := func(before, element, after string) string {
 		size := MaxDocument
-		if strings.Contains(element, "{") || element == "null" { // of these, fewer take as much memory
+		if strings.Contains(element, "{") || element == "null" { // fewer of these use as much memory
 			size /= 4
 		}
 		n := (size - len(before) - len(after)) / (len(element) + 1)
@@ -46,14 +46,14 @@ func TestDecodingCountsBeforeItAllocates(t *testing.T) {
 		if !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%s: %v: want ErrTooLarge", name, err)
 		}
-		// most of it is tokens, which are free at once
+		// mostly tokens, which are freed at once
 		if grown := after.TotalAlloc - before.TotalAlloc; grown > 1<<30 {
 			t.Errorf("%s: %d MiB were allocated to refuse it", name, grown>>20)
 		}
 	}
 }
 
-// TestTasksAreCounted multiplies.
+// TestTasksAreCounted covers products of cells and repetitions.
 func TestTasksAreCounted(t *testing.T) {
 	for _, x := range []struct {
 		cells, repeat int
@@ -67,7 +67,7 @@ func TestTasksAreCounted(t *testing.T) {
 	}
 }
 
-// TestTheLargestRunIsRead: as many cells as fit into a message, each as short as a cell can be, and the same indented.
+// TestTheLargestRunIsRead proves that a run of the maximum number of cells in a message can be read, also indented.
 func TestTheLargestRunIsRead(t *testing.T) {
 	cell := Cell{ID: "3f9c2d81aa07", Workload: Default(),
 		Broker:      Broker{Name: "b", Driver: "loopback", Options: json.RawMessage(`{}`)},

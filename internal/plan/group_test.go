@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// grouped is a task of two groups: "bulk" of 2 publishing and 1 consuming agents, "small" of 1 agent that does both.
+// grouped is a task of two groups: "bulk" with 2 publishing and 1 consuming agent, "small" with 1 agent for both.
 func grouped() Task {
 	w := Default()
 	group := func(name string, nodes, threads, size int, colocate bool) Group {
@@ -57,10 +57,10 @@ func TestAssignGroups(t *testing.T) {
 	}
 }
 
-// TestIDOfGroups: what a group does enters the id of its cell; what drivers say of it, and fields at their defaults, do
-// not.
+// TestIDOfGroups proves that the load of a group is part of the cell's id, but not what drivers declare, nor fields
+// with defaults.
 func TestIDOfGroups(t *testing.T) {
-	const want = "4d4692e817a7" // in people's histories
+	const want = "4d4692e817a7" // users' histories contain it
 	same := grouped().Cell.Workload
 	if id := CellID("rabbit", same); id != want {
 		t.Errorf("id %s, want %s", id, want)

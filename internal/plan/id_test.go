@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// These ids are in people's histories. If one changes, that cell's past is lost.
+// Users' histories contain these ids. If one changes, the history of that cell is lost.
 func TestCellIDsAreStable(t *testing.T) {
 	window := Default()
 	window.Publishers.MaxInFlight, window.Publishers.Threads = 10_000, 5
@@ -16,7 +16,7 @@ func TestCellIDsAreStable(t *testing.T) {
 	labelled.Labels = map[string]string{"b": "2", "a": "1"}
 	empty := Default()
 	empty.Consumers.Nodes = 0
-	empty.Publishers.On = Labels{} // asks for nothing
+	empty.Publishers.On = Labels{} // no requirement
 	for _, c := range []struct {
 		name, broker string
 		work         Workload
@@ -35,7 +35,7 @@ func TestCellIDsAreStable(t *testing.T) {
 	}
 }
 
-// A field added in a later release, at its default, must not change an id: the canonical form has only what differs.
+// A new field must not change an id at its default: the canonical form only has fields that differ from the default.
 func TestDefaultsAreNotInTheID(t *testing.T) {
 	w := Default()
 	w.Publishers.Threads = 3

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A remark that holds for a hundred cells is read once.
+// A note that applies to a hundred cells is printed once.
 func TestNotesAreToldOnce(t *testing.T) {
 	cell := func(broker, threads string, notes ...string) Cell {
 		return Cell{Broker: Broker{Name: broker}, Notes: notes,

@@ -22,7 +22,8 @@ func ids(tasks []Task) []string {
 	return out
 }
 
-// Repetitions of one cell back to back would share a moment's disturbance.
+// Repetitions of a cell are not executed directly one after the other, because they would share a temporary
+// disturbance.
 func TestTasksInterleave(t *testing.T) {
 	got := ids(runOf(3, 2, Order{}).Tasks())
 	want := []string{"c0-r1", "c1-r1", "c2-r1", "c0-r2", "c1-r2", "c2-r2"}
@@ -63,7 +64,7 @@ func taskOf(publisherNodes, publishers, consumerNodes, consumers int, colocate b
 }
 
 func TestAssign(t *testing.T) {
-	none := func(total int) Share { return Share{Total: total} } // no part, but it knows how many there are
+	none := func(total int) Share { return Share{Total: total} } // no share, but with the total
 	for _, c := range []struct {
 		name string
 		task Task

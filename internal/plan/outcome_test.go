@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Zero is a number: left out, it would read as a value that is not known.
+// Zero is a number. If it were omitted, it would be read as unknown.
 func TestValueTellsZeroFromNothing(t *testing.T) {
 	for want, v := range map[string]Value{
 		`{"number":0}`:                         {},

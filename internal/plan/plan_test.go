@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A record from before there could be several processes has one by itself.
+// An old record with a single process is read as a list of one.
 func TestProcessesReadOneOrSeveral(t *testing.T) {
 	for text, want := range map[string]Processes{
 		`{"name":"b","process":{"port":5672}}`:                  {{Port: 5672}},

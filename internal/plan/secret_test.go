@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A password that shows here would show in every record, log and table.
+// A password that is not redacted here would be in every record, log and table.
 func TestRedact(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"amqp://guest:hunter2@127.0.0.1:5672/", "amqp://guest:***@127.0.0.1:5672/"},
@@ -39,7 +39,7 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// fakeHost has two variables and a file.
+// fakeHost has two variables and one file.
 type fakeHost struct{}
 
 func (fakeHost) Getenv(name string) (string, error) {
@@ -114,7 +114,7 @@ func TestResolveKeepsWhatHasNoReference(t *testing.T) {
 	}
 }
 
-// guest:guest is everywhere; taking guest out of all text would make it unreadable.
+// guest:guest is common. Removing "guest" from all text would make the text unreadable.
 func TestScrubberLeavesUserNames(t *testing.T) {
 	_, scrub, err := Resolve(json.RawMessage(`{"url":"amqp://guest:guest@h"}`), nil, fakeHost{})
 	if err != nil {
@@ -183,7 +183,7 @@ func TestSourceRedacted(t *testing.T) {
 		{`a: "hun" + "ter2"`, "hunter2",
 			"// The matrix is not recorded: the secret in f does not occur in it as one text.\n"},
 		{`a: "abc"`, "abc", "// The matrix is not recorded: the secret in f is shorter than 4 characters.\n"},
-		{`a: "x"`, `a.b="c"`, `a: "x"`}, // it is in --set
+		{`a: "x"`, `a.b="c"`, `a: "x"`}, // the value is in --set
 	} {
 		got := Source{Text: c.text, Set: set}.Redacted([]Secret{{Path: "f", Value: c.secret}})
 		if omitted := strings.HasPrefix(c.want, "// The matrix"); got.Text != c.want || got.Omitted != omitted ||

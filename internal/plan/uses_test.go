@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// TestUsesListsAddressesFilesAndSecrets has them in the options of cells and groups, in the InfluxDB and in payloads.
+// TestUsesListsAddressesFilesAndSecrets covers the options of cells and groups, the InfluxDB and payloads.
 func TestUsesListsAddressesFilesAndSecrets(t *testing.T) {
 	broker := func(options string) Broker {
 		return Broker{Name: "b", Driver: "kafka", Options: json.RawMessage(options), Via: "proxy:1"}
 	}
 	cell := Cell{Broker: broker(`{"brokers":["h1:9092","h2"],"n":3,"skipVerify":true,"tls":{"ca":"/etc/shadow"},"password":"${file:/key}","url":"x://u:pw@${env:A}/${env:B}"}`)}
 	cell.Workload.Message.Payload.File = "/home/me/payload"
-	other := broker(`{"brokers":["h3"]}`) // a plan may have two brokers of one name
+	other := broker(`{"brokers":["h3"]}`) // a plan may have two brokers with the same name
 	grouped := Cell{Broker: cell.Broker, Workload: Workload{Groups: []Group{{Name: "g", Broker: &other}}}}
 	got := Run{Cells: []Cell{cell, grouped, cell}, Influx: &Influx{URL: "http://i", Token: "${env:T}"}}.Uses()
 	want := []string{

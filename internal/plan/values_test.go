@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite docs/values.md")
 
-// The documentation lists every value, in the words of the list.
+// The documentation lists every value with the text of its entry.
 func TestValuesAreDocumented(t *testing.T) {
 	const file = "../../docs/values.md"
 	want := document()
@@ -28,7 +28,7 @@ func TestValuesAreDocumented(t *testing.T) {
 	}
 }
 
-// document writes a row for each value, or for those that differ in what they are a point of.
+// document returns a row per value. Values that differ only in the statistic share a row.
 func document() string {
 	var b strings.Builder
 	b.WriteString("# Values\n\nWhat tables can show, `values: [\"publish.rate\", \"broker.memory.p50\"]`, from `internal/plan/values.go` and `figures.go`.\n")
@@ -61,7 +61,7 @@ func document() string {
 	for _, r := range rows {
 		doc := r.info.Doc
 		if strings.HasPrefix(r.stem, "broker.") {
-			doc, _, _ = strings.Cut(doc, "; ") // which statistic it is
+			doc, _, _ = strings.Cut(doc, "; ") // without the statistic
 		}
 		if len(r.ends) > 0 {
 			r.stem += ".{" + strings.Join(r.ends, ",") + "}"
@@ -73,7 +73,7 @@ func document() string {
 	return b.String()
 }
 
-// points lists the ends of names that are points of one distribution.
+// points returns the suffixes of names that are statistics of one distribution.
 func points() (ends []string) {
 	for _, q := range HighestQuantiles() {
 		ends = append(ends, q.Name+".highest")
@@ -84,7 +84,7 @@ func points() (ends []string) {
 	return append(ends, MetricStatistics()...)
 }
 
-// A name that two values have would hide one of them.
+// Value names are unique: a second value with the same name would be hidden.
 func TestValueNamesAreUnique(t *testing.T) {
 	seen := map[string]bool{}
 	for _, v := range Values() {

@@ -12,7 +12,7 @@ import (
 
 var ambient = regexp.MustCompile(`CapAmb:\s+(\S+)`)
 
-// TestDropAmbient: what a thread starts has its ambient capabilities, and none after DropAmbient.
+// TestDropAmbient proves that a child of a thread has its ambient capabilities, and none after DropAmbient.
 func TestDropAmbient(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can raise an ambient capability")
@@ -20,7 +20,7 @@ func TestDropAmbient(t *testing.T) {
 	capabilities := make(chan [2]string)
 	go func() {
 		defer close(capabilities)
-		runtime.LockOSThread() // and ends with this goroutine
+		runtime.LockOSThread() // the thread ends with this goroutine
 		if err := raise(unix.CAP_KILL); err != nil {
 			t.Errorf("raise a capability: %v", err)
 			return
@@ -36,7 +36,7 @@ func TestDropAmbient(t *testing.T) {
 	}
 }
 
-// raise makes a capability that the thread has ambient.
+// raise makes a capability of the thread ambient.
 func raise(capability uint) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

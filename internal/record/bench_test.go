@@ -15,7 +15,7 @@ func BenchmarkWindow(b *testing.B) {
 	}
 }
 
-// Of 50 flows, what is counted of one message.
+// The cost per message of counting 50 flows.
 func BenchmarkWindowFlow(b *testing.B) {
 	r := NewCollector(time.Hour).Recorder()
 	b.ReportAllocs()
@@ -26,7 +26,7 @@ func BenchmarkWindowFlow(b *testing.B) {
 	}
 }
 
-// Near the border of the measurement, messages of both sides come mixed.
+// Messages of both sides of the measurement's beginning or end are mixed.
 func BenchmarkWindowMixed(b *testing.B) {
 	r := NewCollector(time.Hour).Recorder()
 	b.ReportAllocs()
@@ -57,7 +57,7 @@ func BenchmarkWindowRecord(b *testing.B) {
 	}
 }
 
-// What the loop itself costs.
+// The cost of the loop itself.
 func BenchmarkBaseline(b *testing.B) {
 	i := uint64(0)
 	for b.Loop() {
@@ -66,7 +66,7 @@ func BenchmarkBaseline(b *testing.B) {
 	_ = i
 }
 
-// aSecond is how many numbers are added between two hand-overs.
+// aSecond is the number of additions between two calls of Take.
 const aSecond = 1 << 20
 
 func handOver(r *Recorder) {
@@ -86,7 +86,7 @@ func BenchmarkSetAddInOrder(b *testing.B) {
 	}
 }
 
-// Four stretches at once, as four queues drain.
+// Four ranges are interleaved, as when four queues are drained.
 func BenchmarkSetAddInterleavedBy4(b *testing.B) {
 	r := NewCollector(time.Hour).Recorder()
 	s := r.Set(SetKey{})
@@ -99,7 +99,7 @@ func BenchmarkSetAddInterleavedBy4(b *testing.B) {
 	}
 }
 
-// Four publishers in turn.
+// Four publishers alternate.
 func BenchmarkSetAddFourSets(b *testing.B) {
 	r := NewCollector(time.Hour).Recorder()
 	var s [4]*Set
@@ -115,7 +115,7 @@ func BenchmarkSetAddFourSets(b *testing.B) {
 	}
 }
 
-// Every fourth number, as one of four consumers sees them: no page is ever full.
+// Every fourth number is added, as by one of four consumers: no page is ever full.
 func BenchmarkSetAddEveryFourth(b *testing.B) {
 	r := NewCollector(time.Hour).Recorder()
 	s := r.Set(SetKey{})
@@ -147,7 +147,7 @@ func BenchmarkHandOverAndTake(b *testing.B) {
 	}
 }
 
-// What the controller does every 20 ms in drain.
+// The controller does this every 20 ms during the drain.
 func BenchmarkAllIn100Million(b *testing.B) {
 	m := NewMerged()
 	const pages = 100_000_000 / pageSize

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Which message of a binding came first is only known when all agents have told: in whatever order they do.
+// The first message of a binding is known only after all agents have reported, in any order.
 func TestFirstDeliveryOfABinding(t *testing.T) {
 	told := []BindingDelivery{
 		{Binding: 1, Called: 10, Sent: 20, At: 50}, {Binding: 1, Called: 10, Sent: 30, At: 40},
@@ -21,7 +21,7 @@ func TestFirstDeliveryOfABinding(t *testing.T) {
 		for i, r := range told {
 			s := Snapshot{Agent: "a", Seq: uint64(i), Bindings: []BindingDelivery{r}}
 			m.Add(s)
-			m.Add(s) // again: it counts once
+			m.Add(s) // repeated: it counts once
 		}
 		first, others := m.BindingDeliveries()
 		if !slices.Equal(first, []BindingDelivery{{1, 10, 30, 40}, {2, -5, 1, 2}}) ||
@@ -31,7 +31,7 @@ func TestFirstDeliveryOfABinding(t *testing.T) {
 	}
 }
 
-// The messages through new bindings have an account of their own, and none in the ledger.
+// Messages through new bindings are accounted for separately, and are not in the ledger.
 func TestBindingMessagesAreApart(t *testing.T) {
 	c := NewCollector(0)
 	p, k := c.Recorder(), c.Recorder()

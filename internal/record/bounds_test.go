@@ -9,14 +9,14 @@ import (
 	"testing"
 )
 
-// repeated is a snapshot of about so many bytes with one list of the same element.
+// repeated returns a snapshot of about this number of bytes, with a list of equal elements.
 func repeated(size int, name, element string) []byte {
 	n := max(1, (size-100)/(len(element)+1))
 	return fmt.Appendf(nil, `{"protocol":1,"task":"t","agent":"a","seq":1,%q:[%s]}`, name,
 		strings.TrimSuffix(strings.Repeat(element+",", n), ","))
 }
 
-// dense is a histogram that is small in JSON and large in memory.
+// dense returns a histogram that is small in JSON and large in memory.
 func dense(t testing.TB) string {
 	t.Helper()
 	h := NewHist()
@@ -34,7 +34,7 @@ func dense(t testing.TB) string {
 	return string(text)
 }
 
-// sparse are pages with one number each.
+// sparse returns pages with one number each.
 func sparse(t testing.TB, pages int) string {
 	t.Helper()
 	s := SetPages{Key: SetKey{Kind: SetReceived}}
@@ -48,7 +48,7 @@ func sparse(t testing.TB, pages int) string {
 	return string(text)
 }
 
-// TestHostileSnapshotsCostLittle measures what is held of messages that would take a hundred to a thousand times their
+// TestHostileSnapshotsCostLittle measures the memory of messages that would use a hundred to a thousand times their
 // size.
 func TestHostileSnapshotsCostLittle(t *testing.T) {
 	const size, most = 1 << 20, 25
@@ -106,7 +106,8 @@ func TestElementsAreCountedAsTheyAre(t *testing.T) {
 	}
 }
 
-// FuzzSnapshot reads anything as a snapshot: an error, or what can be written, and reads the same again.
+// FuzzSnapshot decodes any input as a snapshot. The result is an error, or a snapshot that can be encoded and decoded
+// again without a difference.
 func FuzzSnapshot(f *testing.F) {
 	hist := dense(f)
 	for _, body := range [][]byte{repeated(200, "windows", `{}`), repeated(300, "windows", `{"index":1,"start":1}`),
@@ -124,7 +125,7 @@ func FuzzSnapshot(f *testing.F) {
 		}
 		first, err := json.Marshal(s)
 		if err != nil {
-			return // of years beyond 9999, say
+			return // for example years after 9999
 		}
 		if err := json.Unmarshal(first, &again); err != nil {
 			t.Fatalf("%s: %v", first, err)

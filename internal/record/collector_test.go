@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An event belongs to the second of its own time, and to the kind of its message.
+// An event belongs to the second of its own time, and to the phase of its message.
 func TestRecorderFillsWindows(t *testing.T) {
 	c := NewCollector(1500 * time.Millisecond)
 	r := c.Recorder()
@@ -44,7 +44,7 @@ func TestRecorderFillsWindows(t *testing.T) {
 	}
 }
 
-// Near the border messages of both kinds come mixed: that must not hand over again and again.
+// Messages of both phases are mixed at the border: they must not cause a new window each time.
 func TestRecorderKeepsBothKinds(t *testing.T) {
 	c := NewCollector(time.Second)
 	r := c.Recorder()
@@ -57,8 +57,7 @@ func TestRecorderKeepsBothKinds(t *testing.T) {
 	}
 }
 
-// An idle owner keeps what it has: only its next event or Flush hands over. And what nobody wrote is not handed over at
-// all.
+// An idle owner keeps its windows until its next event or Flush. Windows without events are not handed over.
 func TestRecorderHandsOverLate(t *testing.T) {
 	c := NewCollector(time.Hour)
 	r := c.Recorder()
@@ -80,7 +79,7 @@ func TestRecorderHandsOverLate(t *testing.T) {
 	}
 }
 
-// What Take returned is the caller's: recycling must not reach into it.
+// The result of Take belongs to the caller: recycling must not change it.
 func TestTakenIsNotRecycled(t *testing.T) {
 	c := NewCollector(0)
 	r := c.Recorder()
@@ -108,7 +107,7 @@ func TestTakenIsNotRecycled(t *testing.T) {
 	}
 }
 
-// Owners record while another goroutine takes: nothing may get lost, doubled or raced over.
+// Owners record while another goroutine calls Take: nothing is lost, doubled or raced.
 func TestCollectorConcurrently(t *testing.T) {
 	const owners, events = 4, 20_000
 	c := NewCollector(10 * time.Second)
@@ -158,7 +157,7 @@ func TestCollectorConcurrently(t *testing.T) {
 	}
 }
 
-// Recording must not allocate, or the garbage collector becomes part of every metric.
+// Recording does not allocate, so that the garbage collector does not affect metrics.
 func TestRecordingDoesNotAllocate(t *testing.T) {
 	c := NewCollector(time.Hour)
 	r := c.Recorder()

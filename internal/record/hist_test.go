@@ -11,7 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// sample draws latencies over all magnitudes, the range's ends included.
+// sample returns random latencies of all magnitudes, including the ends of the range.
 func sample(r *rand.Rand) int64 {
 	switch r.IntN(20) {
 	case 0:
@@ -22,7 +22,8 @@ func sample(r *rand.Rand) int64 {
 	return r.Int64N(int64(1) << (1 + r.IntN(41)))
 }
 
-// A histogram must answer as HdrHistogram's own dense one does, or its metrics could not be compared with other tools'.
+// A histogram agrees with HdrHistogram's own dense histogram, so that its values are comparable with those of other
+// tools.
 func TestHistAgreesWithHdrHistogram(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for round := range rounds(20, 5) {
@@ -38,7 +39,7 @@ func TestHistAgreesWithHdrHistogram(t *testing.T) {
 			}
 			least, greatest = min(least, ns), max(greatest, ns)
 			if r.IntN(500) == 0 {
-				h.Quantile(0.5) // sorts in between
+				h.Quantile(0.5) // sorts the samples in between
 			}
 		}
 		merged := NewHist()
@@ -74,14 +75,14 @@ func recode(t *testing.T, h *Hist) *Hist {
 		t.Fatal(err)
 	}
 	decoded := NewHist()
-	decoded.Record(7) // must be gone afterwards
+	decoded.Record(7) // must have no effect afterwards
 	if err := decoded.UnmarshalBinary(data); err != nil {
 		t.Fatal(err)
 	}
 	return decoded
 }
 
-// Samples that the distribution cannot hold must be counted, never dropped, and survive merge and transport.
+// Samples outside the range are counted, not dropped, also after a merge and a transfer.
 func TestHistOutsideItsRange(t *testing.T) {
 	h := new(Hist)
 	for _, ns := range []int64{-1, math.MinInt64, 5, highest + 1, math.MaxInt64} {
@@ -120,7 +121,7 @@ func TestHistEmptyAndReset(t *testing.T) {
 	}
 }
 
-// Counts of fresh samples have 32 bits: they must move before one overflows, in Record and in Merge.
+// Counts of new samples have 32 bits: they are moved before an overflow, in Record and in Merge.
 func TestHistFreshCountsDoNotOverflow(t *testing.T) {
 	crowded := func() *Hist {
 		h := NewHist()
@@ -142,7 +143,7 @@ func TestHistFreshCountsDoNotOverflow(t *testing.T) {
 	}
 }
 
-// The distribution inside must be HdrHistogram's own format.
+// The encoded distribution has HdrHistogram's format.
 func TestHistHoldsCompressedV2(t *testing.T) {
 	h := NewHist()
 	for i := range int64(10_000) {
@@ -290,7 +291,7 @@ func TestHistIsTextInJSON(t *testing.T) {
 	}
 }
 
-// TestOverAtFindsTheRankOfWhatIsBeyond counts ranks by hand.
+// TestOverAtFindsTheRankOfWhatIsBeyond compares with ranks that are counted one by one.
 func TestOverAtFindsTheRankOfWhatIsBeyond(t *testing.T) {
 	h := NewHist()
 	for range 990 {
@@ -324,7 +325,7 @@ func TestRecordNIsRecordNTimes(t *testing.T) {
 		for range n {
 			one.Record(ns)
 		}
-		if r.IntN(3) == 0 { // beside fresh samples
+		if r.IntN(3) == 0 { // in addition to new samples
 			many.Record(ns)
 			one.Record(ns)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// logged is a record of two seconds of warm-up and two and a half of measurement, 100 samples a window.
+// logged is a record of two seconds of warm-up and two and a half seconds of measurement, with 100 samples per window.
 func logged(epoch time.Time) *Merged {
 	c := NewCollector(2500 * time.Millisecond)
 	r := c.Recorder()
@@ -47,12 +47,12 @@ func readLog(t *testing.T, log string) (lines []logLine) {
 	}
 }
 
-// Other tools must read our logs: each window where it was, with all of its samples, and warm-up set apart.
+// Other tools can read the logs: each window is at its time with all of its samples, and warm-up is tagged.
 func TestHlogReadsBack(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		epoch time.Time
-		zero  int64 // when T0 was for the reader, ms
+		zero  int64 // time of T0 for the reader, in ms
 	}{
 		{"with a wall clock", time.UnixMilli(1_700_000_000_250), 1_700_000_000_250},
 		{"without one", time.Time{}, 2000},
@@ -94,7 +94,7 @@ func TestHlogReadsBack(t *testing.T) {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-// A series without samples gives a log without lines, not an error; so does an empty record.
+// A series without samples is a log without lines, not an error. An empty record is, too.
 func TestHlogWithoutSamples(t *testing.T) {
 	for _, m := range []*Merged{NewMerged(), logged(time.Time{})} {
 		var log bytes.Buffer
@@ -118,7 +118,7 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A log that could not be written must not pass for one.
+// A write error is returned.
 func TestHlogReportsWriteErrors(t *testing.T) {
 	if err := logged(time.Time{}).WriteHlog(&brokenWriter{}, Publish); !errors.Is(err, errBroken) {
 		t.Errorf("error %v, want %v", err, errBroken)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// rounds is all under LOCKSTEP_LONG, else the few that come first.
+// rounds returns all with LOCKSTEP_LONG, otherwise few.
 func rounds(all, few int) int {
 	if os.Getenv("LOCKSTEP_LONG") != "" {
 		return all
@@ -17,8 +17,9 @@ func rounds(all, few int) int {
 	return few
 }
 
-// The account must be exact: several publishers, subscriptions, owners and agents, with loss, duplicates across owners,
-// returns, rejections and uncertain messages that arrive or do not, merged in any order and repeatedly.
+// The accounting is exact with several publishers, subscriptions, owners and agents, with loss, duplicates across
+// owners, returns, rejections, and uncertain messages that arrive or not. Snapshots are merged in any order and
+// repeatedly.
 func TestMergeIsExact(t *testing.T) {
 	for seed := range uint64(rounds(12, 4)) {
 		w := newWorld(rand.New(rand.NewPCG(seed, 6)))
@@ -31,7 +32,7 @@ func TestMergeIsExact(t *testing.T) {
 				t.Fatalf("seed %d: snapshot %s new: %v, and it was there: %v", seed, id, !seen[id], seen[id])
 			}
 			seen[id] = true
-			for n := range w.subscriptions + 1 { // the quick answer must always be that of the full count
+			for n := range w.subscriptions + 1 { // the fast answer must agree with the full count
 				if missing := m.Accounting(n).Missing; m.AllIn(n) != (missing == 0) {
 					t.Fatalf("seed %d: all in: %v, and %d are missing", seed, m.AllIn(n), missing)
 				}
@@ -43,7 +44,7 @@ func TestMergeIsExact(t *testing.T) {
 	}
 }
 
-// A message whose publish failed and that arrives all the same must not make up for one that is missing.
+// A message whose publish failed but that arrives does not compensate for a missing one.
 func TestUncertainDoesNotHideMissing(t *testing.T) {
 	c := NewCollector(0)
 	r := c.Recorder()
@@ -76,7 +77,7 @@ func TestUncertainDoesNotHideMissing(t *testing.T) {
 	}
 }
 
-// Half of a record must not make nonsense: less than nothing duplicated.
+// With half of a record, no count is negative.
 func TestAccountingOfHalfARecord(t *testing.T) {
 	m := NewMerged()
 	m.Add(Snapshot{Sets: []SetPages{{Key: SetKey{Kind: SetReceived}, Pages: []Page{{0, &full}}}}})
@@ -115,7 +116,7 @@ func TestMergeOfWindows(t *testing.T) {
 	if want := "-1 false 17; 0 false 7; 0 true 24; 1 true 5; "; order != want {
 		t.Errorf("windows %s, want %s", order, want)
 	}
-	windows[2].Hists[Publish].Record(1) // the caller's
+	windows[2].Hists[Publish].Record(1) // belongs to the caller
 	if h := m.Hist(Publish); h.Count() != 3 {
 		t.Error("the record changed with what it had given away")
 	}

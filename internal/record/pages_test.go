@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// pattern draws pages as they come in practice: full, nearly so, in stretches, scattered, with holes.
+// pattern returns random pages as they occur in practice: full, nearly full, in ranges, scattered, with holes.
 func pattern(r *rand.Rand) *words {
 	w := new(words)
-	w[r.IntN(wordsInPage)] = 1 // never empty: such pages do not travel
+	w[r.IntN(wordsInPage)] = 1 // never empty: empty pages are not sent
 	switch r.IntN(6) {
 	case 0:
 		return &full
@@ -65,7 +65,7 @@ func TestPagesSurviveJSON(t *testing.T) {
 	}
 }
 
-// Increments travel every second: their size must be that of what they say.
+// Increments are sent every second, so their size must be proportional to their content.
 func TestPagesAreSmall(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	for range 1000 {
@@ -89,7 +89,7 @@ func TestPagesAreSmall(t *testing.T) {
 	}
 }
 
-// A damaged or hostile record must be refused, not believed, and not crash the reader.
+// A damaged or forged record is rejected without a crash.
 func TestPagesRefuseDamage(t *testing.T) {
 	raw := append([]byte{0, formRaw}, make([]byte, pageBytes)...)
 	far := append(binary.AppendUvarint(nil, maxPage), formFull)

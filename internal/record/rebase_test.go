@@ -20,8 +20,7 @@ func filled(seq uint64, at int64) Snapshot {
 		Clocks: []ClockSample{{At: at}}, Gaps: []Gap{{Kind: GapConfirm, From: at, To: at + 3, Waited: at + 1}}}
 }
 
-// A record that is rebased says what it would say if its times had counted from there, whether they came before or
-// after.
+// A rebased record is the same as one whose times were counted from the new T0, earlier or later.
 func TestRebase(t *testing.T) {
 	const by = 5 * second
 	want, before, after := NewMerged(), NewMerged(), NewMerged()

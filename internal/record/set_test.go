@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// members lists what pages hold, so that tests can compare them with a plain map.
+// members adds the numbers in pages to a map.
 func members(pages []Page, into map[uint64]bool) {
 	for _, p := range pages {
 		for i := range uint64(pageSize) {
@@ -18,7 +18,7 @@ func members(pages []Page, into map[uint64]bool) {
 	}
 }
 
-// A set must say exactly what a map says, and what it hands over, united, must be exactly its contents.
+// A set agrees with a map, and the union of its increments is its content.
 func TestSetAgreesWithMap(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for range rounds(10, 3) {
@@ -73,7 +73,7 @@ func TestSetAgreesWithMap(t *testing.T) {
 	}
 }
 
-// Memory of a page that was let go full is used again: it must begin empty, and the full page must stay full.
+// The memory of a full page that was handed over is reused: it is empty, and the full page stays full.
 func TestSetReusesFullPages(t *testing.T) {
 	recorder := NewCollector(0).Recorder()
 	s := recorder.Set(SetKey{})
@@ -94,7 +94,7 @@ func TestSetReusesFullPages(t *testing.T) {
 	}
 }
 
-// A number out of all reason must not end in a record that cannot be written.
+// Impossibly large numbers must not produce a record that cannot be written.
 func TestSetLeavesOutWhatNobodySends(t *testing.T) {
 	c := NewCollector(0)
 	recorder := c.Recorder()
@@ -112,7 +112,7 @@ func TestSetLeavesOutWhatNobodySends(t *testing.T) {
 	}
 }
 
-// Only what changed travels.
+// Only changes are handed over.
 func TestSetHandsOverWhatChanged(t *testing.T) {
 	c := NewCollector(0)
 	recorder := c.Recorder()
@@ -127,7 +127,7 @@ func TestSetHandsOverWhatChanged(t *testing.T) {
 	if got := take(); len(got) != 1 || len(got[0].Pages) != 2 || got[0].Key != (SetKey{Kind: SetSent, Publisher: 4}) {
 		t.Errorf("first hand-over: %+v", got)
 	}
-	s.Add(1) // not new
+	s.Add(1) // already in the set
 	s.Add(pageSize + 1)
 	if got := take(); len(got) != 1 || got[0].Pages[len(got[0].Pages)-1].Number != 1 {
 		t.Errorf("second hand-over: %+v", got)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A snapshot in pieces must say what it said whole, down to pieces that cannot be divided.
+// The parts of a divided snapshot contain the same as the whole, down to parts that cannot be divided.
 func TestSplitLosesNothing(t *testing.T) {
 	c := NewCollector(0)
 	r := c.Recorder()
@@ -57,7 +57,7 @@ func TestSplitLosesNothing(t *testing.T) {
 	}
 }
 
-// A second of a fast task must fit well into one message.
+// A second of a fast task fits into one message with space to spare.
 func TestSnapshotIsCompact(t *testing.T) {
 	c := NewCollector(0)
 	p, k := c.Recorder(), c.Recorder()

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// The border between measurement and what follows must be a border of windows too, or rates would count events of the
-// other side.
+// The border of the measurement is a border of windows. Otherwise rates would count events of the other side.
 func TestWindowOf(t *testing.T) {
 	const s, ms = int64(time.Second), int64(time.Millisecond)
 	for _, c := range []struct {
@@ -78,7 +77,7 @@ func TestWindowJSON(t *testing.T) {
 	}
 }
 
-// Counts by flow are summed over owners, and a recycled window begins with none.
+// Counts per flow are summed over owners, and a recycled window has none.
 func TestFlowsAreCounted(t *testing.T) {
 	c := NewCollector(time.Second)
 	a, b := c.Recorder(), c.Recorder()
@@ -97,7 +96,7 @@ func TestFlowsAreCounted(t *testing.T) {
 	}
 }
 
-// Every flow has a number; beyond 1,024 several have the same.
+// Every flow has a number. Beyond 1,024 flows, several share one.
 func TestFlowNumbers(t *testing.T) {
 	for _, c := range []struct{ subscriptions, queues, numbers int }{{0, 0, 1}, {1, 1, 1}, {50, 1, 50}, {3, 4, 12},
 		{2, 2000, 1024}, {5000, 3, 1024}} {
@@ -114,7 +113,7 @@ func TestFlowNumbers(t *testing.T) {
 	}
 }
 
-// Names are part of the stored format: each must be there, differ from the others and read back.
+// Names are part of the stored format: each exists, is unique, and can be parsed.
 func TestNames(t *testing.T) {
 	checkNames[Counter](t, Counters())
 	checkNames(t, AllSeries())

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// world is a naive model of a task: every message by name, in plain maps.
+// world is a simple model of a task: every message by name, in maps.
 type world struct {
 	r             *rand.Rand
 	subscriptions int
@@ -17,7 +17,7 @@ type world struct {
 	publishers    []*worldPublisher
 	consumers     []*worldConsumer
 	sets          [numSetKinds]map[string]bool
-	repeated      uint64 // deliveries of what the subscription had
+	repeated      uint64 // deliveries of messages that the subscription already had
 	snapshots     []Snapshot
 }
 
@@ -66,11 +66,11 @@ func newWorld(r *rand.Rand) *world {
 	return w
 }
 
-// send lets one publisher publish one message, and the broker do with it what it likes.
+// send publishes one message of a random publisher, with a random result.
 func (w *world) send(now int64) {
 	p := w.publishers[w.r.IntN(len(w.publishers))]
 	sequence := p.next
-	p.next += 1 + w.r.Uint64N(2)*w.r.Uint64N(2)*w.r.Uint64N(9000) // now and then a hole, over a page's border too
+	p.next += 1 + w.r.Uint64N(2)*w.r.Uint64N(2)*w.r.Uint64N(9000) // sometimes with a hole, also across pages
 	name := fmt.Sprint(p.index, "/", sequence)
 	window := p.owner.Window(now, true)
 	note := func(k SetKind) {
@@ -124,7 +124,7 @@ func (w *world) receive(subscription, publisher int, sequence uint64, now int64)
 	w.sets[SetReceived][name] = true
 }
 
-// snapshot takes what an agent has, through JSON as on the wire, in one part or two.
+// snapshot takes an agent's increments, through JSON as on the wire, in one part or two.
 func (w *world) snapshot(t *testing.T, a *worldAgent) {
 	t.Helper()
 	s := Snapshot{Agent: a.name, Seq: a.seq}
@@ -174,7 +174,7 @@ func (w *world) run(t *testing.T) {
 	w.r.Shuffle(len(w.snapshots), func(i, j int) { w.snapshots[i], w.snapshots[j] = w.snapshots[j], w.snapshots[i] })
 }
 
-// accounting counts by going through every name.
+// accounting counts every message by name.
 func (w *world) accounting() Accounting {
 	count := func(k SetKind) uint64 { return uint64(len(w.sets[k])) }
 	t := Accounting{Sent: count(SetSent), Uncertain: count(SetUncertain), Confirmed: count(SetConfirmed),
