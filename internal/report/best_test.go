@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// contest is two brokers on one axis more, with the rates of each cell; a rate of 0 failed.
+// contest is a run of two brokers on one additional axis, with the rates of each cell. A rate of 0 failed.
 func contest(rates map[string][]float64, best func(*plan.Table)) []Table {
 	run := plan.Run{Name: "contest", Repeat: 1, Axes: []string{"broker", "threads"}}
 	var outcomes []plan.Outcome
@@ -38,9 +38,9 @@ func TestTablesOfBestCells(t *testing.T) {
 		best func(*plan.Table)
 		want []string
 	}{
-		// of equals the first
+		// of equal cells the first
 		{func(t *plan.Table) { t.Highest = "consume.rate" }, []string{"a 3 30.0 2", "b 1 5.00 0"}},
-		// what failed is not the lowest
+		// a failed cell is not the lowest
 		{func(t *plan.Table) { t.Lowest = "consume.rate" }, []string{"a 1 10.0 0", "b 2 4.00 1"}},
 	} {
 		tables := contest(rates, x.best)
@@ -75,8 +75,7 @@ func TestNoBestCellIsSaid(t *testing.T) {
 	}
 }
 
-// A row in which no cell has the value must not show other numbers of a cell that nothing chose, nor one that broke a
-// guarantee.
+// A row in which no cell has the value shows no other numbers of any cell, and no cell that broke a guarantee.
 func TestNoBestCellShowsNoNumbers(t *testing.T) {
 	run := plan.Run{Name: "contest", Repeat: 1, Axes: []string{"broker", "threads"},
 		Tables: []plan.Table{{Rows: []string{"broker"}, Lowest: "e2e.p95",
@@ -103,7 +102,8 @@ func TestNoBestCellShowsNoNumbers(t *testing.T) {
 	}
 }
 
-// A server that takes a write concern and does not keep it confirms something else than the label says.
+// If a server accepts a write concern without honouring it, its confirms mean something else than the label states.
+// That is reported.
 func TestWhatIsNotHonouredIsSaid(t *testing.T) {
 	c := plan.Cell{ID: "c", Label: "w:majority", Workload: plan.Default()}
 	run := plan.Run{Name: "x", Repeat: 1, Cells: []plan.Cell{c}, Tables: []plan.Table{{Values: []string{"sent"}}}}
@@ -115,7 +115,7 @@ func TestWhatIsNotHonouredIsSaid(t *testing.T) {
 	}
 }
 
-// A cell with a flag is the best only where all have one.
+// A cell with a flag is the best only if all cells have one.
 func TestFlaggedCellsAreNotTheBest(t *testing.T) {
 	for _, c := range []struct {
 		flagged []bool

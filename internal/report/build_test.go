@@ -20,7 +20,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// golden compares what people read with a file that a person has looked at.
+// golden compares output with a reviewed file.
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -108,7 +108,7 @@ func TestEveryFormatHasEveryField(t *testing.T) {
 	}
 }
 
-// TestWidth holds every line to the terminal's width, but for single words that are longer.
+// TestWidth proves that no line is wider than the terminal, except for long single words.
 func TestWidth(t *testing.T) {
 	run, outcomes := study()
 	for _, width := range []int{40, 60, 80, 120, 200} {
@@ -124,7 +124,7 @@ func TestWidth(t *testing.T) {
 	}
 }
 
-// single is a table of one cell's value.
+// single returns the field of one value of a cell, and its table.
 func single(t *testing.T, value string, edit func(*plan.Run), outcomes ...plan.Outcome) (Field, Table) {
 	t.Helper()
 	run := plan.Run{ID: "r1", Name: "one", Repeat: max(1, len(outcomes)), Axes: []string{"mode"},
@@ -164,7 +164,7 @@ func TestMedianIsOfValidRepetitionsOnly(t *testing.T) {
 	}
 }
 
-// A gap that is only known to be shorter than what is kept is below every number: it has its place in the median.
+// A gap that is only known to be below a threshold ranks below every number in a median.
 func TestMedianKnowsWhatIsLess(t *testing.T) {
 	short, long, longer := with("gap.confirm", plan.Value{NA: "< 20 ms"}), with("gap.confirm", plan.Value{Number: 0.3}),
 		with("gap.confirm", plan.Value{Number: 0.4})
@@ -177,7 +177,7 @@ func TestMedianKnowsWhatIsLess(t *testing.T) {
 	}
 }
 
-// What was broken off says of how many repetitions its numbers are.
+// An incomplete run has a footnote with the number of repetitions.
 func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
 	whole := func(r *plan.Run) { r.Repeat = 9 }
 	one := with("sent", plan.Value{Number: 10})
@@ -195,8 +195,8 @@ func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
 	}
 }
 
-// The median of an even number is the mean of the two in the middle, a lower bound if one of them is, and a note tells
-// of losses in some repetitions.
+// The median of an even number of values is the mean of the middle two, and a lower bound if one of them is. A note
+// reports losses in some repetitions.
 func TestMedianOfAnEvenNumber(t *testing.T) {
 	f, _ := single(t, "publish.p99", nil, with("publish.p99", plan.Value{Number: 0.101}),
 		with("publish.p99", plan.Value{Number: 0.001}))
@@ -327,7 +327,7 @@ func TestARunWithoutCellsHasNoTables(t *testing.T) {
 	}
 }
 
-// A warning is told once a cell, whichever repetitions it is of, and names the cell.
+// A warning is printed once per cell, with the cell's name, for any repetitions.
 func TestWarningsAreToldOnce(t *testing.T) {
 	run := plan.Run{Repeat: 3, Axes: []string{"mode"},
 		Cells: []plan.Cell{{ID: "c", Coordinates: []plan.Coordinate{{Axis: "mode", Value: []byte(`"each"`)}}}}}

@@ -14,14 +14,14 @@ import (
 	"lockstep/internal/plan"
 )
 
-// comparison is of two runs in which everything happens that has to be shown: a latency that is worse, a rate that is
-// better, noise, a cell of one side only, an invalid one, flags, clocks and a name that wants to be markup.
+// comparison compares two runs with everything that the report must show: a worse latency, a better rate, noise, a cell
+// of one side only, an invalid one, flags, clocks, and a name with markup.
 func comparison(t *testing.T) compare.Comparison {
 	t.Helper()
 	return comparisonOf(t, "20260102-a", "20260103-<b>")
 }
 
-// comparisonOf has further sides that are as the second but for noise.
+// comparisonOf has additional sides, which differ from the second only by noise.
 func comparisonOf(t *testing.T, ids ...string) compare.Comparison {
 	t.Helper()
 	var runs []compare.Recorded
@@ -57,7 +57,7 @@ func comparisonOf(t *testing.T, ids ...string) compare.Comparison {
 	return c
 }
 
-// scheduledRuns are a repetition's values.
+// scheduledRuns returns the values of a repetition.
 func scheduledRuns(side, k int, mode string) map[string]plan.Value {
 	jitter := 1 + 0.004*float64((k*5+side*3)%8)
 	rate, p99 := 40_000*jitter, 0.0021*jitter
@@ -129,8 +129,7 @@ func TestComparisonsSayTheSameInAllFormats(t *testing.T) {
 	}
 }
 
-// What others named or said cannot move the cursor of whoever reads it, and where a change is named so is what is
-// doubtful about its numbers.
+// Foreign names and texts cannot move the cursor. A finding also has the flags of its numbers.
 func TestFoundLinesAreCleanAndSayFlags(t *testing.T) {
 	c := comparison(t)
 	evil := "\x1b]0;owned\x07"
@@ -159,7 +158,7 @@ func TestFoundLinesAreCleanAndSayFlags(t *testing.T) {
 	}
 }
 
-// Where nothing is decided there is no p: 1 would say that the sides are alike. The reason is a note.
+// An inconclusive comparison shows no p-value, because 1 would mean that the sides are equal. A note has the reason.
 func TestInconclusiveHasAReasonAndNoP(t *testing.T) {
 	c := comparison(t)
 	c.Values[0].Rows[0].Changes[0].Finding, c.Values[0].Rows[0].Changes[0].Why = compare.Inconclusive,

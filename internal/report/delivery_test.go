@@ -80,7 +80,7 @@ func TestDelivered(t *testing.T) {
 	}
 }
 
-// TestNotWritten: a replay that was interrupted has only the command as its next step.
+// TestNotWritten proves that the next step after an interrupted replay is only the command.
 func TestNotWritten(t *testing.T) {
 	for _, c := range []struct {
 		d    plan.Delivery

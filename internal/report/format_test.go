@@ -43,7 +43,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// What cannot be resolved is not shown as a number: latencies only, for no time at all can be true of a sum.
+// A value below the resolution is not shown as a number. That applies only to latencies: a sum of durations may be 0.
 func TestResolutionIsShown(t *testing.T) {
 	infos := map[string]plan.ValueInfo{}
 	for _, v := range plan.Values() {

@@ -7,8 +7,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// mixed is a run of a cell with only "small" and one with "bulk" besides, whose bulk lost a message, and a combination
-// that is n/a.
+// mixed is a run of one cell with only "small" and one with both groups, whose "bulk" lost a message, and an n/a
+// combination.
 func mixed() (plan.Run, []plan.Outcome) {
 	group := func(name string) plan.Group {
 		d := plan.Default()
@@ -37,7 +37,7 @@ func mixed() (plan.Run, []plan.Outcome) {
 	return run, []plan.Outcome{alone, both}
 }
 
-// shown is the tables' rows, a line each.
+// shown returns the rows of the tables as lines.
 func shown(t *testing.T, run plan.Run, outcomes []plan.Outcome) string {
 	t.Helper()
 	var b strings.Builder

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// An axis that sets the simulated latency shows beside each value what was achieved: the median of its cells. Other
+// An axis that sets the simulated latency shows the achieved latency beside each value: the median of its cells. Other
 // axes do not.
 func TestAchievedLatencyIsBesideItsAxis(t *testing.T) {
 	run := plan.Run{ID: "r", Name: "latency", Repeat: 1, Axes: []string{"latency", "threads"}}

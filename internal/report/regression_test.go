@@ -8,8 +8,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// compared is a run of one cell and its baseline, by the rates of their repetitions, after nine earlier runs whose
-// medians differed by 1 %.
+// compared returns a run of one cell and its baseline, given by the rates of their repetitions, after nine earlier runs
+// whose medians differed by 1 %.
 func compared(rule string, before, now []float64) (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "new", Name: "nightly", Repeat: len(now),
 		Cells: []plan.Cell{{ID: "c1", Require: []plan.Rule{{Text: rule}}}}}
@@ -131,7 +131,7 @@ func TestNoWorseThanBaseline(t *testing.T) {
 	}
 }
 
-// All cells of a rule are one family: what one cell alone would show may be chance among many.
+// All cells of a rule are one family of tests: a result that is significant for one cell may be chance among many.
 func TestRegressionsOfManyCellsAreOneFamily(t *testing.T) {
 	run, outcomes := compared("publish.rate no worse than baseline by 5%", level(1000), level(898))
 	if got := Rulings(run, outcomes); got[0].Result != Violated {
@@ -151,7 +151,7 @@ func TestRegressionsOfManyCellsAreOneFamily(t *testing.T) {
 	}
 }
 
-// How far a cell is from what was asked for is told beside the tables, and in a strict matrix as a problem.
+// A cell that misses the required precision is reported below the tables, and is a problem in a strict matrix.
 func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
 	until, err := plan.ParseStopRule("ci < 5%")
 	if err != nil {
@@ -180,8 +180,8 @@ func TestCellsThatAreNotKnownAreNamed(t *testing.T) {
 	}
 }
 
-// TestGoldenEarlierRuns: the tables of a run state how many of the earlier runs were available to its rules, and what
-// to do if these are too few.
+// TestGoldenEarlierRuns proves that tables state how many earlier runs were available to the rules, with a remedy if
+// there are too few.
 func TestGoldenEarlierRuns(t *testing.T) {
 	var text strings.Builder
 	for _, x := range []struct{ spread, available, earlier int }{{9, 14, 14}, {5, 5, 14}, {3, 3, 14}, {3, 3, 3}} {

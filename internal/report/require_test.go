@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// ruled is a run of one cell with these rules, and what came of its repetitions.
+// ruled returns a run of one cell with these rules, and the outcomes of its repetitions.
 func ruled(texts []string, outcomes ...plan.Outcome) (plan.Run, []plan.Outcome) {
 	var rules []plan.Rule
 	for _, text := range texts {
@@ -53,7 +53,7 @@ func TestRulings(t *testing.T) {
 		rule     string
 		outcomes []plan.Outcome
 		why      string
-		result   Result // "": met without a why, else violated
+		result   Result // "": met if there is no why, otherwise violated
 	}{
 		"the median counts": {"p99 < 20ms",
 			[]plan.Outcome{measured(0.010, 1, 0), measured(0.5, 1, 0), measured(0.011, 1, 0)}, "", ""},
@@ -128,7 +128,7 @@ func TestRulings(t *testing.T) {
 	}
 }
 
-// An inconclusive rule fails unless it says otherwise; a violated one always does.
+// An inconclusive rule fails unless it accepts that. A violated one always fails.
 func TestInconclusiveMayPass(t *testing.T) {
 	run, outcomes := ruled([]string{"p95 < 1s", "p95 < 2s", "lost == 0"}, measured(0, 1, 3))
 	for i := range run.Cells[0].Require {
@@ -146,7 +146,7 @@ func TestInconclusiveMayPass(t *testing.T) {
 	}
 }
 
-// A rule holds in every group of a cell.
+// A rule is evaluated for every group of a cell.
 func TestRulingsOfGroups(t *testing.T) {
 	of := func(p99 float64) map[string]plan.Value { return map[string]plan.Value{"e2e.p99": {Number: p99}} }
 	run, outcomes := ruled([]string{"p99 < 20ms", "p99 < 2s"},

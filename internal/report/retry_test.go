@@ -7,7 +7,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// A value of a task that was tried several times says so, with the reasons, whether it has a number or not.
+// A value of a task with several attempts has a note with the reasons, with and without a number.
 func TestAttemptsAreNoted(t *testing.T) {
 	run, all := study()
 	one := all[:1]
@@ -26,7 +26,7 @@ func TestAttemptsAreNoted(t *testing.T) {
 	}
 }
 
-// notesShown are the footnotes that fields of tables refer to.
+// notesShown returns the footnotes that fields of tables refer to.
 func notesShown(run plan.Run, outcomes []plan.Outcome) string {
 	var all []string
 	for _, table := range Build(run, outcomes) {

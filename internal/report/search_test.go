@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// capacities is a run of four searches: one that found a capacity, one that the generator limited, one where nothing
-// holds and one that is not sure.
+// capacities is a run of four searches: with a capacity, limited by the load generator, without any rate that holds,
+// and an unsure one.
 func capacities() (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "r", Name: "capacity", Repeat: 1, Axes: []string{"broker"},
 		Tables: []plan.Table{{Title: "Capacity", Rows: []string{"broker"}, Values: []string{"capacity", "e2e.p99"}}}}
@@ -97,7 +97,7 @@ func TestGoldenSearches(t *testing.T) {
 	}
 }
 
-// A latency is drawn where the axis says it is, whatever the width.
+// A latency is drawn at its position on the axis, for any width.
 func TestChartIsToScale(t *testing.T) {
 	for _, width := range []int{20, 33, 70} {
 		a := axis{first: -4, decades: 3, width: width}

@@ -27,8 +27,8 @@ func outcome(c plan.Cell, repetition int, values map[string]plan.Value) plan.Out
 		Verdict:    plan.Valid, Values: values}
 }
 
-// study is a run with everything in it that tables have to show: two brokers with unlike confirms, repetitions, flags,
-// exclusions, failures and a broken guarantee.
+// study is a run with everything that tables show: two brokers with different confirms, repetitions, flags, exclusions,
+// failures and a broken guarantee.
 func study() (plan.Run, []plan.Outcome) {
 	run := plan.Run{ID: "r1", Name: "async-vs-sync", Repeat: 3, Axes: []string{"broker", "mode", "threads", "latency"}}
 	var outcomes []plan.Outcome
@@ -83,7 +83,7 @@ func studied(c plan.Cell, threads int, latency string) []plan.Outcome {
 	}
 	var all []plan.Outcome
 	for r := 1; r <= 3; r++ {
-		factor := []float64{1, 1.01, 0.5}[r-1] // the median is the first
+		factor := []float64{1, 1.01, 0.5}[r-1] // the median is the first one
 		o := outcome(c, r, map[string]plan.Value{
 			"publish.rate": {Number: rate * factor}, "throughput": {Number: rate * factor},
 			"consume.rate": {Number: rate * factor},
@@ -95,10 +95,10 @@ func studied(c plan.Cell, threads int, latency string) []plan.Outcome {
 	return happen(c, all)
 }
 
-// happen makes some cells go wrong.
+// happen modifies the outcomes of some cells.
 func happen(c plan.Cell, all []plan.Outcome) []plan.Outcome {
 	switch name := (&cell{cell: c, place: placeOf(c.Coordinates)}).name(); name {
-	case "broker=nats mode=fire-and-forget threads=5 latency=0ms": // receivers too slow in all, flagged twice in one
+	case "broker=nats mode=fire-and-forget threads=5 latency=0ms": // backlog in all, two flags in one
 		for i := range all {
 			all[i].Values["throughput"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.Backlog}}
 			all[i].Values["consume.rate"] = plan.Value{Number: 90_000, Flags: []plan.Flag{plan.Backlog}}
@@ -106,7 +106,7 @@ func happen(c plan.Cell, all []plan.Outcome) []plan.Outcome {
 		}
 		all[1].Values["throughput"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.Backlog, plan.ClientBound}}
 		all[1].Values["publish.rate"] = plan.Value{Number: 300_000, Flags: []plan.Flag{plan.ClientBound}}
-	case "broker=nats mode=confirm-window threads=1 latency=0ms": // too fast and too slow for a histogram
+	case "broker=nats mode=confirm-window threads=1 latency=0ms": // outside of the histogram's range on both sides
 		for i := range all {
 			all[i].Values["publish.p99"] = plan.Value{Number: 420e-9}
 			all[i].Values["e2e.p99"] = plan.Value{Number: 3600, Over: 12, Flags: []plan.Flag{plan.Clipped}}
@@ -115,32 +115,32 @@ func happen(c plan.Cell, all []plan.Outcome) []plan.Outcome {
 		for i, bound := range []float64{210e-6, 300e-6, 120e-6} {
 			all[i].Values["e2e.p99"] = plan.Value{Number: 0.0018, Bound: bound}
 		}
-	case "broker=nats mode=confirm-each threads=5 latency=0ms": // two hosts, far apart
+	case "broker=nats mode=confirm-each threads=5 latency=0ms": // two hosts with different clocks
 		for i := range all {
 			all[i].Values["e2e.p99"] = plan.Value{Number: 0.0018, Bound: 0.0121, Flags: []plan.Flag{plan.ClockUnsafe}}
 		}
-	case "broker=rabbit mode=confirm-window threads=5 latency=0ms": // one lost messages that were confirmed
+	case "broker=rabbit mode=confirm-window threads=5 latency=0ms": // one repetition lost confirmed messages
 		all[1].Verdict, all[1].Reasons = plan.Invalid,
 			[]string{"broken guarantee: 3 messages that the broker had confirmed were lost"}
 		all[1].Values["publish.rate"] = plan.Value{Number: 1}
-	case "broker=rabbit mode=confirm-each threads=5 latency=0ms": // all did
+	case "broker=rabbit mode=confirm-each threads=5 latency=0ms": // all repetitions did
 		for i := range all {
 			all[i].Verdict, all[i].Reasons = plan.Invalid,
 				[]string{"broken guarantee: 1 message was received after a later one"}
 		}
-	case "broker=rabbit mode=confirm-each threads=5 latency=50ms": // none worked
+	case "broker=rabbit mode=confirm-each threads=5 latency=50ms": // all failed
 		for i := range all {
 			all[i].Verdict, all[i].Reasons = plan.Unknown,
 				[]string{"the task failed: connect to 10.0.0.9:5672: connection refused"}
 			all[i].Values = map[string]plan.Value{}
 		}
-	case "broker=rabbit mode=fire-and-forget threads=1 latency=0ms": // lost in one, unpromised
+	case "broker=rabbit mode=fire-and-forget threads=1 latency=0ms": // loss in one, without a guarantee
 		all[2].Values["lost"] = plan.Value{Number: 1234}
-	case "broker=rabbit mode=fire-and-forget threads=5 latency=50ms": // one agent lost, one not run
+	case "broker=rabbit mode=fire-and-forget threads=5 latency=50ms": // one lost an agent, one was not run
 		all[0].Verdict, all[0].Reasons = plan.Unknown,
 			[]string{"agent a2 lost in phase measure; at least 7 messages unknown"}
 		return all[:2]
-	case "broker=rabbit mode=connection-per-message threads=5 latency=0ms": // not run at all
+	case "broker=rabbit mode=connection-per-message threads=5 latency=0ms": // not run
 		return nil
 	}
 	return all

@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// beside is a run of one cell per mode, with an axis of its own besides.
+// beside returns a run of one cell per mode, with an additional axis.
 func beside(id string, repeat int, own string, rates ...float64) Study {
 	run := plan.Run{ID: id, Name: id, Repeat: repeat, Axes: []string{"mode", own},
 		Cells: []plan.Cell{{ID: "c0", Coordinates: []plan.Coordinate{{Axis: "mode", Value: raw("x")},
@@ -22,7 +22,8 @@ func beside(id string, repeat int, own string, rates ...float64) Study {
 	return StudyOf(run, outcomes)
 }
 
-// TestRunsAreNotMixed: the same cell of two runs has a field for each, and repetitions are counted by run.
+// TestRunsAreNotMixed proves that the same cell of two runs has a separate field per run, and that repetitions are
+// counted per run.
 func TestRunsAreNotMixed(t *testing.T) {
 	tables := Together([]Study{beside("first", 3, "threads", 10, 20, 30), beside("second", 1, "threads", 500)},
 		[]string{"A", "B"}).Build()
@@ -45,8 +46,8 @@ func TestRunsAreNotMixed(t *testing.T) {
 	}
 }
 
-// TestRunsMayDifferInTheirAxes: a cell without an axis stands beside those that have it, in a table as wide as its
-// heading.
+// TestRunsMayDifferInTheirAxes proves that a cell without an axis is in the same table as those that have it, and that
+// the table is as wide as its heading.
 func TestRunsMayDifferInTheirAxes(t *testing.T) {
 	for _, table := range Together([]Study{beside("first", 1, "threads", 10), beside("second", 1, "latency", 500)},
 		[]string{"A", "B"}).Build() {

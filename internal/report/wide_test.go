@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Wide characters take two columns, and those that are put on others none: what follows them stays in line.
+// Wide characters take two columns and combining characters none: columns stay aligned.
 func TestWideCharactersStayInLine(t *testing.T) {
 	table := Table{Axes: []string{"key"}, Head: []string{"key", "n"},
 		Rows: [][]Field{{{Text: "東京"}, {Text: "1"}}, {{Text: "ab"}, {Text: "2"}}, {{Text: "e\u0301"}, {Text: "3"}},

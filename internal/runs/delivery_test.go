@@ -46,7 +46,7 @@ func TestDeliveriesAddUp(t *testing.T) {
 	}
 }
 
-// TestACopyThatWasBrokenOffIsNoTry: an attempt that is copied again is the same attempt; another one is not.
+// TestACopyThatWasBrokenOffIsNoTry proves that copying an attempt again is not another attempt.
 func TestACopyThatWasBrokenOffIsNoTry(t *testing.T) {
 	root := t.TempDir()
 	task := someRun("run-1").Tasks()[0]

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What a process that was killed left half written is gone when the run is gone on with; what is whole stays.
+// Incomplete files of a killed process are removed when the run is continued. Complete files stay.
 func TestHalfWrittenFilesAreCleanedAway(t *testing.T) {
 	root := t.TempDir()
 	r := create(t, root, "run-1")

@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestLinesOfARecordAreBounded reads files of lines of three bytes, each of which would be a mark of two hundred.
+// TestLinesOfARecordAreBounded reads files with lines of three bytes, each of which would be an entry of two hundred.
 func TestLinesOfARecordAreBounded(t *testing.T) {
 	r, err := Create(t.TempDir(), plan.Run{ID: "run-1", Repeat: 1, Started: time.Now().UTC()})
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// TestMarksAreToldOnce: a copy that is made again tells its moments again, and a line that was cut off is none.
+// TestMarksAreToldOnce proves that repeating a copy does not repeat its entries in the timeline, and that a truncated
+// line is ignored.
 func TestMarksAreToldOnce(t *testing.T) {
 	r, err := Create(t.TempDir(), someRun("marked"))
 	if err != nil {
@@ -36,7 +37,7 @@ func TestMarksAreToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	file.Close()
-	if r, err = Open(filepath.Dir(r.Dir()), "marked"); err != nil { // who follows the run after its writer was killed
+	if r, err = Open(filepath.Dir(r.Dir()), "marked"); err != nil { // as a follower after the writer was killed
 		t.Fatal(err)
 	}
 	last := Mark{At: at.Add(time.Hour), Kind: MarkEnd, Text: "done"}

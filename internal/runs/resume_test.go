@@ -11,7 +11,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// TestResume: what an interrupted attempt left is kept apart, and the outcome says so.
+// TestResume proves that the record of an interrupted attempt is stored separately, and that the outcome reports it.
 func TestResume(t *testing.T) {
 	root := t.TempDir()
 	first := create(t, root, "run-1")
@@ -20,7 +20,7 @@ func TestResume(t *testing.T) {
 	if err := first.Append(tasks[1].ID, record.Snapshot{Agent: "a", Seq: 1, At: 7}); err != nil {
 		t.Fatal(err)
 	}
-	first.Close() // killed here
+	first.Close() // as if killed
 
 	second := create(t, root, "run-1") // the same plan: resumed
 	if err := second.BeginAttempt(tasks[0].ID, ""); !errors.Is(err, ErrDone) {

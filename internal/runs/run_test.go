@@ -40,7 +40,7 @@ func create(t *testing.T, root, id string) *Run {
 	return r
 }
 
-// recorded is what an agent records of 200 messages per second, all confirmed and every second one received.
+// recorded is an agent's snapshot with 200 messages per second, all confirmed and every second one received.
 func recorded(task plan.Task) record.Snapshot {
 	log := record.NewCollector(task.Cell.Workload.Measure.D())
 	rec := log.Recorder()
@@ -83,7 +83,7 @@ func finish(t *testing.T, r *Run, task plan.Task) plan.Outcome {
 			Phase: plan.PhaseTeardown})
 	}
 	s, m := recorded(task), record.NewMerged()
-	for range 2 { // a copy that starts again sees everything twice
+	for range 2 { // a copy that starts again receives everything twice
 		if err := r.Append(task.ID, s); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,7 @@ func TestARunIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestRejudgingGivesTheStoredOutcome: tables can be made from records alone.
+// TestRejudgingGivesTheStoredOutcome proves that outcomes can be computed from records alone.
 func TestRejudgingGivesTheStoredOutcome(t *testing.T) {
 	root := t.TempDir()
 	r := create(t, root, "run-1")
@@ -170,8 +170,7 @@ func TestHistogramsAreWritten(t *testing.T) {
 	}
 }
 
-// The ages of messages that were due and not sent, and of those that failed without an answer, are in files of their
-// own.
+// The ages of unsent messages, and of those that failed without a response, are in separate files.
 func TestAgesOfMessagesWithoutAnAnswerAreWritten(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	task := r.Plan().Tasks()[0]
@@ -257,7 +256,7 @@ func TestATruncatedOutcomeIsNone(t *testing.T) {
 	}
 }
 
-// TestOutcomesOfOthersAreRefused: of another version of the format, or copied from another task.
+// TestOutcomesOfOthersAreRefused covers outcomes of another format version, and of another task.
 func TestOutcomesOfOthersAreRefused(t *testing.T) {
 	for name, edit := range map[string]func(*plan.Outcome){
 		"version": func(o *plan.Outcome) { o.Version++ },
@@ -281,7 +280,7 @@ func TestOutcomesOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-// TestATemporaryFileIsNoOutcome: what is left of a write that was cut off has another name.
+// TestATemporaryFileIsNoOutcome proves that the file of an interrupted write is not read as an outcome.
 func TestATemporaryFileIsNoOutcome(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	task := r.Plan().Tasks()[0]
@@ -333,7 +332,7 @@ func TestATruncatedSnapshotIsLeftOutWithAWarning(t *testing.T) {
 	if w := again.Warnings(); len(w) != 1 || !strings.Contains(w[0], "line 3 is truncated") {
 		t.Errorf("warnings %q", w)
 	}
-	// One in the middle does not hide what comes after it.
+	// A damaged line in the middle does not hide later lines.
 	lines := bytes.SplitAfter(whole, []byte("\n"))
 	if err := os.WriteFile(path, bytes.Join([][]byte{lines[0], []byte("{broken\n"), lines[2]}, nil),
 		0o644); err != nil {
@@ -344,7 +343,7 @@ func TestATruncatedSnapshotIsLeftOutWithAWarning(t *testing.T) {
 	}
 }
 
-// Each group of an outcome has a broker of its own, whose settings are redacted, too.
+// Each group of an outcome has a broker, whose settings are redacted, too.
 func TestSettingsOfGroupsAreRedacted(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	subject := &plan.Subject{Product: "Two", Settings: map[string]string{"url": "fake://u:hunter2@h/"}}
@@ -365,13 +364,13 @@ func TestSettingsOfGroupsAreRedacted(t *testing.T) {
 	}
 }
 
-// TestRunsOfAnotherFormatAreRefused opens run directories whose plan has another format number, with and without a
-// field that does not decode.
+// TestRunsOfAnotherFormatAreRefused opens run directories with another format number in the plan, with and without a
+// field that cannot be decoded.
 func TestRunsOfAnotherFormatAreRefused(t *testing.T) {
 	for _, format := range []int{0, plan.RecordFormat - 1, plan.RecordFormat + 1} {
 		for _, name := range []string{`"quick"`, `{"of": "another type"}`} {
 			if format == 0 && name != `"quick"` {
-				continue // what has no format and does not decode is no run at all
+				continue // without a format, and with an error, it is no run
 			}
 			root := t.TempDir()
 			path := filepath.Join(create(t, root, "run-1").Dir(), "run.json")

@@ -14,8 +14,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// An attempt that does not count is kept with its outcome, and copying the same record again, from the beginning,
-// changes nothing.
+// A failed attempt is stored with its outcome. Copying the same record again from the beginning changes nothing.
 func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	root := t.TempDir()
 	task := someRun("run-1").Tasks()[0]
@@ -54,14 +53,14 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	first.Close()
 	path := filepath.Join(first.Dir(), "tasks", task.ID, snapshotFile)
 	text, err := os.ReadFile(path)
-	if err == nil { // killed in the middle of a line
+	if err == nil { // killed while writing a line
 		err = os.WriteFile(path, append(text, []byte(`{"agent":"a","seq":3,`)...), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	copied(3, true).Close()
-	last := copied(3, true) // once more, with the second attempt begun
+	last := copied(3, true) // again, with the second attempt started
 	kept := filepath.Join(last.Dir(), "tasks", task.ID+".attempt1")
 	text, err = os.ReadFile(filepath.Join(kept, snapshotFile))
 	if lines := strings.Count(string(text), "\n"); err != nil || lines != 3 ||
@@ -105,8 +104,8 @@ func TestATryThatDoesNotCountIsKept(t *testing.T) {
 	}
 }
 
-// Steps of a search are attempts of its task: each keeps its record, none is called interrupted, and the outcome can be
-// made again from the last.
+// Steps of a search are attempts of its task: each keeps its record, none counts as interrupted, and the outcome can be
+// computed again from the last one.
 func TestSearchKeepsTheRecordOfEveryStep(t *testing.T) {
 	r := create(t, t.TempDir(), "run-1")
 	task := r.Plan().Tasks()[0]

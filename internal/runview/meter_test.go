@@ -10,10 +10,10 @@ import (
 
 const ns = int64(time.Second)
 
-// counts are what one agent did in one second.
+// counts are those of one agent in one second.
 type counts struct{ sent, confirmed, received int64 }
 
-// snapshotOf is a snapshot of a second, taken 0.6 s after its end.
+// snapshotOf returns the snapshot of a second, taken 0.6 s after its end.
 func snapshotOf(agent, group string, second int64, c counts, processing ...time.Duration) record.Snapshot {
 	w := record.Window{Index: int(second), Measured: true, Start: second * ns, Length: ns}
 	w.Counts[record.Sent], w.Counts[record.Confirmed] = c.sent, c.confirmed
@@ -24,7 +24,7 @@ func snapshotOf(agent, group string, second int64, c counts, processing ...time.
 	return record.Snapshot{Agent: agent, Group: group, At: (second+1)*ns + 6*ns/10, Windows: []record.Window{w}}
 }
 
-// observed are the live metrics after snapshots.
+// observed returns the live metrics after snapshots.
 func observed(t *testing.T, task plan.Task, seconds ...[]record.Snapshot) Metrics {
 	t.Helper()
 	m := newMeter(task, 2)
@@ -42,8 +42,8 @@ func aTask() plan.Task {
 	return plan.Task{ID: "t", Cell: plan.Cell{Workload: w}}
 }
 
-// TestLiveMetrics: rates are of one whole second that both agents have reported, whatever one of them has reported
-// besides; the lag is of all.
+// TestLiveMetrics proves that rates are those of the latest full second that both agents have reported, and that the
+// lag covers all seconds until then.
 func TestLiveMetrics(t *testing.T) {
 	t.Parallel()
 	ms := time.Millisecond
@@ -66,7 +66,7 @@ func TestLiveMetrics(t *testing.T) {
 	}
 }
 
-// TestLiveLagGrows: receiving that falls behind is shown, and what was sent long ago and never received lags for ever.
+// TestLiveLagGrows proves that slow consumption is visible, and that messages that are never received stay in the lag.
 func TestLiveLagGrows(t *testing.T) {
 	t.Parallel()
 	var seconds [][]record.Snapshot
@@ -78,15 +78,15 @@ func TestLiveLagGrows(t *testing.T) {
 	if !f.Behind || f.Lag != 12*20 {
 		t.Errorf("%+v: want 240 behind, and growing", f)
 	}
-	late := snapshotOf("c", "", 2, counts{0, 0, 40}) // handed over late
+	late := snapshotOf("c", "", 2, counts{0, 0, 40}) // reported late
 	late.At = seconds[11][0].At
 	if f := observed(t, aTask(), append(seconds, []record.Snapshot{late})...).Flows[0]; f.Lag != 200 {
 		t.Errorf("lag %v after late deliveries: want 200", f.Lag)
 	}
 }
 
-// TestLiveSilence: a second without messages is one, not the last that had some; an agent that falls silent is not
-// waited for.
+// TestLiveSilence proves that a second without messages is shown as such, and that a silent agent does not delay the
+// metrics.
 func TestLiveSilence(t *testing.T) {
 	t.Parallel()
 	quiet := snapshotOf("p", "", 3, counts{})
@@ -111,7 +111,7 @@ func TestLiveSilence(t *testing.T) {
 	}
 }
 
-// TestLiveGroups: groups have metrics of their own.
+// TestLiveGroups proves that groups have separate metrics.
 func TestLiveGroups(t *testing.T) {
 	t.Parallel()
 	task := aTask()

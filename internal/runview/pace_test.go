@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// What a cell needs no more is neither left nor takes any time, also where its outcomes came before.
+// Tasks that a cell does not need count neither as remaining nor in the estimate, also if its outcomes existed before.
 func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
 	until, err := plan.ParseStopRule("ci < 5%")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/wire"
 )
 
-// aRun is a run of one cell that is measured twice, and its tasks.
+// aRun returns a run of one cell with two repetitions, and its tasks.
 func aRun() (plan.Run, []plan.Task) {
 	w := plan.Default()
 	w.Consumers.Nodes, w.Warmup, w.Measure = 1, plan.Duration(5*time.Second), plan.Duration(10*time.Second)
@@ -19,7 +19,7 @@ func aRun() (plan.Run, []plan.Task) {
 
 var epoch = time.Unix(1000, 0)
 
-// replay is the state of a run after the entries of its record.
+// replay is the state of a run after entries of its record.
 type replay struct {
 	*State
 	now time.Time
@@ -37,7 +37,7 @@ func (r *replay) event(e wire.RunEvent) {
 	r.Apply(wire.Entry{Event: &e}, r.now)
 }
 
-// begin begins an attempt, and measures for some seconds.
+// begin starts an attempt and measures for some seconds.
 func (r *replay) begin(task, attempt string, seconds int64) {
 	r.event(wire.RunEvent{Kind: wire.TaskStarted, Task: task, Attempt: attempt, N: 1, Agents: []string{"a"}})
 	for second := int64(-5); second < seconds; second++ {
@@ -55,8 +55,8 @@ func (r *replay) phase() Phase {
 	return p
 }
 
-// An attempt that has ended, however it did, leaves neither a phase nor metrics, and what its agents still report shows
-// none. The task is under way until it has an outcome.
+// An ended attempt has neither a phase nor metrics, also if its agents still report. The task is active until it has an
+// outcome.
 func TestAnAttemptThatHasEndedShowsNothing(t *testing.T) {
 	step, outcome := plan.Step{}, plan.Outcome{}
 	for name, end := range map[string]wire.RunEvent{
@@ -89,7 +89,7 @@ func TestAnAttemptThatHasEndedShowsNothing(t *testing.T) {
 	}
 }
 
-// Phases follow the reports of agents, and are carried on for no longer than two seconds without one.
+// Phases follow the reports of agents, and advance for at most two seconds without a report.
 func TestPhases(t *testing.T) {
 	run, tasks := aRun()
 	r := newReplay(run)
@@ -118,8 +118,7 @@ func TestPhases(t *testing.T) {
 	}
 }
 
-// The state has what a leader that takes the run up needs: what is done, the attempt in flight, and the attempts that
-// do not count.
+// The state has everything that the next leader needs: completed tasks, the attempt in flight, and the failed attempts.
 func TestStateForTheNextLeader(t *testing.T) {
 	run, tasks := aRun()
 	r := newReplay(run)

@@ -2,7 +2,7 @@ package sampling
 
 import "lockstep/internal/stats"
 
-// interval is that of a cell's median.
+// interval returns the interval of a cell's median.
 func (r *Rounds) interval(id string) (low, high float64) {
 	var numbers []float64
 	for _, n := range r.cells[id].numbers {

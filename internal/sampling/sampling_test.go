@@ -9,7 +9,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// study is a run of two cells, until the rule.
+// study returns a run of two cells with a stop rule.
 func study(t testing.TB, rule string, most int) plan.Run {
 	t.Helper()
 	u, err := plan.ParseStopRule(rule)
@@ -24,13 +24,13 @@ func measured(cell string, repetition int, rate float64) plan.Outcome {
 		Verdict: plan.Valid, Values: map[string]plan.Value{"publish.rate": {Number: rate}}}
 }
 
-// rates are a cell's numbers: a quiet one and a noisy one.
+// rates are the values of a quiet and of a noisy cell.
 var rates = map[string]func(int) float64{
 	"a": func(n int) float64 { return 1000 + float64(n%3) },
 	"b": func(n int) float64 { return 1000 + 400*float64(n%2) },
 }
 
-// execute runs every task that is needed, as a controller does, and returns how often each cell was measured.
+// execute executes every needed task, like a controller, and returns the number of repetitions of each cell.
 func execute(run plan.Run, rounds *Rounds, outcome func(plan.Task) plan.Outcome) map[string]int {
 	times := map[string]int{}
 	for _, task := range run.Tasks() {
@@ -67,8 +67,7 @@ func TestAQuietCellStopsAndANoisyOneGoesOn(t *testing.T) {
 	}
 }
 
-// Whoever reads the same outcomes decides the same, in whatever order, and as whoever decided while they came in; at
-// every moment of a run.
+// Decisions depend only on the outcomes, not on their order or on the time of reading, at every moment of a run.
 func TestDecisionsAreOfOutcomesAlone(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range 150 {
@@ -77,7 +76,7 @@ func TestDecisionsAreOfOutcomesAlone(t *testing.T) {
 		leading := New(run)
 		var outcomes []plan.Outcome
 		execute(run, leading, func(x plan.Task) plan.Outcome {
-			again := New(run) // a leader that takes over here
+			again := New(run) // a leader takes over here
 			for _, i := range random.Perm(len(outcomes)) {
 				again.Add(outcomes[i])
 			}
@@ -111,8 +110,7 @@ func TestDecisionsAreOfOutcomesAlone(t *testing.T) {
 	}
 }
 
-// Numbers that came with a submission count as those of outcomes do, and a task that is done without a number counts as
-// done.
+// Values that are part of a submission count like those of outcomes. A task without a number counts as done.
 func TestResumedRunsDecideAsTheyWould(t *testing.T) {
 	run := study(t, "ci < 5%", 10)
 	whole, resumed := New(run), New(run)
@@ -138,7 +136,7 @@ func TestResumedRunsDecideAsTheyWould(t *testing.T) {
 	}
 }
 
-// A repetition that is lost is to be made again, and nothing that was decided with it holds; what was made since stays.
+// A lost repetition must be repeated, and decisions that used it do not hold. Later repetitions stay.
 func TestALostRepetitionIsMadeAgain(t *testing.T) {
 	run := study(t, "ci < 5%", 10)
 	rounds := New(run)
@@ -155,7 +153,7 @@ func TestALostRepetitionIsMadeAgain(t *testing.T) {
 		rounds.Needed(plan.Task{Cell: run.Cells[0], Repetition: 8}) {
 		t.Errorf("with it: %+v", c)
 	}
-	rounds.Add(measured("a", 99, 1)) // of no task
+	rounds.Add(measured("a", 99, 1)) // does not belong to a task
 	rounds.Add(measured("x", 1, 1))
 	if rounds.Tasks() != 17 {
 		t.Errorf("%d tasks, want 7 and 10", rounds.Tasks())
@@ -182,7 +180,7 @@ func TestWhyACellIsNotKnown(t *testing.T) {
 	}
 }
 
-// The interval of a cell that was stopped by it holds the truth nearly as often as it says: how often is printed, for
+// The interval at which a cell stopped has nearly its nominal coverage. The measured coverage is printed for
 // docs/decisions/statistics.md.
 func TestCoverageOfStopping(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))

@@ -33,7 +33,7 @@ func fixture(t testing.TB, change func(*Definition)) (*Schedule, *Timetable) {
 	return &s, table(t, d.Cron, d.Zone)
 }
 
-// ran takes the current run through to its end.
+// ran executes the current run to its end.
 func ran(t testing.TB, s *Schedule, now time.Time) string {
 	t.Helper()
 	run := s.Current.Run
@@ -43,7 +43,7 @@ func ran(t testing.TB, s *Schedule, now time.Time) string {
 	return run
 }
 
-// states is the history in short: "done skipped".
+// states returns the history as text: "done skipped".
 func (s *Schedule) states() string {
 	var words []string
 	for _, e := range s.History {
@@ -67,7 +67,7 @@ func TestSlotsFireOnce(t *testing.T) {
 	if s.Due(slots, at(t, "2026-11-02T02:11:00Z")) || s.Current != nil {
 		t.Error("a slot fired twice")
 	}
-	// The clock is put back, by little and by a lot: what had its run gets no other.
+	// The clock is set back by minutes and by hours: a slot that had its run gets no other.
 	for _, now := range []string{"2026-11-02T01:59:00Z", "2026-11-01T23:00:00Z", "2026-11-02T02:00:00Z",
 		"2026-11-02T02:20:00Z"} {
 		if s.Due(slots, at(t, now)); s.Current != nil {
@@ -84,7 +84,7 @@ func TestMissedSlots(t *testing.T) {
 	for name, c := range map[string]struct {
 		missed, now string
 		current     string // slot
-		why         string // of what was skipped
+		why         string // of the skipped slots
 	}{
 		"once, young": {MissedOnce, "2026-11-05T07:59:00Z", "2026-11-05T02:00:00Z", ""},
 		"once, too old": {MissedOnce, "2026-11-05T08:01:00Z", "",
@@ -116,7 +116,7 @@ func TestMissedSlots(t *testing.T) {
 	}
 }
 
-// However long nobody led, what was missed is one entry, or one run of the very last slot.
+// For any time without a leader, the missed slots are one entry, or one run of the last slot.
 func TestYearsAreMissedInOneStep(t *testing.T) {
 	s, slots := fixture(t, func(d *Definition) { d.Cron = "* * * * *" })
 	s.Due(slots, at(t, "2029-03-01T10:00:30Z"))
@@ -193,7 +193,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// A clock that was wrong for a while does not silence a schedule for as long as it was ahead.
+// A clock that was ahead for some time does not stop a schedule for that time.
 func TestClockThatWasFarAhead(t *testing.T) {
 	s, slots := fixture(t, nil)
 	s.Due(slots, at(t, "2031-05-05T02:00:10Z"))
@@ -204,7 +204,7 @@ func TestClockThatWasFarAhead(t *testing.T) {
 	}
 }
 
-// What ends every controller that begins with it is given up.
+// A run whose creation ends every controller is abandoned.
 func TestMakingIsGivenUp(t *testing.T) {
 	s, slots := fixture(t, nil)
 	now := at(t, "2026-11-02T02:00:00Z")
@@ -214,7 +214,7 @@ func TestMakingIsGivenUp(t *testing.T) {
 		if !s.Begin(run, epoch, now) || s.Current == nil {
 			t.Fatal("given up too early")
 		}
-		for range 2 * maxBegun { // it could not submit the run, and tries again
+		for range 2 * maxBegun { // the submission failed, and is repeated
 			if s.Begin(run, epoch, now) || s.Current == nil || s.Current.Begun != int(epoch)+1 {
 				t.Fatalf("%+v after %d controllers", s.Current, epoch+1)
 			}
@@ -229,7 +229,7 @@ func TestMakingIsGivenUp(t *testing.T) {
 	}
 }
 
-// A change that comes late, from who led before, changes nothing.
+// A late change of an earlier leader has no effect.
 func TestStaleChanges(t *testing.T) {
 	s, slots := fixture(t, nil)
 	now := at(t, "2026-11-02T02:00:00Z")
@@ -373,8 +373,7 @@ func TestCloneSharesNothing(t *testing.T) {
 	}
 }
 
-// Whatever happens in whatever order: never two runs at once, never one slot twice, and no slot before the one before
-// it.
+// For any order of events there are never two runs at the same time, no slot runs twice, and slots run in order.
 func TestAnyOrderOfEvents(t *testing.T) {
 	for seed := range 60 {
 		random := newRandom(seed)
@@ -417,7 +416,7 @@ func TestAnyOrderOfEvents(t *testing.T) {
 	}
 }
 
-// newRandom is a small generator of its own, so that a seed stays what it is.
+// newRandom is a small random generator whose sequence does not depend on the Go version.
 func newRandom(seed int) func(int) int {
 	x := uint64(seed)*2654435761 + 88172645463325252
 	return func(n int) int {
@@ -434,7 +433,7 @@ func ExampleSchedule_RunID() {
 	// Output: 20261122-010000-nightly-full-2c5729e6
 }
 
-// The clock is put back by more than an hour while a slot's run is under way, or waits: that slot comes again, and is
+// The clock is set back by more than an hour while the run of a slot is active or waits. The slot comes again, and is
 // the same one.
 func TestClockPutBackUnderARun(t *testing.T) {
 	for _, policy := range []string{OverlapSkip, OverlapQueueOne} {

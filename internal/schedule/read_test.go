@@ -10,7 +10,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestAStoredScheduleIsMeasuredBeforeItIsDecoded reads a history of three bytes an entry.
+// TestAStoredScheduleIsMeasuredBeforeItIsDecoded reads a history with entries of three bytes.
 func TestAStoredScheduleIsMeasuredBeforeItIsDecoded(t *testing.T) {
 	text := []byte(`{"history":[{}` + strings.Repeat(",{}", 2_000_000) + `]}`)
 	var before, after runtime.MemStats

@@ -24,8 +24,8 @@ func at(t testing.TB, text string) time.Time {
 	return v
 }
 
-// The slots around changes of clocks: what does not exist is taken when clocks jump, what exists twice is taken once,
-// the first time.
+// At changes of the clock, a time that does not exist is a slot at the change, and a time that exists twice is a slot
+// once, the first time.
 func TestSlots(t *testing.T) {
 	for name, c := range map[string]struct {
 		cron, zone, after string
@@ -69,8 +69,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Whatever the zone and the expression: every time on the wall is one slot, the first minute at which the clock shows
-// it or has jumped over it.
+// For any zone and expression, every wall-clock time is one slot: the first minute at which the clock shows it or has
+// skipped it.
 func TestEveryTimeOnTheWallIsOneSlot(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "America/Sao_Paulo", "Australia/Lord_Howe",
 		"Africa/Cairo", "Africa/Casablanca"} {
@@ -88,7 +88,7 @@ func TestEveryTimeOnTheWallIsOneSlot(t *testing.T) {
 	}
 }
 
-// walk goes minute by minute.
+// walk checks minute by minute.
 func walk(t *testing.T, slots *Timetable, begin, end time.Time) {
 	t.Helper()
 	slot, nominal := slots.Next(begin), slots.spec.Next(wall(begin.In(slots.zone)))

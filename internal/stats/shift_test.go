@@ -12,7 +12,7 @@ func TestDifferenceAgainstThePublishedExample(t *testing.T) {
 	if !ok {
 		t.Fatal("there is a difference")
 	}
-	near(t, "estimate", got.Estimate, 0.305, 1e-12) // as R's wilcox.test(conf.int = TRUE)
+	near(t, "estimate", got.Estimate, 0.305, 1e-12) // as in R's wilcox.test(conf.int = TRUE)
 	near(t, "low", got.Interval.Low, -0.15, 1e-12)
 	near(t, "high", got.Interval.High, 0.76, 1e-12)
 	if !got.Interval.Holds(0.95) {
@@ -34,7 +34,7 @@ func TestChangeProperties(t *testing.T) {
 		if !ok || !ratio.Interval.Contains(ratio.Estimate) || !one.Interval.Contains(one.Estimate) {
 			t.Errorf("an estimate is outside its interval: %+v %+v", ratio, one)
 		}
-		// The interval and the test say the same: zero is outside where p is small.
+		// The interval and the test agree: zero is outside if p is small.
 		if test := MannWhitney(a, b); one.Interval.Holds(0.95) && (test.P < 0.05) == one.Interval.Contains(0) {
 			t.Errorf("p is %g and the interval %+v", test.P, one.Interval)
 		}
@@ -50,7 +50,7 @@ func TestChangeProperties(t *testing.T) {
 	near(t, "half width of many", many.Interval.Half(), 1.96*math.Sqrt(2.0/50/0.955), 0.12)
 }
 
-// TestCoverage counts intervals that hold the truth, of skewed samples of five to ten repetitions.
+// TestCoverage measures the coverage of intervals, with skewed samples of five to ten repetitions.
 func TestCoverage(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	skewed := func(n int, scale float64) []float64 {
@@ -107,7 +107,7 @@ func TestGeometricMeans(t *testing.T) {
 	}
 }
 
-// TestCoverageOfGeometricMeans counts intervals that hold the truth, which is another in every cell.
+// TestCoverageOfGeometricMeans measures the coverage of intervals whose true value differs per cell.
 func TestCoverageOfGeometricMeans(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	for _, n := range []int{3, 5, 8} {

@@ -31,7 +31,7 @@ func TestMedians(t *testing.T) {
 	}
 }
 
-// TestMedianInterval holds intervals to the binomial tables: the order statistics and their confidence.
+// TestMedianInterval compares intervals with binomial tables: the order statistics and their confidence.
 func TestMedianInterval(t *testing.T) {
 	for _, c := range []struct {
 		n, low, high int
@@ -72,7 +72,7 @@ func TestSummaries(t *testing.T) {
 	}
 }
 
-// The example of Hollander and Wolfe (1973), page 69, in the help of R's wilcox.test: permeability of membranes.
+// The example of Hollander and Wolfe (1973), page 69, from the help of R's wilcox.test: permeability of membranes.
 var (
 	atTerm = []float64{0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46}
 	before = []float64{1.15, 0.88, 0.90, 0.74, 1.21}
@@ -92,11 +92,11 @@ func TestMannWhitneyAgainstPublishedExamples(t *testing.T) {
 	}
 	u := float64(sum)/2 - float64(len(a)*(len(a)+1))/2
 	near(t, "U with ties", u, 51.5, 0)
-	near(t, "normal approximation with ties", approximate(u, len(a), len(b), ties), 0.5966, 5e-5) // as R has it
+	near(t, "normal approximation with ties", approximate(u, len(a), len(b), ties), 0.5966, 5e-5) // as in R
 }
 
-// TestMannWhitneyCriticalValues holds the exact distribution to the published tables: the largest U that is
-// significant, two-sided.
+// TestMannWhitneyCriticalValues compares the exact distribution with published tables: the largest significant U,
+// two-sided.
 func TestMannWhitneyCriticalValues(t *testing.T) {
 	for _, c := range []struct {
 		n, m, u int
@@ -111,7 +111,7 @@ func TestMannWhitneyCriticalValues(t *testing.T) {
 	}
 }
 
-// TestTiesAreEnumerated compares p with that of all ways to part the numbers.
+// TestTiesAreEnumerated compares p with that of all partitions of the numbers.
 func TestTiesAreEnumerated(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 60 {
@@ -220,7 +220,8 @@ func TestHolm(t *testing.T) {
 	}
 }
 
-// TestHolmHoldsTheFamily counts families of 40 true nulls, tested with 8 repetitions, in which any is rejected.
+// TestHolmHoldsTheFamily counts families of 40 true null hypotheses, tested with 8 repetitions, in which any is
+// rejected.
 func TestHolmHoldsTheFamily(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	const families = 400

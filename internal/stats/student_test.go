@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestStudentAgainstTables holds probabilities and quantiles to the published tables of Student's t, and to the closed
-// forms for 1 and 2 degrees of freedom.
+// TestStudentAgainstTables compares probabilities and quantiles with published tables of Student's t-distribution, and
+// with the closed forms for 1 and 2 degrees of freedom.
 func TestStudentAgainstTables(t *testing.T) {
 	for _, c := range []struct{ p, freedom, t float64 }{{0.95, 4, 2.131847}, {0.975, 4, 2.776445},
 		{0.975, 10, 2.228139}, {0.995, 30, 2.749996}, {0.9995, 3, 12.923979}, {0.975, 1e6, 1.959966}} {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// slow is a terminal that takes nothing until it is let go.
+// slow is a terminal that blocks until it is released.
 type slow struct {
 	mu    sync.Mutex
 	held  chan struct{}
@@ -27,7 +27,7 @@ func (s *slow) Write(p []byte) (int, error) {
 
 var fixed = Terminal{Size: func() (int, int) { return 80, 24 }}
 
-// TestBoardHoldsNobodyUp: who writes to a terminal that takes nothing goes on at once, and nothing is lost.
+// TestBoardHoldsNobodyUp proves that writers to a blocked terminal continue at once, and that nothing is lost.
 func TestBoardHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestBoardHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// TestBoardDrawsWhatChanges: at most four times a second, and nothing while nothing changes.
+// TestBoardDrawsWhatChanges proves that the block is drawn at most four times per second, and only after changes.
 func TestBoardDrawsWhatChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

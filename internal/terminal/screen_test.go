@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// glass is as much of a terminal as these tests need: text of narrow characters, line feeds, and the sequences that
-// Screen writes. Anything else fails the test.
+// glass emulates a terminal as far as these tests need it: narrow characters, line feeds, and the sequences of Screen.
+// Anything else fails the test.
 type glass struct {
 	t       *testing.T
 	columns int
@@ -37,7 +37,7 @@ func (g *glass) put(r rune) {
 	case '\r':
 		g.column = 0
 	case '\n':
-		g.at, g.column = g.at+1, 0 // as the driver of the terminal has it
+		g.at, g.column = g.at+1, 0 // as by the terminal's driver
 	default:
 		if g.column == g.columns {
 			g.at, g.column = g.at+1, 0
@@ -78,7 +78,7 @@ func (g *glass) sequence(s string) {
 	}
 }
 
-// resize breaks lines as terminals do that break them again.
+// resize wraps lines again, as some terminals do.
 func (g *glass) resize(columns int) {
 	g.columns = columns
 	var lines []string
@@ -95,8 +95,8 @@ func (g *glass) resize(columns int) {
 	g.column = len([]rune(lines[g.at]))
 }
 
-// TestScreen: the block stands below what was printed, once, whatever its lines and the terminal's size become, and the
-// cursor is to be seen after each write.
+// TestScreen proves that the block is below the printed lines, once, for any lines and sizes of the terminal, and that
+// the cursor is visible after each write.
 func TestScreen(t *testing.T) {
 	t.Parallel()
 	g := &glass{t: t, columns: 20}
@@ -127,7 +127,7 @@ func TestScreen(t *testing.T) {
 	}
 }
 
-// TestOf: what is no terminal, or one that cannot move its cursor, gets plain lines.
+// TestOf proves that output that is no terminal, or a terminal that cannot move its cursor, gets plain lines.
 func TestOf(t *testing.T) {
 	t.Parallel()
 	if _, is := Of(&strings.Builder{}, func(string) string { return "xterm" }); is {

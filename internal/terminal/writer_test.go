@@ -12,10 +12,10 @@ func TestWriter(t *testing.T) {
 		{"\x1b[2J\x1b]0;OWNED\a\x1b]8;;http://h\x1b\\", `\x1b[2J\x1b]0;OWNED\x07\x1b]8;;http://h\x1b\`},
 		{"\u009b2J\u009d0;x\u009c", `\u009b2J\u009d0;x\u009c`},
 		{"a\u202eb\u2066c\u200ed\u061ce", `a\u202eb\u2066c\u200ed\u061ce`},
-		{"a\x9bb\xffc\xc2d", `a\x9bb\xffc\xc2d`}, // no UTF-8: a byte that some terminals take for CSI
+		{"a\x9bb\xffc\xc2d", `a\x9bb\xffc\xc2d`}, // invalid UTF-8: some terminals treat this byte as CSI
 		{"a\rb\bc\x7fd\x00e\v\f", `a\x0db\x08c\x7fd\x00e\x0b\x0c`},
 	} {
-		for size := 1; size <= len(c.in); size++ { // characters are split between writes
+		for size := 1; size <= len(c.in); size++ { // characters are divided between writes
 			var out strings.Builder
 			w := NewWriter(&out)
 			for at := 0; at < len(c.in); at += size {
@@ -39,7 +39,7 @@ type failing struct{ err error }
 
 func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
-// What others wrote stands above the block without control characters; the block has its own.
+// Foreign texts are printed above the block without control characters. Those of the block itself are kept.
 func TestBoardEscapesText(t *testing.T) {
 	var out strings.Builder
 	b := NewBoard(&out, fixed, func(int) []string { return nil })

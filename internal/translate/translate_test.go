@@ -43,7 +43,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// inputs are all that can be translated, and their golden files.
+// inputs are all translated inputs and their golden files.
 var inputs = []struct {
 	golden string
 	files  []string
@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Every key of an input is used, or it is listed: nothing is left out in silence.
+// Every key of an input is either used or listed as left out.
 func TestNothingIsDropped(t *testing.T) {
 	for _, in := range inputs {
 		t.Run(in.golden, func(t *testing.T) {
@@ -121,7 +121,7 @@ func mentioned(said map[string]bool, file, key string) bool {
 	return false
 }
 
-// keysOf lists the keys of a file by another way than the package's own: properties within included.
+// keysOf returns the keys of a file, including nested properties, without the package's own parser.
 func keysOf(t *testing.T, f File) []string {
 	t.Helper()
 	var tree any
@@ -154,7 +154,7 @@ func keysOf(t *testing.T, f File) []string {
 	return keys
 }
 
-// What is wrong is said all at once, with file and line.
+// All errors are reported at once, with file and line.
 func TestFaults(t *testing.T) {
 	var said strings.Builder
 	for _, try := range []func() (*Result, error){
@@ -181,7 +181,7 @@ func TestFaults(t *testing.T) {
 	golden(t, "faults.txt", said.String())
 }
 
-// A secret that is not carried over is not shown either.
+// A secret that is left out is not printed either.
 func TestSecretsAreNotListed(t *testing.T) {
 	for _, in := range inputs {
 		for _, l := range translated(t, in.files).Lost {
@@ -195,8 +195,8 @@ func TestSecretsAreNotListed(t *testing.T) {
 	}
 }
 
-// Without names PerfTest gives each consumer a queue of its own, bound by the same key: every one of them gets every
-// message. With a name they share it.
+// Without names, PerfTest gives each consumer its own queue, bound by the same key: each receives every message. With a
+// name they share one queue.
 func TestQueuesWithoutNames(t *testing.T) {
 	for params, want := range map[string][]string{
 		`"consumer-count": 4`: {"subscriptions: 4", "threads:  1",
@@ -222,7 +222,7 @@ func TestQueuesWithoutNames(t *testing.T) {
 	}
 }
 
-// An axis that the cell does not use would only keep others from crossing.
+// An axis that the cell does not use must not be zipped with others, because these would then not cross.
 func TestPrefetchAloneIsOneAxis(t *testing.T) {
 	r, err := PerfTest(File{"s.json", []byte(`[{"name": "s", "type": "varying", "params": [{"time-limit": 9}],
 		"variables": [{"name": "consumerPrefetch", "values": [10, 1000]}, {"name": "producerCount", "values": [1, 2]}]}]`)})
@@ -234,7 +234,7 @@ func TestPrefetchAloneIsOneAxis(t *testing.T) {
 	}
 }
 
-// What a driver file does not say is as Kafka's Java producer has it, and not as the driver here has it by itself.
+// Settings that a driver file omits have the defaults of Kafka's Java producer, not those of Lockstep's driver.
 func TestDefaultsOfTheJavaProducer(t *testing.T) {
 	for producer, want := range map[string][]string{
 		"acks=all": {`client:            "franz"`, "idempotence:       true",
@@ -278,7 +278,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// FuzzInputs has anything at all come to a matrix or to faults.
+// FuzzInputs proves that any input results in a matrix or in errors.
 func FuzzInputs(f *testing.F) {
 	for _, in := range inputs {
 		for _, name := range in.files {

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// golden compares a drawing with a file that a person has looked at.
+// golden compares a drawing with a reviewed file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -98,7 +98,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// wellFormed reads a drawing as XML: a browser that is given a bad one shows half of it.
+// wellFormed parses a drawing as XML: a browser shows only a part of an invalid one.
 func wellFormed(t *testing.T, name, svg string) {
 	t.Helper()
 	d := xml.NewDecoder(strings.NewReader(svg))
@@ -112,7 +112,7 @@ func wellFormed(t *testing.T, name, svg string) {
 	}
 }
 
-// numbers are the values of an attribute of a drawing's elements whose beginning is given.
+// numbers returns the values of an attribute of those elements that begin with the given text.
 func numbers(t *testing.T, svg, element, attribute string) (all []float64) {
 	t.Helper()
 	for _, line := range strings.Split(svg, "\n") {
@@ -130,7 +130,7 @@ func numbers(t *testing.T, svg, element, attribute string) (all []float64) {
 	return all
 }
 
-// TestBarsBeginAtZero: the lengths of bars are in the proportion of their values.
+// TestBarsBeginAtZero proves that the lengths of bars are proportional to their values.
 func TestBarsBeginAtZero(t *testing.T) {
 	r := Rows{X: Axis{Zero: true}, Rows: []Row{{Name: "a", Values: []Bar{{At: 900}}},
 		{Name: "b", Values: []Bar{{At: 1000}}}}}
@@ -140,7 +140,8 @@ func TestBarsBeginAtZero(t *testing.T) {
 	}
 }
 
-// TestPointWithoutLineHasASign: a live drawing of one second, or a second between two gaps, is to be seen.
+// TestPointWithoutLineHasASign proves that a single point is visible: a live drawing of one second, or a second between
+// two gaps.
 func TestPointWithoutLineHasASign(t *testing.T) {
 	for _, c := range []struct {
 		points []Point
@@ -157,7 +158,7 @@ func TestPointWithoutLineHasASign(t *testing.T) {
 	}
 }
 
-// TestEveryNineHasTheSameRoom on the axis of percentiles.
+// TestEveryNineHasTheSameRoom covers the axis of percentiles.
 func TestEveryNineHasTheSameRoom(t *testing.T) {
 	s := Axis{Kind: Percentile}.fit([]float64{0, 0.9999})
 	for i, q := range []float64{0, 0.9, 0.99, 0.999, 0.9999} {
@@ -196,7 +197,7 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestTicksEnd, also where a float plus one is the same float.
+// TestTicksEnd proves this also for numbers where x+1 equals x.
 func TestTicksEnd(t *testing.T) {
 	for _, kind := range []Kind{Linear, Log} {
 		for _, values := range [][]float64{{9.2e18, 9.2e18 + 4000}, {1e300, 1.0000001e300}, {5e-324, 1e308}} {
@@ -207,8 +208,8 @@ func TestTicksEnd(t *testing.T) {
 	}
 }
 
-// TestPlacesWithoutAValueHaveRoom: drawings of one axis have all its values at the same places, also one that has a
-// value at few of them.
+// TestPlacesWithoutAValueHaveRoom proves that all drawings of an axis have its values at the same positions, also with
+// few values.
 func TestPlacesWithoutAValueHaveRoom(t *testing.T) {
 	s := Axis{Names: []string{"1", "2", "8"}, At: []float64{1, 2, 8}}.fit([]float64{2})
 	if a, b, c := s.place(1), s.place(2), s.place(8); !(0 < a && a < b && b < c && c < 1) {
@@ -216,7 +217,7 @@ func TestPlacesWithoutAValueHaveRoom(t *testing.T) {
 	}
 }
 
-// TestOddNumbersDrawSomething: nothing of what cannot be is written as a coordinate.
+// TestOddNumbersDrawSomething proves that impossible numbers are not written as coordinates.
 func TestOddNumbersDrawSomething(t *testing.T) {
 	for _, y := range []float64{0, -1, 1e-300, 1e300, math.Inf(1), math.NaN()} {
 		for _, kind := range []Kind{Linear, Log} {
@@ -231,7 +232,7 @@ func TestOddNumbersDrawSomething(t *testing.T) {
 	}
 }
 
-// TestLongNamesKeepTheirEnds, by which they often differ.
+// TestLongNamesKeepTheirEnds proves that shortened names keep their ends, which often differ.
 func TestLongNamesKeepTheirEnds(t *testing.T) {
 	got := fitted("connection-per-message-confirm", 100)
 	if !strings.HasPrefix(got, "connec") || !strings.HasSuffix(got, "firm") || wide(got) > 100 {

@@ -10,7 +10,8 @@ import (
 	"lockstep/internal/stats"
 )
 
-// TestComparisonsNeedNothingAndEscape holds the page to having no script, nothing from outside, and no markup of users.
+// TestComparisonsNeedNothingAndEscape proves that the page has no script, no reference to other hosts, and no markup
+// from users.
 func TestComparisonsNeedNothingAndEscape(t *testing.T) {
 	evil := `<script>alert("x")</script>`
 	sample := compare.Sample{Summary: stats.Summarize([]float64{1, 2, 3, 4}, 0.95), Numbers: []float64{1, 2, 3, 4}}

@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/report"
 )
 
-// TestBrokersBesideEachOtherAreDrawnApart: two brokers that say figures of one name are no line of one broker, and
-// neither's processes are the other's.
+// TestBrokersBesideEachOtherAreDrawnApart proves that metrics and processes of two side-by-side brokers are drawn
+// separately, also with equal names.
 func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 	work := plan.Default()
 	task := plan.Task{ID: "t", Cell: plan.Cell{Workload: work}}
@@ -47,7 +47,7 @@ func TestBrokersBesideEachOtherAreDrawnApart(t *testing.T) {
 	}
 }
 
-// TestTimesThatCannotBeAreNotDrawn: a window thousands of years away made the axis of time endless.
+// TestTimesThatCannotBeAreNotDrawn covers a window thousands of years away, which would make the axis of time endless.
 func TestTimesThatCannotBeAreNotDrawn(t *testing.T) {
 	m := record.NewMerged()
 	m.Add(record.Snapshot{Task: "t", Agent: "a", Seq: 1,
@@ -57,7 +57,7 @@ func TestTimesThatCannotBeAreNotDrawn(t *testing.T) {
 	}
 }
 
-// TestScalesHaveRoomForBounds: all facets have one scale, also where only the bounds of a value reach so far.
+// TestScalesHaveRoomForBounds proves that all facets have one scale, which also includes the bounds of values.
 func TestScalesHaveRoomForBounds(t *testing.T) {
 	number := func(x float64) report.Field { return report.Field{Number: &x} }
 	d := drawing{measure: measures[0]}
@@ -68,7 +68,7 @@ func TestScalesHaveRoomForBounds(t *testing.T) {
 	}
 }
 
-// TestUnmarkedEventsAreTold: a drawing has room for so many.
+// TestUnmarkedEventsAreTold proves that a note counts the events that have no space in a drawing.
 func TestUnmarkedEventsAreTold(t *testing.T) {
 	var events []plan.Event
 	for i := range maxMarks + 7 {
@@ -79,7 +79,7 @@ func TestUnmarkedEventsAreTold(t *testing.T) {
 	}
 }
 
-// TestLatencyBetweenHostsIsDrawnWithItsBound, as tables show it.
+// TestLatencyBetweenHostsIsDrawnWithItsBound proves that drawings have the bound, as tables do.
 func TestLatencyBetweenHostsIsDrawnWithItsBound(t *testing.T) {
 	h := record.NewHist()
 	h.Record(int64(time.Millisecond))
@@ -100,7 +100,7 @@ func TestLatencyBetweenHostsIsDrawnWithItsBound(t *testing.T) {
 	}
 }
 
-// Messages that were due and not sent are drawn with their age, and a note counts them.
+// Unsent messages are drawn with their age, and a note has their number.
 func TestDistributionsShowUnsentMessages(t *testing.T) {
 	log := record.NewCollector(time.Second)
 	w := log.Recorder().Window(0, true)

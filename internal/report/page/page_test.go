@@ -19,7 +19,7 @@ import (
 	"lockstep/internal/runs"
 )
 
-// node finds elements and their texts in a page, as a browser parses it.
+// node finds elements and their texts in a parsed page.
 type node struct{ *html.Node }
 
 func parsed(t *testing.T, page []byte) node {
@@ -40,7 +40,7 @@ func (n node) attr(name string) string {
 	return ""
 }
 
-// all lists the elements of a kind, in their order.
+// all returns the elements of a kind in order.
 func (n node) all(element string) (found []node) {
 	for d := range n.Descendants() {
 		if d.Type == html.ElementNode && d.Data == element {
@@ -69,7 +69,7 @@ func (n node) text() string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// TestTablesAreTheTerminals reads the page's tables again, and compares every field with what the terminal is given.
+// TestTablesAreTheTerminals compares every field of the page's tables with the output on the terminal.
 func TestTablesAreTheTerminals(t *testing.T) {
 	run := world(t, "r1")
 	page := parsed(t, r1Page(t))
@@ -108,7 +108,7 @@ func TestTablesAreTheTerminals(t *testing.T) {
 	}
 }
 
-// sameField compares a field with what the page shows of it; 1 if it has a number.
+// sameField compares a field with its text in the page. It returns 1 if the field has a number.
 func sameField(t *testing.T, cell node, f report.Field, where string) int {
 	t.Helper()
 	want := f.Text
@@ -143,7 +143,7 @@ func sameField(t *testing.T, cell node, f report.Field, where string) int {
 	return 1
 }
 
-// TestValuesAreTheOutcomes compares all values of every task with its outcome.
+// TestValuesAreTheOutcomes compares all values of every task in the page with its outcome.
 func TestValuesAreTheOutcomes(t *testing.T) {
 	run := world(t, "r1")
 	page := parsed(t, r1Page(t))
@@ -181,8 +181,8 @@ func TestValuesAreTheOutcomes(t *testing.T) {
 	}
 }
 
-// TestDistributionsAreTheRecords: the points of the percentile drawing are the quantiles of the outcome, and the
-// greatest sample.
+// TestDistributionsAreTheRecords proves that the points of the percentile drawing are the quantiles of the outcome, and
+// the maximum.
 func TestDistributionsAreTheRecords(t *testing.T) {
 	run := world(t, "r1")
 	page := parsed(t, r1Page(t))
@@ -190,7 +190,7 @@ func TestDistributionsAreTheRecords(t *testing.T) {
 	outcomes, _ := run.Outcomes()
 	cell := page.id("c" + task.Cell.ID)
 	var titles []string
-	for _, g := range cell.all("svg")[1].all("g") { // after the key's
+	for _, g := range cell.all("svg")[1].all("g") { // after the key
 		for _, title := range g.all("title") {
 			titles = append(titles, title.text())
 		}
@@ -208,7 +208,8 @@ func TestDistributionsAreTheRecords(t *testing.T) {
 	}
 }
 
-// TestABacklogHasNoLatency: how long messages waited in a backlog says how long the test was.
+// TestABacklogHasNoLatency proves that end-to-end latencies with a backlog are not drawn: they only depend on the
+// duration of the test.
 func TestABacklogHasNoLatency(t *testing.T) {
 	cell := parsed(t, r1Page(t)).id("cc0005")
 	var names []string
@@ -232,7 +233,7 @@ func TestABacklogHasNoLatency(t *testing.T) {
 	}
 }
 
-// TestUsersTextIsOnlyText: whatever is in names, the page has the elements and scripts that it always has.
+// TestUsersTextIsOnlyText proves that the elements and scripts of a page do not depend on names.
 func TestUsersTextIsOnlyText(t *testing.T) {
 	text := r1Page(t)
 	page := parsed(t, text)
@@ -269,7 +270,8 @@ func TestUsersTextIsOnlyText(t *testing.T) {
 	}
 }
 
-// TestNothingComesFromOutside: the file allows itself no request, and names nothing that would be one.
+// TestNothingComesFromOutside proves that the page's policy forbids requests, and that the page contains no address to
+// request.
 func TestNothingComesFromOutside(t *testing.T) {
 	page := parsed(t, r1Page(t))
 	policy := ""
@@ -296,7 +298,8 @@ func TestNothingComesFromOutside(t *testing.T) {
 	}
 }
 
-// TestALargeRunStaysReadable: a thousand cells make a file of a few MB with the cells in detail that failed.
+// TestALargeRunStaysReadable proves that a run of a thousand cells makes a file of a few MB, with details of the failed
+// cells.
 func TestALargeRunStaysReadable(t *testing.T) {
 	p := matrix(t, "large", 1000, 1)
 	dir, err := runs.Create(t.TempDir(), p)
@@ -307,7 +310,7 @@ func TestALargeRunStaysReadable(t *testing.T) {
 	s, f := measured(p.Tasks()[0])
 	for _, task := range dir.Plan().Tasks() {
 		m := record.NewMerged()
-		if task.Cell.Index < 30 || task.Cell.Index == 777 { // the others need no record to be in tables
+		if task.Cell.Index < 30 || task.Cell.Index == 777 { // the others can be in tables without a record
 			own := s
 			own.Task = task.ID
 			m.Add(own)
@@ -346,8 +349,7 @@ func TestALargeRunStaysReadable(t *testing.T) {
 	}
 }
 
-// TestRunsAreBesideEachOther: of two runs each value has a column for each, none of which is mixed, and drawings have
-// both.
+// TestRunsAreBesideEachOther proves that each value has one column per run, and that drawings show both runs.
 func TestRunsAreBesideEachOther(t *testing.T) {
 	first, second := world(t, "first"), world(t, "second")
 	page := parsed(t, written(t, Options{}, first, second))
@@ -375,7 +377,8 @@ func TestRunsAreBesideEachOther(t *testing.T) {
 	}
 }
 
-// TestClosedCellsSayWhoseTheyAre: a cell that was run otherwise in another run is another cell of the same name.
+// TestClosedCellsSayWhoseTheyAre proves that cells with the same name and another workload in another run are separate,
+// with the name of their run.
 func TestClosedCellsSayWhoseTheyAre(t *testing.T) {
 	one := func(id, cell string) *runs.Run {
 		p := matrix(t, id, 1, 1)
@@ -404,7 +407,7 @@ func TestClosedCellsSayWhoseTheyAre(t *testing.T) {
 	}
 }
 
-// TestHeadingsStandWhereTheirCellsDo: a heading is on the side of the texts below it.
+// TestHeadingsStandWhereTheirCellsDo proves that headings are aligned like the texts below them.
 func TestHeadingsStandWhereTheirCellsDo(t *testing.T) {
 	side := func(n node, row bool) string {
 		if row || slices.Contains(strings.Fields(n.attr("class")), "left") {
@@ -443,7 +446,7 @@ func TestTheSameRecordsGiveTheSameBytes(t *testing.T) {
 	}
 }
 
-// TestADamagedRecordIsNoDisaster: windows that cannot be must take neither the memory nor the page.
+// TestADamagedRecordIsNoDisaster proves that impossible windows neither exhaust the memory nor prevent the page.
 func TestADamagedRecordIsNoDisaster(t *testing.T) {
 	p := matrix(t, "odd", 1, 1)
 	dir, err := runs.Create(t.TempDir(), p)
@@ -473,7 +476,7 @@ func TestADamagedRecordIsNoDisaster(t *testing.T) {
 	}
 }
 
-// TestWhatHappenedIsMarked: faults, gaps and lost agents are where they were in time.
+// TestWhatHappenedIsMarked proves that faults, gaps and lost agents are drawn at their times.
 func TestWhatHappenedIsMarked(t *testing.T) {
 	page := parsed(t, r1Page(t))
 	rates := ""
@@ -496,8 +499,7 @@ func TestWhatHappenedIsMarked(t *testing.T) {
 	}
 }
 
-// TestNothingToDrawIsNoDrawing: axes without a point would say that nothing happened; what is left is why there is
-// none.
+// TestNothingToDrawIsNoDrawing proves that the reason for missing data replaces empty axes.
 func TestNothingToDrawIsNoDrawing(t *testing.T) {
 	if f := plotted("Latency over time", chart.Plot{Series: []chart.Line{{Name: "publish"}}},
 		"send: backlog"); f.SVG != "" || f.Key != "" || len(f.Notes) != 1 {

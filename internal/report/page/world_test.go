@@ -15,7 +15,7 @@ import (
 	"lockstep/internal/runs"
 )
 
-// hostile are names that users could give: each would break a page that does not escape it.
+// hostile are names that break a page without escaping.
 var hostile = []string{`</script><script>alert(1)</script>`, `"quoted" & 'single'`, `<img src=x onerror=alert(1)>`,
 	`emoji 🐇 {{.}} ${x}`}
 
@@ -30,7 +30,7 @@ func raw(t *testing.T, v any) json.RawMessage {
 	return text
 }
 
-// matrix is a run of so many cells on two axes, of which the first has hostile names.
+// matrix returns a run of this number of cells on two axes. The first axis has hostile names.
 func matrix(t *testing.T, id string, cells, repeat int) plan.Run {
 	t.Helper()
 	run := plan.Run{Version: plan.RecordFormat, ID: id, Name: "page", Repeat: repeat,
@@ -59,7 +59,7 @@ func matrix(t *testing.T, id string, cells, repeat int) plan.Run {
 	return run
 }
 
-// keepTask writes what a task recorded and what came of it; edit changes either before.
+// keepTask writes the record and the outcome of a task. edit changes its inputs.
 func keepTask(t *testing.T, dir *runs.Run, task plan.Task, edit func(*record.Snapshot, *judge.Facts)) plan.Outcome {
 	t.Helper()
 	s, f := measured(task)
@@ -78,8 +78,8 @@ func keepTask(t *testing.T, dir *runs.Run, task plan.Task, edit func(*record.Sna
 	return o
 }
 
-// measured is 10 s of load, a second of warm-up before it: 100 messages a second, each confirmed after 1 to 2 ms and
-// received after 2 to 4 ms, in the order of a fixed pattern, and later the more threads the cell has.
+// measured is 10 s of load after a second of warm-up: 100 messages per second, each confirmed after 1 to 2 ms and
+// received after 2 to 4 ms, in a fixed pattern, and later with more threads.
 func measured(task plan.Task) (record.Snapshot, judge.Facts) {
 	c := record.NewCollector(task.Cell.Workload.Measure.D())
 	r, late := c.Recorder(), time.Duration(task.Cell.Index)*100*time.Microsecond
@@ -121,7 +121,7 @@ func measured(task plan.Task) (record.Snapshot, judge.Facts) {
 	return s, f
 }
 
-// rooms is where the runs of all tests are: most look at the same two, which are made once.
+// rooms is the folder of the runs of all tests. Most tests read the same two runs, which are created once.
 var rooms string
 
 func TestMain(m *testing.M) {
@@ -137,7 +137,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// world is a run that nobody changes: made once, and opened again.
+// world opens a run that is created once and never changed.
 func world(t *testing.T, id string) *runs.Run {
 	t.Helper()
 	if run, err := runs.Open(rooms, filepath.Join(rooms, id)); err == nil {
@@ -146,7 +146,7 @@ func world(t *testing.T, id string) *runs.Run {
 	return makeWorld(t, id)
 }
 
-// makeWorld makes a run with what can become of cells: good ones, a lost agent, a failure, a backlog, and a search.
+// makeWorld creates a run with all kinds of outcomes: valid ones, a lost agent, a failure, a backlog, and a search.
 func makeWorld(t *testing.T, id string) *runs.Run {
 	t.Helper()
 	plan8 := matrix(t, id, 8, 2)
@@ -169,7 +169,7 @@ func makeWorld(t *testing.T, id string) *runs.Run {
 				t.Fatal(err)
 			}
 		case 5:
-			keepTask(t, dir, task, func(s *record.Snapshot, _ *judge.Facts) { // half is never received in time
+			keepTask(t, dir, task, func(s *record.Snapshot, _ *judge.Facts) { // half is undrained
 				for i := range s.Windows {
 					s.Windows[i].Counts[record.Received] /= 2
 					s.Windows[i].Counts[record.Unique] /= 2
@@ -213,7 +213,7 @@ func keepSearch(t *testing.T, dir *runs.Run, task plan.Task) {
 	}
 }
 
-// r1 is the report of the run r1, which most tests read, made once.
+// r1 is the report of run r1, which most tests use, created once.
 var r1 []byte
 
 func r1Page(t *testing.T) []byte {
@@ -224,7 +224,7 @@ func r1Page(t *testing.T) []byte {
 	return r1
 }
 
-// written is the report of runs.
+// written returns the report of runs.
 func written(t *testing.T, o Options, all ...*runs.Run) []byte {
 	t.Helper()
 	var text bytes.Buffer
@@ -234,7 +234,7 @@ func written(t *testing.T, o Options, all ...*runs.Run) []byte {
 	return text.Bytes()
 }
 
-// keepFast writes an outcome as Finish does, but for what makes sure that it is on disk.
+// keepFast writes an outcome like Finish, but without syncing it.
 func keepFast(t *testing.T, dir *runs.Run, o plan.Outcome) {
 	t.Helper()
 	task := filepath.Join(dir.Dir(), "tasks", o.Task)
