@@ -18,9 +18,9 @@ import (
 	"lockstep/internal/plan"
 )
 
-// memoryInflux is an InfluxDB without a network, so that tests can run on the fake clock of synctest.
+// memoryInflux is an in-memory InfluxDB without a network, for tests in virtual time.
 type memoryInflux struct {
-	answer func(r *http.Request, n int) (*http.Response, error) // to request n, from 1; nil, nil: it takes the points
+	answer func(r *http.Request, n int) (*http.Response, error) // to request n, from 1; nil, nil: accepted
 
 	mu    sync.Mutex
 	lines []string
@@ -57,12 +57,12 @@ func respond(status int, body io.Reader) *http.Response {
 		Body: io.NopCloser(body)}
 }
 
-// unavailable is the answer of an InfluxDB that takes no points for the moment.
+// unavailable is the response of an InfluxDB that is temporarily unavailable.
 func unavailable(*http.Request, int) (*http.Response, error) {
 	return respond(http.StatusServiceUnavailable, strings.NewReader("try later")), nil
 }
 
-// silent never answers.
+// silent never responds.
 func silent(r *http.Request, _ int) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
@@ -75,14 +75,14 @@ func (m *memoryInflux) open(t *testing.T, tune Tuning, log *slog.Logger) *Sink {
 	return Open(targetOf(t, "http://influx"), tune, "test", log)
 }
 
-// minute is a run with a measurement of a minute.
+// minute is a run with a measurement of one minute.
 func minute() *world {
 	x := newWorld(func(c *plan.Cell) { c.Workload.Measure = plan.Duration(time.Minute) })
 	x.steady(time.Minute)
 	return x
 }
 
-// live hands a run over as it happens: snapshots of one second in each second.
+// live passes a run to a sink as it happens: one snapshot per second.
 func live(x *world, s *Sink) {
 	s.Begin(x.run)
 	s.Start(x.start())
@@ -96,15 +96,15 @@ func live(x *world, s *Sink) {
 	s.End(began.Add(21*time.Second), "done")
 }
 
-// took runs f and returns the time that passes on the fake clock meanwhile.
+// took runs f and returns its duration in virtual time.
 func took(f func()) time.Duration {
 	before := time.Now()
 	f()
 	return time.Since(before)
 }
 
-// TestAwayAndBack: points wait in the queue while InfluxDB is away, and are written in their order when it is back.
-// Each change is logged once.
+// TestAwayAndBack proves that points stay in the queue while InfluxDB is unavailable, and are written in order
+// afterwards. Each change is logged once.
 func TestAwayAndBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := time.Now().Add(40 * time.Second)
@@ -129,7 +129,8 @@ func TestAwayAndBack(t *testing.T) {
 	})
 }
 
-// TestPauses: the pause between retries doubles up to MaxPause, and Retry-After extends it at most to that.
+// TestPauses proves that the pause between retries doubles up to MaxPause, and that Retry-After extends it at most to
+// MaxPause.
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Time
@@ -162,15 +163,15 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// TestQueueIsBounded: the queue takes points without waiting until it is full. Points beyond are dropped and counted,
-// and Close waits for Flush at most.
+// TestQueueIsBounded proves that the queue accepts points without waiting until it is full. More points are dropped and
+// counted, and Close waits at most for Flush.
 func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &memoryInflux{answer: silent}
 		tune := Tuning{Queue: 15, Linger: time.Second, Request: 7 * time.Second, Flush: 5 * time.Second}
 		s, x := db.open(t, tune, nil), steadyWorld()
 		s.Begin(x.run)
-		time.Sleep(2 * time.Second) // one point is in a request that is not answered
+		time.Sleep(2 * time.Second) // one point is in a request without a response
 		if waited := took(func() { feed(x, s) }); waited != 0 {
 			t.Errorf("handing over took %v", waited)
 		}
@@ -186,7 +187,7 @@ func TestQueueIsBounded(t *testing.T) {
 	})
 }
 
-// endless is a body without an end. drip is one that sends a byte in each second.
+// endless is a body without an end. drip is a body that sends one byte per second.
 type (
 	endless struct{}
 	drip    struct{ *http.Request }
@@ -203,8 +204,8 @@ func (d drip) Read(p []byte) (int, error) {
 	}
 }
 
-// TestInfluxNeverSlowsARun: whatever InfluxDB does, handing over takes no time, Close takes at most Flush, and every
-// point is counted.
+// TestInfluxNeverSlowsARun proves that for any behaviour of InfluxDB, passing points takes no time, Close takes at most
+// Flush, and every point is counted.
 func TestInfluxNeverSlowsARun(t *testing.T) {
 	for name, answer := range map[string]func(*http.Request, int) (*http.Response, error){
 		"silent": silent,
@@ -246,7 +247,7 @@ func TestInfluxNeverSlowsARun(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWithItsContext: Close stops waiting when its context ends.
+// TestCloseEndsWithItsContext proves that Close stops waiting when its context ends.
 func TestCloseEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &memoryInflux{answer: silent}
@@ -265,8 +266,8 @@ func TestCloseEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// TestAwaitSpace: a caller that makes points faster than InfluxDB takes them waits and loses none; an InfluxDB that
-// takes none is given up.
+// TestAwaitSpace proves that a caller that is faster than InfluxDB waits and loses no points, and that it stops waiting
+// for an InfluxDB that accepts none.
 func TestAwaitSpace(t *testing.T) {
 	feedAll := func(ctx context.Context, s *Sink) error {
 		x := minute()
@@ -303,7 +304,7 @@ func TestAwaitSpace(t *testing.T) {
 		}
 		s.Close(t.Context())
 	})
-	synctest.Test(t, func(t *testing.T) { // a fast InfluxDB, and a context that has ended
+	synctest.Test(t, func(t *testing.T) { // a fast InfluxDB, and an ended context
 		s := (&memoryInflux{answer: func(*http.Request, int) (*http.Response, error) { return nil, nil }}).open(t, tune,
 			nil)
 		s.Begin(steadyWorld().run)
@@ -320,7 +321,8 @@ func TestAwaitSpace(t *testing.T) {
 	})
 }
 
-// TestReplay: points that were dropped as InfluxDB was away are written by a replay, which has counts of its own.
+// TestReplay proves that a replay writes the points that were dropped while InfluxDB was unavailable, and has its own
+// counts.
 func TestReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := true

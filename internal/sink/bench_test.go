@@ -8,7 +8,7 @@ import (
 	"lockstep/internal/record"
 )
 
-// BenchmarkSnapshot is what a sink costs the follower of a run: once a second for each agent.
+// BenchmarkSnapshot measures the cost of a sink per snapshot, which is once per second and agent.
 func BenchmarkSnapshot(b *testing.B) {
 	x := newWorld(nil)
 	x.steady(time.Second)
@@ -31,7 +31,7 @@ func BenchmarkSnapshot(b *testing.B) {
 	}
 }
 
-// hanging accepts connections and never answers.
+// hanging starts a server that accepts connections and never responds.
 func hanging(t testing.TB) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

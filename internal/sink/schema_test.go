@@ -20,7 +20,7 @@ const (
 	mark     = "<!-- From here on written from internal/sink: go test ./internal/sink -update -->\n"
 )
 
-// tables writes the schema for people.
+// tables returns the schema as text.
 func tables() string {
 	var b strings.Builder
 	for _, m := range Schema() {
@@ -36,7 +36,7 @@ func tables() string {
 	return b.String()
 }
 
-// TestTheDocumentIsTheSchema: who draws a dashboard reads nothing else.
+// TestTheDocumentIsTheSchema proves that the document contains the complete schema.
 func TestTheDocumentIsTheSchema(t *testing.T) {
 	text, err := os.ReadFile(document)
 	if err != nil {
@@ -58,7 +58,7 @@ func TestTheDocumentIsTheSchema(t *testing.T) {
 	}
 }
 
-// TestPointsKeepToTheSchema: no tag, field or type that is not described.
+// TestPointsKeepToTheSchema proves that every tag, field and type of the points is described.
 func TestPointsKeepToTheSchema(t *testing.T) {
 	x := newWorld(nil)
 	for c := range record.Counters() {

@@ -20,7 +20,7 @@ import (
 
 const secret = "s3cret-token/+="
 
-// quick is a tuning for tests on a real network: pauses are some milliseconds.
+// quick is a tuning for tests with a real network: pauses are some milliseconds.
 var quick = Tuning{Linger: 5 * time.Millisecond, Request: 2 * time.Minute, Flush: 2 * time.Minute,
 	MinPause: 5 * time.Millisecond, MaxPause: 20 * time.Millisecond}
 
@@ -34,7 +34,7 @@ func targetOf(t testing.TB, url string) Target {
 	return to
 }
 
-// server answers writes as answer says and keeps what it took.
+// server responds to writes as answer defines, and stores the accepted points.
 type server struct {
 	*httptest.Server
 	mu    sync.Mutex
@@ -58,7 +58,7 @@ func serve(t *testing.T, answer func(n int, w http.ResponseWriter) (taken bool))
 		}
 		body, err := gzip.NewReader(r.Body)
 		if err != nil {
-			return // the sink gave up
+			return // the client gave up
 		}
 		text, err := io.ReadAll(body)
 		if err != nil {
@@ -79,7 +79,7 @@ func serve(t *testing.T, answer func(n int, w http.ResponseWriter) (taken bool))
 	return s
 }
 
-// run hands all of a world to a sink and closes it.
+// run passes a whole world to a sink and closes it.
 func run(t *testing.T, x *world, s *Sink) plan.Delivery {
 	t.Helper()
 	feed(x, s)
@@ -137,7 +137,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefused: InfluxDB says no, and it is counted under what it said.
+// TestWhatIsRefused proves that rejected points are counted by InfluxDB's error.
 func TestWhatIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		status    int
@@ -183,7 +183,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestCloseSendsWhatWaits: the end of a run is not the end of its points.
+// TestCloseSendsWhatWaits proves that Close writes the queued points.
 func TestCloseSendsWhatWaits(t *testing.T) {
 	db := serve(t, func(n int, w http.ResponseWriter) bool {
 		time.Sleep(50 * time.Millisecond)
@@ -213,7 +213,7 @@ func TestImpossibleTimesAreCounted(t *testing.T) {
 	}
 }
 
-// TestTargetsPrintWithoutTheToken: not by mistake either.
+// TestTargetsPrintWithoutTheToken proves that no format prints the token.
 func TestTargetsPrintWithoutTheToken(t *testing.T) {
 	to := targetOf(t, "http://h:8086")
 	var log bytes.Buffer
@@ -225,7 +225,7 @@ func TestTargetsPrintWithoutTheToken(t *testing.T) {
 	}
 }
 
-// TestRemarks: what was found of a run are events at its begin, the same ones when they are written again.
+// TestRemarks proves that findings about a run are events at its beginning, and the same points if written again.
 func TestRemarks(t *testing.T) {
 	db := serve(t, nil)
 	began := time.Unix(1767225600, 0)

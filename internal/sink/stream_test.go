@@ -11,13 +11,12 @@ import (
 	"lockstep/internal/record"
 )
 
-// TestPointsSayWhatTheRecordSays: counters add up, whoever asks; times are those of the seconds.
 // The number of tasks of a run is a maximum if cells are repeated until a value is known well enough.
 func TestTheStartOfARunHasItsTasks(t *testing.T) {
 	run := someRun(nil)
 	run.Repeat = 5
-	for want, until := range map[string]*plan.StopRule{"run run-1 begins: 5 tasks": nil,
-		"run run-1 begins: at most 5 tasks": {Within: 0.1, Confidence: 0.9}} {
+	for want, until := range map[string]*plan.StopRule{"run run-1 started: 5 tasks": nil,
+		"run run-1 started: at most 5 tasks": {Within: 0.1, Confidence: 0.9}} {
 		run.Until = until
 		if got := NewStream(run).Begin()[0].Fields; got["text"] != want || got["tasks"] != int64(5) {
 			t.Errorf("%v, want %q and 5", got, want)
@@ -25,6 +24,8 @@ func TestTheStartOfARunHasItsTasks(t *testing.T) {
 	}
 }
 
+// TestPointsSayWhatTheRecordSays proves that counters of points add up to those of the record, and that points have the
+// times of the seconds.
 func TestPointsSayWhatTheRecordSays(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(5 * time.Second)
@@ -86,8 +87,8 @@ func TestPointsSayWhatTheRecordSays(t *testing.T) {
 	}
 }
 
-// TestExpectedDeliveries: each subscription receives every message that the broker kept, and no delivery is expected
-// where there are no consumers.
+// TestExpectedDeliveries proves that each subscription is expected to receive every message that the broker accepted,
+// and that no delivery is expected without consumers.
 func TestExpectedDeliveries(t *testing.T) {
 	several := newWorld(func(c *plan.Cell) { c.Workload.Topology.Subscriptions = 3 })
 	several.steady(3 * time.Second)
@@ -105,8 +106,8 @@ func TestExpectedDeliveries(t *testing.T) {
 	}
 }
 
-// TestTheSameRecordGivesTheSamePoints: written again, or made of the record later, it is one point still; what came
-// twice counts once.
+// TestTheSameRecordGivesTheSamePoints proves that points written again, or computed later from the record, are the
+// same, and that repeated snapshots count once.
 func TestTheSameRecordGivesTheSamePoints(t *testing.T) {
 	x := newWorld(nil)
 	x.steady(5 * time.Second)
@@ -147,8 +148,8 @@ func TestTheSameRecordGivesTheSamePoints(t *testing.T) {
 	}
 }
 
-// TestWhatComesLateCounts: a publisher hands over with its next event. However the increments are cut and delayed, the
-// points that are there in the end add up, and their distributions are the record's.
+// TestWhatComesLateCounts covers publishers that report a second only with their next event. For any division and delay
+// of the increments, the final points add up, and their distributions are those of the record.
 func TestWhatComesLateCounts(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -158,7 +159,7 @@ func TestWhatComesLateCounts(t *testing.T) {
 		for at := time.Duration(0); at < 20*time.Second; at += 100 * time.Millisecond {
 			x.window(0, at).Counts[record.Sent]++
 			if r.IntN(50) == 0 {
-				w := stalled.Window(int64(at), true) // hands over what it had before: long ago, perhaps
+				w := stalled.Window(int64(at), true) // reports earlier events late
 				w.Counts[record.Sent] += 10
 				w.Record(record.Publish, int64(time.Second))
 			}
@@ -183,8 +184,8 @@ func TestWhatComesLateCounts(t *testing.T) {
 	}
 }
 
-// TestStallsAreZeros: a second without events is no window in the record, but a point; what has not been reported is
-// none.
+// TestStallsAreZeros proves that a second without events, which has no window in the record, is a point. A second that
+// was not reported has no point.
 func TestStallsAreZeros(t *testing.T) {
 	x := newWorld(func(c *plan.Cell) { c.Workload.Measure = plan.Duration(30 * time.Second) })
 	x.window(0, 0).Counts[record.Sent] = 5
@@ -207,7 +208,7 @@ func TestStallsAreZeros(t *testing.T) {
 	}
 }
 
-// TestWithoutConfirms: what cannot be has no number.
+// TestWithoutConfirms proves that values that do not exist have no field.
 func TestWithoutConfirms(t *testing.T) {
 	x := newWorld(func(c *plan.Cell) { c.Workload.Publishers.Mode = "fire-and-forget" })
 	x.window(0, 0).Counts[record.Sent] = 5
@@ -220,7 +221,7 @@ func TestWithoutConfirms(t *testing.T) {
 	}
 }
 
-// TestLiveSeconds: a second is written while the task goes on, once everybody has told of it.
+// TestLiveSeconds proves that a second is written during the task, when all agents have reported it.
 func TestLiveSeconds(t *testing.T) {
 	x := newWorld(func(c *plan.Cell) { c.Workload.Measure = plan.Duration(time.Minute) })
 	s := NewStream(x.run)
@@ -229,7 +230,7 @@ func TestLiveSeconds(t *testing.T) {
 	for at := time.Duration(0); at < 20*time.Second; at += time.Second {
 		x.window(0, at).Counts[record.Sent] = 5
 		x.report(0, at+time.Second, nil)
-		if at < 10*time.Second { // then a2 falls silent
+		if at < 10*time.Second { // then a2 is silent
 			x.report(1, at+time.Second, nil)
 		}
 	}
@@ -251,7 +252,8 @@ func TestLiveSeconds(t *testing.T) {
 	}
 }
 
-// TestLongTasksForgetDistributions: what comes after a minute still corrects the counters, and never the quantiles.
+// TestLongTasksForgetDistributions proves that reports that are more than a minute late correct counters, but no
+// quantiles.
 func TestLongTasksForgetDistributions(t *testing.T) {
 	x := newWorld(func(c *plan.Cell) { c.Workload.Measure = plan.Duration(time.Hour) })
 	stalled := x.agents[0].collector.Recorder()
@@ -311,7 +313,7 @@ func TestOutcomeOfATaskThatNeverBegan(t *testing.T) {
 	}
 }
 
-// TestHostileNames: what a matrix or a broker names cannot break a line in two or grow without bounds.
+// TestHostileNames proves that names of a matrix or a broker cannot break a line or grow without limit.
 func TestHostileNames(t *testing.T) {
 	x := newWorld(func(c *plan.Cell) {
 		c.Broker.Name = "a b,c=d\\"

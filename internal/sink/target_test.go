@@ -20,7 +20,7 @@ func env(pairs ...string) func(string) (string, bool) {
 	}
 }
 
-// fakeHost has one file, or none, and no variable.
+// fakeHost has one file or none, and no variables.
 type fakeHost struct{ file string }
 
 func (fakeHost) Getenv(name string) (string, error) { return "", errors.New(name + " is not set") }

@@ -7,8 +7,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// groupedWorld is a task of two groups: one that is not confirmed on the first two agents, and one that is on the
-// others.
+// groupedWorld is a task of two groups: an unconfirmed one on the first two agents, and a confirmed one on the others.
 func groupedWorld() *world {
 	x := newWorld(func(c *plan.Cell) {
 		d := plan.Default()

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var began = time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC)
 
-// someRun is a run of one cell that publishes from one agent and consumes on another for 3.5 s.
+// someRun is a run of one cell with a publishing and a consuming agent, for 3.5 s.
 func someRun(edit func(*plan.Cell)) plan.Run {
 	w := plan.Default()
 	w.Measure = plan.Duration(3500 * time.Millisecond)
@@ -30,7 +30,7 @@ func someRun(edit func(*plan.Cell)) plan.Run {
 	return plan.Run{ID: "run-1", Name: "quick", Repeat: 1, Started: began, Cells: []plan.Cell{c}}
 }
 
-// world is a task as two agents tell of it.
+// world is a task with the reports of two agents.
 type world struct {
 	run       plan.Run
 	task      plan.Task
@@ -67,13 +67,12 @@ func (x *world) start() Start {
 	return s
 }
 
-// window is where an agent records what happens at a time, of messages due then.
+// window returns the window in which an agent records events at a time, of messages due then.
 func (x *world) window(agent int, at time.Duration) *record.Window {
 	return x.agents[agent].owner.Window(int64(at), at >= 0 && at < x.task.Cell.Workload.Measure.D())
 }
 
-// report hands over what an agent has recorded, at a time. Every agent reads the calendar for itself, and each time
-// anew.
+// report sends an agent's report at a time. Agents have different wall clocks, read for each report.
 func (x *world) report(agent int, at time.Duration, edit func(*record.Snapshot)) {
 	a := x.agents[agent]
 	a.seq++
@@ -88,7 +87,7 @@ func (x *world) report(agent int, at time.Duration, edit func(*record.Snapshot))
 	x.merge.Add(s)
 }
 
-// steady is a second of 100 messages sent and received, for each second from -1 on, reported as agents do.
+// steady records and reports 100 sent and received messages per second, from second -1 on.
 func (x *world) steady(until time.Duration) {
 	for at := -time.Second; at < until; at += time.Second {
 		for i := range 100 {
@@ -127,7 +126,7 @@ func (x *world) outcome() plan.Outcome {
 		Measured: plan.Duration(3500 * time.Millisecond), Subject: plan.Subject{Product: "RabbitMQ", Version: "3.10.8"}}
 }
 
-// stream makes the points of all of it.
+// stream returns the points of the whole run.
 func (x *world) stream() []Point {
 	s := NewStream(x.run)
 	points := append(s.Begin(), s.Start(x.start())...)
@@ -138,7 +137,7 @@ func (x *world) stream() []Point {
 	return append(points, s.End(began.Add(21*time.Second), "done")...)
 }
 
-// stored is what InfluxDB has after points were written: one of each series and time, with the latest of each field.
+// stored is the content of InfluxDB: one point per series and time, with the latest value of each field.
 type stored map[string]Point
 
 func (m stored) write(points []Point) stored {
@@ -156,7 +155,7 @@ func (m stored) write(points []Point) stored {
 	return m
 }
 
-// sum adds up a field of a measurement's points with these tags, and counts them.
+// sum returns the sum of a field over the points with these tags, and their number.
 func (m stored) sum(measurement, field string, tags ...string) (sum float64, n int) {
 	for _, p := range m {
 		fits := p.Measurement == measurement

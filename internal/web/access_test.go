@@ -90,7 +90,7 @@ func TestWhoMaySee(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for range 2 { // the second time it is remembered
+		for range 2 { // the second time the result is cached
 			r := httptest.NewRequest("GET", "/", nil)
 			r.Host = c.host
 			if c.user != "" {
@@ -105,7 +105,7 @@ func TestWhoMaySee(t *testing.T) {
 	}
 }
 
-// A flood of logins is turned away, and who was let in before is not held up by it.
+// Excess logins are rejected, and do not delay users who are logged in.
 func TestAFloodOfLoginsIsTurnedAway(t *testing.T) {
 	access, err := web.NewAccess("0.0.0.0:8088", users(t))
 	if err != nil {
@@ -123,7 +123,7 @@ func TestAFloodOfLoginsIsTurnedAway(t *testing.T) {
 		t.Fatal(code)
 	}
 	const guesses = 200
-	release := access.HoldChecks() // as a check that takes long does
+	release := access.HoldChecks() // as during a slow check
 	codes := make(chan int, guesses)
 	for i := range guesses {
 		go func() { codes <- ask(t.Context(), fmt.Sprint("guess ", i)) }()

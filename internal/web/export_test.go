@@ -7,31 +7,31 @@ import (
 	"lockstep/internal/wire"
 )
 
-// MaxWaiting is how many logins wait to be checked.
+// MaxWaiting is the maximum number of logins that wait for a check.
 const MaxWaiting = maxWaiting
 
-// HoldChecks has logins wait to be checked until release is called.
+// HoldChecks makes logins wait until release is called.
 func (a *Access) HoldChecks() (release func()) {
 	a.checking <- struct{}{}
 	return func() { <-a.checking }
 }
 
-// Watches are those of a site, for tests.
+// Watches are the followers of a site, for tests.
 type Watches struct{ all *liveFollowers }
 
-// NewWatches follow runs of a control plane.
+// NewWatches returns followers for runs of a control plane.
 func NewWatches(conn *wire.Client) Watches { return Watches{newLiveFollowers(conn)} }
 
-// Watch is one of them.
+// Watch is one follower.
 type Watch struct{ of *liveFollower }
 
-// Look joins those who look at a run.
+// Look adds a viewer of a run.
 func (w Watches) Look(ctx context.Context, run string) (Watch, func(), error) {
 	one, leave, err := w.all.look(ctx, run)
 	return Watch{one}, leave, err
 }
 
-// Series is how many seconds of the attempt in flight it shows.
+// Series returns the number of seconds of the current attempt that are shown.
 func (w Watch) Series() int {
 	w.of.mu.Lock()
 	defer w.of.mu.Unlock()
@@ -41,7 +41,7 @@ func (w Watch) Series() int {
 	return len(w.of.at.Attempt.Series)
 }
 
-// Ended is how the run ended, as pages say it.
+// Ended returns the end of the run as text.
 func (w Watch) Ended() string {
 	v, _ := w.of.view(time.Now())
 	return v.Ended

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPanicsOfRequestsAreErrors requests pages that have no control plane to ask.
+// TestPanicsOfRequestsAreErrors requests pages without a control plane.
 func TestPanicsOfRequestsAreErrors(t *testing.T) {
 	access, err := NewAccess("127.0.0.1:0", nil)
 	if err != nil {

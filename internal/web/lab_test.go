@@ -27,7 +27,7 @@ import (
 	_ "lockstep/pkg/drivers/loopback"
 )
 
-// hostile is a name that breaks pages which do not escape it.
+// hostile is a name that breaks a page without escaping.
 const hostile = `</script><script>alert("1")</script> 'q' "q" & <b> 🐇`
 
 // lab is a control plane with a controller, agents and pages in this process.
@@ -39,10 +39,10 @@ type lab struct {
 	standing *controller.Status
 	working  *agent.Status
 	points   *sink.Counters
-	pages    string // where they are
+	pages    string // their address
 }
 
-// users know alice, whose password is "correct horse".
+// users contains alice with the password "correct horse".
 func users(t *testing.T) web.Users {
 	t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte("correct horse"), bcrypt.MinCost)
@@ -92,7 +92,7 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	return l
 }
 
-// serve serves the pages as a process of its own would: one that leads or one that stands by.
+// serve serves the pages as a leader's or a standby's process.
 func (l *lab) serve(who web.Users) string {
 	l.t.Helper()
 	conn, log := l.connectClient(), slog.New(slog.NewTextHandler(l.t.Output(),
@@ -138,18 +138,18 @@ func (l *lab) eventually(what string, is func() bool) {
 	}
 }
 
-// brokers counts the loopbacks of this process.
+// brokers counts the loopback brokers of this process.
 var brokers atomic.Int64
 
-// aRun is a short run over loopback whose names are hostile.
+// aRun is a short run over loopback with hostile names.
 func aRun(id string, change func(*plan.Cell)) plan.Run {
 	w := plan.Default()
 	w.Publishers.Count, w.Publishers.MaxInFlight = 500, 100
-	w.Warmup, w.Measure = 0, plan.Duration(10*time.Minute) // it ends with the count, and the drain when all is in
+	w.Warmup, w.Measure = 0, plan.Duration(10*time.Minute) // it ends after the count and the last message
 	w.Drain = plan.Drain{Idle: plan.Duration(2 * time.Minute), Timeout: plan.Duration(2 * time.Minute)}
 	w.Connect = plan.Duration(2 * time.Minute)
 	value, _ := json.Marshal(hostile)
-	// tests that run side by side have runs of one name
+	// parallel tests have runs with the same name
 	options, _ := json.Marshal(map[string]any{"name": fmt.Sprint(id, "-", brokers.Add(1))})
 	c := plan.Cell{Coordinates: []plan.Coordinate{{Axis: "n<i>", Value: value}}, Workload: w,
 		Broker:     plan.Broker{Name: hostile, Driver: "loopback", Options: options},
@@ -181,7 +181,7 @@ func (l *lab) submit(run plan.Run) {
 	})
 }
 
-// finish runs a run to its end and its copy.
+// finish waits for the end of a run and its copy.
 func (l *lab) finish(run plan.Run) {
 	l.t.Helper()
 	l.submit(run)
@@ -191,7 +191,7 @@ func (l *lab) finish(run plan.Run) {
 	})
 }
 
-// ask makes a request; change may alter it first. It returns the answer with its body read.
+// ask sends a request, which change may modify. It returns the response and its body.
 func ask(t *testing.T, method, url, body string, change func(*http.Request)) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
@@ -220,7 +220,7 @@ func ask(t *testing.T, method, url, body string, change func(*http.Request)) (*h
 
 func alice(r *http.Request) { r.SetBasicAuth("alice", "correct horse") }
 
-// get returns a page that has to be there.
+// get returns a page that must exist.
 func (l *lab) get(path string, change func(*http.Request)) string {
 	l.t.Helper()
 	answer, text := ask(l.t, "GET", l.pages+path, "", change)

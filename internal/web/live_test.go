@@ -23,8 +23,8 @@ func TestABusyAgentIsShown(t *testing.T) {
 	}
 }
 
-// TestGroupsAreNotAddedUp: the page shows what each group does, of whole seconds that all of its agents have reported,
-// and how long the rest takes.
+// TestGroupsAreNotAddedUp proves that the page shows each group, with full seconds that all its agents have reported,
+// and the remaining time.
 func TestGroupsAreNotAddedUp(t *testing.T) {
 	work := plan.Default()
 	work.Consumers.Nodes, work.Measure = 1, plan.Duration(10*time.Second)

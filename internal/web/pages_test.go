@@ -27,10 +27,10 @@ import (
 	"lockstep/internal/wire"
 )
 
-// outside finds what a page would load from, or send to, another host.
+// outside matches references of a page to other hosts.
 var outside = regexp.MustCompile(`(?i)(src|href|action|content|url\()\s*=?\s*["']?(https?:)?//`)
 
-// sound fails on a page that is not whole, holds what a user wrote as more than text, or names another host.
+// sound checks that a page is complete, escapes user texts, and refers to no other host.
 func sound(t *testing.T, path, text string) {
 	t.Helper()
 	if !strings.HasSuffix(strings.TrimSpace(text), "</html>") {
@@ -66,7 +66,7 @@ func TestPagesOfARunShowItsRecordAsText(t *testing.T) {
 		sound(t, path, l.get(path, nil))
 	}
 	text := l.get("/runs/run-1", nil)
-	p99 := outcomes[0].Values["publish.p99"] // agents that end apart have no rate together
+	p99 := outcomes[0].Values["publish.p99"] // agents that end separately have no common rate
 	number := strconv.FormatFloat(p99.Number, 'f', -1, 64)
 	if p99.NA != "" || p99.Number == 0 {
 		t.Fatalf("the latency is %+v", p99)
@@ -163,7 +163,7 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stream.Body.Close()
-	// what never comes fails the test, and does not hang it
+	// ends the test if the event never comes
 	defer time.AfterFunc(3*time.Minute, func() { stream.Body.Close() }).Stop()
 	if kind := stream.Header.Get("Content-Type"); kind != "text/event-stream" {
 		t.Fatalf("the stream is %s", kind)
@@ -179,14 +179,14 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 		if strings.Contains(line, "<script>alert") {
 			t.Fatalf("the stream holds a script: %s", line)
 		}
-		if seen && !asked && !painted { // in mid-task a page has the figures without its script
+		if seen && !asked && !painted { // during a task the page has the metrics without its script
 			painted = true
 			if text := l.get("/runs/run-1", nil); !strings.Contains(text, "<dt>consume</dt>") ||
 				!strings.Contains(text, ": measuring; on ") {
 				t.Errorf("the page of a task that measures does not say so before its script runs:\n%s", text)
 			}
 		}
-		if seen && !asked && time.Since(began) > 12*time.Second { // longer than any other request may take to come in
+		if seen && !asked && time.Since(began) > 12*time.Second { // longer than the time limit for other requests
 			asked = true
 			page := l.get("/runs/run-1", alice)
 			l.act("/runs/run-1/cancel", tokenOf(t, page), http.StatusSeeOther)
@@ -202,8 +202,8 @@ func TestLiveViewFollowsARunAndCancelEndsIt(t *testing.T) {
 	})
 }
 
-// TestOneMeterForAllWhoLook: the record of a run is read once, however many look at it, and nobody's leaving ends it
-// for others.
+// TestOneMeterForAllWhoLook proves that the record of a run is read once for all viewers, and that a viewer that leaves
+// does not affect the others.
 func TestOneMeterForAllWhoLook(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, nil, "a1", "a2")
@@ -277,7 +277,7 @@ func tokenOf(t *testing.T, page string) string {
 	return found[1]
 }
 
-// act sends a form as alice's browser does, from the site's own page.
+// act sends a form from the site's own page as alice.
 func (l *lab) act(path, token string, want int) {
 	l.t.Helper()
 	answer, text := ask(l.t, "POST", l.pages+path, url.Values{"token": {token}}.Encode(), func(r *http.Request) {
@@ -375,7 +375,7 @@ func TestNothingIsDoneForWhoMayNot(t *testing.T) {
 	if answer.StatusCode == 200 || answer.StatusCode == 303 {
 		t.Errorf("a link pauses: %s", answer.Status)
 	}
-	alone := l.serve(nil) // where nobody can log in, nobody can act
+	alone := l.serve(nil) // without logins, no actions are possible
 	if answer, _ := ask(t, "POST", alone+"/schedules/nightly/pause", form(token), alice); answer.StatusCode != 403 {
 		t.Errorf("without users: %s", answer.Status)
 	}
@@ -383,7 +383,7 @@ func TestNothingIsDoneForWhoMayNot(t *testing.T) {
 	if err != nil || kept.Schedule.Paused || kept.Schedule.Edit != 1 {
 		t.Errorf("the schedule was changed: %+v, %v", kept.Schedule, err)
 	}
-	// a link to here leads nowhere else
+	// a redirect leads only to this site
 	for _, to := range []string{"//evil.example", "https://evil.example", "/\t/evil.example", "/schedules"} {
 		answer, _ := ask(t, "GET", l.pages+"/login?to="+url.QueryEscape(to), "", alice)
 		if answer.StatusCode != 303 || answer.Header.Get("Location") != "/" {
@@ -392,7 +392,7 @@ func TestNothingIsDoneForWhoMayNot(t *testing.T) {
 	}
 }
 
-// The history has a drawing for each series, marks its change points, and begins with those that have an alarm.
+// The history has a drawing per series with its change points. Series with an alarm are first.
 func TestHistoryShowsSeriesChangePointsAndAlarms(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, nil)
@@ -477,8 +477,8 @@ func TestFiguresForPrometheus(t *testing.T) {
 	}
 }
 
-// What a digest says is shown as title and lines, beside a link to the digest that the run's copy has; other
-// comparisons are shown as they are.
+// The digest of a slot is shown as a title with lines, and with a link to the digest in the run's copy. Other
+// comparisons are shown unchanged.
 func TestTheDigestOfASlotIsReadable(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, users(t))

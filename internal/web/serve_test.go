@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// certificate makes one for 127.0.0.1 that signs itself.
+// certificate creates a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -50,8 +50,8 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	return cert, key, pool
 }
 
-// TestPagesOverTLS: with a certificate nothing is said in the clear or by an old protocol, and a certificate that
-// cannot be read is told at the start.
+// TestPagesOverTLS proves that with a certificate neither plain text nor old protocols are accepted, and that an
+// unreadable certificate is reported at the start.
 func TestPagesOverTLS(t *testing.T) {
 	t.Parallel()
 	cert, key, pool := certificate(t)

@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// TestBaselinesThatCannotBeUsed: one with a damaged value is listed by its name, one of another format cannot be read,
-// one that does not fit into a message is refused, and neither keeps anybody from the others.
+// TestBaselinesThatCannotBeUsed proves that a damaged baseline is listed by name, one of another format cannot be read,
+// one that exceeds a message is rejected, and that the others remain usable.
 func TestBaselinesThatCannotBeUsed(t *testing.T) {
 	c := storeOf(t, plane(t, ServerConfig{}))
 	l := campaign(t, c, "test")

@@ -20,7 +20,7 @@ var aDefinition = schedule.Definition{Name: "x", Cron: "@daily", Zone: "UTC", Mi
 	Overlap: schedule.OverlapSkip,
 	Matrix:  schedule.Matrix{File: "x.cue", Text: "package matrix"}}
 
-// clientOf connects a client within the process.
+// clientOf connects a client in the process.
 func clientOf(t testing.TB, s *Server) *Client {
 	t.Helper()
 	c, err := s.Client(t.Context())
@@ -31,7 +31,7 @@ func clientOf(t testing.TB, s *Server) *Client {
 	return c
 }
 
-// client dials with a user's credentials.
+// client connects with a user's credentials.
 func (g *guardedPlane) client(t *testing.T, name string) *Client {
 	t.Helper()
 	c, err := DialClient(t.Context(), g.url, g.auth(name))
@@ -42,7 +42,7 @@ func (g *guardedPlane) client(t *testing.T, name string) *Client {
 	return c
 }
 
-// serveClients has a leader answer clients: of one agent, one hook, and a history that is longer than a message.
+// serveClients makes a leader serve clients, with one agent, one hook, and a history that exceeds a message.
 func serveClients(t testing.TB, l *Leader) {
 	t.Helper()
 	stop, err := l.ServeClients(func() []AgentInfo { return []AgentInfo{{Heartbeat: Heartbeat{Agent: "a1"}}} },
@@ -58,7 +58,7 @@ func serveClients(t testing.TB, l *Leader) {
 	t.Cleanup(stop)
 }
 
-// submission is the number of the submission of a run that is queued.
+// submission returns the sequence number of a queued run's submission.
 func submission(t testing.TB, s *Store, run string) uint64 {
 	t.Helper()
 	last, err := s.lastMessage(t.Context(), subject.QueueStream, subject.Submit(run))
@@ -68,7 +68,7 @@ func submission(t testing.TB, s *Store, run string) uint64 {
 	return last.Seq
 }
 
-// queueRun stores a submission as a leader does.
+// queueRun stores a submission like a leader.
 func queueRun(t testing.TB, s *Store, run plan.Run) {
 	t.Helper()
 	packed, err := pack(Submission{Run: run})
@@ -84,8 +84,8 @@ func queueRun(t testing.TB, s *Store, run plan.Run) {
 	}
 }
 
-// TestAnIdleFollowerInAnotherAccount: for ten minutes nothing happens in a run, and the follower's requests cross the
-// border of its account 120 times.
+// TestAnIdleFollowerInAnotherAccount proves that a follower continues after ten minutes without events, with 120
+// requests to another account.
 func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -124,8 +124,8 @@ func TestAnIdleFollowerInAnotherAccount(t *testing.T) {
 	})
 }
 
-// A leader dies with a reader's request, while the reader's link stays. Its client finds the next leader, and reads on
-// from it.
+// A leader ends with a pending request of a reader, whose link stays. The client finds the next leader and continues to
+// read.
 func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{Shared: true})
@@ -141,11 +141,11 @@ func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			// its error is that of following
+			// its error is that of Follow
 			_, _ = client.Follow(following, "r", func(Entry) error { read <- time.Now(); return nil })
 		}()
 		defer func() { leave(); <-ended }()
-		time.Sleep(7 * time.Second) // the reader's second request waits
+		time.Sleep(7 * time.Second) // the reader's second request is pending
 		first.leader.conn.Close()
 		second := recorder(t, storeOf(t, s), "r")
 		serveClients(t, second.leader)
@@ -162,8 +162,8 @@ func TestAReaderGoesOnWithTheNextLeader(t *testing.T) {
 	})
 }
 
-// A run that is queued is not queued again. The answer comes before ctl says that no controller has taken the run,
-// after 2 s.
+// A queued run is not queued again. The response comes before ctl reports, after 2 s, that no controller has accepted
+// the run.
 func TestARunThatIsQueuedIsRefusedAtOnce(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{Shared: true})

@@ -15,7 +15,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A cluster that is still deciding on another message when the time is up has said nothing of a later controller.
+// If a cluster has not decided about another message at the timeout, that is no evidence of a later controller.
 func TestOnlyALaterFenceFences(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		c := link(t, plane(t, ServerConfig{}))
@@ -30,7 +30,7 @@ func TestOnlyALaterFenceFences(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Without streams, whose place the subscription takes.
+			// Without streams; the subscription takes their place.
 			r := &Recorder{leader: leaderOf(t.Context(), store, 1), run: "r"}
 			r.events, r.snapshots = newRunStreams(store, "r")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)

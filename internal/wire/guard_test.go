@@ -10,8 +10,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// TestPanicsOfHandlersAreErrors: who handles a message panics; the asker gets an error, and the next message is
-// handled.
+// TestPanicsOfHandlersAreErrors proves that after a panic of a handler the client receives an error, and that the next
+// message is handled.
 func TestPanicsOfHandlersAreErrors(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c, log := link(t, s), &logged{}
@@ -39,7 +39,7 @@ func TestPanicsOfHandlersAreErrors(t *testing.T) {
 	}
 }
 
-// TestPanicsOfSubmissionsRefuseTheirRun: the queue is read on.
+// TestPanicsOfSubmissionsRefuseTheirRun proves that the queue continues after a panic.
 func TestPanicsOfSubmissionsRefuseTheirRun(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := link(t, s)

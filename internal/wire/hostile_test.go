@@ -22,10 +22,10 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// TestACompressedMessageIsBounded unpacks what would fill the memory, and measures that it does not.
+// TestACompressedMessageIsBounded proves that a message that would expand beyond the limit does not use that memory.
 func TestACompressedMessageIsBounded(t *testing.T) {
 	b := gzipped(t, []byte(`{"run":{"id":"`))
-	// 1 GiB: what is compressed piece by piece unpacks as one
+	// 1 GiB: compressed parts expand as one
 	b = append(b, bytes.Repeat(gzipped(t, bytes.Repeat([]byte("a"), 1<<20)), 1<<10)...)
 	c := codec{protocol: plan.Protocol}
 	var before, after runtime.MemStats
@@ -41,7 +41,8 @@ func TestACompressedMessageIsBounded(t *testing.T) {
 	}
 }
 
-// TestCellsAreCountedBeforeTheyAreMade unpacks three bytes that are a cell of a thousand, a hundred thousand times.
+// TestCellsAreCountedBeforeTheyAreMade decodes a hundred thousand cells, each three bytes in JSON and a thousand in
+// memory.
 func TestCellsAreCountedBeforeTheyAreMade(t *testing.T) {
 	b := gzipped(t, []byte(`{"run":{"id":"r","repeat":1,"cells":[{}`+strings.Repeat(",{}", 500_000)+`]}}`))
 	c := codec{protocol: plan.Protocol}
@@ -106,7 +107,7 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzMessages decodes anything as each kind of message: an error, or a value that can be written again.
+// FuzzMessages decodes any input as each kind of message. The result is an error or a value that can be encoded again.
 func FuzzMessages(f *testing.F) {
 	for _, text := range []string{``, `null`, `{}`, `[]`, `"x"`, `{"agent":"a1","offset":null}`,
 		`{"run":{"cells":[{}],"repeat":1e99}}`, `{"start":{"c":-9223372036854775808}}`,
@@ -137,7 +138,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// An agent ignores a controller whose epoch is in the future, says so once, and continues.
+// An agent ignores a controller whose epoch is in the future, logs it once, and continues.
 func TestEpochsOfTheFutureAreLogged(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})

@@ -22,7 +22,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// campaign has a controller lead.
+// campaign makes a controller lead.
 func campaign(t testing.TB, c *Store, name string) *Leader {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -44,8 +44,8 @@ func recorder(t testing.TB, c *Store, run string) *Recorder {
 	return r
 }
 
-// gate is a link within the process that can hold back what is sent over it, as a stopped process or a cut does, and
-// hand it over later.
+// gate is an in-process link that can delay messages, as a stopped process or a network failure does, and deliver them
+// later.
 type gate struct {
 	server *Server
 	mu     sync.Mutex
@@ -75,7 +75,7 @@ func (g *gate) InProcessConn() (net.Conn, error) {
 	return client, nil
 }
 
-// pass never keeps the sender waiting, which would hold locks of the client.
+// pass never blocks the sender, which would hold locks of the client.
 func (g *gate) pass(to, from net.Conn) {
 	held := make(chan []byte, 10_000)
 	go func() {
@@ -135,7 +135,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		way.hold() // from here on nothing that the first says arrives, for the moment
+		way.hold() // from now on, messages of the first one are delayed
 		late := make(chan error, 2)
 		go func() { late <- event(was, "late") }()
 		go func() { late <- old.PutRun(context.Background(), RunState{Run: "r", State: "late"}) }()
@@ -160,7 +160,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 				t.Error("a former leader was told that its word was taken")
 			}
 		}
-		if err := first.conn.flush(t.Context(), 10*time.Second); err != nil { // all that was held back has arrived
+		if err := first.conn.flush(t.Context(), 10*time.Second); err != nil { // all delayed messages have arrived
 			t.Fatal(err)
 		}
 		select {
@@ -173,7 +173,7 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 		if _, err := old.Acquire(context.Background(), "r"); err == nil {
 			t.Error("a former leader took a run up again")
 		}
-		// What was not under the lease's context either is refused by the server.
+		// The server also rejects writes that do not use the lease's context.
 		was.leader = leaderOf(context.Background(), first, old.who.Epoch)
 		if err := event(was, "much later"); !errors.Is(err, lease.ErrFenced) {
 			t.Errorf("a former leader's event: %v, want lease.ErrFenced", err)
@@ -199,8 +199,8 @@ func TestWhatAFormerLeaderStillWritesIsRefused(t *testing.T) {
 	})
 }
 
-// TestALapseIsSeenDuringAWrite: the state of a run that cannot be stored for the moment does not hold up who looks at
-// the lease, nor its renewal.
+// TestALapseIsSeenDuringAWrite proves that a blocked write of a run's state delays neither the check of the lease nor
+// its renewal.
 func TestALapseIsSeenDuringAWrite(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{Shared: true})
@@ -227,7 +227,7 @@ func TestALapseIsSeenDuringAWrite(t *testing.T) {
 	})
 }
 
-// A server that is gone answers no request: who waits for it without a deadline would lead without serving anybody.
+// The requests of a new leader have deadlines. Otherwise it would lead without serving if the server is gone.
 func TestThePreparationEndsWithoutAnAnswer(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		c, way := through(t, plane(t, ServerConfig{Shared: true}))
@@ -247,7 +247,7 @@ func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 		s := plane(t, ServerConfig{})
 		c, other := storeOf(t, s), storeOf(t, s)
 		l := campaign(t, c, "one")
-		for range 10 { // no revision of the next bucket is this one for a while
+		for range 10 { // so that revisions of the next bucket differ from this one
 			if err := l.lease.Confirm(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -266,7 +266,7 @@ func TestALeaseWhoseBucketWasLostIsLost(t *testing.T) {
 	})
 }
 
-// freePorts are different ones that nobody listens on.
+// freePorts returns different free ports.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	ports := make([]int, n)
@@ -275,13 +275,13 @@ func freePorts(t *testing.T, n int) []int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer l.Close() // when all are known
+		defer l.Close() // after all ports are chosen
 		ports[i] = l.Addr().(*net.TCPAddr).Port
 	}
 	return ports
 }
 
-// cluster starts three servers, n0 to n2, that replicate to each other, and connects to the last.
+// cluster starts a cluster of three servers, n0 to n2, and connects to the last one.
 func cluster(t *testing.T) ([]*server.Server, *Store) {
 	t.Helper()
 	var routes []*url.URL
@@ -337,7 +337,7 @@ func TestTheFenceHoldsInAClusterWhateverIsWrittenAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := *r // a second writer of the same leadership: nothing orders the two
+	again := *r // a second, unsynchronised writer of the same leader
 	again.events, _ = newRunStreams(c, "r")
 	again.events.fence = r.events.fence
 	const n = 40
@@ -381,8 +381,8 @@ func TestTooFewServersForTheReplicasIsSaid(t *testing.T) {
 	})
 }
 
-// TestAgentsRefuseAFormerLeadersCommands: and they refuse an epoch that no leader can have, which would have every
-// later leader refused.
+// TestAgentsRefuseAFormerLeadersCommands also proves that agents reject an impossible epoch, after which every later
+// leader would be rejected.
 func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})
@@ -421,8 +421,7 @@ func TestAgentsRefuseAFormerLeadersCommands(t *testing.T) {
 	})
 }
 
-// A controller that stands by with another limit of the record than the leader's says so: it would begin to count at a
-// takeover.
+// A standby whose limit of the record differs from the leader's logs it, because the limit would change at a takeover.
 func TestAStandbyWithAnotherRecordLimitSaysSo(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})

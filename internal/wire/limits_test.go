@@ -17,7 +17,7 @@ import (
 	"lockstep/internal/wire/keys"
 )
 
-// limits are those of each server for an account: connections of all its users together, and subscriptions of each.
+// limits returns a server's limits of an account: connections of all its users, and subscriptions per connection.
 func (g *guardedPlane) limits(t *testing.T, account string) (connections, subscriptions int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(g.dir, "nats.conf"))
@@ -32,7 +32,7 @@ func (g *guardedPlane) limits(t *testing.T, account string) (connections, subscr
 	return connections, subscriptions
 }
 
-// TestConnectionsOfAccountsAreBounded lowers the limits that the configuration has, and opens connections up to them.
+// TestConnectionsOfAccountsAreBounded lowers the configured limits, and opens connections up to them.
 func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 	g := guardPlane(t)
 	path := filepath.Join(g.dir, "nats.conf")
@@ -64,7 +64,7 @@ func TestConnectionsOfAccountsAreBounded(t *testing.T) {
 	}
 	others := []*Conn{link(t, s), g.dial(t, "client"), g.dial(t, "a1"), g.dial(t, "a1"), g.dial(t, "client"),
 		g.dial(t, "controller")}
-	if c, err := Dial(t.Context(), g.url, g.auth("client")); err == nil { // closed before TLS, and so without a reason
+	if c, err := Dial(t.Context(), g.url, g.auth("client")); err == nil { // closed before TLS, without a reason
 		t.Errorf("a tenth connection: %v: want a refusal", c)
 	}
 	for i, c := range append(viewers, others...) {
@@ -117,7 +117,8 @@ func TestSubscriptionsOfAConnectionAreBounded(t *testing.T) {
 	}
 }
 
-// TestMessagesToAServerAreBounded speaks the protocol of NATS: the client library does not send all of it.
+// TestMessagesToAServerAreBounded uses NATS's protocol directly, because the client library cannot send all of these
+// messages.
 func TestMessagesToAServerAreBounded(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	other := link(t, s)
@@ -127,7 +128,7 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 		"payload": {fmt.Sprintf("PUB x %d\r\n", MaxMessage+1), "maximum payload violation"},
 	} {
 		raw, lines := rawLink(t, s)
-		go func() { _, _ = raw.Write([]byte(x.send)) }() // the server may close before it read everything
+		go func() { _, _ = raw.Write([]byte(x.send)) }() // the server may close before it has read everything
 		said, err := io.ReadAll(lines)
 		if !strings.Contains(strings.ToLower(string(said)), x.want) {
 			t.Errorf("%s: the server says %q, %v: want %q, and the end of the connection", what, said, err, x.want)
@@ -142,7 +143,7 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 		t.Fatal(line, err)
 	}
 	body := make([]byte, MaxMessage/2)
-	for range keys.MaxPending/len(body) + 2 { // and it reads nothing
+	for range keys.MaxPending/len(body) + 2 { // without reading
 		if err := errors.Join(other.nc.Publish("flood", body), other.flush(t.Context(), hang)); err != nil {
 			t.Fatalf("who publishes does not go on: %v", err)
 		}
@@ -155,7 +156,7 @@ func TestMessagesToAServerAreBounded(t *testing.T) {
 	}
 }
 
-// rawLink is a connection to a server without users, after its greeting, and what it sends.
+// rawLink returns a connection to a server without users, after the server's greeting.
 func rawLink(t *testing.T, s *Server) (net.Conn, *bufio.Reader) {
 	t.Helper()
 	c, err := s.InProcessConn()
@@ -181,7 +182,8 @@ func rawLink(t *testing.T, s *Server) (net.Conn, *bufio.Reader) {
 	return c, lines
 }
 
-// TestServersWithoutConfigurationAreBounded: a configuration file of an earlier release names no limits either.
+// TestServersWithoutConfigurationAreBounded covers servers whose configuration file has no limits, as files of an
+// earlier release.
 func TestServersWithoutConfigurationAreBounded(t *testing.T) {
 	v, err := plane(t, ServerConfig{}).ns.Varz(nil)
 	if err != nil || v.MaxConn != keys.MaxConnections || v.MaxSubs != keys.MaxSubscriptions ||

@@ -19,7 +19,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// takeReports stores snapshots as a leader does, until the test ends.
+// takeReports stores snapshots like a leader, until the end of the test.
 func takeReports(t testing.TB, leader *Leader, store *SnapshotStore) {
 	t.Helper()
 	stop, err := leader.AnswerReports(func(context.Context, Arrival) error { return nil },
@@ -30,7 +30,7 @@ func takeReports(t testing.TB, leader *Leader, store *SnapshotStore) {
 	t.Cleanup(stop)
 }
 
-// TestSnapshotsAreStoredInOrderAndOnce: several agents at a time, and every other snapshot is sent twice.
+// TestSnapshotsAreStoredInOrderAndOnce covers several concurrent agents that send every other snapshot twice.
 func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c := storeOf(t, s)
@@ -88,7 +88,8 @@ func TestSnapshotsAreStoredInOrderAndOnce(t *testing.T) {
 	}
 }
 
-// TestAnAgentCannotStoreWithoutBound: neither more bytes than its attempt can need, nor a message that no server takes.
+// TestAnAgentCannotStoreWithoutBound proves that an agent can store neither more bytes than an attempt can need, nor a
+// message beyond the server's limit.
 func TestAnAgentCannotStoreWithoutBound(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	c, agent := storeOf(t, s), NewAgent(link(t, s))
@@ -182,8 +183,8 @@ func TestOtherProtocolVersionIsRefusedReadably(t *testing.T) {
 	}
 }
 
-// TestRecordsHaveAFormatOfTheirOwn stores a submission and a plan in several formats, by programs with several
-// protocols.
+// TestRecordsHaveAFormatOfTheirOwn stores a submission and a plan in several formats, by programs with several protocol
+// numbers.
 func TestRecordsHaveAFormatOfTheirOwn(t *testing.T) {
 	s := plane(t, ServerConfig{Shared: true})
 	c := storeOf(t, s)
@@ -333,8 +334,8 @@ func TestHostileMessagesAreErrors(t *testing.T) {
 	}
 }
 
-// TestAFormerLeadersAnswerIsNotTaken: it does not know the attempts of the leader, and has not noticed yet that it is
-// not.
+// TestAFormerLeadersAnswerIsNotTaken covers a former leader that has not noticed its end, and does not have the
+// attempts of the new one.
 func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	agent, next := NewAgent(link(t, s)), campaign(t, storeOf(t, s), "next")
@@ -371,7 +372,8 @@ func TestAFormerLeadersAnswerIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestAnotherProcessOfTheNameAnswersNoCommand: the one that it is for would never be sent it.
+// TestAnotherProcessOfTheNameAnswersNoCommand proves that only the addressed process responds. Otherwise the command
+// would never be repeated for it.
 func TestAnotherProcessOfTheNameAnswersNoCommand(t *testing.T) {
 	s := plane(t, ServerConfig{})
 	leader := campaign(t, storeOf(t, s), "test")
@@ -395,7 +397,7 @@ func TestAnotherProcessOfTheNameAnswersNoCommand(t *testing.T) {
 	}
 }
 
-// TestCommandsAreHandledInOrder: an assignment that was held up on its way does not displace the one after it.
+// TestCommandsAreHandledInOrder proves that a delayed assignment does not replace a later one.
 func TestCommandsAreHandledInOrder(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})
@@ -429,7 +431,7 @@ func TestCommandsAreHandledInOrder(t *testing.T) {
 	})
 }
 
-// TestRequestsOfAgentsAreBounded: large ones wait for each other, however many agents send them.
+// TestRequestsOfAgentsAreBounded proves that large requests wait for each other, for any number of agents.
 func TestRequestsOfAgentsAreBounded(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s := plane(t, ServerConfig{})

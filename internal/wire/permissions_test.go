@@ -16,8 +16,9 @@ import (
 
 var update = flag.Bool("update", false, "write golden files")
 
-// A permission is to send messages to subjects, or to listen to them. {own} is the agent's own name and {other} that of
-// another one; {own-key} and {other-key} are such keys; {stream} is each stream and {subject} one subject of each.
+// permission is a permission to publish to subjects, or to subscribe to them. {own} is the agent's name, and {other}
+// that of another agent. {own-key} and {other-key} are their keys. {stream} is each stream, and {subject} one subject
+// of each stream.
 type permission struct {
 	what     string
 	listen   bool
@@ -84,11 +85,11 @@ var listed = []permission{
 
 const permissionsPage = "../../docs/security.md"
 
-// TestPermissionsOfRoles tries every permission with the key of every role on a server with the configuration of "ctl
-// fleet init". The table of docs/security.md has what was found; -update writes it.
+// TestPermissionsOfRoles tries every permission with the key of every role, on a server with the configuration of "ctl
+// fleet init". The table of docs/security.md has the results; -update writes it.
 func TestPermissionsOfRoles(t *testing.T) {
 	g := guardPlane(t)
-	streams := map[string]string{} // with a subject of each
+	streams := map[string]string{} // with one subject each
 	infos := storeOf(t, g.server).js.ListStreams(t.Context())
 	for info := range infos.Info() {
 		streams[info.Config.Name] = strings.NewReplacer(">", "x", "*", "x").Replace(info.Config.Subjects[0])
@@ -101,7 +102,7 @@ func TestPermissionsOfRoles(t *testing.T) {
 	conns := map[string]*nats.Conn{}
 	for _, user := range users {
 		conns[user], _ = g.hostile(t, user)
-		conns[user].SetErrorHandler(nil) // refusals are looked up: see mayUse
+		conns[user].SetErrorHandler(nil) // errors are read from the connection: see mayUse
 	}
 	for _, p := range listed {
 		row := []string{p.what, subjectsText(p)}
@@ -131,7 +132,7 @@ func TestPermissionsOfRoles(t *testing.T) {
 	compareTable(t, table)
 }
 
-// subjectsText writes the subjects of a permission.
+// subjectsText formats the subjects of a permission.
 func subjectsText(p permission) string {
 	var all []string
 	for _, s := range p.subjects {
@@ -144,7 +145,7 @@ func subjectsText(p permission) string {
 	return text
 }
 
-// mayUse reports whether the server lets a connection use a subject.
+// mayUse reports whether the server permits a connection to use a subject.
 func mayUse(t *testing.T, nc *nats.Conn, listen bool, subject string) bool {
 	t.Helper()
 	var err error
@@ -159,7 +160,7 @@ func mayUse(t *testing.T, nc *nats.Conn, listen bool, subject string) bool {
 		err = nc.Publish(subject, nil)
 	}
 	if err == nil {
-		err = nc.Flush() // the server refuses before it answers
+		err = nc.Flush() // the server sends the error before its response
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +193,7 @@ func compareTable(t *testing.T, table string) {
 	}
 }
 
-// TestEveryServiceHasAPermission: a service that is added is a row of the table.
+// TestEveryServiceHasAPermission proves that every service has a row in the table.
 func TestEveryServiceHasAPermission(t *testing.T) {
 	text, err := os.ReadFile("services.go")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// A leader that does not know yet that another has taken the lease deletes nothing.
+// A leader that has not noticed that another one leads deletes nothing.
 func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 8<<20)
@@ -51,7 +51,7 @@ func TestAFormerLeaderDeletesNothing(t *testing.T) {
 	}
 }
 
-// What comes while something is being deleted stays.
+// Messages that arrive during a deletion stay.
 func TestOnlyWhatWasThereIsDeleted(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 8<<20)

@@ -12,8 +12,8 @@ import (
 	"lockstep/internal/wire/subject"
 )
 
-// In a cluster, other servers than the one that a reader is connected to answer it. When one of them dies, the reader
-// continues: within 8 s, which LOCKSTEP_LONG requires.
+// In a cluster, other servers than the reader's own may serve it. If one of them fails, the reader continues, within 8
+// s (checked with LOCKSTEP_LONG).
 func TestReadersGoOnWhenTheServerThatServesThemDies(t *testing.T) {
 	t.Parallel()
 	took := outlived(t)
@@ -23,7 +23,7 @@ func TestReadersGoOnWhenTheServerThatServesThemDies(t *testing.T) {
 	}
 }
 
-// outlived is the time that readers stand when a server that serves some of them dies.
+// outlived returns the time for which readers are interrupted when a server that serves some of them fails.
 func outlived(t *testing.T) time.Duration {
 	t.Helper()
 	servers, c := cluster(t)
@@ -79,7 +79,8 @@ func outlived(t *testing.T) time.Duration {
 	return time.Since(dead)
 }
 
-// served is the number of the server that leads a stream of the run, or another one than that which c is connected to.
+// served returns the number of a server that leads a stream of the run and is not the one that c is connected to, if
+// there is one.
 func served(t *testing.T, c *Store) int {
 	t.Helper()
 	for _, name := range []string{subject.RunStream(subject.EventsStream, "r"), subject.QueueStream} {

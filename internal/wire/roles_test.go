@@ -24,7 +24,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// guardedPlane is a control plane with TLS and credentials, as "ctl fleet init" makes them, of two agents.
+// guardedPlane is a control plane with TLS and credentials for two agents, as "ctl fleet init" creates them.
 type guardedPlane struct {
 	dir    string
 	creds  *keys.Credentials
@@ -75,7 +75,7 @@ func (g *guardedPlane) dial(t *testing.T, name string) *Conn {
 	return c
 }
 
-// hostile is a connection that hears what the server refuses.
+// hostile returns a connection and a channel with its permission errors.
 func (g *guardedPlane) hostile(t *testing.T, name string) (*nats.Conn, <-chan error) {
 	t.Helper()
 	opts, err := g.auth(name).options()
@@ -108,7 +108,7 @@ func mustRefuse(t *testing.T, what string, refused <-chan error) {
 	}
 }
 
-// TestCommandsReachTheirAgentAlone, whoever else listens on whatever he may listen to.
+// TestCommandsReachTheirAgentAlone proves this with other roles that subscribe to everything that they may.
 func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	g := guardPlane(t)
 	leader := campaign(t, storeOf(t, g.server), "test")
@@ -136,13 +136,13 @@ func TestCommandsReachTheirAgentAlone(t *testing.T) {
 	if got.Load() != 5 {
 		t.Errorf("the agent got %d commands of 5", got.Load())
 	}
-	if _, err := spy.RTT(t.Context()); err != nil { // what was sent to it has arrived
+	if _, err := spy.RTT(t.Context()); err != nil { // messages that were sent to it have arrived
 		t.Error(err)
 	}
 }
 
-// TestAnAccountProtectsStreamsWithoutPermissions: an agent that may publish and listen to everything in its account
-// reaches no stream, neither by a request of its own nor by a reply of the controller or the server.
+// TestAnAccountProtectsStreamsWithoutPermissions proves that an agent with all permissions in its account reaches no
+// stream, neither by its own request nor by a reply of the controller or the server.
 func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	g := guardPlane(t)
 	conf, err := os.ReadFile(filepath.Join(g.dir, "nats.conf"))
@@ -217,7 +217,7 @@ func TestAnAccountProtectsStreamsWithoutPermissions(t *testing.T) {
 	}
 }
 
-// TestWithoutALeaderAgentsLearnItAtOnce, across the border of their account.
+// TestWithoutALeaderAgentsLearnItAtOnce proves this across the border of their account.
 func TestWithoutALeaderAgentsLearnItAtOnce(t *testing.T) {
 	g := guardPlane(t)
 	ctx, cancel := context.WithTimeout(t.Context(), hang)
@@ -228,10 +228,10 @@ func TestWithoutALeaderAgentsLearnItAtOnce(t *testing.T) {
 	}
 }
 
-// longPoints is more than has room in a message.
+// longPoints is a number of points that exceeds a message.
 const longPoints = 100_000
 
-// longHistory has as many, unless it is asked for less.
+// longHistory returns that many points, unless the query limits them.
 func longHistory(q plan.HistoryQuery) plan.HistoryAnswer {
 	n := longPoints
 	if q.Max > 0 {
@@ -362,7 +362,7 @@ func TestEachRoleCanDoItsWork(t *testing.T) {
 			t.Errorf("%s: %v: want an error that it may not, with whose key it shows", what, err)
 		}
 	}
-	// A viewer follows and copies, a run that waits in the queue included, which it may not read.
+	// A viewer follows and copies runs. It can also follow a queued run, although it cannot read the queue.
 	must("end the first", leading.leader.Dequeue(ctx, "r1", 0))
 	must("submit again", client.Submit(ctx, Submission{Run: plan.Run{ID: "r1"}}))
 	ended := make(chan End, 1)
@@ -450,8 +450,8 @@ func TestRemovedAgentsAreRefused(t *testing.T) {
 	}
 }
 
-// TestPeersLearnThatTheirKeyIsNoLongerAccepted: neither an agent nor a client ends with what follows from it, that the
-// connection is closed or no controller answers, and none tries again for ever.
+// TestPeersLearnThatTheirKeyIsNoLongerAccepted proves that agents and clients report this as the reason, not a closed
+// connection or a missing controller, and do not retry for ever.
 func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	g := guardPlane(t)
 	lead := recorder(t, storeOf(t, g.server), "r1")
@@ -513,11 +513,11 @@ func TestPeersLearnThatTheirKeyIsNoLongerAccepted(t *testing.T) {
 	check("a report of an agent", "agent a1", reports.Arrive(ctx, arrival))
 	for !idle.connection().Closed() && wait(ctx, retryWait) == nil {
 	}
-	_, err = idle.Follow(ctx, "r1", func(Entry) error { return nil }) // it dials again
+	_, err = idle.Follow(ctx, "r1", func(Entry) error { return nil }) // it connects again
 	check("a client whose connection was closed", "the client", err)
 }
 
-// TestALostLinkComesBackWithoutTheKeyFile, which an agent has read at its start.
+// TestALostLinkComesBackWithoutTheKeyFile proves that an agent needs the key file only at its start.
 func TestALostLinkComesBackWithoutTheKeyFile(t *testing.T) {
 	g := guardPlane(t)
 	c := g.dial(t, "a1")
@@ -534,7 +534,7 @@ func TestALostLinkComesBackWithoutTheKeyFile(t *testing.T) {
 	}
 }
 
-// TestALinkThatCannotBeOpenedAgainSaysWhyOnce, not with each of the attempts.
+// TestALinkThatCannotBeOpenedAgainSaysWhyOnce proves that the reason is not logged for each attempt.
 func TestALinkThatCannotBeOpenedAgainSaysWhyOnce(t *testing.T) {
 	g := guardPlane(t)
 	c := g.dial(t, "a1")
@@ -578,7 +578,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			t.Errorf("%s: connected", what)
 		}
 	}
-	// Without TLS the server does not talk.
+	// Without TLS the server accepts no connection.
 	if c, err := Dial(t.Context(), strings.Replace(g.url, "tls://", "nats://", 1),
 		Auth{Creds: known.Creds}); err == nil {
 		c.Close()
@@ -605,7 +605,7 @@ func TestCredentialsAreTheirOwnersAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n != 11 { // two certificates and keys, list, configuration, five users
+	if n != 11 { // two certificates and keys, a list, a configuration, five users
 		t.Errorf("%d files: want 11", n)
 	}
 	if _, err := keys.Make(g.dir, g.dir, nil, false); err == nil {
@@ -613,7 +613,7 @@ func TestCredentialsAreTheirOwnersAlone(t *testing.T) {
 	}
 }
 
-// TestCredentialsOfAnAgentReachItsSlotsAlone: an agent that is called like a slot is another one.
+// TestCredentialsOfAnAgentReachItsSlotsAlone covers another agent whose name is that of a slot.
 func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	g := guardPlane(t)
 	if err := g.creds.AddAgents(2, "s"); err != nil {
@@ -678,7 +678,7 @@ func TestCredentialsOfAnAgentReachItsSlotsAlone(t *testing.T) {
 	}
 }
 
-// An agent with credentials of another name, or for fewer slots, is told so, with the name that they are for.
+// An agent with credentials for another name, or for fewer slots, gets an error with the name that they are for.
 func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 	t.Parallel()
 	g := guardPlane(t)
@@ -709,7 +709,7 @@ func TestAnAgentLearnsThatItsCredentialsAreNotItsOwn(t *testing.T) {
 	}
 }
 
-// A controller with the key of a client or viewer ends at once: no wait gives it the rights of a controller.
+// A controller with the key of a client or viewer ends at once, because waiting does not change its permissions.
 func TestAControllerLearnsThatItsCredentialsAreOfAnotherRole(t *testing.T) {
 	g := guardPlane(t)
 	for _, name := range []string{"client", "viewer"} {

@@ -16,7 +16,7 @@ import (
 	"lockstep/test/wiretest"
 )
 
-// fill is text that does not become smaller.
+// fill returns incompressible text.
 func fill(n int) string {
 	var b strings.Builder
 	for i := uint64(1); b.Len() < n; i++ {
@@ -25,7 +25,7 @@ func fill(n int) string {
 	return b.String()[:n]
 }
 
-// bounded is a control plane that is not local and whose runs have a limit, with a leader.
+// bounded returns a control plane that is not local and limits runs, with a leader.
 func bounded(t *testing.T, limit int64) (*Server, *Store, *Leader) {
 	t.Helper()
 	s := plane(t, ServerConfig{Shared: true})
@@ -35,7 +35,7 @@ func bounded(t *testing.T, limit int64) (*Server, *Store, *Leader) {
 
 func none(string) bool { return false }
 
-// endRun makes a run that has ended, with an outcome of so many bytes.
+// endRun creates an ended run with an outcome of this size.
 func endRun(t *testing.T, l *Leader, s RunState, bytes int) {
 	t.Helper()
 	r, err := l.Acquire(t.Context(), s.Run)
@@ -53,7 +53,7 @@ func endRun(t *testing.T, l *Leader, s RunState, bytes int) {
 	}
 }
 
-// runsWithStreams lists the runs of a list that have streams.
+// runsWithStreams returns the runs that have streams.
 func runsWithStreams(t *testing.T, c *Store, runs ...string) (have []string) {
 	t.Helper()
 	streams, err := c.runStreams(t.Context())
@@ -68,8 +68,8 @@ func runsWithStreams(t *testing.T, c *Store, runs ...string) (have []string) {
 	return have
 }
 
-// Events and snapshots are written in a random order, partly at the same time, and read while they are written and
-// afterwards, in batches of any size.
+// Events and snapshots are written in a random order, partly concurrently. They are read meanwhile and afterwards, in
+// batches of any size.
 func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 	t.Parallel()
 	s, c, leader := bounded(t, 1<<30)
@@ -104,7 +104,7 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 				t.Fatal(err)
 			}
 			inOrder(t, "a later reader", later, written)
-			for i := 0; i < len(later)-1; i += 7 { // from anywhere
+			for i := 0; i < len(later)-1; i += 7 { // from any position
 				rest := later[: i+1 : i+1]
 				_, err := follow(t.Context(), recordReader{c}, recordQuery{Run: run, Behind: later[i].At, Wait: true},
 					func(e Entry) error {
@@ -120,14 +120,14 @@ func TestTheOrderAcrossTheStreamsOfARun(t *testing.T) {
 	}
 }
 
-// writeAtRandom writes attempts of a run, each with a start, snapshots, events meanwhile, and an outcome, under several
-// leaderships of one lease. It returns how many snapshots each attempt has.
+// writeAtRandom writes attempts of a run, each with a start, snapshots, concurrent events, and an outcome, with several
+// leaders of one lease. It returns the number of snapshots of each attempt.
 func writeAtRandom(t *testing.T, leader *Leader, run string, random *rand.Rand) map[string]int {
 	t.Helper()
 	written := map[string]int{}
 	var r *Recorder
 	for i := range 8 {
-		if i%3 == 0 { // it is taken up again
+		if i%3 == 0 { // it is taken over
 			var err error
 			if r, err = leader.Acquire(t.Context(), run); err != nil {
 				t.Fatal(err)
@@ -165,7 +165,7 @@ func writeAtRandom(t *testing.T, leader *Leader, run string, random *rand.Rand) 
 	return written
 }
 
-// inOrder requires that all snapshots of a task come in order after its start and before its outcome.
+// inOrder checks that all snapshots of a task are in order, after its start and before its outcome.
 func inOrder(t *testing.T, who string, all []Entry, written map[string]int) {
 	t.Helper()
 	current, done, got := "", map[string]bool{}, map[string]int{}
@@ -194,8 +194,7 @@ func inOrder(t *testing.T, who string, all []Entry, written map[string]int) {
 	}
 }
 
-// When the snapshots of a run have reached their limit, outcomes are stored all the same; also under another
-// leadership.
+// When the snapshots of a run have reached their limit, outcomes are still stored, also by another leader.
 func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 	t.Parallel()
 	s, _, leader := bounded(t, 1<<20)
@@ -223,7 +222,7 @@ func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for err = nil; err == nil; { // events have a limit, too, but for the end
+	for err = nil; err == nil; { // events have a limit, too, except the end
 		err = r.Event(t.Context(), RunEvent{Kind: AgentLost, Detail: fill(20_000)})
 	}
 	if !errors.Is(err, ErrFull) || !Hopeless(err) {
@@ -235,7 +234,7 @@ func TestOutcomesAreStoredWhenTheSnapshotsAreFull(t *testing.T) {
 	}
 }
 
-// The newest 50 runs keep their streams; the next one has the oldest deleted that was copied.
+// The latest 50 runs keep their streams. For the next one, the streams of the oldest copied run are deleted.
 func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 64<<20)
@@ -259,7 +258,7 @@ func TestTheFiftyFirstRunDeletesTheOldestCopiedOne(t *testing.T) {
 	}
 }
 
-// Runs that nobody copied are never deleted. The next one waits, and says why; one that has streams does not.
+// Runs without copies are never deleted. The next run waits and reports why. A run that has streams does not wait.
 func TestARunWaitsForRunsThatNobodyCopied(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 1<<20)
@@ -331,7 +330,7 @@ func TestARunWaitsForRunsThatHaveNotEnded(t *testing.T) {
 	check("the streams of 1 runs hold")
 }
 
-// The streams of a run that has ended reserve what they hold, and get their limits again when it is resumed.
+// The streams of an ended run reserve only the space that they use, and get their limits again when the run is resumed.
 func TestEndedRunsReserveNoSpace(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 16<<20)
@@ -364,7 +363,7 @@ func TestEndedRunsReserveNoSpace(t *testing.T) {
 	}
 }
 
-// A list of runs that has become too long loses those without streams alone.
+// If the list of runs is too long, only runs without streams are removed from it.
 func TestRunsThatHaveStreamsAreNotForgotten(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 64<<20)
@@ -385,7 +384,7 @@ func TestRunsThatHaveStreamsAreNotForgotten(t *testing.T) {
 	}
 }
 
-// Names of 200 bytes of any kind make streams.
+// Streams can be created for run names of 200 bytes of any kind.
 func TestRunsOfAnyNameHaveStreams(t *testing.T) {
 	t.Parallel()
 	_, c, leader := bounded(t, 64<<20)
@@ -398,15 +397,15 @@ func TestRunsOfAnyNameHaveStreams(t *testing.T) {
 	}
 }
 
-// Who follows a run whose streams are deleted meanwhile is told, and continues when it is executed again. A control
-// plane that lost all its data does not know the run.
+// A follower of a run whose streams are deleted gets an error, and continues when the run is executed again. A control
+// plane that lost its data does not have the run.
 func TestFollowingARunThatIsDeletedEnds(t *testing.T) {
 	t.Parallel()
 	t.Run("deleted", func(t *testing.T) { followDeleted(t, RunState{Run: "r", State: string(EndDone)}, ErrNoRecord) })
 	t.Run("not known", func(t *testing.T) { followDeleted(t, RunState{Run: "another"}, ErrNoRun) })
 }
 
-// followDeleted follows a run until its streams are deleted, while the control plane lists another or the same run.
+// followDeleted follows a run until its streams are deleted, while the control plane lists this run or another one.
 func followDeleted(t *testing.T, listed RunState, want error) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s, c, leader := bounded(t, 64<<20)
@@ -466,7 +465,7 @@ func followDeleted(t *testing.T, listed RunState, want error) {
 	})
 }
 
-// A former leader writes neither events nor snapshots.
+// A former leader can write neither events nor snapshots.
 func TestAFormerLeaderIsFencedInBothStreams(t *testing.T) {
 	t.Parallel()
 	s, _, leader := bounded(t, 64<<20)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// logged are the levels and messages of a log.
+// logged records the levels and messages of a log.
 type logged struct {
 	mu    sync.Mutex
 	lines []string
@@ -40,7 +40,7 @@ func (l *logged) await(t *testing.T, n int) []string {
 	}
 }
 
-// TestALinkThatIsLostIsLogged, and that it is there again; leaving is neither.
+// TestALinkThatIsLostIsLogged proves that the loss of a link and its return are logged, and that an orderly end is not.
 func TestALinkThatIsLostIsLogged(t *testing.T) {
 	s := plane(t, ServerConfig{Listen: "127.0.0.1:0", Open: true})
 	at := strings.TrimPrefix(s.URL(), "nats://")

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestStreamsOnDiskAreSynced: what the server acknowledges is on disk, unless another policy was chosen.
+// TestStreamsOnDiskAreSynced proves that acknowledged messages are on disk, unless another policy is configured.
 func TestStreamsOnDiskAreSynced(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {

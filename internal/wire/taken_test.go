@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A port that is taken is said once, with what to do, by the error.
+// A port in use is reported once, in the error, with a remedy.
 func TestATakenPortIsSaidOnce(t *testing.T) {
 	first, err := Embedded(t.Context(), ServerConfig{Listen: "127.0.0.1:0", Open: true})
 	if err != nil {

@@ -21,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(wiretest.Background)) }
 
-// hang ends a test that hangs.
+// hang is the time limit of waits: it ends a test that hangs.
 const hang = 2 * time.Minute
 
-// plane starts a control plane with its streams, and ends it with the test.
+// plane starts a control plane with its streams, until the end of the test.
 func plane(t testing.TB, cfg ServerConfig) *Server {
 	t.Helper()
 	s, err := Embedded(t.Context(), cfg)
@@ -48,16 +48,16 @@ func link(t testing.TB, s *Server) *Conn {
 	return c
 }
 
-// storeOf is what the control plane of a new connection stores.
+// storeOf returns a store with a new connection.
 func storeOf(t testing.TB, s *Server) *Store { return NewStore(link(t, s), StoreConfig{}) }
 
-// leaderOf is a leadership that nothing renews.
+// leaderOf returns a leader whose lease is not renewed.
 func leaderOf(ctx context.Context, store *Store, epoch uint64) *Leader {
 	return &Leader{store: store, conn: store.conn, who: lease.Holder{Epoch: epoch}, ctx: ctx}
 }
 
-// TestAStreamThatIsBeingMadeIsWaitedFor: a server that is making a stream stores messages of it before it finds it by
-// name.
+// TestAStreamThatIsBeingMadeIsWaitedFor covers a server that is creating a stream: it stores messages before it finds
+// the stream by name.
 func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		s, err := Embedded(t.Context(), ServerConfig{})
@@ -73,7 +73,7 @@ func TestAStreamThatIsBeingMadeIsWaitedFor(t *testing.T) {
 			asked <- err
 		}()
 		<-started
-		time.Sleep(retryWait) // long enough to be told that there is no such stream
+		time.Sleep(retryWait) // long enough for the error that there is no such stream
 		if err := storeOf(t, s).Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestAnAgentSendsHeartbeatsAndSaysGoodbye(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	over := Ref{Run: "r", Task: "t", Attempt: "x"}
 	told := make(chan Ref, 16)
-	go func() { // a controller comes later
+	go func() { // a controller starts later
 		ended <- agent.SendHeartbeats(ctx, func() Heartbeat { return Heartbeat{Agent: "a1", Attempt: over} },
 			func(ref Ref, why error) {
 				if !errors.Is(why, ErrNoAttempt) {

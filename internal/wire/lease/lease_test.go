@@ -13,10 +13,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// bucket is a bucket in memory.
+// bucket is an in-memory bucket.
 type bucket struct {
 	mu       sync.Mutex
-	value    []byte // nil: there is none
+	value    []byte // nil: no value
 	revision uint64
 }
 
@@ -29,14 +29,14 @@ type entry struct {
 func (e entry) Value() []byte    { return e.value }
 func (e entry) Revision() uint64 { return e.revision }
 
-// link is one peer's link to a bucket. While it is held, requests wait, and are executed in order later, also those
-// whose peer does not wait any more.
+// link is one peer's link to a bucket. While it is blocked, requests wait. They are executed in order later, also if
+// their peer no longer waits.
 type link struct {
 	bucket   *bucket
 	requests chan func()
 
 	mu   sync.Mutex
-	open chan struct{} // closed: it is open
+	open chan struct{} // closed while the link is open
 }
 
 func connect(t *testing.T, b *bucket) *link {
@@ -122,7 +122,7 @@ func config(l *link, name string) Config {
 		Final: func(error) bool { return false }}
 }
 
-// campaign has a candidate lead.
+// campaign makes a candidate lead.
 func campaign(t *testing.T, l *link, name string) *Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -135,8 +135,8 @@ func campaign(t *testing.T, l *link, name string) *Lease {
 	return lease
 }
 
-// Leaderships that follow each other at once have different epochs, also if the bucket is lost between two of them:
-// agents would take two leaders of one epoch for the same.
+// Leaders that follow each other at once have different epochs, also if the bucket is lost between them. Otherwise
+// agents could not distinguish them.
 func TestEpochsGrowWithinOneInstant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bucket{}
@@ -160,7 +160,7 @@ func TestEpochsGrowWithinOneInstant(t *testing.T) {
 	})
 }
 
-// An epoch that a host with another calendar made is not waited for.
+// A candidate does not wait for an epoch of a host whose clock is ahead.
 func TestAnEpochOfTheFutureDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ahead := Holder{Epoch: uint64(time.Now().Add(time.Hour).UnixMilli()), Released: true}
@@ -176,7 +176,7 @@ func TestAnEpochOfTheFutureDelaysNobody(t *testing.T) {
 	})
 }
 
-// A lease that is not renewed is taken after TakenAfter, and its former holder ends.
+// A lease that is not renewed is taken over after TakenAfter, and its former holder ends.
 func TestALeaseThatIsNotRenewedIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bucket{}
@@ -202,7 +202,7 @@ func TestALeaseThatIsNotRenewedIsTaken(t *testing.T) {
 	})
 }
 
-// No other controller led meanwhile, so that the leader continues under the same leadership.
+// If no other controller led meanwhile, the leader continues with the same epoch.
 func TestALapsedLeaseIsRegained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		way := connect(t, &bucket{})
@@ -223,7 +223,7 @@ func TestALapsedLeaseIsRegained(t *testing.T) {
 	})
 }
 
-// While the control plane did not answer, the leader could not renew the lease.
+// After an outage of the control plane, during which the lease could not be renewed, a standby leaves the leader time.
 func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bucket{}
@@ -244,7 +244,7 @@ func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
 		if _, err := two.try(ctx); err == nil {
 			t.Fatal("the control plane answers through a closed link")
 		}
-		time.AfterFunc(takeTimeout-time.Second, looks.release) // within the time of a request
+		time.AfterFunc(takeTimeout-time.Second, looks.release) // within the timeout of a request
 		wait("an answer that came late")
 		time.Sleep(TakenAfter - time.Second)
 		wait("after the outage")
@@ -258,7 +258,7 @@ func TestAStandbyLeavesTheLeaderTimeAfterAnOutage(t *testing.T) {
 	})
 }
 
-// A lease that is given back is taken at once.
+// A released lease is taken over at once.
 func TestALeaseThatIsGivenBackIsTakenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bucket{}
