@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// write makes a file and the folders above it.
+// write creates a file and its folders.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -33,7 +33,7 @@ func limited(t *testing.T, folders ...string) drivers.Access {
 	return a
 }
 
-// refused is the error of reading a path by either function, which have to agree.
+// refused returns the error of reading a path. Both functions must return the same error.
 func refused(t *testing.T, a drivers.Access, path string) string {
 	t.Helper()
 	text, err := a.ReadFile(path)
@@ -94,7 +94,7 @@ func TestNoOtherFileIsRead(t *testing.T) {
 	}
 }
 
-// TestRefusalsDoNotTellWhatExists: who may not read a file does not learn from the error whether it is there.
+// TestRefusalsDoNotTellWhatExists proves that the error for a forbidden file does not reveal whether the file exists.
 func TestRefusalsDoNotTellWhatExists(t *testing.T) {
 	dir := t.TempDir()
 	open, there, absent := filepath.Join(dir, "open"), filepath.Join(dir, "shut", "there"),
@@ -124,13 +124,13 @@ func TestRefusalsDoNotTellWhatExists(t *testing.T) {
 	}
 }
 
-// trimmed leaves the name of a link out of the error of a system call ("openat a: path escapes from parent").
+// trimmed removes the name of a link from the error of a system call ("openat a: path escapes from parent").
 func trimmed(text string) string {
 	_, cause, _ := strings.Cut(text, ": ")
 	return cause
 }
 
-// TestOnlyRegularFilesOfLimitedSize: none of these is waited for or read, with full access either.
+// TestOnlyRegularFilesOfLimitedSize proves that other files are neither waited for nor read, also with full access.
 func TestOnlyRegularFilesOfLimitedSize(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "fifo")

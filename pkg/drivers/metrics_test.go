@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A metric that is not in the list would never become a value of a table.
+// A metric that is not in the list could not become a value of a table.
 func TestMetricsListsEveryConstant(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "optional.go", nil, 0)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// An OnClosed that comes after Close would be taken for the end of the link that replaced it.
+// A call of OnClosed after Close would be treated as the end of the next link.
 func TestNoticeEndsBeforeClose(t *testing.T) {
 	entered, calls, finished := make(chan struct{}), 0, false
 	n := drivers.NewNotice(func(error) {
 		calls++
 		close(entered)
 		time.Sleep(10 * time.Millisecond)
-		finished = true // with -race, a test of its own: End has to be after it
+		finished = true // the race detector reports this unless End returns after it
 	})
 	go n.Broke(errors.New("first"))
 	<-entered

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// TestWaitingIsAUnion: waits of a publisher and blocked writes to its connection count once where they overlap, also
-// while they last. Blocked writes count for all publishers of the connection, and a wait for one.
+// TestWaitingIsAUnion proves that waits of a publisher and blocked writes of its connection count once where they
+// overlap, also while they last. Blocked writes count for all publishers of the connection, and a wait only for one.
 func TestWaitingIsAUnion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes := &Waiting{}
 		one, other := &Waiting{Writes: writes}, &Waiting{Writes: writes}
 		for i, step := range []struct {
 			then       func()
-			one, other time.Duration // after the millisecond that follows
+			one, other time.Duration // after the next millisecond
 		}{
 			{func() {}, 0, 0},
 			{one.Begin, 1, 0},
@@ -31,7 +31,7 @@ func TestWaitingIsAUnion(t *testing.T) {
 			{func() { one.EndAbove(2 * time.Millisecond) }, 7, 7},
 			{one.Begin, 8, 7},
 			{writes.Begin, 9, 8},
-			{func() { one.EndAbove(2 * time.Millisecond) }, 9, 9}, // a millisecond of its own
+			{func() { one.EndAbove(2 * time.Millisecond) }, 9, 9}, // one millisecond of own work
 			{writes.End, 9, 9},
 			{other.Begin, 9, 10},
 			{func() { other.EndAbove(time.Millisecond) }, 9, 10},
@@ -52,7 +52,7 @@ func TestWaitingIsAUnion(t *testing.T) {
 	})
 }
 
-// TestWaitingAllocatesNothing: waits are on the path of each message.
+// TestWaitingAllocatesNothing proves this because waits are on the hot path.
 func TestWaitingAllocatesNothing(t *testing.T) {
 	w := &Waiting{Writes: &Waiting{}}
 	if n := testing.AllocsPerRun(1000, func() {

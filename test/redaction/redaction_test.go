@@ -1,3 +1,4 @@
+// Package redaction proves that no file and no output of a run contains a secret of its matrix.
 package redaction
 
 import (

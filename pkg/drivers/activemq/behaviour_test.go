@@ -43,7 +43,8 @@ func fill(t *testing.T, s drivers.Session, of drivers.Topology, n int) {
 	}
 }
 
-// await is what Probe says once all of want is said; a broker that never does fails the test.
+// await probes until all metrics of want have their values, and returns the last result. The test fails if they never
+// do.
 func await(t *testing.T, s drivers.Session, want map[drivers.MetricName]float64) map[drivers.MetricName]float64 {
 	t.Helper()
 	seen := map[drivers.MetricName]float64{}
@@ -74,7 +75,7 @@ func managed(t *testing.T) json.RawMessage {
 	return single(t, fmt.Sprintf(`{"jolokia": [%q]}`, lab.Variable(t, "LOCKSTEP_ACTIVEMQ_JOLOKIA")))
 }
 
-// AMQP alone leaves queues empty, however much was in them, and the broker says so.
+// Without Jolokia, a teardown empties queues with any number of messages, as the broker's metrics show.
 func TestTeardownEmptiesQueues(t *testing.T) {
 	plain, witness := open(t, single(t, `{}`)), open(t, managed(t))
 	of := topology(2, 2)
@@ -101,7 +102,7 @@ func TestTeardownEmptiesQueues(t *testing.T) {
 	}
 }
 
-// The metrics are of this task's queues, to the message, and of the broker's process.
+// Metrics of queues are those of this task's queues, exact to the message. Others are of the broker's process.
 func TestProbeCounts(t *testing.T) {
 	s := open(t, managed(t))
 	of := topology(1, 1)
@@ -167,7 +168,7 @@ func TestProbeCounts(t *testing.T) {
 	}
 }
 
-// Of a pair, Jolokia runs in both processes: the active broker's is asked, wherever it stands in the list.
+// Jolokia runs in both processes of a pair. The active broker is probed, at any position in the list.
 func TestJolokiaOfThePassiveBroker(t *testing.T) {
 	consoles := strings.Split(lab.Variable(t, "LOCKSTEP_ACTIVEMQ_PAIR_JOLOKIAS"), ",")
 	dial := (&net.Dialer{}).DialContext

@@ -6,8 +6,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// What consumers refuse comes again behind later ones, and this broker does not say that it was there before: no order
-// can be held against it.
+// Refused messages are redelivered after later ones, and this broker does not mark redeliveries, so no order can be
+// guaranteed.
 func TestRefusalsAreNotInOrder(t *testing.T) {
 	for nack, ordered := range map[bool]bool{false: true, true: false} {
 		p := guarantees(&options{}, drivers.Use{Mode: drivers.ConfirmWindow, Persistent: true, Consumers: 1,

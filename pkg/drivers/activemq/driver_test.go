@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// With Jolokia the driver is a Prober and a Cleaner, and queues are removed; without it they are emptied.
+// With Jolokia, the driver implements Prober and Cleaner, and removes queues. Without it, it empties them.
 func TestConformance(t *testing.T) {
 	t.Run("transient", func(t *testing.T) { drivertest.Run(t, harness(driver{}, managed(t), nil)) })
 	t.Run("durable", func(t *testing.T) {
@@ -17,7 +17,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What a list of brokers changes: connections.
+// The subset covers the effect of a list of brokers: connections.
 func TestConformancePair(t *testing.T) {
 	drivertest.Run(t, harness(persistent{}, pair(t, `{}`),
 		[]string{"open", "dial", "describe", "setup", "teardown", "mode", "close", "cut"}))
@@ -30,7 +30,7 @@ func TestConformanceLong(t *testing.T) {
 	drivertest.Run(t, h)
 }
 
-// persistent is the driver for use with persistent messages alone, of which it guarantees the most.
+// persistent is the driver for persistent messages only, which has the strongest guarantees.
 type persistent struct{ driver }
 
 func (p persistent) Info() drivers.Info {

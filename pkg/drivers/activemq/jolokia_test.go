@@ -36,11 +36,11 @@ func TestDestination(t *testing.T) {
 	}
 }
 
-// What Jolokia refuses, as its policies may, is missing.
+// A value that Jolokia's policy forbids is missing.
 func TestProbeOfRefusedBeansIsMissing(t *testing.T) {
 	refused := reply{Status: http.StatusForbidden, Error: "not allowed"}
 	s := &managedSession{}
-	for range 2 { // rates come with the second
+	for range 2 { // rates need a second probe
 		for name, metrics := range map[string][]drivers.Metric{
 			"memory": memoryMetrics(refused), "process": s.processMetrics(refused, "b"), "store": storeMetrics(refused),
 			"queues": s.queueMetrics(refused, "b"),

@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// The broker is used by this package alone.
+// No other package uses this broker.
 func TestRestart(t *testing.T) {
 	h := harness(driver{}, single(t, `{}`), []string{"restart"})
 	h.Restart = labtest.Restart("activemq")

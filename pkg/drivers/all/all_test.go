@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A program without one of the drivers would refuse matrices that the documentation guarantees.
+// A program without one of the drivers would reject documented matrices.
 func TestEveryDriverIsLinked(t *testing.T) {
 	if got, want := drivers.Names(), []string{"activemq", "artemis", "eventstore", "kafka", "loopback", "mongodb",
 		"nats", "rabbitmq", "sqs"}; !slices.Equal(got, want) {
@@ -17,7 +17,7 @@ func TestEveryDriverIsLinked(t *testing.T) {
 	}
 }
 
-// An option that holds a secret and is not marked would be in every record.
+// A secret option without a mark would be in every record.
 func TestSecretOptionsAreMarked(t *testing.T) {
 	secret := regexp.MustCompile(`(?i)^\s*\w*(pass|pwd|secret|token|accesskey|apikey|privatekey)\w*[?!]?:.*string`)
 	marked := 0

@@ -29,13 +29,13 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// namesFile matches the fields of options that hold the path of a file, by their names.
+// namesFile matches options that are paths of files, by their names.
 var namesFile = regexp.MustCompile(`(?i)(ca|cert|key|file|credentials)$`)
 
-// holdNoPath are fields that namesFile matches and that are no paths.
+// holdNoPath lists options that namesFile matches but that are no paths.
 var holdNoPath = map[string]string{"sqs accessKey": "the name of a key pair"}
 
-// minimal are options of each driver that has fields for paths, with nothing but the endpoint.
+// minimal are the options of each driver that has options with paths, with only the endpoint.
 var minimal = map[string]string{
 	"activemq": `{"url": "amqps://h:1"}`,
 	"artemis":  `{"url": "amqps://h:1"}`,
@@ -44,7 +44,7 @@ var minimal = map[string]string{
 	"nats":     `{"url": "nats://h:1"}`,
 }
 
-// urlOptions are options in the URLs of drivers that name files, PATH in them; some are refused whatever they name.
+// urlOptions are parameters in drivers' URLs that name a file, with PATH in its place. Some are always rejected.
 var urlOptions = []struct {
 	driver, options, refusal string
 }{
@@ -59,8 +59,8 @@ var urlOptions = []struct {
 	{"mongodb", `{"url": "mongodb://h:1/?sslClientCertificateKeyFile=PATH"}`, "tls: {ca, cert, key}"},
 }
 
-// TestDriversReadOnlyAllowedFiles gives every option that names a file paths outside of the allowed folders, and paths
-// of what is not a regular file.
+// TestDriversReadOnlyAllowedFiles gives every such option paths outside of the allowed folders, and paths that are not
+// regular files.
 func TestDriversReadOnlyAllowedFiles(t *testing.T) {
 	f := newFolders(t)
 	skipped := map[string]bool{}
@@ -96,7 +96,7 @@ func TestDriversReadOnlyAllowedFiles(t *testing.T) {
 							set(options, field, f.good)
 						}
 					}
-					text, _ := json.Marshal(options) // of text alone
+					text, _ := json.Marshal(options) // consists of text only
 					return string(text)
 				})
 			})
@@ -118,7 +118,7 @@ func TestDriversReadOnlyAllowedFiles(t *testing.T) {
 	}
 }
 
-// pathFields lists the fields below a struct that hold paths.
+// pathFields returns the fields below a struct that are paths.
 func pathFields(t *testing.T, v cue.Value, above []string) (all [][]string) {
 	t.Helper()
 	fields, err := v.Fields(cue.Optional(true), cue.Definitions(false))
@@ -137,7 +137,7 @@ func pathFields(t *testing.T, v cue.Value, above []string) (all [][]string) {
 	return all
 }
 
-// set puts a value where a path of fields leads.
+// set sets a nested field.
 func set(options map[string]any, field []string, value string) {
 	for _, name := range field[:len(field)-1] {
 		if options[name] == nil {
@@ -148,15 +148,15 @@ func set(options map[string]any, field []string, value string) {
 	options[field[len(field)-1]] = value
 }
 
-// folders has files that may be read, and what may not.
+// folders has allowed and forbidden files.
 type folders struct {
 	access      drivers.Access
 	good        string // a certificate and its key
-	outside     string // the same, and not allowed
-	absent      string // not there, and not allowed
-	fifo        string // allowed, and no file
-	fifoOutside string // would block who opens it
-	large       string // allowed
+	outside     string // the same, but forbidden
+	absent      string // does not exist, forbidden
+	fifo        string // allowed folder, but not a regular file
+	fifoOutside string // opening it would block
+	large       string // in an allowed folder
 }
 
 func newFolders(t *testing.T) folders {
@@ -184,7 +184,7 @@ func newFolders(t *testing.T) folders {
 	return f
 }
 
-// certificate makes one that signs itself, and its key, in PEM.
+// certificate returns a self-signed certificate with its key, in PEM.
 func certificate(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -204,11 +204,11 @@ func certificate(t *testing.T) []byte {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})...)
 }
 
-// check opens sessions with options that name one path after the other. With a refusal, no path is taken.
+// check opens sessions with one path after the other in options. If refusal is set, no path is accepted.
 func (f folders) check(t *testing.T, d drivers.Driver, refusal string, options func(path string) string) {
 	t.Helper()
 	for _, c := range []struct{ path, refusal string }{
-		{f.fifoOutside, "--files"}, // first: a driver that opens files by itself blocks, and reads no device
+		{f.fifoOutside, "--files"}, // first: a driver that opens files itself blocks here, and reads no device
 		{f.outside, "--files"}, {f.absent, "--files"}, {f.fifo, "not a regular file"},
 		{"/dev/zero", "not a regular file"}, {f.large, "more than"},
 	} {
@@ -226,7 +226,7 @@ func (f folders) check(t *testing.T, d drivers.Driver, refusal string, options f
 	}
 }
 
-// opened declares and opens as controllers and agents do. No server answers at the broker's address.
+// opened declares and opens like controllers and agents. No server runs at the broker's address.
 func opened(t *testing.T, d drivers.Driver, access drivers.Access, options string) (err error, dialled bool) { //nolint:revive // the error is the subject
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -260,8 +260,8 @@ func opened(t *testing.T, d drivers.Driver, access drivers.Access, options strin
 	return err, dials.Load() > 0
 }
 
-// TestTheHostsCloudIdentityIsNotUsed: no address of a matrix gets requests or tokens of the host's own identity, unless
-// that is allowed.
+// TestTheHostsCloudIdentityIsNotUsed proves that no address of a matrix receives requests or tokens with the host's own
+// identity without permission.
 func TestTheHostsCloudIdentityIsNotUsed(t *testing.T) {
 	for name, value := range map[string]string{"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret",
 		"AWS_REGION": "r", "AWS_EC2_METADATA_DISABLED": "true"} {

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A message costs no more memory through the driver than through the library.
+// A message allocates no more memory in the driver than in the library.
 func TestAllocations(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	ctx, body := r.context(), make([]byte, 100)
@@ -38,7 +38,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// perMessage counts all goroutines, the library's too.
+// perMessage returns the allocations per message of all goroutines, including the library's.
 func perMessage(t *testing.T, send func(context.Context) error) float64 {
 	ctx := t.Context()
 	var failed error

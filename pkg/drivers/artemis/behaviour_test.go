@@ -11,7 +11,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// A broker that takes connections and says nothing costs its time once; then the session knows better.
+// A broker that accepts connections but does not respond delays the session once. Later connections do not try it
+// first.
 func TestSilentBrokerIsPassedBy(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,7 +51,8 @@ func TestSilentBrokerIsPassedBy(t *testing.T) {
 	}
 }
 
-// What the label says and the server does not do is said as the run begins, and recorded with what the server is.
+// If the server does not replicate as the label states, an event reports it at the start of the run, and the
+// description contains it.
 func TestReplicationThatIsNone(t *testing.T) {
 	r := newRig(t, single(t, `{"ha": "replication"}`))
 	const want = "replication: not honoured by this server"
@@ -68,8 +70,7 @@ func TestReplicationThatIsNone(t *testing.T) {
 	}
 }
 
-// An address that is full and refuses messages is no broken link: each refused message is rejected, with the broker's
-// reason.
+// A full address that rejects messages is no broken link: each message is rejected with the broker's reason.
 func TestFullAddressRejects(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	settings := operation("broker", "addAddressSettings", r.topology.Name+".#",
@@ -101,7 +102,7 @@ func TestFullAddressRejects(t *testing.T) {
 	}
 }
 
-// Somebody removes the queue under a consumer: its link is broken, though its connection is not.
+// If another client removes a consumer's queue, its link is broken, although its connection is not.
 func TestRemovedUnderConsumer(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	_, n := r.consumer(10, nil)
@@ -117,7 +118,7 @@ func TestRemovedUnderConsumer(t *testing.T) {
 	}
 }
 
-// A broker that takes no acknowledgement any more holds nobody for long.
+// A broker that no longer accepts acknowledgements blocks a consumer only for a limited time.
 func TestStalledAcknowledgement(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	p, sent := r.publisher(drivers.ConfirmWindow)
@@ -148,7 +149,7 @@ func TestStalledAcknowledgement(t *testing.T) {
 	}
 }
 
-// The metrics are of this task's queues, to the message.
+// The metrics are those of this task's queues, exact to the message.
 func TestProbeCounts(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	p, n := r.publisher(drivers.ConfirmWindow)

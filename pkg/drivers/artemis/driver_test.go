@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What a primary and its backup change: connections, and confirms that wait for the replica.
+// The subset covers the effects of a primary with a backup: connections, and confirms that wait for the replica.
 func TestConformancePair(t *testing.T) {
 	drivertest.Run(t, harness(persistent{}, pair(t, `{}`),
 		[]string{"open", "dial", "describe", "probe", "setup", "mode", "close", "cut"}))
@@ -32,7 +32,7 @@ func TestConformanceLong(t *testing.T) {
 	drivertest.Run(t, h)
 }
 
-// persistent is the driver for use with persistent messages alone, of which it guarantees the most.
+// persistent is the driver for persistent messages only, which has the strongest guarantees.
 type persistent struct{ driver }
 
 func (p persistent) Info() drivers.Info {

@@ -22,7 +22,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// certificate is one that signs itself, for 127.0.0.1, and the path of its PEM file.
+// certificate returns a self-signed certificate for 127.0.0.1, and the path of its PEM file.
 func certificate(t *testing.T) (tls.Certificate, string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -44,7 +44,7 @@ func certificate(t *testing.T) (tls.Certificate, string) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
 }
 
-// secured is the URL of something that speaks TLS and passes on to the broker.
+// secured returns the URL of a TLS server that forwards to the broker.
 func secured(t *testing.T, own tls.Certificate) string {
 	t.Helper()
 	broker := strings.TrimPrefix(lab.Variable(t, "LOCKSTEP_ARTEMIS_URL"), "amqp://")
@@ -88,7 +88,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// relayTLS ends TLS in front of a broker that speaks none.
+// relayTLS terminates TLS in front of a broker without it.
 func relayTLS(conn net.Conn, to string) {
 	far, err := net.Dial("tcp", to)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// look up what a probe says, by name.
+// probe returns the metrics of a probe by name.
 func (r *rig) probe() map[drivers.MetricName]float64 {
 	r.t.Helper()
 	metrics, err := r.session.Probe(r.context())
@@ -22,7 +22,7 @@ func (r *rig) probe() map[drivers.MetricName]float64 {
 	return seen
 }
 
-// Rates are of this task's queues and begin with the second answer.
+// Rates are those of this task's queues, and need a second probe.
 func TestProbeRates(t *testing.T) {
 	r := newRig(t, single(t, `{}`))
 	rates := []drivers.MetricName{drivers.MetricPublishRate, drivers.MetricDeliverRate, drivers.MetricConnectionRate}
@@ -56,7 +56,7 @@ func TestProbeRates(t *testing.T) {
 	})
 }
 
-// A pair says whether its backup has all of it.
+// A pair reports whether its backup is in sync.
 func TestProbeOfAPair(t *testing.T) {
 	r := newRig(t, pair(t, `{}`))
 	labtest.Eventually(t, "no queue that lacks its replica", func() bool {
@@ -65,7 +65,7 @@ func TestProbeOfAPair(t *testing.T) {
 	})
 }
 
-// A list that is cut, or that lacks a value, gives no sums: a part is not the whole.
+// A truncated or incomplete list gives no sums.
 func TestSumsOfAListThatIsNotWhole(t *testing.T) {
 	list := func(text string) answer {
 		body, err := json.Marshal([]string{text})

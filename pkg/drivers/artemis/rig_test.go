@@ -14,18 +14,18 @@ import (
 
 var lab = labtest.Broker{Name: "Artemis", Parts: "artemis artemis-pair", Tests: "pkg/drivers/artemis"}
 
-// single are options for the broker by itself; more is JSON that is laid over them.
+// single returns options for the single broker. more is JSON that is merged into them.
 func single(t testing.TB, more string) json.RawMessage {
 	return labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_ARTEMIS_URL")}, more)
 }
 
-// pair are options for the primary and its backup.
+// pair returns options for the primary and its backup.
 func pair(t testing.TB, more string) json.RawMessage {
 	urls := strings.Split(lab.Variable(t, "LOCKSTEP_ARTEMIS_PAIR_URLS"), ",")
 	return labtest.Options(t, map[string]any{"urls": urls, "ha": "replication"}, more)
 }
 
-// rig is a session with a topology, both gone at the end of the test.
+// rig is a session with a topology. Both are removed at the end of the test.
 type rig struct {
 	t        testing.TB
 	session  *session
@@ -33,10 +33,10 @@ type rig struct {
 	events   chan string
 	mu       sync.Mutex
 	dials    map[string]int // connection attempts by address
-	stall    chan struct{}  // of connections made from now on: closed, nothing passes any more
+	stall    chan struct{}  // for new connections; closed: nothing passes any more
 }
 
-// dial makes connections that can be stalled.
+// dial opens connections that can be stalled.
 func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	r.mu.Lock()
 	r.dials[address]++
@@ -48,7 +48,7 @@ func (r *rig) dial(ctx context.Context, network, address string) (net.Conn, erro
 	return &stallable{Conn: conn, stall: r.stall, closed: make(chan struct{})}, nil
 }
 
-// stallable is a connection that blocks once it is stalled, until it is closed.
+// stallable is a connection that blocks when it is stalled, until it is closed.
 type stallable struct {
 	net.Conn
 	stall  chan struct{}
@@ -98,7 +98,7 @@ func newRig(t testing.TB, options json.RawMessage) *rig {
 	return r
 }
 
-// dialled counts the connection attempts at an address.
+// dialled returns the number of connection attempts to an address.
 func (r *rig) dialled(address string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +107,7 @@ func (r *rig) dialled(address string) int {
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
-// publisher connects one that notes what it hears.
+// publisher connects a publisher that records its callbacks.
 func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *diary) {
 	r.t.Helper()
 	n := &diary{}
@@ -123,7 +123,7 @@ func (r *rig) publisher(mode drivers.Mode) (drivers.Publisher, *diary) {
 	return p, n
 }
 
-// consumer connects one that notes what it hears, and whose handler waits for gate if there is one.
+// consumer connects a consumer that records its callbacks. Its handler waits for gate, if gate is not nil.
 func (r *rig) consumer(prefetch int, gate chan struct{}) (drivers.Consumer, *diary) {
 	r.t.Helper()
 	n := &diary{}
@@ -145,7 +145,7 @@ func (r *rig) consumer(prefetch int, gate chan struct{}) (drivers.Consumer, *dia
 	return c, n
 }
 
-// diary is what publishers and consumers heard.
+// diary records the callbacks of publishers and consumers.
 type diary struct {
 	mu        sync.Mutex
 	confirmed int
@@ -184,7 +184,7 @@ func (n *diary) take(batch []drivers.Delivery) error {
 	return nil
 }
 
-// look reads the notes.
+// look reads a value of the diary under its lock.
 func look[T any](n *diary, at func(*diary) T) T {
 	n.mu.Lock()
 	defer n.mu.Unlock()

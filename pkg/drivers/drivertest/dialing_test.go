@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// dialing is loopback behind a connection: each publisher and consumer has one, bodies go through it and come
-// back. dial is Env.Dial, unless the driver is to go past it; forward takes Env.Forward instead.
+// dialing is loopback with one connection per publisher, through which bodies are sent and returned. dial replaces
+// Env.Dial, for a driver that bypasses it. forward uses Env.Forward instead.
 type dialing struct {
 	address string
 	bypass  bool
@@ -80,7 +80,7 @@ func (s *dialingSession) Publisher(ctx context.Context, spec drivers.PublisherSp
 	return d, nil
 }
 
-// dialingPublisher sends each body through its connection, which echoes it, before loopback takes it.
+// dialingPublisher sends each body through its connection and back before loopback publishes it.
 type dialingPublisher struct {
 	drivers.Publisher
 	conn   net.Conn
@@ -120,7 +120,7 @@ func (p *dialingPublisher) Close() error {
 	return p.Publisher.Close()
 }
 
-// echo is a server that sends back what it gets, until the test ends.
+// echo starts a server that returns what it receives, until the end of the test.
 func echo(t *testing.T) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -147,8 +147,8 @@ func echo(t *testing.T) (address string) {
 	return l.Addr().String()
 }
 
-// TestDialChecks proves the checks of connections: they pass for a driver that keeps to Env, and find one that
-// goes past it. The publisher's connection is all that this driver has, so checks of others do not apply.
+// TestDialChecks proves that the checks of connections pass for a driver that uses Env, and fail for one that bypasses
+// it. This driver only has publishers' connections, so checks of others do not apply.
 func TestDialChecks(t *testing.T) {
 	address := echo(t)
 	for _, test := range []struct {
@@ -159,7 +159,7 @@ func TestDialChecks(t *testing.T) {
 		{"dial", dialing{address: address}, []string{"open/dead", "open/cancel", "dial/refused", "dial/counted",
 			"dial/exclusive",
 			"mode/confirm-window", "publish-blocks/close", "publish-blocks/cancel", "cut/publisher"}},
-		// A forwarder accepts before it dials, so that only a protocol's handshake would notice a refusal.
+		// A forwarder accepts before it dials, so that only a protocol's handshake detects a refusal.
 		{"forward", dialing{address: address, forward: true},
 			[]string{"dial/counted", "dial/exclusive", "cut/publisher"}},
 		{"bypass", dialing{address: address, bypass: true},
@@ -171,7 +171,7 @@ func TestDialChecks(t *testing.T) {
 	}
 }
 
-// testDial expects what the named check says of a driver that goes past Dial, or does not.
+// testDial checks the result of the named check for a driver that bypasses Dial or does not.
 func testDial(t *testing.T, d dialing, name string) {
 	wait := time.Duration(0)
 	if d.bypass {

@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// faulty is loopback with one thing broken.
+// faulty is loopback with one fault.
 type faulty struct {
 	declare   func(*drivers.Declaration)
 	open      func(raw json.RawMessage) (json.RawMessage, error)
@@ -79,7 +79,7 @@ func (s *faultySession) Teardown(ctx context.Context, t drivers.Topology) error 
 	return s.Session.Teardown(ctx, t)
 }
 
-// topologies are what a Cleaner of this suite's own tests finds: loopback has none.
+// topologies are the objects that the Cleaner of these tests finds, because loopback has none.
 var topologies sync.Map
 
 func (s *faultySession) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
@@ -165,7 +165,7 @@ func (s *faultySession) Consumer(ctx context.Context, spec drivers.ConsumerSpec,
 	return c, err
 }
 
-// onConfirm makes a fault out of a change to OnConfirm.
+// onConfirm is a fault that replaces OnConfirm.
 func onConfirm(change func(spec *drivers.PublisherSpec, token uint64, err error, call func(uint64, error))) faulty {
 	return faulty{pubSpec: func(spec *drivers.PublisherSpec) {
 		call, own := spec.OnConfirm, *spec
@@ -173,7 +173,7 @@ func onConfirm(change func(spec *drivers.PublisherSpec, token uint64, err error,
 	}}
 }
 
-// publishing is a publisher whose Publish or Close is somebody else's.
+// publishing is a publisher with a replaced Publish or Close.
 type publishing struct {
 	drivers.Publisher
 	publish func(ctx context.Context, m drivers.Message) error
@@ -202,7 +202,7 @@ func (p *publishing) Close() error {
 	return p.Publisher.Close()
 }
 
-// option adds a field to the options of Open, behind the back of the declaration.
+// option is a fault that adds an option that the declaration does not know.
 func option(field string) faulty {
 	return faulty{open: func(raw json.RawMessage) (json.RawMessage, error) {
 		var o map[string]any
@@ -213,7 +213,7 @@ func option(field string) faulty {
 	}}
 }
 
-// readsLate confirms, or returns, before it reads the body: it sends each message with the next one's call.
+// readsLate confirms or returns before it reads the body: it sends each message in the next call.
 func readsLate(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publisher {
 	var held *drivers.Message
 	late := &publishing{Publisher: p}
@@ -235,7 +235,7 @@ func readsLate(p drivers.Publisher, spec drivers.PublisherSpec) drivers.Publishe
 	return late
 }
 
-// sendsLate keeps each body, not a copy of it, and sends it with the next one's call, or with Flush or Close.
+// sendsLate keeps each body without a copy, and sends it in the next call, or in Flush or Close.
 func sendsLate(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
 	var held *drivers.Message
 	flush := func(ctx context.Context) (err error) {
@@ -255,7 +255,7 @@ func sendsLate(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
 	}
 }
 
-// closing is a consumer whose Close is somebody else's.
+// closing is a consumer with a replaced Close.
 type closing func() error
 
 func (c closing) Close() error { return c() }

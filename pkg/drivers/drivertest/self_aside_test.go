@@ -9,10 +9,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// asideFaults are those of what is not publishing and consuming: metrics, bindings while messages flow, leftovers.
+// asideFaults are the faults of metrics, bindings and leftovers.
 func asideFaults() []fault { return slices.Concat(proberFaults(), binderFaults(), cleanerFaults()) }
 
-// metrics changes what a probe says.
+// metrics is a fault that changes the result of a probe.
 func metrics(change func([]drivers.Metric) []drivers.Metric) faulty {
 	return faulty{probe: func(p drivers.Prober, ctx context.Context) ([]drivers.Metric, error) {
 		all, err := p.Probe(ctx)

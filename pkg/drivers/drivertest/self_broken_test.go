@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// telling is a driver that reports an event when it is opened.
+// telling is a driver that reports an event in Open.
 type telling struct{ faulty }
 
 func (d telling) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
@@ -19,7 +19,7 @@ func (d telling) Open(ctx context.Context, raw json.RawMessage, env drivers.Env)
 	return d.faulty.Open(ctx, raw, env)
 }
 
-// silenced has the link of each consumer break before anything comes.
+// silenced breaks the link of each consumer before any delivery.
 func silenced() faulty {
 	return faulty{
 		conSpec: func(s *drivers.ConsumerSpec) { s.OnClosed(errors.New("reset by peer")) },
@@ -27,8 +27,8 @@ func silenced() faulty {
 	}
 }
 
-// Messages that stay away because the link broke are another fault than messages that a broker keeps back, and a
-// failure says which.
+// Messages that are missing because of a broken link and messages that the broker withholds are different faults. The
+// failure states which.
 func TestFailureNamesBrokenLink(t *testing.T) {
 	r := runOne(t, telling{silenced()}, "order")
 	if len(r.failures) == 0 || !strings.Contains(r.failures[0],

@@ -19,7 +19,7 @@ func consumerFaults() []fault {
 		{"forgets acknowledgements", faulty{handler: func(h drivers.Handler) drivers.Handler {
 			return func(d []drivers.Delivery) error {
 				err := h(d)
-				if n.Add(1)%2 == 0 { // messages come in few calls on a busy machine
+				if n.Add(1)%2 == 0 { // on a busy machine, messages are delivered in few calls
 					return errHandler
 				}
 				return err
@@ -76,7 +76,7 @@ func flagging(say drivers.Tristate) faulty {
 	}}
 }
 
-// gathering passes nothing on before 10 deliveries came.
+// gathering delivers nothing before it has 10 deliveries.
 func gathering() faulty {
 	return faulty{handler: func(h drivers.Handler) drivers.Handler {
 		var held []drivers.Delivery

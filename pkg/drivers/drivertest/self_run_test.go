@@ -13,10 +13,10 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// brokenDriver has TestBrokenDriver run the suite for the driver of that name, in a process of its own.
+// brokenDriver makes TestBrokenDriver run the suite for the driver with that name, in a separate process.
 const brokenDriver = "LOCKSTEP_TEST_BROKEN_DRIVER"
 
-// brokenDrivers each fail in one way.
+// brokenDrivers are drivers with one fault each.
 func brokenDrivers() map[string]drivers.Driver {
 	return map[string]drivers.Driver{
 		"leaking": faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
@@ -31,7 +31,7 @@ func brokenDrivers() map[string]drivers.Driver {
 // leftBehind never ends.
 func leftBehind() { <-make(chan struct{}) }
 
-// TestBrokenDriver is run by TestRunAttributes.
+// TestBrokenDriver is started by TestRunAttributes.
 func TestBrokenDriver(t *testing.T) {
 	d, chosen := brokenDrivers()[os.Getenv(brokenDriver)]
 	if !chosen {
@@ -47,7 +47,8 @@ func TestBrokenDriver(t *testing.T) {
 	Run(t, h)
 }
 
-// A failure has to name its check, and no other; a goroutine that any check leaves behind is found at the end, by name.
+// A failure is reported by the right check only. A goroutine that any check leaves running is found at the end, by its
+// name.
 func TestRunAttributes(t *testing.T) {
 	for name, want := range map[string]struct {
 		failed []string
@@ -83,7 +84,7 @@ func TestRunAttributes(t *testing.T) {
 	}
 }
 
-// A broken name in a subset would silently check nothing.
+// A misspelt name in a subset would silently check nothing.
 func TestSubset(t *testing.T) {
 	names := func(h Harness) (all []string) {
 		chosen, err := h.chosen()
@@ -116,7 +117,7 @@ func TestSubset(t *testing.T) {
 	}
 }
 
-// Harness.Cut breaks the links of every check, a restart too.
+// Harness.Cut breaks the links of every check, and so does a restart.
 func TestAlone(t *testing.T) {
 	cut := Harness{Cut: func() {}}
 	for name, want := range map[string][2]bool{

@@ -13,16 +13,16 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// fault is a broken driver and the checks that have to find it out.
+// fault is a broken driver and the checks that must detect it.
 type fault struct {
 	name   string
 	driver drivers.Driver
 	found  []string
 }
 
-// TestSuiteFindsFaults proves that the suite can fail: each check named must fail for the broken driver, and
-// must pass for the whole one, or its failure would say nothing. Time is virtual: a check's pause ends when nothing
-// else can go on, so that whether a fault is found does not depend on the machine.
+// TestSuiteFindsFaults proves that the suite detects faults: each named check fails for the broken driver, and passes
+// for the unchanged one. Time is virtual: a pause of a check ends when no goroutine can continue, so the result does
+// not depend on the machine.
 func TestSuiteFindsFaults(t *testing.T) {
 	passed := map[string]bool{}
 	for _, f := range slices.Concat(confirmFaults(), publisherFaults(), consumerFaults(), sessionFaults(),
@@ -46,8 +46,8 @@ func TestSuiteFindsFaults(t *testing.T) {
 	}
 }
 
-// runOne checks a driver in virtual time. An unmet wait still costs CPU time, because the suite polls, so its limit is
-// short.
+// runOne runs one check in virtual time. A wait without result still costs CPU time, because the suite polls, so its
+// limit is short.
 func runOne(t *testing.T, d drivers.Driver, name string) (r result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func runOne(t *testing.T, d drivers.Driver, name string) (r result) {
 			NoNetwork:   true,
 			wait:        2 * time.Second,
 		}, find(t, name))
-		time.Sleep(2 * hangTime) // what hangs ends
+		time.Sleep(2 * hangTime) // hanging calls end
 	})
 	return r
 }
@@ -67,7 +67,7 @@ func runOne(t *testing.T, d drivers.Driver, name string) (r result) {
 // hangTime is longer than any check may take.
 const hangTime = 2 * restartLimit
 
-// hang is what a driver does that never returns.
+// hang does not return while a check runs.
 func hang() { time.Sleep(hangTime) }
 
 func find(t *testing.T, name string) named {
@@ -187,7 +187,7 @@ func lateConfirms() faulty {
 
 func waitingClose() faulty {
 	return faulty{publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
-		turn := make(chan struct{}, 1) // a lock on which virtual time goes on
+		turn := make(chan struct{}, 1) // a lock that does not stop virtual time
 		return &publishing{
 			Publisher: p,
 			publish: func(ctx context.Context, m drivers.Message) error {

@@ -19,8 +19,8 @@ import (
 	"lockstep/test/eventstored/server"
 )
 
-// A broken connection is not made again behind the engine's back, every confirm comes, and nothing hangs: the library
-// deadlocks and panics where that is got wrong.
+// The library does not reconnect after a broken connection, every confirm arrives, and nothing hangs. The library
+// deadlocks or panics if it is used wrongly.
 func TestStandInKilledUnderAWindow(t *testing.T) {
 	for range 8 {
 		address := labtest.FreeAddress(t)
@@ -70,8 +70,7 @@ func TestStandInKilledUnderAWindow(t *testing.T) {
 	}
 }
 
-// A server that comes back is used again; of what was in its memory nothing is left, so that the task's streams are
-// declared anew.
+// A restarted server is used again. Its memory is empty, so the task's streams are declared again.
 func TestStandInComesBack(t *testing.T) {
 	address := labtest.FreeAddress(t)
 	kill := standIn(t, address)
@@ -97,14 +96,14 @@ func TestStandInComesBack(t *testing.T) {
 	labtest.Eventually(t, "messages after the restart", func() bool { return in.received() == before+3 })
 }
 
-// TestStandInRefusesALargeAppend at its last message: a client that still sends when the refusal comes is told by its
-// library that the stream has ended, and not why.
+// TestStandInRefusesALargeAppend covers an append that is rejected at its last message. If a client is still sending
+// then, its library only reports the end of the stream, without the reason.
 func TestStandInRefusesALargeAppend(t *testing.T) {
 	_, address := inProcess(t, server.Options{MaxAppendSize: 9500})
 	r := newRig(t, reached(t, address, `{}`), nil)
 	for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmWindow, drivers.ConfirmBatch} {
 		p, n := r.publisher(mode, nil)
-		r.send(p, 10, 1000) // a batch of ten is too much, one alone is not
+		r.send(p, 10, 1000) // a batch of ten is too large, a single message is not
 		if mode != drivers.ConfirmBatch {
 			r.send(p, 1, 9600)
 		}
@@ -130,7 +129,7 @@ func TestStandInRefusesALargeAppend(t *testing.T) {
 	}
 }
 
-// inDoubt answers appends as a server does that has waited for the majority in vain, or has failed.
+// inDoubt responds to appends like a server that has timed out waiting for a majority, or has failed.
 type inDoubt struct {
 	streams.UnimplementedStreamsServer
 	code codes.Code
@@ -145,7 +144,7 @@ func (i inDoubt) Append(call streams.Streams_AppendServer) error {
 	return status.Error(i.code, "Operation timed out: Commit phase timeout.")
 }
 
-// An append that timed out on the server may have been written: it is not refused, and the link counts as broken.
+// An append that timed out on the server may have been written: it counts as a broken link, not as rejected.
 func TestAppendInDoubt(t *testing.T) {
 	for _, code := range []codes.Code{codes.Aborted, codes.Internal, codes.Unknown} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -202,7 +201,7 @@ func TestStandInTimesOutAndParks(t *testing.T) {
 	p, _ := r.publisher(drivers.ConfirmEach, nil)
 	r.send(p, 1, 10)
 	in := &heard{}
-	// Acknowledged too late, time and again: the server delivers it twice more and then parks it.
+	// If acknowledgements are repeatedly late, the server delivers the event twice more and then parks it.
 	r.consumer(in, func(s *drivers.ConsumerSpec) { s.Ack, s.AckInterval = drivers.AckInterval, time.Hour })
 	labtest.Eventually(t, "the message three times", func() bool { return in.received() == 3 })
 	time.Sleep(250 * time.Millisecond)
@@ -216,7 +215,7 @@ func TestStandInTimesOutAndParks(t *testing.T) {
 	}
 }
 
-// Consumers beyond what a connection carries are told so, in time.
+// Consumers beyond the capacity of a connection get an error in time.
 func TestStandInConnectionIsFull(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), nil)
@@ -238,8 +237,8 @@ func TestStandInConnectionIsFull(t *testing.T) {
 	_ = c.Close()
 }
 
-// Whoever closes with everything acknowledged leaves nothing behind, even if the last acknowledgements are more than a
-// connection takes at once.
+// A consumer that closes after all acknowledgements leaves nothing pending, also if the last acknowledgements exceed
+// the buffer of the connection.
 func TestStandInTakesTheLastAcknowledgements(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), nil)
@@ -275,11 +274,11 @@ func TestStandInSessionLeavesNoGoroutine(t *testing.T) {
 		if _, err := r.session.Probe(r.ctx); err != nil {
 			t.Error(err)
 		}
-		if err := r.session.Close(); err != nil { // over open parts
+		if err := r.session.Close(); err != nil { // with open publishers and consumers
 			t.Error(err)
 		}
 	}
-	// listeners of Forward
+	// listeners of Forward remain
 	labtest.Eventually(t, "goroutines to end", func() bool { return runtime.NumGoroutine() <= before+12 })
 }
 
@@ -318,7 +317,7 @@ func TestProbeCountsWhatIsThere(t *testing.T) {
 	r.send(p, 20, 10)
 	labtest.Eventually(t, "five under way", func() bool { return metrics()[drivers.MetricUnacked] == 5 })
 	then := metrics()
-	if lag := then[drivers.MetricLag]; lag != 40 { // twenty for each subscription, and no checkpoint yet
+	if lag := then[drivers.MetricLag]; lag != 40 { // twenty per subscription, and no checkpoint yet
 		t.Errorf("the lag is %v, want 40", lag)
 	}
 	r.send(p, 10, 10)

@@ -16,7 +16,7 @@ import (
 	"lockstep/test/eventstored/server"
 )
 
-// standInAddress has this test binary be a stand-in for EventStoreDB instead.
+// standInAddress makes this test binary run the stand-in for EventStoreDB.
 const standInAddress = "LOCKSTEP_TEST_EVENTSTORE_ADDRESS"
 
 func TestMain(m *testing.M) {
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve runs a stand-in until standard input ends, as it does with the parent.
+// serve runs a stand-in until standard input is closed, which happens when the parent ends.
 func serve(address string) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -39,7 +39,7 @@ func serve(address string) {
 	os.Exit(0)
 }
 
-// standIn starts a stand-in in a process of its own and returns when it answers, with a way to kill it.
+// standIn starts a stand-in in a separate process. It returns when the stand-in responds, with a function to kill it.
 func standIn(t testing.TB, address string) (kill func()) {
 	t.Helper()
 	c := exec.Command(os.Args[0])
@@ -64,7 +64,7 @@ func standIn(t testing.TB, address string) (kill func()) {
 	return kill
 }
 
-// reached gives options for a stand-in at an address; more is JSON that is laid over them.
+// reached returns options for a stand-in at an address. more is JSON that is merged into them.
 func reached(t testing.TB, address, more string) json.RawMessage {
 	t.Helper()
 	return labtest.Options(t, map[string]any{"url": "esdb://" + address + "?tls=false"}, more)
@@ -72,12 +72,11 @@ func reached(t testing.TB, address, more string) json.RawMessage {
 
 var dead = json.RawMessage(`{"url": "esdb://127.0.0.1:1?tls=false"}`)
 
-// given is where somebody has started what the suite is to run against: the lab its stand-in, or you an EventStoreDB
-// without TLS.
+// given is the variable with the server under test: the lab's stand-in, or an EventStoreDB without TLS.
 const given = "LOCKSTEP_EVENTSTORE_URL"
 
-// TestStandInConformance is the whole suite against a stand-in in a process of its own. It is not restarted: its
-// streams are in memory, while the driver declares what EventStoreDB keeps on disk.
+// TestStandInConformance runs the suite with a stand-in in a separate process. It is not restarted, because its streams
+// are in memory, and the driver declares that EventStoreDB keeps them on disk.
 func TestStandInConformance(t *testing.T) {
 	address := ""
 	if text := os.Getenv(given); text != "" {

@@ -30,7 +30,7 @@ func contextFor(r *rig, d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.ctx, d)
 }
 
-// certificate makes one for a host, signed by itself, and writes it to a file.
+// certificate creates a self-signed certificate for a host, and writes it to a file.
 func certificate(t *testing.T, host string) (c tls.Certificate, file string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -53,7 +53,7 @@ func certificate(t *testing.T, host string) (c tls.Certificate, file string) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, file
 }
 
-// TLS goes through Forward, and still it is the server's own name that its certificate has to have.
+// With TLS through Forward, the certificate must still be for the server's own name.
 func TestStandInWithTLS(t *testing.T) {
 	c, file := certificate(t, "localhost")
 	_,
@@ -181,7 +181,7 @@ func TestDeclare(t *testing.T) {
 	} {
 		d := said(c.options, c.change)
 		if name == "two hosts in one" {
-			continue // a host of that name is not found, which is said when it is dialled
+			continue // a host with that name does not exist, which is reported when dialling
 		}
 		if len(d.Unfit) != 1 || !strings.Contains(d.Unfit[0], c.want) {
 			t.Errorf("%s: %v, want it to say %q", name, d.Unfit, c.want)

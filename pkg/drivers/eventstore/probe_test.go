@@ -11,12 +11,11 @@ import (
 	"lockstep/test/eventstored/server"
 )
 
-// Statistics come of every node, also where a cell has no groups. The server is the stand-in, whose statistics are of
-// its own process.
+// Statistics of every node are reported, also in a cell without groups. Those of the stand-in are of its own process.
 func TestProbeTellsStatisticsOfTheStandIn(t *testing.T) {
 	_, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), func(t *drivers.Topology) { t.Consumers = 0 })
-	for range 3 { // streams of answers must not pile up
+	for range 3 { // streams of responses must not accumulate
 		metrics, err := r.session.Probe(r.ctx)
 		if err != nil {
 			t.Fatal(err)
@@ -35,7 +34,7 @@ func TestProbeTellsStatisticsOfTheStandIn(t *testing.T) {
 	}
 }
 
-// A server without statistics has no memory, rather than none in use; without groups either nothing leads to metrics.
+// A server without statistics has no value for memory, not 0. Without groups, too, nothing is available.
 func TestProbeWithoutStatisticsIsMissing(t *testing.T) {
 	_, address := inProcess(t, server.Options{NoStats: true})
 	bare := newRig(t, reached(t, address, `{}`), func(t *drivers.Topology) { t.Consumers = 0 })
@@ -54,7 +53,7 @@ func TestProbeWithoutStatisticsIsMissing(t *testing.T) {
 	}
 }
 
-// Of a server that is gone nothing is said.
+// There are no metrics of a server that was killed.
 func TestProbeOfADeadStandInIsMissing(t *testing.T) {
 	s, address := inProcess(t, server.Options{})
 	r := newRig(t, reached(t, address, `{}`), nil)
@@ -66,7 +65,7 @@ func TestProbeOfADeadStandInIsMissing(t *testing.T) {
 	}
 }
 
-// Statistics as EventStoreDB's documentation shows them; a real server says -1 for what it does not know.
+// Statistics are parsed as in EventStoreDB's documentation. A real server reports -1 for unknown values.
 func TestStatisticsAsDocumented(t *testing.T) {
 	named := func(stats map[string]string) map[drivers.MetricName]float64 {
 		all := map[drivers.MetricName]float64{}

@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// rig is a session with a topology, both gone at the end of the test.
+// rig is a session with a topology. Both are removed at the end of the test.
 type rig struct {
 	t        testing.TB
 	ctx      context.Context
@@ -45,7 +45,7 @@ func (r *rig) setup() {
 	}
 }
 
-// env dials as is, and forwards as the agent does.
+// env dials directly, and forwards like the agent.
 func (r *rig) env() drivers.Env {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		r.dials.Add(1)
@@ -94,7 +94,7 @@ func (r *rig) relay(dial func(context.Context, string, string) (net.Conn, error)
 	}
 }
 
-// heard is what publishers and consumers heard.
+// heard records the callbacks of publishers and consumers.
 type heard struct {
 	mu        sync.Mutex
 	confirmed int

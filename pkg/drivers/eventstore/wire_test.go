@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// states is a connection of gRPC, of which update hears the states.
+// states is a gRPC connection whose states the test sets.
 type states struct {
 	balancer.ClientConn
 	update func()
@@ -16,8 +16,8 @@ type states struct {
 
 func (s states) UpdateState(balancer.State) { s.update() }
 
-// A call that fails because the library connects again must find its link broken, or the server counts as having
-// refused it.
+// Before a call fails because the library reconnects, the link must be reported as broken. Otherwise the error would
+// count as a rejection by the server.
 func TestLinkBreaksBeforeCallsFail(t *testing.T) {
 	told, failing := false, false
 	w := newWire("127.0.0.1:1", "there", func(error) { told = true })

@@ -12,9 +12,9 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// BenchmarkMessage is what a message costs from Publish to its confirm and its handler, in a window of 1000: through a
-// process of its own that does next to nothing, and through loopback in this one. The difference is the price of
-// another process.
+// BenchmarkMessage measures the time of a message from Publish to its confirm and its handler, with a maximum of 1000
+// in flight: through a separate process that does nearly nothing, and through loopback. The difference is the cost of
+// the process.
 func BenchmarkMessage(b *testing.B) {
 	for _, size := range []int{128, 4096} {
 		b.Run(fmt.Sprintf("external/%d", size), func(b *testing.B) { benchmark(b, openChild(b, "good", usual), size) })

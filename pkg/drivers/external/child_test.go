@@ -18,10 +18,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// recordTo is where it writes what is said.
+// recordTo is the file for the recorded exchange.
 const recordTo = "LOCKSTEP_TEST_RECORD"
 
-// behaviour has this test binary be a driver's process that behaves so.
+// behaviour makes this test binary run as a driver process with this behaviour.
 const behaviour = "LOCKSTEP_TEST_DRIVER"
 
 func TestMain(m *testing.M) {
@@ -39,16 +39,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child is a driver with one queue in its memory: what is published is confirmed and delivered at once. It misbehaves
-// as how says.
+// child is a driver process with one in-memory queue: messages are confirmed and delivered at once. how selects a
+// fault.
 type child struct {
 	how      string
 	in       *bufio.Reader
 	out      *bufio.Writer
 	consumer uint64
 	sent     int
-	window   int      // deliveries that were not handled
-	sizes    []uint32 // of what waits for the window
+	window   int      // unhandled deliveries
+	sizes    []uint32 // of messages that wait for the window
 	bodies   []byte
 	record   *os.File
 }
@@ -63,7 +63,7 @@ func (c *child) note(who string, header, body []byte) {
 	}
 }
 
-// heard are the fields of requests that it looks at.
+// heard are the fields of requests that child uses.
 type heard struct {
 	Type      string            `json:"type"`
 	ID        uint64            `json:"id"`
@@ -94,7 +94,7 @@ func (c *child) run() {
 	}
 }
 
-// leave is what it does when its standard input has ended.
+// leave is called at the end of standard input.
 func (c *child) leave() {
 	if c.how == "stays" {
 		time.Sleep(time.Hour)
@@ -171,7 +171,7 @@ func (c *child) hello(h heard) {
 
 func (c *child) open(h heard) {
 	switch c.how {
-	case "orphan": // a process of its own that keeps all that it inherited
+	case "orphan": // a child process that keeps all inherited files open
 		sleeper := exec.Command("sleep", "60")
 		sleeper.Stdout, sleeper.Stderr = os.Stdout, os.Stderr
 		if err := sleeper.Start(); err != nil {
@@ -236,7 +236,7 @@ func (c *child) publish(h heard, body []byte) {
 		for range 100 {
 			c.deliver(make([][2]uint32, 100), nil)
 		}
-	case "asks on": // and reads nothing
+	case "asks on": // and does not read
 		for n := 1; ; n++ {
 			c.say(nil, `{"type":"forward","id":%d,"address":"broker:1"}`, n)
 		}
@@ -259,7 +259,7 @@ func (c *child) deliver(messages [][2]uint32, body []byte) {
 	c.pump()
 }
 
-// pump delivers what the window allows. Its messages are small enough for the window of bytes.
+// pump delivers as many messages as the window permits. They are small enough for the window of bytes.
 func (c *child) pump() {
 	n := min(len(c.sizes), windowMessages-c.window)
 	if c.how == "floods" {
@@ -286,7 +286,7 @@ func childCommand(how string) Command {
 	return Command{Command: []string{os.Args[0]}, Env: map[string]string{behaviour: how}}
 }
 
-// quick are limits that a test can wait for.
+// quick are short limits for tests.
 var quick = limits{hello: 30 * time.Second, call: 30 * time.Second, close: 10 * time.Second,
 	ping: 100 * time.Millisecond, pings: 600}
 
@@ -311,13 +311,13 @@ func openChild(t testing.TB, how string, limit limits) *session {
 
 var oneQueue = drivers.Topology{Name: "test", Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1}
 
-// noLeaks fails the test if goroutines are left when it and its cleanups are over.
+// noLeaks fails the test if goroutines remain after it and its cleanups.
 func noLeaks(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, before) })
 }
 
-// frameOf is a whole frame, for the fuzz test's seeds.
+// frameOf returns a complete frame, as a seed of the fuzz test.
 func frameOf(header, body string) []byte {
 	b := binary.BigEndian.AppendUint32(nil, uint32(len(header)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(body)))

@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// TestRedeliverAfter: a rule gives the time itself or names the option that has it, as a duration or in seconds.
+// TestRedeliverAfter proves that a rule gives the time itself, or the name of the option that has it, as a duration or
+// in seconds.
 func TestRedeliverAfter(t *testing.T) {
 	describe := func(redeliverAfter string) (description, error) {
 		text, err := json.Marshal(map[string]any{

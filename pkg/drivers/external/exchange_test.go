@@ -13,7 +13,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// The exchange that the documentation shows is what is really said.
+// The documented exchange is the real one.
 func TestDocumentedExchange(t *testing.T) {
 	transcript := filepath.Join(t.TempDir(), "transcript")
 	limit := quick
@@ -38,7 +38,7 @@ func TestDocumentedExchange(t *testing.T) {
 	}
 }
 
-// talk has a session send and receive one message.
+// talk sends and receives one message in a session.
 func talk(t *testing.T, d *Driver) {
 	ctx := t.Context()
 	s, err := d.Open(ctx, json.RawMessage(`{}`), drivers.Env{Dir: "/tmp/task"})

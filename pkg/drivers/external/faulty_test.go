@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// ledger counts what a publisher is told.
+// ledger counts a publisher's callbacks.
 type ledger struct {
 	mu       sync.Mutex
 	accepted map[uint64]bool
@@ -41,8 +41,8 @@ func (l *ledger) spec() drivers.PublisherSpec {
 		OnConfirm: l.onConfirm, OnClosed: func(err error) { l.closed <- err }}
 }
 
-// A process that breaks the rules, or dies, is the end of its session: every accepted message has one confirm, which
-// fails where it has to, those who use the session are told once and why, and nothing is left running.
+// A process that violates the protocol or ends is the end of its session. Every accepted message has one confirm, which
+// fails if it must. Publishers and consumers are notified once, with the reason, and no process remains.
 func TestFaultyWhilePublishing(t *testing.T) {
 	noLeaks(t)
 	for how, want := range map[string][]string{
@@ -145,7 +145,7 @@ func (l *ledger) check(t *testing.T) {
 	}
 }
 
-// What cannot even say what it is.
+// A process that cannot even describe itself is rejected.
 func TestFaultyHello(t *testing.T) {
 	hurried := quick
 	hurried.hello = 300 * time.Millisecond
@@ -179,7 +179,7 @@ func TestFaultyHello(t *testing.T) {
 	}
 }
 
-// The environment of this program has secrets that are no business of a driver.
+// The environment of this program contains secrets, which a driver process must not receive.
 func TestEnvironmentIsKept(t *testing.T) {
 	t.Setenv("LOCKSTEP_TOKEN", "top-secret")
 	c := childCommand("environment")
@@ -198,7 +198,7 @@ func TestEnvironmentIsKept(t *testing.T) {
 	}
 }
 
-// What hangs is killed, after it did not answer a number of pings.
+// A hanging process is killed after several pings without a response.
 func TestHangingIsKilled(t *testing.T) {
 	noLeaks(t)
 	limit := quick
@@ -214,7 +214,7 @@ func TestHangingIsKilled(t *testing.T) {
 	}
 }
 
-// A request that is not answered ends with its context, and the session goes on.
+// A request without a response ends with its context, and the session continues.
 func TestUnansweredRequest(t *testing.T) {
 	noLeaks(t)
 	s := openChild(t, "mute", quick)
@@ -228,7 +228,7 @@ func TestUnansweredRequest(t *testing.T) {
 	}
 }
 
-// A driver that takes nothing blocks Publish after a window, until the context ends.
+// A driver that accepts no messages blocks Publish at the maximum in flight, until its context ends.
 func TestBackpressure(t *testing.T) {
 	noLeaks(t)
 	s := openChild(t, "takes nothing", quick)
@@ -260,7 +260,7 @@ func TestBackpressure(t *testing.T) {
 	}
 }
 
-// An error of a kind that there is not is a fault; "unsupported" is what a driver says of what it cannot.
+// An unknown kind of error is a protocol error. "unsupported" is the kind for undeclared features.
 func TestUnsupported(t *testing.T) {
 	if _, err := openChild(t, "good", quick).Describe(t.Context()); !errors.Is(err, drivers.ErrUnsupported) {
 		t.Errorf("Describe gives %v, not ErrUnsupported", err)
@@ -274,7 +274,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// Closing a session leaves nothing behind: neither one that does not leave, nor what it started.
+// Closing a session ends a process that does not end by itself, and its child processes.
 func TestNothingIsLeft(t *testing.T) {
 	noLeaks(t)
 	for _, how := range []string{"good", "stays", "orphan", "chatty"} {
@@ -295,14 +295,14 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// number is the process's, 0 once it is gone.
+// number returns the process number, or 0 after its end.
 func (p *process) number() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pid
 }
 
-// group looks for processes of a group that still live.
+// group searches for running processes of a process group.
 func group(t *testing.T, pgid int) (bool, string) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -315,7 +315,7 @@ func group(t *testing.T, pgid int) (bool, string) {
 			continue
 		}
 		_, rest, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(rest) // state, parent, group
+		fields := strings.Fields(rest) // state, parent, process group
 		if len(fields) > 2 && fields[0] != "Z" && fields[2] == itoa(pgid) {
 			return true, string(text)
 		}

@@ -9,7 +9,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// FuzzReadFrame: whatever comes, a frame is within its bounds and is read back as it was written, and nothing panics.
+// FuzzReadFrame proves that any input is a frame within the limits that is encoded again without a difference, or an
+// error, without a panic.
 func FuzzReadFrame(f *testing.F) {
 	for _, seed := range [][]byte{nil, frameOf(`{"type":"ping"}`, ""), frameOf("{}", "body"), []byte("Hello, world\n"),
 		{0, 0, 0, 2, 0, 0, 0, 9, '{', '}', 1},
@@ -35,7 +36,7 @@ func FuzzReadFrame(f *testing.F) {
 	})
 }
 
-// FuzzHear: no header makes a conversation panic, hang or allocate without bound.
+// FuzzHear proves that no header causes a panic, a hang or unlimited allocation.
 func FuzzHear(f *testing.F) {
 	for _, seed := range []string{`{}`, `{"type":"done","id":1}`, `{"type":"taken","publisher":1,"count":-1}`,
 		`{"type":"confirm","publisher":1,"numbers":[[0,18446744073709551615]]}`,

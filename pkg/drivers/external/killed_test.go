@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// parentOf has this test binary be a program with a session of a child that behaves so, until it is killed.
+// parentOf makes this test binary run a program with a session of such a child, until it is killed.
 const parentOf = "LOCKSTEP_TEST_PARENT_OF"
 
 func beParent(how string) {
@@ -32,8 +32,8 @@ func beParent(how string) {
 	os.Exit(1)
 }
 
-// A program that is killed leaves no driver running: one that follows the rules leaves at the end of its input; on
-// Linux any other is killed.
+// A killed program leaves no driver process. A correct one ends at the end of its input. On Linux, others are killed,
+// too.
 func TestNothingIsLeftOfTheKilled(t *testing.T) {
 	for _, how := range []string{"good", "stays"} {
 		if how == "stays" && runtime.GOOS != "linux" {

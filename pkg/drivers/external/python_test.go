@@ -19,11 +19,11 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// python gives the command of the example; without an interpreter the test is skipped, but where all of them have to
-// run.
+// python returns the command of the example. Without an interpreter the test is skipped, or fails if all tests are
+// required.
 func python(t *testing.T) Command {
 	t.Helper()
-	// The interpreter itself: what is found first may be a script that takes longer to start than Python does.
+	// The interpreter itself: the first one in the path may be a script that starts more slowly.
 	interpreter, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
 	if err != nil {
 		if os.Getenv("CI") != "" || os.Getenv("LOCKSTEP_LAB") != "" {
@@ -39,13 +39,13 @@ func python(t *testing.T) Command {
 		Env: map[string]string{"PYTHONDONTWRITEBYTECODE": "1"}, Dir: dir}
 }
 
-// testLog is where a failing test finds what the driver said.
+// testLog writes the driver's log to the test's output.
 func testLog(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelInfo}))
 }
 
-// TestPythonExample proves the example against a real server: what is in the documentation as a template holds the
-// contract.
+// TestPythonExample proves that the example, which the documentation uses as a template, fulfils the driver contract
+// with a real server.
 func TestPythonExample(t *testing.T) {
 	d, err := New(t.Context(), "nats-python", python(t), testLog(t))
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// recordBatch is the head of a batch as the broker has it.
+// recordBatch is the header of a batch as the broker stores it.
 type recordBatch struct {
 	records    int32
 	producer   int64
@@ -43,12 +43,12 @@ func (r *rig) batches() (all []recordBatch) {
 	return all
 }
 
-// pinned is a request of a version that knows topics by name.
+// pinned is a request in a version that uses names of topics.
 type pinned struct{ *kmsg.FetchRequest }
 
 func (pinned) MaxVersion() int16 { return 12 }
 
-// What the engine sends between two flushes of confirm-batch has to be one batch: that is what the mode measures.
+// All messages between two flushes in confirm-batch are one batch, because the mode measures that.
 func TestConfirmBatchIsOneBatch(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
@@ -70,7 +70,7 @@ func TestConfirmBatchIsOneBatch(t *testing.T) {
 	})
 }
 
-// Limits, compression and numbering are only measured if they are in effect.
+// Limits, compression and numbering of batches are in effect.
 func TestBatchesAreAsOptionsSay(t *testing.T) {
 	for _, c := range []struct {
 		name, options string
@@ -98,7 +98,7 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 			r := setUp(t, at(t, single, c.options))
 			_, got := r.consumer(nil, nil)
 			p, heard := r.publisher(drivers.ConfirmWindow)
-			r.send(p, numbers(0, 100)...) // which flushes, too
+			r.send(p, numbers(0, 100)...) // also flushes
 			labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == 100 })
 			all := r.batches()
 			if len(all) == 0 {
@@ -114,15 +114,15 @@ func TestBatchesAreAsOptionsSay(t *testing.T) {
 	}
 }
 
-// Without linger, what is published while a request is under way becomes one batch, however often the engine flushes:
-// it does so whenever the limit of messages in flight is reached.
+// Without linger, messages that are published during a request are one batch, also if the engine flushes often: it does
+// so at the maximum in flight.
 func TestFlushWithoutLingerKeepsBatchesWhole(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
 		p, heard := r.publisher(drivers.ConfirmWindow)
 		const n = 2000
 		for i := range n {
-			r.send(p, numbers(i, 1)...) // which flushes, too
+			r.send(p, numbers(i, 1)...) // also flushes
 		}
 		labtest.Eventually(t, "confirms", func() bool { return len(heard.settled()) == n })
 		if got := len(r.batches()); got == 0 || got > n/4 {

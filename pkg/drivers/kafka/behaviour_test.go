@@ -15,8 +15,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// A key that leads to another partition than the documentation says would make distributions of keys mean something
-// else.
+// A key leads to the documented partition. Otherwise distributions of keys would have another meaning.
 func TestKeyChoosesPartition(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 3, "client": "`+client+`"}`))
@@ -33,8 +32,8 @@ func TestKeyChoosesPartition(t *testing.T) {
 	})
 }
 
-// A consumer that joins takes partitions from another: what that one has received must not come again, and nothing be
-// left out.
+// A consumer that connects takes over partitions. Messages that the other consumer has received are not repeated, and
+// none is left out.
 func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 4, "client": "`+client+`"}`))
@@ -70,7 +69,7 @@ func TestRebalanceLosesAndRepeatsNothing(t *testing.T) {
 	})
 }
 
-// A commit that is not to block must leave receiving alone, and one that is to must not.
+// A commit blocks receiving only if the options require it.
 func TestCommitBlocksAsOptionsSay(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		for _, commit := range []string{"blocking", "background"} {
@@ -107,7 +106,7 @@ func TestCommitBlocksAsOptionsSay(t *testing.T) {
 	})
 }
 
-// Where the log has dropped what a group would read next, it goes on with what is left: that is loss, and not the end
+// If the log no longer has the next offset of a group, the consumer continues with the rest: that is loss, not the end
 // of receiving.
 func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
@@ -134,7 +133,7 @@ func TestConsumerGoesOnWhereTheLogBegins(t *testing.T) {
 	})
 }
 
-// Metrics that do not follow what happens would be believed.
+// Metrics follow the state of the broker.
 func TestProbeFollows(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"partitions": 2, "client": "`+client+`"}`))
@@ -186,7 +185,7 @@ func TestProbeFollows(t *testing.T) {
 	})
 }
 
-// A replication factor that cannot be had is known at once, and what to do.
+// An impossible replication factor is rejected at once, with a remedy.
 func TestImpossibleReplicationFactor(t *testing.T) {
 	r := open(t, at(t, single, `{"replicationFactor": 3}`))
 	began := time.Now()
@@ -205,8 +204,8 @@ func TestImpossibleReplicationFactor(t *testing.T) {
 	}
 }
 
-// Whoever signs in has to get through by each library and mechanism, and whoever does not has to be told what to do, at
-// once and without the password.
+// Each library and mechanism can authenticate. Without credentials, the error has a remedy, comes at once, and does not
+// contain the password.
 func TestCredentials(t *testing.T) {
 	guarded := "LOCKSTEP_KAFKA_GUARDED_BROKERS"
 	both(t, func(t *testing.T, client string) {
@@ -241,7 +240,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// A body that fits into no batch is refused before it is accepted.
+// A body that exceeds the size of a batch is rejected before it is accepted.
 func TestTooLargeBody(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"batchBytes": 4096, "client": "`+client+`"}`))
@@ -258,7 +257,7 @@ func TestTooLargeBody(t *testing.T) {
 	})
 }
 
-// Nobody answers a message of fire-and-forget, and so nobody would keep those of several connections in order.
+// Messages of fire-and-forget have no response, so the order across several connections cannot be guaranteed.
 func TestOrderWithoutConfirms(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		r := setUp(t, at(t, single, `{"client": "`+client+`"}`))
@@ -278,7 +277,7 @@ func TestOrderWithoutConfirms(t *testing.T) {
 	})
 }
 
-// Threads of one cell connect side by side, each a rebalancing for those before it.
+// Threads of one cell connect concurrently, and each causes a rebalance for the others.
 func TestManyConsumersJoinAtOnce(t *testing.T) {
 	both(t, func(t *testing.T, client string) {
 		const n = 8

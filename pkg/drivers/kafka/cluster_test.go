@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Settings in the record are those in effect.
+// The settings in the record are those in effect.
 func TestDescribe(t *testing.T) {
 	r := setUp(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 2, "topic": {"flush.messages": 1}}`))
 	d, err := r.session.Describe(r.context())
@@ -25,7 +25,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// A cell about a node that dies is only about that if the leaders are where it says.
+// Leaders of partitions are on the configured nodes. Cells about the failure of a node depend on it.
 func TestPlacement(t *testing.T) {
 	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 4}`))
 	for i, broker := range r.session.options.Brokers {

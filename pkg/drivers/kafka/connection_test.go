@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// severed is a connection that the broker closes when it has the second request: the first is the client's question for
+// severed is a connection that the broker closes after the second request. The first one is the client's request for
 // versions.
 type severed struct {
 	net.Conn
@@ -31,10 +31,10 @@ func (c *severed) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A broker that closes a connection in passing fails no declaration; one that closes every one wants a user.
+// If a broker closes single connections, a declaration does not fail. If it closes all, authentication is required.
 func TestConnectionClosedAtTheFirstRequest(t *testing.T) {
 	for name, test := range map[string]struct {
-		closed int32 // so many connections
+		closed int32 // number of closed connections
 		fails  bool
 	}{
 		"once":   {closed: 1},

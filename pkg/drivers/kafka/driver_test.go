@@ -13,7 +13,7 @@ const (
 	cluster = "LOCKSTEP_KAFKA3_BROKERS"
 )
 
-// Two of three replicas have to have a message before it is confirmed.
+// Two of three replicas must have a message before it is confirmed.
 const replicated = `"replicationFactor": 3, "minInSyncReplicas": 2, "partitions": 3`
 
 func TestConformance(t *testing.T) {
@@ -22,8 +22,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What several brokers and partitions change: where messages go, and which connections lead there.
-// The other client has the cluster in make test-long, and TestKafkaClusterNodeKilled of the programs.
+// The subset covers the effects of several brokers and partitions: destinations of messages, and connections. The other
+// client runs in the cluster in make test-long, and in TestKafkaClusterNodeKilled.
 func TestConformanceCluster(t *testing.T) {
 	drivertest.Run(t, harness(at(t, cluster, `{"client": "`+kafkaGo+`", `+replicated+`}`),
 		[]string{"setup", "mode", "ack/each", "redelivery/each", "order", "fan-out", "queues", "cut", "probe",
@@ -42,7 +42,7 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 		Driver:  driver{},
 		Options: options,
 		Subset:  subset,
-		// The broker reports what consumers have yet to commit instead.
+		// The broker reports the uncommitted messages of consumers instead.
 		NoQueueDepth: true,
 		DeadOptions:  json.RawMessage(`{"brokers": ["127.0.0.1:1"]}`),
 		DeadAddress:  "127.0.0.1:1",

@@ -15,7 +15,7 @@ func dialer(ctx context.Context, network, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, address)
 }
 
-// slowSource answers commits when it is told to.
+// slowSource responds to commits when the test permits it.
 type slowSource chan struct{}
 
 func (s slowSource) start(context.Context) error { return nil }
@@ -61,7 +61,7 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 	}
 }
 
-// Consumers that receive nothing would make a table of threads mean something else.
+// Consumers without partitions are reported: they would change the meaning of a table of threads.
 func TestNotesCountIdleConsumers(t *testing.T) {
 	for _, c := range []struct {
 		partitions                   string
@@ -88,7 +88,7 @@ func TestNotesCountIdleConsumers(t *testing.T) {
 	}
 }
 
-// What is promised must not exceed what acks and replicas can hold.
+// Guarantees do not exceed what acks and replicas can keep.
 func TestGuaranteesAndLabels(t *testing.T) {
 	for _, c := range []struct {
 		options string
@@ -127,8 +127,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A batch is read by the library once and used again: a body of the last time in it would be a message that nobody
-// sent.
+// The library reads a batch once, and the batch is reused. It must not contain a body of the previous use.
 func TestBatchGivesEachBodyOnce(t *testing.T) {
 	b := &batch{}
 	for range 3 {
@@ -163,7 +162,7 @@ func TestBatchGivesEachBodyOnce(t *testing.T) {
 	}
 }
 
-// TestWritesInTheBackgroundAreNotWaitedFor: Publish does not wait for what the library's goroutines write.
+// TestWritesInTheBackgroundAreNotWaitedFor proves that Publish does not wait for writes of the library's goroutines.
 func TestWritesInTheBackgroundAreNotWaitedFor(t *testing.T) {
 	var waiting *drivers.Waiting
 	s := &session{links: map[*link]struct{}{}, env: drivers.Env{Dial: func(ctx context.Context, _, _ string) (net.Conn,

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Of topics that are not there it is not known whether anything is in order.
+// If topics do not exist, their metrics are missing.
 func TestProbeOfMissingTopicsIsMissing(t *testing.T) {
 	r := open(t, at(t, single, `{"partitions": 2}`))
 	r.session.remember(r.topology)
@@ -26,7 +26,7 @@ func TestProbeOfMissingTopicsIsMissing(t *testing.T) {
 	}
 }
 
-// Rates begin with the second answer.
+// Rates need a second probe.
 func TestProbeBeginsWithoutRates(t *testing.T) {
 	r := setUp(t, at(t, single, `{}`))
 	for i := range 2 {
@@ -49,8 +49,8 @@ func TestProbeBeginsWithoutRates(t *testing.T) {
 	}
 }
 
-// Folders of one disk have its room once; one that cannot be read makes the sums unknown, and so does a broker that
-// does not say.
+// Folders on the same disk count its space once. If a folder cannot be read, or a broker does not report it, the sums
+// are unknown.
 func TestMetricsOfLogFolders(t *testing.T) {
 	dir := func(code int16, size, total, usable int64) kmsg.DescribeLogDirsResponseDir {
 		return kmsg.DescribeLogDirsResponseDir{ErrorCode: code, TotalBytes: total, UsableBytes: usable,

@@ -10,12 +10,12 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// The brokers that this file stops are used by this package alone, and its tests are the last of the package.
+// No other package uses the brokers that this file stops. Its tests are the last of the package.
 
-// Messages that a broker refuses are rejected, one by one, and the link holds; the metrics say what is wrong.
+// Messages that a broker rejects are rejected singly, the link stays, and the metrics show the cause.
 func TestTooFewInSyncReplicasReject(t *testing.T) {
 	r := open(t, at(t, cluster, `{"replicationFactor": 3, "minInSyncReplicas": 3}`))
-	r.topology.QueueNode = "0" // the leader stays
+	r.topology.QueueNode = "0" // the leader is not killed
 	if err := r.session.Setup(r.context(), r.topology); err != nil {
 		t.Fatal(err)
 	}

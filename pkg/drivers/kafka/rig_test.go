@@ -15,7 +15,7 @@ import (
 
 var lab = labtest.Broker{Name: "Kafka", Parts: "kafka kafka3", Tests: "pkg/drivers/kafka"}
 
-// at are options for the brokers in a variable; more is JSON that is laid over them.
+// at returns options for the brokers of a variable. more is JSON that is merged into them.
 func at(t testing.TB, name, more string) json.RawMessage {
 	t.Helper()
 	return labtest.Options(t, map[string]any{
@@ -23,14 +23,14 @@ func at(t testing.TB, name, more string) json.RawMessage {
 	}, more)
 }
 
-// both runs a test through each client, against the single broker.
+// both runs a test with each client on the single broker.
 func both(t *testing.T, test func(t *testing.T, client string)) {
 	for _, client := range []string{kafkaGo, franz} {
 		t.Run(client, func(t *testing.T) { test(t, client) })
 	}
 }
 
-// rig is a session with a topology, both gone at the end of the test.
+// rig is a session with a topology. Both are removed at the end of the test.
 type rig struct {
 	t        testing.TB
 	session  *session
@@ -45,7 +45,7 @@ func open(t testing.TB, options json.RawMessage) *rig {
 	return openBy(t, options, nil)
 }
 
-// openBy has the session dial in another way for all but what is measured.
+// openBy is open with another dialer for everything that is not measured.
 func openBy(t testing.TB, options json.RawMessage,
 	aside func(ctx context.Context, network, address string) (net.Conn, error)) *rig {
 	t.Helper()
@@ -72,7 +72,7 @@ func (r *rig) event(kind drivers.EventKind, detail string) {
 	r.events = append(r.events, string(kind)+": "+detail)
 }
 
-// count counts events of a kind.
+// count returns the number of events of a kind.
 func (r *rig) count(kind drivers.EventKind) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *rig) count(kind drivers.EventKind) (n int) {
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
-// heard is what a publisher or consumer heard.
+// heard records the callbacks of a publisher or consumer.
 type heard struct {
 	mu       sync.Mutex
 	tokens   []uint64
@@ -121,7 +121,7 @@ func (n *heard) take(batch []drivers.Delivery) error {
 	return nil
 }
 
-// settled are the errors of all confirms so far.
+// settled returns the errors of all confirms so far.
 func (n *heard) settled() []error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -177,7 +177,7 @@ func (r *rig) consumer(change func(*drivers.ConsumerSpec), handling func()) (dri
 	return c, n
 }
 
-// numbers are the bodies "0", "1", … of n messages.
+// numbers returns n bodies "0", "1", ….
 func numbers(from, n int) []string {
 	all := make([]string, n)
 	for i := range all {

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// open gives a session at a broker of the test's own, ready for a topology of one queue.
+// open returns a session of a new broker, and a topology of one queue.
 func open(tb testing.TB, options string) (drivers.Session, drivers.Topology) {
 	tb.Helper()
 	raw := fmt.Sprintf(`{"name":%q%s}`, tb.Name(), options)
@@ -29,8 +29,8 @@ func open(tb testing.TB, options string) (drivers.Session, drivers.Topology) {
 	return s, t
 }
 
-// BenchmarkPublishDeliver is the whole path of a message: publish, confirm, deliver, acknowledge.
-// Run it with -cpu 1: the metric is then the CPU time that loopback adds to every message.
+// BenchmarkPublishDeliver measures the whole path of a message: publish, confirm, deliver, acknowledge. With -cpu 1,
+// the result is the CPU time that loopback adds to every message.
 func BenchmarkPublishDeliver(b *testing.B) {
 	for _, size := range []int{100, 1024} {
 		for _, batch := range []int{1, 256} {

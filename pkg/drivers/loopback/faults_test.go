@@ -19,18 +19,18 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// account is what a test saw of the messages 0 … n-1 of one publisher.
+// account records the fate of the messages 0 … n-1 of one publisher.
 type account struct {
 	mu       sync.Mutex
 	arrived  []int
-	at       []time.Duration // when each arrived
+	at       []time.Duration // arrival times
 	confirms map[uint64]error
 	when     map[uint64]time.Duration
 	started  time.Time
 }
 
-// exchange publishes n messages through a publisher of this mode and waits until nothing more comes. It runs in a
-// bubble, where waiting is until all is still.
+// exchange publishes n messages in a mode and waits until nothing more arrives. It runs in a bubble, where that is
+// certain.
 func exchange(t *testing.T, options string, mode drivers.Mode, n int) *account {
 	t.Helper()
 	s, topology := open(t, options)
@@ -84,7 +84,7 @@ func upTo(n int) []int {
 	return all
 }
 
-// TestFaultsAreExact holds the faults to their numbers: a wrong one would make the ledger's tests worthless.
+// TestFaultsAreExact proves that the injected faults have the configured numbers. The tests of the ledger depend on it.
 func TestFaultsAreExact(t *testing.T) {
 	without := func(all []int, gone ...int) []int {
 		return slices.DeleteFunc(all, func(i int) bool { return slices.Contains(gone, i) })
@@ -102,7 +102,7 @@ func TestFaultsAreExact(t *testing.T) {
 			slices.Concat(upTo(10), []int{9}, upTo(20)[10:], []int{19}, upTo(30)[20:], []int{29}), nil},
 		{`,"swap":[0,5,28]`, drivers.ConfirmWindow,
 			slices.Concat([]int{1, 0, 2, 3, 4, 6, 5}, upTo(28)[7:], []int{29, 28}), nil},
-		{`,"swap":[29]`, drivers.ConfirmWindow, upTo(30), nil}, // has no next neighbour
+		{`,"swap":[29]`, drivers.ConfirmWindow, upTo(30), nil}, // without a next message
 		{`,"reject":10`, drivers.ConfirmWindow, without(upTo(30), 9, 19, 29), []int{9, 19, 29}},
 	} {
 		t.Run(test.options+" "+string(test.mode), func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestFaultsAreExact(t *testing.T) {
 	}
 }
 
-// TestDelaysAreExact compares the times of deliveries and confirms with the options, on the bubble's clock.
+// TestDelaysAreExact compares the times of deliveries and confirms with the options, in virtual time.
 func TestDelaysAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := exchange(t, `,"delay":"30ms","confirmDelay":"20ms"`, drivers.ConfirmWindow, 50)
@@ -142,7 +142,7 @@ func TestDelaysAreExact(t *testing.T) {
 	})
 }
 
-// TestRateIsExact publishes as fast as it goes: message n is accepted at n/rate, over all publishers.
+// TestRateIsExact publishes in closed loop: message n is accepted at n/rate, over all publishers.
 func TestRateIsExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := exchange(t, `,"rate":300`, drivers.ConfirmWindow, 1000)
@@ -155,7 +155,7 @@ func TestRateIsExact(t *testing.T) {
 	})
 }
 
-// TestBurstIsBounded pauses in the middle: afterwards no more than burst messages go out at once, and the one that is
+// TestBurstIsBounded pauses in the middle. Afterwards at most burst messages are accepted at once, and the one that is
 // due.
 func TestBurstIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -183,8 +183,8 @@ func TestBurstIsBounded(t *testing.T) {
 	})
 }
 
-// TestDistributionsAreExact: of any 1000 messages each takes another quantile of the distribution, of a list each value
-// as often.
+// TestDistributionsAreExact proves that any 1000 messages have different quantiles of the distribution, and each value
+// of a list with the same frequency.
 func TestDistributionsAreExact(t *testing.T) {
 	quantile := func(sorted []time.Duration, i int) time.Duration { return sorted[i*len(sorted)/1000] }
 	for options, want := range map[string]func(u float64) time.Duration{
@@ -218,7 +218,7 @@ func TestDistributionsAreExact(t *testing.T) {
 	}
 }
 
-// TestSchemaAcceptsDistributions: a matrix is validated by the schema before the driver reads its options.
+// TestSchemaAcceptsDistributions covers the schema, which validates a matrix before the driver reads its options.
 func TestSchemaAcceptsDistributions(t *testing.T) {
 	driver, err := drivers.Lookup("loopback")
 	if err != nil {
@@ -240,7 +240,7 @@ func TestSchemaAcceptsDistributions(t *testing.T) {
 	}
 }
 
-// TestLognormal compares quantiles with those of the standard normal distribution.
+// TestLognormal compares quantiles with those of the normal distribution.
 func TestLognormal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := exchange(t, `,"delay":{"median":"10ms","sigma":0.5}`, drivers.ConfirmWindow, 1000)
@@ -255,7 +255,8 @@ func TestLognormal(t *testing.T) {
 	})
 }
 
-// TestStallsAndSlowStart: what would end inside a stall ends with it, and what begins early takes longer.
+// TestStallsAndSlowStart proves that an event inside a stall happens at its end, and that events take longer at the
+// start.
 func TestStallsAndSlowStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s,
@@ -294,7 +295,7 @@ func TestStallsAndSlowStart(t *testing.T) {
 	})
 }
 
-// TestTapStampsEveryMessage holds the stamps to the times that they are of.
+// TestTapStampsEveryMessage compares the stamps with the times of their events.
 func TestTapStampsEveryMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -316,7 +317,7 @@ func TestTapStampsEveryMessage(t *testing.T) {
 	})
 }
 
-// TestTimesAreChecked wants every impossible option refused.
+// TestTimesAreChecked proves that every impossible option is rejected.
 func TestTimesAreChecked(t *testing.T) {
 	for _, options := range []string{`{"delay":"-1ms"}`, `{"delay":{"sigma":1}}`, `{"delay":{"values":[]}}`,
 		`{"burst":-1}`,

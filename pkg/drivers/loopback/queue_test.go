@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/drivers/loopback"
 )
 
-// TestCapacityBlocks fills a queue: the next Publish waits for an acknowledgement, or for its context.
+// TestCapacityBlocks fills a queue. The next Publish waits for an acknowledgement or for the end of its context.
 func TestCapacityBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, `,"capacity":5`)
@@ -56,7 +56,7 @@ func TestCapacityBlocks(t *testing.T) {
 	})
 }
 
-// TestCut breaks the links under delayed confirms and a consumer that has not acknowledged.
+// TestCut breaks links with delayed confirms and unacknowledged deliveries.
 func TestCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, `,"confirmDelay":"1h"`)
@@ -107,7 +107,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// TestPrefetchOfOneSharesFairly gives two waiting consumers the messages in turn.
+// TestPrefetchOfOneSharesFairly proves that two waiting consumers receive messages alternately.
 func TestPrefetchOfOneSharesFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topology := open(t, "")
@@ -124,7 +124,7 @@ func TestPrefetchOfOneSharesFairly(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // both are waiting
+		synctest.Wait() // both wait
 		for range 100 {
 			_ = p.Publish(t.Context(), drivers.Message{})
 			synctest.Wait()
@@ -136,7 +136,7 @@ func TestPrefetchOfOneSharesFairly(t *testing.T) {
 	})
 }
 
-// TestHotPathAllocatesNothing counts allocations of the publishing side in steady state.
+// TestHotPathAllocatesNothing counts allocations of publishing in a steady state.
 func TestHotPathAllocatesNothing(t *testing.T) {
 	s, topology := open(t, "")
 	taken := make(chan int, 1<<16)
@@ -161,12 +161,12 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 		for n := 0; n < 1000; n += <-taken {
 		}
 	})
-	if allocs > 20 { // of 1,000 messages: segments and growth of lists at the beginning
+	if allocs > 20 { // for 1,000 messages: segments, and growth of lists at the beginning
 		t.Errorf("1,000 messages make %v allocations", allocs)
 	}
 }
 
-// TestOptionsAreChecked refuses what the schema would.
+// TestOptionsAreChecked proves that the driver rejects options that the schema would reject.
 func TestOptionsAreChecked(t *testing.T) {
 	for _, raw := range []string{`{"lose":-1}`, `{"nmae":"x"}`, `{"swap":[3,4]}`, `{"swap":[5,1]}`, `{"capacity":0}`,
 		`{"delay":"5"}`, `{"name":""}`, `{} {}`} {
@@ -176,7 +176,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
-// TestSessionsMeet sends from one session of a broker to another, and not to a broker of another name.
+// TestSessionsMeet publishes from one session of a broker to another, and not to a broker with another name.
 func TestSessionsMeet(t *testing.T) {
 	a, topology := open(t, "")
 	b, err := loopback.Driver{}.Open(t.Context(), fmt.Appendf(nil, `{"name":%q}`, t.Name()), drivers.Env{})

@@ -19,7 +19,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// FerretDB by itself answers what has w: 0. That would mix up all that follows; the driver finds out before it sends.
+// FerretDB itself responds to writes with w: 0, which would confuse the following responses. The driver detects this
+// before it sends messages.
 func TestAnswersToUnacknowledgedWritesAreFound(t *testing.T) {
 	options := labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_FERRETDB_URL")}, `{}`)
 	r := newRig(t, options, nil)
@@ -31,7 +32,7 @@ func TestAnswersToUnacknowledgedWritesAreFound(t *testing.T) {
 	}
 }
 
-// commands are what a client sends.
+// commands are the commands of a client.
 type commands struct {
 	mu   sync.Mutex
 	sent []bson.Raw
@@ -45,7 +46,7 @@ func (c *commands) monitor() *event.CommandMonitor {
 	}}
 }
 
-// of lists those of a name.
+// of returns the commands with a name.
 func (c *commands) of(name string) (some []bson.Raw) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +58,7 @@ func (c *commands) of(name string) (some []bson.Raw) {
 	return some
 }
 
-// watched connects a client by the options, and notes its commands.
+// watched connects a client with these options, and records its commands.
 func watched(t *testing.T, o *options) (*link, *commands) {
 	t.Helper()
 	c := &commands{}
@@ -73,7 +74,7 @@ func watched(t *testing.T, o *options) (*link, *commands) {
 	return &link{client: connected, address: "here"}, c
 }
 
-// What a label guarantees is what goes over the wire, once, and in no transaction that the library could repeat.
+// The write concern of a label is sent to the server, once, and without a transaction that the library could repeat.
 func TestWriteConcernsAreSent(t *testing.T) {
 	cases := []struct {
 		options    string
@@ -123,11 +124,11 @@ func TestWriteConcernsAreSent(t *testing.T) {
 	}
 }
 
-// Messages of one insert have verdicts of their own.
+// Messages of one insert have separate results.
 func TestPartOfAnInsertIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		ordered bool
-		want    []bool // refused
+		want    []bool // rejected
 	}{
 		{false, []bool{false, true, true, false}},
 		{true, []bool{false, true, true, true}},
@@ -138,10 +139,10 @@ func TestPartOfAnInsertIsRefused(t *testing.T) {
 		on, _ := watched(t, &r.session.options)
 		i := &inserter{link: on, into: r.session.inserted(on, spec), ids: newIDs(),
 			options: r.session.insertOptions(spec), ordered: c.ordered}
-		later := time.Now().Add(time.Hour).UnixNano() // ids follow from it alone
+		later := time.Now().Add(time.Hour).UnixNano() // the ids depend only on it
 		four := []drivers.Message{{Body: []byte("a")}, {Body: []byte("b")}, {Body: []byte("c")}, {Body: []byte("d")}}
 		i.ids.last = later + 1
-		if _, err := i.send(r.context(), four[:2], make([]error, 2)); err != nil { // takes the second and third id
+		if _, err := i.send(r.context(), four[:2], make([]error, 2)); err != nil { // inserts the second and third id
 			t.Fatal(err)
 		}
 		i.ids.last = later
@@ -157,7 +158,7 @@ func TestPartOfAnInsertIsRefused(t *testing.T) {
 	}
 }
 
-// A write concern that was not reached in time is an error of all messages, though they are inserted.
+// If a write concern times out, all messages of the insert have an error, although they are inserted.
 func TestWriteConcernErrorRejectsAll(t *testing.T) {
 	i := &inserter{into: []*mongo.Collection{nil}}
 	verdicts := make([]error, 2)
@@ -177,7 +178,7 @@ func TestWriteConcernErrorRejectsAll(t *testing.T) {
 	}
 }
 
-// connectionless is a collection that is never asked.
+// connectionless returns a collection without a connection.
 func connectionless(t *testing.T) *mongo.Collection {
 	t.Helper()
 	none, err := mongo.Connect(client.Client().ApplyURI("mongodb://127.0.0.1:1/").SetDialer(contextDialer{
@@ -189,7 +190,7 @@ func connectionless(t *testing.T) *mongo.Collection {
 	return none.Database("x").Collection("y")
 }
 
-// What only the server knows of a label is said in the description, and once as an event.
+// If the server does not honour the label's write concern, the description reports it, and one event.
 func TestWriteConcernIsNotHonoured(t *testing.T) {
 	r := newRig(t, standIn(t, `{}`), nil)
 	d, err := r.session.Describe(r.context())
@@ -211,7 +212,7 @@ func TestWriteConcernIsNotHonoured(t *testing.T) {
 	}
 }
 
-// Metrics are of the task's collections; what is claimed counts as not acknowledged.
+// Metrics are those of the task's collections. Claimed messages count as unacknowledged.
 func TestProbeCountsMessages(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "1m"}`), func(t *drivers.Topology) { t.Subscriptions = 2 })
 	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmBatch,
@@ -255,7 +256,7 @@ func TestProbeCountsMessages(t *testing.T) {
 	}
 }
 
-// A claim that runs out is another consumer's, and says that it was delivered before.
+// After the visibility timeout, another consumer can claim a message, which is then marked as redelivered.
 func TestVisibilityEnds(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "300ms"}`), nil)
 	p, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology, Mode: drivers.ConfirmEach})

@@ -9,9 +9,9 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// FerretDB, which speaks MongoDB's protocol, stands in for MongoDB, behind the lab's proxy: one change at a time, since
-// its claims are not atomic, and no answers to what wants none. The visibility is short because one check waits for
-// what a broken link left claimed; longer than a busy machine needs to handle a batch, or messages come again.
+// FerretDB behind the lab's proxy is the stand-in for MongoDB. The proxy serialises changes, because FerretDB's claims
+// are not atomic, and suppresses responses to unacknowledged writes. The visibility timeout is short, because one check
+// waits for claims of a broken link. It is longer than a busy machine needs for a batch, to avoid redeliveries.
 func TestConformance(t *testing.T) {
 	cases := []struct {
 		name, options string
@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 		subset        []string
 	}{
 		{"default", `{}`, false, nil},
-		// FerretDB sorts all documents to find the first: a backlog takes its square in time.
+		// FerretDB sorts all documents to find the first one, so a backlog takes quadratic time.
 		{"ordered", ordered, true, slices.Concat(drivertest.MessagePath(), []string{"close", "batch", "cut"})},
 		{"concurrent", concurrent, false, slices.Concat(drivertest.MessagePath(),
 			[]string{"close", "publish-blocks", "together", "cut/publisher"})},
@@ -46,6 +46,6 @@ func harness(options json.RawMessage, slow bool, subset []string) drivertest.Har
 		DeadOptions: json.RawMessage(`{"url": "mongodb://somebody:secret@127.0.0.1:1/"}`),
 		DeadAddress: "127.0.0.1:1",
 		Slow:        slow,
-		MaxParallel: 2, // the proxy lets through one change at a time
+		MaxParallel: 2, // the proxy serialises changes
 	}
 }

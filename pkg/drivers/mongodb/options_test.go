@@ -82,7 +82,7 @@ func TestLabelAndGuarantees(t *testing.T) {
 	}
 }
 
-// What the driver writes by hand is what the library reads.
+// The documents that the driver encodes itself are readable by the library.
 func TestMessagesAreDocuments(t *testing.T) {
 	id := newIDs().next(time.Now())
 	for _, body := range []string{"", "x", strings.Repeat("y", 1000)} {
@@ -118,15 +118,14 @@ func TestIDsGrow(t *testing.T) {
 	}
 }
 
-// A server that takes every write concern and does what it always does is doubted as soon as the label asks for more
-// than one member's word.
+// A write concern that the label contains and the server does not honour is reported.
 func TestFlags(t *testing.T) {
 	ferret, alone, set := server{ferret: "v1"}, server{version: "8"}, server{version: "8", set: "rs0"}
 	for _, c := range []struct {
 		of         server
 		options    string
 		persistent bool
-		asked      string // what is doubted; "" is nothing
+		asked      string // the reported write concern; "": none
 	}{
 		{ferret, `"w": 1`, true, "w:1, journaled"},
 		{ferret, `"w": 1`, false, ""},

@@ -12,7 +12,7 @@ import (
 	"lockstep/pkg/drivers/internal/growth"
 )
 
-// document is an answer of a server.
+// document encodes a response of a server.
 func document(t *testing.T, d bson.D) bson.Raw {
 	t.Helper()
 	raw, err := bson.Marshal(d)
@@ -22,7 +22,7 @@ func document(t *testing.T, d bson.D) bson.Raw {
 	return raw
 }
 
-// named are metrics by name.
+// named returns metrics by name.
 func named(metrics []drivers.Metric) map[drivers.MetricName]float64 {
 	all := map[drivers.MetricName]float64{}
 	for _, f := range metrics {
@@ -31,8 +31,7 @@ func named(metrics []drivers.Metric) map[drivers.MetricName]float64 {
 	return all
 }
 
-// serverStatus and dbStats as a mongod on Linux has them, by MongoDB's documentation: no mongod takes part in these
-// tests.
+// serverStatus and dbStats of a mongod on Linux are parsed as in MongoDB's documentation. The tests have no mongod.
 func TestProbeOfAServerAsDocumented(t *testing.T) {
 	status := func(host string, micros, inserted, opened int64) bson.Raw {
 		return document(t, bson.D{
@@ -70,7 +69,7 @@ func TestProbeOfAServerAsDocumented(t *testing.T) {
 	}
 }
 
-// What a server does not say, or a user may not ask, is missing.
+// Metrics that a server does not report, or that a user may not read, are missing.
 func TestProbeWithoutAnswersIsMissing(t *testing.T) {
 	var grown growth.Counters
 	for range 2 {
@@ -82,7 +81,7 @@ func TestProbeWithoutAnswersIsMissing(t *testing.T) {
 	}
 }
 
-// The stand-in FerretDB tells of less than MongoDB does: what it has no field for is missing.
+// FerretDB reports less than MongoDB. The other metrics are missing.
 func TestProbeOfTheStandInFerretDB(t *testing.T) {
 	r := newRig(t, standIn(t, `{}`), nil)
 	for range 2 {

@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// The server is used by this package alone.
+// No other package uses this server.
 func TestRestart(t *testing.T) {
 	h := harness(standIn(t, `{}`), false, []string{"restart"})
 	h.Restart = labtest.Restart("mongodb")

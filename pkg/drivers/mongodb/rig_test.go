@@ -11,13 +11,14 @@ import (
 
 var lab = labtest.Broker{Name: "FerretDB, which stands in for MongoDB,", Parts: "mongodb", Tests: "pkg/drivers/mongodb"}
 
-// standIn are options for FerretDB behind the proxy that makes its claims atomic; more is JSON that is laid over them.
+// standIn returns options for FerretDB behind the proxy, which makes its claims atomic. more is JSON that is merged
+// into them.
 func standIn(t testing.TB, more string) json.RawMessage {
 	return labtest.Options(t, map[string]any{"url": lab.Variable(t, "LOCKSTEP_MONGODB_URL"), "visibility": "10s",
 		"pollInterval": "5ms"}, more)
 }
 
-// rig is a session with a topology, both gone at the end of the test.
+// rig is a session with a topology. Both are removed at the end of the test.
 type rig struct {
 	t        testing.TB
 	session  *session

@@ -21,8 +21,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// TestCertificatesOfOptions: the authorities and the client's certificate of tls are those of connections, also where
-// the URL says nothing of TLS.
+// TestCertificatesOfOptions proves that connections use the authorities and the client certificate of the option tls,
+// also if the URL does not mention TLS.
 func TestCertificatesOfOptions(t *testing.T) {
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -66,7 +66,7 @@ func TestCertificatesOfOptions(t *testing.T) {
 			case shaken <- err:
 			default:
 			}
-			cancel() // no MongoDB server is here
+			cancel() // no MongoDB server is running
 		}()
 		return near, nil
 	}

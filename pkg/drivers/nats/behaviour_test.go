@@ -45,7 +45,7 @@ func plain(name string) drivers.Topology {
 	return drivers.Topology{Name: name, Queues: 1, Subscriptions: 1, Bindings: 1, Publishers: 1, Consumers: 1}
 }
 
-// confirms collects what a publisher is told.
+// confirms records a publisher's confirms.
 type confirms struct {
 	mu     sync.Mutex
 	errs   []error
@@ -69,7 +69,7 @@ func connect(t *testing.T, s *session, spec drivers.PublisherSpec) (drivers.Publ
 	return p, c
 }
 
-// A full stream must refuse what it cannot keep: forgetting a confirmed message would break the guarantee.
+// A full stream rejects messages: deleting a confirmed message would break the guarantee.
 func TestFullStreamRejects(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "full", "maxMessages": 10}`), nil)
 	top := plain("full")
@@ -93,7 +93,7 @@ func TestFullStreamRejects(t *testing.T) {
 	}
 }
 
-// A stream that is gone must show at once as rejected messages, not as confirms that never come.
+// With a missing stream, messages are rejected at once, and confirms do not stay pending.
 func TestMissingStreamRejects(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "gone"}`), nil)
 	top := plain("gone")
@@ -112,8 +112,8 @@ func TestMissingStreamRejects(t *testing.T) {
 	}
 }
 
-// A stream's leader that is lost answers nothing although the link holds: without the timeout a publisher would wait
-// for ever.
+// If the leader of a stream is lost, it does not respond, although the link is up. Without the timeout, a publisher
+// would wait for ever.
 func TestConfirmTimeout(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "mute", "confirmTimeout": "50ms"}`), nil)
 	top := plain("mute")
@@ -124,7 +124,7 @@ func TestConfirmTimeout(t *testing.T) {
 	if err := s.Teardown(t.Context(), top); err != nil {
 		t.Fatal(err)
 	}
-	sink, err := s.admin.nc.SubscribeSync(subject(top, 0, 0)) // takes messages and says nothing
+	sink, err := s.admin.nc.SubscribeSync(subject(top, 0, 0)) // receives messages without responding
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestConfirmTimeout(t *testing.T) {
 }
 
 // After the last stream of an account was deleted, the server removes its folders while the next stream is created.
-// Here a file is where the folder has to be: the creation fails, and the server removes the file.
+// Here a file is at the place of the folder: the creation fails, and the server removes the file.
 func TestStreamIsCreatedAgainWhenItsStoreFails(t *testing.T) {
 	var notices []string
 	s, err := driver{}.Open(t.Context(), []byte(`{"embedded": true, "name": "again", "storage": "file"}`), drivers.Env{
@@ -171,7 +171,7 @@ func TestStreamIsCreatedAgainWhenItsStoreFails(t *testing.T) {
 	}
 }
 
-// Streams of cells without consumers would grow until memory ends.
+// The stream of a cell without consumers is limited, so that it does not exhaust the memory.
 func TestUnconsumedStreamIsBounded(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "bounded"}`), nil)
 	top := plain("bounded")
@@ -184,8 +184,8 @@ func TestUnconsumedStreamIsBounded(t *testing.T) {
 	}
 }
 
-// Agents of one process must meet at one server, others must not; the last to leave removes it, also if its folder went
-// before.
+// Agents of one process use the same server if it has the same name. The last one removes it, also if its folder was
+// removed before.
 func TestEmbeddedIsSharedByName(t *testing.T) {
 	a := open(t, []byte(`{"embedded": true, "name": "one"}`), nil)
 	b := open(t, []byte(`{"embedded": true, "name": "one"}`), nil)
@@ -217,7 +217,7 @@ func TestEmbeddedIsSharedByName(t *testing.T) {
 	}
 }
 
-// Agents that look for each other's streams in servers of their own have to be told why they find none.
+// Agents in different processes have different embedded servers, and get an error with that reason.
 func TestEmbeddedIsNotForFleets(t *testing.T) {
 	top := plain("apart")
 	if err := open(t, []byte(`{"embedded": true, "name": "here"}`), nil).Setup(t.Context(), top); err != nil {
@@ -236,7 +236,7 @@ func TestEmbeddedIsNotForFleets(t *testing.T) {
 	}
 }
 
-// checkPlaces has three servers: a queue's leader and a client must be where they were asked to be.
+// checkPlaces checks on three servers that a queue's leader and a client are on the configured nodes.
 func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 	list, err := json.Marshal(urls)
 	if err != nil {
@@ -269,7 +269,7 @@ func checkPlaces(t *testing.T, urls []string, servers []*server.Server) {
 	}
 }
 
-// A session that cannot sign in must say so, and where; the password must not be in it.
+// An authentication error names the address and does not contain the password.
 func TestWrongPassword(t *testing.T) {
 	o := serverOptions(t, "locked")
 	o.Username, o.Password = "user", "right"

@@ -19,8 +19,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// A short ackWait, because one check waits for what a broken link left unacknowledged; longer than a busy machine needs
-// to handle a batch, or messages come again.
+// ackWait is short, because one check waits for the unacknowledged messages of a broken link. It is longer than a busy
+// machine needs for a batch, to avoid redeliveries.
 const testOptions = `"ackWait": "10s"`
 
 const deadOptions = `{"url": "nats://127.0.0.1:1"}`
@@ -38,11 +38,11 @@ func TestEmbeddedFile(t *testing.T) {
 	drivertest.Run(t, drivertest.Harness{
 		Driver: driver{}, Options: with(`"embedded": true, "name": "file", "storage": "file"`),
 		Subset:      drivertest.MessagePath(),
-		MaxParallel: 1, // the server is shared, and keeps its files in the folder of the session that came first
+		MaxParallel: 1, // the server is shared, and its files are in the folder of the first session
 	})
 }
 
-// TestServerFile has a server of its own process, which asks for a password and is killed and started again.
+// TestServerFile uses a server in a separate process with a password, which is killed and started again.
 func TestServerFile(t *testing.T) {
 	address, watched := labtest.FreeAddress(t), labtest.FreeAddress(t)
 	dir := t.TempDir()
@@ -59,8 +59,8 @@ func TestServerFile(t *testing.T) {
 	kill()
 }
 
-// serverAddress has this test binary be a server instead; serverDir is where it keeps its streams, serverWatch where it
-// is monitored.
+// serverAddress makes this test binary run a server. serverDir is the folder of its streams, serverWatch its monitoring
+// address.
 const (
 	serverAddress = "LOCKSTEP_TEST_NATS_ADDRESS"
 	serverWatch   = "LOCKSTEP_TEST_NATS_MONITORING"
@@ -74,7 +74,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve runs a server until standard input ends, as it does with the parent.
+// serve runs a server until standard input is closed, which happens when the parent ends.
 func serve(address, watched, dir string) {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)
@@ -92,7 +92,7 @@ func serve(address, watched, dir string) {
 	os.Exit(0)
 }
 
-// startProcess starts a server in a process of its own and returns when it answers, with a way to kill it.
+// startProcess starts a server in a separate process. It returns when the server responds, with a function to kill it.
 func startProcess(t *testing.T, address, watched, dir string) (kill func()) {
 	t.Helper()
 	c := exec.Command(os.Args[0])
@@ -122,7 +122,7 @@ func TestClusterOfThree(t *testing.T) {
 		Driver: driver{}, Options: with(`"replicas": 3, "storage": "file", "urls": ` + string(list)), Slow: true,
 		MaxParallel: 3, // three servers share this process
 	}
-	if os.Getenv("LOCKSTEP_LONG") == "" { // what replicas and a list of servers change
+	if os.Getenv("LOCKSTEP_LONG") == "" { // the effects of replicas and of a list of servers
 		h.Subset = []string{"open", "dial", "probe", "setup", "mode", "ack/each", "redelivery/each", "order", "fan-out",
 			"cut"}
 	}
@@ -154,11 +154,11 @@ func start(t *testing.T, o *server.Options) *server.Server {
 	return srv
 }
 
-// cluster starts three servers that know each other, and returns when they can make streams.
+// cluster starts a cluster of three servers, and returns when streams can be created.
 func cluster(t *testing.T) ([]string, []*server.Server) {
 	t.Helper()
 	var routes []*url.URL
-	var reserved []net.Listener // each until its server starts: another process could take a port that is free
+	var reserved []net.Listener // each until its server starts, because another process could use a free port
 	for range 3 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

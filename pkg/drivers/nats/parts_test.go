@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A secret that is not where records hide it is refused.
+// A secret in a place that records do not redact is rejected.
 func TestURLsThatRecordsWouldShow(t *testing.T) {
 	for text, want := range map[string]string{"nats://hunter2@host:4222": "option token",
 		"user:hunter2@host": "not of the form"} {
@@ -58,12 +58,12 @@ func TestRedelivered(t *testing.T) {
 	}
 }
 
-// A consumer that holds most of its prefetch unacknowledged has to go on asking when its request has ended, or it waits
-// for ever.
+// A consumer that holds most of its prefetch unacknowledged must send a new request when its last one has ended.
+// Otherwise it would wait for ever.
 func TestPullerAsksAgain(t *testing.T) {
 	for _, test := range []struct{ asked, held, want int }{
 		{asked: 0, held: 0, want: 10},
-		{asked: 6, held: 0, want: 0}, // not worth it yet
+		{asked: 6, held: 0, want: 0}, // too few for a request
 		{asked: 5, held: 0, want: 5},
 		{asked: 4, held: 6, want: 0},
 		{asked: 0, held: 6, want: 4}, // the request for the rest has ended
@@ -79,11 +79,11 @@ func TestPullerAsksAgain(t *testing.T) {
 	}
 }
 
-// Confirms may overtake each other; a slot that is given out twice would confirm the wrong message.
+// Confirms may arrive out of order. A slot that is used twice would confirm the wrong message.
 func TestSlots(t *testing.T) {
 	s := newSlots("inbox.", 4)
 	var taken []*slot
-	for token := range uint64(10) { // more than there were
+	for token := range uint64(10) { // more than the existing slots
 		taken = append(taken, s.take(token))
 	}
 	seen := map[*slot]bool{}
@@ -111,7 +111,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Whatever the server says about requests, no more may be under way and unacknowledged than the prefetch.
+// Requested and unacknowledged messages together never exceed the prefetch, for any response of the server.
 func TestPullerKeepsPrefetch(t *testing.T) {
 	s := open(t, []byte(`{"embedded": true, "name": "puller"}`), nil)
 	for _, limit := range []int{1, 2, 7, 100} {

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// watched is a session with a server in a process of its own, and the way to end that; monitoring is what the options
-// say of it.
+// watched returns a session with a server in a separate process, and a function to kill it. monitoring returns the
+// option from the real address.
 func watched(t *testing.T, monitoring func(real string) string) (*session, func()) {
 	t.Helper()
 	address, watch := labtest.FreeAddress(t), labtest.FreeAddress(t)
@@ -30,7 +30,7 @@ func watched(t *testing.T, monitoring func(real string) string) (*session, func(
 
 func same(url string) string { return url }
 
-// said are the metrics of one answer by name; nodes are added up.
+// said returns the metrics of one probe by name. Nodes are summed.
 func said(metrics []drivers.Metric) map[drivers.MetricName]float64 {
 	all := map[drivers.MetricName]float64{}
 	for _, f := range metrics {
@@ -39,7 +39,7 @@ func said(metrics []drivers.Metric) map[drivers.MetricName]float64 {
 	return all
 }
 
-// probeUntil asks until the answer is as wanted.
+// probeUntil probes until the result is as required.
 func probeUntil(t *testing.T, s *session, what string,
 	wanted func(map[drivers.MetricName]float64) bool) map[drivers.MetricName]float64 {
 	t.Helper()
@@ -112,8 +112,8 @@ func mustProbe(t *testing.T, s *session) []drivers.Metric {
 	return metrics
 }
 
-// A server whose monitoring does not answer, or is something else, has no memory and no connections, rather than none
-// in use; what JetStream says is kept.
+// If a server's monitoring does not respond or is something else, its memory and connections are missing, not 0.
+// JetStream's metrics are kept.
 func TestProbeWithoutMonitoringIsMissing(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,7 +148,7 @@ func TestProbeWithoutMonitoringIsMissing(t *testing.T) {
 	})
 }
 
-// Of a server that is gone nothing is said.
+// There are no metrics of a server that was killed.
 func TestProbeOfADeadServerIsMissing(t *testing.T) {
 	s, kill := watched(t, same)
 	mustProbe(t, s)
@@ -171,7 +171,7 @@ func TestMonitoringURL(t *testing.T) {
 	}
 }
 
-// A server's answer is taken by what it says alone.
+// A response without a metric does not give its value.
 func TestVarzLacksMetrics(t *testing.T) {
 	var v varz
 	if err := json.Unmarshal([]byte(`{"server_name": "a", "mem": 5, "cpu": 150}`), &v); err != nil {

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// By every kind of exchange that knows keys, a binding leads to its queue from when Bind has returned until Unbind has;
-// without one the message comes back.
+// For every kind of exchange with keys, messages of a binding reach its queue from the return of Bind to the return of
+// Unbind. Otherwise they are returned.
 func TestBindingsOfEachExchange(t *testing.T) {
 	for _, kind := range []string{"direct", "topic", "headers"} {
 		t.Run(kind, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestBindingsOfEachExchange(t *testing.T) {
 				})
 			}
 			send(1, 0)
-			for range 2 { // the second time it is bound already
+			for range 2 { // the second time it exists already
 				if err := r.session.Bind(t.Context(), r.topology, 0, 0, key); err != nil {
 					t.Fatal(err)
 				}
@@ -51,7 +51,7 @@ func TestBindingsOfEachExchange(t *testing.T) {
 	}
 }
 
-// What cannot be told apart by a key is refused, and so are the keys of the queue's own bindings.
+// Exchanges without keys are rejected, and so are the keys of the queue's own bindings.
 func TestBindRefuses(t *testing.T) {
 	for _, options := range []string{`{"exchange": {"type": "fanout"}}`, `{"exchange": {"type": "default"}}`,
 		`{"queue": {"type": "stream"}}`} {
@@ -65,7 +65,7 @@ func TestBindRefuses(t *testing.T) {
 	if err := r.session.Bind(t.Context(), r.topology, 0, 0, 7); err == nil {
 		t.Error("a key of the queue's own bindings was bound")
 	}
-	// A queue that is not there closes the channel, and only that.
+	// A missing queue closes only the channel.
 	if err := r.session.Bind(t.Context(), r.topology, 5, 0, drivers.ExtraKey); err == nil ||
 		!strings.Contains(err.Error(), "NOT_FOUND") {
 		t.Errorf("error %v, want the broker's", err)

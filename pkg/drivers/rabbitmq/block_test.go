@@ -7,7 +7,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// Two blocked connections are one blocked time, which has to end under the name it began with, whichever is freed last.
+// The blocked time of two blocked connections is one period. It ends under the name with which it began, whichever
+// connection is unblocked last.
 func TestBlockedTimeEnds(t *testing.T) {
 	var got []event
 	s := &session{env: drivers.Env{Event: func(kind drivers.EventKind,

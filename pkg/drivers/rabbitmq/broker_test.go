@@ -16,7 +16,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// A returned message must be known as such before its confirm makes it look delivered.
+// OnReturn is called before OnConfirm. Otherwise a returned message would count as delivered.
 func TestReturnComesBeforeConfirm(t *testing.T) {
 	r := newRig(t, single(t, `{}`), nil)
 	p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory, s.Queue = true, 7 })
@@ -42,7 +42,7 @@ func TestReturnComesBeforeConfirm(t *testing.T) {
 	}
 }
 
-// A queue that refuses has to show as rejections, not as losses.
+// Messages that a full queue rejects are rejected, not lost.
 func TestFullQueueRejects(t *testing.T) {
 	r := newRig(t, single(t, `{"queue": {"maxLength": 10, "overflow": "reject-publish"}}`), nil)
 	p, heard := r.publisher(drivers.ConfirmWindow, nil)
@@ -63,7 +63,7 @@ func TestFullQueueRejects(t *testing.T) {
 	}
 }
 
-// Closing a connection right after an unconfirmed message must not lose it.
+// Closing a connection just after an unconfirmed message does not lose it.
 func TestConnectionPerMessageLosesNothing(t *testing.T) {
 	r := newRig(t, single(t, `{}`), nil)
 	_, got := r.consumer(nil)
@@ -80,7 +80,7 @@ func TestConnectionPerMessageLosesNothing(t *testing.T) {
 	labtest.Eventually(t, "every message", func() bool { _, received := got.counts(); return received == n })
 }
 
-// A thousand bindings must not take a cell's whole preparation, and every one must lead to its queue once.
+// A thousand bindings take only a part of a cell's preparation, and each routes to its queue once.
 func TestThousandBindings(t *testing.T) {
 	for _, kind := range []string{"direct", "topic", "headers"} {
 		t.Run(kind, func(t *testing.T) {
@@ -105,8 +105,7 @@ func TestThousandBindings(t *testing.T) {
 	}
 }
 
-// A quorum queue delivers what its consumer refuses as often as it takes. By default, RabbitMQ 4 drops it after 20
-// deliveries.
+// A quorum queue redelivers refused messages without limit. By default, RabbitMQ 4 drops them after 20 deliveries.
 func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
 	for _, part := range []string{"RABBITMQ", "RABBITMQ4"} {
 		t.Run(part, func(t *testing.T) {
@@ -142,7 +141,7 @@ func TestQuorumQueueKeepsWhatIsRefused(t *testing.T) {
 	}
 }
 
-// Limits that the options name stay as they are, and so do queues of releases and kinds that have no limit.
+// Limits of the options are not changed, and neither are queues of releases and types without a limit.
 func TestDeliveryLimit(t *testing.T) {
 	for _, c := range []struct {
 		name, options string
@@ -168,7 +167,7 @@ func TestDeliveryLimit(t *testing.T) {
 	}
 }
 
-// Time during which the broker takes nothing must be known as the broker's.
+// Time in which the broker accepts nothing is recorded as the broker's.
 func TestMemoryAlarmBlocks(t *testing.T) {
 	control := lab.Variable(t, "LOCKSTEP_RABBITMQ_CTL")
 	set := func(watermark string) {
@@ -186,7 +185,7 @@ func TestMemoryAlarmBlocks(t *testing.T) {
 	set("1MB")
 	await := func(want drivers.EventKind) (detail string) {
 		t.Helper()
-		// RabbitMQ tells a connection that it is blocked when the connection publishes next.
+		// RabbitMQ notifies a connection that it is blocked only when it publishes next.
 		_ = p.Publish(t.Context(), drivers.Message{Body: []byte("x")})
 		select {
 		case got := <-r.events:
@@ -210,7 +209,7 @@ func TestMemoryAlarmBlocks(t *testing.T) {
 	}
 }
 
-// nodeOf asks the broker which of its nodes listens where a publisher's or consumer's connection leads.
+// nodeOf returns the broker's node for the connection of a publisher or consumer.
 func nodeOf(t *testing.T, r *rig, l *link) string {
 	t.Helper()
 	var overview struct {
@@ -231,7 +230,7 @@ func nodeOf(t *testing.T, r *rig, l *link) string {
 	return ""
 }
 
-// A cell about crossing between nodes is only about that if everything is where it says.
+// Queues and connections are on the configured nodes. Cells about traffic between nodes depend on it.
 func TestPlacement(t *testing.T) {
 	kinds := map[string]string{
 		"classic":  `{}`,
@@ -266,7 +265,7 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// A mirrored queue that is measured before its mirrors are there is not one.
+// A mirrored queue is measured only after its mirrors exist.
 func TestPolicyMirrors(t *testing.T) {
 	r := newRig(t, cluster(t, `{"policy": {"ha-mode": "all", "ha-sync-mode": "automatic"}}`), nil)
 	where, err := r.session.findQueue(t.Context(), r.session.options.queueName(r.topology, 0, 0))
@@ -285,7 +284,7 @@ func TestPolicyMirrors(t *testing.T) {
 	}
 }
 
-// A stream's consumer that replaces another has to go on where that one was: neither again nor with a gap.
+// A stream's consumer that replaces another one continues at its position, without repetition or gap.
 func TestStreamGoesOn(t *testing.T) {
 	r := newRig(t, single(t, `{"queue": {"type": "stream"}}`), nil)
 	p, heard := r.publisher(drivers.ConfirmWindow, nil)
@@ -329,8 +328,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestWorkForAConfirmIsNotWaitedFor: where Publish waits for the confirm itself, what the engine does with it is no
-// waiting.
+// TestWorkForAConfirmIsNotWaitedFor proves that the engine's work for a confirm does not count as waiting if Publish
+// itself waits for the confirm.
 func TestWorkForAConfirmIsNotWaitedFor(t *testing.T) {
 	const messages, work = 10, 20 * time.Millisecond
 	r := newRig(t, single(t, `{}`), nil)

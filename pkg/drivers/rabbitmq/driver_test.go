@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// kept is the subset for another type of queue: how its messages are kept, and where its consumers go on.
+// kept is the subset for another type of queue: storage of its messages, and positions of consumers.
 var kept = slices.Concat(drivertest.MessagePath(), []string{"close", "ready", "batch", "cut/consumer"})
 
 func TestConformance(t *testing.T) {
@@ -32,13 +32,13 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// TestProbeOfACluster has the probe, TestConformanceLong the whole suite.
+// TestProbeOfACluster covers the probe, TestConformanceLong the whole suite.
 func TestConformanceCluster(t *testing.T) {
 	subset := slices.Concat(kept, []string{"open", "dial", "describe", "session-close", "cut"})
 	drivertest.Run(t, harness(driver{}, cluster(t, `{"queue": {"type": "quorum"}}`), subset))
 }
 
-// What the same code does in another setting: whole suites, and the other types of queue in a cluster.
+// Whole suites for variants, and the other types of queue in a cluster.
 func TestConformanceLong(t *testing.T) {
 	labtest.Long(t)
 	t.Run("stream", func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestConformanceLong(t *testing.T) {
 	}
 }
 
-// persistent is the driver for use with persistent messages alone, of which it guarantees the most.
+// persistent is the driver for persistent messages only, which has the strongest guarantees.
 type persistent struct{ driver }
 
 func (p persistent) Info() drivers.Info {

@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// No error of Open may carry a password, wherever in a url it was put.
+// No error of Open contains a password, from any place in a URL.
 func TestErrorsHideSecrets(t *testing.T) {
 	for _, options := range []string{
 		`{"url": "amqp://user:hunter2@127.0.0.1:1/"}`,
@@ -38,7 +38,7 @@ func TestErrorsHideSecrets(t *testing.T) {
 	}
 }
 
-// Having no ports left is the client's fault, and can only be called so if the error still says it.
+// Exhausted ports are the client's fault. The error must still show it.
 func TestPortExhaustionStaysVisible(t *testing.T) {
 	_, err := driver{}.Open(t.Context(), json.RawMessage(`{"url": "amqp://192.0.2.1:5672/"}`), drivers.Env{
 		Dial: func(context.Context, string, string) (net.Conn, error) {
@@ -50,7 +50,7 @@ func TestPortExhaustionStaysVisible(t *testing.T) {
 	}
 }
 
-// A broker that accepts and says nothing must not hold a cell longer than its deadline.
+// A broker that accepts connections and does not respond ends with the cell's deadline.
 func TestSilentBrokerEndsAtTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := func(context.Context, string, string) (net.Conn, error) {
@@ -86,7 +86,7 @@ func TestDeclare(t *testing.T) {
 	cases := []struct {
 		name, options string
 		use           drivers.Use
-		unfit         string // part of a reason; "" is none
+		unfit         string // part of a reason; "": none
 		check         func(drivers.Declaration) bool
 	}{
 		{"no url", `{}`, one, "give url", nil},

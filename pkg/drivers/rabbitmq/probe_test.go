@@ -19,7 +19,7 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// said is what a probe told: by metric and node.
+// said are the metrics of a probe, by metric and node.
 type said map[drivers.MetricName]map[string]float64
 
 func (r *rig) probe() said {
@@ -38,7 +38,7 @@ func (r *rig) probe() said {
 	return all
 }
 
-// sum adds up the nodes of a metric that has to be there.
+// sum returns the sum over the nodes of a metric, which must exist.
 func (s said) sum(t testing.TB, name drivers.MetricName) (total float64) {
 	t.Helper()
 	if len(s[name]) == 0 {
@@ -50,7 +50,7 @@ func (s said) sum(t testing.TB, name drivers.MetricName) (total float64) {
 	return total
 }
 
-// becomes probes until a metric is what it has to be.
+// becomes probes until a metric has a value.
 func (r *rig) becomes(name drivers.MetricName, want float64) {
 	r.t.Helper()
 	last := said{}
@@ -74,7 +74,7 @@ func (r *rig) fill(n int) {
 	labtest.Eventually(r.t, "every confirm", func() bool { h, _ := heard.counts(); return h == n })
 }
 
-// The plugins' counts are of the moment: what was opened just now is in them.
+// The counts of the plugins are current: they include new connections.
 func TestProbeIsOfTheMoment(t *testing.T) {
 	r := newRig(t, single(t, `{}`), func(t *drivers.Topology) { t.Bindings = 25 })
 	outer := time.Now()
@@ -112,7 +112,7 @@ func TestProbeIsOfTheMoment(t *testing.T) {
 	r.becomes(drivers.MetricQueues, 1)
 }
 
-// Depth and unacknowledged messages are those of the task's own queues, whatever else there is.
+// Queue depth and unacknowledged messages are those of the task's own queues.
 func TestProbeCountsItsOwnQueues(t *testing.T) {
 	for name, options := range map[string]json.RawMessage{
 		"plugins and management": single(t, `{}`),
@@ -148,7 +148,7 @@ func TestProbeCountsItsOwnQueues(t *testing.T) {
 	}
 }
 
-// pid is that of the broker's process now: other tests restart it.
+// pid returns the current process number of the broker, which other tests restart.
 func (r *rig) pid() string {
 	r.t.Helper()
 	var nodes []nodeMetrics
@@ -158,7 +158,7 @@ func (r *rig) pid() string {
 	return nodes[0].PID
 }
 
-// procMetric reads a number from a file of the broker's process.
+// procMetric reads a number from a file in /proc of the broker's process.
 func procMetric(t *testing.T, pid, file, pattern string) float64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + pid + "/" + file)
@@ -176,7 +176,7 @@ func procMetric(t *testing.T, pid, file, pattern string) float64 {
 	return n
 }
 
-// Memory is what the process has, and CPU what it used: as the system says, which knows nothing of Erlang.
+// Memory and CPU agree with those of the operating system for the broker's process.
 func TestProbeAgreesWithTheSystem(t *testing.T) {
 	r := newRig(t, single(t, `{}`), nil)
 	pid := r.pid()
@@ -184,7 +184,7 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 		const upToUser = `\) \S+(?: \S+){10} `
 		return procMetric(t, pid, "stat", upToUser+`(\d+)`) + procMetric(t, pid, "stat", upToUser+`\d+ (\d+)`)
 	}
-	// The window between the two probes lies within an outer window and includes an inner one.
+	// The period between the two probes is within an outer period and includes an inner one.
 	outer, outerTicks := time.Now(), ticks()
 	r.probe()
 	innerTicks, inner := ticks(), time.Now()
@@ -222,7 +222,7 @@ func TestProbeAgreesWithTheSystem(t *testing.T) {
 	}
 }
 
-// Each node of a cluster is told of, and a list of plugins that leaves one out is not taken for the cluster.
+// Each node of a cluster is reported. A list of plugins without one of the nodes is not treated as the whole cluster.
 func TestProbeOfACluster(t *testing.T) {
 	r := newRig(t, cluster(t, `{"queue": {"type": "quorum"}}`), nil)
 	r.probe()
@@ -292,7 +292,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// A process of the same number on this host must not be taken for the broker's.
+// A process with the same number on this host is not treated as the broker.
 func TestLocalProcess(t *testing.T) {
 	self := strconv.Itoa(os.Getpid())
 	p, ok := localProcess(self)
@@ -315,7 +315,7 @@ func TestLocalProcess(t *testing.T) {
 	}
 }
 
-// renumbered makes a broker say that it is of another release.
+// renumbered makes a broker report another release.
 type renumbered struct{ net.Conn }
 
 func (c renumbered) Read(p []byte) (int, error) {
@@ -324,7 +324,7 @@ func (c renumbered) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Mirrored queues ended with release 3: a later server would take the policy and mirror nothing.
+// Mirrored queues ended with release 3. A later server would accept the policy without mirroring.
 func TestMirrorsAreRefusedWhereThereAreNone(t *testing.T) {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
@@ -354,7 +354,7 @@ func TestMirrorsAreRefusedWhereThereAreNone(t *testing.T) {
 	}
 }
 
-// What is cleaned up is what was named, in the options' vhost.
+// Only the listed objects are removed, in the vhost of the options.
 func TestCleanupKnowsItsKinds(t *testing.T) {
 	r := newRig(t, cluster(t, `{"policy": {"ha-mode": "all"}}`), nil)
 	all, err := r.session.Leftovers(t.Context(), r.topology.Name)

@@ -9,12 +9,12 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// The brokers that this file restarts are used by this package alone, and its tests are the last of the package.
+// No other package uses the brokers that this file restarts. Its tests are the last of the package.
 func TestRestart(t *testing.T) {
 	restart(t, single(t, `{}`), "rabbitmq", "LOCKSTEP_RABBITMQ_CTL")
 }
 
-// Of a cluster the node is restarted that all links lead to; the others keep the queue.
+// In a cluster, the node with all links is restarted, and the others keep the queue.
 func TestRestartLong(t *testing.T) {
 	labtest.Long(t)
 	for _, kind := range []string{"stream", "quorum"} {
@@ -27,12 +27,13 @@ func TestRestartLong(t *testing.T) {
 	})
 }
 
-// toDisk has a node write its definitions to disk: Mnesia's log, and the DETS tables of Ra.
+// toDisk makes a node write its definitions to disk: Mnesia's log, and the DETS tables of Ra.
 const toDisk = "mnesia:sync_log(), [ok = dets:sync(T) || T <- dets:all()]."
 
-// restart checks the driver while the lab kills and starts the process. RabbitMQ answers a declaration before it is on
-// disk, up to some seconds before: a broker that is killed then may keep a queue and forget its binding, or the members
-// of a stream or quorum queue. ctl, a variable with the path of rabbitmqctl, has them written first.
+// restart runs the check while the lab kills and starts the process. RabbitMQ confirms a declaration some seconds
+// before it is on disk. A broker that is killed in that time may keep a queue without its binding, or without the
+// members of a stream or quorum queue. So the definitions are written first. ctl is the variable with the path of
+// rabbitmqctl.
 func restart(t *testing.T, options json.RawMessage, process, ctl string) {
 	t.Helper()
 	h := harness(driver{}, options, []string{"restart"})

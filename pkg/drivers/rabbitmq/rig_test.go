@@ -13,7 +13,7 @@ import (
 
 var lab = labtest.Broker{Name: "RabbitMQ", Parts: "rabbitmq rabbitmq3", Tests: "pkg/drivers/rabbitmq"}
 
-// single are options for the broker of one node; more is JSON that is laid over them.
+// single returns options for the broker with one node. more is JSON that is merged into them.
 func single(t testing.TB, more string) json.RawMessage {
 	return labtest.Options(t, map[string]any{
 		"url":        lab.Variable(t, "LOCKSTEP_RABBITMQ_URL"),
@@ -22,7 +22,7 @@ func single(t testing.TB, more string) json.RawMessage {
 	}, more)
 }
 
-// cluster are options for the cluster of three.
+// cluster returns options for the cluster of three.
 func cluster(t testing.TB, more string) json.RawMessage {
 	return labtest.Options(t, map[string]any{
 		"urls":       strings.Split(lab.Variable(t, "LOCKSTEP_RABBITMQ3_URLS"), ","),
@@ -31,7 +31,7 @@ func cluster(t testing.TB, more string) json.RawMessage {
 	}, more)
 }
 
-// rig is a session with a topology, both gone at the end of the test.
+// rig is a session with a topology. Both are removed at the end of the test.
 type rig struct {
 	t        testing.TB
 	session  *session
@@ -57,7 +57,7 @@ func newRig(t testing.TB, options json.RawMessage, change func(*drivers.Topology
 
 func (r *rig) context() context.Context { return labtest.Context(r.t) }
 
-// publisher connects one that notes what it hears.
+// publisher connects a publisher that records its callbacks.
 func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) (*publisher, *notes) {
 	r.t.Helper()
 	n := &notes{}
@@ -76,7 +76,7 @@ func (r *rig) publisher(mode drivers.Mode, change func(*drivers.PublisherSpec)) 
 	return p.(*publisher), n
 }
 
-// consumer connects one that counts bodies.
+// consumer connects a consumer that counts bodies.
 func (r *rig) consumer(change func(*drivers.ConsumerSpec)) (*consumer, *notes) {
 	r.t.Helper()
 	n := &notes{}
@@ -95,7 +95,7 @@ func (r *rig) consumer(change func(*drivers.ConsumerSpec)) (*consumer, *notes) {
 	return c.(*consumer), n
 }
 
-// notes are what publishers and consumers heard.
+// notes records the callbacks of publishers and consumers.
 type notes struct {
 	mu       sync.Mutex
 	order    []string // "return 3", "confirm 3"

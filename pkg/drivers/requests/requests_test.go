@@ -15,17 +15,17 @@ import (
 
 var errFull = fmt.Errorf("%w: full", drivers.ErrRejected)
 
-// world is a broker that answers after some time, and what a publisher's owner hears.
+// world is a broker that responds after some time, with the callbacks of a publisher's owner.
 type world struct {
 	answer  time.Duration
 	refuse  func(token uint64) error
-	breakAt int // the request that finds the link broken; 0: none
-	limit   int // messages of a request; 0: none
+	breakAt int // the request at which the link is broken; 0: none
+	limit   int // maximum messages per request; 0: unlimited
 
 	mu       sync.Mutex
 	requests [][]uint64
 	under    int
-	most     int // requests at a time
+	most     int // maximum number of concurrent requests
 	confirms map[uint64][]error
 	closed   []error
 }
@@ -101,14 +101,14 @@ func publish(t *testing.T, p *Publisher, from, to uint64) {
 	}
 }
 
-// heard is what OnClosed was told.
+// heard returns the errors of OnClosed.
 func (w *world) heard() []error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.closed)
 }
 
-// once checks that every message up to n was confirmed once, with what want says.
+// once checks that every message up to n was confirmed once, with the error of want.
 func (w *world) once(t *testing.T, n uint64, want func(token uint64) error) {
 	t.Helper()
 	w.mu.Lock()
@@ -126,7 +126,8 @@ func (w *world) once(t *testing.T, n uint64, want func(token uint64) error) {
 
 func fine(uint64) error { return nil }
 
-// A request takes what is there when the one before is answered: nothing waits for more to come, and order stays.
+// A request contains the messages that are queued when the previous one has its response: no message waits for others,
+// and the order is kept.
 func TestWindowGathersWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: time.Second}
@@ -169,7 +170,7 @@ func TestLanesWorkAtOnce(t *testing.T) {
 	})
 }
 
-// A batch is one request, at the latest when it is full, and Flush sends what there is of it.
+// A batch is one request, sent at the latest when it is full. Flush sends an incomplete batch.
 func TestBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: time.Second, refuse: func(token uint64) error {
@@ -204,8 +205,7 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// A batch that takes several requests is confirmed as they are answered, and the patience is with each of them, not
-// with all.
+// A batch of several requests is confirmed by their responses. The timeout applies to each request.
 func TestBatchesOfSeveralRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: 20 * time.Second, limit: 3}
@@ -248,7 +248,7 @@ func TestBatchesOfSeveralRequests(t *testing.T) {
 	})
 }
 
-// What had its answer before the link broke keeps it; everything else fails, and nothing more is sent.
+// Messages with a response before the link broke keep it. All others fail, and nothing more is sent.
 func TestBrokenLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: time.Second, breakAt: 2}
@@ -277,7 +277,7 @@ func TestBrokenLink(t *testing.T) {
 	})
 }
 
-// No answer is a broken link after the patience, and Close does not wait for one longer than its grace.
+// Without a response the link counts as broken after the timeout, and Close waits at most for its grace period.
 func TestDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{answer: time.Hour}
@@ -311,8 +311,8 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// A context that ends lets go of a publisher: before a message is sent it is not accepted, afterwards its confirm says
-// so.
+// The end of a context releases a publisher. A message that was not sent is not accepted. Otherwise its confirm has the
+// error.
 func TestContextEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmBatch, drivers.FireAndForget} {
@@ -339,7 +339,7 @@ func TestContextEnds(t *testing.T) {
 	})
 }
 
-// Unconfirmed publishers settle at the end, unless the link is broken.
+// Unconfirmed publishers wait for their responses at the end, unless the link is broken.
 func TestSettle(t *testing.T) {
 	for breakAt, want := range map[int]int{0: 1, 1: 0} {
 		settled := 0
@@ -360,8 +360,8 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestWorkForARequestIsNotWaitedFor: what a lane takes to encode a request, and the engine for its confirms, is no
-// wait; nor is a request of confirm-window, which Publish does not wait for.
+// TestWorkForARequestIsNotWaitedFor proves that encoding a request and the engine's work for confirms do not count as
+// waiting, and neither does a request in confirm-window, for which Publish does not wait.
 func TestWorkForARequestIsNotWaitedFor(t *testing.T) {
 	for mode, want := range map[drivers.Mode]time.Duration{drivers.ConfirmEach: 50 * time.Millisecond,
 		drivers.ConfirmBatch:  5 * time.Millisecond,
@@ -390,7 +390,7 @@ func TestWorkForARequestIsNotWaitedFor(t *testing.T) {
 	}
 }
 
-// wire is a link that counts how often it was closed in earnest.
+// wire is a link that counts how often it was closed.
 type wire struct {
 	Link
 	ends int
@@ -410,7 +410,8 @@ type ear struct {
 func (e *ear) Broke(cause error) { e.broke = append(e.broke, cause) }
 func (e *ear) Abandon()          { e.abandoned++ }
 
-// Equal numbers share a link until it breaks; then the next one gets another, and the last user closes each.
+// Equal numbers share a link until it breaks. The next user then gets a new link, and the last user of each link closes
+// it.
 func TestLinksAreShared(t *testing.T) {
 	var links Links[*wire]
 	connect := func() (*wire, error) { return &wire{}, nil }

@@ -19,21 +19,21 @@ import (
 	"lockstep/pkg/drivers/internal/labtest"
 )
 
-// meddler stands before ElasticMQ, which does everything right, and answers some requests, or some messages of a
+// meddler is a proxy in front of ElasticMQ, which never fails. It responds to some requests, or some messages of a
 // request, itself.
 type meddler struct {
 	t        *testing.T
 	upstream string
-	// refuse says which entries of a request are refused; nil lets all through.
+	// refuse reports which entries of a request are rejected; nil: none.
 	refuse func(action string, id string) bool
-	// answer says with which status and code a whole request is refused; 0 lets it through.
+	// answer returns the status and code with which a whole request is rejected; 0: it is forwarded.
 	answer func(action string, nth int) (status int, code string)
 
 	mu   sync.Mutex
-	seen map[string][]int // entries of the requests, by action
+	seen map[string][]int // number of entries of the requests, by action
 }
 
-// meddle gives options that lead through a meddler.
+// meddle returns options that use a meddler.
 func meddle(t *testing.T, more string) (*meddler, json.RawMessage) {
 	t.Helper()
 	m := &meddler{t: t, upstream: lab.Variable(t, "LOCKSTEP_SQS_ENDPOINT"), seen: map[string][]int{}}
@@ -102,7 +102,7 @@ func (m *meddler) forward(w http.ResponseWriter, r *http.Request, body []byte, f
 	on.Header = r.Header.Clone()
 	answer, err := http.DefaultClient.Do(on)
 	if err != nil {
-		w.WriteHeader(http.StatusBadGateway) // to whom: the other side has gone
+		w.WriteHeader(http.StatusBadGateway) // fails if the client has disconnected
 		return
 	}
 	defer answer.Body.Close()
@@ -130,7 +130,7 @@ func (m *meddler) requests(action string) []int {
 	return slices.Clone(m.seen[action])
 }
 
-// account is what became of messages.
+// account records the fate of messages.
 type account struct {
 	mu       sync.Mutex
 	confirms map[uint64]error
@@ -200,7 +200,7 @@ func send(t *testing.T, r *rig, p drivers.Publisher, n int) {
 	}
 }
 
-// A batch of 25 is three requests, and of each the messages that the service refused, and no others, are rejected.
+// A batch of 25 is three requests. Exactly the messages that the service rejects are rejected.
 func TestPartOfARequestIsRefused(t *testing.T) {
 	m, options := meddle(t, `{}`)
 	m.refuse = func(action, id string) bool { return action == "SendMessageBatch" && (id == "3" || id == "9") }
@@ -233,8 +233,8 @@ func TestPartOfARequestIsRefused(t *testing.T) {
 	}
 }
 
-// A request that the service refuses is refused once for all its messages, and not made again. If the service fails
-// instead, it may have kept them: that is no refusal, and the link is of no use any more.
+// If the service rejects a request, all its messages are rejected, and it is not repeated. If the service fails, it may
+// have stored them: they are not rejected, and the link is broken.
 func TestRefusedRequestsAreNotRepeated(t *testing.T) {
 	for _, c := range []struct {
 		status  int
@@ -272,7 +272,7 @@ func TestRefusedRequestsAreNotRepeated(t *testing.T) {
 	}
 }
 
-// Consumers bear with a service that slows them down, and say so once.
+// Throttled consumers continue, and report it once.
 func TestThrottledConsumer(t *testing.T) {
 	m, options := meddle(t, `{}`)
 	m.answer = func(action string, nth int) (int, string) {
@@ -295,7 +295,7 @@ func TestThrottledConsumer(t *testing.T) {
 	}
 }
 
-// An acknowledgement that is refused has its message come again; that is said once.
+// After a rejected acknowledgement, the message is redelivered. That is reported once.
 func TestRefusedAcknowledgement(t *testing.T) {
 	m, options := meddle(t, `{"visibility": "1s"}`)
 	var once sync.Once
@@ -312,7 +312,7 @@ func TestRefusedAcknowledgement(t *testing.T) {
 	send(t, r, p, 5)
 	a.consumer(r, drivers.ConsumerSpec{Batch: 10, Prefetch: 10, Ack: drivers.AckEvery, AckEvery: 5})
 	labtest.Eventually(t, "five messages and one of them again", func() bool {
-		got := a.receipts() // it comes every second, and others do to a consumer that is slow
+		got := a.receipts() // it is redelivered every second, and so are other messages of a slow consumer
 		return len(got) > 5 && len(slices.Compact(slices.Clone(got))) == 5
 	})
 	select {
@@ -325,7 +325,7 @@ func TestRefusedAcknowledgement(t *testing.T) {
 	}
 }
 
-// The service's limit is of text; that of a body is three quarters of it. What is beyond is refused by itself.
+// The service's limit applies to text. That of a body is three quarters of it. Only bodies beyond it are rejected.
 func TestLargestBody(t *testing.T) {
 	m, options := meddle(t, `{}`)
 	r := newRig(t, options, nil)
@@ -349,9 +349,9 @@ func TestLargestBody(t *testing.T) {
 	}
 }
 
-// A queue that is gone ends its consumer, and whoever connects again is told at once.
+// If its queue is removed, a consumer ends, and a new one gets an error at once.
 func TestQueueIsGone(t *testing.T) {
-	options := standIn(t, `{"waitTime": "0s"}`) // ElasticMQ leaves a request that waits unanswered when its queue goes
+	options := standIn(t, `{"waitTime": "0s"}`) // ElasticMQ leaves a waiting request open when its queue is removed
 	r := newRig(t, options, nil)
 	a := &account{}
 	c := a.consumer(r, drivers.ConsumerSpec{Batch: 1, Prefetch: 1, Ack: drivers.AckEach})
@@ -372,7 +372,7 @@ func TestQueueIsGone(t *testing.T) {
 	}
 }
 
-// Messages of a FIFO queue's group are in order, whatever consumer gets them, and streams are groups.
+// Messages of a FIFO queue's group are in order, with any consumers. Streams are groups.
 func TestGroupsAreStreams(t *testing.T) {
 	r := newRig(t, standIn(t, `{"fifo": true, "groups": 4}`), nil)
 	a := &account{}
@@ -427,7 +427,7 @@ func TestDescription(t *testing.T) {
 	}
 }
 
-// Without credentials in the options, those of the host's environment are used, and its region.
+// Without credentials in the options, the host's environment provides them and the region.
 func TestCredentialsOfTheEnvironment(t *testing.T) {
 	endpoint := lab.Variable(t, "LOCKSTEP_SQS_ENDPOINT")
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -19,19 +19,19 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 )
 
-// ElasticMQ stands in for AWS. The visibility is short because one check waits for what a broken link left hidden;
-// longer than a busy machine needs to handle a batch, or messages come again. It keeps messages in memory: a restart
-// would prove nothing of SQS.
+// ElasticMQ is the stand-in for AWS. The visibility timeout is short, because one check waits for hidden messages of a
+// broken link. It is longer than a busy machine needs for a batch, to avoid redeliveries. Messages are in memory, so a
+// restart would prove nothing about SQS.
 func TestConformance(t *testing.T) {
 	t.Run("standard", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, `{}`), nil)) })
 	t.Run("fifo", func(t *testing.T) { drivertest.Run(t, harness(standIn(t, fifo), grouped)) })
 }
 
-// ElasticMQ looks for messages in a loop without a pause while a request waits and all groups are hidden. Without waits,
-// a shorter interval of eight checks at a time takes most of two cores.
+// While a request waits and all groups are hidden, ElasticMQ searches for messages without a pause. Even without waits,
+// a shorter interval in eight concurrent checks uses most of two cores.
 const fifo = `{"fifo": true, "groups": 3, "waitTime": "0s", "pollInterval": "100ms"}`
 
-// grouped is the subset for groups of messages that stay in order: each is hidden while one of its messages is.
+// grouped is the subset for ordered groups of messages: a group is hidden while one of its messages is.
 var grouped = slices.Concat(drivertest.MessagePath(), []string{"close", "batch", "together", "handler-blocks", "cut"})
 
 func TestConformanceLong(t *testing.T) {
@@ -47,7 +47,7 @@ func harness(options json.RawMessage, subset []string) drivertest.Harness {
 	}
 }
 
-// service answers every request after 5 ms, and takes 3 ms to give the credentials that sign it.
+// service responds to every request after 5 ms, and needs 3 ms to provide the credentials.
 type service struct{}
 
 func (service) Retrieve(context.Context) (aws.Credentials, error) {
@@ -61,7 +61,8 @@ func (service) Do(*http.Request) (*http.Response, error) {
 		Body: io.NopCloser(strings.NewReader(`{"Successful":[{"Id":"0"}]}`))}, nil
 }
 
-// TestTheSDKsWorkIsNotWaitedFor: a publisher waits for the answer, and not for what the SDK does before the request.
+// TestTheSDKsWorkIsNotWaitedFor proves that only the wait for the response counts as waiting, not the SDK's work before
+// the request.
 func TestTheSDKsWorkIsNotWaitedFor(t *testing.T) {
 	for _, mode := range []drivers.Mode{drivers.ConfirmEach, drivers.ConfirmBatch} {
 		synctest.Test(t, func(t *testing.T) {

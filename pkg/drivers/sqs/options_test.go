@@ -43,7 +43,7 @@ func TestLabelAndPromises(t *testing.T) {
 		use      drivers.Use
 		label    string
 		ordered  bool
-		interval bool // as acknowledgement
+		interval bool // as the acknowledgement mode
 		notes    int
 	}{
 		{`{}`, drivers.Use{Mode: drivers.ConfirmEach}, "standard, confirm: stored redundantly by AWS", false, true, 0},

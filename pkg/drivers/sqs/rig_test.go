@@ -11,7 +11,7 @@ import (
 
 var lab = labtest.Broker{Name: "ElasticMQ, which stands in for SQS,", Parts: "elasticmq", Tests: "pkg/drivers/sqs"}
 
-// standIn are options for ElasticMQ; more is JSON that is laid over them.
+// standIn returns options for ElasticMQ. more is JSON that is merged into them.
 func standIn(t testing.TB, more string) json.RawMessage {
 	t.Helper()
 	return labtest.Options(t, map[string]any{
@@ -20,7 +20,7 @@ func standIn(t testing.TB, more string) json.RawMessage {
 	}, more)
 }
 
-// rig is a session with a topology, both gone at the end of the test.
+// rig is a session with a topology. Both are removed at the end of the test.
 type rig struct {
 	t        testing.TB
 	session  *session

@@ -16,10 +16,10 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// silent is a broker that takes connections and says nothing, as a passive one may.
+// silent is a broker that accepts connections and never responds, as a passive broker may.
 func silent(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
 
-// open fails to open a session with brokers that answer every connection with serve. The duration is virtual.
+// open fails to open a session with brokers whose connections serve handles. The returned duration is virtual.
 func open(t *testing.T, limit time.Duration, o Options, serve func(net.Conn)) (took time.Duration, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func open(t *testing.T, limit time.Duration, o Options, serve func(net.Conn)) (t
 	return took, err
 }
 
-// Each address gets its own time, so that all are tried before the caller's ends.
+// Each address gets a share of the time, so that all are tried before the caller's time ends.
 func TestSilentBrokersShareTheTime(t *testing.T) {
 	const a, b = "first:5672", "second:5672"
 	took, err := open(t, time.Second, Options{URLs: []string{"amqp://" + a, "amqp://" + b}}, silent)
@@ -62,13 +62,13 @@ func TestSilentBrokersShareTheTime(t *testing.T) {
 	}
 }
 
-// refuse speaks as much of SASL as it takes to say that the password is wrong.
+// refuse implements as much of SASL as is necessary to reject the password.
 func refuse(conn net.Conn) {
 	header := make([]byte, 8)
 	if _, err := io.ReadFull(conn, header); err != nil {
 		return
 	}
-	mechanisms, _ := hex.DecodeString("414d515003010000" + // the protocol header
+	mechanisms, _ := hex.DecodeString("414d515003010000" + // protocol header
 		"0000001802010000" + "005340c00b01e00801a305504c41494e") // sasl-mechanisms: an array of the symbol PLAIN
 	if _, err := conn.Write(mechanisms); err != nil {
 		return

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// A message is the broker's only if it says so.
+// A message is accepted by the broker only if its outcome states it.
 func TestVerdict(t *testing.T) {
 	cases := map[amqp.DeliveryState]error{
 		&amqp.StateAccepted{}: nil,

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What is not known must not become a rate: the first reading, one after a restart, and one at the same time.
+// An unknown value is not a rate: the first reading, one after a restart, and one at the same time.
 func TestPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c Counters
