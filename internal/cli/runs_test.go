@@ -67,7 +67,7 @@ func TestRunsShortenDetails(t *testing.T) {
 		wide bool
 		want string
 	}{
-		{false, " queued: 2 more agents, used by run 20260102-150405-quick-3f9…\n"},
+		{false, " queued: 2 more agents, used by run 20260102-150405-quick-3f…\n"},
 		{true, " queued: 2 more agents, used by run 20260102-150405-quick-3f9c, reserved for run s\n"},
 	} {
 		var out strings.Builder

@@ -102,7 +102,7 @@ func Open(root, id string) (*Run, error) {
 	case len(found) == 1:
 		return openDir(filepath.Join(root, found[0]))
 	case len(found) > 1:
-		return nil, fmt.Errorf("open run %q: ambiguous id, %d runs begin with it: %s", id, len(found), listing(root, id))
+		return nil, fmt.Errorf("open run %q: ambiguous id, %d runs begin with it; %s", id, len(found), listing(root, id))
 	case isRun(id):
 		return openDir(id)
 	}

@@ -56,18 +56,18 @@ func makeCertificate(dir, name string, holds time.Duration, by *tls.Certificate,
 	template.NotBefore, template.NotAfter = time.Now().Add(-calendarsApart), time.Now().Add(holds)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make certificate %s: %w", name, err)
+		return fmt.Errorf("create certificate %s: %w", name, err)
 	}
 	if by == nil {
 		by = &tls.Certificate{Leaf: template, PrivateKey: key}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, by.Leaf, &key.PublicKey, by.PrivateKey)
 	if err != nil {
-		return fmt.Errorf("make certificate %s: %w", name, err)
+		return fmt.Errorf("create certificate %s: %w", name, err)
 	}
 	secret, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
-		return fmt.Errorf("make certificate %s: %w", name, err)
+		return fmt.Errorf("create certificate %s: %w", name, err)
 	}
 	if err := files.WriteSecret(filepath.Join(dir, name+".key"),
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret})); err != nil {

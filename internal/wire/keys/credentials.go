@@ -39,11 +39,11 @@ const credentialsFile = "fleet.json"
 // the certificates on the servers. A folder that already has credentials is an error.
 func Make(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
 	if _, err := os.Stat(filepath.Join(dir, credentialsFile)); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("make credentials: %s holds a fleet's already: add agents to it, or take another folder",
+		return nil, fmt.Errorf("create credentials: %s already contains those of a fleet; add agents to it, or use another folder",
 			dir)
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "agents"), 0o700); err != nil {
-		return nil, fmt.Errorf("make credentials: %w", err)
+		return nil, fmt.Errorf("create credentials: %w", err)
 	}
 	c := &Credentials{Hosts: hosts, Cluster: cluster, At: at, dir: dir}
 	err := makeAuthority(dir)
@@ -59,7 +59,7 @@ func Make(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
 		err = c.write()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make credentials: %w", err)
+		return nil, fmt.Errorf("create credentials: %w", err)
 	}
 	return c, nil
 }
@@ -68,7 +68,7 @@ func Make(dir, at string, hosts []string, cluster bool) (*Credentials, error) {
 func Open(dir string) (*Credentials, error) {
 	text, err := os.ReadFile(filepath.Join(dir, credentialsFile))
 	if err != nil {
-		return nil, fmt.Errorf("read credentials (made by \"ctl fleet init\"): %w", err)
+		return nil, fmt.Errorf("read credentials of \"ctl fleet init\": %w", err)
 	}
 	c := &Credentials{dir: dir}
 	if err := json.Unmarshal(text, c); err != nil {
@@ -81,7 +81,7 @@ func Open(dir string) (*Credentials, error) {
 // another agent, is an error. Then no key is created.
 func (c *Credentials) AddAgents(slots int, names ...string) error {
 	if slots < 1 || slots > MaxSlots {
-		return fmt.Errorf("add agents of %d slots: give a number from 1 to %d", slots, MaxSlots)
+		return fmt.Errorf("add agents with %d slots: out of range; use a number from 1 to %d", slots, MaxSlots)
 	}
 	owner := map[string]string{}
 	for _, u := range c.Users {
@@ -92,15 +92,15 @@ func (c *Credentials) AddAgents(slots int, names ...string) error {
 	for i, name := range names {
 		switch {
 		case name == "":
-			return errors.New("add agent: its name is empty")
+			return errors.New("add agent: empty name")
 		case c.find(name) >= 0:
-			return fmt.Errorf("add agent %s: there is a user of that name; \"ctl fleet rotate\" gives it a new key, and \"ctl fleet remove\" makes room for one of other slots", name)
+			return fmt.Errorf("add agent %s: the user already exists; replace its key with \"ctl fleet rotate\", or remove it with \"ctl fleet remove\" to change its slots", name)
 		case slices.Contains(names[:i], name):
-			return fmt.Errorf("add agent %s: named twice", name)
+			return fmt.Errorf("add agent %s: given twice; omit one", name)
 		}
 		for _, own := range (User{Name: name, Slots: slots}).names() {
 			if other := owner[own]; other != "" {
-				return fmt.Errorf("add agent %s: the name %s would belong to it and to %s, as a slot: choose another name", name, own, other)
+				return fmt.Errorf("add agent %s: the name %s would belong to it and to a slot of %s; use another name", name, own, other)
 			}
 			owner[own] = name
 		}
@@ -169,7 +169,7 @@ func (c *Credentials) Expires() (time.Time, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return time.Time{}, fmt.Errorf("read certificate %s: it is no PEM file", path)
+		return time.Time{}, fmt.Errorf("read certificate %s: not a PEM file", path)
 	}
 	server, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -186,7 +186,7 @@ func (c *Credentials) find(name string) int {
 func (c *Credentials) add(role Role, name string, slots int) error {
 	pair, err := nkeys.CreateUser()
 	if err != nil {
-		return fmt.Errorf("make a key for %s: %w", name, err)
+		return fmt.Errorf("create a key for %s: %w", name, err)
 	}
 	defer pair.Wipe()
 	seed, err := pair.Seed()
@@ -198,7 +198,7 @@ func (c *Credentials) add(role Role, name string, slots int) error {
 		u.Key, err = pair.PublicKey()
 	}
 	if err != nil {
-		return fmt.Errorf("make a key for %s: %w", name, err)
+		return fmt.Errorf("create a key for %s: %w", name, err)
 	}
 	if err := files.WriteSecret(filepath.Join(c.dir, u.File()),
 		fmt.Appendf(nil, "%s%s\n%s\n", heldBy, u, seed)); err != nil {

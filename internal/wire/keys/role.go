@@ -83,7 +83,7 @@ func (r Role) allow(name, key string, slots int) (permissions, error) {
 		p.Publish = []string{subject.ViewServices + ">"}
 	case RoleAgent:
 		if name == "" {
-			return p, errors.New("an agent's credentials need its name")
+			return p, errors.New("no agent name for the credentials of an agent")
 		}
 		for slot := range max(slots, 1) { // one subject per name: a pattern could match the name of another agent
 			own := SlotName(name, slot)

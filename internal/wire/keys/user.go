@@ -52,7 +52,7 @@ var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 // CheckName returns an error, with the rule, if an agent's name is invalid.
 func CheckName(name string) error {
 	if !agentName.MatchString(name) {
-		return fmt.Errorf("name %q: write it of letters, digits, \".\", \"_\" and \"-\", beginning with a letter or digit, like load-1", name)
+		return fmt.Errorf("name %q: invalid; use letters, digits, \".\", \"_\" and \"-\", with a letter or digit first, such as load-1", name)
 	}
 	return nil
 }

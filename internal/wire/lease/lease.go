@@ -41,7 +41,7 @@ const (
 )
 
 // ErrLost is the cause of the end of a lease's context when this controller no longer leads.
-var ErrLost = errors.New("leadership was lost: another controller took the lease, the control plane lost it, or this controller was stuck")
+var ErrLost = errors.New("leadership lost: another controller took the lease, the control plane lost it, or this controller did not run in time")
 
 // ErrFenced is wrapped by the error of a write or command of a former leader.
 var ErrFenced = errors.New("a later controller leads")
@@ -111,7 +111,7 @@ func Campaign(ctx context.Context, cfg Config) (*Lease, error) {
 		}
 		if err != nil && err.Error() != c.logged && ctx.Err() == nil {
 			c.logged = err.Error()
-			cfg.Log.Warn("the control plane does not answer: waiting for it", "err", err)
+			cfg.Log.Warn("no response of the control plane; waiting for it", "err", err)
 		}
 		select {
 		case <-time.After(lookEvery):
@@ -158,7 +158,7 @@ func (c *candidate) try(ctx context.Context) (_ *Lease, err error) {
 		if c.revision == 0 && !held.Released && !own {
 			c.cfg.Log.Info("standing by", "leader", held.Name, "host", held.Host, "epoch", held.Epoch)
 			if held.Record != c.cfg.Who.Record {
-				c.cfg.Log.Warn("the leader has another --record-limit, which counts while it leads: give all controllers the same",
+				c.cfg.Log.Warn("the leader has a different --record-limit, which applies while it leads; use the same on all controllers",
 					"leader", held.Record, "here", c.cfg.Who.Record)
 			}
 		}
@@ -238,7 +238,7 @@ func (l *Lease) Resign(ctx context.Context) {
 		err = l.write(ctx, bucket)
 	}
 	if err != nil {
-		l.cfg.Log.Warn("give the lease back: the next leader waits for it to run out", "err", err)
+		l.cfg.Log.Warn("cannot release the lease; the next leader waits until it expires", "err", err)
 	}
 }
 
@@ -278,7 +278,7 @@ func (l *Lease) renew(bucket Bucket) {
 				err = (*healthy)()
 			}
 			if err != nil && stuck {
-				l.cfg.Log.Error("the lease is not renewed: another controller takes it", "epoch", l.who.Epoch, "err",
+				l.cfg.Log.Error("lease not renewed; another controller takes it", "epoch", l.who.Epoch, "err",
 					err)
 				l.cancel(ErrLost)
 				return
@@ -302,7 +302,7 @@ func (l *Lease) renew(bucket Bucket) {
 			lapsed := l.Lapsed()
 			l.mu.Lock()
 			if lapsed > l.lapsed {
-				l.cfg.Log.Info("the lease had lapsed and is renewed: leading on", "epoch", l.who.Epoch, "lapsed",
+				l.cfg.Log.Info("lease renewed after it had lapsed; this controller still leads", "epoch", l.who.Epoch, "lapsed",
 					lapsed-l.lapsed)
 			}
 			l.renewed, l.lapsed = at, lapsed
@@ -313,7 +313,7 @@ func (l *Lease) renew(bucket Bucket) {
 			l.cancel(ErrLost)
 			return
 		case l.ctx.Err() == nil:
-			l.cfg.Log.Warn("renew the lease", "err", err)
+			l.cfg.Log.Warn("cannot renew the lease", "err", err)
 		}
 	}
 }

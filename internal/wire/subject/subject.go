@@ -120,7 +120,7 @@ func CheckNames(names ...string) error {
 // CheckName returns an error if a required name is missing or too long.
 func CheckName(name string) error {
 	if name == "" {
-		return errors.New("a name is missing")
+		return errors.New("empty name")
 	}
 	return CheckNames(name)
 }
@@ -132,7 +132,7 @@ func DecodeToken(word string) (string, error) {
 	}
 	name, err := url.PathUnescape(strings.ReplaceAll(word, "=", "%"))
 	if err != nil {
-		return "", fmt.Errorf("read subject word %q: %w", word, err)
+		return "", fmt.Errorf("read subject token %q: %w", word, err)
 	}
 	return name, CheckNames(name)
 }
