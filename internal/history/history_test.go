@@ -140,7 +140,7 @@ func TestCellsAreFoundByPrefixAndAxis(t *testing.T) {
 		{[]string{"mode=m3,m4"}, 2, ""},
 		{[]string{"mode=m3", "mode=m4", "000000abc003"}, 1, ""},
 		{[]string{"mod=m3", "ffff"}, 0, `no cell has mod=m3; values of mod are: none; no cell id begins with "ffff"`},
-		{[]string{"mode=x"}, 0, `no cell has mode=x (of mode there are: m0, m1,`},
+		{[]string{"mode=x"}, 0, `no cell has mode=x; values of mode are: m0, m1,`},
 	} {
 		a, err := s.Answer(plan.HistoryQuery{Cells: c.cells})
 		if c.fault != "" && (err == nil || !strings.Contains(err.Error(), c.fault)) || c.fault == "" &&

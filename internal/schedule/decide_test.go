@@ -88,9 +88,9 @@ func TestMissedSlots(t *testing.T) {
 	}{
 		"once, young": {MissedOnce, "2026-11-05T07:59:00Z", "2026-11-05T02:00:00Z", ""},
 		"once, too old": {MissedOnce, "2026-11-05T08:01:00Z", "",
-			"older than 6h0m0s; with it 4 slots since 2026-11-01"},
+			"older than 6h0m0s; 4 slots missed since 2026-11-01"},
 		"skip": {MissedSkip, "2026-11-05T02:02:00Z", "",
-			"no controller led at the time of the slot; with it 4 slots"},
+			"no controller led at the time of the slot; 4 slots missed"},
 		"skip, but one is on time": {MissedSkip, "2026-11-05T02:00:10Z", "2026-11-05T02:00:00Z", ""},
 		"skip, only one":           {MissedSkip, "2026-11-02T02:02:00Z", "", "no controller led at the time of the slot"},
 	} {

@@ -121,7 +121,7 @@ func TestWhatIsNoTimetable(t *testing.T) {
 		{"", "UTC", "cron is missing"},
 		{strings.Repeat("1,", 2000) + "1 2 * * *", "UTC", "too long"},
 		{"0 2 * * *", "", "Europe/Berlin"},
-		{"0 2 * * *", "Local", "another host"},
+		{"0 2 * * *", "Local", "differs between hosts"},
 		{"0 2 * * *", "Europe/Berln", "unknown time zone"},
 		{"0 2 * * *", "../../etc/passwd", "unknown time zone"},
 		{"nothing", "Nowhere/Land", "has 1 fields"},
