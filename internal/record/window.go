@@ -216,7 +216,7 @@ func (t *histText) UnmarshalText(text []byte) error {
 func (w *Window) UnmarshalJSON(data []byte) error {
 	var j windowText
 	if err := json.Unmarshal(data, &j); err != nil {
-		return fmt.Errorf("read maxInFlight: %w", err)
+		return fmt.Errorf("read window: %w", err)
 	}
 	return w.read(j, newBudget(len(data)))
 }
