@@ -232,22 +232,6 @@ func (h *Hist) Each(f func(ns int64, n uint64)) {
 	}
 }
 
-// AtLeast returns the number of samples of ns nanoseconds or more, at the resolution of the histogram.
-func (h *Hist) AtLeast(ns int64) (n uint64) {
-	h.settle()
-	if h.settled == nil {
-		return 0
-	}
-	// samples equal to ns are counted at the beginning of their bucket
-	shift := max(0, bits.Len64(uint64(max(0, ns)))-fineBits)
-	for value, count := range h.settled.ForEachBucket {
-		if value >= ns>>shift<<shift {
-			n += uint64(count)
-		}
-	}
-	return n
-}
-
 // Min returns the exact minimum; 0 if there are no samples.
 func (h *Hist) Min() int64 {
 	if h.Count() == 0 {

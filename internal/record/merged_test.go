@@ -57,7 +57,7 @@ func TestUncertainDoesNotHideMissing(t *testing.T) {
 	received.Add(2)
 	m := NewMerged()
 	deliver := func(seq uint64) {
-		r.Window(0, true).Counts[Unique] = int64(received.Count())
+		r.Window(0, true).Counts[Unique] = int64(received.count())
 		r.Flush()
 		s := Snapshot{Seq: seq}
 		s.Windows, s.Sets = c.Take()

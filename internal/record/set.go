@@ -51,24 +51,6 @@ func (s *Set) Add(sequence uint64) bool {
 	return true
 }
 
-// Contains reports whether a sequence number was added.
-func (s *Set) Contains(sequence uint64) bool {
-	p := s.pages[sequence/pageSize]
-	return p == fullPage || p != nil && p.words[sequence/64%wordsInPage]>>(sequence%64)&1 != 0
-}
-
-// Count returns the number of elements. It reads all pages.
-func (s *Set) Count() (n uint64) {
-	for _, p := range s.pages {
-		if p == fullPage {
-			n += pageSize
-		} else {
-			n += p.words.count()
-		}
-	}
-	return n
-}
-
 // reach returns the page for a number, marked as dirty. It creates the page if needed. It returns fullPage if the page
 // cannot change.
 func (s *Set) reach(number uint64) *page {
