@@ -46,10 +46,12 @@ func newAlias(weights []float64) *alias {
 	return a
 }
 
-func (a *alias) draw(r *rand.PCG) int {
-	x := r.Uint64()
+func (a *alias) draw(r *rand.PCG) int { return a.index(r.Uint64()) }
+
+// index returns the index for a random number. Its upper half selects the column.
+func (a *alias) index(x uint64) int {
 	column := uint32((x >> 32) * uint64(len(a.keep)) >> 32)
-	if uint32(x) <= a.keep[column] {
+	if uint32(x) < a.keep[column] {
 		return int(column)
 	}
 	return int(a.other[column])

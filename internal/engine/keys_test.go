@@ -75,3 +75,14 @@ func TestMessagesCarryKeys(t *testing.T) {
 		}
 	}
 }
+
+// An index of weight 0 is never drawn, and the others are drawn for every random number.
+func TestWeightZeroIsNeverDrawn(t *testing.T) {
+	const column = 1 << 31 // step between the two columns, in the upper half
+	a := newAlias([]float64{0, 1})
+	for _, x := range []uint64{0, math.MaxUint32, column << 32, column<<32 | math.MaxUint32} {
+		if got := a.index(x); got != 1 {
+			t.Errorf("random number %#x gives index %d of weight 0", x, got)
+		}
+	}
+}
