@@ -128,14 +128,19 @@ func (j *journal) warn(what string, err error) {
 	}
 }
 
-// count counts an event of a link whose owner has no recorder for it. The start time must be known.
+// count counts an event of a link whose owner has no recorder for it. Events before the start time is known are not
+// counted.
 func (j *journal) count(c record.Counter) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if j.counts == nil {
+		return
+	}
 	j.counts.Window(j.now(), false).Counts[c]++
 }
 
-// observe records n samples of ns each. at is a reading of the clock.
+// observe records n samples of ns each. at is a reading of the clock. Samples before the start time is known are not
+// recorded.
 func (j *journal) observe(at int64, s record.Series, ns int64, n uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
