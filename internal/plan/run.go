@@ -1,7 +1,10 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/base32"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -78,9 +81,15 @@ type Task struct {
 // the attempts of one task. The length of names at a broker is limited.
 const attemptDigits = 6
 
+// maxTopic limits the result of Topic, in bytes. The strictest broker is SQS: 80 bytes, of which the driver's suffix
+// "_q99999.fifo" takes 12.
+const maxTopic = 68
+
 // Topic returns the prefix of all names that the task declares at a broker. It contains the attempt and the group, if
 // set. Each attempt has its own names. An agent that was cut off and continues an earlier attempt therefore does not
 // affect the queues of the next one.
+//
+// A prefix longer than maxTopic ends with a hash instead. It still begins with "lockstep-", the run and "-", by which cleanup finds it.
 func (t Task) Topic() string {
 	topic := "lockstep-" + t.Run + "-" + t.ID
 	if t.Attempt != "" {
@@ -89,7 +98,12 @@ func (t Task) Topic() string {
 	if t.Group != "" {
 		topic += "-" + t.Group
 	}
-	return topic
+	if len(topic) <= maxTopic {
+		return topic
+	}
+	sum := sha256.Sum256([]byte(topic))
+	hash := strings.ToLower(base32.StdEncoding.EncodeToString(sum[:5]))
+	return topic[:maxTopic-len(hash)-1] + "-" + hash
 }
 
 // Assignment is one agent's part of a task. In a cell with groups, Task is that of the agent's group.

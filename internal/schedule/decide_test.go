@@ -320,6 +320,10 @@ func TestRunIDs(t *testing.T) {
 		}
 		seen[id] = true
 	}
+	s.Name = "_a.b_C-d_" // drivers get topologies whose names consist of letters, digits and "-"
+	if id := s.RunID(slot); !strings.HasPrefix(id, "20261102-020000-a-b-c-d-") || strings.Contains(id, "_") {
+		t.Errorf("id %s of the schedule %s", id, s.Name)
+	}
 }
 
 func TestDefinitionFaultsComeAtOnce(t *testing.T) {

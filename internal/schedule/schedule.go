@@ -183,15 +183,15 @@ func (s *Schedule) edited(by string, now time.Time) {
 }
 
 // RunID returns the id of the run of a slot, which is the same for every controller. It consists of the slot's time,
-// the schedule's name and a hash that makes it unique.
+// the schedule's name and a hash that makes it unique: letters, digits and "-".
 func (s *Schedule) RunID(slot Slot) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %v", s.ID, s.Name, slot.At.UnixNano(), slot.Asked))
 	name := strings.Trim(strings.Map(func(r rune) rune {
-		if r == '.' {
+		if r == '.' || r == '_' {
 			return '-'
 		}
 		return r
-	}, strings.ToLower(s.Name)), "-_")
+	}, strings.ToLower(s.Name)), "-")
 	return slot.At.UTC().Format("20060102-150405") + "-" + name[:min(len(name), 24)] + "-" + hex.EncodeToString(sum[:4])
 }
 

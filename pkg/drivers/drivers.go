@@ -204,8 +204,8 @@ const (
 // Topology describes the queues of one task. A message to queue q with key k reaches the queue q of every subscription
 // once, through its binding k if there are bindings.
 type Topology struct {
-	// Name is unique to the task. It consists of letters, digits and "-", and has at most about 80 bytes. All names
-	// that the driver creates at the broker must begin with it, so that it never affects other users.
+	// Name is unique to the task. It consists of letters, digits and "-", and has at most 68 bytes. All names that the
+	// driver creates at the broker must begin with it, so that it never affects other users.
 	Name          string
 	Queues        int // ≥ 1
 	Subscriptions int // ≥ 1
