@@ -265,7 +265,7 @@ func (l *lifecycle) awaitDriver(worked <-chan struct{}) error {
 		case <-impatient.C:
 			if s := l.session.current(); s != nil && !closed {
 				closed = true
-				go s.Close() //nolint:errcheck // session.close reports it
+				go s.Close() // session.close reports it
 			}
 		case <-late.C:
 			driver := l.assignment.Task.Cell.Broker.Driver

@@ -97,7 +97,7 @@ func (a Access) read(path string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close() // it was only read
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (a Access) open(path string) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		defer root.Close() //nolint:errcheck // the file stays open
+		defer root.Close() // the file stays open
 		return root.OpenFile(name, flags, 0)
 	}
 	return nil, fmt.Errorf("file %s may not be read on this host: allow its folder with --files", path)

@@ -226,8 +226,8 @@ func (f folders) check(t *testing.T, d drivers.Driver, refusal string, options f
 	}
 }
 
-// opened declares and opens like controllers and agents. No server runs at the broker's address.
-func opened(t *testing.T, d drivers.Driver, access drivers.Access, options string) (err error, dialled bool) { //nolint:revive // the error is the subject
+// opened declares and opens as controllers and agents do. No server answers at the broker's address.
+func opened(t *testing.T, d drivers.Driver, access drivers.Access, options string) (err error, dialled bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

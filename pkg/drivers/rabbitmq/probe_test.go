@@ -338,7 +338,7 @@ func TestMirrorsAreRefusedWhereThereAreNone(t *testing.T) {
 		defer s.Close()
 		topology := drivers.Topology{Name: "test-mirrors-" + strconv.Itoa(os.Getpid()), Queues: 1, Subscriptions: 1,
 			Bindings: 1, Persistent: true}
-		defer s.Teardown(t.Context(), topology) //nolint:errcheck // what matters is Setup
+		defer s.Teardown(t.Context(), topology) // what matters is Setup
 		return s.Setup(t.Context(), topology)
 	}
 	mirrored := cluster(t, `{"policy": {"ha-mode": "all"}}`)
