@@ -14,7 +14,7 @@ import (
 // and there.
 var allowed = map[string][]string{
 	"internal/display":   {},
-	"internal/plan":      {"internal/display"},
+	"internal/plan":      {"internal/display", "pkg/drivers"},
 	"internal/record":    {},
 	"internal/clock":     {},
 	"internal/files":     {},
@@ -27,7 +27,7 @@ var allowed = map[string][]string{
 	"schema":             {},
 	"internal/netsim":    {"internal/clock", "internal/record"},
 	"internal/matrix":    {"internal/display", "internal/sampling", "internal/plan", "pkg/drivers", "schema"},
-	"internal/translate": {},
+	"internal/translate": {"internal/plan"},
 	"internal/schedule":  {"internal/plan"},
 	"internal/engine":    {"internal/plan", "internal/record", "internal/clock", "pkg/drivers"},
 	"internal/judge": {"internal/display", "internal/plan", "internal/record", "internal/clock",

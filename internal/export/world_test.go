@@ -68,7 +68,7 @@ func snapshot(task plan.Task) record.Snapshot {
 		w.Record(record.EndToEnd, int64(i+1)*2000)
 		sent.Add(uint64(i))
 		received.Add(uint64(i))
-		if judge.Confirmed(task.Cell.Workload.Publishers.Mode) {
+		if task.Cell.Workload.Publishers.Confirmed() {
 			w.Counts[record.Confirmed]++
 			w.Record(record.Publish, int64(i+1)*1000)
 			confirmed.Add(uint64(i))

@@ -65,7 +65,7 @@ func spanOf(w plan.Workload, m *record.Merged) span {
 	}
 	s.byCount = true
 	last := m.Last().Send
-	if Confirmed(w.Publishers.Mode) {
+	if w.Publishers.Confirmed() {
 		last = max(last, m.Last().Confirm)
 	}
 	s.sending = max(0, time.Duration(last))
@@ -98,7 +98,7 @@ func (in *input) overlapOf() overlap {
 	if in.span.byCount {
 		for _, l := range in.record.LastOfEach() {
 			ends := time.Duration(l.Send)
-			if Confirmed(in.workload.Publishers.Mode) {
+			if in.workload.Publishers.Confirmed() {
 				ends = max(ends, time.Duration(l.Confirm))
 			}
 			if l.Send != 0 && float64(ends) < (1-Tolerance)*float64(in.span.sending) {

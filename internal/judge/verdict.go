@@ -23,7 +23,7 @@ func ledgerOf(in *input) plan.Ledger {
 		Sent: t.Sent, Uncertain: t.Uncertain, Confirmed: t.Confirmed, Rejected: t.Rejected, Unroutable: t.Returned,
 		Corrupt: t.Corrupt, Foreign: t.Foreign,
 	}
-	if Confirmed(in.workload.Publishers.Mode) {
+	if in.workload.Publishers.Confirmed() {
 		l.Unconfirmed = t.Unconfirmed
 	}
 	if in.subscriptions > 0 {

@@ -72,7 +72,7 @@ func (x *world) send(at time.Duration) uint64 {
 	x.count(at, record.Sent, 1)
 	x.rec.Window(int64(at), x.measured(at)).Publish(0, 1)
 	x.last.LastSend = max(x.last.LastSend, int64(at))
-	if Confirmed(x.task.Cell.Workload.Publishers.Mode) {
+	if x.task.Cell.Workload.Publishers.Confirmed() {
 		x.set(record.SetConfirmed, 0).Add(n)
 		x.count(at, record.Confirmed, 1)
 		x.last.LastConfirm = max(x.last.LastConfirm, int64(at))

@@ -2,6 +2,8 @@ package plan
 
 import (
 	"time"
+
+	"lockstep/pkg/drivers"
 )
 
 // Publishers is the publishing side of a cell.
@@ -30,9 +32,7 @@ type Publishers struct {
 func (p Publishers) Open() bool { return p.Rate > 0 || len(p.Profile) > 0 }
 
 // Confirmed reports whether the broker confirms the messages.
-func (p Publishers) Confirmed() bool {
-	return p.Mode != "fire-and-forget" && p.Mode != "connection-per-message"
-}
+func (p Publishers) Confirmed() bool { return drivers.Mode(p.Mode).Confirmed() }
 
 // InFlight returns the maximum number of messages in flight per publisher in its mode.
 func (p Publishers) InFlight() int {

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 )
 
@@ -15,7 +14,7 @@ type labelled struct {
 }
 
 func (l *labelled) add(c *cell) {
-	confirmed := func(w plan.Workload) bool { return judge.Confirmed(w.Publishers.Mode) }
+	confirmed := func(w plan.Workload) bool { return w.Publishers.Confirmed() }
 	if c.cell.Label == "" || !slices.ContainsFunc(c.cell.Workload.Parts(), confirmed) {
 		return
 	}

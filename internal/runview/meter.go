@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"lockstep/internal/judge"
 	"lockstep/internal/plan"
 	"lockstep/internal/record"
 )
@@ -235,7 +234,7 @@ func (f *flowMeter) behind(r recent) bool {
 	subs := float64(max(1, w.Topology.Subscriptions))
 	due := float64(r.due) * subs
 	slack := due * (tolerance + (stall+w.Network.Latency.D()).Seconds()/time.Duration(r.length).Seconds())
-	if r.unsettled > 0 && judge.Confirmed(w.Publishers.Mode) {
+	if r.unsettled > 0 && w.Publishers.Confirmed() {
 		slack += min(float64(r.unsettled)*subs, due/10)
 	}
 	return due-float64(r.unique) > slack
