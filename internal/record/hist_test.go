@@ -76,7 +76,7 @@ func recode(t *testing.T, h *Hist) *Hist {
 	}
 	decoded := NewHist()
 	decoded.Record(7) // must have no effect afterwards
-	if err := decoded.UnmarshalBinary(data); err != nil {
+	if err := decoded.decode(data, newBudget(len(data))); err != nil {
 		t.Fatal(err)
 	}
 	return decoded
@@ -243,7 +243,7 @@ func TestHistRefusesWhatIsNotItsOwn(t *testing.T) {
 	} {
 		kept := NewHist()
 		kept.Record(42)
-		if err := kept.UnmarshalBinary(data); err == nil {
+		if err := kept.decode(data, newBudget(len(data))); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 		if kept.Count() != 1 || kept.Max() != 42 {
@@ -265,7 +265,7 @@ func FuzzHistUnmarshal(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		h := NewHist()
-		if h.UnmarshalBinary(data) != nil {
+		if h.decode(data, newBudget(len(data))) != nil {
 			return
 		}
 		if h.Min() > h.Quantile(0.5) || h.Quantile(0.5) > h.Max() {

@@ -89,10 +89,8 @@ func (h *Hist) appendV2(data []byte) []byte {
 	return data
 }
 
-// UnmarshalBinary replaces the histogram by one from MarshalBinary. Other data is an error, and leaves the histogram
-// unchanged. The memory that it allocates is limited.
-func (h *Hist) UnmarshalBinary(data []byte) error { return h.decode(data, newBudget(len(data))) }
-
+// decode replaces the histogram by one from MarshalBinary. Other data is an error, and leaves the histogram unchanged.
+// The memory that it allocates is limited.
 func (h *Hist) decode(data []byte, left *budget) error {
 	read, err := decodeHist(data, left)
 	if err != nil {

@@ -60,22 +60,9 @@ const (
 	eraseRight = "\x1b[K"
 )
 
-// Draw replaces the block. Lines that are too wide are cut, and the last lines are left out if the terminal has too few
-// rows.
-func (s *Screen) Draw(lines []string) error { return s.write("", lines) }
-
-// Print writes complete lines of text above the block, and replaces the block.
-func (s *Screen) Print(text string, lines []string) error { return s.write(text, lines) }
-
-// Clear removes the block.
-func (s *Screen) Clear() error {
-	if len(s.widths) == 0 {
-		return nil
-	}
-	return s.write("", nil)
-}
-
-func (s *Screen) write(text string, lines []string) error {
+// Print writes complete lines of text above the block, and replaces the block. Lines that are too wide are cut, and the
+// last lines are left out if the terminal has too few rows.
+func (s *Screen) Print(text string, lines []string) error {
 	columns, rows := s.size()
 	var b strings.Builder
 	b.WriteString(hide)

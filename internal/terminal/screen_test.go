@@ -106,17 +106,16 @@ func TestScreen(t *testing.T) {
 		do   func() error
 		want string
 	}{
-		{func() error { return s.Draw([]string{"one", "two"}) }, "one|two|"},
-		{func() error { return s.Draw([]string{"longer one", "two", "three"}) }, "longer one|two|three|"},
-		{func() error { return s.Draw([]string{"1"}) }, "1|"},
+		{func() error { return s.Print("", []string{"one", "two"}) }, "one|two|"},
+		{func() error { return s.Print("", []string{"longer one", "two", "three"}) }, "longer one|two|three|"},
+		{func() error { return s.Print("", []string{"1"}) }, "1|"},
 		{func() error { return s.Print("stays\nalso\n", []string{"2"}) }, "stays|also|2|"},
-		{func() error { return s.Draw([]string{"this line is too long for it", "b"}) },
+		{func() error { return s.Print("", []string{"this line is too long for it", "b"}) },
 			"stays|also|this line is too l…|b|"},
-		{func() error { g.resize(8); return s.Draw([]string{"a", "b"}) }, "stays|also|a|b|"},
-		{func() error { g.resize(20); return s.Draw([]string{"1", "2", "3", "4", "5", "6"}) }, "stays|also|1|2|3|4|5|"},
-		{func() error { rows = 3; return s.Draw([]string{"1", "2", "3"}) }, "stays|also|1|2|"},
-		{s.Clear, "stays|also|"},
-		{s.Clear, "stays|also|"},
+		{func() error { g.resize(8); return s.Print("", []string{"a", "b"}) }, "stays|also|a|b|"},
+		{func() error { g.resize(20); return s.Print("", []string{"1", "2", "3", "4", "5", "6"}) }, "stays|also|1|2|3|4|5|"},
+		{func() error { rows = 3; return s.Print("", []string{"1", "2", "3"}) }, "stays|also|1|2|"},
+		{func() error { return s.Print("", nil) }, "stays|also|"},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
