@@ -16,14 +16,20 @@ const (
 	maxTaskTime       = 24 * time.Hour       // per duration; records have one window per second
 	maxTaskRest       = 2 * time.Hour        // Limit may exceed maxTaskTime by this
 	maxInFlight       = 10_000_000           // messages per agent
-	maxInFlightBytes  = 4 << 30              // per agent
 	maxAllPublishers  = 1_000_000            // over all agents
 	maxPublisherPairs = 10_000_000           // per agent; each consumer has one set of messages per publisher
 	maxChurn          = 10_000               // bindings per second, and messages per second per binding
 )
 
-// MinMessageSize is the minimum body size in bytes: the size of the envelope.
-const MinMessageSize = 64
+// Limits of workloads that other packages check, too.
+const (
+	MinMessageSize   = 64          // bytes: the size of the envelope
+	MaxMessageSize   = 104_857_600 // bytes
+	MaxInFlightBytes = 4 << 30     // bodies of messages in flight, bytes per agent
+	MaxThreads       = 100_000     // per role and agent
+	MaxQueues        = 100_000
+	MaxSubscriptions = 10_000
+)
 
 // Bounded returns an error that names the fields of a run beyond their limits, or its first cell that is not bounded.
 // The error wraps ErrTooLarge if the run has too many tasks.
@@ -31,24 +37,24 @@ func (r Run) Bounded() error {
 	if err := r.CheckTasks(); err != nil {
 		return fmt.Errorf("the run has %w", err)
 	}
-	var faults []error
+	var errs []error
 	if r.Settle < 0 || r.Settle > Duration(maxWait) || r.Grace < 0 || r.Grace > Duration(maxWait) {
-		faults = append(faults, fmt.Errorf("the run settles for %v and waits %v for agents: want 0 to %v", r.Settle,
+		errs = append(errs, fmt.Errorf("the run settles for %v and waits %v for agents: want 0 to %v", r.Settle,
 			r.Grace, maxWait))
 	}
 	if u := r.Until; u != nil && (!(u.Within > 0) || !(u.Confidence > 0.5 && u.Confidence < 1) ||
 		r.Repeat > maxRounds) {
-		faults = append(faults,
+		errs = append(errs,
 			fmt.Errorf("the run repeats until %q, within %v at %v, and at most %d times: want parts between 0 and 1, and at most %d times",
 				u.Rule, u.Within, u.Confidence, r.Repeat, maxRounds))
 	}
 	for _, c := range r.Cells {
 		if err := c.Bounded(); err != nil {
-			faults = append(faults, err)
+			errs = append(errs, err)
 			break
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
 // Bounded returns an error that names the cell if it has too many groups or agents. It also returns an error if one of
@@ -118,33 +124,33 @@ func (w Workload) Bounded() error {
 	if w.Search != nil {
 		s = *w.Search
 	}
-	var faults []error
+	var errs []error
 	for _, x := range []struct {
 		name             string
 		value, from, top int
 	}{
-		{"nodes of publishers", p.Nodes, 0, 10_000}, {"threads of publishers", p.Threads, 0, 100_000},
+		{"nodes of publishers", p.Nodes, 0, 10_000}, {"threads of publishers", p.Threads, 0, MaxThreads},
 		{"maxInFlight", p.MaxInFlight, 0, 100_000_000},
 		{"minimum batch of publishers", p.Batch.Min, 0, 100_000_000},
 		{"maximum batch of publishers", p.Batch.Max, 0, 100_000_000},
 		{"stages of the profile", len(p.Profile), 0, 100_000},
-		{"nodes of consumers", c.Nodes, 0, 10_000}, {"threads of consumers", c.Threads, 0, 100_000},
+		{"nodes of consumers", c.Nodes, 0, 10_000}, {"threads of consumers", c.Threads, 0, MaxThreads},
 		{"prefetch", c.Prefetch, 0, 1_000_000},
 		{"batch of consumers", c.Batch, 0, 1_000_000}, {"ackEvery", c.AckEvery, 0, 1_000_000},
-		{"queues", t.Queues, 0, 100_000}, {"subscriptions", t.Subscriptions, 0, 10_000},
+		{"queues", t.Queues, 0, MaxQueues}, {"subscriptions", t.Subscriptions, 0, MaxSubscriptions},
 		{"bindings", t.Bindings, 0, 1_000_000},
-		{"channels", t.Channels, 0, 65_535}, {"message size", w.Message.Size, 0, 104_857_600},
+		{"channels", t.Channels, 0, 65_535}, {"message size", w.Message.Size, 0, MaxMessageSize},
 		{"message sizes", len(w.Message.Sizes), 0, 10_000},
 		{"faults", len(w.Faults), 0, 10_000}, {"steps of the search", s.Steps, 0, 1000},
 		{"repeats of the search", s.Repeats, 0, 100},
 	} {
 		if x.value < x.from || x.value > x.top {
-			faults = append(faults, fmt.Errorf("%d %s: want %d to %d", x.value, x.name, x.from, x.top))
+			errs = append(errs, fmt.Errorf("%d %s: want %d to %d", x.value, x.name, x.from, x.top))
 		}
 	}
 	for _, s := range w.Message.Sizes {
-		if s.Min < 0 || s.Max < s.Min || s.Max > 104_857_600 {
-			faults = append(faults, fmt.Errorf("%d to %d bytes of a message: want at most 104857600", s.Min, s.Max))
+		if s.Min < 0 || s.Max < s.Min || s.Max > MaxMessageSize {
+			errs = append(errs, fmt.Errorf("%d to %d bytes of a message: want at most %d", s.Min, s.Max, MaxMessageSize))
 			break
 		}
 	}
@@ -159,18 +165,18 @@ func (w Workload) Bounded() error {
 		{"ackInterval", c.AckInterval},
 	} {
 		if x.value < 0 || x.value.D() > maxTaskTime {
-			faults = append(faults, fmt.Errorf("%v of %s: want 0 to %v", x.value, x.name, maxTaskTime))
+			errs = append(errs, fmt.Errorf("%v of %s: want 0 to %v", x.value, x.name, maxTaskTime))
 		}
 	}
 	churns := t.Churn.Rate > 0 && t.Churn.Rate <= maxChurn && t.Churn.Probes > 0 && t.Churn.Probes <= maxChurn &&
 		t.Churn.Hold > 0
 	if t.Churn.Rate != 0 && !churns {
-		faults = append(faults,
+		errs = append(errs,
 			fmt.Errorf("%v bindings per second for %v with %v messages per second each: want all above 0, and at most %d per second",
 				t.Churn.Rate, t.Churn.Hold, t.Churn.Probes, maxChurn))
 	}
-	if len(faults) > 0 {
-		return errors.Join(faults...)
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
 	return w.productsBounded()
 }
@@ -182,26 +188,26 @@ func (w Workload) productsBounded() error {
 	if w.Search != nil {
 		w.Measure = max(w.Measure, w.Search.Step)
 	}
-	var faults []error
+	var errs []error
 	for _, x := range []struct {
 		name       string
 		value, top int
 	}{
 		{"publishers (nodes × threads)", all, maxAllPublishers},
-		{"messages in flight for each agent (threads × window or batch)", inFlight, maxInFlight},
-		{"bytes in flight for each agent (threads × window or batch × message size)",
-			min(inFlight, maxInFlight) * w.Message.Size, maxInFlightBytes},
-		{"pairs of a publisher and a consumer for each agent (publishers × subscriptions × threads of consumers)",
+		{"messages in flight per agent (threads × max in flight or batch)", inFlight, maxInFlight},
+		{"bytes in flight per agent (threads × max in flight or batch × message size)",
+			min(inFlight, maxInFlight) * w.Message.Size, MaxInFlightBytes},
+		{"pairs of a publisher and a consumer per agent (publishers × subscriptions × threads of consumers)",
 			all * w.Topology.Subscriptions * w.Consumers.Threads, maxPublisherPairs},
 	} {
 		if x.value > x.top {
-			faults = append(faults, fmt.Errorf("%d %s: want at most %d", x.value, x.name, x.top))
+			errs = append(errs, fmt.Errorf("%d %s: want at most %d", x.value, x.name, x.top))
 		}
 	}
 	if limit := Limit(w); limit > maxTaskTime+maxTaskRest {
-		faults = append(faults,
+		errs = append(errs,
 			fmt.Errorf("tasks of up to %v (4 × connect, warmup, measure, 2 × timeout of the drain, and undoing faults): want at most %v",
 				limit, maxTaskTime+maxTaskRest))
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }

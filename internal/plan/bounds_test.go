@@ -32,7 +32,7 @@ func TestWorkloadsAreBounded(t *testing.T) {
 		"steps of search": {func(w *Workload) { w.Search = &Search{Steps: 1 << 30} },
 			"steps of the search: want 0 to 1000"},
 		"maxInFlight": {func(w *Workload) { w.Publishers.MaxInFlight = 100_000_000 },
-			"100000000 messages in flight for each agent (threads × window or batch): want at most 10000000"},
+			"100000000 messages in flight per agent (threads × max in flight or batch): want at most 10000000"},
 		"threads": {func(w *Workload) { w.Publishers.Threads = 100_000 },
 			"100000000 messages in flight for each agent"},
 		"batch": {func(w *Workload) {

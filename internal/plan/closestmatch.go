@@ -4,11 +4,11 @@ import "strings"
 
 // ClosestMatch returns the name most similar to s, or "" if none is similar.
 func ClosestMatch(s string, names []string) string {
-	best, least := "", max(1, len(s)/3)+1
+	best, shortest := "", max(1, len(s)/3)+1
 	for _, name := range names {
 		d := distance(strings.ToLower(s), strings.ToLower(name))
-		if name != s && d < least {
-			best, least = name, d
+		if name != s && d < shortest {
+			best, shortest = name, d
 		}
 	}
 	return best

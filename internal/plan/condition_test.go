@@ -138,7 +138,7 @@ func TestConditionFaults(t *testing.T) {
 		text string
 		want []string
 	}{
-		{"", []string{"column 1: there has to be a comparison or a flag here, not the end"}},
+		{"", []string{"column 1: expected a comparison or a flag, found the end"}},
 		{"p99 < 50", []string{"column 7: p99 is a time: write a duration, 50ms or 50s"}},
 		{"50 > p99", []string{"column 1: p99 is a time: write a duration, 50ms or 50s"}},
 		{"lost == 0ms", []string{"column 9: lost is a plain number: write it without a unit"}},
@@ -147,21 +147,21 @@ func TestConditionFaults(t *testing.T) {
 		{"e2ee.p99 < 50ms", []string{`did you mean "e2e.p99"?`}},
 		{"!clientBound", []string{`column 2: there is no value or flag "clientBound"; did you mean "client-bound"?`}},
 		{"p99 < 50 ms", []string{"column 10: write the unit without a blank: 50ms"}},
-		{"rate > 20,000", []string{`column 10: "," means nothing here; write thousands as 20_000`}},
+		{"rate > 20,000", []string{`column 10: "," is not valid here; write thousands as 20_000`}},
 		{"p99 < 5q", []string{`column 7: "5q" is neither a number (20_000) nor a duration (50ms)`}},
 		{"p99 = 50ms", []string{"column 5: write == instead of ="}},
 		{"p99 < 50ms and lost == 0", []string{"column 12: write && instead of and"}},
 		{"p99 < 50ms & lost == 0", []string{"column 12: write && instead of &"}},
-		{"10ms < p99 < 50ms", []string{"column 12: comparisons are not chained"}},
-		{"p99", []string{"column 1: p99 is not compared with anything"}},
-		{"backlog == 0", []string{"column 9: a flag is compared with nothing: write backlog or !backlog"}},
+		{"10ms < p99 < 50ms", []string{"column 12: comparisons cannot be chained"}},
+		{"p99", []string{"column 1: p99 needs a comparison"}},
+		{"backlog == 0", []string{"column 9: a flag cannot be compared: write backlog or !backlog"}},
 		{"0 == backlog", []string{"column 6: backlog is a flag, not a value"}},
 		{"5 < 6", []string{"column 1: 5 and 6 are both constants"}},
 		{"p99 < lost", []string{"column 7: p99 is in s and lost in count"}},
 		{"(p99 < 50ms", []string{"column 1: this bracket is not closed"}},
-		{"p99 < 50ms)", []string{`column 11: ")" is one too many`}},
-		{"p99 < 50ms lost == 0", []string{`column 12: "lost" is one too many, or an && or || before it is missing`}},
-		{"p99 <", []string{"column 6: there has to be a number, a duration or a value here, not the end"}},
+		{"p99 < 50ms)", []string{`column 11: unexpected ")"`}},
+		{"p99 < 50ms lost == 0", []string{`column 12: unexpected "lost"; remove it or write && or || before it`}},
+		{"p99 <", []string{"column 6: expected a number, a duration or a value, found the end"}},
 		{"p99 < 50 && p98 > 1ms && lost = 0 && §", []string{"column 7: ", "column 13: ", "column 31: ", "column 38: "}},
 	} {
 		_, err := ParseCondition(x.text, searched())

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// ConditionFault is one error in the text of a condition.
-type ConditionFault struct {
+// ConditionError is one error in the text of a condition.
+type ConditionError struct {
 	Column  int // in characters, from 1
 	Message string
 }
 
-// ConditionFaults are all errors of a condition, in order of column.
-type ConditionFaults []ConditionFault
+// ConditionErrors are all errors of a condition, in order of column.
+type ConditionErrors []ConditionError
 
-// Error returns all faults on one line.
-func (f ConditionFaults) Error() string {
+// Error returns all errors on one line.
+func (f ConditionErrors) Error() string {
 	texts := make([]string, len(f))
 	for i, x := range f {
 		texts[i] = fmt.Sprintf("column %d: %s", x.Column, x.Message)
@@ -24,7 +24,7 @@ func (f ConditionFaults) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// ParseCondition parses a condition over the values of a workload's outcomes. The error is of type ConditionFaults.
+// ParseCondition parses a condition over the values of a workload's outcomes. The error is of type ConditionErrors.
 //
 //	condition  = part { "||" part }
 //	part       = factor { "&&" factor }
@@ -47,11 +47,11 @@ func ParseCondition(text string, w Workload) (Condition, error) {
 	p.tokens = p.scan(text)
 	root := p.any()
 	if t := p.peek(); t.kind != tokenEnd {
-		p.fault(t, "%s is one too many, or an && or || before it is missing", t)
+		p.report(t, "unexpected %s; remove it or write && or || before it", t)
 	}
-	if len(p.faults) > 0 {
-		slices.SortStableFunc(p.faults, func(a, b ConditionFault) int { return a.Column - b.Column })
-		return Condition{}, p.faults
+	if len(p.errors) > 0 {
+		slices.SortStableFunc(p.errors, func(a, b ConditionError) int { return a.Column - b.Column })
+		return Condition{}, p.errors
 	}
 	return Condition{text: text, root: root}, nil
 }
@@ -64,14 +64,14 @@ type conditionParser struct {
 	tokens []token  // without the end token, which peek returns repeatedly
 	at     int
 	end    int // column of the end
-	faults ConditionFaults
-	listed bool // a fault has listed the valid names
+	errors ConditionErrors
+	listed bool // an error has listed the valid names
 }
 
-func (p *conditionParser) fault(t token, format string, args ...any) {
-	f := ConditionFault{t.column, fmt.Sprintf(format, args...)}
-	if !slices.ContainsFunc(p.faults, func(x ConditionFault) bool { return x.Column == f.Column }) {
-		p.faults = append(p.faults, f)
+func (p *conditionParser) report(t token, format string, args ...any) {
+	f := ConditionError{t.column, fmt.Sprintf(format, args...)}
+	if !slices.ContainsFunc(p.errors, func(x ConditionError) bool { return x.Column == f.Column }) {
+		p.errors = append(p.errors, f)
 	}
 }
 
@@ -128,9 +128,9 @@ func (p *conditionParser) factor() term {
 		inner := p.any()
 		if t, closed := p.take(")"); !closed {
 			if t.kind == tokenEnd {
-				p.fault(open, "this bracket is not closed")
+				p.report(open, "this bracket is not closed")
 			} else {
-				p.fault(t, "%s is one too many, or an && or || before it is missing", t)
+				p.report(t, "unexpected %s; remove it or write && or || before it", t)
 			}
 			p.skip()
 			p.take(")")
@@ -146,7 +146,7 @@ func (p *conditionParser) compare() term {
 	if first.kind == tokenWord && slices.Contains(Flags(), Flag(first.text)) {
 		p.at++
 		if t, is := p.take("==", "!=", "<", "<=", ">", ">="); is {
-			p.fault(t, "a flag is compared with nothing: write %s or !%s", first.text, first.text)
+			p.report(t, "a flag cannot be compared: write %s or !%s", first.text, first.text)
 			p.skip()
 		}
 		return flagged{flag: Flag(first.text)}
@@ -184,8 +184,8 @@ func (p *conditionParser) skip() {
 // incomplete reports an operand without a comparison.
 func (p *conditionParser) incomplete(left operand, next token) {
 	if !p.unitAfterBlank(left, next) {
-		p.fault(token{column: left.column},
-			"%s is not compared with anything: write it as in p99 < 50ms; a condition by itself is only a flag (%s)",
+		p.report(token{column: left.column},
+			"%s needs a comparison, for example p99 < 50ms; only flags need none (%s)",
 			left.text, joinFlags())
 	}
 }
@@ -198,7 +198,7 @@ func (p *conditionParser) adjoining(right operand) {
 		return
 	}
 	if t.kind == tokenSign && opposites[t.text] != "" {
-		p.fault(t, "comparisons are not chained: write two of them with && between")
+		p.report(t, "comparisons cannot be chained: join two comparisons by &&")
 		p.skip()
 	}
 }
@@ -209,12 +209,12 @@ func (p *conditionParser) unitAfterBlank(o operand, t token) bool {
 	}
 	_, _, unit := constant(o.text + t.text)
 	if unit {
-		p.fault(t, "write the unit without a blank: %s%s", o.text, t.text)
+		p.report(t, "write the unit without a blank: %s%s", o.text, t.text)
 	}
 	return unit
 }
 
-// operand parses a value or a constant. It reports a fault for anything else.
+// operand parses a value or a constant. It reports an error for anything else.
 func (p *conditionParser) operand(first bool) (operand, bool) {
 	t := p.peek()
 	o := operand{text: t.text, column: t.column}
@@ -227,19 +227,19 @@ func (p *conditionParser) operand(first bool) (operand, bool) {
 		p.at++
 		var ok bool
 		if o.number, o.unit, ok = constant(t.text); !ok {
-			p.fault(t, "%s is neither a number (20_000) nor a duration (50ms)", t)
+			p.report(t, "%s is neither a number (20_000) nor a duration (50ms)", t)
 		}
 		return o, true
 	}
 	if first {
-		p.fault(t, "there has to be a comparison or a flag here, not %s", t)
+		p.report(t, "expected a comparison or a flag, found %s", t)
 	} else {
-		p.fault(t, "there has to be a number, a duration or a value here, not %s", t)
+		p.report(t, "expected a number, a duration or a value, found %s", t)
 	}
 	return o, false
 }
 
-// resolve returns the full name of a value. It reports a fault for an unknown name.
+// resolve returns the full name of a value. It reports an error for an unknown name.
 func (p *conditionParser) resolve(t token) string {
 	if full := p.short[t.text]; full != "" {
 		return full
@@ -248,7 +248,7 @@ func (p *conditionParser) resolve(t token) string {
 		return t.text
 	}
 	if slices.Contains(Flags(), Flag(t.text)) {
-		p.fault(t, "%s is a flag, not a value: write %s or !%s by itself", t.text, t.text, t.text)
+		p.report(t, "%s is a flag, not a value: write %s or !%s by itself", t.text, t.text, t.text)
 		return t.text
 	}
 	all := slices.Concat(p.words, p.names)
@@ -263,28 +263,28 @@ func (p *conditionParser) resolve(t token) string {
 		p.listed = true
 		msg += fmt.Sprintf(" (there are: %s, every value of docs/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())
 	}
-	p.fault(t, "%s", msg)
+	p.report(t, "%s", msg)
 	return t.text
 }
 
-// fit returns the unit of a comparison. It reports a fault if the units of the sides do not match.
+// fit returns the unit of a comparison. It reports an error if the units of the sides do not match.
 func (p *conditionParser) fit(left, right operand) Unit {
 	a, b := p.unitOf(left), p.unitOf(right)
 	switch {
-	case a == "" || b == "": // a fault was reported already
+	case a == "" || b == "": // an error was reported already
 	case left.name == "" && right.name == "":
-		p.fault(token{column: left.column}, "%s and %s are both constants: compare a value", left.text, right.text)
+		p.report(token{column: left.column}, "%s and %s are both constants: compare a value", left.text, right.text)
 	case right.name == "":
 		if why := mismatch(left, a, right); why != "" {
-			p.fault(token{column: right.column}, "%s", why)
+			p.report(token{column: right.column}, "%s", why)
 		}
 	case left.name == "":
 		if why := mismatch(right, b, left); why != "" {
-			p.fault(token{column: left.column}, "%s", why)
+			p.report(token{column: left.column}, "%s", why)
 		}
 		return b
 	case a != b && !(a == Text && b == PerSecond || a == PerSecond && b == Text):
-		p.fault(token{column: right.column}, "%s is in %s and %s in %s: they cannot be compared", left.text, a,
+		p.report(token{column: right.column}, "%s is in %s and %s in %s: they cannot be compared", left.text, a,
 			right.text, b)
 	}
 	return a

@@ -55,7 +55,7 @@ func (p *conditionParser) scan(text string) []token {
 			if i := slices.IndexFunc(signs, func(s string) bool { return strings.HasPrefix(text, s) }); i >= 0 {
 				t.text = signs[i]
 			} else if meant[t.text] == "" {
-				p.fault(t, "%s means nothing here%s", t, hint(t.text))
+				p.report(t, "%s is not valid here%s", t, hint(t.text))
 				t.kind = tokenEnd
 			}
 		}
@@ -64,7 +64,7 @@ func (p *conditionParser) scan(text string) []token {
 			continue
 		}
 		if better := meant[t.text]; better != "" {
-			p.fault(t, "write %s instead of %s", better, t.text)
+			p.report(t, "write %s instead of %s", better, t.text)
 			t.kind, t.text = tokenSign, better
 		}
 		out = append(out, t)

@@ -35,11 +35,11 @@ func (w Workload) Absent(value string) string {
 	case v.Traits.Has(NeedsConsumers) && w.Consumers.Nodes == 0:
 		return "there are no consumers"
 	case v.Traits.Has(NeedsPrompt) && w.Consumers.Lifetime.ConnectAt > 0:
-		return "consumers connect late (consumers.lifetime.connectAt), so that messages wait for them on purpose"
+		return "consumers connect late (consumers.lifetime.connectAt), so messages wait for them by design"
 	case v.Traits.Has(NeedsConfirms) && !w.Publishers.Confirmed():
-		return "nothing is confirmed in mode " + w.Publishers.Mode
+		return "the broker does not confirm messages in mode " + w.Publishers.Mode
 	case v.Traits.Has(NeedsRate) && !w.Publishers.Open() && w.Search == nil:
-		return "without a rate nothing is due"
+		return "messages have no intended send time without a rate"
 	}
 	return ""
 }

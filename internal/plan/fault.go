@@ -30,8 +30,8 @@ func (f Fault) String() string {
 	return fmt.Sprintf("%s %s at %s for %s", f.Kind, whose, f.At, f.For)
 }
 
-// Tells reports whether an event of kind "fault" with this detail belongs to this fault.
-func (f Fault) Tells(detail string) bool { return strings.HasPrefix(detail, f.String()+": ") }
+// Matches reports whether an event of kind "fault" with this detail belongs to this fault.
+func (f Fault) Matches(detail string) bool { return strings.HasPrefix(detail, f.String()+": ") }
 
 // Detail returns the detail of an event of this fault.
 func (f Fault) Detail(what string) string { return f.String() + ": " + what }

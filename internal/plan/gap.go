@@ -6,13 +6,13 @@ import "time"
 // of a consumer. It is 20 ms, or three times the expected time between two of them if that is longer. The expected time
 // follows from the lowest rate, shared equally by all threads, and is at least the simulated latency plus jitter.
 func (w Workload) MinGap() (confirm, delivery time.Duration) {
-	const least = 20 * time.Millisecond
+	const minimum = 20 * time.Millisecond
 	between := func(threads int) time.Duration {
 		expected := w.Network.Latency.D() + w.Network.Jitter.D()
 		if rate := w.Publishers.lowest(); rate > 0 {
 			expected = max(expected, time.Duration(float64(threads)/rate*float64(time.Second)))
 		}
-		return max(least, 3*expected)
+		return max(minimum, 3*expected)
 	}
 	return between(w.Publishers.Nodes * w.Publishers.Threads), between(w.Consumers.Nodes * w.Consumers.Threads)
 }

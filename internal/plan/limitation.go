@@ -43,12 +43,12 @@ func (l Limitation) Process() string {
 }
 
 // Text describes the limitation and its remedy, for the lowest and the highest value over several cells.
-func (l Limitation) Text(least, most float64) string {
+func (l Limitation) Text(lowest, highest float64) string {
 	between := func(write func(float64) string) string {
-		if a, b := write(least), write(most); a != b {
+		if a, b := write(lowest), write(highest); a != b {
 			return a + " to " + b
 		}
-		return write(most)
+		return write(highest)
 	}
 	percent := between(func(x float64) string { return fmt.Sprintf("%.0f %%", 100*x) })
 	seconds := between(func(x float64) string {

@@ -28,42 +28,42 @@ const (
 // package drivers.
 func Metrics() []Metric {
 	return []Metric{
-		{"memory", "memory", Bytes, lower, atMoment, ofBroker, "memory of the broker, as it accounts for itself"},
+		{"memory", "memory", Bytes, lower, atMoment, ofBroker, "memory of the broker, as it reports it"},
 		{"memory.connections", "memory, connections", Bytes, lower, atMoment, ofBroker,
-			"of its memory: connections and channels"},
-		{"memory.queues", "memory, queues", Bytes, lower, atMoment, ofBroker, "of its memory: queues"},
+			"memory of the broker for connections and channels"},
+		{"memory.queues", "memory, queues", Bytes, lower, atMoment, ofBroker, "memory of the broker for queues"},
 		{"memory.metadata", "memory, metadata", Bytes, lower, atMoment, ofBroker,
-			"of its memory: bindings and other definitions"},
-		{"memory.binary", "memory, bodies", Bytes, lower, atMoment, ofBroker, "of its memory: message bodies"},
-		{"memory.other", "memory, other", Bytes, lower, atMoment, ofBroker, "of its memory: everything else"},
+			"memory of the broker for bindings and other definitions"},
+		{"memory.binary", "memory, bodies", Bytes, lower, atMoment, ofBroker, "memory of the broker for message bodies"},
+		{"memory.other", "memory, other", Bytes, lower, atMoment, ofBroker, "memory of the broker for everything else"},
 		{metricCPU, "CPU", Cores, lower, overTime, ofBroker,
-			"of the broker's processes, as their hosts say where the matrix names them (process) or an agent observes them, else as the broker says"},
+			"CPU of the broker's processes: measured on their hosts if the matrix names them (process) or an agent observes them, otherwise reported by the broker"},
 		{"erlang_processes", "Erlang processes", Count, neither, atMoment, ofBroker, "Erlang processes"},
 		{"run_queue", "run queue", Count, neither, atMoment, ofBroker,
-			"tasks that wait inside the broker: for a scheduler (RabbitMQ), a lock (MongoDB), a thread (EventStoreDB)"},
+			"tasks that wait in the broker for a scheduler (RabbitMQ), a lock (MongoDB) or a thread (EventStoreDB)"},
 		{"file_descriptors", "file descriptors", Count, neither, atMoment, ofBroker, "file descriptors in use"},
-		{"connections", "connections", Count, neither, atMoment, ofBroker, "connections, of all users"},
-		{"channels", "channels", Count, neither, atMoment, ofBroker, "channels, of all users"},
+		{"connections", "connections", Count, neither, atMoment, ofBroker, "connections of all users"},
+		{"channels", "channels", Count, neither, atMoment, ofBroker, "channels of all users"},
 		{"consumers", "consumers", Count, neither, atMoment, ofTask,
-			"consumers, of all users where the broker does not tell the task's apart"},
+			"consumers of the task; of all users if the broker does not report them separately"},
 		{"queues", "queues", Count, neither, atMoment, ofTask, "queues of the task"},
 		{"bindings", "bindings", Count, neither, atMoment, ofTask, "bindings of the task's own exchange"},
 		{"queue_depth", "queue depth", Count, neither, atMoment, ofTask,
-			"messages in the task's queues, unacknowledged ones included"},
-		{"unacked", "unacked", Count, neither, atMoment, ofTask, "messages of the task delivered and not acknowledged"},
+			"messages in the task's queues, including unacknowledged ones"},
+		{"unacked", "unacked", Count, neither, atMoment, ofTask, "messages of the task that are delivered and not acknowledged"},
 		{"publish_rate", "publish rate", PerSecond, neither, overTime, ofTask,
-			"messages published to the task's queues, or by all users where the broker does not tell those apart, a second"},
+			"messages published to the task's queues, per second; by all users if the broker does not report them separately"},
 		{"deliver_rate", "deliver rate", PerSecond, neither, overTime, ofTask,
-			"messages delivered from the task's queues, or to all users where the broker does not tell those apart, a second; those that come again count again"},
+			"messages delivered from the task's queues, per second, including redeliveries; to all users if the broker does not report them separately"},
 		{"connection_rate", "connection rate", PerSecond, neither, overTime, ofBroker,
-			"connections opened by all users, a second"},
+			"connections opened by all users, per second"},
 		{"disk_free", "disk free", Bytes, neither, atMoment, ofBroker,
-			"free space of the disks that the broker stores on"},
+			"free space of the broker's disks"},
 		{"stored", "stored", Bytes, neither, atMoment, ofTask,
-			"bytes stored on disk: of the task's queues, or of all users where the broker does not tell those apart"},
-		{"lag", "lag", Count, lower, atMoment, ofTask, "messages that the task's consumers have yet to commit"},
+			"bytes stored on disk by the task's queues; by all users if the broker does not report them separately"},
+		{"lag", "lag", Count, lower, atMoment, ofTask, "messages that the task's consumers have not committed yet"},
 		{"under_replicated", "under-replicated", Count, lower, atMoment, ofBroker,
-			"partitions or queues with fewer replicas in sync than they should have"},
+			"partitions or queues with fewer in-sync replicas than configured"},
 	}
 }
 
@@ -81,15 +81,15 @@ const (
 // ProcessMetrics returns the metrics that hosts report of the broker's processes. They need the processes in the matrix
 // (process) or an agent that observes them (agent --observe).
 func ProcessMetrics() []Metric {
-	const network = " of the network namespaces that the broker's processes are in: of all that runs there, over all interfaces, the loopback included, " +
-		"which has every byte in both directions"
+	const network = " in the network namespaces of the broker's processes, by all processes there, over all interfaces; " +
+		"the loopback interface counts each byte in both directions"
 	return []Metric{
 		{MetricRSS, "RSS", Bytes, lower, overTime, ofBroker,
-			"resident memory of the broker's processes, as their hosts say where the matrix names them (process) or an agent observes them"},
+			"resident memory of the broker's processes, measured on their hosts, if the matrix names them (process) or an agent observes them"},
 		{MetricDiskRead, "disk read", BytesRate, lower, overTime, ofBroker,
-			"bytes that the broker's processes had the kernel read from disks; not what its cache had"},
+			"bytes that the kernel read from disks for the broker's processes; reads from its cache are not included"},
 		{MetricDiskWrite, "disk write", BytesRate, lower, overTime, ofBroker,
-			"bytes that the broker's processes had the kernel write to disks, at once or later"},
+			"bytes that the broker's processes wrote to disks, including delayed writes of the kernel"},
 		{MetricNetIn, "net in", BytesRate, neither, overTime, ofBroker, "bytes received" + network},
 		{MetricNetOut, "net out", BytesRate, neither, overTime, ofBroker, "bytes sent" + network},
 	}
@@ -104,7 +104,7 @@ func MetricValue(metric, statistic string) string { return "broker." + metric + 
 // metricValues returns the values of all metrics.
 func metricValues() []ValueInfo {
 	statistics := map[string]string{"mean": "mean of the measurement", "p50": "median of its samples",
-		"max": "greatest of its samples"}
+		"max": "maximum of its samples"}
 	var values []ValueInfo
 	for _, f := range append(Metrics(), ProcessMetrics()...) {
 		for _, s := range MetricStatistics() {

@@ -10,9 +10,9 @@ type Observation struct {
 }
 
 // Observe returns the brokers of a task that an observer measures, given the names in its own configuration. A name is
-// a broker's, or else a driver's. unclear are brokers that match the same driver's name: the observed process could
+// a broker's, or else a driver's. ambiguous are brokers that match the same driver's name: the observed process could
 // belong to any of them.
-func Observe(brokers []Broker, names []string) (fit []Observation, unclear []string) {
+func Observe(brokers []Broker, names []string) (fit []Observation, ambiguous []string) {
 	drivers := map[string][]string{}
 	for _, b := range brokers {
 		switch {
@@ -26,10 +26,10 @@ func Observe(brokers []Broker, names []string) (fit []Observation, unclear []str
 		switch alike := drivers[b.Driver]; {
 		case !slices.Contains(alike, b.Name):
 		case len(alike) > 1:
-			unclear = append(unclear, b.Name)
+			ambiguous = append(ambiguous, b.Name)
 		default:
 			fit = append(fit, Observation{b.Name, b.Driver})
 		}
 	}
-	return fit, unclear
+	return fit, ambiguous
 }

@@ -31,10 +31,10 @@ func ParseRegression(text string) (r Regression, is bool, err error) {
 	}
 	m := regressionPattern.FindStringSubmatch(text)
 	if m == nil {
-		return r, true, errors.New("it does not say what to compare with a baseline; " + regressionForm)
+		return r, true, errors.New("it names no value to compare with a baseline; " + regressionForm)
 	}
 	r = Regression{Baseline: m[2], Confidence: DefaultConfidence}
-	var faults []string
+	var problems []string
 	for name := range strings.SplitSeq(m[1], ",") {
 		if name = strings.TrimSpace(name); name == "" {
 			continue
@@ -42,25 +42,25 @@ func ParseRegression(text string) (r Regression, is bool, err error) {
 		info, _ := ValueNamed(name)
 		switch why := notAValue(name); {
 		case why != "":
-			faults = append(faults, why)
+			problems = append(problems, why)
 		case info.Better == NeitherBetter:
-			faults = append(faults,
-				name+" is neither better nor worse when it changes; take another value, or a condition such as "+name+
+			problems = append(problems,
+				name+" has no better direction; use another value, or a condition such as "+name+
 					" < …")
 		}
 		r.Values = append(r.Values, name)
 	}
 	var why string
 	if r.Effect, why = percentage(m[3], 0, 100); why != "" {
-		faults = append(faults, why+"; give by how much it may be worse, as 5%")
+		problems = append(problems, why+"; give the maximum regression, for example 5%")
 	}
 	if m[4] != "" {
 		if r.Confidence, why = percentage(m[4], 50, 100); why != "" {
-			faults = append(faults, why+"; give a confidence, as 95%")
+			problems = append(problems, why+"; give a confidence, for example 95%")
 		}
 	}
-	if faults != nil {
-		return r, true, errors.New(strings.Join(faults, "; "))
+	if problems != nil {
+		return r, true, errors.New(strings.Join(problems, "; "))
 	}
 	return r, true, nil
 }

@@ -43,24 +43,24 @@ func ParseStopRule(text string) (StopRule, error) {
 	if m == nil {
 		return u, fmt.Errorf("%q is no condition for the end of repetitions; %s", text, untilForm)
 	}
-	var faults []string
+	var problems []string
 	if strings.Contains(text, "(") {
 		u.Value = strings.TrimSpace(m[1])
 		if why := notAValue(u.Value); why != "" {
-			faults = append(faults, why)
+			problems = append(problems, why)
 		}
 	}
 	var why string
 	if u.Within, why = percentage(m[2], 0, 100); why != "" {
-		faults = append(faults, why+"; give how far the median may be off, as 5%")
+		problems = append(problems, why+"; give the maximum deviation of the median, for example 5%")
 	}
 	if m[3] != "" {
 		if u.Confidence, why = percentage(m[3], 50, 100); why != "" {
-			faults = append(faults, why+"; give a confidence, as 95%")
+			problems = append(problems, why+"; give a confidence, for example 95%")
 		}
 	}
-	if faults != nil {
-		return u, errors.New(strings.Join(faults, "; "))
+	if problems != nil {
+		return u, errors.New(strings.Join(problems, "; "))
 	}
 	return u, nil
 }

@@ -29,7 +29,7 @@ const (
 	NeedsPrompt // consumers that are connected before the messages are sent
 	Performance // describes the broker's performance, so flags of the load apply to it
 	Sums        // a cell's value is the sum over its groups
-	Greatest    // a cell's value is the maximum over its groups
+	Maxima      // a cell's value is the maximum over its groups
 )
 
 // Has reports whether t includes all of these traits.
@@ -94,32 +94,32 @@ type latencyInfo struct {
 var valueTable = sync.OnceValue(func() []ValueInfo {
 	values := []ValueInfo{
 		{"publish.rate", "Publish msg/s", PerSecond, higher, Performance | Sums,
-			"messages sent inside the measurement, a second"},
+			"messages sent during the measurement, per second"},
 		{"confirm.rate", "Confirm msg/s", PerSecond, higher, NeedsConfirms | Performance | Sums,
-			"messages confirmed inside the measurement, a second"},
+			"messages confirmed during the measurement, per second"},
 		{"consume.rate", "Consume msg/s", PerSecond, higher, NeedsConsumers | Performance | Sums,
-			"messages received inside the measurement, a second, over all subscriptions: of each consumer, those that it received for the first time; one that came again to another consumer counts twice, and in duplicated"},
+			"messages received during the measurement, per second, over all subscriptions; each consumer counts a message once; a message redelivered to another consumer counts twice, and also in duplicated"},
 		{"publish.bytes", "Publish bytes/s", BytesRate, higher, Sums,
-			"bytes of the bodies sent inside the measurement, a second"},
+			"bytes of the bodies sent during the measurement, per second"},
 		{"consume.bytes", "Consume bytes/s", BytesRate, higher, NeedsConsumers | Sums,
-			"bytes of the bodies of the messages in consume.rate, a second"},
+			"bytes of the bodies of the messages in consume.rate, per second"},
 		{"throughput", "Throughput msg/s", Text, higher, Performance | Sums,
-			"one rate and \"balanced\" when sending and receiving agree within 2 % and no backlog of a subscription or queue grows, else send / receive"},
+			"one rate and \"balanced\" if the publish and consume rates agree within 2 % and no backlog of a subscription or queue grows; otherwise publish rate / consume rate"},
 	}
 	latencies := []latencyInfo{
 		{"publish", "Publish", lower, NeedsConfirms | Performance, true,
-			"publish call to confirm, of messages due inside the measurement"},
+			"publish call to confirm, for messages with an intended send time in the measurement"},
 		{"publish.intended", "Publish intended", lower, NeedsRate | NeedsConfirms | Performance, false,
-			"intended send time to confirm (open loop); a message that was not sent, or failed without an answer of the broker, counts with its age, and what depends on it is a lower bound"},
+			"intended send time to confirm (open loop); an unsent message, or one that failed without a response of the broker, counts with its age; quantiles that depend on such messages are lower bounds"},
 		{"e2e", "End-to-end", lower, NeedsConsumers | NeedsPrompt | Performance, true,
 			"intended send time (closed loop: publish call) to delivery"},
-		{"send_delay", "Send delay", neither, NeedsRate, false, "how late the generator itself sent (open loop)"},
+		{"send_delay", "Send delay", neither, NeedsRate, false, "delay of the send caused by the load generator (open loop)"},
 		{"backpressure", "Back-pressure", lower, NeedsRate, false,
-			"how long the broker kept the publisher from sending (open loop)"},
+			"time for which the broker prevented the publisher from sending (open loop)"},
 		{"publish.failed", "Publish failed", lower, 0, false,
-			"publish call to refusal, error or loss of the link: messages that failed, which are in no other latency of sending"},
+			"publish call to rejection, error or loss of the link, for failed messages; no other publish latency includes them"},
 		{"pacing", "Pacing error", neither, NeedsRate, false,
-			"by how much the time between two sends was off the one between their intended send times, of messages that the broker did not hold (open loop)"},
+			"difference between the interval of two sends and the interval of their intended send times, for messages without back-pressure (open loop)"},
 	}
 	for _, l := range latencies {
 		values = append(values, l.quantiles()...)
@@ -130,18 +130,18 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 				values = append(values, ValueInfo{l.name + "." + q.Name + ".highest",
 					l.title + " " + q.Name + ", highest", Seconds, l.better, l.traits,
 					"the highest " + q.Name +
-						" of any full interval of the measurement (the cell's interval: a minute)"})
+						" of all full intervals of the measurement (interval of the cell; default 1m)"})
 			}
 		}
 	}
 	values = append(append(values, accountValues()...), metricValues()...)
 	bindings := []latencyInfo{
 		{"binding", "Binding", lower, NeedsChurn | Performance, false,
-			"call that makes a binding (topology.churn) to the broker's word that it is made"},
+			"call that creates a binding (topology.churn) to the confirmation of the broker"},
 		{"binding.first", "Binding to first", lower, NeedsChurn | NeedsConsumers | Performance, false,
-			"call that makes a binding to the delivery of the first message through it"},
+			"call that creates a binding to the delivery of the first message through it"},
 		{"binding.message", "Binding message", lower, NeedsChurn | NeedsConsumers | Performance, false,
-			"publish call to delivery, of further messages through such a binding"},
+			"publish call to delivery, for further messages through such a binding"},
 	}
 	for _, l := range bindings {
 		values = append(values, l.quantiles()...)
@@ -157,80 +157,80 @@ func (l latencyInfo) quantiles() (values []ValueInfo) {
 	return values
 }
 
-const networkLatency = "latency that the simulated network added to a round trip: the one asked for, and twice the delay of a piece one way; jitter, " +
-	"bandwidth and faults are not in it; a p50 more than 5 % and 100 µs above the one asked for is flagged latency-off"
+const networkLatency = "latency that the simulated network added to a round trip: the configured latency plus twice the one-way delay of a piece; jitter, " +
+	"bandwidth and faults are not included; a p50 more than 5 % and 100 µs above the configured latency is flagged latency-off"
 
 // accountValues returns the values of delivery accounting, of links, and of the agents.
 func accountValues() []ValueInfo {
 	return []ValueInfo{
-		{"sent", "Sent", Count, neither, Sums, "messages that Publish accepted, warm-up included"},
+		{"sent", "Sent", Count, neither, Sums, "messages accepted by the publish call, warm-up included"},
 		{"confirmed", "Confirmed", Count, neither, NeedsConfirms | Sums, "messages confirmed, warm-up included"},
 		{"received", "Received", Count, neither, NeedsConsumers | Sums,
 			"different messages received, over all subscriptions"},
 		{"lost", "Lost", Count, lower, NeedsConsumers | Sums,
-			"accepted, not returned, and not received after the idle time of the drain"},
+			"messages accepted, not returned, and not received when the drain ended by its idle time"},
 		{"e2e.negative", "Negative", Count, neither, NeedsConsumers | Sums,
-			"end-to-end latencies below zero: clocks were further apart than their bound; they are in no quantile"},
+			"end-to-end latencies below zero, because clocks differed by more than their bound; quantiles exclude them"},
 		{"start.skew", "Start skew", Seconds, neither, 0,
-			"how far apart the agents began to send, or to receive, give or take how well their clocks were known"},
+			"maximum difference between the start times of the agents, with the uncertainty of their clocks"},
 		{"unsent", "Unsent", Count, lower, NeedsRate | Sums,
-			"due inside the measurement, and not sent when the drain ended (open loop); quantiles count each with its age"},
+			"messages with an intended send time in the measurement that were not sent when the drain ended (open loop); quantiles count each with its age"},
 		{"undrained", "Undrained", Count, lower, NeedsConsumers | Sums,
-			"not received when the drain was cut by its limit"},
-		{"unknown", "Unknown", Count, lower, NeedsConsumers | Sums, "beyond what a lost agent had reported"},
-		{"duplicated", "Duplicated", Count, lower, NeedsConsumers | Sums, "received again"},
+			"messages not received when the drain ended by its timeout"},
+		{"unknown", "Unknown", Count, lower, NeedsConsumers | Sums, "messages after the last report of a lost agent"},
+		{"duplicated", "Duplicated", Count, lower, NeedsConsumers | Sums, "messages received again"},
 		{"reordered", "Reordered", Count, lower, NeedsConsumers | Sums,
-			"received after a later one of the same publisher, consumer and stream (RFC 4737)"},
-		{"unroutable", "Unroutable", Count, lower, Sums, "returned by the broker (mandatory)"},
-		{"rejected", "Rejected", Count, lower, NeedsConfirms | Sums, "refused by the broker"},
-		{"publish.errors", "Publish errors", Count, lower, Sums, "calls that failed; the message may have gone out"},
-		{"errors.closed", "Errors: closed", Count, lower, Sums, "of the publish errors: the link was gone"},
-		{"errors.timeout", "Errors: timeout", Count, lower, Sums, "of the publish errors: a deadline passed"},
-		{"errors.other", "Errors: other", Count, lower, Sums, "of the publish errors: the rest"},
+			"messages received after a later message of the same publisher, consumer and stream (RFC 4737)"},
+		{"unroutable", "Unroutable", Count, lower, Sums, "messages returned by the broker (mandatory)"},
+		{"rejected", "Rejected", Count, lower, NeedsConfirms | Sums, "messages rejected by the broker"},
+		{"publish.errors", "Publish errors", Count, lower, Sums, "publish calls that failed; the message may have been sent"},
+		{"errors.closed", "Errors: closed", Count, lower, Sums, "publish errors: the link was closed"},
+		{"errors.timeout", "Errors: timeout", Count, lower, Sums, "publish errors: a deadline passed"},
+		{"errors.other", "Errors: other", Count, lower, Sums, "publish errors: all others"},
 		{"nacked", "Nacked", Count, neither, NeedsConsumers | Sums,
-			"deliveries that consumers refused (consumers.nack), so that they came again; they are not in received"},
+			"deliveries that consumers rejected for redelivery (consumers.nack); received excludes them"},
 		{"connects", "Connects", Count, neither, Sums,
 			"publishers and consumers that connected (lifetime) after the start"},
 		{"disconnects", "Disconnects", Count, neither, Sums, "publishers and consumers that disconnected (lifetime)"},
 		{"backlog.max", "Backlog", Count, lower, NeedsConsumers,
-			"most messages that were sent and not received yet, over all subscriptions, at the end of any second up to the end of the measurement"},
+			"maximum number of messages sent and not yet received, over all subscriptions, sampled each second until the measurement ends"},
 		{"backlog.drain", "Backlog drain", Seconds, lower, NeedsConsumers,
-			"when consumers connect late (consumers.lifetime.connectAt): from then until no more messages wait than are in flight anyway; known to ± half a second"},
+			"for consumers that connect late (consumers.lifetime.connectAt): time from their connect until only the messages in flight are left, ± half a second"},
 		{"catchup.rate", "Catch-up msg/s", PerSecond, higher, NeedsConsumers,
-			"messages received a second from when consumers joined, in the seconds before the one in which the backlog was gone, or until the measurement ended"},
+			"messages received per second, from the connect of late consumers until the second before the backlog was drained, or until the measurement ended"},
 		{"ports.exhausted", "Ports exhausted", Count, neither, Sums,
-			"connections that could not be opened for want of local ports: the client's limit"},
-		{"reconnects", "Reconnects", Count, lower, Sums, "links opened again after they broke"},
-		{"gap.longest", "Longest gap", Seconds, lower, Greatest,
-			"longest time one publisher or consumer was without its link"},
+			"connections that failed because no local port was free: a limit of the client"},
+		{"reconnects", "Reconnects", Count, lower, Sums, "links opened again after a failure"},
+		{"gap.longest", "Longest gap", Seconds, lower, Maxima,
+			"longest time for which a publisher or consumer had no link"},
 		{"gap.confirm", "Without confirm", Seconds, lower, NeedsConfirms,
-			"longest time inside the measurement in which no publisher at all got a confirm though one waited for it; \"<\": shorter than what is kept"},
+			"longest time in the measurement in which no publisher received a confirm, although one waited for it; \"<\": shorter than the recorded minimum"},
 		{"gap.delivery", "Without delivery", Seconds, lower, NeedsConsumers,
-			"longest time inside the measurement in which no consumer at all received anything; \"<\": shorter than what is kept"},
+			"longest time in the measurement in which no consumer received a message; \"<\": shorter than the recorded minimum"},
 		{"recovery.confirm", "To first confirm", Seconds, lower, NeedsConfirms,
-			"from the end of a fault to the next confirm, the longest where there are several faults; \"<\": shorter than what is kept"},
+			"time from the end of a fault to the next confirm, the maximum over all faults; \"<\": shorter than the recorded minimum"},
 		{"recovery.delivery", "To first delivery", Seconds, lower, NeedsConsumers,
-			"from the end of a fault to the next delivery, the longest where there are several faults; \"<\": shorter than what is kept"},
+			"time from the end of a fault to the next delivery, the maximum over all faults; \"<\": shorter than the recorded minimum"},
 		{"connection.blocked", "Conn. blocked", Seconds, lower, Sums,
-			"time that the broker held connections back (connection.blocked), summed over publishers' connections"},
+			"time for which the broker blocked connections (connection.blocked), summed over the connections of publishers"},
 		{"network.latency.p50", "Network p50", Seconds, lower, 0, networkLatency},
 		{"network.latency.p99", "Network p99", Seconds, lower, 0, networkLatency},
-		{"warmup.cut", "Warm-up", Seconds, neither, Greatest,
-			"how long the load ran before the measurement; with warmup \"auto\", until it was found to be steady"},
-		{"agent.cpu", "Agent CPU", Cores, neither, Greatest,
-			"of the busiest agent process, mean of the measurement; the processes of its drivers in other languages count in it"},
-		{"agent.rss", "Agent RSS", Bytes, neither, Greatest,
-			"of the largest agent process, greatest of the measurement; the processes of its drivers in other languages count in it"},
-		{"agent.spin", "Agent spin", Cores, neither, Greatest,
-			"of the agent's CPU, what pacing spends polling the clock where sleeping cannot hold the rate; of the agent process that spins most, at most"},
-		{"agent.waited", "Agent waited", Ratio, neither, Greatest,
-			"the part of the time in which threads of an agent's process were runnable that they waited for a CPU; of the one that waited most"},
-		{"agent.gc.p99", "GC pause p99", Seconds, neither, Greatest,
-			"pauses of agent processes for garbage collection; Go tells them to a quarter, the larger is shown"},
-		{"agent.gc.max", "GC pause max", Seconds, neither, Greatest, "the longest of them; 0: there was none"},
-		{"agent.sched.p99", "Sched. latency p99", Seconds, neither, Greatest,
-			"how long goroutines of agent processes that could run waited for a processor (one in eight is sampled); Go tells it to a quarter, the larger is shown"},
-		{"agent.sched.max", "Sched. latency max", Seconds, neither, Greatest, "the longest of them"},
+		{"warmup.cut", "Warm-up", Seconds, neither, Maxima,
+			"duration of the load before the measurement; with warmup \"auto\", until the load was steady"},
+		{"agent.cpu", "Agent CPU", Cores, neither, Maxima,
+			"CPU of the busiest agent process, mean of the measurement; includes the processes of its external drivers"},
+		{"agent.rss", "Agent RSS", Bytes, neither, Maxima,
+			"memory of the largest agent process, maximum of the measurement; includes the processes of its external drivers"},
+		{"agent.spin", "Agent spin", Cores, neither, Maxima,
+			"upper bound of the CPU that pacing spends on polling the clock, where sleeping cannot reach the rate; maximum over agent processes; included in agent.cpu"},
+		{"agent.waited", "Agent waited", Ratio, neither, Maxima,
+			"share of their runnable time for which threads of an agent process waited for a CPU; maximum over agent processes"},
+		{"agent.gc.p99", "GC pause p99", Seconds, neither, Maxima,
+			"pauses of agent processes for garbage collection; Go reports them in buckets of a quarter, whose upper end is shown"},
+		{"agent.gc.max", "GC pause max", Seconds, neither, Maxima, "longest pause of an agent process for garbage collection; 0: no pause"},
+		{"agent.sched.p99", "Sched. latency p99", Seconds, neither, Maxima,
+			"time for which runnable goroutines of agent processes waited for a processor (one in eight is sampled); Go reports it in buckets of a quarter, whose upper end is shown"},
+		{"agent.sched.max", "Sched. latency max", Seconds, neither, Maxima, "longest time for which a sampled goroutine waited for a processor"},
 	}
 }
 
@@ -238,23 +238,23 @@ func accountValues() []ValueInfo {
 func bindingValues() []ValueInfo {
 	return []ValueInfo{
 		{"binding.made", "Bindings made", Count, neither, NeedsChurn | Sums,
-			"bindings that the broker has confirmed (topology.churn), warm-up included"},
+			"bindings confirmed by the broker (topology.churn), warm-up included"},
 		{"binding.removed", "Bindings removed", Count, neither, NeedsChurn | Sums,
-			"bindings that were removed again while messages flowed"},
+			"bindings removed again while messages were sent"},
 		{"binding.errors", "Binding errors", Count, lower, NeedsChurn | Sums,
-			"calls to make or remove a binding that failed"},
+			"failed calls to create or remove a binding"},
 		{"binding.sent", "Binding sent", Count, neither, NeedsChurn | Sums,
-			"messages sent through bindings after the broker had confirmed them"},
+			"messages sent through bindings that the broker had confirmed"},
 		{"binding.received", "Binding received", Count, neither, NeedsChurn | NeedsConsumers | Sums,
-			"different messages of those that were received"},
+			"different messages of binding.sent that were received"},
 		{"binding.lost", "Binding lost", Count, lower, NeedsChurn | NeedsConsumers | Sums,
-			"messages of those that were not received until the drain ended by its idle time"},
+			"messages of binding.sent that were not received when the drain ended by its idle time"},
 		{"capacity", "Capacity msg/s", PerSecond, higher, Sums,
-			"the highest rate at which the condition of a search held, in repeated verification; its table says how many verifications held"},
+			"highest rate at which the condition of a search held in repeated verification; the table of the search has the number of verifications that held"},
 		{"capacity.low", "Capacity, low", PerSecond, higher, Sums,
-			"the lowest rate that really passed in these verifications: received or, without consumers, sent"},
+			"minimum of the rates reached in these verifications: the consume rate, or the publish rate if there are no consumers"},
 		{"capacity.high", "Capacity, high", PerSecond, higher, Sums,
-			"the lowest rate above it at which the condition failed at least twice, and has not held since"},
+			"lowest rate above capacity at which the condition failed at least twice and has not held since"},
 	}
 }
 
