@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"lockstep/internal/plan"
 )
 
 // Defaults of the OpenMessaging Benchmark.
@@ -13,15 +15,8 @@ const (
 	ombWindow = 10_000
 )
 
-// Limits of matrices.
-const (
-	maxQueues        = 100_000
-	maxSubscriptions = 10_000
-	maxThreads       = 100_000
-	maxSize          = 104_857_600
-	minSize          = 64 // size of the envelope
-	maxMinutes       = 1_000_000
-)
+// maxMinutes is the maximum duration that is read.
+const maxMinutes = 1_000_000
 
 // workload is an OpenMessaging Benchmark workload, in terms of a matrix.
 type workload struct {
@@ -32,7 +27,7 @@ type workload struct {
 	size, rate, warmup, duration int64
 }
 
-// OMB translates a workload of the OpenMessaging Benchmark for the broker in a driver file. Errors have type Faults.
+// OMB translates a workload of the OpenMessaging Benchmark for the broker in a driver file. Errors have type Errors.
 func OMB(work, driver File) (*Result, error) {
 	r := &report{}
 	var w workload
@@ -52,30 +47,30 @@ func base(path string) string { return path[strings.LastIndexAny(path, `/\`)+1:]
 
 // Reasons why keys of workloads have no counterpart.
 var ombLost = map[string]string{
-	"payloadFile":                        "bodies are made here: an envelope, then bytes that do not change",
-	"useRandomizedPayloads":              "bodies are made here: an envelope, then bytes that do not change; what depends on their content (compression) differs",
-	"randomBytesRatio":                   "bodies are made here: an envelope, then bytes that do not change; what depends on their content (compression) differs",
-	"randomizedPayloadPoolSize":          "bodies are made here: an envelope, then bytes that do not change",
-	"consumerBacklogSizeGB":              "there is no phase here in which consumers stand still to let a backlog grow",
-	"backlogDrainRatio":                  "there is no phase here in which consumers stand still to let a backlog grow",
-	"producerPauseBeforeDrain":           "there is no phase here in which consumers stand still to let a backlog grow",
-	"producerPauseDuringDrain":           "there is no phase here in which consumers stand still to let a backlog grow",
-	"producerStartRate":                  "the rate does not grow here: it is the cell's, or as fast as it goes",
-	"producerIncrementRate":              "the rate does not grow here: make it an axis",
-	"producerIncrementSeconds":           "the rate does not grow here: make it an axis",
-	"acceptableBacklog":                  "a backlog is said beside the metrics here, and bounds nothing",
-	"messageRateReceivedForSubscription": "subscriptions have no filters here",
+	"payloadFile":                        "message bodies consist of an envelope and constant bytes",
+	"useRandomizedPayloads":              "message bodies consist of an envelope and constant bytes; results that depend on their content (compression) differ",
+	"randomBytesRatio":                   "message bodies consist of an envelope and constant bytes; results that depend on their content (compression) differ",
+	"randomizedPayloadPoolSize":          "message bodies consist of an envelope and constant bytes",
+	"consumerBacklogSizeGB":              "there is no phase in which consumers stop and a backlog grows",
+	"backlogDrainRatio":                  "there is no phase in which consumers stop and a backlog grows",
+	"producerPauseBeforeDrain":           "there is no phase in which consumers stop and a backlog grows",
+	"producerPauseDuringDrain":           "there is no phase in which consumers stop and a backlog grows",
+	"producerStartRate":                  "the rate is constant or unlimited",
+	"producerIncrementRate":              "the rate is constant: use an axis for several rates",
+	"producerIncrementSeconds":           "the rate is constant: use an axis for several rates",
+	"acceptableBacklog":                  "a backlog is a flag of the metrics and no limit",
+	"messageRateReceivedForSubscription": "subscriptions have no filters",
 }
 
 func readWorkload(t *table, fallback string) workload {
 	w := workload{
 		name:          name(t.text("name", fallback), fallback),
-		topics:        t.required("topics", 1, maxQueues),
+		topics:        t.required("topics", 1, plan.MaxQueues),
 		partitions:    t.number("partitionsPerTopic", 1, 1, 100_000),
-		size:          t.required("messageSize", 1, maxSize),
-		subscriptions: t.required("subscriptionsPerTopic", 0, maxSubscriptions),
-		publishers:    t.required("producersPerTopic", 1, maxThreads),
-		consumers:     t.required("consumerPerSubscription", 0, maxThreads),
+		size:          t.required("messageSize", 1, plan.MaxMessageSize),
+		subscriptions: t.required("subscriptionsPerTopic", 0, plan.MaxSubscriptions),
+		publishers:    t.required("producersPerTopic", 1, plan.MaxThreads),
+		consumers:     t.required("consumerPerSubscription", 0, plan.MaxThreads),
 		rate:          t.number("producerRate", 0, 0, 1_000_000_000),
 		warmup:        t.number("warmupDurationMinutes", ombWarmup, 0, maxMinutes),
 		duration:      t.required("testDurationMinutes", 1, maxMinutes),
@@ -84,23 +79,23 @@ func readWorkload(t *table, fallback string) workload {
 		key     string
 		threads int64
 	}{{"producersPerTopic", w.publishers * w.topics}, {"consumerPerSubscription", w.consumers * w.topics}} {
-		if e := t.find(role.key); e != nil && role.threads > maxThreads {
-			t.fault(e, "%d for each of %d topics are %d threads, and one agent runs %d at most", role.threads/w.topics,
-				w.topics, role.threads, maxThreads)
+		if e := t.find(role.key); e != nil && role.threads > plan.MaxThreads {
+			t.invalid(e, "%d for each of %d topics are %d threads, and the maximum per agent is %d", role.threads/w.topics,
+				w.topics, role.threads, plan.MaxThreads)
 		}
 	}
-	if w.size < minSize {
-		t.remark("messageSize", "raised to %d bytes, which the envelope of a message takes", minSize)
-		w.size = minSize
+	if w.size < plan.MinMessageSize {
+		t.remark("messageSize", "raised to %d bytes, the size of the envelope of a message", plan.MinMessageSize)
+		w.size = plan.MinMessageSize
 	}
 	if w.rate == 0 {
 		t.remark("producerRate",
-			"0 has the benchmark look for the highest rate that consumers keep up with; here publishers send as fast as it goes, and "+
-				"the table says where receiving did not keep up")
+			"with 0 the benchmark searches for the highest rate at which consumers keep up; here publishers send without a limit, and "+
+				"the table flags cells in which consumers did not keep up")
 	}
 	if w.warmup > 0 && t.find("warmupDurationMinutes") == nil {
 		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
-			fmt.Sprintf("no warmupDurationMinutes: %d minute, as the benchmark has it then", ombWarmup)})
+			fmt.Sprintf("no warmupDurationMinutes: %d minute, the default of the benchmark", ombWarmup)})
 	}
 	readKeys(t)
 	for key, why := range ombLost {
@@ -117,9 +112,9 @@ func readKeys(t *table) {
 	switch {
 	case e == nil:
 	case !slices.Contains([]string{"NO_KEY", "KEY_ROUND_ROBIN", "RANDOM_NANO"}, kind):
-		t.fault(e, "%q is not one of NO_KEY, KEY_ROUND_ROBIN and RANDOM_NANO", kind)
+		t.invalid(e, "%q is not one of NO_KEY, KEY_ROUND_ROBIN and RANDOM_NANO", kind)
 	case kind != "NO_KEY":
-		t.remark("keyDistributor", "how keys are drawn cannot be chosen here")
+		t.remark("keyDistributor", "matrices do not support this distribution of keys")
 	}
 }
 
@@ -152,7 +147,7 @@ func readDriver(t *table, w workload) broker {
 	class := t.text("driverClass", "")
 	e := t.find("driverClass")
 	if e == nil {
-		t.report.fault(t.file, t.line, "driverClass is missing: it says which broker the file is for")
+		t.report.invalid(t.file, t.line, "driverClass is missing: give the driver class of the broker")
 		return broker{}
 	}
 	for _, d := range ombDrivers {
@@ -163,15 +158,15 @@ func readDriver(t *table, w workload) broker {
 			return b
 		}
 	}
-	t.fault(e, "there is no driver for %q here: there are kafka, rabbitmq, nats (JetStream) and artemis", class)
+	t.invalid(e, "there is no driver for %q (there are: kafka, rabbitmq, nats with JetStream, artemis)", class)
 	return broker{}
 }
 
 // onePartition rejects topics with partitions for brokers without partitions, as the benchmark does.
 func onePartition(t *table, w workload) {
 	if w.partitions > 1 {
-		t.report.fault(t.file, t.line,
-			"the workload has %d partitions for each topic; the benchmark refuses this driver then, since the broker has none", w.partitions)
+		t.report.invalid(t.file, t.line,
+			"the workload has %d partitions per topic, and this broker has no partitions; the benchmark rejects it, too", w.partitions)
 	}
 }
 

@@ -30,11 +30,11 @@ func ombKafka(t *table, w workload) broker {
 	if rest := topicSettings(topic); len(rest) > 0 {
 		b.options = append(b.options, field{"topic", rest})
 	}
-	t.lose("reset", "nothing of anybody else's is deleted here: each task has topics of its own and removes them")
+	t.lose("reset", "each task creates its own topics and removes them; other topics are not deleted")
 	for _, properties := range []*table{common, producer, consumer} {
 		for _, e := range properties.keys {
 			if !e.done {
-				properties.drop(e, "a setting of Kafka's Java client without a counterpart here")
+				properties.drop(e, "a setting of Kafka's Java client without a counterpart")
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func (t *table) inner(name string) *table {
 		return &table{report: t.report, file: t.file, line: t.line}
 	}
 	if e.value.table != nil || e.value.isList {
-		t.fault(e, "it is %s; it has to be lines of key=value", e.value.describe())
+		t.invalid(e, "it is %s; give lines of key=value", e.value.describe())
 		return &table{report: t.report, file: t.file, line: e.line}
 	}
 	return e.properties(t)
@@ -57,7 +57,7 @@ func (t *table) inner(name string) *table {
 func kafkaBrokers(t, common *table) field {
 	text := common.text("bootstrap.servers", "")
 	if text == "" {
-		t.report.fault(t.file, t.line, "commonConfig has no bootstrap.servers: they say where the brokers are")
+		t.report.invalid(t.file, t.line, "commonConfig has no bootstrap.servers: give the addresses of the brokers")
 	}
 	var all []any
 	for one := range strings.SplitSeq(text, ",") {
@@ -77,13 +77,13 @@ func kafkaSecurity(common *table) (options []field) {
 	case "SSL", "SASL_SSL":
 		options = append(options, field{"tls", []field{{"enable", true}}})
 	default:
-		common.fault(e, "%q is not one of PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL", protocol)
+		common.invalid(e, "%q is not one of PLAINTEXT, SSL, SASL_PLAINTEXT and SASL_SSL", protocol)
 	}
 	if mechanism := common.text("sasl.mechanism", ""); mechanism != "" {
 		if slices.Contains([]string{"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}, mechanism) {
 			options = append(options, field{"mechanism", mechanism})
 		} else {
-			common.remark("sasl.mechanism", "not one of PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512, which there are here")
+			common.remark("sasl.mechanism", "not supported: PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 are")
 		}
 	}
 	common.lose("sasl.jaas.config", `give user and password in the broker's options, as "${env:NAME}"`)
@@ -100,26 +100,26 @@ func kafkaProducer(p *table, b *broker, w workload) {
 	case "0":
 		b.options, b.mode = append(b.options, field{"acks", 0}), "fire-and-forget"
 	default:
-		p.fault(p.find("acks"), "%q is not one of all, 1 and 0", acks)
+		p.invalid(p.find("acks"), "%q is not one of all, 1 and 0", acks)
 	}
 	b.window = min(max(1, p.number("buffer.memory", bufferMemory, 1, 1<<50)/max(1, w.size)), 1_000_000)
 	bytes := p.number("batch.size", batchSize, 0, 1<<31)
 	b.options = append(b.options, field{"batchBytes", min(max(1024, bytes), 100_000_000)})
 	if bytes < 1024 || bytes > 100_000_000 {
-		p.remark("batch.size", "batches have from 1024 to 100000000 bytes here")
+		p.remark("batch.size", "batches have 1024 to 100000000 bytes")
 	}
 	if p.find("linger.ms") != nil {
 		b.options = append(b.options, field{"linger", milliseconds(p.number("linger.ms", 0, 0, 3_600_000))})
 	}
 	if kind := p.text("compression.type", ""); kind != "" {
 		if !slices.Contains([]string{"none", "gzip", "snappy", "lz4", "zstd"}, kind) {
-			p.fault(p.find("compression.type"), "%q is not one of none, gzip, snappy, lz4 and zstd", kind)
+			p.invalid(p.find("compression.type"), "%q is not one of none, gzip, snappy, lz4 and zstd", kind)
 		}
 		b.options = append(b.options, field{"compression", kind})
 	}
 	kafkaIdempotence(p, b, acks)
-	p.lose("retries", "nothing is sent again here: a message that was not confirmed counts as such")
-	p.lose("delivery.timeout.ms", "nothing is sent again here: a message that was not confirmed counts as such")
+	p.lose("retries", "messages are not sent again: an unconfirmed message counts as unconfirmed")
+	p.lose("delivery.timeout.ms", "messages are not sent again: an unconfirmed message counts as unconfirmed")
 }
 
 // kafkaIdempotence translates two defaults of Kafka's Java producer since release 3: several requests in flight, and
@@ -128,31 +128,31 @@ func kafkaIdempotence(p *table, b *broker, acks string) {
 	const inFlight = "max.in.flight.requests.per.connection"
 	all := acks == "all" || acks == "-1"
 	retries, err := strconv.Atoi(p.peek("retries"))
-	asked, n := p.find("enable.idempotence"), p.number(inFlight, requestsInFlight, 1, 1<<31)
+	set, n := p.find("enable.idempotence"), p.number(inFlight, requestsInFlight, 1, 1<<31)
 	idempotent := p.yes("enable.idempotence", all && n == requestsInFlight && (err != nil || retries != 0))
-	if asked != nil && idempotent && !all {
-		p.fault(asked, "idempotence needs acks=all")
+	if set != nil && idempotent && !all {
+		p.invalid(set, "idempotence needs acks=all")
 	}
 	if idempotent {
 		b.options = append(b.options, field{"client", "franz"}, field{"idempotence", true})
-		if asked == nil {
+		if set == nil {
 			p.report.lost = append(p.report.lost, Lost{p.file, p.line, "",
-				"no enable.idempotence: Kafka's Java producer has it then, as here (without its retries)"})
+				"no enable.idempotence: it is enabled, as in Kafka's Java producer (but without retries)"})
 		}
 		if n != requestsInFlight {
-			p.remark(inFlight, "with idempotence it is %d here", requestsInFlight)
+			p.remark(inFlight, "with idempotence it is always %d", requestsInFlight)
 		}
 		return
 	}
-	if asked == nil && all && n < requestsInFlight && (err != nil || retries != 0) {
-		p.remark(inFlight, "Kafka's Java producer has idempotence then; here that has always %d, so it is left out",
+	if set == nil && all && n < requestsInFlight && (err != nil || retries != 0) {
+		p.remark(inFlight, "Kafka's Java producer then enables idempotence, which always has %d requests here, so idempotence is disabled",
 			requestsInFlight)
 	}
 	if n > 1 {
 		b.options = append(b.options, field{"client", "franz"}, field{"inFlight", min(n, 100)})
 	}
 	if n > 100 {
-		p.remark(inFlight, "100 at most here")
+		p.remark(inFlight, "lowered to the maximum, 100")
 	}
 }
 
@@ -172,7 +172,7 @@ func kafkaConsumer(c *table, b *broker) {
 		bytes := c.number("max.partition.fetch.bytes", 1<<20, 0, 1<<31)
 		b.options = append(b.options, field{"fetchBytes", min(max(1024, bytes), 100_000_000)})
 		if bytes < 1024 || bytes > 100_000_000 {
-			c.remark("max.partition.fetch.bytes", "fetches have from 1024 to 100000000 bytes here")
+			c.remark("max.partition.fetch.bytes", "fetches have 1024 to 100000000 bytes")
 		}
 	}
 	for _, d := range []struct{ key, option string }{
@@ -183,7 +183,7 @@ func kafkaConsumer(c *table, b *broker) {
 			b.options = append(b.options, field{d.option, milliseconds(c.number(d.key, 500, 1, 3_600_000))})
 		}
 	}
-	c.lose("auto.offset.reset", "consumers are there before the first message here")
+	c.lose("auto.offset.reset", "consumers connect before the first message")
 }
 
 // topicSettings returns the remaining settings of topics, by their Kafka names.
@@ -212,7 +212,7 @@ func ombRabbitMQ(t *table, w workload) broker {
 	b.persistent = t.yes("messagePersistence", false)
 	var urls []any
 	if e := t.take("amqpUris"); e == nil || !e.value.isList || len(e.value.list) == 0 {
-		t.report.fault(t.file, t.line, "amqpUris is missing: a list of where the brokers are")
+		t.report.invalid(t.file, t.line, "amqpUris is missing: give the list of the addresses of the brokers")
 	} else {
 		for _, one := range e.value.list {
 			urls = append(urls, one.text)
@@ -224,11 +224,11 @@ func ombRabbitMQ(t *table, w workload) broker {
 	} else {
 		b.options = append(b.options, field{"urls", urls})
 		t.remark("amqpUris",
-			"the benchmark spreads topics over the brokers; here everything goes to the first that answers, unless the cell places it (node)")
+			"the benchmark distributes topics over the brokers; here all queues are on the first available broker, unless the cell sets node")
 	}
 	kind := strings.ToLower(t.text("queueType", "CLASSIC"))
 	if !slices.Contains([]string{"classic", "quorum", "stream"}, kind) {
-		t.fault(t.find("queueType"), "%q is not one of CLASSIC, QUORUM and STREAM", kind)
+		t.invalid(t.find("queueType"), "%q is not one of CLASSIC, QUORUM and STREAM", kind)
 	}
 	queue := []field{{"type", kind}}
 	if kind == "classic" {
@@ -240,14 +240,14 @@ func ombRabbitMQ(t *table, w workload) broker {
 		b.ack, b.prefetch, b.copies = []field{{"ack", "each"}}, ombWindow, true
 		if w.consumers > 1 {
 			t.remark("queueType",
-				"each consumer of a stream receives all of it: each of the %d of a subscription is a subscription of its own here", w.consumers)
+				"each consumer of a stream receives all messages: each of the %d consumers of a subscription becomes a subscription", w.consumers)
 		}
 		t.remark("queueType",
-			"consumers of streams have to acknowledge: each message here, with a prefetch of %d, where the benchmark's do neither", ombWindow)
+			"consumers of streams must acknowledge: they acknowledge each message, with a prefetch of %d; those of the benchmark do neither", ombWindow)
 	}
 	for _, key := range []string{"producerCreationDelay", "producerCreationBatchSize", "consumerCreationDelay",
 		"consumerCreationBatchSize"} {
-		t.lose(key, "publishers and consumers connect all at once here, before anything is sent")
+		t.lose(key, "publishers and consumers all connect before the first message is sent")
 	}
 	unbounded(t)
 	return b
@@ -263,7 +263,7 @@ func remarkPassword(t *table, key, url string) {
 // unbounded adds a remark that matrices limit unconfirmed messages, and the benchmark does not.
 func unbounded(t *table) {
 	t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
-		fmt.Sprintf("the benchmark bounds unconfirmed messages by nothing; here by %d for each publisher (maxInFlight)",
+		fmt.Sprintf("the benchmark has no limit of unconfirmed messages; here it is %d per publisher (maxInFlight)",
 			ombWindow)})
 }
 
@@ -274,7 +274,7 @@ func ombNATS(t *table, w workload) broker {
 		ack: []field{{"ack", "each"}}, prefetch: 1000}
 	url := t.text("natsHostUrl", "")
 	if url == "" {
-		t.report.fault(t.file, t.line, "natsHostUrl is missing: it says where the server is")
+		t.report.invalid(t.file, t.line, "natsHostUrl is missing: give the address of the server")
 	}
 	if !strings.Contains(url, "://") {
 		url = "nats://" + url
@@ -282,7 +282,7 @@ func ombNATS(t *table, w workload) broker {
 	remarkPassword(t, "natsHostUrl", url)
 	replicas := t.number("replicationFactor", 1, 1, 5)
 	if !slices.Contains([]int64{1, 3, 5}, replicas) {
-		t.fault(t.find("replicationFactor"), "%d: a stream has 1, 3 or 5 replicas here", replicas)
+		t.invalid(t.find("replicationFactor"), "%d: a stream has 1, 3 or 5 replicas", replicas)
 	}
 	b.options = []field{{"url", url}, {"storage", "file"}, {"replicas", replicas}}
 	unbounded(t)
@@ -300,20 +300,20 @@ func ombArtemis(t *table, w workload) broker {
 		persistent: true, shared: true, ack: []field{{"ack", "each"}}, prefetch: 1000}
 	address := t.text("brokerAddress", "")
 	if address == "" {
-		t.report.fault(t.file, t.line, "brokerAddress is missing: it says where the broker is")
+		t.report.invalid(t.file, t.line, "brokerAddress is missing: give the address of the broker")
 		return b
 	}
 	rest, ok := strings.CutPrefix(address, "tcp://")
 	host, parameters, _ := strings.Cut(rest, "?")
 	if !ok || host == "" {
-		t.fault(t.find("brokerAddress"), "it is not of the form tcp://host:port")
+		t.invalid(t.find("brokerAddress"), "it is not of the form tcp://host:port")
 	}
 	remarkPassword(t, "brokerAddress", host)
 	if parameters != "" {
-		t.remark("brokerAddress", "what follows the ? is for Artemis's own client")
+		t.remark("brokerAddress", "the parameters after the ? belong to Artemis's own client and are ignored")
 	}
 	t.remark("brokerAddress",
-		"the benchmark speaks Artemis's own protocol; here it is AMQP 1.0, which the same port takes unless the broker was set otherwise")
+		"the benchmark uses Artemis's own protocol; here it is AMQP 1.0, which the same port accepts by default")
 	b.options = []field{{"url", "amqp://" + host}, {"routing", "multicast"}}
 	return b
 }

@@ -85,12 +85,12 @@ func perfFields(title string, runs []run) []field {
 // scenario and the axes that vary within one.
 func rowsOf(varying []column, runs []run) (rows []any) {
 	for _, c := range varying {
-		told := c.axis == "scenario" || !varying[0].varies() || varying[0].axis != "scenario"
+		identifies := c.axis == "scenario" || !varying[0].varies() || varying[0].axis != "scenario"
 		for i := range runs {
-			told = told || i > 0 && runs[i].scenario == runs[i-1].scenario &&
+			identifies = identifies || i > 0 && runs[i].scenario == runs[i-1].scenario &&
 				literal(c.values[i]) != literal(c.values[i-1])
 		}
-		if told {
+		if identifies {
 			rows = append(rows, c.axis)
 		}
 	}

@@ -3,6 +3,8 @@ package translate
 import (
 	"fmt"
 	"slices"
+
+	"lockstep/internal/plan"
 )
 
 // run is one measurement of PerfTest, in terms of a matrix.
@@ -24,28 +26,28 @@ type run struct {
 
 // perfLost are the parameters without a counterpart, with reasons.
 var perfLost = map[string]string{
-	"autoDelete":                        "queues and exchanges are made for each task and removed with it here",
-	"bodyContentType":                   "bodies are made here: an envelope, then bytes that do not change",
-	"bodyFiles":                         "bodies are made here: an envelope, then bytes that do not change; set message.size to their size",
-	"confirmTimeout":                    "a confirm that does not come is counted here, when the measurement has drained",
-	"consumerLatencyInMicroseconds":     "consumers take no time of their own here",
-	"consumerMsgCount":                  "consumers receive what is sent here, and then until nothing comes",
-	"consumerRateLimit":                 "consumers receive as fast as it goes here",
-	"consumerSlowStart":                 "consumers are there before anything is sent here",
-	"consumerTxSize":                    "there are no transactions here",
-	"exchangeName":                      "exchanges have names of the task's own here",
-	"exclusive":                         "several agents may use a queue here",
-	"heartbeatSenderThreads":            "it is a setting of PerfTest's own threads",
-	"messageProperties":                 "messages have no properties of their own here",
-	"predeclared":                       "queues and exchanges are made for each task here",
-	"producerRandomStartDelayInSeconds": "publishers start together here",
-	"producerSchedulerThreadCount":      "it is a setting of PerfTest's own threads",
-	"producerTxSize":                    "there are no transactions here",
-	"randomRoutingKey":                  "keys are those of the queue's bindings here",
-	"routingKey":                        "keys are those of the queue's bindings here",
-	"routingKeyCacheSize":               "keys are those of the queue's bindings here",
-	"skipBindingQueues":                 "queues are bound here",
-	"useMillis":                         "times are in nanoseconds here",
+	"autoDelete":                        "each task creates its own queues and exchanges and removes them",
+	"bodyContentType":                   "message bodies consist of an envelope and constant bytes",
+	"bodyFiles":                         "message bodies consist of an envelope and constant bytes; set message.size to the size of the files",
+	"confirmTimeout":                    "missing confirms are counted after the drain",
+	"consumerLatencyInMicroseconds":     "consumers have no processing time; see consumers.process",
+	"consumerMsgCount":                  "consumers receive all messages until the drain ends",
+	"consumerRateLimit":                 "consumers have no rate limit",
+	"consumerSlowStart":                 "consumers connect before the first message",
+	"consumerTxSize":                    "there are no transactions",
+	"exchangeName":                      "names of exchanges are generated per task",
+	"exclusive":                         "several agents may use a queue",
+	"heartbeatSenderThreads":            "it configures the threads of PerfTest",
+	"messageProperties":                 "messages have no configurable properties",
+	"predeclared":                       "each task creates its own queues and exchanges",
+	"producerRandomStartDelayInSeconds": "publishers start together",
+	"producerSchedulerThreadCount":      "it configures the threads of PerfTest",
+	"producerTxSize":                    "there are no transactions",
+	"randomRoutingKey":                  "routing keys are those of the queue's bindings",
+	"routingKey":                        "routing keys are those of the queue's bindings",
+	"routingKeyCacheSize":               "routing keys are those of the queue's bindings",
+	"skipBindingQueues":                 "queues are always bound",
+	"useMillis":                         "times are in nanoseconds",
 }
 
 // perfKnown are the parameters with a counterpart.
@@ -65,9 +67,9 @@ func readRun(t *table, uri string) run {
 	readReceiving(t, &r)
 	readQueues(t, &r)
 	readEnd(t, &r)
-	size := t.number("minMsgSize", 0, 0, maxSize)
-	if r.size = max(size, minSize); size < minSize && t.find("minMsgSize") != nil {
-		t.remarkValue("minMsgSize", "%d raised to %d bytes, which the envelope of a message takes", size, minSize)
+	size := t.number("minMsgSize", 0, 0, plan.MaxMessageSize)
+	if r.size = max(size, plan.MinMessageSize); size < plan.MinMessageSize && t.find("minMsgSize") != nil {
+		t.remarkValue("minMsgSize", "%d raised to %d bytes, the size of the envelope of a message", size, plan.MinMessageSize)
 	}
 	for key, why := range perfLost {
 		t.lose(key, "%s", why)
@@ -88,22 +90,22 @@ func (t *table) remarkValue(name, why string, a ...any) {
 }
 
 func readThreads(t *table, r *run) {
-	producers, consumers := t.number("producerCount", 1, 1, maxThreads), t.number("consumerCount", 1, 0, maxThreads)
+	producers, consumers := t.number("producerCount", 1, 1, plan.MaxThreads), t.number("consumerCount", 1, 0, plan.MaxThreads)
 	perProducer, perConsumer := t.number("producerChannelCount", 1, 1, 65_535),
 		t.number("consumerChannelCount", 1, 1, 65_535)
 	r.publishers, r.consumers, r.channels = producers*perProducer, consumers*perConsumer, perProducer
 	if consumers > 0 && perConsumer != perProducer {
 		t.remarkValue("consumerChannelCount",
-			"a connection has as many channels for consumers as for publishers here: %d", perProducer)
+			"a connection has the same number of channels for consumers and publishers: %d", perProducer)
 		t.remarkValue("producerChannelCount",
-			"a connection has as many channels for consumers as for publishers here: %d", perProducer)
+			"a connection has the same number of channels for consumers and publishers: %d", perProducer)
 	}
 	for _, role := range []struct {
 		key string
 		n   int64
 	}{{"producerChannelCount", r.publishers}, {"consumerChannelCount", r.consumers}} {
-		if e := t.find(role.key); e != nil && role.n > maxThreads {
-			t.fault(e, "%d threads in all, and one agent runs %d at most", role.n, maxThreads)
+		if e := t.find(role.key); e != nil && role.n > plan.MaxThreads {
+			t.invalid(e, "%d threads in all, and the maximum per agent is %d", role.n, plan.MaxThreads)
 		}
 	}
 }
@@ -114,7 +116,7 @@ func readSending(t *table, r *run) {
 		r.mode, r.window = "fire-and-forget", 1000
 	case 0:
 		r.mode, r.window = "confirm-window", perfWindow
-		t.remarkValue("confirm", "PerfTest bounds unconfirmed messages by nothing then; here by %d for each publisher",
+		t.remarkValue("confirm", "PerfTest then has no limit of unconfirmed messages; here it is %d per publisher",
 			perfWindow)
 	default:
 		r.mode, r.window = "confirm-window", confirm
@@ -122,7 +124,7 @@ func readSending(t *table, r *run) {
 	r.rate = t.decimal("producerRateLimit", 0, 0, 1e9) * float64(r.publishers)
 	if interval := t.number("publishingInterval", 0, -1, 1<<31); interval > 0 {
 		if r.rate > 0 {
-			t.remark("publishingInterval", "it goes before the rate")
+			t.remark("publishingInterval", "it has priority over the rate")
 		}
 		r.rate = float64(r.publishers) / float64(interval)
 	}
@@ -135,7 +137,7 @@ func readFlags(t *table, r *run) {
 		return
 	}
 	if !e.value.isList {
-		t.fault(e, "it is %s; it has to be a list", e.value.describe())
+		t.invalid(e, "it is %s; give a list", e.value.describe())
 		return
 	}
 	for _, flag := range e.value.list {
@@ -145,7 +147,7 @@ func readFlags(t *table, r *run) {
 		case "mandatory":
 			r.mandatory = true
 		default:
-			t.remark("flags", "%q has no counterpart here", flag.text)
+			t.remark("flags", "%q has no counterpart", flag.text)
 		}
 	}
 }
@@ -157,7 +159,7 @@ func readReceiving(t *table, r *run) {
 	}
 	if t.yes("autoAck", false) {
 		if r.ack == "every" {
-			t.remarkValue("multiAckEvery", "with auto-ack nothing is acknowledged, in PerfTest either")
+			t.remarkValue("multiAckEvery", "no effect with auto-ack, as in PerfTest")
 		}
 		r.ack = "automatic"
 	}
@@ -167,7 +169,7 @@ func readReceiving(t *table, r *run) {
 			r.prefetch = channel
 		}
 		t.remarkValue("channelPrefetch",
-			"the prefetch is that of a consumer here, which has a channel of its own: the smaller one, where both are given")
+			"the prefetch applies to a consumer, which has its own channel; the smaller of both is used")
 	}
 	switch {
 	case r.ack != "every":
@@ -183,27 +185,27 @@ func readQueues(t *table, r *run) {
 	r.queues, r.subscriptions = 1, 1
 	from, to := t.number("queueSequenceFrom", 1, 0, 1<<31), t.number("queueSequenceTo", 0, 0, 1<<31)
 	if t.take("queuePattern") != nil || to > 0 {
-		if r.queues = to - from + 1; r.queues < 1 || r.queues > maxQueues {
-			t.report.fault(t.file, t.line, "queues %d to %d: there have to be 1 to %d of them", from, to, maxQueues)
+		if r.queues = to - from + 1; r.queues < 1 || r.queues > plan.MaxQueues {
+			t.report.invalid(t.file, t.line, "queues %d to %d: give 1 to %d queues", from, to, plan.MaxQueues)
 			r.queues = 1
 		}
-		t.remark("queuePattern", "queues have names of the task's own here")
+		t.remark("queuePattern", "names of queues are generated per task")
 		if r.consumers > 0 && r.consumers < r.queues {
 			t.remarkValue("queueSequenceTo",
-				"%d queues instead of %d, since there are no more consumers: a queue that nobody reads has no place here", r.consumers, r.queues)
+				"%d queues instead of %d: each queue needs a consumer", r.consumers, r.queues)
 			r.queues = r.consumers
 		}
 	}
 	if e := t.take("queueNames"); e != nil {
 		if !e.value.isList {
-			t.fault(e, "it is %s; it has to be a list", e.value.describe())
+			t.invalid(e, "it is %s; give a list", e.value.describe())
 		}
 		if n := int64(len(e.value.list)); n > 1 {
 			r.subscriptions = n
 			t.remark("queueNames",
-				"each of the %d queues gets every message: %d subscriptions here, with consumers of its own each", n, n)
+				"each of the %d queues receives every message: it becomes one of %d subscriptions, each with its own consumers", n, n)
 		} else {
-			t.remark("queueNames", "queues have names of the task's own here")
+			t.remark("queueNames", "names of queues are generated per task")
 		}
 	}
 	arguments := readArguments(t)
@@ -214,7 +216,7 @@ func readQueues(t *table, r *run) {
 	r.options = append(r.options, arguments...)
 	kind := t.text("exchangeType", "direct")
 	if !slices.Contains([]string{"direct", "fanout", "topic", "headers"}, kind) {
-		t.remark("exchangeType", "%q: direct instead, since there are direct, fanout, topic and headers here", kind)
+		t.remark("exchangeType", "%q is replaced by direct: supported are direct, fanout, topic and headers", kind)
 		kind = "direct"
 	}
 	r.options = append(r.options, field{"exchange", []field{{"type", kind}}})
@@ -227,18 +229,18 @@ func readUnnamed(t *table, r *run, arguments []field) []field {
 	case r.consumers > 1:
 		for _, key := range []string{"consumerCount", "consumerChannelCount"} {
 			t.remarkValue(key,
-				"without names of queues each of the %d consumers has a queue of its own in PerfTest, which gets every message: as many "+
-					"subscriptions here, with one consumer each", r.consumers)
+				"without names of queues each of the %d consumers of PerfTest has its own queue, which receives every message: each becomes a "+
+					"subscription with one consumer", r.consumers)
 		}
-		if r.consumers > maxSubscriptions {
-			t.report.fault(t.file, t.line,
-				"%d consumers with a queue each: there can be %d here; give queue-names for them to share one",
-				r.consumers, maxSubscriptions)
+		if r.consumers > plan.MaxSubscriptions {
+			t.report.invalid(t.file, t.line,
+				"%d consumers with one queue each: the maximum is %d; set queue-names to share a queue",
+				r.consumers, plan.MaxSubscriptions)
 		}
 		r.subscriptions, r.consumers = r.consumers, 1
 	case r.consumers == 0 && len(arguments) == 0:
 		t.remarkValue("consumerCount",
-			"without consumers and names of queues PerfTest has no queue, and the broker drops what it is sent; here there is one that keeps one message")
+			"without consumers and names of queues PerfTest has no queue, and the broker drops all messages; here one queue stores one message")
 		return []field{{"queue", []field{{"maxLength", 1}, {"overflow", "drop-head"}}}}
 	}
 	return arguments
@@ -251,7 +253,7 @@ func readArguments(t *table) (options []field) {
 		return nil
 	}
 	if e.value.table == nil {
-		t.fault(e, "it is %s; it has to be keys and values", e.value.describe())
+		t.invalid(e, "it is %s; give keys and values", e.value.describe())
 		return nil
 	}
 	inner := e.value.table
@@ -261,7 +263,7 @@ func readArguments(t *table) (options []field) {
 		n, number := a.value.whole()
 		switch {
 		case a.value.table != nil || a.value.isList || a.value.null:
-			inner.fault(a, "it is %s; it has to be text, a number or a truth", a.value.describe())
+			inner.invalid(a, "it is %s; give text, a number, true or false", a.value.describe())
 		case a.key == "x-queue-type" && slices.Contains([]string{"classic", "quorum", "stream"}, a.value.text):
 			queue = append(queue, field{"type", a.value.text})
 		case a.key == "x-max-length" && number:
@@ -293,7 +295,7 @@ func readEnd(t *table, r *run) {
 	both := t.number("msgCount", 0, 0, 1_000_000_000_000)
 	r.count = t.number("producerMsgCount", both, 0, 1_000_000_000_000)
 	if both > 0 {
-		t.remark("msgCount", "consumers receive what is sent here, and then until nothing comes")
+		t.remark("msgCount", "consumers receive all messages until the drain ends")
 	}
 	switch {
 	case limit > 0:
@@ -301,10 +303,10 @@ func readEnd(t *table, r *run) {
 	case r.count > 0:
 		r.measure = perfCounted
 		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
-			"no time-limit: " + perfCounted + " at most for so many messages"})
+			"no time-limit: " + "the maximum is " + perfCounted})
 	default:
 		r.measure = "10s"
 		t.report.lost = append(t.report.lost, Lost{t.file, t.line, "",
-			"no time-limit: PerfTest goes on until it is stopped; here it is 10s"})
+			"no time-limit: PerfTest runs until it is stopped; here it is 10s"})
 	}
 }

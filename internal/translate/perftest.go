@@ -20,7 +20,7 @@ const (
 var perfFactors = []float64{0.01, 0.2, 0.4, 0.6, 0.8, 0.9, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0, 1.01, 1.02, 1.03, 1.04,
 	1.05}
 
-// PerfTest translates a scenario file of RabbitMQ PerfTest's HTML tools (PerfTestMulti). Errors have type Faults.
+// PerfTest translates a scenario file of RabbitMQ PerfTest's HTML tools (PerfTestMulti). Errors have type Errors.
 func PerfTest(scenarios File) (*Result, error) {
 	r := &report{}
 	runs := readScenarios(scenarios, r)
@@ -37,20 +37,20 @@ func readScenarios(f File, r *report) []run {
 		return nil
 	}
 	if !v.isList || len(v.list) == 0 {
-		r.fault(f.Name, v.line, "the file is %s; it has to be a list of scenarios", v.describe())
+		r.invalid(f.Name, v.line, "the file is %s; give a list of scenarios", v.describe())
 		return nil
 	}
 	var runs []run
 	seen := map[string]int{}
 	for i, one := range v.list {
 		if one.table == nil {
-			r.fault(f.Name, one.line, "scenario %d is %s; it has to be keys and values", i+1, one.describe())
+			r.invalid(f.Name, one.line, "scenario %d is %s; give keys and values", i+1, one.describe())
 			continue
 		}
 		one.table.path = ""
 		s := readScenario(one.table)
 		if first, twice := seen[s.name]; twice && s.name != "" {
-			r.fault(f.Name, one.line, "scenario %q is there twice: first in line %d", s.name, first)
+			r.invalid(f.Name, one.line, "scenario %q is duplicated: first in line %d", s.name, first)
 		}
 		seen[s.name] = one.line
 		runs = append(runs, s.runs()...)
@@ -78,28 +78,28 @@ type variable struct {
 func readScenario(t *table) *scenario {
 	s := &scenario{report: t.report, file: t.file, line: t.line, name: name(t.text("name", ""), "")}
 	if s.name == "" {
-		t.report.fault(t.file, t.line, "a scenario without a name")
+		t.report.invalid(t.file, t.line, "a scenario without a name")
 	}
 	s.kind = t.text("type", "")
 	s.uri = t.text("uri", perfURI)
 	remarkPassword(t, "uri", s.uri)
-	t.lose("interval", "metrics are kept for every second here")
+	t.lose("interval", "metrics are recorded every second")
 	s.readParams(t)
 	switch s.kind {
 	case "simple":
-		t.lose("variables", "PerfTest does not look at them in a simple scenario")
+		t.lose("variables", "PerfTest ignores them in a simple scenario")
 	case "varying":
 		s.readVariables(t)
 	case "rate-vs-latency":
-		t.lose("variables", "PerfTest does not look at them in a rate-vs-latency scenario")
+		t.lose("variables", "PerfTest ignores them in a rate-vs-latency scenario")
 		t.remark("type",
-			"PerfTest measures the highest rate and then at shares of it; here the first step alone, as fast as it goes. "+
-				"Set publishers.rate to %s of what that gives for the second", shares())
+			"PerfTest first measures the highest rate, then shares of it; here only the first step is measured, without a rate limit. "+
+				"For the second step, set publishers.rate to %s of the measured rate", shares())
 		if len(s.params) > 1 {
 			s.params = s.params[:1]
 		}
 	default:
-		t.report.fault(t.file, t.line, "type %q is not one of simple, varying and rate-vs-latency", s.kind)
+		t.report.invalid(t.file, t.line, "type %q is not one of simple, varying and rate-vs-latency", s.kind)
 	}
 	t.rest("a scenario")
 	return s
@@ -116,12 +116,12 @@ func shares() string {
 func (s *scenario) readParams(t *table) {
 	e := t.take("params")
 	if e == nil || !e.value.isList || len(e.value.list) == 0 {
-		t.report.fault(t.file, t.line, "scenario %q has no params: a list of one set of parameters or more", s.name)
+		t.report.invalid(t.file, t.line, "scenario %q has no params: give a list of at least one set of parameters", s.name)
 		return
 	}
 	for i, one := range e.value.list {
 		if one.table == nil {
-			t.report.fault(t.file, one.line, "set %d of params is %s; it has to be keys and values", i+1,
+			t.report.invalid(t.file, one.line, "set %d of params is %s; give keys and values", i+1,
 				one.describe())
 			continue
 		}
@@ -129,7 +129,7 @@ func (s *scenario) readParams(t *table) {
 		if s.kind == "rate-vs-latency" && i > 0 {
 			for _, unused := range one.table.keys {
 				one.table.drop(unused,
-					"PerfTest looks at the first set of parameters alone in a rate-vs-latency scenario")
+					"PerfTest uses only the first set of parameters in a rate-vs-latency scenario")
 			}
 			continue
 		}
@@ -147,7 +147,7 @@ func (t *table) rename() {
 		e.name = camel(e.key)
 		for _, before := range t.keys[:i] {
 			if before.name == e.name {
-				t.fault(e, "it is there twice: first in line %d", before.line)
+				t.invalid(e, "it is duplicated: first in line %d", before.line)
 			}
 		}
 	}
@@ -170,29 +170,29 @@ func camel(key string) string {
 func (s *scenario) readVariables(t *table) {
 	e := t.take("variables")
 	if e == nil || !e.value.isList || len(e.value.list) == 0 {
-		t.report.fault(t.file, t.line, "scenario %q varies, and has no variables", s.name)
+		t.report.invalid(t.file, t.line, "scenario %q is varying and has no variables", s.name)
 		return
 	}
 	for i, one := range e.value.list {
 		if one.table == nil {
-			t.report.fault(t.file, one.line, "variable %d is %s; it has to be keys and values", i+1, one.describe())
+			t.report.invalid(t.file, one.line, "variable %d is %s; give keys and values", i+1, one.describe())
 			continue
 		}
 		v := one.table
 		v.path = ""
 		if kind := v.text("type", "multicast"); kind != "multicast" {
-			v.fault(v.find("type"), "%q is not multicast, which is all that PerfTest has", kind)
+			v.invalid(v.find("type"), "%q is not supported: PerfTest only has multicast", kind)
 		}
 		vary := variable{name: camel(v.text("name", "")), entry: v.take("values")}
 		switch {
 		case vary.name == "":
-			t.report.fault(t.file, one.line, "a variable without a name")
+			t.report.invalid(t.file, one.line, "a variable without a name")
 		case vary.entry == nil || !vary.entry.value.isList || len(vary.entry.value.list) == 0:
-			t.report.fault(t.file, one.line, "variable %s has no values", vary.name)
+			t.report.invalid(t.file, one.line, "variable %s has no values", vary.name)
 		case perfLost[vary.name] != "":
 			v.drop(vary.entry, "of %s: %s", vary.name, perfLost[vary.name])
 		case !slices.Contains(perfKnown, vary.name):
-			v.drop(vary.entry, "of %s: not known as a parameter of PerfTest: left out; is it spelt right?", vary.name)
+			v.drop(vary.entry, "of %s: no known parameter of PerfTest: ignored; check the spelling", vary.name)
 		default:
 			vary.values = vary.entry.value.list
 			s.variables = append(s.variables, vary)
@@ -210,7 +210,7 @@ func (s *scenario) runs() []run {
 	n := len(s.params)
 	for _, v := range s.variables {
 		if n *= len(v.values); n > maxRuns {
-			s.report.fault(s.file, s.line, "scenario %q has more than %d combinations", s.name, maxRuns)
+			s.report.invalid(s.file, s.line, "scenario %q has more than %d combinations", s.name, maxRuns)
 			return nil
 		}
 	}
@@ -241,7 +241,7 @@ func (s *scenario) runs() []run {
 	}
 	if len(all) < n {
 		s.report.lost = append(s.report.lost, Lost{s.file, s.line, "",
-			fmt.Sprintf("scenario %s has %d measurements, of which %d differ here", s.name, n, len(all))})
+			fmt.Sprintf("scenario %s has %d measurements; %d of them differ in a matrix", s.name, n, len(all))})
 	}
 	return all
 }
@@ -253,7 +253,7 @@ func (t *table) with(others []*entry) *table {
 		if inner.find(e.name) == nil {
 			inner.keys = append(inner.keys, e)
 		} else if !e.done {
-			t.drop(e, "the variable of that name goes before it")
+			t.drop(e, "the variable of the same name has priority")
 		}
 	}
 	return inner

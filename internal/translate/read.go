@@ -53,11 +53,11 @@ type entry struct {
 	done  bool // used or dropped
 }
 
-// readTable reads a file that is one table. It returns nil and reports a fault otherwise.
+// readTable reads a file that is one table. It returns nil and reports an error otherwise.
 func readTable(f File, r *report) *table {
 	v, ok := read(f, r)
 	if ok && v.table == nil {
-		r.fault(f.Name, v.line, "the file is %s; it has to be keys and values", v.describe())
+		r.invalid(f.Name, v.line, "the file is %s; give keys and values", v.describe())
 	}
 	return v.table
 }
@@ -69,9 +69,9 @@ func read(f File, r *report) (value, bool) {
 	if err != nil {
 		var known yaml.Error
 		if errors.As(err, &known) && known.GetToken() != nil {
-			r.fault(f.Name, known.GetToken().Position.Line, "%s", known.GetMessage())
+			r.invalid(f.Name, known.GetToken().Position.Line, "%s", known.GetMessage())
 		} else {
-			r.fault(f.Name, 1, "%v", err)
+			r.invalid(f.Name, 1, "%v", err)
 		}
 		return value{}, false
 	}
@@ -83,11 +83,11 @@ func read(f File, r *report) (value, bool) {
 	}
 	switch len(bodies) {
 	case 0:
-		r.fault(f.Name, 1, "the file is empty")
+		r.invalid(f.Name, 1, "the file is empty")
 		return value{}, false
 	case 1:
 	default:
-		r.fault(f.Name, bodies[1].GetToken().Position.Line, "a second document begins here; give one file at a time")
+		r.invalid(f.Name, bodies[1].GetToken().Position.Line, "a second document begins here; give one file at a time")
 		return value{}, false
 	}
 	in := reader{report: r, file: f.Name}
@@ -108,7 +108,7 @@ func (in reader) value(n ast.Node, path string) value {
 	case *ast.TagNode:
 		return in.value(n.Value, path)
 	case *ast.AliasNode:
-		in.report.fault(in.file, v.line, "%san alias: write the value out", path)
+		in.report.invalid(in.file, v.line, "%san alias: write the value out", path)
 		v.null = true
 	case *ast.NullNode:
 		v.null = true
@@ -132,7 +132,7 @@ func (in reader) value(n ast.Node, path string) value {
 	case ast.ScalarNode:
 		v.text = n.GetToken().Value
 	default:
-		in.report.fault(in.file, v.line, "%s%s: write the value out", path, n.Type())
+		in.report.invalid(in.file, v.line, "%s%s: write the value out", path, n.Type())
 		v.null = true
 	}
 	return v
@@ -144,7 +144,7 @@ func (in reader) table(line int, pairs []*ast.MappingValueNode, path string) *ta
 		key := pair.Key.GetToken().Value
 		at := pair.Key.GetToken().Position.Line
 		if first := t.find(key); first != nil {
-			in.report.fault(in.file, at, "%s%s is there twice: first in line %d", path, key, first.line)
+			in.report.invalid(in.file, at, "%s%s is duplicated: first in line %d", path, key, first.line)
 			continue
 		}
 		t.keys = append(t.keys, &entry{key: key, name: key, line: at, value: in.value(pair.Value, path+key+": ")})
@@ -166,7 +166,7 @@ func (e *entry) properties(t *table) *table {
 		}
 		at := strings.IndexAny(text, "=:")
 		if at < 1 {
-			t.report.fault(t.file, first+i, "%s: a line has to be key=value", e.key)
+			t.report.invalid(t.file, first+i, "%s: give lines of key=value", e.key)
 			continue
 		}
 		key := strings.TrimSpace(text[:at])

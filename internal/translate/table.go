@@ -67,13 +67,13 @@ func (t *table) remark(name, why string, a ...any) {
 func (t *table) rest(of string) {
 	for _, e := range t.keys {
 		if !e.done {
-			t.drop(e, "not known as a key of %s: left out; is it spelt right?", of)
+			t.drop(e, "no known key of %s: ignored; check the spelling", of)
 		}
 	}
 }
 
-func (t *table) fault(e *entry, format string, a ...any) {
-	t.report.fault(t.file, e.line, "%s%s: %s", t.path, e.key, fmt.Sprintf(format, a...))
+func (t *table) invalid(e *entry, format string, a ...any) {
+	t.report.invalid(t.file, e.line, "%s%s: %s", t.path, e.key, fmt.Sprintf(format, a...))
 }
 
 // text returns a key's text, or fallback if it is missing.
@@ -83,23 +83,23 @@ func (t *table) text(name, fallback string) string {
 		return fallback
 	}
 	if e.value.table != nil || e.value.isList {
-		t.fault(e, "it is %s; it has to be text", e.value.describe())
+		t.invalid(e, "it is %s; give text", e.value.describe())
 		return fallback
 	}
 	return e.value.text
 }
 
 // required returns a number that must be given.
-func (t *table) required(name string, least, most int64) int64 {
+func (t *table) required(name string, minimum, maximum int64) int64 {
 	if t.find(name) == nil {
-		t.report.fault(t.file, t.line, "%s%s is missing: a number of %d or more", t.path, name, least)
-		return least
+		t.report.invalid(t.file, t.line, "%s%s is missing: give a number of at least %d", t.path, name, minimum)
+		return minimum
 	}
-	return t.number(name, least, least, most)
+	return t.number(name, minimum, minimum, maximum)
 }
 
 // number returns a whole number within limits, or fallback if it is missing.
-func (t *table) number(name string, fallback, least, most int64) int64 {
+func (t *table) number(name string, fallback, minimum, maximum int64) int64 {
 	e := t.take(name)
 	if e == nil {
 		return fallback
@@ -107,24 +107,24 @@ func (t *table) number(name string, fallback, least, most int64) int64 {
 	n, ok := e.value.whole()
 	switch {
 	case !ok:
-		t.fault(e, "it is %s; it has to be a whole number", e.value.describe())
+		t.invalid(e, "it is %s; give a whole number", e.value.describe())
 		return fallback
-	case n < least || n > most:
-		t.fault(e, "%d is out of bounds: %d to %d", n, least, most)
+	case n < minimum || n > maximum:
+		t.invalid(e, "%d is out of range: give %d to %d", n, minimum, maximum)
 		return fallback
 	}
 	return n
 }
 
 // decimal returns a number within limits, which may have a fraction, or fallback if it is missing.
-func (t *table) decimal(name string, fallback, least, most float64) float64 {
+func (t *table) decimal(name string, fallback, minimum, maximum float64) float64 {
 	e := t.take(name)
 	if e == nil {
 		return fallback
 	}
 	n, ok := e.value.real()
-	if !ok || n < least || n > most {
-		t.fault(e, "it is %s; it has to be a number from %v to %v", e.value.describe(), least, most)
+	if !ok || n < minimum || n > maximum {
+		t.invalid(e, "it is %s; give a number from %v to %v", e.value.describe(), minimum, maximum)
 		return fallback
 	}
 	return n
@@ -142,7 +142,7 @@ func (t *table) yes(name string, fallback bool) bool {
 	case "false":
 		return false
 	}
-	t.fault(e, "it is %s; it has to be true or false", e.value.describe())
+	t.invalid(e, "it is %s; give true or false", e.value.describe())
 	return fallback
 }
 

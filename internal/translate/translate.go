@@ -39,16 +39,16 @@ type Result struct {
 }
 
 // Fault is an error in an input.
-type Fault struct {
+type Error struct {
 	File string
 	Line int
 	Text string
 }
 
-// Faults are all errors in the inputs.
-type Faults []Fault
+// Errors are all errors in the inputs.
+type Errors []Error
 
-func (f Faults) Error() string {
+func (f Errors) Error() string {
 	lines := make([]string, len(f))
 	for i, one := range f {
 		lines[i] = fmt.Sprintf("%s:%d: %s", one.File, one.Line, one.Text)
@@ -59,20 +59,20 @@ func (f Faults) Error() string {
 // report collects the used, lost and invalid parts of the inputs.
 type report struct {
 	files  []string // in the order of reading
-	faults Faults
+	errors Errors
 	lost   []Lost
 	used   []string
 }
 
-func (r *report) fault(file string, line int, format string, a ...any) {
-	r.faults = append(r.faults, Fault{file, line, fmt.Sprintf(format, a...)})
+func (r *report) invalid(file string, line int, format string, a ...any) {
+	r.errors = append(r.errors, Error{file, line, fmt.Sprintf(format, a...)})
 }
 
-// result ends a translation. Faults and losses are sorted by file, in the order of reading, and line.
+// result ends a translation. Errors and losses are sorted by file, in the order of reading, and line.
 func (r *report) result(write func(lost []Lost) string) (*Result, error) {
-	if len(r.faults) > 0 {
-		slices.SortStableFunc(r.faults, func(a, b Fault) int { return r.order(a.File, b.File, a.Line, b.Line) })
-		return nil, Faults(once(r.faults))
+	if len(r.errors) > 0 {
+		slices.SortStableFunc(r.errors, func(a, b Error) int { return r.order(a.File, b.File, a.Line, b.Line) })
+		return nil, Errors(once(r.errors))
 	}
 	slices.SortStableFunc(r.lost, func(a, b Lost) int { return r.order(a.File, b.File, a.Line, b.Line) })
 	r.lost = once(r.lost)

@@ -172,9 +172,9 @@ func TestFaults(t *testing.T) {
 		func() (*Result, error) { return PerfTest(File{"alias.json", []byte("[&a {name: x}, *a]")}) },
 	} {
 		result, err := try()
-		var faults Faults
-		if !errors.As(err, &faults) || result != nil {
-			t.Fatalf("%v, %v: want faults", result, err)
+		var all Errors
+		if !errors.As(err, &all) || result != nil {
+			t.Fatalf("%v, %v: want errors", result, err)
 		}
 		said.WriteString(err.Error() + "\n\n")
 	}
@@ -244,10 +244,10 @@ func TestDefaultsOfTheJavaProducer(t *testing.T) {
 		"acks=all\n  retries=0":                {"inFlight:          5"},
 		"acks=all\n  enable.idempotence=false": {"inFlight:          5"},
 		"acks=all\n  max.in.flight.requests.per.connection=2": {"inFlight:          2",
-			"it is left out"},
+			"so idempotence is disabled"},
 		"acks=all\n  max.in.flight.requests.per.connection=20": {"inFlight:          20"},
 		"acks=all\n  max.in.flight.requests.per.connection=1\n  batch.size=65536": {"batchBytes:        65536",
-			"it is left out"},
+			"so idempotence is disabled"},
 	} {
 		driver := "name: k\ndriverClass: io.openmessaging.benchmark.driver.kafka.KafkaBenchmarkDriver\n" +
 			"commonConfig: bootstrap.servers=a:9092\nproducerConfig: |\n  " + producer + "\n"
@@ -304,8 +304,8 @@ func FuzzInputs(f *testing.F) {
 			func() (*Result, error) { return PerfTest(File{"s", text}) },
 		} {
 			result, err := try()
-			var faults Faults
-			if err == nil && result.Matrix == "" || err != nil && (!errors.As(err, &faults) || len(faults) == 0) {
+			var all Errors
+			if err == nil && result.Matrix == "" || err != nil && (!errors.As(err, &all) || len(all) == 0) {
 				t.Errorf("%v, %v", result, err)
 			}
 		}

@@ -105,11 +105,11 @@ func width(fields []field, i int) int {
 	for to < len(fields) && plain(fields[to]) {
 		to++
 	}
-	most := 0
+	width := 0
 	for _, f := range fields[from:to] {
-		most = max(most, len(label(f.name))+1)
+		width = max(width, len(label(f.name))+1)
 	}
-	return most
+	return width
 }
 
 // matrix writes a whole file.
@@ -117,7 +117,7 @@ func matrix(from string, lost []Lost, fields []field) string {
 	var b strings.Builder
 	b.WriteString("// " + from + "\n")
 	if len(lost) > 0 {
-		b.WriteString("//\n// What has no counterpart here, or not quite:\n//\n")
+		b.WriteString("//\n// Settings without an exact counterpart:\n//\n")
 		for _, l := range lost {
 			b.WriteString("//\t" + strings.Map(printable, l.String()) + "\n")
 		}
