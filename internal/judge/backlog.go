@@ -12,10 +12,10 @@ import (
 // Reasons for no drain time of a backlog.
 const (
 	NANoBuild    = "no backlog is built (consumers.lifetime.connectAt)"
-	NAComing     = "consumers come and go"
+	NALifetimes  = "consumers connect and disconnect repeatedly"
 	NANotDrained = "not drained"
-	NADrainLost  = "messages were lost, and until the end those cannot be told from what waits"
-	NAFastDrain  = "drained faster than seconds can show; build a larger backlog"
+	NADrainLost  = "lost messages cannot be distinguished from waiting messages before the end"
+	NAFastDrain  = "drained within one or two seconds; build a larger backlog"
 )
 
 const (
@@ -202,29 +202,29 @@ func backlogOf(in *input, every everySecond) backlog {
 	return b
 }
 
-// most returns the highest level, or 0 if no level is positive.
-func (b backlog) most() (most float64) {
+// highest returns the highest level, or 0 if no level is positive.
+func (b backlog) highest() (highest float64) {
 	for _, l := range b.level {
-		most = max(most, l)
+		highest = max(highest, l)
 	}
-	return most
+	return highest
 }
 
 // drained describes how a backlog was drained.
 type drained struct {
-	took, last float64 // seconds until the end of the last one, and the length of the last one
-	received   float64 // messages in the seconds before the last one
-	gone       bool
-	goneOrLost bool // it would be gone if lost messages did not count
+	took, last    float64 // seconds until the end of the last one, and the length of the last one
+	received      float64 // messages in the seconds before the last one
+	emptied       bool
+	emptiedOrLost bool // it would be gone if lost messages did not count
 }
 
 // drain follows the backlog from the time join on. It ends with the first second at whose end no more than normal
 // messages wait, or with the measurement. Times are in seconds.
 func (b backlog) drain(join, end, normal float64) (d drained) {
-	for i := max(0, int(join)-b.first); i < len(b.level) && !d.gone; i++ {
+	for i := max(0, int(join)-b.first); i < len(b.level) && !d.emptied; i++ {
 		begins, ends := max(join, float64(b.first+i)), min(end, float64(b.first+i+1))
-		d.took, d.last, d.gone = ends-join, ends-begins, b.level[i] <= normal
-		if !d.gone {
+		d.took, d.last, d.emptied = ends-join, ends-begins, b.level[i] <= normal
+		if !d.emptied {
 			d.received += b.received[i]
 		}
 	}
@@ -235,7 +235,7 @@ func (b backlog) drain(join, end, normal float64) (d drained) {
 func (b backlog) drainOf(in *input, lost uint64) drained {
 	from, to, normal := in.workload.Consumers.Lifetime.ConnectAt.D().Seconds(), in.span.sending.Seconds(), in.inFlight()
 	d := b.drain(from, to, normal)
-	d.goneOrLost = b.drain(from, to, normal+float64(lost)).gone
+	d.emptiedOrLost = b.drain(from, to, normal+float64(lost)).emptied
 	return d
 }
 
@@ -248,8 +248,8 @@ func noDrain(m *measurements) string {
 	case !builds(c):
 		return NANoBuild
 	case c.Lifetime.Stay > 0 || c.Lifetime.DisconnectAt > 0:
-		return NAComing
-	case !m.drain.gone && m.drain.goneOrLost:
+		return NALifetimes
+	case !m.drain.emptied && m.drain.emptiedOrLost:
 		return NADrainLost
 	}
 	return ""
@@ -261,7 +261,7 @@ func backlogDrain(m *measurements) plan.Value {
 	switch why := noDrain(m); {
 	case why != "":
 		return plan.Value{NA: why}
-	case !d.gone:
+	case !d.emptied:
 		return plan.Value{NA: NANotDrained}
 	}
 	return plan.Value{Number: d.took - d.last/2, Bound: d.last / 2}
@@ -271,7 +271,7 @@ func backlogDrain(m *measurements) plan.Value {
 // drain.
 func catchUpRate(m *measurements) plan.Value {
 	d := m.drain
-	if !d.gone {
+	if !d.emptied {
 		d.last = 0
 	}
 	switch why := noDrain(m); {
@@ -279,7 +279,7 @@ func catchUpRate(m *measurements) plan.Value {
 		return plan.Value{NA: why}
 	case d.took > d.last:
 		return plan.Value{Number: d.received / (d.took - d.last)}
-	case d.gone:
+	case d.emptied:
 		return plan.Value{NA: NAFastDrain}
 	}
 	return plan.Value{NA: NANoSamples}

@@ -51,17 +51,17 @@ func TestBacklogDrain(t *testing.T) {
 		b := stream(test.warmup, test.join, test.rate, 10)
 		d := b.drain(test.join, 10, test.normal+0.5)
 		seconds := d.took
-		if d.gone {
+		if d.emptied {
 			seconds -= d.last
 		}
-		if d.gone != (test.took > 0) || d.gone && (test.took < d.took-d.last || test.took > d.took+0.01) || d.last > 1 {
+		if d.emptied != (test.took > 0) || d.emptied && (test.took < d.took-d.last || test.took > d.took+0.01) || d.last > 1 {
 			t.Errorf("%s: %+v, want it gone after %v s", name, d, test.took)
 		}
 		if seconds > 0 && math.Abs(d.received/seconds-test.rate) > 0.01*test.rate {
 			t.Errorf("%s: %.1f/s in the %v s before, want %.1f", name, d.received/seconds, seconds, test.rate)
 		}
-		if want := 100 * (test.join + float64(test.warmup)); test.rate >= 100 && math.Abs(b.most()-want) > 101 {
-			t.Errorf("%s: at most %.0f, want about %.0f", name, b.most(), want)
+		if want := 100 * (test.join + float64(test.warmup)); test.rate >= 100 && math.Abs(b.highest()-want) > 101 {
+			t.Errorf("%s: at most %.0f, want about %.0f", name, b.highest(), want)
 		}
 	}
 }
@@ -129,7 +129,7 @@ func late(n int, sent time.Duration) (time.Duration, bool) {
 
 // If a backlog is gone within less than a full second, the result is only a bound of the time.
 func TestBacklogDrainsFasterThanIsSeen(t *testing.T) {
-	if d := stream(0, 3.25, 100_000, 10).drain(3.25, 10, 0); !d.gone || d.took != 0.75 || d.last != 0.75 {
+	if d := stream(0, 3.25, 100_000, 10).drain(3.25, 10, 0); !d.emptied || d.took != 0.75 || d.last != 0.75 {
 		t.Errorf("%+v, want it gone within 0.75 s", d)
 	}
 	x := newWorld(func(w *plan.Workload) { w.Consumers.Lifetime.ConnectAt = plan.Duration(4 * time.Second) })

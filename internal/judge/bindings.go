@@ -7,8 +7,8 @@ import (
 
 // Reasons why the number of messages lost through new bindings is not known.
 const (
-	naLossAgentLost = "not known: an agent was lost"
-	naLossDrainCut  = "not known: the drain was cut"
+	naLossAgentLost = "unknown: an agent was lost"
+	naLossDrainCut  = "unknown: the drain ended by its timeout"
 )
 
 // churns reports whether the cell has churn of bindings.

@@ -75,13 +75,13 @@ func TestBindingLossThatIsNotKnown(t *testing.T) {
 	x := churned(11, nil)
 	x.set(record.SetBindingSent, 0).Add(100)
 	x.facts.DrainCut = true
-	na(t, x.judge(), "binding.lost", "not known: the drain was cut")
+	na(t, x.judge(), "binding.lost", "unknown: the drain ended by its timeout")
 }
 
 // If the broker is too slow for the rate of bindings, the result shows it.
 func TestBindingsThatWereNotMade(t *testing.T) {
 	x := churned(11, func(w *plan.Workload) { w.Topology.Churn.Rate = 5 })
-	if o := x.judge(); !strings.Contains(strings.Join(o.Warnings, "\n"), "asked for 5 bindings a second, made 1") {
+	if o := x.judge(); !strings.Contains(strings.Join(o.Warnings, "\n"), "configured are 5 bindings per second, created were 1") {
 		t.Errorf("warnings %q do not tell that only one a second was made", o.Warnings)
 	}
 }

@@ -54,7 +54,7 @@ type brokerMetrics struct {
 	metrics           map[string]metric
 	nodes             []*node // nodes whose processes were measured
 	observed          bool    // by observers
-	asked             bool
+	probed            bool
 	answered, lacking int // times at which the broker reported metrics, and those at which a metric lacked a node
 }
 
@@ -66,7 +66,7 @@ func brokerMetricsOf(in *input) brokerMetrics {
 	moments := map[int64]bool{}
 	for _, s := range in.record.Probes() {
 		byName[s.Name] = append(byName[s.Name], s)
-		if b.asked = true; !moments[s.At] && s.At >= 0 && time.Duration(s.At) <= in.span.length() {
+		if b.probed = true; !moments[s.At] && s.At >= 0 && time.Duration(s.At) <= in.span.length() {
 			moments[s.At] = true
 			b.answered++
 		}
@@ -77,7 +77,7 @@ func brokerMetricsOf(in *input) brokerMetrics {
 		mean, samples := summary(f, moments, in.span.length())
 		one := metric{mean: mean, samples: slices.Sorted(slices.Values(samples))}
 		if len(samples) == 0 {
-			one.na = NANotSaid
+			one.na = NANotReported
 		}
 		b.metrics[f.Name] = one
 	}
@@ -163,7 +163,7 @@ func summary(f plan.Metric, moments []moment, span time.Duration) (mean float64,
 type processMetric struct {
 	name string
 	of   func(record.HostSample) (value float64, missing string)
-	most bool // the value of a second is the maximum of its samples, not their mean
+	max  bool // the value of a second is the maximum of its samples, not their mean
 	once bool // the metric belongs to a place, and counts once for all nodes there
 }
 
@@ -173,7 +173,7 @@ func processMetrics() []processMetric {
 	return []processMetric{
 		{name: "cpu", of: func(s record.HostSample) (float64, string) { return s.BrokerCPU, "" }},
 		{name: plan.MetricRSS, of: func(s record.HostSample) (float64, string) { return float64(s.BrokerRSS), "" },
-			most: true},
+			max: true},
 		{name: plan.MetricDiskRead, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskRead) }},
 		{name: plan.MetricDiskWrite, of: func(s record.HostSample) (float64, string) { return disk(s, s.DiskWrite) }},
 		{name: plan.MetricNetIn, of: func(s record.HostSample) (float64, string) { return network(s, s.NetIn) },
@@ -303,7 +303,7 @@ func (f processMetric) over(samples []record.HostSample, span time.Duration) (me
 		v, is := known(s)
 		length, second := (to - from).Seconds(), int((from+to)/2/time.Second)
 		switch {
-		case is && f.most:
+		case is && f.max:
 			seconds[second] = max(seconds[second], v)
 		case is:
 			weight[second] += length

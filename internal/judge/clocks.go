@@ -14,9 +14,9 @@ import (
 // track describes one clock relative to the reference clock during a task.
 type track struct {
 	offsets []clock.Offset // by time; none: it is the reference clock
-	// wrong is the maximum error of corrected times, in either direction, at any time from the beginning of the
+	// maxError is the maximum error of corrected times, in either direction, at any time from the beginning of the
 	// measurement, ns.
-	wrong int64
+	maxError int64
 }
 
 // at returns the offset nearest to a time. Further than one second away, its bound grows by the maximum drift that a
@@ -77,22 +77,22 @@ func trackOf(in *input, samples []record.ClockSample) track {
 	measured := int64(in.span.sending)
 	t := track{offsets: offsets}
 	for i, o := range offsets {
-		t.wrong = max(t.wrong, o.Bound) // valid for a single sample, and before the measurement
-		if o.At <= 0 || i == 0 {
-			t.wrong = o.Bound
+		if o.At <= 0 || i == 0 { // before the measurement, or the only sample
+			t.maxError = o.Bound
 			continue
 		}
-		t.wrong = max(t.wrong, wrong(samples[i].Applied, offsets[i-1]), wrong(samples[i].Applied, o))
+		t.maxError = max(t.maxError, correctionError(samples[i].Applied, offsets[i-1]),
+			correctionError(samples[i].Applied, o))
 	}
 	last := offsets[len(offsets)-1]
 	if open := max(measured, in.record.Last().Delivery) - last.At; open > int64(time.Second) && last.Bound > 0 {
-		t.wrong += int64(clock.MaxDrift * float64(open))
+		t.maxError += int64(clock.MaxDrift * float64(open))
 	}
 	return t
 }
 
-// wrong returns the maximum error of an applied correction at the time of o.
-func wrong(applied int64, o clock.Offset) int64 {
+// correctionError returns the maximum error of an applied correction at the time of o.
+func correctionError(applied int64, o clock.Offset) int64 {
 	return max(applied+o.Offset, -applied-o.Offset) + o.Bound
 }
 
@@ -170,7 +170,7 @@ func compareClocks(in *input, known map[string]track) (c clockComparison) {
 			}
 			from, to := sends.at(int64(in.span.sending)/2), receives.at(int64(in.span.sending)/2)
 			pair := plan.ClockPair{Publisher: p.Agent, Consumer: k.Agent,
-				Bound:  plan.Duration(sends.wrong + receives.wrong),
+				Bound:  plan.Duration(sends.maxError + receives.maxError),
 				Offset: plan.Duration(to.Offset - from.Offset), Drift: (to.Drift - from.Drift) * 1e6}
 			c.pairs = append(c.pairs, pair)
 			c.bound = max(c.bound, pair.Bound.D())

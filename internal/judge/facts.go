@@ -120,7 +120,7 @@ func allEvents(m *record.Merged, f Facts) []plan.Event {
 		events = append(events, plan.Event{Kind: eventNotSteady, Detail: f.NotSteady})
 	}
 	if f.DrainCut {
-		events = append(events, plan.Event{At: end, Kind: eventDrainCut, Detail: "the drain reached its limit"})
+		events = append(events, plan.Event{At: end, Kind: eventDrainCut, Detail: "the drain reached its timeout"})
 	}
 	if f.Failure != "" {
 		events = append(events, plan.Event{At: end, Kind: eventFailed, Detail: f.Failure})

@@ -162,9 +162,9 @@ const (
 
 // latencyOff reports whether the simulated network added more latency than configured.
 func (in *input) latencyOff() bool {
-	asked := in.workload.Network.Latency.D()
-	off := in.addedLatency(0.5) - asked
-	return off > latencyOff && float64(off) > math.Round(latencyPart*float64(asked))
+	configured := in.workload.Network.Latency.D()
+	off := in.addedLatency(0.5) - configured
+	return off > latencyOff && float64(off) > math.Round(latencyPart*float64(configured))
 }
 
 // limited returns a rule: whether the cell has a limitation with the flag.

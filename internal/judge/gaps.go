@@ -15,8 +15,8 @@ import (
 const (
 	naNoFaults     = "no faults"
 	naNotRecovered = "not recovered"
-	naOwnerMissing = "not known of every publisher and consumer"
-	naNothingDue   = "nothing was under way when a fault ended, or sent after it"
+	naOwnerMissing = "unknown for some publishers or consumers"
+	naNothingDue   = "no message was in flight when a fault ended, and none was sent after it"
 )
 
 // outage is a time in which no owner had a confirm (or delivery) although at least one waited. open means that none
@@ -85,9 +85,9 @@ type gapValues struct {
 func gapsOf(in *input, known map[string]track) map[string]gapValues {
 	minConfirm, minDelivery := in.workload.MinGap()
 	accounting, p, c := in.accounting(), in.workload.Publishers, in.workload.Consumers
-	confirms := gapKind{kind: record.GapConfirm, owners: p.Nodes * p.Threads, least: minConfirm, span: in.span.sending,
+	confirms := gapKind{kind: record.GapConfirm, owners: p.Nodes * p.Threads, minLength: minConfirm, span: in.span.sending,
 		last: func(l record.Last) int64 { return l.Confirm }, missing: accounting.Unconfirmed}
-	deliveries := gapKind{kind: record.GapDelivery, owners: in.subscriptions * c.Nodes * c.Threads, least: minDelivery,
+	deliveries := gapKind{kind: record.GapDelivery, owners: in.subscriptions * c.Nodes * c.Threads, minLength: minDelivery,
 		span: in.span.receiving,
 		last: func(l record.Last) int64 { return l.Delivery }, missing: accounting.Missing}
 	return map[string]gapValues{confirms.kind: confirms.values(in, known),
@@ -96,12 +96,12 @@ func gapsOf(in *input, known map[string]track) map[string]gapValues {
 
 // gapKind describes the gaps of one kind.
 type gapKind struct {
-	kind    string
-	owners  int
-	least   time.Duration // minimum length of recorded gaps
-	span    time.Duration
-	last    func(record.Last) int64 // time of the last event
-	missing uint64                  // expected messages that did not come
+	kind      string
+	owners    int
+	minLength time.Duration // minimum length of recorded gaps
+	span      time.Duration
+	last      func(record.Last) int64 // time of the last event
+	missing   uint64                  // expected messages that did not come
 }
 
 func (k gapKind) values(in *input, known map[string]track) gapValues {
@@ -117,7 +117,7 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 			own = append(own, g)
 			agents[g.Agent] = true
 			ended[g.Owner] = ended[g.Owner] || g.Open
-			k.least = max(k.least, time.Duration(g.Min)) // the largest minimum limits what can be seen
+			k.minLength = max(k.minLength, time.Duration(g.Min)) // the largest minimum limits what can be seen
 		}
 	}
 	switch {
@@ -148,8 +148,8 @@ func (k gapKind) values(in *input, known map[string]track) gapValues {
 // value returns the length of an outage. If it is below the minimum of recorded gaps, only that upper bound is known.
 // Its bound is the error of the clocks at its ends.
 func (k gapKind) value(o outage, clocks common) plan.Value {
-	if time.Duration(o.to-o.from) < k.least {
-		return plan.Value{NA: fmt.Sprintf("< %g ms", float64(k.least)/1e6)}
+	if time.Duration(o.to-o.from) < k.minLength {
+		return plan.Value{NA: fmt.Sprintf("< %g ms", float64(k.minLength)/1e6)}
 	}
 	return plan.Value{Number: time.Duration(o.to - o.from).Seconds(),
 		Bound: max(clocks.bound(o.from), clocks.bound(o.to)).Seconds()}
@@ -199,7 +199,7 @@ func (k gapKind) recovery(in *input, all []outage, last int64, clocks common) pl
 // endOf returns when a fault was undone by the last of the agents that injected it.
 func endOf(m *record.Merged, f plan.Fault, clocks common) (end int64, happened bool) {
 	for _, e := range m.Events() {
-		if e.Kind == record.EventFault && f.Tells(e.Detail) {
+		if e.Kind == record.EventFault && f.Matches(e.Detail) {
 			end, happened = max(end, clocks.time(e.Agent, e.At+e.Nanos)), true
 		}
 	}

@@ -205,11 +205,11 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out pl
 	case numbers == 0:
 		out.NA = why
 	}
-	if out.NA == "" && numbers > 1 && (!v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Greatest) || v.Rate() &&
+	if out.NA == "" && numbers > 1 && (!v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Maxima) || v.Rate() &&
 		apart(groups)) {
 		out = plan.Value{NA: naEachGroup, Flags: out.Flags}
 	}
-	if metric, said := strings.CutPrefix(v.Name, "broker."); said {
+	if metric, isMetric := strings.CutPrefix(v.Name, "broker."); isMetric {
 		flags := out.Flags
 		if out = groups[0].out.Values[v.Name]; out.NA == "" && (ofQueues(metric) || sideBySide) {
 			out = plan.Value{NA: naEachGroup, Flags: flags}
@@ -221,11 +221,11 @@ func combine(v plan.ValueInfo, groups []evaluatedGroup, sideBySide bool) (out pl
 // apart reports whether message counts ended the groups' measurements at different times. The sum of their rates was
 // then never reached.
 func apart(groups []evaluatedGroup) bool {
-	least, most, byCount := groups[0].span.sending, groups[0].span.sending, false
+	shortest, longest, byCount := groups[0].span.sending, groups[0].span.sending, false
 	for _, g := range groups {
-		least, most, byCount = min(least, g.span.sending), max(most, g.span.sending), byCount || g.span.byCount
+		shortest, longest, byCount = min(shortest, g.span.sending), max(longest, g.span.sending), byCount || g.span.byCount
 	}
-	return byCount && float64(most-least) > Tolerance*float64(most)
+	return byCount && float64(longest-shortest) > Tolerance*float64(longest)
 }
 
 // ofQueues reports whether a statistic belongs to a metric of one topology's queues.

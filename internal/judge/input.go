@@ -106,12 +106,12 @@ func (in *input) overlapOf() overlap {
 			}
 		}
 	}
-	heard, skews := in.cell.record.ReportedUntil(), in.cell.record.Skews()
+	reportedUntil, skews := in.cell.record.ReportedUntil(), in.cell.record.Skews()
 	for _, a := range in.cell.facts.Agents {
 		if late := skews[a.Agent] - in.warmup(); late > in.workload.Skew.D() {
 			o.from = max(o.from, seconds(late))
 		}
-		at, reported := heard[a.Agent]
+		at, reported := reportedUntil[a.Agent]
 		whole := int(max(0, at) / int64(time.Second))
 		switch {
 		case a.Lost && reported:

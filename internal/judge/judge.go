@@ -25,29 +25,18 @@ const (
 	NANoSamples     = "no samples"
 	NAFewSamples    = "too few samples"
 	NANotMeasured   = "not measured"
-	NAApart         = "by count, an agent ended in its first second, and others later"
-	NANoProcess     = "no process of the broker on an agent's host"
-	NANotObserved   = "an observer of the broker was away"
+	NAApart         = "an agent sent its messages within its first second, and others later"
+	NANoProcess     = "no process of the broker on a host of an agent"
+	NANotObserved   = "an observer of the broker was lost"
 	NANotFound      = "the broker's processes were not found by its observer"
-	NANotSaid       = "not said by the broker"
-	NANoChurn       = "no bindings made while messages flow"
+	NANotReported   = "not reported by the broker"
+	NANoChurn       = "no churn of bindings"
 	NAUndrained     = "undrained"
 	NANoSearch      = "no search for capacity"
 )
 
 // Confirmed reports whether the broker confirms messages published in this mode.
-func Confirmed(mode string) bool { return unconfirmedReason(mode) == "" }
-
-// unconfirmedReason returns why a mode has no publish latency; empty if it has one.
-func unconfirmedReason(mode string) string {
-	switch mode {
-	case "fire-and-forget":
-		return NAFireAndForget
-	case "connection-per-message":
-		return NANoConfirms
-	}
-	return ""
-}
+func Confirmed(mode string) bool { return plan.Publishers{Mode: mode}.Confirmed() }
 
 // Judge returns the outcome of a task: values, delivery accounting, flags, verdict. It is deterministic. It rebases the
 // record m if the measurement did not begin at T0.

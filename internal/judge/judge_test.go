@@ -63,9 +63,9 @@ func TestAQuietTaskIsValid(t *testing.T) {
 	na(t, o, "publish.intended.p50", NAClosedLoop)
 	na(t, o, "send_delay.p99", NAClosedLoop)
 	na(t, o, "backpressure.max", NAClosedLoop)
-	na(t, o, "broker.cpu.mean", NANotSaid)
+	na(t, o, "broker.cpu.mean", NANotReported)
 	na(t, o, "broker.rss.p50", NANoProcess)
-	na(t, o, "broker.memory.max", NANotSaid)
+	na(t, o, "broker.memory.max", NANotReported)
 	na(t, o, "binding.first.p50", NANoChurn)
 	for name, v := range o.Values {
 		if len(v.Flags) > 0 {

@@ -70,13 +70,13 @@ func limitationsOf(in *input) (all []plan.Limitation) {
 		return slices.ContainsFunc(p.agents, func(agent string) bool { _, has := busiest[agent]; return has })
 	}
 	of := func(is func(*loadProcess) bool) *loadProcess {
-		most := &loadProcess{}
+		competing := &loadProcess{}
 		for _, p := range processes {
-			if is(p) && (len(processes) == 1 || p.competes() && p.waited > most.waited) {
-				most = p
+			if is(p) && (len(processes) == 1 || p.competes() && p.waited > competing.waited) {
+				competing = p
 			}
 		}
-		return most
+		return competing
 	}
 	if late, limit, open := in.sendDelay(); open && late > limit &&
 		late > time.Duration(in.hists[record.Backpressure].Quantile(0.99)) {

@@ -36,7 +36,7 @@ func TestMetricsOfTheBroker(t *testing.T) {
 	near(t, o, "broker.memory.max", 8)
 	for _, statistic := range plan.MetricStatistics() {
 		near(t, o, "broker.connections."+statistic, 7)
-		na(t, o, "broker.channels."+statistic, NANotSaid)
+		na(t, o, "broker.channels."+statistic, NANotReported)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestFewAnswersAreTold(t *testing.T) {
 		}
 		x.said("memory", "", values)
 		o := x.judge()
-		want := fmt.Sprintf("told its metrics %d times", answered)
+		want := fmt.Sprintf("reported its metrics %d times", answered)
 		if got := strings.Contains(strings.Join(o.Warnings, "\n"), want); got != warned {
 			t.Errorf("%d answers in 10 s: warnings %q", answered, o.Warnings)
 		}

@@ -85,7 +85,7 @@ func shortOf(s plan.Search, w plan.Workload, o plan.Outcome) string {
 	case due-sent.Number*w.Measure.D().Seconds() <= slack:
 		return ""
 	}
-	return fmt.Sprintf("sent %s/s of it", display.Number(sent.Number))
+	return fmt.Sprintf("actual publish rate %s/s", display.Number(sent.Number))
 }
 
 // StepValues returns the values of a step that are recorded: rates, quantiles of latencies, and the values of the
@@ -116,9 +116,9 @@ func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	r.Low = passed(t.Cell.Workload, r)
 	o.Search, o.Values, o.Reasons, o.Warnings = &r, maps.Clone(o.Values), slices.Clone(o.Reasons),
 		slices.Clone(o.Warnings)
-	breaks(&o, r.Steps)
+	addBrokenGuarantees(&o, r.Steps)
 	if !r.Sure {
-		o.Reasons = append(o.Reasons, "the search found no sure capacity: "+r.Why)
+		o.Reasons = append(o.Reasons, "the search found no verified capacity: "+r.Why)
 		if o.Verdict == plan.Valid {
 			o.Verdict = plan.Unknown
 		}
@@ -141,8 +141,8 @@ func Searched(t plan.Task, o plan.Outcome, r plan.SearchResult) plan.Outcome {
 	return o
 }
 
-// breaks puts the guarantees that were broken in any step first among the reasons, with their rates.
-func breaks(o *plan.Outcome, steps []plan.Step) {
+// addBrokenGuarantees puts the guarantees that were broken in any step first among the reasons, with their rates.
+func addBrokenGuarantees(o *plan.Outcome, steps []plan.Step) {
 	var all []string
 	for _, s := range steps {
 		for _, why := range s.Broken {
@@ -161,7 +161,7 @@ func breaks(o *plan.Outcome, steps []plan.Step) {
 // passed returns the lowest rate that was actually reached in the verifications of the result: published, and consumed
 // by each subscription.
 func passed(w plan.Workload, r plan.SearchResult) float64 {
-	least := 0.0
+	lowest := 0.0
 	for _, s := range r.Steps {
 		if s.Kind != plan.StepVerify || s.Rate != r.Capacity || s.Answer != plan.AnswerHeld {
 			continue
@@ -170,9 +170,9 @@ func passed(w plan.Workload, r plan.SearchResult) float64 {
 		if v, has := s.Values["consume.rate"]; has && v.NA == "" {
 			rate = min(rate, v.Number/float64(max(1, w.Topology.Subscriptions)))
 		}
-		if least == 0 || rate < least {
-			least = rate
+		if lowest == 0 || rate < lowest {
+			lowest = rate
 		}
 	}
-	return least
+	return lowest
 }

@@ -103,7 +103,7 @@ func quantities(seconds []Second, confirmed, received bool) []quantity {
 // notSteady returns why the quantity is not steady; empty if it is.
 func (q quantity) notSteady() string {
 	if len(q.y) < minSteady {
-		return fmt.Sprintf("%s: known of %d seconds only", q.name, len(q.y))
+		return fmt.Sprintf("%s: known for only %d seconds", q.name, len(q.y))
 	}
 	from := truncate(q.y)
 	l := fit(q.x[from:], q.y[from:])
@@ -114,18 +114,18 @@ func (q quantity) notSteady() string {
 	case l.level == 0: // no delivery: not a change
 		return ""
 	case events < few && events*float64(l.n) < few:
-		return fmt.Sprintf("%s: %.0f messages in %d s say too little", q.name, events*float64(l.n), l.n)
+		return fmt.Sprintf("%s: %.0f messages in %d s are too few", q.name, events*float64(l.n), l.n)
 	}
-	limit, doubt := q.trend/horizon*l.level, l.uncertainty(oneSide)
-	slack, counting := -doubt, 0.0
+	limit, uncertainty := q.trend/horizon*l.level, l.uncertainty(oneSide)
+	slack, counting := -uncertainty, 0.0
 	if events < few {
-		slack, counting = doubt, 1/events
+		slack, counting = uncertainty, 1/events
 	}
 	part := 100 * float64(l.n) / l.level
 	switch {
 	case math.Abs(l.slope) > limit+slack:
-		return fmt.Sprintf("%s changed by %+.0f %% ± %.0f in the last %d s of warm-up: at most %.0f %% in %.0f s was to be shown",
-			q.name, part*l.slope, part*doubt, l.n, 100*q.trend, horizon)
+		return fmt.Sprintf("%s changed by %+.0f %% ± %.0f in the last %d s of warm-up, and the limit is %.0f %% in %.0f s",
+			q.name, part*l.slope, part*uncertainty, l.n, 100*q.trend, horizon)
 	case l.deviation/l.level > math.Sqrt(q.spread*q.spread+2*counting):
 		return fmt.Sprintf("%s varied by %.0f %% (coefficient of variation) in the last %d s of warm-up",
 			q.name, 100*l.deviation/l.level, l.n)
@@ -246,7 +246,7 @@ func driftsOf(in *input) (drifts []drift) {
 		c.Lifetime != (plan.Lifetime{}) {
 		return nil
 	}
-	confirmed := Confirmed(p.Mode)
+	confirmed := p.Confirmed()
 	load := LoadSamples(in.record, confirmed, min(time.Duration(in.overlap.to)*time.Second, in.span.sending))
 	all := quantities(load[min(in.overlap.from, len(load)):], confirmed, in.subscriptions > 0)
 	for _, q := range all {

@@ -162,12 +162,12 @@ func TestSteadyWithoutDeliveries(t *testing.T) {
 // The reason why a load is not steady contains metrics that can be checked.
 func TestUnsettledWords(t *testing.T) {
 	for want, w := range map[string]warming{
-		// The last 5 s are around 57.5 s: 0.015·5/(1+0.015·57.5), and 0.5/(1+5.75).
-		"publish rate changed by +4 % ± 0 in the last 5 s of warm-up: at most 5 % in 10 s was to be shown": {rate: linear(0.015)},
-		"median of publish latency changed by +7 % ± 0 in the last 5 s of warm-up: at most 10 % in 10 s was to be shown": {
+		// The last 5 s are around 57.5 s: of 0.015·5/(1+0.015·57.5), and 0.5/(1+5.75).
+		"publish rate changed by +4 % ± 0 in the last 5 s of warm-up, and the limit is 5 % in 10 s": {rate: linear(0.015)},
+		"median of publish latency changed by +7 % ± 0 in the last 5 s of warm-up, and the limit is 10 % in 10 s": {
 			rate: constant(100), delay: func(t float64) float64 { return 0.01 * (1 + t/10) }},
-		"publish rate changed by -13 % ± 58 in the last 60 s of warm-up: at most 5 % in 10 s was to be shown": {rate: waves(0.9, 4)},
-		// Four seconds of a wave have a deviation of ± 0.35/√2.
+		"publish rate changed by -13 % ± 58 in the last 60 s of warm-up, and the limit is 5 % in 10 s": {rate: waves(0.9, 4)},
+		// Four seconds of a wave are at ± 0.35/√2.
 		"publish rate varied by 25 % (coefficient of variation) in the last 60 s of warm-up": {rate: waves(0.35, 4)},
 	} {
 		if _, why := w.watch(rand.New(rand.NewPCG(1, 1))); why != want {

@@ -33,7 +33,10 @@ func (in *input) absent(t plan.Traits) string {
 	case t.Has(plan.NeedsRate) && !in.workload.Publishers.Open():
 		return NAClosedLoop
 	case t.Has(plan.NeedsConfirms) && !in.workload.Publishers.Confirmed():
-		return unconfirmedReason(in.workload.Publishers.Mode)
+		if in.workload.Publishers.Mode == "fire-and-forget" {
+			return NAFireAndForget
+		}
+		return NANoConfirms
 	case t.Has(plan.NeedsConsumers) && in.subscriptions == 0:
 		return NANoConsumers
 	}
@@ -203,7 +206,7 @@ func maxBacklog(m *measurements) plan.Value {
 	if m.in.sent == 0 {
 		return plan.Value{NA: NANotMeasured}
 	}
-	return plan.Value{Number: m.backlog.most()}
+	return plan.Value{Number: m.backlog.highest()}
 }
 
 func longestGap(m *measurements) plan.Value {
@@ -217,7 +220,7 @@ func longestGap(m *measurements) plan.Value {
 }
 
 // NANoNetwork is the reason for no network latency.
-const NANoNetwork = "no network is simulated, or nothing passed it"
+const NANoNetwork = "no simulated network, or no traffic through it"
 
 // networkLatency returns the value of the round-trip latency that the simulated network added.
 func networkLatency(q float64) valueOf {

@@ -153,9 +153,9 @@ func strandedLinks(in *input) (reasons []string) {
 				missed.Round(time.Millisecond), e.Agent, e.Detail))
 		}
 	}
-	const most = 3
-	if n := len(reasons) - most; n > 0 {
-		reasons = append(reasons[:most], fmt.Sprintf("and %d more links", n))
+	const maxLinks = 3
+	if n := len(reasons) - maxLinks; n > 0 {
+		reasons = append(reasons[:maxLinks], fmt.Sprintf("and %d more links", n))
 	}
 	return reasons
 }

@@ -26,7 +26,7 @@ func warningsOf(m *measurements, values map[string]plan.Value) (all []string) {
 	}
 	if m.in.latencyOff() {
 		all = append(all,
-			fmt.Sprintf("latency-off: the simulated network added %v to a round trip (median), %v was asked for: the agents' hosts are too busy, or too slow, for it",
+			fmt.Sprintf("latency-off: the simulated network added %v to a round trip (median), configured are %v: the hosts of the agents are too busy or too slow",
 				m.in.addedLatency(0.5).Round(time.Microsecond), m.in.workload.Network.Latency.D()))
 	}
 	for _, d := range m.drifts {
@@ -35,7 +35,7 @@ func warningsOf(m *measurements, values map[string]plan.Value) (all []string) {
 			verb = "fell"
 		}
 		all = append(all,
-			fmt.Sprintf("drifting: %s %s by %.0f %% in the %d s of the measurement: measure for longer, or after a longer warm-up",
+			fmt.Sprintf("drifting: %s %s by %.0f %% in the %d s of the measurement: use a longer measurement or warm-up",
 				d.name, verb, 100*math.Abs(d.part), d.seconds))
 	}
 	all = append(all, skewWarnings(m.in.workload, m.starts)...)
@@ -49,7 +49,7 @@ func latencyWarnings(name string, l latency) (all []string) {
 	}
 	if n := h.Negative(); l.across && n > 0 {
 		all = append(all,
-			fmt.Sprintf("%d of %d end-to-end latencies were negative and are in no quantile: the clocks of the hosts are apart", n, n+h.Count()))
+			fmt.Sprintf("%d of %d end-to-end latencies were negative and are excluded from quantiles: the clocks of the hosts differ", n, n+h.Count()))
 	}
 	if l.na == NABacklog {
 		return all
@@ -59,7 +59,7 @@ func latencyWarnings(name string, l latency) (all []string) {
 
 func rangeWarnings(name string, h *record.Hist) []string {
 	if n := h.Over(); n > 0 {
-		return []string{fmt.Sprintf("%d %s samples were beyond the histogram's range of an hour and count as an hour",
+		return []string{fmt.Sprintf("%d %s samples exceeded the range of the histogram, one hour, and count as one hour",
 			n, name)}
 	}
 	return nil
@@ -69,7 +69,7 @@ func rangeWarnings(name string, h *record.Hist) []string {
 func nodeWarnings(in *input, b brokerMetrics) (all []string) {
 	for _, n := range b.nodes {
 		if b.observed && n.known < time.Duration(minAnswered*float64(in.span.length())) {
-			all = append(all, fmt.Sprintf("the processes of broker %s were seen for %v of %v by an observer",
+			all = append(all, fmt.Sprintf("an observer measured the processes of broker %s for %v of %v",
 				in.task.Cell.Broker.Name,
 				n.known.Round(100*time.Millisecond), in.span.length()))
 		}
@@ -80,13 +80,13 @@ func nodeWarnings(in *input, b brokerMetrics) (all []string) {
 // brokerWarnings are about seconds without metrics of the broker.
 func brokerWarnings(in *input, b brokerMetrics) (all []string) {
 	whole := int(in.span.length() / time.Second)
-	if b.asked && float64(b.answered) < minAnswered*float64(whole) {
+	if b.probed && float64(b.answered) < minAnswered*float64(whole) {
 		all = append(all,
-			fmt.Sprintf("the broker told its metrics %d times in a measurement of %d s: they are of those moments",
+			fmt.Sprintf("the broker reported its metrics %d times in a measurement of %d s: they describe only these moments",
 				b.answered, whole))
 	}
 	if b.lacking > 0 {
-		all = append(all, fmt.Sprintf("the broker's metrics lacked a node %d times, which are left out of them",
+		all = append(all, fmt.Sprintf("the metrics of the broker did not include all nodes %d times; these samples are excluded",
 			b.lacking))
 	}
 	return all
@@ -100,18 +100,18 @@ func bindingWarnings(m *measurements, values map[string]plan.Value) (all []strin
 		l := m.bindingLatencies[name]
 		if n := l.hist.Negative(); l.across && l.na == "" && n > 0 {
 			all = append(all,
-				fmt.Sprintf("%d of %d times of %s were negative and are in no quantile: the clocks of the hosts are apart", n, n+l.hist.Count(), name))
+				fmt.Sprintf("%d of %d times of %s were negative and are excluded from quantiles: the clocks of the hosts differ", n, n+l.hist.Count(), name))
 		}
 		all = append(all, rangeWarnings(name, l.hist)...)
 	}
 	perSecond, length := m.in.workload.Topology.Churn.Rate, m.in.span.sending.Seconds()
-	asked, made := perSecond*length, m.in.counted(record.BindingsMade)
-	if asked-made > Tolerance*asked+1 {
-		all = append(all, fmt.Sprintf("asked for %s bindings a second, made %s", display.Number(perSecond),
+	intended, made := perSecond*length, m.in.counted(record.BindingsMade)
+	if intended-made > Tolerance*intended+1 {
+		all = append(all, fmt.Sprintf("configured are %s bindings per second, created were %s", display.Number(perSecond),
 			display.Number(made/length)))
 	}
 	if n := m.in.record.Total(record.BindingErrors); n > 0 {
-		all = append(all, fmt.Sprintf("%d calls to make or remove a binding failed; see the events", n))
+		all = append(all, fmt.Sprintf("%d calls to create or remove a binding failed; see the events", n))
 	}
 	if v, n := values["binding.lost"], m.bindings.Missing; v.NA == "" && n > 0 {
 		all = append(all, fmt.Sprintf("%s through a new binding %s lost after the broker had confirmed the binding",
@@ -130,7 +130,7 @@ func clockWarnings(m *measurements, values map[string]plan.Value) (all []string)
 	for _, latency := range []string{"e2e", "binding.first", "binding.message"} {
 		if m.clocks.coarse(values[latency+".p50"]) {
 			all = append(all,
-				fmt.Sprintf("clock-unsafe: the clocks of publishers and consumers were known to %v, which is more than the median of %s",
+				fmt.Sprintf("clock-unsafe: the uncertainty of the clocks of publishers and consumers is %v, more than the median of %s",
 					m.clocks.bound.Round(time.Microsecond), latency))
 		}
 	}
@@ -145,11 +145,11 @@ func skewWarnings(w plan.Workload, s starts) []string {
 	for _, a := range s.agents {
 		late = append(late, a.Agent+" "+a.Skew.D().Round(10*time.Microsecond).String())
 	}
-	const most = 10
-	if len(late) > most {
-		late = append(late[:most], "…")
+	const maxAgents = 10
+	if len(late) > maxAgents {
+		late = append(late[:maxAgents], "…")
 	}
-	return []string{fmt.Sprintf("skewed: agents started %v apart, and the cell allows %v; after the agreed time: %s",
+	return []string{fmt.Sprintf("skewed: agents started within %v, and the cell permits %v; delay of each agent: %s",
 		time.Duration(s.skew.Number*1e9).Round(10*time.Microsecond), w.Skew.D(), strings.Join(late, ", "))}
 }
 
@@ -158,19 +158,19 @@ func deliveryWarnings(m *measurements) (all []string) {
 	in, l := m.in, m.ledger
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	if l.Foreign > 0 {
-		warn("%s of another task %s received: something else uses the same queues", messages(l.Foreign), was(l.Foreign))
+		warn("%s of another task %s received: another program uses the same queues", messages(l.Foreign), was(l.Foreign))
 	}
 	if l.Uncertain > 0 {
-		warn("%s may or may not have gone out: the call to publish failed", messages(l.Uncertain))
+		warn("%s may or may not have been sent: the publish call failed", messages(l.Uncertain))
 	}
 	if l.Unconfirmed > 0 {
 		warn("%d of %s %s never confirmed", l.Unconfirmed, messages(l.Sent), was(l.Unconfirmed))
 	}
 	if l.Rejected > 0 {
-		warn("%d of %s %s refused by the broker", l.Rejected, messages(l.Sent), was(l.Rejected))
+		warn("%d of %s %s rejected by the broker", l.Rejected, messages(l.Sent), was(l.Rejected))
 	}
 	if in.task.Cell.Guarantees.Ordered && l.Reordered > 0 && in.unmarkedRedeliveries() {
-		warn("%s received after a later one: consumers left, and the broker does not say whether that is what they had not taken", messagesWere(l.Reordered))
+		warn("%s received after a later one: consumers disconnected, and the broker does not report whether these are redeliveries", messagesWere(l.Reordered))
 	}
 	if short := shortfall(m); short != "" {
 		warn("%s", short)
@@ -182,13 +182,13 @@ func deliveryWarnings(m *measurements) (all []string) {
 		}
 	}
 	if reconnects > 0 {
-		warn("links broke and were opened again %d times; see the events", reconnects)
+		warn("links failed and were opened again %d times; see the events", reconnects)
 	}
 	if n := broken - reconnects; n > 0 {
-		warn("links that broke and were not opened again: %d; see the events", n)
+		warn("links that failed and were not opened again: %d; see the events", n)
 	}
 	if l.Undrained > 0 && in.facts.DrainCut {
-		warn("the drain was cut by its limit of %v with %s still missing", in.workload.Drain.Timeout,
+		warn("the drain ended by its timeout of %v with %s missing", in.workload.Drain.Timeout,
 			messages(l.Undrained))
 	}
 	for _, a := range in.facts.Agents {
@@ -225,13 +225,13 @@ func shortfall(m *measurements) string {
 			roughly(blocked))
 	}
 	if failed > 0 {
-		why += fmt.Sprintf("; calls to publish that failed: %.0f", failed)
+		why += fmt.Sprintf("; failed publish calls: %.0f", failed)
 	}
 	if unsent > 0 {
-		why += fmt.Sprintf("; messages due and never sent: %.0f", unsent)
+		why += fmt.Sprintf("; unsent messages: %.0f", unsent)
 	}
 	per := in.span.sending.Seconds()
-	return fmt.Sprintf("asked for %s/s, sent %s/s: %s", display.Number(due/per), display.Number(in.sent/per), why)
+	return fmt.Sprintf("intended publish rate %s/s, actual %s/s: %s", display.Number(due/per), display.Number(in.sent/per), why)
 }
 
 // roughly formats a latency with three or four digits, or "below 1µs".

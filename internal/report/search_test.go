@@ -66,7 +66,7 @@ func capacities() (plan.Run, []plan.Outcome) {
 			o.Values["capacity"] = plan.Value{Number: r.Capacity, Flags: []plan.Flag{plan.ClientBound}}
 		}
 		if !r.Sure {
-			o.Verdict, o.Reasons = plan.Unknown, []string{"the search found no sure capacity: " + r.Why}
+			o.Verdict, o.Reasons = plan.Unknown, []string{"the search found no verified capacity: " + r.Why}
 			o.Values["capacity"] = plan.Value{NA: r.Why}
 		}
 		outcomes = append(outcomes, o)
