@@ -148,7 +148,7 @@ cell: {axis: _, topology: churn: rate: 1}
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d", code)
 	}
-	if got := strings.Count(ctl.Said(), "cannot make and remove bindings while messages flow"); got != 2 {
+	if got := strings.Count(ctl.Said(), "does not support churn of bindings (topology.churn)"); got != 2 {
 		t.Errorf("%d of 2 cells are n/a for want of bindings that come and go:\n%s", got, ctl.Said())
 	}
 }

@@ -22,7 +22,7 @@ type Shortage struct {
 func Shortages(run plan.Run) (all []Shortage) {
 	have := run.Repeat
 	if run.Until != nil {
-		have = min(have, sampling.Least(*run.Until))
+		have = min(have, sampling.MinRepetitions(*run.Until))
 	}
 	for _, table := range run.Tables {
 		for _, axis := range table.Columns {

@@ -233,7 +233,7 @@ func (r *axisReader) checkDuplicates(group []int) {
 			key += r.space.axes[a].values[i].text + "\x00"
 		}
 		if known[key] && v.json != nil {
-			r.doc.add(v.place, fmt.Sprintf("%s[%d]", join("axes", first.name), i), v.text+" is in the list already")
+			r.doc.add(v.place, fmt.Sprintf("%s[%d]", join("axes", first.name), i), v.text+" is duplicated; remove one")
 		}
 		known[key] = true
 	}
@@ -261,7 +261,7 @@ func (r *axisReader) readZips() [][]string {
 				}
 				continue
 			case used[name]:
-				r.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is zipped already", name))
+				r.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is in another zip; name it once", name))
 				continue
 			}
 			used[name] = true
@@ -271,7 +271,7 @@ func (r *axisReader) readZips() [][]string {
 			names = append(names, name)
 		}
 		if !equal {
-			r.doc.add(v.Pos(), path, "zipped axes need as many values each: "+strings.Join(sizes, ", "))
+			r.doc.add(v.Pos(), path, "zipped axes need the same number of values: "+strings.Join(sizes, ", "))
 			r.unzipped = true
 			continue
 		}

@@ -74,21 +74,25 @@ func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 
 func noDriver(name string) string {
 	names := drivers.Names()
-	msg := fmt.Sprintf("there is no driver %q here", name)
+	msg := fmt.Sprintf("there is no driver %q", name)
 	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return msg + " (there are: " + strings.Join(names, ", ") +
-		"); one in another language is named in a file of this host: --drivers FILE"
+		"); for a driver in another language pass --drivers FILE"
 }
 
+// noBroker returns the error of a broker that does not exist. shown is its name as the matrix writes it.
 func noBroker(brokers map[string]*plan.Broker, shown, name string) string {
-	names := slices.Sorted(maps.Keys(brokers))
 	msg := fmt.Sprintf("there is no broker %s", shown)
-	if near := plan.ClosestMatch(name, names); near != "" {
+	if near := plan.ClosestMatch(name, slices.Sorted(maps.Keys(brokers))); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return msg + " (there are: " + strings.Join(names, ", ") + ")"
+	return msg + brokersThere(brokers)
+}
+
+func brokersThere(brokers map[string]*plan.Broker) string {
+	return " (there are: " + strings.Join(slices.Sorted(maps.Keys(brokers)), ", ") + ")"
 }
 
 // readOptions reads the options, with the driver's defaults, and the paths of those that are secret.
@@ -97,7 +101,7 @@ func (r *brokerReader) readOptions(b *plan.Broker, info drivers.Info, broker cue
 	schema := r.doc.ctx.CompileString(info.Schema,
 		cue.Filename("the schema of driver "+info.Name)).LookupPath(cue.ParsePath("#Options"))
 	if schema.Err() != nil {
-		r.doc.add(place(v), path, "the schema of driver "+info.Name+" has a mistake: "+schema.Err().Error())
+		r.doc.add(place(v), path, "the schema of driver "+info.Name+" is invalid: "+schema.Err().Error())
 		return
 	}
 	whole := schema

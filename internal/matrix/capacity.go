@@ -7,8 +7,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// unsearchable returns the errors of a capacity search, and of fields that cannot be combined with one.
-func unsearchable(w plan.Workload) []problem {
+// validateSearch returns the errors of a capacity search, and of fields that cannot be combined with one.
+func validateSearch(w plan.Workload) []problem {
 	s := w.Search
 	if s == nil || len(w.Groups) > 0 { // a search with groups is reported by inconsistentParts
 		return nil
@@ -23,18 +23,18 @@ func unsearchable(w plan.Workload) []problem {
 	const sets = "the search sets the rate; remove "
 	report(p.Rate > 0, "publishers.rate", sets+"publishers.rate, or give it as search.from")
 	report(len(p.Profile) > 0, "publishers.profile", sets+"publishers.profile")
-	report(p.Count > 0, "publishers.count", "each step of a search is measured for a time; remove publishers.count")
+	report(p.Count > 0, "publishers.count", "steps of a search have a fixed duration; remove publishers.count")
 	report(p.Lifetime != plan.Lifetime{}, "publishers.lifetime",
-		"publishers that come and go send less than a search asks for; remove it")
+		"publishers that disconnect send less than the rate of a step; remove it")
 	join, leave := w.Consumers.Lifetime.ConnectAt, w.Consumers.Lifetime.DisconnectAt
 	report(join > 0, "consumers.lifetime.connectAt",
-		"steps of a search are shorter than what verifies them: consumers that join at some time make them another load; remove it")
+		"steps of a search are shorter than the verification, and consumers that connect at a fixed time would change the load; remove it")
 	report(leave > 0, "consumers.lifetime.disconnectAt",
-		"steps of a search are shorter than what verifies them: consumers that leave at some time make them another load; remove it")
+		"steps of a search are shorter than the verification, and consumers that disconnect at a fixed time would change the load; remove it")
 	report(len(w.Faults) > 0, "search",
-		"a search measures many times, and what fails in a fault is not capacity; remove faults or the search")
+		"a failure because of a fault says nothing about capacity; remove faults or search")
 	report(s.From > s.Max, "search.from", "%v is above search.max, %v", s.From, s.Max)
-	report(s.Steps < s.Repeats+2, "search.steps", "%d leaves no room for a search beside %d repeats; give at least %d",
+	report(s.Steps < s.Repeats+2, "search.steps", "%d steps are too few for a search with %d repeats; give at least %d",
 		s.Steps, s.Repeats, s.Repeats+2)
 	why := unmeasured(s.While, w)
 	report(why != "", "search.while", "%s", why)
@@ -50,7 +50,7 @@ func unmeasured(condition string, w plan.Workload) string {
 	var absent []string
 	for _, name := range c.Names() {
 		if why := w.Absent(name); why != "" {
-			absent = append(absent, fmt.Sprintf("%s never has a number here: %s", name, why))
+			absent = append(absent, fmt.Sprintf("%s never has a number in this cell: %s", name, why))
 		}
 	}
 	return strings.Join(absent, "; ")

@@ -50,9 +50,9 @@ func newWorker(m *Matrix) (*worker, error) {
 // renew replaces the context.
 func (w *worker) renew() error {
 	ctx := cuecontext.New()
-	root, _, faults := w.m.source.build(ctx)
-	if len(faults) > 0 {
-		return faults
+	root, _, errs := w.m.source.build(ctx)
+	if len(errs) > 0 {
+		return errs
 	}
 	return w.use(ctx, root, schemaIn(ctx))
 }
@@ -80,8 +80,8 @@ func (w *worker) use(ctx *cue.Context, root, schema cue.Value) error {
 // examine evaluates a combination and collects its errors only.
 func (w *worker) examine(combo []int, found *findings) {
 	if w.m.skipped(combo) == nil {
-		_, faults := w.evaluate(combo)
-		for _, f := range faults {
+		_, errs := w.evaluate(combo)
+		for _, f := range errs {
 			found.add(f, w.m.space.name(combo))
 		}
 	}
@@ -89,9 +89,9 @@ func (w *worker) examine(combo []int, found *findings) {
 
 // evaluate returns the cell of a combination, or the reason why it is n/a, or the errors.
 func (w *worker) evaluate(combo []int) (Combination, Errors) {
-	tree, faults := w.tree(combo)
-	if len(faults) > 0 {
-		return Combination{}, faults
+	tree, errs := w.tree(combo)
+	if len(errs) > 0 {
+		return Combination{}, errs
 	}
 	w.m.nameAxes(tree, combo)
 	if wrong := w.m.expandSideBySide(tree); len(wrong) > 0 {
@@ -102,8 +102,8 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 	problems = append(problems, missing...)
 	problems = append(problems, duplicateFields(tree)...)
 	problems = append(problems, validateNames(tree)...)
-	retry, unclear := takeRetry(tree)
-	problems = append(problems, unclear...)
+	retry, invalid := takeRetry(tree)
+	problems = append(problems, invalid...)
 	rules, listed := takeRules(tree)
 	normalise(tree)
 	work := plan.Default()
@@ -121,14 +121,14 @@ func (w *worker) evaluate(combo []int) (Combination, Errors) {
 			work.Groups[i].Broker = own[g.Name]
 		}
 		problems = append(problems, inconsistentParts(work)...)
-		problems = append(problems, unsearchable(work)...)
+		problems = append(problems, validateSearch(work)...)
 		problems = append(problems, validateRules(rules, listed, work)...)
 	}
 	if err == nil {
-		faults = w.m.unrepeatable(work)
+		errs = w.m.validateRepeat(work)
 	}
-	if len(problems) > 0 || len(faults) > 0 {
-		return Combination{}, append(w.locate(problems, combo), faults...)
+	if len(problems) > 0 || len(errs) > 0 {
+		return Combination{}, append(w.locate(problems, combo), errs...)
 	}
 	if broker == nil {
 		return Combination{}, nil // reported already
@@ -158,14 +158,14 @@ func (w *worker) tree(combo []int) (map[string]any, Errors) {
 			return nil, Errors{{File: w.m.source.file, Message: err.Error()}}
 		}
 	}
-	_, tree, faults := w.fill(combo)
-	if len(faults) == 0 && key != "" {
+	_, tree, errs := w.fill(combo)
+	if len(errs) == 0 && key != "" {
 		if len(w.trees) >= maxTrees {
 			clear(w.trees)
 		}
 		w.trees[key] = clone(tree)
 	}
-	return tree, faults
+	return tree, errs
 }
 
 // projection returns a key of the values of the axes that the template refers to. It returns "" if these axes are not
@@ -203,22 +203,10 @@ func (m *Matrix) broker(tree map[string]any, own map[string]*plan.Broker) (*plan
 		return nil, nil // reported already
 	}
 	if name == "" {
-		return nil, []problem{{"broker", "there are several brokers; add an axis broker, or name one here" +
-			m.brokersThere()}}
+		return nil, []problem{{"broker", "there are several brokers; add an axis broker or set cell.broker" +
+			brokersThere(m.brokers)}}
 	}
-	return nil, []problem{{"broker", m.noBroker(name)}}
-}
-
-func (m *Matrix) brokersThere() string {
-	return " (there are: " + strings.Join(m.brokerNames(), ", ") + ")"
-}
-
-func (m *Matrix) noBroker(name string) string {
-	msg := fmt.Sprintf("there is no broker %q", name)
-	if near := plan.ClosestMatch(name, m.brokerNames()); near != "" {
-		msg += fmt.Sprintf("; did you mean %q?", near)
-	}
-	return msg + m.brokersThere()
+	return nil, []problem{{"broker", noBroker(m.brokers, strconv.Quote(name), name)}}
 }
 
 // problem is an error in a filled cell, without its position.
@@ -322,7 +310,7 @@ func normalise(tree map[string]any) {
 func duplicateFields(tree map[string]any) []problem {
 	both := duplicateSizes(at(tree, "message", "size"))
 	if tree["latency"] != nil && at(tree, "network", "latency") != nil {
-		return append([]problem{{"latency", "it is given twice, here and as network.latency; remove one of them"}},
+		return append([]problem{{"latency", "it is also set as network.latency; remove one of them"}},
 			both...)
 	}
 	return both
@@ -337,35 +325,35 @@ func inconsistent(w plan.Workload) []problem {
 		}
 	}
 	p, c := w.Publishers, w.Consumers
-	report(p.Batch.Min > p.Batch.Max, "publishers.batch", "its min, %d, is above its max, %d", p.Batch.Min, p.Batch.Max)
-	report(w.Drain.Idle > w.Drain.Timeout, "drain.idle", "%s is above drain.timeout, %s: the drain would always be cut",
+	report(p.Batch.Min > p.Batch.Max, "publishers.batch", "min %d is above max %d; swap them", p.Batch.Min, p.Batch.Max)
+	report(w.Drain.Idle > w.Drain.Timeout, "drain.idle", "%s is above drain.timeout, %s; lower it or raise drain.timeout",
 		w.Drain.Idle, w.Drain.Timeout)
 	report(p.Rate > 0 && len(p.Profile) > 0, "publishers.profile",
-		"it is given together with publishers.rate, %v; remove one of them", p.Rate)
+		"publishers.rate, %v, is also set; remove one of them", p.Rate)
 	report(len(p.Profile) > 0 && !slices.ContainsFunc(p.Profile,
 		func(s plan.Stage) bool { return s.Messages(s.For.D()) > 0 }), "publishers.profile",
-		"no stage sends anything; give one a rate above 0")
+		"no stage has a rate above 0; set one")
 	report(p.Arrivals == plan.ArrivalsPoisson && !p.Open() && w.Search == nil, "publishers.arrivals",
-		"%q needs times at which messages are due: give publishers.rate or publishers.profile", p.Arrivals)
+		"%q needs intended send times; set publishers.rate or publishers.profile", p.Arrivals)
 	queues, readers := w.Topology.Queues, c.Nodes*c.Threads
 	report(readers > 0 && readers < queues, "topology.queues",
-		"%d queues but only %s a subscription: the rest would never be read; raise consumers.threads or lower topology.queues", queues, display.Count(readers, "consumer"))
+		"%d queues but only %s per subscription: some queues would have no consumer; raise consumers.threads or lower topology.queues", queues, display.Count(readers, "consumer"))
 	if c.Colocate && c.Nodes > 0 {
 		report(p.Nodes != c.Nodes, "consumers.nodes",
-			"%d, and publishers.nodes is %d: colocated, each agent receives its own messages; make them equal", c.Nodes,
+			"%d, and publishers.nodes is %d: with consumers.colocate each agent receives its own messages; make them equal", c.Nodes,
 			p.Nodes)
 		report(queues%c.Nodes != 0, "topology.queues",
-			"%d do not divide among %s: colocated, each agent has queues of its own; make them a multiple of consumers.nodes",
+			"%d do not divide among %s: with consumers.colocate each agent has its own queues; give a multiple of consumers.nodes",
 			queues, display.Count(c.Nodes, "agent"))
 		report(c.Nodes > 1 && w.Topology.Churn.Rate > 0, "topology.churn",
-			"one agent sends through new bindings to the queues of all: colocated, each agent receives its own messages alone; use one node")
+			"one agent sends through new bindings to all queues, but with consumers.colocate each agent receives only its own messages; use one node")
 	}
 	report(c.Nodes > 0 && c.Ack == "every" && c.Prefetch > 0 && c.Prefetch < c.AckEvery, "consumers.ackEvery",
-		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; give a value up to the prefetch", c.AckEvery, c.Prefetch)
+		"%d is above consumers.prefetch, %d: the broker would stop before the first acknowledgement; lower it", c.AckEvery, c.Prefetch)
 	report(c.Nodes > 0 && c.Ack == "interval" && c.Prefetch > 0 && c.AckInterval >= w.Drain.Idle, "drain.idle",
-		"%s is not above consumers.ackInterval, %s: a consumer with a full prefetch receives nothing for so long, and what waits would count as lost",
+		"%s is not above consumers.ackInterval, %s: a consumer with a full prefetch receives nothing for an interval, and waiting messages would count as lost; raise it",
 		w.Drain.Idle, c.AckInterval)
-	out = append(out, misplaced(w)...)
-	out = append(out, faulty(w)...)
+	out = append(out, validatePlacement(w)...)
+	out = append(out, validateFaults(w)...)
 	return out
 }

@@ -35,13 +35,13 @@ func Commands(file string, text []byte) (map[string]Command, error) {
 			errs = append(errs, errorAt(place(at), join("", name), err.Error()))
 		case len(command.Command) == 0 || command.Command[0] == "":
 			errs = append(errs, errorAt(place(at), join(name, "command"),
-				`it names no program; give it and its arguments, as in ["python3", "driver.py"]`))
+				`the program is missing; give it and its arguments, as in ["python3", "driver.py"]`))
 		}
 		commands[name] = command
 	}
 	if len(commands) == 0 {
 		errs = Errors{{File: file,
-			Message: `no driver is named; name one, as in mine: command: ["python3", "driver.py"], or leave --drivers out`}}
+			Message: `the file has no driver; add one, as in mine: command: ["python3", "driver.py"], or omit --drivers`}}
 	}
 	if len(errs) > 0 {
 		return nil, errs

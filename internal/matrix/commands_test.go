@@ -27,8 +27,8 @@ func TestCommandsFaults(t *testing.T) {
 		"a: {comand: [\"x\"]}\nb: {command: \"x\"}\n": {"d.cue:1:", "comand", `did you mean "command"`, "d.cue:2:",
 			"b.command"},
 		"a: command: []\n":     {"d.cue:1:", "a.command"},
-		"a: command: [\"\"]\n": {"d.cue:1:", "names no program"},
-		"\n":                   {"no driver is named"},
+		"a: command: [\"\"]\n": {"d.cue:1:", "the program is missing"},
+		"\n":                   {"the file has no driver"},
 		"a: {\n":               {"d.cue:"},
 	} {
 		_, err := Commands("d.cue", []byte(text))

@@ -117,7 +117,7 @@ var (
 func plain(e errors.Error) string {
 	text := message(e)
 	if m := conflict.FindStringSubmatch(text); m != nil {
-		return fmt.Sprintf("it is given more than once, with values that do not agree: %s and %s", m[1], m[2])
+		return fmt.Sprintf("it has several values that conflict: %s and %s", m[1], m[2])
 	}
 	if m := reference.FindStringSubmatch(text); m != nil {
 		return unknownName(m[1])
@@ -126,7 +126,7 @@ func plain(e errors.Error) string {
 		return fmt.Sprintf("%s is not valid here; give a value %s", m[1], m[2])
 	}
 	if m := undefined.FindStringSubmatch(text); m != nil {
-		return fmt.Sprintf("it refers to a field %q that nothing sets", m[1])
+		return fmt.Sprintf("it refers to a field %q that is not set", m[1])
 	}
 	if m := openValue.FindStringSubmatch(text); m != nil {
 		return "it is not concrete: " + m[1]
@@ -144,11 +144,11 @@ func plain(e errors.Error) string {
 const notPresent = "field is required but not present"
 
 // unboundName is the beginning of the message for an undefined name.
-const unboundName = "nothing is named "
+const unboundName = "there is no name "
 
 func unknownName(name string) string {
 	if name == "axis" {
-		return unboundName + "axis here; write axis: _ in the same cell: {…} to refer to the combination's values"
+		return unboundName + "axis in this scope; write axis: _ in the same cell: {…} to refer to the values of the combination"
 	}
-	return unboundName + name + " here; if it is text, put it into double quotes"
+	return unboundName + name + " in this scope; put text into double quotes"
 }

@@ -62,19 +62,19 @@ func beyond(driver string, has drivers.Capabilities, use drivers.Use) []string {
 	var out []string
 	lacks := func(missing bool, format string, args ...any) {
 		if missing {
-			out = append(out, driver+" here "+fmt.Sprintf(format, args...))
+			out = append(out, driver+" with these options "+fmt.Sprintf(format, args...))
 		}
 	}
 	lacks(!slices.Contains(has.Modes, use.Mode), "cannot publish %s (it can: %s)", use.Mode, list(has.Modes))
-	lacks(use.Mandatory && !has.Mandatory, "does not give unroutable messages back (mandatory)")
-	lacks(use.Persistent && !has.Persistent, "cannot keep messages through a restart (persistent: true)")
-	lacks(!use.Persistent && !has.Transient, "always keeps messages through a restart (persistent: false)")
-	lacks(use.Subscriptions > 1 && !has.Subscriptions, "cannot give every message to several subscriptions")
-	lacks(use.Bindings > 1 && !has.Bindings, "knows no bindings, so that a queue cannot have %d", use.Bindings)
-	lacks(use.Churn && !has.Churn, "cannot make and remove bindings while messages flow (topology.churn)")
-	lacks(use.Keys && !has.Keys, "gives keys no meaning (message.keys)")
+	lacks(use.Mandatory && !has.Mandatory, "does not return unroutable messages (mandatory)")
+	lacks(use.Persistent && !has.Persistent, "cannot store messages persistently (persistent: true)")
+	lacks(!use.Persistent && !has.Transient, "always stores messages persistently (persistent: false)")
+	lacks(use.Subscriptions > 1 && !has.Subscriptions, "does not support several subscriptions")
+	lacks(use.Bindings > 1 && !has.Bindings, "does not support %d bindings per queue", use.Bindings)
+	lacks(use.Churn && !has.Churn, "does not support churn of bindings (topology.churn)")
+	lacks(use.Keys && !has.Keys, "does not use message keys (message.keys)")
 	if use.Consumers > 0 {
-		lacks(use.Nack && !has.Redelivery, "does not deliver again what a consumer refuses (consumers.nack)")
+		lacks(use.Nack && !has.Redelivery, "does not redeliver rejected messages (consumers.nack)")
 		lacks(!slices.Contains(has.Acks, use.Ack), "cannot acknowledge %q (it can: %s)", use.Ack, list(has.Acks))
 		lacks(use.Prefetch == 0 && !has.UnlimitedPrefetch, "has no unlimited prefetch (prefetch: 0)")
 		lacks(placed(use.ConsumerNode) && !has.Nodes, "cannot place consumers on node %s", use.ConsumerNode)

@@ -20,7 +20,7 @@ type chunk struct {
 
 type result struct {
 	Combination
-	faults Errors
+	errs Errors
 }
 
 // chunkSize is the maximum number of combinations in a chunk. The first chunks are smaller, so that the first cell is
@@ -64,7 +64,7 @@ func (m *Matrix) Expand(ctx context.Context) iter.Seq2[Combination, error] {
 		case ctx.Err() != nil:
 			yield(Combination{}, fmt.Errorf("expand matrix: %w", ctx.Err()))
 		case len(found.list) > 0:
-			yield(Combination{}, tidy(m.source.file, found.faults(), plan.NewScrubber(m.secrets)))
+			yield(Combination{}, tidy(m.source.file, found.errs(), plan.NewScrubber(m.secrets)))
 		}
 	}
 }
@@ -138,12 +138,12 @@ func (m *Matrix) run(ctx context.Context, w *worker, c *chunk) *worker {
 		if w == nil {
 			var err error
 			if w, err = newWorker(m); err != nil {
-				c.results[i].faults = Errors{{File: m.source.file, Message: err.Error()}}
+				c.results[i].errs = Errors{{File: m.source.file, Message: err.Error()}}
 				w = nil
 				continue
 			}
 		}
-		c.results[i].Combination, c.results[i].faults = w.evaluate(combo)
+		c.results[i].Combination, c.results[i].errs = w.evaluate(combo)
 	}
 	return w
 }
@@ -159,7 +159,7 @@ func (m *Matrix) skipped(combo []int) *pattern {
 
 // collect adds a combination's errors to found. It also reports combinations that produce the same cell.
 func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *findings) {
-	for _, f := range r.faults {
+	for _, f := range r.errs {
 		found.add(f, m.space.name(combo))
 	}
 	if r.Cell == nil {
@@ -177,7 +177,7 @@ func (m *Matrix) collect(r result, combo []int, seen map[string][]int, found *fi
 		}
 	}
 	first := names[0]
-	msg := fmt.Sprintf("axis %s does not enter the cell: %s and %s are the same measurement; use axis.%s in the template, or in labels: {%s: axis.%s}",
+	msg := fmt.Sprintf("axis %s does not affect the cell: %s and %s are the same measurement; use axis.%s in the template, or in labels: {%s: axis.%s}",
 		strings.Join(names, " or "), m.space.name(twin), m.space.name(combo), first, first, first)
 	a := m.space.axes[m.space.find(first)]
 	found.add(errorAt(a.place, join("axes", strings.Join(names, "+")), msg), "")

@@ -6,8 +6,8 @@ import (
 	"lockstep/internal/plan"
 )
 
-// faulty returns the errors of a cell's faults.
-func faulty(w plan.Workload) []problem {
+// validateFaults returns the errors of a cell's faults.
+func validateFaults(w plan.Workload) []problem {
 	var out []problem
 	for i, f := range w.Faults {
 		path := fmt.Sprintf("faults[%d]", i)
@@ -18,32 +18,32 @@ func faulty(w plan.Workload) []problem {
 		}
 		connections := f.Kind == plan.FaultCut || f.Kind == plan.FaultStall || f.Kind == plan.FaultSlow
 		report(connections && f.Target != "", ".target",
-			"%s is done to connections; leave target out, or choose kill, pause, restart or isolate", f.Kind)
+			"%s affects connections; remove target, or use kill, pause, restart or isolate", f.Kind)
 		report(!connections && f.Target == "", "",
-			"%s needs a target: what an agent on the broker's host may disturb, by the name in that agent's --faults file", f.Kind)
+			"%s needs a target; name an entry of the --faults file of an agent on the broker's host", f.Kind)
 		report(!connections && f.On != "all", ".on",
-			"%s is done to the broker, not to the connections of %s; leave on out", f.Kind, f.On)
+			"%s affects the broker, not the connections of %s; remove on", f.Kind, f.On)
 		report(!connections && f.Share < 1, ".share",
-			"%s is done to the broker, not to a share of connections; leave share out", f.Kind)
+			"%s affects the broker, not a share of connections; remove share", f.Kind)
 		report(f.Kind == plan.FaultSlow && f.Latency == 0 && f.Bandwidth == 0, "",
-			"slow changes nothing; give a latency, a bandwidth, or both")
-		report(f.Kind != plan.FaultSlow && f.Latency != 0, ".latency", "it is for slow alone; leave it out")
-		report(f.Kind != plan.FaultSlow && f.Bandwidth != 0, ".bandwidth", "it is for slow alone; leave it out")
+			"slow has no effect; set latency, bandwidth, or both")
+		report(f.Kind != plan.FaultSlow && f.Latency != 0, ".latency", "only slow has it; remove it")
+		report(f.Kind != plan.FaultSlow && f.Bandwidth != 0, ".bandwidth", "only slow has it; remove it")
 		report(f.At+f.For > w.Measure, "",
-			"it ends %s after the measurement began, which lasts %s; begin earlier, or raise measure", f.At+f.For,
+			"it ends at %s, after the end of the measurement, %s; begin earlier or raise measure", f.At+f.For,
 			w.Measure)
 		out = append(out, roles(w, f, path)...)
 		for k, g := range w.Faults[:i] {
-			report(meet(f, g), "", "it overlaps with faults[%d] (%s); let it begin at %s or later", k, g, g.At+g.For)
+			report(meet(f, g), "", "it overlaps with faults[%d] (%s); begin at %s or later", k, g, g.At+g.For)
 		}
 	}
 	if len(w.Faults) > 0 && len(w.Groups) > 0 {
 		out = append(out,
 			problem{"faults",
-				"a cell of several groups cannot have faults; give each group a cell of its own, or take faults out"})
+				"a cell with groups cannot have faults; use one cell per group, or remove faults"})
 	}
 	if len(w.Faults) > 0 && w.Search != nil {
-		out = append(out, problem{"faults", "a search finds the rate that holds by itself; take faults or search out"})
+		out = append(out, problem{"faults", "a search cannot have faults; remove faults or search"})
 	}
 	return out
 }
@@ -54,15 +54,15 @@ func roles(w plan.Workload, f plan.Fault, path string) []problem {
 	if f.On != "all" && w.Consumers.Colocate {
 		out = append(out,
 			problem{path + ".on",
-				"with consumers.colocate each agent's connections are of publishers and consumers; leave on out, or colocate"})
+				"with consumers.colocate each agent has connections of publishers and consumers; remove on or colocate"})
 	}
 	if f.On == "consumers" && w.Consumers.Nodes == 0 {
-		out = append(out, problem{path + ".on", "the cell has no consumers; choose publishers"})
+		out = append(out, problem{path + ".on", "the cell has no consumers; use publishers"})
 	}
 	if f.Share < 1 && (w.Publishers.Mode == "connection-per-message" ||
 		w.Publishers.Mode == "connection-per-message-confirm") && f.On != "consumers" {
 		out = append(out, problem{path + ".share",
-			"in mode " + w.Publishers.Mode + " no connection stays to be chosen; leave share out"})
+			"in mode " + w.Publishers.Mode + " there are no lasting connections; remove share"})
 	}
 	return out
 }

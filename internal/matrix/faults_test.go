@@ -161,9 +161,9 @@ cell: {consumers: {ack: "interval", ackInterval: "3s", prefetch: %PREFETCH%}, dr
 
 func TestRateAndProfileThatCannotBe(t *testing.T) {
 	for publishers, want := range map[string]string{
-		`{rate: 5, profile: [{for: "1s", rate: 5}]}`:                     "publishers.profile: it is given together with publishers.rate, 5",
-		`{profile: [{for: "1s", rate: 0}, {for: "2s", rate: 0, to: 0}]}`: "publishers.profile: no stage sends anything",
-		`{arrivals: "poisson"}`:                                          `publishers.arrivals: "poisson" needs times at which messages are due`,
+		`{rate: 5, profile: [{for: "1s", rate: 5}]}`:                     "publishers.profile: publishers.rate, 5, is also set",
+		`{profile: [{for: "1s", rate: 0}, {for: "2s", rate: 0, to: 0}]}`: "publishers.profile: no stage has a rate above 0",
+		`{arrivals: "poisson"}`:                                          `publishers.arrivals: "poisson" needs intended send times`,
 	} {
 		got := faultsText(t, "package matrix\nname: \"x\"\nbrokers: a: driver: \"fake\"\ncell: publishers: "+publishers+
 			"\n", Narrow{})

@@ -16,7 +16,7 @@ type findings struct {
 }
 
 type finding struct {
-	fault Error
+	err   Error
 	combo string // the first combination with this error
 	more  int
 }
@@ -39,22 +39,22 @@ func keyOf(x Error) string { return placeOf(x) + " " + x.Path }
 func (f *findings) add(x Error, combo string) {
 	key := keyOf(x)
 	i, known := f.known[key]
-	if _, said := f.known[placeOf(x)]; said {
+	if _, known := f.known[placeOf(x)]; known {
 		return
 	}
 	switch {
 	case !known:
 		f.known[key] = len(f.list)
-		f.list = append(f.list, finding{fault: x, combo: combo})
+		f.list = append(f.list, finding{err: x, combo: combo})
 	case i >= 0:
 		f.list[i].more++
 	}
 }
 
-func (f *findings) faults() Errors {
+func (f *findings) errs() Errors {
 	out := make(Errors, len(f.list))
 	for i, x := range f.list {
-		out[i] = x.fault
+		out[i] = x.err
 		switch {
 		case x.combo != "" && x.more > 0:
 			out[i].Message += fmt.Sprintf(" — in the combination %s and in at least %d more", x.combo, x.more)
@@ -66,12 +66,12 @@ func (f *findings) faults() Errors {
 }
 
 // tidy sorts errors by position, removes duplicates and hides secrets.
-func tidy(file string, faults Errors, scrub *plan.Scrubber) Errors {
-	for i := range faults {
-		faults[i].File, faults[i].Message = scrub.Scrub(faults[i].File), scrub.Scrub(faults[i].Message)
+func tidy(file string, errs Errors, scrub *plan.Scrubber) Errors {
+	for i := range errs {
+		errs[i].File, errs[i].Message = scrub.Scrub(errs[i].File), scrub.Scrub(errs[i].Message)
 	}
-	faults = withoutEchoes(faults)
-	slices.SortStableFunc(faults, func(a, b Error) int {
+	errs = withoutEchoes(errs)
+	slices.SortStableFunc(errs, func(a, b Error) int {
 		if a.File != b.File { // the matrix first, then command-line options
 			if a.File == file || b.File == file {
 				return cmp.Compare(b2i(b.File == file), b2i(a.File == file))
@@ -80,21 +80,21 @@ func tidy(file string, faults Errors, scrub *plan.Scrubber) Errors {
 		}
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column), strings.Compare(a.Path, b.Path))
 	})
-	return slices.CompactFunc(faults, func(a, b Error) bool {
+	return slices.CompactFunc(errs, func(a, b Error) bool {
 		return a.File == b.File && a.Line == b.Line && a.Column == b.Column &&
 			(a.Message == b.Message || a.Path == b.Path && a.Line > 0)
 	})
 }
 
 // withoutEchoes removes errors that are consequences of an undefined name at the same position.
-func withoutEchoes(faults Errors) Errors {
+func withoutEchoes(errs Errors) Errors {
 	unbound := map[string]bool{}
-	for _, f := range faults {
+	for _, f := range errs {
 		if strings.HasPrefix(f.Message, unboundName) {
 			unbound[placeOf(f)] = true
 		}
 	}
-	return slices.DeleteFunc(faults, func(f Error) bool {
+	return slices.DeleteFunc(errs, func(f Error) bool {
 		return unbound[placeOf(f)] && !strings.HasPrefix(f.Message, unboundName)
 	})
 }

@@ -45,7 +45,7 @@ func (l *loader) readGroups() {
 	}, nil)
 	if a := l.space.find(groupAxis); a >= 0 && l.groups.any() {
 		l.doc.add(l.space.axes[a].place, join("axes", groupAxis),
-			"tables show the groups of the cell on an axis of this name; call the axis something else")
+			"tables use this name for the groups of the cell; rename the axis")
 	}
 }
 
@@ -104,7 +104,7 @@ func (c *tableChecker) noTableValue(name string) string {
 	case group == "" || c.groups.has(group):
 		return noTableValue(value)
 	case !c.groups.any():
-		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; name the cell's: %q", name, value)
+		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; use %q", name, value)
 	}
 	msg := fmt.Sprintf("there is no group %q", group)
 	if near := plan.ClosestMatch(group, c.groups.names); near != "" {

@@ -30,7 +30,7 @@ func validateNames(tree map[string]any) (out []problem) {
 		}
 		if !groupName.MatchString(name) {
 			out = append(out, problem{join("groups", name),
-				fmt.Sprintf("a group cannot be called %q: give it a name of up to 12 letters and digits that begins with a letter", name)})
+				fmt.Sprintf("%q is no valid name of a group; give up to 12 letters and digits that begin with a letter", name)})
 		}
 	}
 	return out
@@ -76,7 +76,7 @@ func inconsistentParts(w plan.Workload) []problem {
 	if w.Search != nil {
 		out = append(out,
 			problem{"search",
-				"it varies one rate, and each of the groups has its own; search in a cell without groups"})
+				"a search varies one rate, and each group has its own; use a cell without groups"})
 	}
 	for i, part := range w.Parts() {
 		for _, p := range wrong(part) {

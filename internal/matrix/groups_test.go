@@ -74,7 +74,7 @@ func TestReferencesOfGroups(t *testing.T) {
 func TestAxisThatNoGroupTakes(t *testing.T) {
 	got := faultsText(t, head+`axes: {broker: ["b"], mode: ["confirm-each", "confirm-window"]}
 		cell: groups: {x: publishers: mode: "confirm-each", y: publishers: mode: "confirm-each"}`, Narrow{})
-	if !strings.Contains(got, "axis mode does not enter the cell") {
+	if !strings.Contains(got, "axis mode does not affect the cell") {
 		t.Error(got)
 	}
 }
@@ -105,7 +105,7 @@ func TestGroupThatBrokersCannot(t *testing.T) {
 		all = append(all, x.Kind+": "+x.Reason)
 	}
 	if len(run.Cells)+len(run.Excluded) != 2 || len(all) != 1 ||
-		all[0] != "n/a: group y: simple here cannot publish confirm-each (it can: fire-and-forget)" {
+		all[0] != "n/a: group y: simple with these options cannot publish confirm-each (it can: fire-and-forget)" {
 		t.Errorf("%d cells, excluded: %q", len(run.Cells), all)
 	}
 }
@@ -148,7 +148,7 @@ func TestLatencyOfGroups(t *testing.T) {
 	}
 	got := faultsText(t, text("publish.p99"), Narrow{})
 	if n := strings.Count(got,
-		`publish.p99 never has a number here: each group has its own; name one: "bulk/publish.p99"`); n != 2 {
+		`publish.p99 never has a number in this cell: each group has its own; name one: "bulk/publish.p99"`); n != 2 {
 		t.Errorf("%d of 2 errors: %s", n, got)
 	}
 	for _, value := range []string{"bulk/publish.p99", "publish.rate", "consume.rate"} {

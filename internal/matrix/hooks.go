@@ -40,14 +40,14 @@ func Hooks(file string, text []byte) ([]plan.Hook, error) {
 		if slices.ContainsFunc(errs, func(f Error) bool { return strings.HasPrefix(f.Path, path+".") }) {
 			continue // report errors of fields first
 		}
-		for _, p := range unhook(h) {
+		for _, p := range validateHook(h) {
 			errs = append(errs, errorAt(at, path+p.path, p.message))
 		}
 		hooks = append(hooks, h)
 	}
 	if len(named) == 0 && len(errs) == 0 {
 		errs = append(errs, errorAt(v.Pos(), "hooks",
-			"nothing is named; name what schedules may call, or leave --hooks out"))
+			"the file has no hook; add one or omit --hooks"))
 	}
 	if len(errs) > 0 {
 		return nil, tidy(file, errs, nil)
@@ -55,8 +55,8 @@ func Hooks(file string, text []byte) ([]plan.Hook, error) {
 	return hooks, nil
 }
 
-// unhook returns the errors of a hook.
-func unhook(h plan.Hook) (wrong []problem) {
+// validateHook returns the errors of a hook.
+func validateHook(h plan.Hook) (wrong []problem) {
 	report := func(is bool, path, text string) {
 		if is {
 			wrong = append(wrong, problem{path, text})
@@ -64,16 +64,16 @@ func unhook(h plan.Hook) (wrong []problem) {
 	}
 	command := len(h.Command) > 0
 	report(!hookName(h.Name), "",
-		"its name is not a plain one; give letters, digits, \".\", \"_\" and \"-\", at most 64")
-	report(command == (h.Webhook != ""), "", "give a command or a webhook, one of the two")
-	report(command && strings.TrimSpace(h.Command[0]) == "", ".command", "it has no program")
-	report(!command && h.Compare, ".compare", "only what a command prints can be a comparison; leave it out")
-	report(command && len(h.Headers) > 0, ".headers", "they are for a webhook; leave them out")
-	report(h.Timeout.D() > maxHookTimeout, ".timeout", "it is longer than an hour")
-	report(h.Backoff.D() > maxHookBackoff, ".backoff", "it is longer than five minutes")
+		"its name is invalid; give at most 64 letters, digits, \".\", \"_\" and \"-\"")
+	report(command == (h.Webhook != ""), "", "give either a command or a webhook")
+	report(command && strings.TrimSpace(h.Command[0]) == "", ".command", "the program is missing; give it")
+	report(!command && h.Compare, ".compare", "only the output of a command can be a comparison; remove it")
+	report(command && len(h.Headers) > 0, ".headers", "only a webhook has headers; remove them")
+	report(h.Timeout.D() > maxHookTimeout, ".timeout", "it is above the maximum, 1h; lower it")
+	report(h.Backoff.D() > maxHookBackoff, ".backoff", "it is above the maximum, 5m; lower it")
 	for name, value := range h.Headers {
 		report(!headerName(name) || strings.ContainsAny(value, "\r\n"), "."+join("headers", name),
-			fmt.Sprintf("%q with its value is no header of HTTP", name))
+			fmt.Sprintf("%q and its value are no valid HTTP header", name))
 	}
 	return wrong
 }

@@ -134,7 +134,7 @@ func (l *loader) checkUnused(refers map[string]bool) {
 		if refers == nil || refers[a.name] || standardAxes()[a.name] != nil {
 			continue
 		}
-		msg := fmt.Sprintf("it does not enter the cell; use axis.%s in the template, or in labels: {%s: axis.%s}",
+		msg := fmt.Sprintf("it does not affect the cell; use axis.%s in the template, or in labels: {%s: axis.%s}",
 			a.name, a.name, a.name)
 		if near := plan.ClosestMatch(a.name, slices.Sorted(maps.Keys(standardAxes()))); near != "" {
 			msg += fmt.Sprintf("; did you mean the axis %q?", near)
@@ -148,14 +148,14 @@ func (l *loader) readOnly() {
 	wanted := map[int][]bool{}
 	for _, only := range l.doc.narrow.Filter {
 		name, list, ok := strings.Cut(only, "=")
-		fault := func(msg string) { l.doc.errors = append(l.doc.errors, Error{File: "--filter " + only, Message: msg}) }
+		report := func(msg string) { l.doc.errors = append(l.doc.errors, Error{File: "--filter " + only, Message: msg}) }
 		if !ok {
-			fault("write it as axis=value, as in mode=confirm-each")
+			report("write it as axis=value, as in mode=confirm-each")
 			continue
 		}
 		a := l.space.find(strings.TrimSpace(name))
 		if a < 0 {
-			fault(l.space.noAxis(name))
+			report(l.space.noAxis(name))
 			continue
 		}
 		texts := l.space.axes[a].texts()
@@ -169,7 +169,7 @@ func (l *loader) readOnly() {
 		for _, text := range choices {
 			i := slices.Index(texts, strings.TrimSpace(text))
 			if i < 0 {
-				fault(noValue(strings.TrimSpace(text), name, texts))
+				report(noValue(strings.TrimSpace(text), name, texts))
 				continue
 			}
 			wanted[a][i] = true
@@ -226,5 +226,5 @@ func (l *loader) probe(m *Matrix, unzipped bool) {
 			}
 		}
 	}
-	l.doc.errors = append(l.doc.errors, found.faults()...)
+	l.doc.errors = append(l.doc.errors, found.errs()...)
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,10 +20,6 @@ import (
 	"lockstep/internal/sampling"
 	"lockstep/pkg/drivers"
 )
-
-// MinMessage is the minimum of message.size in bytes: the size of the envelope of every body. The schema has the same
-// minimum.
-const MinMessage = 64
 
 // Narrow holds the changes that the command line makes to a matrix.
 type Narrow struct {
@@ -57,17 +52,17 @@ type Matrix struct {
 // Load parses, narrows and checks a matrix, and its short form. Errors have type Errors, which contains all of them.
 // Errors that only some combinations have may come from Expand instead. file is used in messages and in the record.
 func Load(file string, text []byte, n Narrow) (*Matrix, error) {
-	m, secrets, faults := load(source{file: file, text: text, narrow: n})
+	m, secrets, errs := load(source{file: file, text: text, narrow: n})
 	if hasQuickForm(file, text) {
 		other := Narrow{Quick: !n.Quick, Set: n.Set}
 		_, more, found := load(source{file: file, text: text, narrow: other})
 		secrets = append(secrets, more...)
 		if other.Quick { // report errors of the short form now
-			further := newFindings(faults)
+			further := newFindings(errs)
 			for _, f := range found {
 				further.add(f, "")
 			}
-			faults = append(faults, further.faults()...)
+			errs = append(errs, further.errs()...)
 		}
 		if len(n.Set) > 0 {
 			_, more, _ := load(source{file: file, text: text, narrow: Narrow{Quick: true}})
@@ -78,12 +73,12 @@ func Load(file string, text []byte, n Narrow) (*Matrix, error) {
 		_, more, _ := load(source{file: file, text: text})
 		secrets = append(secrets, more...)
 	}
-	if len(faults) > 0 {
-		return nil, tidy(file, faults, plan.NewScrubber(secrets))
+	if len(errs) > 0 {
+		return nil, tidy(file, errs, plan.NewScrubber(secrets))
 	}
 	m.base.Source, m.secrets = m.base.Source.Redacted(secrets), secrets
 	if s := m.base.Source; !s.Omitted && labelsAndDrivers(s.Text) != labelsAndDrivers(string(text)) {
-		m.base.Source = s.Omit("a secret in it is also a name in it, such as that of a field or a driver")
+		m.base.Source = s.Omit("a secret in it is also the name of a field or driver in it")
 	}
 	m.scrub = plan.NewScrubber(secrets)
 	for i, t := range m.base.Tables {
@@ -152,7 +147,7 @@ func (l *loader) matrix(tables tableChecker) *Matrix {
 			m.drivers[b.Driver] = d.Info().Declare
 		}
 	}
-	m.base = plan.Run{Version: 1, Name: r.name(), Tables: tables.tables(), Repeat: 1, Order: r.order(),
+	m.base = plan.Run{Version: plan.RecordFormat, Name: r.name(), Tables: tables.tables(), Repeat: 1, Order: r.order(),
 		Settle: r.duration("settle", 0),
 		Grace:  r.duration("grace", time.Minute), Source: r.record(), Axes: l.space.names(), Influx: r.influx()}
 	m.base.Repeat, m.base.Until = r.repeat()
@@ -210,11 +205,9 @@ func (r *runReader) record() plan.Source {
 	return s
 }
 
-func (m *Matrix) brokerNames() []string { return slices.Sorted(maps.Keys(m.brokers)) }
-
-// Estimate returns the expected duration of a run without failures, including settle times. least and most differ if a
+// Estimate returns the expected duration of a run without failures, including settle times. shortest and longest differ if a
 // stop rule may end the repetitions early.
-func Estimate(run plan.Run) (least, most time.Duration) {
+func Estimate(run plan.Run) (shortest, longest time.Duration) {
 	var once time.Duration
 	for _, c := range run.Cells {
 		once += plan.Estimate(c.Workload) + run.Settle.D()
@@ -224,10 +217,10 @@ func Estimate(run plan.Run) (least, most time.Duration) {
 }
 
 // Rounds returns the minimum and the maximum number of repetitions per cell.
-func Rounds(run plan.Run) (least, most int) {
-	most = max(run.Repeat, 1)
+func Rounds(run plan.Run) (minimum, maximum int) {
+	maximum = max(run.Repeat, 1)
 	if run.Until == nil {
-		return most, most
+		return maximum, maximum
 	}
-	return min(sampling.Least(*run.Until), most), most
+	return min(sampling.MinRepetitions(*run.Until), maximum), maximum
 }

@@ -20,8 +20,8 @@ func Label(name, value string) error {
 	return nil
 }
 
-// misplaced returns errors for label requirements that no agent can meet.
-func misplaced(w plan.Workload) (out []problem) {
+// validatePlacement returns errors for label requirements that no agent can meet.
+func validatePlacement(w plan.Workload) (out []problem) {
 	p, c := w.Publishers, w.Consumers
 	for _, side := range []struct {
 		path string
@@ -30,7 +30,7 @@ func misplaced(w plan.Workload) (out []problem) {
 		for _, name := range slices.Sorted(maps.Keys(side.on)) {
 			if !labelName.MatchString(name) {
 				out = append(out, problem{side.path,
-					fmt.Sprintf("no agent can have a label called %q: give a name of letters, digits, \".\", \"_\" and \"-\"", name)})
+					fmt.Sprintf("%q is no valid label; give a name of letters, digits, \".\", \"_\" and \"-\"", name)})
 			}
 		}
 	}
@@ -40,7 +40,7 @@ func misplaced(w plan.Workload) (out []problem) {
 	for _, name := range slices.Sorted(maps.Keys(p.On)) {
 		if other, both := c.On[name]; both && other != p.On[name] {
 			out = append(out, problem{"consumers.on",
-				fmt.Sprintf("%s is %q, and %q in publishers.on: colocated, no agent has both; make them equal", name,
+				fmt.Sprintf("%s is %q, and %q in publishers.on: with consumers.colocate an agent needs both; make them equal", name,
 					other, p.On[name])})
 		}
 	}

@@ -35,8 +35,8 @@ func TestFaultsOfPlacement(t *testing.T) {
 		`publishers: on: zone: "a b"`: "publishers.on.zone",
 		`publishers: on: zone: 1`:     "publishers.on.zone",
 		`publishers: on: "a"`:         "publishers.on",
-		`publishers: on: "z/z": "a"`:  `no agent can have a label called "z/z"`,
-		`publishers: on: zone: "a", consumers: {colocate: true, on: zone: "b"}`: `zone is "b", and "a" in publishers.on: colocated, no agent has both`,
+		`publishers: on: "z/z": "a"`:  `"z/z" is no valid label`,
+		`publishers: on: zone: "a", consumers: {colocate: true, on: zone: "b"}`: `zone is "b", and "a" in publishers.on: with consumers.colocate an agent needs both`,
 	} {
 		if got := faultsText(t, head+`cell: {broker: "b", `+text+`}`, Narrow{}); !strings.Contains(got, want) {
 			t.Errorf("%s: %s\nwant %s", text, got, want)

@@ -28,24 +28,24 @@ func (r *runReader) repeat() (n int, until *plan.StopRule) {
 	if err != nil {
 		r.doc.add(place(r.doc.root.LookupPath(untilPath)), "repeat.until", err.Error())
 	}
-	most, missing := given.LookupPath(cue.ParsePath("max")).Int64()
+	maximum, missing := given.LookupPath(cue.ParsePath("max")).Int64()
 	if missing != nil {
 		return 1, nil
 	}
-	if least := sampling.Least(u); err == nil && int(most) < least {
+	if minimum := sampling.MinRepetitions(u); err == nil && int(maximum) < minimum {
 		at := given.LookupPath(cue.ParsePath("max"))
 		r.doc.add(place(at), "repeat.max",
-			fmt.Sprintf("%d can never end early: an interval at %g %% takes %d repetitions; give at least %d (%d is a good one), or a lower confidence: %q",
-				most, 100*u.Confidence, least, least, 2*least, "ci < 5% at 80%"))
+			fmt.Sprintf("%d repetitions can never end early: an interval at %g %% needs %d; give at least %d (recommended: %d), or a lower confidence: %q",
+				maximum, 100*u.Confidence, minimum, minimum, 2*minimum, "ci < 5% at 80%"))
 	}
 	if err != nil {
-		return int(most), nil
+		return int(maximum), nil
 	}
-	return int(most), &u
+	return int(maximum), &u
 }
 
-// unrepeatable returns an error if the stop rule refers to a value that a cell never has.
-func (m *Matrix) unrepeatable(w plan.Workload) Errors {
+// validateRepeat returns an error if the stop rule refers to a value that a cell never has.
+func (m *Matrix) validateRepeat(w plan.Workload) Errors {
 	u := m.base.Until
 	if u == nil {
 		return nil
@@ -56,7 +56,7 @@ func (m *Matrix) unrepeatable(w plan.Workload) Errors {
 		return nil
 	}
 	return Errors{errorAt(m.untilAt, "repeat.until",
-		fmt.Sprintf("%s never has a number here: %s; name a value that every cell has, as publish.rate", name, why))}
+		fmt.Sprintf("%s never has a number in this cell: %s; name a value of every cell, for example publish.rate", name, why))}
 }
 
 // absent returns why a cell with this workload never has a number for a value, which may be that of a group. It returns
@@ -74,7 +74,7 @@ func absent(name string, w plan.Workload) (why string) {
 			}
 		}
 		v, _ := plan.ValueNamed(plain)
-		if len(have) > 1 && !v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Greatest) &&
+		if len(have) > 1 && !v.Traits.Has(plan.Sums) && !v.Traits.Has(plan.Maxima) &&
 			!strings.HasPrefix(plain, "broker.") {
 			return fmt.Sprintf("each group has its own; name one: %q", have[0]+"/"+plain)
 		}

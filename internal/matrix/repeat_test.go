@@ -34,13 +34,13 @@ func TestRepeatUntil(t *testing.T) {
 		wants        []string
 	}{
 		{`"e2e.p99 no worse than baseline by 5%"`, `{until: "ci(e2e.p99) < 5%", max: 12}`,
-			[]string{"u.cue:9:17: repeat.until: e2e.p99 never has a number here: there are no consumers",
+			[]string{"u.cue:9:17: repeat.until: e2e.p99 never has a number in this cell: there are no consumers",
 				`u.cue:7:11: cell.require: "e2e.p99 no worse than baseline by 5%": e2e.p99 never has a number`}},
 		{`"no worse than baseline"`, `{until: "soon", max: 500}`,
 			[]string{`u.cue:9:17: repeat.until: "soon" is no condition`, "repeat.max: 500 is not valid here",
-				`"no worse than baseline": it does not say`}},
+				`"no worse than baseline": it names no value`}},
 		{`[]`, `{until: "ci < 5%", max: 5}`,
-			[]string{"repeat.max: 5 can never end early: an interval at 95 % takes 6 repetitions"}},
+			[]string{"repeat.max: 5 repetitions can never end early: an interval at 95 % needs 6"}},
 		{`[]`, `{until: "ci < 5%"}`, []string{"max is missing"}},
 	} {
 		_, err := Load("u.cue", fill(x.rule, x.repeat), Narrow{})

@@ -35,7 +35,7 @@ func validateRules(rules []plan.Rule, listed bool, w plan.Workload) (all []probl
 	for i, rule := range rules {
 		wrong := unmet(rule.Text, w)
 		if slices.ContainsFunc(rules[:i], func(r plan.Rule) bool { return r.Text == rule.Text }) {
-			wrong = []string{" is in the list already"}
+			wrong = []string{" is duplicated; remove one"}
 		}
 		for k := range wrong {
 			wrong[k] = fmt.Sprintf("%q%s", rule.Text, wrong[k])
@@ -59,7 +59,7 @@ func unmet(rule string, w plan.Workload) (wrong []string) {
 		}
 		for _, name := range r.Values {
 			if why := absent(name, w); why != "" {
-				wrong = append(wrong, fmt.Sprintf(": %s never has a number here: %s", name, why))
+				wrong = append(wrong, fmt.Sprintf(": %s never has a number in this cell: %s", name, why))
 			}
 		}
 		return wrong

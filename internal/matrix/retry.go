@@ -34,7 +34,7 @@ func takeRetry(tree map[string]any) (*plan.Retry, []problem) {
 	}
 	for i, kind := range r.On {
 		if slices.Contains(r.On[:i], kind) {
-			out = append(out, problem{"retry.on", fmt.Sprintf("%q is in the list already", kind)})
+			out = append(out, problem{"retry.on", fmt.Sprintf("%q is duplicated; remove one", kind)})
 		}
 	}
 	return &r, out

@@ -108,7 +108,7 @@ func Schema() string {
 func nested(name, schema string) string {
 	f, err := parser.ParseFile(name+"/schema.cue", schema, parser.ParseComments)
 	if err != nil {
-		return "// its schema has a mistake: " + strings.Join(strings.Fields(err.Error()), " ") + "\n"
+		return "// its schema is invalid: " + strings.Join(strings.Fields(err.Error()), " ") + "\n"
 	}
 	var decls []any
 	for _, d := range f.Decls {

@@ -2,6 +2,7 @@ package matrix
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -133,7 +134,7 @@ func TestSchemaText(t *testing.T) {
 			t.Errorf("the schema as printed lacks %q", want)
 		}
 	}
-	if MinMessage != 64 || !strings.Contains(schema.Source, "int & >=64 &") {
-		t.Error("MinMessage and the schema's bound of message.size differ")
+	if want := fmt.Sprintf("int & >=%d &", plan.MinMessageSize); !strings.Contains(schema.Source, want) {
+		t.Errorf("the schema does not contain %q, the bound of message.size", want)
 	}
 }

@@ -53,7 +53,7 @@ func duplicateSizes(size any) (out []problem) {
 		share, _ := s.(map[string]any)
 		if share["size"] != nil && (share["min"] != nil || share["max"] != nil) {
 			out = append(out, problem{"message.size",
-				fmt.Sprintf("size %d of the list has size and bounds; give size, or min and max", i+1)})
+				fmt.Sprintf("size %d of the list has both size and bounds; give size, or min and max", i+1)})
 		}
 	}
 	return out
@@ -70,7 +70,7 @@ func sizes(message map[string]any) {
 	default:
 		return
 	}
-	greatest := 0.0
+	largest := 0.0
 	for _, s := range shares {
 		share, ok := s.(map[string]any)
 		if !ok {
@@ -83,9 +83,9 @@ func sizes(message map[string]any) {
 		if _, ok := share["weight"]; !ok {
 			share["weight"] = 1.0
 		}
-		if most, ok := share["max"].(float64); ok {
-			greatest = max(greatest, most)
+		if upper, ok := share["max"].(float64); ok {
+			largest = max(largest, upper)
 		}
 	}
-	message["size"], message["sizes"] = greatest, shares
+	message["size"], message["sizes"] = largest, shares
 }

@@ -3,6 +3,7 @@ package matrix
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"lockstep/internal/plan"
@@ -17,24 +18,25 @@ func (m *Matrix) expandSideBySide(tree map[string]any) (out []problem) {
 	}
 	if groups, _ := tree["groups"].(map[string]any); len(groups) > 0 {
 		return []problem{{"sideBySide",
-			"they are given together with groups; give each of the groups its broker instead"}}
+			"the cell also has groups; set the broker of each group instead"}}
 	}
 	if len(names) == 1 {
-		return []problem{{"sideBySide", "one broker alone cannot be compared; name two or more brokers"}}
+		return []problem{{"sideBySide", "a comparison needs several brokers; name at least two"}}
 	}
 	groups := map[string]any{}
 	var known []string
 	for _, n := range names {
 		broker, _ := n.(string)
 		name := sideBySide(broker)
+		_, exists := m.brokers[broker]
 		switch {
-		case m.brokers[broker] == nil && !slices.Contains(m.brokerNames(), broker):
-			out = append(out, problem{"sideBySide", m.noBroker(broker)})
+		case !exists:
+			out = append(out, problem{"sideBySide", noBroker(m.brokers, strconv.Quote(broker), broker)})
 		case slices.Contains(known, broker):
-			out = append(out, problem{"sideBySide", fmt.Sprintf("%q is there twice; name each broker once", broker)})
+			out = append(out, problem{"sideBySide", fmt.Sprintf("%q is duplicated; name each broker once", broker)})
 		case !groupName.MatchString(name) || groups[name] != nil:
 			out = append(out, problem{"sideBySide",
-				fmt.Sprintf("no group of its own can be called by the name of broker %q; write groups instead, each with a broker", broker)})
+				fmt.Sprintf("the name of broker %q gives no unique name of a group; use groups instead, each with a broker", broker)})
 		default:
 			groups[name] = map[string]any{"broker": broker}
 		}
@@ -68,7 +70,7 @@ func (m *Matrix) groupBrokers(tree map[string]any) (own map[string]*plan.Broker,
 		}
 		b, there := m.brokers[broker]
 		if !there && len(m.brokers) > 0 {
-			out = append(out, problem{join("groups", name) + ".broker", m.noBroker(broker)})
+			out = append(out, problem{join("groups", name) + ".broker", noBroker(m.brokers, strconv.Quote(broker), broker)})
 		}
 		own[name] = b // nil: an error was reported
 	}

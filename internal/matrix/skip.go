@@ -42,7 +42,7 @@ func (r *skipReader) readSkip() {
 		it, err := v.Fields()
 		if err != nil || !hasFields(v) {
 			r.doc.add(v.Pos(), path,
-				show(v)+" is not a pattern; give a struct of axes, as in {mode: \"confirm-each\", threads: >3}")
+				show(v)+" is no pattern; give a struct of axes, as in {mode: \"confirm-each\", threads: >3}")
 			continue
 		}
 		pos := v.Pos()

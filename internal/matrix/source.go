@@ -30,20 +30,20 @@ func (s source) parse() (*ast.File, Errors) {
 	}
 	if !setTag(f, quickTag, s.narrow.Quick) && s.narrow.Quick {
 		return nil, Errors{{File: "--quick", Message: s.file +
-			" has no short form; leave --quick out, or let the matrix depend on " +
+			" has no short form; omit --quick, or make the matrix depend on " +
 			"_quick: *false | bool @tag(quick,type=bool)"}}
 	}
-	var faults Errors
+	var errs Errors
 	for _, set := range s.narrow.Set {
-		path, value, fault := parseSet(set)
-		if fault != "" {
-			faults = append(faults, Error{File: setFile + set, Message: fault})
+		path, value, wrong := parseSet(set)
+		if wrong != "" {
+			errs = append(errs, Error{File: setFile + set, Message: wrong})
 			continue
 		}
 		f.Decls = merge(f.Decls, path, value)
 	}
 	unbind(f)
-	return f, faults
+	return f, errs
 }
 
 // quickTag is the CUE tag of the short form of a matrix.
@@ -69,7 +69,7 @@ func setTag(f *ast.File, name string, value bool) (found bool) {
 	return found
 }
 
-func parseSet(set string) (path []string, value ast.Expr, fault string) {
+func parseSet(set string) (path []string, value ast.Expr, wrong string) {
 	left, right, ok := strings.Cut(set, "=")
 	if !ok || strings.TrimSpace(right) == "" {
 		return nil, nil, "write it as path=value, as in axes.threads=[1,5]"
@@ -81,14 +81,14 @@ func parseSet(set string) (path []string, value ast.Expr, fault string) {
 	for _, sel := range p.Selectors() {
 		if sel.LabelType() != cue.StringLabel {
 			return nil, nil,
-				fmt.Sprintf("%s in the path is not the name of a field; replace the whole list or struct that holds it",
+				fmt.Sprintf("%s in the path is not the name of a field; set the whole list or struct that contains it",
 					sel)
 		}
 		path = append(path, sel.Unquoted())
 	}
 	value, err := parser.ParseExpr(setFile+set, right)
 	if err != nil {
-		return nil, nil, fmt.Sprintf("%q is not a CUE value (%s); text goes into double quotes, as in %s='\"…\"'",
+		return nil, nil, fmt.Sprintf("%q is not a CUE value (%s); put text into double quotes, as in %s='\"…\"'",
 			right, plain(errors.Errors(err)[0]), left)
 	}
 	return path, value, ""
@@ -238,13 +238,13 @@ func instance(f *ast.File) *build.Instance {
 // build compiles the file. Undefined names are reported and replaced by "_", so that other errors are found too. The
 // value does not exist if the file cannot be evaluated.
 func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Errors) {
-	f, faults := s.parse()
+	f, errs := s.parse()
 	if f == nil {
-		return cue.Value{}, nil, faults
+		return cue.Value{}, nil, errs
 	}
 	v := ctx.BuildInstance(instance(f))
 	if lost := danglingNames(v.Err()); len(lost) > 0 {
-		faults = append(faults, cueErrors(s.file, v.Err())...)
+		errs = append(errs, cueErrors(s.file, v.Err())...)
 		astutil.Apply(f, nil, func(c astutil.Cursor) bool {
 			if id, ok := c.Node().(*ast.Ident); ok && lost[id.Pos().String()] {
 				c.Replace(&ast.Ident{NamePos: id.Pos(), Name: "_"})
@@ -256,9 +256,9 @@ func (s source) build(ctx *cue.Context) (cue.Value, *ast.File, Errors) {
 	}
 	if err := v.Err(); err != nil && v.Source() == nil && !v.LookupPath(cue.ParsePath("name")).Exists() &&
 		len(errors.Errors(err)) > 0 && !hasFields(v) {
-		return cue.Value{}, f, append(faults, cueErrors(s.file, err)...)
+		return cue.Value{}, f, append(errs, cueErrors(s.file, err)...)
 	}
-	return v, f, faults
+	return v, f, errs
 }
 
 func danglingNames(err error) map[string]bool {

@@ -49,7 +49,7 @@ func (c *tableChecker) checkTableAxis(x cue.Value, path string, shown map[string
 		return // reported by the validation
 	}
 	if shown[name] {
-		c.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is in the table already", name))
+		c.doc.add(x.Pos(), path, fmt.Sprintf("axis %q is duplicated in the table; remove one", name))
 	}
 	shown[name] = true
 	if !c.doc.root.LookupPath(cue.MakePath(cue.Str("axes"), cue.Str(name))).Exists() &&
@@ -78,7 +78,7 @@ func (c *tableChecker) checkHidden(t cue.Value, path string, shown map[string]bo
 		}
 		if !seen && kept > 1 {
 			c.doc.add(t.Pos(), path,
-				fmt.Sprintf("axis %s has %d values, but the table does not show it and would mix them; name it in split, rows or columns",
+				fmt.Sprintf("axis %s has %d values, but the table does not show it; name it in split, rows or columns",
 					strings.Join(names, " or "), kept))
 		}
 	}
@@ -93,32 +93,32 @@ func (c *tableChecker) checkHeadings(t cue.Value, path string) {
 	for it.Next() {
 		if name := it.Selector().Unquoted(); c.space.find(name) < 0 && !c.isValue(name) &&
 			(name != groupAxis || !c.groups.any()) {
-			c.doc.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value", name))
+			c.doc.add(it.Value().Pos(), join(path, "headings"), fmt.Sprintf("%q is neither an axis nor a value of the table; remove it", name))
 		}
 	}
 }
 
 // checkBest checks a table of best cells. It reports whether the table is one.
 func (c *tableChecker) checkBest(t cue.Value, path string) bool {
-	var asked []string
+	var chosen []string
 	for _, which := range []string{"highest", "lowest"} {
 		x := t.LookupPath(cue.ParsePath(which))
 		name, err := x.String()
 		if err != nil {
 			continue // missing, or reported by the validation
 		}
-		asked = append(asked, which)
+		chosen = append(chosen, which)
 		switch {
 		case !c.isValue(name):
 			c.doc.add(x.Pos(), join(path, which), c.noTableValue(name))
-		case len(asked) > 1:
-			c.doc.add(x.Pos(), join(path, which), "the table has highest already; make a second table for the lowest")
+		case len(chosen) > 1:
+			c.doc.add(x.Pos(), join(path, which), "the table also has highest; use a second table for lowest")
 		case len(elements(t.LookupPath(cue.ParsePath("columns")))) > 0:
 			c.doc.add(x.Pos(), join(path, which),
-				"a table of best cells has no columns; name the axes in rows or split, or leave them out")
+				"a table of best cells has no columns; name the axes in rows or split, or remove them")
 		}
 	}
-	return len(asked) > 0
+	return len(chosen) > 0
 }
 
 func isValue(name string) bool {

@@ -37,7 +37,7 @@ func Targets(file string, text []byte) ([]plan.Target, error) {
 	}
 	if len(targets) == 0 && len(errs) == 0 {
 		errs = append(errs, errorAt(v.Pos(), "targets",
-			"nothing is named; name what may be disturbed, or leave --faults out"))
+			"the file has no target; add one or omit --faults"))
 	}
 	if len(errs) > 0 {
 		return nil, errs
@@ -58,12 +58,12 @@ func unfit(t plan.Target) (wrong []string) {
 			wrong = append(wrong, text)
 		}
 	}
-	report(!plainName.MatchString(t.Name), "its name is not a plain one; give letters, digits and _")
-	report(ways > 1, "its process is given in several ways; give one of pid, port and command")
+	report(!plainName.MatchString(t.Name), "its name is invalid; give letters, digits and _")
+	report(ways > 1, "it has several of pid, port and command; give one of them")
 	report(len(t.Start) > 0 && (t.Process.PID != 0 || ways == 0),
-		"what is started again has to be found again; give its process by port or by command")
-	report(len(t.Stop) > 0 && len(t.Start) == 0, "stop is for what is started again; give start, too")
-	report((len(t.Isolate) > 0) != (len(t.Heal) > 0), "isolate and heal belong together; give both, or neither")
-	report(len(wrong) == 0 && len(t.Kinds()) == 0, "nothing can be done to it; give its process, or isolate and heal")
+		"a process that is started again needs port or command; give one of them instead of pid")
+	report(len(t.Stop) > 0 && len(t.Start) == 0, "stop needs start; give start, too")
+	report((len(t.Isolate) > 0) != (len(t.Heal) > 0), "only one of isolate and heal is set; give both or neither")
+	report(len(wrong) == 0 && len(t.Kinds()) == 0, "no fault is possible for it; give its process, or isolate and heal")
 	return wrong
 }

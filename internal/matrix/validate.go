@@ -61,7 +61,7 @@ func (x *validator) explain(schema, v cue.Value, path string) {
 	case kind == cue.StructKind && part.Exists() && v.Validate() != nil: // error in a hidden field
 		x.evaluation(v, path, v.Validate())
 	case kind == cue.StructKind && part.Exists():
-		x.add(v, path, "its fields are not valid together"+giveOne(schema)) // a value may be long or secret
+		x.add(v, path, "this combination of fields is not valid"+giveOne(schema)) // a value may be long or secret
 	case schema.Unify(v).Validate() != nil || kind != cue.BottomKind && schema.IncompleteKind()&kind == 0:
 		x.add(v, path, wrongValue(v, schema))
 	case !x.template:
@@ -204,7 +204,7 @@ func isTop(schema cue.Value) bool {
 
 func unknownField(schema cue.Value, name, path string) string {
 	names := fieldNames(schema)
-	msg := fmt.Sprintf("there is no field %q here", name)
+	msg := fmt.Sprintf("there is no field %q", name)
 	if path == "" && name == "short" && slices.Contains(names, "cell") {
 		return msg +
 			"; the short form is a tag of CUE: declare _quick: *false | bool @tag(quick,type=bool), and write if _quick {…} in the fields"

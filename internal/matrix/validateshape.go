@@ -8,9 +8,6 @@ import (
 	"lockstep/internal/plan"
 )
 
-// maxBodies limits the memory for bodies on one agent, in bytes.
-const maxBodies = 4 << 30
-
 // validateShape returns the errors of sizes, payloads, keys, processing, refusals and lifetimes, of a cell without
 // groups or of one group.
 func validateShape(w plan.Workload) []problem {
@@ -21,7 +18,7 @@ func validateShape(w plan.Workload) []problem {
 		}
 	}
 	p, c := w.Publishers, w.Consumers
-	neverSteady(report, w)
+	validateSteady(report, w)
 	validateMessage(report, w.Message)
 	if c.Nodes > 0 {
 		validateConsumers(report, c, w.Drain.Idle)
@@ -34,39 +31,39 @@ func validateShape(w plan.Workload) []problem {
 type reporter func(wrong bool, path, format string, args ...any)
 
 func validateMessage(report reporter, m plan.Message) {
-	report(m.Size == 0, "message.size", "there is no size in the list; give at least one {size} or {min, max}")
+	report(m.Size == 0, "message.size", "the list is empty; give at least one {size} or {min, max}")
 	for i, s := range m.Sizes {
-		report(s.Min == 0 || s.Max == 0, "message.size", "size %d of the list has no bounds; give size, or min and max",
+		report(s.Min == 0 || s.Max == 0, "message.size", "size %d of the list is incomplete; give size, or min and max",
 			i+1)
-		report(s.Min > s.Max && s.Max > 0, "message.size", "the min, %d, is above the max, %d", s.Min, s.Max)
+		report(s.Min > s.Max && s.Max > 0, "message.size", "min %d is above max %d; swap them", s.Min, s.Max)
 	}
 	pay, isDefault := m.Payload, plan.Default().Message.Payload.Repeat
 	report(pay.Repeat != isDefault && pay.Kind != plan.PayloadCompressible, "message.payload.repeat",
-		"%v is of no use with kind %q; give kind: \"compressible\"", pay.Repeat, pay.Kind)
+		"%v has no effect with kind %q; set kind: \"compressible\"", pay.Repeat, pay.Kind)
 	report(pay.Kind == plan.PayloadFile && !filepath.IsAbs(pay.File), "message.payload.file",
-		"%q is no absolute path; give one, as it is on the hosts of the agents that publish", pay.File)
+		"%q is no absolute path; give one on the hosts of the agents that publish", pay.File)
 	report(pay.Kind != plan.PayloadFile && pay.File != "", "message.payload.file",
-		"%q is of no use with kind %q; give kind: \"file\"", pay.File, pay.Kind)
+		"%q has no effect with kind %q; set kind: \"file\"", pay.File, pay.Kind)
 	report(m.Keys.Skew > 0 && m.Keys.Count == 0, "message.keys.skew",
-		"%v of keys without a count: each message has another one; give message.keys.count", m.Keys.Skew)
+		"%v has no effect without message.keys.count; set it", m.Keys.Skew)
 }
 
 func validateConsumers(report reporter, c plan.Consumers, silence plan.Duration) {
 	s := c.Process
-	report(s.Min > s.Max && s.Mean == 0, "consumers.process", "its min, %s, is above its max, %s", s.Min, s.Max)
+	report(s.Min > s.Max && s.Mean == 0, "consumers.process", "min %s is above max %s; swap them", s.Min, s.Max)
 	report(s.Mean > 0 && (s.Min > 0 || s.Max > 0), "consumers.process",
-		"it has a mean, %s, and bounds; give {mean}, or {min, max}", s.Mean)
+		"it has a mean, %s, and also bounds; give {mean}, or {min, max}", s.Mean)
 	batch := c.Batch
 	if c.Prefetch > 0 {
 		batch = min(batch, c.Prefetch)
 	}
 	if takes := longest(s, batch); s.Min <= s.Max {
 		report(takes >= silence, "consumers.process",
-			"%s may take a consumer up to %s, in which it receives nothing, and drain.idle is %s: what waits would count as lost; lower consumers.batch or raise drain.idle",
+			"a consumer may process %s for up to %s without receiving, and drain.idle is %s: waiting messages would count as lost; lower consumers.batch or raise drain.idle",
 			display.Count(batch, "message"), takes, silence)
 	}
 	report(c.Nack > 0 && c.Ack == "automatic", "consumers.nack",
-		"%v of what is acknowledged automatically: it cannot be refused; give consumers.ack \"each\"", c.Nack)
+		"%v needs acknowledgements, and consumers.ack is \"automatic\"; set consumers.ack: \"each\"", c.Nack)
 }
 
 // longest returns the practical maximum of the processing time of a batch. For exponential times it is one maximum of
@@ -84,19 +81,19 @@ func validateLifetime(report reporter, role string, p plan.Lifetime, measure pla
 	}
 	at := role + ".lifetime"
 	report(byCount > 0, at,
-		"%s come and go by time, and the measurement ends by publishers.count; give measure instead", role)
-	report(p.ConnectAt >= measure && p.ConnectAt > 0, at+".from", "%s is not before the measurement ends, at %s",
+		"%s have lifetimes, and publishers.count ends the measurement; use measure instead", role)
+	report(p.ConnectAt >= measure && p.ConnectAt > 0, at+".connectAt", "%s is not before the measurement ends, at %s; lower it",
 		p.ConnectAt, measure)
-	report(p.DisconnectAt >= measure && p.DisconnectAt > 0, at+".to",
-		"%s is not before the measurement ends, at %s; leave it out to stay to the end", p.DisconnectAt, measure)
-	report(p.DisconnectAt > 0 && p.DisconnectAt <= p.ConnectAt, at+".to", "%s is not after from, %s", p.DisconnectAt,
+	report(p.DisconnectAt >= measure && p.DisconnectAt > 0, at+".disconnectAt",
+		"%s is not before the measurement ends, at %s; remove it to stay connected until the end", p.DisconnectAt, measure)
+	report(p.DisconnectAt > 0 && p.DisconnectAt <= p.ConnectAt, at+".disconnectAt", "%s is not after connectAt, %s; raise it", p.DisconnectAt,
 		p.ConnectAt)
-	report((p.Stay > 0) != (p.Away > 0), at, "stay is %s and away %s; give both, or neither", p.Stay, p.Away)
+	report((p.Stay > 0) != (p.Away > 0), at, "stay is %s and away is %s; give both or neither", p.Stay, p.Away)
 	report(p.Stay > 0 && p.ConnectAt+p.Stay >= measure, at+".stay",
-		"%s from %s on lasts to the measurement's end, at %s: no client would disconnect", p.Stay, p.ConnectAt, measure)
+		"%s after connectAt, %s, is not before the measurement ends, at %s: no client would disconnect; lower it", p.Stay, p.ConnectAt, measure)
 }
 
-// tooLarge reports cells whose bodies in flight exceed maxBodies on an agent.
+// tooLarge reports cells whose bodies in flight exceed plan.MaxInFlightBytes on an agent.
 func tooLarge(c *plan.Cell) []problem {
 	if len(c.Workload.Groups) == 0 {
 		return tooLargePart("", c.Workload.Publishers, c.Workload.Message, c.CopiesBody)
@@ -118,10 +115,10 @@ func tooLargePart(prefix string, p plan.Publishers, m plan.Message, copies bool)
 		slots = p.Batch.Max
 	}
 	total := float64(p.Threads) * float64(slots) * float64(m.Size)
-	if total <= maxBodies {
+	if total <= plan.MaxInFlightBytes {
 		return nil
 	}
 	return []problem{{prefix + "message.size", fmt.Sprintf(
-		"%d threads × %s in flight × %d bytes are %.1f GiB of bodies on each agent, and at most %d GiB are kept; lower the size, the threads, or the window or batch",
-		p.Threads, display.Count(slots, "message"), m.Size, total/(1<<30), maxBodies>>30)}}
+		"%d threads × %s in flight × %d bytes are %.1f GiB of bodies per agent, and the maximum is %d GiB; lower message.size, publishers.threads, publishers.maxInFlight or publishers.batch",
+		p.Threads, display.Count(slots, "message"), m.Size, total/(1<<30), plan.MaxInFlightBytes>>30)}}
 }

@@ -15,8 +15,8 @@ import (
 // minRounds is the minimum number of rounds before a decision.
 const minRounds = 3
 
-// Least returns the number of rounds before the first decision: as many as the interval needs, at least minRounds.
-func Least(u plan.StopRule) int { return max(minRounds, stats.MinForMedian(u.Confidence)) }
+// MinRepetitions returns the number of rounds before the first decision: as many as the interval needs, at least minRounds.
+func MinRepetitions(u plan.StopRule) int { return max(minRounds, stats.MinForMedian(u.Confidence)) }
 
 // Rounds holds the repetitions of the cells of a run. It is not safe for concurrent use.
 type Rounds struct {
@@ -114,7 +114,7 @@ func (r *Rounds) Open() bool {
 
 // Undecided reports whether a cell may be repeated less often than Cell returns.
 func (r *Rounds) Undecided(id string) bool {
-	return r.cells[id] != nil && !r.Cell(id).Over && r.run.Repeat > r.least()
+	return r.cells[id] != nil && !r.Cell(id).Over && r.run.Repeat > r.minRepetitions()
 }
 
 // Tasks returns the number of tasks of the run; a maximum while it is Open.
@@ -138,7 +138,7 @@ func (r *Rounds) Cell(id string) Cell {
 	return *s.state
 }
 
-func (r *Rounds) least() int { return min(r.run.Repeat, Least(*r.run.Until)) }
+func (r *Rounds) minRepetitions() int { return min(r.run.Repeat, MinRepetitions(*r.run.Until)) }
 
 // decide evaluates the complete rounds in order, until one is sufficient. Later repetitions may exist if an earlier one
 // was measured again.
@@ -153,7 +153,7 @@ func (r *Rounds) decide(all map[int]*float64) Cell {
 		if number != nil {
 			numbers = append(numbers, *number)
 		}
-		if n < r.least() {
+		if n < r.minRepetitions() {
 			continue
 		}
 		confidence := r.run.Until.Confidence
@@ -182,9 +182,9 @@ func (r *Rounds) Missed(id string) string {
 	switch {
 	case c.Known:
 		text = fmt.Sprintf("ci of %s is ±%s after %d repetitions", value, display.Percent(c.Part), c.Done)
-	case c.Numbers < r.least():
+	case c.Numbers < r.minRepetitions():
 		text += fmt.Sprintf(": %d of %d repetitions are valid and have a number, and it takes %d", c.Numbers, c.Done,
-			r.least())
+			r.minRepetitions())
 	default:
 		text += fmt.Sprintf(" as a part of its median, which is zero, after %d repetitions", c.Done)
 	}

@@ -102,7 +102,7 @@ func TestDecisionsAreOfOutcomesAlone(t *testing.T) {
 		}
 		for _, id := range []string{"a", "b"} {
 			c := leading.Cell(id)
-			if c.Repeat < min(10, Least(*run.Until)) || c.Repeat > 10 || c.Done != c.Repeat ||
+			if c.Repeat < min(10, MinRepetitions(*run.Until)) || c.Repeat > 10 || c.Done != c.Repeat ||
 				c.Reached != (c.Known && c.Part < run.Until.Within) || !c.Reached && c.Repeat != 10 {
 				t.Fatalf("cell %s of noise %v: %+v", id, noise, c)
 			}

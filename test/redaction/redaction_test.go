@@ -84,7 +84,7 @@ func TestSecretsAreInNoFile(t *testing.T) {
 			"// The matrix is not recorded: the secret in brokers.pwd.options.password is shorter than 4 characters.\n",
 			omitted},
 		{"a driver's name", strings.Replace(canaries, `password: _pwd}`, `password: "kafka"}`, 1), nil,
-			"// The matrix is not recorded: a secret in it is also a name in it, such as that of a field or a driver.\n", omitted},
+			"// The matrix is not recorded: a secret in it is also the name of a field or driver in it.\n", omitted},
 		{"a short password of a URL", strings.Replace(canaries, `canary%2Fescaped@127.0.0.1:1"}} // canary/escaped`,
 			`cry@127.0.0.1:1"}}`, 1), nil,
 			`management: "http://bench:***@127.0.0.1:1"`, asked},
