@@ -192,24 +192,24 @@ func Compare(runs []Recorded, o Options) (Comparison, error) {
 // wanted returns the descriptions of the requested values. Usual values without any number are left out later.
 func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 	var infos []plan.ValueInfo
-	var faults []string
-	asked := names
-	if len(asked) == 0 {
-		asked = Usual()
+	var problems []string
+	chosen := names
+	if len(chosen) == 0 {
+		chosen = Usual()
 	}
-	for _, name := range asked {
+	for _, name := range chosen {
 		info, known := plan.ValueNamed(name)
 		group, _ := plan.SplitGroup(name)
 		switch {
 		case !known:
-			faults = append(faults, fmt.Sprintf("there is no value %q: docs/values.md lists them", name))
+			problems = append(problems, fmt.Sprintf("there is no value %q: docs/values.md lists them", name))
 		case group != "" && !anyGroup(sides, group):
-			faults = append(faults, fmt.Sprintf("no cell has the group %q of the value %q", group, name))
+			problems = append(problems, fmt.Sprintf("no cell has the group %q of the value %q", group, name))
 		case !slices.ContainsFunc(infos, func(i plan.ValueInfo) bool { return i.Name == name }):
 			infos = append(infos, info)
 		}
 	}
-	return infos, joined("choose values", faults)
+	return infos, joined("choose values", problems)
 }
 
 func anyGroup(sides []*side, name string) bool {

@@ -162,11 +162,11 @@ func TestEarlierBacklogsCount(t *testing.T) {
 		w := newWorld(3, 8, 0.01)
 		a := w.run("a", cells(1)[:1], nil)
 		b := w.run("b", a.Run.Cells, nil)
-		stuck := b
+		hasBacklog := b
 		if x.fixed {
-			stuck = a
+			hasBacklog = a
 		}
-		for _, o := range stuck.Outcomes {
+		for _, o := range hasBacklog.Outcomes {
 			o.Values["publish.p99"] = plan.Value{NA: "backlog", Flags: []plan.Flag{plan.Backlog}}
 		}
 		x.spread.Relative, x.spread.Repetitions = &relative, 8

@@ -94,10 +94,10 @@ func differences(sides []*side, rows []group, by string) []Difference {
 	for _, p := range apart(all) {
 		d := Difference{Of: p.of, What: p.what}
 		for _, f := range all {
-			const most = 4
+			const maxValues = 4
 			values := f[p]
-			if len(values) > most {
-				values = append(slices.Clone(values[:most-1]), fmt.Sprintf("%d more", len(values)-most+1))
+			if len(values) > maxValues {
+				values = append(slices.Clone(values[:maxValues-1]), fmt.Sprintf("%d more", len(values)-maxValues+1))
 			}
 			d.Values = append(d.Values, cmp.Or(strings.Join(values, ", "), "–"))
 		}

@@ -143,8 +143,8 @@ func (s Sample) backlog() string {
 	return fmt.Sprintf("backlog in %d of %d repetitions", s.Backlog, s.N+s.Backlog)
 }
 
-// stuck reports whether the median repetition has a backlog.
-func (s Sample) stuck() bool { return s.Backlog > 0 && s.Backlog >= s.N }
+// hasBacklog reports whether the median repetition has a backlog.
+func (s Sample) hasBacklog() bool { return s.Backlog > 0 && s.Backlog >= s.N }
 
 // ranked returns the numbers, and the worst possible number for each backlog.
 func (s Sample) ranked(better plan.Direction) []float64 {
@@ -180,17 +180,17 @@ func withinRun(a, b Sample, better plan.Direction, confidence float64) (c Change
 func betweenRuns(a, b Sample, better plan.Direction, spread plan.RunSpread, confidence float64) (c Change) {
 	c.P, c.Earlier, c.Needed = 1, spread.Runs, plan.MinEarlierRuns
 	known := spread.Runs >= plan.MinEarlierRuns
-	if a.stuck() != b.stuck() {
+	if a.hasBacklog() != b.hasBacklog() {
 		c.sign, c.Backlogs, c.Earlier = better.Worst(), spread.Backlogs, spread.Runs+spread.Backlogs
 		alike := spread.Backlogs
-		if a.stuck() {
+		if a.hasBacklog() {
 			c.sign, alike = -c.sign, spread.Runs
 		}
 		if c.P = 0; alike > 0 {
 			c.P = float64(alike+1) / float64(c.Earlier+1)
 		}
 	}
-	if a.Missing != "" || b.Missing != "" || a.stuck() || b.stuck() {
+	if a.Missing != "" || b.Missing != "" || a.hasBacklog() || b.hasBacklog() {
 		return c
 	}
 	from, to := a.ranked(better), b.ranked(better)
@@ -359,11 +359,4 @@ func (c Comparison) Found() map[Finding]int {
 		}
 	})
 	return n
-}
-
-// Told reports whether any change is conclusive.
-func (c Comparison) Told() bool {
-	n := c.Found()
-	delete(n, Inconclusive)
-	return len(n) > 0
 }

@@ -35,11 +35,11 @@ func (s *side) describe() Side {
 	return d
 }
 
-func joined(what string, faults []string) error {
-	if len(faults) == 0 {
+func joined(what string, problems []string) error {
+	if len(problems) == 0 {
 		return nil
 	}
-	return errors.New(what + ": " + strings.Join(faults, "\n"+what+": "))
+	return errors.New(what + ": " + strings.Join(problems, "\n"+what+": "))
 }
 
 // text returns a coordinate's value on one line.
@@ -164,12 +164,12 @@ func place(at []plan.Coordinate) string {
 // match groups the cells of all sides. Cells that the base does not have, or that only one side has, are left out. left
 // lists cells that a side does not have.
 func match(sides []*side, o Options) (rows []group, left []Left, err error) {
-	var faults []string
+	var problems []string
 	for i, s := range sides {
 		for _, c := range s.cells {
-			key, at, lacks := o.key(c.cell)
-			if lacks != "" {
-				faults = append(faults, fmt.Sprintf("run %s has no axis %q (there are: %s)", s.run.ID, lacks,
+			key, at, missingAxis := o.key(c.cell)
+			if missingAxis != "" {
+				problems = append(problems, fmt.Sprintf("run %s has no axis %q (there are: %s)", s.run.ID, missingAxis,
 					strings.Join(axesOf(s), ", ")))
 				break
 			}
@@ -179,7 +179,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 				rows = append(rows, group{key: key, at: at, cells: make([]*cell, len(sides))})
 			}
 			if other := rows[row].cells[i]; other != nil {
-				faults = append(faults, fmt.Sprintf("%s has several cells at %q, which differ in %s: "+
+				problems = append(problems, fmt.Sprintf("%s has several cells at %q, which differ in %s: "+
 					"match by it too (--match), or keep one of them (--filter)", s.mark, key,
 					strings.Join(differing(other.cell, c.cell), ", ")))
 				break
@@ -187,7 +187,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 			rows[row].cells[i] = c
 		}
 	}
-	if err := joined("match cells", faults); err != nil {
+	if err := joined("match cells", problems); err != nil {
 		return nil, nil, err
 	}
 	rows = slices.DeleteFunc(rows, func(g group) bool {
@@ -215,7 +215,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 
 // key returns a key that is equal for matching cells. It is made from the coordinates on the axes of Match, or with By
 // on all other axes; otherwise it is the id. lacks is an axis that the cell does not have.
-func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, lacks string) {
+func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, missingAxis string) {
 	if len(o.Match) == 0 && o.By == "" {
 		return c.ID, c.Coordinates, ""
 	}
@@ -226,10 +226,10 @@ func (o Options) key(c plan.Cell) (key string, at []plan.Coordinate, lacks strin
 	}
 	for _, axis := range o.Match {
 		if _, has := c.Coordinate(axis); !has {
-			lacks = axis
+			missingAxis = axis
 		}
 	}
-	return place(at), at, lacks
+	return place(at), at, missingAxis
 }
 
 // differing returns the axes on which two cells differ.

@@ -55,11 +55,11 @@ func (c Comparison) NoWorse() []Decision {
 // equals the margin. decided is false if the change is inconclusive whatever its numbers are.
 func (d *Decision) decide(margin, alpha float64) (p float64, decided bool) {
 	x, a, b := d.Row.Changes[0], d.Row.Sides[0], d.Row.Sides[1]
-	if x.Why != "" || a.stuck() && b.stuck() {
+	if x.Why != "" || a.hasBacklog() && b.hasBacklog() {
 		return 0, false
 	}
-	if a.stuck() || b.stuck() {
-		d.Met = a.stuck()
+	if a.hasBacklog() || b.hasBacklog() {
+		d.Met = a.hasBacklog()
 		return map[bool]float64{true: 1, false: x.P}[d.Met], true
 	}
 	freedom, sign, bound := float64(x.Earlier-1), -1.0, (a.Bound+b.Bound)/math.Abs(a.Median)

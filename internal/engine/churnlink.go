@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// churnWindow is the maximum number of unconfirmed messages of one link.
-const churnWindow = 1000
+// maxChurnInFlight is the maximum number of unconfirmed messages of one link.
+const maxChurnInFlight = 1000
 
 // churnConnection is the connection number that all links for new bindings share.
 const churnConnection = 2 << 20
@@ -36,7 +36,7 @@ type churnMessage struct {
 }
 
 func newChurnLink(c *churn, queue int) *churnLink {
-	l := &churnLink{c: c, queue: queue, slots: make(chan struct{}, churnWindow)}
+	l := &churnLink{c: c, queue: queue, slots: make(chan struct{}, maxChurnInFlight)}
 	l.link = newLink(c.e, fmt.Sprintf("publisher for new bindings of queue %d", queue), l.dial)
 	return l
 }
@@ -45,7 +45,7 @@ func newChurnLink(c *churn, queue int) *churnLink {
 func (l *churnLink) dial(ctx context.Context, onClosed func(error)) (drivers.Publisher, error) {
 	e := l.c.e
 	return e.cfg.Session.Publisher(ctx, drivers.PublisherSpec{
-		Topology: e.topology, Queue: l.queue, Mode: drivers.ConfirmWindow, MaxInFlight: churnWindow, Batch: 1,
+		Topology: e.topology, Queue: l.queue, Mode: drivers.ConfirmWindow, MaxInFlight: maxChurnInFlight, Batch: 1,
 		Persistent: e.work.Publishers.Persistent, Node: drivers.Node(e.work.Publishers.Node),
 		Connection: churnConnection,
 		OnConfirm:  l.onConfirm,

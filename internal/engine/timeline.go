@@ -88,7 +88,7 @@ func (t *timeline) check(at time.Duration) error {
 	case at <= 0 || at%time.Second != 0:
 		return fmt.Errorf("begin the measurement %v after the start: not a whole second of the load", at)
 	case now > int64(at-minNotice):
-		return fmt.Errorf("begin the measurement %v after the start: this agent heard of it at %v, too late", at,
+		return fmt.Errorf("begin the measurement %v after the start: this agent received it at %v, too late", at,
 			time.Duration(now))
 	}
 	return nil

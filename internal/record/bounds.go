@@ -45,14 +45,14 @@ func (b *budget) page() error {
 type list[T any] []T
 
 func (l *list[T]) UnmarshalJSON(data []byte) error {
-	least := minElement
+	minimum := minElement
 	if _, windows := any(l).(*list[windowText]); windows {
-		least = minWindow
+		minimum = minWindow
 	}
 	n := elements(data)
-	if n > 1 && n*least > len(data) {
+	if n > 1 && n*minimum > len(data) {
 		return fmt.Errorf("read snapshot: a list has %d elements in %d bytes: the bound is one in %d bytes", n,
-			len(data), least)
+			len(data), minimum)
 	}
 	all := make([]T, 0, n)
 	if err := json.Unmarshal(data, &all); err != nil {

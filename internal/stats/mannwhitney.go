@@ -119,10 +119,10 @@ func tied(n int, ties []int) []float64 {
 	for _, t := range ties {
 		total += t
 	}
-	most := 2 * n * total
+	maxSum := 2 * n * total
 	ways := make([][]float64, n+1) // by number of draws, by sum
 	for k := range ways {
-		ways[k] = make([]float64, most+1)
+		ways[k] = make([]float64, maxSum+1)
 	}
 	ways[0][0] = 1
 	before := 0
@@ -133,7 +133,7 @@ func tied(n int, ties []int) []float64 {
 			for take := 1; take <= min(t, k); take++ {
 				count := math.Round(math.Exp(logChoose(t, take)))
 				from, to := ways[k-take], ways[k]
-				for s := 0; s+take*each <= most; s++ {
+				for s := 0; s+take*each <= maxSum; s++ {
 					if from[s] != 0 {
 						to[s+take*each] += count * from[s]
 					}
@@ -176,13 +176,13 @@ func SmallestP(n, m int) float64 {
 // MinRepetitions returns the minimum number of repetitions per side for a significant test in a family of tests. With
 // it the smallest p is at most alpha after Holm's procedure.
 func MinRepetitions(alpha float64, tests int) int {
-	const most = 1000
-	for n := 1; n < most; n++ {
+	const limit = 1000
+	for n := 1; n < limit; n++ {
 		if SmallestP(n, n)*float64(max(1, tests)) <= alpha {
 			return n
 		}
 	}
-	return most
+	return limit
 }
 
 // Holm adjusts the p-values of a family of tests (Holm 1979). Accept only results with an adjusted p of at most alpha.
@@ -206,10 +206,10 @@ func HolmOf(ps []float64, tests int) []float64 {
 		return 0
 	})
 	adjusted := make([]float64, len(ps))
-	most := 0.0
+	largest := 0.0
 	for step, i := range order {
-		most = max(most, min(1, ps[i]*float64(tests-step)))
-		adjusted[i] = most
+		largest = max(largest, min(1, ps[i]*float64(tests-step)))
+		adjusted[i] = largest
 	}
 	return adjusted
 }

@@ -38,17 +38,17 @@ func differences(a, b []float64) []float64 {
 
 // margin returns the number of sorted differences outside an interval on each side, and its confidence.
 func margin(n, m int, confidence float64) (k int, sure float64) {
-	most := (n*m - 1) / 2
+	limit := (n*m - 1) / 2
 	if n+m > maxExact {
 		mean, deviation := float64(n*m)/2, math.Sqrt(float64(n*m*(n+m+1))/12)
 		k = int(math.Floor(mean - 0.5 - NormalQuantile((1-confidence)/2)*deviation))
-		k = min(max(0, k), most)
+		k = min(max(0, k), limit)
 		return k, math.Erf((mean - 0.5 - float64(k)) / deviation / math.Sqrt2)
 	}
 	distribution := untied(n, m)
 	tail := distribution[0]
 	sure = max(0, 1-2*tail)
-	for k < most {
+	for k < limit {
 		tail += distribution[k+1]
 		if 1-2*tail < confidence {
 			break
