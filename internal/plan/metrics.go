@@ -45,22 +45,22 @@ func Metrics() []Metric {
 		{"connections", "connections", Count, neither, atMoment, ofBroker, "connections of all users"},
 		{"channels", "channels", Count, neither, atMoment, ofBroker, "channels of all users"},
 		{"consumers", "consumers", Count, neither, atMoment, ofTask,
-			"consumers of the task; of all users if the broker does not report them separately"},
+			"consumers of the task, or of all users if the broker does not report them separately"},
 		{"queues", "queues", Count, neither, atMoment, ofTask, "queues of the task"},
 		{"bindings", "bindings", Count, neither, atMoment, ofTask, "bindings of the task's own exchange"},
 		{"queue_depth", "queue depth", Count, neither, atMoment, ofTask,
 			"messages in the task's queues, including unacknowledged ones"},
 		{"unacked", "unacked", Count, neither, atMoment, ofTask, "messages of the task that are delivered and not acknowledged"},
 		{"publish_rate", "publish rate", PerSecond, neither, overTime, ofTask,
-			"messages published to the task's queues, per second; by all users if the broker does not report them separately"},
+			"messages published to the task's queues, or by all users if the broker does not report them separately, per second"},
 		{"deliver_rate", "deliver rate", PerSecond, neither, overTime, ofTask,
-			"messages delivered from the task's queues, per second, including redeliveries; to all users if the broker does not report them separately"},
+			"messages delivered from the task's queues, or to all users if the broker does not report them separately, per second, including redeliveries"},
 		{"connection_rate", "connection rate", PerSecond, neither, overTime, ofBroker,
 			"connections opened by all users, per second"},
 		{"disk_free", "disk free", Bytes, neither, atMoment, ofBroker,
 			"free space of the broker's disks"},
 		{"stored", "stored", Bytes, neither, atMoment, ofTask,
-			"bytes stored on disk by the task's queues; by all users if the broker does not report them separately"},
+			"bytes stored on disk by the task's queues, or by all users if the broker does not report them separately"},
 		{"lag", "lag", Count, lower, atMoment, ofTask, "messages that the task's consumers have not committed yet"},
 		{"under_replicated", "under-replicated", Count, lower, atMoment, ofBroker,
 			"partitions or queues with fewer in-sync replicas than configured"},
@@ -81,13 +81,13 @@ const (
 // ProcessMetrics returns the metrics that hosts report of the broker's processes. They need the processes in the matrix
 // (process) or an agent that observes them (agent --observe).
 func ProcessMetrics() []Metric {
-	const network = " in the network namespaces of the broker's processes, by all processes there, over all interfaces; " +
+	const network = " in the network namespaces of the broker's processes, by all processes there, over all interfaces, where " +
 		"the loopback interface counts each byte in both directions"
 	return []Metric{
 		{MetricRSS, "RSS", Bytes, lower, overTime, ofBroker,
 			"resident memory of the broker's processes, measured on their hosts, if the matrix names them (process) or an agent observes them"},
 		{MetricDiskRead, "disk read", BytesRate, lower, overTime, ofBroker,
-			"bytes that the kernel read from disks for the broker's processes; reads from its cache are not included"},
+			"bytes that the kernel read from disks for the broker's processes, without reads from its cache"},
 		{MetricDiskWrite, "disk write", BytesRate, lower, overTime, ofBroker,
 			"bytes that the broker's processes wrote to disks, including delayed writes of the kernel"},
 		{MetricNetIn, "net in", BytesRate, neither, overTime, ofBroker, "bytes received" + network},

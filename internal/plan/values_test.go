@@ -31,8 +31,8 @@ func TestValuesAreDocumented(t *testing.T) {
 // document returns a row per value. Values that differ only in the statistic share a row.
 func document() string {
 	var b strings.Builder
-	b.WriteString("# Values\n\nWhat tables can show, `values: [\"publish.rate\", \"broker.memory.p50\"]`, from `internal/plan/values.go` and `figures.go`.\n")
-	b.WriteString("\n| value | unit | what it is |\n|---|---|---|\n")
+	b.WriteString("# Values\n\nThe values that tables can show, for example `values: [\"publish.rate\", \"broker.memory.p50\"]`. The list is generated from `internal/plan/values.go` and `metrics.go`.\n")
+	b.WriteString("\n| value | unit | description |\n|---|---|---|\n")
 	known := map[string]int{}
 	type row struct {
 		stem string
@@ -68,7 +68,7 @@ func document() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.stem, r.info.Unit, doc)
 	}
-	b.WriteString("\nFigures of the broker (`broker.*`) are asked once a second, nodes added up: mean of the measurement weighed by time, median and greatest of the samples in it.\n" +
+	b.WriteString("\nMetrics of the broker (`broker.*`) are sampled once per second and summed over nodes: mean of the measurement weighted by time, median and maximum of its samples.\n" +
 		"Latencies are in seconds in records and CSV; `max` is exact, the others to three digits.\n")
 	return b.String()
 }
