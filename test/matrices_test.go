@@ -1,6 +1,7 @@
 package test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -158,7 +159,34 @@ func TestMatrixCapacity(t *testing.T) {
 	if s.Sure != (code == 0) || !s.Sure && s.Why == "" || len(s.Steps) == 0 {
 		t.Errorf("ctl left with %d after a search of %d steps, sure %v: %s", code, len(s.Steps), s.Sure, s.Why)
 	}
-	if _, table, found := strings.Cut(r.text, "Capacity, broker=nats "); !found || !strings.Contains(table, "✓") {
-		t.Errorf("no table and chart of the steps:\n%s", r.text)
+	r.charted(r.outcomes[0], "nats")
+}
+
+// chartRow is a row of the chart of a search. The legend below the chart has the same signs, without rates.
+var chartRow = regexp.MustCompile(`(?m)^(▶)? *[0-9][0-9.,]* ([✓✗?])(?: |$)`)
+
+// charted requires that the chart of a broker's only search has each step with the sign of its answer, and marks the
+// steps at the capacity.
+func (r record) charted(o plan.Outcome, broker string) {
+	r.t.Helper()
+	var got, want []string
+	_, chart, _ := strings.Cut(r.text, "Capacity, broker="+broker+" ")
+	chart, _, _ = strings.Cut(chart, "\nCapacity, ")
+	for _, row := range chartRow.FindAllStringSubmatch(chart, -1) {
+		got = append(got, row[1]+row[2])
+	}
+	for _, s := range slices.SortedStableFunc(slices.Values(o.Search.Steps),
+		func(a, b plan.Step) int { return cmp.Compare(a.Rate, b.Rate) }) {
+		sign, known := map[plan.Answer]string{plan.AnswerHeld: "✓", plan.AnswerFailed: "✗"}[s.Answer]
+		if !known {
+			sign = "?"
+		}
+		if o.Search.Sure && s.Rate == o.Search.Capacity {
+			sign = "▶" + sign
+		}
+		want = append(want, sign)
+	}
+	if !slices.Equal(got, want) {
+		r.t.Errorf("the chart of %s has the steps %q, want %q:\n%s", broker, got, want, r.text)
 	}
 }

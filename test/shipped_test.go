@@ -250,14 +250,11 @@ func TestStudyCapacity(t *testing.T) {
 	for _, o := range r.outcomes {
 		if o.Search == nil || !o.Search.Sure || o.Search.Capacity <= 0 ||
 			o.Values["capacity"].Number != o.Search.Capacity {
-			t.Errorf("%s: the search found %+v", r.name(o), o.Search)
+			t.Fatalf("%s: the search found %+v", r.name(o), o.Search)
 		}
 	}
 	for _, broker := range brokers {
-		if _, table, found := strings.Cut(r.text, "Capacity, broker="+broker+" "); !found ||
-			!strings.Contains(table, "▶") {
-			t.Errorf("no table and chart of the steps for %s", broker)
-		}
+		r.charted(r.at("broker="+broker), broker)
 	}
 }
 
