@@ -56,9 +56,7 @@ func TestConnectionClosedAtTheFirstRequest(t *testing.T) {
 			r.session.admin.Close()
 			r.session.admin = fresh
 			armed.Store(1)
-			ctx, cancel := context.WithCancel(r.context())
-			defer cancel()
-			err = r.session.Setup(ctx, r.topology)
+			err = r.session.Setup(r.context(), r.topology)
 			armed.Store(0)
 			if failed := err != nil; failed != test.fails || failed && !strings.Contains(err.Error(), "SASL") {
 				t.Errorf("set-up: %v", err)
