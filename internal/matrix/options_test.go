@@ -19,8 +19,8 @@ const optionsSchema = `
 	stalls: [...{at!: _#duration, for!: _#duration}]
 	urls?: [string, ...string]
 }
-// a time, or {most} or {median, sigma}. What it is for is another sentence.
-_#spread: _#duration | {most!: _#duration} | {median!: _#duration, sigma!: >=0 & <=10}
+// a time, or {max} or {median, sigma}. What it is for is another sentence.
+_#spread: _#duration | {max!: _#duration} | {median!: _#duration, sigma!: >=0 & <=10}
 // a time like "2ms"
 _#duration: =~"^[0-9]+(ms|s)$"
 `
@@ -36,11 +36,11 @@ func TestErrorsOfOptions(t *testing.T) {
 	for options, want := range map[string]string{
 		`delay: {median: "1ms", sigma: 1}, positions: [1, 3], urls: ["a"], stalls: [{at: "1s", for: "2s"}]`: "",
 		`delay: "3ms", lose: -1`:      `o.lose: -1 is not valid here; give a whole number, at least 0`,
-		`delay: {median: "1ms"}`:      `o.delay: {median: "1ms"} is not valid here; give a time, or {most} or {median, sigma}`,
-		`delay: "3"`:                  `o.delay: "3" is not valid here; give a time, or {most} or {median, sigma}`,
+		`delay: {median: "1ms"}`:      `o.delay: {median: "1ms"} is not valid here; give a time, or {max} or {median, sigma}`,
+		`delay: "3"`:                  `o.delay: "3" is not valid here; give a time, or {max} or {median, sigma}`,
 		`stalls: [{at: "1s"}]`:        `o.stalls[0]: for is missing; give a time like "2ms"`,
 		`positions: [1, "x"]`:         `o.positions[1]: "x" is not valid here; give a whole number, at least 0`,
-		`lose: <5, delay: _`:          `o.lose: it is not concrete: <5; give a whole number, at least 0; o.delay: it is not concrete: _; give a time, or {most} or {median, sigma}`,
+		`lose: <5, delay: _`:          `o.lose: it is not concrete: <5; give a whole number, at least 0; o.delay: it is not concrete: _; give a time, or {max} or {median, sigma}`,
 		`urls: [], stalls: [{at: 1}]`: `o.urls: [] is not valid here; give a list that is not empty; o.stalls[0].at: 1 is not valid here; give a time like "2ms"; o.stalls[0]: for is missing; give a time like "2ms"`,
 	} {
 		var x validator

@@ -1,9 +1,11 @@
 package matrix
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -96,6 +98,73 @@ func TestRunDefaults(t *testing.T) {
 	run := expand(t, `name: "x", brokers: b: driver: "fake"`, Narrow{})
 	if run.Repeat != 1 || run.Order.Random || run.Settle != 0 || run.Grace.String() != "1m0s" || run.Strict {
 		t.Errorf("a run of nothing but defaults is %+v", run)
+	}
+}
+
+// decodedInto lists the definitions whose values are decoded by their JSON names, with the Go types. The code that reads
+// a definition converts the fields that only one of the two has.
+var decodedInto = map[string]struct {
+	into             any
+	inSchema, inType []string
+}{
+	"#Broker":     {into: plan.Broker{}, inType: []string{"name", "secret"}},
+	"#Process":    {into: plan.Process{}},
+	"#Influx":     {into: plan.Influx{}},
+	"#Cell":       {into: plan.Workload{}, inSchema: []string{"axis", "broker", "latency", "require", "retry", "sideBySide"}},
+	"#Publishers": {into: plan.Publishers{}},
+	"#Stage":      {into: plan.Stage{}},
+	"#Lifetime":   {into: plan.Lifetime{}},
+	"#Batch":      {into: plan.Batch{}},
+	"#Consumers":  {into: plan.Consumers{}},
+	"#Spread":     {into: plan.DurationDist{}},
+	"#Topology":   {into: plan.Topology{}},
+	"#Churn":      {into: plan.Churn{}},
+	"#Message":    {into: plan.Message{}, inType: []string{"sizes"}},
+	"#SizeRange":  {into: plan.SizeShare{}, inType: []string{"weight"}},
+	"#SizeShare":  {into: plan.SizeShare{}, inSchema: []string{"size"}},
+	"#Payload":    {into: plan.Payload{}},
+	"#Keys":       {into: plan.Keys{}},
+	"#Steady":     {into: plan.Steady{}, inType: []string{"auto"}},
+	"#Search":     {into: plan.Search{}},
+	"#Fault":      {into: plan.Fault{}},
+	"#Retry":      {into: plan.Retry{}},
+	"#Rule":       {into: plan.Rule{}},
+	"#Group":      {into: plan.Group{}, inType: []string{"copiesBody", "guarantees", "inProcess", "label", "name", "redeliverAfter"}},
+	"#Network":    {into: plan.Network{}},
+	"#Drain":      {into: plan.Drain{}},
+	"#Table":      {into: plan.Table{}},
+	"#Target":     {into: plan.Target{}, inType: []string{"name"}},
+	"#Command":    {into: Command{}},
+	"#Hook":       {into: plan.Hook{}, inType: []string{"name"}},
+}
+
+// TestTypesMatchTheSchema: encoding/json ignores a field that the Go type lacks.
+func TestTypesMatchTheSchema(t *testing.T) {
+	byHand := []string{"#Matrix", "#Axes", "#Repeat", "#Random", "#Faults", "#Drivers", "#Hooks"}
+	definitions, err := schemaValue(t).Fields(cue.Definitions(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for definitions.Next() {
+		name := definitions.Selector().String()
+		if definitions.Value().IncompleteKind() != cue.StructKind || slices.Contains(byHand, name) {
+			continue
+		}
+		decoded, listed := decodedInto[name]
+		if !listed {
+			t.Errorf("%s is not compared with a Go type: add it to decodedInto", name)
+			continue
+		}
+		ofSchema, ofType := append(fieldNames(definitions.Value()), decoded.inType...), slices.Clone(decoded.inSchema)
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(decoded.into)) {
+			tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			ofType = append(ofType, cmp.Or(tag, strings.ToLower(f.Name)))
+		}
+		slices.Sort(ofSchema)
+		slices.Sort(ofType)
+		if !slices.Equal(ofSchema, ofType) {
+			t.Errorf("%s has the fields\n%v\nand %T has\n%v", name, ofSchema, decoded.into, ofType)
+		}
 	}
 }
 

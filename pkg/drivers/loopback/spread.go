@@ -1,6 +1,7 @@
 package loopback
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -50,7 +51,9 @@ func (s *spread) UnmarshalJSON(text []byte) error {
 		Sigma                  float64
 		Values                 []duration
 	}
-	if err := json.Unmarshal(text, &o); err != nil {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&o); err != nil {
 		return err
 	}
 	switch {
@@ -75,7 +78,7 @@ func (s *spread) UnmarshalJSON(text []byte) error {
 				return float64(o.Min) + u*float64(o.Max-o.Min)
 			})}
 	default:
-		return fmt.Errorf("a distribution %s: give {min, max}, least first, {mean}, {median, sigma} or {values}",
+		return fmt.Errorf("a distribution %s: give {min, max} with min ≤ max, {mean}, {median, sigma} or {values}",
 			strings.TrimSpace(string(text)))
 	}
 	return nil

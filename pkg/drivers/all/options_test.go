@@ -1,0 +1,210 @@
+package all
+
+import (
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
+
+	"lockstep/pkg/drivers"
+)
+
+// TestOptionsMatchTheirSchemas: every driver decodes all fields of its schema, and no others.
+func TestOptionsMatchTheirSchemas(t *testing.T) {
+	for _, name := range drivers.Names() {
+		t.Run(name, func(t *testing.T) {
+			d, err := drivers.Lookup(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			schema := cuecontext.New().CompileString(d.Info().Schema).LookupPath(cue.ParsePath("#Options"))
+			for _, options := range samples(t, schema) {
+				text, err := json.Marshal(options)
+				if err != nil {
+					t.Fatal(err)
+				}
+				// Other errors are about combinations of options.
+				for _, unfit := range d.Info().Declare(text, drivers.Use{}).Unfit {
+					if strings.Contains(unfit, "json: ") {
+						t.Errorf("%s: %s", text, unfit)
+					}
+				}
+			}
+			inSchema, inGo := schemaFields(t, schema, ""), goFields(t, parseTypes(t, filepath.Join("..", name)), "options", "")
+			slices.Sort(inSchema)
+			slices.Sort(inGo)
+			if !slices.Equal(inSchema, inGo) {
+				t.Errorf("the fields of #Options are\n%v\nand those of the Go type are\n%v", inSchema, inGo)
+			}
+		})
+	}
+}
+
+// samples returns values of every alternative of a schema. A struct is sampled whole, and with one field beside the
+// required ones, for every value of that field. They have the right types and may be out of range.
+func samples(t *testing.T, v cue.Value) (all []any) {
+	t.Helper()
+	if op, parts := cue.Dereference(v).Expr(); op == cue.OrOp {
+		for _, part := range parts {
+			all = append(all, samples(t, part)...)
+		}
+		return all
+	}
+	switch v.IncompleteKind() {
+	case cue.StructKind:
+		whole, required, each := map[string]any{}, map[string]any{}, map[string][]any{}
+		for selector, field := range fieldsOf(t, v) {
+			name := selector.Unquoted()
+			each[name] = samples(t, field)
+			whole[name] = each[name][0]
+			if selector.ConstraintType() == cue.RequiredConstraint {
+				required[name] = each[name][0]
+			}
+		}
+		all = append(all, whole)
+		for name, values := range each {
+			for _, value := range values {
+				one := maps.Clone(required)
+				one[name] = value
+				all = append(all, one)
+			}
+		}
+	case cue.ListKind:
+		if !element(v).Exists() {
+			return []any{[]any{}}
+		}
+		for _, value := range samples(t, element(v)) {
+			all = append(all, []any{value})
+		}
+	case cue.BoolKind:
+		all = append(all, true)
+	case cue.IntKind, cue.NumberKind:
+		all = append(all, 1)
+	case cue.StringKind:
+		if text, err := v.String(); err == nil {
+			all = append(all, text)
+		} else {
+			all = append(all, "1s") // also a duration
+		}
+	default:
+		t.Fatalf("%v is %v: add its kind to this test", v, v.IncompleteKind())
+	}
+	return all
+}
+
+func fieldsOf(t *testing.T, v cue.Value) map[cue.Selector]cue.Value {
+	t.Helper()
+	it, err := v.Fields(cue.Optional(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[cue.Selector]cue.Value{}
+	for it.Next() {
+		all[it.Selector()] = it.Value()
+	}
+	return all
+}
+
+// element returns the schema of the elements of a list.
+func element(list cue.Value) cue.Value {
+	if first := list.LookupPath(cue.MakePath(cue.Index(0))); first.Exists() {
+		return first
+	}
+	return list.LookupPath(cue.MakePath(cue.AnyIndex))
+}
+
+// schemaFields returns the paths of all fields. Fields that are not always structs have no fields of their own.
+func schemaFields(t *testing.T, v cue.Value, prefix string) (paths []string) {
+	t.Helper()
+	if v.IncompleteKind() == cue.ListKind {
+		v = element(v)
+	}
+	if v.IncompleteKind() != cue.StructKind {
+		return nil
+	}
+	for selector, field := range fieldsOf(t, v) {
+		path := prefix + selector.Unquoted()
+		paths = append(append(paths, path), schemaFields(t, field, path+".")...)
+	}
+	return paths
+}
+
+// goTypes maps the names of the struct types of a package to their fields. Types with their own decoder have no fields.
+type goTypes map[string][]*ast.Field
+
+func parseTypes(t *testing.T, dir string) goTypes {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no Go files in %s: %v", dir, err)
+	}
+	types, decoders := goTypes{}, map[string]bool{}
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.TypeSpec:
+				if s, isStruct := n.Type.(*ast.StructType); isStruct {
+					types[n.Name.Name] = s.Fields.List
+				}
+			case *ast.FuncDecl:
+				if n.Name.Name == "UnmarshalJSON" {
+					_, decoded := typeName(n.Recv.List[0].Type)
+					decoders[decoded] = true
+				}
+			}
+			return true
+		})
+	}
+	maps.DeleteFunc(types, func(name string, _ []*ast.Field) bool { return decoders[name] })
+	return types
+}
+
+// typeName returns the package and the name of a type, of the elements of a slice, or of the target of a pointer.
+func typeName(x ast.Expr) (pkg, name string) {
+	switch x := x.(type) {
+	case *ast.Ident:
+		return "", x.Name
+	case *ast.SelectorExpr:
+		_, pkg = typeName(x.X)
+		return pkg, x.Sel.Name
+	case *ast.ArrayType:
+		return typeName(x.Elt)
+	case *ast.StarExpr:
+		return typeName(x.X)
+	}
+	return "", ""
+}
+
+// goFields returns the paths of all fields of a type that have a JSON name.
+func goFields(t *testing.T, types goTypes, name, prefix string) (paths []string) {
+	t.Helper()
+	for _, field := range types[name] {
+		pkg, name := typeName(field.Type)
+		switch {
+		case len(field.Names) == 0: // embedded
+			paths = append(paths, goFields(t, parseTypes(t, filepath.Join("..", "internal", pkg)), name, prefix)...)
+		case field.Tag != nil:
+			tag, err := strconv.Unquote(field.Tag.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := prefix + reflect.StructTag(tag).Get("json")
+			paths = append(append(paths, path), goFields(t, types, name, path+".")...)
+		}
+	}
+	return paths
+}
