@@ -88,12 +88,10 @@ func checkProbe(c *check) {
 	if !keeps(u.Mode, d.Guarantees) || !c.saysDepth(p) {
 		return
 	}
-	began := time.Now()
 	c.depth(p, n)
 	in := r.inbox(nil)
 	in.arrive(s.kept())
-	// without Redelivery, queues keep consumed messages
-	if slow := time.Since(began) > 3*time.Second; !slow && d.Capabilities.Redelivery {
+	if d.Capabilities.Redelivery { // without it, queues keep consumed messages
 		c.depth(p, 0)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"time"
 
 	"lockstep/pkg/drivers"
 )
@@ -42,6 +43,7 @@ func proberFaults() []fault {
 			}
 			return all
 		}), []string{"probe"}},
+		{"counts messages that were consumed", countsConsumed(), []string{"probe"}},
 		{"says nothing", metrics(func([]drivers.Metric) []drivers.Metric { return nil }), []string{"probe"}},
 		{"does not end a probe with its context", faulty{probe: func(p drivers.Prober,
 			ctx context.Context) ([]drivers.Metric, error) {
@@ -69,6 +71,27 @@ func proberFaults() []fault {
 			}
 		}()}, []string{"probe/ends"}},
 	}
+}
+
+// countsConsumed never reduces the depth of a queue. Its consumers are slow, as on a busy machine.
+func countsConsumed() faulty {
+	depth := 0.0
+	f := metrics(func(all []drivers.Metric) []drivers.Metric {
+		for i := range all {
+			if all[i].Name == drivers.MetricQueueDepth {
+				depth = max(depth, all[i].Value)
+				all[i].Value = depth
+			}
+		}
+		return all
+	})
+	f.handler = func(h drivers.Handler) drivers.Handler {
+		return func(ds []drivers.Delivery) error {
+			time.Sleep(10 * time.Second)
+			return h(ds)
+		}
+	}
+	return f
 }
 
 func binderFaults() []fault {
