@@ -172,6 +172,7 @@ func checks() []named {
 		{name: "info", run: checkInfo},
 		{name: "open/garbage", run: checkGarbage},
 		{name: "open/twice", run: checkOpenTwice},
+		{name: "open/optional", run: checkOptional},
 		{name: "open/dead", run: checkDead},
 		{name: "open/cancel", run: checkCancelOpen},
 		{name: "dial/refused", run: checkDialRefused},

@@ -19,6 +19,34 @@ func (d telling) Open(ctx context.Context, raw json.RawMessage, env drivers.Env)
 	return d.faulty.Open(ctx, raw, env)
 }
 
+// halfCleaner is a driver whose sessions have one method of drivers.Cleaner.
+type halfCleaner struct{ faulty }
+
+func (d halfCleaner) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	s, err := d.faulty.Open(ctx, raw, env)
+	return struct {
+		drivers.Session
+		lister
+	}{Session: s}, err
+}
+
+type lister struct{}
+
+func (lister) Leftovers(context.Context, string) ([]drivers.Leftover, error) { return nil, nil }
+
+// TestOptionalInterfaces: a session that lost an optional interface is noticed, by a failure or in the log.
+func TestOptionalInterfaces(t *testing.T) {
+	r := runOne(t, faulty{}, "open/optional")
+	if len(r.failures) > 0 || len(r.logs) == 0 ||
+		r.logs[0] != "optional interfaces: Prober, Binder, Cleaner; not implemented: Describer, Outside" {
+		t.Errorf("failures %q, log %q", r.failures, r.logs)
+	}
+	r = runOne(t, halfCleaner{}, "open/optional")
+	if len(r.failures) != 1 || !strings.Contains(r.failures[0], "method Leftovers, but does not implement drivers.Cleaner") {
+		t.Errorf("of half a Cleaner: failures %q", r.failures)
+	}
+}
+
 // silenced breaks the link of each consumer before any delivery.
 func silenced() faulty {
 	return faulty{
