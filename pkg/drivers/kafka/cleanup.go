@@ -34,15 +34,26 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	if err != nil {
 		return nil, fmt.Errorf("list groups: %w", explain(err))
 	}
-	for _, g := range groups.Groups {
-		if strings.HasPrefix(g.Group, prefix) {
-			all = append(all, drivers.Leftover{Kind: kindGroup, Name: g.Group})
-		}
+	left, err := leftGroups(groups, prefix)
+	if err != nil {
+		return nil, fmt.Errorf("list groups: %w", explain(err))
 	}
+	all = append(all, left...)
 	slices.SortFunc(all, func(a, b drivers.Leftover) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
 	})
 	return all, nil
+}
+
+// leftGroups returns the groups of an answer whose names begin with prefix. The answer contains an error code if one of
+// the brokers failed.
+func leftGroups(answer *kmsg.ListGroupsResponse, prefix string) (left []drivers.Leftover, err error) {
+	for _, g := range answer.Groups {
+		if strings.HasPrefix(g.Group, prefix) {
+			left = append(left, drivers.Leftover{Kind: kindGroup, Name: g.Group})
+		}
+	}
+	return left, failure(answer.ErrorCode, nil)
 }
 
 // Cleanup deletes topics and consumer groups. Missing ones are not an error.

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"lockstep/pkg/drivers"
 )
@@ -28,6 +32,20 @@ func (s slowSource) commit(map[int32]int64) error {
 func (s slowSource) end() {}
 
 func newCond(c *consumer) *sync.Cond { return sync.NewCond(&c.mu) }
+
+// TestGroupsOfAFailedBrokerAreNotMissed: the library reports the error of a broker only as a code.
+func TestGroupsOfAFailedBrokerAreNotMissed(t *testing.T) {
+	groups := []kmsg.ListGroupsResponseGroup{{Group: "other"}, {Group: "x-s0"}}
+	left, err := leftGroups(&kmsg.ListGroupsResponse{Groups: groups}, "x")
+	if want := []drivers.Leftover{{Kind: kindGroup, Name: "x-s0"}}; err != nil || !slices.Equal(left, want) {
+		t.Errorf("%v, %v; want %v", left, err, want)
+	}
+	loading := kerr.CoordinatorLoadInProgress
+	if _, err := leftGroups(&kmsg.ListGroupsResponse{Groups: groups, ErrorCode: loading.Code},
+		"x"); !errors.Is(err, loading) {
+		t.Errorf("with an error of a broker: %v, want %v", err, loading)
+	}
+}
 
 func TestDeclareTellsWhatCannotWork(t *testing.T) {
 	for _, c := range []struct {
