@@ -50,19 +50,25 @@ func newConfirmer(on *link, spec drivers.PublisherSpec, patience time.Duration) 
 	if c.tell == nil {
 		c.tell = func(uint64, error) {}
 	}
-	c.watchdog = time.AfterFunc(time.Hour, c.check)
-	c.watchdog.Reset(patience)
-	var err error
-	if c.prompt {
-		c.replies = make(chan *client.Msg, 64)
-		c.sub, err = on.nc.ChanSubscribe(inbox+"*", c.replies)
-		return c, err
-	}
-	if c.sub, err = on.nc.Subscribe(inbox+"*", c.onReply); err != nil {
+	if err := c.subscribe(inbox + "*"); err != nil {
 		return nil, err
 	}
+	c.watchdog = time.AfterFunc(time.Hour, c.check) // check uses the field
+	c.watchdog.Reset(patience)
+	return c, nil
+}
+
+func (c *confirmer) subscribe(subject string) (err error) {
+	if c.prompt {
+		c.replies = make(chan *client.Msg, 64)
+		c.sub, err = c.link.nc.ChanSubscribe(subject, c.replies)
+		return err
+	}
+	if c.sub, err = c.link.nc.Subscribe(subject, c.onReply); err != nil {
+		return err
+	}
 	c.sub.SetClosedHandler(func(string) { c.finish() })
-	return c, c.sub.SetPendingLimits(-1, -1)
+	return c.sub.SetPendingLimits(-1, -1)
 }
 
 // check breaks the link if confirms are outstanding and none has arrived since the last check.

@@ -3,8 +3,11 @@ package nats
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
+	"weak"
 
 	client "github.com/nats-io/nats.go"
 
@@ -38,6 +41,23 @@ func TestVerdict(t *testing.T) {
 	} {
 		if err := verdict(&client.Msg{Data: []byte(data)}); errors.Is(err, drivers.ErrRejected) != rejected {
 			t.Errorf("reply %s: %v", data, err)
+		}
+	}
+}
+
+// TestConfirmerThatCannotListenIsReleased: nothing refers to the link of a publisher that could not be connected.
+func TestConfirmerThatCannotListenIsReleased(t *testing.T) {
+	for _, mode := range []drivers.Mode{drivers.ConfirmWindow, drivers.ConfirmEach} {
+		refused := func() weak.Pointer[link] {
+			l := &link{} // without a connection, which the library rejects
+			if _, err := newConfirmer(l, drivers.PublisherSpec{Mode: mode}, time.Hour); err == nil {
+				t.Fatalf("%s: confirms are subscribed to without a connection", mode)
+			}
+			return weak.Make(l)
+		}()
+		runtime.GC()
+		if refused.Value() != nil {
+			t.Errorf("%s: the link is still referred to", mode)
 		}
 	}
 }
