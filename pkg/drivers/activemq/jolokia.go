@@ -111,6 +111,12 @@ var aboutBroker = question{Type: "read", MBean: brokerBean, Attribute: []string{
 // ask sends questions to the active broker, and returns that broker and the replies. It tries the other servers after
 // an error, so it must not be used for changes: tell sends those to one server only.
 func (j *jolokia) ask(ctx context.Context, questions ...question) (bean, []reply, error) {
+	_, broker, replies, err := j.find(ctx, questions...)
+	return broker, replies, err
+}
+
+// find is ask that also returns the server of the active broker.
+func (j *jolokia) find(ctx context.Context, questions ...question) (server, bean, []reply, error) {
 	j.mu.Lock()
 	first := j.at
 	j.mu.Unlock()
@@ -122,11 +128,11 @@ func (j *jolokia) ask(ctx context.Context, questions ...question) (bean, []reply
 			j.mu.Lock()
 			j.at = at
 			j.mu.Unlock()
-			return broker, replies, nil
+			return j.servers[at], broker, replies, nil
 		}
 		errs = append(errs, fmt.Errorf("ask Jolokia at %s: %w", j.servers[at].origin, err))
 	}
-	return bean{}, nil, errors.Join(errs...)
+	return server{}, bean{}, nil, errors.Join(errs...)
 }
 
 func (j *jolokia) askOne(ctx context.Context, s server, questions []question) (bean, []reply, error) {
@@ -149,13 +155,10 @@ func (j *jolokia) askOne(ctx context.Context, s server, questions []question) (b
 // tell calls an operation of the active broker once per argument. An error means that some calls may have been carried
 // out.
 func (j *jolokia) tell(ctx context.Context, operation string, arguments []string) error {
-	broker, _, err := j.ask(ctx)
+	s, broker, _, err := j.find(ctx)
 	if err != nil {
 		return err
 	}
-	j.mu.Lock()
-	s := j.servers[j.at]
-	j.mu.Unlock()
 	name := strings.Replace(brokerBean, "*", broker.Name, 1)
 	for len(arguments) > 0 {
 		n := min(len(arguments), maxAtOnce)

@@ -1,8 +1,13 @@
 package activemq
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"lockstep/pkg/drivers"
@@ -21,6 +26,63 @@ func TestParseJolokia(t *testing.T) {
 		if _, err := parseJolokia([]string{text}); err == nil || strings.Contains(err.Error(), "hid") {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestChangesGoToTheServerThatWasAsked: each server has the broker of its host's name. Requests of other goroutines make
+// now one and now the other the server that answered last.
+func TestChangesGoToTheServerThatWasAsked(t *testing.T) {
+	j, err := newJolokia([]string{"http://a/jolokia", "http://b/jolokia"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn := func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.at = 1 - j.at
+	}
+	j.client.Transport = transport(func(r *http.Request) (*http.Response, error) {
+		var asked []question
+		if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+			return nil, err
+		}
+		if name := ",brokerName=" + r.URL.Host; asked[0].Type == "exec" && !strings.HasSuffix(asked[0].MBean, name) {
+			t.Errorf("%s gets a change of %s", r.URL.Host, asked[0].MBean)
+		}
+		text := fmt.Sprintf(`[{"status": 200, "value": {"bean": {"BrokerName": %q}}}]`, r.URL.Host)
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(text))}, nil
+	})
+	stop := make(chan struct{})
+	var other sync.WaitGroup
+	other.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				turn()
+			}
+		}
+	})
+	for range 1000 {
+		if err := j.tell(t.Context(), removeQueue, []string{"q"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	other.Wait()
+}
+
+// TestCleanupRejectsOtherKinds: only queues are removed.
+func TestCleanupRejectsOtherKinds(t *testing.T) {
+	s := &managedSession{jolokia: &jolokia{}}
+	err := s.Cleanup(t.Context(), []drivers.Leftover{{Kind: "topic", Name: "x"}})
+	if !errors.Is(err, drivers.ErrUnsupported) || !strings.Contains(err.Error(), `topic "x"`) {
+		t.Errorf("cleanup of a topic: %v", err)
 	}
 }
 

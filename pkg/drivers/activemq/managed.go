@@ -46,6 +46,8 @@ func queueBeans(prefix string) string {
 	return brokerBean + ",destinationType=Queue,destinationName=" + prefix + "*"
 }
 
+const kindQueue = "queue"
+
 // Leftovers lists queues.
 func (s *managedSession) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	_, replies, err := s.jolokia.ask(ctx, question{Type: "search", MBean: queueBeans(prefix)})
@@ -59,7 +61,7 @@ func (s *managedSession) Leftovers(ctx context.Context, prefix string) ([]driver
 	var found []drivers.Leftover
 	for _, b := range beans {
 		if name := destination(b); strings.HasPrefix(name, prefix) {
-			found = append(found, drivers.Leftover{Kind: "queue", Name: name})
+			found = append(found, drivers.Leftover{Kind: kindQueue, Name: name})
 		}
 	}
 	slices.SortFunc(found, func(a, b drivers.Leftover) int { return strings.Compare(a.Name, b.Name) })
@@ -81,6 +83,9 @@ func destination(bean string) string {
 func (s *managedSession) Cleanup(ctx context.Context, these []drivers.Leftover) error {
 	var names []string
 	for _, l := range these {
+		if l.Kind != kindQueue {
+			return fmt.Errorf("cleanup %s %q: only queues can be removed: %w", l.Kind, l.Name, drivers.ErrUnsupported)
+		}
 		names = append(names, l.Name)
 	}
 	if err := s.jolokia.tell(ctx, removeQueue, names); err != nil {
