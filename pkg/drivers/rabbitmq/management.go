@@ -15,6 +15,9 @@ import (
 // errNotThere is returned for objects that do not exist (HTTP status 404).
 var errNotThere = errors.New("not there")
 
+// maxAnswer is the maximum size of a response, in bytes.
+const maxAnswer = 32 << 20
+
 // management is a client of the management API. It uses the session's management dialler. A nil management has no API.
 type management struct {
 	base, user, secret string
@@ -76,11 +79,13 @@ func (m *management) send(ctx context.Context, method string, query url.Values, 
 		return fmt.Errorf("ask the management API: %w", err)
 	}
 	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
 	if err != nil {
 		return fmt.Errorf("read the management API's answer: %w", err)
 	}
 	switch {
+	case len(text) > maxAnswer:
+		return fmt.Errorf("read the answer to %s %s: it has more than %d bytes", method, address, maxAnswer)
 	case response.StatusCode == http.StatusNotFound:
 		return fmt.Errorf("%s %s: %w", method, address, errNotThere)
 	case response.StatusCode >= 300:

@@ -1,0 +1,38 @@
+package rabbitmq
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// spaces is an endless JSON document.
+type spaces struct{}
+
+func (spaces) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// TestAnswersOfTheManagementAPIAreLimited: an address that is not the management API does not fill the memory.
+func TestAnswersOfTheManagementAPIAreLimited(t *testing.T) {
+	for size, want := range map[int64]string{10: "", maxAnswer: "more than"} {
+		m := &management{base: "http://h", client: &http.Client{Transport: transport(func(*http.Request) (*http.Response,
+			error) {
+			body := io.MultiReader(io.LimitReader(spaces{}, size), strings.NewReader("[]"))
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(body)}, nil
+		})}}
+		var answer []string
+		if err := m.call(t.Context(), http.MethodGet, nil, &answer, "queues"); (err != nil) != (want != "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("an answer of %d bytes gives %v, want an error with %q", size, err, want)
+		}
+	}
+}
