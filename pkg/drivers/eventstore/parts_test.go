@@ -134,6 +134,10 @@ func TestStandInCluster(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "leader") {
 		t.Errorf("a consumer at the follower: %v", err)
 	}
+	alone := labtest.Open(t, driver{}, json.RawMessage(`{"url": "esdb://`+follower+`?tls=false"}`), r.env())
+	if err := alone.Setup(r.ctx, r.topology); err == nil || !strings.Contains(err.Error(), "give the urls of all nodes") {
+		t.Errorf("set up at the follower: %v", err)
+	}
 	s.Stop()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -201,14 +201,15 @@ func (l *link) explain(err error) error {
 	if err == nil {
 		return nil
 	}
-	if l.verdict(err); l.cause() != nil {
-		return l.cause()
-	}
+	_ = l.verdict(err)
+	cause := l.cause()
 	switch {
+	case cause != nil && is(err, esdb.ErrorCodeNotLeader):
+		return fmt.Errorf("%w (only the leader has persistent subscriptions: give the urls of all nodes, and node: \"any\")", cause)
+	case cause != nil:
+		return cause
 	case is(err, esdb.ErrorCodeAccessDenied), is(err, esdb.ErrorCodeUnauthenticated):
 		return fmt.Errorf("%w (give a user who may: persistent subscriptions are made by $ops and $admins)", err)
-	case is(err, esdb.ErrorCodeNotLeader):
-		return fmt.Errorf("%w (persistent subscriptions are the leader's: use node: \"any\")", err)
 	}
 	return err
 }
