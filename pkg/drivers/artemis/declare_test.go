@@ -1,6 +1,8 @@
 package artemis
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"lockstep/pkg/drivers"
@@ -15,5 +17,13 @@ func TestRefusalsAreNotInOrder(t *testing.T) {
 		if p.Ordered != ordered {
 			t.Errorf("refusing %t: order is guaranteed: %t, want %t", nack, p.Ordered, ordered)
 		}
+	}
+}
+
+// TestCleanupRejectsOtherKinds: only addresses are removed.
+func TestCleanupRejectsOtherKinds(t *testing.T) {
+	err := (&session{}).Cleanup(t.Context(), []drivers.Leftover{{Kind: "queue", Name: "x"}})
+	if !errors.Is(err, drivers.ErrUnsupported) || !strings.Contains(err.Error(), `queue "x"`) {
+		t.Errorf("cleanup of a queue: %v", err)
 	}
 }

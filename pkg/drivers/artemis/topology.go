@@ -118,6 +118,8 @@ func (s *session) remove(ctx context.Context, names []string) error {
 	return nil
 }
 
+const kindAddress = "address"
+
 // Leftovers lists addresses. Each address has the queues of one queue index of a task.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
 	var names []string
@@ -128,7 +130,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 	var found []drivers.Leftover
 	for _, name := range names {
 		if strings.HasPrefix(name, prefix) {
-			found = append(found, drivers.Leftover{Kind: "address", Name: name})
+			found = append(found, drivers.Leftover{Kind: kindAddress, Name: name})
 		}
 	}
 	return found, nil
@@ -136,9 +138,13 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 
 // Cleanup removes addresses. A missing address is not an error.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
-	names := make([]string, len(these))
-	for i, l := range these {
-		names[i] = l.Name
+	var names []string
+	for _, l := range these {
+		if l.Kind != kindAddress {
+			return fmt.Errorf("cleanup %s %q: only addresses can be removed: %w", l.Kind, l.Name,
+				drivers.ErrUnsupported)
+		}
+		names = append(names, l.Name)
 	}
 	if err := s.remove(ctx, names); err != nil {
 		return fmt.Errorf("cleanup: %w", err)
