@@ -212,6 +212,19 @@ func TestWriteConcernIsNotHonoured(t *testing.T) {
 	}
 }
 
+// TestMissingCollectionOfASubscription: no insert makes a collection without the index.
+func TestMissingCollectionOfASubscription(t *testing.T) {
+	r := newRig(t, standIn(t, ""), func(t *drivers.Topology) { t.Subscriptions = 2 })
+	missing := collectionName(r.topology, 1, 0)
+	if err := r.session.drop(r.context(), []string{missing}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.session.Publisher(r.context(), drivers.PublisherSpec{Topology: r.topology,
+		Mode: drivers.ConfirmEach}); !errors.Is(err, errNotSetUp) || !strings.Contains(err.Error(), missing) {
+		t.Errorf("without the collection of subscription 1, a publisher gives %v", err)
+	}
+}
+
 // Metrics are those of the task's collections. Claimed messages count as unacknowledged.
 func TestProbeCountsMessages(t *testing.T) {
 	r := newRig(t, standIn(t, `{"visibility": "1m"}`), func(t *drivers.Topology) { t.Subscriptions = 2 })

@@ -109,8 +109,8 @@ func (s *session) drop(ctx context.Context, names []string) error {
 
 var errNotSetUp = errors.New("is not there: was the task set up in this database?")
 
-// exist returns an error if the first collection of a queue does not exist. It checks each queue once per session.
-// Without the check, an insert would create a collection without the index.
+// exist returns an error if a collection of a queue does not exist, of any subscription. It checks each queue once per
+// session. Without the check, an insert would create a collection without the index.
 func (s *session) exist(ctx context.Context, t drivers.Topology, queue int) error {
 	if err := checkTopology(t); err != nil {
 		return err
@@ -122,12 +122,14 @@ func (s *session) exist(ctx context.Context, t drivers.Topology, queue int) erro
 	if known {
 		return nil
 	}
-	there, err := s.list(ctx, first)
+	there, err := s.list(ctx, t.Name)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(there, first) {
-		return fmt.Errorf("collection %s %w", first, errNotSetUp)
+	for subscription := range t.Subscriptions {
+		if name := collectionName(t, subscription, queue); !slices.Contains(there, name) {
+			return fmt.Errorf("collection %s %w", name, errNotSetUp)
+		}
 	}
 	s.note(t)
 	s.mu.Lock()
