@@ -108,6 +108,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	default:
 		d.Settings["replica_set"] = "none"
 	}
+	// Whether messages are persistent depends on the task: Setup reports doubts about that as a notice.
 	if doubt := v.doubt(o, false); doubt != "" {
 		d.Settings["write_concern"] = doubt
 	}
