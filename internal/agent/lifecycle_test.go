@@ -78,7 +78,7 @@ func TestADriverThatDoesNotLetGoIsTold(t *testing.T) {
 		b.begin(ref)
 		d.inside.Wait()
 		time.AfterFunc(time.Second, func() { close(d.stuck) }) // after it was left behind
-		if said := b.end(ref); !strings.Contains(said, "driver probe did not let go") {
+		if said := b.end(ref); !strings.Contains(said, "driver probe does not respond") {
 			t.Errorf("the agent finished with %q", said)
 		}
 	})

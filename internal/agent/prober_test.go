@@ -170,7 +170,7 @@ func TestAStuckProbeIsLeftBehind(t *testing.T) {
 		}}
 		_, notices, failure := b.probedTask(d, 0, 500*time.Millisecond, nil)
 		close(stuck)
-		if failure != "" || len(notices) != 1 || !strings.Contains(notices[0], "did not let go") {
+		if failure != "" || len(notices) != 1 || !strings.Contains(notices[0], "did not return") {
 			t.Errorf("failure %q, notices %q; want the task to end, and to tell of it", failure, notices)
 		}
 	})

@@ -224,7 +224,7 @@ func TestLeavingExcusesTheOrderOfWhatIsNotMarked(t *testing.T) {
 		if invalid := o.Verdict == plan.Invalid; invalid != c.unordered {
 			t.Errorf("%s: %s %v", name, o.Verdict, o.Reasons)
 		}
-		warned(t, o, !c.unordered, "3 messages were received after a later one: consumers left")
+		warned(t, o, !c.unordered, "3 messages were received after a later one: consumers disconnected")
 	}
 }
 

@@ -111,8 +111,8 @@ func TestMetricsThatLackANode(t *testing.T) {
 	o := x.judge()
 	near(t, o, "broker.memory.mean", 30)
 	near(t, o, "broker.memory.max", 30)
-	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "lacked a node 5 times") {
-		t.Errorf("warnings %q do not tell of the five moments", all)
+	if all := strings.Join(o.Warnings, "\n"); !strings.Contains(all, "did not include all nodes 5 times") {
+		t.Errorf("warnings %q do not count the five samples", all)
 	}
 }
 

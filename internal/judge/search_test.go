@@ -49,7 +49,7 @@ func TestAnswerOfAStep(t *testing.T) {
 	}{
 		{"all well", 1000, nil, "", plan.AnswerHeld, ""},
 		{"within half of the width and a stall of 50 ms", 941, nil, "", plan.AnswerHeld, ""},
-		{"beyond both", 935, nil, "", plan.AnswerFailed, "sent 935/s of it"},
+		{"beyond both", 935, nil, "", plan.AnswerFailed, "actual publish rate 935/s"},
 		{"unsent at the end of the drain", 1000, func(x *world) { x.count(0, record.Unsent, 3) }, "", plan.AnswerFailed,
 			"backlog: 3 messages due and not sent"},
 		{"a tail of few samples", 1000, nil, "p99.9 < 5ms", plan.AnswerHeld, ""},

@@ -385,7 +385,7 @@ func TestClipped(t *testing.T) {
 	}
 	if !slices.ContainsFunc(o.Warnings, func(w string) bool {
 		return strings.HasPrefix(w,
-			"1 publish samples were beyond")
+			"1 publish samples exceeded")
 	}) {
 		t.Errorf("warnings %q do not count the clipped sample", o.Warnings)
 	}

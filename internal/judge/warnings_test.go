@@ -41,38 +41,38 @@ func TestARateThatWasNotReached(t *testing.T) {
 		return x
 	}
 	for rate, want := range map[float64]bool{500: false, 505: false, 520: true, 1000: true} {
-		warned(t, asking(rate).judge(), want, "asked for")
+		warned(t, asking(rate).judge(), want, "intended publish rate")
 	}
 	late := asking(500) // messages that were due in the last second are sent after the measurement
 	late.rec.Window(int64(9*time.Second), true).Counts[record.Sent] -= 500
 	late.rec.Window(int64(11*time.Second), true).Counts[record.Sent] += 500
-	warned(t, late.judge(), true, "asked for 500/s, sent 450/s")
+	warned(t, late.judge(), true, "intended publish rate 500/s, actual 450/s")
 	x := asking(1000)
 	x.sample(record.Backpressure, 2*time.Second)
 	x.sample(record.SendDelay, time.Microsecond)
 	o := x.judge()
-	warned(t, o, true, "asked for 1,000/s, sent 500/s: publishers waited for the broker (back-pressure p99 2",
-		"messages due and never sent: 5000")
+	warned(t, o, true, "intended publish rate 1,000/s, actual 500/s: publishers waited for the broker (back-pressure p99 2",
+		"unsent messages: 5000")
 	verdict(t, o, plan.Valid, "")
 
 	x = asking(1000)
 	x.sample(record.SendDelay, 2*time.Second)
 	o = x.judge()
-	warned(t, o, true, "asked for 1,000/s, sent 500/s: client-bound (send delay p99 2")
+	warned(t, o, true, "intended publish rate 1,000/s, actual 500/s: client-bound (send delay p99 2")
 	warned(t, o, false, "publishers waited")
 
 	for name, end := range map[string]func(*Facts){"failed": func(f *Facts) { f.Failure = "no broker" },
 		"stopped": func(f *Facts) { f.Cancelled = true }} {
 		x = asking(1000)
 		end(&x.facts)
-		if o = x.judge(); strings.Contains(strings.Join(o.Warnings, "\n"), "asked for") {
+		if o = x.judge(); strings.Contains(strings.Join(o.Warnings, "\n"), "intended publish rate") {
 			t.Errorf("of a task that %s: %q", name, o.Warnings)
 		}
 	}
 
 	closed := newWorld(nil)
 	closed.steady(500, atOnce)
-	warned(t, closed.judge(), false, "asked for")
+	warned(t, closed.judge(), false, "intended publish rate")
 }
 
 // If a load is behind at the end of warm-up, messages that were due in warm-up are not part of the rate that the
@@ -96,9 +96,9 @@ func TestWhatWarmupLeftIsNotAskedForAgain(t *testing.T) {
 		}
 		x.rec.Window(int64(11*time.Second), true).Counts[record.Sent] += test.afterwards
 		o := x.judge()
-		warned(t, o, test.warns, "asked for")
+		warned(t, o, test.warns, "intended publish rate")
 		if test.warns {
-			warned(t, o, true, "asked for 500/s, sent 400/s")
+			warned(t, o, true, "intended publish rate 500/s, actual 400/s")
 		}
 		if t.Failed() {
 			t.Fatal(name)
@@ -114,7 +114,7 @@ func TestNothingIsMissingByCount(t *testing.T) {
 		x.receive(x.send(at), 0, at+time.Millisecond)
 	}
 	x.last.LastConfirm = int64(2 * time.Second)
-	warned(t, x.judge(), false, "asked for")
+	warned(t, x.judge(), false, "intended publish rate")
 }
 
 func TestNumbersForPeople(t *testing.T) {

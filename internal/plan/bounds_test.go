@@ -34,13 +34,13 @@ func TestWorkloadsAreBounded(t *testing.T) {
 		"maxInFlight": {func(w *Workload) { w.Publishers.MaxInFlight = 100_000_000 },
 			"100000000 messages in flight per agent (threads × max in flight or batch): want at most 10000000"},
 		"threads": {func(w *Workload) { w.Publishers.Threads = 100_000 },
-			"100000000 messages in flight for each agent"},
+			"100000000 messages in flight per agent"},
 		"batch": {func(w *Workload) {
 			w.Publishers.Mode, w.Publishers.Batch.Max = "confirm-batch",
 				100_000_000
-		}, "messages in flight for each agent"},
+		}, "messages in flight per agent"},
 		"bytes": {func(w *Workload) { w.Message.Size = 100 << 20 },
-			"104857600000 bytes in flight for each agent"},
+			"104857600000 bytes in flight per agent"},
 		"all": {func(w *Workload) { w.Publishers.Nodes, w.Publishers.Threads = 10_000, 101 },
 			"1010000 publishers (nodes × threads): want at most 1000000"},
 		"pairs": {func(w *Workload) { w.Publishers.Nodes, w.Topology.Subscriptions = 10_000, 1001 },

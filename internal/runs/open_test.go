@@ -81,13 +81,13 @@ func TestOpenByWhatPeopleType(t *testing.T) {
 func TestErrorsNameTheMaximumOfTasks(t *testing.T) {
 	root := t.TempDir()
 	run := someRun("run-a")
-	run.Repeat, run.Until = 5, &plan.StopRule{Rule: "p99 within 10%", Within: 0.1, Confidence: 0.9}
+	run.Repeat, run.Until = 8, &plan.StopRule{Rule: "p99 within 10%", Within: 0.1, Confidence: 0.9}
 	r, err := Create(root, run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	const want = "run-a (quick, 0 of at most 10 tasks done)"
+	const want = "run-a (quick, 0 of at most 16 tasks done)"
 	if _, err := Open(root, "nope"); err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -99,7 +99,7 @@ func TestHugeHeartbeatsAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := answer.Header.Get(headerError); !strings.Contains(text, "want at most") {
+	if text := answer.Header.Get(headerError); !strings.Contains(text, "exceeds the limit of") {
 		t.Errorf("answered %q: want a refusal that says the limit", text)
 	}
 	if len(took) > 0 {

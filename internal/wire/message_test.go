@@ -481,7 +481,7 @@ func TestRequestsOfAgentsAreBounded(t *testing.T) {
 		}
 		_, err = request[Arrival, struct{}](ctx, nc, nil, subject.Arrive("a1"),
 			Arrival{Agent: "a1", Error: strings.Repeat("e", agentRequest)})
-		if err == nil || !strings.Contains(err.Error(), "want at most") {
+		if err == nil || !strings.Contains(err.Error(), "exceeds the limit of") {
 			t.Errorf("an arrival of more than %d bytes: %v", agentRequest, err)
 		}
 	})

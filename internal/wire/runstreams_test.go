@@ -319,7 +319,7 @@ func TestARunWaitsForRunsThatHaveNotEnded(t *testing.T) {
 			t.Errorf("it waits for %q, %v", why, err)
 		}
 	}
-	check("50 runs have")
+	check("the streams of 50 runs, the maximum")
 	for i := range maxRuns - 1 {
 		if err := leader.PutRun(t.Context(), RunState{Run: fmt.Sprint("r", i+1), Seq: uint64(i) + 2,
 			State: string(EndDone), Copied: true}); err != nil {
@@ -327,7 +327,7 @@ func TestARunWaitsForRunsThatHaveNotEnded(t *testing.T) {
 		}
 	}
 	c.recordLimit = 1
-	check("the streams of 1 runs hold")
+	check("the streams of 1 runs use")
 }
 
 // The streams of an ended run reserve only the space that they use, and get their limits again when the run is resumed.
