@@ -246,7 +246,7 @@ func table(a *runview.Attempt, columns int, paint terminal.Painter) []string {
 	}
 	legend := fmt.Sprintf("rates: last full second; latencies: last %d s", runview.RecentSeconds)
 	if !slices.ContainsFunc(live.Flows, func(f runview.Flow) bool { return f.Known }) {
-		legend = "waiting for a full second of metrics from all agents"
+		legend = "waiting for the first full second of metrics"
 	}
 	return append(lines, paint.Paint(terminal.Faint, legend))
 }
