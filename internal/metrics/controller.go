@@ -74,7 +74,7 @@ func (c *controllerCollector) Collect(to chan<- prometheus.Metric) {
 		if err != nil {
 			c.log.Warn("collect metrics for Prometheus", "of", what, "error", err)
 		}
-		s.gauge("controller_figures_known",
+		s.gauge("controller_metrics_known",
 			"Whether the control plane answered when it was asked for these metrics; without an answer they are missing.",
 			truth(err == nil), "of", what)
 	}
