@@ -63,7 +63,7 @@ func fleetAgents(out io.Writer, agents []wire.AgentInfo, now time.Time, wide boo
 		}
 		rows = append(rows, row)
 		if a.Refused != "" {
-			refused = append(refused, fmt.Sprintf("%s is rejected: %s\n", a.Agent, a.Refused))
+			refused = append(refused, fmt.Sprintf("%s is refused: %s\n", a.Agent, a.Refused))
 		}
 	}
 	if err := tabulate(out, head, rows); err != nil || len(refused) == 0 {

@@ -93,7 +93,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	}()
 	said := ctl("run", "--runs", filepath.Join(dir, "runs"), file)
 	said.await(t, "is queued: broker loop, used by run ")
-	if text := said.String(); strings.Count(text, "in the queue") != 1 {
+	if text := said.String(); strings.Count(text, "is queued") != 1 {
 		t.Errorf("it says it more than once:\n%s", text)
 	}
 	ctl("attach", "--runs", filepath.Join(dir, "copies"), "latest").await(t,
@@ -104,7 +104,7 @@ func TestARunInTheQueueSaysWhatItWaitsFor(t *testing.T) {
 	resumed := ctl("run", "--runs", copies, "--resume", executed)
 	flags := executed + " --runs " + copies + " --server nats://" + at
 	resumed.await(t, "stop it: ctl cancel "+executed+" --server nats://"+at)
-	if want := "submit run " + executed + ": it is already queued or active: follow it: ctl attach " +
+	if want := "submit run " + executed + ": it is already queued or active; follow it: ctl attach " +
 		flags; !strings.Contains(resumed.String(), want) {
 		t.Errorf("it says\n%swant\n%s", resumed, want)
 	}
