@@ -135,8 +135,8 @@ func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
 			t.Fatalf("%d outcomes and %+v: a cell without agents must fail, not hang", len(all), w.end)
 		}
 		for _, o := range all[1:] {
-			if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown || !strings.Contains(text, "3 there") ||
-				!strings.Contains(text, "4 needed") {
+			if text := strings.Join(o.Reasons, "; "); o.Verdict != plan.Unknown || !strings.Contains(text, "3 available") ||
+				!strings.Contains(text, "4 required") {
 				t.Errorf("the outcome is %s because of %q", o.Verdict, text)
 			}
 		}

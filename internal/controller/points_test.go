@@ -166,7 +166,7 @@ func TestPointsOfAttempts(t *testing.T) {
 			}
 		}
 	})
-	if w.end.Reason != wire.EndInterrupted || d.with("kind=task-stop", "attempt=1", "was given up") != 1 ||
+	if w.end.Reason != wire.EndInterrupted || d.with("kind=task-stop", "attempt=1", "was aborted") != 1 ||
 		d.with("lockstep_window,", "attempt=1") == 0 {
 		t.Fatalf("the first attempt ended with %+v, or its points are missing", w.end)
 	}

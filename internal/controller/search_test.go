@@ -63,11 +63,11 @@ func TestASearchEndsWithoutItsAgents(t *testing.T) {
 		if len(all) != 2 {
 			t.Fatalf("%d outcomes and %+v", len(all), w.end)
 		}
-		if s := all[0].Search; s == nil || s.Sure || len(s.Steps) != 3 || !strings.Contains(s.Why, "3 there") {
+		if s := all[0].Search; s == nil || s.Sure || len(s.Steps) != 3 || !strings.Contains(s.Why, "3 available") {
 			t.Errorf("the search has %+v, want three steps and the shortage", s)
 		}
 		if text := strings.Join(all[1].Reasons, "; "); all[1].Search != nil || all[1].Verdict != plan.Unknown ||
-			!strings.Contains(text, "3 there") {
+			!strings.Contains(text, "3 available") {
 			t.Errorf("the second search is %s because of %q, with %+v", all[1].Verdict, text, all[1].Search)
 		}
 	})

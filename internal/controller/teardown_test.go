@@ -76,7 +76,7 @@ func TestAnotherAgentTearsDown(t *testing.T) {
 				if strings.Contains(e.Detail, "the broker is busy") {
 					agents += e.Agent + " "
 				}
-				left = left || strings.Contains(e.Detail, "may still be there")
+				left = left || strings.Contains(e.Detail, "may be left on the broker")
 			}
 			return agents, left
 		}

@@ -435,7 +435,7 @@ func TestAStandbyWithAnotherRecordLimitSaysSo(t *testing.T) {
 			if l != nil || !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatal(l, err)
 			}
-			warned := strings.Contains(log.String(), "another --record-limit") &&
+			warned := strings.Contains(log.String(), "a different --record-limit") &&
 				strings.Contains(log.String(), "leader=1073741824 here=134217728")
 			if !strings.Contains(log.String(), "standing by") || warned != (limit == MinRecord) {
 				t.Errorf("limit %d: %s", limit, log.String())
