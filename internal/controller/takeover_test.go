@@ -266,7 +266,9 @@ func TestARunWithoutAgentsIsTakenOver(t *testing.T) {
 			l.kill(a)
 		}
 		l.inFlight(run.ID, "", epoch-1)
-		short := func(s wire.RunState) bool { return running(s) && s.Waiting == "too few agents: 0 available, 4 required" }
+		short := func(s wire.RunState) bool {
+			return running(s) && s.Waiting == "too few agents: 0 available, 4 required"
+		}
 		epoch = l.state(run.ID, short).Epoch
 		time.Sleep(10 * time.Second)
 		l.crash()
