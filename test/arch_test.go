@@ -41,7 +41,7 @@ var allowed = map[string][]string{
 	"internal/report": {"internal/display", "internal/sampling", "internal/compare", "internal/stats",
 		"internal/judge", "internal/plan"},
 	"internal/report/chart": {},
-	"internal/runview": {"internal/wire", "internal/sampling", "internal/judge", "internal/plan",
+	"internal/runview": {"internal/wire", "internal/sampling", "internal/plan",
 		"internal/record"},
 	"internal/report/page": {"internal/display", "internal/sampling", "internal/compare", "internal/report",
 		"internal/report/chart", "internal/judge", "internal/runs", "internal/record", "internal/plan"},

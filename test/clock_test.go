@@ -108,7 +108,7 @@ cell: {axis: _, publishers: {mode: axis.mode, rate: 200, persistent: false}, war
 		}
 	}
 	size := func(e plan.Event) time.Duration {
-		_, after, _ := strings.Cut(e.Detail, "moved by ")
+		_, after, _ := strings.Cut(e.Detail, "stepped by ")
 		d, _ := time.ParseDuration(strings.Fields(after + " 0")[0])
 		return d
 	}

@@ -84,7 +84,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	}
 	for _, name := range []string{"agents/a1", "viewer"} {
 		if out, err := program(t, dir, as(name), "ctl", "run", "--runs", filepath.Join(dir, "stolen"),
-			matrix); err == nil || !strings.Contains(out, "may not") {
+			matrix); err == nil || !strings.Contains(out, "do not allow this") {
 			t.Errorf("%s's credentials ran a matrix: %v\n%s", name, err, out)
 		}
 	}
@@ -106,7 +106,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		{"client", "schedule remove nightly", "removed"},
 	} {
 		out, _ := program(t, dir, as(x.who), "ctl", strings.Fields(x.command)...)
-		if !strings.Contains(out, x.want) || strings.Contains(out, "may not") ||
+		if !strings.Contains(out, x.want) || strings.Contains(out, "do not allow this") ||
 			strings.Contains(out, "no controller") {
 			t.Errorf("%s: ctl %s: %s", x.who, x.command, out)
 		}

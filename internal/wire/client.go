@@ -101,7 +101,8 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, submitTimeout)
 	defer cancel()
-	sent := false // a request had no answer
+	sent := false    // a request had no answer
+	var before error // of the request before
 	for q := (submitQuery{Run: s.Run.ID, Key: onceID(), Submission: packed}); err == nil; {
 		_, failed := serviceSubmit.call(ctx, c, "", q)
 		if failed == nil {
@@ -109,8 +110,12 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 		}
 		var answered *refused
 		final := errors.As(failed, &answered) && !errors.Is(failed, ErrNoController) || lasting(failed)
-		// nolint:errorlint // the error itself: nobody was there to take it
+		// the error itself: no controller was there to receive the request
 		sent = !final && (sent || failed != ErrNoController)
+		if ctx.Err() != nil && before != nil { // the time is over, and this request was cut off
+			failed = before
+		}
+		before = failed
 		if final || wait(ctx, retryWait) != nil {
 			err = failed
 		}
