@@ -224,7 +224,8 @@ func TestSchemaAcceptsDistributions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	options := cuecontext.New().CompileString(driver.Info().Schema).LookupPath(cue.ParsePath("#Options"))
+	cues := cuecontext.New()
+	options := cues.CompileString(driver.Info().Schema).LookupPath(cue.ParsePath("#Options"))
 	for _, text := range []string{`"2ms"`, `{"min":"1ms","max":"2ms"}`, `{"max":"2ms"}`, `{"mean":"2ms"}`,
 		`{"median":"2ms","sigma":0.5}`, `{"values":["1ms","2ms"]}`} {
 		text = `{"name":"schema","delay":` + text + `,"confirmDelay":` + text + `}`
@@ -234,7 +235,7 @@ func TestSchemaAcceptsDistributions(t *testing.T) {
 		} else if err := session.Close(); err != nil {
 			t.Error(err)
 		}
-		if err := options.Unify(options.Context().CompileString(text)).Validate(cue.Concrete(true)); err != nil {
+		if err := options.Unify(cues.CompileString(text)).Validate(cue.Concrete(true)); err != nil {
 			t.Errorf("schema, of %s: %v", text, err)
 		}
 	}

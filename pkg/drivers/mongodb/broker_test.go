@@ -214,7 +214,7 @@ func TestWriteConcernIsNotHonoured(t *testing.T) {
 
 // TestMissingCollectionOfASubscription: no insert makes a collection without the index.
 func TestMissingCollectionOfASubscription(t *testing.T) {
-	r := newRig(t, standIn(t, ""), func(t *drivers.Topology) { t.Subscriptions = 2 })
+	r := newRig(t, standIn(t, `{}`), func(t *drivers.Topology) { t.Subscriptions = 2 })
 	missing := collectionName(r.topology, 1, 0)
 	if err := r.session.drop(r.context(), []string{missing}); err != nil {
 		t.Fatal(err)
