@@ -112,8 +112,8 @@ func (c *Client) Submit(ctx context.Context, s Submission) error {
 		final := errors.As(failed, &answered) && !errors.Is(failed, ErrNoController) || lasting(failed)
 		// the error itself: no controller was there to receive the request
 		sent = !final && (sent || failed != ErrNoController)
-		if ctx.Err() != nil && before != nil { // the time is over, and this request was cut off
-			failed = before
+		if !final && before != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			failed = before // the deadline cut this request off
 		}
 		before = failed
 		if final || wait(ctx, retryWait) != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,6 +41,36 @@ func (g *guardedPlane) client(t *testing.T, name string) *Client {
 	}
 	t.Cleanup(c.Close)
 	return c
+}
+
+// TestASubmissionReportsTheLastAnswer covers a request that is in progress when the submission ends. After 30 s the error
+// is that of the request before. A cancellation is reported as such.
+func TestASubmissionReportsTheLastAnswer(t *testing.T) {
+	for _, x := range []struct {
+		after time.Duration // when the submission is cancelled; 0: never
+		want  string
+	}{{0, "no controller leads on this control plane"}, {2 * time.Second, context.Canceled.Error()}} {
+		wiretest.AloneInVirtualTime(t, func(t *testing.T) {
+			s := plane(t, ServerConfig{})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			silent := submitTimeout - 5*time.Second
+			if x.after > 0 {
+				silent = x.after / 2
+				time.AfterFunc(x.after, cancel)
+			}
+			time.AfterFunc(silent, func() { // from now on a request has no response
+				if _, err := link(t, s).nc.Subscribe(subject.ClientServices+"submit", func(*nats.Msg) {}); err != nil {
+					t.Error(err)
+				}
+			})
+			err := clientOf(t, s).Submit(ctx, Submission{Run: plan.Run{ID: "r"}})
+			if err == nil || !strings.Contains(err.Error(), x.want) ||
+				!strings.Contains(err.Error(), "may still be queued") {
+				t.Errorf("%v, want %q", err, x.want)
+			}
+		})
+	}
 }
 
 // serveClients makes a leader serve clients, with one agent, one hook, and a history that exceeds a message.
