@@ -88,7 +88,7 @@ type Access struct {
 	users    Users
 	loopback bool // it listens on loopback only, where reading needs no login
 	key      []byte
-	nobody   []byte // the hash of an unknown password, so that unknown names take as long to check as known ones
+	unknown  []byte // the hash of an unknown password, so that unknown names take as long to check as known ones
 
 	mu       sync.Mutex
 	known    map[[sha256.Size]byte]bool // HMACs of names and passwords that were correct
@@ -116,7 +116,7 @@ func NewAccess(listen string, users Users) (*Access, error) {
 	}
 	_, _ = rand.Read(a.key) // never fails
 	if len(users) > 0 {
-		if a.nobody, err = bcrypt.GenerateFromPassword(a.key, bcrypt.DefaultCost); err != nil {
+		if a.unknown, err = bcrypt.GenerateFromPassword(a.key, bcrypt.DefaultCost); err != nil {
 			return nil, fmt.Errorf("prepare logins: %w", err)
 		}
 	}
@@ -200,7 +200,7 @@ func (a *Access) right(ctx context.Context, user, password string) (right, busy 
 	}
 	hash, there := a.users[user]
 	if !there {
-		hash = a.nobody
+		hash = a.unknown
 	}
 	if bcrypt.CompareHashAndPassword(hash, []byte(password)) != nil || !there {
 		return false, false

@@ -50,7 +50,7 @@ func (c *consumer) acknowledge() {
 	if len(handles) == 0 || c.on.Err() != nil {
 		return
 	}
-	most := mostPerRequest
+	most := maxPerRequest
 	if c.spec.Ack == drivers.AckEach {
 		most = 1
 	}
@@ -105,7 +105,7 @@ func (c *consumer) giveBack(handles []string) {
 	if c.on.Err() != nil {
 		return
 	}
-	for some := range slices.Chunk(handles, mostPerRequest) {
+	for some := range slices.Chunk(handles, maxPerRequest) {
 		entries := make([]types.ChangeMessageVisibilityBatchRequestEntry, len(some))
 		for i := range some {
 			entries[i] = types.ChangeMessageVisibilityBatchRequestEntry{Id: &entryIDs[i], ReceiptHandle: &some[i],

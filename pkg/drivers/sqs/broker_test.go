@@ -331,7 +331,7 @@ func TestLargestBody(t *testing.T) {
 	r := newRig(t, options, nil)
 	a := &account{}
 	p := a.publisher(r, drivers.PublisherSpec{Mode: drivers.ConfirmBatch, Batch: 4})
-	largest := mostBytes / 4 * 3
+	largest := maxBytes / 4 * 3
 	for i, size := range []int{10, largest, largest + 1, 10} {
 		if err := p.Publish(r.context(), drivers.Message{Token: uint64(i),
 			Body: bytes.Repeat([]byte{byte(i)}, size)}); err != nil {

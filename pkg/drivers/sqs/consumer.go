@@ -177,11 +177,11 @@ func (c *consumer) run() {
 // wanted returns how many messages to request: the maximum of one request, within the prefetch.
 func (c *consumer) wanted() int {
 	if c.spec.Prefetch == 0 {
-		return mostPerRequest
+		return maxPerRequest
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return min(mostPerRequest, c.spec.Prefetch-len(c.unacked))
+	return min(maxPerRequest, c.spec.Prefetch-len(c.unacked))
 }
 
 var systemAttributes = []types.MessageSystemAttributeName{

@@ -29,13 +29,13 @@ type options struct {
 
 type parsedTimes struct{ wait, poll, visibility, confirm time.Duration }
 
-// mostPerRequest is the maximum number of messages that one request sends, receives or deletes. It is a limit of SQS.
-const mostPerRequest = 10
+// maxPerRequest is the maximum number of messages that one request sends, receives or deletes. It is a limit of SQS.
+const maxPerRequest = 10
 
 // parseOptions parses options and checks them. An unknown field is an error. It sets the schema's defaults for callers
 // that bypass the schema.
 func parseOptions(raw json.RawMessage) (options, error) {
-	o := options{Groups: 1, SendBatch: mostPerRequest, Requests: 1, WaitTime: "1s", PollInterval: "10ms",
+	o := options{Groups: 1, SendBatch: maxPerRequest, Requests: 1, WaitTime: "1s", PollInterval: "10ms",
 		Visibility: "30s", ConfirmTimeout: "30s"}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.DisallowUnknownFields()
@@ -70,8 +70,8 @@ func (o *options) check() error {
 		return errors.New("groups and requests: 1 or more")
 	case o.Groups > 1 && !o.FIFO:
 		return errors.New("groups are of FIFO queues: give fifo: true")
-	case o.SendBatch < 1 || o.SendBatch > mostPerRequest:
-		return fmt.Errorf("sendBatch %d: 1 to %d", o.SendBatch, mostPerRequest)
+	case o.SendBatch < 1 || o.SendBatch > maxPerRequest:
+		return fmt.Errorf("sendBatch %d: 1 to %d", o.SendBatch, maxPerRequest)
 	}
 	for _, d := range []struct {
 		name, text  string

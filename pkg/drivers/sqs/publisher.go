@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/drivers/requests"
 )
 
-// mostBytes is the maximum total size of the encoded bodies in one request. It is a limit of SQS.
-const mostBytes = 1 << 20
+// maxBytes is the maximum total size of the encoded bodies in one request. It is a limit of SQS.
+const maxBytes = 1 << 20
 
 // Publisher connects a publisher.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
@@ -106,13 +106,13 @@ type sender struct {
 	count  uint64
 
 	buffer  []byte
-	bodies  [mostPerRequest]string
-	unique  [mostPerRequest]string
-	entries [mostPerRequest]types.SendMessageBatchRequestEntry
+	bodies  [maxPerRequest]string
+	unique  [maxPerRequest]string
+	entries [maxPerRequest]types.SendMessageBatchRequestEntry
 }
 
 // entryIDs are the IDs of the messages within a request.
-var entryIDs = func() (all [mostPerRequest]string) {
+var entryIDs = func() (all [maxPerRequest]string) {
 	for i := range all {
 		all[i] = strconv.Itoa(i)
 	}
@@ -141,10 +141,10 @@ func (n *sender) send(ctx context.Context, batch []drivers.Message, verdicts []e
 // prepare fills entries and returns the number of messages in them.
 func (n *sender) prepare(batch []drivers.Message) int {
 	size := 0
-	for i := range min(len(batch), mostPerRequest) {
+	for i := range min(len(batch), maxPerRequest) {
 		m := &batch[i]
 		size += base64.StdEncoding.EncodedLen(len(m.Body))
-		if i > 0 && size > mostBytes {
+		if i > 0 && size > maxBytes {
 			return i
 		}
 		n.buffer = base64.StdEncoding.AppendEncode(n.buffer[:0], m.Body)
@@ -157,7 +157,7 @@ func (n *sender) prepare(batch []drivers.Message) int {
 			n.entries[i].MessageDeduplicationId = &n.unique[i]
 		}
 	}
-	return min(len(batch), mostPerRequest)
+	return min(len(batch), maxPerRequest)
 }
 
 // group returns the name of a key's message group, which is its number.

@@ -20,9 +20,9 @@ type Reply struct {
 	Body       string
 }
 
-// mostAsked is the maximum number of unanswered requests. It is below the receiver's credit, so that neither side
+// maxAsked is the maximum number of unanswered requests. It is below the receiver's credit, so that neither side
 // blocks the other.
-const mostAsked = 50
+const maxAsked = 50
 
 // asker sends requests on an AMQP session of its own. The broker creates an address for the replies.
 type asker struct {
@@ -49,7 +49,7 @@ func (s *Session) Ask(ctx context.Context, address string, requests ...Request) 
 		}
 		for len(replies) < len(requests) {
 			some := requests[len(replies):]
-			answers, err := s.asker.ask(ctx, some[:min(len(some), mostAsked)])
+			answers, err := s.asker.ask(ctx, some[:min(len(some), maxAsked)])
 			if err != nil {
 				return err
 			}
@@ -74,7 +74,7 @@ func (s *Session) prepareAsker(ctx context.Context, l *link, address string) (er
 		return err
 	}
 	s.asker = a
-	a.answers, err = a.session.NewReceiver(ctx, "", &amqp.ReceiverOptions{DynamicAddress: true, Credit: 2 * mostAsked})
+	a.answers, err = a.session.NewReceiver(ctx, "", &amqp.ReceiverOptions{DynamicAddress: true, Credit: 2 * maxAsked})
 	if err != nil {
 		return err
 	}
