@@ -163,7 +163,7 @@ func TestMatrixCapacity(t *testing.T) {
 }
 
 // chartRow is a row of the chart of a search. The legend below the chart has the same signs, without rates.
-var chartRow = regexp.MustCompile(`(?m)^(▶)? *[0-9][0-9.,]* ([✓✗?])(?: |$)`)
+var chartRow = regexp.MustCompile(`(?m)^ *(▶)? *[0-9][0-9.,]* ([✓✗?])(?: |$)`)
 
 // charted requires that the chart of a broker's only search has each step with the sign of its answer, and marks the
 // steps at the capacity.
