@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -448,6 +449,33 @@ func TestRemovedAgentsAreRefused(t *testing.T) {
 	if _, err := g.dial(t, "a1").RTT(t.Context()); err != nil {
 		t.Errorf("an agent with a new key: %v", err)
 	}
+}
+
+// TestReloadDuringRequests proves that a reload reads no account while connections change it: the race detector reports
+// that. No request fails meanwhile.
+func TestReloadDuringRequests(t *testing.T) {
+	g := guardPlane(t)
+	serveClients(t, recorder(t, storeOf(t, g.server), "r1").leader)
+	ctx, stop := context.WithCancel(t.Context())
+	var requests sync.WaitGroup
+	for range 4 {
+		client := g.client(t, "client")
+		requests.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := client.Runs(ctx); err != nil && ctx.Err() == nil {
+					t.Errorf("a request during a reload: %v", err)
+					return
+				}
+			}
+		})
+	}
+	for range 100 {
+		if err := g.server.Reload(); err != nil {
+			t.Error(err)
+		}
+	}
+	stop()
+	requests.Wait()
 }
 
 // TestPeersLearnThatTheirKeyIsNoLongerAccepted proves that agents and clients report this as the reason, not a closed

@@ -45,6 +45,7 @@ type ServerConfig struct {
 // Server is a control plane in this process. Safe for concurrent use.
 type Server struct {
 	ns      *server.Server
+	users   *users // nil without a configuration file
 	scratch string
 	cfg     ServerConfig
 	broken  chan error
@@ -79,7 +80,14 @@ func Embedded(ctx context.Context, cfg ServerConfig) (*Server, error) {
 		}
 		opts.StoreDir = s.scratch
 	}
-	if s.ns, err = server.NewServer(opts); err != nil {
+	if cfg.Config != "" {
+		s.users = newUsers(opts)
+	}
+	s.ns, err = server.NewServer(opts)
+	if err == nil && s.users != nil {
+		err = s.users.set(s.ns, opts)
+	}
+	if err != nil {
 		s.Close()
 		return nil, fmt.Errorf("start control plane: %w", err)
 	}
@@ -102,13 +110,16 @@ func baseOptions(cfg ServerConfig) (*server.Options, error) {
 	if cfg.Config == "" {
 		if cfg.Auth.Creds != "" {
 			return nil,
-				errors.New("start control plane: --creds without --nats-config; pass --nats-config, or use a user and password or a token")
+				errors.New("--creds without --nats-config; pass --nats-config, or use a user and password or a token")
 		}
 		return &server.Options{Username: cfg.Auth.User, Password: cfg.Auth.Password, Authorization: cfg.Auth.Token}, nil
 	}
 	opts, err := server.ProcessConfigFile(cfg.Config)
+	if err == nil {
+		err = allKeyed(opts)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("start control plane: read %s: %w", cfg.Config, err)
+		return nil, fmt.Errorf("read %s: %w", cfg.Config, err)
 	}
 	return opts, nil
 }
@@ -129,7 +140,7 @@ var (
 func serverOptions(cfg ServerConfig) (*server.Options, error) {
 	opts, err := baseOptions(cfg)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start control plane: %w", err)
 	}
 	opts.ServerName = cmp.Or(opts.ServerName, "lockstep")
 	opts.DontListen, opts.JetStream, opts.StoreDir = cfg.Listen == "", true, cfg.Dir
@@ -162,19 +173,19 @@ func guarded(o *server.Options) bool {
 		len(o.Users)+len(o.Nkeys)+len(o.TrustedOperators) > 0
 }
 
-// Reload reads the configuration file again: users, permissions and certificate. Removed users are disconnected, others
-// are not. An invalid file is an error and changes nothing. Without a file Reload does nothing.
+// Reload reads the users, their permissions and the certificate from the configuration file again. Removed and changed
+// users are disconnected, others are not. An invalid file is an error and changes nothing. Without a file Reload does
+// nothing.
 func (s *Server) Reload() error {
-	if s.cfg.Config == "" {
+	if s.users == nil {
 		return nil
 	}
-	opts, err := serverOptions(s.cfg)
-	if err != nil {
-		return err
+	opts, err := baseOptions(s.cfg)
+	if err == nil {
+		err = s.users.replace(s.ns, opts)
 	}
-	opts.StoreDir = cmp.Or(opts.StoreDir, s.scratch)
-	if err := s.ns.ReloadOptions(opts); err != nil {
-		return fmt.Errorf("reload control plane: %w", err)
+	if err != nil {
+		return fmt.Errorf("load users of the control plane: %w", err)
 	}
 	return nil
 }

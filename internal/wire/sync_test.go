@@ -30,7 +30,4 @@ func TestStreamsOnDiskAreSynced(t *testing.T) {
 	if got := g.server.ns.JetStreamConfig(); got == nil || !got.SyncAlways {
 		t.Errorf("a server with the configuration of ctl fleet init has %+v: want SyncAlways", got)
 	}
-	if err := g.server.Reload(); err != nil {
-		t.Error(err)
-	}
 }
