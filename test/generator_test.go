@@ -24,7 +24,7 @@ cell: {
 	axis: _
 	publishers: {mode: axis.mode, threads: 2, rate: 1_000_000}
 	consumers: {colocate: true, prefetch: 0}
-	warmup: "200ms", measure: "1s", drain: {idle: "1s", timeout: "5s"}
+	warmup: "200ms", measure: "2s", drain: {idle: "1s", timeout: "5s"}
 }
 tables: [{rows: ["mode"], values: ["publish.rate"]}]
 `), 0o644); err != nil {
@@ -41,9 +41,11 @@ tables: [{rows: ["mode"], values: ["publish.rate"]}]
 	for _, o := range all {
 		said := strings.Join(o.Warnings, "\n")
 		rate := o.Values["publish.rate"]
-		// other tests may use the CPU, too
+		// Other tests may use the CPU, too. If they left the process less than the CPU, it is only late.
 		shared := slices.Contains(rate.Flags, plan.SharedHost) || slices.Contains(rate.Flags, plan.HostBusy)
-		if !shared || slices.Contains(rate.Flags, plan.ClientBound) {
+		client := slices.Contains(rate.Flags, plan.ClientBound)
+		full := slices.ContainsFunc(o.Limitations, func(l plan.Limitation) bool { return l.Cause == plan.CauseCPU })
+		if shared == client || full && client {
 			t.Errorf("%v/s is flagged %v, want shared-host; limitations %v", rate.Number, rate.Flags, o.Limitations)
 		}
 		if !strings.Contains(said, " (send delay p99 ") || strings.Contains(said, "publishers waited for the broker") {
