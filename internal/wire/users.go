@@ -23,11 +23,20 @@ type users struct {
 	tls   atomic.Pointer[tls.Config]
 }
 
-// allKeyed returns an error if a configuration has users that authenticate with anything else than an nkey.
+// allKeyed returns an error if a configuration has no users, or users that authenticate with anything else than an nkey.
+// Without users, a reload would disconnect everyone, the controller included.
 func allKeyed(opts *server.Options) error {
 	if len(opts.Users)+len(opts.TrustedOperators) > 0 || opts.Username != "" || opts.Authorization != "" ||
 		opts.NoAuthUser != "" || opts.AuthCallout != nil {
 		return errors.New("a user has no nkey; remove it, and create users with \"ctl fleet\"")
+	}
+	if len(opts.Nkeys) == 0 {
+		return errors.New("there are no users; create them with \"ctl fleet init\"")
+	}
+	for _, user := range opts.Nkeys {
+		if len(user.AllowedConnectionTypes) > 0 {
+			return fmt.Errorf("allowed_connection_types is not supported (user %s); remove it", user.Nkey)
+		}
 	}
 	return nil
 }
@@ -83,7 +92,7 @@ func (u *users) Check(c server.ClientAuthentication) bool {
 }
 
 // replace sets the users and TLS settings of new options, and disconnects all connections of users that were removed or
-// changed. An error changes nothing.
+// changed. An error changes nothing, unless the list of connections cannot be read.
 func (u *users) replace(ns *server.Server, opts *server.Options) error {
 	if (opts.TLSConfig == nil) != (u.tls.Load() == nil) {
 		return errors.New("TLS was added or removed; restart the controller")

@@ -74,6 +74,8 @@ func TestReloadDisconnectsOnlyChangedUsers(t *testing.T) {
 		"it is no configuration": "accounts {",
 		"a password":             strings.Replace(with, "{nkey:", `{user: "u", password: "p"}`+"\n      {nkey:", 1),
 		"a new account":          strings.Replace(with, "accounts {", `accounts { NEW: {users: [{nkey: "`+newKey(t)+`"}]}`, 1),
+		"no users":               with[:strings.Index(with, "accounts {")],
+		"connection types":       strings.Replace(with, "{nkey:", `{nkey: "`+newKey(t)+`", allowed_connection_types: ["STANDARD"]}`+"\n      {nkey:", 1),
 		"no TLS":                 with[:strings.Index(with, "tls {")] + with[strings.Index(with, "accounts {"):],
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
