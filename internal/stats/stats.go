@@ -12,7 +12,11 @@ import (
 )
 
 // Sorted returns a sorted copy.
-func Sorted(xs []float64) []float64 { return slices.Sorted(slices.Values(xs)) }
+func Sorted(xs []float64) []float64 {
+	sorted := slices.Clone(xs)
+	slices.Sort(sorted)
+	return sorted
+}
 
 // Median returns the middle number, or the mean of the two middle numbers; NaN for an empty sample.
 func Median(xs []float64) float64 { return middle(Sorted(xs)) }

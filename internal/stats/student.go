@@ -42,8 +42,8 @@ func StudentQuantile(p, freedom float64) float64 {
 	return high
 }
 
-// incompleteBeta returns the regularised incomplete beta function of x. It evaluates the continued fraction (NIST
-// Digital Library of Mathematical Functions, 8.17.22) from its end.
+// incompleteBeta returns the regularised incomplete beta function of x. It evaluates the continued fraction of the NIST
+// Digital Library of Mathematical Functions, 8.17.22, with the method of Lentz (3.10(iii)).
 func incompleteBeta(a, b, x float64) float64 {
 	if x <= 0 || x >= 1 {
 		return min(max(x, 0), 1)
@@ -51,17 +51,25 @@ func incompleteBeta(a, b, x float64) float64 {
 	if x > (a+1)/(a+b+2) { // the fraction of the complement converges faster
 		return 1 - incompleteBeta(b, a, 1-x)
 	}
-	const terms = 200
-	fraction := 1.0
-	for m := float64(terms); m >= 0; m-- {
-		odd := -(a + m) * (a + b + m) * x / ((a + 2*m) * (a + 2*m + 1))
-		even := (m + 1) * (b - m - 1) * x / ((a + 2*m + 1) * (a + 2*m + 2))
-		fraction = 1 + odd/(1+even/fraction)
+	// value is the fraction so far, the product of the ratios numerator * denominator.
+	value, numerator, denominator := 1.0, 1.0, 0.0
+	step := func(coefficient float64) float64 {
+		numerator, denominator = 1+coefficient/numerator, 1/(1+coefficient*denominator)
+		value *= numerator * denominator
+		return numerator * denominator
+	}
+	for m := range 10_000 {
+		m := float64(m)
+		step(-(a + m) * (a + b + m) * x / ((a + 2*m) * (a + 2*m + 1)))
+		ratio := step((m + 1) * (b - m - 1) * x / ((a + 2*m + 1) * (a + 2*m + 2)))
+		if math.Abs(ratio-1) < 1e-15 {
+			break
+		}
 	}
 	la, _ := math.Lgamma(a)
 	lb, _ := math.Lgamma(b)
 	lab, _ := math.Lgamma(a + b)
-	return math.Exp(lab-la-lb+a*math.Log(x)+b*math.Log1p(-x)) / (a * fraction)
+	return math.Exp(lab-la-lb+a*math.Log(x)+b*math.Log1p(-x)) / (a * value)
 }
 
 // NormalQuantile returns the number that a standard normal variable exceeds with probability above.
