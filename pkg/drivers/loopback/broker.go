@@ -59,7 +59,7 @@ func (b *broker) leave() {
 	}
 }
 
-// Cut breaks every link to the broker of this name, like a lost network. Outstanding confirms fail, OnClosed is called,
+// Cut breaks every link to the broker of this name at the same time, like a lost network. Outstanding confirms fail, OnClosed is called,
 // and unacknowledged messages are delivered again. The broker keeps its messages, and new links work.
 func Cut(name string) {
 	brokers.Lock()
@@ -71,9 +71,11 @@ func Cut(name string) {
 	b.mu.Lock()
 	links := slices.Collect(maps.Keys(b.links))
 	b.mu.Unlock()
+	var all sync.WaitGroup
 	for _, l := range links {
-		l.cut()
+		all.Go(l.cut)
 	}
+	all.Wait()
 }
 
 func (b *broker) attach(p part) {
