@@ -29,7 +29,7 @@ func TestReferenceOfMatrices(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(kept) != text {
-		t.Error("docs/matrix.md is not what the schema says; write it again: go test ./internal/matrix -run TestReferenceOfMatrices -update")
+		t.Error("docs/matrix.md differs from the schema; run: go test ./internal/matrix -run TestReferenceOfMatrices -update")
 	}
 	for _, field := range []string{"`measure`", "`require`", "`idle`"} {
 		if !strings.Contains(text, field) {
@@ -41,8 +41,9 @@ func TestReferenceOfMatrices(t *testing.T) {
 // documented returns a table of each definition of the schema.
 func documented(schema string) string {
 	var b strings.Builder
-	b.WriteString("# Matrices\n\nMade of the schema by a test (`ctl schema` prints it, with the options of every driver); change it there. A matrix is a CUE file whose top level is a `Matrix`;\n" +
-		"a field with `!` has to be given, and any other may be left out.\n")
+	b.WriteString("# Matrices\n\nA matrix is a CUE file whose top level is a `Matrix`.\n" +
+		"Fields with `!` are required; all others are optional.\n" +
+		"This page is generated from schema/schema.cue. `ctl schema` prints that schema, with the options of every driver.\n")
 	var comment []string
 	inside := false
 	for _, line := range strings.Split(schema, "\n") {
@@ -56,7 +57,7 @@ func documented(schema string) string {
 				strings.Join(comment, " "))
 			inside = true
 		case m != nil:
-			fmt.Fprintf(&b, "\n## %s\n\n%s Written as `%s`.\n", m[1], strings.Join(comment, " "), m[2])
+			fmt.Fprintf(&b, "\n## %s\n\n%s. In CUE: `%s`.\n", m[1], strings.TrimSuffix(strings.Join(comment, " "), "."), m[2])
 		case line == "}":
 			inside = false
 		case inside:

@@ -198,7 +198,7 @@ func TestSchemaText(t *testing.T) {
 	if _, err := parser.ParseFile("schema.cue", text, parser.ParseComments); err != nil {
 		t.Errorf("the schema as printed is not CUE: %v", err)
 	}
-	for _, want := range []string{"#Publishers", "How they send.", `"driver fake"`, "// Copies.", "replicas"} {
+	for _, want := range []string{"#Publishers", "Publish mode.", `"driver fake"`, "// Copies.", "replicas"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the schema as printed lacks %q", want)
 		}
