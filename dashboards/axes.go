@@ -41,9 +41,9 @@ named
 
 // axes shows one broker along an axis of the matrix.
 func axes() *dashboard.DashboardBuilder {
-	run := aRun("run", "Run", "runs with outcomes in the time range, the latest first", "")
+	run := aRun("run", "Run", "runs with outcomes in the time range, latest first", "")
 	d := base("One broker across axes", "broker",
-		"How a broker's values change along an axis of the matrix, all else as it is. Of several repetitions, their median, as the tables have it.").
+		"Values of a broker along an axis of the matrix. Values are medians over repetitions, as in the tables.").
 		Time("now-2d", "now").WithVariable(run).
 		WithVariable(chosen("broker", "Broker", "brokers of the run", ofRun("lockstep_outcome")+`  |> filter(fn: (r) => r._field == "agents")
 `+distinct("broker", "false"))).
@@ -57,25 +57,25 @@ schema.tagKeys(bucket: v.defaultBucket, predicate: (r) => r._measurement == "loc
 		WithVariable(aValue())
 	chart := func(title, doc, unit, field string) builder {
 		return columns(look{title: title, doc: doc +
-			" A group of bars for each value of the axis, in the matrix's order; a bar for each combination of all else.", unit: unit, width: 12, height: 11,
+			" One group of bars per value of the axis, in the order of the matrix; one bar per combination of the other axes.", unit: unit, width: 12, height: 11,
 			queries: []flux{ask("A", acrossAxis(field))}}, "x")
 	}
 	return withAll(d,
 		chart("${value} by ${axis}", "The chosen value.", count, theValue),
-		grid(look{title: "${value} by ${axis}: the numbers", doc: "The same as a table.", unit: count, width: 12,
+		grid(look{title: "${value} by ${axis}: table", doc: "The same values as a table.", unit: count, width: 12,
 			height:  11,
 			queries: []flux{ask("A", acrossAxis(theValue))}, names: [][2]string{{"x", "${axis}"}}}),
-		chart("Rate of sending by ${axis}", "Messages sent a second.", perSecond, `r._field == "publish.rate"`),
-		chart("Rate of receiving by ${axis}", "Messages received a second, over all subscriptions.", perSecond,
+		chart("Publish rate by ${axis}", "Messages published per second.", perSecond, `r._field == "publish.rate"`),
+		chart("Consume rate by ${axis}", "Messages received per second, over all subscriptions.", perSecond,
 			`r._field == "consume.rate"`),
-		chart("Publish latency, p99, by ${axis}", "Publish call to confirm; none in fire-and-forget.", seconds,
+		chart("Publish latency, p99, by ${axis}", "From the publish call to the confirm; no value in fire-and-forget.", seconds,
 			`r._field == "publish.p99"`),
 		chart("End-to-end latency, p99, by ${axis}",
-			"Intended send time (closed loop: publish call) to delivery; none where receiving did not keep up."+
+			"From the intended send time (closed loop: publish call) to the delivery; no value if consumers did not keep up."+
 				boundDoc, seconds, `r._field == "e2e.p99"`),
-		chart("Processor of the broker by ${axis}", "Mean of the measurement, where hosts or the broker tell.", cores,
+		chart("CPU of the broker by ${axis}", "Mean over the measurement, if the broker or its hosts report it.", cores,
 			`r._field == "broker.cpu.mean"`),
-		chart("Memory of the broker by ${axis}", "Median of the measurement, where the broker tells.", bytesIEC,
+		chart("Memory of the broker by ${axis}", "Median over the measurement, if the broker reports it.", bytesIEC,
 			`r._field == "broker.memory.p50"`),
 		grid(look{title: "Outcomes", doc: flagsDoc, unit: none, width: 24, height: 11,
 			queries: []flux{ask("A", outcomes(theBroker)+everything(shownFields...)+

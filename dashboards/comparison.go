@@ -72,17 +72,17 @@ const onlyOne = `values
 // comparison shows two runs side by side, matched by the ids of their cells.
 func comparison() *dashboard.DashboardBuilder {
 	d := base("Comparison of two runs", "compare",
-		"Cells of two runs, matched by id: the same workload against a broker of the same name. Differences are of medians over repetitions, as in the tables, of valid repetitions where there are any; whether they are noise is not told here: look at the ranges.").
+		"Cells of two runs with the same id: the same workload and broker name. Differences are between medians over repetitions, as in the tables; invalid repetitions count only if there are no valid ones. The dashboard does not test significance: compare the ranges.").
 		Time("now-7d", "now").
-		WithVariable(aRun("after", "After", "the later run; the latest first", "")).
-		WithVariable(aRun("before", "Before", "the earlier run; the latest first",
+		WithVariable(aRun("after", "After", "the later run; latest first", "")).
+		WithVariable(aRun("before", "Before", "the earlier run; latest first",
 			" and r.run != ${after:doublequote}")).
 		WithVariable(aValue())
 	of := outcomes(eitherRun) + sides
 	before, after := [2]string{"least_before", "least before"}, [2]string{"least_after", "least after"}
 	return withAll(d,
-		number(look{title: "Geometric mean of ${value}, after by before",
-			doc: "Over cells that both runs have with a value above zero. 1: as before.", unit: none, width: 6,
+		number(look{title: "Geometric mean of ${value}, after / before",
+			doc: "Over the cells of both runs with values above zero. 1 is no change.", unit: none, width: 6,
 			height: 5, decimals: ptr(3.0),
 			queries: []flux{ask("A", `import "math"
 
@@ -92,7 +92,7 @@ func comparison() *dashboard.DashboardBuilder {
   |> mean()
   |> map(fn: (r) => ({ratio: math.exp(x: r._value)}))
 `)}}),
-		number(look{title: "Cells of each", doc: "With an outcome.", unit: none, width: 6, height: 5,
+		number(look{title: "Cells of each run", doc: "Cells with an outcome.", unit: none, width: 6, height: 5,
 			decimals: ptr(0.0),
 			queries: []flux{ask("A", outcomes(eitherRun)+`outcomes
   |> filter(fn: (r) => r._field == "agents")
@@ -105,8 +105,8 @@ func comparison() *dashboard.DashboardBuilder {
   |> pivot(rowKey: ["row"], columnKey: ["side"], valueColumn: "_value")
   |> drop(columns: ["row"])
 `)}}),
-		grid(look{title: "What was tested",
-			doc: "Look here first: runs of different products, versions or settings (fingerprint) differ for that reason.", unit: none, width: 12, height: 5,
+		grid(look{title: "Systems under test",
+			doc: "Check this first. Different products, versions or settings (fingerprint) explain differences.", unit: none, width: 12, height: 5,
 			queries: []flux{ask("A", outcomes(eitherRun)+`outcomes
   |> filter(fn: (r) => r._field == "product" or r._field == "version" or r._field == "fingerprint")
   |> map(fn: (r) => ({r with side: if r.run == ${before:doublequote} then "before" else "after"}))
@@ -116,20 +116,20 @@ func comparison() *dashboard.DashboardBuilder {
   |> map(fn: (r) => ({broker: r.broker, what: r._field, side: r.side, is: r._value}))
   |> sort(columns: ["broker", "what", "side"], desc: true)
 `)}}),
-		columns(look{title: "${value} before and after", doc: "Medians over repetitions, of cells that both runs have.",
+		columns(look{title: "${value}, before and after", doc: "Medians over repetitions, of the cells of both runs.",
 			unit: count, width: 24, height: 11,
 			queries: []flux{ask("A", of+`both
   |> map(fn: (r) => ({cell: r.name, before: r._value_before, after: r._value_after}))
   |> sort(columns: ["cell"])
 `)}, colours: map[string]string{"before": sky, "after": blue}}, "cell"),
 		grid(look{title: "${value}: change",
-			doc: "In percent of before, and how far repetitions are apart. Where the ranges overlap, or there are fewer than five repetitions, a difference may well be noise. What was zero before and is no longer has no change in percent, and stands apart from the sorted. ± is how far the truth may be off because of the clocks of the hosts.", unit: count, width: 24, height: 12,
+			doc: "Change in percent, and the range of the repetitions. A difference may be noise if the ranges overlap or there are fewer than five repetitions. A value that was zero has no change in percent and is not sorted. ± is the maximum error from the clocks of the hosts.", unit: count, width: 24, height: 12,
 			queries: []flux{ask("A", of+spread)}, units: [][2]string{{"change", percent}, {"n_before", none},
 				{"n_after", none}},
 			names: [][2]string{before, {"most_before", "most before"}, {"n_before", "repetitions before"},
 				{"bound_before", "± before"}, after, {"most_after", "most after"}, {"n_after", "repetitions after"},
 				{"bound_after", "± after"}}}),
-		grid(look{title: "Cells with ${value} in one run only", doc: "No panel above shows them.", unit: none,
+		grid(look{title: "Cells with ${value} in only one run", doc: "Not shown in the panels above.", unit: none,
 			width: 10, height: 8, empty: "none: both runs have the same cells",
 			queries: []flux{ask("A", outcomes(eitherRun)+sides+`only = `+onlyOne+`
 join(tables: {o: only, n: names}, on: ["cell"])

@@ -75,7 +75,7 @@ func brokerMetrics(fields ...string) string {
 	return byNodes(`r._measurement == "lockstep_broker" and ` + orList("_field", fields...))
 }
 
-// eitherSource takes what the broker says of itself, by node, and what hosts say of its processes, by agent.
+// eitherSource combines metrics that the broker reports, by node, and metrics of its processes, by agent.
 func eitherSource(ofBroker, ofHost string) string {
 	return byNodes(`(r._measurement == "lockstep_broker" and r._field == "` + ofBroker +
 		`" or r._measurement == "lockstep_agent" and r._field == "` + ofHost + `")`)
@@ -101,15 +101,15 @@ func perAgent(measurement, fields, fn string) string {
 
 const byAgent, byNode = "${__field.labels.agent}", "${__field.name} · ${__field.labels.node}"
 
-// live is the run that goes on.
+// live is the dashboard of a current run.
 func live() *dashboard.DashboardBuilder {
 	d := base("Live run", "live",
-		"What a run does at the moment. Seconds reach InfluxDB two to three seconds after they ended.").
+		"The current state of a run. The metrics of a second reach InfluxDB two to three seconds after it.").
 		Refresh("5s").Time("now-15m", "now").
-		WithVariable(chosen("run", "Run", "runs with points in the time range, the latest first", inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_event" and r._field == "text")
+		WithVariable(chosen("run", "Run", "runs with points in the time range, latest first", inRange+`  |> filter(fn: (r) => r._measurement == "lockstep_event" and r._field == "text")
 `+distinct("run", "true"))).
 		Annotation(event("Tasks", sky, eventsOfRun(taskKinds))).
-		Annotation(event("What links and brokers did", orange, eventsOfRun(linkKinds)))
+		Annotation(event("Events of connections and brokers", orange, eventsOfRun(linkKinds)))
 	withAll(d, nowPanels()...)
 	d.WithRow(row("Load"))
 	withAll(d, loadPanels()...)
@@ -118,7 +118,7 @@ func live() *dashboard.DashboardBuilder {
 	d.WithRow(row("Broker"))
 	withAll(d, brokerPanels()...)
 	d.WithRow(row("What happened"))
-	return withAll(d, grid(look{title: "Events", doc: "The latest first, of the time range.", unit: none, width: 24,
+	return withAll(d, grid(look{title: "Events", doc: "Events of the time range, latest first.", unit: none, width: 24,
 		height: 9,
 		queries: []flux{ask("A", eventsOfRun("true")+`  |> sort(columns: ["_time"], desc: true)
   |> limit(n: 200)
@@ -134,7 +134,7 @@ func nowPanels() []builder {
 `)
 	}
 	return []builder{
-		number(look{title: "Tasks", doc: "Repetitions of cells: those that have an outcome, and all of the run.",
+		number(look{title: "Tasks", doc: "Repetitions of cells: with an outcome, and in total.",
 			unit: none, width: 4, height: 4, decimals: ptr(0.0),
 			queries: []flux{
 				counted("A", "done", `r._measurement == "lockstep_outcome" and r._field == "agents"`,
@@ -142,20 +142,20 @@ func nowPanels() []builder {
 				counted("B", "of", `r._measurement == "lockstep_event" and r._field == "tasks"`,
 					"  |> group()\n  |> last()\n"),
 			}}),
-		number(look{title: "Sends, receives", doc: "The latest second, over all agents.", unit: perSecond, width: 5,
+		number(look{title: "Publish rate, consume rate", doc: "Of the last second, over all agents.", unit: perSecond, width: 5,
 			height: 4, decimals: ptr(0.0),
 			queries: []flux{ask("A", ofRun("lockstep_total")+
 				"  |> filter(fn: (r) => r._field == \"publish.rate\" or r._field == \"consume.rate\")\n"+perSecondOf+
 				"  |> sort(columns: [\"_time\"])\n  |> last()\n")},
 			names: [][2]string{{"publish.rate", "sent"}, {"consume.rate", "received"}}}),
-		number(look{title: "Waits to be received",
-			doc: "Messages sent less messages received, over all subscriptions, without what the broker refused or returned.", unit: count, width: 4, height: 4,
+		number(look{title: "Backlog",
+			doc: "Messages published minus messages received, over all subscriptions, without rejected and returned messages.", unit: count, width: 4, height: 4,
 			queries: []flux{ask("A", waiting+"  |> last()\n")}}),
-		number(look{title: "Slowest delivery in a hundred",
-			doc: "99th percentile of end-to-end latency in the latest second: from the intended send time (closed loop: the publish call) to delivery." + boundDoc, unit: seconds, width: 4, height: 4,
+		number(look{title: "End-to-end latency, p99",
+			doc: "Of the last second. From the intended send time (closed loop: publish call) to the delivery." + boundDoc, unit: seconds, width: 4, height: 4,
 			queries: []flux{ask("A", ofRun("lockstep_total")+
 				"  |> filter(fn: (r) => r.measured == \"true\" and r._field == \"e2e.p99\")\n  |> group(columns: [\"_measurement\", \"_field\"])\n  |> sort(columns: [\"_time\"])\n  |> last()\n")}}),
-		grid(look{title: "Latest tasks", doc: "What came of them, the latest first.", unit: none, width: 7, height: 4,
+		grid(look{title: "Latest tasks", doc: "Their verdicts, latest first.", unit: none, width: 7, height: 4,
 			queries: []flux{ask("A", ofRun("lockstep_event")+`  |> filter(fn: (r) => r._field == "text" and (r.kind == "task-stop" or r.kind == "task-start"))
   |> group()
   |> sort(columns: ["_time"], desc: true)
@@ -170,21 +170,21 @@ func loadPanels() []builder {
 	colours := map[string]string{"publish.rate": blue, "confirm.rate": green, "consume.rate": orange,
 		"publish.p50": sky, "publish.p99": blue, "e2e.p50": orange, "e2e.p99": red}
 	return []builder{
-		lines(look{title: "Messages a second",
-			doc: "Over all agents, warm-up and drain included. Of an interval longer than a second, the mean of its seconds.", unit: perSecond, width: 12, height: 9,
+		lines(look{title: "Messages per second",
+			doc: "Over all agents, including warm-up and drain. Intervals longer than a second show the mean of their seconds.", unit: perSecond, width: 12, height: 9,
 			queries: []flux{ask("A", ofRun("lockstep_total")+"  |> filter(fn: (r) => "+rateFields+")\n"+rates)},
 			colours: colours}),
-		lines(look{title: "Latency, of messages due inside the measurement",
-			doc:  "publish: call to confirm, none in fire-and-forget. e2e: intended send time (closed loop: publish call) to delivery; it means little while messages wait to be received. Of an interval longer than a second, its worst second." + boundDoc,
+		lines(look{title: "Latency of messages due in the measurement",
+			doc:  "publish: from the publish call to the confirm; no value in fire-and-forget. e2e: from the intended send time (closed loop: publish call) to the delivery; it is not meaningful during a backlog. Intervals longer than a second show their worst second." + boundDoc,
 			unit: seconds, width: 12, height: 9,
 			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => r.measured == "true" and `+orList("_field", "publish.p50", "publish.p99", "e2e.p50", "e2e.p99")+`)
   |> group(columns: ["_measurement", "_field"])
 `+worst)}, colours: colours}),
-		lines(look{title: "Waits to be received",
-			doc:  "Messages sent less messages received since the task began (six hours before the left edge at most), over all subscriptions, without what the broker refused or returned. What is lost stays.",
+		lines(look{title: "Backlog",
+			doc:  "Messages published minus messages received since the start of the task (at most six hours before the left edge), over all subscriptions, without rejected and returned messages. Lost messages remain in it.",
 			unit: count, width: 12, height: 8, queries: []flux{ask("A", waiting)},
 			colours: map[string]string{"waiting": red}}),
-		bars(look{title: "Errors", doc: "Counts of an interval, over all agents; at zero all is well.", unit: count,
+		bars(look{title: "Errors", doc: "Counts per interval, over all agents.", unit: count,
 			width: 12, height: 8,
 			queries: []flux{ask("A", ofRun("lockstep_total")+`  |> filter(fn: (r) => `+orList("_field", "publish.errors", "rejected", "unconfirmed", "unroutable", "unsent", "ports.exhausted", "duplicated", "reordered", "corrupt", "reconnects", "nacked")+`)
   |> group(columns: ["_measurement", "_field"])
@@ -195,16 +195,16 @@ func loadPanels() []builder {
 
 func agentPanels() []builder {
 	return []builder{
-		lines(look{title: "Processor of agents",
-			doc:  "Cores that the agent's process uses; an agent that needs all of its host's measures itself.",
+		lines(look{title: "CPU of agents",
+			doc:  "Cores used by the process of the agent. An agent that uses all cores of its host measures itself.",
 			unit: cores, width: 8, height: 8, legend: byAgent,
 			queries: []flux{ask("A", perAgent("lockstep_agent", `r._field == "cpu"`, "mean"))}}),
-		lines(look{title: "The generator's own send delay, p99",
-			doc: "Open loop: how late agents themselves sent. What the broker held back is not in it. Of an interval longer than a second, its worst second.", unit: seconds, width: 8, height: 8, legend: byAgent,
+		lines(look{title: "Send delay of the load generator, p99",
+			doc: "Open loop: delay caused by the agents, without back-pressure of the broker. Intervals longer than a second show their worst second.", unit: seconds, width: 8, height: 8, legend: byAgent,
 			queries: []flux{ask("A", perAgent("lockstep_window",
 				`r._field == "send_delay.p99" and r.measured == "true"`, "max"))},
 			empty: "no open-loop load in this time range"}),
-		grid(look{title: "Agents", doc: "Who has reported in the time range, and when last.", unit: none, width: 8,
+		grid(look{title: "Agents", doc: "Agents that reported in the time range, and the time of the last report.", unit: none, width: 8,
 			height: 8,
 			queries: []flux{ask("A", ofRun("lockstep_agent")+`  |> filter(fn: (r) => r._field == "cpu" or r._field == "rss")
   |> toFloat()
@@ -220,26 +220,26 @@ func agentPanels() []builder {
 
 func brokerPanels() []builder {
 	return []builder{
-		lines(look{title: "Waits at the broker",
-			doc: "As the broker says: messages in the task's queues, delivered and not acknowledged, not yet committed by consumers. The greatest of an interval.", unit: count, width: 8, height: 8, legend: byNode,
+		lines(look{title: "Messages at the broker",
+			doc: "Reported by the broker: messages in the queues of the task, unacknowledged messages, and consumer lag. Maximum per interval.", unit: count, width: 8, height: 8, legend: byNode,
 			queries: []flux{ask("A", brokerMetrics("queue_depth", "unacked", "lag"))}}),
-		lines(look{title: "Processor of the broker",
-			doc: "broker.cpu: as the host of its processes says, where the matrix names them or an agent observes them. cpu: as the broker says. The greatest of an interval.", unit: cores, width: 8, height: 8, legend: byNode,
+		lines(look{title: "CPU of the broker",
+			doc: "broker.cpu: reported by the host, if the matrix names the processes or an agent observes them. cpu: reported by the broker. Maximum per interval.", unit: cores, width: 8, height: 8, legend: byNode,
 			queries: []flux{ask("A", eitherSource("cpu", "broker.cpu"))},
-			empty:   "neither the broker nor a host tells"}),
+			empty:   "reported neither by the broker nor by a host"}),
 		lines(look{title: "Memory of the broker",
-			doc:  "memory: as it accounts for itself. broker.rss: resident memory of its processes, as their host says.",
+			doc:  "memory: reported by the broker. broker.rss: resident memory of its processes, reported by their host.",
 			unit: bytesIEC, width: 8, height: 8, legend: byNode,
 			queries: []flux{ask("A", eitherSource("memory", "broker.rss"))},
-			empty:   "neither the broker nor a host tells"}),
+			empty:   "reported neither by the broker nor by a host"}),
 		lines(look{title: "Disk and network of the broker's processes",
-			doc:  "What they had the kernel read and write, and what went through the interfaces of their network namespaces, the loopback included. Where the matrix names them or an agent observes them.",
+			doc:  "Bytes that the processes read from and wrote to disks, and bytes on the interfaces of their network namespaces, including loopback. Available if the matrix names the processes or an agent observes them.",
 			unit: byteRate, width: 12, height: 8, legend: "${__field.name} · ${__field.labels.agent}",
 			queries: []flux{ask("A", perAgent("lockstep_agent",
 				orList("_field", "broker.disk.read", "broker.disk.write", "broker.net.in", "broker.net.out"), "mean"))},
 			empty: "no agent observes the broker's processes"}),
 		lines(look{title: "Connections, consumers, replicas out of sync",
-			doc: "As the broker says; of all its users where it does not tell them apart.", unit: count, width: 12,
+			doc: "Reported by the broker; for all of its users if it does not distinguish them.", unit: count, width: 12,
 			height: 8, legend: byNode,
 			queries: []flux{ask("A", brokerMetrics("connections", "channels", "consumers", "under_replicated"))}}),
 	}

@@ -91,12 +91,12 @@ union(tables: [
 
 func nightly() *dashboard.DashboardBuilder {
 	d := base("Nightly history", "nightly",
-		"A matrix that runs again and again, over scheduled runs. A mark is a cell whose value was worse by more than the chosen percentage than the median of the seven runs before it, or was zero in them and rose: a rule of thumb, no test of significance.").
+		"A matrix over its scheduled runs. A mark is a cell whose value was worse than the median of the seven runs before it by more than the chosen percentage, or rose from zero. This is not a test of significance.").
 		Time("now-30d", "now").
 		WithVariable(aMatrix()).
 		WithVariable(aValue()).
 		WithVariable(fixed("worse", "Worse by, %",
-			"from which difference to the median of the seven runs before a cell is marked",
+			"minimum difference from the median of the seven runs before, for a mark",
 			[]string{"10", "5", "20", "50"})).
 		WithVariable(chosen("cell", "Cell", "cells of the matrix", outcomes(theMatrix)+`names
   |> map(fn: (r) => ({_value: r.name + " [" + r.cell + "]"}))
@@ -121,22 +121,22 @@ func nightly() *dashboard.DashboardBuilder {
 	const byName = "${__field.labels.name}"
 	return withAll(d,
 		points(look{title: "${value} over scheduled runs",
-			doc: "The median of a run's repetitions, for each cell, as its tables have it.", unit: count, width: 24,
+			doc: "Median over the repetitions of a cell, as in the tables of the run.", unit: count, width: 24,
 			height: 12, legend: byName,
 			queries: []flux{ask("A", overScheduledRuns(theValue))}}),
 		grid(look{title: "Worse than the seven runs before",
-			doc: "The latest first: runs in which ${value} of a cell was worse by more than ${worse} % than the median of the seven runs before; at least three are wanted. A rise from zero has no percentage.", unit: count, width: 24, height: 9,
+			doc: "Runs in which ${value} of a cell was worse than the median of the seven runs before by more than ${worse} %, latest first. At least three earlier runs are required. A rise from zero has no percentage.", unit: count, width: 24, height: 9,
 			queries: []flux{ask("A", regressions()+`  |> keep(columns: ["_time", "run", "name", "_value", "past", "runs", "change"])
   |> rename(columns: {_value: "value"})
   |> sort(columns: ["_time"], desc: true)
-`)}, units: [][2]string{{"change", percent}, {"runs", none}}, names: [][2]string{{"_time", "ended"}, {"name", "cell"}, {"past", "median before"}, {"runs", "of runs"}}, empty: "nothing got worse"}),
-		points(look{title: "Rate of sending over scheduled runs", doc: "Messages sent a second.", unit: perSecond,
+`)}, units: [][2]string{{"change", percent}, {"runs", none}}, names: [][2]string{{"_time", "ended"}, {"name", "cell"}, {"past", "median before"}, {"runs", "of runs"}}, empty: "no run was worse"}),
+		points(look{title: "Publish rate over scheduled runs", doc: "Messages published per second.", unit: perSecond,
 			width: 12, height: 10, legend: byName,
 			queries: []flux{ask("A", overScheduledRuns(`r._field == "publish.rate"`))}}),
 		points(look{title: "End-to-end latency, p99, over scheduled runs",
-			doc: "Intended send time (closed loop: publish call) to delivery; no point where receiving did not keep up." + boundDoc, unit: seconds, width: 12, height: 10, legend: byName,
+			doc: "From the intended send time (closed loop: publish call) to the delivery; no point if consumers did not keep up." + boundDoc, unit: seconds, width: 12, height: 10, legend: byName,
 			queries: []flux{ask("A", overScheduledRuns(`r._field == "e2e.p99"`))}}),
-		bars(look{title: "Outcomes by verdict", doc: "Of each run of the matrix, all cells.", unit: none, width: 12,
+		bars(look{title: "Outcomes by verdict", doc: "Of all cells of each run of the matrix.", unit: none, width: 12,
 			height: 9, legend: "${__field.labels.verdict}",
 			colours: map[string]string{"valid": green, "invalid": red, "unknown": grey}, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")
 
@@ -149,7 +149,7 @@ join(tables: {c: counts, t: when}, on: ["run"])
   |> sort(columns: ["_time"])
 `)}}),
 		versions(),
-		grid(look{title: "Runs", doc: "The latest first.", unit: none, width: 24, height: 9, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")
+		grid(look{title: "Runs", doc: "Latest first.", unit: none, width: 24, height: 9, queries: []flux{ask("A", outcomes(theMatrix)+`agents = outcomes |> filter(fn: (r) => r._field == "agents")
 
 counts = agents |> group(columns: ["run", "verdict"]) |> count() |> group() |> pivot(rowKey: ["run"], columnKey: ["verdict"], valueColumn: "_value")
 when = agents |> group(columns: ["run"]) |> min(column: "_time") |> group() |> keep(columns: ["run", "_time"])
@@ -161,8 +161,8 @@ join(tables: {c: counts, t: when}, on: ["run"])
 
 // versions is a band for each broker, which changes its colour with what was tested.
 func versions() builder {
-	return statetimeline.NewPanelBuilder().Title("What was tested").Description("The version that each broker named; another fingerprint is another band: other settings.").
-		Datasource(source()).Span(12).Height(9).NoValue("no broker has named a version").DisplayName("${__field.labels.broker}").
+	return statetimeline.NewPanelBuilder().Title("Systems under test").Description("Version reported by each broker. A change of the fingerprint, which means different settings, starts a new band.").
+		Datasource(source()).Span(12).Height(9).NoValue("no broker reported a version").DisplayName("${__field.labels.broker}").
 		ShowValue(common.VisibilityModeAuto).MergeValues(true).RowHeight(0.8).
 		WithTarget(ask("A", outcomes(theMatrix)+`band = (field) => outcomes |> filter(fn: (r) => r._field == field) |> keep(columns: ["_time", "broker", "_value"]) |> group(columns: ["broker"])
 

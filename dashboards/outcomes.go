@@ -91,10 +91,10 @@ var shownUnits = [][2]string{
 var shownNames = [][2]string{{"_time", "ended"}, {"name", "cell"}, {boundOf("e2e.p50"), "± e2e.p50"},
 	{boundOf("e2e.p99"), "± e2e.p99"}}
 
-// boundOf is the field that says how far the truth may be off a value.
+// boundOf returns the field with the maximum error of a value from clocks.
 func boundOf(value string) string { return value + ".bound" }
 
-// boundDoc is said where latencies are drawn without it.
-const boundDoc = " Between hosts it is as sure as their clocks: the truth may be off by ±, which outcomes tell (e2e.p99.bound)."
+// boundDoc describes the bound of panels that do not show it.
+const boundDoc = " Between hosts, the clocks add an error of at most ± (e2e.p99.bound in outcomes)."
 
-const flagsDoc = "A value that has no number is empty: the run's own tables say why. What is in flags puts into question a value of the row; end-to-end latency means little beside backlog. ± is how far the truth may be off, either way, because of the clocks of the hosts; empty: not at all."
+const flagsDoc = "A value without a number is empty; the tables of the run state the reason. Flags mark unreliable values of the row. End-to-end latency is not meaningful with the flag backlog. ± is the maximum error from the clocks of the hosts; empty: none."

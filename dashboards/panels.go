@@ -65,7 +65,7 @@ func property(id string, value any) []dashboard.DynamicConfigValue {
 	return []dashboard.DynamicConfigValue{{Id: id, Value: value}}
 }
 
-// dress applies what is said of single columns and series.
+// dress applies the settings of single columns and series.
 func (l look) dress(by func(name string, p []dashboard.DynamicConfigValue)) {
 	for _, c := range sortedKeys(l.colours) {
 		by(c, property("color", map[string]any{"mode": "fixed", "fixedColor": l.colours[c]}))

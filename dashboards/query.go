@@ -19,7 +19,7 @@ const (
 	sourceUID  = "lockstep"
 )
 
-// flux is a query in Flux: the library of dashboards knows none for InfluxDB.
+// flux is a query in Flux, which the dashboard library does not support.
 type flux struct {
 	RefID      string               `json:"refId"`
 	Datasource common.DataSourceRef `json:"datasource"`
@@ -43,7 +43,7 @@ func (q flux) Validate() error {
 		return errors.New("a query is empty")
 	case q.Datasource.Uid == nil || *q.Datasource.Uid != sourceUID || q.Datasource.Type == nil ||
 		*q.Datasource.Type != sourceType:
-		return errors.New("a query asks another data source")
+		return errors.New("a query uses another data source")
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func source() common.DataSourceRef {
 
 func ptr[T any](v T) *T { return &v }
 
-// register tells the library of dashboards how to read all that they hold.
+// register registers the types that the dashboard library needs to read dashboards.
 func register() {
 	plugins.RegisterDefaultPlugins()
 	cog.NewRuntime().RegisterDataqueryVariant(variants.DataqueryConfig{

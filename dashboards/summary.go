@@ -2,21 +2,21 @@ package main
 
 import "github.com/grafana/grafana-foundation-sdk/go/dashboard"
 
-// summary is one run that has ended, or what has ended of it.
+// summary is the dashboard of one run, or of its finished part.
 func summary() *dashboard.DashboardBuilder {
 	d := base("Run summary", "run",
-		"What came of a run. The record's own tables say more: why a value has no number, and how sure it is.").
+		"The results of a run. The tables of the record also state why a value has no number, and its accuracy.").
 		Time("now-2d", "now").
-		WithVariable(aRun("run", "Run", "runs with outcomes in the time range, the latest first", ""))
+		WithVariable(aRun("run", "Run", "runs with outcomes in the time range, latest first", ""))
 	withAll(d, verdictPanels()...)
 	of := outcomes(theRun)
 	withAll(d,
 		columns(look{title: "Rates",
-			doc: "Sent and received a second in the measurement; of several repetitions, their median, as the tables have it. Over several subscriptions more is received than sent.", unit: perSecond, width: 12, height: 11,
+			doc: "Messages published and received per second of the measurement. Values are medians over repetitions, as in the tables. With several subscriptions, more messages are received than published.", unit: perSecond, width: 12, height: 11,
 			queries: []flux{ask("A", of+medians("publish.rate", "consume.rate"))},
 			colours: map[string]string{"publish.rate": blue, "consume.rate": orange}}, "name"),
 		columns(look{title: "Latency",
-			doc: "publish: call to confirm. e2e: intended send time (closed loop: publish call) to delivery, shown where receiving kept up. Of several repetitions the median of their percentiles, as the tables have it. ±: how far the truth may be off, either way, because of the clocks of the hosts.", unit: seconds, width: 12, height: 11,
+			doc: "publish: from the publish call to the confirm. e2e: from the intended send time (closed loop: publish call) to the delivery, if consumers kept up. Values are medians over repetitions, as in the tables. ± is the maximum error from the clocks of the hosts.", unit: seconds, width: 12, height: 11,
 			queries: []flux{ask("A", of+medians("publish.p50", "publish.p99", "e2e.p50", "e2e.p99",
 				boundOf("e2e.p99")))},
 			colours: map[string]string{"publish.p50": sky, "publish.p99": blue, "e2e.p50": orange, "e2e.p99": red,
@@ -25,14 +25,14 @@ func summary() *dashboard.DashboardBuilder {
 		grid(look{title: "Outcomes", doc: flagsDoc, unit: none, width: 24, height: 12,
 			queries: []flux{ask("A", of+everything(shownFields...)+"  |> sort(columns: [\"name\", \"repetition\"])\n")},
 			names:   shownNames, units: shownUnits}),
-		grid(look{title: "What was tested",
-			doc: "What brokers called themselves. Different fingerprints are different settings.", unit: none,
+		grid(look{title: "Systems under test",
+			doc: "As reported by the brokers. Different fingerprints mean different settings.", unit: none,
 			width: 12, height: 8,
 			queries: []flux{ask("A", of+subjects("broker"))}}),
 		columns(look{title: "Agents",
-			doc: "CPU of the busiest agent in the measurement. An agent at its limit measures itself; such cells are flagged client-bound.", unit: cores, width: 12, height: 8,
+			doc: "CPU of the busiest agent in the measurement. Cells whose load generator was the limit are flagged client-bound.", unit: cores, width: 12, height: 8,
 			queries: []flux{ask("A", of+medians("agent.cpu"))}, colours: map[string]string{"agent.cpu": blue}}, "name"),
-		grid(look{title: "Events", doc: "Of the run in the time range.", unit: none, width: 24, height: 9, queries: []flux{ask("A", eventsOfRun("true")+`  |> sort(columns: ["_time"], desc: true)
+		grid(look{title: "Events", doc: "Events of the run in the time range.", unit: none, width: 24, height: 9, queries: []flux{ask("A", eventsOfRun("true")+`  |> sort(columns: ["_time"], desc: true)
   |> limit(n: 500)
 `)}, names: [][2]string{{"_time", "time"}, {"tags", "kind"}}}))
 	return d
@@ -43,7 +43,7 @@ func verdictPanels() []builder {
 	colours := map[string]string{"valid": green, "invalid": red, "unknown": grey}
 	return []builder{
 		number(look{title: "Outcomes by verdict",
-			doc: "valid; invalid: a declared guarantee was broken; unknown: no usable number.", unit: none, width: 9,
+			doc: "invalid: a declared guarantee was violated. unknown: no usable number.", unit: none, width: 9,
 			height: 4, decimals: ptr(0.0), colours: colours,
 			queries: []flux{ask("A", ofRun("lockstep_outcome")+`  |> filter(fn: (r) => r._field == "agents")
   |> group(columns: ["verdict"])
@@ -53,7 +53,7 @@ func verdictPanels() []builder {
   |> pivot(rowKey: ["row"], columnKey: ["verdict"], valueColumn: "_value")
   |> drop(columns: ["row"])
 `)}}),
-		number(look{title: "Cells", doc: "Different cells with an outcome.", unit: none, width: 3, height: 4,
+		number(look{title: "Cells", doc: "Cells with an outcome.", unit: none, width: 3, height: 4,
 			decimals: ptr(0.0),
 			queries: []flux{ask("A", ofRun("lockstep_outcome")+`  |> filter(fn: (r) => r._field == "agents")
   |> group()
@@ -61,13 +61,13 @@ func verdictPanels() []builder {
   |> count()
   |> rename(columns: {_value: "cells"})
 `)}}),
-		number(look{title: "Lost", doc: "Messages lost, over all outcomes.", unit: count, width: 3, height: 4,
+		number(look{title: "Lost", doc: "Lost messages of all outcomes.", unit: count, width: 3, height: 4,
 			queries: []flux{ask("A", ofRun("lockstep_outcome")+`  |> filter(fn: (r) => r._field == "lost")
   |> group()
   |> sum()
   |> rename(columns: {_value: "lost"})
-`)}, empty: "none could be: no consumers"}),
-		grid(look{title: "Run", doc: "When it began and ended, and how.", unit: none, width: 9, height: 4,
+`)}, empty: "n/a: no consumers"}),
+		grid(look{title: "Run", doc: "Start, end and result.", unit: none, width: 9, height: 4,
 			queries: []flux{ask("A", ofRun("lockstep_event")+`  |> filter(fn: (r) => r._field == "text" and (r.kind == "run-start" or r.kind == "run-stop"))
   |> group()
   |> sort(columns: ["_time"])
@@ -77,7 +77,7 @@ func verdictPanels() []builder {
 	}
 }
 
-// subjects is a table of what was tested, with a row for each of by.
+// subjects is a table of the systems under test, with one row per value of by.
 func subjects(by string) string {
 	return `outcomes
   |> filter(fn: (r) => r._field == "product" or r._field == "version" or r._field == "fingerprint")

@@ -56,7 +56,7 @@ var values = []string{
 // aValue chooses a column of the tables.
 func aValue() *dashboard.CustomVariableBuilder {
 	return fixed("value", "Value",
-		"a column of the tables; rates in 1/s, latencies in s, processors in cores, memory in bytes", values)
+		"a value; rates in 1/s, latencies in s, CPU in cores, memory in bytes", values)
 }
 
 func fixed(name, label, doc string, options []string) *dashboard.CustomVariableBuilder {
