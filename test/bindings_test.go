@@ -28,7 +28,7 @@ tables: [{rows: ["mode"], values: ["binding.p50", "binding.first.p50", "binding.
 	}
 	ctl := start(t, dir, "ctl", "run", file)
 	if code := ctl.Leaves(); code != 0 {
-		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Said())
+		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Output())
 	}
 	r := readRecord(t, dir, ctl)
 	r.allValid()
@@ -148,7 +148,7 @@ cell: {axis: _, topology: churn: rate: 1}
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d", code)
 	}
-	if got := strings.Count(ctl.Said(), "does not support churn of bindings (topology.churn)"); got != 2 {
-		t.Errorf("%d of 2 cells are n/a for want of bindings that come and go:\n%s", got, ctl.Said())
+	if got := strings.Count(ctl.Output(), "does not support churn of bindings (topology.churn)"); got != 2 {
+		t.Errorf("%d of 2 cells are n/a for want of bindings that come and go:\n%s", got, ctl.Output())
 	}
 }

@@ -202,7 +202,7 @@ func readRecord(t *testing.T, dir string, ctl *process.Process) record {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return record{t, r.Plan(), outcomes, ctl.Said()}
+	return record{t, r.Plan(), outcomes, ctl.Output()}
 }
 
 // allValid checks that every task has an outcome and that all are valid.

@@ -59,7 +59,7 @@ tables: [{split: ["broker"], rows: ["threads"], columns: ["shape"], values: ["pu
 	}
 	ctl := startWith(t, env, dir, "ctl", "run", file)
 	if code := ctl.Leaves(); code != 0 {
-		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Said())
+		t.Fatalf("ctl left with %d, want 0:\n%s", code, ctl.Output())
 	}
 	run, err := runs.Open(filepath.Join(dir, "runs"), "latest")
 	if err != nil {

@@ -124,7 +124,7 @@ func TestAgentKilledInMidCell(t *testing.T) {
 	process.Eventually(t, "measuring", f.measuring)
 	f.agents["a1"].Kill()
 	killed := time.Now()
-	process.Eventually(t, "noticed", func() bool { return strings.Contains(ctl.Said(), "agent-lost") })
+	process.Eventually(t, "noticed", func() bool { return strings.Contains(ctl.Output(), "agent-lost") })
 	t.Logf("noticed after %v", time.Since(killed).Round(10*time.Millisecond))
 	if code := ctl.Leaves(); code != 0 {
 		t.Errorf("ctl left with %d, want 0: the cell was repeated", code)
@@ -174,7 +174,7 @@ func TestTooFewAgentsRemain(t *testing.T) {
 		}
 	}
 	if few != 2 {
-		t.Errorf("%d outcomes fail for want of agents, want both; ctl said:\n%s", few, ctl.Said())
+		t.Errorf("%d outcomes fail for want of agents, want both; ctl said:\n%s", few, ctl.Output())
 	}
 }
 
@@ -184,7 +184,7 @@ func TestInterruptAndResume(t *testing.T) {
 	f := newFleet(t, "a1", "a2")
 	ctl := f.run(strings.Replace(twoCells, `"10s"`, `"5s"`, 1))
 	process.Eventually(t, "one cell done", func() bool { return len(f.outcomes()) == 1 })
-	process.Eventually(t, "in the second", func() bool { return strings.Count(ctl.Said(), "[") >= 1 })
+	process.Eventually(t, "in the second", func() bool { return strings.Count(ctl.Output(), "[") >= 1 })
 	time.Sleep(500 * time.Millisecond) // an arbitrary time in the second cell
 	ctl.Signal(os.Interrupt)
 	if code := ctl.Leaves(); code != 130 {
@@ -219,7 +219,7 @@ func TestSecondInterruptLeavesAtOnce(t *testing.T) {
 		began := time.Now()
 		for range signals {
 			ctl.Signal(os.Interrupt)
-			process.Eventually(t, "stopping", func() bool { return strings.Contains(ctl.Said(), "stopping") })
+			process.Eventually(t, "stopping", func() bool { return strings.Contains(ctl.Output(), "stopping") })
 		}
 		if code := ctl.Leaves(); code != 130 {
 			t.Errorf("ctl left with %d, want 130", code)

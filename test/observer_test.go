@@ -94,7 +94,7 @@ tables: [{rows: ["mode"], values: ["publish.rate", "broker.cpu.mean", "broker.di
 	})
 	observer.Kill()
 	if code := ctl.Leaves(); code != 0 {
-		t.Errorf("ctl left with %d, want 0; it said:\n%s", code, ctl.Said())
+		t.Errorf("ctl left with %d, want 0; it said:\n%s", code, ctl.Output())
 	}
 	observedWell(t, seen)
 	for _, o := range f.outcomes() {

@@ -133,7 +133,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 		time.Sleep(200 * time.Millisecond) // between two checks of other processes
 	}
 	agents["a2"].Leaves()
-	if said := agents["a2"].Said(); !strings.Contains(said, "no longer accepts the credentials of agent a2") {
+	if said := agents["a2"].Output(); !strings.Contains(said, "no longer accepts the credentials of agent a2") {
 		t.Errorf("the agent that was removed says:\n%s", said)
 	}
 	noCanary(t, dir)
@@ -160,9 +160,9 @@ func program(t *testing.T, dir string, env []string, name string, args ...string
 	t.Helper()
 	p := daemon(t, dir, env, name, args...)
 	if code := p.Leaves(); code != 0 {
-		return p.Said(), fmt.Errorf("it left with %d", code)
+		return p.Output(), fmt.Errorf("it left with %d", code)
 	}
-	return p.Said(), nil
+	return p.Output(), nil
 }
 
 func mustRun(t *testing.T, dir string, env []string, name string, args ...string) {

@@ -253,8 +253,8 @@ func (i influx) replay(dir string) plan.Delivery {
 	}
 	all := run.Deliveries()
 	last := all[len(all)-1]
-	if !last.Replayed || !strings.Contains(ctl.Said(), fmt.Sprintf("InfluxDB: %d points written", last.Written)) {
-		i.t.Errorf("written again: %+v, and ctl says\n%s", last, ctl.Said())
+	if !last.Replayed || !strings.Contains(ctl.Output(), fmt.Sprintf("InfluxDB: %d points written", last.Written)) {
+		i.t.Errorf("written again: %+v, and ctl says\n%s", last, ctl.Output())
 	}
 	return last
 }

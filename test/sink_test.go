@@ -148,7 +148,7 @@ func TestSinkInfluxKilled(t *testing.T) {
 		func() bool { return db.points(run)["lockstep_total sent"] > 0 })
 	labtest.Control(t, "kill", db.process)
 	process.Eventually(t, "ctl finds InfluxDB gone",
-		func() bool { return strings.Contains(ctl.Said(), "cannot write points to InfluxDB") })
+		func() bool { return strings.Contains(ctl.Output(), "cannot write points to InfluxDB") })
 	labtest.Control(t, "start", db.process)
 	r := ended(t, ctl, dir)
 	if d := r.account(); d.LastError == "" || d.Retries+d.Dropped == 0 {

@@ -32,7 +32,7 @@ DESCRIPTION = {
         },
         {"when": {"persistent": True}, "label": "stream on disk, confirm: written, synced as the server is set"},
         {"when": {"mode": ["fire-and-forget", "connection-per-message"]}, "label": "core publish, at most once"},
-        {"when": {"prefetch": {"above": 16384}}, "unfit": ["this driver asks for at most 16384 messages at a time: give a smaller prefetch"]},
+        {"when": {"prefetch": {"above": 16384}}, "rejections": ["this driver asks for at most 16384 messages at a time: give a smaller prefetch"]},
     ],
 }
 

@@ -22,7 +22,7 @@ type comparison struct {
 	mu        sync.Mutex
 	reference string // id of the controller's clock; empty: no answer yet
 	offsets   clock.Offsets
-	asked     int
+	exchanges int
 	steps     []int64 // ns, in order of time
 }
 
@@ -50,16 +50,16 @@ func (c *comparison) add(reference string, x clock.Exchange) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if reference != c.reference {
-		c.reference, c.offsets, c.asked = reference, clock.Offsets{}, 0
+		c.reference, c.offsets, c.exchanges = reference, clock.Offsets{}, 0
 	}
-	c.asked++
+	c.exchanges++
 	if reference == clock.ID() {
-		return c.asked
+		return c.exchanges
 	}
 	if step := c.offsets.Add(x); step != 0 && len(c.steps) < maxSteps {
 		c.steps = append(c.steps, step)
 	}
-	return c.asked
+	return c.exchanges
 }
 
 // now returns the current offset; nil: not known yet. The offset of a clock to itself is exactly 0.

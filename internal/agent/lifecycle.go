@@ -144,7 +144,7 @@ func (l *lifecycle) steps(ctx context.Context) error {
 		if err = s.do(ctx, r); err != nil {
 			cause := context.Cause(ctx)
 			if errors.Is(cause, errFinish) {
-				return err // the controller knows the reason
+				return err // the controller has the reason
 			}
 			if cause != nil {
 				err = cause

@@ -115,14 +115,14 @@ func (p *prober) ask(ctx context.Context, driver drivers.Prober) error {
 		metrics []drivers.Metric
 		err     error
 	}
-	answered, asked := make(chan answer, 1), clock.Now()
+	answered, requested := make(chan answer, 1), clock.Now()
 	go func() {
 		metrics, err := driver.Probe(ctx)
 		answered <- answer{metrics, err}
 	}()
 	select {
 	case a := <-answered:
-		p.add(a.metrics, asked, clock.Now())
+		p.add(a.metrics, requested, clock.Now())
 		return a.err
 	case <-ctx.Done():
 	}
@@ -139,8 +139,8 @@ func (p *prober) ask(ctx context.Context, driver drivers.Prober) error {
 }
 
 // add adds metrics at the middle of the request and its answer. Values that are not finite numbers are skipped.
-func (p *prober) add(metrics []drivers.Metric, asked, answered int64) {
-	at := asked + (answered-asked)/2 - p.timeline.t0()
+func (p *prober) add(metrics []drivers.Metric, requested, answered int64) {
+	at := requested + (answered-requested)/2 - p.timeline.t0()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, f := range metrics {

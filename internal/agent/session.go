@@ -114,7 +114,7 @@ func (s *session) env() (drivers.Env, error) {
 	if s.delays == nil && s.faults == nil && s.broker.Via == "" {
 		forward = s.direct // a relay would add costs that a network does not have
 	}
-	return drivers.Env{Dial: countingWrites(dial), DialAside: direct, Forward: forward, Log: s.log, Event: s.event,
+	return drivers.Env{Dial: countingWrites(dial), DialManagement: direct, Forward: forward, Log: s.log, Event: s.event,
 		Dir: dir, Access: s.access}, nil
 }
 
@@ -164,7 +164,7 @@ func (s *session) describe(ctx context.Context) (plan.Subject, error) {
 
 // clientProcesses returns the processes of the driver's client, except this one.
 func (s *session) clientProcesses() []int {
-	if o, is := s.current().(drivers.Outside); is {
+	if o, is := s.current().(drivers.ClientProcesses); is {
 		return o.Processes()
 	}
 	return nil

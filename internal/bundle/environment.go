@@ -78,15 +78,15 @@ func (e *Environment) subjects(c plan.Cell, o plan.Outcome) {
 // have are ignored.
 func (e Environment) Differences(other Environment) []string {
 	var all []string
-	say := func(what, was, is string) {
+	add := func(what, was, is string) {
 		if was != is {
 			all = append(all, what+": "+cmp.Or(was, "none")+", now "+cmp.Or(is, "none"))
 		}
 	}
-	say("place of execution", cmp.Or(e.Server, "local"), cmp.Or(other.Server, "local"))
-	say("Lockstep versions", each(e.Agents, func(a Agent) string { return a.Version }),
+	add("place of execution", cmp.Or(e.Server, "local"), cmp.Or(other.Server, "local"))
+	add("Lockstep versions", each(e.Agents, func(a Agent) string { return a.Version }),
 		each(other.Agents, func(a Agent) string { return a.Version }))
-	say("hosts", each(e.Agents, Agent.host), each(other.Agents, Agent.host))
+	add("hosts", each(e.Agents, Agent.host), each(other.Agents, Agent.host))
 	for _, b := range e.Brokers {
 		i := slices.IndexFunc(other.Brokers, func(x Broker) bool { return x.Name == b.Name })
 		if i >= 0 {
@@ -99,18 +99,18 @@ func (e Environment) Differences(other Environment) []string {
 // subjects lists the differences between two descriptions of a broker.
 func subjects(was, is Broker) []string {
 	var all []string
-	say := func(what, a, b string) {
+	add := func(what, a, b string) {
 		if a != b {
 			all = append(all, "broker "+was.Name+": "+what+" "+cmp.Or(a, "none")+", now "+cmp.Or(b, "none"))
 		}
 	}
 	a, b := was.Subject, is.Subject
-	say("driver", was.Driver, is.Driver)
-	say("product", a.Product, b.Product)
-	say("version", a.Version, b.Version)
-	say("label", a.Label, b.Label)
-	say("endpoints", strings.Join(a.Endpoints, " "), strings.Join(b.Endpoints, " "))
-	say("members", strings.Join(a.Members, " "), strings.Join(b.Members, " "))
+	add("driver", was.Driver, is.Driver)
+	add("product", a.Product, b.Product)
+	add("version", a.Version, b.Version)
+	add("label", a.Label, b.Label)
+	add("endpoints", strings.Join(a.Endpoints, " "), strings.Join(b.Endpoints, " "))
+	add("members", strings.Join(a.Members, " "), strings.Join(b.Members, " "))
 	names := map[string]bool{}
 	for _, settings := range []map[string]string{a.Settings, b.Settings} {
 		for name := range settings {
@@ -118,7 +118,7 @@ func subjects(was, is Broker) []string {
 		}
 	}
 	for _, name := range sorted(names) {
-		say("setting "+name, a.Settings[name], b.Settings[name])
+		add("setting "+name, a.Settings[name], b.Settings[name])
 	}
 	return all
 }

@@ -143,10 +143,10 @@ func (o *agentOptions) run(ctx context.Context, stderr io.Writer) error {
 	defer unserve()
 	serving, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
-	asked, ignore := signal.NotifyContext(context.WithoutCancel(ctx), drainSignal)
+	draining, ignore := signal.NotifyContext(context.WithoutCancel(ctx), drainSignal)
 	defer ignore()
-	cfg.Drain, cfg.Stop = asked.Done(), ctx.Done()
-	dialling, stop := context.WithCancel(asked)
+	cfg.Drain, cfg.Stop = draining.Done(), ctx.Done()
+	dialling, stop := context.WithCancel(draining)
 	defer stop()
 	defer context.AfterFunc(ctx, func() {
 		stop()

@@ -170,8 +170,8 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer release()
 	log := daemonLog(stderr, o.verbose)
-	standing := &controller.Status{}
-	defer supervise(log, standing.Stuck)()
+	status := &controller.Status{}
+	defer supervise(log, status.Stuck)()
 	points, written, err := o.influx.daemon(o.dir, o.allowed, log)
 	if err != nil {
 		return err
@@ -198,7 +198,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	defer pages.Close()
 	cfg := controller.Config{Log: log, Version: version(), Hooks: hooks, SideBySide: o.beside, Points: points,
-		Status: standing,
+		Status: status,
 		Store:  wire.StoreConfig{RecordLimit: int64(o.room), Replicas: o.replicas},
 		Expand: expander(o.drivers, expandTime, expandMemory)}
 	if o.dir != "" {
@@ -208,7 +208,7 @@ func (o *controllerOptions) run(ctx context.Context, stderr io.Writer) error {
 	}
 	serve(func(access *web.Access) http.Handler {
 		return web.New(web.Config{Conn: pages, Copies: cfg.Copies, Access: access, Version: version(), Log: log,
-			Metrics: metrics.Controller(pages, standing, written, version(), log)})
+			Metrics: metrics.Controller(pages, status, written, version(), log)})
 	})
 	serving, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -278,7 +278,7 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 	if err != nil {
 		return nil, nil, nil, unserved(err)
 	}
-	deafen := onHangup(func() {
+	stopListening := onHangup(func() {
 		if err := server.Reload(); err != nil {
 			cfg.Log.Error("reload failed: the control plane keeps its configuration", "error", err)
 			return
@@ -286,7 +286,7 @@ func controlPlane(ctx context.Context, s serverFlags, cfg wire.ServerConfig) (
 		cfg.Log.Info("control plane configuration reloaded")
 	})
 	cfg.Log.Info("control plane started", "url", server.URL())
-	return server.Connect, server.Broken(), func() { deafen(); server.Close() }, nil
+	return server.Connect, server.Broken(), func() { stopListening(); server.Close() }, nil
 }
 
 // unserved adds the remedy to the error of an embedded control plane.

@@ -52,19 +52,19 @@ const typed = "typed"
 // preferTyped resolves flags that exclude each other. If the command line sets one of them, it clears those that only
 // the environment sets.
 func preferTyped(c *cobra.Command, flags ...string) {
-	var said, unsaid []*pflag.Flag
+	var given, notGiven []*pflag.Flag
 	for _, name := range flags {
 		f := c.Flags().Lookup(name)
 		if _, is := f.Annotations[typed]; is {
-			said = append(said, f)
+			given = append(given, f)
 			continue
 		}
-		unsaid = append(unsaid, f)
+		notGiven = append(notGiven, f)
 	}
-	if len(said) == 0 {
+	if len(given) == 0 {
 		return
 	}
-	for _, f := range unsaid {
+	for _, f := range notGiven {
 		_ = f.Value.Set("") // a text flag accepts any value
 	}
 }

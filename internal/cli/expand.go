@@ -99,8 +99,8 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 		c := exec.CommandContext(ctx, program, expandCommand, "--drivers", drivers, "--memory",
 			strconv.FormatUint(memory, 10))
 		c.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") })
-		out, said := &procs.Output{Limit: plan.MaxFile}, &procs.Output{Limit: 4096}
-		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(text), out, said
+		out, stderr := &procs.Output{Limit: plan.MaxFile}, &procs.Output{Limit: 4096}
+		c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(text), out, stderr
 		c.WaitDelay = time.Second
 		procs.NewGroup(c, false)
 		// the group includes the external drivers that it has started
@@ -110,7 +110,7 @@ func expander(drivers string, limit time.Duration, memory uint64) func(context.C
 			return plan.Run{}, fmt.Errorf("expand matrix: %w", cause)
 		}
 		if err != nil {
-			why := strings.TrimSpace(string(said.Text))
+			why := strings.TrimSpace(string(stderr.Text))
 			if strings.Contains(why, "out of memory") { // a single allocation exceeded the memory of the host
 				return plan.Run{}, tooMuchMemory(memory)
 			}

@@ -67,7 +67,7 @@ func lookout(ctx context.Context, conn *wire.Client, run string, p *progress) {
 		if !begun && missed == 0 {
 			words := ""
 			if words, begun = queue(ctx, conn, run); words != "" && words != queued {
-				p.say("%s", words)
+				p.print("%s", words)
 				queued = words
 			}
 		}

@@ -29,7 +29,7 @@ func (v *view) frame(columns int, now time.Time, paint terminal.Painter) []strin
 		return v.narrow(columns, now, paint)
 	}
 	size := min(bars, columns-45)
-	lines := []string{"", bar("run ", v.Part(now), size, paint) + "  " + v.standing(now, paint)}
+	lines := []string{"", bar("run ", v.Part(now), size, paint) + "  " + v.progressText(now, paint)}
 	a := v.Attempt
 	if a == nil {
 		return append(lines, v.idle(paint))
@@ -101,8 +101,8 @@ func bar(name string, part float64, columns int, paint terminal.Painter) string 
 	return name + " " + paint.Paint(terminal.Cyan, full) + paint.Paint(terminal.Faint, rest)
 }
 
-// standing returns the progress of the run as text.
-func (v *view) standing(now time.Time, paint terminal.Painter) string {
+// progressText returns the progress of the run as text.
+func (v *view) progressText(now time.Time, paint terminal.Painter) string {
 	done, of := v.Pace.All()
 	text := fmt.Sprintf("%d of %s%d tasks", done, atMost(v.Pace.AtMost()), of)
 	sep := ": "

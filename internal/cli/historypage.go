@@ -44,7 +44,7 @@ func (p *historyPage) text() error {
 	case p.value == "":
 		err = p.cells()
 	case len(trends.Series) == 0:
-		p.say(0, fmt.Sprintf("no run has %s for these cells", p.value))
+		p.print(0, fmt.Sprintf("no run has %s for these cells", p.value))
 	case len(p.answer.Cells) == 1:
 		for i, s := range trends.Series {
 			if i > 0 {
@@ -62,11 +62,11 @@ func (p *historyPage) text() error {
 	}
 	if n := p.answer.MoreCells; n > 0 {
 		fmt.Fprintln(p.out)
-		p.say(0, fmt.Sprintf("and %s: select fewer cells", display.Count(n, "more cell")))
+		p.print(0, fmt.Sprintf("and %s: select fewer cells", display.Count(n, "more cell")))
 	}
 	if n := p.answer.MorePoints; n > 0 {
 		fmt.Fprintln(p.out)
-		p.say(0, fmt.Sprintf("%s omitted: select one cell to see more", display.Count(n, "older repetition")))
+		p.print(0, fmt.Sprintf("%s omitted: select one cell to see more", display.Count(n, "older repetition")))
 	}
 	return nil
 }
@@ -75,8 +75,8 @@ func (p *historyPage) trends() history.Trends {
 	return history.NewTrends("", history.Answer{Value: p.value, HistoryAnswer: p.answer})
 }
 
-// say writes a line, wrapped at the width.
-func (p *historyPage) say(indent int, text string) {
+// print writes a line, wrapped at the width.
+func (p *historyPage) print(indent int, text string) {
 	fmt.Fprintln(p.out, display.Hang(text, p.width, indent))
 }
 
@@ -94,7 +94,7 @@ func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") }
 // overview prints one line per series.
 func (p *historyPage) overview(trends history.Trends) error {
 	info := p.info()
-	p.say(0, p.heading())
+	p.print(0, p.heading())
 	fmt.Fprintln(p.out)
 	var rows [][]string
 	for _, c := range trends.Series {
@@ -122,7 +122,7 @@ func (p *historyPage) overview(trends history.Trends) error {
 	}
 	for _, c := range trends.Common {
 		fmt.Fprintln(p.out)
-		p.say(0, commonText(c))
+		p.print(0, commonText(c))
 	}
 	return nil
 }
@@ -144,10 +144,10 @@ func commonText(c history.Common) string {
 // series prints the table of one series, with its changes.
 func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	info, series := p.info(), c.Numbers()
-	p.say(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(),
+	p.print(2, fmt.Sprintf("%s of %s, matrix %s", p.heading(),
 		strings.TrimSpace(c.Cell.ID+"  "+display.Clean(c.Cell.Name())), display.Clean(c.Cell.Matrix)))
 	if where := display.Clean(trends.Distinction(c)); where != "" {
-		p.say(2, "separate series: "+where)
+		p.print(2, "separate series: "+where)
 	}
 	room := 60
 	if p.width > 0 {
@@ -158,7 +158,7 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	}
 	marks := map[int]string{}
 	for _, x := range c.Changes {
-		p.say(2, p.changed(c, x))
+		p.print(2, p.changed(c, x))
 		marks[x.At] = "◂ " + display.Change(x.Shift())
 	}
 	fmt.Fprintln(p.out)
@@ -189,7 +189,7 @@ func (p *historyPage) series(c history.Series, trends history.Trends) error {
 	}
 	err := p.table([]string{"STARTED (UTC)", "RUN", "MEDIAN", "REPETITIONS", "STATUS", "NEW"}, rows, 1, 3, 4)
 	for _, note := range notes {
-		p.say(2, note)
+		p.print(2, note)
 	}
 	return err
 }

@@ -45,8 +45,8 @@ func observed(given []string) (map[string]plan.Processes, error) {
 func observation(text string) (name string, p plan.Process, err error) {
 	const forms = "write NAME=port:5672, NAME=pid:1234 or NAME=command:TEXT, where NAME is a broker of matrices or a driver"
 	name, process, is := strings.Cut(text, "=")
-	kind, value, told := strings.Cut(process, ":")
-	if !is || !told || name == "" || value == "" || strings.ContainsAny(name, " \t\n,:") {
+	kind, value, hasKind := strings.Cut(process, ":")
+	if !is || !hasKind || name == "" || value == "" || strings.ContainsAny(name, " \t\n,:") {
 		return "", p, errors.New(forms)
 	}
 	number := func(most int) (int, error) {

@@ -28,7 +28,7 @@ type progress struct {
 func newProgress(to *console, s wire.Submission) *progress {
 	p := &progress{to: to, view: newView(s)}
 	if s.Run.ID != "" {
-		p.say("%s", p.view.heading())
+		p.print("%s", p.view.heading())
 	}
 	to.live(p.frame)
 	return p
@@ -43,11 +43,11 @@ func (p *progress) frame(columns int, paint terminal.Painter) []string {
 // away prints why the run cannot be followed, once per reason.
 func (p *progress) away(why string) {
 	p.mu.Lock()
-	said := p.gone == why
+	printed := p.gone == why
 	p.gone = why
 	p.mu.Unlock()
-	if !said {
-		p.say("%s", why)
+	if !printed {
+		p.print("%s", why)
 	}
 }
 
@@ -58,7 +58,7 @@ func (p *progress) back() {
 	p.gone = ""
 	p.mu.Unlock()
 	if gone {
-		p.say("a controller leads again; the run continues")
+		p.print("a controller leads again; the run continues")
 	}
 }
 
@@ -76,23 +76,23 @@ func (p *progress) show(e controller.Progress) {
 	repeats := e.Kind == controller.TaskInterrupted && e.Detail == p.takeover
 	p.mu.Unlock()
 	if begins {
-		p.say("%s", heading)
+		p.print("%s", heading)
 	}
 	if !p.since.IsZero() && !e.At.After(p.since) {
 		return
 	}
 	switch e.Kind {
 	case controller.TaskEnded:
-		p.say("%s: %s", taskOf(e), ending(e.Outcome))
+		p.print("%s: %s", taskOf(e), ending(e.Outcome))
 	case controller.TaskRetried:
-		p.say("%s: retried: %s", taskOf(e), e.Detail)
+		p.print("%s: retried: %s", taskOf(e), e.Detail)
 	case controller.TakenOver:
-		p.say("%s %s", place(e), e.Detail)
+		p.print("%s %s", place(e), e.Detail)
 	case controller.TaskInterrupted, controller.AgentLost, controller.WaitingAgents:
 		if repeats {
 			return
 		}
-		p.say("%s %s: %s", place(e), e.Kind, e.Detail)
+		p.print("%s %s: %s", place(e), e.Kind, e.Detail)
 	}
 }
 
@@ -129,8 +129,8 @@ func ending(o plan.Outcome) string {
 	return strings.Join(parts, ", ")
 }
 
-// say prints a line above the live metrics. It is safe for concurrent use.
-func (p *progress) say(format string, args ...any) {
+// print prints a line above the live metrics. It is safe for concurrent use.
+func (p *progress) print(format string, args ...any) {
 	fmt.Fprintln(p.to, display.Clean(fmt.Sprintf(format, args...)))
 }
 

@@ -108,14 +108,14 @@ const stars = "***"
 const starName = "RERUN_SECRET_%d"
 
 // filled replaces the redacted secrets in text by references to variables. It numbers them from *n+1, and appends to
-// asked each variable with the line that it belongs to.
-func filled(text string, n *int, asked *[]string) string {
+// placeholders each variable with the line that it belongs to.
+func filled(text string, n *int, placeholders *[]string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		for strings.Contains(line, stars) {
 			*n++
 			name := fmt.Sprintf(starName, *n)
-			*asked = append(*asked, name+": "+strings.TrimSpace(lines[i]))
+			*placeholders = append(*placeholders, name+": "+strings.TrimSpace(lines[i]))
 			line = strings.Replace(line, stars, "${env:"+name+"}", 1)
 		}
 		lines[i] = line
@@ -133,14 +133,14 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 			exit{ExitBadMatrix, fmt.Errorf("run the matrix of the bundle: %s Run the original file", why)}
 	}
 	text, count := source.Text, 0
-	var asked []string
+	var placeholders []string
 	if hexDigest([]byte(text)) != source.SHA256 {
-		text = filled(text, &count, &asked)
+		text = filled(text, &count, &placeholders)
 	}
 	for i := range set {
-		set[i] = filled(set[i], &count, &asked)
+		set[i] = filled(set[i], &count, &placeholders)
 	}
-	if err := missing(asked, local); err != nil {
+	if err := missing(placeholders, local); err != nil {
 		return plan.Run{}, err
 	}
 	m, err := matrix.Load(source.File, []byte(text),
@@ -153,9 +153,9 @@ func (r *rerun) expand(ctx context.Context, n matrix.Narrow, local bool) (plan.R
 }
 
 // missing returns an error that lists the variables without a value, if this host's environment has to have them.
-func missing(asked []string, local bool) error {
+func missing(placeholders []string, local bool) error {
 	var lacking []string
-	for _, line := range asked {
+	for _, line := range placeholders {
 		name, _, _ := strings.Cut(line, ":")
 		if _, has := os.LookupEnv(name); local && !has {
 			lacking = append(lacking, line)
@@ -186,10 +186,10 @@ func (r *rerun) before(ctx context.Context, out io.Writer, run plan.Run, server 
 		return err
 	}
 	if len(r.was.Brokers) > 0 && server == "" {
-		now.Brokers = asked(ctx, run, &all)
+		now.Brokers = currentBrokers(ctx, run, &all)
 	}
 	all = append(all, r.was.Differences(now)...)
-	r.say(out, "differs from the bundle", all)
+	r.print(out, "differs from the bundle", all)
 	if server != "" {
 		fmt.Fprintln(out, "agents and brokers of the fleet are compared after the run")
 	}
@@ -257,8 +257,8 @@ func shellWord(text string) string {
 // askLimit limits the wait for one broker's description.
 const askLimit = 10 * time.Second
 
-// asked returns the current descriptions of the brokers. It appends a line to all for each broker without one.
-func asked(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
+// currentBrokers returns the current descriptions of the brokers. It appends a line to all for each broker without one.
+func currentBrokers(ctx context.Context, run plan.Run, all *[]string) []bundle.Broker {
 	var brokers []bundle.Broker
 	seen := map[string]bool{}
 	for _, c := range run.Cells {
@@ -287,12 +287,12 @@ func (r *rerun) after(out io.Writer, record *runs.Run) error {
 		return err
 	}
 	now := record.Plan()
-	r.say(out, "differed from the bundle", append(bundle.Cells(r.plan, now),
+	r.print(out, "differed from the bundle", append(bundle.Cells(r.plan, now),
 		r.was.Differences(bundle.EnvironmentOf(now, outcomes))...))
 	return nil
 }
 
-func (r *rerun) say(out io.Writer, what string, all []string) {
+func (r *rerun) print(out io.Writer, what string, all []string) {
 	if len(all) == 0 {
 		fmt.Fprintf(out, "nothing %s, as far as known\n", what)
 	}

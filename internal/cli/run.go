@@ -204,14 +204,14 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	if o.resume != "" {
 		earlier, _ = fleet.conn.RunState(ctx, run.ID) // else Submit returns the error
 	}
-	told := make(chan struct{})
+	printed := make(chan struct{})
 	waits := time.AfterFunc(2*time.Second, func() {
-		defer close(told)
+		defer close(printed)
 		fmt.Fprintln(stderr, "no controller has accepted the run yet; trying for 30 s")
 	})
 	err = fleet.conn.Submit(ctx, submission)
 	if !waits.Stop() {
-		<-told
+		<-printed
 	}
 	if errors.Is(err, wire.ErrQueued) {
 		return fmt.Errorf("%w; follow it: %s, or stop it: ctl cancel %s%s", err, o.attachAgain(run.ID), run.ID,

@@ -279,9 +279,9 @@ func (e asItIs) Error() string { return string(e) }
 
 // unchanged prints an asItIs, and returns all other errors.
 func unchanged(out io.Writer, err error) error {
-	var said asItIs
-	if errors.As(err, &said) {
-		_, err = fmt.Fprintln(out, said)
+	var unchanged asItIs
+	if errors.As(err, &unchanged) {
+		_, err = fmt.Fprintln(out, unchanged)
 	}
 	return err
 }

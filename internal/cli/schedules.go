@@ -101,13 +101,13 @@ func writeSchedules(out io.Writer, all []wire.KeptSchedule, now time.Time) error
 			e := s.History[n-1]
 			last = e.At.In(table.Zone()).Format(slotForm) + ": " + cameOf(e)
 		}
-		rows = append(rows, []string{s.Name, s.Cron, s.Zone, next, standing(s), last})
+		rows = append(rows, []string{s.Name, s.Cron, s.Zone, next, stateText(s), last})
 	}
 	return tabulate(out, []string{"NAME", "CRON", "TZ", "NEXT", "NOW", "LAST"}, rows)
 }
 
-// standing returns the current state of a schedule.
-func standing(s schedule.Schedule) string {
+// stateText returns the current state of a schedule.
+func stateText(s schedule.Schedule) string {
 	word := "idle"
 	switch {
 	case s.Current != nil:
@@ -149,7 +149,7 @@ func writeSchedule(out io.Writer, s schedule.Schedule, now time.Time) error {
 	for _, row := range [][2]string{{"name", s.Name}, {"cron", s.Cron}, {"tz", s.Zone}, {"missed-runs", missed},
 		{"overlap", s.Overlap}, {"hooks", strings.Join(s.Hooks, ", ")},
 		{"matrix", s.Matrix.Path}, {"flags", strings.Join(flags, " ")},
-		{"changed", s.Changed.UTC().Format(slotForm) + " by " + s.By}, {"now", standing(s)}} {
+		{"changed", s.Changed.UTC().Format(slotForm) + " by " + s.By}, {"now", stateText(s)}} {
 		fmt.Fprintf(w, "%s:\t%s\n", row[0], cmp.Or(row[1], "–"))
 	}
 	if err := w.Flush(); err != nil {

@@ -74,7 +74,7 @@ func cancelledBy(who string) error {
 	return fmt.Errorf("%w by %s", errCancelled, who)
 }
 
-// stopTimeout bounds each of the last writes and requests after the controller was told to stop.
+// stopTimeout bounds each of the last writes and requests after the stop of the controller was requested.
 const stopTimeout = 10 * time.Second
 
 // formTimeout is how long a cluster may take to form. Until then ErrServers is not final.

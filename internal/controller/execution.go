@@ -174,7 +174,7 @@ func (x *execution) fit(ctx context.Context) []wire.AgentInfo {
 // began. Then short describes the shortage.
 func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []wire.AgentInfo, short string,
 	err error) {
-	said := false
+	recorded := false
 	err = x.leader.agents.await(ctx, nil, nil, func() (time.Duration, error) {
 		var missing *wire.End
 		if all, missing = assignAgents(t.Cell, x.fit(ctx)); missing == nil {
@@ -189,10 +189,10 @@ func (x *execution) awaitAgents(ctx context.Context, t plan.Task, n int) (all []
 			short = fmt.Sprintf("%s, after a grace of %v", missing.Detail, x.run.Grace)
 			return 0, nil
 		}
-		if said {
+		if recorded {
 			return left, nil
 		}
-		said, x.journal.state.Waiting = true, missing.Detail
+		recorded, x.journal.state.Waiting = true, missing.Detail
 		x.journal.inFlight(ctx, "")
 		return left, x.journal.record.Event(ctx, wire.RunEvent{At: time.Now(), Kind: wire.WaitingAgents, Task: t.ID,
 			N: n, Of: x.journal.of, Detail: missing.Detail})

@@ -181,8 +181,8 @@ func (k *keeper) ended(ctx context.Context, o over) {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.End(o.run, o.how) })
 }
 
-// told is the result of a hook call.
-type told struct {
+// hookResult is the result of a hook call.
+type hookResult struct {
 	run     string
 	call    schedule.Call
 	printed []byte
@@ -195,7 +195,7 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 	n := k.kept.Schedule.Notice(e, name)
 	ctx = wire.WithProgress(ctx, nil) // this goroutine's progress is not watched
 	k.wg.Go(func() {
-		t := told{run: e.Run, call: schedule.Call{Hook: name, State: schedule.CallDone}}
+		t := hookResult{run: e.Run, call: schedule.Call{Hook: name, State: schedule.CallDone}}
 		n.Directory, n.PreviousDirectory = k.awaitCopy(ctx, e), k.directory(e.Previous)
 		if err == nil && hook.Compare && e.Tasks.Total() == 0 {
 			t.call.State, t.call.Why = schedule.CallNone, "nothing to compare: no task has an outcome"
@@ -214,7 +214,7 @@ func (k *keeper) tell(ctx context.Context, e schedule.Entry) {
 		}
 		t.call.At = k.clock.Now()
 		select {
-		case k.told <- t:
+		case k.hookResults <- t:
 		case <-ctx.Done():
 		}
 	})
@@ -234,6 +234,6 @@ func (k *keeper) nextHook(e schedule.Entry) (name string, hook plan.Hook, err er
 	return name, hook, err
 }
 
-func (k *keeper) called(ctx context.Context, t told) {
+func (k *keeper) called(ctx context.Context, t hookResult) {
 	k.change(ctx, func(s *schedule.Schedule) bool { return s.Called(t.run, t.call, t.printed) })
 }

@@ -172,8 +172,8 @@ func (h *Hooks) post(ctx context.Context, hook plan.Hook, key string, body []byt
 // killed.
 func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte) ([]byte, error) {
 	c := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	out, said := &procs.Output{Limit: maxPrinted}, &procs.Output{Limit: maxWords}
-	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), out, said
+	out, stderr := &procs.Output{Limit: maxPrinted}, &procs.Output{Limit: maxWords}
+	c.Stdin, c.Stdout, c.Stderr = bytes.NewReader(body), out, stderr
 	// the controller's credentials are not passed on
 	c.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LOCKSTEP_") }),
 		"LOCKSTEP_RUN="+n.Run, "LOCKSTEP_SCHEDULE="+n.Schedule, "LOCKSTEP_STATE="+string(n.State),
@@ -203,7 +203,7 @@ func runHook(ctx context.Context, argv []string, n schedule.Notice, body []byte)
 	if errors.Is(err, exec.ErrWaitDelay) && c.ProcessState.Success() { // a process left the group
 		err = nil
 	}
-	if words := plan.Redact(oneLine(said.Text)); err != nil && words == "" {
+	if words := plan.Redact(oneLine(stderr.Text)); err != nil && words == "" {
 		return nil, fmt.Errorf("run command: %w (no output on standard error)", err)
 	} else if err != nil {
 		return nil, fmt.Errorf("run command: %w: %s", err, words)

@@ -226,7 +226,7 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	ctx, unwatch := l.cfg.Status.watch(ctx, "run "+c.Run)
 	defer unwatch()
 	between, done := l.untilStop(ctx)
-	record, err := l.takeUp(between, c)
+	record, err := l.awaitRecord(between, c)
 	done()
 	if err != nil {
 		return err
@@ -320,15 +320,16 @@ func (l *leader) keepRoom(ctx context.Context) {
 	}
 }
 
-// takeUp opens the record of a run. A run without streams waits until there is space for them, unless it was cancelled.
-func (l *leader) takeUp(ctx context.Context, c *queuedRun) (*wire.Recorder, error) {
-	for said := ""; ; {
+// awaitRecord opens the record of a run. A run without streams waits until there is space for them, or until it is
+// cancelled.
+func (l *leader) awaitRecord(ctx context.Context, c *queuedRun) (*wire.Recorder, error) {
+	for reported := ""; ; {
 		record, waiting, err := l.openRecord(ctx, c.Run)
 		if waiting == "" {
 			return record, err
 		}
-		if waiting != said {
-			said = waiting
+		if waiting != reported {
+			reported = waiting
 			l.cfg.Log.Warn("a run waits for storage on the control plane", "run", c.Run, "for", waiting)
 			l.noteWaiting(ctx, c, waiting)
 		}

@@ -116,7 +116,7 @@ func (s *scheduler) heard(ctx context.Context, all []wire.KeptSchedule) {
 		if k == nil {
 			ctx, stop := context.WithCancel(ctx)
 			k = &keeper{scheduler: s, name: kept.Name, id: kept.Schedule.ID, stop: stop,
-				inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), told: make(chan told, 1),
+				inbox: make(chan wire.KeptSchedule, 1), over: make(chan over, 1), hookResults: make(chan hookResult, 1),
 				log: s.log.With("schedule", kept.Name)}
 			s.keepers[kept.Name] = k
 			s.wg.Go(func() {
@@ -140,19 +140,19 @@ func (s *scheduler) heard(ctx context.Context, all []wire.KeptSchedule) {
 // keeper manages one schedule.
 type keeper struct {
 	*scheduler
-	name   string
-	id     string // of the schedule; a later schedule of the same name has another
-	handed uint64 // revision last sent to inbox; used by the scheduler only
-	stop   context.CancelFunc
-	inbox  chan wire.KeptSchedule
-	over   chan over
-	told   chan told
-	log    *slog.Logger
+	name        string
+	id          string // of the schedule; a later schedule of the same name has another
+	handed      uint64 // revision last sent to inbox; used by the scheduler only
+	stop        context.CancelFunc
+	inbox       chan wire.KeptSchedule
+	over        chan over
+	hookResults chan hookResult
+	log         *slog.Logger
 
 	kept    wire.KeptSchedule
 	table   *schedule.Timetable
 	awaited string // the run whose end over will report
-	calling string // the run whose hook result told will report
+	calling string // the run whose hook is being called
 	wg      sync.WaitGroup
 }
 
@@ -176,7 +176,7 @@ func (k *keeper) keep(ctx context.Context) {
 		case o := <-k.over:
 			k.awaited = ""
 			k.ended(ctx, o)
-		case t := <-k.told:
+		case t := <-k.hookResults:
 			k.calling = ""
 			k.called(ctx, t)
 		case <-tick:

@@ -9,8 +9,8 @@ import (
 // comparison hooks.
 const maxJSON = 32 << 10
 
-// told is the JSON output. Long lists are shortened, and More has the numbers of omitted elements.
-type told struct {
+// document is the JSON output. Long lists are shortened, and More has the numbers of omitted elements.
+type document struct {
 	Title string   `json:"title"`
 	Lines []string `json:"lines,omitempty"` // the text output, in the order of its importance
 	Digest
@@ -19,7 +19,7 @@ type told struct {
 
 // JSON writes the digest as one line of at most 32 KiB, so that a schedule can store it with the run.
 func (d Digest) JSON(w io.Writer) error {
-	whole := told{Title: d.Title(), Lines: d.lines(), Digest: d}
+	whole := document{Title: d.Title(), Lines: d.lines(), Digest: d}
 	for most := 256; ; most /= 2 {
 		text, err := json.Marshal(whole.cut(most))
 		if err != nil {
@@ -43,7 +43,7 @@ func (d Digest) lines() (all []string) {
 }
 
 // cut returns a copy with at most that many elements per list.
-func (t told) cut(most int) told {
+func (t document) cut(most int) document {
 	t.More = map[string]int{}
 	t.Lines = first(t.Lines, most, t.More, "lines")
 	t.Problems = first(t.Problems, most, t.More, "problems")

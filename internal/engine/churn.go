@@ -145,7 +145,7 @@ func (c *churn) subscription(b *churnBinding) int {
 }
 
 // key returns the key that is used for this binding alone.
-func (b *churnBinding) key() uint32 { return drivers.ExtraKey | uint32(b.number) }
+func (b *churnBinding) key() uint32 { return drivers.ChurnKey | uint32(b.number) }
 
 // carry sends messages through a binding during its hold time. The first is sent at once.
 func (c *churn) carry(ctx context.Context, b *churnBinding) {

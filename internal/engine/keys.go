@@ -83,7 +83,7 @@ func newKeyTable(k plan.Keys) *keyTable {
 // key returns the key of a message.
 func (t *keyTable) key(sequence uint64, r *rand.PCG) uint32 {
 	if t == nil {
-		return uint32(sequence) &^ drivers.ExtraKey
+		return uint32(sequence) &^ drivers.ChurnKey
 	}
 	return t.draw(r)
 }

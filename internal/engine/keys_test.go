@@ -66,7 +66,7 @@ func TestMessagesCarryKeys(t *testing.T) {
 			t.Errorf("count %d: %d different keys, want %d", count, len(tap.keys), want)
 		}
 		for k := range tap.keys {
-			if k >= drivers.ExtraKey {
+			if k >= drivers.ChurnKey {
 				t.Errorf("key %d is one of bindings made while messages flow", k)
 			}
 		}

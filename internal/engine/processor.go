@@ -13,7 +13,7 @@ import (
 // maxMeans truncates exponential times at ten times the mean. One in 22,000 would be longer.
 const maxMeans = 10
 
-var errRefused = errors.New("refused, as consumers.nack says")
+var errRefused = errors.New("rejected, because of consumers.nack")
 
 // processor simulates a consumer's work before it acknowledges: it delays or refuses deliveries. The consumer's handler
 // owns it. A nil processor does neither.

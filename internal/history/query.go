@@ -148,13 +148,13 @@ func (x choice) is(c plan.HistoryCell) bool {
 	return has && at == x.text
 }
 
-// choose returns the cells that match asked, which has ids and axis=value[,value]. A cell must match one of the ids and
+// choose returns the cells that match filters: ids and axis=value[,value]. A cell must match one of the ids and
 // one value of each axis. A value may contain commas.
-func choose(all []plan.HistoryCell, asked []string) ([]plan.HistoryCell, error) {
+func choose(all []plan.HistoryCell, filters []string) ([]plan.HistoryCell, error) {
 	exists := func(x choice) bool { return slices.ContainsFunc(all, x.is) }
 	alternatives := map[string][]choice{}
 	var faults []string
-	for _, text := range asked {
+	for _, text := range filters {
 		axis, list, isAxis := strings.Cut(text, "=")
 		if !isAxis {
 			axis, list = "", text

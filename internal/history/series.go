@@ -296,13 +296,13 @@ func different(before, after plan.Subject) (words []string) {
 }
 
 func arrow(name, before, after string) string {
-	said := func(text string) string {
+	orNone := func(text string) string {
 		if text == "" {
 			return "none"
 		}
 		return text
 	}
-	return fmt.Sprintf("%s: %s → %s", name, said(before), said(after))
+	return fmt.Sprintf("%s: %s → %s", name, orNone(before), orNone(after))
 }
 
 // flat returns a subject as settings by name.

@@ -66,7 +66,7 @@ func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 		return nil
 	}
 	if d := d.Info().Declare(plan.Unfilled(b.Options), useOf(plan.Default())); len(d.Capabilities.Modes) == 0 {
-		r.doc.add(place(v), path+".options", strings.Join(d.Unfit, "; "))
+		r.doc.add(place(v), path+".options", strings.Join(d.Rejections, "; "))
 		return nil
 	}
 	return b

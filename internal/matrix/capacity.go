@@ -32,7 +32,7 @@ func validateSearch(w plan.Workload) []problem {
 	report(leave > 0, "consumers.lifetime.disconnectAt",
 		"steps of a search are shorter than the verification, and consumers that disconnect at a fixed time would change the load; remove it")
 	report(len(w.Faults) > 0, "search",
-		"a failure because of a fault says nothing about capacity; remove faults or search")
+		"a fault makes the condition fail independently of capacity; remove faults or search")
 	report(s.From > s.Max, "search.from", "%v is above search.max, %v", s.From, s.Max)
 	report(s.Steps < s.Repeats+2, "search.steps", "%d steps are too few for a search with %d repeats; give at least %d",
 		s.Steps, s.Repeats, s.Repeats+2)

@@ -31,15 +31,15 @@ func (w *worker) declare(combo []int, b *plan.Broker, work plan.Workload) Combin
 	}}
 }
 
-// declarePart gets the declaration for a workload without groups. unfit lists the reasons why it is not supported.
-func (w *worker) declarePart(b *plan.Broker, work plan.Workload) (d drivers.Declaration, unfit []string) {
+// declarePart gets the declaration for a workload without groups. rejections lists the reasons why it is not supported.
+func (w *worker) declarePart(b *plan.Broker, work plan.Workload) (d drivers.Declaration, rejections []string) {
 	use := useOf(work)
 	d, known := w.declared[question{b.Name, use}]
 	if !known {
 		d = w.m.drivers[b.Driver](plan.Unfilled(b.Options), use)
 		w.declared[question{b.Name, use}] = d
 	}
-	return d, append(beyond(b.Driver, d.Capabilities, use), d.Unfit...)
+	return d, append(beyond(b.Driver, d.Capabilities, use), d.Rejections...)
 }
 
 func useOf(w plan.Workload) drivers.Use {
@@ -60,27 +60,27 @@ func useOf(w plan.Workload) drivers.Use {
 // beyond returns the requirements of a use that the configuration does not support, in words.
 func beyond(driver string, has drivers.Capabilities, use drivers.Use) []string {
 	var out []string
-	lacks := func(missing bool, format string, args ...any) {
+	rejectIf := func(missing bool, format string, args ...any) {
 		if missing {
 			out = append(out, driver+" with these options "+fmt.Sprintf(format, args...))
 		}
 	}
-	lacks(!slices.Contains(has.Modes, use.Mode), "cannot publish %s (it can: %s)", use.Mode, list(has.Modes))
-	lacks(use.Mandatory && !has.Mandatory, "does not return unroutable messages (mandatory)")
-	lacks(use.Persistent && !has.Persistent, "cannot store messages persistently (persistent: true)")
-	lacks(!use.Persistent && !has.Transient, "always stores messages persistently (persistent: false)")
-	lacks(use.Subscriptions > 1 && !has.Subscriptions, "does not support several subscriptions")
-	lacks(use.Bindings > 1 && !has.Bindings, "does not support %d bindings per queue", use.Bindings)
-	lacks(use.Churn && !has.Churn, "does not support churn of bindings (topology.churn)")
-	lacks(use.Keys && !has.Keys, "does not use message keys (message.keys)")
+	rejectIf(!slices.Contains(has.Modes, use.Mode), "cannot publish %s (it can: %s)", use.Mode, list(has.Modes))
+	rejectIf(use.Mandatory && !has.Mandatory, "does not return unroutable messages (mandatory)")
+	rejectIf(use.Persistent && !has.Persistent, "cannot store messages persistently (persistent: true)")
+	rejectIf(!use.Persistent && !has.Transient, "always stores messages persistently (persistent: false)")
+	rejectIf(use.Subscriptions > 1 && !has.Subscriptions, "does not support several subscriptions")
+	rejectIf(use.Bindings > 1 && !has.Bindings, "does not support %d bindings per queue", use.Bindings)
+	rejectIf(use.Churn && !has.Churn, "does not support churn of bindings (topology.churn)")
+	rejectIf(use.Keys && !has.Keys, "does not use message keys (message.keys)")
 	if use.Consumers > 0 {
-		lacks(use.Nack && !has.Redelivery, "does not redeliver rejected messages (consumers.nack)")
-		lacks(!slices.Contains(has.Acks, use.Ack), "cannot acknowledge %q (it can: %s)", use.Ack, list(has.Acks))
-		lacks(use.Prefetch == 0 && !has.UnlimitedPrefetch, "has no unlimited prefetch (prefetch: 0)")
-		lacks(placed(use.ConsumerNode) && !has.Nodes, "cannot place consumers on node %s", use.ConsumerNode)
+		rejectIf(use.Nack && !has.Redelivery, "does not redeliver rejected messages (consumers.nack)")
+		rejectIf(!slices.Contains(has.Acks, use.Ack), "cannot acknowledge %q (it can: %s)", use.Ack, list(has.Acks))
+		rejectIf(use.Prefetch == 0 && !has.UnlimitedPrefetch, "has no unlimited prefetch (prefetch: 0)")
+		rejectIf(placed(use.ConsumerNode) && !has.Nodes, "cannot place consumers on node %s", use.ConsumerNode)
 	}
-	lacks(placed(use.PublisherNode) && !has.Nodes, "cannot place publishers on node %s", use.PublisherNode)
-	lacks(placed(use.QueueNode) && !has.Nodes, "cannot place queues on node %s", use.QueueNode)
+	rejectIf(placed(use.PublisherNode) && !has.Nodes, "cannot place publishers on node %s", use.PublisherNode)
+	rejectIf(placed(use.QueueNode) && !has.Nodes, "cannot place queues on node %s", use.QueueNode)
 	return out
 }
 

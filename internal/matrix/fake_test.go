@@ -48,7 +48,7 @@ func (f fake) declare(options json.RawMessage, use drivers.Use) drivers.Declarat
 	}, Guarantees: drivers.Guarantees{ConfirmedKept: true}, Label: "held in no memory"}
 	var o struct{ Storage string }
 	if json.Unmarshal(options, &o) == nil && o.Storage == "file" && use.Prefetch == 13 {
-		d.Unfit = append(d.Unfit, "13 is an unlucky prefetch for files")
+		d.Rejections = append(d.Rejections, "13 is an unlucky prefetch for files")
 	}
 	if f.name == "simple" {
 		d.Capabilities = drivers.Capabilities{Modes: slices.Clone(drivers.Modes()[:1]),

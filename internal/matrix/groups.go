@@ -102,9 +102,9 @@ func (w *worker) declareGroups(b *plan.Broker, work *plan.Workload) (whole drive
 		if g.Broker != nil {
 			speaks = g.Broker
 		}
-		d, unfit := w.declarePart(speaks, part)
+		d, rejections := w.declarePart(speaks, part)
 		of := func(text string) string { return "group " + g.Name + ": " + text }
-		for _, why := range unfit {
+		for _, why := range rejections {
 			reasons = append(reasons, of(why))
 		}
 		for _, note := range d.Notes {

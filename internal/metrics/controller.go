@@ -75,7 +75,7 @@ func (c *controllerCollector) Collect(to chan<- prometheus.Metric) {
 			c.log.Warn("collect metrics for Prometheus", "of", what, "error", err)
 		}
 		s.gauge("controller_metrics_known",
-			"Whether the control plane answered when it was asked for these metrics; without an answer they are missing.",
+			"1 if the control plane answered the request for these metrics; otherwise they are missing.",
 			truth(err == nil), "of", what)
 	}
 }
@@ -98,7 +98,7 @@ func (c *controllerCollector) runs(ctx context.Context, s sheet) error {
 	}
 	for state, count := range n {
 		s.gauge("runs",
-			"Runs that the control plane knows, by state: what waits (queued), runs (running), or how it ended.",
+			"Runs of the control plane by state: queued, running, or the result.",
 			float64(count), "state", state)
 	}
 	return nil

@@ -249,10 +249,10 @@ func (l *line) next() int64 {
 func (l *line) read(b []byte) (int, error) {
 	l.enter(&l.far)
 	defer l.leave(&l.far)
-	for asked := int64(0); ; {
+	for called := int64(0); ; {
 		now := clock.Now()
-		if asked == 0 {
-			asked = now
+		if called == 0 {
+			called = now
 		}
 		if err := l.far.refusal(now); err != nil {
 			return 0, err
@@ -261,7 +261,7 @@ func (l *line) read(b []byte) (int, error) {
 			return 0, nil
 		}
 		if n := l.arrived(now, len(b)); n > 0 {
-			l.handOver(now, asked)
+			l.handOver(now, called)
 			l.bytes.copy(b[:n])
 			l.drop(n)
 			return n, nil
@@ -278,13 +278,13 @@ func (l *line) read(b []byte) (int, error) {
 func (l *line) take(most int) ([]byte, error) {
 	l.enter(&l.far)
 	defer l.leave(&l.far)
-	for asked := int64(0); ; {
+	for called := int64(0); ; {
 		now := clock.Now()
-		if asked == 0 {
-			asked = now
+		if called == 0 {
+			called = now
 		}
 		if n := l.arrived(now, most); n > 0 {
-			l.handOver(now, asked)
+			l.handOver(now, called)
 			return l.bytes.first(n), nil
 		}
 		if l.next() <= now {
@@ -296,12 +296,12 @@ func (l *line) take(most int) ([]byte, error) {
 	}
 }
 
-// handOver records the delay of the first piece, for a call that began at asked. A piece that arrived before the call
+// handOver records the delay of the first piece, for a call that began at called. A piece that arrived before the call
 // is on time.
-func (l *line) handOver(now, asked int64) {
+func (l *line) handOver(now, called int64) {
 	if k := l.marks.first(); l.delays != nil && !k.known {
 		k.known = true
-		l.delays.Record(now - max(k.at, asked))
+		l.delays.Record(now - max(k.at, called))
 	}
 }
 

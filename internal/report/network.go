@@ -19,8 +19,8 @@ func (b *builder) achieved() map[point]string {
 	for _, c := range b.cells {
 		own, _, _ := collect(c.usable(), "network.latency.p50")
 		for _, x := range c.place {
-			asked, err := time.ParseDuration(x.text)
-			latency[x.axis] = latency[x.axis] && err == nil && asked == c.cell.Workload.Network.Latency.D()
+			requested, err := time.ParseDuration(x.text)
+			latency[x.axis] = latency[x.axis] && err == nil && requested == c.cell.Workload.Network.Latency.D()
 			numbers[x] = append(numbers[x], own...)
 		}
 	}

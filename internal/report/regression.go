@@ -32,8 +32,8 @@ func regressed(run plan.Run, text string, rule plan.Regression, all []*cell) map
 		old, has := then[c.cell.ID]
 		why := base.Why
 		switch {
-		case why != "" || c.lacks() != "":
-			why = cmp.Or(why, c.lacks())
+		case why != "" || c.noDataReason() != "":
+			why = cmp.Or(why, c.noDataReason())
 		case !has:
 			why = fmt.Sprintf("the baseline %q (run %s) has no valid repetition of this cell, whose id depends on its workload and broker name; set a newer baseline with ctl baseline set RUN", base.Name, base.Run)
 		default:

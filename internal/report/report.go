@@ -51,8 +51,8 @@ func Build(run plan.Run, outcomes []plan.Outcome) []Table {
 	return StudyOf(run, outcomes).Build()
 }
 
-// asked returns the tables that a run's matrix requests, or a default table.
-func asked(run plan.Run) []plan.Table {
+// requestedTables returns the tables that a run's matrix requests, or a default table.
+func requestedTables(run plan.Run) []plan.Table {
 	if len(run.Tables) > 0 {
 		return run.Tables
 	}

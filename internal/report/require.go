@@ -84,8 +84,8 @@ func Failed(all []Ruling) map[Result]int {
 	return n
 }
 
-// lacks returns the reason why a cell has no data for rules; empty: it has data.
-func (c *cell) lacks() string {
+// noDataReason returns the reason why a cell has no data for rules; empty: it has data.
+func (c *cell) noDataReason() string {
 	switch {
 	case len(c.outcomes) == 0:
 		return "no data: not run"
@@ -97,7 +97,7 @@ func (c *cell) lacks() string {
 
 // judge judges a condition in a cell, or in each of its groups.
 func (c *cell) judge(rule string) Ruling {
-	if why := c.lacks(); why != "" {
+	if why := c.noDataReason(); why != "" {
 		return Ruling{Result: Inconclusive, Why: why}
 	}
 	valid, w := c.with(plan.Valid), c.cell.Workload

@@ -18,12 +18,12 @@ type Study struct {
 	Run      plan.Run
 	Outcomes []plan.Outcome
 	repeats  map[string]often // by cell id; only if the numbers of repetitions may differ between cells
-	asked    []plan.Table
+	tables   []plan.Table
 }
 
 // StudyOf returns the study of one run.
 func StudyOf(run plan.Run, outcomes []plan.Outcome) Study {
-	s := Study{Run: run, Outcomes: outcomes, asked: asked(run), repeats: map[string]often{}}
+	s := Study{Run: run, Outcomes: outcomes, tables: requestedTables(run), repeats: map[string]often{}}
 	if run.Until != nil {
 		s.repeat("", run, outcomes)
 	}
@@ -66,15 +66,15 @@ func Together(studies []Study, marks []string) Study {
 			o.Cell = marks[i] + ":" + o.Cell
 			all.Outcomes = append(all.Outcomes, o)
 		}
-		all.ask(s.asked)
+		all.addTables(s.tables)
 	}
 	all.Run.Axes = append([]string{RunAxis}, all.Run.Axes...)
 	all.square()
 	return all
 }
 
-// ask adds the tables that the study does not have yet, with the run as an axis.
-func (s *Study) ask(tables []plan.Table) {
+// addTables adds the tables that the study does not have yet, with the run as an axis.
+func (s *Study) addTables(tables []plan.Table) {
 	for _, t := range tables {
 		if t.Highest != "" || t.Lowest != "" {
 			t.Rows = append(slices.Clone(t.Rows), RunAxis)
@@ -82,8 +82,8 @@ func (s *Study) ask(tables []plan.Table) {
 			t.Columns = append(slices.Clone(t.Columns), RunAxis)
 		}
 		same := func(o plan.Table) bool { return string(encoded(o)) == string(encoded(t)) }
-		if !slices.ContainsFunc(s.asked, same) {
-			s.asked = append(s.asked, t)
+		if !slices.ContainsFunc(s.tables, same) {
+			s.tables = append(s.tables, t)
 		}
 	}
 }
@@ -116,13 +116,13 @@ func encoded(v any) []byte {
 
 // Build returns the requested tables and those of searches.
 func (s Study) Build() []Table {
-	return append(s.Tables(s.asked), s.builder(false).searches()...)
+	return append(s.Tables(s.tables), s.builder(false).searches()...)
 }
 
 // Tables returns the given tables over the study's cells, without those of searches.
-func (s Study) Tables(asked []plan.Table) (tables []Table) {
+func (s Study) Tables(requested []plan.Table) (tables []Table) {
 	var builders [2]*builder
-	for _, t := range asked {
+	for _, t := range requested {
 		i, parted := 0, byGroup(s.Run, t)
 		if parted {
 			i = 1

@@ -178,7 +178,7 @@ func (r *Rounds) Missed(id string) string {
 		return ""
 	}
 	value := r.cells[id].value
-	text := fmt.Sprintf("the interval of %s cannot be told", value)
+	text := fmt.Sprintf("the interval of %s cannot be computed", value)
 	switch {
 	case c.Known:
 		text = fmt.Sprintf("ci of %s is ±%s after %d repetitions", value, display.Percent(c.Part), c.Done)

@@ -162,10 +162,10 @@ func TestALostRepetitionIsMadeAgain(t *testing.T) {
 
 func TestWhyACellIsNotKnown(t *testing.T) {
 	for want, outcome := range map[string]func(plan.Task) plan.Outcome{
-		"cannot be told as a part of its median, which is zero, after 6": func(x plan.Task) plan.Outcome {
+		"cannot be computed as a part of its median, which is zero, after 6": func(x plan.Task) plan.Outcome {
 			return measured(x.Cell.ID, x.Repetition, float64(x.Repetition%3-1))
 		},
-		"cannot be told: 0 of 6 repetitions are valid and have a number, and it takes 6": func(x plan.Task) plan.Outcome {
+		"cannot be computed: 0 of 6 repetitions are valid and have a number, and it takes 6": func(x plan.Task) plan.Outcome {
 			o := measured(x.Cell.ID, x.Repetition, 5)
 			o.Values["publish.rate"] = plan.Value{NA: "no"}
 			return o

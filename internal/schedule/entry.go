@@ -99,16 +99,16 @@ func (e *Entry) Pending() (hook string, is bool) {
 
 // Compare stores the output of a comparison hook: unchanged if it is JSON, else as a text. It reports whether there was
 // space.
-func (e *Entry) Compare(hook string, said []byte) bool {
+func (e *Entry) Compare(hook string, output []byte) bool {
 	all := map[string]json.RawMessage{}
 	if len(e.Compared) > 0 && json.Unmarshal(e.Compared, &all) != nil {
 		return false
 	}
-	if !json.Valid(said) {
+	if !json.Valid(output) {
 		// a string always marshals
-		said, _ = json.Marshal(strings.ToValidUTF8(strings.TrimSpace(string(said)), "\uFFFD"))
+		output, _ = json.Marshal(strings.ToValidUTF8(strings.TrimSpace(string(output)), "\uFFFD"))
 	}
-	all[hook] = said
+	all[hook] = output
 	text, err := json.Marshal(all)
 	if err != nil || len(text) > MaxCompared {
 		return false

@@ -32,14 +32,14 @@ const hostile = `</script><script>alert("1")</script> 'q' "q" & <b> 🐇`
 
 // lab is a control plane with a controller, agents and pages in this process.
 type lab struct {
-	t        *testing.T
-	server   *wire.Server
-	client   *wire.Client
-	copies   string
-	standing *controller.Status
-	working  *agent.Status
-	points   *sink.Counters
-	pages    string // their address
+	t       *testing.T
+	server  *wire.Server
+	client  *wire.Client
+	copies  string
+	status  *controller.Status
+	working *agent.Status
+	points  *sink.Counters
+	pages   string // their address
 }
 
 // users contains alice with the password "correct horse".
@@ -55,7 +55,7 @@ func users(t *testing.T) web.Users {
 func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	l := &lab{t: t, copies: t.TempDir(), standing: &controller.Status{}, working: &agent.Status{},
+	l := &lab{t: t, copies: t.TempDir(), status: &controller.Status{}, working: &agent.Status{},
 		points: &sink.Counters{}}
 	var err error
 	if l.server, err = wire.Embedded(t.Context(), wire.ServerConfig{Log: log}); err != nil {
@@ -71,7 +71,7 @@ func newLab(t *testing.T, who web.Users, agents ...string) *lab {
 	leads := l.connect()
 	wg.Go(func() {
 		if err := controller.Serve(ctx, leads, controller.Config{Log: log, Name: "head", Copies: l.copies,
-			Gather: 500 * time.Millisecond, Status: l.standing}); err != nil {
+			Gather: 500 * time.Millisecond, Status: l.status}); err != nil {
 			t.Errorf("controller: %v", err)
 		}
 	})
@@ -100,7 +100,7 @@ func (l *lab) serve(who web.Users) string {
 	at, stop, err := web.Listener{Listen: "127.0.0.1:0", Users: who,
 		Log: log}.Serve(func(access *web.Access) http.Handler {
 		return web.New(web.Config{Conn: conn, Copies: l.copies, Access: access, Version: "test", Log: log,
-			Metrics: metrics.Controller(conn, l.standing, l.points, "test", log)})
+			Metrics: metrics.Controller(conn, l.status, l.points, "test", log)})
 	})
 	if err != nil {
 		l.t.Fatal(err)

@@ -245,7 +245,7 @@ func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *liveFol
 	control := http.NewResponseController(w)
 	tick := time.NewTicker(liveEvery)
 	defer tick.Stop()
-	for told := math.MaxInt; ; { // the first view has no new outcome
+	for sent := math.MaxInt; ; { // the first view has no new outcome
 		over := false
 		select {
 		case <-watch.over:
@@ -254,10 +254,10 @@ func (s *site) stream(ctx context.Context, w http.ResponseWriter, watch *liveFol
 		}
 		view, outcomes := watch.view(time.Now())
 		_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
-		if s.part(w, view, outcomes > told) != nil || control.Flush() != nil || over {
+		if s.part(w, view, outcomes > sent) != nil || control.Flush() != nil || over {
 			return
 		}
-		told = outcomes
+		sent = outcomes
 		select {
 		case <-tick.C:
 		case <-watch.over:

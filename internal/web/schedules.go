@@ -34,10 +34,10 @@ type scheduleView struct {
 // entryView is one slot of the history with its result.
 type entryView struct {
 	schedule.Entry
-	Slot   string
-	Class  string
-	Said   []remark // results of comparison hooks
-	Digest string   // link to the digest of the run; empty: the copy has none
+	Slot    string
+	Class   string
+	Results []remark // results of comparison hooks
+	Digest  string   // link to the digest of the run; empty: the copy has none
 }
 
 // remark is the output of a comparison hook.
@@ -90,7 +90,7 @@ func (s *site) schedule(r *http.Request) (view, error) {
 
 // describe returns a schedule with its state, next slots and history.
 func describe(s schedule.Schedule, now time.Time) (scheduleView, error) {
-	v := scheduleView{Schedule: s, Now: standing(s)}
+	v := scheduleView{Schedule: s, Now: stateText(s)}
 	table, err := schedule.NewTimetable(s.Cron, s.Zone)
 	if err != nil {
 		return v, err
@@ -101,13 +101,13 @@ func describe(s schedule.Schedule, now time.Time) (scheduleView, error) {
 	v.Flags = plan.Source{Quick: s.Matrix.Quick, Set: s.Matrix.Set, Filter: s.Matrix.Filter}.Flags()
 	for _, e := range slices.Backward(s.History) {
 		v.Entries = append(v.Entries, entryView{Entry: e, Slot: e.At.In(table.Zone()).Format(slotForm),
-			Class: entryClass(e), Said: compared(e.Compared)})
+			Class: entryClass(e), Results: compared(e.Compared)})
 	}
 	return v, nil
 }
 
-// standing returns the current state of a schedule as text.
-func standing(s schedule.Schedule) string {
+// stateText returns the current state of a schedule as text.
+func stateText(s schedule.Schedule) string {
 	var words []string
 	switch {
 	case s.Current != nil:

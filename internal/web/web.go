@@ -138,7 +138,7 @@ type frame struct {
 		Version     string
 		Leader      string
 		Alone       string // why no controller leads, or that it is unknown
-		Said        string
+		Message     string
 		Now         time.Time
 	}
 }
@@ -164,7 +164,7 @@ func (s *site) write(w http.ResponseWriter, r *http.Request, status int, v view)
 	if f.Site.User != "" {
 		f.Site.Token = s.Access.token(f.Site.User)
 	}
-	f.Site.Said = said[r.URL.Query().Get("done")]
+	f.Site.Message = messages[r.URL.Query().Get("done")]
 	f.Site.Leader, f.Site.Alone = s.leads(r.Context())
 	var text bytes.Buffer
 	if err := pages[v.Page].ExecuteTemplate(&text, "layout", f); err != nil {
@@ -196,7 +196,7 @@ func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status, body := http.StatusBadGateway, notFound{"Read error", err.Error()}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, wire.ErrNoSchedule):
-		status, body = http.StatusNotFound, notFound{"No such " + asked(r),
+		status, body = http.StatusNotFound, notFound{"No such " + objectKind(r),
 			"It is neither on the control plane nor among the copies of this controller."}
 	case errors.Is(err, errForbidden):
 		status, body = http.StatusForbidden, notFound{"Not allowed", err.Error()}
@@ -208,8 +208,8 @@ func (s *site) fail(w http.ResponseWriter, r *http.Request, err error) {
 	s.write(w, r, status, view{Page: "error", Title: body.What, Body: body})
 }
 
-// asked returns the kind of object that a request names.
-func asked(r *http.Request) string {
+// objectKind returns the kind of object that a request names.
+func objectKind(r *http.Request) string {
 	switch {
 	case r.PathValue("file") != "":
 		return "file of a run"

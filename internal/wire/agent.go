@@ -75,7 +75,7 @@ func (a *Agent) obey(epoch uint64) error {
 // end is called if the attempt in a heartbeat must be ended. The reason is ErrNoAttempt if no controller leads it, or
 // ErrNoController if none has answered for LeaderGone. now and end are called from one goroutine.
 func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end func(attempt Ref, why error)) error {
-	answered, last, said := time.Now(), Ref{}, ""
+	answered, last, logged := time.Now(), Ref{}, ""
 	for {
 		h, sent := now(), time.Now()
 		if h.Attempt != last {
@@ -96,8 +96,8 @@ func (a *Agent) SendHeartbeats(ctx context.Context, now func() Heartbeat, end fu
 			return fmt.Errorf("send heartbeat: %w", a.conn.unlinked(err))
 		case h.Attempt != (Ref{}) && time.Since(answered) >= LeaderGone:
 			end(h.Attempt, fmt.Errorf("no response of a controller for %v: %w", LeaderGone, ErrNoController))
-		case errors.Is(err, errAhead) && err.Error() != said:
-			said = err.Error()
+		case errors.Is(err, errAhead) && err.Error() != logged:
+			logged = err.Error()
 			a.conn.log.Warn("response to a heartbeat ignored", "err", err)
 		}
 		if wait(ctx, pause) != nil {

@@ -86,16 +86,16 @@ func connect(ctx context.Context, url string, auth Auth, local, files bool, more
 // before any other use. A closed connection logs nothing.
 func (c *Conn) LogTo(log *slog.Logger) {
 	c.log = log
-	back, said := c.nc.ReconnectHandler(), "" // the last error; the library calls one handler at a time
+	back, logged := c.nc.ReconnectHandler(), "" // the last error; the library calls one handler at a time
 	c.nc.SetReconnectHandler(func(nc *nats.Conn) {
 		back(nc)
-		said = ""
+		logged = ""
 		log.Info("reconnected to the control plane", "url", plan.Redact(nc.ConnectedUrl()))
 	})
 	c.nc.SetErrorHandler(func(nc *nats.Conn, s *nats.Subscription, err error) {
 		c.refused.hear(nc, s, err)
-		if err.Error() != said && !errors.Is(err, nats.ErrPermissionViolation) { // that one ends a request
-			said = err.Error()
+		if err.Error() != logged && !errors.Is(err, nats.ErrPermissionViolation) { // that one ends a request
+			logged = err.Error()
 			log.Warn("error on the connection to the control plane", "error", err)
 		}
 	})
@@ -134,9 +134,9 @@ func (c *Conn) Local() bool { return c.local }
 
 // RTT measures the round-trip time to the control plane's server.
 func (c *Conn) RTT(ctx context.Context) (time.Duration, error) {
-	asked := time.Now()
+	begun := time.Now()
 	err := c.flush(ctx, 10*time.Second)
-	return time.Since(asked), err
+	return time.Since(begun), err
 }
 
 // LocalPort returns the port of the control plane if it is on this host, else 0.

@@ -85,7 +85,7 @@ func (l *Leader) Resign(ctx context.Context) { l.lease.Resign(ctx) }
 // connection was closed or lacks permission.
 func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) error {
 	read = sync.OnceFunc(read)
-	said := ""
+	logged := ""
 	for seq := uint64(0); ; {
 		queue, err := l.store.stream(ctx, subject.QueueStream)
 		for err == nil {
@@ -102,8 +102,8 @@ func (l *Leader) Queue(ctx context.Context, handle func(Request), read func()) e
 			pause = queueEvery
 		case l.conn.nc.IsClosed(), errors.Is(err, nats.ErrPermissionViolation):
 			return fmt.Errorf("read the queue: %w", err)
-		case err.Error() != said && ctx.Err() == nil:
-			said = err.Error()
+		case err.Error() != logged && ctx.Err() == nil:
+			logged = err.Error()
 			l.conn.log.Warn("cannot read the queue; retrying", "err", err)
 		}
 		one, cancel := context.WithTimeout(ctx, pause)
@@ -604,9 +604,9 @@ func cancelledBy(body []byte) string {
 // parseRefused returns the sender of a refused heartbeat: its name from the subject, and the other fields as far as
 // they can be read. The heartbeat may be of any protocol version.
 func parseRefused(m *nats.Msg) Heartbeat {
-	var said struct{ Host, Version string }
+	var announced struct{ Host, Version string }
 	if len(m.Data) <= maxHeartbeat {
-		_ = json.Unmarshal(m.Data, &said) // the name is enough
+		_ = json.Unmarshal(m.Data, &announced) // the name is enough
 	}
 	name, err := subject.DecodeToken(m.Subject[strings.LastIndexByte(m.Subject, '.')+1:])
 	if err != nil {
@@ -614,5 +614,5 @@ func parseRefused(m *nats.Msg) Heartbeat {
 	}
 	cut := func(text string) string { return strings.ToValidUTF8(text[:min(len(text), MaxName)], "") }
 	protocol, _ := strconv.Atoi(m.Header.Get(headerProtocol))
-	return Heartbeat{Agent: cut(name), Host: cut(said.Host), Version: cut(said.Version), Protocol: protocol}
+	return Heartbeat{Agent: cut(name), Host: cut(announced.Host), Version: cut(announced.Version), Protocol: protocol}
 }

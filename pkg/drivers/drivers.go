@@ -76,10 +76,10 @@ type Declaration struct {
 	// acknowledgement or session timeout. It counts from the break of the consumer's link, or from the missed
 	// acknowledgement. 0: the broker delivers them again as soon as it detects the lost connection.
 	RedeliverAfter time.Duration
-	// Unfit lists the reasons why this use is not supported, besides the Capabilities ("a stream queue needs a prefetch
-	// of 1 or more"). The cell is then n/a. Without any mode in Capabilities, it lists the errors of the options
+	// Rejections lists the reasons why this use is not supported, besides the Capabilities ("a stream queue needs a
+	// prefetch of 1 or more"). The cell is then n/a. Without any mode in Capabilities, it lists the errors of the options
 	// themselves, and the matrix is invalid.
-	Unfit []string
+	Rejections []string
 	// Notes list possible but perhaps unintended effects ("25 consumers share 16 partitions: 9 get nothing"). They are
 	// shown before the run and stored with the cell.
 	Notes []string
@@ -164,9 +164,9 @@ const AnyNode Node = "any"
 type Env struct {
 	// Dial is the only way to connect to the broker. It includes netsim. It is safe for concurrent use.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// DialAside connects outside of the measured path, for example to a management API. It bypasses the cell's proxy
-	// and simulated network. nil: use Dial. Call Aside instead of this field.
-	DialAside func(ctx context.Context, network, address string) (net.Conn, error)
+	// DialManagement connects outside of the measured path, for example to a management API. It bypasses the cell's proxy
+	// and simulated network. nil: use Dial. Call ManagementDialer instead of this field.
+	DialManagement func(ctx context.Context, network, address string) (net.Conn, error)
 	// Forward is for client libraries without a dialer hook. It returns a loopback address whose connections are
 	// forwarded to address through Dial. The address is valid until the session is closed.
 	Forward func(ctx context.Context, address string) (local string, err error)
@@ -180,10 +180,10 @@ type Env struct {
 	Access Access
 }
 
-// Aside returns the dial function for connections outside of the measured path.
-func (e Env) Aside() func(ctx context.Context, network, address string) (net.Conn, error) {
-	if e.DialAside != nil {
-		return e.DialAside
+// ManagementDialer returns the dial function for connections outside of the measured path.
+func (e Env) ManagementDialer() func(ctx context.Context, network, address string) (net.Conn, error) {
+	if e.DialManagement != nil {
+		return e.DialManagement
 	}
 	return e.Dial
 }
@@ -283,13 +283,13 @@ type ConsumerSpec struct {
 	OnClosed func(err error)
 }
 
-// ExtraKey is the lowest key of bindings that a Binder makes.
-const ExtraKey uint32 = 1 << 31
+// ChurnKey is the lowest key of bindings that a Binder makes.
+const ChurnKey uint32 = 1 << 31
 
 // Message is one message to publish.
 type Message struct {
 	Token uint64 // passed to OnConfirm
-	// binding of the queue, or partition key. Keys below ExtraKey are taken modulo the number of bindings or
+	// binding of the queue, or partition key. Keys below ChurnKey are taken modulo the number of bindings or
 	// partitions.
 	Key  uint32
 	Body []byte // the driver's until the confirm; unconfirmed, and with CopiesBody, until Publish returns

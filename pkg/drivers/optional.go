@@ -18,7 +18,7 @@ type Description struct {
 // Prober is implemented by sessions whose broker reports metrics.
 type Prober interface {
 	// Probe reads the metrics once. One agent of a task calls it from one goroutine, about once per second, while
-	// publishers and consumers are active. It should not use the measured path (Env.Aside).
+	// publishers and consumers are active. It should not use the measured path (Env.ManagementDialer).
 	//
 	// Rules for the result:
 	//
@@ -85,9 +85,9 @@ func Metrics() []MetricName {
 }
 
 // Binder is implemented by sessions whose broker can change bindings during the load. Its methods are safe for
-// concurrent use. A message with an ExtraKey without a binding is unroutable.
+// concurrent use. A message with a ChurnKey without a binding is unroutable.
 type Binder interface {
-	// Bind routes messages to queue with this key (≥ ExtraKey) to that queue of the subscription. It returns when the
+	// Bind routes messages to queue with this key (≥ ChurnKey) to that queue of the subscription. It returns when the
 	// broker has confirmed the binding. Teardown removes bindings that are left.
 	Bind(ctx context.Context, t Topology, subscription, queue int, key uint32) error
 	// Unbind removes a binding. It succeeds if the binding does not exist.
@@ -103,9 +103,9 @@ type Cleaner interface {
 	Cleanup(ctx context.Context, these []Leftover) error
 }
 
-// Outside is implemented by sessions whose client runs in separate processes on this host. Their resource use counts as
-// the agent's.
-type Outside interface {
+// ClientProcesses is implemented by sessions whose client runs in separate processes on this host. Their resource use
+// counts as the agent's.
+type ClientProcesses interface {
 	// Processes returns the current process ids. The caller finds their child processes. It is safe for concurrent use.
 	Processes() []int
 }

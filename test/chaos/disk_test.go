@@ -78,7 +78,7 @@ func controllerDiskFull(r *row) {
 	at := time.Now()
 	d.fill()
 	c := f.controllers["controller"]
-	if code := c.Leaves(); code != 1 || !strings.Contains(c.Said(), "no space left") {
+	if code := c.Leaves(); code != 1 || !strings.Contains(c.Output(), "no space left") {
 		r.t.Errorf("the controller left with %d, want 1, and because of its disk", code)
 	}
 	r.line.noticed = time.Since(at)

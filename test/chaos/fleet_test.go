@@ -259,7 +259,7 @@ func (f *fleet) resume() {
 // read checks that ctl has printed a text.
 func (f *fleet) read(text string) {
 	f.t.Helper()
-	if !strings.Contains(f.ctl.Said(), text) {
+	if !strings.Contains(f.ctl.Output(), text) {
 		f.t.Errorf("ctl did not print %q; it said last:\n%s", text, f.ctl.Tail(3000))
 	}
 }

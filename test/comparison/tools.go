@@ -31,7 +31,7 @@ func variable(name string) (string, error) {
 	if value := os.Getenv(name); value != "" {
 		return value, nil
 	}
-	return "", fmt.Errorf("%s is not set: run this in the lab, as its documentation says", name)
+	return "", fmt.Errorf("%s is not set; run this in the lab: make test-long PART=comparison", name)
 }
 
 // progress matches a line that a tool prints about once per second. Its first group is the number of messages per
@@ -89,11 +89,11 @@ func watch(ctx context.Context, s settings, p progress, command []string) (sampl
 		}
 	}
 	if len(rates) == 0 {
-		return sample{}, errors.New("it printed no rate after its warm-up; see what it said above")
+		return sample{}, errors.New("it printed no rate after its warm-up; see its output above")
 	}
 	if cpuLast <= cpuFirst {
 		return sample{},
-			errors.New("its processor time is not known: it ended before the measurement did; see what it said above")
+			errors.New("its CPU time is unknown, because it ended before the measurement; see its output above")
 	}
 	var sum float64
 	for _, r := range rates {

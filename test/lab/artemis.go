@@ -59,7 +59,7 @@ func planArtemisPair(s *site, dir string) (*Plan, error) {
 }
 
 // pairReady returns an error until the first running broker is active and, if both run, the other one is in sync. A
-// backup does not listen, so only the active broker is asked.
+// backup does not listen, so only the active broker is checked.
 func pairReady(ctx context.Context, plan *Plan, ports []int) error {
 	running := plan.running()
 	active := 0

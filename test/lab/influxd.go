@@ -32,7 +32,7 @@ func buildInfluxd(ctx context.Context, s *site, dir string) error {
 	if err := finish(wrapper); err != nil {
 		return err
 	}
-	s.say("building influxd, once: this takes five to ten minutes")
+	s.print("building influxd, once: this takes five to ten minutes")
 	build := tool(ctx, filepath.Join(src, "test", "influxd"), "go", "build", "-tags", "sqlite_foreign_keys,sqlite_json",
 		"-ldflags", "-s -w", "-o", filepath.Join(dir, "influxd"), "github.com/influxdata/influxdb/v2/cmd/influxd")
 	build.Env = append(os.Environ(), "PKG_CONFIG="+filepath.Join(dir, "pkg-config"),

@@ -99,11 +99,11 @@ func (p program) meet(ctx context.Context, s *site) error {
 		return err
 	}
 	begun := time.Now()
-	s.say("installing %s", p.key)
+	s.print("installing %s", p.key)
 	if err := p.fetch(ctx, s, partial); err != nil {
 		return errors.Join(err, os.RemoveAll(partial))
 	}
-	s.say("installed %s in %.1f s", p.key, time.Since(begun).Seconds())
+	s.print("installed %s in %.1f s", p.key, time.Since(begun).Seconds())
 	return os.Rename(partial, final)
 }
 
@@ -165,7 +165,7 @@ func (d debian) meet(ctx context.Context, s *site) error {
 	if d.there() {
 		return nil
 	}
-	s.say("installing %s with apt-get", d.packages)
+	s.print("installing %s with apt-get", d.packages)
 	// wait for other programs that use apt-get
 	install := append([]string{"install", "-y", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=600"},
 		strings.Fields(d.packages)...)

@@ -60,7 +60,7 @@ func (l *lab) start(ctx context.Context, parts []Part) error {
 	if err := l.launch(ctx, parts); err != nil {
 		return err
 	}
-	l.site.say("all is ready after %.1f s", time.Since(begun).Seconds())
+	l.site.print("all is ready after %.1f s", time.Since(begun).Seconds())
 	for i, part := range parts {
 		l.env = append(l.env, l.plans[i].Env()...)
 		l.env = append(l.env, l.plans[i].pids(part.Name)...)
@@ -142,7 +142,7 @@ func (l *lab) launch(ctx context.Context, parts []Part) error {
 				cancel()
 				return
 			}
-			l.site.say("%s is ready after %.1f s", part.Name, time.Since(begun).Seconds())
+			l.site.print("%s is ready after %.1f s", part.Name, time.Since(begun).Seconds())
 		})
 	}
 	wg.Wait()
@@ -219,9 +219,9 @@ func (l *lab) stop() {
 	}
 	wg.Wait()
 	if l.keep {
-		l.site.say("the brokers' files are in %v", l.site.dir)
+		l.site.print("the brokers' files are in %v", l.site.dir)
 	}
 	if err := l.site.close(l.keep); err != nil {
-		l.site.say("remove the brokers' files: %v", err)
+		l.site.print("remove the brokers' files: %v", err)
 	}
 }

@@ -79,7 +79,7 @@ func parse(args []string) (order, error) {
 		return o, nil
 	}
 	if len(args) == 0 || !slices.Contains([]string{"run", "up", "install"}, args[0]) {
-		return o, errors.New("lab: say run, up, install or list")
+		return o, errors.New("lab: no command; pass run, up, install or list")
 	}
 	o.install = args[0] == "install"
 	before := args[1:]

@@ -57,7 +57,7 @@ func (s *site) ports(n int) ([]int, error) {
 		}
 		if moved {
 			fmt.Fprintf(s.out,
-				"lab: port %d is taken, %d is used instead: matrices that ship have to be told, by --set\n",
+				"lab: port %d is in use, %d is used instead; change the address in shipped matrices with --set\n",
 				s.preferred[i], ports[i])
 		}
 	}

@@ -53,8 +53,8 @@ func newSite(out io.Writer) (*site, error) {
 	return s, os.Mkdir(s.bin(""), 0o700)
 }
 
-// say prints a progress message to the user.
-func (s *site) say(format string, args ...any) {
+// print prints a progress message to the user.
+func (s *site) print(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintf(s.out, "lab: "+format+"\n", args...)

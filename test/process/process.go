@@ -150,12 +150,12 @@ func (c Command) logFile(t testing.TB) (log *os.File, length int64) {
 
 func (p *Process) finish() {
 	p.Kill()
-	said := p.Said()
-	if i := strings.Index(said, "WARNING: DATA RACE"); i >= 0 {
-		p.t.Errorf("%s has a data race:\n%s", p, said[i:min(len(said), i+4000)])
+	output := p.Output()
+	if i := strings.Index(output, "WARNING: DATA RACE"); i >= 0 {
+		p.t.Errorf("%s has a data race:\n%s", p, output[i:min(len(output), i+4000)])
 	}
 	if p.t.Failed() {
-		p.t.Logf("%s said last:\n%s", p, p.Tail(8000))
+		p.t.Logf("last output of %s:\n%s", p, p.Tail(8000))
 	}
 }
 
@@ -206,11 +206,11 @@ func (p *Process) Leaves() (code int) {
 	}
 }
 
-// Said returns the output so far.
-func (p *Process) Said() string {
+// Output returns the output so far.
+func (p *Process) Output() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil || int64(len(text)) < p.from {
-		p.t.Errorf("read what %s said: %d bytes, %v", p, len(text), err)
+		p.t.Errorf("read the output of %s: %d bytes, %v", p, len(text), err)
 		return ""
 	}
 	return string(text[p.from:])
@@ -218,7 +218,7 @@ func (p *Process) Said() string {
 
 // Tail returns the end of the output, at most this number of bytes.
 func (p *Process) Tail(most int) string {
-	text := p.Said()
+	text := p.Output()
 	return string(bytes.TrimSpace([]byte(text[max(0, len(text)-most):])))
 }
 

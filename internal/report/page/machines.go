@@ -114,7 +114,7 @@ func thinned[T any](samples []T) (some []T) {
 
 // pauses draws the longest pauses of the agents: garbage collection, waits for a processor, and send delays.
 func (t timeline) pauses(m *record.Merged) (figure, bool) {
-	course, each := courseOf(m)
+	periods, each := periodsOf(m)
 	p := t.plot("longest (log)", true, latencyTicks)
 	for i, s := range []struct {
 		series record.Series
@@ -122,7 +122,7 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	}{{record.GCPause, "garbage collection"}, {record.Scheduling, "waiting for a CPU"},
 		{record.SendDelay, "send delay"}} {
 		l := chart.Line{Name: s.name, Look: i, Dash: i, Shape: chart.Shape(i), Loose: true}
-		for _, at := range course {
+		for _, at := range periods {
 			if h := at.hists[s.series]; h != nil && h.Max() > 0 {
 				l.Points = append(l.Points, chart.Point{X: (at.from + at.to) / 2, Y: seconds(h.Max()),
 					Title: s.name + ": " + report.Format(plan.Seconds, seconds(h.Max()))})
@@ -135,7 +135,7 @@ func (t timeline) pauses(m *record.Merged) (figure, bool) {
 	if len(p.Series) == 0 {
 		return figure{}, false
 	}
-	return plotted("Agents, pauses", p, partCourse{each: each}.means("the longest of")), true
+	return plotted("Agents, pauses", p, partPeriods{each: each}.means("the longest of")), true
 }
 
 // brokerFigures draws the metrics that the broker of a part of a task reported, with a line per node. of names the part

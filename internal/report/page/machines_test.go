@@ -52,8 +52,8 @@ func TestTimesThatCannotBeAreNotDrawn(t *testing.T) {
 	m := record.NewMerged()
 	m.Add(record.Snapshot{Task: "t", Agent: "a", Seq: 1,
 		Windows: []record.Window{{Index: 0, Start: 9.2e18, Length: 4000}, {Index: 1, Start: 1e9, Length: 1e9}}})
-	if course, _ := courseOf(m); len(course) != 1 || course[0].from != 1 || course[0].to != 2 {
-		t.Errorf("%+v", course)
+	if periods, _ := periodsOf(m); len(periods) != 1 || periods[0].from != 1 || periods[0].to != 2 {
+		t.Errorf("%+v", periods)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestLatencyBetweenHostsIsDrawnWithItsBound(t *testing.T) {
 			"; "); !strings.Contains(notes, v) {
 			t.Errorf("the notes are %q, want %q", notes, v)
 		}
-		c := partCourse{values: map[string]plan.Value{"e2e.p50": want, "publish.p50": {}}, course: []stretch{{to: 1}},
+		c := partPeriods{values: map[string]plan.Value{"e2e.p50": want, "publish.p50": {}}, periods: []period{{to: 1}},
 			each: 1}
 		if notes := strings.Join(c.latencies().Notes, "; "); !strings.Contains(notes, "e2e: ") ||
 			!strings.Contains(notes, v) || strings.Contains(notes, "publish: ") {

@@ -19,16 +19,16 @@ import (
 func timeFigures(d detail, m *record.Merged, events []plan.Event) (all []figure) {
 	marks, unmarked := marksOf(events)
 	t := timeline{bands: bandsOf(d, m), marks: marks}
-	if whole, _ := courseOf(m); len(whole) > 0 {
+	if whole, _ := periodsOf(m); len(whole) > 0 {
 		t.from, t.to = whole[0].from, whole[len(whole)-1].to
 	}
 	for _, part := range d.task.Parts() {
 		own := m.Group(part.Group)
-		course, each := courseOf(own)
-		if len(course) == 0 {
+		periods, each := periodsOf(own)
+		if len(periods) == 0 {
 			continue
 		}
-		c := partCourse{timeline: t, task: part, values: d.outcome.Values, course: course, each: each}
+		c := partPeriods{timeline: t, task: part, values: d.outcome.Values, periods: periods, each: each}
 		for _, g := range d.outcome.Groups {
 			if g.Name == part.Group {
 				c.values = g.Values
@@ -128,16 +128,16 @@ func consequence(kind string) int {
 	return 1
 }
 
-// partCourse is the time series of a task or of one of its groups.
-type partCourse struct {
+// partPeriods is the time series of a task or of one of its groups.
+type partPeriods struct {
 	timeline
-	task   plan.Task
-	values map[string]plan.Value
-	course []stretch
-	each   int
+	task    plan.Task
+	values  map[string]plan.Value
+	periods []period
+	each    int
 }
 
-func (c partCourse) title(text string) string {
+func (c partPeriods) title(text string) string {
 	if c.task.Group != "" {
 		return text + ", group " + c.task.Group
 	}
@@ -145,7 +145,7 @@ func (c partCourse) title(text string) string {
 }
 
 // means describes what a point shows.
-func (c partCourse) means(what string) string {
+func (c partPeriods) means(what string) string {
 	each := "each second"
 	if c.each > 1 {
 		each = fmt.Sprintf("each %d seconds", c.each)
@@ -153,8 +153,8 @@ func (c partCourse) means(what string) string {
 	return what + " " + each + "; shaded: the measurement"
 }
 
-// rates draws the publish, confirm and consume rates. Each rate covers its stretch from the beginning to the end.
-func (c partCourse) rates() figure {
+// rates draws the publish, confirm and consume rates. Each rate covers its period from the beginning to the end.
+func (c partPeriods) rates() figure {
 	p := c.plot("msg/s", false, rateTicks)
 	kinds := []struct {
 		counter record.Counter
@@ -168,15 +168,15 @@ func (c partCourse) rates() figure {
 	for i, k := range kinds {
 		if k.shown {
 			l := chart.Line{Name: k.name, Look: i, Dash: i, Shape: chart.NoMark, Step: true}
-			for n := range c.course {
-				l.Points = append(l.Points, chart.Point{X: c.course[n].from, Y: c.course[n].rate(k.counter)})
+			for n := range c.periods {
+				l.Points = append(l.Points, chart.Point{X: c.periods[n].from, Y: c.periods[n].rate(k.counter)})
 			}
-			end := c.course[len(c.course)-1]
+			end := c.periods[len(c.periods)-1]
 			l.Points = append(l.Points, chart.Point{X: end.to, Y: end.rate(k.counter)})
 			p.Series = append(p.Series, l)
 		}
 	}
-	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
+	p.Hovers = c.hovers(func(s *period) (parts []string) {
 		for i, k := range kinds {
 			if k.shown {
 				parts = append(parts, kinds[i].name+" "+report.Format(plan.PerSecond, s.rate(k.counter))+"/s")
@@ -188,17 +188,17 @@ func (c partCourse) rates() figure {
 		"; the first and last seconds are only partly under load")
 }
 
-func (c partCourse) hovers(tell func(*stretch) []string) (all []chart.Band) {
-	for i := range c.course {
-		s := &c.course[i]
+func (c partPeriods) hovers(tell func(*period) []string) (all []chart.Band) {
+	for i := range c.periods {
+		s := &c.periods[i]
 		text := fmt.Sprintf("%g–%g s: %s", s.from, s.to, strings.Join(tell(s), ", "))
 		all = append(all, chart.Band{From: s.from, To: s.to, Text: text})
 	}
 	return all
 }
 
-// latencies draws percentiles per stretch. A latency that has no number in the cell's values is not drawn.
-func (c partCourse) latencies() figure {
+// latencies draws percentiles per period. A latency that has no number in the cell's values is not drawn.
+func (c partPeriods) latencies() figure {
 	p := c.plot("latency (log)", true, latencyTicks)
 	var notes []string
 	kinds := []struct {
@@ -220,7 +220,7 @@ func (c partCourse) latencies() figure {
 	if len(p.Series) > 0 {
 		notes = append([]string{c.means("percentiles of messages completed in") + "; warm-up and drain included"}, notes...)
 	}
-	p.Hovers = c.hovers(func(s *stretch) (parts []string) {
+	p.Hovers = c.hovers(func(s *period) (parts []string) {
 		for _, l := range kinds {
 			if h := s.hists[l.series]; h != nil && h.Count() > 0 && c.values[l.name+".p50"].NA == "" {
 				parts = append(parts, fmt.Sprintf("%s p50 %s, p99 %s, max %s", l.name,
@@ -246,11 +246,11 @@ func between(v plan.Value) string {
 	return ""
 }
 
-// quantile returns the line of one quantile, with a gap at each stretch without samples.
-func (c partCourse) quantile(s record.Series, q plan.Quantile, look, dash int) chart.Line {
+// quantile returns the line of one quantile, with a gap at each period without samples.
+func (c partPeriods) quantile(s record.Series, q plan.Quantile, look, dash int) chart.Line {
 	l := chart.Line{Name: fmt.Sprintf("%s %s", s, q.Name), Look: look, Dash: dash, Shape: chart.NoMark, Step: true}
 	gap := true
-	for _, at := range c.course {
+	for _, at := range c.periods {
 		h := at.hists[s]
 		if h == nil || h.Count() == 0 {
 			gap = true
@@ -263,9 +263,9 @@ func (c partCourse) quantile(s record.Series, q plan.Quantile, look, dash int) c
 	return l
 }
 
-// waiting draws the number of messages that are sent and not received at the end of each stretch, over all
+// waiting draws the number of messages that are sent and not received at the end of each period, over all
 // subscriptions.
-func (c partCourse) waiting() (f figure, any bool) {
+func (c partPeriods) waiting() (f figure, any bool) {
 	w := c.task.Cell.Workload
 	if w.Consumers.Nodes == 0 {
 		return figure{}, false
@@ -276,14 +276,14 @@ func (c partCourse) waiting() (f figure, any bool) {
 	l := chart.Line{Name: "sent and not received yet", Shape: chart.NoMark}
 	level := int64(0)
 	levels := map[float64]int64{}
-	for i := range c.course {
-		s := &c.course[i]
+	for i := range c.periods {
+		s := &c.periods[i]
 		level += subscriptions*(s.counts[record.Sent]-s.counts[record.Returned]-s.counts[record.Rejected]) - s.counts[record.Unique]
 		levels[s.from] = max(0, level)
 		l.Points = append(l.Points, chart.Point{X: s.to, Y: float64(max(0, level))})
 	}
 	p.Series = []chart.Line{l}
-	p.Hovers = c.hovers(func(s *stretch) []string {
+	p.Hovers = c.hovers(func(s *period) []string {
 		return []string{display.Number(float64(levels[s.from])) + " not received at the end"}
 	})
 	return plotted(c.title("Backlog over time"), p, c.means("level at the end of")), true

@@ -46,7 +46,7 @@ func configs(c *Credentials) (map[string]string, error) {
 func config(c *Credentials, name, cluster string) string {
 	file := func(name string) string { return path.Join(c.At, name) }
 	return fmt.Sprintf(`# Made by "ctl fleet"; changes are lost when an agent is added or removed. For nats-server -c, or controller --nats-config, which
-# listens and keeps its streams where its own flags say.
+# uses its own flags for the address and the folder of its streams.
 server_name: %q
 listen: "0.0.0.0:%d"
 max_payload: %d

@@ -86,7 +86,7 @@ type Lease struct {
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	done     chan struct{} // closed when the renewing goroutine has ended
-	asked    chan chan error
+	releases chan chan error
 	healthy  atomic.Pointer[func() error] // nil: always healthy
 	revision uint64                       // of the last renewal; owned by the renewing goroutine until done is closed
 
@@ -196,7 +196,7 @@ func (c *candidate) take(ctx context.Context, bucket Bucket, held Holder, revisi
 	case <-time.After(min(time.Until(time.UnixMilli(int64(who.Epoch)+1)), maxEpochWait)):
 	case <-ctx.Done():
 	}
-	l := &Lease{cfg: c.cfg, who: who, revision: revision, done: make(chan struct{}), asked: make(chan chan error),
+	l := &Lease{cfg: c.cfg, who: who, revision: revision, done: make(chan struct{}), releases: make(chan chan error),
 		renewed: at}
 	l.ctx, l.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	go l.renew(bucket)
@@ -247,7 +247,7 @@ func (l *Lease) Resign(ctx context.Context) {
 func (l *Lease) Confirm(ctx context.Context) error {
 	answer := make(chan error, 1)
 	select {
-	case l.asked <- answer:
+	case l.releases <- answer:
 	case <-l.done:
 		return ErrFenced
 	case <-ctx.Done():
@@ -286,7 +286,7 @@ func (l *Lease) renew(bucket Bucket) {
 			if stuck = err != nil; stuck {
 				continue
 			}
-		case answer = <-l.asked:
+		case answer = <-l.releases:
 		case <-l.ctx.Done():
 			return
 		}

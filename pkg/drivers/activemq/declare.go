@@ -22,7 +22,7 @@ func (driver) Info() drivers.Info {
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parseOptions(raw)
 	if err != nil {
-		return drivers.Declaration{Unfit: []string{err.Error()}}
+		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
@@ -59,7 +59,7 @@ func notes(o *options) []string {
 	if o.Endpoints() > 1 && o.HA == independent {
 		all = append(all,
 			`several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is guaranteed of it;`+
-				` say ha: "shared-store" if the brokers share their store`)
+				` set ha: "shared-store" if the brokers share their store`)
 	}
 	if len(o.Jolokia) == 0 {
 		all = append(all,

@@ -31,7 +31,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if len(o.Jolokia) == 0 {
 		return s, nil
 	}
-	console, err := newJolokia(o.Jolokia, env.Aside())
+	console, err := newJolokia(o.Jolokia, env.ManagementDialer())
 	if err != nil {
 		_ = core.Close()
 		return nil, err

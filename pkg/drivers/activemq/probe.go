@@ -49,28 +49,28 @@ func (s *managedSession) Probe(ctx context.Context) ([]drivers.Metric, error) {
 }
 
 func memoryMetrics(r reply) []drivers.Metric {
-	var said struct {
+	var answer struct {
 		Heap  struct{ Used float64 } `json:"HeapMemoryUsage"`
 		Other struct{ Used float64 } `json:"NonHeapMemoryUsage"`
 	}
-	if r.read(&said) != nil || said.Heap.Used == 0 {
+	if r.read(&answer) != nil || answer.Heap.Used == 0 {
 		return nil
 	}
-	return []drivers.Metric{{Name: drivers.MetricMemory, Value: said.Heap.Used + said.Other.Used}}
+	return []drivers.Metric{{Name: drivers.MetricMemory, Value: answer.Heap.Used + answer.Other.Used}}
 }
 
 // processMetrics includes the CPU from a broker's second answer on.
 func (s *managedSession) processMetrics(r reply, broker string) []drivers.Metric {
-	var said struct {
+	var answer struct {
 		CPU   float64 `json:"ProcessCpuTime"`
 		Files float64 `json:"OpenFileDescriptorCount"`
 	}
-	if r.read(&said) != nil {
+	if r.read(&answer) != nil {
 		return nil
 	}
-	metrics := []drivers.Metric{{Name: drivers.MetricFileDescriptors, Value: said.Files}}
+	metrics := []drivers.Metric{{Name: drivers.MetricFileDescriptors, Value: answer.Files}}
 	const nanosecond = 1e-9
-	return append(metrics, s.rate(drivers.MetricCPU, broker, said.CPU*nanosecond)...)
+	return append(metrics, s.rate(drivers.MetricCPU, broker, answer.CPU*nanosecond)...)
 }
 
 // rate returns the rate of a broker's counter as a metric. It returns nothing for the first value of the counter.
@@ -82,12 +82,12 @@ func (s *managedSession) rate(name drivers.MetricName, broker string, counter fl
 }
 
 func storeMetrics(r reply) []drivers.Metric {
-	said := map[string]struct{ Size float64 }{}
-	if r.read(&said) != nil || len(said) == 0 {
+	answer := map[string]struct{ Size float64 }{}
+	if r.read(&answer) != nil || len(answer) == 0 {
 		return nil
 	}
 	stored := 0.0
-	for _, adapter := range said {
+	for _, adapter := range answer {
 		stored += adapter.Size
 	}
 	return []drivers.Metric{{Name: drivers.MetricStored, Value: stored}}
@@ -96,23 +96,23 @@ func storeMetrics(r reply) []drivers.Metric {
 // queueMetrics returns nothing if no queue exists, because Jolokia then reports an error. Counters start when queues
 // are created.
 func (s *managedSession) queueMetrics(r reply, broker string) []drivers.Metric {
-	said := map[string]struct {
+	answer := map[string]struct {
 		Size       float64 `json:"QueueSize"` // includes messages delivered and not acknowledged
 		InFlight   float64 `json:"InFlightCount"`
 		Memory     float64 `json:"MemoryUsageByteCount"`
 		Enqueued   float64 `json:"EnqueueCount"`
 		Dispatched float64 `json:"DispatchCount"`
 	}{}
-	if r.read(&said) != nil {
+	if r.read(&answer) != nil {
 		return nil
 	}
 	var depth, unacked, memory, enqueued, dispatched float64
-	for _, q := range said {
+	for _, q := range answer {
 		depth, unacked, memory = depth+q.Size, unacked+q.InFlight, memory+q.Memory
 		enqueued, dispatched = enqueued+q.Enqueued, dispatched+q.Dispatched
 	}
 	metrics := []drivers.Metric{
-		{Name: drivers.MetricQueues, Value: float64(len(said))},
+		{Name: drivers.MetricQueues, Value: float64(len(answer))},
 		{Name: drivers.MetricQueueDepth, Value: depth},
 		{Name: drivers.MetricUnacked, Value: unacked},
 		{Name: drivers.MetricMemoryQueues, Value: memory},

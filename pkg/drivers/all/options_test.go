@@ -34,7 +34,7 @@ func TestOptionsMatchTheirSchemas(t *testing.T) {
 					t.Fatal(err)
 				}
 				// Other errors are about combinations of options.
-				for _, unfit := range d.Info().Declare(text, drivers.Use{}).Unfit {
+				for _, unfit := range d.Info().Declare(text, drivers.Use{}).Rejections {
 					if strings.Contains(unfit, "json: ") {
 						t.Errorf("%s: %s", text, unfit)
 					}

@@ -23,7 +23,7 @@ func (driver) Info() drivers.Info {
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parseOptions(raw)
 	if err != nil {
-		return drivers.Declaration{Unfit: []string{err.Error()}}
+		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
@@ -58,7 +58,7 @@ func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 func notes(o *options) []string {
 	if o.Endpoints() > 1 && o.HA == independent {
 		return []string{`several urls, and ha: "none": whoever takes over has not what the other confirmed, and nothing is guaranteed of it;` +
-			` say ha: "replication" or "shared-store" if the brokers are a pair`}
+			` set ha: "replication" or "shared-store" if the brokers are a pair`}
 	}
 	return nil
 }

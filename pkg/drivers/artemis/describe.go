@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// told maps attributes of the broker that affect confirms or measurements to the names of settings.
-var told = map[string]string{
+// settingNames maps attributes of the broker that affect confirms or measurements to the names of settings.
+var settingNames = map[string]string{
 	"PersistenceEnabled":          "persistence",
 	"JournalType":                 "journal_type",
 	"JournalSyncNonTransactional": "journal_sync",
@@ -31,32 +31,32 @@ var addressSettings = map[string]string{
 	"redeliveryDelay":          "redelivery_delay",
 }
 
-// attributes reads the attributes of told. Attributes that the broker does not return are missing.
+// attributes reads the attributes of settingNames. Attributes that the broker does not return are missing.
 func (s *session) attributes(ctx context.Context) (map[string]any, error) {
 	var calls []call
-	for name := range told {
+	for name := range settingNames {
 		calls = append(calls, attribute("broker", name))
 	}
 	answers, err := s.manage(ctx, calls...)
 	if err != nil {
 		return nil, err
 	}
-	said := map[string]any{}
+	values := map[string]any{}
 	for i, c := range calls {
 		var v any
 		if answers[i].value(&v) == nil {
-			said[c.attribute] = v
+			values[c.attribute] = v
 		}
 	}
-	return said, nil
+	return values, nil
 }
 
 // flags returns the settings that the label assumes and that the server does not honour, by the name of the setting.
-func (o *options) flags(said map[string]any) map[string]string {
+func (o *options) flags(values map[string]any) map[string]string {
 	const not = ": not honoured by this server: "
-	no := func(name string) bool { yes, ok := said[name].(bool); return ok && !yes }
+	no := func(name string) bool { yes, ok := values[name].(bool); return ok && !yes }
 	flags := map[string]string{}
-	policy, _ := said["HAPolicy"].(string)
+	policy, _ := values["HAPolicy"].(string)
 	switch {
 	case o.HA == replication && !strings.Contains(policy, "Replication"):
 		flags["ha"] = o.HA + not + "its policy is " + policy
@@ -83,12 +83,12 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	d := drivers.Description{Settings: map[string]string{"routing": s.options.Routing, "ha": s.options.HA}}
 	d.Product, _ = greeting["product"].(string)
 	d.Version, _ = greeting["version"].(string)
-	said, err := s.attributes(ctx)
+	values, err := s.attributes(ctx)
 	if err != nil {
 		return drivers.Description{}, fmt.Errorf("describe Artemis: %w", err)
 	}
-	tell(&d, told, said)
-	maps.Copy(d.Settings, s.options.flags(said))
+	copyKnown(&d, settingNames, values)
+	maps.Copy(d.Settings, s.options.flags(values))
 	answers, err := s.manage(ctx, operation("broker", "listNetworkTopology"),
 		operation("broker", "getAddressSettingsAsJSON", "lockstep"))
 	if err != nil {
@@ -98,15 +98,15 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	var list string
 	var settings map[string]any
 	if answers[1].value(&list) == nil && json.Unmarshal([]byte(list), &settings) == nil {
-		tell(&d, addressSettings, settings)
+		copyKnown(&d, addressSettings, settings)
 	}
 	return d, nil
 }
 
-// tell copies the known values in said to the settings of d, under the names in names.
-func tell(d *drivers.Description, names map[string]string, said map[string]any) {
+// copyKnown copies the known values in values to the settings of d, under the names in names.
+func copyKnown(d *drivers.Description, names map[string]string, values map[string]any) {
 	for from, to := range names {
-		if v, ok := said[from]; ok && v != nil {
+		if v, ok := values[from]; ok && v != nil {
 			d.Settings[to] = plain(v)
 		}
 	}

@@ -59,9 +59,9 @@ type answer struct {
 }
 
 func (a answer) fault() string {
-	var said []string
-	if json.Unmarshal([]byte(a.body), &said) == nil && len(said) > 0 {
-		return said[0]
+	var reasons []string
+	if json.Unmarshal([]byte(a.body), &reasons) == nil && len(reasons) > 0 {
+		return reasons[0]
 	}
 	return a.body
 }

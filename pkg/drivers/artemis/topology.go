@@ -71,11 +71,11 @@ func (s *session) announce(ctx context.Context, t drivers.Topology) error {
 	if !t.Persistent {
 		return nil
 	}
-	said, err := s.attributes(ctx)
+	values, err := s.attributes(ctx)
 	if err != nil {
 		return err
 	}
-	for _, doubt := range s.options.flags(said) {
+	for _, doubt := range s.options.flags(values) {
 		s.Env().Event(drivers.EventNotice, doubt)
 	}
 	return nil

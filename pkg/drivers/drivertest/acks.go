@@ -100,9 +100,9 @@ func checkFlags(c *check, all []delivery) {
 		n := times[got.id]
 		switch {
 		case n == 1 && got.redelivered == drivers.Yes:
-			c.errorf("message %d says redelivered at its first delivery", got.id.seq)
+			c.errorf("message %d is flagged redelivered at its first delivery", got.id.seq)
 		case n > 1 && got.redelivered == drivers.No:
-			c.errorf("message %d says not redelivered at its second delivery", got.id.seq)
+			c.errorf("message %d is flagged not redelivered at its second delivery", got.id.seq)
 		case n > 2 || (n > 1 && got.id.seq%2 == 0):
 			c.errorf("message %d arrives %d times", got.id.seq, n)
 		}
@@ -176,7 +176,7 @@ func (c *check) await(ch <-chan struct{}, what string) {
 	select {
 	case <-ch:
 	case <-time.After(2 * c.wait):
-		c.fatalf("waited %v in vain: %s", 2*c.wait, what)
+		c.fatalf("not within %v: %s", 2*c.wait, what)
 	}
 }
 

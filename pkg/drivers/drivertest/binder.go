@@ -44,7 +44,7 @@ func checkBinder(c *check) {
 			})
 		}
 	}
-	const key, other = drivers.ExtraKey, drivers.ExtraKey + 12_345
+	const key, other = drivers.ChurnKey, drivers.ChurnKey + 12_345
 	at := [2]int{r.use.Subscriptions - 1, 1}
 	s := r.sender(1, func(spec *drivers.PublisherSpec) { spec.Queue = at[1] })
 	publish := func(key uint32, n int) (sent []id) {
@@ -63,7 +63,7 @@ func checkBinder(c *check) {
 	c.must(binder.Unbind(c.ctx, r.topology, at[0], at[1], key), "Unbind")
 	c.must(binder.Unbind(c.ctx, r.topology, at[0], at[1], key), "Unbind what is not bound")
 	publish(key, 5)
-	again := drivers.ExtraKey | 1<<30
+	again := drivers.ChurnKey | 1<<30
 	c.must(binder.Bind(c.ctx, r.topology, at[0], at[1], again), "Bind another key")
 	want = append(want, publish(again, 10)...)
 	for place, in := range boxes {
@@ -85,7 +85,7 @@ func checkBinderTogether(c *check) {
 	for i := range 8 {
 		wg.Go(func() {
 			for n := range 5 {
-				key := drivers.ExtraKey + uint32(10*i+n)
+				key := drivers.ChurnKey + uint32(10*i+n)
 				if err := binder.Bind(c.ctx, r.topology, 0, i%2, key); err != nil {
 					c.errorf("Bind beside others: %v", err)
 				}
@@ -103,7 +103,7 @@ func checkBinderTogether(c *check) {
 	c.must(r.session.Setup(c.ctx, r.topology), "Setup again")
 	in := r.inbox(nil)
 	s := r.sender(1)
-	c.must(s.publish(c.ctx, drivers.ExtraKey, 64), "publish") // the binding of key 0 of goroutine 0 was not removed
+	c.must(s.publish(c.ctx, drivers.ChurnKey, 64), "publish") // the binding of key 0 of goroutine 0 was not removed
 	s.settle()
 	in.nothingElse(nil, drivers.Guarantees{})
 }
@@ -111,26 +111,26 @@ func checkBinderTogether(c *check) {
 // checkBinderEnds proves that a call ends with its context, and that Bind works again after its link broke.
 func checkBinderEnds(c *check) {
 	r, binder, _ := c.binderRig()
-	c.must(binder.Bind(c.ctx, r.topology, 0, 0, drivers.ExtraKey), "Bind")
+	c.must(binder.Bind(c.ctx, r.topology, 0, 0, drivers.ChurnKey), "Bind")
 	if !c.h.NoNetwork {
 		c.dial.stall(true)
 		ctx, cancel := context.WithTimeout(c.ctx, c.quiet())
 		defer cancel()
 		c.within(c.wait, "Bind when the broker does not answer", func() {
-			if err := binder.Bind(ctx, r.topology, 0, 0, drivers.ExtraKey+1); err == nil {
+			if err := binder.Bind(ctx, r.topology, 0, 0, drivers.ChurnKey+1); err == nil {
 				c.errorf("Bind succeeds although the broker does not answer")
 			}
 		})
 		c.cut()
 		var err error
 		c.eventually(func() bool {
-			err = binder.Bind(c.ctx, r.topology, 0, 0, drivers.ExtraKey+2)
+			err = binder.Bind(c.ctx, r.topology, 0, 0, drivers.ChurnKey+2)
 			return err == nil
 		}, func() string { return fmt.Sprintf("Bind does not work again after its link broke: %v", err) })
 	}
 	c.must(r.session.Close(), "close the session")
 	c.within(c.wait, "Bind of a closed session", func() {
-		if err := binder.Bind(c.ctx, r.topology, 0, 0, drivers.ExtraKey+3); err == nil {
+		if err := binder.Bind(c.ctx, r.topology, 0, 0, drivers.ChurnKey+3); err == nil {
 			c.errorf("a closed session makes bindings")
 		}
 	})

@@ -178,7 +178,7 @@ func (c *check) eventually(ok func() bool, what func() string) bool {
 		if c.ctx.Err() != nil || time.Now().After(deadline) {
 			now := what()
 			if now == missing || c.ctx.Err() != nil {
-				c.errorf("waited %v in vain: %s", 2*c.wait, now)
+				c.errorf("not within %v: %s", 2*c.wait, now)
 				return false
 			}
 			missing, deadline = now, time.Now().Add(2*c.wait)
@@ -219,7 +219,7 @@ func (c *check) env() drivers.Env {
 		Dial: c.dial.dial, Forward: c.dial.forward, Dir: dir,
 		Log:    slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Access: drivers.FullAccess(),
-		Event:  func(kind drivers.EventKind, detail string) { c.logf("the driver says: %s: %s", kind, detail) },
+		Event:  func(kind drivers.EventKind, detail string) { c.logf("event of the driver: %s: %s", kind, detail) },
 	}
 }
 

@@ -29,7 +29,7 @@ func checkInfo(c *check) {
 			c.errorf("Declare is not pure: %s", diff)
 		}
 		if d.Label == "" {
-			c.errorf("Declare gives no label: tables could not say what a confirm means")
+			c.errorf("Declare returns no label: tables need it for the meaning of a confirm")
 		}
 		if len(d.Capabilities.Modes) == 0 || len(d.Capabilities.Acks) == 0 {
 			c.errorf("Declare names no mode or no acknowledgement")
@@ -210,10 +210,10 @@ func checkDescribe(c *check) {
 	if !ok {
 		c.notApplicable("the session is no Describer")
 	}
-	said, err := d.Describe(c.ctx)
+	described, err := d.Describe(c.ctx)
 	c.must(err, "Describe")
-	c.logf("%+v", said)
-	if said.Product == "" {
+	c.logf("%+v", described)
+	if described.Product == "" {
 		c.errorf("Describe names no product")
 	}
 }

@@ -57,13 +57,13 @@ func (c *check) probe(p drivers.Prober) []drivers.Metric {
 }
 
 // total returns the sum of a metric over all nodes.
-func total(metrics []drivers.Metric, name drivers.MetricName) (sum float64, said bool) {
+func total(metrics []drivers.Metric, name drivers.MetricName) (sum float64, reported bool) {
 	for _, f := range metrics {
 		if f.Name == name {
-			sum, said = sum+f.Value, true
+			sum, reported = sum+f.Value, true
 		}
 	}
-	return sum, said
+	return sum, reported
 }
 
 // checkProbe probes the broker while it has load, and compares queue_depth with the number of messages in the queues.
@@ -73,7 +73,7 @@ func checkProbe(c *check) {
 	r := c.rig(u)
 	p := r.prober()
 	if first := c.probe(p); len(first) == 0 {
-		c.errorf("the broker says nothing of itself; an error says why")
+		c.errorf("Probe returned neither metrics nor an error")
 	}
 	s := r.sender(1)
 	const n = 20
@@ -81,7 +81,7 @@ func checkProbe(c *check) {
 	second := c.probe(p)
 	c.logf("%v", second)
 	for _, f := range []drivers.MetricName{drivers.MetricMemory, drivers.MetricQueues} {
-		if sum, said := total(second, f); said && sum <= 0 {
+		if sum, reported := total(second, f); reported && sum <= 0 {
 			c.errorf("%s is %v of a broker at work", f, sum)
 		}
 	}
@@ -100,12 +100,12 @@ func checkProbe(c *check) {
 // time. It returns false if Harness.NoQueueDepth is set or the wait fails.
 func (c *check) saysDepth(p drivers.Prober) bool {
 	for began := time.Now(); ; time.Sleep(c.quiet()) {
-		_, said := total(c.probe(p), drivers.MetricQueueDepth)
-		if said && c.h.NoQueueDepth {
+		_, reported := total(c.probe(p), drivers.MetricQueueDepth)
+		if reported && c.h.NoQueueDepth {
 			c.errorf("queue_depth is reported although Harness.NoQueueDepth is set")
 		}
-		if said || c.h.NoQueueDepth {
-			return said
+		if reported || c.h.NoQueueDepth {
+			return reported
 		}
 		if time.Since(began) > 2*c.wait {
 			c.errorf("queue_depth is not reported: set Harness.NoQueueDepth if the broker never reports it")
@@ -116,12 +116,12 @@ func (c *check) saysDepth(p drivers.Prober) bool {
 
 // depth waits until queue_depth is n. Brokers may report it with a delay.
 func (c *check) depth(p drivers.Prober, n float64) {
-	last, said := 0.0, false
+	last, reported := 0.0, false
 	c.eventually(func() bool {
-		last, said = total(c.probe(p), drivers.MetricQueueDepth)
-		return said && last == n
+		last, reported = total(c.probe(p), drivers.MetricQueueDepth)
+		return reported && last == n
 	}, func() string {
-		return fmt.Sprintf("queue_depth is %v (said: %v) with %v messages in the queue", last, said, n)
+		return fmt.Sprintf("queue_depth is %v (reported: %v) with %v messages in the queue", last, reported, n)
 	})
 }
 
@@ -140,7 +140,7 @@ func checkProbeEnds(c *check) {
 		defer cancel()
 		c.within(c.wait, "Probe of a broker that does not answer", func() {
 			if metrics, _ := p.Probe(ctx); len(metrics) > 0 {
-				c.errorf("of a broker that does not answer Probe says %v: what is not known is left out", metrics)
+				c.errorf("Probe returned %v for a broker that does not answer; unknown metrics must be left out", metrics)
 			}
 		})
 		c.dial.stall(false)
@@ -149,7 +149,7 @@ func checkProbeEnds(c *check) {
 	cancel()
 	c.within(c.wait, "Probe with a cancelled context", func() {
 		if metrics, _ := p.Probe(cancelled); len(metrics) > 0 {
-			c.errorf("without asking Probe says %v: what is not known is left out", metrics)
+			c.errorf("Probe returned %v without a request to the broker; unknown metrics must be left out", metrics)
 		}
 	})
 	s.send(5)

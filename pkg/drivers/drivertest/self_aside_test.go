@@ -107,12 +107,12 @@ func binderFaults() []fault {
 		{"takes all keys for one", faulty{
 			bind: func(b drivers.Binder, ctx context.Context, t drivers.Topology, subscription, queue int,
 				_ uint32) error {
-				return b.Bind(ctx, t, subscription, queue, drivers.ExtraKey)
+				return b.Bind(ctx, t, subscription, queue, drivers.ChurnKey)
 			},
 			publisher: func(p drivers.Publisher, _ drivers.PublisherSpec) drivers.Publisher {
 				return &publishing{Publisher: p, publish: func(ctx context.Context, m drivers.Message) error {
-					if m.Key > drivers.ExtraKey {
-						m.Key = drivers.ExtraKey
+					if m.Key > drivers.ChurnKey {
+						m.Key = drivers.ChurnKey
 					}
 					return p.Publish(ctx, m)
 				}}
@@ -120,7 +120,7 @@ func binderFaults() []fault {
 		}, []string{"binder"}},
 		{"minds what is not bound", faulty{unbind: func(b drivers.Binder, ctx context.Context, t drivers.Topology,
 			subscription, queue int, key uint32) error {
-			if err := b.Unbind(ctx, t, subscription, queue, key); err != nil || key != drivers.ExtraKey {
+			if err := b.Unbind(ctx, t, subscription, queue, key); err != nil || key != drivers.ChurnKey {
 				return err
 			}
 			return errors.New("not bound")
@@ -130,7 +130,7 @@ func binderFaults() []fault {
 			return nil
 		}, setup: func(s drivers.Session, ctx context.Context, t drivers.Topology) error {
 			err := s.Setup(ctx, t)
-			return errors.Join(err, s.(drivers.Binder).Bind(ctx, t, 0, 0, drivers.ExtraKey))
+			return errors.Join(err, s.(drivers.Binder).Bind(ctx, t, 0, 0, drivers.ChurnKey))
 		}}, []string{"binder/together"}},
 		{"binds after its session closed", faulty{bind: nothing}, []string{"binder/ends"}},
 		{"declares what it cannot do", faulty{declare: func(d *drivers.Declaration) {

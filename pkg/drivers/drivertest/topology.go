@@ -25,7 +25,7 @@ func checkFanOut(c *check) {
 	}
 }
 
-// checkBindings proves that a message reaches its queue exactly once with any key below drivers.ExtraKey.
+// checkBindings proves that a message reaches its queue exactly once with any key below drivers.ChurnKey.
 func checkBindings(c *check) {
 	u := c.use(c.anyMode())
 	u.Bindings = 5

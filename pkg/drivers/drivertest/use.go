@@ -45,8 +45,8 @@ func (c *check) need(u drivers.Use) drivers.Declaration {
 		c.notApplicable("changing bindings while messages flow is not declared")
 	case u.Mandatory && !can.Mandatory:
 		c.notApplicable("mandatory is not declared")
-	case len(d.Unfit) > 0:
-		c.notApplicable("unfit: %v", d.Unfit)
+	case len(d.Rejections) > 0:
+		c.notApplicable("rejected: %v", d.Rejections)
 	}
 	return d
 }

@@ -35,7 +35,7 @@ func (s *session) aside(e endpoint) (*grpc.ClientConn, error) {
 	if s.security.tls != nil {
 		transport = credentials.NewTLS(s.security.tls.Clone())
 	}
-	dial := s.env.Aside()
+	dial := s.env.ManagementDialer()
 	o := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport), grpc.WithNoProxy(), grpc.WithDisableServiceConfig(),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn,

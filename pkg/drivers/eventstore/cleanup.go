@@ -55,7 +55,7 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 // streams returns the streams that have events and whose names begin with prefix.
 func (l *link) streams(ctx context.Context, prefix string) ([]string, error) {
 	if v := l.version; v.Major < 23 || (v.Major == 23 && v.Minor < 10) {
-		return nil, fmt.Errorf("EventStoreDB before 23.10 does not say when it has gone through all: %w",
+		return nil, fmt.Errorf("EventStoreDB before 23.10 does not report the end of a list: %w",
 			drivers.ErrUnsupported)
 	}
 	ctx, cancel := context.WithCancel(ctx)

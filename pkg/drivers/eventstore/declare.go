@@ -27,7 +27,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		_, err = o.endpoints()
 	}
 	if err != nil {
-		return drivers.Declaration{Unfit: []string{err.Error()}}
+		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	return drivers.Declaration{
 		Capabilities: drivers.Capabilities{
@@ -48,13 +48,13 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		RedeliverAfter: duration(o.Timeout),
 
-		Unfit: unfit(&o, use),
-		Notes: notes(&o, use),
-		Label: label(&o),
+		Rejections: rejections(&o, use),
+		Notes:      notes(&o, use),
+		Label:      label(&o),
 	}
 }
 
-func unfit(o *options, use drivers.Use) []string {
+func rejections(o *options, use drivers.Use) []string {
 	var reasons []string
 	nodes := len(o.urls())
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode} {
@@ -102,7 +102,7 @@ func label(o *options) string {
 	}
 	text := "stream, confirm: written by " + where + ", synced as the server is set"
 	if o.MaxCount > 0 {
-		text += fmt.Sprintf("; forgets all but the last %d", o.MaxCount)
+		text += fmt.Sprintf("; keeps only the last %d", o.MaxCount)
 	}
 	return text
 }

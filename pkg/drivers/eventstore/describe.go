@@ -40,14 +40,14 @@ func (s *session) version(ctx context.Context, at endpoint) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	said, err := serverfeatures.NewServerFeaturesClient(conn).GetSupportedMethods(ctx, &shared.Empty{})
+	features, err := serverfeatures.NewServerFeaturesClient(conn).GetSupportedMethods(ctx, &shared.Empty{})
 	if code := status.Code(err); code == codes.Unimplemented || code == codes.NotFound {
 		return "", nil // before 21.10
 	}
 	if err != nil {
 		return "", fmt.Errorf("ask %s for its version: %w", at.address, err)
 	}
-	return said.GetEventStoreServerVersion(), nil
+	return features.GetEventStoreServerVersion(), nil
 }
 
 func (s *session) describeMembers(ctx context.Context, d *drivers.Description) error {

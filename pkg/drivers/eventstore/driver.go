@@ -39,7 +39,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		env.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &session{options: o, env: env, over: make(chan struct{}), links: map[*link]struct{}{},
-		seats: map[seatKey]*seat{}, parts: map[part]struct{}{}, ways: map[string]string{},
+		sharedLinks: map[linkKey]*sharedLink{}, parts: map[part]struct{}{}, ways: map[string]string{},
 		asides: map[string]*grpc.ClientConn{}}
 	if s.endpoints, err = o.endpoints(); err != nil {
 		return nil, err
@@ -72,14 +72,14 @@ type session struct {
 	asideMu sync.Mutex
 	asides  map[string]*grpc.ClientConn // for requests, by address; nil after the session is closed
 
-	mu       sync.Mutex
-	closed   bool
-	topology drivers.Topology // topology that was used last
-	parts    map[part]struct{}
-	links    map[*link]struct{} // every open connection
-	seats    map[seatKey]*seat
-	ways     map[string]string // by address: the local address where Forward listens
-	grown    growth.Counters
+	mu          sync.Mutex
+	closed      bool
+	topology    drivers.Topology // topology that was used last
+	parts       map[part]struct{}
+	links       map[*link]struct{} // every open connection
+	sharedLinks map[linkKey]*sharedLink
+	ways        map[string]string // by address: the local address where Forward listens
+	grown       growth.Counters
 
 	ending sync.Once
 	over   chan struct{} // closed by Close

@@ -36,7 +36,7 @@ type link struct {
 	why      error // why it broke
 	own      bool  // closed by this process
 	watchers map[any]func(error)
-	uses     int // guarded by the mutex of its seat
+	uses     int // guarded by the mutex of its sharedLink
 }
 
 // way returns the local address where Forward listens for an address.
@@ -90,7 +90,7 @@ func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
 		l.wire.release()
 		return nil, err
 	}
-	if err := l.greet(ctx); err != nil {
+	if err := l.checkAlive(ctx); err != nil {
 		return nil, s.diagnose(ctx, e, err)
 	}
 	s.mu.Lock()
@@ -108,19 +108,19 @@ func (s *session) dial(ctx context.Context, e endpoint) (*link, error) {
 
 var errSession = fmt.Errorf("session: %w", drivers.ErrClosed)
 
-// greet connects and requests the server's version. The library does so without a context. If ctx ends first, a
+// checkAlive connects and requests the server's version. The library does so without a context. If ctx ends first, a
 // goroutine waits for the library and closes the link.
-func (l *link) greet(ctx context.Context) error {
-	greeted := make(chan error, 1)
+func (l *link) checkAlive(ctx context.Context) error {
+	answered := make(chan error, 1)
 	go func() {
 		version, err := l.client.GetServerVersion()
 		if err == nil {
 			l.version = *version
 		}
-		greeted <- err
+		answered <- err
 	}()
 	select {
-	case err := <-greeted:
+	case err := <-answered:
 		if cause := l.cause(); cause != nil {
 			err = cause // it is more precise than the library's error
 		}
@@ -131,7 +131,7 @@ func (l *link) greet(ctx context.Context) error {
 	case <-ctx.Done():
 		l.fail(ctx.Err())
 		go func() {
-			<-greeted
+			<-answered
 			l.close()
 		}()
 		return ctx.Err()
@@ -258,7 +258,7 @@ func (l *link) verdict(err error) error {
 		return l.cause()
 	// the server failed, or its nodes did not answer it in time: the event may have been written
 	case codes.Aborted, codes.Internal:
-		l.fail(fmt.Errorf("the server does not say what became of it: %w", err))
+		l.fail(fmt.Errorf("the server returned no result: %w", err))
 		return l.cause()
 	}
 	return fmt.Errorf("%w: %s: %w", drivers.ErrRejected, l.address, err)

@@ -155,7 +155,7 @@ func TestDeclare(t *testing.T) {
 		return declare(json.RawMessage(options), u)
 	}
 	const one, two = `{"url": "esdb://a:2113?tls=false"}`, `{"urls": ["esdb://a", "esdb://b"]}`
-	if d := said(one, nil); len(d.Unfit)+len(d.Notes) > 0 || !d.Guarantees.ConfirmedKept || d.Guarantees.NoDuplicates ||
+	if d := said(one, nil); len(d.Rejections)+len(d.Notes) > 0 || !d.Guarantees.ConfirmedKept || d.Guarantees.NoDuplicates ||
 		d.Guarantees.Ordered || d.Capabilities.Nodes {
 		t.Errorf("one node: %+v", d)
 	}
@@ -187,8 +187,8 @@ func TestDeclare(t *testing.T) {
 		if name == "two hosts in one" {
 			continue // a host with that name does not exist, which is reported when dialling
 		}
-		if len(d.Unfit) != 1 || !strings.Contains(d.Unfit[0], c.want) {
-			t.Errorf("%s: %v, want it to say %q", name, d.Unfit, c.want)
+		if len(d.Rejections) != 1 || !strings.Contains(d.Rejections[0], c.want) {
+			t.Errorf("%s: %v, want it to say %q", name, d.Rejections, c.want)
 		}
 	}
 	if d := said(one, func(u *drivers.Use) { u.Mode = drivers.ConfirmWindow }); len(d.Notes) != 1 ||

@@ -186,7 +186,7 @@ func (c *consumer) Close() error {
 		c.acknowledge()
 		ctx, cancel := context.WithTimeout(context.Background(), c.link.limit.close)
 		defer cancel()
-		if _, err := c.link.call(ctx, asked{Type: "close", Consumer: c.id}); err != nil {
+		if _, err := c.link.call(ctx, outbound{Type: "close", Consumer: c.id}); err != nil {
 			c.link.log.Debug("close consumer", "err", err) // if it matters, the session reports more
 		}
 		c.link.forget(c.id)

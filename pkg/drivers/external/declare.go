@@ -26,7 +26,7 @@ type description struct {
 }
 
 // rule is a part of a driver's declaration. All rules whose When holds are applied in order. The fields that a rule
-// sets replace earlier values; Unfit and Notes are appended.
+// sets replace earlier values; Rejections and Notes are appended.
 type rule struct {
 	When         map[string]json.RawMessage `json:"when"`
 	Modes        []drivers.Mode             `json:"modes"`
@@ -34,10 +34,10 @@ type rule struct {
 	Capabilities json.RawMessage            `json:"capabilities"`
 	Guarantees   json.RawMessage            `json:"guarantees"`
 	// a duration like "30s", or an option that contains one: "options.ackWait"
-	Redeliver string   `json:"redeliverAfter"`
-	Label     string   `json:"label"`
-	Unfit     []string `json:"unfit"`
-	Notes     []string `json:"notes"`
+	Redeliver  string   `json:"redeliverAfter"`
+	Label      string   `json:"label"`
+	Rejections []string `json:"rejections"`
+	Notes      []string `json:"notes"`
 }
 
 // capabilities are the fields of drivers.Capabilities that a rule may set.
@@ -149,7 +149,7 @@ func overlay(raw json.RawMessage, onto any) error {
 func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.Declaration {
 	var set any
 	if err := json.Unmarshal(options, &set); err != nil {
-		return drivers.Declaration{Unfit: []string{"read options: " + err.Error()}}
+		return drivers.Declaration{Rejections: []string{"read options: " + err.Error()}}
 	}
 	facts := fields(use)
 	var can capabilities
@@ -170,13 +170,13 @@ func (d *description) declare(options json.RawMessage, use drivers.Use) drivers.
 		if path, named := strings.CutPrefix(r.Redeliver, "options."); named {
 			var err error
 			if out.RedeliverAfter, err = durationOf(at(set, strings.Split(path, "."))); err != nil {
-				out.Unfit = append(out.Unfit, fmt.Sprintf("redeliverAfter %s: %v", r.Redeliver, err))
+				out.Rejections = append(out.Rejections, fmt.Sprintf("redeliverAfter %s: %v", r.Redeliver, err))
 			}
 		} else if r.Redeliver != "" {
 			out.RedeliverAfter, _ = durationOf(r.Redeliver) // checked by check
 		}
 		_, _ = overlay(r.Capabilities, &can), overlay(r.Guarantees, &out.Guarantees) // checked by check
-		out.Unfit, out.Notes = append(out.Unfit, r.Unfit...), append(out.Notes, r.Notes...)
+		out.Rejections, out.Notes = append(out.Rejections, r.Rejections...), append(out.Notes, r.Notes...)
 	}
 	c := &out.Capabilities
 	c.Mandatory, c.Persistent, c.Transient, c.UnlimitedPrefetch = can.Mandatory, can.Persistent, can.Transient,

@@ -37,8 +37,8 @@ func TestRedeliverAfter(t *testing.T) {
 			t.Fatalf("%q: %v", x.said, err)
 		}
 		if got := d.declare(json.RawMessage(x.options), drivers.Use{}); got.RedeliverAfter != x.want ||
-			len(got.Unfit) > 0 {
-			t.Errorf("%q of %s: %v, unfit %v; want %v", x.said, x.options, got.RedeliverAfter, got.Unfit, x.want)
+			len(got.Rejections) > 0 {
+			t.Errorf("%q of %s: %v, unfit %v; want %v", x.said, x.options, got.RedeliverAfter, got.Rejections, x.want)
 		}
 	}
 	if _, err := describe("soon"); err == nil || !strings.Contains(err.Error(),
@@ -49,8 +49,8 @@ func TestRedeliverAfter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := d.declare(json.RawMessage(`{}`), drivers.Use{}); len(got.Unfit) != 1 ||
-		!strings.Contains(got.Unfit[0], "options.ackWait") {
-		t.Errorf("unfit %v; want that there is no option ackWait", got.Unfit)
+	if got := d.declare(json.RawMessage(`{}`), drivers.Use{}); len(got.Rejections) != 1 ||
+		!strings.Contains(got.Rejections[0], "options.ackWait") {
+		t.Errorf("unfit %v; want that there is no option ackWait", got.Rejections)
 	}
 }

@@ -19,9 +19,9 @@ import (
 
 // Driver is a driver whose sessions are processes.
 type Driver struct {
-	command Command
-	said    description
-	limit   limits
+	command     Command
+	description description
+	limit       limits
 }
 
 // New starts the command, reads its description, and ends it. The description must contain this name.
@@ -36,12 +36,12 @@ func newDriver(ctx context.Context, name string, c Command, limit limits, log *s
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	l, said, err := begin(ctx, name, c, limit, log)
+	l, desc, err := begin(ctx, name, c, limit, log)
 	if err != nil {
 		return nil, err
 	}
 	l.end()
-	return &Driver{command: c, said: said, limit: limit}, nil
+	return &Driver{command: c, description: desc, limit: limit}, nil
 }
 
 // Register creates drivers from commands, in parallel, and adds them to the registry until remove is called. If any
@@ -76,9 +76,9 @@ func Register(ctx context.Context, commands map[string]Command, log *slog.Logger
 
 // Info returns the description that the process sent when New started it.
 func (d *Driver) Info() drivers.Info {
-	return drivers.Info{Name: d.said.Name, Doc: d.said.Doc, Schema: d.said.Schema,
+	return drivers.Info{Name: d.description.Name, Doc: d.description.Doc, Schema: d.description.Schema,
 		Declare: func(options json.RawMessage, use drivers.Use) drivers.Declaration {
-			return d.said.declare(options, use)
+			return d.description.declare(options, use)
 		}}
 }
 

@@ -14,7 +14,7 @@ import (
 // "unsupported".
 
 // answer makes a call and decodes its result.
-func (s *session) answer(ctx context.Context, doing string, request asked, into any) error {
+func (s *session) answer(ctx context.Context, doing string, request outbound, into any) error {
 	raw, err := s.call(ctx, request)
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
@@ -28,26 +28,26 @@ func (s *session) answer(ctx context.Context, doing string, request asked, into 
 // Describe returns the broker's description. It adds the driver's version, which is part of the system under test.
 func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	var d drivers.Description
-	if err := s.answer(ctx, "describe broker", asked{Type: "describe"}, &d); err != nil {
+	if err := s.answer(ctx, "describe broker", outbound{Type: "describe"}, &d); err != nil {
 		return drivers.Description{}, err
 	}
-	if s.driver.said.Version != "" {
+	if s.driver.description.Version != "" {
 		if d.Settings == nil {
 			d.Settings = map[string]string{}
 		}
-		d.Settings["driver"] = s.driver.said.Name + " " + s.driver.said.Version
+		d.Settings["driver"] = s.driver.description.Name + " " + s.driver.description.Version
 	}
 	return d, nil
 }
 
 // Probe returns the broker's own metrics.
 func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
-	var said []metric
-	if err := s.answer(ctx, "probe broker", asked{Type: "probe"}, &said); err != nil {
+	var answered []metric
+	if err := s.answer(ctx, "probe broker", outbound{Type: "probe"}, &answered); err != nil {
 		return nil, err
 	}
-	metrics := make([]drivers.Metric, 0, len(said))
-	for _, f := range said {
+	metrics := make([]drivers.Metric, 0, len(answered))
+	for _, f := range answered {
 		if !slices.Contains(drivers.Metrics(), f.Name) || f.Value < 0 || math.IsInf(f.Value, 0) {
 			return nil, fmt.Errorf("probe broker: %+v is no metric; there are %v, all of them at least 0", f,
 				drivers.Metrics())
@@ -59,23 +59,23 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 
 // Bind creates a binding while messages flow.
 func (s *session) Bind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
-	return s.do(ctx, "bind", asked{Type: "bind", Topology: topologyOf(t), Binding: &binding{subscription, queue, key}})
+	return s.do(ctx, "bind", outbound{Type: "bind", Topology: topologyOf(t), Binding: &binding{subscription, queue, key}})
 }
 
 // Unbind removes a binding of Bind.
 func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, queue int, key uint32) error {
-	return s.do(ctx, "unbind", asked{Type: "unbind", Topology: topologyOf(t),
+	return s.do(ctx, "unbind", outbound{Type: "unbind", Topology: topologyOf(t),
 		Binding: &binding{subscription, queue, key}})
 }
 
 // Leftovers lists objects of the broker whose names begin with prefix.
 func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Leftover, error) {
-	var said []leftover
-	if err := s.answer(ctx, "list what is there", asked{Type: "leftovers", Prefix: prefix}, &said); err != nil {
+	var found []leftover
+	if err := s.answer(ctx, "list what is there", outbound{Type: "leftovers", Prefix: prefix}, &found); err != nil {
 		return nil, err
 	}
-	all := make([]drivers.Leftover, 0, len(said))
-	for _, x := range said {
+	all := make([]drivers.Leftover, 0, len(found))
+	for _, x := range found {
 		all = append(all, drivers.Leftover(x))
 	}
 	return all, nil
@@ -83,9 +83,9 @@ func (s *session) Leftovers(ctx context.Context, prefix string) ([]drivers.Lefto
 
 // Cleanup removes objects that Leftovers returned.
 func (s *session) Cleanup(ctx context.Context, these []drivers.Leftover) error {
-	said := make([]leftover, 0, len(these))
+	leftovers := make([]leftover, 0, len(these))
 	for _, x := range these {
-		said = append(said, leftover(x))
+		leftovers = append(leftovers, leftover(x))
 	}
-	return s.do(ctx, "cleanup", asked{Type: "cleanup", Leftovers: said})
+	return s.do(ctx, "cleanup", outbound{Type: "cleanup", Leftovers: leftovers})
 }

@@ -53,7 +53,7 @@ func TestFaultyWhilePublishing(t *testing.T) {
 		"cut":            {"broke the protocol", "ends within its header"},
 		"twice":          {"broke the protocol", "message 0 is confirmed twice"},
 		"ghost":          {"broke the protocol", "were sent"},
-		"takes too much": {"broke the protocol", "taken says 1000000 messages"},
+		"takes too much": {"broke the protocol", "taken has 1000000 messages"},
 		"stranger":       {"broke the protocol", "there never were"},
 		"word":           {"broke the protocol", `no message of type "hooray"`},
 		"answers twice":  {"broke the protocol", "which is not open"},

@@ -8,7 +8,7 @@ import (
 
 // hear processes one frame. An error is a protocol error of the driver, which ends its process.
 func (l *link) hear(f frame) error {
-	var s said
+	var s inbound
 	if err := json.Unmarshal(f.header, &s); err != nil {
 		return fmt.Errorf("read header %.200q: %w", f.header, err)
 	}
@@ -34,7 +34,7 @@ func (l *link) hear(f frame) error {
 	return fmt.Errorf("there is no message of type %.100q", s.Type)
 }
 
-func (l *link) hearAsking(s said) error {
+func (l *link) hearAsking(s inbound) error {
 	l.mu.Lock()
 	serve := l.serve
 	l.mu.Unlock()
@@ -44,7 +44,7 @@ func (l *link) hearAsking(s said) error {
 	return serve(s)
 }
 
-func (l *link) hearAnswer(s said) error {
+func (l *link) hearAnswer(s inbound) error {
 	answer := l.answered(s.ID)
 	if answer == nil {
 		return fmt.Errorf("%s answers request %d, which is not open", s.Type, s.ID)
@@ -65,7 +65,7 @@ func (l *link) hearAnswer(s said) error {
 
 // known returns an error if a handle was never used. It returns nil for a publisher or consumer that has ended: its
 // late frames are ignored. The caller holds mu.
-func (l *link) known(s said, handle uint64) error {
+func (l *link) known(s inbound, handle uint64) error {
 	if handle == 0 || handle > l.lastHandle {
 		return fmt.Errorf("%s is of publisher %d and consumer %d, which there never were", s.Type, s.Publisher,
 			s.Consumer)
@@ -73,7 +73,7 @@ func (l *link) known(s said, handle uint64) error {
 	return nil
 }
 
-func (l *link) hearConsumer(s said, do func(*consumer) error) error {
+func (l *link) hearConsumer(s inbound, do func(*consumer) error) error {
 	l.mu.Lock()
 	c, err := l.consumers[s.Consumer], l.known(s, s.Consumer)
 	l.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *link) hearConsumer(s said, do func(*consumer) error) error {
 	return do(c)
 }
 
-func (l *link) hearPublisher(s said, body []byte) error {
+func (l *link) hearPublisher(s inbound, body []byte) error {
 	l.mu.Lock()
 	p, err := l.publishers[s.Publisher], l.known(s, s.Publisher)
 	l.mu.Unlock()

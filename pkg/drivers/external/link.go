@@ -39,9 +39,9 @@ type link struct {
 	over  sync.WaitGroup
 
 	mu         sync.Mutex
-	serve      func(said) error // handles forwards and events; nil before a session is opened
-	fault      error            // protocol error for which the process was killed
-	cause      error            // why no more frames arrive; set before done is closed
+	serve      func(inbound) error // handles forwards and events; nil before a session is opened
+	fault      error               // protocol error for which the process was killed
+	cause      error               // why no more frames arrive; set before done is closed
 	lastID     uint64
 	lastHandle uint64
 	// answers by request ID; each is called once, usually by the reader
@@ -75,7 +75,7 @@ func begin(ctx context.Context, name string, c Command, limit limits, log *slog.
 	l.over.Go(l.read)
 	hello, cancel := context.WithTimeout(ctx, limit.hello)
 	defer cancel()
-	raw, err := l.call(hello, asked{Type: "hello", Protocol: protocol})
+	raw, err := l.call(hello, outbound{Type: "hello", Protocol: protocol})
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		err = fmt.Errorf("it does not answer hello within %v: %w", limit.hello, err)
 	}
@@ -174,7 +174,7 @@ func (l *link) watch() {
 		select {
 		case <-answered:
 			missed = 0
-			l.ask(asked{Type: "ping"}, func(json.RawMessage, error) { answered <- struct{}{} })
+			l.ask(outbound{Type: "ping"}, func(json.RawMessage, error) { answered <- struct{}{} })
 		default:
 			if missed++; missed == l.limit.pings {
 				l.fail(fmt.Errorf("it does not answer: no word on a ping for %v", time.Duration(missed)*l.limit.ping))
@@ -184,7 +184,7 @@ func (l *link) watch() {
 }
 
 // ask sends a request. It calls answer once: from the reader, or immediately if the request cannot be sent.
-func (l *link) ask(request asked, answer func(json.RawMessage, error)) uint64 {
+func (l *link) ask(request outbound, answer func(json.RawMessage, error)) uint64 {
 	l.mu.Lock()
 	if l.waiting == nil {
 		cause := l.cause
@@ -213,12 +213,12 @@ func (l *link) answered(id uint64) func(json.RawMessage, error) {
 }
 
 // call sends a request and waits for its answer. If ctx ends first, it sends a cancel request to the driver.
-func (l *link) call(ctx context.Context, request asked) (json.RawMessage, error) {
+func (l *link) call(ctx context.Context, request outbound) (json.RawMessage, error) {
 	return l.callOr(ctx, request, func() {})
 }
 
 // callOr is like call. It calls late if a successful answer arrives after ctx has ended.
-func (l *link) callOr(ctx context.Context, request asked, late func()) (json.RawMessage, error) {
+func (l *link) callOr(ctx context.Context, request outbound, late func()) (json.RawMessage, error) {
 	type answer struct {
 		result json.RawMessage
 		err    error
@@ -252,7 +252,7 @@ func (l *link) callOr(ctx context.Context, request asked, late func()) (json.Raw
 	default:
 	}
 	left = true
-	_ = l.out.put(asked{Type: "cancel", ID: id})
+	_ = l.out.put(outbound{Type: "cancel", ID: id})
 	return nil, ctx.Err()
 }
 

@@ -41,7 +41,7 @@ func (o *outbox) signal() {
 }
 
 // put appends a frame.
-func (o *outbox) put(header asked) error {
+func (o *outbox) put(header outbound) error {
 	text, err := json.Marshal(header)
 	if err != nil {
 		return err

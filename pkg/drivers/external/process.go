@@ -204,9 +204,9 @@ func (t *tail) read(r *os.File) {
 func (t *tail) keep(text string, n int) {
 	switch {
 	case n < maxLines:
-		t.log.LogAttrs(context.Background(), slog.LevelInfo, "driver says", slog.String("line", text))
+		t.log.LogAttrs(context.Background(), slog.LevelInfo, "driver log", slog.String("line", text))
 	case n == maxLines:
-		t.log.Warn("driver says too much: the rest of its standard error is not logged")
+		t.log.Warn("driver writes too much: the rest of its standard error is not logged")
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -104,7 +104,7 @@ func (p *publisher) taken(count, bytes int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if count < 0 || bytes < 0 || count > p.untaken || bytes > p.unbytes {
-		return fmt.Errorf("taken says %d messages of %d bytes, and publisher %d has sent %d of %d that were not taken",
+		return fmt.Errorf("taken has %d messages of %d bytes, but publisher %d has only %d messages of %d bytes that are not taken",
 			count, bytes, p.id, p.untaken, p.unbytes)
 	}
 	p.untaken, p.unbytes = p.untaken-count, p.unbytes-bytes
@@ -188,7 +188,7 @@ func (p *publisher) Close() error {
 		p.stop(fmt.Errorf("publisher: %w", drivers.ErrClosed))
 		ctx, cancel := context.WithTimeout(context.Background(), p.link.limit.close)
 		defer cancel()
-		_, err := p.link.call(ctx, asked{Type: "close", Publisher: p.id})
+		_, err := p.link.call(ctx, outbound{Type: "close", Publisher: p.id})
 		why := fmt.Errorf("%w before the confirm came", drivers.ErrClosed)
 		if err != nil {
 			why = fmt.Errorf("%w: close publisher: %w", drivers.ErrClosed, err)

@@ -40,16 +40,16 @@ var _ interface {
 	drivers.Prober
 	drivers.Binder
 	drivers.Cleaner
-	drivers.Outside
+	drivers.ClientProcesses
 } = (*session)(nil)
 
 // Open starts a process of the driver, which opens a session.
 func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
 	if !json.Valid(options) || len(options) == 0 || options[0] != '{' {
-		return nil, fmt.Errorf("driver %s: open: options are no JSON object", d.said.Name)
+		return nil, fmt.Errorf("driver %s: open: options are no JSON object", d.description.Name)
 	}
 	env = withDefaults(env)
-	l, said, err := begin(ctx, d.said.Name, d.command, d.limit, env.Log)
+	l, desc, err := begin(ctx, d.description.Name, d.command, d.limit, env.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -59,21 +59,21 @@ func (d *Driver) Open(ctx context.Context, options json.RawMessage, env drivers.
 	s.link.serve = s.serve
 	s.link.mu.Unlock()
 	// the current description: the driver may have changed since a daemon registered it
-	s.driver = &Driver{said: said, command: d.command, limit: d.limit}
-	if _, err := s.call(ctx, asked{Type: "open", Options: options, Dir: env.Dir,
+	s.driver = &Driver{description: desc, command: d.command, limit: d.limit}
+	if _, err := s.call(ctx, outbound{Type: "open", Options: options, Dir: env.Dir,
 		Window: &window{windowMessages, windowBytes}}); err != nil {
 		_ = s.Close()
-		return nil, fmt.Errorf("driver %s: open: %w", d.said.Name, err)
+		return nil, fmt.Errorf("driver %s: open: %w", d.description.Name, err)
 	}
 	return s, nil
 }
 
-func (s *session) call(ctx context.Context, request asked) (json.RawMessage, error) {
+func (s *session) call(ctx context.Context, request outbound) (json.RawMessage, error) {
 	return s.link.call(ctx, request)
 }
 
 // do makes a call and returns its error.
-func (s *session) do(ctx context.Context, doing string, request asked) error {
+func (s *session) do(ctx context.Context, doing string, request outbound) error {
 	if _, err := s.call(ctx, request); err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
@@ -92,18 +92,18 @@ func (s *session) Processes() []int {
 }
 
 func (s *session) Setup(ctx context.Context, t drivers.Topology) error {
-	return s.do(ctx, "set up "+t.Name, asked{Type: "setup", Topology: topologyOf(t)})
+	return s.do(ctx, "set up "+t.Name, outbound{Type: "setup", Topology: topologyOf(t)})
 }
 
 func (s *session) Teardown(ctx context.Context, t drivers.Topology) error {
-	return s.do(ctx, "tear down "+t.Name, asked{Type: "teardown", Topology: topologyOf(t)})
+	return s.do(ctx, "tear down "+t.Name, outbound{Type: "teardown", Topology: topologyOf(t)})
 }
 
 // Publisher makes the driver connect a publisher. It rejects what the driver did not declare.
 func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (drivers.Publisher, error) {
 	use := useOf(spec.Topology)
 	use.Mode, use.Persistent, use.Mandatory, use.PublisherNode = spec.Mode, spec.Persistent, spec.Mandatory, spec.Node
-	can := s.driver.said.declare(s.options, use).Capabilities
+	can := s.driver.description.declare(s.options, use).Capabilities
 	switch {
 	case !slices.Contains(can.Modes, spec.Mode):
 		return nil, fmt.Errorf("connect publisher: mode %q: %w", spec.Mode, drivers.ErrUnsupported)
@@ -116,8 +116,8 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 		spec.OnConfirm = func(uint64, error) {}
 	}
 	p := &publisher{link: s.link, id: s.link.handle(), spec: spec, notice: drivers.NewNotice(spec.OnClosed),
-		flushs: s.driver.said.Flushes, room: make(chan struct{}, 1)}
-	request := asked{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
+		flushs: s.driver.description.Flushes, room: make(chan struct{}, 1)}
+	request := outbound{Type: "publisher", Publisher: p.id, Topology: topologyOf(spec.Topology), Spec: publisherWords{
 		place: place{spec.Queue, spec.Node, spec.Connection}, Mode: spec.Mode, MaxInFlight: spec.MaxInFlight,
 		Batch:      spec.Batch,
 		Persistent: spec.Persistent, Mandatory: spec.Mandatory}}
@@ -133,7 +133,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 	use := useOf(spec.Topology)
 	use.Mode, use.Ack, use.Prefetch, use.ConsumerNode, use.Persistent = drivers.ConfirmWindow, spec.Ack, spec.Prefetch,
 		spec.Node, spec.Topology.Persistent
-	can := s.driver.said.declare(s.options, use).Capabilities
+	can := s.driver.description.declare(s.options, use).Capabilities
 	switch {
 	case !slices.Contains(can.Acks, spec.Ack):
 		return nil, fmt.Errorf("connect consumer: acknowledgement %q: %w", spec.Ack, drivers.ErrUnsupported)
@@ -141,7 +141,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 		return nil, fmt.Errorf("connect consumer: a prefetch without a limit: %w", drivers.ErrUnsupported)
 	}
 	c := newConsumer(s.link, spec, handle)
-	request := asked{Type: "consumer", Consumer: c.id, Topology: topologyOf(spec.Topology), Spec: consumerWords{
+	request := outbound{Type: "consumer", Consumer: c.id, Topology: topologyOf(spec.Topology), Spec: consumerWords{
 		place: place{spec.Queue, spec.Node, spec.Connection}, Subscription: spec.Subscription, Prefetch: spec.Prefetch,
 		Batch: c.spec.Batch,
 		Ack:   spec.Ack, AckEvery: spec.AckEvery, AckInterval: milliseconds(spec.AckInterval)}}
@@ -153,7 +153,7 @@ func (s *session) Consumer(ctx context.Context, spec drivers.ConsumerSpec, handl
 }
 
 // connect opens a publisher or consumer. If ctx ends before the answer and the driver succeeds later, it is closed.
-func (s *session) connect(ctx context.Context, doing string, request asked, add func()) error {
+func (s *session) connect(ctx context.Context, doing string, request outbound, add func()) error {
 	s.link.mu.Lock()
 	err := s.link.cause
 	if err == nil {
@@ -172,7 +172,7 @@ func (s *session) connect(ctx context.Context, doing string, request asked, add 
 	}
 	handle := max(request.Publisher, request.Consumer)
 	_, err = s.link.callOr(ctx, request, func() {
-		s.link.ask(asked{Type: "close", Publisher: request.Publisher, Consumer: request.Consumer},
+		s.link.ask(outbound{Type: "close", Publisher: request.Publisher, Consumer: request.Consumer},
 			func(json.RawMessage, error) {})
 	})
 	if err != nil {
@@ -184,24 +184,24 @@ func (s *session) connect(ctx context.Context, doing string, request asked, add 
 
 // serve processes a forward or event of the driver. The reader calls it, so it does not block. An error is a protocol
 // error of the driver.
-func (s *session) serve(asks said) error {
+func (s *session) serve(request inbound) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return nil
 	}
-	if asks.Type == typeEvent {
-		s.event(asks)
+	if request.Type == typeEvent {
+		s.event(request)
 		return nil
 	}
 	if s.forwards++; s.forwards > maxForwards { // otherwise answers would pile up for a driver that does not read
 		return fmt.Errorf("forward: a session gets at most %d; ask once for each address", maxForwards)
 	}
-	s.asking.Go(func() { s.forward(asks) })
+	s.asking.Go(func() { s.forward(request) })
 	return nil
 }
 
-func (s *session) event(e said) {
+func (s *session) event(e inbound) {
 	kind := drivers.EventKind(e.Kind)
 	if !slices.Contains([]drivers.EventKind{drivers.EventBlocked, drivers.EventUnblocked, drivers.EventRebalanced},
 		kind) {
@@ -217,21 +217,21 @@ func (s *session) event(e said) {
 }
 
 // forward opens a forward to an address, or reuses an existing one, and sends the answer.
-func (s *session) forward(asks said) {
+func (s *session) forward(request inbound) {
 	s.mu.Lock()
-	local := s.local[asks.Address]
+	local := s.local[request.Address]
 	s.mu.Unlock()
 	if local == "" {
 		var err error
-		if local, err = s.env.Forward(s.ctx, asks.Address); err != nil {
-			_ = s.link.out.put(asked{Type: "failed", ID: asks.ID, Message: err.Error()})
+		if local, err = s.env.Forward(s.ctx, request.Address); err != nil {
+			_ = s.link.out.put(outbound{Type: "failed", ID: request.ID, Message: err.Error()})
 			return
 		}
 		s.mu.Lock()
-		s.local[asks.Address] = local
+		s.local[request.Address] = local
 		s.mu.Unlock()
 	}
-	_ = s.link.out.put(asked{Type: "done", ID: asks.ID, Local: local})
+	_ = s.link.out.put(outbound{Type: "done", ID: request.ID, Local: local})
 }
 
 // Close closes all publishers and consumers and ends the process, without waiting for confirms.

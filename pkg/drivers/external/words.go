@@ -13,8 +13,8 @@ import (
 // protocol is the version of the protocol, which docs/external-drivers.md describes.
 const protocol = 2
 
-// said is the header of frames from a driver's process. Type determines which fields are used.
-type said struct {
+// inbound is the header of frames from a driver's process. Type determines which fields are used.
+type inbound struct {
 	Type       string          `json:"type"`
 	ID         uint64          `json:"id"`
 	Result     json.RawMessage `json:"result"`  // done
@@ -43,9 +43,9 @@ const (
 	typeForward = "forward"
 )
 
-// asked is the header of frames to a driver's process: requests, answers and messages without an answer. outbox.go
+// outbound is the header of frames to a driver's process: requests, answers and messages without an answer. outbox.go
 // writes the frequent ones by hand.
-type asked struct {
+type outbound struct {
 	Type      string `json:"type"`
 	ID        uint64 `json:"id,omitempty"`
 	Publisher uint64 `json:"publisher,omitempty"`

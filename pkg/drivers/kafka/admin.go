@@ -28,7 +28,7 @@ const (
 // administrator creates the client for declarations and metrics, outside the measured path. It retries after temporary
 // errors.
 func (s *session) administrator() (prompt, error) {
-	dial := s.env.Aside()
+	dial := s.env.ManagementDialer()
 	library, err := kgo.NewClient(append(s.franzOptions(clientID),
 		kgo.Dialer(func(ctx context.Context, network, address string) (net.Conn, error) {
 			return dialTLS(ctx, dial, s.tls, network, address)
@@ -69,17 +69,17 @@ func (p prompt) Request(ctx context.Context, r kmsg.Request) (kmsg.Response, err
 // within calls ask, and returns when it returns or when ctx ends.
 func within[T any](ctx context.Context, ask func() (T, error)) (T, error) {
 	type answer struct {
-		said T
-		err  error
+		value T
+		err   error
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		said, err := ask()
-		answers <- answer{said, err}
+		value, err := ask()
+		answers <- answer{value, err}
 	}()
 	select {
 	case a := <-answers:
-		return a.said, a.err
+		return a.value, a.err
 	case <-ctx.Done():
 		var none T
 		return none, ctx.Err()

@@ -109,7 +109,7 @@ func checkConsumer(spec drivers.ConsumerSpec) error {
 			return fmt.Errorf("an ack interval of %s: make it more than 0", spec.AckInterval)
 		}
 	default:
-		return fmt.Errorf("ack %q: Kafka forgets nothing by sending it: %w", spec.Ack, drivers.ErrUnsupported)
+		return fmt.Errorf("ack %q: Kafka does not delete messages when it sends them: %w", spec.Ack, drivers.ErrUnsupported)
 	}
 	switch {
 	case spec.Batch < 1:

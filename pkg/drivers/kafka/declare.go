@@ -31,7 +31,7 @@ func (driver) Info() drivers.Info {
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parseOptions(raw)
 	if err != nil {
-		return drivers.Declaration{Unfit: []string{err.Error()}}
+		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	modes := drivers.Modes()
 	if o.acks == 0 {
@@ -56,9 +56,9 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		// after this time without heartbeats, the group reassigns the member's partitions
 		RedeliverAfter: o.SessionTimeout.std(),
 
-		Unfit: unfit(&o, use),
-		Notes: notes(&o, use),
-		Label: label(&o, use),
+		Rejections: rejections(&o, use),
+		Notes:      notes(&o, use),
+		Label:      label(&o, use),
 	}
 }
 
@@ -67,7 +67,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 // only copy, and lose it when another replica becomes the leader.
 func guarantees(o *options) drivers.Guarantees {
 	return drivers.Guarantees{
-		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.forgets(),
+		ConfirmedKept: (o.acks == acksAll || o.acks == 1 && o.ReplicationFactor == 1) && !o.dropsUnread(),
 		// With acks 0, a leader that cannot store a message can only break the connection, or not even that.
 		SentKept: false,
 		// Nothing is sent twice. A consumer that takes over a partition continues at the committed position.
@@ -76,8 +76,8 @@ func guarantees(o *options) drivers.Guarantees {
 	}
 }
 
-// forgets reports whether the options' topic settings let the log drop messages before they are consumed.
-func (o *options) forgets() bool {
+// dropsUnread reports whether the options' topic settings let the log drop messages before they are consumed.
+func (o *options) dropsUnread() bool {
 	for name := range o.Topic {
 		if strings.HasPrefix(name, "retention.") || strings.HasPrefix(name, "cleanup.") ||
 			strings.HasPrefix(name, "local.retention.") {
@@ -87,7 +87,7 @@ func (o *options) forgets() bool {
 	return fmt.Sprint(o.Topic["unclean.leader.election.enable"]) == "true"
 }
 
-func unfit(o *options, use drivers.Use) []string {
+func rejections(o *options, use drivers.Use) []string {
 	var reasons []string
 	if use.Mode.Confirmed() && o.acks == 0 {
 		reasons = append(reasons, fmt.Sprintf("with acks 0 a broker confirms nothing, as mode %s wants it to",
@@ -109,7 +109,7 @@ func unfit(o *options, use drivers.Use) []string {
 		reasons = append(reasons, "a topic has no bindings: keys choose partitions")
 	}
 	if use.Ack == drivers.AckAutomatic {
-		reasons = append(reasons, "Kafka forgets nothing by sending it: commit every n messages, or at an interval")
+		reasons = append(reasons, "Kafka does not delete messages when it sends them: commit every n messages, or at an interval")
 	}
 	return reasons
 }

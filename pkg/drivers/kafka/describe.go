@@ -69,22 +69,22 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 func (s *session) describeVersion(ctx context.Context, d *drivers.Description) error {
 	request := kmsg.NewPtrApiVersionsRequest()
 	request.ClientSoftwareName, request.ClientSoftwareVersion = clientID, "1"
-	said, err := request.RequestWith(ctx, s.admin)
+	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
 		return fmt.Errorf("ask for versions: %w", explain(err))
 	}
-	for _, f := range said.FinalizedFeatures {
+	for _, f := range response.FinalizedFeatures {
 		if f.Name == "metadata.version" {
 			d.Settings["metadata.version"] = strconv.Itoa(int(f.MaxVersionLevel))
 		}
 	}
-	for _, f := range said.SupportedFeatures {
+	for _, f := range response.SupportedFeatures {
 		if f.Name == "metadata.version" {
 			d.Version = release(f.MaxVersion)
 			return nil
 		}
 	}
-	d.Version = strings.TrimPrefix(kversion.FromApiVersionsResponse(said).VersionGuess(), "v")
+	d.Version = strings.TrimPrefix(kversion.FromApiVersionsResponse(response).VersionGuess(), "v")
 	return nil
 }
 
@@ -120,11 +120,11 @@ func (s *session) describeTopic(ctx context.Context, name string, d *drivers.Des
 	resource := kmsg.NewDescribeConfigsRequestResource()
 	resource.ResourceType, resource.ResourceName, resource.ConfigNames = kmsg.ConfigResourceTypeTopic, name, settings
 	request.Resources = append(request.Resources, resource)
-	said, err := request.RequestWith(ctx, s.admin)
+	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
 		return fmt.Errorf("ask for the settings of topic %s: %w", name, explain(err))
 	}
-	for _, r := range said.Resources {
+	for _, r := range response.Resources {
 		if kerr.ErrorForCode(r.ErrorCode) != nil {
 			continue
 		}

@@ -36,7 +36,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &session{options: o, env: env, links: map[*link]struct{}{}, seats: map[seatKey]*seat{},
+	s := &session{options: o, env: env, links: map[*link]struct{}{}, slots: map[slotKey]*slot{},
 		orphans: map[string][]string{}}
 	if s.tls, err = o.tlsConfig(env.Access); err != nil {
 		return nil, fmt.Errorf("open kafka session: %w", err)
@@ -66,7 +66,7 @@ type session struct {
 	mu      sync.Mutex
 	closed  bool
 	links   map[*link]struct{} // every open one
-	seats   map[seatKey]*seat
+	slots   map[slotKey]*slot
 	orphans map[string][]string // by group: client IDs of consumers that broke and may still be its members
 	task    drivers.Topology    // topology that was used last
 

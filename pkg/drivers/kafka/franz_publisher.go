@@ -15,16 +15,16 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// franzClient is a client of franz-go. It makes one attempt per request. The promise of a record receives the result.
+// franzClient is a client of franz-go. It makes one attempt per request. The callback of a record receives the result.
 type franzClient struct {
 	session *session
 	link    *link
 	library *kgo.Client
 	topic   string
 
-	mu      sync.Mutex
-	outlets map[*franzOutlet]struct{}
-	ending  sync.Once
+	mu        sync.Mutex
+	producers map[*franzProducer]struct{}
+	ending    sync.Once
 }
 
 // held is the linger time if batches are flushed explicitly. It is the maximum that franz-go allows.
@@ -33,7 +33,7 @@ const held = time.Minute
 func (s *session) newFranzClient(_ context.Context, l *link, spec drivers.PublisherSpec) (client, error) {
 	o := &s.options
 	c := &franzClient{session: s, link: l, topic: topicName(spec.Topology, spec.Queue),
-		outlets: map[*franzOutlet]struct{}{}}
+		producers: map[*franzProducer]struct{}{}}
 	acks, linger := o.acksFor(spec.Mode.Confirmed()), o.Linger.std()
 	switch {
 	case holds(spec.Mode):
@@ -79,7 +79,7 @@ func franzAcks(acks int16) kgo.Acks {
 func (c *franzClient) abort() {
 	c.ending.Do(func() {
 		c.mu.Lock()
-		for o := range c.outlets {
+		for o := range c.producers {
 			o.shut()
 		}
 		c.mu.Unlock()
@@ -92,9 +92,9 @@ func (c *franzClient) close() {
 	c.abort()
 }
 
-// outlet makes the library load the topic's metadata. Unless the publisher is for a single message, it also waits for
+// producer makes the library load the topic's metadata. Unless the publisher is for a single message, it also waits for
 // answers from the partitions' leaders.
-func (c *franzClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (outlet, error) {
+func (c *franzClient) producer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
 	if !perMessage(spec.Mode) {
 		if err := c.learn(ctx); err != nil {
 			return nil, err
@@ -103,20 +103,20 @@ func (c *franzClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (o
 			return nil, err
 		}
 	}
-	o := &franzOutlet{client: c, tell: spec.OnConfirm, tells: spec.Mode.Confirmed() && spec.OnConfirm != nil,
+	o := &franzProducer{client: c, tell: spec.OnConfirm, confirms: spec.Mode.Confirmed() && spec.OnConfirm != nil,
 		lingers: holds(spec.Mode) || c.session.options.Linger > 0 && spec.Mode != drivers.ConfirmEach &&
 			!perMessage(spec.Mode),
 		room: newRoom(!spec.Mode.Confirmed(), spec.Waiting), emptied: make(chan struct{}, 1)}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.outlets[o] = struct{}{}
+	c.producers[o] = struct{}{}
 	return o, nil
 }
 
-func (c *franzClient) leaveOutlet(o *franzOutlet) {
+func (c *franzClient) leaveProducer(o *franzProducer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.outlets, o)
+	delete(c.producers, o)
 }
 
 // learn returns when the library has the metadata of the topic. The library loads it for topics of records, and neither
@@ -127,8 +127,8 @@ func (c *franzClient) learn(ctx context.Context) error {
 		func(_ *kgo.Record, err error) { refused <- err })
 	select {
 	case err := <-refused:
-		var said *kerr.Error
-		if errors.As(err, &said) || errors.Is(err, kgo.ErrClientClosed) {
+		var reported *kerr.Error
+		if errors.As(err, &reported) || errors.Is(err, kgo.ErrClientClosed) {
 			return fmt.Errorf("ask for topic %s: %w", c.topic, err)
 		}
 		return nil

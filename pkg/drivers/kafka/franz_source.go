@@ -187,7 +187,7 @@ func (s *franzSource) end() {
 		<-s.ran
 	}
 	if s.c.link.over.Load() {
-		_ = s.library.LeaveGroupContext(nil) //lint:ignore SA1012 it says that nobody waits for the answer
+		_ = s.library.LeaveGroupContext(nil) //lint:ignore SA1012 nil: do not wait for the response
 	}
 	s.library.CloseAllowingRebalance()
 }

@@ -32,7 +32,7 @@ func (s *session) goDial(ctx context.Context, l *link, address string) (*goConn,
 	}
 	c := &goConn{Conn: protocol.NewConn(raw, clientID), timeout: s.options.ConfirmTimeout.std()}
 	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
-	err = c.greet()
+	err = c.checkAlive()
 	if err == nil && s.sasl != nil {
 		err = c.signIn(ctx, s.sasl, address)
 	}
@@ -54,8 +54,8 @@ func (c *goConn) ask(request protocol.Message) (protocol.Message, error) {
 	return c.RoundTrip(request)
 }
 
-// greet requests the versions of requests that the broker supports. It also serves as a keep-alive.
-func (c *goConn) greet() error {
+// checkAlive requests the versions of requests that the broker supports. It also serves as a keep-alive.
+func (c *goConn) checkAlive() error {
 	answer, err := c.ask(&apiversions.Request{})
 	if err != nil {
 		return err
@@ -94,9 +94,9 @@ func (c *goConn) signIn(ctx context.Context, mechanism sasl.Mechanism, address s
 		if answer, err = c.ask(&saslauthenticate.Request{AuthBytes: words}); err != nil {
 			break
 		}
-		said := answer.(*saslauthenticate.Response)
-		if err = failure(said.ErrorCode, &said.ErrorMessage); err == nil {
-			done, words, err = machine.Next(ctx, said.AuthBytes)
+		response := answer.(*saslauthenticate.Response)
+		if err = failure(response.ErrorCode, &response.ErrorMessage); err == nil {
+			done, words, err = machine.Next(ctx, response.AuthBytes)
 		}
 	}
 	if errors.Is(err, io.EOF) {

@@ -58,14 +58,14 @@ func (s *session) newGoClient(_ context.Context, l *link, spec drivers.Publisher
 
 func (c *goClient) close() { c.link.close() }
 
-// outlet requests the leaders of the partitions. Unless the publisher is for a single message, it also connects to
+// producer requests the leaders of the partitions. Unless the publisher is for a single message, it also connects to
 // them.
-func (c *goClient) outlet(ctx context.Context, spec drivers.PublisherSpec) (outlet, error) {
+func (c *goClient) producer(ctx context.Context, spec drivers.PublisherSpec) (producer, error) {
 	leaders, err := c.leaders(ctx)
 	if err != nil {
 		return nil, err
 	}
-	o := newGoOutlet(c, spec, leaders)
+	o := newGoProducer(c, spec, leaders)
 	if !perMessage(spec.Mode) {
 		for _, s := range o.all {
 			if err := c.connect(ctx, s); err != nil {
@@ -178,7 +178,7 @@ func (c *goClient) produce(conn *goConn, acks int16, batches []*batch) ([]error,
 
 // answered returns the broker's error for a partition's batch. missing is set if the response does not contain the
 // partition.
-func answered(response *produce.Response, partition int32) (said, missing error) {
+func answered(response *produce.Response, partition int32) (rejected, missing error) {
 	for _, topic := range response.Topics {
 		for i := range topic.Partitions {
 			if p := &topic.Partitions[i]; p.Partition == partition {
@@ -186,5 +186,5 @@ func answered(response *produce.Response, partition int32) (said, missing error)
 			}
 		}
 	}
-	return nil, fmt.Errorf("the answer to a request says nothing of partition %d", partition)
+	return nil, fmt.Errorf("the response has no result for partition %d", partition)
 }

@@ -66,16 +66,16 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 		{`{"brokers": ["a:1"]}`, drivers.Use{QueueNode: "1"}, "counted from 0"},
 		{`{"brokers": ["a:1"]}`, drivers.Use{PublisherNode: "0"}, "leader of each partition"},
 		{`{"brokers": ["a:1"]}`, drivers.Use{Bindings: 2}, "no bindings"},
-		{`{"brokers": ["a:1"]}`, drivers.Use{Ack: drivers.AckAutomatic}, "forgets nothing"},
+		{`{"brokers": ["a:1"]}`, drivers.Use{Ack: drivers.AckAutomatic}, "does not delete messages"},
 	} {
 		d := declare([]byte(c.options), c.use)
-		if all := strings.Join(d.Unfit, "; "); !strings.Contains(all, c.reason) {
+		if all := strings.Join(d.Rejections, "; "); !strings.Contains(all, c.reason) {
 			t.Errorf("options %s with %+v: unfit %q, want %q", c.options, c.use, all, c.reason)
 		}
 	}
 	if d := declare([]byte(`{"brokers": ["a:1"], "acks": "all"}`),
-		drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEvery}); len(d.Unfit) > 0 {
-		t.Errorf("plain options are unfit: %v", d.Unfit)
+		drivers.Use{Mode: drivers.ConfirmEach, Ack: drivers.AckEvery}); len(d.Rejections) > 0 {
+		t.Errorf("plain options are unfit: %v", d.Rejections)
 	}
 }
 

@@ -98,13 +98,13 @@ func (s *session) diskMetrics(ctx context.Context, t drivers.Topology) ([]driver
 
 // ofDirs adds up a broker's log directories. If one cannot be read, it returns nothing, because a partial sum would be
 // wrong.
-func ofDirs(node string, said *kmsg.DescribeLogDirsResponse) []drivers.Metric {
-	if kerr.ErrorForCode(said.ErrorCode) != nil || len(said.Dirs) == 0 {
+func ofDirs(node string, response *kmsg.DescribeLogDirsResponse) []drivers.Metric {
+	if kerr.ErrorForCode(response.ErrorCode) != nil || len(response.Dirs) == 0 {
 		return nil
 	}
 	var stored, free float64
 	volumes := map[[2]int64]bool{} // directories with the same size and free space are assumed to be on the same disk
-	for _, dir := range said.Dirs {
+	for _, dir := range response.Dirs {
 		if kerr.ErrorForCode(dir.ErrorCode) != nil {
 			return nil
 		}
@@ -176,19 +176,19 @@ func (s *session) groupMetrics(ctx context.Context, t drivers.Topology) ([]drive
 			request.Groups = append(request.Groups, groupName(t, sub, q))
 		}
 	}
-	said, err := request.RequestWith(ctx, s.admin)
+	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
 		return nil, fmt.Errorf("ask for members of groups: %w", explain(err))
 	}
 	members := 0
-	for _, g := range said.Groups {
+	for _, g := range response.Groups {
 		if err := kerr.ErrorForCode(g.ErrorCode); err != nil && !errors.Is(err, kerr.GroupIDNotFound) {
 			return nil, fmt.Errorf("ask for members of group %s: %w", g.Group, explain(err))
 		}
 		members += len(g.Members)
 	}
-	if len(said.Groups) < len(request.Groups) {
-		return nil, fmt.Errorf("ask for members of groups: %d of %d are known", len(said.Groups), len(request.Groups))
+	if len(response.Groups) < len(request.Groups) {
+		return nil, fmt.Errorf("read members of groups: the response has %d of %d groups", len(response.Groups), len(request.Groups))
 	}
 	return []drivers.Metric{{Name: drivers.MetricConsumers, Value: float64(members)}}, nil
 }
@@ -209,12 +209,12 @@ func (s *session) positions(ctx context.Context, t drivers.Topology) (map[string
 			request.Groups = append(request.Groups, group)
 		}
 	}
-	said, err := request.RequestWith(ctx, s.admin)
+	response, err := request.RequestWith(ctx, s.admin)
 	if err != nil {
 		return nil, fmt.Errorf("ask what was committed: %w", explain(err))
 	}
 	committed := map[string]map[int32]int64{}
-	for _, g := range said.Groups {
+	for _, g := range response.Groups {
 		if err := kerr.ErrorForCode(g.ErrorCode); err != nil {
 			return nil, fmt.Errorf("ask what group %s has committed: %w", g.Group, explain(err))
 		}

@@ -17,7 +17,7 @@ import (
 type publisher struct {
 	spec       drivers.PublisherSpec
 	link       *link
-	out        outlet
+	out        producer
 	leave      func()
 	notice     *drivers.Notice
 	partitions uint32
@@ -26,9 +26,9 @@ type publisher struct {
 	once       sync.Once
 }
 
-// outlet sends one publisher's messages to the partitions of one topic, with one of the libraries. It settles each
+// producer sends one publisher's messages to the partitions of one topic, with one of the libraries. It settles each
 // accepted message exactly once.
-type outlet interface {
+type producer interface {
 	// send copies the body. It blocks while the broker or network accepts no more.
 	send(ctx context.Context, partition int32, m drivers.Message) error
 	// flush sends what is buffered.
@@ -57,7 +57,7 @@ func (s *session) Publisher(ctx context.Context, spec drivers.PublisherSpec) (dr
 		spec: spec, link: on.link, leave: leave, notice: drivers.NewNotice(spec.OnClosed),
 		partitions: uint32(s.options.Partitions), most: s.options.BatchBytes - overhead,
 	}
-	if p.out, err = on.outlet(ctx, spec); err != nil {
+	if p.out, err = on.producer(ctx, spec); err != nil {
 		leave()
 		return nil, fmt.Errorf("connect publisher: %w", explain(err))
 	}

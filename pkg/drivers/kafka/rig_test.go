@@ -51,7 +51,7 @@ func openBy(t testing.TB, options json.RawMessage,
 	t.Helper()
 	r := &rig{t: t, topology: labtest.Topology(nil)}
 	env := labtest.Env(r.event)
-	env.DialAside = aside
+	env.DialManagement = aside
 	r.session = labtest.Open(t, driver{}, options, env).(*session)
 	labtest.TearDown(t, r.session, &r.topology)
 	return r

@@ -167,19 +167,19 @@ func (s *session) known(ctx context.Context, topics []string) error {
 	}
 	answered := 0
 	for _, b := range cluster.Brokers {
-		said, err := within(ctx, func() (*kmsg.MetadataResponse, error) {
+		metadata, err := within(ctx, func() (*kmsg.MetadataResponse, error) {
 			return s.metadata(ctx, s.admin.Broker(int(b.NodeID)), topics)
 		})
 		if err != nil {
 			continue // the broker may be down: then the others have the topics
 		}
 		answered++
-		for _, topic := range said.Topics {
+		for _, topic := range metadata.Topics {
 			if err := kerr.ErrorForCode(topic.ErrorCode); err != nil {
 				return fmt.Errorf("broker %s: %w", address(b), err)
 			}
 			if len(topic.Partitions) < s.options.Partitions {
-				return fmt.Errorf("broker %s knows %d of %d partitions", address(b), len(topic.Partitions),
+				return fmt.Errorf("broker %s has metadata of %d of %d partitions", address(b), len(topic.Partitions),
 					s.options.Partitions)
 			}
 		}

@@ -104,9 +104,9 @@ func (s *session) binding(t drivers.Topology, subscription, queue int, key uint3
 	switch {
 	case err != nil:
 		return nil, err
-	case key < drivers.ExtraKey:
+	case key < drivers.ChurnKey:
 		return nil, fmt.Errorf("key %d belongs to the queue's own bindings: those made while messages flow begin at %d",
-			key, drivers.ExtraKey)
+			key, drivers.ChurnKey)
 	case at.queue(subscription, queue) == nil:
 		return nil, fmt.Errorf("topology %q has no queue %d in subscription %d", t.Name, queue, subscription)
 	}

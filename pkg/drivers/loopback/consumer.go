@@ -154,9 +154,9 @@ func (c *consumer) unpark() {
 
 // deliver passes a run to the handler in batches and settles it.
 func (c *consumer) deliver(r run) {
-	said := drivers.No
+	redelivered := drivers.No
 	if r.redelivered {
-		said = drivers.Yes
+		redelivered = drivers.Yes
 	}
 	// no acknowledgements are counted in these modes: settle many batches at once
 	lazy := c.spec.Ack == drivers.AckEach || c.spec.Ack == drivers.AckAutomatic
@@ -166,7 +166,7 @@ func (c *consumer) deliver(r run) {
 		for i, s := range r.slots[at : at+n] {
 			end := s.at + s.size
 			d := &c.deliveries[i]
-			d.Body, d.Redelivered, d.Stream = r.buf[s.at:end:end], said, c.queue.number
+			d.Body, d.Redelivered, d.Stream = r.buf[s.at:end:end], redelivered, c.queue.number
 		}
 		err := c.handle(c.deliveries[:n])
 		if refused := err != nil || c.broken.Load(); refused || !lazy {

@@ -34,7 +34,7 @@ func (Driver) Info() drivers.Info {
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parse(raw)
 	if err != nil {
-		return drivers.Declaration{Unfit: []string{err.Error()}}
+		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	d := drivers.Declaration{
 		Capabilities: drivers.Capabilities{
@@ -56,7 +56,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			Ordered: o.Delay.fixed()},
 	}
 	if use.Simulated {
-		d.Unfit = append(d.Unfit,
+		d.Rejections = append(d.Rejections,
 			"loopback has no network to delay or to disturb; its options delay and confirmDelay do that")
 	}
 	d.Label = o.label()

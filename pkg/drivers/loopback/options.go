@@ -104,25 +104,25 @@ func (o options) check() error {
 // label describes in a few words what a confirm means under these options.
 func (o options) label() string {
 	words := []string{"in process memory"}
-	say := func(on bool, format string, a ...any) {
+	add := func(on bool, format string, a ...any) {
 		if on {
 			words = append(words, fmt.Sprintf(format, a...))
 		}
 	}
-	say(o.Lose > 0, "loses 1 in %d", o.Lose)
-	say(o.Duplicate > 0, "duplicates 1 in %d", o.Duplicate)
-	say(o.Reject > 0, "rejects 1 in %d", o.Reject)
-	say(len(o.Swap) > 0, "swaps %d pairs", len(o.Swap))
-	say(!o.Delay.none(), "delivers after %v", o.Delay)
-	say(!o.ConfirmDelay.none(), "confirms after %v", o.ConfirmDelay)
+	add(o.Lose > 0, "loses 1 in %d", o.Lose)
+	add(o.Duplicate > 0, "duplicates 1 in %d", o.Duplicate)
+	add(o.Reject > 0, "rejects 1 in %d", o.Reject)
+	add(len(o.Swap) > 0, "swaps %d pairs", len(o.Swap))
+	add(!o.Delay.none(), "delivers after %v", o.Delay)
+	add(!o.ConfirmDelay.none(), "confirms after %v", o.ConfirmDelay)
 	for _, s := range o.Stalls {
-		say(true, "stalls at %v for %v", time.Duration(s.At), time.Duration(s.For))
+		add(true, "stalls at %v for %v", time.Duration(s.At), time.Duration(s.For))
 	}
-	say(o.SlowStart.Extra > 0, "takes up to %v longer in the first %v", time.Duration(o.SlowStart.Extra),
+	add(o.SlowStart.Extra > 0, "takes up to %v longer in the first %v", time.Duration(o.SlowStart.Extra),
 		time.Duration(o.SlowStart.For))
-	say(o.BindDelay > 0, "binds after %v", time.Duration(o.BindDelay))
-	say(o.BindSpread > 0, "bindings work %v later", time.Duration(o.BindSpread))
-	say(o.Rate > 0, "takes %d/s", o.Rate)
+	add(o.BindDelay > 0, "binds after %v", time.Duration(o.BindDelay))
+	add(o.BindSpread > 0, "bindings work %v later", time.Duration(o.BindSpread))
+	add(o.Rate > 0, "takes %d/s", o.Rate)
 	return strings.Join(words, ", ")
 }
 

@@ -64,7 +64,7 @@ func (p *publisher) start() {
 // Publish copies the body. It confirms before it returns, unless confirms are delayed.
 func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 	p.mu.Lock()
-	if p.fast && !p.ended.Load() && m.Key < drivers.ExtraKey {
+	if p.fast && !p.ended.Load() && m.Key < drivers.ChurnKey {
 		o := &p.session.options
 		switch p.queues[0].offer(m.Body, 0, o.Capacity, o.CapacityBytes) {
 		case taken:
@@ -95,7 +95,7 @@ func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 		return err
 	}
 	queues := p.queues
-	if m.Key >= drivers.ExtraKey {
+	if m.Key >= drivers.ChurnKey {
 		queues = p.topology.bound(extra{p.spec.Queue, m.Key}, p.session.broker.now())
 	}
 	if unroutable(queues) {
@@ -108,7 +108,7 @@ func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 	if err := p.awaitRoom(ctx, queues, len(m.Body)); err != nil {
 		return err
 	}
-	if m.Key >= drivers.ExtraKey {
+	if m.Key >= drivers.ChurnKey {
 		p.store(queues, m.Body, p.due(p.session.options.Delay.median()))
 		return p.confirm(m.Token, p.session.options.ConfirmDelay.median(), nil)
 	}
@@ -118,7 +118,7 @@ func (p *publisher) publish(ctx context.Context, m drivers.Message) error {
 		p.store(queues, body, ready)
 	}
 	if f.rejected {
-		return p.confirm(m.Token, f.confirmDelay, fmt.Errorf("loopback was told to reject it: %w", drivers.ErrRejected))
+		return p.confirm(m.Token, f.confirmDelay, fmt.Errorf("rejected by the option reject: %w", drivers.ErrRejected))
 	}
 	return p.confirm(m.Token, f.confirmDelay, nil)
 }

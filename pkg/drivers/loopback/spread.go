@@ -28,7 +28,7 @@ func (s spread) none() bool { return len(s.values) == 0 || s.values[len(s.values
 
 func (s spread) negative() bool { return len(s.values) > 0 && s.values[0] < 0 }
 
-// median returns the median delay. Messages without a sequence number get it: unroutable ones and those of an ExtraKey.
+// median returns the median delay. Messages without a sequence number get it: unroutable ones and those of a ChurnKey.
 func (s spread) median() int64 {
 	if len(s.values) == 0 {
 		return 0

@@ -23,7 +23,7 @@ func (driver) Info() drivers.Info {
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parseOptions(raw)
 	if err != nil {
-		return drivers.Declaration{Unfit: []string{err.Error()}}
+		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	automatic := use.Ack == drivers.AckAutomatic
 	d := drivers.Declaration{

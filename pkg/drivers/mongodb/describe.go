@@ -60,20 +60,20 @@ func (s *session) ask(ctx context.Context) (server, error) {
 
 // doubt returns a text if the server does not honour the write concern of the label, otherwise "".
 func (v server) doubt(o *options, persistent bool) string {
-	asked := o.W.String()
+	requested := o.W.String()
 	j := o.journaled(persistent)
 	journaled := j != nil && *j
 	if journaled {
-		asked += ", journaled"
+		requested += ", journaled"
 	}
 	alone := v.set == "" && !v.sharded
 	switch {
 	case v.ferret != "" && (o.W != 1 || journaled):
-		return asked + ": not honoured by this server: FerretDB takes every write concern and does what it always does"
+		return requested + ": not honoured by this server: FerretDB accepts every write concern and ignores it"
 	case v.ferret == "" && alone && o.W == 0:
-		return asked + ": not honoured by this server: it is no replica set, so that the majority is itself alone"
+		return requested + ": not honoured by this server: it is not a replica set, so the majority is one server"
 	case v.ferret == "" && alone && o.W > 1:
-		return asked + ": not honoured by this server: it is no replica set"
+		return requested + ": not honoured by this server: it is not a replica set"
 	}
 	return ""
 }

@@ -41,7 +41,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if s.tls, err = o.secured(env.Access); err != nil {
 		return nil, fmt.Errorf("open mongodb session: %w", err)
 	}
-	s.admin.dial, s.aside.dial = env.Dial, env.Aside()
+	s.admin.dial, s.aside.dial = env.Dial, env.ManagementDialer()
 	if s.server, err = s.ask(ctx); err != nil {
 		_ = s.Close()
 		return nil, err

@@ -160,7 +160,7 @@ func (o *options) client() (*client.ClientOptions, error) {
 	case c.RetryWrites != nil && *c.RetryWrites, c.RetryReads != nil && *c.RetryReads:
 		return nil, errors.New("url: retryWrites and retryReads: nothing is sent twice here: take them out of it")
 	case c.LoadBalanced != nil && *c.LoadBalanced:
-		return nil, errors.New("url: loadBalanced: broken connections could not be told from others: list the hosts")
+		return nil, errors.New("url: loadBalanced is not supported, because broken connections cannot be identified; list the hosts")
 	}
 	return c, nil
 }

@@ -36,11 +36,11 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 	}
 	for _, c := range cases {
 		d := declare(json.RawMessage(c.options), drivers.Use{})
-		if len(d.Unfit) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Unfit[0], c.want) {
-			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Unfit, c.want)
+		if len(d.Rejections) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Rejections[0], c.want) {
+			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Rejections, c.want)
 		}
-		if strings.Contains(strings.Join(d.Unfit, ""), "hunter2") {
-			t.Errorf("%s: the reason tells the password: %v", c.options, d.Unfit)
+		if strings.Contains(strings.Join(d.Rejections, ""), "hunter2") {
+			t.Errorf("%s: the reason tells the password: %v", c.options, d.Rejections)
 		}
 	}
 }
@@ -71,10 +71,10 @@ func TestLabelAndGuarantees(t *testing.T) {
 	}
 	for _, c := range cases {
 		d := declare(labtest.Options(t, map[string]any{"url": "mongodb://a:1,b:2/?replicaSet=r"}, c.options), c.use)
-		if len(d.Unfit) > 0 || d.Label != c.label || d.Guarantees.ConfirmedKept != c.kept ||
+		if len(d.Rejections) > 0 || d.Label != c.label || d.Guarantees.ConfirmedKept != c.kept ||
 			d.Guarantees.Ordered != c.ordered {
 			t.Errorf("%s, %+v: %q, %+v, unfit %v; want %q, kept %v, ordered %v", c.options, c.use, d.Label,
-				d.Guarantees, d.Unfit, c.label, c.kept, c.ordered)
+				d.Guarantees, d.Rejections, c.label, c.kept, c.ordered)
 		}
 		if d.Guarantees.NoDuplicates != (c.use.Ack == drivers.AckAutomatic) {
 			t.Errorf("%s, %+v: guarantees no duplicates: %v", c.options, c.use, d.Guarantees.NoDuplicates)

@@ -65,8 +65,8 @@ func serverMetrics(status bson.Raw, grown *growth.Counters) []drivers.Metric {
 		}
 	}
 	host, _ := status.Lookup("host").StringValueOK()
-	rate := func(name drivers.MetricName, counter float64, said bool) {
-		if !said {
+	rate := func(name drivers.MetricName, counter float64, found bool) {
+		if !found {
 			return
 		}
 		if rate, known := grown.PerSecond(string(name)+" "+host, counter); known {
@@ -79,10 +79,10 @@ func serverMetrics(status bson.Raw, grown *growth.Counters) []drivers.Metric {
 	user, is := number(status, "extra_info", "user_time_us")
 	system, are := number(status, "extra_info", "system_time_us")
 	rate(drivers.MetricCPU, (user+system)/1e6, is && are)
-	inserted, said := number(status, "opcounters", "insert")
-	rate(drivers.MetricPublishRate, inserted, said)
-	opened, said := number(status, "connections", "totalCreated")
-	rate(drivers.MetricConnectionRate, opened, said)
+	inserted, found := number(status, "opcounters", "insert")
+	rate(drivers.MetricPublishRate, inserted, found)
+	opened, found := number(status, "connections", "totalCreated")
+	rate(drivers.MetricConnectionRate, opened, found)
 	return all
 }
 

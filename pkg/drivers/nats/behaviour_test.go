@@ -300,7 +300,7 @@ func TestDeclareTellsWhatCannotWork(t *testing.T) {
 		`{"urls": ["a", "b"], "storage": "file"}`:  {ConsumerNode: nodeFollower},
 		`{"urls": ["a", "b", "c"], "replicas": 3}`: {QueueNode: nodeLeader},
 	} {
-		if d := declare([]byte(options), use); len(d.Unfit) == 0 {
+		if d := declare([]byte(options), use); len(d.Rejections) == 0 {
 			t.Errorf("options %s with %+v are declared to work", options, use)
 		}
 	}

@@ -141,12 +141,12 @@ var nudge, last = new(client.Msg), new(client.Msg)
 // message than a select over all events. attend handles the other events and sends a nudge to run.
 func (c *consumer) run() {
 	defer close(c.ended)
-	attended := make(chan struct{})
+	attendEnded := make(chan struct{})
 	go func() {
-		defer close(attended)
+		defer close(attendEnded)
 		c.attend()
 	}()
-	defer func() { <-attended }()
+	defer func() { <-attendEnded }()
 	defer close(c.left)
 	for !c.over.Load() {
 		c.receive(<-c.inbox)

@@ -30,7 +30,7 @@ func (driver) Info() drivers.Info {
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parseOptions(raw)
 	if err != nil {
-		return drivers.Declaration{Unfit: []string{err.Error()}}
+		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	automatic := use.Ack == drivers.AckAutomatic
 	hidden := o.ackWait()
@@ -54,7 +54,7 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 			CopiesBody:        true, // into the library's write buffer
 		},
 		Guarantees: drivers.Guarantees{
-			ConfirmedKept: !automatic && !o.forgets(use.Consumers),
+			ConfirmedKept: !automatic && !o.dropsUnread(use.Consumers),
 			// JetStream drops unconfirmed messages without an error when it is overloaded.
 			SentKept: false,
 			// JetStream delivers messages again that are not acknowledged within ackWait. A new leader may also deliver
@@ -64,12 +64,12 @@ func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 		},
 		RedeliverAfter: hidden,
 
-		Unfit: unfit(&o, use),
-		Label: label(&o, use),
+		Rejections: rejections(&o, use),
+		Label:      label(&o, use),
 	}
 }
 
-func unfit(o *options, use drivers.Use) []string {
+func rejections(o *options, use drivers.Use) []string {
 	var reasons []string
 	nodes := len(o.urls())
 	for _, node := range []drivers.Node{use.PublisherNode, use.ConsumerNode, use.QueueNode} {

@@ -32,11 +32,11 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if env.Log == nil {
 		env.Log = slog.New(slog.DiscardHandler)
 	}
-	watch, err := newMonitor(o.Monitoring, env.Aside())
+	watch, err := newMonitor(o.Monitoring, env.ManagementDialer())
 	if err != nil {
 		return nil, err
 	}
-	s := &session{options: o, env: env, links: map[*link]struct{}{}, seats: map[seatKey]*seat{},
+	s := &session{options: o, env: env, links: map[*link]struct{}{}, sharedLinks: map[linkKey]*sharedLink{},
 		names: map[string]string{},
 		known: map[string]struct{}{}, prober: prober{monitor: watch}}
 	if o.Credentials != "" {
@@ -70,12 +70,12 @@ type session struct {
 	adminMu sync.Mutex
 	admin   *link // for declarations; replaced if it is broken
 
-	mu     sync.Mutex
-	closed bool
-	links  map[*link]struct{} // every open connection
-	seats  map[seatKey]*seat
-	names  map[string]string   // server names by address
-	known  map[string]struct{} // names of streams that exist
+	mu          sync.Mutex
+	closed      bool
+	links       map[*link]struct{} // every open connection
+	sharedLinks map[linkKey]*sharedLink
+	names       map[string]string   // server names by address
+	known       map[string]struct{} // names of streams that exist
 
 	ending sync.Once
 	end    error

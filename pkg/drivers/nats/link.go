@@ -31,10 +31,10 @@ type link struct {
 	why      error // reason of abandon
 	warned   bool
 	watchers map[any]func(error)
-	uses     int // guarded by the mutex of its seat
+	uses     int // guarded by the mutex of its sharedLink
 }
 
-// dialFunc is Env.Dial or Env.Aside.
+// dialFunc is Env.Dial or Env.ManagementDialer.
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // dialer passes a dialFunc to the library. It keeps the connection and the error, which the library hides.
@@ -223,14 +223,14 @@ func (l *link) close() {
 	<-l.done
 }
 
-// seatKey identifies a shared connection.
-type seatKey struct {
+// linkKey identifies a shared connection.
+type linkKey struct {
 	node   drivers.Node
 	number int
 }
 
-// seat stores the shared connection of one key while it has users.
-type seat struct {
+// sharedLink stores the shared connection of one key while it has users.
+type sharedLink struct {
 	mu   sync.Mutex
 	link *link
 }
@@ -245,28 +245,28 @@ func (s *session) join(ctx context.Context, at []endpoint, node drivers.Node, nu
 		}
 		return l, l.close, nil
 	}
-	key := seatKey{node, number}
+	key := linkKey{node, number}
 	s.mu.Lock()
-	if s.seats[key] == nil {
-		s.seats[key] = &seat{}
+	if s.sharedLinks[key] == nil {
+		s.sharedLinks[key] = &sharedLink{}
 	}
-	seat := s.seats[key]
+	shared := s.sharedLinks[key]
 	s.mu.Unlock()
-	seat.mu.Lock()
-	defer seat.mu.Unlock()
-	if seat.link == nil || seat.link.broken() {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.link == nil || shared.link.broken() {
 		l, err := s.dialFirst(ctx, at, s.env.Dial)
 		if err != nil {
 			return nil, nil, err
 		}
-		seat.link = l
+		shared.link = l
 	}
-	l := seat.link
+	l := shared.link
 	l.uses++
-	return l, func() { seat.leave(l) }, nil
+	return l, func() { shared.leave(l) }, nil
 }
 
-func (s *seat) leave(l *link) {
+func (s *sharedLink) leave(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.uses--

@@ -64,7 +64,7 @@ func (o *options) fault() string {
 	case ways != 1:
 		return `give one of url: "nats://host:4222", urls (one for each server of a cluster) and embedded: true`
 	case o.Embedded && len(o.Monitoring) > 0:
-		return "an embedded server is in the agent's process, whose metrics say what it uses: it has no monitoring"
+		return "an embedded server runs in the agent's process and has no monitoring; see the metrics of the agent"
 	case o.Embedded && o.Replicas > 1:
 		return "an embedded server is one server: replicas must be 1"
 	case !o.Embedded && o.Sync != "default":
@@ -106,8 +106,8 @@ func (o *options) confirmTimeout() time.Duration {
 
 func (o *options) bounded() bool { return o.MaxBytes > 0 || o.MaxMessages > 0 }
 
-// forgets reports whether a full stream drops messages that no consumer has acknowledged.
-func (o *options) forgets(consumers int) bool {
+// dropsUnread reports whether a full stream drops messages that no consumer has acknowledged.
+func (o *options) dropsUnread(consumers int) bool {
 	return consumers == 0 || (o.bounded() && o.Discard == "old")
 }
 

@@ -81,19 +81,19 @@ func TestRedelivered(t *testing.T) {
 // A consumer that holds most of its prefetch unacknowledged must send a new request when its last one has ended.
 // Otherwise it would wait for ever.
 func TestPullerAsksAgain(t *testing.T) {
-	for _, test := range []struct{ asked, held, want int }{
-		{asked: 0, held: 0, want: 10},
-		{asked: 6, held: 0, want: 0}, // too few for a request
-		{asked: 5, held: 0, want: 5},
-		{asked: 4, held: 6, want: 0},
-		{asked: 0, held: 6, want: 4}, // the request for the rest has ended
-		{asked: -1, held: 9, want: 1},
-		{asked: 0, held: 10, want: 0},
+	for _, test := range []struct{ requested, held, want int }{
+		{requested: 0, held: 0, want: 10},
+		{requested: 6, held: 0, want: 0}, // too few for a request
+		{requested: 5, held: 0, want: 5},
+		{requested: 4, held: 6, want: 0},
+		{requested: 0, held: 6, want: 4}, // the request for the rest has ended
+		{requested: -1, held: 9, want: 1},
+		{requested: 0, held: 10, want: 0},
 	} {
 		p := newPuller(nil, "", "", 10)
-		p.asked, p.held = test.asked, test.held
+		p.requested, p.held = test.requested, test.held
 		if got := p.wanted(); got != test.want {
-			t.Errorf("with %d of 10 asked for and %d held it asks for %d, want %d", test.asked, test.held, got,
+			t.Errorf("with %d of 10 requested for and %d held it asks for %d, want %d", test.requested, test.held, got,
 				test.want)
 		}
 	}
@@ -140,20 +140,20 @@ func TestPullerKeepsPrefetch(t *testing.T) {
 			if err := p.more(); err != nil {
 				t.Fatal(err)
 			}
-			if p.asked+p.held > limit {
-				t.Fatalf("prefetch %d, round %d: asked for %d while %d are held", limit, round, p.asked, p.held)
+			if p.requested+p.held > limit {
+				t.Fatalf("prefetch %d, round %d: requested for %d while %d are held", limit, round, p.requested, p.held)
 			}
-			if p.asked == 0 && p.held == 0 {
-				t.Fatalf("prefetch %d, round %d: nothing is asked for", limit, round)
+			if p.requested == 0 && p.held == 0 {
+				t.Fatalf("prefetch %d, round %d: nothing is requested for", limit, round)
 			}
 			switch {
 			case round%13 == 12:
 				m := client.NewMsg("")
 				m.Header.Set("Status", "408")
-				m.Header.Set("Nats-Pending-Messages", fmt.Sprint(p.asked))
+				m.Header.Set("Nats-Pending-Messages", fmt.Sprint(p.requested))
 				p.status(m)
-			case p.asked > 0:
-				p.received(1 + round%p.asked)
+			case p.requested > 0:
+				p.received(1 + round%p.requested)
 			}
 			if p.held > 0 && round%3 > 0 {
 				p.done(1 + round%p.held)

@@ -112,10 +112,10 @@ func (s *session) lead(ctx context.Context, js jetstream.JetStream, t drivers.To
 	if err != nil {
 		return err
 	}
-	asked := time.Time{}
+	requested := time.Time{}
 	return poll(ctx, func() (bool, error) {
-		if time.Since(asked) > leaderPatience { // a new stream may reject the first request
-			asked = time.Now()
+		if time.Since(requested) > leaderPatience { // a new stream may reject the first request
+			requested = time.Now()
 			_ = js.Conn().PublishRequest("$JS.API.STREAM.LEADER.STEPDOWN."+info.Config.Name, client.NewInbox(), ask)
 		}
 		now, err := stream.Info(ctx)

@@ -76,7 +76,7 @@ func (s *session) streamMetrics(ctx context.Context) ([]drivers.Metric, error) {
 // aside returns JetStream on the prober's link. It reconnects if that link is broken. The caller holds the prober's mu.
 func (s *session) aside(ctx context.Context) (jetstream.JetStream, error) {
 	if s.prober.link == nil || s.prober.link.broken() {
-		l, err := s.dialFirst(ctx, s.endpoints, s.env.Aside())
+		l, err := s.dialFirst(ctx, s.endpoints, s.env.ManagementDialer())
 		if err != nil {
 			return nil, err
 		}

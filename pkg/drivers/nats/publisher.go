@@ -174,7 +174,7 @@ func (p *publisher) refused(err error) error {
 	return fmt.Errorf("publish at %s: %w: %w", p.link.address, drivers.ErrClosed, err)
 }
 
-// Flush only checks ctx: the library's goroutine writes without being told.
+// Flush only checks ctx: the library's goroutine writes on its own.
 func (p *publisher) Flush(ctx context.Context) error { return ctx.Err() }
 
 // Close waits for outstanding confirms. In unconfirmed modes it waits for a round trip after the last message.

@@ -32,10 +32,10 @@ type puller struct {
 	limit     int
 	unlimited bool // held counts unhandled messages instead of unacknowledged ones
 
-	asked int // messages requested and not yet received
-	held  int // messages received and not yet acknowledged
-	quiet int // watch intervals without a message or heartbeat
-	body  []byte
+	requested int // messages requested and not yet received
+	held      int // messages received and not yet acknowledged
+	quiet     int // watch intervals without a message or heartbeat
+	body      []byte
 }
 
 func newPuller(nc *client.Conn, subject, inbox string, prefetch int) *puller {
@@ -51,7 +51,7 @@ func newPuller(nc *client.Conn, subject, inbox string, prefetch int) *puller {
 func (p *puller) room() int { return 2*p.limit + 64 }
 
 func (p *puller) received(n int) {
-	p.asked -= n
+	p.requested -= n
 	p.held += n
 	p.quiet = 0
 }
@@ -64,9 +64,9 @@ func (p *puller) full(n int) bool { return !p.unlimited && n >= p.limit }
 // wanted returns how many messages to request, or 0. It requests half of the limit or more, unless nothing is
 // requested.
 func (p *puller) wanted() int {
-	asked := max(p.asked, 0)
-	free := p.limit - asked - p.held
-	if free < 1 || (asked > 0 && free < p.limit/2) {
+	requested := max(p.requested, 0)
+	free := p.limit - requested - p.held
+	if free < 1 || (requested > 0 && free < p.limit/2) {
 		return 0
 	}
 	return free
@@ -78,7 +78,7 @@ func (p *puller) more() error {
 	if free == 0 {
 		return nil
 	}
-	p.asked = max(p.asked, 0) + free
+	p.requested = max(p.requested, 0) + free
 	p.body = append(p.body[:0], `{"batch":`...)
 	p.body = strconv.AppendInt(p.body, int64(free), 10)
 	p.body = append(p.body, `,"expires":`...)
@@ -93,7 +93,7 @@ func (p *puller) more() error {
 func (p *puller) check() error {
 	p.quiet++
 	if time.Duration(p.quiet)*watchInterval > pullDead {
-		p.asked, p.quiet = 0, 0
+		p.requested, p.quiet = 0, 0
 	}
 	return p.more()
 }
@@ -108,12 +108,12 @@ func (p *puller) status(m *client.Msg) bool {
 	switch code {
 	case "100": // heartbeat
 	case "503": // the consumer has no leader at the moment: the next check requests again
-		p.asked = 0
+		p.requested = 0
 	default: // the request has ended
 		if n, err := strconv.Atoi(m.Header.Get("Nats-Pending-Messages")); err == nil {
-			p.asked -= n
+			p.requested -= n
 		} else {
-			p.asked = 0
+			p.requested = 0
 		}
 	}
 	return true

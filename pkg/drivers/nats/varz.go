@@ -62,12 +62,12 @@ func (m *monitor) metrics(ctx context.Context, p *prober) ([]drivers.Metric, err
 	}
 	wg.Wait()
 	var all []drivers.Metric
-	told := map[string]bool{} // two URLs may lead to the same server
+	seen := map[string]bool{} // two URLs may lead to the same server
 	for i, v := range answers {
-		if errs[i] != nil || told[v.Name] {
+		if errs[i] != nil || seen[v.Name] {
 			continue
 		}
-		told[v.Name] = true
+		seen[v.Name] = true
 		all = append(all, v.metrics(p)...)
 	}
 	return all, errors.Join(errs...)

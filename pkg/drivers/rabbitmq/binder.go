@@ -48,12 +48,12 @@ func (s *session) Unbind(ctx context.Context, t drivers.Topology, subscription, 
 // rebind makes one call on a channel of the binder.
 func (s *session) rebind(ctx context.Context, t drivers.Topology, key uint32, call func(*amqp.Channel) error) error {
 	if o := &s.options; !capabilities(o, drivers.Use{}).Churn {
-		return fmt.Errorf("%w: bindings of %s exchanges and %s queues are not told apart by a key",
+		return fmt.Errorf("%w: bindings of %s exchanges and %s queues are not distinguished by a key",
 			drivers.ErrUnsupported, o.Exchange.Type, o.Queue.Type)
 	}
-	if key < drivers.ExtraKey {
+	if key < drivers.ChurnKey {
 		return fmt.Errorf("key %d belongs to the queue's own bindings: those made while messages flow begin at %d", key,
-			drivers.ExtraKey)
+			drivers.ChurnKey)
 	}
 	l, ch, err := s.binder.borrow(ctx, s)
 	if err != nil {

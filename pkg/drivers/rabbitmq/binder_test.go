@@ -18,7 +18,7 @@ func TestBindingsOfEachExchange(t *testing.T) {
 				func(t *drivers.Topology) { t.Bindings = 3 })
 			_, got := r.consumer(nil)
 			p, heard := r.publisher(drivers.ConfirmWindow, func(s *drivers.PublisherSpec) { s.Mandatory = true })
-			const key = drivers.ExtraKey + 7
+			const key = drivers.ChurnKey + 7
 			sent := 0
 			send := func(returned, received int) {
 				t.Helper()
@@ -56,7 +56,7 @@ func TestBindRefuses(t *testing.T) {
 	for _, options := range []string{`{"exchange": {"type": "fanout"}}`, `{"exchange": {"type": "default"}}`,
 		`{"queue": {"type": "stream"}}`} {
 		r := newRig(t, single(t, options), nil)
-		if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ExtraKey); !errors.Is(err,
+		if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ChurnKey); !errors.Is(err,
 			drivers.ErrUnsupported) {
 			t.Errorf("%s: error %v, want ErrUnsupported", options, err)
 		}
@@ -66,11 +66,11 @@ func TestBindRefuses(t *testing.T) {
 		t.Error("a key of the queue's own bindings was bound")
 	}
 	// A missing queue closes only the channel.
-	if err := r.session.Bind(t.Context(), r.topology, 5, 0, drivers.ExtraKey); err == nil ||
+	if err := r.session.Bind(t.Context(), r.topology, 5, 0, drivers.ChurnKey); err == nil ||
 		!strings.Contains(err.Error(), "NOT_FOUND") {
 		t.Errorf("error %v, want the broker's", err)
 	}
-	if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ExtraKey); err != nil {
+	if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ChurnKey); err != nil {
 		t.Errorf("bind after a refusal: %v", err)
 	}
 }

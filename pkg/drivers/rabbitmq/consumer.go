@@ -256,8 +256,8 @@ func (c *consumer) reject() {
 
 // settleRest acknowledges all messages that are accepted and not yet acknowledged.
 func (c *consumer) settleRest() {
-	owed := c.spec.Ack == drivers.AckEvery || c.spec.Ack == drivers.AckInterval
-	if owed && c.last > c.acked {
+	batched := c.spec.Ack == drivers.AckEvery || c.spec.Ack == drivers.AckInterval
+	if batched && c.last > c.acked {
 		_ = c.channel.Ack(c.last, true)
 		c.acked = c.last
 	}

@@ -31,12 +31,12 @@ func (driver) Info() drivers.Info {
 func declare(raw json.RawMessage, use drivers.Use) drivers.Declaration {
 	o, err := parseOptions(raw)
 	if err != nil {
-		return drivers.Declaration{Unfit: []string{err.Error()}}
+		return drivers.Declaration{Rejections: []string{err.Error()}}
 	}
 	return drivers.Declaration{
 		Capabilities: capabilities(&o, use),
 		Guarantees:   guarantees(&o, use),
-		Unfit:        append(unfitQueue(&o, use), unfitPlaces(&o, use)...),
+		Rejections:   append(unfitQueue(&o, use), unfitPlaces(&o, use)...),
 		Label:        label(&o, use),
 	}
 }
@@ -73,13 +73,13 @@ func capabilities(o *options, use drivers.Use) drivers.Capabilities {
 // 3.10 after closing the channel: 6 of 60 unconfirmed messages lost in a cluster, and 14 of 60 on one busy node.
 func guarantees(o *options, use drivers.Use) drivers.Guarantees {
 	cluster := len(o.urls()) > 1
-	forgets := forgetful(o)
+	dropsUnread := forgetful(o)
 	stored := o.Queue.Type != classic || (use.Persistent && o.durable(use.Persistent))
 	survives := o.Queue.Type != classic || !cluster || o.mirrored()
 	automatic := use.Consumers > 0 && use.Ack == drivers.AckAutomatic
 	return drivers.Guarantees{
-		ConfirmedKept: stored && survives && !automatic && !forgets,
-		SentKept:      !forgets && !refuses(o) && o.Queue.Type != quorum,
+		ConfirmedKept: stored && survives && !automatic && !dropsUnread,
+		SentKept:      !dropsUnread && !refuses(o) && o.Queue.Type != quorum,
 		NoDuplicates:  automatic || o.Queue.Type == stream || !cluster || (o.Queue.Type == classic && !o.mirrored()),
 		Ordered:       true,
 	}

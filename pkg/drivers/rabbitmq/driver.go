@@ -32,11 +32,11 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 	if err != nil {
 		return nil, err
 	}
-	api, err := newManagement(&o, endpoints[0], env.Aside())
+	api, err := newManagement(&o, endpoints[0], env.ManagementDialer())
 	if err != nil {
 		return nil, err
 	}
-	plugins, err := newMetrics(o.Prometheus, env.Aside())
+	plugins, err := newMetrics(o.Prometheus, env.ManagementDialer())
 	if err != nil {
 		return nil, err
 	}

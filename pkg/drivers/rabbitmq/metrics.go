@@ -99,7 +99,7 @@ func (m *metrics) scrape(ctx context.Context, n metricsNode) (scrape, error) {
 	})
 	s.at = time.Now()
 	if err == nil && s.node == "" {
-		err = fmt.Errorf("ask the Prometheus plugin at %s: it does not say which node it is of", n.base)
+		err = fmt.Errorf("read the Prometheus plugin at %s: the response names no node", n.base)
 	}
 	return s, err
 }

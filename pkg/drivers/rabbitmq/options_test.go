@@ -136,7 +136,7 @@ func TestDeclare(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			d := declare(json.RawMessage(c.options), c.use)
-			reasons := strings.Join(d.Unfit, "; ")
+			reasons := strings.Join(d.Rejections, "; ")
 			if (c.unfit == "") != (reasons == "") || !strings.Contains(reasons, c.unfit) {
 				t.Errorf("unfit: %q, want %q", reasons, c.unfit)
 			}

@@ -41,7 +41,7 @@ type prober struct {
 	mu       sync.Mutex
 	topology drivers.Topology // topology of the task; its Name is empty before Setup
 	begun    bool
-	said     bool // the notice about missing metrics was sent
+	notified bool // the notice about missing metrics was sent
 	plugins  bool // metrics come from the Prometheus plugins
 	local    bool // CPU comes from this host
 	counters map[string]counter
@@ -93,8 +93,8 @@ func (s *session) Probe(ctx context.Context) ([]drivers.Metric, error) {
 	if len(p.figures) == 0 && err != nil {
 		return nil, fmt.Errorf("ask RabbitMQ for its metrics: %w", err)
 	}
-	if err != nil && ctx.Err() == nil && !s.prober.said && s.env.Event != nil {
-		s.prober.said = true
+	if err != nil && ctx.Err() == nil && !s.prober.notified && s.env.Event != nil {
+		s.prober.notified = true
 		s.env.Event(drivers.EventNotice, fmt.Sprintf("some of RabbitMQ's metrics are missing: %v", err))
 	}
 	return p.figures, nil
@@ -219,7 +219,7 @@ func (p *probe) ofScrape(s scrape) {
 		{drivers.MetricConsumers, "rabbitmq_consumers"},
 		{drivers.MetricDiskFree, "rabbitmq_disk_space_available_bytes"},
 	} {
-		if value, said := s.values[f.metric]; said {
+		if value, found := s.values[f.metric]; found {
 			p.add(f.name, s.node, value)
 		}
 	}
@@ -231,7 +231,7 @@ func (p *probe) ofScrape(s scrape) {
 		{drivers.MetricDeliverRate, "rabbitmq_global_messages_delivered_total"},
 		{drivers.MetricConnectionRate, "rabbitmq_connections_opened_total"},
 	} {
-		if value, said := s.values[f.metric]; said {
+		if value, found := s.values[f.metric]; found {
 			p.since(f.name, s.node, counter{s.at, value}, 1)
 		}
 	}
@@ -248,7 +248,7 @@ func (p *probe) ofCPU() {
 		return
 	}
 	for _, s := range p.scrapes {
-		if ms, said := s.values["erlang_vm_statistics_runtime_milliseconds"]; said {
+		if ms, found := s.values["erlang_vm_statistics_runtime_milliseconds"]; found {
 			p.since(drivers.MetricCPU, s.node, counter{s.at, ms}, 1e-3)
 		}
 	}

@@ -114,7 +114,7 @@ var categories = map[string]drivers.MetricName{
 func (p *probe) ofMemory(ctx context.Context) {
 	if p.api == nil {
 		for _, s := range p.scrapes {
-			if value, said := s.values["rabbitmq_process_resident_memory_bytes"]; said {
+			if value, found := s.values["rabbitmq_process_resident_memory_bytes"]; found {
 				p.add(drivers.MetricMemory, s.node, value)
 			}
 		}
@@ -151,12 +151,12 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricNa
 		return nil, err
 	}
 	metrics := map[drivers.MetricName]float64{}
-	var told float64
+	var counted float64
 	for category, value := range n.Memory {
 		name, known := categories[category]
 		if bytes, is := value.(float64); is && known {
 			metrics[name] += bytes
-			told += bytes
+			counted += bytes
 		}
 	}
 	totals, _ := n.Memory["total"].(map[string]any)
@@ -166,7 +166,7 @@ func (p *probe) memoryOf(ctx context.Context, node string) (map[drivers.MetricNa
 			break
 		}
 	}
-	if rest := metrics[drivers.MetricMemory] - told; rest > 0 {
+	if rest := metrics[drivers.MetricMemory] - counted; rest > 0 {
 		metrics[drivers.MetricMemoryOther] = rest
 	}
 	return metrics, nil

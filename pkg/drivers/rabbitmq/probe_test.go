@@ -105,7 +105,7 @@ func TestProbeIsOfTheMoment(t *testing.T) {
 		}
 	}
 	r.becomes(drivers.MetricBindings, 25)
-	if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ExtraKey); err != nil {
+	if err := r.session.Bind(t.Context(), r.topology, 0, 0, drivers.ChurnKey); err != nil {
 		t.Fatal(err)
 	}
 	r.becomes(drivers.MetricBindings, 26)
@@ -331,7 +331,7 @@ func TestMirrorsAreRefusedWhereThereAreNone(t *testing.T) {
 		return renumbered{conn}, err
 	}
 	setUp := func(options json.RawMessage, dial func(context.Context, string, string) (net.Conn, error)) error {
-		s, err := driver{}.Open(t.Context(), options, drivers.Env{Dial: dial, DialAside: (&net.Dialer{}).DialContext})
+		s, err := driver{}.Open(t.Context(), options, drivers.Env{Dial: dial, DialManagement: (&net.Dialer{}).DialContext})
 		if err != nil {
 			t.Fatal(err)
 		}

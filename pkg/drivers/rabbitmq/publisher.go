@@ -18,7 +18,7 @@ type publisher struct {
 	channel  *amqp.Channel
 	exchange string
 	routes   []route
-	rebinds  bool // the options support Binder: messages of an ExtraKey get a route of their own
+	rebinds  bool // the options support Binder: messages of a ChurnKey get a route of their own
 	delivery uint8
 
 	notice  *drivers.Notice
@@ -120,7 +120,7 @@ func (p *publisher) Publish(ctx context.Context, m drivers.Message) error {
 		return err
 	}
 	to := &p.routes[0]
-	if m.Key >= drivers.ExtraKey && p.rebinds {
+	if m.Key >= drivers.ChurnKey && p.rebinds {
 		extra := p.lease.session.options.extraRoute(p.spec.Queue, m.Key)
 		to = &extra
 	} else if n := uint32(len(p.routes)); n > 1 {

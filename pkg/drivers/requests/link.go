@@ -104,14 +104,14 @@ type Linked interface {
 
 // Links are the links of a session. The zero Links is ready to use. Its methods are safe for concurrent use.
 type Links[L Linked] struct {
-	mu     sync.Mutex
-	closed bool
-	open   map[L]struct{}
-	seats  map[int]*seat[L]
+	mu          sync.Mutex
+	closed      bool
+	open        map[L]struct{}
+	sharedLinks map[int]*sharedLink[L]
 }
 
-// seat is the shared link of one connection number.
-type seat[L Linked] struct {
+// sharedLink is the shared link of one connection number.
+type sharedLink[L Linked] struct {
 	mu   sync.Mutex
 	link L
 	uses int // number of users of link; 0: no link
@@ -155,13 +155,13 @@ func (s *Links[L]) Take(number int, connect func() (L, error)) (l L, leave func(
 		return l, func() { s.Drop(l) }, err
 	}
 	s.mu.Lock()
-	if s.seats == nil {
-		s.seats = map[int]*seat[L]{}
+	if s.sharedLinks == nil {
+		s.sharedLinks = map[int]*sharedLink[L]{}
 	}
-	at := s.seats[number]
+	at := s.sharedLinks[number]
 	if at == nil {
-		at = &seat[L]{}
-		s.seats[number] = at
+		at = &sharedLink[L]{}
+		s.sharedLinks[number] = at
 	}
 	s.mu.Unlock()
 	at.mu.Lock()
@@ -178,7 +178,7 @@ func (s *Links[L]) Take(number int, connect func() (L, error)) (l L, leave func(
 	return l, func() { s.leave(at, l) }, nil
 }
 
-func (s *Links[L]) leave(at *seat[L], l L) {
+func (s *Links[L]) leave(at *sharedLink[L], l L) {
 	at.mu.Lock()
 	last := at.link != l // it broke, and was replaced
 	if !last {

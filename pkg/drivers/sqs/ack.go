@@ -125,14 +125,14 @@ func (c *consumer) giveBack(handles []string) {
 
 // partly reports that some messages of a request were rejected. They are delivered again after the visibility time.
 func (c *consumer) partly(doing string, failed []types.BatchResultErrorEntry, of int) {
-	c.say(fmt.Sprintf("%s: %d of %d messages refused, to come again: %s: %s", doing, len(failed), of,
+	c.notify(fmt.Sprintf("%s: %d of %d messages rejected, they will be delivered again: %s: %s", doing, len(failed), of,
 		aws.ToString(failed[0].Code), aws.ToString(failed[0].Message)))
 }
 
 // failed handles the error of a request. An answer of the service is reported; any other error breaks the link.
 func (c *consumer) failed(doing string, err error) {
 	if answered(err) {
-		c.say(doing + ": refused, to come again: " + err.Error())
+		c.notify(doing + ": rejected, messages will be delivered again: " + err.Error())
 		return
 	}
 	c.on.Broke(fmt.Errorf("%s messages of SQS at %s: %w", doing, c.where, err))

@@ -37,11 +37,11 @@ type consumer struct {
 	deliveries []drivers.Delivery
 	handles    []string // receipt handles of deliveries
 
-	mu      sync.Mutex
-	unacked []string // accepted and not yet deleted
-	room    chan struct{}
-	acking  sync.Mutex // one acknowledge at a time
-	said    sync.Once
+	mu       sync.Mutex
+	unacked  []string // accepted and not yet deleted
+	room     chan struct{}
+	acking   sync.Mutex // one acknowledge at a time
+	notified sync.Once
 
 	ctx    context.Context // of all requests
 	cancel context.CancelFunc
@@ -162,7 +162,7 @@ func (c *consumer) run() {
 		case err == nil:
 			c.deliver(got)
 		case throttled(err):
-			c.say("the service slows requests for messages down: " + err.Error())
+			c.notify("the service throttles requests for messages: " + err.Error())
 			c.pause(pollInterval)
 		default:
 			if answered(err) {
@@ -265,9 +265,9 @@ func redelivered(m *types.Message) drivers.Tristate {
 	return drivers.Yes
 }
 
-// say reports a problem that does not end the consumer. It reports only the first one, since every message may have it.
-func (c *consumer) say(what string) {
-	c.said.Do(func() { c.event(drivers.EventNotice, "consumer: "+what) })
+// notify reports a problem that does not end the consumer. It reports only the first one: every message may have it.
+func (c *consumer) notify(what string) {
+	c.notified.Do(func() { c.event(drivers.EventNotice, "consumer: "+what) })
 }
 
 // Close waits for the current request, deletes the messages that the handler accepted, and returns the others to the

@@ -54,7 +54,7 @@ func (s *session) Describe(ctx context.Context) (drivers.Description, error) {
 	if o.Endpoint != "" && !strings.Contains(o.address(), ".amazonaws.com") {
 		d.Product = "SQS-compatible server"
 		d.Settings["server"] = b.read
-		d.Settings["durability"] = "as the server at the endpoint is set: it does not say"
+		d.Settings["durability"] = "unknown: the server at the endpoint does not report it"
 	}
 	return d, nil
 }

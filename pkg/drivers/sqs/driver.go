@@ -44,7 +44,7 @@ func (driver) Open(ctx context.Context, raw json.RawMessage, env drivers.Env) (d
 		env.Event = func(drivers.EventKind, string) {}
 	}
 	s := &session{options: o, env: env, urls: map[string]string{}}
-	s.admin, s.aside = transport(env.Dial), transport(env.Aside())
+	s.admin, s.aside = transport(env.Dial), transport(env.ManagementDialer())
 	if err := s.configure(ctx); err != nil {
 		_ = s.Close()
 		return nil, err

@@ -28,11 +28,11 @@ func TestOptionsThatDoNotGo(t *testing.T) {
 	}
 	for _, c := range cases {
 		d := declare(json.RawMessage(c.options), drivers.Use{})
-		if len(d.Unfit) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Unfit[0], c.want) {
-			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Unfit, c.want)
+		if len(d.Rejections) != 1 || len(d.Capabilities.Modes) > 0 || !strings.Contains(d.Rejections[0], c.want) {
+			t.Errorf("%s: unfit %v, want one reason with %q and no modes", c.options, d.Rejections, c.want)
 		}
-		if strings.Contains(strings.Join(d.Unfit, ""), "hunter2") {
-			t.Errorf("%s: the reason tells the secret: %v", c.options, d.Unfit)
+		if strings.Contains(strings.Join(d.Rejections, ""), "hunter2") {
+			t.Errorf("%s: the reason tells the secret: %v", c.options, d.Rejections)
 		}
 	}
 }
@@ -60,8 +60,8 @@ func TestLabelAndPromises(t *testing.T) {
 	}
 	for _, c := range cases {
 		d := declare(json.RawMessage(c.options), c.use)
-		if len(d.Unfit) > 0 || d.Label != c.label || d.Guarantees.Ordered != c.ordered || len(d.Notes) != c.notes {
-			t.Errorf("%s, %+v: %q, %+v, unfit %v, notes %v", c.options, c.use, d.Label, d.Guarantees, d.Unfit, d.Notes)
+		if len(d.Rejections) > 0 || d.Label != c.label || d.Guarantees.Ordered != c.ordered || len(d.Notes) != c.notes {
+			t.Errorf("%s, %+v: %q, %+v, unfit %v, notes %v", c.options, c.use, d.Label, d.Guarantees, d.Rejections, d.Notes)
 		}
 		if got := slices.Contains(d.Capabilities.Acks, drivers.AckInterval); got != c.interval {
 			t.Errorf("%s: acknowledges at intervals: %v", c.options, got)

@@ -72,7 +72,7 @@ func (s *streamsService) Read(r *streams.ReadReq, call streams.Streams_ReadServe
 		}
 		return read.all(from.All)
 	}
-	return invalid("a read has to say of what")
+	return invalid("a read needs a stream or all")
 }
 
 // stream reads one stream.

@@ -1,5 +1,5 @@
 // Package server is a stand-in for EventStoreDB: it serves the published gRPC protocol of streams and persistent
-// subscriptions from memory, for tests without EventStoreDB. Its measurements say nothing about EventStoreDB.
+// subscriptions from memory, for tests without EventStoreDB. Measurements of it do not apply to EventStoreDB.
 //
 // Supported: appends with expected revisions, idempotence and the size limit; reads and catch-up subscriptions of
 // streams and of $all; deletes, tombstones, and the metadata $maxCount and $tb; persistent subscriptions to streams

@@ -92,7 +92,7 @@ func appendExpectation(o *streams.AppendReq_Options) (expectation, *fault) {
 	case *streams.AppendReq_Options_Revision:
 		return expectation{kind: expectRevision, revision: e.Revision}, nil
 	}
-	return expectation{}, invalid("an append has to say what it expects of the stream")
+	return expectation{}, invalid("an append needs an expected revision")
 }
 
 // response returns the response of an append. An unexpected state of the stream is a response, too.

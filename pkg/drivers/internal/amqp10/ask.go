@@ -26,11 +26,11 @@ const maxAsked = 50
 
 // asker sends requests on an AMQP session of its own. The broker creates an address for the replies.
 type asker struct {
-	to      string
-	session *amqp.Session
-	sender  *amqp.Sender
-	answers *amqp.Receiver
-	asked   uint64
+	to       string
+	session  *amqp.Session
+	sender   *amqp.Sender
+	answers  *amqp.Receiver
+	requests uint64
 }
 
 // Ask sends requests to one address, outside the measured path, and returns the replies in the same order. It sends
@@ -92,8 +92,8 @@ func (s *Session) dropAsker(ctx context.Context) {
 func (a *asker) ask(ctx context.Context, requests []Request) ([]Reply, error) {
 	replyTo, wanted := a.answers.Address(), map[string]int{}
 	for i, r := range requests {
-		a.asked++
-		id := strconv.FormatUint(a.asked, 10)
+		a.requests++
+		id := strconv.FormatUint(a.requests, 10)
 		wanted[id] = i
 		m := amqp.Message{
 			Properties:            &amqp.MessageProperties{ReplyTo: &replyTo, CorrelationID: id},

@@ -26,7 +26,7 @@ type consumer struct {
 
 	batch    []drivers.Delivery
 	messages []*amqp.Message // messages of batch
-	owed     []*amqp.Message // handled and not yet accepted
+	unacked  []*amqp.Message // handled and not yet accepted
 
 	notice   *drivers.Notice
 	ctx      context.Context // cancelled by Close
@@ -105,7 +105,7 @@ func (c *consumer) attach(ctx context.Context, from Terminus) (err error) {
 func (c *consumer) run() {
 	defer close(c.ended)
 	err := c.loop()
-	c.accept(len(c.owed))
+	c.accept(len(c.unacked))
 	if err != nil {
 		// has no effect if watch has reported the break
 		c.broke(fmt.Errorf("%w: %s: %w", drivers.ErrClosed, c.lease.address, err))
@@ -135,7 +135,7 @@ func (c *consumer) loop() error {
 			return err
 		}
 		if turn.Err() != nil {
-			c.accept(len(c.owed))
+			c.accept(len(c.unacked))
 			end()
 			turn, end = c.turn()
 		}
@@ -166,10 +166,10 @@ func (c *consumer) take(m *amqp.Message) {
 	case drivers.AckEach:
 		c.settle(c.messages, c.receiver.AcceptMessage)
 	case drivers.AckEvery:
-		c.owed = append(c.owed, c.messages...)
-		c.accept(len(c.owed) / c.spec.AckEvery * c.spec.AckEvery)
+		c.unacked = append(c.unacked, c.messages...)
+		c.accept(len(c.unacked) / c.spec.AckEvery * c.spec.AckEvery)
 	case drivers.AckInterval:
-		c.owed = append(c.owed, c.messages...)
+		c.unacked = append(c.unacked, c.messages...)
 	}
 }
 
@@ -188,18 +188,18 @@ func (c *consumer) put(m *amqp.Message) {
 // messages, because brokers do not deliver rejected messages again, and count modified messages as failed deliveries,
 // which are limited.
 func (c *consumer) reject() {
-	c.accept(len(c.owed))
+	c.accept(len(c.unacked))
 	if c.spec.Ack != drivers.AckAutomatic {
 		c.settle(c.messages, c.receiver.ReleaseMessage)
 	}
 }
 
-// accept acknowledges the first n messages of owed.
+// accept acknowledges the first n messages of unacked.
 func (c *consumer) accept(n int) {
-	c.settle(c.owed[:n], c.receiver.AcceptMessage)
-	rest := copy(c.owed, c.owed[n:])
-	clear(c.owed[rest:])
-	c.owed = c.owed[:rest]
+	c.settle(c.unacked[:n], c.receiver.AcceptMessage)
+	rest := copy(c.unacked, c.unacked[n:])
+	clear(c.unacked[rest:])
+	c.unacked = c.unacked[:rest]
 }
 
 // settle reports the outcome of messages to the broker, one by one, because the library cannot settle several at once.

@@ -50,7 +50,7 @@ func TestSilentBrokersShareTheTime(t *testing.T) {
 	if took != time.Second || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("after %v, want 1 s: %v", took, err)
 	}
-	for _, want := range []string{a, b, "says nothing"} {
+	for _, want := range []string{a, b, "does not answer"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}

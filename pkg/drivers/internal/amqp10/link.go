@@ -100,7 +100,7 @@ func (s *Session) dialOne(ctx context.Context, dial dialFunc, e endpoint) (*link
 		// either deadline may be noticed first: that of ctx or that of the connection
 		if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil,
-				fmt.Errorf("connect to %s at %s: it takes connections and says nothing (a passive broker does): %w",
+				fmt.Errorf("connect to %s at %s: it accepts connections but does not answer, as a passive broker: %w",
 					s.product, e.address, cmp.Or(ctx.Err(), context.DeadlineExceeded))
 		}
 		if strings.Contains(err.Error(), "auth failed") { // the library has no error type for it

@@ -84,7 +84,7 @@ func (s *Session) aside(ctx context.Context) (*link, error) {
 	if s.admin != nil && !s.admin.broken() {
 		return s.admin, nil
 	}
-	l, err := s.dial(ctx, s.env.Aside())
+	l, err := s.dial(ctx, s.env.ManagementDialer())
 	if err != nil {
 		return nil, err
 	}

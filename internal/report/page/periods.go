@@ -9,21 +9,21 @@ import (
 // maxPoints limits the points of a drawing. In a longer task each point covers several seconds.
 const maxPoints = 100
 
-// stretch is one or several seconds of a task. It has the sums of counters and the merged histograms, because means of
+// period is one or several seconds of a task. It has the sums of counters and the merged histograms, because means of
 // percentiles would be wrong.
-type stretch struct {
+type period struct {
 	from, to float64 // seconds since the measurement began
 	counts   map[record.Counter]int64
 	hists    map[record.Series]*record.Hist
 }
 
-func (s *stretch) rate(c record.Counter) float64 {
+func (s *period) rate(c record.Counter) float64 {
 	return float64(s.counts[c]) / (s.to - s.from)
 }
 
-// courseOf returns the stretches of a record without gaps: seconds without windows are included. each is the number of
-// seconds per stretch.
-func courseOf(m *record.Merged) (course []stretch, each int) {
+// periodsOf returns the periods of a record without gaps: seconds without windows are included. each is the number of
+// seconds per period.
+func periodsOf(m *record.Merged) (periods []period, each int) {
 	type bounds struct{ start, length int64 }
 	known := map[int]bounds{}
 	m.Range(func(w *record.Window) {
@@ -40,17 +40,17 @@ func courseOf(m *record.Merged) (course []stretch, each int) {
 	}
 	first, last := slices.Min(indexes), slices.Max(indexes)
 	each = (last-first)/maxPoints + 1
-	course = make([]stretch, (last-first)/each+1)
+	periods = make([]period, (last-first)/each+1)
 	end := known[first].start
 	for i := first; i <= last; i++ {
-		s := &course[(i-first)/each]
+		s := &periods[(i-first)/each]
 		if b, is := known[i]; is {
 			end = b.start
 		} else {
 			known[i] = bounds{end, 1e9}
 		}
 		if s.counts == nil {
-			*s = stretch{from: seconds(end), counts: map[record.Counter]int64{},
+			*s = period{from: seconds(end), counts: map[record.Counter]int64{},
 				hists: map[record.Series]*record.Hist{}}
 		}
 		end += known[i].length
@@ -58,10 +58,10 @@ func courseOf(m *record.Merged) (course []stretch, each int) {
 	}
 	m.Range(func(w *record.Window) {
 		if possible(w) {
-			course[(w.Index-first)/each].add(w)
+			periods[(w.Index-first)/each].add(w)
 		}
 	})
-	return course, each
+	return periods, each
 }
 
 // maxSeconds limits the distance of windows from the measurement to a week, so that a damaged record cannot exhaust the
@@ -73,7 +73,7 @@ func possible(w *record.Window) bool {
 	return w.Index > -maxSeconds && w.Index < maxSeconds && near(w.Start) && w.Length > 0 && near(w.Length)
 }
 
-func (s *stretch) add(w *record.Window) {
+func (s *period) add(w *record.Window) {
 	for c, n := range w.Counts {
 		s.counts[record.Counter(c)] += n
 	}

@@ -10,14 +10,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// franzOutlet passes records to franz-go, which builds batches itself. Records are reused, so that a message needs no
+// franzProducer passes records to franz-go, which builds batches itself. Records are reused, so that a message needs no
 // allocation here.
-type franzOutlet struct {
-	client  *franzClient
-	tell    func(uint64, error)
-	tells   bool
-	lingers bool // batches wait for linger or a flush
-	room    *room
+type franzProducer struct {
+	client   *franzClient
+	tell     func(uint64, error)
+	confirms bool
+	lingers  bool // batches wait for linger or a flush
+	room     *room
 
 	mu   sync.Mutex // locked while a record is passed to the library
 	over bool
@@ -28,17 +28,17 @@ type franzOutlet struct {
 
 	emptied chan struct{} // signals that no record is outstanding
 
-	cause, said error // last error of a promise, and the verdict on it
+	cause, reported error // last error of a record, and the error reported for it
 }
 
 // record is a message inside the library.
 type record struct {
 	kgo.Record
-	token   uint64
-	promise func(*kgo.Record, error)
+	token    uint64
+	onResult func(*kgo.Record, error)
 }
 
-func (o *franzOutlet) send(ctx context.Context, partition int32, m drivers.Message) error {
+func (o *franzProducer) send(ctx context.Context, partition int32, m drivers.Message) error {
 	if err := o.room.enter(ctx, o.client.link, len(m.Body)); err != nil {
 		return err
 	}
@@ -52,11 +52,11 @@ func (o *franzOutlet) send(ctx context.Context, partition int32, m drivers.Messa
 	r.token = m.Token
 	r.Record = kgo.Record{Value: append(r.Value[:0], m.Body...), Partition: partition}
 	// Not ctx: it would apply to the record while the library has it, and to the records after it.
-	o.client.library.Produce(context.Background(), &r.Record, r.promise)
+	o.client.library.Produce(context.Background(), &r.Record, r.onResult)
 	return nil
 }
 
-func (o *franzOutlet) take() *record {
+func (o *franzProducer) take() *record {
 	if len(o.free) == 0 {
 		o.backMu.Lock()
 		o.free, o.back = o.back, o.free
@@ -68,16 +68,16 @@ func (o *franzOutlet) take() *record {
 		return r
 	}
 	r := &record{}
-	r.promise = func(_ *kgo.Record, err error) { o.settle(r, err) }
+	r.onResult = func(_ *kgo.Record, err error) { o.settle(r, err) }
 	return r
 }
 
-// settle is the library's promise of a record. It is called from one goroutine at a time.
-func (o *franzOutlet) settle(r *record, err error) {
+// settle is the library's callback for the result of a record. It is called from one goroutine at a time.
+func (o *franzProducer) settle(r *record, err error) {
 	if err != nil {
 		err = o.verdict(err)
 	}
-	if o.tells {
+	if o.confirms {
 		o.tell(r.token, err)
 	}
 	bytes := len(r.Value)
@@ -95,11 +95,11 @@ func (o *franzOutlet) settle(r *record, err error) {
 
 // verdict computes the verdict once for all records of a batch. If a broker rejects a batch, the library also fails the
 // following batches of the partition. The broker may have stored those that were already sent.
-func (o *franzOutlet) verdict(err error) error {
+func (o *franzProducer) verdict(err error) error {
 	if o.cause != err {
-		o.cause, o.said = err, verdict(o.client.link, err)
+		o.cause, o.reported = err, verdict(o.client.link, err)
 	}
-	return o.said
+	return o.reported
 }
 
 // now is a context that has ended. With it, the library's Flush starts flushing and does not wait.
@@ -109,14 +109,14 @@ var now = func() context.Context {
 	return ctx
 }()
 
-func (o *franzOutlet) flush() {
+func (o *franzProducer) flush() {
 	if o.lingers {
 		_ = o.client.library.Flush(now)
 	}
 }
 
 // shut prevents further records from being passed to the library.
-func (o *franzOutlet) shut() {
+func (o *franzProducer) shut() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.over {
@@ -125,9 +125,9 @@ func (o *franzOutlet) shut() {
 	}
 }
 
-func (o *franzOutlet) end() {
+func (o *franzProducer) end() {
 	o.shut()
-	defer o.client.leaveOutlet(o)
+	defer o.client.leaveProducer(o)
 	if o.client.link.over.Load() {
 		o.client.abort()
 	} else {

@@ -9,34 +9,34 @@ import (
 
 // client is a library's client for publishers. It uses one link.
 type client interface {
-	outlet(ctx context.Context, spec drivers.PublisherSpec) (outlet, error)
+	producer(ctx context.Context, spec drivers.PublisherSpec) (producer, error)
 	close()
 }
 
-// seated is a client with its link and the number of its users.
-type seated struct {
+// sharedClient is a client with its link and the number of its users.
+type sharedClient struct {
 	client
 	link *link
-	uses int // guarded by the mutex of its seat
+	uses int // guarded by the mutex of its slot
 }
 
-// seatKey identifies a shared client.
-type seatKey struct {
+// slotKey identifies a shared client.
+type slotKey struct {
 	number int
 	topic  string
 	mode   drivers.Mode
 }
 
-// seat stores the shared client of one key while it has users.
-type seat struct {
+// slot stores the shared client of one key while it has users.
+type slot struct {
 	mu sync.Mutex
-	at *seated
+	at *sharedClient
 }
 
 // join returns a client for the spec's connection number, and the function to call when its user has ended. With
 // franz-go, publishers with the same number, queue and mode share a client and its connections. With kafka-go, each
 // publisher has its own.
-func (s *session) join(ctx context.Context, spec drivers.PublisherSpec) (*seated, func(), error) {
+func (s *session) join(ctx context.Context, spec drivers.PublisherSpec) (*sharedClient, func(), error) {
 	if spec.Connection == drivers.Exclusive || s.options.Client == kafkaGo {
 		c, err := s.client(ctx, spec)
 		if err != nil {
@@ -44,28 +44,28 @@ func (s *session) join(ctx context.Context, spec drivers.PublisherSpec) (*seated
 		}
 		return c, c.close, nil
 	}
-	key := seatKey{spec.Connection, topicName(spec.Topology, spec.Queue), spec.Mode}
+	key := slotKey{spec.Connection, topicName(spec.Topology, spec.Queue), spec.Mode}
 	s.mu.Lock()
-	if s.seats[key] == nil {
-		s.seats[key] = &seat{}
+	if s.slots[key] == nil {
+		s.slots[key] = &slot{}
 	}
-	seat := s.seats[key]
+	slot := s.slots[key]
 	s.mu.Unlock()
-	seat.mu.Lock()
-	defer seat.mu.Unlock()
-	if seat.at == nil || seat.at.link.over.Load() {
+	slot.mu.Lock()
+	defer slot.mu.Unlock()
+	if slot.at == nil || slot.at.link.over.Load() {
 		c, err := s.client(ctx, spec)
 		if err != nil {
 			return nil, nil, err
 		}
-		seat.at = c
+		slot.at = c
 	}
-	c := seat.at
+	c := slot.at
 	c.uses++
-	return c, func() { seat.leave(c) }, nil
+	return c, func() { slot.leave(c) }, nil
 }
 
-func (s *session) client(ctx context.Context, spec drivers.PublisherSpec) (*seated, error) {
+func (s *session) client(ctx context.Context, spec drivers.PublisherSpec) (*sharedClient, error) {
 	l, err := s.link()
 	if err != nil {
 		return nil, err
@@ -79,10 +79,10 @@ func (s *session) client(ctx context.Context, spec drivers.PublisherSpec) (*seat
 		l.close()
 		return nil, err
 	}
-	return &seated{client: c, link: l}, nil
+	return &sharedClient{client: c, link: l}, nil
 }
 
-func (s *seat) leave(c *seated) {
+func (s *slot) leave(c *sharedClient) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.uses--

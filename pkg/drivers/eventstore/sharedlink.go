@@ -7,14 +7,14 @@ import (
 	"lockstep/pkg/drivers"
 )
 
-// seatKey identifies a shared connection.
-type seatKey struct {
+// linkKey identifies a shared connection.
+type linkKey struct {
 	node   drivers.Node
 	number int
 }
 
-// seat stores the shared connection of one key while it has users.
-type seat struct {
+// sharedLink stores the shared connection of one key while it has users.
+type sharedLink struct {
 	mu   sync.Mutex
 	link *link
 }
@@ -32,25 +32,25 @@ func (s *session) join(ctx context.Context, node drivers.Node, number int) (*lin
 		}
 		return l, l.close, nil
 	}
-	key := seatKey{node, number}
+	key := linkKey{node, number}
 	s.mu.Lock()
-	if s.seats[key] == nil {
-		s.seats[key] = &seat{}
+	if s.sharedLinks[key] == nil {
+		s.sharedLinks[key] = &sharedLink{}
 	}
-	seat := s.seats[key]
+	shared := s.sharedLinks[key]
 	s.mu.Unlock()
-	seat.mu.Lock()
-	defer seat.mu.Unlock()
-	if seat.link == nil || seat.link.cause() != nil {
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if shared.link == nil || shared.link.cause() != nil {
 		l, err := s.reach(ctx, node)
 		if err != nil {
 			return nil, nil, err
 		}
-		seat.link = l
+		shared.link = l
 	}
-	l := seat.link
+	l := shared.link
 	l.uses++
-	return l, func() { seat.leave(l) }, nil
+	return l, func() { shared.leave(l) }, nil
 }
 
 // reach connects to the current endpoint of a node.
@@ -62,7 +62,7 @@ func (s *session) reach(ctx context.Context, node drivers.Node) (*link, error) {
 	return s.dialFirst(ctx, at)
 }
 
-func (s *seat) leave(l *link) {
+func (s *sharedLink) leave(l *link) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l.uses--

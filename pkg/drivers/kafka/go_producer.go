@@ -12,19 +12,19 @@ import (
 // maxOfRequest is the approximate maximum size of one request, in bytes.
 const maxOfRequest = 32 << 20
 
-// goOutlet collects one publisher's messages in batches. It has one sender per broker that leads any of the partitions.
+// goProducer collects one publisher's messages in batches. It has one sender per leader of partitions.
 // A sender has one request in flight. Messages that arrive meanwhile go into the next request.
-type goOutlet struct {
-	client  *goClient
-	acks    int16
-	linger  time.Duration
-	hold    bool // batches wait for a flush
-	most    int  // maximum number of messages per batch; 0: no limit
-	bytes   int  // maximum size of a batch
-	tell    func(uint64, error)
-	tells   bool // the mode has confirms
-	telling sync.Mutex
-	room    *room
+type goProducer struct {
+	client   *goClient
+	acks     int16
+	linger   time.Duration
+	hold     bool // batches wait for a flush
+	most     int  // maximum number of messages per batch; 0: no limit
+	bytes    int  // maximum size of a batch
+	tell     func(uint64, error)
+	confirms bool // the mode has confirms
+	telling  sync.Mutex
+	room     *room
 
 	mu      sync.Mutex
 	queues  []queue   // by partition
@@ -36,7 +36,7 @@ type goOutlet struct {
 	wg  sync.WaitGroup
 }
 
-// queue contains the batches that wait for one partition: full ones, and one that is being filled. The outlet's mu
+// queue contains the batches that wait for one partition: full ones, and one that is being filled. The producer's mu
 // guards it.
 type queue struct {
 	full []*batch
@@ -45,7 +45,7 @@ type queue struct {
 
 // sender sends the batches of the partitions that one broker leads.
 type sender struct {
-	out        *goOutlet
+	out        *goProducer
 	leader     string  // address of the broker
 	conn       *goConn // nil until needed if the publisher is for one message
 	partitions []int32
@@ -55,14 +55,14 @@ type sender struct {
 	batches    []*batch // of the current request
 }
 
-// newGoOutlet creates an outlet with a sender per leader. start must be called to run the senders.
-func newGoOutlet(c *goClient, spec drivers.PublisherSpec, leaders []string) *goOutlet {
+// newGoProducer creates a producer with a sender per leader. start must be called to run the senders.
+func newGoProducer(c *goClient, spec drivers.PublisherSpec, leaders []string) *goProducer {
 	o := &c.session.options
 	confirmed := spec.Mode.Confirmed()
-	out := &goOutlet{
+	out := &goProducer{
 		client: c, acks: o.acksFor(confirmed), linger: o.Linger.std(), hold: holds(spec.Mode), most: o.BatchSize,
 		bytes: o.BatchBytes,
-		tell:  spec.OnConfirm, tells: confirmed && spec.OnConfirm != nil, room: newRoom(!confirmed, spec.Waiting),
+		tell:  spec.OnConfirm, confirms: confirmed && spec.OnConfirm != nil, room: newRoom(!confirmed, spec.Waiting),
 		queues: make([]queue, len(leaders)), senders: make([]*sender, len(leaders)),
 	}
 	if spec.Mode == drivers.ConfirmEach || perMessage(spec.Mode) {
@@ -82,14 +82,14 @@ func newGoOutlet(c *goClient, spec drivers.PublisherSpec, leaders []string) *goO
 	return out
 }
 
-func (o *goOutlet) start() {
+func (o *goProducer) start() {
 	for _, s := range o.all {
 		o.wg.Go(s.run)
 	}
 	o.client.link.watch(o, o.shut)
 }
 
-func (o *goOutlet) send(ctx context.Context, partition int32, m drivers.Message) error {
+func (o *goProducer) send(ctx context.Context, partition int32, m drivers.Message) error {
 	if err := o.room.enter(ctx, o.client.link, len(m.Body)); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (o *goOutlet) send(ctx context.Context, partition int32, m drivers.Message)
 }
 
 // blank returns an empty batch. It reuses a sent one if possible.
-func (o *goOutlet) blank(partition int32) *batch {
+func (o *goProducer) blank(partition int32) *batch {
 	if n := len(o.free); n > 0 {
 		b := o.free[n-1]
 		o.free = o.free[:n-1]
@@ -132,7 +132,7 @@ func (o *goOutlet) blank(partition int32) *batch {
 
 // flush sends batches that wait for linger or for a flush. In other modes it does nothing: a batch grows until its
 // sender is free. Closing it here would make batches as small as the messages between two calls.
-func (o *goOutlet) flush() {
+func (o *goProducer) flush() {
 	if o.linger == 0 && !o.hold {
 		return
 	}
@@ -147,8 +147,8 @@ func (o *goOutlet) flush() {
 	}
 }
 
-// shut makes the outlet reject messages. The senders end when they have sent the waiting batches, or failed to.
-func (o *goOutlet) shut(why error) {
+// shut makes the producer reject messages. The senders end when they have sent the waiting batches, or failed to.
+func (o *goProducer) shut(why error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.over == nil {
@@ -160,7 +160,7 @@ func (o *goOutlet) shut(why error) {
 	}
 }
 
-func (o *goOutlet) end() {
+func (o *goProducer) end() {
 	o.flush()
 	o.shut(drivers.ErrClosed)
 	l := o.client.link
@@ -173,7 +173,7 @@ func (o *goOutlet) end() {
 	l.unwatch(o)
 }
 
-// rouse wakes the sender. The caller holds the outlet's mu.
+// rouse wakes the sender. The caller holds the producer's mu.
 func (s *sender) rouse() {
 	s.waiting = false
 	select {
@@ -206,19 +206,19 @@ func (s *sender) run() {
 		case <-s.wake:
 		case <-timer.C:
 			if quiet {
-				s.greet()
+				s.checkAlive()
 			}
 		}
 	}
 }
 
-// greet checks whether the broker still answers. If not, the link breaks.
-func (s *sender) greet() {
+// checkAlive checks whether the broker still answers. If not, the link breaks.
+func (s *sender) checkAlive() {
 	if s.conn == nil {
 		return
 	}
-	if err := s.conn.greet(); err != nil {
-		s.out.client.link.broke(fmt.Errorf("greet %s: %w", s.leader, err))
+	if err := s.conn.checkAlive(); err != nil {
+		s.out.client.link.broke(fmt.Errorf("check connection to %s: %w", s.leader, err))
 	}
 }
 
@@ -258,7 +258,7 @@ func (s *sender) collect() (ripens time.Duration) {
 }
 
 // unripe returns how long an open batch has to wait.
-func (o *goOutlet) unripe(b *batch) time.Duration {
+func (o *goProducer) unripe(b *batch) time.Duration {
 	switch {
 	case o.over != nil:
 		return 0
@@ -311,8 +311,8 @@ func (s *sender) produce() ([]error, error) {
 }
 
 // settle reports the result of a batch to its messages.
-func (o *goOutlet) settle(b *batch, err error) {
-	if o.tells {
+func (o *goProducer) settle(b *batch, err error) {
+	if o.confirms {
 		o.telling.Lock()
 		for _, token := range b.tokens {
 			o.tell(token, err)
