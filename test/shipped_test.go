@@ -188,7 +188,7 @@ func TestMatrixMqperf(t *testing.T) {
 			t.Errorf("no table for %s", broker)
 			continue
 		}
-		if !regexp.MustCompile(`Nodes +Threads +Publish msg/s +Consume msg/s +End-to-end latency +Publish latency`).MatchString(table) {
+		if !regexp.MustCompile(`Nodes +Threads +Publish msg/s +Consume msg/s +End-to-end latency \((s|ms|µs)\) +Publish latency \((s|ms|µs)\)`).MatchString(table) {
 			t.Errorf("the table for %s has other columns than the article's:\n%.600s", broker, table)
 		}
 	}
@@ -229,7 +229,7 @@ func TestMatrixBindings(t *testing.T) {
 			t.Errorf("%s: no time from binding to first message: %+v", r.name(o), o.Values["binding.first.p50"])
 		}
 	}
-	if !regexp.MustCompile(`Bindings/Queue +Memory +of it metadata +Erlang processes +CPU`).MatchString(r.text) {
+	if !regexp.MustCompile(`Bindings/Queue +Memory \(MiB\) +of it metadata \([KM]iB\) +Erlang processes +CPU \(cores\)`).MatchString(r.text) {
 		t.Errorf("the table has not the study's columns")
 	}
 }

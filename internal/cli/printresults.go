@@ -9,28 +9,39 @@ import (
 	"lockstep/internal/report"
 	"lockstep/internal/report/page"
 	"lockstep/internal/runs"
+	"lockstep/internal/terminal"
 )
 
-// printResults prints the tables, warnings, problems and rule results of a record. It writes the tables beside the
-// record, and returns the exit code of the run.
-func printResults(out io.Writer, record *runs.Run) (code int, err error) {
+// maxRows is the number of rows on a terminal above which only the first table is printed.
+const maxRows = 30
+
+// printResults prints the results of a record. On a terminal it prints only the first table of many rows, unless all is
+// set. It writes the tables beside the record, and returns the exit code of the run.
+func printResults(out io.Writer, record *runs.Run, all bool) (code int, err error) {
 	outcomes, err := record.Outcomes()
 	if err != nil {
 		return 0, err
 	}
 	run, delivered := record.Plan(), report.Delivered(record.Plan().ID, record.Deliveries())
-	if err := report.Text(out, report.Build(run, outcomes), width(out)); err != nil {
+	tables, rows, hidden := report.Build(run, outcomes), 0, 0
+	for _, t := range tables {
+		rows += len(t.Rows)
+	}
+	if rows > maxRows && len(tables) > 1 && terminal.Is(out) && !all {
+		tables, hidden = tables[:1], len(tables)-1
+	}
+	if err := report.Results(out, run, outcomes, tables, width(out)); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
+	if hidden > 0 {
+		fmt.Fprintf(out, "\n%s: ctl show --all %s\n", display.Count(hidden, "more table"), run.ID)
+	}
 	rulings := report.Rulings(run, outcomes)
-	for _, lines := range [][]string{report.Warnings(run, outcomes), report.Problems(run, outcomes), spoken(rulings),
-		record.Warnings()} {
-		for i, line := range lines {
-			if i == 0 {
-				fmt.Fprintln(out)
-			}
-			fmt.Fprintln(out, display.Hang(display.Clean(line), width(out), 2))
+	for i, line := range record.Warnings() {
+		if i == 0 {
+			fmt.Fprintln(out)
 		}
+		fmt.Fprintln(out, display.Hang(display.Clean(line), width(out), 2))
 	}
 	if delivered != "" {
 		fmt.Fprintf(out, "\n%s\n", delivered)
@@ -39,6 +50,7 @@ func printResults(out io.Writer, record *runs.Run) (code int, err error) {
 	if path := filepath.Join(record.Dir(), page.Name); readable(path) {
 		fmt.Fprintf(out, "report: %s\n", path)
 	}
+	fmt.Fprintln(out, display.Clean("next:   "+report.Next(run, outcomes)))
 	files, err := report.Files(run, outcomes)
 	if err != nil {
 		return 0, err
@@ -58,11 +70,4 @@ func printResults(out io.Writer, record *runs.Run) (code int, err error) {
 		return ExitInconclusive, nil
 	}
 	return ExitOK, nil
-}
-
-func spoken(rulings []report.Ruling) (lines []string) {
-	for _, r := range rulings {
-		lines = append(lines, r.String())
-	}
-	return lines
 }

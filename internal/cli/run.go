@@ -379,7 +379,7 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 		}
 	}
 	kept := page.Keep(record)
-	code, err := printResults(out, record)
+	code, err := printResults(out, record, false)
 	if err := remember(ctx, o.runs, record.Plan().ID); err != nil { // the record is not affected
 		fmt.Fprintln(out, display.Clean(err.Error()))
 	}

@@ -15,6 +15,7 @@ import (
 
 func showCommand() *cobra.Command {
 	var folder, format string
+	var all bool
 	formats := map[string]func(io.Writer, []report.Table) error{"md": report.Markdown, "csv": report.CSV,
 		"json": report.JSON}
 	c := &cobra.Command{
@@ -30,7 +31,7 @@ func showCommand() *cobra.Command {
 				return err
 			}
 			if format == "text" {
-				if _, err = printResults(c.OutOrStdout(), record); err != nil {
+				if _, err = printResults(c.OutOrStdout(), record, all); err != nil {
 					return err
 				}
 				marks, err := record.Marks()
@@ -51,6 +52,7 @@ func showCommand() *cobra.Command {
 		},
 	}
 	runsFlag(c, &folder)
+	c.Flags().BoolVar(&all, "all", false, "print all tables on a terminal, not only the first of many rows")
 	c.Flags().StringVar(&format, "format", "text", "print as `format`: text, md, csv or json")
 	return c
 }

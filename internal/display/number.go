@@ -88,6 +88,9 @@ func PlusMinus(x, bound float64) string {
 	return "± " + Seconds(roundUp(bound))
 }
 
+// RoundUp formats x, which must be above 0, rounded up to two significant digits: "0.31".
+func RoundUp(x float64) string { return strconv.FormatFloat(roundUp(x), 'f', -1, 64) }
+
 // roundUp rounds up to two significant digits.
 func roundUp(x float64) float64 {
 	scale := math.Pow(10, math.Floor(math.Log10(x))-1)

@@ -1,6 +1,7 @@
 package display
 
 import (
+	"cmp"
 	"io"
 	"strconv"
 	"strings"
@@ -15,9 +16,11 @@ type Cell struct{ Text, Tail string }
 // Table is a text table. Its texts are free of control characters. It has no state: all methods are safe for concurrent
 // use.
 type Table struct {
-	Head []string
-	Keys int // number of leading columns that name a row; they are left-aligned unless all are numbers
-	Rows [][]Cell
+	Head  []string
+	Keys  int // number of leading columns that name a row; they are left-aligned unless all are numbers
+	Rows  [][]Cell
+	Words bool // the last column is left-aligned
+	Wrap  int  // headings are wrapped in a table wider than this even if its width is not limited; 0: they are not
 }
 
 // NewTable returns a table of texts in which every column is a key. It replaces their control characters.
@@ -39,9 +42,12 @@ func NewTable(head []string, rows [][]string) Table {
 // Left reports whether a column is left-aligned.
 func (t Table) Left(column int) bool {
 	if column >= t.Keys {
-		return false
+		return t.Words && column == len(t.Head)-1
 	}
-	for _, row := range t.Rows {
+	for i, row := range t.Rows {
+		if row[column].Text == "" && i > 0 {
+			continue // as in the row above
+		}
 		if _, err := strconv.ParseFloat(strings.ReplaceAll(row[column].Text, ",", ""), 64); err != nil {
 			return true
 		}
@@ -54,7 +60,7 @@ func (t Table) Left(column int) bool {
 func (t Table) Write(w io.Writer, width int) error {
 	var out strings.Builder
 	columns := t.layout()
-	if total := fit(columns, width); width > 0 && total > width {
+	if total := fit(columns, cmp.Or(width, t.Wrap)); width > 0 && total > width {
 		t.vertical(&out, width)
 	} else {
 		t.horizontal(&out, columns)
@@ -62,6 +68,9 @@ func (t Table) Write(w io.Writer, width int) error {
 	_, err := io.WriteString(w, out.String())
 	return err
 }
+
+// Width returns the minimum width of the table with wrapped headings.
+func (t Table) Width() int { return fit(t.layout(), 1) }
 
 // column is the layout of a column.
 type column struct {
@@ -160,6 +169,9 @@ func (t Table) vertical(out *strings.Builder, width int) {
 		}
 		for i, cell := range row[t.Keys:] {
 			head, text := t.Head[t.Keys+i], cell.Text+cell.Tail
+			if text == "" {
+				continue
+			}
 			if 2+label+len(gap)+Width(text) <= width {
 				writeLine(out, []string{"  " + Pad(head, label, true), text})
 				continue

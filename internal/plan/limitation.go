@@ -42,8 +42,8 @@ func (l Limitation) Process() string {
 	return "the process of agents " + strings.Join(l.Agents, ", ")
 }
 
-// Text describes the limitation and its remedy, for the lowest and the highest value over several cells.
-func (l Limitation) Text(lowest, highest float64) string {
+// What describes the measured quantity, for the lowest and the highest value over several cells.
+func (l Limitation) What(lowest, highest float64) string {
 	between := func(write func(float64) string) string {
 		if a, b := write(lowest), write(highest); a != b {
 			return a + " to " + b
@@ -54,23 +54,27 @@ func (l Limitation) Text(lowest, highest float64) string {
 	seconds := between(func(x float64) string {
 		return time.Duration(x * float64(time.Second)).Round(10 * time.Microsecond).String()
 	})
-	what := ""
 	switch l.Cause {
 	case CauseCPU:
-		what = between(func(x float64) string { return fmt.Sprintf("%.2f", x) }) +
+		return between(func(x float64) string { return fmt.Sprintf("%.2f", x) }) +
 			fmt.Sprintf(" of %g CPUs were used", l.Max)
 	case CauseThread:
-		what = "a thread of the driver's process ran " + percent + " of the time"
+		return "a thread of the driver's process ran " + percent + " of the time"
 	case CausePublisher:
-		what = "a publisher spent " + percent + " of the time in its own work"
+		return "a publisher spent " + percent + " of the time in its own work"
 	case CauseSendDelay:
-		what = "messages were sent late: p99 " + seconds
+		return "messages were sent late: p99 " + seconds
 	case CauseScheduling:
-		what = "goroutines waited for a CPU: p99 " + seconds
+		return "goroutines waited for a CPU: p99 " + seconds
 	case CausePorts:
-		what = between(func(x float64) string { return fmt.Sprintf("%.0f", x) }) +
+		return between(func(x float64) string { return fmt.Sprintf("%.0f", x) }) +
 			" connections could not be opened: no local ports were left"
 	}
+	return ""
+}
+
+// Text describes the limitation and its remedy. what describes the measured quantities of the process.
+func (l Limitation) Text(what string) string {
 	of := l.Process()
 	if l.Host != "" {
 		of += " on host " + l.Host
@@ -88,4 +92,4 @@ func (l Limitation) Text(lowest, highest float64) string {
 }
 
 // String describes the limitation of one cell.
-func (l Limitation) String() string { return string(l.Flag) + ": " + l.Text(l.Value, l.Value) }
+func (l Limitation) String() string { return string(l.Flag) + ": " + l.Text(l.What(l.Value, l.Value)) }

@@ -104,7 +104,7 @@ var valueTable = sync.OnceValue(func() []ValueInfo {
 		{"consume.bytes", "Consume bytes/s", BytesRate, higher, NeedsConsumers | Sums,
 			"bytes of the bodies of the messages in consume.rate, per second"},
 		{"throughput", "Throughput msg/s", Text, higher, Performance | Sums,
-			"one rate and \"balanced\" if the publish and consume rates agree within 2 % and no backlog of a subscription or queue grows; otherwise publish rate / consume rate"},
+			"one rate if the publish and consume rates agree within 2 % and no backlog of a subscription or queue grows; otherwise publish rate / consume rate"},
 	}
 	latencies := []latencyInfo{
 		{"publish", "Publish", lower, NeedsConfirms | Performance, true,

@@ -20,19 +20,13 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 		out.Head = append(out.Head, titleOf(t, value))
 	}
 	n := &notes{}
-	labels := labelled{}
 	for _, row := range b.tuples(t.Rows, part) {
 		cells := b.within(slices.Concat(part, row))
 		winner := best(cells, name, better)
-		if winner != nil {
-			labels.add(winner)
-		}
 		out.Rows = append(out.Rows, b.bestRow(t, name, row, chosen, cells, winner, n))
 	}
 	out.Notes = n.texts
-	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s; a cell with a flag on it is used only if all have one", word, titleOf(t, name))}, labels.remarks()...)
-	out.Remarks = append(out.Remarks, legend(out.Rows)...)
-	out.Remarks = append(out.Remarks, b.repeated()...)
+	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s; a cell with a flag on it is used only if all have one", word, titleOf(t, name))}, legend(out.Rows)...)
 	return out
 }
 

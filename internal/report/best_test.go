@@ -61,9 +61,6 @@ func TestTablesOfBestCells(t *testing.T) {
 		if head := strings.Join(tables[0].Head, ","); head != "broker,threads,Consume msg/s,Sent" {
 			t.Errorf("head %q: want the axis that tells where the best is", head)
 		}
-		if r := strings.Join(tables[0].Remarks, "\n"); !strings.Contains(r, "meaning of a confirm, which differs") {
-			t.Errorf("remarks %q do not say that the two confirm differently", r)
-		}
 	}
 }
 
@@ -95,7 +92,8 @@ func TestNoBestCellShowsNoNumbers(t *testing.T) {
 		}
 		row := Build(run, outcomes)[0].Rows[0]
 		latency, rate := row[2], row[3]
-		if latency.Number != nil || rate.Number != nil || rate.Text != "–" || !broken && latency.Text != "backlog" ||
+		if latency.Number != nil || rate.Number != nil || rate.Text != "–" ||
+			!broken && !slices.Contains(latency.Flags, plan.Backlog) ||
 			broken && len(latency.Notes) == 0 {
 			t.Errorf("broken=%v: row %+v, want why there is no best cell, and no numbers", broken, row)
 		}
@@ -109,9 +107,9 @@ func TestWhatIsNotHonouredIsSaid(t *testing.T) {
 	run := plan.Run{Name: "x", Repeat: 1, Cells: []plan.Cell{c}, Tables: []plan.Table{{Values: []string{"sent"}}}}
 	o := outcome(c, 1, map[string]plan.Value{"sent": {Number: 1}})
 	o.Subject.Settings = map[string]string{"w": "majority: not honoured by this server: it stands alone", "j": "true"}
-	remarks := strings.Join(Build(run, []plan.Outcome{o})[0].Remarks, "\n")
-	if want := "meaning of a confirm: w:majority (w majority: not honoured by this server: it stands alone)"; !strings.Contains(remarks, want) {
-		t.Errorf("remarks %q, want %q", remarks, want)
+	want := Fact{"Confirm", "w:majority (w majority: not honoured by this server: it stands alone)"}
+	if facts := Facts(run, []plan.Outcome{o}); !slices.Contains(facts, want) {
+		t.Errorf("facts %q, want %q", facts, want)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestGoldenTables(t *testing.T) {
 		golden(t, name, text)
 	}
 	tables := Build(run, outcomes)
-	for _, width := range []int{100, 60, 34} {
+	for _, width := range []int{160, 100, 80, 34} {
 		var text bytes.Buffer
 		if err := Text(&text, tables, width); err != nil {
 			t.Fatal(err)
@@ -158,7 +158,7 @@ func TestMedianIsOfValidRepetitionsOnly(t *testing.T) {
 	if f.Number == nil || *f.Number != 20 {
 		t.Errorf("median is %v, want the mean of the valid 10 and 30", f.Number)
 	}
-	if f.Mark != "invalid" || f.Verdict != plan.Invalid || len(table.Notes) != 1 ||
+	if f.Full() != "20 invalid" || f.Verdict != plan.Invalid || len(table.Notes) != 1 ||
 		!strings.Contains(table.Notes[0], "1 of 3") {
 		t.Errorf("an invalid repetition is not shown: %+v, notes %q", f, table.Notes)
 	}
@@ -177,21 +177,26 @@ func TestMedianKnowsWhatIsLess(t *testing.T) {
 	}
 }
 
-// An incomplete run has a footnote with the number of repetitions.
-func TestTheFootnoteCountsWhatWasMeasured(t *testing.T) {
-	whole := func(r *plan.Run) { r.Repeat = 9 }
-	one := with("sent", plan.Value{Number: 10})
-	_, table := single(t, "sent", whole, one, one, one)
-	if got := strings.Join(table.Remarks,
-		"\n"); got != "each number is the median of the valid repetitions of its cell, 3 of 9" {
-		t.Errorf("3 of 9 repetitions: %q", got)
-	}
-	if _, table = single(t, "sent", nil, one, one, one); !slices.Contains(table.Remarks,
-		"each number is the median of 3 repetitions") {
-		t.Errorf("all three: %q", table.Remarks)
-	}
-	if _, table = single(t, "sent", whole); len(table.Remarks) > 0 {
-		t.Errorf("nothing was measured: %q", table.Remarks)
+// TestFactsCountRepetitions proves that the facts of a run state the number of repetitions behind each median.
+func TestFactsCountRepetitions(t *testing.T) {
+	const load = "10.0 s, after a warm-up of 2.00 s"
+	for _, x := range []struct {
+		repeat, measured int
+		want             string
+	}{
+		{9, 3, load + ", medians of the valid repetitions, 3 of 9"},
+		{3, 3, load + ", medians of 3 repetitions"},
+		{9, 0, load},
+		{1, 1, load},
+	} {
+		run := plan.Run{Repeat: x.repeat, Cells: []plan.Cell{{ID: "c0", Workload: plan.Default()}}}
+		var outcomes []plan.Outcome
+		for i := range x.measured {
+			outcomes = append(outcomes, plan.Outcome{Cell: "c0", Repetition: i + 1, Verdict: plan.Valid})
+		}
+		if facts := Facts(run, outcomes); !slices.Contains(facts, Fact{"Measurement", x.want}) {
+			t.Errorf("%d of %d repetitions: %q, want %q", x.measured, x.repeat, facts, x.want)
+		}
 	}
 }
 

@@ -110,10 +110,7 @@ func (c *cell) field(info plan.ValueInfo, n *notes) Field {
 	default:
 		middle := median(numbers, values)
 		f.Number = &middle.Number
-		f.Text, f.Mark = show(info, middle), words(flags)
-		if f.Bound = middle.Bound; f.Bound > 0 {
-			f.Mark = strings.TrimSpace(display.PlusMinus(middle.Number, f.Bound) + " " + f.Mark)
-		}
+		f.Text, f.Bound = show(info, middle), middle.Bound
 		if _, plain := plan.SplitGroup(info.Name); renderers[plain] != nil {
 			renderers[plain](c, &f, n)
 		}
@@ -159,17 +156,17 @@ func absent(o plan.Outcome, value string) string {
 	return "not in the record"
 }
 
-// absence fills in a field without a number. The text is "backlog", or an upper bound, or a dash with a note.
+// absence fills in a field without a number. The text is an upper bound, or a dash with a note or the flag backlog.
 func (c *cell) absence(f *Field, absent []string, n *notes) {
+	f.Text, f.Flags = "–", nil // other flags are warnings about a number
 	if slices.Contains(absent, judge.NABacklog) {
-		f.Text = judge.NABacklog
+		f.Flags = []plan.Flag{plan.Backlog}
 		return
 	}
 	if len(absent) == 1 && strings.HasPrefix(absent[0], "< ") {
 		f.Text = absent[0] // an upper bound is nearly a number
 		return
 	}
-	f.Text = "–" // without flags, which are warnings about a number
 	for _, why := range absent {
 		f.Notes = append(f.Notes, n.add(explain(why))...)
 	}
@@ -190,10 +187,9 @@ func explain(why string) string {
 	return why
 }
 
-// blame marks a field with invalid repetitions. It adds notes about repetitions that are invalid, failed or not run.
+// blame adds notes about repetitions that are invalid, failed or not run.
 func (c *cell) blame(f *Field, n *notes) {
 	if invalid := c.with(plan.Invalid); len(invalid) > 0 {
-		f.Mark = strings.TrimSpace(f.Mark + " invalid")
 		f.Notes = append(f.Notes, n.add(c.part(len(invalid))+"invalid: "+reasons(invalid))...)
 	}
 	if failed := c.with(plan.Unknown); len(failed) > 0 {
@@ -264,10 +260,7 @@ func throughput(c *cell, f *Field, n *notes) {
 	if len(consumed) == 0 {
 		return // no consumers: only the publish rate
 	}
-	if !agree { // two rates show that without the flag backlog
-		f.Mark = words(without(f.Flags, plan.Backlog))
-	} else if !slices.Contains(f.Flags, plan.Backlog) {
-		f.Mark = strings.TrimSpace("balanced " + f.Mark)
+	if agree && !slices.Contains(f.Flags, plan.Backlog) {
 		return
 	}
 	f.Text += " / " + format(plan.PerSecond, stats.Median(consumed))
@@ -333,10 +326,18 @@ func words(flags []plan.Flag) string {
 func legend(rows [][]Field) []string {
 	var lines []string
 	for _, m := range meanings {
-		shown := func(f Field) bool { return slices.Contains(f.Flags, m.flag) }
-		if slices.ContainsFunc(rows, func(r []Field) bool { return slices.ContainsFunc(r, shown) }) {
-			lines = append(lines, string(m.flag)+": "+m.text)
+		shown := 0
+		for _, row := range rows {
+			if slices.ContainsFunc(row, func(f Field) bool { return slices.Contains(shownFlags(f.Flags), m.flag) }) {
+				shown++
+			}
 		}
+		if shown > 0 {
+			lines = append(lines, fmt.Sprintf("%s (%s): %s", m.flag, display.Count(shown, "row"), m.text))
+		}
+	}
+	if slices.ContainsFunc(rows, partlyFlagged) {
+		lines = append(lines, starred+": the flags of the row apply to this number")
 	}
 	if slices.ContainsFunc(rows, func(r []Field) bool {
 		return slices.ContainsFunc(r,

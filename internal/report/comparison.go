@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"lockstep/internal/compare"
@@ -73,7 +72,7 @@ var betterWords = map[plan.Direction]string{plan.HigherIsBetter: "higher is bett
 // valueTable returns the table of one value. It has one row per cell. With more than two sides it has one row per cell
 // and side, so that its width stays the same.
 func valueTable(c compare.Comparison, v compare.Value) Table {
-	t := Table{Title: fmt.Sprintf("%s (%s), %s", v.Title, v.Name, betterWords[v.Better]), Axes: axesOf(v)}
+	t := Table{Title: fmt.Sprintf("%s (%s), %s", v.Title, v.Name, betterWords[v.Better]), Axes: axesOf(v), whole: true}
 	n := &notes{}
 	change := []string{"change", sure(c) + " interval", "p", "finding"}
 	if len(c.Sides) > 2 {
@@ -178,9 +177,6 @@ func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field 
 	f := Field{Value: v.Name, Unit: v.Unit, Flags: s.Flags, Bound: s.Bound}
 	if s.N == 0 {
 		f.Text = "–"
-		if s.Backlog > 0 {
-			f.Text = string(plan.Backlog)
-		}
 		return f
 	}
 	middle := s.Median
@@ -189,10 +185,6 @@ func sampleField(c compare.Comparison, v compare.Value, s compare.Sample) Field 
 	if part, ok := s.Relative(1 - c.Alpha); ok {
 		f.Mark = fmt.Sprintf("±%s", display.Percent(part))
 	}
-	if s.Bound > 0 {
-		f.Mark += " error bound " + display.PlusMinus(middle, s.Bound)
-	}
-	f.Mark = strings.TrimSpace(f.Mark + " " + words(s.Flags))
 	return f
 }
 

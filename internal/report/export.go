@@ -24,19 +24,20 @@ func Markdown(w io.Writer, tables []Table) error {
 		if t.Title != "" {
 			fmt.Fprintf(out, "### %s\n\n", escape(t.Title))
 		}
-		rule := make([]string, len(t.Head))
-		for n, text := 0, t.text(); n < len(rule); n++ {
+		text := t.Layout().text(true)
+		rule := make([]string, len(text.Head))
+		for n := range rule {
 			rule[n] = "---:"
 			if text.Left(n) {
 				rule[n] = "---"
 			}
 		}
-		markdownRow(out, t.Head)
+		markdownRow(out, text.Head)
 		fmt.Fprintf(out, "| %s |\n", strings.Join(rule, " | "))
-		for _, row := range t.Rows {
+		for _, row := range text.Rows {
 			cells := make([]string, len(row))
-			for n, f := range row {
-				cells[n] = f.Text + tail(f)
+			for n, c := range row {
+				cells[n] = c.Text + c.Tail
 			}
 			markdownRow(out, cells)
 		}
@@ -133,7 +134,7 @@ func line(n int, t Table, row []Field, f Field, axes []string) []string {
 		why = append(why, t.Notes[i-1])
 	}
 	return append(out, f.Value, number, string(unit), words(f.Flags), string(f.Verdict),
-		strings.TrimSpace(f.Text+" "+f.Mark), strings.Join(why, "; "), limits)
+		f.Full(), strings.Join(why, "; "), limits)
 }
 
 // allAxes lists the axes of all tables in the order of their first use.
@@ -173,33 +174,42 @@ func JSON(w io.Writer, tables []Table) error {
 	return e.Encode(tables)
 }
 
+// markdownHead writes what Results writes before the tables.
+func markdownHead(out *bytes.Buffer, run plan.Run, outcomes []plan.Outcome) {
+	fmt.Fprintf(out, "## %s\n\n", escape(title(run, outcomes)))
+	for _, f := range Facts(run, outcomes) {
+		if f.Name != "" {
+			fmt.Fprintf(out, "- **%s:** %s\n", escape(f.Name), escape(f.Text))
+		} else {
+			fmt.Fprintf(out, "  - %s\n", escape(f.Text))
+		}
+	}
+	for i, line := range before(run, outcomes) {
+		if i == 0 {
+			out.WriteByte('\n')
+		}
+		fmt.Fprintf(out, "- %s\n", escape(line))
+	}
+	out.WriteByte('\n')
+}
+
 // Files returns the files of a run's tables by name: tables.txt, .md, .csv and .json, and junit.xml. Text and Markdown
-// end with the problems, the rule results and the summary.
+// begin with the facts and problems, and end with the rule results and the summary.
 func Files(run plan.Run, outcomes []plan.Outcome) (map[string][]byte, error) {
 	tables := Build(run, outcomes)
 	var text, markdown, lines, whole bytes.Buffer
-	for _, err := range []error{Text(&text, tables, 0), Markdown(&markdown, tables), CSV(&lines, tables),
-		JSON(&whole, tables)} {
+	markdownHead(&markdown, run, outcomes)
+	for _, err := range []error{Results(&text, run, outcomes, tables, 0), Markdown(&markdown, tables),
+		CSV(&lines, tables), JSON(&whole, tables)} {
 		if err != nil {
 			return nil, fmt.Errorf("write tables of run %s: %w", run.ID, err)
 		}
 	}
-	for i, p := range Problems(run, outcomes) {
+	for i, line := range after(run, outcomes) {
 		if i == 0 {
-			text.WriteByte('\n')
 			markdown.WriteByte('\n')
 		}
-		fmt.Fprintf(&text, "%s\n", p)
-		fmt.Fprintf(&markdown, "- %s\n", escape(p))
-	}
-	rulings := Rulings(run, outcomes)
-	for i, r := range rulings {
-		if i == 0 {
-			text.WriteByte('\n')
-			markdown.WriteByte('\n')
-		}
-		fmt.Fprintf(&text, "%s\n", r)
-		fmt.Fprintf(&markdown, "- %s\n", escape(r.String()))
+		fmt.Fprintf(&markdown, "- %s\n", escape(line))
 	}
 	judged, err := JUnit(run, outcomes)
 	if err != nil {

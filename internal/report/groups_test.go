@@ -47,7 +47,7 @@ func shown(t *testing.T, run plan.Run, outcomes []plan.Outcome) string {
 				t.Fatalf("a row of %d fields below %q", len(row), table.Head)
 			}
 			for _, f := range row {
-				b.WriteString(strings.TrimSpace(f.Text+" "+f.Mark) + " | ")
+				b.WriteString(f.Full() + " | ")
 			}
 			b.WriteString("\n")
 		}
@@ -65,7 +65,7 @@ func TestGroupsInTables(t *testing.T) {
 			"0 | small | 100 | 100 | 1.00 ms | \n1 | small | 100 | 100 | 250 ms | \n1 | bulk | 1,000 invalid | 1,000 invalid | 500 ms invalid | \n2 | small | n/a | n/a | n/a | \n2 | bulk | n/a | n/a | n/a | \n"},
 		"beside each other": {[]plan.Table{{Rows: []string{"bulk"},
 			Values: []string{"bulk/publish.rate", "small/publish.p99", "small/throughput"}}},
-			"0 | – | 1.00 ms | 100 balanced | \n1 | 1,000 invalid | 250 ms invalid | 100 balanced invalid | \n2 | n/a | n/a | n/a | \n"},
+			"0 | – | 1.00 ms | 100 | \n1 | 1,000 invalid | 250 ms invalid | 100 invalid | \n2 | n/a | n/a | n/a | \n"},
 		"as columns": {[]plan.Table{{Rows: []string{"bulk"}, Columns: []string{"group"},
 			Values: []string{"publish.p99"}}},
 			"0 | 1.00 ms | · | \n1 | 250 ms | 500 ms invalid | \n2 | n/a | n/a | \n"},

@@ -7,7 +7,7 @@ import (
 	"lockstep/internal/plan"
 )
 
-// labelled collects the meanings of a confirm in the cells of a table.
+// labelled collects the meanings of a confirm in cells.
 type labelled struct {
 	labels []string
 	cells  []*cell
@@ -45,21 +45,18 @@ func (c *cell) label() string {
 	return label
 }
 
-// remarks explains what a confirm means. If that differs, it lists the places of each meaning: by an axis that
+// meanings returns the meanings of a confirm, one line each. If they differ, each line lists its places: by an axis that
 // distinguishes them, or cell by cell.
-func (l *labelled) remarks() []string {
-	switch len(l.labels) {
-	case 0:
-		return nil
-	case 1:
-		return []string{"meaning of a confirm: " + l.labels[0]}
+func (l *labelled) meanings() []string {
+	if len(l.labels) < 2 {
+		return l.labels
 	}
-	remarks := []string{"meaning of a confirm, which differs in this table:"}
 	where := l.places()
+	var lines []string
 	for _, label := range l.labels {
-		remarks = append(remarks, "  "+label+": "+strings.Join(where[label], ", "))
+		lines = append(lines, label+": "+strings.Join(where[label], ", "))
 	}
-	return remarks
+	return lines
 }
 
 func (l *labelled) places() map[string][]string {

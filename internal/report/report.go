@@ -22,6 +22,8 @@ type Table struct {
 	Notes   []string     `json:"notes,omitempty"`   // footnotes, numbered from 1 by Field.Notes
 	Remarks []string     `json:"remarks,omitempty"` // about the whole table
 	Chart   *Chart       `json:"chart,omitempty"`
+
+	whole bool // no column is left out on a narrow terminal
 }
 
 // Coordinate is the value of an axis as text.
@@ -90,7 +92,6 @@ func (g *grid) table(t plan.Table, part place) Table {
 		}
 	}
 	n := &notes{}
-	labels := labelled{}
 	for _, row := range rows {
 		fields := slices.Grow(row.fields(t.Rows), len(out.Head))
 		for i, axis := range t.Rows {
@@ -98,9 +99,6 @@ func (g *grid) table(t plan.Table, part place) Table {
 		}
 		for _, column := range columns {
 			at := slices.Concat(part, row, column).on(g.axes).String()
-			if c := g.cells[at]; c != nil {
-				labels.add(c)
-			}
 			for _, value := range t.Values {
 				f := g.field(at, value, n)
 				f.Column = column.coordinates()
@@ -110,17 +108,16 @@ func (g *grid) table(t plan.Table, part place) Table {
 		out.Rows = append(out.Rows, fields)
 	}
 	out.Notes = n.texts
-	out.Remarks = append(labels.remarks(), legend(out.Rows)...)
+	out.Remarks = legend(out.Rows)
 	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.SplitGroup(v); return v == "throughput" }) {
 		out.Remarks = append(out.Remarks,
-			"throughput: one rate if the publish and consume rates agree (balanced), else publish / consume")
+			"throughput: one rate if the publish and consume rates agree, else publish / consume")
 	}
-	out.Remarks = append(out.Remarks, g.b.repeated()...)
 	return out
 }
 
-// repeated returns a remark about the number of repetitions behind each median, if there are several.
-func (b *builder) repeated() []string {
+// repeated describes the number of repetitions behind each median; empty: there is one.
+func (b *builder) repeated() string {
 	least, most := b.run.Repeat, 0
 	for _, c := range b.cells {
 		least, most = min(least, c.repeat), max(most, c.repeat)
@@ -131,17 +128,14 @@ func (b *builder) repeated() []string {
 	few, many := b.measured()
 	switch {
 	case most <= 1 || len(b.cells) > 0 && many == 0:
-		return nil
+		return ""
 	case few < least || many < most:
-		return []string{fmt.Sprintf("each number is the median of the valid repetitions of its cell, %s of %s",
-			fromTo(few, many), fromTo(least, most))}
-	case least != most && b.run.Until != nil:
-		return []string{fmt.Sprintf("each number is the median of the repetitions that the stop rule required (%s), %d to %d",
-			b.run.Until.Rule, least, most)}
-	case least != most:
-		return []string{fmt.Sprintf("each number is the median of the repetitions of its run, %d to %d", least, most)}
+		return fmt.Sprintf("medians of the valid repetitions, %s of %s", fromTo(few, many), fromTo(least, most))
+	case least != most: // only with a stop rule
+		return fmt.Sprintf("medians of the repetitions that the stop rule required (%s), %d to %d", b.run.Until.Rule,
+			least, most)
 	}
-	return []string{fmt.Sprintf("each number is the median of %d repetitions", most)}
+	return fmt.Sprintf("medians of %d repetitions", most)
 }
 
 // measured returns the minimum and maximum number of valid repetitions, over the cells that have any.

@@ -85,7 +85,7 @@ func stepField(s plan.Step, name string) Field {
 	case has && v.NA == "":
 		f.Number, f.Text = &v.Number, format(info.Unit, v.Number)
 	case v.NA == string(plan.Backlog):
-		f.Text = v.NA
+		f.Flags = []plan.Flag{plan.Backlog}
 	}
 	return f
 }
@@ -126,7 +126,7 @@ func capacity(c *cell, f *Field, n *notes) {
 				f.Notes = append(f.Notes, n.add(r.Why)...)
 				return
 			}
-			f.Mark = strings.TrimSpace(interval(r) + " " + f.Mark)
+			f.Mark = interval(r)
 			if r.Fails == 0 {
 				f.Notes = append(f.Notes, n.add(r.Why)...)
 			}

@@ -45,14 +45,11 @@ func NotRun(run plan.Run, outcomes []plan.Outcome) string {
 	return ""
 }
 
-// Failures lists the results that make a run fail, one line per cell and reason, in the order of the matrix. These are
-// verdicts other than valid. If the run is strict, they include flags and cells that missed their requested precision.
+// Failures lists the results that make a run fail, one line per reason with its cells, in the order of the matrix.
+// These are verdicts other than valid. If the run is strict, they include flags and cells that missed their requested
+// precision.
 func Failures(run plan.Run, outcomes []plan.Outcome) []string {
-	var lines []string
-	for _, c := range newBuilder(run, outcomes).cells {
-		lines = append(lines, c.problems(run.Strict)...)
-	}
-	return lines
+	return newBuilder(run, outcomes).reasons(func(c *cell) []reason { return c.problems(run.Strict) })
 }
 
 // Problems lists the failures of a run, then the number of tasks that were not run. It is empty if the run is a
@@ -65,33 +62,94 @@ func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// Warnings lists further information about the numbers: the notes of drivers, then one line per limited process and
-// cause, then one line per cell and warning. Cells are in the order of the matrix.
+// Limitations lists the limits of the load generator and its hosts, one line per process and cause.
+func Limitations(run plan.Run, outcomes []plan.Outcome) []string {
+	return limitations(newBuilder(run, outcomes).cells)
+}
+
+// Warnings lists further information about the numbers: the notes of drivers, then one line per warning with its cells,
+// in the order of the matrix.
 func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
-	cells := newBuilder(run, outcomes).cells
-	lines := append(run.Notes(), limitations(cells)...)
-	for _, c := range cells {
+	return append(run.Notes(), newBuilder(run, outcomes).reasons(func(c *cell) (all []reason) {
 		if c.missed != "" && !run.Strict { // else it is a problem
-			lines = append(lines, c.name()+": "+c.missed)
+			all = append(all, reason{text: c.missed})
 		}
 		for _, o := range c.outcomes {
 			for _, w := range o.Warnings {
-				if line := c.name() + ": " + w; !slices.Contains(lines, line) {
-					lines = append(lines, line)
+				if !slices.Contains(all, reason{text: w}) {
+					all = append(all, reason{text: w})
 				}
 			}
 		}
+		return all
+	})...)
+}
+
+// reason is a text about a cell. which names the repetitions that it is about; empty: all.
+type reason struct{ text, which string }
+
+// reasons returns one line per text, with the cells that have it, in the order of first use.
+func (b *builder) reasons(of func(*cell) []reason) (lines []string) {
+	var texts []string
+	cells, which := map[string][]*cell{}, map[string]string{}
+	for _, c := range b.cells {
+		for _, r := range of(c) {
+			if cells[r.text] == nil {
+				texts = append(texts, r.text)
+			}
+			cells[r.text] = append(cells[r.text], c)
+			which[r.text] = r.which
+		}
+	}
+	for _, text := range texts {
+		where := b.where(cells[text])
+		if len(cells[text]) == 1 {
+			where += which[text]
+		}
+		lines = append(lines, where+": "+text)
 	}
 	return lines
 }
 
-// limitations returns one line per flag, process and cause over all cells, with the range of the measured values.
+// maxNamed limits the cells that a line names.
+const maxNamed = 3
+
+// where names cells: by the coordinates that only they share, or else the first of them.
+func (b *builder) where(cells []*cell) string {
+	if len(cells) == 1 {
+		return cells[0].name()
+	}
+	if len(cells) == len(b.cells) {
+		return fmt.Sprintf("all %d cells", len(cells))
+	}
+	shared := slices.Clone(cells[0].place)
+	for _, c := range cells {
+		shared = slices.DeleteFunc(shared, func(p point) bool { return !slices.Contains(c.place, p) })
+	}
+	if len(shared) > 0 && len(b.within(shared)) == len(cells) {
+		return fmt.Sprintf("%s (%d cells)", shared, len(cells))
+	}
+	var names []string
+	for _, c := range cells[:min(maxNamed, len(cells))] {
+		names = append(names, c.name())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(cells) - len(names); more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
+}
+
+// limitations returns one line per flag and process over all cells, with the ranges of the measured values.
 func limitations(cells []*cell) (lines []string) {
-	type group struct {
+	type span struct {
 		plan.Limitation
 		least, most float64
-		cells       map[string]bool
-		first       string
+	}
+	type group struct {
+		causes []*span
+		cells  map[string]bool
+		first  string
 	}
 	var groups []*group
 	by, measured := map[string]*group{}, 0
@@ -101,18 +159,26 @@ func limitations(cells []*cell) (lines []string) {
 		}
 		for _, o := range c.outcomes {
 			for _, l := range o.Limitations {
-				key := fmt.Sprint(l.Flag, l.Cause, l.Process(), l.Host)
+				key := fmt.Sprint(l.Flag, l.Process(), l.Host, l.Cause == plan.CausePorts) // its remedy differs
 				g := by[key]
 				if g == nil {
-					g = &group{Limitation: l, least: l.Value, most: l.Value, cells: map[string]bool{}, first: c.name()}
+					g = &group{cells: map[string]bool{}, first: c.name()}
 					by[key], groups = g, append(groups, g)
 				}
-				g.least, g.most = min(g.least, l.Value), max(g.most, l.Value)
+				i := slices.IndexFunc(g.causes, func(s *span) bool { return s.Cause == l.Cause })
+				if i < 0 {
+					i, g.causes = len(g.causes), append(g.causes, &span{l, l.Value, l.Value})
+				}
+				g.causes[i].least, g.causes[i].most = min(g.causes[i].least, l.Value), max(g.causes[i].most, l.Value)
 				g.cells[c.cell.ID] = true
 			}
 		}
 	}
 	for _, g := range groups {
+		var whats []string
+		for _, s := range g.causes {
+			whats = append(whats, s.What(s.least, s.most))
+		}
 		where := ""
 		switch n := len(g.cells); {
 		case n == 1 && measured > 1:
@@ -120,13 +186,17 @@ func limitations(cells []*cell) (lines []string) {
 		case n < measured:
 			where = fmt.Sprintf(" (%d of %d cells)", n, measured)
 		}
-		lines = append(lines, string(g.Flag)+": "+g.Text(g.least, g.most)+where)
+		l := g.causes[0]
+		lines = append(lines, string(l.Flag)+": "+l.Text(strings.Join(whats, ", "))+where)
 	}
 	return lines
 }
 
-// problems returns the problems of one cell. Repetitions with the same problem share a line.
-func (c *cell) problems(strict bool) []string {
+// problems returns the problems of one cell. Repetitions with the same problem are one reason.
+func (c *cell) problems(strict bool) (all []reason) {
+	if strict && c.missed != "" {
+		all = append(all, reason{text: c.missed + ", and the matrix is strict"})
+	}
 	var texts []string
 	in := map[string][]string{}
 	for _, o := range c.outcomes {
@@ -144,10 +214,6 @@ func (c *cell) problems(strict bool) []string {
 		}
 		in[text] = append(in[text], fmt.Sprint(o.Repetition))
 	}
-	var lines []string
-	if strict && c.missed != "" {
-		lines = append(lines, c.name()+": "+c.missed+", and the matrix is strict")
-	}
 	for _, text := range texts {
 		which := ""
 		switch {
@@ -156,9 +222,9 @@ func (c *cell) problems(strict bool) []string {
 		case c.repeat > 1:
 			which = fmt.Sprintf(" (repetition %s)", in[text][0])
 		}
-		lines = append(lines, c.name()+which+": "+text)
+		all = append(all, reason{text, which})
 	}
-	return lines
+	return all
 }
 
 func allFlags(o plan.Outcome) []plan.Flag {

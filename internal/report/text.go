@@ -2,16 +2,92 @@ package report
 
 import (
 	"bufio"
+	"cmp"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"lockstep/internal/display"
+	"lockstep/internal/plan"
 )
 
-// Text writes tables for a terminal of the given width in columns; 0: no limit. Headings of a wide table are wrapped. A
-// table that is still too wide is written row by row, with one line per field.
+// Results writes the results of a run: what is common to all tables, the problems, the tables, and then warnings and rule
+// results. tables are those of Build, or a part of them.
+func Results(w io.Writer, run plan.Run, outcomes []plan.Outcome, tables []Table, width int) error {
+	var out strings.Builder
+	print := func(lines []string) {
+		for i, line := range lines {
+			if i == 0 && out.Len() > 0 {
+				out.WriteByte('\n')
+			}
+			out.WriteString(display.Hang(display.Clean(line), width, 2) + "\n")
+		}
+	}
+	print([]string{title(run, outcomes)})
+	for i, line := range factLines(Facts(run, outcomes), max(0, width-2)) {
+		if i == 0 {
+			out.WriteByte('\n')
+		}
+		out.WriteString("  " + line + "\n")
+	}
+	print(before(run, outcomes))
+	out.WriteByte('\n')
+	if err := Text(&out, tables, width); err != nil {
+		return err
+	}
+	print(after(run, outcomes))
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+// title names a run and its duration.
+func title(run plan.Run, outcomes []plan.Outcome) string {
+	text := fmt.Sprintf("%s, run %s", cmp.Or(run.Name, "unnamed"), run.ID)
+	var ended time.Time
+	for _, o := range outcomes {
+		if o.Ended.After(ended) {
+			ended = o.Ended
+		}
+	}
+	if took := ended.Sub(run.Started).Round(time.Second); took > 0 && !run.Started.IsZero() {
+		text += ", " + took.String()
+	}
+	return text
+}
+
+// Next suggests one command after a run.
+func Next(run plan.Run, outcomes []plan.Outcome) string {
+	open := slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return rateText(c.Workload) != maxRate })
+	switch {
+	case NotRun(run, outcomes) != "":
+		return "run the remaining tasks: ctl run --resume " + run.ID
+	case !open && slices.ContainsFunc(outcomes, func(o plan.Outcome) bool {
+		return slices.Contains(allFlags(o), plan.Backlog)
+	}) && run.Source.File != "":
+		return "measure latency without a backlog: ctl run --set cell.publishers.rate=1000 " + run.Source.File
+	}
+	return "compare with an earlier run: ctl compare EARLIER " + run.ID
+}
+
+// before returns the lines that precede the tables: problems, and limits of the load generator.
+func before(run plan.Run, outcomes []plan.Outcome) []string {
+	return append(Problems(run, outcomes), Limitations(run, outcomes)...)
+}
+
+// after returns the lines that follow the tables: warnings and rule results.
+func after(run plan.Run, outcomes []plan.Outcome) []string {
+	lines := Warnings(run, outcomes)
+	for _, r := range Rulings(run, outcomes) {
+		lines = append(lines, r.String())
+	}
+	return lines
+}
+
+// Text writes tables for a terminal of the given width in columns; 0: no limit. A terminal that is too narrow for a
+// table shows fewer of its columns, or one line per value if one column does not fit.
 func Text(w io.Writer, tables []Table, width int) error {
 	out := bufio.NewWriter(w)
 	for i, t := range tables {
@@ -25,8 +101,19 @@ func Text(w io.Writer, tables []Table, width int) error {
 			}
 			out.WriteByte('\n')
 		}
-		if err := t.text().Write(out, width); err != nil {
+		l, hidden := t.Layout(), []string(nil)
+		if !t.whole {
+			l, hidden = l.fit(width)
+		}
+		text := l.text(true)
+		if width > 0 && text.Width() > width {
+			text, hidden = t.Layout().text(false), nil // row by row
+		}
+		if err := text.Write(out, width); err != nil {
 			return err
+		}
+		if len(hidden) > 0 {
+			t.Remarks = append(slices.Clip(t.Remarks), "columns that need a wider terminal: "+strings.Join(hidden, ", "))
 		}
 		below(out, t, width)
 		if t.Chart != nil {
@@ -39,6 +126,27 @@ func Text(w io.Writer, tables []Table, width int) error {
 		}
 	}
 	return out.Flush()
+}
+
+// fit returns a layout that is at most so many columns wide, if that is possible with one value. It leaves out values
+// from the right, whose headings are the second result. 0 means any width.
+func (l Layout) fit(width int) (fitting Layout, hidden []string) {
+	fitting = l
+	for {
+		last := len(fitting.Head) - 1
+		if last > l.Keys && fitting.Left(last) {
+			last-- // the column of flags
+		}
+		if width <= 0 || last <= l.Keys || fitting.text(true).Width() <= width {
+			return fitting, hidden
+		}
+		hidden = append([]string{fitting.Head[last]}, hidden...)
+		next := Layout{Head: slices.Concat(fitting.Head[:last], fitting.Head[last+1:]), Keys: l.Keys}
+		for _, row := range fitting.Rows {
+			next.Rows = append(next.Rows, slices.Concat(row[:last], row[last+1:]))
+		}
+		fitting = next
+	}
 }
 
 // cleaned returns a table without control characters, because texts may come from other users.
@@ -62,35 +170,31 @@ func cleaned(t Table) Table {
 	return t
 }
 
-// text returns the table as texts.
-func (t Table) text() display.Table {
-	out := display.Table{Head: t.Head, Keys: len(t.Axes), Rows: make([][]display.Cell, len(t.Rows))}
-	for i, row := range t.Rows {
+// wrapAt is the width from which headings are wrapped in files.
+const wrapAt = 100
+
+// text returns the layout as texts. Numbers are aligned at their decimal points. With blank, a coordinate that the row
+// above has, too, is left out.
+func (l Layout) text(blank bool) display.Table {
+	out := display.Table{Head: l.Head, Keys: l.Keys, Rows: make([][]display.Cell, len(l.Rows)), Wrap: wrapAt}
+	out.Words = len(l.Head) > l.Keys && l.Left(len(l.Head)-1)
+	for i, row := range l.Rows {
 		out.Rows[i] = make([]display.Cell, len(row))
-		for n, f := range row {
-			out.Rows[i][n] = split(f)
+		for n, s := range row {
+			text, fraction := s.Text, ""
+			if at := strings.LastIndexByte(text, '.'); n >= l.Keys && at >= 0 && s.Of != nil && s.Of.Number != nil {
+				text, fraction = text[:at], text[at:]
+			}
+			out.Rows[i][n] = display.Cell{Text: text, Tail: fraction + s.Tail + superscripts(s.Notes)}
+			switch {
+			case blank && s.Same:
+				out.Rows[i][n] = display.Cell{}
+			case s.Of == nil:
+				out.Rows[i][n] = display.Cell{Text: text + superscripts(s.Notes)}
+			}
 		}
 	}
 	return out
-}
-
-// tail returns the text after a field: its mark and its footnotes.
-func tail(f Field) string {
-	text := superscripts(f.Notes)
-	if f.Mark != "" {
-		text = " " + f.Mark + text
-	}
-	return text
-}
-
-// split separates a field after the number that its column aligns: before its mark, and before a second number
-// ("300,000 / 90,000").
-func split(f Field) display.Cell {
-	text, second, two := strings.Cut(f.Text, " / ")
-	if two && f.Number != nil {
-		return display.Cell{Text: text, Tail: " / " + second + tail(f)}
-	}
-	return display.Cell{Text: f.Text, Tail: tail(f)}
 }
 
 // below writes the footnotes and remarks of a table.

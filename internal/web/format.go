@@ -9,7 +9,6 @@ import (
 
 	"lockstep/internal/display"
 	"lockstep/internal/plan"
-	"lockstep/internal/report"
 	"lockstep/internal/wire"
 )
 
@@ -23,7 +22,6 @@ var functions = template.FuncMap{
 	"number": wholeNumber,
 	"state":  stateClass,
 	"full":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
-	"left":   func(t report.Table, i int) bool { return i < len(t.Axes) },
 	"offset": offset,
 	"points": func(n *float64) string { return strconv.FormatFloat(*n, 'f', -1, 64) },
 }

@@ -91,7 +91,7 @@ type runView struct {
 	Files    []link
 	Live     *liveView
 	Took     string
-	Brokers  []string
+	Facts    []report.Fact
 	// From names the source of the numbers.
 	From    string
 	Copying bool // the copy of its record is still being made
@@ -116,9 +116,9 @@ func (s *site) run(r *http.Request) (view, error) {
 	}
 	if v.Known {
 		v.Summary, v.Problems, v.Warnings = report.Summary(v.Plan, outcomes), report.Failures(v.Plan, outcomes),
-			report.Warnings(v.Plan, outcomes)
+			append(report.Limitations(v.Plan, outcomes), report.Warnings(v.Plan, outcomes)...)
 		v.Tables = shortened(report.Build(v.Plan, outcomes))
-		v.Brokers = subjects(outcomes)
+		v.Facts = report.Facts(v.Plan, outcomes)
 		if v.over() { // tasks that have not run yet are a problem only after the end
 			v.Problems, v.Rules = report.Problems(v.Plan, outcomes), report.Rulings(v.Plan, outcomes)
 		}
@@ -207,25 +207,6 @@ func (s *site) recorded(ctx context.Context, v *runView, id string) (plan.Run, [
 	live := w.at.view(time.Now())
 	v.Live = &live
 	return w.at.Run, w.at.inOrder(), nil
-}
-
-// subjects lists the distinct products that were measured, with version and label.
-func subjects(outcomes []plan.Outcome) (all []string) {
-	for _, o := range outcomes {
-		text := o.Subject.Product
-		if text == "" {
-			continue
-		}
-		for _, more := range []string{o.Subject.Version, o.Subject.Label} {
-			if more != "" {
-				text += " " + more
-			}
-		}
-		if !slices.Contains(all, text) {
-			all = append(all, text)
-		}
-	}
-	return all
 }
 
 // agents returns the page of the fleet's agents.

@@ -130,10 +130,10 @@ func sameTables(ctx context.Context, t *testing.T, page *browser.Page, run *runs
 		`[...document.querySelectorAll("section.table tbody td data")].map(d => d.value + " " + d.innerText)`)
 	var want []string
 	for _, table := range report.Build(run.Plan(), outcomes) {
-		for _, row := range table.Rows {
-			for _, f := range row {
-				if f.Number != nil {
-					want = append(want, strconv.FormatFloat(*f.Number, 'g', -1, 64)+" "+f.Text)
+		for _, row := range table.Layout().Rows {
+			for _, s := range row {
+				if s.Of != nil && s.Of.Number != nil {
+					want = append(want, strconv.FormatFloat(*s.Of.Number, 'g', -1, 64)+" "+s.Text)
 				}
 			}
 		}

@@ -24,6 +24,7 @@ type runView struct {
 	Counts    []count
 	Problems  []string
 	Rules     []report.Ruling
+	Facts     []report.Fact
 	Warnings  []string
 	Damage    []string
 	Delivered string
@@ -100,9 +101,9 @@ func gather(list []*runs.Run, o Options) (sheet, error) {
 
 func viewOf(r recorded) runView {
 	v := runView{Mark: r.mark, Plan: r.plan, Summary: report.Summary(r.plan, r.outcomes),
-		Problems: report.Problems(r.plan, r.outcomes),
+		Facts: report.Facts(r.plan, r.outcomes), Problems: report.Problems(r.plan, r.outcomes),
 		Rules:    report.Rulings(r.plan, r.outcomes),
-		Warnings: report.Warnings(r.plan, r.outcomes), Damage: r.run.Warnings(),
+		Warnings: append(report.Limitations(r.plan, r.outcomes), report.Warnings(r.plan, r.outcomes)...), Damage: r.run.Warnings(),
 		Delivered: report.Delivered(r.plan.ID, r.run.Deliveries())}
 	n := map[plan.Verdict]int{}
 	for _, o := range r.outcomes {

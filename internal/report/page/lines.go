@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"fmt"
 	"html/template"
 	"math"
 	"slices"
@@ -194,7 +193,7 @@ func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 	for n, v := range d.measure.values {
 		f := s.values[v.value]
 		b := chart.Bar{Look: d.look(colour, n), Shape: chart.Shape(n), Flagged: doubtful(f), Title: d.tell(s, v),
-			Text: fmt.Sprint(f.Text, " ", f.Mark)}
+			Text: f.Full()}
 		if f.Number == nil || d.measure.log && *f.Number <= 0 {
 			if n == 0 && f.Text != "" {
 				b.Absent, b.Text = true, f.Text

@@ -132,6 +132,7 @@ func plotted(title string, p chart.Plot, notes ...string) figure {
 type tableView struct {
 	N int // from 1
 	report.Table
+	Layout report.Layout
 	Lines  []line
 	Figure *figure
 }
@@ -140,12 +141,12 @@ type tableView struct {
 const maxUpright = 9
 
 // Many reports whether the table has more columns than most readers see at once.
-func (v tableView) Many() bool { return len(v.Head) > maxUpright }
+func (v tableView) Many() bool { return len(v.Layout.Head) > maxUpright }
 
-// line is a row of a table: its coordinates, then its values.
+// line is a row of a table: its coordinates, then its values and flags.
 type line struct {
-	At     []report.Field
-	Values []report.Field
+	At     []report.Shown
+	Values []report.Shown
 }
 
 func tableViews(tables []report.Table, several bool) []tableView {
@@ -155,8 +156,9 @@ func tableViews(tables []report.Table, several bool) []tableView {
 			t = beside(t)
 		}
 		v := tableView{N: i + 1, Table: t}
-		for _, row := range t.Rows {
-			v.Lines = append(v.Lines, line{At: row[:len(t.Axes)], Values: row[len(t.Axes):]})
+		v.Layout = t.Layout()
+		for _, row := range v.Layout.Rows {
+			v.Lines = append(v.Lines, line{At: row[:v.Layout.Keys], Values: row[v.Layout.Keys:]})
 		}
 		if t.Chart != nil {
 			f := searchFigure(t)

@@ -91,10 +91,11 @@ func TestTablesAreTheTerminals(t *testing.T) {
 		if len(rows) != len(want.Rows) {
 			t.Fatalf("table %d has %d rows, want %d", i+1, len(rows), len(want.Rows))
 		}
-		for r, row := range want.Rows {
+		layout := want.Layout()
+		for r, row := range layout.Rows {
 			cells := append(rows[r].all("th"), rows[r].all("td")...)
-			for c, f := range row {
-				numbers += sameField(t, cells[c], f, fmt.Sprintf("table %d row %d %q", i+1, r+1, want.Head[c]))
+			for c, s := range row {
+				numbers += sameField(t, cells[c], s, fmt.Sprintf("table %d row %d %q", i+1, r+1, layout.Head[c]))
 			}
 		}
 		for n, note := range want.Notes {
@@ -109,12 +110,9 @@ func TestTablesAreTheTerminals(t *testing.T) {
 }
 
 // sameField compares a field with its text in the page. It returns 1 if the field has a number.
-func sameField(t *testing.T, cell node, f report.Field, where string) int {
+func sameField(t *testing.T, cell node, f report.Shown, where string) int {
 	t.Helper()
-	want := f.Text
-	if f.Mark != "" {
-		want += " " + f.Mark
-	}
+	want := f.Text + f.Tail
 	got := cell.text()
 	if sups := cell.all("sup"); len(sups) > 0 {
 		got = strings.TrimSpace(strings.TrimSuffix(got, sups[0].text()))
@@ -129,7 +127,7 @@ func sameField(t *testing.T, cell node, f report.Field, where string) int {
 	if got != strings.Join(strings.Fields(want), " ") {
 		t.Errorf("%s: shows %q, want %q", where, got, want)
 	}
-	if f.Number == nil {
+	if f.Of == nil || f.Of.Number == nil {
 		return 0
 	}
 	data := cell.all("data")
@@ -137,8 +135,8 @@ func sameField(t *testing.T, cell node, f report.Field, where string) int {
 		t.Errorf("%s: no number is in it", where)
 		return 0
 	}
-	if x, err := strconv.ParseFloat(data[0].attr("value"), 64); err != nil || x != *f.Number {
-		t.Errorf("%s: the number is %q, want %v", where, data[0].attr("value"), *f.Number)
+	if x, err := strconv.ParseFloat(data[0].attr("value"), 64); err != nil || x != *f.Of.Number {
+		t.Errorf("%s: the number is %q, want %v", where, data[0].attr("value"), *f.Of.Number)
 	}
 	return 1
 }

@@ -1,0 +1,208 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"lockstep/internal/display"
+	"lockstep/internal/plan"
+)
+
+// Fact is a property that all rows of a run's tables share, or a list of a property's values.
+type Fact struct {
+	Name, Text string
+}
+
+// Facts returns what is common to all tables of a run: brokers, the meaning of a confirm, the load, the durations and
+// the hosts. A property that differs between cells is left out, except for brokers and the meanings of a confirm, which
+// are listed.
+func Facts(run plan.Run, outcomes []plan.Outcome) []Fact {
+	b := newBuilder(run, outcomes)
+	var facts []Fact
+	add := func(name string, texts ...string) {
+		texts = slices.DeleteFunc(texts, func(s string) bool { return s == "" })
+		if len(texts) > 0 {
+			facts = append(facts, Fact{name, strings.Join(texts, ", ")})
+		}
+	}
+	for i, text := range brokerFacts(outcomes, run.Cells) {
+		if i == 0 {
+			add("Broker", text)
+		} else {
+			add("", text)
+		}
+	}
+	labels := labelled{}
+	for _, c := range b.cells {
+		labels.add(c)
+	}
+	for i, text := range labels.meanings() {
+		if i == 0 {
+			add("Confirm", text)
+		} else {
+			add("", text)
+		}
+	}
+	var works []plan.Workload
+	for _, c := range run.Cells {
+		works = append(works, c.Workload.Parts()...)
+	}
+	add("Load", same(works, agentsText), same(works, sizeText), same(works, rateText))
+	add("Measurement", same(works, func(w plan.Workload) string {
+		if w.Publishers.Count > 0 {
+			return display.Decimals(float64(w.Publishers.Count), 0) + " messages per publisher"
+		}
+		return short(w.Measure)
+	}), same(works, func(w plan.Workload) string {
+		if w.Steady.Auto {
+			return "after a warm-up until the load is steady"
+		}
+		return "after a warm-up of " + short(w.Warmup)
+	}), b.repeated())
+	add("Host", hostFacts(run.Cells, outcomes))
+	return facts
+}
+
+func short(d plan.Duration) string { return display.Seconds(time.Duration(d).Seconds()) }
+
+// same returns the text of all workloads if it is the same; else empty.
+func same(works []plan.Workload, text func(plan.Workload) string) string {
+	for _, w := range works {
+		if text(w) != text(works[0]) {
+			return ""
+		}
+	}
+	if len(works) == 0 {
+		return ""
+	}
+	return text(works[0])
+}
+
+func agentsText(w plan.Workload) string {
+	publishers, consumers := w.Publishers.Nodes, w.Consumers.Nodes
+	switch {
+	case consumers == 0:
+		return fmt.Sprintf("%s, no consumers", display.Count(publishers, "publishing agent"))
+	case w.Consumers.Colocate:
+		return display.Count(publishers, "agent") + " that publish and consume"
+	}
+	return fmt.Sprintf("%d publishing and %s", publishers, display.Count(consumers, "consuming agent"))
+}
+
+func sizeText(w plan.Workload) string {
+	if len(w.Message.Sizes) > 0 {
+		return "messages of different sizes"
+	}
+	return display.Bytes(float64(w.Message.Size)) + " messages"
+}
+
+func rateText(w plan.Workload) string {
+	switch {
+	case w.Search != nil:
+		return "rates of a capacity search"
+	case len(w.Publishers.Profile) > 0:
+		return "a rate profile"
+	case w.Publishers.Rate > 0:
+		return display.Number(w.Publishers.Rate) + " msg/s"
+	}
+	return maxRate
+}
+
+const maxRate = "as fast as possible"
+
+// brokerFacts returns the product and version of each broker, as they were reported. Brokers with the same text share
+// a line.
+func brokerFacts(outcomes []plan.Outcome, cells []plan.Cell) (lines []string) {
+	names, of := map[string][]string{}, map[string]string{}
+	broker := map[string]plan.Cell{}
+	for _, c := range cells {
+		broker[c.ID] = c
+	}
+	see := func(name string, s plan.Subject) {
+		text := strings.TrimSpace(s.Product + " " + s.Version)
+		if s.Label != "" {
+			text = strings.TrimSpace(text + " (" + s.Label + ")")
+		}
+		if n := len(s.Members); n > 1 {
+			text += fmt.Sprintf(", %d nodes", n)
+		}
+		if key := name + "\x00" + text; name != "" && text != "" && of[key] == "" {
+			of[key] = text
+			if names[text] == nil {
+				lines = append(lines, text)
+			}
+			names[text] = append(names[text], name)
+		}
+	}
+	for _, o := range outcomes {
+		c := broker[o.Cell]
+		see(c.Broker.Name, o.Subject)
+		for _, g := range o.Groups {
+			if i := slices.IndexFunc(c.Workload.Groups, func(x plan.Group) bool { return x.Name == g.Name }); i >= 0 &&
+				g.Subject != nil && c.Workload.Groups[i].Broker != nil {
+				see(c.Workload.Groups[i].Broker.Name, *g.Subject)
+			}
+		}
+	}
+	slices.Sort(lines) // independent of the order of outcomes
+	for i, text := range lines {
+		slices.Sort(names[text])
+		lines[i] = fmt.Sprintf("%s (%s)", text, strings.Join(names[text], ", "))
+	}
+	return lines
+}
+
+// maxHosts limits the listed hosts.
+const maxHosts = 8
+
+// hostFacts returns the hosts of the agents.
+func hostFacts(cells []plan.Cell, outcomes []plan.Outcome) string {
+	agents := map[string][]string{}
+	var hosts []string
+	for _, o := range outcomes {
+		for _, a := range o.Agents {
+			if agents[a.Host] == nil {
+				hosts = append(hosts, a.Host)
+			}
+			if !slices.Contains(agents[a.Host], a.Agent) {
+				agents[a.Host] = append(agents[a.Host], a.Agent)
+			}
+		}
+	}
+	if len(hosts) == 0 {
+		return ""
+	}
+	slices.Sort(hosts)
+	if len(hosts) > maxHosts {
+		return fmt.Sprintf("agents on %d hosts", len(hosts))
+	}
+	text := make([]string, len(hosts))
+	for i, host := range hosts {
+		slices.Sort(agents[host])
+		text[i] = fmt.Sprintf("%s (agents %s)", cmp.Or(host, "unknown"), strings.Join(agents[host], ", "))
+	}
+	all := strings.Join(text, ", ")
+	if !slices.ContainsFunc(cells, func(c plan.Cell) bool { return !c.InProcess || c.Broker.Driver == "loopback" }) {
+		all += "; the broker runs in the process of the agents"
+	}
+	return all
+}
+
+// factLines returns facts as aligned lines of at most so many columns; 0: no limit.
+func factLines(facts []Fact, width int) (lines []string) {
+	most := 0
+	for _, f := range facts {
+		most = max(most, display.Width(f.Name))
+	}
+	for _, f := range facts {
+		lead := display.Pad(display.Clean(f.Name), most, true) + "  "
+		for _, text := range display.Wrap(display.Clean(f.Text), max(0, width-most-2)) {
+			lines = append(lines, lead+text)
+			lead = strings.Repeat(" ", most+2)
+		}
+	}
+	return lines
+}

@@ -1,0 +1,159 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"lockstep/internal/plan"
+)
+
+// factsOf returns the facts of a run as one text per name. Several lines of a name are joined.
+func factsOf(run plan.Run, outcomes []plan.Outcome) map[string]string {
+	all, name := map[string]string{}, ""
+	for _, f := range Facts(run, outcomes) {
+		if f.Name != "" {
+			name = f.Name
+			all[name] = f.Text
+		} else {
+			all[name] += " | " + f.Text
+		}
+	}
+	return all
+}
+
+// pair is a run of two brokers, each with one cell and one outcome.
+func pair(edit func(*plan.Cell, *plan.Outcome, int)) (plan.Run, []plan.Outcome) {
+	run := plan.Run{ID: "r1", Name: "pair", Repeat: 1, Axes: []string{"broker"}}
+	var outcomes []plan.Outcome
+	for i, name := range []string{"one", "two"} {
+		c := plan.Cell{ID: name, Index: i, Broker: plan.Broker{Name: name}, Workload: plan.Default(),
+			Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(name)}}}
+		o := plan.Outcome{Cell: name, Repetition: 1, Verdict: plan.Valid,
+			Subject: plan.Subject{Product: "RabbitMQ", Version: "4.1.3"},
+			Agents:  []plan.AgentPart{{Agent: "load-2", Host: "h"}, {Agent: "load-1", Host: "h"}}}
+		if edit != nil {
+			edit(&c, &o, i)
+		}
+		run.Cells, outcomes = append(run.Cells, c), append(outcomes, o)
+	}
+	return run, outcomes
+}
+
+// TestFacts proves that properties are listed if all cells have them, and left out if cells differ. Brokers are always
+// listed.
+func TestFacts(t *testing.T) {
+	same := factsOf(pair(nil))
+	for name, want := range map[string]string{
+		"Broker":      "RabbitMQ 4.1.3 (one, two)",
+		"Load":        "1 publishing and 1 consuming agent, 100 B messages, as fast as possible",
+		"Measurement": "10.0 s, after a warm-up of 2.00 s",
+		"Host":        "h (agents load-1, load-2)",
+	} {
+		if same[name] != want {
+			t.Errorf("%s: %q, want %q", name, same[name], want)
+		}
+	}
+	different := factsOf(pair(func(c *plan.Cell, o *plan.Outcome, i int) {
+		c.Label, c.Workload.Publishers.Mode = []string{"disk", "memory"}[i], "confirm-each"
+		c.Workload.Publishers.Rate = []float64{0, 100}[i]
+		c.Workload.Message.Size = []int{100, 2000}[i]
+		c.Workload.Warmup = plan.Duration(i) * plan.Duration(time.Second)
+		o.Subject.Version, o.Subject.Members = []string{"4.1.3", "3.10.0"}[i], make([]string, 3*i)
+	}))
+	for name, want := range map[string]string{
+		"Broker":      "RabbitMQ 3.10.0, 3 nodes (two) | RabbitMQ 4.1.3 (one)",
+		"Confirm":     "disk: broker=one | memory: broker=two",
+		"Load":        "1 publishing and 1 consuming agent",
+		"Measurement": "10.0 s",
+	} {
+		if different[name] != want {
+			t.Errorf("%s: %q, want %q", name, different[name], want)
+		}
+	}
+}
+
+// TestReasonsAreGrouped proves that cells with the same problem share a line.
+func TestReasonsAreGrouped(t *testing.T) {
+	const refused = "connect to h:1: connection refused"
+	run := plan.Run{Repeat: 1, Axes: []string{"broker", "threads"}}
+	var outcomes []plan.Outcome
+	add := func(broker string, threads int, why string) {
+		id := broker + string(rune('0'+threads))
+		run.Cells = append(run.Cells, plan.Cell{ID: id, Index: len(run.Cells), Workload: plan.Default(),
+			Coordinates: []plan.Coordinate{{Axis: "broker", Value: raw(broker)}, {Axis: "threads", Value: raw(threads)}}})
+		o := plan.Outcome{Cell: id, Repetition: 1, Verdict: plan.Valid}
+		if why != "" {
+			o.Verdict, o.Reasons = plan.Unknown, []string{why}
+		}
+		outcomes = append(outcomes, o)
+	}
+	for threads := range 4 {
+		add("down", threads, refused)
+		add("up", threads, "")
+	}
+	add("flaky", 1, "timeout")
+	want := []string{"broker=down (4 cells): unknown: " + refused, "broker=flaky threads=1: unknown: timeout"}
+	if got := Failures(run, outcomes); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for i := range outcomes {
+		outcomes[i].Verdict, outcomes[i].Reasons = plan.Unknown, []string{refused}
+	}
+	if got := Failures(run, outcomes); len(got) != 1 || got[0] != "all 9 cells: unknown: "+refused {
+		t.Errorf("%q, want one line for all cells", got)
+	}
+	outcomes[0].Verdict = plan.Valid
+	if got := Failures(run, outcomes); len(got) != 1 || !strings.HasPrefix(got[0], "broker=up threads=0, ") ||
+		!strings.Contains(got[0], ", and 5 more: ") {
+		t.Errorf("%q, want one line with three cells and the number of others", got)
+	}
+}
+
+// TestLimitationsOfAProcessShareALine proves that the causes of a flag are in one line, each with its range.
+func TestLimitationsOfAProcessShareALine(t *testing.T) {
+	run, outcomes := pair(func(_ *plan.Cell, o *plan.Outcome, i int) {
+		l := plan.Limitation{Flag: plan.SharedHost, Cause: plan.CauseScheduling, Host: "h", Agents: []string{"a"}, Value: 0.002,
+			Max: 0.001}
+		o.Limitations = append(o.Limitations, l)
+		l.Cause, l.Value, l.Max = plan.CauseCPU, 1.8+0.1*float64(i), 2
+		o.Limitations = append(o.Limitations, l)
+	})
+	const want = "shared-host: agent a on host h and the broker share CPUs: goroutines waited for a CPU: p99 2ms, " +
+		"1.80 to 1.90 of 2 CPUs were used: run them on different hosts"
+	if got := Limitations(run, outcomes); len(got) != 1 || got[0] != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestLayout proves that a column has one unit, that flags are in the last column, and that a number is marked if not
+// all numbers of its row have its flags.
+func TestLayout(t *testing.T) {
+	number := func(unit plan.Unit, x float64, flags ...plan.Flag) Field {
+		return Field{Text: format(unit, x), Number: &x, Unit: unit, Flags: flags, Value: "v"}
+	}
+	rate, latency := plan.PerSecond, plan.Seconds
+	table := Table{Axes: []string{"mode", "threads"}, Head: []string{"mode", "threads", "Rate", "p50", "p99"},
+		Rows: [][]Field{
+			{{Text: "each"}, {Text: "1"}, number(rate, 1000, plan.SharedHost), number(latency, 50e-6), number(latency, 0.004)},
+			{{Text: "each"}, {Text: "2"}, number(rate, 2000, plan.Backlog), {Text: "–", Flags: []plan.Flag{plan.Backlog}}, number(latency, 0.002)},
+			{{Text: "window"}, {Text: "2"}, {Text: "failed", Notes: []int{1}}, {Text: "failed", Notes: []int{1}}, {Text: "failed", Notes: []int{1}}},
+			{{Text: "window"}, {Text: "3"}, number(rate, 3000), number(latency, 0.010), number(latency, 1.5)},
+		}}
+	var out strings.Builder
+	if err := table.Layout().text(true).Write(&out, 0); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+mode    threads   Rate   p50 (ms)  p99 (ms)  Flags
+──────  ───────  ──────  ────────  ────────  ───────
+each          1  1,000       0.05      4.00
+              2  2,000*      –         2.00  backlog
+window        2                              failed¹
+              3  3,000      10.0   1,500
+`
+	if got := "\n" + out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
