@@ -317,7 +317,7 @@ func TestRefusedAcknowledgement(t *testing.T) {
 	})
 	select {
 	case said := <-r.notices:
-		if !strings.Contains(said, "1 of 5 messages refused") {
+		if !strings.Contains(said, "1 of 5 messages rejected") {
 			t.Errorf("the notice is %q", said)
 		}
 	default:
