@@ -29,10 +29,24 @@ to a fleet of agents.`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	root.AddCommand(runCommand(), vetCommand(), planCommand(), schemaCommand(), showCommand(), reportCommand(),
-		compareCommand(), runsCommand(), historyCommand(), baselineCommand(), digestCommand(), attachCommand(),
-		cancelCommand(), pullCommand(), agentsCommand(), scheduleCommand(), fleetCommand(), sinkCommand(),
-		cleanupCommand(), importCommand(), bundleCommand(), verifyCommand(), rerunCommand(), exportCommand())
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Write a matrix", []*cobra.Command{vetCommand(), planCommand(), explainCommand(), driversCommand(),
+			schemaCommand(), importCommand()}},
+		{"Run it", []*cobra.Command{runCommand(), runsCommand(), attachCommand(), cancelCommand(), cleanupCommand()}},
+		{"Results", []*cobra.Command{showCommand(), reportCommand(), compareCommand(), historyCommand(),
+			baselineCommand(), digestCommand(), exportCommand()}},
+		{"Share results", []*cobra.Command{bundleCommand(), verifyCommand(), rerunCommand()}},
+		{"Fleet", []*cobra.Command{agentsCommand(), pullCommand(), scheduleCommand(), sinkCommand(), fleetCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
+		for _, c := range group.commands {
+			c.GroupID = group.title
+			root.AddCommand(c)
+		}
+	}
 	return execute(ctx, root, args, stdin, stdout, stderr)
 }
 

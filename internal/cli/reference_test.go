@@ -51,10 +51,12 @@ func document(t *testing.T, b *strings.Builder, program string, path []string) {
 	text := strings.ReplaceAll(out.String(), fmt.Sprintf("(default %q)", host), "(default: the host's)")
 	fmt.Fprintf(b, "\n## %s\n\n```text\n%s\n```\n", name, strings.TrimSpace(text))
 	_, list, any := strings.Cut(out.String(), "Available Commands:\n")
-	if !any {
-		return
+	if any {
+		list, _, _ = strings.Cut(list, "\n\n")
+	} else if len(path) == 0 { // the commands of ctl are in groups
+		_, list, _ = strings.Cut(out.String(), "Usage:\n")
+		list, _, _ = strings.Cut(list, "\nFlags:\n")
 	}
-	list, _, _ = strings.Cut(list, "\n\n")
 	for _, m := range subcommands.FindAllStringSubmatch(list, -1) {
 		if m[1] != "help" && m[1] != "completion" {
 			document(t, b, program, append(append([]string{}, path...), m[1]))

@@ -301,6 +301,16 @@ var meanings = []struct {
 	{plan.Clipped, "samples exceeded the histogram range of one hour"},
 }
 
+// Meaning explains a flag; empty: it is unknown.
+func Meaning(f plan.Flag) string {
+	for _, m := range meanings {
+		if m.flag == f {
+			return m.text
+		}
+	}
+	return ""
+}
+
 func flagOrder(f plan.Flag) int {
 	for i, m := range meanings {
 		if m.flag == f {

@@ -59,6 +59,6 @@ func Lookup(name string) (Driver, error) {
 		return d, nil
 	}
 	return nil,
-		fmt.Errorf("no driver %q on this host (there are: %s); one of a process of its own is named in the file that --drivers gives",
+		fmt.Errorf("no driver %q on this host (available: %s); load an external driver with --drivers FILE",
 			name, strings.Join(Names(), ", "))
 }

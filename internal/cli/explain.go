@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/display"
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/report"
+	"lockstep/pkg/drivers"
+)
+
+func explainCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain NAME",
+		Short: "Describe a value, a flag or a field of a matrix",
+		Example: `  ctl explain e2e.p99
+  ctl explain client-bound
+  ctl explain publishers.maxInFlight`,
+		Args: arguments(cobra.ExactArgs(1)),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return explained(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			name, known := args[0], false
+			print := func(format string, a ...any) {
+				known = true
+				fmt.Fprintln(c.OutOrStdout(), display.Hang(fmt.Sprintf(format, a...), width(c.OutOrStdout()), 2))
+			}
+			if i := slices.IndexFunc(plan.Values(), func(v plan.ValueInfo) bool { return v.Name == name }); i >= 0 {
+				v := plan.Values()[i]
+				print("value %s, heading %q, unit %s: %s", v.Name, v.Title, v.Unit, v.Doc)
+			}
+			if text := report.Meaning(plan.Flag(name)); text != "" {
+				print("flag %s: %s", name, text)
+			}
+			if f, is := matrix.Explain(name); is {
+				text := ""
+				if f.Default != "" {
+					text = ", default " + f.Default
+				}
+				print("field %s (%s%s): %s", name, strings.Join(strings.Fields(f.Type), " "), text, f.Doc)
+			}
+			if known {
+				return nil
+			}
+			err := fmt.Errorf("explain %q: no value, flag or field has this name", name)
+			if near := plan.ClosestMatch(name, explained()); near != "" {
+				return exit{ExitBadMatrix, fmt.Errorf("%w; did you mean %q?", err, near)}
+			}
+			return exit{ExitBadMatrix, fmt.Errorf("%w; see ctl schema", err)}
+		},
+	}
+}
+
+// explained returns the names of all values and flags.
+func explained() (names []string) {
+	for _, v := range plan.Values() {
+		names = append(names, v.Name)
+	}
+	for _, f := range plan.Flags() {
+		names = append(names, string(f))
+	}
+	return names
+}
+
+func driversCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "drivers [NAME]",
+		Short: "List the drivers, or print the options of one",
+		Example: `  ctl drivers
+  ctl drivers rabbitmq`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return drivers.Names(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				var rows [][]string
+				for _, name := range drivers.Names() {
+					if d, err := drivers.Lookup(name); err == nil {
+						rows = append(rows, []string{name, strings.Join(strings.Fields(d.Info().Doc), " ")})
+					}
+				}
+				return display.NewTable([]string{"DRIVER", "BROKER"}, rows).Write(c.OutOrStdout(), width(c.OutOrStdout()))
+			}
+			d, err := drivers.Lookup(args[0])
+			if err != nil {
+				if near := plan.ClosestMatch(args[0], drivers.Names()); near != "" {
+					err = fmt.Errorf("%w; did you mean %q?", err, near)
+				}
+				return exit{ExitBadMatrix, err}
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "// %s\n%s", strings.Join(strings.Fields(d.Info().Doc), " "),
+				d.Info().Schema)
+			return err
+		},
+	}
+	withDrivers(c)
+	return c
+}
