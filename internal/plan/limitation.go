@@ -81,14 +81,14 @@ func (l Limitation) Text(what string) string {
 	}
 	switch l.Flag {
 	case SharedHost:
-		return of + " and the broker share CPUs: " + what + ": run them on different hosts"
+		return of + " and the broker share CPUs: " + what + "; run them on different hosts"
 	case HostBusy:
-		return "other processes used the CPU beside " + of + ": " + what + ": stop them"
+		return "other processes used the CPU beside " + of + ": " + what + "; stop them"
 	}
 	if l.Cause == CausePorts {
-		return of + ": " + what + ": widen net.ipv4.ip_local_port_range or spread publishers over more hosts"
+		return of + ": " + what + "; widen net.ipv4.ip_local_port_range or spread publishers over more hosts"
 	}
-	return of + ": " + what + ": spread the load over more publishers, agents or hosts"
+	return of + ": " + what + "; spread the load over more publishers, agents or hosts"
 }
 
 // String describes the limitation of one cell.

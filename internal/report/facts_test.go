@@ -121,7 +121,7 @@ func TestLimitationsOfAProcessShareALine(t *testing.T) {
 		o.Limitations = append(o.Limitations, l)
 	})
 	const want = "shared-host: agent a on host h and the broker share CPUs: goroutines waited for a CPU: p99 2ms, " +
-		"1.80 to 1.90 of 2 CPUs were used: run them on different hosts"
+		"1.80 to 1.90 of 2 CPUs were used; run them on different hosts"
 	if got := Limitations(run, outcomes); len(got) != 1 || got[0] != want {
 		t.Errorf("%q, want %q", got, want)
 	}
