@@ -38,7 +38,7 @@ func TestARunIsNotComparedWithItself(t *testing.T) {
 func TestAnExportOfUnknownValuesIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
-	misgiven(t, exportCommand(), `there is no value "nope" (docs/values.md lists them`, "--runs", root, "--format",
+	misgiven(t, exportCommand(), `unknown value "nope" (docs/values.md lists them`, "--runs", root, "--format",
 		"gobench", "--values", "nope", "run-1")
 }
 

@@ -202,7 +202,7 @@ func wanted(names []string, sides []*side) ([]plan.ValueInfo, error) {
 		group, _ := plan.SplitGroup(name)
 		switch {
 		case !known:
-			problems = append(problems, fmt.Sprintf("there is no value %q: docs/values.md lists them", name))
+			problems = append(problems, fmt.Sprintf("unknown value %q: docs/values.md lists them", name))
 		case group != "" && !anyGroup(sides, group):
 			problems = append(problems, fmt.Sprintf("no cell has the group %q of the value %q", group, name))
 		case !slices.ContainsFunc(infos, func(i plan.ValueInfo) bool { return i.Name == name }):

@@ -285,7 +285,7 @@ func TestRunsOfOtherWorkloads(t *testing.T) {
 	}
 	_, err := Compare([]Recorded{w.run("a", cells(2), nil), w.run("b", changed, nil)}, Options{})
 	if err == nil || !strings.Contains(err.Error(), "no cell of A is on another side") ||
-		!strings.HasSuffix(err.Error(), "with --match (there are: broker, window)") {
+		!strings.HasSuffix(err.Error(), "with --match (available: broker, window)") {
 		t.Errorf("no cell in common: %v", err)
 	}
 	c := mustCompare(t, Options{Match: []string{"broker", "window"}}, w.run("a", cells(2), nil),

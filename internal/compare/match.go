@@ -104,7 +104,7 @@ func along(whole *side, o Options) ([]*side, error) {
 	for _, c := range whole.cells {
 		i := slices.IndexFunc(c.cell.Coordinates, func(x plan.Coordinate) bool { return x.Axis == o.By })
 		if i < 0 {
-			return nil, fmt.Errorf("compare by %q: run %s has no such axis (there are: %s)", o.By, whole.run.ID,
+			return nil, fmt.Errorf("compare by %q: run %s has no such axis (available: %s)", o.By, whole.run.ID,
 				strings.Join(whole.run.Axes, ", "))
 		}
 		mark := text(c.cell.Coordinates[i])
@@ -126,7 +126,7 @@ func along(whole *side, o Options) ([]*side, error) {
 	if o.Base != "" {
 		at := slices.Index(marks, o.Base)
 		if at < 0 {
-			return nil, fmt.Errorf("compare with base %q: the axis %s has no such value (there are: %s)", o.Base, o.By,
+			return nil, fmt.Errorf("compare with base %q: the axis %s has no such value (available: %s)", o.Base, o.By,
 				strings.Join(marks, ", "))
 		}
 		base := sides[at]
@@ -169,7 +169,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 		for _, c := range s.cells {
 			key, at, missingAxis := o.key(c.cell)
 			if missingAxis != "" {
-				problems = append(problems, fmt.Sprintf("run %s has no axis %q (there are: %s)", s.run.ID, missingAxis,
+				problems = append(problems, fmt.Sprintf("run %s has no axis %q (available: %s)", s.run.ID, missingAxis,
 					strings.Join(axesOf(s), ", ")))
 				break
 			}
@@ -207,7 +207,7 @@ func match(sides []*side, o Options) (rows []group, left []Left, err error) {
 	if len(rows) == 0 {
 		return nil, nil,
 			fmt.Errorf("match cells: no cell of %s is on another side, as ids change with the workload and the broker's name: "+
-				"name the axes that have to agree with --match (there are: %s)", sides[0].mark,
+				"name the axes that have to agree with --match (available: %s)", sides[0].mark,
 				strings.Join(axesOf(sides[0]), ", "))
 	}
 	return rows, left, nil

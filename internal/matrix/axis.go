@@ -104,14 +104,14 @@ func (s space) find(name string) int {
 
 // noAxis returns the message for an unknown axis name.
 func (s space) noAxis(name string) string {
-	msg := fmt.Sprintf("there is no axis %q", name)
+	msg := fmt.Sprintf("unknown axis %q", name)
 	if near := plan.ClosestMatch(name, s.names()); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	if len(s.axes) == 0 {
 		return msg + ": the matrix has none"
 	}
-	return msg + " (there are: " + strings.Join(s.names(), ", ") + ")"
+	return msg + " (available: " + strings.Join(s.names(), ", ") + ")"
 }
 
 // axisReader reads the axes and the zipped axes.

@@ -74,17 +74,17 @@ func (r *brokerReader) readBroker(name string, v cue.Value) *plan.Broker {
 
 func noDriver(name string) string {
 	names := drivers.Names()
-	msg := fmt.Sprintf("there is no driver %q", name)
+	msg := fmt.Sprintf("unknown driver %q", name)
 	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return msg + " (there are: " + strings.Join(names, ", ") +
+	return msg + " (available: " + strings.Join(names, ", ") +
 		"); for a driver in another language pass --drivers FILE"
 }
 
 // noBroker returns the error of a broker that does not exist. shown is its name as the matrix writes it.
 func noBroker(brokers map[string]*plan.Broker, shown, name string) string {
-	msg := fmt.Sprintf("there is no broker %s", shown)
+	msg := fmt.Sprintf("unknown broker %s", shown)
 	if near := plan.ClosestMatch(name, slices.Sorted(maps.Keys(brokers))); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
@@ -92,7 +92,7 @@ func noBroker(brokers map[string]*plan.Broker, shown, name string) string {
 }
 
 func brokersThere(brokers map[string]*plan.Broker) string {
-	return " (there are: " + strings.Join(slices.Sorted(maps.Keys(brokers)), ", ") + ")"
+	return " (available: " + strings.Join(slices.Sorted(maps.Keys(brokers)), ", ") + ")"
 }
 
 // readOptions reads the options, with the driver's defaults, and the paths of those that are secret.

@@ -132,7 +132,7 @@ func plain(e errors.Error) string {
 		return "it is not concrete: " + m[1]
 	}
 	if m := noPackage.FindStringSubmatch(text); m != nil {
-		return fmt.Sprintf("there is no package %q; a matrix can import CUE's standard packages and lockstep.test/schema", m[1])
+		return fmt.Sprintf("unknown package %q; a matrix can import CUE's standard packages and lockstep.test/schema", m[1])
 	}
 	if strings.HasSuffix(text, notPresent) {
 		return "it is missing"

@@ -106,9 +106,9 @@ func (c *tableChecker) noTableValue(name string) string {
 	case !c.groups.any():
 		return fmt.Sprintf("%q is a value of a group, and the cell has no groups; use %q", name, value)
 	}
-	msg := fmt.Sprintf("there is no group %q", group)
+	msg := fmt.Sprintf("unknown group %q", group)
 	if near := plan.ClosestMatch(group, c.groups.names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near+"/"+value)
 	}
-	return msg + " (there are: " + strings.Join(c.groups.names, ", ") + ")"
+	return msg + " (available: " + strings.Join(c.groups.names, ", ") + ")"
 }

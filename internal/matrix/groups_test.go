@@ -133,7 +133,7 @@ func TestTablesOfGroups(t *testing.T) {
 		out = append(out, faultsText(t, head+text, Narrow{}))
 	}
 	if text := faultsText(t, head+groups+`tables: [{rows: ["rate", "group"], values: ["bulk/publish.rat"]}]`,
-		Narrow{}); !strings.Contains(text, `there is no value "publish.rat"; did you mean "publish.rate"?`) {
+		Narrow{}); !strings.Contains(text, `unknown value "publish.rat"; did you mean "publish.rate"?`) {
 		t.Error(text)
 	}
 	golden(t, "grouptables.golden", strings.Join(out, "\n\n")+"\n")

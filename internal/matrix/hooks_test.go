@@ -48,7 +48,7 @@ func TestHooksFaults(t *testing.T) {
 	if err == nil {
 		t.Fatal("taken")
 	}
-	for _, want := range []string{`h.json:2:8: hooks.a.comand: there is no field "comand"; did you mean "command"?`, "h.json:3:", "either a command or a webhook", "h.json:4:", "ftp://x",
+	for _, want := range []string{`h.json:2:8: hooks.a.comand: unknown field "comand"; did you mean "command"?`, "h.json:3:", "either a command or a webhook", "h.json:4:", "ftp://x",
 		"h.json:5:", "remove it", "h.json:6:", "soon", "h.json:7:", "11", "h.json:8:", "above the maximum, 1h",
 		"h.json:9:", "its name is invalid", "h.json:10:", "the program is missing", "hooks.i.headers: only a webhook has headers",
 		"h.json:11:", `headers."X y"`, "headers.Y"} {

@@ -187,7 +187,7 @@ func noValue(text, axis string, texts []string) string {
 	if near := plan.ClosestMatch(text, texts); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return msg + " (there are: " + strings.Join(texts, ", ") + ")"
+	return msg + " (available: " + strings.Join(texts, ", ") + ")"
 }
 
 // probe evaluates the template for a first combination, and then once for each other value of each axis. It finds most

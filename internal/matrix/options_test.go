@@ -106,9 +106,9 @@ cell: {publishers: maxInFlight: 50, groups: {x: {}, y: publishers: maxInFlight: 
 	for set, want := range map[string]string{
 		"cell.publishers.rate=<10":      "cell.publishers.rate: it is not concrete",
 		"cell.publishers.rate=-1":       "cell.publishers.rate: -1 is not valid here; give a ",
-		"cell.publishers.maxInFligh=1":  `cell.publishers.maxInFligh: there is no field "maxInFligh"; did you mean "maxInFlight"?`,
+		"cell.publishers.maxInFligh=1":  `cell.publishers.maxInFligh: unknown field "maxInFligh"; did you mean "maxInFlight"?`,
 		`cell.publishers.mode="x"`:      `cell.publishers.mode: "x" is not valid here; give one of "confirm-`,
-		`cell.groups.x.publishers.at=1`: `cell.groups.x.publishers.at: there is no field "at"`,
+		`cell.groups.x.publishers.at=1`: `cell.groups.x.publishers.at: unknown field "at"`,
 	} {
 		if got := faultsText(t, text, Narrow{Set: []string{set}}); !strings.Contains(got, want) {
 			t.Errorf("--set %s: %s\nwant %s", set, got, want)

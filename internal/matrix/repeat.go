@@ -85,7 +85,7 @@ func absent(name string, w plan.Workload) (why string) {
 	}
 	i := slices.IndexFunc(w.Groups, func(g plan.Group) bool { return g.Name == group })
 	if i < 0 {
-		return fmt.Sprintf("there is no group %q in the cell", group)
+		return fmt.Sprintf("unknown group %q in the cell", group)
 	}
 	return w.Parts()[i].Absent(plain)
 }

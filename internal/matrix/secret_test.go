@@ -144,7 +144,7 @@ func TestFaultsHoldNoSecret(t *testing.T) {
 	withSecretive(t)
 	got := faultsText(t, strings.Replace(secretMatrix, `cert: "public-cert"`, `cert: 5`, 1)+
 		"\ncell: broker: \"first-secret\"", Narrow{})
-	if strings.Contains(got, "-secret") || !strings.Contains(got, "cert") || !strings.Contains(got, `no broker "***"`) {
+	if strings.Contains(got, "-secret") || !strings.Contains(got, "cert") || !strings.Contains(got, `unknown broker "***"`) {
 		t.Errorf("the errors are %s", got)
 	}
 }

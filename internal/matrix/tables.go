@@ -137,11 +137,11 @@ func noTableValue(name string) string {
 		stem := family(v.Name)
 		short = appendNew(short, stem)
 	}
-	msg := fmt.Sprintf("there is no value %q", name)
+	msg := fmt.Sprintf("unknown value %q", name)
 	if near := plan.ClosestMatch(name, names); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
-	return msg + " (there are: " + strings.Join(short, ", ") + ")"
+	return msg + " (available: " + strings.Join(short, ", ") + ")"
 }
 
 // family returns the common name of values that differ only in their quantile or statistic, or the name itself.

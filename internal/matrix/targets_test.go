@@ -40,7 +40,7 @@ func TestTargetsFaults(t *testing.T) {
 		t.Fatal("taken")
 	}
 	for _, want := range []string{"d.cue:2:21: targets.a.process.port",
-		`d.cue:5:6: targets.d.proces: there is no field "proces"; did you mean "process"?`} {
+		`d.cue:5:6: targets.d.proces: unknown field "proces"; did you mean "process"?`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)
 		}

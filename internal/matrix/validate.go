@@ -204,7 +204,7 @@ func isTop(schema cue.Value) bool {
 
 func unknownField(schema cue.Value, name, path string) string {
 	names := fieldNames(schema)
-	msg := fmt.Sprintf("there is no field %q", name)
+	msg := fmt.Sprintf("unknown field %q", name)
 	if path == "" && name == "short" && slices.Contains(names, "cell") {
 		return msg +
 			"; the short form is a tag of CUE: declare _quick: *false | bool @tag(quick,type=bool), and write if _quick {…} in the fields"
@@ -214,7 +214,7 @@ func unknownField(schema cue.Value, name, path string) string {
 	} else if homes := homesOf(schema, name); path == "cell" && len(homes) > 0 {
 		msg += fmt.Sprintf("; did you mean %s?", strings.Join(homes, " or "))
 	}
-	return msg + " (there are: " + strings.Join(names, ", ") + ")"
+	return msg + " (available: " + strings.Join(names, ", ") + ")"
 }
 
 // homesOf returns the paths of the fields with this name one level below.

@@ -255,13 +255,13 @@ func (p *conditionParser) resolve(t token) string {
 	for _, f := range Flags() {
 		all = append(all, string(f))
 	}
-	msg := fmt.Sprintf("there is no value or flag %q", t.text)
+	msg := fmt.Sprintf("unknown value or flag %q", t.text)
 	if near := ClosestMatch(t.text, all); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	if !p.listed {
 		p.listed = true
-		msg += fmt.Sprintf(" (there are: %s, every value of docs/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())
+		msg += fmt.Sprintf(" (available: %s, every value of docs/values.md by its name, as publish.p99 or lost, and the flags %s)", strings.Join(p.words, ", "), joinFlags())
 	}
 	p.report(t, "%s", msg)
 	return t.text

@@ -22,7 +22,7 @@ func TestParseRegression(t *testing.T) {
 	}
 	for text, wants := range map[string][]string{
 		"no worse than baseline":                                {`write it as "no worse than baseline by 5%"`},
-		"publish.rat, agent.cpu no worse than baseline by 100%": {`there is no value "publish.rat"; did you mean "publish.rate"?`, "agent.cpu has no better direction", "100% is not between 0% and 100%"},
+		"publish.rat, agent.cpu no worse than baseline by 100%": {`unknown value "publish.rat"; did you mean "publish.rate"?`, "agent.cpu has no better direction", "100% is not between 0% and 100%"},
 		"throughput no worse than baseline by 5% at 5%": {"throughput is no single number",
 			"5% is not between 50% and 100%"},
 	} {

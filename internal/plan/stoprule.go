@@ -88,7 +88,7 @@ func notAValue(name string) string {
 		names = append(names, v.Name)
 	}
 	_, plain := SplitGroup(name)
-	text := fmt.Sprintf("there is no value %q", name)
+	text := fmt.Sprintf("unknown value %q", name)
 	if near := ClosestMatch(plain, names); near != "" {
 		text += fmt.Sprintf("; did you mean %q?", near)
 	}

@@ -23,9 +23,9 @@ func TestParseStopRule(t *testing.T) {
 		"":          {`"" is no condition`, `write it as "ci < 5%"`},
 		"ci > 5%":   {"is no condition"},
 		"p99 < 5ms": {"is no condition"},
-		"ci(publish.rat) < 0% at 40%": {`there is no value "publish.rat"; did you mean "publish.rate"?`,
+		"ci(publish.rat) < 0% at 40%": {`unknown value "publish.rat"; did you mean "publish.rate"?`,
 			"0% is not between 0% and 100%", "40% is not between 50% and 100%"},
-		"ci() < 5%":              {`there is no value ""`},
+		"ci() < 5%":              {`unknown value ""`},
 		"ci(throughput) < five%": {"throughput is no single number", "five% is not between"},
 	} {
 		_, err := ParseStopRule(text)

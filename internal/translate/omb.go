@@ -158,7 +158,7 @@ func readDriver(t *table, w workload) broker {
 			return b
 		}
 	}
-	t.invalid(e, "there is no driver for %q (there are: kafka, rabbitmq, nats with JetStream, artemis)", class)
+	t.invalid(e, "there is no driver for %q (available: kafka, rabbitmq, nats with JetStream, artemis)", class)
 	return broker{}
 }
 

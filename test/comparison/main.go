@@ -67,7 +67,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	for _, name := range flags.Args() {
 		peer, known := peers[name]
 		if !known {
-			return fmt.Errorf("there is no peer %q: give kafka, rabbitmq or nats", name)
+			return fmt.Errorf("unknown peer %q: give kafka, rabbitmq or nats", name)
 		}
 		contest, err := peer()
 		if err != nil {

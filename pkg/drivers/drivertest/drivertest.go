@@ -151,7 +151,7 @@ func (h Harness) chosen() ([]named, error) {
 	matches := func(entry, name string) bool { return entry == name || strings.HasPrefix(name, entry+"/") }
 	for _, entry := range h.Subset {
 		if !slices.ContainsFunc(all, func(c named) bool { return matches(entry, c.name) }) {
-			return nil, fmt.Errorf("Harness.Subset: there is no check %q", entry)
+			return nil, fmt.Errorf("Harness.Subset: unknown check %q", entry)
 		}
 	}
 	return slices.DeleteFunc(all, func(c named) bool {

@@ -74,7 +74,7 @@ func find(t *testing.T, name string) named {
 	t.Helper()
 	at := slices.IndexFunc(checks(), func(n named) bool { return n.name == name })
 	if at < 0 {
-		t.Fatalf("there is no check %q", name)
+		t.Fatalf("unknown check %q", name)
 	}
 	return checks()[at]
 }

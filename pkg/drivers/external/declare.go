@@ -85,7 +85,7 @@ func (r *rule) check() (errs []error) {
 	known := fields(drivers.Use{})
 	for _, name := range slices.Sorted(maps.Keys(r.When)) {
 		if _, is := known[name]; !is && !strings.HasPrefix(name, "options.") {
-			errs = append(errs, fmt.Errorf("when: there is no %q (there are: %s, and options.NAME)", name,
+			errs = append(errs, fmt.Errorf("when: there is no %q (available: %s, and options.NAME)", name,
 				strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
 		}
 		if _, err := readTest(r.When[name]); err != nil {
@@ -94,13 +94,13 @@ func (r *rule) check() (errs []error) {
 	}
 	for _, m := range r.Modes {
 		if !slices.Contains(drivers.Modes(), m) {
-			errs = append(errs, fmt.Errorf("modes: there is no %q (there are: %v)", m, drivers.Modes()))
+			errs = append(errs, fmt.Errorf("modes: there is no %q (available: %v)", m, drivers.Modes()))
 		}
 	}
 	acks := []drivers.Ack{drivers.AckEach, drivers.AckEvery, drivers.AckInterval, drivers.AckAutomatic}
 	for _, a := range r.Acks {
 		if !slices.Contains(acks, a) {
-			errs = append(errs, fmt.Errorf("acks: there is no %q (there are: %v)", a, acks))
+			errs = append(errs, fmt.Errorf("acks: there is no %q (available: %v)", a, acks))
 		}
 	}
 	if err := overlay(r.Capabilities, &capabilities{}); err != nil {
