@@ -11,9 +11,10 @@ import (
 	"lockstep/internal/plan"
 )
 
-// Fact is a property that all rows of a run's tables share, or a list of a property's values.
+// Fact is a property that all rows of a run's tables share.
 type Fact struct {
-	Name, Text string
+	Name string // empty: a further line of the fact before
+	Text string
 }
 
 // Facts returns what is common to all tables of a run: brokers, the meaning of a confirm, the load, the durations and
@@ -28,24 +29,18 @@ func Facts(run plan.Run, outcomes []plan.Outcome) []Fact {
 			facts = append(facts, Fact{name, strings.Join(texts, ", ")})
 		}
 	}
-	for i, text := range brokerFacts(outcomes, run.Cells) {
-		if i == 0 {
-			add("Broker", text)
-		} else {
-			add("", text)
+	list := func(name string, lines []string) {
+		for _, line := range lines {
+			add(name, line)
+			name = ""
 		}
 	}
+	list("Broker", brokerFacts(outcomes, run.Cells))
 	labels := labelled{}
 	for _, c := range b.cells {
 		labels.add(c)
 	}
-	for i, text := range labels.meanings() {
-		if i == 0 {
-			add("Confirm", text)
-		} else {
-			add("", text)
-		}
-	}
+	list("Confirm", labels.meanings())
 	var works []plan.Workload
 	for _, c := range run.Cells {
 		works = append(works, c.Workload.Parts()...)
@@ -193,15 +188,15 @@ func hostFacts(cells []plan.Cell, outcomes []plan.Outcome) string {
 
 // factLines returns facts as aligned lines of at most so many columns; 0: no limit.
 func factLines(facts []Fact, width int) (lines []string) {
-	most := 0
+	names := 0
 	for _, f := range facts {
-		most = max(most, display.Width(f.Name))
+		names = max(names, display.Width(f.Name))
 	}
 	for _, f := range facts {
-		lead := display.Pad(display.Clean(f.Name), most, true) + "  "
-		for _, text := range display.Wrap(display.Clean(f.Text), max(0, width-most-2)) {
+		lead := display.Pad(f.Name, names, true) + "  "
+		for _, text := range display.Wrap(display.Clean(f.Text), max(0, width-len(lead))) {
 			lines = append(lines, lead+text)
-			lead = strings.Repeat(" ", most+2)
+			lead = strings.Repeat(" ", len(lead))
 		}
 	}
 	return lines

@@ -81,6 +81,12 @@ func TestTablesAreTheTerminals(t *testing.T) {
 	if len(tables) != 4 {
 		t.Fatalf("the run has %d tables, want two of its matrix and two of searches", len(tables))
 	}
+	heading := page.all("header")[0].text()
+	for _, fact := range report.Facts(run.Plan(), outcomes) {
+		if want := fact.Name + strings.Join(strings.Fields(fact.Text), " "); !strings.Contains(heading, want) {
+			t.Errorf("the heading has no %q: %s", want, heading)
+		}
+	}
 	numbers := 0
 	for i, want := range tables {
 		section := page.id(fmt.Sprintf("t%d", i+1))
