@@ -50,7 +50,9 @@ func printResults(out io.Writer, record *runs.Run, all bool) (code int, err erro
 	if path := filepath.Join(record.Dir(), page.Name); readable(path) {
 		fmt.Fprintf(out, "report: %s\n", path)
 	}
-	fmt.Fprintln(out, display.Clean("next:   "+report.Next(run, outcomes)))
+	if next := report.Next(run, outcomes); next != "" {
+		fmt.Fprintf(out, "next:   %s\n", display.Clean(next))
+	}
 	files, err := report.Files(run, outcomes)
 	if err != nil {
 		return 0, err

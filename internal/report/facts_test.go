@@ -127,6 +127,33 @@ func TestLimitationsOfAProcessShareALine(t *testing.T) {
 	}
 }
 
+// TestNext proves that a suggestion fits the results.
+func TestNext(t *testing.T) {
+	backlog := func(rate float64) func(*plan.Cell, *plan.Outcome, int) {
+		return func(c *plan.Cell, o *plan.Outcome, _ int) {
+			c.Workload.Publishers.Rate = rate
+			o.Values = map[string]plan.Value{"consume.rate": {Number: 1, Flags: []plan.Flag{plan.Backlog}}}
+		}
+	}
+	for name, x := range map[string]struct {
+		edit func(*plan.Cell, *plan.Outcome, int)
+		done int
+		want string
+	}{
+		"all is well":         {nil, 2, "compare with an earlier run"},
+		"a task was not run":  {nil, 1, "run the remaining tasks: ctl run --resume r1"},
+		"backlog":             {backlog(0), 2, "measure latency without a backlog"},
+		"backlog at a rate":   {backlog(100), 2, "compare with an earlier run"},
+		"a task has an error": {func(_ *plan.Cell, o *plan.Outcome, _ int) { o.Verdict = plan.Unknown }, 2, ""},
+	} {
+		run, outcomes := pair(x.edit)
+		run.Source.File = "m.cue"
+		if got := Next(run, outcomes[:x.done]); !strings.HasPrefix(got, x.want) || x.want == "" && got != "" {
+			t.Errorf("%s: %q, want %q", name, got, x.want)
+		}
+	}
+}
+
 // TestLayout proves that a column has one unit, that flags are in the last column, and that a number is marked if not
 // all numbers of its row have its flags.
 func TestLayout(t *testing.T) {

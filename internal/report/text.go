@@ -58,12 +58,14 @@ func title(run plan.Run, outcomes []plan.Outcome) string {
 	return text
 }
 
-// Next suggests one command after a run.
+// Next suggests one command after a run; empty: there is a failure, which comes first.
 func Next(run plan.Run, outcomes []plan.Outcome) string {
 	open := slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return rateText(c.Workload) != maxRate })
 	switch {
 	case NotRun(run, outcomes) != "":
 		return "run the remaining tasks: ctl run --resume " + run.ID
+	case len(Failures(run, outcomes)) > 0:
+		return ""
 	case !open && slices.ContainsFunc(outcomes, func(o plan.Outcome) bool {
 		return slices.Contains(allFlags(o), plan.Backlog)
 	}) && run.Source.File != "":
