@@ -16,7 +16,7 @@ type view struct{ *runview.State }
 
 func newView(s wire.Submission) view {
 	v := view{runview.New(s.Run)}
-	v.Had(s.Done, s.Numbers)
+	v.AddDone(s.Done, s.Numbers)
 	return v
 }
 

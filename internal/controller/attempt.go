@@ -406,10 +406,10 @@ func (a *attempt) warmUp(ctx context.Context) error {
 // notSteady returns why the load is not steady; empty: it is. It uses only the seconds that every agent has reported
 // completely.
 func (a *attempt) notSteady() string {
-	heard := a.merged.ReportedUntil()
+	reported := a.merged.ReportedUntil()
 	known, publishers := time.Duration(1<<62), 0
 	for _, p := range a.parts {
-		known = min(known, time.Duration(heard[p.Agent]))
+		known = min(known, time.Duration(reported[p.Agent]))
 	}
 	confirmed := false
 	for _, t := range a.groups {

@@ -122,7 +122,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		x.journal.end = *h.End
 		return nil, nil, errEnded
 	}
-	h.Had(x.queued.Submission.Done, x.queued.Submission.Numbers)
+	h.AddDone(x.queued.Submission.Done, x.queued.Submission.Numbers)
 	x.searches, x.retries, x.rounds = h.Searches, h.Retries, h.Rounds
 	x.journal.count(x.rounds)
 	done = h.AllDone()

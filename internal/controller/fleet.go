@@ -48,8 +48,8 @@ func newFleet(log *slog.Logger) *fleet {
 		refused: map[string]wire.AgentInfo{}, changed: make(chan struct{})}
 }
 
-// heard handles a heartbeat. It returns why the agent is refused; empty: it is accepted.
-func (f *fleet) heard(h wire.Heartbeat) (refuse string) {
+// heartbeat handles a heartbeat. It returns why the agent is refused; empty: it is accepted.
+func (f *fleet) heartbeat(h wire.Heartbeat) (refuse string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	m := f.members[h.Agent]
@@ -110,14 +110,14 @@ const silenceEvery = wire.HeartbeatEvery / 2
 // dropSilent drops agents that were silent for wire.LostAfter, until ctx ends. Time in which the control plane did not
 // answer (rtt), or this process did not run, does not count: no heartbeat can be received then.
 func (f *fleet) dropSilent(ctx context.Context, rtt func(context.Context) (time.Duration, error)) {
-	heard := time.Now() // since when heartbeats can be received
-	for at := heard; pause(ctx, silenceEvery) == nil; at = time.Now() {
+	listening := time.Now() // since when heartbeats can be received
+	for at := listening; pause(ctx, silenceEvery) == nil; at = time.Now() {
 		if _, err := rtt(ctx); err != nil || time.Since(at) > silenceEvery+wire.LostAfter/2 {
-			heard = time.Now()
+			listening = time.Now()
 		}
 		f.mu.Lock()
 		for name, m := range f.members {
-			if min(time.Since(m.Seen), time.Since(heard)) < wire.LostAfter {
+			if min(time.Since(m.Seen), time.Since(listening)) < wire.LostAfter {
 				continue
 			}
 			if m.Observer && len(f.gone) < maxMembers {

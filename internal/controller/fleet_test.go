@@ -37,13 +37,13 @@ func TestAgentsAreNotLostWhileNobodyIsHeard(t *testing.T) {
 						return 0, errors.New("no link")
 					})
 					for _, name := range []string{"a1", "silent"} {
-						f.heard(wire.Heartbeat{Agent: name, Instance: "i"})
+						f.heartbeat(wire.Heartbeat{Agent: name, Instance: "i"})
 					}
 					time.Sleep(time.Second + outage + back)
 					if !f.there("a1") {
 						t.Errorf("lost %v after the outage", back)
 					}
-					f.heard(wire.Heartbeat{Agent: "a1", Instance: "i"})
+					f.heartbeat(wire.Heartbeat{Agent: "a1", Instance: "i"})
 					time.Sleep(wire.LostAfter - back + silenceEvery)
 					if f.there("silent") || !f.there("a1") {
 						t.Errorf("the silent one is there: %v, the other: %v", f.there("silent"), f.there("a1"))
@@ -62,7 +62,7 @@ func TestSilentAgentsAreLostBehindASlowLink(t *testing.T) {
 		defer cancel()
 		const rtt = wire.LostAfter/2 - time.Millisecond
 		go f.dropSilent(ctx, func(ctx context.Context) (time.Duration, error) { return rtt, pause(ctx, rtt) })
-		f.heard(wire.Heartbeat{Agent: "a1", Instance: "i"})
+		f.heartbeat(wire.Heartbeat{Agent: "a1", Instance: "i"})
 		time.Sleep(2 * wire.LostAfter)
 		if f.there("a1") {
 			t.Error("an agent that was silent for twice the time is not lost")

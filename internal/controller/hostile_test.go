@@ -84,7 +84,7 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 		f := newFleet(slog.New(slog.DiscardHandler))
 		refused := 0
 		for i := range 2 * maxMembers {
-			if text := f.heard(wire.Heartbeat{Agent: fmt.Sprint("flood-", i), Instance: "i"}); strings.Contains(text,
+			if text := f.heartbeat(wire.Heartbeat{Agent: fmt.Sprint("flood-", i), Instance: "i"}); strings.Contains(text,
 				"the maximum") {
 				refused++
 			}
@@ -93,7 +93,7 @@ func TestAFloodOfAgentsIsBounded(t *testing.T) {
 			t.Errorf("%d agents are kept and %d were refused: want at most %d kept", n, refused, maxMembers)
 		}
 		for i := range 3 * maxMembers { // one name with many processes
-			f.heard(wire.Heartbeat{Agent: "flood-1", Instance: fmt.Sprint(i)})
+			f.heartbeat(wire.Heartbeat{Agent: "flood-1", Instance: fmt.Sprint(i)})
 		}
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -64,7 +64,7 @@ func (l *leader) lead(ctx context.Context) error {
 		defer l.copies.leads.Store(false)
 		keeping.Go(func() { l.history.fill(ctx, func(wire.RunState) bool { return true }) })
 	}
-	keeping.Go(func() { l.keepRoom(ctx) })
+	keeping.Go(func() { l.freeStorage(ctx) })
 	rousing, rest := context.WithCancel(l.lease.Context()) // tasks that are given up need time to end
 	keeping.Go(func() {
 		for pause(rousing, reportEvery) == nil { // the loops of the queue and of runs report progress
@@ -234,7 +234,7 @@ func (l *leader) execute(ctx context.Context, c *queuedRun) error {
 	// the end of a run that was cancelled while it waited is recorded, too
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	state, err := l.stands(last, c.Run)
+	state, err := l.runState(last, c.Run)
 	if err != nil && !errors.Is(err, wire.ErrUnreadable) {
 		return err
 	}
@@ -262,7 +262,7 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	if r.Submission == nil {
 		return wire.RunState{}
 	}
-	state, err := l.stands(ctx, r.Run)
+	state, err := l.runState(ctx, r.Run)
 	if err == nil && state.Seq == r.Seq {
 		return state
 	}
@@ -275,9 +275,9 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	return state
 }
 
-// stands reads the state of a run, and retries while ctx lasts. The state must not be skipped: it names the agents that
+// runState reads the state of a run, and retries while ctx lasts. The state must not be skipped: it names the agents that
 // a former leader reserved for the run.
-func (l *leader) stands(ctx context.Context, run string) (wire.RunState, error) {
+func (l *leader) runState(ctx context.Context, run string) (wire.RunState, error) {
 	for {
 		one, cancel := context.WithTimeout(ctx, stopTimeout)
 		state, err := l.store.RunState(one, run)
@@ -302,15 +302,15 @@ func (l *leader) stateOf(r wire.Request, noted wire.RunState) wire.RunState {
 	return s
 }
 
-// roomEvery is the interval at which the leader deletes streams of old runs to free space.
-const roomEvery = 5 * time.Second
+// freeStorageEvery is the interval at which the leader deletes streams of old runs to free space.
+const freeStorageEvery = 5 * time.Second
 
 // lockWait is the maximum time that a run waits for other runs to be opened.
 const lockWait = 2 * time.Minute
 
-// keepRoom deletes streams of old runs while other runs execute, until ctx ends.
-func (l *leader) keepRoom(ctx context.Context) {
-	for pause(ctx, roomEvery) == nil {
+// freeStorage deletes streams of old runs while other runs execute, until ctx ends.
+func (l *leader) freeStorage(ctx context.Context) {
+	for pause(ctx, freeStorageEvery) == nil {
 		l.purging.Lock()
 		_, err := l.lease.MakeRoom(ctx, "", l.queue.holds)
 		l.purging.Unlock()
@@ -333,7 +333,7 @@ func (l *leader) awaitRecord(ctx context.Context, c *queuedRun) (*wire.Recorder,
 			l.cfg.Log.Warn("a run waits for storage on the control plane", "run", c.Run, "for", waiting)
 			l.noteWaiting(ctx, c, waiting)
 		}
-		if err := pause(ctx, roomEvery); err != nil && !errors.Is(err, errCancelled) {
+		if err := pause(ctx, freeStorageEvery); err != nil && !errors.Is(err, errCancelled) {
 			return nil, err
 		}
 	}

@@ -105,7 +105,7 @@ func TestWhatIsMeasuredNeedsNoAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(slog.New(slog.DiscardHandler))
 		for i := range 4 {
-			f.heard(wire.Heartbeat{Agent: fmt.Sprint("a", i), Instance: "i"})
+			f.heartbeat(wire.Heartbeat{Agent: fmt.Sprint("a", i), Instance: "i"})
 		}
 		q := &runQueue{agents: f, maxRuns: 4, gather: 3 * time.Second, changed: make(chan struct{}, 1)}
 		noted := wire.RunState{Run: "former", Seq: 1, State: wire.StateRunning, Done: 1,

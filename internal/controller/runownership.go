@@ -36,7 +36,7 @@ func (o *runOwnership) mailbox(ref wire.Ref, agent string) *mailbox {
 // heartbeat handles a heartbeat. stale means that this leadership does not own the attempt of the agent: its controller
 // failed, or the run ended while the agent was disconnected.
 func (o *runOwnership) heartbeat(h wire.Heartbeat) (stale bool, refuse error) {
-	if why := o.agents.heard(h); why != "" {
+	if why := o.agents.heartbeat(h); why != "" {
 		return false, errors.New(why)
 	}
 	return h.Attempt != (wire.Ref{}) && o.mailbox(h.Attempt, h.Agent) == nil, nil

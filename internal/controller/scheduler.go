@@ -86,7 +86,7 @@ func (s *scheduler) run(ctx context.Context) {
 		again := time.NewTimer(slotLook)
 		all, err := s.store.Schedules(ctx)
 		if err == nil {
-			s.heard(ctx, all)
+			s.update(ctx, all)
 		} else if ctx.Err() == nil {
 			s.log.Warn("cannot read the schedules; retrying", "err", err)
 			again.Reset(time.Second)
@@ -100,8 +100,8 @@ func (s *scheduler) run(ctx context.Context) {
 	}
 }
 
-// heard passes schedules to their keepers, and stops the keepers of removed schedules.
-func (s *scheduler) heard(ctx context.Context, all []wire.KeptSchedule) {
+// update passes schedules to their keepers, and stops the keepers of removed schedules.
+func (s *scheduler) update(ctx context.Context, all []wire.KeptSchedule) {
 	for name, k := range s.keepers {
 		same := func(kept wire.KeptSchedule) bool {
 			return kept.Name == name && (kept.Err != nil || kept.Schedule.ID == k.id)

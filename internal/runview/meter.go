@@ -53,20 +53,20 @@ const (
 
 // meter computes live metrics from snapshots.
 type meter struct {
-	agents int // of the task
-	heard  map[string]*heard
-	groups map[string]*flowMeter
+	agents  int // of the task
+	reports map[string]*reports
+	groups  map[string]*flowMeter
 }
 
-// heard is the state of an agent's reports.
-type heard struct {
+// reports is the state of an agent's reports.
+type reports struct {
 	group string
 	at    int64 // ns since T0
 	final bool
 }
 
 func newMeter(t plan.Task, agents int) *meter {
-	m := &meter{agents: agents, heard: map[string]*heard{}, groups: map[string]*flowMeter{}}
+	m := &meter{agents: agents, reports: map[string]*reports{}, groups: map[string]*flowMeter{}}
 	for _, part := range t.Parts() {
 		m.groups[part.Group] = &flowMeter{part: part, seconds: map[int64]*flowSecond{}}
 	}
@@ -74,10 +74,10 @@ func newMeter(t plan.Task, agents int) *meter {
 }
 
 func (m *meter) add(s *record.Snapshot) {
-	h := m.heard[s.Agent]
+	h := m.reports[s.Agent]
 	if h == nil {
-		h = &heard{group: s.Group}
-		m.heard[s.Agent] = h
+		h = &reports{group: s.Group}
+		m.reports[s.Agent] = h
 	}
 	h.at, h.final = max(h.at, s.At), h.final || s.Final
 	if g := m.groups[s.Group]; g != nil {
@@ -91,7 +91,7 @@ func (m *meter) add(s *record.Snapshot) {
 func (m *meter) metrics() Metrics {
 	f := Metrics{Of: m.agents}
 	latest := m.latest()
-	for _, h := range m.heard {
+	for _, h := range m.reports {
 		if h.fresh(latest) {
 			f.Agents++
 		}
@@ -104,18 +104,18 @@ func (m *meter) metrics() Metrics {
 
 func (m *meter) latest() (at int64) {
 	at = math.MinInt64
-	for _, h := range m.heard {
+	for _, h := range m.reports {
 		at = max(at, h.at)
 	}
 	return at
 }
 
-func (h *heard) fresh(latest int64) bool { return h.final || h.at > latest-int64(silentAfter) }
+func (h *reports) fresh(latest int64) bool { return h.final || h.at > latest-int64(silentAfter) }
 
 // reportedUntil returns the time up to which all agents of a group have reported.
 func (m *meter) reportedUntil(group string, latest int64) int64 {
 	until := latest
-	for _, h := range m.heard {
+	for _, h := range m.reports {
 		if h.group == group && !h.final && h.fresh(latest) {
 			until = min(until, h.at)
 		}

@@ -32,7 +32,7 @@ func TestPaceOfCellsThatAreKnownEarly(t *testing.T) {
 		had = append(had, id)
 		numbers[id] = 1000
 	}
-	resumed.Had(had, numbers)
+	resumed.AddDone(had, numbers)
 	for _, p := range []*Pace{p, resumed.Pace} {
 		if done, of := p.All(); done != 6 || of != 16 || p.Tasks() != 10 || !p.AtMost() ||
 			p.Planned() != 10*plan.Estimate(w) {

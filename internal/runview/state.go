@@ -86,9 +86,9 @@ func (s *State) plan(run plan.Run) {
 	s.Pace = newPace(run, s.Rounds, tasks)
 }
 
-// Had adds tasks whose outcomes are stored elsewhere, with their numbers: see wire.Submission. Outcomes in the record
+// AddDone adds tasks whose outcomes are stored elsewhere, with their numbers: see wire.Submission. Outcomes in the record
 // have precedence.
-func (s *State) Had(tasks []string, numbers map[string]float64) {
+func (s *State) AddDone(tasks []string, numbers map[string]float64) {
 	for _, id := range tasks {
 		t, planned := s.TaskOf(id)
 		if _, done := s.done[id]; done || !planned {
@@ -97,9 +97,9 @@ func (s *State) Had(tasks []string, numbers map[string]float64) {
 		s.done[id] = ""
 		s.Pace.done(id)
 		if n, has := numbers[id]; has {
-			s.Rounds.Had(t, &n)
+			s.Rounds.AddDone(t, &n)
 		} else {
-			s.Rounds.Had(t, nil)
+			s.Rounds.AddDone(t, nil)
 		}
 	}
 	s.Pace.dropNotNeeded()

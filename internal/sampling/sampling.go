@@ -73,7 +73,7 @@ func (r *Rounds) Add(o plan.Outcome) {
 	r.add(o.Cell, o.Repetition, number)
 }
 
-// Number returns the number of an outcome that counts, as input of Had. The result is false if it has none.
+// Number returns the number of an outcome that counts, as input of AddDone. The result is false if it has none.
 func (r *Rounds) Number(o plan.Outcome) (float64, bool) {
 	s := r.cells[o.Cell]
 	if s == nil || o.Verdict != plan.Valid {
@@ -83,8 +83,8 @@ func (r *Rounds) Number(o plan.Outcome) (float64, bool) {
 	return v.Number, has && v.NA == "" && v.Over == 0 && !math.IsNaN(v.Number) && !math.IsInf(v.Number, 0)
 }
 
-// Had adds a task whose outcome is known only by its number; nil: no usable number.
-func (r *Rounds) Had(t plan.Task, number *float64) { r.add(t.Cell.ID, t.Repetition, number) }
+// AddDone adds a task whose outcome is known only by its number; nil: no usable number.
+func (r *Rounds) AddDone(t plan.Task, number *float64) { r.add(t.Cell.ID, t.Repetition, number) }
 
 // add ignores repetitions that are not in the plan.
 func (r *Rounds) add(cell string, repetition int, number *float64) {

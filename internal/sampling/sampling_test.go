@@ -121,9 +121,9 @@ func TestResumedRunsDecideAsTheyWould(t *testing.T) {
 		}
 		whole.Add(o)
 		if n, has := whole.Number(o); has {
-			resumed.Had(task, &n)
+			resumed.AddDone(task, &n)
 		} else {
-			resumed.Had(task, nil)
+			resumed.AddDone(task, nil)
 		}
 	}
 	for _, task := range run.Tasks() {

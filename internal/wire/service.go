@@ -94,17 +94,17 @@ type service struct {
 func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subject string, q Q) (A, error)) (stop func(),
 	err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	room := semaphore.NewWeighted(maxBytes)
+	quota := semaphore.NewWeighted(maxBytes)
 	unsubscribe, err := c.subscribe(s.subject, func(m *nats.Msg) (*nats.Msg, error) {
 		if len(m.Data) > s.size {
 			return nil, fmt.Errorf("a request of %d bytes exceeds the limit of %d", len(m.Data), s.size)
 		}
 		takes := int64(min(maxBytes, max(decodedSize*len(m.Data), maxBytes/s.parallel)))
-		if room.Acquire(ctx, takes) != nil {
+		if quota.Acquire(ctx, takes) != nil {
 			return nil, nil // the service was stopped
 		}
 		go func() {
-			defer room.Release(takes)
+			defer quota.Release(takes)
 			var answer *nats.Msg
 			err := Guard(c.log, m.Subject, func() error {
 				var q Q
@@ -137,6 +137,6 @@ func serve[Q, A any](c *Conn, s service, handle func(ctx context.Context, subjec
 	return func() {
 		unsubscribe()
 		cancel()
-		_ = room.Acquire(context.Background(), maxBytes) // waits for all requests
+		_ = quota.Acquire(context.Background(), maxBytes) // waits for all requests
 	}, nil
 }
