@@ -33,8 +33,12 @@ func printResults(out io.Writer, record *runs.Run, all bool) (code int, err erro
 	if err := report.Results(out, run, outcomes, tables, width(out)); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
+	folder := "" // as a flag of the commands below
+	if dir := filepath.Dir(record.Dir()); dir != "runs" {
+		folder = " --runs " + dir
+	}
 	if hidden > 0 {
-		fmt.Fprintf(out, "\n%s: ctl show --all %s\n", display.Count(hidden, "more table"), run.ID)
+		fmt.Fprintf(out, "\n%s: ctl show --all%s %s\n", display.Count(hidden, "more table"), folder, run.ID)
 	}
 	rulings := report.Rulings(run, outcomes)
 	for i, line := range record.Warnings() {
@@ -51,7 +55,7 @@ func printResults(out io.Writer, record *runs.Run, all bool) (code int, err erro
 		fmt.Fprintf(out, "report: %s\n", path)
 	}
 	if next := report.Next(run, outcomes); next != "" {
-		fmt.Fprintf(out, "next:   %s\n", display.Clean(next))
+		fmt.Fprintf(out, "next:   %s\n", display.Clean(next+folder))
 	}
 	files, err := report.Files(run, outcomes)
 	if err != nil {

@@ -2,7 +2,8 @@ package cli
 
 import (
 	"fmt"
-	"io"
+	"slices"
+
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,8 +17,6 @@ import (
 func showCommand() *cobra.Command {
 	var folder, format string
 	var all bool
-	formats := map[string]func(io.Writer, []report.Table) error{"md": report.Markdown, "csv": report.CSV,
-		"json": report.JSON}
 	c := &cobra.Command{
 		Use:   "show RUN",
 		Short: "Print the tables of a recorded run",
@@ -40,15 +39,19 @@ func showCommand() *cobra.Command {
 				}
 				return err
 			}
-			write, known := formats[format]
-			if !known {
+			if !slices.Contains([]string{"md", "csv", "json"}, format) {
 				return exit{ExitBadMatrix, fmt.Errorf("--format %q: unknown format; use text, md, csv or json", format)}
 			}
 			outcomes, err := record.Outcomes()
 			if err != nil {
 				return err
 			}
-			return write(c.OutOrStdout(), report.Build(record.Plan(), outcomes))
+			files, err := report.Files(record.Plan(), outcomes)
+			if err != nil {
+				return err
+			}
+			_, err = c.OutOrStdout().Write(files["tables."+format])
+			return err
 		},
 	}
 	runsFlag(c, &folder)

@@ -26,7 +26,7 @@ func (b *builder) bestTable(t plan.Table, part place) Table {
 		out.Rows = append(out.Rows, b.bestRow(t, name, row, chosen, cells, winner, n))
 	}
 	out.Notes = n.texts
-	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s; a cell with a flag on it is used only if all have one", word, titleOf(t, name))}, legend(out.Rows)...)
+	out.Remarks = append([]string{fmt.Sprintf("each row is the valid cell with the %s %s; a cell with a flag on it is used only if all have one", word, titleOf(t, name))}, out.legend()...)
 	return out
 }
 

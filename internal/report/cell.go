@@ -332,13 +332,13 @@ func words(flags []plan.Flag) string {
 	return strings.Join(all, " ")
 }
 
-// legend explains the flags in a table, and the sign ± if it is used.
-func legend(rows [][]Field) []string {
+// legend explains the flags in a table, and the signs that it uses.
+func (t Table) legend() []string {
 	var lines []string
 	for _, m := range meanings {
 		shown := 0
-		for _, row := range rows {
-			if slices.ContainsFunc(row, func(f Field) bool { return slices.Contains(shownFlags(f.Flags), m.flag) }) {
+		for _, row := range t.Rows {
+			if slices.ContainsFunc(row, func(f Field) bool { return slices.Contains(t.shownFlags(f.Flags), m.flag) }) {
 				shown++
 			}
 		}
@@ -346,15 +346,16 @@ func legend(rows [][]Field) []string {
 			lines = append(lines, fmt.Sprintf("%s (%s): %s", m.flag, display.Count(shown, "row"), m.text))
 		}
 	}
-	if slices.ContainsFunc(rows, partlyFlagged) {
-		lines = append(lines, starred+": the flags of the row apply to this number")
+	signed := func(row []Field) bool {
+		_, signOf := t.rowFlags(row[min(len(t.Axes), len(row)):])
+		return len(signOf) > 0
 	}
-	if slices.ContainsFunc(rows, func(r []Field) bool {
-		return slices.ContainsFunc(r,
-			func(f Field) bool { return f.Bound > 0 })
-	}) {
-		lines = append(lines,
-			"±: error bound (clock offsets between hosts, backlogs sampled once per second)")
+	if slices.ContainsFunc(t.Rows, signed) {
+		lines = append(lines, signs[0]+": the flag applies only to the values of its row with the same sign")
+	}
+	bounded := func(row []Field) bool { return slices.ContainsFunc(row, func(f Field) bool { return f.Bound > 0 }) }
+	if slices.ContainsFunc(t.Rows, bounded) {
+		lines = append(lines, "±: error bound (clock offsets between hosts, backlogs sampled once per second)")
 	}
 	return lines
 }

@@ -84,7 +84,7 @@ func valueTable(c compare.Comparison, v compare.Value) Table {
 		t.Head = slices.Concat(t.Axes, marks(c), change)
 	}
 	t.Notes = n.texts
-	t.Remarks = legend(t.Rows)
+	t.Remarks = t.legend()
 	return t
 }
 

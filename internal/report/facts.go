@@ -47,6 +47,9 @@ func Facts(run plan.Run, outcomes []plan.Outcome) []Fact {
 	}
 	add("Load", same(works, agentsText), same(works, sizeText), same(works, rateText))
 	add("Measurement", same(works, func(w plan.Workload) string {
+		if w.Search != nil {
+			return fmt.Sprintf("steps of %s, verified by measurements of %s", short(w.Search.Step), short(w.Measure))
+		}
 		if w.Publishers.Count > 0 {
 			return display.Decimals(float64(w.Publishers.Count), 0) + " messages per publisher"
 		}
@@ -54,6 +57,9 @@ func Facts(run plan.Run, outcomes []plan.Outcome) []Fact {
 	}), same(works, func(w plan.Workload) string {
 		if w.Steady.Auto {
 			return "after a warm-up until the load is steady"
+		}
+		if w.Warmup == 0 {
+			return "without warm-up"
 		}
 		return "after a warm-up of " + short(w.Warmup)
 	}), b.repeated())
@@ -82,7 +88,7 @@ func agentsText(w plan.Workload) string {
 	case consumers == 0:
 		return fmt.Sprintf("%s, no consumers", display.Count(publishers, "publishing agent"))
 	case w.Consumers.Colocate:
-		return display.Count(publishers, "agent") + " that publish and consume"
+		return display.Count(max(publishers, consumers), "agent") + " that publish and consume"
 	}
 	return fmt.Sprintf("%d publishing and %s", publishers, display.Count(consumers, "consuming agent"))
 }

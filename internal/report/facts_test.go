@@ -104,6 +104,11 @@ func TestReasonsAreGrouped(t *testing.T) {
 	if got := Failures(run, outcomes); len(got) != 1 || got[0] != "all 9 cells: unknown: "+refused {
 		t.Errorf("%q, want one line for all cells", got)
 	}
+	run.Repeat = 3
+	if got := Failures(run, outcomes); len(got) != 1 || got[0] != "all 9 cells (9 of 27 repetitions): unknown: "+refused {
+		t.Errorf("%q, want the number of repetitions", got)
+	}
+	run.Repeat = 1
 	outcomes[0].Verdict = plan.Valid
 	if got := Failures(run, outcomes); len(got) != 1 || !strings.HasPrefix(got[0], "broker=up threads=0, ") ||
 		!strings.Contains(got[0], ", and 5 more: ") {
@@ -121,7 +126,7 @@ func TestLimitationsOfAProcessShareALine(t *testing.T) {
 		o.Limitations = append(o.Limitations, l)
 	})
 	const want = "shared-host: agent a on host h and the broker share CPUs: goroutines waited for a CPU: p99 2ms, " +
-		"1.80 to 1.90 of 2 CPUs were used; run them on different hosts"
+		"1.80 to 1.90 of 2 CPUs were used; run them on different hosts (all 2 cells)"
 	if got := Limitations(run, outcomes); len(got) != 1 || got[0] != want {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -154,6 +159,36 @@ func TestNext(t *testing.T) {
 	}
 }
 
+// TestFlagsInRowsOfSeveralCells proves that each flag is connected with its own values if the cells of a row have
+// different ones, and that comparisons show the flag shared-host.
+func TestFlagsInRowsOfSeveralCells(t *testing.T) {
+	one := 1.0
+	number := func(flags ...plan.Flag) Field { return Field{Text: "1", Number: &one, Unit: plan.Count, Flags: flags} }
+	absent := Field{Text: "–", Flags: []plan.Flag{plan.Backlog}}
+	for want, row := range map[string][]Field{
+		"–* 1 backlog*":                     {absent, number()},
+		"– 1 backlog":                       {absent, number(plan.Backlog)},
+		"1* 1† backlog* client-bound†":      {number(plan.Backlog), number(plan.ClientBound)},
+		"1 1* backlog* client-bound":        {number(plan.ClientBound), number(plan.Backlog, plan.ClientBound)},
+		"1 1":                               {number(plan.SharedHost), number()},
+		"1* 1 shared-host* in a comparison": {number(plan.SharedHost), number()},
+		"1 1 shared-host in a comparison":   {number(plan.SharedHost), number(plan.SharedHost)},
+		"1* 1 – backlog*":                   {number(plan.Backlog), number(), {Text: "–"}},
+		"1 1 – backlog":                     {number(plan.Backlog), number(plan.Backlog), {Text: "–"}},
+		"1* 1*† 1 backlog* host-busy†":      {number(plan.Backlog), number(plan.Backlog, plan.HostBusy), number()},
+	} {
+		want, whole := strings.CutSuffix(want, " in a comparison")
+		table := Table{Head: make([]string, len(row)), Rows: [][]Field{row}, whole: whole}
+		var got []string
+		for _, s := range table.Layout().Rows[0] {
+			got = append(got, s.Text+s.Tail)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%q, want %q", strings.Join(got, " "), want)
+		}
+	}
+}
+
 // TestLayout proves that a column has one unit, that flags are in the last column, and that a number is marked if not
 // all numbers of its row have its flags.
 func TestLayout(t *testing.T) {
@@ -174,11 +209,11 @@ func TestLayout(t *testing.T) {
 	}
 	const want = `
 mode    threads   Rate   p50 (ms)  p99 (ms)  Flags
-──────  ───────  ──────  ────────  ────────  ───────
-each          1  1,000       0.05      4.00
-              2  2,000*      –         2.00  backlog
+──────  ───────  ──────  ────────  ────────  ────────
+each          1  1,000     0.0500      4.00
+              2  2,000*    –*          2.00  backlog*
 window        2                              failed¹
-              3  3,000      10.0   1,500
+              3  3,000    10.0     1,500
 `
 	if got := "\n" + out.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -12,7 +12,8 @@ import (
 )
 
 // Layout is a table as people read it. Each column of numbers has one unit, which its heading names. The last column has the flags of each row, and what holds for all of its
-// values: failed, invalid, n/a or not run. The flag shared-host is left out, because it is a property of the run.
+// values: failed, invalid, n/a or not run. The flag shared-host is left out of the tables of a run, because the lines above
+// them (Limitations) state its cells.
 type Layout struct {
 	Head []string
 	Keys int // number of leading columns with coordinates
@@ -33,8 +34,8 @@ func (l Layout) Left(column int) bool {
 	return column < l.Keys || len(l.Rows) > 0 && l.Rows[0][column].Of == nil
 }
 
-// starred marks a number to which the flags of its row apply, if they do not apply to all numbers of the row.
-const starred = "*"
+// signs connect flags with the values that they apply to, if they do not apply to all values of their row.
+var signs = []string{"*", "†", "‡", "§", "¶"}
 
 // Layout returns the layout of a table.
 func (t Table) Layout() Layout {
@@ -54,27 +55,28 @@ func (t Table) Layout() Layout {
 			fields[i] = Shown{Text: row[i].Text, Tail: annotation(row[i].Mark), Same: same, Of: &row[i]}
 		}
 		values := row[len(t.Axes):]
-		state, common, some := rowState(values), commonNotes(values), partlyFlagged(values)
+		state, common := rowState(values), commonNotes(values)
+		flags, signOf := t.rowFlags(values)
 		for i := range values {
 			f := &values[i]
 			s := Shown{Of: f}
-			if state == "" || state == string(plan.Invalid) {
-				s.Text, s.Tail = units[len(t.Axes)+i].show(*f)
-			}
-			if some && f.Number != nil && len(shownFlags(f.Flags)) > 0 {
-				s.Tail += starred
-			}
-			if f.Verdict == plan.Invalid && state == "" {
-				s.Tail += " " + string(plan.Invalid)
-			}
 			for _, note := range f.Notes {
 				if !slices.Contains(common, note) {
 					s.Notes = append(s.Notes, note)
 				}
 			}
+			if state == "" || state == string(plan.Invalid) || len(s.Notes) > 0 {
+				s.Text, s.Tail = units[len(t.Axes)+i].show(*f)
+			}
+			for _, flag := range f.Flags {
+				s.Tail += signOf[flag]
+			}
+			if f.Verdict == plan.Invalid && state == "" {
+				s.Tail += " " + string(plan.Invalid)
+			}
 			fields[len(t.Axes)+i] = s
 		}
-		states[n] = Shown{Text: strings.TrimSpace(state + " " + words(rowFlags(values))), Notes: common}
+		states[n] = Shown{Text: strings.TrimSpace(state + " " + flags), Notes: common}
 		out.Rows = append(out.Rows, fields)
 	}
 	if slices.ContainsFunc(states, func(s Shown) bool { return s.Text != "" || len(s.Notes) > 0 }) {
@@ -93,27 +95,35 @@ func annotation(text string) string {
 	return " " + text
 }
 
-// shownFlags returns the flags that rows show.
-func shownFlags(flags []plan.Flag) []plan.Flag { return without(flags, plan.SharedHost) }
-
-// rowFlags returns the flags of all values of a row, in the order of meanings.
-func rowFlags(values []Field) (all []plan.Flag) {
-	for _, f := range values {
-		all = append(all, shownFlags(f.Flags)...)
+// shownFlags returns the flags that rows of the table show.
+func (t Table) shownFlags(flags []plan.Flag) []plan.Flag {
+	if t.whole { // a comparison, which does not list the limitations of runs
+		return flags
 	}
-	slices.SortFunc(all, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
-	return slices.Compact(all)
+	return without(flags, plan.SharedHost)
 }
 
-// partlyFlagged reports whether some but not all numbers of a row have flags.
-func partlyFlagged(values []Field) bool {
-	flagged, plain := false, false
+// rowFlags returns the flags of all values of a row, in the order of meanings. A flag that does not apply to all values
+// has a sign, which is also the result by flag.
+func (t Table) rowFlags(values []Field) (text string, signOf map[plan.Flag]string) {
+	var all []plan.Flag
 	for _, f := range values {
-		if f.Number != nil {
-			flagged, plain = flagged || len(shownFlags(f.Flags)) > 0, plain || len(shownFlags(f.Flags)) == 0
-		}
+		all = append(all, t.shownFlags(f.Flags)...)
 	}
-	return flagged && plain
+	slices.SortFunc(all, func(a, b plan.Flag) int { return flagOrder(a) - flagOrder(b) })
+	all = slices.Compact(all)
+	signOf = map[plan.Flag]string{}
+	var parts []string
+	for _, flag := range all {
+		unflagged := func(f Field) bool {
+			return (f.Number != nil || len(f.Flags) > 0) && !slices.Contains(f.Flags, flag)
+		}
+		if slices.ContainsFunc(values, unflagged) {
+			signOf[flag] = signs[min(len(signOf), len(signs)-1)]
+		}
+		parts = append(parts, string(flag)+signOf[flag])
+	}
+	return strings.Join(parts, " "), signOf
 }
 
 // rowState returns the state that all values of a row have in common: invalid, failed, not run or n/a; empty: none.
@@ -169,10 +179,10 @@ var scales = map[plan.Unit][]scale{
 	plan.Ratio: {{plan.Ratio, "%", 0.01}},
 }
 
-// scaleOf returns the unit of a column, in which its median number has at least one digit before the decimal point.
-// Values of the same series, such as publish.p50 and publish.p99, have the same unit.
+// scaleOf returns the unit of a column. Values of the same series, such as publish.p50 and publish.p99, have the same
+// unit, in which their median number has at least one digit before the decimal point.
 func (t Table) scaleOf(column int) scale {
-	series := func(f Field) string { before, _, _ := strings.Cut(f.Value, "."); return before }
+	series := func(f Field) string { return f.Value[:max(0, strings.LastIndexByte(f.Value, '.'))] }
 	var of Field
 	for _, row := range t.Rows {
 		if f := row[column]; f.Number != nil {
@@ -242,8 +252,7 @@ func (s scale) format(x float64) string {
 	if math.Abs(x) >= 1 || x == 0 {
 		return display.Significant(x)
 	}
-	short, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'e', 2, 64), 64)
-	return strconv.FormatFloat(short, 'f', -1, 64)
+	return strconv.FormatFloat(x, 'f', 2-int(math.Floor(math.Log10(math.Abs(x)))), 64)
 }
 
 // Full returns the text of a field with its unit, error bound, annotation and flags.

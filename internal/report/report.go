@@ -1,5 +1,6 @@
-// Package report formats the outcomes of a run as tables for people and machines. Numbers are medians over repetitions,
-// with their flags beside them. The same outcomes give the same output, and a missing value never looks like a number.
+// Package report formats the outcomes of a run as tables for people and machines. Numbers are medians over repetitions.
+// Flags and footnotes state which of them are not reliable. The same outcomes give the same output, and a missing value
+// never looks like a number.
 package report
 
 import (
@@ -108,7 +109,7 @@ func (g *grid) table(t plan.Table, part place) Table {
 		out.Rows = append(out.Rows, fields)
 	}
 	out.Notes = n.texts
-	out.Remarks = legend(out.Rows)
+	out.Remarks = out.legend()
 	if slices.ContainsFunc(t.Values, func(v string) bool { _, v = plan.SplitGroup(v); return v == "throughput" }) {
 		out.Remarks = append(out.Remarks,
 			"throughput: one rate if the publish and consume rates agree, else publish / consume")
@@ -131,7 +132,7 @@ func (b *builder) repeated() string {
 		return ""
 	case few < least || many < most:
 		return fmt.Sprintf("medians of the valid repetitions, %s of %s", fromTo(few, many), fromTo(least, most))
-	case least != most: // only with a stop rule
+	case least != most && b.run.Until != nil:
 		return fmt.Sprintf("medians of the repetitions that the stop rule required (%s), %d to %d", b.run.Until.Rule,
 			least, most)
 	}

@@ -57,7 +57,7 @@ func (c *cell) search(o plan.Outcome) Table {
 		t.Rows = append(t.Rows, row)
 		chart.Points = append(chart.Points, pointOf(s, latency, o.Search.Sure && s.Rate == o.Search.Capacity))
 	}
-	t.Notes, t.Chart = n.texts, chart
+	t.Notes, t.Chart, t.Remarks = n.texts, chart, t.legend()
 	if s := c.cell.Workload.Search; s != nil {
 		t.Remarks = append(t.Remarks, "holds: while "+s.While)
 	}
@@ -77,7 +77,8 @@ func byRate(steps []plan.Step) []int {
 	return order
 }
 
-// stepField returns the field of a step's value. It shows no flags: the note of the answer has those that matter.
+// stepField returns the field of a step's value. Of its flags it has only a backlog that leaves no number: the note of
+// the answer has the others that matter.
 func stepField(s plan.Step, name string) Field {
 	info := valueInfo(name)
 	f := Field{Text: "–", Value: name, Unit: info.Unit}

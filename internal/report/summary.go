@@ -62,9 +62,9 @@ func Problems(run plan.Run, outcomes []plan.Outcome) []string {
 	return lines
 }
 
-// Limitations lists the limits of the load generator and its hosts, one line per process and cause.
+// Limitations lists the limits of the load generator and its hosts, one line per flag and process, with its cells.
 func Limitations(run plan.Run, outcomes []plan.Outcome) []string {
-	return limitations(newBuilder(run, outcomes).cells)
+	return newBuilder(run, outcomes).limitations()
 }
 
 // Warnings lists further information about the numbers: the notes of drivers, then one line per warning with its cells,
@@ -76,7 +76,7 @@ func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
 		}
 		for _, o := range c.outcomes {
 			for _, w := range o.Warnings {
-				if !slices.Contains(all, reason{text: w}) {
+				if !slices.ContainsFunc(all, func(r reason) bool { return r.text == w }) {
 					all = append(all, reason{text: w})
 				}
 			}
@@ -85,28 +85,53 @@ func Warnings(run plan.Run, outcomes []plan.Outcome) []string {
 	})...)
 }
 
-// reason is a text about a cell. which names the repetitions that it is about; empty: all.
-type reason struct{ text, which string }
+// reason is a text about a cell, or about some of its repetitions.
+type reason struct {
+	text  string
+	which []string // repetitions; empty: it is about the cell
+}
+
+// repetitions names the repetitions of a reason in a cell with several.
+func (c *cell) repetitions(r reason) string {
+	switch {
+	case len(r.which) > 1:
+		return fmt.Sprintf(" (repetitions %s)", strings.Join(r.which, ", "))
+	case len(r.which) == 1 && c.repeat > 1:
+		return fmt.Sprintf(" (repetition %s)", r.which[0])
+	}
+	return ""
+}
 
 // reasons returns one line per text, with the cells that have it, in the order of first use.
 func (b *builder) reasons(of func(*cell) []reason) (lines []string) {
-	var texts []string
-	cells, which := map[string][]*cell{}, map[string]string{}
+	type line struct {
+		text  string
+		cells []*cell
+		first string // repetitions in the first cell
+		n, of int    // repetitions with the text, and of the cells
+	}
+	var all []*line
+	by := map[string]*line{}
 	for _, c := range b.cells {
 		for _, r := range of(c) {
-			if cells[r.text] == nil {
-				texts = append(texts, r.text)
+			l := by[r.text]
+			if l == nil {
+				l = &line{text: r.text, first: c.repetitions(r)}
+				by[r.text], all = l, append(all, l)
 			}
-			cells[r.text] = append(cells[r.text], c)
-			which[r.text] = r.which
+			l.cells = append(l.cells, c)
+			l.n, l.of = l.n+len(r.which), l.of+c.repeat
 		}
 	}
-	for _, text := range texts {
-		where := b.where(cells[text])
-		if len(cells[text]) == 1 {
-			where += which[text]
+	for _, l := range all {
+		where := b.where(l.cells)
+		switch {
+		case len(l.cells) == 1:
+			where += l.first
+		case l.n > 0 && l.n < l.of:
+			where += fmt.Sprintf(" (%d of %d repetitions)", l.n, l.of)
 		}
-		lines = append(lines, where+": "+text)
+		lines = append(lines, where+": "+l.text)
 	}
 	return lines
 }
@@ -140,29 +165,25 @@ func (b *builder) where(cells []*cell) string {
 	return text
 }
 
-// limitations returns one line per flag and process over all cells, with the ranges of the measured values.
-func limitations(cells []*cell) (lines []string) {
+// limitations returns one line per flag and process, with the ranges of the measured values and the cells.
+func (b *builder) limitations() (lines []string) {
 	type span struct {
 		plan.Limitation
 		least, most float64
 	}
 	type group struct {
 		causes []*span
-		cells  map[string]bool
-		first  string
+		cells  []*cell
 	}
 	var groups []*group
-	by, measured := map[string]*group{}, 0
-	for _, c := range cells {
-		if len(c.outcomes) > 0 {
-			measured++
-		}
+	by := map[string]*group{}
+	for _, c := range b.cells {
 		for _, o := range c.outcomes {
 			for _, l := range o.Limitations {
 				key := fmt.Sprint(l.Flag, l.Process(), l.Host, l.Cause == plan.CausePorts) // its remedy differs
 				g := by[key]
 				if g == nil {
-					g = &group{cells: map[string]bool{}, first: c.name()}
+					g = &group{}
 					by[key], groups = g, append(groups, g)
 				}
 				i := slices.IndexFunc(g.causes, func(s *span) bool { return s.Cause == l.Cause })
@@ -170,7 +191,9 @@ func limitations(cells []*cell) (lines []string) {
 					i, g.causes = len(g.causes), append(g.causes, &span{l, l.Value, l.Value})
 				}
 				g.causes[i].least, g.causes[i].most = min(g.causes[i].least, l.Value), max(g.causes[i].most, l.Value)
-				g.cells[c.cell.ID] = true
+				if !slices.Contains(g.cells, c) {
+					g.cells = append(g.cells, c)
+				}
 			}
 		}
 	}
@@ -180,11 +203,8 @@ func limitations(cells []*cell) (lines []string) {
 			whats = append(whats, s.What(s.least, s.most))
 		}
 		where := ""
-		switch n := len(g.cells); {
-		case n == 1 && measured > 1:
-			where = " (" + g.first + ")"
-		case n < measured:
-			where = fmt.Sprintf(" (%d of %d cells)", n, measured)
+		if len(b.cells) > 1 {
+			where = " (" + b.where(g.cells) + ")"
 		}
 		l := g.causes[0]
 		lines = append(lines, string(l.Flag)+": "+l.Text(strings.Join(whats, ", "))+where)
@@ -215,14 +235,7 @@ func (c *cell) problems(strict bool) (all []reason) {
 		in[text] = append(in[text], fmt.Sprint(o.Repetition))
 	}
 	for _, text := range texts {
-		which := ""
-		switch {
-		case len(in[text]) > 1:
-			which = fmt.Sprintf(" (repetitions %s)", strings.Join(in[text], ", "))
-		case c.repeat > 1:
-			which = fmt.Sprintf(" (repetition %s)", in[text][0])
-		}
-		all = append(all, reason{text, which})
+		all = append(all, reason{text, in[text]})
 	}
 	return all
 }

@@ -60,7 +60,9 @@ func title(run plan.Run, outcomes []plan.Outcome) string {
 
 // Next suggests one command after a run; empty: there is a failure, which comes first.
 func Next(run plan.Run, outcomes []plan.Outcome) string {
-	open := slices.ContainsFunc(run.Cells, func(c plan.Cell) bool { return rateText(c.Workload) != maxRate })
+	open := slices.ContainsFunc(run.Cells, func(c plan.Cell) bool {
+		return slices.ContainsFunc(c.Workload.Parts(), func(w plan.Workload) bool { return rateText(w) != maxRate })
+	})
 	switch {
 	case NotRun(run, outcomes) != "":
 		return "run the remaining tasks: ctl run --resume " + run.ID
@@ -69,7 +71,7 @@ func Next(run plan.Run, outcomes []plan.Outcome) string {
 	case !open && slices.ContainsFunc(outcomes, func(o plan.Outcome) bool {
 		return slices.Contains(allFlags(o), plan.Backlog)
 	}) && run.Source.File != "":
-		return "measure latency without a backlog: ctl run --set cell.publishers.rate=1000 " + run.Source.File
+		return "measure latency without a backlog: ctl run " + run.Source.File + " --set cell.publishers.rate=1000"
 	}
 	return "compare with an earlier run: ctl compare EARLIER " + run.ID
 }

@@ -265,11 +265,10 @@ func (d *drawing) tell(s spot, v shown) string {
 	if d.colour != "" {
 		where += " " + d.colour + "=" + s.at[d.colour]
 	}
-	unit := ""
 	if f.Unit == plan.PerSecond && f.Number != nil {
-		unit = " msg/s"
+		f.Text += " msg/s"
 	}
-	return where + ": " + v.name + " " + strings.TrimSpace(f.Text+unit+" "+f.Mark)
+	return where + ": " + v.name + " " + f.Full()
 }
 
 // doubtful reports whether a number has a flag, or a repetition that is invalid or unknown.

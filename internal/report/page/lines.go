@@ -196,9 +196,9 @@ func (d *drawing) bars(s spot, colour int) (all []chart.Bar) {
 			Text: f.Full()}
 		if f.Number == nil || d.measure.log && *f.Number <= 0 {
 			if n == 0 && f.Text != "" {
-				b.Absent, b.Text = true, f.Text
+				b.Absent, b.Text = true, f.Full()
 				if d.colour != "" {
-					b.Text = s.at[d.colour] + ": " + f.Text
+					b.Text = s.at[d.colour] + ": " + f.Full()
 				}
 				all = append(all, b)
 			}
