@@ -275,8 +275,8 @@ func (l *leader) queued(ctx context.Context, r wire.Request) wire.RunState {
 	return state
 }
 
-// runState reads the state of a run, and retries while ctx lasts. The state must not be skipped: it names the agents that
-// a former leader reserved for the run.
+// runState reads the state of a run, and retries while ctx lasts. The state must not be skipped: it names the agents
+// that a former leader reserved for the run.
 func (l *leader) runState(ctx context.Context, run string) (wire.RunState, error) {
 	for {
 		one, cancel := context.WithTimeout(ctx, stopTimeout)

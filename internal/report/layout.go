@@ -11,9 +11,9 @@ import (
 	"lockstep/internal/stats"
 )
 
-// Layout is a table as people read it. Each column of numbers has one unit, which its heading names. The last column has the flags of each row, and what holds for all of its
-// values: failed, invalid, n/a or not run. The flag shared-host is left out of the tables of a run, because the lines above
-// them (Limitations) state its cells.
+// Layout is a table as people read it. Each column of numbers has one unit, which its heading names. The last column
+// has the flags of each row, and what holds for all of its values: failed, invalid, n/a or not run. The flag
+// shared-host is left out of the tables of a run, because the lines above them (Limitations) state its cells.
 type Layout struct {
 	Head []string
 	Keys int // number of leading columns with coordinates

@@ -86,8 +86,8 @@ func (s *State) plan(run plan.Run) {
 	s.Pace = newPace(run, s.Rounds, tasks)
 }
 
-// AddDone adds tasks whose outcomes are stored elsewhere, with their numbers: see wire.Submission. Outcomes in the record
-// have precedence.
+// AddDone adds tasks whose outcomes are stored elsewhere, with their numbers: see wire.Submission. Outcomes in the
+// record have precedence.
 func (s *State) AddDone(tasks []string, numbers map[string]float64) {
 	for _, id := range tasks {
 		t, planned := s.TaskOf(id)

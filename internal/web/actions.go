@@ -14,8 +14,8 @@ import (
 // errImpossible is wrapped by the error of an action that the current state does not permit.
 var errImpossible = errors.New("no change made")
 
-// messages maps the code in the URL to the message that the page shows after an action. Only these messages can be shown,
-// so a crafted URL cannot inject text.
+// messages maps the code in the URL to the message that the page shows after an action. Only these messages can be
+// shown, so a crafted URL cannot inject text.
 var messages = map[string]string{
 	"cancel": "The run is being cancelled: the task in flight is stopped and gets no outcome.",
 	"pause":  "The schedule is paused; an active run continues.",

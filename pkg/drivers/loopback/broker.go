@@ -59,8 +59,9 @@ func (b *broker) leave() {
 	}
 }
 
-// Cut breaks every link to the broker of this name at the same time, like a lost network. Outstanding confirms fail, OnClosed is called,
-// and unacknowledged messages are delivered again. The broker keeps its messages, and new links work.
+// Cut breaks every link to the broker of this name at the same time, like a lost network. Outstanding confirms fail,
+// OnClosed is called, and unacknowledged messages are delivered again. The broker keeps its messages, and new links
+// work.
 func Cut(name string) {
 	brokers.Lock()
 	b := brokers.named[name]
