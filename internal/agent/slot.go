@@ -146,6 +146,10 @@ func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-ch
 				s.observe(observing, a)
 				continue
 			}
+			if a.assignment.Contact {
+				s.observing.Go(func() { s.contact(observing, a.assignment) })
+				continue
+			}
 			// The controller assigns only to slots that it considers idle, so no controller needs the current attempt.
 			finish(errSuperseded)
 			cancel, done = s.start(ctx, a)

@@ -235,14 +235,13 @@ func (o *cleanupOptions) targets(c *cobra.Command, of string) (prefix string, ta
 	if recorded {
 		prefix = everything + run.ID + "-"
 	}
-	byPlace := map[string]*target{}
+	byKey := map[string]*target{}
 	add := func(b plan.Broker) *target {
-		place := b.Driver + " " + b.Via + " " + string(b.Options)
-		if byPlace[place] == nil {
-			byPlace[place] = &target{broker: b}
-			targets = append(targets, byPlace[place])
+		if byKey[b.Key()] == nil {
+			byKey[b.Key()] = &target{broker: b}
+			targets = append(targets, byKey[b.Key()])
 		}
-		return byPlace[place]
+		return byKey[b.Key()]
 	}
 	for _, cell := range run.Cells {
 		for _, broker := range cell.Brokers() {

@@ -82,7 +82,12 @@ func (p *progress) show(e controller.Progress) {
 		return
 	}
 	switch e.Kind {
+	case controller.BrokerUnreachable:
+		p.print("%s", e.Detail)
 	case controller.TaskEnded:
+		if e.Outcome.Failure == plan.FailedUnreachable {
+			return // one line for the broker was printed
+		}
 		p.print("%s: %s", taskOf(e), ending(e.Outcome))
 	case controller.TaskRetried:
 		p.print("%s: retried: %s", taskOf(e), e.Detail)

@@ -147,7 +147,7 @@ func (x *execution) attempt(ctx context.Context, t plan.Task, n int, detail stri
 		return result{}, err
 	}
 	if short != "" {
-		return result{task: t, failure: short, outcome: outcomeWithout(t, short)}, nil
+		return result{task: t, failure: short, outcome: outcomeWithout(t, "", short)}, nil
 	}
 	a := newAttempt(x, t, agents)
 	event := wire.RunEvent{Kind: wire.TaskStarted, Task: t.ID, Attempt: a.task.Attempt, N: n, Agents: names(agents),
@@ -543,10 +543,11 @@ func judged(log *slog.Logger, t plan.Task, m *record.Merged, f judge.Facts) (o p
 	return o
 }
 
-// outcomeWithout returns the outcome of a task that never had enough agents.
-func outcomeWithout(t plan.Task, words string) plan.Outcome {
+// outcomeWithout returns the outcome of a task without an attempt: it never had enough agents, or its broker is
+// unreachable.
+func outcomeWithout(t plan.Task, kind plan.FailureKind, words string) plan.Outcome {
 	now := time.Now()
-	return judge.Judge(t, record.NewMerged(), judge.Facts{Failure: words, Started: now, Ended: now})
+	return judge.Judge(t, record.NewMerged(), judge.Facts{Failure: words, Kind: kind, Started: now, Ended: now})
 }
 
 // failureOf returns the kind and the reason of an attempt's failure. They are empty if the attempt did not fail, or if

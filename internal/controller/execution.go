@@ -28,6 +28,8 @@ type execution struct {
 	rounds   *sampling.Rounds                // the number of repetitions of each cell
 	retries  map[string][]plan.FailedAttempt // failed attempts of tasks before this leadership, by task
 	searches map[string]runview.Search       // steps of searches before this leadership, by task
+	// unreachable has the failure of the tasks of each broker that no session could be opened with, by plan.Broker.Key
+	unreachable map[string]string
 }
 
 // errEnded means that a former leader has recorded the end of the run.
@@ -93,6 +95,12 @@ func (x *execution) tasks(ctx context.Context) error {
 		if done[t.ID] || !x.rounds.Needed(t) {
 			continue
 		}
+		if why := x.unreachableBroker(t.Cell); why != "" {
+			if err := x.journal.outcome(ctx, outcomeWithout(t, plan.FailedUnreachable, why), x.rounds); err != nil {
+				return err
+			}
+			continue
+		}
 		if x.run.Until != nil { // the place of a task depends on the tasks before it
 			n = x.journal.state.Done
 		}
@@ -156,8 +164,10 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 			return nil, nil, err
 		}
 	}
-	return todo, done, x.journal.record.Event(ctx,
-		wire.RunEvent{At: time.Now(), Kind: wire.RunAccepted, Of: x.journal.of})
+	if err := x.journal.event(ctx, wire.RunEvent{Kind: wire.RunAccepted}); err != nil {
+		return nil, nil, err
+	}
+	return todo, done, x.contact(todo, done)
 }
 
 // fit returns the agents that this run may use, sorted by name, and stores their names in the run's state.

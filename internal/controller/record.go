@@ -22,8 +22,8 @@ type Progress struct {
 	N, Of  int
 	Task   plan.Task
 	AtMost bool // Of is a maximum: cells are repeated until they are known well enough
-	// TaskStarted and LiveMetrics: step of a search. TaskRetried, TaskInterrupted, TakenOver, AgentLost, WaitingAgents:
-	// reason
+	// TaskStarted and LiveMetrics: step of a search. TaskRetried, TaskInterrupted, TakenOver, AgentLost, WaitingAgents,
+	// BrokerUnreachable: reason
 	Detail  string
 	Agents  []string // TaskStarted: names of its agents
 	Live    runview.Metrics
@@ -49,6 +49,8 @@ const (
 	TaskRetried     ProgressKind = "attempt"
 	TakenOver       ProgressKind = "taken-over"  // Detail; another controller leads the run
 	TaskInterrupted ProgressKind = "interrupted" // Detail; the attempt has no outcome
+	// Detail; the outcomes of its tasks follow, with the failure plan.FailedUnreachable
+	BrokerUnreachable ProgressKind = "unreachable"
 	RunEnded        ProgressKind = "end"         // End
 	ReplayStarted   ProgressKind = "replay"      // the run has ended, and all its points are written to InfluxDB again
 )
@@ -222,7 +224,7 @@ var progressOf = map[wire.EventKind]ProgressKind{
 	wire.RunAccepted: RunAccepted, wire.TaskStarted: TaskStarted, wire.AttemptEnded: TaskRetried,
 	wire.TaskInterrupted: TaskInterrupted,
 	wire.TakenOver:       TakenOver, wire.AgentLost: AgentLost, wire.WaitingAgents: WaitingAgents,
-	wire.RunEnded: RunEnded,
+	wire.RunEnded: RunEnded, wire.BrokerUnreachable: BrokerUnreachable,
 }
 
 func (f *recorder) event(entry wire.Entry) (p Progress, err error) {

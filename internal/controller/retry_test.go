@@ -37,10 +37,10 @@ func attemptsOf(dir *runs.Run, task string) (all []plan.Outcome, err error) {
 	return all, err
 }
 
-// refused makes a cell whose broker never exists.
+// refused makes a cell whose topology is never declared.
 func refused(c *plan.Cell) {
 	c.Broker.Driver = "faulty"
-	c.Broker.Options, _ = json.Marshal(map[string]string{"fail": "open", "url": "amqp://me:hunter2@127.0.0.1:1"})
+	c.Broker.Options, _ = json.Marshal(map[string]string{"fail": "setup", "url": "amqp://me:hunter2@127.0.0.1:1"})
 }
 
 func both(changes ...func(*plan.Cell)) func(*plan.Cell) {

@@ -39,7 +39,7 @@ func (x *execution) search(ctx context.Context, t plan.Task, n int) error {
 		}
 		if r.attempt == "" {
 			if len(found.Steps) == 0 {
-				return x.journal.outcome(ctx, withRetries(outcomeWithout(t, r.failure), again), x.rounds)
+				return x.journal.outcome(ctx, withRetries(outcomeWithout(t, "", r.failure), again), x.rounds)
 			}
 			few = r.failure
 			break

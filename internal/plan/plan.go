@@ -69,6 +69,9 @@ type Broker struct {
 	Process Processes `json:"process,omitempty"`
 }
 
+// Key identifies a broker with its options as written, which may contain secrets.
+func (b Broker) Key() string { return b.Name + " " + b.Driver + " " + b.Via + " " + string(b.Options) }
+
 // Processes are the processes of a broker: one, or those of a cluster. In JSON it is one object or a list.
 type Processes []Process
 

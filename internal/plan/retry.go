@@ -9,10 +9,11 @@ import (
 // FailureKind is the kind of failure of an attempt of a task.
 type FailureKind string
 
-// The kinds of failures. FailedInterrupted is not a failure of the task, and never causes a retry.
+// The kinds of failures. FailedInterrupted is not a failure of the task. It and FailedUnreachable never cause a retry.
 const (
 	FailedAgentLost   FailureKind = "agent-lost"  // an agent disappeared
 	FailedConnect     FailureKind = "connect"     // of a session, the topology, a consumer or a publisher
+	FailedUnreachable FailureKind = "unreachable" // no attempt, as no session could be opened before the run
 	FailedTimeout     FailureKind = "timeout"     // a running agent did not answer within the time of a step
 	FailedRun         FailureKind = "run"         // while messages were sent or drained
 	FailedSkewed      FailureKind = "skewed"      // complete, but the agents did not start together

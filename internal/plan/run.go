@@ -119,6 +119,8 @@ type Assignment struct {
 	// Observe lists the broker processes to measure. An agent with such an assignment does nothing else: it opens no
 	// session, and its Task has no broker options.
 	Observe []Observation `json:"observe,omitempty"`
+	// Contact makes the agent only open and close a session with the broker. It then arrives at the first step.
+	Contact bool `json:"contact,omitempty"`
 	// Deadline is the time after delivery at which the agent aborts, independent of the controller.
 	Deadline Duration `json:"deadline"`
 }

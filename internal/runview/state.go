@@ -203,7 +203,7 @@ func (s *State) event(e wire.RunEvent, now time.Time) {
 		}
 	case wire.TaskInterrupted:
 		s.Attempt, s.inFlight, s.Note = nil, "", e.Detail
-	case wire.AgentLost, wire.WaitingAgents:
+	case wire.AgentLost, wire.WaitingAgents, wire.BrokerUnreachable:
 		s.Note = e.Detail
 	case wire.TakenOver:
 		s.Note = e.Detail

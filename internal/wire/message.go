@@ -235,6 +235,8 @@ const (
 	// another controller leads the run; Detail: the consequence for the task in flight
 	TakenOver     EventKind = "taken-over"
 	WaitingAgents EventKind = "waiting" // too few agents: waits for them during plan.Run.Grace
+	// no agent could open a session with a broker before the first task; Detail: the broker, the reason and the remedy
+	BrokerUnreachable EventKind = "unreachable"
 	RunEnded      EventKind = "end"     // the last event of a submission
 )
 
