@@ -84,7 +84,8 @@ func (x *execution) open(agent wire.AgentInfo, a plan.Assignment) (failure strin
 			failure = fmt.Sprintf("broker %s: %s", a.Task.Cell.Broker.Name, r.arrival.Error)
 		}
 	}
-	_ = x.leader.agents.await(x.between, m.reports, take, func() (time.Duration, error) { // the next step finds the end of the run
+	// the next step finds the end of the run
+	_ = x.leader.agents.await(x.between, m.reports, take, func() (time.Duration, error) {
 		if lives, _, _ := x.leader.agents.process(agent); arrived || !lives {
 			return 0, nil
 		}

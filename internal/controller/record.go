@@ -51,8 +51,8 @@ const (
 	TaskInterrupted ProgressKind = "interrupted" // Detail; the attempt has no outcome
 	// Detail; the outcomes of its tasks follow, with the failure plan.FailedUnreachable
 	BrokerUnreachable ProgressKind = "unreachable"
-	RunEnded        ProgressKind = "end"         // End
-	ReplayStarted   ProgressKind = "replay"      // the run has ended, and all its points are written to InfluxDB again
+	RunEnded          ProgressKind = "end"    // End
+	ReplayStarted     ProgressKind = "replay" // the run has ended, and all its points are written to InfluxDB again
 )
 
 // Reader reads the records of runs: a wire.Client, or a controller's wire.Store.

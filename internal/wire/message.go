@@ -237,7 +237,7 @@ const (
 	WaitingAgents EventKind = "waiting" // too few agents: waits for them during plan.Run.Grace
 	// no agent could open a session with a broker before the first task; Detail: the broker, the reason and the remedy
 	BrokerUnreachable EventKind = "unreachable"
-	RunEnded      EventKind = "end"     // the last event of a submission
+	RunEnded          EventKind = "end" // the last event of a submission
 )
 
 // End describes how a run ended.
