@@ -65,8 +65,8 @@ func closedRun(t *testing.T, dir, driver, options, cell string, args ...string) 
 // compared returns the result of ctl compare for a folder of runs.
 func compared(t *testing.T, dir string, args ...string) (c compare.Comparison) {
 	t.Helper()
-	args = append([]string{"compare", "--runs", filepath.Join(dir, "runs"), "--value", "publish.rate", "--value",
-		"publish.p50", "--format", "json"}, args...)
+	args = append([]string{"compare", "--runs", filepath.Join(dir, "runs"), "--metric", "publish.rate", "--metric",
+		"publish.p50", "-o", "json"}, args...)
 	if err := json.Unmarshal(ctlSays(t, args...), &c); err != nil {
 		t.Fatal(err)
 	}

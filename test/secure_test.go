@@ -96,7 +96,7 @@ func TestASecureFleetRunsAndKeepsItsSecrets(t *testing.T) {
 	for _, x := range []struct{ who, command, want string }{
 		{"viewer", "runs", "done"}, {"viewer", "agents", "a1"}, {"viewer", "attach latest --runs attached", "2 tasks"},
 		{"viewer", "pull latest pulled", "complete"},
-		{"viewer", "history --value publish.rate", ""}, {"viewer", "schedule list", ""},
+		{"viewer", "history --metric publish.rate", ""}, {"viewer", "schedule list", ""},
 		{"client", "runs", "done"}, {"client", "attach latest", "2 tasks"}, {"client", "pull latest", "complete"},
 		{"client", "cancel latest", "has already ended"},
 		{"client", "schedule add --cron @yearly --tz UTC nightly.cue", "nightly"},

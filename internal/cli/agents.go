@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -18,28 +17,27 @@ import (
 
 func agentsCommand() *cobra.Command {
 	var s serverFlags
-	var asJSON, wide bool
+	var format string
 	c := &cobra.Command{
 		Use:   "agents",
 		Short: "List the agents of a fleet",
+		Long:  "agents lists the agents of a fleet. With -o wide, it also prints the clock error, cores, version and current task.",
 		Example: `  ctl agents --server nats://bench-1:4222
-  ctl agents --json`,
+  ctl agents -o json`,
 		Args: arguments(cobra.NoArgs),
 		RunE: s.onFleet(func(c *cobra.Command, conn *wire.Client, _ []string) error {
 			agents, err := conn.Agents(c.Context())
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if format == "json" {
 				return printJSON(c.OutOrStdout(), append([]wire.AgentInfo{}, agents...))
 			}
-			return fleetAgents(c.OutOrStdout(), agents, time.Now(), wide)
+			return fleetAgents(c.OutOrStdout(), agents, time.Now(), format == "wide")
 		}),
 	}
 	s.add(c, "")
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().VarP((*wideFormat)(&wide), "output", "o",
-		"with `wide`, also print the clock error, cores, version and current task")
+	formatFlag(c, &format, "text", "wide", "json")
 	return c
 }
 
@@ -90,23 +88,3 @@ func offset(o *wire.Offset) string {
 	ms := func(ns int64) string { return strconv.FormatFloat(float64(ns)/1e6, 'f', 3, 64) }
 	return fmt.Sprintf("%s ms ± %s", ms(o.Offset), ms(o.Bound))
 }
-
-// wideFormat is the value of the flag -o. It accepts only "wide".
-type wideFormat bool
-
-func (w *wideFormat) String() string {
-	if *w {
-		return "wide"
-	}
-	return ""
-}
-
-func (w *wideFormat) Set(format string) error {
-	if format != "wide" {
-		return errors.New("unknown output format; use wide")
-	}
-	*w = true
-	return nil
-}
-
-func (w *wideFormat) Type() string { return "format" }

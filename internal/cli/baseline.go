@@ -131,7 +131,7 @@ func (o *baselineOptions) setOnFleet(ctx context.Context, run, name string) (b p
 }
 
 func (o *baselineOptions) list() *cobra.Command {
-	var asJSON bool
+	var format string
 	c := &cobra.Command{
 		Use:     "list",
 		Short:   "List the baselines",
@@ -142,7 +142,7 @@ func (o *baselineOptions) list() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if format == "json" {
 				return printJSON(c.OutOrStdout(), append([]plan.Baseline{}, all...))
 			}
 			var rows [][]string
@@ -154,7 +154,7 @@ func (o *baselineOptions) list() *cobra.Command {
 			return tabulate(c.OutOrStdout(), []string{"BASELINE", "RUN", "MATRIX", "SET", "BY"}, rows)
 		},
 	}
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	formatFlag(c, &format, "text", "json")
 	o.server.add(c, " (default: use the folder of --runs)")
 	return c
 }

@@ -37,7 +37,7 @@ a bundle, and ctl rerun runs its matrix again.
 
 Exit codes: 0 bundle written; 1 error.`,
 		Example: `  ctl bundle latest
-  ctl bundle 20260102-150405-quick-3f9c -o quick.bundle.zip
+  ctl bundle 20260102-150405-quick-3f9c -f quick.bundle.zip
   ctl bundle latest --server nats://bench-1:4222`,
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRuns(&folder),
@@ -54,7 +54,7 @@ Exit codes: 0 bundle written; 1 error.`,
 	}
 	s.add(c, " (default: read the run from --runs)")
 	runsFlag(c, &folder)
-	c.Flags().StringVarP(&out, "output", "o", "", "write to `file` (default: RUN"+bundleEnd+" in the current folder)")
+	fileFlag(c, &out, "write to `file` (default: RUN"+bundleEnd+" in the current folder)")
 	return c
 }
 
@@ -92,7 +92,7 @@ func recordOf(c *cobra.Command, s serverFlags, folder, name string) (*runs.Run, 
 func writeBundle(stdout io.Writer, file string, run *runs.Run) error {
 	sum := sha256.New()
 	var m bundle.Manifest
-	err := writeOutput("bundle", file, "-o", func(w io.Writer) (err error) {
+	err := writeOutput("bundle", file, "--file", func(w io.Writer) (err error) {
 		m, err = bundle.Write(io.MultiWriter(w, sum), run, version(), created(run.Plan()))
 		return err
 	})

@@ -50,8 +50,8 @@ Cells that only one side has are listed. See docs/compare.md.
 Exit codes: 0 compared, with any result; 1 a record cannot be read; 2 an error in the command line, or no cells to
 compare. With --fail-on-regression: 7 a value is worse; 8 none is worse, but one is inconclusive or not compared.`,
 		Example: `  ctl compare 20260102-150405-quick-3f9c latest
-  ctl compare --by broker --value publish.rate --value publish.p99 latest
-  ctl compare --match mode,threads --effect 10% --format html --out diff.html 20260102-150405-quick-3f9c latest
+  ctl compare --by broker --metric publish.rate --metric publish.p99 latest
+  ctl compare --match mode,threads --effect 10% -o html -f diff.html 20260102-150405-quick-3f9c latest
   ctl compare --fail-on-regression 20260102-150405-quick-3f9c latest`,
 		Args:              arguments(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeRuns(&o.runs),
@@ -59,7 +59,7 @@ compare. With --fail-on-regression: 7 a value is worse; 8 none is worse, but one
 	}
 	runsFlag(c, &o.runs)
 	f := c.Flags()
-	f.StringArrayVar(&o.Values, "value", nil,
+	f.StringArrayVar(&o.Values, "metric", nil,
 		"compare the metric `name` (docs/values.md); repeatable (default "+
 			strings.Join(compare.Usual(), ", ")+")")
 	f.StringVar(&o.By, "by", "", "compare the values of this `axis` within one run")
@@ -71,22 +71,16 @@ compare. With --fail-on-regression: 7 a value is worse; 8 none is worse, but one
 	f.StringVar(&o.effect, "effect", "5%", "report a difference of at least `change`, such as 5% or 0.05")
 	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha,
 		"set the maximum `probability` of reporting any difference where there is none")
-	f.StringVar(&o.format, "format", "text", "print as `format`: text, md, csv, json or html")
-	f.StringVar(&o.out, "out", "", "write to `file` (default: standard output)")
+	formatFlag(c, &o.format, "text", "md", "csv", "json", "html")
+	fileFlag(c, &o.out, "write to `file` (default: standard output)")
 	f.BoolVar(&o.failOn, "fail-on-regression", false,
 		"exit with code 7 if a value is worse, with 8 if one is inconclusive or not compared")
 	return c
 }
 
-var compareFormats = []string{"text", "md", "csv", "json", "html"}
-
 // check parses and checks the flags. The error lists all invalid ones.
 func (o *compareOptions) check() error {
 	var faults []error
-	if !slices.Contains(compareFormats, o.format) {
-		faults = append(faults, fmt.Errorf("--format %q: unknown format; use one of %s", o.format,
-			strings.Join(compareFormats, ", ")))
-	}
 	text, isPercent := strings.CutSuffix(strings.TrimSpace(o.effect), "%")
 	effect, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if isPercent {
@@ -183,7 +177,7 @@ func (o *compareOptions) write(stdout io.Writer, c compare.Comparison) error {
 	if o.out == "" {
 		return o.render(stdout, c, width(stdout))
 	}
-	if err := writeOutput("comparison", o.out, "--out",
+	if err := writeOutput("comparison", o.out, "--file",
 		func(w io.Writer) error { return o.render(w, c, 0) }); err != nil {
 		return err
 	}

@@ -38,16 +38,16 @@ func TestARunIsNotComparedWithItself(t *testing.T) {
 func TestAnExportOfUnknownValuesIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
-	misgiven(t, exportCommand(), `unknown value "nope" (docs/values.md lists them`, "--runs", root, "--format",
-		"gobench", "--values", "nope", "run-1")
+	misgiven(t, exportCommand(), `unknown value "nope" (docs/values.md lists them`, "--runs", root, "-o",
+		"gobench", "--metric", "nope", "run-1")
 }
 
 func TestAHistoryOfAnUnknownValueIsAFaultOfTheCommandLine(t *testing.T) {
 	root := t.TempDir()
 	twoCells(t, root, plan.Valid, plan.Valid)
 	misgiven(t, historyCommand(),
-		`--value: unknown metric "publish.rat" (see docs/values.md); did you mean "publish.rate"?`, "--runs",
-		root, "--value", "publish.rat")
+		`--metric: unknown metric "publish.rat" (see docs/values.md); did you mean "publish.rate"?`, "--runs",
+		root, "--metric", "publish.rat")
 }
 
 // A gate does not pass if a cell was left out, and names it. Worse values are listed first.

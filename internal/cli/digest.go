@@ -47,7 +47,7 @@ Exit codes: 0 digest written (a hook that exits with another code has failed); 1
 read. With --fail-on-regression, the first that applies: 3 a task failed, is invalid or was not run; 5 a rule is
 violated; 7 a value got worse; 8 a rule is inconclusive, or no series has enough runs for an alarm.`,
 		Example: `  ctl digest latest
-  ctl digest --format json latest
+  ctl digest -o json latest
   ctl digest --fail-on-regression latest`,
 		Args:              arguments(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completeRuns(&o.runs),
@@ -55,7 +55,7 @@ violated; 7 a value got worse; 8 a rule is inconclusive, or no series has enough
 	}
 	runsFlag(c, &o.runs)
 	f := c.Flags()
-	f.StringVar(&o.format, "format", "md", "print as `format`: md, html or json")
+	formatFlag(c, &o.format, "md", "html", "json")
 	o.influx.add(c, "the environment")
 	f.BoolVar(&o.failOn, "fail-on-regression", false,
 		"exit with code 3, 5, 7 or 8 if the run is worse than earlier runs")
@@ -64,11 +64,8 @@ violated; 7 a value got worse; 8 a rule is inconclusive, or no series has enough
 
 func (o *digestOptions) run(c *cobra.Command, args []string) error {
 	var faults []error
-	write, known := map[string]func(digest.Digest, io.Writer) error{"md": digest.Digest.Markdown,
+	write := map[string]func(digest.Digest, io.Writer) error{"md": digest.Digest.Markdown,
 		"html": digest.Digest.HTML, "json": digest.Digest.JSON}[o.format]
-	if !known {
-		faults = append(faults, fmt.Errorf("--format %q: unknown format; use md, html or json", o.format))
-	}
 	if len(args) == 0 && os.Getenv(hookDirectory) == "" {
 		faults = append(faults, errors.New("no run given: pass its id, a unique prefix of one, a path, or latest"))
 	}

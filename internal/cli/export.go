@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -24,25 +23,22 @@ type exportOptions struct {
 	windows     bool
 }
 
-// exportFormats are the values of --format.
-var exportFormats = []string{"csv", "parquet", "gobench", "omb"}
-
 func exportCommand() *cobra.Command {
 	var o exportOptions
 	var folder string
 	c := &cobra.Command{
-		Use:   "export RUN --format csv|parquet|gobench|omb",
+		Use:   "export RUN -o csv|parquet|gobench|omb",
 		Short: "Export the outcomes of a run as CSV, Parquet, Go benchmark or OpenMessaging Benchmark files",
 		Long: `export writes the outcomes of a recorded run in one of these formats:
 - csv, parquet: one row per repetition of each cell and group, with all values; with --windows, one row per second;
-- gobench: input of benchstat, one line per valid repetition, with the values of the matrix's tables or of --values;
-- omb: one result file of the OpenMessaging Benchmark per repetition, in the folder of -o.
+- gobench: input of benchstat, one line per valid repetition, with the values of the matrix's tables or of --metric;
+- omb: one result file of the OpenMessaging Benchmark per repetition, in the folder of -f.
 
 Exit codes: 0 written; 1 not written; 2 an error in the command line.`,
-		Example: `  ctl export latest --format csv -o outcomes.csv
-  ctl export latest --format parquet --windows -o seconds.parquet
-  ctl export latest --format gobench | go tool benchstat -row .fullname /dev/stdin
-  ctl export latest --format omb -o results`,
+		Example: `  ctl export latest -o csv -f outcomes.csv
+  ctl export latest -o parquet --windows -f seconds.parquet
+  ctl export latest -o gobench | go tool benchstat -row .fullname /dev/stdin
+  ctl export latest -o omb -f results`,
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -57,10 +53,10 @@ Exit codes: 0 written; 1 not written; 2 an error in the command line.`,
 		},
 	}
 	runsFlag(c, &folder)
-	c.Flags().StringVar(&o.format, "format", "csv", "write as csv, parquet, gobench or omb")
-	c.Flags().StringVarP(&o.out, "output", "o", "", "write to `file`, or for omb to a folder (default: standard output)")
-	c.Flags().StringSliceVar(&o.values, "values", nil,
-		"gobench: write these `values`, or all (default: those of the matrix's tables)")
+	formatFlag(c, &o.format, "csv", "parquet", "gobench", "omb")
+	fileFlag(c, &o.out, "write to `file`, or for omb to a folder (default: standard output)")
+	c.Flags().StringSliceVar(&o.values, "metric", nil,
+		"gobench: write the comma-separated metric `names`, or all (default: those of the matrix's tables)")
 	c.Flags().BoolVar(&o.windows, "windows", false, "csv, parquet: write one row per second instead of one per repetition")
 	return c
 }
@@ -68,21 +64,14 @@ Exit codes: 0 written; 1 not written; 2 an error in the command line.`,
 // check lists all invalid and conflicting flags.
 func (o exportOptions) check() error {
 	var faults []error
-	known := false
-	for _, f := range exportFormats {
-		known = known || f == o.format
-	}
-	if !known {
-		faults = append(faults, fmt.Errorf("--format %q: unknown format; use one of %s", o.format, strings.Join(exportFormats, ", ")))
-	}
 	if o.windows && (o.format == "gobench" || o.format == "omb") {
-		faults = append(faults, fmt.Errorf("--windows with --format %s: use csv or parquet", o.format))
+		faults = append(faults, fmt.Errorf("--windows with -o %s: use csv or parquet", o.format))
 	}
 	if len(o.values) > 0 && o.format != "gobench" {
-		faults = append(faults, fmt.Errorf("--values with --format %s: this format contains all values; omit --values", o.format))
+		faults = append(faults, fmt.Errorf("--metric with -o %s: this format contains all metrics; omit --metric", o.format))
 	}
 	if o.out == "" && o.format == "omb" {
-		faults = append(faults, errors.New("no folder given for --format omb: pass -o DIR"))
+		faults = append(faults, errors.New("no folder given for -o omb: pass -f DIR"))
 	}
 	return errors.Join(faults...)
 }
@@ -122,18 +111,18 @@ func (o exportOptions) export(c *cobra.Command, run *runs.Run) error {
 	})
 }
 
-// write writes the export to standard output, or to the file of -o, which is replaced only if f succeeds.
+// write writes the export to standard output, or to the file of -f, which is replaced only if f succeeds.
 func (o exportOptions) write(stdout io.Writer, f func(io.Writer) error) error {
 	if o.out == "" {
 		return f(stdout)
 	}
-	return writeOutput("export", o.out, "-o", f)
+	return writeOutput("export", o.out, "--file", f)
 }
 
 // omb writes one file per valid repetition, named after the run and the task, and prints its path.
 func (o exportOptions) omb(c *cobra.Command, run *runs.Run, outcomes []plan.Outcome) error {
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
-		return fmt.Errorf("create the export folder: %w; pass another with -o", err)
+		return fmt.Errorf("create the export folder: %w; pass another with --file", err)
 	}
 	invalid := 0
 	for _, x := range outcomes {

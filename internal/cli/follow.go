@@ -179,6 +179,7 @@ RUN is an id, a unique prefix of one, or latest.`,
 	}
 	o.server.add(c, "")
 	runsFlag(c, &o.runs)
+	formatFlag(c, &o.format, "text", "json")
 	return c
 }
 
@@ -215,7 +216,7 @@ func (o *runOptions) attach(c *cobra.Command, name string) error {
 	if err != nil {
 		return fmt.Errorf("%w; copy the partial record: ctl pull %s%s", err, state.Run, o.server.hint())
 	}
-	return o.conclude(ctx, c.OutOrStdout(), state.Run, end)
+	return o.conclude(ctx, c, state.Run, end)
 }
 
 func because(why string) string {

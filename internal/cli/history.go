@@ -32,17 +32,17 @@ func historyCommand() *cobra.Command {
 		Long: `history shows a metric of a cell in every recorded run, and its change points. For each change point it
 prints the run, the change, the p value, and what else changed: the version and settings of the broker, and the version
 of Lockstep. A change point in the last three runs is an alarm. Runs on different hosts are separate series. One cell is
-printed as a table, several cells as one line each. Without --value, the cells are listed.
+printed as a table, several cells as one line each. Without --metric, the cells are listed.
 
 CELL is an id, a unique prefix of one (see ctl plan), or axis=value[,value]. Several conditions must all match.
 
 The history is stored in ` + history.File + `, in the folder of the records. Each run adds itself when it ends; history also reads
 records that were copied into the folder. On a fleet (--server), the controller uses its own history.
 docs/history.md describes which changes are found.`,
-		Example: `  ctl history --value publish.rate mode=confirm-each
-  ctl history --value e2e.p99 3f9c2d81
-  ctl history --value publish.rate --matrix nightly
-  ctl history --server nats://bench-1:4222 --value publish.rate --format csv 3f9c2d81
+		Example: `  ctl history --metric publish.rate mode=confirm-each
+  ctl history --metric e2e.p99 3f9c2d81
+  ctl history --metric publish.rate --matrix nightly
+  ctl history --server nats://bench-1:4222 --metric publish.rate -o csv 3f9c2d81
   ctl history reindex`,
 		Args: arguments(cobra.ArbitraryArgs),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -53,27 +53,24 @@ docs/history.md describes which changes are found.`,
 	o.server.add(c, " (default: use the records of this host)")
 	c.PersistentFlags().StringVar(&o.runs, "runs", "runs", "use run records in `folder`")
 	f := c.Flags()
-	f.StringVar(&o.query.Value, "value", "",
+	f.StringVar(&o.query.Value, "metric", "",
 		"show metric `name`: publish.rate, e2e.p99, bulk/publish.p99 of a group (default: list cells)")
 	f.StringVar(&o.query.Matrix, "matrix", "", "show only cells of the matrix `name`")
 	f.IntVar(&o.days, "days", 0, "show only runs of the last `days` (default: all)")
-	f.StringVar(&o.format, "format", "text", "print as `format`: text, csv or json")
+	formatFlag(c, &o.format, "text", "csv", "json")
 	f.BoolVar(&o.local, "local", false, "use the records of this host; overrides LOCKSTEP_SERVER")
 	c.AddCommand(reindexCommand(&o.runs))
 	return c
 }
 
 func (o *historyOptions) run(c *cobra.Command) error {
-	write, known := map[string]func(*historyPage) error{"text": (*historyPage).text, "csv": (*historyPage).csv,
+	write := map[string]func(*historyPage) error{"text": (*historyPage).text, "csv": (*historyPage).csv,
 		"json": (*historyPage).json}[o.format]
-	if !known {
-		return exit{ExitBadMatrix, fmt.Errorf("--format %q: unknown format; use text, csv or json", o.format)}
-	}
 	if o.days < 0 {
 		return exit{ExitBadMatrix, fmt.Errorf("--days %d: negative number; pass a number of days, or 0 for all", o.days)}
 	}
 	if err := history.Known(o.query.Value); err != nil {
-		return exit{ExitBadMatrix, fmt.Errorf("--value: %w", err)}
+		return exit{ExitBadMatrix, fmt.Errorf("--metric: %w", err)}
 	}
 	if o.days > 0 {
 		o.query.Since = time.Now().AddDate(0, 0, -o.days)

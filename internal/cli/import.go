@@ -24,7 +24,7 @@ comment of the matrix and on standard error.`,
 	}
 	c.AddCommand(
 		importFrom("omb WORKLOAD.yaml DRIVER.yaml", "Convert a workload and a driver file of the OpenMessaging Benchmark",
-			"  ctl import omb 1-topic-16-partitions-1kb.yaml kafka.yaml -o matrices/omb.cue", 2,
+			"  ctl import omb 1-topic-16-partitions-1kb.yaml kafka.yaml -f matrices/omb.cue", 2,
 			func(in []translate.File) (*translate.Result, error) { return translate.OMB(in[0], in[1]) }),
 		importFrom("perftest SCENARIO.json", "Convert a scenario file of RabbitMQ PerfTest (PerfTestMulti)",
 			"  ctl import perftest publish-consume-spec.js | ctl vet /dev/stdin", 1,
@@ -62,8 +62,7 @@ func importFrom(use, short, example string, files int,
 			return writeMatrix(out, result.Matrix, c.OutOrStdout())
 		},
 	}
-	c.Flags().StringVarP(&out, "output", "o", "",
-		"write to new `file` (default: standard output)")
+	fileFlag(c, &out, "write to new `file` (default: standard output)")
 	return c
 }
 

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"lockstep/internal/display"
@@ -23,6 +26,40 @@ func width(out io.Writer) int {
 		}
 	}
 	return 0
+}
+
+// formatFlag adds the flag --output, -o. It accepts these formats; the first one is the default.
+func formatFlag(c *cobra.Command, format *string, formats ...string) {
+	*format = formats[0]
+	last := len(formats) - 1
+	c.Flags().VarP(&formatValue{format, formats}, "output", "o",
+		"print as `format`: "+strings.Join(formats[:last], ", ")+" or "+formats[last])
+	complete := cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
+	if err := c.RegisterFlagCompletionFunc("output", complete); err != nil {
+		panic(err) // the flag was added above
+	}
+}
+
+type formatValue struct {
+	format  *string
+	formats []string
+}
+
+func (v *formatValue) String() string { return *v.format }
+
+func (v *formatValue) Set(format string) error {
+	if !slices.Contains(v.formats, format) {
+		return fmt.Errorf("unknown format; use one of %s", strings.Join(v.formats, ", "))
+	}
+	*v.format = format
+	return nil
+}
+
+func (v *formatValue) Type() string { return "format" }
+
+// fileFlag adds the flag --file, -f, for the file that a command writes.
+func fileFlag(c *cobra.Command, file *string, usage string) {
+	c.Flags().StringVarP(file, "file", "f", "", usage)
 }
 
 // tabulate prints a table in the width of the terminal.

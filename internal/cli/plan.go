@@ -41,8 +41,9 @@ func executable(file string, run plan.Run) error {
 
 func planCommand() *cobra.Command {
 	var (
-		n           matrix.Narrow
-		asJSON, all bool
+		n      matrix.Narrow
+		format string
+		all    bool
 	)
 	c := &cobra.Command{
 		Use:   "plan FILE",
@@ -50,14 +51,14 @@ func planCommand() *cobra.Command {
 		Long: `plan shows the cells of a run without running them. If there are more than 20 cells, it lists the first 20,
 and the number of excluded combinations per reason. --all lists everything.`,
 		Example: `  ctl plan matrices/async-vs-sync.cue
-  ctl plan --filter mode=confirm-each --json matrices/async-vs-sync.cue`,
+  ctl plan --filter mode=confirm-each -o json matrices/async-vs-sync.cue`,
 		Args: arguments(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
 			run, err := expand(c.Context(), args[0], n)
 			if err != nil {
 				return err
 			}
-			if asJSON {
+			if format == "json" {
 				return printJSON(c.OutOrStdout(), run.Redacted())
 			}
 			return writePlan(c.OutOrStdout(), run, all)
@@ -66,7 +67,7 @@ and the number of excluded combinations per reason. --all lists everything.`,
 	narrowing(c, &n)
 	c.Flags().BoolVar(&all, "all", false,
 		"list all cells, notes and excluded combinations")
-	c.Flags().BoolVar(&asJSON, "json", false, "print the whole plan as JSON")
+	formatFlag(c, &format, "text", "json")
 	return c
 }
 

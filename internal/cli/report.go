@@ -24,7 +24,7 @@ environment and the matrix. With several runs, the tables have one column per ru
 
 Exit codes: 0 written; 1 not written.`,
 		Example: `  ctl report latest
-  ctl report --full --out all-cells.html latest
+  ctl report --full -f all-cells.html latest
   ctl report 20260102-150405-quick-3f9c 20260103-150405-quick-81d0`,
 		Args:              arguments(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: completeRuns(&folder),
@@ -57,7 +57,7 @@ Exit codes: 0 written; 1 not written.`,
 		},
 	}
 	runsFlag(c, &folder)
-	c.Flags().StringVar(&out, "out", "",
+	fileFlag(c, &out,
 		"write to `file` (default: report.html in the run directory; with several runs, in this folder)")
 	c.Flags().BoolVar(&o.Full, "full", false,
 		fmt.Sprintf("show all tasks in detail, not only %d; the file can become large", page.Detailed))
@@ -66,5 +66,5 @@ Exit codes: 0 written; 1 not written.`,
 
 // writeReport writes the HTML page of one or more runs.
 func writeReport(path string, folder []*runs.Run, o page.Options) error {
-	return writeOutput("report", path, "--out", func(w io.Writer) error { return page.Write(w, folder, o) })
+	return writeOutput("report", path, "--file", func(w io.Writer) error { return page.Write(w, folder, o) })
 }

@@ -37,6 +37,7 @@ type runOptions struct {
 	influx      influxFlags
 	verbose     bool
 	detach      bool
+	format      string // of the results
 	yes         bool
 	rerun       *rerun    // nil: the matrix is a file, or the record of a run to resume
 	origin      *plan.Run // the recorded plan of the run to repeat or resume; nil: the matrix is a file
@@ -75,6 +76,7 @@ was invalid; 4 too few agents; 5 a rule (require) is violated; 8 a rule is incon
   ctl run --quick --filter mode=confirm-each matrices/async-vs-sync.cue
   ctl run --server nats://bench-1:4222 matrices/prefetch.cue
   ctl run --server nats://bench-1:4222 --detach matrices/prefetch.cue
+  ctl run -o json matrices/quick.cue
   ctl run --resume latest`,
 		Args: arguments(cobra.MaximumNArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -96,6 +98,7 @@ was invalid; 4 too few agents; 5 a rule (require) is violated; 8 a rule is incon
 		},
 	}
 	o.flags(c)
+	formatFlag(c, &o.format, "text", "json")
 	c.Flags().StringVar(&o.resume, "resume", "",
 		"run the tasks of `RUN` without outcome; RUN is an id, a unique prefix of one, a path, or latest")
 	return c
@@ -144,7 +147,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	run := submission.Run
 	if o.complete {
 		fmt.Fprintf(c.ErrOrStderr(), "nothing to run: all tasks of run %s have an outcome\n", run.ID)
-		return o.conclude(ctx, c.OutOrStdout(), run.ID, wire.End{Reason: wire.EndDone})
+		return o.conclude(ctx, c, run.ID, wire.End{Reason: wire.EndDone})
 	}
 	if len(run.Cells) == 0 {
 		return exit{ExitBadMatrix, nothingLeft(run)}
@@ -232,7 +235,7 @@ func (o *runOptions) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return o.conclude(background, c.OutOrStdout(), run.ID, end)
+	return o.conclude(background, c, run.ID, end)
 }
 
 // snapshotRate is the approximate size of an agent's snapshots in bytes per second. It is 3 KiB at 100 messages per
@@ -349,7 +352,7 @@ func (o *runOptions) left(ctx context.Context, id string, err error) error {
 }
 
 // conclude prints and writes the tables, and returns an error with the exit code of the run.
-func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end wire.End) error {
+func (o *runOptions) conclude(ctx context.Context, c *cobra.Command, id string, end wire.End) error {
 	if end.Reason == wire.EndNoAgents {
 		return exit{ExitNoAgents, fmt.Errorf("%s; start more agents, or narrow the matrix with --filter or --set", end.Detail)}
 	}
@@ -374,14 +377,21 @@ func (o *runOptions) conclude(ctx context.Context, out io.Writer, id string, end
 		return cmp.Or(stopped, err)
 	}
 	if o.rerun != nil {
-		if err := o.rerun.after(out, record); err != nil {
+		if err := o.rerun.after(c.OutOrStdout(), record); err != nil {
 			return err
 		}
 	}
 	kept := page.Keep(record)
+	out := c.OutOrStdout()
+	if o.format == "json" {
+		out = io.Discard
+	}
 	code, err := printResults(out, record, false)
+	if o.format == "json" && err == nil {
+		err = printTables(c.OutOrStdout(), record, o.format)
+	}
 	if err := remember(ctx, o.runs, record.Plan().ID); err != nil { // the record is not affected
-		fmt.Fprintln(out, display.Clean(err.Error()))
+		fmt.Fprintln(c.ErrOrStderr(), display.Clean(err.Error()))
 	}
 	if err := errors.Join(err, kept); err != nil {
 		return err

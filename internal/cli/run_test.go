@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"lockstep/internal/plan"
 	"lockstep/internal/runs"
 	"lockstep/internal/wire"
@@ -25,9 +27,11 @@ func TestARunThatTheControllerStoppedIsAnError(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer record.Close()
+	c := &cobra.Command{}
+	c.SetOut(io.Discard)
 	for _, reason := range []wire.EndReason{wire.EndFailed, wire.EndQuarantined} {
 		for _, id := range []string{"recorded", "not-recorded"} {
-			err := (&runOptions{runs: root}).conclude(t.Context(), io.Discard, id,
+			err := (&runOptions{runs: root}).conclude(t.Context(), c, id,
 				wire.End{Reason: reason, Detail: "the stream is full"})
 			var code exit
 			if err == nil || errors.As(err, &code) || !strings.Contains(err.Error(), "the stream is full") {

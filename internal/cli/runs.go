@@ -15,19 +15,19 @@ import (
 
 func runsCommand() *cobra.Command {
 	var s serverFlags
-	var folder string
-	var asJSON, local, wide bool
+	var folder, format string
+	var local bool
 	c := &cobra.Command{
 		Use:   "runs",
 		Short: "List the runs of a fleet, or the local run records",
 		Long: `runs lists the queued, active and ended runs of the fleet of --server. Without a server, or with --local, it
 lists the records below --runs. The newest run is first.`,
 		Example: `  ctl runs
-  ctl runs --server nats://bench-1:4222 --json`,
+  ctl runs --server nats://bench-1:4222 -o json`,
 		Args: arguments(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if s.url == "" || local {
-				return localRuns(c.OutOrStdout(), folder, asJSON)
+				return localRuns(c.OutOrStdout(), folder, format == "json")
 			}
 			conn, err := s.dial(c.Context())
 			if err != nil {
@@ -39,16 +39,15 @@ lists the records below --runs. The newest run is first.`,
 				return err
 			}
 			slices.Reverse(all)
-			if asJSON {
+			if format == "json" {
 				return printJSON(c.OutOrStdout(), append([]wire.RunState{}, all...))
 			}
-			return fleetRuns(c.OutOrStdout(), all, time.Now(), wide)
+			return fleetRuns(c.OutOrStdout(), all, time.Now(), format == "wide")
 		},
 	}
 	s.add(c, " (default: use the records of this host)")
 	runsFlag(c, &folder)
-	c.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	c.Flags().VarP((*wideFormat)(&wide), "output", "o", "with `wide`, print the full DETAIL")
+	formatFlag(c, &format, "text", "wide", "json")
 	c.Flags().BoolVar(&local, "local", false, "list the records of this host; overrides LOCKSTEP_SERVER")
 	return c
 }

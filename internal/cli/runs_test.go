@@ -96,7 +96,7 @@ func TestRunsListsTheNewestFirst(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"--server", server.URL()}, {"--runs", root}} {
-		for _, more := range [][]string{nil, {"--json"}} {
+		for _, more := range [][]string{nil, {"-o", "json"}} {
 			var out strings.Builder
 			code := Ctl(t.Context(), append(append([]string{"runs"}, args...), more...), nil, &out, &out)
 			if first, second := strings.Index(out.String(), "first"),

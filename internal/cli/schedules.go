@@ -31,11 +31,11 @@ func scheduleList() *cobra.Command {
 	return c
 }
 
-// scheduleReader returns a command that prints one schedule, or with --json the result of data.
-func scheduleReader(use, short, what string, show func(io.Writer, schedule.Schedule, time.Time) error,
+// scheduleReader returns a command that prints one schedule, or with -o json the result of data.
+func scheduleReader(use, short string, show func(io.Writer, schedule.Schedule, time.Time) error,
 	data func(schedule.Schedule) any) *cobra.Command {
 	var server serverFlags
-	var asJSON bool
+	var format string
 	c := &cobra.Command{Use: use + " NAME", Short: short, Example: "  ctl schedule " + use + " nightly",
 		Args: arguments(cobra.ExactArgs(1))}
 	c.RunE = onSchedules(&server, func(ctx context.Context, c *cobra.Command, conn *wire.Client, args []string) error {
@@ -43,25 +43,24 @@ func scheduleReader(use, short, what string, show func(io.Writer, schedule.Sched
 		if err != nil {
 			return unknownSchedule(ctx, conn, args[0], err)
 		}
-		if asJSON {
+		if format == "json" {
 			return printJSON(c.OutOrStdout(), data(kept.Schedule))
 		}
 		return show(c.OutOrStdout(), kept.Schedule, time.Now())
 	})
-	c.Flags().BoolVar(&asJSON, "json", false, "print "+what+" as JSON")
+	formatFlag(c, &format, "text", "json")
 	server.add(c, "")
 	return c
 }
 
 func scheduleShow() *cobra.Command {
 	return scheduleReader("show", "Show a schedule: policies, matrix and next slots",
-		"the schedule with its history", writeSchedule,
+		writeSchedule,
 		func(s schedule.Schedule) any { return s })
 }
 
 func scheduleHistory() *cobra.Command {
-	return scheduleReader("history", "Show the results of a schedule's slots and hooks, newest last", "the history",
-		writeHistory,
+	return scheduleReader("history", "Show the results of a schedule's slots and hooks, newest last", writeHistory,
 		func(s schedule.Schedule) any { return append([]schedule.Entry{}, s.History...) })
 }
 

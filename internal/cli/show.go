@@ -2,8 +2,7 @@ package cli
 
 import (
 	"fmt"
-	"slices"
-
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,7 +20,7 @@ func showCommand() *cobra.Command {
 		Use:   "show RUN",
 		Short: "Print the tables of a recorded run",
 		Example: `  ctl show latest
-  ctl show --format md 20260102-150405-quick-3f9c`,
+  ctl show -o md 20260102-150405-quick-3f9c`,
 		Args:              arguments(cobra.ExactArgs(1)),
 		ValidArgsFunction: completeRuns(&folder),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -39,25 +38,27 @@ func showCommand() *cobra.Command {
 				}
 				return err
 			}
-			if !slices.Contains([]string{"md", "csv", "json"}, format) {
-				return exit{ExitBadMatrix, fmt.Errorf("--format %q: unknown format; use text, md, csv or json", format)}
-			}
-			outcomes, err := record.Outcomes()
-			if err != nil {
-				return err
-			}
-			files, err := report.Files(record.Plan(), outcomes)
-			if err != nil {
-				return err
-			}
-			_, err = c.OutOrStdout().Write(files["tables."+format])
-			return err
+			return printTables(c.OutOrStdout(), record, format)
 		},
 	}
 	runsFlag(c, &folder)
 	c.Flags().BoolVar(&all, "all", false, "print all tables on a terminal, not only the first of many rows")
-	c.Flags().StringVar(&format, "format", "text", "print as `format`: text, md, csv or json")
+	formatFlag(c, &format, "text", "md", "csv", "json")
 	return c
+}
+
+// printTables prints the tables of a run as md, csv or json.
+func printTables(out io.Writer, record *runs.Run, format string) error {
+	outcomes, err := record.Outcomes()
+	if err != nil {
+		return err
+	}
+	files, err := report.Files(record.Plan(), outcomes)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(files["tables."+format])
+	return err
 }
 
 func completeRuns(folder *string) cobra.CompletionFunc {
