@@ -33,7 +33,7 @@ to a fleet of agents.`,
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Write a matrix", []*cobra.Command{vetCommand(), planCommand(), explainCommand(), driversCommand(),
+		{"Write a matrix", []*cobra.Command{initCommand(), vetCommand(), planCommand(), explainCommand(), driversCommand(),
 			schemaCommand(), importCommand()}},
 		{"Run it", []*cobra.Command{runCommand(), runsCommand(), attachCommand(), cancelCommand(), cleanupCommand()}},
 		{"Results", []*cobra.Command{showCommand(), reportCommand(), compareCommand(), historyCommand(),

@@ -74,10 +74,8 @@ func driversCommand() *cobra.Command {
 		Short: "List the drivers, or print the options of one",
 		Example: `  ctl drivers
   ctl drivers rabbitmq`,
-		Args: arguments(cobra.MaximumNArgs(1)),
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return drivers.Names(), cobra.ShellCompDirectiveNoFileComp
-		},
+		Args:              arguments(cobra.MaximumNArgs(1)),
+		ValidArgsFunction: completeDrivers,
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				var rows [][]string
@@ -88,12 +86,9 @@ func driversCommand() *cobra.Command {
 				}
 				return display.NewTable([]string{"DRIVER", "BROKER"}, rows).Write(c.OutOrStdout(), width(c.OutOrStdout()))
 			}
-			d, err := drivers.Lookup(args[0])
+			d, err := lookupDriver(args[0])
 			if err != nil {
-				if near := plan.ClosestMatch(args[0], drivers.Names()); near != "" {
-					err = fmt.Errorf("%w; did you mean %q?", err, near)
-				}
-				return exit{ExitBadMatrix, err}
+				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "// %s\n%s", strings.Join(strings.Fields(d.Info().Doc), " "),
 				d.Info().Schema)
@@ -102,4 +97,16 @@ func driversCommand() *cobra.Command {
 	}
 	withDrivers(c)
 	return c
+}
+
+// lookupDriver returns a driver by its name. The error suggests a similar name.
+func lookupDriver(name string) (drivers.Driver, error) {
+	d, err := drivers.Lookup(name)
+	if err != nil {
+		if near := plan.ClosestMatch(name, drivers.Names()); near != "" {
+			err = fmt.Errorf("%w; did you mean %q?", err, near)
+		}
+		return nil, exit{ExitBadMatrix, err}
+	}
+	return d, nil
 }

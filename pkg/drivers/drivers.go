@@ -42,6 +42,8 @@ type Info struct {
 	// Schema is CUE source that defines #Options, closed, with a comment on every field. Embed schema.cue. Fields that
 	// contain secrets need the attribute @secret(), so that records hide their values.
 	Schema string
+	// Example has the fields of options, as CUE, for a broker with default settings on this host: ctl init writes them.
+	Example string
 	// Declare returns the capabilities and guarantees of a configuration. options are validated and contain the
 	// defaults of Schema. It is called during planning, for every cell, and must be pure and fast.
 	Declare func(options json.RawMessage, use Use) Declaration

@@ -15,6 +15,7 @@ func (driver) Info() drivers.Info {
 		Name:    "activemq",
 		Doc:     "ActiveMQ Classic by AMQP 1.0: persistent or transient messages in queues, on one broker or on brokers that fail over.",
 		Schema:  schema,
+		Example: `url: "amqp://127.0.0.1:5672"`,
 		Declare: declare,
 	}
 }

@@ -16,6 +16,7 @@ func (driver) Info() drivers.Info {
 		Doc: "Apache Artemis by AMQP 1.0: anycast and multicast addresses with durable or transient queues, on one broker or on a pair" +
 			" that fails over.",
 		Schema:  schema,
+		Example: `url: "amqp://127.0.0.1:5672"`,
 		Declare: declare,
 	}
 }

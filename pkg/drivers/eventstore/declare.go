@@ -17,6 +17,7 @@ func (driver) Info() drivers.Info {
 		Name:    "eventstore",
 		Doc:     "EventStoreDB: a stream for each queue, persistent subscriptions with acknowledgements, and appends that are answered.",
 		Schema:  schema,
+		Example: `url: "esdb://127.0.0.1:2113?tls=false"`,
 		Declare: declare,
 	}
 }

@@ -21,9 +21,11 @@ const (
 
 func (driver) Info() drivers.Info {
 	return drivers.Info{
-		Name:    "kafka",
-		Doc:     "Apache Kafka: a topic for each queue and a consumer group for each subscription to it, through kafka-go or franz-go.",
-		Schema:  schema,
+		Name:   "kafka",
+		Doc:    "Apache Kafka: a topic for each queue and a consumer group for each subscription to it, through kafka-go or franz-go.",
+		Schema: schema,
+		Example: `brokers: ["127.0.0.1:9092"]
+partitions: 4 // of each queue; at least the number of consumers`,
 		Declare: declare,
 	}
 }

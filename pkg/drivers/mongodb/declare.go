@@ -16,6 +16,7 @@ func (driver) Info() drivers.Info {
 		Doc: "MongoDB as a queue: messages are inserted into a collection, claimed by findAndModify with a visibility time, and deleted " +
 			"to acknowledge them.",
 		Schema:  schema,
+		Example: `url: "mongodb://127.0.0.1:27017"`,
 		Declare: declare,
 	}
 }

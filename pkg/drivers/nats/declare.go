@@ -23,6 +23,7 @@ func (driver) Info() drivers.Info {
 		Name:    "nats",
 		Doc:     "NATS JetStream: a stream for each queue and durable pull consumers, on servers of yours or on one embedded in the agent.",
 		Schema:  schema,
+		Example: `url: "nats://127.0.0.1:4222"`,
 		Declare: declare,
 	}
 }
