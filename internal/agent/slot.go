@@ -147,7 +147,7 @@ func (s *slot) serve(ctx context.Context, assigned <-chan assigned, refused <-ch
 				continue
 			}
 			if a.assignment.Contact {
-				s.observing.Go(func() { s.contact(observing, a.assignment) })
+				s.contact(observing, a.assignment)
 				continue
 			}
 			// The controller assigns only to slots that it considers idle, so no controller needs the current attempt.

@@ -21,7 +21,8 @@ func agentsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "agents",
 		Short: "List the agents of a fleet",
-		Long:  "agents lists the agents of a fleet. With -o wide, it also prints the clock error, cores, version and current task.",
+		Long: `agents lists the agents of a fleet. With -o wide, it also prints the clock error, cores, version and current
+task.`,
 		Example: `  ctl agents --server nats://bench-1:4222
   ctl agents -o json`,
 		Args: arguments(cobra.NoArgs),

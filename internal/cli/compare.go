@@ -59,8 +59,8 @@ compare. With --fail-on-regression: 7 a value is worse; 8 none is worse, but one
 	}
 	runsFlag(c, &o.runs)
 	f := c.Flags()
-	f.StringArrayVar(&o.Values, "metric", nil,
-		"compare the metric `name` (docs/values.md); repeatable (default "+
+	f.StringSliceVar(&o.Values, "metric", nil,
+		"compare the comma-separated metric `names` (docs/values.md); repeatable (default "+
 			strings.Join(compare.Usual(), ", ")+")")
 	f.StringVar(&o.By, "by", "", "compare the values of this `axis` within one run")
 	f.StringVar(&o.Base, "base", "",

@@ -35,7 +35,7 @@ to a fleet of agents.`,
 	}{
 		{"Write a matrix", []*cobra.Command{initCommand(), vetCommand(), planCommand(), explainCommand(), driversCommand(),
 			schemaCommand(), importCommand()}},
-		{"Run it", []*cobra.Command{runCommand(), runsCommand(), attachCommand(), cancelCommand(), cleanupCommand()}},
+		{"Run it", []*cobra.Command{runCommand(), runsCommand(), attachCommand(), cancelCommand(), cleanupCommand(), doctorCommand()}},
 		{"Results", []*cobra.Command{showCommand(), reportCommand(), compareCommand(), historyCommand(),
 			baselineCommand(), digestCommand(), exportCommand()}},
 		{"Share results", []*cobra.Command{bundleCommand(), verifyCommand(), rerunCommand()}},

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"strings"
@@ -38,7 +39,7 @@ it with ctl run.`,
 			var text strings.Builder
 			err = initTemplate.Execute(&text, map[string]string{
 				"Driver": name, "Package": strings.NewReplacer("-", "_", ".", "_").Replace(name),
-				"Options": strings.Join(strings.Split(d.Info().Example, "\n"), "\n\t\t"),
+				"Options": cmp.Or(strings.ReplaceAll(d.Info().Example, "\n", "\n\t\t"), "// see ctl drivers "+name),
 			})
 			if err != nil {
 				return err

@@ -119,6 +119,9 @@ func (o *runOptions) flags(c *cobra.Command) {
 
 // check returns an error for flags that exclude each other.
 func (o *runOptions) check() error {
+	if o.detach && o.format == "json" {
+		return exit{ExitBadMatrix, errors.New("-o json with --detach: ctl prints only the id of the run; omit -o, and use ctl attach -o json")}
+	}
 	if o.injectFault != "" && o.server.url != "" {
 		return exit{ExitBadMatrix,
 			errors.New("--faults with --server: each agent of a fleet has its own --faults file; omit --faults")}
@@ -384,7 +387,7 @@ func (o *runOptions) conclude(ctx context.Context, c *cobra.Command, id string, 
 	kept := page.Keep(record)
 	out := c.OutOrStdout()
 	if o.format == "json" {
-		out = io.Discard
+		out = c.ErrOrStderr()
 	}
 	code, err := printResults(out, record, false)
 	if o.format == "json" && err == nil {

@@ -21,7 +21,7 @@ func runsCommand() *cobra.Command {
 		Use:   "runs",
 		Short: "List the runs of a fleet, or the local run records",
 		Long: `runs lists the queued, active and ended runs of the fleet of --server. Without a server, or with --local, it
-lists the records below --runs. The newest run is first.`,
+lists the records below --runs. The newest run is first. With -o wide, DETAIL is not shortened.`,
 		Example: `  ctl runs
   ctl runs --server nats://bench-1:4222 -o json`,
 		Args: arguments(cobra.NoArgs),

@@ -3,6 +3,7 @@ package controller
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,96 +13,154 @@ import (
 	"lockstep/internal/wire"
 )
 
-// maxContacts limits the number of brokers, with different options, that are contacted at the same time.
-const maxContacts = 16
+const (
+	// maxContacts limits the number of brokers, with different options, that are contacted at the same time.
+	maxContacts = 16
+	// maxContactingHosts is the number of hosts that must fail to reach a broker, if its cells use several.
+	maxContactingHosts = 2
+)
 
-// contact makes agents open and close a session with each broker of the tasks that are not done. The failures are in
-// x.unreachable and in the run's record. A broker whose agents are missing is not contacted: its tasks wait for them.
+// contact is the contact with one broker before the first task of a run.
+type contact struct {
+	id          string   // plan.Broker.ID
+	names       []string // in the matrix
+	agents      []wire.AgentInfo
+	assignments []plan.Assignment // of the agents
+	failure     string            // empty: reached, or not known
+}
+
+// contact makes agents open and close a session with each broker of the tasks that are not done. The unreachable ones
+// are stored in x.unreachable and in the run's record. A broker whose agents are missing is not contacted: its tasks
+// wait for them.
 func (x *execution) contact(tasks []plan.Task, done map[string]bool) error {
-	fit, failures := x.fit(x.between), map[string]*string{} // by plan.Broker.Key
-	var contacts errgroup.Group
-	contacts.SetLimit(maxContacts)
+	var contacts []*contact
+	byKey := map[string]*contact{}
+	fit := x.fit(x.between)
 	for _, t := range tasks {
 		if done[t.ID] {
 			continue
 		}
 		for _, b := range t.Cell.Brokers() {
-			if failures[b.Key()] != nil {
-				continue
+			c := byKey[b.Key()]
+			if c == nil {
+				c = &contact{id: b.ID()}
+				byKey[b.Key()] = c
+				contacts = append(contacts, c)
+				c.assign(t, b, fit)
 			}
-			failure := new(string)
-			failures[b.Key()] = failure
-			agents, missing := assignAgents(t.Cell, fit)
-			if missing != nil {
-				continue
-			}
-			assignments := plan.Assign(t, names(agents))
-			i := slices.IndexFunc(assignments, func(a plan.Assignment) bool { return a.Task.Cell.Broker.Key() == b.Key() })
-			if !assignments[i].Task.Cell.InProcess {
-				contacts.Go(func() error {
-					*failure = x.open(agents[i], assignments[i])
-					return nil
-				})
+			if !slices.Contains(c.names, b.Name) {
+				c.names = append(c.names, b.Name)
 			}
 		}
 	}
-	_ = contacts.Wait() // the functions return no errors
-	x.unreachable = map[string]string{}
-	reported := map[string]bool{}
-	for _, t := range tasks { // in the order of the run
-		for _, b := range t.Cell.Brokers() {
-			if failures[b.Key()] == nil || *failures[b.Key()] == "" {
-				continue
+	var opening errgroup.Group
+	opening.SetLimit(maxContacts)
+	for _, c := range contacts {
+		opening.Go(func() error { c.failure = x.reach(c); return nil })
+	}
+	_ = opening.Wait() // the functions return no errors
+	for i, c := range contacts {
+		same := func(o *contact) bool { return o.failure == c.failure }
+		if c.failure == "" || slices.ContainsFunc(contacts[:i], same) { // reported with an earlier one
+			continue
+		}
+		e := wire.RunEvent{Kind: wire.BrokerUnreachable, Reason: c.failure}
+		var names []string
+		for _, o := range contacts[i:] {
+			if same(o) {
+				x.unreachable[o.id], e.Brokers, names = o.failure, append(e.Brokers, o.id), append(names, o.names...)
 			}
-			why := *failures[b.Key()]
-			if x.unreachable[b.Key()] = why; reported[why] {
-				continue
-			}
-			reported[why] = true
-			x.log.Info("broker unreachable", "why", why)
-			e := wire.RunEvent{Kind: wire.BrokerUnreachable,
-				Detail: why + "; start the broker, or correct its options in the matrix"}
-			if err := x.journal.event(x.between, e); err != nil {
-				return err
-			}
+		}
+		slices.Sort(names)
+		e.Detail = fmt.Sprintf("broker %s: %s; start the broker, or correct its options in the matrix",
+			strings.Join(slices.Compact(names), ", "), c.failure)
+		x.log.Info("broker unreachable", "broker", names, "why", c.failure)
+		if err := x.journal.event(x.between, e); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// open makes an agent open and close a session with the broker of an assignment. It returns why the agent could not.
-// Without a report of the agent it returns "": the tasks will show the reason.
-func (x *execution) open(agent wire.AgentInfo, a plan.Assignment) (failure string) {
-	a.Contact, a.Deadline, a.Task.Attempt = true, a.Task.Cell.Workload.Connect, wire.NewName()
+// assign chooses the agents of the first task that uses a broker. It chooses none if they are missing, or if the broker
+// runs in their process.
+func (c *contact) assign(t plan.Task, b plan.Broker, fit []wire.AgentInfo) {
+	agents, missing := assignAgents(t.Cell, fit)
+	if missing != nil {
+		return
+	}
+	for i, a := range plan.Assign(t, names(agents)) {
+		if a.Task.Cell.Broker.Key() == b.Key() && !a.Task.Cell.InProcess {
+			a.Contact, a.Deadline, a.Task.Attempt = true, a.Task.Cell.Workload.Connect, wire.NewName()
+			c.agents, c.assignments = append(c.agents, agents[i]), append(c.assignments, a)
+		}
+	}
+}
+
+// reach makes agents open a session with a broker, one after the other, until one succeeds or maxContactingHosts have
+// failed. It returns the last failure; empty: one succeeded, or the result is not known and the attempts will show it.
+func (x *execution) reach(c *contact) (failure string) {
+	failed := map[string]bool{} // by host
+	for i, agent := range c.agents {
+		if failed[agent.Host] {
+			continue
+		}
+		if len(failed) == maxContactingHosts || x.between.Err() != nil {
+			break
+		}
+		arrival, err := x.open(agent, c.assignments[i])
+		switch {
+		case err != nil:
+			x.log.Warn("no response to the contact of a broker", "broker", c.names, "agent", agent.Agent, "err", err)
+		case arrival.Error == "":
+			return ""
+		default:
+			failed[agent.Host], failure = true, arrival.Error
+		}
+	}
+	return failure
+}
+
+// open makes an agent open and close a session with the broker of an assignment. An error means that the agent did not
+// report the result.
+func (x *execution) open(agent wire.AgentInfo, a plan.Assignment) (arrival wire.Arrival, err error) {
 	m := newMailbox(x.log, a.Task, []*part{{agent: agent}})
 	closeMailbox := m.open(x.leader.lease, x.journal.record, record.NewMerged())
 	defer closeMailbox()
 	defer x.leader.ownership.own(m)()
 	m.command(agent, wire.Command{Assignment: &a})
-	began, arrived := time.Now(), false
+	began, reported := time.Now(), false
 	take := func(r agentReport) {
-		if arrived = r.arrival != nil || r.err != nil; r.arrival != nil && r.arrival.Error != "" {
-			failure = fmt.Sprintf("broker %s: %s", a.Task.Cell.Broker.Name, r.arrival.Error)
+		x.leader.agents.alive(agent)
+		if reported = r.arrival != nil; reported {
+			arrival = *r.arrival
 		}
+		err = r.err
 	}
-	// the next step finds the end of the run
-	_ = x.leader.agents.await(x.between, m.reports, take, func() (time.Duration, error) {
-		if lives, _, _ := x.leader.agents.process(agent); arrived || !lives {
-			return 0, nil
+	waited := x.leader.agents.await(x.between, m.reports, take, func() (time.Duration, error) {
+		if reported || err != nil {
+			return 0, err
 		}
-		return a.Deadline.D() + stepMargin - time.Since(began), nil
+		if lives, _, _ := x.leader.agents.process(agent); !lives {
+			return 0, fmt.Errorf("agent %s was lost", agent.Agent)
+		}
+		limit := a.Deadline.D() + stepMargin
+		if left := limit - time.Since(began); left > 0 {
+			return left, nil
+		}
+		return 0, fmt.Errorf("no response within %v", limit)
 	})
-	return failure
+	return arrival, waited
 }
 
-// unreachableBroker returns why a broker of a cell is unreachable; "": all were reached, or not contacted.
+// unreachableBroker returns why the brokers of a cell cannot be used; "": all were reached, or not contacted.
 func (x *execution) unreachableBroker(c plan.Cell) string {
 	if len(x.unreachable) == 0 {
 		return ""
 	}
 	for _, b := range c.Brokers() {
-		if why := x.unreachable[b.Key()]; why != "" {
-			return why
+		if why := x.unreachable[b.ID()]; why != "" {
+			return "broker " + b.Name + ": " + why
 		}
 	}
 	return ""

@@ -1,29 +1,37 @@
 package controller_test
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"lockstep/internal/controller"
 	"lockstep/internal/plan"
+	"lockstep/pkg/drivers"
 	"lockstep/test/wiretest"
 )
 
+const faultyContact = "amqp://me:hunter2@127.0.0.1:10"
+
 // Before the first task each broker is contacted once. The tasks of an unreachable broker have no attempt and are not
-// retried. The other tasks run.
+// retried. The other tasks run. One line names brokers that have the same address.
 func TestUnreachableBrokers(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
 		l.await(4)
-		unreachable := func(name string) func(*plan.Cell) {
+		broken := func(name, fail, port string) func(*plan.Cell) {
 			return func(c *plan.Cell) {
 				c.Broker.Name, c.Broker.Driver = name, "faulty"
-				c.Broker.Options, _ = json.Marshal(map[string]string{"fail": "open", "url": "amqp://me:hunter2@127.0.0.1:1"})
+				c.Broker.Options, _ = json.Marshal(map[string]string{"fail": fail,
+					"url": faultyContact + port})
 			}
 		}
-		run := aRun(unreachable("one"), unreachable("two"), nil,
-			both(unreachable("one"), retrying(2, plan.FailedConnect), func(c *plan.Cell) { c.Workload.Consumers.Prefetch = 7 }))
+		reached := faultyAt(faultyContact + "3")
+		prefetch := func(c *plan.Cell) { c.Workload.Consumers.Prefetch = 7 }
+		run := aRun(broken("one", "open", "1"), broken("two", "open", "2"), nil, broken("reached", "setup", "3"),
+			both(broken("one", "open", "1"), retrying(2, plan.FailedConnect), prefetch), broken("alias", "open", "1"))
 		run.Repeat = 2
 		var lines []string
 		w := l.run(run, nil, func(p controller.Progress) {
@@ -31,28 +39,81 @@ func TestUnreachableBrokers(t *testing.T) {
 				lines = append(lines, p.Detail)
 			}
 		})
-		want := []string{
-			"broker one: open session on agent a1: dial amqp://me:***@127.0.0.1:1: connection refused; start the broker, or correct its options in the matrix",
-			"broker two: open session on agent a1: dial amqp://me:***@127.0.0.1:1: connection refused; start the broker, or correct its options in the matrix",
+		const remedy = ": connection refused; start the broker, or correct its options in the matrix"
+		want := "broker alias, one: open session on agent a1: dial amqp://me:***@127.0.0.1:101" + remedy + "\n" +
+			"broker two: open session on agent a1: dial amqp://me:***@127.0.0.1:102" + remedy
+		if got := strings.Join(lines, "\n"); got != want {
+			t.Errorf("reported:\n%s\nwant:\n%s", got, want)
 		}
-		if strings.Join(lines, "\n") != strings.Join(want, "\n") {
-			t.Errorf("reported:\n%s\nwant:\n%s", strings.Join(lines, "\n"), strings.Join(want, "\n"))
-		}
-		if got, want := w.kinds(), "accepted unreachable unreachable outcome outcome started outcome outcome "+
-			"outcome outcome started outcome outcome end"; got != want {
+		const round = " outcome outcome started outcome started outcome outcome outcome"
+		if got, want := w.kinds(), "accepted unreachable unreachable"+round+round+" end"; got != want {
 			t.Errorf("the follower received %q, want %q", got, want)
 		}
+		failures := []plan.FailureKind{plan.FailedUnreachable, plan.FailedUnreachable, "", plan.FailedConnect,
+			plan.FailedUnreachable, plan.FailedUnreachable}
 		for i, o := range w.outcomes() {
-			if reachable := i%4 == 2; reachable != (o.Verdict == plan.Valid) || reachable != (o.Failure == "") ||
-				len(o.FailedAttempts) > 0 || !reachable && o.Failure != plan.FailedUnreachable {
-				t.Errorf("task %d: %s, failure %q, after %v", i, o.Verdict, o.Failure, o.FailedAttempts)
+			want := failures[i%len(failures)]
+			if (o.Verdict == plan.Valid) != (want == "") || o.Failure != want || len(o.FailedAttempts) > 0 {
+				t.Errorf("task %d: %s, failure %q, after %v; want %q", i, o.Verdict, o.Failure, o.FailedAttempts, want)
 			}
 		}
-		if w.end.Failed != 6 {
-			t.Errorf("ended with %+v, want 6 failed tasks", w.end)
+		if w.end.Failed != 10 {
+			t.Errorf("ended with %+v, want 10 failed tasks", w.end)
 		}
-		if open := faultyOpen.Load(); open != 0 {
-			t.Errorf("%d sessions were left open", open)
+		// the contact of "reached", and the four agents of each of its two tasks
+		if opened, open := reached.opened.Load(), reached.open.Load(); opened != 9 || open != 0 {
+			t.Errorf("%d sessions were opened and %d left open, want 9 and 0", opened, open)
 		}
 	})
+}
+
+// An agent that leaves during the contact has no result: another agent makes the contact.
+func TestAgentLeavesDuringContact(t *testing.T) {
+	wiretest.InVirtualTime(t, func(t *testing.T) {
+		l := newLab(t, "a1", "a2", "a3", "a4", "a5")
+		l.await(5)
+		slow := func(c *plan.Cell) { c.Broker.Driver = "slow-to-open" }
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			<-slowOpening
+			l.kill("a1")
+		}()
+		w := l.run(aRun(slow), nil, nil)
+		<-left
+		if all := w.outcomes(); len(all) != 1 || all[0].Verdict != plan.Valid || all[0].Agents[0].Agent != "a2" {
+			t.Errorf("%s: %+v", w.kinds(), all)
+		}
+	})
+}
+
+// slowOpening receives a value when the driver slow-to-open opens its first session.
+var (
+	slowOpening = make(chan struct{}, 1)
+	slowOpened  atomic.Bool
+)
+
+type slowToOpen struct{ drivers.Driver }
+
+func init() {
+	loopback, err := drivers.Lookup("loopback")
+	if err != nil {
+		panic(err)
+	}
+	drivers.Register(slowToOpen{loopback})
+}
+
+func (d slowToOpen) Info() drivers.Info {
+	info := d.Driver.Info()
+	info.Name = "slow-to-open"
+	return info
+}
+
+func (d slowToOpen) Open(ctx context.Context, options json.RawMessage, env drivers.Env) (drivers.Session, error) {
+	if slowOpened.Swap(true) {
+		return d.Driver.Open(ctx, options, env)
+	}
+	slowOpening <- struct{}{}
+	<-ctx.Done()
+	return nil, ctx.Err()
 }

@@ -149,14 +149,13 @@ func TestWhenTooFewRemainCellsFailAfterGrace(t *testing.T) {
 func TestBrokerThatIsNotThere(t *testing.T) {
 	wiretest.InVirtualTime(t, func(t *testing.T) {
 		l := newLab(t, "a1", "a2", "a3", "a4")
+		const address = "amqp://me:hunter2@127.0.0.1:1"
 		broken := func(where string) func(*plan.Cell) {
 			return func(c *plan.Cell) {
 				c.Broker.Driver = "faulty"
-				c.Broker.Options, _ = json.Marshal(map[string]string{"fail": where,
-					"url": "amqp://me:hunter2@127.0.0.1:1"})
+				c.Broker.Options, _ = json.Marshal(map[string]string{"fail": where, "url": address})
 			}
 		}
-		before := faultyTeardowns.Load()
 		w := l.run(aRun(broken("open"), broken("setup"), broken("consumer"), broken("publisher"), nil), nil, nil)
 		all := w.outcomes()
 		if len(all) != 5 || w.end.Failed != 4 {
@@ -177,10 +176,10 @@ func TestBrokerThatIsNotThere(t *testing.T) {
 		if strings.Contains(everything(t, w.root), "hunter2") {
 			t.Error("the broker's password is in the run directory")
 		}
-		if open := faultyOpen.Load(); open != 0 {
+		if open := faultyAt(address).open.Load(); open != 0 {
 			t.Errorf("%d sessions were left open", open)
 		}
-		if n := faultyTeardowns.Load() - before; n != 3 {
+		if n := faultyAt(address).teardowns.Load(); n != 3 {
 			t.Errorf("%d teardowns for the 3 tasks whose session could be opened", n)
 		}
 	})

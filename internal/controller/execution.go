@@ -22,14 +22,13 @@ type execution struct {
 	journal *journal
 	log     *slog.Logger
 	// between ends with the run's context, or when the controller hands over: no further attempt may begin.
-	between  context.Context
-	run      plan.Run
-	short    time.Time                       // since when there are too few agents; zero: enough
-	rounds   *sampling.Rounds                // the number of repetitions of each cell
-	retries  map[string][]plan.FailedAttempt // failed attempts of tasks before this leadership, by task
-	searches map[string]runview.Search       // steps of searches before this leadership, by task
-	// unreachable has the failure of the tasks of each broker that no session could be opened with, by plan.Broker.Key
-	unreachable map[string]string
+	between     context.Context
+	run         plan.Run
+	short       time.Time                       // since when there are too few agents; zero: enough
+	rounds      *sampling.Rounds                // the number of repetitions of each cell
+	retries     map[string][]plan.FailedAttempt // failed attempts of tasks before this leadership, by task
+	searches    map[string]runview.Search       // steps of searches before this leadership, by task
+	unreachable map[string]string               // why a broker could not be reached before the first task, by plan.Broker.ID
 }
 
 // errEnded means that a former leader has recorded the end of the run.
@@ -131,7 +130,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 		return nil, nil, errEnded
 	}
 	h.AddDone(x.queued.Submission.Done, x.queued.Submission.Numbers)
-	x.searches, x.retries, x.rounds = h.Searches, h.Retries, h.Rounds
+	x.searches, x.retries, x.rounds, x.unreachable = h.Searches, h.Retries, h.Rounds, h.Unreachable
 	x.journal.count(x.rounds)
 	done = h.AllDone()
 	x.leader.queue.require(x.queued, done)
@@ -154,7 +153,7 @@ func (x *execution) begin(ctx context.Context) (todo []plan.Task, done map[strin
 	})
 	x.leader.queue.met(x.queued)
 	if h.Accepted {
-		return todo, done, x.takeOver(ctx, h)
+		return todo, done, x.takeOver(ctx, h) // the contacts of the former leader count
 	}
 	if !h.Planned {
 		if err := x.leader.history.addBases(ctx, &x.run); err != nil {

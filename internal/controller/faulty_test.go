@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"lockstep/pkg/drivers"
@@ -13,7 +14,15 @@ import (
 // password, as errors of client libraries do.
 type faulty struct{}
 
-var faultyOpen, faultyTeardowns atomic.Int64
+// faultyCounts counts the sessions and teardowns at one address. Tests run in parallel, so each uses its own addresses.
+type faultyCounts struct{ open, opened, teardowns atomic.Int64 }
+
+var faultyAddresses sync.Map // address to *faultyCounts
+
+func faultyAt(address string) *faultyCounts {
+	counts, _ := faultyAddresses.LoadOrStore(address, &faultyCounts{})
+	return counts.(*faultyCounts)
+}
 
 func init() { drivers.Register(faulty{}) }
 
@@ -24,16 +33,18 @@ func (faulty) Open(_ context.Context, options json.RawMessage, _ drivers.Env) (d
 	if err := json.Unmarshal(options, &o); err != nil {
 		return nil, err
 	}
-	s := &faultySession{fail: o.Fail, err: errors.New("dial " + o.URL + ": connection refused")}
+	s := &faultySession{fail: o.Fail, counts: faultyAt(o.URL), err: errors.New("dial " + o.URL + ": connection refused")}
 	if o.Fail == "open" {
 		return nil, s.err
 	}
-	faultyOpen.Add(1)
+	s.counts.open.Add(1)
+	s.counts.opened.Add(1)
 	return s, nil
 }
 
 type faultySession struct {
 	fail   string
+	counts *faultyCounts
 	err    error
 	closed atomic.Bool
 }
@@ -48,7 +59,7 @@ func (s *faultySession) at(step string) error {
 func (s *faultySession) Setup(context.Context, drivers.Topology) error { return s.at("setup") }
 
 func (s *faultySession) Teardown(context.Context, drivers.Topology) error {
-	faultyTeardowns.Add(1)
+	s.counts.teardowns.Add(1)
 	return nil
 }
 
@@ -62,7 +73,7 @@ func (s *faultySession) Consumer(context.Context, drivers.ConsumerSpec, drivers.
 
 func (s *faultySession) Close() error {
 	if !s.closed.Swap(true) {
-		faultyOpen.Add(-1)
+		s.counts.open.Add(-1)
 	}
 	return nil
 }

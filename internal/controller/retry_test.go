@@ -40,7 +40,7 @@ func attemptsOf(dir *runs.Run, task string) (all []plan.Outcome, err error) {
 // refused makes a cell whose topology is never declared.
 func refused(c *plan.Cell) {
 	c.Broker.Driver = "faulty"
-	c.Broker.Options, _ = json.Marshal(map[string]string{"fail": "setup", "url": "amqp://me:hunter2@127.0.0.1:1"})
+	c.Broker.Options, _ = json.Marshal(map[string]string{"fail": "setup", "url": "amqp://me:hunter2@127.0.0.1:2"})
 }
 
 func both(changes ...func(*plan.Cell)) func(*plan.Cell) {

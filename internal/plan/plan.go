@@ -4,6 +4,8 @@
 package plan
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -69,8 +71,14 @@ type Broker struct {
 	Process Processes `json:"process,omitempty"`
 }
 
-// Key identifies a broker with its options as written, which may contain secrets.
-func (b Broker) Key() string { return b.Name + " " + b.Driver + " " + b.Via + " " + string(b.Options) }
+// Key identifies a broker by its driver and its options as written, which may contain secrets. The name does not matter.
+func (b Broker) Key() string { return b.Driver + " " + b.Via + " " + string(b.Options) }
+
+// ID is a hash of Key without secrets. Brokers that differ only in secrets have the same one.
+func (b Broker) ID() string {
+	sum := sha256.Sum256([]byte(b.Redacted().Key()))
+	return hex.EncodeToString(sum[:6])
+}
 
 // Processes are the processes of a broker: one, or those of a cluster. In JSON it is one object or a list.
 type Processes []Process

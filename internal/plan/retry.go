@@ -13,7 +13,7 @@ type FailureKind string
 const (
 	FailedAgentLost   FailureKind = "agent-lost"  // an agent disappeared
 	FailedConnect     FailureKind = "connect"     // of a session, the topology, a consumer or a publisher
-	FailedUnreachable FailureKind = "unreachable" // no attempt, as no session could be opened before the run
+	FailedUnreachable FailureKind = "unreachable" // no attempt, as no session could be opened before the first task
 	FailedTimeout     FailureKind = "timeout"     // a running agent did not answer within the time of a step
 	FailedRun         FailureKind = "run"         // while messages were sent or drained
 	FailedSkewed      FailureKind = "skewed"      // complete, but the agents did not start together

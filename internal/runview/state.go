@@ -36,8 +36,11 @@ type State struct {
 	// are repeated, and attempts without an end. Those of a search are of all its steps.
 	Retries  map[string][]plan.FailedAttempt
 	Searches map[string]Search // by task without an outcome, of this submission
-	Rounds   *sampling.Rounds
-	Pace     *Pace
+	// Unreachable has the reason for each broker that agents could not reach before the first task of this submission, by
+	// plan.Broker.ID.
+	Unreachable map[string]string
+	Rounds      *sampling.Rounds
+	Pace        *Pace
 
 	tasks    map[string]taskKey
 	done     map[string]plan.Verdict // "": the outcome is not in the record
@@ -67,7 +70,8 @@ func (f Search) With(s plan.Step, o plan.Outcome) Search {
 // New returns the state of a run before its record is read. A run without an ID is read from the record.
 func New(run plan.Run) *State {
 	s := &State{Retries: map[string][]plan.FailedAttempt{}, Searches: map[string]Search{},
-		done: map[string]plan.Verdict{}, verdicts: map[plan.Verdict]int{}}
+		Unreachable: map[string]string{},
+		done:        map[string]plan.Verdict{}, verdicts: map[plan.Verdict]int{}}
 	s.plan(run)
 	return s
 }
@@ -203,8 +207,13 @@ func (s *State) event(e wire.RunEvent, now time.Time) {
 		}
 	case wire.TaskInterrupted:
 		s.Attempt, s.inFlight, s.Note = nil, "", e.Detail
-	case wire.AgentLost, wire.WaitingAgents, wire.BrokerUnreachable:
+	case wire.AgentLost, wire.WaitingAgents:
 		s.Note = e.Detail
+	case wire.BrokerUnreachable:
+		s.Note = e.Detail
+		for _, id := range e.Brokers {
+			s.Unreachable[id] = e.Reason
+		}
 	case wire.TakenOver:
 		s.Note = e.Detail
 		if s.Attempt != nil {
@@ -214,6 +223,7 @@ func (s *State) event(e wire.RunEvent, now time.Time) {
 		s.Accepted, s.Attempt, s.inFlight = false, nil, ""
 		clear(s.Searches)
 		clear(s.Retries)
+		clear(s.Unreachable)
 		if e.End != nil {
 			s.End, s.Ended = e.End, e.At
 		}

@@ -189,6 +189,8 @@ type RunEvent struct {
 	Detail    string     `json:"detail,omitempty"`
 	// AgentLost: time since the last message of the agent; 0: not known.
 	Silence plan.Duration `json:"silence,omitempty"`
+	Brokers []string      `json:"brokers,omitempty"` // BrokerUnreachable: plan.Broker.ID of each
+	Reason  string        `json:"reason,omitempty"`  // BrokerUnreachable: why no session could be opened
 	// TaskStarted: the load of a step of a search, which replaces the task's own
 	Load          *Load               `json:"load,omitempty"`
 	End           *End                `json:"end,omitempty"`
@@ -235,7 +237,7 @@ const (
 	// another controller leads the run; Detail: the consequence for the task in flight
 	TakenOver     EventKind = "taken-over"
 	WaitingAgents EventKind = "waiting" // too few agents: waits for them during plan.Run.Grace
-	// no agent could open a session with a broker before the first task; Detail: the broker, the reason and the remedy
+	// agents could not open a session with brokers before the first task; Brokers, Reason; Detail: both and the remedy
 	BrokerUnreachable EventKind = "unreachable"
 	RunEnded          EventKind = "end" // the last event of a submission
 )

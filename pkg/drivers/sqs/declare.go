@@ -16,7 +16,7 @@ func (driver) Info() drivers.Info {
 		Name:   "sqs",
 		Doc:    "Amazon SQS, and servers that speak its protocol: standard and FIFO queues, long polling, batches of up to ten.",
 		Schema: schema,
-		Example: `endpoint: "http://127.0.0.1:9324" // a compatible server; without it, the service of AWS
+		Example: `endpoint: "http://127.0.0.1:9324" // a compatible server; default: the service of AWS
 region:   "eu-west-1"
 accessKey: "x"
 secret: "xxxx"`,

@@ -1,0 +1,184 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep/internal/agent"
+	"lockstep/internal/display"
+	"lockstep/internal/matrix"
+	"lockstep/internal/plan"
+	"lockstep/internal/wire"
+	"lockstep/pkg/drivers"
+)
+
+// check is one result of doctor. The result of a warning or problem ends with the remedy.
+type check struct{ name, state, result string }
+
+// The states of checks. With warnings runs are possible, but may be limited.
+const (
+	stateOK      = "ok"
+	stateWarning = "warning"
+	stateProblem = "problem"
+)
+
+// Limits below which doctor warns.
+const (
+	minOpenFiles = 65_536
+	minPorts     = 20_000
+	minFreeDisk  = 1 << 30          // bytes
+	maxClock     = time.Millisecond // error of an agent's clock
+)
+
+func doctorCommand() *cobra.Command {
+	var s serverFlags
+	var n matrix.Narrow
+	var folder string
+	c := &cobra.Command{
+		Use:   "doctor [FILE]",
+		Short: "Check this host, the brokers of a matrix and the agents of a fleet",
+		Long: `doctor checks what runs need: limits of open files and ports, the clock, the folder of the records and its free
+space. With FILE, it connects from this host to each broker of the matrix. With --server, it checks the agents of the
+fleet: refused ones, and the error of their clocks.
+
+Exit codes: 0 no problem, possibly with warnings; 1 a problem; 2 an error in the matrix or the command line.`,
+		Example: `  ctl doctor
+  ctl doctor matrices/quick.cue
+  ctl doctor --server nats://bench-1:4222`,
+		Args: arguments(cobra.MaximumNArgs(1)),
+		RunE: func(c *cobra.Command, args []string) error {
+			checks := append(hostChecks(), recordsCheck(folder))
+			if len(args) == 1 {
+				run, err := expand(c.Context(), args[0], n)
+				if err != nil {
+					return err
+				}
+				checks = append(checks, brokerChecks(c.Context(), run)...)
+			}
+			if s.url != "" {
+				checks = append(checks, fleetChecks(c.Context(), &s)...)
+			}
+			var rows [][]string
+			problems := 0
+			for _, k := range checks {
+				if k.state == stateProblem {
+					problems++
+				}
+				rows = append(rows, []string{k.name, k.state, display.Clean(k.result)})
+			}
+			if err := tabulate(c.OutOrStdout(), []string{"CHECK", "STATE", "RESULT"}, rows); err != nil {
+				return err
+			}
+			if problems > 0 {
+				return exit{ExitError, fmt.Errorf("%s found", display.Count(problems, "problem"))}
+			}
+			return nil
+		},
+	}
+	narrowing(c, &n)
+	s.add(c, " (default: check no fleet)")
+	runsFlag(c, &folder)
+	return c
+}
+
+// recordsCheck checks that records can be written to a folder. It leaves the folder as it was.
+func recordsCheck(folder string) check {
+	k := check{"records folder", stateOK, folder}
+	parent := folder
+	for _, err := os.Stat(parent); errors.Is(err, os.ErrNotExist) && parent != filepath.Dir(parent); _, err = os.Stat(parent) {
+		parent = filepath.Dir(parent) // the folder is created by the first run
+	}
+	probe, err := os.MkdirTemp(parent, ".probe-*")
+	if err == nil {
+		err = os.Remove(probe)
+	}
+	if err != nil {
+		return check{k.name, stateProblem, err.Error() + "; pass another folder with --runs"}
+	}
+	if free, known := freeDisk(parent); known {
+		k.result += ", " + display.Bytes(free) + " free"
+		if free < minFreeDisk {
+			k.state, k.result = stateWarning, k.result+"; free disk space or pass another folder with --runs"
+		}
+	}
+	return k
+}
+
+// brokerChecks connects to each broker of a run, all at the same time.
+func brokerChecks(ctx context.Context, run plan.Run) []check {
+	var brokers []plan.Broker
+	seen := map[string]bool{}
+	for _, cell := range run.Cells {
+		for _, b := range cell.Brokers() {
+			if !seen[b.Key()] {
+				seen[b.Key()] = true
+				brokers = append(brokers, b)
+			}
+		}
+	}
+	checks := make([]check, len(brokers))
+	var describing sync.WaitGroup
+	for i, b := range brokers {
+		describing.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
+			defer cancel()
+			subject, err := agent.Describe(ctx, b, drivers.FullAccess())
+			if err != nil {
+				checks[i] = check{"broker " + b.Name, stateProblem,
+					err.Error() + "; start the broker, or correct its options in the matrix"}
+				return
+			}
+			checks[i] = check{"broker " + b.Name, stateOK, display.Dash(strings.TrimSpace(subject.Product + " " + subject.Version))}
+		})
+	}
+	describing.Wait()
+	return checks
+}
+
+// fleetChecks checks the control plane and the agents of a fleet.
+func fleetChecks(ctx context.Context, s *serverFlags) []check {
+	k := check{"control plane", stateOK, plan.Redact(s.url)}
+	conn, err := s.dial(ctx)
+	if err != nil {
+		return []check{{k.name, stateProblem, err.Error()}}
+	}
+	defer conn.Close()
+	agents, err := conn.Agents(ctx)
+	switch {
+	case err != nil:
+		k.state, k.result = stateProblem, err.Error()
+	case len(agents) == 0:
+		k.state, k.result = stateProblem, "no agents; start agents with this --server"
+	}
+	checks := []check{k}
+	for _, a := range agents {
+		checks = append(checks, agentCheck(a))
+	}
+	return checks
+}
+
+func agentCheck(a wire.AgentInfo) check {
+	k := check{"agent " + a.Agent, stateOK, fmt.Sprintf("%s, host %s, version %s", a.State(), a.Host, display.Dash(a.Version))}
+	if a.Offset != nil {
+		k.result += fmt.Sprintf(", clock error at most %v", time.Duration(a.Offset.Bound))
+	}
+	switch {
+	case a.Refused != "":
+		k.state, k.result = stateProblem, "refused: "+a.Refused
+	case a.Version != version():
+		k.state = stateWarning
+		k.result += fmt.Sprintf("; this ctl has version %s: install the same release on all hosts", version())
+	case a.Offset != nil && a.Offset.Bound > maxClock.Nanoseconds():
+		k.state = stateWarning
+		k.result += "; end-to-end latencies have this error: reduce the latency to the control plane"
+	}
+	return k
+}

@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep/internal/display"
+)
+
+// hostChecks checks limits and the clock of this host.
+func hostChecks() []check {
+	return []check{openFiles(), localPorts(), hostClock()}
+}
+
+func openFiles() check {
+	k := check{name: "open files", state: stateOK}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return check{k.name, stateWarning, err.Error() + "; check ulimit -n"}
+	}
+	k.result = display.Decimals(float64(limit.Max), 0) + " per process" // Go programs raise their limit to the maximum
+	if limit.Max < minOpenFiles {
+		k.state = stateWarning
+		k.result += fmt.Sprintf("; raise the hard limit (ulimit -Hn) to %d for many connections", minOpenFiles)
+	}
+	return k
+}
+
+func localPorts() check {
+	k := check{name: "local ports", state: stateOK}
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	var low, high int
+	if err == nil {
+		_, err = fmt.Sscan(string(text), &low, &high)
+	}
+	if err != nil {
+		return check{k.name, stateWarning, err.Error() + "; check sysctl net.ipv4.ip_local_port_range"}
+	}
+	k.result = display.Decimals(float64(high-low+1), 0) + " for outgoing connections"
+	if high-low+1 < minPorts {
+		k.state = stateWarning
+		k.result += "; widen net.ipv4.ip_local_port_range for modes with a connection per message"
+	}
+	return k
+}
+
+// hostClock checks whether the kernel's clock is synchronised. Agents compare their clocks themselves; only schedules
+// and the times in records use the wall clock.
+func hostClock() check {
+	k := check{"clock", stateOK, "synchronised"}
+	state, err := unix.Adjtimex(&unix.Timex{})
+	switch {
+	case err != nil:
+		k.state, k.result = stateWarning, err.Error()+"; check the time synchronisation of this host"
+	case state == unix.TIME_ERROR:
+		k.state, k.result = stateWarning, "not synchronised; start chrony or systemd-timesyncd"
+	}
+	return k
+}
+
+// freeDisk returns the free bytes of a file system for this user.
+func freeDisk(dir string) (bytes float64, known bool) {
+	var s unix.Statfs_t
+	if unix.Statfs(dir, &s) != nil {
+		return 0, false
+	}
+	return float64(s.Bavail) * float64(s.Bsize), true
+}
