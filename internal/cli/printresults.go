@@ -9,7 +9,6 @@ import (
 	"lockstep/internal/report"
 	"lockstep/internal/report/page"
 	"lockstep/internal/runs"
-	"lockstep/internal/terminal"
 )
 
 // maxRows is the number of rows on a terminal above which only the first table is printed.
@@ -18,6 +17,15 @@ const maxRows = 30
 // printResults prints the results of a record. On a terminal it prints only the first table of many rows, unless all is
 // set. It writes the tables beside the record, and returns the exit code of the run.
 func printResults(out io.Writer, record *runs.Run, all bool) (code int, err error) {
+	err = inColours(out, func(w io.Writer) error {
+		code, err = writeResults(w, width(out), record, all)
+		return err
+	})
+	return code, err
+}
+
+// writeResults is printResults without colours. columns is the width of the terminal; 0: out is no terminal.
+func writeResults(out io.Writer, columns int, record *runs.Run, all bool) (code int, err error) {
 	outcomes, err := record.Outcomes()
 	if err != nil {
 		return 0, err
@@ -27,10 +35,10 @@ func printResults(out io.Writer, record *runs.Run, all bool) (code int, err erro
 	for _, t := range tables {
 		rows += len(t.Rows)
 	}
-	if rows > maxRows && len(tables) > 1 && terminal.Is(out) && !all {
+	if rows > maxRows && len(tables) > 1 && columns > 0 && !all {
 		tables, hidden = tables[:1], len(tables)-1
 	}
-	if err := report.Results(out, run, outcomes, tables, width(out)); err != nil {
+	if err := report.Results(out, run, outcomes, tables, columns); err != nil {
 		return 0, fmt.Errorf("print tables: %w", err)
 	}
 	folder := "" // as a flag of the commands below
@@ -45,7 +53,7 @@ func printResults(out io.Writer, record *runs.Run, all bool) (code int, err erro
 		if i == 0 {
 			fmt.Fprintln(out)
 		}
-		fmt.Fprintln(out, display.Hang(display.Clean(line), width(out), 2))
+		fmt.Fprintln(out, display.Hang(display.Clean(line), columns, 2))
 	}
 	if delivered != "" {
 		fmt.Fprintf(out, "\n%s\n", delivered)

@@ -61,8 +61,8 @@ If another user created the run of --resume, ctl lists the brokers with their op
 confirmation before it uses any of them. Without a terminal, pass --yes.
 
 On a terminal, live metrics are shown below the finished tasks: progress, publish and consume rates of each group, lag,
-latencies, agents and time left. NO_COLOR disables colours. Without a terminal, or with TERM=dumb, only the lines of the
-finished tasks are printed.
+latencies, agents and time left. NO_COLOR disables the colours of these and of the results. Without a terminal, or with
+TERM=dumb, only the lines of the finished tasks are printed.
 
 Metrics are also written to InfluxDB if one is configured: by --influx FILE, else by the matrix (influx), else by
 INFLUX_URL, INFLUX_ORG, INFLUX_BUCKET and INFLUX_TOKEN (or INFLUXDB_V2_URL etc.). An InfluxDB outage does not change the
