@@ -71,6 +71,10 @@ compare. With --fail-on-regression: 7 a value is worse; 8 none is worse, but one
 	f.StringVar(&o.effect, "effect", "5%", "report a difference of at least `change`, such as 5% or 0.05")
 	f.Float64Var(&o.Alpha, "alpha", compare.DefaultAlpha,
 		"set the maximum `probability` of reporting any difference where there is none")
+	completeFlag(c, "metric", completeMetrics)
+	completeFlag(c, "by", completeAxes(&o.runs))
+	completeFlag(c, "match", completeAxes(&o.runs))
+	completeFlag(c, "filter", completeFilter(func(_ *cobra.Command, args []string) plan.Run { return recordedPlan(o.runs, args) }))
 	formatFlag(c, &o.format, "text", "md", "csv", "json", "html")
 	fileFlag(c, &o.out, "write to `file` (default: standard output)")
 	f.BoolVar(&o.failOn, "fail-on-regression", false,

@@ -58,6 +58,7 @@ func narrowing(c *cobra.Command, n *matrix.Narrow) {
 	f.BoolVar(&n.Quick, "quick", false, "run the short form of the matrix (sets its tag quick)")
 	f.StringArrayVar(&n.Set, "set", nil, "replace a field before evaluation, `path=value` in CUE; repeatable")
 	f.StringArrayVar(&n.Filter, "filter", nil, "keep only cells with `axis=value[,value]`; repeatable")
+	completeFlag(c, "filter", completeFilter(expanded))
 }
 
 // load reads a matrix file.

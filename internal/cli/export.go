@@ -57,6 +57,7 @@ Exit codes: 0 written; 1 not written; 2 an error in the command line.`,
 	fileFlag(c, &o.out, "write to `file`, or for omb to a folder (default: standard output)")
 	c.Flags().StringSliceVar(&o.values, "metric", nil,
 		"gobench: write the comma-separated metric `names`, or all (default: those of the matrix's tables)")
+	completeFlag(c, "metric", completeMetrics)
 	c.Flags().BoolVar(&o.windows, "windows", false, "csv, parquet: write one row per second instead of one per repetition")
 	return c
 }

@@ -57,6 +57,7 @@ docs/history.md describes which changes are found.`,
 		"show metric `name`: publish.rate, e2e.p99, bulk/publish.p99 of a group (default: list cells)")
 	f.StringVar(&o.query.Matrix, "matrix", "", "show only cells of the matrix `name`")
 	f.IntVar(&o.days, "days", 0, "show only runs of the last `days` (default: all)")
+	completeFlag(c, "metric", completeMetrics)
 	formatFlag(c, &o.format, "text", "csv", "json")
 	f.BoolVar(&o.local, "local", false, "use the records of this host; overrides LOCKSTEP_SERVER")
 	c.AddCommand(reindexCommand(&o.runs))

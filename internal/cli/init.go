@@ -9,8 +9,6 @@ import (
 
 	"cuelang.org/go/cue/format"
 	"github.com/spf13/cobra"
-
-	"lockstep/pkg/drivers"
 )
 
 //go:embed init.cue.tmpl
@@ -54,8 +52,4 @@ it with ctl run.`,
 	fileFlag(c, &out, "write to new `file` (default: standard output)")
 	withDrivers(c)
 	return c
-}
-
-func completeDrivers(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return drivers.Names(), cobra.ShellCompDirectiveNoFileComp
 }

@@ -34,10 +34,7 @@ func formatFlag(c *cobra.Command, format *string, formats ...string) {
 	last := len(formats) - 1
 	c.Flags().VarP(&formatValue{format, formats}, "output", "o",
 		"print as `format`: "+strings.Join(formats[:last], ", ")+" or "+formats[last])
-	complete := cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)
-	if err := c.RegisterFlagCompletionFunc("output", complete); err != nil {
-		panic(err) // the flag was added above
-	}
+	completeFlag(c, "output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
 type formatValue struct {

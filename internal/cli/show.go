@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -59,20 +58,4 @@ func printTables(out io.Writer, record *runs.Run, format string) error {
 	}
 	_, err = out.Write(files["tables."+format])
 	return err
-}
-
-func completeRuns(folder *string) cobra.CompletionFunc {
-	return func(_ *cobra.Command, _ []string, start string) ([]string, cobra.ShellCompDirective) {
-		all, err := runs.List(*folder)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		ids := []string{"latest"}
-		for _, s := range all {
-			if strings.HasPrefix(s.ID, start) {
-				ids = append(ids, s.ID)
-			}
-		}
-		return ids, cobra.ShellCompDirectiveNoFileComp
-	}
 }
