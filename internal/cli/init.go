@@ -7,8 +7,9 @@ import (
 	"strings"
 	"text/template"
 
-	"cuelang.org/go/cue/format"
 	"github.com/spf13/cobra"
+
+	"lockstep/internal/matrix"
 )
 
 //go:embed init.cue.tmpl
@@ -42,11 +43,11 @@ it with ctl run.`,
 			if err != nil {
 				return err
 			}
-			formatted, err := format.Source([]byte(text.String()))
+			formatted, err := matrix.Format(text.String())
 			if err != nil {
 				return fmt.Errorf("write matrix: the driver's example is invalid: %w", err)
 			}
-			return writeMatrix(out, string(formatted), c.OutOrStdout())
+			return writeMatrix(out, formatted, c.OutOrStdout())
 		},
 	}
 	fileFlag(c, &out, "write to new `file` (default: standard output)")

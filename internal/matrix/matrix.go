@@ -13,6 +13,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/format"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 
@@ -223,4 +224,10 @@ func Rounds(run plan.Run) (minimum, maximum int) {
 		return maximum, maximum
 	}
 	return min(sampling.MinRepetitions(*run.Until), maximum), maximum
+}
+
+// Format formats the CUE source of a matrix.
+func Format(source string) (string, error) {
+	text, err := format.Source([]byte(source))
+	return string(text), err
 }
