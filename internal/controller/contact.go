@@ -16,8 +16,8 @@ import (
 const (
 	// maxContacts limits the number of brokers, with different options, that are contacted at the same time.
 	maxContacts = 16
-	// maxContactingHosts is the number of hosts that must fail to reach a broker, if its cells use several.
-	maxContactingHosts = 2
+	// maxContactTries is the number of agents that try to reach a broker: after a failure, of different hosts.
+	maxContactTries = 2
 )
 
 // contact is the contact with one broker before the first task of a run.
@@ -97,17 +97,18 @@ func (c *contact) assign(t plan.Task, b plan.Broker, fit []wire.AgentInfo) {
 	}
 }
 
-// reach makes agents open a session with a broker, one after the other, until one succeeds or maxContactingHosts have
-// failed. It returns the last failure; empty: one succeeded, or the result is not known and the attempts will show it.
+// reach makes agents open a session with a broker, one after the other, until one succeeds or maxContactTries have
+// tried. It returns the last failure; empty: one succeeded, or none reported a result.
 func (x *execution) reach(c *contact) (failure string) {
-	failed := map[string]bool{} // by host
+	tries, failed := 0, map[string]bool{} // by host
 	for i, agent := range c.agents {
 		if failed[agent.Host] {
 			continue
 		}
-		if len(failed) == maxContactingHosts || x.between.Err() != nil {
+		if tries == maxContactTries || x.between.Err() != nil {
 			break
 		}
+		tries++
 		arrival, err := x.open(agent, c.assignments[i])
 		switch {
 		case err != nil:

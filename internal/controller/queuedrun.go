@@ -94,7 +94,7 @@ func brokerIdentities(ctx context.Context, run plan.Run, lookup lookup) map[stri
 	brokers, seen := map[string]string{}, map[string]bool{}
 	for _, cell := range run.Cells {
 		for _, b := range cell.Brokers() {
-			key := b.Driver + " " + b.Via + " " + string(b.Options)
+			key := b.Key()
 			if seen[key] {
 				continue
 			}
